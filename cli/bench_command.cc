@@ -1,0 +1,306 @@
+// tessera bench: gemm against peers, dispatch, compilation, start-up, and the machine's own roofs.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
+
+#include "bench_gemm.h"
+#include "command.h"
+#include "options.h"
+
+extern char** environ;
+
+namespace tessera::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double quantile(std::vector<double> values, double fraction) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(fraction * static_cast<double>(values.size() - 1))];
+}
+
+struct BenchCommand {
+  std::string what;
+  ProblemOptions problems;
+  std::string target;
+  std::vector<std::string> peers = peer_names();
+  BenchSettings settings;
+  int kernels = 24;  // of bench jit
+};
+
+Json protocol_json(const runtime::Protocol& protocol) {
+  return {{"rounds", protocol.rounds},
+          {"warmup", protocol.warmup},
+          {"min_seconds", protocol.min_seconds},
+          {"flush_caches", protocol.flush_caches},
+          {"seed", protocol.seed}};
+}
+
+void print_text(const std::vector<BenchCase>& cases, const BenchSummary& summary,
+                const PeerSearch& peers, int threads) {
+  std::vector<std::string> header = {"problem", "kernel", "time", "GFLOP/s", "of peak"};
+  for (const auto& [group, value] : summary.geomean_vs) header.push_back("vs " + group);
+  Table table(header);
+  for (const BenchCase& bench : cases) {
+    std::vector<std::string> row = {to_string(bench.problem), bench.kernel,
+                                    format_seconds(bench.seconds),
+                                    fmt::format("{:.1f}", bench.gflops), share_text(bench)};
+    for (const auto& [group, value] : summary.geomean_vs) row.push_back(ratio_text(bench, group));
+    table.add(std::move(row));
+  }
+  fmt::print("{}\n", table.text());
+  for (const auto& peer : peers.found) fmt::print("{} {}\n", peer->name(), peer->version());
+  for (const std::string& note : peers.notes) fmt::print("note: {}\n", note);
+  for (const BenchCase& bench : cases) {
+    for (const std::string& note : bench.notes) {
+      fmt::print("note: {}: {}\n", to_string(bench.problem), note);
+    }
+  }
+  for (const auto& [group, value] : summary.geomean_vs) {
+    fmt::print("{:.3f}x {} (geometric mean), {:.3f}x at least\n", value, group,
+               summary.min_vs.at(group));
+  }
+  fmt::print("{:.1f}% of peak on {} thread{}, {} cases, {} ties\n", 100 * summary.peak_fraction,
+             threads, threads == 1 ? "" : "s", summary.cases, summary.ties);
+}
+
+int bench_gemm(const BenchCommand& command, const Output& output) {
+  const std::vector<Problem> problems = read_problems(command.problems);
+  const int threads = runtime::thread_limit({.threads = command.settings.run.threads});
+  const PeerSearch peers = find_peers(command.peers, threads);
+  Dispatcher dispatcher({.target = command.target});
+
+  std::vector<BenchCase> cases;
+  Progress progress("bench", Progress::Plain::silent);
+  for (const Problem& problem : problems) {
+    progress.step(cases.size(), problems.size(), to_string(problem));
+    cases.push_back(bench_problem(dispatcher, problem, peers, command.settings));
+  }
+  progress.clear();
+
+  const BenchSummary summary = summarise(cases);
+  if (output.json) {
+    Json versions = Json::object();
+    for (const auto& peer : peers.found) versions[peer->name()] = peer->version();
+    Json rows = Json::array();
+    for (const BenchCase& bench : cases) rows.push_back(to_json(bench));
+    print_json({{"machine", host_info().cpu_model},
+                {"target", dispatcher.target().name},
+                {"threads", threads},
+                {"protocol", protocol_json(command.settings.protocol)},
+                {"peers", versions},
+                {"notes", peers.notes},
+                {"cases", rows},
+                {"summary", to_json(summary)}});
+    return 0;
+  }
+  print_text(cases, summary, peers, threads);
+  return 0;
+}
+
+// What a warm call costs before the kernel starts: the median over batches of calls.
+int bench_dispatch(const BenchCommand& command, const Output& output) {
+  constexpr int kBatches = 1000;
+  constexpr int kCallsPerBatch = 1000;
+  Dispatcher dispatcher({.target = command.target});
+  const Problem problem = gemm_problem(DType::fp32, GemmLayout::rrr, 64, 64, 64);
+  const RunOptions options{.launch = {.threads = 1}};
+  const ReadyKernel* kernel = &dispatcher.kernel_for(problem, options);
+  std::vector<double> seconds;
+  for (int batch = 0; batch < kBatches; ++batch) {
+    const auto start = Clock::now();
+    for (int call = 0; call < kCallsPerBatch; ++call) {
+      if (&dispatcher.kernel_for(problem, options) != kernel) return 1;
+    }
+    seconds.push_back(seconds_since(start) / kCallsPerBatch);
+  }
+  const double median = 1e9 * quantile(seconds, 0.5);
+  const double p90 = 1e9 * quantile(seconds, 0.9);
+  if (output.json) {
+    print_json({{"calls", kBatches * kCallsPerBatch}, {"median_ns", median}, {"p90_ns", p90}});
+  } else {
+    fmt::print("warm dispatch: {:.1f} ns (median), {:.1f} ns (90th percentile)\n", median, p90);
+  }
+  return 0;
+}
+
+// A folder below the system's place for temporary files, gone at the end.
+struct TemporaryFolder {
+  fs::path path = make_unique_folder(fs::temp_directory_path(), "tessera-bench-");
+  ~TemporaryFolder() { remove_tree(path); }
+};
+
+// The first kernels of the machine's preselected sets, taking turns between the sets.
+std::vector<KernelSpec> sample_kernels(const Target& target, int count) {
+  const Family& family = family_of(Op::gemm);
+  std::vector<std::vector<KernelSpec>> sets;
+  for (const std::string& name : family.preselected_names()) {
+    sets.push_back(family.preselected(name, target));
+  }
+  std::vector<KernelSpec> specs;
+  for (std::size_t place = 0; static_cast<int>(specs.size()) < count; ++place) {
+    bool any = false;
+    for (const auto& set : sets) {
+      if (place >= set.size() || static_cast<int>(specs.size()) >= count) continue;
+      any = true;
+      if (std::find(specs.begin(), specs.end(), set[place]) == specs.end()) {
+        specs.push_back(set[place]);
+      }
+    }
+    if (!any) break;
+  }
+  return specs;
+}
+
+// Compile times of kernels nobody has built, then the time to load each from the cache.
+int bench_jit(const BenchCommand& command, const Output& output) {
+  const Target target = resolve_target(command.target);
+  const TemporaryFolder folder;
+  const jit::BuildOptions options{.cache = {.folder = folder.path}};
+  std::vector<double> compile;
+  std::vector<double> load;
+  Progress progress("compile", Progress::Plain::silent);
+  const std::vector<KernelSpec> specs = sample_kernels(target, command.kernels);
+  for (const KernelSpec& spec : specs) {
+    for (std::vector<double>* seconds : {&compile, &load}) {
+      Registry registry("bench", options);
+      registry.add_target(target);
+      const auto start = Clock::now();
+      registry.get(spec);
+      seconds->push_back(seconds_since(start));
+    }
+    progress.step(compile.size(), specs.size(), name_of(spec));
+  }
+  progress.clear();
+  const std::string compiler = jit::find_toolchain("").version;
+  if (output.json) {
+    print_json({{"compiler", compiler},
+                {"kernels", specs.size()},
+                {"compile_median_s", quantile(compile, 0.5)},
+                {"compile_p90_s", quantile(compile, 0.9)},
+                {"cached_load_median_ms", 1e3 * quantile(load, 0.5)},
+                {"cached_load_p90_ms", 1e3 * quantile(load, 0.9)}});
+  } else {
+    fmt::print("{} kernels with {}\n", specs.size(), compiler);
+    fmt::print("compile: {} (median), {} (90th percentile)\n",
+               format_seconds(quantile(compile, 0.5)), format_seconds(quantile(compile, 0.9)));
+    fmt::print("cached load: {} (median), {} (90th percentile)\n",
+               format_seconds(quantile(load, 0.5)), format_seconds(quantile(load, 0.9)));
+  }
+  return 0;
+}
+
+// Runs this program again, silently, and returns its wall time.
+double time_child(const std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+  const auto start = Clock::now();
+  pid_t child = 0;
+  const int error = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  int status = -1;
+  if (error == 0) waitpid(child, &status, 0);
+  if (error != 0 || status != 0) {
+    throw Error(ErrorCode::internal, fmt::format("bench start: 'tessera {}' failed with status {}",
+                                                 join(std::span(words).subspan(1), " "), status));
+  }
+  return seconds_since(start);
+}
+
+// From exec to the first result, the kernel being in a pack or in the cache.
+int bench_start(const BenchCommand&, const Output& output) {
+  const std::vector<std::string> words = {"tessera", "run",   "gemm",     "m=128", "n=128",
+                                          "k=128",   "layout=rrr", "--repeat", "1"};
+  time_child(words);  // builds the kernel if need be
+  std::vector<double> seconds;
+  for (int i = 0; i < 21; ++i) seconds.push_back(time_child(words));
+  const double median = 1e3 * quantile(seconds, 0.5);
+  const double p90 = 1e3 * quantile(seconds, 0.9);
+  if (output.json) {
+    print_json({{"median_ms", median}, {"p90_ms", p90}});
+  } else {
+    fmt::print("process start to first result: {:.1f} ms (median), {:.1f} ms (90th percentile)\n",
+               median, p90);
+  }
+  return 0;
+}
+
+int bench_peak(const BenchCommand&, const Output& output) {
+  const runtime::MachinePeak& peak = runtime::machine_peak();
+  if (output.json) {
+    print_json({{"machine", host_info().cpu_model},
+                {"fp32_gflops", peak.fp32_flops * 1e-9},
+                {"bf16_gflops", peak.bf16_flops * 1e-9},
+                {"int8_gops", peak.int8_ops * 1e-9},
+                {"read_gb_per_s", peak.read_bytes_per_s * 1e-9},
+                {"read_gb_per_s_all", peak.read_bytes_per_s_all * 1e-9}});
+    return 0;
+  }
+  fmt::print("{}\n", host_info().cpu_model);
+  fmt::print("one thread: fp32 {:.1f} GFLOP/s, bf16 {:.1f} GFLOP/s, int8 {:.1f} GOP/s, reads {:.1f} "
+             "GB/s\n",
+             peak.fp32_flops * 1e-9, peak.bf16_flops * 1e-9, peak.int8_ops * 1e-9,
+             peak.read_bytes_per_s * 1e-9);
+  fmt::print("all threads: reads {:.1f} GB/s\n", peak.read_bytes_per_s_all * 1e-9);
+  return 0;
+}
+
+struct BenchRow {
+  std::string_view name;
+  int (*run)(const BenchCommand&, const Output&);
+};
+constexpr std::array kBenches = {BenchRow{"gemm", bench_gemm}, BenchRow{"dispatch", bench_dispatch},
+                                 BenchRow{"jit", bench_jit}, BenchRow{"start", bench_start},
+                                 BenchRow{"peak", bench_peak}};
+
+int bench(const BenchCommand& command, const Output& output) {
+  std::vector<std::string> names;
+  for (const BenchRow& row : kBenches) {
+    if (row.name == command.what) return row.run(command, output);
+    names.emplace_back(row.name);
+  }
+  throw Error(ErrorCode::not_found,
+              fmt::format("bench: unknown bench '{}'{}; it must be one of {}", command.what,
+                          did_you_mean(command.what, names), join(names, ", ")));
+}
+
+}  // namespace
+
+Action declare_bench(CLI::App& app) {
+  auto command = std::make_shared<BenchCommand>();
+  app.add_option("what", command->what, "gemm, dispatch, jit, start or peak")->required();
+  add_problem_options(app, command->problems);
+  add_target_option(app, command->target);
+  app.add_option("--peers", command->peers, "Libraries to compare with")->delimiter(',');
+  RunSettings& run = command->settings.run;
+  app.add_option("--threads", run.threads, "At most this many; 0: all");
+  app.add_option("--force", run.force, "This kernel, or an error that says why not");
+  app.add_option("--seed", run.seed, "Of the random operands")->capture_default_str();
+  runtime::Protocol& protocol = command->settings.protocol;
+  app.add_option("--rounds", protocol.rounds, "Readings of each candidate, taking turns")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--min-seconds", protocol.min_seconds, "Length of a reading")
+      ->capture_default_str();
+  app.add_flag("--flush", protocol.flush_caches, "Empty the caches before each reading");
+  app.add_option("--kernels", command->kernels, "How many kernels bench jit compiles")
+      ->capture_default_str();
+  return [command](const Output& output) { return bench(*command, output); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,192 @@
+#include "bench_gemm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::cli {
+namespace {
+
+constexpr std::int64_t kBandwidthBoundSize = 8;
+
+// The arithmetic roof of one thread for the instructions that these operands can use.
+double peak_of(const GemmProblem& problem) {
+  const runtime::MachinePeak& peak = runtime::machine_peak();
+  if (is_integer(problem.a)) return peak.int8_ops;
+  const bool has_bf16 = peak.bf16_flops > 0;
+  const bool fits_bf16 =
+      problem.a == DType::bf16 || problem.a == DType::fp8 || problem.a == DType::bf8;
+  return has_bf16 && fits_bf16 ? peak.bf16_flops : peak.fp32_flops;
+}
+
+void add_shares(BenchCase& bench, const GemmProblem& problem, int threads) {
+  const runtime::MachinePeak& peak = runtime::machine_peak();
+  const double bandwidth = threads == 1 ? peak.read_bytes_per_s : peak.read_bytes_per_s_all;
+  bench.bandwidth_bound = std::min(problem.m, problem.n) <= kBandwidthBoundSize;
+  bench.gflops = gflops_of(bench.problem, bench.seconds);
+  bench.peak_fraction = bench.gflops * 1e9 / (peak_of(problem) * threads);
+  const double bytes_per_s = family_of(bench.problem).bytes(bench.problem) / bench.seconds;
+  bench.gb_per_s = bytes_per_s * 1e-9;
+  bench.bandwidth_fraction = bytes_per_s / bandwidth;
+}
+
+// Peers get the problem as the user has it, and write where we write.
+std::vector<PeerCall> verified_calls(Workload& work, const PeerSearch& peers, BenchCase& bench) {
+  const Problem plain = tune::unpacked(work.problem());
+  std::vector<PeerCall> good;
+  for (const std::unique_ptr<Peer>& peer : peers.found) {
+    std::vector<PeerCall> calls = peer->calls(std::get<GemmProblem>(plain),
+                                              std::get<GemmOperands>(work.owned().operands));
+    if (calls.empty()) bench.notes.push_back(peer->name() + " cannot compute this problem");
+    for (PeerCall& call : calls) {
+      tune::poison_output(plain, work.owned());
+      call.call();
+      const Mismatch mismatch = family_of(plain).verify(plain, work.owned().operands);
+      if (mismatch.ok) {
+        good.push_back(std::move(call));
+      } else {
+        bench.notes.push_back(fmt::format("{} {} is left out, its result is wrong: {}", call.group,
+                                          call.how, mismatch.message));
+      }
+    }
+  }
+  return good;
+}
+
+// One entry per group: its fastest call.
+void add_peers(BenchCase& bench, const std::vector<PeerCall>& calls,
+               const std::vector<runtime::Timing>& timings) {
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const runtime::Timing& timing = timings[i + 1];
+    PeerTiming entry{calls[i].group, calls[i].how, timing.median_seconds, timing.spread,
+                     runtime::paired_ratio(timings[0], timing)};
+    const auto same = std::find_if(bench.peers.begin(), bench.peers.end(),
+                                   [&](const PeerTiming& p) { return p.group == entry.group; });
+    if (same == bench.peers.end()) {
+      bench.peers.push_back(std::move(entry));
+    } else if (entry.seconds < same->seconds) {
+      *same = std::move(entry);
+    }
+  }
+}
+
+double geometric_mean(const std::vector<double>& values) {
+  if (values.empty()) return 0;
+  double sum = 0;
+  for (double value : values) sum += std::log(value);
+  return std::exp(sum / static_cast<double>(values.size()));
+}
+
+double rounded(double value) { return std::round(value * 1e4) / 1e4; }
+
+const PeerTiming* find_group(const BenchCase& bench, const std::string& group) {
+  for (const PeerTiming& peer : bench.peers) {
+    if (peer.group == group) return &peer;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem, const PeerSearch& peers,
+                        const BenchSettings& settings) {
+  const auto* gemm = std::get_if<GemmProblem>(&problem);
+  if (gemm == nullptr) {
+    throw Error(ErrorCode::unsupported, fmt::format("bench gemm: '{}' is no gemm problem",
+                                                    to_string(problem)));
+  }
+  Workload work(dispatcher, problem, settings.run);
+  BenchCase bench{.problem = problem,
+                  .kernel = work.kernel().name,
+                  .source = work.kernel().source};
+  if (const Mismatch mismatch = work.verify(); !mismatch.ok) {
+    throw Error(ErrorCode::verification_failed,
+                fmt::format("{} on '{}': {}", bench.kernel, to_string(problem), mismatch.message));
+  }
+  const std::vector<PeerCall> calls = verified_calls(work, peers, bench);
+
+  std::vector<runtime::Candidate> candidates = {{bench.kernel, [&work] { work.run(); }}};
+  for (const PeerCall& call : calls) candidates.push_back({call.group + " " + call.how, call.call});
+  const std::vector<runtime::Timing> timings = runtime::measure(candidates, settings.protocol);
+  bench.seconds = timings[0].median_seconds;
+  bench.spread = timings[0].spread;
+  add_shares(bench, *gemm, runtime::thread_limit({.threads = settings.run.threads}));
+  add_peers(bench, calls, timings);
+  return bench;
+}
+
+BenchSummary summarise(const std::vector<BenchCase>& cases) {
+  std::map<std::string, std::vector<double>> ratios;
+  std::vector<double> peak;
+  std::vector<double> bandwidth;
+  BenchSummary summary{.cases = cases.size()};
+  for (const BenchCase& bench : cases) {
+    (bench.bandwidth_bound ? bandwidth : peak)
+        .push_back(bench.bandwidth_bound ? bench.bandwidth_fraction : bench.peak_fraction);
+    for (const PeerTiming& peer : bench.peers) {
+      ratios[peer.group].push_back(peer.ratio.median);
+      summary.ties += peer.ratio.tie ? 1 : 0;
+    }
+  }
+  for (const auto& [group, values] : ratios) {
+    summary.geomean_vs[group] = geometric_mean(values);
+    summary.min_vs[group] = *std::min_element(values.begin(), values.end());
+  }
+  summary.peak_fraction = geometric_mean(peak);
+  summary.bandwidth_fraction = geometric_mean(bandwidth);
+  return summary;
+}
+
+Json to_json(const BenchCase& bench) {
+  Json peers = Json::array();
+  for (const PeerTiming& peer : bench.peers) {
+    peers.push_back({{"peer", peer.group},
+                     {"how", peer.how},
+                     {"seconds", peer.seconds},
+                     {"spread", rounded(peer.spread)},
+                     {"gflops", rounded(gflops_of(bench.problem, peer.seconds))},
+                     {"ratio", rounded(peer.ratio.median)},
+                     {"ratio_low", rounded(peer.ratio.low)},
+                     {"ratio_high", rounded(peer.ratio.high)},
+                     {"tie", peer.ratio.tie}});
+  }
+  return {{"problem", to_string(bench.problem)},
+          {"kernel", bench.kernel},
+          {"source", to_string(bench.source)},
+          {"seconds", bench.seconds},
+          {"spread", rounded(bench.spread)},
+          {"gflops", rounded(bench.gflops)},
+          {"peak_fraction", rounded(bench.peak_fraction)},
+          {"bandwidth_bound", bench.bandwidth_bound},
+          {"gb_per_s", rounded(bench.gb_per_s)},
+          {"bandwidth_fraction", rounded(bench.bandwidth_fraction)},
+          {"peers", peers},
+          {"notes", bench.notes}};
+}
+
+Json to_json(const BenchSummary& summary) {
+  Json geomean = Json::object();
+  Json least = Json::object();
+  for (const auto& [group, value] : summary.geomean_vs) geomean[group] = rounded(value);
+  for (const auto& [group, value] : summary.min_vs) least[group] = rounded(value);
+  return {{"geomean_vs", geomean},
+          {"min_vs", least},
+          {"peak_fraction", rounded(summary.peak_fraction)},
+          {"bandwidth_fraction", rounded(summary.bandwidth_fraction)},
+          {"cases", summary.cases},
+          {"ties", summary.ties}};
+}
+
+std::string ratio_text(const BenchCase& bench, const std::string& group) {
+  const PeerTiming* peer = find_group(bench, group);
+  if (peer == nullptr) return "-";
+  return fmt::format("{:.2f}x{}", peer->ratio.median, peer->ratio.tie ? " tie" : "");
+}
+
+std::string share_text(const BenchCase& bench) {
+  if (!bench.bandwidth_bound) return fmt::format("{:.0f}%", 100 * bench.peak_fraction);
+  return fmt::format("{:.0f}% of read bandwidth", 100 * bench.bandwidth_fraction);
+}
+
+}  // namespace tessera::cli

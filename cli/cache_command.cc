@@ -1,0 +1,100 @@
+// tessera cache: what is in the kernel cache, whether it is sound, and emptying it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "command.h"
+#include "output.h"
+#include "tessera/tessera.hpp"
+
+namespace tessera::cli {
+namespace {
+
+struct CacheCommand {
+  std::string action;
+  std::string folder;
+  std::string pattern = "*";
+};
+
+int list(const CacheCommand& command, const jit::Cache& cache, const Output& output) {
+  Json entries = Json::array();
+  Table table({"kernel", "key", "size"});
+  for (const jit::EntryInfo& entry : cache.list()) {
+    if (!matches_wildcard(command.pattern, entry.name)) continue;
+    entries.push_back({{"kernel", entry.name},
+                       {"key", entry.key},
+                       {"folder", entry.folder.string()},
+                       {"bytes", entry.bytes},
+                       {"last_used_unix", entry.last_used_unix}});
+    table.add({entry.name, entry.key.substr(0, 12),
+               format_bytes(static_cast<double>(entry.bytes))});
+  }
+  if (output.json) {
+    print_json({{"folder", cache.folder().string()}, {"entries", entries}});
+  } else {
+    fmt::print("{}{} kernels in {}\n", entries.empty() ? "" : table.text(), entries.size(),
+               cache.folder().string());
+  }
+  return 0;
+}
+
+int verify(const CacheCommand&, const jit::Cache& cache, const Output& output) {
+  const jit::VerifyReport report = cache.verify();
+  if (output.json) {
+    print_json({{"good", report.good}, {"damaged", report.damaged}});
+  } else {
+    for (const std::string& sentence : report.damaged) fmt::print("{}\n", sentence);
+    fmt::print("{} kernels are sound, {} were damaged and set aside\n", report.good,
+               report.damaged.size());
+  }
+  return report.damaged.empty() ? 0 : 1;
+}
+
+int size(const CacheCommand&, const jit::Cache& cache, const Output& output) {
+  const std::int64_t bytes = cache.size_bytes();
+  const std::size_t entries = cache.list().size();
+  if (output.json) {
+    print_json({{"folder", cache.folder().string()}, {"entries", entries}, {"bytes", bytes}});
+  } else {
+    fmt::print("{} in {} kernels in {}\n", format_bytes(static_cast<double>(bytes)), entries,
+               cache.folder().string());
+  }
+  return 0;
+}
+
+int clear(const CacheCommand& command, jit::Cache& cache, const Output& output) {
+  const std::size_t removed = cache.clear(command.pattern);
+  if (output.json) {
+    print_json({{"removed", removed}});
+  } else {
+    fmt::print("{} kernels removed from {}\n", removed, cache.folder().string());
+  }
+  return 0;
+}
+
+int run(const CacheCommand& command, const Output& output) {
+  jit::Cache cache({.folder = command.folder});
+  if (command.action == "list") return list(command, cache, output);
+  if (command.action == "verify") return verify(command, cache, output);
+  if (command.action == "size") return size(command, cache, output);
+  if (command.action == "clear") return clear(command, cache, output);
+  const std::vector<std::string> actions = {"list", "verify", "size", "clear"};
+  throw Error(ErrorCode::not_found,
+              fmt::format("cache: unknown action '{}'{}; it must be one of {}", command.action,
+                          did_you_mean(command.action, actions), join(actions, ", ")));
+}
+
+}  // namespace
+
+Action declare_cache(CLI::App& app) {
+  auto command = std::make_shared<CacheCommand>();
+  app.add_option("action", command->action, "list, verify, size or clear")->required();
+  app.add_option("--folder", command->folder, "Another cache than TESSERA_CACHE_DIR's");
+  app.add_option("--pattern", command->pattern, "Only kernels whose name matches")
+      ->capture_default_str();
+  return [command](const Output& output) { return run(*command, output); };
+}
+
+}  // namespace tessera::cli

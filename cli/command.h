@@ -1,0 +1,46 @@
+// The table of subcommands.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "output.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tessera::cli {
+
+// What a subcommand does once its options are read; returns the exit status.
+using Action = std::function<int(const Output&)>;
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  std::string_view example;
+  // Declares the options on `app`; the action returned owns what they are read into.
+  Action (*declare)(CLI::App& app);
+};
+
+// Every subcommand, in the order of the help text.
+std::span<const Command> all_commands();
+
+Action declare_run(CLI::App& app);
+Action declare_matmul(CLI::App& app);
+Action declare_demo(CLI::App& app);
+Action declare_explain(CLI::App& app);
+Action declare_list(CLI::App& app);
+Action declare_show(CLI::App& app);
+Action declare_generate(CLI::App& app);
+Action declare_verify(CLI::App& app);
+Action declare_bench(CLI::App& app);
+Action declare_cache(CLI::App& app);
+Action declare_pack(CLI::App& app);
+Action declare_targets(CLI::App& app);
+Action declare_doctor(CLI::App& app);
+Action declare_completion(CLI::App& app);
+Action declare_version(CLI::App& app);
+
+}  // namespace tessera::cli

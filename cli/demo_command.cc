@@ -1,0 +1,104 @@
+// tessera demo: BERT-base's layers from declaration to verified, measured results.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "bench_gemm.h"
+#include "command.h"
+#include "options.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int kKernelsPerProblem = 3;
+
+constexpr std::string_view kNext =
+    "Next:\n"
+    "  tessera run gemm m=512 n=512 k=512 --verify        one problem of your own\n"
+    "  tessera explain gemm m=512 n=512 k=512             why that kernel, and why not the others\n"
+    "  tessera explain gemm m=4096 n=4096 k=64 dtype=bf16 --target sm90a   for a machine far away\n"
+    "  tessera bench gemm --shapes square --threads 1     against the libraries found here\n"
+    "  tessera doctor                                     what is missing, and how to get it\n";
+
+// The kernels that choose() would take for these problems, and the next best ones.
+KernelSet declare_kernels(const std::vector<Problem>& problems, const Target& target) {
+  KernelSetBuilder builder("bert_base", target);
+  for (const Problem& problem : problems) builder.for_problem(problem, kKernelsPerProblem);
+  return builder.build();
+}
+
+void build(Registry& registry, const Output& output) {
+  std::vector<jit::BuildResult> results;
+  {
+    Progress progress("build", Progress::Plain::silent);
+    results = registry.build(0, [&](std::size_t done, std::size_t total,
+                                    const jit::BuildResult& result) {
+      progress.step(done, total, result.name);
+    });
+  }
+  std::size_t cached = 0;
+  for (const jit::BuildResult& result : results) {
+    if (!result.error.empty()) throw Error(ErrorCode::compile_failed, result.error);
+    cached += result.was_cached ? 1 : 0;
+  }
+  if (!output.json) {
+    fmt::print("built {} kernels, {} of them already in the cache\n\n", results.size(), cached);
+  }
+}
+
+int demo(int threads, const Output& output) {
+  const std::vector<Problem> problems = read_shapes("bert_base");
+  const Target target = host_target();
+  const KernelSet set = declare_kernels(problems, target);
+  if (!output.json) {
+    fmt::print("BERT-base, 128 tokens: {} layer shapes on {} ({})\n", problems.size(),
+               host_info().cpu_model, target.name);
+    fmt::print("declared a set of {} kernels\n", set.specs.size());
+  }
+  auto registry = std::make_shared<Registry>("bert_base");
+  registry->declare(set);
+  build(*registry, output);
+  Dispatcher dispatcher({}, registry);
+
+  const int limit = runtime::thread_limit({.threads = threads});
+  const PeerSearch peers = find_peers(peer_names(), limit);
+  const BenchSettings settings{.run = {.threads = threads},
+                               .protocol = {.rounds = 7, .warmup = 1, .min_seconds = 0.005}};
+  Table table({"layer", "kernel", "why", "time", "GFLOP/s", "of peak", "vs oneDNN", "vs OpenBLAS"});
+  Json rows = Json::array();
+  {
+    Progress progress("run", Progress::Plain::silent);
+    for (const Problem& problem : problems) {
+      progress.step(rows.size(), problems.size(), to_string(problem));
+      const BenchCase bench = bench_problem(dispatcher, problem, peers, settings);
+      rows.push_back(to_json(bench));
+      table.add({to_string(problem), bench.kernel, std::string(to_string(bench.source)),
+                 format_seconds(bench.seconds), fmt::format("{:.1f}", bench.gflops),
+                 share_text(bench), ratio_text(bench, "onednn"), ratio_text(bench, "openblas")});
+    }
+  }
+  if (output.json) {
+    print_json({{"threads", limit}, {"kernels", set.specs.size()}, {"cases", rows}});
+    return 0;
+  }
+  fmt::print("{}\n", table.text());
+  fmt::print("All {} results verified against the fp64 reference; {} threads; above 1x we are "
+             "faster.\n",
+             problems.size(), limit);
+  fmt::print("why: how the kernel was chosen, by estimate (analytic) or by measurement (tuned).\n");
+  for (const auto& peer : peers.found) fmt::print("{} {}\n", peer->name(), peer->version());
+  for (const std::string& note : peers.notes) fmt::print("note: {}\n", note);
+  fmt::print("\n{}", kNext);
+  return 0;
+}
+
+}  // namespace
+
+Action declare_demo(CLI::App& app) {
+  auto threads = std::make_shared<int>(0);
+  app.add_option("--threads", *threads, "At most this many; 0: all");
+  return [threads](const Output& output) { return demo(*threads, output); };
+}
+
+}  // namespace tessera::cli

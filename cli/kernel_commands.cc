@@ -1,0 +1,181 @@
+// tessera explain, list, show and generate: about kernels, without building any.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "command.h"
+#include "options.h"
+#include "work.h"
+
+namespace tessera::cli {
+namespace {
+
+struct ExplainCommand {
+  ProblemOptions problems;
+  std::string target;
+  ChooseOptions choose;
+};
+
+Json to_json(const Problem& problem, const Target& target, const Decision& decision) {
+  Json considered = Json::array();
+  for (const Considered& each : decision.considered) {
+    considered.push_back({{"kernel", each.name},
+                          {"predicted_seconds", each.predicted_seconds},
+                          {"refusal", each.refusal}});
+  }
+  return {{"problem", to_string(problem)},
+          {"target", target.name},
+          {"kernel", decision.name},
+          {"source", to_string(decision.source)},
+          {"predicted_seconds", decision.predicted_seconds},
+          {"why", decision.why},
+          {"considered", considered}};
+}
+
+int explain(const ExplainCommand& command, const Output& output) {
+  const Target target = resolve_target(command.target);
+  ChooseOptions options = command.choose;
+  options.explain = true;
+  Json decisions = Json::array();
+  for (const Problem& problem : read_problems(command.problems)) {
+    const Decision decision = choose(problem, target, options);
+    decisions.push_back(to_json(problem, target, decision));
+    if (!output.json) fmt::print("{}", tessera::explain(problem, target, decision));
+  }
+  if (output.json) print_json({{"decisions", decisions}});
+  return 0;
+}
+
+struct ListCommand {
+  KernelOptions kernels;
+  bool sets = false;
+  bool dtypes = false;
+};
+
+int print_words(const char* key, const std::vector<std::string>& words, const Output& output) {
+  if (output.json) {
+    print_json({{key, words}});
+  } else {
+    for (const std::string& word : words) fmt::print("{}\n", word);
+  }
+  return 0;
+}
+
+int list(const ListCommand& command, const Output& output) {
+  if (command.sets) {
+    return print_words("sets", family_of(parse_op(command.kernels.op)).preselected_names(), output);
+  }
+  if (command.dtypes) {
+    std::vector<std::string> dtypes;
+    for (DType dtype : all_dtypes()) dtypes.emplace_back(to_string(dtype));
+    return print_words("dtypes", dtypes, output);
+  }
+  std::vector<std::string> names;
+  const Target target = resolve_target(command.kernels.target);
+  for (const KernelSpec& spec : select_kernels(command.kernels, target).specs) {
+    names.push_back(name_of(spec));
+  }
+  return print_words("kernels", names, output);
+}
+
+struct ShowCommand {
+  std::string name;
+  std::string target;
+  bool source = false;
+};
+
+// A kernel is shown for the machine that its name ends in, unless --target names a row of one's own.
+int show(const ShowCommand& command, const Output& output) {
+  const KernelSpec spec = find_kernel(command.name);
+  const Target target = load_target(command.target.empty() ? spec.target : command.target);
+  const Family& family = family_of(spec);
+  const Verdict legal = family.is_legal(spec, target);
+  if (command.source && !legal) {
+    throw Error(ErrorCode::illegal_spec, fmt::format("{}: {}", command.name, legal.reason));
+  }
+  const std::string source = command.source ? family.emit(spec, target).text : "";
+
+  Json json = {{"kernel", command.name},
+               {"legal", static_cast<bool>(legal)},
+               {"reason", legal.reason},
+               {"spec", Json::parse(to_json(spec))}};
+  if (command.source) json["source"] = source;
+  if (output.json) {
+    print_json(json);
+  } else if (command.source) {
+    fmt::print("{}", source);
+  } else {
+    fmt::print("{}\n{}: {}\n", json["spec"].dump(2), target.name, legal ? "legal" : legal.reason);
+  }
+  return 0;
+}
+
+struct GenerateCommand {
+  KernelOptions kernels;
+  std::string folder;
+  int jobs = 0;
+};
+
+int generate(const GenerateCommand& command, const Output& output) {
+  const Target target = resolve_target(command.kernels.target);
+  const KernelSet set = select_kernels(command.kernels, target);
+  GenerateResult result;
+  {
+    Progress progress("generate", Progress::Plain::lines);
+    result = tessera::generate(set, target, command.folder, command.jobs,
+                               [&](std::size_t done, std::size_t total, const std::string& name) {
+                                 progress.step(done, total, name);
+                               });
+  }
+  if (output.json) {
+    print_json({{"target", target.name},
+                {"output_dir", command.folder},
+                {"written", result.written},
+                {"errors", result.errors}});
+  } else {
+    for (const std::string& error : result.errors) fmt::print(stderr, "tessera: {}\n", error);
+    fmt::print("{} kernels for {} written to {}\n", result.written, target.name, command.folder);
+  }
+  return result.errors.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+Action declare_explain(CLI::App& app) {
+  auto command = std::make_shared<ExplainCommand>();
+  add_problem_options(app, command->problems);
+  add_target_option(app, command->target);
+  app.add_option("--threads", command->choose.threads, "At most this many; 0: all of the machine's");
+  app.add_option("--force", command->choose.pinned, "This kernel, or an error that says why not");
+  app.add_flag("--deterministic", command->choose.deterministic,
+               "Only kernels whose bits do not depend on the number of threads");
+  return [command](const Output& output) { return explain(*command, output); };
+}
+
+Action declare_list(CLI::App& app) {
+  auto command = std::make_shared<ListCommand>();
+  add_kernel_options(app, command->kernels);
+  app.add_flag("--sets", command->sets, "The preselected sets instead");
+  app.add_flag("--dtypes", command->dtypes, "The element types instead");
+  return [command](const Output& output) { return list(*command, output); };
+}
+
+Action declare_show(CLI::App& app) {
+  auto command = std::make_shared<ShowCommand>();
+  app.add_option("kernel", command->name, "The kernel's name")->required();
+  add_target_option(app, command->target);
+  app.add_flag("--source", command->source, "The source that is compiled for it");
+  return [command](const Output& output) { return show(*command, output); };
+}
+
+Action declare_generate(CLI::App& app) {
+  auto command = std::make_shared<GenerateCommand>();
+  app.add_option("kernel", command->kernels.names, "Kernel names; filters if left out");
+  add_kernel_options(app, command->kernels);
+  app.add_option("--output-dir", command->folder, "Where sources and index go")->required();
+  app.add_option("--jobs", command->jobs, "Threads; 0: one per core");
+  return [command](const Output& output) { return generate(*command, output); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,161 @@
+// tessera targets, doctor and version: about machines and this installation.
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "command.h"
+#include "options.h"
+#include "output.h"
+#include "peers.h"
+
+namespace tessera::cli {
+namespace {
+
+struct TargetsCommand {
+  std::string name;
+};
+
+int targets(const TargetsCommand& command, const Output& output) {
+  if (!command.name.empty()) {
+    const Target target = command.name == "host" ? host_target() : load_target(command.name);
+    const Json row = Json::parse(to_json(target));
+    if (output.json) {
+      print_json(row);
+    } else {
+      fmt::print("{}\n", row.dump(2));
+    }
+    return 0;
+  }
+  Json rows = Json::array();
+  Table table({"target", "backend", "runs here", "description"});
+  for (const std::string& name : target_names()) {
+    const Target target = load_target(name);
+    const bool here = target.backend == "cpu" && host_lacks(target, host_info()).empty();
+    rows.push_back({{"name", name},
+                    {"backend", target.backend},
+                    {"runs_here", here},
+                    {"description", target.description}});
+    table.add({name, target.backend, here ? "yes" : "no", target.description});
+  }
+  if (output.json) {
+    print_json({{"targets", rows}, {"host", host_target().name}});
+  } else {
+    fmt::print("{}\nThis machine: {}\n", table.text(), host_target().name);
+  }
+  return 0;
+}
+
+// One line of the doctor's findings.
+struct Finding {
+  std::string what;
+  bool found = false;
+  bool needed = false;  // nothing can be built without it
+  std::string detail;   // what was found, or how to get it
+};
+
+Finding find_machine() {
+  const HostInfo& host = host_info();
+  return {"processor", true, true,
+          fmt::format("{}, {} cores, target {} ({})", host.cpu_model, host.cores,
+                      host_target().name, join(host.features, " "))};
+}
+
+Finding find_compiler() {
+  try {
+    const jit::Toolchain toolchain = jit::find_toolchain("");
+    return {"C++ compiler", true, true,
+            fmt::format("{}: {}", toolchain.path.string(), toolchain.version)};
+  } catch (const Error& error) {
+    return {"C++ compiler", false, true, fmt::format("{}; apt install g++", error.what())};
+  }
+}
+
+Finding find_cache() {
+  try {
+    const jit::Cache cache({});
+    if (cache.is_memory_only()) {
+      return {"kernel cache", false, false,
+              fmt::format("{} cannot be written: kernels are built anew by every process; set "
+                          "TESSERA_CACHE_DIR to a folder that can",
+                          cache.folder().string())};
+    }
+    return {"kernel cache", true, false,
+            fmt::format("{}, {} kernels, {}", cache.folder().string(), cache.list().size(),
+                        format_bytes(static_cast<double>(cache.size_bytes())))};
+  } catch (const Error& error) {
+    return {"kernel cache", false, true, error.what()};
+  }
+}
+
+Finding find_library(const std::string& what, const std::vector<std::string>& names,
+                     const std::string& how_to_get) {
+  std::string library;
+  const bool found = open_library(names, library) != nullptr;
+  return {what, found, false, found ? library : how_to_get};
+}
+
+std::vector<Finding> examine() {
+  std::vector<Finding> findings = {find_machine(), find_compiler(), find_cache()};
+  findings.push_back({"threads", true, false,
+                      fmt::format("OpenMP uses {} by default", runtime::thread_limit({}))});
+  for (const std::string& name : peer_names()) {
+    const PeerSearch search = find_peers({name}, 1);
+    const bool found = !search.found.empty();
+    findings.push_back({fmt::format("peer {}", name), found, false,
+                        found ? search.found.front()->version() : search.notes.front()});
+  }
+  findings.push_back(find_library("NVIDIA driver", {"libcuda.so.1"},
+                                  "only needed to run on a GPU; comes with NVIDIA's driver"));
+  findings.push_back(
+      find_library("NVRTC", {"libnvrtc.so.13", "libnvrtc.so.12"},
+                   "only needed to compile for GPUs; pip install nvidia-cuda-nvrtc-cu12"));
+  return findings;
+}
+
+int doctor(const Output& output) {
+  const std::vector<Finding> findings = examine();
+  Json json = Json::array();
+  bool healthy = true;
+  for (const Finding& finding : findings) {
+    healthy = healthy && (finding.found || !finding.needed);
+    json.push_back({{"what", finding.what},
+                    {"found", finding.found},
+                    {"needed", finding.needed},
+                    {"detail", finding.detail}});
+    if (!output.json) {
+      fmt::print("{:<8} {:<16} {}\n", finding.found ? "found" : finding.needed ? "MISSING" : "-",
+                 finding.what, finding.detail);
+    }
+  }
+  if (output.json) {
+    print_json({{"healthy", healthy}, {"findings", json}});
+  } else {
+    fmt::print("{}\n", healthy ? "Ready." : "Not ready: see MISSING above.");
+  }
+  return healthy ? 0 : 1;
+}
+
+int version(const Output& output) {
+  if (output.json) {
+    print_json({{"version", kVersion}, {"abi", jit::kAbiVersion}});
+  } else {
+    fmt::print("tessera {}\n", kVersion);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action declare_targets(CLI::App& app) {
+  auto command = std::make_shared<TargetsCommand>();
+  app.add_option("target", command->name, "Show this row: a name, a .json file, or host");
+  return [command](const Output& output) { return targets(*command, output); };
+}
+
+Action declare_doctor(CLI::App&) { return doctor; }
+
+Action declare_version(CLI::App&) { return version; }
+
+}  // namespace tessera::cli

@@ -1,0 +1,168 @@
+// The tessera command: finds the subcommand, runs it, and turns errors into one sentence.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "tessera/tessera.hpp"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int kErrorStatus = 1;
+constexpr int kUsageStatus = 2;
+
+constexpr std::array kCommands = {
+    Command{"run", "choose, build and run kernels for problems",
+            "tessera run gemm m=128 n=3072 k=768 dtype=bf16 epilogue=bias+gelu --verify",
+            declare_run},
+    Command{"matmul", "multiply the matrices of two .npy files",
+            "tessera matmul a.npy b.npy --output c.npy", declare_matmul},
+    Command{"demo", "run BERT-base's layers and compare with the libraries found here",
+            "tessera demo", declare_demo},
+    Command{"explain", "say which kernel is chosen, and why each other one is not",
+            "tessera explain gemm m=4096 n=4096 k=64 dtype=bf16 --target sm90a", declare_explain},
+    Command{"list", "list kernels, preselected sets or element types",
+            "tessera list --datatype bf16 --layout rcr --tile 128x*x64 --target sm90a",
+            declare_list},
+    Command{"show", "show what a kernel's name says, or the source it stands for",
+            "tessera show gemm_fp32_rrr_packb_240x480x256_1x1x1_12x32x1_avx512 --source",
+            declare_show},
+    Command{"generate", "write kernel sources and their index into a folder",
+            "tessera generate --op gemm --datatype fp16 --layout rcr --target avx512 "
+            "--preselected fp16_rcr_essential --output-dir kernels --jobs 4",
+            declare_generate},
+    Command{"verify", "build kernels and compare their results with the fp64 reference",
+            "tessera verify --preselected fp32_rcr_essential", declare_verify},
+    Command{"bench", "measure kernels, peers, dispatch, compilation or the machine",
+            "tessera bench gemm --shapes square --dtype fp32 --threads 1 --peers onednn,openblas",
+            declare_bench},
+    Command{"cache", "list, verify, clear or weigh the kernel cache",
+            "tessera cache clear --pattern 'gemm_fp32_*'", declare_cache},
+    Command{"pack", "write built kernels into one portable file, or list such a file",
+            "tessera pack --preselected fp32_rcr_essential --output kernels.pack", declare_pack},
+    Command{"targets", "list the machines that kernels can be made for, or show one",
+            "tessera targets avx512", declare_targets},
+    Command{"doctor", "say what was found on this machine, what is missing and how to get it",
+            "tessera doctor", declare_doctor},
+    Command{"completion", "print a completion script for bash, zsh or fish",
+            "source <(tessera completion bash)", declare_completion},
+    Command{"version", "print the version", "tessera version", declare_version},
+};
+
+struct Row {
+  CLI::App* app;
+  Action action;
+};
+
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.emplace_back(command.name);
+  return names;
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::vector<Row> declare_all(CLI::App& app, Output& output) {
+  std::vector<Row> rows;
+  for (const Command& command : kCommands) {
+    CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
+    sub->footer(fmt::format("Example:\n  {}", command.example));
+    Action action = command.declare(*sub);
+    sub->add_flag("--json", output.json, "Print one JSON object on stdout");
+    rows.push_back({sub, std::move(action)});
+  }
+  return rows;
+}
+
+int report(bool json, std::string_view code, const std::string& message, int status) {
+  if (json) {
+    print_json({{"error", {{"code", code}, {"message", message}}}});
+  } else {
+    fmt::print(stderr, "tessera: {}\n", message);
+  }
+  return status;
+}
+
+// CLI11's own words, except that an unknown option gets its nearest name.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  const auto chosen = app.get_subcommands();
+  const CLI::App& where = chosen.empty() ? app : *chosen.front();
+  if (error.get_name() != "ExtrasError") return fmt::format("{}: {}", where.get_name(), error.what());
+  const std::vector<std::string> rest = app.remaining(true);
+  const std::string word = rest.empty() ? std::string() : rest.front();
+  const std::string name = word.substr(0, word.find('='));
+  return fmt::format("{}: unexpected argument '{}'{}", where.get_name(), word,
+                     did_you_mean(name, option_names(where)));
+}
+
+int dispatch(int argc, char** argv, bool json) {
+  // Checked before CLI11 sees it: its message for a word that is no command names no command.
+  if (argc > 1 && argv[1][0] != '-') {
+    const std::vector<std::string> names = command_names();
+    if (std::find(names.begin(), names.end(), argv[1]) == names.end()) {
+      return report(json, "not_found",
+                    fmt::format("unknown command '{}'{}; tessera --help lists them", argv[1],
+                                did_you_mean(argv[1], names)),
+                    kUsageStatus);
+    }
+  }
+
+  CLI::App app("Tessera declares, generates, compiles, caches, chooses and runs tile kernels.",
+               "tessera");
+  app.set_version_flag("--version", "tessera " + std::string(kVersion));
+  app.footer("Example:\n  tessera run gemm m=512 n=512 k=512 --verify\n\n"
+             "tessera COMMAND --help explains a command.");
+  app.require_subcommand(0, 1);
+  Output output;
+  std::vector<Row> rows = declare_all(app, output);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help and --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return report(json, "invalid_argument", usage_message(app, error), kUsageStatus);
+  }
+  for (const Row& row : rows) {
+    if (row.app->parsed()) return row.action(output);
+  }
+  fmt::print(stderr, "{}", app.help());
+  return kUsageStatus;
+}
+
+}  // namespace
+
+std::span<const Command> all_commands() { return kCommands; }
+
+}  // namespace tessera::cli
+
+int main(int argc, char** argv) {
+  // Known before parsing, so that a usage error is an object too.
+  const bool json = std::any_of(argv, argv + argc,
+                                [](const char* word) { return std::string_view(word) == "--json"; });
+  using tessera::cli::report;
+  try {
+    return tessera::cli::dispatch(argc, argv, json);
+  } catch (const tessera::Error& error) {
+    const std::string context = error.context().empty() ? "" : "\n" + error.context();
+    return report(json, to_string(error.code()), error.what() + context,
+                  tessera::cli::kErrorStatus);
+  } catch (const std::bad_alloc&) {
+    return report(json, "out_of_memory", "not enough memory for what was asked",
+                  tessera::cli::kErrorStatus);
+  } catch (const std::exception& error) {
+    return report(json, "internal", error.what(), tessera::cli::kErrorStatus);
+  }
+}

@@ -1,0 +1,222 @@
+#include "options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+
+namespace tessera::cli {
+namespace {
+
+constexpr std::string_view kShapeExtension = ".txt";
+const std::vector<std::string> kVariants = {"standard", "preshuffle", "multi_d"};
+
+std::vector<std::string> shape_names() {
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : shape_files()) {
+    names.emplace_back(file.path.substr(0, file.path.size() - kShapeExtension.size()));
+  }
+  return names;
+}
+
+std::string shape_text(const std::string& name_or_path) {
+  for (const EmbeddedFile& file : shape_files()) {
+    if (file.path == name_or_path + std::string(kShapeExtension)) return std::string(file.content);
+  }
+  if (!fs::exists(name_or_path)) {
+    throw Error(ErrorCode::not_found,
+                fmt::format("no shape file '{}'{}; give a path or one of {}", name_or_path,
+                            did_you_mean(name_or_path, shape_names()), join(shape_names(), ", ")));
+  }
+  return read_file(name_or_path);
+}
+
+// The same sizes and epilogue in other types.
+Problem with_types(const Problem& problem, const ProblemOptions& options) {
+  const auto* gemm = std::get_if<GemmProblem>(&problem);
+  if (gemm == nullptr || (options.dtype.empty() && options.layout.empty())) return problem;
+  GemmProblem changed = *gemm;
+  if (!options.layout.empty()) changed.layout = parse_gemm_layout(options.layout);
+  if (!options.dtype.empty()) {
+    const GemmProblem types = gemm_problem(parse_dtype(options.dtype), changed.layout, 0, 0, 0);
+    changed.a = types.a;
+    changed.b = types.b;
+    changed.acc = types.acc;
+    changed.out = types.out;
+    changed.d = types.d;
+  }
+  return changed;
+}
+
+std::string_view variant_of(const GemmSignature& signature) {
+  if (signature.preshuffled_b) return "preshuffle";
+  return num_ops(signature.epilogue) > 0 ? "multi_d" : "standard";
+}
+
+bool contains_or_empty(const std::vector<std::string>& words, std::string_view word) {
+  return words.empty() || std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool matches(const std::string& pattern, const std::string& text) {
+  return pattern.empty() || matches_wildcard(pattern, text);
+}
+
+bool passes(const SpecFilter& filter, const KernelSpec& spec) {
+  const auto* signature = std::get_if<GemmSignature>(&spec.signature);
+  const Algorithm& how = spec.algorithm;
+  return signature != nullptr && contains_or_empty(filter.dtypes, to_string(signature->a)) &&
+         contains_or_empty(filter.layouts, to_string(signature->layout)) &&
+         contains_or_empty(filter.variants, variant_of(*signature)) &&
+         matches(filter.pipeline, std::string(to_string(how.pipeline))) &&
+         matches(filter.tile, to_string(how.tile)) && matches(filter.wave, to_string(how.wave)) &&
+         matches(filter.warp_tile, to_string(how.warp_tile)) &&
+         matches(filter.name, name_of(spec));
+}
+
+// All kernels that the filters let through; the builder refuses words that match nothing.
+KernelSet filtered_set(const SpecFilter& filter, const Target& target) {
+  KernelSetBuilder builder("selected", target);
+  builder.gemm();
+  for (const std::string& dtype : filter.dtypes) builder.dtype(dtype);
+  for (const std::string& layout : filter.layouts) builder.layout(layout);
+  for (const std::string& variant : filter.variants) builder.variant(variant);
+  if (!filter.pipeline.empty()) builder.pipeline(filter.pipeline);
+  if (!filter.tile.empty()) builder.tile(filter.tile);
+  if (!filter.wave.empty()) builder.wave(filter.wave);
+  if (!filter.warp_tile.empty()) builder.warp_tile(filter.warp_tile);
+  KernelSet set = builder.build();
+  std::erase_if(set.specs,
+                [&](const KernelSpec& spec) { return !matches(filter.name, name_of(spec)); });
+  return set;
+}
+
+// A shipped set, narrowed by the filters.
+KernelSet preselected_set(const KernelOptions& options, const Target& target) {
+  for (const std::string& dtype : options.filter.dtypes) parse_dtype(dtype);
+  for (const std::string& layout : options.filter.layouts) parse_gemm_layout(layout);
+  for (const std::string& variant : options.filter.variants) {
+    if (!contains_or_empty(kVariants, variant)) {
+      throw Error(ErrorCode::not_found,
+                  fmt::format("unknown variant '{}'{}; it must be one of {}", variant,
+                              did_you_mean(variant, kVariants), join(kVariants, ", ")));
+    }
+  }
+  KernelSet set{.name = options.preselected,
+                .specs = family_of(parse_op(options.op)).preselected(options.preselected, target)};
+  std::erase_if(set.specs, [&](const KernelSpec& spec) { return !passes(options.filter, spec); });
+  return set;
+}
+
+}  // namespace
+
+void add_problem_options(CLI::App& app, ProblemOptions& options) {
+  app.add_option("problem", options.words, "The problem: gemm m=128 n=3072 k=768 dtype=bf16 ...");
+  app.add_option("--shapes", options.shapes,
+                 fmt::format("A file with a problem a line, or one of {}",
+                             join(shape_names(), ", ")));
+  app.add_option("--dtype", options.dtype, "Replaces the problems' element types");
+  app.add_option("--layout", options.layout, "Replaces the problems' layouts");
+}
+
+std::vector<Problem> read_shapes(const std::string& name_or_path) {
+  const std::string text = shape_text(name_or_path);
+  std::vector<Problem> problems;
+  int number = 0;
+  for (std::string_view line : split(text, '\n')) {
+    ++number;
+    line = line.substr(0, line.find('#'));
+    if (split_words(line).empty()) continue;
+    try {
+      problems.push_back(parse_problem(line));
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}:{}: {}", name_or_path, number, error.what()));
+    }
+  }
+  if (problems.empty()) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} holds no problem", name_or_path));
+  }
+  return problems;
+}
+
+std::vector<Problem> read_problems(const ProblemOptions& options) {
+  if (options.words.empty() == options.shapes.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "give a problem, such as 'gemm m=128 n=3072 k=768', or a file after --shapes");
+  }
+  std::vector<Problem> problems = options.shapes.empty()
+                                      ? std::vector{parse_problem(join(options.words, " "))}
+                                      : read_shapes(options.shapes);
+  for (Problem& problem : problems) problem = with_types(problem, options);
+  return problems;
+}
+
+void add_target_option(CLI::App& app, std::string& name) {
+  app.add_option("--target,--gpu-target", name,
+                 "A machine's row (tessera targets lists them) or a .json file; this machine if "
+                 "left out");
+}
+
+Target resolve_target(const std::string& name) {
+  const std::string wanted = name.empty() ? environment("TESSERA_TARGET") : name;
+  return wanted.empty() ? host_target() : load_target(wanted);
+}
+
+void add_kernel_options(CLI::App& app, KernelOptions& options) {
+  SpecFilter& filter = options.filter;
+  app.add_option("--op", options.op, "The operation")->capture_default_str();
+  app.add_option("--datatype,--dtype", filter.dtypes, "Element types of A")->delimiter(',');
+  app.add_option("--layout", filter.layouts, "rcr, rrr, crr or ccr")->delimiter(',');
+  app.add_option("--variants", filter.variants, join(kVariants, ", "))->delimiter(',');
+  app.add_option("--pipeline", filter.pipeline, "packab, packb, packa, direct, stream, ...");
+  app.add_option("--tile", filter.tile, "Such as 128x*x64");
+  app.add_option("--wave", filter.wave, "Such as 0x0x1");
+  app.add_option("--warp-tile", filter.warp_tile, "Such as 12x*x1");
+  app.add_option("--pattern", filter.name, "A wildcard over the whole name");
+  app.add_option("--preselected", options.preselected,
+                 "A shipped set (tessera list --sets lists them)");
+  add_target_option(app, options.target);
+}
+
+KernelSet select_kernels(const KernelOptions& options, const Target& target) {
+  family_of(parse_op(options.op));
+  KernelSet set;
+  if (!options.names.empty()) {
+    KernelSetBuilder builder("named", target);
+    for (const std::string& name : options.names) builder.add(name_of(find_kernel(name)));
+    set = builder.build();
+  } else if (!options.preselected.empty()) {
+    set = preselected_set(options, target);
+  } else {
+    set = filtered_set(options.filter, target);
+  }
+  if (set.specs.empty()) {
+    throw Error(ErrorCode::not_found,
+                fmt::format("no kernel for {} passes these filters; tessera list shows what there is",
+                            target.name));
+  }
+  return set;
+}
+
+KernelSpec find_kernel(const std::string& name) {
+  KernelSpec spec;
+  try {
+    spec = parse_name(name);
+  } catch (const Error& error) {
+    // The name's last word is its target, if anything of it can be trusted.
+    const std::string target = name.substr(name.rfind('_') + 1);
+    const std::vector<std::string> targets = target_names();
+    if (std::find(targets.begin(), targets.end(), target) == targets.end()) throw;
+    std::vector<std::string> names;
+    for (const Family* family : all_families()) {
+      for (const KernelSpec& each : family->enumerate(load_target(target), {})) {
+        names.push_back(name_of(each));
+      }
+    }
+    throw Error(ErrorCode::not_found, fmt::format("unknown kernel '{}'{} ({})", name,
+                                                  did_you_mean(name, names), error.what()));
+  }
+  return spec;
+}
+
+}  // namespace tessera::cli

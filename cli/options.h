@@ -1,0 +1,52 @@
+// Options that several commands share, and what they stand for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/tessera.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace tessera {
+// The files of bench/shapes, carried inside the program.
+std::span<const EmbeddedFile> shape_files();
+}  // namespace tessera
+
+namespace tessera::cli {
+
+// Which problems: words after the command, or a shape file.
+struct ProblemOptions {
+  std::vector<std::string> words;  // {"gemm", "m=128", ...}
+  std::string shapes;              // a file, or the name of one of bench/shapes
+  std::string dtype;               // replaces every problem's types
+  std::string layout;
+};
+void add_problem_options(CLI::App& app, ProblemOptions& options);
+std::vector<Problem> read_problems(const ProblemOptions& options);
+
+// Every line of a shape file: one problem each, '#' starts a comment. Errors name file and line.
+std::vector<Problem> read_shapes(const std::string& name_or_path);
+
+// Which machine: a row's name or file, else TESSERA_TARGET, else this machine.
+void add_target_option(CLI::App& app, std::string& name);
+Target resolve_target(const std::string& name);
+
+// Which kernels: names, a preselected set, or all that the filters let through.
+struct KernelOptions {
+  std::string op = "gemm";
+  std::vector<std::string> names;
+  std::string preselected;
+  SpecFilter filter;
+  std::string target;
+};
+void add_kernel_options(CLI::App& app, KernelOptions& options);
+// Filters narrow a preselected set too. Throws Error{not_found} when nothing is left.
+KernelSet select_kernels(const KernelOptions& options, const Target& target);
+
+// A kernel's spec by name. Throws Error{not_found} with the target's nearest kernel name.
+KernelSpec find_kernel(const std::string& name);
+
+}  // namespace tessera::cli

@@ -1,0 +1,60 @@
+#include "peers.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace tessera::cli {
+namespace {
+
+struct PeerRow {
+  std::string_view name;
+  std::unique_ptr<Peer> (*load)(int threads);
+  std::string_view how_to_get;
+};
+constexpr std::array kPeers = {
+    PeerRow{"onednn", load_onednn, "apt install libdnnl2"},
+    PeerRow{"openblas", load_openblas, "apt install libopenblas0"},
+};
+
+}  // namespace
+
+std::vector<std::string> peer_names() {
+  std::vector<std::string> names;
+  for (const PeerRow& row : kPeers) names.emplace_back(row.name);
+  return names;
+}
+
+PeerSearch find_peers(const std::vector<std::string>& names, int threads) {
+  PeerSearch search;
+  for (const std::string& name : names) {
+    const auto* row = std::find_if(kPeers.begin(), kPeers.end(),
+                                   [&](const PeerRow& each) { return each.name == name; });
+    if (row == kPeers.end()) {
+      throw Error(ErrorCode::not_found, fmt::format("unknown peer '{}'{}; it must be one of {}", name,
+                                                    did_you_mean(name, peer_names()),
+                                                    join(peer_names(), ", ")));
+    }
+    if (std::unique_ptr<Peer> peer = row->load(threads)) {
+      search.found.push_back(std::move(peer));
+    } else {
+      search.notes.push_back(
+          fmt::format("{} was not found and is left out; get it with: {}", name, row->how_to_get));
+    }
+  }
+  return search;
+}
+
+void* open_library(const std::vector<std::string>& names, std::string& found) {
+  for (const std::string& name : names) {
+    if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      found = name;
+      return handle;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,177 @@
+// tessera run, and tessera verify.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "command.h"
+#include "options.h"
+#include "work.h"
+
+namespace tessera::cli {
+namespace {
+
+struct RunCommand {
+  ProblemOptions problems;
+  RunSettings settings;
+  DispatcherOptions dispatcher;
+  bool no_compile = false;
+};
+
+int run(const RunCommand& command, const Output& output) {
+  const std::vector<Problem> problems = read_problems(command.problems);
+  DispatcherOptions options = command.dispatcher;
+  options.build.allow_compile = !command.no_compile;
+  Dispatcher dispatcher(options);
+
+  Table table({"problem", "kernel", "time", "GFLOP/s", "verified", "why"});
+  Json runs = Json::array();
+  Progress progress("run", Progress::Plain::silent);
+  for (const Problem& problem : problems) {
+    if (problems.size() > 1) progress.step(runs.size(), problems.size(), to_string(problem));
+    const RunReport report = run_and_time(dispatcher, problem, command.settings);
+    require_verified(report);
+    runs.push_back(to_json(report));
+    table.add({to_string(problem), report.kernel, format_seconds(report.seconds),
+               fmt::format("{:.1f}", report.gflops), report.verified ? "yes" : "-", report.why});
+  }
+  progress.clear();
+  if (output.json) {
+    print_json({{"target", dispatcher.target().name}, {"runs", runs}});
+  } else {
+    fmt::print("{}", table.text());
+  }
+  return 0;
+}
+
+// Sizes that exercise whole tiles, edges, and nothing at all.
+struct VerifySize {
+  std::int64_t m, n, k;
+};
+constexpr std::array kVerifySizes = {VerifySize{64, 64, 64},  VerifySize{127, 129, 131},
+                                     VerifySize{1, 257, 300}, VerifySize{257, 1, 67},
+                                     VerifySize{5, 7, 3},     VerifySize{33, 65, 1},
+                                     VerifySize{16, 16, 0},   VerifySize{0, 8, 8}};
+
+struct VerifyCommand {
+  KernelOptions kernels;
+  RunSettings settings;
+  int jobs = 0;
+};
+
+GemmProblem problem_for(const KernelSpec& spec, const VerifySize& size) {
+  const auto& signature = std::get<GemmSignature>(spec.signature);
+  GemmProblem problem = gemm_problem(signature.a, signature.layout, size.m, size.n, size.k);
+  problem.b = signature.b;
+  problem.acc = signature.acc;
+  problem.out = signature.out;
+  problem.d = signature.d;
+  problem.epilogue = signature.epilogue;
+  problem.preshuffled_b = signature.preshuffled_b;
+  return problem;
+}
+
+struct VerifyReport {
+  std::string kernel;
+  std::string error;  // empty: every result was right
+  int problems = 0;
+};
+
+VerifyReport verify_kernel(Dispatcher& dispatcher, const KernelSpec& spec,
+                           const RunSettings& settings) {
+  VerifyReport report{.kernel = name_of(spec)};
+  RunSettings forced = settings;
+  forced.force = report.kernel;
+  for (const VerifySize& size : kVerifySizes) {
+    const Problem problem = problem_for(spec, size);
+    if (!family_of(spec).supports(spec, problem, dispatcher.target())) continue;
+    ++report.problems;
+    ++forced.seed;
+    const Mismatch mismatch = Workload(dispatcher, problem, forced).verify();
+    if (!mismatch.ok) {
+      report.error = fmt::format("'{}', seed {}: {}", to_string(problem), forced.seed,
+                                 mismatch.message);
+      return report;
+    }
+  }
+  if (report.problems == 0) report.error = "it serves none of the sizes tried";
+  return report;
+}
+
+// Kernels that do not build are reported like kernels that are wrong; the rest goes on.
+int verify(const VerifyCommand& command, const Output& output) {
+  const Target target = resolve_target(command.kernels.target);
+  const KernelSet set = select_kernels(command.kernels, target);
+  DispatcherOptions options;
+  options.target = command.kernels.target;
+  Dispatcher dispatcher(options);
+  dispatcher.registry().declare(set);
+  Progress progress("verify", Progress::Plain::silent);
+  dispatcher.registry().build(command.jobs, [&](std::size_t done, std::size_t total,
+                                                const jit::BuildResult& result) {
+    progress.step(done, total, result.name);
+  });
+
+  Json kernels = Json::array();
+  std::size_t wrong = 0;
+  for (const KernelSpec& spec : set.specs) {
+    VerifyReport report{.kernel = name_of(spec)};
+    try {
+      report = verify_kernel(dispatcher, spec, command.settings);
+    } catch (const Error& error) {
+      report.error = error.what();
+    }
+    progress.step(kernels.size() + 1, set.specs.size(), report.kernel);
+    if (!report.error.empty()) {
+      ++wrong;
+      progress.clear();
+      if (!output.json) fmt::print("wrong  {}: {}\n", report.kernel, report.error);
+    }
+    kernels.push_back({{"kernel", report.kernel},
+                       {"ok", report.error.empty()},
+                       {"problems", report.problems},
+                       {"error", report.error}});
+  }
+  progress.clear();
+  if (output.json) {
+    print_json({{"verified", set.specs.size() - wrong}, {"wrong", wrong}, {"kernels", kernels}});
+  } else {
+    fmt::print("{} kernels verified, {} wrong\n", set.specs.size() - wrong, wrong);
+  }
+  return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+Action declare_run(CLI::App& app) {
+  auto command = std::make_shared<RunCommand>();
+  add_problem_options(app, command->problems);
+  add_target_option(app, command->dispatcher.target);
+  app.add_option("--threads", command->settings.threads, "At most this many; 0: all");
+  app.add_option("--repeat", command->settings.repeat, "Timed runs; the median is reported")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--seed", command->settings.seed, "Of the random operands")->capture_default_str();
+  app.add_flag("--verify", command->settings.verify, "Compare with the fp64 reference");
+  app.add_option("--force", command->settings.force, "This kernel, or an error that says why not");
+  app.add_flag("--autotune", command->dispatcher.autotune,
+               "Measure the best few on first use and remember the winner");
+  app.add_option("--autotune-seconds", command->dispatcher.autotune_seconds, "Budget per problem")
+      ->capture_default_str();
+  app.add_flag("--deterministic", command->dispatcher.deterministic,
+               "Only kernels whose bits do not depend on the number of threads");
+  app.add_flag("--no-compile", command->no_compile, "Use packs and the cache only");
+  return [command](const Output& output) { return run(*command, output); };
+}
+
+Action declare_verify(CLI::App& app) {
+  auto command = std::make_shared<VerifyCommand>();
+  app.add_option("kernel", command->kernels.names, "Kernel names");
+  add_kernel_options(app, command->kernels);
+  app.add_option("--threads", command->settings.threads, "At most this many; 0: all");
+  app.add_option("--seed", command->settings.seed, "Of the random operands")->capture_default_str();
+  app.add_option("--jobs", command->jobs, "Builds at a time; 0: one per core");
+  return [command](const Output& output) { return verify(*command, output); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,81 @@
+#include "work.h"
+
+#include <fmt/format.h>
+
+namespace tessera::cli {
+
+Workload::Workload(Dispatcher& dispatcher, const Problem& problem, const RunSettings& settings)
+    : dispatcher_(dispatcher),
+      problem_(problem),
+      options_{.launch = {.threads = settings.threads}, .force = settings.force},
+      kernel_(&dispatcher.kernel_for(problem, options_)),
+      owned_(tune::random_operands(problem, settings.seed)),
+      operands_(owned_.operands),
+      packed_(tune::pack_b(*kernel_->loaded, kernel_->spec, problem, operands_)) {}
+
+void Workload::run() { dispatcher_.run(problem_, operands_, options_); }
+
+Mismatch Workload::verify() {
+  tune::poison_output(problem_, owned_);
+  run();
+  Mismatch mismatch = family_of(problem_).verify(tune::unpacked(problem_), owned_.operands);
+  if (const std::string outside = tune::gaps_intact(problem_, owned_); !outside.empty()) {
+    mismatch.ok = false;
+    mismatch.message = outside;
+  }
+  return mismatch;
+}
+
+RunReport run_and_time(Dispatcher& dispatcher, const Problem& problem,
+                       const RunSettings& settings) {
+  Workload work(dispatcher, problem, settings);
+  RunReport report{.problem = problem,
+                   .kernel = work.kernel().name,
+                   .source = work.kernel().source};
+  report.why = dispatcher
+                   .explain(problem, {.launch = {.threads = settings.threads},
+                                      .force = settings.force})
+                   .why;
+  if (settings.verify) report.verified = work.verify();
+  const runtime::Protocol protocol{
+      .rounds = settings.repeat, .warmup = 1, .min_seconds = 0, .seed = settings.seed};
+  const runtime::Timing timing =
+      runtime::measure({{report.kernel, [&] { work.run(); }}}, protocol).front();
+  report.seconds = timing.median_seconds;
+  report.spread = timing.spread;
+  report.gflops = gflops_of(problem, timing.median_seconds);
+  return report;
+}
+
+void require_verified(const RunReport& report) {
+  if (!report.verified || report.verified->ok) return;
+  throw Error(ErrorCode::verification_failed, fmt::format("{} on '{}': {}", report.kernel,
+                                                          to_string(report.problem),
+                                                          report.verified->message));
+}
+
+Json to_json(const Mismatch& mismatch) {
+  return {{"ok", mismatch.ok},
+          {"checked", mismatch.checked},
+          {"bad", mismatch.bad},
+          {"worst_ratio", mismatch.worst_ratio},
+          {"message", mismatch.message}};
+}
+
+Json to_json(const RunReport& report) {
+  Json json = {{"problem", to_string(report.problem)},
+               {"kernel", report.kernel},
+               {"source", to_string(report.source)},
+               {"why", report.why},
+               {"seconds", report.seconds},
+               {"spread", report.spread},
+               {"gflops", report.gflops}};
+  if (report.verified) json["verified"] = to_json(*report.verified);
+  return json;
+}
+
+double gflops_of(const Problem& problem, double seconds) {
+  return seconds > 0 ? family_of(problem).flops(problem) / seconds * 1e-9 : 0;
+}
+
+}  // namespace tessera::cli

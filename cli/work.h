@@ -1,0 +1,69 @@
+// Running one problem on random operands: the common part of run, demo, verify and bench.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "output.h"
+#include "tessera/tessera.hpp"
+
+namespace tessera::cli {
+
+// Options of the commands that run kernels.
+struct RunSettings {
+  int threads = 0;  // 0: as many as OpenMP allows
+  int repeat = 5;
+  bool verify = false;
+  std::uint64_t seed = 1;
+  std::string force;  // a kernel name
+};
+
+// A problem with operands of its own. B is packed by the kernel when the problem wants it packed.
+class Workload {
+ public:
+  // Chooses, builds and loads the kernel.
+  Workload(Dispatcher& dispatcher, const Problem& problem, const RunSettings& settings);
+
+  const Problem& problem() const { return problem_; }
+  const ReadyKernel& kernel() const { return *kernel_; }
+  // As the user has them: B not packed.
+  tune::OwnedOperands& owned() { return owned_; }
+
+  void run();
+  // Poisons the output, runs, and compares with the reference; also looks for writes outside the
+  // output.
+  Mismatch verify();
+
+ private:
+  Dispatcher& dispatcher_;
+  Problem problem_;
+  RunOptions options_;
+  const ReadyKernel* kernel_;
+  tune::OwnedOperands owned_;
+  Operands operands_;  // B packed if need be
+  runtime::AlignedBuffer packed_;
+};
+
+// What one problem's run came to.
+struct RunReport {
+  Problem problem;
+  std::string kernel;
+  ChoiceSource source = ChoiceSource::first_legal;
+  std::string why;
+  double seconds = 0;
+  double spread = 0;
+  double gflops = 0;
+  std::optional<Mismatch> verified;  // unset unless asked for
+};
+RunReport run_and_time(Dispatcher& dispatcher, const Problem& problem, const RunSettings& settings);
+
+// Error{verification_failed} that names the kernel, when the report holds a mismatch.
+void require_verified(const RunReport& report);
+
+Json to_json(const Mismatch& mismatch);
+Json to_json(const RunReport& report);
+
+// Gigaflops per second of useful operations.
+double gflops_of(const Problem& problem, double seconds);
+
+}  // namespace tessera::cli

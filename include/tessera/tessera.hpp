@@ -1,0 +1,51 @@
+// Tessera: declare, generate, compile, cache, choose and run tile kernels. This header is the whole
+// C++ API; nothing else needs to be included.
+//
+//   #include <tessera/tessera.hpp>
+//   #include <vector>
+//
+//   int main() {
+//     std::vector<float> a(128 * 768, 1.0F), b(3072 * 768, 2.0F), out(128 * 3072);
+//     tessera::GemmProblem problem =
+//         tessera::gemm_problem(tessera::DType::fp32, tessera::GemmLayout::rcr, 128, 3072, 768);
+//     tessera::Dispatcher dispatcher;  // for this machine
+//     dispatcher.run(problem, tessera::GemmOperands{.a = a.data(), .b = b.data(),
+//                                                   .out = out.data()});
+//     return out[0] == 2.0F * 768 ? 0 : 1;
+//   }
+//
+// Every failure is a tessera::Error whose what() is a sentence.
+#pragma once
+
+#include <string_view>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/base/log.h"
+#include "tessera/base/text.h"
+#include "tessera/dispatch/dispatcher.h"
+#include "tessera/families/family.h"
+#include "tessera/jit/build.h"
+#include "tessera/jit/cache.h"
+#include "tessera/jit/pack.h"
+#include "tessera/jit/toolchain.h"
+#include "tessera/registry/generate.h"
+#include "tessera/registry/registry.h"
+#include "tessera/runtime/benchmark.h"
+#include "tessera/runtime/runtime.h"
+#include "tessera/select/select.h"
+#include "tessera/spec/kernel_spec.h"
+#include "tessera/spec/numeric.h"
+#include "tessera/spec/problem.h"
+#include "tessera/spec/target.h"
+#include "tessera/targets/targets.h"
+#include "tessera/tune/autotune.h"
+#include "tessera/tune/operands.h"
+#include "tessera/tune/store.h"
+
+namespace tessera {
+
+// The release that these headers belong to.
+inline constexpr std::string_view kVersion = "0.1.0";
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+// Files of ours that the library carries inside itself.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace tessera {
+
+struct EmbeddedFile {
+  std::string_view path;
+  std::string_view content;
+};
+
+// The kernel templates of src/device/, with the paths that emitted code includes them by.
+std::span<const EmbeddedFile> device_headers();
+
+// The shipped target rows, src/targets/rows/*.json.
+std::span<const EmbeddedFile> target_rows();
+
+// The preselected GEMM kernel sets, src/families/gemm/sets/*.json.
+std::span<const EmbeddedFile> gemm_sets();
+
+}  // namespace tessera

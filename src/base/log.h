@@ -1,0 +1,20 @@
+// The log sink. The library never prints: it hands lines to whoever asked for them.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+namespace tessera {
+
+enum class LogLevel { warning, info };
+using LogSink = std::function<void(LogLevel, std::string_view)>;
+
+// Replaces the process-wide sink; an empty function turns logging off (the default). Thread-safe.
+void set_log_sink(LogSink sink);
+
+void log(LogLevel level, std::string_view message);
+
+// Logs a warning whose text has not been logged by this process before.
+void warn_once(std::string_view message);
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// Child processes, started with an argument vector and never through a shell.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct SubprocessOptions {
+  std::filesystem::path working_folder;        // empty: inherited
+  std::vector<std::string> extra_environment;  // "NAME=value", or "NAME" to remove it
+  double timeout_seconds = 0;                  // 0: none; past it the child's group is killed
+  bool merge_stderr = true;                    // stderr goes to `output`; else it is dropped
+};
+
+struct SubprocessResult {
+  int exit_code = -1;  // -1 when it died on a signal or could not start
+  int signal = 0;      // the signal that ended it, 0 for none
+  bool timed_out = false;
+  bool started = false;  // false: argv[0] was not found or not executable
+  std::string output;
+  bool ok() const { return started && exit_code == 0; }
+};
+
+// Runs argv to completion and collects its output. Never throws for what the child does.
+SubprocessResult run_subprocess(const std::vector<std::string>& argv,
+                                const SubprocessOptions& options = {});
+
+// The first executable file called `name` on PATH (or `name` itself if it holds a slash); empty if
+// there is none.
+std::filesystem::path find_executable(const std::string& name);
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+// Small helpers on text: split, join, and the nearest known word.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+std::vector<std::string_view> split(std::string_view text, char separator);
+std::vector<std::string_view> split_words(std::string_view text);
+std::string join(std::span<const std::string> parts, std::string_view separator);
+
+// The Levenshtein distance between two words.
+int edit_distance(std::string_view a, std::string_view b);
+
+// The candidate with the smallest edit distance; empty if there is none near enough to suggest
+// (more than a third of the word would have to change).
+std::string nearest(std::string_view word, std::span<const std::string> candidates);
+
+// ", did you mean 'x'?" for the nearest candidate, or an empty string.
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+
+// Whether `text` matches `pattern`, in which '*' stands for any run of characters.
+bool matches_wildcard(std::string_view pattern, std::string_view text);
+
+}  // namespace tessera

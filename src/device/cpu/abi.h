@@ -1,0 +1,46 @@
+// The contract between emitted CPU kernels and the program that calls them. Plain C layout; a
+// change here raises kCpuAbiVersion, and kAbiVersion in src/jit/toolchain.h with it.
+#pragma once
+
+namespace tessera::device {
+
+using i64 = long long;
+
+// Written into every kernel and checked when it is loaded.
+inline constexpr int kCpuAbiVersion = 1;
+
+// One thread's place in the team that runs a kernel.
+struct CpuThread {
+  int index;
+  int count;
+  void* workspace;               // shared by the team, workspace_bytes() long, 64-byte aligned
+  void (*barrier)(void* context);  // waits for the whole team
+  void* barrier_context;
+};
+
+// What a kernel exports under its own name: extern "C" const CpuKernel <name>.
+struct CpuKernel {
+  int abi_version;
+  // Bytes that the team needs for these arguments.
+  i64 (*workspace_bytes)(const void* arguments, int threads);
+  // Called by every thread of the team with the same arguments.
+  void (*run)(const void* arguments, const CpuThread* thread);
+  // Preshuffle: size of the packed operand, and the packing itself. Null elsewhere.
+  i64 (*packed_bytes)(const void* arguments);
+  void (*pack)(const void* arguments, void* packed);
+};
+
+// The arguments of every CPU GEMM kernel. Strides count elements.
+struct GemmArguments {
+  i64 m, n, k, batch;
+  const void* a;
+  const void* b;  // packed when the kernel is a preshuffle kernel
+  const void* c;  // null when beta is 0
+  const void* d[4];
+  void* out;
+  i64 ld_a, ld_b, ld_c, ld_out, ld_d[4];
+  i64 batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_out, batch_stride_d[4];
+  float alpha, beta, clamp_lo, clamp_hi;
+};
+
+}  // namespace tessera::device

@@ -1,0 +1,90 @@
+// The register block: a few rows by a few vectors of accumulators, multiplied over a range of k.
+#pragma once
+
+#include "tessera/device/cpu/epilogue.h"
+#include "tessera/device/cpu/grid.h"
+
+namespace tessera::device {
+
+// Operands and destination of a register block. Strides count words.
+struct BlockTask {
+  const u32* a;
+  i64 a_row;   // between rows of A
+  i64 a_word;  // between consecutive words of k
+  const u32* b;
+  i64 b_word;
+  i64 words;
+  const u32* start;  // what accumulators start from, one per column; null: zero
+  u32* out;          // raw accumulators
+  i64 ld_out;
+  bool accumulate;   // add to out instead of replacing it
+};
+
+template <class Math, int kRows, int kVectors, int kPackedRows>
+[[gnu::noinline]] void multiply_block(const BlockTask& t) {
+  using Acc = typename Math::Acc;
+  Acc acc[kRows][kVectors];
+#pragma GCC unroll 32
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) {
+      acc[i][j] = Math::kBiased ? load<Acc>(t.start + j * kLanes) : Acc{};
+    }
+  }
+  // The destination is needed only after the loop: have it on its way by then.
+#pragma GCC unroll 32
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) {
+      __builtin_prefetch(t.out + i * t.ld_out + j * kLanes, 1, 3);
+    }
+  }
+  // Packed panels have their strides in the type, so that addresses are constants.
+  const i64 a_row = kPackedRows ? 1 : t.a_row;
+  const i64 a_word = kPackedRows ? kPackedRows : t.a_word;
+  const u32* a = t.a;
+  const u32* b = t.b;
+  for (i64 w = 0; w < t.words; ++w) {
+    u32v columns[kVectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) columns[j] = load<u32v>(b + j * kLanes);
+#pragma GCC unroll 32
+    for (int i = 0; i < kRows; ++i) {
+      const u32v row = splat(a[i * a_row]);
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) acc[i][j] = Math::mac(acc[i][j], row, columns[j]);
+    }
+    a += a_word;
+    b += t.b_word;
+  }
+  if (t.accumulate) {
+#pragma GCC unroll 32
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) acc[i][j] += load<Acc>(t.out + i * t.ld_out + j * kLanes);
+    }
+  }
+#pragma GCC unroll 32
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) store(t.out + i * t.ld_out + j * kLanes, acc[i][j]);
+  }
+}
+
+// A block of `rows` x `columns`, at most kRows x (kVectors * kLanes): small ones use half as many rows
+// or vectors. The operands and the output hold what the block that runs touches.
+template <class Math, int kRows, int kVectors, int kPackedRows>
+[[gnu::always_inline]] inline void multiply_any(const BlockTask& t, i64 rows, int columns) {
+  constexpr int kHalfRows = kRows / 2, kHalfVectors = kVectors / 2;
+  if constexpr (kHalfRows > 0) {
+    if (rows <= kHalfRows) return multiply_block<Math, kHalfRows, kVectors, kPackedRows>(t);
+  }
+  if constexpr (kHalfVectors > 0) {
+    if (columns <= kHalfVectors * kLanes) {
+      return multiply_block<Math, kRows, kHalfVectors, kPackedRows>(t);
+    }
+  }
+  multiply_block<Math, kRows, kVectors, kPackedRows>(t);
+}
+
+}  // namespace tessera::device

@@ -1,0 +1,114 @@
+// What happens to finished accumulators: alpha, beta * C, the chain of epilogue steps, conversion.
+#pragma once
+
+#include "tessera/device/cpu/math.h"
+
+namespace tessera::device {
+
+enum class Step {
+  bias, add, multiply, multi_d_add, multi_d_multiply,
+  relu, gelu, gelu_tanh, silu, sigmoid, tanh, clamp,
+};
+
+constexpr bool takes_one_d(Step s) {
+  return s == Step::bias || s == Step::add || s == Step::multiply;
+}
+constexpr bool takes_all_d(Step s) {
+  return s == Step::multi_d_add || s == Step::multi_d_multiply;
+}
+
+// Where one run of output elements lies: `count` columns from (row, column) of batch `batch`.
+struct Place {
+  i64 batch, row, column;
+  int count;
+};
+
+template <class C>
+[[gnu::always_inline]] inline f32v load_d(const GemmArguments& g, int index, bool is_bias,
+                                          const Place& at) {
+  using D = typename C::D;
+  const D* d = static_cast<const D*>(g.d[index]) + at.batch * g.batch_stride_d[index];
+  return load_float<D>(d + (is_bias ? 0 : at.row * g.ld_d[index]) + at.column, at.count);
+}
+
+template <class C, int kStep, int kUsed>
+[[gnu::always_inline]] inline f32v apply_steps(const GemmArguments& g, f32v x, const Place& at) {
+  if constexpr (kStep == C::kNumSteps) {
+    return x;
+  } else {
+    constexpr Step kOp = C::kSteps[kStep];
+    if constexpr (takes_one_d(kOp)) {
+      const f32v d = load_d<C>(g, kUsed, kOp == Step::bias, at);
+      const f32v y = kOp == Step::multiply ? x * d : x + d;
+      return apply_steps<C, kStep + 1, kUsed + 1>(g, y, at);
+    } else if constexpr (takes_all_d(kOp)) {
+      for (int i = kUsed; i < C::kNumD; ++i) {
+        const f32v d = load_d<C>(g, i, false, at);
+        x = kOp == Step::multi_d_multiply ? x * d : x + d;
+      }
+      return apply_steps<C, kStep + 1, C::kNumD>(g, x, at);
+    } else {
+      if constexpr (kOp == Step::relu) x = select(x <= f32v{}, f32v{}, x);
+      if constexpr (kOp == Step::gelu) x = gelu(x);
+      if constexpr (kOp == Step::gelu_tanh) x = gelu_tanh(x);
+      if constexpr (kOp == Step::silu) x = silu(x);
+      if constexpr (kOp == Step::sigmoid) x = sigmoid(x);
+      if constexpr (kOp == Step::tanh) x = tanh(x);
+      if constexpr (kOp == Step::clamp) {
+        x = select(x < splat(g.clamp_lo), splat(g.clamp_lo), x);
+        x = select(x > splat(g.clamp_hi), splat(g.clamp_hi), x);
+      }
+      return apply_steps<C, kStep + 1, kUsed>(g, x, at);
+    }
+  }
+}
+
+// Turns raw accumulators into output elements at `at`.
+template <class C>
+[[gnu::always_inline]] inline void finish(const GemmArguments& g, typename C::Math::Acc acc,
+                                          const Place& at) {
+  using Out = typename C::Out;
+  const i64 to = at.batch * g.batch_stride_out + at.row * g.ld_out + at.column;
+  const i64 from = at.batch * g.batch_stride_c + at.row * g.ld_c + at.column;
+  Out* out = static_cast<Out*>(g.out) + to;
+  const Out* c = static_cast<const Out*>(g.c) + from;
+  if constexpr (__is_same(Out, int)) {  // exact, modulo 2^32
+    static_assert(C::kNumSteps == 0, "int32 output takes no epilogue steps");
+    i32v x = acc * static_cast<int>(g.alpha);
+    if (g.beta != 0) x += load_first<i32v>(c, at.count) * static_cast<int>(g.beta);
+    store_first(out, x, at.count);
+  } else {
+    f32v x;
+    if constexpr (__is_same(typename C::Math::Acc, i32v)) {
+      x = __builtin_convertvector(acc, f32v) * g.alpha;
+    } else {
+      x = acc * g.alpha;
+    }
+    if (g.beta != 0) x += load_float<Out>(c, at.count) * g.beta;
+    store_float<Out>(out, apply_steps<C, 0, 0>(g, x, at), at.count);
+  }
+}
+
+// Whether accumulators are already the output: nothing to scale, add, apply or convert.
+template <class C>
+inline bool stores_raw(const GemmArguments& g) {
+  using Acc = typename C::Math::Acc;
+  constexpr bool kSameType = (__is_same(Acc, f32v) && __is_same(typename C::Out, float)) ||
+                             (__is_same(Acc, i32v) && __is_same(typename C::Out, int));
+  return kSameType && C::kNumSteps == 0 && g.alpha == 1.0F && g.beta == 0.0F;
+}
+
+// Finishes a rectangle of raw accumulators (32-bit, `ld` words between rows) into the output.
+template <class C>
+[[gnu::noinline]] void finish_rectangle(const GemmArguments& g, const u32* acc, i64 ld, i64 rows,
+                                        i64 columns, Place at) {
+  for (i64 i = 0; i < rows; ++i) {
+    for (i64 j = 0; j < columns; j += kLanes) {
+      const int count = static_cast<int>(columns - j < kLanes ? columns - j : kLanes);
+      const auto x = load_first<typename C::Math::Acc>(acc + i * ld + j, count);
+      finish<C>(g, x, {at.batch, at.row + i, at.column + j, count});
+    }
+  }
+}
+
+}  // namespace tessera::device

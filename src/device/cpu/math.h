@@ -1,0 +1,81 @@
+// Elementary functions on vectors of float, accurate to a few units in the last place.
+#pragma once
+
+#include "tessera/device/cpu/numeric.h"
+
+namespace tessera::device {
+
+// e^x: x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial for e^r (Taylor to degree 7, remainder below
+// 2^-26) and 2^n in two factors so that results below the normal range keep their value.
+[[gnu::always_inline]] inline f32v exp(f32v x) {
+  const f32v bounded = max(min(x, splat(89.0F)), splat(-104.0F));
+  const f32v n = round_even(bounded * 1.44269504F);
+  f32v r = bounded - n * 0.693359375F;
+  r = r + n * 2.12194440e-4F;
+  f32v p = splat(1.0F / 5040);
+  p = p * r + 1.0F / 720;
+  p = p * r + 1.0F / 120;
+  p = p * r + 1.0F / 24;
+  p = p * r + 1.0F / 6;
+  p = p * r + 0.5F;
+  p = p * r + 1.0F;
+  p = p * r + 1.0F;
+  const i32v exponent = __builtin_convertvector(n, i32v);
+  const i32v half = exponent >> 1;
+  const f32v low = bits_as<f32v>((half + 127) << 23);
+  const f32v high = bits_as<f32v>((exponent - half + 127) << 23);
+  return select(x == x, p * low * high, x);
+}
+
+[[gnu::always_inline]] inline f32v sigmoid(f32v x) { return 1.0F / (1.0F + exp(-x)); }
+
+[[gnu::always_inline]] inline f32v magnitude(f32v x) {
+  return bits_as<f32v>(bits_as<u32v>(x) & 0x7fffffffU);
+}
+
+// 1 - 2 / (e^2|x| + 1) with x's sign; near zero, where that cancels, x - x^3/3 + 2 x^5/15.
+[[gnu::always_inline]] inline f32v tanh(f32v x) {
+  const f32v a = magnitude(x);
+  const f32v large = 1.0F - 2.0F / (exp(a * 2.0F) + 1.0F);
+  const f32v signed_large = bits_as<f32v>(bits_as<u32v>(large) | (bits_as<u32v>(x) & 0x80000000U));
+  const f32v square = x * x;
+  const f32v small = x + x * square * (square * 0.13333333F - 0.33333333F);
+  return select(a < 0.05F, small, signed_large);
+}
+
+// The complementary error function by the Chebyshev fit of Press et al., Numerical Recipes,
+// section 6.2 (fractional error below 1.2e-7).
+[[gnu::always_inline]] inline f32v erfc(f32v x) {
+  const f32v z = magnitude(x);
+  const f32v t = 1.0F / (1.0F + 0.5F * z);
+  f32v p = splat(0.17087277F);
+  p = p * t - 0.82215223F;
+  p = p * t + 1.48851587F;
+  p = p * t - 1.13520398F;
+  p = p * t + 0.27886807F;
+  p = p * t - 0.18628806F;
+  p = p * t + 0.09678418F;
+  p = p * t + 0.37409196F;
+  p = p * t + 1.00002368F;
+  p = p * t - 1.26551223F;
+  const f32v tail = t * exp(p - z * z);
+  return select(x < f32v{}, 2.0F - tail, tail);
+}
+
+// x / 2 * (1 + erf(x / sqrt(2))); 0 at minus infinity, where the product would be NaN.
+[[gnu::always_inline]] inline f32v gelu(f32v x) {
+  const f32v y = 0.5F * x * erfc(x * -0.70710678F);
+  return select(x < -15.0F, f32v{}, y);
+}
+
+[[gnu::always_inline]] inline f32v gelu_tanh(f32v x) {
+  const f32v inner = 0.79788456F * (x + 0.044715F * x * x * x);
+  const f32v y = x * sigmoid(2.0F * inner);  // (1 + tanh(u)) / 2 = sigmoid(2u)
+  return select(x < -15.0F, f32v{}, y);
+}
+
+[[gnu::always_inline]] inline f32v silu(f32v x) {
+  return select(x < -100.0F, f32v{}, x * sigmoid(x));
+}
+
+}  // namespace tessera::device

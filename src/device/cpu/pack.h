@@ -1,0 +1,132 @@
+// Packing: copies an operand into panels of words, so that the innermost loop reads one stream.
+//
+// A panel holds Width rows (of A) or columns (of B) for a range of k as [word][Width]. k past the
+// range reads as zero; rows past the operand's end hold anything.
+#pragma once
+
+#include "tessera/device/cpu/words.h"
+
+namespace tessera::device {
+
+// An operand seen from its packed dimension: element (r, k) is at data[r * ld + k] when k is
+// contiguous, else at data[k * ld + r].
+template <class T>
+struct PanelSource {
+  const T* data;  // of element (0, 0) of the panel
+  i64 ld;
+  i64 rows;   // that exist from here to the operand's end
+  i64 depth;  // k
+};
+
+// Word w of kLanes neighbouring rows from r on; zeros past the rows and the depth.
+template <class T, class Math>
+[[gnu::always_inline]] inline u32v column_words(const PanelSource<T>& s, i64 r, i64 w) {
+  constexpr int kPer = Math::kPerWord;
+  const T* p = s.data + w * kPer * s.ld + r;
+  const i64 rows = s.rows - r < kLanes ? s.rows - r : kLanes;
+  const i64 depth = s.depth - w * kPer < kPer ? s.depth - w * kPer : kPer;
+  if (rows == kLanes && depth == kPer) return load_words_across<T, Math>(p, s.ld);
+  T padded[kPer * kLanes] = {};
+  for (i64 u = 0; u < depth && rows > 0; ++u) {
+    __builtin_memcpy(padded + u * kLanes, p + u * s.ld,
+                     static_cast<unsigned long>(rows) * sizeof(T));
+  }
+  return load_words_across<T, Math>(padded, kLanes);
+}
+
+// Stores the part of a strip of kLanes words that lies inside a panel of this Width. Panels narrower
+// than a vector are stored whole: what spills over is written again by the next word's store, and
+// behind the last panel there is room (kPanelSlack).
+inline constexpr int kPanelSlack = kLanes;
+
+template <int Width>
+[[gnu::always_inline]] inline void store_strip(u32* out, int strip, u32v words) {
+  if (Width <= kLanes || Width - strip >= kLanes) return store(out, words);
+  store_first(out, words, Width - strip);
+}
+
+// Rows of a K-contiguous operand: squares of words, transposed. Rows past the end repeat the last
+// one (their results are never stored); words past the depth come from a zero-padded copy.
+template <class T, class Math, int Width, bool kIsA>
+[[gnu::noinline]] void pack_rows(PanelSource<T> s, u32* out) {
+  constexpr int kPer = Math::kPerWord;
+  constexpr int kSpan = kLanes * kPer;
+  const i64 words = (s.depth + kPer - 1) / kPer;
+  T padded[kLanes * kSpan];
+  for (int strip = 0; strip < Width && strip < s.rows; strip += kLanes) {
+    const i64 last = s.rows - strip - 1;
+    for (i64 w = 0; w < words; w += kLanes) {
+      const T* p = s.data + strip * s.ld + w * kPer;
+      i64 ld = s.ld;
+      const i64 left = s.depth - w * kPer;
+      if (left < kSpan) {
+        __builtin_memset(padded, 0, sizeof(padded));
+        for (int i = 0; i < kLanes; ++i) {
+          __builtin_memcpy(padded + i * kSpan, p + (i < last ? i : last) * ld,
+                           static_cast<unsigned long>(left) * sizeof(T));
+        }
+        p = padded;
+        ld = kSpan;
+      }
+      u32v square[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        square[i] = bias<Math, kIsA>(load_words<T, Math>(p));
+        if (i < last) p += ld;
+      }
+      transpose(square);
+      const i64 count = words - w < kLanes ? words - w : kLanes;
+      u32* to = out + w * Width + strip;
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        if (i < count) store_strip<Width>(to + i * Width, strip, square[i]);
+      }
+    }
+  }
+}
+
+// Neighbouring rows of an operand whose k is strided: words come out in order.
+template <class T, class Math, int Width, bool kIsA>
+[[gnu::noinline]] void pack_columns(PanelSource<T> s, u32* out) {
+  constexpr int kPer = Math::kPerWord;
+  constexpr int kStrips = (Width + kLanes - 1) / kLanes;
+  constexpr i64 kAhead = 16;  // words between a load and its prefetch
+  i64 w = 0;
+  if (s.rows >= kStrips * kLanes) {
+    for (; (w + 1) * kPer <= s.depth; ++w) {
+      const T* p = s.data + w * kPer * s.ld;
+#pragma GCC unroll 8
+      for (int i = 0; i < kStrips; ++i) {
+        __builtin_prefetch(p + kAhead * kPer * s.ld + i * kLanes);
+        const u32v row = load_words_across<T, Math>(p + i * kLanes, s.ld);
+        store_strip<Width>(out + w * Width + i * kLanes, i * kLanes, bias<Math, kIsA>(row));
+      }
+    }
+  }
+  for (; w * kPer < s.depth; ++w) {
+    for (int i = 0; i < kStrips; ++i) {
+      const u32v row = column_words<T, Math>(s, i * kLanes, w);
+      store_strip<Width>(out + w * Width + i * kLanes, i * kLanes, bias<Math, kIsA>(row));
+    }
+  }
+}
+
+template <class T, class Math, int Width, bool kIsA, bool kKContiguous>
+[[gnu::always_inline]] inline void pack_panel(PanelSource<T> s, u32* out) {
+  if constexpr (kKContiguous) return pack_rows<T, Math, Width, kIsA>(s, out);
+  pack_columns<T, Math, Width, kIsA>(s, out);
+}
+
+// What the accumulators of each column start from: -128 * the column's sum, for a biased Math.
+template <class Math, int Width>
+inline void column_corrections(const u32* panel, i64 words, u32* out) {
+  for (int j = 0; j < Width; j += kLanes) {
+    typename Math::Acc sum{};
+    for (i64 w = 0; w < words; ++w) {
+      sum = Math::mac(sum, u32v{} + 0x80808080U, load<u32v>(panel + w * Width + j));
+    }
+    store(out + j, typename Math::Acc{} - sum);
+  }
+}
+
+}  // namespace tessera::device

@@ -1,0 +1,368 @@
+// The blocked GEMM: packab, packb, packa, direct, and preshuffle.
+//
+//   out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b], D...)
+//
+// Five loops around a register block (Goto and van de Geijn, "Anatomy of high-performance matrix
+// multiplication", 2008): columns by kTileN, rows by what the partial sums may occupy, k by kTileK,
+// rows by kTileM, then register blocks. Each thread owns a rectangle of the output and packs what it
+// reads; with kWaveK != 1 threads share k instead and add their sums in thread order.
+#pragma once
+
+#include "tessera/device/cpu/block.h"
+#include "tessera/device/cpu/pack.h"
+
+namespace tessera::device {
+
+template <class C>
+struct PackedGemm {
+  using A = typename C::A;
+  using B = typename C::B;
+  using Math = typename C::Math;
+  using Acc = typename Math::Acc;
+
+  static constexpr int kRows = C::kWarpTileM;
+  static constexpr int kColumns = C::kWarpTileN;
+  static constexpr int kPer = Math::kPerWord;
+  static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
+  static_assert(kColumns % kLanes == 0, "warp_tile_n must be a multiple of the vector's lanes");
+  static_assert(C::kTileM % kRows == 0, "tile_m must be a multiple of warp_tile_m");
+  static_assert(C::kTileN % kColumns == 0, "tile_n must be a multiple of warp_tile_n");
+  static_assert(C::kTileK % kPer == 0, "tile_k must be a multiple of warp_tile_k");
+  static_assert(C::kPackA || sizeof(A) == 4, "A is read in place only as 32-bit words");
+  static_assert(C::kPackB || (sizeof(B) == 4 && !C::kBKContiguous),
+                "B is read in place only as rows of 32-bit words");
+  static_assert(C::kNumD >= 0 && C::kNumD <= 4, "at most 4 D tensors");
+  static_assert(C::kPackB || !C::kPreshuffled, "a preshuffled B is packed");
+
+  // ---- sizes ----
+
+  static constexpr int kStart = Math::kBiased ? kColumns : 0;  // words of corrections in a panel
+  static constexpr i64 kPartialBytes = 8 << 20;
+
+  static i64 words_of(i64 depth) { return (depth + kPer - 1) / kPer; }
+  static i64 panel_words(i64 depth) { return kStart + words_of(depth) * kColumns; }
+  static i64 round_up(i64 size, i64 to) { return (size + to - 1) / to * to; }
+
+  static bool needs_partial(const GemmArguments& g) {
+    return g.k > C::kTileK && !stores_raw<C>(g);
+  }
+  // Rows whose partial sums are kept at once.
+  static i64 super_rows(const GemmArguments& g) {
+    if (!needs_partial(g)) return g.m > 0 ? g.m : 1;
+    const i64 fit = kPartialBytes / (C::kTileN * 4) / C::kTileM * C::kTileM;
+    return smaller(fit > C::kTileM ? fit : C::kTileM, round_up(g.m, kRows));
+  }
+
+  // One thread's share of the workspace, in words.
+  struct Workspace {
+    i64 a, b, partial;
+    i64 total() const { return a + b + partial; }
+  };
+  static Workspace workspace(const GemmArguments& g) {
+    const i64 depth = smaller(C::kTileK, round_up(g.k, kPer));
+    const i64 rows = smaller(C::kTileM, round_up(g.m, kRows));
+    const i64 columns = smaller(C::kTileN, round_up(g.n, kColumns));
+    Workspace w{};
+    w.a = round_up((C::kPackA ? rows : kRows) * words_of(depth), kLanes) + kPanelSlack;
+    if (!C::kPreshuffled) {
+      const i64 panels = C::kPackB ? columns / kColumns : 1;  // in place: an incomplete one
+      w.b = round_up(panels * panel_words(depth), kLanes);
+    }
+    if (needs_partial(g)) w.partial = round_up(super_rows(g), kRows) * columns;
+    return w;
+  }
+
+  static int threads_over_k(const GemmArguments& g, int threads) {
+    if (C::kWaveK == 1) return 1;
+    const i64 limit = C::kWaveK == 0 ? threads : smaller(C::kWaveK, threads);
+    const i64 parts = smaller(limit, blocks_of(g.k, kKGrain));
+    return static_cast<int>(parts > 1 ? parts : 1);
+  }
+  static constexpr i64 kKGrain = 16 * kPer;  // least k worth a thread
+
+  static i64 workspace_bytes(const void* arguments, int threads) {
+    const auto& g = *static_cast<const GemmArguments*>(arguments);
+    const int over_k = threads_over_k(g, threads);
+    const i64 shared = over_k > 1 ? over_k * g.m * g.n : 0;
+    return (workspace(g).total() * threads + shared) * 4;
+  }
+
+  // ---- packing ----
+
+  static const A* a_at(const GemmArguments& g, i64 batch, i64 m, i64 k) {
+    const A* a = static_cast<const A*>(g.a) + batch * g.batch_stride_a;
+    return C::kAKContiguous ? a + m * g.ld_a + k : a + k * g.ld_a + m;
+  }
+  static const B* b_at(const GemmArguments& g, i64 batch, i64 n, i64 k) {
+    const B* b = static_cast<const B*>(g.b) + batch * g.batch_stride_b;
+    return C::kBKContiguous ? b + n * g.ld_b + k : b + k * g.ld_b + n;
+  }
+
+  static void pack_a(const GemmArguments& g, i64 batch, Range m, Range k, u32* out) {
+    const i64 depth = k.end - k.begin;
+    for (i64 i = m.begin; i < m.end; i += kRows) {
+      pack_panel<A, Math, kRows, true, C::kAKContiguous>(
+          {a_at(g, batch, i, k.begin), g.ld_a, m.end - i, depth}, out);
+      out += words_of(depth) * kRows;
+    }
+  }
+
+  static void pack_b_panel(const GemmArguments& g, i64 batch, i64 n, Range k, u32* out) {
+    const i64 depth = k.end - k.begin;
+    pack_panel<B, Math, kColumns, false, C::kBKContiguous>(
+        {b_at(g, batch, n, k.begin), g.ld_b, g.n - n, depth}, out + kStart);
+    if constexpr (Math::kBiased) {
+      column_corrections<Math, kColumns>(out + kStart, words_of(depth), out);
+    }
+  }
+
+  // ---- preshuffle: every panel of B, k block by k block ----
+
+  static i64 packed_words(const GemmArguments& g) {
+    const i64 panels = blocks_of(g.n, kColumns);
+    i64 words = 0;
+    for (i64 k = 0; k < g.k; k += C::kTileK) {
+      words += panels * panel_words(smaller(C::kTileK, g.k - k));
+    }
+    return words;
+  }
+  static i64 packed_bytes(const void* arguments) {
+    const auto& g = *static_cast<const GemmArguments*>(arguments);
+    return packed_words(g) * 4 * (g.batch_stride_b == 0 ? 1 : g.batch);
+  }
+  static void pack(const void* arguments, void* packed) {
+    const auto& g = *static_cast<const GemmArguments*>(arguments);
+    u32* out = static_cast<u32*>(packed);
+    for (i64 batch = 0; batch < (g.batch_stride_b == 0 ? 1 : g.batch); ++batch) {
+      for (i64 k = 0; k < g.k; k += C::kTileK) {
+        const Range depth{k, smaller(k + C::kTileK, g.k)};
+        for (i64 n = 0; n < g.n; n += kColumns) {
+          pack_b_panel(g, batch, n, depth, out);
+          out += panel_words(depth.end - depth.begin);
+        }
+      }
+    }
+  }
+  static const u32* packed_panel(const GemmArguments& g, i64 batch, i64 n, Range k) {
+    const i64 panels = blocks_of(g.n, kColumns);
+    const u32* b = static_cast<const u32*>(g.b);
+    if (g.batch_stride_b != 0) b += batch * packed_words(g);
+    return b + k.begin / C::kTileK * panels * panel_words(C::kTileK) +
+           n / kColumns * panel_words(k.end - k.begin);
+  }
+
+  // ---- one rectangle of the output, by one thread ----
+
+  // The part of the problem that a thread works on, and where its raw sums go. Without `sums` the
+  // result is finished into the output.
+  struct Job {
+    i64 batch;
+    Range m, n, k;
+    u32* sums;   // null, or raw sums with ld words between rows; row and column as in the output
+    i64 ld;
+  };
+
+  // Where a k block's raw accumulators are written.
+  struct Sink {
+    u32* data;  // of (first row, first column) of the block; null: finish into the output
+    i64 ld;
+    bool accumulate;  // a block of k came before
+    const u32* partial;  // what came before, when data is null
+    i64 ld_partial;
+  };
+
+  static void register_blocks(const GemmArguments& g, const Job& job, Range m, Range n, Range k,
+                              const u32* a_packed, const u32* b_packed, i64 b_panel_words,
+                              const Sink& sink) {
+    const i64 depth = k.end - k.begin;
+    [[maybe_unused]] const i64 row_stride = C::kAKContiguous ? g.ld_a : 1;
+    [[maybe_unused]] const i64 word_stride = C::kAKContiguous ? 1 : g.ld_a;
+    for (i64 j = n.begin; j < n.end; j += kColumns) {
+      const int columns = static_cast<int>(smaller(kColumns, n.end - j));
+      BlockTask t{};
+      t.words = words_of(depth);
+      const bool in_place = !C::kPackB && columns == kColumns;
+      const u32* panel = nullptr;
+      if (in_place) {
+        panel = reinterpret_cast<const u32*>(b_at(g, job.batch, j, k.begin));
+        t.b_word = g.ld_b;
+      } else {
+        const i64 index = C::kPackB ? (j - n.begin) / kColumns : 0;
+        panel = b_packed + index * b_panel_words;
+        t.start = panel;
+        panel += kStart;
+        t.b_word = kColumns;
+      }
+      for (i64 i = m.begin; i < m.end; i += kRows) {
+        t.b = panel;
+        t.a = a_packed + (i - m.begin) * t.words;
+        if constexpr (!C::kPackA) {
+          const bool whole = m.end - i >= kRows;
+          t.a = whole ? reinterpret_cast<const u32*>(a_at(g, job.batch, i, k.begin)) : a_packed;
+          t.a_row = whole ? row_stride : 1;
+          t.a_word = whole ? word_stride : kRows;
+        }
+        block(g, t, {job.batch, i, j, columns}, smaller(kRows, m.end - i), m, n, sink);
+      }
+    }
+  }
+
+  // One register block: straight into the sink, or, when rows or columns are missing or the result
+  // has to be finished, through a scratch block.
+  [[gnu::noinline]] static void block(const GemmArguments& g, BlockTask& t, const Place& at, i64 rows, Range m,
+                    Range n, const Sink& sink) {
+    constexpr int kPackedRows = C::kPackA ? kRows : 0;
+    constexpr int kVectors = kColumns / kLanes;
+    const i64 i = at.row - m.begin, j = at.column - n.begin;
+    u32* data = sink.data ? sink.data + i * sink.ld + j : nullptr;
+    t.accumulate = sink.accumulate;
+    if (data && rows == kRows && at.count == kColumns) {
+      t.out = data;
+      t.ld_out = sink.ld;
+      return multiply_block<Math, kRows, kVectors, kPackedRows>(t);
+    }
+    alignas(64) u32 scratch[kRows * kColumns];
+    if (sink.accumulate) {
+      const u32* before = data ? data : sink.partial + i * sink.ld_partial + j;
+      copy_rectangle(before, data ? sink.ld : sink.ld_partial, scratch, kColumns, rows, at.count);
+    }
+    t.out = scratch;
+    t.ld_out = kColumns;
+    multiply_any<Math, kRows, kVectors, kPackedRows>(t, rows, at.count);
+    if (data) return copy_rectangle(scratch, kColumns, data, sink.ld, rows, at.count);
+    finish_rectangle<C>(g, scratch, kColumns, rows, at.count, at);
+  }
+
+  [[gnu::noinline]] static void copy_rectangle(const u32* from, i64 ld_from, u32* to, i64 ld_to, i64 rows,
+                             int columns) {
+    for (i64 r = 0; r < rows; ++r) {
+      __builtin_memcpy(to + r * ld_to, from + r * ld_from,
+                       static_cast<unsigned long>(columns) * 4);
+    }
+  }
+
+  static Sink sink_for(const GemmArguments& g, const Job& job, u32* partial, i64 ld_partial,
+                       Range rows, Range n, Range m, Range k) {
+    const bool first = k.begin == job.k.begin;
+    if (job.sums) {
+      return {job.sums + m.begin * job.ld + n.begin, job.ld, !first, nullptr, 0};
+    }
+    if (stores_raw<C>(g)) {
+      u32* out = static_cast<u32*>(g.out) + job.batch * g.batch_stride_out;
+      return {out + m.begin * g.ld_out + n.begin, g.ld_out, !first, nullptr, 0};
+    }
+    u32* before = partial + (m.begin - rows.begin) * ld_partial;
+    if (k.end == job.k.end) return {nullptr, 0, !first, before, ld_partial};
+    return {before, ld_partial, !first, nullptr, 0};
+  }
+
+  [[gnu::noinline]] static void run_job(const GemmArguments& g, const Job& job, u32* space) {
+    const Workspace sizes = workspace(g);
+    u32* a_packed = space;
+    u32* b_space = a_packed + sizes.a;
+    u32* partial = b_space + sizes.b;
+    for (i64 n = job.n.begin; n < job.n.end; n += C::kTileN) {
+      const Range columns{n, smaller(n + C::kTileN, job.n.end)};
+      const i64 ld_partial = round_up(columns.end - columns.begin, kColumns);
+      for (i64 s = job.m.begin; s < job.m.end; s += super_rows(g)) {
+        const Range rows{s, smaller(s + super_rows(g), job.m.end)};
+        for (i64 p = job.k.begin; p < job.k.end; p += C::kTileK) {
+          const Range k{p, smaller(p + C::kTileK, job.k.end)};
+          i64 panel_stride = panel_words(k.end - k.begin);
+          const u32* b_packed = b_space;
+          if constexpr (C::kPreshuffled) {
+            b_packed = packed_panel(g, job.batch, n, k);
+          } else if constexpr (C::kPackB) {
+            u32* out = b_space;
+            for (i64 j = n; j < columns.end; j += kColumns, out += panel_stride) {
+              pack_b_panel(g, job.batch, j, k, out);
+            }
+          } else if ((columns.end - n) % kColumns != 0) {
+            const i64 last = n + (columns.end - n) / kColumns * kColumns;
+            pack_b_panel(g, job.batch, last, k, b_space);
+          }
+          for (i64 i = rows.begin; i < rows.end; i += C::kTileM) {
+            const Range m{i, smaller(i + C::kTileM, rows.end)};
+            const i64 first = C::kPackA ? i : i + (m.end - i) / kRows * kRows;  // in place: the tail
+            pack_a(g, job.batch, {first, m.end}, k, a_packed);
+            const Sink sink = sink_for(g, job, partial, ld_partial, rows, columns, m, k);
+            register_blocks(g, job, m, columns, k, a_packed, b_packed, panel_stride, sink);
+          }
+        }
+      }
+    }
+  }
+
+  // ---- the team ----
+
+  // k = 0: the accumulators are zero and only the epilogue remains.
+  static void run_empty(const GemmArguments& g, const CpuThread& thread) {
+    const Range rows = part(g.m, 1, thread.count, thread.index);
+    const u32 zeros[kLanes] = {};
+    for (i64 b = 0; b < g.batch; ++b) {
+      for (i64 i = rows.begin; i < rows.end; ++i) {
+        for (i64 j = 0; j < g.n; j += kLanes) {
+          finish_rectangle<C>(g, zeros, 0, 1, smaller(kLanes, g.n - j), {b, i, j, 0});
+        }
+      }
+    }
+  }
+
+  static void run_grid(const GemmArguments& g, const CpuThread& thread, u32* space) {
+    const Grid grid = best_grid(g, thread.count, C::kWaveM, C::kWaveN, kRows, kColumns, kLanes);
+    if (thread.index >= grid.batch * grid.m * grid.n) return;
+    const int n = thread.index % grid.n;
+    const int m = thread.index / grid.n % grid.m;
+    const Range batches = part(g.batch, 1, grid.batch, thread.index / (grid.n * grid.m));
+    const Range rows = part(g.m, kRows, grid.m, m);
+    const Range columns = part(g.n, kColumns, grid.n, n);
+    for (i64 b = batches.begin; b < batches.end; ++b) {
+      run_job(g, {b, rows, columns, {0, g.k}, nullptr, 0}, space);
+    }
+  }
+
+  static void run_over_k(const GemmArguments& g, const CpuThread& thread, u32* space, u32* shared) {
+    const int parts = threads_over_k(g, thread.count);
+    const Range rows = part(g.m, 1, thread.count, thread.index);
+    for (i64 b = 0; b < g.batch; ++b) {
+      if (thread.index < parts) {
+        const Range k = part(g.k, kKGrain, parts, thread.index);
+        run_job(g, {b, {0, g.m}, {0, g.n}, k, shared + thread.index * g.m * g.n, g.n}, space);
+      }
+      thread.barrier(thread.barrier_context);
+      for (i64 i = rows.begin; i < rows.end; ++i) add_row(g, shared + i * g.n, parts);
+      finish_rectangle<C>(g, shared + rows.begin * g.n, g.n, rows.end - rows.begin, g.n,
+                          {b, rows.begin, 0, 0});
+      thread.barrier(thread.barrier_context);
+    }
+  }
+
+  // Adds the other threads' sums of one row to the first one's, in thread order.
+  static void add_row(const GemmArguments& g, u32* row, int parts) {
+    for (i64 j = 0; j < g.n; j += kLanes) {
+      const int count = static_cast<int>(smaller(kLanes, g.n - j));
+      Acc sum = load_first<Acc>(row + j, count);
+      for (int p = 1; p < parts; ++p) sum += load_first<Acc>(row + p * g.m * g.n + j, count);
+      store_first(row + j, sum, count);
+    }
+  }
+
+  static void run(const void* arguments, const CpuThread* thread) {
+    const auto& g = *static_cast<const GemmArguments*>(arguments);
+    if (g.k == 0) return run_empty(g, *thread);
+    u32* shared = static_cast<u32*>(thread->workspace);
+    u32* space = shared + thread->index * workspace(g).total();
+    shared += thread->count * workspace(g).total();
+    if constexpr (C::kWaveK != 1) {
+      if (threads_over_k(g, thread->count) > 1) return run_over_k(g, *thread, space, shared);
+    }
+    run_grid(g, *thread, space);
+  }
+
+  static constexpr CpuKernel kernel() {
+    if (C::kPreshuffled) return {C::kAbiVersion, workspace_bytes, run, packed_bytes, pack};
+    return {C::kAbiVersion, workspace_bytes, run, nullptr, nullptr};
+  }
+};
+
+}  // namespace tessera::device

@@ -1,0 +1,146 @@
+// Words: the 32-bit units that packed operands are made of, and the instruction that multiplies
+// two vectors of them. One word holds kPerWord products' worth of consecutive k.
+#pragma once
+
+#include "tessera/device/cpu/numeric.h"
+
+namespace tessera::device {
+
+// Each Math names its accumulator vector, how many k a word holds, and
+// mac(acc, a, b): acc[lane] + sum over the word of a[lane] * b[lane].
+
+// fp32 fused multiply-add; every floating type converts to it.
+struct MathF32 {
+  using Acc = f32v;
+  static constexpr int kPerWord = 1;
+  static constexpr bool kBiased = false;
+  [[gnu::always_inline]] static Acc mac(Acc acc, u32v a, u32v b) {
+    return bits_as<f32v>(a) * bits_as<f32v>(b) + acc;
+  }
+};
+
+// int32 multiply-add on widened int8, for machines without anything better.
+struct MathI32 {
+  using Acc = i32v;
+  static constexpr int kPerWord = 1;
+  static constexpr bool kBiased = false;
+  [[gnu::always_inline]] static Acc mac(Acc acc, u32v a, u32v b) {
+    return acc + bits_as<i32v>(a) * bits_as<i32v>(b);
+  }
+};
+
+#if defined(__AVX2__)
+// Pairs of int16 (widened int8), summed into int32: exact.
+struct MathI16 {
+  using Acc = i32v;
+  static constexpr int kPerWord = 2;
+  static constexpr bool kBiased = false;
+  [[gnu::always_inline]] static Acc mac(Acc acc, u32v a, u32v b) {
+    typedef short i16v __attribute__((vector_size(kVectorBytes)));
+    const i16v x = bits_as<i16v>(a);
+    const i16v y = bits_as<i16v>(b);
+#if defined(__AVX512BW__) && defined(__clang__)
+    return acc + bits_as<i32v>(__builtin_ia32_pmaddwd512(x, y));
+#elif defined(__AVX512BW__)
+    return acc + bits_as<i32v>(__builtin_ia32_pmaddwd512_mask(x, y, i32v{}, 0xffff));
+#else
+    return acc + bits_as<i32v>(__builtin_ia32_pmaddwd256(x, y));
+#endif
+  }
+};
+#endif
+
+#if defined(__AVX512BF16__)
+// Pairs of bf16, summed into fp32; the instruction treats subnormals as zero.
+struct MathBf16 {
+  using Acc = f32v;
+  static constexpr int kPerWord = 2;
+  static constexpr bool kBiased = false;
+  [[gnu::always_inline]] static Acc mac(Acc acc, u32v a, u32v b) {
+#if defined(__clang__)
+    return __builtin_ia32_dpbf16ps_512(acc, bits_as<i32v>(a), bits_as<i32v>(b));
+#else
+    typedef short i16v __attribute__((vector_size(kVectorBytes)));
+    return __builtin_ia32_dpbf16ps_v16sf(acc, bits_as<i16v>(a), bits_as<i16v>(b));
+#endif
+  }
+};
+#endif
+
+#if defined(__AVX512VNNI__)
+// Fours of int8. The instruction wants a unsigned, so a is stored with 128 added and
+// 128 * sum(b) is taken off where the accumulator starts.
+struct MathVnni {
+  using Acc = i32v;
+  static constexpr int kPerWord = 4;
+  static constexpr bool kBiased = true;
+  [[gnu::always_inline]] static Acc mac(Acc acc, u32v a, u32v b) {
+#if defined(__clang__)
+    return __builtin_ia32_vpdpbusd512(acc, bits_as<i32v>(a), bits_as<i32v>(b));
+#else
+    return __builtin_ia32_vpdpbusd_v16si(acc, bits_as<i32v>(a), bits_as<i32v>(b));
+#endif
+  }
+};
+#endif
+
+// One element of T, already widened to 32 bits, as its share of a word.
+template <class T, class Math>
+[[gnu::always_inline]] inline u32v encode(u32v raw) {
+  if constexpr (is_int8<T>::value) {
+    if constexpr (Math::kPerWord == 4) return raw;
+    const u32v extended = bits_as<u32v>(bits_as<i32v>(raw << 24) >> 24);
+    return Math::kPerWord == 2 ? extended & 0xffffU : extended;
+  } else if constexpr (Math::kPerWord == 2) {
+    if constexpr (__is_same(T, bf16)) return raw;
+    return float_bits(T{}, raw) >> 16;
+  } else {
+    return float_bits(T{}, raw);
+  }
+}
+
+// kLanes words whose elements lie next to each other: word j holds p[j * kPerWord ...].
+template <class T, class Math>
+[[gnu::always_inline]] inline u32v load_words(const T* p) {
+  constexpr int kBits = 32 / Math::kPerWord;
+  if constexpr (sizeof(T) * Math::kPerWord == 4) {
+    return load<u32v>(p);
+  } else if constexpr (sizeof(T) == 2) {  // fp16 or bf16, one per word
+    return encode<T, Math>(widen(load<u16v>(p)));
+  } else if constexpr (Math::kPerWord == 2) {  // 8-bit pairs
+    const u32v pair = widen(load<u16v>(p));
+    return encode<T, Math>(pair & 0xffU) | (encode<T, Math>(pair >> 8) << kBits);
+  } else {
+    return encode<T, Math>(widen(load<u8v>(p)));
+  }
+}
+
+// kLanes words whose lanes lie next to each other: word j holds p[j], p[j + stride], ...
+template <class T, class Math>
+[[gnu::always_inline]] inline u32v load_words_across(const T* p, i64 stride) {
+  if constexpr (sizeof(T) == 4) {
+    return load<u32v>(p);
+  } else {
+    constexpr int kBits = 32 / Math::kPerWord;
+    u32v word{};
+    for (int u = 0; u < Math::kPerWord; ++u) {
+      u32v raw;
+      if constexpr (sizeof(T) == 2) {
+        raw = widen(load<u16v>(p + u * stride));
+      } else {
+        raw = widen(load<u8v>(p + u * stride));
+      }
+      word |= encode<T, Math>(raw) << (u * kBits);
+    }
+    return word;
+  }
+}
+
+// a as the biased Math wants it: every byte with 128 added.
+template <class Math, bool kIsA>
+[[gnu::always_inline]] inline u32v bias(u32v word) {
+  if constexpr (Math::kBiased && kIsA) return word ^ 0x80808080U;
+  return word;
+}
+
+}  // namespace tessera::device

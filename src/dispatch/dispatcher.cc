@@ -1,0 +1,182 @@
+#include "tessera/dispatch/dispatcher.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/dispatch/memo_internal.h"
+#include "tessera/dispatch/tuning_internal.h"
+#include "tessera/targets/targets.h"
+#include "tessera/tune/operands.h"
+
+namespace tessera {
+namespace {
+
+Target load_or_detect(const std::string& wanted) {
+  if (!wanted.empty()) return load_target(wanted);
+  const std::string configured = environment("TESSERA_TARGET");
+  return configured.empty() ? host_target() : load_target(configured);
+}
+
+// Empty when this machine can run kernels of the target.
+std::string why_not_here(const Target& target) {
+  try {
+    return runtime::backend_for(target).unavailable_reason(target);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void require_packable(const Problem& problem) {
+  const auto* gemm = std::get_if<GemmProblem>(&problem);
+  if (gemm != nullptr && gemm->preshuffled_b) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("pack: only a gemm problem with preshuffled_b set has a packed B, got '{}'",
+                  to_string(problem)));
+}
+
+}  // namespace
+
+struct Dispatcher::State {
+  DispatcherOptions options;
+  Target target;
+  std::string not_here;  // why this machine cannot run the target; empty when it can
+  bool counts_threads;   // kernels run on this processor's threads
+  bool declared_only;    // choose among the registry's kernels
+  std::shared_ptr<Registry> registry;
+  Tuning tuning;
+  Memo memo;
+
+  State(DispatcherOptions given, std::shared_ptr<Registry> shared)
+      : options(std::move(given)),
+        target(load_or_detect(options.target)),
+        not_here(why_not_here(target)),
+        counts_threads(target.backend == "cpu" && not_here.empty()),
+        declared_only(shared != nullptr),
+        registry(shared ? std::move(shared)
+                        : std::make_shared<Registry>("dispatcher", options.build)),
+        tuning(options, target, *registry, declared_only) {
+    registry->add_target(target);
+  }
+
+  // No more than what the choice depends on; allocates nothing.
+  MemoKey key_for(const Problem& problem, const RunOptions& run) const {
+    const int threads = counts_threads ? runtime::thread_limit(run.launch) : run.launch.threads;
+    return MemoKey{problem, threads, run.launch.device, run.force};
+  }
+  Decision decide(const MemoKey& key, bool explain) const;
+  Launch bind_pack(const ReadyKernel& kernel, const Problem& problem, const void* b) const;
+};
+
+Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
+  ChooseOptions choice;
+  choice.threads = key.threads;
+  choice.pinned = std::string(key.force);
+  choice.deterministic = options.deterministic;
+  choice.rankers = tuning.rankers();
+  choice.explain = explain;
+  const std::vector<Considered> refused = tuning.refused(key.problem, key.threads);
+  choice.pool =
+      tuning.pool(key.problem, choice.pinned.empty() ? refused : std::vector<Considered>{});
+  Decision decision = choose(key.problem, target, choice);
+  if (explain) add_refused(decision, refused);
+  return decision;
+}
+
+Launch Dispatcher::State::bind_pack(const ReadyKernel& kernel, const Problem& problem,
+                                    const void* b) const {
+  GemmOperands operands;
+  operands.b = b;
+  return family_of(problem).bind(kernel.spec, problem, operands);
+}
+
+Dispatcher::Dispatcher(DispatcherOptions options)
+    : state_(std::make_unique<State>(std::move(options), nullptr)) {}
+
+Dispatcher::Dispatcher(DispatcherOptions options, std::shared_ptr<Registry> registry) {
+  if (registry == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "dispatcher: the registry must not be null; leave it out to use a new one");
+  }
+  state_ = std::make_unique<State>(std::move(options), std::move(registry));
+}
+
+Dispatcher::~Dispatcher() = default;
+
+const Target& Dispatcher::target() const { return state_->target; }
+
+Registry& Dispatcher::registry() { return *state_->registry; }
+
+// The spine. The first three lines are all that a warm call executes.
+const ReadyKernel& Dispatcher::kernel_for(const Problem& problem, const RunOptions& options) {
+  const MemoKey key = state_->key_for(problem, options);
+  const std::uint64_t hash = hash_of(key);
+  if (const ReadyKernel* known = state_->memo.find(key, hash)) return *known;
+
+  family_of(problem).validate(problem);
+  if (!state_->not_here.empty()) throw Error(ErrorCode::unsupported, state_->not_here);
+  if (options.force.empty()) state_->tuning.tune_once(problem, key.threads, hash);
+  const Decision decision = state_->decide(key, false);
+  auto loaded = state_->registry->get(decision.spec);  // emits, builds and loads, once
+  return state_->memo.insert(key, hash,
+                             ReadyKernel{decision.spec, decision.name, decision.source,
+                                         decision.predicted_seconds, std::move(loaded)});
+}
+
+void Dispatcher::run(const Problem& problem, const Operands& operands, const RunOptions& options) {
+  const ReadyKernel& kernel = kernel_for(problem, options);
+  const Family& family = family_of(problem);
+  family.validate_operands(problem, operands);
+  const Launch launch = family.bind(kernel.spec, problem, operands);
+  if (!options.verify) {
+    if (!launch.empty) kernel.loaded->launch(launch, options.launch);
+    return;
+  }
+  if (const auto* gemm = std::get_if<GemmProblem>(&problem);
+      gemm != nullptr && gemm->preshuffled_b) {
+    throw Error(ErrorCode::unsupported,
+                "verify: the reference needs B as it was, got a packed B; verify the problem "
+                "without preshuffled_b");
+  }
+  Operands seen = operands;
+  const std::vector<runtime::AlignedBuffer> saved = tune::save_overwritten(problem, seen);
+  if (!launch.empty) kernel.loaded->launch(launch, options.launch);
+  runtime::backend_for(state_->target).synchronize(options.launch);
+  const Mismatch mismatch = family.verify(problem, seen);
+  if (!mismatch.ok) {
+    throw Error(ErrorCode::verification_failed,
+                fmt::format("{}: {}", kernel.name, mismatch.message));
+  }
+}
+
+Decision Dispatcher::explain(const Problem& problem, const RunOptions& options) const {
+  return state_->decide(state_->key_for(problem, options), true);
+}
+
+std::size_t Dispatcher::packed_bytes(const Problem& problem, const RunOptions& options) {
+  require_packable(problem);
+  const ReadyKernel& kernel = kernel_for(problem, options);
+  return kernel.loaded->packed_bytes(state_->bind_pack(kernel, problem, nullptr));
+}
+
+void Dispatcher::pack(const Problem& problem, const void* b, void* packed,
+                      const RunOptions& options) {
+  require_packable(problem);
+  const ReadyKernel& kernel = kernel_for(problem, options);
+  const Launch launch = state_->bind_pack(kernel, problem, b);
+  const std::size_t bytes = kernel.loaded->packed_bytes(launch);
+  if (bytes == 0) return;
+  if (b == nullptr || packed == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("pack: {} must not be null: {} bytes are to be packed",
+                            b == nullptr ? "b" : "packed", bytes));
+  }
+  kernel.loaded->pack(launch, packed);
+}
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#include "tessera/base/hash.h"
+#include "tessera/dispatch/memo_internal.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kFirstSlots = 64;
+
+}  // namespace
+
+std::uint64_t hash_of(const MemoKey& key) {
+  const auto threads = static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.threads));
+  const auto device = static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.device));
+  const std::uint64_t hash = hash_combine(hash_of(key.problem), threads << 32 | device);
+  return key.force.empty() ? hash : hash64(key.force, hash);
+}
+
+Memo::Table::Table(std::size_t count) : mask(count - 1), slots(count) {}
+
+Memo::Memo() { grow(); }
+
+const ReadyKernel* Memo::find(const MemoKey& key, std::uint64_t hash) const {
+  const Table& table = *table_.load(std::memory_order_acquire);
+  for (std::size_t i = hash & table.mask;; i = (i + 1) & table.mask) {
+    const Entry* entry = table.slots[i].load(std::memory_order_acquire);
+    if (entry == nullptr) return nullptr;
+    if (matches(*entry, key, hash)) return &entry->kernel;
+  }
+}
+
+const ReadyKernel& Memo::insert(const MemoKey& key, std::uint64_t hash, ReadyKernel kernel) {
+  const std::lock_guard lock(mutex_);
+  if (const ReadyKernel* known = find(key, hash)) return *known;
+  if (2 * (entries_.size() + 1) > tables_.back()->slots.size()) grow();
+  entries_.push_back(
+      Entry{hash, key.problem, key.threads, key.device, std::string(key.force), std::move(kernel)});
+  place(*tables_.back(), entries_.back());
+  return entries_.back().kernel;
+}
+
+std::size_t Memo::size() const {
+  const std::lock_guard lock(mutex_);
+  return entries_.size();
+}
+
+bool Memo::matches(const Entry& entry, const MemoKey& key, std::uint64_t hash) {
+  return entry.hash == hash && entry.threads == key.threads && entry.device == key.device &&
+         entry.force == key.force && entry.problem == key.problem;
+}
+
+// There is always a free slot: tables are at most half full.
+void Memo::place(Table& table, const Entry& entry) {
+  std::size_t i = entry.hash & table.mask;
+  while (table.slots[i].load(std::memory_order_relaxed) != nullptr) i = (i + 1) & table.mask;
+  table.slots[i].store(&entry, std::memory_order_release);
+}
+
+// Published once it is filled; readers of the old table miss nothing but newer entries.
+void Memo::grow() {
+  const std::size_t count = tables_.empty() ? kFirstSlots : 2 * tables_.back()->slots.size();
+  auto table = std::make_unique<Table>(count);
+  for (const Entry& entry : entries_) place(*table, entry);
+  table_.store(table.get(), std::memory_order_release);
+  tables_.push_back(std::move(table));
+}
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+// What the dispatcher knows from measurements: the store's winners and refusals, and autotuning.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "tessera/dispatch/dispatcher.h"
+#include "tessera/tune/store.h"
+
+namespace tessera {
+
+// Appends kernels that were left out of the choice, keeping refused ones sorted by name.
+void add_refused(Decision& decision, const std::vector<Considered>& refused);
+
+// Thread-safe. The store is opened when it is first needed, and created by autotuning only.
+class Tuning {
+ public:
+  // The references must outlive it.
+  Tuning(const DispatcherOptions& options, const Target& target, Registry& registry,
+         bool declared_only);
+  Tuning(const Tuning&) = delete;
+  Tuning& operator=(const Tuning&) = delete;
+
+  // The caller's rankers, or: tuned, analytic, first legal. Autotuning puts tuned first anyway.
+  const std::vector<std::shared_ptr<const Ranker>>& rankers() const { return rankers_; }
+
+  // Kernels that were wrong, crashed or hung on this problem here, with what happened; by name.
+  std::vector<Considered> refused(const Problem& problem, int threads) const;
+
+  // What may be chosen: the declared kernels, or the target's whole space, less the refused ones;
+  // unset when that is simply the whole space.
+  std::optional<std::vector<KernelSpec>> pool(const Problem& problem,
+                                              const std::vector<Considered>& refused) const;
+
+  // With autotuning on: measures the problem unless the store has a winner or this was tried
+  // before. One at a time: measurements would disturb each other. `key` names the attempt.
+  void tune_once(const Problem& problem, int threads, std::uint64_t key);
+
+ private:
+  std::filesystem::path store_file() const;
+  tune::Store* open(bool create) const;
+  std::vector<tune::Measurement> known(const Problem& problem, int threads) const;
+  std::optional<TunedEntry> winner(const Problem& problem, int threads) const;
+  std::vector<KernelSpec> analytic_best(const Problem& problem, int threads) const;
+
+  const DispatcherOptions& options_;
+  const Target& target_;
+  Registry& registry_;
+  bool declared_only_;
+  std::vector<std::shared_ptr<const Ranker>> rankers_;
+  mutable std::mutex open_mutex_;
+  mutable std::unique_ptr<tune::Store> store_;
+  std::mutex tune_mutex_;
+  std::unordered_set<std::uint64_t> tried_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,116 @@
+// The interface between operations and the machinery: one table of functions per family.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/embedded.h"
+#include "tessera/spec/kernel_spec.h"
+#include "tessera/spec/target.h"
+
+namespace tessera {
+
+// Yes, or no with the rule and both numbers.
+struct Verdict {
+  std::string reason;  // empty: yes
+  explicit operator bool() const { return reason.empty(); }
+};
+
+// Text to compile: a pure function of (spec, target).
+struct Source {
+  std::string name;       // of the kernel, and of the symbol to look up
+  std::string extension;  // ".cc", ".cu", ".cpp"
+  std::string text;
+  std::span<const EmbeddedFile> headers;  // all that the text may include
+};
+
+// A predicted time and what it is made of, in seconds.
+struct Estimate {
+  double seconds = 0;
+  double compute_seconds = 0;
+  double memory_seconds = 0;
+  double overhead_seconds = 0;
+  double utilisation = 1;  // useful share of the operations issued
+};
+
+// What a backend needs to start a kernel once: its argument block and its geometry.
+struct Launch {
+  alignas(64) std::array<std::byte, 1024> arguments;
+  std::size_t arguments_size = 0;
+  std::array<unsigned, 3> grid = {1, 1, 1};
+  std::array<unsigned, 3> block = {1, 1, 1};
+  std::array<unsigned, 3> cluster = {1, 1, 1};
+  std::size_t shared_memory_bytes = 0;
+  bool empty = false;  // nothing to compute: do not launch
+};
+
+// A narrowing of the enumeration. Empty strings and '*' match everything; tile, wave and warp_tile
+// take numbers or '*' in each place ("128x*x64").
+struct SpecFilter {
+  std::vector<std::string> dtypes;
+  std::vector<std::string> layouts;
+  std::vector<std::string> variants;  // "standard", "preshuffle", "multi_d"
+  std::string pipeline;
+  std::string tile;
+  std::string wave;
+  std::string warp_tile;
+  std::string name;  // wildcard over the whole name
+};
+
+// The largest error a correct kernel may make, element by element.
+struct Mismatch {
+  bool ok = true;
+  std::int64_t bad = 0;      // elements outside their tolerance
+  std::int64_t checked = 0;
+  double worst_ratio = 0;    // largest error / tolerance
+  std::string message;       // a sentence about the worst element; empty when ok
+};
+
+struct Family {
+  Op op;
+
+  // Throws Error{invalid_argument} with the rule that the problem breaks.
+  void (*validate)(const Problem&);
+  // The same for pointers: null, misaligned, or overlapping where that is not allowed.
+  void (*validate_operands)(const Problem&, const Operands&);
+
+  // Whether the target can run the spec: the only place that knows limits.
+  Verdict (*is_legal)(const KernelSpec&, const Target&);
+  // Whether a legal spec serves this problem.
+  Verdict (*supports)(const KernelSpec&, const Problem&, const Target&);
+
+  // Every legal spec of the target that passes the filter, sorted by name.
+  std::vector<KernelSpec> (*enumerate)(const Target&, const SpecFilter&);
+  // The specs of the target's space with the problem's signature, legal or not, sorted by name.
+  std::vector<KernelSpec> (*candidates)(const Problem&, const Target&);
+  // A spec that runs any valid problem on this target.
+  KernelSpec (*general)(const Problem&, const Target&);
+  // Named sets such as "fp16_rcr_essential"; throws Error{not_found} with the nearest name.
+  std::vector<KernelSpec> (*preselected)(std::string_view set, const Target&);
+  std::vector<std::string> (*preselected_names)();
+
+  Source (*emit)(const KernelSpec&, const Target&);
+  // threads: how many units of the target may be used.
+  Estimate (*estimate)(const KernelSpec&, const Problem&, const Target&, int threads);
+
+  Launch (*bind)(const KernelSpec&, const Problem&, const Operands&);
+
+  // The slow obvious answer in fp64, and the comparison of `got` with it.
+  Mismatch (*verify)(const Problem&, const Operands&);
+
+  double (*flops)(const Problem&);  // useful operations
+  double (*bytes)(const Problem&);  // least traffic: every operand once
+};
+
+// The family of an operation; throws Error{unsupported} while it has none.
+const Family& family_of(Op op);
+const Family& family_of(const Problem& problem);
+const Family& family_of(const KernelSpec& spec);
+std::span<const Family* const> all_families();
+
+}  // namespace tessera

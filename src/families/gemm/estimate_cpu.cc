@@ -1,0 +1,333 @@
+// How long a CPU kernel should take: its instructions counted as src/device/cpu issues them, its
+// packing, and the traffic that its blocks cause, each at the rates of the target's row. Ranking is
+// what this is for, so that constants matter only where they separate kernels.
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/device/cpu/grid.h"
+#include "tessera/families/gemm/estimate_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+// Every constant that is not in the target's row. Provenance: multiplier latency and load ports as
+// in vendors' optimisation manuals; the rest are readings of the kernels on one AVX-512 machine,
+// to be repeated when src/device/cpu changes.
+struct Model {
+  double latency = 4;             // cycles until an accumulator can be used again
+  double issue_share = 0.97;      // of the peak that a full register block in L1 reaches
+  double block_cycles = 12;       // entering and leaving a register block
+  double store_cycles = 1.0;      // per accumulator stored, and loaded when k comes in parts
+  double finish_cycles = 6;       // per vector of output that is scaled, fused or converted
+  double step_cycles = 2;         // per vector and cheap epilogue step (bias, add, relu, ...)
+  double function_cycles = 30;    // per vector and elementary function (gelu, tanh, ...)
+  double copy_cycles = 0.12;      // packing an element whose panel dimension is contiguous
+  double transpose_cycles = 0.35;   // packing an element whose k is contiguous
+  double convert_cycles[4] = {0.3, 0.15, 0.4, 0.1};  // more, from fp16, bf16, 8-bit floats, int8
+  double cache_share = 0.7;       // of a cache that a block may fill and stay
+  double stall_share = 0.5;       // of the cycles of loads below L1 that are not hidden
+  double in_place_a = 1.04;       // reading A where it lies, rows of k
+  double in_place_a_column = 1.12;  // ... columns of m
+  double in_place_b = 1.08;       // reading B where it lies, beyond L2
+  double aliased_b = 1.5;         // ... when its rows fall into the same sets of the caches
+  double core_memory_share = 0.6;   // of the machine's bandwidth that one core draws
+  double stream_share = 0.92;     // of that bandwidth that the stream kernels reach
+  double blocked_share = 0.8;     // ... that the blocked kernels reach
+  double call_us = 0.15;          // a launch on one thread
+  double barrier_us = 1.0;        // one meeting of the whole team
+};
+constexpr Model kModel;
+
+constexpr std::int64_t kPartialBytes = 8 << 20;  // of partial sums, as in packed_gemm.h
+constexpr int kKGrain = 16;                      // words of k worth a thread, as in packed_gemm.h
+
+double blocks(double size, double block) { return std::ceil(size / block); }
+
+// What the model needs of the target and the spec, looked up once.
+struct Machine {
+  const KernelSpec& spec;
+  const GemmSignature& signature;
+  const Target& target;
+  int threads;
+  int lanes;
+  double macs_rate;   // vector instructions a cycle
+  double loads_rate;  // vectors a cycle from L1
+  double l1, l2;      // bytes that a block may use
+  double l2_rate, l3_rate;  // bytes a cycle
+  double hertz;
+};
+
+double cache_bytes(const Target& target, std::size_t level) {
+  if (level >= target.caches.size()) return 1e18;
+  return static_cast<double>(target.caches[level].bytes) * kModel.cache_share;
+}
+double cache_rate(const Target& target, std::size_t level) {
+  if (target.caches.empty()) return 16;
+  return std::max(1.0, target.caches[std::min(level, target.caches.size() - 1)].bytes_per_cycle);
+}
+
+Machine machine(const KernelSpec& spec, const Target& target, int threads) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const Instruction* i = find_word_instruction(s, spec.algorithm.warp_tile.k, target);
+  return {.spec = spec,
+          .signature = s,
+          .target = target,
+          .threads = threads,
+          .lanes = std::max(1, target.vector_bytes / 4),
+          .macs_rate = i == nullptr ? 1 : std::max(i->per_cycle, 1e-3),
+          .loads_rate = std::max(1.0, cache_rate(target, 0) / std::max(1, target.vector_bytes)),
+          .l1 = cache_bytes(target, 0),
+          .l2 = cache_bytes(target, 1),
+          .l2_rate = cache_rate(target, 1),
+          .l3_rate = cache_rate(target, 2),
+          .hertz = std::max(target.clock_ghz, 0.1) * 1e9};
+}
+
+// ---- the register block ----
+
+// Cycles of one word of k for `rows` rows by `vectors` vectors.
+double word_cycles(const Machine& x, double rows, double vectors) {
+  const double multiply = rows * vectors / (x.macs_rate * kModel.issue_share);
+  const double load = (rows + vectors) / x.loads_rate;
+  return std::max({multiply, load, kModel.latency});
+}
+
+// Whole blocks of `block` rows, then of half as many, as multiply_rows() does. Calls
+// visit(count, rows) for each size.
+template <class Visit>
+void for_each_row_block(double rows, int block, Visit visit) {
+  for (; block >= 1 && rows > 0; block /= 2) {
+    const double count = std::floor(rows / block);
+    if (count > 0) visit(count, block);
+    rows -= count * block;
+  }
+}
+
+// The vectors that multiply_any() spends on a panel of `columns`.
+int vectors_for(const Machine& x, double columns) {
+  int vectors = x.spec.algorithm.warp_tile.n / x.lanes;
+  while (vectors > 1 && columns <= vectors / 2 * x.lanes) vectors /= 2;
+  return vectors;
+}
+
+// One thread's rectangle.
+struct Share {
+  double batches, rows, columns, k;
+};
+
+double panel_cycles(const Machine& x, const Share& s, double columns) {
+  const Algorithm& a = x.spec.algorithm;
+  const double vectors = vectors_for(x, columns);
+  const double words = std::ceil(s.k / a.warp_tile.k);
+  const double parts = std::max(1.0, blocks(s.k, a.tile.k));
+  // A panel of A comes from L2 or below, B's stays in L1 if it fits.
+  const double depth_bytes = std::min<double>(s.k, a.tile.k) / a.warp_tile.k * 4;
+  const bool a_in_l2 = depth_bytes * std::min<double>(a.tile.m, s.rows) <= x.l2;
+  const bool b_in_l1 = depth_bytes * (columns + a.warp_tile.m) <= x.l1;
+  const double a_cycles = 4 / (a_in_l2 ? x.l2_rate : x.l3_rate);
+  const double b_cycles = b_in_l1 ? 0 : vectors * x.lanes * 4 / x.l2_rate;
+  double cycles = 0;
+  for_each_row_block(s.rows, a.warp_tile.m, [&](double count, int rows) {
+    const double stall = kModel.stall_share * (rows * a_cycles + b_cycles);
+    const double store = kModel.store_cycles * rows * vectors * (2 * parts - 1);
+    cycles += count * (words * (word_cycles(x, rows, vectors) + stall) + store +
+                       parts * kModel.block_cycles);
+  });
+  return cycles;
+}
+
+double in_place_factor(const Machine& x, const GemmProblem& p) {
+  const Pipeline pipeline = x.spec.algorithm.pipeline;
+  double factor = 1;
+  if (pipeline == Pipeline::packb || pipeline == Pipeline::direct) {
+    factor *= a_is_row_major(p.layout) ? kModel.in_place_a : kModel.in_place_a_column;
+  }
+  if (pipeline == Pipeline::packa || pipeline == Pipeline::direct) {
+    const double pitch = static_cast<double>(p.ld_b) * 4;
+    if (pitch * static_cast<double>(p.k) > x.l2) factor *= kModel.in_place_b;
+    if (p.k > 64 && (p.ld_b * 4) % 4096 == 0) factor *= kModel.aliased_b;
+  }
+  return factor;
+}
+
+double multiply_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
+  const int width = x.spec.algorithm.warp_tile.n;
+  const double whole = std::floor(s.columns / width);
+  double cycles = whole * panel_cycles(x, s, width);
+  if (s.columns > whole * width) cycles += panel_cycles(x, s, s.columns - whole * width);
+  return cycles * in_place_factor(x, p);
+}
+
+// ---- packing, the epilogue, traffic between caches ----
+
+double convert_cycles(DType dtype) {
+  switch (dtype) {
+    case DType::fp16: return kModel.convert_cycles[0];
+    case DType::bf16: return kModel.convert_cycles[1];
+    case DType::fp8:
+    case DType::bf8: return kModel.convert_cycles[2];
+    case DType::int8: return kModel.convert_cycles[3];
+    default: return 0;
+  }
+}
+
+// Constants are for 16 lanes; narrower vectors pack fewer elements at a time.
+double pack_cycles(const Machine& x, DType dtype, bool k_contiguous) {
+  const double move = k_contiguous ? kModel.transpose_cycles : kModel.copy_cycles;
+  return (move + convert_cycles(dtype)) * 16 / x.lanes;
+}
+
+// Rows whose partial sums are kept at once; B is packed again for each such group.
+double super_rows(const Machine& x, const Share& s) {
+  const Algorithm& a = x.spec.algorithm;
+  if (s.k <= a.tile.k) return std::max(1.0, s.rows);
+  const std::int64_t fit = kPartialBytes / (std::int64_t{a.tile.n} * 4) / a.tile.m * a.tile.m;
+  return static_cast<double>(std::max<std::int64_t>(fit, a.tile.m));
+}
+
+double packing_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
+  const Algorithm& a = x.spec.algorithm;
+  double cycles = 0;
+  if (a.pipeline == Pipeline::packab || a.pipeline == Pipeline::packa) {
+    const double rows = blocks(s.rows, a.warp_tile.m) * a.warp_tile.m;
+    cycles += rows * s.k * blocks(s.columns, a.tile.n) *
+              pack_cycles(x, p.a, a_is_row_major(p.layout));
+  }
+  if (!p.preshuffled_b && (a.pipeline == Pipeline::packab || a.pipeline == Pipeline::packb)) {
+    const double columns = blocks(s.columns, a.warp_tile.n) * a.warp_tile.n;
+    cycles += columns * s.k * blocks(s.rows, super_rows(x, s)) *
+              pack_cycles(x, p.b, !b_is_row_major(p.layout));
+  }
+  return cycles;
+}
+
+// The block of B is read again for every block of A's rows.
+double reread_cycles(const Machine& x, const Share& s) {
+  const Algorithm& a = x.spec.algorithm;
+  const double word_bytes = 4.0 / a.warp_tile.k;
+  const double block = std::min<double>(s.k, a.tile.k) * std::min<double>(s.columns, a.tile.n);
+  const double rate = block * word_bytes <= x.l2 ? x.l2_rate : x.l3_rate;
+  return s.k * s.columns * word_bytes * blocks(s.rows, a.tile.m) / rate * kModel.stall_share;
+}
+
+bool is_function(EpilogueOp op) {
+  using enum EpilogueOp;
+  return op == gelu || op == gelu_tanh || op == silu || op == sigmoid || op == tanh;
+}
+
+double finish_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
+  const bool same_type = p.acc == p.out || (is_fp32(p.acc) && is_fp32(p.out));
+  const bool raw = same_type && num_ops(p.epilogue) == 0 && p.alpha == 1.0F && p.beta == 0;
+  if (raw) return 0;
+  double per_vector = kModel.finish_cycles;
+  for (int i = 0; i < num_ops(p.epilogue); ++i) {
+    const EpilogueOp op = p.epilogue.ops[static_cast<std::size_t>(i)];
+    per_vector += is_function(op) ? kModel.function_cycles : kModel.step_cycles;
+  }
+  return s.rows * std::ceil(s.columns / x.lanes) * per_vector;
+}
+
+// Seconds to bring every operand in once, from the level of the hierarchy that holds them all.
+double traffic_seconds(const Machine& x, const GemmProblem& p, int threads, double share) {
+  const double size = bytes(p);
+  const double over = threads;
+  if (size <= x.l2 * over) return size / (x.l2_rate * over * x.hertz);
+  const double machine = x.target.memory_gb_per_s * 1e9 * share;
+  const double memory = machine * std::min(1.0, kModel.core_memory_share * over);
+  const double l3 = x.l3_rate * over * x.hertz * share;
+  const bool in_l3 = x.target.caches.size() > 2 && size <= cache_bytes(x.target, 2);
+  return size / (in_l3 ? std::max(l3, memory) : memory);
+}
+
+double useful_share(const GemmProblem& p, double seconds, const Machine& x, int threads) {
+  const double peak = x.macs_rate * x.lanes * x.spec.algorithm.warp_tile.k * x.hertz * threads;
+  return seconds > 0 ? std::min(1.0, flops(p) / 2 / (peak * seconds)) : 1;
+}
+
+// ---- the ways of sharing a problem ----
+
+double overhead_seconds(const Machine& x, int used, int barriers) {
+  const double team = used > 1 ? x.target.launch_us + barriers * kModel.barrier_us : 0;
+  return (kModel.call_us + team) * 1e-6;
+}
+
+Estimate estimate_grid(const Machine& x, const GemmProblem& p) {
+  const Algorithm& a = x.spec.algorithm;
+  device::GemmArguments g{};
+  g.m = p.m;
+  g.n = p.n;
+  g.batch = p.batch;
+  const device::Grid grid = device::best_grid(g, x.threads, a.wave.m, a.wave.n, a.warp_tile.m,
+                                              a.warp_tile.n, x.lanes);
+  const auto split = [](std::int64_t size, int block, int parts) {
+    const auto whole = static_cast<double>(size);
+    return std::min(whole, blocks(blocks(whole, block), parts) * block);
+  };
+  const Share s = {split(p.batch, 1, grid.batch), split(p.m, a.warp_tile.m, grid.m),
+                   split(p.n, a.warp_tile.n, grid.n), static_cast<double>(p.k)};
+  const int used = grid.batch * grid.m * grid.n;
+  const double cycles = multiply_cycles(x, p, s) + packing_cycles(x, p, s) + reread_cycles(x, s) +
+                        finish_cycles(x, p, s);
+  const double compute = s.batches * cycles / x.hertz;
+  const double memory = traffic_seconds(x, p, used, kModel.blocked_share);
+  return total_of(compute, memory, overhead_seconds(x, used, 0),
+                  useful_share(p, compute, x, used));
+}
+
+// Threads share k and then add their sums, meeting twice a batch.
+Estimate estimate_over_k(const Machine& x, const GemmProblem& p, int parts) {
+  const double grain = kKGrain * x.spec.algorithm.warp_tile.k;
+  const double k = blocks(blocks(static_cast<double>(p.k), grain), parts) * grain;
+  const Share s = {static_cast<double>(p.batch), static_cast<double>(p.m),
+                   static_cast<double>(p.n), std::min(k, static_cast<double>(p.k))};
+  const Share rows = {s.batches, std::ceil(s.rows / parts), s.columns, s.k};
+  const double sums = s.rows * s.columns * 4 * parts / x.l3_rate / parts * 2;
+  const double cycles = multiply_cycles(x, p, s) + packing_cycles(x, p, s) + reread_cycles(x, s) +
+                        sums + finish_cycles(x, p, rows) +
+                        rows.rows * std::ceil(s.columns / x.lanes) * kModel.finish_cycles;
+  const double compute = s.batches * cycles / x.hertz;
+  const double memory = traffic_seconds(x, p, parts, kModel.blocked_share);
+  return total_of(compute, memory, overhead_seconds(x, parts, 2 * static_cast<int>(p.batch)),
+                  useful_share(p, compute, x, parts));
+}
+
+// The wide operand is read once, converted and multiplied on the way.
+Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
+  const Algorithm& a = x.spec.algorithm;
+  const bool narrow_is_a = p.m <= a.warp_tile.m;
+  const int used = a.wave.m == 0 || a.wave.n == 0 ? x.threads : 1;
+  const auto narrow = static_cast<double>(narrow_is_a ? p.m : p.n);
+  const auto wide = static_cast<double>(narrow_is_a ? p.n : p.m);
+  const DType dtype = narrow_is_a ? p.b : p.a;
+  const auto k = static_cast<double>(p.k);
+  const double vectors = wide * k / a.warp_tile.k / x.lanes / used;
+  const double rows = std::exp2(std::ceil(std::log2(std::max(1.0, narrow))));
+  const double per_vector = std::max(rows / x.macs_rate, (1 + rows / 2) / x.loads_rate) +
+                            convert_cycles(dtype) * x.lanes * a.warp_tile.k / 4;
+  const double narrow_pack = narrow * k * pack_cycles(x, narrow_is_a ? p.a : p.b, true) * 4;
+  const Share s = {1, narrow, wide / used, k};
+  const double cycles = vectors * per_vector + narrow_pack + finish_cycles(x, p, s);
+  const double compute = static_cast<double>(p.batch) * cycles / x.hertz;
+  const double memory = traffic_seconds(x, p, used, kModel.stream_share);
+  return total_of(compute, memory, overhead_seconds(x, used, 0),
+                  useful_share(p, compute, x, used));
+}
+
+}  // namespace
+
+Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                      int threads) {
+  const Machine x = machine(spec, target, threads);
+  if (p.m == 0 || p.n == 0 || p.batch == 0) {
+    return total_of(0, 0, overhead_seconds(x, 1, 0), 1);
+  }
+  const Algorithm& a = spec.algorithm;
+  if (a.pipeline == Pipeline::stream) return estimate_stream(x, p);
+  if (a.wave.k == 1) return estimate_grid(x, p);
+  const std::int64_t limit = a.wave.k == 0 ? threads : std::min(a.wave.k, threads);
+  const std::int64_t grain = std::int64_t{kKGrain} * a.warp_tile.k;
+  const std::int64_t parts = std::min(limit, (p.k + grain - 1) / grain);
+  return parts > 1 ? estimate_over_k(x, p, static_cast<int>(parts)) : estimate_grid(x, p);
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,27 @@
+#include "tessera/families/gemm/gemm.h"
+
+namespace tessera::gemm {
+
+const Family& family() {
+  static constexpr Family kFamily = {
+      .op = Op::gemm,
+      .validate = validate,
+      .validate_operands = validate_operands,
+      .is_legal = is_legal,
+      .supports = supports,
+      .enumerate = enumerate,
+      .candidates = candidates,
+      .general = general,
+      .preselected = preselected,
+      .preselected_names = preselected_names,
+      .emit = emit,
+      .estimate = estimate,
+      .bind = bind,
+      .verify = verify,
+      .flops = flops,
+      .bytes = bytes,
+  };
+  return kFamily;
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,39 @@
+// The GEMM family: D = epilogue(alpha * A x B + beta * C, D0..D3). See README.md beside this file.
+#pragma once
+
+#include "tessera/families/family.h"
+
+namespace tessera::gemm {
+
+const Family& family();
+
+// validate.cc
+void validate(const Problem& problem);
+void validate_operands(const Problem& problem, const Operands& operands);
+
+// legality.cc
+Verdict is_legal(const KernelSpec& spec, const Target& target);
+Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
+
+// enumerate.cc
+std::vector<KernelSpec> enumerate(const Target& target, const SpecFilter& filter);
+std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
+KernelSpec general(const Problem& problem, const Target& target);
+
+// sets.cc
+std::vector<KernelSpec> preselected(std::string_view set, const Target& target);
+std::vector<std::string> preselected_names();
+
+// estimate.cc
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target, int threads);
+double flops(const Problem& problem);
+double bytes(const Problem& problem);
+
+// emit.cc
+Source emit(const KernelSpec& spec, const Target& target);
+Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
+
+// reference.cc
+Mismatch verify(const Problem& problem, const Operands& operands);
+
+}  // namespace tessera::gemm

@@ -1,0 +1,108 @@
+// What the parts of the GEMM family share among themselves.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tessera/families/gemm/gemm.h"
+
+namespace tessera::gemm {
+
+// Which operand, accumulator and output types go together; the reason names the nearest that do.
+Verdict types_fit(const GemmSignature& signature);
+
+// The rules that hold for an epilogue and its output type.
+Verdict epilogue_fits(const GemmSignature& signature);
+
+// Whether elements are stored as fp32 (tf32 is a way to multiply them).
+inline bool is_fp32(DType dtype) { return dtype == DType::fp32 || dtype == DType::tf32; }
+
+// The type that a CPU kernel multiplies after packing: int8, bf16 (two products per lane) or fp32.
+DType word_type(const GemmSignature& signature, int products_per_lane);
+
+// The instruction of a CPU target for `products_per_lane` products, or null.
+const Instruction* find_word_instruction(const GemmSignature& signature, int products_per_lane,
+                                         const Target& target);
+
+// A spec as the rules look at it.
+struct Case {
+  const GemmSignature& signature;
+  const Algorithm& algorithm;
+  const Target& target;
+};
+
+// One rule: whether it holds, and the sentence for when it does not.
+struct Rule {
+  bool (*holds)(const Case&);
+  std::string (*sentence)(const Case&);
+};
+
+// The first broken rule, or null.
+const Rule* first_broken(std::span<const Rule> rules, const Case& c);
+
+// The rules of each kind of machine; cpu is in legality.cc, the others in legality_gpu.cc.
+std::span<const Rule> cpu_rules();
+std::span<const Rule> gpu_rules(Pipeline pipeline);
+
+// is_legal() without the sentence: what enumeration filters by.
+bool is_legal_quick(const Case& c);
+
+// What a GPU kernel asks of a problem's sizes and strides.
+Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem);
+
+// Hopper kernels: bytes of shared memory for the pipeline, its barriers and the store buffers.
+std::int64_t tmaws_shared_bytes(const Case& c);
+std::int64_t cpasync_shared_bytes(const Case& c);
+
+// A SpecFilter whose words have been read; throws Error{parse_error} for malformed ones.
+class Filter {
+ public:
+  explicit Filter(const SpecFilter& filter);
+  bool accepts(const GemmSignature& signature) const;
+  bool accepts(const Algorithm& algorithm) const;
+  bool accepts_name(std::string_view name) const;
+
+ private:
+  using ShapePattern = std::array<int, 3>;  // -1: anything
+  static ShapePattern read_shape(std::string_view field, std::string_view text);
+  static bool matches(const ShapePattern& pattern, const Shape3& shape);
+
+  std::vector<DType> dtypes_;
+  std::vector<GemmLayout> layouts_;
+  std::vector<std::string> variants_;
+  std::optional<Pipeline> pipeline_;
+  ShapePattern tile_, wave_, warp_tile_;
+  std::string name_;
+};
+
+// "standard", "preshuffle" or "multi_d".
+std::string_view variant_of(const GemmSignature& signature);
+
+// The warp tiles that the target lists for operands of this type (tf32 falls back to fp32).
+const std::vector<Shape3>& warp_tiles_for(const AlgorithmSpace& space, DType operand);
+
+// The target's GEMM space; throws Error{unsupported} when its row has none.
+const AlgorithmSpace& space_of(const Target& target);
+
+// A value and the largest error that a correct kernel may have made in it.
+struct Bounded {
+  double value = 0;
+  double error = 0;
+};
+
+// The D elements of one output element.
+using DValues = std::array<double, kMaxD>;
+
+// The chain of steps applied in double, with the error carried along.
+Bounded apply_epilogue(const GemmProblem& problem, const DValues& d, Bounded x);
+
+// The largest distance from x.value of a correctly rounded element of the output.
+double tolerance_of(DType out, const Bounded& x);
+
+// Whether `got` is a correct element for x. NaN goes with NaN and an infinity with itself or with a
+// value that may have overflowed; int32 is exact.
+bool within_tolerance(DType out, double got, const Bounded& x);
+
+}  // namespace tessera::gemm

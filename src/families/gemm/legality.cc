@@ -1,0 +1,278 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/families/gemm/gemm_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr int kMaxTile = 65536;
+constexpr int kMaxWave = 1024;
+constexpr std::int64_t kMaxPackedBytes = std::int64_t{1} << 30;
+constexpr int kStreamRows = 8;  // of A (or columns of B) that the stream pipeline keeps
+
+// ---- rules of every machine ----
+
+bool listed(const Case& c) {
+  const auto space = c.target.spaces.find(Op::gemm);
+  if (space == c.target.spaces.end()) return false;
+  const auto& pipelines = space->second.pipelines;
+  return std::find(pipelines.begin(), pipelines.end(), c.algorithm.pipeline) != pipelines.end();
+}
+
+bool all_at_least(const Shape3& shape, int least) {
+  return shape.m >= least && shape.n >= least && shape.k >= least;
+}
+bool all_at_most(const Shape3& shape, int most) {
+  return shape.m <= most && shape.n <= most && shape.k <= most;
+}
+
+std::string not_a_multiple(const Shape3& tile, const Shape3& unit) {
+  constexpr std::string_view kRule = "tile_{0} {1} is not a multiple of warp_tile_{0} {2}";
+  if (tile.m % unit.m != 0) return fmt::format(fmt::runtime(kRule), 'm', tile.m, unit.m);
+  if (tile.n % unit.n != 0) return fmt::format(fmt::runtime(kRule), 'n', tile.n, unit.n);
+  return fmt::format(fmt::runtime(kRule), 'k', tile.k, unit.k);
+}
+
+constexpr Rule kCommon[] = {
+    {[](const Case& c) { return listed(c); },
+     [](const Case& c) {
+       return fmt::format("{} has no pipeline {}", c.target.name, to_string(c.algorithm.pipeline));
+     }},
+    {[](const Case& c) { return static_cast<bool>(types_fit(c.signature)); },
+     [](const Case& c) { return types_fit(c.signature).reason; }},
+    {[](const Case& c) { return static_cast<bool>(epilogue_fits(c.signature)); },
+     [](const Case& c) { return epilogue_fits(c.signature).reason; }},
+    {[](const Case& c) {
+       return all_at_least(c.algorithm.tile, 1) && all_at_most(c.algorithm.tile, kMaxTile);
+     },
+     [](const Case& c) {
+       return fmt::format("tile sizes must be between 1 and {}, got {}", kMaxTile,
+                          to_string(c.algorithm.tile));
+     }},
+    {[](const Case& c) { return all_at_least(c.algorithm.warp_tile, 1); },
+     [](const Case& c) {
+       return fmt::format("warp tile sizes must be at least 1, got {}",
+                          to_string(c.algorithm.warp_tile));
+     }},
+    {[](const Case& c) {
+       const Shape3& tile = c.algorithm.tile;
+       const Shape3& unit = c.algorithm.warp_tile;
+       return tile.m % unit.m == 0 && tile.n % unit.n == 0 && tile.k % unit.k == 0;
+     },
+     [](const Case& c) { return not_a_multiple(c.algorithm.tile, c.algorithm.warp_tile); }},
+};
+
+// ---- rules of CPUs ----
+
+int lanes(const Case& c) { return c.target.vector_bytes / 4; }
+
+int accumulators(const Case& c) {
+  return c.algorithm.warp_tile.m * c.algorithm.warp_tile.n / lanes(c);
+}
+// The vectors of B that meet one row of A, and that row's broadcast.
+int operand_registers(const Case& c) { return c.algorithm.warp_tile.n / lanes(c) + 1; }
+
+bool reads_a_in_place(const Case& c) {
+  return c.algorithm.pipeline == Pipeline::packb || c.algorithm.pipeline == Pipeline::direct;
+}
+bool reads_b_in_place(const Case& c) {
+  return c.algorithm.pipeline == Pipeline::packa || c.algorithm.pipeline == Pipeline::direct;
+}
+
+std::int64_t packed_bytes(const Case& c) {
+  const Shape3& t = c.algorithm.tile;
+  const std::int64_t elements = std::int64_t{t.k} * t.m + std::int64_t{t.k} * t.n;
+  return elements / c.algorithm.warp_tile.k * 4;
+}
+
+// The first field that only GPUs give a meaning to, or an empty string.
+std::string gpu_only(const Algorithm& a) {
+  if (a.scheduler != Scheduler::standard) {
+    return fmt::format("scheduler must be standard, got {}", to_string(a.scheduler));
+  }
+  if (a.store != Store::standard) {
+    return fmt::format("store must be standard, got {}", to_string(a.store));
+  }
+  if (a.split_k != SplitK::none) {
+    return fmt::format("split_k must be none, got {}; use wave_k", to_string(a.split_k));
+  }
+  if (a.splits != 1) return fmt::format("splits must be 1, got {}; use wave_k", a.splits);
+  if (a.stages != 1) return fmt::format("stages must be 1, got {}", a.stages);
+  if (a.cluster_m != 1 || a.cluster_n != 1) {
+    return fmt::format("cluster must be 1x1, got {}x{}", a.cluster_m, a.cluster_n);
+  }
+  if (a.persistent) return "persistent must be false, got true";
+  if (a.swap_ab) return "swap_ab must be false, got true";
+  return "";
+}
+
+bool is_plain(const Algorithm& a) {
+  return a.scheduler == Scheduler::standard && a.store == Store::standard &&
+         a.split_k == SplitK::none && a.splits == 1 && a.stages == 1 && a.cluster_m == 1 &&
+         a.cluster_n == 1 && !a.persistent && !a.swap_ab;
+}
+
+constexpr Rule kCpu[] = {
+    {[](const Case& c) { return is_plain(c.algorithm); },
+     [](const Case& c) { return fmt::format("{} on a CPU", gpu_only(c.algorithm)); }},
+    {[](const Case& c) {
+       return all_at_least(c.algorithm.wave, 0) && all_at_most(c.algorithm.wave, kMaxWave);
+     },
+     [](const Case& c) {
+       return fmt::format("wave sizes must be between 0 and {}, got {}", kMaxWave,
+                          to_string(c.algorithm.wave));
+     }},
+    {[](const Case& c) {
+       return c.algorithm.pipeline != Pipeline::stream ||
+              (c.algorithm.warp_tile.m == kStreamRows && c.algorithm.tile.m == kStreamRows);
+     },
+     [](const Case& c) {
+       return fmt::format("stream keeps {0} rows: tile_m and warp_tile_m must be {0}, got {1} and "
+                          "{2}",
+                          kStreamRows, c.algorithm.tile.m, c.algorithm.warp_tile.m);
+     }},
+    {[](const Case& c) {
+       const Shape3& w = c.algorithm.wave;
+       return c.algorithm.pipeline != Pipeline::stream || w == Shape3{0, 0, 1} || w == Shape3{};
+     },
+     [](const Case& c) {
+       return fmt::format("stream runs on one thread or on all: wave must be 1x1x1 or 0x0x1, got {}",
+                          to_string(c.algorithm.wave));
+     }},
+    {[](const Case& c) { return c.algorithm.warp_tile.n % lanes(c) == 0; },
+     [](const Case& c) {
+       return fmt::format("warp_tile_n {} is not a multiple of the {} lanes of {}",
+                          c.algorithm.warp_tile.n, lanes(c), c.target.name);
+     }},
+    {[](const Case& c) {
+       return !reads_a_in_place(c) || (is_fp32(c.signature.a) && c.algorithm.warp_tile.k == 1);
+     },
+     [](const Case& c) {
+       return fmt::format("{} reads A in place, which must be fp32, got {}",
+                          to_string(c.algorithm.pipeline), to_string(c.signature.a));
+     }},
+    {[](const Case& c) {
+       return !reads_b_in_place(c) || (is_fp32(c.signature.b) && c.algorithm.warp_tile.k == 1);
+     },
+     [](const Case& c) {
+       return fmt::format("{} reads B in place, which must be fp32, got {}",
+                          to_string(c.algorithm.pipeline), to_string(c.signature.b));
+     }},
+    {[](const Case& c) { return !reads_b_in_place(c) || b_is_row_major(c.signature.layout); },
+     [](const Case& c) {
+       return fmt::format("{} reads B in place, which must be row-major, got layout {}",
+                          to_string(c.algorithm.pipeline), to_string(c.signature.layout));
+     }},
+    {[](const Case& c) {
+       const Pipeline p = c.algorithm.pipeline;
+       return !c.signature.preshuffled_b || p == Pipeline::packab || p == Pipeline::packb;
+     },
+     [](const Case& c) {
+       return fmt::format("a preshuffled B needs packab or packb, got {}",
+                          to_string(c.algorithm.pipeline));
+     }},
+    {[](const Case& c) {
+       return find_word_instruction(c.signature, c.algorithm.warp_tile.k, c.target) != nullptr;
+     },
+     [](const Case& c) {
+       return fmt::format("{} has no instruction for {} x {} with {} product{} per lane",
+                          c.target.name, to_string(c.signature.a), to_string(c.signature.b),
+                          c.algorithm.warp_tile.k, c.algorithm.warp_tile.k == 1 ? "" : "s");
+     }},
+    {[](const Case& c) {
+       return std::int64_t{c.algorithm.warp_tile.m} * c.algorithm.warp_tile.n <
+                  std::int64_t{kMaxTile} * kMaxTile &&
+              accumulators(c) + operand_registers(c) <= c.target.vector_registers;
+     },
+     [](const Case& c) {
+       return fmt::format("needs {} vector registers ({} x {} / {} accumulators and {} more), {} "
+                          "has {}",
+                          accumulators(c) + operand_registers(c), c.algorithm.warp_tile.m,
+                          c.algorithm.warp_tile.n, lanes(c), operand_registers(c), c.target.name,
+                          c.target.vector_registers);
+     }},
+    {[](const Case& c) { return packed_bytes(c) <= kMaxPackedBytes; },
+     [](const Case& c) {
+       return fmt::format("tile {} needs {} bytes for packed blocks, at most {} are allowed",
+                          to_string(c.algorithm.tile), packed_bytes(c), kMaxPackedBytes);
+     }},
+};
+
+const Rule* broken_rule(const Case& c) {
+  if (const Rule* rule = first_broken(kCommon, c)) return rule;
+  const bool on_cpu = c.target.backend == "cpu";
+  return first_broken(on_cpu ? cpu_rules() : gpu_rules(c.algorithm.pipeline), c);
+}
+
+// ---- which problems a kernel serves ----
+
+template <class Value>
+std::string mismatch(std::string_view field, const Value& kernel, const Value& problem) {
+  return fmt::format("the kernel has {}={}, the problem {}={}", field, to_string(kernel), field,
+                     to_string(problem));
+}
+
+std::string signature_mismatch(const GemmSignature& kernel, const GemmSignature& problem) {
+  if (kernel.a != problem.a) return mismatch("a", kernel.a, problem.a);
+  if (kernel.b != problem.b) return mismatch("b", kernel.b, problem.b);
+  if (kernel.acc != problem.acc) return mismatch("acc", kernel.acc, problem.acc);
+  if (kernel.out != problem.out) return mismatch("out", kernel.out, problem.out);
+  if (kernel.layout != problem.layout) return mismatch("layout", kernel.layout, problem.layout);
+  if (kernel.epilogue != problem.epilogue) {
+    return mismatch("epilogue", kernel.epilogue, problem.epilogue);
+  }
+  // Without D tensors their type means nothing.
+  if (kernel.epilogue.num_d > 0 && kernel.d != problem.d) return mismatch("d", kernel.d, problem.d);
+  if (kernel.preshuffled_b != problem.preshuffled_b) {
+    return fmt::format("the kernel has preshuffle={}, the problem preshuffle={}",
+                       kernel.preshuffled_b ? 1 : 0, problem.preshuffled_b ? 1 : 0);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::span<const Rule> cpu_rules() { return kCpu; }
+
+const Rule* first_broken(std::span<const Rule> rules, const Case& c) {
+  for (const Rule& rule : rules) {
+    if (!rule.holds(c)) return &rule;
+  }
+  return nullptr;
+}
+
+bool is_legal_quick(const Case& c) { return broken_rule(c) == nullptr; }
+
+Verdict is_legal(const KernelSpec& spec, const Target& target) {
+  const auto* signature = std::get_if<GemmSignature>(&spec.signature);
+  if (signature == nullptr) {
+    return {fmt::format("a gemm kernel needs a gemm signature, got {}", to_string(op_of(spec)))};
+  }
+  if (spec.target != target.name) {
+    return {fmt::format("the kernel is for {}, the target is {}", spec.target, target.name)};
+  }
+  const Case c{*signature, spec.algorithm, target};
+  const Rule* rule = broken_rule(c);
+  return {rule == nullptr ? std::string() : rule->sentence(c)};
+}
+
+Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {
+  const auto* kernel = std::get_if<GemmSignature>(&spec.signature);
+  const auto* p = std::get_if<GemmProblem>(&problem);
+  if (kernel == nullptr || p == nullptr) {
+    return {fmt::format("the kernel is for {}, the problem for {}", to_string(op_of(spec)),
+                        to_string(op_of(problem)))};
+  }
+  const auto wanted = std::get<GemmSignature>(signature_of(problem));
+  if (std::string reason = signature_mismatch(*kernel, wanted); !reason.empty()) return {reason};
+  if (target.backend != "cpu") return gpu_supports(spec, *p);
+  if (spec.algorithm.pipeline == Pipeline::stream && p->m > kStreamRows && p->n > kStreamRows) {
+    return {fmt::format("stream serves m <= {0} or n <= {0}, got m={1} n={2}", kStreamRows, p->m,
+                        p->n)};
+  }
+  return {};
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,126 @@
+// How far a correct kernel may be from the fp64 reference. Bounds are those of the standard model of
+// floating-point arithmetic (Higham, "Accuracy and Stability of Numerical Algorithms", chapter 3),
+// carried through the epilogue by the largest slope of each step.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/families/gemm/gemm_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kEps = 0x1p-23;             // of fp32, in which epilogues are evaluated
+constexpr double kFunctionError = 8 * kEps;  // of an elementary function, at most so many ulp of 1
+
+double gelu(double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double gelu_tanh(double x) {
+  constexpr double kScale = 0.7978845608028654;  // sqrt(2 / pi)
+  return x * sigmoid(2 * kScale * (x + 0.044715 * x * x * x));
+}
+double silu(double x) { return x * sigmoid(x); }
+
+// An elementary function and the largest magnitude of its derivative. At minus infinity, where
+// gelu and silu read infinity times zero, kernels give their limit.
+struct Function {
+  EpilogueOp op;
+  double (*apply)(double);
+  double slope;
+  bool zero_at_minus_infinity;
+};
+constexpr Function kFunctions[] = {
+    {EpilogueOp::gelu, gelu, 1.13, true},
+    {EpilogueOp::gelu_tanh, gelu_tanh, 1.13, true},
+    {EpilogueOp::silu, silu, 1.1, true},
+    {EpilogueOp::sigmoid, sigmoid, 0.25, false},
+    {EpilogueOp::tanh, [](double x) { return std::tanh(x); }, 1, false},
+};
+
+// An intermediate result that may leave the range of fp32 says nothing about what follows.
+Bounded in_range(Bounded x) {
+  const bool overflows =
+      std::isfinite(x.value) && std::abs(x.value) + x.error > max_finite(DType::fp32);
+  if (overflows || std::isnan(x.error)) x.error = kInfinity;
+  return x;
+}
+
+Bounded add(Bounded x, double d) {
+  x.value += d;
+  x.error += kEps * std::abs(x.value);
+  return x;
+}
+
+Bounded multiply(Bounded x, double d) {
+  x.value *= d;
+  x.error = x.error * std::abs(d) + kEps * std::abs(x.value);
+  return x;
+}
+
+Bounded apply_function(EpilogueOp op, Bounded x) {
+  for (const Function& f : kFunctions) {
+    if (f.op != op) continue;
+    const bool at_limit = f.zero_at_minus_infinity && x.value == -kInfinity;
+    const double value = at_limit ? 0 : f.apply(x.value);
+    return {value, f.slope * x.error + kFunctionError * std::max(1.0, std::abs(value))};
+  }
+  return x;
+}
+
+// NaN passes through, as in the kernels.
+Bounded clamp(Bounded x, double lo, double hi) {
+  if (x.value < lo) x.value = lo;
+  if (x.value > hi) x.value = hi;
+  return x;
+}
+
+}  // namespace
+
+Bounded apply_epilogue(const GemmProblem& p, const DValues& d, Bounded x) {
+  using enum EpilogueOp;
+  std::size_t used = 0;
+  for (int i = 0; i < num_ops(p.epilogue); ++i) {
+    const EpilogueOp op = p.epilogue.ops[static_cast<std::size_t>(i)];
+    x = in_range(x);
+    switch (op) {
+      case pass_through: break;
+      case bias:
+      case EpilogueOp::add: x = gemm::add(x, d[used++]); break;
+      case EpilogueOp::multiply: x = gemm::multiply(x, d[used++]); break;
+      case multi_d_add:
+        while (used < p.epilogue.num_d) x = gemm::add(in_range(x), d[used++]);
+        break;
+      case multi_d_multiply:
+        while (used < p.epilogue.num_d) x = gemm::multiply(in_range(x), d[used++]);
+        break;
+      case relu: x = gemm::clamp(x, 0, kInfinity); break;
+      case EpilogueOp::clamp: x = gemm::clamp(x, p.clamp_lo, p.clamp_hi); break;
+      default: x = apply_function(op, x);
+    }
+  }
+  if (std::isnan(x.error)) x.error = kInfinity;
+  return x;
+}
+
+double tolerance_of(DType out, const Bounded& x) {
+  if (out == DType::int32) return 0;
+  if (out == DType::int8) return x.error + 0.5;  // x was saturated before
+  // Half an ulp of a normal result, a whole one of a subnormal result.
+  const double eps = epsilon(out);
+  return x.error + eps / 2 * (std::abs(x.value) + x.error) + eps * min_normal(out);
+}
+
+bool within_tolerance(DType out, double got, const Bounded& x) {
+  if (out == DType::int32) return got == x.value;
+  if (x.error == kInfinity) return true;
+  if (std::isnan(x.value)) return std::isnan(got);
+  if (std::isinf(x.value)) return got == x.value;
+  if (std::isinf(got)) {
+    const double threshold = max_finite(out) * (1 + epsilon(out) / 4);  // rounds to infinity
+    return (got > 0 ? x.value : -x.value) + x.error >= threshold;
+  }
+  return std::abs(got - x.value) <= tolerance_of(out, x);
+}
+
+}  // namespace tessera::gemm

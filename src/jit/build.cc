@@ -1,0 +1,160 @@
+#include "tessera/jit/build.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/jit/compile_internal.h"
+#include "tessera/jit/pack_set_internal.h"
+
+namespace tessera::jit {
+namespace {
+
+struct Found {
+  Artifact artifact;
+  bool was_cached = false;
+};
+
+bool is_forbidden_by_environment() {
+  const std::string value = environment("TESSERA_NO_JIT");
+  return !value.empty() && value != "0";
+}
+
+void check_backend(const Source& source, const Target& target) {
+  if (target.backend == "cpu") return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{}: only kernels of cpu targets can be compiled here, got target {} of "
+                          "backend {}; write its source with 'tessera generate'",
+                          source.name, target.name, target.backend));
+}
+
+}  // namespace
+
+struct Builder::State {
+  BuildOptions options;
+  Cache cache;
+  PackSet packs;
+  std::string forbidden_by;  // what forbids compiling; empty when it is allowed
+
+  explicit State(BuildOptions wanted)
+      : options(std::move(wanted)),
+        cache(options.cache),
+        packs(options.packs, options.use_shipped_packs) {
+    if (!options.allow_compile)
+      forbidden_by = "allow_compile = false forbids compiling it; allow it";
+    if (is_forbidden_by_environment()) {
+      forbidden_by = "TESSERA_NO_JIT=1 forbids compiling it; unset it";
+    }
+  }
+
+  Found build(const Source& source, const Target& target);
+  Found build_with_compiler(const Source& source, const Target& target);
+  BuildResult try_build(const Source& source, const Target& target);
+  [[noreturn]] void refuse(const Source& source) const;
+};
+
+// A pack needs no compiler, not even to look something up: it comes first.
+Found Builder::State::build(const Source& source, const Target& target) {
+  if (!packs.empty()) {
+    if (auto packed = packs.find(source.name, source_key(source, target))) return {*packed, true};
+  }
+  try {
+    return build_with_compiler(source, target);
+  } catch (const Error& error) {
+    const bool no_compiler = error.code() == ErrorCode::compile_failed;
+    if (no_compiler && !forbidden_by.empty()) refuse(source);
+    throw;
+  }
+}
+
+Found Builder::State::build_with_compiler(const Source& source, const Target& target) {
+  check_backend(source, target);
+  const fs::path memo = cache.is_memory_only() ? fs::path() : cache.folder() / "toolchains";
+  const Toolchain toolchain = find_toolchain(options.compiler, memo);
+  const std::string key = cache_key(source, target, toolchain);
+  if (std::optional<Artifact> found = cache.find(source.name, key)) return {*found, true};
+  if (!forbidden_by.empty()) refuse(source);
+
+  const CompileJob job{.source = &source,
+                       .target = &target,
+                       .toolchain = &toolchain,
+                       .timeout_seconds = options.timeout_seconds,
+                       .cache = cache.folder(),
+                       .key = key};
+  const auto produce = [&job](const fs::path& folder) { compile(job, folder); };
+  return {cache.insert(source.name, key, produce), false};
+}
+
+void Builder::State::refuse(const Source& source) const {
+  throw Error(ErrorCode::jit_disabled,
+              fmt::format("{}: is neither in a pack nor in the cache {}, and {} or ship a pack "
+                          "with 'tessera pack'",
+                          source.name, cache.folder().string(), forbidden_by));
+}
+
+BuildResult Builder::State::try_build(const Source& source, const Target& target) {
+  using Clock = std::chrono::steady_clock;
+  BuildResult result{.name = source.name};
+  const Clock::time_point start = Clock::now();
+  try {
+    const Found found = build(source, target);
+    result.artifact = found.artifact;
+    result.was_cached = found.was_cached;
+  } catch (const Error& error) {
+    result.error = error.what();
+    if (!error.context().empty()) result.error += "\n" + error.context();
+  } catch (const std::exception& error) {
+    result.error = fmt::format("{}: {}", source.name, error.what());
+  }
+  result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return result;
+}
+
+Builder::Builder(BuildOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+
+Builder::~Builder() = default;
+
+Artifact Builder::build(const Source& source, const Target& target) {
+  return state_->build(source, target).artifact;
+}
+
+std::vector<BuildResult> Builder::build_all(std::span<const Source> sources, const Target& target,
+                                            int jobs, const Progress& progress) {
+  std::vector<BuildResult> results(sources.size());
+  std::atomic<std::size_t> next = 0;
+  std::size_t done = 0;
+  std::exception_ptr stopped;  // what the progress callback threw
+  std::mutex mutex;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < sources.size(); i = next++) {
+      results[i] = state_->try_build(sources[i], target);
+      const std::lock_guard lock(mutex);
+      ++done;
+      try {
+        if (progress && !stopped) progress(done, sources.size(), results[i]);
+      } catch (...) {
+        stopped = std::current_exception();
+        next = sources.size();
+      }
+    }
+  };
+
+  const std::size_t wanted = jobs > 0 ? jobs : std::thread::hardware_concurrency();
+  std::vector<std::jthread> workers;
+  for (std::size_t i = 1; i < std::min(wanted, sources.size()); ++i) workers.emplace_back(work);
+  work();
+  workers.clear();
+  if (stopped) std::rethrow_exception(stopped);
+  return results;
+}
+
+const Cache& Builder::cache() const { return state_->cache; }
+
+}  // namespace tessera::jit

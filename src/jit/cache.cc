@@ -1,0 +1,336 @@
+#include "tessera/jit/cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cerrno>
+#include <future>
+#include <map>
+#include <mutex>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/base/log.h"
+#include "tessera/base/text.h"
+#include "tessera/jit/entry_internal.h"
+#include "tessera/jit/folder_internal.h"
+#include "tessera/jit/lock_internal.h"
+#include "tessera/jit/memory_file_internal.h"
+
+namespace tessera::jit {
+namespace {
+
+using Produce = std::function<void(const fs::path& folder)>;
+
+constexpr double kLockPatienceSeconds = 150;
+constexpr int kInsertsBetweenScans = 64;  // other processes fill the folder too
+constexpr std::string_view kBuildPrefix = "build-";
+constexpr std::string_view kScratchPrefix = "tessera-build-";
+
+void check_name(const std::string& name, const std::string& key) {
+  const auto is_word = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  const auto is_hex = [](unsigned char c) { return std::isxdigit(c) != 0; };
+  if (name.empty() || !std::all_of(name.begin(), name.end(), is_word)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a kernel's name must be a C identifier, got '{}'", name));
+  }
+  if (key.size() != 32 || !std::all_of(key.begin(), key.end(), is_hex)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: a cache key must be 32 hexadecimal digits, got '{}'", name, key));
+  }
+}
+
+// Failures of the disk show as io_error, or, when the compiler met them, as a full disk.
+bool is_disk_failure(const Error& error, const fs::path& folder) {
+  constexpr std::uintmax_t kTooLittle = 1 << 20;
+  if (error.code() == ErrorCode::io_error) return true;
+  std::error_code failed;
+  const fs::space_info space = fs::space(folder, failed);
+  return !failed && space.available < kTooLittle;
+}
+
+std::int64_t file_bytes(const fs::path& path) {
+  std::error_code failed;
+  const std::uintmax_t size = fs::file_size(path, failed);
+  return failed ? 0 : static_cast<std::int64_t>(size);
+}
+
+}  // namespace
+
+struct Cache::State {
+  CacheOptions options;
+  fs::path folder;
+  std::string unusable;  // why nothing can be written to the folder; empty when it can
+
+  mutable std::mutex mutex;
+  std::map<std::string, Artifact> memory;
+  std::map<std::string, std::shared_future<Artifact>> flights;
+  std::int64_t estimated_bytes = 0;
+  int inserts_until_scan = 0;
+  std::once_flag swept;
+  std::once_flag warned;
+
+  std::optional<Artifact> find(const std::string& name, const std::string& key) const;
+  std::optional<Artifact> find_on_disk(const std::string& name, const std::string& key) const;
+  Artifact insert(const std::string& name, const std::string& key, const Produce& produce);
+  Artifact insert_on_disk(const std::string& name, const std::string& key, const Produce& produce);
+  Artifact insert_in_memory(const std::string& name, const std::string& key, const Produce& produce,
+                            const std::string& why);
+  Artifact publish(const fs::path& built, const std::string& name, const std::string& key);
+  void sweep();
+  void keep_within_bounds(const fs::path& newest);
+  void set_aside(const fs::path& entry, const std::string& damage) const;
+  void warn_of_memory(const std::string& why);
+};
+
+std::optional<Artifact> Cache::State::find(const std::string& name, const std::string& key) const {
+  {
+    const std::lock_guard lock(mutex);
+    const auto found = memory.find(entry_folder_name(name, key));
+    if (found != memory.end()) return found->second;
+  }
+  return folder.empty() ? std::nullopt : find_on_disk(name, key);
+}
+
+std::optional<Artifact> Cache::State::find_on_disk(const std::string& name,
+                                                   const std::string& key) const {
+  const fs::path entry = folder / entry_folder_name(name, key);
+  const std::string damage = entry_damage(entry, name, key, CheckDepth::binary);
+  if (damage.empty()) {
+    touch_entry(entry);
+    return Artifact{.name = name, .key = key, .binary = entry / kBinaryFile, .keep = nullptr};
+  }
+  std::error_code ignored;
+  if (fs::exists(fs::symlink_status(entry, ignored))) set_aside(entry, damage);
+  return std::nullopt;
+}
+
+void Cache::State::set_aside(const fs::path& entry, const std::string& damage) const {
+  const fs::path kept = move_to_shelf(folder, "damaged", entry, entry.filename().string());
+  log(LogLevel::warning,
+      fmt::format("the cache entry {} is damaged: {}; {}", entry.string(), damage,
+                  kept.empty() ? "it is ignored" : "it was moved to " + kept.string()));
+}
+
+// What processes killed during a build left behind.
+void Cache::State::sweep() {
+  remove_dead_build_folders(folder / "tmp", kBuildPrefix);
+  std::error_code error;
+  for (const fs::directory_entry& lock : fs::directory_iterator(folder / "locks", error)) {
+    const FileLock removes_it_if_free(lock.path(), 0);
+  }
+}
+
+Artifact Cache::State::insert(const std::string& name, const std::string& key,
+                              const Produce& produce) {
+  std::string why = unusable;
+  if (why.empty()) {
+    try {
+      return insert_on_disk(name, key, produce);
+    } catch (const Error& error) {
+      if (!is_disk_failure(error, folder)) throw;
+      why = error.what();
+    }
+  }
+  if (std::optional<Artifact> found = find(name, key)) return *found;
+  return insert_in_memory(name, key, produce, why);
+}
+
+Artifact Cache::State::insert_on_disk(const std::string& name, const std::string& key,
+                                      const Produce& produce) {
+  std::error_code ignored;
+  fs::create_directory(folder / "tmp", ignored);
+  fs::create_directory(folder / "locks", ignored);
+  const FileLock lock(folder / "locks" / key, kLockPatienceSeconds);
+  if (std::optional<Artifact> found = find_on_disk(name, key)) return *found;
+  std::call_once(swept, [this] { sweep(); });
+
+  const BuildFolder build(folder / "tmp", kBuildPrefix);
+  produce(build.path());
+  seal_entry(build.path(), name, key);
+  const Artifact artifact = publish(build.path(), name, key);
+  keep_within_bounds(artifact.binary.parent_path());
+  return artifact;
+}
+
+// A rename onto a folder that is there fails: someone else was faster, and his entry is as good.
+// If it is not, looking for it has moved it out of the way. The rename is not flushed: a power cut
+// may undo it, which costs a build, but cannot leave half an entry.
+Artifact Cache::State::publish(const fs::path& built, const std::string& name,
+                               const std::string& key) {
+  const fs::path entry = folder / entry_folder_name(name, key);
+  constexpr int kTries = 3;
+  std::error_code error;
+  for (int i = 0; i < kTries; ++i) {
+    fs::rename(built, entry, error);
+    if (!error) return {.name = name, .key = key, .binary = entry / kBinaryFile, .keep = nullptr};
+    if (error.value() != EEXIST && error.value() != ENOTEMPTY) break;
+    if (std::optional<Artifact> winner = find_on_disk(name, key)) return *winner;
+  }
+  throw Error(ErrorCode::io_error, fmt::format("cannot rename {} to {}: {}", built.string(),
+                                               entry.string(), error.message()));
+}
+
+Artifact Cache::State::insert_in_memory(const std::string& name, const std::string& key,
+                                        const Produce& produce, const std::string& why) {
+  const fs::path temporary = temporary_folder();
+  std::string binary;
+  try {
+    remove_dead_build_folders(temporary, kScratchPrefix);
+    const BuildFolder build(temporary, kScratchPrefix);
+    produce(build.path());
+    binary = read_file(build.path() / kBinaryFile);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::io_error) throw;
+    throw Error(ErrorCode::io_error,
+                fmt::format("{}: cannot be built: the cache folder {} fails ({}), and so does the "
+                            "temporary folder {} ({}); make room, or name other folders with "
+                            "TESSERA_CACHE_DIR and TMPDIR",
+                            name, folder.string(), why, temporary.string(), error.what()));
+  }
+  warn_of_memory(why);
+  Artifact artifact = memory_artifact(name, key, binary);
+  const std::lock_guard lock(mutex);
+  return memory.insert_or_assign(entry_folder_name(name, key), artifact).first->second;
+}
+
+void Cache::State::warn_of_memory(const std::string& why) {
+  std::call_once(warned, [&] {
+    warn_once(folder.empty()
+                  ? fmt::format("{}; kernels are kept in memory until the process ends", why)
+                  : fmt::format("the cache folder {} cannot be written: {}; kernels are kept in "
+                                "memory until the process ends",
+                                folder.string(), why));
+  });
+}
+
+void Cache::State::keep_within_bounds(const fs::path& newest) {
+  const std::lock_guard lock(mutex);
+  estimated_bytes += bytes_below(newest);
+  const bool may_be_full = estimated_bytes > options.max_bytes;
+  if (!may_be_full && inserts_until_scan-- > 0) return;
+  estimated_bytes = evict(folder, options.max_bytes, newest);
+  inserts_until_scan = kInsertsBetweenScans;
+}
+
+Cache::Cache(CacheOptions options) : state_(std::make_unique<State>()) {
+  state_->options = std::move(options);
+  state_->folder = resolve_cache_folder(state_->options);
+  state_->unusable = state_->folder.empty()
+                         ? "no folder is named for the kernel cache by TESSERA_CACHE_DIR, "
+                           "XDG_CACHE_HOME or HOME"
+                         : open_cache_folder(state_->folder);
+}
+
+Cache::~Cache() = default;
+
+std::optional<Artifact> Cache::find(const std::string& name, const std::string& key) const {
+  check_name(name, key);
+  return state_->find(name, key);
+}
+
+Artifact Cache::insert(const std::string& name, const std::string& key, const Produce& produce) {
+  check_name(name, key);
+  const std::string flight = entry_folder_name(name, key);
+  std::promise<Artifact> promise;
+  {
+    std::unique_lock lock(state_->mutex);
+    const auto [running, is_first] = state_->flights.try_emplace(flight);
+    if (!is_first) {
+      const std::shared_future<Artifact> other = running->second;
+      lock.unlock();
+      return other.get();
+    }
+    running->second = promise.get_future().share();
+  }
+
+  const auto land = [&] {
+    const std::lock_guard lock(state_->mutex);
+    state_->flights.erase(flight);
+  };
+  try {
+    Artifact artifact = state_->insert(name, key, produce);
+    promise.set_value(artifact);
+    land();
+    return artifact;
+  } catch (...) {
+    promise.set_exception(std::current_exception());
+    land();
+    throw;
+  }
+}
+
+std::vector<EntryInfo> Cache::list() const {
+  std::vector<EntryInfo> entries;
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  for (const fs::path& folder : entry_folders(state_->folder)) {
+    std::string damage;
+    const std::optional<EntryMeta> meta = read_meta(folder, damage);
+    if (!meta) continue;
+    EntryInfo info{.name = meta->name,
+                   .key = meta->key,
+                   .folder = folder,
+                   .bytes = file_bytes(folder / kMetaFile),
+                   .last_used_unix = last_used_ns(folder) / kSecond};
+    for (const auto& [path, stamp] : meta->files) info.bytes += stamp.bytes;
+    entries.push_back(std::move(info));
+  }
+  const std::lock_guard lock(state_->mutex);
+  for (const auto& [id, artifact] : state_->memory) {
+    entries.push_back({.name = artifact.name,
+                       .key = artifact.key,
+                       .folder = {},
+                       .bytes = file_bytes(artifact.binary),
+                       .last_used_unix = 0});
+  }
+  return entries;
+}
+
+VerifyReport Cache::verify() const {
+  VerifyReport report;
+  for (const fs::path& entry : entry_folders(state_->folder)) {
+    const std::string damage = own_damage(entry);
+    if (damage.empty()) {
+      ++report.good;
+      continue;
+    }
+    report.damaged.push_back(fmt::format("{}: {}", entry.filename().string(), damage));
+    state_->set_aside(entry, damage);
+  }
+  const std::lock_guard lock(state_->mutex);
+  report.good += state_->memory.size();
+  return report;
+}
+
+std::size_t Cache::clear(std::string_view name_pattern) {
+  std::size_t removed = 0;
+  for (const fs::path& folder : all_folders(state_->folder)) {
+    std::string damage;
+    const std::optional<EntryMeta> meta = read_meta(folder, damage);
+    const std::string name = meta ? meta->name : name_of_folder(folder);
+    if (!matches_wildcard(name_pattern, name)) continue;
+    if (folder.parent_path() == state_->folder) ++removed;
+    remove_stored(state_->folder, folder);
+  }
+  const std::lock_guard lock(state_->mutex);
+  state_->estimated_bytes = 0;
+  state_->inserts_until_scan = 0;
+  return removed + std::erase_if(state_->memory, [&](const auto& item) {
+           return matches_wildcard(name_pattern, item.second.name);
+         });
+}
+
+std::int64_t Cache::size_bytes() const {
+  std::int64_t bytes = stored_bytes(state_->folder);
+  const std::lock_guard lock(state_->mutex);
+  for (const auto& [id, artifact] : state_->memory) bytes += file_bytes(artifact.binary);
+  return bytes;
+}
+
+const fs::path& Cache::folder() const { return state_->folder; }
+
+bool Cache::is_memory_only() const { return !state_->unusable.empty(); }
+
+}  // namespace tessera::jit

@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include "tessera/base/hash.h"
+#include "tessera/jit/toolchain.h"
+
+namespace tessera::jit {
+namespace {
+
+// Fields are written with their length, so that no two lists of fields give the same text.
+class KeyText {
+ public:
+  void add(std::string_view field) {
+    text_ += fmt::format("{}:", field.size());
+    text_ += field;
+  }
+  void add(const std::vector<std::string>& fields) {
+    add(std::to_string(fields.size()));
+    for (const std::string& field : fields) add(field);
+  }
+  std::string hash() const { return hash_hex(text_); }
+
+ private:
+  std::string text_;
+};
+
+// The source's file name is part of the binary.
+std::string source_name(const Source& source) { return "kernel" + source.extension; }
+
+}  // namespace
+
+std::vector<std::string> compile_command(const Toolchain& toolchain, const Target& target,
+                                         const std::string& source, const std::string& output) {
+  std::vector<std::string> command = {toolchain.path.string()};
+  const auto append = [&command](const std::vector<std::string>& words) {
+    command.insert(command.end(), words.begin(), words.end());
+  };
+  append(toolchain.arguments);
+  append(target.compile_flags);
+
+  // Products are fused with sums, which ISO mode would forbid; nothing else bends IEEE arithmetic.
+  append({"-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"});
+  // A kernel is plain code: without exceptions, run-time types, start files and the C++ library it
+  // links in a third of the time.
+  append({"-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+          "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-nostdlib", "-w", "-pipe"});
+  append({"-I.", source, "-o", output, "-Wl,--as-needed", "-lm"});
+  return command;
+}
+
+std::vector<std::string> compile_environment() {
+  return {"LC_ALL=C",
+          "CPATH",
+          "C_INCLUDE_PATH",
+          "CPLUS_INCLUDE_PATH",
+          "LIBRARY_PATH",
+          "COMPILER_PATH",
+          "GCC_EXEC_PREFIX",
+          "GCC_COMPARE_DEBUG",
+          "DEPENDENCIES_OUTPUT",
+          "SUNPRO_DEPENDENCIES",
+          "CCC_OVERRIDE_OPTIONS",
+          "LD_RUN_PATH",
+          "SOURCE_DATE_EPOCH"};
+}
+
+std::string source_key(const Source& source, const Target& target) {
+  KeyText key;
+  key.add(std::to_string(kAbiVersion));
+  key.add(source.name);
+  key.add(source.extension);
+  key.add(source.text);
+  key.add(std::to_string(source.headers.size()));
+  for (const EmbeddedFile& header : source.headers) {
+    key.add(header.path);
+    key.add(header.content);
+  }
+  key.add(target.name);
+  key.add(target.compile_flags);
+  return key.hash();
+}
+
+std::string cache_key(const Source& source, const Target& target, const Toolchain& toolchain) {
+  KeyText key;
+  key.add(source_key(source, target));
+  key.add(toolchain.version);
+  key.add(toolchain.build_id);
+  key.add(compile_command(toolchain, target, source_name(source), "kernel.so"));
+  return key.hash();
+}
+
+}  // namespace tessera::jit

@@ -1,0 +1,125 @@
+#include "tessera/jit/compile_internal.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/base/subprocess.h"
+#include "tessera/base/text.h"
+#include "tessera/jit/entry_internal.h"
+#include "tessera/jit/folder_internal.h"
+
+namespace tessera::jit {
+namespace {
+
+// For people, who paste it into a shell; we never do.
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain = "+-./:=,_@%";
+  const auto is_plain = [&](unsigned char c) {
+    return std::isalnum(c) != 0 || kPlain.find(static_cast<char>(c)) != kPlain.npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return word;
+  std::string result = "'";
+  for (const char c : word) result += c == '\'' ? "'\\''" : std::string(1, c);
+  return result + "'";
+}
+
+std::string to_text(const std::vector<std::string>& command) {
+  std::vector<std::string> words;
+  for (const std::string& word : command) words.push_back(quoted(word));
+  return join(words, " ") + "\n";
+}
+
+void write_inputs(const Source& source, const std::string& file, const fs::path& folder) {
+  write_file_unflushed(folder / file, source.text);
+  for (const EmbeddedFile& header : source.headers) {
+    const fs::path path = folder / header.path;
+    std::error_code error;
+    fs::create_directories(path.parent_path(), error);
+    if (error) {
+      throw Error(ErrorCode::io_error, fmt::format("cannot create {}: {}",
+                                                   path.parent_path().string(), error.message()));
+    }
+    write_file_unflushed(path, header.content);
+  }
+}
+
+// The first lines that say "error", or the first of all.
+std::string gist(const std::string& output) {
+  constexpr std::size_t kLines = 3;
+  constexpr std::size_t kLongest = 300;
+  std::vector<std::string> errors;
+  std::string first;
+  for (const std::string_view line : split(output, '\n')) {
+    if (split_words(line).empty()) continue;
+    if (first.empty()) first = line.substr(0, kLongest);
+    if (line.find("error") == line.npos || errors.size() == kLines) continue;
+    errors.emplace_back(line.substr(0, kLongest));
+  }
+  if (errors.empty()) return first.empty() ? "it said nothing" : first;
+  return join(errors, "; ");
+}
+
+std::string outcome(const SubprocessResult& result, double timeout_seconds) {
+  if (!result.started) return "could not be started";
+  if (result.timed_out) {
+    return fmt::format("ran longer than {:g} s and was stopped", timeout_seconds);
+  }
+  if (result.signal != 0) {
+    return fmt::format("died on signal {} ({})", result.signal, ::strsignal(result.signal));
+  }
+  if (result.exit_code != 0) return fmt::format("failed with exit code {}", result.exit_code);
+  return fmt::format("reported success but wrote no {}", kBinaryFile);
+}
+
+[[noreturn]] void fail(const CompileJob& job, const SubprocessResult& result,
+                       const fs::path& folder) {
+  const std::string& name = job.source->name;
+  const fs::path kept =
+      move_to_shelf(job.cache, "failed", folder, entry_folder_name(name, job.key));
+  const std::string place =
+      kept.empty() ? "" : fmt::format("; all it said is in {}", (kept / "log.txt").string());
+  throw Error(result.timed_out ? ErrorCode::timeout : ErrorCode::compile_failed,
+              fmt::format("{}: {} {}: {}{}", name, job.toolchain->path.string(),
+                          outcome(result, job.timeout_seconds), gist(result.output), place),
+              result.output);
+}
+
+// What the last try left tells nothing about this one.
+void forget_failure(const CompileJob& job) {
+  const fs::path kept = job.cache / "failed" / entry_folder_name(job.source->name, job.key);
+  std::error_code error;
+  if (fs::exists(kept, error)) remove_stored(job.cache, kept);
+}
+
+bool has_binary(const fs::path& folder) {
+  std::error_code error;
+  return fs::file_size(folder / kBinaryFile, error) > 0 && !error;
+}
+
+}  // namespace
+
+void compile(const CompileJob& job, const fs::path& folder) {
+  const std::string file = "kernel" + job.source->extension;
+  const std::vector<std::string> command =
+      compile_command(*job.toolchain, *job.target, file, kBinaryFile);
+  forget_failure(job);
+  write_inputs(*job.source, file, folder);
+  write_file_unflushed(folder / "command.txt", to_text(command));
+
+  // The compiler's temporary files lie in the folder, so that they go away with it.
+  std::vector<std::string> variables = compile_environment();
+  variables.push_back("TMPDIR=" + folder.string());
+  const SubprocessResult result = run_subprocess(command, {.working_folder = folder,
+                                                           .extra_environment = variables,
+                                                           .timeout_seconds = job.timeout_seconds,
+                                                           .merge_stderr = true});
+  write_file_unflushed(folder / "log.txt", result.output);
+  if (!result.ok() || !has_binary(folder)) fail(job, result, folder);
+}
+
+}  // namespace tessera::jit

@@ -1,0 +1,26 @@
+// One run of the compiler in an entry's folder.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "tessera/families/family.h"
+#include "tessera/jit/toolchain.h"
+
+namespace tessera::jit {
+
+struct CompileJob {
+  const Source* source = nullptr;
+  const Target* target = nullptr;
+  const Toolchain* toolchain = nullptr;
+  double timeout_seconds = 0;
+  std::filesystem::path cache;  // where the folder of a failed build is kept
+  std::string key;
+};
+
+// Fills the folder with source, headers, command.txt, log.txt and kernel.so. When the compiler
+// fails, moves the folder to <cache>/failed and throws Error{compile_failed} or, when it took too
+// long, Error{timeout}; context() is all that the compiler said.
+void compile(const CompileJob& job, const std::filesystem::path& folder);
+
+}  // namespace tessera::jit

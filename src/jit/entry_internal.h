@@ -1,0 +1,46 @@
+// One entry of the cache on disk: a folder of files and the meta.json that vouches for them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace tessera::jit {
+
+inline constexpr const char* kBinaryFile = "kernel.so";
+inline constexpr const char* kMetaFile = "meta.json";
+
+struct FileStamp {
+  std::int64_t bytes = 0;
+  std::string checksum;
+};
+
+struct EntryMeta {
+  std::string name;
+  std::string key;
+  std::map<std::string, FileStamp> files;  // by path below the entry's folder
+};
+
+enum class CheckDepth { binary, everything };
+
+// "<name>-<key>", the name cut where a file name would become too long.
+std::string entry_folder_name(const std::string& name, const std::string& key);
+
+// Writes meta.json for the files that are in the folder and flushes them all. Throws
+// Error{io_error}, or Error{compile_failed} when there is no binary among them.
+void seal_entry(const std::filesystem::path& folder, const std::string& name,
+                const std::string& key);
+
+// Empty, with the reason in `damage`, when meta.json is missing or not what seal_entry wrote.
+std::optional<EntryMeta> read_meta(const std::filesystem::path& folder, std::string& damage);
+
+// Why the folder is not a good entry of this name and key; empty when it is.
+std::string entry_damage(const std::filesystem::path& folder, const std::string& name,
+                         const std::string& key, CheckDepth depth);
+
+// The damage to an entry whose name and key are those it claims, its folder's name being theirs.
+std::string own_damage(const std::filesystem::path& folder);
+
+}  // namespace tessera::jit

@@ -1,0 +1,197 @@
+#include "tessera/jit/folder_internal.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <chrono>
+#include <system_error>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/jit/entry_internal.h"
+#include "tessera/jit/lock_internal.h"
+
+namespace tessera::jit {
+namespace {
+
+constexpr std::size_t kKeyDigits = 32;
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+std::string describe(int error) { return std::generic_category().message(error); }
+
+[[noreturn]] void refuse(const fs::path& folder, std::string_view why) {
+  throw Error(ErrorCode::cache_refused,
+              fmt::format("the cache folder {} is refused: {}", folder.string(), why));
+}
+
+// A kernel is code that we run: nobody else may be able to put one there.
+void check_safety(const fs::path& folder, const struct stat& status) {
+  if (status.st_uid != ::geteuid()) {
+    refuse(folder,
+           fmt::format("it must belong to user {}, got user {}; remove it, or name another folder "
+                       "with TESSERA_CACHE_DIR",
+                       ::geteuid(), status.st_uid));
+  }
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    refuse(folder,
+           fmt::format("only its owner may write to it, got mode {:04o}; run 'chmod go-w {}'",
+                       status.st_mode & 07777, folder.string()));
+  }
+}
+
+bool is_key(std::string_view text) {
+  return text.size() == kKeyDigits && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return std::isdigit(c) != 0 || (c >= 'a' && c <= 'f');
+         });
+}
+
+// The folder may be shared with files of the user's by mistake: only what looks like an entry is
+// ever touched.
+bool is_entry_name(std::string_view name) {
+  return name.size() > kKeyDigits + 1 && name[name.size() - kKeyDigits - 1] == '-' &&
+         is_key(name.substr(name.size() - kKeyDigits));
+}
+
+void append_entry_folders(const fs::path& parent, std::vector<fs::path>& folders) {
+  std::error_code error;
+  for (fs::directory_iterator at(parent, error), end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    const bool named = is_entry_name(at->path().filename().string());
+    if (named && at->is_directory(ignored) && !at->is_symlink(ignored)) {
+      folders.push_back(at->path());
+    }
+  }
+}
+
+std::int64_t to_ns(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
+
+}  // namespace
+
+fs::path resolve_cache_folder(const CacheOptions& options) {
+  const auto absolute = [](const fs::path& path) {
+    std::error_code ignored;
+    return path.is_absolute() ? path : fs::absolute(path, ignored);
+  };
+  if (!options.folder.empty()) return absolute(options.folder);
+  if (const std::string own = environment("TESSERA_CACHE_DIR"); !own.empty()) return absolute(own);
+  // The XDG rules say that a relative path counts as unset.
+  const fs::path xdg = environment("XDG_CACHE_HOME");
+  if (xdg.is_absolute()) return xdg / "tessera";
+  const fs::path home = environment("HOME");
+  return home.is_absolute() ? home / ".cache" / "tessera" : fs::path();
+}
+
+std::string open_cache_folder(const fs::path& folder) {
+  std::error_code ignored;
+  fs::create_directories(folder.parent_path(), ignored);
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return describe(errno);
+  struct stat status {};
+  if (::stat(folder.c_str(), &status) != 0) return describe(errno);
+  if (!S_ISDIR(status.st_mode)) return describe(ENOTDIR);
+  check_safety(folder, status);
+  return ::access(folder.c_str(), R_OK | W_OK | X_OK) == 0 ? "" : describe(errno);
+}
+
+std::vector<fs::path> entry_folders(const fs::path& cache) {
+  std::vector<fs::path> folders;
+  append_entry_folders(cache, folders);
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+std::vector<fs::path> all_folders(const fs::path& cache) {
+  if (cache.empty()) return {};
+  std::vector<fs::path> folders = entry_folders(cache);
+  append_entry_folders(cache / "damaged", folders);
+  append_entry_folders(cache / "failed", folders);
+  return folders;
+}
+
+std::string name_of_folder(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  return name.substr(0, name.size() - kKeyDigits - 1);
+}
+
+std::int64_t bytes_below(const fs::path& folder) {
+  std::int64_t bytes = 0;
+  std::error_code error;
+  fs::recursive_directory_iterator at(folder, error);
+  for (const fs::recursive_directory_iterator end; !error && at != end; at.increment(error)) {
+    std::error_code gone;
+    if (!at->is_regular_file(gone)) continue;
+    const std::uintmax_t size = at->file_size(gone);
+    if (!gone) bytes += static_cast<std::int64_t>(size);
+  }
+  return bytes;
+}
+
+std::int64_t stored_bytes(const fs::path& cache) {
+  std::int64_t bytes = 0;
+  for (const fs::path& folder : all_folders(cache)) bytes += bytes_below(folder);
+  return bytes;
+}
+
+std::int64_t evict(const fs::path& cache, std::int64_t max_bytes, const fs::path& keep) {
+  std::vector<StoredFolder> stored;
+  std::int64_t total = 0;
+  for (const fs::path& folder : all_folders(cache)) {
+    stored.push_back({folder, bytes_below(folder), last_used_ns(folder)});
+    total += stored.back().bytes;
+  }
+  if (total <= max_bytes) return total;
+
+  // A little more than needed, so that a full cache is not searched at every insertion.
+  const std::int64_t wanted = max_bytes - max_bytes / 10;
+  std::sort(stored.begin(), stored.end(), [](const StoredFolder& a, const StoredFolder& b) {
+    return a.last_used_ns < b.last_used_ns;
+  });
+  for (const StoredFolder& victim : stored) {
+    if (total <= wanted) break;
+    if (victim.path == keep) continue;
+    remove_stored(cache, victim.path);
+    total -= victim.bytes;
+  }
+  return total;
+}
+
+void remove_stored(const fs::path& cache, const fs::path& folder) {
+  // Renamed away first: a reader finds all of it or nothing.
+  try {
+    const BuildFolder grave(cache / "tmp", "build-");
+    std::error_code ignored;
+    fs::rename(folder, grave.path() / "removed", ignored);
+  } catch (const Error&) {
+    remove_tree(folder);
+  }
+}
+
+fs::path move_to_shelf(const fs::path& cache, std::string_view shelf, const fs::path& folder,
+                       const std::string& name) {
+  std::error_code error;
+  const fs::path destination = cache / shelf / name;
+  fs::create_directory(cache / shelf, error);
+  fs::create_directory(cache / "tmp", error);
+  if (fs::exists(destination, error)) remove_stored(cache, destination);
+  fs::rename(folder, destination, error);
+  return error ? fs::path() : destination;
+}
+
+void touch_entry(const fs::path& folder) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const std::int64_t now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  if (now_ns - last_used_ns(folder) < 60 * kSecond) return;
+  ::utimensat(AT_FDCWD, (folder / kMetaFile).c_str(), nullptr, 0);
+}
+
+std::int64_t last_used_ns(const fs::path& folder) {
+  struct stat status {};
+  if (::stat((folder / kMetaFile).c_str(), &status) == 0) return to_ns(status.st_mtim);
+  return ::stat(folder.c_str(), &status) == 0 ? to_ns(status.st_mtim) : 0;
+}
+
+}  // namespace tessera::jit

@@ -1,0 +1,113 @@
+#include "tessera/jit/lock_internal.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+
+namespace tessera::jit {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Whether `path` still names what `fd` holds open.
+bool is_same_file(int fd, const fs::path& path) {
+  struct stat held {
+  }, named{};
+  return ::fstat(fd, &held) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+bool try_lock(int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
+
+// A fork shares the lock, and closing one copy would leave it to the other: unlock first.
+void unlock(int fd) {
+  ::flock(fd, LOCK_UN);
+  ::close(fd);
+}
+
+bool is_untouched_for_a_day(const fs::path& path) {
+  std::error_code error;
+  const auto touched = fs::last_write_time(path, error);
+  return !error && fs::file_time_type::clock::now() - touched > std::chrono::hours(24);
+}
+
+bool is_dead(const fs::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool locked = try_lock(fd);
+  const bool held_by_another = !locked && errno == EWOULDBLOCK;
+  const bool dead = locked || (!held_by_another && is_untouched_for_a_day(folder));
+  unlock(fd);
+  return dead;
+}
+
+}  // namespace
+
+FileLock::FileLock(fs::path file, double patience_seconds) : file_(std::move(file)) {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(patience_seconds);
+  for (;;) {
+    if (fd_ < 0) fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd_ < 0) return;
+    const bool locked = try_lock(fd_);
+    if (!locked && errno != EWOULDBLOCK && errno != EINTR) break;
+
+    // The holder before us removes the file: a lock on a removed file keeps nobody out.
+    if (locked && is_same_file(fd_, file_)) return;
+    if (locked) {
+      unlock(fd_);
+      fd_ = -1;
+      continue;
+    }
+    if (Clock::now() >= deadline) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ::close(fd_);
+  fd_ = -1;
+}
+
+FileLock::~FileLock() {
+  if (fd_ < 0) return;
+  ::unlink(file_.c_str());
+  unlock(fd_);
+}
+
+BuildFolder::BuildFolder(const fs::path& parent, std::string_view prefix) {
+  // Between its creation and our lock a folder looks dead, and may be removed: make another.
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    path_ = make_unique_folder(parent, prefix);
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ < 0) continue;
+    const bool locked = try_lock(fd_);
+    const bool no_locks_here = !locked && errno != EWOULDBLOCK;
+    if ((locked || no_locks_here) && is_same_file(fd_, path_)) return;
+    ::close(fd_);
+    fd_ = -1;
+  }
+  throw Error(ErrorCode::io_error, "cannot keep a folder in " + parent.string() +
+                                       ": others remove it as fast as it is made");
+}
+
+BuildFolder::~BuildFolder() {
+  // Once renamed, the name may be anyone's.
+  if (is_same_file(fd_, path_)) remove_tree(path_);
+  unlock(fd_);
+}
+
+void remove_dead_build_folders(const fs::path& parent, std::string_view prefix) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent, error)) {
+    const bool ours = entry.path().filename().string().starts_with(prefix);
+    if (ours && entry.is_directory(error) && is_dead(entry.path())) remove_tree(entry.path());
+  }
+}
+
+}  // namespace tessera::jit

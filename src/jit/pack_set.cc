@@ -1,0 +1,86 @@
+#include "tessera/jit/pack_set_internal.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/base/log.h"
+#include "tessera/base/text.h"
+
+namespace tessera::jit {
+namespace {
+
+// Whatever holds this code: libtessera.so, or a program that it is linked into.
+fs::path library_folder() {
+  Dl_info info = {};
+  if (::dladdr(reinterpret_cast<const void*>(&shipped_packs), &info) == 0) return {};
+  std::error_code failed;
+  const fs::path file = fs::canonical(info.dli_fname, failed);
+  return failed ? fs::path() : file.parent_path();
+}
+
+}  // namespace
+
+std::vector<fs::path> shipped_packs() {
+  const fs::path library = library_folder();
+  if (library.empty()) return {};
+  std::vector<fs::path> packs;
+  for (const fs::path& folder : {library / "tessera", library}) {
+    std::vector<fs::path> found;
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+      if (entry.path().extension() == ".pack") found.push_back(entry.path());
+    }
+    std::sort(found.begin(), found.end());
+    packs.insert(packs.end(), found.begin(), found.end());
+  }
+  return packs;
+}
+
+PackSet::PackSet(std::vector<std::string> named, bool use_shipped)
+    : named_(std::move(named)), use_shipped_(use_shipped) {}
+
+bool PackSet::empty() {
+  const std::lock_guard lock(mutex_);
+  open();
+  return members_.empty();
+}
+
+std::optional<Artifact> PackSet::find(const std::string& name, const std::string& source_key) {
+  const std::lock_guard lock(mutex_);
+  open();
+  for (const Member& member : members_) {
+    try {
+      if (std::optional<Artifact> found = member.pack.find(name, source_key)) return found;
+    } catch (const Error& error) {
+      if (member.is_named) throw;
+      warn_once(error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+void PackSet::open() {
+  if (opened_) return;
+  members_.clear();
+  for (const std::string& file : named_) open_one(file, true);
+  const std::string from_environment = environment("TESSERA_PACK");
+  for (const std::string_view file : split(from_environment, ':')) {
+    if (!file.empty()) open_one(file, false);
+  }
+  if (use_shipped_) {
+    for (const fs::path& file : shipped_packs()) open_one(file, false);
+  }
+  opened_ = true;
+}
+
+void PackSet::open_one(const fs::path& file, bool is_named) try {
+  members_.push_back({.pack = Pack(file), .is_named = is_named});
+} catch (const Error& error) {
+  if (is_named) throw;
+  warn_once(error.what());
+}
+
+}  // namespace tessera::jit

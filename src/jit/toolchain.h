@@ -1,0 +1,43 @@
+// The compiler as data: where it is, which one exactly, and how it is called.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tessera/families/family.h"
+#include "tessera/spec/target.h"
+
+namespace tessera::jit {
+
+// What identifies a compiler: anything here that changes may change the bytes it writes.
+struct Toolchain {
+  std::filesystem::path path;
+  std::string version;                 // first line of --version
+  std::string build_id;                // hash of the content of all programs that make a kernel
+  std::vector<std::string> arguments;  // further words of TESSERA_CXX or CXX ("ccache g++ -m64")
+};
+
+// Finds the C++ compiler for kernels; `wanted` names one, empty looks at TESSERA_CXX, CXX, g++,
+// c++, clang++. Throws Error{compile_failed} that lists where it looked. What was found is
+// remembered in the process and, if `memo_folder` is given, there, until one of the compiler's
+// files changes.
+Toolchain find_toolchain(const std::string& wanted, const std::filesystem::path& memo_folder = {});
+
+// The argument vector that turns `source` into `output` (paths relative to the build folder).
+std::vector<std::string> compile_command(const Toolchain& toolchain, const Target& target,
+                                         const std::string& source, const std::string& output);
+
+// "NAME" and "NAME=value" for SubprocessOptions: what would change a compiler's output unseen.
+std::vector<std::string> compile_environment();
+
+// Everything that can change the bytes: text, headers, compiler, flags, target, ABI version.
+std::string cache_key(const Source& source, const Target& target, const Toolchain& toolchain);
+
+// The part of it that is the same whatever the compiler: text, headers, target, ABI version.
+std::string source_key(const Source& source, const Target& target);
+
+// Raised when kernels and library stop understanding each other.
+inline constexpr int kAbiVersion = 1;
+
+}  // namespace tessera::jit

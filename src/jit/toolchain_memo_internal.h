@@ -1,0 +1,41 @@
+// What is remembered of a compiler between processes: to ask it takes 15 ms and to hash it as much.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "tessera/jit/toolchain.h"
+
+namespace tessera::jit {
+
+// A file of the compiler as the file system sees it. Any change of its content changes one of
+// these.
+struct PartStamp {
+  std::filesystem::path path;
+  std::filesystem::path resolved;  // behind all symbolic links
+  std::int64_t bytes = -1;         // -1: there is no such file
+  std::int64_t modified_ns = 0;
+  std::int64_t changed_ns = 0;
+  std::uint64_t inode = 0;
+  friend bool operator==(const PartStamp&, const PartStamp&) = default;
+};
+
+struct ToolchainMemo {
+  Toolchain toolchain;
+  std::vector<PartStamp> parts;
+};
+
+PartStamp stamp_part(const std::filesystem::path& path);
+
+// Whether every part is still what it was.
+bool is_current(const ToolchainMemo& memo);
+
+// Empty for a file that is missing or damaged, or an empty path.
+std::optional<ToolchainMemo> load_memo(const std::filesystem::path& file);
+
+// Does nothing for an empty path, and what a disk refuses is simply found out again.
+void save_memo(const std::filesystem::path& file, const ToolchainMemo& memo);
+
+}  // namespace tessera::jit

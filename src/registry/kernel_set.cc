@@ -1,0 +1,178 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/text.h"
+#include "tessera/registry/kernel_set_internal.h"
+#include "tessera/registry/registry.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera {
+
+// One entry of the declaration: exactly one of the four kinds.
+struct KernelSetBuilder::Group {
+  SpecGroup wildcards;
+  std::string kernel;
+  std::string preselected;
+  std::optional<Problem> problem;
+  int best = 1;
+};
+
+namespace {
+
+void check_kernel(const std::string& set, const KernelSpec& spec, const Target& target) {
+  const std::string name = name_of(spec);
+  if (spec.target != target.name) {
+    throw Error(ErrorCode::illegal_spec,
+                fmt::format("kernel set '{}': {} is for target '{}', the set is for '{}'", set,
+                            name, spec.target, target.name));
+  }
+  const Verdict verdict = family_of(spec).is_legal(spec, target);
+  if (!verdict) {
+    throw Error(ErrorCode::illegal_spec,
+                fmt::format("kernel set '{}': {}: {}", set, name, verdict.reason));
+  }
+}
+
+// The `best` fastest by estimate; equal estimates are ordered by name.
+std::vector<KernelSpec> specs_for(const Problem& problem, int best, const Target& target) {
+  const Family& family = family_of(problem);
+  family.validate(problem);
+  std::vector<std::pair<double, std::string>> order;
+  std::map<std::string, KernelSpec> able;
+  for (KernelSpec& spec : family.candidates(problem, target)) {
+    if (!family.is_legal(spec, target) || !family.supports(spec, problem, target)) continue;
+    std::string name = name_of(spec);
+    order.emplace_back(family.estimate(spec, problem, target, target.units).seconds, name);
+    able.emplace(std::move(name), std::move(spec));
+  }
+  if (order.empty()) return {family.general(problem, target)};
+  std::sort(order.begin(), order.end());
+  order.resize(std::min(order.size(), static_cast<std::size_t>(best)));
+  std::vector<KernelSpec> specs;
+  for (const auto& [seconds, name] : order) specs.push_back(able.at(name));
+  return specs;
+}
+
+}  // namespace
+
+std::vector<KernelSpec> unique_by_name(std::vector<KernelSpec> specs) {
+  std::map<std::string, KernelSpec> sorted;
+  for (KernelSpec& spec : specs) sorted.emplace(name_of(spec), std::move(spec));
+  std::vector<KernelSpec> unique;
+  for (auto& [name, spec] : sorted) unique.push_back(std::move(spec));
+  return unique;
+}
+
+KernelSetBuilder::KernelSetBuilder(std::string name, const Target& target)
+    : name_(std::move(name)), target_(std::make_shared<const Target>(target)) {}
+
+KernelSetBuilder::KernelSetBuilder(std::string name, std::string_view target_name)
+    : KernelSetBuilder(std::move(name), load_target(target_name)) {}
+
+KernelSetBuilder& KernelSetBuilder::gemm() {
+  groups_.push_back(std::make_shared<Group>());
+  groups_.back()->wildcards.op = Op::gemm;
+  return *this;
+}
+
+// The open group, unshared: copies of a builder go their own ways.
+KernelSetBuilder::Group& KernelSetBuilder::narrow(std::string_view setter) {
+  if (groups_.empty() || !groups_.back()->wildcards.op) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("kernel set '{}': {}() narrows a group of kernels; call gemm() first",
+                            name_, setter));
+  }
+  groups_.back() = std::make_shared<Group>(*groups_.back());
+  return *groups_.back();
+}
+
+KernelSetBuilder& KernelSetBuilder::dtype(std::string_view value) {
+  narrow("dtype").wildcards.add_dtype(value);
+  return *this;
+}
+
+KernelSetBuilder& KernelSetBuilder::layout(std::string_view value) {
+  narrow("layout").wildcards.add_layout(value);
+  return *this;
+}
+
+KernelSetBuilder& KernelSetBuilder::variant(std::string_view value) {
+  narrow("variant").wildcards.add_variant(value);
+  return *this;
+}
+
+KernelSetBuilder& KernelSetBuilder::pipeline(std::string_view value) {
+  narrow("pipeline").wildcards.set_pipeline(value);
+  return *this;
+}
+
+KernelSetBuilder& KernelSetBuilder::tile(std::string_view value) {
+  SpecFilter& filter = narrow("tile").wildcards.filter;
+  filter.tile = shape_pattern("tile", value);
+  return *this;
+}
+
+KernelSetBuilder& KernelSetBuilder::wave(std::string_view value) {
+  SpecFilter& filter = narrow("wave").wildcards.filter;
+  filter.wave = shape_pattern("wave", value);
+  return *this;
+}
+
+KernelSetBuilder& KernelSetBuilder::warp_tile(std::string_view value) {
+  SpecFilter& filter = narrow("warp_tile").wildcards.filter;
+  filter.warp_tile = shape_pattern("warp_tile", value);
+  return *this;
+}
+
+KernelSetBuilder& KernelSetBuilder::epilogue(std::string_view value) {
+  narrow("epilogue").wildcards.epilogue = parse_epilogue(value);
+  return *this;
+}
+
+KernelSetBuilder& KernelSetBuilder::add(std::string_view kernel_name) {
+  groups_.push_back(std::make_shared<Group>());
+  groups_.back()->kernel = kernel_name;
+  return *this;
+}
+
+KernelSetBuilder& KernelSetBuilder::preselected(std::string_view set_name) {
+  groups_.push_back(std::make_shared<Group>());
+  groups_.back()->preselected = set_name;
+  return *this;
+}
+
+KernelSetBuilder& KernelSetBuilder::for_problem(const Problem& problem, int best) {
+  if (best < 1) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("kernel set '{}': for_problem() takes at least 1 kernel, got best={}",
+                            name_, best));
+  }
+  groups_.push_back(std::make_shared<Group>());
+  groups_.back()->problem = problem;
+  groups_.back()->best = best;
+  return *this;
+}
+
+KernelSet KernelSetBuilder::build() const {
+  std::vector<KernelSpec> specs;
+  for (const std::shared_ptr<Group>& group : groups_) {
+    std::vector<KernelSpec> more;
+    if (group->wildcards.op) {
+      more = expand(group->wildcards, *target_, fmt::format("kernel set '{}'", name_));
+    } else if (group->problem) {
+      more = specs_for(*group->problem, group->best, *target_);
+    } else if (!group->preselected.empty()) {
+      more = preselected_specs(group->preselected, *target_);
+    } else {
+      more = {parse_name(group->kernel)};
+      check_kernel(name_, more.front(), *target_);
+    }
+    std::move(more.begin(), more.end(), std::back_inserter(specs));
+  }
+  return {name_, unique_by_name(std::move(specs))};
+}
+
+}  // namespace tessera

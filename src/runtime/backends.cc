@@ -1,0 +1,43 @@
+// The explicit list of backends.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "tessera/base/error.h"
+#include "tessera/base/text.h"
+#include "tessera/runtime/backends_internal.h"
+
+namespace tessera::runtime {
+namespace {
+
+struct BackendRow {
+  std::string_view name;
+  const Backend& (*get)();   // null: kernels of this kind cannot be run here
+  std::string_view instead;  // what can be done with its kernels all the same
+};
+
+constexpr std::array kBackends = {
+    BackendRow{"cpu", cpu_backend, ""},
+    BackendRow{"cuda", nullptr, "its kernels can be declared, enumerated and explained"},
+    BackendRow{"ck", nullptr, "its kernels are emitted as CK Tile sources, to be built with hipcc"},
+};
+
+}  // namespace
+
+const Backend& backend_for(const Target& target) {
+  std::vector<std::string> names;
+  for (const BackendRow& row : kBackends) {
+    names.emplace_back(row.name);
+    if (row.name != target.backend) continue;
+    if (row.get != nullptr) return row.get();
+    throw Error(ErrorCode::unsupported,
+                fmt::format("target '{}' cannot run here: this build has no '{}' backend; {}",
+                            target.name, row.name, row.instead));
+  }
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("target '{}' names the unknown backend '{}'{}; the backends are {}", target.name,
+                  target.backend, did_you_mean(target.backend, names), join(names, ", ")));
+}
+
+}  // namespace tessera::runtime

@@ -1,0 +1,10 @@
+// The backends that backends.cc lists.
+#pragma once
+
+#include "tessera/runtime/runtime.h"
+
+namespace tessera::runtime {
+
+const Backend& cpu_backend();
+
+}  // namespace tessera::runtime

@@ -1,0 +1,197 @@
+// Background: two kernels timed one after the other differ by clock drift, by neighbours on the
+// machine and by whoever ran first. Approach: all candidates take turns in random order, round by
+// round, and are compared by the median of the ratios within rounds; drift that is slower than a
+// round cancels out.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/runtime/benchmark_internal.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr int kLeastRounds = 3;
+
+// A reading looks at the clock about this often: seldom enough not to count, often enough not to
+// run far past min_seconds.
+constexpr double kBatchesPerReading = 4;
+
+void check(const std::vector<Candidate>& candidates, const Protocol& protocol) {
+  if (protocol.rounds < 1) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("benchmark: rounds must be at least 1, got {}", protocol.rounds));
+  }
+  for (const Candidate& candidate : candidates) {
+    if (candidate.call) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("benchmark: candidate '{}' has no call", candidate.name));
+  }
+}
+
+// Writes more than the caches hold, so that nothing read before is still in them.
+class CacheFlusher {
+ public:
+  explicit CacheFlusher(bool enabled) {
+    if (enabled) buffer_.resize(static_cast<std::size_t>(flush_bytes()));
+  }
+  void flush() {
+    if (!buffer_.empty()) std::memset(buffer_.data(), ++value_, buffer_.size());
+  }
+
+ private:
+  std::vector<unsigned char> buffer_;
+  unsigned char value_ = 0;
+};
+
+struct Runner {
+  const Candidate* candidate;
+  std::int64_t batch = 1;  // calls between two looks at the clock
+};
+
+// The last warm-up call, timed alone, tells how many calls make a reading.
+Runner warm_up(const Candidate& candidate, const Protocol& protocol, Clock now) {
+  for (int i = 1; i < protocol.warmup; ++i) candidate.call();
+  const double begin = now();
+  if (protocol.warmup > 0) candidate.call();
+  const double once = now() - begin;
+  if (protocol.warmup < 1 || protocol.flush_caches) return {&candidate, 1};
+
+  const double batch = protocol.min_seconds / kBatchesPerReading / std::max(once, 1e-9);
+  return {&candidate, std::max<std::int64_t>(1, std::llround(batch))};
+}
+
+// Seconds per call.
+double read_once(const Runner& runner, const Protocol& protocol, Clock now) {
+  const double least = protocol.flush_caches ? 0 : protocol.min_seconds;
+  std::int64_t calls = 0;
+  double elapsed = 0;
+  const double begin = now();
+  do {
+    for (std::int64_t i = 0; i < runner.batch; ++i) runner.candidate->call();
+    calls += runner.batch;
+    elapsed = now() - begin;
+  } while (elapsed < least);
+  return elapsed / static_cast<double>(calls);
+}
+
+// Fisher-Yates, spelled out: std::shuffle differs between standard libraries.
+void shuffle(std::vector<std::size_t>& order, std::mt19937_64& random) {
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+}
+
+void summarise(Timing& timing) {
+  timing.median_seconds = quantile(timing.seconds, 0.5);
+  timing.min_seconds = *std::min_element(timing.seconds.begin(), timing.seconds.end());
+  const double range = quantile(timing.seconds, 0.75) - quantile(timing.seconds, 0.25);
+  timing.spread = timing.median_seconds > 0 ? range / timing.median_seconds : 0;
+}
+
+// Kernels say "256 KB" as "256K" in sysfs.
+std::int64_t parse_cache_size(std::string_view text) {
+  std::int64_t value = 0;
+  for (const char c : text) {
+    if (c >= '0' && c <= '9') {
+      value = value * 10 + (c - '0');
+    } else if (c == 'K') {
+      value <<= 10;
+    } else if (c == 'M') {
+      value <<= 20;
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+double steady_seconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+double quantile(std::vector<double> values, double fraction) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double place = fraction * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  const double weight = place - static_cast<double>(below);
+  return values[below] + weight * (values[above] - values[below]);
+}
+
+std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
+                            Clock now) {
+  check(candidates, protocol);
+  std::vector<Runner> runners;
+  std::vector<Timing> timings;
+  std::vector<std::size_t> order;
+  for (const Candidate& candidate : candidates) {
+    runners.push_back(warm_up(candidate, protocol, now));
+    timings.emplace_back().name = candidate.name;
+    order.push_back(order.size());
+  }
+
+  CacheFlusher flusher(protocol.flush_caches);
+  std::mt19937_64 random(protocol.seed);
+  const double begin = now();
+  for (int round = 0; round < protocol.rounds; ++round) {
+    const bool spent = protocol.budget_seconds > 0 && now() - begin > protocol.budget_seconds;
+    if (spent && round >= kLeastRounds) break;
+    shuffle(order, random);
+    for (const std::size_t i : order) {
+      flusher.flush();
+      timings[i].seconds.push_back(read_once(runners[i], protocol, now));
+    }
+  }
+  for (Timing& timing : timings) summarise(timing);
+  return timings;
+}
+
+std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol) {
+  return measure(candidates, protocol, steady_seconds);
+}
+
+Ratio paired_ratio(const Timing& a, const Timing& b) {
+  if (a.seconds.empty() || a.seconds.size() != b.seconds.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("benchmark: a ratio needs the same rounds of both, at least 1, got {} "
+                            "of '{}' and {} of '{}'",
+                            a.seconds.size(), a.name, b.seconds.size(), b.name));
+  }
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < a.seconds.size(); ++i) {
+    ratios.push_back(b.seconds[i] / a.seconds[i]);
+  }
+  Ratio ratio;
+  ratio.median = quantile(ratios, 0.5);
+  ratio.low = quantile(ratios, 0.25);
+  ratio.high = quantile(ratios, 0.75);
+  ratio.tie = ratio.low <= 1 && 1 <= ratio.high;
+  return ratio;
+}
+
+// sysfs first: sysconf() reports a core's share of the cache on some machines, and nothing at all
+// on others.
+std::int64_t last_level_cache_bytes() {
+  constexpr std::int64_t kFallback = 32 << 20;
+  for (const char* index : {"index3", "index2"}) {
+    const fs::path file = fs::path("/sys/devices/system/cpu/cpu0/cache") / index / "size";
+    const std::int64_t bytes = parse_cache_size(try_read_file(file).value_or(""));
+    if (bytes > 0) return bytes;
+  }
+  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes > 0 ? bytes : kFallback;
+}
+
+double flush_bytes() { return 2.0 * static_cast<double>(last_level_cache_bytes()); }
+
+}  // namespace tessera::runtime

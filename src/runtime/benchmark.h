@@ -1,0 +1,61 @@
+// The one benchmark protocol: interleaved candidates in random order, medians of paired ratios.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tessera::runtime {
+
+struct Protocol {
+  int rounds = 11;             // every candidate once per round, in random order
+  int warmup = 2;              // calls before the first round
+  double min_seconds = 0.002;  // one reading repeats the call until this long
+  double budget_seconds = 0;   // 0: none; past it no new round starts (3 rounds at least)
+  bool flush_caches = false;   // write through the last-level cache before each reading, which is
+                               // then a single call: a second one would find the caches warm
+  std::uint64_t seed = 1;
+};
+
+struct Candidate {
+  std::string name;
+  std::function<void()> call;  // returns when the work is done
+};
+
+struct Timing {
+  std::string name;
+  double median_seconds = 0;
+  double min_seconds = 0;
+  double spread = 0;            // interquartile range / median
+  std::vector<double> seconds;  // one per round
+};
+
+// Readings of all candidates, in the order given. Throws Error{invalid_argument} for a protocol
+// without rounds or a candidate without a call; passes on what a call throws.
+std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol);
+
+// b's time over a's, pair by pair: above 1, a is faster.
+struct Ratio {
+  double median = 1;
+  double low = 1;    // 25th percentile
+  double high = 1;   // 75th percentile
+  bool tie = false;  // 1 lies within [low, high]
+};
+// Throws Error{invalid_argument} unless both have the same number of rounds, at least one.
+Ratio paired_ratio(const Timing& a, const Timing& b);
+
+// The machine's measured roofs: medians of several readings.
+struct MachinePeak {
+  double fp32_flops = 0;  // of one thread: fused multiply-adds counted as 2
+  double bf16_flops = 0;  // 0 without the instruction
+  double int8_ops = 0;
+  double read_bytes_per_s = 0;  // one thread, from memory
+  double read_bytes_per_s_all = 0;
+};
+// Measured on the first call (1.5 s at most), then remembered by the process.
+const MachinePeak& machine_peak();
+
+double flush_bytes();  // how much a flush writes: twice the last-level cache
+
+}  // namespace tessera::runtime

@@ -1,0 +1,198 @@
+// Kernels as shared objects, run by a team of OpenMP threads.
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/text.h"
+#include "tessera/device/cpu/abi.h"
+#include "tessera/jit/toolchain.h"
+#include "tessera/runtime/backends_internal.h"
+#include "tessera/runtime/cpu_features_internal.h"
+#include "tessera/runtime/memory_internal.h"
+
+namespace tessera::runtime {
+namespace {
+
+using device::CpuKernel;
+using device::CpuThread;
+
+static_assert(jit::kAbiVersion == device::kCpuAbiVersion);
+
+// Bound to the innermost team, which is the one that runs the kernel.
+void team_barrier(void*) {
+#pragma omp barrier
+}
+
+void no_barrier(void*) {}
+
+void run_alone(const CpuKernel& kernel, const void* arguments) {
+  const auto bytes = static_cast<std::size_t>(kernel.workspace_bytes(arguments, 1));
+  const CpuThread thread{0, 1, thread_workspace(bytes), no_barrier, nullptr};
+  kernel.run(arguments, &thread);
+}
+
+// Returns the size of the team that OpenMP granted. The kernel has run only if that is `threads`:
+// the workspace was sized for so many.
+int run_team(const CpuKernel& kernel, const void* arguments, int threads) {
+  const auto bytes = static_cast<std::size_t>(kernel.workspace_bytes(arguments, threads));
+  void* const workspace = thread_workspace(bytes);
+  int granted = threads;
+#pragma omp parallel num_threads(threads) default(none) \
+    shared(kernel, arguments, threads, workspace, granted)
+  {
+    const int count = omp_get_num_threads();
+    if (count == threads) {
+      const CpuThread thread{omp_get_thread_num(), count, workspace, team_barrier, nullptr};
+      kernel.run(arguments, &thread);
+    } else if (omp_get_thread_num() == 0) {
+      granted = count;
+    }
+  }
+  return granted;
+}
+
+// OMP_DYNAMIC, OMP_THREAD_LIMIT and busy systems may grant fewer threads than asked for; asking
+// again for what was granted ends, at the latest with one thread.
+void run_kernel(const CpuKernel& kernel, const void* arguments, int threads) {
+  while (threads > 1) {
+    const int granted = run_team(kernel, arguments, threads);
+    if (granted >= threads) return;
+    threads = granted;
+  }
+  run_alone(kernel, arguments);
+}
+
+class Library {
+ public:
+  explicit Library(void* handle) : handle_(handle) {}
+  ~Library() { dlclose(handle_); }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  const void* symbol(const std::string& name) const { return dlsym(handle_, name.c_str()); }
+
+ private:
+  void* handle_;
+};
+
+std::unique_ptr<Library> open_library(const jit::Artifact& artifact) {
+  void* handle = dlopen(artifact.binary.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle != nullptr) return std::make_unique<Library>(handle);
+  const char* reason = dlerror();
+  throw Error(ErrorCode::load_failed,
+              fmt::format("cannot load kernel '{}': {}", artifact.name,
+                          reason != nullptr ? reason : "the loader gave no reason"));
+}
+
+const CpuKernel& find_kernel(const Library& library, const jit::Artifact& artifact) {
+  const auto* kernel = static_cast<const CpuKernel*>(library.symbol(artifact.name));
+  if (kernel == nullptr) {
+    throw Error(ErrorCode::load_failed,
+                fmt::format("cannot load kernel '{}': '{}' must export a symbol of that name, but "
+                            "has none; clear its cache entry to build it again",
+                            artifact.name, artifact.binary.string()));
+  }
+  if (kernel->abi_version != jit::kAbiVersion) {
+    throw Error(ErrorCode::load_failed,
+                fmt::format("cannot load kernel '{}': its ABI version must be {}, got {}; clear "
+                            "its cache entry to build it again",
+                            artifact.name, jit::kAbiVersion, kernel->abi_version));
+  }
+  if (kernel->run == nullptr || kernel->workspace_bytes == nullptr) {
+    throw Error(ErrorCode::load_failed,
+                fmt::format("cannot load kernel '{}': its table must hold run and "
+                            "workspace_bytes, but one of them is null",
+                            artifact.name));
+  }
+  return *kernel;
+}
+
+class LoadedCpuKernel final : public LoadedKernel {
+ public:
+  explicit LoadedCpuKernel(const jit::Artifact& artifact)
+      : name_(artifact.name),
+        keep_(artifact.keep),
+        library_(open_library(artifact)),
+        kernel_(find_kernel(*library_, artifact)) {}
+
+  void launch(const Launch& launch, const LaunchOptions& options) const override {
+    if (launch.empty) return;
+    run_kernel(kernel_, launch.arguments.data(), thread_limit(options));
+  }
+
+  std::size_t packed_bytes(const Launch& launch) const override {
+    if (kernel_.packed_bytes == nullptr) throw_takes_no_packed_b();
+    return static_cast<std::size_t>(kernel_.packed_bytes(launch.arguments.data()));
+  }
+
+  void pack(const Launch& launch, void* packed) const override {
+    if (kernel_.pack == nullptr) throw_takes_no_packed_b();
+    kernel_.pack(launch.arguments.data(), packed);
+  }
+
+ private:
+  [[noreturn]] void throw_takes_no_packed_b() const {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("kernel '{}' has no packing: only preshuffle kernels take a packed B", name_));
+  }
+
+  std::string name_;
+  // The loader knows libraries by path, and an anonymous file's path is reused once it is closed:
+  // the file must outlive the library.
+  std::shared_ptr<void> keep_;
+  std::unique_ptr<Library> library_;
+  const CpuKernel& kernel_;
+};
+
+class CpuBackend final : public Backend {
+ public:
+  std::string name() const override { return "cpu"; }
+
+  std::string unavailable_reason(const Target& target) const override {
+    if (target.backend != name()) {
+      return fmt::format("target '{}' needs the backend '{}', this is '{}'", target.name,
+                         target.backend, name());
+    }
+    std::vector<std::string> missing;
+    for (const std::string& feature : target.features) {
+      if (!cpu_has(feature)) missing.push_back(feature);
+    }
+    if (missing.empty()) return {};
+    return fmt::format("target '{}' needs the processor features {}, this machine lacks {}",
+                       target.name, join(target.features, ", "), join(missing, ", "));
+  }
+
+  std::shared_ptr<const LoadedKernel> load(const jit::Artifact& artifact,
+                                           const Target& target) const override {
+    const std::string reason = unavailable_reason(target);
+    if (!reason.empty()) {
+      throw Error(ErrorCode::load_failed,
+                  fmt::format("cannot load kernel '{}': {}", artifact.name, reason));
+    }
+    return std::make_shared<LoadedCpuKernel>(artifact);
+  }
+
+  // A launch returns when its result is written.
+  void synchronize(const LaunchOptions&) const override {}
+};
+
+}  // namespace
+
+const Backend& cpu_backend() {
+  static const CpuBackend backend;
+  return backend;
+}
+
+// Inside a parallel region one thread per launch is the polite default; a caller that wants nested
+// teams allows them in OpenMP and names a number.
+int thread_limit(const LaunchOptions& options) {
+  if (omp_get_active_level() >= omp_get_max_active_levels()) return 1;
+  if (options.threads > 0) return std::min(options.threads, omp_get_thread_limit());
+  return omp_in_parallel() != 0 ? 1 : omp_get_max_threads();
+}
+
+}  // namespace tessera::runtime

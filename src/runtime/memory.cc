@@ -1,0 +1,91 @@
+// AlignedBuffer, and the workspace that each calling thread keeps between launches.
+#include "tessera/runtime/memory_internal.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "tessera/base/error.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr std::size_t kCacheLine = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
+
+// A workspace above this size is let go once kPatience launches in a row need less than a quarter.
+constexpr std::size_t kKeepAlways = std::size_t{32} << 20;
+constexpr int kPatience = 64;
+
+std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+[[noreturn]] void throw_out_of_memory(std::size_t bytes) {
+  throw Error(ErrorCode::out_of_memory,
+              fmt::format("out of memory: cannot allocate a buffer of {} bytes", bytes));
+}
+
+// Big buffers start on a huge page and ask for huge pages: a packed panel that spans thousands of
+// small pages spends more time in the TLB than in the caches.
+void* allocate(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const bool huge = bytes >= kHugeFrom;
+  const std::size_t alignment = huge ? kHugePage : kCacheLine;
+  if (bytes > SIZE_MAX / 2) throw_out_of_memory(bytes);
+  const std::size_t rounded = round_up(bytes, alignment);
+  void* data = std::aligned_alloc(alignment, rounded);
+  if (data == nullptr) throw_out_of_memory(bytes);
+  // Advice only: without huge pages the buffer works the same, a little slower.
+  if (huge) static_cast<void>(madvise(data, rounded, MADV_HUGEPAGE));
+  return data;
+}
+
+struct Workspace {
+  AlignedBuffer buffer{0};
+  int small_requests = 0;  // in a row, while the buffer is large
+};
+
+thread_local Workspace t_workspace;
+
+bool is_oversized(std::size_t held, std::size_t wanted) {
+  return held > kKeepAlways && wanted < held / 4;
+}
+
+}  // namespace
+
+AlignedBuffer::AlignedBuffer(std::size_t bytes) : data_(allocate(bytes)), bytes_(bytes) {}
+
+AlignedBuffer::~AlignedBuffer() { std::free(data_); }
+
+AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
+  if (this != &other) {
+    std::free(data_);
+    data_ = std::exchange(other.data_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+void* thread_workspace(std::size_t bytes) {
+  Workspace& workspace = t_workspace;
+  const std::size_t held = workspace.buffer.size();
+  workspace.small_requests = is_oversized(held, bytes) ? workspace.small_requests + 1 : 0;
+  if (bytes <= held && workspace.small_requests < kPatience) return workspace.buffer.data();
+
+  // Let the old one go first, so that both never exist at once.
+  workspace.small_requests = 0;
+  workspace.buffer = AlignedBuffer(0);
+  workspace.buffer = AlignedBuffer(bytes);
+  return workspace.buffer.data();
+}
+
+std::size_t thread_workspace_bytes() { return t_workspace.buffer.size(); }
+
+}  // namespace tessera::runtime

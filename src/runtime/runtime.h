@@ -1,0 +1,66 @@
+// Loading and launching kernels, memory and time, behind one interface per kind of machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tessera/families/family.h"
+#include "tessera/jit/cache.h"
+
+namespace tessera::runtime {
+
+struct LaunchOptions {
+  int threads = 0;         // CPU: at most this many; 0: OpenMP's own limit
+  void* stream = nullptr;  // GPU: the caller's stream; null is the default stream
+  int device = 0;
+};
+
+// A loaded kernel. Its code stays mapped while a shared_ptr to it lives. Immutable, thread-safe.
+class LoadedKernel {
+ public:
+  virtual ~LoadedKernel() = default;
+  // CPU: returns when the result is written. GPU: enqueues.
+  virtual void launch(const Launch& launch, const LaunchOptions& options) const = 0;
+  // Preshuffle kernels: bytes of the packed B for this launch, and the packing itself. Others throw
+  // Error{unsupported}.
+  virtual std::size_t packed_bytes(const Launch& launch) const = 0;
+  virtual void pack(const Launch& launch, void* packed) const = 0;
+};
+
+// One kind of machine. The list of backends is explicit: see backends.cc.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;
+  // Empty when this machine can run kernels of the target; else a sentence.
+  virtual std::string unavailable_reason(const Target& target) const = 0;
+  // Throws Error{load_failed} naming the kernel.
+  virtual std::shared_ptr<const LoadedKernel> load(const jit::Artifact& artifact,
+                                                   const Target& target) const = 0;
+  virtual void synchronize(const LaunchOptions& options) const = 0;
+};
+
+// Throws Error{unsupported} for a backend that this build does not have.
+const Backend& backend_for(const Target& target);
+
+// How many threads a launch with these options uses on this machine.
+int thread_limit(const LaunchOptions& options);
+
+// Memory aligned to 64 bytes that is returned on destruction; throws Error{out_of_memory}.
+class AlignedBuffer {
+ public:
+  explicit AlignedBuffer(std::size_t bytes);
+  ~AlignedBuffer();
+  AlignedBuffer(AlignedBuffer&& other) noexcept;
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
+  void* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace tessera::runtime

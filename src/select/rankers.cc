@@ -1,0 +1,186 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/text.h"
+#include "tessera/select/select_internal.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::array<std::string_view, 5> kSourceNames = {"pinned", "tuned", "learned", "analytic",
+                                                          "first_legal"};
+static_assert(kSourceNames.size() == static_cast<std::size_t>(ChoiceSource::first_legal) + 1);
+
+constexpr double kNearTie = 1e-6;
+
+// The index of a kernel among specs sorted by name.
+std::optional<std::size_t> find_by_name(std::span<const KernelSpec> legal, std::string_view name) {
+  const auto found = std::lower_bound(
+      legal.begin(), legal.end(), name,
+      [](const KernelSpec& spec, std::string_view wanted) { return name_of(spec) < wanted; });
+  if (found == legal.end() || name_of(*found) != name) return std::nullopt;
+  return static_cast<std::size_t>(found - legal.begin());
+}
+
+bool is_time(double seconds) { return std::isfinite(seconds) && seconds > 0; }
+
+class PinnedRanker final : public Ranker {
+ public:
+  explicit PinnedRanker(std::string kernel) : kernel_(std::move(kernel)) {}
+  ChoiceSource source() const override { return ChoiceSource::pinned; }
+  std::string why(const RankInput&, const Ranked&) const override { return "pinned by name"; }
+
+  std::vector<Ranked> rank(const RankInput& input) const override {
+    if (const auto index = find_by_name(input.legal, kernel_)) return {{*index, 0}};
+    std::vector<std::string> names;
+    for (const KernelSpec& spec : input.legal) names.push_back(name_of(spec));
+    throw Error(ErrorCode::not_found,
+                fmt::format("pinned kernel '{}' is not among the {} kernels that can run '{}' on "
+                            "'{}'{}",
+                            kernel_, names.size(), to_string(input.problem), input.target.name,
+                            did_you_mean(kernel_, names)));
+  }
+
+ private:
+  std::string kernel_;
+};
+
+using FindTuned =
+    std::function<std::optional<TunedEntry>(const Problem&, const Target&, int threads)>;
+
+class TunedRanker final : public Ranker {
+ public:
+  explicit TunedRanker(FindTuned find) : find_(std::move(find)) {}
+  ChoiceSource source() const override { return ChoiceSource::tuned; }
+  std::string why(const RankInput&, const Ranked& best) const override {
+    return fmt::format("fastest measured on this device: {}",
+                       format_seconds(best.predicted_seconds));
+  }
+
+  // A winner that may no longer run here (another pool, a changed rule) is no opinion.
+  std::vector<Ranked> rank(const RankInput& input) const override {
+    const std::optional<TunedEntry> entry = find_(input.problem, input.target, input.threads);
+    if (!entry) return {};
+    const auto index = find_by_name(input.legal, entry->kernel);
+    if (!index) return {};
+    return {{*index, entry->seconds}};
+  }
+
+ private:
+  FindTuned find_;
+};
+
+using PredictTimes = std::function<bool(const RankInput&, std::span<double> seconds)>;
+
+class LearnedRanker final : public Ranker {
+ public:
+  explicit LearnedRanker(PredictTimes predict) : predict_(std::move(predict)) {}
+  ChoiceSource source() const override { return ChoiceSource::learned; }
+  std::string why(const RankInput& input, const Ranked& best) const override {
+    return fmt::format("least time by the learned model among {} legal candidates: {}",
+                       input.legal.size(), format_seconds(best.predicted_seconds));
+  }
+
+  std::vector<Ranked> rank(const RankInput& input) const override {
+    std::vector<double> seconds(input.legal.size(), 0.0);
+    if (!predict_(input, seconds)) return {};
+    std::vector<Ranked> ranked;
+    for (std::size_t i = 0; i < seconds.size(); ++i) {
+      if (is_time(seconds[i])) ranked.push_back({i, seconds[i]});
+    }
+    sort_best_first(ranked);
+    return ranked;
+  }
+
+ private:
+  PredictTimes predict_;
+};
+
+class AnalyticRanker final : public Ranker {
+ public:
+  ChoiceSource source() const override { return ChoiceSource::analytic; }
+  std::string why(const RankInput& input, const Ranked& best) const override {
+    const Estimate estimate = estimate_of(input, best.index);
+    return fmt::format(
+        "least estimated time among {} legal candidates: {} (compute {}, memory {}, overhead {})",
+        input.legal.size(), format_seconds(estimate.seconds),
+        format_seconds(estimate.compute_seconds), format_seconds(estimate.memory_seconds),
+        format_seconds(estimate.overhead_seconds));
+  }
+
+  std::vector<Ranked> rank(const RankInput& input) const override {
+    std::vector<Ranked> ranked;
+    ranked.reserve(input.legal.size());
+    for (std::size_t i = 0; i < input.legal.size(); ++i) {
+      const double seconds = estimate_of(input, i).seconds;
+      if (is_time(seconds)) ranked.push_back({i, seconds});
+    }
+    sort_best_first(ranked);
+    return ranked;
+  }
+
+ private:
+  static Estimate estimate_of(const RankInput& input, std::size_t index) {
+    return family_of(input.problem)
+        .estimate(input.legal[index], input.problem, input.target, input.threads);
+  }
+};
+
+class FirstLegalRanker final : public Ranker {
+ public:
+  ChoiceSource source() const override { return ChoiceSource::first_legal; }
+  std::string why(const RankInput& input, const Ranked&) const override {
+    return fmt::format("first by name of {} legal candidates", input.legal.size());
+  }
+  std::vector<Ranked> rank(const RankInput& input) const override {
+    std::vector<Ranked> ranked;
+    for (std::size_t i = 0; i < input.legal.size(); ++i) ranked.push_back({i, 0});
+    return ranked;
+  }
+};
+
+}  // namespace
+
+std::string_view to_string(ChoiceSource source) {
+  return kSourceNames.at(static_cast<std::size_t>(source));
+}
+
+// Sorting is by exact time, then by index; runs of near-equal neighbours are then put in the order
+// of their indices, so that the last bit of a floating-point sum never decides.
+void sort_best_first(std::vector<Ranked>& ranked) {
+  const auto by_index = [](const Ranked& a, const Ranked& b) { return a.index < b.index; };
+  std::sort(ranked.begin(), ranked.end(), [&](const Ranked& a, const Ranked& b) {
+    if (a.predicted_seconds != b.predicted_seconds) {
+      return a.predicted_seconds < b.predicted_seconds;
+    }
+    return by_index(a, b);
+  });
+  for (auto first = ranked.begin(); first != ranked.end();) {
+    const double limit = first->predicted_seconds * (1 + kNearTie);
+    const auto last = std::find_if(first + 1, ranked.end(),
+                                   [&](const Ranked& r) { return r.predicted_seconds > limit; });
+    std::sort(first, last, by_index);
+    first = last;
+  }
+}
+
+std::shared_ptr<const Ranker> make_pinned_ranker(std::string kernel_name) {
+  return std::make_shared<PinnedRanker>(std::move(kernel_name));
+}
+std::shared_ptr<const Ranker> make_tuned_ranker(FindTuned find) {
+  return std::make_shared<TunedRanker>(std::move(find));
+}
+std::shared_ptr<const Ranker> make_learned_ranker(PredictTimes predict) {
+  return std::make_shared<LearnedRanker>(std::move(predict));
+}
+std::shared_ptr<const Ranker> make_analytic_ranker() { return std::make_shared<AnalyticRanker>(); }
+std::shared_ptr<const Ranker> make_first_legal_ranker() {
+  return std::make_shared<FirstLegalRanker>();
+}
+
+}  // namespace tessera

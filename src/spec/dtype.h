@@ -1,0 +1,39 @@
+// Element types and what is known about each of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace tessera {
+
+// fp8 is OCP E4M3 (no infinity, NaN = S.1111.111), bf8 is OCP E5M2. tf32 is stored as fp32.
+enum class DType : std::uint8_t { fp32, tf32, fp16, bf16, fp8, bf8, int8, int32 };
+
+std::span<const DType> all_dtypes();
+std::string_view to_string(DType dtype);
+
+// Throws Error{parse_error} naming the nearest dtype.
+DType parse_dtype(std::string_view text);
+
+// Bytes of one stored element.
+int size_of(DType dtype);
+
+bool is_integer(DType dtype);
+
+// The accumulator the field expects for products of this type: int32 for int8, else fp32.
+DType default_accumulator(DType operand);
+
+// The output the field expects: int32 for int8, fp16 for fp8 and bf8, else the operand's own type.
+DType default_output(DType operand);
+
+// The distance from 1 to the next larger value (2^-23 for fp32, ...); 0 for integers.
+double epsilon(DType dtype);
+
+// The largest finite magnitude.
+double max_finite(DType dtype);
+
+// The smallest positive normal magnitude; 1 for integers.
+double min_normal(DType dtype);
+
+}  // namespace tessera

@@ -1,0 +1,68 @@
+// What is applied to alpha * A x B + beta * C before it is stored: a short chain of steps.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+// x is the running value of one output element; D0, D1, ... are further input tensors, taken in
+// the order in which steps ask for them.
+enum class EpilogueOp : std::uint8_t {
+  pass_through,      // x
+  bias,              // x + D[n]: the next D is a vector along N
+  add,               // x + D[m, n]
+  multiply,          // x * D[m, n]
+  multi_d_add,       // x + D[m, n] + ... over all remaining D
+  multi_d_multiply,  // x * D[m, n] * ... over all remaining D
+  relu,              // max(x, 0)
+  gelu,              // x / 2 * (1 + erf(x / sqrt(2)))
+  gelu_tanh,         // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
+  silu,              // x / (1 + exp(-x))
+  sigmoid,           // 1 / (1 + exp(-x))
+  tanh,              // tanh(x)
+  clamp,             // min(max(x, lo), hi)
+};
+
+inline constexpr int kMaxEpilogueOps = 6;
+inline constexpr int kMaxD = 4;
+
+// Trailing pass_through entries mean "nothing more": the default chain is empty.
+struct Epilogue {
+  std::array<EpilogueOp, kMaxEpilogueOps> ops{};
+  std::uint8_t num_d = 0;  // how many D tensors the whole chain takes
+  friend bool operator==(const Epilogue&, const Epilogue&) = default;
+};
+
+std::span<const EpilogueOp> all_epilogue_ops();
+std::string_view to_string(EpilogueOp op);
+
+// The number of steps before the trailing pass_through entries.
+int num_ops(const Epilogue& epilogue);
+
+// Empty when num_d is what the steps take; else a sentence. Every bias, add and multiply takes one
+// D tensor, and a multi_d step all that remain, at least one.
+std::string invalid_reason(const Epilogue& epilogue);
+
+// "bias+gelu", "multi_d_add2", "none". Lossless; a chain whose num_d its steps do not take reads
+// "relu(num_d=3)", which parse_epilogue refuses.
+std::string to_string(const Epilogue& epilogue);
+
+// Reads "bias+gelu", "add+relu", "multi_d_add3" (the number of D tensors follows a multi_d step; 2
+// if left out), "none". Throws Error{parse_error} naming the nearest op, or saying that there are
+// more than 6 steps or 4 D tensors.
+Epilogue parse_epilogue(std::string_view text);
+
+// One D tensor as a step uses it.
+struct DUse {
+  EpilogueOp op;
+  bool is_vector;  // bias: length N, not M x N
+};
+
+// The use of each of the num_d tensors, in order.
+std::array<DUse, kMaxD> d_uses(const Epilogue& epilogue);
+
+}  // namespace tessera

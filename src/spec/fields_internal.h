@@ -1,0 +1,229 @@
+// The fields of the spec's structs, as tables: one row per field, walked by everything that reads,
+// writes or hashes a struct, so that none of them can forget a field.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+#include "tessera/spec/kernel_spec.h"
+#include "tessera/spec/target.h"
+
+namespace tessera {
+
+enum class Range : std::uint8_t { any, not_negative, positive };
+
+// What a reader demands of a field.
+struct Rule {
+  bool required = false;
+  Range range = Range::any;
+};
+
+inline constexpr Rule kOptional{};
+inline constexpr Rule kRequired{.required = true};
+inline constexpr Rule kPositive{.range = Range::positive};
+inline constexpr Rule kNotNegative{.range = Range::not_negative};
+inline constexpr Rule kRequiredPositive{.required = true, .range = Range::positive};
+
+template <class Struct, class Value>
+struct Field {
+  std::string_view key;
+  Value Struct::*member;
+  Rule rule;
+};
+
+template <class Struct, class Value>
+constexpr Field<Struct, Value> field(std::string_view key, Value Struct::*member,
+                                     Rule rule = kOptional) {
+  return {key, member, rule};
+}
+
+template <class Struct>
+struct Fields;
+
+template <class Struct>
+concept HasFields = requires {
+  Fields<Struct>::kAll;
+};
+
+// One value per D tensor: spelled ld_d0, ld_d1, ...
+using PerD = std::array<std::int64_t, kMaxD>;
+
+// Calls visit(key, value, default value, rule) for each field, in the order of the table.
+template <class Struct, class Visit>
+void for_each_field(Struct& object, Visit&& visit) {
+  using Plain = std::remove_const_t<Struct>;
+  static const Plain kDefaults{};
+  const auto one = [&](const auto& row) {
+    auto& value = object.*row.member;
+    const auto& standard = kDefaults.*row.member;
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, PerD>) {
+      for (std::size_t i = 0; i < value.size(); ++i) {
+        visit(std::string(row.key) + std::to_string(i), value[i], standard[i], row.rule);
+      }
+    } else {
+      visit(std::string(row.key), value, standard, row.rule);
+    }
+  };
+  std::apply([&](const auto&... rows) { (one(rows), ...); }, Fields<Plain>::kAll);
+}
+
+// Calls visit(value) for each field, in the order of the table.
+template <class Struct, class Visit>
+void for_each_value(const Struct& object, Visit&& visit) {
+  std::apply([&](const auto&... rows) { (visit(object.*rows.member), ...); }, Fields<Struct>::kAll);
+}
+
+template <>
+struct Fields<GemmProblem> {
+  using S = GemmProblem;
+  static constexpr auto kAll = std::tuple{
+      field("m", &S::m, kRequired),
+      field("n", &S::n, kRequired),
+      field("k", &S::k, kRequired),
+      field("batch", &S::batch),
+      field("a", &S::a),
+      field("b", &S::b),
+      field("acc", &S::acc),
+      field("out", &S::out),
+      field("d", &S::d),
+      field("layout", &S::layout),
+      field("ld_a", &S::ld_a),
+      field("ld_b", &S::ld_b),
+      field("ld_c", &S::ld_c),
+      field("ld_out", &S::ld_out),
+      field("ld_d", &S::ld_d),
+      field("batch_stride_a", &S::batch_stride_a),
+      field("batch_stride_b", &S::batch_stride_b),
+      field("batch_stride_c", &S::batch_stride_c),
+      field("batch_stride_out", &S::batch_stride_out),
+      field("batch_stride_d", &S::batch_stride_d),
+      field("alpha", &S::alpha),
+      field("beta", &S::beta),
+      field("epilogue", &S::epilogue),
+      field("clamp_lo", &S::clamp_lo),
+      field("clamp_hi", &S::clamp_hi),
+      field("preshuffle", &S::preshuffled_b),
+  };
+};
+
+template <>
+struct Fields<ConvProblem> {
+  using S = ConvProblem;
+  static constexpr auto kAll = std::tuple{
+      field("direction", &S::direction),
+      field("spatial_dims", &S::spatial_dims),
+      field("batch", &S::batch),
+      field("groups", &S::groups),
+      field("in_channels", &S::in_channels),
+      field("out_channels", &S::out_channels),
+      field("in_size", &S::in_size),
+      field("filter", &S::filter),
+      field("stride", &S::stride),
+      field("dilation", &S::dilation),
+      field("left_pad", &S::left_pad),
+      field("right_pad", &S::right_pad),
+      field("in", &S::in),
+      field("weight", &S::weight),
+      field("acc", &S::acc),
+      field("out", &S::out),
+      field("alpha", &S::alpha),
+      field("beta", &S::beta),
+      field("epilogue", &S::epilogue),
+  };
+};
+
+template <>
+struct Fields<FmhaProblem> {
+  using S = FmhaProblem;
+  static constexpr auto kAll = std::tuple{
+      field("batch", &S::batch),
+      field("q_heads", &S::q_heads),
+      field("kv_heads", &S::kv_heads),
+      field("q_length", &S::q_length),
+      field("kv_length", &S::kv_length),
+      field("head_dim_qk", &S::head_dim_qk),
+      field("head_dim_v", &S::head_dim_v),
+      field("qkv", &S::qkv),
+      field("acc", &S::acc),
+      field("out", &S::out),
+      field("backward", &S::backward),
+      field("mask", &S::mask),
+      field("window_left", &S::window_left),
+      field("window_right", &S::window_right),
+      field("bias", &S::bias),
+      field("variable_length", &S::variable_length),
+      field("store_lse", &S::store_lse),
+      field("deterministic", &S::deterministic),
+      field("page_size", &S::page_size),
+      field("scale", &S::scale),
+      field("dropout", &S::dropout),
+      field("soft_cap", &S::soft_cap),
+  };
+};
+
+template <>
+struct Fields<GemmSignature> {
+  using S = GemmSignature;
+  static constexpr auto kAll = std::tuple{
+      field("a", &S::a, kRequired),
+      field("b", &S::b),
+      field("acc", &S::acc),
+      field("out", &S::out),
+      field("d", &S::d),
+      field("layout", &S::layout, kRequired),
+      field("epilogue", &S::epilogue),
+      field("preshuffle", &S::preshuffled_b),
+  };
+};
+
+template <>
+struct Fields<ConvSignature> {
+  using S = ConvSignature;
+  static constexpr auto kAll = std::tuple{
+      field("direction", &S::direction, kRequired),
+      field("in", &S::in, kRequired),
+      field("out", &S::out),
+      field("spatial_dims", &S::spatial_dims, kRequiredPositive),
+      field("epilogue", &S::epilogue),
+  };
+};
+
+template <>
+struct Fields<FmhaSignature> {
+  using S = FmhaSignature;
+  static constexpr auto kAll = std::tuple{
+      field("qkv", &S::qkv, kRequired),
+      field("out", &S::out),
+      field("mask", &S::mask),
+      field("bias", &S::bias),
+      field("head_dim_qk", &S::head_dim_qk, kRequiredPositive),
+      field("head_dim_v", &S::head_dim_v, kRequiredPositive),
+      field("backward", &S::backward),
+  };
+};
+
+template <>
+struct Fields<Algorithm> {
+  using S = Algorithm;
+  static constexpr auto kAll = std::tuple{
+      field("pipeline", &S::pipeline, kRequired),
+      field("tile", &S::tile, kRequired),
+      field("wave", &S::wave, kRequired),
+      field("warp_tile", &S::warp_tile, kRequired),
+      field("scheduler", &S::scheduler),
+      field("store", &S::store),
+      field("split_k", &S::split_k),
+      field("splits", &S::splits, kPositive),
+      field("stages", &S::stages, kPositive),
+      field("cluster_m", &S::cluster_m, kPositive),
+      field("cluster_n", &S::cluster_n, kPositive),
+      field("persistent", &S::persistent),
+      field("swap_ab", &S::swap_ab),
+  };
+};
+
+}  // namespace tessera

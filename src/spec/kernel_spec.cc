@@ -1,0 +1,72 @@
+#include "tessera/spec/kernel_spec.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "tessera/spec/words_internal.h"
+
+namespace tessera {
+namespace {
+
+Signature signature(const GemmProblem& p) {
+  return GemmSignature{.a = p.a,
+                       .b = p.b,
+                       .acc = p.acc,
+                       .out = p.out,
+                       .d = p.d,
+                       .layout = p.layout,
+                       .epilogue = p.epilogue,
+                       .preshuffled_b = p.preshuffled_b};
+}
+
+Signature signature(const ConvProblem& p) {
+  return ConvSignature{.direction = p.direction,
+                       .in = p.in,
+                       .out = p.out,
+                       .spatial_dims = p.spatial_dims,
+                       .epilogue = p.epilogue};
+}
+
+Signature signature(const FmhaProblem& p) {
+  return FmhaSignature{.qkv = p.qkv,
+                       .out = p.out,
+                       .mask = p.mask,
+                       .bias = p.bias,
+                       .head_dim_qk = static_cast<int>(p.head_dim_qk),
+                       .head_dim_v = static_cast<int>(p.head_dim_v),
+                       .backward = p.backward};
+}
+
+}  // namespace
+
+std::string to_string(const Shape3& shape) {
+  return fmt::format("{}x{}x{}", shape.m, shape.n, shape.k);
+}
+bool read_shape(std::string_view text, Shape3& shape) {
+  const auto parts = split(text, 'x');
+  if (parts.size() != 3) return false;
+  Shape3 read;
+  int* const values[] = {&read.m, &read.n, &read.k};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const char* end = parts[i].data() + parts[i].size();
+    const auto result = std::from_chars(parts[i].data(), end, *values[i]);
+    if (result.ec != std::errc{} || result.ptr != end || *values[i] < 0) return false;
+  }
+  shape = read;
+  return true;
+}
+
+std::string_view to_string(Pipeline pipeline) { return word_of(pipeline); }
+Pipeline parse_pipeline(std::string_view text) { return parse_word<Pipeline>(text); }
+std::string_view to_string(Scheduler scheduler) { return word_of(scheduler); }
+std::string_view to_string(Store store) { return word_of(store); }
+std::string_view to_string(SplitK split) { return word_of(split); }
+
+Op op_of(const KernelSpec& spec) { return static_cast<Op>(spec.signature.index()); }
+
+Signature signature_of(const Problem& problem) {
+  return std::visit([](const auto& fields) { return signature(fields); }, problem);
+}
+
+}  // namespace tessera

@@ -1,0 +1,116 @@
+// KernelSpec: how a problem is solved. Signature (what it can compute), Algorithm (how), target.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tessera/spec/problem.h"
+
+namespace tessera {
+
+struct Shape3 {
+  int m = 1;
+  int n = 1;
+  int k = 1;
+  friend auto operator<=>(const Shape3&, const Shape3&) = default;
+};
+std::string to_string(const Shape3& shape);  // "128x256x64"
+
+// How operands travel. CPU: packab (A and B copied into panels), packb (B only), packa (A only),
+// direct (read in place), stream (bandwidth-bound, M or N <= 8). Hopper: tmaws, cpasync. CK Tile:
+// compv3, compv4, mem.
+enum class Pipeline : std::uint8_t {
+  packab, packb, packa, direct, stream,
+  tmaws, cpasync,
+  compv3, compv4, compv5, mem,
+};
+std::string_view to_string(Pipeline pipeline);
+Pipeline parse_pipeline(std::string_view text);
+
+enum class Scheduler : std::uint8_t { standard, cooperative, pingpong, intrawave, interwave };
+std::string_view to_string(Scheduler scheduler);
+
+enum class Store : std::uint8_t { standard, direct, tma, cshuffle };
+std::string_view to_string(Store store);
+
+enum class SplitK : std::uint8_t { none, ordered, atomic };
+std::string_view to_string(SplitK split);
+
+struct GemmSignature {
+  DType a = DType::fp32;
+  DType b = DType::fp32;
+  DType acc = DType::fp32;
+  DType out = DType::fp32;
+  DType d = DType::fp32;
+  GemmLayout layout = GemmLayout::rcr;
+  Epilogue epilogue;
+  bool preshuffled_b = false;
+  friend bool operator==(const GemmSignature&, const GemmSignature&) = default;
+};
+struct ConvSignature {
+  ConvDirection direction = ConvDirection::forward;
+  DType in = DType::fp32;
+  DType out = DType::fp32;
+  std::uint8_t spatial_dims = 2;
+  Epilogue epilogue;
+  friend bool operator==(const ConvSignature&, const ConvSignature&) = default;
+};
+struct FmhaSignature {
+  DType qkv = DType::fp16;
+  DType out = DType::fp16;
+  FmhaMask mask = FmhaMask::none;
+  FmhaBias bias = FmhaBias::none;
+  int head_dim_qk = 64;
+  int head_dim_v = 64;
+  bool backward = false;
+  friend bool operator==(const FmhaSignature&, const FmhaSignature&) = default;
+};
+using Signature = std::variant<GemmSignature, ConvSignature, FmhaSignature>;
+
+// On CPUs a tile is the cache block, a wave the thread grid (0: as many threads as the caller
+// allows, shared between the dimensions that hold a 0), a warp tile the register block.
+struct Algorithm {
+  Pipeline pipeline = Pipeline::direct;
+  Shape3 tile;
+  Shape3 wave;
+  Shape3 warp_tile;
+  Scheduler scheduler = Scheduler::standard;
+  Store store = Store::standard;
+  SplitK split_k = SplitK::none;
+  int splits = 1;  // of K over blocks (GPU)
+  int stages = 1;
+  int cluster_m = 1;
+  int cluster_n = 1;
+  bool persistent = false;
+  bool swap_ab = false;
+  friend bool operator==(const Algorithm&, const Algorithm&) = default;
+};
+
+struct KernelSpec {
+  Signature signature;
+  Algorithm algorithm;
+  std::string target;
+  friend bool operator==(const KernelSpec&, const KernelSpec&) = default;
+};
+
+Op op_of(const KernelSpec& spec);
+
+// The kernel's one name: C identifier, file name, cache prefix, label. Fields at their default are
+// left out. parse_name(name_of(s)) == s, and equal names mean equal specs.
+std::string name_of(const KernelSpec& spec);
+
+// Throws Error{parse_error} that names the offending token and its place in the grammar.
+KernelSpec parse_name(std::string_view name);
+
+// JSON both ways, with every field by name.
+std::string to_json(const KernelSpec& spec);
+KernelSpec kernel_spec_from_json(std::string_view text);
+
+// What a kernel must compute to serve the problem.
+Signature signature_of(const Problem& problem);
+
+}  // namespace tessera

@@ -1,0 +1,109 @@
+#include "tessera/spec/problem.h"
+
+#include <cstring>
+
+#include "tessera/base/hash.h"
+#include "tessera/spec/fields_internal.h"
+#include "tessera/spec/words_internal.h"
+
+namespace tessera {
+namespace {
+
+// Saturates instead of overflowing: whoever validates sizes reports what does not fit.
+std::int64_t product(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  if (__builtin_mul_overflow(a, b, &result)) return std::numeric_limits<std::int64_t>::max();
+  return result;
+}
+
+void fill(std::int64_t& stride, std::int64_t packed) {
+  if (stride == kPacked) stride = packed;
+}
+
+// The bytes that equality looks at, one field after the other. Fields are far fewer than the buffer
+// holds; the sizes are known to the compiler, which turns this into plain stores.
+class Bytes {
+ public:
+  template <class T>
+  void add(const T& value) {
+    static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
+    std::memcpy(bytes_.data() + size_, &value, sizeof(value));
+    size_ += sizeof(value);
+  }
+  void add(float value) {
+    const float unsigned_zero = value == 0 ? 0.0F : value;  // -0 equals 0
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &unsigned_zero, sizeof(bits));
+    add(bits);
+  }
+  template <class T, std::size_t n>
+  void add(const std::array<T, n>& values) {
+    for (const T& value : values) add(value);
+  }
+  void add(const Epilogue& epilogue) {
+    add(epilogue.ops);
+    add(epilogue.num_d);
+  }
+  std::string_view view() const { return {bytes_.data(), size_}; }
+
+ private:
+  std::array<char, 256> bytes_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace
+
+std::string_view to_string(Op op) { return word_of(op); }
+Op parse_op(std::string_view text) { return parse_word<Op>(text); }
+std::string_view to_string(GemmLayout layout) { return word_of(layout); }
+GemmLayout parse_gemm_layout(std::string_view text) { return parse_word<GemmLayout>(text); }
+
+GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_t n,
+                         std::int64_t k) {
+  GemmProblem problem;
+  problem.a = a;
+  problem.b = a;
+  problem.acc = default_accumulator(a);
+  problem.out = default_output(a);
+  problem.d = problem.out;
+  problem.layout = layout;
+  problem.m = m;
+  problem.n = n;
+  problem.k = k;
+  return problem;
+}
+
+GemmProblem with_strides(const GemmProblem& problem) {
+  GemmProblem p = problem;
+  const bool a_rows = a_is_row_major(p.layout);
+  const bool b_rows = b_is_row_major(p.layout);
+  fill(p.ld_a, a_rows ? p.k : p.m);
+  fill(p.ld_b, b_rows ? p.n : p.k);
+  fill(p.ld_c, p.n);
+  fill(p.ld_out, p.n);
+  fill(p.batch_stride_a, product(a_rows ? p.m : p.k, p.ld_a));
+  fill(p.batch_stride_b, product(b_rows ? p.k : p.n, p.ld_b));
+  fill(p.batch_stride_c, product(p.m, p.ld_c));
+  fill(p.batch_stride_out, product(p.m, p.ld_out));
+  const auto uses = d_uses(p.epilogue);
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    const bool is_vector = i < p.epilogue.num_d && uses[i].is_vector;
+    fill(p.ld_d[i], p.n);
+    fill(p.batch_stride_d[i], is_vector ? p.n : product(p.m, p.ld_d[i]));
+  }
+  return p;
+}
+
+Op op_of(const Problem& problem) { return static_cast<Op>(problem.index()); }
+
+std::uint64_t hash_of(const Problem& problem) {
+  return std::visit(
+      [&](const auto& fields) {
+        Bytes bytes;
+        for_each_value(fields, [&](const auto& value) { bytes.add(value); });
+        return hash64(bytes.view(), problem.index());
+      },
+      problem);
+}
+
+}  // namespace tessera

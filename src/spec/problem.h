@@ -1,0 +1,171 @@
+// Problem: what is asked. Plain structs, one per operation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "tessera/spec/dtype.h"
+#include "tessera/spec/epilogue.h"
+
+namespace tessera {
+
+enum class Op : std::uint8_t { gemm, conv, fmha };
+std::string_view to_string(Op op);
+Op parse_op(std::string_view text);
+
+// The layouts of A, B and C: r is row-major, c is column-major. rcr: A[m][k], B[n][k], C[m][n].
+enum class GemmLayout : std::uint8_t { rcr, rrr, crr, ccr };
+std::string_view to_string(GemmLayout layout);
+GemmLayout parse_gemm_layout(std::string_view text);
+constexpr bool a_is_row_major(GemmLayout l) { return l == GemmLayout::rcr || l == GemmLayout::rrr; }
+constexpr bool b_is_row_major(GemmLayout l) { return l == GemmLayout::rrr || l == GemmLayout::crr; }
+
+// A stride left at kPacked follows from the sizes: no gap between rows, columns or batches.
+inline constexpr std::int64_t kPacked = std::numeric_limits<std::int64_t>::min();
+
+// out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b], D0[b], ...), for b in [0, batch).
+// A is m x k, B is k x n, C, D and out are m x n, row-major. Strides count elements.
+struct GemmProblem {
+  DType a = DType::fp32;
+  DType b = DType::fp32;
+  DType acc = DType::fp32;
+  DType out = DType::fp32;  // of C too
+  DType d = DType::fp32;    // of every D tensor
+  GemmLayout layout = GemmLayout::rcr;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t batch = 1;
+  std::int64_t ld_a = kPacked;  // distance between rows (row-major) or columns (column-major)
+  std::int64_t ld_b = kPacked;
+  std::int64_t ld_c = kPacked;
+  std::int64_t ld_out = kPacked;
+  std::array<std::int64_t, kMaxD> ld_d = {kPacked, kPacked, kPacked, kPacked};
+  std::int64_t batch_stride_a = kPacked;  // 0: every batch reads the same A
+  std::int64_t batch_stride_b = kPacked;
+  std::int64_t batch_stride_c = kPacked;
+  std::int64_t batch_stride_out = kPacked;
+  std::array<std::int64_t, kMaxD> batch_stride_d = {kPacked, kPacked, kPacked, kPacked};
+  float alpha = 1.0F;
+  float beta = 0.0F;  // 0: C is not read and may be null
+  Epilogue epilogue;
+  float clamp_lo = -std::numeric_limits<float>::infinity();
+  float clamp_hi = std::numeric_limits<float>::infinity();
+  bool preshuffled_b = false;  // B was packed by the chosen kernel's pack()
+  friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
+};
+
+// The operand types that go with `a`: b = a, the default accumulator and output, d = out.
+GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_t n,
+                         std::int64_t k);
+
+// Replaces every kPacked by the stride that it stands for.
+GemmProblem with_strides(const GemmProblem& problem);
+
+enum class ConvDirection : std::uint8_t { forward, backward_data, backward_weight };
+
+// Grouped convolution in 1, 2 or 3 dimensions; sizes in z, y, x order, unused leading ones 1.
+// Layouts: channels last (NDHWGC, GKZYXC, NDHWGK).
+struct ConvProblem {
+  ConvDirection direction = ConvDirection::forward;
+  DType in = DType::fp32;
+  DType weight = DType::fp32;
+  DType acc = DType::fp32;
+  DType out = DType::fp32;
+  std::uint8_t spatial_dims = 2;
+  std::int64_t batch = 1;
+  std::int64_t groups = 1;
+  std::int64_t in_channels = 1;   // per group
+  std::int64_t out_channels = 1;  // per group
+  std::array<std::int64_t, 3> in_size = {1, 1, 1};
+  std::array<std::int64_t, 3> filter = {1, 1, 1};
+  std::array<std::int64_t, 3> stride = {1, 1, 1};
+  std::array<std::int64_t, 3> dilation = {1, 1, 1};
+  std::array<std::int64_t, 3> left_pad = {0, 0, 0};
+  std::array<std::int64_t, 3> right_pad = {0, 0, 0};
+  float alpha = 1.0F;
+  float beta = 0.0F;
+  Epilogue epilogue;
+  friend bool operator==(const ConvProblem&, const ConvProblem&) = default;
+};
+
+enum class FmhaMask : std::uint8_t { none, top_left, bottom_right, window };
+enum class FmhaBias : std::uint8_t { none, elementwise, alibi };
+
+// Fused attention: out = softmax(scale * Q x K^T + bias, mask) x V.
+struct FmhaProblem {
+  DType qkv = DType::fp16;
+  DType acc = DType::fp32;
+  DType out = DType::fp16;
+  bool backward = false;
+  std::int64_t batch = 1;
+  std::int64_t q_heads = 1;
+  std::int64_t kv_heads = 1;
+  std::int64_t q_length = 1;
+  std::int64_t kv_length = 1;
+  std::int64_t head_dim_qk = 64;
+  std::int64_t head_dim_v = 64;
+  FmhaMask mask = FmhaMask::none;
+  std::int64_t window_left = -1;
+  std::int64_t window_right = -1;
+  FmhaBias bias = FmhaBias::none;
+  bool variable_length = false;
+  bool store_lse = false;
+  bool deterministic = false;
+  std::int64_t page_size = 0;  // 0: K and V are not paged
+  float scale = 0.0F;          // 0: 1 / sqrt(head_dim_qk)
+  float dropout = 0.0F;
+  float soft_cap = 0.0F;
+  friend bool operator==(const FmhaProblem&, const FmhaProblem&) = default;
+};
+
+using Problem = std::variant<GemmProblem, ConvProblem, FmhaProblem>;
+
+Op op_of(const Problem& problem);
+
+// Equal problems have equal hashes; no allocation.
+std::uint64_t hash_of(const Problem& problem);
+struct ProblemHash {
+  std::size_t operator()(const Problem& problem) const { return hash_of(problem); }
+};
+
+// The line one types after `tessera run`, without fields at their default; lossless.
+std::string to_string(const Problem& problem);
+
+// Reads such a line: "gemm m=128 n=3072 k=768 dtype=bf16 layout=rcr epilogue=bias+gelu". Throws
+// Error{parse_error} with the nearest key or word.
+Problem parse_problem(std::string_view line);
+
+// JSON both ways; from_json throws Error{parse_error} with line and column, or the field's path.
+std::string to_json(const Problem& problem);
+Problem problem_from_json(std::string_view text);
+
+// The pointers a GEMM reads and writes. Host pointers on CPU targets, device pointers on GPUs.
+struct GemmOperands {
+  const void* a = nullptr;
+  const void* b = nullptr;  // the packed B when preshuffled_b is set
+  const void* c = nullptr;
+  std::array<const void*, kMaxD> d{};
+  void* out = nullptr;
+};
+struct ConvOperands {
+  const void* in = nullptr;
+  const void* weight = nullptr;
+  std::array<const void*, kMaxD> d{};
+  void* out = nullptr;
+};
+struct FmhaOperands {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* bias = nullptr;
+  void* out = nullptr;
+  void* lse = nullptr;
+};
+using Operands = std::variant<GemmOperands, ConvOperands, FmhaOperands>;
+
+}  // namespace tessera

@@ -1,0 +1,92 @@
+// Target: what a machine is. One row of data per architecture.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/spec/kernel_spec.h"
+
+namespace tessera {
+
+// One multiply-accumulate instruction: acc[m x n] += a[m x k] * b[k x n] over a vector, warp or
+// warpgroup. On CPUs m = 1, n = lanes of the accumulator, k = products summed per lane.
+struct Instruction {
+  std::string name;  // "fma", "dpbf16", "vnni", "maddwd", "wgmma", "mfma"
+  DType a = DType::fp32;
+  DType b = DType::fp32;
+  DType acc = DType::fp32;
+  Shape3 shape;
+  double per_cycle = 0;  // issued per unit and cycle
+  friend bool operator==(const Instruction&, const Instruction&) = default;
+};
+
+struct CacheLevel {
+  std::string name;  // "l1", "l2", "l3"
+  std::int64_t bytes = 0;
+  int line_bytes = 64;
+  double bytes_per_cycle = 0;  // read by one unit
+  bool shared = false;         // by all units
+  friend bool operator==(const CacheLevel&, const CacheLevel&) = default;
+};
+
+// Limits of one pipeline on this machine.
+struct PipelineLimit {
+  int min_stages = 1;
+  int max_stages = 1;
+  double shared_memory_fraction = 1.0;
+  friend bool operator==(const PipelineLimit&, const PipelineLimit&) = default;
+};
+
+// The value lists that enumeration multiplies out, for one operation.
+struct AlgorithmSpace {
+  std::vector<Pipeline> pipelines;
+  std::vector<Shape3> tiles;
+  std::vector<Shape3> waves;
+  std::map<DType, std::vector<Shape3>> warp_tiles;  // by operand dtype
+  std::vector<Scheduler> schedulers = {Scheduler::standard};
+  std::vector<int> stages = {1};
+  std::vector<Shape3> clusters = {Shape3{}};
+  friend bool operator==(const AlgorithmSpace&, const AlgorithmSpace&) = default;
+};
+
+struct Target {
+  std::string name;     // [a-z0-9]+, the last word of every kernel name
+  std::string backend;  // "cpu", "cuda", "ck"
+  std::string description;
+  std::vector<std::string> features;  // "avx512bf16", "avx512vnni"; matched against the host's
+  std::vector<std::string> compile_flags;
+  int units = 1;                        // cores, SMs, CUs
+  int warp_size = 1;                    // lanes that step together; 1 on CPUs
+  int vector_bytes = 0;                 // CPU: width of a register
+  int vector_registers = 0;             // CPU: how many
+  int registers_per_thread = 0;         // GPU: limit, in 32-bit registers
+  int registers_per_unit = 0;
+  int max_threads_per_block = 1;
+  std::int64_t shared_memory_bytes = 0; // per block (GPU; LDS on AMD)
+  double clock_ghz = 0;
+  double memory_gb_per_s = 0;           // of the whole machine
+  double launch_us = 0;                 // cost of an empty launch
+  std::vector<CacheLevel> caches;       // nearest first
+  std::vector<Instruction> instructions;
+  std::map<Pipeline, PipelineLimit> pipeline_limits;
+  std::map<Op, AlgorithmSpace> spaces;
+  std::map<std::string, std::string> sources;  // field -> where its number comes from
+  friend bool operator==(const Target&, const Target&) = default;
+};
+
+// JSON both ways; fields at their default are left out. target_from_json refuses a malformed row
+// with the field's path: "target row: caches[1].bytes must be a positive integer, got -4". A number
+// that is not at its default needs a source under its field's name ("caches", "units"), one for
+// each entry of the field ("caches.l1", "instructions.fma", "spaces.gemm"), or "*" for the rest.
+std::string to_json(const Target& target);
+Target target_from_json(std::string_view text);
+
+bool has_feature(const Target& target, std::string_view feature);
+
+// The fastest instruction for these operands, or null if the machine has none.
+const Instruction* find_instruction(const Target& target, DType a, DType b, DType acc);
+
+}  // namespace tessera

@@ -1,0 +1,156 @@
+// How every enum of the spec is spelled: one table each, in enum order, and how words are read.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/text.h"
+#include "tessera/spec/kernel_spec.h"
+
+namespace tessera {
+
+// kNoun is what messages call such a word; kAll holds the spelling of each value.
+template <class Enum>
+struct Words;
+
+template <>
+struct Words<DType> {
+  static constexpr std::string_view kNoun = "dtype";
+  static constexpr auto kAll = std::to_array<std::string_view>(
+      {"fp32", "tf32", "fp16", "bf16", "fp8", "bf8", "int8", "int32"});
+  static_assert(kAll.size() == static_cast<std::size_t>(DType::int32) + 1);
+};
+
+template <>
+struct Words<EpilogueOp> {
+  static constexpr std::string_view kNoun = "epilogue op";
+  static constexpr auto kAll = std::to_array<std::string_view>(
+      {"pass_through", "bias", "add", "multiply", "multi_d_add", "multi_d_multiply", "relu", "gelu",
+       "gelu_tanh", "silu", "sigmoid", "tanh", "clamp"});
+  static_assert(kAll.size() == static_cast<std::size_t>(EpilogueOp::clamp) + 1);
+};
+
+template <>
+struct Words<Op> {
+  static constexpr std::string_view kNoun = "operation";
+  static constexpr auto kAll = std::to_array<std::string_view>({"gemm", "conv", "fmha"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Op::fmha) + 1);
+};
+
+template <>
+struct Words<GemmLayout> {
+  static constexpr std::string_view kNoun = "layout";
+  static constexpr auto kAll = std::to_array<std::string_view>({"rcr", "rrr", "crr", "ccr"});
+  static_assert(kAll.size() == static_cast<std::size_t>(GemmLayout::ccr) + 1);
+};
+
+template <>
+struct Words<ConvDirection> {
+  static constexpr std::string_view kNoun = "direction";
+  static constexpr auto kAll =
+      std::to_array<std::string_view>({"forward", "backward_data", "backward_weight"});
+  static_assert(kAll.size() == static_cast<std::size_t>(ConvDirection::backward_weight) + 1);
+};
+
+template <>
+struct Words<FmhaMask> {
+  static constexpr std::string_view kNoun = "mask";
+  static constexpr auto kAll =
+      std::to_array<std::string_view>({"none", "top_left", "bottom_right", "window"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaMask::window) + 1);
+};
+
+template <>
+struct Words<FmhaBias> {
+  static constexpr std::string_view kNoun = "bias";
+  static constexpr auto kAll = std::to_array<std::string_view>({"none", "elementwise", "alibi"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaBias::alibi) + 1);
+};
+
+template <>
+struct Words<Pipeline> {
+  static constexpr std::string_view kNoun = "pipeline";
+  static constexpr auto kAll =
+      std::to_array<std::string_view>({"packab", "packb", "packa", "direct", "stream", "tmaws",
+                                       "cpasync", "compv3", "compv4", "compv5", "mem"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::mem) + 1);
+};
+
+template <>
+struct Words<Scheduler> {
+  static constexpr std::string_view kNoun = "scheduler";
+  static constexpr auto kAll = std::to_array<std::string_view>(
+      {"standard", "cooperative", "pingpong", "intrawave", "interwave"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Scheduler::interwave) + 1);
+};
+
+template <>
+struct Words<Store> {
+  static constexpr std::string_view kNoun = "store";
+  static constexpr auto kAll =
+      std::to_array<std::string_view>({"standard", "direct", "tma", "cshuffle"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Store::cshuffle) + 1);
+};
+
+template <>
+struct Words<SplitK> {
+  static constexpr std::string_view kNoun = "split_k";
+  static constexpr auto kAll = std::to_array<std::string_view>({"none", "ordered", "atomic"});
+  static_assert(kAll.size() == static_cast<std::size_t>(SplitK::atomic) + 1);
+};
+
+template <class Enum>
+concept Worded = requires {
+  Words<Enum>::kAll;
+};
+
+template <Worded Enum>
+std::string_view word_of(Enum value) {
+  return Words<Enum>::kAll.at(static_cast<std::size_t>(value));
+}
+
+template <Worded Enum>
+bool read_word(std::string_view text, Enum& value) {
+  const auto& all = Words<Enum>::kAll;
+  const auto found = std::find(all.begin(), all.end(), text);
+  if (found == all.end()) return false;
+  value = static_cast<Enum>(found - all.begin());
+  return true;
+}
+
+template <Worded Enum>
+std::vector<std::string> known_words() {
+  return {Words<Enum>::kAll.begin(), Words<Enum>::kAll.end()};
+}
+
+// "one of rcr, rrr, crr, ccr"
+template <Worded Enum>
+std::string one_of() {
+  return "one of " + join(known_words<Enum>(), ", ");
+}
+
+// "unknown <noun> 'x'" followed by the nearest word, or by all of them where none is near.
+inline std::string unknown_word(std::string_view noun, std::string_view text,
+                                const std::vector<std::string>& known) {
+  const std::string hint = did_you_mean(text, known);
+  const std::string all = ": it must be one of " + join(known, ", ");
+  return "unknown " + std::string(noun) + " '" + std::string(text) + "'" +
+         (hint.empty() ? all : hint);
+}
+
+template <Worded Enum>
+Enum parse_word(std::string_view text) {
+  Enum value{};
+  if (read_word(text, value)) return value;
+  throw Error(ErrorCode::parse_error, unknown_word(Words<Enum>::kNoun, text, known_words<Enum>()));
+}
+
+// Reads "128x256x64"; false when it is no shape.
+bool read_shape(std::string_view text, Shape3& shape);
+
+}  // namespace tessera

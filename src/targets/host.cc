@@ -1,0 +1,266 @@
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "tessera/base/files.h"
+#include "tessera/base/text.h"
+#include "tessera/targets/host_internal.h"
+
+namespace tessera {
+namespace {
+
+// Rows from the fastest to the one that every machine runs.
+constexpr std::array<std::string_view, 3> kCpuRows = {"avx512", "avx2", "generic"};
+
+// What a row can do without: a machine that lacks the feature loses the instruction and the flag.
+struct OptionalFeature {
+  std::string_view feature;
+  std::string_view instruction;
+  std::string_view flag;
+};
+constexpr std::array<OptionalFeature, 2> kOptional = {{
+    {"avx512bf16", "dpbf16", "-mavx512bf16"},
+    {"avx512vnni", "vnni", "-mavx512vnni"},
+}};
+
+// One DDR4-3200 channel: about what one core can read.
+constexpr double kMemoryGbPerSecondPerCore = 25.6;
+
+template <class Number>
+std::optional<Number> to_number(std::string_view text) {
+  const std::vector<std::string_view> words = split_words(text);
+  if (words.empty()) return std::nullopt;
+  Number value{};
+  const char* end = words[0].data() + words[0].size();
+  const auto [stop, error] = std::from_chars(words[0].data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+std::string without_underscores(std::string_view word) {
+  std::string text(word);
+  text.erase(std::remove(text.begin(), text.end(), '_'), text.end());
+  return text;
+}
+
+std::string trimmed(std::string_view text) {
+  std::string out;
+  for (const std::string_view word : split_words(text)) {
+    if (!out.empty()) out += ' ';
+    out += word;
+  }
+  return out;
+}
+
+// Processors in this process's affinity mask, and the first of them.
+struct Affinity {
+  int count = 0;
+  int first = 0;
+};
+Affinity read_affinity() {
+  constexpr int kMostProcessors = 1 << 16;
+  for (int limit = 1024; limit <= kMostProcessors; limit *= 2) {
+    const std::size_t bytes = CPU_ALLOC_SIZE(limit);
+    cpu_set_t* set = CPU_ALLOC(limit);
+    Affinity found;
+    if (set != nullptr && sched_getaffinity(0, bytes, set) == 0) {
+      found.count = CPU_COUNT_S(bytes, set);
+      while (found.first < limit && !CPU_ISSET_S(found.first, bytes, set)) ++found.first;
+    }
+    CPU_FREE(set);
+    if (found.count > 0) return found;
+  }
+  return {static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))), 0};
+}
+
+// The tightest limit on the way from this process's control group to the root, and version 1's.
+std::optional<int> read_cgroup_limit() {
+  std::optional<int> limit;
+  const auto tighten = [&limit](std::optional<int> found) {
+    if (found && (!limit || *found < *limit)) limit = found;
+  };
+  for (const std::string_view line : split(try_read_file("/proc/self/cgroup").value_or(""), '\n')) {
+    if (!line.starts_with("0::/")) continue;
+    fs::path group = fs::path("/sys/fs/cgroup") / line.substr(4);
+    for (; group.string().size() >= std::string_view("/sys/fs/cgroup").size();
+         group = group.parent_path()) {
+      tighten(parse_cpu_max(try_read_file(group / "cpu.max").value_or("")));
+    }
+  }
+  const fs::path v1 = "/sys/fs/cgroup/cpu";
+  tighten(parse_cpu_max(try_read_file(v1 / "cpu.cfs_quota_us").value_or("") + ' ' +
+                        try_read_file(v1 / "cpu.cfs_period_us").value_or("")));
+  return limit;
+}
+
+void read_caches(int cpu, HostInfo& host) {
+  const fs::path folder = fmt::format("/sys/devices/system/cpu/cpu{}/cache", cpu);
+  const std::array<std::int64_t*, 3> levels = {&host.l1_bytes, &host.l2_bytes, &host.l3_bytes};
+  for (int index = 0; index < 8; ++index) {
+    const fs::path cache = folder / fmt::format("index{}", index);
+    const int level = to_number<int>(try_read_file(cache / "level").value_or("")).value_or(0);
+    const std::string type = trimmed(try_read_file(cache / "type").value_or(""));
+    if (level < 1 || level > 3 || type == "Instruction") continue;
+    *levels[static_cast<std::size_t>(level) - 1] =
+        parse_cache_size(try_read_file(cache / "size").value_or(""));
+  }
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+  if (host.l1_bytes > 0) return;
+  host.l1_bytes = std::max(0L, sysconf(_SC_LEVEL1_DCACHE_SIZE));
+  host.l2_bytes = std::max(0L, sysconf(_SC_LEVEL2_CACHE_SIZE));
+  host.l3_bytes = std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE));
+#endif
+}
+
+HostInfo read_host() {
+  HostInfo host = parse_cpuinfo(try_read_file("/proc/cpuinfo").value_or(""));
+  const Affinity affinity = read_affinity();
+  host.cores = std::max(1, std::min(affinity.count, read_cgroup_limit().value_or(affinity.count)));
+  read_caches(affinity.first, host);
+  const fs::path clock =
+      fmt::format("/sys/devices/system/cpu/cpu{}/cpufreq/cpuinfo_max_freq", affinity.first);
+  if (const auto khz = to_number<std::int64_t>(try_read_file(clock).value_or(""))) {
+    host.clock_ghz = std::round(static_cast<double>(*khz) / 1e4) / 100;
+  }
+  return host;
+}
+
+std::vector<std::string> missing_features(const Target& target, const HostInfo& host) {
+  std::vector<std::string> missing;
+  for (const std::string& feature : target.features) {
+    if (std::find(host.features.begin(), host.features.end(), feature) == host.features.end()) {
+      missing.push_back(feature);
+    }
+  }
+  return missing;
+}
+
+void drop_optional_features(Target& target, const HostInfo& host) {
+  const std::vector<std::string> missing = missing_features(target, host);
+  for (const OptionalFeature& row : kOptional) {
+    if (std::find(missing.begin(), missing.end(), row.feature) == missing.end()) continue;
+    std::erase(target.features, row.feature);
+    std::erase(target.compile_flags, row.flag);
+    std::erase_if(target.instructions,
+                  [&row](const Instruction& i) { return i.name == row.instruction; });
+    target.sources.erase(fmt::format("instructions.{}", row.instruction));
+  }
+}
+
+// Family 19h runs 512-bit operations in two passes: half of the rates that the row states.
+void apply_core_rates(Target& target, const HostInfo& host) {
+  if (target.vector_bytes != 64 || host.cpu_vendor != "AuthenticAMD" || host.cpu_family != 0x19) {
+    return;
+  }
+  for (Instruction& instruction : target.instructions) {
+    instruction.per_cycle = std::min(instruction.per_cycle, 1.0);
+  }
+  for (CacheLevel& cache : target.caches) {
+    if (cache.name != "l3") cache.bytes_per_cycle /= 2;
+  }
+}
+
+void fill_in(Target& target, const HostInfo& host) {
+  const std::string origin = fmt::format("this machine: {}", host.cpu_model);
+  target.units = host.cores;
+  target.memory_gb_per_s = std::min(target.memory_gb_per_s, kMemoryGbPerSecondPerCore * host.cores);
+  target.sources["units"] = origin;
+  if (host.clock_ghz > 0) {
+    target.clock_ghz = host.clock_ghz;
+    target.sources["clock_ghz"] = origin;
+  }
+  if (host.l1_bytes <= 0) return;
+  for (CacheLevel& cache : target.caches) {
+    cache.bytes = cache.name == "l1"   ? host.l1_bytes
+                  : cache.name == "l2" ? host.l2_bytes
+                                       : host.l3_bytes;
+  }
+  std::erase_if(target.caches, [](const CacheLevel& cache) { return cache.bytes <= 0; });
+}
+
+}  // namespace
+
+HostInfo parse_cpuinfo(std::string_view text) {
+  HostInfo host;
+  for (const std::string_view line : split(text, '\n')) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string_view::npos) {
+      if (!host.features.empty()) break;  // the end of the first processor
+      continue;
+    }
+    const std::string key = trimmed(line.substr(0, colon));
+    const std::string_view value = line.substr(colon + 1);
+    if (key == "model name") host.cpu_model = trimmed(value);
+    if (key == "vendor_id") host.cpu_vendor = trimmed(value);
+    if (key == "cpu family") host.cpu_family = to_number<int>(value).value_or(0);
+    if (key == "bogomips") {  // x86: twice the time stamp counter's frequency in MHz
+      host.clock_ghz = std::round(to_number<double>(value).value_or(0) / 20) / 100;
+    }
+    if (key != "flags" && key != "Features") continue;
+    for (const std::string_view word : split_words(value)) {
+      host.features.push_back(without_underscores(word));
+    }
+  }
+  if (host.cpu_vendor.empty()) host.clock_ghz = 0;  // elsewhere bogomips says nothing of the kind
+  if (host.cpu_model.empty()) host.cpu_model = "unknown processor";
+  std::sort(host.features.begin(), host.features.end());
+  return host;
+}
+
+std::int64_t parse_cache_size(std::string_view text) {
+  const std::string word = trimmed(text);
+  const std::size_t digits = std::min(word.find_first_not_of("0123456789"), word.size());
+  const std::int64_t count =
+      to_number<std::int64_t>(std::string_view(word).substr(0, digits)).value_or(0);
+  const std::string_view unit = std::string_view(word).substr(digits);
+  if (unit.empty()) return count;
+  if (unit == "K") return count << 10;
+  if (unit == "M") return count << 20;
+  return 0;
+}
+
+std::optional<int> parse_cpu_max(std::string_view text) {
+  const std::vector<std::string_view> words = split_words(text);
+  if (words.size() != 2) return std::nullopt;
+  const auto quota = to_number<std::int64_t>(words[0]);
+  const auto period = to_number<std::int64_t>(words[1]);
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return static_cast<int>((*quota + *period - 1) / *period);
+}
+
+const HostInfo& host_info() {
+  static const HostInfo host = read_host();
+  return host;
+}
+
+std::string host_lacks(const Target& target, const HostInfo& host) {
+  const std::vector<std::string> missing = missing_features(target, host);
+  if (missing.empty()) return {};
+  return fmt::format("target '{}' needs {}, which this machine ({}) does not have", target.name,
+                     join(missing, ", "), host.cpu_model);
+}
+
+Target host_target(const HostInfo& host) {
+  for (const std::string_view name : kCpuRows) {
+    Target target = load_target(name);
+    drop_optional_features(target, host);
+    if (!host_lacks(target, host).empty()) continue;
+    apply_core_rates(target, host);
+    fill_in(target, host);
+    return target;
+  }
+  return load_target(kCpuRows.back());
+}
+
+Target host_target() {
+  static const Target target = host_target(host_info());
+  return target;
+}
+
+}  // namespace tessera

@@ -1,0 +1,154 @@
+#include "tessera/tune/autotune.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "tessera/base/error.h"
+#include "tessera/targets/targets.h"
+#include "tessera/tune/child.h"
+
+namespace tessera::tune {
+namespace {
+
+constexpr std::size_t kFinalists = 3;
+constexpr double kVettingShare = 0.6;        // of the budget; the rest is for the final
+constexpr double kLeastFinalSeconds = 0.05;  // even when vetting ate the budget
+constexpr const char* kCheckProtocol = "one call after a check";
+constexpr const char* kFinalProtocol = "interleaved rounds in one process, median";
+
+// A candidate on its way: built, checked, then measured.
+struct Entry {
+  WorkerKernel kernel;
+  WorkerReading reading;
+  const char* protocol = kCheckProtocol;
+  double quick_seconds = 0;
+};
+
+class Clock {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Files that live in this process's descriptors only are reached through its own entry in /proc.
+std::string path_for_child(const std::string& path) {
+  const std::string self = "/proc/self/";
+  if (path.rfind(self, 0) != 0) return path;
+  return fmt::format("/proc/{}/{}", getpid(), path.substr(self.size()));
+}
+
+WorkerRequest request_for(const Problem& problem, const Target& target,
+                          const AutotuneOptions& options) {
+  WorkerRequest request;
+  request.problem = to_string(problem);
+  request.target = target;
+  request.threads = options.threads;
+  request.seed = options.seed;
+  request.timeout_seconds = options.candidate_timeout_seconds;
+  return request;
+}
+
+// Builds one candidate and has it checked in a child of its own.
+Entry vet(const KernelSpec& spec, const Target& target, jit::Builder& builder,
+          const std::filesystem::path& worker, WorkerRequest request) {
+  Entry entry;
+  entry.kernel.name = name_of(spec);
+  try {
+    const jit::Artifact artifact = builder.build(family_of(spec).emit(spec, target), target);
+    entry.kernel.binary = path_for_child(artifact.binary.string());
+    request.kernels = {entry.kernel};
+    entry.reading = ask_worker(worker, request).readings.front();
+  } catch (const Error& error) {
+    entry.reading = {Outcome::failed, 0, 0, error.what()};
+  }
+  entry.quick_seconds = entry.reading.seconds;
+  entry.reading.seconds = 0;
+  if (entry.reading.outcome == Outcome::ok) {
+    entry.reading.note = fmt::format("one call took {:.3g} s", entry.quick_seconds);
+  }
+  return entry;
+}
+
+std::vector<Entry*> finalists(std::vector<Entry>& entries) {
+  std::vector<Entry*> chosen;
+  for (Entry& entry : entries) {
+    if (entry.reading.outcome == Outcome::ok) chosen.push_back(&entry);
+  }
+  std::stable_sort(chosen.begin(), chosen.end(), [](const Entry* a, const Entry* b) {
+    return a->quick_seconds < b->quick_seconds;
+  });
+  if (chosen.size() > kFinalists) chosen.resize(kFinalists);
+  return chosen;
+}
+
+// Times the entries against each other; when the child is lost, one by one to find the culprit.
+void measure(const std::vector<Entry*>& entries, const std::filesystem::path& worker,
+             WorkerRequest request) {
+  request.kernels.clear();
+  for (const Entry* entry : entries) request.kernels.push_back(entry->kernel);
+  const WorkerReply reply = ask_worker(worker, request);
+  if (reply.lost && entries.size() > 1) {
+    for (Entry* entry : entries) measure({entry}, worker, request);
+    return;
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    entries[i]->reading = reply.readings[i];
+    entries[i]->protocol = kFinalProtocol;
+  }
+}
+
+// Measured ones by time, then correct ones, then the refused; in each group by name.
+bool ranks_before(const Measurement& a, const Measurement& b) {
+  const auto group = [](const Measurement& m) {
+    return m.outcome != Outcome::ok ? 2 : m.seconds > 0 ? 0 : 1;
+  };
+  if (group(a) != group(b)) return group(a) < group(b);
+  if (a.seconds != b.seconds) return a.seconds < b.seconds;
+  return a.kernel < b.kernel;
+}
+
+}  // namespace
+
+std::string device_name(const Target& target) {
+  return target.backend == "cpu" ? host_info().cpu_model : target.name;
+}
+
+std::vector<Measurement> autotune(const Problem& problem, const Target& target,
+                                  const std::vector<KernelSpec>& candidates, Registry& registry,
+                                  Store& store, const AutotuneOptions& options) {
+  const std::filesystem::path worker = find_worker(options.worker);
+  const Clock clock;
+  WorkerRequest request = request_for(problem, target, options);
+  std::vector<Entry> entries;
+  for (const KernelSpec& spec : candidates) {
+    if (static_cast<int>(entries.size()) >= std::max(options.top, 1)) break;
+    if (!entries.empty() && clock.seconds() > kVettingShare * options.budget_seconds) break;
+    entries.push_back(vet(spec, target, registry.builder(), worker, request));
+  }
+  request.measure = true;
+  request.budget_seconds = std::max(options.budget_seconds - clock.seconds(), kLeastFinalSeconds);
+  request.timeout_seconds += request.budget_seconds;
+  const std::vector<Entry*> best = finalists(entries);
+  if (!best.empty()) measure(best, worker, request);
+
+  std::vector<Measurement> found;
+  std::vector<Measurement> recorded;
+  for (const Entry& e : entries) {
+    found.push_back({device_name(target), target.name, request.problem, e.kernel.name,
+                     options.threads, e.reading.outcome, e.reading.seconds, e.reading.spread,
+                     e.reading.note, e.protocol});
+    if (e.reading.outcome != Outcome::failed) recorded.push_back(found.back());
+  }
+  store.record(recorded);
+  std::sort(found.begin(), found.end(), ranks_before);
+  return found;
+}
+
+}  // namespace tessera::tune

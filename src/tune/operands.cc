@@ -1,0 +1,253 @@
+#include "tessera/tune/operands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "tessera/base/error.h"
+#include "tessera/base/hash.h"
+#include "tessera/families/family.h"
+#include "tessera/spec/numeric.h"
+
+namespace tessera::tune {
+namespace {
+
+constexpr std::size_t kGuardBytes = 256;  // on either side; keeps the 64-byte alignment
+constexpr std::size_t kTableSize = 4096;
+
+// A strided operand: `batch` times `rows` runs of `columns` consecutive elements.
+struct Plane {
+  DType dtype = DType::fp32;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t stride = 0;
+  std::int64_t batch = 0;
+  std::int64_t batch_stride = 0;
+
+  bool empty() const { return rows == 0 || columns == 0 || batch == 0; }
+  std::int64_t elements() const {  // from the first to the last one
+    return empty() ? 0 : (batch - 1) * batch_stride + (rows - 1) * stride + columns;
+  }
+  std::size_t bytes() const { return static_cast<std::size_t>(elements() * size_of(dtype)); }
+  bool has_gaps() const { return elements() != rows * columns * batch; }
+};
+
+// xorshift64*: the upper bits are good enough for test data, and cheap.
+struct Random {
+  std::uint64_t state;
+  explicit Random(std::uint64_t seed) : state(hash_combine(seed, 0x7e55e7a) | 1) {}
+  std::uint64_t next() {
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    return state * 0x2545f4914f6cdd1dULL;
+  }
+  double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+};
+
+const GemmProblem& gemm_of(const Problem& problem) {
+  const auto* gemm = std::get_if<GemmProblem>(&problem);
+  if (gemm == nullptr) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("operands: only gemm problems can be filled, got {}",
+                            to_string(op_of(problem))));
+  }
+  return *gemm;
+}
+
+Plane plane_a(const GemmProblem& p) {
+  const bool rows = a_is_row_major(p.layout);
+  return {p.a, rows ? p.m : p.k, rows ? p.k : p.m, p.ld_a, p.batch, p.batch_stride_a};
+}
+
+Plane plane_b(const GemmProblem& p) {
+  const bool rows = b_is_row_major(p.layout);
+  return {p.b, rows ? p.k : p.n, rows ? p.n : p.k, p.ld_b, p.batch, p.batch_stride_b};
+}
+
+Plane plane_c(const GemmProblem& p) { return {p.out, p.m, p.n, p.ld_c, p.batch, p.batch_stride_c}; }
+
+Plane plane_out(const GemmProblem& p) {
+  return {p.out, p.m, p.n, p.ld_out, p.batch, p.batch_stride_out};
+}
+
+Plane plane_d(const GemmProblem& p, std::size_t index) {
+  const bool vector = d_uses(p.epilogue)[index].is_vector;
+  return {p.d,     vector ? 1 : p.m,       p.n, vector ? p.n : p.ld_d[index],
+          p.batch, p.batch_stride_d[index]};
+}
+
+// All-ones bytes are a NaN in every floating-point type.
+int poison_byte(DType dtype) { return is_integer(dtype) ? 0x5a : 0xff; }
+
+void poison(DType dtype, const runtime::AlignedBuffer& buffer) {
+  std::memset(buffer.data(), poison_byte(dtype), buffer.size());
+}
+
+double random_value(DType dtype, Random& random) {
+  if (!is_integer(dtype)) {
+    const double magnitude = 0.0625 + 0.9375 * random.uniform();
+    return (random.next() >> 63) != 0 ? -magnitude : magnitude;
+  }
+  const double limit = dtype == DType::int8 ? 128 : 1000;
+  const double value = std::floor((2 * random.uniform() - 1) * limit);
+  return value == 0 ? limit - 1 : value;
+}
+
+// Rounding to the type is slow, so elements are drawn from a table of rounded values.
+template <typename Word>
+void fill(const Plane& plane, Word* first, Random& random) {
+  std::array<Word, kTableSize> table;
+  for (std::size_t i = 0; i < kTableSize; ++i) {
+    store_element(plane.dtype, table.data(), static_cast<std::int64_t>(i),
+                  random_value(plane.dtype, random));
+  }
+  const std::int64_t batches = plane.batch_stride == 0 ? 1 : plane.batch;
+  for (std::int64_t b = 0; b < batches; ++b) {
+    for (std::int64_t r = 0; r < plane.rows; ++r) {
+      Word* row = first + b * plane.batch_stride + r * plane.stride;
+      for (std::int64_t c = 0; c < plane.columns; ++c) row[c] = table[random.next() >> 52];
+    }
+  }
+}
+
+void* operand_start(const runtime::AlignedBuffer& buffer) {
+  return static_cast<std::byte*>(buffer.data()) + kGuardBytes;
+}
+
+// A poisoned operand with guard bytes around it.
+void* allocate(const Plane& plane, std::vector<runtime::AlignedBuffer>& storage) {
+  storage.emplace_back(plane.bytes() + 2 * kGuardBytes);
+  poison(plane.dtype, storage.back());
+  return operand_start(storage.back());
+}
+
+const void* allocate_random(const Plane& plane, std::uint64_t seed,
+                            std::vector<runtime::AlignedBuffer>& storage) {
+  void* data = allocate(plane, storage);
+  if (plane.empty()) return data;
+  Random random(hash_combine(seed, storage.size()));
+  switch (size_of(plane.dtype)) {
+    case 1:
+      fill(plane, static_cast<std::uint8_t*>(data), random);
+      break;
+    case 2:
+      fill(plane, static_cast<std::uint16_t*>(data), random);
+      break;
+    default:
+      fill(plane, static_cast<std::uint32_t*>(data), random);
+  }
+  return data;
+}
+
+// One byte per element of the span: whether a window covers it.
+std::vector<char> window_mask(const Plane& plane) {
+  std::vector<char> mask(static_cast<std::size_t>(plane.elements()), 0);
+  for (std::int64_t b = 0; b < plane.batch; ++b) {
+    for (std::int64_t r = 0; r < plane.rows; ++r) {
+      auto row = mask.begin() + b * plane.batch_stride + r * plane.stride;
+      std::fill(row, row + plane.columns, char{1});
+    }
+  }
+  return mask;
+}
+
+// Counts the bytes that no longer hold the poison, and remembers the first one.
+struct Damage {
+  std::int64_t count = 0;
+  std::int64_t first = 0;  // relative to the output's first byte
+  void look(const std::byte* bytes, std::int64_t at, std::int64_t size, int expected) {
+    for (std::int64_t i = 0; i < size; ++i) {
+      if (bytes[at + i] == static_cast<std::byte>(expected)) continue;
+      if (count++ == 0) first = at + i;
+    }
+  }
+};
+
+}  // namespace
+
+OwnedOperands random_operands(const Problem& problem, std::uint64_t seed) {
+  const GemmProblem p = with_strides(gemm_of(problem));
+  OwnedOperands owned;
+  GemmOperands operands;
+  operands.a = allocate_random(plane_a(p), seed, owned.storage);
+  operands.b = allocate_random(plane_b(p), seed, owned.storage);
+  if (p.beta != 0) operands.c = allocate_random(plane_c(p), seed, owned.storage);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+    operands.d[i] = allocate_random(plane_d(p, i), seed, owned.storage);
+  }
+  operands.out = allocate(plane_out(p), owned.storage);
+  owned.output = owned.storage.size() - 1;
+  owned.operands = operands;
+  return owned;
+}
+
+void poison_output(const Problem& problem, OwnedOperands& owned) {
+  poison(gemm_of(problem).out, owned.storage.at(owned.output));
+}
+
+std::string gaps_intact(const Problem& problem, const OwnedOperands& owned) {
+  const Plane plane = plane_out(with_strides(gemm_of(problem)));
+  const int expected = poison_byte(plane.dtype);
+  const auto* bytes = static_cast<const std::byte*>(operand_start(owned.storage.at(owned.output)));
+  const auto guard = static_cast<std::int64_t>(kGuardBytes);
+  const auto size = static_cast<std::int64_t>(plane.bytes());
+
+  Damage damage;
+  damage.look(bytes, -guard, guard, expected);
+  if (plane.has_gaps()) {
+    const std::vector<char> mask = window_mask(plane);
+    const int width = size_of(plane.dtype);
+    for (std::int64_t i = 0; i < plane.elements(); ++i) {
+      if (mask[static_cast<std::size_t>(i)] == 0) damage.look(bytes, i * width, width, expected);
+    }
+  }
+  damage.look(bytes, size, guard, expected);
+  if (damage.count == 0) return {};
+  return fmt::format(
+      "output: {} bytes outside the {} x {} window were written, the first at byte "
+      "{} of an output of {} bytes",
+      damage.count, plane.rows, plane.columns, damage.first, size);
+}
+
+runtime::AlignedBuffer pack_b(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
+                              const Problem& problem, Operands& operands) {
+  if (!gemm_of(problem).preshuffled_b) return runtime::AlignedBuffer(0);
+  const Launch launch = family_of(problem).bind(spec, problem, operands);
+  runtime::AlignedBuffer packed(kernel.packed_bytes(launch));
+  kernel.pack(launch, packed.data());
+  std::get<GemmOperands>(operands).b = packed.data();
+  return packed;
+}
+
+std::vector<runtime::AlignedBuffer> save_overwritten(const Problem& problem, Operands& operands) {
+  const GemmProblem p = with_strides(gemm_of(problem));
+  auto& gemm = std::get<GemmOperands>(operands);
+  const auto* out = static_cast<const std::byte*>(gemm.out);
+  const std::size_t out_bytes = plane_out(p).bytes();
+  std::vector<runtime::AlignedBuffer> copies;
+  const auto save = [&](const Plane& plane, const void*& operand) {
+    const auto* data = static_cast<const std::byte*>(operand);
+    const std::size_t bytes = plane.bytes();
+    const std::less<> before;
+    if (bytes == 0 || !before(data, out + out_bytes) || !before(out, data + bytes)) return;
+    copies.emplace_back(bytes);
+    std::memcpy(copies.back().data(), data, bytes);
+    operand = copies.back().data();
+  };
+  if (p.beta != 0) save(plane_c(p), gemm.c);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) save(plane_d(p, i), gemm.d[i]);
+  return copies;
+}
+
+Problem unpacked(const Problem& problem) {
+  GemmProblem gemm = gemm_of(problem);
+  gemm.preshuffled_b = false;
+  return gemm;
+}
+
+}  // namespace tessera::tune

@@ -1,0 +1,38 @@
+// tessera-worker: runs kernels for the autotuner, so that one that crashes or hangs harms nobody.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tessera/tune/child.h"
+
+namespace {
+
+std::string reply_to(const char* text) {
+  const tessera::tune::WorkerRequest request = tessera::tune::worker_request_from_json(text);
+  // Ends this process should its parent no longer be there to do it.
+  alarm(static_cast<unsigned>(std::ceil(request.timeout_seconds)) + 1);
+  return tessera::tune::serve_worker(request);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: tessera-worker REQUEST (one JSON object; see src/tune/child.h)\n", stderr);
+    return 2;
+  }
+  const rlimit no_core_files{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core_files);
+  try {
+    std::puts(reply_to(argv[1]).c_str());
+    return 0;
+  } catch (const std::exception& error) {
+    std::puts(nlohmann::json{{"error", error.what()}}.dump().c_str());
+    return 1;
+  }
+}

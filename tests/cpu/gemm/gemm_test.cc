@@ -1,0 +1,296 @@
+// Every kind of CPU GEMM kernel against the fp64 reference: fresh random operands, odd sizes,
+// strides, batches, scalars, numbers of threads, special values, and nothing written elsewhere.
+// To repeat a failure: --gtest_filter=... --gtest_random_seed=<the seed printed>.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <set>
+
+#include "cpu/gemm/sample.h"
+#include "tessera/base/error.h"
+#include "tessera/registry/registry.h"
+#include "tessera/runtime/runtime.h"
+#include "tessera/spec/numeric.h"
+#include "tessera/targets/targets.h"
+#include "tessera/tune/operands.h"
+
+namespace tessera {
+namespace {
+
+std::vector<Target> targets_here() {
+  std::vector<Target> targets = {host_target()};
+  for (const char* name : {"avx512", "avx2", "generic"}) {
+    if (name == targets.front().name) continue;
+    Target row = load_target(name);
+    if (runtime::backend_for(row).unavailable_reason(row).empty()) targets.push_back(row);
+  }
+  return targets;
+}
+
+const std::vector<Target>& targets() {
+  static const std::vector<Target> list = targets_here();
+  return list;
+}
+
+const Target& target_named(const std::string& name) {
+  for (const Target& target : targets()) {
+    if (target.name == name) return target;
+  }
+  throw Error(ErrorCode::not_found, "no target " + name);
+}
+
+std::vector<KernelSpec> samples() {
+  std::vector<KernelSpec> all;
+  for (const Target& target : targets()) {
+    for (KernelSpec& spec : gemm_sample::sample(target)) all.push_back(std::move(spec));
+  }
+  return all;
+}
+
+// One for the process; the folder outlives it, so that a second run compiles nothing.
+Registry& registry() {
+  static Registry& instance = []() -> Registry& {
+    jit::BuildOptions options;
+    options.cache.folder = std::filesystem::current_path() / "gemm_test_kernels";
+    static Registry made("gemm_test", options);
+    for (const Target& target : targets()) made.add_target(target);
+    return made;
+  }();
+  return instance;
+}
+
+std::uint64_t fresh_seed() {
+  const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
+  return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
+}
+
+class GemmKernel : public testing::TestWithParam<KernelSpec> {
+ protected:
+  const KernelSpec& spec = GetParam();
+  const GemmSignature& signature = std::get<GemmSignature>(spec.signature);
+  const Target& target = target_named(spec.target);
+  const Family& family = family_of(Op::gemm);
+  std::uint64_t seed = fresh_seed();
+  std::mt19937_64 random{seed};
+  std::shared_ptr<const runtime::LoadedKernel> kernel = registry().get(spec);
+
+  std::int64_t draw(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  }
+
+  void check_sizes();
+  void check_strides();
+  void check_in_place();
+  void check_special_values();
+  void check_threads();
+
+  // What the kernel computes, with scalars that its output can take.
+  GemmProblem problem(std::int64_t m, std::int64_t n, std::int64_t k) {
+    GemmProblem p;
+    p.a = signature.a;
+    p.b = signature.b;
+    p.acc = signature.acc;
+    p.out = signature.out;
+    p.d = signature.d;
+    p.layout = signature.layout;
+    p.epilogue = signature.epilogue;
+    p.preshuffled_b = signature.preshuffled_b;
+    p.m = m;
+    p.n = n;
+    p.k = k;
+    p.clamp_lo = -0.5F;
+    p.clamp_hi = 1.5F;
+    if (p.out == DType::int8) p.alpha = 0x1p-9F;  // or all results saturate
+    return p;
+  }
+
+  void set_scalars(GemmProblem& p, float alpha, float beta) {
+    p.alpha *= p.out == DType::int32 ? std::round(2 * alpha) : alpha;
+    p.beta = p.out == DType::int32 ? std::round(2 * beta) : beta;
+  }
+
+  // A stream kernel serves m <= 8 or n <= 8 only; which of them is small alternates.
+  GemmProblem sized(std::int64_t m, std::int64_t n, std::int64_t k) {
+    if (spec.algorithm.pipeline == Pipeline::stream && m > 8 && n > 8) {
+      (draw(0, 1) == 0 ? m : n) = draw(1, 8);
+    }
+    return problem(m, n, k);
+  }
+
+  void launch(const Problem& p, const Operands& operands, int threads) {
+    runtime::LaunchOptions options;
+    options.threads = threads;
+    kernel->launch(family.bind(spec, p, operands), options);
+  }
+
+  // Packs if need be, runs and compares. `original` differs from the operands where the launch
+  // overwrites what it reads.
+  void run_and_check(const Problem& p, tune::OwnedOperands& owned, int threads,
+                     const Operands& original) {
+    family.validate(p);
+    Operands operands = owned.operands;
+    const runtime::AlignedBuffer packed = tune::pack_b(*kernel, spec, p, operands);
+    family.validate_operands(p, operands);
+    launch(p, operands, threads);
+    EXPECT_EQ(tune::gaps_intact(p, owned), "");
+    const Mismatch mismatch = family.verify(tune::unpacked(p), original);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+  }
+
+  void check(const GemmProblem& p, int threads) {
+    SCOPED_TRACE(fmt::format("seed {}: {} threads={}", seed, to_string(Problem(p)), threads));
+    tune::OwnedOperands owned = tune::random_operands(p, random());
+    // With beta = 0, C is not read: whatever it holds.
+    runtime::AlignedBuffer poisoned(owned.storage[owned.output].size());
+    std::memset(poisoned.data(), 0xff, poisoned.size());
+    if (p.beta == 0) std::get<GemmOperands>(owned.operands).c = poisoned.data();
+    run_and_check(p, owned, threads, owned.operands);
+  }
+
+  // Out starts as C and is read and written at once.
+  void check_in_place(GemmProblem p, int threads) {
+    SCOPED_TRACE(
+        fmt::format("seed {}: in place, {} threads={}", seed, to_string(Problem(p)), threads));
+    tune::OwnedOperands owned = tune::random_operands(p, random());
+    const Operands original = owned.operands;
+    auto& operands = std::get<GemmOperands>(owned.operands);
+    std::memcpy(operands.out, operands.c, static_cast<std::size_t>(p.m * p.n * size_of(p.out)));
+    operands.c = operands.out;
+    run_and_check(p, owned, threads, original);
+  }
+
+  // NaN and infinity somewhere in A or B reach exactly the results that depend on them.
+  void check_special(const GemmProblem& p, double value) {
+    SCOPED_TRACE(fmt::format("seed {}: a {} in {}", seed, value, to_string(Problem(p))));
+    tune::OwnedOperands owned = tune::random_operands(p, random());
+    auto& operands = std::get<GemmOperands>(owned.operands);
+    const bool in_a = draw(0, 1) == 0;
+    store_element(in_a ? p.a : p.b, const_cast<void*>(in_a ? operands.a : operands.b),
+                  draw(0, (in_a ? p.m : p.n) * p.k - 1), value);
+    run_and_check(p, owned, 2, owned.operands);
+  }
+
+  // The bytes of the output, gaps and all.
+  std::vector<std::byte> output_with(const Problem& p, tune::OwnedOperands& owned,
+                                     const Operands& operands, int threads) {
+    tune::poison_output(p, owned);
+    launch(p, operands, threads);
+    const runtime::AlignedBuffer& out = owned.storage[owned.output];
+    const auto* bytes = static_cast<const std::byte*>(out.data());
+    return {bytes, bytes + out.size()};
+  }
+};
+
+void GemmKernel::check_sizes() {
+  const Algorithm& a = spec.algorithm;
+  // Empty, tiny, around the register block, and across each side of the cache block.
+  check(problem(0, 5, 7), 1);
+  check(problem(5, 0, 7), 2);
+  check(problem(3, 5, 0), 1);
+  check(problem(1, 1, 1), 3);
+  check(problem(1, draw(1, 70), draw(1, 90)), 1);
+  check(problem(draw(1, 70), 1, draw(1, 90)), 2);
+  check(sized(a.warp_tile.m, a.warp_tile.n, 4), 1);
+  check(sized(2 * a.warp_tile.m + 1, 2 * a.warp_tile.n + 1, draw(5, 40)), 1);
+  check(sized(draw(1, 61), draw(1, 67), draw(1, 71)), static_cast<int>(draw(1, 3)));
+  check(sized(a.tile.m + draw(1, 9), draw(1, 19), draw(1, 11)), static_cast<int>(draw(1, 3)));
+  check(sized(draw(1, 11), a.tile.n + draw(1, 9), draw(1, 7)), static_cast<int>(draw(1, 3)));
+  check(sized(draw(1, 19), draw(1, 37), a.tile.k + draw(1, 9)), static_cast<int>(draw(1, 3)));
+}
+
+void GemmKernel::check_strides() {
+  const std::pair<float, float> scalars[] = {{1, 1}, {0.5F, -2}, {-1, 0}, {0, 1}, {0, 0}};
+  for (const auto& [alpha, beta] : scalars) {
+    GemmProblem p = with_strides(sized(draw(1, 41), draw(1, 43), draw(1, 47)));
+    set_scalars(p, alpha, beta);
+    p.batch = p.preshuffled_b ? 1 : draw(1, 3);
+    p.ld_a += draw(0, 5);
+    p.ld_b += draw(0, 5);
+    p.ld_c += draw(0, 5);
+    p.ld_out += draw(0, 5);
+    p.batch_stride_a = draw(0, 3) == 0 ? 0 : 50 * p.ld_a;
+    p.batch_stride_b = draw(0, 3) == 0 ? 0 : 50 * p.ld_b;
+    p.batch_stride_c = 50 * p.ld_c + 1;
+    p.batch_stride_out = 50 * p.ld_out + 1;
+    for (int i = 0; i < p.epilogue.num_d; ++i) {
+      const auto d = static_cast<std::size_t>(i);
+      if (!d_uses(p.epilogue)[d].is_vector) p.ld_d[d] += draw(0, 5);
+      p.batch_stride_d[d] = 50 * p.ld_d[d];
+    }
+    check(p, static_cast<int>(draw(1, 3)));
+  }
+}
+
+void GemmKernel::check_in_place() {
+  GemmProblem p = sized(draw(1, 41), draw(1, 43), draw(1, 47));
+  set_scalars(p, 1, 0.5F);
+  check_in_place(p, static_cast<int>(draw(1, 3)));
+}
+
+void GemmKernel::check_special_values() {
+  if (is_integer(signature.a)) return;
+  const GemmProblem p = sized(draw(1, 41), draw(1, 43), draw(1, 47));
+  check_special(p, std::numeric_limits<double>::quiet_NaN());
+  check_special(p, std::numeric_limits<double>::infinity());
+  check_special(p, -std::numeric_limits<double>::infinity());
+}
+
+// Unless K is split over threads, a result is the same sum in the same order on any number of
+// threads.
+void GemmKernel::check_threads() {
+  if (spec.algorithm.wave.k != 1) return;
+  const GemmProblem p = sized(draw(50, 99), draw(50, 99), draw(1, 600));
+  SCOPED_TRACE(fmt::format("seed {}: {}", seed, to_string(Problem(p))));
+  tune::OwnedOperands owned = tune::random_operands(p, random());
+  Operands operands = owned.operands;
+  const runtime::AlignedBuffer packed = tune::pack_b(*kernel, spec, p, operands);
+  const auto one = output_with(p, owned, operands, 1);
+  EXPECT_EQ(output_with(p, owned, operands, 2), one);
+  EXPECT_EQ(output_with(p, owned, operands, 3), one);
+}
+
+TEST_P(GemmKernel, IsCorrect) {
+  check_sizes();
+  check_strides();
+  check_in_place();
+  check_special_values();
+  check_threads();
+}
+
+std::string instance_name(const testing::TestParamInfo<KernelSpec>& info) {
+  return name_of(info.param);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, GemmKernel, testing::ValuesIn(samples()), instance_name);
+
+// The sample leaves out nothing that the enumeration has.
+TEST(GemmSample, HoldsEveryClassOfTheSpace) {
+  for (const Target& target : targets()) {
+    std::set<gemm_sample::Class> sampled;
+    for (const KernelSpec& spec : gemm_sample::sample(target)) {
+      sampled.insert(gemm_sample::class_of(spec));
+    }
+    for (const KernelSpec& spec : family_of(Op::gemm).enumerate(target, {})) {
+      ASSERT_TRUE(sampled.contains(gemm_sample::class_of(spec))) << name_of(spec);
+    }
+  }
+}
+
+TEST(GemmSample, RunsEveryTargetOfThisKindOfMachine) {
+  for (const char* name : {"avx512", "avx2", "generic"}) {
+    const Target row = load_target(name);
+    const std::string reason = runtime::backend_for(row).unavailable_reason(row);
+    if (!reason.empty() && host_target().name != row.name) GTEST_SKIP() << reason;
+  }
+}
+
+}  // namespace
+
+// What a failing instance is called in messages.
+void PrintTo(const KernelSpec& spec, std::ostream* out) { *out << name_of(spec); }
+
+}  // namespace tessera

@@ -1,0 +1,131 @@
+#include <gtest/gtest.h>
+
+#include "tessera/families/gemm/gemm.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::gemm {
+namespace {
+
+struct Best {
+  KernelSpec spec;
+  Estimate estimate;
+};
+
+// The legal candidate with the least predicted time.
+Best best(const GemmProblem& problem, const Target& target, int threads) {
+  Best found;
+  found.estimate.seconds = 1e30;
+  for (const KernelSpec& spec : candidates(problem, target)) {
+    if (!is_legal(spec, target) || !supports(spec, problem, target)) continue;
+    const Estimate e = estimate(spec, problem, target, threads);
+    if (e.seconds < found.estimate.seconds) found = {spec, e};
+  }
+  return found;
+}
+
+TEST(GemmEstimate, CountsOperationsAndBytes) {
+  GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 10, 20, 30);
+  EXPECT_EQ(flops(p), 2.0 * 10 * 20 * 30);
+  EXPECT_EQ(bytes(p), 2.0 * (10 * 30 + 20 * 30 + 10 * 20));
+  p.batch = 4;
+  p.batch_stride_b = 0;
+  p.beta = 1;
+  p.epilogue = parse_epilogue("bias+add");
+  EXPECT_EQ(flops(p), 4 * 2.0 * 10 * 20 * 30);
+  EXPECT_EQ(bytes(p), 2.0 * (4 * 300 + 600 + 3 * 4 * 200 + 4 * 20));
+}
+
+class GemmEstimateOn : public testing::TestWithParam<std::string> {
+ protected:
+  Target target_ = load_target(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Targets, GemmEstimateOn, testing::ValuesIn(target_names()),
+                         [](const auto& row) { return row.param; });
+
+TEST_P(GemmEstimateOn, TakesLongerForTwiceTheProblem) {
+  for (const std::int64_t size : {1, 24, 160, 1024}) {
+    const GemmProblem p = gemm_problem(DType::fp16, GemmLayout::rcr, size * 8, size * 8, size * 8);
+    const double base = best(p, target_, 2).estimate.seconds;
+    EXPECT_GT(base, 0);
+    for (auto grow : {&GemmProblem::m, &GemmProblem::n, &GemmProblem::k}) {
+      GemmProblem larger = p;
+      larger.*grow *= 2;
+      EXPECT_GE(best(larger, target_, 2).estimate.seconds, base * 0.999) << size;
+    }
+  }
+}
+
+TEST_P(GemmEstimateOn, NeverBeatsThePeak) {
+  const GemmProblem p = gemm_problem(DType::fp16, GemmLayout::rcr, 2048, 2048, 2048);
+  for (const KernelSpec& spec : candidates(p, target_)) {
+    if (!is_legal(spec, target_) || !supports(spec, p, target_)) continue;
+    const Estimate e = estimate(spec, p, target_, 1);
+    ASSERT_LE(e.utilisation, 1.0) << name_of(spec);
+    ASSERT_GT(e.utilisation, 0.0) << name_of(spec);
+    ASSERT_DOUBLE_EQ(e.seconds,
+                     std::max(e.compute_seconds, e.memory_seconds) + e.overhead_seconds);
+  }
+}
+
+TEST_P(GemmEstimateOn, EmptyProblemsCostOnlyTheLaunch) {
+  const GemmProblem p = gemm_problem(DType::fp16, GemmLayout::rcr, 0, 64, 64);
+  const Estimate e = best(p, target_, 1).estimate;
+  EXPECT_EQ(e.compute_seconds, 0);
+  EXPECT_LT(e.seconds, 1e-4);
+}
+
+class GemmRankingOn : public testing::TestWithParam<std::string> {
+ protected:
+  Target target_ = load_target(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Cpus, GemmRankingOn, testing::Values("avx512", "avx2", "generic"),
+                         [](const auto& row) { return row.param; });
+
+TEST_P(GemmRankingOn, OneRowOrColumnStreams) {
+  for (const auto& [m, n] : {std::pair{1, 4096}, {4096, 1}}) {
+    for (const DType dtype : {DType::fp32, DType::bf16, DType::int8}) {
+      const GemmProblem p = gemm_problem(dtype, GemmLayout::rcr, m, n, 4096);
+      EXPECT_EQ(best(p, target_, 2).spec.algorithm.pipeline, Pipeline::stream) << m << " x " << n;
+    }
+  }
+}
+
+TEST_P(GemmRankingOn, LargeSquaresPackBothOperands) {
+  const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 2048, 2048, 2048);
+  const KernelSpec spec = best(p, target_, 2).spec;
+  EXPECT_EQ(spec.algorithm.pipeline, Pipeline::packab) << name_of(spec);
+  EXPECT_EQ(spec.algorithm.wave, (Shape3{0, 0, 1})) << name_of(spec);
+}
+
+TEST_P(GemmRankingOn, SmallOutputsOfLongSumsSplitK) {
+  const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 16, 16, 65536);
+  const KernelSpec spec = best(p, target_, 8).spec;
+  EXPECT_EQ(spec.algorithm.wave, (Shape3{1, 1, 0})) << name_of(spec);
+}
+
+TEST_P(GemmRankingOn, TwoThreadsHalveLargeProblems) {
+  const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 1024, 1024, 1024);
+  const double one = best(p, target_, 1).estimate.seconds;
+  const double two = best(p, target_, 2).estimate.seconds;
+  EXPECT_NEAR(one / two, 2, 0.2);
+}
+
+TEST_P(GemmRankingOn, PackedAheadIsNeverSlower) {
+  GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 16, 4096, 4096);
+  const double plain = best(p, target_, 1).estimate.seconds;
+  p.preshuffled_b = true;
+  EXPECT_LT(best(p, target_, 1).estimate.seconds, plain);
+}
+
+TEST(GemmRanking, WideInstructionsWin) {
+  const Target target = load_target("avx512");
+  const auto products = [&](DType dtype) {
+    return best(gemm_problem(dtype, GemmLayout::rcr, 512, 512, 512), target, 1)
+        .spec.algorithm.warp_tile.k;
+  };
+  EXPECT_EQ(products(DType::int8), 4);
+  EXPECT_EQ(products(DType::fp16), 1);
+}
+
+}  // namespace
+}  // namespace tessera::gemm

@@ -1,0 +1,194 @@
+#include <gtest/gtest.h>
+
+#include "tessera/families/gemm/gemm.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::gemm {
+namespace {
+
+struct IllegalName {
+  const char* name;
+  const char* reason;  // empty: legal
+};
+void PrintTo(const IllegalName& row, std::ostream* out) { *out << row.name; }
+
+class GemmLegality : public testing::TestWithParam<IllegalName> {};
+
+TEST_P(GemmLegality, GivesTheReasonWithBothNumbers) {
+  const KernelSpec spec = parse_name(GetParam().name);
+  EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, GetParam().reason);
+}
+
+const IllegalName kNames[] = {
+    {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_avx512", ""},
+    {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x48x1_avx512",
+     "needs 40 vector registers (12 x 48 / 16 accumulators and 4 more), avx512 has 32"},
+    {"gemm_fp32_rcr_packab_240x480x256_0x0x1_6x16x1_generic",
+     "needs 29 vector registers (6 x 16 / 4 accumulators and 5 more), generic has 16"},
+    {"gemm_fp32_rcr_packab_100x480x256_0x0x1_12x32x1_avx512",
+     "tile_m 100 is not a multiple of warp_tile_m 12"},
+    {"gemm_fp32_rcr_packab_240x470x256_0x0x1_12x32x1_avx512",
+     "tile_n 470 is not a multiple of warp_tile_n 32"},
+    {"gemm_bf16_rcr_packab_240x480x255_0x0x1_12x32x2_avx512",
+     "tile_k 255 is not a multiple of warp_tile_k 2"},
+    {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x24x1_avx512",
+     "warp_tile_n 24 is not a multiple of the 16 lanes of avx512"},
+    {"gemm_fp32_rcr_packab_0x480x256_0x0x1_12x32x1_avx512",
+     "tile sizes must be between 1 and 65536, got 0x480x256"},
+    {"gemm_fp32_rcr_packab_12x65536x65536_0x0x1_12x32x1_avx512",
+     "tile 12x65536x65536 needs 17183014912 bytes for packed blocks, at most 1073741824 are "
+     "allowed"},
+    {"gemm_fp32_rcr_packab_240x480x256_0x0x2000_12x32x1_avx512",
+     "wave sizes must be between 0 and 1024, got 0x0x2000"},
+    {"gemm_bf16_rcr_packb_240x480x256_0x0x1_12x32x1_avx512",
+     "packb reads A in place, which must be fp32, got bf16"},
+    {"gemm_fp32_rcr_packb_240x480x256_0x0x1_12x32x1_avx512", ""},
+    {"gemm_tf32_rcr_packb_240x480x256_0x0x1_12x32x1_avx512", ""},
+    {"gemm_bf16_rrr_packa_240x480x256_0x0x1_12x32x1_avx512",
+     "packa reads B in place, which must be fp32, got bf16"},
+    {"gemm_fp32_rcr_packa_240x480x256_0x0x1_12x32x1_avx512",
+     "packa reads B in place, which must be row-major, got layout rcr"},
+    {"gemm_fp32_ccr_direct_240x480x256_0x0x1_12x32x1_avx512",
+     "direct reads B in place, which must be row-major, got layout ccr"},
+    {"gemm_fp32_crr_direct_240x480x256_0x0x1_12x32x1_avx512", ""},
+    {"gemm_fp32_rrr_direct_240x480x256_0x0x1_12x32x1_presh_avx512",
+     "a preshuffled B needs packab or packb, got direct"},
+    {"gemm_fp32_rrr_packb_240x480x256_0x0x1_12x32x1_presh_avx512", ""},
+    {"gemm_bf16_rcr_packab_240x480x256_0x0x1_12x32x4_avx512",
+     "avx512 has no instruction for bf16 x bf16 with 4 products per lane"},
+    {"gemm_bf16_rcr_packab_240x480x256_0x0x1_6x16x2_avx2",
+     "avx2 has no instruction for bf16 x bf16 with 2 products per lane"},
+    {"gemm_fp16_rcr_packab_240x480x256_0x0x1_12x32x2_avx512",
+     "avx512 has no instruction for fp16 x fp16 with 2 products per lane"},
+    {"gemm_fp8_bf8_rcr_packab_240x480x256_0x0x1_12x32x2_avx512", ""},
+    {"gemm_int8_rcr_packab_240x480x256_0x0x1_12x32x4_outint8_gelu_avx512", ""},
+    {"gemm_int8_rcr_packab_240x480x256_0x0x1_12x32x4_gelu_avx512",
+     "out=int32 is exact and takes no epilogue, got gelu; use out=fp32"},
+    {"gemm_fp16_rcr_packab_240x480x256_0x0x1_12x32x1_outbf16_avx512",
+     "out must be fp16 or fp32 for fp16 operands, got bf16"},
+    {"gemm_fp32_rcr_stream_8x768x512_0x0x1_8x48x1_avx512", ""},
+    {"gemm_fp32_rcr_stream_24x768x512_0x0x1_8x48x1_avx512",
+     "stream keeps 8 rows: tile_m and warp_tile_m must be 8, got 24 and 8"},
+    {"gemm_fp32_rcr_stream_8x768x512_1x1x0_8x48x1_avx512",
+     "stream runs on one thread or on all: wave must be 1x1x1 or 0x0x1, got 1x1x0"},
+    {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_s4_avx512", "stages must be 1, got 4 on a CPU"},
+    {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_c2x1_avx512",
+     "cluster must be 1x1, got 2x1 on a CPU"},
+    {"gemm_fp32_rcr_tmaws_240x480x256_0x0x1_12x32x1_avx512", "avx512 has no pipeline tmaws"},
+    // Hopper
+    {"gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s4_c2x1_sm90a", ""},
+    {"gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s5_sm90a",
+     "needs 262232 bytes of shared memory (5 stages of 49152 and the rest), sm90a has 232448"},
+    {"gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_pingpong_s4_sm90a",
+     "needs 256 accumulators a thread (2 x 64 rows by 256 columns over 128 threads), at most 208 "
+     "fit"},
+    {"gemm_bf16_rcr_tmaws_192x256x64_3x1x1_64x256x16_cooperative_s3_sm90a",
+     "3 consumers leave registers for tile_n <= 192, got 256"},
+    {"gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x128x16_cooperative_s4_sm90a",
+     "the warp tile is one wgmma: 64x256x16 for bf16 with tile_n 256, got 64x128x16"},
+    {"gemm_fp8_rrr_tmaws_128x256x64_2x1x1_64x256x32_cooperative_s4_sm90a",
+     "wgmma takes fp8 operands with k contiguous only (rcr), got rrr"},
+    {"gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_s4_sm90a",
+     "tmaws is scheduled cooperative or pingpong, got standard"},
+    {"gemm_bf16_rcr_tmaws_64x128x64_2x1x1_64x128x16_cooperative_s4_sm90a",
+     "tile_m 64 is not a multiple of the 128 rows of 2 consumers"},
+    {"gemm_fp32_rcr_tmaws_128x256x64_2x1x1_64x256x8_cooperative_s4_sm90a",
+     "sm90a has no wgmma for fp32 x fp32"},
+    // CK Tile
+    {"gemm_fp16_rcr_compv3_256x256x32_2x2x1_32x32x8_intrawave_gfx942", ""},
+    {"gemm_fp16_rcr_compv4_256x256x64_2x2x1_32x32x8_intrawave_gfx942",
+     "needs 65536 bytes of LDS, compv4 allows 32768 of gfx942's 65536"},
+    {"gemm_fp16_rcr_compv3_256x256x32_1x1x1_32x32x8_intrawave_gfx942",
+     "needs 1024 accumulators a lane (256x256 over 1 waves of 64), half of gfx942's 512 registers "
+     "are for them"},
+    {"gemm_fp16_rcr_compv3_256x256x32_4x4x1_32x32x8_intrawave_gfx942",
+     "gfx942 does not list wave 4x4x1"},
+    {"gemm_fp16_rcr_compv3_128x128x32_2x2x1_32x32x4_intrawave_gfx942",
+     "gfx942 does not list warp tile 32x32x4 for fp16"},
+    {"gemm_fp16_rcr_compv3_128x128x32_2x2x1_32x32x8_interwave_gfx942",
+     "interwave needs the mem pipeline, got compv3"},
+    {"gemm_fp16_rcr_compv3_64x64x32_4x1x1_32x32x8_intrawave_gfx942",
+     "tile 64x64x32 does not divide over waves 4x1x1 of warp tile 32x32x8"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Table, GemmLegality, testing::ValuesIn(kNames),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+TEST(GemmLegality, OtherTargetAndOtherOperation) {
+  const KernelSpec spec = parse_name("gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_avx512");
+  EXPECT_EQ(is_legal(spec, load_target("avx2")).reason,
+            "the kernel is for avx512, the target is avx2");
+  EXPECT_EQ(is_legal({ConvSignature{}, {}, "avx512"}, load_target("avx512")).reason,
+            "a gemm kernel needs a gemm signature, got conv");
+}
+
+TEST(GemmLegality, FewerStagesThanThePipelineTakes) {
+  KernelSpec spec =
+      parse_name("gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s4_sm90a");
+  spec.algorithm.stages = 1;
+  EXPECT_EQ(is_legal(spec, load_target("sm90a")).reason, "tmaws takes 2 to 20 stages, got 1");
+}
+
+// ---- which problems a kernel serves ----
+
+std::string refusal(const char* name, const GemmProblem& problem) {
+  const KernelSpec spec = parse_name(name);
+  return supports(spec, problem, load_target(spec.target)).reason;
+}
+
+constexpr const char* kPacked = "gemm_bf16_rcr_packab_240x480x256_0x0x1_12x32x2_avx512";
+constexpr const char* kStream = "gemm_bf16_rcr_stream_8x768x512_0x0x1_8x48x2_avx512";
+constexpr const char* kTmaws =
+    "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s4_sm90a";
+
+TEST(GemmSupports, TheSameSignature) {
+  GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 77, 136, 99);
+  EXPECT_EQ(refusal(kPacked, p), "");
+  p.layout = GemmLayout::rrr;
+  EXPECT_EQ(refusal(kPacked, p), "the kernel has layout=rcr, the problem layout=rrr");
+  p = gemm_problem(DType::fp16, GemmLayout::rcr, 77, 136, 99);
+  EXPECT_EQ(refusal(kPacked, p), "the kernel has a=bf16, the problem a=fp16");
+  p = gemm_problem(DType::bf16, GemmLayout::rcr, 77, 136, 99);
+  p.out = DType::fp32;
+  EXPECT_EQ(refusal(kPacked, p), "the kernel has out=bf16, the problem out=fp32");
+  p.out = DType::bf16;
+  p.epilogue = parse_epilogue("bias+gelu");
+  EXPECT_EQ(refusal(kPacked, p), "the kernel has epilogue=none, the problem epilogue=bias+gelu");
+  p.epilogue = {};
+  p.preshuffled_b = true;
+  EXPECT_EQ(refusal(kPacked, p), "the kernel has preshuffle=0, the problem preshuffle=1");
+}
+
+TEST(GemmSupports, TypeOfDMattersOnlyWhereThereIsOne) {
+  GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 77, 136, 99);
+  p.d = DType::fp32;
+  EXPECT_EQ(refusal(kPacked, p), "");
+  p.epilogue = parse_epilogue("bias");
+  EXPECT_EQ(refusal("gemm_bf16_rcr_packab_240x480x256_0x0x1_12x32x2_bias_avx512", p),
+            "the kernel has d=bf16, the problem d=fp32");
+}
+
+TEST(GemmSupports, TfAndFp32AreNotTheSame) {
+  const auto name = "gemm_tf32_rcr_packab_240x480x256_0x0x1_12x32x1_avx512";
+  EXPECT_EQ(refusal(name, gemm_problem(DType::fp32, GemmLayout::rcr, 1, 1, 1)),
+            "the kernel has a=tf32, the problem a=fp32");
+}
+
+TEST(GemmSupports, StreamTakesFewRowsOrColumns) {
+  EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 8, 3072, 768)), "");
+  EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 3072, 8, 768)), "");
+  EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 9, 3072, 768)),
+            "stream serves m <= 8 or n <= 8, got m=9 n=3072");
+}
+
+TEST(GemmSupports, TmaNeedsAlignedRows) {
+  EXPECT_EQ(refusal(kTmaws, gemm_problem(DType::bf16, GemmLayout::rcr, 100, 104, 96)), "");
+  EXPECT_EQ(refusal(kTmaws, gemm_problem(DType::bf16, GemmLayout::rcr, 100, 100, 100)),
+            "k must be a multiple of 8 for bf16 operands with tmaws, got k=100");
+  EXPECT_EQ(refusal(kTmaws, gemm_problem(DType::bf16, GemmLayout::rcr, 100, 100, 96)),
+            "n and the strides of out must be multiples of 8 for bf16 output stored by tma, got "
+            "n=100 ld_out=100 batch_stride_out=10000; use the direct store");
+}
+
+}  // namespace
+}  // namespace tessera::gemm

@@ -1,0 +1,147 @@
+#include <random>
+
+#include "host/jit/fixtures.h"
+#include "tessera/base/hash.h"
+#include "tessera/base/log.h"
+#include "tessera/jit/cache.h"
+
+namespace tessera::jit {
+namespace {
+
+class CacheDamage : public testing::Test {
+ protected:
+  CacheDamage() : cache_({.folder = temp_ / "cache"}) {
+    set_log_sink([this](LogLevel, std::string_view line) { log_.emplace_back(line); });
+    insert();
+  }
+  ~CacheDamage() override { set_log_sink({}); }
+
+  void insert() { cache_.insert("gemm_a", kKeyA, produces("the right binary")); }
+  fs::path entry() const { return cache_.folder() / (std::string("gemm_a-") + kKeyA); }
+
+  // The entry reads as a miss, is kept for inspection, and the next build replaces it.
+  void expect_miss() {
+    EXPECT_FALSE(cache_.find("gemm_a", kKeyA));
+    EXPECT_FALSE(fs::exists(entry()));
+    EXPECT_TRUE(fs::exists(cache_.folder() / "damaged" / entry().filename()));
+    insert();
+    EXPECT_EQ(read_file(cache_.find("gemm_a", kKeyA)->binary), "the right binary");
+  }
+
+  TempFolder temp_;
+  Cache cache_;
+  std::vector<std::string> log_;
+};
+
+void flip_bit(const fs::path& file, std::size_t bit) {
+  std::string content = read_file(file);
+  content[bit / 8] = static_cast<char>(content[bit / 8] ^ 1 << bit % 8);
+  write_file(file, content);
+}
+
+TEST_F(CacheDamage, EveryFlippedBitOfTheBinaryIsAMiss) {
+  for (std::size_t bit = 0; bit < 8 * std::string("the right binary").size(); ++bit) {
+    flip_bit(entry() / "kernel.so", bit);
+    expect_miss();
+  }
+}
+
+TEST_F(CacheDamage, EveryTruncationIsAMiss) {
+  for (const char* file : {"kernel.so", "meta.json"}) {
+    const std::string content = read_file(entry() / file);
+    // The last byte of meta.json is a newline.
+    for (std::size_t size = 0; size + 1 < content.size(); size += 1 + content.size() / 40) {
+      SCOPED_TRACE(testing::Message() << file << " cut to " << size);
+      fs::resize_file(entry() / file, size);
+      expect_miss();
+    }
+    fs::remove(entry() / file);
+    expect_miss();
+  }
+}
+
+TEST_F(CacheDamage, NoFlippedBitOfMetaGoesUnseenByVerify) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const std::string meta = read_file(entry() / "meta.json");
+  const auto without_blanks = [](std::string text) {
+    std::erase_if(text, [](unsigned char c) { return c <= ' '; });
+    return text;
+  };
+  for (int i = 0; i < 200; ++i) {
+    const std::size_t bit = random() % (8 * meta.size());
+    flip_bit(entry() / "meta.json", bit);
+    // A blank that became another blank means the same.
+    if (without_blanks(read_file(entry() / "meta.json")) == without_blanks(meta)) {
+      write_file(entry() / "meta.json", meta);
+      continue;
+    }
+    EXPECT_EQ(cache_.verify().damaged.size(), 1U) << "bit " << bit;
+    insert();
+  }
+}
+
+TEST_F(CacheDamage, AnEntryUnderAnothersNameIsAMiss) {
+  cache_.insert("gemm_b", kKeyB, produces("another binary"));
+  const fs::path other = cache_.folder() / (std::string("gemm_b-") + kKeyB);
+  fs::rename(entry(), temp_ / "aside");
+  fs::rename(other, entry());
+  fs::rename(temp_ / "aside", other);
+  EXPECT_FALSE(cache_.find("gemm_a", kKeyA));
+  EXPECT_FALSE(cache_.find("gemm_b", kKeyB));
+  ASSERT_EQ(log_.size(), 2U);
+  EXPECT_EQ(log_[0], "the cache entry " + entry().string() +
+                         " is damaged: meta.json is that of gemm_b-" + kKeyB +
+                         "; it was moved to " +
+                         (cache_.folder() / "damaged" / entry().filename()).string());
+}
+
+TEST_F(CacheDamage, SwappedBinariesAreMisses) {
+  cache_.insert("gemm_b", kKeyB, produces("that is a binary"));  // of the same size
+  const fs::path other = cache_.folder() / (std::string("gemm_b-") + kKeyB);
+  const std::string binary = read_file(other / "kernel.so");
+  ASSERT_EQ(binary.size(), read_file(entry() / "kernel.so").size());
+  write_file(other / "kernel.so", read_file(entry() / "kernel.so"));
+  write_file(entry() / "kernel.so", binary);
+  EXPECT_FALSE(cache_.find("gemm_b", kKeyB));
+  expect_miss();
+}
+
+TEST_F(CacheDamage, AFileInPlaceOfAnEntryIsAMiss) {
+  remove_tree(entry());
+  write_file(entry(), "not a folder");
+  expect_miss();
+}
+
+TEST_F(CacheDamage, VerifyReadsEveryFileOfEveryEntry) {
+  const auto good = [&] { return cache_.verify().good; };
+  EXPECT_EQ(good(), 1U);
+  const std::string folder = entry().filename().string();
+  struct Case {
+    std::string file;
+    std::string content;
+    std::string sentence;
+  };
+  const std::vector<Case> cases = {
+      {"kernel.cc", "", ": kernel.cc has 0 bytes, meta.json says 10"},
+      {"tessera/device/a.h", "headex",
+       ": tessera/device/a.h has checksum " + hash_hex("headex") + ", meta.json says " +
+           hash_hex("header")},
+      {"meta.json", "{}", ": meta.json is damaged"},
+      {"meta.json", "[1, 2", ": meta.json is damaged"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.file);
+    write_file(entry() / c.file, c.content);
+    const VerifyReport report = cache_.verify();
+    ASSERT_EQ(report.damaged.size(), 1U);
+    EXPECT_EQ(report.damaged[0], folder + c.sentence);
+    EXPECT_EQ(report.good, 0U);
+    insert();
+    EXPECT_EQ(good(), 1U);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::jit

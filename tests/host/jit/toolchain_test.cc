@@ -1,0 +1,264 @@
+#include "tessera/jit/toolchain.h"
+
+#include <sys/wait.h>
+
+#include <functional>
+#include <set>
+
+#include "host/jit/fixtures.h"
+#include "host/spec/expect_error.h"
+#include "tessera/base/error.h"
+
+namespace tessera::jit {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// A compiler that writes down every question.
+void write_compiler(const fs::path& path, const std::string& more = "") {
+  write_file(path, "#!/bin/sh\necho \"$1\" >> " + path.string() +
+                       ".asked\ncase \"$*\" in *--version) echo 'c++ 1.0'; exit 0;; esac\n" + more);
+  fs::permissions(path, fs::perms::owner_all);
+}
+
+std::string questions(const fs::path& path) {
+  return try_read_file(path.string() + ".asked").value_or("");
+}
+
+class ToolchainTest : public testing::Test {
+ protected:
+  TempFolder temp_;
+  ScopedVariable own_{"TESSERA_CXX", std::nullopt};
+  ScopedVariable hint_{"CXX", std::nullopt};
+  ScopedVariable path_{"PATH", temp_.path().string() + ":/usr/bin:/bin"};
+};
+
+TEST_F(ToolchainTest, LooksAtTheArgumentThenTheEnvironmentThenPath) {
+  for (const char* name : {"one", "two", "three", "g++"}) write_compiler(temp_ / name);
+  EXPECT_EQ(find_toolchain("").path, temp_ / "g++");
+  const ScopedVariable hint("CXX", "three");
+  EXPECT_EQ(find_toolchain("").path, temp_ / "three");
+  const ScopedVariable own("TESSERA_CXX", (temp_ / "two").string());
+  EXPECT_EQ(find_toolchain("").path, temp_ / "two");
+  EXPECT_EQ(find_toolchain("one").path, temp_ / "one");
+  EXPECT_EQ(find_toolchain("one").version, "c++ 1.0");
+}
+
+TEST_F(ToolchainTest, LooksForTheUsualNamesInOrder) {
+  const ScopedVariable path("PATH", temp_.path().string() + ":/tessera-no-such-folder");
+  // The script needs nothing but its shell.
+  for (const char* name : {"clang++", "c++", "g++"}) {
+    write_compiler(temp_ / name);
+    EXPECT_EQ(find_toolchain("").path, temp_ / name);
+  }
+}
+
+TEST_F(ToolchainTest, TakesFurtherWords) {
+  write_compiler(temp_ / "wrapper");
+  write_compiler(temp_ / "two words");
+  EXPECT_EQ(find_toolchain("two words").path, temp_ / "two words");
+  EXPECT_EQ(find_toolchain("two words").arguments, Words{});
+  const ScopedVariable own("TESSERA_CXX", "wrapper  real-c++ -m64");
+  const Toolchain toolchain = find_toolchain("");
+  EXPECT_EQ(toolchain.path, temp_ / "wrapper");
+  EXPECT_EQ(toolchain.arguments, (Words{"real-c++", "-m64"}));
+  EXPECT_TRUE(questions(temp_ / "wrapper").starts_with("real-c++\n"));
+}
+
+TEST_F(ToolchainTest, SaysWhereItLooked) {
+  const ScopedVariable path("PATH", "/nowhere");
+  const ErrorCode code = ErrorCode::compile_failed;
+  expect_error(code,
+               "no C++ compiler was found: looked at TESSERA_CXX (not set), CXX (not set), and for "
+               "g++, c++ and clang++ on PATH '/nowhere'; install one ('apt install g++') or name "
+               "one with TESSERA_CXX",
+               [] { find_toolchain(""); });
+  expect_error(code,
+               "the C++ compiler 'my-c++' is not an executable file (PATH is '/nowhere'); install "
+               "one ('apt install g++') or name one with TESSERA_CXX",
+               [] { find_toolchain("my-c++"); });
+  const ScopedVariable hint("CXX", "icpc");
+  expect_error(code,
+               "no C++ compiler was found: looked at TESSERA_CXX (not set), CXX ('icpc'), and for "
+               "g++, c++ and clang++ on PATH '/nowhere'; install one ('apt install g++') or name "
+               "one with TESSERA_CXX",
+               [] { find_toolchain(""); });
+  const ScopedVariable own("TESSERA_CXX", "/opt/c++");
+  expect_error(code,
+               "the C++ compiler '/opt/c++', named by TESSERA_CXX, is not an executable file (PATH "
+               "is '/nowhere'); install one ('apt install g++') or name one with TESSERA_CXX",
+               [] { find_toolchain(""); });
+}
+
+TEST_F(ToolchainTest, SaysWhatABrokenCompilerSaid) {
+  const fs::path path = temp_ / "broken";
+  write_file(path, "#!/bin/sh\necho 'libfoo.so: not found'\nexit 127\n");
+  fs::permissions(path, fs::perms::owner_all);
+  expect_error(ErrorCode::compile_failed,
+               "the C++ compiler " + path.string() +
+                   " does not answer '--version' (exit code 127, signal 0): libfoo.so: not found; "
+                   "name another one with TESSERA_CXX",
+               [&] { find_toolchain(path.string()); });
+}
+
+TEST_F(ToolchainTest, KnowsACompilerByItsContent) {
+  const fs::path path = temp_ / "c++";
+  write_compiler(path);
+  const Toolchain before = find_toolchain(path.string());
+  EXPECT_EQ(find_toolchain(path.string()).build_id, before.build_id);
+  write_compiler(path, "# an upgrade\n");
+  const Toolchain after = find_toolchain(path.string());
+  EXPECT_EQ(after.version, before.version);
+  EXPECT_NE(after.build_id, before.build_id);
+}
+
+TEST_F(ToolchainTest, KnowsACompilerByTheContentOfItsBackend) {
+  const fs::path path = temp_ / "c++";
+  const fs::path backend = temp_ / "backend";
+  write_compiler(path, "[ \"$1\" = -print-prog-name=cc1plus ] && echo " + backend.string() + "\n");
+  const auto id_with = [&](const std::string& content) {
+    write_file(backend, content);
+    fs::permissions(backend, fs::perms::owner_all);
+    return find_toolchain(path.string()).build_id;
+  };
+  const std::string a = id_with("backend a");
+  EXPECT_NE(id_with("backend b"), a);
+  EXPECT_EQ(id_with("backend a"), a);
+}
+
+TEST_F(ToolchainTest, IsRememberedBetweenProcesses) {
+  const fs::path path = temp_ / "c++";
+  const fs::path memo = temp_ / "memo";
+  write_compiler(path);
+  const auto find_in_another_process = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      find_toolchain(path.string(), memo);
+      ::_exit(0);
+    }
+    ::waitpid(child, nullptr, 0);
+    const std::string asked = questions(path);
+    fs::remove(path.string() + ".asked");
+    return !asked.empty();
+  };
+  EXPECT_TRUE(find_in_another_process());
+  EXPECT_FALSE(find_in_another_process());
+  const std::vector<std::string> files = names_in(memo);
+  ASSERT_EQ(files.size(), 1U);
+
+  // A changed compiler and a damaged memory are asked again.
+  write_compiler(path, "# an upgrade\n");
+  EXPECT_TRUE(find_in_another_process());
+  EXPECT_FALSE(find_in_another_process());
+  const std::string good = read_file(memo / files[0]);
+  std::string wrong = good;
+  wrong[good.find("c++ 1.0")] = 'C';
+  for (const std::string& damaged : {good.substr(0, good.size() / 2), std::string(), wrong}) {
+    write_file(memo / files[0], damaged);
+    EXPECT_TRUE(find_in_another_process());
+    EXPECT_FALSE(find_in_another_process());
+  }
+}
+
+TEST(CompileCommand, IsAVectorOfRelativePaths) {
+  const Toolchain toolchain{.path = "/usr/bin/ccache", .arguments = {"g++"}};
+  EXPECT_EQ(compile_command(toolchain, make_target({"-mavx2", "-mfma"}), "kernel.cc", "kernel.so"),
+            (Words{"/usr/bin/ccache",
+                   "g++",
+                   "-mavx2",
+                   "-mfma",
+                   "-std=c++17",
+                   "-O3",
+                   "-ffp-contract=fast",
+                   "-fno-math-errno",
+                   "-fno-trapping-math",
+                   "-fPIC",
+                   "-shared",
+                   "-fvisibility=hidden",
+                   "-fno-exceptions",
+                   "-fno-rtti",
+                   "-fno-asynchronous-unwind-tables",
+                   "-fno-stack-protector",
+                   "-nostdlib",
+                   "-w",
+                   "-pipe",
+                   "-I.",
+                   "kernel.cc",
+                   "-o",
+                   "kernel.so",
+                   "-Wl,--as-needed",
+                   "-lm"}));
+}
+
+// What a key is made of, and one way to change each part.
+struct Ingredients {
+  std::vector<EmbeddedFile> headers = {{"tessera/a.h", "int a;"}, {"tessera/b.h", "int b;"}};
+  Source source = make_source("gemm_a");
+  Target target = make_target({"-mavx2"});
+  Toolchain toolchain{.path = "/usr/bin/g++", .version = "g++ 12", .build_id = "id"};
+};
+
+struct Change {
+  const char* name;
+  bool is_of_source;
+  std::function<void(Ingredients&)> apply;
+};
+
+std::vector<Change> changes() {
+  return {
+      {"name", true, [](Ingredients& i) { i.source.name += "b"; }},
+      {"text", true, [](Ingredients& i) { i.source.text += " "; }},
+      {"extension", true, [](Ingredients& i) { i.source.extension = ".cpp"; }},
+      {"header content", true, [](Ingredients& i) { i.headers[1].content = "int c;"; }},
+      {"header path", true, [](Ingredients& i) { i.headers[1].path = "tessera/c.h"; }},
+      {"header order", true, [](Ingredients& i) { std::swap(i.headers[0], i.headers[1]); }},
+      {"one header less", true, [](Ingredients& i) { i.headers.pop_back(); }},
+      {"target", true, [](Ingredients& i) { i.target.name = "avx2"; }},
+      {"flag", true, [](Ingredients& i) { i.target.compile_flags[0] = "-mavx512f"; }},
+      {"more flags", true, [](Ingredients& i) { i.target.compile_flags.push_back("-mfma"); }},
+      {"a flag's blank", true,
+       [](Ingredients& i) {
+         i.target.compile_flags = {"-mavx2", ""};
+       }},
+      {"compiler path", false, [](Ingredients& i) { i.toolchain.path = "/opt/bin/g++"; }},
+      {"compiler version", false, [](Ingredients& i) { i.toolchain.version = "g++ 13"; }},
+      {"compiler content", false, [](Ingredients& i) { i.toolchain.build_id = "other"; }},
+      {"compiler arguments", false, [](Ingredients& i) { i.toolchain.arguments = {"-m64"}; }},
+  };
+}
+
+struct Keys {
+  std::string source;
+  std::string cache;
+};
+
+Keys keys_of(Ingredients ingredients) {
+  ingredients.source.headers = ingredients.headers;
+  return {source_key(ingredients.source, ingredients.target),
+          cache_key(ingredients.source, ingredients.target, ingredients.toolchain)};
+}
+
+TEST(CacheKey, ChangesWithEachIngredient) {
+  const Keys original = keys_of({});
+  EXPECT_EQ(original.cache.size(), 32U);
+  EXPECT_EQ(keys_of({}).cache, original.cache);
+  std::set<std::string> seen = {original.cache};
+  for (const Change& change : changes()) {
+    SCOPED_TRACE(change.name);
+    Ingredients changed;
+    change.apply(changed);
+    const Keys keys = keys_of(changed);
+    EXPECT_TRUE(seen.insert(keys.cache).second);
+    EXPECT_EQ(keys.source != original.source, change.is_of_source);
+  }
+}
+
+TEST(CacheKey, IsTheSameInEveryReleaseOfThisAbi) {
+  // A change of what goes into the key, or of how, must raise kAbiVersion, which changes the key:
+  // then, and only then, replace this value.
+  EXPECT_EQ(kAbiVersion, 1);
+  EXPECT_EQ(keys_of({}).source, "812b5d8d508c4011f0f9f254cd0f4270");
+}
+
+}  // namespace
+}  // namespace tessera::jit

@@ -1,0 +1,212 @@
+// Decisions by kernel name on pretended targets. The properties hold for any sensible model; the
+// table is what the present model says, and moves with it: a failing run prints the new table.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "host/select/fixtures.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera {
+namespace {
+
+const Target& target_named(const std::string& name) {
+  static std::map<std::string, Target> targets;
+  const auto found = targets.find(name);
+  if (found != targets.end()) return found->second;
+  return targets.emplace(name, load_target(name)).first->second;
+}
+
+Decision decide(const std::string& target, int threads, const std::string& line) {
+  return choose(parse_problem(line), target_named(target), {.threads = threads});
+}
+
+// ---- properties ----
+
+struct Property {
+  std::string target;
+  int threads;
+  std::string problem;
+  std::vector<Pipeline> pipelines;  // one of these
+};
+
+TEST(Decisions, PipelineFitsTheShape) {
+  const std::vector<Property> properties = {
+      {"avx512", 1, "gemm m=1 n=8192 k=8192", {Pipeline::stream}},
+      {"avx512", 1, "gemm m=8192 n=1 k=8192", {Pipeline::stream}},
+      {"avx512", 8, "gemm m=1 n=8192 k=8192", {Pipeline::stream}},
+      {"avx512", 1, "gemm m=1 n=8192 k=8192 dtype=bf16", {Pipeline::stream}},
+      {"avx512", 1, "gemm m=1 n=8192 k=8192 dtype=int8", {Pipeline::stream}},
+      {"avx2", 1, "gemm m=1 n=8192 k=8192", {Pipeline::stream}},
+      {"generic", 1, "gemm m=1 n=8192 k=8192", {Pipeline::stream}},
+      {"avx512", 1, "gemm m=2048 n=2048 k=2048", {Pipeline::packab, Pipeline::packb}},
+      {"avx512",
+       1,
+       "gemm m=2048 n=2048 k=2048 layout=rrr",
+       {Pipeline::packab, Pipeline::packb, Pipeline::packa}},
+      {"avx512", 1, "gemm m=2048 n=2048 k=2048 dtype=bf16", {Pipeline::packab}},
+      {"avx512", 1, "gemm m=2048 n=2048 k=2048 dtype=int8", {Pipeline::packab}},
+      {"avx2", 1, "gemm m=2048 n=2048 k=2048", {Pipeline::packab, Pipeline::packb}},
+      {"generic", 1, "gemm m=2048 n=2048 k=2048", {Pipeline::packab, Pipeline::packb}},
+      {"sm90a", 0, "gemm m=4096 n=4096 k=4096 dtype=bf16", {Pipeline::tmaws}},
+  };
+  for (const Property& p : properties) {
+    const Decision decision = decide(p.target, p.threads, p.problem);
+    const Pipeline got = decision.spec.algorithm.pipeline;
+    EXPECT_EQ(std::count(p.pipelines.begin(), p.pipelines.end(), got), 1)
+        << p.problem << " on " << p.target << " got " << decision.name;
+  }
+}
+
+TEST(Decisions, FastestInstructionIsUsed) {
+  EXPECT_EQ(decide("avx512", 1, "gemm m=1024 n=1024 k=1024 dtype=bf16").spec.algorithm.warp_tile.k,
+            2);
+  EXPECT_EQ(decide("avx512", 1, "gemm m=1024 n=1024 k=1024 dtype=int8").spec.algorithm.warp_tile.k,
+            4);
+  EXPECT_EQ(decide("avx2", 1, "gemm m=1024 n=1024 k=1024 dtype=bf16").spec.algorithm.warp_tile.k,
+            1);
+}
+
+TEST(Decisions, LargerProblemsAreNotPredictedFaster) {
+  for (const char* dtype : {"fp32", "bf16", "int8"}) {
+    double last = 0;
+    for (const char* size : {"64", "128", "256", "512", "1024", "2048"}) {
+      const std::string line =
+          std::string("gemm m=") + size + " n=" + size + " k=" + size + " dtype=" + dtype;
+      const double seconds = decide("avx512", 1, line).predicted_seconds;
+      EXPECT_GT(seconds, last) << line;
+      last = seconds;
+    }
+  }
+}
+
+TEST(Decisions, ThreadsHelpLargeProblems) {
+  const std::string line = "gemm m=2048 n=2048 k=2048";
+  EXPECT_LT(decide("avx512", 8, line).predicted_seconds,
+            decide("avx512", 1, line).predicted_seconds / 4);
+}
+
+// ---- the table ----
+
+struct Row {
+  std::string target;
+  int threads;
+  std::string problem;
+  std::string kernel;
+};
+
+const std::vector<Row>& table() {
+  // clang-format off
+  static const std::vector<Row> kTable = {
+      {"avx512", 1, "gemm m=64 n=64 k=64",
+       "gemm_fp32_rcr_packb_120x3072x256_0x0x1_4x64x1_avx512"},
+      {"avx512", 1, "gemm m=512 n=512 k=512",
+       "gemm_fp32_rcr_packab_336x1536x256_0x0x1_14x32x1_avx512"},
+      {"avx512", 1, "gemm m=2048 n=2048 k=2048",
+       "gemm_fp32_rcr_packab_336x1536x256_0x0x1_14x32x1_avx512"},
+      {"avx512", 1, "gemm m=1 n=4096 k=4096",
+       "gemm_fp32_rcr_stream_8x192x2048_0x0x1_8x32x1_avx512"},
+      {"avx512", 1, "gemm m=127 n=513 k=1031",
+       "gemm_fp32_rcr_packab_168x768x256_0x0x1_14x32x1_avx512"},
+      {"avx512", 1, "gemm m=16 n=16 k=16384",
+       "gemm_fp32_rcr_packb_480x1152x192_0x0x1_8x32x1_avx512"},
+      {"avx512", 1, "gemm m=512 n=512 k=512 dtype=bf16",
+       "gemm_bf16_rcr_packab_336x1536x256_0x0x1_8x32x2_avx512"},
+      {"avx512", 1, "gemm m=512 n=512 k=512 dtype=int8",
+       "gemm_int8_rcr_packab_336x1536x256_0x0x1_6x64x4_avx512"},
+      {"avx512", 1, "gemm m=128 n=3072 k=768 dtype=bf16 epilogue=bias+gelu",
+       "gemm_bf16_rcr_packab_480x1152x192_0x0x1_8x48x2_bias_gelu_avx512"},
+      {"avx512", 1, "gemm m=512 n=512 k=512 preshuffle=1",
+       "gemm_fp32_rcr_packab_336x1536x256_0x0x1_14x32x1_presh_avx512"},
+      {"avx512", 2, "gemm m=64 n=64 k=64",
+       "gemm_fp32_rcr_packb_120x3072x256_1x1x1_4x64x1_avx512"},
+      {"avx512", 2, "gemm m=512 n=512 k=512",
+       "gemm_fp32_rcr_packab_336x1536x256_0x0x1_14x32x1_avx512"},
+      {"avx512", 2, "gemm m=2048 n=2048 k=2048",
+       "gemm_fp32_rcr_packab_336x1536x256_0x0x1_14x32x1_avx512"},
+      {"avx512", 2, "gemm m=1 n=4096 k=4096",
+       "gemm_fp32_rcr_stream_8x192x2048_0x0x1_8x32x1_avx512"},
+      {"avx512", 2, "gemm m=127 n=513 k=1031",
+       "gemm_fp32_rcr_packab_168x768x256_1x1x0_14x32x1_avx512"},
+      {"avx512", 2, "gemm m=16 n=16 k=16384",
+       "gemm_fp32_rcr_packb_480x1152x192_1x1x0_8x32x1_avx512"},
+      {"avx512", 2, "gemm m=512 n=512 k=512 dtype=bf16",
+       "gemm_bf16_rcr_packab_336x1536x256_0x0x1_8x32x2_avx512"},
+      {"avx512", 2, "gemm m=512 n=512 k=512 dtype=int8",
+       "gemm_int8_rcr_packab_336x1536x256_0x0x1_4x64x4_avx512"},
+      {"avx512", 2, "gemm m=128 n=3072 k=768 dtype=bf16 epilogue=bias+gelu",
+       "gemm_bf16_rcr_packab_480x1152x192_0x0x1_8x48x2_bias_gelu_avx512"},
+      {"avx512", 2, "gemm m=512 n=512 k=512 preshuffle=1",
+       "gemm_fp32_rcr_packab_336x1536x256_0x0x1_14x32x1_presh_avx512"},
+      {"avx2", 1, "gemm m=64 n=64 k=64",
+       "gemm_fp32_rcr_packb_120x1536x256_0x0x1_4x16x1_avx2"},
+      {"avx2", 1, "gemm m=512 n=512 k=512",
+       "gemm_fp32_rcr_packab_240x1536x256_0x0x1_4x16x1_avx2"},
+      {"avx2", 1, "gemm m=2048 n=2048 k=2048",
+       "gemm_fp32_rcr_packab_192x768x192_0x0x1_4x24x1_avx2"},
+      {"avx2", 1, "gemm m=1 n=4096 k=4096",
+       "gemm_fp32_rcr_stream_8x384x512_0x0x1_8x8x1_avx2"},
+      {"avx2", 1, "gemm m=127 n=513 k=1031",
+       "gemm_fp32_rcr_packab_192x768x192_0x0x1_4x24x1_avx2"},
+      {"avx2", 1, "gemm m=16 n=16 k=16384",
+       "gemm_fp32_rcr_packb_120x1536x256_0x0x1_4x16x1_avx2"},
+      {"avx2", 1, "gemm m=512 n=512 k=512 dtype=bf16",
+       "gemm_bf16_rcr_packab_240x1536x256_0x0x1_4x16x1_avx2"},
+      {"avx2", 1, "gemm m=512 n=512 k=512 dtype=int8",
+       "gemm_int8_rcr_packab_240x1536x256_0x0x1_4x24x2_avx2"},
+      {"avx2", 1, "gemm m=128 n=3072 k=768 dtype=bf16 epilogue=bias+gelu",
+       "gemm_bf16_rcr_packab_192x768x192_0x0x1_4x24x1_bias_gelu_avx2"},
+      {"avx2", 1, "gemm m=512 n=512 k=512 preshuffle=1",
+       "gemm_fp32_rcr_packab_240x1536x256_0x0x1_4x16x1_presh_avx2"},
+      {"generic", 1, "gemm m=64 n=64 k=64",
+       "gemm_fp32_rcr_packb_120x768x256_0x0x1_2x16x1_generic"},
+      {"generic", 1, "gemm m=512 n=512 k=512",
+       "gemm_fp32_rcr_packab_120x768x256_0x0x1_2x16x1_generic"},
+      {"generic", 1, "gemm m=2048 n=2048 k=2048",
+       "gemm_fp32_rcr_packab_120x768x256_0x0x1_2x16x1_generic"},
+      {"generic", 1, "gemm m=1 n=4096 k=4096",
+       "gemm_fp32_rcr_stream_8x384x512_0x0x1_8x4x1_generic"},
+      {"generic", 1, "gemm m=127 n=513 k=1031",
+       "gemm_fp32_rcr_packab_144x576x192_0x0x1_2x16x1_generic"},
+      {"generic", 1, "gemm m=16 n=16 k=16384",
+       "gemm_fp32_rcr_packb_120x768x256_0x0x1_2x16x1_generic"},
+      {"generic", 1, "gemm m=512 n=512 k=512 dtype=bf16",
+       "gemm_bf16_rcr_packab_120x768x256_0x0x1_2x16x1_generic"},
+      {"generic", 1, "gemm m=512 n=512 k=512 dtype=int8",
+       "gemm_int8_rcr_packab_120x768x256_0x0x1_6x8x1_generic"},
+      {"generic", 1, "gemm m=128 n=3072 k=768 dtype=bf16 epilogue=bias+gelu",
+       "gemm_bf16_rcr_packab_192x768x192_0x0x1_2x16x1_bias_gelu_generic"},
+      {"generic", 1, "gemm m=512 n=512 k=512 preshuffle=1",
+       "gemm_fp32_rcr_packab_120x768x256_0x0x1_2x16x1_presh_generic"},
+      {"sm90a", 0, "gemm m=4096 n=4096 k=4096 dtype=bf16",
+       "gemm_bf16_rcr_tmaws_128x128x64_1x1x1_64x128x16_cooperative_s3_c1x2_sm90a"},
+      {"sm90a", 0, "gemm m=1 n=4096 k=4096 dtype=bf16",
+       "gemm_bf16_rcr_cpasync_64x32x64_1x1x1_16x8x16_s3_sm90a"},
+      {"sm90a", 0, "gemm m=127 n=512 k=1032 dtype=fp16",
+       "gemm_fp16_rcr_tmaws_64x32x64_1x1x1_64x32x16_cooperative_splitordered4_s10_sm90a"},
+  };
+  // clang-format on
+  return kTable;
+}
+
+std::string as_source(const Row& row) {
+  return "      {\"" + row.target + "\", " + std::to_string(row.threads) + ", \"" + row.problem +
+         "\",\n       \"" + row.kernel + "\"},\n";
+}
+
+TEST(Decisions, AreThoseOfTheTable) {
+  std::string now;
+  bool differs = table().empty();
+  for (Row row : table()) {
+    const std::string got = decide(row.target, row.threads, row.problem).name;
+    differs = differs || got != row.kernel;
+    row.kernel = got;
+    now += as_source(row);
+  }
+  EXPECT_FALSE(differs) << "the model decides otherwise; if that is meant, the table becomes\n"
+                        << now;
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,179 @@
+// What each ranker says about a handful of kernels; no rule of any family is involved.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "host/select/fixtures.h"
+#include "tessera/select/select_internal.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+const std::vector<std::string> kNames = {
+    "gemm_fp32_rcr_packab_96x384x256_1x1x1_12x32x1_avx512",
+    "gemm_fp32_rcr_packb_96x384x256_0x0x1_12x32x1_avx512",
+    "gemm_fp32_rcr_packb_96x384x256_1x1x1_12x32x1_avx512",
+};
+
+class Rankers : public testing::Test {
+ protected:
+  std::vector<Ranked> rank(const std::shared_ptr<const Ranker>& ranker) {
+    return ranker->rank(input());
+  }
+  RankInput input() { return {problem_, target_, 3, legal_}; }
+
+  Problem problem_ = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 64, 64);
+  Target target_ = {.name = "avx512", .backend = "cpu"};
+  std::vector<KernelSpec> legal_ = parse_names(kNames);
+};
+
+std::vector<std::size_t> indices(const std::vector<Ranked>& ranked) {
+  std::vector<std::size_t> found;
+  for (const Ranked& r : ranked) found.push_back(r.index);
+  return found;
+}
+using Indices = std::vector<std::size_t>;
+
+TEST_F(Rankers, PinnedFindsItsKernel) {
+  const auto ranker = make_pinned_ranker(kNames[1]);
+  EXPECT_EQ(ranker->source(), ChoiceSource::pinned);
+  const auto ranked = rank(ranker);
+  EXPECT_EQ(indices(ranked), Indices{1});
+  EXPECT_EQ(ranker->why(input(), ranked[0]), "pinned by name");
+}
+
+TEST_F(Rankers, PinnedIsNotReplaced) {
+  EXPECT_EQ(error_of([&] {
+              rank(make_pinned_ranker("gemm_fp32_rcr_packb_96x384x256_2x1x1_12x32x1_avx512"));
+            }),
+            "not_found: pinned kernel 'gemm_fp32_rcr_packb_96x384x256_2x1x1_12x32x1_avx512' is not "
+            "among the 3 kernels that can run '" +
+                to_string(problem_) + "' on 'avx512', did you mean '" + kNames[2] + "'?");
+}
+
+TEST_F(Rankers, TunedLooksTheProblemUp) {
+  std::string asked;
+  const auto ranker = make_tuned_ranker(
+      [&](const Problem& problem, const Target& target, int threads) -> std::optional<TunedEntry> {
+        asked = to_string(problem) + " / " + target.name + " / " + std::to_string(threads);
+        return TunedEntry{kNames[2], 41.2e-6};
+      });
+  EXPECT_EQ(ranker->source(), ChoiceSource::tuned);
+  const auto ranked = rank(ranker);
+  EXPECT_EQ(asked, to_string(problem_) + " / avx512 / 3");
+  ASSERT_EQ(indices(ranked), Indices{2});
+  EXPECT_EQ(ranked[0].predicted_seconds, 41.2e-6);
+  EXPECT_EQ(ranker->why(input(), ranked[0]), "fastest measured on this device: 41.2 us");
+}
+
+TEST_F(Rankers, TunedHasNoOpinionWithoutAWinnerThatIsLegal) {
+  const auto answering = [](std::optional<TunedEntry> entry) {
+    return make_tuned_ranker([entry](const Problem&, const Target&, int) { return entry; });
+  };
+  EXPECT_TRUE(rank(answering(std::nullopt)).empty());
+  EXPECT_TRUE(rank(answering(TunedEntry{"gemm_gone", 1e-6})).empty());
+  EXPECT_TRUE(rank(answering(TunedEntry{"a", 1e-6})).empty());
+  EXPECT_TRUE(rank(answering(TunedEntry{"z", 1e-6})).empty());
+}
+
+std::shared_ptr<const Ranker> predicting(std::vector<double> times) {
+  return make_learned_ranker([times](const RankInput&, std::span<double> seconds) {
+    std::copy(times.begin(), times.end(), seconds.begin());
+    return true;
+  });
+}
+
+TEST_F(Rankers, LearnedOrdersByTime) {
+  const auto ranker = predicting({3e-6, 1e-6, 2e-6});
+  EXPECT_EQ(ranker->source(), ChoiceSource::learned);
+  const auto ranked = rank(ranker);
+  EXPECT_EQ(indices(ranked), (Indices{1, 2, 0}));
+  EXPECT_EQ(ranker->why(input(), ranked[0]),
+            "least time by the learned model among 3 legal candidates: 1.00 us");
+}
+
+TEST_F(Rankers, LearnedTiesGoByName) {
+  EXPECT_EQ(indices(rank(predicting({2e-6, 1e-6, 1e-6}))), (Indices{1, 2, 0}));
+  EXPECT_EQ(indices(rank(predicting({1e-6, 1e-6, 1e-6}))), (Indices{0, 1, 2}));
+  // The last bits of a sum do not decide, a millionth does.
+  EXPECT_EQ(indices(rank(predicting({2e-6 * (1 + 1e-12), 2e-6, 1e-6}))), (Indices{2, 0, 1}));
+  EXPECT_EQ(indices(rank(predicting({2e-6 * (1 + 1e-5), 2e-6, 1e-6}))), (Indices{2, 1, 0}));
+}
+
+TEST_F(Rankers, LearnedIgnoresWhatIsNoTime) {
+  EXPECT_EQ(indices(rank(predicting({kNan, 2e-6, 1e-6}))), (Indices{2, 1}));
+  EXPECT_EQ(indices(rank(predicting({-1, kInfinity, 1e-6}))), (Indices{2}));
+  EXPECT_TRUE(rank(predicting({kNan, 0, -1})).empty());
+}
+
+TEST_F(Rankers, LearnedOutsideItsRangeHasNoOpinion) {
+  const auto ranker = make_learned_ranker([](const RankInput&, std::span<double> seconds) {
+    std::fill(seconds.begin(), seconds.end(), 1e-6);
+    return false;
+  });
+  EXPECT_TRUE(rank(ranker).empty());
+}
+
+TEST_F(Rankers, FirstLegalKeepsTheOrderOfNames) {
+  const auto ranker = make_first_legal_ranker();
+  EXPECT_EQ(ranker->source(), ChoiceSource::first_legal);
+  const auto ranked = rank(ranker);
+  EXPECT_EQ(indices(ranked), (Indices{0, 1, 2}));
+  EXPECT_EQ(ranker->why(input(), ranked[0]), "first by name of 3 legal candidates");
+}
+
+TEST(SortBestFirst, DoesNotDependOnTheOrderGiven) {
+  std::vector<Ranked> ranked = {{4, 1.0}, {2, 1.0 + 1e-9}, {3, 0.5}, {0, 2.0}, {1, 1.0 - 1e-9}};
+  sort_best_first(ranked);
+  EXPECT_EQ(indices(ranked), (Indices{3, 1, 2, 4, 0}));
+  std::reverse(ranked.begin(), ranked.end());
+  sort_best_first(ranked);
+  EXPECT_EQ(indices(ranked), (Indices{3, 1, 2, 4, 0}));
+}
+
+TEST(SortBestFirst, TakesZeroAndNothing) {
+  std::vector<Ranked> ranked = {{1, 0.0}, {0, 0.0}, {2, -1.0}};
+  sort_best_first(ranked);
+  EXPECT_EQ(indices(ranked), (Indices{2, 0, 1}));
+  ranked.clear();
+  sort_best_first(ranked);
+  EXPECT_TRUE(ranked.empty());
+}
+
+TEST(ChoiceSource, HasTheSpellingOfItsEnum) {
+  EXPECT_EQ(to_string(ChoiceSource::pinned), "pinned");
+  EXPECT_EQ(to_string(ChoiceSource::tuned), "tuned");
+  EXPECT_EQ(to_string(ChoiceSource::learned), "learned");
+  EXPECT_EQ(to_string(ChoiceSource::analytic), "analytic");
+  EXPECT_EQ(to_string(ChoiceSource::first_legal), "first_legal");
+}
+
+TEST(FormatSeconds, HasThreeDigitsAndAUnit) {
+  struct Case {
+    double seconds;
+    std::string text;
+  };
+  const std::vector<Case> cases = {
+      {0, "0 s"},
+      {-1, "0 s"},
+      {kNan, "0 s"},
+      {41.2e-6, "41.2 us"},
+      {1e-6, "1.00 us"},
+      {812e-9, "812 ns"},
+      {9.996e-6, "10.0 us"},
+      {99.96e-6, "100 us"},
+      {999.6e-6, "1.00 ms"},
+      {3.05e-3, "3.05 ms"},
+      {1.2, "1.20 s"},
+      {1234.0, "1234 s"},
+      {2.5e-10, "0.25 ns"},
+  };
+  for (const Case& c : cases) EXPECT_EQ(format_seconds(c.seconds), c.text) << c.seconds;
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,177 @@
+// Random problems and kernel specs over all their fields, for round trips.
+#pragma once
+
+#include <cstring>
+#include <random>
+
+#include "tessera/spec/kernel_spec.h"
+#include "tessera/spec/words_internal.h"
+
+namespace tessera {
+
+class RandomSpecs {
+ public:
+  explicit RandomSpecs(unsigned seed) : engine_(seed) {}
+
+  std::int64_t integer(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(engine_);
+  }
+  int small(int low, int high) { return static_cast<int>(integer(low, high)); }
+  bool coin() { return integer(0, 1) == 1; }
+
+  template <Worded Enum>
+  Enum word() {
+    return static_cast<Enum>(integer(0, std::int64_t{Words<Enum>::kAll.size()} - 1));
+  }
+
+  // Mostly defaults, else any finite pattern of bits or an infinity.
+  float number(float standard) {
+    if (coin()) return standard;
+    const auto bits = static_cast<std::uint32_t>(integer(0, 0xffffffff));
+    float value = 0;
+    std::memcpy(&value, &bits, sizeof(value));
+    return value != value ? standard : value;
+  }
+
+  Epilogue epilogue() {
+    Epilogue epilogue;
+    bool all_taken = false;
+    const int steps = coin() ? 0 : small(1, kMaxEpilogueOps);
+    for (int i = 0; i < steps; ++i) {
+      const auto op = word<EpilogueOp>();
+      const bool one =
+          op == EpilogueOp::bias || op == EpilogueOp::add || op == EpilogueOp::multiply;
+      const bool all = op == EpilogueOp::multi_d_add || op == EpilogueOp::multi_d_multiply;
+      const int left = all_taken ? 0 : kMaxD - epilogue.num_d;
+      if ((one || all) && left == 0) continue;
+      epilogue.ops[static_cast<std::size_t>(i)] = op;
+      const int taken = all ? small(1, left) : static_cast<int>(one);
+      epilogue.num_d = static_cast<std::uint8_t>(epilogue.num_d + taken);
+      all_taken = all_taken || all;
+    }
+    return epilogue;
+  }
+
+  Shape3 shape() { return {small(0, 600), small(0, 600), small(0, 4)}; }
+
+  Signature signature() {
+    switch (small(0, 2)) {
+      case 0:
+        return GemmSignature{.a = word<DType>(),
+                             .b = word<DType>(),
+                             .acc = word<DType>(),
+                             .out = word<DType>(),
+                             .d = word<DType>(),
+                             .layout = word<GemmLayout>(),
+                             .epilogue = epilogue(),
+                             .preshuffled_b = coin()};
+      case 1:
+        return ConvSignature{.direction = word<ConvDirection>(),
+                             .in = word<DType>(),
+                             .out = word<DType>(),
+                             .spatial_dims = static_cast<std::uint8_t>(small(1, 3)),
+                             .epilogue = epilogue()};
+      default:
+        return FmhaSignature{.qkv = word<DType>(),
+                             .out = word<DType>(),
+                             .mask = word<FmhaMask>(),
+                             .bias = word<FmhaBias>(),
+                             .head_dim_qk = small(1, 512),
+                             .head_dim_v = small(1, 512),
+                             .backward = coin()};
+    }
+  }
+
+  KernelSpec spec() {
+    const Algorithm algorithm{.pipeline = word<Pipeline>(),
+                              .tile = shape(),
+                              .wave = shape(),
+                              .warp_tile = shape(),
+                              .scheduler = word<Scheduler>(),
+                              .store = word<Store>(),
+                              .split_k = word<SplitK>(),
+                              .splits = small(1, 3),
+                              .stages = small(1, 5),
+                              .cluster_m = small(1, 3),
+                              .cluster_n = small(1, 3),
+                              .persistent = coin(),
+                              .swap_ab = coin()};
+    // Targets named like words of the grammar must not confuse it.
+    constexpr const char* kTargets[] = {"avx512", "sm90a", "s4", "relu", "fp32", "c2x1", "swap"};
+    return {signature(), algorithm, kTargets[integer(0, 6)]};
+  }
+
+  std::int64_t stride() { return coin() ? kPacked : integer(-4, 100000); }
+
+  GemmProblem gemm() {
+    GemmProblem p;
+    for (DType* type : {&p.a, &p.b, &p.acc, &p.out, &p.d}) *type = word<DType>();
+    p.layout = word<GemmLayout>();
+    for (std::int64_t* size : {&p.m, &p.n, &p.k, &p.batch}) *size = integer(0, 1LL << 40);
+    for (std::int64_t* ld : {&p.ld_a, &p.ld_b, &p.ld_c, &p.ld_out, &p.batch_stride_a,
+                             &p.batch_stride_b, &p.batch_stride_c, &p.batch_stride_out}) {
+      *ld = stride();
+    }
+    for (std::int64_t& ld : p.ld_d) ld = stride();
+    for (std::int64_t& ld : p.batch_stride_d) ld = stride();
+    p.alpha = number(1);
+    p.beta = number(0);
+    p.clamp_lo = number(p.clamp_lo);
+    p.clamp_hi = number(p.clamp_hi);
+    p.epilogue = epilogue();
+    p.preshuffled_b = coin();
+    return p;
+  }
+
+  ConvProblem conv() {
+    ConvProblem p;
+    p.direction = word<ConvDirection>();
+    for (DType* type : {&p.in, &p.weight, &p.acc, &p.out}) *type = word<DType>();
+    p.spatial_dims = static_cast<std::uint8_t>(small(1, 3));
+    for (std::int64_t* size : {&p.batch, &p.groups, &p.in_channels, &p.out_channels}) {
+      *size = integer(1, 3);
+    }
+    for (auto* sizes : {&p.in_size, &p.filter, &p.stride, &p.dilation, &p.left_pad, &p.right_pad}) {
+      for (std::int64_t& size : *sizes) size = integer(0, 2);
+    }
+    p.alpha = number(1);
+    p.beta = number(0);
+    p.epilogue = epilogue();
+    return p;
+  }
+
+  FmhaProblem fmha() {
+    FmhaProblem p;
+    for (DType* type : {&p.qkv, &p.acc, &p.out}) *type = word<DType>();
+    for (std::int64_t* size : {&p.batch, &p.q_heads, &p.kv_heads, &p.q_length, &p.kv_length,
+                               &p.head_dim_qk, &p.head_dim_v, &p.page_size}) {
+      *size = integer(0, 3);
+    }
+    p.window_left = integer(-1, 2);
+    p.window_right = integer(-1, 2);
+    p.mask = word<FmhaMask>();
+    p.bias = word<FmhaBias>();
+    for (bool* flag : {&p.backward, &p.variable_length, &p.store_lse, &p.deterministic}) {
+      *flag = coin();
+    }
+    p.scale = number(0);
+    p.dropout = number(0);
+    p.soft_cap = number(0);
+    return p;
+  }
+
+  Problem problem() {
+    const int op = small(0, 2);
+    if (op == 0) return gemm();
+    if (op == 1) return conv();
+    return fmha();
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// Printed with every failure, so that it can be repeated.
+inline unsigned fresh_seed() { return std::random_device{}(); }
+
+}  // namespace tessera

@@ -1,0 +1,182 @@
+#include "tessera/tune/operands.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/spec/numeric.h"
+
+namespace tessera::tune {
+namespace {
+
+std::uint64_t fresh_seed() {
+  const std::uint64_t seed = std::random_device{}();
+  testing::Test::RecordProperty("seed", std::to_string(seed));
+  return seed;
+}
+
+GemmProblem strided() {
+  GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rrr, 5, 7, 3);
+  p.batch = 2;
+  p.ld_a = 4;
+  p.ld_out = 9;
+  p.batch_stride_out = 50;
+  p.beta = 0.5F;
+  p.epilogue = parse_epilogue("bias+multiply");
+  return p;
+}
+
+const GemmOperands& gemm(const OwnedOperands& owned) {
+  return std::get<GemmOperands>(owned.operands);
+}
+
+TEST(RandomOperands, FillsEveryDtypeWithVariedNonZeroValues) {
+  const std::uint64_t seed = fresh_seed();
+  for (const DType dtype :
+       {DType::fp32, DType::fp16, DType::bf16, DType::fp8, DType::bf8, DType::int8}) {
+    SCOPED_TRACE(testing::Message() << to_string(dtype) << " seed " << seed);
+    const OwnedOperands owned =
+        random_operands(gemm_problem(dtype, GemmLayout::rcr, 40, 30, 50), seed);
+    std::set<double> values;
+    for (int i = 0; i < 40 * 50; ++i) {
+      const double value = load_element(dtype, gemm(owned).a, i);
+      EXPECT_NE(value, 0);
+      EXPECT_LE(std::abs(value), dtype == DType::int8 ? 128 : 1);
+      values.insert(value);
+    }
+    EXPECT_GT(values.size(), 25U);
+  }
+}
+
+TEST(RandomOperands, SameSeedSameBytes) {
+  const Problem problem = gemm_problem(DType::fp32, GemmLayout::rcr, 9, 8, 7);
+  const OwnedOperands one = random_operands(problem, 5);
+  const OwnedOperands two = random_operands(problem, 5);
+  const OwnedOperands other = random_operands(problem, 6);
+  EXPECT_EQ(std::memcmp(gemm(one).a, gemm(two).a, 9 * 7 * 4), 0);
+  EXPECT_NE(std::memcmp(gemm(one).a, gemm(other).a, 9 * 7 * 4), 0);
+  EXPECT_NE(std::memcmp(gemm(one).a, gemm(one).b, 8 * 7 * 4), 0);
+}
+
+TEST(RandomOperands, PoisonsGapsAndOutput) {
+  const OwnedOperands owned = random_operands(strided(), fresh_seed());
+  for (int i = 0; i < 2 * 5 * 4 - 1; ++i) {  // A: rows of 3 elements, 4 apart
+    EXPECT_EQ(std::isnan(load_element(DType::bf16, gemm(owned).a, i)), i % 4 == 3) << i;
+  }
+  for (int i = 0; i < 50 + 4 * 9 + 7; ++i) {
+    EXPECT_TRUE(std::isnan(load_element(DType::bf16, gemm(owned).out, i))) << i;
+  }
+  EXPECT_TRUE(std::isnan(load_element(DType::bf16, gemm(owned).a, -1)));
+  EXPECT_TRUE(std::isnan(load_element(DType::bf16, gemm(owned).b, 2 * 3 * 7)));
+}
+
+TEST(RandomOperands, GivesWhatTheProblemReads) {
+  GemmProblem p = strided();
+  EXPECT_NE(gemm(random_operands(p, 1)).c, nullptr);
+  EXPECT_NE(gemm(random_operands(p, 1)).d[1], nullptr);
+  EXPECT_EQ(gemm(random_operands(p, 1)).d[2], nullptr);
+  p.beta = 0;
+  EXPECT_EQ(gemm(random_operands(p, 1)).c, nullptr);
+}
+
+TEST(RandomOperands, AlignsTo64Bytes) {
+  const OwnedOperands owned = random_operands(strided(), 1);
+  for (const void* data : {gemm(owned).a, gemm(owned).b, gemm(owned).c, gemm(owned).d[0],
+                           static_cast<const void*>(gemm(owned).out)}) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 64, 0U);
+  }
+}
+
+TEST(RandomOperands, SharedBatchesAreFilledOnce) {
+  GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 4, 4, 4);
+  p.batch = 3;
+  p.batch_stride_a = 0;
+  const OwnedOperands owned = random_operands(p, 1);
+  EXPECT_EQ(owned.storage.front().size(), 4 * 4 * 4 + 512U);
+}
+
+TEST(RandomOperands, RefusesOtherOperations) {
+  try {
+    random_operands(ConvProblem{}, 1);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_STREQ(error.what(), "operands: only gemm problems can be filled, got conv");
+  }
+}
+
+// Writes one element at an offset from the output's first and returns what is found.
+std::string after_writing_at(std::int64_t element) {
+  const GemmProblem p = strided();
+  OwnedOperands owned = random_operands(p, 1);
+  poison_output(p, owned);
+  store_element(p.out, gemm(owned).out, element, 1.0);
+  return gaps_intact(p, owned);
+}
+
+TEST(GapsIntact, AllowsTheWholeWindow) {
+  for (const std::int64_t element : {0, 6, 9, 4 * 9 + 6, 50, 50 + 4 * 9 + 6}) {
+    EXPECT_EQ(after_writing_at(element), "") << element;
+  }
+}
+
+TEST(GapsIntact, NamesTheFirstStrayByte) {
+  struct Row {
+    std::int64_t element;
+    const char* message;
+  };
+  const Row rows[] = {
+      {-1,
+       "output: 2 bytes outside the 5 x 7 window were written, the first at byte -2 of an "
+       "output of 186 bytes"},
+      {7,
+       "output: 2 bytes outside the 5 x 7 window were written, the first at byte 14 of an "
+       "output of 186 bytes"},
+      {49,
+       "output: 2 bytes outside the 5 x 7 window were written, the first at byte 98 of an "
+       "output of 186 bytes"},
+      {93,
+       "output: 2 bytes outside the 5 x 7 window were written, the first at byte 186 of an "
+       "output of 186 bytes"},
+  };
+  for (const Row& row : rows) EXPECT_EQ(after_writing_at(row.element), row.message);
+}
+
+TEST(GapsIntact, WatchesAnEmptyOutput) {
+  const GemmProblem p = gemm_problem(DType::int8, GemmLayout::rcr, 0, 4, 4);
+  OwnedOperands owned = random_operands(p, 1);
+  EXPECT_EQ(gaps_intact(p, owned), "");
+  store_element(p.out, gemm(owned).out, 0, 1.0);
+  EXPECT_EQ(gaps_intact(p, owned),
+            "output: 4 bytes outside the 0 x 4 window were written, the first at byte 0 of an "
+            "output of 0 bytes");
+}
+
+TEST(SaveOverwritten, CopiesWhatLiesOverTheOutput) {
+  const GemmProblem p = strided();
+  OwnedOperands owned = random_operands(p, 1);
+  Operands operands = owned.operands;
+  EXPECT_TRUE(save_overwritten(p, operands).empty());
+  auto& g = std::get<GemmOperands>(operands);
+  g.c = g.out;
+  g.d[1] = g.out;
+  const auto copies = save_overwritten(p, operands);
+  ASSERT_EQ(copies.size(), 2U);
+  EXPECT_EQ(g.c, copies[0].data());
+  EXPECT_EQ(g.d[1], copies[1].data());
+  EXPECT_EQ(g.d[0], gemm(owned).d[0]);
+}
+
+TEST(Unpacked, ClearsPreshuffledOnly) {
+  GemmProblem p = strided();
+  const Problem plain = p;
+  p.preshuffled_b = true;
+  EXPECT_EQ(unpacked(p), plain);
+}
+
+}  // namespace
+}  // namespace tessera::tune
