@@ -17,9 +17,12 @@ namespace {
 
 const Family& family_of(Op op) {
   switch (op) {
-    case Op::gemm: return gemm::family();
-    case Op::conv: refuse(op, "convolution");
-    case Op::fmha: refuse(op, "attention");
+    case Op::gemm:
+      return gemm::family();
+    case Op::conv:
+      refuse(op, "convolution");
+    case Op::fmha:
+      refuse(op, "attention");
   }
   throw Error(ErrorCode::internal, "unknown operation " + std::to_string(static_cast<int>(op)));
 }

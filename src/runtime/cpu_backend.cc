@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -110,17 +111,33 @@ const CpuKernel& find_kernel(const Library& library, const jit::Artifact& artifa
   return *kernel;
 }
 
+// A kernel whose name fixes its grid of threads gains nothing from a larger team: waking idle
+// threads and waiting for them costs more than a small problem takes. A 0 in the grid sets no
+// limit, and neither does a name that is no kernel's.
+int team_limit(const std::string& kernel_name) {
+  constexpr int kNoLimit = std::numeric_limits<int>::max();
+  try {
+    const Shape3 wave = parse_name(kernel_name).algorithm.wave;
+    const std::int64_t threads = std::int64_t{wave.m} * wave.n * wave.k;
+    return threads > 0 && threads < kNoLimit ? static_cast<int>(threads) : kNoLimit;
+  } catch (const Error&) {
+    return kNoLimit;
+  }
+}
+
 class LoadedCpuKernel final : public LoadedKernel {
  public:
   explicit LoadedCpuKernel(const jit::Artifact& artifact)
       : name_(artifact.name),
+        team_limit_(team_limit(artifact.name)),
         keep_(artifact.keep),
         library_(open_library(artifact)),
         kernel_(find_kernel(*library_, artifact)) {}
 
   void launch(const Launch& launch, const LaunchOptions& options) const override {
     if (launch.empty) return;
-    run_kernel(kernel_, launch.arguments.data(), thread_limit(options));
+    const int threads = std::min(thread_limit(options), team_limit_);
+    run_kernel(kernel_, launch.arguments.data(), threads);
   }
 
   std::size_t packed_bytes(const Launch& launch) const override {
@@ -141,6 +158,7 @@ class LoadedCpuKernel final : public LoadedKernel {
   }
 
   std::string name_;
+  int team_limit_;
   // The loader knows libraries by path, and an anonymous file's path is reused once it is closed:
   // the file must outlive the library.
   std::shared_ptr<void> keep_;

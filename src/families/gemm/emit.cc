@@ -112,9 +112,8 @@ Source emit(const KernelSpec& spec, const Target& target) {
       "}}  // namespace\n"
       "\n"
       "extern \"C\" {{\n"
-      "extern const CpuKernel {};\n"
-      "[[gnu::visibility(\"default\")]] const CpuKernel {} =\n"
-      "    {}<Config>::kernel();\n"
+      "[[gnu::visibility(\"default\")]] extern const CpuKernel {};\n"
+      "const CpuKernel {} = {}<Config>::kernel();\n"
       "}}\n",
       name, name, to_string(signature.epilogue), layout_comment(signature),
       config(spec, signature, target), name, name,

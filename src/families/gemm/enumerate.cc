@@ -226,10 +226,10 @@ KernelSpec general(const Problem& problem, const Target& target) {
       if (is_legal_quick({signature, a, target}) && supports(spec, problem, target)) return spec;
     }
   }
-  throw Error(ErrorCode::unsupported,
-              fmt::format("gemm: {} lists no legal kernel for {} x {} with layout {}", target.name,
-                          to_string(signature.a), to_string(signature.b),
-                          to_string(signature.layout)));
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("gemm: {} lists no legal kernel for {} x {} with layout {}", target.name,
+                  to_string(signature.a), to_string(signature.b), to_string(signature.layout)));
 }
 
 }  // namespace tessera::gemm

@@ -63,8 +63,8 @@ double bytes(const Problem& problem) {
   if (p.beta != 0) sum += m * n * size_of(p.out) * over_batches(p.batch_stride_c, p.batch);
   const auto uses = d_uses(p.epilogue);
   for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
-    sum += (uses[i].is_vector ? n : m * n) * size_of(p.d) *
-           over_batches(p.batch_stride_d[i], p.batch);
+    sum +=
+        (uses[i].is_vector ? n : m * n) * size_of(p.d) * over_batches(p.batch_stride_d[i], p.batch);
   }
   return sum;
 }
@@ -77,19 +77,20 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target
   const std::int64_t rows = a.swap_ab ? p.n : p.m;
   const std::int64_t columns = a.swap_ab ? p.m : p.n;
   const double k = static_cast<double>(p.k) / a.splits;
-  const double tiles = blocks(rows, a.tile.m) * blocks(columns, a.tile.n) *
-                       static_cast<double>(p.batch) * a.splits;
+  const double tiles =
+      blocks(rows, a.tile.m) * blocks(columns, a.tile.n) * static_cast<double>(p.batch) * a.splits;
   const double waves = std::max(1.0, std::ceil(tiles / target.units));
-  const double hertz = target.clock_ghz * 1e9;
+  const double hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   const double tile_macs = static_cast<double>(a.tile.m) * a.tile.n * k;
   const double multiply = tile_macs / (macs_per_cycle(spec, target) * kGpuPeakShare);
   const int element = size_of(p.a);
-  const double load_bytes = (static_cast<double>(a.tile.m) / a.cluster_n +
-                             static_cast<double>(a.tile.n) / a.cluster_m) *
-                            k * element;
-  const double load = load_bytes / target.caches.back().bytes_per_cycle;
+  const double load_bytes =
+      (static_cast<double>(a.tile.m) / a.cluster_n + static_cast<double>(a.tile.n) / a.cluster_m) *
+      k * element;
+  const double rate = target.caches.empty() ? 0 : target.caches.back().bytes_per_cycle;
+  const double load = load_bytes / std::max(rate, 1.0);
   const double compute = waves * std::max(multiply, load) / hertz;
-  const double memory = bytes(p) / (target.memory_gb_per_s * 1e9 * kGpuMemoryShare);
+  const double memory = bytes(p) / (std::max(target.memory_gb_per_s, 1.0) * 1e9 * kGpuMemoryShare);
   const double useful = flops(p) / 2;
   const double issued = waves * target.units * tile_macs;
   return total_of(compute, memory, target.launch_us * 1e-6, issued > 0 ? useful / issued : 1);

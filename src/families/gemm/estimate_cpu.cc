@@ -14,27 +14,27 @@ namespace {
 // in vendors' optimisation manuals; the rest are readings of the kernels on one AVX-512 machine,
 // to be repeated when src/device/cpu changes.
 struct Model {
-  double latency = 4;             // cycles until an accumulator can be used again
-  double issue_share = 0.97;      // of the peak that a full register block in L1 reaches
-  double block_cycles = 12;       // entering and leaving a register block
-  double store_cycles = 1.0;      // per accumulator stored, and loaded when k comes in parts
-  double finish_cycles = 6;       // per vector of output that is scaled, fused or converted
-  double step_cycles = 2;         // per vector and cheap epilogue step (bias, add, relu, ...)
-  double function_cycles = 30;    // per vector and elementary function (gelu, tanh, ...)
-  double copy_cycles = 0.12;      // packing an element whose panel dimension is contiguous
-  double transpose_cycles = 0.35;   // packing an element whose k is contiguous
+  double latency = 4;              // cycles until an accumulator can be used again
+  double issue_share = 0.97;       // of the peak that a full register block in L1 reaches
+  double block_cycles = 12;        // entering and leaving a register block
+  double store_cycles = 1.0;       // per accumulator stored, and loaded when k comes in parts
+  double finish_cycles = 6;        // per vector of output that is scaled, fused or converted
+  double step_cycles = 2;          // per vector and cheap epilogue step (bias, add, relu, ...)
+  double function_cycles = 30;     // per vector and elementary function (gelu, tanh, ...)
+  double copy_cycles = 0.12;       // packing an element whose panel dimension is contiguous
+  double transpose_cycles = 0.35;  // packing an element whose k is contiguous
   double convert_cycles[4] = {0.3, 0.15, 0.4, 0.1};  // more, from fp16, bf16, 8-bit floats, int8
-  double cache_share = 0.7;       // of a cache that a block may fill and stay
-  double stall_share = 0.5;       // of the cycles of loads below L1 that are not hidden
-  double in_place_a = 1.04;       // reading A where it lies, rows of k
+  double cache_share = 0.7;                          // of a cache that a block may fill and stay
+  double stall_share = 0.5;         // of the cycles of loads below L1 that are not hidden
+  double in_place_a = 1.04;         // reading A where it lies, rows of k
   double in_place_a_column = 1.12;  // ... columns of m
-  double in_place_b = 1.08;       // reading B where it lies, beyond L2
-  double aliased_b = 1.5;         // ... when its rows fall into the same sets of the caches
+  double in_place_b = 1.08;         // reading B where it lies, beyond L2
+  double aliased_b = 1.5;           // ... when its rows fall into the same sets of the caches
   double core_memory_share = 0.6;   // of the machine's bandwidth that one core draws
-  double stream_share = 0.92;     // of that bandwidth that the stream kernels reach
-  double blocked_share = 0.8;     // ... that the blocked kernels reach
-  double call_us = 0.15;          // a launch on one thread
-  double barrier_us = 1.0;        // one meeting of the whole team
+  double stream_share = 0.92;       // of that bandwidth that the stream kernels reach
+  double blocked_share = 0.8;       // ... that the blocked kernels reach
+  double call_us = 0.15;            // a launch on one thread
+  double barrier_us = 1.0;          // one meeting of the whole team
 };
 constexpr Model kModel;
 
@@ -50,9 +50,9 @@ struct Machine {
   const Target& target;
   int threads;
   int lanes;
-  double macs_rate;   // vector instructions a cycle
-  double loads_rate;  // vectors a cycle from L1
-  double l1, l2;      // bytes that a block may use
+  double macs_rate;         // vector instructions a cycle
+  double loads_rate;        // vectors a cycle from L1
+  double l1, l2;            // bytes that a block may use
   double l2_rate, l3_rate;  // bytes a cycle
   double hertz;
 };
@@ -162,12 +162,17 @@ double multiply_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
 
 double convert_cycles(DType dtype) {
   switch (dtype) {
-    case DType::fp16: return kModel.convert_cycles[0];
-    case DType::bf16: return kModel.convert_cycles[1];
+    case DType::fp16:
+      return kModel.convert_cycles[0];
+    case DType::bf16:
+      return kModel.convert_cycles[1];
     case DType::fp8:
-    case DType::bf8: return kModel.convert_cycles[2];
-    case DType::int8: return kModel.convert_cycles[3];
-    default: return 0;
+    case DType::bf8:
+      return kModel.convert_cycles[2];
+    case DType::int8:
+      return kModel.convert_cycles[3];
+    default:
+      return 0;
   }
 }
 
@@ -190,8 +195,8 @@ double packing_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   double cycles = 0;
   if (a.pipeline == Pipeline::packab || a.pipeline == Pipeline::packa) {
     const double rows = blocks(s.rows, a.warp_tile.m) * a.warp_tile.m;
-    cycles += rows * s.k * blocks(s.columns, a.tile.n) *
-              pack_cycles(x, p.a, a_is_row_major(p.layout));
+    cycles +=
+        rows * s.k * blocks(s.columns, a.tile.n) * pack_cycles(x, p.a, a_is_row_major(p.layout));
   }
   if (!p.preshuffled_b && (a.pipeline == Pipeline::packab || a.pipeline == Pipeline::packb)) {
     const double columns = blocks(s.columns, a.warp_tile.n) * a.warp_tile.n;
@@ -232,7 +237,7 @@ double traffic_seconds(const Machine& x, const GemmProblem& p, int threads, doub
   const double size = bytes(p);
   const double over = threads;
   if (size <= x.l2 * over) return size / (x.l2_rate * over * x.hertz);
-  const double machine = x.target.memory_gb_per_s * 1e9 * share;
+  const double machine = std::max(x.target.memory_gb_per_s, 1.0) * 1e9 * share;
   const double memory = machine * std::min(1.0, kModel.core_memory_share * over);
   const double l3 = x.l3_rate * over * x.hertz * share;
   const bool in_l3 = x.target.caches.size() > 2 && size <= cache_bytes(x.target, 2);
@@ -257,8 +262,8 @@ Estimate estimate_grid(const Machine& x, const GemmProblem& p) {
   g.m = p.m;
   g.n = p.n;
   g.batch = p.batch;
-  const device::Grid grid = device::best_grid(g, x.threads, a.wave.m, a.wave.n, a.warp_tile.m,
-                                              a.warp_tile.n, x.lanes);
+  const device::Grid grid =
+      device::best_grid(g, x.threads, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n, x.lanes);
   const auto split = [](std::int64_t size, int block, int parts) {
     const auto whole = static_cast<double>(size);
     return std::min(whole, blocks(blocks(whole, block), parts) * block);
@@ -270,16 +275,15 @@ Estimate estimate_grid(const Machine& x, const GemmProblem& p) {
                         finish_cycles(x, p, s);
   const double compute = s.batches * cycles / x.hertz;
   const double memory = traffic_seconds(x, p, used, kModel.blocked_share);
-  return total_of(compute, memory, overhead_seconds(x, used, 0),
-                  useful_share(p, compute, x, used));
+  return total_of(compute, memory, overhead_seconds(x, used, 0), useful_share(p, compute, x, used));
 }
 
 // Threads share k and then add their sums, meeting twice a batch.
 Estimate estimate_over_k(const Machine& x, const GemmProblem& p, int parts) {
   const double grain = kKGrain * x.spec.algorithm.warp_tile.k;
   const double k = blocks(blocks(static_cast<double>(p.k), grain), parts) * grain;
-  const Share s = {static_cast<double>(p.batch), static_cast<double>(p.m),
-                   static_cast<double>(p.n), std::min(k, static_cast<double>(p.k))};
+  const Share s = {static_cast<double>(p.batch), static_cast<double>(p.m), static_cast<double>(p.n),
+                   std::min(k, static_cast<double>(p.k))};
   const Share rows = {s.batches, std::ceil(s.rows / parts), s.columns, s.k};
   const double sums = s.rows * s.columns * 4 * parts / x.l3_rate / parts * 2;
   const double cycles = multiply_cycles(x, p, s) + packing_cycles(x, p, s) + reread_cycles(x, s) +
@@ -309,8 +313,7 @@ Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
   const double cycles = vectors * per_vector + narrow_pack + finish_cycles(x, p, s);
   const double compute = static_cast<double>(p.batch) * cycles / x.hertz;
   const double memory = traffic_seconds(x, p, used, kModel.stream_share);
-  return total_of(compute, memory, overhead_seconds(x, used, 0),
-                  useful_share(p, compute, x, used));
+  return total_of(compute, memory, overhead_seconds(x, used, 0), useful_share(p, compute, x, used));
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ std::vector<KernelSpec> preselected(std::string_view set, const Target& target);
 std::vector<std::string> preselected_names();
 
 // estimate.cc
-Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target, int threads);
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
+                  int threads);
 double flops(const Problem& problem);
 double bytes(const Problem& problem);
 

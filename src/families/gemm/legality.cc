@@ -68,8 +68,8 @@ constexpr Rule kCommon[] = {
 
 int lanes(const Case& c) { return c.target.vector_bytes / 4; }
 
-int accumulators(const Case& c) {
-  return c.algorithm.warp_tile.m * c.algorithm.warp_tile.n / lanes(c);
+std::int64_t accumulators(const Case& c) {
+  return std::int64_t{c.algorithm.warp_tile.m} * c.algorithm.warp_tile.n / lanes(c);
 }
 // The vectors of B that meet one row of A, and that row's broadcast.
 int operand_registers(const Case& c) { return c.algorithm.warp_tile.n / lanes(c) + 1; }
@@ -115,6 +115,11 @@ bool is_plain(const Algorithm& a) {
 }
 
 constexpr Rule kCpu[] = {
+    {[](const Case& c) { return c.target.vector_bytes >= 4; },
+     [](const Case& c) {
+       return fmt::format("the row of a CPU needs vector_bytes of at least 4, {} has {}",
+                          c.target.name, c.target.vector_bytes);
+     }},
     {[](const Case& c) { return is_plain(c.algorithm); },
      [](const Case& c) { return fmt::format("{} on a CPU", gpu_only(c.algorithm)); }},
     {[](const Case& c) {
@@ -129,17 +134,19 @@ constexpr Rule kCpu[] = {
               (c.algorithm.warp_tile.m == kStreamRows && c.algorithm.tile.m == kStreamRows);
      },
      [](const Case& c) {
-       return fmt::format("stream keeps {0} rows: tile_m and warp_tile_m must be {0}, got {1} and "
-                          "{2}",
-                          kStreamRows, c.algorithm.tile.m, c.algorithm.warp_tile.m);
+       return fmt::format(
+           "stream keeps {0} rows: tile_m and warp_tile_m must be {0}, got {1} and "
+           "{2}",
+           kStreamRows, c.algorithm.tile.m, c.algorithm.warp_tile.m);
      }},
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        return c.algorithm.pipeline != Pipeline::stream || w == Shape3{0, 0, 1} || w == Shape3{};
      },
      [](const Case& c) {
-       return fmt::format("stream runs on one thread or on all: wave must be 1x1x1 or 0x0x1, got {}",
-                          to_string(c.algorithm.wave));
+       return fmt::format(
+           "stream runs on one thread or on all: wave must be 1x1x1 or 0x0x1, got {}",
+           to_string(c.algorithm.wave));
      }},
     {[](const Case& c) { return c.algorithm.warp_tile.n % lanes(c) == 0; },
      [](const Case& c) {
@@ -182,16 +189,14 @@ constexpr Rule kCpu[] = {
                           c.algorithm.warp_tile.k, c.algorithm.warp_tile.k == 1 ? "" : "s");
      }},
     {[](const Case& c) {
-       return std::int64_t{c.algorithm.warp_tile.m} * c.algorithm.warp_tile.n <
-                  std::int64_t{kMaxTile} * kMaxTile &&
-              accumulators(c) + operand_registers(c) <= c.target.vector_registers;
+       return accumulators(c) + operand_registers(c) <= c.target.vector_registers;
      },
      [](const Case& c) {
-       return fmt::format("needs {} vector registers ({} x {} / {} accumulators and {} more), {} "
-                          "has {}",
-                          accumulators(c) + operand_registers(c), c.algorithm.warp_tile.m,
-                          c.algorithm.warp_tile.n, lanes(c), operand_registers(c), c.target.name,
-                          c.target.vector_registers);
+       return fmt::format(
+           "needs {} vector registers ({} x {} / {} accumulators and {} more), {} "
+           "has {}",
+           accumulators(c) + operand_registers(c), c.algorithm.warp_tile.m, c.algorithm.warp_tile.n,
+           lanes(c), operand_registers(c), c.target.name, c.target.vector_registers);
      }},
     {[](const Case& c) { return packed_bytes(c) <= kMaxPackedBytes; },
      [](const Case& c) {

@@ -9,13 +9,13 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kWgmmaRows = 64;             // of a warpgroup's instruction
-constexpr int kWgmmaBytesK = 32;           // of k that one wgmma instruction takes
-constexpr int kMaxAccumulators = 208;      // per thread; 192 were tried without spills
-constexpr int kMaxColumnsOf3 = 192;        // 3 consumers: 128 registers a thread at entry
-constexpr int kMaxMulticast = 4;           // cluster_m + cluster_n - 1
-constexpr std::int64_t kTmaBytes = 16;     // alignment of global rows that TMA moves
-constexpr int kMinTile[] = {16, 16, 8};    // CK Tile, m n k
+constexpr int kWgmmaRows = 64;           // of a warpgroup's instruction
+constexpr int kWgmmaBytesK = 32;         // of k that one wgmma instruction takes
+constexpr int kMaxAccumulators = 208;    // per thread; 192 were tried without spills
+constexpr int kMaxColumnsOf3 = 192;      // 3 consumers: 128 registers a thread at entry
+constexpr int kMaxMulticast = 4;         // cluster_m + cluster_n - 1
+constexpr std::int64_t kTmaBytes = 16;   // alignment of global rows that TMA moves
+constexpr int kMinTile[] = {16, 16, 8};  // CK Tile, m n k
 constexpr int kMinPreshuffle[] = {64, 64, 32};
 constexpr int kPreshuffleUnit[] = {32, 32, 16};
 
@@ -61,27 +61,27 @@ constexpr Rule kStagesRule = {
       return fmt::format("{} takes {} to {} stages, got {}", to_string(c.algorithm.pipeline),
                          limit.min_stages, limit.max_stages, c.algorithm.stages);
     }};
-constexpr Rule kWaveRule = {
-    [](const Case& c) {
-      const Shape3& w = c.algorithm.wave;
-      return w.m >= 1 && w.n >= 1 && w.k >= 1 && w.m <= 64 && w.n <= 64 && w.k <= 64;
-    },
-    [](const Case& c) {
-      return fmt::format("wave sizes must be between 1 and 64, got {}",
-                         to_string(c.algorithm.wave));
-    }};
-constexpr Rule kWarpTileRule = {
-    [](const Case& c) { return warp_tile_listed(c); },
-    [](const Case& c) {
-      return fmt::format("{} does not list warp tile {} for {}", c.target.name,
-                         to_string(c.algorithm.warp_tile), to_string(c.signature.a));
-    }};
-constexpr Rule kNoPreshuffleRule = {
-    [](const Case& c) { return !c.signature.preshuffled_b; },
-    [](const Case& c) {
-      return fmt::format("{} takes B as it is, got a preshuffled one",
-                         to_string(c.algorithm.pipeline));
-    }};
+constexpr Rule kWaveRule = {[](const Case& c) {
+                              const Shape3& w = c.algorithm.wave;
+                              return w.m >= 1 && w.n >= 1 && w.k >= 1 && w.m <= 64 && w.n <= 64 &&
+                                     w.k <= 64;
+                            },
+                            [](const Case& c) {
+                              return fmt::format("wave sizes must be between 1 and 64, got {}",
+                                                 to_string(c.algorithm.wave));
+                            }};
+constexpr Rule kWarpTileRule = {[](const Case& c) { return warp_tile_listed(c); },
+                                [](const Case& c) {
+                                  return fmt::format(
+                                      "{} does not list warp tile {} for {}", c.target.name,
+                                      to_string(c.algorithm.warp_tile), to_string(c.signature.a));
+                                }};
+constexpr Rule kNoPreshuffleRule = {[](const Case& c) { return !c.signature.preshuffled_b; },
+                                    [](const Case& c) {
+                                      return fmt::format(
+                                          "{} takes B as it is, got a preshuffled one",
+                                          to_string(c.algorithm.pipeline));
+                                    }};
 
 // ---- tmaws: a producer warp moves tiles by TMA, consumer warpgroups multiply by wgmma ----
 // tile_m are the rows that feed wgmma's M and tile_n those that feed its N. With swap_ab these are
@@ -172,21 +172,21 @@ constexpr Rule kTmaws[] = {
      }},
     {[](const Case& c) { return accumulators_per_thread(c) <= kMaxAccumulators; },
      [](const Case& c) {
-       return fmt::format("needs {} accumulators a thread ({} x {} rows by {} columns over 128 "
-                          "threads), at most {} fit",
-                          accumulators_per_thread(c), row_blocks(c), kWgmmaRows,
-                          c.algorithm.tile.n, kMaxAccumulators);
+       return fmt::format(
+           "needs {} accumulators a thread ({} x {} rows by {} columns over 128 "
+           "threads), at most {} fit",
+           accumulators_per_thread(c), row_blocks(c), kWgmmaRows, c.algorithm.tile.n,
+           kMaxAccumulators);
      }},
-    {[](const Case& c) {
-       return c.algorithm.wave.m < 3 || c.algorithm.tile.n <= kMaxColumnsOf3;
-     },
+    {[](const Case& c) { return c.algorithm.wave.m < 3 || c.algorithm.tile.n <= kMaxColumnsOf3; },
      [](const Case& c) {
        return fmt::format("3 consumers leave registers for tile_n <= {}, got {}", kMaxColumnsOf3,
                           c.algorithm.tile.n);
      }},
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
-       return a.cluster_m >= 1 && a.cluster_n >= 1 && a.cluster_m + a.cluster_n - 1 <= kMaxMulticast;
+       return a.cluster_m >= 1 && a.cluster_n >= 1 && a.cluster_m <= kMaxMulticast &&
+              a.cluster_n <= kMaxMulticast && a.cluster_m + a.cluster_n - 1 <= kMaxMulticast;
      },
      [](const Case& c) {
        return fmt::format("a cluster shares tiles between at most {} blocks, got {}x{}",
@@ -203,9 +203,10 @@ constexpr Rule kTmaws[] = {
      }},
     {[](const Case& c) { return splits_fit(c.algorithm); },
      [](const Case& c) {
-       return fmt::format("split over K takes 2 to 8 ordered splits, a 1x1 cluster, no pingpong and "
-                          "tile_n in parts of 8, got {} {} splits of tile_n {}",
-                          c.algorithm.splits, to_string(c.algorithm.split_k), c.algorithm.tile.n);
+       return fmt::format(
+           "split over K takes 2 to 8 ordered splits, a 1x1 cluster, no pingpong and "
+           "tile_n in parts of 8, got {} {} splits of tile_n {}",
+           c.algorithm.splits, to_string(c.algorithm.split_k), c.algorithm.tile.n);
      }},
     {[](const Case& c) {
        return c.algorithm.store == Store::standard || c.algorithm.store == Store::tma ||
@@ -216,10 +217,11 @@ constexpr Rule kTmaws[] = {
      }},
     {[](const Case& c) { return tmaws_shared_bytes(c) <= c.target.shared_memory_bytes; },
      [](const Case& c) {
-       return fmt::format("needs {} bytes of shared memory ({} stages of {} and the rest), {} has "
-                          "{}",
-                          tmaws_shared_bytes(c), c.algorithm.stages, bytes_of_stage(c),
-                          c.target.name, c.target.shared_memory_bytes);
+       return fmt::format(
+           "needs {} bytes of shared memory ({} stages of {} and the rest), {} has "
+           "{}",
+           tmaws_shared_bytes(c), c.algorithm.stages, bytes_of_stage(c), c.target.name,
+           c.target.shared_memory_bytes);
      }},
 };
 
@@ -230,6 +232,10 @@ std::string_view cpasync_instruction(const Case& c) {
 }
 
 int cpasync_threads(const Case& c) { return waves_of(c.algorithm) * c.target.warp_size; }
+
+std::int64_t cpasync_accumulators(const Case& c) {
+  return std::int64_t{c.algorithm.tile.m} * c.algorithm.tile.n / cpasync_threads(c);
+}
 
 constexpr Rule kCpasync[] = {
     kWaveRule,
@@ -244,8 +250,9 @@ constexpr Rule kCpasync[] = {
               (a.store == Store::standard || a.store == Store::direct) && a.wave.k == 1;
      },
      [](const Case&) {
-       return std::string("cpasync has the standard scheduler, stores directly, and has no cluster, "
-                          "split over K or swap_ab");
+       return std::string(
+           "cpasync has the standard scheduler, stores directly, and has no cluster, "
+           "split over K or swap_ab");
      }},
     {[](const Case& c) { return warp_tile_listed(c) && c.algorithm.warp_tile.m < kWgmmaRows; },
      [](const Case& c) {
@@ -263,14 +270,11 @@ constexpr Rule kCpasync[] = {
        return fmt::format("tile {}x{} does not divide over {}x{} warps of {}x{}", a.tile.m,
                           a.tile.n, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
      }},
-    {[](const Case& c) {
-       return c.algorithm.tile.m * c.algorithm.tile.n / cpasync_threads(c) <= kMaxAccumulators;
-     },
+    {[](const Case& c) { return cpasync_accumulators(c) <= kMaxAccumulators; },
      [](const Case& c) {
        return fmt::format("needs {} accumulators a thread ({}x{} over {} threads), at most {} fit",
-                          c.algorithm.tile.m * c.algorithm.tile.n / cpasync_threads(c),
-                          c.algorithm.tile.m, c.algorithm.tile.n, cpasync_threads(c),
-                          kMaxAccumulators);
+                          cpasync_accumulators(c), c.algorithm.tile.m, c.algorithm.tile.n,
+                          cpasync_threads(c), kMaxAccumulators);
      }},
     {[](const Case& c) { return cpasync_threads(c) <= c.target.max_threads_per_block; },
      [](const Case& c) {
@@ -302,9 +306,9 @@ bool divides_over_waves(const Algorithm& a) {
          a.tile.k % (a.wave.k * a.warp_tile.k) == 0;
 }
 
-int accumulators_per_lane(const Case& c) {
+std::int64_t accumulators_per_lane(const Case& c) {
   const Algorithm& a = c.algorithm;
-  return a.tile.m * a.tile.n / (a.wave.m * a.wave.n * c.target.warp_size);
+  return std::int64_t{a.tile.m} * a.tile.n / (a.wave.m * a.wave.n * c.target.warp_size);
 }
 
 // An odd number above one of 32-wide warp tiles a wave stores wrong values through LDS.
@@ -359,8 +363,9 @@ constexpr Rule kCk[] = {
               a.split_k != SplitK::ordered && (a.splits == 1) == (a.split_k == SplitK::none);
      },
      [](const Case&) {
-       return std::string("CK Tile has no clusters, swap_ab, direct or tma stores, and splits K "
-                          "only with atomic");
+       return std::string(
+           "CK Tile has no clusters, swap_ab, direct or tma stores, and splits K "
+           "only with atomic");
      }},
     {[](const Case& c) { return find_instruction_named(c, "mfma") != nullptr; },
      [](const Case& c) { return no_instruction(c, "mfma"); }},
@@ -393,31 +398,34 @@ constexpr Rule kCk[] = {
      }},
     {[](const Case& c) { return accumulators_per_lane(c) <= c.target.registers_per_thread / 2; },
      [](const Case& c) {
-       return fmt::format("needs {} accumulators a lane ({}x{} over {} waves of {}), half of {}'s {} "
-                          "registers are for them",
-                          accumulators_per_lane(c), c.algorithm.tile.m, c.algorithm.tile.n,
-                          c.algorithm.wave.m * c.algorithm.wave.n, c.target.warp_size,
-                          c.target.name, c.target.registers_per_thread);
+       return fmt::format(
+           "needs {} accumulators a lane ({}x{} over {} waves of {}), half of {}'s {} "
+           "registers are for them",
+           accumulators_per_lane(c), c.algorithm.tile.m, c.algorithm.tile.n,
+           c.algorithm.wave.m * c.algorithm.wave.n, c.target.warp_size, c.target.name,
+           c.target.registers_per_thread);
      }},
     {[](const Case& c) {
        return c.algorithm.store != Store::cshuffle || cshuffle_stores_right(c.algorithm);
      },
      [](const Case& c) {
-       return fmt::format("cshuffle stores wrong values for an odd number of 32-wide warp tiles a "
-                          "wave, got tile {} over waves {}",
-                          to_string(c.algorithm.tile), to_string(c.algorithm.wave));
+       return fmt::format(
+           "cshuffle stores wrong values for an odd number of 32-wide warp tiles a "
+           "wave, got tile {} over waves {}",
+           to_string(c.algorithm.tile), to_string(c.algorithm.wave));
      }},
     {[](const Case& c) { return preshuffle_fits(c); },
      [](const Case& c) {
-       return fmt::format("preshuffle needs tiles of at least 64x64x32 in steps of 32x32x16, got {}",
-                          to_string(c.algorithm.tile));
+       return fmt::format(
+           "preshuffle needs tiles of at least 64x64x32 in steps of 32x32x16, got {}",
+           to_string(c.algorithm.tile));
      }},
     {[](const Case& c) { return preshuffle_vectors_fit(c); },
      [](const Case& c) {
-       return fmt::format("preshuffle loads 16 bytes a lane, which does not divide warp tile {} of "
-                          "{} over {} lanes",
-                          to_string(c.algorithm.warp_tile), to_string(c.signature.a),
-                          c.target.warp_size);
+       return fmt::format(
+           "preshuffle loads 16 bytes a lane, which does not divide warp tile {} of "
+           "{} over {} lanes",
+           to_string(c.algorithm.warp_tile), to_string(c.signature.a), c.target.warp_size);
      }},
     {[](const Case& c) { return bytes_of_stage(c) <= lds_budget(c); },
      [](const Case& c) {
@@ -456,13 +464,17 @@ std::int64_t cpasync_shared_bytes(const Case& c) { return c.algorithm.stages * b
 
 std::span<const Rule> gpu_rules(Pipeline pipeline) {
   switch (pipeline) {
-    case Pipeline::tmaws: return kTmaws;
-    case Pipeline::cpasync: return kCpasync;
+    case Pipeline::tmaws:
+      return kTmaws;
+    case Pipeline::cpasync:
+      return kCpasync;
     case Pipeline::compv3:
     case Pipeline::compv4:
     case Pipeline::compv5:
-    case Pipeline::mem: return kCk;
-    default: return kNone;
+    case Pipeline::mem:
+      return kCk;
+    default:
+      return kNone;
   }
 }
 
@@ -493,9 +505,10 @@ Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem) {
   const std::int64_t unit = kTmaBytes / size_of(p.out);
   const std::int64_t batch_stride = batched ? p.batch_stride_out : 0;
   if (p.n % unit != 0 || p.ld_out % unit != 0 || batch_stride % unit != 0) {
-    return {fmt::format("n and the strides of out must be multiples of {} for {} output stored by "
-                        "tma, got n={} ld_out={} batch_stride_out={}; use the direct store",
-                        unit, to_string(p.out), p.n, p.ld_out, p.batch_stride_out)};
+    return {
+        fmt::format("n and the strides of out must be multiples of {} for {} output stored by "
+                    "tma, got n={} ld_out={} batch_stride_out={}; use the direct store",
+                    unit, to_string(p.out), p.n, p.ld_out, p.batch_stride_out)};
   }
   return {};
 }

@@ -1,6 +1,6 @@
 // The slow obvious answer: sums of products in fp64 over elements converted one by one, compared
-// with what a kernel wrote. Small problems are checked whole; of large ones, rows and columns spread
-// over the whole output.
+// with what a kernel wrote. Small problems are checked whole; of large ones, rows and columns
+// spread over the whole output.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr double kBudget = 0x1p28;          // multiplications, about a quarter of a second
-constexpr double kLoadCost = 8;             // of one element, in multiplications
-constexpr double kCompareCost = 64;         // of one result
-constexpr double kLeastChecked = 4096;      // elements, where there are as many
-constexpr std::int64_t kChunk = 1 << 22;    // elements of an operand converted at a time
-constexpr int kExtraRoundings = 8;          // of a product, of partial sums, of alpha
-constexpr double kTwoRoundings = 0x1.1p-23;  // of fp32, and what they leave to each other
-constexpr double kFlushed = 0x1p-126;       // below it some machines read and write zero
+constexpr double kBudget = 0x1p28;           // multiplications, about a quarter of a second
+constexpr double kLoadCost = 8;              // of one element, in multiplications
+constexpr double kCompareCost = 64;          // of one result
+constexpr double kLeastChecked = 4096;       // elements, where there are as many
+constexpr std::int64_t kChunk = 1 << 22;     // elements of an operand converted at a time
+constexpr int kExtraRoundings = 8;           // of a product, of partial sums, of alpha
+constexpr double kTwoRoundings = 0x1.1p-23;  // of fp32, and what one adds to the other
+constexpr double kFlushed = 0x1p-126;        // below it some machines read and write zero
 
 using Indices = std::vector<std::int64_t>;
 
@@ -67,7 +67,8 @@ Plan plan(const GemmProblem& p) {
     std::int64_t& largest = *std::max_element(std::begin(counts), std::end(counts));
     largest = (largest + 1) / 2;
   }
-  std::uint64_t state = static_cast<std::uint64_t>(p.m * 31 + p.n * 17 + p.k);
+  const auto bits = [](std::int64_t size) { return static_cast<std::uint64_t>(size); };
+  std::uint64_t state = bits(p.m) * 31 + bits(p.n) * 17 + bits(p.k);
   return {spread(p.batch, counts[0], state), spread(p.m, counts[1], state),
           spread(p.n, counts[2], state)};
 }
@@ -166,7 +167,7 @@ class Comparison {
   // (k + a few) roundings of at most half an ulp of the sum of magnitudes; twice that where bf16
   // pairs may be rounded once more. tf32 also drops 13 bits of each operand.
   double sum_error(double magnitude) const {
-    if (p_.acc == DType::int32) return 0;
+    if (p_.acc == DType::int32 || !std::isfinite(magnitude)) return 0;  // exact, or inf or NaN
     if (magnitude > max_finite(DType::fp32) / 2) return std::numeric_limits<double>::infinity();
     const bool pairs = p_.a == DType::bf16 || size_of(p_.a) == 1;
     const double roundings = static_cast<double>(k_) + kExtraRoundings;
@@ -196,8 +197,7 @@ class Comparison {
     const double tolerance = tolerance_of(p_.out, x);
     const double error = std::abs(got - x.value);
     if (error == 0 || x.error == std::numeric_limits<double>::infinity()) return 0;
-    if (std::isnan(error)) return std::isnan(got) && std::isnan(x.value) ? 0 : HUGE_VAL;
-    return tolerance > 0 ? error / tolerance : HUGE_VAL;
+    return std::isfinite(error) && tolerance > 0 ? error / tolerance : HUGE_VAL;
   }
 
   Bounded finish(std::int64_t batch, std::int64_t row, std::int64_t column, Bounded x) const {
@@ -211,14 +211,20 @@ class Comparison {
     }
     x.error = std::abs(double{p_.alpha}) * x.error;
     x.value *= p_.alpha;
-    x.error += kTwoRoundings * std::abs(x.value);
+    x.error += rounding(x.value);
     if (p_.beta != 0) {
       x.value += c * p_.beta;
-      x.error += kTwoRoundings * (std::abs(c * p_.beta) + std::abs(x.value));
+      x.error += rounding(c * p_.beta) + rounding(x.value);
     }
     x = apply_epilogue(p_, d_values(batch, row, column), x);
-    if (p_.out == DType::int8) x.value = std::isnan(x.value) ? 0 : std::clamp(x.value, -128.0, 127.0);
+    if (p_.out == DType::int8)
+      x.value = std::isnan(x.value) ? 0 : std::clamp(x.value, -128.0, 127.0);
     return x;
+  }
+
+  // A conversion from int32 and a product, or a product and a sum.
+  static double rounding(double value) {
+    return std::isfinite(value) ? kTwoRoundings * std::abs(value) : 0;
   }
 
   DValues d_values(std::int64_t batch, std::int64_t row, std::int64_t column) const {
@@ -272,16 +278,18 @@ Mismatch verify(const Problem& problem, const Operands& operands) {
   if (p.out == DType::tf32) p.out = DType::fp32;  // as it is stored
   const auto& o = std::get<GemmOperands>(operands);
   if (p.preshuffled_b) {
-    refuse("verify reads B as it was before packing; pass the problem with preshuffle=0 and that B");
+    refuse(
+        "verify reads B as it was before packing; pass the problem with preshuffle=0 and that B");
   }
   if (p.beta != 0 && o.c == o.out && p.m > 0 && p.n > 0 && p.batch > 0) {
     refuse("verify needs C as it was before the kernel ran, but c is out; pass a copy");
   }
   for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
     if (o.d[i] != o.out || p.m == 0 || p.n == 0 || p.batch == 0) continue;
-    refuse(fmt::format("verify needs D{0} as it was before the kernel ran, but d{0} is out; pass a "
-                       "copy",
-                       i));
+    refuse(
+        fmt::format("verify needs D{0} as it was before the kernel ran, but d{0} is out; pass a "
+                    "copy",
+                    i));
   }
   return Comparison(p, o).run();
 }

@@ -1,6 +1,6 @@
-// How far a correct kernel may be from the fp64 reference. Bounds are those of the standard model of
-// floating-point arithmetic (Higham, "Accuracy and Stability of Numerical Algorithms", chapter 3),
-// carried through the epilogue by the largest slope of each step.
+// How far a correct kernel may be from the fp64 reference. Bounds are those of the standard model
+// of floating-point arithmetic (Higham, "Accuracy and Stability of Numerical Algorithms", chapter
+// 3), carried through the epilogue by the largest slope of each step.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -38,23 +38,28 @@ constexpr Function kFunctions[] = {
     {EpilogueOp::tanh, [](double x) { return std::tanh(x); }, 1, false},
 };
 
-// An intermediate result that may leave the range of fp32 says nothing about what follows.
+// An intermediate result that may leave the range of fp32 says nothing about what follows. One that
+// is infinite or NaN in the reference itself is exact.
 Bounded in_range(Bounded x) {
   const bool overflows =
       std::isfinite(x.value) && std::abs(x.value) + x.error > max_finite(DType::fp32);
-  if (overflows || std::isnan(x.error)) x.error = kInfinity;
+  if (overflows) x.error = kInfinity;
   return x;
 }
 
+double rounding(double value) { return std::isfinite(value) ? kEps * std::abs(value) : 0; }
+
 Bounded add(Bounded x, double d) {
   x.value += d;
-  x.error += kEps * std::abs(x.value);
+  x.error += rounding(x.value);
   return x;
 }
 
 Bounded multiply(Bounded x, double d) {
+  const bool sign_known = std::abs(x.value) > x.error;
+  const double spread = std::isfinite(d) ? x.error * std::abs(d) : sign_known ? 0 : kInfinity;
   x.value *= d;
-  x.error = x.error * std::abs(d) + kEps * std::abs(x.value);
+  x.error = std::isnan(spread) ? kInfinity : spread + rounding(x.value);
   return x;
 }
 
@@ -63,7 +68,8 @@ Bounded apply_function(EpilogueOp op, Bounded x) {
     if (f.op != op) continue;
     const bool at_limit = f.zero_at_minus_infinity && x.value == -kInfinity;
     const double value = at_limit ? 0 : f.apply(x.value);
-    return {value, f.slope * x.error + kFunctionError * std::max(1.0, std::abs(value))};
+    const double own = std::isfinite(value) ? kFunctionError * std::max(1.0, std::abs(value)) : 0;
+    return {value, f.slope * x.error + own};
   }
   return x;
 }
@@ -84,22 +90,31 @@ Bounded apply_epilogue(const GemmProblem& p, const DValues& d, Bounded x) {
     const EpilogueOp op = p.epilogue.ops[static_cast<std::size_t>(i)];
     x = in_range(x);
     switch (op) {
-      case pass_through: break;
+      case pass_through:
+        break;
       case bias:
-      case EpilogueOp::add: x = gemm::add(x, d[used++]); break;
-      case EpilogueOp::multiply: x = gemm::multiply(x, d[used++]); break;
+      case EpilogueOp::add:
+        x = gemm::add(x, d[used++]);
+        break;
+      case EpilogueOp::multiply:
+        x = gemm::multiply(x, d[used++]);
+        break;
       case multi_d_add:
         while (used < p.epilogue.num_d) x = gemm::add(in_range(x), d[used++]);
         break;
       case multi_d_multiply:
         while (used < p.epilogue.num_d) x = gemm::multiply(in_range(x), d[used++]);
         break;
-      case relu: x = gemm::clamp(x, 0, kInfinity); break;
-      case EpilogueOp::clamp: x = gemm::clamp(x, p.clamp_lo, p.clamp_hi); break;
-      default: x = apply_function(op, x);
+      case relu:
+        x = gemm::clamp(x, 0, kInfinity);
+        break;
+      case EpilogueOp::clamp:
+        x = gemm::clamp(x, p.clamp_lo, p.clamp_hi);
+        break;
+      default:
+        x = apply_function(op, x);
     }
   }
-  if (std::isnan(x.error)) x.error = kInfinity;
   return x;
 }
 

@@ -70,8 +70,7 @@ Verdict types_fit(const GemmSignature& s) {
                         to_string(s.out))};
   }
   if (s.d != fp32 && s.d != s.out) {
-    return {fmt::format("d must be fp32 or {} like out, got {}", to_string(s.out),
-                        to_string(s.d))};
+    return {fmt::format("d must be fp32 or {} like out, got {}", to_string(s.out), to_string(s.d))};
   }
   return {};
 }

@@ -72,16 +72,14 @@ Matrix matrix_b(const GemmProblem& p) {
   const bool by_row = b_is_row_major(p.layout);
   return {"b", p.b, by_row ? p.k : p.n, by_row ? p.n : p.k, p.ld_b, p.batch_stride_b};
 }
-Matrix matrix_c(const GemmProblem& p) {
-  return {"c", p.out, p.m, p.n, p.ld_c, p.batch_stride_c};
-}
+Matrix matrix_c(const GemmProblem& p) { return {"c", p.out, p.m, p.n, p.ld_c, p.batch_stride_c}; }
 Matrix matrix_out(const GemmProblem& p) {
   return {"out", p.out, p.m, p.n, p.ld_out, p.batch_stride_out};
 }
 Matrix matrix_d(const GemmProblem& p, std::size_t i) {
   const bool is_vector = d_uses(p.epilogue)[i].is_vector;
-  return {kDNames[i], p.d,           is_vector ? 1 : p.m,
-          p.n,        is_vector ? p.n : p.ld_d[i], p.batch_stride_d[i]};
+  return {kDNames[i],         p.d, is_vector ? 1 : p.m, p.n, is_vector ? p.n : p.ld_d[i],
+          p.batch_stride_d[i]};
 }
 
 // Elements from the first to the last of all batches; false when that overflows in bytes.

@@ -207,7 +207,7 @@ void GemmKernel::check_strides() {
   for (const auto& [alpha, beta] : scalars) {
     GemmProblem p = with_strides(sized(draw(1, 41), draw(1, 43), draw(1, 47)));
     set_scalars(p, alpha, beta);
-    p.batch = p.preshuffled_b ? 1 : draw(1, 3);
+    p.batch = draw(1, 3);
     p.ld_a += draw(0, 5);
     p.ld_b += draw(0, 5);
     p.ld_c += draw(0, 5);

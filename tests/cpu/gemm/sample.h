@@ -94,10 +94,9 @@ class Sampler {
     spec.signature = signature(types, layout, preshuffled);
     spec.algorithm.pipeline = pipeline;
     if (!choose_shapes(spec, products)) return;
-    const Algorithm& a = spec.algorithm;
-    ++used_[to_string(a.tile)];
-    ++used_["w" + to_string(a.wave)];
-    ++used_["t" + to_string(a.warp_tile)];
+    ++used_tiles_[spec.algorithm.tile];
+    ++used_waves_[spec.algorithm.wave];
+    ++used_warp_tiles_[spec.algorithm.warp_tile];
     ++count_;
     specs_.push_back(std::move(spec));
   }
@@ -117,12 +116,12 @@ class Sampler {
 
   // The least used legal combination.
   bool choose_shapes(KernelSpec& spec, int products) {
-    const std::vector<Shape3> tiles = by_use(space_.tiles, "");
-    const std::vector<Shape3> waves = by_use(waves_, "w");
+    const std::vector<Shape3> tiles = by_use(space_.tiles, used_tiles_);
+    const std::vector<Shape3> waves = by_use(waves_, used_waves_);
     const DType a = std::get<GemmSignature>(spec.signature).a;
     const auto listed = space_.warp_tiles.find(a == DType::tf32 ? DType::fp32 : a);
     if (listed == space_.warp_tiles.end()) return false;
-    for (const Shape3& warp_tile : by_use(listed->second, "t")) {
+    for (const Shape3& warp_tile : by_use(listed->second, used_warp_tiles_)) {
       if (warp_tile.k != products) continue;
       for (const Shape3& wave : waves) {
         for (const Shape3& tile : tiles) {
@@ -136,17 +135,17 @@ class Sampler {
     return false;
   }
 
-  std::vector<Shape3> by_use(std::vector<Shape3> shapes, const std::string& prefix) {
-    std::stable_sort(shapes.begin(), shapes.end(), [&](const Shape3& x, const Shape3& y) {
-      return used_[prefix + to_string(x)] < used_[prefix + to_string(y)];
-    });
+  using Uses = std::map<Shape3, int>;
+  static std::vector<Shape3> by_use(std::vector<Shape3> shapes, Uses& uses) {
+    std::stable_sort(shapes.begin(), shapes.end(),
+                     [&](const Shape3& x, const Shape3& y) { return uses[x] < uses[y]; });
     return shapes;
   }
 
   const Target& target_;
   const AlgorithmSpace& space_;
   std::vector<Shape3> waves_;
-  std::map<std::string, int> used_;
+  Uses used_tiles_, used_waves_, used_warp_tiles_;
   std::size_t count_ = 0;
   std::vector<KernelSpec> specs_;
 };

@@ -19,10 +19,8 @@
 #include "tessera/base/subprocess.h"
 #include "tessera/runtime/runtime.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-// The sanitizer ends the program on a request that is too large, unless it is told not to.
+// Read by AddressSanitizer, which otherwise ends the program on a request that is too large.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
-#endif
 
 namespace tessera::runtime {
 namespace {
@@ -92,6 +90,12 @@ constexpr std::string_view kKernels = R"cc(
   const CpuKernel packing = {1, no_bytes, do_nothing, packed_bytes, pack};
   const CpuKernel old_abi = {7, bytes, run, nullptr, nullptr};
   const CpuKernel half = {1, bytes, nullptr, nullptr, nullptr};
+#define NAMED(wave) gemm_fp32_rcr_packab_96x384x256_##wave##_12x32x1_generic
+  extern const CpuKernel NAMED(1x1x1), NAMED(2x1x1), NAMED(0x0x1), NAMED(1x1x0);
+  const CpuKernel NAMED(1x1x1) = {1, bytes, run, nullptr, nullptr};
+  const CpuKernel NAMED(2x1x1) = {1, bytes, run, nullptr, nullptr};
+  const CpuKernel NAMED(0x0x1) = {1, bytes, run, nullptr, nullptr};
+  const CpuKernel NAMED(1x1x0) = {1, bytes, run, nullptr, nullptr};
   }
 )cc";
 
@@ -190,6 +194,23 @@ TEST(CpuLaunch, EveryThreadOfTheTeamRunsOnce) {
     for (int i = 0; i < 256; ++i) {
       EXPECT_EQ(run.counts[static_cast<std::size_t>(i)], i < threads ? threads : 0) << i;
     }
+  }
+}
+
+TEST(CpuLaunch, TeamIsNoLargerThanTheGridInTheName) {
+  struct Case {
+    std::string wave;
+    int threads;
+    int expected;
+  };
+  const std::vector<Case> cases = {
+      {"1x1x1", 4, 1}, {"2x1x1", 4, 2}, {"2x1x1", 1, 1}, {"0x0x1", 4, 4}, {"1x1x0", 3, 3}};
+  for (const Case& c : cases) {
+    TeamRun run;
+    run.launch(*load("gemm_fp32_rcr_packab_96x384x256_" + c.wave + "_12x32x1_generic"), c.threads);
+    EXPECT_EQ(run.calls, c.expected) << c.wave;
+    EXPECT_EQ(run.counts[0], c.expected) << c.wave;
+    EXPECT_EQ(run.errors, 0) << c.wave;
   }
 }
 

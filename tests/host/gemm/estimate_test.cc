@@ -62,8 +62,7 @@ TEST_P(GemmEstimateOn, NeverBeatsThePeak) {
     const Estimate e = estimate(spec, p, target_, 1);
     ASSERT_LE(e.utilisation, 1.0) << name_of(spec);
     ASSERT_GT(e.utilisation, 0.0) << name_of(spec);
-    ASSERT_DOUBLE_EQ(e.seconds,
-                     std::max(e.compute_seconds, e.memory_seconds) + e.overhead_seconds);
+    ASSERT_DOUBLE_EQ(e.seconds, std::max(e.compute_seconds, e.memory_seconds) + e.overhead_seconds);
   }
 }
 

@@ -63,12 +63,14 @@ const BadProblem kBadProblems[] = {
      },
      "gemm: batch_stride_out must be at least 393216 so that batches do not overlap, got 393215"},
     {[](GemmProblem& p) { p.m = p.n = p.k = std::int64_t{1} << 21; },
-     "gemm: m x n x k x batch x 4 bytes must be below 2^63, got 2097152 x 2097152 x 2097152 x 1 x 4"},
+     "gemm: m x n x k x batch x 4 bytes must be below 2^63, got 2097152 x 2097152 x 2097152 x 1 x "
+     "4"},
     {[](GemmProblem& p) {
        p.k = 0;
        p.m = p.n = std::int64_t{1} << 31;
      },
-     "gemm: m x n x k x batch x 4 bytes must be below 2^63, got 2147483648 x 2147483648 x 0 x 1 x 4"},
+     "gemm: m x n x k x batch x 4 bytes must be below 2^63, got 2147483648 x 2147483648 x 0 x 1 x "
+     "4"},
     {[](GemmProblem& p) { p.ld_a = std::int64_t{1} << 60; },
      "gemm: the last byte of a must be below 2^63, got 128 rows 1152921504606846976 apart and 1 "
      "batches 9223372036854775807 apart"},
@@ -87,8 +89,7 @@ const BadProblem kBadProblems[] = {
      "gemm: b must be fp8 or bf8 when a is fp8, got int8; convert one of them"},
     {[](GemmProblem& p) { p.a = int32; },
      "gemm: a must be fp32, tf32, fp16, bf16, fp8, bf8 or int8, got int32"},
-    {[](GemmProblem& p) { p.acc = int32; },
-     "gemm: acc must be fp32 for fp32 operands, got int32"},
+    {[](GemmProblem& p) { p.acc = int32; }, "gemm: acc must be fp32 for fp32 operands, got int32"},
     {[](GemmProblem& p) {
        p.a = p.b = fp16;
        p.out = bf16;
@@ -215,8 +216,9 @@ TEST_F(GemmOperandsTest, KZeroReadsNeitherANorB) {
 
 TEST_F(GemmOperandsTest, MisalignedB) {
   operands_.b = at(1026);
-  EXPECT_EQ(refusal(),
-            "gemm: b must be aligned to 4 bytes for fp32, got an address 2 past a multiple of that");
+  EXPECT_EQ(
+      refusal(),
+      "gemm: b must be aligned to 4 bytes for fp32, got an address 2 past a multiple of that");
 }
 
 TEST_F(GemmOperandsTest, OutOverlapsA) {

@@ -7,10 +7,8 @@
 #include "tessera/base/error.h"
 #include "tessera/runtime/memory_internal.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-// The sanitizer ends the program on a request that is too large, unless it is told not to.
+// Read by AddressSanitizer, which otherwise ends the program on a request that is too large.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
-#endif
 
 namespace tessera::runtime {
 namespace {

@@ -1,0 +1,481 @@
+#include "tessera/dispatch/dispatcher.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "cpu/broken_compiler.h"
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/base/log.h"
+#include "tessera/targets/targets.h"
+#include "tessera/tune/autotune.h"
+#include "tessera/tune/operands.h"
+
+namespace tessera {
+namespace {
+
+using testing_support::Breakage;
+
+// Throws away what the test builds.
+struct DispatcherTest : testing::Test {
+  fs::path folder = make_unique_folder(fs::temp_directory_path(), "tessera-dispatch-");
+  std::uint64_t seed = std::random_device{}();
+
+  DispatcherTest() { RecordProperty("seed", std::to_string(seed)); }
+  ~DispatcherTest() override { remove_tree(folder); }
+
+  // The generic row runs everywhere, and its names do not depend on the machine.
+  DispatcherOptions options() const {
+    DispatcherOptions o;
+    o.target = "generic";
+    o.build.cache.folder = folder / "cache";
+    o.tuning_worker = TESSERA_WORKER;
+    return o;
+  }
+};
+
+RunOptions verified() {
+  RunOptions run;
+  run.verify = true;
+  return run;
+}
+RunOptions with_threads(int threads, const std::string& force = {}) {
+  RunOptions run;
+  run.launch.threads = threads;
+  run.force = force;
+  return run;
+}
+RunOptions forced(const std::string& name) { return with_threads(0, name); }
+
+GemmProblem small(std::int64_t m = 33) {
+  return gemm_problem(DType::fp32, GemmLayout::rcr, m, 17, 29);
+}
+
+// The message of the error that the call throws.
+template <typename Call>
+std::string message_of(const Call& call, ErrorCode code) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(DispatcherTest, RunsAndVerifies) {
+  Dispatcher dispatcher(options());
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::int8}) {
+    const GemmProblem p = gemm_problem(dtype, GemmLayout::rrr, 31, 45, 67);
+    const tune::OwnedOperands owned = tune::random_operands(p, seed);
+    EXPECT_NO_THROW(dispatcher.run(p, owned.operands, verified()));
+    EXPECT_EQ(tune::gaps_intact(p, owned), "");
+  }
+}
+
+TEST_F(DispatcherTest, RunsOnThisMachineByDefault) {
+  DispatcherOptions o = options();
+  o.target.clear();
+  Dispatcher dispatcher(o);
+  EXPECT_EQ(dispatcher.target(), host_target());
+  const tune::OwnedOperands owned = tune::random_operands(small(), seed);
+  EXPECT_NO_THROW(dispatcher.run(small(), owned.operands, verified()));
+}
+
+TEST_F(DispatcherTest, TakesTheTargetFromTheEnvironment) {
+  DispatcherOptions o = options();
+  o.target.clear();
+  setenv("TESSERA_TARGET", "generic", 1);
+  const Dispatcher named(o);
+  setenv("TESSERA_TARGET", "genric", 1);
+  const std::string message = message_of([&] { Dispatcher unknown(o); }, ErrorCode::not_found);
+  unsetenv("TESSERA_TARGET");
+  EXPECT_EQ(named.target().name, "generic");
+  EXPECT_EQ(message.find("unknown target 'genric', did you mean 'generic'?"), 0U) << message;
+}
+
+TEST_F(DispatcherTest, RunsATargetFromAFile) {
+  Target mine = load_target("generic");
+  mine.name = "mine";
+  write_file(folder / "mine.json", to_json(mine));
+  DispatcherOptions o = options();
+  o.target = (folder / "mine.json").string();
+  Dispatcher dispatcher(o);
+  const tune::OwnedOperands owned = tune::random_operands(small(), seed);
+  EXPECT_NO_THROW(dispatcher.run(small(), owned.operands, verified()));
+  EXPECT_TRUE(dispatcher.kernel_for(small()).name.ends_with("_mine"));
+}
+
+TEST_F(DispatcherTest, RemembersByProblemThreadsAndForce) {
+  Dispatcher dispatcher(options());
+  const ReadyKernel& first = dispatcher.kernel_for(small(), with_threads(1));
+  EXPECT_EQ(&dispatcher.kernel_for(small(), with_threads(1)), &first);
+  EXPECT_NE(&dispatcher.kernel_for(small(34), with_threads(1)), &first);
+  EXPECT_NE(&dispatcher.kernel_for(small(), with_threads(2)), &first);
+  const ReadyKernel& by_name = dispatcher.kernel_for(small(), with_threads(1, first.name));
+  EXPECT_NE(&by_name, &first);
+  EXPECT_EQ(by_name.name, first.name);
+  EXPECT_EQ(by_name.source, ChoiceSource::pinned);
+  EXPECT_EQ(by_name.loaded, first.loaded);
+}
+
+TEST_F(DispatcherTest, ChoosesAsExplained) {
+  Dispatcher dispatcher(options());
+  const Decision decision = dispatcher.explain(small());
+  EXPECT_EQ(dispatcher.registry().size(), 0U);  // nothing was built
+  EXPECT_FALSE(fs::exists(folder / "cache" / "tuning.sqlite"));
+  const ReadyKernel& kernel = dispatcher.kernel_for(small());
+  EXPECT_EQ(kernel.name, decision.name);
+  EXPECT_EQ(kernel.source, ChoiceSource::analytic);
+  EXPECT_EQ(kernel.predicted_seconds, decision.predicted_seconds);
+  EXPECT_EQ(kernel.spec, decision.spec);
+}
+
+TEST_F(DispatcherTest, ForcesByNameOrSaysWhyNot) {
+  Dispatcher dispatcher(options());
+  const Decision decision = dispatcher.explain(small());
+  const std::string other = [&] {
+    for (const Considered& c : decision.considered) {
+      if (c.refusal.empty() && c.name != decision.name) return c.name;
+    }
+    return std::string();
+  }();
+  const tune::OwnedOperands owned = tune::random_operands(small(), seed);
+  RunOptions forced_and_verified = forced(other);
+  forced_and_verified.verify = true;
+  EXPECT_NO_THROW(dispatcher.run(small(), owned.operands, forced_and_verified));
+  EXPECT_EQ(dispatcher.kernel_for(small(), forced(other)).name, other);
+
+  std::string typo = other;
+  typo[typo.size() - 1] = 'k';
+  EXPECT_EQ(
+      message_of([&] { dispatcher.kernel_for(small(), forced(typo)); }, ErrorCode::illegal_spec)
+          .find(fmt::format("kernel '{}' cannot run", typo)),
+      0U);
+  EXPECT_EQ(
+      message_of([&] { dispatcher.kernel_for(small(), forced("nonsense")); }, ErrorCode::not_found)
+          .find("unknown kernel 'nonsense'"),
+      0U);
+}
+
+TEST_F(DispatcherTest, RefusesAnInvalidProblem) {
+  Dispatcher dispatcher(options());
+  GemmProblem p = small();
+  p.m = -1;
+  EXPECT_EQ(message_of([&] { dispatcher.kernel_for(p); }, ErrorCode::invalid_argument),
+            "gemm: m must be at least 0, got -1");
+}
+
+TEST_F(DispatcherTest, RefusesInvalidOperands) {
+  Dispatcher dispatcher(options());
+  tune::OwnedOperands owned = tune::random_operands(small(), seed);
+  std::get<GemmOperands>(owned.operands).a = nullptr;
+  EXPECT_EQ(
+      message_of([&] { dispatcher.run(small(), owned.operands); }, ErrorCode::invalid_argument)
+          .find("gemm: a must not be null"),
+      0U);
+}
+
+TEST_F(DispatcherTest, SaysWhichFeaturesTheMachineLacks) {
+  Target strange = load_target("generic");
+  strange.name = "strange";
+  strange.features = {"avx2048"};
+  write_file(folder / "strange.json", to_json(strange));
+  DispatcherOptions o = options();
+  o.target = (folder / "strange.json").string();
+  Dispatcher dispatcher(o);
+  EXPECT_EQ(dispatcher.explain(small()).spec.target, "strange");  // device-free
+  EXPECT_EQ(message_of([&] { dispatcher.kernel_for(small()); }, ErrorCode::unsupported),
+            "target 'strange' needs the processor features avx2048, this machine lacks avx2048");
+}
+
+TEST_F(DispatcherTest, ExplainsAGpuButDoesNotRunIt) {
+  DispatcherOptions o = options();
+  o.target = "sm90a";
+  Dispatcher dispatcher(o);
+  const GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 4096, 4096, 4096);
+  EXPECT_EQ(dispatcher.explain(p).spec.target, "sm90a");
+  EXPECT_EQ(message_of([&] { dispatcher.kernel_for(p); }, ErrorCode::unsupported)
+                .find("target 'sm90a' cannot run here: "),
+            0U);
+}
+
+TEST_F(DispatcherTest, DeclaredKernelsOnly) {
+  const Target target = load_target("generic");
+  auto registry = std::make_shared<Registry>("mine", options().build);
+  registry->declare(KernelSetBuilder("one", target).for_problem(small()).build());
+  ASSERT_EQ(registry->size(), 1U);
+  Dispatcher dispatcher(options(), registry);
+  EXPECT_EQ(dispatcher.kernel_for(small()).spec, registry->declared().front());
+
+  // Another signature: an error with the nearest miss, not another kernel.
+  const std::string message = message_of(
+      [&] { dispatcher.kernel_for(gemm_problem(DType::bf16, GemmLayout::rcr, 33, 17, 29)); },
+      ErrorCode::unsupported);
+  EXPECT_NE(message.find(name_of(registry->declared().front())), std::string::npos) << message;
+  EXPECT_EQ(registry->size(), 1U);
+}
+
+TEST_F(DispatcherTest, NeedsARegistry) {
+  EXPECT_EQ(message_of([&] { Dispatcher none(options(), nullptr); }, ErrorCode::invalid_argument),
+            "dispatcher: the registry must not be null; leave it out to use a new one");
+}
+
+TEST_F(DispatcherTest, PacksBOnceForManyRuns) {
+  Dispatcher dispatcher(options());
+  GemmProblem p = small();
+  p.preshuffled_b = true;
+  const GemmProblem plain = small();
+  tune::OwnedOperands owned = tune::random_operands(p, seed);
+  auto& operands = std::get<GemmOperands>(owned.operands);
+  const void* b = operands.b;
+  runtime::AlignedBuffer packed(dispatcher.packed_bytes(p));
+  dispatcher.pack(p, b, packed.data());
+  for (int run = 0; run < 2; ++run) {
+    tune::poison_output(p, owned);
+    operands.b = packed.data();
+    dispatcher.run(p, owned.operands);
+    operands.b = b;
+    const Mismatch mismatch = family_of(Op::gemm).verify(plain, owned.operands);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+  }
+  EXPECT_EQ(
+      message_of([&] { dispatcher.run(p, owned.operands, verified()); }, ErrorCode::unsupported),
+      "verify: the reference needs B as it was, got a packed B; verify the problem without "
+      "preshuffled_b");
+  EXPECT_EQ(
+      message_of([&] { dispatcher.pack(p, nullptr, packed.data()); }, ErrorCode::invalid_argument),
+      fmt::format("pack: b must not be null: {} bytes are to be packed", packed.size()));
+  EXPECT_EQ(message_of([&] { dispatcher.packed_bytes(plain); }, ErrorCode::invalid_argument),
+            fmt::format("pack: only a gemm problem with preshuffled_b set has a packed B, got '{}'",
+                        to_string(Problem(plain))));
+}
+
+// The same results in place: the reference sees C and D as they were.
+TEST_F(DispatcherTest, VerifiesInPlace) {
+  Dispatcher dispatcher(options());
+  GemmProblem p = small();
+  p.beta = 0.5F;
+  p.epilogue = parse_epilogue("add");
+  const tune::OwnedOperands owned = tune::random_operands(p, seed);
+  auto operands = std::get<GemmOperands>(owned.operands);
+  std::memcpy(operands.out, operands.c, static_cast<std::size_t>(p.m * p.n * 4));
+  operands.c = operands.out;
+  operands.d[0] = operands.out;
+  EXPECT_NO_THROW(dispatcher.run(p, operands, verified()));
+}
+
+TEST_F(DispatcherTest, VerificationNamesTheKernelThatIsWrong) {
+  DispatcherOptions o = options();
+  const Breakage all[] = {{"*", testing_support::kWritesNothing}};
+  o.build.compiler = testing_support::broken_compiler(folder, all).string();
+  Dispatcher dispatcher(o);
+  const tune::OwnedOperands owned = tune::random_operands(small(), seed);
+  EXPECT_NO_THROW(dispatcher.run(small(), owned.operands));
+  const std::string message = message_of(
+      [&] { dispatcher.run(small(), owned.operands, verified()); }, ErrorCode::verification_failed);
+  EXPECT_EQ(message.find(dispatcher.kernel_for(small()).name + ": gemm: out[0, 0] is "), 0U)
+      << message;
+  EXPECT_NE(message.find("(561 of 561 elements checked are outside)"), std::string::npos)
+      << message;
+}
+
+TEST_F(DispatcherTest, SixteenThreadsBuildEachKernelOnce) {
+  Dispatcher dispatcher(options());
+  constexpr int kThreads = 16;
+  const std::vector<std::int64_t> sizes = {1, 8, 33, 64, 100};
+  std::vector<std::vector<const ReadyKernel*>> seen(kThreads);
+  std::atomic<int> failures = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      try {
+        RunOptions one = with_threads(1);
+        one.verify = true;
+        for (std::size_t i = 0; i < 2 * sizes.size(); ++i) {
+          const GemmProblem p = small(sizes[(i + static_cast<std::size_t>(t)) % sizes.size()]);
+          const tune::OwnedOperands owned =
+              tune::random_operands(p, seed + static_cast<std::uint64_t>(t));
+          dispatcher.run(p, owned.operands, one);
+          seen[static_cast<std::size_t>(t)].push_back(
+              &dispatcher.kernel_for(small(33), with_threads(1)));
+        }
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+        ++failures;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+  std::set<const ReadyKernel*> distinct;
+  for (const auto& list : seen) distinct.insert(list.begin(), list.end());
+  EXPECT_EQ(distinct.size(), 1U);
+  // One folder in the cache for every kernel that the problems need.
+  std::set<std::string> kernels;
+  for (const std::int64_t m : sizes) {
+    kernels.insert(dispatcher.kernel_for(small(m), with_threads(1)).name);
+  }
+  EXPECT_EQ(dispatcher.registry().builder().cache().list().size(), kernels.size());
+}
+
+TEST_F(DispatcherTest, NoJitNamesTheKernel) {
+  DispatcherOptions o = options();
+  o.build.allow_compile = false;
+  Dispatcher dispatcher(o);
+  const std::string name = dispatcher.explain(small()).name;
+  const std::string message =
+      message_of([&] { dispatcher.kernel_for(small()); }, ErrorCode::jit_disabled);
+  EXPECT_NE(message.find(name), std::string::npos) << message;
+}
+
+#ifdef NDEBUG
+TEST_F(DispatcherTest, WarmDispatchTakes100Nanoseconds) {
+  Dispatcher dispatcher(options());
+  const Problem problem = small();
+  const RunOptions run;
+  const ReadyKernel* kernel = &dispatcher.kernel_for(problem, run);
+  double best = 1;
+  for (int batch = 0; batch < 200; ++batch) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(&dispatcher.kernel_for(problem, run), kernel);
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    best = std::min(best, spent.count() / 100);
+  }
+  RecordProperty("nanoseconds", std::to_string(best * 1e9));
+  EXPECT_LE(best, 100e-9);
+}
+#endif
+
+// ---- autotuning ----
+
+struct AutotuneTest : DispatcherTest {
+  DispatcherOptions tuning_options() const {
+    DispatcherOptions o = options();
+    o.autotune = true;
+    o.autotune_seconds = 5;
+    o.autotune_top = 3;
+    return o;
+  }
+};
+
+TEST_F(AutotuneTest, MeasuresOnFirstUseAndReusesInTheNextProcess) {
+  const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 96, 96, 96);
+  std::string winner;
+  {
+    Dispatcher dispatcher(tuning_options());
+    const ReadyKernel& kernel = dispatcher.kernel_for(p, with_threads(1));
+    EXPECT_EQ(kernel.source, ChoiceSource::tuned);
+    EXPECT_GT(kernel.predicted_seconds, 0);
+    winner = kernel.name;
+  }
+  const fs::path file = folder / "cache" / "tuning.sqlite";
+  const std::vector<tune::Measurement> rows = tune::Store(file).all();
+  EXPECT_EQ(rows.size(), 3U);
+  for (const tune::Measurement& row : rows) {
+    EXPECT_EQ(row.outcome, tune::Outcome::ok) << row.kernel << ": " << row.note;
+  }
+  // Without autotuning the store is still asked; nothing is measured again.
+  Dispatcher next(options());
+  const ReadyKernel& kernel = next.kernel_for(p, with_threads(1));
+  EXPECT_EQ(kernel.source, ChoiceSource::tuned);
+  EXPECT_EQ(kernel.name, winner);
+  EXPECT_EQ(tune::Store(file).all().size(), 3U);
+}
+
+// Real children running kernels that are broken in each way; this process notices nothing.
+TEST_F(AutotuneTest, SurvivesBrokenKernelsAndChoosesAWorkingOne) {
+  const Decision decision = Dispatcher(options()).explain(small(), with_threads(1));
+  std::vector<std::string> best;
+  for (const Considered& c : decision.considered) {
+    if (c.refusal.empty() && best.size() < 4) best.push_back(c.name);
+  }
+  ASSERT_EQ(best.size(), 4U);
+  const Breakage breakages[] = {{best[0], testing_support::kCrashes},
+                                {best[1], testing_support::kWritesNothing},
+                                {best[2], testing_support::kHangs}};
+  DispatcherOptions o = tuning_options();
+  o.build.compiler = testing_support::broken_compiler(folder, breakages).string();
+  o.autotune_top = 4;
+  o.autotune_seconds = 60;
+  Dispatcher dispatcher(o);
+  EXPECT_EQ(dispatcher.kernel_for(small(), with_threads(1)).name, best[3]);
+  std::map<std::string, tune::Outcome> outcomes;
+  for (const tune::Measurement& row : tune::Store(folder / "cache" / "tuning.sqlite").all()) {
+    outcomes[row.kernel] = row.outcome;
+  }
+  const std::map<std::string, tune::Outcome> expected = {{best[0], tune::Outcome::crashed},
+                                                         {best[1], tune::Outcome::wrong},
+                                                         {best[2], tune::Outcome::timeout},
+                                                         {best[3], tune::Outcome::ok}};
+  EXPECT_EQ(outcomes, expected);
+}
+
+TEST_F(AutotuneTest, NeverChoosesAKernelThatCrashedHere) {
+  const std::string best = [&] { return Dispatcher(options()).explain(small()).name; }();
+  const Target target = load_target("generic");
+  tune::Measurement crash;
+  crash.device = tune::device_name(target);
+  crash.target = "generic";
+  crash.problem = to_string(Problem(small()));
+  crash.kernel = best;
+  crash.threads = 2;
+  crash.outcome = tune::Outcome::crashed;
+  crash.note = "it died on signal 4 (Illegal instruction)";
+  DispatcherOptions o = options();
+  o.tuning_store = (folder / "store.sqlite").string();
+  tune::Store(o.tuning_store).record(crash);
+
+  Dispatcher dispatcher(o);
+  const RunOptions two = with_threads(2);
+  const Decision decision = dispatcher.explain(small(), two);
+  EXPECT_NE(decision.name, best);
+  EXPECT_NE(dispatcher.kernel_for(small(), two).name, best);
+  std::string refusal;
+  for (const Considered& c : decision.considered) {
+    if (c.name == best) refusal = c.refusal;
+  }
+  EXPECT_EQ(refusal, "measured here as crashed: it died on signal 4 (Illegal instruction)");
+  // By name it can be had all the same.
+  EXPECT_EQ(dispatcher.kernel_for(small(), with_threads(2, best)).name, best);
+}
+
+TEST_F(AutotuneTest, AStoreThatCannotBeReadCostsNoResult) {
+  DispatcherOptions o = options();
+  o.tuning_store = folder.string();  // a folder
+  std::vector<std::string> warnings;
+  set_log_sink([&](LogLevel, std::string_view text) { warnings.emplace_back(text); });
+  Dispatcher dispatcher(o);
+  EXPECT_EQ(dispatcher.kernel_for(small()).source, ChoiceSource::analytic);
+  set_log_sink({});
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0].find(fmt::format("tuning store '{}': ", folder.string())), 0U);
+
+  o.autotune = true;  // but whoever asks for it must know
+  Dispatcher tuning(o);
+  EXPECT_THROW(tuning.kernel_for(small()), Error);
+}
+
+TEST_F(AutotuneTest, ThreadsShareOneMeasurement) {
+  Dispatcher dispatcher(tuning_options());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      EXPECT_EQ(dispatcher.kernel_for(small(), with_threads(1)).source, ChoiceSource::tuned);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(tune::Store(folder / "cache" / "tuning.sqlite").all().size(), 3U);
+}
+
+}  // namespace
+}  // namespace tessera
