@@ -62,9 +62,10 @@ TEST_F(BuilderTest, KeepsAllThatIsNeededToRepeatTheBuild) {
 TEST_F(BuilderTest, GivesTheCompilerNothingThatChangesItsOutput) {
   const ScopedVariable path("CPATH", "/somewhere");
   const ScopedVariable epoch("SOURCE_DATE_EPOCH", "1");
-  compiler_.write("echo ${CPATH-none} ${SOURCE_DATE_EPOCH-none} $LC_ALL");
+  compiler_.write(
+      "echo ${CPATH-none} ${SOURCE_DATE_EPOCH-none} $LC_ALL; [ $TMPDIR = $PWD ] && echo inside");
   const Artifact artifact = Builder(options()).build(make_source("gemm_a"), make_target());
-  EXPECT_EQ(read_file(artifact.binary.parent_path() / "log.txt"), "none none C\n");
+  EXPECT_EQ(read_file(artifact.binary.parent_path() / "log.txt"), "none none C\ninside\n");
 }
 
 TEST_F(BuilderTest, ReportsAFailureInTheCompilersWordsAndTriesAgain) {

@@ -1,0 +1,96 @@
+#include "tessera/jit/lock_internal.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "host/jit/fixtures.h"
+
+namespace tessera::jit {
+namespace {
+
+constexpr double kPatience = 60;
+
+// Whether a stranger would get the lock now.
+bool is_free(const fs::path& file) {
+  const int fd = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return true;
+  const bool free = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  ::close(fd);
+  return free;
+}
+
+TEST(FileLock, KeepsOthersOutUntilItEnds) {
+  const TempFolder temp;
+  const fs::path file = temp / "lock";
+  {
+    const FileLock lock(file, kPatience);
+    EXPECT_FALSE(is_free(file));
+  }
+  EXPECT_FALSE(fs::exists(file));
+}
+
+// The first holder removes the file that the second one has open: what the second then locks must
+// be the file that a third one opens.
+TEST(FileLock, PassesToOneWhoWaited) {
+  const TempFolder temp;
+  const fs::path file = temp / "lock";
+  std::optional<FileLock> first;
+  first.emplace(file, kPatience);
+  std::atomic<bool> has_it = false;
+  std::atomic<bool> may_go = false;
+  std::jthread second([&] {
+    const FileLock lock(file, kPatience);
+    has_it = true;
+    while (!may_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(has_it);
+  first.reset();
+  while (!has_it) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_FALSE(is_free(file));
+  may_go = true;
+}
+
+TEST(FileLock, GoesOnWithoutTheLockWhenPatienceEnds) {
+  const TempFolder temp;
+  const FileLock holder(temp / "lock", kPatience);
+  const auto start = std::chrono::steady_clock::now();
+  { const FileLock impatient(temp / "lock", 0.1); }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_FALSE(is_free(temp / "lock")) << "the impatient one took the holder's lock away";
+}
+
+TEST(BuildFolder, GoesAwayUnlessRenamed) {
+  const TempFolder temp;
+  {
+    const BuildFolder folder(temp.path(), "build-");
+    write_file(folder.path() / "file", "x");
+  }
+  EXPECT_EQ(names_in(temp.path()), std::vector<std::string>());
+  {
+    const BuildFolder folder(temp.path(), "build-");
+    fs::rename(folder.path(), temp / "kept");
+    fs::create_directory(folder.path());  // another's, by now
+  }
+  EXPECT_EQ(names_in(temp.path()).size(), 2U);
+}
+
+TEST(BuildFolder, IsRemovedOnlyWhenItsOwnerIsDead) {
+  const TempFolder temp;
+  const BuildFolder alive(temp.path(), "build-");
+  fs::create_directory(temp / "build-dead");
+  fs::create_directory(temp / "other");
+  write_file(temp / "build-file", "x");
+  remove_dead_build_folders(temp.path(), "build-");
+  std::vector<std::string> expected = {alive.path().filename().string(), "build-file", "other"};
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(names_in(temp.path()), expected);
+}
+
+}  // namespace
+}  // namespace tessera::jit
