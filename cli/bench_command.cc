@@ -224,7 +224,7 @@ double time_child(const std::vector<std::string>& words) {
 
 // From exec to the first result, the kernel being in a pack or in the cache.
 int bench_start(const BenchCommand&, const Output& output) {
-  const std::vector<std::string> words = {"tessera", "run",   "gemm",     "m=128", "n=128",
+  const std::vector<std::string> words = {"tessera", "run",        "gemm",     "m=128", "n=128",
                                           "k=128",   "layout=rrr", "--repeat", "1"};
   time_child(words);  // builds the kernel if need be
   std::vector<double> seconds;
@@ -252,10 +252,11 @@ int bench_peak(const BenchCommand&, const Output& output) {
     return 0;
   }
   fmt::print("{}\n", host_info().cpu_model);
-  fmt::print("one thread: fp32 {:.1f} GFLOP/s, bf16 {:.1f} GFLOP/s, int8 {:.1f} GOP/s, reads {:.1f} "
-             "GB/s\n",
-             peak.fp32_flops * 1e-9, peak.bf16_flops * 1e-9, peak.int8_ops * 1e-9,
-             peak.read_bytes_per_s * 1e-9);
+  fmt::print(
+      "one thread: fp32 {:.1f} GFLOP/s, bf16 {:.1f} GFLOP/s, int8 {:.1f} GOP/s, reads {:.1f} "
+      "GB/s\n",
+      peak.fp32_flops * 1e-9, peak.bf16_flops * 1e-9, peak.int8_ops * 1e-9,
+      peak.read_bytes_per_s * 1e-9);
   fmt::print("all threads: reads {:.1f} GB/s\n", peak.read_bytes_per_s_all * 1e-9);
   return 0;
 }

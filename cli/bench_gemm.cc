@@ -36,8 +36,8 @@ std::vector<PeerCall> verified_calls(Workload& work, const PeerSearch& peers, Be
   const Problem plain = tune::unpacked(work.problem());
   std::vector<PeerCall> good;
   for (const std::unique_ptr<Peer>& peer : peers.found) {
-    std::vector<PeerCall> calls = peer->calls(std::get<GemmProblem>(plain),
-                                              std::get<GemmOperands>(work.owned().operands));
+    std::vector<PeerCall> calls =
+        peer->calls(std::get<GemmProblem>(plain), std::get<GemmOperands>(work.owned().operands));
     if (calls.empty()) bench.notes.push_back(peer->name() + " cannot compute this problem");
     for (PeerCall& call : calls) {
       tune::poison_output(plain, work.owned());
@@ -93,13 +93,11 @@ BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem, const Pe
                         const BenchSettings& settings) {
   const auto* gemm = std::get_if<GemmProblem>(&problem);
   if (gemm == nullptr) {
-    throw Error(ErrorCode::unsupported, fmt::format("bench gemm: '{}' is no gemm problem",
-                                                    to_string(problem)));
+    throw Error(ErrorCode::unsupported,
+                fmt::format("bench gemm: '{}' is no gemm problem", to_string(problem)));
   }
   Workload work(dispatcher, problem, settings.run);
-  BenchCase bench{.problem = problem,
-                  .kernel = work.kernel().name,
-                  .source = work.kernel().source};
+  BenchCase bench{.problem = problem, .kernel = work.kernel().name, .source = work.kernel().source};
   if (const Mismatch mismatch = work.verify(); !mismatch.ok) {
     throw Error(ErrorCode::verification_failed,
                 fmt::format("{} on '{}': {}", bench.kernel, to_string(problem), mismatch.message));

@@ -39,8 +39,8 @@ struct BenchCase {
   std::vector<std::string> notes;  // peers that could not take part, and why
 };
 
-// Chooses and builds the kernel, verifies it and every peer against the reference, then measures them
-// together. Throws Error{verification_failed} when our own result is wrong.
+// Chooses and builds the kernel, verifies it and every peer against the reference, then measures
+// them together. Throws Error{verification_failed} when our own result is wrong.
 BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem, const PeerSearch& peers,
                         const BenchSettings& settings);
 

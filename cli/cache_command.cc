@@ -28,8 +28,8 @@ int list(const CacheCommand& command, const jit::Cache& cache, const Output& out
                        {"folder", entry.folder.string()},
                        {"bytes", entry.bytes},
                        {"last_used_unix", entry.last_used_unix}});
-    table.add({entry.name, entry.key.substr(0, 12),
-               format_bytes(static_cast<double>(entry.bytes))});
+    table.add(
+        {entry.name, entry.key.substr(0, 12), format_bytes(static_cast<double>(entry.bytes))});
   }
   if (output.json) {
     print_json({{"folder", cache.folder().string()}, {"entries", entries}});

@@ -32,10 +32,10 @@ void build(Registry& registry, const Output& output) {
   std::vector<jit::BuildResult> results;
   {
     Progress progress("build", Progress::Plain::silent);
-    results = registry.build(0, [&](std::size_t done, std::size_t total,
-                                    const jit::BuildResult& result) {
-      progress.step(done, total, result.name);
-    });
+    results =
+        registry.build(0, [&](std::size_t done, std::size_t total, const jit::BuildResult& result) {
+          progress.step(done, total, result.name);
+        });
   }
   std::size_t cached = 0;
   for (const jit::BuildResult& result : results) {
@@ -83,9 +83,10 @@ int demo(int threads, const Output& output) {
     return 0;
   }
   fmt::print("{}\n", table.text());
-  fmt::print("All {} results verified against the fp64 reference; {} threads; above 1x we are "
-             "faster.\n",
-             problems.size(), limit);
+  fmt::print(
+      "All {} results verified against the fp64 reference; {} threads; above 1x we are "
+      "faster.\n",
+      problems.size(), limit);
   fmt::print("why: how the kernel was chosen, by estimate (analytic) or by measurement (tuned).\n");
   for (const auto& peer : peers.found) fmt::print("{} {}\n", peer->name(), peer->version());
   for (const std::string& note : peers.notes) fmt::print("note: {}\n", note);

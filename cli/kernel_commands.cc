@@ -85,7 +85,8 @@ struct ShowCommand {
   bool source = false;
 };
 
-// A kernel is shown for the machine that its name ends in, unless --target names a row of one's own.
+// A kernel is shown for the machine that its name ends in, unless --target names a row of one's
+// own.
 int show(const ShowCommand& command, const Output& output) {
   const KernelSpec spec = find_kernel(command.name);
   const Target target = load_target(command.target.empty() ? spec.target : command.target);
@@ -146,7 +147,8 @@ Action declare_explain(CLI::App& app) {
   auto command = std::make_shared<ExplainCommand>();
   add_problem_options(app, command->problems);
   add_target_option(app, command->target);
-  app.add_option("--threads", command->choose.threads, "At most this many; 0: all of the machine's");
+  app.add_option("--threads", command->choose.threads,
+                 "At most this many; 0: all of the machine's");
   app.add_option("--force", command->choose.pinned, "This kernel, or an error that says why not");
   app.add_flag("--deterministic", command->choose.deterministic,
                "Only kernels whose bits do not depend on the number of threads");

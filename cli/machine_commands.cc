@@ -125,7 +125,10 @@ int doctor(const Output& output) {
                     {"needed", finding.needed},
                     {"detail", finding.detail}});
     if (!output.json) {
-      fmt::print("{:<8} {:<16} {}\n", finding.found ? "found" : finding.needed ? "MISSING" : "-",
+      fmt::print("{:<8} {:<16} {}\n",
+                 finding.found    ? "found"
+                 : finding.needed ? "MISSING"
+                                  : "-",
                  finding.what, finding.detail);
     }
   }

@@ -100,7 +100,8 @@ int report(bool json, std::string_view code, const std::string& message, int sta
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const auto chosen = app.get_subcommands();
   const CLI::App& where = chosen.empty() ? app : *chosen.front();
-  if (error.get_name() != "ExtrasError") return fmt::format("{}: {}", where.get_name(), error.what());
+  if (error.get_name() != "ExtrasError")
+    return fmt::format("{}: {}", where.get_name(), error.what());
   const std::vector<std::string> rest = app.remaining(true);
   const std::string word = rest.empty() ? std::string() : rest.front();
   const std::string name = word.substr(0, word.find('='));
@@ -123,8 +124,9 @@ int dispatch(int argc, char** argv, bool json) {
   CLI::App app("Tessera declares, generates, compiles, caches, chooses and runs tile kernels.",
                "tessera");
   app.set_version_flag("--version", "tessera " + std::string(kVersion));
-  app.footer("Example:\n  tessera run gemm m=512 n=512 k=512 --verify\n\n"
-             "tessera COMMAND --help explains a command.");
+  app.footer(
+      "Example:\n  tessera run gemm m=512 n=512 k=512 --verify\n\n"
+      "tessera COMMAND --help explains a command.");
   app.require_subcommand(0, 1);
   Output output;
   std::vector<Row> rows = declare_all(app, output);
@@ -150,8 +152,8 @@ std::span<const Command> all_commands() { return kCommands; }
 
 int main(int argc, char** argv) {
   // Known before parsing, so that a usage error is an object too.
-  const bool json = std::any_of(argv, argv + argc,
-                                [](const char* word) { return std::string_view(word) == "--json"; });
+  const bool json = std::any_of(
+      argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
   using tessera::cli::report;
   try {
     return tessera::cli::dispatch(argc, argv, json);

@@ -49,11 +49,11 @@ std::int64_t batch_of(const NpyArray& array) {
 
 GemmProblem problem_of(const MatmulCommand& command, const NpyArray& a, const NpyArray& b) {
   if (a.dtype != b.dtype) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("matmul: both files must hold one element type, got {} in {} and {} in "
-                            "{}",
-                            to_string(a.dtype), command.a_path, to_string(b.dtype),
-                            command.b_path));
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("matmul: both files must hold one element type, got {} in {} and {} in "
+                    "{}",
+                    to_string(a.dtype), command.a_path, to_string(b.dtype), command.b_path));
   }
   const std::int64_t m = a.shape[a.shape.size() - 2];
   const std::int64_t k = a.shape.back();

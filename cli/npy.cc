@@ -17,9 +17,8 @@ struct DescrRow {
   std::string_view descr;
   DType dtype;
 };
-constexpr std::array kDescrs = {
-    DescrRow{"<f4", DType::fp32}, DescrRow{"<f2", DType::fp16}, DescrRow{"|i1", DType::int8},
-    DescrRow{"<i4", DType::int32}};
+constexpr std::array kDescrs = {DescrRow{"<f4", DType::fp32}, DescrRow{"<f2", DType::fp16},
+                                DescrRow{"|i1", DType::int8}, DescrRow{"<i4", DType::int32}};
 
 [[noreturn]] void malformed(const fs::path& path, const std::string& what) {
   throw Error(ErrorCode::parse_error,
@@ -105,7 +104,8 @@ std::size_t byte_count(const fs::path& path, const NpyArray& array) {
   std::int64_t bytes = size_of(array.dtype);
   for (std::int64_t size : array.shape) {
     if (__builtin_mul_overflow(bytes, size, &bytes)) {
-      malformed(path, fmt::format("its shape ({}) overflows 64 bits", fmt::join(array.shape, ", ")));
+      malformed(path,
+                fmt::format("its shape ({}) overflows 64 bits", fmt::join(array.shape, ", ")));
     }
   }
   return static_cast<std::size_t>(bytes);
@@ -163,9 +163,8 @@ void write_npy(const fs::path& path, DType dtype, const std::vector<std::int64_t
     if (row.dtype == dtype) descr = row.descr;
   }
   if (descr.empty()) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: NumPy has no element type for {}", path.string(),
-                            to_string(dtype)));
+    throw Error(ErrorCode::unsupported, fmt::format("{}: NumPy has no element type for {}",
+                                                    path.string(), to_string(dtype)));
   }
   std::int64_t bytes = size_of(dtype);
   for (std::int64_t size : shape) bytes *= size;
@@ -176,8 +175,8 @@ void write_npy(const fs::path& path, DType dtype, const std::vector<std::int64_t
   const std::size_t unpadded = kMagic.size() + 4 + header.size() + 1;
   header += std::string((64 - unpadded % 64) % 64, ' ') + "\n";
   std::string content(kMagic);
-  content += {'\1', '\0', static_cast<char>(header.size() & 0xff),
-              static_cast<char>(header.size() >> 8)};
+  content +=
+      {'\1', '\0', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
   content += header;
   content.append(static_cast<const char*>(data), static_cast<std::size_t>(bytes));
   write_file_atomic(path, content);

@@ -39,12 +39,12 @@ struct EltwiseRow {
   Eltwise eltwise;
   float alpha;
 };
-constexpr std::array kEltwise = {
-    EltwiseRow{EpilogueOp::relu, Eltwise::relu, 0}, EltwiseRow{EpilogueOp::gelu, Eltwise::gelu_erf, 0},
-    EltwiseRow{EpilogueOp::gelu_tanh, Eltwise::gelu_tanh, 0},
-    EltwiseRow{EpilogueOp::silu, Eltwise::swish, 1},
-    EltwiseRow{EpilogueOp::sigmoid, Eltwise::logistic, 0},
-    EltwiseRow{EpilogueOp::tanh, Eltwise::tanh, 0}};
+constexpr std::array kEltwise = {EltwiseRow{EpilogueOp::relu, Eltwise::relu, 0},
+                                 EltwiseRow{EpilogueOp::gelu, Eltwise::gelu_erf, 0},
+                                 EltwiseRow{EpilogueOp::gelu_tanh, Eltwise::gelu_tanh, 0},
+                                 EltwiseRow{EpilogueOp::silu, Eltwise::swish, 1},
+                                 EltwiseRow{EpilogueOp::sigmoid, Eltwise::logistic, 0},
+                                 EltwiseRow{EpilogueOp::tanh, Eltwise::tanh, 0}};
 
 // A matrix, or one per batch; a batch stride of 0 is oneDNN's broadcast.
 struct Matrix {
@@ -69,20 +69,20 @@ Tensor tensor_of(const GemmProblem& p, const Matrix& matrix) {
 
 Tensor tensor_a(const GemmProblem& p) {
   const bool row_major = a_is_row_major(p.layout);
-  return tensor_of(p, {p.a, p.m, p.k, row_major ? p.ld_a : 1, row_major ? 1 : p.ld_a,
-                       p.batch_stride_a});
+  return tensor_of(
+      p, {p.a, p.m, p.k, row_major ? p.ld_a : 1, row_major ? 1 : p.ld_a, p.batch_stride_a});
 }
 Tensor tensor_b(const GemmProblem& p) {
   const bool row_major = b_is_row_major(p.layout);
-  return tensor_of(p, {p.b, p.k, p.n, row_major ? p.ld_b : 1, row_major ? 1 : p.ld_b,
-                       p.batch_stride_b});
+  return tensor_of(
+      p, {p.b, p.k, p.n, row_major ? p.ld_b : 1, row_major ? 1 : p.ld_b, p.batch_stride_b});
 }
 Tensor tensor_out(const GemmProblem& p) {
   return tensor_of(p, {p.out, p.m, p.n, p.ld_out, 1, p.batch_stride_out});
 }
 Tensor tensor_d(const GemmProblem& p, std::size_t i, bool is_vector) {
-  return tensor_of(p, {p.d, is_vector ? 1 : p.m, p.n, is_vector ? p.n : p.ld_d[i], 1,
-                       p.batch_stride_d[i]});
+  return tensor_of(
+      p, {p.d, is_vector ? 1 : p.m, p.n, is_vector ? p.n : p.ld_d[i], 1, p.batch_stride_d[i]});
 }
 
 // One run of the peer: a gemm function per batch or none, then steps.
@@ -193,10 +193,15 @@ bool add_gemms(const GemmProblem& p, const GemmOperands& operands, Program& prog
   };
   for (std::int64_t i = 0; i < p.batch; ++i) {
     program.gemms.push_back(
-        {.transpose_a = !a_is_row_major(p.layout), .transpose_b = !b_is_row_major(p.layout),
-         .m = p.m, .n = p.n, .k = p.k,
-         .a = offset(operands.a, i * p.batch_stride_a, p.a), .ld_a = p.ld_a,
-         .b = offset(operands.b, i * p.batch_stride_b, p.b), .ld_b = p.ld_b,
+        {.transpose_a = !a_is_row_major(p.layout),
+         .transpose_b = !b_is_row_major(p.layout),
+         .m = p.m,
+         .n = p.n,
+         .k = p.k,
+         .a = offset(operands.a, i * p.batch_stride_a, p.a),
+         .ld_a = p.ld_a,
+         .b = offset(operands.b, i * p.batch_stride_b, p.b),
+         .ld_b = p.ld_b,
          .c = static_cast<std::byte*>(operands.out) + i * p.batch_stride_out * size_of(p.out),
          .ld_c = p.ld_out});
   }

@@ -29,8 +29,8 @@ struct EltwiseRow {
   int version_3;
 };
 constexpr std::array kEltwise = {
-    EltwiseRow{Eltwise::relu, 0x1f, 0x20},     EltwiseRow{Eltwise::tanh, 0x2f, 0x21},
-    EltwiseRow{Eltwise::clip, 0xff, 0x2e},     EltwiseRow{Eltwise::logistic, 0xaf, 0x29},
+    EltwiseRow{Eltwise::relu, 0x1f, 0x20},      EltwiseRow{Eltwise::tanh, 0x2f, 0x21},
+    EltwiseRow{Eltwise::clip, 0xff, 0x2e},      EltwiseRow{Eltwise::logistic, 0xaf, 0x29},
     EltwiseRow{Eltwise::gelu_tanh, 0xcf, 0x2b}, EltwiseRow{Eltwise::gelu_erf, 0x30, 0x31},
     EltwiseRow{Eltwise::swish, 0xdf, 0x2c},
 };
@@ -266,9 +266,9 @@ Handle Library::eltwise(Eltwise op, const Handle& data, float alpha, float beta)
       status = api_->v2.primitive_desc_create(&raw, &operation, nullptr, api_->engine, nullptr);
     }
   } else {
-    status = api_->v3.eltwise_forward_primitive_desc_create(
-        &raw, api_->engine, kForwardInference, row.version_3, data.get(), data.get(), alpha, beta,
-        nullptr);
+    status = api_->v3.eltwise_forward_primitive_desc_create(&raw, api_->engine, kForwardInference,
+                                                            row.version_3, data.get(), data.get(),
+                                                            alpha, beta, nullptr);
   }
   if (status != 0) return nullptr;
   const Handle owner(raw, api_->primitive_desc_destroy);
@@ -314,8 +314,8 @@ bool Library::run(std::span<const Step> steps) const {
       arguments[static_cast<std::size_t>(count++)] = {static_cast<int>(operand.argument),
                                                       operand.memory.get()};
     }
-    ok = ok && api_->primitive_execute(step.primitive.get(), api_->stream, count,
-                                       arguments.data()) == 0;
+    ok = ok &&
+         api_->primitive_execute(step.primitive.get(), api_->stream, count, arguments.data()) == 0;
   }
   return api_->stream_wait(api_->stream) == 0 && ok;
 }

@@ -1,6 +1,6 @@
-// The part of oneDNN's C API that the peer uses, declared by hand: the library is loaded with dlopen
-// and its headers are not needed. Versions 2 and 3 differ in how descriptors are made; that difference
-// ends here.
+// The part of oneDNN's C API that the peer uses, declared by hand: the library is loaded with
+// dlopen and its headers are not needed. Versions 2 and 3 differ in how descriptors are made; that
+// difference ends here.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ struct Step {
   std::vector<Operand> operands;
 };
 
-// One loaded library with its engine and stream. Functions return empty handles where oneDNN refuses.
+// One loaded library with its engine and stream. Functions return empty handles where oneDNN
+// refuses.
 class Library {
  public:
   // Null when oneDNN is not installed.

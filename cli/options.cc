@@ -70,8 +70,7 @@ bool passes(const SpecFilter& filter, const KernelSpec& spec) {
          contains_or_empty(filter.variants, variant_of(*signature)) &&
          matches(filter.pipeline, std::string(to_string(how.pipeline))) &&
          matches(filter.tile, to_string(how.tile)) && matches(filter.wave, to_string(how.wave)) &&
-         matches(filter.warp_tile, to_string(how.warp_tile)) &&
-         matches(filter.name, name_of(spec));
+         matches(filter.warp_tile, to_string(how.warp_tile)) && matches(filter.name, name_of(spec));
 }
 
 // All kernels that the filters let through; the builder refuses words that match nothing.
@@ -112,9 +111,9 @@ KernelSet preselected_set(const KernelOptions& options, const Target& target) {
 
 void add_problem_options(CLI::App& app, ProblemOptions& options) {
   app.add_option("problem", options.words, "The problem: gemm m=128 n=3072 k=768 dtype=bf16 ...");
-  app.add_option("--shapes", options.shapes,
-                 fmt::format("A file with a problem a line, or one of {}",
-                             join(shape_names(), ", ")));
+  app.add_option(
+      "--shapes", options.shapes,
+      fmt::format("A file with a problem a line, or one of {}", join(shape_names(), ", ")));
   app.add_option("--dtype", options.dtype, "Replaces the problems' element types");
   app.add_option("--layout", options.layout, "Replaces the problems' layouts");
 }
@@ -191,9 +190,10 @@ KernelSet select_kernels(const KernelOptions& options, const Target& target) {
     set = filtered_set(options.filter, target);
   }
   if (set.specs.empty()) {
-    throw Error(ErrorCode::not_found,
-                fmt::format("no kernel for {} passes these filters; tessera list shows what there is",
-                            target.name));
+    throw Error(
+        ErrorCode::not_found,
+        fmt::format("no kernel for {} passes these filters; tessera list shows what there is",
+                    target.name));
   }
   return set;
 }

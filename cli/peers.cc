@@ -33,9 +33,9 @@ PeerSearch find_peers(const std::vector<std::string>& names, int threads) {
     const auto* row = std::find_if(kPeers.begin(), kPeers.end(),
                                    [&](const PeerRow& each) { return each.name == name; });
     if (row == kPeers.end()) {
-      throw Error(ErrorCode::not_found, fmt::format("unknown peer '{}'{}; it must be one of {}", name,
-                                                    did_you_mean(name, peer_names()),
-                                                    join(peer_names(), ", ")));
+      throw Error(ErrorCode::not_found,
+                  fmt::format("unknown peer '{}'{}; it must be one of {}", name,
+                              did_you_mean(name, peer_names()), join(peer_names(), ", ")));
     }
     if (std::unique_ptr<Peer> peer = row->load(threads)) {
       search.found.push_back(std::move(peer));

@@ -10,8 +10,8 @@
 
 namespace tessera::cli {
 
-// One way in which a peer computes a problem. Calls of one group compete, and the fastest speaks for
-// the group.
+// One way in which a peer computes a problem. Calls of one group compete, and the fastest speaks
+// for the group.
 struct PeerCall {
   std::string group;  // "onednn", "onednn_packed", "openblas"
   std::string how;    // "sgemm", "matmul"

@@ -89,8 +89,8 @@ VerifyReport verify_kernel(Dispatcher& dispatcher, const KernelSpec& spec,
     ++forced.seed;
     const Mismatch mismatch = Workload(dispatcher, problem, forced).verify();
     if (!mismatch.ok) {
-      report.error = fmt::format("'{}', seed {}: {}", to_string(problem), forced.seed,
-                                 mismatch.message);
+      report.error =
+          fmt::format("'{}', seed {}: {}", to_string(problem), forced.seed, mismatch.message);
       return report;
     }
   }
@@ -107,10 +107,10 @@ int verify(const VerifyCommand& command, const Output& output) {
   Dispatcher dispatcher(options);
   dispatcher.registry().declare(set);
   Progress progress("verify", Progress::Plain::silent);
-  dispatcher.registry().build(command.jobs, [&](std::size_t done, std::size_t total,
-                                                const jit::BuildResult& result) {
-    progress.step(done, total, result.name);
-  });
+  dispatcher.registry().build(
+      command.jobs, [&](std::size_t done, std::size_t total, const jit::BuildResult& result) {
+        progress.step(done, total, result.name);
+      });
 
   Json kernels = Json::array();
   std::size_t wrong = 0;

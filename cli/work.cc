@@ -29,13 +29,12 @@ Mismatch Workload::verify() {
 RunReport run_and_time(Dispatcher& dispatcher, const Problem& problem,
                        const RunSettings& settings) {
   Workload work(dispatcher, problem, settings);
-  RunReport report{.problem = problem,
-                   .kernel = work.kernel().name,
-                   .source = work.kernel().source};
-  report.why = dispatcher
-                   .explain(problem, {.launch = {.threads = settings.threads},
-                                      .force = settings.force})
-                   .why;
+  RunReport report{
+      .problem = problem, .kernel = work.kernel().name, .source = work.kernel().source};
+  report.why =
+      dispatcher
+          .explain(problem, {.launch = {.threads = settings.threads}, .force = settings.force})
+          .why;
   if (settings.verify) report.verified = work.verify();
   const runtime::Protocol protocol{
       .rounds = settings.repeat, .warmup = 1, .min_seconds = 0, .seed = settings.seed};
@@ -49,9 +48,9 @@ RunReport run_and_time(Dispatcher& dispatcher, const Problem& problem,
 
 void require_verified(const RunReport& report) {
   if (!report.verified || report.verified->ok) return;
-  throw Error(ErrorCode::verification_failed, fmt::format("{} on '{}': {}", report.kernel,
-                                                          to_string(report.problem),
-                                                          report.verified->message));
+  throw Error(ErrorCode::verification_failed,
+              fmt::format("{} on '{}': {}", report.kernel, to_string(report.problem),
+                          report.verified->message));
 }
 
 Json to_json(const Mismatch& mismatch) {

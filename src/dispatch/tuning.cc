@@ -54,7 +54,11 @@ std::vector<Considered> Tuning::refused(const Problem& problem, int threads) con
   }
   std::vector<Considered> list;
   for (const auto& [kernel, refusal] : refusals) {
-    list.push_back(Considered{parse_name(kernel), kernel, 0, refusal});
+    try {
+      list.push_back(Considered{parse_name(kernel), kernel, 0, refusal});
+    } catch (const Error&) {
+      // The store may hold names of a later grammar: no kernel of ours has such a name.
+    }
   }
   return list;
 }

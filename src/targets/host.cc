@@ -85,7 +85,8 @@ std::optional<int> read_cgroup_limit() {
   const auto tighten = [&limit](std::optional<int> found) {
     if (found && (!limit || *found < *limit)) limit = found;
   };
-  for (const std::string_view line : split(try_read_file("/proc/self/cgroup").value_or(""), '\n')) {
+  const std::string groups = try_read_file("/proc/self/cgroup").value_or("");
+  for (const std::string_view line : split(groups, '\n')) {
     if (!line.starts_with("0::/")) continue;
     fs::path group = fs::path("/sys/fs/cgroup") / line.substr(4);
     for (; group.string().size() >= std::string_view("/sys/fs/cgroup").size();

@@ -22,6 +22,7 @@ constexpr const char* kFinalProtocol = "interleaved rounds in one process, media
 // A candidate on its way: built, checked, then measured.
 struct Entry {
   WorkerKernel kernel;
+  jit::Artifact artifact;  // kept: its file may live as long as this does
   WorkerReading reading;
   const char* protocol = kCheckProtocol;
   double quick_seconds = 0;
@@ -61,8 +62,8 @@ Entry vet(const KernelSpec& spec, const Target& target, jit::Builder& builder,
   Entry entry;
   entry.kernel.name = name_of(spec);
   try {
-    const jit::Artifact artifact = builder.build(family_of(spec).emit(spec, target), target);
-    entry.kernel.binary = path_for_child(artifact.binary.string());
+    entry.artifact = builder.build(family_of(spec).emit(spec, target), target);
+    entry.kernel.binary = path_for_child(entry.artifact.binary.string());
     request.kernels = {entry.kernel};
     entry.reading = ask_worker(worker, request).readings.front();
   } catch (const Error& error) {

@@ -13,7 +13,7 @@ inline constexpr int kCpuAbiVersion = 1;
 struct CpuThread {
   int index;
   int count;
-  void* workspace;               // shared by the team, workspace_bytes() long, 64-byte aligned
+  void* workspace;                 // shared by the team, workspace_bytes() long, 64-byte aligned
   void (*barrier)(void* context);  // waits for the whole team
   void* barrier_context;
 };

@@ -17,7 +17,7 @@ struct BlockTask {
   const u32* start;  // what accumulators start from, one per column; null: zero
   u32* out;          // raw accumulators
   i64 ld_out;
-  bool accumulate;   // add to out instead of replacing it
+  bool accumulate;  // add to out instead of replacing it
 };
 
 template <class Math, int kRows, int kVectors, int kPackedRows>
@@ -71,20 +71,30 @@ template <class Math, int kRows, int kVectors, int kPackedRows>
   }
 }
 
-// A block of `rows` x `columns`, at most kRows x (kVectors * kLanes): small ones use half as many rows
-// or vectors. The operands and the output hold what the block that runs touches.
+// The next smaller number of rows that has a block of its own: 12 and 14 -> 8 -> 4.
+constexpr int fewer_rows(int rows) { return rows > 8 ? 8 : rows > 4 ? rows / 2 : 0; }
+
 template <class Math, int kRows, int kVectors, int kPackedRows>
-[[gnu::always_inline]] inline void multiply_any(const BlockTask& t, i64 rows, int columns) {
-  constexpr int kHalfRows = kRows / 2, kHalfVectors = kVectors / 2;
-  if constexpr (kHalfRows > 0) {
-    if (rows <= kHalfRows) return multiply_block<Math, kHalfRows, kVectors, kPackedRows>(t);
-  }
-  if constexpr (kHalfVectors > 0) {
-    if (columns <= kHalfVectors * kLanes) {
-      return multiply_block<Math, kRows, kHalfVectors, kPackedRows>(t);
+[[gnu::always_inline]] inline void multiply_rows(const BlockTask& t, i64 rows) {
+  if constexpr (fewer_rows(kRows) > 0) {
+    if (rows <= fewer_rows(kRows)) {
+      return multiply_rows<Math, fewer_rows(kRows), kVectors, kPackedRows>(t, rows);
     }
   }
   multiply_block<Math, kRows, kVectors, kPackedRows>(t);
+}
+
+// A block of `rows` x `columns`, at most kRows x (kVectors * kLanes): low ones use fewer rows,
+// narrow ones half the vectors. The operands and the output hold what the block that runs touches.
+template <class Math, int kRows, int kVectors, int kPackedRows>
+[[gnu::always_inline]] inline void multiply_any(const BlockTask& t, i64 rows, int columns) {
+  constexpr int kHalf = kVectors / 2;
+  if constexpr (kHalf > 0) {
+    if (rows > fewer_rows(kRows) && columns <= kHalf * kLanes) {
+      return multiply_block<Math, kRows, kHalf, kPackedRows>(t);
+    }
+  }
+  multiply_rows<Math, kRows, kVectors, kPackedRows>(t, rows);
 }
 
 }  // namespace tessera::device

@@ -6,16 +6,24 @@
 namespace tessera::device {
 
 enum class Step {
-  bias, add, multiply, multi_d_add, multi_d_multiply,
-  relu, gelu, gelu_tanh, silu, sigmoid, tanh, clamp,
+  bias,
+  add,
+  multiply,
+  multi_d_add,
+  multi_d_multiply,
+  relu,
+  gelu,
+  gelu_tanh,
+  silu,
+  sigmoid,
+  tanh,
+  clamp,
 };
 
 constexpr bool takes_one_d(Step s) {
   return s == Step::bias || s == Step::add || s == Step::multiply;
 }
-constexpr bool takes_all_d(Step s) {
-  return s == Step::multi_d_add || s == Step::multi_d_multiply;
-}
+constexpr bool takes_all_d(Step s) { return s == Step::multi_d_add || s == Step::multi_d_multiply; }
 
 // Where one run of output elements lies: `count` columns from (row, column) of batch `batch`.
 struct Place {

@@ -40,8 +40,8 @@ inline Grid best_grid(const GemmArguments& g, int threads, int limit_m, int limi
       const int n = static_cast<int>(smaller(limit_n ? limit_n : free_n, free_n));
       const double rows = static_cast<double>(blocks_of(blocks_of(g.m, block_m), m) * block_m);
       const double columns = static_cast<double>(blocks_of(blocks_of(g.n, block_n), n) * block_n);
-      const double work = static_cast<double>(blocks_of(g.batch, b)) *
-                          (rows * columns + lanes * (rows + columns));
+      const double work =
+          static_cast<double>(blocks_of(g.batch, b)) * (rows * columns + lanes * (rows + columns));
       if (least < 0 || work < least) {
         least = work;
         best = {b, m, n};

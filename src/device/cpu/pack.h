@@ -34,9 +34,9 @@ template <class T, class Math>
   return load_words_across<T, Math>(padded, kLanes);
 }
 
-// Stores the part of a strip of kLanes words that lies inside a panel of this Width. Panels narrower
-// than a vector are stored whole: what spills over is written again by the next word's store, and
-// behind the last panel there is room (kPanelSlack).
+// Stores the part of a strip of kLanes words that lies inside a panel of this Width. Panels
+// narrower than a vector are stored whole: what spills over is written again by the next word's
+// store, and behind the last panel there is room (kPanelSlack).
 inline constexpr int kPanelSlack = kLanes;
 
 template <int Width>

@@ -4,8 +4,8 @@
 //
 // Five loops around a register block (Goto and van de Geijn, "Anatomy of high-performance matrix
 // multiplication", 2008): columns by kTileN, rows by what the partial sums may occupy, k by kTileK,
-// rows by kTileM, then register blocks. Each thread owns a rectangle of the output and packs what it
-// reads; with kWaveK != 1 threads share k instead and add their sums in thread order.
+// rows by kTileM, then register blocks. Each thread owns a rectangle of the output and packs what
+// it reads; with kWaveK != 1 threads share k instead and add their sums in thread order.
 #pragma once
 
 #include "tessera/device/cpu/block.h"
@@ -43,9 +43,7 @@ struct PackedGemm {
   static i64 panel_words(i64 depth) { return kStart + words_of(depth) * kColumns; }
   static i64 round_up(i64 size, i64 to) { return (size + to - 1) / to * to; }
 
-  static bool needs_partial(const GemmArguments& g) {
-    return g.k > C::kTileK && !stores_raw<C>(g);
-  }
+  static bool needs_partial(const GemmArguments& g) { return g.k > C::kTileK && !stores_raw<C>(g); }
   // Rows whose partial sums are kept at once.
   static i64 super_rows(const GemmArguments& g) {
     if (!needs_partial(g)) return g.m > 0 ? g.m : 1;
@@ -78,7 +76,9 @@ struct PackedGemm {
     const i64 parts = smaller(limit, blocks_of(g.k, kKGrain));
     return static_cast<int>(parts > 1 ? parts : 1);
   }
-  static constexpr i64 kKGrain = 16 * kPer;  // least k worth a thread
+  // Threads' shares of k start at its multiples: the least k worth a thread, or, where B was packed
+  // ahead, the k of its panels.
+  static constexpr i64 kKGrain = C::kPreshuffled ? C::kTileK : 16 * kPer;
 
   static i64 workspace_bytes(const void* arguments, int threads) {
     const auto& g = *static_cast<const GemmArguments*>(arguments);
@@ -158,7 +158,7 @@ struct PackedGemm {
   struct Job {
     i64 batch;
     Range m, n, k;
-    u32* sums;   // null, or raw sums with ld words between rows; row and column as in the output
+    u32* sums;  // null, or raw sums with ld words between rows; row and column as in the output
     i64 ld;
   };
 
@@ -166,7 +166,7 @@ struct PackedGemm {
   struct Sink {
     u32* data;  // of (first row, first column) of the block; null: finish into the output
     i64 ld;
-    bool accumulate;  // a block of k came before
+    bool accumulate;     // a block of k came before
     const u32* partial;  // what came before, when data is null
     i64 ld_partial;
   };
@@ -209,8 +209,8 @@ struct PackedGemm {
 
   // One register block: straight into the sink, or, when rows or columns are missing or the result
   // has to be finished, through a scratch block.
-  [[gnu::noinline]] static void block(const GemmArguments& g, BlockTask& t, const Place& at, i64 rows, Range m,
-                    Range n, const Sink& sink) {
+  [[gnu::noinline]] static void block(const GemmArguments& g, BlockTask& t, const Place& at,
+                                      i64 rows, Range m, Range n, const Sink& sink) {
     constexpr int kPackedRows = C::kPackA ? kRows : 0;
     constexpr int kVectors = kColumns / kLanes;
     const i64 i = at.row - m.begin, j = at.column - n.begin;
@@ -233,11 +233,10 @@ struct PackedGemm {
     finish_rectangle<C>(g, scratch, kColumns, rows, at.count, at);
   }
 
-  [[gnu::noinline]] static void copy_rectangle(const u32* from, i64 ld_from, u32* to, i64 ld_to, i64 rows,
-                             int columns) {
+  [[gnu::noinline]] static void copy_rectangle(const u32* from, i64 ld_from, u32* to, i64 ld_to,
+                                               i64 rows, int columns) {
     for (i64 r = 0; r < rows; ++r) {
-      __builtin_memcpy(to + r * ld_to, from + r * ld_from,
-                       static_cast<unsigned long>(columns) * 4);
+      __builtin_memcpy(to + r * ld_to, from + r * ld_from, static_cast<unsigned long>(columns) * 4);
     }
   }
 
@@ -283,7 +282,8 @@ struct PackedGemm {
           }
           for (i64 i = rows.begin; i < rows.end; i += C::kTileM) {
             const Range m{i, smaller(i + C::kTileM, rows.end)};
-            const i64 first = C::kPackA ? i : i + (m.end - i) / kRows * kRows;  // in place: the tail
+            const i64 first =
+                C::kPackA ? i : i + (m.end - i) / kRows * kRows;  // in place: the tail
             pack_a(g, job.batch, {first, m.end}, k, a_packed);
             const Sink sink = sink_for(g, job, partial, ld_partial, rows, columns, m, k);
             register_blocks(g, job, m, columns, k, a_packed, b_packed, panel_stride, sink);

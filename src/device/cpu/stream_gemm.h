@@ -1,9 +1,9 @@
-// The bandwidth-bound GEMM: M or N is at most kWarpTileM (8), so that the other operand is read once
-// and its bytes are the cost.
+// The bandwidth-bound GEMM: M or N is at most kWarpTileM (8), so that the other operand is read
+// once and its bytes are the cost.
 //
 // The narrow operand (A when M is small, else B) is packed into words [row][k] and stays in the
-// caches; the wide one is streamed. Where the wide operand's k is contiguous, each of its rows gives
-// dot products; where k is strided, whole rows of k are added to a strip of sums.
+// caches; the wide one is streamed. Where the wide operand's k is contiguous, each of its rows
+// gives dot products; where k is strided, whole rows of k are added to a strip of sums.
 #pragma once
 
 #include "tessera/device/cpu/block.h"
@@ -17,10 +17,11 @@ struct StreamGemm {
   using Acc = typename Math::Acc;
   static constexpr int kPer = Math::kPerWord;
   static constexpr int kMaxNarrow = C::kWarpTileM;
-  static constexpr i64 kStrip = C::kTileN;                           // sums of a strip
+  static constexpr i64 kStrip = C::kTileN;  // sums of a strip
   static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
   static_assert(kStrip % kLanes == 0, "tile_n must be a multiple of the vector's lanes");
-  static_assert(C::kWarpTileN % kLanes == 0, "warp_tile_n must be a multiple of the vector's lanes");
+  static_assert(C::kWarpTileN % kLanes == 0,
+                "warp_tile_n must be a multiple of the vector's lanes");
   static_assert(C::kTileM == kMaxNarrow, "tile_m is the size of the narrow side");
   static_assert(C::kTileK % kPer == 0, "tile_k must be a multiple of warp_tile_k");
   static_assert(C::kWaveK == 1, "threads share the wide side only");
@@ -155,7 +156,8 @@ struct StreamGemm {
       for (int x = 0; x < kRows; ++x) {
         Acc sum = load<Acc>(sums + x * kStrip + f);
 #pragma GCC unroll 8
-        for (int i = 0; i < kWords; ++i) sum = Math::mac(sum, splat(narrow[x * narrow_ld + i]), w[i]);
+        for (int i = 0; i < kWords; ++i)
+          sum = Math::mac(sum, splat(narrow[x * narrow_ld + i]), w[i]);
         store(sums + x * kStrip + f, sum);
       }
       if constexpr (Math::kBiased) {

@@ -71,11 +71,9 @@ template <class V>
 [[gnu::always_inline]] inline V load_first(const void* p, int count) {
 #if defined(__AVX512F__)
   const u16 mask = static_cast<u16>((1U << count) - 1U);
-  return bits_as<V>(
-      __builtin_ia32_loadups512_mask(static_cast<const float*>(p), f32v{}, mask));
+  return bits_as<V>(__builtin_ia32_loadups512_mask(static_cast<const float*>(p), f32v{}, mask));
 #elif defined(__AVX2__)
-  return bits_as<V>(
-      __builtin_ia32_maskloadps256(static_cast<const f32v*>(p), first_lanes(count)));
+  return bits_as<V>(__builtin_ia32_maskloadps256(static_cast<const f32v*>(p), first_lanes(count)));
 #else
   V v{};
   __builtin_memcpy(&v, p, static_cast<unsigned long>(count) * 4);

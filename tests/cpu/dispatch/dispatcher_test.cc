@@ -434,6 +434,8 @@ TEST_F(AutotuneTest, NeverChoosesAKernelThatCrashedHere) {
   DispatcherOptions o = options();
   o.tuning_store = (folder / "store.sqlite").string();
   tune::Store(o.tuning_store).record(crash);
+  crash.kernel = "a name of the future";
+  tune::Store(o.tuning_store).record(crash);
 
   Dispatcher dispatcher(o);
   const RunOptions two = with_threads(2);

@@ -1,0 +1,39 @@
+// Choosing is a pure function of (problem, target): it needs no device, so a laptop can say what a
+// GPU would run. It explains itself, and it can be overruled by name.
+#include <tessera/tessera.hpp>
+
+#include <cstdio>
+#include <string>
+
+int main() {
+  const tessera::Problem problem =
+      tessera::parse_problem("gemm m=64 n=256 k=512 dtype=bf16 layout=rcr");
+
+  // The same question for every shipped target, this machine or not.
+  for (const std::string& name : tessera::target_names()) {
+    const tessera::Target target = tessera::load_target(name);
+    const tessera::Decision decision = tessera::choose(problem, target);
+    std::printf("%-8s %s\n", name.c_str(), decision.name.c_str());
+    if (decision.spec.target != name) return 1;
+  }
+
+  // For this machine, with the reasons: the chosen kernel, the next best, the rules that refused.
+  tessera::Dispatcher dispatcher;
+  const tessera::Decision decision = dispatcher.explain(problem);
+  const std::string text = tessera::explain(problem, dispatcher.target(), decision);
+  std::printf("\n%s...\n\n", text.substr(0, text.find("\nrefused") + 1).c_str());
+
+  // Overrule it: run the second best by name, verified. What cannot run says why.
+  if (decision.considered.size() < 2) return 1;
+  const std::string& second = decision.considered[1].name;
+  const auto owned = tessera::tune::random_operands(problem, 7);
+  dispatcher.run(problem, owned.operands, {.force = second, .verify = true});
+  std::printf("forced   %s: verified\n", second.c_str());
+  try {
+    dispatcher.run(problem, owned.operands, {.force = second + "x"});
+  } catch (const tessera::Error& error) {
+    std::printf("refused  %s\n", error.what());
+    return 0;
+  }
+  return 1;  // a kernel for an unknown machine must not run
+}

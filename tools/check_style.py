@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Checks what no compiler does: budgets, the include table, ASCII, and words that do not belong.
+
+Prints one line per finding and exits 1 if there is any. Takes no arguments.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CODE = {".h", ".hpp", ".cc", ".cpp", ".py", ".cmake"}
+MAX_FILE, MAX_HEADER, MAX_DEVICE_FILE = 600, 250, 600
+MAX_FUNCTION, MAX_LINE = 80, 100
+
+# Which folders of src/ a folder may name in an include; what those include comes with them.
+INCLUDES = {
+    "base": [],
+    "device": [],
+    "spec": ["base"],
+    "targets": ["spec"],
+    "families": ["spec"],
+    "families/gemm": ["families", "device"],
+    "jit": ["families"],
+    "runtime": ["jit", "device"],
+    "registry": ["runtime", "targets"],
+    "select": ["families"],
+    "tune": ["registry", "select"],
+    "dispatch": ["tune"],
+}
+# The one file that names every family.
+FAMILY_LIST = "src/families/families.cc"
+FOREIGN = re.compile(r"(/work/|/root/|\bdeb\.debian\.org|\bpypi\.org|pythonhosted|\bhelper-\d)")
+
+findings = []
+
+
+def report(path, line, text):
+    findings.append(f"{path}:{line}: {text}")
+
+
+def closure(folder):
+    seen = [folder]
+    for name in seen:
+        seen.extend(d for d in INCLUDES[name] if d not in seen)
+    return seen
+
+
+def folder_of(path):
+    """The key of INCLUDES that a path below src/ or an include below tessera/ belongs to."""
+    parts = pathlib.PurePosixPath(path).parts
+    for length in (2, 1):
+        name = "/".join(parts[:length])
+        if len(parts) > length and name in INCLUDES:
+            return name
+    return None
+
+
+def check_includes(path, lines):
+    if not path.startswith("src/"):
+        return
+    own = folder_of(path[4:])
+    if own is None:
+        return
+    allowed = closure(own)
+    for number, line in enumerate(lines, 1):
+        match = re.match(r'#include "tessera/([^"]+)"', line)
+        if not match or path == FAMILY_LIST:
+            continue
+        other = folder_of(match.group(1))
+        if other is not None and other not in allowed:
+            report(path, number, f"{own}/ may not include {other}/: it includes only "
+                                 f"{', '.join(allowed[1:]) or 'itself'}")
+
+
+def check_public_only(path, lines):
+    """The command line and the examples know the public headers only."""
+    if not path.startswith(("cli/", "examples/")):
+        return
+    for number, line in enumerate(lines, 1):
+        match = re.match(r'#include [<"](tessera/[^">]+)[">]', line)
+        if match and match.group(1) not in ("tessera/tessera.hpp", "tessera/tessera.h"):
+            report(path, number, f"may include tessera/tessera.hpp only, got {match.group(1)}")
+
+
+def check_functions(path, lines):
+    """A definition starts on a line that ends in '{' and ends at the brace of the same indent."""
+    start = re.compile(r"^( *)(?=\S)(?!\}|\{|\[|:|if|for|while|switch|namespace|struct|class|enum|union|else|do\b|"
+                       r"extern|return|case|#|//)[^;=]*\)[^;=]*\{$")
+    number = 0
+    while number < len(lines):
+        match = start.match(lines[number])
+        if match and len(match.group(1)) <= 4:
+            close = match.group(1) + "}"
+            end = number + 1
+            while end < len(lines) and not lines[end].startswith(close):
+                end += 1
+            if end - number + 1 > MAX_FUNCTION:
+                report(path, number + 1,
+                       f"function of {end - number + 1} lines, the limit is {MAX_FUNCTION}")
+        number += 1
+
+
+def check_file(path):
+    text = (ROOT / path).read_bytes()
+    name = pathlib.PurePosixPath(path)
+    if name.suffix in (".png", ".gz", ".npy"):
+        return
+    try:
+        lines = text.decode("ascii").split("\n")
+    except UnicodeDecodeError as error:
+        report(path, text[:error.start].count(b"\n") + 1, "is not ASCII")
+        return
+    if path != "tools/check_style.py":
+        for number, line in enumerate(lines, 1):
+            match = FOREIGN.search(line)
+            if match:
+                report(path, number, f"'{match.group(0)}' does not belong in the project")
+    if name.suffix not in CODE:
+        return
+    limit = MAX_FILE
+    if name.suffix in (".h", ".hpp"):
+        limit = MAX_DEVICE_FILE if path.startswith("src/device/") else MAX_HEADER
+    count = len(lines) - 1
+    if count > limit:
+        report(path, count, f"file of {count} lines, the limit is {limit}")
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_LINE:
+            report(path, number, f"line of {len(line)} columns, the limit is {MAX_LINE}")
+    if name.suffix in (".h", ".hpp", ".cc", ".cpp"):
+        check_includes(path, lines)
+        check_public_only(path, lines)
+        check_functions(path, lines)
+
+
+def main():
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"],
+                            check=True, capture_output=True, text=True).stdout.split("\n")
+    paths = [p for p in listed if p and (ROOT / p).is_file()]
+    for path in paths:
+        check_file(path)
+    for finding in findings:
+        print(finding)
+    print(f"style: {len(paths)} files, {len(findings)} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
