@@ -269,14 +269,19 @@ constexpr std::array kBenches = {BenchRow{"gemm", bench_gemm}, BenchRow{"dispatc
                                  BenchRow{"jit", bench_jit}, BenchRow{"start", bench_start},
                                  BenchRow{"peak", bench_peak}};
 
-int bench(const BenchCommand& command, const Output& output) {
+// 'bench gemm m=64 ...' names the operation already.
+int bench(BenchCommand command, const Output& output) {
+  std::vector<std::string>& words = command.problems.words;
+  if (!words.empty() && words.front().find('=') != std::string::npos) {
+    words.insert(words.begin(), command.what);
+  }
   std::vector<std::string> names;
   for (const BenchRow& row : kBenches) {
     if (row.name == command.what) return row.run(command, output);
     names.emplace_back(row.name);
   }
   throw Error(ErrorCode::not_found,
-              fmt::format("bench: unknown bench '{}'{}; it must be one of {}", command.what,
+              fmt::format("bench: unknown bench '{}'{} (known: {})", command.what,
                           did_you_mean(command.what, names), join(names, ", ")));
 }
 
@@ -289,18 +294,16 @@ Action declare_bench(CLI::App& app) {
   add_target_option(app, command->target);
   app.add_option("--peers", command->peers, "Libraries to compare with")->delimiter(',');
   RunSettings& run = command->settings.run;
-  app.add_option("--threads", run.threads, "At most this many; 0: all");
+  add_threads_option(app, run.threads);
   app.add_option("--force", run.force, "This kernel, or an error that says why not");
   app.add_option("--seed", run.seed, "Of the random operands")->capture_default_str();
   runtime::Protocol& protocol = command->settings.protocol;
-  app.add_option("--rounds", protocol.rounds, "Readings of each candidate, taking turns")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  add_integer_option(app, "--rounds", protocol.rounds, 1,
+                     "Readings of each candidate, taking turns");
   app.add_option("--min-seconds", protocol.min_seconds, "Length of a reading")
       ->capture_default_str();
   app.add_flag("--flush", protocol.flush_caches, "Empty the caches before each reading");
-  app.add_option("--kernels", command->kernels, "How many kernels bench jit compiles")
-      ->capture_default_str();
+  add_integer_option(app, "--kernels", command->kernels, 1, "How many kernels bench jit compiles");
   return [command](const Output& output) { return bench(*command, output); };
 }
 

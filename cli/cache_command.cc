@@ -82,7 +82,7 @@ int run(const CacheCommand& command, const Output& output) {
   if (command.action == "clear") return clear(command, cache, output);
   const std::vector<std::string> actions = {"list", "verify", "size", "clear"};
   throw Error(ErrorCode::not_found,
-              fmt::format("cache: unknown action '{}'{}; it must be one of {}", command.action,
+              fmt::format("cache: unknown action '{}'{} (known: {})", command.action,
                           did_you_mean(command.action, actions), join(actions, ", ")));
 }
 

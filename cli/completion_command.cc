@@ -122,7 +122,7 @@ int completion(const std::string& shell, const Output& output) {
     return 0;
   }
   throw Error(ErrorCode::not_found,
-              fmt::format("completion: unknown shell '{}'{}; it must be one of {}", shell,
+              fmt::format("completion: unknown shell '{}'{} (known: {})", shell,
                           did_you_mean(shell, names), join(names, ", ")));
 }
 

@@ -98,7 +98,7 @@ int demo(int threads, const Output& output) {
 
 Action declare_demo(CLI::App& app) {
   auto threads = std::make_shared<int>(0);
-  app.add_option("--threads", *threads, "At most this many; 0: all");
+  add_threads_option(app, *threads);
   return [threads](const Output& output) { return demo(*threads, output); };
 }
 

@@ -147,8 +147,7 @@ Action declare_explain(CLI::App& app) {
   auto command = std::make_shared<ExplainCommand>();
   add_problem_options(app, command->problems);
   add_target_option(app, command->target);
-  app.add_option("--threads", command->choose.threads,
-                 "At most this many; 0: all of the machine's");
+  add_threads_option(app, command->choose.threads);
   app.add_option("--force", command->choose.pinned, "This kernel, or an error that says why not");
   app.add_flag("--deterministic", command->choose.deterministic,
                "Only kernels whose bits do not depend on the number of threads");
@@ -176,7 +175,7 @@ Action declare_generate(CLI::App& app) {
   app.add_option("kernel", command->kernels.names, "Kernel names; filters if left out");
   add_kernel_options(app, command->kernels);
   app.add_option("--output-dir", command->folder, "Where sources and index go")->required();
-  app.add_option("--jobs", command->jobs, "Threads; 0: one per core");
+  add_jobs_option(app, command->jobs);
   return [command](const Output& output) { return generate(*command, output); };
 }
 

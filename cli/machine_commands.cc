@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <set>
 
 #include "command.h"
 #include "options.h"
@@ -55,11 +56,24 @@ struct Finding {
   std::string detail;   // what was found, or how to get it
 };
 
+// Those that some row asks for.
+std::vector<std::string> useful_features(const HostInfo& host) {
+  std::set<std::string> asked;
+  for (const std::string& name : target_names()) {
+    for (const std::string& feature : load_target(name).features) asked.insert(feature);
+  }
+  std::vector<std::string> useful;
+  for (const std::string& feature : host.features) {
+    if (asked.count(feature) > 0) useful.push_back(feature);
+  }
+  return useful;
+}
+
 Finding find_machine() {
   const HostInfo& host = host_info();
   return {"processor", true, true,
           fmt::format("{}, {} cores, target {} ({})", host.cpu_model, host.cores,
-                      host_target().name, join(host.features, " "))};
+                      host_target().name, join(useful_features(host), " "))};
 }
 
 Finding find_compiler() {

@@ -79,7 +79,7 @@ std::vector<Row> declare_all(CLI::App& app, Output& output) {
   std::vector<Row> rows;
   for (const Command& command : kCommands) {
     CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
-    sub->footer(fmt::format("Example:\n  {}", command.example));
+    sub->footer(fmt::format("Example:\n  {}\n", command.example));
     Action action = command.declare(*sub);
     sub->add_flag("--json", output.json, "Print one JSON object on stdout");
     rows.push_back({sub, std::move(action)});
@@ -87,7 +87,8 @@ std::vector<Row> declare_all(CLI::App& app, Output& output) {
   return rows;
 }
 
-int report(bool json, std::string_view code, const std::string& message, int status) {
+int report(bool json, std::string_view code, std::string message, int status) {
+  message.erase(message.find_last_not_of('\n') + 1);
   if (json) {
     print_json({{"error", {{"code", code}, {"message", message}}}});
   } else {
@@ -100,8 +101,9 @@ int report(bool json, std::string_view code, const std::string& message, int sta
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const auto chosen = app.get_subcommands();
   const CLI::App& where = chosen.empty() ? app : *chosen.front();
-  if (error.get_name() != "ExtrasError")
+  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) {
     return fmt::format("{}: {}", where.get_name(), error.what());
+  }
   const std::vector<std::string> rest = app.remaining(true);
   const std::string word = rest.empty() ? std::string() : rest.front();
   const std::string name = word.substr(0, word.find('='));
@@ -115,7 +117,7 @@ int dispatch(int argc, char** argv, bool json) {
     const std::vector<std::string> names = command_names();
     if (std::find(names.begin(), names.end(), argv[1]) == names.end()) {
       return report(json, "not_found",
-                    fmt::format("unknown command '{}'{}; tessera --help lists them", argv[1],
+                    fmt::format("unknown command '{}'{} (tessera --help lists them)", argv[1],
                                 did_you_mean(argv[1], names)),
                     kUsageStatus);
     }
@@ -126,7 +128,7 @@ int dispatch(int argc, char** argv, bool json) {
   app.set_version_flag("--version", "tessera " + std::string(kVersion));
   app.footer(
       "Example:\n  tessera run gemm m=512 n=512 k=512 --verify\n\n"
-      "tessera COMMAND --help explains a command.");
+      "tessera COMMAND --help explains a command.\n");
   app.require_subcommand(0, 1);
   Output output;
   std::vector<Row> rows = declare_all(app, output);
@@ -155,6 +157,9 @@ int main(int argc, char** argv) {
   const bool json = std::any_of(
       argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
   using tessera::cli::report;
+  tessera::set_log_sink([](tessera::LogLevel level, std::string_view sentence) {
+    if (level == tessera::LogLevel::warning) fmt::print(stderr, "tessera: note: {}\n", sentence);
+  });
   try {
     return tessera::cli::dispatch(argc, argv, json);
   } catch (const tessera::Error& error) {

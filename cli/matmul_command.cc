@@ -114,7 +114,7 @@ Action declare_matmul(CLI::App& app) {
   app.add_option("-o,--output", command->output_path, "Where the product goes, .npy")->required();
   app.add_option("--out-dtype", command->out_dtype, "The product's element type");
   add_target_option(app, command->target);
-  app.add_option("--threads", command->run.launch.threads, "At most this many; 0: all");
+  add_threads_option(app, command->run.launch.threads);
   app.add_option("--force", command->run.force, "This kernel, or an error that says why not");
   app.add_flag("--verify", command->run.verify, "Compare with the fp64 reference");
   return [command](const Output& output) { return matmul(*command, output); };

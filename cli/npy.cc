@@ -82,8 +82,11 @@ struct Preamble {
 
 // Magic, two version bytes, the header's length in 2 (version 1) or 4 bytes, the header.
 Preamble split_preamble(const fs::path& path, std::string_view content) {
-  if (content.size() < 10 || content.substr(0, kMagic.size()) != kMagic) {
+  if (content.substr(0, kMagic.size()) != kMagic) {
     malformed(path, "it does not start with \\x93NUMPY");
+  }
+  if (content.size() < 10) {
+    malformed(path, fmt::format("its header needs 10 bytes, the file has {}", content.size()));
   }
   const int version = content[6];
   if (version < 1 || version > 3) malformed(path, fmt::format("unknown version {}", version));

@@ -25,9 +25,11 @@ std::string shape_text(const std::string& name_or_path) {
     if (file.path == name_or_path + std::string(kShapeExtension)) return std::string(file.content);
   }
   if (!fs::exists(name_or_path)) {
-    throw Error(ErrorCode::not_found,
-                fmt::format("no shape file '{}'{}; give a path or one of {}", name_or_path,
-                            did_you_mean(name_or_path, shape_names()), join(shape_names(), ", ")));
+    throw Error(
+        ErrorCode::not_found,
+        fmt::format(
+            "unknown shape file '{}'{} (known: {}; a file of your own is named by its path)",
+            name_or_path, did_you_mean(name_or_path, shape_names()), join(shape_names(), ", ")));
   }
   return read_file(name_or_path);
 }
@@ -97,7 +99,7 @@ KernelSet preselected_set(const KernelOptions& options, const Target& target) {
   for (const std::string& variant : options.filter.variants) {
     if (!contains_or_empty(kVariants, variant)) {
       throw Error(ErrorCode::not_found,
-                  fmt::format("unknown variant '{}'{}; it must be one of {}", variant,
+                  fmt::format("unknown variant '{}'{} (known: {})", variant,
                               did_you_mean(variant, kVariants), join(kVariants, ", ")));
     }
   }
@@ -159,6 +161,24 @@ void add_target_option(CLI::App& app, std::string& name) {
 Target resolve_target(const std::string& name) {
   const std::string wanted = name.empty() ? environment("TESSERA_TARGET") : name;
   return wanted.empty() ? host_target() : load_target(wanted);
+}
+
+void add_integer_option(CLI::App& app, const std::string& name, int& value, int least,
+                        const std::string& description) {
+  const auto check = [least](const std::string& text) {
+    int number = 0;
+    const bool fits = CLI::detail::lexical_cast(text, number) && number >= least;
+    return fits ? "" : fmt::format("must be a whole number of at least {}, got {}", least, text);
+  };
+  app.add_option(name, value, description)->check(check)->capture_default_str();
+}
+
+void add_threads_option(CLI::App& app, int& threads) {
+  add_integer_option(app, "--threads", threads, 0, "At most this many; 0: all of the machine's");
+}
+
+void add_jobs_option(CLI::App& app, int& jobs) {
+  add_integer_option(app, "--jobs", jobs, 0, "This many at a time; 0: one per core");
 }
 
 void add_kernel_options(CLI::App& app, KernelOptions& options) {

@@ -34,6 +34,12 @@ std::vector<Problem> read_shapes(const std::string& name_or_path);
 void add_target_option(CLI::App& app, std::string& name);
 Target resolve_target(const std::string& name);
 
+// An integer that is refused below `least`.
+void add_integer_option(CLI::App& app, const std::string& name, int& value, int least,
+                        const std::string& description);
+void add_threads_option(CLI::App& app, int& threads);
+void add_jobs_option(CLI::App& app, int& jobs);
+
 // Which kernels: names, a preselected set, or all that the filters let through.
 struct KernelOptions {
   std::string op = "gemm";

@@ -73,6 +73,20 @@ std::vector<Target> resolve_targets(const PackCommand& command) {
   return targets;
 }
 
+// Whichever family has the set.
+std::vector<KernelSpec> preselected_kernels(const std::string& set, const Target& target) {
+  std::vector<std::string> known;
+  for (const Family* family : all_families()) {
+    for (std::string& name : family->preselected_names()) {
+      if (name == set) return family->preselected(set, target);
+      known.push_back(std::move(name));
+    }
+  }
+  throw Error(ErrorCode::not_found,
+              fmt::format("pack: unknown preselected set '{}'{} (tessera list --sets lists them)",
+                          set, did_you_mean(set, known)));
+}
+
 // Of every type and layout that the target has such a set for.
 std::vector<KernelSpec> essential_kernels(const Target& target) {
   std::vector<KernelSpec> specs;
@@ -118,11 +132,9 @@ Part make_part(const PackCommand& command, const Target& target,
   std::vector<std::string> sets = command.preselected;
   if (none) sets.emplace_back(kAllEssential);
   for (const std::string& set : sets) {
-    if (set != kAllEssential) {
-      builder.preselected(set);
-      continue;
-    }
-    for (const KernelSpec& spec : essential_kernels(target)) builder.add(name_of(spec));
+    const std::vector<KernelSpec> specs =
+        set == kAllEssential ? essential_kernels(target) : preselected_kernels(set, target);
+    for (const KernelSpec& spec : specs) builder.add(name_of(spec));
   }
   for (const KernelSpec& spec : named) {
     if (spec.target == target.name) builder.add(name_of(spec));
@@ -241,12 +253,10 @@ Action declare_pack(CLI::App& app) {
       ->delimiter(',');
   app.add_option("--name", command->names, "Kernels by name");
   app.add_option("--shapes", command->shapes, "The best kernels for these problems");
-  app.add_option("--best", command->best, "How many for each problem")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  add_integer_option(app, "--best", command->best, 1, "How many for each problem");
   app.add_option("-o,--output", command->output, "The pack to write");
   app.add_option("--list", command->list, "A pack to look into instead");
-  app.add_option("--jobs", command->jobs, "Builds at a time; 0: one per core");
+  add_jobs_option(app, command->jobs);
   return [command](const Output& output) { return run(*command, output); };
 }
 

@@ -34,7 +34,7 @@ PeerSearch find_peers(const std::vector<std::string>& names, int threads) {
                                    [&](const PeerRow& each) { return each.name == name; });
     if (row == kPeers.end()) {
       throw Error(ErrorCode::not_found,
-                  fmt::format("unknown peer '{}'{}; it must be one of {}", name,
+                  fmt::format("unknown peer '{}'{} (known: {})", name,
                               did_you_mean(name, peer_names()), join(peer_names(), ", ")));
     }
     if (std::unique_ptr<Peer> peer = row->load(threads)) {

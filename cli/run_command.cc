@@ -119,7 +119,9 @@ int verify(const VerifyCommand& command, const Output& output) {
     try {
       report = verify_kernel(dispatcher, spec, command.settings);
     } catch (const Error& error) {
-      report.error = error.what();
+      const std::string_view what = error.what();
+      const std::string name = report.kernel + ": ";  // most sentences start with it
+      report.error = what.substr(what.starts_with(name) ? name.size() : 0);
     }
     progress.step(kernels.size() + 1, set.specs.size(), report.kernel);
     if (!report.error.empty()) {
@@ -147,10 +149,9 @@ Action declare_run(CLI::App& app) {
   auto command = std::make_shared<RunCommand>();
   add_problem_options(app, command->problems);
   add_target_option(app, command->dispatcher.target);
-  app.add_option("--threads", command->settings.threads, "At most this many; 0: all");
-  app.add_option("--repeat", command->settings.repeat, "Timed runs; the median is reported")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  add_threads_option(app, command->settings.threads);
+  add_integer_option(app, "--repeat", command->settings.repeat, 1,
+                     "Timed runs; the median is reported");
   app.add_option("--seed", command->settings.seed, "Of the random operands")->capture_default_str();
   app.add_flag("--verify", command->settings.verify, "Compare with the fp64 reference");
   app.add_option("--force", command->settings.force, "This kernel, or an error that says why not");
@@ -168,9 +169,9 @@ Action declare_verify(CLI::App& app) {
   auto command = std::make_shared<VerifyCommand>();
   app.add_option("kernel", command->kernels.names, "Kernel names");
   add_kernel_options(app, command->kernels);
-  app.add_option("--threads", command->settings.threads, "At most this many; 0: all");
+  add_threads_option(app, command->settings.threads);
   app.add_option("--seed", command->settings.seed, "Of the random operands")->capture_default_str();
-  app.add_option("--jobs", command->jobs, "Builds at a time; 0: one per core");
+  add_jobs_option(app, command->jobs);
   return [command](const Output& output) { return verify(*command, output); };
 }
 

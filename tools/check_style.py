@@ -85,8 +85,9 @@ def check_public_only(path, lines):
 
 def check_functions(path, lines):
     """A definition starts on a line that ends in '{' and ends at the brace of the same indent."""
-    start = re.compile(r"^( *)(?=\S)(?!\}|\{|\[|:|if|for|while|switch|namespace|struct|class|enum|union|else|do\b|"
-                       r"extern|return|case|#|//)[^;=]*\)[^;=]*\{$")
+    no_definition = (r"\}|\{|\[|:|if|for|while|switch|namespace|struct|class|enum|union|else|do\b|"
+                     r"extern|return|case|#|//")
+    start = re.compile(rf"^( *)(?=\S)(?!{no_definition})[^;=]*\)[^;=]*\{{$")
     number = 0
     while number < len(lines):
         match = start.match(lines[number])

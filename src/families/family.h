@@ -65,10 +65,10 @@ struct SpecFilter {
 // The largest error a correct kernel may make, element by element.
 struct Mismatch {
   bool ok = true;
-  std::int64_t bad = 0;      // elements outside their tolerance
+  std::int64_t bad = 0;  // elements outside their tolerance
   std::int64_t checked = 0;
-  double worst_ratio = 0;    // largest error / tolerance
-  std::string message;       // a sentence about the worst element; empty when ok
+  double worst_ratio = 0;  // largest error / tolerance
+  std::string message;     // a sentence about the worst element; empty when ok
 };
 
 struct Family {

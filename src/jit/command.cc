@@ -38,7 +38,7 @@ std::vector<std::string> compile_command(const Toolchain& toolchain, const Targe
   append(target.compile_flags);
 
   // Products are fused with sums, which ISO mode would forbid; nothing else bends IEEE arithmetic.
-  append({"-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"});
+  append({"-std=c++17", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"});
   // A kernel is plain code: without exceptions, run-time types, start files and the C++ library it
   // links in a third of the time.
   append({"-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",

@@ -45,7 +45,7 @@ struct Ratio {
 // Throws Error{invalid_argument} unless both have the same number of rounds, at least one.
 Ratio paired_ratio(const Timing& a, const Timing& b);
 
-// The machine's measured roofs: medians of several readings.
+// The machine's measured roofs: the highest of several readings.
 struct MachinePeak {
   double fp32_flops = 0;  // of one thread: fused multiply-adds counted as 2
   double bf16_flops = 0;  // 0 without the instruction

@@ -24,9 +24,17 @@ std::string to_string(const Shape3& shape);  // "128x256x64"
 // direct (read in place), stream (bandwidth-bound, M or N <= 8). Hopper: tmaws, cpasync. CK Tile:
 // compv3, compv4, mem.
 enum class Pipeline : std::uint8_t {
-  packab, packb, packa, direct, stream,
-  tmaws, cpasync,
-  compv3, compv4, compv5, mem,
+  packab,
+  packb,
+  packa,
+  direct,
+  stream,
+  tmaws,
+  cpasync,
+  compv3,
+  compv4,
+  compv5,
+  mem,
 };
 std::string_view to_string(Pipeline pipeline);
 Pipeline parse_pipeline(std::string_view text);

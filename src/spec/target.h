@@ -58,18 +58,18 @@ struct Target {
   std::string description;
   std::vector<std::string> features;  // "avx512bf16", "avx512vnni"; matched against the host's
   std::vector<std::string> compile_flags;
-  int units = 1;                        // cores, SMs, CUs
-  int warp_size = 1;                    // lanes that step together; 1 on CPUs
-  int vector_bytes = 0;                 // CPU: width of a register
-  int vector_registers = 0;             // CPU: how many
-  int registers_per_thread = 0;         // GPU: limit, in 32-bit registers
+  int units = 1;                 // cores, SMs, CUs
+  int warp_size = 1;             // lanes that step together; 1 on CPUs
+  int vector_bytes = 0;          // CPU: width of a register
+  int vector_registers = 0;      // CPU: how many
+  int registers_per_thread = 0;  // GPU: limit, in 32-bit registers
   int registers_per_unit = 0;
   int max_threads_per_block = 1;
-  std::int64_t shared_memory_bytes = 0; // per block (GPU; LDS on AMD)
+  std::int64_t shared_memory_bytes = 0;  // per block (GPU; LDS on AMD)
   double clock_ghz = 0;
-  double memory_gb_per_s = 0;           // of the whole machine
-  double launch_us = 0;                 // cost of an empty launch
-  std::vector<CacheLevel> caches;       // nearest first
+  double memory_gb_per_s = 0;      // of the whole machine
+  double launch_us = 0;            // cost of an empty launch
+  std::vector<CacheLevel> caches;  // nearest first
   std::vector<Instruction> instructions;
   std::map<Pipeline, PipelineLimit> pipeline_limits;
   std::map<Op, AlgorithmSpace> spaces;

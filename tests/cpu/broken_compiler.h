@@ -29,7 +29,8 @@ fs::path broken_compiler(const fs::path& folder, const Breakages& breakages) {
       "#!/bin/sh\n"
       "name=$(grep -o -m1 'gemm_[a-z0-9_]*' kernel.cc 2>/dev/null)\n"
       "body=none\n"
-      "case \"$name\" in\n" +
+      "case \"$name\" in\n"
+      "'') ;;\n" +  // a probe of the compiler, not a kernel
       cases +
       "esac\n"
       "if [ \"$body\" != none ]; then cat > kernel.cc <<END\n"

@@ -1,6 +1,7 @@
 // The least there is to it: one multiplication, checked against the plain loop.
 #include <tessera/tessera.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <vector>

@@ -17,11 +17,11 @@ int main() {
     if (decision.spec.target != name) return 1;
   }
 
-  // For this machine, with the reasons: the chosen kernel, the next best, the rules that refused.
+  // For this machine, with the reasons: the chosen kernel, the next best, then each refused one.
   tessera::Dispatcher dispatcher;
   const tessera::Decision decision = dispatcher.explain(problem);
   const std::string text = tessera::explain(problem, dispatcher.target(), decision);
-  std::printf("\n%s...\n\n", text.substr(0, text.find("\nrefused") + 1).c_str());
+  std::printf("\n%s\n...\n\n", text.substr(0, text.find("\nrefused")).c_str());
 
   // Overrule it: run the second best by name, verified. What cannot run says why.
   if (decision.considered.size() < 2) return 1;

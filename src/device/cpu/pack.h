@@ -4,6 +4,7 @@
 // range reads as zero; rows past the operand's end hold anything.
 #pragma once
 
+#include "tessera/device/cpu/grid.h"
 #include "tessera/device/cpu/words.h"
 
 namespace tessera::device {
@@ -61,26 +62,25 @@ template <class T, class Math, int Width, bool kIsA>
       const i64 left = s.depth - w * kPer;
       if (left < kSpan) {
         __builtin_memset(padded, 0, sizeof(padded));
-        for (int i = 0; i < kLanes; ++i) {
-          __builtin_memcpy(padded + i * kSpan, p + (i < last ? i : last) * ld,
+        for (i64 i = 0; i < kLanes; ++i) {
+          __builtin_memcpy(padded + i * kSpan, p + smaller(i, last) * ld,
                            static_cast<unsigned long>(left) * sizeof(T));
         }
         p = padded;
         ld = kSpan;
       }
+      // Loads and stores are loops on purpose: unrolled, they take longer to compile than the
+      // rest of a kernel, and save nothing beside the transpose.
       u32v square[kLanes];
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        square[i] = bias<Math, kIsA>(load_words<T, Math>(p));
-        if (i < last) p += ld;
+#pragma GCC unroll 1
+      for (i64 i = 0; i < kLanes; ++i) {
+        square[i] = bias<Math, kIsA>(load_words<T, Math>(p + smaller(i, last) * ld));
       }
       transpose(square);
-      const i64 count = words - w < kLanes ? words - w : kLanes;
+      const i64 count = smaller(words - w, kLanes);
       u32* to = out + w * Width + strip;
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        if (i < count) store_strip<Width>(to + i * Width, strip, square[i]);
-      }
+#pragma GCC unroll 1
+      for (i64 i = 0; i < count; ++i) store_strip<Width>(to + i * Width, strip, square[i]);
     }
   }
 }

@@ -216,6 +216,10 @@ void validate(const Problem& problem) {
 
 void validate_operands(const Problem& problem, const Operands& operands) {
   const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+  if (!std::holds_alternative<GemmOperands>(operands)) {
+    refuse("the operands must be GemmOperands, got {}",
+           std::holds_alternative<ConvOperands>(operands) ? "ConvOperands" : "FmhaOperands");
+  }
   const auto& given = std::get<GemmOperands>(operands);
   if (!has_output(p)) return;
   const Region out = region(matrix_out(p), p, given.out);

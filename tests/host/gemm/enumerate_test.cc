@@ -75,17 +75,17 @@ std::vector<std::string> names(const std::vector<KernelSpec>& specs) {
 
 TEST(GemmFilter, NarrowsToOneKernel) {
   const std::vector<std::string> expected = {
-      "gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_avx512"};
+      "gemm_fp32_rcr_packab_192x960x256_0x0x1_12x32x1_avx512"};
   EXPECT_EQ(names(enumerate(load_target("avx512"), {.dtypes = {"fp32"},
                                                     .layouts = {"rcr"},
                                                     .variants = {"standard"},
                                                     .pipeline = "packab",
-                                                    .tile = "240x480x*",
+                                                    .tile = "192x960x*",
                                                     .wave = "0x*x1",
                                                     .warp_tile = "12x32x1"})),
             expected);
   EXPECT_EQ(names(enumerate(load_target("avx512"),
-                            {.name = "gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_avx*"})),
+                            {.name = "gemm_fp32_rcr_packab_192x960x256_0x0x1_12x32x1_avx*"})),
             expected);
 }
 
@@ -95,7 +95,7 @@ TEST(GemmFilter, EachPartIsObeyed) {
                              .layouts = {"crr", "rrr"},
                              .variants = {"multi_d"},
                              .pipeline = "packab",
-                             .tile = "*x768x*",
+                             .tile = "*x960x*",
                              .warp_tile = "12x*x*"};
   const auto specs = enumerate(target, filter);
   ASSERT_FALSE(specs.empty());

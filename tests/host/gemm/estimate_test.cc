@@ -89,10 +89,12 @@ TEST_P(GemmRankingOn, OneRowOrColumnStreams) {
   }
 }
 
-TEST_P(GemmRankingOn, LargeSquaresPackBothOperands) {
+TEST_P(GemmRankingOn, LargeSquaresPackB) {
   const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 2048, 2048, 2048);
   const KernelSpec spec = best(p, target_, 2).spec;
-  EXPECT_EQ(spec.algorithm.pipeline, Pipeline::packab) << name_of(spec);
+  const bool packs_b =
+      spec.algorithm.pipeline == Pipeline::packab || spec.algorithm.pipeline == Pipeline::packb;
+  EXPECT_TRUE(packs_b) << name_of(spec);
   EXPECT_EQ(spec.algorithm.wave, (Shape3{0, 0, 1})) << name_of(spec);
 }
 

@@ -168,7 +168,7 @@ TEST(CompileCommand, IsAVectorOfRelativePaths) {
                    "-mavx2",
                    "-mfma",
                    "-std=c++17",
-                   "-O3",
+                   "-O2",
                    "-ffp-contract=fast",
                    "-fno-math-errno",
                    "-fno-trapping-math",

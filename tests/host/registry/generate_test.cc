@@ -17,7 +17,7 @@ namespace {
 KernelSet small_set() {
   KernelSetBuilder builder("small", "avx512");
   builder.gemm().dtype("fp32").layout("rrr").variant("standard").pipeline("packb");
-  builder.tile("48x384x256");
+  builder.tile("48x1920x512");
   return builder.build();
 }
 
@@ -80,7 +80,7 @@ TEST(Generate, ReportsEveryKernelOnce) {
 TEST(Generate, GoesOnPastAnIllegalKernel) {
   const TemporaryFolder folder;
   const Target target = load_target("avx512");
-  const std::string bad = "gemm_fp32_rrr_packb_241x480x256_1x1x1_12x32x1_avx512";
+  const std::string bad = "gemm_fp32_rrr_packb_193x960x256_1x1x1_12x32x1_avx512";
   const std::string foreign = "gemm_fp32_rrr_packb_48x192x256_1x1x1_6x16x1_avx2";
   KernelSet set = small_set();
   const std::size_t good = set.specs.size();

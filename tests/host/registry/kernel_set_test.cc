@@ -10,8 +10,8 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kPlain = "gemm_fp32_rrr_packb_240x480x256_1x1x1_12x32x1_avx512";
-constexpr const char* kWide = "gemm_fp32_rrr_packb_240x1536x256_1x1x1_12x32x1_avx512";
+constexpr const char* kPlain = "gemm_fp32_rrr_packb_192x960x256_1x1x1_12x32x1_avx512";
+constexpr const char* kWide = "gemm_fp32_rrr_packb_192x1920x256_1x1x1_12x32x1_avx512";
 
 KernelSetBuilder narrow(std::string_view tile) {
   KernelSetBuilder builder("mine", "avx512");
@@ -22,7 +22,7 @@ KernelSetBuilder narrow(std::string_view tile) {
 
 TEST(KernelSetBuilder, ExpandsWildcards) {
   const std::vector<std::string> expected = {kWide, kPlain};
-  EXPECT_EQ(names_of(narrow("240x*x256").build().specs), expected);
+  EXPECT_EQ(names_of(narrow("192x*x256").build().specs), expected);
 }
 
 TEST(KernelSetBuilder, StarsLeaveEverythingIn) {
@@ -33,7 +33,7 @@ TEST(KernelSetBuilder, StarsLeaveEverythingIn) {
 }
 
 TEST(KernelSetBuilder, GroupsAddUpAndEachNameIsThereOnce) {
-  KernelSetBuilder builder = narrow("240x480x256");
+  KernelSetBuilder builder = narrow("192x960x256");
   builder.add(kPlain).add(kWide).add(kPlain);
   const std::vector<std::string> expected = {kWide, kPlain};
   EXPECT_EQ(names_of(builder.build().specs), expected);
@@ -52,15 +52,15 @@ TEST(KernelSetBuilder, CopiesGoTheirOwnWays) {
   one.gemm().dtype("fp32").layout("rrr").variant("standard").pipeline("packb").wave("1x1x1");
   one.warp_tile("12x32x1");
   KernelSetBuilder other = one;
-  one.tile("240x480x256");
-  other.tile("240x1536x256");
+  one.tile("192x960x256");
+  other.tile("192x1920x256");
   EXPECT_EQ(names_of(one.build().specs), std::vector<std::string>{kPlain});
   EXPECT_EQ(names_of(other.build().specs), std::vector<std::string>{kWide});
 }
 
 TEST(KernelSetBuilder, FusesTheEpilogue) {
-  const KernelSet plain = narrow("240x*x256").build();
-  KernelSetBuilder builder = narrow("240x*x256");
+  const KernelSet plain = narrow("192x*x256").build();
+  KernelSetBuilder builder = narrow("192x*x256");
   const KernelSet fused = builder.epilogue("bias+gelu").build();
   ASSERT_EQ(fused.specs.size(), plain.specs.size());
   std::set<std::string> expected;
@@ -75,7 +75,7 @@ TEST(KernelSetBuilder, FusesTheEpilogue) {
 // int32 takes no epilogue: the kernels of a fused int8 group store fp32.
 TEST(KernelSetBuilder, FusesTheEpilogueOfIntegers) {
   KernelSetBuilder builder("mine", "avx512");
-  builder.gemm().dtype("int8").layout("rcr").tile("240x480x256").epilogue("bias+tanh");
+  builder.gemm().dtype("int8").layout("rcr").tile("192x960x256").epilogue("bias+tanh");
   const KernelSet set = builder.build();
   ASSERT_FALSE(set.specs.empty());
   for (const KernelSpec& spec : set.specs) {
@@ -118,10 +118,9 @@ TEST(KernelSetBuilder, TakesTheBestForAProblem) {
 
 TEST(KernelSetBuilder, RefusesWhatMatchesNothing) {
   EXPECT_EQ(message_of([] { narrow("128x*x64").build(); }, ErrorCode::not_found),
-            "kernel set 'mine': on target 'avx512', tile=128x*x64 matches none of 8x192x2048, "
-            "8x768x512, 12x768x512, 24x192x256, 24x768x512, 48x384x256, 96x384x256, 96x768x384, "
-            "120x3072x256, 144x1152x256, 168x768x256, 192x768x384, 240x480x256, 240x1536x256, "
-            "336x1536x256, 480x1152x192, 480x3072x256");
+            "kernel set 'mine': on target 'avx512', tile=128x*x64 matches none of 8x1024x512, "
+            "8x4096x512, 24x960x1024, 48x1920x512, 96x960x512, 192x960x256, 192x1920x256, "
+            "960x960x1024");
   EXPECT_EQ(message_of([] { KernelSetBuilder("mine", "avx512").gemm().pipeline("tmaws").build(); },
                        ErrorCode::not_found),
             "kernel set 'mine': on target 'avx512', pipeline=tmaws matches none of packab, packb, "
@@ -144,7 +143,7 @@ TEST(KernelSetBuilder, RefusesWhatMatchesNothing) {
 
 // All values exist, but no kernel has them together: the rule is quoted.
 TEST(KernelSetBuilder, RefusesACombinationWithItsRule) {
-  const std::string refused = "gemm_fp32_rcr_packb_8x192x2048_1x1x1_24x16x1_avx512";
+  const std::string refused = "gemm_fp32_rcr_packb_8x1024x512_1x1x1_24x16x1_avx512";
   const std::string reason =
       family_of(Op::gemm).is_legal(parse_name(refused), load_target("avx512")).reason;
   ASSERT_NE(reason, "");
@@ -152,18 +151,18 @@ TEST(KernelSetBuilder, RefusesACombinationWithItsRule) {
                 [] {
                   KernelSetBuilder builder("mine", "avx512");
                   builder.gemm().dtype("fp32").layout("rcr").variant("standard");
-                  builder.pipeline("packb").tile("8x192x2048").wave("1x1x1").warp_tile("24x16x1");
+                  builder.pipeline("packb").tile("8x1024x512").wave("1x1x1").warp_tile("24x16x1");
                   builder.build();
                 },
                 ErrorCode::not_found),
             fmt::format("kernel set 'mine': no kernel of target 'avx512' is legal with gemm "
-                        "dtype=fp32 layout=rcr variant=standard pipeline=packb tile=8x192x2048 "
+                        "dtype=fp32 layout=rcr variant=standard pipeline=packb tile=8x1024x512 "
                         "wave=1x1x1 warp_tile=24x16x1; for one, {}: {}",
                         refused, reason));
 }
 
 TEST(KernelSetBuilder, RefusesAnIllegalKernelWithItsRule) {
-  const std::string name = "gemm_fp32_rrr_packb_241x480x256_1x1x1_12x32x1_avx512";
+  const std::string name = "gemm_fp32_rrr_packb_193x960x256_1x1x1_12x32x1_avx512";
   const std::string reason =
       family_of(Op::gemm).is_legal(parse_name(name), load_target("avx512")).reason;
   ASSERT_NE(reason, "");
@@ -262,16 +261,16 @@ TEST(KernelSetJson, DeclaresWhatTheBuilderDeclares) {
   const KernelSet set = kernel_set_from_json(R"({
     "name": "mine", "target": "avx512",
     "groups": [{"op": "gemm", "dtype": "fp32", "layout": ["rrr"], "variant": "standard",
-                "pipeline": "packb", "tile": "240x*x256", "wave": "1x1x1",
+                "pipeline": "packb", "tile": "192x*x256", "wave": "1x1x1",
                 "warp_tile": "12x32x1"}],
     "preselected": "fp32_rcr_essential",
     "problems": ["gemm m=8 n=4096 k=4096 dtype=bf16"],
-    "kernels": ["gemm_fp32_rrr_packb_48x384x256_1x1x1_12x32x1_avx512"]
+    "kernels": ["gemm_fp32_rrr_packb_48x1920x512_1x1x1_12x32x1_avx512"]
   })");
-  KernelSetBuilder builder = narrow("240x*x256");
+  KernelSetBuilder builder = narrow("192x*x256");
   builder.preselected("fp32_rcr_essential")
       .for_problem(parse_problem("gemm m=8 n=4096 k=4096 dtype=bf16"))
-      .add("gemm_fp32_rrr_packb_48x384x256_1x1x1_12x32x1_avx512");
+      .add("gemm_fp32_rrr_packb_48x1920x512_1x1x1_12x32x1_avx512");
   EXPECT_EQ(set, builder.build());
 }
 

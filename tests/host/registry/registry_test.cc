@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kOne = "gemm_fp32_rrr_packb_240x480x256_1x1x1_12x32x1_avx512";
-constexpr const char* kTwo = "gemm_fp32_rrr_packb_48x384x256_1x1x1_12x32x1_avx512";
+constexpr const char* kOne = "gemm_fp32_rrr_packb_192x960x256_1x1x1_12x32x1_avx512";
+constexpr const char* kTwo = "gemm_fp32_rrr_packb_48x1920x512_1x1x1_12x32x1_avx512";
 constexpr const char* kOther = "gemm_fp32_rrr_packb_48x192x256_1x1x1_6x16x1_avx2";
 
 Registry with(std::string name, const std::vector<const char*>& kernels) {
@@ -121,7 +121,7 @@ TEST(Registry, RefusesAnUnknownTarget) {
 TEST(Registry, RefusesAnIllegalKernelWithItsRule) {
   const TemporaryFolder folder;
   Registry registry("mine", without_compiler(folder.path));
-  const std::string name = "gemm_fp32_rrr_packb_241x480x256_1x1x1_12x32x1_generic";
+  const std::string name = "gemm_fp32_rrr_packb_193x960x256_1x1x1_12x32x1_generic";
   const std::string reason =
       family_of(Op::gemm).is_legal(parse_name(name), load_target("generic")).reason;
   ASSERT_NE(reason, "");

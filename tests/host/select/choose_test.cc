@@ -13,10 +13,10 @@ namespace tessera {
 namespace {
 
 // Legal on avx512 for fp32 rcr, in the order of their names.
-const std::string kPackab = "gemm_fp32_rcr_packab_96x384x256_1x1x1_12x32x1_avx512";
-const std::string kPackbAll = "gemm_fp32_rcr_packb_96x384x256_0x0x1_12x32x1_avx512";
-const std::string kPackbSplit = "gemm_fp32_rcr_packb_96x384x256_1x1x0_12x32x1_avx512";
-const std::string kPackbOne = "gemm_fp32_rcr_packb_96x384x256_1x1x1_12x32x1_avx512";
+const std::string kPackab = "gemm_fp32_rcr_packab_96x960x512_1x1x1_12x32x1_avx512";
+const std::string kPackbAll = "gemm_fp32_rcr_packb_96x960x512_0x0x1_12x32x1_avx512";
+const std::string kPackbSplit = "gemm_fp32_rcr_packb_96x960x512_1x1x0_12x32x1_avx512";
+const std::string kPackbOne = "gemm_fp32_rcr_packb_96x960x512_1x1x1_12x32x1_avx512";
 const std::vector<std::string> kPool = {kPackab, kPackbAll, kPackbSplit, kPackbOne};
 
 class Choose : public testing::Test {
@@ -139,7 +139,7 @@ TEST_F(Choose, PinnedOutsideTheEnumeratedSpaceRuns) {
 }
 
 TEST_F(Choose, PinnedThatIsNoKernelNameIsUnknown) {
-  const std::string typo = "gemm_fp32_rcr_packb_96x384x256_1x1x1_12x32z1_avx512";
+  const std::string typo = "gemm_fp32_rcr_packb_96x960x512_1x1x1_12x32z1_avx512";
   EXPECT_EQ(error_of([&] { choose(problem_, avx512_, {.pinned = typo}); }),
             "not_found: unknown kernel '" + typo + "', did you mean '" + kPackbOne + "'?");
 }
@@ -165,13 +165,13 @@ TEST_F(Choose, PinnedThatCannotServeSaysWhy) {
     std::string reason;
   };
   const std::vector<Case> cases = {
-      {"gemm_fp32_rcr_packb_96x384x256_1x1x1_12x32x1_avx2",
+      {"gemm_fp32_rcr_packb_96x960x512_1x1x1_12x32x1_avx2",
        "the kernel is for target 'avx2', the problem is for 'avx512'"},
-      {"gemm_bf16_rcr_packab_96x384x256_1x1x1_12x32x2_avx512",
+      {"gemm_bf16_rcr_packab_96x960x512_1x1x1_12x32x2_avx512",
        "the kernel has a=bf16, the problem a=fp32"},
-      {"gemm_fp32_rcr_packb_97x384x256_1x1x1_12x32x1_avx512",
+      {"gemm_fp32_rcr_packb_97x960x512_1x1x1_12x32x1_avx512",
        "tile_m 97 is not a multiple of warp_tile_m 12"},
-      {"gemm_fp32_rcr_stream_8x192x2048_1x1x1_8x32x1_avx512",
+      {"gemm_fp32_rcr_stream_8x1024x512_1x1x1_8x32x1_avx512",
        "stream serves m <= 8 or n <= 8, got m=256 n=256"},
   };
   for (const Case& c : cases) {
@@ -188,8 +188,8 @@ TEST_F(Choose, PoolIsNeverLeft) {
 }
 
 TEST_F(Choose, PoolWithOtherKernelsUsesThoseThatServe) {
-  EXPECT_EQ(choose_among({"gemm_bf16_rcr_packab_96x384x256_1x1x1_12x32x2_avx512",
-                          "gemm_fp32_rcr_packb_96x384x256_1x1x1_12x32x1_avx2", kPackbAll})
+  EXPECT_EQ(choose_among({"gemm_bf16_rcr_packab_96x960x512_1x1x1_12x32x2_avx512",
+                          "gemm_fp32_rcr_packb_96x960x512_1x1x1_12x32x1_avx2", kPackbAll})
                 .name,
             kPackbAll);
 }
@@ -202,11 +202,11 @@ TEST_F(Choose, EmptyPoolIsAnError) {
 
 // Kernels that break a rule of the problem are nearer than those that break one of the target.
 TEST_F(Choose, NothingLegalListsTheNearestMisses) {
-  const std::string avx2 = "gemm_fp32_rcr_packb_96x384x256_1x1x1_12x32x1_avx2";
-  const std::string bf16 = "gemm_bf16_rcr_packab_96x384x256_1x1x1_12x32x2_avx512";
-  const std::string bf16_too = "gemm_bf16_rcr_packab_96x384x256_0x0x1_12x32x2_avx512";
-  const std::string stream = "gemm_fp32_rcr_stream_8x192x2048_1x1x1_8x32x1_avx512";
-  const std::string uneven = "gemm_fp32_rcr_packb_97x384x256_1x1x1_12x32x1_avx512";
+  const std::string avx2 = "gemm_fp32_rcr_packb_96x960x512_1x1x1_12x32x1_avx2";
+  const std::string bf16 = "gemm_bf16_rcr_packab_96x960x512_1x1x1_12x32x2_avx512";
+  const std::string bf16_too = "gemm_bf16_rcr_packab_96x960x512_0x0x1_12x32x2_avx512";
+  const std::string stream = "gemm_fp32_rcr_stream_8x1024x512_1x1x1_8x32x1_avx512";
+  const std::string uneven = "gemm_fp32_rcr_packb_97x960x512_1x1x1_12x32x1_avx512";
   EXPECT_EQ(error_of([&] {
               choose_among({avx2, bf16, uneven, stream, bf16_too});
             }),
@@ -248,7 +248,7 @@ TEST_F(Choose, GeneralKernelRunsWhatNoCandidateServes) {
 
 TEST_F(Choose, PoolDoesNotFallBackToTheGeneralKernel) {
   EXPECT_EQ(error_of([&] {
-              choose_among({"gemm_bf16_rcr_packab_96x384x256_1x1x1_12x32x2_avx512"});
+              choose_among({"gemm_bf16_rcr_packab_96x960x512_1x1x1_12x32x2_avx512"});
             }).substr(0, 27),
             "unsupported: no kernel can ");
 }

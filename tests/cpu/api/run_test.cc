@@ -1,0 +1,144 @@
+// Running kernels through the public API: threads, force, verify, packed B, targets of one's own.
+#include "cpu/broken_compiler.h"
+#include "fixture.h"
+
+namespace tessera::api_test {
+namespace {
+
+struct ApiRun : ApiTest {};
+
+TEST_F(ApiRun, EveryTypeOnThisMachine) {
+  Dispatcher dispatcher(options(""));
+  EXPECT_EQ(dispatcher.target(), host_target());
+  for (const char* line :
+       {"gemm m=33 n=50 k=70 layout=rrr", "gemm m=33 n=50 k=70 dtype=fp16",
+        "gemm m=33 n=50 k=70 dtype=bf16 layout=crr", "gemm m=33 n=50 k=70 dtype=fp8 layout=ccr",
+        "gemm m=33 n=50 k=70 dtype=bf8", "gemm m=33 n=50 k=70 dtype=int8"}) {
+    const Problem problem = parse_problem(line);
+    const tune::OwnedOperands owned = operands_of(problem);
+    EXPECT_EQ(error_of([&] { dispatcher.run(problem, owned.operands, with(0)); }), "no error")
+        << line << " seed " << seed;
+    EXPECT_EQ(tune::gaps_intact(problem, owned), "") << line;
+  }
+}
+
+TEST_F(ApiRun, OneKernelServesEveryShapeOfItsSignature) {
+  Dispatcher dispatcher(options());
+  const std::string force = "gemm_fp32_rcr_packab_48x192x256_0x0x1_4x8x1_generic";
+  GemmProblem strided = small();
+  strided.batch = 3;
+  strided.ld_a = 64;
+  strided.ld_out = 50;
+  strided.beta = -0.5F;
+  GemmProblem no_sum = small();
+  no_sum.k = 0;
+  for (const GemmProblem& p : {small(), small(1), small(200), strided, no_sum, small(0)}) {
+    const tune::OwnedOperands owned = operands_of(p);
+    EXPECT_EQ(error_of([&] { dispatcher.run(p, owned.operands, with(2, force)); }), "no error")
+        << to_string(p) << " seed " << seed;
+    EXPECT_EQ(tune::gaps_intact(p, owned), "") << to_string(p);
+  }
+  EXPECT_EQ(dispatcher.registry().builder().cache().list().size(), 1U);
+}
+
+// Where no thread shares a sum, the number of threads changes who computes an element, not how.
+TEST_F(ApiRun, DeterministicBitsWhateverTheThreads) {
+  DispatcherOptions o = options();
+  o.deterministic = true;
+  Dispatcher dispatcher(o);
+  const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 150, 130, 700);
+  tune::OwnedOperands owned = operands_of(p);
+  const std::string kernel = dispatcher.kernel_for(p, with(1)).name;
+  std::string first;
+  for (const int threads : {1, 2, 3, 8}) {
+    tune::poison_output(p, owned);
+    dispatcher.run(p, owned.operands, with(threads, kernel));
+    if (first.empty()) first = output_bytes(p, owned);
+    EXPECT_TRUE(output_bytes(p, owned) == first) << threads << " threads, seed " << seed;
+  }
+}
+
+TEST_F(ApiRun, ThreadLimitIsPartOfTheChoiceAndOfTheMemo) {
+  Dispatcher dispatcher(options());
+  const ReadyKernel& one = dispatcher.kernel_for(small(), with(1));
+  const ReadyKernel& two = dispatcher.kernel_for(small(), with(2));
+  EXPECT_NE(&one, &two);
+  EXPECT_EQ(&dispatcher.kernel_for(small(), with(1)), &one);
+  EXPECT_GE(one.predicted_seconds, two.predicted_seconds);
+  EXPECT_EQ(runtime::thread_limit({.threads = 1}), 1);
+  EXPECT_EQ(runtime::thread_limit({.threads = 3}), 3);
+}
+
+TEST_F(ApiRun, ForcedKernelFromOutsideTheSpace) {
+  Dispatcher dispatcher(options());
+  const std::string name = "gemm_fp32_rcr_packab_16x32x24_2x1x1_2x16x1_generic";
+  for (const KernelSpec& spec : family_of(Op::gemm).candidates(small(), dispatcher.target())) {
+    ASSERT_NE(name_of(spec), name);
+  }
+  const tune::OwnedOperands owned = operands_of(small());
+  dispatcher.run(small(), owned.operands, with(2, name));
+  const ReadyKernel& kernel = dispatcher.kernel_for(small(), with(2, name));
+  EXPECT_EQ(kernel.name, name);
+  EXPECT_EQ(kernel.source, ChoiceSource::pinned);
+  EXPECT_EQ(dispatcher.explain(small(), with(2, name)).why, "pinned by name");
+  EXPECT_NE(dispatcher.kernel_for(small(), with(2)).name, name);  // forced once, not for ever
+}
+
+TEST_F(ApiRun, VerifyFindsAWrongKernel) {
+  using testing_support::Breakage;
+  const Breakage all[] = {{"gemm_*", testing_support::kWritesNothing}};
+  DispatcherOptions o = options();
+  o.build.compiler = testing_support::broken_compiler(folder, all).string();
+  Dispatcher dispatcher(o);
+  const tune::OwnedOperands owned = operands_of(small());
+  dispatcher.run(small(), owned.operands, with(1, "", false));  // nobody looked
+  const std::string message = error_of([&] { dispatcher.run(small(), owned.operands, with(1)); });
+  const std::string name = dispatcher.kernel_for(small(), with(1)).name;
+  EXPECT_EQ(message.find("verification_failed: " + name + ": gemm: out[0, 0] is "), 0U) << message;
+  EXPECT_NE(message.find("(1665 of 1665 elements checked are outside)"), std::string::npos)
+      << message;
+}
+
+TEST_F(ApiRun, PackedBGivesTheSameResultAsB) {
+  Dispatcher dispatcher(options());
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::int8}) {
+    const GemmProblem plain = gemm_problem(dtype, GemmLayout::rrr, 40, 70, 90);
+    GemmProblem packed = plain;
+    packed.preshuffled_b = true;
+    tune::OwnedOperands owned = operands_of(plain);
+    auto operands = std::get<GemmOperands>(owned.operands);
+    const runtime::AlignedBuffer buffer(dispatcher.packed_bytes(packed));
+    dispatcher.pack(packed, operands.b, buffer.data());
+    operands.b = buffer.data();
+    for (const std::int64_t m : {40, 7, 33}) {  // packed once, used for other m
+      GemmProblem p = packed;
+      p.m = m;
+      RunOptions run = with(2, dispatcher.kernel_for(packed).name, false);
+      tune::poison_output(plain, owned);
+      dispatcher.run(p, operands, run);
+      GemmProblem as_given = plain;
+      as_given.m = m;
+      const Mismatch mismatch = family_of(Op::gemm).verify(as_given, owned.operands);
+      EXPECT_TRUE(mismatch.ok) << mismatch.message << " seed " << seed;
+      EXPECT_EQ(mismatch.checked, m * plain.n);
+    }
+  }
+}
+
+TEST_F(ApiRun, TargetFromAFile) {
+  Target mine = load_target("generic");
+  mine.name = "mine";
+  mine.spaces[Op::gemm].tiles = {{64, 64, 64}};
+  write_file(folder / "mine.json", to_json(mine));
+  Dispatcher dispatcher(options((folder / "mine.json").string()));
+  EXPECT_EQ(dispatcher.target(), mine);
+  const tune::OwnedOperands owned = operands_of(small());
+  dispatcher.run(small(), owned.operands, with(1));
+  const ReadyKernel& kernel = dispatcher.kernel_for(small(), with(1));
+  EXPECT_EQ(kernel.spec.target, "mine");
+  EXPECT_TRUE(kernel.name.ends_with("_mine")) << kernel.name;
+  EXPECT_EQ(kernel.spec.algorithm.tile, (Shape3{64, 64, 64}));
+}
+
+}  // namespace
+}  // namespace tessera::api_test

@@ -1,0 +1,142 @@
+// Files that are missing, damaged, of the wrong kind or in the wrong place.
+#include "host/cli/cli.h"
+
+namespace tessera::cli_test {
+namespace {
+
+class CliFiles : public CliTest {
+ protected:
+  CliFiles() {
+    write("a.npy", npy_text("<f4", "(2, 3)", false, std::string(24, '\0')));
+    write("b.npy", npy_text("<f4", "(3, 4)", false, std::string(48, '\0')));
+  }
+
+  // `content` as B: what matmul says, and that it writes nothing.
+  void expect_refused(const char* name, const std::string& content,
+                      const std::string& sentence) const {
+    write(name, content);
+    expect_failure({"matmul", "a.npy", name, "--output", "out.npy"}, sentence);
+    EXPECT_FALSE(fs::exists(folder() / "out.npy")) << name;
+  }
+};
+
+TEST_F(CliFiles, NpyOfOtherElementTypes) {
+  const std::string rule =
+      "' is not supported: it must be float32, float16, int8 or int32 in little-endian order; "
+      "convert it with array.astype(numpy.float32)";
+  for (const std::string descr : {"<f8", ">f4", "|b1", "<c8", "<U3"}) {
+    expect_refused("b2.npy", npy_text(descr, "(3, 4)", false, std::string(96, '\0')),
+                   "b2.npy: element type '" + descr + rule);
+  }
+  write("half.npy", npy_text("<f2", "(3, 4)", false, std::string(24, '\0')));
+  expect_failure("matmul a.npy half.npy --output out.npy",
+                 "matmul: both files must hold one element type, got fp32 in a.npy and fp16 in "
+                 "half.npy");
+  write("ia.npy", npy_text("<i4", "(2, 3)", false, std::string(24, '\0')));
+  write("ib.npy", npy_text("<i4", "(3, 4)", false, std::string(48, '\0')));
+  expect_failure("matmul ia.npy ib.npy --output out.npy",
+                 "gemm: a must be fp32, tf32, fp16, bf16, fp8, bf8 or int8, got int32");
+}
+
+TEST_F(CliFiles, NpyCutShort) {
+  const std::string whole = npy_text("<f4", "(3, 4)", false, std::string(48, '\0'));
+  const std::string bad = "cut.npy: not a valid .npy file: ";
+  expect_refused("cut.npy", whole.substr(0, whole.size() - 1),
+                 "cut.npy: the file is cut short: shape (3, 4) of fp32 needs 48 bytes of data, it "
+                 "holds 47");
+  expect_refused("cut.npy", whole.substr(0, 128),
+                 "cut.npy: the file is cut short: shape (3, 4) of fp32 needs 48 bytes of data, it "
+                 "holds 0");
+  expect_refused("cut.npy", whole.substr(0, 127),
+                 bad + "its header needs 128 bytes, the file has 127");
+  expect_refused("cut.npy", whole.substr(0, 9), bad + "its header needs 10 bytes, the file has 9");
+  expect_refused("cut.npy", "", bad + "it does not start with \\x93NUMPY");
+}
+
+TEST_F(CliFiles, NpyMalformed) {
+  const std::string bad = "b2.npy: not a valid .npy file: ";
+  expect_refused("b2.npy", "plain text, and long enough",
+                 bad + "it does not start with \\x93NUMPY");
+  expect_refused("b2.npy", npy_text("<f4", "(-3, 4)", false, ""), bad + "its shape holds '-3'");
+  expect_refused("b2.npy", npy_text("<f4", "[3, 4]", false, ""), bad + "its shape is no tuple");
+  expect_refused("b2.npy", npy_text("<f4", "(4294967296, 4294967296)", false, ""),
+                 bad + "its shape (4294967296, 4294967296) overflows 64 bits");
+  std::string version = npy_text("<f4", "(3, 4)", false, std::string(48, '\0'));
+  version[6] = 9;
+  expect_refused("b2.npy", version, bad + "unknown version 9");
+  std::string keyless = npy_text("<f4", "(3, 4)", false, std::string(48, '\0'));
+  keyless.replace(keyless.find("shape"), 5, "shade");
+  expect_refused("b2.npy", keyless, bad + "its header has no 'shape'");
+}
+
+TEST_F(CliFiles, ShapesThatDoNotFit) {
+  const std::string rule =
+      "matmul: A's columns must be as many as B's rows, and stacks equally high, got shapes ";
+  expect_refused("b2.npy", npy_text("<f4", "(5, 4)", false, std::string(80, '\0')),
+                 rule + "(2, 3) and (5, 4)");
+  expect_refused("b2.npy", npy_text("<f4", "(3,)", false, std::string(12, '\0')),
+                 "matmul: b2.npy must hold a matrix or a stack of matrices, got shape (3)");
+  write("stack.npy", npy_text("<f4", "(2, 2, 3)", false, std::string(48, '\0')));
+  write("stack3.npy", npy_text("<f4", "(3, 3, 1)", false, std::string(36, '\0')));
+  expect_failure("matmul stack.npy stack3.npy --output out.npy", rule + "(2, 2, 3) and (3, 3, 1)");
+}
+
+TEST_F(CliFiles, Missing) {
+  expect_failure("matmul a.npy nope.npy --output out.npy",
+                 "cannot read nope.npy: No such file or directory");
+  expect_failure("targets nope.json", "cannot read nope.json: No such file or directory");
+  expect_failure("pack --list nope.pack",
+                 "cannot read the pack nope.pack: No such file or directory");
+  expect_failure("run --shapes .", "cannot read .: Is a directory");
+}
+
+TEST_F(CliFiles, ShapeFilesNameTheLine) {
+  write("shapes.txt", "# sizes\n\ngemm m=1 n=1 k=1  # fine\ngemm m=1 n=1\n");
+  expect_failure("run --shapes shapes.txt",
+                 "shapes.txt:4: problem: gemm needs k, as in 'gemm m=128 n=3072 k=768 dtype=bf16'");
+  write("empty.txt", "# nothing\n\n");
+  expect_failure("explain --shapes empty.txt", "empty.txt holds no problem");
+}
+
+TEST_F(CliFiles, TargetRowsNameThePlace) {
+  write("row.json", "{\n  \"name\": \"mine\",\n  \"units\": ]\n}\n");
+  expect_failure("explain gemm m=1 n=1 k=1 --target row.json",
+                 "row.json: target row: line 3, column 12: syntax error while parsing value - "
+                 "unexpected ']'; expected '[', '{', or a literal");
+
+  Json row = run_json("targets generic");
+  Json wrong = row;
+  wrong["vector_bytes"] = "x";
+  write("row.json", wrong.dump());
+  expect_failure("list --target row.json",
+                 "row.json: target row: vector_bytes must be an integer not below 0, got \"x\"");
+  wrong = row;
+  wrong["unit"] = 3;
+  write("row.json", wrong.dump());
+  expect_failure("targets row.json",
+                 "row.json: target row: unit is not a known field, did you mean 'units'?");
+  wrong = row;
+  wrong["instructions"][0]["a"] = "fp322";
+  write("row.json", wrong.dump());
+  expect_failure("targets row.json",
+                 "row.json: target row: instructions[0].a must be one of fp32, tf32, fp16, bf16, "
+                 "fp8, bf8, int8, int32, got \"fp322\", did you mean 'fp32'?");
+}
+
+TEST_F(CliFiles, UnwritablePlaces) {
+  expect_failure("generate --preselected fp32_rcr_essential --target avx512 --output-dir a.npy",
+                 "generate: cannot make the folder 'a.npy': something else is in the way");
+  expect_failure(
+      "pack --target avx512 --output nope/x.pack",
+      "cannot create a folder in " + (folder() / "nope").string() + ": No such file or directory");
+}
+
+TEST_F(CliFiles, DamagedPacks) {
+  write("short.pack", "TESSERA");
+  expect_failure("pack --list short.pack",
+                 "the pack short.pack is truncated: a header has 64 bytes, the file has 7; make it "
+                 "again with 'tessera pack'");
+}
+
+}  // namespace
+}  // namespace tessera::cli_test

@@ -1,0 +1,195 @@
+// Words that mean nothing: commands, options, names and problems, each answered by one sentence.
+#include "host/cli/cli.h"
+
+namespace tessera::cli_test {
+namespace {
+
+constexpr int kUsage = 2;
+
+struct Row {
+  const char* line;
+  std::string sentence;
+  int status = 1;
+};
+
+class CliWords : public CliTest {
+ protected:
+  void expect(const std::vector<Row>& rows) const {
+    for (const Row& row : rows) expect_failure(row.line, row.sentence, row.status);
+  }
+};
+
+const std::string kTargets =
+    " (known: avx512, avx2, generic, sm90a, gfx90a, gfx942, gfx950; a row of your own is a file "
+    "that ends in .json)";
+const std::string kShapes =
+    " (known: bert_base, fused, gpt2, llama3_8b, odd, resnet50, skinny, square; a file of your own "
+    "is named by its path)";
+const std::string kNoProblem =
+    "give a problem, such as 'gemm m=128 n=3072 k=768', or a file after --shapes";
+
+TEST_F(CliWords, UnknownCommandsAndOptions) {
+  expect({
+      {"explian", "unknown command 'explian', did you mean 'explain'? (tessera --help lists them)",
+       kUsage},
+      {"frobnicate", "unknown command 'frobnicate' (tessera --help lists them)", kUsage},
+      {"run gemm --repaet 3", "run: unexpected argument '--repaet', did you mean '--repeat'?",
+       kUsage},
+      {"--frob", "tessera: unexpected argument '--frob'", kUsage},
+      {"doctor please", "doctor: unexpected argument 'please'", kUsage},
+      {"run gemm m=1 n=1 k=1 --repeat 0",
+       "run: --repeat: must be a whole number of at least 1, got 0", kUsage},
+      {"run gemm m=1 n=1 k=1 --threads -2",
+       "run: --threads: must be a whole number of at least 0, got -2", kUsage},
+      {"generate --output-dir x --jobs many",
+       "generate: --jobs: must be a whole number of at least 0, got many", kUsage},
+      {"generate", "generate: --output-dir is required", kUsage},
+      {"matmul a.npy b.npy", "matmul: --output is required", kUsage},
+      {"completion", "completion: shell is required", kUsage},
+  });
+}
+
+TEST_F(CliWords, UnknownNames) {
+  expect({
+      {"completion bahs", "completion: unknown shell 'bahs' (known: bash, zsh, fish)"},
+      {"completion zhs", "completion: unknown shell 'zhs' (known: bash, zsh, fish)"},
+      {"cache listt",
+       "cache: unknown action 'listt', did you mean 'list'? (known: list, verify, size, clear)"},
+      {"bench gem",
+       "bench: unknown bench 'gem', did you mean 'gemm'? (known: gemm, dispatch, jit, start, "
+       "peak)"},
+      {"bench gemm m=1 n=1 k=1 --peers onedn",
+       "unknown peer 'onedn', did you mean 'onednn'? (known: onednn, openblas)"},
+      {"list --dtype fp322", "unknown dtype 'fp322', did you mean 'fp32'?"},
+      {"list --layout rcc", "unknown layout 'rcc', did you mean 'rcr'?"},
+      {"list --op gem", "unknown operation 'gem', did you mean 'gemm'?"},
+      {"list --pipeline packba", "unknown pipeline 'packba', did you mean 'packb'?"},
+      {"list --tile 3x", "tile must be three numbers or '*' such as 128x*x64, got '3x'"},
+      {"list --op conv",
+       "conv: this build has no kernels for convolution yet; gemm is the only family"},
+      {"list --preselected fp32_rcr_essential --variants multid --target avx512",
+       "unknown variant 'multid', did you mean 'multi_d'? (known: standard, preshuffle, multi_d)"},
+      {"list --preselected fp32_rcr_esential --target avx512",
+       "gemm: avx512 has no preselected set 'fp32_rcr_esential', did you mean "
+       "'fp32_rcr_essential'?"},
+      {"list --pattern nothing --target avx512",
+       "no kernel for avx512 passes these filters; tessera list shows what there is"},
+      {"pack --preselected fp32_rcr_esential --target avx512 --output x.pack",
+       "pack: unknown preselected set 'fp32_rcr_esential', did you mean 'fp32_rcr_essential'? "
+       "(tessera list --sets lists them)"},
+      {"show nonsense",
+       "kernel name 'nonsense': expected an operation (gemm, conv, fmha) as word 1, got "
+       "'nonsense'"},
+      {"targets avx521", "unknown target 'avx521', did you mean 'avx512'?" + kTargets},
+      {"run gemm m=1 n=1 k=1 --target sm80", "unknown target 'sm80'" + kTargets},
+      {"run --shapes bert_bas",
+       "unknown shape file 'bert_bas', did you mean 'bert_base'?" + kShapes},
+  });
+}
+
+TEST_F(CliWords, KernelGetsTheNearestOfItsTarget) {
+  // A legal name with one letter too many.
+  const Json list = run_json("list --target avx2 --preselected fp32_rcr_essential");
+  const std::string name = list.at("kernels").at(0);
+  const std::size_t at = name.find("pack");
+  const std::string wrong = name.substr(0, at) + "x" + name.substr(at);
+  const CliResult result = run({"show", wrong});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.err.rfind("tessera: unknown kernel '" + wrong + "', did you mean '" + name +
+                                 "'? (kernel name '" + wrong + "': expected a pipeline as word 4",
+                             0),
+            0U)
+      << result.err;
+}
+
+TEST_F(CliWords, MalformedProblems) {
+  expect({
+      {"run", kNoProblem},
+      {"bench gemm", kNoProblem},
+      {"explain", kNoProblem},
+      {"run gemm m=1 n=1 k=1 --shapes square", kNoProblem},
+      {"run gem m=1 n=1 k=1", "problem: unknown operation 'gem', did you mean 'gemm'?"},
+      {"run gemm m=1 n=1", "problem: gemm needs k, as in 'gemm m=128 n=3072 k=768 dtype=bf16'"},
+      {"run gemm m=1 n=1 k=x", "problem: k must be an integer, got 'x'"},
+      {"run gemm m=1 n=1 k=1 k=2", "problem: k is given twice"},
+      {"run gemm m=1 n=1 k=1 x", "problem: expected key=value, got 'x'"},
+      {"run gemm m=1 n=1 k=1 layuot=rcr",
+       "problem: unknown key 'layuot' for gemm, did you mean 'layout'?"},
+      {"run gemm m=1 n=1 k=1 dtype=fp322",
+       "problem: dtype must be one of fp32, tf32, fp16, bf16, fp8, bf8, int8, int32, got 'fp322', "
+       "did you mean 'fp32'?"},
+      {"run gemm m=1 n=1 k=1 layout=rcc",
+       "problem: layout must be one of rcr, rrr, crr, ccr, got 'rcc', did you mean 'rcr'?"},
+      {"run gemm m=1 n=1 k=1 epilogue=bias+geluu",
+       "problem: epilogue: unknown epilogue op 'geluu', did you mean 'gelu'?"},
+      {"run gemm m=1 n=1 k=1 --dtype fp322", "unknown dtype 'fp322', did you mean 'fp32'?"},
+      {"run gemm m=1 n=1 k=1 --layout rcc", "unknown layout 'rcc', did you mean 'rcr'?"},
+  });
+}
+
+TEST_F(CliWords, SizesAndStridesOutOfBounds) {
+  expect({
+      {"run gemm m=-1 n=1 k=1", "gemm: m must be at least 0, got -1"},
+      {"run gemm m=99999999999999999999 n=1 k=1",
+       "problem: m must be an integer, got '99999999999999999999'"},
+      {"run gemm m=3037000500 n=3037000500 k=1",
+       "gemm: m x n x k x batch x 4 bytes must be below 2^63, got 3037000500 x 3037000500 x 1 x 1 "
+       "x 4"},
+      {"explain gemm m=9223372036854775807 n=2 k=1",
+       "gemm: m x n x k x batch x 4 bytes must be below 2^63, got 9223372036854775807 x 2 x 1 x 1 "
+       "x 4"},
+      {"run gemm m=4 n=4 k=4 ld_a=2",
+       "gemm: ld_a must be at least 4 (the row length of A for rcr), got 2"},
+      {"run gemm m=4 n=4 k=4 ld_b=-4",
+       "gemm: ld_b must be at least 4 (the row length of B for rcr), got -4"},
+      {"run gemm m=4 n=4 k=4 batch=2 batch_stride_a=-16",
+       "gemm: batch_stride_a must be at least 0, got -16"},
+      {"run gemm m=4 n=4 k=4 batch=2 batch_stride_out=1",
+       "gemm: batch_stride_out must be at least 16 so that batches do not overlap, got 1"},
+      {"run gemm m=1000000000 n=1 k=1000000000",
+       "out of memory: cannot allocate a buffer of 4000000000000000512 bytes"},
+  });
+}
+
+TEST_F(CliWords, TargetsThatCannotRunHere) {
+  expect({
+      {"run gemm m=1 n=1 k=1 --target sm90a",
+       "target 'sm90a' cannot run here: this build has no 'cuda' backend; its kernels can be "
+       "declared, enumerated and explained"},
+      {"pack --target sm90a --output x.pack",
+       "pack: only kernels of cpu targets can be compiled here, got target sm90a of backend cuda; "
+       "write their sources with 'tessera generate'"},
+      {"pack --target avx2 avx2 --output x.pack",
+       "pack: each target is named once, got 'avx2' twice"},
+      {"pack", "pack: give a file to write after --output, or one to look into after --list"},
+      {"pack --list a --output b",
+       "pack: give a file to write after --output, or one to look into after --list"},
+  });
+}
+
+TEST_F(CliWords, JsonErrorsAreObjects) {
+  struct JsonRow {
+    const char* line;
+    std::string code;
+    std::string message;
+    int status;
+  };
+  const std::vector<JsonRow> rows = {
+      {"run gemm m=1 n=1 k=x --json", "parse_error", "problem: k must be an integer, got 'x'", 1},
+      {"run gemm m=-1 n=1 k=1 --json", "invalid_argument", "gemm: m must be at least 0, got -1", 1},
+      {"explian --json", "not_found",
+       "unknown command 'explian', did you mean 'explain'? (tessera --help lists them)", kUsage},
+      {"run --repaet 3 --json", "invalid_argument",
+       "run: unexpected argument '--repaet', did you mean '--repeat'?", kUsage},
+  };
+  for (const JsonRow& row : rows) {
+    const CliResult result = run(row.line);
+    const Json expected = {{"error", {{"code", row.code}, {"message", row.message}}}};
+    EXPECT_EQ(result.out, expected.dump() + "\n");
+    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(result.status, row.status) << row.line;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cli_test
