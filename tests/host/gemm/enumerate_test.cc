@@ -106,7 +106,7 @@ TEST(GemmFilter, EachPartIsObeyed) {
     EXPECT_GT(num_ops(s.epilogue), 0);
     EXPECT_FALSE(s.preshuffled_b);
     EXPECT_EQ(spec.algorithm.pipeline, Pipeline::packab);
-    EXPECT_EQ(spec.algorithm.tile.n, 768);
+    EXPECT_EQ(spec.algorithm.tile.n, 960);
     EXPECT_EQ(spec.algorithm.warp_tile.m, 12);
   }
 }
