@@ -16,7 +16,8 @@ double over_batches(std::int64_t stride, std::int64_t batch) {
 }
 
 double blocks(std::int64_t size, std::int64_t block) {
-  return static_cast<double>((size + block - 1) / block);
+  const std::int64_t whole = (size + block - 1) / block;
+  return static_cast<double>(whole);
 }
 
 // The instruction whose rate the kernel runs at.

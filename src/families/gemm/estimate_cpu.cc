@@ -114,7 +114,8 @@ void for_each_row_block(double rows, int block, Visit visit) {
 // The vectors that multiply_any() spends on a panel of `columns`: all or half of a whole one's.
 int vectors_for(const Machine& x, double columns) {
   const int vectors = x.spec.algorithm.warp_tile.n / x.lanes;
-  return vectors > 1 && columns <= vectors / 2 * x.lanes ? vectors / 2 : vectors;
+  const int half = vectors / 2;
+  return half > 0 && columns <= half * x.lanes ? half : vectors;
 }
 
 // One thread's rectangle.
