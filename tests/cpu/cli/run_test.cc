@@ -50,6 +50,12 @@ TEST_F(CliRun, ForcedKernelRuns) {
   EXPECT_EQ(report.at("verified").at("ok"), true);
 }
 
+// Here and not among the host tests: a sanitizer's allocator has words of its own for this.
+TEST_F(CliRun, MoreMemoryThanThereIs) {
+  expect_failure("run gemm m=1000000000 n=1 k=1000000000",
+                 "out of memory: cannot allocate a buffer of 4000000000000000512 bytes");
+}
+
 TEST_F(CliRun, UsersOwnMachine) {
   write_target("my.json", "mymachine", "host");
   const Json json = run_json("run gemm m=40 n=24 k=56 --target my.json --verify --repeat 1");

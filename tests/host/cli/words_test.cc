@@ -146,8 +146,6 @@ TEST_F(CliWords, SizesAndStridesOutOfBounds) {
        "gemm: batch_stride_a must be at least 0, got -16"},
       {"run gemm m=4 n=4 k=4 batch=2 batch_stride_out=1",
        "gemm: batch_stride_out must be at least 16 so that batches do not overlap, got 1"},
-      {"run gemm m=1000000000 n=1 k=1000000000",
-       "out of memory: cannot allocate a buffer of 4000000000000000512 bytes"},
   });
 }
 
