@@ -106,16 +106,23 @@ inline bool stores_raw(const GemmArguments& g) {
   return kSameType && C::kNumSteps == 0 && g.alpha == 1.0F && g.beta == 0.0F;
 }
 
-// Finishes a rectangle of raw accumulators (32-bit, `ld` words between rows) into the output.
+// Finishes a rectangle of raw accumulators (32-bit, `ld` words between rows) into the output. The
+// arguments are copied so that stores to the output cannot be thought to change them.
 template <class C>
-[[gnu::noinline]] void finish_rectangle(const GemmArguments& g, const u32* acc, i64 ld, i64 rows,
-                                        i64 columns, Place at) {
+[[gnu::noinline]] void finish_rectangle(const GemmArguments& arguments, const u32* acc, i64 ld,
+                                        i64 rows, i64 columns, Place at) {
+  using Acc = typename C::Math::Acc;
+  const GemmArguments g = arguments;
+  const i64 whole = columns / kLanes * kLanes;
   for (i64 i = 0; i < rows; ++i) {
-    for (i64 j = 0; j < columns; j += kLanes) {
-      const int count = static_cast<int>(columns - j < kLanes ? columns - j : kLanes);
-      const auto x = load_first<typename C::Math::Acc>(acc + i * ld + j, count);
-      finish<C>(g, x, {at.batch, at.row + i, at.column + j, count});
+    const u32* from = acc + i * ld;
+    for (i64 j = 0; j < whole; j += kLanes) {
+      finish<C>(g, load<Acc>(from + j), {at.batch, at.row + i, at.column + j, kLanes});
     }
+    if (whole == columns) continue;
+    const int count = static_cast<int>(columns - whole);
+    const auto x = load_first<Acc>(from + whole, count);
+    finish<C>(g, x, {at.batch, at.row + i, at.column + whole, count});
   }
 }
 

@@ -31,8 +31,41 @@ struct is_int8<int8> {
   static constexpr bool value = true;
 };
 
+// GCC takes these conversions apart, element by element, unless it is told the instruction.
+#if defined(__AVX512F__) && !defined(__clang__)
+typedef char c8v __attribute__((vector_size(kLanes)));
+typedef short c16v __attribute__((vector_size(kLanes * 2)));
+[[gnu::always_inline]] inline u32v widen(u16v v) {
+  return bits_as<u32v>(__builtin_ia32_pmovzxwd512_mask(bits_as<c16v>(v), i32v{}, 0xffff));
+}
+[[gnu::always_inline]] inline u32v widen(u8v v) {
+  return bits_as<u32v>(__builtin_ia32_pmovzxbd512_mask(bits_as<c8v>(v), i32v{}, 0xffff));
+}
+[[gnu::always_inline]] inline i32v widen(s8v v) {
+  return __builtin_ia32_pmovsxbd512_mask(bits_as<c8v>(v), i32v{}, 0xffff);
+}
+[[gnu::always_inline]] inline u16v narrow(u32v v) {
+  return bits_as<u16v>(__builtin_ia32_pmovdw512_mask(bits_as<i32v>(v), c16v{}, 0xffff));
+}
+[[gnu::always_inline]] inline s8v narrow(i32v v) {
+  return bits_as<s8v>(__builtin_ia32_pmovdb512_mask(v, c8v{}, 0xffff));
+}
+#else
 [[gnu::always_inline]] inline u32v widen(u16v v) { return __builtin_convertvector(v, u32v); }
-[[gnu::always_inline]] inline u32v widen(u8v v) { return __builtin_convertvector(v, u32v); }
+[[gnu::always_inline]] inline u32v widen(u8v v) {
+  typedef u16 half __attribute__((vector_size(kLanes * 2)));
+  return __builtin_convertvector(__builtin_convertvector(v, half), u32v);
+}
+[[gnu::always_inline]] inline i32v widen(s8v v) {
+  typedef short half __attribute__((vector_size(kLanes * 2)));
+  return __builtin_convertvector(__builtin_convertvector(v, half), i32v);
+}
+[[gnu::always_inline]] inline u16v narrow(u32v v) { return __builtin_convertvector(v, u16v); }
+[[gnu::always_inline]] inline s8v narrow(i32v v) {
+  typedef short half __attribute__((vector_size(kLanes * 2)));
+  return __builtin_convertvector(__builtin_convertvector(v, half), s8v);
+}
+#endif
 
 // The float with the value of each 16-bit pattern. Exponent and fraction move into place and a
 // multiplication by a power of two corrects the bias, which handles subnormals too; exponent 31
@@ -73,6 +106,41 @@ struct is_int8<int8> {
   return result | ((bits >> 16) & 0x8000U);
 }
 
+// The 16-bit patterns of bf16 and fp16: one instruction where the machine has one. That for bf16
+// takes subnormal floats for zero, as the instruction that multiplies bf16 does.
+[[gnu::always_inline]] inline u16v narrow_bits(bf16 type, f32v x) {
+#if defined(__AVX512BF16__) && defined(__clang__)
+  typedef short half __attribute__((vector_size(kLanes * 2)));
+  return bits_as<u16v>(__builtin_ia32_cvtneps2bf16_512_mask(x, half{}, 0xffff));
+#elif defined(__AVX512BF16__)
+  return bits_as<u16v>(__builtin_ia32_cvtneps2bf16_v16sf(x));
+#else
+  return narrow(round_bits(type, x));
+#endif
+}
+[[gnu::always_inline]] inline u16v narrow_bits(fp16 type, f32v x) {
+#if defined(__AVX512F__)
+  typedef short s16v __attribute__((vector_size(kVectorBytes / 2)));
+  return bits_as<u16v>(__builtin_ia32_vcvtps2ph512_mask(x, 0, s16v{}, 0xffff));
+#elif defined(__F16C__) && defined(__AVX2__)
+  return bits_as<u16v>(__builtin_ia32_vcvtps2ph256(x, 0));
+#else
+  return narrow(round_bits(type, x));
+#endif
+}
+
+// kLanes elements of less than 32 bits as floats.
+template <class T>
+[[gnu::always_inline]] inline f32v whole_float(const T* p) {
+  if constexpr (is_int8<T>::value) {
+    return __builtin_convertvector(widen(load<s8v>(p)), f32v);
+  } else if constexpr (sizeof(T) == 2) {
+    return bits_as<f32v>(float_bits(T{}, widen(load<u16v>(p))));
+  } else {
+    return bits_as<f32v>(float_bits(T{}, widen(load<u8v>(p))));
+  }
+}
+
 // `count` elements (1 to kLanes) as floats; reads nothing past them.
 template <class T>
 [[gnu::always_inline]] inline f32v load_float(const T* p, int count) {
@@ -80,16 +148,12 @@ template <class T>
     const f32v v = count == kLanes ? load<f32v>(p) : load_first<f32v>(p, count);
     if constexpr (__is_same(T, int)) return __builtin_convertvector(bits_as<i32v>(v), f32v);
     return v;
+  } else if (count == kLanes) {
+    return whole_float(p);
   } else {
     T raw[kLanes] = {};
     __builtin_memcpy(raw, p, static_cast<unsigned long>(count) * sizeof(T));
-    if constexpr (is_int8<T>::value) {
-      return __builtin_convertvector(load<s8v>(raw), f32v);
-    } else if constexpr (sizeof(T) == 2) {
-      return bits_as<f32v>(float_bits(T{}, widen(load<u16v>(raw))));
-    } else {
-      return bits_as<f32v>(float_bits(T{}, widen(load<u8v>(raw))));
-    }
+    return whole_float(raw);
   }
 }
 
@@ -113,12 +177,13 @@ template <class T>
   } else if constexpr (is_int8<T>::value) {
     const f32v finite = select(x == x, x, f32v{});
     const f32v rounded = round_even(max(min(finite, splat(127.0F)), splat(-128.0F)));
-    const s8v narrow = __builtin_convertvector(__builtin_convertvector(rounded, i32v), s8v);
-    __builtin_memcpy(p, &narrow, static_cast<unsigned long>(count));
+    const s8v bytes = narrow(__builtin_convertvector(rounded, i32v));
+    if (count == kLanes) return store(p, bytes);
+    __builtin_memcpy(p, &bytes, static_cast<unsigned long>(count));
   } else {
-    const u16v narrow = __builtin_convertvector(round_bits(T{}, x), u16v);
-    if (count == kLanes) return store(p, narrow);
-    __builtin_memcpy(p, &narrow, static_cast<unsigned long>(count) * 2);
+    const u16v halves = narrow_bits(T{}, x);
+    if (count == kLanes) return store(p, halves);
+    __builtin_memcpy(p, &halves, static_cast<unsigned long>(count) * 2);
   }
 }
 

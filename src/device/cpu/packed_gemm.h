@@ -28,7 +28,8 @@ struct PackedGemm {
   static_assert(C::kTileM % kRows == 0, "tile_m must be a multiple of warp_tile_m");
   static_assert(C::kTileN % kColumns == 0, "tile_n must be a multiple of warp_tile_n");
   static_assert(C::kTileK % kPer == 0, "tile_k must be a multiple of warp_tile_k");
-  static_assert(C::kPackA || sizeof(A) == 4, "A is read in place only as 32-bit words");
+  static_assert(C::kPackA || sizeof(A) * kPer == 4, "A is read in place only as 32-bit words");
+  static_assert(C::kPackA || kPer == 1 || C::kAKContiguous, "A's words are in place along k only");
   static_assert(C::kPackB || (sizeof(B) == 4 && !C::kBKContiguous),
                 "B is read in place only as rows of 32-bit words");
   static_assert(C::kNumD >= 0 && C::kNumD <= 4, "at most 4 D tensors");
@@ -51,6 +52,11 @@ struct PackedGemm {
     return smaller(fit > C::kTileM ? fit : C::kTileM, round_up(g.m, kRows));
   }
 
+  // Whether A is read where it lies: words of several elements need rows that consist of words.
+  static bool a_in_place(const GemmArguments& g, i64 depth) {
+    return !C::kPackA && g.ld_a % kPer == 0 && depth % kPer == 0;
+  }
+
   // One thread's share of the workspace, in words.
   struct Workspace {
     i64 a, b, partial;
@@ -61,7 +67,8 @@ struct PackedGemm {
     const i64 rows = smaller(C::kTileM, round_up(g.m, kRows));
     const i64 columns = smaller(C::kTileN, round_up(g.n, kColumns));
     Workspace w{};
-    w.a = round_up((C::kPackA ? rows : kRows) * words_of(depth), kLanes) + kPanelSlack;
+    const i64 packed_rows = a_in_place(g, g.k) ? kRows : rows;  // in place: an incomplete block
+    w.a = round_up(packed_rows * words_of(depth), kLanes) + kPanelSlack;
     if (!C::kPreshuffled) {
       const i64 panels = C::kPackB ? columns / kColumns : 1;  // in place: an incomplete one
       w.b = round_up(panels * panel_words(depth), kLanes);
@@ -101,7 +108,7 @@ struct PackedGemm {
   static void pack_a(const GemmArguments& g, i64 batch, Range m, Range k, u32* out) {
     const i64 depth = k.end - k.begin;
     for (i64 i = m.begin; i < m.end; i += kRows) {
-      pack_panel<A, Math, kRows, true, C::kAKContiguous>(
+      pack_panel<A, Math, kRows, C::kPackA, C::kAKContiguous>(
           {a_at(g, batch, i, k.begin), g.ld_a, m.end - i, depth}, out);
       out += words_of(depth) * kRows;
     }
@@ -171,38 +178,48 @@ struct PackedGemm {
     i64 ld_partial;
   };
 
-  static void register_blocks(const GemmArguments& g, const Job& job, Range m, Range n, Range k,
-                              const u32* a_packed, const u32* b_packed, i64 b_panel_words,
+  // Which part of the operands a k block multiplies, and where it is packed.
+  struct Block {
+    Range m, n, k;
+    const u32* a;  // rows from a_from on; those before are read in place
+    i64 a_from;
+    const u32* b;
+    i64 b_panel_words;
+  };
+
+  static void register_blocks(const GemmArguments& g, const Job& job, const Block& x,
                               const Sink& sink) {
-    const i64 depth = k.end - k.begin;
-    [[maybe_unused]] const i64 row_stride = C::kAKContiguous ? g.ld_a : 1;
+    [[maybe_unused]] const i64 row_stride = C::kAKContiguous ? g.ld_a / kPer : 1;
     [[maybe_unused]] const i64 word_stride = C::kAKContiguous ? 1 : g.ld_a;
-    for (i64 j = n.begin; j < n.end; j += kColumns) {
-      const int columns = static_cast<int>(smaller(kColumns, n.end - j));
+    for (i64 j = x.n.begin; j < x.n.end; j += kColumns) {
+      const int columns = static_cast<int>(smaller(kColumns, x.n.end - j));
       BlockTask t{};
-      t.words = words_of(depth);
+      t.words = words_of(x.k.end - x.k.begin);
       const bool in_place = !C::kPackB && columns == kColumns;
       const u32* panel = nullptr;
       if (in_place) {
-        panel = reinterpret_cast<const u32*>(b_at(g, job.batch, j, k.begin));
+        panel = reinterpret_cast<const u32*>(b_at(g, job.batch, j, x.k.begin));
         t.b_word = g.ld_b;
       } else {
-        const i64 index = C::kPackB ? (j - n.begin) / kColumns : 0;
-        panel = b_packed + index * b_panel_words;
+        const i64 index = C::kPackB ? (j - x.n.begin) / kColumns : 0;
+        panel = x.b + index * x.b_panel_words;
         t.start = panel;
         panel += kStart;
         t.b_word = kColumns;
       }
-      for (i64 i = m.begin; i < m.end; i += kRows) {
+      for (i64 i = x.m.begin; i < x.m.end; i += kRows) {
         t.b = panel;
-        t.a = a_packed + (i - m.begin) * t.words;
-        if constexpr (!C::kPackA) {
-          const bool whole = m.end - i >= kRows;
-          t.a = whole ? reinterpret_cast<const u32*>(a_at(g, job.batch, i, k.begin)) : a_packed;
-          t.a_row = whole ? row_stride : 1;
-          t.a_word = whole ? word_stride : kRows;
+        if constexpr (C::kPackA) {
+          t.a = x.a + (i - x.m.begin) * t.words;
+        } else {
+          const bool there = i < x.a_from;
+          t.a = there ? reinterpret_cast<const u32*>(a_at(g, job.batch, i, x.k.begin))
+                      : x.a + (i - x.a_from) * t.words;
+          t.a_row = there ? row_stride : 1;
+          t.a_word = there ? word_stride : kRows;
         }
-        block(g, t, {job.batch, i, j, columns}, smaller(kRows, m.end - i), m, n, sink);
+        const i64 rows = smaller(kRows, x.m.end - i);
+        block(g, t, {job.batch, i, j, columns}, rows, x.m, x.n, sink);
       }
     }
   }
@@ -282,11 +299,12 @@ struct PackedGemm {
           }
           for (i64 i = rows.begin; i < rows.end; i += C::kTileM) {
             const Range m{i, smaller(i + C::kTileM, rows.end)};
-            const i64 first =
-                C::kPackA ? i : i + (m.end - i) / kRows * kRows;  // in place: the tail
+            i64 first = i;
+            if (a_in_place(g, k.end - k.begin)) first += (m.end - i) / kRows * kRows;
             pack_a(g, job.batch, {first, m.end}, k, a_packed);
             const Sink sink = sink_for(g, job, partial, ld_partial, rows, columns, m, k);
-            register_blocks(g, job, m, columns, k, a_packed, b_packed, panel_stride, sink);
+            const Block x{m, columns, k, a_packed, first, b_packed, panel_stride};
+            register_blocks(g, job, x, sink);
           }
         }
       }

@@ -84,6 +84,13 @@ struct MathVnni {
 };
 #endif
 
+// A word of an operand that lies in place, at any address.
+[[gnu::always_inline]] inline u32 load_word(const u32* p) {
+  u32 word;
+  __builtin_memcpy(&word, p, sizeof(word));
+  return word;
+}
+
 // One element of T, already widened to 32 bits, as its share of a word.
 template <class T, class Math>
 [[gnu::always_inline]] inline u32v encode(u32v raw) {
@@ -123,6 +130,7 @@ template <class T, class Math>
   } else {
     constexpr int kBits = 32 / Math::kPerWord;
     u32v word{};
+#pragma GCC unroll 4
     for (int u = 0; u < Math::kPerWord; ++u) {
       u32v raw;
       if constexpr (sizeof(T) == 2) {

@@ -81,6 +81,15 @@ bool reads_b_in_place(const Case& c) {
   return c.algorithm.pipeline == Pipeline::packa || c.algorithm.pipeline == Pipeline::direct;
 }
 
+// An operand is read in place when its elements are the words that the kernel multiplies.
+bool is_word(DType dtype, const Case& c) { return size_of(dtype) * c.algorithm.warp_tile.k == 4; }
+
+std::string no_word(const Case& c, char operand, DType dtype) {
+  return fmt::format("{} reads {} in place, which must be words of 4 bytes, got {} x {} bytes ({})",
+                     to_string(c.algorithm.pipeline), operand, c.algorithm.warp_tile.k,
+                     size_of(dtype), to_string(dtype));
+}
+
 std::int64_t packed_bytes(const Case& c) {
   const Shape3& t = c.algorithm.tile;
   const std::int64_t elements = std::int64_t{t.k} * t.m + std::int64_t{t.k} * t.n;
@@ -153,20 +162,20 @@ constexpr Rule kCpu[] = {
        return fmt::format("warp_tile_n {} is not a multiple of the {} lanes of {}",
                           c.algorithm.warp_tile.n, lanes(c), c.target.name);
      }},
+    {[](const Case& c) { return !reads_a_in_place(c) || is_word(c.signature.a, c); },
+     [](const Case& c) { return no_word(c, 'A', c.signature.a); }},
     {[](const Case& c) {
-       return !reads_a_in_place(c) || (is_fp32(c.signature.a) && c.algorithm.warp_tile.k == 1);
+       return !reads_a_in_place(c) || c.algorithm.warp_tile.k == 1 ||
+              a_is_row_major(c.signature.layout);
      },
      [](const Case& c) {
-       return fmt::format("{} reads A in place, which must be fp32, got {}",
-                          to_string(c.algorithm.pipeline), to_string(c.signature.a));
+       return fmt::format("{} reads words of A in place, which must be row-major, got layout {}",
+                          to_string(c.algorithm.pipeline), to_string(c.signature.layout));
      }},
     {[](const Case& c) {
-       return !reads_b_in_place(c) || (is_fp32(c.signature.b) && c.algorithm.warp_tile.k == 1);
+       return !reads_b_in_place(c) || (c.algorithm.warp_tile.k == 1 && is_word(c.signature.b, c));
      },
-     [](const Case& c) {
-       return fmt::format("{} reads B in place, which must be fp32, got {}",
-                          to_string(c.algorithm.pipeline), to_string(c.signature.b));
-     }},
+     [](const Case& c) { return no_word(c, 'B', c.signature.b); }},
     {[](const Case& c) { return !reads_b_in_place(c) || b_is_row_major(c.signature.layout); },
      [](const Case& c) {
        return fmt::format("{} reads B in place, which must be row-major, got layout {}",
