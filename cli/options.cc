@@ -47,6 +47,9 @@ Problem with_types(const Problem& problem, const ProblemOptions& options) {
     changed.acc = types.acc;
     changed.out = types.out;
     changed.d = types.d;
+    // int32 output takes no epilogue: what a network stores after one is floating point.
+    const bool fused = num_ops(changed.epilogue) > 0;
+    if (changed.out == DType::int32 && fused) changed.out = changed.d = DType::fp32;
   }
   return changed;
 }

@@ -12,7 +12,8 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 std::vector<std::string_view> split_words(std::string_view text);
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
-// The Levenshtein distance between two words.
+// How many letters must be inserted, removed, replaced or swapped with a neighbour to turn one word
+// into the other (optimal string alignment distance).
 int edit_distance(std::string_view a, std::string_view b);
 
 // The candidate with the smallest edit distance; empty if there is none near enough to suggest

@@ -93,6 +93,8 @@ struct Family {
   // Named sets such as "fp16_rcr_essential"; throws Error{not_found} with the nearest name.
   std::vector<KernelSpec> (*preselected)(std::string_view set, const Target&);
   std::vector<std::string> (*preselected_names)();
+  // Whether the spec is in one of the target's essential sets, which are shipped ready-built.
+  bool (*is_essential)(const KernelSpec&, const Target&);
 
   Source (*emit)(const KernelSpec&, const Target&);
   // threads: how many units of the target may be used.

@@ -18,6 +18,10 @@ static_assert(kSourceNames.size() == static_cast<std::size_t>(ChoiceSource::firs
 
 constexpr double kNearTie = 1e-6;
 
+// Estimates are off by more than this, so that among kernels this close the one that is shipped
+// ready-built, and need not be compiled, is the better choice.
+constexpr double kShippedShare = 0.03;
+
 // The index of a kernel among specs sorted by name.
 std::optional<std::size_t> find_by_name(std::span<const KernelSpec> legal, std::string_view name) {
   const auto found = std::lower_bound(
@@ -106,11 +110,12 @@ class AnalyticRanker final : public Ranker {
   ChoiceSource source() const override { return ChoiceSource::analytic; }
   std::string why(const RankInput& input, const Ranked& best) const override {
     const Estimate estimate = estimate_of(input, best.index);
+    const bool shipped = is_essential(input, best.index);
     return fmt::format(
-        "least estimated time among {} legal candidates: {} (compute {}, memory {}, overhead {})",
-        input.legal.size(), format_seconds(estimate.seconds),
-        format_seconds(estimate.compute_seconds), format_seconds(estimate.memory_seconds),
-        format_seconds(estimate.overhead_seconds));
+        "least estimated time among {} legal candidates{}: {} (compute {}, memory {}, overhead {})",
+        input.legal.size(), shipped ? ", or within 3% of it and shipped ready-built" : "",
+        format_seconds(estimate.seconds), format_seconds(estimate.compute_seconds),
+        format_seconds(estimate.memory_seconds), format_seconds(estimate.overhead_seconds));
   }
 
   std::vector<Ranked> rank(const RankInput& input) const override {
@@ -121,10 +126,26 @@ class AnalyticRanker final : public Ranker {
       if (is_time(seconds)) ranked.push_back({i, seconds});
     }
     sort_best_first(ranked);
+    prefer_shipped(input, ranked);
     return ranked;
   }
 
  private:
+  static bool is_essential(const RankInput& input, std::size_t index) {
+    return family_of(input.problem).is_essential(input.legal[index], input.target);
+  }
+
+  // Brings the first shipped kernel of those near the best to the front.
+  static void prefer_shipped(const RankInput& input, std::vector<Ranked>& ranked) {
+    if (ranked.empty()) return;
+    const double limit = ranked.front().predicted_seconds * (1 + kShippedShare);
+    for (auto it = ranked.begin(); it != ranked.end() && it->predicted_seconds <= limit; ++it) {
+      if (!is_essential(input, it->index)) continue;
+      std::rotate(ranked.begin(), it, it + 1);
+      return;
+    }
+  }
+
   static Estimate estimate_of(const RankInput& input, std::size_t index) {
     return family_of(input.problem)
         .estimate(input.legal[index], input.problem, input.target, input.threads);

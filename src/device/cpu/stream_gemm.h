@@ -189,7 +189,10 @@ struct StreamGemm {
   static void add_strip(const S& side, i64 k, const u32* narrow, i64 narrow_ld, Range f, u32* sums,
                         u32* corrections) {
     using T = typename S::Type;
-    constexpr int kWords = 8;
+    // Rows of the wide operand that are read side by side: more than 8 thrash L1 when their
+    // distance is a power of two; with many sums to load and store, it pays all the same.
+    constexpr int kDepth = kRows >= 8 ? 16 : 8;
+    constexpr int kWords = kDepth / kPer < 8 ? kDepth / kPer : 8;
     const i64 columns = f.end - f.begin;
     const i64 whole = columns / kLanes * kLanes;
     __builtin_memset(sums, 0, sizeof(u32) * static_cast<unsigned long>(kMaxNarrow * kStrip));

@@ -11,36 +11,39 @@ namespace tessera::gemm {
 namespace {
 
 // Every constant that is not in the target's row. Provenance: fitted by simulated annealing to
-// 5,800 timings (41 fp32 problems of bench/shapes square, odd and skinny, one thread) on an AMD Zen
-// 4 server core, so that the kernel with the least estimate is as fast as possible: 2.1% slower
-// than the fastest measured one in the geometric mean, 23% at worst (m=16 against a matrix beyond
-// L3). convert_cycles, the epilogue's cycles and barrier_us were not fitted.
+// 12,900 timings (119 fp32, bf16 and int8 problems of bench/shapes square, odd and skinny, one
+// thread) on an AMD Zen 4 server core, so that the kernel with the least estimate is as fast as
+// possible: 2.4% slower than the fastest measured one in the geometric mean, 21% at worst. Not
+// fitted: convert_cycles of fp16 and 8-bit floats, in_place_a_column, the epilogue's cycles,
+// over_k and barrier_us.
 struct Model {
-  double latency = 9;              // cycles until an accumulator can be used again
-  double issue_share = 0.964;      // of the peak that a full register block in L1 reaches
-  double block_cycles = 21;        // entering and leaving a register block
-  double store_cycles = 0.12;      // per accumulator stored, and loaded when k comes in parts
-  double finish_cycles = 6;        // per vector of output that is scaled, fused or converted
-  double step_cycles = 2;          // per vector and cheap epilogue step (bias, add, relu, ...)
-  double function_cycles = 30;     // per vector and elementary function (gelu, tanh, ...)
-  double copy_cycles = 0.09;       // packing an element whose panel dimension is contiguous
-  double transpose_cycles = 0.19;  // packing an element whose k is contiguous
-  double convert_cycles[4] = {0.3, 0.15, 0.4, 0.1};  // more, from fp16, bf16, 8-bit floats, int8
-  double spill_share = 1.1;    // of the traffic beyond L2 that packing causes and does not hide
-  double run_start = 26;       // elements streamed in the time that starting a run takes
-  double clock_boost = 1.43;   // of a busy core over the nominal clock of the target's row
-  double cache_share = 0.65;   // of a cache that a block may fill and stay
-  double stall_share = 0.034;  // of the cycles of loads below L1 that are not hidden
-  double in_place_a = 1.003;   // reading A where it lies, rows of k
-  double in_place_a_column = 1.18;  // ... columns of m
-  double aliased_a = 1.1;           // ... more of its rows than L1 has ways, all in the same set
-  double in_place_b = 1.0;          // reading B where it lies, beyond L2
-  double aliased_b = 1.3;           // ... when its rows fall into the same sets of the caches
-  double core_memory_share = 0.58;  // of the machine's bandwidth that one core draws
-  double stream_share = 0.99;       // of that bandwidth that the stream kernels reach
-  double blocked_share = 0.83;      // ... that the blocked kernels reach
-  double call_us = 0.31;            // a launch on one thread
-  double barrier_us = 1.0;          // one meeting of the whole team
+  double latency = 9.0;             // cycles until an accumulator can be used again
+  double issue_share = 0.988;       // of the peak that a full register block in L1 reaches
+  double block_cycles = 1.02;       // entering and leaving a register block
+  double store_cycles = 0.454;      // per accumulator stored, and loaded when k comes in parts
+  double finish_cycles = 2.5;       // per vector of output that is scaled, fused or converted
+  double step_cycles = 2;           // per vector and cheap epilogue step (bias, add, relu, ...)
+  double function_cycles = 30;      // per vector and elementary function (gelu, tanh, ...)
+  double copy_cycles = 0.109;       // packing an element whose panel dimension is contiguous
+  double transpose_cycles = 0.547;  // packing an element whose k is contiguous
+  double convert_cycles[4] = {0.1, 0.08, 0.4, 0.08};  // more, from fp16, bf16, 8-bit floats, int8
+  double gather_cycles = 0.2;  // per row of k that a streamed vector of words is put together from
+  double spill_share = 1.25;   // of the traffic beyond L2 that packing causes and does not hide
+  double run_start = 165.0;    // elements streamed in the time that starting a run takes
+  double clock_boost = 1.4;    // of a busy core over the nominal clock of the target's row
+  double cache_share = 0.501;  // of a cache that a block may fill and stay
+  double stall_share = 0.02;   // of the cycles of loads below L1 that are not hidden
+  double in_place_a = 1.01;    // reading A where it lies, rows of k
+  double in_place_a_column = 1.18;   // ... columns of m
+  double aliased_a = 1.35;           // ... more of its rows than L1 has ways, all in the same set
+  double in_place_b = 1.01;          // reading B where it lies, beyond L2
+  double aliased_b = 1.04;           // ... when its rows fall into the same sets of the caches
+  double core_memory_share = 0.352;  // of the machine's bandwidth that one core draws
+  double stream_share = 0.993;       // of that bandwidth that the stream kernels reach
+  double blocked_share = 0.795;      // ... that the blocked kernels reach
+  double call_us = 0.0522;           // a launch on one thread
+  double over_k = 1.05;              // sharing k: the slowest thread is waited for twice
+  double barrier_us = 1.0;           // one meeting of the whole team
 };
 constexpr Model kModel;
 
@@ -151,7 +154,7 @@ double in_place_factor(const Machine& x, const GemmProblem& p) {
     const bool rows = a_is_row_major(p.layout);
     factor *= rows ? kModel.in_place_a : kModel.in_place_a_column;
     const std::int64_t block = std::min<std::int64_t>(p.m, x.spec.algorithm.warp_tile.m);
-    if (rows && p.ld_a * 4 % 4096 == 0 && block > kWays) factor *= kModel.aliased_a;
+    if (rows && p.ld_a * size_of(p.a) % 4096 == 0 && block > kWays) factor *= kModel.aliased_a;
   }
   if (pipeline == Pipeline::packa || pipeline == Pipeline::direct) {
     const double pitch = static_cast<double>(p.ld_b) * 4;
@@ -315,6 +318,15 @@ std::int64_t k_grain(const Algorithm& a, const GemmProblem& p) {
   return p.preshuffled_b ? a.tile.k : 16 * a.warp_tile.k;
 }
 
+// Every thread's sums are written once and read once.
+double sums_seconds(const Machine& x, double size, int threads) {
+  const bool in_l3 = x.target.caches.size() > 2 && size <= cache_bytes(x.target, 2);
+  const double l3 = x.l3_rate * threads * x.hertz;
+  const double machine = std::max(x.target.memory_gb_per_s, 1.0) * 1e9;
+  const double memory = machine * std::min(1.0, kModel.core_memory_share * threads);
+  return 2 * size / (in_l3 ? std::max(l3, memory) : memory);
+}
+
 // Threads share k and then add their sums, meeting twice a batch.
 Estimate estimate_over_k(const Machine& x, const GemmProblem& p, int parts) {
   const auto grain = static_cast<double>(k_grain(x.spec.algorithm, p));
@@ -322,11 +334,11 @@ Estimate estimate_over_k(const Machine& x, const GemmProblem& p, int parts) {
   const Share s = {static_cast<double>(p.batch), static_cast<double>(p.m), static_cast<double>(p.n),
                    std::min(k, static_cast<double>(p.k))};
   const Share rows = {s.batches, std::ceil(s.rows / parts), s.columns, s.k};
-  const double sums = s.rows * s.columns * 4 * parts / x.l3_rate / parts * 2;
   const double cycles = multiply_cycles(x, p, s) + packing_cycles(x, p, s) + reread_cycles(x, s) +
-                        sums + finish_cycles(x, p, rows) +
+                        finish_cycles(x, p, rows) +
                         rows.rows * std::ceil(s.columns / x.lanes) * kModel.finish_cycles;
-  const double compute = s.batches * cycles / x.hertz;
+  const double sums = sums_seconds(x, s.rows * s.columns * 4 * parts, parts);
+  const double compute = s.batches * (cycles / x.hertz + sums) * kModel.over_k;
   const double memory = traffic_seconds(x, p, parts, kModel.blocked_share);
   return total_of(compute, memory, overhead_seconds(x, parts, 2 * static_cast<int>(p.batch)),
                   useful_share(p, compute, x, parts));
@@ -347,7 +359,11 @@ Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
   // they do not fit L1, and rows of memory are read in runs as long as the strip.
   const bool k_strided = narrow_is_a ? b_is_row_major(p.layout) : !a_is_row_major(p.layout);
   const bool sums_in_l1 = rows * a.tile.n * 4 <= x.l1;
-  const double sums = k_strided && !sums_in_l1 ? rows / 4 * x.lanes * 4 / x.l2_rate : 0;
+  const double depth = std::min(8, std::max(1, (rows >= 8 ? 16 : 8) / a.warp_tile.k));
+  const double moves = k_strided ? rows * 2 / depth / x.loads_rate : 0;
+  const double spills = k_strided && !sums_in_l1 ? rows / 4 * x.lanes * 4 / x.l2_rate : 0;
+  const double gather = k_strided ? a.warp_tile.k * kModel.gather_cycles : 0;
+  const double sums = moves + spills + gather;
   const double run = k_strided ? 1 + kModel.run_start / a.tile.n : 1;
   const double per_vector = std::max(rows / x.macs_rate, (1 + rows / 2) / x.loads_rate) + sums +
                             convert_cycles(dtype) * x.lanes * a.warp_tile.k / 4;

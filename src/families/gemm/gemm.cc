@@ -14,6 +14,7 @@ const Family& family() {
       .general = general,
       .preselected = preselected,
       .preselected_names = preselected_names,
+      .is_essential = is_essential,
       .emit = emit,
       .estimate = estimate,
       .bind = bind,

@@ -23,6 +23,7 @@ KernelSpec general(const Problem& problem, const Target& target);
 // sets.cc
 std::vector<KernelSpec> preselected(std::string_view set, const Target& target);
 std::vector<std::string> preselected_names();
+bool is_essential(const KernelSpec& spec, const Target& target);
 
 // estimate.cc
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -26,7 +28,27 @@ std::vector<std::string> keys_of(const nlohmann::json& object) {
   return keys;
 }
 
+// All kernels of a shipped row's essential sets. They are read once: every choice asks for them.
+const std::set<std::string>& essentials_of(const std::string& target) {
+  static std::mutex mutex;
+  static std::map<std::string, std::set<std::string>> remembered;
+  const std::lock_guard lock(mutex);
+  const auto [found, is_new] = remembered.try_emplace(target);
+  if (!is_new) return found->second;
+  const nlohmann::json sets = sets_of(target);
+  for (const auto& [name, kernels] : sets.items()) {
+    if (!name.ends_with("_essential")) continue;
+    for (const auto& kernel : kernels) found->second.insert(kernel.get<std::string>());
+  }
+  return found->second;
+}
+
 }  // namespace
+
+bool is_essential(const KernelSpec& spec, const Target& target) {
+  const std::set<std::string>& names = essentials_of(target.name);
+  return !names.empty() && names.contains(name_of(spec));
+}
 
 std::vector<std::string> preselected_names() {
   std::set<std::string> names;

@@ -51,8 +51,10 @@ TEST_F(CliWords, UnknownCommandsAndOptions) {
 
 TEST_F(CliWords, UnknownNames) {
   expect({
-      {"completion bahs", "completion: unknown shell 'bahs' (known: bash, zsh, fish)"},
-      {"completion zhs", "completion: unknown shell 'zhs' (known: bash, zsh, fish)"},
+      {"completion bahs",
+       "completion: unknown shell 'bahs', did you mean 'bash'? (known: bash, zsh, fish)"},
+      {"completion zhs",
+       "completion: unknown shell 'zhs', did you mean 'zsh'? (known: bash, zsh, fish)"},
       {"cache listt",
        "cache: unknown action 'listt', did you mean 'list'? (known: list, verify, size, clear)"},
       {"bench gem",
@@ -63,7 +65,7 @@ TEST_F(CliWords, UnknownNames) {
       {"list --dtype fp322", "unknown dtype 'fp322', did you mean 'fp32'?"},
       {"list --layout rcc", "unknown layout 'rcc', did you mean 'rcr'?"},
       {"list --op gem", "unknown operation 'gem', did you mean 'gemm'?"},
-      {"list --pipeline packba", "unknown pipeline 'packba', did you mean 'packb'?"},
+      {"list --pipeline packba", "unknown pipeline 'packba', did you mean 'packab'?"},
       {"list --tile 3x", "tile must be three numbers or '*' such as 128x*x64, got '3x'"},
       {"list --op conv",
        "conv: this build has no kernels for convolution yet; gemm is the only family"},
