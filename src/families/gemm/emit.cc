@@ -118,7 +118,7 @@ Source emit(const KernelSpec& spec, const Target& target) {
       name, name, to_string(signature.epilogue), layout_comment(signature),
       config(spec, signature, target), name, name,
       spec.algorithm.pipeline == Pipeline::stream ? "StreamGemm" : "PackedGemm");
-  return {name, ".cc", std::move(text), device_headers()};
+  return {name, ".cc", std::move(text), cpu_headers()};
 }
 
 Launch bind(const KernelSpec&, const Problem& problem, const Operands& operands) {
