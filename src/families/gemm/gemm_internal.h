@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/device/gemm_arguments.h"
 #include "tessera/families/gemm/gemm.h"
 
 namespace tessera::gemm {
@@ -54,7 +55,7 @@ Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem);
 
 // Hopper kernels: bytes of shared memory for the pipeline, its barriers and the store buffers.
 std::int64_t tmaws_shared_bytes(const Case& c);
-std::int64_t cpasync_shared_bytes(const Case& c);
+std::int64_t cpasync_shared_bytes(const GemmSignature& signature, const Algorithm& algorithm);
 
 // A SpecFilter whose words have been read; throws Error{parse_error} for malformed ones.
 class Filter {
@@ -85,6 +86,24 @@ const std::vector<Shape3>& warp_tiles_for(const AlgorithmSpace& space, DType ope
 
 // The target's GEMM space; throws Error{unsupported} when its row has none.
 const AlgorithmSpace& space_of(const Target& target);
+
+// ---- emission and binding ----
+
+// The comment that leads every emitted file; `folder` of src/device/ holds its template.
+std::string banner(const KernelSpec& spec, std::string_view folder);
+
+// "Step::bias, Step::gelu"
+std::string epilogue_steps(const Epilogue& epilogue);
+std::string_view yes_no(bool value);
+
+Source emit_cpu(const KernelSpec& spec, const Target& target);
+Source emit_cuda(const KernelSpec& spec, const Target& target);
+
+// The arguments that kernels of every backend take. The problem's strides are filled in.
+device::GemmArguments gemm_arguments(const GemmProblem& problem, const GemmOperands& operands);
+
+Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& problem,
+                    const device::GemmArguments& arguments);
 
 // A value and the largest error that a correct kernel may have made in it.
 struct Bounded {

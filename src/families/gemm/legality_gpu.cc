@@ -281,11 +281,13 @@ constexpr Rule kCpasync[] = {
        return fmt::format("needs {} threads a block, {} has {}", cpasync_threads(c), c.target.name,
                           c.target.max_threads_per_block);
      }},
-    {[](const Case& c) { return cpasync_shared_bytes(c) <= c.target.shared_memory_bytes; },
+    {[](const Case& c) {
+       return cpasync_shared_bytes(c.signature, c.algorithm) <= c.target.shared_memory_bytes;
+     },
      [](const Case& c) {
        return fmt::format("needs {} bytes of shared memory ({} stages of {}), {} has {}",
-                          cpasync_shared_bytes(c), c.algorithm.stages, bytes_of_stage(c),
-                          c.target.name, c.target.shared_memory_bytes);
+                          cpasync_shared_bytes(c.signature, c.algorithm), c.algorithm.stages,
+                          bytes_of_stage(c), c.target.name, c.target.shared_memory_bytes);
      }},
 };
 
@@ -459,8 +461,6 @@ std::int64_t tmaws_shared_bytes(const Case& c) {
   const std::int64_t two = fixed + 2 * consumers * store_bytes;
   return two <= c.target.shared_memory_bytes ? two : fixed + consumers * store_bytes;
 }
-
-std::int64_t cpasync_shared_bytes(const Case& c) { return c.algorithm.stages * bytes_of_stage(c); }
 
 std::span<const Rule> gpu_rules(Pipeline pipeline) {
   switch (pipeline) {
