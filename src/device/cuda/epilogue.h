@@ -63,7 +63,7 @@ class Finish {
 
   // The output's bits for the accumulators x and y of `at`.
   __device__ __forceinline__ PairBits<Out> finish(const Place& at, Acc x, Acc y) const {
-    if constexpr (__is_same(Out, int)) {  // exact, modulo 2^32
+    if constexpr (kSame<Out, int>) {  // exact, modulo 2^32
       static_assert(C::kNumSteps == 0, "int32 output takes no epilogue steps");
       const u32 alpha = static_cast<int>(g.alpha);
       u32 first = static_cast<u32>(x) * alpha;

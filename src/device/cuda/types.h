@@ -30,6 +30,11 @@ struct int8 {
   signed char value;
 };
 
+template <class A, class B>
+inline constexpr bool kSame = false;
+template <class A>
+inline constexpr bool kSame<A, A> = true;
+
 // The bits of one element, and of two neighbours in memory, the first one lowest.
 template <int kBytes>
 struct BitsOf;
@@ -68,11 +73,11 @@ __device__ __forceinline__ float to_float(int8 x) { return static_cast<float>(x.
 // The element with these bits, in the low end of the word.
 template <class T>
 __device__ __forceinline__ float float_of_bits(u32 bits) {
-  if constexpr (__is_same(T, float)) {
+  if constexpr (kSame<T, float>) {
     return __uint_as_float(bits);
-  } else if constexpr (__is_same(T, int)) {
+  } else if constexpr (kSame<T, int>) {
     return static_cast<float>(static_cast<int>(bits));
-  } else if constexpr (__is_same(T, int8)) {
+  } else if constexpr (kSame<T, int8>) {
     return to_float(int8{static_cast<signed char>(bits)});
   } else {
     return to_float(T{static_cast<decltype(T::bits)>(bits)});
@@ -91,16 +96,16 @@ __device__ __forceinline__ u32 round_to_int8(float x) {
 // Two floats as neighbours of type T.
 template <class T>
 __device__ __forceinline__ PairBits<T> round_pair(float x, float y) {
-  if constexpr (__is_same(T, float)) {
+  if constexpr (kSame<T, float>) {
     return u64{__float_as_uint(y)} << 32 | __float_as_uint(x);
-  } else if constexpr (__is_same(T, int8)) {
+  } else if constexpr (kSame<T, int8>) {
     return static_cast<u16>(round_to_int8(y) << 8 | round_to_int8(x));
-  } else if constexpr (__is_same(T, bf16)) {
+  } else if constexpr (kSame<T, bf16>) {
     u32 pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
     return pair;
   } else {
-    static_assert(__is_same(T, fp16), "outputs are float, fp16, bf16, int8 or int");
+    static_assert(kSame<T, fp16>, "outputs are float, fp16, bf16, int8 or int");
     u32 pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
     return pair;
