@@ -63,8 +63,11 @@ struct Launch {
   bool empty = false;       // nothing to compute: do not launch
   std::size_t workspace_bytes = 0;   // device memory for the launch, zeroed once when allocated
   std::size_t workspace_offset = 0;  // into arguments: where its address goes
+  std::size_t packed_bytes = 0;      // preshuffle kernels: of the packed B (GPU)
   int num_tensor_maps = 0;
   std::array<TensorMap, 3> tensor_maps;  // the first num_tensor_maps count
+  int num_pointers = 0;                  // GPU: what the kernel reads and writes, to be checked
+  std::array<const void*, 8> pointers;   // the first num_pointers count
 };
 
 // A narrowing of the enumeration. Empty strings and '*' match everything; tile, wave and warp_tile

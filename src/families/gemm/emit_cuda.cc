@@ -53,10 +53,12 @@ std::string config(const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   std::string text =
       "struct Config {\n" + types(s) + shapes(spec.algorithm) + flags(s, spec.algorithm);
+  const bool tmaws = spec.algorithm.pipeline == Pipeline::tmaws;
   text += fmt::format(
       "  static constexpr int kSharedBytes = {};\n"
       "  static constexpr int kNumSteps = {}, kNumD = {};\n",
-      cpasync_shared_bytes(s, spec.algorithm), num_ops(s.epilogue), int{s.epilogue.num_d});
+      tmaws ? tmaws_shared_bytes(s, spec.algorithm) : cpasync_shared_bytes(s, spec.algorithm),
+      num_ops(s.epilogue), int{s.epilogue.num_d});
   const std::string steps = epilogue_steps(s.epilogue);
   if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
   return text + "};\n";
@@ -76,33 +78,30 @@ Template template_of(const KernelSpec& spec) {
 }  // namespace
 
 Source emit_cuda(const KernelSpec& spec, const Target&) {
-  if (spec.algorithm.pipeline == Pipeline::tmaws) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: this build emits no tmaws kernels", name_of(spec)));
-  }
   const std::string name = name_of(spec);
   const Template from = template_of(spec);
   std::string text = banner(spec, "cuda");
   text += fmt::format("#include \"tessera/device/cuda/{}\"\n\n", from.header);
+  const bool tmaws = spec.algorithm.pipeline == Pipeline::tmaws;
+  if (tmaws) text += wgmma_text(spec) + "\n";
   text += fmt::format(
-      "namespace {{\n"
-      "\n"
       "using namespace tessera::device;\n"
       "\n"
       "{0}"
       "\n"
       "using Kernel = {1}<Config>;\n"
       "\n"
-      "}}  // namespace\n"
-      "\n"
       "extern \"C\" {{\n"
-      "extern __device__ const int {2}_abi = kCudaAbiVersion;\n"
+      "__device__ extern const int {2}_abi =\n"
+      "    kCudaAbiVersion;\n"
       "__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kMinBlocks)\n"
-      "{2}(const __grid_constant__ CudaGemmArguments arguments) {{\n"
+      "{2}(\n"
+      "    const __grid_constant__ CudaGemmArguments arguments) {{\n"
       "  Kernel::run(arguments);\n"
-      "}}\n"
       "}}\n",
       config(spec), from.name, name);
+  if (std::get<GemmSignature>(spec.signature).preshuffled_b) text += pack_kernel_text(spec);
+  text += "}\n";
   return {name, ".cu", std::move(text), cuda_headers()};
 }
 
