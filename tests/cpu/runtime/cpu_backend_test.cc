@@ -350,7 +350,7 @@ TEST(CpuPack, CallsTheKernelsOwn) {
   const Launch launch = launch_with({.workspace_per_thread = 40});
   EXPECT_EQ(kernel->packed_bytes(launch), 120u);
   long long packed = 0;
-  kernel->pack(launch, &packed);
+  kernel->pack(launch, &packed, {});
   EXPECT_EQ(packed, 40);
 }
 
@@ -363,7 +363,7 @@ TEST(CpuPack, OtherKernelsRefuse) {
       if (size) {
         kernel->packed_bytes({});
       } else {
-        kernel->pack({}, nullptr);
+        kernel->pack({}, nullptr, {});
       }
       FAIL();
     } catch (const Error& error) {
