@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
@@ -55,9 +56,6 @@ void add_tmaws(const AlgorithmSpace& space, const Algorithm& base, std::vector<A
       all.push_back(a);
     }
     a.cluster_m = a.cluster_n = 1;
-    a.store = Store::direct;
-    all.push_back(a);
-    a.store = Store::standard;
     if (!skinny || a.scheduler == Scheduler::pingpong) continue;
     for (const int splits : kSkinnySplits) {
       a.splits = splits;
@@ -208,6 +206,32 @@ void add_specs(DType operand, GemmLayout layout, const Target& target, const Fil
   }
 }
 
+// The two shapes of cpasync that serve where nothing better is known, for large and small problems.
+constexpr int kSmallSide = 64;
+constexpr int kGeneralStages = 3;
+bool is_general(const Algorithm& a, const GemmProblem& p) {
+  const bool small = p.m <= kSmallSide || p.n <= kSmallSide;
+  const int side = small ? 64 : 128;
+  const Shape3 wave = small ? Shape3{2, 2, 1} : Shape3{2, 4, 1};
+  return a.pipeline == Pipeline::cpasync && a.tile.m == side && a.tile.n == side &&
+         a.wave == wave && a.stages == kGeneralStages;
+}
+
+// A kernel that takes the problem's sizes: a general one, else whichever comes first.
+std::optional<KernelSpec> general_gpu(const GemmSignature& signature, const Problem& problem,
+                                      const Target& target) {
+  std::optional<KernelSpec> any;
+  for (const Algorithm& a : algorithms_of(target, signature.a)) {
+    const bool best = is_general(a, std::get<GemmProblem>(problem));
+    if (any && !best) continue;
+    KernelSpec spec = {signature, a, target.name};
+    if (!is_legal_quick({signature, a, target}) || !supports(spec, problem, target)) continue;
+    if (best) return spec;
+    any = std::move(spec);
+  }
+  return any;
+}
+
 }  // namespace
 
 const AlgorithmSpace& space_of(const Target& target) {
@@ -266,12 +290,8 @@ KernelSpec general(const Problem& problem, const Target& target) {
       }
     }
   }
-  // GPUs: whichever comes first of those that take the problem's sizes.
   if (target.backend != "cpu") {
-    for (const Algorithm& a : algorithms_of(target, signature.a)) {
-      KernelSpec spec = {signature, a, target.name};
-      if (is_legal_quick({signature, a, target}) && supports(spec, problem, target)) return spec;
-    }
+    if (std::optional<KernelSpec> spec = general_gpu(signature, problem, target)) return *spec;
   }
   throw Error(
       ErrorCode::unsupported,
