@@ -61,7 +61,7 @@ class FmaEngine {
   static constexpr int kLanesN = kWarpN / kColumns;
   static_assert(kLanesM * kLanesN == 32, "the lanes of a warp must cover its part of the tile");
   static_assert(kRows % 4 == 0 && kColumns % 4 == 0 && C::kTileK % 4 == 0, "vectors of 4");
-  static constexpr int kRegisters = kRows * kColumns + 4 * (kRows + kColumns);
+  static constexpr int kRegisters = kRows * kColumns + 8 * (kRows + kColumns);
 
   using LaneA = LaneOperand<ShapeA, C::kAKContiguous, kRows, kLanesM>;
   using LaneB = LaneOperand<ShapeB, C::kBKContiguous, kColumns, kLanesN>;
