@@ -80,9 +80,15 @@ Tensor tensor_b(const GemmProblem& p) {
 Tensor tensor_out(const GemmProblem& p) {
   return tensor_of(p, {p.out, p.m, p.n, p.ld_out, 1, p.batch_stride_out});
 }
-Tensor tensor_d(const GemmProblem& p, std::size_t i, bool is_vector) {
-  return tensor_of(
-      p, {p.d, is_vector ? 1 : p.m, p.n, is_vector ? p.n : p.ld_d[i], 1, p.batch_stride_d[i]});
+Tensor tensor_d(const GemmProblem& p, std::size_t i) {
+  switch (d_uses(p.epilogue)[i].shape) {
+    case DShape::along_n:
+      return tensor_of(p, {p.d, 1, p.n, p.n, 1, p.batch_stride_d[i]});
+    case DShape::along_m:
+      return tensor_of(p, {p.d, p.m, 1, 1, 1, p.batch_stride_d[i]});
+    default:
+      return tensor_of(p, {p.d, p.m, p.n, p.ld_d[i], 1, p.batch_stride_d[i]});
+  }
 }
 
 // One run of the peer: a gemm function per batch or none, then steps.
@@ -111,8 +117,8 @@ std::optional<std::vector<Step>> epilogue_steps(const Library& library, const Ge
   const Handle out_memory = library.memory(out, operands.out);
   std::vector<Step> steps;
   std::size_t next_d = 0;
-  const auto add_binary = [&](onednn::Binary op, bool is_vector) {
-    const Handle d = library.describe(tensor_d(p, next_d, is_vector));
+  const auto add_binary = [&](onednn::Binary op) {
+    const Handle d = library.describe(tensor_d(p, next_d));
     const Handle primitive = d == nullptr ? nullptr : library.binary(op, out, d);
     const Handle memory =
         d == nullptr ? nullptr : library.memory(d, const_cast<void*>(operands.d[next_d]));
@@ -130,12 +136,14 @@ std::optional<std::vector<Step>> epilogue_steps(const Library& library, const Ge
   for (int i = 0; i < num_ops(p.epilogue); ++i) {
     const EpilogueOp op = p.epilogue.ops[static_cast<std::size_t>(i)];
     const bool is_add = op == EpilogueOp::add || op == EpilogueOp::multi_d_add;
+    const bool is_scale = op == EpilogueOp::row_scale || op == EpilogueOp::col_scale;
     const bool is_multiply = op == EpilogueOp::multiply || op == EpilogueOp::multi_d_multiply;
     const bool takes_all = op == EpilogueOp::multi_d_add || op == EpilogueOp::multi_d_multiply;
-    if (op == EpilogueOp::bias) add_binary(onednn::Binary::add, true);
+    if (op == EpilogueOp::bias) add_binary(onednn::Binary::add);
+    if (is_scale) add_binary(onednn::Binary::multiply);
     if (is_add || is_multiply) {
       do {
-        add_binary(is_add ? onednn::Binary::add : onednn::Binary::multiply, false);
+        add_binary(is_add ? onednn::Binary::add : onednn::Binary::multiply);
       } while (takes_all && next_d < p.epilogue.num_d);
     }
     if (op == EpilogueOp::clamp) add_eltwise(Eltwise::clip, p.clamp_lo, p.clamp_hi);

@@ -8,7 +8,7 @@ import json
 import pathlib
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "src/families/gemm/sets"
-DTYPES = ["fp32", "fp16", "bf16", "fp8", "bf8", "int8"]
+DTYPES = ["fp32", "tf32", "fp16", "bf16", "fp8", "bf8", "int8"]
 LAYOUTS = ["rcr", "rrr", "crr", "ccr"]
 KINDS = ["essential", "compute", "memory", "latency"]
 
@@ -127,8 +127,9 @@ CPU = {
     },
 }
 
-# Hopper: kind -> (tile m, n, k, consumers, options). The configurations of a measured prototype.
-HOPPER = {
+# Hopper: kind -> (tile m, n, k of 16-bit operands, consumers, options). The configurations that were
+# best on some shape when they were measured.
+TMAWS = {
     "compute": [
         (128, 128, 64, 2, "pingpong_s6"),
         (128, 192, 64, 2, "pingpong_s4"),
@@ -157,13 +158,17 @@ HOPPER = {
         (64, 16, 128, 1, "cooperative_splitordered2_s8_swap"),
     ],
 }
-# fp32 without tf32: fused multiply-adds on the ordinary cores.
-HOPPER_FP32 = {
-    "compute": ["128x128x64_2x4x1_8x8x1_s2", "128x64x64_2x4x1_8x8x1_s3"],
-    "memory": ["64x32x64_2x2x1_8x8x1_s8", "64x64x64_2x2x1_8x8x1_s6"],
-    "latency": ["64x64x64_2x2x1_8x8x1_s3", "64x32x64_2x2x1_8x8x1_s4"],
-    "essential": ["128x128x64_2x4x1_8x8x1_s2", "64x64x64_2x2x1_8x8x1_s4"],
+# Any size, stride and alignment: (tile m, n, k of 16-bit operands, wave, stages).
+CPASYNC = {
+    "compute": [(128, 128, 64, "2x4x1", 3), (128, 64, 64, "2x2x1", 4)],
+    "memory": [(32, 128, 64, "1x4x1", 4), (64, 64, 64, "2x2x1", 5)],
+    "latency": [(64, 64, 64, "2x2x1", 3), (32, 128, 64, "1x4x1", 3)],
+    "essential": [(128, 128, 64, "2x4x1", 3), (64, 64, 64, "2x2x1", 4)],
 }
+MMA = {"tf32": "16x8x8", "fp16": "16x8x16", "bf16": "16x8x16", "fp8": "16x8x16",
+       "bf8": "16x8x16", "int8": "16x8x32"}
+# fp32 without tf32 multiplies on the ordinary cores: a warp tile is what one lane accumulates.
+FMA = {(128, 128): "8x8x1", (128, 64): "8x8x1", (64, 64): "8x4x1", (32, 128): "8x4x1"}
 
 # CK Tile: kind -> (pipeline, tile, wave, scheduler); warp tiles per dtype.
 CK_WARP_TILES = {"fp32": "16x16x4", "fp16": "32x32x8", "bf16": "32x32x8", "fp8": "32x32x16",
@@ -191,10 +196,12 @@ CK = {
         ("mem", "64x64x64", "2x2x1", "interwave"),
     ],
 }
-SIZES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "bf8": 1, "int8": 1}
+SIZES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "bf8": 1, "int8": 1}
 
 
 def cpu_names(target, table, dtype, layout, kind):
+    if dtype == "tf32":
+        return
     products = table["products"].get(dtype, 1)
     words_in_place = SIZES[dtype] * products == 4
     for pipeline, tile, wave, block in table[kind]:
@@ -211,19 +218,29 @@ def cpu_names(target, table, dtype, layout, kind):
 
 
 def hopper_names(target, dtype, layout, kind):
-    if dtype == "fp32":
-        for rest in HOPPER_FP32[kind]:
-            yield f"gemm_{dtype}_{layout}_cpasync_{rest}_{target}"
-        return
     size = SIZES[dtype]
-    if size == 1 and layout != "rcr":  # wgmma transposes 16-bit operands only
-        return
-    for m, n, k, consumers, options in HOPPER[kind]:
-        yield (f"gemm_{dtype}_{layout}_tmaws_{m}x{n}x{k}_{consumers}x1x1_64x{n}x{32 // size}"
-               f"_{options}_{target}")
+    head = f"gemm_{dtype}_{layout}"
+    if dtype != "fp32" and (size == 2 or layout == "rcr"):  # wgmma transposes 16-bit operands only
+        for m, n, k, consumers, options in TMAWS[kind]:
+            if layout[0] == "c" and n < 32:  # lines of 64 rows of A
+                options = options.replace("s8", "s6")
+            yield (f"{head}_tmaws_{m}x{n}x{k * 2 // size}_{consumers}x1x1_64x{n}x{32 // size}"
+                   f"_{options}_{target}")
+        if kind != "essential":
+            return
+    yield from cpasync_names(target, dtype, layout, kind)
+
+
+def cpasync_names(target, dtype, layout, kind):
+    for m, n, k, wave, stages in CPASYNC[kind]:
+        warp_tile = FMA[m, n] if dtype == "fp32" else MMA[dtype]
+        yield (f"gemm_{dtype}_{layout}_cpasync_{m}x{n}x{k * 2 // SIZES[dtype]}_{wave}_{warp_tile}"
+               f"_s{stages}_{target}")
 
 
 def ck_names(target, dtype, layout, kind):
+    if dtype == "tf32":
+        return
     for pipeline, tile, wave, scheduler in CK[kind]:
         warp_tile = CK_WARP_TILES[dtype]
         yield f"gemm_{dtype}_{layout}_{pipeline}_{tile}_{wave}_{warp_tile}_{scheduler}_{target}"

@@ -11,8 +11,10 @@ struct EmbeddedFile {
   std::string_view content;
 };
 
-// The kernel templates of src/device/, with the paths that emitted code includes them by.
-std::span<const EmbeddedFile> device_headers();
+// The kernel templates of src/device/cpu/ and src/device/cuda/, each with what they share, under
+// the paths that emitted code includes them by.
+std::span<const EmbeddedFile> cpu_headers();
+std::span<const EmbeddedFile> cuda_headers();
 
 // The shipped target rows, src/targets/rows/*.json.
 std::span<const EmbeddedFile> target_rows();

@@ -5,11 +5,24 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<std::string_view, 16> kNames = {
-    "ok",           "invalid_argument", "parse_error",    "not_found",
-    "unsupported",  "illegal_spec",     "compile_failed", "load_failed",
-    "jit_disabled", "io_error",         "cache_refused",  "verification_failed",
-    "crashed",      "timeout",          "out_of_memory",  "internal",
+constexpr std::array<std::string_view, 17> kNames = {
+    "ok",
+    "invalid_argument",
+    "parse_error",
+    "not_found",
+    "unsupported",
+    "illegal_spec",
+    "compile_failed",
+    "load_failed",
+    "launch_failed",
+    "jit_disabled",
+    "io_error",
+    "cache_refused",
+    "verification_failed",
+    "crashed",
+    "timeout",
+    "out_of_memory",
+    "internal",
 };
 static_assert(kNames.size() == static_cast<std::size_t>(ErrorCode::internal) + 1);
 

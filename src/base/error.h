@@ -16,6 +16,7 @@ enum class ErrorCode {
   illegal_spec,         // a kernel spec that its target cannot run
   compile_failed,       // the compiler is missing or refused the source
   load_failed,          // a binary could not be loaded or lacks its symbol
+  launch_failed,        // a GPU refused a kernel or an operation, or failed at it
   jit_disabled,         // a kernel is missing and TESSERA_NO_JIT=1 forbids building it
   io_error,             // the file system refused
   cache_refused,        // the cache folder is unsafe to use

@@ -176,7 +176,7 @@ void Dispatcher::pack(const Problem& problem, const void* b, void* packed,
                 fmt::format("pack: {} must not be null: {} bytes are to be packed",
                             b == nullptr ? "b" : "packed", bytes));
   }
-  kernel.loaded->pack(launch, packed);
+  kernel.loaded->pack(launch, packed, options.launch);
 }
 
 }  // namespace tessera

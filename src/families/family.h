@@ -38,6 +38,18 @@ struct Estimate {
   double utilisation = 1;  // useful share of the operations issued
 };
 
+// A window on device memory that a GPU kernel moves by its copy engine (TMA). The backend has the
+// driver encode it into 128 bytes of the argument block just before a launch.
+struct TensorMap {
+  std::size_t offset;  // into Launch::arguments, a multiple of 64
+  const void* base;    // device memory, 16-byte aligned
+  DType dtype;
+  std::array<std::uint64_t, 3> sizes;    // elements: innermost (contiguous), rows, batches
+  std::array<std::uint64_t, 2> strides;  // bytes between rows and between batches, 16 x n
+  std::array<std::uint32_t, 3> box;      // elements that one copy moves
+  int swizzle_bytes;                     // 0, 32, 64 or 128
+};
+
 // What a backend needs to start a kernel once: its argument block and its geometry.
 struct Launch {
   alignas(64) std::array<std::byte, 1024> arguments;
@@ -46,7 +58,16 @@ struct Launch {
   std::array<unsigned, 3> block = {1, 1, 1};
   std::array<unsigned, 3> cluster = {1, 1, 1};
   std::size_t shared_memory_bytes = 0;
-  bool empty = false;  // nothing to compute: do not launch
+  bool persistent = false;  // the backend cuts grid[0] down to what the device runs at once, in
+                            // whole clusters; blocks take further tiles themselves
+  bool empty = false;       // nothing to compute: do not launch
+  std::size_t workspace_bytes = 0;   // device memory for the launch, zeroed once when allocated
+  std::size_t workspace_offset = 0;  // into arguments: where its address goes
+  std::size_t packed_bytes = 0;      // preshuffle kernels: of the packed B (GPU)
+  int num_tensor_maps = 0;
+  std::array<TensorMap, 3> tensor_maps;  // the first num_tensor_maps count
+  int num_pointers = 0;                  // GPU: what the kernel reads and writes, to be checked
+  std::array<const void*, 8> pointers;   // the first num_pointers count
 };
 
 // A narrowing of the enumeration. Empty strings and '*' match everything; tile, wave and warp_tile

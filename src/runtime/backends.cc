@@ -18,7 +18,7 @@ struct BackendRow {
 
 constexpr std::array kBackends = {
     BackendRow{"cpu", cpu_backend, ""},
-    BackendRow{"cuda", nullptr, "its kernels can be declared, enumerated and explained"},
+    BackendRow{"cuda", cuda_backend, ""},
     BackendRow{"ck", nullptr, "its kernels are emitted as CK Tile sources, to be built with hipcc"},
 };
 

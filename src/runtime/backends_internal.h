@@ -6,5 +6,6 @@
 namespace tessera::runtime {
 
 const Backend& cpu_backend();
+const Backend& cuda_backend();
 
 }  // namespace tessera::runtime

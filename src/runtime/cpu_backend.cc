@@ -4,6 +4,8 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "tessera/device/cpu/abi.h"
 #include "tessera/jit/toolchain.h"
 #include "tessera/runtime/backends_internal.h"
+#include "tessera/runtime/benchmark_internal.h"
 #include "tessera/runtime/cpu_features_internal.h"
 #include "tessera/runtime/memory_internal.h"
 
@@ -145,7 +148,7 @@ class LoadedCpuKernel final : public LoadedKernel {
     return static_cast<std::size_t>(kernel_.packed_bytes(launch.arguments.data()));
   }
 
-  void pack(const Launch& launch, void* packed) const override {
+  void pack(const Launch& launch, void* packed, const LaunchOptions&) const override {
     if (kernel_.pack == nullptr) throw_takes_no_packed_b();
     kernel_.pack(launch.arguments.data(), packed);
   }
@@ -164,6 +167,17 @@ class LoadedCpuKernel final : public LoadedKernel {
   std::shared_ptr<void> keep_;
   std::unique_ptr<Library> library_;
   const CpuKernel& kernel_;
+};
+
+class CpuEvent final : public Event {
+ public:
+  void record(const LaunchOptions&) override { seconds_ = steady_seconds(); }
+  double seconds_since(const Event& earlier) const override {
+    return seconds_ - static_cast<const CpuEvent&>(earlier).seconds_;
+  }
+
+ private:
+  double seconds_ = 0;
 };
 
 class CpuBackend final : public Backend {
@@ -196,6 +210,30 @@ class CpuBackend final : public Backend {
 
   // A launch returns when its result is written.
   void synchronize(const LaunchOptions&) const override {}
+
+  bool uses_host_memory() const override { return true; }
+  void* allocate(std::size_t bytes, const LaunchOptions&) const override {
+    return allocate_aligned(bytes);
+  }
+  void release(void* memory, const LaunchOptions&) const noexcept override { std::free(memory); }
+  void copy_to_device(void* to, const void* from, std::size_t bytes,
+                      const LaunchOptions&) const override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes,
+                    const LaunchOptions&) const override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  void fill(void* to, unsigned char value, std::size_t bytes, const LaunchOptions&) const override {
+    if (bytes > 0) std::memset(to, value, bytes);
+  }
+  std::unique_ptr<Event> make_event(const LaunchOptions&) const override {
+    return std::make_unique<CpuEvent>();
+  }
+  std::size_t cache_bytes(const LaunchOptions&) const override {
+    return static_cast<std::size_t>(last_level_cache_bytes());
+  }
+  std::string device_name(const LaunchOptions&) const override { return {}; }
 };
 
 }  // namespace

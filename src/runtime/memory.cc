@@ -29,21 +29,6 @@ std::size_t round_up(std::size_t value, std::size_t unit) {
               fmt::format("out of memory: cannot allocate a buffer of {} bytes", bytes));
 }
 
-// Big buffers start on a huge page and ask for huge pages: a packed panel that spans thousands of
-// small pages spends more time in the TLB than in the caches.
-void* allocate(std::size_t bytes) {
-  if (bytes == 0) return nullptr;
-  const bool huge = bytes >= kHugeFrom;
-  const std::size_t alignment = huge ? kHugePage : kCacheLine;
-  if (bytes > SIZE_MAX / 2) throw_out_of_memory(bytes);
-  const std::size_t rounded = round_up(bytes, alignment);
-  void* data = std::aligned_alloc(alignment, rounded);
-  if (data == nullptr) throw_out_of_memory(bytes);
-  // Advice only: without huge pages the buffer works the same, a little slower.
-  if (huge) static_cast<void>(madvise(data, rounded, MADV_HUGEPAGE));
-  return data;
-}
-
 struct Workspace {
   AlignedBuffer buffer{0};
   int small_requests = 0;  // in a row, while the buffer is large
@@ -57,7 +42,22 @@ bool is_oversized(std::size_t held, std::size_t wanted) {
 
 }  // namespace
 
-AlignedBuffer::AlignedBuffer(std::size_t bytes) : data_(allocate(bytes)), bytes_(bytes) {}
+// Big buffers start on a huge page and ask for huge pages: a packed panel that spans thousands of
+// small pages spends more time in the TLB than in the caches.
+void* allocate_aligned(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const bool huge = bytes >= kHugeFrom;
+  const std::size_t alignment = huge ? kHugePage : kCacheLine;
+  if (bytes > SIZE_MAX / 2) throw_out_of_memory(bytes);
+  const std::size_t rounded = round_up(bytes, alignment);
+  void* data = std::aligned_alloc(alignment, rounded);
+  if (data == nullptr) throw_out_of_memory(bytes);
+  // Advice only: without huge pages the buffer works the same, a little slower.
+  if (huge) static_cast<void>(madvise(data, rounded, MADV_HUGEPAGE));
+  return data;
+}
+
+AlignedBuffer::AlignedBuffer(std::size_t bytes) : data_(allocate_aligned(bytes)), bytes_(bytes) {}
 
 AlignedBuffer::~AlignedBuffer() { std::free(data_); }
 
@@ -70,6 +70,26 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
     data_ = std::exchange(other.data_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
   }
+  return *this;
+}
+
+DeviceBuffer::DeviceBuffer(const Backend& backend, std::size_t bytes, const LaunchOptions& options)
+    : backend_(&backend),
+      data_(backend.allocate(bytes, options)),
+      bytes_(bytes),
+      options_(options) {}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (data_ != nullptr) backend_->release(data_, options_);
+}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(backend_, other.backend_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(options_, other.options_);
   return *this;
 }
 

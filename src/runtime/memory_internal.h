@@ -7,6 +7,9 @@
 
 namespace tessera::runtime {
 
+// At a multiple of 64 bytes, for std::free(); null for 0 bytes. Throws Error{out_of_memory}.
+void* allocate_aligned(std::size_t bytes);
+
 // At least `bytes`, 64-byte aligned, valid until this thread's next call; its content is undefined.
 // Grows on demand and shrinks after many small requests. Throws Error{out_of_memory}.
 void* thread_workspace(std::size_t bytes);

@@ -26,7 +26,16 @@ class LoadedKernel {
   // Preshuffle kernels: bytes of the packed B for this launch, and the packing itself. Others throw
   // Error{unsupported}.
   virtual std::size_t packed_bytes(const Launch& launch) const = 0;
-  virtual void pack(const Launch& launch, void* packed) const = 0;
+  virtual void pack(const Launch& launch, void* packed, const LaunchOptions& options) const = 0;
+};
+
+// A moment in the order of a stream's work.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void record(const LaunchOptions& options) = 0;
+  // Waits until both have passed.
+  virtual double seconds_since(const Event& earlier) const = 0;
 };
 
 // One kind of machine. The list of backends is explicit: see backends.cc.
@@ -39,7 +48,30 @@ class Backend {
   // Throws Error{load_failed} naming the kernel.
   virtual std::shared_ptr<const LoadedKernel> load(const jit::Artifact& artifact,
                                                    const Target& target) const = 0;
+  // Waits for the stream. Throws Error{launch_failed} naming the kernel for what failed on it.
   virtual void synchronize(const LaunchOptions& options) const = 0;
+
+  // Whether kernels take pointers to the host's memory. Elsewhere operands lie in memory of the
+  // device that runs the kernel.
+  virtual bool uses_host_memory() const = 0;
+  // Memory for kernels, at a multiple of 64 bytes. Throws Error{out_of_memory}.
+  virtual void* allocate(std::size_t bytes, const LaunchOptions& options) const = 0;
+  virtual void release(void* memory, const LaunchOptions& options) const noexcept = 0;
+  // Done when they return.
+  virtual void copy_to_device(void* to, const void* from, std::size_t bytes,
+                              const LaunchOptions& options) const = 0;
+  virtual void copy_to_host(void* to, const void* from, std::size_t bytes,
+                            const LaunchOptions& options) const = 0;
+  // In the stream's order.
+  virtual void fill(void* to, unsigned char value, std::size_t bytes,
+                    const LaunchOptions& options) const = 0;
+  virtual std::unique_ptr<Event> make_event(const LaunchOptions& options) const = 0;
+
+  // Of the cache before the memory.
+  virtual std::size_t cache_bytes(const LaunchOptions& options) const = 0;
+  // The GPU's model; empty where there is none, and for this machine's processor (host_info()
+  // knows it). Makes no context.
+  virtual std::string device_name(const LaunchOptions& options) const = 0;
 };
 
 // Throws Error{unsupported} for a backend that this build does not have.
@@ -61,6 +93,24 @@ class AlignedBuffer {
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+};
+
+// Memory of a backend that is released on destruction.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  DeviceBuffer(const Backend& backend, std::size_t bytes, const LaunchOptions& options = {});
+  ~DeviceBuffer();
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  void* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  const Backend* backend_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  LaunchOptions options_;
 };
 
 }  // namespace tessera::runtime

@@ -18,7 +18,14 @@ constexpr auto kAllOps = [] {
 }();
 
 bool takes_one_d(EpilogueOp op) {
-  return op == EpilogueOp::bias || op == EpilogueOp::add || op == EpilogueOp::multiply;
+  return op == EpilogueOp::bias || op == EpilogueOp::add || op == EpilogueOp::multiply ||
+         op == EpilogueOp::row_scale || op == EpilogueOp::col_scale;
+}
+
+DShape shape_of(EpilogueOp op) {
+  if (op == EpilogueOp::row_scale) return DShape::along_m;
+  const bool along_n = op == EpilogueOp::bias || op == EpilogueOp::col_scale;
+  return along_n ? DShape::along_n : DShape::matrix;
 }
 
 bool takes_all_d(EpilogueOp op) {
@@ -154,7 +161,7 @@ std::array<DUse, kMaxD> d_uses(const Epilogue& epilogue) {
     int count = takes_one_d(op) ? 1 : 0;
     if (takes_all_d(op)) count = total - next;
     for (; count > 0 && next < total; --count, ++next) {
-      uses[static_cast<std::size_t>(next)] = {op, op == EpilogueOp::bias};
+      uses[static_cast<std::size_t>(next)] = {op, shape_of(op)};
     }
   }
   return uses;

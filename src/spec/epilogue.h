@@ -25,6 +25,8 @@ enum class EpilogueOp : std::uint8_t {
   sigmoid,           // 1 / (1 + exp(-x))
   tanh,              // tanh(x)
   clamp,             // min(max(x, lo), hi)
+  row_scale,         // x * D[m]: the next D is a vector along M
+  col_scale,         // x * D[n]: the next D is a vector along N
 };
 
 inline constexpr int kMaxEpilogueOps = 6;
@@ -43,8 +45,8 @@ std::string_view to_string(EpilogueOp op);
 // The number of steps before the trailing pass_through entries.
 int num_ops(const Epilogue& epilogue);
 
-// Empty when num_d is what the steps take; else a sentence. Every bias, add and multiply takes one
-// D tensor, and a multi_d step all that remain, at least one.
+// Empty when num_d is what the steps take; else a sentence. Every bias, add, multiply, row_scale
+// and col_scale takes one D tensor, and a multi_d step all that remain, at least one.
 std::string invalid_reason(const Epilogue& epilogue);
 
 // "bias+gelu", "multi_d_add2", "none". Lossless; a chain whose num_d its steps do not take reads
@@ -56,10 +58,14 @@ std::string to_string(const Epilogue& epilogue);
 // more than 6 steps or 4 D tensors.
 Epilogue parse_epilogue(std::string_view text);
 
+// M x N, or one element for each column (along N) or row (along M) of the output.
+enum class DShape : std::uint8_t { matrix, along_n, along_m };
+
 // One D tensor as a step uses it.
 struct DUse {
   EpilogueOp op;
-  bool is_vector;  // bias: length N, not M x N
+  DShape shape;
+  bool is_vector() const { return shape != DShape::matrix; }
 };
 
 // The use of each of the num_d tensors, in order.

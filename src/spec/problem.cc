@@ -87,9 +87,10 @@ GemmProblem with_strides(const GemmProblem& problem) {
   fill(p.batch_stride_out, product(p.m, p.ld_out));
   const auto uses = d_uses(p.epilogue);
   for (std::size_t i = 0; i < uses.size(); ++i) {
-    const bool is_vector = i < p.epilogue.num_d && uses[i].is_vector;
-    fill(p.ld_d[i], p.n);
-    fill(p.batch_stride_d[i], is_vector ? p.n : product(p.m, p.ld_d[i]));
+    const DShape shape = i < p.epilogue.num_d ? uses[i].shape : DShape::matrix;
+    const std::int64_t length = shape == DShape::along_m ? p.m : p.n;
+    fill(p.ld_d[i], length);
+    fill(p.batch_stride_d[i], shape == DShape::matrix ? product(p.m, p.ld_d[i]) : length);
   }
   return p;
 }

@@ -31,8 +31,8 @@ struct Words<EpilogueOp> {
   static constexpr std::string_view kNoun = "epilogue op";
   static constexpr auto kAll = std::to_array<std::string_view>(
       {"pass_through", "bias", "add", "multiply", "multi_d_add", "multi_d_multiply", "relu", "gelu",
-       "gelu_tanh", "silu", "sigmoid", "tanh", "clamp"});
-  static_assert(kAll.size() == static_cast<std::size_t>(EpilogueOp::clamp) + 1);
+       "gelu_tanh", "silu", "sigmoid", "tanh", "clamp", "row_scale", "col_scale"});
+  static_assert(kAll.size() == static_cast<std::size_t>(EpilogueOp::col_scale) + 1);
 };
 
 template <>

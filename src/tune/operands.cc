@@ -76,8 +76,10 @@ Plane plane_out(const GemmProblem& p) {
 }
 
 Plane plane_d(const GemmProblem& p, std::size_t index) {
-  const bool vector = d_uses(p.epilogue)[index].is_vector;
-  return {p.d,     vector ? 1 : p.m,       p.n, vector ? p.n : p.ld_d[index],
+  const DShape shape = d_uses(p.epilogue)[index].shape;
+  const std::int64_t length = shape == DShape::along_m ? p.m : p.n;
+  const bool matrix = shape == DShape::matrix;
+  return {p.d,     matrix ? p.m : 1,       length, matrix ? p.ld_d[index] : length,
           p.batch, p.batch_stride_d[index]};
 }
 
@@ -219,7 +221,7 @@ runtime::AlignedBuffer pack_b(const runtime::LoadedKernel& kernel, const KernelS
   if (!gemm_of(problem).preshuffled_b) return runtime::AlignedBuffer(0);
   const Launch launch = family_of(problem).bind(spec, problem, operands);
   runtime::AlignedBuffer packed(kernel.packed_bytes(launch));
-  kernel.pack(launch, packed.data());
+  kernel.pack(launch, packed.data(), {});
   std::get<GemmOperands>(operands).b = packed.data();
   return packed;
 }

@@ -2,9 +2,9 @@
 // change here raises kCpuAbiVersion, and kAbiVersion in src/jit/toolchain.h with it.
 #pragma once
 
-namespace tessera::device {
+#include "tessera/device/gemm_arguments.h"
 
-using i64 = long long;
+namespace tessera::device {
 
 // Written into every kernel and checked when it is loaded.
 inline constexpr int kCpuAbiVersion = 1;
@@ -28,19 +28,6 @@ struct CpuKernel {
   // Preshuffle: size of the packed operand, and the packing itself. Null elsewhere.
   i64 (*packed_bytes)(const void* arguments);
   void (*pack)(const void* arguments, void* packed);
-};
-
-// The arguments of every CPU GEMM kernel. Strides count elements.
-struct GemmArguments {
-  i64 m, n, k, batch;
-  const void* a;
-  const void* b;  // packed when the kernel is a preshuffle kernel
-  const void* c;  // null when beta is 0
-  const void* d[4];
-  void* out;
-  i64 ld_a, ld_b, ld_c, ld_out, ld_d[4];
-  i64 batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_out, batch_stride_d[4];
-  float alpha, beta, clamp_lo, clamp_hi;
 };
 
 }  // namespace tessera::device

@@ -9,6 +9,8 @@ enum class Step {
   bias,
   add,
   multiply,
+  row_scale,
+  col_scale,
   multi_d_add,
   multi_d_multiply,
   relu,
@@ -21,7 +23,8 @@ enum class Step {
 };
 
 constexpr bool takes_one_d(Step s) {
-  return s == Step::bias || s == Step::add || s == Step::multiply;
+  return s == Step::bias || s == Step::add || s == Step::multiply || s == Step::row_scale ||
+         s == Step::col_scale;
 }
 constexpr bool takes_all_d(Step s) { return s == Step::multi_d_add || s == Step::multi_d_multiply; }
 
@@ -31,12 +34,16 @@ struct Place {
   int count;
 };
 
-template <class C>
-[[gnu::always_inline]] inline f32v load_d(const GemmArguments& g, int index, bool is_bias,
-                                          const Place& at) {
+template <class C, Step kOp>
+[[gnu::always_inline]] inline f32v load_d(const GemmArguments& g, int index, const Place& at) {
   using D = typename C::D;
   const D* d = static_cast<const D*>(g.d[index]) + at.batch * g.batch_stride_d[index];
-  return load_float<D>(d + (is_bias ? 0 : at.row * g.ld_d[index]) + at.column, at.count);
+  if constexpr (kOp == Step::row_scale) {
+    return splat(load_float<D>(d + at.row, 1)[0]);
+  } else {
+    constexpr bool kIsVector = kOp == Step::bias || kOp == Step::col_scale;
+    return load_float<D>(d + (kIsVector ? 0 : at.row * g.ld_d[index]) + at.column, at.count);
+  }
 }
 
 template <class C, int kStep, int kUsed>
@@ -46,12 +53,12 @@ template <class C, int kStep, int kUsed>
   } else {
     constexpr Step kOp = C::kSteps[kStep];
     if constexpr (takes_one_d(kOp)) {
-      const f32v d = load_d<C>(g, kUsed, kOp == Step::bias, at);
-      const f32v y = kOp == Step::multiply ? x * d : x + d;
+      const f32v d = load_d<C, kOp>(g, kUsed, at);
+      const f32v y = kOp == Step::bias || kOp == Step::add ? x + d : x * d;
       return apply_steps<C, kStep + 1, kUsed + 1>(g, y, at);
     } else if constexpr (takes_all_d(kOp)) {
       for (int i = kUsed; i < C::kNumD; ++i) {
-        const f32v d = load_d<C>(g, i, false, at);
+        const f32v d = load_d<C, kOp>(g, i, at);
         x = kOp == Step::multi_d_multiply ? x * d : x + d;
       }
       return apply_steps<C, kStep + 1, C::kNumD>(g, x, at);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
@@ -26,6 +27,7 @@ constexpr std::size_t kCkEpilogues = 4;
 // and with K split over the blocks of a cluster.
 constexpr int kSkinnyTile = 64;
 constexpr int kSkinnySplits[] = {1, 2, 4};
+constexpr int kWarpgroupRows = 64;  // of a wgmma, which is what tmaws calls a warp tile
 
 // Lists in the order in which their words stand in sorted names. A word ends with '_' there, so
 // that "12x768x512" comes after "120x3072x256".
@@ -42,53 +44,96 @@ std::vector<Value> in_name_order(const std::vector<Value>& values) {
 
 // ---- algorithms ----
 
-// The variants of one tile that only GPUs have.
-void add_gpu_variants(const AlgorithmSpace& space, const Algorithm& base,
-                      std::vector<Algorithm>& all) {
-  const bool tmaws = base.pipeline == Pipeline::tmaws;
-  static const std::vector<Scheduler> kPlain = {Scheduler::standard};
-  static const std::vector<Shape3> kAlone = {Shape3{}};
-  const bool skinny = tmaws && base.tile.n <= kSkinnyTile;
-  for (const Scheduler s : base.pipeline == Pipeline::cpasync ? kPlain : space.schedulers) {
-    for (const int stages : space.stages) {
-      for (const Shape3& cluster : tmaws ? space.clusters : kAlone) {
-        for (const int splits : kSkinnySplits) {
-          if (splits > 1 && !skinny) continue;
-          Algorithm a = base;
-          a.scheduler = s;
-          a.stages = stages;
-          a.cluster_m = cluster.m;
-          a.cluster_n = cluster.n;
-          a.splits = splits;
-          a.split_k = splits > 1 ? SplitK::ordered : SplitK::none;
-          all.push_back(a);
-          a.swap_ab = true;
-          if (skinny) all.push_back(a);
-        }
+// The variants of one tile that tmaws kernels have.
+void add_tmaws(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algorithm>& all) {
+  const bool skinny = base.tile.n <= kSkinnyTile;
+  for (const int stages : space.stages) {
+    Algorithm a = base;
+    a.stages = stages;
+    for (const Shape3& cluster : space.clusters) {
+      a.cluster_m = cluster.m;
+      a.cluster_n = cluster.n;
+      all.push_back(a);
+    }
+    a.cluster_m = a.cluster_n = 1;
+    if (!skinny || a.scheduler == Scheduler::pingpong) continue;
+    for (const int splits : kSkinnySplits) {
+      a.splits = splits;
+      a.split_k = splits > 1 ? SplitK::ordered : SplitK::none;
+      for (const bool swap_ab : {false, true}) {
+        a.swap_ab = swap_ab;
+        if (splits > 1 || swap_ab) all.push_back(a);
       }
     }
   }
 }
 
+void add_cpasync(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algorithm>& all) {
+  for (const int stages : space.stages) {
+    all.push_back(base);
+    all.back().stages = stages;
+  }
+}
+
+void add_ck(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algorithm>& all) {
+  for (const Scheduler scheduler : space.schedulers) {
+    for (const int stages : space.stages) {
+      all.push_back(base);
+      all.back().scheduler = scheduler;
+      all.back().stages = stages;
+    }
+  }
+}
+
+// The variants of four shapes, but for those that no rule would let pass: they are too many to
+// list.
+void add_variants(const Target& target, const Algorithm& base, std::vector<Algorithm>& all) {
+  const AlgorithmSpace& space = space_of(target);
+  const Shape3& tile = base.tile;
+  const Shape3& warp_tile = base.warp_tile;
+  if (target.backend == "cpu") return all.push_back(base);
+  if (tile.m % warp_tile.m != 0 || tile.n % warp_tile.n != 0) return;
+  if (base.pipeline == Pipeline::cpasync) {
+    const bool over_warps =
+        tile.m % (base.wave.m * warp_tile.m) == 0 && tile.n % (base.wave.n * warp_tile.n) == 0;
+    if (warp_tile.m < kWarpgroupRows && over_warps) add_cpasync(space, base, all);
+  } else if (base.pipeline == Pipeline::tmaws) {
+    if (warp_tile.m != kWarpgroupRows || warp_tile.n != tile.n || base.wave.n != 1) return;
+    for (const Scheduler scheduler : space.schedulers) {
+      const bool pingpong = scheduler == Scheduler::pingpong;
+      if (pingpong && base.wave.m != 2) continue;
+      if (tile.m % (kWarpgroupRows * (pingpong ? 1 : base.wave.m)) != 0) continue;
+      Algorithm a = base;
+      a.scheduler = scheduler;
+      add_tmaws(space, a, all);
+    }
+  } else {
+    add_ck(space, base, all);
+  }
+}
+
+// Tiles of CUDA targets are listed for 16-bit operands; others take as many bytes of k.
+Shape3 tile_for(const Shape3& tile, const Target& target, DType operand) {
+  if (target.backend != "cuda") return tile;
+  return {tile.m, tile.n, tile.k * 2 / size_of(operand)};
+}
+
 // The product of the target's value lists, in name order where only the four shapes differ.
 std::vector<Algorithm> algorithms_of(const Target& target, DType operand) {
   const AlgorithmSpace& space = space_of(target);
-  const auto tiles = in_name_order(space.tiles);
+  std::vector<Shape3> listed;
+  for (const Shape3& tile : space.tiles) listed.push_back(tile_for(tile, target, operand));
+  const auto tiles = in_name_order(listed);
   const auto waves = in_name_order(space.waves);
   const auto warp_tiles = in_name_order(warp_tiles_for(space, operand));
-  const bool cpu = target.backend == "cpu";
   std::vector<Algorithm> all;
   for (const Pipeline pipeline : in_name_order(space.pipelines)) {
     for (const Shape3& tile : tiles) {
       for (const Shape3& wave : waves) {
         for (const Shape3& warp_tile : warp_tiles) {
-          const Algorithm a = {
-              .pipeline = pipeline, .tile = tile, .wave = wave, .warp_tile = warp_tile};
-          if (cpu) {
-            all.push_back(a);
-          } else if (tile.m % warp_tile.m == 0 && tile.n % warp_tile.n == 0) {
-            add_gpu_variants(space, a, all);  // too many to list what never fits
-          }
+          add_variants(target,
+                       {.pipeline = pipeline, .tile = tile, .wave = wave, .warp_tile = warp_tile},
+                       all);
         }
       }
     }
@@ -161,6 +206,32 @@ void add_specs(DType operand, GemmLayout layout, const Target& target, const Fil
   }
 }
 
+// The two shapes of cpasync that serve where nothing better is known, for large and small problems.
+constexpr int kSmallSide = 64;
+constexpr int kGeneralStages = 3;
+bool is_general(const Algorithm& a, const GemmProblem& p) {
+  const bool small = p.m <= kSmallSide || p.n <= kSmallSide;
+  const int side = small ? 64 : 128;
+  const Shape3 wave = small ? Shape3{2, 2, 1} : Shape3{2, 4, 1};
+  return a.pipeline == Pipeline::cpasync && a.tile.m == side && a.tile.n == side &&
+         a.wave == wave && a.stages == kGeneralStages;
+}
+
+// A kernel that takes the problem's sizes: a general one, else whichever comes first.
+std::optional<KernelSpec> general_gpu(const GemmSignature& signature, const Problem& problem,
+                                      const Target& target) {
+  std::optional<KernelSpec> any;
+  for (const Algorithm& a : algorithms_of(target, signature.a)) {
+    const bool best = is_general(a, std::get<GemmProblem>(problem));
+    if (any && !best) continue;
+    KernelSpec spec = {signature, a, target.name};
+    if (!is_legal_quick({signature, a, target}) || !supports(spec, problem, target)) continue;
+    if (best) return spec;
+    any = std::move(spec);
+  }
+  return any;
+}
+
 }  // namespace
 
 const AlgorithmSpace& space_of(const Target& target) {
@@ -219,12 +290,8 @@ KernelSpec general(const Problem& problem, const Target& target) {
       }
     }
   }
-  // GPUs: whichever comes first of those that take the problem's sizes.
   if (target.backend != "cpu") {
-    for (const Algorithm& a : algorithms_of(target, signature.a)) {
-      KernelSpec spec = {signature, a, target.name};
-      if (is_legal_quick({signature, a, target}) && supports(spec, problem, target)) return spec;
-    }
+    if (std::optional<KernelSpec> spec = general_gpu(signature, problem, target)) return *spec;
   }
   throw Error(
       ErrorCode::unsupported,

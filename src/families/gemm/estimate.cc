@@ -64,8 +64,9 @@ double bytes(const Problem& problem) {
   if (p.beta != 0) sum += m * n * size_of(p.out) * over_batches(p.batch_stride_c, p.batch);
   const auto uses = d_uses(p.epilogue);
   for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
-    sum +=
-        (uses[i].is_vector ? n : m * n) * size_of(p.d) * over_batches(p.batch_stride_d[i], p.batch);
+    const DShape shape = uses[i].shape;
+    const double elements = shape == DShape::along_m ? m : shape == DShape::along_n ? n : m * n;
+    sum += elements * size_of(p.d) * over_batches(p.batch_stride_d[i], p.batch);
   }
   return sum;
 }

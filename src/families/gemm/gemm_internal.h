@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/device/gemm_arguments.h"
 #include "tessera/families/gemm/gemm.h"
 
 namespace tessera::gemm {
@@ -53,8 +54,33 @@ bool is_legal_quick(const Case& c);
 Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem);
 
 // Hopper kernels: bytes of shared memory for the pipeline, its barriers and the store buffers.
-std::int64_t tmaws_shared_bytes(const Case& c);
-std::int64_t cpasync_shared_bytes(const Case& c);
+std::int64_t tmaws_shared_bytes(const GemmSignature& signature, const Algorithm& algorithm);
+std::int64_t cpasync_shared_bytes(const GemmSignature& signature, const Algorithm& algorithm);
+
+// What a tmaws kernel keeps of an operand in shared memory for one stage. See
+// src/device/cuda/tma_tile.h.
+inline constexpr int kTmawsLineBytes = 128;
+struct TmawsOperand {
+  DType dtype = DType::bf16;
+  bool k_contiguous = true;
+  int rows = 0;   // of a tile
+  int parts = 1;  // blocks of a cluster that fetch it together
+  std::int64_t bytes = 0;
+};
+TmawsOperand tmaws_a(const GemmSignature& signature, const Algorithm& algorithm);
+TmawsOperand tmaws_b(const GemmSignature& signature, const Algorithm& algorithm);
+
+// The columns that a block of a split stores, those of them that go out at a time, and the blocks
+// of 64 rows of a consumer (0: tile_m does not divide).
+struct TmawsStore {
+  int columns = 0;
+  int chunk = 0;
+  int row_blocks = 0;
+};
+TmawsStore tmaws_store(const Algorithm& algorithm);
+
+// Whether the copy engine may write this output; else the kernel's threads do.
+bool tmaws_copies_out(const GemmSignature& signature, const Algorithm& algorithm);
 
 // A SpecFilter whose words have been read; throws Error{parse_error} for malformed ones.
 class Filter {
@@ -85,6 +111,30 @@ const std::vector<Shape3>& warp_tiles_for(const AlgorithmSpace& space, DType ope
 
 // The target's GEMM space; throws Error{unsupported} when its row has none.
 const AlgorithmSpace& space_of(const Target& target);
+
+// ---- emission and binding ----
+
+// The comment that leads every emitted file; `folder` of src/device/ holds its template.
+std::string banner(const KernelSpec& spec, std::string_view folder);
+
+// "Step::bias, Step::gelu"
+std::string epilogue_steps(const Epilogue& epilogue);
+std::string_view yes_no(bool value);
+
+Source emit_cpu(const KernelSpec& spec, const Target& target);
+Source emit_cuda(const KernelSpec& spec, const Target& target);
+
+// The arguments that kernels of every backend take. The problem's strides are filled in.
+device::GemmArguments gemm_arguments(const GemmProblem& problem, const GemmOperands& operands);
+
+// emit_tmaws.cc: the specialisation of Wgmma, and the kernel that packs a preshuffled B.
+std::string wgmma_text(const KernelSpec& spec);
+std::string pack_kernel_text(const KernelSpec& spec);
+
+Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& problem,
+                  const device::GemmArguments& arguments);
+Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& problem,
+                    const device::GemmArguments& arguments);
 
 // A value and the largest error that a correct kernel may have made in it.
 struct Bounded {

@@ -3,85 +3,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/legality_internal.h"
 
 namespace tessera::gemm {
 namespace {
 
-constexpr int kWgmmaRows = 64;           // of a warpgroup's instruction
-constexpr int kWgmmaBytesK = 32;         // of k that one wgmma instruction takes
-constexpr int kMaxAccumulators = 208;    // per thread; 192 were tried without spills
-constexpr int kMaxColumnsOf3 = 192;      // 3 consumers: 128 registers a thread at entry
-constexpr int kMaxMulticast = 4;         // cluster_m + cluster_n - 1
-constexpr std::int64_t kTmaBytes = 16;   // alignment of global rows that TMA moves
-constexpr int kMinTile[] = {16, 16, 8};  // CK Tile, m n k
+constexpr int kWgmmaRows = 64;         // of a warpgroup's instruction
+constexpr int kWgmmaBytesK = 32;       // of k that one wgmma instruction takes
+constexpr int kMaxAccumulators = 208;  // per thread; 192 were tried without spills
+constexpr int kMaxWithSplits = 208;
+constexpr int kMaxWgmmaColumns = 256;
+constexpr int kMaxColumnsOf3 = 192;     // 3 consumers: 128 registers a thread at entry
+constexpr int kMaxMulticast = 4;        // cluster_m + cluster_n - 1
+constexpr std::int64_t kTmaBytes = 16;  // alignment of global rows that TMA moves
+constexpr std::int64_t kMaxTmaStride = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxTmaSize = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
+constexpr int kMinTile[] = {16, 16, 8};                               // CK Tile, m n k
 constexpr int kMinPreshuffle[] = {64, 64, 32};
 constexpr int kPreshuffleUnit[] = {32, 32, 16};
 
 int waves_of(const Algorithm& a) { return a.wave.m * a.wave.n * a.wave.k; }
-
-const Instruction* find_instruction_named(const Case& c, std::string_view name) {
-  for (const Instruction& i : c.target.instructions) {
-    const bool same_types = i.a == c.signature.a && i.b == c.signature.b;
-    if (i.name == name && same_types && i.acc == c.signature.acc) return &i;
-  }
-  // Mixed fp8 and bf8 run at either's rate and shape.
-  const bool mixed = c.signature.a != c.signature.b && size_of(c.signature.a) == 1;
-  for (const Instruction& i : c.target.instructions) {
-    if (mixed && i.name == name && i.a == c.signature.a && i.acc == c.signature.acc) return &i;
-  }
-  return nullptr;
-}
-
-std::string no_instruction(const Case& c, std::string_view name) {
-  return fmt::format("{} has no {} for {} x {}", c.target.name, name, to_string(c.signature.a),
-                     to_string(c.signature.b));
-}
-
-// ---- limits that every GPU pipeline shares ----
-
-PipelineLimit limit_of(const Case& c) {
-  const auto found = c.target.pipeline_limits.find(c.algorithm.pipeline);
-  return found == c.target.pipeline_limits.end() ? PipelineLimit{} : found->second;
-}
-
-bool warp_tile_listed(const Case& c) {
-  const auto& all = warp_tiles_for(c.target.spaces.at(Op::gemm), c.signature.a);
-  return std::find(all.begin(), all.end(), c.algorithm.warp_tile) != all.end();
-}
-
-constexpr Rule kStagesRule = {
-    [](const Case& c) {
-      const PipelineLimit limit = limit_of(c);
-      return c.algorithm.stages >= limit.min_stages && c.algorithm.stages <= limit.max_stages;
-    },
-    [](const Case& c) {
-      const PipelineLimit limit = limit_of(c);
-      return fmt::format("{} takes {} to {} stages, got {}", to_string(c.algorithm.pipeline),
-                         limit.min_stages, limit.max_stages, c.algorithm.stages);
-    }};
-constexpr Rule kWaveRule = {[](const Case& c) {
-                              const Shape3& w = c.algorithm.wave;
-                              return w.m >= 1 && w.n >= 1 && w.k >= 1 && w.m <= 64 && w.n <= 64 &&
-                                     w.k <= 64;
-                            },
-                            [](const Case& c) {
-                              return fmt::format("wave sizes must be between 1 and 64, got {}",
-                                                 to_string(c.algorithm.wave));
-                            }};
-constexpr Rule kWarpTileRule = {[](const Case& c) { return warp_tile_listed(c); },
-                                [](const Case& c) {
-                                  return fmt::format(
-                                      "{} does not list warp tile {} for {}", c.target.name,
-                                      to_string(c.algorithm.warp_tile), to_string(c.signature.a));
-                                }};
-constexpr Rule kNoPreshuffleRule = {[](const Case& c) { return !c.signature.preshuffled_b; },
-                                    [](const Case& c) {
-                                      return fmt::format(
-                                          "{} takes B as it is, got a preshuffled one",
-                                          to_string(c.algorithm.pipeline));
-                                    }};
 
 // ---- tmaws: a producer warp moves tiles by TMA, consumer warpgroups multiply by wgmma ----
 // tile_m are the rows that feed wgmma's M and tile_n those that feed its N. With swap_ab these are
@@ -93,22 +36,27 @@ std::int64_t bytes_of_stage(const Case& c) {
          std::int64_t{t.n} * t.k * size_of(c.signature.b);
 }
 
-// Blocks of 64 rows that one consumer owns; 0 when they do not divide.
-int row_blocks(const Case& c) {
-  const bool pingpong = c.algorithm.scheduler == Scheduler::pingpong;
-  const int owned = kWgmmaRows * (pingpong ? 1 : c.algorithm.wave.m);
-  return c.algorithm.tile.m % owned == 0 ? c.algorithm.tile.m / owned : 0;
-}
-int accumulators_per_thread(const Case& c) { return row_blocks(c) * c.algorithm.tile.n / 2; }
-
-int chunk_of(int n) {
-  for (const int width : {64, 32, 16}) {
-    if (n % width == 0) return width;
-  }
-  return 8;
+int accumulators_per_thread(const Case& c) {
+  return tmaws_store(c.algorithm).row_blocks * c.algorithm.tile.n / 2;
 }
 
 int wgmma_k(const Case& c) { return kWgmmaBytesK / size_of(c.signature.a); }
+
+int consumers_per_tile(const Case& c) {
+  return c.algorithm.scheduler == Scheduler::pingpong ? 1 : c.algorithm.wave.m;
+}
+
+// 8-bit and tf32 operands are not transposed on their way. Packing lays B out as it should be.
+bool lines_fit(const Case& c) {
+  if (size_of(c.signature.a) == 2) return true;
+  return tmaws_a(c.signature, c.algorithm).k_contiguous &&
+         tmaws_b(c.signature, c.algorithm).k_contiguous;
+}
+
+// The blocks of a cluster fetch equal shares of the lines of a tile, in swizzled units of 8.
+bool shares_fit(const TmawsOperand& o, int tile_k) {
+  return (o.k_contiguous ? o.rows : tile_k) % (8 * o.parts) == 0;
+}
 
 bool splits_fit(const Algorithm& a) {
   if (a.splits == 1) return a.split_k == SplitK::none;
@@ -117,15 +65,19 @@ bool splits_fit(const Algorithm& a) {
          a.tile.n % (8 * std::min(a.splits, a.tile.n / 8)) == 0;
 }
 
+// With splits a thread also holds the sums that it owns.
+int accumulators_with_splits(const Case& c) {
+  const TmawsStore store = tmaws_store(c.algorithm);
+  const int own = c.algorithm.splits > 1 ? store.row_blocks * store.columns / 2 : 0;
+  return accumulators_per_thread(c) + own;
+}
+
 constexpr Rule kTmaws[] = {
     kWaveRule,
     kStagesRule,
-    kNoPreshuffleRule,
     {[](const Case& c) { return find_instruction_named(c, "wgmma") != nullptr; },
      [](const Case& c) { return no_instruction(c, "wgmma"); }},
-    {[](const Case& c) {
-       return size_of(c.signature.a) == 2 || c.signature.layout == GemmLayout::rcr;
-     },
+    {[](const Case& c) { return lines_fit(c); },
      [](const Case& c) {
        return fmt::format("wgmma takes {} operands with k contiguous only (rcr), got {}",
                           to_string(c.signature.a), to_string(c.signature.layout));
@@ -162,21 +114,39 @@ constexpr Rule kTmaws[] = {
                           kWgmmaRows, c.algorithm.tile.n, wgmma_k(c), to_string(c.signature.a),
                           c.algorithm.tile.n, to_string(c.algorithm.warp_tile));
      }},
-    {[](const Case& c) { return row_blocks(c) >= 1; },
+    {[](const Case& c) {
+       const int n = c.algorithm.tile.n;
+       return n % 8 == 0 && n <= kMaxWgmmaColumns &&
+              (c.signature.a != DType::int8 || n <= 32 || n % 16 == 0);
+     },
      [](const Case& c) {
-       const bool pingpong = c.algorithm.scheduler == Scheduler::pingpong;
+       return fmt::format(
+           "wgmma takes {} columns of {} up to {}, got tile_n {}",
+           c.signature.a == DType::int8 ? "8, 16, 24 and multiples of 16" : "multiples of 8",
+           to_string(c.signature.a), kMaxWgmmaColumns, c.algorithm.tile.n);
+     }},
+    {[](const Case& c) {
+       return c.algorithm.tile.k % (kTmawsLineBytes / size_of(c.signature.a)) == 0;
+     },
+     [](const Case& c) {
+       return fmt::format("tile_k must be a multiple of {} for {} ({} bytes), got {}",
+                          kTmawsLineBytes / size_of(c.signature.a), to_string(c.signature.a),
+                          kTmawsLineBytes, c.algorithm.tile.k);
+     }},
+    {[](const Case& c) { return tmaws_store(c.algorithm).row_blocks >= 1; },
+     [](const Case& c) {
+       const int consumers = consumers_per_tile(c);
        return fmt::format("tile_m {} is not a multiple of the {} rows of {} consumer{}",
-                          c.algorithm.tile.m, kWgmmaRows * (pingpong ? 1 : c.algorithm.wave.m),
-                          pingpong ? 1 : c.algorithm.wave.m,
-                          pingpong || c.algorithm.wave.m == 1 ? "" : "s");
+                          c.algorithm.tile.m, kWgmmaRows * consumers, consumers,
+                          consumers == 1 ? "" : "s");
      }},
     {[](const Case& c) { return accumulators_per_thread(c) <= kMaxAccumulators; },
      [](const Case& c) {
        return fmt::format(
            "needs {} accumulators a thread ({} x {} rows by {} columns over 128 "
            "threads), at most {} fit",
-           accumulators_per_thread(c), row_blocks(c), kWgmmaRows, c.algorithm.tile.n,
-           kMaxAccumulators);
+           accumulators_per_thread(c), tmaws_store(c.algorithm).row_blocks, kWgmmaRows,
+           c.algorithm.tile.n, kMaxAccumulators);
      }},
     {[](const Case& c) { return c.algorithm.wave.m < 3 || c.algorithm.tile.n <= kMaxColumnsOf3; },
      [](const Case& c) {
@@ -193,13 +163,13 @@ constexpr Rule kTmaws[] = {
                           kMaxMulticast, c.algorithm.cluster_m, c.algorithm.cluster_n);
      }},
     {[](const Case& c) {
-       const Algorithm& a = c.algorithm;
-       return a.tile.n % (8 * a.cluster_m) == 0 && a.tile.m % (8 * a.cluster_n) == 0;
+       return shares_fit(tmaws_a(c.signature, c.algorithm), c.algorithm.tile.k) &&
+              shares_fit(tmaws_b(c.signature, c.algorithm), c.algorithm.tile.k);
      },
      [](const Case& c) {
        const Algorithm& a = c.algorithm;
-       return fmt::format("tile {}x{} does not split into parts of 8 rows over a {}x{} cluster",
-                          a.tile.m, a.tile.n, a.cluster_m, a.cluster_n);
+       return fmt::format("tile {} does not split into parts of 8 lines over a {}x{} cluster",
+                          to_string(a.tile), a.cluster_m, a.cluster_n);
      }},
     {[](const Case& c) { return splits_fit(c.algorithm); },
      [](const Case& c) {
@@ -208,84 +178,40 @@ constexpr Rule kTmaws[] = {
            "tile_n in parts of 8, got {} {} splits of tile_n {}",
            c.algorithm.splits, to_string(c.algorithm.split_k), c.algorithm.tile.n);
      }},
+    {[](const Case& c) { return accumulators_with_splits(c) <= kMaxWithSplits; },
+     [](const Case& c) {
+       return fmt::format("needs {} accumulators a thread for {} splits, at most {} fit",
+                          accumulators_with_splits(c), c.algorithm.splits, kMaxWithSplits);
+     }},
+    {[](const Case& c) { return c.algorithm.store != Store::cshuffle; },
+     [](const Case&) {
+       return std::string("tmaws stores by tma, direct or standard (whichever fits), got cshuffle");
+     }},
     {[](const Case& c) {
-       return c.algorithm.store == Store::standard || c.algorithm.store == Store::tma ||
-              c.algorithm.store == Store::direct;
+       return c.algorithm.store != Store::tma || tmaws_copies_out(c.signature, c.algorithm);
      },
      [](const Case& c) {
-       return fmt::format("tmaws stores by tma or direct, got {}", to_string(c.algorithm.store));
+       return fmt::format(
+           "tma stores 16-bit outputs without swap_ab and epilogue, got out={} swap_ab={} "
+           "epilogue={}; use the standard store",
+           to_string(c.signature.out), c.algorithm.swap_ab ? 1 : 0,
+           to_string(c.signature.epilogue));
      }},
-    {[](const Case& c) { return tmaws_shared_bytes(c) <= c.target.shared_memory_bytes; },
+    {[](const Case& c) { return !c.algorithm.persistent; },
+     [](const Case&) {
+       return std::string(
+           "tmaws blocks take tiles until none is left: persistent must be false, got true");
+     }},
+    {[](const Case& c) {
+       return tmaws_shared_bytes(c.signature, c.algorithm) <= c.target.shared_memory_bytes;
+     },
      [](const Case& c) {
        return fmt::format(
            "needs {} bytes of shared memory ({} stages of {} and the rest), {} has "
            "{}",
-           tmaws_shared_bytes(c), c.algorithm.stages, bytes_of_stage(c), c.target.name,
-           c.target.shared_memory_bytes);
-     }},
-};
-
-// ---- cpasync: every warp copies and multiplies by mma ----
-
-std::string_view cpasync_instruction(const Case& c) {
-  return c.signature.a == DType::fp32 ? "fma" : "mma";
-}
-
-int cpasync_threads(const Case& c) { return waves_of(c.algorithm) * c.target.warp_size; }
-
-std::int64_t cpasync_accumulators(const Case& c) {
-  return std::int64_t{c.algorithm.tile.m} * c.algorithm.tile.n / cpasync_threads(c);
-}
-
-constexpr Rule kCpasync[] = {
-    kWaveRule,
-    kStagesRule,
-    kNoPreshuffleRule,
-    {[](const Case& c) { return find_instruction_named(c, cpasync_instruction(c)) != nullptr; },
-     [](const Case& c) { return no_instruction(c, cpasync_instruction(c)); }},
-    {[](const Case& c) {
-       const Algorithm& a = c.algorithm;
-       return a.scheduler == Scheduler::standard && a.cluster_m == 1 && a.cluster_n == 1 &&
-              a.splits == 1 && a.split_k == SplitK::none && !a.swap_ab &&
-              (a.store == Store::standard || a.store == Store::direct) && a.wave.k == 1;
-     },
-     [](const Case&) {
-       return std::string(
-           "cpasync has the standard scheduler, stores directly, and has no cluster, "
-           "split over K or swap_ab");
-     }},
-    {[](const Case& c) { return warp_tile_listed(c) && c.algorithm.warp_tile.m < kWgmmaRows; },
-     [](const Case& c) {
-       return fmt::format("cpasync multiplies by mma, and {} does not list a mma of {} for {}",
-                          c.target.name, to_string(c.algorithm.warp_tile),
-                          to_string(c.signature.a));
-     }},
-    {[](const Case& c) {
-       const Algorithm& a = c.algorithm;
-       return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 &&
-              a.tile.n % (a.wave.n * a.warp_tile.n) == 0;
-     },
-     [](const Case& c) {
-       const Algorithm& a = c.algorithm;
-       return fmt::format("tile {}x{} does not divide over {}x{} warps of {}x{}", a.tile.m,
-                          a.tile.n, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
-     }},
-    {[](const Case& c) { return cpasync_accumulators(c) <= kMaxAccumulators; },
-     [](const Case& c) {
-       return fmt::format("needs {} accumulators a thread ({}x{} over {} threads), at most {} fit",
-                          cpasync_accumulators(c), c.algorithm.tile.m, c.algorithm.tile.n,
-                          cpasync_threads(c), kMaxAccumulators);
-     }},
-    {[](const Case& c) { return cpasync_threads(c) <= c.target.max_threads_per_block; },
-     [](const Case& c) {
-       return fmt::format("needs {} threads a block, {} has {}", cpasync_threads(c), c.target.name,
-                          c.target.max_threads_per_block);
-     }},
-    {[](const Case& c) { return cpasync_shared_bytes(c) <= c.target.shared_memory_bytes; },
-     [](const Case& c) {
-       return fmt::format("needs {} bytes of shared memory ({} stages of {}), {} has {}",
-                          cpasync_shared_bytes(c), c.algorithm.stages, bytes_of_stage(c),
-                          c.target.name, c.target.shared_memory_bytes);
+           tmaws_shared_bytes(c.signature, c.algorithm), c.algorithm.stages,
+           tmaws_a(c.signature, c.algorithm).bytes + tmaws_b(c.signature, c.algorithm).bytes,
+           c.target.name, c.target.shared_memory_bytes);
      }},
 };
 
@@ -444,30 +370,12 @@ constexpr Rule kNone[] = {
 
 }  // namespace
 
-std::int64_t tmaws_shared_bytes(const Case& c) {
-  const Algorithm& a = c.algorithm;
-  const std::int64_t consumers = a.wave.m;
-  const int owners = std::max(1, std::min(a.splits, a.tile.n / 8));
-  const int chunk = chunk_of(a.tile.n / owners);
-  const std::int64_t store_bytes =
-      std::max<std::int64_t>(1024, std::int64_t{kWgmmaRows} * chunk * size_of(c.signature.out));
-  const std::int64_t fixed =
-      a.stages * bytes_of_stage(c) + (2 * std::int64_t{a.stages} + 1) * 8 +
-      (a.splits - 1) * consumers * 128 * row_blocks(c) * (a.tile.n / owners / 8) * 16;
-  if (a.store == Store::direct) return fixed;
-  // Two store buffers a consumer where they fit, else one.
-  const std::int64_t two = fixed + 2 * consumers * store_bytes;
-  return two <= c.target.shared_memory_bytes ? two : fixed + consumers * store_bytes;
-}
-
-std::int64_t cpasync_shared_bytes(const Case& c) { return c.algorithm.stages * bytes_of_stage(c); }
-
 std::span<const Rule> gpu_rules(Pipeline pipeline) {
   switch (pipeline) {
     case Pipeline::tmaws:
       return kTmaws;
     case Pipeline::cpasync:
-      return kCpasync;
+      return cpasync_rules();
     case Pipeline::compv3:
     case Pipeline::compv4:
     case Pipeline::compv5:
@@ -478,39 +386,77 @@ std::span<const Rule> gpu_rules(Pipeline pipeline) {
   }
 }
 
+namespace {
+
+// What the copy engine asks of a matrix that it reads or writes.
+struct Window {
+  std::string_view name;  // of the operand
+  std::string_view line;  // of its contiguous dimension
+  std::int64_t length, ld, batch_stride;
+  DType dtype;
+};
+
+Verdict window_fits(const Window& w, std::string_view role) {
+  const std::int64_t unit = kTmaBytes / size_of(w.dtype);
+  const auto refusal = [&](std::string_view name, std::int64_t value) {
+    return Verdict{fmt::format("{0} must be a multiple of {1} for {2} {3} with tmaws, got {0}={4}",
+                               name, unit, to_string(w.dtype), role, value)};
+  };
+  if (w.ld % unit != 0) {
+    if (w.ld == w.length) return refusal(w.line, w.length);
+    return refusal(fmt::format("ld_{}", w.name), w.ld);
+  }
+  if (w.batch_stride % unit != 0) {
+    return refusal(fmt::format("batch_stride_{}", w.name), w.batch_stride);
+  }
+  if (std::max(w.ld, w.batch_stride) * size_of(w.dtype) >= kMaxTmaStride) {
+    return {
+        fmt::format("the strides of {} must be below 2^40 bytes with tmaws, got ld_{}={} "
+                    "batch_stride_{}={}",
+                    w.name, w.name, w.ld, w.name, w.batch_stride)};
+  }
+  return {};
+}
+
+// Coordinates of the copy engine are 32-bit, and so is the number of a tile.
+Verdict counts_fit(const Algorithm& a, const GemmProblem& p) {
+  const std::pair<std::string_view, std::int64_t> sizes[] = {
+      {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}};
+  for (const auto& [name, size] : sizes) {
+    if (size > kMaxTmaSize) {
+      return {fmt::format("{} must be at most {} with tmaws, got {}", name, kMaxTmaSize, size)};
+    }
+  }
+  const int rows = a.swap_ab ? a.tile.n : a.tile.m;
+  const int columns = a.swap_ab ? a.tile.m : a.tile.n;
+  const double tiles = std::ceil(static_cast<double>(p.m) / rows + a.cluster_m + a.cluster_n) *
+                       std::ceil(static_cast<double>(p.n) / columns + a.cluster_m + a.cluster_n) *
+                       static_cast<double>(p.batch) * a.splits;
+  if (tiles <= static_cast<double>(kMaxTmaSize)) return {};
+  return {fmt::format("tmaws counts its blocks up to {}, got about {:.0f} tiles of {}x{}",
+                      kMaxTmaSize, tiles, rows, columns)};
+}
+
+}  // namespace
+
 Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem) {
   if (spec.algorithm.pipeline != Pipeline::tmaws) return {};
   const GemmProblem p = with_strides(problem);
-  struct Run {
-    std::string_view name;
-    std::int64_t value;
-    DType dtype;
-  };
   const bool a_rows = a_is_row_major(p.layout);
   const bool b_rows = b_is_row_major(p.layout);
-  const bool batched = p.batch > 1;
-  const Run runs[] = {{a_rows ? "k" : "m", a_rows ? p.k : p.m, p.a},
-                      {"ld_a", p.ld_a, p.a},
-                      {"batch_stride_a", batched ? p.batch_stride_a : 0, p.a},
-                      {b_rows ? "n" : "k", b_rows ? p.n : p.k, p.b},
-                      {"ld_b", p.ld_b, p.b},
-                      {"batch_stride_b", batched ? p.batch_stride_b : 0, p.b}};
-  for (const auto& [name, value, dtype] : runs) {
-    const std::int64_t unit = kTmaBytes / size_of(dtype);
-    if (value % unit == 0) continue;
-    return {fmt::format("{0} must be a multiple of {1} for {2} operands with tmaws, got {0}={3}",
-                        name, unit, to_string(dtype), value)};
-  }
-  if (spec.algorithm.store == Store::direct) return {};
-  const std::int64_t unit = kTmaBytes / size_of(p.out);
-  const std::int64_t batch_stride = batched ? p.batch_stride_out : 0;
-  if (p.n % unit != 0 || p.ld_out % unit != 0 || batch_stride % unit != 0) {
-    return {
-        fmt::format("n and the strides of out must be multiples of {} for {} output stored by "
-                    "tma, got n={} ld_out={} batch_stride_out={}; use the direct store",
-                    unit, to_string(p.out), p.n, p.ld_out, p.batch_stride_out)};
-  }
-  return {};
+  const auto stride = [&p](std::int64_t value) { return p.batch > 1 ? value : 0; };
+  const Window a = {"a",    a_rows ? "k" : "m",       a_rows ? p.k : p.m,
+                    p.ld_a, stride(p.batch_stride_a), p.a};
+  const Window b = {"b",    b_rows ? "n" : "k",       b_rows ? p.n : p.k,
+                    p.ld_b, stride(p.batch_stride_b), p.b};
+  const Window out = {"out", "n", p.n, p.ld_out, stride(p.batch_stride_out), p.out};
+  if (Verdict fits = counts_fit(spec.algorithm, p); !fits) return fits;
+  if (Verdict fits = window_fits(a, "operands"); !fits) return fits;
+  if (Verdict fits = window_fits(b, "operands"); !fits && !p.preshuffled_b) return fits;
+  if (spec.algorithm.store != Store::tma) return {};
+  Verdict fits = window_fits(out, "output stored by tma");
+  if (!fits) fits.reason += "; use the standard store";
+  return fits;
 }
 
 }  // namespace tessera::gemm

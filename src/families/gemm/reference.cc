@@ -165,14 +165,14 @@ class Comparison {
   }
 
   // (k + a few) roundings of at most half an ulp of the sum of magnitudes; twice that where bf16
-  // pairs may be rounded once more. tf32 also drops 13 bits of each operand.
+  // pairs may be rounded once more. tf32 also cuts 13 bits off each operand.
   double sum_error(double magnitude) const {
     if (p_.acc == DType::int32 || !std::isfinite(magnitude)) return 0;  // exact, or inf or NaN
     if (magnitude > max_finite(DType::fp32) / 2) return std::numeric_limits<double>::infinity();
     const bool pairs = p_.a == DType::bf16 || size_of(p_.a) == 1;
     const double roundings = static_cast<double>(k_) + kExtraRoundings;
     const double unit = pairs ? 0x1p-23 : 0x1p-24;
-    return magnitude * (roundings * unit + (p_.a == DType::tf32 ? 0x1p-10 : 0));
+    return magnitude * (roundings * unit + (p_.a == DType::tf32 ? 0x1p-9 : 0));
   }
 
   // ---- one element ----
@@ -231,7 +231,10 @@ class Comparison {
     DValues values{};
     const auto uses = d_uses(p_.epilogue);
     for (std::size_t i = 0; i < p_.epilogue.num_d; ++i) {
-      const std::int64_t at = (uses[i].is_vector ? 0 : row * p_.ld_d[i]) + column;
+      const DShape shape = uses[i].shape;
+      const std::int64_t at = shape == DShape::along_m   ? row
+                              : shape == DShape::along_n ? column
+                                                         : row * p_.ld_d[i] + column;
       values[i] = load_element(p_.d, o_.d[i], batch * p_.batch_stride_d[i] + at);
     }
     return values;

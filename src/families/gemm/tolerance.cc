@@ -97,6 +97,8 @@ Bounded apply_epilogue(const GemmProblem& p, const DValues& d, Bounded x) {
         x = gemm::add(x, d[used++]);
         break;
       case EpilogueOp::multiply:
+      case row_scale:
+      case col_scale:
         x = gemm::multiply(x, d[used++]);
         break;
       case multi_d_add:

@@ -77,8 +77,10 @@ Matrix matrix_out(const GemmProblem& p) {
   return {"out", p.out, p.m, p.n, p.ld_out, p.batch_stride_out};
 }
 Matrix matrix_d(const GemmProblem& p, std::size_t i) {
-  const bool is_vector = d_uses(p.epilogue)[i].is_vector;
-  return {kDNames[i],         p.d, is_vector ? 1 : p.m, p.n, is_vector ? p.n : p.ld_d[i],
+  const DShape shape = d_uses(p.epilogue)[i].shape;
+  const std::int64_t length = shape == DShape::along_m ? p.m : p.n;
+  const bool is_matrix = shape == DShape::matrix;
+  return {kDNames[i],         p.d, is_matrix ? p.m : 1, length, is_matrix ? p.ld_d[i] : length,
           p.batch_stride_d[i]};
 }
 
@@ -238,7 +240,7 @@ void validate_operands(const Problem& problem, const Operands& operands) {
   }
   if (p.beta != 0) check_operand(out, region(matrix_c(p), p, given.c), p.batch, true);
   for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
-    const bool is_vector = d_uses(p.epilogue)[i].is_vector;
+    const bool is_vector = d_uses(p.epilogue)[i].is_vector();
     check_operand(out, region(matrix_d(p, i), p, given.d[i]), p.batch, !is_vector);
   }
 }

@@ -218,7 +218,7 @@ void GemmKernel::check_strides() {
     p.batch_stride_out = 50 * p.ld_out + 1;
     for (int i = 0; i < p.epilogue.num_d; ++i) {
       const auto d = static_cast<std::size_t>(i);
-      if (!d_uses(p.epilogue)[d].is_vector) p.ld_d[d] += draw(0, 5);
+      if (!d_uses(p.epilogue)[d].is_vector()) p.ld_d[d] += draw(0, 5);
       p.batch_stride_d[d] = 50 * p.ld_d[d];
     }
     check(p, static_cast<int>(draw(1, 3)));

@@ -35,7 +35,7 @@ inline std::vector<Types> all_types() {
 }
 
 // Each step alone, usual chains, and the longest that fit into 6 steps and 4 D tensors.
-inline constexpr std::array<std::string_view, 22> kEpilogues = {
+inline constexpr std::array<std::string_view, 24> kEpilogues = {
     "none",         "bias+gelu",
     "none",         "multi_d_add2",
     "relu",         "multi_d_multiply2",
@@ -46,7 +46,8 @@ inline constexpr std::array<std::string_view, 22> kEpilogues = {
     "none",         "multi_d_add4+tanh",
     "bias+add",     "silu+multiply",
     "multi_d_add3", "bias+multiply+add+relu+bias+clamp",
-    "sigmoid",      "tanh+multi_d_multiply1"};
+    "sigmoid",      "tanh+multi_d_multiply1",
+    "col_scale",    "row_scale+col_scale+bias"};
 
 // What the sample holds at least once.
 using Class = std::tuple<DType, DType, GemmLayout, Pipeline, int, bool>;

@@ -122,7 +122,7 @@ void compile(const fs::path& folder, const std::string& stem, std::string_view t
 const fs::path& built_folder() {
   static const fs::path folder = [] {
     fs::path made = make_unique_folder(fs::temp_directory_path(), "tessera-runtime-test-");
-    for (const EmbeddedFile& file : device_headers()) {
+    for (const EmbeddedFile& file : cpu_headers()) {
       if (file.path != "tessera/device/cpu/abi.h") continue;
       fs::create_directories((made / file.path).parent_path());
       write_file(made / file.path, file.content);
@@ -350,7 +350,7 @@ TEST(CpuPack, CallsTheKernelsOwn) {
   const Launch launch = launch_with({.workspace_per_thread = 40});
   EXPECT_EQ(kernel->packed_bytes(launch), 120u);
   long long packed = 0;
-  kernel->pack(launch, &packed);
+  kernel->pack(launch, &packed, {});
   EXPECT_EQ(packed, 40);
 }
 
@@ -363,7 +363,7 @@ TEST(CpuPack, OtherKernelsRefuse) {
       if (size) {
         kernel->packed_bytes({});
       } else {
-        kernel->pack({}, nullptr);
+        kernel->pack({}, nullptr, {});
       }
       FAIL();
     } catch (const Error& error) {

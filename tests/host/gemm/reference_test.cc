@@ -115,13 +115,13 @@ class Case {
 
   float epilogue(float x, std::int64_t s, std::int64_t i, std::int64_t j) const {
     std::size_t used = 0;
-    const auto next = [&](bool is_vector) {
-      const std::int64_t place =
-          s * p.batch_stride_d[used] + (is_vector ? 0 : i * p.ld_d[used]) + j;
+    const auto at = [&](std::int64_t in_batch) {
+      const std::int64_t place = s * p.batch_stride_d[used] + in_batch;
       const double value = load_element(p.d, d[used].data(), place);
       ++used;
       return static_cast<float>(value);
     };
+    const auto next = [&](bool is_vector) { return at(is_vector ? j : i * p.ld_d[used] + j); };
     for (const EpilogueOp op : p.epilogue.ops) {
       switch (op) {
         case EpilogueOp::pass_through:
@@ -134,6 +134,12 @@ class Case {
           break;
         case EpilogueOp::multiply:
           x *= next(false);
+          break;
+        case EpilogueOp::row_scale:
+          x *= at(i);
+          break;
+        case EpilogueOp::col_scale:
+          x *= at(j);
           break;
         case EpilogueOp::multi_d_add:
           while (used < p.epilogue.num_d) x += next(false);

@@ -27,9 +27,6 @@ TEST(Backends, OthersAreRefusedWithASentence) {
     std::string message;
   };
   const std::vector<Case> cases = {
-      {"cuda",
-       "target 't' cannot run here: this build has no 'cuda' backend; its kernels can be declared, "
-       "enumerated and explained"},
       {"ck",
        "target 't' cannot run here: this build has no 'ck' backend; its kernels are emitted as CK "
        "Tile sources, to be built with hipcc"},

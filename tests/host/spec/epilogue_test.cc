@@ -21,6 +21,7 @@ TEST(Epilogue, TextRoundTrips) {
       {"multi_d_add1+relu", {{multi_d_add, relu}, 1}},
       {"bias+multi_d_multiply3+clamp", {{bias, multi_d_multiply, clamp}, 4}},
       {"pass_through+relu", {{pass_through, relu}, 0}},
+      {"row_scale+col_scale+bias", {{row_scale, col_scale, bias}, 3}},
       {"relu+gelu+gelu_tanh+silu+sigmoid+tanh", {{relu, gelu, gelu_tanh, silu, sigmoid, tanh}, 0}},
   };
   for (const Row& row : rows) {
@@ -47,12 +48,14 @@ TEST(Epilogue, RefusesWithASentence) {
       {"nine", "unknown epilogue op 'nine', did you mean 'none'?"},
       {"bias+none",
        "unknown epilogue op 'none': it must be one of pass_through, bias, add, multiply, "
-       "multi_d_add, multi_d_multiply, relu, gelu, gelu_tanh, silu, sigmoid, tanh, clamp"},
+       "multi_d_add, multi_d_multiply, relu, gelu, gelu_tanh, silu, sigmoid, tanh, clamp, "
+       "row_scale, "
+       "col_scale"},
       {"relu2", "unknown epilogue op 'relu2', did you mean 'relu'?"},
       {"multi_d_add99999999999",
        "unknown epilogue op 'multi_d_add99999999999': it must be one of pass_through, bias, add, "
        "multiply, multi_d_add, multi_d_multiply, relu, gelu, gelu_tanh, silu, sigmoid, tanh, "
-       "clamp, none"},
+       "clamp, row_scale, col_scale, none"},
       {"relu+relu+relu+relu+relu+relu+relu", "epilogue: at most 6 steps, got 7"},
       {"bias+add+add+add+add", "epilogue: at most 4 D tensors, got 5"},
       {"multi_d_add5", "epilogue: at most 4 D tensors, got 5"},
@@ -80,8 +83,12 @@ TEST(Epilogue, UsesOfEachTensor) {
   const EpilogueOp ops[] = {bias, multi_d_multiply, multi_d_multiply, multi_d_multiply};
   for (std::size_t i = 0; i < uses.size(); ++i) {
     EXPECT_EQ(uses[i].op, ops[i]);
-    EXPECT_EQ(uses[i].is_vector, i == 0);
+    EXPECT_EQ(uses[i].shape, i == 0 ? DShape::along_n : DShape::matrix);
+    EXPECT_EQ(uses[i].is_vector(), i == 0);
   }
+  const auto scales = d_uses(parse_epilogue("row_scale+multiply+col_scale"));
+  const DShape shapes[] = {DShape::along_m, DShape::matrix, DShape::along_n};
+  for (std::size_t i = 0; i < std::size(shapes); ++i) EXPECT_EQ(scales[i].shape, shapes[i]) << i;
   EXPECT_EQ(num_ops(parse_epilogue("pass_through+relu")), 2);
   EXPECT_EQ(num_ops({}), 0);
   EXPECT_EQ(d_uses({{bias, add, add, add, add, add}, 9})[3].op, add) << "out of range";

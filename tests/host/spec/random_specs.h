@@ -39,8 +39,9 @@ class RandomSpecs {
     const int steps = coin() ? 0 : small(1, kMaxEpilogueOps);
     for (int i = 0; i < steps; ++i) {
       const auto op = word<EpilogueOp>();
-      const bool one =
-          op == EpilogueOp::bias || op == EpilogueOp::add || op == EpilogueOp::multiply;
+      const bool one = op == EpilogueOp::bias || op == EpilogueOp::add ||
+                       op == EpilogueOp::multiply || op == EpilogueOp::row_scale ||
+                       op == EpilogueOp::col_scale;
       const bool all = op == EpilogueOp::multi_d_add || op == EpilogueOp::multi_d_multiply;
       const int left = all_taken ? 0 : kMaxD - epilogue.num_d;
       if ((one || all) && left == 0) continue;

@@ -1,0 +1,112 @@
+// The cpasync kernel on the ordinary cores: fp32 by fused multiply-add. The 32 lanes of a warp
+// stand in a grid over its part of the tile; each keeps kWarpTileM x kWarpTileN accumulators.
+#pragma once
+
+#include "tessera/device/cuda/cpasync_gemm.h"
+
+namespace tessera::device {
+
+__device__ __forceinline__ void load_vector(u32 from, float (&out)[4]) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(out[0]), "=f"(out[1]), "=f"(out[2]), "=f"(out[3])
+               : "r"(from)
+               : "memory");
+}
+
+// One lane's rows of an operand: kCount rows, `kLanes` lanes share those of a warp. Rows are chosen
+// so that lanes read different banks: one after the other where k is contiguous, else 4 in a row.
+template <class Shape, bool kKContiguous, int kCount, int kLanes>
+struct LaneOperand {
+  int first, lane;
+
+  static __device__ __forceinline__ int row_of(int index, int lane) {
+    return kKContiguous ? index * kLanes + lane : (index / 4 * kLanes + lane) * 4 + index % 4;
+  }
+
+  // The elements of k = 4 * step + 0 .. 3.
+  __device__ __forceinline__ void load(u32 tile, int step, float (&out)[4][kCount]) const {
+    float vector[4];
+    if constexpr (kKContiguous) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        load_vector(tile + Shape::at(first + row_of(i, lane), step), vector);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) out[k][i] = vector[k];
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+#pragma unroll
+        for (int i = 0; i < kCount; i += 4) {
+          load_vector(tile + Shape::at(step * 4 + k, (first + row_of(i, lane)) / 4), vector);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) out[k][i + e] = vector[e];
+        }
+      }
+    }
+  }
+};
+
+template <class C>
+class FmaEngine {
+ public:
+  using ShapeA = TileShape<float, C::kTileM, C::kTileK, C::kAKContiguous>;
+  using ShapeB = TileShape<float, C::kTileN, C::kTileK, C::kBKContiguous>;
+
+  static constexpr int kWarpM = C::kTileM / C::kWaveM;
+  static constexpr int kWarpN = C::kTileN / C::kWaveN;
+  static constexpr int kRows = C::kWarpTileM;
+  static constexpr int kColumns = C::kWarpTileN;
+  static constexpr int kLanesM = kWarpM / kRows;
+  static constexpr int kLanesN = kWarpN / kColumns;
+  static_assert(kLanesM * kLanesN == 32, "the lanes of a warp must cover its part of the tile");
+  static_assert(kRows % 4 == 0 && kColumns % 4 == 0 && C::kTileK % 4 == 0, "vectors of 4");
+  static constexpr int kRegisters = kRows * kColumns + 8 * (kRows + kColumns);
+
+  using LaneA = LaneOperand<ShapeA, C::kAKContiguous, kRows, kLanesM>;
+  using LaneB = LaneOperand<ShapeB, C::kBKContiguous, kColumns, kLanesN>;
+
+  __device__ __forceinline__ explicit FmaEngine(int thread)
+      : a{thread / 32 / C::kWaveN * kWarpM, thread % 32 / kLanesN},
+        b{thread / 32 % C::kWaveN * kWarpN, thread % 32 % kLanesN} {}
+
+  __device__ __forceinline__ void multiply(u32 a_tile, u32 b_tile) {
+#pragma unroll 2
+    for (int step = 0; step < C::kTileK / 4; ++step) {
+      float x[4][kRows];
+      float y[4][kColumns];
+      a.load(a_tile, step, x);
+      b.load(b_tile, step, y);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+          for (int j = 0; j < kColumns; ++j) acc[i][j] = fmaf(x[k][i], y[k][j], acc[i][j]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void put(float* tile) const {
+    using Output = TileOutput<C, 0>;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        const int row = a.first + LaneA::row_of(i, a.lane);
+        Output::put(tile, row, b.first + LaneB::row_of(j, b.lane), acc[i][j]);
+      }
+    }
+  }
+
+ private:
+  LaneA a;
+  LaneB b;
+  float acc[kRows][kColumns] = {};
+};
+
+template <class C>
+using FmaGemm = CpasyncGemm<C, FmaEngine>;
+
+}  // namespace tessera::device

@@ -1,0 +1,237 @@
+// The Hopper instructions that C++ has no words for, one function each. Addresses of shared memory
+// are 32-bit, in the shared window.
+#pragma once
+
+#include "tessera/device/cuda/types.h"
+
+namespace tessera::device {
+
+// ---- this thread's place ----
+
+__device__ __forceinline__ u32 shared_address(const void* p) {
+  return static_cast<u32>(__cvta_generic_to_shared(p));
+}
+__device__ __forceinline__ u32 cluster_rank() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// True in one thread of a converged warp. Unlike "lane == 0" it keeps the branch uniform.
+__device__ __forceinline__ bool elect_one() {
+  u32 chosen;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(chosen));
+  return chosen != 0;
+}
+// The same in every thread of a warp, and known to be.
+__device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xffffffffU, value, 0); }
+
+// ---- barriers in shared memory ----
+
+__device__ __forceinline__ void barrier_init(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// Makes initialised barriers visible to the copy engine and to the cluster.
+__device__ __forceinline__ void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void barrier_expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// `barrier` is an address of in_block(). Without ".release.cluster", which would flush to memory.
+__device__ __forceinline__ void barrier_arrive_remote(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "WAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@p bra DONE;\nbra WAIT;\nDONE:\n}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// ---- barriers of threads and clusters ----
+
+__device__ __forceinline__ void threads_sync(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void threads_arrive(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_sync() {
+  cluster_arrive();
+  cluster_wait();
+}
+
+// ---- memory of other blocks of the cluster ----
+
+// The address that stands for `address` of the block `rank`.
+__device__ __forceinline__ u32 in_block(u32 address, u32 rank) {
+  u32 remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+  return remote;
+}
+// Four accumulators into another block; counts on its barrier. Accumulators keep their type: as
+// bits of another they would be copied around every wgmma.
+__device__ __forceinline__ void store_remote(u32 to, const float* x, u32 barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+      "[%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void store_remote(u32 to, const int* x, u32 barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.s32 "
+      "[%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(barrier)
+      : "memory");
+}
+
+// ---- the copy engine (TMA) ----
+
+// How long L2 should keep what a load brings.
+constexpr u64 kEvictNormal = 0x1000000000000000;
+constexpr u64 kEvictFirst = 0x12F0000000000000;
+
+struct TmaBox {
+  const CudaTensorMap* map;
+  int x, y, z;  // elements: innermost, rows, batches
+};
+
+// Where a load goes: the same place in every block of the mask, each with its own barrier.
+struct TmaTarget {
+  u32 to, barrier;
+  u16 mask;
+  u64 policy;
+};
+
+__device__ __forceinline__ void tma_prefetch(const CudaTensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+template <bool kMulticast>
+__device__ __forceinline__ void tma_load(const TmaTarget& t, const TmaBox& box) {
+  if constexpr (kMulticast) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(t.to),
+        "l"(box.map), "r"(box.x), "r"(box.y), "r"(box.z), "r"(t.barrier), "h"(t.mask), "l"(t.policy)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(t.to),
+        "l"(box.map), "r"(box.x), "r"(box.y), "r"(box.z), "r"(t.barrier), "l"(t.policy)
+        : "memory");
+  }
+}
+// `bytes` in a row, a multiple of 16.
+template <bool kMulticast>
+__device__ __forceinline__ void bulk_load(const TmaTarget& t, const void* from, u32 bytes) {
+  if constexpr (kMulticast) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+        ".L2::cache_hint [%0], [%1], %2, [%3], %4, %5;" ::"r"(t.to),
+        "l"(from), "r"(bytes), "r"(t.barrier), "h"(t.mask), "l"(t.policy)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1], %2, [%3], %4;" ::"r"(t.to),
+        "l"(from), "r"(bytes), "r"(t.barrier), "l"(t.policy)
+        : "memory");
+  }
+}
+__device__ __forceinline__ void tma_store(const TmaBox& box, u32 from) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(
+          box.map),
+      "r"(box.x), "r"(box.y), "r"(box.z), "r"(from)
+      : "memory");
+}
+__device__ __forceinline__ void stores_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until all but the last `kPending` groups have left shared memory.
+template <int kPending>
+__device__ __forceinline__ void stores_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+__device__ __forceinline__ void stores_wait_all() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+// Makes this thread's ordinary stores to shared memory visible to the copy engine.
+__device__ __forceinline__ void copy_engine_fence() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// ---- shared memory by threads ----
+
+__device__ __forceinline__ void store_shared(u32 to, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
+}
+__device__ __forceinline__ void store_shared(u32 to, int x) {
+  asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ void store_shared(u32 to, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
+}
+__device__ __forceinline__ void store_shared(u32 to, int x, int y) {
+  asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(to), "r"(x), "r"(y) : "memory");
+}
+__device__ __forceinline__ void load_shared(u32 from, float& x, float& y) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void load_shared(u32 from, int& x, int& y) {
+  asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(from) : "memory");
+}
+
+// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void store_matrices(u32 to, const u32 (&words)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+               "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+__device__ __forceinline__ void store_matrices(u32 to, const u32 (&words)[2]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(words[0]),
+               "r"(words[1])
+               : "memory");
+}
+
+// ---- warpgroups ----
+
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+// Keeps uses of an accumulator behind the wait.
+__device__ __forceinline__ void wgmma_done(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+__device__ __forceinline__ void wgmma_done(int& x) { asm volatile("" : "+r"(x)::"memory"); }
+
+template <int kRegisters>
+__device__ __forceinline__ void registers_grow() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void registers_shrink() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+}  // namespace tessera::device

@@ -1,0 +1,424 @@
+// out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b]) on Hopper: a producer warp keeps a ring of
+// tiles in shared memory filled by the copy engine (TMA), consumer warpgroups multiply them
+// (wgmma).
+//
+// P is the operand that feeds wgmma's M, Q the one that feeds its N: A and B, or with swap_ab B and
+// A. A block computes kTileM x kTileN of P x Q at a time and takes further tiles until none is
+// left.
+//   cooperative: the consumers share each tile's rows
+//   pingpong:    two consumers take every other tile; one multiplies while the other stores
+//   clusters:    kClusterM x kClusterN blocks fetch parts of the tiles that they share
+//   kSplits:     as many blocks of a cluster share K and add up in a fixed order
+// The emitted text specialises Wgmma<kTileN>, one instruction.
+#pragma once
+
+#include "tessera/device/cuda/tma_pack.h"
+#include "tessera/device/cuda/tma_store.h"
+
+namespace tessera::device {
+
+// multiply(): accumulators (+)= the 64 rows and the columns that two descriptors name.
+template <int kColumns>
+struct Wgmma;
+
+template <class C>
+struct TmaGemm {
+  static_assert(C::kTileM % kWgmmaRows == 0 && C::kTileN % 8 == 0 && C::kTileN <= 256,
+                "tile_m must be a multiple of 64, tile_n one of 8 up to 256");
+  static_assert(C::kSplits == 1 || (C::kClusterM == 1 && C::kClusterN == 1 && !C::kPingpong),
+                "splits of K make up the whole cluster and do not play pingpong");
+  static_assert(!C::kPingpong || C::kWaveM == 2, "pingpong takes 2 consumers");
+
+  // ---- sizes ----
+
+  using A = typename C::A;
+  using B = typename C::B;
+  using Acc = typename C::Acc;
+  static constexpr bool kBInLines = C::kBKContiguous || C::kPreshuffled;
+  using TileP = OperandTile<typename Choose<C::kSwapAb, B, A>::Type, C::kTileM, C::kTileK,
+                            C::kSwapAb ? kBInLines : C::kAKContiguous>;
+  using TileQ = OperandTile<typename Choose<C::kSwapAb, A, B>::Type, C::kTileN, C::kTileK,
+                            C::kSwapAb ? C::kAKContiguous : kBInLines>;
+  static constexpr bool kPackedP = C::kPreshuffled && C::kSwapAb;
+  static constexpr bool kPackedQ = C::kPreshuffled && !C::kSwapAb;
+
+  static constexpr int kConsumers = C::kWaveM;
+  static constexpr int kProducerThreads = kConsumers == 1 ? 32 : kGroupThreads;
+  static constexpr int kThreads = kConsumers * kGroupThreads + kProducerThreads;
+  static constexpr int kMultiply = C::kTileK * static_cast<int>(sizeof(A)) / kWgmmaBytesK;
+  static constexpr int kBlocks = C::kTileM / kWgmmaRows / (C::kPingpong ? 1 : kConsumers);
+  static constexpr int kAccumulators = C::kTileN / 2;  // per block of 64 rows
+  static_assert(kBlocks >= 1, "every consumer needs 64 rows");
+
+  static constexpr int kMulticast = C::kClusterM * C::kClusterN;
+  static constexpr int kCluster = kMulticast * C::kSplits;
+  static constexpr int kReleases = C::kClusterM + C::kClusterN - 1;  // blocks that fill a stage
+
+  // With splits, this many blocks of the cluster each add up and store a part of the columns.
+  static constexpr int kOwners = C::kSplits < C::kTileN / 8 ? C::kSplits : C::kTileN / 8;
+  static constexpr int kOwnColumns = C::kTileN / kOwners;
+  static constexpr int kOwnVectors = kBlocks * kOwnColumns / 8;  // of 4 accumulators, a thread's
+  static_assert(kOwnColumns * kOwners == C::kTileN && kOwnColumns % 8 == 0, "owners of columns");
+
+  // ---- shared memory: the ring's P and Q tiles, store buffers, partial sums, barriers ----
+
+  static constexpr int kSharedLimit = 232448;
+  static constexpr int kStageBytes = TileP::kBytes + TileQ::kBytes;
+  static constexpr int kVectorBytes = kConsumers * kGroupThreads * 16;
+  static constexpr int kPartialBytes = (C::kSplits - 1) * kOwnVectors * kVectorBytes;
+  static constexpr int kFixedBytes =
+      C::kStages * kStageBytes + kPartialBytes + (2 * C::kStages + 1) * 8;
+  // The store areas take a chunk of columns as raw accumulators, or half of one if need be.
+  static constexpr int kChunk = chunk_of(kOwnColumns);
+  static constexpr int kColumnBytes = kWgmmaRows * 4;
+  static constexpr bool kWholeChunk =
+      kChunk == 8 || kFixedBytes + kConsumers * kChunk * kColumnBytes <= kSharedLimit;
+  static constexpr int kPass = kWholeChunk ? kChunk : kChunk / 2;
+  static constexpr int kAreaBytes = kPass * kColumnBytes;
+  static constexpr int kOffsetQ = C::kStages * TileP::kBytes;
+  static constexpr int kOffsetStore = C::kStages * kStageBytes;
+  static constexpr int kOffsetPartial = kOffsetStore + kConsumers * kAreaBytes;
+  static constexpr int kOffsetBarriers = kOffsetPartial + kPartialBytes;
+  static constexpr int kSharedBytes = kFixedBytes + kConsumers * kAreaBytes;
+  static_assert(kSharedBytes == C::kSharedBytes, "the host counts other bytes of shared memory");
+
+  // One consumer leaves room for further blocks; their number bounds the registers of a thread.
+  static constexpr int kRegistersWanted = 88 + kBlocks * kAccumulators + kOwnVectors * 4;
+  static constexpr int kFitShared = kSharedLimit / (kSharedBytes + 1024);
+  static constexpr int kFitRegisters = 65536 / (kRegistersWanted * kThreads);
+  static constexpr int kFit = kFitShared < kFitRegisters ? kFitShared : kFitRegisters;
+  static constexpr int kMinBlocks = kConsumers > 1 || kFit<1 ? 1 : kFit> 3 ? 3 : kFit;
+
+  // ---- where this thread and block are ----
+
+  struct Ring {
+    u32 stage = 0, phase = 0;
+    __device__ __forceinline__ void next() {
+      if (++stage == C::kStages) {
+        stage = 0;
+        phase ^= 1;
+      }
+    }
+    __device__ __forceinline__ void skip(u32 count) {
+      const u32 to = stage + count;
+      phase ^= to / C::kStages & 1;
+      stage = to % C::kStages;
+    }
+  };
+
+  struct Tile {
+    int p, q, batch;  // first rows and columns of this block's tile
+  };
+
+  const CudaGemmArguments& arguments;
+  u32 shared;                   // base address
+  int warpgroup;                // kConsumers: the producer
+  int thread;                   // in the warpgroup
+  int at_p, at_q;               // in the multicast cluster
+  int split;                    // which part of K
+  int cluster;                  // index of this block's cluster
+  int num_clusters;             // that run
+  int tiles_p, tiles_q, tiles;  // in tiles of a cluster; of all batches
+  int k_first, k_last;          // tiles of K
+
+  __device__ __forceinline__ u32 full(u32 stage) const {
+    return shared + kOffsetBarriers + stage * 8;
+  }
+  __device__ __forceinline__ u32 empty(u32 stage) const { return full(C::kStages + stage); }
+  __device__ __forceinline__ u32 partial_sums_here() const { return full(2 * C::kStages); }
+
+  // Neighbouring clusters work on neighbouring tiles, so that L2 holds what they share: groups of
+  // raster_group tiles along m (negative: along n) run before the next ones.
+  __device__ __forceinline__ Tile tile_of(int index) const {
+    const int per_batch = tiles_p * tiles_q;
+    const int batch = index / per_batch;
+    index -= batch * per_batch;
+    const bool along_p = (arguments.raster_group > 0) != C::kSwapAb;
+    const int group = abs(arguments.raster_group);
+    const int along = along_p ? tiles_p : tiles_q;
+    const int per_group = group * (along_p ? tiles_q : tiles_p);
+    const int first = index / per_group * group;
+    const int size = min(group, along - first);
+    const int rest = index % per_group;
+    const int major = first + rest % size;
+    const int minor = rest / size;
+    const int p = along_p ? major : minor;
+    const int q = along_p ? minor : major;
+    return {(p * C::kClusterM + at_p) * C::kTileM, (q * C::kClusterN + at_q) * C::kTileN, batch};
+  }
+
+  __device__ __forceinline__ explicit TmaGemm(const CudaGemmArguments& a) : arguments(a) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const GemmArguments& g = a.gemm;
+    shared = shared_address(memory);
+    warpgroup = uniform(threadIdx.x / kGroupThreads);
+    thread = threadIdx.x % kGroupThreads;
+    const int rank = kCluster > 1 ? static_cast<int>(cluster_rank()) : 0;
+    at_p = kMulticast > 1 ? rank % C::kClusterM : 0;
+    at_q = kMulticast > 1 ? rank / C::kClusterM : 0;
+    split = C::kSplits > 1 ? rank : 0;
+    cluster = blockIdx.x / kCluster;
+    num_clusters = gridDim.x / kCluster;
+    const int p = static_cast<int>(C::kSwapAb ? g.n : g.m);
+    const int q = static_cast<int>(C::kSwapAb ? g.m : g.n);
+    constexpr int kRowsP = C::kTileM * C::kClusterM;
+    constexpr int kRowsQ = C::kTileN * C::kClusterN;
+    tiles_p = (p + kRowsP - 1) / kRowsP;
+    tiles_q = (q + kRowsQ - 1) / kRowsQ;
+    tiles = tiles_p * tiles_q * static_cast<int>(g.batch);
+    const int k_tiles = static_cast<int>((g.k + C::kTileK - 1) / C::kTileK);
+    k_first = k_tiles * split / C::kSplits;
+    k_last = k_tiles * (split + 1) / C::kSplits;
+  }
+
+  // ---- roles ----
+
+  static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
+    TmaGemm block(arguments);
+    block.init();
+    if (block.warpgroup == kConsumers) {
+      if constexpr (kConsumers > 1) registers_shrink<kConsumers == 3 ? 32 : 40>();
+      block.produce();
+    } else {
+      if constexpr (kConsumers > 1) registers_grow<kConsumers == 3 ? 160 : 232>();
+      block.consume();
+    }
+    if constexpr (kMulticast > 1) cluster_sync();  // peers may still signal this block's barriers
+  }
+
+  __device__ __forceinline__ void init() const {
+    if (warpgroup == kConsumers && thread == 0 && arguments.gemm.k > 0) {
+      tma_prefetch(&arguments.a_map);
+      if (!C::kPreshuffled) tma_prefetch(&arguments.b_map);
+      if (!C::kDirectStore) tma_prefetch(&arguments.out_map);
+    }
+    if (threadIdx.x == 0) {
+      for (u32 i = 0; i < C::kStages; ++i) {
+        barrier_init(full(i), 1);
+        barrier_init(empty(i), (C::kPingpong ? 1 : kConsumers) * kReleases);
+      }
+      barrier_init(partial_sums_here(), 1);
+      barrier_init_fence();
+      if (C::kSplits > 1) barrier_expect(partial_sums_here(), kPartialBytes);
+    }
+    if constexpr (kMulticast > 1) {
+      cluster_sync();
+    } else {
+      if constexpr (C::kSplits > 1) cluster_arrive();  // waited for before the first partial sum
+      __syncthreads();
+    }
+  }
+
+  // ---- the producer: one thread fills the ring ----
+
+  __device__ __forceinline__ void produce() const {
+    if (uniform(thread / 32) == 0 && elect_one()) {
+      Ring ring;
+#pragma unroll 1
+      for (int i = cluster; i < tiles; i += num_clusters) {
+        const Tile tile = tile_of(i);
+#pragma unroll 1
+        for (int k = k_first; k < k_last; ++k) {
+          barrier_wait(empty(ring.stage), ring.phase ^ 1);
+          barrier_expect(full(ring.stage), kStageBytes);
+          fetch(ring.stage, tile, k * C::kTileK);
+          ring.next();
+        }
+      }
+    }
+    if constexpr (C::kSplits > 1) cluster_wait();
+  }
+
+  __device__ __forceinline__ void fetch(u32 stage, const Tile& tile, int k) const {
+    const GemmArguments& g = arguments.gemm;
+    const int batch_a = g.batch_stride_a == 0 ? 0 : tile.batch;
+    const int batch_b = g.batch_stride_b == 0 ? 0 : tile.batch;
+    // P is shared by the blocks with the same at_p, Q by those with the same at_q.
+    u16 mask_p = 0;
+#pragma unroll
+    for (int i = 0; i < C::kClusterN; ++i) mask_p |= 1U << (at_p + C::kClusterM * i);
+    const u16 mask_q = ((1U << C::kClusterM) - 1) << (C::kClusterM * at_q);
+    // Few rows of A meet all of B: it is read once and need not stay in L2.
+    constexpr u64 kPolicyB = C::kSplits > 1 ? kEvictFirst : kEvictNormal;
+    const TmaTarget to_p = {shared + stage * TileP::kBytes, full(stage), 0,
+                            C::kSwapAb ? kPolicyB : kEvictNormal};
+    const TmaTarget to_q = {shared + kOffsetQ + stage * TileQ::kBytes, full(stage), 0,
+                            C::kSwapAb ? kEvictNormal : kPolicyB};
+    const TilePlace place_p = {tile.p, k, C::kSwapAb ? batch_b : batch_a};
+    const TilePlace place_q = {tile.q, k, C::kSwapAb ? batch_a : batch_b};
+    load<TileP, C::kClusterN, kPackedP, C::kSwapAb>(to_p, place_p, {at_q, mask_p});
+    load<TileQ, C::kClusterM, kPackedQ, !C::kSwapAb>(to_q, place_q, {at_p, mask_q});
+  }
+
+  template <class Operand, int kParts, bool kPacked, bool kIsB>
+  __device__ __forceinline__ void load(const TmaTarget& target, const TilePlace& place,
+                                       const TileShare& share) const {
+    if constexpr (kPacked) {
+      const char* packed = static_cast<const char*>(arguments.gemm.b);
+      const i64 offset = PackedB<C>::offset(arguments.gemm, place);
+      Operand::template load_packed<kParts>(target, packed + offset, share);
+    } else {
+      const CudaTensorMap* map = kIsB ? &arguments.b_map : &arguments.a_map;
+      Operand::template load<kParts>(target, map, place, share);
+    }
+  }
+
+  // ---- the consumers ----
+
+  // Tells the producers that fill a stage that it is empty: one thread each of kReleases warps.
+  struct Release {
+    u32 barrier;  // of stage 0
+    bool chosen;
+    __device__ __forceinline__ void operator()(u32 stage) const {
+      if (!chosen) return;
+      if constexpr (kReleases > 1) {
+        barrier_arrive_remote(barrier + stage * 8);
+      } else {
+        barrier_arrive(barrier + stage * 8);
+      }
+    }
+  };
+
+  __device__ __forceinline__ Release release() const {
+    if constexpr (kReleases == 1) {
+      return {empty(0), thread == 0};
+    } else {
+      // The first kClusterM warps serve the blocks with our at_q, the others those with our at_p.
+      const int warp = uniform(thread / 32);
+      const int other = warp - C::kClusterM;
+      const int rank = warp < C::kClusterM
+                           ? warp + C::kClusterM * at_q
+                           : at_p + C::kClusterM * (other + (other >= at_q ? 1 : 0));
+      const bool serves = warp < kReleases;
+      return {in_block(empty(0), serves ? rank : 0), serves && thread % 32 == 0};
+    }
+  }
+
+  // Named barriers: 1 to 3 are the consumers' own, 4 and 5 say whose turn it is to multiply.
+  static constexpr int kTurn = 4;
+
+  __device__ __forceinline__ void consume() const {
+    const Release free = release();
+    const u32 k_tiles = k_last - k_first;
+    Ring ring;
+    int i = cluster;
+    if constexpr (C::kPingpong) {
+      if (warpgroup == 1) {
+        i += num_clusters;
+        ring.skip(k_tiles);
+        threads_arrive(kTurn, 2 * kGroupThreads);
+      }
+    }
+    Acc sums[kBlocks][kAccumulators] = {};  // stays zero when there is nothing to multiply
+#pragma unroll 1
+    for (; i < tiles; i += (C::kPingpong ? 2 : 1) * num_clusters) {
+      const Tile tile = tile_of(i);
+      if constexpr (C::kPingpong) threads_sync(kTurn + warpgroup, 2 * kGroupThreads);
+      multiply(sums, ring, free);
+      if constexpr (C::kPingpong) ring.skip(k_tiles);
+      if constexpr (C::kSplits > 1) {
+        add_partial_sums(sums, tile);
+      } else {
+        store<C::kTileN>(sums, tile, 0);
+      }
+    }
+    if (!C::kDirectStore && thread == 0) stores_wait_all();
+  }
+
+  // sums = this consumer's rows of the tile, over this block's part of K.
+  __device__ __forceinline__ void multiply(Acc (&sums)[kBlocks][kAccumulators], Ring& ring,
+                                           const Release& free) const {
+    const int first_block = C::kPingpong ? 0 : warpgroup * kBlocks;
+    const int k_tiles = k_last - k_first;
+    u32 before = 0;
+#pragma unroll 1
+    for (int k = 0; k < k_tiles; ++k) {
+      barrier_wait(full(ring.stage), ring.phase);
+      const u64 p = TileP::descriptor(shared + ring.stage * TileP::kBytes) +
+                    TileP::descriptor_offset(first_block, 0);
+      const u64 q = TileQ::descriptor(shared + kOffsetQ + ring.stage * TileQ::kBytes);
+      wgmma_fence();
+#pragma unroll
+      for (int step = 0; step < kMultiply; ++step) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          Wgmma<C::kTileN>::multiply(sums[block], p + TileP::descriptor_offset(block, step),
+                                     q + TileQ::descriptor_offset(0, step), (k | step) != 0);
+        }
+      }
+      wgmma_commit();
+      wgmma_wait<1>();  // the tiles before these have been read
+      if (k > 0) free(before);
+      before = ring.stage;
+      ring.next();
+    }
+    if constexpr (C::kPingpong) threads_arrive(kTurn + (warpgroup ^ 1), 2 * kGroupThreads);
+    wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < kBlocks * kAccumulators; ++i) {
+      wgmma_done(sums[i / kAccumulators][i % kAccumulators]);
+    }
+    if (k_tiles > 0) free(before);
+  }
+
+  template <int kColumns>
+  __device__ __forceinline__ void store(const Acc (&sums)[kBlocks][kColumns / 2], const Tile& tile,
+                                        int first_column) const {
+    using Store = TileStore<C, kBlocks, kColumns, kPass>;
+    const int p = tile.p + (C::kPingpong ? 0 : warpgroup * kBlocks * kWgmmaRows);
+    const int q = tile.q + first_column;
+    const u32 area = shared + kOffsetStore + warpgroup * kAreaBytes;
+    const Store store = {arguments, area, 1 + warpgroup, thread};
+    store.store(sums, {C::kSwapAb ? q : p, C::kSwapAb ? p : q, tile.batch});
+  }
+
+  // Every block sends its partial sums to their owners, who add them in the order of the ranks
+  // that follow their own and store.
+  __device__ __forceinline__ void add_partial_sums(const Acc (&sums)[kBlocks][kAccumulators],
+                                                   const Tile& tile) const {
+    constexpr int kOwn = kOwnColumns / 2;
+    constexpr int kVectors = kOwnColumns / 8;
+    constexpr u32 kSource = kOwnVectors * kVectorBytes;  // bytes from one block
+    const u32 mine = shared + kOffsetPartial + (warpgroup * kGroupThreads + thread) * 16;
+    Acc own[kBlocks][kOwn];
+    cluster_wait();
+#pragma unroll
+    for (int owner = 0; owner < kOwners; ++owner) {
+      if (split == owner) {
+#pragma unroll
+        for (int i = 0; i < kBlocks * kOwn; ++i) {
+          own[i / kOwn][i % kOwn] = sums[i / kOwn][owner * kOwn + i % kOwn];
+        }
+        continue;
+      }
+      const u32 slot = (split + C::kSplits - owner - 1) % C::kSplits;
+      const u32 to = in_block(mine + slot * kSource, owner);
+      const u32 barrier = in_block(partial_sums_here(), owner);
+#pragma unroll
+      for (int i = 0; i < kOwnVectors; ++i) {
+        store_remote(to + i * kVectorBytes, &sums[i / kVectors][owner * kOwn + i % kVectors * 4],
+                     barrier);
+      }
+    }
+    if (split >= kOwners) return;
+    barrier_wait(partial_sums_here(), 0);
+#pragma unroll
+    for (int source = 0; source < C::kSplits - 1; ++source) {
+#pragma unroll
+      for (int i = 0; i < kOwnVectors; ++i) {
+        const u32 from = mine + source * kSource + i * kVectorBytes;
+        Acc* to = &own[i / kVectors][i % kVectors * 4];
+#pragma unroll
+        for (int j = 0; j < 4; j += 2) {
+          Acc x, y;
+          load_shared(from + j * 4, x, y);
+          to[j] += x;
+          to[j + 1] += y;
+        }
+      }
+    }
+    store<kOwnColumns>(own, tile, split * kOwnColumns);
+  }
+};
+
+}  // namespace tessera::device

@@ -1,0 +1,99 @@
+// One operand's tile in shared memory as wgmma reads it, and how the copy engine brings it there.
+// A tile is made of slabs of 128-byte lines, swizzled so that eight lines of a column of 16-byte
+// pieces lie in different banks:
+//   k contiguous:     slab = 128 bytes of k for every row; a line is one row
+//   rows contiguous:  slab = 64 rows for every k; a line is one k       (16-bit types only)
+#pragma once
+
+#include "tessera/device/cuda/ptx.h"
+
+namespace tessera::device {
+
+inline constexpr int kLineBytes = 128;
+inline constexpr int kAtomBytes = 8 * kLineBytes;  // after this the swizzle repeats
+inline constexpr int kWgmmaRows = 64;
+inline constexpr int kWgmmaBytesK = 32;
+
+// Where a block fetches from: the tile's first row and k, its batch.
+struct TilePlace {
+  int row, k, batch;
+};
+
+// What part of a tile a block of a cluster fetches for all that share it.
+struct TileShare {
+  int part;
+  u16 mask;  // the blocks that share it
+};
+
+template <class T, int kRows, int kTileK, bool kKContiguous>
+struct OperandTile {
+  static constexpr int kPerLine = kLineBytes / static_cast<int>(sizeof(T));
+  static_assert(kTileK % kPerLine == 0, "tile_k must be whole lines of 128 bytes");
+  static_assert(kKContiguous || sizeof(T) == 2, "wgmma transposes 16-bit operands only");
+
+  static constexpr int kSlabs =
+      kKContiguous ? kTileK / kPerLine : (kRows + kPerLine - 1) / kPerLine;
+  static constexpr int kLines = kKContiguous ? kRows : kTileK;  // of a slab
+  static constexpr int kSlabBytes = kLines * kLineBytes;
+  static constexpr int kBytes = kSlabs * kSlabBytes;
+
+  // The upper bits of a matrix descriptor: swizzle of 128 bytes; atoms follow each other; where
+  // rows are contiguous, the next 64 of them are a slab away.
+  static constexpr u64 kDescriptor =
+      u64{1} << 62 | u64{kAtomBytes >> 4} << 32 | u64{kKContiguous ? 1 : kSlabBytes >> 4} << 16;
+
+  static __device__ __forceinline__ u64 descriptor(u32 tile) {
+    return kDescriptor | (tile & 0x3ffff) >> 4;
+  }
+
+  // From one descriptor to that of the `block`th 64 rows and the `step`th 32 bytes of k.
+  static constexpr int descriptor_offset(int block, int step) {
+    constexpr int kSteps = kLineBytes / kWgmmaBytesK;
+    constexpr int kStepElements = kWgmmaBytesK / static_cast<int>(sizeof(T));
+    const int bytes = kKContiguous ? step / kSteps * kSlabBytes + step % kSteps * kWgmmaBytesK +
+                                         block * kWgmmaRows * kLineBytes
+                                   : block * kSlabBytes + step * kStepElements * kLineBytes;
+    return bytes >> 4;
+  }
+
+  // Fetches one of kParts equal parts of the tile: a share of the lines of every slab.
+  template <int kParts>
+  static __device__ __forceinline__ void load(TmaTarget target, const CudaTensorMap* map,
+                                              const TilePlace& place, const TileShare& share) {
+    constexpr int kShare = kLines / kParts;
+    static_assert(kShare * kParts == kLines && kShare % 8 == 0, "parts must be whole atoms");
+    const int first = share.part * kShare;
+    target.mask = share.mask;
+    target.to += first * kLineBytes;
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      const int along = slab * kPerLine;
+      const int x = kKContiguous ? place.k + along : place.row + along;
+      const int y = kKContiguous ? place.row + first : place.k + first;
+      tma_load<(kParts > 1)>(target, {map, x, y, place.batch});
+      target.to += kSlabBytes;
+    }
+  }
+
+  // The same from memory where tiles lie as they will in shared memory.
+  template <int kParts>
+  static __device__ __forceinline__ void load_packed(TmaTarget target, const char* tile,
+                                                     const TileShare& share) {
+    constexpr int kShare = kBytes / kParts;
+    static_assert(kShare * kParts == kBytes && kShare % 16 == 0, "parts must be whole 16 bytes");
+    target.mask = share.mask;
+    target.to += share.part * kShare;
+    bulk_load<(kParts > 1)>(target, tile + share.part * kShare, kShare);
+  }
+};
+
+template <bool kFirst, class First, class Second>
+struct Choose {
+  using Type = First;
+};
+template <class First, class Second>
+struct Choose<false, First, Second> {
+  using Type = Second;
+};
+
+}  // namespace tessera::device

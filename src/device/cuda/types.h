@@ -1,0 +1,159 @@
+// Element types of CUDA kernels and their conversion to and from float, two neighbours at a time.
+#pragma once
+
+#include "tessera/device/cuda/abi.h"
+
+namespace tessera::device {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+// Storage types: bits only, so that each dtype is a type of its own. float and int are themselves.
+struct tf32 {
+  u32 bits;  // of a float; multiplication looks at the upper 19
+};
+struct fp16 {
+  u16 bits;
+};
+struct bf16 {
+  u16 bits;
+};
+struct fp8 {  // E4M3: S.1111.111 is NaN, there is no infinity
+  u8 bits;
+};
+struct bf8 {  // E5M2
+  u8 bits;
+};
+struct int8 {
+  signed char value;
+};
+
+template <class A, class B>
+inline constexpr bool kSame = false;
+template <class A>
+inline constexpr bool kSame<A, A> = true;
+
+// The bits of one element, and of two neighbours in memory, the first one lowest.
+template <int kBytes>
+struct BitsOf;
+template <>
+struct BitsOf<1> {
+  using Word = u8;
+  using Pair = u16;
+};
+template <>
+struct BitsOf<2> {
+  using Word = u16;
+  using Pair = u32;
+};
+template <>
+struct BitsOf<4> {
+  using Word = u32;
+  using Pair = u64;
+};
+template <class T>
+using WordBits = typename BitsOf<static_cast<int>(sizeof(T))>::Word;
+template <class T>
+using PairBits = typename BitsOf<static_cast<int>(sizeof(T))>::Pair;
+
+// ---- to float, exactly ----
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(int x) { return static_cast<float>(x); }
+__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float(u32{x.bits} << 16); }
+__device__ __forceinline__ float to_float(fp16 x) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+  return wide;
+}
+__device__ __forceinline__ float to_float(int8 x) { return static_cast<float>(x.value); }
+
+// The element with these bits, in the low end of the word.
+template <class T>
+__device__ __forceinline__ float float_of_bits(u32 bits) {
+  if constexpr (kSame<T, float>) {
+    return __uint_as_float(bits);
+  } else if constexpr (kSame<T, int>) {
+    return static_cast<float>(static_cast<int>(bits));
+  } else if constexpr (kSame<T, int8>) {
+    return to_float(int8{static_cast<signed char>(bits)});
+  } else {
+    return to_float(T{static_cast<decltype(T::bits)>(bits)});
+  }
+}
+
+// ---- from float: to nearest, ties to even; NaN stays NaN ----
+
+// Saturates; NaN becomes 0.
+__device__ __forceinline__ u32 round_to_int8(float x) {
+  int whole;
+  asm("cvt.rni.s32.f32 %0, %1;" : "=r"(whole) : "f"(x));
+  return static_cast<u32>(max(-128, min(127, whole))) & 0xffU;
+}
+
+// Two floats as neighbours of type T.
+template <class T>
+__device__ __forceinline__ PairBits<T> round_pair(float x, float y) {
+  if constexpr (kSame<T, float>) {
+    return u64{__float_as_uint(y)} << 32 | __float_as_uint(x);
+  } else if constexpr (kSame<T, int8>) {
+    return static_cast<u16>(round_to_int8(y) << 8 | round_to_int8(x));
+  } else if constexpr (kSame<T, bf16>) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+    return pair;
+  } else {
+    static_assert(kSame<T, fp16>, "outputs are float, fp16, bf16, int8 or int");
+    u32 pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+    return pair;
+  }
+}
+
+// ---- two elements of a row in memory ----
+
+template <class T>
+__device__ __forceinline__ u32 first_of(PairBits<T> pair) {
+  return static_cast<u32>(pair);
+}
+template <class T>
+__device__ __forceinline__ u32 second_of(PairBits<T> pair) {
+  return static_cast<u32>(u64{pair} >> (8 * sizeof(T)));
+}
+
+// Reads the first `count` of two elements (none, one or both), as one word where `whole` allows.
+template <class T>
+__device__ __forceinline__ PairBits<T> load_pair(const T* p, int count, bool whole) {
+  using Word = WordBits<T>;
+  if (whole && count >= 2) return *reinterpret_cast<const PairBits<T>*>(p);
+  PairBits<T> pair = 0;
+  if (count >= 1) pair = *reinterpret_cast<const Word*>(p);
+  if (count >= 2) {
+    const PairBits<T> second = *reinterpret_cast<const Word*>(p + 1);
+    pair = static_cast<PairBits<T>>(pair | second << (8 * sizeof(T)));
+  }
+  return pair;
+}
+
+// Writes the first `count` of two elements.
+template <class T>
+__device__ __forceinline__ void store_pair(T* p, PairBits<T> pair, int count, bool whole) {
+  using Word = WordBits<T>;
+  if (whole && count >= 2) {
+    *reinterpret_cast<PairBits<T>*>(p) = pair;
+    return;
+  }
+  if (count >= 1) *reinterpret_cast<Word*>(p) = static_cast<Word>(pair);
+  if (count >= 2) *reinterpret_cast<Word*>(p + 1) = static_cast<Word>(second_of<T>(pair));
+}
+
+// Whether rows of T that start here and lie these strides apart can be read two elements at a time.
+template <class T>
+__device__ __forceinline__ bool pairs_aligned(const void* p, i64 ld, i64 batch_stride) {
+  const bool aligned = (reinterpret_cast<u64>(p) & (2 * sizeof(T) - 1)) == 0;
+  return aligned && ((ld | batch_stride) & 1) == 0;
+}
+
+}  // namespace tessera::device

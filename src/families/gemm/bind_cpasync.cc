@@ -1,0 +1,64 @@
+// The launch of a cpasync kernel (src/device/cuda/{mma,fma}_gemm.h).
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "tessera/device/cuda/abi.h"
+#include "tessera/families/gemm/gemm_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr unsigned kWarp = 32;
+constexpr int kRasterGroup = 8;  // tiles of m that share the columns of B they read
+constexpr int kStagingPad = 8;   // floats at the end of a row of accumulators in shared memory
+constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
+
+std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
+
+// Strides that no address is made of keep nothing from being read in wider pieces.
+void drop_unused_strides(device::GemmArguments& g) {
+  if (g.m == 1) g.ld_c = g.ld_out = 0;
+  if (g.batch == 1) g.batch_stride_a = g.batch_stride_b = g.batch_stride_c = g.batch_stride_out = 0;
+  for (std::size_t i = 0; i < std::size(g.d); ++i) {
+    if (g.m == 1) g.ld_d[i] = 0;
+    if (g.batch == 1) g.batch_stride_d[i] = 0;
+  }
+}
+
+}  // namespace
+
+// The ring of tiles, whose place the accumulators take when they are stored.
+std::int64_t cpasync_shared_bytes(const GemmSignature& s, const Algorithm& a) {
+  const std::int64_t stage =
+      (std::int64_t{a.tile.m} * size_of(s.a) + std::int64_t{a.tile.n} * size_of(s.b)) * a.tile.k;
+  const std::int64_t staging = std::int64_t{a.tile.m} * (a.tile.n + kStagingPad) * 4;
+  return std::max(a.stages * stage, staging);
+}
+
+Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
+  const Algorithm& a = spec.algorithm;
+  Launch launch;
+  launch.empty = p.m == 0 || p.n == 0 || p.batch == 0;
+
+  device::CudaGemmArguments arguments{};
+  arguments.gemm = g;
+  arguments.raster_group = kRasterGroup;
+  drop_unused_strides(arguments.gemm);
+  static_assert(sizeof(arguments) <= sizeof(launch.arguments));
+  std::memcpy(launch.arguments.data(), &arguments, sizeof(arguments));
+  launch.arguments_size = sizeof(arguments);
+  if (launch.empty) return launch;
+
+  // Blocks take further tiles where there are more than a grid may have.
+  std::int64_t blocks = kMaxGrid;
+  const std::int64_t per_batch = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n);
+  if (p.batch <= kMaxGrid / per_batch) blocks = per_batch * p.batch;
+  launch.grid[0] = static_cast<unsigned>(blocks);
+  launch.block[0] = static_cast<unsigned>(a.wave.m * a.wave.n) * kWarp;
+  launch.shared_memory_bytes =
+      static_cast<std::size_t>(cpasync_shared_bytes(std::get<GemmSignature>(spec.signature), a));
+  return launch;
+}
+
+}  // namespace tessera::gemm

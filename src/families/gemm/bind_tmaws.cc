@@ -1,0 +1,138 @@
+// The launch of a tmaws kernel: which windows the copy engine sees, and the grid.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/device/cuda/abi.h"
+#include "tessera/families/gemm/gemm_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+using device::CudaGemmArguments;
+
+constexpr unsigned kWarpgroup = 128;
+constexpr int kRasterGroup = 8;  // within 2% of the best on every shape that was measured
+constexpr std::uintptr_t kTmaAlignment = 16;
+constexpr std::uint32_t kStoreRows = 64;  // that one store writes
+
+std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
+
+// A matrix as it lies in memory: `lines` runs of `line` contiguous elements.
+struct Matrix {
+  std::string_view name;
+  const void* data;
+  DType dtype;
+  std::int64_t line, lines, ld;
+  std::int64_t batch, batch_stride;
+};
+
+TensorMap window(const Matrix& matrix, std::size_t offset, std::array<std::uint32_t, 2> box,
+                 int swizzle_bytes) {
+  const std::uintptr_t excess = reinterpret_cast<std::uintptr_t>(matrix.data) % kTmaAlignment;
+  if (excess != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("gemm: {} must be aligned to {} bytes for tmaws, got an address {} "
+                            "past a multiple of that; use a cpasync kernel",
+                            matrix.name, kTmaAlignment, excess));
+  }
+  const std::int64_t size = size_of(matrix.dtype);
+  const bool batched = matrix.batch > 1 && matrix.batch_stride > 0;
+  const auto bytes = [size](std::int64_t elements) {
+    return static_cast<std::uint64_t>(elements * size);
+  };
+  TensorMap map{};
+  map.offset = offset;
+  map.base = matrix.data;
+  map.dtype = matrix.dtype;
+  map.sizes = {static_cast<std::uint64_t>(matrix.line), static_cast<std::uint64_t>(matrix.lines),
+               batched ? static_cast<std::uint64_t>(matrix.batch) : 1};
+  map.strides = {bytes(matrix.ld), bytes(batched ? matrix.batch_stride : matrix.ld)};
+  map.box = {box[0], box[1], 1};
+  map.swizzle_bytes = swizzle_bytes;
+  return map;
+}
+
+TensorMap operand_window(const Matrix& matrix, std::size_t offset, const TmawsOperand& o,
+                         int tile_k) {
+  const int line = kTmawsLineBytes / size_of(matrix.dtype);
+  const int lines = (o.k_contiguous ? o.rows : tile_k) / o.parts;
+  return window(matrix, offset,
+                {static_cast<std::uint32_t>(line), static_cast<std::uint32_t>(lines)},
+                kTmawsLineBytes);
+}
+
+// Whether the copy engine can write this output; the kernel asks itself the same.
+bool tma_writes(const GemmProblem& p, const void* out) {
+  const std::int64_t strides = p.ld_out | (p.batch > 1 ? p.batch_stride_out : 0);
+  const auto bytes = static_cast<std::uintptr_t>(strides * size_of(p.out));
+  return ((reinterpret_cast<std::uintptr_t>(out) | bytes) % kTmaAlignment) == 0;
+}
+
+void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& p,
+                 const device::GemmArguments& g, Launch& launch) {
+  const auto add = [&launch](const TensorMap& map) {
+    launch.tensor_maps[static_cast<std::size_t>(launch.num_tensor_maps++)] = map;
+  };
+  if (p.k > 0) {
+    const bool by_row = a_is_row_major(p.layout);
+    const Matrix matrix = {
+        "a", g.a, p.a, by_row ? p.k : p.m, by_row ? p.m : p.k, p.ld_a, p.batch, p.batch_stride_a};
+    add(operand_window(matrix, offsetof(CudaGemmArguments, a_map), tmaws_a(s, a), a.tile.k));
+  }
+  if (p.k > 0 && !s.preshuffled_b) {
+    const bool by_row = b_is_row_major(p.layout);
+    const Matrix matrix = {
+        "b", g.b, p.b, by_row ? p.n : p.k, by_row ? p.k : p.n, p.ld_b, p.batch, p.batch_stride_b};
+    add(operand_window(matrix, offsetof(CudaGemmArguments, b_map), tmaws_b(s, a), a.tile.k));
+  }
+  if (tmaws_copies_out(s, a) && tma_writes(p, g.out)) {
+    const auto chunk = static_cast<std::uint32_t>(tmaws_store(a).chunk);
+    const int line = static_cast<int>(chunk) * size_of(p.out);
+    const Matrix matrix = {"out", g.out, p.out, p.n, p.m, p.ld_out, p.batch, p.batch_stride_out};
+    add(window(matrix, offsetof(CudaGemmArguments, out_map), {chunk, kStoreRows},
+               line < 32 ? 0 : line));
+  }
+}
+
+std::size_t packed_bytes(const GemmSignature& s, const Algorithm& a, const GemmProblem& p) {
+  const TmawsOperand b = tmaws_b(s, a);
+  const std::int64_t batches = p.batch_stride_b == 0 ? 1 : p.batch;
+  return static_cast<std::size_t>(batches * tiles(p.n, b.rows) * tiles(p.k, a.tile.k) * b.bytes);
+}
+
+}  // namespace
+
+Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  Launch launch;
+  launch.empty = p.m == 0 || p.n == 0 || p.batch == 0;
+  if (s.preshuffled_b) launch.packed_bytes = packed_bytes(s, a, p);
+
+  CudaGemmArguments arguments{};
+  arguments.gemm = g;
+  arguments.raster_group = kRasterGroup;
+  static_assert(sizeof(arguments) <= sizeof(launch.arguments));
+  std::memcpy(launch.arguments.data(), &arguments, sizeof(arguments));
+  launch.arguments_size = sizeof(arguments);
+  if (launch.empty) return launch;
+  add_windows(s, a, p, g, launch);
+
+  const std::int64_t rows = a.swap_ab ? p.n : p.m;
+  const std::int64_t columns = a.swap_ab ? p.m : p.n;
+  const std::int64_t clusters = tiles(rows, std::int64_t{a.tile.m} * a.cluster_m) *
+                                tiles(columns, std::int64_t{a.tile.n} * a.cluster_n) * p.batch;
+  const int cluster = a.cluster_m * a.cluster_n * a.splits;
+  const auto consumers = static_cast<unsigned>(a.wave.m);
+  launch.grid[0] = static_cast<unsigned>(clusters * cluster);
+  launch.cluster[0] = static_cast<unsigned>(cluster);
+  launch.block[0] = consumers * kWarpgroup + (consumers == 1 ? 32 : kWarpgroup);
+  launch.shared_memory_bytes = static_cast<std::size_t>(tmaws_shared_bytes(s, a));
+  launch.persistent = a.splits == 1;
+  return launch;
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,36 @@
+// What the rules of the GPU pipelines share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tessera/families/gemm/gemm_internal.h"
+
+namespace tessera::gemm {
+
+// The target's instruction of this name for the operand types and the accumulator, or null.
+const Instruction* find_instruction_named(const Case& c, std::string_view name);
+std::string no_instruction(const Case& c, std::string_view name);
+
+// What the target's row allows the pipeline.
+PipelineLimit limit_of(const Case& c);
+
+// Whether the target lists the warp tile for the operand type.
+bool warp_tile_listed(const Case& c);
+std::string warp_tile_not_listed(const Case& c);
+
+bool stages_fit(const Case& c);
+std::string stages_do_not_fit(const Case& c);
+bool waves_fit(const Case& c);
+std::string waves_do_not_fit(const Case& c);
+bool takes_plain_b(const Case& c);
+std::string takes_no_packed_b(const Case& c);
+
+inline constexpr Rule kStagesRule = {stages_fit, stages_do_not_fit};
+inline constexpr Rule kWaveRule = {waves_fit, waves_do_not_fit};
+inline constexpr Rule kWarpTileRule = {warp_tile_listed, warp_tile_not_listed};
+inline constexpr Rule kNoPreshuffleRule = {takes_plain_b, takes_no_packed_b};
+
+std::span<const Rule> cpasync_rules();
+
+}  // namespace tessera::gemm

@@ -1,0 +1,73 @@
+// Rules that every GPU pipeline has.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/families/gemm/legality_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr int kMaxWave = 64;
+
+}  // namespace
+
+const Instruction* find_instruction_named(const Case& c, std::string_view name) {
+  for (const Instruction& i : c.target.instructions) {
+    const bool same_types = i.a == c.signature.a && i.b == c.signature.b;
+    if (i.name == name && same_types && i.acc == c.signature.acc) return &i;
+  }
+  // Mixed fp8 and bf8 run at either's rate and shape.
+  const bool mixed = c.signature.a != c.signature.b && size_of(c.signature.a) == 1;
+  for (const Instruction& i : c.target.instructions) {
+    if (mixed && i.name == name && i.a == c.signature.a && i.acc == c.signature.acc) return &i;
+  }
+  return nullptr;
+}
+
+std::string no_instruction(const Case& c, std::string_view name) {
+  return fmt::format("{} has no {} for {} x {}", c.target.name, name, to_string(c.signature.a),
+                     to_string(c.signature.b));
+}
+
+PipelineLimit limit_of(const Case& c) {
+  const auto found = c.target.pipeline_limits.find(c.algorithm.pipeline);
+  return found == c.target.pipeline_limits.end() ? PipelineLimit{} : found->second;
+}
+
+bool warp_tile_listed(const Case& c) {
+  const auto& all = warp_tiles_for(c.target.spaces.at(Op::gemm), c.signature.a);
+  return std::find(all.begin(), all.end(), c.algorithm.warp_tile) != all.end();
+}
+
+std::string warp_tile_not_listed(const Case& c) {
+  return fmt::format("{} does not list warp tile {} for {}", c.target.name,
+                     to_string(c.algorithm.warp_tile), to_string(c.signature.a));
+}
+
+bool stages_fit(const Case& c) {
+  const PipelineLimit limit = limit_of(c);
+  return c.algorithm.stages >= limit.min_stages && c.algorithm.stages <= limit.max_stages;
+}
+std::string stages_do_not_fit(const Case& c) {
+  const PipelineLimit limit = limit_of(c);
+  return fmt::format("{} takes {} to {} stages, got {}", to_string(c.algorithm.pipeline),
+                     limit.min_stages, limit.max_stages, c.algorithm.stages);
+}
+
+bool waves_fit(const Case& c) {
+  const Shape3& w = c.algorithm.wave;
+  const auto fits = [](int size) { return size >= 1 && size <= kMaxWave; };
+  return fits(w.m) && fits(w.n) && fits(w.k);
+}
+std::string waves_do_not_fit(const Case& c) {
+  return fmt::format("wave sizes must be between 1 and {}, got {}", kMaxWave,
+                     to_string(c.algorithm.wave));
+}
+
+bool takes_plain_b(const Case& c) { return !c.signature.preshuffled_b; }
+std::string takes_no_packed_b(const Case& c) {
+  return fmt::format("{} takes B as it is, got a preshuffled one", to_string(c.algorithm.pipeline));
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,69 @@
+// The sizes that host and device must agree on for tmaws kernels (src/device/cuda/tma_gemm.h).
+#include <algorithm>
+
+#include "tessera/families/gemm/gemm_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr int kRows = 64;        // of one wgmma, and of a slab of transposed lines
+constexpr int kLineBytes = 128;  // of shared memory, swizzled as one
+constexpr int kThreads = 128;    // of a warpgroup
+constexpr int kAccumulatorBytes = 4;
+constexpr std::int64_t kSharedLimit = 232448;  // of a Hopper block
+
+int chunk_of(int n) {
+  for (const int width : {64, 32, 16}) {
+    if (n % width == 0) return width;
+  }
+  return 8;
+}
+
+int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
+
+TmawsOperand operand(const GemmSignature& s, const Algorithm& a, bool is_b) {
+  const bool is_p = is_b == a.swap_ab;
+  TmawsOperand o;
+  o.dtype = is_b ? s.b : s.a;
+  o.k_contiguous = is_b ? s.preshuffled_b || !b_is_row_major(s.layout) : a_is_row_major(s.layout);
+  o.rows = is_p ? a.tile.m : a.tile.n;
+  o.parts = is_p ? a.cluster_n : a.cluster_m;
+  const int stored = o.k_contiguous ? o.rows : round_up(o.rows, kTmawsLineBytes / size_of(o.dtype));
+  o.bytes = std::int64_t{stored} * a.tile.k * size_of(o.dtype);
+  return o;
+}
+
+}  // namespace
+
+TmawsOperand tmaws_a(const GemmSignature& s, const Algorithm& a) { return operand(s, a, false); }
+TmawsOperand tmaws_b(const GemmSignature& s, const Algorithm& a) { return operand(s, a, true); }
+
+TmawsStore tmaws_store(const Algorithm& a) {
+  const int owned = kRows * (a.scheduler == Scheduler::pingpong ? 1 : a.wave.m);
+  const int owners = std::max(1, std::min(a.splits, a.tile.n / 8));
+  TmawsStore store;
+  store.columns = a.tile.n / owners;
+  store.chunk = chunk_of(store.columns);
+  store.row_blocks = a.tile.m % owned == 0 ? a.tile.m / owned : 0;
+  return store;
+}
+
+bool tmaws_copies_out(const GemmSignature& s, const Algorithm& a) {
+  return size_of(s.out) == 2 && !a.swap_ab && a.store != Store::direct && num_ops(s.epilogue) == 0;
+}
+
+std::int64_t tmaws_shared_bytes(const GemmSignature& s, const Algorithm& a) {
+  const TmawsStore store = tmaws_store(a);
+  const std::int64_t consumers = a.wave.m;
+  const std::int64_t vectors = std::int64_t{store.row_blocks} * store.columns / 8;
+  const std::int64_t partial = (a.splits - 1) * vectors * consumers * kThreads * 16;
+  const std::int64_t barriers = (2 * std::int64_t{a.stages} + 1) * 8;
+  const std::int64_t stage = tmaws_a(s, a).bytes + tmaws_b(s, a).bytes;
+  const std::int64_t fixed = a.stages * stage + partial + barriers;
+  // Each consumer's store area takes a chunk of raw accumulators, or half of one if need be.
+  const std::int64_t area = consumers * store.chunk * kRows * kAccumulatorBytes;
+  const bool whole = store.chunk == 8 || fixed + area <= kSharedLimit;
+  return fixed + (whole ? area : area / 2);
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,268 @@
+// NVIDIA GPUs through the driver's API. The way of a launch is in cuda_kernel.cc, what is kept for
+// a device in cuda_device.cc.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/text.h"
+#include "tessera/runtime/backends_internal.h"
+#include "tessera/runtime/cuda_info.h"
+#include "tessera/runtime/cuda_kernel_internal.h"
+#include "tessera/runtime/cuda_probe_internal.h"
+
+namespace tessera::runtime {
+namespace {
+
+using namespace cuda;
+
+Stream stream_of(const LaunchOptions& options) { return static_cast<Stream>(options.stream); }
+
+Pointer pointer_of(const void* memory) { return reinterpret_cast<Pointer>(memory); }
+
+// The devices as the driver sees them once it is in use, as NVML does before.
+std::vector<Capability> capabilities() {
+  if (!is_usable()) {
+    if (const auto probed = probe_devices()) {
+      std::vector<Capability> found;
+      for (const ProbedDevice& device : *probed) found.push_back(device.capability);
+      return found;
+    }
+  }
+  std::vector<Capability> found;
+  for (const CudaDevice& device : cuda_info().devices)
+    found.push_back({device.major, device.minor});
+  return found;
+}
+
+std::string why_no_device_runs(const Target& target, const Architecture& architecture) {
+  const std::vector<Capability> found = capabilities();
+  std::vector<std::string> names;
+  for (const Capability capability : found) {
+    if (runs_on(architecture, capability)) return {};
+    names.push_back(to_string(capability));
+  }
+  if (names.empty()) {
+    return fmt::format(
+        "target '{}' needs a GPU of compute capability {}, this machine has no CUDA device: check "
+        "that it is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)",
+        target.name, to_string(architecture.capability));
+  }
+  return fmt::format("target '{}' needs a GPU of compute capability {}{}, this machine has {}",
+                     target.name, to_string(architecture.capability),
+                     architecture.exact ? " exactly" : "", join(names, ", "));
+}
+
+// What an operation on a device needs for as long as it lasts.
+class OnDevice {
+ public:
+  explicit OnDevice(const LaunchOptions& options)
+      : driver_(cuda::driver()),
+        gpu_(Gpu::use(driver_, options.device)),
+        current_(gpu_),
+        stream_(stream_of(options)) {}
+
+  const Driver& driver() const { return driver_; }
+  Gpu& gpu() const { return gpu_; }
+  Stream stream() const { return stream_; }
+
+  // For calls that only enqueue or allocate.
+  void check(Result result, std::string_view what) const {
+    if (result == kSuccess) return;
+    gpu_.note_failure(result);
+    throw Error(code_of(result),
+                fmt::format("cannot {} on {}: {}", what, gpu_.label(), describe(result)));
+  }
+
+  // Waiting is where the failures of kernels show.
+  void wait() const {
+    const Result result = driver_.stream_synchronize(stream_);
+    if (result == kSuccess) return;
+    gpu_.note_failure(result);
+    const std::string last = gpu_.last_kernel(stream_);
+    throw Error(code_of(result),
+                last.empty()
+                    ? fmt::format("the work on {} failed: {}", gpu_.label(), describe(result))
+                    : fmt::format("kernel '{}', the last one launched on its stream, failed on {}: "
+                                  "{}",
+                                  last, gpu_.label(), describe(result)));
+  }
+
+ private:
+  const Driver& driver_;
+  Gpu& gpu_;
+  CurrentContext current_;
+  Stream stream_;
+};
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(const LaunchOptions& options) : options_(options) {
+    const OnDevice on(options);
+    generation_ = on.gpu().generation();
+    on.check(on.driver().event_create(&event_, 0), "make an event");
+  }
+  ~CudaEvent() override {
+    const Gpu* gpu = Gpu::find(options_.device);
+    if (gpu == nullptr || gpu->generation() != generation_) return;
+    gpu->driver().event_destroy(event_);
+  }
+
+  void record(const LaunchOptions& options) override {
+    const OnDevice on(options);
+    on.check(on.driver().event_record(event_, on.stream()), "record an event");
+    recorded_on_ = options;
+  }
+
+  double seconds_since(const Event& earlier) const override {
+    const OnDevice on(recorded_on_);
+    const Result result = on.driver().event_synchronize(event_);
+    if (result != kSuccess) on.wait();  // names the kernel
+    on.check(result, "wait for an event");
+    float milliseconds = 0;
+    on.check(on.driver().event_elapsed(&milliseconds, static_cast<const CudaEvent&>(earlier).event_,
+                                       event_),
+             "read the time between two events");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+
+ private:
+  LaunchOptions options_;
+  LaunchOptions recorded_on_;
+  unsigned generation_ = 0;
+  EventHandle event_ = nullptr;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  std::string name() const override { return "cuda"; }
+
+  std::string unavailable_reason(const Target& target) const override {
+    if (target.backend != name()) {
+      return fmt::format("target '{}' needs the backend '{}', this is '{}'", target.name,
+                         target.backend, name());
+    }
+    const std::string& no_driver = driver_library().reason;
+    if (!no_driver.empty()) {
+      return fmt::format("target '{}' needs an NVIDIA GPU: {}", target.name, no_driver);
+    }
+    try {
+      return why_no_device_runs(target, architecture_of(target));
+    } catch (const Error& error) {
+      return fmt::format("target '{}' cannot run here: {}", target.name, error.what());
+    }
+  }
+
+  std::shared_ptr<const LoadedKernel> load(const jit::Artifact& artifact,
+                                           const Target& target) const override {
+    const std::string reason = unavailable_reason(target);
+    if (!reason.empty()) {
+      throw Error(ErrorCode::load_failed,
+                  fmt::format("cannot load kernel '{}': {}", artifact.name, reason));
+    }
+    return load_kernel(artifact, architecture_of(target));
+  }
+
+  void synchronize(const LaunchOptions& options) const override { OnDevice(options).wait(); }
+
+  bool uses_host_memory() const override { return false; }
+
+  void* allocate(std::size_t bytes, const LaunchOptions& options) const override {
+    if (bytes == 0) return nullptr;
+    const OnDevice on(options);
+    Pointer address = 0;
+    on.check(on.driver().allocate(&address, bytes), fmt::format("allocate {} bytes", bytes));
+    return reinterpret_cast<void*>(address);
+  }
+
+  void release(void* memory, const LaunchOptions& options) const noexcept override {
+    const Gpu* gpu = Gpu::find(options.device);
+    if (memory == nullptr || gpu == nullptr) return;
+    try {
+      const CurrentContext current(*gpu);
+      gpu->driver().free(pointer_of(memory));
+    } catch (const Error&) {
+      // The context is gone, and the memory with it.
+    }
+  }
+
+  void copy_to_device(void* to, const void* from, std::size_t bytes,
+                      const LaunchOptions& options) const override {
+    if (bytes == 0) return;
+    const OnDevice on(options);
+    on.check(on.driver().copy_to_device(pointer_of(to), from, bytes, on.stream()),
+             fmt::format("copy {} bytes to the device", bytes));
+    on.wait();
+  }
+
+  void copy_to_host(void* to, const void* from, std::size_t bytes,
+                    const LaunchOptions& options) const override {
+    if (bytes == 0) return;
+    const OnDevice on(options);
+    on.check(on.driver().copy_to_host(to, pointer_of(from), bytes, on.stream()),
+             fmt::format("copy {} bytes from the device", bytes));
+    on.wait();
+  }
+
+  void fill(void* to, unsigned char value, std::size_t bytes,
+            const LaunchOptions& options) const override {
+    if (bytes == 0) return;
+    const OnDevice on(options);
+    on.check(on.driver().fill(pointer_of(to), value, bytes, on.stream()), "fill memory");
+  }
+
+  std::unique_ptr<Event> make_event(const LaunchOptions& options) const override {
+    return std::make_unique<CudaEvent>(options);
+  }
+
+  std::size_t cache_bytes(const LaunchOptions& options) const override {
+    return Gpu::look_up(cuda::driver(), options.device).l2_bytes();
+  }
+
+  // Asked where nothing may be launched: it makes no context, and does without a driver.
+  std::string device_name(const LaunchOptions& options) const override {
+    if (is_usable()) return Gpu::look_up(cuda::driver(), options.device).name();
+    if (!driver_library().reason.empty()) return {};
+    const auto probed = probe_devices();
+    const auto index = static_cast<std::size_t>(options.device);
+    return probed && index < probed->size() ? (*probed)[index].name : std::string();
+  }
+};
+
+CudaDevice device_info(const Driver& driver, int ordinal) {
+  const Gpu gpu(driver, ordinal);
+  Device device = 0;
+  std::size_t bytes = 0;
+  check(driver.device_get(&device, ordinal), "cannot ask the driver about a device");
+  check(driver.device_total_memory(&bytes, device), "cannot ask the driver about a device");
+  return {gpu.name(), gpu.capability().major, gpu.capability().minor, gpu.units(),
+          static_cast<std::int64_t>(bytes)};
+}
+
+}  // namespace
+
+const Backend& cuda_backend() {
+  static const CudaBackend backend;
+  return backend;
+}
+
+CudaInfo cuda_info() {
+  const DriverLibrary& library = driver_library();
+  CudaInfo info{.library = library.file, .cuda = {}, .unavailable = library.reason, .devices = {}};
+  if (library.functions.driver_version != nullptr) {
+    int version = 0;
+    library.functions.driver_version(&version);
+    info.cuda = version_text(version);
+  }
+  if (!library.reason.empty()) return info;
+  try {
+    const Driver& driver = cuda::driver();
+    int count = 0;
+    check(driver.device_count(&count), "cannot count the CUDA devices");
+    for (int i = 0; i < count; ++i) info.devices.push_back(device_info(driver, i));
+  } catch (const Error& error) {
+    info.unavailable = error.what();
+  }
+  return info;
+}
+
+}  // namespace tessera::runtime

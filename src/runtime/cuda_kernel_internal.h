@@ -1,0 +1,15 @@
+// A cubin as a kernel: read when it is loaded, handed to a device at its first launch there.
+#pragma once
+
+#include <memory>
+
+#include "tessera/runtime/cuda_device_internal.h"
+#include "tessera/runtime/runtime.h"
+
+namespace tessera::runtime::cuda {
+
+// Touches no device. Throws Error{load_failed} naming the kernel for a file that is no cubin.
+std::shared_ptr<const LoadedKernel> load_kernel(const jit::Artifact& artifact,
+                                                const Architecture& architecture);
+
+}  // namespace tessera::runtime::cuda

@@ -1,0 +1,21 @@
+// Which GPUs a machine has, asked without initialising the driver: a process may still fork.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/runtime/cuda_device_internal.h"
+
+namespace tessera::runtime::cuda {
+
+struct ProbedDevice {
+  std::string name;
+  Capability capability;
+};
+
+// By NVML, NVIDIA's management library, which comes with the driver. Unset where it does not
+// answer; it knows nothing of CUDA_VISIBLE_DEVICES and may number devices in another order.
+std::optional<std::vector<ProbedDevice>> probe_devices();
+
+}  // namespace tessera::runtime::cuda

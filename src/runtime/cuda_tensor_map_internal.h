@@ -1,0 +1,17 @@
+// Tensor maps: windows on device memory in the form that the copy engine takes.
+#pragma once
+
+#include <string>
+
+#include "tessera/families/family.h"
+#include "tessera/runtime/cuda_driver_internal.h"
+
+namespace tessera::runtime::cuda {
+
+inline constexpr std::size_t kTensorMapBytes = 128;
+
+// Writes the driver's encoding to `to` (a multiple of 64). The last few maps of each thread are
+// remembered. Throws Error{launch_failed} naming the kernel and the window when the driver refuses.
+void encode(const Driver& driver, const TensorMap& map, const std::string& kernel, void* to);
+
+}  // namespace tessera::runtime::cuda

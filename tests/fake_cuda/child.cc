@@ -1,0 +1,73 @@
+// A process of its own for what the tests cannot do in theirs: other drivers, and forks.
+//   cuda_child reason             why sm90a kernels cannot run here, or "they can"
+//   cuda_child launch CUBIN       launches a kernel once
+//   cuda_child fork_before CUBIN  asks and loads, forks, and launches in the child
+//   cuda_child fork_after CUBIN   launches, forks, and launches in the child
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "tessera/base/error.h"
+#include "tessera/runtime/runtime.h"
+#include "tessera/targets/targets.h"
+
+namespace {
+
+using namespace tessera;
+
+Launch small_launch() {
+  Launch launch;
+  launch.arguments_size = 8;
+  launch.arguments.fill(std::byte{0});
+  return launch;
+}
+
+int run_child(const runtime::LoadedKernel& kernel) {
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      kernel.launch(small_launch(), {});
+      std::puts("the child launched");
+    } catch (const Error& error) {
+      std::printf("%s\n", error.what());
+    }
+    std::fflush(stdout);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+int act(const std::string& what, const char* cubin) {
+  const Target target = load_target("sm90a");
+  const runtime::Backend& backend = runtime::backend_for(target);
+  if (what == "reason") {
+    const std::string reason = backend.unavailable_reason(target);
+    std::puts(reason.empty() ? "they can" : reason.c_str());
+    return 0;
+  }
+  jit::Artifact artifact;
+  artifact.name = "kernel";
+  artifact.binary = cubin;
+  const auto kernel = backend.load(artifact, target);
+  if (what == "fork_before") return run_child(*kernel);
+  kernel->launch(small_launch(), {});
+  backend.synchronize({});
+  if (what == "fork_after") return run_child(*kernel);
+  std::puts("launched");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  return argc < 2 ? 2 : act(argv[1], argc > 2 ? argv[2] : "");
+} catch (const Error& error) {
+  std::printf("%s\n", error.what());
+  return 1;
+}

@@ -1,0 +1,82 @@
+// How tests tell the fake driver (fake_cuda.cc) what to pretend, and see what it was asked. The
+// library that pretends is another object than the test: it is reached through dlsym.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace fake_cuda {
+
+// One launch as the driver was given it.
+struct LaunchRecord {
+  char kernel[160];
+  int device;
+  void* stream;
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned cluster[3];
+  unsigned shared_bytes;
+  int max_shared_bytes;  // that the function was allowed
+  int any_cluster;
+  unsigned char arguments[1024];  // of the first parameter
+  void* second_parameter;         // of pack kernels
+};
+
+// What can be pretended. A failure is a result of the driver, 0 for none.
+struct Settings {
+  int devices = 1;
+  int major[8] = {9, 9, 9, 9, 9, 9, 9, 9};
+  int minor[8] = {};
+  int cuda_version = 13000;
+  int init_result = 0;
+  int load_result = 0;    // of cuModuleLoadData
+  int launch_result = 0;  // of the next launches
+  int async_result = 0;   // shows when the next launch is waited for, and from then on
+  int encode_result = 0;
+  int fail_symbol = 0;  // modules lack the kernel
+  int abi_version = 1;  // what <name>_abi holds; 0: there is no such symbol
+  std::size_t memory_bytes = std::size_t{1} << 30;
+  int blocks_per_unit = 2;
+  int max_clusters = 60;
+  int capturing = 0;                              // every stream is being captured
+  int other_holder = 0;                           // someone else holds the primary contexts
+  void (*kernel)(const LaunchRecord&) = nullptr;  // run at each launch
+};
+
+// What happened since reset().
+struct Counters {
+  int inits, contexts, releases, modules, unloads, launches, encodes, allocations, frees, fills;
+  int pointer_queries, function_sets, occupancy_queries, pushes, pops;
+  std::size_t allocated_bytes;
+};
+
+// The library's own, by name.
+class Control {
+ public:
+  explicit Control(const char* library) : handle_(dlopen(library, RTLD_NOW | RTLD_LOCAL)) {
+    if (handle_ == nullptr) throw std::runtime_error(dlerror());
+  }
+  Settings& settings() const { return *get<Settings*()>("fake_cuda_settings")(); }
+  const Counters& counters() const { return *get<Counters*()>("fake_cuda_counters")(); }
+  // The launches since reset(), oldest first.
+  LaunchRecord record(int index) const {
+    return *get<const LaunchRecord*(int)>("fake_cuda_record")(index);
+  }
+  // Forgets launches, counts and settings; contexts and memory stay.
+  void reset() const { get<void()>("fake_cuda_reset")(); }
+
+ private:
+  template <class Signature>
+  Signature* get(const char* name) const {
+    auto* function = reinterpret_cast<Signature*>(dlsym(handle_, name));
+    if (function == nullptr) throw std::runtime_error(name);
+    return function;
+  }
+  void* handle_;
+};
+
+}  // namespace fake_cuda
