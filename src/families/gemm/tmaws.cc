@@ -49,7 +49,14 @@ TmawsStore tmaws_store(const Algorithm& a) {
 }
 
 bool tmaws_copies_out(const GemmSignature& s, const Algorithm& a) {
-  return size_of(s.out) == 2 && !a.swap_ab && a.store != Store::direct && num_ops(s.epilogue) == 0;
+  const auto is_cheap = [](EpilogueOp op) {
+    return op == EpilogueOp::pass_through || op == EpilogueOp::bias || op == EpilogueOp::relu ||
+           op == EpilogueOp::clamp;
+  };
+  if (size_of(s.out) != 2 || a.store == Store::direct) return false;
+  if (a.swap_ab) return num_ops(s.epilogue) == 0;
+  return s.epilogue.num_d <= 1 &&
+         std::all_of(s.epilogue.ops.begin(), s.epilogue.ops.end(), is_cheap);
 }
 
 std::int64_t tmaws_shared_bytes(const GemmSignature& s, const Algorithm& a) {
