@@ -34,7 +34,8 @@ struct CpasyncGemm {
 
   // As many blocks a unit as shared memory and registers allow, at most 3.
   static constexpr int kSharedPerUnit = 233472;
-  static constexpr int kOtherRegisters = 40;
+  // Beyond 8 copies of a thread their addresses are kept, not worked out anew.
+  static constexpr int kOtherRegisters = 40 + 12 * larger(0, CopyA::kCopies + CopyB::kCopies - 8);
   static constexpr int kFitShared = kSharedPerUnit / (kSharedBytes + 1024);
   static constexpr int kFitRegisters = 65536 / ((Math::kRegisters + kOtherRegisters) * kThreads);
   static constexpr int kMinBlocks = larger(1, smaller(3, smaller(kFitShared, kFitRegisters)));

@@ -117,6 +117,8 @@ template <class T, class Shape, int kRows, int kTileK, bool kKContiguous, int kT
 class TileCopy {
  public:
   static_assert(kThreads % Shape::kChunks == 0, "the threads must share whole lines");
+  static constexpr int kLinesAtOnce = kThreads / Shape::kChunks;
+  static constexpr int kCopies = (Shape::kLines + kLinesAtOnce - 1) / kLinesAtOnce;
 
   // From row `row` on, of which `rows` exist.
   __device__ __forceinline__ TileCopy(const Source& source, i64 row, i64 rows, u32 thread)
@@ -149,9 +151,7 @@ class TileCopy {
   }
 
  private:
-  static constexpr int kLinesAtOnce = kThreads / Shape::kChunks;
-  static constexpr int kCopies = (Shape::kLines + kLinesAtOnce - 1) / kLinesAtOnce;
-  static constexpr int kUnalignedAtOnce = kCopies % 2 == 0 ? 2 : 1;
+  static constexpr int kUnalignedAtOnce = kCopies == 2 || kCopies == 4 ? 2 : 1;
   static constexpr bool kUneven = Shape::kLines % kLinesAtOnce != 0;
 
   // Where copy `i` goes in a tile.
