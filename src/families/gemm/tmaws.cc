@@ -6,9 +6,8 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kRows = 64;        // of one wgmma, and of a slab of transposed lines
-constexpr int kLineBytes = 128;  // of shared memory, swizzled as one
-constexpr int kThreads = 128;    // of a warpgroup
+constexpr int kRows = 64;      // of one wgmma, and of a slab of transposed lines
+constexpr int kThreads = 128;  // of a warpgroup
 constexpr int kAccumulatorBytes = 4;
 constexpr std::int64_t kSharedLimit = 232448;  // of a Hopper block
 
