@@ -12,6 +12,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/jit/compile_internal.h"
+#include "tessera/jit/nvrtc.h"
 #include "tessera/jit/pack_set_internal.h"
 
 namespace tessera::jit {
@@ -27,11 +28,15 @@ bool is_forbidden_by_environment() {
   return !value.empty() && value != "0";
 }
 
-void check_backend(const Source& source, const Target& target) {
-  if (target.backend == "cpu") return;
+Toolchain toolchain_for(const BuildOptions& options, const Source& source, const Target& target,
+                        const fs::path& memo) {
+  if (target.backend == "cpu") return find_toolchain(options.compiler, memo);
+  if (target.backend == "cuda") {
+    return find_nvrtc({.library = options.nvrtc, .worker = options.worker}, memo);
+  }
   throw Error(ErrorCode::unsupported,
-              fmt::format("{}: only kernels of cpu targets can be compiled here, got target {} of "
-                          "backend {}; write its source with 'tessera generate'",
+              fmt::format("{}: only kernels of cpu and cuda targets can be compiled here, got "
+                          "target {} of backend {}; write its source with 'tessera generate'",
                           source.name, target.name, target.backend));
 }
 
@@ -75,9 +80,8 @@ Found Builder::State::build(const Source& source, const Target& target) {
 }
 
 Found Builder::State::build_with_compiler(const Source& source, const Target& target) {
-  check_backend(source, target);
   const fs::path memo = cache.is_memory_only() ? fs::path() : cache.folder() / "toolchains";
-  const Toolchain toolchain = find_toolchain(options.compiler, memo);
+  const Toolchain toolchain = toolchain_for(options, source, target, memo);
   const std::string key = cache_key(source, target, toolchain);
   if (std::optional<Artifact> found = cache.find(source.name, key)) return {*found, true};
   if (!forbidden_by.empty()) refuse(source);

@@ -18,6 +18,8 @@ namespace tessera::jit {
 struct BuildOptions {
   CacheOptions cache;
   std::string compiler;            // empty: TESSERA_CXX, then CXX, then g++, c++, clang++ on PATH
+  std::string nvrtc;               // for cuda targets; empty: TESSERA_NVRTC, then nvrtc_places()
+  std::string worker;              // the program that runs it; empty: the one beside the library
   std::vector<std::string> packs;  // bundles to look into before the cache; see pack.h
   bool use_shipped_packs = true;   // those beside the library
   bool allow_compile = true;       // false (or TESSERA_NO_JIT=1): a miss is an error
@@ -43,7 +45,7 @@ class Builder {
 
   // From a pack, the cache or the compiler, in that order. Throws Error{compile_failed} with the
   // compiler's words, Error{timeout}, Error{jit_disabled} naming the kernel, Error{unsupported} for
-  // a target that is no CPU, Error{io_error} when no disk takes the build.
+  // a target whose kernels are built elsewhere, Error{io_error} when no disk takes the build.
   Artifact build(const Source& source, const Target& target);
 
   // All of them on `jobs` threads (0: one per core); goes on past failures. Results are in the

@@ -97,10 +97,10 @@ std::optional<Artifact> Cache::State::find(const std::string& name, const std::s
 std::optional<Artifact> Cache::State::find_on_disk(const std::string& name,
                                                    const std::string& key) const {
   const fs::path entry = folder / entry_folder_name(name, key);
-  const std::string damage = entry_damage(entry, name, key, CheckDepth::binary);
-  if (damage.empty()) {
+  std::string damage;
+  if (const auto binary = good_binary(entry, name, key, damage)) {
     touch_entry(entry);
-    return Artifact{.name = name, .key = key, .binary = entry / kBinaryFile, .keep = nullptr};
+    return Artifact{.name = name, .key = key, .binary = *binary, .keep = nullptr};
   }
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(entry, ignored))) set_aside(entry, damage);
@@ -161,11 +161,12 @@ Artifact Cache::State::insert_on_disk(const std::string& name, const std::string
 Artifact Cache::State::publish(const fs::path& built, const std::string& name,
                                const std::string& key) {
   const fs::path entry = folder / entry_folder_name(name, key);
+  const fs::path binary = entry / binary_file_in(built);
   constexpr int kTries = 3;
   std::error_code error;
   for (int i = 0; i < kTries; ++i) {
     fs::rename(built, entry, error);
-    if (!error) return {.name = name, .key = key, .binary = entry / kBinaryFile, .keep = nullptr};
+    if (!error) return {.name = name, .key = key, .binary = binary, .keep = nullptr};
     if (error.value() != EEXIST && error.value() != ENOTEMPTY) break;
     if (std::optional<Artifact> winner = find_on_disk(name, key)) return *winner;
   }
@@ -181,7 +182,7 @@ Artifact Cache::State::insert_in_memory(const std::string& name, const std::stri
     remove_dead_build_folders(temporary, kScratchPrefix);
     const BuildFolder build(temporary, kScratchPrefix);
     produce(build.path());
-    binary = read_file(build.path() / kBinaryFile);
+    binary = read_file(build.path() / binary_file_in(build.path()));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::io_error) throw;
     throw Error(ErrorCode::io_error,
@@ -273,7 +274,8 @@ std::vector<EntryInfo> Cache::list() const {
                    .key = meta->key,
                    .folder = folder,
                    .bytes = file_bytes(folder / kMetaFile),
-                   .last_used_unix = last_used_ns(folder) / kSecond};
+                   .last_used_unix = last_used_ns(folder) / kSecond,
+                   .facts = meta->facts};
     for (const auto& [path, stamp] : meta->files) info.bytes += stamp.bytes;
     entries.push_back(std::move(info));
   }
@@ -283,7 +285,8 @@ std::vector<EntryInfo> Cache::list() const {
                        .key = artifact.key,
                        .folder = {},
                        .bytes = file_bytes(artifact.binary),
-                       .last_used_unix = 0});
+                       .last_used_unix = 0,
+                       .facts = {}});
   }
   return entries;
 }

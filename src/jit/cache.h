@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,9 @@ struct EntryInfo {
   std::filesystem::path folder;
   std::int64_t bytes = 0;
   std::int64_t last_used_unix = 0;
+  // Of a cubin, as the assembler states them: "registers", "stack_bytes", "spill_store_bytes",
+  // "spill_load_bytes", "barriers", "shared_bytes".
+  std::map<std::string, std::int64_t> facts;
 };
 
 struct VerifyReport {
@@ -56,7 +60,8 @@ class Cache {
   // `key` is 32 lower-case hexadecimal digits: see cache_key().
   std::optional<Artifact> find(const std::string& name, const std::string& key) const;
 
-  // `produce` fills an empty folder with an entry's files, "kernel.so" among them. Throws what
+  // `produce` fills an empty folder with an entry's files, "kernel.so" or "kernel.cubin" among
+  // them. Throws what
   // produce throws. Callers with the same name and key share one call of produce and its outcome;
   // across processes, one at a time per key; the loser takes the winner's entry. When the disk
   // fails, produce runs again in the temporary folder and the artifact lives in memory.

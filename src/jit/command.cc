@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/hash.h"
+#include "tessera/jit/entry_internal.h"
 #include "tessera/jit/toolchain.h"
 
 namespace tessera::jit {
@@ -26,10 +27,28 @@ class KeyText {
 // The source's file name is part of the binary.
 std::string source_name(const Source& source) { return "kernel" + source.extension; }
 
+// Straight to machine code. Device code includes only our headers, so everything in it may run on
+// the device; the assembler's words about registers and spills go to the log. From version 13 on
+// NVRTC keeps a cache of its own, which would hide what we build.
+std::vector<std::string> nvrtc_command(const Toolchain& nvrtc, const Target& target,
+                                       const std::string& source, const std::string& output) {
+  std::vector<std::string> command = {nvrtc.runner.string(), "nvrtc", nvrtc.path.string()};
+  command.insert(command.end(), target.compile_flags.begin(), target.compile_flags.end());
+  command.insert(command.end(), {"--std=c++17", "-default-device", "--ptxas-options=-v"});
+  if (!nvrtc.version.starts_with("NVRTC 12.")) command.emplace_back("--no-cache");
+  command.insert(command.end(), {source, "-o", output});
+  return command;
+}
+
 }  // namespace
+
+std::string binary_name(const Source& source) {
+  return source.extension == ".cu" ? kCubinFile : kLibraryFile;
+}
 
 std::vector<std::string> compile_command(const Toolchain& toolchain, const Target& target,
                                          const std::string& source, const std::string& output) {
+  if (target.backend == "cuda") return nvrtc_command(toolchain, target, source, output);
   std::vector<std::string> command = {toolchain.path.string()};
   const auto append = [&command](const std::vector<std::string>& words) {
     command.insert(command.end(), words.begin(), words.end());
@@ -60,7 +79,9 @@ std::vector<std::string> compile_environment() {
           "SUNPRO_DEPENDENCIES",
           "CCC_OVERRIDE_OPTIONS",
           "LD_RUN_PATH",
-          "SOURCE_DATE_EPOCH"};
+          "SOURCE_DATE_EPOCH",
+          "NVCC_PREPEND_FLAGS",
+          "NVCC_APPEND_FLAGS"};
 }
 
 std::string source_key(const Source& source, const Target& target) {
@@ -84,7 +105,9 @@ std::string cache_key(const Source& source, const Target& target, const Toolchai
   key.add(source_key(source, target));
   key.add(toolchain.version);
   key.add(toolchain.build_id);
-  key.add(compile_command(toolchain, target, source_name(source), "kernel.so"));
+  Toolchain anywhere = toolchain;  // who runs NVRTC changes no byte
+  if (!toolchain.runner.empty()) anywhere.runner = "tessera-worker";
+  key.add(compile_command(anywhere, target, source_name(source), binary_name(source)));
   return key.hash();
 }
 

@@ -64,7 +64,8 @@ std::string gist(const std::string& output) {
   return join(errors, "; ");
 }
 
-std::string outcome(const SubprocessResult& result, double timeout_seconds) {
+std::string outcome(const SubprocessResult& result, double timeout_seconds,
+                    std::string_view binary) {
   if (!result.started) return "could not be started";
   if (result.timed_out) {
     return fmt::format("ran longer than {:g} s and was stopped", timeout_seconds);
@@ -73,7 +74,7 @@ std::string outcome(const SubprocessResult& result, double timeout_seconds) {
     return fmt::format("died on signal {} ({})", result.signal, ::strsignal(result.signal));
   }
   if (result.exit_code != 0) return fmt::format("failed with exit code {}", result.exit_code);
-  return fmt::format("reported success but wrote no {}", kBinaryFile);
+  return fmt::format("reported success but wrote no {}", binary);
 }
 
 [[noreturn]] void fail(const CompileJob& job, const SubprocessResult& result,
@@ -85,7 +86,8 @@ std::string outcome(const SubprocessResult& result, double timeout_seconds) {
       kept.empty() ? "" : fmt::format("; all it said is in {}", (kept / "log.txt").string());
   throw Error(result.timed_out ? ErrorCode::timeout : ErrorCode::compile_failed,
               fmt::format("{}: {} {}: {}{}", name, job.toolchain->path.string(),
-                          outcome(result, job.timeout_seconds), gist(result.output), place),
+                          outcome(result, job.timeout_seconds, binary_name(*job.source)),
+                          gist(result.output), place),
               result.output);
 }
 
@@ -96,9 +98,9 @@ void forget_failure(const CompileJob& job) {
   if (fs::exists(kept, error)) remove_stored(job.cache, kept);
 }
 
-bool has_binary(const fs::path& folder) {
+bool has_binary(const fs::path& binary) {
   std::error_code error;
-  return fs::file_size(folder / kBinaryFile, error) > 0 && !error;
+  return fs::file_size(binary, error) > 0 && !error;
 }
 
 }  // namespace
@@ -106,7 +108,7 @@ bool has_binary(const fs::path& folder) {
 void compile(const CompileJob& job, const fs::path& folder) {
   const std::string file = "kernel" + job.source->extension;
   const std::vector<std::string> command =
-      compile_command(*job.toolchain, *job.target, file, kBinaryFile);
+      compile_command(*job.toolchain, *job.target, file, binary_name(*job.source));
   forget_failure(job);
   write_inputs(*job.source, file, folder);
   write_file_unflushed(folder / "command.txt", to_text(command));
@@ -119,7 +121,7 @@ void compile(const CompileJob& job, const fs::path& folder) {
                                                            .timeout_seconds = job.timeout_seconds,
                                                            .merge_stderr = true});
   write_file_unflushed(folder / "log.txt", result.output);
-  if (!result.ok() || !has_binary(folder)) fail(job, result, folder);
+  if (!result.ok() || !has_binary(folder / binary_name(*job.source))) fail(job, result, folder);
 }
 
 }  // namespace tessera::jit

@@ -18,7 +18,8 @@ struct CompileJob {
   std::string key;
 };
 
-// Fills the folder with source, headers, command.txt, log.txt and kernel.so. When the compiler
+// Fills the folder with source, headers, command.txt, log.txt and the binary (kernel.so, or
+// kernel.cubin of a .cu). When the compiler
 // fails, moves the folder to <cache>/failed and throws Error{compile_failed} or, when it took too
 // long, Error{timeout}; context() is all that the compiler said.
 void compile(const CompileJob& job, const std::filesystem::path& folder);

@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/hash.h"
+#include "tessera/jit/nvrtc_internal.h"
 
 namespace tessera::jit {
 namespace {
@@ -22,6 +23,7 @@ std::string seal_of(const EntryMeta& meta) {
   for (const auto& [path, stamp] : meta.files) {
     text += fmt::format("{}\n{}\n{}\n", path, stamp.bytes, stamp.checksum);
   }
+  for (const auto& [fact, value] : meta.facts) text += fmt::format("{}\n{}\n", fact, value);
   return hash_hex(text);
 }
 
@@ -30,11 +32,12 @@ std::string to_text(const EntryMeta& meta) {
   for (const auto& [path, stamp] : meta.files) {
     files[path] = {{"bytes", stamp.bytes}, {"checksum", stamp.checksum}};
   }
-  const json document = {{"format", kFormat},
-                         {"name", meta.name},
-                         {"key", meta.key},
-                         {"files", files},
-                         {"seal", seal_of(meta)}};
+  json document = {{"format", kFormat},
+                   {"name", meta.name},
+                   {"key", meta.key},
+                   {"files", files},
+                   {"seal", seal_of(meta)}};
+  if (!meta.facts.empty()) document["facts"] = meta.facts;
   return document.dump(2) + "\n";
 }
 
@@ -73,22 +76,37 @@ Tree tree_below(const fs::path& folder) try {
 
 }  // namespace
 
+std::string binary_file(const EntryMeta& meta) {
+  for (const char* name : {kLibraryFile, kCubinFile}) {
+    if (meta.files.count(name) > 0) return name;
+  }
+  return {};
+}
+
+std::string binary_file_in(const fs::path& folder) {
+  std::error_code failed;
+  return fs::exists(folder / kCubinFile, failed) ? kCubinFile : kLibraryFile;
+}
+
 std::string entry_folder_name(const std::string& name, const std::string& key) {
   constexpr std::size_t kLongestName = 200;
   return name.substr(0, kLongestName) + "-" + key;
 }
 
 void seal_entry(const fs::path& folder, const std::string& name, const std::string& key) {
-  EntryMeta meta{.name = name, .key = key, .files = {}};
+  EntryMeta meta{.name = name, .key = key, .files = {}, .facts = {}};
   Tree tree = tree_below(folder);
   for (const fs::path& file : tree.files) {
     meta.files[file.lexically_relative(folder).string()] = stamp_of(read_file(file));
   }
-  const auto binary = meta.files.find(kBinaryFile);
-  if (binary == meta.files.end() || binary->second.bytes == 0) {
-    throw Error(
-        ErrorCode::compile_failed,
-        fmt::format("{}: an entry needs a {}, got none or an empty one", name, kBinaryFile));
+  const std::string binary = binary_file(meta);
+  if (binary.empty() || meta.files[binary].bytes == 0) {
+    throw Error(ErrorCode::compile_failed,
+                fmt::format("{}: an entry needs a {}, got none or an empty one", name,
+                            binary.empty() ? kLibraryFile : binary));
+  }
+  if (binary == kCubinFile) {
+    meta.facts = cubin_facts(try_read_file(folder / "log.txt").value_or(""), name);
   }
   tree.files.push_back(folder / kMetaFile);
   write_file_unflushed(tree.files.back(), to_text(meta));
@@ -105,10 +123,12 @@ std::optional<EntryMeta> read_meta(const fs::path& folder, std::string& damage) 
   damage = "meta.json is damaged";
   const json document = json::parse(*text, nullptr, false);
   try {
-    EntryMeta meta{.name = document.at("name"), .key = document.at("key"), .files = {}};
+    EntryMeta meta{
+        .name = document.at("name"), .key = document.at("key"), .files = {}, .facts = {}};
     for (const auto& [path, stamp] : document.at("files").items()) {
       meta.files[path] = {.bytes = stamp.at("bytes"), .checksum = stamp.at("checksum")};
     }
+    if (document.contains("facts")) meta.facts = document.at("facts");
     if (document.at("format") != kFormat || document.at("seal") != seal_of(meta)) return {};
     damage.clear();
     return meta;
@@ -125,14 +145,21 @@ std::string entry_damage(const fs::path& folder, const std::string& name, const 
   if (meta->name != name || meta->key != key) {
     return fmt::format("meta.json is that of {}", entry_folder_name(meta->name, meta->key));
   }
-  const auto binary = meta->files.find(kBinaryFile);
-  if (binary == meta->files.end()) return std::string(kBinaryFile) + " is not in meta.json";
-  if (depth == CheckDepth::binary) return file_damage(folder, kBinaryFile, binary->second);
+  const std::string binary = binary_file(*meta);
+  if (binary.empty()) return std::string(kLibraryFile) + " is not in meta.json";
+  if (depth == CheckDepth::binary) return file_damage(folder, binary, meta->files.at(binary));
   for (const auto& [path, stamp] : meta->files) {
     damage = file_damage(folder, path, stamp);
     if (!damage.empty()) return damage;
   }
   return {};
+}
+
+std::optional<fs::path> good_binary(const fs::path& folder, const std::string& name,
+                                    const std::string& key, std::string& damage) {
+  damage = entry_damage(folder, name, key, CheckDepth::binary);
+  if (!damage.empty()) return std::nullopt;
+  return folder / binary_file_in(folder);
 }
 
 std::string own_damage(const fs::path& folder) {

@@ -7,9 +7,13 @@
 #include <optional>
 #include <string>
 
+#include "tessera/families/family.h"
+
 namespace tessera::jit {
 
-inline constexpr const char* kBinaryFile = "kernel.so";
+// An entry holds one of these.
+inline constexpr const char* kLibraryFile = "kernel.so";
+inline constexpr const char* kCubinFile = "kernel.cubin";
 inline constexpr const char* kMetaFile = "meta.json";
 
 struct FileStamp {
@@ -20,15 +24,25 @@ struct FileStamp {
 struct EntryMeta {
   std::string name;
   std::string key;
-  std::map<std::string, FileStamp> files;  // by path below the entry's folder
+  std::map<std::string, FileStamp> files;     // by path below the entry's folder
+  std::map<std::string, std::int64_t> facts;  // of a cubin: registers, spills, shared memory
 };
+
+// The one that a source is compiled to.
+std::string binary_name(const Source& source);
+
+// The entry's loadable file; empty when it has none.
+std::string binary_file(const EntryMeta& meta);
+// The same for a folder that is not sealed yet.
+std::string binary_file_in(const std::filesystem::path& folder);
 
 enum class CheckDepth { binary, everything };
 
 // "<name>-<key>", the name cut where a file name would become too long.
 std::string entry_folder_name(const std::string& name, const std::string& key);
 
-// Writes meta.json for the files that are in the folder and flushes them all. Throws
+// Writes meta.json for the files that are in the folder, with the facts that the log states of a
+// cubin, and flushes them all. Throws
 // Error{io_error}, or Error{compile_failed} when there is no binary among them.
 void seal_entry(const std::filesystem::path& folder, const std::string& name,
                 const std::string& key);
@@ -39,6 +53,11 @@ std::optional<EntryMeta> read_meta(const std::filesystem::path& folder, std::str
 // Why the folder is not a good entry of this name and key; empty when it is.
 std::string entry_damage(const std::filesystem::path& folder, const std::string& name,
                          const std::string& key, CheckDepth depth);
+
+// The entry's binary, or nothing with the reason in `damage` when it is not a good one.
+std::optional<std::filesystem::path> good_binary(const std::filesystem::path& folder,
+                                                 const std::string& name, const std::string& key,
+                                                 std::string& damage);
 
 // The damage to an entry whose name and key are those it claims, its folder's name being theirs.
 std::string own_damage(const std::filesystem::path& folder);

@@ -1,17 +1,11 @@
 #include "tessera/jit/toolchain.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <map>
-#include <mutex>
 #include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
-#include "tessera/base/hash.h"
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/toolchain_memo_internal.h"
@@ -133,41 +127,12 @@ std::vector<fs::path> parts_of(const Compiler& compiler) {
   return parts;
 }
 
-// In pieces: a compiler's library may have a hundred megabytes.
-std::string hash_content(const fs::path& path) {
-  constexpr std::size_t kPiece = 1 << 20;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "unreadable";
-  std::string digest, piece(kPiece, '\0');
-  for (ssize_t got = 0; (got = ::read(fd, piece.data(), kPiece)) > 0;) {
-    digest = hash_hex(digest + hash_hex({piece.data(), static_cast<std::size_t>(got)}));
-  }
-  ::close(fd);
-  return digest;
-}
-
 ToolchainMemo probe(const Compiler& compiler) {
-  ToolchainMemo memo;
-  std::string content;
-  for (const fs::path& part : parts_of(compiler)) {
-    memo.parts.push_back(stamp_part(part));
-    content += fmt::format("{} {}\n", part.filename().string(), hash_content(part));
-  }
-  memo.toolchain = {.path = compiler.path,
-                    .version = ask_version(compiler),
-                    .build_id = hash_hex(content),
-                    .arguments = compiler.arguments};
+  ToolchainMemo memo = stamp_parts(parts_of(compiler));
+  memo.toolchain.path = compiler.path;
+  memo.toolchain.version = ask_version(compiler);
+  memo.toolchain.arguments = compiler.arguments;
   return memo;
-}
-
-struct Known {
-  std::mutex mutex;
-  std::map<std::string, ToolchainMemo> memos;
-};
-
-Known& known() {
-  static Known instance;
-  return instance;
 }
 
 }  // namespace
@@ -176,18 +141,7 @@ Toolchain find_toolchain(const std::string& wanted, const fs::path& memo_folder)
   const Compiler compiler = locate_any(wanted);
   std::string id = compiler.path.string();
   for (const std::string& argument : compiler.arguments) id += '\n' + argument;
-
-  const std::lock_guard lock(known().mutex);
-  const auto found = known().memos.find(id);
-  if (found != known().memos.end() && is_current(found->second)) return found->second.toolchain;
-  const fs::path file = memo_folder.empty() ? fs::path() : memo_folder / (hash_hex(id) + ".json");
-  std::optional<ToolchainMemo> memo = load_memo(file);
-  if (!memo || memo->toolchain.path != compiler.path ||
-      memo->toolchain.arguments != compiler.arguments || !is_current(*memo)) {
-    memo = probe(compiler);
-    save_memo(file, *memo);
-  }
-  return known().memos.insert_or_assign(id, *memo).first->second.toolchain;
+  return remembered(id, memo_folder, [&compiler] { return probe(compiler); });
 }
 
 }  // namespace tessera::jit

@@ -16,6 +16,7 @@ struct Toolchain {
   std::string version;                 // first line of --version
   std::string build_id;                // hash of the content of all programs that make a kernel
   std::vector<std::string> arguments;  // further words of TESSERA_CXX or CXX ("ccache g++ -m64")
+  std::filesystem::path runner;        // NVRTC: the worker program, which calls the library `path`
 };
 
 // Finds the C++ compiler for kernels; `wanted` names one, empty looks at TESSERA_CXX, CXX, g++,

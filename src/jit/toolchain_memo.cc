@@ -1,6 +1,11 @@
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
@@ -13,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 std::int64_t to_ns(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
@@ -36,11 +41,35 @@ json to_json(const ToolchainMemo& memo) {
   json parts = json::array();
   for (const PartStamp& part : memo.parts) parts.push_back(to_json(part));
   return {{"format", kFormat},
+          {"id", memo.id},
           {"path", memo.toolchain.path.string()},
           {"version", memo.toolchain.version},
           {"build_id", memo.toolchain.build_id},
           {"arguments", memo.toolchain.arguments},
           {"parts", parts}};
+}
+
+// In pieces: a compiler's library may have a hundred megabytes.
+std::string hash_content(const fs::path& path) {
+  constexpr std::size_t kPiece = 1 << 20;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return "unreadable";
+  std::string digest, piece(kPiece, '\0');
+  for (ssize_t got = 0; (got = ::read(fd, piece.data(), kPiece)) > 0;) {
+    digest = hash_hex(digest + hash_hex({piece.data(), static_cast<std::size_t>(got)}));
+  }
+  ::close(fd);
+  return digest;
+}
+
+struct Known {
+  std::mutex mutex;
+  std::map<std::string, ToolchainMemo> memos;
+};
+
+Known& known() {
+  static Known instance;
+  return instance;
 }
 
 }  // namespace
@@ -58,6 +87,17 @@ PartStamp stamp_part(const fs::path& path) {
   return part;
 }
 
+ToolchainMemo stamp_parts(const std::vector<fs::path>& parts) {
+  ToolchainMemo memo;
+  std::string content;
+  for (const fs::path& part : parts) {
+    memo.parts.push_back(stamp_part(part));
+    content += fmt::format("{} {}\n", part.filename().string(), hash_content(part));
+  }
+  memo.toolchain.build_id = hash_hex(content);
+  return memo;
+}
+
 bool is_current(const ToolchainMemo& memo) {
   return std::all_of(memo.parts.begin(), memo.parts.end(),
                      [](const PartStamp& part) { return stamp_part(part.path) == part; });
@@ -71,10 +111,12 @@ std::optional<ToolchainMemo> load_memo(const fs::path& file) {
     const std::string seal = document.at("seal");
     document.erase("seal");
     if (document.at("format") != kFormat || hash_hex(document.dump()) != seal) return std::nullopt;
-    ToolchainMemo memo{.toolchain = {.path = document.at("path").get<std::string>(),
+    ToolchainMemo memo{.id = document.at("id"),
+                       .toolchain = {.path = document.at("path").get<std::string>(),
                                      .version = document.at("version"),
                                      .build_id = document.at("build_id"),
-                                     .arguments = document.at("arguments")},
+                                     .arguments = document.at("arguments"),
+                                     .runner = {}},
                        .parts = {}};
     for (const json& part : document.at("parts")) memo.parts.push_back(part_from_json(part));
     return memo;
@@ -95,6 +137,23 @@ void save_memo(const fs::path& file, const ToolchainMemo& memo) {
   } catch (const Error&) {
     // A read-only or full disk: the next process asks the compiler again.
   }
+}
+
+// A memo on disk may be that of another compiler whose id has the same hash, or a forgery of a
+// neighbour: what it says it is decides.
+Toolchain remembered(const std::string& id, const fs::path& folder,
+                     const std::function<ToolchainMemo()>& probe) {
+  const std::lock_guard lock(known().mutex);
+  const auto found = known().memos.find(id);
+  if (found != known().memos.end() && is_current(found->second)) return found->second.toolchain;
+  const fs::path file = folder.empty() ? fs::path() : folder / (hash_hex(id) + ".json");
+  std::optional<ToolchainMemo> memo = load_memo(file);
+  if (!memo || memo->id != id || !is_current(*memo)) {
+    memo = probe();
+    memo->id = id;
+    save_memo(file, *memo);
+  }
+  return known().memos.insert_or_assign(id, *memo).first->second.toolchain;
 }
 
 }  // namespace tessera::jit

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tessera/jit/toolchain.h"
@@ -23,11 +25,20 @@ struct PartStamp {
 };
 
 struct ToolchainMemo {
+  std::string id;  // what it was asked for as
   Toolchain toolchain;
   std::vector<PartStamp> parts;
 };
 
 PartStamp stamp_part(const std::filesystem::path& path);
+
+// A memo of these files: their stamps, and the toolchain's build_id from their content.
+ToolchainMemo stamp_parts(const std::vector<std::filesystem::path>& parts);
+
+// The toolchain that is known as `id`, from this process, from `folder` unless that is empty, or
+// else found out by `probe` and remembered in both.
+Toolchain remembered(const std::string& id, const std::filesystem::path& folder,
+                     const std::function<ToolchainMemo()>& probe);
 
 // Whether every part is still what it was.
 bool is_current(const ToolchainMemo& memo);

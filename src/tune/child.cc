@@ -1,8 +1,6 @@
 #include "tessera/tune/child.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
@@ -12,31 +10,12 @@
 #include "tessera/base/files.h"
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
-
-#ifndef TESSERA_LIBEXEC
-#define TESSERA_LIBEXEC "../libexec/tessera"  // from the library's folder; set by the build
-#endif
+#include "tessera/jit/worker_program.h"
 
 namespace tessera::tune {
 namespace {
 
 using nlohmann::json;
-
-constexpr const char* kWorkerName = "tessera-worker";
-
-// Its address tells which file this code was loaded from.
-const char kAnchor = 0;
-
-fs::path library_folder() {
-  Dl_info info{};
-  if (dladdr(&kAnchor, &info) == 0 || info.dli_fname == nullptr) return {};
-  std::error_code unknown;
-  return fs::canonical(info.dli_fname, unknown).parent_path();
-}
-
-bool is_executable(const fs::path& file) {
-  return fs::is_regular_file(file) && access(file.c_str(), X_OK) == 0;
-}
 
 // The reply of a process that was lost: the same for every kernel it was asked about.
 WorkerReply lost(const WorkerRequest& request, Outcome outcome, std::string note) {
@@ -118,16 +97,9 @@ WorkerRequest worker_request_from_json(std::string_view text) {
 }
 
 fs::path find_worker(const std::string& wanted) {
-  std::vector<fs::path> places;
-  if (!wanted.empty()) {
-    places.emplace_back(wanted);
-  } else {
-    const fs::path folder = library_folder();
-    places = {folder / kWorkerName, folder / TESSERA_LIBEXEC / kWorkerName};
-  }
+  if (fs::path found = jit::find_worker_program(wanted); !found.empty()) return found;
   std::vector<std::string> names;
-  for (const fs::path& place : places) {
-    if (is_executable(place)) return place;
+  for (const fs::path& place : jit::worker_places(wanted)) {
     names.push_back(fmt::format("'{}'", place.lexically_normal().string()));
   }
   throw Error(

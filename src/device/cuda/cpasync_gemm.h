@@ -34,7 +34,8 @@ struct CpasyncGemm {
 
   // As many blocks a unit as shared memory and registers allow, at most 3.
   static constexpr int kSharedPerUnit = 233472;
-  static constexpr int kOtherRegisters = 40;
+  // Beyond 8 copies of a thread their addresses are kept, not worked out anew.
+  static constexpr int kOtherRegisters = 40 + 12 * larger(0, CopyA::kCopies + CopyB::kCopies - 8);
   static constexpr int kFitShared = kSharedPerUnit / (kSharedBytes + 1024);
   static constexpr int kFitRegisters = 65536 / ((Math::kRegisters + kOtherRegisters) * kThreads);
   static constexpr int kMinBlocks = larger(1, smaller(3, smaller(kFitShared, kFitRegisters)));
@@ -46,12 +47,12 @@ struct CpasyncGemm {
 #pragma unroll 1
     for (u64 index = blockIdx.x; index < order.total; index += gridDim.x) {
       const TileCorner corner = order.corner(index);
-      Math math(static_cast<int>(threadIdx.x));
+      Math math(threadIdx.x);
       accumulate(g, corner, address_in_shared(shared), math);
       Acc* tile = reinterpret_cast<Acc*>(shared);
       math.put(tile);
       __syncthreads();
-      Output::store(g, corner, tile, static_cast<int>(threadIdx.x));
+      Output::store(g, corner, tile, threadIdx.x);
       __syncthreads();
     }
   }
@@ -63,11 +64,13 @@ struct CpasyncGemm {
                                                     const TileCorner& corner, u32 shared,
                                                     Math& math) {
     constexpr int kAhead = C::kStages - 1;
-    const int thread = static_cast<int>(threadIdx.x);
-    CopyA copy_a(source_of<A>(g.a, g.ld_a, g.batch_stride_a, corner.batch), corner.row, g.m,
-                 thread);
-    CopyB copy_b(source_of<B>(g.b, g.ld_b, g.batch_stride_b, corner.batch), corner.column, g.n,
-                 thread);
+    const u32 thread = threadIdx.x;
+    const OperandSize size_a = {C::kAKContiguous ? g.m : g.k, C::kAKContiguous ? g.k : g.m};
+    const OperandSize size_b = {C::kBKContiguous ? g.n : g.k, C::kBKContiguous ? g.k : g.n};
+    const Source a = source_of<A>(g.a, g.ld_a, corner.batch * g.batch_stride_a, size_a);
+    const Source b = source_of<B>(g.b, g.ld_b, corner.batch * g.batch_stride_b, size_b);
+    CopyA copy_a(a, corner.row, g.m, thread);
+    CopyB copy_b(b, corner.column, g.n, thread);
     i64 k_left = g.k;
     u32 fill = 0;
     u32 use = 0;

@@ -36,17 +36,47 @@ __device__ __forceinline__ void copies_wait() {
 // A matrix in memory. `lines` and `line` count elements outside and along the contiguous side.
 struct Source {
   const char* data;
+  const char* end;
   i64 line_bytes;  // from one line to the next
-  int width;       // the widest copies that its alignment allows: 16, 8 or 4 bytes, 0: elements
+  int width;       // the widest copies that its alignment allows: 16, 8 or 4 bytes, 0: none
 };
 
+// Batch `batch` of an operand of `lines` lines of `line` elements.
+struct OperandSize {
+  i64 lines, line;
+};
 template <class T>
-__device__ __forceinline__ Source source_of(const void* data, i64 ld, i64 batch_stride, i64 batch) {
+__device__ __forceinline__ Source source_of(const void* data, i64 ld, i64 batch_offset,
+                                            const OperandSize& size) {
   constexpr i64 kSize = sizeof(T);
-  const u64 bits = reinterpret_cast<u64>(data) | static_cast<u64>(ld * kSize) |
-                   static_cast<u64>(batch_stride * kSize);
+  const char* first = static_cast<const char*>(data) + batch_offset * kSize;
+  const u64 bits = reinterpret_cast<u64>(first) | static_cast<u64>(ld * kSize);
   const int width = (bits & 15) == 0 ? 16 : (bits & 7) == 0 ? 8 : (bits & 3) == 0 ? 4 : 0;
-  return {static_cast<const char*>(data) + batch * batch_stride * kSize, ld * kSize, width};
+  return {first, first + ((size.lines - 1) * ld + size.line) * kSize, ld * kSize, width};
+}
+
+__device__ __forceinline__ void load_chunk(const char* from, u32* words) {
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "l"(from)
+               : "memory");
+}
+__device__ __forceinline__ void store_chunk(u32 to, const u32 (&words)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]),
+               "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+
+// The 16 bytes from byte `skip` of 32.
+__device__ __forceinline__ void shift_chunk(const u32 (&from)[8], u32 skip, u32 (&to)[4]) {
+  u32 by_two[6];
+  u32 by_one[5];
+#pragma unroll
+  for (int i = 0; i < 6; ++i) by_two[i] = (skip & 8) != 0 ? from[i + 2] : from[i];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) by_one[i] = (skip & 4) != 0 ? by_two[i + 1] : by_two[i];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = __funnelshift_r(by_one[i], by_one[i + 1], (skip & 3) * 8);
 }
 
 constexpr int smaller(int a, int b) { return a < b ? a : b; }
@@ -68,14 +98,17 @@ struct TileShape {
   static constexpr int kWays = smaller(kChunks, 8);
   static constexpr int kLinesPerWay = larger(1, 8 / kChunks);
 
+  // After so many lines the swizzle repeats.
+  static constexpr int kPeriod = larger(8, kInWords&& kSize == 1 ? kWays * 2 : 0);
+
   // The byte at which chunk `chunk` of line `line` lies.
-  static __device__ __forceinline__ u32 at(int line, int chunk) {
-    int way = line / kLinesPerWay % kWays;
+  static __device__ __forceinline__ u32 at(u32 line, u32 chunk) {
+    u32 way = line / kLinesPerWay % kWays;
     if constexpr (kInWords) {
-      const int fours = kSize == 1 ? line / 4 : line / kLinesPerWay;
+      const u32 fours = kSize == 1 ? line / 4 : line / kLinesPerWay;
       way = fours % larger(kWays / 2, 1) * 2 % kWays;
     }
-    return static_cast<u32>((line * kChunks + (chunk ^ way)) * 16);
+    return (line * kChunks + (chunk ^ way)) * 16;
   }
 };
 
@@ -84,10 +117,17 @@ template <class T, class Shape, int kRows, int kTileK, bool kKContiguous, int kT
 class TileCopy {
  public:
   static_assert(kThreads % Shape::kChunks == 0, "the threads must share whole lines");
+  static constexpr int kLinesAtOnce = kThreads / Shape::kChunks;
+  static constexpr int kCopies = (Shape::kLines + kLinesAtOnce - 1) / kLinesAtOnce;
 
   // From row `row` on, of which `rows` exist.
-  __device__ __forceinline__ TileCopy(const Source& source, i64 row, i64 rows, int thread)
-      : width(source.width), line(thread / Shape::kChunks), chunk(thread % Shape::kChunks) {
+  __device__ __forceinline__ TileCopy(const Source& source, i64 row, i64 rows, u32 thread)
+      : source_first(source.data),
+        source_end(source.end),
+        width(source.width),
+        line(thread / Shape::kChunks),
+        chunk(thread % Shape::kChunks),
+        start(Shape::at(line, chunk)) {
     line_step = source.line_bytes * kLinesAtOnce;
     const i64 first = kKContiguous ? (row + line) * source.line_bytes
                                    : row * Shape::kSize + line * source.line_bytes;
@@ -102,16 +142,26 @@ class TileCopy {
     const int k_here = static_cast<int>(k_left < kTileK ? k_left : kTileK);
     if (width == 16) {
       fetch_chunks(to, k_here);
-    } else {
+    } else if (Shape::kSize == 4 || width != 0) {
       fetch_pieces(to, k_here);
+    } else {
+      fetch_unaligned(to, k_here);
     }
     from += tile_step;
   }
 
  private:
-  static constexpr int kLinesAtOnce = kThreads / Shape::kChunks;
-  static constexpr int kCopies = (Shape::kLines + kLinesAtOnce - 1) / kLinesAtOnce;
+  static constexpr int kUnalignedAtOnce = kCopies == 2 || kCopies == 4 ? 2 : 1;
   static constexpr bool kUneven = Shape::kLines % kLinesAtOnce != 0;
+
+  // Where copy `i` goes in a tile.
+  __device__ __forceinline__ u32 place_of(int i) const {
+    if constexpr (kLinesAtOnce % Shape::kPeriod == 0) {
+      return start + i * kLinesAtOnce * Shape::kChunks * 16;
+    } else {
+      return Shape::at(line + i * kLinesAtOnce, chunk);
+    }
+  }
 
   // How many elements of the chunk of copy `i` exist.
   __device__ __forceinline__ int present(int i, int k_here) const {
@@ -123,53 +173,85 @@ class TileCopy {
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       if (kUneven && line + i * kLinesAtOnce >= Shape::kLines) break;
-      const u32 place = to + Shape::at(line + i * kLinesAtOnce, chunk);
+      const u32 place = to + place_of(i);
       copy_async<16>(place, from + i * line_step, present(i, k_here) * Shape::kSize);
     }
   }
 
-  // Lines that start anywhere: by 8 or 4 bytes, or element by element.
+  // Lines that start at multiples of 8 or 4 bytes.
   __device__ __forceinline__ void fetch_pieces(u32 to, int k_here) {
 #pragma unroll 1
     for (int i = 0; i < kCopies; ++i) {
       if (kUneven && line + i * kLinesAtOnce >= Shape::kLines) break;
-      const u32 place = to + Shape::at(line + i * kLinesAtOnce, chunk);
+      const u32 place = to + place_of(i);
       const char* piece = from + i * line_step;
-      const int count = present(i, k_here);
-      if (width == 0) {
-        copy_elements(place, piece, count);
-        continue;
-      }
+      const int bytes = present(i, k_here) * Shape::kSize;
 #pragma unroll
       for (int at = 0; at < 16; at += 8) {
-        const int bytes = count * Shape::kSize - at;
         if (width == 8) {
-          copy_async<8>(place + at, piece + at, max(0, min(bytes, 8)));
+          copy_async<8>(place + at, piece + at, max(0, min(bytes - at, 8)));
         } else {
-          copy_async<4>(place + at, piece + at, max(0, min(bytes, 4)));
-          copy_async<4>(place + at + 4, piece + at + 4, max(0, min(bytes - 4, 4)));
+          copy_async<4>(place + at, piece + at, max(0, min(bytes - at, 4)));
+          copy_async<4>(place + at + 4, piece + at + 4, max(0, min(bytes - at - 4, 4)));
         }
       }
     }
   }
 
-  static __device__ __forceinline__ void copy_elements(u32 to, const char* from, int count) {
-    using Word = WordBits<T>;
-    const Word* elements = reinterpret_cast<const Word*>(from);
-    u32 words[4] = {};
+  // Lines that start anywhere: the aligned 32 bytes around a chunk where they are the operand's,
+  // else element by element. The loads of two chunks are under way at a time.
+  __device__ __forceinline__ void fetch_unaligned(u32 to, int k_here) {
+#pragma unroll 1
+    for (int i = 0; i < kCopies; i += kUnalignedAtOnce) {
+      u32 words[kUnalignedAtOnce][8];
+      bool whole[kUnalignedAtOnce];
 #pragma unroll
-    for (int e = 0; e < Shape::kPerChunk; ++e) {
-      const u32 element = e < count ? u32{elements[e]} : 0;
-      words[e * Shape::kSize / 4] |= element << (e * Shape::kSize % 4 * 8);
+      for (int j = 0; j < kUnalignedAtOnce; ++j) {
+        const char* chunk_at = from + (i + j) * line_step;
+        const char* aligned = chunk_at - skipped(chunk_at);
+        whole[j] = present(i + j, k_here) == Shape::kPerChunk && aligned >= source_first &&
+                   source_end - aligned >= 32;
+        if (!whole[j]) continue;
+        load_chunk(aligned, words[j]);
+        load_chunk(aligned + 16, words[j] + 4);
+      }
+#pragma unroll
+      for (int j = 0; j < kUnalignedAtOnce; ++j) {
+        if (kUneven && line + (i + j) * kLinesAtOnce >= Shape::kLines) break;
+        const char* chunk_at = from + (i + j) * line_step;
+        const u32 place = to + place_of(i + j);
+        u32 chunk_words[4] = {};
+        if (whole[j]) shift_chunk(words[j], skipped(chunk_at), chunk_words);
+        store_chunk(place, chunk_words);
+        if (!whole[j]) copy_elements(place, chunk_at, present(i + j, k_here));
+      }
     }
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]),
-                 "r"(words[2]), "r"(words[3])
-                 : "memory");
+  }
+
+  static __device__ __forceinline__ u32 skipped(const char* p) {
+    return static_cast<u32>(reinterpret_cast<u64>(p)) & 15;
+  }
+
+  static __device__ __forceinline__ void copy_elements(u32 to, const char* from, int count) {
+#pragma unroll 1
+    for (int offset = 0; offset < count * Shape::kSize; offset += Shape::kSize) {
+      if constexpr (Shape::kSize == 1) {
+        const u32 element = *reinterpret_cast<const u8*>(from + offset);
+        asm volatile("st.shared.b8 [%0], %1;" ::"r"(to + offset), "r"(element) : "memory");
+      } else {
+        const u16 element = *reinterpret_cast<const u16*>(from + offset);
+        asm volatile("st.shared.b16 [%0], %1;" ::"r"(to + offset), "h"(element) : "memory");
+      }
+    }
   }
 
   const char* from;  // this thread's first chunk of the next tile
+  const char* source_first;
+  const char* source_end;
   i64 line_step, tile_step;
-  int width, line, chunk;
+  int width;
+  int line, chunk;
+  u32 start;
   int rows_left;  // that exist from this thread's first one
 };
 

@@ -42,6 +42,18 @@ struct Place {
 struct Values {
   float x, y;
 };
+struct Whole {
+  u32 x, y;
+};
+
+template <bool kFirst, class First, class Second>
+struct If {
+  using Type = First;
+};
+template <class First, class Second>
+struct If<false, First, Second> {
+  using Type = Second;
+};
 
 // Finishes pairs of accumulators. Make one per thread: its constructor looks at alignments.
 template <class C>
@@ -61,36 +73,65 @@ class Finish {
     }
   }
 
-  // The output's bits for the accumulators x and y of `at`.
-  __device__ __forceinline__ PairBits<Out> finish(const Place& at, Acc x, Acc y) const {
-    if constexpr (kSame<Out, int>) {  // exact, modulo 2^32
+  // Whether pairs of C, D and out can be read and written as one word. With pairs that also exist,
+  // the kWhole forms below do without looking.
+  __device__ __forceinline__ bool in_pairs() const {
+    bool all = out_in_pairs && (g.beta == 0 || c_in_pairs);
+#pragma unroll
+    for (int i = 0; i < C::kNumD; ++i) all = all && d_in_pairs[i];
+    return all;
+  }
+
+  // The three parts of finish(), for callers that have many pairs under way: alpha; beta * C, which
+  // callers leave out when beta is 0; the steps and the rounding.
+  static constexpr bool kExact = kSame<Out, int>;  // modulo 2^32
+  using Running = typename If<kExact, Whole, Values>::Type;
+
+  __device__ __forceinline__ Running scaled(Acc x, Acc y) const {
+    if constexpr (kExact) {
       static_assert(C::kNumSteps == 0, "int32 output takes no epilogue steps");
       const u32 alpha = static_cast<int>(g.alpha);
-      u32 first = static_cast<u32>(x) * alpha;
-      u32 second = static_cast<u32>(y) * alpha;
-      if (g.beta != 0) {
-        const u32 beta = static_cast<int>(g.beta);
-        const u64 c = load_c(at);
-        first += first_of<int>(c) * beta;
-        second += second_of<int>(c) * beta;
-      }
-      return u64{second} << 32 | first;
+      return {static_cast<u32>(x) * alpha, static_cast<u32>(y) * alpha};
     } else {
-      Values v = {static_cast<float>(x) * g.alpha, static_cast<float>(y) * g.alpha};
-      if (g.beta != 0) {
-        const PairBits<Out> c = load_c(at);
-        v.x += float_of_bits<Out>(first_of<Out>(c)) * g.beta;
-        v.y += float_of_bits<Out>(second_of<Out>(c)) * g.beta;
-      }
-      v = apply_steps<0, 0>(v, at);
-      return round_pair<Out>(v.x, v.y);
+      return {static_cast<float>(x) * g.alpha, static_cast<float>(y) * g.alpha};
     }
   }
 
+  template <bool kWhole = false>
+  __device__ __forceinline__ Running with_c(const Place& at, const Running& v) const {
+    const Out* row = static_cast<const Out*>(g.c) + at.batch * g.batch_stride_c + at.row * g.ld_c;
+    const PairBits<Out> c = load_pair<Out, kWhole>(row + at.column, at.count, c_in_pairs);
+    if constexpr (kExact) {
+      const u32 beta = static_cast<int>(g.beta);
+      return {v.x + first_of<int>(c) * beta, v.y + second_of<int>(c) * beta};
+    } else {
+      return {v.x + float_of_bits<Out>(first_of<Out>(c)) * g.beta,
+              v.y + float_of_bits<Out>(second_of<Out>(c)) * g.beta};
+    }
+  }
+
+  template <bool kWhole = false>
+  __device__ __forceinline__ PairBits<Out> rounded(const Place& at, const Running& v) const {
+    if constexpr (kExact) {
+      return u64{v.y} << 32 | v.x;
+    } else {
+      const Values done = apply_steps<0, 0, kWhole>(v, at);
+      return round_pair<Out>(done.x, done.y);
+    }
+  }
+
+  // The output's bits for the accumulators x and y of `at`.
+  __device__ __forceinline__ PairBits<Out> finish(const Place& at, Acc x, Acc y) const {
+    Running v = scaled(x, y);
+    if (g.beta != 0) v = with_c(at, v);
+    return rounded(at, v);
+  }
+
   // Writes what finish() returned.
+  template <bool kWhole = false>
   __device__ __forceinline__ void store(const Place& at, PairBits<Out> pair) const {
     Out* out = static_cast<Out*>(g.out) + at.batch * g.batch_stride_out + at.row * g.ld_out;
-    store_pair<Out>(out + at.column, pair, at.count, out_in_pairs);
+    store_pair<Out, kWhole>(out + at.column, pair, at.count, out_in_pairs);
   }
 
  private:
@@ -107,29 +148,24 @@ class Finish {
     return true;
   }
 
-  __device__ __forceinline__ PairBits<Out> load_c(const Place& at) const {
-    const Out* c = static_cast<const Out*>(g.c) + at.batch * g.batch_stride_c + at.row * g.ld_c;
-    return load_pair<Out>(c + at.column, at.count, c_in_pairs);
-  }
-
-  template <Step kOp>
+  template <Step kOp, bool kWhole>
   __device__ __forceinline__ Values load_d(int index, const Place& at) const {
     const D* d = static_cast<const D*>(g.d[index]) + at.batch * g.batch_stride_d[index];
     if constexpr (kOp == Step::row_scale) {
-      const float scale = at.count > 0 ? to_float(d[at.row]) : 0.0F;
+      const float scale = kWhole || at.count > 0 ? to_float(d[at.row]) : 0.0F;
       return {scale, scale};
     } else {
       constexpr bool kIsVector = kOp == Step::bias || kOp == Step::col_scale;
       const D* row = d + (kIsVector ? 0 : at.row * g.ld_d[index]);
       const bool whole = d_in_pairs[index];
-      const PairBits<D> pair = load_pair<D>(row + at.column, at.count, whole);
+      const PairBits<D> pair = load_pair<D, kWhole>(row + at.column, at.count, whole);
       return {float_of_bits<D>(first_of<D>(pair)), float_of_bits<D>(second_of<D>(pair))};
     }
   }
 
-  template <Step kOp>
+  template <Step kOp, bool kWhole>
   __device__ __forceinline__ Values combine(Values v, int index, const Place& at) const {
-    const Values d = load_d<kOp>(index, at);
+    const Values d = load_d<kOp, kWhole>(index, at);
     if constexpr (multiplies(kOp)) return {v.x * d.x, v.y * d.y};
     return {v.x + d.x, v.y + d.y};
   }
@@ -149,20 +185,20 @@ class Finish {
   }
 
   // The steps from number kStep on, when kUsed D tensors have been taken.
-  template <int kStep, int kUsed>
+  template <int kStep, int kUsed, bool kWhole>
   __device__ __forceinline__ Values apply_steps(Values v, const Place& at) const {
     if constexpr (kStep == C::kNumSteps) {
       return v;
     } else {
       constexpr Step kOp = C::kSteps[kStep];
       if constexpr (takes_one_d(kOp)) {
-        return apply_steps<kStep + 1, kUsed + 1>(combine<kOp>(v, kUsed, at), at);
+        return apply_steps<kStep + 1, kUsed + 1, kWhole>(combine<kOp, kWhole>(v, kUsed, at), at);
       } else if constexpr (takes_all_d(kOp)) {
 #pragma unroll
-        for (int i = kUsed; i < C::kNumD; ++i) v = combine<kOp>(v, i, at);
-        return apply_steps<kStep + 1, C::kNumD>(v, at);
+        for (int i = kUsed; i < C::kNumD; ++i) v = combine<kOp, kWhole>(v, i, at);
+        return apply_steps<kStep + 1, C::kNumD, kWhole>(v, at);
       } else {
-        return apply_steps<kStep + 1, kUsed>({apply<kOp>(v.x), apply<kOp>(v.y)}, at);
+        return apply_steps<kStep + 1, kUsed, kWhole>({apply<kOp>(v.x), apply<kOp>(v.y)}, at);
       }
     }
   }

@@ -17,9 +17,9 @@ __device__ __forceinline__ void load_vector(u32 from, float (&out)[4]) {
 // so that lanes read different banks: one after the other where k is contiguous, else 4 in a row.
 template <class Shape, bool kKContiguous, int kCount, int kLanes>
 struct LaneOperand {
-  int first, lane;
+  u32 first, lane;
 
-  static __device__ __forceinline__ int row_of(int index, int lane) {
+  static __device__ __forceinline__ u32 row_of(u32 index, u32 lane) {
     return kKContiguous ? index * kLanes + lane : (index / 4 * kLanes + lane) * 4 + index % 4;
   }
 
@@ -66,7 +66,7 @@ class FmaEngine {
   using LaneA = LaneOperand<ShapeA, C::kAKContiguous, kRows, kLanesM>;
   using LaneB = LaneOperand<ShapeB, C::kBKContiguous, kColumns, kLanesN>;
 
-  __device__ __forceinline__ explicit FmaEngine(int thread)
+  __device__ __forceinline__ explicit FmaEngine(u32 thread)
       : a{thread / 32 / C::kWaveN * kWarpM, thread % 32 / kLanesN},
         b{thread / 32 % C::kWaveN * kWarpN, thread % 32 % kLanesN} {}
 
@@ -94,7 +94,7 @@ class FmaEngine {
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
-        const int row = a.first + LaneA::row_of(i, a.lane);
+        const u32 row = a.first + LaneA::row_of(i, a.lane);
         Output::put(tile, row, b.first + LaneB::row_of(j, b.lane), acc[i][j]);
       }
     }

@@ -53,7 +53,7 @@ __device__ __forceinline__ void transpose_bytes(const u32 (&rows)[4], u32 (&colu
 // A warp's part of an operand's tile: kBlocks blocks of 8 rows. The lane's first address is worked
 // out once; from there, a step along the swizzled side of the tile is an exclusive or with a
 // constant and a step across it an addition.
-template <class T, class Shape, bool kKContiguous, int kBlocks>
+template <class T, class Shape, bool kKContiguous, int kBlocks, bool kChunksFirst>
 class WarpOperand {
  public:
   static constexpr int kSize = static_cast<int>(sizeof(T));
@@ -64,25 +64,26 @@ class WarpOperand {
                 "where rows are contiguous a warp needs a power of two of them");
   static_assert(Shape::kBytes % 1024 == 0, "tiles must keep the alignment of the swizzle");
 
-  // From row `first` of the tile on.
-  __device__ __forceinline__ WarpOperand(int first, int lane) {
-    const int block = lane >> 3 & 1;  // the matrices of ldmatrix: two blocks by two chunks
-    const int chunk = lane >> 4;
+  // From row `first` of the tile on. ldmatrix brings two chunks of two blocks, in the order in
+  // which mma wants them in neighbouring registers: A's blocks first, B's chunks first.
+  __device__ __forceinline__ WarpOperand(u32 first, u32 lane) {
+    const u32 block = kChunksFirst ? lane >> 4 : lane >> 3 & 1;
+    const u32 chunk = kChunksFirst ? lane >> 3 & 1 : lane >> 4;
     if constexpr (kKContiguous) {
       start = Shape::at(first + block * 8 + (lane & 7), chunk);
     } else if constexpr (kSize == 2) {
       start = Shape::at(chunk * 8 + (lane & 7), first / 8 + block);
     } else if constexpr (kSize == 4) {
-      const int row = first + (lane >> 2);
+      const u32 row = first + (lane >> 2);
       start = Shape::at(lane & 3, row / 4) + row % 4 * 4;
     } else {
-      const int row = first + (lane >> 2) * 4;
+      const u32 row = first + (lane >> 2) * 4;
       start = Shape::at((lane & 3) * 4, row / 16) + row % 16;
     }
   }
 
   // Where row `row` of block `block` is in the warp's part.
-  static __device__ __forceinline__ int row_of(int block, int row) {
+  static __device__ __forceinline__ u32 row_of(u32 block, u32 row) {
     return kMixed ? block / 4 * 32 + row * 4 + block % 4 : block * 8 + row;
   }
 
@@ -107,8 +108,8 @@ class WarpOperand {
       } else {
         load_matrices<true>(tile + (start ^ block * 16) + step * 16 * kLineBytes, words);
       }
-      out[block] = {{words[0], words[2]}};
-      out[block + 1] = {{words[1], words[3]}};
+      out[block] = {{words[0], words[kChunksFirst ? 1 : 2]}};
+      out[block + 1] = {{words[kChunksFirst ? 2 : 1], words[3]}};
     }
   }
 
@@ -222,10 +223,10 @@ class MmaEngine {
   static_assert(kSteps >= 1 && sizeof(A) == sizeof(B), "tile_k must be a multiple of 32 bytes");
   static constexpr int kRegisters = kBlocksA * kBlocksB * 2 + (kBlocksA + kBlocksB) * 2 * kParts;
 
-  using WarpA = WarpOperand<A, ShapeA, C::kAKContiguous, kBlocksA>;
-  using WarpB = WarpOperand<B, ShapeB, C::kBKContiguous, kBlocksB>;
+  using WarpA = WarpOperand<A, ShapeA, C::kAKContiguous, kBlocksA, false>;
+  using WarpB = WarpOperand<B, ShapeB, C::kBKContiguous, kBlocksB, true>;
 
-  __device__ __forceinline__ explicit MmaEngine(int thread)
+  __device__ __forceinline__ explicit MmaEngine(u32 thread)
       : lane(thread & 31),
         row(thread / 32 / C::kWaveN * kWarpM),
         column(thread / 32 % C::kWaveN * kWarpN),
@@ -247,11 +248,11 @@ class MmaEngine {
     using Output = TileOutput<C, 0>;
 #pragma unroll
     for (int i = 0; i < kBlocksA; ++i) {
-      const int at_row = row + WarpA::row_of(i, lane >> 2);
+      const u32 at_row = row + WarpA::row_of(i, lane >> 2);
 #pragma unroll
       for (int j = 0; j < kBlocksB; ++j) {
-        const int at_column = column + WarpB::row_of(j, (lane & 3) * 2);
-        const int second = column + WarpB::row_of(j, (lane & 3) * 2 + 1);
+        const u32 at_column = column + WarpB::row_of(j, (lane & 3) * 2);
+        const u32 second = column + WarpB::row_of(j, (lane & 3) * 2 + 1);
         Output::put(tile, at_row, at_column, acc[i / 2][j][i % 2 * 2]);
         Output::put(tile, at_row, second, acc[i / 2][j][i % 2 * 2 + 1]);
       }
@@ -285,7 +286,7 @@ class MmaEngine {
     }
   }
 
-  int lane, row, column;
+  u32 lane, row, column;
   WarpA warp_a;
   WarpB warp_b;
   Acc acc[kBlocksA / 2][kBlocksB][4] = {};

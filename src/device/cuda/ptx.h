@@ -197,16 +197,31 @@ __device__ __forceinline__ void load_shared(u32 from, int& x, int& y) {
   asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(from) : "memory");
 }
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+// Two or four 8x8 matrices of 16-bit elements, as wgmma's fragments hold them or transposed; lane l
+// gives the address of row l % 8 of matrix l / 8.
+template <bool kTransposed>
 __device__ __forceinline__ void store_matrices(u32 to, const u32 (&words)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-               "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
-               : "memory");
+  if constexpr (kTransposed) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                 : "memory");
+  } else {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                 : "memory");
+  }
 }
+template <bool kTransposed>
 __device__ __forceinline__ void store_matrices(u32 to, const u32 (&words)[2]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(words[0]),
-               "r"(words[1])
-               : "memory");
+  if constexpr (kTransposed) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to),
+                 "r"(words[0]), "r"(words[1])
+                 : "memory");
+  } else {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(to),
+                 "r"(words[0]), "r"(words[1])
+                 : "memory");
+  }
 }
 
 // ---- warpgroups ----

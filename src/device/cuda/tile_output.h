@@ -55,27 +55,27 @@ struct TileOutput {
   // Pairs of a thread whose loads are in flight together.
   static constexpr int kAtOnce = C::kNumD > 0 ? 4 : 2;
 
-  static __device__ __forceinline__ void put(Acc* tile, int row, int column, Acc x) {
+  static __device__ __forceinline__ void put(Acc* tile, u32 row, u32 column, Acc x) {
     tile[row * kRow + column] = x;
   }
 
   // Finishes and stores the part of the tile that exists.
   static __device__ __forceinline__ void store(const GemmArguments& g, const TileCorner& place,
-                                               const Acc* tile, int thread) {
+                                               const Acc* tile, u32 thread) {
     const Finish<C> finish(g);
     const i64 rows_left = g.m - place.row;
     const int rows = static_cast<int>(rows_left < C::kTileM ? rows_left : C::kTileM);
     const i64 columns_left = g.n - place.column;
     const int columns = static_cast<int>(columns_left < C::kTileN ? columns_left : C::kTileN);
 #pragma unroll 1
-    for (int first = thread; first < rows * kPairs; first += kThreads * kAtOnce) {
+    for (u32 first = thread; first < static_cast<u32>(rows) * kPairs; first += kThreads * kAtOnce) {
       PairBits<Out> pairs[kAtOnce];
       Place places[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        const int index = first + i * kThreads;
-        const int row = index / kPairs;
-        const int column = index % kPairs * 2;
+        const u32 index = first + i * kThreads;
+        const int row = static_cast<int>(index / kPairs);
+        const int column = static_cast<int>(index % kPairs) * 2;
         const int count = row < rows ? columns - column : 0;
         places[i] = {place.batch, place.row + row, place.column + column, count};
         if (count <= 0) continue;

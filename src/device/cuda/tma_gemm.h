@@ -35,9 +35,9 @@ struct TmaGemm {
   using B = typename C::B;
   using Acc = typename C::Acc;
   static constexpr bool kBInLines = C::kBKContiguous || C::kPreshuffled;
-  using TileP = OperandTile<typename Choose<C::kSwapAb, B, A>::Type, C::kTileM, C::kTileK,
+  using TileP = OperandTile<typename If<C::kSwapAb, B, A>::Type, C::kTileM, C::kTileK,
                             C::kSwapAb ? kBInLines : C::kAKContiguous>;
-  using TileQ = OperandTile<typename Choose<C::kSwapAb, A, B>::Type, C::kTileN, C::kTileK,
+  using TileQ = OperandTile<typename If<C::kSwapAb, A, B>::Type, C::kTileN, C::kTileK,
                             C::kSwapAb ? C::kAKContiguous : kBInLines>;
   static constexpr bool kPackedP = C::kPreshuffled && C::kSwapAb;
   static constexpr bool kPackedQ = C::kPreshuffled && !C::kSwapAb;
@@ -91,35 +91,22 @@ struct TmaGemm {
 
   // ---- where this thread and block are ----
 
-  struct Ring {
-    u32 stage = 0, phase = 0;
-    __device__ __forceinline__ void next() {
-      if (++stage == C::kStages) {
-        stage = 0;
-        phase ^= 1;
-      }
-    }
-    __device__ __forceinline__ void skip(u32 count) {
-      const u32 to = stage + count;
-      phase ^= to / C::kStages & 1;
-      stage = to % C::kStages;
-    }
-  };
-
+  using Ring = device::Ring<C::kStages>;
   struct Tile {
     int p, q, batch;  // first rows and columns of this block's tile
   };
 
   const CudaGemmArguments& arguments;
-  u32 shared;                   // base address
-  int warpgroup;                // kConsumers: the producer
-  int thread;                   // in the warpgroup
-  int at_p, at_q;               // in the multicast cluster
-  int split;                    // which part of K
-  int cluster;                  // index of this block's cluster
-  int num_clusters;             // that run
-  int tiles_p, tiles_q, tiles;  // in tiles of a cluster; of all batches
-  int k_first, k_last;          // tiles of K
+  u32 shared;           // base address
+  int warpgroup;        // kConsumers: the producer
+  int thread;           // in the warpgroup
+  int at_p, at_q;       // in the multicast cluster
+  int split;            // which part of K
+  int cluster;          // index of this block's cluster
+  int num_clusters;     // that run
+  TileOrder order;      // of the cluster's tiles
+  int tiles;            // of all batches
+  int k_first, k_last;  // tiles of K
 
   __device__ __forceinline__ u32 full(u32 stage) const {
     return shared + kOffsetBarriers + stage * 8;
@@ -127,24 +114,10 @@ struct TmaGemm {
   __device__ __forceinline__ u32 empty(u32 stage) const { return full(C::kStages + stage); }
   __device__ __forceinline__ u32 partial_sums_here() const { return full(2 * C::kStages); }
 
-  // Neighbouring clusters work on neighbouring tiles, so that L2 holds what they share: groups of
-  // raster_group tiles along m (negative: along n) run before the next ones.
   __device__ __forceinline__ Tile tile_of(int index) const {
-    const int per_batch = tiles_p * tiles_q;
-    const int batch = index / per_batch;
-    index -= batch * per_batch;
-    const bool along_p = (arguments.raster_group > 0) != C::kSwapAb;
-    const int group = abs(arguments.raster_group);
-    const int along = along_p ? tiles_p : tiles_q;
-    const int per_group = group * (along_p ? tiles_q : tiles_p);
-    const int first = index / per_group * group;
-    const int size = min(group, along - first);
-    const int rest = index % per_group;
-    const int major = first + rest % size;
-    const int minor = rest / size;
-    const int p = along_p ? major : minor;
-    const int q = along_p ? minor : major;
-    return {(p * C::kClusterM + at_p) * C::kTileM, (q * C::kClusterN + at_q) * C::kTileN, batch};
+    const TileOrder::Tile at = order.tile(index);
+    return {(at.p * C::kClusterM + at_p) * C::kTileM, (at.q * C::kClusterN + at_q) * C::kTileN,
+            at.batch};
   }
 
   __device__ __forceinline__ explicit TmaGemm(const CudaGemmArguments& a) : arguments(a) {
@@ -163,9 +136,9 @@ struct TmaGemm {
     const int q = static_cast<int>(C::kSwapAb ? g.m : g.n);
     constexpr int kRowsP = C::kTileM * C::kClusterM;
     constexpr int kRowsQ = C::kTileN * C::kClusterN;
-    tiles_p = (p + kRowsP - 1) / kRowsP;
-    tiles_q = (q + kRowsQ - 1) / kRowsQ;
-    tiles = tiles_p * tiles_q * static_cast<int>(g.batch);
+    order = {(p + kRowsP - 1) / kRowsP, (q + kRowsQ - 1) / kRowsQ, static_cast<int>(g.batch),
+             C::kSwapAb ? -a.raster_group : a.raster_group};
+    tiles = order.tiles_p * order.tiles_q * order.batches;
     const int k_tiles = static_cast<int>((g.k + C::kTileK - 1) / C::kTileK);
     k_first = k_tiles * split / C::kSplits;
     k_last = k_tiles * (split + 1) / C::kSplits;

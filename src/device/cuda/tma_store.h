@@ -1,7 +1,8 @@
 // What a consumer warpgroup does with the accumulators of its blocks of 64 rows. There are two ways
 // out of the registers, both through its store area in shared memory:
-//   plain:     16-bit outputs that need nothing but rounding. Matrices go to the area by stmatrix
-//              and from there to the output by the copy engine, while the next ones follow.
+//   copied:    16-bit outputs with a cheap epilogue (swapped: with none). Accumulators are finished
+//              in place; matrices go to the area by stmatrix and from there to the output by the
+//              copy engine, while the next ones follow.
 //   finished:  everything else. The area takes raw accumulators; then threads walk along the
 //              output's rows, finish pairs of neighbours (epilogue.h) and store them. A loop
 //              instead of code for every accumulator: any epilogue compiles quickly, and C, D and
@@ -41,11 +42,32 @@ struct StorePlace {
   int row, column, batch;
 };
 
-// Whether the copy engine can write the output.
+// Whether the copy engine can write the output: it writes rows in pieces of 16 bytes.
 template <class Out>
 __device__ __forceinline__ bool tma_writes(const GemmArguments& g) {
-  const u64 strides = g.ld_out | (g.batch > 1 ? g.batch_stride_out : 0);
-  return ((reinterpret_cast<u64>(g.out) | strides * sizeof(Out)) & 15) == 0;
+  const u64 elements = g.n | g.ld_out | (g.batch > 1 ? g.batch_stride_out : 0);
+  return ((reinterpret_cast<u64>(g.out) | elements * sizeof(Out)) & 15) == 0;
+}
+
+// Whether the epilogue reads D tensors of m x n.
+template <class C>
+constexpr bool has_matrix_d() {
+  if constexpr (C::kNumD > 0) {
+    for (const Step step : C::kSteps) {
+      if (step == Step::add || step == Step::multiply || takes_all_d(step)) return true;
+    }
+  }
+  return false;
+}
+// Whether all steps are so cheap that code for every accumulator pays: a bias, relu, clamp.
+template <class C>
+constexpr bool has_cheap_steps() {
+  if constexpr (C::kNumSteps > 0) {
+    for (const Step step : C::kSteps) {
+      if (step != Step::bias && step != Step::relu && step != Step::clamp) return false;
+    }
+  }
+  return C::kNumD <= 1;
 }
 
 // One consumer warpgroup's way out for kBlocks times 64 rows of kColumns. kPass columns of raw
@@ -55,8 +77,8 @@ struct TileStore {
   using Out = typename C::Out;
   using Acc = typename C::Acc;
   static constexpr int kCount = kColumns / 2;  // accumulators of a thread and block
-  static constexpr bool kMayBePlain =
-      sizeof(Out) == 2 && !C::kSwapAb && !C::kDirectStore && C::kNumSteps == 0;
+  static constexpr bool kMayCopy = sizeof(Out) == 2 && !C::kDirectStore &&
+                                   (C::kSwapAb ? C::kNumSteps == 0 : has_cheap_steps<C>());
 
   const CudaGemmArguments& arguments;
   u32 area;     // in shared memory
@@ -67,8 +89,10 @@ struct TileStore {
   __device__ __forceinline__ void store(const Acc (&blocks)[kBlocks][kCount],
                                         const StorePlace& place) const {
     const GemmArguments& g = arguments.gemm;
-    if constexpr (kMayBePlain) {
-      if (g.alpha == 1.0F && g.beta == 0.0F && tma_writes<Out>(g)) return plain(blocks, place);
+    if constexpr (kMayCopy) {
+      // Without steps, alpha is left to the other way: one multiplication less for everyone else.
+      const bool scaled = C::kNumSteps == 0 && g.alpha != 1.0F;
+      if (!scaled && g.beta == 0.0F && tma_writes<Out>(g)) return copy(blocks, place);
     }
     constexpr int kPasses = kColumns / kPass;  // of a block
 #pragma unroll 1
@@ -85,18 +109,22 @@ struct TileStore {
     }
   }
 
-  // ---- plain ----
+  // ---- copied ----
 
   static constexpr int kChunk = chunk_of(kColumns);
   static constexpr int kBuffers = kPass == kChunk ? 2 : 1;
-  static constexpr int kLine = kChunk * 2;  // bytes
-  static constexpr int kBufferBytes = kWgmmaRows * kLine;
+  static constexpr int kLine = (C::kSwapAb ? kWgmmaRows : kChunk) * 2;  // bytes
+  static constexpr int kBufferBytes = kWgmmaRows * kChunk * 2;
 
-  __device__ __forceinline__ void plain(const Acc (&blocks)[kBlocks][kCount],
-                                        const StorePlace& place) const {
+  __device__ __forceinline__ void copy(const Acc (&blocks)[kBlocks][kCount],
+                                       const StorePlace& place) const {
     constexpr int kChunks = kColumns / kChunk;
+    const Finish<C> finish(arguments.gemm);
 #pragma unroll
     for (int i = 0; i < kBlocks * kChunks; ++i) {
+      StorePlace at = place;
+      (C::kSwapAb ? at.column : at.row) += i / kChunks * kWgmmaRows;
+      (C::kSwapAb ? at.row : at.column) += i % kChunks * kChunk;
       const u32 buffer = area + i % kBuffers * kBufferBytes;
       if (thread == 0) {
         if (i == 0) {
@@ -106,35 +134,51 @@ struct TileStore {
         }
       }
       threads_sync(barrier, kGroupThreads);
-      fill(buffer, blocks[i / kChunks], i % kChunks * (kChunk / 8));
+      fill(finish, buffer, &blocks[i / kChunks][i % kChunks * (kChunk / 2)], at);
       copy_engine_fence();
       threads_sync(barrier, kGroupThreads);
       if (thread == 0) {
-        const int row = place.row + i / kChunks * kWgmmaRows;
-        const int column = place.column + i % kChunks * kChunk;
-        tma_store({&arguments.out_map, column, row, place.batch}, buffer);
+        tma_store({&arguments.out_map, at.column, at.row, at.batch}, buffer);
         stores_commit();
       }
     }
   }
 
-  // A chunk from the group of 8 columns `first` on, in lines swizzled as the copy engine expects.
-  __device__ __forceinline__ void fill(u32 buffer, const Acc (&block)[kCount], int first) const {
-    constexpr int kAtOnce = kChunk == 8 ? 1 : 2;  // groups
+  // A chunk at `place`, in lines swizzled as the copy engine expects.
+  __device__ __forceinline__ void fill(const Finish<C>& finish, u32 buffer, const Acc* chunk,
+                                       const StorePlace& place) const {
+    constexpr int kAtOnce = kChunk == 8 ? 1 : 2;  // groups of 8 columns
     constexpr u32 kSwizzle = kLine / 16 - 1;
     const int lane = thread & 31;
-    const int row = (thread >> 5) * 16 + (lane & 15);
+    const int warp = thread >> 5;
 #pragma unroll
     for (int group = 0; group < kChunk / 8; group += kAtOnce) {
       u32 words[kAtOnce * 2];
 #pragma unroll
       for (int i = 0; i < kAtOnce * 2; ++i) {
-        const int at = (first + group) * 4 + i * 2;
-        words[i] =
-            round_pair<Out>(static_cast<float>(block[at]), static_cast<float>(block[at + 1]));
+        words[i] = copied(finish, &chunk[group * 4 + i * 2], place, group + i / 2, i % 2);
       }
-      const u32 at = row * kLine + (group + (kAtOnce == 2 ? lane >> 4 : 0)) * 16;
-      store_matrices(buffer + (at ^ ((at >> 7) & kSwizzle) << 4), words);
+      const int next = group + (kAtOnce == 2 ? lane >> 4 : 0);
+      const int line = C::kSwapAb ? next * 8 + (lane & 7) : warp * 16 + (lane & 15);
+      const int piece = C::kSwapAb ? warp * 2 + ((lane >> 3) & 1) : next;
+      const u32 at = line * kLine + piece * 16;
+      store_matrices<C::kSwapAb>(buffer + (at ^ ((at >> 7) & kSwizzle) << 4), words);
+    }
+  }
+
+  // Two neighbours of a fragment, in one of its two rows. Rows past the end are dropped by the copy
+  // engine, so that only columns count.
+  __device__ __forceinline__ u32 copied(const Finish<C>& finish, const Acc* pair,
+                                        const StorePlace& place, int group, int half) const {
+    if constexpr (C::kNumSteps == 0) {
+      return round_pair<Out>(static_cast<float>(pair[0]), static_cast<float>(pair[1]));
+    } else {
+      const GemmArguments& g = arguments.gemm;
+      const int lane = thread & 31;
+      const int row = place.row + (thread >> 5) * 16 + half * 8 + (lane >> 2);
+      const int column = place.column + group * 8 + (lane & 3) * 2;
+      const int count = static_cast<int>(g.n) - column;
+      return finish.rounded({place.batch, row, column, count}, finish.scaled(pair[0], pair[1]));
     }
   }
 
@@ -143,7 +187,14 @@ struct TileStore {
   static constexpr int kWidth = C::kSwapAb ? kWgmmaRows : kPass;  // of the area, in the output
   static constexpr int kHeight = C::kSwapAb ? kPass : kWgmmaRows;
   using Raw = RawRows<kWidth>;
-  static constexpr int kMaxBatch = C::kNumD > 0 ? 8 : 4;  // rows
+  static constexpr int kPairs = kWidth / 2;  // of a row
+  static constexpr int kRows = kGroupThreads / kPairs;
+
+  // Rows of a thread at a time: what the registers beside the accumulators take. Reading whole D
+  // tensors pays for as many as possible.
+  static constexpr int kSpare = (C::kWaveM == 3 ? 160 : 232) - kBlocks * kCount;
+  static constexpr int kMaxBatch = kSpare < 64 ? 2 : kSpare >= 96 && has_matrix_d<C>() ? 8 : 4;
+  static constexpr int kBatch = kHeight / kRows < kMaxBatch ? kHeight / kRows : kMaxBatch;
 
   __device__ __forceinline__ void stage_raw(const Acc (&block)[kCount], int first) const {
     const int lane = thread & 31;
@@ -164,30 +215,45 @@ struct TileStore {
   }
 
   __device__ __forceinline__ void finish(const StorePlace& place) const {
-    constexpr int kPairs = kWidth / 2;  // of a row
-    constexpr int kRows = kGroupThreads / kPairs;
     const GemmArguments& g = arguments.gemm;
     const Finish<C> finish(g);
+    const bool inside = place.row + kHeight <= g.m && place.column + kWidth <= g.n;
+    if (inside && finish.in_pairs()) {
+      finish_rows<true, kBatch>(finish, place);
+    } else {
+      finish_rows<false, 1>(finish, place);
+    }
+  }
+
+  // All loads of kAtOnce rows come before the first store, which they might alias.
+  template <bool kWhole, int kAtOnce>
+  __device__ __forceinline__ void finish_rows(const Finish<C>& finish,
+                                              const StorePlace& place) const {
+    const GemmArguments& g = arguments.gemm;
     const int column = thread % kPairs * 2;
     const int left = static_cast<int>(g.n) - place.column - column;
     const int rows = static_cast<int>(g.m) - place.row;
-    // All loads of a batch of rows before its first store, which they might alias.
-    constexpr int kBatch = kHeight / kRows < kMaxBatch ? kHeight / kRows : kMaxBatch;
 #pragma unroll 1
-    for (int first = thread / kPairs; first < kHeight; first += kBatch * kRows) {
-      Acc x[kBatch], y[kBatch];
-      Place at[kBatch];
-      PairBits<Out> done[kBatch];
+    for (int first = thread / kPairs; first < kHeight; first += kAtOnce * kRows) {
+      typename Finish<C>::Running v[kAtOnce];
+      Place at[kAtOnce];
+      PairBits<Out> done[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
+      for (int i = 0; i < kAtOnce; ++i) {
         const int row = first + i * kRows;
-        load_shared(area + Raw::offset(row, column), x[i], y[i]);
+        Acc x, y;
+        load_shared(area + Raw::offset(row, column), x, y);
+        v[i] = finish.scaled(x, y);
         at[i] = {place.batch, place.row + row, place.column + column, row < rows ? left : 0};
       }
+      if (g.beta != 0) {
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) done[i] = finish.finish(at[i], x[i], y[i]);
+        for (int i = 0; i < kAtOnce; ++i) v[i] = finish.template with_c<kWhole>(at[i], v[i]);
+      }
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) finish.store(at[i], done[i]);
+      for (int i = 0; i < kAtOnce; ++i) done[i] = finish.template rounded<kWhole>(at[i], v[i]);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) finish.template store<kWhole>(at[i], done[i]);
     }
   }
 };

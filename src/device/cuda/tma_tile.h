@@ -87,13 +87,48 @@ struct OperandTile {
   }
 };
 
-template <bool kFirst, class First, class Second>
-struct Choose {
-  using Type = First;
+// The stage of a ring that comes next, and the parity of its barriers' phase.
+template <int kStages>
+struct Ring {
+  u32 stage = 0, phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+  __device__ __forceinline__ void skip(u32 count) {
+    const u32 to = stage + count;
+    phase ^= to / kStages & 1;
+    stage = to % kStages;
+  }
 };
-template <class First, class Second>
-struct Choose<false, First, Second> {
-  using Type = Second;
+
+// In which order tiles are taken. Neighbours share operands that L2 then holds: groups of `group`
+// tiles along P (negative: along Q) run before the next ones.
+struct TileOrder {
+  struct Tile {
+    int p, q, batch;
+  };
+  int tiles_p, tiles_q, batches, group;
+
+  __device__ __forceinline__ Tile tile(int index) const {
+    const int per_batch = tiles_p * tiles_q;
+    int batch = 0;
+    if (batches > 1) {
+      batch = index / per_batch;
+      index -= batch * per_batch;
+    }
+    const bool along_p = group > 0;
+    const int width = abs(group);
+    const int per_group = width * (along_p ? tiles_q : tiles_p);
+    const int first = index / per_group * width;
+    const int size = min(width, (along_p ? tiles_p : tiles_q) - first);
+    const int rest = index % per_group;
+    const int major = first + rest % size;
+    const int minor = rest / size;
+    return {along_p ? major : minor, along_p ? minor : major, batch};
+  }
 };
 
 }  // namespace tessera::device

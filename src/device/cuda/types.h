@@ -123,30 +123,106 @@ __device__ __forceinline__ u32 second_of(PairBits<T> pair) {
   return static_cast<u32>(u64{pair} >> (8 * sizeof(T)));
 }
 
-// Reads the first `count` of two elements (none, one or both), as one word where `whole` allows.
-template <class T>
-__device__ __forceinline__ PairBits<T> load_pair(const T* p, int count, bool whole) {
-  using Word = WordBits<T>;
-  if (whole && count >= 2) return *reinterpret_cast<const PairBits<T>*>(p);
-  PairBits<T> pair = 0;
-  if (count >= 1) pair = *reinterpret_cast<const Word*>(p);
-  if (count >= 2) {
-    const PairBits<T> second = *reinterpret_cast<const Word*>(p + 1);
-    pair = static_cast<PairBits<T>>(pair | second << (8 * sizeof(T)));
+// How two elements of T travel: as one word where that is aligned, else one by one; predicated, so
+// that no branch keeps the loads of many pairs from being under way at once.
+template <int kBytes>
+struct PairAccess;
+
+template <>
+struct PairAccess<1> {
+  static __device__ __forceinline__ u16 load(const void* p, int both, int first, int second) {
+    u16 pair;
+    asm("{\n.reg .pred b, f, s;\n.reg .b16 x, y;\n"
+        "setp.ne.b32 b, %2, 0;\nsetp.ne.b32 f, %3, 0;\nsetp.ne.b32 s, %4, 0;\n"
+        "mov.b16 x, 0;\nmov.b16 y, 0;\n"
+        "@f ld.global.b8 x, [%1];\n@s ld.global.b8 y, [%1 + 1];\n"
+        "shl.b16 y, y, 8;\nor.b16 %0, x, y;\n@b ld.global.b16 %0, [%1];\n}"
+        : "=h"(pair)
+        : "l"(p), "r"(both), "r"(first), "r"(second));
+    return pair;
   }
-  return pair;
+  static __device__ __forceinline__ void store(void* p, u16 pair, int both, int first, int second) {
+    asm volatile(
+        "{\n.reg .pred b, f, s;\n.reg .b16 y;\n"
+        "setp.ne.b32 b, %2, 0;\nsetp.ne.b32 f, %3, 0;\nsetp.ne.b32 s, %4, 0;\n"
+        "shr.u16 y, %1, 8;\n"
+        "@b st.global.b16 [%0], %1;\n@f st.global.b8 [%0], %1;\n@s st.global.b8 [%0 + 1], y;\n"
+        "}" ::"l"(p),
+        "h"(pair), "r"(both), "r"(first), "r"(second)
+        : "memory");
+  }
+};
+
+template <>
+struct PairAccess<2> {
+  static __device__ __forceinline__ u32 load(const void* p, int both, int first, int second) {
+    u32 pair;
+    asm("{\n.reg .pred b, f, s;\n.reg .b16 x, y;\n"
+        "setp.ne.b32 b, %2, 0;\nsetp.ne.b32 f, %3, 0;\nsetp.ne.b32 s, %4, 0;\n"
+        "mov.b16 x, 0;\nmov.b16 y, 0;\n"
+        "@f ld.global.b16 x, [%1];\n@s ld.global.b16 y, [%1 + 2];\n"
+        "mov.b32 %0, {x, y};\n@b ld.global.b32 %0, [%1];\n}"
+        : "=r"(pair)
+        : "l"(p), "r"(both), "r"(first), "r"(second));
+    return pair;
+  }
+  static __device__ __forceinline__ void store(void* p, u32 pair, int both, int first, int second) {
+    asm volatile(
+        "{\n.reg .pred b, f, s;\n.reg .b16 x, y;\n"
+        "setp.ne.b32 b, %2, 0;\nsetp.ne.b32 f, %3, 0;\nsetp.ne.b32 s, %4, 0;\n"
+        "mov.b32 {x, y}, %1;\n"
+        "@b st.global.b32 [%0], %1;\n@f st.global.b16 [%0], x;\n@s st.global.b16 [%0 + 2], y;\n"
+        "}" ::"l"(p),
+        "r"(pair), "r"(both), "r"(first), "r"(second)
+        : "memory");
+  }
+};
+
+template <>
+struct PairAccess<4> {
+  static __device__ __forceinline__ u64 load(const void* p, int both, int first, int second) {
+    u64 pair;
+    asm("{\n.reg .pred b, f, s;\n.reg .b32 x, y;\n"
+        "setp.ne.b32 b, %2, 0;\nsetp.ne.b32 f, %3, 0;\nsetp.ne.b32 s, %4, 0;\n"
+        "mov.b32 x, 0;\nmov.b32 y, 0;\n"
+        "@f ld.global.b32 x, [%1];\n@s ld.global.b32 y, [%1 + 4];\n"
+        "@b ld.global.v2.b32 {x, y}, [%1];\nmov.b64 %0, {x, y};\n}"
+        : "=l"(pair)
+        : "l"(p), "r"(both), "r"(first), "r"(second));
+    return pair;
+  }
+  static __device__ __forceinline__ void store(void* p, u64 pair, int both, int first, int second) {
+    asm volatile(
+        "{\n.reg .pred b, f, s;\n.reg .b32 x, y;\n"
+        "setp.ne.b32 b, %2, 0;\nsetp.ne.b32 f, %3, 0;\nsetp.ne.b32 s, %4, 0;\n"
+        "mov.b64 {x, y}, %1;\n"
+        "@b st.global.v2.b32 [%0], {x, y};\n"
+        "@f st.global.b32 [%0], x;\n@s st.global.b32 [%0 + 4], y;\n}" ::"l"(p),
+        "l"(pair), "r"(both), "r"(first), "r"(second)
+        : "memory");
+  }
+};
+
+// Reads the first `count` of two elements (none, one or both), as one word where `whole` allows.
+// kWhole: both, and it does.
+template <class T, bool kWhole = false>
+__device__ __forceinline__ PairBits<T> load_pair(const T* p, int count, bool whole) {
+  if constexpr (kWhole) return *reinterpret_cast<const PairBits<T>*>(p);
+  const bool both = whole && count >= 2;
+  return PairAccess<static_cast<int>(sizeof(T))>::load(p, both, count >= 1 && !both,
+                                                       count >= 2 && !both);
 }
 
 // Writes the first `count` of two elements.
-template <class T>
+template <class T, bool kWhole = false>
 __device__ __forceinline__ void store_pair(T* p, PairBits<T> pair, int count, bool whole) {
-  using Word = WordBits<T>;
-  if (whole && count >= 2) {
+  if constexpr (kWhole) {
     *reinterpret_cast<PairBits<T>*>(p) = pair;
-    return;
+  } else {
+    const bool both = whole && count >= 2;
+    PairAccess<static_cast<int>(sizeof(T))>::store(p, pair, both, count >= 1 && !both,
+                                                   count >= 2 && !both);
   }
-  if (count >= 1) *reinterpret_cast<Word*>(p) = static_cast<Word>(pair);
-  if (count >= 2) *reinterpret_cast<Word*>(p + 1) = static_cast<Word>(second_of<T>(pair));
 }
 
 // Whether rows of T that start here and lie these strides apart can be read two elements at a time.

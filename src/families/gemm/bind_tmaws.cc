@@ -16,7 +16,7 @@ using device::CudaGemmArguments;
 constexpr unsigned kWarpgroup = 128;
 constexpr int kRasterGroup = 8;  // within 2% of the best on every shape that was measured
 constexpr std::uintptr_t kTmaAlignment = 16;
-constexpr std::uint32_t kStoreRows = 64;  // that one store writes
+constexpr std::uint32_t kStoreRows = 64;  // of wgmma, that one store writes
 
 std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
 
@@ -66,8 +66,8 @@ TensorMap operand_window(const Matrix& matrix, std::size_t offset, const TmawsOp
 
 // Whether the copy engine can write this output; the kernel asks itself the same.
 bool tma_writes(const GemmProblem& p, const void* out) {
-  const std::int64_t strides = p.ld_out | (p.batch > 1 ? p.batch_stride_out : 0);
-  const auto bytes = static_cast<std::uintptr_t>(strides * size_of(p.out));
+  const std::int64_t elements = p.n | p.ld_out | (p.batch > 1 ? p.batch_stride_out : 0);
+  const auto bytes = static_cast<std::uintptr_t>(elements * size_of(p.out));
   return ((reinterpret_cast<std::uintptr_t>(out) | bytes) % kTmaAlignment) == 0;
 }
 
@@ -90,9 +90,11 @@ void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& 
   }
   if (tmaws_copies_out(s, a) && tma_writes(p, g.out)) {
     const auto chunk = static_cast<std::uint32_t>(tmaws_store(a).chunk);
-    const int line = static_cast<int>(chunk) * size_of(p.out);
+    const std::uint32_t width = a.swap_ab ? kStoreRows : chunk;
+    const std::uint32_t height = a.swap_ab ? chunk : kStoreRows;
+    const int line = static_cast<int>(width) * size_of(p.out);
     const Matrix matrix = {"out", g.out, p.out, p.n, p.m, p.ld_out, p.batch, p.batch_stride_out};
-    add(window(matrix, offsetof(CudaGemmArguments, out_map), {chunk, kStoreRows},
+    add(window(matrix, offsetof(CudaGemmArguments, out_map), {width, height},
                line < 32 ? 0 : line));
   }
 }

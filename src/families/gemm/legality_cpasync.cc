@@ -9,7 +9,8 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kMaxAccumulators = 128;  // per thread: 168 registers with all else, without spills
+constexpr int kMaxAccumulators = 128;  // per thread, without spills
+constexpr int kMaxConverted = 64;      // the same where fragments are converted before mma
 constexpr int kChunkBytes = 16;        // that one cp.async moves
 constexpr int kTileBytes = 1024;       // after which the swizzle of a tile repeats
 constexpr int kMmaBytesK = 32;         // of k that one mma takes
@@ -23,6 +24,10 @@ int threads(const Case& c) { return warps(c) * c.target.warp_size; }
 int warp_m(const Case& c) { return c.algorithm.tile.m / c.algorithm.wave.m; }
 int warp_n(const Case& c) { return c.algorithm.tile.n / c.algorithm.wave.n; }
 
+int max_accumulators(const Case& c) {
+  const bool converts = c.signature.a == DType::fp8 || c.signature.a == DType::bf8;
+  return converts ? kMaxConverted : kMaxAccumulators;
+}
 int accumulators(const Case& c) { return c.algorithm.tile.m * c.algorithm.tile.n / threads(c); }
 
 bool divides_over_warps(const Algorithm& a) {
@@ -143,11 +148,11 @@ constexpr Rule kCpasync[] = {
        return fmt::format("needs {} threads a block, {} has {}", threads(c), c.target.name,
                           c.target.max_threads_per_block);
      }},
-    {[](const Case& c) { return accumulators(c) <= kMaxAccumulators; },
+    {[](const Case& c) { return accumulators(c) <= max_accumulators(c); },
      [](const Case& c) {
        return fmt::format("needs {} accumulators a thread ({}x{} over {} threads), at most {} fit",
                           accumulators(c), c.algorithm.tile.m, c.algorithm.tile.n, threads(c),
-                          kMaxAccumulators);
+                          max_accumulators(c));
      }},
     {[](const Case& c) {
        return by_fma(c) || c.algorithm.tile.k * size_of(c.signature.a) % kMmaBytesK == 0;

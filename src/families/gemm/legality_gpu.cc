@@ -13,7 +13,7 @@ namespace {
 constexpr int kWgmmaRows = 64;         // of a warpgroup's instruction
 constexpr int kWgmmaBytesK = 32;       // of k that one wgmma instruction takes
 constexpr int kMaxAccumulators = 208;  // per thread; 192 were tried without spills
-constexpr int kMaxWithSplits = 208;
+constexpr int kMaxWithSplits = 144;    // 160 spill with some epilogues
 constexpr int kMaxWgmmaColumns = 256;
 constexpr int kMaxColumnsOf3 = 192;     // 3 consumers: 128 registers a thread at entry
 constexpr int kMaxMulticast = 4;        // cluster_m + cluster_n - 1
@@ -68,8 +68,7 @@ bool splits_fit(const Algorithm& a) {
 // With splits a thread also holds the sums that it owns.
 int accumulators_with_splits(const Case& c) {
   const TmawsStore store = tmaws_store(c.algorithm);
-  const int own = c.algorithm.splits > 1 ? store.row_blocks * store.columns / 2 : 0;
-  return accumulators_per_thread(c) + own;
+  return accumulators_per_thread(c) + store.row_blocks * store.columns / 2;
 }
 
 constexpr Rule kTmaws[] = {
@@ -178,7 +177,9 @@ constexpr Rule kTmaws[] = {
            "tile_n in parts of 8, got {} {} splits of tile_n {}",
            c.algorithm.splits, to_string(c.algorithm.split_k), c.algorithm.tile.n);
      }},
-    {[](const Case& c) { return accumulators_with_splits(c) <= kMaxWithSplits; },
+    {[](const Case& c) {
+       return c.algorithm.splits == 1 || accumulators_with_splits(c) <= kMaxWithSplits;
+     },
      [](const Case& c) {
        return fmt::format("needs {} accumulators a thread for {} splits, at most {} fit",
                           accumulators_with_splits(c), c.algorithm.splits, kMaxWithSplits);
@@ -192,8 +193,8 @@ constexpr Rule kTmaws[] = {
      },
      [](const Case& c) {
        return fmt::format(
-           "tma stores 16-bit outputs without swap_ab and epilogue, got out={} swap_ab={} "
-           "epilogue={}; use the standard store",
+           "tma stores 16-bit outputs after bias, relu and clamp at most, with swap_ab after "
+           "nothing, got out={} swap_ab={} epilogue={}; use the standard store",
            to_string(c.signature.out), c.algorithm.swap_ab ? 1 : 0,
            to_string(c.signature.epilogue));
      }},
@@ -396,6 +397,14 @@ struct Window {
   DType dtype;
 };
 
+Verdict strides_are_small(const Window& w) {
+  if (std::max(w.ld, w.batch_stride) < kMaxTmaStride / size_of(w.dtype)) return {};
+  return {
+      fmt::format("the strides of {0} must be below 2^40 bytes with tmaws, got ld_{0}={1} "
+                  "batch_stride_{0}={2}",
+                  w.name, w.ld, w.batch_stride)};
+}
+
 Verdict window_fits(const Window& w, std::string_view role) {
   const std::int64_t unit = kTmaBytes / size_of(w.dtype);
   const auto refusal = [&](std::string_view name, std::int64_t value) {
@@ -409,13 +418,17 @@ Verdict window_fits(const Window& w, std::string_view role) {
   if (w.batch_stride % unit != 0) {
     return refusal(fmt::format("batch_stride_{}", w.name), w.batch_stride);
   }
-  if (std::max(w.ld, w.batch_stride) * size_of(w.dtype) >= kMaxTmaStride) {
-    return {
-        fmt::format("the strides of {} must be below 2^40 bytes with tmaws, got ld_{}={} "
-                    "batch_stride_{}={}",
-                    w.name, w.name, w.ld, w.name, w.batch_stride)};
-  }
-  return {};
+  return strides_are_small(w);
+}
+
+// The copy engine reads any length of a row, but writes whole 16 bytes.
+Verdict stores_fit(const Window& out) {
+  const std::int64_t unit = kTmaBytes / size_of(out.dtype);
+  if ((out.length | out.ld | out.batch_stride) % unit == 0) return {};
+  return {fmt::format(
+      "n and the strides of out must be multiples of {} for {} output stored by tma, got n={} "
+      "ld_out={} batch_stride_out={}; use the standard store",
+      unit, to_string(out.dtype), out.length, out.ld, out.batch_stride)};
 }
 
 // Coordinates of the copy engine are 32-bit, and so is the number of a tile.
@@ -453,10 +466,8 @@ Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem) {
   if (Verdict fits = counts_fit(spec.algorithm, p); !fits) return fits;
   if (Verdict fits = window_fits(a, "operands"); !fits) return fits;
   if (Verdict fits = window_fits(b, "operands"); !fits && !p.preshuffled_b) return fits;
-  if (spec.algorithm.store != Store::tma) return {};
-  Verdict fits = window_fits(out, "output stored by tma");
-  if (!fits) fits.reason += "; use the standard store";
-  return fits;
+  if (Verdict fits = strides_are_small(out); !fits) return fits;
+  return spec.algorithm.store == Store::tma ? stores_fit(out) : Verdict{};
 }
 
 }  // namespace tessera::gemm

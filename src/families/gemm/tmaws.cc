@@ -6,9 +6,8 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kRows = 64;        // of one wgmma, and of a slab of transposed lines
-constexpr int kLineBytes = 128;  // of shared memory, swizzled as one
-constexpr int kThreads = 128;    // of a warpgroup
+constexpr int kRows = 64;      // of one wgmma, and of a slab of transposed lines
+constexpr int kThreads = 128;  // of a warpgroup
 constexpr int kAccumulatorBytes = 4;
 constexpr std::int64_t kSharedLimit = 232448;  // of a Hopper block
 
@@ -49,7 +48,14 @@ TmawsStore tmaws_store(const Algorithm& a) {
 }
 
 bool tmaws_copies_out(const GemmSignature& s, const Algorithm& a) {
-  return size_of(s.out) == 2 && !a.swap_ab && a.store != Store::direct && num_ops(s.epilogue) == 0;
+  const auto is_cheap = [](EpilogueOp op) {
+    return op == EpilogueOp::pass_through || op == EpilogueOp::bias || op == EpilogueOp::relu ||
+           op == EpilogueOp::clamp;
+  };
+  if (size_of(s.out) != 2 || a.store == Store::direct) return false;
+  if (a.swap_ab) return num_ops(s.epilogue) == 0;
+  return s.epilogue.num_d <= 1 &&
+         std::all_of(s.epilogue.ops.begin(), s.epilogue.ops.end(), is_cheap);
 }
 
 std::int64_t tmaws_shared_bytes(const GemmSignature& s, const Algorithm& a) {

@@ -1,13 +1,17 @@
-// tessera-worker: runs kernels for the autotuner, so that one that crashes or hangs harms nobody.
+// tessera-worker: runs kernels for the autotuner and NVRTC for the builder, so that what crashes or
+// hangs harms nobody.
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "tessera/jit/nvrtc.h"
 #include "tessera/tune/child.h"
 
 namespace {
@@ -19,15 +23,25 @@ std::string reply_to(const char* text) {
   return tessera::tune::serve_worker(request);
 }
 
+// "nvrtc WORDS": compiles one kernel for the builder.
+int compile(int argc, char** argv) {
+  std::string output;
+  const std::vector<std::string> words(argv + 2, argv + argc);
+  const int status = tessera::jit::run_nvrtc(words, output);
+  std::fputs(output.c_str(), stdout);
+  return status;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const rlimit no_core_files{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core_files);
+  if (argc > 2 && std::strcmp(argv[1], "nvrtc") == 0) return compile(argc, argv);
   if (argc != 2) {
     std::fputs("usage: tessera-worker REQUEST (one JSON object; see src/tune/child.h)\n", stderr);
     return 2;
   }
-  const rlimit no_core_files{0, 0};
-  setrlimit(RLIMIT_CORE, &no_core_files);
   try {
     std::puts(reply_to(argv[1]).c_str());
     return 0;

@@ -49,6 +49,8 @@ class CliTest : public testing::Test {
                                  "TESSERA_NO_JIT",
                                  "TESSERA_TARGET",
                                  "TESSERA_PACK",
+                                 "TESSERA_NVRTC",
+                                 "TESSERA_CUDA_DRIVER=/no/libcuda.so.1",  // no GPU, anywhere
                                  "ASAN_OPTIONS=allocator_may_return_null=1"};
     options.extra_environment.insert(options.extra_environment.end(), extra.begin(), extra.end());
     const SubprocessResult result = run_subprocess(argv, options);

@@ -154,11 +154,13 @@ TEST_F(CliWords, SizesAndStridesOutOfBounds) {
 TEST_F(CliWords, TargetsThatCannotRunHere) {
   expect({
       {"run gemm m=1 n=1 k=1 --target sm90a",
-       "target 'sm90a' cannot run here: this build has no 'cuda' backend; its kernels can be "
-       "declared, enumerated and explained"},
-      {"pack --target sm90a --output x.pack",
-       "pack: only kernels of cpu targets can be compiled here, got target sm90a of backend cuda; "
-       "write their sources with 'tessera generate'"},
+       "target 'sm90a' needs an NVIDIA GPU: NVIDIA's driver /no/libcuda.so.1 cannot be loaded, "
+       "which TESSERA_CUDA_DRIVER names: /no/libcuda.so.1: cannot open shared object file: No such "
+       "file or directory; install the NVIDIA driver (580 or later for CUDA 13), and in a "
+       "container start it with the GPU made visible"},
+      {"pack --target gfx942 --output x.pack",
+       "pack: only kernels of cpu and cuda targets can be compiled here, got target gfx942 of "
+       "backend ck; write their sources with 'tessera generate'"},
       {"pack --target avx2 avx2 --output x.pack",
        "pack: each target is named once, got 'avx2' twice"},
       {"pack", "pack: give a file to write after --output, or one to look into after --list"},

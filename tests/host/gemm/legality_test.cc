@@ -190,9 +190,16 @@ TEST(GemmSupports, TmaNeedsAlignedRows) {
   EXPECT_EQ(refusal(kTmaws, gemm_problem(DType::bf16, GemmLayout::rcr, 100, 104, 96)), "");
   EXPECT_EQ(refusal(kTmaws, gemm_problem(DType::bf16, GemmLayout::rcr, 100, 100, 100)),
             "k must be a multiple of 8 for bf16 operands with tmaws, got k=100");
-  EXPECT_EQ(refusal(kTmaws, gemm_problem(DType::bf16, GemmLayout::rcr, 100, 100, 96)),
-            "n and the strides of out must be multiples of 8 for bf16 output stored by tma, got "
-            "n=100 ld_out=100 batch_stride_out=10000; use the direct store");
+  GemmProblem padded = gemm_problem(DType::bf16, GemmLayout::rcr, 100, 100, 100);
+  padded.ld_a = 104;
+  padded.ld_b = 100;
+  EXPECT_EQ(refusal(kTmaws, padded),
+            "k must be a multiple of 8 for bf16 operands with tmaws, got k=100");
+  padded.ld_b = 102;
+  EXPECT_EQ(refusal(kTmaws, padded),
+            "ld_b must be a multiple of 8 for bf16 operands with tmaws, got ld_b=102");
+  padded.ld_b = 104;
+  EXPECT_EQ(refusal(kTmaws, padded), "");
 }
 
 }  // namespace

@@ -1,0 +1,17 @@
+// The helper program that does in a process of its own what might hang or crash: tessera-worker.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace tessera::jit {
+
+// Where it is looked for: `wanted` alone when given; else beside the library and in its libexec
+// folder.
+std::vector<std::filesystem::path> worker_places(const std::string& wanted);
+
+// The first of these that is an executable file; empty if none is.
+std::filesystem::path find_worker_program(const std::string& wanted);
+
+}  // namespace tessera::jit
