@@ -30,7 +30,7 @@ TEST(Backends, OthersAreRefusedWithASentence) {
       {"ck",
        "target 't' cannot run here: this build has no 'ck' backend; its kernels are emitted as CK "
        "Tile sources, to be built with hipcc"},
-      {"xpu", "target 't' names the unknown backend 'xpu'; the backends are cpu, cuda, ck"},
+      {"opencl", "target 't' names the unknown backend 'opencl'; the backends are cpu, cuda, ck"},
       {"cuba",
        "target 't' names the unknown backend 'cuba', did you mean 'cuda'?; the backends are cpu, "
        "cuda, ck"},
