@@ -79,7 +79,7 @@ class Sampler {
            {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr, GemmLayout::ccr}) {
         if (!is_listed && !a_is_row_major(layout)) continue;
         for (const Pipeline pipeline : space_.pipelines) {
-          const bool fp32_only = pipeline != Pipeline::packab && pipeline != Pipeline::stream;
+          const bool fp32_only = pipeline == Pipeline::packa || pipeline == Pipeline::direct;
           if (fp32_only && types.a != DType::fp32 && types.a != DType::tf32) continue;
           for (const int products : {1, 2, 4}) {
             add(types, layout, pipeline, products, false);
