@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "bench_gemm.h"
 #include "command.h"
@@ -34,8 +35,10 @@ struct BenchCommand {
   std::string what;
   ProblemOptions problems;
   std::string target;
-  std::vector<std::string> peers = peer_names();
+  std::vector<std::string> peers;  // empty: those of the target's kind
   BenchSettings settings;
+  std::optional<bool> flush;  // unset: on GPUs only
+  std::optional<double> soak;
   int kernels = 24;  // of bench jit
 };
 
@@ -43,12 +46,17 @@ Json protocol_json(const runtime::Protocol& protocol) {
   return {{"rounds", protocol.rounds},
           {"warmup", protocol.warmup},
           {"min_seconds", protocol.min_seconds},
+          {"soak_seconds", protocol.soak_seconds},
           {"flush_caches", protocol.flush_caches},
           {"seed", protocol.seed}};
 }
 
+std::string threads_text(int threads) {
+  return fmt::format("{} thread{}", threads, threads == 1 ? "" : "s");
+}
+
 void print_text(const std::vector<BenchCase>& cases, const BenchSummary& summary,
-                const PeerSearch& peers, int threads) {
+                const PeerSearch& peers, const std::string& where) {
   std::vector<std::string> header = {"problem", "kernel", "time", "GFLOP/s", "of peak"};
   for (const auto& [group, value] : summary.geomean_vs) header.push_back("vs " + group);
   Table table(header);
@@ -71,21 +79,35 @@ void print_text(const std::vector<BenchCase>& cases, const BenchSummary& summary
     fmt::print("{:.3f}x {} (geometric mean), {:.3f}x at least\n", value, group,
                summary.min_vs.at(group));
   }
-  fmt::print("{:.1f}% of peak on {} thread{}, {} cases, {} ties\n", 100 * summary.peak_fraction,
-             threads, threads == 1 ? "" : "s", summary.cases, summary.ties);
+  fmt::print("{:.1f}% of peak on {}, {} cases, {} ties\n", 100 * summary.peak_fraction, where,
+             summary.cases, summary.ties);
+}
+
+// A GPU is measured with cold caches and at the clocks that it keeps under load; a loop over one
+// problem on a CPU mostly finds its operands in the caches, as the problem's neighbours would.
+BenchSettings settings_for(const BenchCommand& command, const Target& target) {
+  constexpr double kGpuSoakSeconds = 0.25;
+  const bool is_gpu = target.backend == "cuda";
+  BenchSettings settings = command.settings;
+  settings.protocol.flush_caches = command.flush.value_or(is_gpu);
+  settings.protocol.soak_seconds = command.soak.value_or(is_gpu ? kGpuSoakSeconds : 0);
+  return settings;
 }
 
 int bench_gemm(const BenchCommand& command, const Output& output) {
   const std::vector<Problem> problems = read_problems(command.problems);
   const int threads = runtime::thread_limit({.threads = command.settings.run.threads});
-  const PeerSearch peers = find_peers(command.peers, threads);
   Dispatcher dispatcher({.target = command.target});
+  const Target& target = dispatcher.target();
+  const BenchSettings settings = settings_for(command, target);
+  const PeerSearch peers =
+      find_peers(command.peers.empty() ? peer_names(target.backend) : command.peers, threads);
 
   std::vector<BenchCase> cases;
   Progress progress("bench", Progress::Plain::silent);
   for (const Problem& problem : problems) {
     progress.step(cases.size(), problems.size(), to_string(problem));
-    cases.push_back(bench_problem(dispatcher, problem, peers, command.settings));
+    cases.push_back(bench_problem(dispatcher, problem, peers, settings));
   }
   progress.clear();
 
@@ -95,17 +117,19 @@ int bench_gemm(const BenchCommand& command, const Output& output) {
     for (const auto& peer : peers.found) versions[peer->name()] = peer->version();
     Json rows = Json::array();
     for (const BenchCase& bench : cases) rows.push_back(to_json(bench));
-    print_json({{"machine", host_info().cpu_model},
-                {"target", dispatcher.target().name},
+    print_json({{"machine", tune::device_name(target, settings.run.device)},
+                {"target", target.name},
                 {"threads", threads},
-                {"protocol", protocol_json(command.settings.protocol)},
+                {"protocol", protocol_json(settings.protocol)},
                 {"peers", versions},
                 {"notes", peers.notes},
                 {"cases", rows},
                 {"summary", to_json(summary)}});
     return 0;
   }
-  print_text(cases, summary, peers, threads);
+  print_text(cases, summary, peers,
+             target.backend == "cpu" ? threads_text(threads)
+                                     : tune::device_name(target, settings.run.device));
   return 0;
 }
 
@@ -295,6 +319,7 @@ Action declare_bench(CLI::App& app) {
   app.add_option("--peers", command->peers, "Libraries to compare with")->delimiter(',');
   RunSettings& run = command->settings.run;
   add_threads_option(app, run.threads);
+  add_device_option(app, run.device);
   app.add_option("--force", run.force, "This kernel, or an error that says why not");
   app.add_option("--seed", run.seed, "Of the random operands")->capture_default_str();
   runtime::Protocol& protocol = command->settings.protocol;
@@ -302,7 +327,12 @@ Action declare_bench(CLI::App& app) {
                      "Readings of each candidate, taking turns");
   app.add_option("--min-seconds", protocol.min_seconds, "Length of a reading")
       ->capture_default_str();
-  app.add_flag("--flush", protocol.flush_caches, "Empty the caches before each reading");
+  app.add_flag_callback(
+      "--flush", [command] { command->flush = true; },
+      "Empty the caches before each reading (GPUs: the default)");
+  app.add_flag_callback(
+      "--no-flush", [command] { command->flush = false; }, "Leave the caches as they are");
+  app.add_option("--soak", command->soak, "Seconds of load before the first round");
   add_integer_option(app, "--kernels", command->kernels, 1, "How many kernels bench jit compiles");
   return [command](const Output& output) { return bench(*command, output); };
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kBandwidthBoundSize = 8;
 
 // The arithmetic roof of one thread for the instructions that these operands can use.
-double peak_of(const GemmProblem& problem) {
+double thread_peak(const GemmProblem& problem) {
   const runtime::MachinePeak& peak = runtime::machine_peak();
   if (is_integer(problem.a)) return peak.int8_ops;
   const bool has_bf16 = peak.bf16_flops > 0;
@@ -20,15 +20,35 @@ double peak_of(const GemmProblem& problem) {
   return has_bf16 && fits_bf16 ? peak.bf16_flops : peak.fp32_flops;
 }
 
-void add_shares(BenchCase& bench, const GemmProblem& problem, int threads) {
+// What a machine could do at most with this problem.
+struct Roofs {
+  double flops = 0;
+  double bytes_per_s = 0;
+};
+
+Roofs measured_roofs(const GemmProblem& problem, int threads) {
   const runtime::MachinePeak& peak = runtime::machine_peak();
-  const double bandwidth = threads == 1 ? peak.read_bytes_per_s : peak.read_bytes_per_s_all;
+  return {thread_peak(problem) * threads,
+          threads == 1 ? peak.read_bytes_per_s : peak.read_bytes_per_s_all};
+}
+
+// A GPU's roofs are those of its row: instructions by units and clock.
+Roofs stated_roofs(const GemmProblem& problem, const Target& target) {
+  Roofs roofs{.flops = 0, .bytes_per_s = target.memory_gb_per_s * 1e9};
+  const Instruction* best = find_instruction(target, problem.a, problem.b, problem.acc);
+  if (best == nullptr) return roofs;
+  const double products = static_cast<double>(best->shape.m) * best->shape.n * best->shape.k;
+  roofs.flops = 2 * products * best->per_cycle * target.units * target.clock_ghz * 1e9;
+  return roofs;
+}
+
+void add_shares(BenchCase& bench, const GemmProblem& problem, const Roofs& roofs) {
   bench.bandwidth_bound = std::min(problem.m, problem.n) <= kBandwidthBoundSize;
   bench.gflops = gflops_of(bench.problem, bench.seconds);
-  bench.peak_fraction = bench.gflops * 1e9 / (peak_of(problem) * threads);
+  bench.peak_fraction = roofs.flops > 0 ? bench.gflops * 1e9 / roofs.flops : 0;
   const double bytes_per_s = family_of(bench.problem).bytes(bench.problem) / bench.seconds;
   bench.gb_per_s = bytes_per_s * 1e-9;
-  bench.bandwidth_fraction = bytes_per_s / bandwidth;
+  bench.bandwidth_fraction = bytes_per_s / roofs.bytes_per_s;
 }
 
 // Peers get the problem as the user has it, and write where we write.
@@ -37,12 +57,10 @@ std::vector<PeerCall> verified_calls(Workload& work, const PeerSearch& peers, Be
   std::vector<PeerCall> good;
   for (const std::unique_ptr<Peer>& peer : peers.found) {
     std::vector<PeerCall> calls =
-        peer->calls(std::get<GemmProblem>(plain), std::get<GemmOperands>(work.owned().operands));
+        peer->calls(std::get<GemmProblem>(plain), std::get<GemmOperands>(work.operands()));
     if (calls.empty()) bench.notes.push_back(peer->name() + " cannot compute this problem");
     for (PeerCall& call : calls) {
-      tune::poison_output(plain, work.owned());
-      call.call();
-      const Mismatch mismatch = family_of(plain).verify(plain, work.owned().operands);
+      const Mismatch mismatch = work.verify(call.call);
       if (mismatch.ok) {
         good.push_back(std::move(call));
       } else {
@@ -106,10 +124,15 @@ BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem, const Pe
 
   std::vector<runtime::Candidate> candidates = {{bench.kernel, [&work] { work.run(); }}};
   for (const PeerCall& call : calls) candidates.push_back({call.group + " " + call.how, call.call});
-  const std::vector<runtime::Timing> timings = runtime::measure(candidates, settings.protocol);
+  const std::vector<runtime::Timing> timings =
+      runtime::measure(candidates, settings.protocol, work.place());
   bench.seconds = timings[0].median_seconds;
   bench.spread = timings[0].spread;
-  add_shares(bench, *gemm, runtime::thread_limit({.threads = settings.run.threads}));
+  const Target& target = dispatcher.target();
+  const int threads = runtime::thread_limit({.threads = settings.run.threads});
+  add_shares(
+      bench, *gemm,
+      target.backend == "cpu" ? measured_roofs(*gemm, threads) : stated_roofs(*gemm, target));
   add_peers(bench, calls, timings);
   return bench;
 }

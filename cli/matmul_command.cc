@@ -76,6 +76,29 @@ GemmProblem problem_of(const MatmulCommand& command, const NpyArray& a, const Np
   return problem;
 }
 
+// A copy of a matrix where the kernel can reach it.
+runtime::DeviceBuffer send(const runtime::Place& place, const runtime::AlignedBuffer& matrix) {
+  runtime::DeviceBuffer buffer(place, matrix.size());
+  place.backend->copy_to_device(buffer.data(), matrix.data(), matrix.size(), place.options);
+  return buffer;
+}
+
+void multiply(Dispatcher& dispatcher, const GemmProblem& problem, const NpyArray& a,
+              const NpyArray& b, const runtime::AlignedBuffer& out, const RunOptions& options) {
+  dispatcher.kernel_for(problem, options);  // says it when this machine cannot run the target
+  const runtime::Place place{&runtime::backend_for(dispatcher.target()), options.launch};
+  GemmOperands operands{.a = a.data.data(), .b = b.data.data(), .out = out.data()};
+  if (place.backend->uses_host_memory()) {
+    dispatcher.run(problem, operands, options);
+    return;
+  }
+  const runtime::DeviceBuffer sent_a = send(place, a.data), sent_b = send(place, b.data);
+  const runtime::DeviceBuffer result(place, out.size());
+  operands = {.a = sent_a.data(), .b = sent_b.data(), .out = result.data()};
+  dispatcher.run(problem, operands, options);
+  place.backend->copy_to_host(out.data(), result.data(), out.size(), place.options);
+}
+
 int matmul(const MatmulCommand& command, const Output& output) {
   const NpyArray a = read_matrix(command.a_path);
   const NpyArray b = read_matrix(command.b_path);
@@ -87,8 +110,7 @@ int matmul(const MatmulCommand& command, const Output& output) {
   const std::int64_t elements = problem.batch * problem.m * problem.n;
   const runtime::AlignedBuffer out(static_cast<std::size_t>(elements * size_of(problem.out)));
   Dispatcher dispatcher({.target = command.target});
-  const GemmOperands operands{.a = a.data.data(), .b = b.data.data(), .out = out.data()};
-  dispatcher.run(problem, operands, command.run);
+  multiply(dispatcher, problem, a, b, out, command.run);
   write_npy(command.output_path, problem.out, shape, out.data());
 
   const ReadyKernel& kernel = dispatcher.kernel_for(problem, command.run);
@@ -115,6 +137,7 @@ Action declare_matmul(CLI::App& app) {
   app.add_option("--out-dtype", command->out_dtype, "The product's element type");
   add_target_option(app, command->target);
   add_threads_option(app, command->run.launch.threads);
+  add_device_option(app, command->run.launch.device);
   app.add_option("--force", command->run.force, "This kernel, or an error that says why not");
   app.add_flag("--verify", command->run.verify, "Compare with the fp64 reference");
   return [command](const Output& output) { return matmul(*command, output); };

@@ -180,6 +180,10 @@ void add_threads_option(CLI::App& app, int& threads) {
   add_integer_option(app, "--threads", threads, 0, "At most this many; 0: all of the machine's");
 }
 
+void add_device_option(CLI::App& app, int& device) {
+  add_integer_option(app, "--device", device, 0, "Which GPU, for targets of that kind");
+}
+
 void add_jobs_option(CLI::App& app, int& jobs) {
   add_integer_option(app, "--jobs", jobs, 0, "This many at a time; 0: one per core");
 }

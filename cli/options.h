@@ -38,6 +38,7 @@ Target resolve_target(const std::string& name);
 void add_integer_option(CLI::App& app, const std::string& name, int& value, int least,
                         const std::string& description);
 void add_threads_option(CLI::App& app, int& threads);
+void add_device_option(CLI::App& app, int& device);
 void add_jobs_option(CLI::App& app, int& jobs);
 
 // Which kernels: names, a preselected set, or all that the filters let through.

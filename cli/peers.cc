@@ -11,19 +11,22 @@ namespace {
 
 struct PeerRow {
   std::string_view name;
+  std::string_view backend;
   std::unique_ptr<Peer> (*load)(int threads);
   std::string_view how_to_get;
 };
 constexpr std::array kPeers = {
-    PeerRow{"onednn", load_onednn, "apt install libdnnl2"},
-    PeerRow{"openblas", load_openblas, "apt install libopenblas0"},
+    PeerRow{"onednn", "cpu", load_onednn, "apt install libdnnl2"},
+    PeerRow{"openblas", "cpu", load_openblas, "apt install libopenblas0"},
 };
 
 }  // namespace
 
-std::vector<std::string> peer_names() {
+std::vector<std::string> peer_names(std::string_view backend) {
   std::vector<std::string> names;
-  for (const PeerRow& row : kPeers) names.emplace_back(row.name);
+  for (const PeerRow& row : kPeers) {
+    if (backend.empty() || row.backend == backend) names.emplace_back(row.name);
+  }
   return names;
 }
 

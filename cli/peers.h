@@ -34,8 +34,8 @@ struct PeerSearch {
   std::vector<std::string> notes;  // one sentence per peer that is missing
 };
 
-// Names that find_peers() knows.
-std::vector<std::string> peer_names();
+// Names that find_peers() knows; those for a backend's kernels only, unless it is empty.
+std::vector<std::string> peer_names(std::string_view backend = {});
 
 // Loads the named peers and tells them to use `threads`. Throws Error{not_found} with the nearest
 // name for one that it does not know.

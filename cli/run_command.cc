@@ -150,6 +150,7 @@ Action declare_run(CLI::App& app) {
   add_problem_options(app, command->problems);
   add_target_option(app, command->dispatcher.target);
   add_threads_option(app, command->settings.threads);
+  add_device_option(app, command->settings.device);
   add_integer_option(app, "--repeat", command->settings.repeat, 1,
                      "Timed runs; the median is reported");
   app.add_option("--seed", command->settings.seed, "Of the random operands")->capture_default_str();
@@ -170,6 +171,7 @@ Action declare_verify(CLI::App& app) {
   app.add_option("kernel", command->kernels.names, "Kernel names");
   add_kernel_options(app, command->kernels);
   add_threads_option(app, command->settings.threads);
+  add_device_option(app, command->settings.device);
   app.add_option("--seed", command->settings.seed, "Of the random operands")->capture_default_str();
   add_jobs_option(app, command->jobs);
   return [command](const Output& output) { return verify(*command, output); };

@@ -4,20 +4,33 @@
 
 namespace tessera::cli {
 
+RunOptions run_options(const RunSettings& settings) {
+  return {.launch = {.threads = settings.threads, .device = settings.device},
+          .force = settings.force};
+}
+
 Workload::Workload(Dispatcher& dispatcher, const Problem& problem, const RunSettings& settings)
     : dispatcher_(dispatcher),
       problem_(problem),
-      options_{.launch = {.threads = settings.threads}, .force = settings.force},
+      options_(run_options(settings)),
       kernel_(&dispatcher.kernel_for(problem, options_)),
+      place_{&runtime::backend_for(dispatcher.target()), options_.launch},
       owned_(tune::random_operands(problem, settings.seed)),
-      operands_(owned_.operands),
-      packed_(tune::pack_b(*kernel_->loaded, kernel_->spec, problem, operands_)) {}
+      placed_(tune::place_operands(owned_, place_)),
+      operands_(placed_.operands),
+      packed_(tune::pack_b(*kernel_->loaded, kernel_->spec, problem, operands_, place_)) {}
 
 void Workload::run() { dispatcher_.run(problem_, operands_, options_); }
 
 Mismatch Workload::verify() {
+  return verify([this] { run(); });
+}
+
+Mismatch Workload::verify(const std::function<void()>& call) {
   tune::poison_output(problem_, owned_);
-  run();
+  tune::send_output(owned_, placed_, place_);
+  call();
+  tune::fetch_output(owned_, placed_, place_);
   Mismatch mismatch = family_of(problem_).verify(tune::unpacked(problem_), owned_.operands);
   if (const std::string outside = tune::gaps_intact(problem_, owned_); !outside.empty()) {
     mismatch.ok = false;
@@ -31,15 +44,12 @@ RunReport run_and_time(Dispatcher& dispatcher, const Problem& problem,
   Workload work(dispatcher, problem, settings);
   RunReport report{
       .problem = problem, .kernel = work.kernel().name, .source = work.kernel().source};
-  report.why =
-      dispatcher
-          .explain(problem, {.launch = {.threads = settings.threads}, .force = settings.force})
-          .why;
+  report.why = dispatcher.explain(problem, run_options(settings)).why;
   if (settings.verify) report.verified = work.verify();
   const runtime::Protocol protocol{
       .rounds = settings.repeat, .warmup = 1, .min_seconds = 0, .seed = settings.seed};
   const runtime::Timing timing =
-      runtime::measure({{report.kernel, [&] { work.run(); }}}, protocol).front();
+      runtime::measure({{report.kernel, [&] { work.run(); }}}, protocol, work.place()).front();
   report.seconds = timing.median_seconds;
   report.spread = timing.spread;
   report.gflops = gflops_of(problem, timing.median_seconds);

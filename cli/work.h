@@ -1,6 +1,7 @@
 // Running one problem on random operands: the common part of run, demo, verify and bench.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -12,13 +13,17 @@ namespace tessera::cli {
 // Options of the commands that run kernels.
 struct RunSettings {
   int threads = 0;  // 0: as many as OpenMP allows
+  int device = 0;   // of the GPUs
   int repeat = 5;
   bool verify = false;
   std::uint64_t seed = 1;
   std::string force;  // a kernel name
 };
 
-// A problem with operands of its own. B is packed by the kernel when the problem wants it packed.
+RunOptions run_options(const RunSettings& settings);
+
+// A problem with operands of its own, where the kernel can reach them. B is packed by the kernel
+// when the problem wants it packed.
 class Workload {
  public:
   // Chooses, builds and loads the kernel.
@@ -26,12 +31,14 @@ class Workload {
 
   const Problem& problem() const { return problem_; }
   const ReadyKernel& kernel() const { return *kernel_; }
+  const runtime::Place& place() const { return place_; }
   // As the user has them: B not packed.
-  tune::OwnedOperands& owned() { return owned_; }
+  const Operands& operands() const { return placed_.operands; }
 
   void run();
-  // Poisons the output, runs, and compares with the reference; also looks for writes outside the
+  // Poisons the output, calls, and compares with the reference; also looks for writes outside the
   // output.
+  Mismatch verify(const std::function<void()>& call);
   Mismatch verify();
 
  private:
@@ -39,9 +46,11 @@ class Workload {
   Problem problem_;
   RunOptions options_;
   const ReadyKernel* kernel_;
+  runtime::Place place_;
   tune::OwnedOperands owned_;
+  tune::PlacedOperands placed_;
   Operands operands_;  // B packed if need be
-  runtime::AlignedBuffer packed_;
+  runtime::DeviceBuffer packed_;
 };
 
 // What one problem's run came to.

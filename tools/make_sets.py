@@ -160,15 +160,16 @@ TMAWS = {
 }
 # Any size, stride and alignment: (tile m, n, k of 16-bit operands, wave, stages).
 CPASYNC = {
-    "compute": [(128, 128, 64, "2x4x1", 3), (128, 64, 64, "2x2x1", 4)],
+    "compute": [(128, 128, 64, "2x4x1", 3), (128, 128, 64, "2x2x1", 3), (64, 128, 64, "2x2x1", 3)],
     "memory": [(32, 128, 64, "1x4x1", 4), (64, 64, 64, "2x2x1", 5)],
     "latency": [(64, 64, 64, "2x2x1", 3), (32, 128, 64, "1x4x1", 3)],
-    "essential": [(128, 128, 64, "2x4x1", 3), (64, 64, 64, "2x2x1", 4)],
+    "essential": [(128, 128, 64, "2x4x1", 3), (64, 64, 64, "2x2x1", 3)],
 }
 MMA = {"tf32": "16x8x8", "fp16": "16x8x16", "bf16": "16x8x16", "fp8": "16x8x16",
        "bf8": "16x8x16", "int8": "16x8x32"}
 # fp32 without tf32 multiplies on the ordinary cores: a warp tile is what one lane accumulates.
-FMA = {(128, 128): "8x8x1", (128, 64): "8x8x1", (64, 64): "8x4x1", (32, 128): "8x4x1"}
+FMA = {(128, 128, "2x4x1"): "8x8x1", (64, 128, "2x2x1"): "8x8x1", (64, 64, "2x2x1"): "8x4x1",
+       (32, 128, "1x4x1"): "8x4x1"}
 
 # CK Tile: kind -> (pipeline, tile, wave, scheduler); warp tiles per dtype.
 CK_WARP_TILES = {"fp32": "16x16x4", "fp16": "32x32x8", "bf16": "32x32x8", "fp8": "32x32x16",
@@ -233,7 +234,11 @@ def hopper_names(target, dtype, layout, kind):
 
 def cpasync_names(target, dtype, layout, kind):
     for m, n, k, wave, stages in CPASYNC[kind]:
-        warp_tile = FMA[m, n] if dtype == "fp32" else MMA[dtype]
+        if dtype == "fp32" and (m, n, wave) not in FMA:
+            continue
+        if dtype in ("fp8", "bf8") and layout != "rcr" and (m, n, wave) == (128, 128, "2x2x1"):
+            continue  # too many registers
+        warp_tile = FMA[m, n, wave] if dtype == "fp32" else MMA[dtype]
         yield (f"gemm_{dtype}_{layout}_cpasync_{m}x{n}x{k * 2 // SIZES[dtype]}_{wave}_{warp_tile}"
                f"_s{stages}_{target}")
 

@@ -143,11 +143,11 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
                 "verify: the reference needs B as it was, got a packed B; verify the problem "
                 "without preshuffled_b");
   }
-  Operands seen = operands;
-  const std::vector<runtime::AlignedBuffer> saved = tune::save_overwritten(problem, seen);
+  const runtime::Place place{&runtime::backend_for(state_->target), options.launch};
+  tune::SavedOperands saved = tune::save_inputs(problem, operands, place);
   if (!launch.empty) kernel.loaded->launch(launch, options.launch);
-  runtime::backend_for(state_->target).synchronize(options.launch);
-  const Mismatch mismatch = family.verify(problem, seen);
+  tune::fetch_result(problem, operands, place, saved);
+  const Mismatch mismatch = family.verify(problem, saved.operands);
   if (!mismatch.ok) {
     throw Error(ErrorCode::verification_failed,
                 fmt::format("{}: {}", kernel.name, mismatch.message));

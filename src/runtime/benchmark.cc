@@ -39,17 +39,52 @@ void check(const std::vector<Candidate>& candidates, const Protocol& protocol) {
 }
 
 // Writes more than the caches hold, so that nothing read before is still in them.
-class CacheFlusher {
+class HostMeter final : public Meter {
  public:
-  explicit CacheFlusher(bool enabled) {
-    if (enabled) buffer_.resize(static_cast<std::size_t>(flush_bytes()));
+  HostMeter(Clock clock, bool flushes) : clock_(clock) {
+    if (flushes) buffer_.resize(static_cast<std::size_t>(flush_bytes()));
   }
-  void flush() {
+  void flush() override {
     if (!buffer_.empty()) std::memset(buffer_.data(), ++value_, buffer_.size());
   }
+  double time(const std::function<void()>& work) override {
+    const double begin = clock_();
+    work();
+    return clock_() - begin;
+  }
+  double now() override { return clock_(); }
 
  private:
+  Clock clock_;
   std::vector<unsigned char> buffer_;
+  unsigned char value_ = 0;
+};
+
+class DeviceMeter final : public Meter {
+ public:
+  DeviceMeter(const Place& place, bool flushes)
+      : place_(place),
+        begin_(place.backend->make_event(place.options)),
+        end_(place.backend->make_event(place.options)) {
+    if (flushes) buffer_ = DeviceBuffer(place, 2 * place.backend->cache_bytes(place.options));
+  }
+  void flush() override {
+    if (buffer_.size() == 0) return;
+    place_.backend->fill(buffer_.data(), ++value_, buffer_.size(), place_.options);
+  }
+  double time(const std::function<void()>& work) override {
+    begin_->record(place_.options);
+    work();
+    end_->record(place_.options);
+    return end_->seconds_since(*begin_);
+  }
+  double now() override { return steady_seconds(); }
+
+ private:
+  Place place_;
+  std::unique_ptr<Event> begin_;
+  std::unique_ptr<Event> end_;
+  DeviceBuffer buffer_;
   unsigned char value_ = 0;
 };
 
@@ -59,27 +94,33 @@ struct Runner {
 };
 
 // The last warm-up call, timed alone, tells how many calls make a reading.
-Runner warm_up(const Candidate& candidate, const Protocol& protocol, Clock now) {
+Runner warm_up(const Candidate& candidate, const Protocol& protocol, Meter& meter) {
   for (int i = 1; i < protocol.warmup; ++i) candidate.call();
-  const double begin = now();
-  if (protocol.warmup > 0) candidate.call();
-  const double once = now() - begin;
-  if (protocol.warmup < 1 || protocol.flush_caches) return {&candidate, 1};
+  if (protocol.warmup < 1) return {&candidate, 1};
+  const double once = meter.time(candidate.call);
+  if (protocol.flush_caches) return {&candidate, 1};
 
   const double batch = protocol.min_seconds / kBatchesPerReading / std::max(once, 1e-9);
   return {&candidate, std::max<std::int64_t>(1, std::llround(batch))};
 }
 
+void soak(const std::vector<Runner>& runners, const Protocol& protocol, Meter& meter) {
+  const double begin = meter.now();
+  while (meter.now() - begin < protocol.soak_seconds) {
+    for (const Runner& runner : runners) meter.time(runner.candidate->call);
+  }
+}
+
 // Seconds per call.
-double read_once(const Runner& runner, const Protocol& protocol, Clock now) {
+double read_once(const Runner& runner, const Protocol& protocol, Meter& meter) {
   const double least = protocol.flush_caches ? 0 : protocol.min_seconds;
   std::int64_t calls = 0;
   double elapsed = 0;
-  const double begin = now();
   do {
-    for (std::int64_t i = 0; i < runner.batch; ++i) runner.candidate->call();
+    elapsed += meter.time([&runner] {
+      for (std::int64_t i = 0; i < runner.batch; ++i) runner.candidate->call();
+    });
     calls += runner.batch;
-    elapsed = now() - begin;
   } while (elapsed < least);
   return elapsed / static_cast<double>(calls);
 }
@@ -129,35 +170,48 @@ double quantile(std::vector<double> values, double fraction) {
 }
 
 std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
-                            Clock now) {
+                            Meter& meter) {
   check(candidates, protocol);
   std::vector<Runner> runners;
   std::vector<Timing> timings;
   std::vector<std::size_t> order;
   for (const Candidate& candidate : candidates) {
-    runners.push_back(warm_up(candidate, protocol, now));
+    runners.push_back(warm_up(candidate, protocol, meter));
     timings.emplace_back().name = candidate.name;
     order.push_back(order.size());
   }
 
-  CacheFlusher flusher(protocol.flush_caches);
+  soak(runners, protocol, meter);
   std::mt19937_64 random(protocol.seed);
-  const double begin = now();
+  const double begin = meter.now();
   for (int round = 0; round < protocol.rounds; ++round) {
-    const bool spent = protocol.budget_seconds > 0 && now() - begin > protocol.budget_seconds;
+    const bool spent = protocol.budget_seconds > 0 && meter.now() - begin > protocol.budget_seconds;
     if (spent && round >= kLeastRounds) break;
     shuffle(order, random);
     for (const std::size_t i : order) {
-      flusher.flush();
-      timings[i].seconds.push_back(read_once(runners[i], protocol, now));
+      meter.flush();
+      timings[i].seconds.push_back(read_once(runners[i], protocol, meter));
     }
   }
   for (Timing& timing : timings) summarise(timing);
   return timings;
 }
 
+std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
+                            Clock now) {
+  HostMeter meter(now, protocol.flush_caches);
+  return measure(candidates, protocol, meter);
+}
+
 std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol) {
   return measure(candidates, protocol, steady_seconds);
+}
+
+std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
+                            const Place& place) {
+  if (place.backend->uses_host_memory()) return measure(candidates, protocol);
+  DeviceMeter meter(place, protocol.flush_caches);
+  return measure(candidates, protocol, meter);
 }
 
 Ratio paired_ratio(const Timing& a, const Timing& b) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/runtime/runtime.h"
+
 namespace tessera::runtime {
 
 struct Protocol {
@@ -13,6 +15,7 @@ struct Protocol {
   int warmup = 2;              // calls before the first round
   double min_seconds = 0.002;  // one reading repeats the call until this long
   double budget_seconds = 0;   // 0: none; past it no new round starts (3 rounds at least)
+  double soak_seconds = 0;     // load before the first round, to reach lasting clocks
   bool flush_caches = false;   // write through the last-level cache before each reading, which is
                                // then a single call: a second one would find the caches warm
   std::uint64_t seed = 1;
@@ -20,7 +23,7 @@ struct Protocol {
 
 struct Candidate {
   std::string name;
-  std::function<void()> call;  // returns when the work is done
+  std::function<void()> call;  // returns when the work is done, or on a GPU enqueued
 };
 
 struct Timing {
@@ -34,6 +37,11 @@ struct Timing {
 // Readings of all candidates, in the order given. Throws Error{invalid_argument} for a protocol
 // without rounds or a candidate without a call; passes on what a call throws.
 std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol);
+
+// The same for work on a place's stream: a GPU's own clock counts, from before the first call of a
+// reading to the end of its last, and the caches are flushed in the stream's order.
+std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
+                            const Place& place);
 
 // b's time over a's, pair by pair: above 1, a is faster.
 struct Ratio {

@@ -12,6 +12,19 @@ double steady_seconds();
 std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
                             Clock now);
 
+// How a machine is timed and its caches are emptied.
+class Meter {
+ public:
+  virtual ~Meter() = default;
+  virtual void flush() = 0;
+  // Seconds from the start of the work to its end, which is waited for.
+  virtual double time(const std::function<void()>& work) = 0;
+  virtual double now() = 0;
+};
+
+std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
+                            Meter& meter);
+
 // The value below which `fraction` of the values lie, interpolated between neighbours.
 double quantile(std::vector<double> values, double fraction);
 

@@ -243,6 +243,8 @@ const Backend& cpu_backend() {
   return backend;
 }
 
+Place host_place() { return {&cpu_backend(), {}}; }
+
 // Inside a parallel region one thread per launch is the polite default; a caller that wants nested
 // teams allows them in OpenMP and names a number.
 int thread_limit(const LaunchOptions& options) {

@@ -138,7 +138,8 @@ void Gpu::ready_context() {
   }
   Context made = nullptr;
   if (const Result result = driver_.context_retain(&made, device_); result != kSuccess) {
-    check(result, fmt::format("cannot make a context on {}", label()));
+    throw Error(ErrorCode::unsupported,
+                fmt::format("cannot make a context on {}: {}", label(), describe(result)));
   }
   retained_ = true;
   generation_.fetch_add(1);

@@ -34,7 +34,7 @@ class Gpu {
  public:
   // The device, its context retained; the context is rebuilt when it was lost and nobody else in
   // the process holds it. Throws Error{invalid_argument} for a number that no device has,
-  // Error{launch_failed} when the context cannot be had.
+  // Error{unsupported} when the context cannot be had.
   static Gpu& use(const Driver& driver, int ordinal);
   // The same without a context.
   static Gpu& look_up(const Driver& driver, int ordinal);

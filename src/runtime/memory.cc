@@ -73,23 +73,19 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
   return *this;
 }
 
-DeviceBuffer::DeviceBuffer(const Backend& backend, std::size_t bytes, const LaunchOptions& options)
-    : backend_(&backend),
-      data_(backend.allocate(bytes, options)),
-      bytes_(bytes),
-      options_(options) {}
+DeviceBuffer::DeviceBuffer(const Place& place, std::size_t bytes)
+    : place_(place), data_(place.backend->allocate(bytes, place.options)), bytes_(bytes) {}
 
 DeviceBuffer::~DeviceBuffer() {
-  if (data_ != nullptr) backend_->release(data_, options_);
+  if (data_ != nullptr) place_.backend->release(data_, place_.options);
 }
 
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
 
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
-  std::swap(backend_, other.backend_);
+  std::swap(place_, other.place_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
-  std::swap(options_, other.options_);
   return *this;
 }
 

@@ -95,11 +95,19 @@ class AlignedBuffer {
   std::size_t bytes_ = 0;
 };
 
-// Memory of a backend that is released on destruction.
+// Where something runs.
+struct Place {
+  const Backend* backend = nullptr;
+  LaunchOptions options;
+};
+// This machine's processor.
+Place host_place();
+
+// Memory of a place that is released on destruction.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  DeviceBuffer(const Backend& backend, std::size_t bytes, const LaunchOptions& options = {});
+  DeviceBuffer(const Place& place, std::size_t bytes);
   ~DeviceBuffer();
   DeviceBuffer(DeviceBuffer&& other) noexcept;
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
@@ -107,10 +115,9 @@ class DeviceBuffer {
   std::size_t size() const { return bytes_; }
 
  private:
-  const Backend* backend_ = nullptr;
+  Place place_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
-  LaunchOptions options_;
 };
 
 }  // namespace tessera::runtime

@@ -51,6 +51,7 @@ WorkerRequest request_for(const Problem& problem, const Target& target,
   request.problem = to_string(problem);
   request.target = target;
   request.threads = options.threads;
+  request.device = options.device;
   request.seed = options.seed;
   request.timeout_seconds = options.candidate_timeout_seconds;
   return request;
@@ -117,8 +118,13 @@ bool ranks_before(const Measurement& a, const Measurement& b) {
 
 }  // namespace
 
-std::string device_name(const Target& target) {
-  return target.backend == "cpu" ? host_info().cpu_model : target.name;
+std::string device_name(const Target& target, int device) {
+  if (target.backend == "cpu") return host_info().cpu_model;
+  if (target.backend != "cuda") return target.name;
+  runtime::LaunchOptions options;
+  options.device = device;
+  const std::string model = runtime::backend_for(target).device_name(options);
+  return model.empty() ? target.name : model;
 }
 
 std::vector<Measurement> autotune(const Problem& problem, const Target& target,
@@ -142,9 +148,9 @@ std::vector<Measurement> autotune(const Problem& problem, const Target& target,
   std::vector<Measurement> found;
   std::vector<Measurement> recorded;
   for (const Entry& e : entries) {
-    found.push_back({device_name(target), target.name, request.problem, e.kernel.name,
-                     options.threads, e.reading.outcome, e.reading.seconds, e.reading.spread,
-                     e.reading.note, e.protocol});
+    found.push_back({device_name(target, options.device), target.name, request.problem,
+                     e.kernel.name, options.threads, e.reading.outcome, e.reading.seconds,
+                     e.reading.spread, e.reading.note, e.protocol});
     if (e.reading.outcome != Outcome::failed) recorded.push_back(found.back());
   }
   store.record(recorded);

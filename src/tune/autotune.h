@@ -15,13 +15,15 @@ struct AutotuneOptions {
   double budget_seconds = 2.0;
   int top = 5;
   int threads = 1;
+  int device = 0;  // of the GPUs
   double candidate_timeout_seconds = 10;
   std::string worker;      // the helper program; empty: the one installed with the library
   std::uint64_t seed = 1;  // of the operands
 };
 
-// What measurements of this target are filed under: the processor's model on CPUs.
-std::string device_name(const Target& target);
+// What measurements of this target are filed under: the processor's model, or the GPU's; the
+// target's own name where there is no such GPU.
+std::string device_name(const Target& target, int device = 0);
 
 // Runs each candidate in a child process that fills random operands, checks the result against the
 // reference and times it; then times the fastest three against each other in one more child. No

@@ -38,7 +38,8 @@ WorkerReply parse_reply(const WorkerRequest& request, const SubprocessResult& ch
   try {
     const json reply = json::parse(last_object(child.output));
     if (reply.contains("error")) {
-      return lost(request, Outcome::failed, reply.at("error").get<std::string>());
+      return lost(request, parse_outcome(reply.value("outcome", "failed")),
+                  reply.at("error").get<std::string>());
     }
     WorkerReply parsed;
     for (const json& reading : reply.at("readings")) {
@@ -68,6 +69,7 @@ std::string to_json(const WorkerRequest& request) {
                        {"target", json::parse(to_json(request.target))},
                        {"kernels", kernels},
                        {"threads", request.threads},
+                       {"device", request.device},
                        {"seed", request.seed},
                        {"measure", request.measure},
                        {"budget_seconds", request.budget_seconds},
@@ -86,6 +88,7 @@ WorkerRequest worker_request_from_json(std::string_view text) {
           {kernel.at("name").get<std::string>(), kernel.at("binary").get<std::string>()});
     }
     request.threads = object.at("threads").get<int>();
+    request.device = object.at("device").get<int>();
     request.seed = object.at("seed").get<std::uint64_t>();
     request.measure = object.at("measure").get<bool>();
     request.budget_seconds = object.at("budget_seconds").get<double>();

@@ -23,6 +23,7 @@ struct WorkerRequest {
   Target target;
   std::vector<WorkerKernel> kernels;
   int threads = 1;
+  int device = 0;
   std::uint64_t seed = 1;
   bool measure = false;         // false: check each kernel once; true: time them, interleaved
   double budget_seconds = 0;    // of measuring

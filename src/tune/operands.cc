@@ -6,35 +6,17 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <functional>
 
 #include "tessera/base/error.h"
 #include "tessera/base/hash.h"
 #include "tessera/families/family.h"
 #include "tessera/spec/numeric.h"
+#include "tessera/tune/planes_internal.h"
 
 namespace tessera::tune {
 namespace {
 
-constexpr std::size_t kGuardBytes = 256;  // on either side; keeps the 64-byte alignment
 constexpr std::size_t kTableSize = 4096;
-
-// A strided operand: `batch` times `rows` runs of `columns` consecutive elements.
-struct Plane {
-  DType dtype = DType::fp32;
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  std::int64_t stride = 0;
-  std::int64_t batch = 0;
-  std::int64_t batch_stride = 0;
-
-  bool empty() const { return rows == 0 || columns == 0 || batch == 0; }
-  std::int64_t elements() const {  // from the first to the last one
-    return empty() ? 0 : (batch - 1) * batch_stride + (rows - 1) * stride + columns;
-  }
-  std::size_t bytes() const { return static_cast<std::size_t>(elements() * size_of(dtype)); }
-  bool has_gaps() const { return elements() != rows * columns * batch; }
-};
 
 // xorshift64*: the upper bits are good enough for test data, and cheap.
 struct Random {
@@ -48,40 +30,6 @@ struct Random {
   }
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 };
-
-const GemmProblem& gemm_of(const Problem& problem) {
-  const auto* gemm = std::get_if<GemmProblem>(&problem);
-  if (gemm == nullptr) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("operands: only gemm problems can be filled, got {}",
-                            to_string(op_of(problem))));
-  }
-  return *gemm;
-}
-
-Plane plane_a(const GemmProblem& p) {
-  const bool rows = a_is_row_major(p.layout);
-  return {p.a, rows ? p.m : p.k, rows ? p.k : p.m, p.ld_a, p.batch, p.batch_stride_a};
-}
-
-Plane plane_b(const GemmProblem& p) {
-  const bool rows = b_is_row_major(p.layout);
-  return {p.b, rows ? p.k : p.n, rows ? p.n : p.k, p.ld_b, p.batch, p.batch_stride_b};
-}
-
-Plane plane_c(const GemmProblem& p) { return {p.out, p.m, p.n, p.ld_c, p.batch, p.batch_stride_c}; }
-
-Plane plane_out(const GemmProblem& p) {
-  return {p.out, p.m, p.n, p.ld_out, p.batch, p.batch_stride_out};
-}
-
-Plane plane_d(const GemmProblem& p, std::size_t index) {
-  const DShape shape = d_uses(p.epilogue)[index].shape;
-  const std::int64_t length = shape == DShape::along_m ? p.m : p.n;
-  const bool matrix = shape == DShape::matrix;
-  return {p.d,     matrix ? p.m : 1,       length, matrix ? p.ld_d[index] : length,
-          p.batch, p.batch_stride_d[index]};
-}
 
 // All-ones bytes are a NaN in every floating-point type.
 int poison_byte(DType dtype) { return is_integer(dtype) ? 0x5a : 0xff; }
@@ -214,36 +162,6 @@ std::string gaps_intact(const Problem& problem, const OwnedOperands& owned) {
       "output: {} bytes outside the {} x {} window were written, the first at byte "
       "{} of an output of {} bytes",
       damage.count, plane.rows, plane.columns, damage.first, size);
-}
-
-runtime::AlignedBuffer pack_b(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
-                              const Problem& problem, Operands& operands) {
-  if (!gemm_of(problem).preshuffled_b) return runtime::AlignedBuffer(0);
-  const Launch launch = family_of(problem).bind(spec, problem, operands);
-  runtime::AlignedBuffer packed(kernel.packed_bytes(launch));
-  kernel.pack(launch, packed.data(), {});
-  std::get<GemmOperands>(operands).b = packed.data();
-  return packed;
-}
-
-std::vector<runtime::AlignedBuffer> save_overwritten(const Problem& problem, Operands& operands) {
-  const GemmProblem p = with_strides(gemm_of(problem));
-  auto& gemm = std::get<GemmOperands>(operands);
-  const auto* out = static_cast<const std::byte*>(gemm.out);
-  const std::size_t out_bytes = plane_out(p).bytes();
-  std::vector<runtime::AlignedBuffer> copies;
-  const auto save = [&](const Plane& plane, const void*& operand) {
-    const auto* data = static_cast<const std::byte*>(operand);
-    const std::size_t bytes = plane.bytes();
-    const std::less<> before;
-    if (bytes == 0 || !before(data, out + out_bytes) || !before(out, data + bytes)) return;
-    copies.emplace_back(bytes);
-    std::memcpy(copies.back().data(), data, bytes);
-    operand = copies.back().data();
-  };
-  if (p.beta != 0) save(plane_c(p), gemm.c);
-  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) save(plane_d(p, i), gemm.d[i]);
-  return copies;
 }
 
 Problem unpacked(const Problem& problem) {

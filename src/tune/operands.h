@@ -35,12 +35,33 @@ std::string gaps_intact(const Problem& problem, const OwnedOperands& owned);
 
 // Packs B as the kernel wants it and lets `operands` point to the result, which the caller keeps.
 // Does nothing (an empty buffer) unless the problem has preshuffled_b set.
-runtime::AlignedBuffer pack_b(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
-                              const Problem& problem, Operands& operands);
+runtime::DeviceBuffer pack_b(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
+                             const Problem& problem, Operands& operands,
+                             const runtime::Place& place = runtime::host_place());
 
-// Copies those of C and D that the launch would write over and lets `operands` point to the copies,
-// which the caller keeps.
-std::vector<runtime::AlignedBuffer> save_overwritten(const Problem& problem, Operands& operands);
+// Operands where the kernels of a place can reach them.
+struct PlacedOperands {
+  Operands operands;
+  std::vector<runtime::DeviceBuffer> storage;  // empty where kernels take host pointers
+};
+// Copies what `owned` holds, guard bytes and poison included, unless the host's memory will do.
+PlacedOperands place_operands(const OwnedOperands& owned, const runtime::Place& place);
+// The output with its guards, to the place and, once the stream's work is done, back.
+void send_output(const OwnedOperands& owned, PlacedOperands& placed, const runtime::Place& place);
+void fetch_output(OwnedOperands& owned, const PlacedOperands& placed, const runtime::Place& place);
+
+// What the reference needs of a launch on the caller's operands.
+struct SavedOperands {
+  Operands operands;  // host pointers
+  std::vector<runtime::AlignedBuffer> storage;
+};
+// Before the launch. Of operands in the host's memory only those of C and D are copied that the
+// launch would write over; all of a device's are.
+SavedOperands save_inputs(const Problem& problem, const Operands& operands,
+                          const runtime::Place& place);
+// After it: waits for the stream and brings the result to where `saved` has it.
+void fetch_result(const Problem& problem, const Operands& operands, const runtime::Place& place,
+                  SavedOperands& saved);
 
 // The problem that the reference computes: the same with B as the user has it, not packed.
 Problem unpacked(const Problem& problem);

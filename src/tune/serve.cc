@@ -19,13 +19,24 @@ using nlohmann::json;
 // A kernel with its arguments, ready to be called.
 struct Bound {
   std::shared_ptr<const runtime::LoadedKernel> kernel;
-  runtime::AlignedBuffer packed{0};
+  runtime::DeviceBuffer packed;
   Launch launch;
-  runtime::LaunchOptions options;
+  runtime::Place place;
+  void enqueue() const {
+    if (!launch.empty) kernel->launch(launch, place.options);
+  }
   void call() const {
-    if (!launch.empty) kernel->launch(launch, options);
+    enqueue();
+    place.backend->synchronize(place.options);
   }
 };
+
+runtime::Place place_of(const WorkerRequest& request) {
+  runtime::Place place{&runtime::backend_for(request.target), {}};
+  place.options.threads = request.threads;
+  place.options.device = request.device;
+  return place;
+}
 
 Bound bind(const WorkerRequest& request, const WorkerKernel& kernel, const Problem& problem,
            Operands operands) {
@@ -34,10 +45,10 @@ Bound bind(const WorkerRequest& request, const WorkerKernel& kernel, const Probl
   artifact.name = kernel.name;
   artifact.binary = kernel.binary;
   Bound bound;
-  bound.kernel = runtime::backend_for(request.target).load(artifact, request.target);
-  bound.packed = pack_b(*bound.kernel, spec, problem, operands);
+  bound.place = place_of(request);
+  bound.kernel = bound.place.backend->load(artifact, request.target);
+  bound.packed = pack_b(*bound.kernel, spec, problem, operands, bound.place);
   bound.launch = family_of(problem).bind(spec, problem, operands);
-  bound.options.threads = request.threads;
   return bound;
 }
 
@@ -49,10 +60,12 @@ double seconds_of(const Bound& bound) {
 
 // Runs the kernel on a poisoned output and compares with the reference.
 WorkerReading check(const WorkerRequest& request, const WorkerKernel& kernel,
-                    const Problem& problem, OwnedOperands& owned) {
-  const Bound bound = bind(request, kernel, problem, owned.operands);
+                    const Problem& problem, OwnedOperands& owned, PlacedOperands& placed) {
+  const Bound bound = bind(request, kernel, problem, placed.operands);
   poison_output(problem, owned);
-  bound.call();
+  send_output(owned, placed, bound.place);
+  bound.enqueue();
+  fetch_output(owned, placed, bound.place);
   const std::string stray = gaps_intact(problem, owned);
   if (!stray.empty()) return {Outcome::wrong, 0, 0, stray};
   const Mismatch mismatch = family_of(problem).verify(unpacked(problem), owned.operands);
@@ -62,20 +75,20 @@ WorkerReading check(const WorkerRequest& request, const WorkerKernel& kernel,
 }
 
 std::vector<WorkerReading> measure(const WorkerRequest& request, const Problem& problem,
-                                   const OwnedOperands& owned) {
+                                   const Operands& operands) {
   std::vector<Bound> bound;
   for (const WorkerKernel& kernel : request.kernels) {
-    bound.push_back(bind(request, kernel, problem, owned.operands));
+    bound.push_back(bind(request, kernel, problem, operands));
   }
   std::vector<runtime::Candidate> candidates;
   for (std::size_t i = 0; i < bound.size(); ++i) {
-    candidates.push_back({request.kernels[i].name, [&bound, i] { bound[i].call(); }});
+    candidates.push_back({request.kernels[i].name, [&bound, i] { bound[i].enqueue(); }});
   }
   runtime::Protocol protocol;
   protocol.budget_seconds = request.budget_seconds;
   protocol.seed = request.seed;
   std::vector<WorkerReading> readings;
-  for (const runtime::Timing& timing : runtime::measure(candidates, protocol)) {
+  for (const runtime::Timing& timing : runtime::measure(candidates, protocol, place_of(request))) {
     readings.push_back({Outcome::ok, timing.median_seconds, timing.spread, {}});
   }
   return readings;
@@ -84,10 +97,11 @@ std::vector<WorkerReading> measure(const WorkerRequest& request, const Problem& 
 std::vector<WorkerReading> answer(const WorkerRequest& request) {
   const Problem problem = parse_problem(request.problem);
   OwnedOperands owned = random_operands(problem, request.seed);
-  if (request.measure) return measure(request, problem, owned);
+  PlacedOperands placed = place_operands(owned, place_of(request));
+  if (request.measure) return measure(request, problem, placed.operands);
   std::vector<WorkerReading> readings;
   for (const WorkerKernel& kernel : request.kernels) {
-    readings.push_back(check(request, kernel, problem, owned));
+    readings.push_back(check(request, kernel, problem, owned, placed));
   }
   return readings;
 }

@@ -3,6 +3,8 @@
 // driver checks it: a current context, memory of the right device, a known handle.
 #include "fake_cuda.h"
 
+#include "fake_gemm.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,6 +58,13 @@ struct Config {
   unsigned num_attributes;
 };
 
+// Never returns from kernels whose name holds FAKE_CUDA_HANG_ON.
+void run_gemm_or_hang(const LaunchRecord& record) {
+  const char* which = std::getenv("FAKE_CUDA_HANG_ON");
+  while (which != nullptr && std::strstr(record.kernel, which) != nullptr) pause();
+  run_gemm(record);
+}
+
 // All of it, under one lock.
 struct World {
   std::recursive_mutex mutex;
@@ -83,9 +92,12 @@ World& world() {
     if (const char* text = std::getenv("FAKE_CUDA_MAJOR")) {
       std::fill_n(made->settings.major, kMaxDevices, std::atoi(text));
     }
-    if (const char* text = std::getenv("FAKE_CUDA_HANG")) {
-      if (*text != '\0') made->settings.kernel = [](const LaunchRecord&) { pause(); };
-    }
+    const char* kernel = std::getenv("FAKE_CUDA_KERNEL");
+    const std::string wanted = kernel == nullptr ? "" : kernel;
+    if (wanted == "gemm") made->settings.kernel = run_gemm;
+    if (wanted == "wrong") made->settings.kernel = run_wrong_gemm;
+    if (wanted == "hang") made->settings.kernel = run_gemm_or_hang;
+    if (wanted == "crash") made->settings.async_result = 700;
     return made;
   }();
   return *instance;

@@ -93,22 +93,29 @@ struct TileShape {
   static_assert(kChunks > 0 && (kChunks & (kChunks - 1)) == 0,
                 "a line of a tile must be 16 bytes times a power of two");
 
-  // Read in 16-byte rows of 8 lines (ldmatrix), or in words of 8 rows by 4 k.
-  static constexpr bool kInWords = !kKContiguous && kSize != 2;
+  // Read in 16-byte rows of 8 lines (ldmatrix, or vectors of k), in words of 8 rows by 4 k, or in
+  // vectors along a line, which lie in different banks as they are.
+  static constexpr bool kInWords = !kKContiguous && kSize != 2 && !kSame<T, float>;
+  static constexpr bool kInLines = !kKContiguous && kSame<T, float>;
   static constexpr int kWays = smaller(kChunks, 8);
   static constexpr int kLinesPerWay = larger(1, 8 / kChunks);
+  static constexpr int kLineBytes = kChunks * 16;
 
   // After so many lines the swizzle repeats.
-  static constexpr int kPeriod = larger(8, kInWords&& kSize == 1 ? kWays * 2 : 0);
+  static constexpr int kPeriod = larger(8, (kInWords && kSize == 1 ? kWays * 2 : 0));
+
+  // What the swizzle makes of the chunks of a line: an exclusive or. That of a sum of numbers
+  // without common bits is the exclusive or of theirs.
+  static __device__ __forceinline__ constexpr u32 way(u32 line) {
+    if (kInLines) return 0;
+    if (!kInWords) return line / kLinesPerWay % kWays;
+    const u32 fours = kSize == 1 ? line / 4 : line / kLinesPerWay;
+    return fours % larger(kWays / 2, 1) * 2 % kWays;
+  }
 
   // The byte at which chunk `chunk` of line `line` lies.
   static __device__ __forceinline__ u32 at(u32 line, u32 chunk) {
-    u32 way = line / kLinesPerWay % kWays;
-    if constexpr (kInWords) {
-      const u32 fours = kSize == 1 ? line / 4 : line / kLinesPerWay;
-      way = fours % larger(kWays / 2, 1) * 2 % kWays;
-    }
-    return (line * kChunks + (chunk ^ way)) * 16;
+    return line * kLineBytes + (chunk ^ way(line)) * 16;
   }
 };
 
@@ -157,7 +164,7 @@ class TileCopy {
   // Where copy `i` goes in a tile.
   __device__ __forceinline__ u32 place_of(int i) const {
     if constexpr (kLinesAtOnce % Shape::kPeriod == 0) {
-      return start + i * kLinesAtOnce * Shape::kChunks * 16;
+      return start + i * kLinesAtOnce * Shape::kLineBytes;
     } else {
       return Shape::at(line + i * kLinesAtOnce, chunk);
     }

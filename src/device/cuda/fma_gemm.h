@@ -16,11 +16,20 @@ __device__ __forceinline__ void load_vector(u32 from, float (&out)[4]) {
 // One lane's rows of an operand: kCount rows, `kLanes` lanes share those of a warp. Rows are chosen
 // so that lanes read different banks: one after the other where k is contiguous, else 4 in a row.
 template <class Shape, bool kKContiguous, int kCount, int kLanes>
-struct LaneOperand {
-  u32 first, lane;
+class LaneOperand {
+ public:
+  static_assert((kLanes & (kLanes - 1)) == 0, "lanes must be a power of two");
 
-  static __device__ __forceinline__ u32 row_of(u32 index, u32 lane) {
-    return kKContiguous ? index * kLanes + lane : (index / 4 * kLanes + lane) * 4 + index % 4;
+  // Of the warp's rows from `first_row`.
+  __device__ __forceinline__ LaneOperand(u32 first_row, u32 lane_row)
+      : first(first_row), lane(lane_row) {
+    start = kKContiguous ? Shape::at(first + lane, 0) : Shape::at(0, first / 4 + lane);
+  }
+
+  // The row of the tile of this lane's row `index`.
+  __device__ __forceinline__ u32 row_of(u32 index) const {
+    const u32 vector = index / 4 * kLanes + lane;
+    return first + (kKContiguous ? index * kLanes + lane : vector * 4 + index % 4);
   }
 
   // The elements of k = 4 * step + 0 .. 3.
@@ -29,7 +38,8 @@ struct LaneOperand {
     if constexpr (kKContiguous) {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        load_vector(tile + Shape::at(first + row_of(i, lane), step), vector);
+        const u32 swizzled = start ^ (step ^ Shape::way(i * kLanes)) * 16;
+        load_vector(tile + swizzled + i * kLanes * Shape::kLineBytes, vector);
 #pragma unroll
         for (int k = 0; k < 4; ++k) out[k][i] = vector[k];
       }
@@ -38,13 +48,17 @@ struct LaneOperand {
       for (int k = 0; k < 4; ++k) {
 #pragma unroll
         for (int i = 0; i < kCount; i += 4) {
-          load_vector(tile + Shape::at(step * 4 + k, (first + row_of(i, lane)) / 4), vector);
+          const u32 line = tile + start + step * 4 * Shape::kLineBytes;
+          load_vector(line + k * Shape::kLineBytes + i / 4 * kLanes * 16, vector);
 #pragma unroll
           for (int e = 0; e < 4; ++e) out[k][i + e] = vector[e];
         }
       }
     }
   }
+
+ private:
+  u32 first, lane, start;
 };
 
 template <class C>
@@ -67,8 +81,8 @@ class FmaEngine {
   using LaneB = LaneOperand<ShapeB, C::kBKContiguous, kColumns, kLanesN>;
 
   __device__ __forceinline__ explicit FmaEngine(u32 thread)
-      : a{thread / 32 / C::kWaveN * kWarpM, thread % 32 / kLanesN},
-        b{thread / 32 % C::kWaveN * kWarpN, thread % 32 % kLanesN} {}
+      : a(thread / 32 / C::kWaveN * kWarpM, thread % 32 / kLanesN),
+        b(thread / 32 % C::kWaveN * kWarpN, thread % 32 % kLanesN) {}
 
   __device__ __forceinline__ void multiply(u32 a_tile, u32 b_tile) {
 #pragma unroll 2
@@ -94,8 +108,7 @@ class FmaEngine {
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
-        const u32 row = a.first + LaneA::row_of(i, a.lane);
-        Output::put(tile, row, b.first + LaneB::row_of(j, b.lane), acc[i][j]);
+        Output::put(tile, a.row_of(i), b.row_of(j), acc[i][j]);
       }
     }
   }

@@ -58,7 +58,7 @@ class WarpOperand {
  public:
   static constexpr int kSize = static_cast<int>(sizeof(T));
   static constexpr bool kMixed = !kKContiguous && kSize == 1;  // rows of a block are 4 apart
-  static constexpr int kLineBytes = Shape::kChunks * 16;
+  static constexpr int kLineBytes = Shape::kLineBytes;
   static_assert(kBlocks % (kMixed ? 4 : 2) == 0, "a warp needs 16 rows, 32 where they are mixed");
   static_assert(kKContiguous || (kBlocks & (kBlocks - 1)) == 0,
                 "where rows are contiguous a warp needs a power of two of them");

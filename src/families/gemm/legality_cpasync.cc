@@ -10,7 +10,7 @@ namespace tessera::gemm {
 namespace {
 
 constexpr int kMaxAccumulators = 128;  // per thread, without spills
-constexpr int kMaxConverted = 64;      // the same where fragments are converted before mma
+constexpr int kMaxTransposed = 64;     // the same where 8-bit floats are also transposed
 constexpr int kChunkBytes = 16;        // that one cp.async moves
 constexpr int kTileBytes = 1024;       // after which the swizzle of a tile repeats
 constexpr int kMmaBytesK = 32;         // of k that one mma takes
@@ -26,7 +26,8 @@ int warp_n(const Case& c) { return c.algorithm.tile.n / c.algorithm.wave.n; }
 
 int max_accumulators(const Case& c) {
   const bool converts = c.signature.a == DType::fp8 || c.signature.a == DType::bf8;
-  return converts ? kMaxConverted : kMaxAccumulators;
+  const bool transposes = c.signature.layout != GemmLayout::rcr;
+  return converts && transposes ? kMaxTransposed : kMaxAccumulators;
 }
 int accumulators(const Case& c) { return c.algorithm.tile.m * c.algorithm.tile.n / threads(c); }
 

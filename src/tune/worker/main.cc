@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/error.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/tune/child.h"
 
@@ -45,6 +46,13 @@ int main(int argc, char** argv) {
   try {
     std::puts(reply_to(argv[1]).c_str());
     return 0;
+  } catch (const tessera::Error& error) {
+    // A GPU's kernel that fails takes its context with it, not its process.
+    const bool by_kernel = error.code() == tessera::ErrorCode::launch_failed;
+    std::puts(nlohmann::json{{"error", error.what()}, {"outcome", by_kernel ? "crashed" : "failed"}}
+                  .dump()
+                  .c_str());
+    return 1;
   } catch (const std::exception& error) {
     std::puts(nlohmann::json{{"error", error.what()}}.dump().c_str());
     return 1;

@@ -133,7 +133,7 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
                      const Operands& original) {
     family.validate(p);
     Operands operands = owned.operands;
-    const runtime::AlignedBuffer packed = tune::pack_b(*kernel, spec, p, operands);
+    const runtime::DeviceBuffer packed = tune::pack_b(*kernel, spec, p, operands);
     family.validate_operands(p, operands);
     launch(p, operands, threads);
     EXPECT_EQ(tune::gaps_intact(p, owned), "");
@@ -247,7 +247,7 @@ void GemmKernel::check_threads() {
   SCOPED_TRACE(fmt::format("seed {}: {}", seed, to_string(Problem(p))));
   tune::OwnedOperands owned = tune::random_operands(p, random());
   Operands operands = owned.operands;
-  const runtime::AlignedBuffer packed = tune::pack_b(*kernel, spec, p, operands);
+  const runtime::DeviceBuffer packed = tune::pack_b(*kernel, spec, p, operands);
   const auto one = output_with(p, owned, operands, 1);
   EXPECT_EQ(output_with(p, owned, operands, 2), one);
   EXPECT_EQ(output_with(p, owned, operands, 3), one);

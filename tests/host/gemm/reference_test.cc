@@ -249,7 +249,8 @@ TEST_P(GemmReference, FindsOneWrongElement) {
   const auto row = static_cast<std::int64_t>(random() % 17);
   const auto column = static_cast<std::int64_t>(random() % 19);
   const double right = c.load(row, column);
-  c.store(0, row, column, is_integer(p.out) ? right + (right > 100 ? -2 : 2) : right * 1.1 + 0.5);
+  const double further = right * 1.1 + std::copysign(0.5, right);
+  c.store(0, row, column, is_integer(p.out) ? right + (right > 100 ? -2 : 2) : further);
   const Mismatch result = c.check();
   EXPECT_FALSE(result.ok);
   EXPECT_EQ(result.bad, 1);

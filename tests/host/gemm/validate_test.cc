@@ -202,6 +202,22 @@ TEST_F(GemmOperandsTest, NullDOnlyMattersWithAStepThatTakesIt) {
   EXPECT_EQ(refusal(), "gemm: d0 must not be null: 1 rows of 8 elements are needed");
 }
 
+TEST_F(GemmOperandsTest, ScalesAreVectorsOfMAndOfN) {
+  problem_.epilogue = parse_epilogue("row_scale+col_scale");
+  operands_.d = {};
+  EXPECT_EQ(refusal(), "gemm: d0 must not be null: 1 rows of 4 elements are needed");
+  operands_.d[0] = at(4096);
+  EXPECT_EQ(refusal(), "gemm: d1 must not be null: 1 rows of 8 elements are needed");
+  operands_.d[1] = operands_.out;
+  EXPECT_EQ(refusal(),
+            "gemm: out must not overlap d1, got out 0 bytes after the start of d1, which spans 32 "
+            "bytes");
+  operands_.d[0] = operands_.out;
+  EXPECT_EQ(refusal(),
+            "gemm: out must not overlap d0, got out 0 bytes after the start of d0, which spans 16 "
+            "bytes");
+}
+
 TEST_F(GemmOperandsTest, NothingIsNeededForAnEmptyOutput) {
   problem_.m = 0;
   operands_ = {};

@@ -148,8 +148,8 @@ TEST_F(CudaErrors, MoreSharedMemoryThanABlockHas) {
 }
 
 TEST_F(CudaErrors, PointersOfTheHostAndOfOtherDevices) {
-  const DeviceBuffer here(backend(), 4096, {.device = 0});
-  const DeviceBuffer there(backend(), 4096, {.device = 1});
+  const DeviceBuffer here({&backend(), {.device = 0}}, 4096);
+  const DeviceBuffer there({&backend(), {.device = 1}}, 4096);
   const int on_the_stack = 0;
   const auto launch_with = [&](const void* pointer) {
     Launch launch = small_launch();
@@ -192,7 +192,7 @@ TEST_F(CudaErrors, ALaunchThatIsRefused) {
 TEST_F(CudaErrors, AKernelThatFailsIsNamedByWhoWaitsAndTheContextIsRebuilt) {
   const auto good = load("good");
   const auto bad = load("bad");
-  const DeviceBuffer memory(backend(), 4096);
+  const DeviceBuffer memory({&backend(), {}}, 4096);
   const auto event = backend().make_event({});
   good->launch(small_launch(), {});
   fake().settings().async_result = 700;
@@ -207,7 +207,7 @@ TEST_F(CudaErrors, AKernelThatFailsIsNamedByWhoWaitsAndTheContextIsRebuilt) {
   backend().synchronize({});
   EXPECT_EQ(fake().counters().contexts, contexts + 1);
   EXPECT_EQ(fake().counters().modules, modules + 1);
-  const DeviceBuffer fresh(backend(), 4096);
+  const DeviceBuffer fresh({&backend(), {}}, 4096);
   EXPECT_NE(fresh.data(), nullptr);
 }
 

@@ -24,7 +24,7 @@ TensorMap window(const void* base, std::size_t offset) {
 }
 
 struct CudaLaunch : CudaTest {
-  DeviceBuffer memory{backend(), 4096};
+  DeviceBuffer memory{{&backend(), {}}, 4096};
 };
 
 TEST_F(CudaLaunch, HandsOverTheGeometryAndTheArguments) {

@@ -14,7 +14,7 @@ TEST_F(CudaMemory, CopiesThereAndBack) {
   std::vector<int> sent(1000), got(1000);
   std::iota(sent.begin(), sent.end(), 42);
   const std::size_t bytes = sent.size() * sizeof(int);
-  const DeviceBuffer memory(backend(), bytes, {.device = 1});
+  const DeviceBuffer memory({&backend(), {.device = 1}}, bytes);
   backend().copy_to_device(memory.data(), sent.data(), bytes, {.device = 1});
   backend().copy_to_host(got.data(), memory.data(), bytes, {.device = 1});
   EXPECT_EQ(got, sent);
@@ -27,12 +27,12 @@ TEST_F(CudaMemory, CopiesThereAndBack) {
 TEST_F(CudaMemory, BuffersReleaseWhatTheyHold) {
   const int before = fake().counters().frees;
   {
-    DeviceBuffer a(backend(), 100);
+    DeviceBuffer a({&backend(), {}}, 100);
     DeviceBuffer b = std::move(a);
-    a = DeviceBuffer(backend(), 50);
+    a = DeviceBuffer({&backend(), {}}, 50);
     EXPECT_EQ(a.size(), 50U);
     EXPECT_EQ(b.size(), 100U);
-    const DeviceBuffer nothing(backend(), 0);
+    const DeviceBuffer nothing({&backend(), {}}, 0);
     EXPECT_EQ(nothing.data(), nullptr);
   }
   EXPECT_EQ(fake().counters().frees, before + 2);

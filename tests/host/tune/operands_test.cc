@@ -156,19 +156,21 @@ TEST(GapsIntact, WatchesAnEmptyOutput) {
             "output of 0 bytes");
 }
 
-TEST(SaveOverwritten, CopiesWhatLiesOverTheOutput) {
+TEST(SaveInputs, CopiesWhatLiesOverTheOutput) {
   const GemmProblem p = strided();
   OwnedOperands owned = random_operands(p, 1);
   Operands operands = owned.operands;
-  EXPECT_TRUE(save_overwritten(p, operands).empty());
+  EXPECT_TRUE(save_inputs(p, operands, runtime::host_place()).storage.empty());
   auto& g = std::get<GemmOperands>(operands);
   g.c = g.out;
   g.d[1] = g.out;
-  const auto copies = save_overwritten(p, operands);
-  ASSERT_EQ(copies.size(), 2U);
-  EXPECT_EQ(g.c, copies[0].data());
-  EXPECT_EQ(g.d[1], copies[1].data());
-  EXPECT_EQ(g.d[0], gemm(owned).d[0]);
+  const SavedOperands saved = save_inputs(p, operands, runtime::host_place());
+  const auto& seen = std::get<GemmOperands>(saved.operands);
+  ASSERT_EQ(saved.storage.size(), 2U);
+  EXPECT_EQ(seen.c, saved.storage[0].data());
+  EXPECT_EQ(seen.d[1], saved.storage[1].data());
+  EXPECT_EQ(seen.d[0], gemm(owned).d[0]);
+  EXPECT_EQ(seen.out, g.out);
 }
 
 TEST(Unpacked, ClearsPreshuffledOnly) {

@@ -1,0 +1,122 @@
+// Operands on their way between the host and the place where kernels run.
+#include <functional>
+
+#include "tessera/families/family.h"
+#include "tessera/tune/operands.h"
+#include "tessera/tune/planes_internal.h"
+
+namespace tessera::tune {
+namespace {
+
+// Where a host pointer into one of the buffers lies on the device.
+const void* moved(const void* pointer, const OwnedOperands& owned, const PlacedOperands& placed) {
+  const std::less_equal<> not_after;
+  const auto* at = static_cast<const std::byte*>(pointer);
+  for (std::size_t i = 0; i < owned.storage.size(); ++i) {
+    const auto* begin = static_cast<const std::byte*>(owned.storage[i].data());
+    if (at == nullptr || !not_after(begin, at)) continue;
+    if (!not_after(at, begin + owned.storage[i].size())) continue;
+    return static_cast<const std::byte*>(placed.storage[i].data()) + (at - begin);
+  }
+  return nullptr;
+}
+
+// A copy on the host of an operand's memory.
+const void* fetch(const Plane& plane, const void* operand, const runtime::Place& place,
+                  SavedOperands& saved) {
+  if (operand == nullptr) return nullptr;
+  saved.storage.emplace_back(plane.bytes());
+  void* const to = saved.storage.back().data();
+  place.backend->copy_to_host(to, operand, plane.bytes(), place.options);
+  return to;
+}
+
+bool overlaps(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
+  const std::less<> before;
+  const auto* first = static_cast<const std::byte*>(a);
+  const auto* second = static_cast<const std::byte*>(b);
+  if (a_bytes == 0 || b_bytes == 0) return false;
+  return before(first, second + b_bytes) && before(second, first + a_bytes);
+}
+
+}  // namespace
+
+runtime::DeviceBuffer pack_b(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
+                             const Problem& problem, Operands& operands,
+                             const runtime::Place& place) {
+  if (!gemm_of(problem).preshuffled_b) return {};
+  auto& gemm = std::get<GemmOperands>(operands);
+  GemmOperands only_b;
+  only_b.b = gemm.b;
+  const Launch launch = family_of(problem).bind(spec, problem, only_b);
+  runtime::DeviceBuffer packed(place, kernel.packed_bytes(launch));
+  kernel.pack(launch, packed.data(), place.options);
+  gemm.b = packed.data();
+  return packed;
+}
+
+PlacedOperands place_operands(const OwnedOperands& owned, const runtime::Place& place) {
+  PlacedOperands placed{.operands = owned.operands, .storage = {}};
+  if (place.backend->uses_host_memory()) return placed;
+  for (const runtime::AlignedBuffer& buffer : owned.storage) {
+    placed.storage.emplace_back(place, buffer.size());
+    place.backend->copy_to_device(placed.storage.back().data(), buffer.data(), buffer.size(),
+                                  place.options);
+  }
+  auto& gemm = std::get<GemmOperands>(placed.operands);
+  for (const void** operand : {&gemm.a, &gemm.b, &gemm.c}) {
+    *operand = moved(*operand, owned, placed);
+  }
+  for (const void*& d : gemm.d) d = moved(d, owned, placed);
+  gemm.out = const_cast<void*>(moved(gemm.out, owned, placed));
+  return placed;
+}
+
+void send_output(const OwnedOperands& owned, PlacedOperands& placed, const runtime::Place& place) {
+  if (placed.storage.empty()) return;
+  const runtime::AlignedBuffer& output = owned.storage.at(owned.output);
+  place.backend->copy_to_device(placed.storage[owned.output].data(), output.data(), output.size(),
+                                place.options);
+}
+
+void fetch_output(OwnedOperands& owned, const PlacedOperands& placed, const runtime::Place& place) {
+  place.backend->synchronize(place.options);
+  if (placed.storage.empty()) return;
+  const runtime::AlignedBuffer& output = owned.storage.at(owned.output);
+  place.backend->copy_to_host(output.data(), placed.storage[owned.output].data(), output.size(),
+                              place.options);
+}
+
+SavedOperands save_inputs(const Problem& problem, const Operands& operands,
+                          const runtime::Place& place) {
+  const GemmProblem p = with_strides(gemm_of(problem));
+  SavedOperands saved{.operands = operands, .storage = {}};
+  auto& gemm = std::get<GemmOperands>(saved.operands);
+  const void* const out = gemm.out;
+  const bool on_host = place.backend->uses_host_memory();
+  const auto save = [&](const Plane& plane, const void*& operand) {
+    if (on_host && !overlaps(operand, plane.bytes(), out, plane_out(p).bytes())) return;
+    operand = fetch(plane, operand, place, saved);
+  };
+  if (!on_host) {
+    save(plane_a(p), gemm.a);
+    save(plane_b(p), gemm.b);
+    saved.storage.emplace_back(plane_out(p).bytes());
+    gemm.out = saved.storage.back().data();
+  }
+  if (p.beta != 0) save(plane_c(p), gemm.c);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) save(plane_d(p, i), gemm.d[i]);
+  return saved;
+}
+
+void fetch_result(const Problem& problem, const Operands& operands, const runtime::Place& place,
+                  SavedOperands& saved) {
+  place.backend->synchronize(place.options);
+  if (place.backend->uses_host_memory()) return;
+  const GemmProblem p = with_strides(gemm_of(problem));
+  place.backend->copy_to_host(std::get<GemmOperands>(saved.operands).out,
+                              std::get<GemmOperands>(operands).out, plane_out(p).bytes(),
+                              place.options);
+}
+
+}  // namespace tessera::tune

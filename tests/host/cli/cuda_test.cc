@@ -1,0 +1,85 @@
+// The commands on a GPU, with a driver and a compiler that are none: see fake_cuda/.
+#include "host/cli/cli.h"
+
+namespace tessera::cli_test {
+namespace {
+
+class CliCuda : public CliTest {
+ protected:
+  static std::vector<std::string> gpu(const std::string& kernel = "gemm") {
+    return {std::string("TESSERA_CUDA_DRIVER=") + FAKE_CUDA,
+            std::string("TESSERA_NVRTC=") + FAKE_NVRTC, "FAKE_CUDA_KERNEL=" + kernel,
+            "FAKE_CUDA_DEVICES=2"};
+  }
+  static std::string a_kernel() {
+    const Target target = load_target("sm90a");
+    return name_of(family_of(Op::gemm).preselected("fp32_rcr_essential", target).front());
+  }
+};
+
+TEST_F(CliCuda, RunCopiesTimesAndVerifies) {
+  const Json json = run_json("run gemm m=65 n=47 k=41 dtype=bf16 --target sm90a --verify", gpu());
+  const Json& report = json.at("runs").at(0);
+  EXPECT_TRUE(report.at("verified").at("ok"));
+  EXPECT_EQ(report.at("verified").at("checked"), 65 * 47);
+  EXPECT_NEAR(report.at("seconds").get<double>(), 1e-3, 1e-9);  // the fake's clock
+  const Json other =
+      run_json("run gemm m=8 n=8 k=8 --layout rrr --target sm90a --verify --device 1", gpu());
+  EXPECT_TRUE(other.at("runs").at(0).at("verified").at("ok"));
+}
+
+TEST_F(CliCuda, RunSaysWhatWentWrong) {
+  const CliResult wrong = run("run gemm m=16 n=16 k=16 --target sm90a --verify", gpu("wrong"));
+  EXPECT_NE(wrong.err.find(": gemm: out[0, 0] is 1000000, the reference is "), std::string::npos)
+      << wrong.err;
+  const CliResult crash = run("run gemm m=16 n=16 k=16 --target sm90a", gpu("crash"));
+  EXPECT_NE(crash.err.find("failed on device 0 (Fake GPU 0, compute capability 9.0): "
+                           "CUDA_ERROR_ILLEGAL_ADDRESS"),
+            std::string::npos)
+      << crash.err;
+  const CliResult absent = run("run gemm m=16 n=16 k=16 --target sm90a --device 7", gpu());
+  EXPECT_EQ(absent.err, "tessera: device 7 was asked for, this machine has devices 0 to 1\n");
+}
+
+TEST_F(CliCuda, VerifyTakesKernelsByName) {
+  const Json json = run_json(words_of("verify --target sm90a " + a_kernel()), gpu());
+  EXPECT_EQ(json.at("verified"), 1);
+  EXPECT_EQ(json.at("wrong"), 0);
+}
+
+TEST_F(CliCuda, MatmulBringsTheProductBack) {
+  write("a.npy", npy_text("<f4", "(2, 3)", false, bytes_of<float>({1, 2, 3, 4, 5, 6})));
+  write("b.npy", npy_text("<f4", "(3, 2)", false, bytes_of<float>({1, 0, 0, 1, 1, 1})));
+  const CliResult result = run("matmul a.npy b.npy -o out.npy --target sm90a --verify", gpu());
+  EXPECT_EQ(result.status, 0) << result.err;
+  std::string header;
+  EXPECT_EQ(npy_data<float>(folder() / "out.npy", header), (std::vector<float>{4, 5, 10, 11}));
+}
+
+TEST_F(CliCuda, BenchTimesByTheDevicesClock) {
+  const Json json = run_json(
+      "bench gemm m=64 n=64 k=32 dtype=bf16 --target sm90a --peers openblas --rounds 3", gpu());
+  const Json& bench = json.at("cases").at(0);
+  EXPECT_NEAR(bench.at("seconds").get<double>(), 1e-3, 1e-9);
+  EXPECT_EQ(json.at("machine"), "Fake GPU 0");
+  EXPECT_TRUE(json.at("protocol").at("flush_caches"));
+}
+
+TEST_F(CliCuda, PackNeedsNoGpu) {
+  const std::string no_driver = "TESSERA_CUDA_DRIVER=/no/libcuda.so.1";
+  const std::string name = a_kernel();
+  const std::string command = "pack --target sm90a --output gpu.pack --name " + name;
+  EXPECT_EQ(run_json(words_of(command), {no_driver, std::string("TESSERA_NVRTC=") + FAKE_NVRTC})
+                .at("packed"),
+            1);
+  // Where there is a GPU but no NVRTC, the pack does.
+  std::vector<std::string> there = gpu();
+  there[1] = "TESSERA_NVRTC=/none";
+  there.push_back("TESSERA_PACK=" + (folder() / "gpu.pack").string());
+  const Json json =
+      run_json(words_of("run gemm m=9 n=9 k=9 --target sm90a --verify --force " + name), there);
+  EXPECT_TRUE(json.at("runs").at(0).at("verified").at("ok"));
+}
+
+}  // namespace
+}  // namespace tessera::cli_test
