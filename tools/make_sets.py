@@ -119,8 +119,8 @@ CPU = {
     },
 }
 
-# Hopper: kind -> (tile m, n, k of 16-bit operands, consumers, options). The configurations that were
-# best on some shape when they were measured.
+# Hopper: kind -> (tile m, n, k of 16-bit operands, consumers, options). The configurations that
+# were best on some shape when they were measured.
 TMAWS = {
     "compute": [
         (128, 128, 64, 2, "pingpong_s6"),
