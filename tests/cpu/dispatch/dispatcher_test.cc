@@ -200,12 +200,12 @@ TEST_F(DispatcherTest, SaysWhichFeaturesTheMachineLacks) {
 
 TEST_F(DispatcherTest, ExplainsAGpuButDoesNotRunIt) {
   DispatcherOptions o = options();
-  o.target = "sm90a";
+  o.target = "gfx942";
   Dispatcher dispatcher(o);
   const GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 4096, 4096, 4096);
-  EXPECT_EQ(dispatcher.explain(p).spec.target, "sm90a");
+  EXPECT_EQ(dispatcher.explain(p).spec.target, "gfx942");
   EXPECT_EQ(message_of([&] { dispatcher.kernel_for(p); }, ErrorCode::unsupported)
-                .find("target 'sm90a' cannot run here: "),
+                .find("target 'gfx942' cannot run here: "),
             0U);
 }
 
