@@ -51,15 +51,31 @@ void add_shares(BenchCase& bench, const GemmProblem& problem, const Roofs& roofs
   bench.bandwidth_fraction = bytes_per_s / roofs.bytes_per_s;
 }
 
+// The ways in which a peer computes the problem, or none and a note.
+std::vector<PeerCall> calls_of(const Peer& peer, const Workload& work, const Problem& plain,
+                               BenchCase& bench) {
+  if (work.place().options.device != 0) {
+    bench.notes.push_back(
+        fmt::format("{} runs on device 0 only; choose it with CUDA_VISIBLE_DEVICES", peer.name()));
+    return {};
+  }
+  try {
+    std::vector<PeerCall> calls =
+        peer.calls(std::get<GemmProblem>(plain), std::get<GemmOperands>(work.operands()));
+    if (calls.empty()) bench.notes.push_back(peer.name() + " cannot compute this problem");
+    return calls;
+  } catch (const Error& error) {
+    bench.notes.emplace_back(error.what());
+    return {};
+  }
+}
+
 // Peers get the problem as the user has it, and write where we write.
 std::vector<PeerCall> verified_calls(Workload& work, const PeerSearch& peers, BenchCase& bench) {
   const Problem plain = tune::unpacked(work.problem());
   std::vector<PeerCall> good;
   for (const std::unique_ptr<Peer>& peer : peers.found) {
-    std::vector<PeerCall> calls =
-        peer->calls(std::get<GemmProblem>(plain), std::get<GemmOperands>(work.operands()));
-    if (calls.empty()) bench.notes.push_back(peer->name() + " cannot compute this problem");
-    for (PeerCall& call : calls) {
+    for (PeerCall& call : calls_of(*peer, work, plain, bench)) {
       const Mismatch mismatch = work.verify(call.call);
       if (mismatch.ok) {
         good.push_back(std::move(call));

@@ -18,6 +18,15 @@ struct TargetsCommand {
   std::string name;
 };
 
+// Empty when this machine runs the target's kernels.
+std::string why_not_here(const Target& target) {
+  try {
+    return runtime::backend_for(target).unavailable_reason(target);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 int targets(const TargetsCommand& command, const Output& output) {
   if (!command.name.empty()) {
     const Target target = command.name == "host" ? host_target() : load_target(command.name);
@@ -33,12 +42,13 @@ int targets(const TargetsCommand& command, const Output& output) {
   Table table({"target", "backend", "runs here", "description"});
   for (const std::string& name : target_names()) {
     const Target target = load_target(name);
-    const bool here = target.backend == "cpu" && host_lacks(target, host_info()).empty();
+    const std::string reason = why_not_here(target);
     rows.push_back({{"name", name},
                     {"backend", target.backend},
-                    {"runs_here", here},
+                    {"runs_here", reason.empty()},
+                    {"why_not", reason},
                     {"description", target.description}});
-    table.add({name, target.backend, here ? "yes" : "no", target.description});
+    table.add({name, target.backend, reason.empty() ? "yes" : "no", target.description});
   }
   if (output.json) {
     print_json({{"targets", rows}, {"host", host_target().name}});
@@ -103,11 +113,51 @@ Finding find_cache() {
   }
 }
 
-Finding find_library(const std::string& what, const std::vector<std::string>& names,
-                     const std::string& how_to_get) {
-  std::string library;
-  const bool found = open_library(names, library) != nullptr;
-  return {what, found, false, found ? library : how_to_get};
+// One line for the driver and one for each GPU, with the targets that it runs.
+std::vector<Finding> find_gpus() {
+  const runtime::CudaInfo info = runtime::cuda_info();
+  if (!info.unavailable.empty()) {
+    return {{"NVIDIA driver", false, false, "only needed to run on a GPU: " + info.unavailable}};
+  }
+  std::vector<Finding> findings = {
+      {"NVIDIA driver", true, false, fmt::format("{}, CUDA {}", info.library, info.cuda)}};
+  for (std::size_t i = 0; i < info.devices.size(); ++i) {
+    const runtime::CudaDevice& device = info.devices[i];
+    findings.push_back({fmt::format("GPU {}", i), true, false,
+                        fmt::format("{}, compute capability {}.{}, {} multiprocessors, {}",
+                                    device.name, device.major, device.minor, device.units,
+                                    format_bytes(static_cast<double>(device.memory_bytes)))});
+  }
+  return findings;
+}
+
+// "sm90a": those that are no processor's.
+Finding find_gpu_targets() {
+  std::vector<std::string> runnable;
+  std::string why_not;
+  for (const std::string& name : target_names()) {
+    const Target target = load_target(name);
+    if (target.backend != "cuda") continue;
+    const std::string reason = why_not_here(target);
+    if (reason.empty()) {
+      runnable.push_back(name);
+    } else {
+      why_not = reason;
+    }
+  }
+  if (!runnable.empty()) return {"GPU targets", true, false, "runs " + join(runnable, ", ")};
+  const bool has_driver = runtime::cuda_info().unavailable.empty();
+  return {"GPU targets", false, false, has_driver ? why_not : "none without NVIDIA's driver"};
+}
+
+Finding find_gpu_compiler() {
+  try {
+    const jit::Toolchain nvrtc = jit::find_nvrtc();
+    return {"NVRTC", true, false, fmt::format("{}: {}", nvrtc.path.string(), nvrtc.version)};
+  } catch (const Error& error) {
+    return {"NVRTC", false, false,
+            fmt::format("only needed to compile for GPUs: {}", error.what())};
+  }
 }
 
 std::vector<Finding> examine() {
@@ -120,11 +170,9 @@ std::vector<Finding> examine() {
     findings.push_back({fmt::format("peer {}", name), found, false,
                         found ? search.found.front()->version() : search.notes.front()});
   }
-  findings.push_back(find_library("NVIDIA driver", {"libcuda.so.1"},
-                                  "only needed to run on a GPU; comes with NVIDIA's driver"));
-  findings.push_back(
-      find_library("NVRTC", {"libnvrtc.so.13", "libnvrtc.so.12"},
-                   "only needed to compile for GPUs; pip install nvidia-cuda-nvrtc-cu12"));
+  for (Finding& finding : find_gpus()) findings.push_back(std::move(finding));
+  findings.push_back(find_gpu_targets());
+  findings.push_back(find_gpu_compiler());
   return findings;
 }
 

@@ -18,6 +18,7 @@ struct PeerRow {
 constexpr std::array kPeers = {
     PeerRow{"onednn", "cpu", load_onednn, "apt install libdnnl2"},
     PeerRow{"openblas", "cpu", load_openblas, "apt install libopenblas0"},
+    PeerRow{"cublaslt", "cuda", load_cublaslt, "pip install nvidia-cublas, or a CUDA toolkit"},
 };
 
 }  // namespace

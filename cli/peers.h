@@ -13,7 +13,7 @@ namespace tessera::cli {
 // One way in which a peer computes a problem. Calls of one group compete, and the fastest speaks
 // for the group.
 struct PeerCall {
-  std::string group;  // "onednn", "onednn_packed", "openblas"
+  std::string group;  // "onednn", "onednn_packed", "openblas", "cublaslt"
   std::string how;    // "sgemm", "matmul"
   std::function<void()> call;
 };
@@ -24,7 +24,8 @@ class Peer {
   virtual std::string name() const = 0;     // "onednn"
   virtual std::string version() const = 0;  // "2.6.3 (libdnnl.so.2)"
   // The ways to compute the problem from `operands` into operands.out; none when the peer cannot.
-  // The operands must outlive the calls.
+  // The operands must outlive the calls. They lie where the peer's machine reads them; a GPU's peer
+  // enqueues on the default stream of device 0.
   virtual std::vector<PeerCall> calls(const GemmProblem& problem,
                                       const GemmOperands& operands) const = 0;
 };
@@ -41,9 +42,10 @@ std::vector<std::string> peer_names(std::string_view backend = {});
 // name for one that it does not know.
 PeerSearch find_peers(const std::vector<std::string>& names, int threads);
 
-// Null when the library is not installed; see onednn.cc and openblas.cc.
+// Null when the library is not installed; see onednn.cc, openblas.cc and cublaslt.cc.
 std::unique_ptr<Peer> load_onednn(int threads);
 std::unique_ptr<Peer> load_openblas(int threads);
+std::unique_ptr<Peer> load_cublaslt(int threads);
 
 // The first of the libraries that dlopen finds; `found` gets its name.
 void* open_library(const std::vector<std::string>& names, std::string& found);

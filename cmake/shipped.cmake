@@ -12,17 +12,41 @@ set(targets generic)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(targets avx512 avx2)
 endif()
-list(JOIN targets "," targets)
-set(pack ${PROJECT_BINARY_DIR}/src/essential.pack)  # beside libtessera.so
-add_custom_command(
-  OUTPUT ${pack}
-  COMMAND ${CMAKE_COMMAND} -E env --unset=TESSERA_NO_JIT --unset=TESSERA_PACK
-          TESSERA_CACHE_DIR=${PROJECT_BINARY_DIR}/kernel-cache
-          $<TARGET_FILE:tessera_cli> pack --target ${targets} --preselected all_essential
-          --output ${pack}
-  DEPENDS tessera_cli tessera
-  COMMENT "Building the kernels that come with the library"
-  USES_TERMINAL
-  VERBATIM)
-add_custom_target(shipped ALL DEPENDS ${pack})
-install(FILES ${pack} DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera)
+
+# NVRTC needs no GPU: where it is found, the pack of a machine that has one is made too. It is a file
+# of its own, made of the same command line.
+find_file(TESSERA_NVRTC_LIBRARY NAMES libnvrtc.so.13 libnvrtc.so.12
+          HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda /opt/cuda /usr
+          PATH_SUFFIXES lib64 lib lib/x86_64-linux-gnu
+          DOC "NVRTC, to ship GPU kernels built with it")
+cmake_dependent_option(TESSERA_SHIP_CUBINS "Build the GPU kernels that come with the library" ON
+                       "TESSERA_NVRTC_LIBRARY" OFF)
+
+# tessera_pack(NAME targets...): NAME.pack beside libtessera.so.
+set(packs)
+function(tessera_pack name)
+  list(JOIN ARGN "," targets)
+  set(pack ${PROJECT_BINARY_DIR}/src/${name}.pack)
+  set(nvrtc)
+  if(TESSERA_NVRTC_LIBRARY)
+    set(nvrtc TESSERA_NVRTC=${TESSERA_NVRTC_LIBRARY})
+  endif()
+  add_custom_command(
+    OUTPUT ${pack}
+    COMMAND ${CMAKE_COMMAND} -E env --unset=TESSERA_NO_JIT --unset=TESSERA_PACK
+            TESSERA_CACHE_DIR=${PROJECT_BINARY_DIR}/kernel-cache ${nvrtc}
+            $<TARGET_FILE:tessera_cli> pack --target ${targets} --preselected all_essential
+            --output ${pack}
+    DEPENDS tessera_cli tessera tessera_worker
+    COMMENT "Building the kernels that come with the library: ${targets}"
+    USES_TERMINAL
+    VERBATIM)
+  install(FILES ${pack} DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera)
+  set(packs ${packs} ${pack} PARENT_SCOPE)
+endfunction()
+
+tessera_pack(essential ${targets})
+if(TESSERA_SHIP_CUBINS)
+  tessera_pack(cubins sm90a)
+endif()
+add_custom_target(shipped ALL DEPENDS ${packs})

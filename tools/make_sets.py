@@ -127,8 +127,8 @@ CPU = {
     },
 }
 
-# Hopper: kind -> (tile m, n, k of 16-bit operands, consumers, options). The configurations that were
-# best on some shape when they were measured.
+# Hopper: kind -> (tile m, n, k of 16-bit operands, consumers, options). The configurations that
+# were best on some shape when they were measured.
 TMAWS = {
     "compute": [
         (128, 128, 64, 2, "pingpong_s6"),
@@ -160,7 +160,8 @@ TMAWS = {
 }
 # Any size, stride and alignment: (tile m, n, k of 16-bit operands, wave, stages).
 CPASYNC = {
-    "compute": [(128, 128, 64, "2x4x1", 3), (128, 128, 64, "2x2x1", 3), (64, 128, 64, "2x2x1", 3)],
+    "compute": [(128, 128, 64, "2x4x1", 3), (128, 128, 64, "2x2x1", 3),
+                (64, 128, 64, "2x2x1", 3)],
     "memory": [(32, 128, 64, "1x4x1", 4), (64, 64, 64, "2x2x1", 5)],
     "latency": [(64, 64, 64, "2x2x1", 3), (32, 128, 64, "1x4x1", 3)],
     "essential": [(128, 128, 64, "2x4x1", 3), (64, 64, 64, "2x2x1", 3)],

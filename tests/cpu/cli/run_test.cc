@@ -43,8 +43,7 @@ TEST_F(CliRun, Int8WithAnEpilogueStoresFp32) {
   const Json json = run_json({"run", "gemm", "m=9", "n=20", "k=12", "epilogue=bias+relu", "--dtype",
                               "int8", "--verify", "--repeat", "1"});
   const Json& report = json.at("runs").at(0);
-  EXPECT_EQ(report.at("problem"),
-            "gemm m=9 n=20 k=12 dtype=int8 out=fp32 d=fp32 epilogue=bias+relu");
+  EXPECT_EQ(report.at("problem"), "gemm m=9 n=20 k=12 dtype=int8 out=fp32 epilogue=bias+relu");
   EXPECT_EQ(report.at("verified").at("ok"), true);
 }
 

@@ -65,6 +65,27 @@ TEST_F(CliCuda, BenchTimesByTheDevicesClock) {
   EXPECT_TRUE(json.at("protocol").at("flush_caches"));
 }
 
+TEST_F(CliCuda, DoctorAndTargetsTellWhatIsThere) {
+  const Json doctor = Json::parse(run("doctor --json", gpu()).out);
+  std::map<std::string, std::string> details;
+  for (const Json& finding : doctor.at("findings")) {
+    details[finding.at("what")] = finding.at("detail");
+  }
+  EXPECT_EQ(details.at("NVIDIA driver"), std::string(FAKE_CUDA) + ", CUDA 13.0");
+  EXPECT_EQ(details.at("GPU 1"), "Fake GPU 1, compute capability 9.0, 132 multiprocessors, 1 GiB");
+  EXPECT_EQ(details.at("GPU targets"), "runs sm90a");
+  EXPECT_EQ(details.at("NVRTC"), std::string(FAKE_NVRTC) + ": NVRTC 13.0");
+  for (const bool here : {true, false}) {
+    const std::vector<std::string> extra = here ? gpu() : std::vector<std::string>{};
+    const Json rows = run_json("targets", extra).at("targets");
+    for (const Json& row : rows) {
+      if (row.at("name") != "sm90a") continue;
+      EXPECT_EQ(row.at("runs_here"), here);
+      EXPECT_EQ(row.at("why_not").get<std::string>().empty(), here);
+    }
+  }
+}
+
 TEST_F(CliCuda, PackNeedsNoGpu) {
   const std::string no_driver = "TESSERA_CUDA_DRIVER=/no/libcuda.so.1";
   const std::string name = a_kernel();

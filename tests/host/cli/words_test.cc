@@ -61,7 +61,7 @@ TEST_F(CliWords, UnknownNames) {
        "bench: unknown bench 'gem', did you mean 'gemm'? (known: gemm, dispatch, jit, start, "
        "peak)"},
       {"bench gemm m=1 n=1 k=1 --peers onedn",
-       "unknown peer 'onedn', did you mean 'onednn'? (known: onednn, openblas)"},
+       "unknown peer 'onedn', did you mean 'onednn'? (known: onednn, openblas, cublaslt)"},
       {"list --dtype fp322", "unknown dtype 'fp322', did you mean 'fp32'?"},
       {"list --layout rcc", "unknown layout 'rcc', did you mean 'rcr'?"},
       {"list --op gem", "unknown operation 'gem', did you mean 'gemm'?"},

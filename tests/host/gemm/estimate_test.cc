@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/targets/targets.h"
 
@@ -126,6 +128,36 @@ TEST(GemmRanking, WideInstructionsWin) {
   };
   EXPECT_EQ(products(DType::int8), 4);
   EXPECT_EQ(products(DType::fp16), 1);
+}
+
+TEST(GemmRankingOnHopper, FewRowsSwapAndSplitAndDoNotCopy) {
+  const Target target = load_target("sm90a");
+  for (const std::int64_t m : {1, 4, 16, 32}) {
+    const KernelSpec spec =
+        best(gemm_problem(DType::bf16, GemmLayout::rcr, m, 4096, 4096), target, 0).spec;
+    EXPECT_EQ(spec.algorithm.pipeline, Pipeline::tmaws) << name_of(spec);
+    EXPECT_TRUE(spec.algorithm.swap_ab) << name_of(spec);
+    EXPECT_GE(spec.algorithm.splits, 2) << name_of(spec);
+    EXPECT_LE(spec.algorithm.tile.n, 32) << name_of(spec);
+  }
+}
+
+TEST(GemmRankingOnHopper, LargeSquaresUseTwoConsumersOnWideTiles) {
+  const Target target = load_target("sm90a");
+  for (const std::int64_t size : {2048, 4096, 8192}) {
+    const KernelSpec spec =
+        best(gemm_problem(DType::bf16, GemmLayout::rcr, size, size, size), target, 0).spec;
+    EXPECT_EQ(spec.algorithm.pipeline, Pipeline::tmaws) << name_of(spec);
+    EXPECT_EQ(spec.algorithm.wave, (Shape3{2, 1, 1})) << name_of(spec);
+    EXPECT_GE(std::min(spec.algorithm.tile.m, spec.algorithm.tile.n), 128) << name_of(spec);
+    EXPECT_EQ(spec.algorithm.splits, 1) << name_of(spec);
+  }
+}
+
+TEST(GemmRankingOnHopper, RowsThatTheCopyEngineRefusesAreCopiedByThreads) {
+  const Target target = load_target("sm90a");
+  const GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 512, 512, 1001);
+  EXPECT_EQ(best(p, target, 0).spec.algorithm.pipeline, Pipeline::cpasync);
 }
 
 }  // namespace

@@ -179,11 +179,11 @@ const std::vector<Row> kTable = {
     {"generic", 1, "gemm m=512 n=512 k=512 preshuffle=1",
      "gemm_fp32_rcr_packb_240x480x256_0x0x1_12x4x1_presh_generic"},
     {"sm90a", 0, "gemm m=4096 n=4096 k=4096 dtype=bf16",
-     "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a"},
+     "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s4_sm90a"},
     {"sm90a", 0, "gemm m=1 n=4096 k=4096 dtype=bf16",
-     "gemm_bf16_rcr_tmaws_64x16x128_1x1x1_64x16x16_cooperative_splitordered2_s8_swap_sm90a"},
+     "gemm_bf16_rcr_tmaws_64x8x128_1x1x1_64x8x16_cooperative_splitordered2_s8_swap_sm90a"},
     {"sm90a", 0, "gemm m=127 n=512 k=1032 dtype=fp16",
-     "gemm_fp16_rcr_tmaws_64x32x64_1x1x1_64x32x16_cooperative_splitordered4_s10_sm90a"},
+     "gemm_fp16_rcr_tmaws_64x16x128_1x1x1_64x16x16_cooperative_splitordered2_s8_swap_sm90a"},
 };
 // clang-format on
 

@@ -1,0 +1,173 @@
+// Every kernel that ships for a GPU, on a GPU: random odd shapes through the dispatcher, against
+// the fp64 reference, with poisoned outputs and bit-identical repeats.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/base/text.h"
+#include "tessera/dispatch/dispatcher.h"
+#include "tessera/targets/targets.h"
+#include "tessera/tune/operands.h"
+
+namespace tessera {
+namespace {
+
+struct Shape {
+  std::int64_t m, n, k;
+};
+
+GemmProblem problem_of(const KernelSpec& spec, const Shape& shape) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  GemmProblem p = gemm_problem(s.a, s.layout, shape.m, shape.n, shape.k);
+  p.b = s.b, p.acc = s.acc, p.out = s.out, p.d = s.d;
+  p.epilogue = s.epilogue;
+  p.preshuffled_b = s.preshuffled_b;
+  return p;
+}
+
+class GpuGemm : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string reason = runtime::backend_for(target_).unavailable_reason(target_);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    fmt::print("seed {}\n", seed_);
+    DispatcherOptions options;
+    options.target = "sm90a";
+    options.build.cache.folder = TESSERA_BUILD "/kernel-cache";
+    options.build.worker = TESSERA_WORKER;
+    dispatcher_ = std::make_unique<Dispatcher>(options);
+  }
+
+  std::vector<KernelSpec> essential() const {
+    const Family& family = family_of(Op::gemm);
+    std::set<std::string> names;
+    std::vector<KernelSpec> specs;
+    for (const std::string& set : family.preselected_names()) {
+      if (!matches_wildcard("*_essential", set)) continue;
+      try {
+        for (KernelSpec& spec : family.preselected(set, target_)) {
+          if (names.insert(name_of(spec)).second) specs.push_back(std::move(spec));
+        }
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
+      }
+    }
+    return specs;
+  }
+
+  // As odd as the kernel takes it: sizes that are multiples of 1, else 4, 8 or 16.
+  std::vector<GemmProblem> problems_for(const KernelSpec& spec, int count) {
+    std::vector<GemmProblem> problems;
+    for (const std::int64_t unit : {1, 4, 8, 16}) {
+      for (int i = 0; i < count; ++i) {
+        const auto odd = [&](int limit) {
+          return unit * static_cast<std::int64_t>(1 + 2 * (random_() % (limit / unit / 2)));
+        };
+        const GemmProblem p = problem_of(spec, {odd(600), odd(600), odd(900)});
+        if (family_of(spec).supports(spec, p, target_)) problems.push_back(p);
+      }
+      if (!problems.empty()) break;
+    }
+    return problems;
+  }
+
+  std::vector<std::byte> run(const Problem& problem, tune::OwnedOperands& owned,
+                             tune::PlacedOperands& placed, const Operands& operands,
+                             const std::string& kernel) {
+    tune::poison_output(problem, owned);
+    tune::send_output(owned, placed, place_);
+    dispatcher_->run(problem, operands, {.force = kernel});
+    tune::fetch_output(owned, placed, place_);
+    const runtime::AlignedBuffer& output = owned.storage.at(owned.output);
+    std::vector<std::byte> bytes(output.size());
+    std::memcpy(bytes.data(), output.data(), bytes.size());
+    return bytes;
+  }
+
+  void check(const KernelSpec& spec, const GemmProblem& p) {
+    const Problem problem = p;
+    const std::uint64_t seed = random_();
+    const std::string kernel = name_of(spec);
+    SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed));
+    tune::OwnedOperands owned = tune::random_operands(problem, seed);
+    tune::PlacedOperands placed = tune::place_operands(owned, place_);
+    Operands operands = placed.operands;
+    const ReadyKernel& ready = dispatcher_->kernel_for(problem, {.force = kernel});
+    const runtime::DeviceBuffer packed =
+        tune::pack_b(*ready.loaded, spec, problem, operands, place_);
+    const std::vector<std::byte> first = run(problem, owned, placed, operands, kernel);
+    EXPECT_EQ(tune::gaps_intact(problem, owned), "");
+    const Mismatch mismatch = family_of(spec).verify(tune::unpacked(problem), owned.operands);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+    if (spec.algorithm.split_k == SplitK::atomic) return;
+    EXPECT_EQ(run(problem, owned, placed, operands, kernel), first) << "a repeat gave other bits";
+  }
+
+  Target target_ = load_target("sm90a");
+  runtime::Place place_{&runtime::backend_for(target_), {}};
+  std::uint64_t seed_ = std::random_device{}();
+  std::mt19937_64 random_{seed_};
+  std::unique_ptr<Dispatcher> dispatcher_;
+};
+
+TEST_F(GpuGemm, EveryEssentialKernelIsCorrectOnOddShapes) {
+  constexpr int kShapes = 3;
+  const std::vector<KernelSpec> specs = essential();
+  ASSERT_GT(specs.size(), 50U);
+  for (const KernelSpec& spec : specs) dispatcher_->registry().declare(spec);
+  for (const jit::BuildResult& result : dispatcher_->registry().build()) {
+    ASSERT_EQ(result.error, "");
+  }
+  int checked = 0;
+  for (const KernelSpec& spec : specs) {
+    const std::vector<GemmProblem> problems = problems_for(spec, kShapes);
+    EXPECT_FALSE(problems.empty()) << name_of(spec) << " serves none of the shapes tried";
+    for (const GemmProblem& problem : problems) {
+      check(spec, problem);
+      ++checked;
+    }
+  }
+  fmt::print("{} kernels, {} problems\n", specs.size(), checked);
+}
+
+TEST_F(GpuGemm, WhatIsChosenIsCorrect) {
+  for (const DType dtype :
+       {DType::bf16, DType::fp16, DType::fp8, DType::int8, DType::tf32, DType::fp32}) {
+    for (const GemmLayout layout :
+         {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr, GemmLayout::ccr}) {
+      for (const Shape& shape : {Shape{1, 77, 333}, Shape{129, 257, 65}, Shape{512, 384, 256}}) {
+        const Problem problem = gemm_problem(dtype, layout, shape.m, shape.n, shape.k);
+        const ReadyKernel& ready = dispatcher_->kernel_for(problem);
+        check(ready.spec, std::get<GemmProblem>(problem));
+      }
+    }
+  }
+}
+
+TEST_F(GpuGemm, PointersOfTheHostAreRefused) {
+  const Problem problem = gemm_problem(DType::bf16, GemmLayout::rcr, 64, 64, 64);
+  const tune::OwnedOperands owned = tune::random_operands(problem, 1);
+  try {
+    dispatcher_->run(problem, owned.operands);
+    FAIL() << "it ran";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("is not memory of a GPU; copy the operand to device "),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(GpuGemm, RunVerifiesOnTheDevice) {
+  const Problem problem = gemm_problem(DType::bf16, GemmLayout::rcr, 130, 70, 90);
+  const tune::OwnedOperands owned = tune::random_operands(problem, seed_);
+  const tune::PlacedOperands placed = tune::place_operands(owned, place_);
+  dispatcher_->run(problem, placed.operands, {.verify = true});
+}
+
+}  // namespace
+}  // namespace tessera
