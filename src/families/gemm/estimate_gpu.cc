@@ -13,12 +13,13 @@ namespace {
 // kernel with the least estimate is nearly the fastest. They are not measured one by one. All
 // kernels stored by the copy engine, so `direct` is a guess.
 struct GpuModel {
-  double tensor_share = 0.995;   // of the instruction's rate that a full pipe reaches
-  double step = 22;              // cycles between the steps of K of one consumer
-  double latency = 2129;         // cycles from a tile's request to its arrival, the unit being busy
-  double cluster_wait = 1120;    // cycles that a request takes longer for a cluster
-  double fill = 4419;            // cycles before the first blocks multiply
-  double finish = 710;           // cycles of a tile's epilogue ...
+  double tensor_share = 0.995;  // of the instruction's rate that a full pipe reaches
+  double step = 22;             // cycles between the steps of K of one consumer
+  double latency = 2129;        // cycles from a tile's request to its arrival, the unit being busy
+  double cluster_wait = 1120;   // cycles that a request takes longer for a cluster
+  double shallow = 400;         // cycles over stages: deeper wins among equals (chosen, not fitted)
+  double fill = 4419;           // cycles before the first blocks multiply
+  double finish = 710;          // cycles of a tile's epilogue ...
   double finish_byte = 0.02355;  // ... and for each byte of it that a warpgroup stores
   double direct = 2;             // times that where threads store by themselves
   double split = 1317;           // cycles to add up the parts of K ...
@@ -152,11 +153,12 @@ double busy_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
   const double arrival = kModel.latency + (a.cluster_m * a.cluster_n > 1 ? kModel.cluster_wait : 0);
   const double waited = std::max(step + kModel.step, arrival / std::max(a.stages - 1, 1));
   const bool pingpong = is_pingpong(a);
+  const double started = kModel.shallow * a.cluster_m * a.cluster_n / std::max(a.stages, 1);
   const double turns = pingpong ? blocks(all, 2) : blocks(all, together);
   const double steps = w.steps * (pingpong ? all / turns : 1) * waited;
   const double chain = turns * (steps + (pingpong ? 0 : finish));
   const double pipe = all * w.steps * step;
-  return std::max(chain, pipe) + (pingpong || chain < pipe ? finish : 0);
+  return started + std::max(chain, pipe) + (pingpong || chain < pipe ? finish : 0);
 }
 
 // Long work heats the machine until its power limit slows it down.
