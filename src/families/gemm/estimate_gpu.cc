@@ -10,8 +10,9 @@ namespace {
 
 // What the rows do not tell. Source: 260 bf16 kernels timed on 38 shapes on an H200 (L2 flushed,
 // medians of 11 to 17 runs in random order) and these numbers fitted to them together, so that the
-// kernel with the least estimate is nearly the fastest. They are not measured one by one. All
-// kernels stored by the copy engine, so `direct` is a guess.
+// kernel with the least estimate is nearly the fastest. They are not measured one by one. `direct`
+// is a guess, for all but a few of the kernels stored by the copy engine; `load` is derived from
+// one kernel on rows of odd length.
 struct GpuModel {
   double tensor_share = 0.995;  // of the instruction's rate that a full pipe reaches
   double step = 22;             // cycles between the steps of K of one consumer
@@ -27,6 +28,9 @@ struct GpuModel {
   double fetch = 69.7;           // bytes of L2 that a unit reads in a cycle
   double shared = 86.4;          // bytes of shared memory that its instructions read in a cycle
   double copies = 0.05;          // time lost where the multiplying threads copy as well
+  double issue = 3;              // cycles of a unit for each warp's copy
+  double load = 700;             // cycles that a thread waits for loads that no copy can do ...
+  double loads = 4;              // ... of so many at a time; beyond that, for one after the other
   double memory_share = 0.961;   // of the peak bandwidth
   double overlap = 0.514;        // of the lesser of multiplying and moving, that adds up
   double hot_share = 0.531;      // of the instruction's rate that the power allows in the long run
@@ -69,7 +73,23 @@ struct Work {
   double tile_bytes = 0;     // that a step reads from L2
   double operand_bytes = 0;  // that a step's instructions read from shared memory
   double out_bytes = 0;      // of a tile
+  double copy_cycles = 0;    // of a step, in which threads issue its copies
+  double load_cycles = 0;    // of a step, where threads load rows that no copy can move
 };
+
+// The most bytes up to 16 that divide the distances of rows: what one copy to shared memory moves.
+int copy_bytes(const GemmProblem& p) {
+  int width = 16;
+  while (p.ld_a * size_of(p.a) % width != 0 || p.ld_b * size_of(p.b) % width != 0) width /= 2;
+  return width;
+}
+
+// Copies move 4 bytes or more; rows at other distances are loaded by the threads.
+double load_cycles(const Algorithm& a, const GemmProblem& p, double bytes, double threads) {
+  if (is_tmaws(a) || copy_bytes(p) >= 4) return 0;
+  const double each = std::max(1.0, bytes / 16 / threads);
+  return kModel.load * (each > kModel.loads ? each : 1);
+}
 
 double threads_of(const Algorithm& a, const Target& target) {
   if (!is_tmaws(a)) return static_cast<double>(a.wave.m) * a.wave.n * target.warp_size;
@@ -116,6 +136,10 @@ Work work_of(const KernelSpec& spec, const GemmProblem& p, const Target& target)
       (static_cast<double>(a.tile.m) / a.cluster_n + static_cast<double>(a.tile.n) / a.cluster_m) *
       a.tile.k * element;
   w.operand_bytes = operand_bytes(a, a.tile, element);
+  w.load_cycles = load_cycles(a, p, w.tile_bytes, threads_of(a, target));
+  if (!is_tmaws(a)) {
+    w.copy_cycles = w.tile_bytes / std::max(copy_bytes(p), 4) / target.warp_size * kModel.issue;
+  }
   w.out_bytes = static_cast<double>(a.tile.m) * a.tile.n * size_of(p.out) / a.splits;
   return w;
 }
@@ -126,7 +150,7 @@ double step_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
   const double multiply = w.tile_macs / (macs_per_cycle(spec, target) * kModel.tensor_share);
   const double read = w.operand_bytes / kModel.shared;
   const double fetch = w.tile_bytes / kModel.fetch;
-  return std::max({multiply, read, fetch}) * (is_tmaws(a) ? 1 : 1 + kModel.copies);
+  return std::max({multiply, read, fetch, w.copy_cycles}) * (is_tmaws(a) ? 1 : 1 + kModel.copies);
 }
 
 // Cycles that a tile takes after its last step.
@@ -151,7 +175,8 @@ double busy_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
   const double all = blocks(w.tiles * a.splits, w.units);
   const double together = std::min(w.resident, all);
   const double arrival = kModel.latency + (a.cluster_m * a.cluster_n > 1 ? kModel.cluster_wait : 0);
-  const double waited = std::max(step + kModel.step, arrival / std::max(a.stages - 1, 1));
+  const double waited =
+      std::max(step + kModel.step, arrival / std::max(a.stages - 1, 1)) + w.load_cycles;
   const bool pingpong = is_pingpong(a);
   const double started = kModel.shallow * a.cluster_m * a.cluster_n / std::max(a.stages, 1);
   const double turns = pingpong ? blocks(all, 2) : blocks(all, together);

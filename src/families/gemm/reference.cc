@@ -165,14 +165,22 @@ class Comparison {
   }
 
   // (k + a few) roundings of at most half an ulp of the sum of magnitudes; twice that where bf16
-  // pairs may be rounded once more. tf32 also cuts 13 bits off each operand.
+  // pairs may be rounded once more.
   double sum_error(double magnitude) const {
     if (p_.acc == DType::int32 || !std::isfinite(magnitude)) return 0;  // exact, or inf or NaN
     if (magnitude > max_finite(DType::fp32) / 2) return std::numeric_limits<double>::infinity();
     const bool pairs = p_.a == DType::bf16 || size_of(p_.a) == 1;
     const double roundings = static_cast<double>(k_) + kExtraRoundings;
     const double unit = pairs ? 0x1p-23 : 0x1p-24;
-    return magnitude * (roundings * unit + (p_.a == DType::tf32 ? 0x1p-9 : 0));
+    return magnitude * (roundings * unit + operand_error());
+  }
+
+  // What instructions lose of their operands, as a share of the sum of magnitudes: tf32 cuts 13
+  // bits off each; Hopper's instructions for 8-bit floats align products to the largest of them and
+  // drop what is more than about 13 bits below it (6e-4 was the worst that was seen there).
+  double operand_error() const {
+    if (p_.a == DType::tf32) return 0x1p-9;
+    return size_of(p_.a) == 1 ? 0x1p-10 : 0;
   }
 
   // ---- one element ----
