@@ -27,7 +27,8 @@ int list(const CacheCommand& command, const jit::Cache& cache, const Output& out
                        {"key", entry.key},
                        {"folder", entry.folder.string()},
                        {"bytes", entry.bytes},
-                       {"last_used_unix", entry.last_used_unix}});
+                       {"last_used_unix", entry.last_used_unix},
+                       {"facts", entry.facts}});
     table.add(
         {entry.name, entry.key.substr(0, 12), format_bytes(static_cast<double>(entry.bytes))});
   }

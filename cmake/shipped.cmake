@@ -13,8 +13,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(targets avx512 avx2)
 endif()
 
-# NVRTC needs no GPU: where it is found, the pack of a machine that has one is made too. It is a
-# file of its own, made of the same command line.
+# NVRTC needs no GPU: where it is found, a pack for machines that have one is made too.
 find_file(TESSERA_NVRTC_LIBRARY NAMES libnvrtc.so.13 libnvrtc.so.12
           HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda /opt/cuda /usr
           PATH_SUFFIXES lib64 lib lib/x86_64-linux-gnu

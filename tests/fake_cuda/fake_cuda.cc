@@ -72,6 +72,7 @@ struct World {
   Counters counters{};
   std::vector<LaunchRecord> records;
   std::map<int, Context*> contexts;  // by device
+  std::vector<Context*> destroyed;
   std::map<Pointer, Block> memory;
   std::set<Module*> modules;
   std::set<Function*> functions;
@@ -131,16 +132,29 @@ const Block* block_of(World& w, Pointer pointer, std::size_t bytes) {
   return pointer + bytes <= after->first + after->second.bytes ? &after->second : nullptr;
 }
 
+void destroy(World& w, Module* module) {
+  for (const auto& [name, value] : module->abi) {
+    w.memory.erase(reinterpret_cast<Pointer>(value));
+    std::free(value);
+  }
+  delete module;
+}
+
 void destroy_unless_held(World& w, int device) {
   Context*& primary = w.contexts[device];
   if (primary == nullptr || primary->holders > 0 || w.settings.other_holder != 0) return;
-  std::erase_if(w.modules, [&](const Module* module) { return module->context == primary; });
+  std::erase_if(w.modules, [&](Module* module) {
+    if (module->context != primary) return false;
+    destroy(w, module);
+    return true;
+  });
   std::erase_if(w.memory, [&](const auto& item) {
     if (item.second.device != device) return false;
     std::free(reinterpret_cast<void*>(item.first));
     return true;
   });
-  primary = nullptr;  // leaked: someone may still compare with it
+  w.destroyed.push_back(primary);  // not deleted: someone may still compare with it
+  primary = nullptr;
 }
 
 }  // namespace
@@ -280,11 +294,7 @@ EXPORT Result cuModuleUnload(Module* module) {
   const Locked l;
   if (l.w.modules.erase(module) == 0) return kInvalidHandle;
   ++l.w.counters.unloads;
-  for (const auto& [name, value] : module->abi) {
-    l.w.memory.erase(reinterpret_cast<Pointer>(value));
-    std::free(value);
-  }
-  delete module;
+  destroy(l.w, module);
   return 0;
 }
 EXPORT Result cuModuleGetFunction(Function** function, Module* module, const char* name) {

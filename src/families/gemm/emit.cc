@@ -16,6 +16,18 @@ std::string layout_comment(const GemmSignature& s) {
                      to_string(s.out));
 }
 
+// The operands that a kernel touches, for the backend to look at.
+void list_pointers(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  const auto add = [&launch](const void* pointer) {
+    launch.pointers[static_cast<std::size_t>(launch.num_pointers++)] = pointer;
+  };
+  if (p.k > 0) add(o.a);
+  if (p.k > 0) add(o.b);
+  if (p.beta != 0) add(o.c);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) add(o.d[i]);
+  add(o.out);
+}
+
 }  // namespace
 
 std::string epilogue_steps(const Epilogue& epilogue) {
@@ -71,28 +83,15 @@ device::GemmArguments gemm_arguments(const GemmProblem& p, const GemmOperands& o
   return g;
 }
 
-// The operands that a kernel touches, for the backend to look at.
-static Launch with_pointers(const GemmProblem& p, const GemmOperands& o, Launch launch) {
-  const auto add = [&launch](const void* pointer) {
-    launch.pointers[static_cast<std::size_t>(launch.num_pointers++)] = pointer;
-  };
-  if (p.k > 0) add(o.a);
-  if (p.k > 0) add(o.b);
-  if (p.beta != 0) add(o.c);
-  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) add(o.d[i]);
-  add(o.out);
-  return launch;
-}
-
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands) {
   const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
   const auto& o = std::get<GemmOperands>(operands);
   const device::GemmArguments g = gemm_arguments(p, o);
-  if (spec.algorithm.pipeline == Pipeline::cpasync) {
-    return with_pointers(p, o, bind_cpasync(spec, p, g));
-  }
-  if (spec.algorithm.pipeline == Pipeline::tmaws) {
-    return with_pointers(p, o, bind_tmaws(spec, p, g));
+  const Pipeline pipeline = spec.algorithm.pipeline;
+  if (pipeline == Pipeline::cpasync || pipeline == Pipeline::tmaws) {
+    Launch launch = pipeline == Pipeline::tmaws ? bind_tmaws(spec, p, g) : bind_cpasync(spec, p, g);
+    list_pointers(p, o, launch);
+    return launch;
   }
   Launch launch;
   static_assert(sizeof(g) <= sizeof(launch.arguments));

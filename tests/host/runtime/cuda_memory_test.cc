@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "host/runtime/cuda_fixture.h"
+#include "tessera/runtime/benchmark.h"
 #include "tessera/runtime/cuda_info.h"
 
 namespace tessera::runtime {
@@ -58,6 +59,27 @@ TEST_F(CudaMemory, AnEventThatFailsNamesTheKernel) {
   EXPECT_EQ(error_of(ErrorCode::launch_failed, [&] { end->seconds_since(*begin); }),
             "kernel 'bad', the last one launched on its stream, failed on device 0 (Fake GPU 0, "
             "compute capability 9.0): CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (as the test wished)");
+}
+
+// The fake's clock: a millisecond a launch, a quarter of one a fill.
+TEST_F(CudaMemory, MeasuresByTheDevicesClockAndFlushesBetweenReadings) {
+  const auto kernel = load();
+  const Place place{&backend(), {.stream = stream()}};
+  const auto calls = [&](int count) {
+    return [&, count] {
+      for (int i = 0; i < count; ++i) kernel->launch(small_launch(), place.options);
+    };
+  };
+  const Protocol cold{.rounds = 5, .warmup = 1, .soak_seconds = 0.001, .flush_caches = true};
+  const std::vector<Timing> timings = measure({{"one", calls(1)}, {"two", calls(2)}}, cold, place);
+  ASSERT_EQ(timings.size(), 2U);
+  EXPECT_EQ(timings[0].seconds.size(), 5U);
+  EXPECT_NEAR(timings[0].median_seconds, 1e-3, 1e-9);
+  EXPECT_NEAR(timings[1].median_seconds, 2e-3, 1e-9);
+  EXPECT_EQ(fake().counters().fills, 2 * 5);
+  const int before = fake().counters().launches;
+  measure({{"one", calls(1)}}, {.rounds = 2, .warmup = 1, .min_seconds = 0.008}, place);
+  EXPECT_EQ(fake().counters().launches, before + 1 + 2 * 8);
 }
 
 TEST_F(CudaMemory, TellsWhatItFound) {
