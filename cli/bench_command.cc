@@ -170,7 +170,11 @@ std::vector<KernelSpec> sample_kernels(const Target& target, int count) {
   const Family& family = family_of(Op::gemm);
   std::vector<std::vector<KernelSpec>> sets;
   for (const std::string& name : family.preselected_names()) {
-    sets.push_back(family.preselected(name, target));
+    try {
+      sets.push_back(family.preselected(name, target));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
+    }
   }
   std::vector<KernelSpec> specs;
   for (std::size_t place = 0; static_cast<int>(specs.size()) < count; ++place) {

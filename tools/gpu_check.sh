@@ -65,5 +65,6 @@ bench square_fp16 --shapes square_gpu --dtype fp16 --layout rcr
 bench square_fp8 --shapes square_gpu --dtype fp8 --layout rcr
 bench square_int8 --shapes square_gpu --dtype int8 --layout rcr
 bench square_tf32 --shapes square_gpu --dtype tf32 --layout rcr
+bench llama3_8b_int8 --shapes llama3_8b --dtype int8
 bench square_fp32 --shapes square_gpu --dtype fp32 --layout rcr
 note "done"
