@@ -10,7 +10,7 @@ namespace tessera::runtime::cuda {
 namespace {
 
 using NvmlResult = int;
-using NvmlDevice = struct NvmlDeviceTag*;
+using NvmlDevice = void*;
 
 struct Nvml {
   NvmlResult (*init)();
