@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <memory>
+
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/subprocess.h"
@@ -103,6 +105,7 @@ struct Nvrtc {
   NvrtcResult (*version)(int* major, int* minor);
   NvrtcResult (*create)(Program* program, const char* text, const char* name, int num_headers,
                         const char* const* headers, const char* const* header_names);
+  NvrtcResult (*destroy)(Program* program);
   NvrtcResult (*compile)(Program program, int num_options, const char* const* options);
   NvrtcResult (*log_size)(Program program, std::size_t* bytes);
   NvrtcResult (*log)(Program program, char* text);
@@ -121,6 +124,7 @@ Nvrtc load_nvrtc(const std::string& library) {
   };
   load(nvrtc.version, "nvrtcVersion");
   load(nvrtc.create, "nvrtcCreateProgram");
+  load(nvrtc.destroy, "nvrtcDestroyProgram");
   load(nvrtc.compile, "nvrtcCompileProgram");
   load(nvrtc.log_size, "nvrtcGetProgramLogSize");
   load(nvrtc.log, "nvrtcGetProgramLog");
@@ -182,6 +186,7 @@ void compile(const Nvrtc& nvrtc, const Words& words, std::string& output) {
   require(nvrtc, nvrtc.create(&program, text.c_str(), words.source.c_str(),
                               static_cast<int>(headers.names.size()), headers.text_pointers.data(),
                               headers.name_pointers.data()));
+  const std::unique_ptr<Program, NvrtcResult (*)(Program*)> owner(&program, nvrtc.destroy);
   const NvrtcResult result =
       nvrtc.compile(program, static_cast<int>(words.options.size()), words.options.data());
   std::size_t bytes = 0;

@@ -27,6 +27,11 @@ EXPORT int nvrtcCreateProgram(Program** program, const char* text, const char*, 
   *program = new Program{text, "a fake compiled it"};
   return 0;
 }
+EXPORT int nvrtcDestroyProgram(Program** program) {
+  delete *program;
+  *program = nullptr;
+  return 0;
+}
 EXPORT int nvrtcCompileProgram(Program* program, int, const char* const*) {
   if (program->text.find("FAKE_ERROR") == std::string::npos) return 0;
   program->log = "error: FAKE_ERROR";
