@@ -42,12 +42,14 @@ struct Estimate {
 // driver encode it into 128 bytes of the argument block just before a launch.
 struct TensorMap {
   std::size_t offset;  // into Launch::arguments, a multiple of 64
-  const void* base;    // device memory, 16-byte aligned
+  const void* base;    // device memory, 16-byte aligned; null with in_workspace
   DType dtype;
   std::array<std::uint64_t, 3> sizes;    // elements: innermost (contiguous), rows, batches
   std::array<std::uint64_t, 2> strides;  // bytes between rows and between batches, 16 x n
   std::array<std::uint32_t, 3> box;      // elements that one copy moves
   int swizzle_bytes;                     // 0, 32, 64 or 128
+  bool in_workspace;                     // base is the workspace's address ...
+  std::size_t workspace_offset;          // ... and so many bytes
 };
 
 // What a backend needs to start a kernel once: its argument block and its geometry.
@@ -61,7 +63,13 @@ struct Launch {
   bool persistent = false;  // the backend cuts grid[0] down to what the device runs at once, in
                             // whole clusters; blocks take further tiles themselves
   bool empty = false;       // nothing to compute: do not launch
-  std::size_t workspace_bytes = 0;   // device memory for the launch, zeroed once when allocated
+  // GPU: blocks and threads of <name>_prepare, which runs first with the same arguments; 0: none.
+  // Any number of blocks does.
+  unsigned prepare_blocks = 0;
+  unsigned prepare_threads = 0;
+  // Device memory for the launch, zeroed once when allocated. Its first kCounterBytes (see
+  // device/cuda/abi.h) are zero whenever no kernel runs: who counts there leaves zeros behind.
+  std::size_t workspace_bytes = 0;
   std::size_t workspace_offset = 0;  // into arguments: where its address goes
   std::size_t packed_bytes = 0;      // preshuffle kernels: of the packed B (GPU)
   int num_tensor_maps = 0;

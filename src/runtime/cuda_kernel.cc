@@ -17,6 +17,8 @@ static_assert(sizeof(device::CudaTensorMap) == kTensorMapBytes);
 
 Stream stream_of(const LaunchOptions& options) { return static_cast<Stream>(options.stream); }
 
+constexpr unsigned kBlocksPerUnit = 8;  // of kernels that take any number of blocks
+
 unsigned product(const std::array<unsigned, 3>& shape) { return shape[0] * shape[1] * shape[2]; }
 
 // A driver's LaunchConfig and the attribute that it points to.
@@ -52,6 +54,7 @@ struct Placed {
   unsigned generation = 0;  // 0: not there
   Module module = nullptr;
   Function function = nullptr;
+  Function prepare = nullptr;    // <name>_prepare, once it was needed
   std::size_t shared_bytes = 0;  // that launches were allowed
   bool any_cluster = false;      // clusters of more than 8 blocks too
   Residency residency;
@@ -61,6 +64,7 @@ struct Placed {
 struct Ready {
   Function function;
   unsigned blocks;
+  Function prepare;  // null when nothing comes first
 };
 
 class CudaKernel final : public LoadedKernel {
@@ -80,7 +84,10 @@ class CudaKernel final : public LoadedKernel {
     alignas(64) std::array<std::byte, sizeof(Launch::arguments)> bytes;
   };
   void check_pointers(const Gpu& gpu, const Launch& launch) const;
-  void fill_arguments(const Driver& driver, const Launch& launch, Arguments& arguments) const;
+  void fill_arguments(Gpu& gpu, const Launch& launch, Stream stream, Arguments& arguments) const;
+  Function companion(Gpu& gpu, Module module, std::string_view suffix) const;
+  void enqueue(Gpu& gpu, Stream stream, Function function, const LaunchConfig& config,
+               void** parameters) const;
   Placed& placed_on(Gpu& gpu, Stream stream) const;
   Placed load_on(Gpu& gpu) const;
   void check_abi(Gpu& gpu, Module module) const;
@@ -121,14 +128,22 @@ void CudaKernel::launch(const Launch& launch, const LaunchOptions& options) cons
   const Ready ready = prepare(gpu, launch, stream);
   check_pointers(gpu, launch);
   Arguments arguments;
-  fill_arguments(driver, launch, arguments);
-  if (launch.workspace_bytes > 0) {
-    const Pointer workspace = gpu.workspace(stream, launch.workspace_bytes, name());
-    std::memcpy(arguments.bytes.data() + launch.workspace_offset, &workspace, sizeof(workspace));
+  fill_arguments(gpu, launch, stream, arguments);
+  void* parameters[] = {arguments.bytes.data()};
+  if (ready.prepare != nullptr) {
+    Launch geometry;
+    geometry.block[0] = launch.prepare_threads;
+    const unsigned most = kBlocksPerUnit * static_cast<unsigned>(gpu.units());
+    const Configuration first(geometry, std::min(launch.prepare_blocks, most), stream);
+    enqueue(gpu, stream, ready.prepare, first.config, parameters);
   }
   const Configuration configuration(launch, ready.blocks, stream);
-  void* parameters[] = {arguments.bytes.data()};
-  const Result result = driver.launch(&configuration.config, ready.function, parameters, nullptr);
+  enqueue(gpu, stream, ready.function, configuration.config, parameters);
+}
+
+void CudaKernel::enqueue(Gpu& gpu, Stream stream, Function function, const LaunchConfig& config,
+                         void** parameters) const {
+  const Result result = gpu.driver().launch(&config, function, parameters, nullptr);
   if (result != kSuccess) fail_to_launch(gpu, stream, result);
   gpu.note_launch(stream, name_);
 }
@@ -139,12 +154,20 @@ void CudaKernel::check_pointers(const Gpu& gpu, const Launch& launch) const {
   }
 }
 
-void CudaKernel::fill_arguments(const Driver& driver, const Launch& launch,
+void CudaKernel::fill_arguments(Gpu& gpu, const Launch& launch, Stream stream,
                                 Arguments& arguments) const {
   std::memcpy(arguments.bytes.data(), launch.arguments.data(), launch.arguments_size);
+  Pointer workspace = 0;
+  if (launch.workspace_bytes > 0) {
+    workspace = gpu.workspace(stream, launch.workspace_bytes, name());
+    std::memcpy(arguments.bytes.data() + launch.workspace_offset, &workspace, sizeof(workspace));
+  }
   for (int i = 0; i < launch.num_tensor_maps; ++i) {
-    const TensorMap& map = launch.tensor_maps[static_cast<std::size_t>(i)];
-    encode(driver, map, name(), arguments.bytes.data() + map.offset);
+    TensorMap map = launch.tensor_maps[static_cast<std::size_t>(i)];
+    if (map.in_workspace) {
+      map.base = reinterpret_cast<const void*>(workspace + map.workspace_offset);
+    }
+    encode(gpu.driver(), map, name(), arguments.bytes.data() + map.offset);
   }
 }
 
@@ -152,7 +175,12 @@ Ready CudaKernel::prepare(Gpu& gpu, const Launch& launch, Stream stream) const {
   const std::lock_guard lock(mutex_);
   Placed& placed = placed_on(gpu, stream);
   allow(gpu, placed, launch);
-  if (!launch.persistent) return {placed.function, launch.grid[0]};
+  const bool prepares = launch.prepare_blocks > 0;
+  if (prepares && placed.prepare == nullptr) {
+    placed.prepare = companion(gpu, placed.module, "_prepare");
+  }
+  Function const first = prepares ? placed.prepare : nullptr;
+  if (!launch.persistent) return {placed.function, launch.grid[0], first};
 
   const Residency wanted{product(launch.block), launch.shared_memory_bytes, product(launch.cluster),
                          0};
@@ -163,7 +191,7 @@ Ready CudaKernel::prepare(Gpu& gpu, const Launch& launch, Stream stream) const {
     known = wanted;
     known.blocks = blocks;
   }
-  return {placed.function, std::min(launch.grid[0], known.blocks)};
+  return {placed.function, std::min(launch.grid[0], known.blocks), first};
 }
 
 Placed& CudaKernel::placed_on(Gpu& gpu, Stream stream) const {
@@ -321,7 +349,6 @@ std::size_t CudaKernel::packed_bytes(const Launch& launch) const {
 void CudaKernel::pack(const Launch& launch, void* packed, const LaunchOptions& options) const {
   constexpr unsigned kThreads = 256;
   constexpr std::size_t kBytesPerBlock = kThreads * 16;
-  constexpr unsigned kBlocksPerUnit = 8;
   const std::size_t bytes = packed_bytes(launch);
   if (bytes == 0) return;
   const Driver& driver = cuda::driver();
@@ -331,14 +358,7 @@ void CudaKernel::pack(const Launch& launch, void* packed, const LaunchOptions& o
   Function function = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    const Module module = placed_on(gpu, stream).module;
-    const std::string symbol = name() + "_pack";
-    if (driver.module_function(&function, module, symbol.c_str()) != kSuccess) {
-      throw Error(ErrorCode::load_failed,
-                  fmt::format("kernel '{}': its cubin must hold the kernel '{}', but does not; "
-                              "clear its cache entry to build it again",
-                              name(), symbol));
-    }
+    function = companion(gpu, placed_on(gpu, stream).module, "_pack");
   }
   gpu.check_pointer(packed, name());
   check_pointers(gpu, launch);
@@ -351,9 +371,18 @@ void CudaKernel::pack(const Launch& launch, void* packed, const LaunchOptions& o
   const Configuration configuration(geometry, static_cast<unsigned>(std::min(blocks, most)),
                                     stream);
   void* parameters[] = {arguments.bytes.data(), &packed};
-  const Result result = driver.launch(&configuration.config, function, parameters, nullptr);
-  if (result != kSuccess) fail_to_launch(gpu, stream, result);
-  gpu.note_launch(stream, name_);
+  enqueue(gpu, stream, function, configuration.config, parameters);
+}
+
+// A further kernel of the same cubin.
+Function CudaKernel::companion(Gpu& gpu, Module module, std::string_view suffix) const {
+  const std::string symbol = name() + std::string(suffix);
+  Function function = nullptr;
+  if (gpu.driver().module_function(&function, module, symbol.c_str()) == kSuccess) return function;
+  throw Error(ErrorCode::load_failed,
+              fmt::format("kernel '{}': its cubin must hold the kernel '{}', but does not; "
+                          "clear its cache entry to build it again",
+                          name(), symbol));
 }
 
 }  // namespace

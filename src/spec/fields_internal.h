@@ -218,11 +218,13 @@ struct Fields<Algorithm> {
       field("store", &S::store),
       field("split_k", &S::split_k),
       field("splits", &S::splits, kPositive),
+      field("slices", &S::slices, kPositive),
       field("stages", &S::stages, kPositive),
       field("cluster_m", &S::cluster_m, kPositive),
       field("cluster_n", &S::cluster_n, kPositive),
       field("persistent", &S::persistent),
       field("swap_ab", &S::swap_ab),
+      field("repack", &S::repack),
   };
 };
 

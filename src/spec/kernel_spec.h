@@ -89,12 +89,14 @@ struct Algorithm {
   Scheduler scheduler = Scheduler::standard;
   Store store = Store::standard;
   SplitK split_k = SplitK::none;
-  int splits = 1;  // of K over blocks (GPU)
+  int splits = 1;  // of K over the blocks of a cluster (GPU)
+  int slices = 1;  // of K over blocks or clusters that add up in device memory (GPU)
   int stages = 1;
   int cluster_m = 1;
   int cluster_n = 1;
   bool persistent = false;
   bool swap_ab = false;
+  bool repack = false;  // first copies A or B where the pipeline cannot read it in place (GPU)
   friend bool operator==(const Algorithm&, const Algorithm&) = default;
 };
 

@@ -302,6 +302,16 @@ constexpr Part kAlgorithmOptions[] = {
               read_digits(word.substr(end), r.spec.algorithm.splits);
      },
      [] { return prefixed_words<SplitK>("split"); }},
+    {"slices such as slices8", false,
+     [](const KernelSpec& s) {
+       return s.algorithm.slices == 1 ? "" : "slices" + digits(s.algorithm.slices);
+     },
+     [](std::string_view word, Reading& r) {
+       constexpr std::string_view kWord = "slices";
+       return word.starts_with(kWord) &&
+              read_digits(word.substr(kWord.size()), r.spec.algorithm.slices);
+     },
+     no_words},
     {"stages such as s4", false,
      [](const KernelSpec& s) {
        return s.algorithm.stages == 1 ? "" : "s" + digits(s.algorithm.stages);
@@ -332,6 +342,12 @@ constexpr Part kAlgorithmOptions[] = {
        return read_exactly("swap", word, r.spec.algorithm.swap_ab);
      },
      [] { return std::vector<std::string>{"swap"}; }},
+    {"repack", false,
+     [](const KernelSpec& s) { return std::string(s.algorithm.repack ? "repack" : ""); },
+     [](std::string_view word, Reading& r) {
+       return read_exactly("repack", word, r.spec.algorithm.repack);
+     },
+     [] { return std::vector<std::string>{"repack"}; }},
 };
 
 // Which parts a name of the operation has: those in order, then any of the options, then the

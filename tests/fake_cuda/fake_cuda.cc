@@ -369,7 +369,8 @@ EXPORT Result cuLaunchKernelEx(const Config* config, Function* function, void** 
     l.w.records.push_back(record);
     if (l.w.settings.async_result != 0) l.w.pending[config->stream] = l.w.settings.async_result;
     l.w.now += 1;
-    kernel = l.w.settings.kernel;
+    // The kernel that follows reads the operands themselves.
+    if (!function->name.ends_with("_prepare")) kernel = l.w.settings.kernel;
   }
   if (kernel != nullptr) kernel(record);
   return 0;

@@ -63,6 +63,17 @@ __device__ __forceinline__ void threads_sync(int barrier, int threads) {
 __device__ __forceinline__ void threads_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
+// Whether the predicate holds for any of the threads, which wait for each other.
+__device__ __forceinline__ bool any_of_threads(int barrier, int threads, bool predicate) {
+  u32 any;
+  asm volatile(
+      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %3, 0;\n"
+      "bar.red.or.pred q, %1, %2, p;\nselp.u32 %0, 1, 0, q;\n}"
+      : "=r"(any)
+      : "r"(barrier), "r"(threads), "r"(static_cast<u32>(predicate))
+      : "memory");
+  return any != 0;
+}
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
@@ -222,6 +233,69 @@ __device__ __forceinline__ void store_matrices(u32 to, const u32 (&words)[2]) {
                  "r"(words[0]), "r"(words[1])
                  : "memory");
   }
+}
+
+// ---- device memory by threads ----
+
+// Orders this thread's accesses to device memory before and after, as all threads of the device
+// see them.
+__device__ __forceinline__ void device_fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+// 16 bytes at a multiple of 16; loads see what other blocks stored before a fence.
+__device__ __forceinline__ void store_global(void* to, const u32 (&x)[4]) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x[0]), "r"(x[1]),
+               "r"(x[2]), "r"(x[3])
+               : "memory");
+}
+__device__ __forceinline__ void store_global(void* to, const float (&x)[4]) {
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]),
+               "f"(x[2]), "f"(x[3])
+               : "memory");
+}
+__device__ __forceinline__ void store_global(void* to, const int (&x)[4]) {
+  asm volatile("st.global.v4.s32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x[0]), "r"(x[1]),
+               "r"(x[2]), "r"(x[3])
+               : "memory");
+}
+__device__ __forceinline__ void load_global(const void* from, float (&x)[4]) {
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+               : "l"(from)
+               : "memory");
+}
+__device__ __forceinline__ void load_global(const void* from, int (&x)[4]) {
+  asm volatile("ld.global.cg.v4.s32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "l"(from)
+               : "memory");
+}
+// What nobody writes while the kernel runs.
+__device__ __forceinline__ void load_global_once(const void* from, u32* x) {
+  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "l"(from));
+}
+__device__ __forceinline__ void add_global(void* to, const float (&x)[4]) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]),
+               "f"(x[1]), "f"(x[2]), "f"(x[3])
+               : "memory");
+}
+__device__ __forceinline__ void add_global(void* to, const int (&x)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;" ::"l"(static_cast<int*>(to) + i),
+                 "r"(x[i])
+                 : "memory");
+  }
+}
+// The counter's value before 1 is added.
+__device__ __forceinline__ u32 count_global(u32* counter) {
+  u32 before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
 }
 
 // ---- warpgroups ----

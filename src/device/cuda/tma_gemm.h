@@ -9,10 +9,13 @@
 //   pingpong:    two consumers take every other tile; one multiplies while the other stores
 //   clusters:    kClusterM x kClusterN blocks fetch parts of the tiles that they share
 //   kSplits:     as many blocks of a cluster share K and add up in a fixed order
+//   kSlices:     as many blocks or clusters share K and add up through device memory
 // The emitted text specialises Wgmma<kTileN>, one instruction.
 #pragma once
 
 #include "tessera/device/cuda/tma_pack.h"
+#include "tessera/device/cuda/tma_prepare.h"
+#include "tessera/device/cuda/tma_slices.h"
 #include "tessera/device/cuda/tma_store.h"
 
 namespace tessera::device {
@@ -27,6 +30,8 @@ struct TmaGemm {
                 "tile_m must be a multiple of 64, tile_n one of 8 up to 256");
   static_assert(C::kSplits == 1 || (C::kClusterM == 1 && C::kClusterN == 1 && !C::kPingpong),
                 "splits of K make up the whole cluster and do not play pingpong");
+  static_assert(C::kSlices == 1 || (C::kClusterM == 1 && C::kClusterN == 1 && !C::kPingpong),
+                "slices of K share no tiles and do not play pingpong");
   static_assert(!C::kPingpong || C::kWaveM == 2, "pingpong takes 2 consumers");
 
   // ---- sizes ----
@@ -94,19 +99,21 @@ struct TmaGemm {
   using Ring = device::Ring<C::kStages>;
   struct Tile {
     int p, q, batch;  // first rows and columns of this block's tile
+    int index;        // of the tile, all batches counted
+    int slice;
   };
 
   const CudaGemmArguments& arguments;
-  u32 shared;           // base address
-  int warpgroup;        // kConsumers: the producer
-  int thread;           // in the warpgroup
-  int at_p, at_q;       // in the multicast cluster
-  int split;            // which part of K
-  int cluster;          // index of this block's cluster
-  int num_clusters;     // that run
-  TileOrder order;      // of the cluster's tiles
-  int tiles;            // of all batches
-  int k_first, k_last;  // tiles of K
+  u32 shared;        // base address
+  int warpgroup;     // kConsumers: the producer
+  int thread;        // in the warpgroup
+  int at_p, at_q;    // in the multicast cluster
+  int split;         // which part of K
+  int cluster;       // index of this block's cluster
+  int num_clusters;  // that run
+  TileOrder order;   // of the cluster's tiles
+  int tiles;         // of all batches, as many times as there are slices
+  int k_tiles;       // of K
 
   __device__ __forceinline__ u32 full(u32 stage) const {
     return shared + kOffsetBarriers + stage * 8;
@@ -114,10 +121,24 @@ struct TmaGemm {
   __device__ __forceinline__ u32 empty(u32 stage) const { return full(C::kStages + stage); }
   __device__ __forceinline__ u32 partial_sums_here() const { return full(2 * C::kStages); }
 
-  __device__ __forceinline__ Tile tile_of(int index) const {
+  // Slices of a tile follow each other.
+  __device__ __forceinline__ Tile tile_of(int i) const {
+    const int index = i / C::kSlices;
     const TileOrder::Tile at = order.tile(index);
     return {(at.p * C::kClusterM + at_p) * C::kTileM, (at.q * C::kClusterN + at_q) * C::kTileN,
-            at.batch};
+            at.batch, index, i % C::kSlices};
+  }
+
+  // The tiles of K that this block multiplies.
+  struct Range {
+    int first, last;
+  };
+  __device__ __forceinline__ Range k_of(const Tile& tile) const {
+    constexpr int kParts = C::kSplits * C::kSlices;
+    if constexpr (kParts == 1) return {0, k_tiles};
+    const i64 part = tile.slice * C::kSplits + split;
+    return {static_cast<int>(k_tiles * part / kParts),
+            static_cast<int>(k_tiles * (part + 1) / kParts)};
   }
 
   __device__ __forceinline__ explicit TmaGemm(const CudaGemmArguments& a) : arguments(a) {
@@ -138,10 +159,8 @@ struct TmaGemm {
     constexpr int kRowsQ = C::kTileN * C::kClusterN;
     order = {(p + kRowsP - 1) / kRowsP, (q + kRowsQ - 1) / kRowsQ, static_cast<int>(g.batch),
              C::kSwapAb ? -a.raster_group : a.raster_group};
-    tiles = order.tiles_p * order.tiles_q * order.batches;
-    const int k_tiles = static_cast<int>((g.k + C::kTileK - 1) / C::kTileK);
-    k_first = k_tiles * split / C::kSplits;
-    k_last = k_tiles * (split + 1) / C::kSplits;
+    tiles = order.tiles_p * order.tiles_q * order.batches * C::kSlices;
+    k_tiles = static_cast<int>((g.k + C::kTileK - 1) / C::kTileK);
   }
 
   // ---- roles ----
@@ -190,8 +209,9 @@ struct TmaGemm {
 #pragma unroll 1
       for (int i = cluster; i < tiles; i += num_clusters) {
         const Tile tile = tile_of(i);
+        const Range range = k_of(tile);
 #pragma unroll 1
-        for (int k = k_first; k < k_last; ++k) {
+        for (int k = range.first; k < range.last; ++k) {
           barrier_wait(empty(ring.stage), ring.phase ^ 1);
           barrier_expect(full(ring.stage), kStageBytes);
           fetch(ring.stage, tile, k * C::kTileK);
@@ -272,7 +292,6 @@ struct TmaGemm {
 
   __device__ __forceinline__ void consume() const {
     const Release free = release();
-    const u32 k_tiles = k_last - k_first;
     Ring ring;
     int i = cluster;
     if constexpr (C::kPingpong) {
@@ -287,25 +306,25 @@ struct TmaGemm {
     for (; i < tiles; i += (C::kPingpong ? 2 : 1) * num_clusters) {
       const Tile tile = tile_of(i);
       if constexpr (C::kPingpong) threads_sync(kTurn + warpgroup, 2 * kGroupThreads);
-      multiply(sums, ring, free);
+      const Range range = k_of(tile);
+      multiply(sums, ring, free, range.last - range.first);
       if constexpr (C::kPingpong) ring.skip(k_tiles);
       if constexpr (C::kSplits > 1) {
         add_partial_sums(sums, tile);
       } else {
-        store<C::kTileN>(sums, tile, 0);
+        finish<C::kTileN>(sums, tile, 0);
       }
     }
     if (!C::kDirectStore && thread == 0) stores_wait_all();
   }
 
-  // sums = this consumer's rows of the tile, over this block's part of K.
+  // sums = this consumer's rows of the tile, over so many tiles of K.
   __device__ __forceinline__ void multiply(Acc (&sums)[kBlocks][kAccumulators], Ring& ring,
-                                           const Release& free) const {
+                                           const Release& free, int count) const {
     const int first_block = C::kPingpong ? 0 : warpgroup * kBlocks;
-    const int k_tiles = k_last - k_first;
     u32 before = 0;
 #pragma unroll 1
-    for (int k = 0; k < k_tiles; ++k) {
+    for (int k = 0; k < count; ++k) {
       barrier_wait(full(ring.stage), ring.phase);
       const u64 p = TileP::descriptor(shared + ring.stage * TileP::kBytes) +
                     TileP::descriptor_offset(first_block, 0);
@@ -331,7 +350,29 @@ struct TmaGemm {
     for (int i = 0; i < kBlocks * kAccumulators; ++i) {
       wgmma_done(sums[i / kAccumulators][i % kAccumulators]);
     }
-    if (k_tiles > 0) free(before);
+    if (count > 0) free(before);
+  }
+
+  // With slices only the group that comes last has something to store.
+  template <int kColumns>
+  __device__ __forceinline__ void finish(Acc (&sums)[kBlocks][kColumns / 2], const Tile& tile,
+                                         int first_column) const {
+    if constexpr (C::kSlices > 1) {
+      constexpr int kVectors = kBlocks * kColumns / 8;
+      using Sums = SliceSums<Acc, kVectors, C::kAtomicSplit>;
+      char* const workspace = static_cast<char*>(arguments.workspace);
+      const int per_tile = kOwners * kConsumers;
+      const Sums slices = {workspace + arguments.partial_sums,
+                           reinterpret_cast<u32*>(workspace),
+                           tile.index * per_tile + split * kConsumers + warpgroup,
+                           tiles / C::kSlices * per_tile,
+                           tile.slice,
+                           C::kSlices,
+                           1 + warpgroup,
+                           thread};
+      if (!slices.add(reinterpret_cast<Acc(&)[kVectors][4]>(sums))) return;
+    }
+    store<kColumns>(sums, tile, first_column);
   }
 
   template <int kColumns>
@@ -390,7 +431,7 @@ struct TmaGemm {
         }
       }
     }
-    store<kOwnColumns>(own, tile, split * kOwnColumns);
+    finish<kOwnColumns>(own, tile, split * kOwnColumns);
   }
 };
 

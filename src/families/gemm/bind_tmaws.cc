@@ -1,8 +1,9 @@
 // The launch of a tmaws kernel: which windows the copy engine sees, and the grid.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
-#include <limits>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/abi.h"
@@ -18,6 +19,13 @@ constexpr int kRasterGroup = 8;  // within 2% of the best on every shape that wa
 constexpr std::uintptr_t kTmaAlignment = 16;
 constexpr std::uint32_t kStoreRows = 64;  // of wgmma, that one store writes
 
+// What a block of the preparing kernel moves at a time (src/device/cuda/tma_prepare.h).
+constexpr unsigned kPrepareThreads = 256;
+constexpr std::int64_t kCopiedBytes = 8 * 2048;
+constexpr std::int64_t kClearedBytes = kPrepareThreads * 16;
+constexpr std::int64_t kTransposedSide = 64;
+constexpr std::int64_t kMaxPrepareBlocks = 1 << 20;
+
 std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
 
 // A matrix as it lies in memory: `lines` runs of `line` contiguous elements.
@@ -27,25 +35,34 @@ struct Matrix {
   DType dtype;
   std::int64_t line, lines, ld;
   std::int64_t batch, batch_stride;
+  std::size_t workspace_offset = 0;  // where it lies in the workspace; 0: elsewhere
 };
+
+bool is_batched(const Matrix& matrix) { return matrix.batch > 1 && matrix.batch_stride > 0; }
+
+std::uintptr_t misalignment(const Matrix& matrix) {
+  return reinterpret_cast<std::uintptr_t>(matrix.data) % kTmaAlignment;
+}
 
 TensorMap window(const Matrix& matrix, std::size_t offset, std::array<std::uint32_t, 2> box,
                  int swizzle_bytes) {
-  const std::uintptr_t excess = reinterpret_cast<std::uintptr_t>(matrix.data) % kTmaAlignment;
+  const std::uintptr_t excess = misalignment(matrix);
   if (excess != 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("gemm: {} must be aligned to {} bytes for tmaws, got an address {} "
-                            "past a multiple of that; use a cpasync kernel",
+                            "past a multiple of that; use a cpasync kernel or one with repack",
                             matrix.name, kTmaAlignment, excess));
   }
   const std::int64_t size = size_of(matrix.dtype);
-  const bool batched = matrix.batch > 1 && matrix.batch_stride > 0;
+  const bool batched = is_batched(matrix);
   const auto bytes = [size](std::int64_t elements) {
     return static_cast<std::uint64_t>(elements * size);
   };
   TensorMap map{};
   map.offset = offset;
   map.base = matrix.data;
+  map.in_workspace = matrix.workspace_offset != 0;
+  map.workspace_offset = matrix.workspace_offset;
   map.dtype = matrix.dtype;
   map.sizes = {static_cast<std::uint64_t>(matrix.line), static_cast<std::uint64_t>(matrix.lines),
                batched ? static_cast<std::uint64_t>(matrix.batch) : 1};
@@ -71,22 +88,59 @@ bool tma_writes(const GemmProblem& p, const void* out) {
   return ((reinterpret_cast<std::uintptr_t>(out) | bytes) % kTmaAlignment) == 0;
 }
 
+// The operand as the preparing kernel leaves it in the workspace, whose end it moves.
+Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, device::CudaCopy& copy) {
+  Matrix to = matrix;
+  if (transposed) std::swap(to.line, to.lines);
+  const std::int64_t unit = kTmawsLineBytes / size_of(matrix.dtype);
+  to.ld = tiles(to.line, unit) * unit;
+  to.batch_stride = is_batched(matrix) ? to.lines * to.ld : 0;
+  to.data = nullptr;
+  to.workspace_offset = launch.workspace_bytes;
+  copy = {static_cast<std::int64_t>(launch.workspace_bytes), to.ld, to.batch_stride};
+
+  const std::int64_t batches = is_batched(matrix) ? matrix.batch : 1;
+  const std::int64_t line_bytes = matrix.line * size_of(matrix.dtype);
+  const std::int64_t blocks =
+      transposed ? tiles(matrix.line, kTransposedSide) * tiles(matrix.lines, kTransposedSide)
+                 : tiles(matrix.lines * tiles(line_bytes, kCopiedBytes / 8), 8);
+  launch.prepare_blocks += static_cast<unsigned>(std::min(batches * blocks, kMaxPrepareBlocks));
+  launch.workspace_bytes +=
+      static_cast<std::size_t>(batches * to.lines * to.ld * size_of(matrix.dtype));
+  return to;
+}
+
+// The operand where the copy engine can read it.
+Matrix readable(const Matrix& matrix, const Algorithm& a, const TmawsOperand& o, Launch& launch,
+                device::CudaCopy& copy) {
+  const bool aligned =
+      misalignment(matrix) == 0 &&
+      tmaws_reads(matrix.dtype, matrix.ld, is_batched(matrix) ? matrix.batch_stride : 0);
+  if (!a.repack || (aligned && !o.transposed)) return matrix;
+  return repacked(matrix, o.transposed, launch, copy);
+}
+
 void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& p,
-                 const device::GemmArguments& g, Launch& launch) {
+                 CudaGemmArguments& arguments, Launch& launch) {
+  const device::GemmArguments& g = arguments.gemm;
   const auto add = [&launch](const TensorMap& map) {
     launch.tensor_maps[static_cast<std::size_t>(launch.num_tensor_maps++)] = map;
   };
   if (p.k > 0) {
     const bool by_row = a_is_row_major(p.layout);
-    const Matrix matrix = {
+    const Matrix given = {
         "a", g.a, p.a, by_row ? p.k : p.m, by_row ? p.m : p.k, p.ld_a, p.batch, p.batch_stride_a};
-    add(operand_window(matrix, offsetof(CudaGemmArguments, a_map), tmaws_a(s, a), a.tile.k));
+    const TmawsOperand o = tmaws_a(s, a);
+    const Matrix matrix = readable(given, a, o, launch, arguments.a_copy);
+    add(operand_window(matrix, offsetof(CudaGemmArguments, a_map), o, a.tile.k));
   }
   if (p.k > 0 && !s.preshuffled_b) {
     const bool by_row = b_is_row_major(p.layout);
-    const Matrix matrix = {
+    const Matrix given = {
         "b", g.b, p.b, by_row ? p.n : p.k, by_row ? p.k : p.n, p.ld_b, p.batch, p.batch_stride_b};
-    add(operand_window(matrix, offsetof(CudaGemmArguments, b_map), tmaws_b(s, a), a.tile.k));
+    const TmawsOperand o = tmaws_b(s, a);
+    const Matrix matrix = readable(given, a, o, launch, arguments.b_copy);
+    add(operand_window(matrix, offsetof(CudaGemmArguments, b_map), o, a.tile.k));
   }
   if (tmaws_copies_out(s, a) && tma_writes(p, g.out)) {
     const auto chunk = static_cast<std::uint32_t>(tmaws_store(a).chunk);
@@ -97,6 +151,19 @@ void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& 
     add(window(matrix, offsetof(CudaGemmArguments, out_map), {width, height},
                line < 32 ? 0 : line));
   }
+}
+
+// The sums of every slice, or one for all of them that starts at zero.
+void add_slices(const Algorithm& a, std::int64_t clusters, CudaGemmArguments& arguments,
+                Launch& launch) {
+  const bool atomic = a.split_k == SplitK::atomic;
+  const std::int64_t groups = clusters / (atomic ? a.slices : 1) * tmaws_slice_groups(a);
+  arguments.partial_sums = static_cast<std::int64_t>(launch.workspace_bytes);
+  arguments.partial_bytes = groups * tmaws_slice_bytes(a);
+  launch.workspace_bytes += static_cast<std::size_t>(arguments.partial_bytes);
+  if (!atomic) return;
+  const std::int64_t blocks = tiles(arguments.partial_bytes, kClearedBytes);
+  launch.prepare_blocks = static_cast<unsigned>(std::min(blocks, kMaxPrepareBlocks));
 }
 
 std::size_t packed_bytes(const GemmSignature& s, const Algorithm& a, const GemmProblem& p) {
@@ -114,19 +181,27 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::Ge
   launch.empty = p.m == 0 || p.n == 0 || p.batch == 0;
   if (s.preshuffled_b) launch.packed_bytes = packed_bytes(s, a, p);
 
+  const std::int64_t rows = a.swap_ab ? p.n : p.m;
+  const std::int64_t columns = a.swap_ab ? p.m : p.n;
+  const std::int64_t clusters = tiles(rows, std::int64_t{a.tile.m} * a.cluster_m) *
+                                tiles(columns, std::int64_t{a.tile.n} * a.cluster_n) * p.batch *
+                                a.slices;
   CudaGemmArguments arguments{};
   arguments.gemm = g;
   arguments.raster_group = kRasterGroup;
+  launch.workspace_bytes = device::kCounterBytes;
+  launch.workspace_offset = offsetof(CudaGemmArguments, workspace);
+  if (!launch.empty) {
+    if (a.slices > 1) add_slices(a, clusters, arguments, launch);
+    add_windows(s, a, p, arguments, launch);
+  }
+  if (launch.workspace_bytes == device::kCounterBytes) launch.workspace_bytes = 0;
+  if (launch.prepare_blocks > 0) launch.prepare_threads = kPrepareThreads;
   static_assert(sizeof(arguments) <= sizeof(launch.arguments));
   std::memcpy(launch.arguments.data(), &arguments, sizeof(arguments));
   launch.arguments_size = sizeof(arguments);
   if (launch.empty) return launch;
-  add_windows(s, a, p, g, launch);
 
-  const std::int64_t rows = a.swap_ab ? p.n : p.m;
-  const std::int64_t columns = a.swap_ab ? p.m : p.n;
-  const std::int64_t clusters = tiles(rows, std::int64_t{a.tile.m} * a.cluster_m) *
-                                tiles(columns, std::int64_t{a.tile.n} * a.cluster_n) * p.batch;
   const int cluster = a.cluster_m * a.cluster_n * a.splits;
   const auto consumers = static_cast<unsigned>(a.wave.m);
   launch.grid[0] = static_cast<unsigned>(clusters * cluster);

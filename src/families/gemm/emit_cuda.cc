@@ -34,19 +34,26 @@ std::string shapes(const Algorithm& a) {
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
       "  static constexpr int kWaveM = {}, kWaveN = {};\n"
       "  static constexpr int kWarpTileM = {}, kWarpTileN = {}, kWarpTileK = {};\n"
-      "  static constexpr int kStages = {}, kClusterM = {}, kClusterN = {}, kSplits = {};\n",
+      "  static constexpr int kStages = {}, kClusterM = {}, kClusterN = {};\n"
+      "  static constexpr int kSplits = {}, kSlices = {};\n",
       a.tile.m, a.tile.n, a.tile.k, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n, a.warp_tile.k,
-      a.stages, a.cluster_m, a.cluster_n, a.splits);
+      a.stages, a.cluster_m, a.cluster_n, a.splits, a.slices);
 }
 
 std::string flags(const GemmSignature& s, const Algorithm& a) {
+  const bool tmaws = a.pipeline == Pipeline::tmaws;
+  const bool transpose_a = tmaws && tmaws_a(s, a).transposed;
+  const bool transpose_b = tmaws && tmaws_b(s, a).transposed;
   return fmt::format(
       "  static constexpr bool kPingpong = {}, kSwapAb = {}, kDirectStore = {};\n"
       "  static constexpr bool kAtomicSplit = {}, kPersistent = {};\n"
-      "  static constexpr bool kAKContiguous = {}, kBKContiguous = {}, kPreshuffled = {};\n",
+      "  static constexpr bool kAKContiguous = {}, kBKContiguous = {}, kPreshuffled = {};\n"
+      "  static constexpr bool kTransposeA = {}, kTransposeB = {};\n",
       yes_no(a.scheduler == Scheduler::pingpong), yes_no(a.swap_ab),
       yes_no(a.store == Store::direct), yes_no(a.split_k == SplitK::atomic), yes_no(a.persistent),
-      yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)), yes_no(s.preshuffled_b));
+      yes_no(a_is_row_major(s.layout) || transpose_a),
+      yes_no(!b_is_row_major(s.layout) || transpose_b), yes_no(s.preshuffled_b),
+      yes_no(transpose_a), yes_no(transpose_b));
 }
 
 std::string config(const KernelSpec& spec) {
@@ -101,6 +108,7 @@ Source emit_cuda(const KernelSpec& spec, const Target&) {
       "}}\n",
       config(spec), from.name, name);
   if (std::get<GemmSignature>(spec.signature).preshuffled_b) text += pack_kernel_text(spec);
+  if (tmaws && tmaws_prepares(spec.algorithm)) text += prepare_kernel_text(spec);
   text += "}\n";
   return {name, ".cu", std::move(text), cuda_headers()};
 }

@@ -98,4 +98,13 @@ std::string pack_kernel_text(const KernelSpec& spec) {
       name_of(spec));
 }
 
+std::string prepare_kernel_text(const KernelSpec& spec) {
+  return fmt::format(
+      "__global__ void __launch_bounds__(TmaPrepare<Config>::kThreads)\n"
+      "{}_prepare(const __grid_constant__ CudaGemmArguments arguments) {{\n"
+      "  TmaPrepare<Config>::run(arguments);\n"
+      "}}\n",
+      name_of(spec));
+}
+
 }  // namespace tessera::gemm

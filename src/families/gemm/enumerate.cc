@@ -24,9 +24,11 @@ constexpr std::string_view kEpilogues[] = {
 constexpr std::size_t kCkEpilogues = 4;
 
 // Tiles with few columns are for problems with few rows: these are also tried with A and B swapped
-// and with K split over the blocks of a cluster.
+// and with K split over the blocks of a cluster. Slices of K are for long sums with few tiles.
 constexpr int kSkinnyTile = 64;
 constexpr int kSkinnySplits[] = {1, 2, 4};
+constexpr int kSkinnySlices[] = {4, 16, 32};
+constexpr int kSlices[] = {2, 4, 8};
 constexpr int kWarpgroupRows = 64;  // of a wgmma, which is what tmaws calls a warp tile
 
 // Lists in the order in which their words stand in sorted names. A word ends with '_' there, so
@@ -44,6 +46,14 @@ std::vector<Value> in_name_order(const std::vector<Value>& values) {
 
 // ---- algorithms ----
 
+void add_slices(Algorithm a, std::span<const int> slices, std::vector<Algorithm>& all) {
+  a.split_k = SplitK::ordered;
+  for (const int count : slices) {
+    a.slices = count;
+    all.push_back(a);
+  }
+}
+
 // The variants of one tile that tmaws kernels have.
 void add_tmaws(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algorithm>& all) {
   const bool skinny = base.tile.n <= kSkinnyTile;
@@ -56,13 +66,22 @@ void add_tmaws(const AlgorithmSpace& space, const Algorithm& base, std::vector<A
       all.push_back(a);
     }
     a.cluster_m = a.cluster_n = 1;
-    if (!skinny || a.scheduler == Scheduler::pingpong) continue;
+    if (!skinny) {
+      all.push_back(a);
+      all.back().repack = true;
+    }
+    if (a.scheduler == Scheduler::pingpong) continue;
+    if (!skinny) {
+      add_slices(a, kSlices, all);
+      continue;
+    }
     for (const int splits : kSkinnySplits) {
       a.splits = splits;
       a.split_k = splits > 1 ? SplitK::ordered : SplitK::none;
       for (const bool swap_ab : {false, true}) {
         a.swap_ab = swap_ab;
         if (splits > 1 || swap_ab) all.push_back(a);
+        if (splits != 2) add_slices(a, kSkinnySlices, all);
       }
     }
   }
@@ -270,9 +289,13 @@ std::vector<KernelSpec> enumerate(const Target& target, const SpecFilter& filter
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
   const std::vector<Algorithm> all = algorithms_of(target, signature.a);
+  // Where nothing needs repacking, such a kernel does what the one without does.
+  const TmawsCopies copies = tmaws_copies(std::get<GemmProblem>(problem));
   std::vector<KernelSpec> specs;
   specs.reserve(all.size());
-  for (const Algorithm& a : all) specs.push_back({signature, a, target.name});
+  for (const Algorithm& a : all) {
+    if (copies.a || copies.b || !a.repack) specs.push_back({signature, a, target.name});
+  }
   if (target.backend != "cpu") sort_by_name(specs);
   return specs;
 }

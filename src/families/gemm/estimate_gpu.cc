@@ -25,6 +25,9 @@ struct GpuModel {
   double direct = 2;             // times that where threads store by themselves
   double split = 1317;           // cycles to add up the parts of K ...
   double split_each = 18;        // ... and for each of them
+  double slice = 3000;           // cycles to add up slices of K through L2 (a guess) ...
+  double slice_bytes = 40;       // ... and bytes of them in a cycle (a guess)
+  double prepare_us = 2.5;       // that a kernel which comes first takes to start and end (a guess)
   double fetch = 69.7;           // bytes of L2 that a unit reads in a cycle
   double shared = 86.4;          // bytes of shared memory that its instructions read in a cycle
   double copies = 0.05;          // time lost where the multiplying threads copy as well
@@ -66,6 +69,7 @@ double macs_per_cycle(const KernelSpec& spec, const Target& target) {
 // A kernel on a problem, counted out.
 struct Work {
   double tiles = 1;          // of the output, all batches
+  double parts = 1;          // that K is split into
   double units = 1;          // that clusters can use
   double steps = 1;          // of K that a block multiplies for a tile
   double resident = 1;       // blocks of a unit at a time
@@ -129,7 +133,8 @@ Work work_of(const KernelSpec& spec, const GemmProblem& p, const Target& target)
   w.tiles = blocks(rows, a.tile.m * a.cluster_m) * blocks(columns, a.tile.n * a.cluster_n) *
             cluster * static_cast<double>(p.batch);
   w.units = target.units * (a.splits * cluster > 2 ? kLargeClusters : 1);
-  w.steps = blocks(blocks(static_cast<double>(p.k), a.tile.k), a.splits);
+  w.parts = a.splits * a.slices;
+  w.steps = blocks(blocks(static_cast<double>(p.k), a.tile.k), w.parts);
   w.resident = resident_blocks(spec, target);
   w.tile_macs = static_cast<double>(a.tile.m) * a.tile.n * a.tile.k;
   w.tile_bytes =
@@ -163,6 +168,10 @@ double finish_cycles(const KernelSpec& spec, const Work& w, const Target& target
   const double byte = kModel.finish_byte * (by_copy ? 1 : kModel.direct);
   double cycles = kModel.finish + w.out_bytes / storing * byte;
   if (a.splits > 1) cycles += kModel.split + kModel.split_each * a.splits;
+  if (a.slices > 1) {
+    const double sums = static_cast<double>(a.tile.m) * a.tile.n * 4 / a.splits;
+    cycles += kModel.slice + sums * (a.slices + 1) / kModel.slice_bytes;
+  }
   return cycles;
 }
 
@@ -172,7 +181,7 @@ double busy_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
   const Algorithm& a = spec.algorithm;
   const double step = step_cycles(spec, w, target);
   const double finish = finish_cycles(spec, w, target);
-  const double all = blocks(w.tiles * a.splits, w.units);
+  const double all = blocks(w.tiles * w.parts, w.units);
   const double together = std::min(w.resident, all);
   const double arrival = kModel.latency + (a.cluster_m * a.cluster_n > 1 ? kModel.cluster_wait : 0);
   const double waited =
@@ -190,10 +199,22 @@ double busy_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
 double compute_seconds_of(const KernelSpec& spec, const Work& w, const Target& target) {
   const double hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   const double busy = busy_cycles(spec, w, target) / hertz;
-  const double macs = w.tiles * spec.algorithm.splits * w.steps * w.tile_macs / target.units;
+  const double macs = w.tiles * w.parts * w.steps * w.tile_macs / target.units;
   const double hot = macs / (macs_per_cycle(spec, target) * kModel.hot_share * hertz);
   if (target.backend != "cuda" || hot <= busy) return busy;
   return busy + (hot - busy) * busy / (busy + kModel.hot_us * 1e-6);
+}
+
+// Every operand that has to be copied is read and written once more.
+double repack_seconds(const KernelSpec& spec, const GemmProblem& p, double rate) {
+  if (!spec.algorithm.repack) return 0;
+  const TmawsCopies copies = tmaws_copies(p);
+  if (!copies.a && !copies.b) return 0;
+  const auto batch = static_cast<double>(p.batch);
+  const double a = static_cast<double>(p.m) * static_cast<double>(p.k) * size_of(p.a);
+  const double b = static_cast<double>(p.n) * static_cast<double>(p.k) * size_of(p.b);
+  const double bytes = 2 * batch * ((copies.a ? a : 0) + (copies.b ? b : 0));
+  return kModel.prepare_us * 1e-6 + bytes / rate;
 }
 
 }  // namespace
@@ -206,8 +227,10 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target
   const double compute = compute_seconds_of(spec, w, target);
   const double rate = std::max(target.memory_gb_per_s, 1.0) * 1e9 * kModel.memory_share;
   const double memory = bytes(p) / rate;
-  const double overhead = launch + kModel.fill / hertz + kModel.overlap * std::min(compute, memory);
-  const double waves = blocks(w.tiles * spec.algorithm.splits, target.units);
+  const double overhead = launch + kModel.fill / hertz +
+                          kModel.overlap * std::min(compute, memory) +
+                          repack_seconds(spec, p, rate);
+  const double waves = blocks(w.tiles * w.parts, target.units);
   const double issued = waves * target.units * w.tile_macs * w.steps;
   return total_of(compute, memory, overhead, issued > 0 ? flops(p) / 2 / issued : 1);
 }

@@ -63,8 +63,9 @@ inline constexpr int kTmawsLineBytes = 128;
 struct TmawsOperand {
   DType dtype = DType::bf16;
   bool k_contiguous = true;
-  int rows = 0;   // of a tile
-  int parts = 1;  // blocks of a cluster that fetch it together
+  bool transposed = false;  // by repacking
+  int rows = 0;             // of a tile
+  int parts = 1;            // blocks of a cluster that fetch it together
   std::int64_t bytes = 0;
 };
 TmawsOperand tmaws_a(const GemmSignature& signature, const Algorithm& algorithm);
@@ -78,6 +79,22 @@ struct TmawsStore {
   int row_blocks = 0;
 };
 TmawsStore tmaws_store(const Algorithm& algorithm);
+
+// Whether a kernel runs before this one (<name>_prepare) for some problems.
+bool tmaws_prepares(const Algorithm& algorithm);
+
+// Groups of 128 threads of a tile that add up slices of K, and the bytes of a group's sums.
+int tmaws_slice_groups(const Algorithm& algorithm);
+std::int64_t tmaws_slice_bytes(const Algorithm& algorithm);
+
+// Whether the copy engine can read rows at these distances. Of one batch the stride is 0.
+bool tmaws_reads(DType dtype, std::int64_t ld, std::int64_t batch_stride);
+
+// Which operands of the problem need repacking, wherever they lie. Strides may be packed ones.
+struct TmawsCopies {
+  bool a, b;
+};
+TmawsCopies tmaws_copies(const GemmProblem& problem);
 
 // Whether the copy engine may write this output; else the kernel's threads do.
 bool tmaws_copies_out(const GemmSignature& signature, const Algorithm& algorithm);
@@ -130,6 +147,7 @@ device::GemmArguments gemm_arguments(const GemmProblem& problem, const GemmOpera
 // emit_tmaws.cc: the specialisation of Wgmma, and the kernel that packs a preshuffled B.
 std::string wgmma_text(const KernelSpec& spec);
 std::string pack_kernel_text(const KernelSpec& spec);
+std::string prepare_kernel_text(const KernelSpec& spec);
 
 Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& problem,
                   const device::GemmArguments& arguments);

@@ -108,19 +108,21 @@ std::string gpu_only(const Algorithm& a) {
     return fmt::format("split_k must be none, got {}; use wave_k", to_string(a.split_k));
   }
   if (a.splits != 1) return fmt::format("splits must be 1, got {}; use wave_k", a.splits);
+  if (a.slices != 1) return fmt::format("slices must be 1, got {}; use wave_k", a.slices);
   if (a.stages != 1) return fmt::format("stages must be 1, got {}", a.stages);
   if (a.cluster_m != 1 || a.cluster_n != 1) {
     return fmt::format("cluster must be 1x1, got {}x{}", a.cluster_m, a.cluster_n);
   }
   if (a.persistent) return "persistent must be false, got true";
   if (a.swap_ab) return "swap_ab must be false, got true";
+  if (a.repack) return "repack must be false, got true; packab packs operands as it goes";
   return "";
 }
 
 bool is_plain(const Algorithm& a) {
   return a.scheduler == Scheduler::standard && a.store == Store::standard &&
-         a.split_k == SplitK::none && a.splits == 1 && a.stages == 1 && a.cluster_m == 1 &&
-         a.cluster_n == 1 && !a.persistent && !a.swap_ab;
+         a.split_k == SplitK::none && a.splits == 1 && a.slices == 1 && a.stages == 1 &&
+         a.cluster_m == 1 && a.cluster_n == 1 && !a.persistent && !a.swap_ab && !a.repack;
 }
 
 constexpr Rule kCpu[] = {

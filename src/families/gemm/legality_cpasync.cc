@@ -121,13 +121,13 @@ constexpr Rule kCpasync[] = {
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return a.scheduler == Scheduler::standard && a.cluster_m == 1 && a.cluster_n == 1 &&
-              a.splits == 1 && a.split_k == SplitK::none && !a.swap_ab && !a.persistent &&
-              a.store == Store::standard && a.wave.k == 1;
+              a.splits == 1 && a.slices == 1 && a.split_k == SplitK::none && !a.swap_ab &&
+              !a.repack && !a.persistent && a.store == Store::standard && a.wave.k == 1;
      },
      [](const Case&) {
        return std::string(
            "cpasync has the standard scheduler and store, and has no cluster, split over K, "
-           "swap_ab or persistent blocks");
+           "swap_ab, repack or persistent blocks");
      }},
     {[](const Case& c) {
        if (!warp_tile_listed(c)) return false;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/device/cuda/abi.h"
 #include "tessera/families/gemm/legality_internal.h"
 
 namespace tessera::gemm {
@@ -14,6 +15,7 @@ constexpr int kWgmmaRows = 64;         // of a warpgroup's instruction
 constexpr int kWgmmaBytesK = 32;       // of k that one wgmma instruction takes
 constexpr int kMaxAccumulators = 208;  // per thread; 192 were tried without spills
 constexpr int kMaxWithSplits = 144;    // 160 spill with some epilogues
+constexpr int kMaxSlices = 64;
 constexpr int kMaxWgmmaColumns = 256;
 constexpr int kMaxColumnsOf3 = 192;     // 3 consumers: 128 registers a thread at entry
 constexpr int kMaxMulticast = 4;        // cluster_m + cluster_n - 1
@@ -58,11 +60,13 @@ bool shares_fit(const TmawsOperand& o, int tile_k) {
   return (o.k_contiguous ? o.rows : tile_k) % (8 * o.parts) == 0;
 }
 
+// Blocks of a cluster add up in order; only slices may be added atomically.
 bool splits_fit(const Algorithm& a) {
-  if (a.splits == 1) return a.split_k == SplitK::none;
-  return a.split_k == SplitK::ordered && a.splits >= 2 && a.splits <= 8 && a.cluster_m == 1 &&
-         a.cluster_n == 1 && a.scheduler != Scheduler::pingpong && a.tile.n % 8 == 0 &&
-         a.tile.n % (8 * std::min(a.splits, a.tile.n / 8)) == 0;
+  if (a.splits == 1 && a.slices == 1) return a.split_k == SplitK::none;
+  return a.split_k != SplitK::none && (a.split_k == SplitK::ordered || a.slices > 1) &&
+         a.splits >= 1 && a.splits <= 8 && a.slices >= 1 && a.slices <= kMaxSlices &&
+         a.cluster_m == 1 && a.cluster_n == 1 && a.scheduler != Scheduler::pingpong &&
+         a.tile.n % 8 == 0 && a.tile.n % (8 * std::min(a.splits, a.tile.n / 8)) == 0;
 }
 
 // With splits a thread also holds the sums that it owns.
@@ -78,7 +82,7 @@ constexpr Rule kTmaws[] = {
      [](const Case& c) { return no_instruction(c, "wgmma"); }},
     {[](const Case& c) { return lines_fit(c); },
      [](const Case& c) {
-       return fmt::format("wgmma takes {} operands with k contiguous only (rcr), got {}",
+       return fmt::format("wgmma takes {} operands with k contiguous only (rcr, or repack), got {}",
                           to_string(c.signature.a), to_string(c.signature.layout));
      }},
     {[](const Case& c) {
@@ -173,9 +177,11 @@ constexpr Rule kTmaws[] = {
     {[](const Case& c) { return splits_fit(c.algorithm); },
      [](const Case& c) {
        return fmt::format(
-           "split over K takes 2 to 8 ordered splits, a 1x1 cluster, no pingpong and "
-           "tile_n in parts of 8, got {} {} splits of tile_n {}",
-           c.algorithm.splits, to_string(c.algorithm.split_k), c.algorithm.tile.n);
+           "split over K takes up to 8 ordered splits, up to {} ordered or atomic slices, a 1x1 "
+           "cluster, no pingpong and tile_n in parts of 8, got {} {} splits and {} slices of "
+           "tile_n {}",
+           kMaxSlices, c.algorithm.splits, to_string(c.algorithm.split_k), c.algorithm.slices,
+           c.algorithm.tile.n);
      }},
     {[](const Case& c) {
        return c.algorithm.splits == 1 || accumulators_with_splits(c) <= kMaxWithSplits;
@@ -285,13 +291,13 @@ constexpr Rule kCk[] = {
      }},
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
-       return a.cluster_m == 1 && a.cluster_n == 1 && !a.swap_ab &&
+       return a.cluster_m == 1 && a.cluster_n == 1 && a.slices == 1 && !a.swap_ab && !a.repack &&
               (a.store == Store::standard || a.store == Store::cshuffle) &&
               a.split_k != SplitK::ordered && (a.splits == 1) == (a.split_k == SplitK::none);
      },
      [](const Case&) {
        return std::string(
-           "CK Tile has no clusters, swap_ab, direct or tma stores, and splits K "
+           "CK Tile has no clusters, slices, swap_ab, repack, direct or tma stores, and splits K "
            "only with atomic");
      }},
     {[](const Case& c) { return find_instruction_named(c, "mfma") != nullptr; },
@@ -421,6 +427,29 @@ Verdict window_fits(const Window& w, std::string_view role) {
   return strides_are_small(w);
 }
 
+// Every block needs a tile of K, and every group of threads that adds up slices a counter.
+Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
+  if (a.splits * a.slices == 1) return {};
+  const auto tiles = [](std::int64_t size, int tile) { return (size + tile - 1) / tile; };
+  const std::int64_t steps = tiles(p.k, a.tile.k);
+  if (a.slices > 1 && steps < a.splits * a.slices) {
+    return {fmt::format("{} x {} parts of K need as many tiles of {}, got {} of k={}", a.splits,
+                        a.slices, a.tile.k, steps, p.k)};
+  }
+  if (a.slices == 1) return {};
+  const std::int64_t rows = a.swap_ab ? p.n : p.m;
+  const std::int64_t columns = a.swap_ab ? p.m : p.n;
+  const double groups = static_cast<double>(tiles(rows, a.tile.m)) *
+                        static_cast<double>(tiles(columns, a.tile.n)) *
+                        static_cast<double>(p.batch) * tmaws_slice_groups(a);
+  constexpr int kCounters = device::kCounterBytes / 4;
+  if (groups <= kCounters) return {};
+  return {
+      fmt::format("slices of K are added by at most {} groups of threads, {}x{}x{} with tile "
+                  "{} has {:.0f}",
+                  kCounters, p.m, p.n, p.batch, to_string(a.tile), groups)};
+}
+
 // The copy engine reads any length of a row, but writes whole 16 bytes.
 Verdict stores_fit(const Window& out) {
   const std::int64_t unit = kTmaBytes / size_of(out.dtype);
@@ -444,7 +473,7 @@ Verdict counts_fit(const Algorithm& a, const GemmProblem& p) {
   const int columns = a.swap_ab ? a.tile.m : a.tile.n;
   const double tiles = std::ceil(static_cast<double>(p.m) / rows + a.cluster_m + a.cluster_n) *
                        std::ceil(static_cast<double>(p.n) / columns + a.cluster_m + a.cluster_n) *
-                       static_cast<double>(p.batch) * a.splits;
+                       static_cast<double>(p.batch) * a.splits * a.slices;
   if (tiles <= static_cast<double>(kMaxTmaSize)) return {};
   return {fmt::format("tmaws counts its blocks up to {}, got about {:.0f} tiles of {}x{}",
                       kMaxTmaSize, tiles, rows, columns)};
@@ -463,9 +492,11 @@ Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem) {
   const Window b = {"b",    b_rows ? "n" : "k",       b_rows ? p.n : p.k,
                     p.ld_b, stride(p.batch_stride_b), p.b};
   const Window out = {"out", "n", p.n, p.ld_out, stride(p.batch_stride_out), p.out};
+  const bool repack = spec.algorithm.repack;
   if (Verdict fits = counts_fit(spec.algorithm, p); !fits) return fits;
-  if (Verdict fits = window_fits(a, "operands"); !fits) return fits;
-  if (Verdict fits = window_fits(b, "operands"); !fits && !p.preshuffled_b) return fits;
+  if (Verdict fits = parts_fit(spec.algorithm, p); !fits) return fits;
+  if (Verdict fits = window_fits(a, "operands"); !fits && !repack) return fits;
+  if (Verdict fits = window_fits(b, "operands"); !fits && !repack && !p.preshuffled_b) return fits;
   if (Verdict fits = strides_are_small(out); !fits) return fits;
   return spec.algorithm.store == Store::tma ? stores_fit(out) : Verdict{};
 }

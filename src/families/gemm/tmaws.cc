@@ -9,6 +9,7 @@ namespace {
 constexpr int kRows = 64;      // of one wgmma, and of a slab of transposed lines
 constexpr int kThreads = 128;  // of a warpgroup
 constexpr int kAccumulatorBytes = 4;
+constexpr std::int64_t kTmaBytes = 16;         // alignment of rows in device memory
 constexpr std::int64_t kSharedLimit = 232448;  // of a Hopper block
 
 int chunk_of(int n) {
@@ -24,7 +25,10 @@ TmawsOperand operand(const GemmSignature& s, const Algorithm& a, bool is_b) {
   const bool is_p = is_b == a.swap_ab;
   TmawsOperand o;
   o.dtype = is_b ? s.b : s.a;
-  o.k_contiguous = is_b ? s.preshuffled_b || !b_is_row_major(s.layout) : a_is_row_major(s.layout);
+  const bool along_k = is_b ? !b_is_row_major(s.layout) : a_is_row_major(s.layout);
+  const bool packed = is_b && s.preshuffled_b;
+  o.transposed = a.repack && !along_k && !packed && size_of(o.dtype) != 2;
+  o.k_contiguous = along_k || packed || o.transposed;
   o.rows = is_p ? a.tile.m : a.tile.n;
   o.parts = is_p ? a.cluster_n : a.cluster_m;
   const int stored = o.k_contiguous ? o.rows : round_up(o.rows, kTmawsLineBytes / size_of(o.dtype));
@@ -45,6 +49,30 @@ TmawsStore tmaws_store(const Algorithm& a) {
   store.chunk = chunk_of(store.columns);
   store.row_blocks = a.tile.m % owned == 0 ? a.tile.m / owned : 0;
   return store;
+}
+
+bool tmaws_prepares(const Algorithm& a) { return a.repack || a.split_k == SplitK::atomic; }
+
+int tmaws_slice_groups(const Algorithm& a) {
+  return std::max(1, std::min(a.splits, a.tile.n / 8)) * a.wave.m;
+}
+
+std::int64_t tmaws_slice_bytes(const Algorithm& a) {
+  const TmawsStore store = tmaws_store(a);
+  return std::int64_t{store.row_blocks} * store.columns / 8 * kThreads * 16;
+}
+
+bool tmaws_reads(DType dtype, std::int64_t ld, std::int64_t batch_stride) {
+  return (ld | batch_stride) * size_of(dtype) % kTmaBytes == 0;
+}
+
+TmawsCopies tmaws_copies(const GemmProblem& problem) {
+  const GemmProblem p = with_strides(problem);
+  const auto stride = [&p](std::int64_t value) { return p.batch > 1 ? value : 0; };
+  const bool fits_a = a_is_row_major(p.layout) || size_of(p.a) == 2;
+  const bool fits_b = !b_is_row_major(p.layout) || size_of(p.b) == 2;
+  return {!fits_a || !tmaws_reads(p.a, p.ld_a, stride(p.batch_stride_a)),
+          !p.preshuffled_b && (!fits_b || !tmaws_reads(p.b, p.ld_b, stride(p.batch_stride_b)))};
 }
 
 bool tmaws_copies_out(const GemmSignature& s, const Algorithm& a) {

@@ -67,7 +67,10 @@ class GpuGemm : public testing::Test {
         const auto odd = [&](int limit) {
           return unit * static_cast<std::int64_t>(1 + 2 * (random_() % (limit / unit / 2)));
         };
-        const GemmProblem p = problem_of(spec, {odd(600), odd(600), odd(900)});
+        // Slices of K need a tile of it each.
+        const int parts = spec.algorithm.splits * spec.algorithm.slices;
+        const int k = std::max(900, 2 * parts * spec.algorithm.tile.k);
+        const GemmProblem p = problem_of(spec, {odd(600), odd(600), odd(k)});
         if (family_of(spec).supports(spec, p, target_)) problems.push_back(p);
       }
       if (!problems.empty()) break;
@@ -132,6 +135,41 @@ TEST_F(GpuGemm, EveryEssentialKernelIsCorrectOnOddShapes) {
     }
   }
   fmt::print("{} kernels, {} problems\n", specs.size(), checked);
+}
+
+// What enumeration lists only in some combinations: one kernel of each way of adding up slices, and
+// of each way of repacking.
+TEST_F(GpuGemm, SlicesAndRepackedOperandsAreCorrect) {
+  constexpr int kShapes = 4;
+  constexpr const char* kNames[] = {
+      "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_cooperative_splitordered1_slices4_s6_sm90a",
+      "gemm_bf16_rrr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_splitordered1_slices2_s3_sm90a",
+      "gemm_bf16_rcr_tmaws_64x16x128_1x1x1_64x16x16_cooperative_splitordered4_slices16_s8_swap_"
+      "sm90a",
+      "gemm_fp16_ccr_tmaws_64x64x64_1x1x1_64x64x16_bias_gelu_cooperative_splitordered2_slices3_s6_"
+      "sm90a",
+      "gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitatomic1_slices16_s6_sm90a",
+      "gemm_bf16_rcr_tmaws_64x32x64_1x1x1_64x32x16_cooperative_splitatomic4_slices5_s6_repack_"
+      "sm90a",
+      "gemm_int8_rcr_tmaws_128x128x128_2x1x1_64x128x32_cooperative_splitatomic1_slices4_s4_sm90a",
+      "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s3_repack_sm90a",
+      "gemm_bf16_crr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_repack_sm90a",
+      "gemm_fp8_rrr_tmaws_128x128x128_2x1x1_64x128x32_pingpong_s6_repack_sm90a",
+      "gemm_fp8_bf8_crr_tmaws_128x128x128_2x1x1_64x128x32_presh_pingpong_s6_repack_sm90a",
+      "gemm_int8_ccr_tmaws_64x64x128_1x1x1_64x64x32_cooperative_s4_repack_sm90a",
+      "gemm_tf32_crr_tmaws_128x128x32_2x1x1_64x128x8_pingpong_s6_repack_sm90a",
+  };
+  for (const char* name : kNames) {
+    const KernelSpec spec = parse_name(name);
+    ASSERT_EQ(family_of(spec).is_legal(spec, target_).reason, "") << name;
+    const std::vector<GemmProblem> problems = problems_for(spec, kShapes);
+    EXPECT_FALSE(problems.empty()) << name << " serves none of the shapes tried";
+    for (GemmProblem problem : problems) {
+      check(spec, problem);
+      problem.batch = 3;
+      if (family_of(spec).supports(spec, problem, target_)) check(spec, problem);
+    }
+  }
 }
 
 TEST_F(GpuGemm, WhatIsChosenIsCorrect) {

@@ -40,11 +40,11 @@ const Refusal kRefusals[] = {
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_s9_sm90a",
      "cpasync takes 2 to 8 stages, got 9"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_cooperative_s3_sm90a",
-     "cpasync has the standard scheduler and store, and has no cluster, split over K, swap_ab or "
-     "persistent blocks"},
+     "cpasync has the standard scheduler and store, and has no cluster, split over K, swap_ab, "
+     "repack or persistent blocks"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_s3_swap_sm90a",
-     "cpasync has the standard scheduler and store, and has no cluster, split over K, swap_ab or "
-     "persistent blocks"},
+     "cpasync has the standard scheduler and store, and has no cluster, split over K, swap_ab, "
+     "repack or persistent blocks"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_64x128x16_s3_sm90a",
      "cpasync multiplies by mma, and sm90a does not list a mma of 64x128x16 for bf16"},
     {"gemm_fp32_rcr_cpasync_128x128x32_2x4x1_16x4x1_s3_sm90a",
@@ -109,11 +109,13 @@ TEST(CpasyncEmit, WritesConfigAndOneKernel) {
       "  static constexpr int kTileM = 64, kTileN = 128, kTileK = 128;\n"
       "  static constexpr int kWaveM = 2, kWaveN = 2;\n"
       "  static constexpr int kWarpTileM = 16, kWarpTileN = 8, kWarpTileK = 16;\n"
-      "  static constexpr int kStages = 3, kClusterM = 1, kClusterN = 1, kSplits = 1;\n"
+      "  static constexpr int kStages = 3, kClusterM = 1, kClusterN = 1;\n"
+      "  static constexpr int kSplits = 1, kSlices = 1;\n"
       "  static constexpr bool kPingpong = false, kSwapAb = false, kDirectStore = false;\n"
       "  static constexpr bool kAtomicSplit = false, kPersistent = false;\n"
       "  static constexpr bool kAKContiguous = false, kBKContiguous = false, kPreshuffled = "
       "false;\n"
+      "  static constexpr bool kTransposeA = false, kTransposeB = false;\n"
       "  static constexpr int kSharedBytes = 73728;\n"
       "  static constexpr int kNumSteps = 3, kNumD = 3;\n"
       "  static constexpr Step kSteps[] = {Step::row_scale, Step::col_scale, Step::bias};\n"

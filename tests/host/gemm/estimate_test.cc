@@ -154,10 +154,26 @@ TEST(GemmRankingOnHopper, LargeSquaresUseTwoConsumersOnWideTiles) {
   }
 }
 
-TEST(GemmRankingOnHopper, RowsThatTheCopyEngineRefusesAreCopiedByThreads) {
+TEST(GemmRankingOnHopper, RowsThatTheCopyEngineRefusesAreCopiedByThreadsOrFirst) {
   const Target target = load_target("sm90a");
-  const GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 512, 512, 1001);
-  EXPECT_EQ(best(p, target, 0).spec.algorithm.pipeline, Pipeline::cpasync);
+  const auto algorithm = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return best(gemm_problem(DType::bf16, GemmLayout::rcr, m, n, k), target, 0).spec.algorithm;
+  };
+  EXPECT_EQ(algorithm(64, 64, 101).pipeline, Pipeline::cpasync);
+  EXPECT_TRUE(algorithm(5000, 3000, 1777).repack);
+  EXPECT_FALSE(algorithm(5000, 3000, 1776).repack);
+}
+
+TEST(GemmRankingOnHopper, LongSumsOfFewTilesAreSliced) {
+  const Target target = load_target("sm90a");
+  const auto slices = [&](std::int64_t side, std::int64_t k) {
+    const GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, side, side, k);
+    return best(p, target, 0).spec.algorithm.slices;
+  };
+  EXPECT_GT(slices(16, 65536), 1);
+  EXPECT_GT(slices(256, 16384), 1);
+  EXPECT_EQ(slices(4096, 4096), 1);
+  EXPECT_EQ(slices(256, 256), 1);
 }
 
 }  // namespace

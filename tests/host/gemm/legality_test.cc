@@ -92,7 +92,7 @@ const IllegalName kNames[] = {
     {"gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x128x16_cooperative_s4_sm90a",
      "the warp tile is one wgmma: 64x256x16 for bf16 with tile_n 256, got 64x128x16"},
     {"gemm_fp8_rrr_tmaws_128x256x64_2x1x1_64x256x32_cooperative_s4_sm90a",
-     "wgmma takes fp8 operands with k contiguous only (rcr), got rrr"},
+     "wgmma takes fp8 operands with k contiguous only (rcr, or repack), got rrr"},
     {"gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_s4_sm90a",
      "tmaws is scheduled cooperative or pingpong, got standard"},
     {"gemm_bf16_rcr_tmaws_64x128x64_2x1x1_64x128x16_cooperative_s4_sm90a",

@@ -1,4 +1,5 @@
 // Hopper's tmaws kernels: their rules, their text, and the launches they are bound to.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -34,9 +35,9 @@ const Refusal kRefusals[] = {
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_presh_pingpong_s6_sm90a", ""},
     {"gemm_fp8_rrr_tmaws_128x128x128_2x1x1_64x128x32_presh_pingpong_s6_sm90a", ""},
     {"gemm_fp8_crr_tmaws_128x128x128_2x1x1_64x128x32_presh_pingpong_s6_sm90a",
-     "wgmma takes fp8 operands with k contiguous only (rcr), got crr"},
+     "wgmma takes fp8 operands with k contiguous only (rcr, or repack), got crr"},
     {"gemm_tf32_ccr_tmaws_128x128x32_2x1x1_64x128x8_pingpong_s6_sm90a",
-     "wgmma takes tf32 operands with k contiguous only (rcr), got ccr"},
+     "wgmma takes tf32 operands with k contiguous only (rcr, or repack), got ccr"},
     {"gemm_fp8_rcr_tmaws_128x128x64_2x1x1_64x128x32_pingpong_s6_sm90a",
      "tile_k must be a multiple of 128 for fp8 (128 bytes), got 64"},
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_persistent_sm90a",
@@ -53,8 +54,16 @@ const Refusal kRefusals[] = {
      "got "
      "out=fp32 swap_ab=0 epilogue=none; use the standard store"},
     {"gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitatomic2_s6_sm90a",
-     "split over K takes 2 to 8 ordered splits, a 1x1 cluster, no pingpong and tile_n in parts of "
-     "8, got 2 atomic splits of tile_n 64"},
+     "split over K takes up to 8 ordered splits, up to 64 ordered or atomic slices, a 1x1 cluster, "
+     "no pingpong and tile_n in parts of 8, got 2 atomic splits and 1 slices of tile_n 64"},
+    {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_splitordered1_slices4_s6_sm90a",
+     "split over K takes up to 8 ordered splits, up to 64 ordered or atomic slices, a 1x1 cluster, "
+     "no pingpong and tile_n in parts of 8, got 1 ordered splits and 4 slices of tile_n 128"},
+    {"gemm_bf16_rcr_tmaws_64x16x128_1x1x1_64x16x16_cooperative_splitordered4_slices16_s8_swap_"
+     "sm90a",
+     ""},
+    {"gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitatomic1_slices16_s6_sm90a", ""},
+    {"gemm_fp8_crr_tmaws_128x128x128_2x1x1_64x128x32_pingpong_s6_repack_sm90a", ""},
     {"gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_splitordered2_s3_sm90a",
      "needs 192 accumulators a thread for 2 splits, at most 144 fit"},
     {"gemm_bf16_rrr_tmaws_128x160x64_2x1x1_64x160x16_pingpong_s6_sm90a",
@@ -203,10 +212,15 @@ std::string text_of(const TensorMap& map) {
                      : map.offset == offsetof(device::CudaGemmArguments, b_map) ? "b"
                                                                                 : "out";
   std::ostringstream text;
-  text << name << '@' << map.base << ' ' << to_string(map.dtype) << ' ' << map.sizes[0] << 'x'
-       << map.sizes[1] << 'x' << map.sizes[2] << " by " << map.strides[0] << ',' << map.strides[1]
-       << " box " << map.box[0] << 'x' << map.box[1] << 'x' << map.box[2] << " swizzle "
-       << map.swizzle_bytes;
+  text << name << '@';
+  if (map.in_workspace) {
+    text << "workspace+" << map.workspace_offset;
+  } else {
+    text << map.base;
+  }
+  text << ' ' << to_string(map.dtype) << ' ' << map.sizes[0] << 'x' << map.sizes[1] << 'x'
+       << map.sizes[2] << " by " << map.strides[0] << ',' << map.strides[1] << " box " << map.box[0]
+       << 'x' << map.box[1] << 'x' << map.box[2] << " swizzle " << map.swizzle_bytes;
   return text.str();
 }
 
@@ -261,6 +275,76 @@ TEST(TmawsBind, ShowsTheCopyEngineWhatTheKernelFetches) {
   for (const Windows& row : rows) {
     EXPECT_EQ(maps_of(launch_of(row.name, row.line)), row.maps) << row.name;
   }
+}
+
+// What the copy engine cannot read is copied first, and only that.
+TEST(TmawsBind, RepacksWhatTheCopyEngineCannotRead) {
+  constexpr const char* kBf16 =
+      "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_repack_sm90a";
+  constexpr const char* kFp8 =
+      "gemm_fp8_crr_tmaws_128x128x128_2x1x1_64x128x32_pingpong_s6_repack_sm90a";
+  const Windows rows[] = {
+      {kBf16, "gemm m=100 n=64 k=72 dtype=bf16",
+       "a@0x10000 bf16 72x100x1 by 144,144 box 64x128x1 swizzle 128\n"
+       "b@0x20000 bf16 72x64x1 by 144,144 box 64x128x1 swizzle 128\n"
+       "out@0x40000 bf16 64x100x1 by 128,128 box 64x64x1 swizzle 128\n"},
+      {kBf16, "gemm m=100 n=64 k=71 dtype=bf16 ld_b=80 batch=3",
+       "a@workspace+65536 bf16 71x100x3 by 256,25600 box 64x128x1 swizzle 128\n"
+       "b@0x20000 bf16 71x64x3 by 160,10240 box 64x128x1 swizzle 128\n"
+       "out@0x40000 bf16 64x100x3 by 128,12800 box 64x64x1 swizzle 128\n"},
+      // The rows of k that wgmma wants of 8-bit types: both are transposed.
+      {kFp8, "gemm m=96 n=80 k=130 dtype=fp8 layout=crr",
+       "a@workspace+65536 fp8 130x96x1 by 256,256 box 128x128x1 swizzle 128\n"
+       "b@workspace+90112 fp8 130x80x1 by 256,256 box 128x128x1 swizzle 128\n"
+       "out@0x40000 fp16 80x96x1 by 160,160 box 64x64x1 swizzle 128\n"},
+  };
+  for (const Windows& row : rows) {
+    EXPECT_EQ(maps_of(launch_of(row.name, row.line)), row.maps) << row.line;
+  }
+  EXPECT_EQ(launch_of(kBf16, "gemm m=100 n=64 k=72 dtype=bf16").prepare_blocks, 0U);
+  EXPECT_EQ(launch_of(kBf16, "gemm m=100 n=64 k=72 dtype=bf16").workspace_bytes, 0U);
+  const Launch launch = launch_of(kFp8, "gemm m=96 n=80 k=130 dtype=fp8 layout=crr");
+  EXPECT_EQ(launch.workspace_bytes, 65536U + 96 * 256 + 80 * 256);
+  EXPECT_EQ(launch.prepare_blocks, 2U * 3 + 2 * 3);  // squares of 64
+  EXPECT_EQ(launch.prepare_threads, 256U);
+  // An address will do as well.
+  GemmOperands o = operands();
+  o.a = reinterpret_cast<const void*>(std::uintptr_t{0x10002});
+  EXPECT_EQ(launch_of(kBf16, "gemm m=100 n=64 k=72 dtype=bf16", o).prepare_blocks, 13U);
+}
+
+TEST(TmawsBind, SlicesOfKAddUpInTheWorkspace) {
+  const auto name = [](const char* split) {
+    return fmt::format("gemm_bf16_rcr_tmaws_64x16x128_1x1x1_64x16x16_cooperative_{}_s8_swap_sm90a",
+                       split);
+  };
+  constexpr const char* kLine = "gemm m=17 n=129 k=8192 dtype=bf16";  // 3 x 2 tiles
+  // Two blocks of a cluster own 8 columns each, a group's sums are 64 x 8 x 4 bytes.
+  const Launch ordered = launch_of(name("splitordered4_slices16").c_str(), kLine);
+  EXPECT_EQ(ordered.grid[0], 3U * 2 * 16 * 4);
+  EXPECT_EQ(ordered.cluster[0], 4U);
+  EXPECT_EQ(ordered.workspace_bytes, 65536U + 6 * 16 * 2 * 2048);
+  EXPECT_EQ(ordered.prepare_blocks, 0U);
+  const Launch atomic = launch_of(name("splitatomic1_slices16").c_str(), kLine);
+  EXPECT_EQ(atomic.grid[0], 3U * 2 * 16);
+  EXPECT_EQ(atomic.workspace_bytes, 65536U + 6 * 4096);
+  EXPECT_EQ(atomic.prepare_blocks, 6U);  // 4 KB each
+}
+
+TEST(TmawsSupports, SlicesNeedTilesOfKAndCounters) {
+  const Target target = load_target("sm90a");
+  const KernelSpec spec = parse_name(
+      "gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered1_slices16_s6_sm90a");
+  const auto reason = [&](const char* line) {
+    return supports(spec, parse_problem(line), target).reason;
+  };
+  EXPECT_EQ(reason("gemm m=64 n=64 k=1024 dtype=bf16"), "");
+  EXPECT_EQ(reason("gemm m=64 n=64 k=960 dtype=bf16"),
+            "1 x 16 parts of K need as many tiles of 64, got 15 of k=960");
+  EXPECT_EQ(reason("gemm m=8192 n=8192 k=1024 dtype=bf16"), "");
+  EXPECT_EQ(reason("gemm m=8256 n=8192 k=1024 dtype=bf16"),
+            "slices of K are added by at most 16384 groups of threads, 8256x8192x1 with tile "
+            "64x64x64 has 16512");
 }
 
 struct Geometry {
@@ -325,7 +409,7 @@ TEST(TmawsBind, MisalignedOperand) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
                  "gemm: b must be aligned to 16 bytes for tmaws, got an address 8 past a multiple "
-                 "of that; use a cpasync kernel");
+                 "of that; use a cpasync kernel or one with repack");
   }
   // An output may lie anywhere: threads store it then.
   o = operands();

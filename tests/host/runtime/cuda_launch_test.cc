@@ -262,6 +262,43 @@ TEST_F(CudaLaunch, PacksByTheKernelOfThatName) {
   EXPECT_EQ(std::memcmp(got.arguments, launch.arguments.data(), launch.arguments_size), 0);
 }
 
+TEST_F(CudaLaunch, RunsThePreparingKernelFirst) {
+  Launch launch = small_launch();
+  launch.prepare_blocks = 100'000;
+  launch.prepare_threads = 256;
+  launch.workspace_bytes = 1 << 20;
+  launch.workspace_offset = 64;
+  launch.num_tensor_maps = 1;
+  launch.tensor_maps[0] = {.offset = 128,
+                           .base = nullptr,
+                           .dtype = DType::bf16,
+                           .sizes = {64, 8, 1},
+                           .strides = {128, 1024},
+                           .box = {64, 8, 1},
+                           .swizzle_bytes = 128,
+                           .in_workspace = true,
+                           .workspace_offset = 4096};
+  launch.arguments_size = 256;
+  const auto kernel = load("gemm_x");
+  const int before = fake().counters().launches;
+  kernel->launch(launch, {.stream = stream()});
+  ASSERT_EQ(fake().counters().launches, before + 2);
+  const fake_cuda::LaunchRecord first = fake().record(before);
+  const fake_cuda::LaunchRecord second = last_record();
+  EXPECT_STREQ(first.kernel, "gemm_x_prepare");
+  EXPECT_EQ(first.grid[0], 8U * 132);  // no more than the device's units can be busy with
+  EXPECT_EQ(first.block[0], 256U);
+  EXPECT_EQ(first.stream, stream());
+  EXPECT_STREQ(second.kernel, "gemm_x");
+  EXPECT_EQ(std::memcmp(first.arguments, second.arguments, launch.arguments_size), 0);
+
+  unsigned char* workspace = nullptr;
+  std::memcpy(&workspace, second.arguments + 64, sizeof(workspace));
+  void* base = nullptr;  // where the fake notes a window's address
+  std::memcpy(&base, second.arguments + 128, sizeof(base));
+  EXPECT_EQ(base, workspace + 4096);
+}
+
 TEST_F(CudaLaunch, RefusesToPackForOtherKernels) {
   EXPECT_EQ(error_of(ErrorCode::unsupported, [&] { load()->packed_bytes(small_launch()); }),
             "kernel 'kernel' has no packing: only preshuffle kernels take a packed B");

@@ -29,7 +29,7 @@ TEST(KernelName, Spelling) {
 TEST(KernelName, MeansWhatItSays) {
   const KernelSpec spec = parse_name(
       "gemm_fp16_rcr_compv3_256x128x32_2x2x1_32x32x16_outfp32_bias_multidadd2_pingpong_storetma_"
-      "splitordered4_s3_c1x2_persistent_swap_gfx942");
+      "splitordered4_slices2_s3_c1x2_persistent_swap_repack_gfx942");
   const KernelSpec expected = {GemmSignature{.a = DType::fp16,
                                              .b = DType::fp16,
                                              .acc = DType::fp32,
@@ -45,11 +45,13 @@ TEST(KernelName, MeansWhatItSays) {
                                 .store = Store::tma,
                                 .split_k = SplitK::ordered,
                                 .splits = 4,
+                                .slices = 2,
                                 .stages = 3,
                                 .cluster_m = 1,
                                 .cluster_n = 2,
                                 .persistent = true,
-                                .swap_ab = true},
+                                .swap_ab = true,
+                                .repack = true},
                                "gfx942"};
   EXPECT_EQ(spec, expected);
   EXPECT_EQ(op_of(spec), Op::gemm);
@@ -74,7 +76,7 @@ TEST(KernelName, RandomSpecsRoundTripAndAreUnique) {
 // Two specs that differ in one field have different names, whatever the field.
 TEST(KernelName, EveryAlgorithmFieldShows) {
   const KernelSpec base = parse_name("gemm_fp32_rrr_packb_240x480x256_1x1x1_12x32x1_avx512");
-  std::vector<KernelSpec> specs(14, base);
+  std::vector<KernelSpec> specs(16, base);
   std::get<GemmSignature>(specs[1].signature).preshuffled_b = true;
   specs[2].algorithm.splits = 2;
   specs[3].algorithm.split_k = SplitK::atomic;
@@ -88,6 +90,8 @@ TEST(KernelName, EveryAlgorithmFieldShows) {
   specs[11].target = "avx2";
   specs[12].algorithm.wave.k = 0;
   std::get<GemmSignature>(specs[13].signature).acc = DType::int32;
+  specs[14].algorithm.slices = 4;
+  specs[15].algorithm.repack = true;
   std::unordered_map<std::string, KernelSpec> names;
   for (const KernelSpec& spec : specs) {
     EXPECT_EQ(parse_name(name_of(spec)), spec) << name_of(spec);
@@ -202,11 +206,13 @@ TEST(KernelSpecJson, Text) {
     "store": "standard",
     "split_k": "none",
     "splits": 1,
+    "slices": 1,
     "stages": 1,
     "cluster_m": 1,
     "cluster_n": 1,
     "persistent": false,
-    "swap_ab": false
+    "swap_ab": false,
+    "repack": false
   },
   "target": "avx512"
 })");

@@ -92,11 +92,13 @@ class RandomSpecs {
                               .store = word<Store>(),
                               .split_k = word<SplitK>(),
                               .splits = small(1, 3),
+                              .slices = small(1, 3),
                               .stages = small(1, 5),
                               .cluster_m = small(1, 3),
                               .cluster_n = small(1, 3),
                               .persistent = coin(),
-                              .swap_ab = coin()};
+                              .swap_ab = coin(),
+                              .repack = coin()};
     // Targets named like words of the grammar must not confuse it.
     constexpr const char* kTargets[] = {"avx512", "sm90a", "s4", "relu", "fp32", "c2x1", "swap"};
     return {signature(), algorithm, kTargets[integer(0, 6)]};

@@ -1,0 +1,199 @@
+// What happens before the blocks of a tmaws kernel start, in a kernel of its own: operands that the
+// copy engine cannot read are copied to rows at multiples of 16 bytes, along k where wgmma wants
+// that, and sums that will be added atomically start at zero.
+#pragma once
+
+#include "tessera/device/cuda/ptx.h"
+
+namespace tessera::device {
+
+// An operand: `lines` runs of `line` contiguous elements in each batch.
+template <class T>
+struct Lines {
+  const T* from;
+  i64 line, lines, ld;
+  i64 batches, batch_stride;
+  char* to;
+  i64 to_ld, to_batch_stride;  // elements; to_ld is a multiple of 16 bytes
+};
+
+// The same lines. A warp moves 2 KB of one at a time.
+template <class T>
+struct CopyLines {
+  static constexpr int kPieces = 4;  // of 16 bytes, that a thread has on the way
+  static constexpr int kPiecesPerWarp = 32 * kPieces;
+  static constexpr int kSize = static_cast<int>(sizeof(T));
+
+  static __device__ __forceinline__ void run(const Lines<T>& x) {
+    const i64 pieces = (x.line * kSize + 15) / 16;
+    const i64 segments = (pieces + kPiecesPerWarp - 1) / kPiecesPerWarp;
+    const i64 units = x.batches * x.lines * segments;
+    const i64 step = i64{gridDim.x} * (blockDim.x / 32);
+    i64 unit = i64{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
+    for (; unit < units; unit += step) {
+      const i64 line = unit / segments;
+      copy(x, line / x.lines, line % x.lines, unit % segments * kPiecesPerWarp, pieces);
+    }
+  }
+
+  static __device__ __forceinline__ void copy(const Lines<T>& x, i64 batch, i64 line, i64 first,
+                                              i64 pieces) {
+    const char* begin = reinterpret_cast<const char*>(x.from + batch * x.batch_stride);
+    const char* end = begin + ((x.lines - 1) * x.ld + x.line) * kSize;
+    const char* from = begin + line * x.ld * kSize;
+    char* to = x.to + (batch * x.to_batch_stride + line * x.to_ld) * kSize;
+    u32 words[kPieces][4];
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      const i64 at = (first + i * 32 + threadIdx.x % 32) * 16;
+      if (at < pieces * 16) load(from + at, begin, end, words[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      const i64 at = (first + i * 32 + threadIdx.x % 32) * 16;
+      if (at < pieces * 16) store_global(to + at, words[i]);
+    }
+  }
+
+  // 16 bytes from any multiple of the element's size: the two aligned 16 that hold them, shifted.
+  // What lies behind the line's end does not matter, but may not be there at all.
+  static __device__ __forceinline__ void load(const char* from, const char* begin, const char* end,
+                                              u32 (&words)[4]) {
+    const u32 excess = static_cast<u32>(reinterpret_cast<u64>(from)) % 16;
+    const char* aligned = from - excess;
+    if (aligned >= begin && aligned + 32 <= end) {
+      u32 w[8];
+      load_global_once(aligned, w);
+      load_global_once(aligned + 16, w + 4);
+      shift(w, excess, words);
+    } else {
+      load_elements(from, end, words);
+    }
+  }
+
+  static __device__ __forceinline__ void shift(u32 (&w)[8], u32 bytes, u32 (&to)[4]) {
+#pragma unroll
+    for (int i = 0; i < 6; ++i) w[i] = (bytes & 8) != 0 ? w[i + 2] : w[i];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) w[i] = (bytes & 4) != 0 ? w[i + 1] : w[i];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[i] = __funnelshift_r(w[i], w[i + 1], bytes % 4 * 8);
+  }
+
+  static __device__ __forceinline__ void load_elements(const char* from, const char* end,
+                                                       u32 (&words)[4]) {
+    using Bits = WordBits<T>;
+    constexpr int kPerWord = 4 / kSize;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      words[i] = 0;
+#pragma unroll
+      for (int j = 0; j < kPerWord; ++j) {
+        const char* at = from + i * 4 + j * kSize;
+        if (at < end) words[i] |= u32{*reinterpret_cast<const Bits*>(at)} << (j * kSize * 8);
+      }
+    }
+  }
+};
+
+// Lines across: to[x][y] = from[y][x], in squares through shared memory.
+template <class T>
+struct TransposeLines {
+  static constexpr int kSide = 64;
+  static constexpr int kSize = static_cast<int>(sizeof(T));
+  static constexpr int kPerPiece = 16 / kSize;
+  static constexpr int kPitch = kSide + 4 / kSize;  // words apart by an odd number: no conflicts
+  using Bits = WordBits<T>;
+
+  static __device__ __forceinline__ void run(const Lines<T>& x) {
+    __shared__ __align__(16) Bits square[kSide * kPitch];
+    const i64 across = (x.line + kSide - 1) / kSide;
+    const i64 down = (x.lines + kSide - 1) / kSide;
+    for (i64 unit = blockIdx.x; unit < x.batches * across * down; unit += gridDim.x) {
+      const i64 batch = unit / (across * down);
+      const i64 column = unit % across * kSide;
+      const i64 row = unit / across % down * kSide;
+      read(x, batch, row, column, square);
+      __syncthreads();
+      write(x, batch, row, column, square);
+      __syncthreads();
+    }
+  }
+
+  static __device__ __forceinline__ void read(const Lines<T>& x, i64 batch, i64 row, i64 column,
+                                              Bits* square) {
+    const Bits* from = reinterpret_cast<const Bits*>(x.from) + batch * x.batch_stride;
+#pragma unroll 8
+    for (int i = threadIdx.x; i < kSide * kSide; i += blockDim.x) {
+      const i64 at_row = row + i / kSide;
+      const i64 at_column = column + i % kSide;
+      const bool inside = at_row < x.lines && at_column < x.line;
+      square[i % kSide * kPitch + i / kSide] = inside ? from[at_row * x.ld + at_column] : Bits{};
+    }
+  }
+
+  static __device__ __forceinline__ void write(const Lines<T>& x, i64 batch, i64 row, i64 column,
+                                               const Bits* square) {
+    constexpr int kPieces = kSide / kPerPiece;
+    for (int i = threadIdx.x; i < kSide * kPieces; i += blockDim.x) {
+      const int line = i / kPieces;
+      const i64 along = row + i % kPieces * kPerPiece;
+      if (column + line >= x.line || along >= x.to_ld) continue;
+      const Bits* piece = square + line * kPitch + i % kPieces * kPerPiece;
+      u32 words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) words[j] = reinterpret_cast<const u32*>(piece)[j];
+      store_global(x.to + (batch * x.to_batch_stride + (column + line) * x.to_ld + along) * kSize,
+                   words);
+    }
+  }
+};
+
+template <class C>
+struct TmaPrepare {
+  static constexpr int kThreads = 256;
+  using A = typename C::A;
+  using B = typename C::B;
+
+  static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
+    const GemmArguments& g = arguments.gemm;
+    if (arguments.a_copy.offset != 0) {
+      constexpr bool kAlongK = C::kAKContiguous && !C::kTransposeA;
+      copy<A, C::kTransposeA>(
+          arguments, arguments.a_copy,
+          {static_cast<const A*>(g.a), kAlongK ? g.k : g.m, kAlongK ? g.m : g.k, g.ld_a,
+           g.batch_stride_a == 0 ? 1 : g.batch, g.batch_stride_a, nullptr, 0, 0});
+    }
+    if (arguments.b_copy.offset != 0) {
+      constexpr bool kAlongK = C::kBKContiguous && !C::kTransposeB;
+      copy<B, C::kTransposeB>(
+          arguments, arguments.b_copy,
+          {static_cast<const B*>(g.b), kAlongK ? g.k : g.n, kAlongK ? g.n : g.k, g.ld_b,
+           g.batch_stride_b == 0 ? 1 : g.batch, g.batch_stride_b, nullptr, 0, 0});
+    }
+    if constexpr (C::kAtomicSplit) clear_sums(arguments);
+  }
+
+  template <class T, bool kTranspose>
+  static __device__ __forceinline__ void copy(const CudaGemmArguments& arguments,
+                                              const CudaCopy& copy, Lines<T> lines) {
+    lines.to = static_cast<char*>(arguments.workspace) + copy.offset;
+    lines.to_ld = copy.ld;
+    lines.to_batch_stride = copy.batch_stride;
+    if constexpr (kTranspose) {
+      TransposeLines<T>::run(lines);
+    } else {
+      CopyLines<T>::run(lines);
+    }
+  }
+
+  static __device__ __forceinline__ void clear_sums(const CudaGemmArguments& arguments) {
+    constexpr u32 kZeros[4] = {};
+    char* sums = static_cast<char*>(arguments.workspace) + arguments.partial_sums;
+    const i64 step = i64{gridDim.x} * blockDim.x * 16;
+    i64 at = (i64{blockIdx.x} * blockDim.x + threadIdx.x) * 16;
+    for (; at < arguments.partial_bytes; at += step) store_global(sums + at, kZeros);
+  }
+};
+
+}  // namespace tessera::device
