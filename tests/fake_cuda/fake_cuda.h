@@ -24,6 +24,7 @@ struct LaunchRecord {
   int any_cluster;
   unsigned char arguments[1024];  // of the first parameter
   void* second_parameter;         // of pack kernels
+  int starts_early;               // before the kernel ahead has ended
 };
 
 // What can be pretended. A failure is a result of the driver, 0 for none.

@@ -102,7 +102,7 @@ struct TransposeLines {
   static constexpr int kSide = 64;
   static constexpr int kSize = static_cast<int>(sizeof(T));
   static constexpr int kPerPiece = 16 / kSize;
-  static constexpr int kPitch = kSide + 4 / kSize;  // words apart by an odd number: no conflicts
+  static constexpr int kPitch = kSide + 4 / kSize;  // words apart by an odd number: few conflicts
   using Bits = WordBits<T>;
 
   static __device__ __forceinline__ void run(const Lines<T>& x) {
@@ -113,7 +113,11 @@ struct TransposeLines {
       const i64 batch = unit / (across * down);
       const i64 column = unit % across * kSide;
       const i64 row = unit / across % down * kSide;
-      read(x, batch, row, column, square);
+      if constexpr (kSize == 1) {
+        read_fours(x, batch, row, column, reinterpret_cast<u32*>(square));
+      } else {
+        read(x, batch, row, column, square);
+      }
       __syncthreads();
       write(x, batch, row, column, square);
       __syncthreads();
@@ -130,6 +134,42 @@ struct TransposeLines {
       const bool inside = at_row < x.lines && at_column < x.line;
       square[i % kSide * kPitch + i / kSide] = inside ? from[at_row * x.ld + at_column] : Bits{};
     }
+  }
+
+  // Bytes: each of 256 threads reads 4 lines of 4 and turns them about in registers.
+  static __device__ __forceinline__ void read_fours(const Lines<T>& x, i64 batch, i64 row,
+                                                    i64 column, u32* square) {
+    constexpr int kFours = kSide / 4;
+    const int across = threadIdx.x % kFours * 4;
+    const int down = threadIdx.x / kFours;
+    const u8* from = reinterpret_cast<const u8*>(x.from) + batch * x.batch_stride +
+                     (row + down * 4) * x.ld + column + across;
+    const i64 left = x.line - column - across;
+    u32 lines[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool inside = row + down * 4 + i < x.lines;
+      lines[i] = inside ? load_four(from + i * x.ld, left) : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const u32 pick = 0x40 + i * 0x11;  // byte i of the first word, then of the second
+      const u32 upper = __byte_perm(lines[0], lines[1], pick);
+      const u32 lower = __byte_perm(lines[2], lines[3], pick);
+      square[(across + i) * (kPitch / 4) + down] = __byte_perm(upper, lower, 0x5410);
+    }
+  }
+
+  static __device__ __forceinline__ u32 load_four(const u8* from, i64 left) {
+    if (left >= 4 && reinterpret_cast<u64>(from) % 4 == 0) {
+      return *reinterpret_cast<const u32*>(from);
+    }
+    u32 four = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i < left) four |= u32{from[i]} << (8 * i);
+    }
+    return four;
   }
 
   static __device__ __forceinline__ void write(const Lines<T>& x, i64 batch, i64 row, i64 column,
@@ -157,6 +197,7 @@ struct TmaPrepare {
 
   static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
     const GemmArguments& g = arguments.gemm;
+    dependents_start();
     if (arguments.a_copy.offset != 0) {
       constexpr bool kAlongK = C::kAKContiguous && !C::kTransposeA;
       copy<A, C::kTransposeA>(

@@ -48,18 +48,24 @@ struct SliceSums {
     return true;
   }
 
+  // Several slices are on their way at a time: one after the other, each would wait for L2.
+  static constexpr int kAhead = kVectors >= 8 ? 1 : 8 / kVectors;
+
   __device__ __forceinline__ void load_sums(Acc (&own)[kVectors][4]) const {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) load_global(at(0) + i * kThreads * 16, own[i]);
 #pragma unroll 1
-    for (int other = 1; !kAtomic && other < slices; ++other) {
-      const char* from = at(other);
+    for (int first = 1; !kAtomic && first < slices; first += kAhead) {
+      Acc next[kAhead][kVectors][4] = {};
 #pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        Acc x[4];
-        load_global(from + i * kThreads * 16, x);
+      for (int i = 0; i < kAhead * kVectors; ++i) {
+        const int other = first + i / kVectors;
+        const char* from = at(other) + i % kVectors * kThreads * 16;
+        if (other < slices) load_global(from, next[i / kVectors][i % kVectors]);
+      }
 #pragma unroll
-        for (int j = 0; j < 4; ++j) own[i][j] += x[j];
+      for (int i = 0; i < kAhead * kVectors * 4; ++i) {
+        own[i / 4 % kVectors][i % 4] += next[i / 4 / kVectors][i / 4 % kVectors][i % 4];
       }
     }
   }

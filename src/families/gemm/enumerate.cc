@@ -23,12 +23,13 @@ constexpr std::string_view kEpilogues[] = {
 };
 constexpr std::size_t kCkEpilogues = 4;
 
-// Tiles with few columns are for problems with few rows: these are also tried with A and B swapped
-// and with K split over the blocks of a cluster. Slices of K are for long sums with few tiles.
+// Tiles with few columns are for problems with few rows: these are also tried with A and B swapped.
+// K is split over the blocks of a cluster, and for long sums with few tiles also in slices.
 constexpr int kSkinnyTile = 64;
-constexpr int kSkinnySplits[] = {1, 2, 4};
-constexpr int kSkinnySlices[] = {4, 16, 32};
-constexpr int kSlices[] = {2, 4, 8};
+struct Parts {
+  int splits, slices;
+};
+constexpr Parts kParts[] = {{2, 1}, {4, 1}, {8, 1}, {4, 4}, {8, 4}, {4, 16}, {8, 16}};
 constexpr int kWarpgroupRows = 64;  // of a wgmma, which is what tmaws calls a warp tile
 
 // Lists in the order in which their words stand in sorted names. A word ends with '_' there, so
@@ -46,10 +47,11 @@ std::vector<Value> in_name_order(const std::vector<Value>& values) {
 
 // ---- algorithms ----
 
-void add_slices(Algorithm a, std::span<const int> slices, std::vector<Algorithm>& all) {
+void add_parts(Algorithm a, std::vector<Algorithm>& all) {
   a.split_k = SplitK::ordered;
-  for (const int count : slices) {
-    a.slices = count;
+  for (const Parts& parts : kParts) {
+    a.splits = parts.splits;
+    a.slices = parts.slices;
     all.push_back(a);
   }
 }
@@ -71,19 +73,11 @@ void add_tmaws(const AlgorithmSpace& space, const Algorithm& base, std::vector<A
       all.back().repack = true;
     }
     if (a.scheduler == Scheduler::pingpong) continue;
-    if (!skinny) {
-      add_slices(a, kSlices, all);
-      continue;
-    }
-    for (const int splits : kSkinnySplits) {
-      a.splits = splits;
-      a.split_k = splits > 1 ? SplitK::ordered : SplitK::none;
-      for (const bool swap_ab : {false, true}) {
-        a.swap_ab = swap_ab;
-        if (splits > 1 || swap_ab) all.push_back(a);
-        if (splits != 2) add_slices(a, kSkinnySlices, all);
-      }
-    }
+    add_parts(a, all);
+    if (!skinny) continue;
+    a.swap_ab = true;
+    all.push_back(a);
+    add_parts(a, all);
   }
 }
 

@@ -115,7 +115,7 @@ TEST(CpasyncEmit, WritesConfigAndOneKernel) {
       "  static constexpr bool kAtomicSplit = false, kPersistent = false;\n"
       "  static constexpr bool kAKContiguous = false, kBKContiguous = false, kPreshuffled = "
       "false;\n"
-      "  static constexpr bool kTransposeA = false, kTransposeB = false;\n"
+      "  static constexpr bool kTransposeA = false, kTransposeB = false, kPrepared = false;\n"
       "  static constexpr int kSharedBytes = 73728;\n"
       "  static constexpr int kNumSteps = 3, kNumD = 3;\n"
       "  static constexpr Step kSteps[] = {Step::row_scale, Step::col_scale, Step::bias};\n"
