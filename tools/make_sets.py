@@ -156,6 +156,9 @@ TMAWS = {
         (64, 128, 64, 1, "cooperative_s8"),
         (64, 8, 128, 1, "cooperative_splitordered2_s8_swap"),
         (64, 16, 128, 1, "cooperative_splitordered2_s8_swap"),
+        (64, 16, 128, 1, "cooperative_splitordered4_slices16_s8_swap"),
+        (64, 128, 64, 1, "cooperative_s8_repack"),
+        (128, 192, 64, 2, "cooperative_s4_repack"),
     ],
 }
 # Any size, stride and alignment: (tile m, n, k of 16-bit operands, wave, stages).
@@ -222,13 +225,16 @@ def cpu_names(target, table, dtype, layout, kind):
 def hopper_names(target, dtype, layout, kind):
     size = SIZES[dtype]
     head = f"gemm_{dtype}_{layout}"
-    if dtype != "fp32" and (size == 2 or layout == "rcr"):  # wgmma transposes 16-bit operands only
+    if dtype != "fp32":
         for m, n, k, consumers, options in TMAWS[kind]:
+            # wgmma transposes 16-bit operands only
+            if size != 2 and layout != "rcr" and "repack" not in options:
+                continue
             if layout[0] == "c" and n < 32:  # lines of 64 rows of A
                 options = options.replace("s8", "s6")
             yield (f"{head}_tmaws_{m}x{n}x{k * 2 // size}_{consumers}x1x1_64x{n}x{32 // size}"
                    f"_{options}_{target}")
-        if kind != "essential":
+        if kind != "essential" and (size == 2 or layout == "rcr"):
             return
     yield from cpasync_names(target, dtype, layout, kind)
 

@@ -55,7 +55,6 @@ struct LaunchAttribute {
   alignas(8) unsigned value[16];
 };
 inline constexpr int kClusterDimension = 4;
-inline constexpr int kStartsEarly = 6;  // before the kernel ahead has ended (programmatic)
 struct LaunchConfig {
   unsigned grid[3];
   unsigned block[3];

@@ -21,26 +21,21 @@ constexpr unsigned kBlocksPerUnit = 8;  // of kernels that take any number of bl
 
 unsigned product(const std::array<unsigned, 3>& shape) { return shape[0] * shape[1] * shape[2]; }
 
-// A driver's LaunchConfig and the attributes that it points to.
+// A driver's LaunchConfig and the attribute that it points to.
 struct Configuration {
   LaunchConfig config{};
-  std::array<LaunchAttribute, 2> attributes{};
+  LaunchAttribute cluster{};
 
   Configuration(const Launch& launch, unsigned blocks, Stream stream) {
     config.grid[0] = blocks, config.grid[1] = launch.grid[1], config.grid[2] = launch.grid[2];
     std::copy(launch.block.begin(), launch.block.end(), config.block);
     config.shared_bytes = static_cast<unsigned>(launch.shared_memory_bytes);
     config.stream = stream;
-    config.attributes = attributes.data();
     if (product(launch.cluster) == 1) return;
-    LaunchAttribute& cluster = attributes[config.num_attributes++];
     cluster.id = kClusterDimension;
     std::copy(launch.cluster.begin(), launch.cluster.end(), cluster.value);
-  }
-  void start_early() {
-    LaunchAttribute& early = attributes[config.num_attributes++];
-    early.id = kStartsEarly;
-    early.value[0] = 1;
+    config.attributes = &cluster;
+    config.num_attributes = 1;
   }
   Configuration(const Configuration&) = delete;
   Configuration& operator=(const Configuration&) = delete;
@@ -142,8 +137,7 @@ void CudaKernel::launch(const Launch& launch, const LaunchOptions& options) cons
     const Configuration first(geometry, std::min(launch.prepare_blocks, most), stream);
     enqueue(gpu, stream, ready.prepare, first.config, parameters);
   }
-  Configuration configuration(launch, ready.blocks, stream);
-  if (ready.prepare != nullptr) configuration.start_early();
+  const Configuration configuration(launch, ready.blocks, stream);
   enqueue(gpu, stream, ready.function, configuration.config, parameters);
 }
 

@@ -358,8 +358,6 @@ EXPORT Result cuLaunchKernelEx(const Config* config, Function* function, void** 
     for (unsigned i = 0; i < config->num_attributes; ++i) {
       if (config->attributes[i].id == 4)
         std::copy_n(config->attributes[i].value, 3, record.cluster);
-      if (config->attributes[i].id == 6)
-        record.starts_early = static_cast<int>(config->attributes[i].value[0]);
     }
     record.shared_bytes = config->shared_bytes;
     record.max_shared_bytes = function->max_shared_bytes;

@@ -24,7 +24,6 @@ struct LaunchRecord {
   int any_cluster;
   unsigned char arguments[1024];  // of the first parameter
   void* second_parameter;         // of pack kernels
-  int starts_early;               // before the kernel ahead has ended
 };
 
 // What can be pretended. A failure is a result of the driver, 0 for none.

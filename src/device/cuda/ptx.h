@@ -298,17 +298,6 @@ __device__ __forceinline__ u32 count_global(u32* counter) {
   return before;
 }
 
-// ---- kernels that follow each other ----
-
-// Lets the kernel behind this one start as soon as every block of this one has said so ...
-__device__ __forceinline__ void dependents_start() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-// ... and that one wait until this one has ended and its stores are visible.
-__device__ __forceinline__ void dependencies_wait() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
 // ---- warpgroups ----
 
 __device__ __forceinline__ void wgmma_fence() {

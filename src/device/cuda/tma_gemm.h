@@ -168,7 +168,6 @@ struct TmaGemm {
   static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
     TmaGemm block(arguments);
     block.init();
-    if constexpr (C::kPrepared) dependencies_wait();
     if (block.warpgroup == kConsumers) {
       if constexpr (kConsumers > 1) registers_shrink<kConsumers == 3 ? 32 : 40>();
       block.produce();

@@ -197,7 +197,6 @@ struct TmaPrepare {
 
   static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
     const GemmArguments& g = arguments.gemm;
-    dependents_start();
     if (arguments.a_copy.offset != 0) {
       constexpr bool kAlongK = C::kAKContiguous && !C::kTransposeA;
       copy<A, C::kTransposeA>(

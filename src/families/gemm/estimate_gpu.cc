@@ -12,7 +12,8 @@ namespace {
 // medians of 11 to 17 runs in random order) and these numbers fitted to them together, so that the
 // kernel with the least estimate is nearly the fastest. They are not measured one by one. `direct`
 // is a guess, for all but a few of the kernels stored by the copy engine; `load` is derived from
-// one kernel on rows of odd length.
+// one kernel on rows of odd length; `split_byte`, `restart`, `slice`, `slice_byte` and `prepare_us`
+// come from 40 further kernels on 8 shapes.
 struct GpuModel {
   double tensor_share = 0.995;  // of the instruction's rate that a full pipe reaches
   double step = 22;             // cycles between the steps of K of one consumer
@@ -25,9 +26,11 @@ struct GpuModel {
   double direct = 2;             // times that where threads store by themselves
   double split = 1317;           // cycles to add up the parts of K ...
   double split_each = 18;        // ... and for each of them
-  double slice = 3000;           // cycles to add up slices of K through L2 (a guess) ...
-  double slice_bytes = 40;       // ... and bytes of them in a cycle (a guess)
-  double prepare_us = 2.5;       // that a kernel which comes first takes to start and end (a guess)
+  double split_byte = 0.03;      // ... and for each byte that its blocks exchange
+  double restart = 5500;         // cycles between the blocks of a split that follow each other
+  double slice = 3000;           // cycles to add up slices of K through L2 ...
+  double slice_byte = 0.025;     // ... and for each byte of them
+  double prepare_us = 4.5;       // that a kernel which comes first takes to start and end
   double fetch = 69.7;           // bytes of L2 that a unit reads in a cycle
   double shared = 86.4;          // bytes of shared memory that its instructions read in a cycle
   double copies = 0.05;          // time lost where the multiplying threads copy as well
@@ -167,11 +170,12 @@ double finish_cycles(const KernelSpec& spec, const Work& w, const Target& target
   const double storing = is_tmaws(a) ? consumers : threads_of(a, target) / 128;
   const double byte = kModel.finish_byte * (by_copy ? 1 : kModel.direct);
   double cycles = kModel.finish + w.out_bytes / storing * byte;
-  if (a.splits > 1) cycles += kModel.split + kModel.split_each * a.splits;
-  if (a.slices > 1) {
-    const double sums = static_cast<double>(a.tile.m) * a.tile.n * 4 / a.splits;
-    cycles += kModel.slice + sums * (a.slices + 1) / kModel.slice_bytes;
+  const double sums = static_cast<double>(a.tile.m) * a.tile.n * 4 / a.splits;  // of an owner
+  if (a.splits > 1) {
+    cycles += kModel.split + kModel.split_each * a.splits;
+    cycles += sums * (a.splits - 1) * kModel.split_byte;
   }
+  if (a.slices > 1) cycles += kModel.slice + sums * (a.slices + 1) * kModel.slice_byte;
   return cycles;
 }
 
@@ -190,7 +194,8 @@ double busy_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
   const double started = kModel.shallow * a.cluster_m * a.cluster_n / std::max(a.stages, 1);
   const double turns = pingpong ? blocks(all, 2) : blocks(all, together);
   const double steps = w.steps * (pingpong ? all / turns : 1) * waited;
-  const double chain = turns * (steps + (pingpong ? 0 : finish));
+  const double restarts = a.splits > 1 ? (turns - 1) * kModel.restart : 0;
+  const double chain = turns * (steps + (pingpong ? 0 : finish)) + restarts;
   const double pipe = all * w.steps * step;
   return started + std::max(chain, pipe) + (pingpong || chain < pipe ? finish : 0);
 }

@@ -68,9 +68,9 @@ class GpuGemm : public testing::Test {
           return unit * static_cast<std::int64_t>(1 + 2 * (random_() % (limit / unit / 2)));
         };
         // Slices of K need a tile of it each.
-        const int parts = spec.algorithm.splits * spec.algorithm.slices;
-        const int k = std::max(900, 2 * parts * spec.algorithm.tile.k);
-        const GemmProblem p = problem_of(spec, {odd(600), odd(600), odd(k)});
+        const Algorithm& a = spec.algorithm;
+        const int k = a.slices > 1 ? a.splits * a.slices * a.tile.k : 0;
+        const GemmProblem p = problem_of(spec, {odd(600), odd(600), odd(900) + k});
         if (family_of(spec).supports(spec, p, target_)) problems.push_back(p);
       }
       if (!problems.empty()) break;

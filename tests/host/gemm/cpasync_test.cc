@@ -115,7 +115,7 @@ TEST(CpasyncEmit, WritesConfigAndOneKernel) {
       "  static constexpr bool kAtomicSplit = false, kPersistent = false;\n"
       "  static constexpr bool kAKContiguous = false, kBKContiguous = false, kPreshuffled = "
       "false;\n"
-      "  static constexpr bool kTransposeA = false, kTransposeB = false, kPrepared = false;\n"
+      "  static constexpr bool kTransposeA = false, kTransposeB = false;\n"
       "  static constexpr int kSharedBytes = 73728;\n"
       "  static constexpr int kNumSteps = 3, kNumD = 3;\n"
       "  static constexpr Step kSteps[] = {Step::row_scale, Step::col_scale, Step::bias};\n"
@@ -315,7 +315,8 @@ TEST(CpasyncGeneral, CandidatesAreFewAndHoldTheShippedSets) {
     const std::vector<KernelSpec> shipped = preselected(set, target);
     ASSERT_FALSE(shipped.empty()) << set;
     const auto& s = std::get<GemmSignature>(shipped.front().signature);
-    const GemmProblem p = gemm_problem(s.a, s.layout, 512, 512, 512);
+    // Of odd sizes: where nothing needs repacking, kernels that do it are no candidates.
+    const GemmProblem p = gemm_problem(s.a, s.layout, 511, 511, 511);
     const std::vector<KernelSpec> all = candidates(p, target);
     EXPECT_LE(all.size(), 3000U) << set;
     for (const KernelSpec& spec : shipped) {
