@@ -164,16 +164,16 @@ TEST(GemmRankingOnHopper, RowsThatTheCopyEngineRefusesAreCopiedByThreadsOrFirst)
   EXPECT_FALSE(algorithm(5000, 3000, 1776).repack);
 }
 
-TEST(GemmRankingOnHopper, LongSumsOfFewTilesAreSliced) {
+TEST(GemmRankingOnHopper, LongSumsOfFewTilesAreSplit) {
   const Target target = load_target("sm90a");
-  const auto slices = [&](std::int64_t side, std::int64_t k) {
+  const auto parts = [&](std::int64_t side, std::int64_t k) {
     const GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, side, side, k);
-    return best(p, target, 0).spec.algorithm.slices;
+    const Algorithm a = best(p, target, 0).spec.algorithm;
+    return a.splits * a.slices;
   };
-  EXPECT_GT(slices(16, 65536), 1);
-  EXPECT_GT(slices(256, 16384), 1);
-  EXPECT_EQ(slices(4096, 4096), 1);
-  EXPECT_EQ(slices(256, 256), 1);
+  EXPECT_GT(parts(16, 65536), 8);  // more than the blocks of a cluster
+  EXPECT_GT(parts(256, 16384), 1);
+  EXPECT_EQ(parts(4096, 4096), 1);
 }
 
 }  // namespace
