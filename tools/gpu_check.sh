@@ -28,12 +28,21 @@ fi
 grep -E "^\[  (PASSED|FAILED)|seed|kernels, " "$out/cuda_test.log" | sort | uniq -c |
   head -40 | tee -a "$summary"
 
+note "== launches: captured in a graph, cost on the host"
+if timeout 60 "$build/tests/cuda_launch_test" >"$out/launch_test.log" 2>&1; then
+  note "passed"
+else
+  note "FAILED"
+fi
+grep -E "^driver |FAILED" "$out/launch_test.log" | tee -a "$summary"
+
 note "== compute-sanitizer, one kernel per pipeline and class of types"
 sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
 for tool in memcheck racecheck; do
   for line in "m=136 n=264 k=200 dtype=bf16" "m=136 n=264 k=208 dtype=fp8" \
     "m=8 n=264 k=512 dtype=bf16" "m=67 n=45 k=33 dtype=bf16" "m=67 n=45 k=33 dtype=int8" \
-    "m=67 n=45 k=33 dtype=fp32"; do
+    "m=67 n=45 k=33 dtype=fp32" "m=520 n=264 k=1001 dtype=bf16" "m=512 n=264 k=1008 dtype=fp8 layout=crr" \
+    "m=9 n=130 k=32768 dtype=bf16"; do
     # shellcheck disable=SC2086
     words=$(timeout 60 "$sanitizer" --tool $tool "$tessera" run gemm $line --target sm90a \
       --repeat 1 2>&1 | grep -E "ERROR SUMMARY|RACECHECK SUMMARY" || echo "no summary")
