@@ -149,6 +149,19 @@ struct NumberedTree {
     }
     return;
   }
+  if (tree.leaves <= 4 * kLanes) {
+    const __m512d quarter[] = {_mm512_loadu_pd(values), _mm512_loadu_pd(values + kLanes),
+                               _mm512_loadu_pd(values + 2 * kLanes),
+                               _mm512_loadu_pd(values + 3 * kLanes)};
+    const __m512i upper_half = _mm512_set1_epi64(2 * kLanes);
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      const __m512d low = _mm512_permutex2var_pd(quarter[0], numbers, quarter[1]);
+      const __m512d high = _mm512_permutex2var_pd(quarter[2], numbers, quarter[3]);
+      sums[j] += _mm512_mask_mov_pd(low, _mm512_test_epi64_mask(numbers, upper_half), high);
+      numbers = numbers >> 8;
+    }
+    return;
+  }
   const __m512i low_byte = _mm512_set1_epi64(0xff);
   for (std::size_t j = 0; j < kLanes; ++j) {
     const __m512i index = (numbers >> (8 * j)) & low_byte;

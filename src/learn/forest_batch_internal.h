@@ -24,7 +24,7 @@ struct Sides {
 // other, and the value of each.
 struct ReachedTree {
   const std::uint64_t* sets;
-  const double* values;  // readable up to a multiple of 8
+  const double* values;  // of which 32 are readable at least
   std::size_t leaves;
 };
 

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMostAtOnce = 8192;  // candidates
 constexpr std::size_t kMostAnswerBytes = std::size_t{64} << 20;
 constexpr std::size_t kKeptWords = std::size_t{2} << 20;  // 16 MB stay with a thread
-constexpr std::size_t kLanes = 8;
+constexpr std::size_t kReadAtOnce = 32;  // of a table of values
 
 // What is known of a question or of a feature in this batch; from first_answer on, where the
 // question's set of left-going candidates is.
@@ -184,13 +184,13 @@ void walk(Batch& batch, std::int32_t root, std::size_t& used) {
       work.pending.push_back({at.right, set});
       set = division.left_set;
     }
-    if (work.values.size() < set + kLanes) work.values.resize(2 * set + kLanes);
+    if (work.values.size() < set + kReadAtOnce) work.values.resize(2 * set + kReadAtOnce);
     work.values[set] = batch.forest.leaves[static_cast<std::size_t>(~node)];
   }
 }
 
-// Walks a group of trees and adds their values. Between trees the tables are padded, because eight
-// values are read at once.
+// Walks a group of trees and adds their values. Between trees the tables are padded, because up
+// to 32 values are read at once.
 void add_group(Batch& batch, std::span<const std::int32_t> roots) {
   struct Extent {
     std::size_t begin, end;
@@ -204,7 +204,7 @@ void add_group(Batch& batch, std::span<const std::int32_t> roots) {
     extents[i].end = used;
   }
   Workspace& work = batch.work;
-  if (work.values.size() < used + kLanes) work.values.resize(used + kLanes);
+  if (work.values.size() < used + kReadAtOnce) work.values.resize(used + kReadAtOnce);
   for (std::size_t i = 0; i < roots.size(); ++i) {
     const auto [begin, end] = extents[i];
     trees[i] = {&work.sets[begin * batch.words], &work.values[begin], end - begin};
