@@ -17,7 +17,8 @@ inline constexpr double kForestZero = 1e-35F;
 
 // A question about one feature. Numeric: x <= threshold goes left, NaN where missing_left says,
 // and with flip_zero a zero (up to kForestZero) goes to the other side than the threshold says.
-// Categorical: floor(|x|) goes left when x > -1 and its bit is set in Forest::category_bits.
+// Categorical: x cut to an integer goes left when x > -1 and its bit is set in
+// Forest::category_bits.
 struct Split {
   double threshold = 0;
   std::uint32_t feature = 0;

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMostAtOnce = 8192;  // candidates
 constexpr std::size_t kMostAnswerBytes = std::size_t{64} << 20;
 constexpr std::size_t kKeptWords = std::size_t{2} << 20;  // 16 MB stay with a thread
-constexpr std::size_t kReadAtOnce = 32;  // of a table of values
+constexpr std::size_t kReadAtOnce = 32;                   // of a table of values
 
 // What is known of a question or of a feature in this batch; from first_answer on, where the
 // question's set of left-going candidates is.
@@ -269,9 +269,11 @@ bool goes_left(const Split& split, const std::uint32_t* category_bits, double x)
     const bool is_left = split.missing_left ? !(x > split.threshold) : x <= split.threshold;
     return is_left != (split.flip_zero && std::fabs(x) <= kForestZero);
   }
-  constexpr double kBits = 32;
-  if (!(x > -1 && x < kBits * split.words)) return false;
+  // Cut towards zero, so that -0.5 is category 0; beyond 32 bits LightGBM finds none either.
+  constexpr double kMost = 2147483648.0;
+  if (!(x > -1 && x < kMost)) return false;
   const auto category = static_cast<std::uint32_t>(static_cast<std::int64_t>(x));
+  if (category / 32 >= split.words) return false;
   return (category_bits[split.first_word + category / 32] >> (category % 32) & 1) != 0;
 }
 

@@ -51,7 +51,7 @@ std::string shown(std::string_view text) {
   for (char& letter : out) {
     if (letter < ' ' || letter > '~') letter = '?';
   }
-  return "'" + out + (text.size() > kShown ? "...'" : "'");
+  return fmt::format("'{}{}'", out, text.size() > kShown ? "..." : "");
 }
 
 // "key=value", or a word alone.
