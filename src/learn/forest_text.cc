@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <tuple>
 
@@ -216,7 +217,7 @@ void read_list(const TextReader& reader, const TextField& field, std::string_vie
     T value{};
     const auto [stop, error] = std::from_chars(at, end, value);
     bool good = error == std::errc() && (stop == end || *stop == ' ');
-    if constexpr (std::is_floating_point_v<T>) good = good && value - value == 0;  // finite
+    if constexpr (std::is_floating_point_v<T>) good = good && !std::isnan(value);
     if (!good || out.size() == count) {
       const std::string_view rest(at, static_cast<std::size_t>(end - at));
       const std::string_view word = rest.substr(0, rest.find(' '));
@@ -226,7 +227,7 @@ void read_list(const TextReader& reader, const TextField& field, std::string_vie
       refuse_text(
           reader, field.line,
           fmt::format("{}[{}] must be {}, got {}", name, out.size(),
-                      std::is_floating_point_v<T> ? "a finite number" : "an integer", shown(word)));
+                      std::is_floating_point_v<T> ? "a number" : "an integer", shown(word)));
     }
     out.push_back(value);
     at = stop;

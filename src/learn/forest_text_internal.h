@@ -32,7 +32,7 @@ struct TextField {
 // Throws Error{parse_error} "<what>: line 17: tree 3: <message>".
 [[noreturn]] void refuse_text(const TextReader& reader, int line, const std::string& message);
 
-// Exactly `count` numbers separated by spaces. Doubles must be finite.
+// Exactly `count` numbers separated by spaces; NaN is none.
 void read_numbers(const TextReader& reader, const TextField& field, std::string_view name,
                   std::size_t count, std::vector<double>& out);
 void read_numbers(const TextReader& reader, const TextField& field, std::string_view name,

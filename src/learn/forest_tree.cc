@@ -232,6 +232,11 @@ void add_tree(const TextReader& reader, const TreeText& text, TreeScratch& scrat
                   static_cast<std::size_t>(number(TreeField::num_leaves, 1, kMostLeaves)),
                   number(TreeField::num_cat, 0, kMostLeaves)};
   read_doubles(tree, TreeField::leaf_value, tree.leaves, scratch.values);
+  for (std::size_t i = 0; i < tree.leaves; ++i) {  // thresholds may be infinite, sums may not
+    if (std::isfinite(scratch.values[i])) continue;
+    refuse(tree, TreeField::leaf_value, i,
+           fmt::format("must be finite, got {}", scratch.values[i]));
+  }
   const std::size_t first_leaf = forest.leaves.size();
   if (first_leaf + tree.leaves > kMostNodes) {
     refuse_text(reader, text.line,

@@ -22,7 +22,8 @@ void load();
 std::string library_path();
 
 // Everything below loads the library, and throws Error{internal} with LightGBM's own words when it
-// refuses. Parameters are LightGBM's: "objective=regression num_leaves=31 verbosity=-1".
+// refuses (it also writes them to stderr, which cannot be turned off). Parameters are LightGBM's:
+// "objective=regression num_leaves=31 verbosity=-1".
 using Dataset = std::shared_ptr<void>;
 using Booster = std::shared_ptr<void>;
 

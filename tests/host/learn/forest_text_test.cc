@@ -33,6 +33,17 @@ TEST(Forest, WindowsLineEndsAndUnknownKeys) {
   EXPECT_EQ(parse_forest(text, "model.txt").leaves.size(), 4u);
 }
 
+// LightGBM writes them for features that hold infinities.
+TEST(Forest, InfiniteThresholds) {
+  const auto at = [](const char* threshold, double x0) {
+    const std::string text = edited(kSmall, "threshold=0.5", std::string("threshold=") + threshold);
+    return predict(parse_forest(text, "model.txt"), std::vector<double>{x0, 1});
+  };
+  EXPECT_EQ(at("inf", 1e308), 1.25);
+  EXPECT_EQ(at("-inf", -1e308), 4.25);
+  EXPECT_EQ(at("-inf", -std::numeric_limits<double>::infinity()), 1.25);
+}
+
 TEST(Forest, OlderVersionsAreRead) {
   const std::string v2 = edited(edited(kSmall, "version=v4", "version=v2"), "end of trees\n\n", "");
   EXPECT_EQ(parse_forest(v2, "model.txt").leaves.size(), 4u);
@@ -105,9 +116,9 @@ TEST(Forest, EveryErrorSaysWhereAndBothNumbers) {
        "parse_error: model.txt: line 15: tree 0: split_feature[0] must be from 0 to 1 "
        "(max_feature_idx), got -1"},
       {"threshold=0.5 0", "threshold=nan 0",
-       "parse_error: model.txt: line 17: tree 0: threshold[0] must be a finite number, got 'nan'"},
+       "parse_error: model.txt: line 17: tree 0: threshold[0] must be a number, got 'nan'"},
       {"threshold=0.5 0", "threshold=1e999 0",
-       "parse_error: model.txt: line 17: tree 0: threshold[0] must be a finite number, got "
+       "parse_error: model.txt: line 17: tree 0: threshold[0] must be a number, got "
        "'1e999'"},
       {"threshold=0.5 0", "threshold=0.5 1",
        "parse_error: model.txt: line 17: tree 0: threshold[1] must be one of the 1 category sets, "
@@ -132,8 +143,10 @@ TEST(Forest, EveryErrorSaysWhereAndBothNumbers) {
        "parse_error: model.txt: line 19: tree 0: left_child and right_child go round in a circle: "
        "the root reaches 1 of 2 nodes"},
       {"leaf_value=1 4 2", "leaf_value=1 four 2",
-       "parse_error: model.txt: line 21: tree 0: leaf_value[1] must be a finite number, got "
+       "parse_error: model.txt: line 21: tree 0: leaf_value[1] must be a number, got "
        "'four'"},
+      {"leaf_value=1 4 2", "leaf_value=1 -inf 2",
+       "parse_error: model.txt: line 21: tree 0: leaf_value[1] must be finite, got -inf"},
       {"cat_boundaries=0 2", "cat_boundaries=0 3",
        "parse_error: model.txt: line 28: tree 0: cat_threshold must hold 3 numbers, got 2"},
       {"cat_boundaries=0 2", "cat_boundaries=1 2",
