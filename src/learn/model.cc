@@ -103,7 +103,8 @@ void rename_into(const fs::path& from, const fs::path& to) {
 struct TemporaryFolder {
   fs::path path;
   explicit TemporaryFolder(const fs::path& model)
-      : path(make_unique_folder(model.parent_path(), "." + model.filename().string() + ".")) {}
+      : path(make_unique_folder(model.parent_path(),
+                                fmt::format(".{}.", model.filename().string()))) {}
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   ~TemporaryFolder() { remove_tree(path); }

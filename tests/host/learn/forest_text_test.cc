@@ -26,9 +26,10 @@ TEST(Forest, GzipIsSeenByItsFirstBytes) {
 }
 
 TEST(Forest, WindowsLineEndsAndUnknownKeys) {
-  std::string text = edited(kSmall, "label_index=0\n", "label_index=0\nfuture=1\n");
-  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) {
-    text.insert(at, "\r");
+  std::string text;
+  for (const char c : edited(kSmall, "label_index=0\n", "label_index=0\nfuture=1\n")) {
+    if (c == '\n') text += '\r';
+    text += c;
   }
   EXPECT_EQ(parse_forest(text, "model.txt").leaves.size(), 4u);
 }
@@ -209,7 +210,7 @@ TEST(Gzip, DamagedTruncatedAndFollowed) {
 }
 
 TEST(Gzip, BombIsBounded) {
-  const std::string bomb = deflate_gzip(std::string(std::size_t{64} << 20, 'a'));
+  const std::string bomb = deflate_gzip(std::string(std::size_t{16} << 20, 'a'));
   EXPECT_LT(bomb.size(), 100000u);
   EXPECT_EQ(error_of([&] { inflate_gzip(bomb, "x.gz", 1 << 20); }),
             "parse_error: x.gz: inflates to more than 1048576 bytes");
