@@ -25,6 +25,7 @@ INCLUDES = {
     "runtime": ["jit", "device"],
     "registry": ["runtime", "targets"],
     "select": ["families"],
+    "learn": ["select"],
     "tune": ["registry", "select"],
     "dispatch": ["tune"],
 }

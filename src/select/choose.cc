@@ -265,22 +265,27 @@ Decision choose_general(const Request& request, Screened screened) {
 
 Decision choose_ranked(const Request& request, const Screened& screened) {
   const RankInput input{request.problem, request.target, request.threads, screened.legal};
+  std::string passed_over;
   for (const auto& ranker : rankers_of(request.options)) {
     const std::vector<Ranked> ranked = ranker->rank(input);
-    if (ranked.empty()) continue;
+    if (ranked.empty()) {
+      const std::string reason = ranker->why_not(input);
+      if (!reason.empty()) passed_over += "; " + reason;
+      continue;
+    }
     check_indices(ranked, input.legal.size(), *ranker);
     Decision decision;
     decision.spec = input.legal[ranked.front().index];
     decision.source = ranker->source();
     decision.predicted_seconds = ranked.front().predicted_seconds;
-    decision.why = ranker->why(input, ranked.front());
+    decision.why = ranker->why(input, ranked.front()) + passed_over;
     return finish(std::move(decision), request, screened);
   }
   // None of the caller's rankers has an opinion; a legal kernel is still better than an error.
   Decision decision;
   decision.spec = input.legal.front();
-  decision.why = fmt::format("first by name of {} legal candidates: no ranker has an opinion",
-                             input.legal.size());
+  decision.why = fmt::format("first by name of {} legal candidates: no ranker has an opinion{}",
+                             input.legal.size(), passed_over);
   return finish(std::move(decision), request, screened);
 }
 

@@ -79,30 +79,48 @@ class TunedRanker final : public Ranker {
   FindTuned find_;
 };
 
-using PredictTimes = std::function<bool(const RankInput&, std::span<double> seconds)>;
-
 class LearnedRanker final : public Ranker {
  public:
-  explicit LearnedRanker(PredictTimes predict) : predict_(std::move(predict)) {}
+  explicit LearnedRanker(LearnedModel model) : model_(std::move(model)) {}
   ChoiceSource source() const override { return ChoiceSource::learned; }
   std::string why(const RankInput& input, const Ranked& best) const override {
+    if (!model_.are_times) {
+      return fmt::format("first by the learned model among {} legal candidates",
+                         input.legal.size());
+    }
     return fmt::format("least time by the learned model among {} legal candidates: {}",
                        input.legal.size(), format_seconds(best.predicted_seconds));
   }
+  std::string why_not(const RankInput& input) const override {
+    return model_.why_not ? model_.why_not(input) : "";
+  }
 
   std::vector<Ranked> rank(const RankInput& input) const override {
-    std::vector<double> seconds(input.legal.size(), 0.0);
-    if (!predict_(input, seconds)) return {};
+    std::vector<double> values(input.legal.size(), 0.0);
+    if (!model_.predict(input, values)) return {};
     std::vector<Ranked> ranked;
-    for (std::size_t i = 0; i < seconds.size(); ++i) {
-      if (is_time(seconds[i])) ranked.push_back({i, seconds[i]});
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const bool counts = model_.are_times ? is_time(values[i]) : std::isfinite(values[i]);
+      if (counts) ranked.push_back({i, values[i]});
     }
-    sort_best_first(ranked);
+    if (model_.are_times) {
+      sort_best_first(ranked);
+    } else {
+      sort_by_score(ranked);
+    }
     return ranked;
   }
 
  private:
-  PredictTimes predict_;
+  // Scores have no unit, so that nearly equal has no meaning; and they are no times to show.
+  static void sort_by_score(std::vector<Ranked>& ranked) {
+    std::sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {
+      return std::pair(a.predicted_seconds, a.index) < std::pair(b.predicted_seconds, b.index);
+    });
+    for (Ranked& entry : ranked) entry.predicted_seconds = 0;
+  }
+
+  LearnedModel model_;
 };
 
 class AnalyticRanker final : public Ranker {
@@ -196,8 +214,8 @@ std::shared_ptr<const Ranker> make_pinned_ranker(std::string kernel_name) {
 std::shared_ptr<const Ranker> make_tuned_ranker(FindTuned find) {
   return std::make_shared<TunedRanker>(std::move(find));
 }
-std::shared_ptr<const Ranker> make_learned_ranker(PredictTimes predict) {
-  return std::make_shared<LearnedRanker>(std::move(predict));
+std::shared_ptr<const Ranker> make_learned_ranker(LearnedModel model) {
+  return std::make_shared<LearnedRanker>(std::move(model));
 }
 std::shared_ptr<const Ranker> make_analytic_ranker() { return std::make_shared<AnalyticRanker>(); }
 std::shared_ptr<const Ranker> make_first_legal_ranker() {

@@ -58,6 +58,8 @@ class Ranker {
   virtual ChoiceSource source() const = 0;
   virtual std::string why(const RankInput& input, const Ranked& best) const = 0;
   virtual std::vector<Ranked> rank(const RankInput& input) const = 0;
+  // Why rank() returned nothing, when that is worth a clause of Decision::why; empty otherwise.
+  virtual std::string why_not(const RankInput&) const { return {}; }
 };
 
 // Throws Error{not_found} from rank() when the kernel is not among the legal ones: what is pinned
@@ -72,10 +74,17 @@ struct TunedEntry {
 };
 std::shared_ptr<const Ranker> make_tuned_ranker(
     std::function<std::optional<TunedEntry>(const Problem&, const Target&, int threads)> find);
-// `predict` fills one time per candidate, or returns false when the problem is outside its range.
-// Times that are not finite and positive are no opinion on that candidate.
-std::shared_ptr<const Ranker> make_learned_ranker(
-    std::function<bool(const RankInput&, std::span<double> seconds)> predict);
+// What a learned model says of the candidates.
+struct LearnedModel {
+  // Fills one value per candidate, or returns false when the problem is outside its range. Values
+  // that are not finite, and times that are not positive, are no opinion on that candidate.
+  std::function<bool(const RankInput&, std::span<double> values)> predict;
+  // Why the problem is outside; may be empty.
+  std::function<std::string(const RankInput&)> why_not = {};
+  // The values are seconds; false: only their order means something, the least being the best.
+  bool are_times = true;
+};
+std::shared_ptr<const Ranker> make_learned_ranker(LearnedModel model);
 
 struct ChooseOptions {
   int threads = 0;             // 0: all units of the target

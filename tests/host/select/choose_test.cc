@@ -73,7 +73,7 @@ TEST_F(Choose, DefaultIsAnalytic) {
 
 TEST_F(Choose, RankersSeeOnlyLegalCandidatesSortedByName) {
   std::vector<std::string> seen;
-  const auto spy = make_learned_ranker([&](const RankInput& input, std::span<double>) {
+  const auto spy = make_learned_ranker({[&](const RankInput& input, std::span<double>) {
     for (const KernelSpec& spec : input.legal) {
       seen.push_back(name_of(spec));
       EXPECT_EQ(family_of(spec).is_legal(spec, avx512_).reason, "");
@@ -81,7 +81,7 @@ TEST_F(Choose, RankersSeeOnlyLegalCandidatesSortedByName) {
     }
     EXPECT_EQ(input.threads, 5);
     return false;
-  });
+  }});
   choose(problem_, avx512_, {.threads = 5, .rankers = {spy}});
   EXPECT_GT(seen.size(), 10u);
   EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
@@ -90,10 +90,10 @@ TEST_F(Choose, RankersSeeOnlyLegalCandidatesSortedByName) {
 
 TEST_F(Choose, AllUnitsOfTheTargetByDefault) {
   int threads = 0;
-  const auto spy = make_learned_ranker([&](const RankInput& input, std::span<double>) {
+  const auto spy = make_learned_ranker({[&](const RankInput& input, std::span<double>) {
     threads = input.threads;
     return false;
-  });
+  }});
   choose(problem_, avx512_, with({spy}));
   EXPECT_EQ(threads, avx512_.units);
 }

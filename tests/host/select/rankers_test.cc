@@ -1,4 +1,5 @@
 // What each ranker says about a handful of kernels; no rule of any family is involved.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -81,10 +82,10 @@ TEST_F(Rankers, TunedHasNoOpinionWithoutAWinnerThatIsLegal) {
 }
 
 std::shared_ptr<const Ranker> predicting(std::vector<double> times) {
-  return make_learned_ranker([times](const RankInput&, std::span<double> seconds) {
+  return make_learned_ranker({[times](const RankInput&, std::span<double> seconds) {
     std::copy(times.begin(), times.end(), seconds.begin());
     return true;
-  });
+  }});
 }
 
 TEST_F(Rankers, LearnedOrdersByTime) {
@@ -111,11 +112,33 @@ TEST_F(Rankers, LearnedIgnoresWhatIsNoTime) {
 }
 
 TEST_F(Rankers, LearnedOutsideItsRangeHasNoOpinion) {
-  const auto ranker = make_learned_ranker([](const RankInput&, std::span<double> seconds) {
+  const auto ranker = make_learned_ranker({[](const RankInput&, std::span<double> seconds) {
     std::fill(seconds.begin(), seconds.end(), 1e-6);
     return false;
-  });
+  }});
   EXPECT_TRUE(rank(ranker).empty());
+}
+
+TEST_F(Rankers, LearnedSaysWhyItHasNoOpinion) {
+  const auto nothing = [](const RankInput&, std::span<double>) { return false; };
+  EXPECT_EQ(make_learned_ranker({nothing})->why_not(input()), "");
+  const auto ranker = make_learned_ranker(
+      {nothing, [](const RankInput& asked) { return fmt::format("threads {}", asked.threads); }});
+  EXPECT_EQ(ranker->why_not(input()), "threads 3");
+}
+
+TEST_F(Rankers, LearnedScoresOrderButAreNoTimes) {
+  const auto ranker = make_learned_ranker({.predict =
+                                               [](const RankInput&, std::span<double> values) {
+                                                 const std::vector<double> all = {-1, kNan, -1.5};
+                                                 std::copy(all.begin(), all.end(), values.begin());
+                                                 return true;
+                                               },
+                                           .are_times = false});
+  const auto ranked = rank(ranker);
+  EXPECT_EQ(indices(ranked), (Indices{2, 0}));
+  EXPECT_EQ(ranked[0].predicted_seconds, 0);
+  EXPECT_EQ(ranker->why(input(), ranked[0]), "first by the learned model among 3 legal candidates");
 }
 
 TEST_F(Rankers, FirstLegalKeepsTheOrderOfNames) {

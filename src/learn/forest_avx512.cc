@@ -1,0 +1,246 @@
+// For AVX-512: eight doubles at a time. Within a word of 64 candidates the sums stay in registers
+// while tree after tree is added; a tree's value is picked from its table by the number of the
+// leaf.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+
+#include "tessera/learn/forest_batch_internal.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+namespace tessera {
+namespace {
+
+// Leaves that fit the byte which numbers them, and those whose values fit the registers.
+constexpr std::size_t kMostNumbered = 256;
+constexpr std::size_t kLanes = 8;
+// Masked forms with every lane: the plain ones of GCC 12's header warn of an uninitialised value.
+constexpr __mmask8 kAll = 0xff;
+
+// Eight values at a time of a column that is asked a question.
+struct Lanes {
+  __m512d threshold, most_left, least_right;
+  bool missing_left, flip_zero;
+};
+
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::always_inline]] inline __mmask8
+compare_lanes(Lanes& lanes, __m512d x, __mmask8 present) {
+  const __mmask8 below = _mm512_mask_cmp_pd_mask(present, x, lanes.threshold, _CMP_LE_OQ);
+  const __mmask8 above = _mm512_mask_cmp_pd_mask(present, x, lanes.threshold, _CMP_GT_OQ);
+  lanes.most_left = _mm512_mask_max_pd(lanes.most_left, below, lanes.most_left, x);
+  lanes.least_right = _mm512_mask_min_pd(lanes.least_right, above, lanes.least_right, x);
+  __mmask8 left = lanes.missing_left ? static_cast<__mmask8>(present & ~above) : below;
+  if (lanes.flip_zero) {
+    const __m512d zero = _mm512_set1_pd(kForestZero);
+    left ^= _mm512_mask_cmp_pd_mask(present, _mm512_abs_pd(x), zero, _CMP_LE_OQ);
+  }
+  return left;
+}
+
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] Gap compare(const double* column,
+                                                                  std::size_t count,
+                                                                  const Split& split,
+                                                                  std::uint64_t* left) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Lanes lanes{_mm512_set1_pd(split.threshold), _mm512_set1_pd(-kInfinity),
+              _mm512_set1_pd(kInfinity), split.missing_left, split.flip_zero};
+  const std::size_t whole = count / kWordBits * kWordBits;
+  for (std::size_t first = 0; first < whole; first += kWordBits) {
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < kWordBits; i += kLanes) {
+      const __m512d x = _mm512_loadu_pd(column + first + i);
+      word |= std::uint64_t{compare_lanes(lanes, x, kAll)} << i;
+    }
+    *left++ = word;
+  }
+  if (whole < count) *left = 0;
+  for (std::size_t i = whole; i < count; i += kLanes) {
+    const auto present = static_cast<__mmask8>((1U << std::min(kLanes, count - i)) - 1);
+    const __m512d x = _mm512_maskz_loadu_pd(present, column + i);
+    *left |= std::uint64_t{compare_lanes(lanes, x, present)} << (i - whole);
+  }
+  Gap gap{-kInfinity, kInfinity};
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    gap.most_left = std::max(gap.most_left, lanes.most_left[i]);
+    gap.least_right = std::min(gap.least_right, lanes.least_right[i]);
+  }
+  return gap;
+}
+
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] Sides divide(std::uint64_t* from,
+                                                                   const std::uint64_t* mask,
+                                                                   std::uint64_t* left,
+                                                                   std::size_t words) {
+  __m512i any_left = _mm512_setzero_si512();
+  __m512i any_right = any_left;
+  for (std::size_t w = 0; w < words; w += kLanes) {
+    const auto present = static_cast<__mmask8>((1U << std::min(kLanes, words - w)) - 1);
+    const __m512i all = _mm512_maskz_loadu_epi64(present, from + w);
+    const __m512i inside = _mm512_maskz_loadu_epi64(present, mask + w);
+    const __m512i to_left = all & inside;
+    const __m512i to_right = all & ~inside;
+    _mm512_mask_storeu_epi64(left + w, present, to_left);
+    _mm512_mask_storeu_epi64(from + w, present, to_right);
+    any_left |= to_left;
+    any_right |= to_right;
+  }
+  return {_mm512_test_epi64_mask(any_left, any_left) != 0,
+          _mm512_test_epi64_mask(any_right, any_right) != 0};
+}
+
+// Where the sets of a tree's numbering are: `bits` of them.
+struct NumberedTree {
+  const std::uint64_t* planes;
+  unsigned bits;
+};
+
+// Bit b of the number of the leaf that each candidate reaches, as a set: cheaper to unite on whole
+// sets than to spread each leaf's number over bytes.
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void unite_bits(const ReachedTree& tree,
+                                                                      std::size_t words,
+                                                                      unsigned bits,
+                                                                      std::uint64_t* planes) {
+  for (unsigned b = 0; b < bits; ++b, planes += words) {
+    for (std::size_t w = 0; w < words; w += kLanes) {
+      const auto present = static_cast<__mmask8>((1U << std::min(kLanes, words - w)) - 1);
+      __m512i plane = _mm512_setzero_si512();
+      for (std::size_t leaf = std::size_t{1} << b; leaf < tree.leaves;
+           leaf = (leaf + 1) | (1U << b)) {
+        plane |= _mm512_maskz_loadu_epi64(present, tree.sets + leaf * words + w);
+      }
+      _mm512_mask_storeu_epi64(planes + w, present, plane);
+    }
+  }
+}
+
+// The numbers of the leaves of 64 candidates as bytes.
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::always_inline]] inline __m512i numbers_of(
+    const NumberedTree& tree, std::size_t words, std::size_t w) {
+  __m512i number = _mm512_setzero_si512();
+  for (unsigned b = 0; b < tree.bits; ++b) {
+    const __m512i bit = _mm512_set1_epi8(static_cast<char>(1U << b));
+    number |= _mm512_maskz_mov_epi8(tree.planes[b * words + w], bit);
+  }
+  return number;
+}
+
+// Sum j belongs to byte j of each of the eight 64-bit lanes: shifting brings one byte after the
+// other to the low end of its lane, where a permutation looks at no more bits than it needs.
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::always_inline]] inline void add_numbered(
+    const ReachedTree& tree, __m512i numbers, __m512d* sums) {
+  const double* values = tree.values;
+  if (tree.leaves <= kLanes) {
+    const __m512d table = _mm512_loadu_pd(values);
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      sums[j] += _mm512_maskz_permutexvar_pd(kAll, numbers, table);
+      numbers = numbers >> 8;
+    }
+    return;
+  }
+  if (tree.leaves <= 2 * kLanes) {
+    const __m512d low = _mm512_loadu_pd(values);
+    const __m512d high = _mm512_loadu_pd(values + kLanes);
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      sums[j] += _mm512_permutex2var_pd(low, numbers, high);
+      numbers = numbers >> 8;
+    }
+    return;
+  }
+  if (tree.leaves <= 4 * kLanes) {
+    const __m512d quarter[] = {_mm512_loadu_pd(values), _mm512_loadu_pd(values + kLanes),
+                               _mm512_loadu_pd(values + 2 * kLanes),
+                               _mm512_loadu_pd(values + 3 * kLanes)};
+    const __m512i upper_half = _mm512_set1_epi64(2 * kLanes);
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      const __m512d low = _mm512_permutex2var_pd(quarter[0], numbers, quarter[1]);
+      const __m512d high = _mm512_permutex2var_pd(quarter[2], numbers, quarter[3]);
+      sums[j] += _mm512_mask_mov_pd(low, _mm512_test_epi64_mask(numbers, upper_half), high);
+      numbers = numbers >> 8;
+    }
+    return;
+  }
+  const __m512i low_byte = _mm512_set1_epi64(0xff);
+  for (std::size_t j = 0; j < kLanes; ++j) {
+    const __m512i index = (numbers >> (8 * j)) & low_byte;
+    sums[j] += _mm512_mask_i64gather_pd(_mm512_setzero_pd(), kAll, index, values, 8);
+  }
+}
+
+// More leaves than a byte can number: each set is added on its own.
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void add_sets(const ReachedTree& tree,
+                                                                    std::size_t words,
+                                                                    std::size_t w, __m512d* sums) {
+  for (std::size_t leaf = 0; leaf < tree.leaves; ++leaf) {
+    const std::uint64_t set = tree.sets[leaf * words + w];
+    if (set == 0) continue;
+    const __m512d value = _mm512_set1_pd(tree.values[leaf]);
+    const __m512i members = _mm512_movm_epi8(set);
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      const __mmask8 lanes = _mm512_test_epi64_mask(members, _mm512_set1_epi64(0xffLL << (8 * j)));
+      sums[j] = _mm512_mask_add_pd(sums[j], lanes, sums[j], value);
+    }
+  }
+}
+
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void add_word(
+    std::span<const ReachedTree> trees, std::span<const NumberedTree> numbered, std::size_t words,
+    std::size_t w, double* sums) {
+  __m512d sum[kLanes];
+  for (std::size_t j = 0; j < kLanes; ++j) sum[j] = _mm512_loadu_pd(sums + j * kLanes);
+  for (std::size_t i = 0; i < trees.size(); ++i) {
+    const ReachedTree& tree = trees[i];
+    if (tree.leaves == 1) {
+      const __m512d value = _mm512_set1_pd(tree.values[0]);
+      for (std::size_t j = 0; j < kLanes; ++j) sum[j] += value;
+    } else if (tree.leaves <= kMostNumbered) {
+      add_numbered(tree, numbers_of(numbered[i], words, w), sum);
+    } else {
+      add_sets(tree, words, w, sum);
+    }
+  }
+  for (std::size_t j = 0; j < kLanes; ++j) _mm512_storeu_pd(sums + j * kLanes, sum[j]);
+}
+
+void add(std::span<const ReachedTree> trees, std::size_t words, std::uint64_t* scratch,
+         double* sums) {
+  std::array<NumberedTree, kTreeGroup> numbered;
+  for (std::size_t i = 0; i < trees.size(); ++i) {
+    numbered[i] = {scratch, static_cast<unsigned>(std::bit_width(trees[i].leaves - 1))};
+    if (trees[i].leaves > kMostNumbered) continue;
+    unite_bits(trees[i], words, numbered[i].bits, scratch);
+    scratch += numbered[i].bits * words;
+  }
+  for (std::size_t w = 0; w < words; ++w) add_word(trees, numbered, words, w, sums + w * kWordBits);
+}
+
+void copy(const double* sums, std::span<double> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::size_t in_word = i % kWordBits;
+    out[i] = sums[i - in_word + in_word % kLanes * kLanes + in_word / kLanes];
+  }
+}
+
+}  // namespace
+
+const ForestKernels* avx512_kernels() {
+  static constexpr ForestKernels kKernels{compare, divide, add, copy};
+  static const bool kHas = __builtin_cpu_supports("avx512f") &&
+                           __builtin_cpu_supports("avx512bw") &&
+                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return kHas ? &kKernels : nullptr;
+}
+
+}  // namespace tessera
+
+#else
+
+namespace tessera {
+
+const ForestKernels* avx512_kernels() { return nullptr; }
+
+}  // namespace tessera
+
+#endif

@@ -1,0 +1,66 @@
+// The three inner loops of evaluating a forest for many candidates, once for any machine and once
+// for AVX-512. A set of candidates is one bit each in 64-bit words.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tessera/learn/forest.h"
+
+namespace tessera {
+
+inline constexpr std::size_t kWordBits = 64;
+inline constexpr std::size_t kTreeGroup = 16;  // trees that are added in one go, at most
+inline constexpr std::size_t kScratchSets = 8 * kTreeGroup;
+
+// Whether a divided set has members on each side.
+struct Sides {
+  bool left = false;
+  bool right = false;
+};
+
+// The leaves of one tree that candidates reach: `leaves` sets of `words` words, one after the
+// other, and the value of each.
+struct ReachedTree {
+  const std::uint64_t* sets;
+  const double* values;  // of which 32 are readable at least
+  std::size_t leaves;
+};
+
+// The nearest values of a column on either side of a threshold. Every threshold from `most_left` up
+// to but not including `least_right` divides the column in the same way.
+struct Gap {
+  double most_left;    // -infinity: no value goes left
+  double least_right;  // infinity: no value goes right
+};
+
+struct ForestKernels {
+  // Fills `words` words with the candidates that answer a numeric question with left; bits from
+  // count on are 0.
+  Gap (*compare)(const double* column, std::size_t count, const Split& split, std::uint64_t* left);
+  // from becomes its members outside of `mask`, left those inside.
+  Sides (*divide)(std::uint64_t* from, const std::uint64_t* mask, std::uint64_t* left,
+                  std::size_t words);
+  // Adds each tree's value to the sums of all candidates, tree by tree. sums has words * 64
+  // places; where in a word of 64 a candidate's sum lies is the kernel's affair. scratch has room
+  // for kScratchSets sets.
+  void (*add)(std::span<const ReachedTree> trees, std::size_t words, std::uint64_t* scratch,
+              double* sums);
+  // The sums in the order of the candidates.
+  void (*copy)(const double* sums, std::span<double> out);
+};
+
+// Whether two questions differ in nothing but their threshold.
+inline bool same_kind(const Split& a, const Split& b) {
+  return a.feature == b.feature && a.categorical == b.categorical &&
+         a.missing_left == b.missing_left && a.flip_zero == b.flip_zero;
+}
+
+bool goes_left(const Split& split, const std::uint32_t* category_bits, double x);
+
+const ForestKernels& generic_kernels();
+// nullptr where this build or this machine has no AVX-512.
+const ForestKernels* avx512_kernels();
+
+}  // namespace tessera

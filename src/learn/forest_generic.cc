@@ -1,0 +1,75 @@
+// For any machine: plain loops, which compilers turn into the vectors that they know of.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "tessera/learn/forest_batch_internal.h"
+
+namespace tessera {
+namespace {
+
+Gap compare(const double* column, std::size_t count, const Split& split, std::uint64_t* left) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Gap gap{-kInfinity, kInfinity};
+  for (std::size_t first = 0; first < count; first += kWordBits) {
+    const std::size_t bits = std::min(kWordBits, count - first);
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < bits; ++i) {
+      const double x = column[first + i];
+      const bool below = x <= split.threshold;
+      const bool above = x > split.threshold;  // neither for NaN
+      gap.most_left = below && x > gap.most_left ? x : gap.most_left;
+      gap.least_right = above && x < gap.least_right ? x : gap.least_right;
+      bool is_left = split.missing_left ? !above : below;
+      is_left ^= split.flip_zero && std::fabs(x) <= kForestZero;
+      word |= static_cast<std::uint64_t>(is_left) << i;
+    }
+    *left++ = word;
+  }
+  return gap;
+}
+
+Sides divide(std::uint64_t* from, const std::uint64_t* mask, std::uint64_t* left,
+             std::size_t words) {
+  std::uint64_t any_left = 0;
+  std::uint64_t any_right = 0;
+  for (std::size_t w = 0; w < words; ++w) {
+    const std::uint64_t all = from[w];
+    left[w] = all & mask[w];
+    from[w] = all & ~mask[w];
+    any_left |= left[w];
+    any_right |= from[w];
+  }
+  return {any_left != 0, any_right != 0};
+}
+
+// A whole word needs no looking at bits: neighbours in a list sorted by name are much alike.
+void add_word(std::uint64_t word, double value, double* sums) {
+  if (word == ~std::uint64_t{0}) {
+    for (std::size_t i = 0; i < kWordBits; ++i) sums[i] += value;
+    return;
+  }
+  for (; word != 0; word &= word - 1) sums[std::countr_zero(word)] += value;
+}
+
+void add(std::span<const ReachedTree> trees, std::size_t words, std::uint64_t*, double* sums) {
+  for (std::size_t w = 0; w < words; ++w) {
+    for (const ReachedTree& tree : trees) {
+      for (std::size_t leaf = 0; leaf < tree.leaves; ++leaf) {
+        add_word(tree.sets[leaf * words + w], tree.values[leaf], sums + w * kWordBits);
+      }
+    }
+  }
+}
+
+void copy(const double* sums, std::span<double> out) { std::copy_n(sums, out.size(), out.begin()); }
+
+}  // namespace
+
+const ForestKernels& generic_kernels() {
+  static constexpr ForestKernels kKernels{compare, divide, add, copy};
+  return kKernels;
+}
+
+}  // namespace tessera

@@ -1,0 +1,219 @@
+#include "tessera/learn/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <system_error>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/base/hash.h"
+#include "tessera/learn/gzip.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kManifestName = "manifest.json";
+
+[[noreturn]] void refuse(std::string_view what, const std::string& why) {
+  throw Error(ErrorCode::parse_error, fmt::format("{}: {}", what, why));
+}
+[[noreturn]] void refuse_use(std::string_view what, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what, why));
+}
+
+// The first place where the lists of names part, as a clause.
+std::string first_difference(const std::vector<std::string>& then, std::span<const Feature> now) {
+  const std::size_t both = std::min(then.size(), now.size());
+  for (std::size_t i = 0; i < both; ++i) {
+    if (then[i] == now[i].name) continue;
+    return fmt::format("feature {} was '{}' and is '{}'", i, then[i], now[i].name);
+  }
+  if (then.size() != now.size()) {
+    return fmt::format("there were {} features and are {}", then.size(), now.size());
+  }
+  return fmt::format("all {} names agree, so that a unit, formula or group has changed",
+                     now.size());
+}
+
+void check_use(const Manifest& manifest, const ModelUse& use, std::string_view what) {
+  if (manifest.op != use.op) {
+    refuse_use(what,
+               fmt::format("the model is for operation '{}', wanted is '{}'", manifest.op, use.op));
+  }
+  if (manifest.target != use.target) {
+    refuse_use(what, fmt::format("the model is for target '{}', wanted is '{}'", manifest.target,
+                                 use.target));
+  }
+  const std::string hash = feature_hash_text(use.features);
+  if (manifest.feature_hash == hash) return;
+  refuse_use(what, fmt::format("the model was trained on features with hash {}, those of today "
+                               "have {}: {}; train it again",
+                               manifest.feature_hash, hash,
+                               first_difference(manifest.features, use.features)));
+}
+
+// LightGBM writes names with '_' for a space, so that ours, which have none, come back unchanged.
+void check_forest(const Manifest& manifest, const Forest& forest, std::span<const Feature> features,
+                  std::string_view what) {
+  if (forest.feature_names.size() != features.size()) {
+    refuse(what, fmt::format("the forest has {} features, the manifest's hash is of {}",
+                             forest.feature_names.size(), features.size()));
+  }
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    for (const std::string& name : {forest.feature_names[i], manifest.features.at(i)}) {
+      if (name == features[i].name) continue;
+      refuse(what, fmt::format("feature {} must be '{}', got '{}'", i, features[i].name, name));
+    }
+  }
+}
+
+std::vector<std::size_t> find_ranges(const Manifest& manifest, std::span<const Feature> features,
+                                     std::string_view what) {
+  std::vector<std::size_t> indices;
+  for (const TrainingRange& range : manifest.ranges) {
+    const auto found = std::find_if(features.begin(), features.end(), [&](const Feature& feature) {
+      return feature.name == range.feature && feature.group == FeatureGroup::problem;
+    });
+    if (found == features.end()) {
+      refuse(what, fmt::format("ranges names '{}', which is no problem feature", range.feature));
+    }
+    indices.push_back(static_cast<std::size_t>(found - features.begin()));
+  }
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    if (features[i].group != FeatureGroup::problem) continue;
+    const auto named = std::count(indices.begin(), indices.end(), i);
+    if (named == 1) continue;
+    refuse(what, fmt::format("ranges must name the problem feature '{}' once, got it {} times",
+                             features[i].name, named));
+  }
+  return indices;
+}
+
+void rename_into(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (!error) return;
+  throw Error(ErrorCode::io_error,
+              fmt::format("cannot write {}: {}", to.string(), error.message()));
+}
+
+// A folder beside the model's own, gone again on every path.
+struct TemporaryFolder {
+  fs::path path;
+  explicit TemporaryFolder(const fs::path& model)
+      : path(make_unique_folder(model.parent_path(),
+                                fmt::format(".{}.", model.filename().string()))) {}
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() { remove_tree(path); }
+};
+
+double untransformed(ModelTransform transform, double y) {
+  switch (transform) {
+    case ModelTransform::none:
+      return y;
+    case ModelTransform::log:
+      return std::exp(y);
+    case ModelTransform::log1p:
+      return std::expm1(y);
+  }
+  return y;
+}
+
+}  // namespace
+
+std::string feature_hash_text(std::span<const Feature> features) {
+  return fmt::format("{:016x}", feature_hash(features));
+}
+
+Model make_model(std::string_view manifest_json, std::string_view forest_bytes, const ModelUse& use,
+                 std::string_view what) {
+  const std::string manifest_name = fmt::format("{}/{}", what, kManifestName);
+  Model model;
+  model.manifest = parse_manifest(manifest_json, manifest_name);
+  check_use(model.manifest, use, what);
+  if (model.manifest.features.size() != use.features.size()) {
+    refuse(manifest_name, fmt::format("features must hold {} names, got {}", use.features.size(),
+                                      model.manifest.features.size()));
+  }
+  const std::string hash = hash_hex(forest_bytes);
+  if (hash != model.manifest.model_hash) {
+    refuse(what, fmt::format("{} has hash {}, the manifest is of {}: the two do not belong "
+                             "together, or the file is damaged",
+                             model.manifest.file, hash, model.manifest.model_hash));
+  }
+  model.forest = parse_forest(forest_bytes, fmt::format("{}/{}", what, model.manifest.file));
+  check_forest(model.manifest, model.forest, use.features, what);
+  model.range_features = find_ranges(model.manifest, use.features, manifest_name);
+  for (const Feature& feature : use.features) {
+    const bool shared =
+        feature.group == FeatureGroup::problem || feature.group == FeatureGroup::hardware;
+    model.shared.push_back(shared ? 1 : 0);
+  }
+  return model;
+}
+
+Model load_model(const fs::path& folder, const ModelUse& use) {
+  const std::string json = read_file(folder / kManifestName);
+  const std::string name = (folder / kManifestName).string();
+  const std::string bytes = read_file(folder / parse_manifest(json, name).file);
+  return make_model(json, bytes, use, folder.string());
+}
+
+void save_model(const fs::path& folder, Manifest manifest, std::string_view forest_text,
+                ModelFile form) {
+  const bool packed = form == ModelFile::gzip;
+  const std::string bytes = packed ? deflate_gzip(forest_text) : std::string(forest_text);
+  manifest.file = packed ? "model.txt.gz" : "model.txt";
+  manifest.model_hash = hash_hex(bytes);
+
+  // fs::path says that the parent of "x/" is "x".
+  const fs::path place = fs::absolute(folder / ".").lexically_normal().parent_path();
+  std::error_code error;
+  fs::create_directories(place, error);
+  if (error) {
+    throw Error(ErrorCode::io_error,
+                fmt::format("cannot create {}: {}", place.string(), error.message()));
+  }
+  const TemporaryFolder temporary(place);
+  write_file(temporary.path / manifest.file, bytes);
+  write_file(temporary.path / kManifestName, to_json(manifest));
+  rename_into(temporary.path / manifest.file, place / manifest.file);
+  rename_into(temporary.path / kManifestName, place / kManifestName);
+  fs::remove(place / (packed ? "model.txt" : "model.txt.gz"), error);  // of the old model, if any
+  fsync_folder(place);
+}
+
+Verdict in_range(const Model& model, std::span<const double> row) {
+  for (std::size_t i = 0; i < model.range_features.size(); ++i) {
+    const TrainingRange& range = model.manifest.ranges[i];
+    const double value = row[model.range_features[i]];
+    if (value >= range.min && value <= range.max) continue;
+    if (std::isnan(value)) {
+      return {fmt::format("{} is not a number, trained were {:g} to {:g}", range.feature, range.min,
+                          range.max)};
+    }
+    const double by = value < range.min ? range.min - value : value - range.max;
+    return {fmt::format("{} = {:g} is {:g} {} the {:g} to {:g} that were trained", range.feature,
+                        value, by, value < range.min ? "below" : "above", range.min, range.max)};
+  }
+  return {};
+}
+
+void to_seconds(const Manifest& manifest, double work, std::span<double> predictions) {
+  constexpr double kTera = 1e12;
+  constexpr double kGiga = 1e9;
+  for (double& value : predictions) {
+    if (manifest.quantity == ModelQuantity::rank) {
+      value = -value;
+      continue;
+    }
+    value = untransformed(manifest.transform, value);
+    if (manifest.quantity == ModelQuantity::tflops) value = work / (value * kTera);
+    if (manifest.quantity == ModelQuantity::bandwidth) value = work / (value * kGiga);
+  }
+}
+
+}  // namespace tessera

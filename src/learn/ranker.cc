@@ -1,0 +1,77 @@
+#include "tessera/learn/ranker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+// The types stand behind the operation in the name of a kernel, the same for all candidates:
+// "fp8" is not "fp8_bf8".
+bool has_type(const Manifest& manifest, std::string_view kernel) {
+  const auto begins_with_type = [](std::string_view rest) {
+    return std::any_of(all_dtypes().begin(), all_dtypes().end(), [&](DType type) {
+      return rest.starts_with(fmt::format("{}_", to_string(type)));
+    });
+  };
+  return std::any_of(manifest.dtypes.begin(), manifest.dtypes.end(), [&](const std::string& type) {
+    const std::string begin = fmt::format("{}_{}_", manifest.op, type);
+    return kernel.starts_with(begin) && !begins_with_type(kernel.substr(begin.size()));
+  });
+}
+
+Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& input) {
+  const Manifest& manifest = model.manifest;
+  if (manifest.op != to_string(op_of(input.problem)) || manifest.target != input.target.name) {
+    return {fmt::format("it is for {} on {}", manifest.op, manifest.target)};
+  }
+  if (input.legal.empty()) return {"it has no candidates"};
+  if (const std::string name = name_of(input.legal.front()); !has_type(manifest, name)) {
+    return {fmt::format("it is for {}, not for kernels such as {}",
+                        fmt::join(manifest.dtypes, ", "), name)};
+  }
+  std::vector<double> row(model.shared.size());
+  extract(input.problem, input.target, input.threads, input.legal.first(1), row);
+  return in_range(model, row);
+}
+
+double work_of(const Manifest& manifest, const Problem& problem) {
+  const Family& family = family_of(problem);
+  return manifest.quantity == ModelQuantity::bandwidth ? family.bytes(problem)
+                                                       : family.flops(problem);
+}
+
+// The columns are megabytes that would be fresh pages at every call: they stay with the thread.
+bool predict_times(const Model& model, ExtractFeatures extract, const RankInput& input,
+                   std::span<double> seconds) {
+  if (!can_judge(model, extract, input)) return false;
+  thread_local std::vector<double> columns;
+  const std::size_t count = input.legal.size();
+  const std::size_t size = model.shared.size() * count;
+  if (columns.size() < size) columns.resize(size);
+  const std::span<double> used = std::span(columns).first(size);
+  extract(input.problem, input.target, input.threads, input.legal, used);
+  predict(model.forest, {used, count, model.shared}, seconds);
+  to_seconds(model.manifest, work_of(model.manifest, input.problem), seconds);
+  return true;
+}
+
+}  // namespace
+
+std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> model,
+                                                ExtractFeatures extract) {
+  LearnedModel learned;
+  learned.are_times = model->manifest.quantity != ModelQuantity::rank;
+  learned.predict = [model, extract](const RankInput& input, std::span<double> seconds) {
+    return predict_times(*model, extract, input, seconds);
+  };
+  learned.why_not = [model, extract](const RankInput& input) {
+    const Verdict verdict = can_judge(*model, extract, input);
+    return verdict ? "" : "the learned model has no opinion: " + verdict.reason;
+  };
+  return make_learned_ranker(std::move(learned));
+}
+
+}  // namespace tessera

@@ -1,0 +1,111 @@
+#include "tessera/learn/ranker.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "host/learn/models.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera {
+namespace {
+
+// x0 is m, x1 the number of stages; the candidates differ in nothing else.
+void extract(const Problem& problem, const Target&, int, std::span<const KernelSpec> specs,
+             std::span<double> columns) {
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    columns[i] = static_cast<double>(std::get<GemmProblem>(problem).m);
+    columns[specs.size() + i] = specs[i].algorithm.stages;
+  }
+}
+
+// Left of x0 <= 100 the kernel with one stage takes exp(1.25) s and all others exp(2.25) s; right
+// of it all take exp(4.25) s.
+std::shared_ptr<const Model> model_of(Manifest manifest) {
+  const std::string text = edited(kSmall, "threshold=0.5", "threshold=100");
+  manifest.model_hash = hash_hex(text);
+  return std::make_shared<const Model>(make_model(to_json(manifest), text, kSmallUse, "small"));
+}
+
+class ModelRanker : public testing::Test {
+ protected:
+  ModelRanker() {
+    for (const int stages : {2, 1, 3}) {
+      KernelSpec spec = parse_name("gemm_fp32_rcr_packb_96x384x256_1x1x1_12x32x1_avx512");
+      spec.algorithm.stages = stages;
+      legal_.push_back(spec);
+    }
+  }
+  RankInput input() const { return {problem_, target_, 1, legal_}; }
+
+  Problem problem_ = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 64, 64);
+  Target target_ = load_target("avx512");
+  std::vector<KernelSpec> legal_;
+};
+
+TEST_F(ModelRanker, OrdersByPredictedTime) {
+  const auto ranker = make_model_ranker(model_of(small_manifest()), extract);
+  const std::vector<Ranked> ranked = ranker->rank(input());
+  ASSERT_EQ(ranked.size(), 3u);
+  EXPECT_EQ(ranked[0].index, 1u);
+  EXPECT_EQ(ranked[0].predicted_seconds, std::exp(1.25));
+  EXPECT_EQ(ranked[1].predicted_seconds, std::exp(2.25));
+  EXPECT_EQ(ranker->source(), ChoiceSource::learned);
+  EXPECT_EQ(ranker->why_not(input()), "");
+}
+
+TEST_F(ModelRanker, ThroughputBecomesTime) {
+  Manifest manifest = small_manifest();
+  manifest.quantity = ModelQuantity::tflops;
+  manifest.transform = ModelTransform::log1p;
+  const auto ranked = make_model_ranker(model_of(manifest), extract)->rank(input());
+  EXPECT_EQ(ranked.at(0).index, 0u);  // more is better: exp(2.25), the first of two equal ones
+  EXPECT_EQ(ranked[0].predicted_seconds, 2.0 * 64 * 64 * 64 / (std::expm1(2.25) * 1e12));
+  EXPECT_EQ(ranked.at(2).index, 1u);
+}
+
+TEST_F(ModelRanker, RanksAreNoTimes) {
+  Manifest manifest = small_manifest();
+  manifest.quantity = ModelQuantity::rank;
+  manifest.transform = ModelTransform::none;
+  const auto ranked = make_model_ranker(model_of(manifest), extract)->rank(input());
+  EXPECT_EQ(ranked.at(0).index, 0u);
+  EXPECT_EQ(ranked[0].predicted_seconds, 0);
+}
+
+TEST_F(ModelRanker, NoOpinionAndWhy) {
+  const auto why_not = [&](const Manifest& manifest) {
+    const auto ranker = make_model_ranker(model_of(manifest), extract);
+    EXPECT_TRUE(ranker->rank(input()).empty());
+    return ranker->why_not(input());
+  };
+  problem_ = gemm_problem(DType::fp32, GemmLayout::rcr, 8, 64, 64);
+  EXPECT_EQ(why_not(small_manifest()),
+            "the learned model has no opinion: x0 = 8 is 8 below the 16 to 4096 that were trained");
+  problem_ = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 64, 64);
+  Manifest manifest = small_manifest();
+  manifest.dtypes = {"bf16", "fp32_fp32"};
+  EXPECT_EQ(why_not(manifest),
+            "the learned model has no opinion: it is for bf16, fp32_fp32, not for kernels such as "
+            "gemm_fp32_rcr_packb_96x384x256_1x1x1_12x32x1_s2_avx512");
+  target_ = load_target("avx2");
+  EXPECT_EQ(why_not(small_manifest()),
+            "the learned model has no opinion: it is for gemm on avx512");
+}
+
+// What `tessera explain` prints: the next ranker's choice, and why the model did not choose.
+TEST_F(ModelRanker, ExplainTellsThatTheModelWasPassedOver) {
+  const Problem tiny = gemm_problem(DType::fp32, GemmLayout::rcr, 8, 640, 640);
+  ChooseOptions options;
+  options.rankers = {make_model_ranker(model_of(small_manifest()), extract),
+                     make_first_legal_ranker()};
+  const Decision decision = choose(tiny, target_, options);
+  EXPECT_EQ(decision.source, ChoiceSource::first_legal);
+  const std::string clause =
+      "; the learned model has no opinion: x0 = 8 is 8 below the 16 to 4096 that were trained";
+  EXPECT_TRUE(decision.why.ends_with(clause)) << decision.why;
+  EXPECT_NE(explain(tiny, target_, decision).find(clause), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
