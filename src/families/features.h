@@ -1,0 +1,25 @@
+// The table of numbers that the learned models see: one row per feature.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace tessera {
+
+// What a feature depends on: the problem, the kernel, both, or the machine.
+enum class FeatureGroup : std::uint8_t { problem, kernel, interaction, hardware };
+std::string_view to_string(FeatureGroup group);
+
+struct Feature {
+  std::string_view name;     // unique in its family
+  std::string_view unit;     // "1", "bytes", "seconds", ...
+  std::string_view formula;  // as a person would write it
+  FeatureGroup group;
+};
+
+// Identifies a list of features: changes with any name, unit, formula, group, or with their order,
+// and is the same on every machine. Model files carry it.
+std::uint64_t feature_hash(std::span<const Feature> features);
+
+}  // namespace tessera
