@@ -41,9 +41,6 @@ constexpr GpuModel kModel = {};
 // Clusters of 4 do not reach every unit: 30 of them run at a time on 132 (the driver's count).
 constexpr double kLargeClusters = 120.0 / 132;
 constexpr double kWarpgroupRows = 64;
-constexpr double kSharedReserve = 1024;  // bytes that the machine keeps of each block
-constexpr int kMaxBlocks = 8;            // of a unit that are of any use
-constexpr int kRegistersBesides = 88;    // of a thread, beside the accumulators
 
 double blocks(double size, double block) { return std::ceil(size / block); }
 
@@ -109,7 +106,7 @@ double resident_blocks(const KernelSpec& spec, const Target& target) {
   const double by_shared =
       (static_cast<double>(target.shared_memory_bytes) + kSharedReserve) / (bytes + kSharedReserve);
   const double by_registers = target.registers_per_unit / (registers * threads);
-  return std::clamp(std::floor(std::min(by_shared, by_registers)), 1.0, double{kMaxBlocks});
+  return std::clamp(std::floor(std::min(by_shared, by_registers)), 1.0, kMaxBlocks);
 }
 
 double operand_bytes(const Algorithm& a, const Shape3& tile, double element) {
