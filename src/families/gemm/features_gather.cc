@@ -1,6 +1,7 @@
 // Reads candidates into lanes: the only part of the extractor that looks at one after the other.
 #include <algorithm>
 
+#include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/features_internal.h"
 
 namespace tessera::gemm {
@@ -151,14 +152,27 @@ void put_sharing(const Sharing& s, std::size_t i, Lanes& x) {
   x.share_batches[i] = s.batches;
 }
 
+void put_estimate(const Estimate& e, std::size_t i, Lanes& x) {
+  x.estimate_compute[i] = e.compute_seconds;
+  x.estimate_memory[i] = e.memory_seconds;
+  x.estimate_overhead[i] = e.overhead_seconds;
+  x.of[lane("estimate_utilisation")][i] = e.utilisation;
+}
+
 void gather_cpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
   std::fill_n(x.rows, kLanes, f.m);
   std::fill_n(x.columns, kLanes, f.n);
   for (std::size_t i = 0; i < kLanes; ++i) {
-    const Algorithm& a = specs[std::min(i, specs.size() - 1)].algorithm;
+    const bool repeats = i >= specs.size();
+    const KernelSpec& spec = specs[repeats ? specs.size() - 1 : i];
+    const Algorithm& a = spec.algorithm;
     const Pipeline p = a.pipeline;
     put_algorithm(a, i, x);
-    put_sharing(find(x.sharing, f, a), i, x);
+    const Sharing& sharing = find(x.sharing, f, a);
+    put_sharing(sharing, i, x);
+    if (!repeats) {
+      put_estimate(estimate_cpu(spec, f.problem, *f.target, f.threads, &sharing.grid), i, x);
+    }
     x.macs[i] = f.cpu_macs[static_cast<std::size_t>(std::clamp(a.warp_tile.k, 0, 4))];
     x.packs_a[i] = flag(p == Pipeline::packab || p == Pipeline::packa);
     x.packs_b[i] =

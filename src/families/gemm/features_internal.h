@@ -75,7 +75,10 @@ struct Lanes {
   Lane share_k, share_batches;  // CPU: of the busiest thread
   Lane packs_a, packs_b;        // CPU: 1: the pipeline packs the operand
   Lane tiled_bytes, operand_bytes, packed_bytes;
-  Lane compute_cycles;  // of the busiest unit
+  Lane compute_cycles;                                        // of the busiest unit
+  Lane step_bytes, step_operand_bytes;                        // GPU: of a block's step of tile_k
+  Lane step_cycles, load_cycles, finish_cycles;               // GPU
+  Lane estimate_compute, estimate_memory, estimate_overhead;  // seconds
   SharingMemo sharing;
 };
 

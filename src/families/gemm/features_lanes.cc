@@ -200,11 +200,110 @@ void fill_gpu_traffic(const Facts& f, Lanes& x) {
     const double reads_m = pick(x.is_tmaws[i], 1, x.of[lane("wave_n")][i]);
     const double reads_n = pick(x.is_tmaws[i], tile_m / kWarpgroupRows, x.of[lane("wave_m")][i]);
     const double operand = tile_m * reads_m * x.size_m[i] + tile_n * reads_n * x.size_n[i];
-    x.tiled_bytes[i] = steps * tile_k * fetched;
-    x.operand_bytes[i] = steps * tile_k * operand;
+    x.step_bytes[i] = tile_k * fetched;
+    x.step_operand_bytes[i] = tile_k * operand;
+    x.tiled_bytes[i] = steps * x.step_bytes[i];
+    x.operand_bytes[i] = steps * x.step_operand_bytes[i];
     x.packed_bytes[i] = 0;
     x.compute_cycles[i] = ceil_of(blocks / units) * x.of[lane("k_steps")][i] *
                           x.of[lane("tile_volume")][i] / x.macs[i];
+  }
+}
+
+// ---- estimate_gpu() once more, for many kernels; a test holds them together ----
+
+constexpr GpuModel kModel = {};
+constexpr double kPerFetch = 1 / kModel.fetch;
+constexpr double kPerShared = 1 / kModel.shared;
+constexpr double kPerTensorShare = 1 / kModel.tensor_share;
+constexpr double kPerWarpgroup = 1 / kWarpgroup;
+
+// Cycles of a step of K where nothing is waited for, and those in which threads wait for loads.
+void fill_steps(const Facts& f, Lanes& x) {
+  const double copy = copy_bytes(f.problem);
+  const double copy_cycles = kModel.issue / (at_least(copy, 4) * f.target->warp_size);
+  const double loads_alone = flag(copy < 4);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const double bytes = x.step_bytes[i];
+    const double by_threads = 1 - x.is_tmaws[i];
+    const double multiply = x.of[lane("tile_volume")][i] / x.macs[i] * kPerTensorShare;
+    const double copies = bytes * copy_cycles * by_threads;
+    const double read = x.step_operand_bytes[i] * kPerShared;
+    const double most = at_least(at_least(multiply, read), at_least(bytes * kPerFetch, copies));
+    const double each = at_least(bytes * 0.0625 / x.of[lane("block_threads")][i], 1);
+    const double loads = kModel.load * pick(flag(each > kModel.loads), each, 1);
+    x.step_cycles[i] = most * (1 + kModel.copies * by_threads);
+    x.load_cycles[i] = loads * by_threads * loads_alone;
+  }
+}
+
+// Cycles that a tile takes after its last step.
+void fill_finish(const Facts& f, Lanes& x) {
+  const double size_out = size_of(f.problem.out);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const double splits = x.of[lane("splits")][i];
+    const double out_bytes = x.of[lane("tile_mn")][i] * size_out;
+    const double consumers = pick(x.is_pingpong[i], 1, x.of[lane("wave_m")][i]);
+    const double threads = x.of[lane("block_threads")][i];
+    const double storing = pick(x.is_tmaws[i], consumers, threads * kPerWarpgroup);
+    const double times = pick(x.of[lane("stores_by_copy")][i], 1, kModel.direct);
+    const double split = flag(splits > 1) * (kModel.split + kModel.split_each * splits);
+    x.finish_cycles[i] =
+        kModel.finish + out_bytes / (storing * splits) * (kModel.finish_byte * times) + split;
+  }
+}
+
+void fill_busy_cycles(const Facts& f, Lanes& x) {
+  const double units = f.units;
+  const double most_resident = f.target->backend == "cuda" ? kMaxBlocks : 1;
+  const double cycle = 1 / f.hertz;
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const double stages = x.of[lane("stages")][i];
+    const double cluster = x.of[lane("cluster_m")][i] * x.of[lane("cluster_n")][i];
+    const double pingpong = x.is_pingpong[i];
+    const double step = x.step_cycles[i];
+    const double finish = x.finish_cycles[i];
+    const double large = flag(x.of[lane("cluster_blocks")][i] > 2);
+    const double reached = units * pick(large, kLargeClusters, 1);
+    // Without blocks there is no estimate; 1 keeps the arithmetic finite.
+    const double all = at_least(ceil_of(x.of[lane("blocks")][i] / reached), 1);
+    const double together = at_most(at_most(x.of[lane("resident")][i], most_resident), all);
+    const double arrival = kModel.latency + flag(cluster > 1) * kModel.cluster_wait;
+    const double waited =
+        at_least(step + kModel.step, arrival / at_least(stages - 1, 1)) + x.load_cycles[i];
+    const double started = kModel.shallow * cluster / at_least(stages, 1);
+    const double turns = ceil_of(all / pick(pingpong, 2, together));
+    const double steps = x.of[lane("k_steps")][i] * pick(pingpong, all / turns, 1) * waited;
+    const double chain = turns * (steps + pick(pingpong, 0, finish));
+    const double pipe = all * x.of[lane("k_steps")][i] * step;
+    const double last = finish * at_most(pingpong + flag(chain < pipe), 1);
+    x.estimate_compute[i] = (started + at_least(chain, pipe) + last) * cycle;
+  }
+}
+
+void fill_estimate(const Facts& f, Lanes& x) {
+  const double hot_share = 1 / (f.units * kModel.hot_share * f.hertz);
+  const double hot_seconds = kModel.hot_us * 1e-6;
+  const double on_cuda = flag(f.target->backend == "cuda");
+  const double memory = f.bytes / (f.bandwidth * kModel.memory_share);
+  const double launch = f.launch_seconds;
+  const double fill = kModel.fill / f.hertz;
+  const double units = f.units;
+  const double useful = f.flops / 2;
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const double blocks = x.of[lane("blocks")][i];
+    const double some = flag(blocks > 0);
+    const double block_macs = x.of[lane("k_steps")][i] * x.of[lane("tile_volume")][i];
+    const double busy = x.estimate_compute[i];
+    const double hot = blocks * block_macs * hot_share / x.macs[i];
+    const double slower = at_least(hot - busy, 0) * busy / (busy + hot_seconds);
+    const double compute = some * (busy + on_cuda * slower);
+    const double moved = some * memory;
+    const double issued = ceil_of(blocks / units) * units * block_macs;
+    x.estimate_compute[i] = compute;
+    x.estimate_memory[i] = moved;
+    x.estimate_overhead[i] = launch + some * fill + kModel.overlap * at_most(compute, moved);
+    x.of[lane("estimate_utilisation")][i] = pick(flag(issued > 0), useful / at_least(issued, 1), 1);
   }
 }
 
@@ -230,6 +329,10 @@ void fill_gpu(const Facts& facts, Lanes& lanes) {
   fill_shared_memory(lanes);
   fill_rounds(facts, lanes);
   fill_gpu_traffic(facts, lanes);
+  fill_steps(facts, lanes);
+  fill_finish(facts, lanes);
+  fill_busy_cycles(facts, lanes);
+  fill_estimate(facts, lanes);
   clear_cpu(lanes);
 }
 
@@ -354,9 +457,23 @@ void fill_seconds(const Facts& f, Lanes& x) {
     x.of[lane("log2_seconds")][i] = seconds;
   }
   for (std::size_t i = 0; i < kLanes; ++i) {
+    const double compute = x.estimate_compute[i];
+    const double moved = x.estimate_memory[i];
+    const double overhead = x.estimate_overhead[i];
+    const double seconds = at_least(at_least(compute, moved) + overhead, kLeastSeconds);
+    x.of[lane("estimate_log2_seconds")][i] = seconds;
+    const double each = 1 / seconds;
+    x.of[lane("estimate_compute_share")][i] = compute * each;
+    x.of[lane("estimate_memory_share")][i] = moved * each;
+    x.of[lane("estimate_overhead_share")][i] = overhead * each;
+  }
+  for (std::size_t i = 0; i < kLanes; ++i) {
     const double seconds = log2_of(x.of[lane("log2_seconds")][i]);
     x.of[lane("log2_seconds")][i] = seconds;
     x.of[lane("log2_over_ideal")][i] = seconds - ideal_log2;
+    const double estimated = log2_of(x.of[lane("estimate_log2_seconds")][i]);
+    x.of[lane("estimate_log2_seconds")][i] = estimated;
+    x.of[lane("estimate_over_ideal")][i] = estimated - ideal_log2;
     x.of[lane("log2_tiled_bytes")][i] = log2_of(1 + x.tiled_bytes[i]);
     x.of[lane("log2_operand_bytes")][i] = log2_of(1 + x.operand_bytes[i]);
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/features_internal.h"
 
 namespace tessera::gemm {
@@ -19,17 +20,6 @@ double cache_rate(const Target& target, std::size_t level) {
   return std::max(1.0, target.caches[std::min(level, target.caches.size() - 1)].bytes_per_cycle);
 }
 
-// Multiplications in a cycle; mixed 8-bit floats run at the first one's rate.
-double macs_per_cycle(const GemmProblem& p, const Target& target, bool wide) {
-  double best = 0;
-  for (const Instruction& i : target.instructions) {
-    const bool fits = i.a == p.a && (i.b == p.b || (size_of(i.b) == 1 && size_of(p.b) == 1));
-    if (!fits || (!wide && (i.name == "wgmma" || i.name == "mfma"))) continue;
-    best = std::max(best, i.per_cycle * i.shape.m * i.shape.n * i.shape.k);
-  }
-  return best > 0 ? best : 1;
-}
-
 double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 void add_rates(Facts& f) {
@@ -42,8 +32,8 @@ void add_rates(Facts& f) {
     const double rate = i == nullptr ? 1 : std::max(i->per_cycle, 1e-3) * lanes * products;
     f.cpu_macs[static_cast<std::size_t>(products)] = rate;
   }
-  f.wide_macs = macs_per_cycle(f.problem, target, true);
-  f.narrow_macs = macs_per_cycle(f.problem, target, false);
+  f.wide_macs = gpu_macs_per_cycle(f.problem.a, f.problem.b, target, true);
+  f.narrow_macs = gpu_macs_per_cycle(f.problem.a, f.problem.b, target, false);
   f.capacity.fill(std::max(1.0, number(target.shared_memory_bytes)));
   for (const auto& [pipeline, limit] : target.pipeline_limits) {
     f.capacity[static_cast<std::size_t>(pipeline)] *= std::max(limit.shared_memory_fraction, 1e-3);
@@ -206,8 +196,8 @@ Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   f.n = number(problem.n);
   f.k = number(problem.k);
   f.batch = number(problem.batch);
-  f.flops = flops(problem);
-  f.bytes = bytes(problem);
+  f.flops = flops_of(f.problem);
+  f.bytes = bytes_of(f.problem);
   f.units = std::max(1, f.on_cpu ? f.threads : target.units);
   f.hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   f.bandwidth = std::max(target.memory_gb_per_s, 1.0) * 1e9;

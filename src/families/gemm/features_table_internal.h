@@ -184,6 +184,12 @@ inline constexpr auto kFeatures = std::to_array<Feature>({
     {"log2_seconds", "log2",
      "log2(seconds), seconds = max(multiply (CPU: + pack), tiled, operand, memory) + launch",
      interaction},
+    {"estimate_log2_seconds", "log2", "log2(estimate().seconds)", interaction},
+    {"estimate_compute_share", "1", "estimate().compute_seconds / seconds", interaction},
+    {"estimate_memory_share", "1", "estimate().memory_seconds / seconds", interaction},
+    {"estimate_overhead_share", "1", "estimate().overhead_seconds / seconds", interaction},
+    {"estimate_utilisation", "1", "estimate().utilisation", interaction},
+    {"estimate_over_ideal", "log2", "estimate_log2_seconds - log2_ideal_seconds", interaction},
     {"log2_over_ideal", "log2", "log2_seconds - log2_ideal_seconds", interaction},
 });
 

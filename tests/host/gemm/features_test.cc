@@ -215,6 +215,39 @@ TEST(GemmFeatures, SharedBytesAreTheLaunchs) {
   }
 }
 
+TEST(GemmFeatures, EstimatesAreTheFamilys) {
+  Random random;
+  for (const std::string& name : target_names()) {
+    const Target target = load_target(name);
+    for (int round = 0; round < 21; ++round) {
+      const DType dtype = kTypes[static_cast<std::size_t>(round) % std::size(kTypes)];
+      if (!target.spaces.at(Op::gemm).warp_tiles.contains(dtype)) continue;
+      const GemmProblem p = random.problem(dtype);
+      const int threads = static_cast<int>(random.integer(1, 9));
+      const auto specs = random.some(legal_candidates(p, target), 90);
+      const auto columns = extract_all(p, target, threads, specs);
+      const auto value = [&](std::size_t f, std::size_t i) {
+        return columns[f * specs.size() + i];
+      };
+      for (std::size_t i = 0; i < specs.size(); ++i) {
+        const Estimate e = estimate(specs[i], p, target, threads);
+        const double seconds = std::max(e.seconds, kLeastSeconds);
+        const std::pair<std::size_t, double> expected[] = {
+            {feature("estimate_log2_seconds"), std::log2(seconds)},
+            {feature("estimate_compute_share"), e.compute_seconds / seconds},
+            {feature("estimate_memory_share"), e.memory_seconds / seconds},
+            {feature("estimate_overhead_share"), e.overhead_seconds / seconds},
+            {feature("estimate_utilisation"), e.utilisation}};
+        for (const auto& [f, wanted] : expected) {
+          ASSERT_NEAR(value(f, i), wanted, 1e-9 * std::max(1.0, std::abs(wanted)))
+              << features()[f].name << " of " << name_of(specs[i]) << " on "
+              << to_string(Problem(p)) << ", seed " << random.seed();
+        }
+      }
+    }
+  }
+}
+
 TEST(GemmFeatures, NoneIsTheSameEverywhere) {
   Random random;
   std::vector<double> least(features().size(), 1e300);

@@ -249,7 +249,8 @@ TEST(GemmFeatureValues, OfTmaws) {
   p.batch = 2;
   const auto expected =
       together(together(tmaws_by_hand(), tmaws_tiling_by_hand()), tmaws_seconds_by_hand());
-  ASSERT_EQ(expected.size(), kNumLanes);
+  constexpr std::size_t kEstimates = 6;  // features_test.cc compares them with the estimate
+  ASSERT_EQ(expected.size(), kNumLanes - kEstimates);
   expect_features(p, "sm90a", 0,
                   "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s4_sm90a", expected);
 }
