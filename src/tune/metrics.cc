@@ -64,12 +64,12 @@ void refuse_twins(Rows by_name) {
          (*twin)->seconds, (*std::next(twin))->seconds);
 }
 
-Outcome outcome_of(Rows rows) {
+ProblemResult result_of(Rows rows) {
   refuse_twins(rows);
   Rows by_time = rows;
   std::sort(by_time.begin(), by_time.end(), is_faster);
   std::sort(rows.begin(), rows.end(), scores_higher);
-  Outcome o;
+  ProblemResult o;
   o.problem = rows[0]->problem;
   o.chosen = rows[0]->kernel;
   o.chosen_seconds = rows[0]->seconds;
@@ -96,16 +96,16 @@ double percentile(const std::vector<double>& sorted, double share) {
   return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
-Summary summarise(const std::vector<const Outcome*>& outcomes) {
+Summary summarise(const std::vector<const ProblemResult*>& results) {
   Summary s;
-  s.problems = outcomes.size();
-  const double each = 1.0 / static_cast<double>(outcomes.size());
+  s.problems = results.size();
+  const double each = 1.0 / static_cast<double>(results.size());
   std::vector<double> efficiencies;
   std::array<std::size_t, 3> hits{};
   double total = 0;
   double ndcg = 0;
   std::array<double, 4> regret{};
-  for (const Outcome* o : outcomes) {
+  for (const ProblemResult* o : results) {
     efficiencies.push_back(o->efficiency);
     total += o->efficiency;
     ndcg += o->ndcg;
@@ -137,9 +137,9 @@ std::string k_regime(const GemmProblem& p) {
 }
 
 std::vector<Slice> slices_of(std::span<const Problem> problems,
-                             const std::vector<Outcome>& outcomes) {
-  std::map<std::pair<std::string, std::string>, std::vector<const Outcome*>> parts;
-  for (const Outcome& o : outcomes) {
+                             const std::vector<ProblemResult>& results) {
+  std::map<std::pair<std::string, std::string>, std::vector<const ProblemResult*>> parts;
+  for (const ProblemResult& o : results) {
     const auto* p = std::get_if<GemmProblem>(&problems[o.problem]);
     if (p == nullptr) continue;
     const Pipeline pipeline = parse_name(o.chosen).algorithm.pipeline;
@@ -156,11 +156,12 @@ std::vector<Slice> slices_of(std::span<const Problem> problems,
   return slices;
 }
 
-std::vector<Outcome> worst_of(std::vector<Outcome> outcomes) {
-  std::stable_sort(outcomes.begin(), outcomes.end(),
-                   [](const Outcome& a, const Outcome& b) { return a.efficiency < b.efficiency; });
-  outcomes.resize(std::min(outcomes.size(), kWorst));
-  return outcomes;
+std::vector<ProblemResult> worst_of(std::vector<ProblemResult> results) {
+  std::stable_sort(
+      results.begin(), results.end(),
+      [](const ProblemResult& a, const ProblemResult& b) { return a.efficiency < b.efficiency; });
+  results.resize(std::min(results.size(), kWorst));
+  return results;
 }
 
 }  // namespace
@@ -173,12 +174,12 @@ Evaluation evaluate(std::span<const Problem> problems, std::span<const ScoredRow
     rows_of[row.problem].push_back(&row);
   }
   Evaluation e;
-  for (auto& [problem, its_rows] : rows_of) e.outcomes.push_back(outcome_of(std::move(its_rows)));
-  std::vector<const Outcome*> all;
-  for (const Outcome& o : e.outcomes) all.push_back(&o);
+  for (auto& [problem, its_rows] : rows_of) e.results.push_back(result_of(std::move(its_rows)));
+  std::vector<const ProblemResult*> all;
+  for (const ProblemResult& o : e.results) all.push_back(&o);
   e.summary = summarise(all);
-  e.slices = slices_of(problems, e.outcomes);
-  e.worst = worst_of(e.outcomes);
+  e.slices = slices_of(problems, e.results);
+  e.worst = worst_of(e.results);
   return e;
 }
 
@@ -197,23 +198,23 @@ void require(Comparison& c, double ratio, double loss, std::string_view what) {
 
 Comparison compare(const Evaluation& before, const Evaluation& after,
                    std::span<const Problem> problems) {
-  const bool same =
-      std::ranges::equal(before.outcomes, after.outcomes, {}, &Outcome::problem, &Outcome::problem);
-  if (!same || before.outcomes.empty()) {
+  const bool same = std::ranges::equal(before.results, after.results, {}, &ProblemResult::problem,
+                                       &ProblemResult::problem);
+  if (!same || before.results.empty()) {
     refuse("two evaluations are compared on the same problems, got {} and {}",
-           before.outcomes.size(), after.outcomes.size());
+           before.results.size(), after.results.size());
   }
   Comparison c;
   c.mean = after.summary.mean / before.summary.mean;
   c.p50 = after.summary.p50 / before.summary.p50;
   c.p10 = after.summary.p10 / before.summary.p10;
-  c.worst_problem = before.outcomes[0].problem;
-  c.worst = after.outcomes[0].efficiency / before.outcomes[0].efficiency;
-  for (std::size_t i = 1; i < before.outcomes.size(); ++i) {
-    const double ratio = after.outcomes[i].efficiency / before.outcomes[i].efficiency;
+  c.worst_problem = before.results[0].problem;
+  c.worst = after.results[0].efficiency / before.results[0].efficiency;
+  for (std::size_t i = 1; i < before.results.size(); ++i) {
+    const double ratio = after.results[i].efficiency / before.results[i].efficiency;
     if (ratio >= c.worst) continue;
     c.worst = ratio;
-    c.worst_problem = before.outcomes[i].problem;
+    c.worst_problem = before.results[i].problem;
   }
   require(c, c.mean, kMeanLoss, "the mean of efficiency");
   require(c, c.p50, kMeanLoss, "the median of efficiency");

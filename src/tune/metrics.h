@@ -20,7 +20,7 @@ struct ScoredRow {
 };
 
 // What happens on one problem. Equal scores and equal times are ordered by name.
-struct Outcome {
+struct ProblemResult {
   std::size_t problem = 0;
   std::string chosen, best;  // by score; by time
   double chosen_seconds = 0, best_seconds = 0;
@@ -54,9 +54,9 @@ struct Slice {
 
 struct Evaluation {
   Summary summary;
-  std::vector<Slice> slices;      // GEMM problems only; sorted by words, empty ones left out
-  std::vector<Outcome> outcomes;  // by problem
-  std::vector<Outcome> worst;     // the ten with the least efficiency, least first
+  std::vector<Slice> slices;           // GEMM problems only; sorted by words, empty ones left out
+  std::vector<ProblemResult> results;  // by problem
+  std::vector<ProblemResult> worst;    // the ten with the least efficiency, least first
 };
 
 // Problems without rows are left out. Throws Error{invalid_argument} for no rows, a problem that is

@@ -346,7 +346,7 @@ void fill_panels(const Facts& f, Lanes& x) {
   const double per_l1 = inverse(f.l1);
   const double per_l2 = inverse(f.l2);
   const double per_l3 = inverse(f.l3);
-  const double vector = at_least(f.target->vector_bytes / 4, 1);
+  const double vector = at_least(f.target->vector_bytes * 0.25, 1);
   for (std::size_t i = 0; i < kLanes; ++i) {
     const double tile_m = x.of[lane("tile_m")][i];
     const double tile_n = x.of[lane("tile_n")][i];

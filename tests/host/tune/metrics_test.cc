@@ -26,8 +26,8 @@ TEST(Metrics, OneProblemByHand) {
                                        {0, kernel(3), 4e-3, 7},
                                        {0, kernel(4), 8e-3, -1}};
   const Evaluation e = evaluate(problems, rows);
-  ASSERT_EQ(e.outcomes.size(), 1U);
-  const Outcome& o = e.outcomes[0];
+  ASSERT_EQ(e.results.size(), 1U);
+  const ProblemResult& o = e.results[0];
   EXPECT_EQ(o.chosen, kernel(2));
   EXPECT_EQ(o.best, kernel(1));
   EXPECT_DOUBLE_EQ(o.efficiency, 0.5);
@@ -88,12 +88,12 @@ TEST(Metrics, Slices) {
 }
 
 TEST(Metrics, TopCountsByHand) {
-  // The best has the fourth best score of twelve.
+  // The best has the sixth best score of twelve.
   std::vector<ScoredRow> rows;
   for (int i = 0; i < 12; ++i) rows.push_back({0, kernel(i), 1e-3 * (12 - i), -std::abs(i - 8.2)});
   const std::vector<Problem> problems = {shape(64, 64, 64)};
   const Evaluation e = evaluate(problems, rows);
-  const Outcome& o = e.outcomes[0];  // order of scores: 8 9 7 10 6 11 5 4 3 2 1 0
+  const ProblemResult& o = e.results[0];  // order of scores: 8 9 7 10 6 11 5 4 3 2 1 0
   EXPECT_EQ(o.chosen, kernel(8));
   EXPECT_EQ(o.rank_of_best, 6);
   EXPECT_NEAR(o.regret_of_top[0], 3, 1e-12);
@@ -108,9 +108,9 @@ TEST(Metrics, TiesAreBrokenByName) {
   const Evaluation e = evaluate(
       problems, std::vector<ScoredRow>{
                     {0, kernel(3), 1e-3, 1}, {0, kernel(1), 2e-3, 1}, {0, kernel(2), 1e-3, 1}});
-  EXPECT_EQ(e.outcomes[0].chosen, kernel(1));
-  EXPECT_EQ(e.outcomes[0].best, kernel(2));
-  EXPECT_EQ(e.outcomes[0].rank_of_best, 2);
+  EXPECT_EQ(e.results[0].chosen, kernel(1));
+  EXPECT_EQ(e.results[0].best, kernel(2));
+  EXPECT_EQ(e.results[0].rank_of_best, 2);
 }
 
 TEST(Metrics, WorstTen) {
