@@ -38,6 +38,7 @@ Action declare_verify(CLI::App& app);
 Action declare_bench(CLI::App& app);
 Action declare_cache(CLI::App& app);
 Action declare_pack(CLI::App& app);
+Action declare_problems(CLI::App& app);
 Action declare_targets(CLI::App& app);
 Action declare_doctor(CLI::App& app);
 Action declare_completion(CLI::App& app);

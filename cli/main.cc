@@ -47,6 +47,8 @@ constexpr std::array kCommands = {
             "tessera cache clear --pattern 'gemm_fp32_*'", declare_cache},
     Command{"pack", "write built kernels into one portable file, or list such a file",
             "tessera pack --preselected fp32_rcr_essential --output kernels.pack", declare_pack},
+    Command{"problems", "print a frozen list of problems to learn from, as a shape file",
+            "tessera problems wide --target avx512 --unseen", declare_problems},
     Command{"targets", "list the machines that kernels can be made for, or show one",
             "tessera targets avx512", declare_targets},
     Command{"doctor", "say what was found on this machine, what is missing and how to get it",

@@ -42,7 +42,10 @@
 #include "tessera/spec/target.h"
 #include "tessera/targets/targets.h"
 #include "tessera/tune/autotune.h"
+#include "tessera/tune/folds.h"
+#include "tessera/tune/metrics.h"
 #include "tessera/tune/operands.h"
+#include "tessera/tune/problem_sets.h"
 #include "tessera/tune/store.h"
 
 namespace tessera {

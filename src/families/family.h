@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/base/embedded.h"
+#include "tessera/families/features.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
@@ -128,6 +129,15 @@ struct Family {
   Source (*emit)(const KernelSpec&, const Target&);
   // threads: how many units of the target may be used.
   Estimate (*estimate)(const KernelSpec&, const Problem&, const Target&, int threads);
+
+  // What learned models see of a kernel on a problem, as a table of names, units and formulas.
+  std::span<const Feature> (*features)();
+  // The features of every spec, one column after the other: feature f of specs[i] becomes
+  // columns[f * specs.size() + i], a finite number for any valid problem. The specs have the
+  // problem's signature. threads: as for estimate(). A spec gets the same bits whichever others are
+  // beside it. Throws Error{invalid_argument} unless there are features x specs columns.
+  void (*extract)(const Problem&, const Target&, int threads, std::span<const KernelSpec> specs,
+                  std::span<double> columns);
 
   Launch (*bind)(const KernelSpec&, const Problem&, const Operands&);
 

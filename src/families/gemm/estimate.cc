@@ -22,14 +22,12 @@ Estimate total_of(double compute_seconds, double memory_seconds, double overhead
   return e;
 }
 
-double flops(const Problem& problem) {
-  const auto& p = std::get<GemmProblem>(problem);
+double flops_of(const GemmProblem& p) {
   return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
          static_cast<double>(p.batch);
 }
 
-double bytes(const Problem& problem) {
-  const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+double bytes_of(const GemmProblem& p) {
   const auto m = static_cast<double>(p.m);
   const auto n = static_cast<double>(p.n);
   const auto k = static_cast<double>(p.k);
@@ -44,6 +42,12 @@ double bytes(const Problem& problem) {
     sum += elements * size_of(p.d) * over_batches(p.batch_stride_d[i], p.batch);
   }
   return sum;
+}
+
+double flops(const Problem& problem) { return flops_of(std::get<GemmProblem>(problem)); }
+
+double bytes(const Problem& problem) {
+  return bytes_of(with_strides(std::get<GemmProblem>(problem)));
 }
 
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,

@@ -256,7 +256,7 @@ double finish_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
 
 // Seconds to bring every operand in once, from the level of the hierarchy that holds them all.
 double traffic_seconds(const Machine& x, const GemmProblem& p, int threads, double share) {
-  const double size = bytes(p);
+  const double size = bytes_of(p);
   const double over = threads;
   if (size <= x.l2 * over) return size / (x.l2_rate * over * x.hertz);
   const double machine = std::max(x.target.memory_gb_per_s, 1.0) * 1e9 * share;
@@ -270,18 +270,19 @@ double traffic_seconds(const Machine& x, const GemmProblem& p, int threads, doub
 // tile's row when a tile is hardly higher than its register blocks, else of a register block's.
 double run_factor(const Machine& x, const GemmProblem& p) {
   const Algorithm& a = x.spec.algorithm;
-  const double a_run = a_is_row_major(p.layout) ? std::min<double>(p.k, a.tile.k) : a.tile.m;
+  const double a_row = std::max<double>(1, std::min<double>(p.k, a.tile.k));
+  const double a_run = a_is_row_major(p.layout) ? a_row : a.tile.m;
   const bool low = a.tile.m <= 2 * a.warp_tile.m;
   const double out_run = std::min<double>(p.n, low ? a.tile.n : a.warp_tile.n);
   const double a_bytes = static_cast<double>(p.m) * p.k * size_of(p.a);
   const double out_bytes = static_cast<double>(p.m) * p.n * size_of(p.out);
   const double starts = a_bytes / a_run + out_bytes / out_run;
-  return 1 + kModel.run_start * starts * p.batch / std::max(1.0, bytes(p));
+  return 1 + kModel.run_start * starts * p.batch / std::max(1.0, bytes_of(p));
 }
 
 double useful_share(const GemmProblem& p, double seconds, const Machine& x, int threads) {
   const double peak = x.macs_rate * x.lanes * x.spec.algorithm.warp_tile.k * x.hertz * threads;
-  return seconds > 0 ? std::min(1.0, flops(p) / 2 / (peak * seconds)) : 1;
+  return seconds > 0 ? std::min(1.0, flops_of(p) / 2 / (peak * seconds)) : 1;
 }
 
 // ---- the ways of sharing a problem ----
@@ -291,14 +292,17 @@ double overhead_seconds(const Machine& x, int used, int barriers) {
   return (kModel.call_us + team) * 1e-6;
 }
 
-Estimate estimate_grid(const Machine& x, const GemmProblem& p) {
+device::Grid grid_of(const Machine& x, const GemmProblem& p) {
   const Algorithm& a = x.spec.algorithm;
   device::GemmArguments g{};
   g.m = p.m;
   g.n = p.n;
   g.batch = p.batch;
-  const device::Grid grid =
-      device::best_grid(g, x.threads, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n, x.lanes);
+  return device::best_grid(g, x.threads, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n, x.lanes);
+}
+
+Estimate estimate_grid(const Machine& x, const GemmProblem& p, const device::Grid& grid) {
+  const Algorithm& a = x.spec.algorithm;
   const auto split = [](std::int64_t size, int block, int parts) {
     const auto whole = static_cast<double>(size);
     return std::min(whole, blocks(blocks(whole, block), parts) * block);
@@ -378,18 +382,21 @@ Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
 }  // namespace
 
 Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& p, const Target& target,
-                      int threads) {
+                      int threads, const device::Grid* known) {
   const Machine x = machine(spec, target, threads);
+  const auto over_grid = [&] {
+    return estimate_grid(x, p, known == nullptr ? grid_of(x, p) : *known);
+  };
   if (p.m == 0 || p.n == 0 || p.batch == 0) {
     return total_of(0, 0, overhead_seconds(x, 1, 0), 1);
   }
   const Algorithm& a = spec.algorithm;
   if (a.pipeline == Pipeline::stream) return estimate_stream(x, p);
-  if (a.wave.k == 1) return estimate_grid(x, p);
+  if (a.wave.k == 1) return over_grid();
   const std::int64_t limit = a.wave.k == 0 ? threads : std::min(a.wave.k, threads);
   const std::int64_t grain = k_grain(a, p);
   const std::int64_t parts = std::min(limit, (p.k + grain - 1) / grain);
-  return parts > 1 ? estimate_over_k(x, p, static_cast<int>(parts)) : estimate_grid(x, p);
+  return parts > 1 ? estimate_over_k(x, p, static_cast<int>(parts)) : over_grid();
 }
 
 }  // namespace tessera::gemm

@@ -6,50 +6,35 @@
 #include "tessera/families/gemm/estimate_internal.h"
 
 namespace tessera::gemm {
+
+double gpu_macs_per_cycle(DType a, DType b, const Target& target, bool wide) {
+  double best = 0;
+  for (const Instruction& i : target.instructions) {
+    const bool fits = i.a == a && (i.b == b || (size_of(i.b) == 1 && size_of(b) == 1));
+    if (!fits || (!wide && (i.name == "wgmma" || i.name == "mfma"))) continue;
+    best = std::max(best, i.per_cycle * i.shape.m * i.shape.n * i.shape.k);
+  }
+  return best > 0 ? best : 1;
+}
+
+int copy_bytes(const GemmProblem& p) {
+  int width = 16;
+  while (p.ld_a * size_of(p.a) % width != 0 || p.ld_b * size_of(p.b) % width != 0) width /= 2;
+  return width;
+}
+
+double copied_bytes(const GemmProblem& p) {
+  const TmawsCopies copies = tmaws_copies(p);
+  const double rows_a = copies.a ? static_cast<double>(p.m) * size_of(p.a) : 0;
+  const double rows_b = copies.b ? static_cast<double>(p.n) * size_of(p.b) : 0;
+  return static_cast<double>(p.batch) * (rows_a + rows_b) * static_cast<double>(p.k);
+}
+
 namespace {
 
-// What the rows do not tell. Source: 260 bf16 kernels timed on 38 shapes on an H200 (L2 flushed,
-// medians of 11 to 17 runs in random order) and these numbers fitted to them together, so that the
-// kernel with the least estimate is nearly the fastest. They are not measured one by one. `direct`
-// is a guess, for all but a few of the kernels stored by the copy engine; `load` is derived from
-// one kernel on rows of odd length; `split_byte`, `restart`, `slice`, `slice_byte` and `prepare_us`
-// come from 40 further kernels on 8 shapes.
-struct GpuModel {
-  double tensor_share = 0.995;  // of the instruction's rate that a full pipe reaches
-  double step = 22;             // cycles between the steps of K of one consumer
-  double latency = 2129;        // cycles from a tile's request to its arrival, the unit being busy
-  double cluster_wait = 1120;   // cycles that a request takes longer for a cluster
-  double shallow = 400;         // cycles over stages: deeper wins among equals (chosen, not fitted)
-  double fill = 4419;           // cycles before the first blocks multiply
-  double finish = 710;          // cycles of a tile's epilogue ...
-  double finish_byte = 0.02355;  // ... and for each byte of it that a warpgroup stores
-  double direct = 2;             // times that where threads store by themselves
-  double split = 1317;           // cycles to add up the parts of K ...
-  double split_each = 18;        // ... and for each of them
-  double split_byte = 0.03;      // ... and for each byte that its blocks exchange
-  double restart = 5500;         // cycles between the blocks of a split that follow each other
-  double slice = 3000;           // cycles to add up slices of K through L2 ...
-  double slice_byte = 0.025;     // ... and for each byte of them
-  double prepare_us = 4.5;       // that a kernel which comes first takes to start and end
-  double fetch = 69.7;           // bytes of L2 that a unit reads in a cycle
-  double shared = 86.4;          // bytes of shared memory that its instructions read in a cycle
-  double copies = 0.05;          // time lost where the multiplying threads copy as well
-  double issue = 3;              // cycles of a unit for each warp's copy
-  double load = 700;             // cycles that a thread waits for loads that no copy can do ...
-  double loads = 4;              // ... of so many at a time; beyond that, for one after the other
-  double memory_share = 0.961;   // of the peak bandwidth
-  double overlap = 0.514;        // of the lesser of multiplying and moving, that adds up
-  double hot_share = 0.531;      // of the instruction's rate that the power allows in the long run
-  double hot_us = 6409;          // of work after which half of that limit holds
-};
 constexpr GpuModel kModel = {};
 
-// Clusters of 4 do not reach every unit: 30 of them run at a time on 132 (the driver's count).
-constexpr double kLargeClusters = 120.0 / 132;
 constexpr double kWarpgroupRows = 64;
-constexpr double kSharedReserve = 1024;  // bytes that the machine keeps of each block
-constexpr int kMaxBlocks = 8;            // of a unit that are of any use
-constexpr int kRegistersBesides = 88;    // of a thread, beside the accumulators
 
 double blocks(double size, double block) { return std::ceil(size / block); }
 
@@ -59,14 +44,7 @@ bool is_pingpong(const Algorithm& a) { return a.scheduler == Scheduler::pingpong
 // The instruction whose rate the kernel runs at.
 double macs_per_cycle(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
-  const bool wide = spec.algorithm.pipeline != Pipeline::cpasync;
-  double best = 0;
-  for (const Instruction& i : target.instructions) {
-    if (i.a != s.a || i.b != s.b) continue;
-    if (!wide && (i.name == "wgmma" || i.name == "mfma")) continue;
-    best = std::max(best, i.per_cycle * i.shape.m * i.shape.n * i.shape.k);
-  }
-  return best > 0 ? best : 1;
+  return gpu_macs_per_cycle(s.a, s.b, target, spec.algorithm.pipeline != Pipeline::cpasync);
 }
 
 // A kernel on a problem, counted out.
@@ -84,13 +62,6 @@ struct Work {
   double load_cycles = 0;    // of a step, where threads load rows that no copy can move
 };
 
-// The most bytes up to 16 that divide the distances of rows: what one copy to shared memory moves.
-int copy_bytes(const GemmProblem& p) {
-  int width = 16;
-  while (p.ld_a * size_of(p.a) % width != 0 || p.ld_b * size_of(p.b) % width != 0) width /= 2;
-  return width;
-}
-
 // Copies move 4 bytes or more; rows at other distances are loaded by the threads.
 double load_cycles(const Algorithm& a, const GemmProblem& p, double bytes, double threads) {
   if (is_tmaws(a) || copy_bytes(p) >= 4) return 0;
@@ -99,7 +70,7 @@ double load_cycles(const Algorithm& a, const GemmProblem& p, double bytes, doubl
 }
 
 double threads_of(const Algorithm& a, const Target& target) {
-  if (!is_tmaws(a)) return static_cast<double>(a.wave.m) * a.wave.n * target.warp_size;
+  if (!is_tmaws(a)) return static_cast<double>(a.wave.m) * a.wave.n * a.wave.k * target.warp_size;
   return a.wave.m == 1 ? 160 : 128.0 * (a.wave.m + 1);
 }
 
@@ -116,7 +87,7 @@ double resident_blocks(const KernelSpec& spec, const Target& target) {
   const double by_shared =
       (static_cast<double>(target.shared_memory_bytes) + kSharedReserve) / (bytes + kSharedReserve);
   const double by_registers = target.registers_per_unit / (registers * threads);
-  return std::clamp(std::floor(std::min(by_shared, by_registers)), 1.0, double{kMaxBlocks});
+  return std::clamp(std::floor(std::min(by_shared, by_registers)), 1.0, kMaxBlocks);
 }
 
 double operand_bytes(const Algorithm& a, const Shape3& tile, double element) {
@@ -136,7 +107,7 @@ Work work_of(const KernelSpec& spec, const GemmProblem& p, const Target& target)
   w.tiles = blocks(rows, a.tile.m * a.cluster_m) * blocks(columns, a.tile.n * a.cluster_n) *
             cluster * static_cast<double>(p.batch);
   w.units = target.units * (a.splits * cluster > 2 ? kLargeClusters : 1);
-  w.parts = a.splits * a.slices;
+  w.parts = static_cast<double>(a.splits) * a.slices;
   w.steps = blocks(blocks(static_cast<double>(p.k), a.tile.k), w.parts);
   w.resident = resident_blocks(spec, target);
   w.tile_macs = static_cast<double>(a.tile.m) * a.tile.n * a.tile.k;
@@ -212,14 +183,8 @@ double compute_seconds_of(const KernelSpec& spec, const Work& w, const Target& t
 
 // Every operand that has to be copied is read and written once more.
 double repack_seconds(const KernelSpec& spec, const GemmProblem& p, double rate) {
-  if (!spec.algorithm.repack) return 0;
-  const TmawsCopies copies = tmaws_copies(p);
-  if (!copies.a && !copies.b) return 0;
-  const auto batch = static_cast<double>(p.batch);
-  const double a = static_cast<double>(p.m) * static_cast<double>(p.k) * size_of(p.a);
-  const double b = static_cast<double>(p.n) * static_cast<double>(p.k) * size_of(p.b);
-  const double bytes = 2 * batch * ((copies.a ? a : 0) + (copies.b ? b : 0));
-  return kModel.prepare_us * 1e-6 + bytes / rate;
+  const double copied = spec.algorithm.repack ? copied_bytes(p) : 0;
+  return copied > 0 ? kModel.prepare_us * 1e-6 + 2 * copied / rate : 0;
 }
 
 }  // namespace
@@ -231,13 +196,13 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target
   const double hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   const double compute = compute_seconds_of(spec, w, target);
   const double rate = std::max(target.memory_gb_per_s, 1.0) * 1e9 * kModel.memory_share;
-  const double memory = bytes(p) / rate;
+  const double memory = bytes_of(p) / rate;
   const double overhead = launch + kModel.fill / hertz +
                           kModel.overlap * std::min(compute, memory) +
                           repack_seconds(spec, p, rate);
   const double waves = blocks(w.tiles * w.parts, target.units);
   const double issued = waves * target.units * w.tile_macs * w.steps;
-  return total_of(compute, memory, overhead, issued > 0 ? flops(p) / 2 / issued : 1);
+  return total_of(compute, memory, overhead, issued > 0 ? flops_of(p) / 2 / issued : 1);
 }
 
 }  // namespace tessera::gemm

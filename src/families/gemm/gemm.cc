@@ -17,6 +17,8 @@ const Family& family() {
       .is_essential = is_essential,
       .emit = emit,
       .estimate = estimate,
+      .features = features,
+      .extract = extract,
       .bind = bind,
       .verify = verify,
       .flops = flops,

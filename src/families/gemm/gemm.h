@@ -31,6 +31,11 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
 double flops(const Problem& problem);
 double bytes(const Problem& problem);
 
+// features.cc
+std::span<const Feature> features();
+void extract(const Problem& problem, const Target& target, int threads,
+             std::span<const KernelSpec> specs, std::span<double> columns);
+
 // emit.cc
 Source emit(const KernelSpec& spec, const Target& target);
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);

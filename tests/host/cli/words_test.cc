@@ -45,6 +45,7 @@ TEST_F(CliWords, UnknownCommandsAndOptions) {
        "generate: --jobs: must be a whole number of at least 0, got many", kUsage},
       {"generate", "generate: --output-dir is required", kUsage},
       {"matmul a.npy b.npy", "matmul: --output is required", kUsage},
+      {"problems", "problems: set is required", kUsage},
       {"completion", "completion: shell is required", kUsage},
   });
 }
@@ -79,6 +80,8 @@ TEST_F(CliWords, UnknownNames) {
       {"pack --preselected fp32_rcr_esential --target avx512 --output x.pack",
        "pack: unknown preselected set 'fp32_rcr_esential', did you mean 'fp32_rcr_essential'? "
        "(tessera list --sets lists them)"},
+      {"problems wides --target avx512",
+       "unknown problem set 'wides', did you mean 'wide'? (known: wide, edge, models)"},
       {"show nonsense",
        "kernel name 'nonsense': expected an operation (gemm, conv, fmha) as word 1, got "
        "'nonsense'"},

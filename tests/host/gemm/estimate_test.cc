@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/targets/targets.h"
@@ -73,6 +74,17 @@ TEST_P(GemmEstimateOn, EmptyProblemsCostOnlyTheLaunch) {
   const Estimate e = best(p, target_, 1).estimate;
   EXPECT_EQ(e.compute_seconds, 0);
   EXPECT_LT(e.seconds, 1e-4);
+}
+
+TEST_P(GemmEstimateOn, ProblemsWithoutKHaveATime) {
+  for (const GemmLayout layout : {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::ccr}) {
+    const GemmProblem p = gemm_problem(DType::fp16, layout, 19, 8, 0);
+    for (const KernelSpec& spec : candidates(p, target_)) {
+      if (!is_legal(spec, target_) || !supports(spec, p, target_)) continue;
+      const Estimate e = estimate(spec, p, target_, 3);
+      ASSERT_TRUE(std::isfinite(e.seconds) && std::isfinite(e.memory_seconds)) << name_of(spec);
+    }
+  }
 }
 
 class GemmRankingOn : public testing::TestWithParam<std::string> {

@@ -1,0 +1,195 @@
+// Reads candidates into lanes: the only part of the extractor that looks at one after the other.
+#include <algorithm>
+
+#include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/features_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+void put_algorithm(const Algorithm& a, std::size_t i, Lanes& x) {
+  x.of[lane("tile_m")][i] = a.tile.m;
+  x.of[lane("tile_n")][i] = a.tile.n;
+  x.of[lane("tile_k")][i] = a.tile.k;
+  x.of[lane("wave_m")][i] = a.wave.m;
+  x.of[lane("wave_n")][i] = a.wave.n;
+  x.of[lane("wave_k")][i] = a.wave.k;
+  x.of[lane("warp_tile_m")][i] = a.warp_tile.m;
+  x.of[lane("warp_tile_n")][i] = a.warp_tile.n;
+  x.of[lane("warp_tile_k")][i] = a.warp_tile.k;
+  x.of[lane("pipeline")][i] = static_cast<int>(a.pipeline);
+  x.of[lane("scheduler")][i] = static_cast<int>(a.scheduler);
+  x.of[lane("splits")][i] = a.splits;
+  x.of[lane("slices")][i] = a.slices;
+  x.of[lane("split_kind")][i] = static_cast<int>(a.split_k);
+  x.of[lane("stages")][i] = a.stages;
+  x.of[lane("cluster_m")][i] = a.cluster_m;
+  x.of[lane("cluster_n")][i] = a.cluster_n;
+  x.of[lane("swap_ab")][i] = flag(a.swap_ab);
+  x.of[lane("repack")][i] = flag(a.repack);
+}
+
+// ---- GPUs ----
+
+// What an operand is to the kernels that compute by rows of A, or of B with swap_ab.
+struct Sides {
+  double rows, columns, size_m, size_n, k_contiguous_m, k_contiguous_n;
+};
+
+Sides sides_of(const Facts& f) {
+  const GemmProblem& p = f.problem;
+  const double a = flag(a_is_row_major(p.layout));
+  const double b = flag(p.preshuffled_b || !b_is_row_major(p.layout));
+  return {f.m, f.n, static_cast<double>(size_of(p.a)), static_cast<double>(size_of(p.b)), a, b};
+}
+
+Sides swapped(const Sides& s) {
+  return {s.columns, s.rows, s.size_n, s.size_m, s.k_contiguous_n, s.k_contiguous_m};
+}
+
+// Whether tmaws' copy engine stores the output, but for kernels that store directly.
+struct CopiesOut {
+  bool plain, with_swap;
+};
+CopiesOut copies_out(const Facts& f) {
+  const auto signature = std::get<GemmSignature>(signature_of(f.problem));
+  Algorithm a = {.pipeline = Pipeline::tmaws};
+  const bool plain = tmaws_copies_out(signature, a);
+  a.swap_ab = true;
+  return {plain, tmaws_copies_out(signature, a)};
+}
+
+void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
+  const Sides straight = sides_of(f);
+  const Sides turned = swapped(straight);
+  const CopiesOut copies = copies_out(f);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const Algorithm& a = specs[std::min(i, specs.size() - 1)].algorithm;
+    put_algorithm(a, i, x);
+    const Sides& s = a.swap_ab ? turned : straight;
+    const bool tmaws = a.pipeline == Pipeline::tmaws;
+    x.rows[i] = s.rows;
+    x.columns[i] = s.columns;
+    x.size_m[i] = s.size_m;
+    x.size_n[i] = s.size_n;
+    // Repacking turns all but 16-bit operands about.
+    x.k_contiguous_m[i] = a.repack && s.size_m != 2 ? 1 : s.k_contiguous_m;
+    x.k_contiguous_n[i] = a.repack && s.size_n != 2 ? 1 : s.k_contiguous_n;
+    x.copied_bytes[i] = a.repack ? f.copied_bytes : 0;
+    x.is_tmaws[i] = flag(tmaws);
+    x.is_pingpong[i] = flag(a.scheduler == Scheduler::pingpong);
+    x.macs[i] = a.pipeline == Pipeline::cpasync ? f.narrow_macs : f.wide_macs;
+    x.capacity[i] = f.capacity[static_cast<std::size_t>(a.pipeline)];
+    const bool by_copy = a.swap_ab ? copies.with_swap : copies.plain;
+    x.of[lane("takes_tiles")][i] = flag(a.persistent || (tmaws && a.splits == 1));
+    x.of[lane("stores_by_copy")][i] = flag(tmaws && by_copy && a.store != Store::direct);
+  }
+}
+
+// ---- CPUs ----
+
+std::int64_t busiest(std::int64_t size, std::int64_t block, int parts) {
+  const std::int64_t blocks = device::blocks_of(size, block);
+  return device::smaller(size, device::blocks_of(blocks, parts) * block);
+}
+
+device::Grid stream_grid(const Facts& f, const Algorithm& a) {
+  const int used = a.wave.m == 0 || a.wave.n == 0 ? f.threads : 1;
+  return f.problem.m <= a.warp_tile.m ? device::Grid{1, 1, used} : device::Grid{1, used, 1};
+}
+
+device::Grid block_grid(const Facts& f, const Algorithm& a) {
+  device::GemmArguments g{};
+  g.m = f.problem.m;
+  g.n = f.problem.n;
+  g.batch = f.problem.batch;
+  const int lanes = std::max(1, f.target->vector_bytes / 4);
+  return device::best_grid(g, f.threads, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n, lanes);
+}
+
+// Least k worth a thread, as in packed_gemm.h.
+std::int64_t k_grain(const Facts& f, const Algorithm& a) {
+  return f.problem.preshuffled_b ? a.tile.k : std::int64_t{16} * a.warp_tile.k;
+}
+
+Sharing share(const Facts& f, const Algorithm& a) {
+  const GemmProblem& p = f.problem;
+  Sharing s{{1, 1, 1}, 1, f.batch, f.m, f.n, f.k};
+  if (a.wave.k != 1 && a.pipeline != Pipeline::stream) {
+    const int limit = a.wave.k == 0 ? f.threads : std::min(a.wave.k, f.threads);
+    const std::int64_t grains = device::blocks_of(p.k, k_grain(f, a));
+    s.over_k = static_cast<int>(std::clamp<std::int64_t>(grains, 1, limit));
+  }
+  if (s.over_k > 1) {
+    s.k = static_cast<double>(busiest(p.k, k_grain(f, a), s.over_k));
+    return s;
+  }
+  s.grid = a.pipeline == Pipeline::stream ? stream_grid(f, a) : block_grid(f, a);
+  s.batches = static_cast<double>(busiest(p.batch, 1, s.grid.batch));
+  s.rows = static_cast<double>(busiest(p.m, a.warp_tile.m, s.grid.m));
+  s.columns = static_cast<double>(busiest(p.n, a.warp_tile.n, s.grid.n));
+  return s;
+}
+
+const Sharing& find(SharingMemo& memo, const Facts& f, const Algorithm& a) {
+  const bool stream = a.pipeline == Pipeline::stream;
+  const SharingKey key = {a.wave, a.warp_tile, a.tile.k, stream};
+  const auto mixed =
+      static_cast<unsigned>(a.warp_tile.m * 7 + a.warp_tile.n * 3 + a.warp_tile.k * 5 + a.wave.m +
+                            a.wave.k * 2 + a.tile.k / 256 * 11 + (stream ? 1 : 0));
+  const std::size_t slot = mixed % memo.keys.size();
+  if (!(memo.keys[slot] == key)) {
+    memo.keys[slot] = key;
+    memo.values[slot] = share(f, a);
+  }
+  return memo.values[slot];
+}
+
+void put_sharing(const Sharing& s, std::size_t i, Lanes& x) {
+  x.of[lane("grid_batch")][i] = s.grid.batch;
+  x.of[lane("grid_m")][i] = s.grid.m;
+  x.of[lane("grid_n")][i] = s.grid.n;
+  x.of[lane("grid_k")][i] = s.over_k;
+  x.of[lane("share_rows")][i] = s.rows;
+  x.of[lane("share_columns")][i] = s.columns;
+  x.share_k[i] = s.k;
+  x.share_batches[i] = s.batches;
+}
+
+void put_estimate(const Estimate& e, std::size_t i, Lanes& x) {
+  x.estimate_compute[i] = e.compute_seconds;
+  x.estimate_memory[i] = e.memory_seconds;
+  x.estimate_overhead[i] = e.overhead_seconds;
+  x.of[lane("estimate_utilisation")][i] = e.utilisation;
+}
+
+void gather_cpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
+  std::fill_n(x.rows, kLanes, f.m);
+  std::fill_n(x.columns, kLanes, f.n);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const bool repeats = i >= specs.size();
+    const KernelSpec& spec = specs[repeats ? specs.size() - 1 : i];
+    const Algorithm& a = spec.algorithm;
+    const Pipeline p = a.pipeline;
+    put_algorithm(a, i, x);
+    const Sharing& sharing = find(x.sharing, f, a);
+    put_sharing(sharing, i, x);
+    if (!repeats) {
+      put_estimate(estimate_cpu(spec, f.problem, *f.target, f.threads, &sharing.grid), i, x);
+    }
+    x.macs[i] = f.cpu_macs[static_cast<std::size_t>(std::clamp(a.warp_tile.k, 0, 4))];
+    x.packs_a[i] = flag(p == Pipeline::packab || p == Pipeline::packa);
+    x.packs_b[i] =
+        flag((p == Pipeline::packab || p == Pipeline::packb) && !f.problem.preshuffled_b);
+    x.of[lane("takes_tiles")][i] = 0;
+    x.of[lane("stores_by_copy")][i] = 0;
+  }
+}
+
+}  // namespace
+
+void gather(const Facts& facts, std::span<const KernelSpec> specs, Lanes& lanes) {
+  facts.on_cpu ? gather_cpu(facts, specs, lanes) : gather_gpu(facts, specs, lanes);
+}
+
+}  // namespace tessera::gemm
