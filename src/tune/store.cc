@@ -40,12 +40,13 @@ constexpr const char* kSchema =
 constexpr const char* kColumns =
     "device, target, problem, kernel, threads, outcome, seconds, spread, note, protocol";
 
-constexpr std::array<std::pair<Outcome, std::string_view>, 5> kOutcomes = {{
+constexpr std::array<std::pair<Outcome, std::string_view>, 6> kOutcomes = {{
     {Outcome::ok, "ok"},
     {Outcome::wrong, "wrong"},
     {Outcome::crashed, "crashed"},
     {Outcome::timeout, "timeout"},
     {Outcome::failed, "failed"},
+    {Outcome::refused, "refused"},
 }};
 
 // What SQLite says when the bytes of the file are not a sound database.

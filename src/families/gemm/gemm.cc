@@ -19,6 +19,8 @@ const Family& family() {
       .estimate = estimate,
       .bind = bind,
       .verify = verify,
+      .reference = reference,
+      .compare = compare,
       .flops = flops,
       .bytes = bytes,
   };
