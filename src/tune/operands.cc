@@ -31,9 +31,6 @@ struct Random {
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 };
 
-// All-ones bytes are a NaN in every floating-point type.
-int poison_byte(DType dtype) { return is_integer(dtype) ? 0x5a : 0xff; }
-
 void poison(DType dtype, const runtime::AlignedBuffer& buffer) {
   std::memset(buffer.data(), poison_byte(dtype), buffer.size());
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,16 @@ PlacedOperands place_operands(const OwnedOperands& owned, const runtime::Place& 
 // The output with its guards, to the place and, once the stream's work is done, back.
 void send_output(const OwnedOperands& owned, PlacedOperands& placed, const runtime::Place& place);
 void fetch_output(OwnedOperands& owned, const PlacedOperands& placed, const runtime::Place& place);
+
+// Some of the output's bytes, offsets counted from the operand itself, and the guards on both
+// sides.
+void fetch_runs(OwnedOperands& owned, const PlacedOperands& placed, const runtime::Place& place,
+                std::span<const Reference::Run> runs);
+// Fills the placed output, its gaps and its guards as poison_output() fills the host's.
+void poison_placed(const Problem& problem, PlacedOperands& placed, const OwnedOperands& owned,
+                   const runtime::Place& place);
+// Whether the output's rows or batches have bytes between them.
+bool has_gaps(const Problem& problem);
 
 // What the reference needs of a launch on the caller's operands.
 struct SavedOperands {
