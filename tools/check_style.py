@@ -27,6 +27,7 @@ INCLUDES = {
     "select": ["families"],
     "tune": ["registry", "select"],
     "dispatch": ["tune"],
+    "parquet": ["tune"],
 }
 # The one file that names every family.
 FAMILY_LIST = "src/families/families.cc"

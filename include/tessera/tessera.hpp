@@ -44,6 +44,11 @@
 #include "tessera/tune/autotune.h"
 #include "tessera/tune/operands.h"
 #include "tessera/tune/store.h"
+#include "tessera/tune/sweep.h"
+#include "tessera/tune/sweep_columns.h"
+#include "tessera/tune/sweep_exchange.h"
+#include "tessera/tune/sweep_check.h"
+#include "tessera/tune/sweep_store.h"
 
 namespace tessera {
 

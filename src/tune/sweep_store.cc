@@ -189,8 +189,10 @@ int place_of(const std::map<std::int64_t, int>& places, std::int64_t id) {
 
 class Merger {
  public:
-  Merger(const Connection& db, const SweepData& data, Conflict conflict, const std::string& source)
+  Merger(const Connection& db, const SweepData& data, Conflict conflict, const std::string& source,
+         MergeCount& count)
       : db_(db),
+        count_(count),
         data_(data),
         conflict_(conflict),
         source_(source),
@@ -210,10 +212,9 @@ class Merger {
     for (std::size_t i = 0; i < data.runs.size(); ++i) require_same_run(i);
   }
 
-  MergeCount run() {
+  void run() {
     for (const SweepRow& row : data_.rows) add(row);
     for (const ClockReading& reading : data_.clock) add(reading);
-    return count_;
   }
 
  private:
@@ -296,6 +297,7 @@ class Merger {
   }
 
   const Connection& db_;
+  MergeCount& count_;
   const SweepData& data_;
   Conflict conflict_;
   std::string source_;
@@ -303,7 +305,6 @@ class Merger {
   std::map<std::int64_t, SweepRun> by_id_;
   Statement find_;
   RowWriter writer_;
-  MergeCount count_;
 };
 
 // ---- sorting ----
@@ -326,9 +327,11 @@ std::vector<int> sort_texts(std::vector<std::string>& texts, std::vector<bool> u
   return places;
 }
 
-std::vector<int> sort_runs(std::vector<SweepRun>& runs) {
-  std::vector<int> order(runs.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
+std::vector<int> sort_runs(std::vector<SweepRun>& runs, const std::vector<bool>& used) {
+  std::vector<int> order;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (used[i]) order.push_back(static_cast<int>(i));
+  }
   const auto rank = [&](int i) {
     const SweepRun& run = runs[static_cast<std::size_t>(i)];
     return std::tie(run.started, run.id);
@@ -357,13 +360,15 @@ void refer(Each& row, const std::vector<int>& runs, const std::vector<int>& prob
 SweepData sorted(SweepData data) {
   std::vector<bool> problems(data.problems.size(), false);
   std::vector<bool> kernels(data.kernels.size(), false);
+  std::vector<bool> runs(data.runs.size(), false);
   const auto use = [&](const auto& row) {
+    runs[static_cast<std::size_t>(row.run)] = true;
     problems[static_cast<std::size_t>(row.problem)] = true;
     kernels[static_cast<std::size_t>(row.kernel)] = true;
   };
   for (const SweepRow& row : data.rows) use(row);
   for (const ClockReading& reading : data.clock) use(reading);
-  const std::vector<int> run_places = sort_runs(data.runs);
+  const std::vector<int> run_places = sort_runs(data.runs, runs);
   const std::vector<int> problem_places = sort_texts(data.problems, problems);
   const std::vector<int> kernel_places = sort_texts(data.kernels, kernels);
   for (SweepRow& row : data.rows) refer(row, run_places, problem_places, kernel_places);
@@ -411,7 +416,8 @@ void SweepStore::record_clock(const SweepRun& run, const std::string& problem,
   data.problems = {problem};
   data.kernels = {kernel};
   data.clock = {{0, 0, 0, at, seconds}};
-  add(data, Conflict::refuse, "this sweep");
+  const SweepPart part{std::move(data), "this sweep"};
+  add(std::span(&part, 1), Conflict::refuse);
 }
 
 std::map<std::string, Outcome> SweepStore::find(const std::string& device,
@@ -463,10 +469,13 @@ SweepData SweepStore::read() const {
   });
 }
 
-MergeCount SweepStore::add(const SweepData& data, Conflict conflict, const std::string& source) {
+MergeCount SweepStore::add(std::span<const SweepPart> parts, Conflict conflict) {
   return state_->database.with([&](const Connection& db) {
     Transaction transaction(db);
-    const MergeCount count = Merger(db, data, conflict, source).run();
+    MergeCount count;
+    for (const SweepPart& part : parts) {
+      Merger(db, part.data, conflict, part.source, count).run();
+    }
     transaction.commit();
     return count;
   });

@@ -66,11 +66,17 @@ struct SweepData {
 };
 
 // Everything in an order that does not depend on how it came together: runs by start and id, texts
-// and rows sorted, unused texts left out. Equal contents are equal after it.
+// and rows sorted, runs and texts without rows left out. Equal contents are equal after it.
 SweepData sorted(SweepData data);
 
 // What happens to a row that is there already with other numbers.
 enum class Conflict { refuse, prefer_newest };
+
+// Data to add, and where it came from, for the words of errors.
+struct SweepPart {
+  SweepData data;
+  std::string source;
+};
 
 struct MergeCount {
   std::int64_t added = 0;
@@ -105,10 +111,10 @@ class SweepStore {
                                       int threads, const std::string& problem) const;
   SweepData read() const;
 
-  // Adds all rows or, when it throws, none. Identical rows are kept once. Throws
-  // Error{invalid_argument} that names a row with two values, unless the newest is preferred: that
-  // of the run that started last. `source` names where the data came from.
-  MergeCount add(const SweepData& data, Conflict conflict, const std::string& source);
+  // Adds all rows of all parts or, when it throws, none. Identical rows are kept once. Throws
+  // Error{invalid_argument} that names a row with two values, unless the newest is preferred: the
+  // one measured last.
+  MergeCount add(std::span<const SweepPart> parts, Conflict conflict);
 
  private:
   struct State;
