@@ -21,11 +21,12 @@ struct OwnedOperands {
 };
 
 // Allocates and fills what the problem reads: never zero, floating point between 1/16 and 1 in
-// magnitude, int8 over its whole range; the same seed gives the same bytes. Gaps between rows and
+// magnitude, int8 over its whole range; the same seed gives the same bytes,
+// however many threads fill them. Gaps between rows and
 // batches and the bytes around an operand hold NaN (integers: 0x5a bytes), and so does the output.
 // C is null when beta is 0; B is not packed, also when the problem has preshuffled_b set: see
 // pack_b(). Throws Error{unsupported} for operations other than GEMM.
-OwnedOperands random_operands(const Problem& problem, std::uint64_t seed);
+OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads = 1);
 
 // Fills the output, its gaps and its guard bytes with NaN (integers: 0x5a bytes).
 void poison_output(const Problem& problem, OwnedOperands& owned);

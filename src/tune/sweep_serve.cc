@@ -18,12 +18,12 @@
 #include <future>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/base/hash.h"
 #include "tessera/families/family.h"
 #include "tessera/runtime/benchmark.h"
+#include "tessera/targets/targets.h"
 #include "tessera/tune/operands.h"
 #include "tessera/tune/sweep_worker.h"
 
@@ -55,11 +55,12 @@ Prepared prepare(const std::string& text, std::uint64_t seed, bool on_host) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("sweep: {} has no reference to keep", to_string(op_of(problem))));
   }
-  Prepared prepared{text, problem, random_operands(problem, own_seed), {}, {}};
+  const int threads = host_info().cores;
+  Prepared prepared{text, problem, random_operands(problem, own_seed, threads), {}, {}};
   ReferenceLimits limits;
   limits.elements = kThoroughElements;
   limits.seed = own_seed;
-  limits.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  limits.threads = threads;
   prepared.thorough = family.reference(plain, prepared.owned.operands, limits);
   if (on_host) return prepared;
   limits.elements = kQuickElements;

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/parallel.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/spec/numeric.h"
 
@@ -97,19 +97,6 @@ std::span<const std::int64_t> part_of(const Indices& all, std::size_t begin, std
   return std::span(all).subspan(begin, std::min(count, all.size() - begin));
 }
 
-// Gives each thread an equal part of [0, count): work(part, begin, end).
-template <typename Work>
-void share(int threads, std::size_t count, const Work& work) {
-  const auto parts =
-      std::clamp<std::size_t>(static_cast<std::size_t>(std::max(threads, 1)), 1, count + 1);
-  std::vector<std::thread> others;
-  for (std::size_t part = 1; part < parts; ++part) {
-    others.emplace_back(work, part, count * part / parts, count * (part + 1) / parts);
-  }
-  work(std::size_t{0}, std::size_t{0}, count / parts);
-  for (std::thread& other : others) other.join();
-}
-
 // What a reference keeps: values and errors of every (batch, row, column), columns innermost.
 struct Elements {
   Plan plan;
@@ -155,7 +142,7 @@ class Computation {
   Operand load_all(std::size_t count, const Load& load) const {
     Operand operand{std::vector<double>(count)};
     std::vector<double> largest(static_cast<std::size_t>(std::max(threads_, 1)), 0.0);
-    share(threads_, count, [&](std::size_t part, std::size_t begin, std::size_t end) {
+    share_work(threads_, count, [&](std::size_t part, std::size_t begin, std::size_t end) {
       double most = 0;
       for (std::size_t i = begin; i < end; ++i) {
         const double value = operand.values[i] = load(i);
@@ -189,7 +176,7 @@ class Computation {
 
   void compute_block(const Block& block, const Operand& a, const Operand& b) const {
     const double flushed = kFlushed * static_cast<double>(k_ + 1) * (1 + a.largest + b.largest);
-    share(threads_, block.rows.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+    share_work(threads_, block.rows.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i) compute_row(block, i, a, b, flushed);
     });
   }

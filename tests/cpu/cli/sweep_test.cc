@@ -51,7 +51,9 @@ std::vector<std::string> row_texts(const tune::SweepData& data) {
 // Killed again and again, at any moment: problems are there whole or not at all, nothing that was
 // stored is measured again, and in the end nothing is missing or doubled.
 TEST_F(CliSweep, ResumesAfterKillMinusNine) {
-  std::mt19937 random(std::random_device{}());
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937 random(seed);
   write("one.txt", "gemm m=500 n=24 k=16\n");
   Words warm = sweep_words("warm.sqlite");
   warm[2] = "one.txt";

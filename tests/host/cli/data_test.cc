@@ -17,7 +17,12 @@ class CliData : public CliTest {
   tune::SweepData read(const std::string& file) const {
     return tune::sorted(tune::SweepStore(folder() / file, tune::OpenMode::existing).read());
   }
-  tune::SweepData data_ = random_data(sweep_run("a"), 6, 11, std::random_device{}());
+  ~CliData() override {
+    if (HasFailure()) fmt::print("seed {}\n", seed_);
+  }
+
+  std::uint64_t seed_ = std::random_device{}();
+  tune::SweepData data_ = random_data(sweep_run("a"), 6, 11, seed_);
 };
 
 TEST_F(CliData, CsvRoundTripIsExact) {
