@@ -22,9 +22,10 @@
 namespace tessera::tune {
 namespace {
 
-constexpr double kClockSeconds = 5;   // between two readings of the clock's kernel
-constexpr int kStrikes = 3;           // after which a kernel that ends workers is not run again
-constexpr std::size_t kHopeless = 5;  // problems in a row that could not be set up
+constexpr double kClockSeconds = 5;     // between two readings of the clock's kernel
+constexpr double kProblemSeconds = 30;  // past it no new round of readings starts
+constexpr int kStrikes = 3;             // after which a kernel that ends workers is not run again
+constexpr std::size_t kHopeless = 5;    // problems in a row that could not be set up
 constexpr std::size_t kNoteLetters = 300;
 
 // Ends a build when the caller wants no more.
@@ -65,10 +66,10 @@ std::string compiler_words(const Target& target, const jit::BuildOptions& build)
 std::string protocol_words(const SweepSetup& setup, bool is_gpu) {
   const RoundRules& rules = setup.rules;
   return fmt::format(
-      "interleaved, {} to {} readings until the median is known to {:g}%, out at {:g}x after one "
+      "interleaved, {} to {} readings until the median is known to {:g}%, out at {:g}x after {} "
       "and {:g}x after {}; best {} again in {} rounds; {}",
-      rules.least, rules.most, 100 * rules.tight, rules.slower_once, rules.slower, rules.least,
-      setup.finalists, setup.final_rounds,
+      rules.least, rules.most, 100 * rules.tight, rules.hopeless, rules.hopeless_after,
+      rules.slower, rules.least, setup.finalists, setup.final_rounds,
       is_gpu ? "cold caches" : fmt::format("warm caches, {:g} s a reading", setup.min_seconds));
 }
 
@@ -149,7 +150,11 @@ class Sweep {
     setup_.device = options_.device;
     setup_.seed = options_.seed;
     setup_.finalists = options_.finalists;
+    // A GPU's reading is its own clock's, and the emptying of the caches before it hides the host's
+    // pauses; a CPU's reading may be another program's time.
     const bool is_gpu = target_.backend != "cpu";
+    setup_.rules.hopeless_after = is_gpu ? 1 : 2;
+    setup_.rules.budget_seconds = kProblemSeconds;
     run_.id = report_.run = random_id();
     run_.version = options_.version;
     run_.abi = jit::kAbiVersion;

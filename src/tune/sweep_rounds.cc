@@ -29,9 +29,9 @@ double best_median(const Readings& readings) {
 bool is_done(const std::vector<double>& readings, double best, const RoundRules& rules) {
   const int count = static_cast<int>(readings.size());
   if (count >= rules.most) return true;
-  if (count == 1) return readings.front() > rules.slower_once * best;
-  if (count < rules.least) return false;
   const double lowest = *std::min_element(readings.begin(), readings.end());
+  if (count >= rules.hopeless_after && lowest > rules.hopeless * best) return true;
+  if (count < rules.least) return false;
   return lowest > rules.slower * best || half_interval(readings) <= rules.tight;
 }
 

@@ -14,7 +14,8 @@ struct RoundRules {
   int least = 3;              // readings before the interval counts
   int most = 9;               // readings of a candidate
   double tight = 0.01;        // half the interval over the median
-  double slower_once = 2;     // done after one reading that many times the best median
+  int hopeless_after = 2;     // readings, the lowest of which is
+  double hopeless = 2;        // that many times the best median: done
   double slower = 1.5;        // done after `least` readings, the lowest of which is
   double budget_seconds = 0;  // past it no new round starts after the first; 0: none
   std::uint64_t seed = 1;

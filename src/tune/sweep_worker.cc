@@ -63,8 +63,8 @@ std::string to_json(const SweepSetup& setup) {
               {"device", setup.device},
               {"seed", setup.seed},
               {"rules",
-               {rules.least, rules.most, rules.tight, rules.slower_once, rules.slower,
-                rules.budget_seconds}},
+               {rules.least, rules.most, rules.tight, rules.hopeless, rules.slower,
+                rules.budget_seconds, rules.hopeless_after}},
               {"finalists", setup.finalists},
               {"final_rounds", setup.final_rounds},
               {"min_seconds", setup.min_seconds}}
@@ -83,13 +83,13 @@ SweepSetup sweep_setup_from_json(std::string_view text) {
     setup.device = object.at("device").get<int>();
     setup.seed = object.at("seed").get<std::uint64_t>();
     const json& rules = object.at("rules");
-    setup.rules = {rules.at(0).get<int>(),
-                   rules.at(1).get<int>(),
-                   rules.at(2).get<double>(),
-                   rules.at(3).get<double>(),
-                   rules.at(4).get<double>(),
-                   rules.at(5).get<double>(),
-                   setup.seed};
+    setup.rules.least = rules.at(0).get<int>();
+    setup.rules.most = rules.at(1).get<int>();
+    setup.rules.tight = rules.at(2).get<double>();
+    setup.rules.hopeless = rules.at(3).get<double>();
+    setup.rules.slower = rules.at(4).get<double>();
+    setup.rules.budget_seconds = rules.at(5).get<double>();
+    setup.rules.hopeless_after = rules.at(6).get<int>();
     setup.finalists = object.at("finalists").get<int>();
     setup.final_rounds = object.at("final_rounds").get<int>();
     setup.min_seconds = object.at("min_seconds").get<double>();

@@ -34,9 +34,20 @@ TEST(SweepRounds, SteadyKernelsAreReadThreeTimes) {
   EXPECT_EQ(sizes(read_in_rounds(3, std::ref(fake), {})), (std::vector<std::size_t>{3, 3, 3}));
 }
 
-TEST(SweepRounds, HopelessKernelsAreReadOnce) {
-  FakeKernels fake{{1.0, 1.9, 2.1, 5}};
-  EXPECT_EQ(sizes(read_in_rounds(4, std::ref(fake), {})), (std::vector<std::size_t>{3, 3, 1, 1}));
+TEST(SweepRounds, HopelessKernelsAreReadOnceOrTwice) {
+  for (const int after : {1, 2}) {
+    FakeKernels fake{{1.0, 1.9, 2.1, 5}};
+    const auto few = static_cast<std::size_t>(after);
+    EXPECT_EQ(sizes(read_in_rounds(4, std::ref(fake), {.hopeless_after = after})),
+              (std::vector<std::size_t>{3, 3, few, few}));
+  }
+}
+
+TEST(SweepRounds, OneDisturbedReadingIsNoReasonToGiveUp) {
+  int calls = 0;
+  const Readings readings = read_in_rounds(
+      2, [&](std::size_t i) { return i == 1 && ++calls == 1 ? 100.0 : 1.0 + 0.1 * double(i); }, {});
+  EXPECT_GT(readings[1].size(), 2U);
 }
 
 TEST(SweepRounds, NoisyKernelsAreReadUntilTheLimitAndSlowOnesAreNot) {
