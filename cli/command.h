@@ -36,6 +36,8 @@ Action declare_show(CLI::App& app);
 Action declare_generate(CLI::App& app);
 Action declare_verify(CLI::App& app);
 Action declare_bench(CLI::App& app);
+Action declare_sweep(CLI::App& app);
+Action declare_data(CLI::App& app);
 Action declare_cache(CLI::App& app);
 Action declare_pack(CLI::App& app);
 Action declare_problems(CLI::App& app);

@@ -43,6 +43,13 @@ constexpr std::array kCommands = {
     Command{"bench", "measure kernels, peers, dispatch, compilation or the machine",
             "tessera bench gemm --shapes square --dtype fp32 --threads 1 --peers onednn,openblas",
             declare_bench},
+    Command{
+        "sweep", "measure kernels on problems into a store, to learn from",
+        "tessera sweep --problems square --kernels 'gemm_fp32_rrr_packb_*' --store sweep.sqlite "
+        "--budget 10m",
+        declare_sweep},
+    Command{"data", "describe, check, merge, export or import what sweeps measured",
+            "tessera data merge all.sqlite part1.sqlite part2.sqlite", declare_data},
     Command{"cache", "list, verify, clear or weigh the kernel cache",
             "tessera cache clear --pattern 'gemm_fp32_*'", declare_cache},
     Command{"pack", "write built kernels into one portable file, or list such a file",

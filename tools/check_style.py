@@ -28,6 +28,7 @@ INCLUDES = {
     "learn": ["select"],
     "tune": ["registry", "select"],
     "dispatch": ["tune"],
+    "parquet": ["tune"],
 }
 # The one file that names every family.
 FAMILY_LIST = "src/families/families.cc"

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,6 +102,26 @@ struct Mismatch {
   std::string message;     // a sentence about the worst element; empty when ok
 };
 
+// Part of what the reference gives, kept to compare many outputs with. `elements` is the family's
+// own; `runs` says which bytes of the output it looks at.
+struct Reference {
+  struct Run {
+    std::int64_t offset = 0;  // bytes from the operand `out`
+    std::int64_t bytes = 0;
+  };
+  std::vector<Run> runs;
+  std::shared_ptr<const void> elements;
+};
+
+// How much of an output a reference covers, and at what price.
+struct ReferenceLimits {
+  double multiplications = 0x1p28;  // about a quarter of a second of one thread
+  std::int64_t elements = 1 << 22;  // that it keeps
+  std::int64_t rows = 0;            // of all batches together; 0: as many as the others let it
+  std::uint64_t seed = 0;           // other rows and columns for another seed
+  int threads = 1;
+};
+
 struct Family {
   Op op;
 
@@ -143,6 +164,11 @@ struct Family {
 
   // The slow obvious answer in fp64, and the comparison of `got` with it.
   Mismatch (*verify)(const Problem&, const Operands&);
+  // The two halves of it, for outputs of many kernels: the elements that a correct kernel writes
+  // (does not read `out`), and the comparison of an output with them, which reads the reference's
+  // runs only.
+  Reference (*reference)(const Problem&, const Operands&, const ReferenceLimits&);
+  Mismatch (*compare)(const Problem&, const Operands&, const Reference&);
 
   double (*flops)(const Problem&);  // useful operations
   double (*bytes)(const Problem&);  // least traffic: every operand once

@@ -88,6 +88,13 @@ class DeviceMeter final : public Meter {
   unsigned char value_ = 0;
 };
 
+// Calls that make a reading, given what one of them takes.
+std::int64_t batch_of(double once, const Protocol& protocol) {
+  if (protocol.flush_caches) return 1;
+  const double batch = protocol.min_seconds / kBatchesPerReading / std::max(once, 1e-9);
+  return std::max<std::int64_t>(1, std::llround(batch));
+}
+
 struct Runner {
   const Candidate* candidate;
   std::int64_t batch = 1;  // calls between two looks at the clock
@@ -97,11 +104,7 @@ struct Runner {
 Runner warm_up(const Candidate& candidate, const Protocol& protocol, Meter& meter) {
   for (int i = 1; i < protocol.warmup; ++i) candidate.call();
   if (protocol.warmup < 1) return {&candidate, 1};
-  const double once = meter.time(candidate.call);
-  if (protocol.flush_caches) return {&candidate, 1};
-
-  const double batch = protocol.min_seconds / kBatchesPerReading / std::max(once, 1e-9);
-  return {&candidate, std::max<std::int64_t>(1, std::llround(batch))};
+  return {&candidate, batch_of(meter.time(candidate.call), protocol)};
 }
 
 void soak(const std::vector<Runner>& runners, const Protocol& protocol, Meter& meter) {
@@ -157,6 +160,22 @@ std::int64_t parse_cache_size(std::string_view text) {
 double steady_seconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();
+}
+
+Stopwatch::Stopwatch(const Place& place, const Protocol& protocol) : protocol_(protocol) {
+  if (place.backend->uses_host_memory()) {
+    meter_ = std::make_unique<HostMeter>(steady_seconds, protocol.flush_caches);
+  } else {
+    meter_ = std::make_unique<DeviceMeter>(place, protocol.flush_caches);
+  }
+}
+
+Stopwatch::~Stopwatch() = default;
+
+double Stopwatch::read(const std::function<void()>& call, double once) {
+  const Candidate candidate{{}, call};
+  meter_->flush();
+  return read_once({&candidate, batch_of(once, protocol_)}, protocol_, *meter_);
 }
 
 double quantile(std::vector<double> values, double fraction) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,25 @@ std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Prot
 // reading to the end of its last, and the caches are flushed in the stream's order.
 std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
                             const Place& place);
+
+class Meter;
+
+// Takes one reading at a time, for callers who decide by what they have seen which candidate comes
+// next. Uses the protocol's min_seconds and flush_caches.
+class Stopwatch {
+ public:
+  Stopwatch(const Place& place, const Protocol& protocol);
+  ~Stopwatch();
+  // Seconds per call; `once` is about what a call takes, and says how many make a reading.
+  double read(const std::function<void()>& call, double once);
+
+ private:
+  Protocol protocol_;
+  std::unique_ptr<Meter> meter_;
+};
+
+// The value below which `fraction` of the values lie, interpolated between neighbours; 0 of none.
+double quantile(std::vector<double> values, double fraction);
 
 // b's time over a's, pair by pair: above 1, a is faster.
 struct Ratio {

@@ -25,9 +25,6 @@ class Meter {
 std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
                             Meter& meter);
 
-// The value below which `fraction` of the values lie, interpolated between neighbours.
-double quantile(std::vector<double> values, double fraction);
-
 // Bytes of the last-level cache.
 std::int64_t last_level_cache_bytes();
 

@@ -1,7 +1,6 @@
 #include "tessera/tune/autotune.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -37,13 +36,6 @@ class Clock {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
-
-// Files that live in this process's descriptors only are reached through its own entry in /proc.
-std::string path_for_child(const std::string& path) {
-  const std::string self = "/proc/self/";
-  if (path.rfind(self, 0) != 0) return path;
-  return fmt::format("/proc/{}/{}", getpid(), path.substr(self.size()));
-}
 
 WorkerRequest request_for(const Problem& problem, const Target& target,
                           const AutotuneOptions& options) {

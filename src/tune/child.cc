@@ -1,6 +1,7 @@
 #include "tessera/tune/child.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
@@ -110,6 +111,12 @@ fs::path find_worker(const std::string& wanted) {
       fmt::format("autotune: the worker program is not an executable file at {}: install it "
                   "there, or name it in AutotuneOptions::worker",
                   join(names, " or ")));
+}
+
+std::string path_for_child(const std::string& path) {
+  const std::string self = "/proc/self/";
+  if (path.rfind(self, 0) != 0) return path;
+  return fmt::format("/proc/{}/{}", getpid(), path.substr(self.size()));
 }
 
 WorkerReply ask_worker(const fs::path& worker, const WorkerRequest& request) {

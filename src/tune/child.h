@@ -52,6 +52,9 @@ WorkerRequest worker_request_from_json(std::string_view text);
 // Error{not_found} that lists where it looked.
 std::filesystem::path find_worker(const std::string& wanted);
 
+// Files that live in this process's descriptors only are reached through its own entry in /proc.
+std::string path_for_child(const std::string& path);
+
 // The parent's end: starts the worker and waits for it. Never throws for what the child does.
 WorkerReply ask_worker(const std::filesystem::path& worker, const WorkerRequest& request);
 

@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/hash.h"
+#include "tessera/base/parallel.h"
 #include "tessera/families/family.h"
 #include "tessera/spec/numeric.h"
 #include "tessera/tune/planes_internal.h"
@@ -16,7 +17,8 @@
 namespace tessera::tune {
 namespace {
 
-constexpr std::size_t kTableSize = 4096;
+constexpr int kTableBits = 12;
+constexpr std::size_t kTableSize = 1 << kTableBits;
 
 // xorshift64*: the upper bits are good enough for test data, and cheap.
 struct Random {
@@ -30,9 +32,6 @@ struct Random {
   }
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 };
-
-// All-ones bytes are a NaN in every floating-point type.
-int poison_byte(DType dtype) { return is_integer(dtype) ? 0x5a : 0xff; }
 
 void poison(DType dtype, const runtime::AlignedBuffer& buffer) {
   std::memset(buffer.data(), poison_byte(dtype), buffer.size());
@@ -48,21 +47,30 @@ double random_value(DType dtype, Random& random) {
   return value == 0 ? limit - 1 : value;
 }
 
-// Rounding to the type is slow, so elements are drawn from a table of rounded values.
+// Rounding to the type is slow, so elements are drawn from a table of rounded values, four with one
+// random number. Each row has a sequence of its own, whichever thread fills it.
 template <typename Word>
-void fill(const Plane& plane, Word* first, Random& random) {
+void fill(const Plane& plane, Word* first, std::uint64_t seed, int threads) {
   std::array<Word, kTableSize> table;
+  Random random(seed);
   for (std::size_t i = 0; i < kTableSize; ++i) {
     store_element(plane.dtype, table.data(), static_cast<std::int64_t>(i),
                   random_value(plane.dtype, random));
   }
   const std::int64_t batches = plane.batch_stride == 0 ? 1 : plane.batch;
-  for (std::int64_t b = 0; b < batches; ++b) {
-    for (std::int64_t r = 0; r < plane.rows; ++r) {
-      Word* row = first + b * plane.batch_stride + r * plane.stride;
-      for (std::int64_t c = 0; c < plane.columns; ++c) row[c] = table[random.next() >> 52];
+  const auto fill_rows = [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const auto row = static_cast<std::int64_t>(i);
+      Random own(hash_combine(seed, i));
+      Word* to = first + row / plane.rows * plane.batch_stride + row % plane.rows * plane.stride;
+      std::uint64_t bits = 0;
+      for (std::int64_t c = 0; c < plane.columns; ++c) {
+        bits = c % 4 == 0 ? own.next() : bits << kTableBits;
+        to[c] = table[bits >> (64 - kTableBits)];
+      }
     }
-  }
+  };
+  share_work(threads, static_cast<std::size_t>(batches * plane.rows), fill_rows);
 }
 
 void* operand_start(const runtime::AlignedBuffer& buffer) {
@@ -76,20 +84,20 @@ void* allocate(const Plane& plane, std::vector<runtime::AlignedBuffer>& storage)
   return operand_start(storage.back());
 }
 
-const void* allocate_random(const Plane& plane, std::uint64_t seed,
+const void* allocate_random(const Plane& plane, std::uint64_t seed, int threads,
                             std::vector<runtime::AlignedBuffer>& storage) {
   void* data = allocate(plane, storage);
   if (plane.empty()) return data;
-  Random random(hash_combine(seed, storage.size()));
+  seed = hash_combine(seed, storage.size());
   switch (size_of(plane.dtype)) {
     case 1:
-      fill(plane, static_cast<std::uint8_t*>(data), random);
+      fill(plane, static_cast<std::uint8_t*>(data), seed, threads);
       break;
     case 2:
-      fill(plane, static_cast<std::uint16_t*>(data), random);
+      fill(plane, static_cast<std::uint16_t*>(data), seed, threads);
       break;
     default:
-      fill(plane, static_cast<std::uint32_t*>(data), random);
+      fill(plane, static_cast<std::uint32_t*>(data), seed, threads);
   }
   return data;
 }
@@ -120,15 +128,15 @@ struct Damage {
 
 }  // namespace
 
-OwnedOperands random_operands(const Problem& problem, std::uint64_t seed) {
+OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads) {
   const GemmProblem p = with_strides(gemm_of(problem));
   OwnedOperands owned;
   GemmOperands operands;
-  operands.a = allocate_random(plane_a(p), seed, owned.storage);
-  operands.b = allocate_random(plane_b(p), seed, owned.storage);
-  if (p.beta != 0) operands.c = allocate_random(plane_c(p), seed, owned.storage);
+  operands.a = allocate_random(plane_a(p), seed, threads, owned.storage);
+  operands.b = allocate_random(plane_b(p), seed, threads, owned.storage);
+  if (p.beta != 0) operands.c = allocate_random(plane_c(p), seed, threads, owned.storage);
   for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
-    operands.d[i] = allocate_random(plane_d(p, i), seed, owned.storage);
+    operands.d[i] = allocate_random(plane_d(p, i), seed, threads, owned.storage);
   }
   operands.out = allocate(plane_out(p), owned.storage);
   owned.output = owned.storage.size() - 1;

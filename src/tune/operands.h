@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,12 @@ struct OwnedOperands {
 };
 
 // Allocates and fills what the problem reads: never zero, floating point between 1/16 and 1 in
-// magnitude, int8 over its whole range; the same seed gives the same bytes. Gaps between rows and
+// magnitude, int8 over its whole range; the same seed gives the same bytes,
+// however many threads fill them. Gaps between rows and
 // batches and the bytes around an operand hold NaN (integers: 0x5a bytes), and so does the output.
 // C is null when beta is 0; B is not packed, also when the problem has preshuffled_b set: see
 // pack_b(). Throws Error{unsupported} for operations other than GEMM.
-OwnedOperands random_operands(const Problem& problem, std::uint64_t seed);
+OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads = 1);
 
 // Fills the output, its gaps and its guard bytes with NaN (integers: 0x5a bytes).
 void poison_output(const Problem& problem, OwnedOperands& owned);
@@ -49,6 +51,16 @@ PlacedOperands place_operands(const OwnedOperands& owned, const runtime::Place& 
 // The output with its guards, to the place and, once the stream's work is done, back.
 void send_output(const OwnedOperands& owned, PlacedOperands& placed, const runtime::Place& place);
 void fetch_output(OwnedOperands& owned, const PlacedOperands& placed, const runtime::Place& place);
+
+// Some of the output's bytes, offsets counted from the operand itself, and the guards on both
+// sides.
+void fetch_runs(OwnedOperands& owned, const PlacedOperands& placed, const runtime::Place& place,
+                std::span<const Reference::Run> runs);
+// Fills the placed output, its gaps and its guards as poison_output() fills the host's.
+void poison_placed(const Problem& problem, PlacedOperands& placed, const OwnedOperands& owned,
+                   const runtime::Place& place);
+// Whether the output's rows or batches have bytes between them.
+bool has_gaps(const Problem& problem);
 
 // What the reference needs of a launch on the caller's operands.
 struct SavedOperands {

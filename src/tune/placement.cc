@@ -87,6 +87,34 @@ void fetch_output(OwnedOperands& owned, const PlacedOperands& placed, const runt
                               place.options);
 }
 
+void fetch_runs(OwnedOperands& owned, const PlacedOperands& placed, const runtime::Place& place,
+                std::span<const Reference::Run> runs) {
+  place.backend->synchronize(place.options);
+  const runtime::AlignedBuffer& output = owned.storage.at(owned.output);
+  const auto* const from = static_cast<const std::byte*>(placed.storage.at(owned.output).data());
+  auto* const to = static_cast<std::byte*>(output.data());
+  const auto fetch_bytes = [&](std::size_t offset, std::size_t bytes) {
+    place.backend->copy_to_host(to + offset, from + offset, bytes, place.options);
+  };
+  fetch_bytes(0, kGuardBytes);
+  fetch_bytes(output.size() - kGuardBytes, kGuardBytes);
+  for (const Reference::Run& run : runs) {
+    fetch_bytes(kGuardBytes + static_cast<std::size_t>(run.offset),
+                static_cast<std::size_t>(run.bytes));
+  }
+}
+
+void poison_placed(const Problem& problem, PlacedOperands& placed, const OwnedOperands& owned,
+                   const runtime::Place& place) {
+  const runtime::DeviceBuffer& output = placed.storage.at(owned.output);
+  const auto byte = static_cast<unsigned char>(poison_byte(plane_out(gemm_of(problem)).dtype));
+  place.backend->fill(output.data(), byte, output.size(), place.options);
+}
+
+bool has_gaps(const Problem& problem) {
+  return plane_out(with_strides(gemm_of(problem))).has_gaps();
+}
+
 SavedOperands save_inputs(const Problem& problem, const Operands& operands,
                           const runtime::Place& place) {
   const GemmProblem p = with_strides(gemm_of(problem));

@@ -27,6 +27,9 @@ struct Plane {
   bool has_gaps() const { return elements() != rows * columns * batch; }
 };
 
+// All-ones bytes are a NaN in every floating-point type.
+inline int poison_byte(DType dtype) { return is_integer(dtype) ? 0x5a : 0xff; }
+
 // Throws Error{unsupported} for other operations.
 const GemmProblem& gemm_of(const Problem& problem);
 

@@ -14,7 +14,8 @@
 
 namespace tessera::tune {
 
-enum class Outcome { ok, wrong, crashed, timeout, failed };
+// failed: it could not be built, or its machine had no room. refused: it was not run at all.
+enum class Outcome { ok, wrong, crashed, timeout, failed, refused };
 std::string_view to_string(Outcome outcome);
 
 // Throws Error{parse_error} for an unknown word.

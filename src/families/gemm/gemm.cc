@@ -21,6 +21,8 @@ const Family& family() {
       .extract = extract,
       .bind = bind,
       .verify = verify,
+      .reference = reference,
+      .compare = compare,
       .flops = flops,
       .bytes = bytes,
   };

@@ -42,5 +42,8 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
 
 // reference.cc
 Mismatch verify(const Problem& problem, const Operands& operands);
+Reference reference(const Problem& problem, const Operands& operands,
+                    const ReferenceLimits& limits);
+Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference);
 
 }  // namespace tessera::gemm

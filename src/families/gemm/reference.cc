@@ -8,16 +8,18 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/base/parallel.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/spec/numeric.h"
 
 namespace tessera::gemm {
 namespace {
 
-constexpr double kBudget = 0x1p28;           // multiplications, about a quarter of a second
-constexpr double kLoadCost = 8;              // of one element, in multiplications
-constexpr double kCompareCost = 64;          // of one result
-constexpr double kLeastChecked = 4096;       // elements, where there are as many
+constexpr double kLoadCost = 8;            // of one element, in multiplications
+constexpr double kCompareCost = 64;        // of one result
+constexpr double kLeastChecked = 4096;     // elements, where there are as many
+constexpr std::int64_t kRowsPerBatch = 4;  // at least, where rows are few
+constexpr std::int64_t kOne = 1;
 constexpr std::int64_t kChunk = 1 << 22;     // elements of an operand converted at a time
 constexpr int kExtraRoundings = 8;           // of a product, of partial sums, of alpha
 constexpr double kTwoRoundings = 0x1.1p-23;  // of fp32, and what one adds to the other
@@ -58,17 +60,27 @@ double cost(double batches, double rows, double columns, double k) {
   return batches * (rows * columns * (k + kCompareCost) + (rows + columns) * k * kLoadCost);
 }
 
-Plan plan(const GemmProblem& p) {
+// With few rows, few batches: the first and the last row of a batch are worth more than the first
+// rows of many.
+Plan plan(const GemmProblem& p, const ReferenceLimits& limits) {
   std::int64_t counts[3] = {p.batch, p.m, p.n};
+  if (limits.rows > 0) {
+    counts[0] = std::min(p.batch, std::max<std::int64_t>(1, limits.rows / kRowsPerBatch));
+    counts[1] = std::min(p.m, std::max<std::int64_t>(2, limits.rows / std::max(counts[0], kOne)));
+  }
   const auto k = static_cast<double>(p.k);
   const auto elements = [&] { return double(counts[0]) * double(counts[1]) * double(counts[2]); };
-  while (cost(double(counts[0]), double(counts[1]), double(counts[2]), k) > kBudget &&
-         elements() >= 2 * kLeastChecked) {
+  const auto too_much = [&] {
+    return elements() > double(limits.elements) ||
+           cost(double(counts[0]), double(counts[1]), double(counts[2]), k) >
+               limits.multiplications;
+  };
+  while (too_much() && elements() >= 2 * kLeastChecked) {
     std::int64_t& largest = *std::max_element(std::begin(counts), std::end(counts));
     largest = (largest + 1) / 2;
   }
   const auto bits = [](std::int64_t size) { return static_cast<std::uint64_t>(size); };
-  std::uint64_t state = bits(p.m) * 31 + bits(p.n) * 17 + bits(p.k);
+  std::uint64_t state = bits(p.m) * 31 + bits(p.n) * 17 + bits(p.k) + limits.seed;
   return {spread(p.batch, counts[0], state), spread(p.m, counts[1], state),
           spread(p.n, counts[2], state)};
 }
@@ -79,88 +91,112 @@ Plan plan(const GemmProblem& p) {
 struct Operand {
   std::vector<double> values;
   double largest = 0;
-
-  void put(std::size_t at, double value) {
-    values[at] = value;
-    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
-  }
 };
 
 std::span<const std::int64_t> part_of(const Indices& all, std::size_t begin, std::size_t count) {
   return std::span(all).subspan(begin, std::min(count, all.size() - begin));
 }
 
-class Comparison {
- public:
-  Comparison(const GemmProblem& problem, const GemmOperands& operands)
-      : p_(problem), o_(operands), k_(static_cast<std::size_t>(problem.k)) {}
+// What a reference keeps: values and errors of every (batch, row, column), columns innermost.
+struct Elements {
+  Plan plan;
+  std::vector<Bounded> wanted;
+};
 
-  Mismatch run() {
-    const Plan all = plan(p_);
+class Computation {
+ public:
+  Computation(const GemmProblem& problem, const GemmOperands& operands, int threads)
+      : p_(problem), o_(operands), k_(static_cast<std::size_t>(problem.k)), threads_(threads) {}
+
+  Elements run(Plan plan) const {
+    Elements elements{std::move(plan), {}};
+    const Plan& all = elements.plan;
+    elements.wanted.resize(all.batches.size() * all.rows.size() * all.columns.size());
     const std::size_t chunk = kChunk / std::max<std::size_t>(k_, 1) + 1;
-    for (const std::int64_t batch : all.batches) {
+    for (std::size_t batch = 0; batch < all.batches.size(); ++batch) {
       for (std::size_t i = 0; i < all.rows.size(); i += chunk) {
         const auto rows = part_of(all.rows, i, chunk);
-        const Operand a = load_a(batch, rows);
+        const Operand a = load_a(all.batches[batch], rows);
         for (std::size_t j = 0; j < all.columns.size(); j += chunk) {
           const auto columns = part_of(all.columns, j, chunk);
-          compare_block(batch, rows, columns, a, load_b(batch, columns));
+          Bounded* first = &elements.wanted[(batch * all.rows.size() + i) * all.columns.size() + j];
+          compute_block({all.batches[batch], rows, columns, first, all.columns.size()}, a,
+                        load_b(all.batches[batch], columns));
         }
       }
     }
-    if (!result_.ok) describe();
-    return result_;
+    return elements;
   }
 
  private:
+  // Where a part of the rows and columns goes: `stride` elements from row to row.
+  struct Block {
+    std::int64_t batch;
+    std::span<const std::int64_t> rows, columns;
+    Bounded* first;
+    std::size_t stride;
+  };
+
+  // load(i) for every i below `count`, and the largest finite magnitude that it gave.
+  template <typename Load>
+  Operand load_all(std::size_t count, const Load& load) const {
+    Operand operand{std::vector<double>(count)};
+    std::vector<double> largest(static_cast<std::size_t>(std::max(threads_, 1)), 0.0);
+    share_work(threads_, count, [&](std::size_t part, std::size_t begin, std::size_t end) {
+      double most = 0;
+      for (std::size_t i = begin; i < end; ++i) {
+        const double value = operand.values[i] = load(i);
+        if (std::isfinite(value)) most = std::max(most, std::abs(value));
+      }
+      largest[part] = most;
+    });
+    operand.largest = *std::max_element(largest.begin(), largest.end());
+    return operand;
+  }
+
   Operand load_a(std::int64_t batch, std::span<const std::int64_t> rows) const {
     const bool by_row = a_is_row_major(p_.layout);
-    Operand a{std::vector<double>(rows.size() * k_)};
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      for (std::size_t k = 0; k < k_; ++k) {
-        const auto depth = static_cast<std::int64_t>(k);
-        const std::int64_t at = by_row ? rows[i] * p_.ld_a + depth : depth * p_.ld_a + rows[i];
-        a.put(i * k_ + k, load_element(p_.a, o_.a, batch * p_.batch_stride_a + at));
-      }
-    }
-    return a;
+    return load_all(rows.size() * k_, [&](std::size_t i) {
+      const std::int64_t row = rows[i / k_];
+      const auto depth = static_cast<std::int64_t>(i % k_);
+      const std::int64_t at = by_row ? row * p_.ld_a + depth : depth * p_.ld_a + row;
+      return load_element(p_.a, o_.a, batch * p_.batch_stride_a + at);
+    });
   }
 
   Operand load_b(std::int64_t batch, std::span<const std::int64_t> columns) const {
     const bool by_row = b_is_row_major(p_.layout);
-    Operand b{std::vector<double>(columns.size() * k_)};
-    for (std::size_t k = 0; k < k_; ++k) {
-      for (std::size_t j = 0; j < columns.size(); ++j) {
-        const auto depth = static_cast<std::int64_t>(k);
-        const std::int64_t at =
-            by_row ? depth * p_.ld_b + columns[j] : columns[j] * p_.ld_b + depth;
-        b.put(k * columns.size() + j, load_element(p_.b, o_.b, batch * p_.batch_stride_b + at));
-      }
-    }
-    return b;
+    return load_all(columns.size() * k_, [&](std::size_t i) {
+      const std::int64_t column = columns[i % columns.size()];
+      const auto depth = static_cast<std::int64_t>(i / columns.size());
+      const std::int64_t at = by_row ? depth * p_.ld_b + column : column * p_.ld_b + depth;
+      return load_element(p_.b, o_.b, batch * p_.batch_stride_b + at);
+    });
   }
 
-  void compare_block(std::int64_t batch, std::span<const std::int64_t> rows,
-                     std::span<const std::int64_t> columns, const Operand& a, const Operand& b) {
-    const std::size_t width = columns.size();
-    std::vector<double> sums(width);
-    std::vector<double> magnitudes(width);
+  void compute_block(const Block& block, const Operand& a, const Operand& b) const {
     const double flushed = kFlushed * static_cast<double>(k_ + 1) * (1 + a.largest + b.largest);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      std::fill(sums.begin(), sums.end(), 0.0);
-      std::fill(magnitudes.begin(), magnitudes.end(), 0.0);
-      for (std::size_t k = 0; k < k_; ++k) {
-        const double x = a.values[i * k_ + k];
-        const double* y = &b.values[k * width];
-        for (std::size_t j = 0; j < width; ++j) {
-          sums[j] += x * y[j];
-          magnitudes[j] += std::abs(x * y[j]);
-        }
-      }
+    share_work(threads_, block.rows.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) compute_row(block, i, a, b, flushed);
+    });
+  }
+
+  void compute_row(const Block& block, std::size_t i, const Operand& a, const Operand& b,
+                   double flushed) const {
+    const std::size_t width = block.columns.size();
+    std::vector<double> sums(width, 0.0);
+    std::vector<double> magnitudes(width, 0.0);
+    for (std::size_t k = 0; k < k_; ++k) {
+      const double x = a.values[i * k_ + k];
+      const double* y = &b.values[k * width];
       for (std::size_t j = 0; j < width; ++j) {
-        const Bounded sum = {sums[j], sum_error(magnitudes[j]) + flushed};
-        compare(batch, rows[i], columns[j], sum);
+        sums[j] += x * y[j];
+        magnitudes[j] += std::abs(x * y[j]);
       }
+    }
+    for (std::size_t j = 0; j < width; ++j) {
+      const Bounded sum = {sums[j], sum_error(magnitudes[j]) + flushed};
+      block.first[i * block.stride + j] = finish(block.batch, block.rows[i], block.columns[j], sum);
     }
   }
 
@@ -184,29 +220,6 @@ class Comparison {
   }
 
   // ---- one element ----
-
-  void compare(std::int64_t batch, std::int64_t row, std::int64_t column, Bounded sum) {
-    const double got =
-        load_element(p_.out, o_.out, batch * p_.batch_stride_out + row * p_.ld_out + column);
-    const Bounded x = finish(batch, row, column, sum);
-    ++result_.checked;
-    const double r = ratio(got, x);
-    if (within_tolerance(p_.out, got, x)) {
-      if (std::isfinite(r)) result_.worst_ratio = std::max(result_.worst_ratio, r);
-      return;
-    }
-    result_.ok = false;
-    ++result_.bad;
-    if (result_.bad == 1 || r > worst_.ratio) worst_ = {batch, row, column, got, r, x};
-    result_.worst_ratio = std::max(result_.worst_ratio, r);
-  }
-
-  double ratio(double got, const Bounded& x) const {
-    const double tolerance = tolerance_of(p_.out, x);
-    const double error = std::abs(got - x.value);
-    if (error == 0 || x.error == std::numeric_limits<double>::infinity()) return 0;
-    return std::isfinite(error) && tolerance > 0 ? error / tolerance : HUGE_VAL;
-  }
 
   Bounded finish(std::int64_t batch, std::int64_t row, std::int64_t column, Bounded x) const {
     if (p_.acc == DType::int32) x.value = wrapped(whole(x.value));
@@ -254,44 +267,127 @@ class Comparison {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(value));
   }
 
-  void describe() {
-    const std::string where =
-        p_.batch > 1 ? fmt::format("{}, {}, {}", worst_.batch, worst_.row, worst_.column)
-                     : fmt::format("{}, {}", worst_.row, worst_.column);
-    result_.message = fmt::format(
-        "gemm: out[{}] is {:.9g}, the reference is {:.9g} with tolerance {:.3g} ({} of {} elements "
-        "checked {} outside)",
-        where, worst_.got, worst_.wanted.value, tolerance_of(p_.out, worst_.wanted), result_.bad,
-        result_.checked, result_.bad == 1 ? "is" : "are");
-  }
-
-  struct Worst {
-    std::int64_t batch, row, column;
-    double got, ratio;
-    Bounded wanted;
-  };
-
   const GemmProblem& p_;
   const GemmOperands& o_;
   std::size_t k_;
+  int threads_;
+};
+
+// ---- the comparison ----
+
+struct Worst {
+  std::int64_t batch = 0, row = 0, column = 0;
+  double got = 0, ratio = 0;
+  Bounded wanted;
+};
+
+double ratio(DType out, double got, const Bounded& x) {
+  const double tolerance = tolerance_of(out, x);
+  const double error = std::abs(got - x.value);
+  if (error == 0 || x.error == std::numeric_limits<double>::infinity()) return 0;
+  return std::isfinite(error) && tolerance > 0 ? error / tolerance : HUGE_VAL;
+}
+
+std::string describe(const GemmProblem& p, const Mismatch& result, const Worst& worst) {
+  const std::string where = p.batch > 1
+                                ? fmt::format("{}, {}, {}", worst.batch, worst.row, worst.column)
+                                : fmt::format("{}, {}", worst.row, worst.column);
+  return fmt::format(
+      "gemm: out[{}] is {:.9g}, the reference is {:.9g} with tolerance {:.3g} ({} of {} elements "
+      "checked {} outside)",
+      where, worst.got, worst.wanted.value, tolerance_of(p.out, worst.wanted), result.bad,
+      result.checked, result.bad == 1 ? "is" : "are");
+}
+
+class Comparison {
+ public:
+  Comparison(const GemmProblem& problem, const void* out) : p_(problem), out_(out) {}
+
+  void look(std::int64_t batch, std::int64_t row, std::int64_t column, const Bounded& x) {
+    const double got =
+        load_element(p_.out, out_, batch * p_.batch_stride_out + row * p_.ld_out + column);
+    ++result_.checked;
+    const double r = ratio(p_.out, got, x);
+    if (within_tolerance(p_.out, got, x)) {
+      if (std::isfinite(r)) result_.worst_ratio = std::max(result_.worst_ratio, r);
+      return;
+    }
+    result_.ok = false;
+    ++result_.bad;
+    if (result_.bad == 1 || r > worst_.ratio) worst_ = {batch, row, column, got, r, x};
+    result_.worst_ratio = std::max(result_.worst_ratio, r);
+  }
+
+  Mismatch result() {
+    if (!result_.ok) result_.message = describe(p_, result_, worst_);
+    return result_;
+  }
+
+ private:
+  const GemmProblem& p_;
+  const void* out_;
   Mismatch result_;
-  Worst worst_{};
+  Worst worst_;
 };
 
 [[noreturn]] void refuse(const std::string& sentence) {
   throw Error(ErrorCode::invalid_argument, "gemm: " + sentence);
 }
 
+// With strides, and tf32 as it is stored.
+GemmProblem as_stored(const Problem& problem) {
+  GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+  if (p.out == DType::tf32) p.out = DType::fp32;
+  return p;
+}
+
+void require_plain_b(const GemmProblem& p) {
+  if (!p.preshuffled_b) return;
+  refuse("verify reads B as it was before packing; pass the problem with preshuffle=0 and that B");
+}
+
 }  // namespace
 
-Mismatch verify(const Problem& problem, const Operands& operands) {
-  GemmProblem p = with_strides(std::get<GemmProblem>(problem));
-  if (p.out == DType::tf32) p.out = DType::fp32;  // as it is stored
+Reference reference(const Problem& problem, const Operands& operands,
+                    const ReferenceLimits& limits) {
+  const GemmProblem p = as_stored(problem);
+  require_plain_b(p);
   const auto& o = std::get<GemmOperands>(operands);
-  if (p.preshuffled_b) {
-    refuse(
-        "verify reads B as it was before packing; pass the problem with preshuffle=0 and that B");
+  auto elements =
+      std::make_shared<Elements>(Computation(p, o, limits.threads).run(plan(p, limits)));
+  Reference found;
+  for (const std::int64_t batch : elements->plan.batches) {
+    for (const std::int64_t row : elements->plan.rows) {
+      if (elements->plan.columns.empty()) continue;
+      const std::int64_t first = batch * p.batch_stride_out + row * p.ld_out;
+      found.runs.push_back(
+          {(first + elements->plan.columns.front()) * size_of(p.out),
+           (elements->plan.columns.back() - elements->plan.columns.front() + 1) * size_of(p.out)});
+    }
   }
+  found.elements = std::move(elements);
+  return found;
+}
+
+Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference) {
+  const GemmProblem p = as_stored(problem);
+  const auto& elements = *static_cast<const Elements*>(reference.elements.get());
+  Comparison comparison(p, std::get<GemmOperands>(operands).out);
+  const Bounded* x = elements.wanted.data();
+  for (const std::int64_t batch : elements.plan.batches) {
+    for (const std::int64_t row : elements.plan.rows) {
+      for (const std::int64_t column : elements.plan.columns) {
+        comparison.look(batch, row, column, *x++);
+      }
+    }
+  }
+  return comparison.result();
+}
+
+Mismatch verify(const Problem& problem, const Operands& operands) {
+  const GemmProblem p = as_stored(problem);
+  const auto& o = std::get<GemmOperands>(operands);
+  require_plain_b(p);
   if (p.beta != 0 && o.c == o.out && p.m > 0 && p.n > 0 && p.batch > 0) {
     refuse("verify needs C as it was before the kernel ran, but c is out; pass a copy");
   }
@@ -302,7 +398,7 @@ Mismatch verify(const Problem& problem, const Operands& operands) {
                     "copy",
                     i));
   }
-  return Comparison(p, o).run();
+  return compare(problem, operands, reference(problem, operands, {}));
 }
 
 }  // namespace tessera::gemm

@@ -1,5 +1,6 @@
-// tessera-worker: runs kernels for the autotuner and NVRTC for the builder, so that what crashes or
-// hangs harms nobody.
+// tessera-worker: runs kernels for the autotuner and for sweeps, and NVRTC for the builder, so that
+// what crashes or hangs harms nobody.
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "tessera/base/error.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/tune/child.h"
+#include "tessera/tune/sweep_worker.h"
 
 namespace {
 
@@ -33,12 +35,21 @@ int compile(int argc, char** argv) {
   return status;
 }
 
+// Talks on a copy of its standard output: what kernels print goes nowhere.
+int sweep() {
+  const int out = dup(STDOUT_FILENO);
+  const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (out < 0 || nothing < 0 || dup2(nothing, STDOUT_FILENO) < 0) return 1;
+  return tessera::tune::serve_sweep(STDIN_FILENO, out);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const rlimit no_core_files{0, 0};
   setrlimit(RLIMIT_CORE, &no_core_files);
   if (argc > 2 && std::strcmp(argv[1], "nvrtc") == 0) return compile(argc, argv);
+  if (argc == 2 && std::strcmp(argv[1], "sweep") == 0) return sweep();
   if (argc != 2) {
     std::fputs("usage: tessera-worker REQUEST (one JSON object; see src/tune/child.h)\n", stderr);
     return 2;

@@ -65,6 +65,19 @@ TEST_F(CliCuda, BenchTimesByTheDevicesClock) {
   EXPECT_TRUE(json.at("protocol").at("flush_caches"));
 }
 
+TEST_F(CliCuda, SweepMeasuresOnTheDevicesClock) {
+  write("p.txt", "gemm m=64 n=64 k=32\ngemm m=300 n=200 k=16\n");
+  const Words words = {"sweep",    "--problems", "p.txt",   "--kernels", a_kernel(),
+                       "--target", "sm90a",      "--store", "s.sqlite"};
+  EXPECT_EQ(run_json(words, gpu()).at("outcomes"), Json({{"ok", 2}}));
+  const Json described = run_json("data describe s.sqlite");
+  EXPECT_NEAR(described.at("least_seconds").get<double>(), 1e-3, 1e-9);
+  EXPECT_EQ(described.at("machines"), Json({{"Fake GPU 0, sm90a, 1 threads", 2}}));
+  Words again = words;
+  again.back() = "wrong.sqlite";
+  EXPECT_EQ(run_json(again, gpu("wrong")).at("outcomes"), Json({{"wrong", 2}}));
+}
+
 TEST_F(CliCuda, DoctorAndTargetsTellWhatIsThere) {
   const Json doctor = Json::parse(run("doctor --json", gpu()).out);
   std::map<std::string, std::string> details;

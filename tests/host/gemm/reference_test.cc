@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "tessera/base/error.h"
@@ -501,6 +502,47 @@ TEST(GemmVerify, RefusesOperandsThatTheKernelChanged) {
   o.d[0] = o.out;
   EXPECT_EQ(refusal(c.problem, o),
             "gemm: verify needs D0 as it was before the kernel ran, but d0 is out; pass a copy");
+}
+
+// ---- a reference that is kept ----
+
+TEST(KeptReference, ServesManyOutputsWithoutReadingOne) {
+  std::mt19937 random(std::random_device{}());
+  Case c(gemm_problem(fp32, GemmLayout::rcr, 40, 30, 20));
+  c.randomise(random);
+  const Reference kept = reference(c.problem, c.operands(), {.threads = 3});
+  EXPECT_FALSE(compare(c.problem, c.operands(), kept).ok);  // nothing was computed yet
+  c.run();
+  const Mismatch good = compare(c.problem, c.operands(), kept);
+  EXPECT_TRUE(good.ok) << good.message;
+  EXPECT_EQ(good.checked, 40 * 30);
+  const Mismatch whole = c.check();
+  EXPECT_EQ(good.worst_ratio, whole.worst_ratio);  // however many threads computed it
+  c.store(0, 39, 29, 1e6);
+  EXPECT_EQ(compare(c.problem, c.operands(), kept).message, c.check().message);
+}
+
+TEST(KeptReference, FewRowsAreTheFirstTheLastAndOthersBySeed) {
+  const GemmProblem problem = gemm_problem(bf16, GemmLayout::rrr, 1000, 700, 8);
+  Case c(problem);
+  std::set<std::vector<std::int64_t>> drawn;
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const Reference kept =
+        reference(c.problem, c.operands(), {.elements = 4096, .rows = 8, .seed = seed});
+    ASSERT_EQ(kept.runs.size(), 8U);
+    std::vector<std::int64_t> rows;
+    const std::int64_t row_bytes = 700 * size_of(c.p.out);
+    for (const Reference::Run& run : kept.runs) {
+      EXPECT_EQ(run.offset % row_bytes, 0);
+      EXPECT_EQ(run.bytes, row_bytes);
+      rows.push_back(run.offset / row_bytes);
+    }
+    EXPECT_EQ(rows.front(), 0);
+    EXPECT_EQ(rows.back(), 999);
+    drawn.insert(rows);
+    EXPECT_GE(compare(c.problem, c.operands(), kept).checked, 4096);
+  }
+  EXPECT_EQ(drawn.size(), 3U);
 }
 
 }  // namespace

@@ -62,6 +62,18 @@ TEST(RandomOperands, SameSeedSameBytes) {
   EXPECT_NE(std::memcmp(gemm(one).a, gemm(one).b, 8 * 7 * 4), 0);
 }
 
+TEST(RandomOperands, ThreadsDoNotMatter) {
+  GemmProblem problem = gemm_problem(DType::bf16, GemmLayout::rcr, 70, 30, 50);
+  problem.batch = 3;
+  const std::uint64_t seed = fresh_seed();
+  const OwnedOperands one = random_operands(problem, seed);
+  for (const int threads : {2, 7}) {
+    const OwnedOperands many = random_operands(problem, seed, threads);
+    EXPECT_EQ(std::memcmp(gemm(one).a, gemm(many).a, 3 * 70 * 50 * 2), 0) << seed;
+    EXPECT_EQ(std::memcmp(gemm(one).b, gemm(many).b, 3 * 30 * 50 * 2), 0) << seed;
+  }
+}
+
 TEST(RandomOperands, PoisonsGapsAndOutput) {
   const OwnedOperands owned = random_operands(strided(), fresh_seed());
   for (int i = 0; i < 2 * 5 * 4 - 1; ++i) {  // A: rows of 3 elements, 4 apart

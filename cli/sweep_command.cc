@@ -1,0 +1,238 @@
+// tessera sweep: a list of kernels on a list of problems, measured into a store.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <memory>
+
+#include "command.h"
+#include "options.h"
+#include "output.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr const char* kAllLegal = "all-legal";
+
+struct SweepCommand {
+  std::vector<std::string> problems;
+  std::string dtype;
+  std::string layout;
+  std::vector<std::string> kernels;
+  std::string target;
+  std::string store;
+  std::string budget;
+  std::string shard;
+  tune::SweepOptions options;
+};
+
+std::atomic<bool> interrupted{false};
+
+// The first ^C ends the sweep in good order; the second ends the program.
+void on_interrupt(int signal) {
+  interrupted = true;
+  std::signal(signal, SIG_DFL);
+}
+
+// "30m", "90s", "1.5h", or a number of seconds.
+double read_seconds(const std::string& text) {
+  if (text.empty()) return 0;
+  std::size_t used = 0;
+  double number = 0;
+  try {
+    number = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  const std::string unit = text.substr(used);
+  const double scale = unit == "h" ? 3600 : unit == "m" ? 60 : unit.empty() || unit == "s" ? 1 : 0;
+  if (used > 0 && scale > 0 && std::isfinite(number) && number > 0) return number * scale;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("sweep: --budget is a time above 0 such as 90s, 30m or 2h, got '{}'", text));
+}
+
+// "2/4".
+void read_shard(const std::string& text, tune::SweepOptions& options) {
+  if (text.empty()) return;
+  const std::size_t slash = text.find('/');
+  const bool split = slash != std::string::npos;
+  const bool fits = split && CLI::detail::lexical_cast(text.substr(0, slash), options.shard) &&
+                    CLI::detail::lexical_cast(text.substr(slash + 1), options.shards);
+  if (fits && options.shard >= 1 && options.shard <= options.shards) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("sweep: --shard is i/n with i from 1 to n, got '{}'", text));
+}
+
+std::vector<Problem> read_all_problems(const SweepCommand& command) {
+  std::vector<Problem> problems;
+  for (const std::string& file : command.problems) {
+    ProblemOptions options;
+    options.shapes = file;
+    options.dtype = command.dtype;
+    options.layout = command.layout;
+    for (Problem& problem : read_problems(options)) problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
+bool is_preselected(const std::string& word) {
+  for (const Family* family : all_families()) {
+    for (const std::string& name : family->preselected_names()) {
+      if (name == word) return true;
+    }
+  }
+  return false;
+}
+
+// One word of --kernels: a file of a kernel set, a shipped set, a wildcard or a name.
+std::vector<KernelSpec> read_kernels(const std::string& word, const std::vector<Problem>& problems,
+                                     const Target& target) {
+  if (word == kAllLegal) return tune::kernels_for(problems, target, "*");
+  if (word.ends_with(".json")) return kernel_set_from_json(read_file(word)).specs;
+  if (word.find('*') != std::string::npos) return tune::kernels_for(problems, target, word);
+  KernelSetBuilder builder("sweep", target);
+  if (is_preselected(word)) return builder.preselected(word).build().specs;
+  return builder.add(name_of(find_kernel(word))).build().specs;
+}
+
+std::vector<KernelSpec> read_all_kernels(const SweepCommand& command,
+                                         const std::vector<Problem>& problems,
+                                         const Target& target) {
+  std::map<std::string, KernelSpec> found;
+  for (const std::string& word : command.kernels) {
+    const std::vector<KernelSpec> specs = read_kernels(word, problems, target);
+    if (specs.empty()) {
+      throw Error(ErrorCode::not_found,
+                  fmt::format("sweep: no kernel of {} for these problems matches '{}'; 'tessera "
+                              "list --target {}' shows what there is",
+                              target.name, word, target.name));
+    }
+    for (const KernelSpec& spec : specs) found.emplace(name_of(spec), spec);
+  }
+  std::vector<KernelSpec> kernels;
+  for (auto& [name, spec] : found) kernels.push_back(std::move(spec));
+  return kernels;
+}
+
+std::string time_text(double seconds) {
+  const auto whole = static_cast<long>(std::ceil(seconds));
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+}
+
+Json to_json(const tune::SweepReport& report, const SweepCommand& command,
+             const tune::SweepOptions& options) {
+  Json outcomes = Json::object();
+  for (const auto& [outcome, count] : report.outcomes) {
+    outcomes[std::string(tune::to_string(outcome))] = count;
+  }
+  return {{"store", command.store},
+          {"run", report.run},
+          {"shard", fmt::format("{}/{}", options.shard, options.shards)},
+          {"problems", report.problems},
+          {"measured", report.measured},
+          {"stored_before", report.stored},
+          {"remaining", report.remaining},
+          {"rows", report.rows},
+          {"outcomes", outcomes},
+          {"unmeasured", report.unmeasured},
+          {"stopped", report.stopped},
+          {"out_of_time", report.out_of_time},
+          {"build_seconds", report.build_seconds},
+          {"measure_seconds", report.measure_seconds}};
+}
+
+void print_text(const tune::SweepReport& report, const SweepCommand& command) {
+  for (const std::string& sentence : report.unmeasured) {
+    fmt::print(stderr, "tessera: not measured: {}\n", sentence);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [outcome, count] : report.outcomes) {
+    parts.push_back(fmt::format("{} {}", count, tune::to_string(outcome)));
+  }
+  fmt::print("{} of {} problems measured, {} were stored before; {} rows{}{} in {}\n",
+             report.measured, report.problems, report.stored, report.rows,
+             parts.empty() ? "" : ": ", join(parts, ", "), command.store);
+  fmt::print("{} to build, {} to measure\n", time_text(report.build_seconds),
+             time_text(report.measure_seconds));
+  if (report.remaining == 0) return;
+  fmt::print("{}: {} problems remain; the same command goes on with them\n",
+             report.stopped       ? "interrupted"
+             : report.out_of_time ? "out of time"
+                                  : "not finished",
+             report.remaining);
+}
+
+int sweep(const SweepCommand& command, const Output& output) {
+  tune::SweepOptions options = command.options;
+  options.budget_seconds = read_seconds(command.budget);
+  read_shard(command.shard, options);
+  options.version = kVersion;
+  const Target target = resolve_target(command.target);
+  const std::vector<Problem> problems = read_all_problems(command);
+  const std::vector<KernelSpec> kernels = read_all_kernels(command, problems, target);
+  tune::SweepStore store(command.store);
+
+  Progress building("build", Progress::Plain::silent);
+  Progress measuring("sweep", Progress::Plain::silent);
+  options.stop = [] { return interrupted.load(); };
+  options.progress = [&](const tune::SweepProgress& at) {
+    if (at.is_building) {
+      building.step(at.done, at.total, at.what);
+      return;
+    }
+    building.clear();
+    measuring.step(at.done, at.total,
+                   fmt::format("{} left, {}", time_text(at.seconds_left), at.what));
+  };
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
+  const tune::SweepReport report = tune::sweep(problems, kernels, target, store, options);
+  building.clear();
+  measuring.clear();
+  if (output.json) {
+    print_json(to_json(report, command, options));
+  } else {
+    print_text(report, command);
+  }
+  return report.stopped || !report.unmeasured.empty() ? 1 : 0;
+}
+
+}  // namespace
+
+Action declare_sweep(CLI::App& app) {
+  auto command = std::make_shared<SweepCommand>();
+  tune::SweepOptions& options = command->options;
+  app.add_option("--problems", command->problems,
+                 "Files with a problem a line, or names of shipped ones")
+      ->delimiter(',')
+      ->required();
+  app.add_option("--dtype", command->dtype, "Replaces the problems' element types");
+  app.add_option("--layout", command->layout, "Replaces the problems' layouts");
+  app.add_option("--kernels", command->kernels,
+                 "Wildcards over names, shipped sets, names, .json files of kernel sets, or "
+                 "all-legal")
+      ->delimiter(',')
+      ->required();
+  add_target_option(app, command->target);
+  app.add_option("--store", command->store, "The file that measurements go into")->required();
+  app.add_option("--budget", command->budget, "Start no problem past this time: 90s, 30m, 2h");
+  app.add_option("--shard", command->shard, "Only this part of the problems: 1/4 to 4/4");
+  add_threads_option(app, options.threads);
+  add_device_option(app, options.device);
+  add_jobs_option(app, options.jobs);
+  app.add_option("--seed", options.seed, "Of operands and orders")->capture_default_str();
+  app.add_option("--timeout", options.kernel_timeout_seconds,
+                 "Seconds after which a kernel counts as hanging")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--retry", options.retry, "Measure again what went wrong before");
+  return [command](const Output& output) { return sweep(*command, output); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,204 @@
+// The file's life: created with its schema in one transaction, appended to by transactions that
+// take the write lock at once, read at any time. A rollback journal instead of WAL, so that stores
+// on read-only or shared disks can be read. SQLite reports damage when it meets it; the store then
+// renames the file (one process at a time, under a lock file) and begins a new one.
+#include "tessera/tune/database_internal.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "tessera/base/log.h"
+
+namespace tessera::tune {
+namespace {
+
+constexpr int kBusyMilliseconds = 30'000;
+
+// An exclusive lock between processes, for as long as it lives.
+class FileLock {
+ public:
+  explicit FileLock(const fs::path& file)
+      : fd_(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    if (fd_ >= 0) flock(fd_, LOCK_EX);
+  }
+  ~FileLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int fd_;
+};
+
+std::int64_t user_version(const Connection& connection) {
+  Statement query(connection, "PRAGMA user_version");
+  return query.step() ? query.integer(0) : 0;
+}
+
+bool has_tables(const Connection& connection) {
+  Statement query(connection, "SELECT 1 FROM sqlite_master LIMIT 1");
+  return query.step();
+}
+
+void require_known_version(const Connection& connection) {
+  const std::int64_t version = user_version(connection);
+  const Schema& schema = *connection.schema;
+  if (version == schema.version) return;
+  if (version == 0) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} '{}' is a database of something else: name another store",
+                            schema.noun, connection.file.string()));
+  }
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{} '{}' has schema version {}, this library reads version {}: "
+                          "delete the file or name another store",
+                          schema.noun, connection.file.string(), version, schema.version));
+}
+
+void create_schema(const Connection& connection) {
+  Transaction transaction(connection);
+  if (!has_tables(connection) && user_version(connection) == 0) {
+    connection.execute(connection.schema->sql);
+    connection.execute(fmt::format("PRAGMA user_version = {}", connection.schema->version));
+  }
+  transaction.commit();
+}
+
+// Whether the file that has the name now is damaged; another process may have replaced it.
+bool is_damaged(const Schema& schema, const fs::path& file) {
+  try {
+    const Connection connection = open_database(schema, file);
+    Statement query(connection, "PRAGMA integrity_check(1)");
+    return !query.step() || query.text(0) != "ok";
+  } catch (const Damage&) {
+    return true;
+  }
+}
+
+}  // namespace
+
+void Connection::fail(int code, const std::string& words) const {
+  const int primary = code & 0xff;
+  if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB) throw Damage{words};
+  throw Error(ErrorCode::io_error,
+              fmt::format("{} '{}': {}: check the file's permissions and the free space, "
+                          "or name another store",
+                          schema->noun, file.string(), words));
+}
+
+void Connection::execute(const std::string& sql) const {
+  const int code = sqlite3_exec(db.get(), sql.c_str(), nullptr, nullptr, nullptr);
+  if (code != SQLITE_OK) fail(code, sqlite3_errmsg(db.get()));
+}
+
+Statement::Statement(const Connection& connection, const std::string& sql)
+    : connection_(connection) {
+  sqlite3_stmt* raw = nullptr;
+  check(sqlite3_prepare_v2(connection.db.get(), sql.c_str(), -1, &raw, nullptr));
+  handle_.reset(raw);
+}
+
+void Statement::bind(int index, std::string_view text) {
+  check(sqlite3_bind_text(handle_.get(), index, text.data(), static_cast<int>(text.size()),
+                          SQLITE_TRANSIENT));
+}
+void Statement::bind(int index, std::int64_t value) {
+  check(sqlite3_bind_int64(handle_.get(), index, value));
+}
+void Statement::bind(int index, double value) {
+  check(sqlite3_bind_double(handle_.get(), index, value));
+}
+
+bool Statement::step() {
+  const int code = sqlite3_step(handle_.get());
+  if (code != SQLITE_ROW && code != SQLITE_DONE) check(code);
+  return code == SQLITE_ROW;
+}
+
+void Statement::reset() { sqlite3_reset(handle_.get()); }
+
+std::string Statement::text(int column) const {
+  const auto* data = sqlite3_column_text(handle_.get(), column);
+  return data == nullptr ? std::string() : reinterpret_cast<const char*>(data);
+}
+std::int64_t Statement::integer(int column) const {
+  return sqlite3_column_int64(handle_.get(), column);
+}
+double Statement::real(int column) const { return sqlite3_column_double(handle_.get(), column); }
+
+void Statement::check(int code) const {
+  if (code != SQLITE_OK) connection_.fail(code, sqlite3_errmsg(connection_.db.get()));
+}
+
+Transaction::Transaction(const Connection& connection) : connection_(connection) {
+  connection_.execute("BEGIN IMMEDIATE");
+}
+Transaction::~Transaction() {
+  if (open_) sqlite3_exec(connection_.db.get(), "ROLLBACK", nullptr, nullptr, nullptr);
+}
+void Transaction::commit() {
+  connection_.execute("COMMIT");
+  open_ = false;
+}
+
+Connection open_database(const Schema& schema, const fs::path& file) {
+  sqlite3* raw = nullptr;
+  const int code =
+      sqlite3_open_v2(file.c_str(), &raw,
+                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
+  Connection connection{&schema, file, {}};
+  connection.db.reset(raw);
+  if (code != SQLITE_OK) connection.fail(code, raw != nullptr ? sqlite3_errmsg(raw) : "no memory");
+  sqlite3_busy_timeout(raw, kBusyMilliseconds);
+  if (user_version(connection) == 0 && !has_tables(connection)) create_schema(connection);
+  require_known_version(connection);
+  return connection;
+}
+
+void require_file(const Schema& schema, const fs::path& file) {
+  if (fs::is_regular_file(file)) return;
+  throw Error(ErrorCode::not_found,
+              fmt::format("{} '{}': there is no such file", schema.noun, file.string()));
+}
+
+void make_folder_of(const Schema& schema, const fs::path& file) {
+  std::error_code refused;
+  if (file.has_parent_path()) fs::create_directories(file.parent_path(), refused);
+  if (!refused) return;
+  throw Error(ErrorCode::io_error, fmt::format("{} '{}': its folder cannot be made: {}",
+                                               schema.noun, file.string(), refused.message()));
+}
+
+// The journals go with the file: beside a new one they would be played into it.
+void set_aside(const Schema& schema, const fs::path& file, const std::string& words) {
+  const FileLock lock(file.string() + ".lock");
+  if (!is_damaged(schema, file)) return;
+  int n = 1;
+  while (fs::exists(fmt::format("{}.damaged-{}", file.string(), n))) ++n;
+  const std::string aside = fmt::format("{}.damaged-{}", file.string(), n);
+  for (const char* suffix : {"-journal", "-wal", "-shm"}) {
+    std::error_code missing;
+    fs::rename(file.string() + suffix, aside + suffix, missing);
+  }
+  std::error_code refused;
+  fs::rename(file, aside, refused);
+  if (refused) {
+    throw Error(ErrorCode::io_error,
+                fmt::format("{} '{}' is damaged ({}) and cannot be renamed: {}: remove it "
+                            "or name another store",
+                            schema.noun, file.string(), words, refused.message()));
+  }
+  warn_once(fmt::format("{} '{}' is damaged ({}): it was set aside as '{}' and a new one was begun",
+                        schema.noun, file.string(), words, aside));
+}
+
+Error Database::damaged(const Damage& damage) const {
+  return Error(ErrorCode::io_error,
+               fmt::format("{} '{}' is damaged: {}: remove it or name another store", schema_.noun,
+                           file_.string(), damage.what));
+}
+
+}  // namespace tessera::tune

@@ -1,0 +1,19 @@
+// What the library and its Parquet plug-in have agreed on.
+#pragma once
+
+#include <string>
+
+#include "tessera/tune/sweep_columns.h"
+
+namespace tessera::tune {
+
+// Raised when Column or the functions change; the plug-in's symbol carries it.
+inline constexpr const char* kParquetSymbol = "tessera_parquet_1";
+
+// Both return an empty text, or Arrow's words about what went wrong.
+struct ParquetPlugin {
+  std::string (*write)(const ColumnTable& table, const std::string& file);
+  std::string (*read)(const std::string& file, ColumnTable& table);
+};
+
+}  // namespace tessera::tune

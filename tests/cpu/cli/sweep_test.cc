@@ -1,0 +1,117 @@
+// tessera sweep and tessera data on real kernels and tiny problems.
+#include <fmt/format.h>
+
+#include <random>
+
+#include "host/cli/cli.h"
+
+namespace tessera::cli_test {
+namespace {
+
+class CliSweep : public CliTest {
+ protected:
+  CliSweep() {
+    std::string text;
+    for (int m = 1; m <= kProblems; ++m) text += fmt::format("gemm m={} n=24 k=16\n", m);
+    write("problems.txt", text);
+    std::vector<std::string> names;
+    const Target target = load_target("generic");
+    const std::vector<Problem> some = {gemm_problem(DType::fp32, GemmLayout::rcr, 9, 24, 16)};
+    for (const KernelSpec& spec : tune::kernels_for(some, target, "*_packb_*")) {
+      if (names.size() < kKernels) names.push_back(name_of(spec));
+    }
+    kernels_ = join(names, ",");
+  }
+
+  Words sweep_words(const std::string& store) const {
+    return {"sweep",   "--problems", "problems.txt", "--kernels", kernels_, "--target",
+            "generic", "--store",    store,          "--threads", "1"};
+  }
+  tune::SweepData read(const std::string& store) const {
+    return tune::sorted(tune::SweepStore(folder() / store, tune::OpenMode::existing).read());
+  }
+
+  static constexpr int kProblems = 40;
+  static constexpr std::size_t kKernels = 3;
+  std::string kernels_;
+};
+
+std::vector<std::string> row_texts(const tune::SweepData& data) {
+  std::vector<std::string> texts;
+  for (const tune::SweepRow& row : data.rows) {
+    texts.push_back(
+        fmt::format("{} {} {} {} {}", data.problems[static_cast<std::size_t>(row.problem)],
+                    data.kernels[static_cast<std::size_t>(row.kernel)],
+                    data.runs[static_cast<std::size_t>(row.run)].id, row.seconds, row.at));
+  }
+  std::sort(texts.begin(), texts.end());
+  return texts;
+}
+
+// Killed again and again, at any moment: problems are there whole or not at all, nothing that was
+// stored is measured again, and in the end nothing is missing or doubled.
+TEST_F(CliSweep, ResumesAfterKillMinusNine) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937 random(seed);
+  write("one.txt", "gemm m=500 n=24 k=16\n");
+  Words warm = sweep_words("warm.sqlite");
+  warm[2] = "one.txt";
+  EXPECT_EQ(run(warm).status, 0);  // builds the kernels
+
+  std::vector<std::string> before;
+  Words argv = {TESSERA_CLI};
+  for (const std::string& word : sweep_words("s.sqlite")) argv.push_back(word);
+  int kills = 0;
+  for (int turn = 0; turn < 8; ++turn) {
+    SubprocessOptions options{.working_folder = folder()};
+    options.extra_environment = {"TESSERA_CACHE_DIR=" + (folder() / "cache").string()};
+    options.timeout_seconds = 0.1 + 0.001 * static_cast<double>(random() % 400);
+    kills += run_subprocess(argv, options).timed_out ? 1 : 0;
+    if (!fs::exists(folder() / "s.sqlite")) continue;
+    const tune::SweepData data = read("s.sqlite");
+    EXPECT_EQ(data.rows.size(), kKernels * data.problems.size());
+    const std::vector<std::string> after = row_texts(data);
+    EXPECT_TRUE(std::includes(after.begin(), after.end(), before.begin(), before.end()));
+    before = after;
+  }
+  EXPECT_GT(kills, 0);
+  const Json report = run_json(sweep_words("s.sqlite"));
+  EXPECT_EQ(report.at("remaining"), 0);
+  const std::vector<std::string> after = row_texts(read("s.sqlite"));
+  EXPECT_EQ(after.size(), kKernels * kProblems);
+  EXPECT_TRUE(std::includes(after.begin(), after.end(), before.begin(), before.end()));
+}
+
+TEST_F(CliSweep, MergedShardsAreTheWhole) {
+  std::size_t rows = 0;
+  for (const std::string shard : {"1/2", "2/2"}) {
+    Words words = sweep_words("part" + shard.substr(0, 1) + ".sqlite");
+    words.insert(words.end(), {"--shard", shard});
+    rows += run_json(words).at("rows").get<std::size_t>();
+  }
+  EXPECT_EQ(rows, kKernels * kProblems);
+  const Json merged = run_json("data merge all.sqlite part1.sqlite part2.sqlite");
+  EXPECT_EQ(merged.at("added"), rows);
+  EXPECT_EQ(run_json("data merge all.sqlite part2.sqlite").at("identical"),
+            read("part2.sqlite").rows.size());
+  const Json described = run_json("data describe all.sqlite");
+  EXPECT_EQ(described.at("rows"), rows);
+  EXPECT_EQ(described.at("problems"), kProblems);
+  EXPECT_EQ(described.at("outcomes"), Json({{"ok", rows}}));
+  EXPECT_EQ(run_json(sweep_words("all.sqlite")).at("stored_before"), kProblems);
+}
+
+TEST_F(CliSweep, SaysWhatRemainsWhenTimeIsUp) {
+  Words words = sweep_words("s.sqlite");
+  words.insert(words.end(), {"--budget", "0.001s"});
+  const CliResult result = run(words);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(
+      result.out.find("out of time: 40 problems remain; the same command goes on with them\n"),
+      std::string::npos)
+      << result.out;
+}
+
+}  // namespace
+}  // namespace tessera::cli_test

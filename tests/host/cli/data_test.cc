@@ -1,0 +1,141 @@
+// tessera data and the words of tessera sweep, on stores made up for the test.
+#include "host/cli/cli.h"
+#include "host/tune/sweep_data.h"
+
+namespace tessera::cli_test {
+namespace {
+
+using tune::testing_support::random_data;
+using tune::testing_support::sweep_run;
+
+class CliData : public CliTest {
+ protected:
+  void make_store(const std::string& file, const tune::SweepData& data) const {
+    const tune::SweepPart part{data, "test"};
+    tune::SweepStore(folder() / file).add(std::span(&part, 1), tune::Conflict::refuse);
+  }
+  tune::SweepData read(const std::string& file) const {
+    return tune::sorted(tune::SweepStore(folder() / file, tune::OpenMode::existing).read());
+  }
+  ~CliData() override {
+    if (HasFailure()) fmt::print("seed {}\n", seed_);
+  }
+
+  std::uint64_t seed_ = std::random_device{}();
+  tune::SweepData data_ = random_data(sweep_run("a"), 6, 11, seed_);
+};
+
+TEST_F(CliData, CsvRoundTripIsExact) {
+  make_store("s.sqlite", data_);
+  EXPECT_EQ(run_json("data export s.sqlite s.csv").at("rows"), data_.rows.size() + 2);
+  EXPECT_EQ(run_json("data import t.sqlite s.csv").at("added"), data_.rows.size());
+  EXPECT_EQ(read("t.sqlite"), data_);
+  EXPECT_EQ(run_json("data import t.sqlite s.csv").at("identical"), data_.rows.size());
+}
+
+TEST_F(CliData, ParquetRoundTripIsExact) {
+  make_store("s.sqlite", data_);
+  const CliResult exported = run("data export s.sqlite s.parquet");
+  if (exported.err.find("parquet: the plug-in ") != std::string::npos) {
+    GTEST_SKIP() << "built without the Parquet plug-in";
+  }
+  EXPECT_EQ(exported.status, 0) << exported.err;
+  EXPECT_EQ(run_json("data import t.sqlite s.parquet").at("added"), data_.rows.size());
+  EXPECT_EQ(read("t.sqlite"), data_);
+  // Cut short, at any place, it is refused with Arrow's words.
+  const std::string whole = read_file(folder() / "s.parquet");
+  for (const std::size_t length :
+       {std::size_t{0}, std::size_t{4}, whole.size() / 2, whole.size() - 1}) {
+    write("cut.parquet", whole.substr(0, length));
+    const CliResult result = run("data describe cut.parquet");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err.find("tessera: 'cut.parquet' cannot be read: "), 0U) << result.err;
+  }
+}
+
+TEST_F(CliData, WithoutThePluginItSaysHowToGetIt) {
+  make_store("s.sqlite", data_);
+  const CliResult result =
+      run("data export s.sqlite s.parquet", {"TESSERA_PARQUET=/no/libtessera_parquet.so"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.err,
+            "tessera: parquet: the plug-in libtessera_parquet.so cannot be loaded "
+            "(/no/libtessera_parquet.so: cannot open shared object file: No such file or "
+            "directory): 'pip install pyarrow' and build Tessera with that Python, or use a .csv "
+            "file instead\n");
+}
+
+TEST_F(CliData, MergeIsAllOrNothing) {
+  tune::SweepData other = random_data(sweep_run("b", 2000), 6, 11, 1);
+  make_store("a.sqlite", data_);
+  make_store("b.sqlite", other);
+  const CliResult refused = run("data merge all.sqlite a.sqlite b.sqlite");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_NE(refused.err.find("'all.sqlite' and 'b.sqlite' measured "), std::string::npos)
+      << refused.err;
+  EXPECT_TRUE(read("all.sqlite").rows.empty());
+  const Json merged = run_json("data merge all.sqlite a.sqlite b.sqlite --prefer newest");
+  EXPECT_EQ(merged.at("added"), 66);
+  EXPECT_EQ(merged.at("replaced").get<int>() + merged.at("older").get<int>(), 66);
+  expect_failure("data merge all.sqlite a.sqlite --prefer oldest",
+                 "data merge: --prefer knows 'newest' only, got 'oldest'");
+}
+
+TEST_F(CliData, StrictChecksFailWhenSomethingIsFound) {
+  tune::SweepData data = data_;
+  for (tune::SweepRow& row : data.rows) {
+    row.outcome = tune::Outcome::ok;
+    row.seconds = 1e-3;
+    row.spread = 0.01;
+    row.note.clear();
+  }
+  data.clock.clear();
+  make_store("good.sqlite", data);
+  EXPECT_EQ(run("data check good.sqlite --strict").status, 0);
+  data.rows[5].spread = 0.5;
+  make_store("bad.sqlite", data);
+  EXPECT_EQ(run("data check bad.sqlite").status, 0);
+  EXPECT_EQ(run("data check bad.sqlite --strict").status, 1);
+  const Json findings = run_json("data check bad.sqlite").at("findings");
+  EXPECT_EQ(findings.at(3).at("what"), "variation");
+  EXPECT_EQ(findings.at(3).at("count"), 1);
+}
+
+TEST_F(CliData, ImportsOtherToolsJson) {
+  write("other.json", R"([{"m": 8, "n": 8, "k": 8, "kernel": "theirs", "latency_ms": 1.5}])");
+  expect_failure("data import s.sqlite other.json",
+                 "data import of another tool's JSON needs --device-name and --target: its rows do "
+                 "not say");
+  const Words words =
+      words_of("data import s.sqlite other.json --device-name GPU --target gfx942 --dtype fp16");
+  EXPECT_EQ(run_json(words).at("added"), 1);
+  EXPECT_EQ(run_json(words).at("identical"), 1);
+  EXPECT_EQ(read("s.sqlite").problems, (std::vector<std::string>{"gemm m=8 n=8 k=8 dtype=fp16"}));
+}
+
+TEST_F(CliData, NonsenseGetsASentence) {
+  make_store("s.sqlite", data_);
+  expect_failure("data descibe s.sqlite",
+                 "data: unknown action 'descibe', did you mean 'describe'? (known: describe, "
+                 "check, merge, export, import)");
+  expect_failure("data describe", "data describe takes one file, got 0");
+  expect_failure("data describe none.sqlite", "sweep store 'none.sqlite': there is no such file");
+  expect_failure("data export s.sqlite s.txt", "data export: 's.txt' must end in .csv or .parquet");
+  expect_failure("data merge s.sqlite",
+                 "data merge takes the store to make and those to add to it");
+}
+
+TEST_F(CliData, SweepWordsThatAreNoneGetASentence) {
+  write("p.txt", "gemm m=8 n=8 k=8\n");
+  const std::string good = "sweep --problems p.txt --store s.sqlite --kernels ";
+  expect_failure(words_of(good + "all-legal --budget soon"),
+                 "sweep: --budget is a time above 0 such as 90s, 30m or 2h, got 'soon'");
+  expect_failure(words_of(good + "all-legal --shard 5/4"),
+                 "sweep: --shard is i/n with i from 1 to n, got '5/4'");
+  expect_failure(words_of(good + "gemm_nothing_* --target avx2"),
+                 "sweep: no kernel of avx2 for these problems matches 'gemm_nothing_*'; 'tessera "
+                 "list --target avx2' shows what there is");
+}
+
+}  // namespace
+}  // namespace tessera::cli_test
