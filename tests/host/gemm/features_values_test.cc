@@ -157,12 +157,14 @@ std::vector<Expected> tmaws_by_hand() {
       {"pipeline", 5},
       {"scheduler", 1},
       {"splits", 1},
+      {"slices", 1},
       {"split_kind", 0},
       {"stages", 4},
       {"cluster_m", 1},
       {"cluster_n", 1},
       {"cluster_blocks", 1},
       {"swap_ab", 0},
+      {"repack", 0},
       {"takes_tiles", 1},
       {"num_waves", 2},
       {"block_threads", 384},
@@ -231,6 +233,7 @@ std::vector<Expected> tmaws_seconds_by_hand() {
   const double seconds = compute + 3.3e-6;
   return {
       {"packed_ratio", 0},
+      {"copied_ratio", 0},
       {"log2_tiled_bytes", std::log2(1 + tiled)},
       {"tiled_ratio", tiled / bytes},
       {"log2_operand_bytes", std::log2(1 + operand)},
@@ -256,6 +259,25 @@ TEST(GemmFeatureValues, OfTmaws) {
 }
 
 // ---- what other kernels do otherwise ----
+
+TEST(GemmFeatureValues, OfSlicedTmawsThatRepacks) {
+  const GemmProblem p = gemm_problem(DType::fp8, GemmLayout::rrr, 100, 200, 4096);
+  const std::vector<Expected> expected = {
+      {"splits", 4},
+      {"slices", 3},
+      {"repack", 1},
+      {"k_steps", 3},  // of 32 tiles in 12 parts
+      {"unit_utilisation", 2.0 * 4 * 4 * 3 / 132},
+      {"blocks", 96},
+      {"stage_bytes", (64 + 64) * 128},  // B lies along k by then
+      {"copied_ratio", 200.0 * 4096 / (100.0 * 4096 + 200 * 4096 + 2 * 100 * 200)},
+  };
+  expect_features(
+      p, "sm90a", 0,
+      "gemm_fp8_rrr_tmaws_64x64x128_1x1x1_64x64x32_cooperative_splitordered4_slices3_s4_"
+      "repack_sm90a",
+      expected);
+}
 
 TEST(GemmFeatureValues, OfSwappedSplitTmaws) {
   const GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 5, 4096, 4096);
