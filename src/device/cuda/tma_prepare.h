@@ -17,7 +17,7 @@ struct Lines {
   i64 to_ld, to_batch_stride;  // elements; to_ld is a multiple of 16 bytes
 };
 
-// The same lines. A warp moves 2 KB of one at a time.
+// The same lines. A warp moves 2 KB of one at a time, or several short ones.
 template <class T>
 struct CopyLines {
   static constexpr int kPieces = 4;  // of 16 bytes, that a thread has on the way
@@ -26,6 +26,7 @@ struct CopyLines {
 
   static __device__ __forceinline__ void run(const Lines<T>& x) {
     const i64 pieces = (x.line * kSize + 15) / 16;
+    if (pieces <= kShort) return run_short(x, static_cast<int>(pieces));
     const i64 segments = (pieces + kPiecesPerWarp - 1) / kPiecesPerWarp;
     const i64 units = x.batches * x.lines * segments;
     const i64 step = i64{gridDim.x} * (blockDim.x / 32);
@@ -33,6 +34,28 @@ struct CopyLines {
     for (; unit < units; unit += step) {
       const i64 line = unit / segments;
       copy(x, line / x.lines, line % x.lines, unit % segments * kPiecesPerWarp, pieces);
+    }
+  }
+
+  static constexpr int kShort = 16;  // pieces of a line that a whole warp is too much for
+
+  static __device__ __forceinline__ void run_short(const Lines<T>& x, int pieces) {
+    int width = 1;  // threads for a line
+    while (width < pieces) width *= 2;
+    const i64 at_once = blockDim.x / width;
+    const int piece = threadIdx.x % width;
+    i64 line = blockIdx.x * at_once + threadIdx.x / width;
+    for (; line < x.batches * x.lines; line += gridDim.x * at_once) {
+      if (piece >= pieces) continue;
+      const i64 batch = line / x.lines;
+      const T* begin = x.from + batch * x.batch_stride;
+      const T* from = begin + line % x.lines * x.ld;
+      const T* end = begin + (x.lines - 1) * x.ld + x.line;
+      u32 words[4];
+      load(reinterpret_cast<const char*>(from) + piece * 16, reinterpret_cast<const char*>(begin),
+           reinterpret_cast<const char*>(end), words);
+      char* to = x.to + (batch * x.to_batch_stride + line % x.lines * x.to_ld) * kSize;
+      store_global(to + piece * 16, words);
     }
   }
 

@@ -23,6 +23,31 @@ int copy_bytes(const GemmProblem& p) {
   return width;
 }
 
+double fetch_share(const GemmProblem& p) {
+  const std::int64_t b = p.preshuffled_b ? 0 : p.ld_b * size_of(p.b);
+  const std::int64_t distance = p.ld_a * size_of(p.a) | b;
+  constexpr GpuModel kModel = {};
+  if (distance % 128 == 0) return 1;
+  return distance % 64 == 0   ? kModel.fetch_64
+         : distance % 32 == 0 ? kModel.fetch_32
+                              : kModel.fetch_16;
+}
+
+bool stores_aligned(const GemmProblem& p) {
+  const std::int64_t elements = p.n | p.ld_out | (p.batch > 1 ? p.batch_stride_out : 0);
+  return elements * size_of(p.out) % 16 == 0;
+}
+
+double store_factor(const Algorithm& a, bool aligned, bool by_copy) {
+  constexpr GpuModel kModel = {};
+  constexpr int kWide = 64;  // columns
+  const bool tmaws = a.pipeline == Pipeline::tmaws;
+  const int chunk = tmaws && !a.swap_ab ? tmaws_store(a).chunk : kWide;
+  if (by_copy) return chunk >= kWide ? 1 : chunk == 32 ? kModel.copy_32 : kModel.copy_16;
+  if (aligned) return kModel.direct;
+  return kModel.unaligned * (tmaws ? 1 : 2) * kWide / chunk;
+}
+
 double copied_bytes(const GemmProblem& p) {
   const TmawsCopies copies = tmaws_copies(p);
   const double rows_a = copies.a ? static_cast<double>(p.m) * size_of(p.a) : 0;
@@ -59,6 +84,8 @@ struct Work {
   double operand_bytes = 0;  // that a step's instructions read from shared memory
   double out_bytes = 0;      // of a tile
   double copy_cycles = 0;    // of a step, in which threads issue its copies
+  double fetch = 0;          // bytes of L2 that a unit reads in a cycle
+  bool aligned = true;       // rows of the output
   double load_cycles = 0;    // of a step, where threads load rows that no copy can move
 };
 
@@ -117,8 +144,11 @@ Work work_of(const KernelSpec& spec, const GemmProblem& p, const Target& target)
   w.operand_bytes = operand_bytes(a, a.tile, element);
   w.load_cycles = load_cycles(a, p, w.tile_bytes, threads_of(a, target));
   if (!is_tmaws(a)) {
-    w.copy_cycles = w.tile_bytes / std::max(copy_bytes(p), 4) / target.warp_size * kModel.issue;
+    w.copy_cycles = copy_bytes(p) < 16 ? w.tile_bytes * kModel.narrow_copy
+                                       : w.tile_bytes / 16 / target.warp_size * kModel.issue;
   }
+  w.fetch = kModel.fetch * (is_tmaws(a) && !a.repack ? fetch_share(p) : 1);
+  w.aligned = stores_aligned(p);
   w.out_bytes = static_cast<double>(a.tile.m) * a.tile.n * size_of(p.out) / a.splits;
   return w;
 }
@@ -128,7 +158,7 @@ double step_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
   const Algorithm& a = spec.algorithm;
   const double multiply = w.tile_macs / (macs_per_cycle(spec, target) * kModel.tensor_share);
   const double read = w.operand_bytes / kModel.shared;
-  const double fetch = w.tile_bytes / kModel.fetch;
+  const double fetch = w.tile_bytes / w.fetch;
   return std::max({multiply, read, fetch, w.copy_cycles}) * (is_tmaws(a) ? 1 : 1 + kModel.copies);
 }
 
@@ -136,10 +166,10 @@ double step_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
 double finish_cycles(const KernelSpec& spec, const Work& w, const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
-  const bool by_copy = is_tmaws(a) && tmaws_copies_out(s, a);
+  const bool by_copy = is_tmaws(a) && w.aligned && tmaws_copies_out(s, a);
   const double consumers = is_pingpong(a) ? 1 : a.wave.m;
   const double storing = is_tmaws(a) ? consumers : threads_of(a, target) / 128;
-  const double byte = kModel.finish_byte * (by_copy ? 1 : kModel.direct);
+  const double byte = kModel.finish_byte * store_factor(a, w.aligned, by_copy);
   double cycles = kModel.finish + w.out_bytes / storing * byte;
   const double sums = static_cast<double>(a.tile.m) * a.tile.n * 4 / a.splits;  // of an owner
   if (a.splits > 1) {
@@ -162,11 +192,14 @@ double busy_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
   const double waited =
       std::max(step + kModel.step, arrival / std::max(a.stages - 1, 1)) + w.load_cycles;
   const bool pingpong = is_pingpong(a);
-  const double started = kModel.shallow * a.cluster_m * a.cluster_n / std::max(a.stages, 1);
+  const double started = kModel.shallow * a.cluster_m * a.cluster_n / std::max(a.stages, 1) +
+                         (is_tmaws(a) ? 0 : kModel.copy_start) +
+                         (a.cluster_m * a.cluster_n > 1 ? kModel.cluster_start : 0);
   const double turns = pingpong ? blocks(all, 2) : blocks(all, together);
-  const double steps = w.steps * (pingpong ? all / turns : 1) * waited;
+  const double steps = w.steps * waited;
   const double restarts = a.splits > 1 ? (turns - 1) * kModel.restart : 0;
-  const double chain = turns * (steps + (pingpong ? 0 : finish)) + restarts;
+  const double turn = pingpong ? std::max(steps * all / turns, steps + finish) : steps + finish;
+  const double chain = turns * turn + restarts;
   const double pipe = all * w.steps * step;
   return started + std::max(chain, pipe) + (pingpong || chain < pipe ? finish : 0);
 }

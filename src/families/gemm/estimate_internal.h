@@ -16,17 +16,22 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& problem, const 
 // kernel with the least estimate is nearly the fastest. They are not measured one by one. `direct`
 // is a guess, for all but a few of the kernels stored by the copy engine; `load` is derived from
 // one kernel on rows of odd length; `split_byte`, `restart`, `slice`, `slice_byte` and `prepare_us`
-// come from 40 further kernels on 8 shapes.
+// come from 40 further kernels on 8 shapes, `unaligned`, `fetch_16` to `fetch_64`, `narrow_copy`,
+// `copy_32` and `copy_16` from a sweep of 533 kernels over 1481 problems.
 struct GpuModel {
   double tensor_share = 0.995;  // of the instruction's rate that a full pipe reaches
   double step = 22;             // cycles between the steps of K of one consumer
   double latency = 2129;        // cycles from a tile's request to its arrival, the unit being busy
   double cluster_wait = 1120;   // cycles that a request takes longer for a cluster
+  double cluster_start = 2500;  // cycles longer until the first blocks of clusters multiply
   double shallow = 400;         // cycles over stages: deeper wins among equals (chosen, not fitted)
   double fill = 4419;           // cycles before the first blocks multiply
   double finish = 710;          // cycles of a tile's epilogue ...
   double finish_byte = 0.02355;  // ... and for each byte of it that a warpgroup stores
-  double direct = 2;             // times that where threads store by themselves
+  double copy_32 = 2;            // times that by the copy engine in chunks of 32 columns ...
+  double copy_16 = 5;            // ... and of fewer
+  double direct = 2;             // times that where threads store by themselves ...
+  double unaligned = 14;         // ... and rows begin anywhere, 64 columns at a time
   double split = 1317;           // cycles to add up the parts of K ...
   double split_each = 18;        // ... and for each of them
   double split_byte = 0.03;      // ... and for each byte that its blocks exchange
@@ -34,10 +39,15 @@ struct GpuModel {
   double slice = 3000;           // cycles to add up slices of K through L2 ...
   double slice_byte = 0.025;     // ... and for each byte of them
   double prepare_us = 4.5;       // that a kernel which comes first takes to start and end
-  double fetch = 69.7;           // bytes of L2 that a unit reads in a cycle
+  double fetch = 69.7;           // bytes of L2 that a unit reads in a cycle ...
+  double fetch_16 = 0.42;        // ... times this with rows at odd multiples of 16 bytes,
+  double fetch_32 = 0.8;         // ... of 32,
+  double fetch_64 = 0.95;        // ... of 64
   double shared = 86.4;          // bytes of shared memory that its instructions read in a cycle
   double copies = 0.05;          // time lost where the multiplying threads copy as well
-  double issue = 3;              // cycles of a unit for each warp's copy
+  double issue = 3;              // cycles of a unit for each warp's copy of 16 bytes a thread
+  double copy_start = 2800;      // cycles longer until the first blocks multiply
+  double narrow_copy = 0.15;     // cycles of a unit for each byte in narrower copies
   double load = 700;             // cycles that a thread waits for loads that no copy can do ...
   double loads = 4;              // ... of so many at a time; beyond that, for one after the other
   double memory_share = 0.961;   // of the peak bandwidth
@@ -55,6 +65,16 @@ double gpu_macs_per_cycle(DType a, DType b, const Target& target, bool wide);
 
 // The most bytes up to 16 that divide the distances of rows: what one copy to shared memory moves.
 int copy_bytes(const GemmProblem& p);
+
+// Times that storing a byte takes longer than by the copy engine in wide chunks.
+double store_factor(const Algorithm& algorithm, bool aligned, bool by_copy);
+
+// The share of L2's rate at which tmaws reads the operands' rows where they lie: lines of 128 bytes
+// that begin elsewhere take more requests.
+double fetch_share(const GemmProblem& p);
+
+// Whether rows of the output begin at multiples of 16 bytes, so that the copy engine can store.
+bool stores_aligned(const GemmProblem& p);
 
 // Bytes of the operands that a tmaws kernel with repack copies first. Strides are filled in.
 double copied_bytes(const GemmProblem& p);

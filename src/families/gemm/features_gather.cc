@@ -82,7 +82,10 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     x.capacity[i] = f.capacity[static_cast<std::size_t>(a.pipeline)];
     const bool by_copy = a.swap_ab ? copies.with_swap : copies.plain;
     x.of[lane("takes_tiles")][i] = flag(a.persistent || (tmaws && a.splits == 1));
-    x.of[lane("stores_by_copy")][i] = flag(tmaws && by_copy && a.store != Store::direct);
+    const bool stores_by_copy = tmaws && by_copy && a.store != Store::direct;
+    x.of[lane("stores_by_copy")][i] = flag(stores_by_copy);
+    x.fetch_share[i] = tmaws && !a.repack ? f.fetch_share : 1;
+    x.store_factor[i] = store_factor(a, f.stores_aligned, stores_by_copy && f.stores_aligned);
   }
 }
 

@@ -24,8 +24,10 @@ struct Facts {
   double m = 0, n = 0, k = 0, batch = 0;
   double flops = 0, bytes = 0;
   double copied_bytes = 0;  // by a tmaws kernel that repacks
-  double units = 1;         // CPU: threads
-  double hertz = 1;         // cycles of a unit in a second
+  double fetch_share = 1;   // of L2 rate, where rows lie
+  bool stores_aligned = true;
+  double units = 1;  // CPU: threads
+  double hertz = 1;  // cycles of a unit in a second
   double bandwidth = 1;
   double launch_seconds = 0;
   double ideal_log2 = 0;
@@ -76,7 +78,7 @@ struct Lanes {
   Lane share_k, share_batches;  // CPU: of the busiest thread
   Lane packs_a, packs_b;        // CPU: 1: the pipeline packs the operand
   Lane tiled_bytes, operand_bytes, packed_bytes;
-  Lane copied_bytes;                                          // GPU
+  Lane copied_bytes, fetch_share, store_factor;               // GPU
   Lane compute_cycles;                                        // of the busiest unit
   Lane step_bytes, step_operand_bytes;                        // GPU: of a block's step of tile_k
   Lane step_cycles, load_cycles, finish_cycles;               // GPU

@@ -222,7 +222,8 @@ constexpr double kPerWarpgroup = 1 / kWarpgroup;
 // Cycles of a step of K where nothing is waited for, and those in which threads wait for loads.
 void fill_steps(const Facts& f, Lanes& x) {
   const double copy = copy_bytes(f.problem);
-  const double copy_cycles = kModel.issue / (at_least(copy, 4) * f.target->warp_size);
+  const double copy_cycles =
+      copy < 16 ? kModel.narrow_copy : kModel.issue / (16 * f.target->warp_size);
   const double loads_alone = flag(copy < 4);
   for (std::size_t i = 0; i < kLanes; ++i) {
     const double bytes = x.step_bytes[i];
@@ -230,7 +231,8 @@ void fill_steps(const Facts& f, Lanes& x) {
     const double multiply = x.of[lane("tile_volume")][i] / x.macs[i] * kPerTensorShare;
     const double copies = bytes * copy_cycles * by_threads;
     const double read = x.step_operand_bytes[i] * kPerShared;
-    const double most = at_least(at_least(multiply, read), at_least(bytes * kPerFetch, copies));
+    const double most =
+        at_least(at_least(multiply, read), at_least(bytes * kPerFetch / x.fetch_share[i], copies));
     const double each = at_least(bytes * 0.0625 / x.of[lane("block_threads")][i], 1);
     const double loads = kModel.load * pick(flag(each > kModel.loads), each, 1);
     x.step_cycles[i] = most * (1 + kModel.copies * by_threads);
@@ -247,7 +249,7 @@ void fill_finish(const Facts& f, Lanes& x) {
     const double consumers = pick(x.is_pingpong[i], 1, x.of[lane("wave_m")][i]);
     const double threads = x.of[lane("block_threads")][i];
     const double storing = pick(x.is_tmaws[i], consumers, threads * kPerWarpgroup);
-    const double times = pick(x.of[lane("stores_by_copy")][i], 1, kModel.direct);
+    const double times = x.store_factor[i];
     const double slices = x.of[lane("slices")][i];
     const double sums = x.of[lane("tile_mn")][i] * 4 / splits;
     const double exchange = sums * (splits - 1) * kModel.split_byte;
@@ -278,11 +280,14 @@ void fill_busy_cycles(const Facts& f, Lanes& x) {
     const double arrival = kModel.latency + flag(cluster > 1) * kModel.cluster_wait;
     const double waited =
         at_least(step + kModel.step, arrival / at_least(stages - 1, 1)) + x.load_cycles[i];
-    const double started = kModel.shallow * cluster / at_least(stages, 1);
+    const double started = kModel.shallow * cluster / at_least(stages, 1) +
+                           pick(x.is_tmaws[i], 0, kModel.copy_start) +
+                           flag(cluster > 1) * kModel.cluster_start;
     const double turns = ceil_of(all / pick(pingpong, 2, together));
-    const double steps = x.of[lane("k_steps")][i] * pick(pingpong, all / turns, 1) * waited;
+    const double steps = x.of[lane("k_steps")][i] * waited;
     const double restarts = flag(x.of[lane("splits")][i] > 1) * (turns - 1) * kModel.restart;
-    const double chain = turns * (steps + pick(pingpong, 0, finish)) + restarts;
+    const double both = at_least(steps * all / turns, steps + finish);
+    const double chain = turns * pick(pingpong, both, steps + finish) + restarts;
     const double pipe = all * x.of[lane("k_steps")][i] * step;
     const double last = finish * at_most(pingpong + flag(chain < pipe), 1);
     x.estimate_compute[i] = (started + at_least(chain, pipe) + last) * cycle;

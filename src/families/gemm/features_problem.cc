@@ -199,6 +199,8 @@ Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   f.flops = flops_of(f.problem);
   f.bytes = bytes_of(f.problem);
   f.copied_bytes = f.on_cpu ? 0 : copied_bytes(f.problem);
+  f.fetch_share = fetch_share(f.problem);
+  f.stores_aligned = stores_aligned(f.problem);
   f.units = std::max(1, f.on_cpu ? f.threads : target.units);
   f.hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   f.bandwidth = std::max(target.memory_gb_per_s, 1.0) * 1e9;

@@ -183,7 +183,7 @@ const std::vector<Row> kTable = {
     {"sm90a", 0, "gemm m=1 n=4096 k=4096 dtype=bf16",
      "gemm_bf16_rcr_tmaws_64x8x128_1x1x1_64x8x16_cooperative_splitordered2_s8_swap_sm90a"},
     {"sm90a", 0, "gemm m=127 n=512 k=1032 dtype=fp16",
-     "gemm_fp16_rcr_tmaws_64x8x128_1x1x1_64x8x16_cooperative_s10_sm90a"},
+     "gemm_fp16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered8_s6_swap_sm90a"},
 };
 // clang-format on
 
