@@ -16,6 +16,7 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kManifestName = "manifest.json";
+constexpr std::size_t kMostText = std::size_t{256} << 20;
 
 [[noreturn]] void refuse(std::string_view what, const std::string& why) {
   throw Error(ErrorCode::parse_error, fmt::format("{}: {}", what, why));
@@ -189,6 +190,17 @@ Model load_model(const fs::path& folder, const ModelUse& use) {
   const std::string name = (folder / kManifestName).string();
   const std::string bytes = read_file(folder / parse_manifest(json, name).file);
   return make_model(json, bytes, use, folder.string());
+}
+
+Model load_model(const fs::path& folder) {
+  const std::string name = (folder / kManifestName).string();
+  const Manifest manifest = parse_manifest(read_file(folder / kManifestName), name);
+  const Family& family = family_of(parse_op(manifest.op));
+  return load_model(folder, {manifest.op, manifest.target, family.features()});
+}
+
+std::string model_text(std::string_view bytes) {
+  return is_gzip(bytes) ? inflate_gzip(bytes, "model", kMostText) : std::string(bytes);
 }
 
 void save_model(const fs::path& folder, Manifest manifest, std::string_view forest_text,

@@ -99,6 +99,12 @@ Model make_model(std::string_view manifest_json, std::string_view forest_bytes, 
 // The same from a folder; throws Error{io_error} when a file cannot be read.
 Model load_model(const std::filesystem::path& folder, const ModelUse& use);
 
+// The same for whatever operation and target the model was made for.
+Model load_model(const std::filesystem::path& folder);
+
+// A forest file's text, packed or not. Throws Error{parse_error} for damaged gzip.
+std::string model_text(std::string_view bytes);
+
 enum class ModelFile : std::uint8_t { text, gzip };
 
 // Writes a model folder; fills in the manifest's file and model_hash. Both files are written

@@ -163,6 +163,31 @@ std::shared_ptr<const Ranker> ranker_of(const Dataset& d,
 
 }  // namespace
 
+SweepData joined(std::span<const SweepData> parts) {
+  SweepData all;
+  for (const SweepData& part : parts) {
+    const int runs = static_cast<int>(all.runs.size());
+    const int problems = static_cast<int>(all.problems.size());
+    const int kernels = static_cast<int>(all.kernels.size());
+    all.runs.insert(all.runs.end(), part.runs.begin(), part.runs.end());
+    all.problems.insert(all.problems.end(), part.problems.begin(), part.problems.end());
+    all.kernels.insert(all.kernels.end(), part.kernels.begin(), part.kernels.end());
+    for (SweepRow row : part.rows) {
+      row.run += runs;
+      row.problem += problems;
+      row.kernel += kernels;
+      all.rows.push_back(std::move(row));
+    }
+    for (ClockReading reading : part.clock) {
+      reading.run += runs;
+      reading.problem += problems;
+      reading.kernel += kernels;
+      all.clock.push_back(reading);
+    }
+  }
+  return all;
+}
+
 Dataset make_dataset(const SweepData& data, const DatasetFilter& filter) {
   const std::vector<Kept> kept = rows_of_machine(data, filter);
   if (kept.empty()) {

@@ -34,6 +34,9 @@ struct Dataset {
   std::string hash;                       // of what was learned from: all of the above
 };
 
+// The rows of several sweeps as one.
+SweepData joined(std::span<const SweepData> parts);
+
 // What of a sweep is learned from. Rows that are not ok never are: they have no time.
 struct DatasetFilter {
   std::string target;               // empty: the only one there is
