@@ -30,6 +30,10 @@
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/pack.h"
 #include "tessera/jit/toolchain.h"
+#include "tessera/learn/lightgbm.h"
+#include "tessera/learn/model.h"
+#include "tessera/learn/ranker.h"
+#include "tessera/learn/shelf.h"
 #include "tessera/registry/generate.h"
 #include "tessera/registry/registry.h"
 #include "tessera/runtime/benchmark.h"
@@ -42,6 +46,7 @@
 #include "tessera/spec/target.h"
 #include "tessera/targets/targets.h"
 #include "tessera/tune/autotune.h"
+#include "tessera/tune/dataset.h"
 #include "tessera/tune/folds.h"
 #include "tessera/tune/metrics.h"
 #include "tessera/tune/operands.h"
@@ -52,6 +57,7 @@
 #include "tessera/tune/sweep_exchange.h"
 #include "tessera/tune/sweep_check.h"
 #include "tessera/tune/sweep_store.h"
+#include "tessera/tune/train.h"
 
 namespace tessera {
 

@@ -22,4 +22,7 @@ std::span<const EmbeddedFile> target_rows();
 // The preselected GEMM kernel sets, src/families/gemm/sets/*.json.
 std::span<const EmbeddedFile> gemm_sets();
 
+// The shipped models, models/<op>_<target>_<types>/{manifest.json,model.txt.gz}.
+std::span<const EmbeddedFile> shipped_models();
+
 }  // namespace tessera

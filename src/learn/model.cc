@@ -9,12 +9,14 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/hash.h"
+#include "tessera/base/text.h"
 #include "tessera/learn/gzip.h"
 
 namespace tessera {
 namespace {
 
 constexpr std::string_view kManifestName = "manifest.json";
+constexpr std::size_t kMostText = std::size_t{256} << 20;
 
 [[noreturn]] void refuse(std::string_view what, const std::string& why) {
   throw Error(ErrorCode::parse_error, fmt::format("{}: {}", what, why));
@@ -91,6 +93,19 @@ std::vector<std::size_t> find_ranges(const Manifest& manifest, std::span<const F
   return indices;
 }
 
+std::optional<Target> machine_of(const Manifest& manifest, std::string_view what) {
+  if (manifest.machine.empty()) return std::nullopt;
+  std::optional<Target> machine;
+  try {
+    machine = target_from_json(manifest.machine);
+  } catch (const Error& error) {
+    refuse(what, fmt::format("machine: {}", error.what()));
+  }
+  if (machine->name == manifest.target) return machine;
+  refuse(what, fmt::format("machine must be the row of '{}', got that of '{}'", manifest.target,
+                           machine->name));
+}
+
 void rename_into(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
@@ -128,6 +143,20 @@ std::string feature_hash_text(std::span<const Feature> features) {
   return fmt::format("{:016x}", feature_hash(features));
 }
 
+// The types stand behind the operation, the same for all candidates of a problem.
+std::string types_in_name(const KernelSpec& spec) {
+  const std::string name = name_of(spec);
+  std::string types;
+  for (const std::string_view word :
+       split(std::string_view(name).substr(name.find('_') + 1), '_')) {
+    const bool is_type =
+        std::ranges::any_of(all_dtypes(), [&](DType type) { return to_string(type) == word; });
+    if (!is_type) break;
+    types += fmt::format("{}{}", types.empty() ? "" : "_", word);
+  }
+  return types;
+}
+
 Model make_model(std::string_view manifest_json, std::string_view forest_bytes, const ModelUse& use,
                  std::string_view what) {
   const std::string manifest_name = fmt::format("{}/{}", what, kManifestName);
@@ -138,6 +167,7 @@ Model make_model(std::string_view manifest_json, std::string_view forest_bytes, 
     refuse(manifest_name, fmt::format("features must hold {} names, got {}", use.features.size(),
                                       model.manifest.features.size()));
   }
+  model.machine = machine_of(model.manifest, manifest_name);
   const std::string hash = hash_hex(forest_bytes);
   if (hash != model.manifest.model_hash) {
     refuse(what, fmt::format("{} has hash {}, the manifest is of {}: the two do not belong "
@@ -160,6 +190,17 @@ Model load_model(const fs::path& folder, const ModelUse& use) {
   const std::string name = (folder / kManifestName).string();
   const std::string bytes = read_file(folder / parse_manifest(json, name).file);
   return make_model(json, bytes, use, folder.string());
+}
+
+Model load_model(const fs::path& folder) {
+  const std::string name = (folder / kManifestName).string();
+  const Manifest manifest = parse_manifest(read_file(folder / kManifestName), name);
+  const Family& family = family_of(parse_op(manifest.op));
+  return load_model(folder, {manifest.op, manifest.target, family.features()});
+}
+
+std::string model_text(std::string_view bytes) {
+  return is_gzip(bytes) ? inflate_gzip(bytes, "model", kMostText) : std::string(bytes);
 }
 
 void save_model(const fs::path& folder, Manifest manifest, std::string_view forest_text,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +38,10 @@ struct Manifest {
   std::string op;                   // "gemm"
   std::string target;               // "avx512"
   std::vector<std::string> dtypes;  // as kernel names spell them after the operation
+  // The target's row that features were computed from, as JSON: the same again at every prediction,
+  // whatever caches the machine at hand has. Empty: that of the machine at hand.
+  std::string machine;
+  int threads = 0;  // of CPU kernels in the training data; 0: any number
   ModelQuantity quantity = ModelQuantity::seconds;
   ModelTransform transform = ModelTransform::log;
   std::string file;        // "model.txt" or "model.txt.gz"
@@ -71,7 +76,11 @@ struct Model {
   // Per feature, not 0: depends on problem or machine only, so that all candidates share it.
   std::vector<std::uint8_t> shared;
   std::vector<std::size_t> range_features;  // for each training range, its feature's index
+  std::optional<Target> machine;            // the manifest's
 };
+
+// The operand types as the kernel's name spells them, "bf16" or "fp8_bf8".
+std::string types_in_name(const KernelSpec& spec);
 
 // What a model is wanted for.
 struct ModelUse {
@@ -89,6 +98,12 @@ Model make_model(std::string_view manifest_json, std::string_view forest_bytes, 
 
 // The same from a folder; throws Error{io_error} when a file cannot be read.
 Model load_model(const std::filesystem::path& folder, const ModelUse& use);
+
+// The same for whatever operation and target the model was made for.
+Model load_model(const std::filesystem::path& folder);
+
+// A forest file's text, packed or not. Throws Error{parse_error} for damaged gzip.
+std::string model_text(std::string_view bytes);
 
 enum class ModelFile : std::uint8_t { text, gzip };
 

@@ -8,18 +8,9 @@
 namespace tessera {
 namespace {
 
-// The types stand behind the operation in the name of a kernel, the same for all candidates:
-// "fp8" is not "fp8_bf8".
-bool has_type(const Manifest& manifest, std::string_view kernel) {
-  const auto begins_with_type = [](std::string_view rest) {
-    return std::any_of(all_dtypes().begin(), all_dtypes().end(), [&](DType type) {
-      return rest.starts_with(fmt::format("{}_", to_string(type)));
-    });
-  };
-  return std::any_of(manifest.dtypes.begin(), manifest.dtypes.end(), [&](const std::string& type) {
-    const std::string begin = fmt::format("{}_{}_", manifest.op, type);
-    return kernel.starts_with(begin) && !begins_with_type(kernel.substr(begin.size()));
-  });
+// Features are of the machine that the model was trained for: its trees know no other caches.
+const Target& machine_of(const Model& model, const RankInput& input) {
+  return model.machine ? *model.machine : input.target;
 }
 
 Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& input) {
@@ -27,13 +18,18 @@ Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& 
   if (manifest.op != to_string(op_of(input.problem)) || manifest.target != input.target.name) {
     return {fmt::format("it is for {} on {}", manifest.op, manifest.target)};
   }
+  if (manifest.threads > 0 && input.threads != manifest.threads) {
+    return {fmt::format("it was trained with {} threads, allowed are {}", manifest.threads,
+                        input.threads)};
+  }
   if (input.legal.empty()) return {"it has no candidates"};
-  if (const std::string name = name_of(input.legal.front()); !has_type(manifest, name)) {
+  const KernelSpec& first = input.legal.front();
+  if (std::ranges::count(manifest.dtypes, types_in_name(first)) == 0) {
     return {fmt::format("it is for {}, not for kernels such as {}",
-                        fmt::join(manifest.dtypes, ", "), name)};
+                        fmt::join(manifest.dtypes, ", "), name_of(first))};
   }
   std::vector<double> row(model.shared.size());
-  extract(input.problem, input.target, input.threads, input.legal.first(1), row);
+  extract(input.problem, machine_of(model, input), input.threads, input.legal.first(1), row);
   return in_range(model, row);
 }
 
@@ -43,29 +39,29 @@ double work_of(const Manifest& manifest, const Problem& problem) {
                                                        : family.flops(problem);
 }
 
+}  // namespace
+
 // The columns are megabytes that would be fresh pages at every call: they stay with the thread.
-bool predict_times(const Model& model, ExtractFeatures extract, const RankInput& input,
-                   std::span<double> seconds) {
+bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
+                     std::span<double> seconds) {
   if (!can_judge(model, extract, input)) return false;
   thread_local std::vector<double> columns;
   const std::size_t count = input.legal.size();
   const std::size_t size = model.shared.size() * count;
   if (columns.size() < size) columns.resize(size);
   const std::span<double> used = std::span(columns).first(size);
-  extract(input.problem, input.target, input.threads, input.legal, used);
+  extract(input.problem, machine_of(model, input), input.threads, input.legal, used);
   predict(model.forest, {used, count, model.shared}, seconds);
   to_seconds(model.manifest, work_of(model.manifest, input.problem), seconds);
   return true;
 }
-
-}  // namespace
 
 std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> model,
                                                 ExtractFeatures extract) {
   LearnedModel learned;
   learned.are_times = model->manifest.quantity != ModelQuantity::rank;
   learned.predict = [model, extract](const RankInput& input, std::span<double> seconds) {
-    return predict_times(*model, extract, input, seconds);
+    return predict_seconds(*model, extract, input, seconds);
   };
   learned.why_not = [model, extract](const RankInput& input) {
     const Verdict verdict = can_judge(*model, extract, input);

@@ -1,0 +1,183 @@
+// tessera evaluate: how good a model's choices are, on measurements.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "command.h"
+#include "learning.h"
+#include "options.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr std::uint64_t kRandomSeed = 1;
+
+struct EvaluateCommand {
+  std::string model;
+  std::vector<std::string> compare;
+  std::vector<std::string> data;
+  std::vector<std::string> by;
+  bool unseen = false;
+  bool learned = false;
+};
+
+const std::vector<std::string> kSlices = {"shape", "k", "layout", "pipeline", "dtype", "all"};
+
+tune::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manifest) {
+  tune::DatasetFilter filter;
+  filter.target = manifest.target;
+  filter.dtypes = manifest.dtypes;
+  filter.threads = manifest.threads;
+  filter.drop_unseen = command.learned;
+  filter.only_unseen = command.unseen;
+  return tune::make_dataset(read_all_data(command.data), filter);
+}
+
+Json to_json(const tune::ProblemResult& result, const tune::Dataset& dataset) {
+  return {{"problem", to_string(dataset.problems[result.problem])},
+          {"efficiency", result.efficiency},
+          {"chosen", result.chosen},
+          {"chosen_seconds", result.chosen_seconds},
+          {"best", result.best},
+          {"best_seconds", result.best_seconds}};
+}
+
+void print_slices(const std::vector<tune::Slice>& slices, const std::vector<std::string>& by) {
+  std::vector<Rated> rows;
+  for (const tune::Slice& slice : slices) {
+    const bool wanted = std::ranges::count(by, slice.by) + std::ranges::count(by, "all") > 0;
+    if (wanted) rows.push_back({slice.by + " " + slice.value, slice.summary});
+  }
+  if (!rows.empty()) fmt::print("\n{}", summary_table(rows));
+}
+
+void print_worst(const tune::Evaluation& evaluation, const tune::Dataset& dataset) {
+  fmt::print("\nworst of {} problems:\n", evaluation.results.size());
+  for (const tune::ProblemResult& r : evaluation.worst) {
+    fmt::print("{:>7}  {}\n         chosen {:>8}  {}\n         best   {:>8}  {}\n",
+               format_share(r.efficiency), to_string(dataset.problems[r.problem]),
+               format_seconds(r.chosen_seconds), r.chosen, format_seconds(r.best_seconds), r.best);
+  }
+}
+
+void print_outside(const std::vector<tune::Outside>& outside, const tune::Dataset& dataset) {
+  if (outside.empty()) return;
+  fmt::print("\nthe analytic ranker chose for {} problems, such as '{}': {}\n", outside.size(),
+             to_string(dataset.problems[outside[0].problem]), outside[0].reason);
+}
+
+struct Rating {
+  std::vector<Rated> rows;  // the model, then what it is measured by
+  tune::Evaluation model;
+  std::vector<tune::Outside> outside;
+};
+
+// The best is 100% by definition: its row is how many problems there are and nothing more.
+Rating rate(const tune::Dataset& dataset, const LoadedModel& loaded) {
+  const auto evaluated = [&](const std::vector<tune::ScoredRow>& rows) {
+    return tune::evaluate(dataset.problems, rows);
+  };
+  Rating rating;
+  rating.model = evaluated(tune::score_model(dataset, loaded.target, loaded.model));
+  rating.outside = tune::outside_of(dataset, loaded.target, loaded.model);
+  std::vector<tune::ScoredRow> best = tune::score_random(dataset, kRandomSeed);
+  for (tune::ScoredRow& row : best) row.score = -row.seconds;
+  rating.rows = {
+      {"model", rating.model.summary},
+      {"analytic", evaluated(tune::score_analytic(dataset, loaded.target)).summary},
+      {"random", evaluated(tune::score_random(dataset, kRandomSeed)).summary},
+      {"best", evaluated(best).summary},
+  };
+  return rating;
+}
+
+int evaluate_one(const EvaluateCommand& command, const Output& output) {
+  const LoadedModel loaded = load_model_folder(command.model);
+  const tune::Dataset dataset = dataset_of(command, loaded.model->manifest);
+  const Rating rating = rate(dataset, loaded);
+  if (!output.json) {
+    fmt::print("{}", summary_table(rating.rows));
+    print_slices(rating.model.slices, command.by);
+    print_worst(rating.model, dataset);
+    print_outside(rating.outside, dataset);
+    return 0;
+  }
+  Json json = {{"model_folder", command.model}, {"data_hash", dataset.hash}};
+  for (const Rated& row : rating.rows) json[row.who] = summary_json(row.summary);
+  Json slices = Json::array();
+  for (const tune::Slice& slice : rating.model.slices) {
+    slices.push_back(
+        {{"by", slice.by}, {"value", slice.value}, {"summary", summary_json(slice.summary)}});
+  }
+  Json worst = Json::array();
+  for (const tune::ProblemResult& r : rating.model.worst) worst.push_back(to_json(r, dataset));
+  json["slices"] = slices;
+  json["worst"] = worst;
+  json["outside"] = rating.outside.size();
+  print_json(json);
+  return 0;
+}
+
+int compare_two(const EvaluateCommand& command, const Output& output) {
+  const LoadedModel before = load_model_folder(command.compare.at(0));
+  const LoadedModel after = load_model_folder(command.compare.at(1));
+  const tune::Dataset dataset = dataset_of(command, before.model->manifest);
+  const auto evaluated = [&](const LoadedModel& loaded) {
+    return tune::evaluate(dataset.problems,
+                          tune::score_model(dataset, loaded.target, loaded.model));
+  };
+  const tune::Evaluation old_one = evaluated(before);
+  const tune::Evaluation new_one = evaluated(after);
+  const tune::Comparison c = tune::compare(old_one, new_one, dataset.problems);
+  if (output.json) {
+    print_json({{"old", summary_json(old_one.summary)},
+                {"new", summary_json(new_one.summary)},
+                {"accepted", c.accepted},
+                {"mean", c.mean},
+                {"p50", c.p50},
+                {"p10", c.p10},
+                {"worst", c.worst},
+                {"worst_problem", to_string(dataset.problems[c.worst_problem])},
+                {"reasons", c.reasons}});
+  } else {
+    fmt::print("{}", summary_table({{"old", old_one.summary}, {"new", new_one.summary}}));
+    fmt::print("\nnew / old: mean {:.4f}, P50 {:.4f}, P10 {:.4f}, worst {:.4f} ({})\n", c.mean,
+               c.p50, c.p10, c.worst, to_string(dataset.problems[c.worst_problem]));
+    for (const std::string& reason : c.reasons) fmt::print("refused: {}\n", reason);
+    if (c.accepted) fmt::print("accepted\n");
+  }
+  return c.accepted ? 0 : 1;
+}
+
+int evaluate(const EvaluateCommand& command, const Output& output) {
+  if (command.model.empty() == command.compare.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "evaluate: give either --model DIR or --compare OLD NEW");
+  }
+  if (command.unseen && command.learned) {
+    throw Error(ErrorCode::invalid_argument,
+                "evaluate: --unseen and --learned are the two sides of the split, give one");
+  }
+  return command.model.empty() ? compare_two(command, output) : evaluate_one(command, output);
+}
+
+}  // namespace
+
+Action declare_evaluate(CLI::App& app) {
+  auto command = std::make_shared<EvaluateCommand>();
+  app.add_option("--model", command->model, "The model's folder");
+  app.add_option("--compare", command->compare,
+                 "Two models' folders: may NEW replace OLD? Exits with 1 when not")
+      ->expected(2);
+  add_data_option(app, command->data);
+  app.add_flag("--unseen", command->unseen, "Only problems that are never learned from");
+  app.add_flag("--learned", command->learned, "Only problems that may be learned from");
+  app.add_option("--by", command->by, "Slices to print: " + join(kSlices, ", "))
+      ->delimiter(',')
+      ->check(CLI::IsMember(kSlices));
+  return [command](const Output& output) { return evaluate(*command, output); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,40 @@
+// What the commands that learn share: data of several files, models in folders, tables of metrics.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "output.h"
+#include "tessera/tessera.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace tessera::cli {
+
+void add_data_option(CLI::App& app, std::vector<std::string>& files);
+tune::SweepData read_all_data(const std::vector<std::string>& files);
+
+// A model, and the machine that its features are of.
+struct LoadedModel {
+  std::string folder;
+  std::shared_ptr<const Model> model;
+  Target target;
+};
+LoadedModel load_model_folder(const std::string& folder);
+
+// "98.52%".
+std::string format_share(double share);
+
+Json summary_json(const tune::Summary& summary);
+
+// A line for each: who chose, and how well.
+struct Rated {
+  std::string who;
+  tune::Summary summary;
+};
+std::string summary_table(const std::vector<Rated>& rows);
+
+}  // namespace tessera::cli

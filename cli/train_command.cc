@@ -1,0 +1,150 @@
+// tessera train: a model from what sweeps measured.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "command.h"
+#include "learning.h"
+#include "options.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr std::size_t kShownFeatures = 10;
+
+struct TrainCommand {
+  std::vector<std::string> data;
+  std::string target;
+  tune::DatasetFilter filter;
+  std::string output;
+  std::string quantity = std::string(to_string(tune::TrainOptions{}.goal));
+  bool ranking = false;
+  std::string warm_start;
+  std::vector<std::string> params;
+  bool plain = false;
+  tune::TrainOptions options;
+};
+
+[[noreturn]] void refuse(const std::string& words) {
+  throw Error(ErrorCode::invalid_argument, "train: " + words);
+}
+
+tune::TrainOptions options_of(const TrainCommand& command) {
+  tune::TrainOptions options = command.options;
+  options.goal = command.ranking ? tune::Goal::ranking : tune::parse_goal(command.quantity);
+  options.version = kVersion;
+  for (const std::string& word : command.params) {
+    const std::size_t equals = word.find('=');
+    if (equals == 0 || equals == std::string::npos || word.find(' ') != std::string::npos) {
+      refuse(fmt::format("--param is NAME=VALUE without spaces, got '{}'", word));
+    }
+    options.params[word.substr(0, equals)] = word.substr(equals + 1);
+  }
+  if (command.warm_start.empty()) return options;
+  options.warm_start = load_model_folder(command.warm_start).model;
+  options.warm_start_text =
+      model_text(read_file(fs::path(command.warm_start) / options.warm_start->manifest.file));
+  return options;
+}
+
+Json to_json(const TrainCommand& command, const tune::TrainResult& result) {
+  Json folds = Json::array();
+  for (const tune::FoldResult& fold : result.folds) {
+    folds.push_back({{"trees", fold.trees}, {"summary", summary_json(fold.evaluation.summary)}});
+  }
+  Json features = Json::array();
+  for (const tune::FeatureImportance& f : result.importances) {
+    features.push_back({{"feature", f.name}, {"gain", f.gain}, {"splits", f.splits}});
+  }
+  Json out_of_fold;
+  if (result.evaluation) out_of_fold = summary_json(result.evaluation->summary);
+  return {{"model", command.output},
+          {"rows", result.manifest.rows},
+          {"problems", result.manifest.problems},
+          {"data_hash", result.manifest.data_hash},
+          {"folds", folds},
+          {"out_of_fold", out_of_fold},
+          {"importances", features}};
+}
+
+void print_text(const TrainCommand& command, const tune::TrainResult& result,
+                const tune::Summary& analytic) {
+  std::vector<Rated> rows;
+  for (std::size_t i = 0; i < result.folds.size(); ++i) {
+    const tune::FoldResult& fold = result.folds[i];
+    rows.push_back({fmt::format("fold {}, {} trees", i, fold.trees), fold.evaluation.summary});
+  }
+  if (result.evaluation) rows.push_back({"out of fold", result.evaluation->summary});
+  rows.push_back({"analytic", analytic});
+  fmt::print("{}", summary_table(rows));
+  for (std::size_t i = 0; i < std::min(kShownFeatures, result.importances.size()); ++i) {
+    const tune::FeatureImportance& f = result.importances[i];
+    fmt::print("{:<10} {:>7}  {}\n", i == 0 ? "gain" : "", format_share(f.gain), f.name);
+  }
+  fmt::print("{} rows of {} problems learned; the model is in {}\n", result.manifest.rows,
+             result.manifest.problems, command.output);
+  if (!result.evaluation) {
+    fmt::print(
+        "no folds after a warm start, whose trees may know every problem: evaluate it on the "
+        "unseen ones\n");
+  }
+}
+
+int train(const TrainCommand& command, const Output& output) {
+  tune::TrainOptions options = options_of(command);
+  const Target target = resolve_target(command.target);
+  tune::DatasetFilter filter = command.filter;
+  filter.target = target.name;
+  filter.least_problems = static_cast<std::size_t>(options.folds);
+  const tune::Dataset dataset = tune::make_dataset(read_all_data(command.data), filter);
+  Progress progress("train", Progress::Plain::silent);
+  options.on_forest = [&](int forest, int forests, const tune::Split& split) {
+    progress.step(static_cast<std::size_t>(forest), static_cast<std::size_t>(forests),
+                  fmt::format("{} rows", split.train.size()));
+  };
+  const tune::TrainResult result = tune::train(dataset, target, options);
+  progress.clear();
+  save_model(command.output, result.manifest, result.forest,
+             command.plain ? ModelFile::text : ModelFile::gzip);
+  if (output.json) {
+    print_json(to_json(command, result));
+    return 0;
+  }
+  const auto analytic = tune::evaluate(dataset.problems, tune::score_analytic(dataset, target));
+  print_text(command, result, analytic.summary);
+  return 0;
+}
+
+}  // namespace
+
+Action declare_train(CLI::App& app) {
+  auto command = std::make_shared<TrainCommand>();
+  tune::TrainOptions& options = command->options;
+  add_data_option(app, command->data);
+  add_target_option(app, command->target);
+  app.add_option("--dtype", command->filter.dtypes,
+                 "Types as kernel names spell them, bf16 or fp8_bf8; all if left out")
+      ->delimiter(',');
+  add_integer_option(app, "--threads", command->filter.threads, 0,
+                     "Of the measurements; 0: the only number there is");
+  app.add_option("--output", command->output, "The model's folder")->required();
+  app.add_option("--quantity", command->quantity,
+                 "What is predicted: seconds, tflops, bandwidth or efficiency")
+      ->capture_default_str();
+  app.add_flag("--ranking", command->ranking, "Order only, by LambdaRank, instead of a quantity");
+  add_integer_option(app, "--trees", options.trees, 1, "At most this many");
+  add_integer_option(app, "--leaves", options.leaves, 2, "Of a tree, at most");
+  add_integer_option(app, "--folds", options.folds, 2, "Parts that are scored in turn");
+  app.add_option("--weight-power", options.weight_power,
+                 "A row counts as its efficiency to this power; 0: all the same")
+      ->capture_default_str();
+  app.add_option("--param", command->params, "NAME=VALUE for LightGBM, such as learning_rate=0.05");
+  app.add_option("--seed", options.seed, "Of the trees' sampling")->capture_default_str();
+  add_integer_option(app, "--jobs", options.threads, 1, "Threads of LightGBM");
+  app.add_option("--warm-start", command->warm_start, "Go on from this folder's model");
+  app.add_flag("--plain", command->plain, "Write the trees as text, not as gzip");
+  return [command](const Output& output) { return train(*command, output); };
+}
+
+}  // namespace tessera::cli
