@@ -289,9 +289,8 @@ TEST_F(StoreTest, SeveralProcessesMeetADamagedFile) {
 }
 
 TEST(Outcome, RoundTripsAndNamesTheNearest) {
-  for (const Outcome outcome :
-       {Outcome::ok, Outcome::wrong, Outcome::crashed, Outcome::timeout, Outcome::failed,
-        Outcome::refused}) {
+  for (const Outcome outcome : {Outcome::ok, Outcome::wrong, Outcome::crashed, Outcome::timeout,
+                                Outcome::failed, Outcome::refused}) {
     EXPECT_EQ(parse_outcome(to_string(outcome)), outcome);
   }
   try {
