@@ -37,6 +37,8 @@ int explain(const ExplainCommand& command, const Output& output) {
   const Target target = resolve_target(command.target);
   ChooseOptions options = command.choose;
   options.explain = true;
+  options.rankers = {make_shelf_ranker(shared_shelf(environment("TESSERA_MODELS"))),
+                     make_analytic_ranker(), make_first_legal_ranker()};
   Json decisions = Json::array();
   for (const Problem& problem : read_problems(command.problems)) {
     const Decision decision = choose(problem, target, options);

@@ -19,6 +19,7 @@ struct TrainCommand {
   tune::DatasetFilter filter;
   std::string output;
   std::string quantity = std::string(to_string(tune::TrainOptions{}.goal));
+  std::string transform;
   bool ranking = false;
   std::string warm_start;
   std::vector<std::string> params;
@@ -34,6 +35,7 @@ tune::TrainOptions options_of(const TrainCommand& command) {
   tune::TrainOptions options = command.options;
   options.goal = command.ranking ? tune::Goal::ranking : tune::parse_goal(command.quantity);
   options.version = kVersion;
+  if (!command.transform.empty()) options.transform = parse_model_transform(command.transform);
   for (const std::string& word : command.params) {
     const std::size_t equals = word.find('=');
     if (equals == 0 || equals == std::string::npos || word.find(' ') != std::string::npos) {
@@ -132,6 +134,7 @@ Action declare_train(CLI::App& app) {
   app.add_option("--quantity", command->quantity,
                  "What is predicted: seconds, tflops, bandwidth or efficiency")
       ->capture_default_str();
+  app.add_option("--transform", command->transform, "none, log or log1p of it; log if left out");
   app.add_flag("--ranking", command->ranking, "Order only, by LambdaRank, instead of a quantity");
   add_integer_option(app, "--trees", options.trees, 1, "At most this many");
   add_integer_option(app, "--leaves", options.leaves, 2, "Of a tree, at most");

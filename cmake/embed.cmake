@@ -1,5 +1,5 @@
-# Turns files into one C++ source; see tessera_embed(). Texts become raw string literals. With BINARY
-# the assembler copies the bytes as they are, which takes megabytes in no time.
+# Turns files into one C++ source; see tessera_embed(). Texts become raw string literals. With
+# BINARY the assembler copies the bytes as they are, which takes megabytes in no time.
 set(rows "")
 set(symbols "")
 set(count 0)

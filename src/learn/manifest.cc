@@ -97,6 +97,9 @@ void check_values(const Manifest& manifest, std::string_view what) {
 
 std::string_view to_string(ModelQuantity quantity) { return word_of(quantity); }
 std::string_view to_string(ModelTransform transform) { return word_of(transform); }
+ModelTransform parse_model_transform(std::string_view word) {
+  return parse_word<ModelTransform>(word);
+}
 
 Manifest parse_manifest(std::string_view json, std::string_view what) {
   const nlohmann::json document = parse_json(json, what);

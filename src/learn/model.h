@@ -61,6 +61,8 @@ struct Manifest {
 
 std::string_view to_string(ModelQuantity quantity);
 std::string_view to_string(ModelTransform transform);
+// Throws Error{parse_error} with the nearest word.
+ModelTransform parse_model_transform(std::string_view word);
 
 // 16 hexadecimal digits, as the manifest spells feature_hash().
 std::string feature_hash_text(std::span<const Feature> features);

@@ -36,8 +36,8 @@ struct GoalRow {
 };
 constexpr auto kGoals = std::to_array<GoalRow>({
     {"seconds", ModelQuantity::seconds, ModelTransform::log, "regression"},
-    {"tflops", ModelQuantity::tflops, ModelTransform::log1p, "regression"},
-    {"bandwidth", ModelQuantity::bandwidth, ModelTransform::log1p, "regression"},
+    {"tflops", ModelQuantity::tflops, ModelTransform::log, "regression"},
+    {"bandwidth", ModelQuantity::bandwidth, ModelTransform::log, "regression"},
     {"efficiency", ModelQuantity::rank, ModelTransform::none, "regression"},
     {"ranking", ModelQuantity::rank, ModelTransform::none, "lambdarank"},
 });
@@ -64,15 +64,34 @@ std::vector<double> best_seconds(const Dataset& d) {
   return best;
 }
 
-double label_of(Goal goal, const Dataset& d, const Dataset::Row& row, double best) {
+ModelTransform transform_of(const TrainOptions& options) {
+  return options.transform.value_or(row_of(options.goal).transform);
+}
+
+double transformed(ModelTransform transform, double value) {
+  switch (transform) {
+    case ModelTransform::none:
+      return value;
+    case ModelTransform::log:
+      return std::log(value);
+    case ModelTransform::log1p:
+      return std::log1p(value);
+  }
+  return value;
+}
+
+double label_of(const TrainOptions& options, const Dataset& d, const Dataset::Row& row,
+                double best) {
   const Problem& problem = d.problems[row.problem];
-  switch (goal) {
+  const Family& family = family_of(problem);
+  const ModelTransform transform = transform_of(options);
+  switch (options.goal) {
     case Goal::seconds:
-      return std::log(row.seconds);
+      return transformed(transform, row.seconds);
     case Goal::tflops:
-      return std::log1p(family_of(problem).flops(problem) / row.seconds / 1e12);
+      return transformed(transform, family.flops(problem) / row.seconds / 1e12);
     case Goal::bandwidth:
-      return std::log1p(family_of(problem).bytes(problem) / row.seconds / 1e9);
+      return transformed(transform, family.bytes(problem) / row.seconds / 1e9);
     case Goal::efficiency:
       return std::log(best / row.seconds);
     case Goal::ranking:
@@ -88,7 +107,7 @@ Material material_of(const Dataset& d, const Target& target, const TrainOptions&
   const std::vector<double> best = best_seconds(d);
   for (const Dataset::Row& row : d.rows) {
     const double fastest = best[row.problem];
-    m.labels.push_back(static_cast<float>(label_of(options.goal, d, row, fastest)));
+    m.labels.push_back(static_cast<float>(label_of(options, d, row, fastest)));
     m.groups.push_back(row.problem);
     if (options.weight_power == 0) continue;
     m.weights.push_back(static_cast<float>(std::pow(fastest / row.seconds, options.weight_power)));
@@ -344,7 +363,7 @@ Manifest manifest_of(const Dataset& d, const Target& target, const Material& m,
   o.machine = to_json(target);
   o.threads = target.backend == "cpu" ? d.threads : 0;
   o.quantity = goal.quantity;
-  o.transform = goal.transform;
+  o.transform = transform_of(options);
   o.feature_hash = feature_hash_text(features);
   for (const Feature& feature : features) o.features.emplace_back(feature.name);
   o.ranges = ranges_of(m, features);
@@ -389,6 +408,10 @@ void check(const Dataset& d, const Target& target, const TrainOptions& o) {
   if (!(o.weight_power >= 0 && o.weight_power <= 16)) {
     refuse("the power of the weights must be 0 to 16, got {}", o.weight_power);
   }
+  if (o.transform && row_of(o.goal).quantity == ModelQuantity::rank) {
+    refuse("the goal '{}' takes no transform, got '{}'", to_string(o.goal),
+           to_string(*o.transform));
+  }
   if (o.patience < 1) refuse("patience must be at least 1 tree, got {}", o.patience);
   if (!o.warm_start) return;
   const Manifest& before = o.warm_start->manifest;
@@ -397,6 +420,10 @@ void check(const Dataset& d, const Target& target, const TrainOptions& o) {
   if (word != to_string(o.goal)) {
     refuse("the warm start's goal is '{}', wanted is '{}': their sums would mean nothing", word,
            to_string(o.goal));
+  }
+  if (before.transform != transform_of(o)) {
+    refuse("the warm start's transform is '{}', wanted is '{}'", to_string(before.transform),
+           to_string(transform_of(o)));
   }
   if (before.threads != 0 && before.threads != d.threads) {
     refuse("the warm start's data are of {} threads, these are of {}", before.threads, d.threads);

@@ -16,8 +16,8 @@
 
 namespace tessera::tune {
 
-// What the trees are fitted to. seconds: log(s). tflops: log(1 + flops / s / 10^12). bandwidth:
-// log(1 + bytes / s / 10^9). efficiency: log(best of the problem / s), which has no time. ranking:
+// What the trees are fitted to. seconds: log(s). tflops: log(flops / s / 10^12). bandwidth:
+// log(bytes / s / 10^9). efficiency: log(best of the problem / s), which has no time. ranking:
 // LambdaRank (Burges, From RankNet to LambdaRank to LambdaMART, MSR-TR-2010-82) within problems,
 // with gains of 0 to 30 in proportion to best / s.
 enum class Goal : std::uint8_t { seconds, tflops, bandwidth, efficiency, ranking };
@@ -26,12 +26,14 @@ std::string_view to_string(Goal goal);
 Goal parse_goal(std::string_view word);
 
 struct TrainOptions {
-  Goal goal = Goal::seconds;
+  Goal goal = Goal::efficiency;
+  // Instead of the logarithm, for goals with a time: log1p makes little of the slowest kernels.
+  std::optional<ModelTransform> transform;
   int trees = 300;  // at most; of a warm start: new ones
   int leaves = 63;
   // A row counts as (best of its problem / its seconds) to this power: near the best is where the
   // choice is made.
-  double weight_power = 2;
+  double weight_power = 6;
   std::map<std::string, std::string> params;  // LightGBM's, over ours
   int folds = 5;
   double stop_share = 0.15;  // of the problems to learn from, for early stopping

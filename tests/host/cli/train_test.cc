@@ -1,0 +1,164 @@
+// tessera train, evaluate and predict, on measurements made up for the test.
+#include "host/cli/cli.h"
+#include "host/tune/learning_data.h"
+
+namespace tessera::cli_test {
+namespace {
+
+using tune::testing_support::learning_data;
+
+class CliTrain : public CliTest {
+ protected:
+  void SetUp() override {
+    make_store("sweep.sqlite", learning_data(std::random_device{}(), 12, 8, 4));
+  }
+  void make_store(const std::string& file, const tune::SweepData& data) const {
+    const tune::SweepPart part{data, "test"};
+    tune::SweepStore(folder() / file).add({&part, 1}, tune::Conflict::refuse);
+  }
+};
+
+// The same, where LightGBM is installed.
+class CliTrained : public CliTrain {
+ protected:
+  void SetUp() override {
+    try {
+      lightgbm::load();
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    CliTrain::SetUp();
+    const Json json = train("m");
+    EXPECT_EQ(json.at("problems"), 12);
+    EXPECT_EQ(json.at("rows"), 96);
+    EXPECT_EQ(json.at("folds").size(), 3U);
+  }
+  Json train(const std::string& output, const Words& more = {}) const {
+    Words words = words_of(
+        "train --data sweep.sqlite --target avx512 --dtype fp32 --folds 3 --trees 9 --leaves 7 "
+        "--jobs 1 --quantity seconds --output " +
+        output);
+    words.insert(words.end(), more.begin(), more.end());
+    return run_json(words);
+  }
+};
+
+TEST_F(CliTrain, BadWords) {
+  const std::string train = "train --data sweep.sqlite --target avx512 --output m ";
+  expect_failure((train + "--quantity secunds").c_str(),
+                 "unknown quantity 'secunds', did you mean 'seconds'? (known: seconds, tflops, "
+                 "bandwidth, efficiency, ranking)");
+  expect_failure((train + "--param x").c_str(),
+                 "train: --param is NAME=VALUE without spaces, got 'x'");
+  expect_failure((train + "--folds 13").c_str(),
+                 "data to learn from: at least 13 problems are needed, got 12");
+  expect_failure((train + "--dtype bf16").c_str(),
+                 "data to learn from: none of 128 rows is of the types bf16 and on the learned "
+                 "side of the split");
+  expect_failure("train --data sweep.sqlite --target avx2 --output m",
+                 "data to learn from: no row is ok and measured on avx2; there is avx512 with 1 "
+                 "threads");
+  expect_failure((train + "--warm-start nowhere").c_str(),
+                 "cannot read nowhere/manifest.json: No such file or directory");
+  expect_failure("evaluate --data sweep.sqlite",
+                 "evaluate: give either --model DIR or --compare OLD NEW");
+  expect_failure("evaluate --data sweep.sqlite --model m --unseen --learned",
+                 "evaluate: --unseen and --learned are the two sides of the split, give one");
+}
+
+TEST_F(CliTrain, EmptyStoreAndOneProblem) {
+  make_store("one.sqlite", learning_data(1, 1, 4));
+  expect_failure("train --data one.sqlite --target avx512 --output m",
+                 "data to learn from: at least 5 problems are needed, got 1");
+  tune::SweepStore empty(folder() / "empty.sqlite");
+  expect_failure("train --data empty.sqlite --target avx512 --output m",
+                 "data to learn from: no row is ok and measured on avx512; there is nothing");
+}
+
+TEST_F(CliTrained, EvaluateEqualsTheMetrics) {
+  const Json json = run_json("evaluate --model m --data sweep.sqlite --unseen");
+  const auto model = std::make_shared<const Model>(load_model(folder() / "m"));
+  const tune::Dataset d = tune::make_dataset(tune::read_sweep_data(folder() / "sweep.sqlite"),
+                                             {.drop_unseen = false, .only_unseen = true});
+  const tune::Summary s =
+      tune::evaluate(d.problems, tune::score_model(d, *model->machine, model)).summary;
+  EXPECT_EQ(json.at("model").at("problems"), 4);
+  EXPECT_EQ(json.at("model").at("mean"), s.mean);
+  EXPECT_EQ(json.at("model").at("p10"), s.p10);
+  EXPECT_EQ(json.at("model").at("ndcg"), s.ndcg);
+  EXPECT_EQ(json.at("model").at("regret").at("top3").at("mean"), s.mean_regret[1]);
+  EXPECT_EQ(json.at("best").at("mean"), 1);
+  EXPECT_EQ(json.at("worst").size(), 4U);
+  const CliResult text = run("evaluate --model m --data sweep.sqlite --by shape,k");
+  EXPECT_EQ(text.status, 0) << text.err;
+  for (const char* word : {"model", "analytic", "random", "best", "shape ", "k ", "worst of 16"}) {
+    EXPECT_NE(text.out.find(word), std::string::npos) << word << "\n" << text.out;
+  }
+}
+
+TEST_F(CliTrained, CompareAcceptsItselfAndRefusesWorse) {
+  EXPECT_EQ(run_json("evaluate --compare m m --data sweep.sqlite").at("accepted"), true);
+  // Minus the seconds: the slowest kernels come first.
+  const Model model = load_model(folder() / "m");
+  Manifest worse = model.manifest;
+  worse.quantity = ModelQuantity::rank;
+  worse.transform = ModelTransform::none;
+  save_model(folder() / "worse", worse, model_text(read_file(folder() / "m" / model.manifest.file)),
+             ModelFile::gzip);
+  const CliResult result = run("evaluate --compare m worse --data sweep.sqlite");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.out.find("refused: the mean of efficiency falls by "), std::string::npos)
+      << result.out;
+}
+
+TEST_F(CliTrained, PredictListsKernelsByTime) {
+  const Json json = run_json("predict --model m gemm m=512 n=512 k=512 --top 3");
+  const Json kernels = json.at("predictions").at(0).at("kernels");
+  ASSERT_EQ(kernels.size(), 3U);
+  EXPECT_LE(kernels[0].at("predicted_seconds"), kernels[2].at("predicted_seconds"));
+  const CliResult outside = run("predict --model m gemm m=1 n=512 k=512");
+  EXPECT_EQ(outside.status, 1);
+  EXPECT_NE(outside.err.find("the learned model has no opinion: m = 1 is "), std::string::npos)
+      << outside.err;
+}
+
+TEST_F(CliTrained, ExplainSaysThatTheModelDecided) {
+  fs::create_directories(folder() / "own");
+  fs::rename(folder() / "m", folder() / "own" / "gemm_avx512_fp32");
+  const std::vector<std::string> own = {"TESSERA_MODELS=" + (folder() / "own").string()};
+  const Words words = words_of("explain gemm m=512 n=512 k=512 --target avx512 --threads 1");
+  EXPECT_EQ(run_json(words, own).at("decisions").at(0).at("source"), "learned");
+  const fs::path forest = folder() / "own" / "gemm_avx512_fp32" / "model.txt.gz";
+  write_file(forest, read_file(forest).substr(0, 100));
+  const CliResult broken = run(words, own);
+  EXPECT_EQ(broken.status, 0);
+  EXPECT_NE(broken.err.find("; kernels are chosen without it\n"), std::string::npos) << broken.err;
+  EXPECT_NE(broken.out.find("the learned model gemm_avx512_fp32 cannot be used: "),
+            std::string::npos)
+      << broken.out;
+}
+
+TEST_F(CliTrained, SameBytesAndWarmStart) {
+  train("again");
+  EXPECT_EQ(read_file(folder() / "m" / "model.txt.gz"),
+            read_file(folder() / "again" / "model.txt.gz"));
+  const Json warm = train("warm", {"--warm-start", "m"});
+  EXPECT_TRUE(warm.at("out_of_fold").is_null());
+  EXPECT_GT(load_model(folder() / "warm").forest.roots.size(),
+            load_model(folder() / "m").forest.roots.size());
+  const CliResult other = run(
+      "train --data sweep.sqlite --target avx512 --folds 3 --output x --warm-start m --ranking");
+  EXPECT_EQ(other.err,
+            "tessera: train: the warm start's goal is 'seconds', wanted is 'ranking': their sums "
+            "would mean nothing\n");
+}
+
+TEST_F(CliTrained, UnwritableFolderKeepsNothing) {
+  const CliResult result =
+      run("train --data sweep.sqlite --target avx512 --folds 3 --trees 2 --output /dev/full/m");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.err.find("tessera: cannot create /dev/full/m: "), 0U) << result.err;
+}
+
+}  // namespace
+}  // namespace tessera::cli_test

@@ -1,0 +1,180 @@
+#include "tessera/learn/shelf.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "host/learn/models.h"
+#include "tessera/base/files.h"
+#include "tessera/base/log.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera {
+namespace {
+
+// A forest of one leaf over the features of today, and a manifest for fp32 on avx512.
+struct ConstantModel {
+  std::string manifest;
+  std::string forest;
+};
+
+ConstantModel constant_model(double log_seconds, const std::string& hash = "") {
+  const std::span<const Feature> features = family_of(Op::gemm).features();
+  Manifest m = small_manifest();
+  m.features.clear();
+  m.ranges.clear();
+  std::string infos;
+  for (const Feature& feature : features) {
+    m.features.emplace_back(feature.name);
+    infos += infos.empty() ? "none" : " none";
+    if (feature.group == FeatureGroup::problem) {
+      m.ranges.push_back({std::string(feature.name), -1e6, 1e15});
+    }
+  }
+  m.ranges[0].min = 16;  // of m
+  m.feature_hash = hash.empty() ? feature_hash_text(features) : hash;
+  ConstantModel model;
+  model.forest = fmt::format(
+      "tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=0\n"
+      "max_feature_idx={}\nobjective=regression\nfeature_names={}\nfeature_infos={}\n"
+      "tree_sizes=60\n\nTree=0\nnum_leaves=1\nnum_cat=0\nleaf_value={}\nis_linear=0\n"
+      "shrinkage=1\n\n\nend of trees\n",
+      features.size() - 1, fmt::join(m.features, " "), infos, log_seconds);
+  m.model_hash = hash_hex(model.forest);
+  model.manifest = to_json(m);
+  return model;
+}
+
+class Shelf : public testing::Test {
+ protected:
+  Shelf() {
+    set_log_sink([this](LogLevel, std::string_view text) { notes_.emplace_back(text); });
+  }
+  ~Shelf() override {
+    set_log_sink({});
+    remove_tree(own_);
+  }
+
+  std::vector<EmbeddedFile> shipped(const ConstantModel& model) const {
+    return {{"gemm_avx512_fp32/manifest.json", model.manifest},
+            {"gemm_avx512_fp32/model.txt", model.forest}};
+  }
+  Decision decide(const ModelShelf& shelf, const Problem& problem) const {
+    const auto borrowed = std::shared_ptr<const ModelShelf>(std::shared_ptr<void>(), &shelf);
+    ChooseOptions options;
+    options.threads = 1;
+    options.rankers = {make_shelf_ranker(borrowed), make_analytic_ranker()};
+    return choose(problem, target_, options);
+  }
+  std::string without_folder(std::string text) const {
+    const auto at = text.find(own_.string());
+    return at == std::string::npos ? text : text.replace(at, own_.string().size(), "OWN");
+  }
+
+  fs::path own_ = make_unique_folder(fs::temp_directory_path(), "tessera-shelf-test-");
+  std::vector<std::string> notes_;
+  Target target_ = load_target("avx512");
+  Problem problem_ = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 64, 64);
+};
+
+TEST_F(Shelf, ShippedModelDecides) {
+  const ConstantModel model = constant_model(-7);
+  const auto files = shipped(model);
+  const ModelShelf shelf("", files);
+  const Decision decision = decide(shelf, problem_);
+  EXPECT_EQ(decision.source, ChoiceSource::learned);
+  EXPECT_EQ(decision.predicted_seconds, std::exp(-7.0));
+  EXPECT_TRUE(decision.why.starts_with("least time by the learned model among ")) << decision.why;
+  EXPECT_TRUE(notes_.empty());
+}
+
+TEST_F(Shelf, NoModel) {
+  const ModelShelf shelf(own_, {});
+  const Decision decision = decide(shelf, problem_);
+  EXPECT_EQ(decision.source, ChoiceSource::analytic);
+  EXPECT_TRUE(decision.why.ends_with("; there is no learned model gemm_avx512_fp32"))
+      << decision.why;
+  EXPECT_TRUE(notes_.empty());
+}
+
+TEST_F(Shelf, OutsideOfItsRange) {
+  const ConstantModel model = constant_model(-7);
+  const auto files = shipped(model);
+  const Decision decision =
+      decide(ModelShelf("", files), gemm_problem(DType::fp32, GemmLayout::rcr, 8, 64, 64));
+  EXPECT_EQ(decision.source, ChoiceSource::analytic);
+  EXPECT_TRUE(
+      decision.why.ends_with("; the learned model has no opinion: m = 8 is 8 below the 16 "
+                             "to 1e+15 that were trained"))
+      << decision.why;
+}
+
+TEST_F(Shelf, OwnModelReplacesTheShippedOne) {
+  const ConstantModel model = constant_model(-7);
+  const auto files = shipped(model);
+  const ConstantModel own = constant_model(-3);
+  save_model(own_ / "gemm_avx512_fp32", parse_manifest(own.manifest, "m"), own.forest,
+             ModelFile::gzip);
+  EXPECT_EQ(decide(ModelShelf(own_, files), problem_).predicted_seconds, std::exp(-3.0));
+  EXPECT_EQ(decide(ModelShelf(own_ / "empty", files), problem_).predicted_seconds, std::exp(-7.0));
+}
+
+// It is read once, reported once, and the analytic ranker stands in.
+TEST_F(Shelf, BrokenModelsAreReportedOnce) {
+  ConstantModel model = constant_model(-7);
+  model.forest.pop_back();
+  const auto files = shipped(model);
+  const ModelShelf shelf("", files);
+  for (int i = 0; i < 3; ++i) {
+    const Decision decision = decide(shelf, problem_);
+    EXPECT_EQ(decision.source, ChoiceSource::analytic);
+    EXPECT_NE(decision.why.find("; the learned model gemm_avx512_fp32 cannot be used: the shipped "
+                                "model gemm_avx512_fp32: model.txt has hash "),
+              std::string::npos)
+        << decision.why;
+  }
+  ASSERT_EQ(notes_.size(), 1U);
+  EXPECT_TRUE(notes_[0].ends_with("; kernels are chosen without it")) << notes_[0];
+}
+
+TEST_F(Shelf, ModelOfOtherFeatures) {
+  const ConstantModel own = constant_model(-3, "0123456789abcdef");
+  save_model(own_ / "gemm_avx512_fp32", parse_manifest(own.manifest, "m"), own.forest,
+             ModelFile::gzip);
+  EXPECT_EQ(decide(ModelShelf(own_, {}), problem_).source, ChoiceSource::analytic);
+  ASSERT_EQ(notes_.size(), 1U);
+  EXPECT_EQ(without_folder(notes_[0]).find(
+                "OWN/gemm_avx512_fp32: the model was trained on features with hash "
+                "0123456789abcdef, those of today have "),
+            0U)
+      << notes_[0];
+}
+
+TEST_F(Shelf, TruncatedManifestAndMissingForest) {
+  write_file((fs::create_directories(own_ / "gemm_avx512_fp32"),
+              own_ / "gemm_avx512_fp32" / "manifest.json"),
+             constant_model(-3).manifest.substr(0, 100));
+  EXPECT_EQ(decide(ModelShelf(own_, {}), problem_).source, ChoiceSource::analytic);
+  write_file(own_ / "gemm_avx512_fp32" / "manifest.json", constant_model(-3).manifest);
+  EXPECT_EQ(decide(ModelShelf(own_, {}), problem_).source, ChoiceSource::analytic);
+  const ConstantModel model = constant_model(-7);
+  const EmbeddedFile manifest{"gemm_avx512_fp32/manifest.json", model.manifest};
+  EXPECT_EQ(decide(ModelShelf("", {&manifest, 1}), problem_).source, ChoiceSource::analytic);
+  EXPECT_EQ(notes_.size(), 3U);
+}
+
+// Whatever is shipped can be read.
+TEST_F(Shelf, ShippedModelsAreSound) {
+  const ModelShelf shelf("");
+  for (const EmbeddedFile& file : shipped_models()) {
+    if (!file.path.ends_with("/manifest.json")) continue;
+    const Manifest manifest = parse_manifest(file.content, file.path);
+    ASSERT_EQ(manifest.dtypes.size(), 1U) << file.path;
+    const ShelvedModel& found =
+        shelf.find(parse_op(manifest.op), manifest.target, manifest.dtypes[0]);
+    EXPECT_TRUE(found.ranker) << found.why_not;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
