@@ -5,7 +5,7 @@ if(TARGET tessera_cli)
   install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(DIRECTORY include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-foreach(folder base spec targets families jit runtime registry select tune dispatch)
+foreach(folder base spec targets families jit runtime registry select learn tune dispatch)
   install(DIRECTORY src/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera
           FILES_MATCHING PATTERN "*.h")
 endforeach()

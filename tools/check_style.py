@@ -26,7 +26,7 @@ INCLUDES = {
     "registry": ["runtime", "targets"],
     "select": ["families"],
     "learn": ["select"],
-    "tune": ["registry", "select"],
+    "tune": ["registry", "learn"],
     "dispatch": ["tune"],
     "parquet": ["tune"],
 }

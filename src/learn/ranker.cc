@@ -43,9 +43,11 @@ double work_of(const Manifest& manifest, const Problem& problem) {
                                                        : family.flops(problem);
 }
 
+}  // namespace
+
 // The columns are megabytes that would be fresh pages at every call: they stay with the thread.
-bool predict_times(const Model& model, ExtractFeatures extract, const RankInput& input,
-                   std::span<double> seconds) {
+bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
+                     std::span<double> seconds) {
   if (!can_judge(model, extract, input)) return false;
   thread_local std::vector<double> columns;
   const std::size_t count = input.legal.size();
@@ -58,14 +60,12 @@ bool predict_times(const Model& model, ExtractFeatures extract, const RankInput&
   return true;
 }
 
-}  // namespace
-
 std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> model,
                                                 ExtractFeatures extract) {
   LearnedModel learned;
   learned.are_times = model->manifest.quantity != ModelQuantity::rank;
   learned.predict = [model, extract](const RankInput& input, std::span<double> seconds) {
-    return predict_times(*model, extract, input, seconds);
+    return predict_seconds(*model, extract, input, seconds);
   };
   learned.why_not = [model, extract](const RankInput& input) {
     const Verdict verdict = can_judge(*model, extract, input);

@@ -12,8 +12,13 @@ namespace tessera {
 using ExtractFeatures = void (*)(const Problem&, const Target&, int threads,
                                  std::span<const KernelSpec> specs, std::span<double> columns);
 
-// Has no opinion, and says why, on problems outside of the training range, of another operation or
-// type, and on targets other than the model's.
+// The model's seconds for every legal candidate (of a rank: minus its score); false where it has no
+// opinion: outside of the training range, for another operation, type, target or number of CPU
+// threads. Features are those of the machine that the model was trained for.
+bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
+                     std::span<double> seconds);
+
+// Says why where it has no opinion.
 std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> model,
                                                 ExtractFeatures extract);
 

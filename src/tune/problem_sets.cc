@@ -298,4 +298,9 @@ std::vector<Problem> unseen_problems(std::string_view name, const Target& target
   return problems_of(name, Side::unseen, target, dtype, layout);
 }
 
+bool is_unseen(const Problem& problem) {
+  const auto* gemm = std::get_if<GemmProblem>(&problem);
+  return gemm != nullptr && side_of({.m = gemm->m, .n = gemm->n, .k = gemm->k}) == Side::unseen;
+}
+
 }  // namespace tessera::tune

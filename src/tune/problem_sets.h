@@ -28,4 +28,7 @@ std::vector<Problem> problem_set(std::string_view name, const Target& target, DT
 std::vector<Problem> unseen_problems(std::string_view name, const Target& target, DType dtype,
                                      GemmLayout layout);
 
+// On which side a problem is, also one of no list: an m, n, k that learning must not see.
+bool is_unseen(const Problem& problem);
+
 }  // namespace tessera::tune
