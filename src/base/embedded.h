@@ -22,4 +22,7 @@ std::span<const EmbeddedFile> target_rows();
 // The preselected GEMM kernel sets, src/families/gemm/sets/*.json.
 std::span<const EmbeddedFile> gemm_sets();
 
+// The report page's template, style and script, src/tune/report/.
+std::span<const EmbeddedFile> report_files();
+
 }  // namespace tessera
