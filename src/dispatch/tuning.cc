@@ -98,7 +98,7 @@ void Tuning::tune_once(const Problem& problem, int threads, std::uint64_t key) {
 std::filesystem::path Tuning::store_file() const {
   if (!options_.tuning_store.empty()) return options_.tuning_store;
   const jit::Cache& cache = registry_.builder().cache();
-  const std::filesystem::path file = cache.folder() / "tuning.sqlite";
+  const std::filesystem::path file = tune::tuning_store_in(cache.folder());
   std::error_code unknown;
   if (cache.is_memory_only() && !fs::exists(file, unknown)) return kInMemory;
   return file;
@@ -119,7 +119,8 @@ std::vector<tune::Measurement> Tuning::known(const Problem& problem, int threads
   try {
     const tune::Store* store = open(false);
     if (store == nullptr) return {};
-    return store->find(tune::device_name(target_), target_.name, to_string(problem), threads);
+    return store->find(tune::device_name(target_), target_.name, to_string(problem),
+                       tune::filed_threads(target_, threads));
   } catch (const Error& error) {
     if (options_.autotune) throw;
     warn_once(error.what());
