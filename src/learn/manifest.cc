@@ -39,6 +39,8 @@ struct Fields<Manifest> {
       field("op", &S::op, kRequired),
       field("target", &S::target, kRequired),
       field("dtypes", &S::dtypes, kRequired),
+      field("machine", &S::machine),
+      field("threads", &S::threads),
       field("quantity", &S::quantity, kRequired),
       field("transform", &S::transform, kRequired),
       field("file", &S::file, kRequired),
@@ -79,6 +81,9 @@ void check_values(const Manifest& manifest, std::string_view what) {
   if (manifest.file != "model.txt" && manifest.file != "model.txt.gz") {
     refuse(what, fmt::format("file must be 'model.txt' or 'model.txt.gz', got '{}'",
                              manifest.file.substr(0, 60)));
+  }
+  if (manifest.threads < 0) {
+    refuse(what, fmt::format("threads must be 0 or more, got {}", manifest.threads));
   }
   for (std::size_t i = 0; i < manifest.ranges.size(); ++i) {
     const TrainingRange& range = manifest.ranges[i];

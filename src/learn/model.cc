@@ -91,6 +91,19 @@ std::vector<std::size_t> find_ranges(const Manifest& manifest, std::span<const F
   return indices;
 }
 
+std::optional<Target> machine_of(const Manifest& manifest, std::string_view what) {
+  if (manifest.machine.empty()) return std::nullopt;
+  std::optional<Target> machine;
+  try {
+    machine = target_from_json(manifest.machine);
+  } catch (const Error& error) {
+    refuse(what, fmt::format("machine: {}", error.what()));
+  }
+  if (machine->name == manifest.target) return machine;
+  refuse(what, fmt::format("machine must be the row of '{}', got that of '{}'", manifest.target,
+                           machine->name));
+}
+
 void rename_into(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
@@ -138,6 +151,7 @@ Model make_model(std::string_view manifest_json, std::string_view forest_bytes, 
     refuse(manifest_name, fmt::format("features must hold {} names, got {}", use.features.size(),
                                       model.manifest.features.size()));
   }
+  model.machine = machine_of(model.manifest, manifest_name);
   const std::string hash = hash_hex(forest_bytes);
   if (hash != model.manifest.model_hash) {
     refuse(what, fmt::format("{} has hash {}, the manifest is of {}: the two do not belong "

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +38,10 @@ struct Manifest {
   std::string op;                   // "gemm"
   std::string target;               // "avx512"
   std::vector<std::string> dtypes;  // as kernel names spell them after the operation
+  // The target's row that features were computed from, as JSON: the same again at every prediction,
+  // whatever caches the machine at hand has. Empty: that of the machine at hand.
+  std::string machine;
+  int threads = 0;  // of CPU kernels in the training data; 0: any number
   ModelQuantity quantity = ModelQuantity::seconds;
   ModelTransform transform = ModelTransform::log;
   std::string file;        // "model.txt" or "model.txt.gz"
@@ -71,6 +76,7 @@ struct Model {
   // Per feature, not 0: depends on problem or machine only, so that all candidates share it.
   std::vector<std::uint8_t> shared;
   std::vector<std::size_t> range_features;  // for each training range, its feature's index
+  std::optional<Target> machine;            // the manifest's
 };
 
 // What a model is wanted for.

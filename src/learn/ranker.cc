@@ -22,10 +22,19 @@ bool has_type(const Manifest& manifest, std::string_view kernel) {
   });
 }
 
+// Features are of the machine that the model was trained for: its trees know no other caches.
+const Target& machine_of(const Model& model, const RankInput& input) {
+  return model.machine ? *model.machine : input.target;
+}
+
 Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& input) {
   const Manifest& manifest = model.manifest;
   if (manifest.op != to_string(op_of(input.problem)) || manifest.target != input.target.name) {
     return {fmt::format("it is for {} on {}", manifest.op, manifest.target)};
+  }
+  if (manifest.threads > 0 && input.threads != manifest.threads) {
+    return {fmt::format("it was trained with {} threads, allowed are {}", manifest.threads,
+                        input.threads)};
   }
   if (input.legal.empty()) return {"it has no candidates"};
   if (const std::string name = name_of(input.legal.front()); !has_type(manifest, name)) {
@@ -33,7 +42,7 @@ Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& 
                         fmt::join(manifest.dtypes, ", "), name)};
   }
   std::vector<double> row(model.shared.size());
-  extract(input.problem, input.target, input.threads, input.legal.first(1), row);
+  extract(input.problem, machine_of(model, input), input.threads, input.legal.first(1), row);
   return in_range(model, row);
 }
 
@@ -54,7 +63,7 @@ bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInpu
   const std::size_t size = model.shared.size() * count;
   if (columns.size() < size) columns.resize(size);
   const std::span<double> used = std::span(columns).first(size);
-  extract(input.problem, input.target, input.threads, input.legal, used);
+  extract(input.problem, machine_of(model, input), input.threads, input.legal, used);
   predict(model.forest, {used, count, model.shared}, seconds);
   to_seconds(model.manifest, work_of(model.manifest, input.problem), seconds);
   return true;

@@ -263,7 +263,12 @@ std::vector<ScoredRow> score(const Dataset& dataset, const Target& target, const
 std::vector<ScoredRow> score_model(const Dataset& dataset, const Target& target,
                                    const std::shared_ptr<const Model>& model) {
   const Predict predict = [&](const RankInput& input, std::span<double> seconds) {
-    return predict_seconds(*model, family_of(dataset.op).extract, input, seconds);
+    if (!predict_seconds(*model, family_of(dataset.op).extract, input, seconds)) return false;
+    if (model->manifest.quantity == ModelQuantity::rank) return true;
+    for (double& time : seconds) {
+      if (!(time > 0)) time = std::numeric_limits<double>::infinity();
+    }
+    return true;
   };
   return score(dataset, target, predict);
 }
