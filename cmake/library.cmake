@@ -56,14 +56,18 @@ function(tessera_link target)
   endforeach()
 endfunction()
 
-# Writes a C++ file that holds the files' text: `span<const EmbeddedText> NAMESPACE::FUNCTION()`.
+# Writes a C++ file that holds the files' text, or bytes with BINARY: `span<const EmbeddedFile>
+# tessera::FUNCTION()`.
 function(tessera_embed output function)
-  cmake_parse_arguments(ARG "" "BASE;PREFIX" "FILES" ${ARGN})
+  cmake_parse_arguments(ARG "BINARY" "BASE;PREFIX" "FILES" ${ARGN})
   add_custom_command(
     OUTPUT ${output}
     COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DFUNCTION=${function} -DBASE=${ARG_BASE}
-            -DPREFIX=${ARG_PREFIX}
+            -DPREFIX=${ARG_PREFIX} -DBINARY=${ARG_BINARY}
             "-DFILES=${ARG_FILES}" -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
     DEPENDS ${ARG_FILES} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
     VERBATIM)
+  if(ARG_BINARY)
+    set_source_files_properties(${output} PROPERTIES OBJECT_DEPENDS "${ARG_FILES}")
+  endif()
 endfunction()

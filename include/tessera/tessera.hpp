@@ -31,7 +31,10 @@
 #include "tessera/jit/pack.h"
 #include "tessera/jit/toolchain.h"
 #include "tessera/learn/gains.h"
+#include "tessera/learn/lightgbm.h"
 #include "tessera/learn/model.h"
+#include "tessera/learn/ranker.h"
+#include "tessera/learn/shelf.h"
 #include "tessera/registry/generate.h"
 #include "tessera/registry/registry.h"
 #include "tessera/runtime/benchmark.h"
@@ -57,6 +60,7 @@
 #include "tessera/tune/sweep_exchange.h"
 #include "tessera/tune/sweep_check.h"
 #include "tessera/tune/sweep_store.h"
+#include "tessera/tune/train.h"
 #include "tessera/tune/winners.h"
 
 namespace tessera {

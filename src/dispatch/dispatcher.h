@@ -13,10 +13,13 @@ namespace tessera {
 struct DispatcherOptions {
   std::string target;  // a row's name or a JSON file; empty: TESSERA_TARGET, this machine
   jit::BuildOptions build;
-  std::vector<std::shared_ptr<const Ranker>> rankers;  // empty: tuned store, analytic, first legal
-  bool autotune = false;          // measure on first use and remember the winner
+  std::vector<std::shared_ptr<const Ranker>>
+      rankers;            // empty: tuned, learned, analytic, first legal
+  std::string models;     // a folder of learned models that replace the shipped ones; empty:
+                          // TESSERA_MODELS, if that is set
+  bool autotune = false;  // measure on first use and remember the winner
   double autotune_seconds = 2.0;  // per problem
-  int autotune_top = 5;           // analytic best k
+  int autotune_top = 5;           // the k that the rankers think best
   std::string tuning_store;       // empty: tuning.sqlite in the cache folder
   std::string tuning_worker;      // the helper program; empty: the one installed with the library
   bool deterministic = false;

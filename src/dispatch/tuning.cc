@@ -8,10 +8,13 @@
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
 #include "tessera/dispatch/tuning_internal.h"
+#include "tessera/learn/shelf.h"
 #include "tessera/tune/autotune.h"
 
 namespace tessera {
 namespace {
+
+using Rankers = std::vector<std::shared_ptr<const Ranker>>;
 
 // For a cache that lives in memory only: measurements then last as long as the dispatcher.
 constexpr const char* kInMemory = ":memory:";
@@ -19,6 +22,14 @@ constexpr const char* kInMemory = ":memory:";
 bool is_refusal(tune::Outcome outcome) {
   return outcome == tune::Outcome::wrong || outcome == tune::Outcome::crashed ||
          outcome == tune::Outcome::timeout;
+}
+
+// Learned, analytic, first legal: what is believed of kernels that were not measured here.
+Rankers predictors(const DispatcherOptions& options) {
+  const std::string models =
+      options.models.empty() ? environment("TESSERA_MODELS") : options.models;
+  return {make_shelf_ranker(shared_shelf(models)), make_analytic_ranker(),
+          make_first_legal_ranker()};
 }
 
 }  // namespace
@@ -39,9 +50,9 @@ Tuning::Tuning(const DispatcherOptions& options, const Target& target, Registry&
     rankers_.push_back(make_tuned_ranker([this](const Problem& problem, const Target&,
                                                 int threads) { return winner(problem, threads); }));
   }
+  predictors_ = predictors(options_);
   if (options_.rankers.empty()) {
-    rankers_.push_back(make_analytic_ranker());
-    rankers_.push_back(make_first_legal_ranker());
+    rankers_.insert(rankers_.end(), predictors_.begin(), predictors_.end());
   }
   rankers_.insert(rankers_.end(), options_.rankers.begin(), options_.rankers.end());
 }
@@ -92,7 +103,8 @@ void Tuning::tune_once(const Problem& problem, int threads, std::uint64_t key) {
   tuning.top = options_.autotune_top;
   tuning.threads = threads;
   tuning.worker = options_.tuning_worker;
-  tune::autotune(problem, target_, analytic_best(problem, threads), registry_, *open(true), tuning);
+  tune::autotune(problem, target_, most_promising(problem, threads), registry_, *open(true),
+                 tuning);
 }
 
 std::filesystem::path Tuning::store_file() const {
@@ -134,11 +146,11 @@ std::optional<TunedEntry> Tuning::winner(const Problem& problem, int threads) co
   });
 }
 
-std::vector<KernelSpec> Tuning::analytic_best(const Problem& problem, int threads) const {
+std::vector<KernelSpec> Tuning::most_promising(const Problem& problem, int threads) const {
   ChooseOptions choice;
   choice.threads = threads;
   choice.deterministic = options_.deterministic;
-  choice.rankers = {make_analytic_ranker(), make_first_legal_ranker()};
+  choice.rankers = predictors_;
   choice.pool = pool(problem, refused(problem, threads));
   choice.explain = true;
   std::vector<KernelSpec> best;

@@ -26,7 +26,8 @@ class Tuning {
   Tuning(const Tuning&) = delete;
   Tuning& operator=(const Tuning&) = delete;
 
-  // The caller's rankers, or: tuned, analytic, first legal. Autotuning puts tuned first anyway.
+  // The caller's rankers, or: tuned, learned, analytic, first legal. Autotuning puts tuned first
+  // anyway.
   const std::vector<std::shared_ptr<const Ranker>>& rankers() const { return rankers_; }
 
   // Kernels that were wrong, crashed or hung on this problem here, with what happened; by name.
@@ -46,12 +47,13 @@ class Tuning {
   tune::Store* open(bool create) const;
   std::vector<tune::Measurement> known(const Problem& problem, int threads) const;
   std::optional<TunedEntry> winner(const Problem& problem, int threads) const;
-  std::vector<KernelSpec> analytic_best(const Problem& problem, int threads) const;
+  std::vector<KernelSpec> most_promising(const Problem& problem, int threads) const;
 
   const DispatcherOptions& options_;
   const Target& target_;
   Registry& registry_;
   bool declared_only_;
+  std::vector<std::shared_ptr<const Ranker>> predictors_;  // of kernels not measured here
   std::vector<std::shared_ptr<const Ranker>> rankers_;
   mutable std::mutex open_mutex_;
   mutable std::unique_ptr<tune::Store> store_;

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/hash.h"
+#include "tessera/base/text.h"
 #include "tessera/learn/gzip.h"
 
 namespace tessera {
@@ -139,6 +140,20 @@ double untransformed(ModelTransform transform, double y) {
 
 std::string feature_hash_text(std::span<const Feature> features) {
   return fmt::format("{:016x}", feature_hash(features));
+}
+
+// The types stand behind the operation, the same for all candidates of a problem.
+std::string types_in_name(const KernelSpec& spec) {
+  const std::string name = name_of(spec);
+  std::string types;
+  for (const std::string_view word :
+       split(std::string_view(name).substr(name.find('_') + 1), '_')) {
+    const bool is_type =
+        std::ranges::any_of(all_dtypes(), [&](DType type) { return to_string(type) == word; });
+    if (!is_type) break;
+    types += fmt::format("{}{}", types.empty() ? "" : "_", word);
+  }
+  return types;
 }
 
 Model make_model(std::string_view manifest_json, std::string_view forest_bytes, const ModelUse& use,

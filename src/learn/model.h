@@ -79,6 +79,9 @@ struct Model {
   std::optional<Target> machine;            // the manifest's
 };
 
+// The operand types as the kernel's name spells them, "bf16" or "fp8_bf8".
+std::string types_in_name(const KernelSpec& spec);
+
 // What a model is wanted for.
 struct ModelUse {
   std::string_view op;

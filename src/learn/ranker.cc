@@ -8,20 +8,6 @@
 namespace tessera {
 namespace {
 
-// The types stand behind the operation in the name of a kernel, the same for all candidates:
-// "fp8" is not "fp8_bf8".
-bool has_type(const Manifest& manifest, std::string_view kernel) {
-  const auto begins_with_type = [](std::string_view rest) {
-    return std::any_of(all_dtypes().begin(), all_dtypes().end(), [&](DType type) {
-      return rest.starts_with(fmt::format("{}_", to_string(type)));
-    });
-  };
-  return std::any_of(manifest.dtypes.begin(), manifest.dtypes.end(), [&](const std::string& type) {
-    const std::string begin = fmt::format("{}_{}_", manifest.op, type);
-    return kernel.starts_with(begin) && !begins_with_type(kernel.substr(begin.size()));
-  });
-}
-
 // Features are of the machine that the model was trained for: its trees know no other caches.
 const Target& machine_of(const Model& model, const RankInput& input) {
   return model.machine ? *model.machine : input.target;
@@ -37,9 +23,10 @@ Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& 
                         input.threads)};
   }
   if (input.legal.empty()) return {"it has no candidates"};
-  if (const std::string name = name_of(input.legal.front()); !has_type(manifest, name)) {
+  const KernelSpec& first = input.legal.front();
+  if (std::ranges::count(manifest.dtypes, types_in_name(first)) == 0) {
     return {fmt::format("it is for {}, not for kernels such as {}",
-                        fmt::join(manifest.dtypes, ", "), name)};
+                        fmt::join(manifest.dtypes, ", "), name_of(first))};
   }
   std::vector<double> row(model.shared.size());
   extract(input.problem, machine_of(model, input), input.threads, input.legal.first(1), row);

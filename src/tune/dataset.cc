@@ -163,18 +163,6 @@ std::shared_ptr<const Ranker> ranker_of(const Dataset& d,
 
 }  // namespace
 
-std::string types_in_name(const KernelSpec& spec) {
-  const std::string name = name_of(spec);
-  std::vector<std::string> types;
-  for (const std::string_view word : tessera::split(name.substr(name.find('_') + 1), '_')) {
-    const bool is_type =
-        std::ranges::any_of(all_dtypes(), [&](DType type) { return to_string(type) == word; });
-    if (!is_type) break;
-    types.emplace_back(word);
-  }
-  return join(types, "_");
-}
-
 Dataset make_dataset(const SweepData& data, const DatasetFilter& filter) {
   const std::vector<Kept> kept = rows_of_machine(data, filter);
   if (kept.empty()) {

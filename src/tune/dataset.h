@@ -50,9 +50,6 @@ struct DatasetFilter {
 // row whose problem or kernel cannot be read.
 Dataset make_dataset(const SweepData& data, const DatasetFilter& filter);
 
-// The operand types as a kernel's name spells them: "bf16", "fp8_bf8".
-std::string types_in_name(const KernelSpec& spec);
-
 // For each problem, where its rows begin; and at the end, how many rows there are.
 std::vector<std::size_t> first_rows(const Dataset& dataset);
 

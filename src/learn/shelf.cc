@@ -1,0 +1,111 @@
+#include "tessera/learn/shelf.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/base/log.h"
+#include "tessera/learn/ranker.h"
+
+namespace tessera {
+namespace {
+
+std::optional<std::string_view> embedded(std::span<const EmbeddedFile> files,
+                                         const std::string& path) {
+  for (const EmbeddedFile& file : files) {
+    if (file.path == path) return file.content;
+  }
+  return std::nullopt;
+}
+
+std::optional<Model> shipped_model(std::span<const EmbeddedFile> files, const std::string& name,
+                                   const ModelUse& use) {
+  const auto manifest = embedded(files, name + "/manifest.json");
+  if (!manifest) return std::nullopt;
+  const std::string what = "the shipped model " + name;
+  const std::string file = parse_manifest(*manifest, what).file;
+  const auto forest = embedded(files, name + "/" + file);
+  if (forest) return make_model(*manifest, *forest, use, what);
+  throw Error(ErrorCode::not_found, fmt::format("{}: {} was not shipped", what, file));
+}
+
+std::optional<Model> own_model(const fs::path& own, const std::string& name, const ModelUse& use) {
+  std::error_code unknown;
+  if (own.empty() || !fs::exists(own / name, unknown)) return std::nullopt;
+  return load_model(own / name, use);
+}
+
+// A model that cannot be used costs speed, not results: the analytic ranker is asked instead.
+ShelvedModel find_model(const fs::path& own, std::span<const EmbeddedFile> shipped, Op op,
+                        std::string_view target, const std::string& name) {
+  const Family& family = family_of(op);
+  const ModelUse use{to_string(op), target, family.features()};
+  try {
+    std::optional<Model> model = own_model(own, name, use);
+    if (!model) model = shipped_model(shipped, name, use);
+    if (!model) return {nullptr, fmt::format("there is no learned model {}", name)};
+    return {make_model_ranker(std::make_shared<const Model>(std::move(*model)), family.extract),
+            ""};
+  } catch (const Error& error) {
+    warn_once(fmt::format("{}; kernels are chosen without it", error.what()));
+    return {nullptr, fmt::format("the learned model {} cannot be used: {}", name, error.what())};
+  }
+}
+
+class ShelfRanker final : public Ranker {
+ public:
+  explicit ShelfRanker(std::shared_ptr<const ModelShelf> shelf) : shelf_(std::move(shelf)) {}
+  ChoiceSource source() const override { return ChoiceSource::learned; }
+  std::string why(const RankInput& input, const Ranked& best) const override {
+    return find(input).ranker->why(input, best);
+  }
+  std::vector<Ranked> rank(const RankInput& input) const override {
+    if (input.legal.empty()) return {};
+    const ShelvedModel& found = find(input);
+    return found.ranker ? found.ranker->rank(input) : std::vector<Ranked>{};
+  }
+  std::string why_not(const RankInput& input) const override {
+    if (input.legal.empty()) return {};
+    const ShelvedModel& found = find(input);
+    return found.ranker ? found.ranker->why_not(input) : found.why_not;
+  }
+
+ private:
+  const ShelvedModel& find(const RankInput& input) const {
+    return shelf_->find(op_of(input.problem), input.target.name,
+                        types_in_name(input.legal.front()));
+  }
+
+  std::shared_ptr<const ModelShelf> shelf_;
+};
+
+}  // namespace
+
+ModelShelf::ModelShelf(fs::path own, std::span<const EmbeddedFile> shipped)
+    : own_(std::move(own)), shipped_(shipped) {}
+
+const ShelvedModel& ModelShelf::find(Op op, std::string_view target, std::string_view types) const {
+  const std::string name = fmt::format("{}_{}_{}", to_string(op), target, types);
+  const std::lock_guard lock(mutex_);
+  const auto known = models_.find(name);
+  if (known != models_.end()) return known->second;
+  return models_.emplace(name, find_model(own_, shipped_, op, target, name)).first->second;
+}
+
+std::shared_ptr<const ModelShelf> shared_shelf(const fs::path& own) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<const ModelShelf>> shelves;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<const ModelShelf>& shelf = shelves[own.string()];
+  if (!shelf) shelf = std::make_shared<const ModelShelf>(own);
+  return shelf;
+}
+
+std::shared_ptr<const Ranker> make_shelf_ranker(std::shared_ptr<const ModelShelf> shelf) {
+  return std::make_shared<ShelfRanker>(std::move(shelf));
+}
+
+}  // namespace tessera

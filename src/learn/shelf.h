@@ -1,0 +1,51 @@
+// The models at hand: those that come with the library, and a folder of the user's own before them.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tessera/base/embedded.h"
+#include "tessera/families/family.h"
+#include "tessera/select/select.h"
+
+namespace tessera {
+
+// A ranker that asks a model, or a clause that says why there is none.
+struct ShelvedModel {
+  std::shared_ptr<const Ranker> ranker;
+  std::string why_not;
+};
+
+// Thread-safe. A model is read when it is first asked for, once; nothing is ever put away.
+class ModelShelf {
+ public:
+  // `own` holds folders such as gemm_avx512_bf16, each a model folder that replaces the shipped one
+  // of that name; empty: there are none. `shipped` are such folders' files, and must outlive it.
+  explicit ModelShelf(std::filesystem::path own,
+                      std::span<const EmbeddedFile> shipped = shipped_models());
+  ModelShelf(const ModelShelf&) = delete;
+  ModelShelf& operator=(const ModelShelf&) = delete;
+
+  // The model of <op>_<target>_<types>, the types as kernel names spell them. One that cannot be
+  // read is reported once, as a note, and counts as none.
+  const ShelvedModel& find(Op op, std::string_view target, std::string_view types) const;
+
+ private:
+  std::filesystem::path own_;
+  std::span<const EmbeddedFile> shipped_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, ShelvedModel> models_;
+};
+
+// The shelf of all dispatchers with this folder of the user's own.
+std::shared_ptr<const ModelShelf> shared_shelf(const std::filesystem::path& own);
+
+// Asks the model of each problem's operation, types and target; says why where there is none.
+std::shared_ptr<const Ranker> make_shelf_ranker(std::shared_ptr<const ModelShelf> shelf);
+
+}  // namespace tessera
