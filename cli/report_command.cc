@@ -33,10 +33,11 @@ int report(const ReportCommand& command, const Output& output) {
   filter.only_unseen = command.unseen;
   if (!command.target.empty()) filter.target = load_target(command.target).name;
   const tune::SweepData measured = tune::read_sweep_data(command.data);
-  // Which model fits is known once it is known what was measured.
+  // Which model fits is known once it is known what was measured; the model knows on which machine.
   const tune::Dataset all = tune::make_dataset(measured, filter);
-  const Target target = load_target(command.target.empty() ? all.target : command.target);
-  const std::shared_ptr<const Model> model = read_model(command.model, all.op, target);
+  const Target row = load_target(command.target.empty() ? all.target : command.target);
+  const std::shared_ptr<const Model> model = read_model(command.model, all.op, row);
+  const Target target = command.target.empty() && model->machine ? *model->machine : row;
   filter.dtypes = model->manifest.dtypes;
   const tune::Dataset data = tune::make_dataset(measured, filter);
   const tune::ReportData page =
@@ -70,7 +71,7 @@ Action declare_report(CLI::App& app) {
   app.add_option("--model", command->model, "The folder of a model")->required();
   app.add_option("--output", command->output, "The page to write")->required();
   app.add_option("--target", command->target,
-                 "The row of the machine measured; left out: the only one in the data, as shipped");
+                 "The row of the machine measured; left out: the one that the model was made on");
   app.add_option("--threads", command->threads, "Where the data hold several numbers of threads");
   app.add_flag("--unseen", command->unseen, "Only problems that no model learns from");
   return [command](const Output& output) { return report(*command, output); };

@@ -11,6 +11,7 @@
 #include "options.h"
 #include "output.h"
 #include "sweeping.h"
+#include "tune_learning.h"
 
 namespace tessera::cli {
 namespace {
@@ -119,37 +120,58 @@ std::vector<tune::Change> gains(std::vector<tune::Change> changes) {
   return changes;
 }
 
-void print_text(const tune::SweepReport& report, const std::vector<tune::Change>& changes,
-                const TuneCommand& command, const std::string& tuned) {
+// What came of a call.
+struct Outcome {
+  tune::SweepReport sweep;
+  std::vector<tune::Change> changes;
+  std::vector<Learned> learned;
+  std::string tuned;  // the tuning store
+};
+
+void print_text(const Outcome& outcome, const TuneCommand& command) {
+  const tune::SweepReport& report = outcome.sweep;
   for (const std::string& sentence : report.unmeasured) {
     fmt::print(stderr, "tessera: not measured: {}\n", sentence);
   }
   fmt::print("{} problems measured ({} were before), {} remain: {} to build, {} to measure\n",
              report.measured, report.stored, report.remaining,
              format_duration(report.build_seconds), format_duration(report.measure_seconds));
-  const Gain gain = gain_of(changes);
+  const Gain gain = gain_of(outcome.changes);
   fmt::print(
       "{} of {} problems get a faster kernel than was chosen before: {:.3f} times as fast "
       "in the geometric mean of all\n",
       gain.changed, gain.compared, gain.speedup);
   fmt::print("the choice before was at {:.1f}% of the fastest in the mean, {:.1f}% at least\n",
              100 * gain.mean_efficiency, 100 * gain.least_efficiency);
-  const std::vector<tune::Change> best = gains(changes);
+  const std::vector<tune::Change> best = gains(outcome.changes);
   Table table({"gain", "before", "now", "problem", "kernel"});
   for (std::size_t i = 0; i < std::min(kShown, best.size()); ++i) {
     table.add({fmt::format("{:.2f}x", speedup_of(best[i])), format_seconds(best[i].before_seconds),
                format_seconds(best[i].after_seconds), best[i].problem, best[i].after});
   }
   if (!best.empty()) fmt::print("{}", table.text());
+  for (const Learned& learned : outcome.learned) {
+    fmt::print("learned {}: {}\n", learned.types, learned.outcome);
+  }
   fmt::print("measurements are in {}, winners in {}; the dispatcher takes them from now on\n",
-             command.store, tuned);
+             command.store, outcome.tuned);
 }
 
-Json to_json(const tune::SweepReport& report, const std::vector<tune::Change>& changes,
-             const TuneCommand& command, const std::string& tuned) {
-  const Gain gain = gain_of(changes);
+Json to_json(const Outcome& outcome, const TuneCommand& command) {
+  const tune::SweepReport& report = outcome.sweep;
+  const Gain gain = gain_of(outcome.changes);
+  Json learned = Json::array();
+  for (const Learned& l : outcome.learned) {
+    learned.push_back({{"types", l.types},
+                       {"installed", l.installed},
+                       {"outcome", l.outcome},
+                       {"mean_before", l.before.mean},
+                       {"p10_before", l.before.p10},
+                       {"mean", l.after.mean},
+                       {"p10", l.after.p10}});
+  }
   Json list = Json::array();
-  for (const tune::Change& change : changes) {
+  for (const tune::Change& change : outcome.changes) {
     list.push_back({{"problem", change.problem},
                     {"before", change.before},
                     {"before_seconds", change.before_seconds},
@@ -157,7 +179,7 @@ Json to_json(const tune::SweepReport& report, const std::vector<tune::Change>& c
                     {"now_seconds", change.after_seconds}});
   }
   return {{"store", command.store},
-          {"tuning_store", tuned},
+          {"tuning_store", outcome.tuned},
           {"measured", report.measured},
           {"stored_before", report.stored},
           {"remaining", report.remaining},
@@ -168,6 +190,7 @@ Json to_json(const tune::SweepReport& report, const std::vector<tune::Change>& c
           {"geomean_speedup", gain.speedup},
           {"mean_efficiency_before", gain.mean_efficiency},
           {"least_efficiency_before", gain.least_efficiency},
+          {"learned", learned},
           {"problems", list}};
 }
 
@@ -184,22 +207,26 @@ int run(TuneCommand command, const Output& output) {
   }
   if (command.store.empty()) command.store = (cache.folder() / "sweep.sqlite").string();
   tune::SweepStore store(command.store);
-  const tune::SweepReport report = run_sweep(problems, kernels, target, store, command.options);
+  Outcome outcome;
+  outcome.sweep = run_sweep(problems, kernels, target, store, command.options);
 
-  const int threads = runtime::thread_limit({.threads = command.options.threads});
+  const int threads =
+      tune::filed_threads(target, runtime::thread_limit({.threads = command.options.threads}));
   const tune::Machine machine{tune::device_name(target, command.options.device), target.name,
-                              tune::filed_threads(target, threads)};
+                              threads};
   const tune::SweepData data = store.read();
-  const std::map<std::string, std::string> chosen = choices(problems, data, command);
-  const fs::path tuned = tune::tuning_store_in(cache.folder());
-  tune::Store(tuned).record(tune::winners_of(data, machine));
-  const std::vector<tune::Change> changes = tune::changes_of(data, machine, chosen);
-  if (output.json) {
-    print_json(to_json(report, changes, command, tuned.string()));
-  } else {
-    print_text(report, changes, command, tuned.string());
+  outcome.changes = tune::changes_of(data, machine, choices(problems, data, command));
+  outcome.tuned = tune::tuning_store_in(cache.folder()).string();
+  tune::Store(outcome.tuned).record(tune::winners_of(data, machine));
+  if (!outcome.sweep.stopped) {
+    outcome.learned = learn(data, target, threads, own_models(cache.folder()));
   }
-  return report.stopped || !report.unmeasured.empty() ? 1 : 0;
+  if (output.json) {
+    print_json(to_json(outcome, command));
+  } else {
+    print_text(outcome, command);
+  }
+  return outcome.sweep.stopped || !outcome.sweep.unmeasured.empty() ? 1 : 0;
 }
 
 }  // namespace

@@ -25,9 +25,9 @@ bool is_refusal(tune::Outcome outcome) {
 }
 
 // Learned, analytic, first legal: what is believed of kernels that were not measured here.
-Rankers predictors(const DispatcherOptions& options) {
-  const std::string models =
-      options.models.empty() ? environment("TESSERA_MODELS") : options.models;
+Rankers predictors(const DispatcherOptions& options, const jit::Cache& cache) {
+  const std::filesystem::path models =
+      options.models.empty() ? own_models(cache.folder()) : std::filesystem::path(options.models);
   return {make_shelf_ranker(shared_shelf(models)), make_analytic_ranker(),
           make_first_legal_ranker()};
 }
@@ -50,7 +50,7 @@ Tuning::Tuning(const DispatcherOptions& options, const Target& target, Registry&
     rankers_.push_back(make_tuned_ranker([this](const Problem& problem, const Target&,
                                                 int threads) { return winner(problem, threads); }));
   }
-  predictors_ = predictors(options_);
+  predictors_ = predictors(options_, registry_.builder().cache());
   if (options_.rankers.empty()) {
     rankers_.insert(rankers_.end(), predictors_.begin(), predictors_.end());
   }

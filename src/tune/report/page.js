@@ -16,7 +16,7 @@ function mark(parent, tag, attributes, title) {
   return node;
 }
 
-const percent = (share) => (100 * share).toFixed(share > 0.995 || share < 0.1 ? 1 : 0) + "%";
+const percent = (share) => Number((100 * share).toFixed(1)) + "%";
 const short = (value) => Number(value.toPrecision(3)).toString();
 const powers = ["p", "n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 function withUnit(value, unit) {
@@ -45,7 +45,7 @@ function logTicks([low, high], most) {
 
 // A frame with grid, ticks and axis labels; returns the two scales.
 function frame(svg, width, height, x, y) {
-  const box = {left: 64, right: width - 14, top: 14, bottom: height - 44};
+  const box = {left: 64, right: width - 26, top: 14, bottom: height - 44};
   const px = scale(...x.range, box.left, box.right, x.log);
   const py = scale(...y.range, box.bottom, box.top, y.log);
   for (const tick of x.ticks) {
@@ -142,7 +142,7 @@ function drawImportance(figure, width) {
   const most = Math.max(...data.importance.map((f) => f[1]), 1e-12);
   data.importance.forEach(([name, gain], i) => {
     const y = 20 * i + 4;
-    const letters = Math.floor(left / 7);
+    const letters = Math.floor((left - 8) / 7.3);
     const shown = name.length > letters ? name.slice(0, letters - 1) + "\u2026" : name;
     add(svg, "text", {x: left - 8, y: y + 12, "text-anchor": "end", class: "strong"}, shown);
     mark(svg, "rect", {class: "bar", x: left, y, height: 15, rx: 2,
