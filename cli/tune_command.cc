@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <set>
 
 #include "command.h"
 #include "options.h"
@@ -51,30 +50,36 @@ std::vector<Problem> read_all(const TuneCommand& command, const Target& target) 
   return problems;
 }
 
-std::vector<KernelSpec> read_kernels(const TuneCommand& command,
-                                     const std::vector<Problem>& problems, const Target& target) {
-  std::vector<KernelSpec> kernels = tune::kernels_for(problems, target, command.kernels);
-  if (!kernels.empty()) return kernels;
-  throw Error(ErrorCode::not_found,
-              fmt::format("tune: no kernel of {} for these problems matches '{}'", target.name,
-                          command.kernels));
-}
-
-// What the dispatcher takes so far on the problems that were measured.
+// What the dispatcher takes so far, by problem.
 std::map<std::string, std::string> choices(const std::vector<Problem>& problems,
-                                           const tune::SweepData& data,
                                            const TuneCommand& command) {
-  const std::set<std::string> measured(data.problems.begin(), data.problems.end());
   Dispatcher dispatcher({.target = command.target});
   RunOptions options;
   options.launch.threads = command.options.threads;
   options.launch.device = command.options.device;
   std::map<std::string, std::string> chosen;
   for (const Problem& problem : problems) {
-    const std::string text = to_string(problem);
-    if (measured.contains(text)) chosen[text] = dispatcher.explain(problem, options).name;
+    chosen[to_string(problem)] = dispatcher.explain(problem, options).name;
   }
   return chosen;
+}
+
+// Those asked for, and whatever is chosen so far: a winner must have been faster than that.
+std::vector<KernelSpec> read_kernels(const TuneCommand& command,
+                                     const std::vector<Problem>& problems, const Target& target,
+                                     const std::map<std::string, std::string>& chosen) {
+  const std::vector<KernelSpec> asked = tune::kernels_for(problems, target, command.kernels);
+  if (asked.empty()) {
+    throw Error(ErrorCode::not_found,
+                fmt::format("tune: no kernel of {} for these problems matches '{}'", target.name,
+                            command.kernels));
+  }
+  std::map<std::string, KernelSpec> all;
+  for (const KernelSpec& spec : asked) all.emplace(name_of(spec), spec);
+  for (const auto& [problem, kernel] : chosen) all.emplace(kernel, parse_name(kernel));
+  std::vector<KernelSpec> kernels;
+  for (auto& [name, spec] : all) kernels.push_back(std::move(spec));
+  return kernels;
 }
 
 // What came of it, over the problems whose kernel before was measured.
@@ -198,7 +203,8 @@ int run(TuneCommand command, const Output& output) {
   command.options.budget_seconds = read_seconds("tune", command.budget);
   const Target target = resolve_target(command.target);
   const std::vector<Problem> problems = read_all(command, target);
-  const std::vector<KernelSpec> kernels = read_kernels(command, problems, target);
+  const std::map<std::string, std::string> chosen = choices(problems, command);
+  const std::vector<KernelSpec> kernels = read_kernels(command, problems, target, chosen);
   const jit::Cache cache({});
   if (cache.is_memory_only()) {
     throw Error(ErrorCode::io_error,
@@ -215,7 +221,7 @@ int run(TuneCommand command, const Output& output) {
   const tune::Machine machine{tune::device_name(target, command.options.device), target.name,
                               threads};
   const tune::SweepData data = store.read();
-  outcome.changes = tune::changes_of(data, machine, choices(problems, data, command));
+  outcome.changes = tune::changes_of(data, machine, chosen);
   outcome.tuned = tune::tuning_store_in(cache.folder()).string();
   tune::Store(outcome.tuned).record(tune::winners_of(data, machine));
   if (!outcome.sweep.stopped) {

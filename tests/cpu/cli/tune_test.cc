@@ -18,7 +18,8 @@ class CliTune : public CliTest {
 };
 
 constexpr const char* kTune =
-    "tune --problems problems.txt --kernels *_packb_24x* --target generic --threads 1 --budget 60s";
+    "tune --problems problems.txt --kernels *_packb_24x*_1x1x1_8x* --target generic --threads 1 "
+    "--budget 60s";
 
 TEST_F(CliTune, WinnersAreChosenFromThenOn) {
   const Json json = run_json(kTune);
