@@ -225,7 +225,7 @@ int run(TuneCommand command, const Output& output) {
   outcome.tuned = tune::tuning_store_in(cache.folder()).string();
   tune::Store(outcome.tuned).record(tune::winners_of(data, machine));
   if (!outcome.sweep.stopped) {
-    outcome.learned = learn(data, target, threads, own_models(cache.folder()));
+    outcome.learned = learn(data, target, threads, kernels, own_models(cache.folder()));
   }
   if (output.json) {
     print_json(to_json(outcome, command));

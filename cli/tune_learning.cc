@@ -11,16 +11,6 @@ namespace {
 
 constexpr std::size_t kLeastProblems = 100;  // with fewer, folds say little
 
-// The kinds of operands among the kernels of one target.
-std::set<std::string> types_of(const tune::SweepData& data, const Target& target) {
-  std::set<std::string> types;
-  for (const std::string& name : data.kernels) {
-    const KernelSpec spec = parse_name(name);
-    if (spec.target == target.name) types.insert(types_in_name(spec));
-  }
-  return types;
-}
-
 // The order of a ranker as seconds: those that it predicts, made to fall with the place.
 tune::Predict predict_by(const std::shared_ptr<const Ranker>& ranker) {
   return [ranker](const RankInput& input, std::span<double> seconds) {
@@ -63,9 +53,11 @@ Learned train_one(const tune::Dataset& data, const Target& target, const std::st
 }  // namespace
 
 std::vector<Learned> learn(const tune::SweepData& data, const Target& target, int threads,
-                           const fs::path& models) {
+                           const std::vector<KernelSpec>& kernels, const fs::path& models) {
+  std::set<std::string> kinds;
+  for (const KernelSpec& spec : kernels) kinds.insert(types_in_name(spec));
   std::vector<Learned> all;
-  for (const std::string& types : types_of(data, target)) {
+  for (const std::string& types : kinds) {
     tune::DatasetFilter filter;
     filter.target = target.name;
     filter.dtypes = {types};
