@@ -3,14 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
-#include <cmath>
-#include <csignal>
 #include <memory>
 
 #include "command.h"
 #include "options.h"
 #include "output.h"
+#include "sweeping.h"
 
 namespace tessera::cli {
 namespace {
@@ -28,32 +26,6 @@ struct SweepCommand {
   std::string shard;
   tune::SweepOptions options;
 };
-
-std::atomic<bool> interrupted{false};
-
-// The first ^C ends the sweep in good order; the second ends the program.
-void on_interrupt(int signal) {
-  interrupted = true;
-  std::signal(signal, SIG_DFL);
-}
-
-// "30m", "90s", "1.5h", or a number of seconds.
-double read_seconds(const std::string& text) {
-  if (text.empty()) return 0;
-  std::size_t used = 0;
-  double number = 0;
-  try {
-    number = std::stod(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  const std::string unit = text.substr(used);
-  const double scale = unit == "h" ? 3600 : unit == "m" ? 60 : unit.empty() || unit == "s" ? 1 : 0;
-  if (used > 0 && scale > 0 && std::isfinite(number) && number > 0) return number * scale;
-  throw Error(
-      ErrorCode::invalid_argument,
-      fmt::format("sweep: --budget is a time above 0 such as 90s, 30m or 2h, got '{}'", text));
-}
 
 // "2/4".
 void read_shard(const std::string& text, tune::SweepOptions& options) {
@@ -118,13 +90,6 @@ std::vector<KernelSpec> read_all_kernels(const SweepCommand& command,
   return kernels;
 }
 
-std::string time_text(double seconds) {
-  const auto whole = static_cast<long>(std::ceil(seconds));
-  if (whole < 60) return fmt::format("{}s", whole);
-  if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
-  return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
-}
-
 Json to_json(const tune::SweepReport& report, const SweepCommand& command,
              const tune::SweepOptions& options) {
   Json outcomes = Json::object();
@@ -158,8 +123,8 @@ void print_text(const tune::SweepReport& report, const SweepCommand& command) {
   fmt::print("{} of {} problems measured, {} were stored before; {} rows{}{} in {}\n",
              report.measured, report.problems, report.stored, report.rows,
              parts.empty() ? "" : ": ", join(parts, ", "), command.store);
-  fmt::print("{} to build, {} to measure\n", time_text(report.build_seconds),
-             time_text(report.measure_seconds));
+  fmt::print("{} to build, {} to measure\n", format_duration(report.build_seconds),
+             format_duration(report.measure_seconds));
   if (report.remaining == 0) return;
   fmt::print("{}: {} problems remain; the same command goes on with them\n",
              report.stopped       ? "interrupted"
@@ -170,31 +135,14 @@ void print_text(const tune::SweepReport& report, const SweepCommand& command) {
 
 int sweep(const SweepCommand& command, const Output& output) {
   tune::SweepOptions options = command.options;
-  options.budget_seconds = read_seconds(command.budget);
+  options.budget_seconds = read_seconds("sweep", command.budget);
   read_shard(command.shard, options);
-  options.version = kVersion;
   const Target target = resolve_target(command.target);
   const std::vector<Problem> problems = read_all_problems(command);
   const std::vector<KernelSpec> kernels = read_all_kernels(command, problems, target);
   tune::SweepStore store(command.store);
 
-  Progress building("build", Progress::Plain::silent);
-  Progress measuring("sweep", Progress::Plain::silent);
-  options.stop = [] { return interrupted.load(); };
-  options.progress = [&](const tune::SweepProgress& at) {
-    if (at.is_building) {
-      building.step(at.done, at.total, at.what);
-      return;
-    }
-    building.clear();
-    measuring.step(at.done, at.total,
-                   fmt::format("{} left, {}", time_text(at.seconds_left), at.what));
-  };
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
-  const tune::SweepReport report = tune::sweep(problems, kernels, target, store, options);
-  building.clear();
-  measuring.clear();
+  const tune::SweepReport report = run_sweep(problems, kernels, target, store, options);
   if (output.json) {
     print_json(to_json(report, command, options));
   } else {

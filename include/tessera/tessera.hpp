@@ -30,6 +30,7 @@
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/pack.h"
 #include "tessera/jit/toolchain.h"
+#include "tessera/learn/gains.h"
 #include "tessera/learn/lightgbm.h"
 #include "tessera/learn/model.h"
 #include "tessera/learn/ranker.h"
@@ -51,6 +52,8 @@
 #include "tessera/tune/metrics.h"
 #include "tessera/tune/operands.h"
 #include "tessera/tune/problem_sets.h"
+#include "tessera/tune/report.h"
+#include "tessera/tune/search.h"
 #include "tessera/tune/store.h"
 #include "tessera/tune/sweep.h"
 #include "tessera/tune/sweep_columns.h"
@@ -58,6 +61,7 @@
 #include "tessera/tune/sweep_check.h"
 #include "tessera/tune/sweep_store.h"
 #include "tessera/tune/train.h"
+#include "tessera/tune/winners.h"
 
 namespace tessera {
 

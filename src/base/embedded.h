@@ -22,6 +22,9 @@ std::span<const EmbeddedFile> target_rows();
 // The preselected GEMM kernel sets, src/families/gemm/sets/*.json.
 std::span<const EmbeddedFile> gemm_sets();
 
+// The report page's template, style and script, src/tune/report/.
+std::span<const EmbeddedFile> report_files();
+
 // The shipped models, models/<op>_<target>_<types>/{manifest.json,model.txt.gz}.
 std::span<const EmbeddedFile> shipped_models();
 

@@ -16,7 +16,7 @@ struct DispatcherOptions {
   std::vector<std::shared_ptr<const Ranker>>
       rankers;            // empty: tuned, learned, analytic, first legal
   std::string models;     // a folder of learned models that replace the shipped ones; empty:
-                          // TESSERA_MODELS, if that is set
+                          // TESSERA_MODELS, else models in the cache folder
   bool autotune = false;  // measure on first use and remember the winner
   double autotune_seconds = 2.0;  // per problem
   int autotune_top = 5;           // the k that the rankers think best

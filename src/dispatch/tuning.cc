@@ -25,9 +25,9 @@ bool is_refusal(tune::Outcome outcome) {
 }
 
 // Learned, analytic, first legal: what is believed of kernels that were not measured here.
-Rankers predictors(const DispatcherOptions& options) {
-  const std::string models =
-      options.models.empty() ? environment("TESSERA_MODELS") : options.models;
+Rankers predictors(const DispatcherOptions& options, const jit::Cache& cache) {
+  const std::filesystem::path models =
+      options.models.empty() ? own_models(cache.folder()) : std::filesystem::path(options.models);
   return {make_shelf_ranker(shared_shelf(models)), make_analytic_ranker(),
           make_first_legal_ranker()};
 }
@@ -50,7 +50,7 @@ Tuning::Tuning(const DispatcherOptions& options, const Target& target, Registry&
     rankers_.push_back(make_tuned_ranker([this](const Problem& problem, const Target&,
                                                 int threads) { return winner(problem, threads); }));
   }
-  predictors_ = predictors(options_);
+  predictors_ = predictors(options_, registry_.builder().cache());
   if (options_.rankers.empty()) {
     rankers_.insert(rankers_.end(), predictors_.begin(), predictors_.end());
   }
@@ -110,7 +110,7 @@ void Tuning::tune_once(const Problem& problem, int threads, std::uint64_t key) {
 std::filesystem::path Tuning::store_file() const {
   if (!options_.tuning_store.empty()) return options_.tuning_store;
   const jit::Cache& cache = registry_.builder().cache();
-  const std::filesystem::path file = cache.folder() / "tuning.sqlite";
+  const std::filesystem::path file = tune::tuning_store_in(cache.folder());
   std::error_code unknown;
   if (cache.is_memory_only() && !fs::exists(file, unknown)) return kInMemory;
   return file;
@@ -131,7 +131,8 @@ std::vector<tune::Measurement> Tuning::known(const Problem& problem, int threads
   try {
     const tune::Store* store = open(false);
     if (store == nullptr) return {};
-    return store->find(tune::device_name(target_), target_.name, to_string(problem), threads);
+    return store->find(tune::device_name(target_), target_.name, to_string(problem),
+                       tune::filed_threads(target_, threads));
   } catch (const Error& error) {
     if (options_.autotune) throw;
     warn_once(error.what());

@@ -95,6 +95,12 @@ const ShelvedModel& ModelShelf::find(Op op, std::string_view target, std::string
   return models_.emplace(name, find_model(own_, shipped_, op, target, name)).first->second;
 }
 
+fs::path own_models(const fs::path& cache_folder) {
+  const std::string named = environment("TESSERA_MODELS");
+  if (!named.empty()) return named;
+  return cache_folder.empty() ? cache_folder : cache_folder / "models";
+}
+
 std::shared_ptr<const ModelShelf> shared_shelf(const fs::path& own) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<const ModelShelf>> shelves;

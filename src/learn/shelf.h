@@ -42,6 +42,10 @@ class ModelShelf {
   mutable std::map<std::string, ShelvedModel> models_;
 };
 
+// The folder of the user's own models unless told otherwise: TESSERA_MODELS, else "models" in the
+// cache folder; empty where there is neither.
+std::filesystem::path own_models(const std::filesystem::path& cache_folder);
+
 // The shelf of all dispatchers with this folder of the user's own.
 std::shared_ptr<const ModelShelf> shared_shelf(const std::filesystem::path& own);
 

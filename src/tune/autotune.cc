@@ -119,6 +119,10 @@ std::string device_name(const Target& target, int device) {
   return model.empty() ? target.name : model;
 }
 
+int filed_threads(const Target& target, int threads) {
+  return target.backend == "cpu" ? threads : 1;
+}
+
 std::vector<Measurement> autotune(const Problem& problem, const Target& target,
                                   const std::vector<KernelSpec>& candidates, Registry& registry,
                                   Store& store, const AutotuneOptions& options) {
@@ -141,8 +145,8 @@ std::vector<Measurement> autotune(const Problem& problem, const Target& target,
   std::vector<Measurement> recorded;
   for (const Entry& e : entries) {
     found.push_back({device_name(target, options.device), target.name, request.problem,
-                     e.kernel.name, options.threads, e.reading.outcome, e.reading.seconds,
-                     e.reading.spread, e.reading.note, e.protocol});
+                     e.kernel.name, filed_threads(target, options.threads), e.reading.outcome,
+                     e.reading.seconds, e.reading.spread, e.reading.note, e.protocol});
     if (e.reading.outcome != Outcome::failed) recorded.push_back(found.back());
   }
   store.record(recorded);

@@ -25,6 +25,9 @@ struct AutotuneOptions {
 // target's own name where there is no such GPU.
 std::string device_name(const Target& target, int device = 0);
 
+// The number of threads that they are filed under: GPU kernels have none, which counts as 1.
+int filed_threads(const Target& target, int threads);
+
 // Runs each candidate in a child process that fills random operands, checks the result against the
 // reference and times it; then times the fastest three against each other in one more child. No
 // candidate is started past the budget, but the first one is always measured. Returns what was

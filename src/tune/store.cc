@@ -107,6 +107,10 @@ std::optional<TunedEntry> best_of(std::span<const Measurement> measurements,
   return winner;
 }
 
+std::filesystem::path tuning_store_in(const std::filesystem::path& cache_folder) {
+  return cache_folder / "tuning.sqlite";
+}
+
 struct Store::State {
   Database database;
 };

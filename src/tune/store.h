@@ -41,6 +41,9 @@ struct Measurement {
 std::optional<TunedEntry> best_of(std::span<const Measurement> measurements,
                                   const std::function<bool(const std::string& kernel)>& allowed);
 
+// The store that the dispatcher looks into, unless told otherwise.
+std::filesystem::path tuning_store_in(const std::filesystem::path& cache_folder);
+
 // Safe for many threads and processes at once; a damaged file is set aside as
 // <file>.damaged-<n> and a new one begun.
 class Store {

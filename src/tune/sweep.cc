@@ -81,8 +81,7 @@ class Sweep {
     for (const KernelSpec& spec : kernels) names_.push_back(name_of(spec));
     run_.device = device_name(target, options.device);
     run_.target = target.name;
-    const bool is_cpu = target.backend == "cpu";
-    run_.threads = is_cpu ? runtime::thread_limit({.threads = options.threads}) : 1;
+    run_.threads = filed_threads(target, runtime::thread_limit({.threads = options.threads}));
     plan(problems);
   }
 

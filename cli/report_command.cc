@@ -1,0 +1,80 @@
+// tessera report: a page about how well a model chooses, from measurements.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "command.h"
+#include "options.h"
+#include "output.h"
+
+namespace tessera::cli {
+namespace {
+
+struct ReportCommand {
+  std::string data;
+  std::string model;
+  std::string output;
+  std::string target;
+  int threads = 0;
+  bool unseen = false;
+};
+
+Json to_json(const tune::Summary& s) {
+  return {{"problems", s.problems}, {"mean", s.mean}, {"p50", s.p50},
+          {"p10", s.p10},           {"min", s.min},   {"top1", s.top1},
+          {"top3", s.top3},         {"top5", s.top5}, {"ndcg", s.ndcg}};
+}
+
+int report(const ReportCommand& command, const Output& output) {
+  tune::DatasetFilter filter;
+  filter.threads = command.threads;
+  filter.drop_unseen = false;
+  filter.only_unseen = command.unseen;
+  if (!command.target.empty()) filter.target = load_target(command.target).name;
+  const tune::SweepData measured = tune::read_sweep_data(command.data);
+  // Which model fits is known once it is known what was measured; the model knows on which machine.
+  const tune::Dataset all = tune::make_dataset(measured, filter);
+  const Target row = load_target(command.target.empty() ? all.target : command.target);
+  const std::shared_ptr<const Model> model = read_model(command.model, all.op, row);
+  const Target target = command.target.empty() && model->machine ? *model->machine : row;
+  filter.dtypes = model->manifest.dtypes;
+  const tune::Dataset data = tune::make_dataset(measured, filter);
+  const tune::ReportData page =
+      tune::make_report(data, target, model, feature_gains(command.model, model->manifest));
+  write_file_atomic(command.output, tune::report_page(page));
+  if (output.json) {
+    print_json({{"output", command.output},
+                {"learned", to_json(page.learned.summary)},
+                {"analytic", to_json(page.analytic.summary)},
+                {"random", to_json(page.random.summary)}});
+    return 0;
+  }
+  Table table({"choice", "problems", "mean", "P50", "P10", "min"});
+  const auto add = [&](const char* choice, const tune::Summary& s) {
+    const auto percent = [](double share) { return fmt::format("{:.2f}%", 100 * share); };
+    table.add({choice, fmt::format("{}", s.problems), percent(s.mean), percent(s.p50),
+               percent(s.p10), percent(s.min)});
+  };
+  add("learned", page.learned.summary);
+  add("analytic", page.analytic.summary);
+  add("random", page.random.summary);
+  fmt::print("{}written to {}\n", table.text(), command.output);
+  return 0;
+}
+
+}  // namespace
+
+Action declare_report(CLI::App& app) {
+  auto command = std::make_shared<ReportCommand>();
+  app.add_option("--data", command->data, "Measurements: a store, .parquet or .csv")->required();
+  app.add_option("--model", command->model, "The folder of a model")->required();
+  app.add_option("--output", command->output, "The page to write")->required();
+  app.add_option("--target", command->target,
+                 "The row of the machine measured; left out: the one that the model was made on");
+  app.add_option("--threads", command->threads, "Where the data hold several numbers of threads");
+  app.add_flag("--unseen", command->unseen, "Only problems that no model learns from");
+  return [command](const Output& output) { return report(*command, output); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,175 @@
+// tessera search: the legal kernels of one problem by prediction, then the best by time.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "command.h"
+#include "options.h"
+#include "output.h"
+#include "sweeping.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr std::size_t kShown = 10;  // where nothing is measured
+
+struct SearchCommand {
+  ProblemOptions problem;
+  std::string target;
+  std::string strategy = "evolution";
+  int budget = 500;
+  double seconds = 0;
+  int top = 5;
+  std::string model;
+  int threads = 0;
+  int device = 0;
+  int jobs = 0;
+  std::uint64_t seed = 1;
+  bool remember = false;
+};
+
+Problem read_problem(const SearchCommand& command) {
+  const std::vector<Problem> problems = read_problems(command.problem);
+  if (problems.size() == 1) return problems.front();
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("search: one problem at a time, got {}", problems.size()));
+}
+
+LearnedModel surrogate_of(const SearchCommand& command, const Problem& problem,
+                          const Target& target) {
+  if (command.model.empty()) return tune::analytic_surrogate();
+  return tune::model_surrogate(read_model(command.model, op_of(problem), target));
+}
+
+tune::SearchOptions options_of(const SearchCommand& command, const Target& target) {
+  tune::SearchOptions options;
+  options.strategy = tune::parse_search_strategy(command.strategy);
+  options.evaluations = static_cast<std::size_t>(command.budget);
+  options.seconds = command.seconds;
+  options.seed = command.seed;
+  const bool here = runtime::backend_for(target).unavailable_reason(target).empty();
+  options.threads = target.backend == "cpu" && here
+                        ? runtime::thread_limit({.threads = command.threads})
+                        : command.threads;
+  return options;
+}
+
+// Measures in a store of its own, which is gone afterwards.
+std::vector<tune::MeasuredKernel> measure(const SearchCommand& command, const Problem& problem,
+                                          const Target& target, const tune::SearchResult& result) {
+  tune::SweepOptions options;
+  options.threads = command.threads;
+  options.device = command.device;
+  options.jobs = command.jobs;
+  options.seed = command.seed;
+  options.version = kVersion;
+  const fs::path folder = make_unique_folder(fs::temp_directory_path(), "tessera-search-");
+  const std::shared_ptr<void> removed(nullptr, [&](void*) { remove_tree(folder); });
+  tune::SweepStore store(folder / "sweep.sqlite");
+  auto measured = tune::measure_best(problem, target, result, static_cast<std::size_t>(command.top),
+                                     store, options);
+  if (!command.remember) return measured;
+  const tune::SweepData data = store.read();
+  const tune::Machine machine{data.runs.at(0).device, target.name, data.runs.at(0).threads};
+  const jit::Cache cache({});
+  tune::Store(tune::tuning_store_in(cache.folder())).record(tune::winners_of(data, machine));
+  return measured;
+}
+
+Json to_json(const tune::FoundKernel& found, bool are_times) {
+  Json json = {{"kernel", found.name}};
+  json[are_times ? "predicted_seconds" : "score"] = found.value;
+  return json;
+}
+
+void print_text(const SearchCommand& command, const tune::SearchResult& result,
+                const std::vector<tune::MeasuredKernel>& measured, bool are_times) {
+  fmt::print("{}: {} of {} legal kernels predicted in {} by {}{}\n", command.strategy,
+             result.evaluations, result.space, format_seconds(result.seconds),
+             command.model.empty() ? "the analytic estimate" : command.model,
+             result.out_of_time ? "; out of time" : "");
+  const auto predicted = [&](const tune::FoundKernel& found) {
+    return are_times ? format_seconds(found.value) : fmt::format("{:.4g}", found.value);
+  };
+  if (command.top == 0) {
+    Table table({"predicted", "kernel"});
+    for (std::size_t i = 0; i < std::min(kShown, result.found.size()); ++i) {
+      table.add({predicted(result.found[i]), result.found[i].name});
+    }
+    fmt::print("{}", table.text());
+    return;
+  }
+  Table table({"measured", "spread", "predicted", "kernel", "outcome"});
+  for (const tune::MeasuredKernel& m : measured) {
+    const bool ok = m.outcome == tune::Outcome::ok;
+    table.add({ok ? format_seconds(m.seconds) : "-",
+               ok ? fmt::format("{:.1f}%", 100 * m.spread) : "-", predicted(m.kernel),
+               m.kernel.name,
+               m.note.empty() ? std::string(tune::to_string(m.outcome))
+                              : fmt::format("{}: {}", tune::to_string(m.outcome), m.note)});
+  }
+  fmt::print("{}", table.text());
+}
+
+int search(const SearchCommand& command, const Output& output) {
+  const Problem problem = read_problem(command);
+  const Target target = resolve_target(command.target);
+  const LearnedModel surrogate = surrogate_of(command, problem, target);
+  const bool are_times = surrogate.are_times;
+  const tune::SearchResult result =
+      tune::search(problem, target, surrogate, options_of(command, target));
+  std::vector<tune::MeasuredKernel> measured;
+  if (command.top > 0) measured = measure(command, problem, target, result);
+  if (!output.json) {
+    print_text(command, result, measured, are_times);
+    return 0;
+  }
+  Json rows = Json::array();
+  for (const tune::MeasuredKernel& m : measured) {
+    Json row = to_json(m.kernel, are_times);
+    row["outcome"] = tune::to_string(m.outcome);
+    row["seconds"] = m.seconds;
+    row["spread"] = m.spread;
+    row["note"] = m.note;
+    rows.push_back(row);
+  }
+  print_json({{"problem", to_string(problem)},
+              {"target", target.name},
+              {"strategy", command.strategy},
+              {"space", result.space},
+              {"evaluations", result.evaluations},
+              {"out_of_time", result.out_of_time},
+              {"search_seconds", result.seconds},
+              {"best", to_json(result.found.front(), are_times)},
+              {"measured", rows}});
+  return 0;
+}
+
+}  // namespace
+
+Action declare_search(CLI::App& app) {
+  auto command = std::make_shared<SearchCommand>();
+  add_problem_options(app, command->problem);
+  add_target_option(app, command->target);
+  app.add_option("--strategy", command->strategy, "random, evolution or exhaustive")
+      ->capture_default_str();
+  add_integer_option(app, "--budget", command->budget, 0,
+                     "Predict at most this many kernels; exhaustive predicts all");
+  app.add_option("--seconds", command->seconds, "End predicting after this time; 0: when done")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add_integer_option(app, "--top", command->top, 0,
+                     "Build, verify and measure this many of the best; 0: only predict");
+  app.add_option("--model", command->model,
+                 "The folder of a model that predicts; left out: the analytic estimate");
+  add_threads_option(app, command->threads);
+  add_device_option(app, command->device);
+  add_jobs_option(app, command->jobs);
+  app.add_option("--seed", command->seed, "Of proposals and operands")->capture_default_str();
+  app.add_flag("--remember", command->remember,
+               "Let the dispatcher choose what was measured best here");
+  return [command](const Output& output) { return search(*command, output); };
+}
+
+}  // namespace tessera::cli

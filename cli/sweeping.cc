@@ -1,0 +1,71 @@
+#include "sweeping.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cmath>
+#include <csignal>
+
+#include "output.h"
+
+namespace tessera::cli {
+namespace {
+
+std::atomic<bool> interrupted{false};
+
+void on_interrupt(int signal) {
+  interrupted = true;
+  std::signal(signal, SIG_DFL);
+}
+
+}  // namespace
+
+double read_seconds(const std::string& command, const std::string& text) {
+  if (text.empty()) return 0;
+  std::size_t used = 0;
+  double number = 0;
+  try {
+    number = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  const std::string unit = text.substr(used);
+  const double scale = unit == "h" ? 3600 : unit == "m" ? 60 : unit.empty() || unit == "s" ? 1 : 0;
+  if (used > 0 && scale > 0 && std::isfinite(number) && number > 0) return number * scale;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}: --budget is a time above 0 such as 90s, 30m or 2h, got '{}'",
+                          command, text));
+}
+
+std::string format_duration(double seconds) {
+  const auto whole = static_cast<long>(std::ceil(seconds));
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+}
+
+tune::SweepReport run_sweep(const std::vector<Problem>& problems,
+                            const std::vector<KernelSpec>& kernels, const Target& target,
+                            tune::SweepStore& store, tune::SweepOptions options) {
+  Progress building("build", Progress::Plain::silent);
+  Progress measuring("sweep", Progress::Plain::silent);
+  options.version = kVersion;
+  options.stop = [] { return interrupted.load(); };
+  options.progress = [&](const tune::SweepProgress& at) {
+    if (at.is_building) {
+      building.step(at.done, at.total, at.what);
+      return;
+    }
+    building.clear();
+    measuring.step(at.done, at.total,
+                   fmt::format("{} left, {}", format_duration(at.seconds_left), at.what));
+  };
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
+  tune::SweepReport report = tune::sweep(problems, kernels, target, store, options);
+  building.clear();
+  measuring.clear();
+  return report;
+}
+
+}  // namespace tessera::cli

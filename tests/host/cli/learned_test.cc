@@ -1,0 +1,114 @@
+// tessera search without measuring, and tessera report, on a model and measurements made up here.
+#include "host/cli/cli.h"
+#include "host/tune/report_data.h"
+#include "host/tune/sweep_data.h"
+
+namespace tessera::cli_test {
+namespace {
+
+namespace made_up = tune::testing_support;
+
+class CliLearned : public CliTest {
+ protected:
+  void make_model(const std::string& name) const {
+    const std::string forest = made_up::estimate_forest(family_of(Op::gemm).features());
+    save_model(folder() / name, made_up::estimate_manifest(target_, forest), forest,
+               ModelFile::gzip);
+  }
+
+  // The data set's rows as a sweep would have stored them.
+  void make_store(const std::string& name, const tune::Dataset& d) const {
+    tune::SweepRun run = made_up::sweep_run("a");
+    run.target = d.target;
+    run.threads = d.threads;
+    tune::SweepData data;
+    data.runs = {run};
+    for (const Problem& problem : d.problems) data.problems.push_back(to_string(problem));
+    data.kernels = d.kernel_names;
+    for (const tune::Dataset::Row& row : d.rows) {
+      data.rows.push_back({.problem = static_cast<int>(row.problem),
+                           .kernel = static_cast<int>(row.kernel),
+                           .seconds = row.seconds,
+                           .min_seconds = row.seconds,
+                           .readings = 3});
+    }
+    const tune::SweepPart part{tune::sorted(data), "test"};
+    tune::SweepStore(folder() / name).add(std::span(&part, 1), tune::Conflict::refuse);
+  }
+
+  std::uint64_t seed_ = std::random_device{}();
+  Target target_ = load_target("avx512");
+};
+
+TEST_F(CliLearned, ReportWritesThePage) {
+  SCOPED_TRACE(seed_);
+  const tune::Dataset data = made_up::noisy_data(target_, 30, 6, seed_);
+  make_store("s.sqlite", data);
+  make_model("model");
+  const Json json = run_json("report --data s.sqlite --model model --output page.html");
+  const auto model = made_up::estimate_model(target_);
+  const tune::Evaluation expected =
+      tune::evaluate(data.problems, tune::score_model(data, target_, model));
+  EXPECT_EQ(json.at("learned").at("mean"), expected.summary.mean);
+  EXPECT_EQ(json.at("learned").at("problems"), 30);
+  EXPECT_EQ(json.at("output"), "page.html");
+  const std::string page = read_file(folder() / "page.html");
+  EXPECT_EQ(page.find("<!doctype html>\n"), 0U);
+  EXPECT_NE(page.find(fmt::format("{:.2f}%", 100 * expected.summary.mean)), std::string::npos);
+}
+
+// The wide set holds nothing that is unseen.
+TEST_F(CliLearned, ReportOfUnseenProblemsOnly) {
+  make_store("s.sqlite", made_up::noisy_data(target_, 5, 20, seed_));
+  make_model("model");
+  const CliResult result = run("report --data s.sqlite --model model --output page.html --unseen");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("on the unseen side of the split"), std::string::npos) << result.err;
+  EXPECT_FALSE(fs::exists(folder() / "page.html"));
+}
+
+TEST_F(CliLearned, ReportWithoutData) {
+  make_model("model");
+  const CliResult result = run("report --data no.sqlite --model model --output page.html");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_FALSE(fs::exists(folder() / "page.html"));
+  EXPECT_FALSE(fs::exists(folder() / "no.sqlite"));
+}
+
+TEST_F(CliLearned, SearchWithoutAGpu) {
+  const Json all = run_json(
+      "search gemm m=4096 n=4096 k=4096 dtype=bf16 --target sm90a --strategy exhaustive --top 0");
+  EXPECT_EQ(all.at("evaluations"), all.at("space"));
+  EXPECT_GT(all.at("space"), 500);
+  EXPECT_TRUE(all.at("measured").empty());
+  const Json some =
+      run_json("search gemm m=4096 n=4096 k=4096 dtype=bf16 --target sm90a --budget 100 --top 0");
+  EXPECT_EQ(some.at("evaluations"), 100);
+  EXPECT_GE(some.at("best").at("predicted_seconds"), all.at("best").at("predicted_seconds"));
+  expect_failure("search gemm m=64 n=64 k=64 dtype=bf16 --target sm90a --top 0 --budget 0",
+                 "search: the budget must be at least 1 evaluation, got 0");
+  const CliResult measured = run("search gemm m=64 n=64 k=64 dtype=bf16 --target sm90a --top 1");
+  EXPECT_EQ(measured.status, 1);
+  EXPECT_EQ(measured.err.find("tessera: sweep: "), 0U) << measured.err;
+}
+
+TEST_F(CliLearned, SearchByAModel) {
+  make_model("model");
+  const Json json = run_json(
+      "search gemm m=500 n=600 k=700 --target avx512 --model model --strategy exhaustive --top 0");
+  EXPECT_GT(json.at("best").at("predicted_seconds"), 0);
+  const CliResult other = run("search gemm m=5 n=6 k=7 --target avx2 --model model --top 0");
+  EXPECT_EQ(other.status, 1);
+  EXPECT_NE(other.err.find("the model is for target 'avx512', wanted is 'avx2'"), std::string::npos)
+      << other.err;
+}
+
+TEST_F(CliLearned, TuneRefusesBadWords) {
+  expect_failure("tune --budget soon",
+                 "tune: --budget is a time above 0 such as 90s, 30m or 2h, got 'soon'");
+  expect_failure("tune --target generic --kernels no_such*",
+                 "tune: no kernel of generic for these problems matches 'no_such*'");
+}
+
+}  // namespace
+}  // namespace tessera::cli_test
