@@ -53,9 +53,9 @@
 #include "tessera/tune/problem_sets.h"
 #include "tessera/tune/store.h"
 #include "tessera/tune/sweep.h"
+#include "tessera/tune/sweep_check.h"
 #include "tessera/tune/sweep_columns.h"
 #include "tessera/tune/sweep_exchange.h"
-#include "tessera/tune/sweep_check.h"
 #include "tessera/tune/sweep_store.h"
 #include "tessera/tune/train.h"
 
