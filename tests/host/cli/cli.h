@@ -49,6 +49,7 @@ class CliTest : public testing::Test {
                                  "TESSERA_NO_JIT",
                                  "TESSERA_TARGET",
                                  "TESSERA_PACK",
+                                 "TESSERA_MODELS",
                                  "TESSERA_NVRTC",
                                  "TESSERA_CUDA_DRIVER=/no/libcuda.so.1",  // no GPU, anywhere
                                  "ASAN_OPTIONS=allocator_may_return_null=1"};

@@ -10,12 +10,15 @@ using tune::testing_support::learning_data;
 class CliTrain : public CliTest {
  protected:
   void SetUp() override {
-    make_store("sweep.sqlite", learning_data(std::random_device{}(), 12, 8, 4));
+    const tune::SweepData data = learning_data(std::random_device{}(), 12, 8, 4);
+    make_store("sweep.sqlite", data);
+    known_ = to_string(tune::make_dataset(data, {}).problems.front());
   }
   void make_store(const std::string& file, const tune::SweepData& data) const {
     const tune::SweepPart part{data, "test"};
     tune::SweepStore(folder() / file).add({&part, 1}, tune::Conflict::refuse);
   }
+  std::string known_;  // a problem that is learned from
 };
 
 // The same, where LightGBM is installed.
@@ -112,7 +115,7 @@ TEST_F(CliTrained, CompareAcceptsItselfAndRefusesWorse) {
 }
 
 TEST_F(CliTrained, PredictListsKernelsByTime) {
-  const Json json = run_json("predict --model m gemm m=512 n=512 k=512 --top 3");
+  const Json json = run_json(("predict --model m --top 3 " + known_).c_str());
   const Json kernels = json.at("predictions").at(0).at("kernels");
   ASSERT_EQ(kernels.size(), 3U);
   EXPECT_LE(kernels[0].at("predicted_seconds"), kernels[2].at("predicted_seconds"));
@@ -126,7 +129,7 @@ TEST_F(CliTrained, ExplainSaysThatTheModelDecided) {
   fs::create_directories(folder() / "own");
   fs::rename(folder() / "m", folder() / "own" / "gemm_avx512_fp32");
   const std::vector<std::string> own = {"TESSERA_MODELS=" + (folder() / "own").string()};
-  const Words words = words_of("explain gemm m=512 n=512 k=512 --target avx512 --threads 1");
+  const Words words = words_of("explain --target avx512 --threads 1 " + known_);
   EXPECT_EQ(run_json(words, own).at("decisions").at(0).at("source"), "learned");
   const fs::path forest = folder() / "own" / "gemm_avx512_fp32" / "model.txt.gz";
   write_file(forest, read_file(forest).substr(0, 100));
