@@ -203,6 +203,8 @@ TEST_F(Train, AnotherMachinesRow) {
 }
 
 TEST_F(Train, LoadingTime) {
+  options_.goal = Goal::seconds;
+  options_.weight_power = 0;
   options_.trees = 300;
   options_.leaves = 63;
   options_.patience = 300;
