@@ -21,6 +21,7 @@ constexpr double kNearTie = 1e-6;
 // Estimates are off by more than this, so that among kernels this close the one that is shipped
 // ready-built, and need not be compiled, is the better choice.
 constexpr double kShippedShare = 0.03;
+constexpr double kShippedShareLearned = 0.01;  // models are better than the estimate
 
 // The index of a kernel among specs sorted by name.
 std::optional<std::size_t> find_by_name(std::span<const KernelSpec> legal, std::string_view name) {
@@ -79,6 +80,21 @@ class TunedRanker final : public Ranker {
   FindTuned find_;
 };
 
+bool is_essential(const RankInput& input, std::size_t index) {
+  return family_of(input.problem).is_essential(input.legal[index], input.target);
+}
+
+// Brings the first shipped kernel of those near the best, by this share, to the front.
+void prefer_shipped(const RankInput& input, std::vector<Ranked>& ranked, double share) {
+  if (ranked.empty()) return;
+  const double limit = ranked.front().predicted_seconds * (1 + share);
+  for (auto it = ranked.begin(); it != ranked.end() && it->predicted_seconds <= limit; ++it) {
+    if (!is_essential(input, it->index)) continue;
+    std::rotate(ranked.begin(), it, it + 1);
+    return;
+  }
+}
+
 class LearnedRanker final : public Ranker {
  public:
   explicit LearnedRanker(LearnedModel model) : model_(std::move(model)) {}
@@ -105,6 +121,7 @@ class LearnedRanker final : public Ranker {
     }
     if (model_.are_times) {
       sort_best_first(ranked);
+      prefer_shipped(input, ranked, kShippedShareLearned);
     } else {
       sort_by_score(ranked);
     }
@@ -144,26 +161,11 @@ class AnalyticRanker final : public Ranker {
       if (is_time(seconds)) ranked.push_back({i, seconds});
     }
     sort_best_first(ranked);
-    prefer_shipped(input, ranked);
+    prefer_shipped(input, ranked, kShippedShare);
     return ranked;
   }
 
  private:
-  static bool is_essential(const RankInput& input, std::size_t index) {
-    return family_of(input.problem).is_essential(input.legal[index], input.target);
-  }
-
-  // Brings the first shipped kernel of those near the best to the front.
-  static void prefer_shipped(const RankInput& input, std::vector<Ranked>& ranked) {
-    if (ranked.empty()) return;
-    const double limit = ranked.front().predicted_seconds * (1 + kShippedShare);
-    for (auto it = ranked.begin(); it != ranked.end() && it->predicted_seconds <= limit; ++it) {
-      if (!is_essential(input, it->index)) continue;
-      std::rotate(ranked.begin(), it, it + 1);
-      return;
-    }
-  }
-
   static Estimate estimate_of(const RankInput& input, std::size_t index) {
     return family_of(input.problem)
         .estimate(input.legal[index], input.problem, input.target, input.threads);

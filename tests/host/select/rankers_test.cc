@@ -7,6 +7,7 @@
 
 #include "host/select/fixtures.h"
 #include "tessera/select/select_internal.h"
+#include "tessera/targets/targets.h"
 
 namespace tessera {
 namespace {
@@ -103,6 +104,17 @@ TEST_F(Rankers, LearnedTiesGoByName) {
   // The last bits of a sum do not decide, a millionth does.
   EXPECT_EQ(indices(rank(predicting({2e-6 * (1 + 1e-12), 2e-6, 1e-6}))), (Indices{2, 0, 1}));
   EXPECT_EQ(indices(rank(predicting({2e-6 * (1 + 1e-5), 2e-6, 1e-6}))), (Indices{2, 1, 0}));
+}
+
+// What is shipped need not be compiled: it wins within 1%.
+TEST_F(Rankers, LearnedPrefersShippedKernelsAmongEquals) {
+  const Family& family = family_of(problem_);
+  const std::vector<KernelSpec> shipped =
+      family.preselected("fp32_rcr_essential", load_target("avx512"));
+  legal_.push_back(shipped.front());
+  ASSERT_FALSE(family.is_essential(legal_[0], target_));
+  EXPECT_EQ(indices(rank(predicting({1e-6, 3e-6, 2e-6, 1.009e-6}))), (Indices{3, 0, 2, 1}));
+  EXPECT_EQ(indices(rank(predicting({1e-6, 3e-6, 2e-6, 1.011e-6}))), (Indices{0, 3, 2, 1}));
 }
 
 TEST_F(Rankers, LearnedIgnoresWhatIsNoTime) {
