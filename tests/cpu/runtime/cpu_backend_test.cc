@@ -83,19 +83,19 @@ constexpr std::string_view kKernels = R"cc(
   }  // namespace
   extern "C" {
   extern const CpuKernel team, idle, greedy, negative, packing, old_abi, half;
-  const CpuKernel team = {1, bytes, run, nullptr, nullptr};
-  const CpuKernel idle = {1, no_bytes, do_nothing, nullptr, nullptr};
-  const CpuKernel greedy = {1, too_many_bytes, run, nullptr, nullptr};
-  const CpuKernel negative = {1, negative_bytes, run, nullptr, nullptr};
-  const CpuKernel packing = {1, no_bytes, do_nothing, packed_bytes, pack};
+  const CpuKernel team = {2, bytes, run, nullptr, nullptr};
+  const CpuKernel idle = {2, no_bytes, do_nothing, nullptr, nullptr};
+  const CpuKernel greedy = {2, too_many_bytes, run, nullptr, nullptr};
+  const CpuKernel negative = {2, negative_bytes, run, nullptr, nullptr};
+  const CpuKernel packing = {2, no_bytes, do_nothing, packed_bytes, pack};
   const CpuKernel old_abi = {7, bytes, run, nullptr, nullptr};
-  const CpuKernel half = {1, bytes, nullptr, nullptr, nullptr};
+  const CpuKernel half = {2, bytes, nullptr, nullptr, nullptr};
 #define NAMED(wave) gemm_fp32_rcr_packab_96x384x256_##wave##_12x32x1_generic
   extern const CpuKernel NAMED(1x1x1), NAMED(2x1x1), NAMED(0x0x1), NAMED(1x1x0);
-  const CpuKernel NAMED(1x1x1) = {1, bytes, run, nullptr, nullptr};
-  const CpuKernel NAMED(2x1x1) = {1, bytes, run, nullptr, nullptr};
-  const CpuKernel NAMED(0x0x1) = {1, bytes, run, nullptr, nullptr};
-  const CpuKernel NAMED(1x1x0) = {1, bytes, run, nullptr, nullptr};
+  const CpuKernel NAMED(1x1x1) = {2, bytes, run, nullptr, nullptr};
+  const CpuKernel NAMED(2x1x1) = {2, bytes, run, nullptr, nullptr};
+  const CpuKernel NAMED(0x0x1) = {2, bytes, run, nullptr, nullptr};
+  const CpuKernel NAMED(1x1x0) = {2, bytes, run, nullptr, nullptr};
   }
 )cc";
 
@@ -380,7 +380,7 @@ TEST(CpuLoad, RefusesWhatDoesNotFit) {
                 "it again");
   EXPECT_EQ(
       load_error(artifact("old_abi")),
-      "load_failed: cannot load kernel 'old_abi': its ABI version must be 1, got 7; clear its "
+      "load_failed: cannot load kernel 'old_abi': its ABI version must be 2, got 7; clear its "
       "cache entry to build it again");
   EXPECT_EQ(load_error(artifact("half")),
             "load_failed: cannot load kernel 'half': its table must hold run and workspace_bytes, "
