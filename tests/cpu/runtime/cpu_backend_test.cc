@@ -432,7 +432,7 @@ TEST(CpuLoad, AnonymousFilesAreKeptApart) {
     static void run(const void* p, const CpuThread*) { **static_cast<int* const*>(p) = ANSWER; }
     extern "C" {
     extern const CpuKernel answer;
-    const CpuKernel answer = {1, none, run, nullptr, nullptr};
+    const CpuKernel answer = {2, none, run, nullptr, nullptr};
     }
   )cc";
   std::vector<std::shared_ptr<const LoadedKernel>> kernels;
