@@ -124,17 +124,25 @@ Shape in_some_order(Draw& draw, std::int64_t x, std::int64_t y, std::int64_t z) 
   }
 }
 
-std::int64_t no_multiple_of_8(Draw& draw) { return draw.below(512) * 8 + draw.between(1, 7); }
+// Draws are statements of their own wherever an expression would leave their order to the compiler.
+std::int64_t no_multiple_of_8(Draw& draw) {
+  const std::int64_t eights = draw.below(512);
+  return eights * 8 + draw.between(1, 7);
+}
 
 std::int64_t beside_a_power(Draw& draw) {
-  return (std::int64_t{1} << draw.between(2, 12)) + (draw.below(2) == 0 ? -1 : 1);
+  const std::int64_t power = std::int64_t{1} << draw.between(2, 12);
+  return power + (draw.below(2) == 0 ? -1 : 1);
 }
 
 Shape edge_shape(Draw& draw, const Bounds& bounds) {
   const int huge = bounds.on_cpu ? 18 : 21;
   switch (draw.below(7)) {
-    case 0:  // vectors
-      return in_some_order(draw, 1, draw.log_uniform(0, 14), draw.log_uniform(0, 14));
+    case 0: {  // vectors
+      const std::int64_t z = draw.log_uniform(0, 14);
+      const std::int64_t y = draw.log_uniform(0, 14);
+      return in_some_order(draw, 1, y, z);
+    }
     case 1:
       return in_some_order(draw, 1, 1, draw.log_uniform(0, huge));
     case 2: {
@@ -147,9 +155,12 @@ Shape edge_shape(Draw& draw, const Bounds& bounds) {
       const std::int64_t n = draw.between(1, 32);
       return {.m = m, .n = n, .k = draw.between(1, 64)};
     }
-    case 4:
-      return in_some_order(draw, draw.log_uniform(14, huge), draw.log_uniform(0, 7),
-                           draw.log_uniform(0, 7));
+    case 4: {
+      const std::int64_t z = draw.log_uniform(0, 7);
+      const std::int64_t y = draw.log_uniform(0, 7);
+      const std::int64_t x = draw.log_uniform(14, huge);
+      return in_some_order(draw, x, y, z);
+    }
     case 5: {
       const std::int64_t m = no_multiple_of_8(draw);
       const std::int64_t n = no_multiple_of_8(draw);
