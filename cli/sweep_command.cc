@@ -46,7 +46,7 @@ std::vector<Problem> read_all_problems(const SweepCommand& command) {
     options.shapes = file;
     options.dtype = command.dtype;
     options.layout = command.layout;
-    for (Problem& problem : read_problems(options)) problems.push_back(std::move(problem));
+    for (Problem& problem : read_problems(options)) problems.push_back(problem);
   }
   return problems;
 }
