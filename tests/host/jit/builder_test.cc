@@ -124,7 +124,8 @@ TEST_F(BuilderTest, ReportsEveryWayToFail) {
       ADD_FAILURE() << c.body;
     } catch (const Error& error) {
       const std::string expected = "gemm_a: " + compiler_.path() + " " + c.outcome +
-                                   "; all it said is in " + cache_.string() + "/failed/gemm_a-";
+                                   "; all it said is in " +
+                                   (cache_ / "failed" / "gemm_a-").string();
       EXPECT_EQ(std::string(error.what()).substr(0, expected.size()), expected);
       EXPECT_EQ(error.code(), ErrorCode::compile_failed);
     }
