@@ -16,6 +16,7 @@
 #include "tessera/device/cuda/tma_pack.h"
 #include "tessera/device/cuda/tma_prepare.h"
 #include "tessera/device/cuda/tma_slices.h"
+#include "tessera/device/cuda/tma_splits.h"
 #include "tessera/device/cuda/tma_store.h"
 
 namespace tessera::device {
@@ -386,52 +387,13 @@ struct TmaGemm {
     store.store(sums, {C::kSwapAb ? q : p, C::kSwapAb ? p : q, tile.batch});
   }
 
-  // Every block sends its partial sums to their owners, who add them in the order of the ranks
-  // that follow their own and store.
   __device__ __forceinline__ void add_partial_sums(const Acc (&sums)[kBlocks][kAccumulators],
                                                    const Tile& tile) const {
-    constexpr int kOwn = kOwnColumns / 2;
-    constexpr int kVectors = kOwnColumns / 8;
-    constexpr u32 kSource = kOwnVectors * kVectorBytes;  // bytes from one block
+    using Sums = ClusterSums<Acc, kBlocks, C::kTileN, kOwners, C::kSplits, kVectorBytes>;
     const u32 mine = shared + kOffsetPartial + (warpgroup * kGroupThreads + thread) * 16;
-    Acc own[kBlocks][kOwn];
-    cluster_wait();
-#pragma unroll
-    for (int owner = 0; owner < kOwners; ++owner) {
-      if (split == owner) {
-#pragma unroll
-        for (int i = 0; i < kBlocks * kOwn; ++i) {
-          own[i / kOwn][i % kOwn] = sums[i / kOwn][owner * kOwn + i % kOwn];
-        }
-        continue;
-      }
-      const u32 slot = (split + C::kSplits - owner - 1) % C::kSplits;
-      const u32 to = in_block(mine + slot * kSource, owner);
-      const u32 barrier = in_block(partial_sums_here(), owner);
-#pragma unroll
-      for (int i = 0; i < kOwnVectors; ++i) {
-        store_remote(to + i * kVectorBytes, &sums[i / kVectors][owner * kOwn + i % kVectors * 4],
-                     barrier);
-      }
-    }
-    if (split >= kOwners) return;
-    barrier_wait(partial_sums_here(), 0);
-#pragma unroll
-    for (int source = 0; source < C::kSplits - 1; ++source) {
-#pragma unroll
-      for (int i = 0; i < kOwnVectors; ++i) {
-        const u32 from = mine + source * kSource + i * kVectorBytes;
-        Acc* to = &own[i / kVectors][i % kVectors * 4];
-#pragma unroll
-        for (int j = 0; j < 4; j += 2) {
-          Acc x, y;
-          load_shared(from + j * 4, x, y);
-          to[j] += x;
-          to[j + 1] += y;
-        }
-      }
-    }
-    finish<kOwnColumns>(own, tile, split * kOwnColumns);
+    const Sums cluster_sums = {mine, partial_sums_here(), split};
+    Acc own[kBlocks][kOwnColumns / 2];
+    if (cluster_sums.add(sums, own)) finish<kOwnColumns>(own, tile, split * kOwnColumns);
   }
 };
 
