@@ -103,7 +103,7 @@ Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, device::C
   const std::int64_t line_bytes = matrix.line * size_of(matrix.dtype);
   const std::int64_t blocks =
       transposed ? tiles(matrix.line, kTransposedSide) * tiles(matrix.lines, kTransposedSide)
-                 : tiles(matrix.lines * tiles(line_bytes, kCopiedBytes / 8), 8);  // short: less
+                 : tiles(matrix.lines * tiles(line_bytes, kCopiedBytes / 8), 8);
   launch.prepare_blocks += static_cast<unsigned>(std::min(batches * blocks, kMaxPrepareBlocks));
   launch.workspace_bytes +=
       static_cast<std::size_t>(batches * to.lines * to.ld * size_of(matrix.dtype));

@@ -6,6 +6,11 @@
 #include "tessera/families/gemm/estimate_internal.h"
 
 namespace tessera::gemm {
+namespace {
+
+constexpr GpuModel kModel = {};
+
+}  // namespace
 
 double gpu_macs_per_cycle(DType a, DType b, const Target& target, bool wide) {
   double best = 0;
@@ -26,7 +31,6 @@ int copy_bytes(const GemmProblem& p) {
 double fetch_share(const GemmProblem& p) {
   const std::int64_t b = p.preshuffled_b ? 0 : p.ld_b * size_of(p.b);
   const std::int64_t distance = p.ld_a * size_of(p.a) | b;
-  constexpr GpuModel kModel = {};
   if (distance % 128 == 0) return 1;
   return distance % 64 == 0   ? kModel.fetch_64
          : distance % 32 == 0 ? kModel.fetch_32
@@ -39,7 +43,6 @@ bool stores_aligned(const GemmProblem& p) {
 }
 
 double store_factor(const Algorithm& a, bool aligned, bool by_copy) {
-  constexpr GpuModel kModel = {};
   constexpr int kWide = 64;  // columns
   const bool tmaws = a.pipeline == Pipeline::tmaws;
   const int chunk = tmaws && !a.swap_ab ? tmaws_store(a).chunk : kWide;
@@ -56,8 +59,6 @@ double copied_bytes(const GemmProblem& p) {
 }
 
 namespace {
-
-constexpr GpuModel kModel = {};
 
 constexpr double kWarpgroupRows = 64;
 
