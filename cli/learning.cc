@@ -24,6 +24,11 @@ LoadedModel load_model_folder(const std::string& folder) {
   return {folder, std::move(model), std::move(target)};
 }
 
+std::shared_ptr<const Model> read_model(const std::string& folder, Op op, const Target& target) {
+  const ModelUse use{to_string(op), target.name, family_of(op).features()};
+  return std::make_shared<const Model>(load_model(folder, use));
+}
+
 std::string format_share(double share) { return fmt::format("{:.2f}%", 100 * share); }
 
 Json summary_json(const tune::Summary& s) {

@@ -24,6 +24,8 @@ struct LoadedModel {
   Target target;
 };
 LoadedModel load_model_folder(const std::string& folder);
+// The same, refused unless it was made for this operation on this target.
+std::shared_ptr<const Model> read_model(const std::string& folder, Op op, const Target& target);
 
 // "98.52%".
 std::string format_share(double share);

@@ -225,11 +225,6 @@ KernelSet select_kernels(const KernelOptions& options, const Target& target) {
   return set;
 }
 
-std::shared_ptr<const Model> read_model(const std::string& folder, Op op, const Target& target) {
-  const ModelUse use{to_string(op), target.name, family_of(op).features()};
-  return std::make_shared<const Model>(load_model(folder, use));
-}
-
 KernelSpec find_kernel(const std::string& name) {
   KernelSpec spec;
   try {

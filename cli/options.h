@@ -1,7 +1,6 @@
 // Options that several commands share, and what they stand for.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -53,9 +52,6 @@ struct KernelOptions {
 void add_kernel_options(CLI::App& app, KernelOptions& options);
 // Filters narrow a preselected set too. Throws Error{not_found} when nothing is left.
 KernelSet select_kernels(const KernelOptions& options, const Target& target);
-
-// The model in a folder, for an operation on a target.
-std::shared_ptr<const Model> read_model(const std::string& folder, Op op, const Target& target);
 
 // A kernel's spec by name. Throws Error{not_found} with the target's nearest kernel name.
 KernelSpec find_kernel(const std::string& name);

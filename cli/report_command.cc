@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "command.h"
+#include "learning.h"
 #include "options.h"
 #include "output.h"
 

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,9 +51,6 @@ struct Forest {
 // malformed, and Error{unsupported} for linear trees, several classes, objectives whose scores are
 // not their predictions (binary, poisson, ...) and other versions.
 Forest parse_forest(std::string_view bytes, std::string_view what);
-
-// The same from a file; throws Error{io_error} when it cannot be read.
-Forest load_forest(const std::filesystem::path& path);
 
 // The forest's value for one row of feature_names.size() features. Throws
 // Error{invalid_argument} for another number.

@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
-#include "tessera/base/files.h"
 #include "tessera/base/text.h"
 #include "tessera/learn/forest_text_internal.h"
 #include "tessera/learn/gzip.h"
@@ -311,10 +310,6 @@ Forest parse_forest(std::string_view bytes, std::string_view what) {
   if (forest.roots.empty()) refuse_text(reader, reader.line, "the model has no tree");
   sort_splits(forest);
   return forest;
-}
-
-Forest load_forest(const std::filesystem::path& path) {
-  return parse_forest(read_file(path), path.string());
 }
 
 }  // namespace tessera

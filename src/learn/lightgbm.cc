@@ -96,11 +96,6 @@ void add_validation(Booster& booster, const Dataset& dataset) {
   booster = {booster.get(), [booster, dataset](void*) {}};
 }
 
-void reset_parameters(const Booster& booster, const std::string& parameters) {
-  check(api().booster_reset_parameter(booster.get(), parameters.c_str()),
-        "cannot change parameters");
-}
-
 bool update(const Booster& booster) {
   int finished = 0;
   check(api().booster_update(booster.get(), &finished), "cannot add a tree");

@@ -42,7 +42,6 @@ void set_feature_names(const Dataset& dataset, std::span<const std::string_view>
 Booster make_booster(const Dataset& train, const std::string& parameters);
 Booster load_booster(const std::string& text);
 void add_validation(Booster& booster, const Dataset& dataset);
-void reset_parameters(const Booster& booster, const std::string& parameters);
 // Adds one tree; false when no further split helps.
 bool update(const Booster& booster);
 void roll_back(const Booster& booster);

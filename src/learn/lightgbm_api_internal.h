@@ -19,7 +19,6 @@ struct Api {
   int (*booster_from_string)(const char* text, int* iterations, void** out);
   int (*booster_free)(void* booster);
   int (*booster_add_valid)(void* booster, void* dataset);
-  int (*booster_reset_parameter)(void* booster, const char* parameters);
   int (*booster_update)(void* booster, int* finished);
   int (*booster_roll_back)(void* booster);
   int (*booster_merge)(void* booster, void* other);

@@ -109,7 +109,6 @@ Api load_api() {
   resolve(library, "LGBM_BoosterLoadModelFromString", api.booster_from_string);
   resolve(library, "LGBM_BoosterFree", api.booster_free);
   resolve(library, "LGBM_BoosterAddValidData", api.booster_add_valid);
-  resolve(library, "LGBM_BoosterResetParameter", api.booster_reset_parameter);
   resolve(library, "LGBM_BoosterUpdateOneIter", api.booster_update);
   resolve(library, "LGBM_BoosterRollbackOneIter", api.booster_roll_back);
   resolve(library, "LGBM_BoosterMerge", api.booster_merge);

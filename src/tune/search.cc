@@ -24,8 +24,10 @@ constexpr std::array<std::string_view, 3> kStrategyNames = {"random", "evolution
 static_assert(kStrategyNames.size() == static_cast<std::size_t>(SearchStrategy::exhaustive) + 1);
 
 constexpr std::size_t kBatch = 256;
-// Few evaluations are to be had, so that the population is small; F and CR are common choices.
-constexpr std::size_t kPopulation = 20;
+// Few evaluations are to be had, so that the population is small and its best member leads; F and
+// CR are common choices. Of 60 evaluations in a valley of 928 kernels the best ranks 1.6th with
+// these, 8th with a population of 20 and a base drawn from it, 15th with kernels drawn.
+constexpr std::size_t kPopulation = 10;
 constexpr double kWeight = 0.6;
 constexpr double kCrossover = 0.7;
 constexpr double kJump = 0.05;  // of an axis of a proposal: to anywhere
@@ -185,9 +187,10 @@ class Search {
     members.resize(std::min(kPopulation, budget()));
     if (may_go_on(budget())) evaluate(members);
     while (may_go_on(budget())) {
+      const Point& base = space_.points[best_of(members)];
       Indices trials;
       for (std::size_t i = 0; i < members.size() && evaluated_ + trials.size() < budget(); ++i) {
-        trials.push_back(nearest(proposal(members, i)));
+        trials.push_back(nearest(proposal(members, i, base)));
       }
       evaluate(trials);
       for (std::size_t i = 0; i < trials.size(); ++i) {
@@ -196,9 +199,13 @@ class Search {
     }
   }
 
-  Point proposal(const Indices& members, std::size_t own) {
+  std::size_t best_of(const Indices& members) const {
+    return *std::min_element(members.begin(), members.end(), [this](std::size_t a, std::size_t b) {
+      return values_[a] < values_[b];
+    });
+  }
+  Point proposal(const Indices& members, std::size_t own, const Point& base) {
     Point trial = space_.points[members[own]];
-    const Point& base = any(members);
     const Point& one = any(members);
     const Point& other = any(members);
     const std::size_t certain = below(kAxes);

@@ -49,7 +49,7 @@ LearnedModel analytic_surrogate();
 LearnedModel model_surrogate(const std::shared_ptr<const Model>& model);
 
 // The same seed proposes the same kernels in the same order; a limit of time only ends the order
-// earlier. Evolution is DE/rand/1/bin (Storn and Price, J. Global Optimization 11, 1997) on the
+// earlier. Evolution is DE/best/1/bin (Storn and Price, J. Global Optimization 11, 1997) on the
 // places of values in the sorted lists of what each field of an algorithm can be; a proposal that
 // is no legal kernel, or was predicted before, becomes the nearest one that is neither. Throws
 // Error{invalid_argument} for an invalid problem or a budget of no evaluation, Error{unsupported}

@@ -140,7 +140,6 @@ TEST_F(LightGbm, GoesOnTraining) {
   auto more = lightgbm::make_booster(data, parameters + " metric=l2");
   lightgbm::add_validation(more, data);
   const double before = lightgbm::evaluate(more, 0).at(0);
-  lightgbm::reset_parameters(more, "learning_rate=0.05");
   for (int i = 0; i < 4; ++i) lightgbm::update(more);
   lightgbm::roll_back(more);
   EXPECT_LT(lightgbm::evaluate(more, 1).at(0), before);
