@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/log.h"
 #include "tessera/dispatch/memo_internal.h"
 #include "tessera/dispatch/tuning_internal.h"
 #include "tessera/targets/targets.h"
@@ -70,6 +71,9 @@ struct Dispatcher::State {
     return MemoKey{problem, threads, run.launch.device, run.force};
   }
   Decision decide(const MemoKey& key, bool explain) const;
+  Decision decide_among_ready(const MemoKey& key, const std::string& no_compiler) const;
+  std::string no_compiler_for(const MemoKey& key) const;
+  ReadyKernel make_ready(const MemoKey& key) const;
   Launch bind_pack(const ReadyKernel& kernel, const Problem& problem, const void* b) const;
 };
 
@@ -86,6 +90,60 @@ Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
   Decision decision = choose(key.problem, target, choice);
   if (explain) add_refused(decision, refused);
   return decision;
+}
+
+// Empty when the choice may be any kernel: what is forced is not replaced.
+std::string Dispatcher::State::no_compiler_for(const MemoKey& key) const {
+  if (!key.force.empty() || !not_here.empty()) return {};
+  return registry->builder().no_compiler(target);
+}
+
+// The first choice when it is ready or nothing is; else the best that is ready.
+Decision Dispatcher::State::decide_among_ready(const MemoKey& key,
+                                               const std::string& no_compiler) const {
+  Decision decision = decide(key, true);
+  if (registry->is_ready(decision.spec)) return decision;
+  std::vector<Considered> missing;
+  std::erase_if(decision.considered, [&](const Considered& c) {
+    if (!c.refusal.empty() || registry->is_ready(c.spec)) return false;
+    missing.push_back(c);
+    missing.back().refusal = "it is in no pack, and cannot be compiled here: " + no_compiler;
+    return true;
+  });
+  if (decision.considered.empty() || !decision.considered.front().refusal.empty()) {
+    return decide(key, true);
+  }
+  const Considered& best = decision.considered.front();
+  decision.why = fmt::format(
+      "the best of those in packs; {} others, {} among them, would have to "
+      "be compiled, and {}",
+      missing.size(), decision.name, no_compiler);
+  decision.spec = best.spec;
+  decision.name = best.name;
+  decision.source = best.source;
+  decision.predicted_seconds = best.predicted_seconds;
+  add_refused(decision, missing);
+  return decision;
+}
+
+// Compilers are looked for only when one is needed: finding one takes longer than loading a pack.
+ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
+  Decision decision = decide(key, false);
+  std::shared_ptr<const runtime::LoadedKernel> loaded;
+  try {
+    loaded = registry->get(decision.spec);  // emits, builds and loads, once
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::compile_failed) throw;
+    const std::string no_compiler = no_compiler_for(key);
+    if (no_compiler.empty()) throw;
+    const std::string wanted = std::exchange(decision, decide_among_ready(key, no_compiler)).name;
+    if (decision.name == wanted) throw;
+    warn_once(
+        fmt::format("'{}' runs on {}: {}", to_string(key.problem), decision.name, decision.why));
+    loaded = registry->get(decision.spec);
+  }
+  return {decision.spec, decision.name, decision.source, decision.predicted_seconds,
+          std::move(loaded)};
 }
 
 Launch Dispatcher::State::bind_pack(const ReadyKernel& kernel, const Problem& problem,
@@ -121,11 +179,7 @@ const ReadyKernel& Dispatcher::kernel_for(const Problem& problem, const RunOptio
   family_of(problem).validate(problem);
   if (!state_->not_here.empty()) throw Error(ErrorCode::unsupported, state_->not_here);
   if (options.force.empty()) state_->tuning.tune_once(problem, key.threads, hash);
-  const Decision decision = state_->decide(key, false);
-  auto loaded = state_->registry->get(decision.spec);  // emits, builds and loads, once
-  return state_->memo.insert(key, hash,
-                             ReadyKernel{decision.spec, decision.name, decision.source,
-                                         decision.predicted_seconds, std::move(loaded)});
+  return state_->memo.insert(key, hash, state_->make_ready(key));
 }
 
 void Dispatcher::run(const Problem& problem, const Operands& operands, const RunOptions& options) {
@@ -155,7 +209,10 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
 }
 
 Decision Dispatcher::explain(const Problem& problem, const RunOptions& options) const {
-  return state_->decide(state_->key_for(problem, options), true);
+  const MemoKey key = state_->key_for(problem, options);
+  const std::string no_compiler = state_->no_compiler_for(key);
+  return no_compiler.empty() ? state_->decide(key, true)
+                             : state_->decide_among_ready(key, no_compiler);
 }
 
 std::size_t Dispatcher::packed_bytes(const Problem& problem, const RunOptions& options) {

@@ -52,8 +52,9 @@ class Dispatcher {
   Registry& registry();
 
   // Memo -> validate -> choose -> emit -> build -> load -> memo. The reference stays valid while
-  // the dispatcher lives, and what was chosen once stays chosen. Throws Error{unsupported} naming
-  // the missing features when this machine cannot run the target.
+  // the dispatcher lives, and what was chosen once stays chosen. On a machine without a compiler
+  // the best of the kernels in packs is chosen, and a warning logged. Throws Error{unsupported}
+  // naming the missing features when this machine cannot run the target.
   const ReadyKernel& kernel_for(const Problem& problem, const RunOptions& options = {});
 
   // kernel_for() and launch. Operands are checked against the problem. A packed B cannot be

@@ -28,7 +28,7 @@ bool is_forbidden_by_environment() {
   return !value.empty() && value != "0";
 }
 
-Toolchain toolchain_for(const BuildOptions& options, const Source& source, const Target& target,
+Toolchain toolchain_for(const BuildOptions& options, std::string_view kernel, const Target& target,
                         const fs::path& memo) {
   if (target.backend == "cpu") return find_toolchain(options.compiler, memo);
   if (target.backend == "cuda") {
@@ -37,7 +37,7 @@ Toolchain toolchain_for(const BuildOptions& options, const Source& source, const
   throw Error(ErrorCode::unsupported,
               fmt::format("{}: only kernels of cpu and cuda targets can be compiled here, got "
                           "target {} of backend {}; write its source with 'tessera generate'",
-                          source.name, target.name, target.backend));
+                          kernel, target.name, target.backend));
 }
 
 }  // namespace
@@ -59,11 +59,17 @@ struct Builder::State {
     }
   }
 
+  Toolchain toolchain(std::string_view kernel, const Target& target) const;
   Found build(const Source& source, const Target& target);
   Found build_with_compiler(const Source& source, const Target& target);
   BuildResult try_build(const Source& source, const Target& target);
   [[noreturn]] void refuse(const Source& source) const;
 };
+
+Toolchain Builder::State::toolchain(std::string_view kernel, const Target& target) const {
+  const fs::path memo = cache.is_memory_only() ? fs::path() : cache.folder() / "toolchains";
+  return toolchain_for(options, kernel, target, memo);
+}
 
 // A pack needs no compiler, not even to look something up: it comes first.
 Found Builder::State::build(const Source& source, const Target& target) {
@@ -80,8 +86,7 @@ Found Builder::State::build(const Source& source, const Target& target) {
 }
 
 Found Builder::State::build_with_compiler(const Source& source, const Target& target) {
-  const fs::path memo = cache.is_memory_only() ? fs::path() : cache.folder() / "toolchains";
-  const Toolchain toolchain = toolchain_for(options, source, target, memo);
+  const Toolchain toolchain = this->toolchain(source.name, target);
   const std::string key = cache_key(source, target, toolchain);
   if (std::optional<Artifact> found = cache.find(source.name, key)) return {*found, true};
   if (!forbidden_by.empty()) refuse(source);
@@ -157,6 +162,17 @@ std::vector<BuildResult> Builder::build_all(std::span<const Source> sources, con
   workers.clear();
   if (stopped) std::rethrow_exception(stopped);
   return results;
+}
+
+std::string Builder::no_compiler(const Target& target) const try {
+  state_->toolchain(target.name, target);
+  return {};
+} catch (const Error& error) {
+  return error.what();
+}
+
+bool Builder::is_packed(const Source& source, const Target& target) {
+  return !state_->packs.empty() && state_->packs.lists(source.name, source_key(source, target));
 }
 
 const Cache& Builder::cache() const { return state_->cache; }

@@ -54,6 +54,11 @@ class Builder {
   std::vector<BuildResult> build_all(std::span<const Source> sources, const Target& target,
                                      int jobs, const Progress& progress = {});
 
+  // Why nothing can be compiled for the target: no compiler was found. Empty when one was.
+  std::string no_compiler(const Target& target) const;
+  // Whether a pack has it, so that build() needs no compiler.
+  bool is_packed(const Source& source, const Target& target);
+
   const Cache& cache() const;
 
  private:

@@ -48,6 +48,18 @@ bool PackSet::empty() {
   return members_.empty();
 }
 
+bool PackSet::lists(const std::string& name, const std::string& source_key) {
+  const std::lock_guard lock(mutex_);
+  open();
+  const auto is_it = [&](const PackEntry& entry) {
+    return entry.name == name && entry.source_key == source_key;
+  };
+  return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+    const std::vector<PackEntry>& entries = member.pack.entries();
+    return std::any_of(entries.begin(), entries.end(), is_it);
+  });
+}
+
 std::optional<Artifact> PackSet::find(const std::string& name, const std::string& source_key) {
   const std::lock_guard lock(mutex_);
   open();

@@ -22,6 +22,9 @@ class PackSet {
 
   bool empty();
 
+  // Whether a pack lists it; its bytes are not read.
+  bool lists(const std::string& name, const std::string& source_key);
+
   // From the first pack that has it. Throws what opening or reading a named pack throws.
   std::optional<Artifact> find(const std::string& name, const std::string& source_key);
 

@@ -231,6 +231,12 @@ Loaded Registry::get(const KernelSpec& spec) {
   return state_->keep(spec, std::move(artifact), std::move(loaded));
 }
 
+bool Registry::is_ready(const KernelSpec& spec) {
+  if (find(name_of(spec)) != nullptr) return true;
+  const TargetPtr target = state_->target_of(spec.target);
+  return state_->the_builder()->is_packed(emit_legal(spec, *target), *target);
+}
+
 Loaded Registry::find(std::string_view name) const {
   const std::scoped_lock lock(state_->mutex);
   const auto found = state_->entries.find(name);

@@ -106,11 +106,20 @@ typedef short c16v __attribute__((vector_size(kLanes * 2)));
   return result | ((bits >> 16) & 0x8000U);
 }
 
+// What the instructions on bf16 take and give is a type of its own since GCC 13 and Clang 16.
+#if defined(__AVX512BF16__) && defined(__clang__) && __clang_major__ >= 16
+typedef __bf16 bf16_lane;
+#elif defined(__AVX512BF16__) && !defined(__clang__) && __GNUC__ >= 13
+typedef __bf16 bf16_lane;
+#else
+typedef short bf16_lane;
+#endif
+
 // The 16-bit patterns of bf16 and fp16: one instruction where the machine has one. That for bf16
 // takes subnormal floats for zero, as the instruction that multiplies bf16 does.
 [[gnu::always_inline]] inline u16v narrow_bits(bf16 type, f32v x) {
 #if defined(__AVX512BF16__) && defined(__clang__)
-  typedef short half __attribute__((vector_size(kLanes * 2)));
+  typedef bf16_lane half __attribute__((vector_size(kLanes * 2)));
   return bits_as<u16v>(__builtin_ia32_cvtneps2bf16_512_mask(x, half{}, 0xffff));
 #elif defined(__AVX512BF16__)
   return bits_as<u16v>(__builtin_ia32_cvtneps2bf16_v16sf(x));

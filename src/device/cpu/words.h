@@ -57,11 +57,15 @@ struct MathBf16 {
   static constexpr int kPerWord = 2;
   static constexpr bool kBiased = false;
   [[gnu::always_inline]] static Acc mac(Acc acc, u32v a, u32v b) {
-#if defined(__clang__)
+#if defined(__clang__) && __clang_major__ < 16
     return __builtin_ia32_dpbf16ps_512(acc, bits_as<i32v>(a), bits_as<i32v>(b));
 #else
-    typedef short i16v __attribute__((vector_size(kVectorBytes)));
-    return __builtin_ia32_dpbf16ps_v16sf(acc, bits_as<i16v>(a), bits_as<i16v>(b));
+    typedef bf16_lane bf16v __attribute__((vector_size(kVectorBytes)));
+#if defined(__clang__)
+    return __builtin_ia32_dpbf16ps_512(acc, bits_as<bf16v>(a), bits_as<bf16v>(b));
+#else
+    return __builtin_ia32_dpbf16ps_v16sf(acc, bits_as<bf16v>(a), bits_as<bf16v>(b));
+#endif
 #endif
   }
 };
