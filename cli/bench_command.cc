@@ -1,4 +1,5 @@
-// tessera bench: gemm against peers, dispatch, compilation, start-up, and the machine's own roofs.
+// tessera bench: gemm against peers, dispatch, ranking, compilation, start-up, and the machine's
+// own roofs.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
@@ -12,6 +13,7 @@
 #include <optional>
 
 #include "bench_gemm.h"
+#include "bench_rank.h"
 #include "command.h"
 #include "options.h"
 
@@ -39,7 +41,9 @@ struct BenchCommand {
   BenchSettings settings;
   std::optional<bool> flush;  // unset: on GPUs only
   std::optional<double> soak;
-  int kernels = 24;  // of bench jit
+  int kernels = 24;       // of bench jit
+  std::string model;      // of bench rank; empty: the shipped one
+  int candidates = 4608;  // of bench rank
 };
 
 Json protocol_json(const runtime::Protocol& protocol) {
@@ -133,11 +137,11 @@ int bench_gemm(const BenchCommand& command, const Output& output) {
   return 0;
 }
 
-// What a warm call costs before the kernel starts: the median over batches of calls.
-int bench_dispatch(const BenchCommand& command, const Output& output) {
-  constexpr int kBatches = 1000;
-  constexpr int kCallsPerBatch = 1000;
-  Dispatcher dispatcher({.target = command.target});
+// What a warm call costs before the kernel starts, the memo being hit: batches of calls.
+constexpr int kBatches = 1000;
+constexpr int kCallsPerBatch = 1000;
+std::vector<double> time_dispatch(const std::string& target) {
+  Dispatcher dispatcher({.target = target});
   const Problem problem = gemm_problem(DType::fp32, GemmLayout::rrr, 64, 64, 64);
   const RunOptions options{.launch = {.threads = 1}};
   const ReadyKernel* kernel = &dispatcher.kernel_for(problem, options);
@@ -145,10 +149,17 @@ int bench_dispatch(const BenchCommand& command, const Output& output) {
   for (int batch = 0; batch < kBatches; ++batch) {
     const auto start = Clock::now();
     for (int call = 0; call < kCallsPerBatch; ++call) {
-      if (&dispatcher.kernel_for(problem, options) != kernel) return 1;
+      if (&dispatcher.kernel_for(problem, options) != kernel) {
+        throw Error(ErrorCode::internal, "bench dispatch: a warm call gave another kernel");
+      }
     }
     seconds.push_back(seconds_since(start) / kCallsPerBatch);
   }
+  return seconds;
+}
+
+int bench_dispatch(const BenchCommand& command, const Output& output) {
+  const std::vector<double> seconds = time_dispatch(command.target);
   const double median = 1e9 * quantile(seconds, 0.5);
   const double p90 = 1e9 * quantile(seconds, 0.9);
   if (output.json) {
@@ -157,6 +168,14 @@ int bench_dispatch(const BenchCommand& command, const Output& output) {
     fmt::print("warm dispatch: {:.1f} ns (median), {:.1f} ns (90th percentile)\n", median, p90);
   }
   return 0;
+}
+
+// A new problem's ranking, its parts, LightGBM beside it, and a known problem's look-up.
+int bench_rank(const BenchCommand& command, const Output& output) {
+  RankBench bench{command.problems, command.target, command.model, command.candidates,
+                  command.settings.protocol};
+  bench.memo_hit = [] { return quantile(time_dispatch(""), 0.5); };
+  return run_rank_bench(bench, output);
 }
 
 // A folder below the system's place for temporary files, gone at the end.
@@ -308,15 +327,16 @@ struct BenchRow {
   std::string_view name;
   int (*run)(const BenchCommand&, const Output&);
 };
-constexpr std::array kBenches = {BenchRow{"gemm", bench_gemm}, BenchRow{"dispatch", bench_dispatch},
-                                 BenchRow{"jit", bench_jit}, BenchRow{"start", bench_start},
-                                 BenchRow{"peak", bench_peak}};
+constexpr std::array kBenches = {
+    BenchRow{"gemm", bench_gemm},   BenchRow{"dispatch", bench_dispatch},
+    BenchRow{"rank", bench_rank},   BenchRow{"jit", bench_jit},
+    BenchRow{"start", bench_start}, BenchRow{"peak", bench_peak}};
 
 // 'bench gemm m=64 ...' names the operation already.
 int bench(BenchCommand command, const Output& output) {
   std::vector<std::string>& words = command.problems.words;
   if (!words.empty() && words.front().find('=') != std::string::npos) {
-    words.insert(words.begin(), command.what);
+    words.insert(words.begin(), command.what == "rank" ? "gemm" : command.what);
   }
   std::vector<std::string> names;
   for (const BenchRow& row : kBenches) {
@@ -332,7 +352,7 @@ int bench(BenchCommand command, const Output& output) {
 
 Action declare_bench(CLI::App& app) {
   auto command = std::make_shared<BenchCommand>();
-  app.add_option("what", command->what, "gemm, dispatch, jit, start or peak")->required();
+  app.add_option("what", command->what, "gemm, dispatch, rank, jit, start or peak")->required();
   add_problem_options(app, command->problems);
   add_target_option(app, command->target);
   app.add_option("--peers", command->peers, "Libraries to compare with")->delimiter(',');
@@ -353,6 +373,9 @@ Action declare_bench(CLI::App& app) {
       "--no-flush", [command] { command->flush = false; }, "Leave the caches as they are");
   app.add_option("--soak", command->soak, "Seconds of load before the first round");
   add_integer_option(app, "--kernels", command->kernels, 1, "How many kernels bench jit compiles");
+  app.add_option("--model", command->model,
+                 "A model's folder for bench rank; else the target's shipped one");
+  add_integer_option(app, "--candidates", command->candidates, 1, "How many bench rank ranks");
   return [command](const Output& output) { return bench(*command, output); };
 }
 

@@ -40,8 +40,9 @@ constexpr std::array kCommands = {
             declare_generate},
     Command{"verify", "build kernels and compare their results with the fp64 reference",
             "tessera verify --preselected fp32_rcr_essential", declare_verify},
-    Command{"bench", "measure kernels, peers, dispatch, compilation or the machine",
-            "tessera bench gemm --shapes square --dtype fp32 --threads 1 --peers onednn,openblas",
+    Command{"bench", "measure kernels, peers, dispatch, ranking, compilation or the machine",
+            "tessera bench gemm --shapes square --dtype fp32 --threads 1 --peers onednn,openblas\n"
+            "  tessera bench rank --target sm90a --candidates 4608",
             declare_bench},
     Command{
         "sweep", "measure kernels on problems into a store, to learn from",

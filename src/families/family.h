@@ -156,9 +156,11 @@ struct Family {
   // The features of every spec, one column after the other: feature f of specs[i] becomes
   // columns[f * specs.size() + i], a finite number for any valid problem. The specs have the
   // problem's signature. threads: as for estimate(). A spec gets the same bits whichever others are
-  // beside it. Throws Error{invalid_argument} unless there are features x specs columns.
+  // beside it. `wanted` has one entry for each feature: what it leaves out stays unwritten, and
+  // costs less; empty: everything. Throws Error{invalid_argument} unless there are features x
+  // specs columns, and as many entries as features or none.
   void (*extract)(const Problem&, const Target&, int threads, std::span<const KernelSpec> specs,
-                  std::span<double> columns);
+                  std::span<double> columns, std::span<const FeatureUse> wanted);
 
   Launch (*bind)(const KernelSpec&, const Problem&, const Operands&);
 

@@ -18,6 +18,9 @@ struct Feature {
   FeatureGroup group;
 };
 
+// Which candidates a feature is wanted of; the first one's is enough where all share it.
+enum class FeatureUse : std::uint8_t { none, first, all };
+
 // Identifies a list of features: changes with any name, unit, formula, group, or with their order,
 // and is the same on every machine. Model files carry it.
 std::uint64_t feature_hash(std::span<const Feature> features);

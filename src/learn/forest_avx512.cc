@@ -20,6 +20,71 @@ constexpr std::size_t kLanes = 8;
 // Masked forms with every lane: the plain ones of GCC 12's header warn of an uninitialised value.
 constexpr __mmask8 kAll = 0xff;
 
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] Extent extent(const double* column,
+                                                                    std::size_t count) {
+  __m512d low = _mm512_set1_pd(column[0]);
+  __m512d high = low;
+  __m512d zero = _mm512_setzero_pd();  // NaN once a number is not finite
+  const __m512d first = low;
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    const auto present = static_cast<__mmask8>((1U << std::min(kLanes, count - i)) - 1);
+    const __m512d x = _mm512_mask_loadu_pd(first, present, column + i);
+    low = _mm512_mask_min_pd(low, kAll, low, x);
+    high = _mm512_mask_max_pd(high, kAll, high, x);
+    zero += x * _mm512_setzero_pd();
+  }
+  Extent e{column[0], column[0], true};
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    e.low = std::min(e.low, low[i]);
+    e.high = std::max(e.high, high[i]);
+    e.finite = e.finite && zero[i] == 0;
+  }
+  return e;
+}
+
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void encode(const double* column,
+                                                                  std::size_t count,
+                                                                  const Coding& coding,
+                                                                  std::int16_t* codes) {
+  const __m512d low = _mm512_set1_pd(coding.low);
+  const __m512d scale = _mm512_set1_pd(coding.scale);
+  const __m128i none = _mm_set1_epi16(kNoCode);
+  const std::size_t end = (count + kWordBits - 1) / kWordBits * kWordBits;
+  for (std::size_t i = 0; i < end; i += kLanes) {
+    const std::size_t here = i < count ? std::min(kLanes, count - i) : 0;
+    const auto present = static_cast<__mmask8>((1U << here) - 1);
+    const __m512d x = (_mm512_maskz_loadu_pd(present, column + i) - low) * scale;
+    const __m256i whole = _mm512_maskz_cvttpd_epi32(present, x);
+    const __m128i narrow = _mm256_mask_cvtepi32_epi16(none, present, whole);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), narrow);
+  }
+}
+
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] CodeGap compare_codes(
+    const std::int16_t* codes, std::size_t words, std::int16_t threshold, std::uint64_t* left) {
+  constexpr std::size_t kHalf = kWordBits / 2;
+  const __m512i limit = _mm512_set1_epi16(threshold);
+  __m512i most = _mm512_set1_epi16(-1);
+  __m512i least = _mm512_set1_epi16(kNoCode);
+  for (std::size_t w = 0; w < words; ++w) {
+    std::uint64_t word = 0;
+    for (std::size_t half = 0; half < kWordBits; half += kHalf) {
+      const __m512i code = _mm512_loadu_si512(codes + w * kWordBits + half);
+      const __mmask32 below = _mm512_cmple_epi16_mask(code, limit);
+      most = _mm512_mask_max_epi16(most, below, most, code);
+      least = _mm512_mask_min_epi16(least, ~below, least, code);
+      word |= std::uint64_t{below} << half;
+    }
+    left[w] = word;
+  }
+  std::array<std::int16_t, kHalf> mosts;
+  std::array<std::int16_t, kHalf> leasts;
+  _mm512_storeu_si512(mosts.data(), most);
+  _mm512_storeu_si512(leasts.data(), least);
+  return {*std::max_element(mosts.begin(), mosts.end()),
+          *std::min_element(leasts.begin(), leasts.end())};
+}
+
 // Eight values at a time of a column that is asked a question.
 struct Lanes {
   __m512d threshold, most_left, least_right;
@@ -226,7 +291,8 @@ void copy(const double* sums, std::span<double> out) {
 }  // namespace
 
 const ForestKernels* avx512_kernels() {
-  static constexpr ForestKernels kKernels{compare, divide, add, copy};
+  static constexpr ForestKernels kKernels{extent, encode, compare_codes, compare,
+                                          divide, add,    copy};
   static const bool kHas = __builtin_cpu_supports("avx512f") &&
                            __builtin_cpu_supports("avx512bw") &&
                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

@@ -1,5 +1,5 @@
-// The three inner loops of evaluating a forest for many candidates, once for any machine and once
-// for AVX-512. A set of candidates is one bit each in 64-bit words.
+// The inner loops of evaluating a forest for many candidates, once for any machine and once for
+// AVX-512. A set of candidates is one bit each in 64-bit words.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,39 @@ struct Gap {
   double least_right;  // infinity: no value goes right
 };
 
+// A column of finite numbers as 15-bit codes: (x - low) * scale, cut to an integer. Codes are never
+// in another order than the numbers, so that different codes tell which number is greater; equal
+// ones tell nothing.
+struct Coding {
+  double low;
+  double scale;
+  std::int16_t code(double x) const { return static_cast<std::int16_t>((x - low) * scale); }
+};
+inline constexpr std::int16_t kMostCode = 32766;
+inline constexpr std::int16_t kNoCode = 32767;  // fills the last word; greater than every code
+
+// The least and the greatest number; nothing is known when one of them is not finite.
+struct Extent {
+  double low;
+  double high;
+  bool finite;
+};
+
+// Codes next to a threshold's: the greatest up to it and the least above it (kNoCode: none).
+struct CodeGap {
+  std::int16_t most_left;
+  std::int16_t least_right;
+};
+
 struct ForestKernels {
+  Extent (*extent)(const double* column, std::size_t count);
+  // Fills whole words of 64 codes.
+  void (*encode)(const double* column, std::size_t count, const Coding& coding,
+                 std::int16_t* codes);
+  // Fills `words` words with the candidates whose code is at most `threshold`, one of which there
+  // must be.
+  CodeGap (*compare_codes)(const std::int16_t* codes, std::size_t words, std::int16_t threshold,
+                           std::uint64_t* left);
   // Fills `words` words with the candidates that answer a numeric question with left; bits from
   // count on are 0.
   Gap (*compare)(const double* column, std::size_t count, const Split& split, std::uint64_t* left);

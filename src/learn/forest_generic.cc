@@ -1,13 +1,61 @@
 // For any machine: plain loops, which compilers turn into the vectors that they know of.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "tessera/learn/forest_batch_internal.h"
 
 namespace tessera {
 namespace {
+
+Extent extent(const double* column, std::size_t count) {
+  Extent e{column[0], column[0], true};
+  double zero = 0;  // NaN once a number is not finite
+  for (std::size_t i = 0; i < count; ++i) {
+    e.low = column[i] < e.low ? column[i] : e.low;
+    e.high = column[i] > e.high ? column[i] : e.high;
+    zero += column[i] * 0;
+  }
+  e.finite = zero == 0;
+  return e;
+}
+
+void encode(const double* column, std::size_t count, const Coding& coding, std::int16_t* codes) {
+  for (std::size_t i = 0; i < count; ++i) codes[i] = coding.code(column[i]);
+  std::fill(codes + count, codes + (count + kWordBits - 1) / kWordBits * kWordBits, kNoCode);
+}
+
+// Eight bytes of 0 or 1 become eight bits by one multiplication that shifts each to its place.
+CodeGap compare_codes(const std::int16_t* codes, std::size_t words, std::int16_t threshold,
+                      std::uint64_t* left) {
+  static_assert(std::endian::native == std::endian::little);
+  std::array<std::int16_t, kWordBits> most;
+  std::array<std::int16_t, kWordBits> least;
+  most.fill(-1);
+  least.fill(kNoCode);
+  for (std::size_t w = 0; w < words; ++w, codes += kWordBits) {
+    std::array<std::uint8_t, kWordBits> below;
+    for (std::size_t i = 0; i < kWordBits; ++i) {
+      const std::int16_t code = codes[i];
+      const bool is_below = code <= threshold;
+      below[i] = is_below ? 1 : 0;
+      most[i] = std::max(most[i], is_below ? code : std::int16_t{-1});
+      least[i] = std::min(least[i], is_below ? kNoCode : code);
+    }
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < kWordBits; i += 8) {
+      std::uint64_t bytes = 0;
+      std::memcpy(&bytes, &below[i], sizeof bytes);
+      word |= (bytes * 0x0102040810204080 >> 56) << i;
+    }
+    left[w] = word;
+  }
+  return {*std::max_element(most.begin(), most.end()),
+          *std::min_element(least.begin(), least.end())};
+}
 
 Gap compare(const double* column, std::size_t count, const Split& split, std::uint64_t* left) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -68,7 +116,8 @@ void copy(const double* sums, std::span<double> out) { std::copy_n(sums, out.siz
 }  // namespace
 
 const ForestKernels& generic_kernels() {
-  static constexpr ForestKernels kKernels{compare, divide, add, copy};
+  static constexpr ForestKernels kKernels{extent, encode, compare_codes, compare,
+                                          divide, add,    copy};
   return kKernels;
 }
 

@@ -1,6 +1,8 @@
 // Evaluating a forest. For many candidates a tree is walked once: a node divides the set of
 // candidates that reach it, by an answer that is found once per batch for each different question.
 // Questions about features that do not vary divide nothing, so that a tree shrinks to what is left.
+// A column that varies is turned into small integers of the same order once, since every question
+// about it reads all of it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,12 +24,21 @@ constexpr std::size_t kReadAtOnce = 32;                   // of a table of value
 // What is known of a question or of a feature in this batch; from first_answer on, where the
 // question's set of left-going candidates is.
 enum Known : std::uint32_t { unknown, left, right, first_answer };
-enum class Varies : std::uint8_t { unknown, no, yes };
+
+// What a feature's column looks like in this batch.
+struct Column {
+  enum class Kind : std::uint8_t { unknown, same, coded, plain } kind = Kind::unknown;
+  Coding coding = {};
+  double low = 0;
+  double high = 0;
+  std::size_t codes = 0;  // where its codes begin
+};
 
 // Memory that stays with the thread from one batch to the next.
 struct Workspace {
   std::vector<std::uint32_t> known;  // per split
-  std::vector<Varies> varies;        // per feature
+  std::vector<Column> columns;       // per feature
+  std::vector<std::int16_t> codes;   // of `coded` columns, whole words each
   std::vector<std::uint64_t> answers;
   std::vector<std::uint64_t> sets;
   std::vector<std::uint64_t> scratch;
@@ -49,29 +60,36 @@ struct Batch {
   std::size_t words;
   Workspace& work;
   std::size_t answers = 0;
+  std::size_t coded = 0;
 
   const double* column(std::uint32_t feature) const {
     return candidates.columns.data() + feature * candidates.count + first;
   }
 };
 
-// By bits, so that NaN is the same as NaN.
-bool is_constant(const double* column, std::size_t count) {
-  const auto bits = std::bit_cast<std::uint64_t>(column[0]);
-  for (std::size_t i = 1; i < count; ++i) {
-    if (std::bit_cast<std::uint64_t>(column[i]) != bits) return false;
-  }
-  return true;
+// Numbers that are equal get the same answers. Where some are not finite, or too close together or
+// too far apart to be scaled, the column stays as it is.
+Column describe(Batch& batch, std::uint32_t feature) {
+  const auto& constant = batch.candidates.constant;
+  if (!constant.empty() && constant[feature] != 0) return {Column::Kind::same};
+  const double* values = batch.column(feature);
+  const Extent extent = batch.kernels.extent(values, batch.count);
+  if (extent.finite && extent.low == extent.high) return {Column::Kind::same};
+  const double scale = kMostCode / (extent.high - extent.low);
+  if (!extent.finite || !std::isnormal(scale)) return {Column::Kind::plain};
+  const std::size_t size = batch.words * kWordBits;
+  Column column{
+      Column::Kind::coded, {extent.low, scale}, extent.low, extent.high, batch.coded++ * size};
+  std::vector<std::int16_t>& codes = batch.work.codes;
+  if (codes.size() < column.codes + size) codes.resize(2 * column.codes + size);
+  batch.kernels.encode(values, batch.count, column.coding, &codes[column.codes]);
+  return column;
 }
 
-bool varies(Batch& batch, std::uint32_t feature) {
-  const auto& constant = batch.candidates.constant;
-  if (!constant.empty() && constant[feature] != 0) return false;
-  Varies& known = batch.work.varies[feature];
-  if (known == Varies::unknown) {
-    known = is_constant(batch.column(feature), batch.count) ? Varies::no : Varies::yes;
-  }
-  return known == Varies::yes;
+const Column& column_of(Batch& batch, std::uint32_t feature) {
+  Column& column = batch.work.columns[feature];
+  if (column.kind == Column::Kind::unknown) column = describe(batch, feature);
+  return column;
 }
 
 // Sets the bits of those that go left.
@@ -119,24 +137,66 @@ void spread_answer(Batch& batch, std::size_t index, const Gap& gap) {
   for (std::size_t i = index; i-- > 0 && in_gap(i);) batch.work.known[i] = known;
 }
 
-void find_answer(Batch& batch, std::size_t index) {
-  const Split& split = batch.forest.splits[index];
-  std::uint32_t& known = batch.work.known[index];
-  const double* column = batch.column(split.feature);
-  if (!varies(batch, split.feature)) {
-    known = goes_left(split, batch.forest.category_bits.data(), *column) ? left : right;
-    return;
-  }
+// The same by codes: a threshold between those of the gap, and so between their numbers.
+void spread_answer(Batch& batch, std::size_t index, const Column& column, const CodeGap& gap) {
+  const std::span<const Split> splits = batch.forest.splits;
+  const std::uint32_t known = batch.work.known[index];
+  const auto in_gap = [&](std::size_t i) {
+    const double threshold = splits[i].threshold;
+    if (!same_kind(splits[i], splits[index])) return false;
+    if (threshold < column.low || threshold >= column.high) return false;
+    const std::int16_t code = column.coding.code(threshold);
+    return code > gap.most_left && code < gap.least_right;
+  };
+  for (std::size_t i = index + 1; i < splits.size() && in_gap(i); ++i) batch.work.known[i] = known;
+  for (std::size_t i = index; i-- > 0 && in_gap(i);) batch.work.known[i] = known;
+}
+
+// Room for one more set.
+std::uint64_t* next_answer(Batch& batch) {
   std::vector<std::uint64_t>& answers = batch.work.answers;
   const std::size_t begin = batch.answers * batch.words;
   if (answers.size() < begin + batch.words) answers.resize(2 * begin + batch.words);
-  if (split.categorical) {
-    answer_categorical(batch, split, &answers[begin]);
-    known = keep_answer(batch, &answers[begin]);
+  return &answers[begin];
+}
+
+// False where a number has the threshold's own code, so that codes cannot tell.
+bool answer_by_code(Batch& batch, std::size_t index, const Column& column) {
+  const double threshold = batch.forest.splits[index].threshold;
+  std::uint32_t& known = batch.work.known[index];
+  if (threshold < column.low || threshold >= column.high) {
+    known = threshold < column.low ? right : left;
+    return true;
+  }
+  const std::int16_t code = column.coding.code(threshold);
+  const CodeGap gap = batch.kernels.compare_codes(&batch.work.codes[column.codes], batch.words,
+                                                  code, next_answer(batch));
+  if (gap.most_left == code) return false;
+  known = static_cast<std::uint32_t>(first_answer + batch.answers++);
+  spread_answer(batch, index, column, gap);
+  return true;
+}
+
+void find_answer(Batch& batch, std::size_t index) {
+  const Split& split = batch.forest.splits[index];
+  std::uint32_t& known = batch.work.known[index];
+  const Column& column = column_of(batch, split.feature);
+  const double* values = batch.column(split.feature);
+  if (column.kind == Column::Kind::same) {
+    known = goes_left(split, batch.forest.category_bits.data(), *values) ? left : right;
     return;
   }
-  const Gap gap = batch.kernels.compare(column, batch.count, split, &answers[begin]);
-  known = keep_answer(batch, &answers[begin]);
+  if (split.categorical) {
+    std::uint64_t* answer = next_answer(batch);
+    answer_categorical(batch, split, answer);
+    known = keep_answer(batch, answer);
+    return;
+  }
+  const bool by_code = column.kind == Column::Kind::coded && !split.flip_zero;
+  if (by_code && answer_by_code(batch, index, column)) return;
+  std::uint64_t* answer = next_answer(batch);
+  const Gap gap = batch.kernels.compare(values, batch.count, split, answer);
+  known = keep_answer(batch, answer);
   if (!split.flip_zero) spread_answer(batch, index, gap);
 }
 
@@ -217,7 +277,7 @@ void predict_part(Batch& batch, std::span<double> out) {
   Workspace& work = batch.work;
   const std::span<const std::int32_t> roots = batch.forest.roots;
   work.known.assign(batch.forest.splits.size(), unknown);
-  work.varies.assign(batch.forest.feature_names.size(), Varies::unknown);
+  work.columns.assign(batch.forest.feature_names.size(), {});
   work.scratch.resize(kScratchSets * batch.words);
   work.sums.assign(batch.words * kWordBits, 0.0);
   for (std::size_t i = 0; i < roots.size(); i += kTreeGroup) {

@@ -137,6 +137,17 @@ double untransformed(ModelTransform transform, double y) {
   return y;
 }
 
+// What has to be extracted: few models ask for every feature.
+void note_wanted(Model& model) {
+  const auto of = [&](std::size_t f) {
+    return model.shared[f] != 0 ? FeatureUse::first : FeatureUse::all;
+  };
+  model.wanted.assign(model.shared.size(), FeatureUse::none);
+  model.judged = model.wanted;
+  for (const Split& split : model.forest.splits) model.wanted[split.feature] = of(split.feature);
+  for (const std::size_t f : model.range_features) model.judged[f] = FeatureUse::first;
+}
+
 }  // namespace
 
 std::string feature_hash_text(std::span<const Feature> features) {
@@ -182,6 +193,7 @@ Model make_model(std::string_view manifest_json, std::string_view forest_bytes, 
         feature.group == FeatureGroup::problem || feature.group == FeatureGroup::hardware;
     model.shared.push_back(shared ? 1 : 0);
   }
+  note_wanted(model);
   return model;
 }
 

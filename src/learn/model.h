@@ -77,6 +77,8 @@ struct Model {
   Forest forest;
   // Per feature, not 0: depends on problem or machine only, so that all candidates share it.
   std::vector<std::uint8_t> shared;
+  std::vector<FeatureUse> wanted;           // by the forest, of each feature
+  std::vector<FeatureUse> judged;           // by in_range()
   std::vector<std::size_t> range_features;  // for each training range, its feature's index
   std::optional<Target> machine;            // the manifest's
 };

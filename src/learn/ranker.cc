@@ -29,7 +29,8 @@ Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& 
                         fmt::join(manifest.dtypes, ", "), name_of(first))};
   }
   std::vector<double> row(model.shared.size());
-  extract(input.problem, machine_of(model, input), input.threads, input.legal.first(1), row);
+  extract(input.problem, machine_of(model, input), input.threads, input.legal.first(1), row,
+          model.judged);
   return in_range(model, row);
 }
 
@@ -50,7 +51,8 @@ bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInpu
   const std::size_t size = model.shared.size() * count;
   if (columns.size() < size) columns.resize(size);
   const std::span<double> used = std::span(columns).first(size);
-  extract(input.problem, machine_of(model, input), input.threads, input.legal, used);
+  extract(input.problem, machine_of(model, input), input.threads, input.legal, used,
+          model.wanted);
   predict(model.forest, {used, count, model.shared}, seconds);
   to_seconds(model.manifest, work_of(model.manifest, input.problem), seconds);
   return true;

@@ -10,7 +10,8 @@ namespace tessera {
 
 // A family's extractor: fills columns[f * specs.size() + i] with feature f of kernel i.
 using ExtractFeatures = void (*)(const Problem&, const Target&, int threads,
-                                 std::span<const KernelSpec> specs, std::span<double> columns);
+                                 std::span<const KernelSpec> specs, std::span<double> columns,
+                                 std::span<const FeatureUse> wanted);
 
 // The model's seconds for every legal candidate (of a rank: minus its score); false where it has no
 // opinion: outside of the training range, for another operation, type, target or number of CPU

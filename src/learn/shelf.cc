@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <optional>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -36,6 +35,10 @@ std::optional<Model> own_model(const fs::path& own, const std::string& name, con
   std::error_code unknown;
   if (own.empty() || !fs::exists(own / name, unknown)) return std::nullopt;
   return load_model(own / name, use);
+}
+
+std::string model_name(Op op, std::string_view target, std::string_view types) {
+  return fmt::format("{}_{}_{}", to_string(op), target, types);
 }
 
 // A model that cannot be used costs speed, not results: the analytic ranker is asked instead.
@@ -88,11 +91,16 @@ ModelShelf::ModelShelf(fs::path own, std::span<const EmbeddedFile> shipped)
     : own_(std::move(own)), shipped_(shipped) {}
 
 const ShelvedModel& ModelShelf::find(Op op, std::string_view target, std::string_view types) const {
-  const std::string name = fmt::format("{}_{}_{}", to_string(op), target, types);
+  const std::string name = model_name(op, target, types);
   const std::lock_guard lock(mutex_);
   const auto known = models_.find(name);
   if (known != models_.end()) return known->second;
   return models_.emplace(name, find_model(own_, shipped_, op, target, name)).first->second;
+}
+
+std::optional<Model> load_shipped_model(Op op, std::string_view target, std::string_view types) {
+  const ModelUse use{to_string(op), target, family_of(op).features()};
+  return shipped_model(shipped_models(), model_name(op, target, types), use);
 }
 
 fs::path own_models(const fs::path& cache_folder) {

@@ -5,12 +5,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "tessera/base/embedded.h"
 #include "tessera/families/family.h"
+#include "tessera/learn/model.h"
 #include "tessera/select/select.h"
 
 namespace tessera {
@@ -41,6 +43,10 @@ class ModelShelf {
   mutable std::mutex mutex_;
   mutable std::map<std::string, ShelvedModel> models_;
 };
+
+// The shipped model <op>_<target>_<types>, read anew; nothing where none is shipped. Throws as
+// make_model() does.
+std::optional<Model> load_shipped_model(Op op, std::string_view target, std::string_view types);
 
 // The folder of the user's own models unless told otherwise: TESSERA_MODELS, else "models" in the
 // cache folder; empty where there is neither.

@@ -243,7 +243,7 @@ std::vector<double> feature_rows(const Dataset& dataset, const Target& target) {
   for (std::size_t p = 0; p < dataset.problems.size(); ++p) {
     const std::vector<KernelSpec> specs = kernels_of(dataset, first[p], first[p + 1]);
     columns.resize(width * specs.size());
-    family.extract(dataset.problems[p], target, dataset.threads, specs, columns);
+    family.extract(dataset.problems[p], target, dataset.threads, specs, columns, {});
     for (std::size_t f = 0; f < width; ++f) {
       for (std::size_t i = 0; i < specs.size(); ++i) {
         values[(first[p] + i) * width + f] = columns[f * specs.size() + i];

@@ -9,11 +9,33 @@
 namespace tessera::gemm {
 namespace {
 
-void check_size(std::size_t specs, std::size_t given) {
-  if (given == kNumFeatures * specs) return;
+void check_size(std::size_t specs, std::size_t given, std::size_t wanted) {
+  if (given != kNumFeatures * specs) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("gemm: features of {} kernels take {} x {} = {} numbers, got room for {}",
+                    specs, kNumFeatures, specs, kNumFeatures * specs, given));
+  }
+  if (wanted == 0 || wanted == kNumFeatures) return;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("gemm: features of {} kernels take {} x {} = {} numbers, got room for {}",
-                          specs, kNumFeatures, specs, kNumFeatures * specs, given));
+              fmt::format("gemm: there are {} features to want, got {}", kNumFeatures, wanted));
+}
+
+struct Wish {
+  std::size_t feature;
+  std::size_t count;  // of candidates
+};
+
+std::vector<Wish> wishes(std::span<const FeatureUse> wanted, std::size_t begin, std::size_t end,
+                         std::size_t specs) {
+  std::vector<Wish> list;
+  list.reserve(end - begin);
+  for (std::size_t f = begin; f < end; ++f) {
+    const FeatureUse how = wanted.empty() ? FeatureUse::all : wanted[f];
+    if (how == FeatureUse::none) continue;
+    list.push_back({f, how == FeatureUse::first ? 1 : specs});
+  }
+  return list;
 }
 
 }  // namespace
@@ -21,22 +43,26 @@ void check_size(std::size_t specs, std::size_t given) {
 std::span<const Feature> features() { return kFeatures; }
 
 void extract(const Problem& problem, const Target& target, int threads,
-             std::span<const KernelSpec> specs, std::span<double> columns) {
-  check_size(specs.size(), columns.size());
+             std::span<const KernelSpec> specs, std::span<double> columns,
+             std::span<const FeatureUse> wanted) {
+  check_size(specs.size(), columns.size(), wanted.size());
   if (specs.empty()) return;
   const Facts facts = facts_of(std::get<GemmProblem>(problem), target, threads);
   const Broadcast same = broadcast_of(facts);
-  for (std::size_t f = 0; f < kFirstLane; ++f) {
-    std::fill_n(columns.data() + f * specs.size(), specs.size(), same[f]);
+  for (const Wish& wish : wishes(wanted, 0, kFirstLane, specs.size())) {
+    std::fill_n(columns.data() + wish.feature * specs.size(), wish.count, same[wish.feature]);
   }
+  const std::vector<Wish> differing = wishes(wanted, kFirstLane, kNumFeatures, specs.size());
+  if (differing.empty()) return;
   const auto lanes = std::make_unique_for_overwrite<Lanes>();
   for (std::size_t begin = 0; begin < specs.size(); begin += kLanes) {
     const std::size_t count = std::min(kLanes, specs.size() - begin);
     gather(facts, specs.subspan(begin, count), *lanes);
     fill(facts, *lanes);
-    for (std::size_t f = 0; f < kNumLanes; ++f) {
-      double* to = columns.data() + (kFirstLane + f) * specs.size() + begin;
-      std::copy_n(lanes->of[f], count, to);
+    for (const Wish& wish : differing) {
+      if (begin >= wish.count) continue;
+      double* to = columns.data() + wish.feature * specs.size() + begin;
+      std::copy_n(lanes->of[wish.feature - kFirstLane], std::min(count, wish.count - begin), to);
     }
   }
 }

@@ -152,6 +152,7 @@ void fill_shared_memory(Lanes& x) {
         flag(x.of[lane("pipeline")][i] == static_cast<double>(Pipeline::cpasync));
     const double plain = at_least(ring, staging * is_cpasync);
     const double bytes = pick(x.is_tmaws[i], tmaws, plain);
+    x.store_chunk[i] = chunk;
     x.of[lane("bytes_in_flight")][i] = (stages - 1) * stage;
     x.of[lane("shared_bytes")][i] = bytes;
     x.of[lane("shared_ratio")][i] = bytes / x.capacity[i];
@@ -240,6 +241,21 @@ void fill_steps(const Facts& f, Lanes& x) {
   }
 }
 
+// store_factor() once more.
+void fill_store_times(const Facts& f, Lanes& x) {
+  constexpr double kWide = 64;  // columns
+  const double aligned = flag(f.stores_aligned);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const double plain = x.is_tmaws[i] * (1 - x.of[lane("swap_ab")][i]);
+    const double chunk = pick(plain, x.store_chunk[i], kWide);
+    const double narrow = pick(flag(chunk == 32), kModel.copy_32, kModel.copy_16);
+    const double copied = pick(flag(chunk >= kWide), 1, narrow);
+    const double unaligned = kModel.unaligned * (2 - x.is_tmaws[i]) * kWide / chunk;
+    const double alone = pick(aligned, kModel.direct, unaligned);
+    x.store_times[i] = pick(aligned * x.of[lane("stores_by_copy")][i], copied, alone);
+  }
+}
+
 // Cycles that a tile takes after its last step.
 void fill_finish(const Facts& f, Lanes& x) {
   const double size_out = size_of(f.problem.out);
@@ -249,7 +265,7 @@ void fill_finish(const Facts& f, Lanes& x) {
     const double consumers = pick(x.is_pingpong[i], 1, x.of[lane("wave_m")][i]);
     const double threads = x.of[lane("block_threads")][i];
     const double storing = pick(x.is_tmaws[i], consumers, threads * kPerWarpgroup);
-    const double times = x.store_factor[i];
+    const double times = x.store_times[i];
     const double slices = x.of[lane("slices")][i];
     const double sums = x.of[lane("tile_mn")][i] * 4 / splits;
     const double exchange = sums * (splits - 1) * kModel.split_byte;
@@ -349,6 +365,7 @@ void fill_gpu(const Facts& facts, Lanes& lanes) {
   fill_rounds(facts, lanes);
   fill_gpu_traffic(facts, lanes);
   fill_steps(facts, lanes);
+  fill_store_times(facts, lanes);
   fill_finish(facts, lanes);
   fill_busy_cycles(facts, lanes);
   fill_estimate(facts, lanes);
@@ -510,6 +527,10 @@ void fill_all(const Facts& facts, Lanes& lanes) {
 __attribute__((target("avx2"), flatten)) void fill_avx2(const Facts& facts, Lanes& lanes) {
   fill_all(facts, lanes);
 }
+__attribute__((target("avx512f,avx512dq,avx512vl,avx512bw"), flatten)) void fill_avx512(
+    const Facts& facts, Lanes& lanes) {
+  fill_all(facts, lanes);
+}
 #endif
 
 }  // namespace
@@ -518,6 +539,10 @@ void fill_portable(const Facts& facts, Lanes& lanes) { fill_all(facts, lanes); }
 
 void fill(const Facts& facts, Lanes& lanes) {
 #if defined(__x86_64__)
+  static const bool kWidest = __builtin_cpu_supports("avx512bw") &&
+                              __builtin_cpu_supports("avx512dq") &&
+                              __builtin_cpu_supports("avx512vl");
+  if (kWidest) return fill_avx512(facts, lanes);
   static const bool kWide = __builtin_cpu_supports("avx2") != 0;
   if (kWide) return fill_avx2(facts, lanes);
 #endif

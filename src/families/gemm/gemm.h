@@ -34,7 +34,8 @@ double bytes(const Problem& problem);
 // features.cc
 std::span<const Feature> features();
 void extract(const Problem& problem, const Target& target, int threads,
-             std::span<const KernelSpec> specs, std::span<double> columns);
+             std::span<const KernelSpec> specs, std::span<double> columns,
+             std::span<const FeatureUse> wanted = {});
 
 // emit.cc
 Source emit(const KernelSpec& spec, const Target& target);

@@ -67,6 +67,40 @@ TEST_F(CliLearned, ReportOfUnseenProblemsOnly) {
   EXPECT_FALSE(fs::exists(folder() / "page.html"));
 }
 
+TEST_F(CliLearned, BenchRankTellsThePartsApart) {
+  make_model("model");
+  const Json json = run_json(
+      "bench rank --model model --candidates 300 --rounds 3 --min-seconds 0.0002 m=100 n=300 "
+      "k=200");
+  EXPECT_EQ(json.at("target"), "avx512");
+  EXPECT_EQ(json.at("candidates"), 300);
+  EXPECT_LE(json.at("different").get<int>(), 300);
+  EXPECT_GT(json.at("trees").get<int>(), 0);
+  for (const char* part : {"features", "forest", "ranking"}) {
+    EXPECT_GT(json.at(part).at("median_s").get<double>(), 0) << part;
+    EXPECT_LE(json.at(part).at("min_s"), json.at(part).at("median_s")) << part;
+  }
+  EXPECT_GT(json.at("load_median_s").get<double>(), 0);
+  // Beside LightGBM where it is installed; else a note.
+  EXPECT_EQ(json.contains("lightgbm"), json.contains("lightgbm_over_forest"));
+  EXPECT_TRUE(json.contains("lightgbm") || !json.at("notes").empty());
+}
+
+TEST_F(CliLearned, BenchRankWithoutAModel) {
+  const CliResult none = run("bench rank --target avx2 --dtype fp32");
+  EXPECT_EQ(none.status, 1);
+  const std::string sentence =
+      "tessera: bench rank: no model gemm_avx2_fp32 is shipped (there are: ";
+  EXPECT_EQ(none.err.find(sentence), 0U) << none.err;
+  make_model("model");
+  const CliResult result = run("bench rank --model model m=100 n=300 k=200 dtype=fp16");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("the learned model has no opinion: it is for fp32, not for kernels "
+                            "such as gemm_fp16_"),
+            std::string::npos)
+      << result.err;
+}
+
 TEST_F(CliLearned, ReportWithoutData) {
   make_model("model");
   const CliResult result = run("report --data no.sqlite --model model --output page.html");

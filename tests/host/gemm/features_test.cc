@@ -120,6 +120,42 @@ TEST(GemmFeatures, RoomOfTheWrongSize) {
       [&] { extract(p, target, 1, specs, columns); });
 }
 
+TEST(GemmFeatures, WishesOfTheWrongNumber) {
+  const Problem p = gemm_problem(DType::bf16, GemmLayout::rcr, 8, 8, 8);
+  const Target target = load_target("sm90a");
+  const std::vector<KernelSpec> specs = {general(p, target)};
+  std::vector<double> columns(features().size());
+  const std::vector<FeatureUse> wanted(3);
+  expect_error(ErrorCode::invalid_argument,
+               "gemm: there are " + std::to_string(features().size()) + " features to want, got 3",
+               [&] { extract(p, target, 1, specs, columns, wanted); });
+}
+
+// What is wanted has the bits that it has among all; the rest is left alone.
+TEST(GemmFeatures, OnlyWhatIsWantedIsWritten) {
+  Random random;
+  SCOPED_TRACE(random.seed());
+  for (const std::string name : {"sm90a", "avx512"}) {
+    const Target target = load_target(name);
+    const GemmProblem p = random.problem(DType::bf16);
+    for (const std::size_t count : {std::size_t{1}, 2 * kLanes + 5}) {
+      const auto specs = random.some(legal_candidates(p, target), count);
+      const std::vector<double> all = extract_all(p, target, 3, specs);
+      std::vector<FeatureUse> wanted(features().size());
+      for (FeatureUse& each : wanted)
+        each = random.one_of(std::array{FeatureUse::none, FeatureUse::first, FeatureUse::all});
+      std::vector<double> some(all.size(), -7.25);
+      extract(p, target, 3, specs, some, wanted);
+      for (std::size_t at = 0; at < all.size(); ++at) {
+        const FeatureUse how = wanted[at / specs.size()];
+        const bool written =
+            how == FeatureUse::all || (how == FeatureUse::first && at % specs.size() == 0);
+        ASSERT_EQ(some[at], written ? all[at] : -7.25) << features()[at / specs.size()].name;
+      }
+    }
+  }
+}
+
 TEST(GemmFeatures, NoCandidates) {
   const Problem p = gemm_problem(DType::bf16, GemmLayout::rcr, 8, 8, 8);
   extract(p, load_target("sm90a"), 1, {}, {});

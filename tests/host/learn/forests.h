@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <random>
@@ -199,11 +200,13 @@ struct RandomForest {
     return out + "end of trees\n\nparameters:\nend of parameters\n\npandas_categorical:null\n";
   }
 
-  // Columns: one constant, some of few values, some of many, some of edges, one of categories.
+  // Columns: one constant, some of few values, some of many, some of edges, some with a number so
+  // large that all others are alike beside it, one of categories.
   std::vector<double> columns(std::size_t count) {
     std::vector<double> out(features * count);
     for (std::size_t f = 0; f < features; ++f) {
-      const std::size_t kind = f + 1 == features ? 4 : below(4);
+      const std::size_t kind =
+          f + 1 == features ? 4 : std::array<std::size_t, 5>{0, 1, 2, 3, 5}[below(5)];
       const double constant = below(2) == 0 ? edge() : uniform();
       for (std::size_t i = 0; i < count; ++i) {
         double& x = out[f * count + i];
@@ -211,6 +214,7 @@ struct RandomForest {
         if (kind == 1) x = static_cast<double>(below(8)) / 4;
         if (kind == 2) x = uniform();
         if (kind == 3) x = edge();
+        if (kind == 5) x = below(16) == 0 ? 1e12 : static_cast<double>(below(8)) / 4;
         if (kind == 4) x = below(8) == 0 ? edge() : static_cast<double>(below(90)) - 2.5;
       }
     }

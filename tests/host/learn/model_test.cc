@@ -66,6 +66,8 @@ TEST(Model, KnowsWhichFeaturesAreShared) {
   const Model model = small_model(small_manifest());
   EXPECT_EQ(model.shared, (std::vector<std::uint8_t>{1, 0}));
   EXPECT_EQ(model.range_features, (std::vector<std::size_t>{0}));
+  EXPECT_EQ(model.wanted, (std::vector<FeatureUse>{FeatureUse::first, FeatureUse::all}));
+  EXPECT_EQ(model.judged, (std::vector<FeatureUse>{FeatureUse::first, FeatureUse::none}));
 }
 
 TEST(Model, OtherUseIsRefused) {

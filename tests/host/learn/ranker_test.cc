@@ -12,7 +12,7 @@ namespace {
 
 // x0 is m, x1 the number of stages; the candidates differ in nothing else.
 void extract(const Problem& problem, const Target&, int, std::span<const KernelSpec> specs,
-             std::span<double> columns) {
+             std::span<double> columns, std::span<const FeatureUse>) {
   for (std::size_t i = 0; i < specs.size(); ++i) {
     columns[i] = static_cast<double>(std::get<GemmProblem>(problem).m);
     columns[specs.size() + i] = specs[i].algorithm.stages;

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <random>
 
 #include "host/select/fixtures.h"
 #include "tessera/select/select_internal.h"
@@ -168,6 +170,24 @@ TEST(SortBestFirst, DoesNotDependOnTheOrderGiven) {
   std::reverse(ranked.begin(), ranked.end());
   sort_best_first(ranked);
   EXPECT_EQ(indices(ranked), (Indices{3, 1, 2, 4, 0}));
+}
+
+// Thousands are sorted in another way than a few.
+TEST(SortBestFirst, ThousandsOfTimes) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 engine(seed);
+  std::vector<Ranked> ranked;
+  for (std::size_t i = 0; i < 5000; ++i) {  // whole powers of 1.001: equal or clearly different
+    const int power = std::uniform_int_distribution(-9000, 9000)(engine);
+    ranked.push_back({i, std::pow(1.001, power) * (i % 50 == 0 ? -1 : 1)});
+  }
+  std::vector<Ranked> expected = ranked;
+  std::stable_sort(expected.begin(), expected.end(), [](const Ranked& a, const Ranked& b) {
+    return a.predicted_seconds < b.predicted_seconds;
+  });
+  sort_best_first(ranked);
+  EXPECT_EQ(indices(ranked), indices(expected));
 }
 
 TEST(SortBestFirst, TakesZeroAndNothing) {

@@ -118,7 +118,7 @@ TEST_F(Datasets, FeaturesAreTheFamilysOwn) {
   std::vector<double> one(width);
   for (std::size_t i = 0; i < d.rows.size(); ++i) {
     const KernelSpec& spec = d.kernels[d.rows[i].kernel];
-    family.extract(d.problems[d.rows[i].problem], target_, 1, {&spec, 1}, one);
+    family.extract(d.problems[d.rows[i].problem], target_, 1, {&spec, 1}, one, {});
     EXPECT_TRUE(std::equal(one.begin(), one.end(), rows.begin() + std::ptrdiff_t(i * width)));
   }
 }

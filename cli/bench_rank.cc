@@ -1,0 +1,256 @@
+// tessera bench rank. Features, trees, the whole ranking and LightGBM's predictor take turns in one
+// run; LightGBM reads the same numbers, row by row as it likes them, with one thread.
+#include "bench_rank.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <chrono>
+#include <optional>
+
+#include "learning.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int kLoads = 21;
+
+struct RankCase {
+  std::string model_name;
+  std::function<Model()> load;
+  Model model;
+  Target target;
+  Problem problem;
+  std::vector<KernelSpec> specs;
+  std::size_t different = 0;  // of the specs
+  std::vector<std::string> notes;
+};
+
+struct RankTimes {
+  std::vector<runtime::Timing> timings;  // of features, forest, ranking, and of LightGBM if found
+  std::optional<runtime::Ratio> ratio;   // LightGBM's time over the forest's
+  double load_seconds = 0;               // median
+  double memo_seconds = 0;               // 0: not measured
+};
+
+Model shipped(Op op, const Target& target, const std::string& types) {
+  std::optional<Model> model = load_shipped_model(op, target.name, types);
+  if (model) return std::move(*model);
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : shipped_models()) {
+    if (!file.path.ends_with("/manifest.json")) continue;
+    names.emplace_back(file.path.substr(0, file.path.find('/')));
+  }
+  throw Error(ErrorCode::not_found,
+              fmt::format("bench rank: no model {}_{}_{} is shipped (there are: {}); give --model "
+                          "FOLDER, or a --target and --dtype of these",
+                          to_string(op), target.name, types, join(names, ", ")));
+}
+
+// A problem of odd sizes: most features vary over its kernels.
+Problem problem_of(ProblemOptions options, const std::string& dtype) {
+  if (options.words.empty() && options.shapes.empty()) {
+    options.words = {"gemm", "m=1000", "n=3000", "k=2000", "dtype=" + dtype};
+  }
+  const std::vector<Problem> problems = read_problems(options);
+  if (problems.size() == 1) return problems.front();
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("bench rank: expected one problem, got {}", problems.size()));
+}
+
+std::vector<KernelSpec> legal_kernels(const Problem& problem, const Target& target) {
+  const Family& family = family_of(problem);
+  std::vector<KernelSpec> legal;
+  for (KernelSpec& spec : family.candidates(problem, target)) {
+    if (family.is_legal(spec, target) && family.supports(spec, problem, target)) {
+      legal.push_back(std::move(spec));
+    }
+  }
+  if (!legal.empty()) return legal;
+  throw Error(ErrorCode::not_found, fmt::format("bench rank: {} has no legal kernel for '{}'",
+                                                target.name, to_string(problem)));
+}
+
+RankCase make_case(const RankBench& bench) {
+  RankCase c;
+  if (!bench.model.empty()) {
+    c.model_name = bench.model;
+    c.load = [folder = bench.model] { return load_model(folder); };
+    c.model = c.load();
+    c.target = c.model.machine ? *c.model.machine : load_target(c.model.manifest.target);
+    c.problem = problem_of(bench.problem, c.model.manifest.dtypes.front());
+  } else {
+    c.target = resolve_target(bench.target);
+    c.problem = problem_of(bench.problem, "bf16");
+    const Op op = op_of(c.problem);
+    const std::string types = types_in_name(family_of(op).general(c.problem, c.target));
+    c.model_name = fmt::format("{}_{}_{}", to_string(op), c.target.name, types);
+    c.load = [op, target = c.target, types] { return shipped(op, target, types); };
+    c.model = c.load();
+  }
+  c.specs = legal_kernels(c.problem, c.target);
+  const auto wanted = static_cast<std::size_t>(bench.candidates);
+  c.different = std::min(c.specs.size(), wanted);
+  c.specs.reserve(wanted);
+  while (c.specs.size() < wanted) c.specs.push_back(c.specs[c.specs.size() - c.different]);
+  c.specs.resize(wanted);
+  return c;
+}
+
+// The memory of the calls that are timed.
+struct Buffers {
+  std::vector<double> columns, rows, predictions;
+};
+
+Buffers fill_buffers(const RankCase& c, const RankInput& input) {
+  const std::size_t count = c.specs.size();
+  const std::size_t features = c.model.shared.size();
+  Buffers b;
+  b.columns.resize(features * count);
+  b.rows.resize(features * count);
+  b.predictions.resize(count);
+  family_of(c.problem).extract(input.problem, input.target, input.threads, c.specs, b.columns, {});
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t f = 0; f < features; ++f) {
+      b.rows[i * features + f] = b.columns[f * count + i];
+    }
+  }
+  return b;
+}
+
+std::vector<double> ask_lightgbm(const lightgbm::Booster& booster, const Buffers& b) {
+  const std::size_t count = b.predictions.size();
+  return lightgbm::predict(booster, b.rows, count, b.rows.size() / count, lightgbm::Order::by_row,
+                           "num_threads=1");
+}
+
+std::string forest_text(const RankBench& bench, const RankCase& c) {
+  const std::string& file = c.model.manifest.file;
+  if (!bench.model.empty()) return model_text(read_file(fs::path(bench.model) / file));
+  for (const EmbeddedFile& each : shipped_models()) {
+    if (each.path == c.model_name + "/" + file) return model_text(each.content);
+  }
+  throw Error(ErrorCode::not_found, fmt::format("{}: {} was not shipped", c.model_name, file));
+}
+
+// LightGBM's own copy of the model, or nothing and a note.
+lightgbm::Booster find_lightgbm(const RankBench& bench, RankCase& c, Buffers& b) {
+  try {
+    lightgbm::load();
+  } catch (const Error& error) {
+    c.notes.emplace_back(error.what());
+    return nullptr;
+  }
+  lightgbm::Booster booster = lightgbm::load_booster(forest_text(bench, c));
+  const std::vector<double> expected = ask_lightgbm(booster, b);
+  predict(c.model.forest, {b.columns, b.predictions.size(), c.model.shared}, b.predictions);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (std::bit_cast<std::uint64_t>(expected[i]) == std::bit_cast<std::uint64_t>(b.predictions[i]))
+      continue;
+    throw Error(ErrorCode::verification_failed,
+                fmt::format("bench rank: {}: LightGBM predicts {}, this program {}",
+                            name_of(c.specs[i]), expected[i], b.predictions[i]));
+  }
+  return booster;
+}
+
+double median_load(const RankCase& c) {
+  std::vector<double> seconds;
+  for (int i = 0; i < kLoads; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const Model model = c.load();
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return runtime::quantile(seconds, 0.5);
+}
+
+RankTimes time_case(const RankBench& bench, RankCase& c) {
+  const auto model = std::make_shared<const Model>(c.model);
+  const auto extract = family_of(c.problem).extract;
+  const RankInput input{c.problem, c.target, model->manifest.threads, c.specs};
+  const auto ranker = make_model_ranker(model, extract);
+  if (ranker->rank(input).empty()) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("bench rank: '{}': {}", to_string(c.problem), ranker->why_not(input)));
+  }
+  Buffers b = fill_buffers(c, input);
+  const lightgbm::Booster booster = find_lightgbm(bench, c, b);
+  std::vector<runtime::Candidate> calls = {
+      {"features",
+       [&] { extract(c.problem, c.target, input.threads, c.specs, b.columns, model->wanted); }},
+      {"forest",
+       [&] {
+         predict(model->forest, {b.columns, c.specs.size(), model->shared}, b.predictions);
+       }},
+      {"ranking", [&] { ranker->rank(input); }}};
+  if (booster) calls.push_back({"lightgbm", [&] { ask_lightgbm(booster, b); }});
+  RankTimes times;
+  times.timings = runtime::measure(calls, bench.protocol);
+  if (booster) times.ratio = runtime::paired_ratio(times.timings[1], times.timings[3]);
+  times.load_seconds = median_load(c);
+  try {
+    times.memo_seconds = bench.memo_hit();
+  } catch (const Error& error) {
+    c.notes.push_back(fmt::format("memo hit not measured: {}", error.what()));
+  }
+  return times;
+}
+
+Json to_json(const RankCase& c, const RankTimes& times) {
+  Json json = {{"model", c.model_name},
+               {"target", c.target.name},
+               {"problem", to_string(c.problem)},
+               {"candidates", c.specs.size()},
+               {"different", c.different},
+               {"trees", c.model.forest.roots.size()},
+               {"leaves", c.model.forest.leaves.size()}};
+  for (const runtime::Timing& timing : times.timings) {
+    json[timing.name] = {{"median_s", timing.median_seconds},
+                         {"min_s", timing.min_seconds},
+                         {"spread", timing.spread}};
+  }
+  if (times.ratio) {
+    json["lightgbm_over_forest"] = {
+        {"median", times.ratio->median}, {"low", times.ratio->low}, {"high", times.ratio->high}};
+  }
+  json["load_median_s"] = times.load_seconds;
+  if (times.memo_seconds > 0) json["memo_hit_median_s"] = times.memo_seconds;
+  json["notes"] = c.notes;
+  return json;
+}
+
+void print_text(const RankCase& c, const RankTimes& times) {
+  fmt::print("{} candidates ({} different) of '{}' on {}\n", c.specs.size(), c.different,
+             to_string(c.problem), c.target.name);
+  fmt::print("{}: {} trees, {} leaves\n\n", c.model_name, c.model.forest.roots.size(),
+             c.model.forest.leaves.size());
+  Table table({"what", "median", "least", "spread"});
+  for (const runtime::Timing& timing : times.timings) {
+    table.add({timing.name, format_seconds(timing.median_seconds),
+               format_seconds(timing.min_seconds), fmt::format("{:.1f}%", 100 * timing.spread)});
+  }
+  fmt::print("{}\n", table.text());
+  if (times.ratio) {
+    fmt::print("LightGBM takes {:.1f} ({:.1f} to {:.1f}) times the forest's time\n",
+               times.ratio->median, times.ratio->low, times.ratio->high);
+  }
+  fmt::print("loading the model: {}\n", format_seconds(times.load_seconds));
+  if (times.memo_seconds > 0) fmt::print("memo hit: {}\n", format_seconds(times.memo_seconds));
+  for (const std::string& note : c.notes) fmt::print("note: {}\n", note);
+}
+
+}  // namespace
+
+int run_rank_bench(const RankBench& bench, const Output& output) {
+  RankCase c = make_case(bench);
+  const RankTimes times = time_case(bench, c);
+  if (output.json) {
+    print_json(to_json(c, times));
+  } else {
+    print_text(c, times);
+  }
+  return 0;
+}
+
+}  // namespace tessera::cli
