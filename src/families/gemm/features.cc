@@ -20,6 +20,12 @@ void check_size(std::size_t specs, std::size_t given) {
 
 std::span<const Feature> features() { return kFeatures; }
 
+// No feature says what an address that is read first costs, or batches that lie anywhere.
+Verdict features_fit(const Problem& problem) {
+  if (!std::get<GemmProblem>(problem).pointer_arrays) return {};
+  return {"no feature describes pointer_arrays"};
+}
+
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns) {
   check_size(specs.size(), columns.size());

@@ -85,7 +85,8 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     const bool stores_by_copy = tmaws && by_copy && a.store != Store::direct;
     x.of[lane("stores_by_copy")][i] = flag(stores_by_copy);
     x.fetch_share[i] = tmaws && !a.repack ? f.fetch_share : 1;
-    x.store_factor[i] = store_factor(a, f.stores_aligned, stores_by_copy && f.stores_aligned);
+    x.store_factor[i] = store_factor(
+        a, f.stores_aligned, stores_by_copy && f.stores_aligned && !f.problem.pointer_arrays);
   }
 }
 
