@@ -250,6 +250,31 @@ TEST(SaveInputs, CopiesTheMatricesThatArraysName) {
   EXPECT_EQ(std::memcmp(matrix(seen.d[1], 8), matrix(g.d[1], 8), 5 * 7 * 2), 0);
 }
 
+// A run of a batch is fetched from where the array says that the batch is.
+TEST(FetchRuns, FollowTheArrayOfOutputs) {
+  const GemmProblem p = in_arrays();
+  OwnedOperands owned = random_operands(p, fresh_seed());
+  const runtime::Place place = runtime::host_place();
+  PlacedOperands placed;  // as on a device
+  for (const runtime::AlignedBuffer& buffer : owned.storage) {
+    placed.storage.emplace_back(place, buffer.size());
+  }
+  auto* const bytes = static_cast<unsigned char*>(placed.storage[owned.output].data());
+  const std::size_t size = owned.storage[owned.output].size();
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<unsigned char>(i * 7);
+  const std::vector<Reference::Run> runs = {{.batch = 4, .offset = 18, .bytes = 6}};
+  poison_output(p, owned);
+  fetch_runs(owned, placed, place, runs);
+  const auto* const host = static_cast<const unsigned char*>(owned.storage[owned.output].data());
+  const void* const matrix = static_cast<void* const*>(gemm(owned).out)[4];
+  const auto first =
+      static_cast<std::size_t>(static_cast<const unsigned char*>(matrix) - host) + 18;
+  for (std::size_t i = 256; i < size - 256; ++i) {
+    const bool is_fetched = i >= first && i < first + 6;
+    EXPECT_EQ(host[i], is_fetched ? static_cast<unsigned char>(i * 7) : 0xff) << i;
+  }
+}
+
 TEST(Unpacked, ClearsPreshuffledOnly) {
   GemmProblem p = strided();
   const Problem plain = p;
