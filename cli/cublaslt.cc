@@ -211,7 +211,8 @@ class CublasLt : public Peer {
     const std::optional<int> epilogue = epilogue_of(p.epilogue);
     const bool scaled_integers = p.out == DType::int32 && p.alpha != 1;
     const bool converted_integers = p.a == DType::int8 && p.out != DType::int32;
-    if (!epilogue || p.beta != 0 || p.preshuffled_b || scaled_integers || converted_integers) {
+    if (!epilogue || p.beta != 0 || p.preshuffled_b || p.pointer_arrays || scaled_integers ||
+        converted_integers) {
       return {};
     }
     auto matmul = std::make_shared<Matmul>(functions_, handle(), p, operands);

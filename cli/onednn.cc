@@ -227,7 +227,7 @@ class OneDnn : public Peer {
                               const GemmOperands& operands) const override {
     const GemmProblem p = with_strides(problem);
     const bool known = type_of(p.a) && type_of(p.b) && type_of(p.out) && type_of(p.d);
-    if (!known || p.alpha != 1 || p.beta != 0 || p.preshuffled_b) return {};
+    if (!known || p.alpha != 1 || p.beta != 0 || p.preshuffled_b || p.pointer_arrays) return {};
     const auto epilogue = epilogue_steps(*library_, p, operands);
     if (!epilogue) return {};
 

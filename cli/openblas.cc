@@ -41,7 +41,10 @@ class OpenBlas : public Peer {
     const bool is_fp32 = p.a == DType::fp32 && p.b == DType::fp32 && p.out == DType::fp32;
     constexpr std::int64_t kMax = std::numeric_limits<int>::max();
     const bool fits = std::max({p.m, p.n, p.k, p.ld_a, p.ld_b, p.ld_out}) <= kMax;
-    if (!is_fp32 || !fits || num_ops(p.epilogue) > 0 || p.beta != 0 || p.preshuffled_b) return {};
+    if (!is_fp32 || !fits || num_ops(p.epilogue) > 0 || p.beta != 0 || p.preshuffled_b ||
+        p.pointer_arrays) {
+      return {};
+    }
     auto call = [sgemm = functions_.sgemm, p, operands] {
       const auto* a = static_cast<const float*>(operands.a);
       const auto* b = static_cast<const float*>(operands.b);

@@ -17,6 +17,9 @@ struct GemmArguments {
   i64 ld_a, ld_b, ld_c, ld_out, ld_d[4];
   i64 batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_out, batch_stride_d[4];
   float alpha, beta, clamp_lo, clamp_hi;
+  // Not 0: a, b, c, d and out are arrays of `batch` pointers to the matrices of the batches, and no
+  // address is made of batch strides. There are arrays of a, b and c also where no matrix is read.
+  int pointer_arrays;
 };
 
 }  // namespace tessera::device

@@ -106,7 +106,8 @@ struct Mismatch {
 // own; `runs` says which bytes of the output it looks at.
 struct Reference {
   struct Run {
-    std::int64_t offset = 0;  // bytes from the operand `out`
+    std::int64_t batch = 0;
+    std::int64_t offset = 0;  // bytes from the operand `out`; with pointer arrays from that batch's
     std::int64_t bytes = 0;
   };
   std::vector<Run> runs;
@@ -153,6 +154,9 @@ struct Family {
 
   // What learned models see of a kernel on a problem, as a table of names, units and formulas.
   std::span<const Feature> (*features)();
+  // Whether the features tell what matters of a problem. Models have no opinion on others and learn
+  // nothing from them.
+  Verdict (*features_fit)(const Problem&);
   // The features of every spec, one column after the other: feature f of specs[i] becomes
   // columns[f * specs.size() + i], a finite number for any valid problem. The specs have the
   // problem's signature. threads: as for estimate(). A spec gets the same bits whichever others are

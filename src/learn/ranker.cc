@@ -22,6 +22,7 @@ Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& 
     return {fmt::format("it was trained with {} threads, allowed are {}", manifest.threads,
                         input.threads)};
   }
+  if (Verdict fits = family_of(input.problem).features_fit(input.problem); !fits) return fits;
   if (input.legal.empty()) return {"it has no candidates"};
   const KernelSpec& first = input.legal.front();
   if (std::ranges::count(manifest.dtypes, types_in_name(first)) == 0) {

@@ -107,6 +107,7 @@ struct Fields<GemmProblem> {
       field("clamp_lo", &S::clamp_lo),
       field("clamp_hi", &S::clamp_hi),
       field("preshuffle", &S::preshuffled_b),
+      field("pointer_arrays", &S::pointer_arrays),
   };
 };
 

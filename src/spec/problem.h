@@ -56,6 +56,8 @@ struct GemmProblem {
   float clamp_lo = -std::numeric_limits<float>::infinity();
   float clamp_hi = std::numeric_limits<float>::infinity();
   bool preshuffled_b = false;  // B was packed by the chosen kernel's pack()
+  // Each operand is an array of `batch` pointers, see GemmOperands; batch strides stay kPacked.
+  bool pointer_arrays = false;
   friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
 };
 
@@ -145,6 +147,14 @@ std::string to_json(const Problem& problem);
 Problem problem_from_json(std::string_view text);
 
 // The pointers a GEMM reads and writes. Host pointers on CPU targets, device pointers on GPUs.
+//
+// With pointer_arrays each is the address of an array of `batch` pointers, one for each batch's
+// matrix or vector (a: `const void* const*`, out: `void* const*`), which lies where the kernel can
+// read it: in the host's memory for CPU targets, in the device's for GPUs. Pointers of a, b, c and
+// d may be equal; those of out may not, and what they point to must not overlap. Only the address
+// of an array is checked (null, misaligned, another device's): the pointers in it are read by the
+// kernel alone, for to look at a device's would be to wait for it. That each is aligned to its
+// element, and no out overlaps an operand other than its own batch's C or D, is up to the caller.
 struct GemmOperands {
   const void* a = nullptr;
   const void* b = nullptr;  // the packed B when preshuffled_b is set

@@ -89,7 +89,15 @@ struct Known {
   std::map<std::string, KernelSpec> kernels;
 };
 
+bool is_described(const Problem& problem) {
+  for (const Family* family : all_families()) {
+    if (family->op == op_of(problem)) return static_cast<bool>(family->features_fit(problem));
+  }
+  return true;
+}
+
 bool is_wanted(const DatasetFilter& filter, const Problem& problem, const KernelSpec& kernel) {
+  if (!is_described(problem)) return false;
   const bool unseen = is_unseen(problem);
   if ((filter.drop_unseen && unseen) || (filter.only_unseen && !unseen)) return false;
   return filter.dtypes.empty() || std::ranges::count(filter.dtypes, types_in_name(kernel)) > 0;

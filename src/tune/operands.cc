@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "tessera/base/error.h"
 #include "tessera/base/hash.h"
@@ -102,6 +103,34 @@ const void* allocate_random(const Plane& plane, std::uint64_t seed, int threads,
   return data;
 }
 
+// An array of pointers to the batches of a plane at `data`, which lie in it in a random order.
+void* allocate_array(const Plane& plane, const void* data, Random& random, OwnedOperands& owned) {
+  const auto count = static_cast<std::size_t>(plane.batch);
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[(random.next() >> 32) % i]);
+  owned.arrays.push_back(owned.storage.size());
+  owned.storage.emplace_back(std::max<std::size_t>(count, 1) * sizeof(void*));
+  auto* const pointers = static_cast<const void**>(owned.storage.back().data());
+  const auto bytes = static_cast<std::size_t>(plane.batch_stride * size_of(plane.dtype));
+  for (std::size_t i = 0; i < count; ++i) {
+    pointers[i] = static_cast<const std::byte*>(data) + order[i] * bytes;
+  }
+  return pointers;
+}
+
+void put_in_arrays(const GemmProblem& p, std::uint64_t seed, OwnedOperands& owned,
+                   GemmOperands& o) {
+  Random random(hash_combine(seed, 0xa44a75));
+  o.a = allocate_array(plane_a(p), o.a, random, owned);
+  o.b = allocate_array(plane_b(p), o.b, random, owned);
+  if (p.beta != 0) o.c = allocate_array(plane_c(p), o.c, random, owned);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+    o.d[i] = allocate_array(plane_d(p, i), o.d[i], random, owned);
+  }
+  o.out = allocate_array(plane_out(p), o.out, random, owned);
+}
+
 // One byte per element of the span: whether a window covers it.
 std::vector<char> window_mask(const Plane& plane) {
   std::vector<char> mask(static_cast<std::size_t>(plane.elements()), 0);
@@ -140,6 +169,7 @@ OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int th
   }
   operands.out = allocate(plane_out(p), owned.storage);
   owned.output = owned.storage.size() - 1;
+  if (p.pointer_arrays) put_in_arrays(p, seed, owned, operands);
   owned.operands = operands;
   return owned;
 }

@@ -18,6 +18,7 @@ struct OwnedOperands {
   Operands operands;
   std::vector<runtime::AlignedBuffer> storage;
   std::size_t output = 0;  // storage[output] holds out, with guard bytes before and after it
+  std::vector<std::size_t> arrays;  // with pointer_arrays: where storage holds pointers into others
 };
 
 // Allocates and fills what the problem reads: never zero, floating point between 1/16 and 1 in
@@ -25,7 +26,8 @@ struct OwnedOperands {
 // however many threads fill them. Gaps between rows and
 // batches and the bytes around an operand hold NaN (integers: 0x5a bytes), and so does the output.
 // C is null when beta is 0; B is not packed, also when the problem has preshuffled_b set: see
-// pack_b(). Throws Error{unsupported} for operations other than GEMM.
+// pack_b(). With pointer_arrays the batches lie in an order of the seed's. Throws
+// Error{unsupported} for operations other than GEMM.
 OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads = 1);
 
 // Fills the output, its gaps and its guard bytes with NaN (integers: 0x5a bytes).

@@ -1,4 +1,5 @@
 // Operands on their way between the host and the place where kernels run.
+#include <algorithm>
 #include <functional>
 
 #include "tessera/families/family.h"
@@ -21,6 +22,17 @@ const void* moved(const void* pointer, const OwnedOperands& owned, const PlacedO
   return nullptr;
 }
 
+// An array's pointers, as they are on the device.
+void place_array(std::size_t array, const OwnedOperands& owned, const runtime::Place& place,
+                 PlacedOperands& placed) {
+  const runtime::AlignedBuffer& host = owned.storage[array];
+  const auto* const first = static_cast<const void* const*>(host.data());
+  std::vector<const void*> pointers(first, first + host.size() / sizeof(void*));
+  for (const void*& pointer : pointers) pointer = moved(pointer, owned, placed);
+  place.backend->copy_to_device(placed.storage[array].data(), pointers.data(), host.size(),
+                                place.options);
+}
+
 // A copy on the host of an operand's memory.
 const void* fetch(const Plane& plane, const void* operand, const runtime::Place& place,
                   SavedOperands& saved) {
@@ -29,6 +41,62 @@ const void* fetch(const Plane& plane, const void* operand, const runtime::Place&
   void* const to = saved.storage.back().data();
   place.backend->copy_to_host(to, operand, plane.bytes(), place.options);
   return to;
+}
+
+// The pointers of an array that is where the kernel is.
+std::vector<const void*> pointers_of(const void* array, std::int64_t batch,
+                                     const runtime::Place& place) {
+  std::vector<const void*> pointers(static_cast<std::size_t>(batch));
+  place.backend->copy_to_host(pointers.data(), array, pointers.size() * sizeof(void*),
+                              place.options);
+  return pointers;
+}
+
+std::size_t bytes_of_batch(Plane plane) {
+  plane.batch = 1;
+  return plane.bytes();
+}
+
+// Memory on the host for every batch of an operand, and an array of pointers to it.
+void** array_for(const Plane& plane, SavedOperands& saved) {
+  const auto count = static_cast<std::size_t>(plane.batch);
+  const std::size_t bytes = bytes_of_batch(plane);
+  saved.storage.emplace_back(std::max<std::size_t>(count * bytes, 1));
+  auto* const matrices = static_cast<std::byte*>(saved.storage.back().data());
+  saved.storage.emplace_back(std::max<std::size_t>(count, 1) * sizeof(void*));
+  auto** const pointers = static_cast<void**>(saved.storage.back().data());
+  for (std::size_t i = 0; i < count; ++i) pointers[i] = matrices + i * bytes;
+  return pointers;
+}
+
+// A copy on the host of the matrices that an array names.
+const void* fetch_array(const Plane& plane, const void* array, const runtime::Place& place,
+                        SavedOperands& saved) {
+  const std::vector<const void*> from = pointers_of(array, plane.batch, place);
+  void* const* const to = array_for(plane, saved);
+  const std::size_t bytes = bytes_of_batch(plane);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    place.backend->copy_to_host(to[i], from[i], bytes, place.options);
+  }
+  return to;
+}
+
+// Which batches share memory with which is not asked: what may be written over is copied.
+SavedOperands save_arrays(const GemmProblem& p, const Operands& operands,
+                          const runtime::Place& place) {
+  SavedOperands saved{.operands = operands, .storage = {}};
+  if (plane_out(p).empty()) return saved;
+  auto& gemm = std::get<GemmOperands>(saved.operands);
+  if (!place.backend->uses_host_memory()) {
+    if (p.k > 0) gemm.a = fetch_array(plane_a(p), gemm.a, place, saved);
+    if (p.k > 0) gemm.b = fetch_array(plane_b(p), gemm.b, place, saved);
+    gemm.out = array_for(plane_out(p), saved);
+  }
+  if (p.beta != 0) gemm.c = fetch_array(plane_c(p), gemm.c, place, saved);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+    gemm.d[i] = fetch_array(plane_d(p, i), gemm.d[i], place, saved);
+  }
+  return saved;
 }
 
 bool overlaps(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
@@ -68,6 +136,7 @@ PlacedOperands place_operands(const OwnedOperands& owned, const runtime::Place& 
     *operand = moved(*operand, owned, placed);
   }
   for (const void*& d : gemm.d) d = moved(d, owned, placed);
+  for (const std::size_t array : owned.arrays) place_array(array, owned, place, placed);
   gemm.out = const_cast<void*>(moved(gemm.out, owned, placed));
   return placed;
 }
@@ -98,9 +167,12 @@ void fetch_runs(OwnedOperands& owned, const PlacedOperands& placed, const runtim
   };
   fetch_bytes(0, kGuardBytes);
   fetch_bytes(output.size() - kGuardBytes, kGuardBytes);
+  void* const out = std::get<GemmOperands>(owned.operands).out;
   for (const Reference::Run& run : runs) {
-    fetch_bytes(kGuardBytes + static_cast<std::size_t>(run.offset),
-                static_cast<std::size_t>(run.bytes));
+    const void* const matrix =
+        owned.arrays.empty() ? out : static_cast<void* const*>(out)[run.batch];
+    const auto first = static_cast<std::size_t>(static_cast<const std::byte*>(matrix) - to);
+    fetch_bytes(first + static_cast<std::size_t>(run.offset), static_cast<std::size_t>(run.bytes));
   }
 }
 
@@ -118,6 +190,7 @@ bool has_gaps(const Problem& problem) {
 SavedOperands save_inputs(const Problem& problem, const Operands& operands,
                           const runtime::Place& place) {
   const GemmProblem p = with_strides(gemm_of(problem));
+  if (p.pointer_arrays) return save_arrays(p, operands, place);
   SavedOperands saved{.operands = operands, .storage = {}};
   auto& gemm = std::get<GemmOperands>(saved.operands);
   const void* const out = gemm.out;
@@ -142,9 +215,18 @@ void fetch_result(const Problem& problem, const Operands& operands, const runtim
   place.backend->synchronize(place.options);
   if (place.backend->uses_host_memory()) return;
   const GemmProblem p = with_strides(gemm_of(problem));
-  place.backend->copy_to_host(std::get<GemmOperands>(saved.operands).out,
-                              std::get<GemmOperands>(operands).out, plane_out(p).bytes(),
-                              place.options);
+  const void* const from = std::get<GemmOperands>(operands).out;
+  void* const to = std::get<GemmOperands>(saved.operands).out;
+  if (!p.pointer_arrays) {
+    place.backend->copy_to_host(to, from, plane_out(p).bytes(), place.options);
+    return;
+  }
+  if (plane_out(p).empty()) return;
+  const std::vector<const void*> batches = pointers_of(from, p.batch, place);
+  const std::size_t bytes = bytes_of_batch(plane_out(p));
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    place.backend->copy_to_host(static_cast<void* const*>(to)[i], batches[i], bytes, place.options);
+  }
 }
 
 }  // namespace tessera::tune

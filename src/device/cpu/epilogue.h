@@ -28,16 +28,16 @@ constexpr bool takes_one_d(Step s) {
 }
 constexpr bool takes_all_d(Step s) { return s == Step::multi_d_add || s == Step::multi_d_multiply; }
 
-// Where one run of output elements lies: `count` columns from (row, column) of batch `batch`.
+// Where one run of output elements lies: `count` columns from (row, column).
 struct Place {
-  i64 batch, row, column;
+  i64 row, column;
   int count;
 };
 
 template <class C, Step kOp>
 [[gnu::always_inline]] inline f32v load_d(const GemmArguments& g, int index, const Place& at) {
   using D = typename C::D;
-  const D* d = static_cast<const D*>(g.d[index]) + at.batch * g.batch_stride_d[index];
+  const D* d = static_cast<const D*>(g.d[index]);
   if constexpr (kOp == Step::row_scale) {
     return splat(load_float<D>(d + at.row, 1)[0]);
   } else {
@@ -83,10 +83,8 @@ template <class C>
 [[gnu::always_inline]] inline void finish(const GemmArguments& g, typename C::Math::Acc acc,
                                           const Place& at) {
   using Out = typename C::Out;
-  const i64 to = at.batch * g.batch_stride_out + at.row * g.ld_out + at.column;
-  const i64 from = at.batch * g.batch_stride_c + at.row * g.ld_c + at.column;
-  Out* out = static_cast<Out*>(g.out) + to;
-  const Out* c = static_cast<const Out*>(g.c) + from;
+  Out* out = static_cast<Out*>(g.out) + at.row * g.ld_out + at.column;
+  const Out* c = static_cast<const Out*>(g.c) + at.row * g.ld_c + at.column;
   if constexpr (__is_same(Out, int)) {  // exact, modulo 2^32
     static_assert(C::kNumSteps == 0, "int32 output takes no epilogue steps");
     i32v x = acc * static_cast<int>(g.alpha);
@@ -113,8 +111,8 @@ inline bool stores_raw(const GemmArguments& g) {
   return kSameType && C::kNumSteps == 0 && g.alpha == 1.0F && g.beta == 0.0F;
 }
 
-// Finishes a rectangle of raw accumulators (32-bit, `ld` words between rows) into the output. The
-// arguments are copied so that stores to the output cannot be thought to change them.
+// Finishes a rectangle of raw accumulators (32-bit, `ld` words between rows) into the output of one
+// batch. The arguments are copied so that stores to the output cannot be thought to change them.
 template <class C>
 [[gnu::noinline]] void finish_rectangle(const GemmArguments& arguments, const u32* acc, i64 ld,
                                         i64 rows, i64 columns, Place at) {
@@ -124,12 +122,12 @@ template <class C>
   for (i64 i = 0; i < rows; ++i) {
     const u32* from = acc + i * ld;
     for (i64 j = 0; j < whole; j += kLanes) {
-      finish<C>(g, load<Acc>(from + j), {at.batch, at.row + i, at.column + j, kLanes});
+      finish<C>(g, load<Acc>(from + j), {at.row + i, at.column + j, kLanes});
     }
     if (whole == columns) continue;
     const int count = static_cast<int>(columns - whole);
     const auto x = load_first<Acc>(from + whole, count);
-    finish<C>(g, x, {at.batch, at.row + i, at.column + whole, count});
+    finish<C>(g, x, {at.row + i, at.column + whole, count});
   }
 }
 

@@ -24,6 +24,31 @@ struct Grid {
   int batch, m, n;
 };
 
+// The first element of a batch's matrix.
+template <class T>
+inline const T* matrix_of(const GemmArguments& g, const void* operand, i64 batch_stride,
+                          i64 batch) {
+  if (g.pointer_arrays != 0) return static_cast<const T* const*>(operand)[batch];
+  return static_cast<const T*>(operand) + batch * batch_stride;
+}
+
+// The arguments of one batch, whose operands are matrices. A preshuffled B stays as it is.
+template <class C>
+inline GemmArguments one_batch(const GemmArguments& all, i64 batch) {
+  using Out = typename C::Out;
+  GemmArguments g = all;
+  g.batch = 1;
+  g.pointer_arrays = 0;
+  g.a = matrix_of<typename C::A>(all, all.a, all.batch_stride_a, batch);
+  if (!C::kPreshuffled) g.b = matrix_of<typename C::B>(all, all.b, all.batch_stride_b, batch);
+  g.c = matrix_of<Out>(all, all.c, all.batch_stride_c, batch);
+  for (int i = 0; i < C::kNumD; ++i) {
+    g.d[i] = matrix_of<typename C::D>(all, all.d[i], all.batch_stride_d[i], batch);
+  }
+  g.out = const_cast<Out*>(matrix_of<Out>(all, all.out, all.batch_stride_out, batch));
+  return g;
+}
+
 // The split of `threads` over batch, M and N with the least work for the busiest thread: its
 // multiplications plus the packing of its rows and columns, which costs about as much as `lanes`
 // multiplications an element. limit_m and limit_n: 0 for no limit.

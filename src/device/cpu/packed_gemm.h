@@ -96,28 +96,28 @@ struct PackedGemm {
 
   // ---- packing ----
 
-  static const A* a_at(const GemmArguments& g, i64 batch, i64 m, i64 k) {
-    const A* a = static_cast<const A*>(g.a) + batch * g.batch_stride_a;
+  static const A* a_at(const GemmArguments& g, i64 m, i64 k) {
+    const A* a = static_cast<const A*>(g.a);
     return C::kAKContiguous ? a + m * g.ld_a + k : a + k * g.ld_a + m;
   }
-  static const B* b_at(const GemmArguments& g, i64 batch, i64 n, i64 k) {
-    const B* b = static_cast<const B*>(g.b) + batch * g.batch_stride_b;
+  static const B* b_at(const GemmArguments& g, i64 n, i64 k) {
+    const B* b = static_cast<const B*>(g.b);
     return C::kBKContiguous ? b + n * g.ld_b + k : b + k * g.ld_b + n;
   }
 
-  static void pack_a(const GemmArguments& g, i64 batch, Range m, Range k, u32* out) {
+  static void pack_a(const GemmArguments& g, Range m, Range k, u32* out) {
     const i64 depth = k.end - k.begin;
     for (i64 i = m.begin; i < m.end; i += kRows) {
       pack_panel<A, Math, kRows, C::kPackA, C::kAKContiguous>(
-          {a_at(g, batch, i, k.begin), g.ld_a, m.end - i, depth}, out);
+          {a_at(g, i, k.begin), g.ld_a, m.end - i, depth}, out);
       out += words_of(depth) * kRows;
     }
   }
 
-  static void pack_b_panel(const GemmArguments& g, i64 batch, i64 n, Range k, u32* out) {
+  static void pack_b_panel(const GemmArguments& g, i64 n, Range k, u32* out) {
     const i64 depth = k.end - k.begin;
     pack_panel<B, Math, kColumns, false, C::kBKContiguous>(
-        {b_at(g, batch, n, k.begin), g.ld_b, g.n - n, depth}, out + kStart);
+        {b_at(g, n, k.begin), g.ld_b, g.n - n, depth}, out + kStart);
     if constexpr (Math::kBiased) {
       column_corrections<Math, kColumns>(out + kStart, words_of(depth), out);
     }
@@ -138,32 +138,39 @@ struct PackedGemm {
     return packed_words(g) * 4 * (g.batch_stride_b == 0 ? 1 : g.batch);
   }
   static void pack(const void* arguments, void* packed) {
-    const auto& g = *static_cast<const GemmArguments*>(arguments);
+    GemmArguments g = *static_cast<const GemmArguments*>(arguments);
+    const B* b = static_cast<const B*>(g.b);
     u32* out = static_cast<u32*>(packed);
     for (i64 batch = 0; batch < (g.batch_stride_b == 0 ? 1 : g.batch); ++batch) {
+      g.b = b + batch * g.batch_stride_b;
       for (i64 k = 0; k < g.k; k += C::kTileK) {
         const Range depth{k, smaller(k + C::kTileK, g.k)};
         for (i64 n = 0; n < g.n; n += kColumns) {
-          pack_b_panel(g, batch, n, depth, out);
+          pack_b_panel(g, n, depth, out);
           out += panel_words(depth.end - depth.begin);
         }
       }
     }
   }
-  static const u32* packed_panel(const GemmArguments& g, i64 batch, i64 n, Range k) {
+  static const u32* packed_panel(const GemmArguments& g, i64 n, Range k) {
     const i64 panels = blocks_of(g.n, kColumns);
-    const u32* b = static_cast<const u32*>(g.b);
-    if (g.batch_stride_b != 0) b += batch * packed_words(g);
-    return b + k.begin / C::kTileK * panels * panel_words(C::kTileK) +
+    return static_cast<const u32*>(g.b) + k.begin / C::kTileK * panels * panel_words(C::kTileK) +
            n / kColumns * panel_words(k.end - k.begin);
   }
 
-  // ---- one rectangle of the output, by one thread ----
+  static GemmArguments batch_of(const GemmArguments& all, i64 batch) {
+    GemmArguments g = one_batch<C>(all, batch);
+    if (C::kPreshuffled && g.batch_stride_b != 0) {
+      g.b = static_cast<const u32*>(g.b) + batch * packed_words(g);
+    }
+    return g;
+  }
 
-  // The part of the problem that a thread works on, and where its raw sums go. Without `sums` the
+  // ---- one rectangle of the output of one batch, by one thread ----
+
+  // The part of the batch that a thread works on, and where its raw sums go. Without `sums` the
   // result is finished into the output.
   struct Job {
-    i64 batch;
     Range m, n, k;
     u32* sums;  // null, or raw sums with ld words between rows; row and column as in the output
     i64 ld;
@@ -187,8 +194,7 @@ struct PackedGemm {
     i64 b_panel_words;
   };
 
-  static void register_blocks(const GemmArguments& g, const Job& job, const Block& x,
-                              const Sink& sink) {
+  static void register_blocks(const GemmArguments& g, const Block& x, const Sink& sink) {
     [[maybe_unused]] const i64 row_stride = C::kAKContiguous ? g.ld_a / kPer : 1;
     [[maybe_unused]] const i64 word_stride = C::kAKContiguous ? 1 : g.ld_a;
     for (i64 j = x.n.begin; j < x.n.end; j += kColumns) {
@@ -198,7 +204,7 @@ struct PackedGemm {
       const bool in_place = !C::kPackB && columns == kColumns;
       const u32* panel = nullptr;
       if (in_place) {
-        panel = reinterpret_cast<const u32*>(b_at(g, job.batch, j, x.k.begin));
+        panel = reinterpret_cast<const u32*>(b_at(g, j, x.k.begin));
         t.b_word = g.ld_b;
       } else {
         const i64 index = C::kPackB ? (j - x.n.begin) / kColumns : 0;
@@ -213,13 +219,13 @@ struct PackedGemm {
           t.a = x.a + (i - x.m.begin) * t.words;
         } else {
           const bool there = i < x.a_from;
-          t.a = there ? reinterpret_cast<const u32*>(a_at(g, job.batch, i, x.k.begin))
+          t.a = there ? reinterpret_cast<const u32*>(a_at(g, i, x.k.begin))
                       : x.a + (i - x.a_from) * t.words;
           t.a_row = there ? row_stride : 1;
           t.a_word = there ? word_stride : kRows;
         }
         const i64 rows = smaller(kRows, x.m.end - i);
-        block(g, t, {job.batch, i, j, columns}, rows, x.m, x.n, sink);
+        block(g, t, {i, j, columns}, rows, x.m, x.n, sink);
       }
     }
   }
@@ -264,7 +270,7 @@ struct PackedGemm {
       return {job.sums + m.begin * job.ld + n.begin, job.ld, !first, nullptr, 0};
     }
     if (stores_raw<C>(g)) {
-      u32* out = static_cast<u32*>(g.out) + job.batch * g.batch_stride_out;
+      u32* out = static_cast<u32*>(g.out);
       return {out + m.begin * g.ld_out + n.begin, g.ld_out, !first, nullptr, 0};
     }
     u32* before = partial + (m.begin - rows.begin) * ld_partial;
@@ -287,24 +293,24 @@ struct PackedGemm {
           i64 panel_stride = panel_words(k.end - k.begin);
           const u32* b_packed = b_space;
           if constexpr (C::kPreshuffled) {
-            b_packed = packed_panel(g, job.batch, n, k);
+            b_packed = packed_panel(g, n, k);
           } else if constexpr (C::kPackB) {
             u32* out = b_space;
             for (i64 j = n; j < columns.end; j += kColumns, out += panel_stride) {
-              pack_b_panel(g, job.batch, j, k, out);
+              pack_b_panel(g, j, k, out);
             }
           } else if ((columns.end - n) % kColumns != 0) {
             const i64 last = n + (columns.end - n) / kColumns * kColumns;
-            pack_b_panel(g, job.batch, last, k, b_space);
+            pack_b_panel(g, last, k, b_space);
           }
           for (i64 i = rows.begin; i < rows.end; i += C::kTileM) {
             const Range m{i, smaller(i + C::kTileM, rows.end)};
             i64 first = i;
             if (a_in_place(g, k.end - k.begin)) first += (m.end - i) / kRows * kRows;
-            pack_a(g, job.batch, {first, m.end}, k, a_packed);
+            pack_a(g, {first, m.end}, k, a_packed);
             const Sink sink = sink_for(g, job, partial, ld_partial, rows, columns, m, k);
             const Block x{m, columns, k, a_packed, first, b_packed, panel_stride};
-            register_blocks(g, job, x, sink);
+            register_blocks(g, x, sink);
           }
         }
       }
@@ -314,13 +320,14 @@ struct PackedGemm {
   // ---- the team ----
 
   // k = 0: the accumulators are zero and only the epilogue remains.
-  static void run_empty(const GemmArguments& g, const CpuThread& thread) {
-    const Range rows = part(g.m, 1, thread.count, thread.index);
+  static void run_empty(const GemmArguments& all, const CpuThread& thread) {
+    const Range rows = part(all.m, 1, thread.count, thread.index);
     const u32 zeros[kLanes] = {};
-    for (i64 b = 0; b < g.batch; ++b) {
+    for (i64 b = 0; b < all.batch; ++b) {
+      const GemmArguments g = batch_of(all, b);
       for (i64 i = rows.begin; i < rows.end; ++i) {
         for (i64 j = 0; j < g.n; j += kLanes) {
-          finish_rectangle<C>(g, zeros, 0, 1, smaller(kLanes, g.n - j), {b, i, j, 0});
+          finish_rectangle<C>(g, zeros, 0, 1, smaller(kLanes, g.n - j), {i, j, 0});
         }
       }
     }
@@ -335,22 +342,24 @@ struct PackedGemm {
     const Range rows = part(g.m, kRows, grid.m, m);
     const Range columns = part(g.n, kColumns, grid.n, n);
     for (i64 b = batches.begin; b < batches.end; ++b) {
-      run_job(g, {b, rows, columns, {0, g.k}, nullptr, 0}, space);
+      run_job(batch_of(g, b), {rows, columns, {0, g.k}, nullptr, 0}, space);
     }
   }
 
-  static void run_over_k(const GemmArguments& g, const CpuThread& thread, u32* space, u32* shared) {
-    const int parts = threads_over_k(g, thread.count);
-    const Range rows = part(g.m, 1, thread.count, thread.index);
-    for (i64 b = 0; b < g.batch; ++b) {
+  static void run_over_k(const GemmArguments& all, const CpuThread& thread, u32* space,
+                         u32* shared) {
+    const int parts = threads_over_k(all, thread.count);
+    const Range rows = part(all.m, 1, thread.count, thread.index);
+    for (i64 b = 0; b < all.batch; ++b) {
+      const GemmArguments g = batch_of(all, b);
       if (thread.index < parts) {
         const Range k = part(g.k, kKGrain, parts, thread.index);
-        run_job(g, {b, {0, g.m}, {0, g.n}, k, shared + thread.index * g.m * g.n, g.n}, space);
+        run_job(g, {{0, g.m}, {0, g.n}, k, shared + thread.index * g.m * g.n, g.n}, space);
       }
       thread.barrier(thread.barrier_context);
       for (i64 i = rows.begin; i < rows.end; ++i) add_row(g, shared + i * g.n, parts);
       finish_rectangle<C>(g, shared + rows.begin * g.n, g.n, rows.end - rows.begin, g.n,
-                          {b, rows.begin, 0, 0});
+                          {rows.begin, 0, 0});
       thread.barrier(thread.barrier_context);
     }
   }

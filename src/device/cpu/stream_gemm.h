@@ -39,13 +39,11 @@ struct StreamGemm {
     i64 size;  // m or n
     const T* at(i64 i, i64 k) const { return k_contiguous ? data + i * ld + k : data + k * ld + i; }
   };
-  static Side<typename C::A, C::kAKContiguous> side_a(const GemmArguments& g, i64 batch) {
-    const auto* a = static_cast<const typename C::A*>(g.a) + batch * g.batch_stride_a;
-    return {a, g.ld_a, g.m};
+  static Side<typename C::A, C::kAKContiguous> side_a(const GemmArguments& g) {
+    return {static_cast<const typename C::A*>(g.a), g.ld_a, g.m};
   }
-  static Side<typename C::B, C::kBKContiguous> side_b(const GemmArguments& g, i64 batch) {
-    const auto* b = static_cast<const typename C::B*>(g.b) + batch * g.batch_stride_b;
-    return {b, g.ld_b, g.n};
+  static Side<typename C::B, C::kBKContiguous> side_b(const GemmArguments& g) {
+    return {static_cast<const typename C::B*>(g.b), g.ld_b, g.n};
   }
   static bool narrow_is_a(const GemmArguments& g) { return g.m <= kMaxNarrow; }
 
@@ -230,20 +228,20 @@ struct StreamGemm {
   // ---- one thread's share: a range of the wide dimension ----
 
   // Sums lie as [narrow][wide]. When the narrow side is N, the output wants them the other way.
-  static void finish_strip(const GemmArguments& g, i64 batch, Range f, const u32* sums) {
+  static void finish_strip(const GemmArguments& g, Range f, const u32* sums) {
     if (narrow_is_a(g)) {
-      return finish_rectangle<C>(g, sums, kStrip, g.m, f.end - f.begin, {batch, 0, f.begin, 0});
+      return finish_rectangle<C>(g, sums, kStrip, g.m, f.end - f.begin, {0, f.begin, 0});
     }
     for (i64 i = f.begin; i < f.end; ++i) {
       u32 row[kMaxNarrow < kLanes ? kLanes : kMaxNarrow];
       for (i64 x = 0; x < g.n; ++x) row[x] = sums[x * kStrip + i - f.begin];
-      finish_rectangle<C>(g, row, 0, 1, g.n, {batch, i, 0, 0});
+      finish_rectangle<C>(g, row, 0, 1, g.n, {i, 0, 0});
     }
   }
 
   template <int kRows, class Narrow, class Wide>
-  static void run_rows(const GemmArguments& g, i64 batch, const Narrow& narrow, const Wide& wide,
-                       Range range, u32* space) {
+  static void run_rows(const GemmArguments& g, const Narrow& narrow, const Wide& wide, Range range,
+                       u32* space) {
     const i64 words = depth_words(g);
     u32* packed = space;
     u32* sums = packed + kMaxNarrow * words;
@@ -256,36 +254,37 @@ struct StreamGemm {
       } else {
         add_strip<Wide, kRows>(wide, g.k, packed, words, f, sums, corrections);
       }
-      finish_strip(g, batch, f, sums);
+      finish_strip(g, f, sums);
     }
   }
 
   template <class Narrow, class Wide>
-  static void run_sides(const GemmArguments& g, i64 batch, const Narrow& narrow, const Wide& wide,
-                        Range range, u32* space) {
-    if (narrow.size <= 1) return run_rows<1>(g, batch, narrow, wide, range, space);
-    if (narrow.size <= 2) return run_rows<2>(g, batch, narrow, wide, range, space);
-    if (narrow.size <= 4) return run_rows<4>(g, batch, narrow, wide, range, space);
-    run_rows<kMaxNarrow>(g, batch, narrow, wide, range, space);
+  static void run_sides(const GemmArguments& g, const Narrow& narrow, const Wide& wide, Range range,
+                        u32* space) {
+    if (narrow.size <= 1) return run_rows<1>(g, narrow, wide, range, space);
+    if (narrow.size <= 2) return run_rows<2>(g, narrow, wide, range, space);
+    if (narrow.size <= 4) return run_rows<4>(g, narrow, wide, range, space);
+    run_rows<kMaxNarrow>(g, narrow, wide, range, space);
   }
 
   static void run(const void* arguments, const CpuThread* thread) {
-    const auto& g = *static_cast<const GemmArguments*>(arguments);
-    const i64 size = narrow_is_a(g) ? g.n : g.m;
+    const auto& all = *static_cast<const GemmArguments*>(arguments);
+    const i64 size = narrow_is_a(all) ? all.n : all.m;
     const bool one = C::kWaveM == 1 && C::kWaveN == 1;
     const int threads = one ? 1 : thread->count;
     if (thread->index >= threads) return;
-    const int over_batch = static_cast<int>(smaller(threads, g.batch));
+    const int over_batch = static_cast<int>(smaller(threads, all.batch));
     const int over_size = threads / over_batch;
     if (thread->index >= over_batch * over_size) return;
-    const Range batches = part(g.batch, 1, over_batch, thread->index / over_size);
+    const Range batches = part(all.batch, 1, over_batch, thread->index / over_size);
     const Range range = part(size, 4 * kLanes, over_size, thread->index % over_size);
-    u32* space = static_cast<u32*>(thread->workspace) + thread->index * thread_words(g);
+    u32* space = static_cast<u32*>(thread->workspace) + thread->index * thread_words(all);
     for (i64 b = batches.begin; b < batches.end; ++b) {
+      const GemmArguments g = one_batch<C>(all, b);
       if (narrow_is_a(g)) {
-        run_sides(g, b, side_a(g, b), side_b(g, b), range, space);
+        run_sides(g, side_a(g), side_b(g), range, space);
       } else {
-        run_sides(g, b, side_b(g, b), side_a(g, b), range, space);
+        run_sides(g, side_b(g), side_a(g), range, space);
       }
     }
   }

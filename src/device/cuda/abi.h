@@ -7,7 +7,7 @@
 namespace tessera::device {
 
 // Every cubin exports `extern "C" __device__ const int <kernel name>_abi` with this value.
-inline constexpr int kCudaAbiVersion = 2;
+inline constexpr int kCudaAbiVersion = 3;
 
 // What the driver encodes for the copy engine: 128 opaque bytes, at a multiple of 64.
 struct alignas(64) CudaTensorMap {

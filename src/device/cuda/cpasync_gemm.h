@@ -67,8 +67,11 @@ struct CpasyncGemm {
     const u32 thread = threadIdx.x;
     const OperandSize size_a = {C::kAKContiguous ? g.m : g.k, C::kAKContiguous ? g.k : g.m};
     const OperandSize size_b = {C::kBKContiguous ? g.n : g.k, C::kBKContiguous ? g.k : g.n};
-    const Source a = source_of<A>(g.a, g.ld_a, corner.batch * g.batch_stride_a, size_a);
-    const Source b = source_of<B>(g.b, g.ld_b, corner.batch * g.batch_stride_b, size_b);
+    const bool in_array = g.pointer_arrays != 0;
+    const A* const data_a = matrix_of<A>(g.a, g.batch_stride_a, corner.batch, in_array);
+    const B* const data_b = matrix_of<B>(g.b, g.batch_stride_b, corner.batch, in_array);
+    const Source a = source_of<A>(data_a, g.ld_a, size_a);
+    const Source b = source_of<B>(data_b, g.ld_b, size_b);
     CopyA copy_a(a, corner.row, g.m, thread);
     CopyB copy_b(b, corner.column, g.n, thread);
     i64 k_left = g.k;

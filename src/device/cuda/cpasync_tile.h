@@ -41,15 +41,14 @@ struct Source {
   int width;       // the widest copies that its alignment allows: 16, 8 or 4 bytes, 0: none
 };
 
-// Batch `batch` of an operand of `lines` lines of `line` elements.
+// One batch of an operand, of `lines` lines of `line` elements.
 struct OperandSize {
   i64 lines, line;
 };
 template <class T>
-__device__ __forceinline__ Source source_of(const void* data, i64 ld, i64 batch_offset,
-                                            const OperandSize& size) {
+__device__ __forceinline__ Source source_of(const T* data, i64 ld, const OperandSize& size) {
   constexpr i64 kSize = sizeof(T);
-  const char* first = static_cast<const char*>(data) + batch_offset * kSize;
+  const char* first = reinterpret_cast<const char*>(data);
   const u64 bits = reinterpret_cast<u64>(first) | static_cast<u64>(ld * kSize);
   const int width = (bits & 15) == 0 ? 16 : (bits & 7) == 0 ? 8 : (bits & 3) == 0 ? 4 : 0;
   return {first, first + ((size.lines - 1) * ld + size.line) * kSize, ld * kSize, width};

@@ -35,7 +35,7 @@ constexpr bool multiplies(Step s) {
 // Where two neighbours of an output row lie. `count`: how many of them exist, 0 where the row does
 // not; C, D and out are touched nowhere else. `column` must be even.
 struct Place {
-  i64 batch, row, column;
+  i64 row, column;
   int count;
 };
 
@@ -55,7 +55,8 @@ struct If<false, First, Second> {
   using Type = Second;
 };
 
-// Finishes pairs of accumulators. Make one per thread: its constructor looks at alignments.
+// Finishes pairs of accumulators of one batch. Make one per thread and batch: its constructor looks
+// at alignments.
 template <class C>
 class Finish {
  public:
@@ -63,13 +64,16 @@ class Finish {
   using Out = typename C::Out;
   using D = typename C::D;
 
-  __device__ __forceinline__ explicit Finish(const GemmArguments& arguments) : g(arguments) {
-    out_in_pairs = pairs_aligned<Out>(g.out, g.ld_out, g.batch_stride_out);
-    c_in_pairs = pairs_aligned<Out>(g.c, g.ld_c, g.batch_stride_c);
+  __device__ __forceinline__ Finish(const GemmArguments& arguments, i64 batch) : g(arguments) {
+    const bool in_array = g.pointer_arrays != 0;
+    out = const_cast<Out*>(matrix_of<Out>(g.out, g.batch_stride_out, batch, in_array));
+    c = matrix_of<Out>(g.c, g.batch_stride_c, batch, in_array);
+    out_in_pairs = pairs_aligned(out, g.ld_out);
+    c_in_pairs = pairs_aligned(c, g.ld_c);
 #pragma unroll
     for (int i = 0; i < C::kNumD; ++i) {
-      const i64 ld = is_matrix(i) ? g.ld_d[i] : 0;
-      d_in_pairs[i] = pairs_aligned<D>(g.d[i], ld, g.batch_stride_d[i]);
+      d[i] = matrix_of<D>(g.d[i], g.batch_stride_d[i], batch, in_array);
+      d_in_pairs[i] = pairs_aligned(d[i], is_matrix(i) ? g.ld_d[i] : 0);
     }
   }
 
@@ -99,14 +103,14 @@ class Finish {
 
   template <bool kWhole = false>
   __device__ __forceinline__ Running with_c(const Place& at, const Running& v) const {
-    const Out* row = static_cast<const Out*>(g.c) + at.batch * g.batch_stride_c + at.row * g.ld_c;
-    const PairBits<Out> c = load_pair<Out, kWhole>(row + at.column, at.count, c_in_pairs);
+    const Out* from = c + at.row * g.ld_c + at.column;
+    const PairBits<Out> pair = load_pair<Out, kWhole>(from, at.count, c_in_pairs);
     if constexpr (kExact) {
       const u32 beta = static_cast<int>(g.beta);
-      return {v.x + first_of<int>(c) * beta, v.y + second_of<int>(c) * beta};
+      return {v.x + first_of<int>(pair) * beta, v.y + second_of<int>(pair) * beta};
     } else {
-      return {v.x + float_of_bits<Out>(first_of<Out>(c)) * g.beta,
-              v.y + float_of_bits<Out>(second_of<Out>(c)) * g.beta};
+      return {v.x + float_of_bits<Out>(first_of<Out>(pair)) * g.beta,
+              v.y + float_of_bits<Out>(second_of<Out>(pair)) * g.beta};
     }
   }
 
@@ -130,8 +134,8 @@ class Finish {
   // Writes what finish() returned.
   template <bool kWhole = false>
   __device__ __forceinline__ void store(const Place& at, PairBits<Out> pair) const {
-    Out* out = static_cast<Out*>(g.out) + at.batch * g.batch_stride_out + at.row * g.ld_out;
-    store_pair<Out, kWhole>(out + at.column, pair, at.count, out_in_pairs);
+    Out* const to = out + at.row * g.ld_out + at.column;
+    store_pair<Out, kWhole>(to, pair, at.count, out_in_pairs);
   }
 
  private:
@@ -150,13 +154,12 @@ class Finish {
 
   template <Step kOp, bool kWhole>
   __device__ __forceinline__ Values load_d(int index, const Place& at) const {
-    const D* d = static_cast<const D*>(g.d[index]) + at.batch * g.batch_stride_d[index];
     if constexpr (kOp == Step::row_scale) {
-      const float scale = kWhole || at.count > 0 ? to_float(d[at.row]) : 0.0F;
+      const float scale = kWhole || at.count > 0 ? to_float(d[index][at.row]) : 0.0F;
       return {scale, scale};
     } else {
       constexpr bool kIsVector = kOp == Step::bias || kOp == Step::col_scale;
-      const D* row = d + (kIsVector ? 0 : at.row * g.ld_d[index]);
+      const D* row = d[index] + (kIsVector ? 0 : at.row * g.ld_d[index]);
       const bool whole = d_in_pairs[index];
       const PairBits<D> pair = load_pair<D, kWhole>(row + at.column, at.count, whole);
       return {float_of_bits<D>(first_of<D>(pair)), float_of_bits<D>(second_of<D>(pair))};
@@ -203,9 +206,13 @@ class Finish {
     }
   }
 
+  static constexpr int kTensors = C::kNumD > 0 ? C::kNumD : 1;
   const GemmArguments& g;
+  Out* out;  // of the batch, like c and d
+  const Out* c;
+  const D* d[kTensors];
   bool out_in_pairs, c_in_pairs;
-  bool d_in_pairs[C::kNumD > 0 ? C::kNumD : 1];
+  bool d_in_pairs[kTensors];
 };
 
 }  // namespace tessera::device

@@ -62,7 +62,7 @@ struct TileOutput {
   // Finishes and stores the part of the tile that exists.
   static __device__ __forceinline__ void store(const GemmArguments& g, const TileCorner& place,
                                                const Acc* tile, u32 thread) {
-    const Finish<C> finish(g);
+    const Finish<C> finish(g, place.batch);
     const i64 rows_left = g.m - place.row;
     const int rows = static_cast<int>(rows_left < C::kTileM ? rows_left : C::kTileM);
     const i64 columns_left = g.n - place.column;
@@ -77,7 +77,7 @@ struct TileOutput {
         const int row = static_cast<int>(index / kPairs);
         const int column = static_cast<int>(index % kPairs) * 2;
         const int count = row < rows ? columns - column : 0;
-        places[i] = {place.batch, place.row + row, place.column + column, count};
+        places[i] = {place.row + row, place.column + column, count};
         if (count <= 0) continue;
         const Acc* from = tile + row * kRow + column;
         pairs[i] = finish.finish(places[i], from[0], from[1]);

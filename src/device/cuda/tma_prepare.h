@@ -1,6 +1,7 @@
 // What happens before the blocks of a tmaws kernel start, in a kernel of its own: operands that the
 // copy engine cannot read are copied to rows at multiples of 16 bytes, along k where wgmma wants
-// that, and sums that will be added atomically start at zero.
+// that, the batches that an array of pointers names one after the other, and sums that will be
+// added atomically start at zero.
 #pragma once
 
 #include "tessera/device/cuda/ptx.h"
@@ -10,11 +11,16 @@ namespace tessera::device {
 // An operand: `lines` runs of `line` contiguous elements in each batch.
 template <class T>
 struct Lines {
-  const T* from;
+  const void* from;
+  bool in_array;  // of pointers to the batches
   i64 line, lines, ld;
   i64 batches, batch_stride;
   char* to;
   i64 to_ld, to_batch_stride;  // elements; to_ld is a multiple of 16 bytes
+
+  __device__ __forceinline__ const T* batch_at(i64 batch) const {
+    return matrix_of<T>(from, batch_stride, batch, in_array);
+  }
 };
 
 // The same lines. A warp moves 2 KB of one at a time, or several short ones.
@@ -48,7 +54,7 @@ struct CopyLines {
     for (; line < x.batches * x.lines; line += gridDim.x * at_once) {
       if (piece >= pieces) continue;
       const i64 batch = line / x.lines;
-      const T* begin = x.from + batch * x.batch_stride;
+      const T* begin = x.batch_at(batch);
       const T* from = begin + line % x.lines * x.ld;
       const T* end = begin + (x.lines - 1) * x.ld + x.line;
       u32 words[4];
@@ -61,7 +67,7 @@ struct CopyLines {
 
   static __device__ __forceinline__ void copy(const Lines<T>& x, i64 batch, i64 line, i64 first,
                                               i64 pieces) {
-    const char* begin = reinterpret_cast<const char*>(x.from + batch * x.batch_stride);
+    const char* begin = reinterpret_cast<const char*>(x.batch_at(batch));
     const char* end = begin + ((x.lines - 1) * x.ld + x.line) * kSize;
     const char* from = begin + line * x.ld * kSize;
     char* to = x.to + (batch * x.to_batch_stride + line * x.to_ld) * kSize;
@@ -149,7 +155,7 @@ struct TransposeLines {
 
   static __device__ __forceinline__ void read(const Lines<T>& x, i64 batch, i64 row, i64 column,
                                               Bits* square) {
-    const Bits* from = reinterpret_cast<const Bits*>(x.from) + batch * x.batch_stride;
+    const Bits* from = reinterpret_cast<const Bits*>(x.batch_at(batch));
 #pragma unroll 8
     for (int i = threadIdx.x; i < kSide * kSide; i += blockDim.x) {
       const i64 at_row = row + i / kSide;
@@ -165,8 +171,8 @@ struct TransposeLines {
     constexpr int kFours = kSide / 4;
     const int across = threadIdx.x % kFours * 4;
     const int down = threadIdx.x / kFours;
-    const u8* from = reinterpret_cast<const u8*>(x.from) + batch * x.batch_stride +
-                     (row + down * 4) * x.ld + column + across;
+    const u8* from =
+        reinterpret_cast<const u8*>(x.batch_at(batch)) + (row + down * 4) * x.ld + column + across;
     const i64 left = x.line - column - across;
     u32 lines[4];
 #pragma unroll
@@ -215,23 +221,25 @@ struct TransposeLines {
 template <class C>
 struct TmaPrepare {
   static constexpr int kThreads = 256;
+  static constexpr int kMinBlocks = 4;  // else the compiler aims at more and spills
   using A = typename C::A;
   using B = typename C::B;
 
   static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
     const GemmArguments& g = arguments.gemm;
+    const bool in_array = g.pointer_arrays != 0;
     if (arguments.a_copy.offset != 0) {
       constexpr bool kAlongK = C::kAKContiguous && !C::kTransposeA;
       copy<A, C::kTransposeA>(
           arguments, arguments.a_copy,
-          {static_cast<const A*>(g.a), kAlongK ? g.k : g.m, kAlongK ? g.m : g.k, g.ld_a,
+          {g.a, in_array, kAlongK ? g.k : g.m, kAlongK ? g.m : g.k, g.ld_a,
            g.batch_stride_a == 0 ? 1 : g.batch, g.batch_stride_a, nullptr, 0, 0});
     }
     if (arguments.b_copy.offset != 0) {
       constexpr bool kAlongK = C::kBKContiguous && !C::kTransposeB;
       copy<B, C::kTransposeB>(
           arguments, arguments.b_copy,
-          {static_cast<const B*>(g.b), kAlongK ? g.k : g.n, kAlongK ? g.n : g.k, g.ld_b,
+          {g.b, in_array, kAlongK ? g.k : g.n, kAlongK ? g.n : g.k, g.ld_b,
            g.batch_stride_b == 0 ? 1 : g.batch, g.batch_stride_b, nullptr, 0, 0});
     }
     if constexpr (C::kAtomicSplit) clear_sums(arguments);

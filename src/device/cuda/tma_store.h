@@ -42,9 +42,11 @@ struct StorePlace {
   int row, column, batch;
 };
 
-// Whether the copy engine can write the output: it writes rows in pieces of 16 bytes.
+// Whether the copy engine can write the output: it writes rows in pieces of 16 bytes, and every
+// batch at the same distance from the one before.
 template <class Out>
 __device__ __forceinline__ bool tma_writes(const GemmArguments& g) {
+  if (g.pointer_arrays != 0) return false;
   const u64 elements = g.n | g.ld_out | (g.batch > 1 ? g.batch_stride_out : 0);
   return ((reinterpret_cast<u64>(g.out) | elements * sizeof(Out)) & 15) == 0;
 }
@@ -119,7 +121,7 @@ struct TileStore {
   __device__ __forceinline__ void copy(const Acc (&blocks)[kBlocks][kCount],
                                        const StorePlace& place) const {
     constexpr int kChunks = kColumns / kChunk;
-    const Finish<C> finish(arguments.gemm);
+    const Finish<C> finish(arguments.gemm, place.batch);
 #pragma unroll
     for (int i = 0; i < kBlocks * kChunks; ++i) {
       StorePlace at = place;
@@ -178,7 +180,7 @@ struct TileStore {
       const int row = place.row + (thread >> 5) * 16 + half * 8 + (lane >> 2);
       const int column = place.column + group * 8 + (lane & 3) * 2;
       const int count = static_cast<int>(g.n) - column;
-      return finish.rounded({place.batch, row, column, count}, finish.scaled(pair[0], pair[1]));
+      return finish.rounded({row, column, count}, finish.scaled(pair[0], pair[1]));
     }
   }
 
@@ -216,7 +218,7 @@ struct TileStore {
 
   __device__ __forceinline__ void finish(const StorePlace& place) const {
     const GemmArguments& g = arguments.gemm;
-    const Finish<C> finish(g);
+    const Finish<C> finish(g, place.batch);
     const bool inside = place.row + kHeight <= g.m && place.column + kWidth <= g.n;
     if (inside && finish.in_pairs()) {
       finish_rows<true, kBatch>(finish, place);
@@ -244,7 +246,7 @@ struct TileStore {
         Acc x, y;
         load_shared(area + Raw::offset(row, column), x, y);
         v[i] = finish.scaled(x, y);
-        at[i] = {place.batch, place.row + row, place.column + column, row < rows ? left : 0};
+        at[i] = {place.row + row, place.column + column, row < rows ? left : 0};
       }
       if (g.beta != 0) {
 #pragma unroll

@@ -225,11 +225,20 @@ __device__ __forceinline__ void store_pair(T* p, PairBits<T> pair, int count, bo
   }
 }
 
-// Whether rows of T that start here and lie these strides apart can be read two elements at a time.
+// Whether rows of T that start here and lie so far apart can be read two elements at a time.
 template <class T>
-__device__ __forceinline__ bool pairs_aligned(const void* p, i64 ld, i64 batch_stride) {
-  const bool aligned = (reinterpret_cast<u64>(p) & (2 * sizeof(T) - 1)) == 0;
-  return aligned && ((ld | batch_stride) & 1) == 0;
+__device__ __forceinline__ bool pairs_aligned(const T* p, i64 ld) {
+  return (reinterpret_cast<u64>(p) & (2 * sizeof(T) - 1)) == 0 && (ld & 1) == 0;
+}
+
+// ---- batches ----
+
+// The first element of a batch's matrix. in_array: the operand is an array of pointers to them.
+template <class T>
+__device__ __forceinline__ const T* matrix_of(const void* operand, i64 batch_stride, i64 batch,
+                                              bool in_array) {
+  if (in_array) return static_cast<const T* const*>(operand)[batch];
+  return static_cast<const T*>(operand) + batch * batch_stride;
 }
 
 }  // namespace tessera::device

@@ -35,6 +35,7 @@ struct Matrix {
   DType dtype;
   std::int64_t line, lines, ld;
   std::int64_t batch, batch_stride;
+  bool in_array = false;             // `data` is an array of pointers to the batches
   std::size_t workspace_offset = 0;  // where it lies in the workspace; 0: elsewhere
 };
 
@@ -83,6 +84,7 @@ TensorMap operand_window(const Matrix& matrix, std::size_t offset, const TmawsOp
 
 // Whether the copy engine can write this output; the kernel asks itself the same.
 bool tma_writes(const GemmProblem& p, const void* out) {
+  if (p.pointer_arrays) return false;
   const std::int64_t elements = p.n | p.ld_out | (p.batch > 1 ? p.batch_stride_out : 0);
   const auto bytes = static_cast<std::uintptr_t>(elements * size_of(p.out));
   return ((reinterpret_cast<std::uintptr_t>(out) | bytes) % kTmaAlignment) == 0;
@@ -96,6 +98,7 @@ Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, device::C
   to.ld = tiles(to.line, unit) * unit;
   to.batch_stride = is_batched(matrix) ? to.lines * to.ld : 0;
   to.data = nullptr;
+  to.in_array = false;
   to.workspace_offset = launch.workspace_bytes;
   copy = {static_cast<std::int64_t>(launch.workspace_bytes), to.ld, to.batch_stride};
 
@@ -114,7 +117,7 @@ Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, device::C
 Matrix readable(const Matrix& matrix, const Algorithm& a, const TmawsOperand& o, Launch& launch,
                 device::CudaCopy& copy) {
   const bool aligned =
-      misalignment(matrix) == 0 &&
+      !matrix.in_array && misalignment(matrix) == 0 &&
       tmaws_reads(matrix.dtype, matrix.ld, is_batched(matrix) ? matrix.batch_stride : 0);
   if (!a.repack || (aligned && !o.transposed)) return matrix;
   return repacked(matrix, o.transposed, launch, copy);
@@ -128,16 +131,18 @@ void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& 
   };
   if (p.k > 0) {
     const bool by_row = a_is_row_major(p.layout);
-    const Matrix given = {
+    Matrix given = {
         "a", g.a, p.a, by_row ? p.k : p.m, by_row ? p.m : p.k, p.ld_a, p.batch, p.batch_stride_a};
+    given.in_array = p.pointer_arrays;
     const TmawsOperand o = tmaws_a(s, a);
     const Matrix matrix = readable(given, a, o, launch, arguments.a_copy);
     add(operand_window(matrix, offsetof(CudaGemmArguments, a_map), o, a.tile.k));
   }
   if (p.k > 0 && !s.preshuffled_b) {
     const bool by_row = b_is_row_major(p.layout);
-    const Matrix given = {
+    Matrix given = {
         "b", g.b, p.b, by_row ? p.n : p.k, by_row ? p.k : p.n, p.ld_b, p.batch, p.batch_stride_b};
+    given.in_array = p.pointer_arrays;
     const TmawsOperand o = tmaws_b(s, a);
     const Matrix matrix = readable(given, a, o, launch, arguments.b_copy);
     add(operand_window(matrix, offsetof(CudaGemmArguments, b_map), o, a.tile.k));

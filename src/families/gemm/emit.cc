@@ -28,6 +28,13 @@ void list_pointers(const GemmProblem& p, const GemmOperands& o, Launch& launch) 
   add(o.out);
 }
 
+// Kernels look into the arrays of a, b and c without asking whether they need what is there: those
+// that the caller may leave out are replaced by one that is always given.
+void fill_arrays(const GemmProblem& p, device::GemmArguments& g) {
+  if (p.k == 0) g.a = g.b = g.out;
+  if (p.beta == 0) g.c = g.out;
+}
+
 }  // namespace
 
 std::string epilogue_steps(const Epilogue& epilogue) {
@@ -80,6 +87,8 @@ device::GemmArguments gemm_arguments(const GemmProblem& p, const GemmOperands& o
   }
   g.alpha = p.alpha, g.beta = p.beta;
   g.clamp_lo = p.clamp_lo, g.clamp_hi = p.clamp_hi;
+  g.pointer_arrays = p.pointer_arrays ? 1 : 0;
+  if (p.pointer_arrays) fill_arrays(p, g);
   return g;
 }
 

@@ -100,7 +100,8 @@ std::string pack_kernel_text(const KernelSpec& spec) {
 
 std::string prepare_kernel_text(const KernelSpec& spec) {
   return fmt::format(
-      "__global__ void __launch_bounds__(TmaPrepare<Config>::kThreads)\n"
+      "__global__ void __launch_bounds__(TmaPrepare<Config>::kThreads, "
+      "TmaPrepare<Config>::kMinBlocks)\n"
       "{}_prepare(const __grid_constant__ CudaGemmArguments arguments) {{\n"
       "  TmaPrepare<Config>::run(arguments);\n"
       "}}\n",

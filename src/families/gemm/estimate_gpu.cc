@@ -38,7 +38,8 @@ double fetch_share(const GemmProblem& p) {
 }
 
 bool stores_aligned(const GemmProblem& p) {
-  const std::int64_t elements = p.n | p.ld_out | (p.batch > 1 ? p.batch_stride_out : 0);
+  const bool strided = p.batch > 1 && !p.pointer_arrays;
+  const std::int64_t elements = p.n | p.ld_out | (strided ? p.batch_stride_out : 0);
   return elements * size_of(p.out) % 16 == 0;
 }
 
@@ -86,7 +87,8 @@ struct Work {
   double out_bytes = 0;      // of a tile
   double copy_cycles = 0;    // of a step, in which threads issue its copies
   double fetch = 0;          // bytes of L2 that a unit reads in a cycle
-  bool aligned = true;       // rows of the output
+  bool aligned = true;       // rows of the output ...
+  bool by_copy = true;       // ... which the copy engine may write, as far as the problem goes
   double load_cycles = 0;    // of a step, where threads load rows that no copy can move
 };
 
@@ -150,6 +152,7 @@ Work work_of(const KernelSpec& spec, const GemmProblem& p, const Target& target)
   }
   w.fetch = kModel.fetch * (is_tmaws(a) && !a.repack ? fetch_share(p) : 1);
   w.aligned = stores_aligned(p);
+  w.by_copy = w.aligned && !p.pointer_arrays;
   w.out_bytes = static_cast<double>(a.tile.m) * a.tile.n * size_of(p.out) / a.splits;
   return w;
 }
@@ -167,7 +170,7 @@ double step_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
 double finish_cycles(const KernelSpec& spec, const Work& w, const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
-  const bool by_copy = is_tmaws(a) && w.aligned && tmaws_copies_out(s, a);
+  const bool by_copy = is_tmaws(a) && w.by_copy && tmaws_copies_out(s, a);
   const double consumers = is_pingpong(a) ? 1 : a.wave.m;
   const double storing = is_tmaws(a) ? consumers : threads_of(a, target) / 128;
   const double byte = kModel.finish_byte * store_factor(a, w.aligned, by_copy);

@@ -42,6 +42,12 @@ std::vector<Wish> wishes(std::span<const FeatureUse> wanted, std::size_t begin, 
 
 std::span<const Feature> features() { return kFeatures; }
 
+// No feature says what an address that is read first costs, or batches that lie anywhere.
+Verdict features_fit(const Problem& problem) {
+  if (!std::get<GemmProblem>(problem).pointer_arrays) return {};
+  return {"no feature describes pointer_arrays"};
+}
+
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns,
              std::span<const FeatureUse> wanted) {

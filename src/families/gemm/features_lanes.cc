@@ -245,6 +245,7 @@ void fill_steps(const Facts& f, Lanes& x) {
 void fill_store_times(const Facts& f, Lanes& x) {
   constexpr double kWide = 64;  // columns
   const double aligned = flag(f.stores_aligned);
+  const double by_copy = flag(f.stores_aligned && !f.problem.pointer_arrays);
   for (std::size_t i = 0; i < kLanes; ++i) {
     const double plain = x.is_tmaws[i] * (1 - x.of[lane("swap_ab")][i]);
     const double chunk = pick(plain, x.store_chunk[i], kWide);
@@ -252,7 +253,7 @@ void fill_store_times(const Facts& f, Lanes& x) {
     const double copied = pick(flag(chunk >= kWide), 1, narrow);
     const double unaligned = kModel.unaligned * (2 - x.is_tmaws[i]) * kWide / chunk;
     const double alone = pick(aligned, kModel.direct, unaligned);
-    x.store_times[i] = pick(aligned * x.of[lane("stores_by_copy")][i], copied, alone);
+    x.store_times[i] = pick(by_copy * x.of[lane("stores_by_copy")][i], copied, alone);
   }
 }
 

@@ -18,6 +18,7 @@ const Family& family() {
       .emit = emit,
       .estimate = estimate,
       .features = features,
+      .features_fit = features_fit,
       .extract = extract,
       .bind = bind,
       .verify = verify,

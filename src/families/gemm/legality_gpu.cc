@@ -460,6 +460,21 @@ Verdict stores_fit(const Window& out) {
       unit, to_string(out.dtype), out.length, out.ld, out.batch_stride)};
 }
 
+// The copy engine's windows have one address and equal distances. Operands are brought there by
+// repacking; out is written by the kernel's threads.
+Verdict arrays_fit(const Algorithm& a, const GemmProblem& p) {
+  if (!p.pointer_arrays) return {};
+  if (!a.repack) {
+    return {
+        "the copy engine of tmaws does not follow pointer_arrays; use a cpasync kernel or one "
+        "with repack"};
+  }
+  if (a.store == Store::tma) {
+    return {"the tma store does not follow pointer_arrays; use the standard store"};
+  }
+  return {};
+}
+
 // Coordinates of the copy engine are 32-bit, and so is the number of a tile.
 Verdict counts_fit(const Algorithm& a, const GemmProblem& p) {
   const std::pair<std::string_view, std::int64_t> sizes[] = {
@@ -486,13 +501,15 @@ Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem) {
   const GemmProblem p = with_strides(problem);
   const bool a_rows = a_is_row_major(p.layout);
   const bool b_rows = b_is_row_major(p.layout);
-  const auto stride = [&p](std::int64_t value) { return p.batch > 1 ? value : 0; };
+  const bool strided = p.batch > 1 && !p.pointer_arrays;
+  const auto stride = [strided](std::int64_t value) { return strided ? value : 0; };
   const Window a = {"a",    a_rows ? "k" : "m",       a_rows ? p.k : p.m,
                     p.ld_a, stride(p.batch_stride_a), p.a};
   const Window b = {"b",    b_rows ? "n" : "k",       b_rows ? p.n : p.k,
                     p.ld_b, stride(p.batch_stride_b), p.b};
   const Window out = {"out", "n", p.n, p.ld_out, stride(p.batch_stride_out), p.out};
   const bool repack = spec.algorithm.repack;
+  if (Verdict fits = arrays_fit(spec.algorithm, p); !fits) return fits;
   if (Verdict fits = counts_fit(spec.algorithm, p); !fits) return fits;
   if (Verdict fits = parts_fit(spec.algorithm, p); !fits) return fits;
   if (Verdict fits = window_fits(a, "operands"); !fits && !repack) return fits;

@@ -87,6 +87,13 @@ Plan plan(const GemmProblem& p, const ReferenceLimits& limits) {
 
 // ---- sums of products ----
 
+// The first element of a batch's matrix, on the host.
+const void* matrix_of(const GemmProblem& p, DType dtype, const void* operand, std::int64_t stride,
+                      std::int64_t batch) {
+  if (p.pointer_arrays) return static_cast<const void* const*>(operand)[batch];
+  return static_cast<const std::byte*>(operand) + batch * stride * size_of(dtype);
+}
+
 // Elements of A as [row][k] or of B as [k][column], and the largest finite magnitude among them.
 struct Operand {
   std::vector<double> values;
@@ -155,22 +162,26 @@ class Computation {
   }
 
   Operand load_a(std::int64_t batch, std::span<const std::int64_t> rows) const {
+    if (k_ == 0) return {};
     const bool by_row = a_is_row_major(p_.layout);
+    const void* const a = matrix_of(p_, p_.a, o_.a, p_.batch_stride_a, batch);
     return load_all(rows.size() * k_, [&](std::size_t i) {
       const std::int64_t row = rows[i / k_];
       const auto depth = static_cast<std::int64_t>(i % k_);
       const std::int64_t at = by_row ? row * p_.ld_a + depth : depth * p_.ld_a + row;
-      return load_element(p_.a, o_.a, batch * p_.batch_stride_a + at);
+      return load_element(p_.a, a, at);
     });
   }
 
   Operand load_b(std::int64_t batch, std::span<const std::int64_t> columns) const {
+    if (k_ == 0) return {};
     const bool by_row = b_is_row_major(p_.layout);
+    const void* const b = matrix_of(p_, p_.b, o_.b, p_.batch_stride_b, batch);
     return load_all(columns.size() * k_, [&](std::size_t i) {
       const std::int64_t column = columns[i % columns.size()];
       const auto depth = static_cast<std::int64_t>(i / columns.size());
       const std::int64_t at = by_row ? depth * p_.ld_b + column : column * p_.ld_b + depth;
-      return load_element(p_.b, o_.b, batch * p_.batch_stride_b + at);
+      return load_element(p_.b, b, at);
     });
   }
 
@@ -225,7 +236,8 @@ class Computation {
     if (p_.acc == DType::int32) x.value = wrapped(whole(x.value));
     double c = 0;
     if (p_.beta != 0) {
-      c = load_element(p_.out, o_.c, batch * p_.batch_stride_c + row * p_.ld_c + column);
+      const void* const from = matrix_of(p_, p_.out, o_.c, p_.batch_stride_c, batch);
+      c = load_element(p_.out, from, row * p_.ld_c + column);
     }
     if (p_.out == DType::int32) {
       return {wrapped(whole(x.value) * whole(p_.alpha) + whole(c) * whole(p_.beta)), 0};
@@ -256,7 +268,8 @@ class Computation {
       const std::int64_t at = shape == DShape::along_m   ? row
                               : shape == DShape::along_n ? column
                                                          : row * p_.ld_d[i] + column;
-      values[i] = load_element(p_.d, o_.d[i], batch * p_.batch_stride_d[i] + at);
+      const void* const d = matrix_of(p_, p_.d, o_.d[i], p_.batch_stride_d[i], batch);
+      values[i] = load_element(p_.d, d, at);
     }
     return values;
   }
@@ -304,8 +317,8 @@ class Comparison {
   Comparison(const GemmProblem& problem, const void* out) : p_(problem), out_(out) {}
 
   void look(std::int64_t batch, std::int64_t row, std::int64_t column, const Bounded& x) {
-    const double got =
-        load_element(p_.out, out_, batch * p_.batch_stride_out + row * p_.ld_out + column);
+    const void* const out = matrix_of(p_, p_.out, out_, p_.batch_stride_out, batch);
+    const double got = load_element(p_.out, out, row * p_.ld_out + column);
     ++result_.checked;
     const double r = ratio(p_.out, got, x);
     if (within_tolerance(p_.out, got, x)) {
@@ -346,6 +359,18 @@ void require_plain_b(const GemmProblem& p) {
   refuse("verify reads B as it was before packing; pass the problem with preshuffle=0 and that B");
 }
 
+// Whether the kernel wrote over an operand that it read.
+bool is_out(const GemmProblem& p, const GemmOperands& o, const void* operand) {
+  if (p.m == 0 || p.n == 0 || p.batch == 0) return false;
+  if (!p.pointer_arrays) return operand == o.out;
+  const auto* const outs = static_cast<const void* const*>(o.out);
+  const auto* const theirs = static_cast<const void* const*>(operand);
+  for (std::int64_t i = 0; i < p.batch; ++i) {
+    if (outs[i] == theirs[i]) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Reference reference(const Problem& problem, const Operands& operands,
@@ -359,9 +384,10 @@ Reference reference(const Problem& problem, const Operands& operands,
   for (const std::int64_t batch : elements->plan.batches) {
     for (const std::int64_t row : elements->plan.rows) {
       if (elements->plan.columns.empty()) continue;
-      const std::int64_t first = batch * p.batch_stride_out + row * p.ld_out;
+      const std::int64_t stride = p.pointer_arrays ? 0 : p.batch_stride_out;
+      const std::int64_t first = batch * stride + row * p.ld_out;
       found.runs.push_back(
-          {(first + elements->plan.columns.front()) * size_of(p.out),
+          {batch, (first + elements->plan.columns.front()) * size_of(p.out),
            (elements->plan.columns.back() - elements->plan.columns.front() + 1) * size_of(p.out)});
     }
   }
@@ -388,11 +414,11 @@ Mismatch verify(const Problem& problem, const Operands& operands) {
   const GemmProblem p = as_stored(problem);
   const auto& o = std::get<GemmOperands>(operands);
   require_plain_b(p);
-  if (p.beta != 0 && o.c == o.out && p.m > 0 && p.n > 0 && p.batch > 0) {
+  if (p.beta != 0 && is_out(p, o, o.c)) {
     refuse("verify needs C as it was before the kernel ran, but c is out; pass a copy");
   }
   for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
-    if (o.d[i] != o.out || p.m == 0 || p.n == 0 || p.batch == 0) continue;
+    if (!is_out(p, o, o.d[i])) continue;
     refuse(
         fmt::format("verify needs D{0} as it was before the kernel ran, but d{0} is out; pass a "
                     "copy",

@@ -67,6 +67,8 @@ bool tmaws_reads(DType dtype, std::int64_t ld, std::int64_t batch_stride) {
 }
 
 TmawsCopies tmaws_copies(const GemmProblem& problem) {
+  // The copy engine reads batches at equal distances, not through pointers.
+  if (problem.pointer_arrays) return {true, true};
   const GemmProblem p = with_strides(problem);
   const auto stride = [&p](std::int64_t value) { return p.batch > 1 ? value : 0; };
   const bool fits_a = a_is_row_major(p.layout) || size_of(p.a) == 2;

@@ -53,6 +53,11 @@ void check_scalars(const GemmProblem& p) {
   }
 }
 
+// Batches at equal distances: one, where each has a pointer of its own.
+std::int64_t strided_batches(const GemmProblem& p) {
+  return p.pointer_arrays ? std::min<std::int64_t>(p.batch, 1) : p.batch;
+}
+
 // A matrix in memory: `rows` runs of `row` elements, whichever dimension a row is.
 struct Matrix {
   std::string_view name;
@@ -106,7 +111,7 @@ void check_strides(const Matrix& matrix, const GemmProblem& p, std::string_view 
     refuse("batch_stride_{} must be at least 0, got {}", matrix.name, matrix.batch_stride);
   }
   std::int64_t elements = 0;
-  if (!extent(matrix, p.batch, elements)) {
+  if (!extent(matrix, strided_batches(p), elements)) {
     refuse("the last byte of {} must be below 2^63, got {} rows {} apart and {} batches {} apart",
            matrix.name, matrix.rows, matrix.ld, p.batch, matrix.batch_stride);
   }
@@ -114,7 +119,7 @@ void check_strides(const Matrix& matrix, const GemmProblem& p, std::string_view 
 
 // Batches of the output may lie one after the other or interleaved within a row.
 void check_output_batches(const GemmProblem& p) {
-  if (p.batch <= 1 || !has_output(p)) return;
+  if (p.batch <= 1 || p.pointer_arrays || !has_output(p)) return;
   const std::int64_t behind = (p.m - 1) * p.ld_out + p.n;
   const bool after = p.batch_stride_out >= behind;
   const bool within_row = p.batch_stride_out >= p.n &&
@@ -122,6 +127,28 @@ void check_output_batches(const GemmProblem& p) {
   if (after || within_row) return;
   refuse("batch_stride_out must be at least {} so that batches do not overlap, got {}", behind,
          p.batch_stride_out);
+}
+
+// Each batch has a pointer of its own, and nothing is packed ahead through an array.
+void check_arrays(const GemmProblem& given) {
+  if (!given.pointer_arrays) return;
+  if (given.preshuffled_b) {
+    refuse(
+        "preshuffle and pointer_arrays do not go together: a packed B has one address; leave one "
+        "of them out");
+  }
+  const auto check = [](std::string_view name, std::int64_t stride) {
+    if (stride == kPacked) return;
+    refuse(
+        "batch_stride_{} must be left out with pointer_arrays, where each batch has a pointer of "
+        "its own, got {}",
+        name, stride);
+  };
+  check("a", given.batch_stride_a);
+  check("b", given.batch_stride_b);
+  check("c", given.batch_stride_c);
+  check("out", given.batch_stride_out);
+  for (std::size_t i = 0; i < kMaxD; ++i) check(kDNames[i], given.batch_stride_d[i]);
 }
 
 // ---- the operands ----
@@ -192,6 +219,28 @@ void check_overlap(const Region& out, const Region& other, std::int64_t batch, b
          other.bytes);
 }
 
+// Addresses of arrays; what is in them is for the kernel to read, perhaps in a device's memory.
+void check_array_addresses(const GemmProblem& p, const GemmOperands& o) {
+  const auto check = [&p](std::string_view name, const void* array) {
+    constexpr std::uintptr_t kAlignment = alignof(void*);
+    if (array == nullptr) {
+      refuse("{} must not be null: with pointer_arrays it is an array of {} pointers", name,
+             p.batch);
+    }
+    if (const auto excess = address(array) % kAlignment; excess != 0) {
+      refuse(
+          "{} must be aligned to {} bytes, an array of pointers, got an address {} past a "
+          "multiple of that",
+          name, kAlignment, excess);
+    }
+  };
+  check("out", o.out);
+  if (p.k > 0) check("a", o.a);
+  if (p.k > 0) check("b", o.b);
+  if (p.beta != 0) check("c", o.c);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) check(kDNames[i], o.d[i]);
+}
+
 void check_operand(const Region& out, const Region& other, std::int64_t batch, bool may_be_same) {
   check_pointer(other, static_cast<std::uintptr_t>(size_of(other.matrix.dtype)));
   check_overlap(out, other, batch, may_be_same);
@@ -206,6 +255,7 @@ void validate(const Problem& problem) {
   if (const Verdict fits = epilogue_fits(signature); !fits) refuse("{}", fits.reason);
   check_sizes(given);
   check_scalars(given);
+  check_arrays(given);
   const GemmProblem p = with_strides(given);
   const std::string layout(to_string(p.layout));
   check_strides(matrix_a(p), p, "the row length of A for " + layout);
@@ -224,6 +274,7 @@ void validate_operands(const Problem& problem, const Operands& operands) {
   }
   const auto& given = std::get<GemmOperands>(operands);
   if (!has_output(p)) return;
+  if (p.pointer_arrays) return check_array_addresses(p, given);
   const Region out = region(matrix_out(p), p, given.out);
   check_pointer(out, static_cast<std::uintptr_t>(size_of(p.out)));
   if (p.k > 0) {

@@ -41,6 +41,30 @@ TEST_F(ApiRun, OneKernelServesEveryShapeOfItsSignature) {
   EXPECT_EQ(dispatcher.registry().builder().cache().list().size(), 1U);
 }
 
+// Verified against what C was, though every batch is written over its own.
+TEST_F(ApiRun, BatchesByPointerArraysInPlace) {
+  Dispatcher dispatcher(options());
+  GemmProblem p = small();
+  p.batch = 5;
+  p.beta = 0.5F;
+  p.pointer_arrays = true;
+  const tune::OwnedOperands owned = operands_of(p);
+  GemmOperands operands = std::get<GemmOperands>(owned.operands);
+  for (std::int64_t i = 0; i < p.batch; ++i) {
+    std::memcpy(static_cast<void* const*>(operands.out)[i],
+                static_cast<const void* const*>(operands.c)[i],
+                static_cast<std::size_t>(p.m * p.n) * 4);
+  }
+  operands.c = operands.out;
+  EXPECT_EQ(error_of([&] { dispatcher.run(p, operands, with(2)); }), "no error");
+  const Mismatch mismatch = family_of(p).verify(p, owned.operands);  // with the C of before
+  EXPECT_TRUE(mismatch.ok) << mismatch.message << ", seed " << seed;
+  operands.a = nullptr;
+  EXPECT_EQ(error_of([&] { dispatcher.run(p, operands, with(2)); }),
+            "invalid_argument: gemm: a must not be null: with pointer_arrays it is an array of 5 "
+            "pointers");
+}
+
 // Where no thread shares a sum, the number of threads changes who computes an element, not how.
 TEST_F(ApiRun, DeterministicBitsWhateverTheThreads) {
   DispatcherOptions o = options();

@@ -84,6 +84,7 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
 
   void check_sizes();
   void check_strides();
+  void check_pointer_arrays();
   void check_in_place();
   void check_special_values();
   void check_threads();
@@ -141,9 +142,21 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
   }
 
+  // Lets some batches read the same matrix of A or B.
+  void share_pointers(const GemmProblem& p, tune::OwnedOperands& owned) {
+    const auto& operands = std::get<GemmOperands>(owned.operands);
+    for (const void* array : {operands.a, operands.b}) {
+      auto** const pointers = static_cast<const void**>(const_cast<void*>(array));
+      for (std::int64_t i = 1; i < p.batch; ++i) {
+        if (draw(0, 2) == 0) pointers[i] = pointers[draw(0, i - 1)];
+      }
+    }
+  }
+
   void check(const GemmProblem& p, int threads) {
     SCOPED_TRACE(fmt::format("seed {}: {} threads={}", seed, to_string(Problem(p)), threads));
     tune::OwnedOperands owned = tune::random_operands(p, random());
+    if (p.pointer_arrays) share_pointers(p, owned);
     // With beta = 0, C is not read: whatever it holds.
     runtime::AlignedBuffer poisoned(owned.storage[owned.output].size());
     std::memset(poisoned.data(), 0xff, poisoned.size());
@@ -158,7 +171,15 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
     tune::OwnedOperands owned = tune::random_operands(p, random());
     const Operands original = owned.operands;
     auto& operands = std::get<GemmOperands>(owned.operands);
-    std::memcpy(operands.out, operands.c, static_cast<std::size_t>(p.m * p.n * size_of(p.out)));
+    const auto bytes = static_cast<std::size_t>(p.m * p.n * size_of(p.out));
+    if (p.pointer_arrays) {
+      for (std::int64_t i = 0; i < p.batch; ++i) {
+        std::memcpy(static_cast<void* const*>(operands.out)[i],
+                    static_cast<const void* const*>(operands.c)[i], bytes);
+      }
+    } else {
+      std::memcpy(operands.out, operands.c, bytes);
+    }
     operands.c = operands.out;
     run_and_check(p, owned, threads, original);
   }
@@ -225,6 +246,28 @@ void GemmKernel::check_strides() {
   }
 }
 
+// Batches that lie in any order, some of them the same; no batch; no k, where A and B are not read.
+void GemmKernel::check_pointer_arrays() {
+  if (signature.preshuffled_b) return;
+  for (const std::int64_t batch : {std::int64_t{0}, std::int64_t{1}, draw(2, 6), draw(2, 3)}) {
+    GemmProblem p = sized(draw(1, 41), draw(1, 43), draw(0, 3) * draw(1, 300));
+    const GemmProblem packed = with_strides(p);
+    set_scalars(p, -1, draw(0, 1) == 0 ? 0 : 0.5F);
+    p.ld_a = packed.ld_a + draw(0, 5);
+    p.ld_b = packed.ld_b + draw(0, 5);
+    p.ld_c = packed.ld_c + draw(0, 5);
+    p.ld_out = packed.ld_out + draw(0, 5);
+    p.batch = batch;
+    p.pointer_arrays = true;
+    check(p, static_cast<int>(draw(1, 4)));
+  }
+  GemmProblem p = sized(draw(1, 41), draw(1, 43), draw(1, 47));
+  set_scalars(p, 1, 0.5F);
+  p.batch = draw(1, 4);
+  p.pointer_arrays = true;
+  check_in_place(p, static_cast<int>(draw(1, 3)));
+}
+
 void GemmKernel::check_in_place() {
   GemmProblem p = sized(draw(1, 41), draw(1, 43), draw(1, 47));
   set_scalars(p, 1, 0.5F);
@@ -243,7 +286,9 @@ void GemmKernel::check_special_values() {
 // threads.
 void GemmKernel::check_threads() {
   if (spec.algorithm.wave.k != 1) return;
-  const GemmProblem p = sized(draw(50, 99), draw(50, 99), draw(1, 600));
+  GemmProblem p = sized(draw(50, 99), draw(50, 99), draw(1, 600));
+  p.batch = draw(1, 2);
+  p.pointer_arrays = !p.preshuffled_b && draw(0, 1) == 0;
   SCOPED_TRACE(fmt::format("seed {}: {}", seed, to_string(Problem(p))));
   tune::OwnedOperands owned = tune::random_operands(p, random());
   Operands operands = owned.operands;
@@ -256,6 +301,7 @@ void GemmKernel::check_threads() {
 TEST_P(GemmKernel, IsCorrect) {
   check_sizes();
   check_strides();
+  check_pointer_arrays();
   check_in_place();
   check_special_values();
   check_threads();

@@ -83,19 +83,19 @@ constexpr std::string_view kKernels = R"cc(
   }  // namespace
   extern "C" {
   extern const CpuKernel team, idle, greedy, negative, packing, old_abi, half;
-  const CpuKernel team = {2, bytes, run, nullptr, nullptr};
-  const CpuKernel idle = {2, no_bytes, do_nothing, nullptr, nullptr};
-  const CpuKernel greedy = {2, too_many_bytes, run, nullptr, nullptr};
-  const CpuKernel negative = {2, negative_bytes, run, nullptr, nullptr};
-  const CpuKernel packing = {2, no_bytes, do_nothing, packed_bytes, pack};
+  const CpuKernel team = {kCpuAbiVersion, bytes, run, nullptr, nullptr};
+  const CpuKernel idle = {kCpuAbiVersion, no_bytes, do_nothing, nullptr, nullptr};
+  const CpuKernel greedy = {kCpuAbiVersion, too_many_bytes, run, nullptr, nullptr};
+  const CpuKernel negative = {kCpuAbiVersion, negative_bytes, run, nullptr, nullptr};
+  const CpuKernel packing = {kCpuAbiVersion, no_bytes, do_nothing, packed_bytes, pack};
   const CpuKernel old_abi = {7, bytes, run, nullptr, nullptr};
-  const CpuKernel half = {2, bytes, nullptr, nullptr, nullptr};
+  const CpuKernel half = {kCpuAbiVersion, bytes, nullptr, nullptr, nullptr};
 #define NAMED(wave) gemm_fp32_rcr_packab_96x384x256_##wave##_12x32x1_generic
   extern const CpuKernel NAMED(1x1x1), NAMED(2x1x1), NAMED(0x0x1), NAMED(1x1x0);
-  const CpuKernel NAMED(1x1x1) = {2, bytes, run, nullptr, nullptr};
-  const CpuKernel NAMED(2x1x1) = {2, bytes, run, nullptr, nullptr};
-  const CpuKernel NAMED(0x0x1) = {2, bytes, run, nullptr, nullptr};
-  const CpuKernel NAMED(1x1x0) = {2, bytes, run, nullptr, nullptr};
+  const CpuKernel NAMED(1x1x1) = {kCpuAbiVersion, bytes, run, nullptr, nullptr};
+  const CpuKernel NAMED(2x1x1) = {kCpuAbiVersion, bytes, run, nullptr, nullptr};
+  const CpuKernel NAMED(0x0x1) = {kCpuAbiVersion, bytes, run, nullptr, nullptr};
+  const CpuKernel NAMED(1x1x0) = {kCpuAbiVersion, bytes, run, nullptr, nullptr};
   }
 )cc";
 
@@ -380,7 +380,7 @@ TEST(CpuLoad, RefusesWhatDoesNotFit) {
                 "it again");
   EXPECT_EQ(
       load_error(artifact("old_abi")),
-      "load_failed: cannot load kernel 'old_abi': its ABI version must be 2, got 7; clear its "
+      "load_failed: cannot load kernel 'old_abi': its ABI version must be 3, got 7; clear its "
       "cache entry to build it again");
   EXPECT_EQ(load_error(artifact("half")),
             "load_failed: cannot load kernel 'half': its table must hold run and workspace_bytes, "
@@ -432,7 +432,7 @@ TEST(CpuLoad, AnonymousFilesAreKeptApart) {
     static void run(const void* p, const CpuThread*) { **static_cast<int* const*>(p) = ANSWER; }
     extern "C" {
     extern const CpuKernel answer;
-    const CpuKernel answer = {2, none, run, nullptr, nullptr};
+    const CpuKernel answer = {kCpuAbiVersion, none, run, nullptr, nullptr};
     }
   )cc";
   std::vector<std::shared_ptr<const LoadedKernel>> kernels;

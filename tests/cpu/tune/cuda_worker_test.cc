@@ -61,6 +61,15 @@ TEST_F(CudaWorkerTest, ChecksAndTimesKernelsOnTheDevice) {
   }
 }
 
+// The arrays hold the device's addresses.
+TEST_F(CudaWorkerTest, FollowsPointerArrays) {
+  problem.batch = 5;
+  problem.pointer_arrays = true;
+  const std::vector<Measurement> found = run("gemm");
+  ASSERT_EQ(found.size(), 2U);
+  for (const Measurement& m : found) EXPECT_EQ(m.outcome, Outcome::ok) << m.note;
+}
+
 TEST_F(CudaWorkerTest, RefusesAWrongKernel) {
   const std::vector<Measurement> found = run("wrong");
   ASSERT_EQ(found.size(), 2U);

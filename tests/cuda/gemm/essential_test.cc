@@ -59,6 +59,20 @@ class GpuGemm : public testing::Test {
     return specs;
   }
 
+  // Where the kernel follows pointers: batches by arrays of them, without and with C.
+  void add_pointer_arrays(const KernelSpec& spec, std::vector<GemmProblem>& problems) {
+    if (problems.empty()) return;
+    GemmProblem p = problems.front();
+    p.batch = 3;
+    p.pointer_arrays = true;
+    if (p.preshuffled_b || !family_of(spec).supports(spec, p, target_)) return;
+    problems.push_back(p);
+    p.m = problems.back().m + 1;  // the next batch begins at another alignment
+    p.beta = 1;
+    p.batch = 2;
+    if (family_of(spec).supports(spec, p, target_)) problems.push_back(p);
+  }
+
   // As odd as the kernel takes it: sizes that are multiples of 1, else 4, 8 or 16.
   std::vector<GemmProblem> problems_for(const KernelSpec& spec, int count) {
     std::vector<GemmProblem> problems;
@@ -75,6 +89,7 @@ class GpuGemm : public testing::Test {
       }
       if (!problems.empty()) break;
     }
+    add_pointer_arrays(spec, problems);
     return problems;
   }
 
@@ -97,6 +112,11 @@ class GpuGemm : public testing::Test {
     const std::string kernel = name_of(spec);
     SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed));
     tune::OwnedOperands owned = tune::random_operands(problem, seed);
+    if (p.pointer_arrays && p.k > 0) {  // two batches read the same B
+      const void* const b = std::get<GemmOperands>(owned.operands).b;
+      auto** const pointers = static_cast<const void**>(const_cast<void*>(b));
+      pointers[1] = pointers[0];
+    }
     tune::PlacedOperands placed = tune::place_operands(owned, place_);
     Operands operands = placed.operands;
     const ReadyKernel& ready = dispatcher_->kernel_for(problem, {.force = kernel});
@@ -166,6 +186,7 @@ TEST_F(GpuGemm, SlicesAndRepackedOperandsAreCorrect) {
     EXPECT_FALSE(problems.empty()) << name << " serves none of the shapes tried";
     for (GemmProblem problem : problems) {
       check(spec, problem);
+      if (problem.pointer_arrays) continue;
       problem.batch = 3;
       if (family_of(spec).supports(spec, problem, target_)) check(spec, problem);
     }
@@ -201,10 +222,14 @@ TEST_F(GpuGemm, PointersOfTheHostAreRefused) {
 }
 
 TEST_F(GpuGemm, RunVerifiesOnTheDevice) {
-  const Problem problem = gemm_problem(DType::bf16, GemmLayout::rcr, 130, 70, 90);
-  const tune::OwnedOperands owned = tune::random_operands(problem, seed_);
-  const tune::PlacedOperands placed = tune::place_operands(owned, place_);
-  dispatcher_->run(problem, placed.operands, {.verify = true});
+  for (const bool pointer_arrays : {false, true}) {
+    GemmProblem problem = gemm_problem(DType::bf16, GemmLayout::rcr, 130, 70, 90);
+    problem.batch = pointer_arrays ? 3 : 1;
+    problem.pointer_arrays = pointer_arrays;
+    const tune::OwnedOperands owned = tune::random_operands(problem, seed_);
+    const tune::PlacedOperands placed = tune::place_operands(owned, place_);
+    dispatcher_->run(problem, placed.operands, {.verify = true});
+  }
 }
 
 }  // namespace

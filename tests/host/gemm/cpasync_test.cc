@@ -234,6 +234,9 @@ TEST(CpasyncBind, ArgumentsAreTheProblems) {
   EXPECT_EQ(g.batch_stride_d[1], 33) << "one scale a column";
   EXPECT_EQ(g.alpha, 2);
   EXPECT_EQ(g.beta, 0.5F);
+  EXPECT_EQ(g.pointer_arrays, 0);
+  p.pointer_arrays = true;
+  EXPECT_EQ(arguments_of(bind(spec, p, operands)).gemm.pointer_arrays, 1);
 }
 
 // Odd strides that no address is made of would forbid wider accesses.

@@ -177,6 +177,23 @@ TEST(GemmRankingOnHopper, RowsThatTheCopyEngineRefusesAreCopiedByThreadsOrFirst)
   EXPECT_FALSE(algorithm(5000, 3000, 1776).repack);
 }
 
+// Gathering both operands and storing without the copy engine has its price.
+TEST(GemmRankingOnHopper, PointerArraysCostTheCopies) {
+  const Target target = load_target("sm90a");
+  const KernelSpec spec =
+      parse_name("gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_repack_sm90a");
+  GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 1024, 1024, 1024);
+  p.batch = 8;
+  const Estimate strided = estimate(spec, p, target, 0);
+  p.pointer_arrays = true;
+  const Estimate arrays = estimate(spec, p, target, 0);
+  const double copied = 8 * 2 * 1024.0 * 1024 * 2;
+  const double least = 2 * copied / (target.memory_gb_per_s * 1e9);
+  EXPECT_GT(arrays.overhead_seconds, strided.overhead_seconds + least);
+  EXPECT_GT(arrays.compute_seconds, strided.compute_seconds);
+  EXPECT_EQ(arrays.memory_seconds, strided.memory_seconds);
+}
+
 TEST(GemmRankingOnHopper, LongSumsOfFewTilesAreSplit) {
   const Target target = load_target("sm90a");
   const auto parts = [&](std::int64_t side, std::int64_t k) {

@@ -56,7 +56,7 @@ class Random {
     if (integer(0, 2) == 0) p.beta = 1;
     if (integer(0, 2) == 0) p.alpha = 2;
     if (integer(0, 2) == 0) add_strides(p);
-    if (integer(0, 5) == 0) p.preshuffled_b = true;
+    if (integer(0, 5) == 0) p.preshuffled_b = !p.pointer_arrays;
     validate(p);
     return p;
   }
@@ -72,6 +72,8 @@ class Random {
     p.ld_a = std::max(p.m, p.k) + integer(0, 9);
     p.ld_b = std::max(p.n, p.k) + integer(0, 9);
     p.ld_out = p.n + integer(0, 9);
+    p.pointer_arrays = integer(0, 3) == 0;
+    if (p.pointer_arrays) return;
     if (integer(0, 1) == 0) p.batch_stride_a = 0;
     if (integer(0, 1) == 0) p.batch_stride_b = 0;
   }

@@ -472,7 +472,7 @@ TEST(GemmVerify, NothingToCheckIsFine) {
   }
 }
 
-// ---- what it refuses to compare ----
+// ---- batches by pointers ----
 
 std::string refusal(const GemmProblem& problem, const GemmOperands& operands) {
   try {
@@ -483,6 +483,54 @@ std::string refusal(const GemmProblem& problem, const GemmOperands& operands) {
   }
   return "";
 }
+
+// The same matrices through arrays in another order, some of them twice.
+TEST(GemmVerify, FollowsPointerArrays) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  GemmProblem p = gemm_problem(bf16, GemmLayout::crr, 7, 9, 33);
+  p.batch = 3;
+  p.beta = 0.5F;
+  p.epilogue = parse_epilogue("bias+multiply");
+  Case c(p);
+  c.randomise(random);
+  c.run();
+  constexpr std::size_t kOrder[] = {2, 0, 1, 0};
+  const auto array = [&](std::vector<std::byte>& data, DType dtype, std::int64_t stride) {
+    std::vector<void*> pointers;
+    for (const std::size_t batch : kOrder) {
+      pointers.push_back(data.data() + batch * static_cast<std::size_t>(stride * size_of(dtype)));
+    }
+    return pointers;
+  };
+  auto a = array(c.a, p.a, c.p.batch_stride_a);
+  auto b = array(c.b, p.b, c.p.batch_stride_b);
+  auto old = array(c.c, p.out, c.p.batch_stride_c);
+  auto d0 = array(c.d[0], p.d, c.p.batch_stride_d[0]);
+  auto d1 = array(c.d[1], p.d, c.p.batch_stride_d[1]);
+  auto out = array(c.out, p.out, c.p.batch_stride_out);
+  GemmOperands o = {.a = a.data(),
+                    .b = b.data(),
+                    .c = old.data(),
+                    .d = {d0.data(), d1.data()},
+                    .out = out.data()};
+  p.pointer_arrays = true;
+  p.batch = 4;
+  EXPECT_EQ(verify(p, o).message, "");
+  EXPECT_EQ(verify(p, o).checked, 4 * 7 * 9);
+  for (const Reference::Run& run : reference(p, o, {}).runs) {
+    EXPECT_LT(run.offset + run.bytes, 7 * 9 * 2 + 1) << "from the batch's own matrix";
+  }
+  std::swap(b[1], b[2]);
+  EXPECT_FALSE(verify(p, o).ok);
+  std::swap(b[1], b[2]);
+  old[2] = out[2];
+  EXPECT_EQ(refusal(p, o),
+            "gemm: verify needs C as it was before the kernel ran, but c is out; pass a copy");
+}
+
+// ---- what it refuses to compare ----
 
 TEST(GemmVerify, RefusesOperandsThatTheKernelChanged) {
   Case c = ones(2, 2, 4);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstring>
 #include <sstream>
 
 #include "tessera/base/error.h"
@@ -111,6 +112,21 @@ TEST(TmawsSupports, SizesBeyondTheCopyEngine) {
             "batch_stride_b=0");
   EXPECT_EQ(refusal(kName, "gemm m=2147482624 n=2147482624 k=8 dtype=bf16"),
             "tmaws counts its blocks up to 2147482624, got about 281474775384100 tiles of 128x128");
+}
+
+TEST(TmawsSupports, PointerArraysAreRepacked) {
+  constexpr const char* kLine = "gemm m=64 n=64 k=64 dtype=bf16 batch=3 pointer_arrays=1";
+  EXPECT_EQ(refusal("gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a", kLine),
+            "the copy engine of tmaws does not follow pointer_arrays; use a cpasync kernel or one "
+            "with repack");
+  EXPECT_EQ(
+      refusal("gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_storetma_s6_repack_sm90a",
+              kLine),
+      "the tma store does not follow pointer_arrays; use the standard store");
+  EXPECT_EQ(
+      refusal("gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_repack_sm90a", kLine),
+      "");
+  EXPECT_EQ(refusal("gemm_bf16_rcr_cpasync_64x64x64_2x2x1_16x8x16_s3_sm90a", kLine), "");
 }
 
 TEST(TmawsSupports, PackedBMayHaveAnyRows) {
@@ -311,6 +327,37 @@ TEST(TmawsBind, RepacksWhatTheCopyEngineCannotRead) {
   GemmOperands o = operands();
   o.a = reinterpret_cast<const void*>(std::uintptr_t{0x10002});
   EXPECT_EQ(launch_of(kBf16, "gemm m=100 n=64 k=72 dtype=bf16", o).prepare_blocks, 13U);
+}
+
+// Both operands are gathered, however aligned; out has no window.
+TEST(TmawsBind, GathersWhatPointerArraysName) {
+  constexpr const char* kBf16 =
+      "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_repack_sm90a";
+  constexpr const char* kFp8 =
+      "gemm_fp8_crr_tmaws_128x128x128_2x1x1_64x128x32_pingpong_s6_repack_sm90a";
+  const Windows rows[] = {
+      {kBf16, "gemm m=100 n=64 k=72 dtype=bf16 batch=3 pointer_arrays=1",
+       "a@workspace+65536 bf16 72x100x3 by 256,25600 box 64x128x1 swizzle 128\n"
+       "b@workspace+142336 bf16 72x64x3 by 256,16384 box 64x128x1 swizzle 128\n"},
+      {kBf16, "gemm m=100 n=64 k=64 dtype=bf16 pointer_arrays=1",
+       "a@workspace+65536 bf16 64x100x1 by 128,128 box 64x128x1 swizzle 128\n"
+       "b@workspace+78336 bf16 64x64x1 by 128,128 box 64x128x1 swizzle 128\n"},
+      {kFp8, "gemm m=96 n=80 k=130 dtype=fp8 layout=crr batch=2 pointer_arrays=1",
+       "a@workspace+65536 fp8 130x96x2 by 256,24576 box 128x128x1 swizzle 128\n"
+       "b@workspace+114688 fp8 130x80x2 by 256,20480 box 128x128x1 swizzle 128\n"},
+      {kBf16, "gemm m=100 n=64 k=0 dtype=bf16 batch=2 pointer_arrays=1", ""},
+  };
+  for (const Windows& row : rows) {
+    const Launch launch = launch_of(row.name, row.line);
+    EXPECT_EQ(maps_of(launch), row.maps) << row.line;
+    device::CudaGemmArguments arguments;
+    std::memcpy(&arguments, launch.arguments.data(), sizeof(arguments));
+    EXPECT_EQ(arguments.gemm.pointer_arrays, 1);
+    // Arrays that a caller may leave out are one that is there.
+    const bool is_read = launch.num_tensor_maps > 0;
+    EXPECT_EQ(arguments.gemm.a, is_read ? operands().a : operands().out);
+    EXPECT_EQ(arguments.gemm.c, operands().out);
+  }
 }
 
 TEST(TmawsBind, SlicesOfKAddUpInTheWorkspace) {

@@ -112,6 +112,21 @@ const BadProblem kBadProblems[] = {
        p.epilogue = parse_epilogue("relu");
      },
      "gemm: out=int32 is exact and takes no epilogue, got relu; use out=fp32"},
+    {[](GemmProblem& p) {
+       p.pointer_arrays = true;
+       p.batch_stride_b = 0;
+     },
+     "gemm: batch_stride_b must be left out with pointer_arrays, where each batch has a pointer of "
+     "its own, got 0"},
+    {[](GemmProblem& p) {
+       p.pointer_arrays = true;
+       p.batch_stride_d[3] = 7;
+     },
+     "gemm: batch_stride_d3 must be left out with pointer_arrays, where each batch has a pointer "
+     "of its own, got 7"},
+    {[](GemmProblem& p) { p.pointer_arrays = p.preshuffled_b = true; },
+     "gemm: preshuffle and pointer_arrays do not go together: a packed B has one address; leave "
+     "one of them out"},
     {[](GemmProblem& p) { p.epilogue.num_d = 3; },
      "gemm: epilogue: its steps take 0 D tensors, but num_d is 3"},
 };
@@ -140,6 +155,19 @@ TEST(GemmValidate, AcceptsInterleavedBatches) {
   problem.ld_out = 23;
   EXPECT_EQ(refusal(problem),
             "gemm: batch_stride_out must be at least 353 so that batches do not overlap, got 8");
+}
+
+// Distances between rows that no batch could follow at are no matter then.
+TEST(GemmValidate, PointerArraysHaveNoDistances) {
+  GemmProblem problem = small();
+  problem.batch = 3;
+  problem.ld_out = std::int64_t{1} << 53;
+  EXPECT_EQ(
+      refusal(problem),
+      "gemm: the last byte of out must be below 2^63, got 128 rows 9007199254740992 apart and "
+      "3 batches 1152921504606846976 apart");
+  problem.pointer_arrays = true;
+  EXPECT_EQ(refusal(problem), "");
 }
 
 // ---- operands ----
@@ -271,6 +299,32 @@ TEST_F(GemmOperandsTest, DMayBeOutUnlessItIsAVector) {
   EXPECT_EQ(refusal(),
             "gemm: out must not overlap d0, got out 0 bytes after the start of d0, which spans 32 "
             "bytes");
+}
+
+// What an array holds is not read: it may be a device's.
+TEST_F(GemmOperandsTest, ArraysOfPointersNeedAnAddress) {
+  problem_.pointer_arrays = true;
+  problem_.batch = 5;
+  problem_.epilogue = parse_epilogue("add");
+  operands_.out = at(0);
+  EXPECT_EQ(refusal(), "");
+  operands_.d[0] = nullptr;
+  EXPECT_EQ(refusal(),
+            "gemm: d0 must not be null: with pointer_arrays it is an array of 5 pointers");
+  operands_.d[0] = at(8);
+  operands_.b = at(4);
+  EXPECT_EQ(refusal(),
+            "gemm: b must be aligned to 8 bytes, an array of pointers, got an address 4 past a "
+            "multiple of that");
+  problem_.k = 0;
+  operands_.a = nullptr;
+  EXPECT_EQ(refusal(), "");
+  problem_.beta = 1;
+  operands_.c = nullptr;
+  EXPECT_EQ(refusal(),
+            "gemm: c must not be null: with pointer_arrays it is an array of 5 pointers");
+  problem_.batch = 0;
+  EXPECT_EQ(refusal(), "");
 }
 
 // A and out as columns of one wide matrix: their ranges meet, their elements do not.

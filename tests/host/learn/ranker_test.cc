@@ -82,6 +82,11 @@ TEST_F(ModelRanker, NoOpinionAndWhy) {
   problem_ = gemm_problem(DType::fp32, GemmLayout::rcr, 8, 64, 64);
   EXPECT_EQ(why_not(small_manifest()),
             "the learned model has no opinion: x0 = 8 is 8 below the 16 to 4096 that were trained");
+  GemmProblem arrays = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 64, 64);
+  arrays.pointer_arrays = true;
+  problem_ = arrays;
+  EXPECT_EQ(why_not(small_manifest()),
+            "the learned model has no opinion: no feature describes pointer_arrays");
   problem_ = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 64, 64);
   Manifest manifest = small_manifest();
   manifest.dtypes = {"bf16", "fp32_fp32"};

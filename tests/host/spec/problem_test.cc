@@ -31,6 +31,7 @@ TEST(Problem, LineLeavesDefaultsOut) {
       {"gemm m=1 n=2 k=3 b=fp16", "gemm m=1 n=2 k=3 dtype=fp32,fp16"},
       {"gemm m=1 n=2 k=3 dtype=int8 alpha=0.1 beta=-0 clamp_lo=-1 clamp_hi=inf preshuffle=true",
        "gemm m=1 n=2 k=3 dtype=int8 alpha=0.1 clamp_lo=-1 preshuffle=1"},
+      {"gemm m=1 n=2 k=3 pointer_arrays=true batch=5", "gemm m=1 n=2 k=3 batch=5 pointer_arrays=1"},
       {"gemm m=1 n=2 k=3 ld_a=7 ld_d3=9 batch=2 batch_stride_b=0 batch_stride_d0=5",
        "gemm m=1 n=2 k=3 batch=2 ld_a=7 ld_d3=9 batch_stride_b=0 batch_stride_d0=5"},
       {"conv", "conv"},
@@ -71,7 +72,8 @@ TEST(Problem, RefusesALineWithASentence) {
        "layout, "
        "ld_a, ld_b, ld_c, ld_out, ld_d0, ld_d1, ld_d2, ld_d3, batch_stride_a, batch_stride_b, "
        "batch_stride_c, batch_stride_out, batch_stride_d0, batch_stride_d1, batch_stride_d2, "
-       "batch_stride_d3, alpha, beta, epilogue, clamp_lo, clamp_hi, preshuffle"},
+       "batch_stride_d3, alpha, beta, epilogue, clamp_lo, clamp_hi, preshuffle, "
+       "pointer_arrays"},
       {"gemm m=1 n=2 k=3 m=1", "m is given twice"},
       {"gemm m=1.5 n=2 k=3", "m must be an integer, got '1.5'"},
       {"gemm m= n=2 k=3", "m must be an integer, got ''"},
@@ -127,7 +129,8 @@ TEST(Problem, JsonHoldsEveryFieldButPackedStrides) {
   "epilogue": "bias+relu",
   "clamp_lo": "-inf",
   "clamp_hi": "inf",
-  "preshuffle": false
+  "preshuffle": false,
+  "pointer_arrays": false
 })");
 }
 
@@ -250,6 +253,7 @@ TEST(ProblemHash, EveryFieldCounts) {
       "m=1 n=1 k=1 epilogue=multi_d_add1",
       "m=1 n=1 k=1 epilogue=multi_d_add2",
       "m=1 n=1 k=1 preshuffle=1",
+      "m=1 n=1 k=1 pointer_arrays=1",
       "m=1 n=1 k=1",
   };
   std::unordered_set<std::uint64_t> hashes;

@@ -123,6 +123,7 @@ class RandomSpecs {
     p.clamp_hi = number(p.clamp_hi);
     p.epilogue = epilogue();
     p.preshuffled_b = coin();
+    p.pointer_arrays = coin();
     return p;
   }
 

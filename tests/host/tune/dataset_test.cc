@@ -76,6 +76,15 @@ TEST_F(Datasets, RowsThatAreNotOkAreLeftOut) {
   EXPECT_EQ(make_dataset(data_, {}).kernels.size(), 1U);
 }
 
+TEST_F(Datasets, ProblemsWithoutFeaturesOfTheirOwnAreLeftOut) {
+  const auto learned = std::ranges::find_if(
+      data_.problems, [](const std::string& text) { return !is_unseen(parse_problem(text)); });
+  *learned += " pointer_arrays=1";
+  const Dataset d = make_dataset(data_, {});
+  EXPECT_EQ(d.problems.size(), 5U);
+  for (const Problem& problem : d.problems) EXPECT_NE(to_string(problem), *learned);
+}
+
 TEST_F(Datasets, BadData) {
   const std::string begin = "invalid_argument: data to learn from: ";
   EXPECT_EQ(refusal({}), begin + "no row is ok and measured on any target; there is nothing");

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -121,6 +122,50 @@ TEST(RandomOperands, RefusesOtherOperations) {
   }
 }
 
+GemmProblem in_arrays() {
+  GemmProblem p = strided();
+  p.batch = 9;
+  p.batch_stride_out = kPacked;
+  p.pointer_arrays = true;
+  return p;
+}
+
+// Every batch of the strided operand has one pointer, in an order that is another for each operand.
+TEST(RandomOperands, PointersToBatchesAreShuffled) {
+  const std::uint64_t seed = fresh_seed();
+  const GemmProblem p = in_arrays();
+  GemmProblem plain = p;
+  plain.pointer_arrays = false;
+  const OwnedOperands owned = random_operands(p, seed);
+  const OwnedOperands same = random_operands(plain, seed);
+  EXPECT_TRUE(same.arrays.empty());
+  ASSERT_EQ(owned.arrays.size(), 6U);  // A, B, C, D0, D1, out
+  const GemmProblem with = with_strides(p);
+  const auto order_of = [&](const void* array, const void* base, const void* model, DType dtype,
+                            std::int64_t stride) {
+    std::vector<std::int64_t> order;
+    for (std::int64_t i = 0; i < p.batch; ++i) {
+      const auto* const at = static_cast<const std::byte* const*>(array)[i];
+      const std::int64_t bytes = at - static_cast<const std::byte*>(base);
+      EXPECT_EQ(bytes % (stride * size_of(dtype)), 0) << seed;
+      EXPECT_EQ(std::memcmp(at, static_cast<const std::byte*>(model) + bytes, 4), 0) << seed;
+      order.push_back(bytes / (stride * size_of(dtype)));
+    }
+    EXPECT_EQ(std::set<std::int64_t>(order.begin(), order.end()).size(), 9U) << seed;
+    EXPECT_EQ(*std::max_element(order.begin(), order.end()), 8) << seed;
+    return order;
+  };
+  const auto first = [](const runtime::AlignedBuffer& buffer) {
+    return static_cast<const std::byte*>(buffer.data()) + 256;
+  };
+  std::set<std::vector<std::int64_t>> orders = {
+      order_of(gemm(owned).a, first(owned.storage[0]), gemm(same).a, p.a, with.batch_stride_a),
+      order_of(gemm(owned).b, first(owned.storage[1]), gemm(same).b, p.b, with.batch_stride_b),
+      order_of(gemm(owned).out, first(owned.storage[owned.output]), gemm(same).out, p.out,
+               with.batch_stride_out)};
+  EXPECT_EQ(orders.size(), 3U) << seed << " (one seed in 60000 makes two of them equal)";
+}
+
 // Writes one element at an offset from the output's first and returns what is found.
 std::string after_writing_at(std::int64_t element) {
   const GemmProblem p = strided();
@@ -183,6 +228,51 @@ TEST(SaveInputs, CopiesWhatLiesOverTheOutput) {
   EXPECT_EQ(seen.d[1], saved.storage[1].data());
   EXPECT_EQ(seen.d[0], gemm(owned).d[0]);
   EXPECT_EQ(seen.out, g.out);
+}
+
+// In place: out's matrices are C's too. What the kernel writes over is copied, batch by batch.
+TEST(SaveInputs, CopiesTheMatricesThatArraysName) {
+  const GemmProblem p = in_arrays();
+  OwnedOperands owned = random_operands(p, fresh_seed());
+  Operands operands = owned.operands;
+  auto& g = std::get<GemmOperands>(operands);
+  g.c = g.out;
+  const auto matrix = [](const void* array, int batch) {
+    return static_cast<const void* const*>(array)[batch];
+  };
+  for (int i = 0; i < 9; ++i) store_element(p.out, const_cast<void*>(matrix(g.out, i)), 10, i);
+  const SavedOperands saved = save_inputs(p, operands, runtime::host_place());
+  for (int i = 0; i < 9; ++i) store_element(p.out, const_cast<void*>(matrix(g.out, i)), 10, -1);
+  const auto& seen = std::get<GemmOperands>(saved.operands);
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(load_element(p.out, matrix(seen.c, i), 10), i);
+  EXPECT_EQ(seen.a, g.a);
+  EXPECT_EQ(seen.out, g.out);
+  EXPECT_EQ(std::memcmp(matrix(seen.d[1], 8), matrix(g.d[1], 8), 5 * 7 * 2), 0);
+}
+
+// A run of a batch is fetched from where the array says that the batch is.
+TEST(FetchRuns, FollowTheArrayOfOutputs) {
+  const GemmProblem p = in_arrays();
+  OwnedOperands owned = random_operands(p, fresh_seed());
+  const runtime::Place place = runtime::host_place();
+  PlacedOperands placed;  // as on a device
+  for (const runtime::AlignedBuffer& buffer : owned.storage) {
+    placed.storage.emplace_back(place, buffer.size());
+  }
+  auto* const bytes = static_cast<unsigned char*>(placed.storage[owned.output].data());
+  const std::size_t size = owned.storage[owned.output].size();
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<unsigned char>(i * 7);
+  const std::vector<Reference::Run> runs = {{.batch = 4, .offset = 18, .bytes = 6}};
+  poison_output(p, owned);
+  fetch_runs(owned, placed, place, runs);
+  const auto* const host = static_cast<const unsigned char*>(owned.storage[owned.output].data());
+  const void* const matrix = static_cast<void* const*>(gemm(owned).out)[4];
+  const auto first =
+      static_cast<std::size_t>(static_cast<const unsigned char*>(matrix) - host) + 18;
+  for (std::size_t i = 256; i < size - 256; ++i) {
+    const bool is_fetched = i >= first && i < first + 6;
+    EXPECT_EQ(host[i], is_fetched ? static_cast<unsigned char>(i * 7) : 0xff) << i;
+  }
 }
 
 TEST(Unpacked, ClearsPreshuffledOnly) {
