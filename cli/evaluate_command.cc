@@ -18,6 +18,7 @@ struct EvaluateCommand {
   std::string model;
   std::vector<std::string> compare;
   std::vector<std::string> data;
+  std::vector<std::string> oracle;
   std::vector<std::string> by;
   bool unseen = false;
   bool learned = false;
@@ -25,14 +26,36 @@ struct EvaluateCommand {
 
 const std::vector<std::string> kSlices = {"shape", "k", "layout", "pipeline", "dtype", "all"};
 
-tune::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manifest) {
+tune::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manifest,
+                         const std::vector<std::string>& files) {
   tune::DatasetFilter filter;
   filter.target = manifest.target;
   filter.dtypes = manifest.dtypes;
   filter.threads = manifest.threads;
   filter.drop_unseen = command.learned;
   filter.only_unseen = command.unseen;
-  return tune::make_dataset(read_all_data(command.data), filter);
+  return tune::make_dataset(read_all_data(files), filter);
+}
+
+// The fastest kernels of other measurements, by the places that the problems have in these.
+tune::Oracle oracle_of(const EvaluateCommand& command, const Manifest& manifest,
+                       const tune::Dataset& dataset) {
+  if (command.oracle.empty()) return {};
+  const tune::Dataset others = dataset_of(command, manifest, command.oracle);
+  const tune::Oracle fastest = tune::fastest_of(tune::score_random(others, kRandomSeed));
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < dataset.problems.size(); ++i) {
+    places[to_string(dataset.problems[i])] = i;
+  }
+  tune::Oracle oracle;
+  for (const auto& [problem, kernel] : fastest) {
+    const auto place = places.find(to_string(others.problems[problem]));
+    if (place != places.end()) oracle[place->second] = kernel;
+  }
+  if (!oracle.empty()) return oracle;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("evaluate: none of the {} problems of --oracle is among the {} of --data",
+                          others.problems.size(), dataset.problems.size()));
 }
 
 Json to_json(const tune::ProblemResult& result, const tune::Dataset& dataset) {
@@ -74,10 +97,11 @@ struct Rating {
   std::vector<tune::Outside> outside;
 };
 
-// The best is 100% by definition: its row is how many problems there are and nothing more.
-Rating rate(const tune::Dataset& dataset, const LoadedModel& loaded) {
+// The best is 100% by definition: its row is how many problems there are and nothing more; with an
+// oracle, what luck is worth.
+Rating rate(const tune::Dataset& dataset, const LoadedModel& loaded, const tune::Oracle& oracle) {
   const auto evaluated = [&](const std::vector<tune::ScoredRow>& rows) {
-    return tune::evaluate(dataset.problems, rows);
+    return tune::evaluate(dataset.problems, rows, oracle);
   };
   Rating rating;
   rating.model = evaluated(tune::score_model(dataset, loaded.target, loaded.model));
@@ -95,8 +119,8 @@ Rating rate(const tune::Dataset& dataset, const LoadedModel& loaded) {
 
 int evaluate_one(const EvaluateCommand& command, const Output& output) {
   const LoadedModel loaded = load_model_folder(command.model);
-  const tune::Dataset dataset = dataset_of(command, loaded.model->manifest);
-  const Rating rating = rate(dataset, loaded);
+  const tune::Dataset dataset = dataset_of(command, loaded.model->manifest, command.data);
+  const Rating rating = rate(dataset, loaded, oracle_of(command, loaded.model->manifest, dataset));
   if (!output.json) {
     fmt::print("{}", summary_table(rating.rows));
     print_slices(rating.model.slices, command.by);
@@ -123,10 +147,11 @@ int evaluate_one(const EvaluateCommand& command, const Output& output) {
 int compare_two(const EvaluateCommand& command, const Output& output) {
   const LoadedModel before = load_model_folder(command.compare.at(0));
   const LoadedModel after = load_model_folder(command.compare.at(1));
-  const tune::Dataset dataset = dataset_of(command, before.model->manifest);
+  const tune::Dataset dataset = dataset_of(command, before.model->manifest, command.data);
+  const tune::Oracle oracle = oracle_of(command, before.model->manifest, dataset);
   const auto evaluated = [&](const LoadedModel& loaded) {
-    return tune::evaluate(dataset.problems,
-                          tune::score_model(dataset, loaded.target, loaded.model));
+    return tune::evaluate(dataset.problems, tune::score_model(dataset, loaded.target, loaded.model),
+                          oracle);
   };
   const tune::Evaluation old_one = evaluated(before);
   const tune::Evaluation new_one = evaluated(after);
@@ -172,6 +197,9 @@ Action declare_evaluate(CLI::App& app) {
                  "Two models' folders: may NEW replace OLD? Exits with 1 when not")
       ->expected(2);
   add_data_option(app, command->data);
+  app.add_option("--oracle", command->oracle,
+                 "Other measurements, which say what the best kernel is; left out: --data says it")
+      ->delimiter(',');
   app.add_flag("--unseen", command->unseen, "Only problems that are never learned from");
   app.add_flag("--learned", command->learned, "Only problems that may be learned from");
   app.add_option("--by", command->by, "Slices to print: " + join(kSlices, ", "))

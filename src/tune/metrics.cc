@@ -64,25 +64,28 @@ void refuse_twins(Rows by_name) {
          (*twin)->seconds, (*std::next(twin))->seconds);
 }
 
-ProblemResult result_of(Rows rows) {
+// `best` names the best kernel; null: the fastest row is.
+ProblemResult result_of(Rows rows, const std::string* best) {
   refuse_twins(rows);
   Rows by_time = rows;
   std::sort(by_time.begin(), by_time.end(), is_faster);
+  const ScoredRow* fastest = by_time[0];
+  if (best != nullptr) fastest = *std::ranges::find(by_time, *best, &ScoredRow::kernel);
   std::sort(rows.begin(), rows.end(), scores_higher);
   ProblemResult o;
   o.problem = rows[0]->problem;
   o.chosen = rows[0]->kernel;
   o.chosen_seconds = rows[0]->seconds;
-  o.best = by_time[0]->kernel;
-  o.best_seconds = by_time[0]->seconds;
+  o.best = fastest->kernel;
+  o.best_seconds = fastest->seconds;
   o.efficiency = o.best_seconds / o.chosen_seconds;
   o.ndcg = discounted_gain(rows, o.best_seconds) / discounted_gain(by_time, o.best_seconds);
-  const auto best = std::ranges::find(rows, o.best_seconds, &ScoredRow::seconds);
-  o.rank_of_best = static_cast<int>(best - rows.begin()) + 1;
+  const auto as_fast = std::ranges::find(rows, o.best_seconds, &ScoredRow::seconds);
+  o.rank_of_best = static_cast<int>(as_fast - rows.begin()) + 1;
   for (std::size_t i = 0; i < kTop.size(); ++i) {
     const auto count = std::min<std::ptrdiff_t>(kTop[i], std::ssize(rows));
-    const auto fastest = std::min_element(rows.begin(), rows.begin() + count, is_faster);
-    o.regret_of_top[i] = (*fastest)->seconds / o.best_seconds - 1;
+    const auto first = std::min_element(rows.begin(), rows.begin() + count, is_faster);
+    o.regret_of_top[i] = (*first)->seconds / o.best_seconds - 1;
   }
   return o;
 }
@@ -166,7 +169,19 @@ std::vector<ProblemResult> worst_of(std::vector<ProblemResult> results) {
 
 }  // namespace
 
-Evaluation evaluate(std::span<const Problem> problems, std::span<const ScoredRow> rows) {
+Oracle fastest_of(std::span<const ScoredRow> rows) {
+  std::map<std::size_t, const ScoredRow*> fastest;
+  for (const ScoredRow& row : rows) {
+    const ScoredRow*& best = fastest[row.problem];
+    if (best == nullptr || is_faster(&row, best)) best = &row;
+  }
+  Oracle oracle;
+  for (const auto& [problem, row] : fastest) oracle[problem] = row->kernel;
+  return oracle;
+}
+
+Evaluation evaluate(std::span<const Problem> problems, std::span<const ScoredRow> rows,
+                    const Oracle& oracle) {
   if (rows.empty()) refuse("there is no row of measurements for {} problems", problems.size());
   std::map<std::size_t, Rows> rows_of;
   for (const ScoredRow& row : rows) {
@@ -174,7 +189,16 @@ Evaluation evaluate(std::span<const Problem> problems, std::span<const ScoredRow
     rows_of[row.problem].push_back(&row);
   }
   Evaluation e;
-  for (auto& [problem, its_rows] : rows_of) e.results.push_back(result_of(std::move(its_rows)));
+  for (auto& [problem, its_rows] : rows_of) {
+    const auto named = oracle.find(problem);
+    const std::string* best = named == oracle.end() ? nullptr : &named->second;
+    const bool judged = best != nullptr && std::ranges::count(its_rows, *best, &ScoredRow::kernel);
+    if (!oracle.empty() && !judged) continue;
+    e.results.push_back(result_of(std::move(its_rows), best));
+  }
+  if (e.results.empty()) {
+    refuse("none of the {} kernels of the oracle was measured on its problem", oracle.size());
+  }
   std::vector<const ProblemResult*> all;
   for (const ProblemResult& o : e.results) all.push_back(&o);
   e.summary = summarise(all);

@@ -103,6 +103,36 @@ TEST(Metrics, TopCountsByHand) {
   EXPECT_EQ(e.summary.top5, 0);
 }
 
+// Kernel 1 was the fastest before; kernel 2, which is chosen, does better now.
+TEST(Metrics, AnOracleIsJudgedByTheSameReadings) {
+  const std::vector<Problem> problems = {shape(16, 4096, 1000), shape(8, 8, 8)};
+  const std::vector<ScoredRow> before = {
+      {0, kernel(1), 1e-3, 0}, {0, kernel(2), 2e-3, 0}, {1, kernel(3), 1e-3, 0}};
+  const std::vector<ScoredRow> rows = {{0, kernel(1), 2e-3, 5},
+                                       {0, kernel(2), 1e-3, 9},
+                                       {0, kernel(4), 4e-3, 7},
+                                       {1, kernel(1), 1e-3, 1}};
+  const Oracle oracle = fastest_of(before);
+  EXPECT_EQ(oracle, (Oracle{{0, kernel(1)}, {1, kernel(3)}}));
+  const Evaluation e = evaluate(problems, rows, oracle);
+  ASSERT_EQ(e.results.size(), 1U) << "kernel 3 has no reading on problem 1";
+  EXPECT_EQ(e.results[0].best, kernel(1));
+  EXPECT_EQ(e.results[0].chosen, kernel(2));
+  EXPECT_DOUBLE_EQ(e.results[0].efficiency, 2);
+  EXPECT_DOUBLE_EQ(e.results[0].regret_of_top[0], -0.5);
+  EXPECT_EQ(e.results[0].rank_of_best, 3);
+  EXPECT_LE(e.results[0].ndcg, 1);
+}
+
+TEST(Metrics, AnOracleWithoutReadings) {
+  const std::vector<Problem> problems = {shape(16, 4096, 1000)};
+  const std::vector<ScoredRow> rows = {{0, kernel(1), 2e-3, 5}};
+  expect_error(ErrorCode::invalid_argument,
+               "evaluate: none of the 1 kernels of the oracle was measured on its problem", [&] {
+                 evaluate(problems, rows, {{0, kernel(2)}});
+               });
+}
+
 TEST(Metrics, TiesAreBrokenByName) {
   const std::vector<Problem> problems = {shape(64, 64, 64)};
   const Evaluation e = evaluate(
