@@ -59,19 +59,33 @@ struct StreamGemm {
     return thread_words(*static_cast<const GemmArguments*>(arguments)) * threads * 4;
   }
 
+  // The words of `count` elements that lie next to each other, at most a vector's; zeros behind.
+  template <class T>
+  [[gnu::always_inline]] static u32v last_words(const T* p, i64 count) {
+    const u32v bytes = load_bytes(p, static_cast<int>(count) * static_cast<int>(sizeof(T)));
+    T last[sizeof(bytes) / sizeof(T)];
+    store(last, bytes);
+    return load_words<T, Math>(last);
+  }
+
   // narrow[x][w]: the rows of the narrow operand, biased, zero past k and past the rows.
   template <class S>
   static void pack_narrow(const GemmArguments& g, const S& side, int rows, u32* out) {
     using T = typename S::Type;
     const i64 words = depth_words(g);
+    const u32v zeros = bias<Math, true>(u32v{});
     for (int x = 0; x < rows; ++x) {
       for (i64 w = 0; w < words; w += kLanes) {
-        T elements[kLanes * kPer] = {};
         const i64 count = smaller(kLanes * kPer, g.k - w * kPer);
-        for (i64 i = 0; i < count; ++i) {
-          if (x < side.size) elements[i] = *side.at(x, w * kPer + i);
+        u32v packed = zeros;
+        if (x < side.size && S::k_contiguous) {
+          packed = bias<Math, true>(last_words(side.at(x, w * kPer), count));
+        } else if (x < side.size) {
+          T elements[kLanes * kPer] = {};
+          for (i64 i = 0; i < count; ++i) elements[i] = *side.at(x, w * kPer + i);
+          packed = bias<Math, true>(load_words<T, Math>(elements));
         }
-        store(out + x * words + w, bias<Math, true>(load_words<T, Math>(elements)));
+        store(out + x * words + w, packed);
       }
     }
   }
@@ -108,10 +122,7 @@ struct StreamGemm {
     }
     if (word * kPer < k) {
       for (int f = 0; f < kWide; ++f) {
-        T last[kLanes * kPer] = {};
-        __builtin_memcpy(last, wide + f * ld + word * kPer,
-                         static_cast<unsigned long>(k - word * kPer) * sizeof(T));
-        w[f] = load_words<T, Math>(last);
+        w[f] = last_words(wide + f * ld + word * kPer, k - word * kPer);
       }
       step(w, word);
     }
@@ -231,6 +242,13 @@ struct StreamGemm {
   static void finish_strip(const GemmArguments& g, Range f, const u32* sums) {
     if (narrow_is_a(g)) {
       return finish_rectangle<C>(g, sums, kStrip, g.m, f.end - f.begin, {0, f.begin, 0});
+    }
+    // One column whose rows lie next to each other is as good as a row, if nothing goes by place.
+    if (g.n == 1 && C::kNumD == 0 && g.ld_out == 1 && (g.beta == 0 || g.ld_c == 1)) {
+      GemmArguments turned = g;
+      turned.m = 1;
+      turned.n = g.m;
+      return finish_rectangle<C>(turned, sums, kStrip, 1, f.end - f.begin, {0, f.begin, 0});
     }
     for (i64 i = f.begin; i < f.end; ++i) {
       u32 row[kMaxNarrow < kLanes ? kLanes : kMaxNarrow];

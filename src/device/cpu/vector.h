@@ -93,19 +93,6 @@ template <class V>
 #endif
 }
 
-[[gnu::always_inline]] inline float sum_of_lanes(f32v v) {
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) v[i] += v[i + width];
-  }
-  return v[0];
-}
-[[gnu::always_inline]] inline int sum_of_lanes(i32v v) {
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) v[i] += v[i + width];
-  }
-  return v[0];
-}
-
 // Lane numbers as a parameter pack, to name the lanes of a shuffle.
 template <int... I>
 struct Lanes {};
@@ -116,6 +103,40 @@ struct LanesUpTo<0, I...> {
   using type = Lanes<I...>;
 };
 using AllLanes = typename LanesUpTo<kLanes>::type;
+
+template <int... I>
+[[gnu::always_inline]] inline i32v lane_numbers(Lanes<I...>) {
+  return i32v{I...};
+}
+
+// The first `bytes` bytes, at most a vector's, zeros behind them; touches nothing else. Quicker
+// than memcpy() of a number that is not known, and than loading at once what small stores wrote.
+[[gnu::always_inline]] inline u32v load_bytes(const void* p, int bytes) {
+  const int words = bytes / 4;
+  const u32v whole = load_first<u32v>(p, words);
+  if (bytes % 4 == 0) return whole;
+  const auto* rest = static_cast<const u8*>(p) + words * 4;
+  u32 last = rest[0];
+  if (bytes % 4 > 1) last |= u32{rest[1]} << 8;
+  if (bytes % 4 > 2) last |= u32{rest[2]} << 16;
+  return whole | (splat(last) & bits_as<u32v>(lane_numbers(AllLanes{}) == splat(words)));
+}
+
+// Halves are added to halves: in each lane the sum of the lanes whose numbers differ in bits up to
+// W.
+template <int W, class V, int... I>
+[[gnu::always_inline]] inline V fold_lanes(V v, Lanes<I...> all) {
+  const V folded = v + __builtin_shufflevector(v, v, (I ^ W)...);
+  if constexpr (W > 1) {
+    return fold_lanes<W / 2>(folded, all);
+  } else {
+    return folded;
+  }
+}
+template <class V>
+[[gnu::always_inline]] inline auto sum_of_lanes(V v) {
+  return fold_lanes<kLanes / 2>(v, AllLanes{})[0];
+}
 
 // One exchange of the transpose: blocks of W lanes swap between rows a and b.
 template <int W, int... I>

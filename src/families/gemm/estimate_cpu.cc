@@ -15,7 +15,8 @@ namespace {
 // thread) on an AMD Zen 4 server core, so that the kernel with the least estimate is as fast as
 // possible: 2.4% slower than the fastest measured one in the geometric mean, 21% at worst. Not
 // fitted: convert_cycles of fp16 and 8-bit floats, in_place_a_column, the epilogue's cycles,
-// over_k and barrier_us.
+// over_k and barrier_us. Read off single timings there of short k: lane_sum_cycles, ragged_cycles
+// and turn_cycles.
 struct Model {
   double latency = 9.0;             // cycles until an accumulator can be used again
   double issue_share = 0.988;       // of the peak that a full register block in L1 reaches
@@ -27,13 +28,16 @@ struct Model {
   double copy_cycles = 0.109;       // packing an element whose panel dimension is contiguous
   double transpose_cycles = 0.547;  // packing an element whose k is contiguous
   double convert_cycles[4] = {0.1, 0.08, 0.4, 0.08};  // more, from fp16, bf16, 8-bit floats, int8
-  double gather_cycles = 0.2;  // per row of k that a streamed vector of words is put together from
-  double spill_share = 1.25;   // of the traffic beyond L2 that packing causes and does not hide
-  double run_start = 165.0;    // elements streamed in the time that starting a run takes
-  double clock_boost = 1.4;    // of a busy core over the nominal clock of the target's row
-  double cache_share = 0.501;  // of a cache that a block may fill and stay
-  double stall_share = 0.02;   // of the cycles of loads below L1 that are not hidden
-  double in_place_a = 1.01;    // reading A where it lies, rows of k
+  double lane_sum_cycles = 12;  // streaming along k: per output, the sum over lanes
+  double ragged_cycles = 4;     // ... per row of the wide operand that ends within a vector
+  double turn_cycles = 70;      // a streamed A: per row of several outputs, to write them
+  double gather_cycles = 0.2;   // per row of k that a streamed vector of words is put together from
+  double spill_share = 1.25;    // of the traffic beyond L2 that packing causes and does not hide
+  double run_start = 165.0;     // elements streamed in the time that starting a run takes
+  double clock_boost = 1.4;     // of a busy core over the nominal clock of the target's row
+  double cache_share = 0.501;   // of a cache that a block may fill and stay
+  double stall_share = 0.02;    // of the cycles of loads below L1 that are not hidden
+  double in_place_a = 1.01;     // reading A where it lies, rows of k
   double in_place_a_column = 1.18;   // ... columns of m
   double aliased_a = 1.35;           // ... more of its rows than L1 has ways, all in the same set
   double in_place_b = 1.01;          // reading B where it lies, beyond L2
@@ -348,6 +352,20 @@ Estimate estimate_over_k(const Machine& x, const GemmProblem& p, int parts) {
                   useful_share(p, compute, x, parts));
 }
 
+// What stream kernels spend on the ends of rows: nothing, compared with long rows.
+double ends_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
+  const bool narrow_is_a = p.m <= x.spec.algorithm.warp_tile.m;
+  const bool k_strided = narrow_is_a ? b_is_row_major(p.layout) : !a_is_row_major(p.layout);
+  const bool one_column = p.n == 1 && p.ld_out == 1 && p.epilogue.num_d == 0;
+  double each = narrow_is_a || one_column ? 0 : kModel.turn_cycles;
+  if (!k_strided) {
+    const bool ragged = p.k % (x.lanes * x.spec.algorithm.warp_tile.k) != 0;
+    const double rows = std::exp2(std::ceil(std::log2(std::max(1.0, s.rows))));
+    each += rows * kModel.lane_sum_cycles + (ragged ? kModel.ragged_cycles : 0);
+  }
+  return s.columns * each;
+}
+
 // The wide operand is read once, converted and multiplied on the way.
 Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
   const Algorithm& a = x.spec.algorithm;
@@ -373,7 +391,8 @@ Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
                             convert_cycles(dtype) * x.lanes * a.warp_tile.k / 4;
   const double narrow_pack = narrow * k * pack_cycles(x, narrow_is_a ? p.a : p.b, true) * 4;
   const Share s = {1, narrow, wide / used, k};
-  const double cycles = vectors * per_vector + narrow_pack + finish_cycles(x, p, s);
+  const double cycles =
+      vectors * per_vector + narrow_pack + finish_cycles(x, p, s) + ends_cycles(x, p, s);
   const double compute = static_cast<double>(p.batch) * cycles / x.hertz;
   const double memory = traffic_seconds(x, p, used, kModel.stream_share) * run;
   return total_of(compute, memory, overhead_seconds(x, used, 0), useful_share(p, compute, x, used));
