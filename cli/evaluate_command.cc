@@ -97,8 +97,7 @@ struct Rating {
   std::vector<tune::Outside> outside;
 };
 
-// The best is 100% by definition: its row is how many problems there are and nothing more; with an
-// oracle, what luck is worth.
+// The best is 100% by definition: its row is how many problems there are and nothing more.
 Rating rate(const tune::Dataset& dataset, const LoadedModel& loaded, const tune::Oracle& oracle) {
   const auto evaluated = [&](const std::vector<tune::ScoredRow>& rows) {
     return tune::evaluate(dataset.problems, rows, oracle);

@@ -78,14 +78,14 @@ ProblemResult result_of(Rows rows, const std::string* best) {
   o.chosen_seconds = rows[0]->seconds;
   o.best = fastest->kernel;
   o.best_seconds = fastest->seconds;
-  o.efficiency = o.best_seconds / o.chosen_seconds;
+  o.efficiency = std::min(1.0, o.best_seconds / o.chosen_seconds);
   o.ndcg = discounted_gain(rows, o.best_seconds) / discounted_gain(by_time, o.best_seconds);
   const auto as_fast = std::ranges::find(rows, o.best_seconds, &ScoredRow::seconds);
   o.rank_of_best = static_cast<int>(as_fast - rows.begin()) + 1;
   for (std::size_t i = 0; i < kTop.size(); ++i) {
     const auto count = std::min<std::ptrdiff_t>(kTop[i], std::ssize(rows));
     const auto first = std::min_element(rows.begin(), rows.begin() + count, is_faster);
-    o.regret_of_top[i] = (*first)->seconds / o.best_seconds - 1;
+    o.regret_of_top[i] = std::max(0.0, (*first)->seconds / o.best_seconds - 1);
   }
   return o;
 }

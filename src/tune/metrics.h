@@ -25,10 +25,10 @@ struct ProblemResult {
   std::size_t problem = 0;
   std::string chosen, best;  // by score; by time
   double chosen_seconds = 0, best_seconds = 0;
-  double efficiency = 0;  // best_seconds / chosen_seconds
+  double efficiency = 0;  // best_seconds / chosen_seconds, at most 1
   double ndcg = 0;
   int rank_of_best = 0;                   // 1: of the kernels as fast as the best, one was chosen
-  std::array<double, 4> regret_of_top{};  // time of the fastest of kTop best scores / best - 1
+  std::array<double, 4> regret_of_top{};  // fastest of kTop best scores / best - 1, at least 0
 };
 inline constexpr std::array kTop = {1, 3, 5, 10};
 
@@ -62,7 +62,7 @@ struct Evaluation {
 
 // What counts as a problem's best kernel, by place in the list of problems. The fastest of hundreds
 // of readings is also the luckiest: named by an earlier measurement, the best is judged by the same
-// readings as any other choice, which may then do better than 100%.
+// readings as any other choice. One that is faster counts as 100%: that is luck again.
 using Oracle = std::map<std::size_t, std::string>;
 Oracle fastest_of(std::span<const ScoredRow> rows);
 

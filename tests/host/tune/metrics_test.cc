@@ -118,8 +118,10 @@ TEST(Metrics, AnOracleIsJudgedByTheSameReadings) {
   ASSERT_EQ(e.results.size(), 1U) << "kernel 3 has no reading on problem 1";
   EXPECT_EQ(e.results[0].best, kernel(1));
   EXPECT_EQ(e.results[0].chosen, kernel(2));
-  EXPECT_DOUBLE_EQ(e.results[0].efficiency, 2);
-  EXPECT_DOUBLE_EQ(e.results[0].regret_of_top[0], -0.5);
+  EXPECT_EQ(e.results[0].chosen_seconds, 1e-3);
+  EXPECT_EQ(e.results[0].best_seconds, 2e-3);
+  EXPECT_EQ(e.results[0].efficiency, 1);
+  EXPECT_EQ(e.results[0].regret_of_top[0], 0);
   EXPECT_EQ(e.results[0].rank_of_best, 3);
   EXPECT_LE(e.results[0].ndcg, 1);
 }
