@@ -10,7 +10,7 @@ template <>
 struct Words<ModelQuantity> {
   static constexpr std::string_view kNoun = "quantity";
   static constexpr auto kAll =
-      std::to_array<std::string_view>({"seconds", "tflops", "bandwidth", "rank"});
+      std::to_array<std::string_view>({"seconds", "tflops", "bandwidth", "efficiency", "rank"});
   static_assert(kAll.size() == static_cast<std::size_t>(ModelQuantity::rank) + 1);
 };
 

@@ -264,6 +264,7 @@ void to_seconds(const Manifest& manifest, double work, std::span<double> predict
       continue;
     }
     value = untransformed(manifest.transform, value);
+    if (manifest.quantity == ModelQuantity::efficiency) value = 1 / value;
     if (manifest.quantity == ModelQuantity::tflops) value = work / (value * kTera);
     if (manifest.quantity == ModelQuantity::bandwidth) value = work / (value * kGiga);
   }

@@ -18,8 +18,10 @@
 namespace tessera {
 
 // What the model predicts: time, 10^12 useful operations per second, 10^9 bytes of least traffic
-// per second, or a rank (more is better, and nothing else is known).
-enum class ModelQuantity : std::uint8_t { seconds, tflops, bandwidth, rank };
+// per second, the time of the problem's best kernel over the kernel's own, or a rank (more is
+// better, and nothing else is known).
+enum class ModelQuantity : std::uint8_t { seconds, tflops, bandwidth, efficiency, rank };
+constexpr bool gives_times(ModelQuantity q) { return q < ModelQuantity::efficiency; }
 // What was done to the quantity before training.
 enum class ModelTransform : std::uint8_t { none, log, log1p };
 

@@ -52,8 +52,7 @@ bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInpu
   const std::size_t size = model.shared.size() * count;
   if (columns.size() < size) columns.resize(size);
   const std::span<double> used = std::span(columns).first(size);
-  extract(input.problem, machine_of(model, input), input.threads, input.legal, used,
-          model.wanted);
+  extract(input.problem, machine_of(model, input), input.threads, input.legal, used, model.wanted);
   predict(model.forest, {used, count, model.shared}, seconds);
   to_seconds(model.manifest, work_of(model.manifest, input.problem), seconds);
   return true;
@@ -62,7 +61,8 @@ bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInpu
 std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> model,
                                                 ExtractFeatures extract) {
   LearnedModel learned;
-  learned.are_times = model->manifest.quantity != ModelQuantity::rank;
+  learned.are_times = gives_times(model->manifest.quantity);
+  learned.are_ratios = model->manifest.quantity == ModelQuantity::efficiency;
   learned.predict = [model, extract](const RankInput& input, std::span<double> seconds) {
     return predict_seconds(*model, extract, input, seconds);
   };

@@ -134,6 +134,12 @@ class LearnedRanker final : public Ranker {
   explicit LearnedRanker(LearnedModel model) : model_(std::move(model)) {}
   ChoiceSource source() const override { return ChoiceSource::learned; }
   std::string why(const RankInput& input, const Ranked& best) const override {
+    if (model_.are_ratios) {
+      return fmt::format(
+          "least time by the learned model among {} legal candidates, which the estimate puts at "
+          "{}",
+          input.legal.size(), format_seconds(best.predicted_seconds));
+    }
     if (!model_.are_times) {
       return fmt::format("first by the learned model among {} legal candidates",
                          input.legal.size());
@@ -148,21 +154,34 @@ class LearnedRanker final : public Ranker {
   std::vector<Ranked> rank(const RankInput& input) const override {
     std::vector<double> values(input.legal.size(), 0.0);
     if (!model_.predict(input, values)) return {};
+    const bool is_positive = model_.are_times || model_.are_ratios;
     std::vector<Ranked> ranked;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const bool counts = model_.are_times ? is_time(values[i]) : std::isfinite(values[i]);
+      const bool counts = is_positive ? is_time(values[i]) : std::isfinite(values[i]);
       if (counts) ranked.push_back({i, values[i]});
     }
-    if (model_.are_times) {
-      sort_best_first(ranked);
-      prefer_shipped(input, ranked, kShippedShareLearned);
-    } else {
+    if (!is_positive) {
       sort_by_score(ranked);
+      return ranked;
     }
+    sort_best_first(ranked);
+    prefer_shipped(input, ranked, kShippedShareLearned);
+    if (model_.are_ratios) scale_to_estimate(input, ranked);
     return ranked;
   }
 
  private:
+  // Ratios become times by what the estimate says of the first.
+  static void scale_to_estimate(const RankInput& input, std::vector<Ranked>& ranked) {
+    if (ranked.empty()) return;
+    const Family& family = family_of(input.problem);
+    const Ranked first = ranked.front();
+    const Estimate estimate =
+        family.estimate(input.legal[first.index], input.problem, input.target, input.threads);
+    const double unit = estimate.seconds / first.predicted_seconds;
+    for (Ranked& entry : ranked) entry.predicted_seconds *= is_time(unit) ? unit : 0;
+  }
+
   // Scores have no unit, so that nearly equal has no meaning; and they are no times to show.
   static void sort_by_score(std::vector<Ranked>& ranked) {
     std::sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {

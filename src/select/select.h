@@ -81,8 +81,9 @@ struct LearnedModel {
   std::function<bool(const RankInput&, std::span<double> values)> predict;
   // Why the problem is outside; may be empty.
   std::function<std::string(const RankInput&)> why_not = {};
-  // The values are seconds; false: only their order means something, the least being the best.
+  // The values are seconds; false: only their order means something, the least being the best ...
   bool are_times = true;
+  bool are_ratios = false;  // ... and how many times longer than another a kernel takes
 };
 std::shared_ptr<const Ranker> make_learned_ranker(LearnedModel model);
 

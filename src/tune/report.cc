@@ -106,7 +106,7 @@ ReportData make_report(const Dataset& data, const Target& target,
   report.analytic = evaluate(data.problems, score_analytic(data, target));
   report.random = evaluate(data.problems, score_random(data, kSeed));
   report.importance = std::move(importance);
-  if (model->manifest.quantity != ModelQuantity::rank) {
+  if (gives_times(model->manifest.quantity)) {
     report.times = sample_of(data, scored, outside);
   }
   report.chosen = points_of(data, report.learned);

@@ -308,7 +308,7 @@ LearnedModel analytic_surrogate() {
 
 LearnedModel model_surrogate(const std::shared_ptr<const Model>& model) {
   LearnedModel surrogate;
-  surrogate.are_times = model->manifest.quantity != ModelQuantity::rank;
+  surrogate.are_times = gives_times(model->manifest.quantity);
   surrogate.predict = [model](const RankInput& input, std::span<double> values) {
     return predict_seconds(*model, family_of(input.problem).extract, input, values);
   };

@@ -38,7 +38,7 @@ constexpr auto kGoals = std::to_array<GoalRow>({
     {"seconds", ModelQuantity::seconds, ModelTransform::log, "regression"},
     {"tflops", ModelQuantity::tflops, ModelTransform::log, "regression"},
     {"bandwidth", ModelQuantity::bandwidth, ModelTransform::log, "regression"},
-    {"efficiency", ModelQuantity::rank, ModelTransform::none, "regression"},
+    {"efficiency", ModelQuantity::efficiency, ModelTransform::log, "regression"},
     {"ranking", ModelQuantity::rank, ModelTransform::none, "lambdarank"},
 });
 static_assert(kGoals.size() == static_cast<std::size_t>(Goal::ranking) + 1);
@@ -93,7 +93,7 @@ double label_of(const TrainOptions& options, const Dataset& d, const Dataset::Ro
     case Goal::bandwidth:
       return transformed(transform, family.bytes(problem) / row.seconds / 1e9);
     case Goal::efficiency:
-      return std::log(best / row.seconds);
+      return transformed(transform, best / row.seconds);
     case Goal::ranking:
       return std::round((kGains - 1) * best / row.seconds);
   }

@@ -17,7 +17,7 @@
 namespace tessera::tune {
 
 // What the trees are fitted to. seconds: log(s). tflops: log(flops / s / 10^12). bandwidth:
-// log(bytes / s / 10^9). efficiency: log(best of the problem / s), which has no time. ranking:
+// log(bytes / s / 10^9). efficiency: log(best of the problem / s), ratios without a time. ranking:
 // LambdaRank (Burges, From RankNet to LambdaRank to LambdaMART, MSR-TR-2010-82) within problems,
 // with gains of 0 to 30 in proportion to best / s.
 enum class Goal : std::uint8_t { seconds, tflops, bandwidth, efficiency, ranking };

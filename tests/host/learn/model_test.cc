@@ -44,7 +44,8 @@ TEST(Manifest, EveryErrorSaysWhere) {
   EXPECT_EQ(error("\"date\"", "\"dat\""),
             "parse_error: m.json: dat is not a known field, did you mean 'date'?");
   EXPECT_EQ(error("\"seconds\"", "\"second\""),
-            "parse_error: m.json: quantity must be one of seconds, tflops, bandwidth, rank, got "
+            "parse_error: m.json: quantity must be one of seconds, tflops, bandwidth, efficiency, "
+            "rank, got "
             "\"second\", did you mean 'seconds'?");
   EXPECT_EQ(error("\"log\"", "\"log2\""),
             "parse_error: m.json: transform must be one of none, log, log1p, got \"log2\", did you "
@@ -152,6 +153,8 @@ TEST(Model, InverseTransforms) {
   EXPECT_EQ(seconds(ModelQuantity::seconds, ModelTransform::log, -2), std::exp(-2.0));
   EXPECT_EQ(seconds(ModelQuantity::tflops, ModelTransform::log1p, 1), 2e9 / (std::expm1(1) * 1e12));
   EXPECT_EQ(seconds(ModelQuantity::bandwidth, ModelTransform::none, 4), 0.5);
+  EXPECT_EQ(seconds(ModelQuantity::efficiency, ModelTransform::none, 0.25), 4);
+  EXPECT_EQ(seconds(ModelQuantity::efficiency, ModelTransform::log, -2), 1 / std::exp(-2.0));
   EXPECT_EQ(seconds(ModelQuantity::rank, ModelTransform::none, 4), -4);
 }
 

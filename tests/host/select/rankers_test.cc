@@ -155,6 +155,29 @@ TEST_F(Rankers, LearnedScoresOrderButAreNoTimes) {
   EXPECT_EQ(ranker->why(input(), ranked[0]), "first by the learned model among 3 legal candidates");
 }
 
+// The first gets the estimate's time, the others theirs in proportion.
+TEST_F(Rankers, LearnedRatiosBecomeTimesByTheEstimate) {
+  const auto ranker = make_learned_ranker({.predict =
+                                               [](const RankInput&, std::span<double> values) {
+                                                 const std::vector<double> all = {3, kNan, 1.5};
+                                                 std::copy(all.begin(), all.end(), values.begin());
+                                                 return true;
+                                               },
+                                           .are_times = false,
+                                           .are_ratios = true});
+  const auto ranked = rank(ranker);
+  ASSERT_EQ(indices(ranked), (Indices{2, 0}));
+  const RankInput in = input();
+  const double seconds =
+      family_of(in.problem).estimate(in.legal[2], in.problem, in.target, in.threads).seconds;
+  EXPECT_DOUBLE_EQ(ranked[0].predicted_seconds, seconds);
+  EXPECT_DOUBLE_EQ(ranked[1].predicted_seconds, 2 * seconds);
+  EXPECT_EQ(
+      ranker->why(in, ranked[0]),
+      "least time by the learned model among 3 legal candidates, which the estimate puts at " +
+          format_seconds(seconds));
+}
+
 TEST_F(Rankers, FirstLegalKeepsTheOrderOfNames) {
   const auto ranker = make_first_legal_ranker();
   EXPECT_EQ(ranker->source(), ChoiceSource::first_legal);
