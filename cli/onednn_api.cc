@@ -35,14 +35,6 @@ constexpr std::array kEltwise = {
     EltwiseRow{Eltwise::swish, 0xdf, 0x2c},
 };
 
-struct Version {
-  int major, minor, patch;
-};
-struct ExecutionArgument {
-  int argument;
-  void* memory;
-};
-
 Dims to_dims(const std::vector<std::int64_t>& values) {
   Dims dims{};
   std::copy(values.begin(), values.end(), dims.begin());
@@ -50,6 +42,14 @@ Dims to_dims(const std::vector<std::int64_t>& values) {
 }
 
 }  // namespace
+
+struct Version {
+  int major, minor, patch;
+};
+struct ExecutionArgument {
+  int argument;
+  void* memory;
+};
 
 // Functions by their C name without "dnnl_"; the blocks marked 2 and 3 exist in that version only.
 struct Library::Api {

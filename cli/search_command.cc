@@ -13,7 +13,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr std::size_t kShown = 10;  // where nothing is measured
+constexpr std::size_t kShownFound = 10;  // where nothing is measured
 
 struct SearchCommand {
   ProblemOptions problem;
@@ -95,7 +95,7 @@ void print_text(const SearchCommand& command, const tune::SearchResult& result,
   };
   if (command.top == 0) {
     Table table({"predicted", "kernel"});
-    for (std::size_t i = 0; i < std::min(kShown, result.found.size()); ++i) {
+    for (std::size_t i = 0; i < std::min(kShownFound, result.found.size()); ++i) {
       table.add({predicted(result.found[i]), result.found[i].name});
     }
     fmt::print("{}", table.text());

@@ -15,7 +15,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr std::size_t kShown = 10;
+constexpr std::size_t kShownKernels = 10;
 constexpr double kTie = 0.01;  // a smaller difference is no gain: so tight are medians read
 
 struct TuneCommand {
@@ -150,7 +150,7 @@ void print_text(const Outcome& outcome, const TuneCommand& command) {
              100 * gain.mean_efficiency, 100 * gain.least_efficiency);
   const std::vector<tune::Change> best = gains(outcome.changes);
   Table table({"gain", "before", "now", "problem", "kernel"});
-  for (std::size_t i = 0; i < std::min(kShown, best.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(kShownKernels, best.size()); ++i) {
     table.add({fmt::format("{:.2f}x", speedup_of(best[i])), format_seconds(best[i].before_seconds),
                format_seconds(best[i].after_seconds), best[i].problem, best[i].after});
   }

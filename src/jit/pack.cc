@@ -71,13 +71,6 @@ std::uint64_t checksum_of(const Header& header) {
 
 std::uint64_t round_up_to_page(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Where an entry's bytes are.
-struct Blob {
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
-  std::string checksum;
-};
-
 using Id = std::pair<std::string, std::string>;  // name, source key
 
 }  // namespace
@@ -112,6 +105,11 @@ void write_pack(const fs::path& file, std::span<const PackInput> inputs) {
 }
 
 struct Pack::State {
+  struct Blob {  // where an entry's bytes are
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+    std::string checksum;
+  };
   fs::path file;
   int fd = -1;
   std::vector<PackEntry> entries;
@@ -206,7 +204,7 @@ const std::vector<PackEntry>& Pack::entries() const { return state_->entries; }
 std::optional<Artifact> Pack::find(const std::string& name, const std::string& source_key) const {
   const auto found = state_->blobs.find({name, source_key});
   if (found == state_->blobs.end()) return std::nullopt;
-  const Blob& blob = found->second;
+  const State::Blob& blob = found->second;
   const std::string binary = state_->read(blob.offset, blob.bytes);
   if (const std::string got = hash_hex(binary); got != blob.checksum) {
     fail(state_->file, fmt::format("is damaged: {} has checksum {}, the index says {}", name, got,

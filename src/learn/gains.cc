@@ -10,6 +10,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/text.h"
 #include "tessera/learn/gzip.h"
+#include "tessera/learn/refuse_internal.h"
 
 namespace tessera {
 namespace {
@@ -20,10 +21,6 @@ constexpr std::string_view kNames = "feature_names=";
 constexpr std::string_view kFeatures = "split_feature=";
 constexpr std::string_view kGains = "split_gain=";
 
-[[noreturn]] void refuse(std::string_view what, const std::string& why) {
-  throw Error(ErrorCode::parse_error, fmt::format("{}: {}", what, why));
-}
-
 template <class Number>
 std::vector<Number> numbers(std::string_view line, std::string_view what) {
   std::vector<Number> values;
@@ -31,7 +28,7 @@ std::vector<Number> numbers(std::string_view line, std::string_view what) {
     Number value{};
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (error != std::errc() || end != word.data() + word.size()) {
-      refuse(what, fmt::format("a split's feature or gain must be a number, got '{}'", word));
+      refuse_file(what, fmt::format("a split's feature or gain must be a number, got '{}'", word));
     }
     values.push_back(value);
   }
@@ -41,12 +38,13 @@ std::vector<Number> numbers(std::string_view line, std::string_view what) {
 void add_tree(std::vector<FeatureGain>& all, const std::vector<std::size_t>& features,
               const std::vector<double>& gains, std::string_view what) {
   if (features.size() != gains.size()) {
-    refuse(what, fmt::format("a tree has {} splits and {} gains", features.size(), gains.size()));
+    refuse_file(what,
+                fmt::format("a tree has {} splits and {} gains", features.size(), gains.size()));
   }
   for (std::size_t i = 0; i < features.size(); ++i) {
     if (features[i] >= all.size()) {
-      refuse(what,
-             fmt::format("a split asks for feature {}, there are {}", features[i], all.size()));
+      refuse_file(
+          what, fmt::format("a split asks for feature {}, there are {}", features[i], all.size()));
     }
     all[features[i]].gain += std::isfinite(gains[i]) ? std::max(gains[i], 0.0) : 0;
     ++all[features[i]].splits;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/learn/refuse_internal.h"
 
 namespace tessera {
 namespace {
@@ -14,10 +15,6 @@ namespace {
 constexpr int kGzipOnly = MAX_WBITS + 16;  // zlib's way to say: a gzip header, not its own
 constexpr std::size_t kFirstGuess = 6;     // model text shrinks about so many times
 constexpr std::size_t kLeastRoom = 4096;
-
-[[noreturn]] void refuse(std::string_view what, const std::string& why) {
-  throw Error(ErrorCode::parse_error, fmt::format("{}: {}", what, why));
-}
 
 // zlib keeps state behind a pointer, which has to be given back on every path.
 struct Inflater {
@@ -61,7 +58,7 @@ std::string inflate_gzip(std::string_view bytes, std::string_view what, std::siz
   std::string text(std::min(most + 1, std::max(bytes.size() * kFirstGuess, kLeastRoom)), '\0');
   for (;;) {
     const std::size_t used = stream.total_out;
-    if (used > most) refuse(what, fmt::format("inflates to more than {} bytes", most));
+    if (used > most) refuse_file(what, fmt::format("inflates to more than {} bytes", most));
     if (used == text.size()) text.resize(std::min(most + 1, used * 2));
     stream.next_out = bytes_of(text) + used;
     stream.avail_out = length_of(text.size() - used);
@@ -69,17 +66,18 @@ std::string inflate_gzip(std::string_view bytes, std::string_view what, std::siz
     if (status == Z_STREAM_END) break;
     const std::size_t read = stream.total_in;
     if (status == Z_BUF_ERROR || (status == Z_OK && stream.avail_in == 0 && stream.avail_out > 0)) {
-      refuse(what, fmt::format("the gzip data end after {} bytes, in mid-stream", read));
+      refuse_file(what, fmt::format("the gzip data end after {} bytes, in mid-stream", read));
     }
     if (status != Z_OK) {
-      refuse(what, fmt::format("the gzip data are damaged after {} bytes: {}", read,
-                               stream.msg == nullptr ? "bad header" : stream.msg));
+      refuse_file(what, fmt::format("the gzip data are damaged after {} bytes: {}", read,
+                                    stream.msg == nullptr ? "bad header" : stream.msg));
     }
   }
-  if (stream.total_out > most) refuse(what, fmt::format("inflates to more than {} bytes", most));
+  if (stream.total_out > most)
+    refuse_file(what, fmt::format("inflates to more than {} bytes", most));
   if (stream.total_in != bytes.size()) {
-    refuse(what, fmt::format("the gzip data end after {} bytes, but {} are there",
-                             static_cast<std::size_t>(stream.total_in), bytes.size()));
+    refuse_file(what, fmt::format("the gzip data end after {} bytes, but {} are there",
+                                  static_cast<std::size_t>(stream.total_in), bytes.size()));
   }
   text.resize(stream.total_out);
   return text;

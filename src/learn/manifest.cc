@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/learn/model.h"
+#include "tessera/learn/refuse_internal.h"
 #include "tessera/spec/json_internal.h"
 
 namespace tessera {
@@ -60,10 +61,6 @@ struct Fields<Manifest> {
 
 namespace {
 
-[[noreturn]] void refuse(std::string_view what, const std::string& why) {
-  throw Error(ErrorCode::parse_error, fmt::format("{}: {}", what, why));
-}
-
 // Other formats have other fields: say so before complaining of those.
 void check_format(const nlohmann::json& document, std::string_view what) {
   const JsonPlace place{std::string(what), ""};
@@ -72,24 +69,24 @@ void check_format(const nlohmann::json& document, std::string_view what) {
   const auto format = read_json_integer(document["format"], place.key("format"), Range::positive,
                                         std::numeric_limits<int>::max());
   if (format != kManifestFormat) {
-    refuse(what, fmt::format("format must be {}, the one that this version reads, got {}",
-                             kManifestFormat, format));
+    refuse_file(what, fmt::format("format must be {}, the one that this version reads, got {}",
+                                  kManifestFormat, format));
   }
 }
 
 void check_values(const Manifest& manifest, std::string_view what) {
   if (manifest.file != "model.txt" && manifest.file != "model.txt.gz") {
-    refuse(what, fmt::format("file must be 'model.txt' or 'model.txt.gz', got '{}'",
-                             manifest.file.substr(0, 60)));
+    refuse_file(what, fmt::format("file must be 'model.txt' or 'model.txt.gz', got '{}'",
+                                  manifest.file.substr(0, 60)));
   }
   if (manifest.threads < 0) {
-    refuse(what, fmt::format("threads must be 0 or more, got {}", manifest.threads));
+    refuse_file(what, fmt::format("threads must be 0 or more, got {}", manifest.threads));
   }
   for (std::size_t i = 0; i < manifest.ranges.size(); ++i) {
     const TrainingRange& range = manifest.ranges[i];
     if (range.min <= range.max) continue;
-    refuse(what, fmt::format("ranges[{}].min must not be above its max, got {} and {}", i,
-                             range.min, range.max));
+    refuse_file(what, fmt::format("ranges[{}].min must not be above its max, got {} and {}", i,
+                                  range.min, range.max));
   }
 }
 

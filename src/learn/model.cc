@@ -11,6 +11,7 @@
 #include "tessera/base/hash.h"
 #include "tessera/base/text.h"
 #include "tessera/learn/gzip.h"
+#include "tessera/learn/refuse_internal.h"
 
 namespace tessera {
 namespace {
@@ -18,9 +19,6 @@ namespace {
 constexpr std::string_view kManifestName = "manifest.json";
 constexpr std::size_t kMostText = std::size_t{256} << 20;
 
-[[noreturn]] void refuse(std::string_view what, const std::string& why) {
-  throw Error(ErrorCode::parse_error, fmt::format("{}: {}", what, why));
-}
 [[noreturn]] void refuse_use(std::string_view what, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what, why));
 }
@@ -60,13 +58,14 @@ void check_use(const Manifest& manifest, const ModelUse& use, std::string_view w
 void check_forest(const Manifest& manifest, const Forest& forest, std::span<const Feature> features,
                   std::string_view what) {
   if (forest.feature_names.size() != features.size()) {
-    refuse(what, fmt::format("the forest has {} features, the manifest's hash is of {}",
-                             forest.feature_names.size(), features.size()));
+    refuse_file(what, fmt::format("the forest has {} features, the manifest's hash is of {}",
+                                  forest.feature_names.size(), features.size()));
   }
   for (std::size_t i = 0; i < features.size(); ++i) {
     for (const std::string& name : {forest.feature_names[i], manifest.features.at(i)}) {
       if (name == features[i].name) continue;
-      refuse(what, fmt::format("feature {} must be '{}', got '{}'", i, features[i].name, name));
+      refuse_file(what,
+                  fmt::format("feature {} must be '{}', got '{}'", i, features[i].name, name));
     }
   }
 }
@@ -79,7 +78,8 @@ std::vector<std::size_t> find_ranges(const Manifest& manifest, std::span<const F
       return feature.name == range.feature && feature.group == FeatureGroup::problem;
     });
     if (found == features.end()) {
-      refuse(what, fmt::format("ranges names '{}', which is no problem feature", range.feature));
+      refuse_file(what,
+                  fmt::format("ranges names '{}', which is no problem feature", range.feature));
     }
     indices.push_back(static_cast<std::size_t>(found - features.begin()));
   }
@@ -87,8 +87,8 @@ std::vector<std::size_t> find_ranges(const Manifest& manifest, std::span<const F
     if (features[i].group != FeatureGroup::problem) continue;
     const auto named = std::count(indices.begin(), indices.end(), i);
     if (named == 1) continue;
-    refuse(what, fmt::format("ranges must name the problem feature '{}' once, got it {} times",
-                             features[i].name, named));
+    refuse_file(what, fmt::format("ranges must name the problem feature '{}' once, got it {} times",
+                                  features[i].name, named));
   }
   return indices;
 }
@@ -99,11 +99,11 @@ std::optional<Target> machine_of(const Manifest& manifest, std::string_view what
   try {
     machine = target_from_json(manifest.machine);
   } catch (const Error& error) {
-    refuse(what, fmt::format("machine: {}", error.what()));
+    refuse_file(what, fmt::format("machine: {}", error.what()));
   }
   if (machine->name == manifest.target) return machine;
-  refuse(what, fmt::format("machine must be the row of '{}', got that of '{}'", manifest.target,
-                           machine->name));
+  refuse_file(what, fmt::format("machine must be the row of '{}', got that of '{}'",
+                                manifest.target, machine->name));
 }
 
 void rename_into(const fs::path& from, const fs::path& to) {
@@ -175,15 +175,15 @@ Model make_model(std::string_view manifest_json, std::string_view forest_bytes, 
   model.manifest = parse_manifest(manifest_json, manifest_name);
   check_use(model.manifest, use, what);
   if (model.manifest.features.size() != use.features.size()) {
-    refuse(manifest_name, fmt::format("features must hold {} names, got {}", use.features.size(),
-                                      model.manifest.features.size()));
+    refuse_file(manifest_name, fmt::format("features must hold {} names, got {}",
+                                           use.features.size(), model.manifest.features.size()));
   }
   model.machine = machine_of(model.manifest, manifest_name);
   const std::string hash = hash_hex(forest_bytes);
   if (hash != model.manifest.model_hash) {
-    refuse(what, fmt::format("{} has hash {}, the manifest is of {}: the two do not belong "
-                             "together, or the file is damaged",
-                             model.manifest.file, hash, model.manifest.model_hash));
+    refuse_file(what, fmt::format("{} has hash {}, the manifest is of {}: the two do not belong "
+                                  "together, or the file is damaged",
+                                  model.manifest.file, hash, model.manifest.model_hash));
   }
   model.forest = parse_forest(forest_bytes, fmt::format("{}/{}", what, model.manifest.file));
   check_forest(model.manifest, model.forest, use.features, what);

@@ -16,12 +16,6 @@ namespace {
 using Loaded = std::shared_ptr<const runtime::LoadedKernel>;
 using TargetPtr = std::shared_ptr<const Target>;
 
-struct Entry {
-  KernelSpec spec;
-  jit::Artifact artifact;  // of `loaded`
-  Loaded loaded;
-};
-
 // Throws Error{illegal_spec} with the rule when the target cannot run the kernel.
 Source emit_legal(const KernelSpec& spec, const Target& target) {
   const Family& family = family_of(spec);
@@ -110,6 +104,12 @@ Target read_target(const nlohmann::json& row, const JsonPlace& place) {
 }  // namespace
 
 struct Registry::State {
+  struct Entry {
+    KernelSpec spec;
+    jit::Artifact artifact;  // of `loaded`
+    Loaded loaded;
+  };
+
   std::string name;
   jit::BuildOptions options;
   mutable std::mutex mutex;  // guards all that follows
@@ -189,11 +189,11 @@ void Registry::declare(const KernelSet& set) {
 void Registry::declare(const KernelSpec& spec) {
   std::string name = name_of(spec);
   const std::scoped_lock lock(state_->mutex);
-  state_->entries.try_emplace(std::move(name), Entry{spec, {}, {}});
+  state_->entries.try_emplace(std::move(name), State::Entry{spec, {}, {}});
 }
 
 std::vector<jit::BuildResult> Registry::build(int jobs, const jit::Progress& progress) {
-  std::vector<Entry> entries;
+  std::vector<State::Entry> entries;
   {
     const std::scoped_lock lock(state_->mutex);
     for (const auto& [name, entry] : state_->entries) entries.push_back(entry);
@@ -267,7 +267,8 @@ void Registry::merge(const Registry& other) {
     state_->targets.try_emplace(name, target);
   }
   for (const auto& [name, entry] : other.state_->entries) {
-    Entry& own = state_->entries.try_emplace(name, Entry{entry.spec, {}, {}}).first->second;
+    State::Entry& own =
+        state_->entries.try_emplace(name, State::Entry{entry.spec, {}, {}}).first->second;
     if (own.loaded || !entry.loaded) continue;
     own.artifact = entry.artifact;
     own.loaded = entry.loaded;

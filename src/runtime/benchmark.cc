@@ -26,7 +26,7 @@ constexpr int kLeastRounds = 3;
 // run far past min_seconds.
 constexpr double kBatchesPerReading = 4;
 
-void check(const std::vector<Candidate>& candidates, const Protocol& protocol) {
+void check_candidates(const std::vector<Candidate>& candidates, const Protocol& protocol) {
   if (protocol.rounds < 1) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("benchmark: rounds must be at least 1, got {}", protocol.rounds));
@@ -190,7 +190,7 @@ double quantile(std::vector<double> values, double fraction) {
 
 std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
                             Meter& meter) {
-  check(candidates, protocol);
+  check_candidates(candidates, protocol);
   std::vector<Runner> runners;
   std::vector<Timing> timings;
   std::vector<std::size_t> order;

@@ -32,7 +32,7 @@ bool takes_all_d(EpilogueOp op) {
   return op == EpilogueOp::multi_d_add || op == EpilogueOp::multi_d_multiply;
 }
 
-[[noreturn]] void refuse(const std::string& message) {
+[[noreturn]] void refuse_epilogue(const std::string& message) {
   throw Error(ErrorCode::parse_error, message);
 }
 
@@ -101,7 +101,8 @@ bool read_epilogue_word(std::string_view word, EpilogueStep& step) {
 
 Epilogue epilogue_of(std::span<const EpilogueStep> steps) {
   if (steps.size() > std::size_t{kMaxEpilogueOps}) {
-    refuse(fmt::format("epilogue: at most {} steps, got {}", kMaxEpilogueOps, steps.size()));
+    refuse_epilogue(
+        fmt::format("epilogue: at most {} steps, got {}", kMaxEpilogueOps, steps.size()));
   }
   Epilogue epilogue;
   std::int64_t taken = 0;
@@ -110,14 +111,14 @@ Epilogue epilogue_of(std::span<const EpilogueStep> steps) {
     const EpilogueStep& step = steps[i];
     const bool takes = takes_one_d(step.op) || takes_all_d(step.op);
     if (took_all && takes) {
-      refuse(
+      refuse_epilogue(
           fmt::format("epilogue: {} takes all D tensors that remain, so that {} after it has none",
                       to_string(*took_all), to_string(step.op)));
     }
     if (takes_all_d(step.op)) {
       if (step.num_d < 1) {
-        refuse(fmt::format("epilogue: {} takes at least 1 D tensor, got {}", to_string(step.op),
-                           step.num_d));
+        refuse_epilogue(fmt::format("epilogue: {} takes at least 1 D tensor, got {}",
+                                    to_string(step.op), step.num_d));
       }
       took_all = step.op;
     }
@@ -125,7 +126,7 @@ Epilogue epilogue_of(std::span<const EpilogueStep> steps) {
     taken += step.num_d;
   }
   if (taken > kMaxD) {
-    refuse(fmt::format("epilogue: at most {} D tensors, got {}", kMaxD, taken));
+    refuse_epilogue(fmt::format("epilogue: at most {} D tensors, got {}", kMaxD, taken));
   }
   epilogue.num_d = static_cast<std::uint8_t>(taken);
   return epilogue;
@@ -146,7 +147,7 @@ Epilogue parse_epilogue(std::string_view text) {
     if (!read_epilogue_word(word, step)) {
       auto known = known_words<EpilogueOp>();
       if (text == word) known.emplace_back("none");
-      refuse(unknown_word(Words<EpilogueOp>::kNoun, word, known));
+      refuse_epilogue(unknown_word(Words<EpilogueOp>::kNoun, word, known));
     }
     steps.push_back(step);
   }

@@ -19,7 +19,7 @@ struct Given {
 };
 using GivenFields = std::vector<Given>;
 
-[[noreturn]] void refuse(const std::string& message) {
+[[noreturn]] void refuse_problem(const std::string& message) {
   throw Error(ErrorCode::parse_error, "problem: " + message);
 }
 
@@ -83,12 +83,13 @@ void read_given(const Given& given, T& value) {
   try {
     ok = !(given.quoted && is_number) && read_text(given.text, value);
   } catch (const Error& error) {
-    refuse(given.key + ": " + error.what());
+    refuse_problem(given.key + ": " + error.what());
   }
   if (ok) return;
   std::string hint;
   if constexpr (Worded<T>) hint = did_you_mean(given.text, known_words<T>());
-  refuse(fmt::format("{} must be {}, got '{}'{}", given.key, expected<T>(), given.text, hint));
+  refuse_problem(
+      fmt::format("{} must be {}, got '{}'{}", given.key, expected<T>(), given.text, hint));
 }
 
 // The keys of the types that dtype=... stands for, and the defaults of a struct of these types.
@@ -166,7 +167,7 @@ P start_with_types(const GivenFields& fields) {
     const auto words = split(dtype->text, ',');
     const std::size_t most = Keys::kSecond.empty() ? 1 : 2;
     if (words.size() > most) {
-      refuse(fmt::format("dtype takes at most {} dtypes, got {}", most, words.size()));
+      refuse_problem(fmt::format("dtype takes at most {} dtypes, got {}", most, words.size()));
     }
     read_given({"dtype", std::string(words[0])}, first);
     if (words.size() == 2) read_given({"dtype", std::string(words[1])}, second.emplace());
@@ -183,16 +184,16 @@ void check_given(Op op, const GivenFields& fields) {
   for_each_field(plain, [&](const std::string& key, const auto&, const auto&, const Rule& rule) {
     known.push_back(key);
     if (rule.required && find(fields, key) == nullptr) {
-      refuse(fmt::format("{} needs {}, as in 'gemm m=128 n=3072 k=768 dtype=bf16'", to_string(op),
-                         key));
+      refuse_problem(fmt::format("{} needs {}, as in 'gemm m=128 n=3072 k=768 dtype=bf16'",
+                                 to_string(op), key));
     }
   });
   for (const Given& given : fields) {
-    if (find(fields, given.key) != &given) refuse(given.key + " is given twice");
+    if (find(fields, given.key) != &given) refuse_problem(given.key + " is given twice");
     if (std::find(known.begin(), known.end(), given.key) != known.end()) continue;
     const std::string hint = did_you_mean(given.key, known);
-    refuse(fmt::format("unknown key '{}' for {}{}", given.key, to_string(op),
-                       hint.empty() ? ": known are " + join(known, ", ") : hint));
+    refuse_problem(fmt::format("unknown key '{}' for {}{}", given.key, to_string(op),
+                               hint.empty() ? ": known are " + join(known, ", ") : hint));
   }
 }
 
@@ -264,17 +265,17 @@ std::string to_string(const Problem& problem) {
 Problem parse_problem(std::string_view line) {
   const auto words = split_words(line);
   if (words.empty()) {
-    refuse("the line is empty, expected such as 'gemm m=128 n=3072 k=768 dtype=bf16'");
+    refuse_problem("the line is empty, expected such as 'gemm m=128 n=3072 k=768 dtype=bf16'");
   }
   Op op{};
   if (!read_word(words[0], op)) {
-    refuse(unknown_word(Words<Op>::kNoun, words[0], known_words<Op>()));
+    refuse_problem(unknown_word(Words<Op>::kNoun, words[0], known_words<Op>()));
   }
   GivenFields fields;
   for (const std::string_view word : std::span(words).subspan(1)) {
     const std::size_t equals = word.find('=');
     if (equals == std::string_view::npos || equals == 0) {
-      refuse(fmt::format("expected key=value, got '{}'", word));
+      refuse_problem(fmt::format("expected key=value, got '{}'", word));
     }
     fields.push_back({std::string(word.substr(0, equals)), std::string(word.substr(equals + 1))});
   }

@@ -109,7 +109,7 @@ constexpr auto kNeeds = std::to_array<Need>({
     {"shared_memory_bytes", false, true},
 });
 
-[[noreturn]] void refuse(const std::string& message) {
+[[noreturn]] void refuse_row(const std::string& message) {
   throw Error(ErrorCode::parse_error, fmt::format("{}: {}", kRow, message));
 }
 
@@ -140,7 +140,7 @@ void check_needs(const Target& target, const json& row) {
     if (!(cpu ? need.cpu : need.gpu)) continue;
     const std::string key(need.field);
     if (!row.contains(key)) {
-      refuse(fmt::format("{} is missing: a {} target needs it", key, target.backend));
+      refuse_row(fmt::format("{} is missing: a {} target needs it", key, target.backend));
     }
     if (row[key] == 0) refuse_json(place_of(key), "a positive integer", row[key]);
   }
@@ -179,7 +179,7 @@ void check_sources(const Target& target) {
         if (needed.empty()) needed.push_back(key);
         for (const std::string& path : needed) {
           if (value == standard || has(path) || has(key) || has("*")) continue;
-          refuse(
+          refuse_row(
               fmt::format("{0} has no source: add \"{0}\" to sources, saying where it comes from, "
                           "or \"*\" for all that have none",
                           path));
@@ -187,11 +187,11 @@ void check_sources(const Target& target) {
       });
   for (const auto& [key, text] : target.sources) {
     if (!contains(known, key)) {
-      refuse(fmt::format("sources[\"{}\"] names no number of this row{}", key,
-                         did_you_mean(key, known)));
+      refuse_row(fmt::format("sources[\"{}\"] names no number of this row{}", key,
+                             did_you_mean(key, known)));
     }
     if (text.empty()) {
-      refuse(fmt::format("sources[\"{}\"] is empty: say where the number comes from", key));
+      refuse_row(fmt::format("sources[\"{}\"] is empty: say where the number comes from", key));
     }
   }
 }
@@ -199,12 +199,13 @@ void check_sources(const Target& target) {
 void check_limits(const Target& target) {
   for (const auto& [pipeline, limit] : target.pipeline_limits) {
     if (limit.max_stages < limit.min_stages) {
-      refuse(fmt::format("pipeline_limits.{}.max_stages must be at least min_stages, {}, got {}",
-                         to_string(pipeline), limit.min_stages, limit.max_stages));
+      refuse_row(
+          fmt::format("pipeline_limits.{}.max_stages must be at least min_stages, {}, got {}",
+                      to_string(pipeline), limit.min_stages, limit.max_stages));
     }
     if (limit.shared_memory_fraction > 1) {
-      refuse(fmt::format("pipeline_limits.{}.shared_memory_fraction must be at most 1, got {}",
-                         to_string(pipeline), limit.shared_memory_fraction));
+      refuse_row(fmt::format("pipeline_limits.{}.shared_memory_fraction must be at most 1, got {}",
+                             to_string(pipeline), limit.shared_memory_fraction));
     }
   }
 }

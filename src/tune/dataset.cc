@@ -19,7 +19,7 @@ namespace tessera::tune {
 namespace {
 
 template <class... Args>
-[[noreturn]] void refuse(fmt::format_string<Args...> sentence, Args&&... args) {
+[[noreturn]] void refuse_data(fmt::format_string<Args...> sentence, Args&&... args) {
   throw Error(ErrorCode::invalid_argument,
               "data to learn from: " + fmt::format(sentence, std::forward<Args>(args)...));
 }
@@ -64,10 +64,10 @@ void require_one_machine(const SweepData& data, const std::vector<Kept>& kept) {
     threads.insert(run.threads);
   }
   if (targets.size() > 1) {
-    refuse("one target must be chosen, got {}", fmt::join(targets, ", "));
+    refuse_data("one target must be chosen, got {}", fmt::join(targets, ", "));
   }
   if (threads.size() > 1) {
-    refuse("one number of threads must be chosen, got {}", fmt::join(threads, ", "));
+    refuse_data("one number of threads must be chosen, got {}", fmt::join(threads, ", "));
   }
 }
 
@@ -139,8 +139,8 @@ void fill(Dataset& d, const Known& known, Times& times) {
 void require_one_operation(const Dataset& d) {
   for (const Problem& problem : d.problems) {
     if (op_of(problem) == d.op) continue;
-    refuse("one operation must be chosen, got {} and {}", to_string(d.op),
-           to_string(op_of(problem)));
+    refuse_data("one operation must be chosen, got {} and {}", to_string(d.op),
+                to_string(op_of(problem)));
   }
 }
 
@@ -199,10 +199,10 @@ SweepData joined(std::span<const SweepData> parts) {
 Dataset make_dataset(const SweepData& data, const DatasetFilter& filter) {
   const std::vector<Kept> kept = rows_of_machine(data, filter);
   if (kept.empty()) {
-    refuse("no row is ok and measured on {}{}; there is {}",
-           filter.target.empty() ? "any target" : filter.target,
-           filter.threads > 0 ? fmt::format(" with {} threads", filter.threads) : "",
-           machines_of(data));
+    refuse_data("no row is ok and measured on {}{}; there is {}",
+                filter.target.empty() ? "any target" : filter.target,
+                filter.threads > 0 ? fmt::format(" with {} threads", filter.threads) : "",
+                machines_of(data));
   }
   require_one_machine(data, kept);
   Known known;
@@ -214,14 +214,15 @@ Dataset make_dataset(const SweepData& data, const DatasetFilter& filter) {
     const KernelSpec& kernel = parsed(known.kernels, name, k.number, parse_name);
     if (!is_wanted(filter, problem, kernel)) continue;
     if (!(k.row->seconds > 0 && std::isfinite(k.row->seconds))) {
-      refuse("row {}: the time of {} must be positive, got {} s", k.number, name, k.row->seconds);
+      refuse_data("row {}: the time of {} must be positive, got {} s", k.number, name,
+                  k.row->seconds);
     }
     times[{text, name}].push_back(k.row->seconds);
   }
   if (times.empty()) {
-    refuse("none of {} rows is of the types {} and on the {} side of the split", kept.size(),
-           filter.dtypes.empty() ? "asked for" : join(filter.dtypes, ", "),
-           filter.only_unseen ? "unseen" : "learned");
+    refuse_data("none of {} rows is of the types {} and on the {} side of the split", kept.size(),
+                filter.dtypes.empty() ? "asked for" : join(filter.dtypes, ", "),
+                filter.only_unseen ? "unseen" : "learned");
   }
   const SweepRun& run = data.runs.at(static_cast<std::size_t>(kept[0].row->run));
   Dataset d;
@@ -231,7 +232,8 @@ Dataset make_dataset(const SweepData& data, const DatasetFilter& filter) {
   fill(d, known, times);
   require_one_operation(d);
   if (d.problems.size() < filter.least_problems) {
-    refuse("at least {} problems are needed, got {}", filter.least_problems, d.problems.size());
+    refuse_data("at least {} problems are needed, got {}", filter.least_problems,
+                d.problems.size());
   }
   return d;
 }

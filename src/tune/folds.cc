@@ -12,7 +12,7 @@ namespace tessera::tune {
 namespace {
 
 template <class... Args>
-[[noreturn]] void refuse(fmt::format_string<Args...> sentence, Args&&... args) {
+[[noreturn]] void refuse_folds(fmt::format_string<Args...> sentence, Args&&... args) {
   throw Error(ErrorCode::invalid_argument,
               "folds: " + fmt::format(sentence, std::forward<Args>(args)...));
 }
@@ -57,11 +57,11 @@ std::map<std::size_t, int> shared_out(const std::vector<Group>& groups,
 }  // namespace
 
 std::vector<int> group_folds(std::span<const std::size_t> groups, int folds) {
-  if (folds < 2) refuse("at least 2 folds are needed, got {}", folds);
+  if (folds < 2) refuse_folds("at least 2 folds are needed, got {}", folds);
   std::map<std::size_t, std::size_t> rows_of;
   for (const std::size_t group : groups) ++rows_of[group];
   if (rows_of.size() < static_cast<std::size_t>(folds)) {
-    refuse("{} folds need as many problems, got {}", folds, rows_of.size());
+    refuse_folds("{} folds need as many problems, got {}", folds, rows_of.size());
   }
   const auto part_of =
       shared_out(groups_of(rows_of), std::vector<double>(static_cast<std::size_t>(folds), 1));
@@ -74,10 +74,11 @@ std::vector<int> group_folds(std::span<const std::size_t> groups, int folds) {
 Split split_rows(std::span<const std::size_t> groups, std::span<const int> fold_of_row, int fold,
                  double stop_share) {
   if (groups.size() != fold_of_row.size()) {
-    refuse("every row needs a fold, got {} rows and {} folds", groups.size(), fold_of_row.size());
+    refuse_folds("every row needs a fold, got {} rows and {} folds", groups.size(),
+                 fold_of_row.size());
   }
   if (!(stop_share > 0 && stop_share < 1)) {
-    refuse("the share of early stopping must be between 0 and 1, got {}", stop_share);
+    refuse_folds("the share of early stopping must be between 0 and 1, got {}", stop_share);
   }
   std::map<std::size_t, std::size_t> rows_of;
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -91,8 +92,9 @@ Split split_rows(std::span<const std::size_t> groups, std::span<const int> fold_
     rows.push_back(i);
   }
   if (split.train.empty() || split.stop.empty() || split.score.empty()) {
-    refuse("fold {} leaves {} rows to train, {} to stop and {} to score; each needs a problem",
-           fold, split.train.size(), split.stop.size(), split.score.size());
+    refuse_folds(
+        "fold {} leaves {} rows to train, {} to stop and {} to score; each needs a problem", fold,
+        split.train.size(), split.stop.size(), split.score.size());
   }
   return split;
 }

@@ -18,21 +18,22 @@ constexpr double kP10Loss = 0.02;
 constexpr double kProblemLoss = 0.1;
 
 template <class... Args>
-[[noreturn]] void refuse(fmt::format_string<Args...> sentence, Args&&... args) {
+[[noreturn]] void refuse_rows(fmt::format_string<Args...> sentence, Args&&... args) {
   throw Error(ErrorCode::invalid_argument,
               "evaluate: " + fmt::format(sentence, std::forward<Args>(args)...));
 }
 
 void check(const ScoredRow& row, std::size_t problems) {
   if (row.problem >= problems) {
-    refuse("a row of {} belongs to problem {}, there are {}", row.kernel, row.problem, problems);
+    refuse_rows("a row of {} belongs to problem {}, there are {}", row.kernel, row.problem,
+                problems);
   }
   if (!std::isfinite(row.seconds) || row.seconds <= 0) {
-    refuse("the time of {} on problem {} must be positive, got {} s", row.kernel, row.problem,
-           row.seconds);
+    refuse_rows("the time of {} on problem {} must be positive, got {} s", row.kernel, row.problem,
+                row.seconds);
   }
   if (std::isnan(row.score)) {
-    refuse("the score of {} on problem {} is no number", row.kernel, row.problem);
+    refuse_rows("the score of {} on problem {} is no number", row.kernel, row.problem);
   }
 }
 
@@ -60,8 +61,8 @@ void refuse_twins(Rows by_name) {
   std::ranges::sort(by_name, {}, name);
   const auto twin = std::ranges::adjacent_find(by_name, {}, name);
   if (twin == by_name.end()) return;
-  refuse("{} comes twice on problem {}, with {} s and {} s", (*twin)->kernel, (*twin)->problem,
-         (*twin)->seconds, (*std::next(twin))->seconds);
+  refuse_rows("{} comes twice on problem {}, with {} s and {} s", (*twin)->kernel, (*twin)->problem,
+              (*twin)->seconds, (*std::next(twin))->seconds);
 }
 
 // `best` names the best kernel; null: the fastest row is.
@@ -182,7 +183,7 @@ Oracle fastest_of(std::span<const ScoredRow> rows) {
 
 Evaluation evaluate(std::span<const Problem> problems, std::span<const ScoredRow> rows,
                     const Oracle& oracle) {
-  if (rows.empty()) refuse("there is no row of measurements for {} problems", problems.size());
+  if (rows.empty()) refuse_rows("there is no row of measurements for {} problems", problems.size());
   std::map<std::size_t, Rows> rows_of;
   for (const ScoredRow& row : rows) {
     check(row, problems.size());
@@ -197,7 +198,7 @@ Evaluation evaluate(std::span<const Problem> problems, std::span<const ScoredRow
     e.results.push_back(result_of(std::move(its_rows), best));
   }
   if (e.results.empty()) {
-    refuse("none of the {} kernels of the oracle was measured on its problem", oracle.size());
+    refuse_rows("none of the {} kernels of the oracle was measured on its problem", oracle.size());
   }
   std::vector<const ProblemResult*> all;
   for (const ProblemResult& o : e.results) all.push_back(&o);
@@ -225,8 +226,8 @@ Comparison compare(const Evaluation& before, const Evaluation& after,
   const bool same = std::ranges::equal(before.results, after.results, {}, &ProblemResult::problem,
                                        &ProblemResult::problem);
   if (!same || before.results.empty()) {
-    refuse("two evaluations are compared on the same problems, got {} and {}",
-           before.results.size(), after.results.size());
+    refuse_rows("two evaluations are compared on the same problems, got {} and {}",
+                before.results.size(), after.results.size());
   }
   Comparison c;
   c.mean = after.summary.mean / before.summary.mean;

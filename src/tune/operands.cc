@@ -144,7 +144,7 @@ std::vector<char> window_mask(const Plane& plane) {
 }
 
 // Counts the bytes that no longer hold the poison, and remembers the first one.
-struct Damage {
+struct Overrun {
   std::int64_t count = 0;
   std::int64_t first = 0;  // relative to the output's first byte
   void look(const std::byte* bytes, std::int64_t at, std::int64_t size, int expected) {
@@ -185,21 +185,21 @@ std::string gaps_intact(const Problem& problem, const OwnedOperands& owned) {
   const auto guard = static_cast<std::int64_t>(kGuardBytes);
   const auto size = static_cast<std::int64_t>(plane.bytes());
 
-  Damage damage;
-  damage.look(bytes, -guard, guard, expected);
+  Overrun overrun;
+  overrun.look(bytes, -guard, guard, expected);
   if (plane.has_gaps()) {
     const std::vector<char> mask = window_mask(plane);
     const int width = size_of(plane.dtype);
     for (std::int64_t i = 0; i < plane.elements(); ++i) {
-      if (mask[static_cast<std::size_t>(i)] == 0) damage.look(bytes, i * width, width, expected);
+      if (mask[static_cast<std::size_t>(i)] == 0) overrun.look(bytes, i * width, width, expected);
     }
   }
-  damage.look(bytes, size, guard, expected);
-  if (damage.count == 0) return {};
+  overrun.look(bytes, size, guard, expected);
+  if (overrun.count == 0) return {};
   return fmt::format(
       "output: {} bytes outside the {} x {} window were written, the first at byte "
       "{} of an output of {} bytes",
-      damage.count, plane.rows, plane.columns, damage.first, size);
+      overrun.count, plane.rows, plane.columns, overrun.first, size);
 }
 
 Problem unpacked(const Problem& problem) {

@@ -87,7 +87,7 @@ class Writer {
 
 // ---- from columns ----
 
-[[noreturn]] void refuse(const std::string& source, const std::string& words) {
+[[noreturn]] void refuse_column(const std::string& source, const std::string& words) {
   throw Error(ErrorCode::parse_error, fmt::format("'{}': {}", source, words));
 }
 
@@ -118,19 +118,19 @@ class Reader {
       if (column.name != wanted.name) continue;
       const bool fits =
           column.type == wanted.type || (column.type == integer && wanted.type == real);
-      if (!fits) refuse(source_, fmt::format("column '{}' has the wrong type", wanted.name));
+      if (!fits) refuse_column(source_, fmt::format("column '{}' has the wrong type", wanted.name));
       const std::size_t rows = column.type == ColumnType::text ? column.codes.size()
                                : column.type == real           ? column.reals.size()
                                                                : column.integers.size();
       if (rows == static_cast<std::size_t>(table_.rows)) return column;
-      refuse(source_,
-             fmt::format("column '{}' has {} values for {} rows", wanted.name, rows, table_.rows));
+      refuse_column(source_, fmt::format("column '{}' has {} values for {} rows", wanted.name, rows,
+                                         table_.rows));
     }
-    refuse(source_, fmt::format("column '{}' is missing ({})", wanted.name, wanted.meaning));
+    refuse_column(source_, fmt::format("column '{}' is missing ({})", wanted.name, wanted.meaning));
   }
 
   [[noreturn]] void refuse_row(std::string_view column, const std::string& words) const {
-    refuse(source_, fmt::format("row {}, column '{}': {}", row_ + 1, column, words));
+    refuse_column(source_, fmt::format("row {}, column '{}': {}", row_ + 1, column, words));
   }
 
   const Column& column(std::string_view name) const {

@@ -23,7 +23,7 @@ constexpr int kMostTrees = 100000;
 constexpr int kMostLeaves = 4096;
 
 template <class... Args>
-[[noreturn]] void refuse(fmt::format_string<Args...> sentence, Args&&... args) {
+[[noreturn]] void refuse_training(fmt::format_string<Args...> sentence, Args&&... args) {
   throw Error(ErrorCode::invalid_argument,
               "train: " + fmt::format(sentence, std::forward<Args>(args)...));
 }
@@ -397,36 +397,37 @@ std::vector<FeatureImportance> importances_of(const lightgbm::Booster& booster, 
 
 void check(const Dataset& d, const Target& target, const TrainOptions& o) {
   if (target.name != d.target) {
-    refuse("the data are of target '{}', got the row of '{}'", d.target, target.name);
+    refuse_training("the data are of target '{}', got the row of '{}'", d.target, target.name);
   }
   if (o.trees < 1 || o.trees > kMostTrees) {
-    refuse("trees must be 1 to {}, got {}", kMostTrees, o.trees);
+    refuse_training("trees must be 1 to {}, got {}", kMostTrees, o.trees);
   }
   if (o.leaves < 2 || o.leaves > kMostLeaves) {
-    refuse("leaves must be 2 to {}, got {}", kMostLeaves, o.leaves);
+    refuse_training("leaves must be 2 to {}, got {}", kMostLeaves, o.leaves);
   }
   if (!(o.weight_power >= 0 && o.weight_power <= 16)) {
-    refuse("the power of the weights must be 0 to 16, got {}", o.weight_power);
+    refuse_training("the power of the weights must be 0 to 16, got {}", o.weight_power);
   }
   if (o.transform && row_of(o.goal).quantity == ModelQuantity::rank) {
-    refuse("the goal '{}' takes no transform, got '{}'", to_string(o.goal),
-           to_string(*o.transform));
+    refuse_training("the goal '{}' takes no transform, got '{}'", to_string(o.goal),
+                    to_string(*o.transform));
   }
-  if (o.patience < 1) refuse("patience must be at least 1 tree, got {}", o.patience);
+  if (o.patience < 1) refuse_training("patience must be at least 1 tree, got {}", o.patience);
   if (!o.warm_start) return;
   const Manifest& before = o.warm_start->manifest;
   const auto goal = before.params.find("goal");
   const std::string word = goal == before.params.end() ? "unknown" : goal->second;
   if (word != to_string(o.goal)) {
-    refuse("the warm start's goal is '{}', wanted is '{}': their sums would mean nothing", word,
-           to_string(o.goal));
+    refuse_training("the warm start's goal is '{}', wanted is '{}': their sums would mean nothing",
+                    word, to_string(o.goal));
   }
   if (before.transform != transform_of(o)) {
-    refuse("the warm start's transform is '{}', wanted is '{}'", to_string(before.transform),
-           to_string(transform_of(o)));
+    refuse_training("the warm start's transform is '{}', wanted is '{}'",
+                    to_string(before.transform), to_string(transform_of(o)));
   }
   if (before.threads != 0 && before.threads != d.threads) {
-    refuse("the warm start's data are of {} threads, these are of {}", before.threads, d.threads);
+    refuse_training("the warm start's data are of {} threads, these are of {}", before.threads,
+                    d.threads);
   }
 }
 

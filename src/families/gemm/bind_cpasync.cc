@@ -10,11 +10,8 @@ namespace tessera::gemm {
 namespace {
 
 constexpr unsigned kWarp = 32;
-constexpr int kRasterGroup = 8;  // tiles of m that share the columns of B they read
-constexpr int kStagingPad = 8;   // floats at the end of a row of accumulators in shared memory
+constexpr int kStagingPad = 8;  // floats at the end of a row of accumulators in shared memory
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
-
-std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
 
 // Strides that no address is made of keep nothing from being read in wider pieces.
 void drop_unused_strides(device::GemmArguments& g) {

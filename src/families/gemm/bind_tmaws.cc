@@ -15,7 +15,6 @@ namespace {
 using device::CudaGemmArguments;
 
 constexpr unsigned kWarpgroup = 128;
-constexpr int kRasterGroup = 8;  // within 2% of the best on every shape that was measured
 constexpr std::uintptr_t kTmaAlignment = 16;
 constexpr std::uint32_t kStoreRows = 64;  // of wgmma, that one store writes
 
@@ -25,8 +24,6 @@ constexpr std::int64_t kCopiedBytes = 8 * 2048;
 constexpr std::int64_t kClearedBytes = kPrepareThreads * 16;
 constexpr std::int64_t kTransposedSide = 64;
 constexpr std::int64_t kMaxPrepareBlocks = 1 << 20;
-
-std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
 
 // A matrix as it lies in memory: `lines` runs of `line` contiguous elements.
 struct Matrix {

@@ -8,7 +8,7 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr GpuModel kModel = {};
+constexpr GpuModel kGpuModel = {};
 
 }  // namespace
 
@@ -32,9 +32,9 @@ double fetch_share(const GemmProblem& p) {
   const std::int64_t b = p.preshuffled_b ? 0 : p.ld_b * size_of(p.b);
   const std::int64_t distance = p.ld_a * size_of(p.a) | b;
   if (distance % 128 == 0) return 1;
-  return distance % 64 == 0   ? kModel.fetch_64
-         : distance % 32 == 0 ? kModel.fetch_32
-                              : kModel.fetch_16;
+  return distance % 64 == 0   ? kGpuModel.fetch_64
+         : distance % 32 == 0 ? kGpuModel.fetch_32
+                              : kGpuModel.fetch_16;
 }
 
 bool stores_aligned(const GemmProblem& p) {
@@ -47,9 +47,9 @@ double store_factor(const Algorithm& a, bool aligned, bool by_copy) {
   constexpr int kWide = 64;  // columns
   const bool tmaws = a.pipeline == Pipeline::tmaws;
   const int chunk = tmaws && !a.swap_ab ? tmaws_store(a).chunk : kWide;
-  if (by_copy) return chunk >= kWide ? 1 : chunk == 32 ? kModel.copy_32 : kModel.copy_16;
-  if (aligned) return kModel.direct;
-  return kModel.unaligned * (tmaws ? 1 : 2) * kWide / chunk;
+  if (by_copy) return chunk >= kWide ? 1 : chunk == 32 ? kGpuModel.copy_32 : kGpuModel.copy_16;
+  if (aligned) return kGpuModel.direct;
+  return kGpuModel.unaligned * (tmaws ? 1 : 2) * kWide / chunk;
 }
 
 double copied_bytes(const GemmProblem& p) {
@@ -62,8 +62,6 @@ double copied_bytes(const GemmProblem& p) {
 namespace {
 
 constexpr double kWarpgroupRows = 64;
-
-double blocks(double size, double block) { return std::ceil(size / block); }
 
 bool is_tmaws(const Algorithm& a) { return a.pipeline == Pipeline::tmaws; }
 bool is_pingpong(const Algorithm& a) { return a.scheduler == Scheduler::pingpong; }
@@ -96,7 +94,7 @@ struct Work {
 double load_cycles(const Algorithm& a, const GemmProblem& p, double bytes, double threads) {
   if (is_tmaws(a) || copy_bytes(p) >= 4) return 0;
   const double each = std::max(1.0, bytes / 16 / threads);
-  return kModel.load * (each > kModel.loads ? each : 1);
+  return kGpuModel.load * (each > kGpuModel.loads ? each : 1);
 }
 
 double threads_of(const Algorithm& a, const Target& target) {
@@ -147,10 +145,10 @@ Work work_of(const KernelSpec& spec, const GemmProblem& p, const Target& target)
   w.operand_bytes = operand_bytes(a, a.tile, element);
   w.load_cycles = load_cycles(a, p, w.tile_bytes, threads_of(a, target));
   if (!is_tmaws(a)) {
-    w.copy_cycles = copy_bytes(p) < 16 ? w.tile_bytes * kModel.narrow_copy
-                                       : w.tile_bytes / 16 / target.warp_size * kModel.issue;
+    w.copy_cycles = copy_bytes(p) < 16 ? w.tile_bytes * kGpuModel.narrow_copy
+                                       : w.tile_bytes / 16 / target.warp_size * kGpuModel.issue;
   }
-  w.fetch = kModel.fetch * (is_tmaws(a) && !a.repack ? fetch_share(p) : 1);
+  w.fetch = kGpuModel.fetch * (is_tmaws(a) && !a.repack ? fetch_share(p) : 1);
   w.aligned = stores_aligned(p);
   w.by_copy = w.aligned && !p.pointer_arrays;
   w.out_bytes = static_cast<double>(a.tile.m) * a.tile.n * size_of(p.out) / a.splits;
@@ -160,10 +158,11 @@ Work work_of(const KernelSpec& spec, const GemmProblem& p, const Target& target)
 // Cycles of one step of K where nothing is waited for.
 double step_cycles(const KernelSpec& spec, const Work& w, const Target& target) {
   const Algorithm& a = spec.algorithm;
-  const double multiply = w.tile_macs / (macs_per_cycle(spec, target) * kModel.tensor_share);
-  const double read = w.operand_bytes / kModel.shared;
+  const double multiply = w.tile_macs / (macs_per_cycle(spec, target) * kGpuModel.tensor_share);
+  const double read = w.operand_bytes / kGpuModel.shared;
   const double fetch = w.tile_bytes / w.fetch;
-  return std::max({multiply, read, fetch, w.copy_cycles}) * (is_tmaws(a) ? 1 : 1 + kModel.copies);
+  return std::max({multiply, read, fetch, w.copy_cycles}) *
+         (is_tmaws(a) ? 1 : 1 + kGpuModel.copies);
 }
 
 // Cycles that a tile takes after its last step.
@@ -173,14 +172,14 @@ double finish_cycles(const KernelSpec& spec, const Work& w, const Target& target
   const bool by_copy = is_tmaws(a) && w.by_copy && tmaws_copies_out(s, a);
   const double consumers = is_pingpong(a) ? 1 : a.wave.m;
   const double storing = is_tmaws(a) ? consumers : threads_of(a, target) / 128;
-  const double byte = kModel.finish_byte * store_factor(a, w.aligned, by_copy);
-  double cycles = kModel.finish + w.out_bytes / storing * byte;
+  const double byte = kGpuModel.finish_byte * store_factor(a, w.aligned, by_copy);
+  double cycles = kGpuModel.finish + w.out_bytes / storing * byte;
   const double sums = static_cast<double>(a.tile.m) * a.tile.n * 4 / a.splits;  // of an owner
   if (a.splits > 1) {
-    cycles += kModel.split + kModel.split_each * a.splits;
-    cycles += sums * (a.splits - 1) * kModel.split_byte;
+    cycles += kGpuModel.split + kGpuModel.split_each * a.splits;
+    cycles += sums * (a.splits - 1) * kGpuModel.split_byte;
   }
-  if (a.slices > 1) cycles += kModel.slice + sums * (a.slices + 1) * kModel.slice_byte;
+  if (a.slices > 1) cycles += kGpuModel.slice + sums * (a.slices + 1) * kGpuModel.slice_byte;
   return cycles;
 }
 
@@ -192,16 +191,17 @@ double busy_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
   const double finish = finish_cycles(spec, w, target);
   const double all = blocks(w.tiles * w.parts, w.units);
   const double together = std::min(w.resident, all);
-  const double arrival = kModel.latency + (a.cluster_m * a.cluster_n > 1 ? kModel.cluster_wait : 0);
+  const double arrival =
+      kGpuModel.latency + (a.cluster_m * a.cluster_n > 1 ? kGpuModel.cluster_wait : 0);
   const double waited =
-      std::max(step + kModel.step, arrival / std::max(a.stages - 1, 1)) + w.load_cycles;
+      std::max(step + kGpuModel.step, arrival / std::max(a.stages - 1, 1)) + w.load_cycles;
   const bool pingpong = is_pingpong(a);
-  const double started = kModel.shallow * a.cluster_m * a.cluster_n / std::max(a.stages, 1) +
-                         (is_tmaws(a) ? 0 : kModel.copy_start) +
-                         (a.cluster_m * a.cluster_n > 1 ? kModel.cluster_start : 0);
+  const double started = kGpuModel.shallow * a.cluster_m * a.cluster_n / std::max(a.stages, 1) +
+                         (is_tmaws(a) ? 0 : kGpuModel.copy_start) +
+                         (a.cluster_m * a.cluster_n > 1 ? kGpuModel.cluster_start : 0);
   const double turns = pingpong ? blocks(all, 2) : blocks(all, together);
   const double steps = w.steps * waited;
-  const double restarts = a.splits > 1 ? (turns - 1) * kModel.restart : 0;
+  const double restarts = a.splits > 1 ? (turns - 1) * kGpuModel.restart : 0;
   const double turn = pingpong ? std::max(steps * all / turns, steps + finish) : steps + finish;
   const double chain = turns * turn + restarts;
   const double pipe = all * w.steps * step;
@@ -213,15 +213,15 @@ double compute_seconds_of(const KernelSpec& spec, const Work& w, const Target& t
   const double hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   const double busy = busy_cycles(spec, w, target) / hertz;
   const double macs = w.tiles * w.parts * w.steps * w.tile_macs / target.units;
-  const double hot = macs / (macs_per_cycle(spec, target) * kModel.hot_share * hertz);
+  const double hot = macs / (macs_per_cycle(spec, target) * kGpuModel.hot_share * hertz);
   if (target.backend != "cuda" || hot <= busy) return busy;
-  return busy + (hot - busy) * busy / (busy + kModel.hot_us * 1e-6);
+  return busy + (hot - busy) * busy / (busy + kGpuModel.hot_us * 1e-6);
 }
 
 // Every operand that has to be copied is read and written once more.
 double repack_seconds(const KernelSpec& spec, const GemmProblem& p, double rate) {
   const double copied = spec.algorithm.repack ? copied_bytes(p) : 0;
-  return copied > 0 ? kModel.prepare_us * 1e-6 + 2 * copied / rate : 0;
+  return copied > 0 ? kGpuModel.prepare_us * 1e-6 + 2 * copied / rate : 0;
 }
 
 }  // namespace
@@ -232,10 +232,10 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target
   const Work w = work_of(spec, p, target);
   const double hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   const double compute = compute_seconds_of(spec, w, target);
-  const double rate = std::max(target.memory_gb_per_s, 1.0) * 1e9 * kModel.memory_share;
+  const double rate = std::max(target.memory_gb_per_s, 1.0) * 1e9 * kGpuModel.memory_share;
   const double memory = bytes_of(p) / rate;
-  const double overhead = launch + kModel.fill / hertz +
-                          kModel.overlap * std::min(compute, memory) +
+  const double overhead = launch + kGpuModel.fill / hertz +
+                          kGpuModel.overlap * std::min(compute, memory) +
                           repack_seconds(spec, p, rate);
   const double waves = blocks(w.tiles * w.parts, target.units);
   const double issued = waves * target.units * w.tile_macs * w.steps;

@@ -1,10 +1,14 @@
 // The parts of the analytic estimate.
 #pragma once
 
+#include <cmath>
+
 #include "tessera/device/cpu/grid.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {
+
+inline double blocks(double size, double block) { return std::ceil(size / block); }
 
 // grid: how threads share the problem, if that is known already. Strides are filled in.
 Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,

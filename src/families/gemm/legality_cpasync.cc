@@ -20,7 +20,7 @@ bool by_fma(const Case& c) { return c.signature.a == DType::fp32; }
 std::string_view instruction_name(const Case& c) { return by_fma(c) ? "fma" : "mma"; }
 
 int warps(const Case& c) { return c.algorithm.wave.m * c.algorithm.wave.n; }
-int threads(const Case& c) { return warps(c) * c.target.warp_size; }
+int block_threads(const Case& c) { return warps(c) * c.target.warp_size; }
 int warp_m(const Case& c) { return c.algorithm.tile.m / c.algorithm.wave.m; }
 int warp_n(const Case& c) { return c.algorithm.tile.n / c.algorithm.wave.n; }
 
@@ -29,7 +29,9 @@ int max_accumulators(const Case& c) {
   const bool transposes = c.signature.layout != GemmLayout::rcr;
   return converts && transposes ? kMaxTransposed : kMaxAccumulators;
 }
-int accumulators(const Case& c) { return c.algorithm.tile.m * c.algorithm.tile.n / threads(c); }
+int thread_accumulators(const Case& c) {
+  return c.algorithm.tile.m * c.algorithm.tile.n / block_threads(c);
+}
 
 bool divides_over_warps(const Algorithm& a) {
   return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 && a.tile.n % (a.wave.n * a.warp_tile.n) == 0;
@@ -55,14 +57,14 @@ bool line_fits(const OperandTile& tile, const Case& c) {
   const int bytes = (tile.k_contiguous ? c.algorithm.tile.k : tile.rows) * tile.size;
   const int chunks = bytes / kChunkBytes;
   return bytes % kChunkBytes == 0 && std::has_single_bit(static_cast<unsigned>(chunks)) &&
-         threads(c) % chunks == 0;
+         block_threads(c) % chunks == 0;
 }
 std::string line_does_not_fit(const OperandTile& tile, const Case& c) {
   const int bytes = (tile.k_contiguous ? c.algorithm.tile.k : tile.rows) * tile.size;
   return fmt::format(
       "a line of {}'s tile must be 16 bytes times a power of two that divides {} threads, got {} "
       "bytes",
-      tile.name, threads(c), bytes);
+      tile.name, block_threads(c), bytes);
 }
 
 bool bytes_fit(const OperandTile& tile, const Case& c) {
@@ -144,16 +146,16 @@ constexpr Rule kCpasync[] = {
        return fmt::format("tile {}x{} does not divide over {}x{} warps of {}x{}", a.tile.m,
                           a.tile.n, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
      }},
-    {[](const Case& c) { return threads(c) <= c.target.max_threads_per_block; },
+    {[](const Case& c) { return block_threads(c) <= c.target.max_threads_per_block; },
      [](const Case& c) {
-       return fmt::format("needs {} threads a block, {} has {}", threads(c), c.target.name,
+       return fmt::format("needs {} threads a block, {} has {}", block_threads(c), c.target.name,
                           c.target.max_threads_per_block);
      }},
-    {[](const Case& c) { return accumulators(c) <= max_accumulators(c); },
+    {[](const Case& c) { return thread_accumulators(c) <= max_accumulators(c); },
      [](const Case& c) {
        return fmt::format("needs {} accumulators a thread ({}x{} over {} threads), at most {} fit",
-                          accumulators(c), c.algorithm.tile.m, c.algorithm.tile.n, threads(c),
-                          max_accumulators(c));
+                          thread_accumulators(c), c.algorithm.tile.m, c.algorithm.tile.n,
+                          block_threads(c), max_accumulators(c));
      }},
     {[](const Case& c) {
        return by_fma(c) || c.algorithm.tile.k * size_of(c.signature.a) % kMmaBytesK == 0;

@@ -9,7 +9,6 @@ namespace {
 constexpr int kRows = 64;      // of one wgmma, and of a slab of transposed lines
 constexpr int kThreads = 128;  // of a warpgroup
 constexpr int kAccumulatorBytes = 4;
-constexpr std::int64_t kTmaBytes = 16;         // alignment of rows in device memory
 constexpr std::int64_t kSharedLimit = 232448;  // of a Hopper block
 
 int chunk_of(int n) {

@@ -20,7 +20,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-SubprocessResult shell(const std::string& script, const SubprocessOptions& options = {}) {
+SubprocessResult run_shell(const std::string& script, const SubprocessOptions& options = {}) {
   return run_subprocess({"sh", "-c", script}, options);
 }
 
@@ -38,17 +38,17 @@ bool ends_soon(int id) {
 }
 
 TEST(Subprocess, ReportsOutputAndExitCode) {
-  const SubprocessResult result = shell("echo out; echo err >&2; exit 3");
+  const SubprocessResult result = run_shell("echo out; echo err >&2; exit 3");
   EXPECT_TRUE(result.started);
   EXPECT_FALSE(result.ok());
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_EQ(result.signal, 0);
   EXPECT_EQ(result.output, "out\nerr\n");
-  EXPECT_TRUE(shell("true").ok());
+  EXPECT_TRUE(run_shell("true").ok());
 }
 
 TEST(Subprocess, DropsStderrOnRequest) {
-  EXPECT_EQ(shell("echo out; echo err >&2", {.merge_stderr = false}).output, "out\n");
+  EXPECT_EQ(run_shell("echo out; echo err >&2", {.merge_stderr = false}).output, "out\n");
 }
 
 TEST(Subprocess, PassesArgumentsUnchanged) {
@@ -57,12 +57,12 @@ TEST(Subprocess, PassesArgumentsUnchanged) {
 }
 
 TEST(Subprocess, CollectsMoreThanAPipeHolds) {
-  const SubprocessResult result = shell("head -c 3000000 /dev/zero | tr '\\0' x");
+  const SubprocessResult result = run_shell("head -c 3000000 /dev/zero | tr '\\0' x");
   EXPECT_EQ(result.output, std::string(3000000, 'x'));
 }
 
 TEST(Subprocess, ReportsSignals) {
-  const SubprocessResult result = shell("kill -SEGV $$");
+  const SubprocessResult result = run_shell("kill -SEGV $$");
   EXPECT_EQ(result.signal, SIGSEGV);
   EXPECT_EQ(result.exit_code, -1);
   EXPECT_FALSE(result.timed_out);
@@ -75,7 +75,7 @@ TEST(Subprocess, ReportsWhatCannotStart) {
     EXPECT_FALSE(result.started);
     EXPECT_EQ(result.exit_code, -1);
   }
-  EXPECT_FALSE(shell("true", {.working_folder = "/nowhere"}).started);
+  EXPECT_FALSE(run_shell("true", {.working_folder = "/nowhere"}).started);
 }
 
 TEST(Subprocess, RunsInAFolder) {
@@ -89,15 +89,15 @@ TEST(Subprocess, AddsReplacesAndRemovesVariables) {
   ::setenv("TESSERA_TWO", "2", 1);
   ::setenv("TESSERA_THREE", "3", 1);
   const SubprocessResult result =
-      shell("echo $TESSERA_ONE,${TESSERA_TWO-unset},$TESSERA_THREE,$TESSERA_FOUR",
-            {.extra_environment = {"TESSERA_ONE=one", "TESSERA_TWO", "TESSERA_FOUR=4"}});
+      run_shell("echo $TESSERA_ONE,${TESSERA_TWO-unset},$TESSERA_THREE,$TESSERA_FOUR",
+                {.extra_environment = {"TESSERA_ONE=one", "TESSERA_TWO", "TESSERA_FOUR=4"}});
   EXPECT_EQ(result.output, "one,unset,3,4\n");
   for (const char* name : {"TESSERA_ONE", "TESSERA_TWO", "TESSERA_THREE"}) ::unsetenv(name);
 }
 
 TEST(Subprocess, KillsTheWholeGroupAtTheTimeout) {
   const Clock::time_point start = Clock::now();
-  const SubprocessResult result = shell("sleep 60 & echo $!; wait", {.timeout_seconds = 0.3});
+  const SubprocessResult result = run_shell("sleep 60 & echo $!; wait", {.timeout_seconds = 0.3});
   EXPECT_LT(seconds_since(start), 20);
   EXPECT_TRUE(result.timed_out);
   EXPECT_EQ(result.signal, SIGKILL);
@@ -106,7 +106,7 @@ TEST(Subprocess, KillsTheWholeGroupAtTheTimeout) {
 
 TEST(Subprocess, DoesNotWaitForAGrandchildThatKeepsThePipe) {
   const Clock::time_point start = Clock::now();
-  const SubprocessResult result = shell("sleep 60 & echo $!");
+  const SubprocessResult result = run_shell("sleep 60 & echo $!");
   EXPECT_LT(seconds_since(start), 20);
   EXPECT_TRUE(result.ok());
   ::kill(std::stoi(result.output), SIGKILL);
@@ -118,8 +118,8 @@ TEST(Subprocess, DiesWithItsParent) {
   const fs::path file = folder / "id";
   const pid_t parent = ::fork();
   if (parent == 0) {
-    shell("echo $$ > " + file.string() + ".new; mv " + file.string() + ".new " + file.string() +
-          "; exec sleep 60");
+    run_shell("echo $$ > " + file.string() + ".new; mv " + file.string() + ".new " + file.string() +
+              "; exec sleep 60");
     ::_exit(0);
   }
   std::string id;
@@ -140,7 +140,7 @@ TEST(Subprocess, RunsFromManyThreads) {
     std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       threads.emplace_back([&outputs, i] {
-        for (int n = 0; n < 5; ++n) outputs[i] += shell("echo " + std::to_string(i)).output;
+        for (int n = 0; n < 5; ++n) outputs[i] += run_shell("echo " + std::to_string(i)).output;
       });
     }
   }

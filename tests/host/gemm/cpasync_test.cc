@@ -272,10 +272,10 @@ TEST(CpasyncBind, NothingToCompute) {
 
 // ---- the general kernel, and how many candidates there are ----
 
-struct Types {
+struct CpasyncTypes {
   DType a, b, acc, out;
 };
-constexpr Types kTypes[] = {
+constexpr CpasyncTypes kCpasyncTypes[] = {
     {DType::fp32, DType::fp32, DType::fp32, DType::fp32},
     {DType::tf32, DType::tf32, DType::fp32, DType::tf32},
     {DType::fp16, DType::fp16, DType::fp32, DType::fp32},
@@ -292,7 +292,7 @@ constexpr GemmLayout kLayouts[] = {GemmLayout::rcr, GemmLayout::rrr, GemmLayout:
 
 TEST(CpasyncGeneral, ServesEveryValidProblem) {
   const Target target = load_target("sm90a");
-  for (const Types& types : kTypes) {
+  for (const CpasyncTypes& types : kCpasyncTypes) {
     for (const GemmLayout layout : kLayouts) {
       for (const std::int64_t size : {3, 201}) {
         GemmProblem p = gemm_problem(types.a, layout, size, size + 2, 7);

@@ -166,10 +166,10 @@ TEST(GemmFilter, MalformedOnesAreRefused) {
 
 // ---- the general kernel ----
 
-struct Types {
+struct GeneralTypes {
   DType a, b, acc, out;
 };
-constexpr Types kTypes[] = {
+constexpr GeneralTypes kGeneralTypes[] = {
     {DType::fp32, DType::fp32, DType::fp32, DType::fp32},
     {DType::tf32, DType::tf32, DType::fp32, DType::fp32},
     {DType::fp16, DType::fp16, DType::fp32, DType::fp32},
@@ -183,7 +183,7 @@ constexpr Types kTypes[] = {
 TEST(GemmGeneral, ServesEveryValidProblemOnEveryCpu) {
   for (const char* name : {"avx512", "avx2", "generic"}) {
     const Target target = load_target(name);
-    for (const Types& types : kTypes) {
+    for (const GeneralTypes& types : kGeneralTypes) {
       for (const GemmLayout layout :
            {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr, GemmLayout::ccr}) {
         for (const char* epilogue : {"none", "add+multi_d_multiply3+gelu_tanh+clamp"}) {

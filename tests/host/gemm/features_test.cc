@@ -43,11 +43,11 @@ class Random {
   }
 
   GemmProblem problem(DType dtype) {
-    static constexpr GemmLayout kLayouts[] = {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr,
-                                              GemmLayout::ccr};
+    static constexpr GemmLayout kAnyLayout[] = {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr,
+                                                GemmLayout::ccr};
     static constexpr std::string_view kChains[] = {"none", "bias+gelu", "multi_d_add2", "relu",
                                                    "row_scale+col_scale"};
-    GemmProblem p = gemm_problem(dtype, one_of(kLayouts), size(), size(), size());
+    GemmProblem p = gemm_problem(dtype, one_of(kAnyLayout), size(), size(), size());
     if (integer(0, 5) == 0) p.m = p.n = p.k = 4096;
     if (integer(0, 2) == 0) p.batch = integer(0, 9);
     if (integer(0, 3) == 0) p.out = p.d = DType::fp32;
@@ -90,8 +90,8 @@ std::vector<KernelSpec> legal_candidates(const GemmProblem& problem, const Targe
   return legal;
 }
 
-constexpr DType kTypes[] = {DType::fp32, DType::tf32, DType::fp16, DType::bf16,
-                            DType::fp8,  DType::bf8,  DType::int8};
+constexpr DType kDTypes[] = {DType::fp32, DType::tf32, DType::fp16, DType::bf16,
+                             DType::fp8,  DType::bf8,  DType::int8};
 
 TEST(GemmFeatures, NamesAreUniqueAndExplained) {
   std::set<std::string_view> names;
@@ -170,7 +170,7 @@ TEST(GemmFeatures, BatchEqualsSingle) {
   for (const std::string& name : target_names()) {
     const Target target = load_target(name);
     for (int round = 0; round < 12; ++round) {
-      const DType dtype = kTypes[static_cast<std::size_t>(round) % std::size(kTypes)];
+      const DType dtype = kDTypes[static_cast<std::size_t>(round) % std::size(kDTypes)];
       if (!target.spaces.at(Op::gemm).warp_tiles.contains(dtype)) continue;
       const GemmProblem p = random.problem(dtype);
       const int threads = static_cast<int>(random.integer(0, 20));
@@ -235,7 +235,7 @@ TEST(GemmFeatures, VectorsOfAnyWidthGiveTheSameBits) {
 
 TEST(GemmFeatures, SharedBytesAreTheLaunchs) {
   const Target target = load_target("sm90a");
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kDTypes) {
     for (const GemmLayout layout : {GemmLayout::rcr, GemmLayout::crr}) {
       const GemmProblem p = gemm_problem(dtype, layout, 64, 64, 64);
       const auto specs = legal_candidates(p, target);
@@ -258,7 +258,7 @@ TEST(GemmFeatures, EstimatesAreTheFamilys) {
   for (const std::string& name : target_names()) {
     const Target target = load_target(name);
     for (int round = 0; round < 21; ++round) {
-      const DType dtype = kTypes[static_cast<std::size_t>(round) % std::size(kTypes)];
+      const DType dtype = kDTypes[static_cast<std::size_t>(round) % std::size(kDTypes)];
       if (!target.spaces.at(Op::gemm).warp_tiles.contains(dtype)) continue;
       const GemmProblem p = random.problem(dtype);
       const int threads = static_cast<int>(random.integer(1, 9));
@@ -293,7 +293,7 @@ TEST(GemmFeatures, NoneIsTheSameEverywhere) {
   for (const std::string& name : target_names()) {
     const Target target = load_target(name);
     for (int round = 0; round < 70; ++round) {
-      const DType dtype = kTypes[static_cast<std::size_t>(round) % std::size(kTypes)];
+      const DType dtype = kDTypes[static_cast<std::size_t>(round) % std::size(kDTypes)];
       if (!target.spaces.at(Op::gemm).warp_tiles.contains(dtype)) continue;
       const GemmProblem p = random.problem(dtype);
       const auto specs = random.some(legal_candidates(p, target), 30);

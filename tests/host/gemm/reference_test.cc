@@ -176,13 +176,13 @@ class Case {
 
 // ---- correct results are accepted, wrong ones are not ----
 
-struct Types {
+struct ReferenceTypes {
   DType a, b, acc, out, d;
 };
-class GemmReference : public testing::TestWithParam<Types> {
+class GemmReference : public testing::TestWithParam<ReferenceTypes> {
  protected:
   GemmProblem problem(GemmLayout layout, std::int64_t m, std::int64_t n, std::int64_t k) const {
-    const Types& t = GetParam();
+    const ReferenceTypes& t = GetParam();
     GemmProblem p = gemm_problem(t.a, layout, m, n, k);
     p.b = t.b;
     p.acc = t.acc;
@@ -193,13 +193,15 @@ class GemmReference : public testing::TestWithParam<Types> {
 };
 INSTANTIATE_TEST_SUITE_P(
     Types, GemmReference,
-    testing::Values(Types{fp32, fp32, fp32, fp32, fp32}, Types{tf32, tf32, fp32, tf32, fp32},
-                    Types{fp16, fp16, fp32, fp16, fp16}, Types{fp16, fp16, fp32, fp32, fp32},
-                    Types{bf16, bf16, fp32, bf16, fp32}, Types{bf16, bf16, fp32, fp32, fp32},
-                    Types{fp8, fp8, fp32, fp16, fp16}, Types{fp8, bf8, fp32, bf16, bf16},
-                    Types{bf8, bf8, fp32, fp32, fp32}, Types{int8, int8, int32, int32, int32},
-                    Types{int8, int8, int32, fp32, fp32}, Types{int8, int8, int32, bf16, fp32},
-                    Types{int8, int8, int32, int8, fp32}),
+    testing::Values(
+        ReferenceTypes{fp32, fp32, fp32, fp32, fp32}, ReferenceTypes{tf32, tf32, fp32, tf32, fp32},
+        ReferenceTypes{fp16, fp16, fp32, fp16, fp16}, ReferenceTypes{fp16, fp16, fp32, fp32, fp32},
+        ReferenceTypes{bf16, bf16, fp32, bf16, fp32}, ReferenceTypes{bf16, bf16, fp32, fp32, fp32},
+        ReferenceTypes{fp8, fp8, fp32, fp16, fp16}, ReferenceTypes{fp8, bf8, fp32, bf16, bf16},
+        ReferenceTypes{bf8, bf8, fp32, fp32, fp32}, ReferenceTypes{int8, int8, int32, int32, int32},
+        ReferenceTypes{int8, int8, int32, fp32, fp32},
+        ReferenceTypes{int8, int8, int32, bf16, fp32},
+        ReferenceTypes{int8, int8, int32, int8, fp32}),
     [](const auto& row) {
       return std::string(to_string(row.param.a)) + "_" + std::string(to_string(row.param.b)) + "_" +
              std::string(to_string(row.param.out));

@@ -1,0 +1,18 @@
+// How readers of model files say what is wrong with them.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+// Throws parse_error: "what: why".
+[[noreturn]] inline void refuse_file(std::string_view what, const std::string& why) {
+  throw Error(ErrorCode::parse_error, fmt::format("{}: {}", what, why));
+}
+
+}  // namespace tessera
