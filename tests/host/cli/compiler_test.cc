@@ -9,8 +9,10 @@ class CliCompiler : public CliTest {
  protected:
   CliCompiler() {
     write_target("mine.json", "mine", "generic");
-    kernel_ =
-        run_json("explain gemm m=3 n=4 k=5 --target mine.json").at("decisions").at(0).at("kernel");
+    kernel_ = run_json("explain gemm m=3 n=4 k=5 --target mine.json --threads 1")
+                  .at("decisions")
+                  .at(0)
+                  .at("kernel");
   }
 
   // A program that answers like a compiler and then does `action`.
@@ -38,7 +40,7 @@ class CliCompiler : public CliTest {
     return {};
   }
 
-  const char* const line_ = "run gemm m=3 n=4 k=5 --target mine.json";
+  const char* const line_ = "run gemm m=3 n=4 k=5 --target mine.json --threads 1";
   std::string kernel_;
 };
 
@@ -50,7 +52,7 @@ TEST_F(CliCompiler, Forbidden) {
                  {"TESSERA_NO_JIT=1"});
   expect_failure(line_, where + ", and TESSERA_NO_JIT=1 forbids compiling it; unset it" + pack, 1,
                  {"TESSERA_NO_JIT=1", "TESSERA_CXX=/nonexistent"});
-  expect_failure("run gemm m=3 n=4 k=5 --target mine.json --no-compile",
+  expect_failure("run gemm m=3 n=4 k=5 --target mine.json --threads 1 --no-compile",
                  where + ", and allow_compile = false forbids compiling it; allow it" + pack);
 }
 
