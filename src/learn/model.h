@@ -41,7 +41,8 @@ struct Manifest {
   std::string target;               // "avx512"
   std::vector<std::string> dtypes;  // as kernel names spell them after the operation
   // The target's row that features were computed from, as JSON: the same again at every prediction,
-  // whatever caches the machine at hand has. Empty: that of the machine at hand.
+  // however much memory and cache the machine at hand shares among its cores. Empty: that of the
+  // machine at hand.
   std::string machine;
   int threads = 0;  // of CPU kernels in the training data; 0: any number
   ModelQuantity quantity = ModelQuantity::seconds;

@@ -14,8 +14,8 @@ using ExtractFeatures = void (*)(const Problem&, const Target&, int threads,
                                  std::span<const FeatureUse> wanted);
 
 // The model's seconds for every legal candidate (of a rank: minus its score); false where it has no
-// opinion: outside of the training range, for another operation, type, target or number of CPU
-// threads. Features are those of the machine that the model was trained for.
+// opinion: outside of the training range, for another operation, type, target, kind of core or
+// number of CPU threads. Features are those of the machine that the model was trained for.
 bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
                      std::span<double> seconds);
 

@@ -98,6 +98,46 @@ TEST_F(ModelRanker, NoOpinionAndWhy) {
             "the learned model has no opinion: it is for gemm on avx512");
 }
 
+// Another core has other times for the same features; what cores share does not count.
+TEST_F(ModelRanker, AnotherCore) {
+  Manifest manifest = small_manifest();
+  manifest.machine = to_json(target_);
+  const auto ranker = make_model_ranker(model_of(manifest), extract);
+  const auto why_not = [&](auto&& change) {
+    Target here = target_;
+    change(here);
+    return ranker->why_not({problem_, here, 1, legal_});
+  };
+  const std::string opening = "the learned model has no opinion: it was trained on a core with ";
+  EXPECT_EQ(why_not([](Target& t) { t.caches.at(2).bytes *= 2; }), "");
+  EXPECT_EQ(why_not([](Target& t) { t.units = 64; }), "");
+  EXPECT_EQ(why_not([](Target& t) { t.caches.at(1).bytes = 2097152; }),
+            opening + "1048576 bytes of l2, this one has 2097152");
+  EXPECT_EQ(why_not([](Target& t) { t.instructions.at(0).per_cycle = 1; }),
+            opening + "other rates of instructions");
+  EXPECT_EQ(why_not([](Target& t) { std::erase(t.features, "avx512bf16"); }),
+            opening +
+                "avx512f avx512bw avx512vl avx512dq fma f16c avx512bf16 avx512vnni, this one has "
+                "avx512f avx512bw avx512vl avx512dq fma f16c avx512vnni");
+}
+
+// On a GPU the row's name says it all.
+TEST_F(ModelRanker, AnotherCacheOfAGpu) {
+  target_ = load_target("sm90a");
+  legal_ = {parse_name("gemm_fp32_rcr_cpasync_16x64x32_1x4x1_16x8x8_s3_sm90a")};
+  legal_[0].algorithm.stages = 1;
+  Manifest manifest = small_manifest();
+  manifest.target = "sm90a";
+  manifest.machine = to_json(target_);
+  const std::string text = edited(kSmall, "threshold=0.5", "threshold=100");
+  manifest.model_hash = hash_hex(text);
+  ModelUse use = kSmallUse;
+  use.target = "sm90a";
+  const auto model = std::make_shared<const Model>(make_model(to_json(manifest), text, use, "gpu"));
+  for (CacheLevel& cache : target_.caches) cache.bytes *= 2;
+  EXPECT_EQ(make_model_ranker(model, extract)->why_not(input()), "");
+}
+
 // What `tessera explain` prints: the next ranker's choice, and why the model did not choose.
 TEST_F(ModelRanker, ExplainTellsThatTheModelWasPassedOver) {
   const Problem tiny = gemm_problem(DType::fp32, GemmLayout::rcr, 8, 640, 640);
