@@ -111,6 +111,44 @@ inline bool stores_raw(const GemmArguments& g) {
   return kSameType && C::kNumSteps == 0 && g.alpha == 1.0F && g.beta == 0.0F;
 }
 
+// Whether a D is a matrix, and not one row or one column.
+template <class C>
+constexpr bool is_matrix(int index) {
+  int used = 0;
+  for (int i = 0; i < C::kNumSteps; ++i) {
+    const Step step = C::kSteps[i];
+    if (takes_all_d(step)) return true;
+    if (takes_one_d(step) && used++ == index) return step == Step::add || step == Step::multiply;
+  }
+  return false;
+}
+
+template <class T>
+[[gnu::always_inline]] inline void prefetch_rows(const void* matrix, i64 ld, i64 rows,
+                                                 const Place& at) {
+  constexpr int kPerLine = 64 / sizeof(T);
+  const T* row = static_cast<const T*>(matrix) + at.row * ld + at.column;
+  for (i64 i = 0; i < rows; ++i, row += ld) {
+    for (int j = 0; j < at.count; j += kPerLine) __builtin_prefetch(row + j, 1, 3);
+    __builtin_prefetch(row + at.count - 1, 1, 3);  // the line that an unaligned row ends in
+  }
+}
+
+// What finishing a rectangle reads and writes lies in lines far apart, which nothing else brings
+// in time: 1024x4096x64 with add and tanh is finished in 55 ns a vector without this.
+template <class C>
+[[gnu::always_inline]] inline void prefetch_finish(const GemmArguments& g, i64 rows,
+                                                   const Place& at) {
+  prefetch_rows<typename C::Out>(g.out, g.ld_out, rows, at);
+  if (g.beta != 0) prefetch_rows<typename C::Out>(g.c, g.ld_c, rows, at);
+  if constexpr (C::kNumD > 0) {
+#pragma GCC unroll 8
+    for (int i = 0; i < C::kNumD; ++i) {
+      if (is_matrix<C>(i)) prefetch_rows<typename C::D>(g.d[i], g.ld_d[i], rows, at);
+    }
+  }
+}
+
 // Finishes a rectangle of raw accumulators (32-bit, `ld` words between rows) into the output of one
 // batch. The arguments are copied so that stores to the output cannot be thought to change them.
 template <class C>

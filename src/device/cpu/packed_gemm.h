@@ -251,6 +251,7 @@ struct PackedGemm {
     }
     t.out = scratch;
     t.ld_out = kColumns;
+    if (!data) prefetch_finish<C>(g, rows, at);
     multiply_any<Math, kRows, kVectors, kPackedRows>(t, rows, at.count);
     if (data) return copy_rectangle(scratch, kColumns, data, sink.ld, rows, at.count);
     finish_rectangle<C>(g, scratch, kColumns, rows, at.count, at);
