@@ -15,15 +15,18 @@ struct BlockTask {
   const u32* b;
   i64 b_word;
   i64 words;
-  const u32* start;  // what accumulators start from, one per column; null: zero
-  u32* out;          // raw accumulators
+  const u32* start;   // what accumulators start from, one per column; null: zero
+  const u32* before;  // raw accumulators to add; null: none
+  i64 ld_before;
+  void* out;
   i64 ld_out;
-  bool accumulate;  // add to out instead of replacing it
 };
 
-template <class Math, int kRows, int kVectors, int kPackedRows>
+// Out: what sums are stored as, u32 for raw accumulators.
+template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
 [[gnu::noinline]] void multiply_block(const BlockTask& t) {
   using Acc = typename Math::Acc;
+  Out* out = static_cast<Out*>(t.out);
   Acc acc[kRows][kVectors];
 #pragma GCC unroll 32
   for (int i = 0; i < kRows; ++i) {
@@ -37,7 +40,7 @@ template <class Math, int kRows, int kVectors, int kPackedRows>
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
-      __builtin_prefetch(t.out + i * t.ld_out + j * kLanes, 1, 3);
+      __builtin_prefetch(out + i * t.ld_out + j * kLanes, 1, 3);
     }
   }
   // Packed panels have their strides in the type, so that addresses are constants. Rows that lie in
@@ -69,17 +72,26 @@ template <class Math, int kRows, int kVectors, int kPackedRows>
     }
     b += t.b_word;
   }
-  if (t.accumulate) {
+  if (t.before != nullptr) {
 #pragma GCC unroll 32
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j) acc[i][j] += load<Acc>(t.out + i * t.ld_out + j * kLanes);
+      for (int j = 0; j < kVectors; ++j) {
+        acc[i][j] += load<Acc>(t.before + i * t.ld_before + j * kLanes);
+      }
     }
   }
 #pragma GCC unroll 32
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) store(t.out + i * t.ld_out + j * kLanes, acc[i][j]);
+    for (int j = 0; j < kVectors; ++j) {
+      Out* to = out + i * t.ld_out + j * kLanes;
+      if constexpr (__is_same(Out, u32)) {
+        store(to, acc[i][j]);
+      } else {
+        store_float<Out>(to, acc[i][j], kLanes);
+      }
+    }
   }
 }
 

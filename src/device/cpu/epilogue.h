@@ -111,6 +111,14 @@ inline bool stores_raw(const GemmArguments& g) {
   return kSameType && C::kNumSteps == 0 && g.alpha == 1.0F && g.beta == 0.0F;
 }
 
+// Whether accumulators become the output by conversion to a 16-bit float alone, unless there is
+// something to scale or to add.
+template <class C>
+constexpr bool converts() {
+  return __is_same(typename C::Math::Acc, f32v) && sizeof(typename C::Out) == 2 &&
+         C::kNumSteps == 0;
+}
+
 // Whether a D is a matrix, and not one row or one column.
 template <class C>
 constexpr bool is_matrix(int index) {

@@ -160,9 +160,8 @@ template <class T>
   } else if (count == kLanes) {
     return whole_float(p);
   } else {
-    T raw[kLanes] = {};
-    __builtin_memcpy(raw, p, static_cast<unsigned long>(count) * sizeof(T));
-    return whole_float(raw);
+    const u32v raw = load_bytes(p, count * static_cast<int>(sizeof(T)));
+    return whole_float(reinterpret_cast<const T*>(&raw));
   }
 }
 
@@ -188,11 +187,11 @@ template <class T>
     const f32v rounded = round_even(max(min(finite, splat(127.0F)), splat(-128.0F)));
     const s8v bytes = narrow(__builtin_convertvector(rounded, i32v));
     if (count == kLanes) return store(p, bytes);
-    __builtin_memcpy(p, &bytes, static_cast<unsigned long>(count));
+    store_bytes(p, bytes, count);
   } else {
     const u16v halves = narrow_bits(T{}, x);
     if (count == kLanes) return store(p, halves);
-    __builtin_memcpy(p, &halves, static_cast<unsigned long>(count) * 2);
+    store_bytes(p, halves, count * 2);
   }
 }
 

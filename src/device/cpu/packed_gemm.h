@@ -230,24 +230,35 @@ struct PackedGemm {
     }
   }
 
-  // One register block: straight into the sink, or, when rows or columns are missing or the result
-  // has to be finished, through a scratch block.
+  // One register block: straight into the sink or the output, or, when rows or columns are missing
+  // or there is more to finish than a conversion, through a scratch block.
   [[gnu::noinline]] static void block(const GemmArguments& g, BlockTask& t, const Place& at,
                                       i64 rows, Range m, Range n, const Sink& sink) {
     constexpr int kPackedRows = C::kPackA ? kRows : 0;
     constexpr int kVectors = kColumns / kLanes;
     const i64 i = at.row - m.begin, j = at.column - n.begin;
     u32* data = sink.data ? sink.data + i * sink.ld + j : nullptr;
-    t.accumulate = sink.accumulate;
-    if (data && rows == kRows && at.count == kColumns) {
-      t.out = data;
-      t.ld_out = sink.ld;
-      return multiply_block<Math, kRows, kVectors, kPackedRows>(t);
+    t.before = !sink.accumulate ? nullptr : data ? data : sink.partial + i * sink.ld_partial + j;
+    t.ld_before = data ? sink.ld : sink.ld_partial;
+    if (rows == kRows && at.count == kColumns) {
+      if (data) {
+        t.out = data;
+        t.ld_out = sink.ld;
+        return multiply_block<Math, kRows, kVectors, kPackedRows>(t);
+      }
+      if constexpr (converts<C>()) {
+        if (g.alpha == 1.0F && g.beta == 0.0F) {
+          t.out = static_cast<typename C::Out*>(g.out) + at.row * g.ld_out + at.column;
+          t.ld_out = g.ld_out;
+          return multiply_block<Math, kRows, kVectors, kPackedRows, typename C::Out>(t);
+        }
+      }
     }
     alignas(64) u32 scratch[kRows * kColumns];
-    if (sink.accumulate) {
-      const u32* before = data ? data : sink.partial + i * sink.ld_partial + j;
-      copy_rectangle(before, data ? sink.ld : sink.ld_partial, scratch, kColumns, rows, at.count);
+    if (t.before) {
+      copy_rectangle(t.before, t.ld_before, scratch, kColumns, rows, at.count);
+      t.before = scratch;
+      t.ld_before = kColumns;
     }
     t.out = scratch;
     t.ld_out = kColumns;

@@ -122,6 +122,18 @@ template <int... I>
   return whole | (splat(last) & bits_as<u32v>(lane_numbers(AllLanes{}) == splat(words)));
 }
 
+// Stores the first `bytes` bytes of a vector of any width.
+template <class V>
+[[gnu::always_inline]] inline void store_bytes(void* p, V v, int bytes) {
+  u32v wide{};
+  __builtin_memcpy(&wide, &v, sizeof(v));
+  const int words = bytes / 4;
+  store_first(p, wide, words);
+  auto* to = static_cast<u8*>(p);
+  const auto* from = reinterpret_cast<const u8*>(&v);
+  for (int i = words * 4; i < bytes; ++i) to[i] = from[i];
+}
+
 // Halves are added to halves: in each lane the sum of the lanes whose numbers differ in bits up to
 // W.
 template <int W, class V, int... I>
