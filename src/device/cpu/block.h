@@ -7,11 +7,12 @@
 
 namespace tessera::device {
 
-// Operands and destination of a register block. Strides count words.
+// Operands and destination of a register block. Strides count words, but for A: bytes.
 struct BlockTask {
-  const u32* a;
-  i64 a_row;   // between rows of A
-  i64 a_word;  // between consecutive words of k
+  const void* a;
+  i64 a_row;   // between rows of A, in bytes
+  i64 a_word;  // between consecutive words of k, in bytes
+  u32 a_last;  // of one word of k more: the bits that belong to A; 0: there is none
   const u32* b;
   i64 b_word;
   i64 words;
@@ -49,11 +50,11 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
   constexpr bool kInPlace = kPackedRows == 0;
   constexpr int kGroup = kInPlace ? 3 : kRows;
   constexpr int kGroups = (kRows + kGroup - 1) / kGroup;
-  const i64 a_row = kInPlace ? t.a_row : 1;
-  const i64 a_word = kInPlace ? t.a_word : kPackedRows;
-  const u32* a[kGroups];
+  const i64 a_row = kInPlace ? t.a_row : 4;
+  const i64 a_word = kInPlace ? t.a_word : kPackedRows * 4;
+  const u8* a[kGroups];
 #pragma GCC unroll 16
-  for (int g = 0; g < kGroups; ++g) a[g] = t.a + g * kGroup * a_row;
+  for (int g = 0; g < kGroups; ++g) a[g] = static_cast<const u8*>(t.a) + g * kGroup * a_row;
   const u32* b = t.b;
   for (i64 w = 0; w < t.words; ++w) {
     u32v columns[kVectors];
@@ -71,6 +72,20 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
       if (kInPlace) asm("" : "+r"(a[g]));  // else the compiler makes offsets of them again
     }
     b += t.b_word;
+  }
+  // Rows that end within a word: what follows them counts as zero.
+  if constexpr (kInPlace && Math::kPerWord > 1) {
+    if (t.a_last != 0) {
+#pragma GCC unroll 32
+      for (int i = 0; i < kRows; ++i) {
+        const u32 word = load_word(a[i / kGroup] + i % kGroup * a_row) & t.a_last;
+#pragma GCC unroll 8
+        for (int j = 0; j < kVectors; ++j) {
+          acc[i][j] =
+              Math::mac(acc[i][j], bias<Math, true>(splat(word)), load<u32v>(b + j * kLanes));
+        }
+      }
+    }
   }
   if (t.before != nullptr) {
 #pragma GCC unroll 32

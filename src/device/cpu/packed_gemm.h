@@ -52,9 +52,14 @@ struct PackedGemm {
     return smaller(fit > C::kTileM ? fit : C::kTileM, round_up(g.m, kRows));
   }
 
-  // Whether A is read where it lies: words of several elements need rows that consist of words.
-  static bool a_in_place(const GemmArguments& g, i64 depth) {
-    return !C::kPackA && g.ld_a % kPer == 0 && depth % kPer == 0;
+  // Rows of A that are read where they lie: whole register blocks. Where k ends within a word, that
+  // word is read whole, so that what it holds beyond has to be part of rows that follow.
+  static i64 rows_in_place(const GemmArguments& g, Range m, i64 depth) {
+    if (C::kPackA) return 0;
+    const i64 beyond = round_up(depth, kPer) - depth;
+    i64 rows = (m.end - m.begin) / kRows * kRows;
+    while (rows > 0 && (g.m - m.begin - rows) * g.ld_a < beyond) rows -= kRows;
+    return rows;
   }
 
   // One thread's share of the workspace, in words.
@@ -67,10 +72,11 @@ struct PackedGemm {
     const i64 rows = smaller(C::kTileM, round_up(g.m, kRows));
     const i64 columns = smaller(C::kTileN, round_up(g.n, kColumns));
     Workspace w{};
-    const i64 packed_rows = a_in_place(g, g.k) ? kRows : rows;  // in place: an incomplete block
+    const i64 packed_rows = C::kPackA ? rows : round_up(kPer, kRows);  // in place: the last ones
     w.a = round_up(packed_rows * words_of(depth), kLanes) + kPanelSlack;
     if (!C::kPreshuffled) {
-      const i64 panels = C::kPackB ? columns / kColumns : 1;  // in place: an incomplete one
+      // One: an incomplete one where B is read in place, or each in its turn.
+      const i64 panels = C::kPackB && g.m > C::kTileM ? columns / kColumns : 1;
       w.b = round_up(panels * panel_words(depth), kLanes);
     }
     if (needs_partial(g)) w.partial = round_up(super_rows(g), kRows) * columns;
@@ -195,12 +201,12 @@ struct PackedGemm {
   };
 
   static void register_blocks(const GemmArguments& g, const Block& x, const Sink& sink) {
-    [[maybe_unused]] const i64 row_stride = C::kAKContiguous ? g.ld_a / kPer : 1;
-    [[maybe_unused]] const i64 word_stride = C::kAKContiguous ? 1 : g.ld_a;
+    [[maybe_unused]] const i64 row_stride = C::kAKContiguous ? g.ld_a * i64{sizeof(A)} : 4;
+    [[maybe_unused]] const i64 word_stride = C::kAKContiguous ? 4 : g.ld_a * 4;
+    const i64 depth = x.k.end - x.k.begin;
     for (i64 j = x.n.begin; j < x.n.end; j += kColumns) {
       const int columns = static_cast<int>(smaller(kColumns, x.n.end - j));
       BlockTask t{};
-      t.words = words_of(x.k.end - x.k.begin);
       const bool in_place = !C::kPackB && columns == kColumns;
       const u32* panel = nullptr;
       if (in_place) {
@@ -215,14 +221,17 @@ struct PackedGemm {
       }
       for (i64 i = x.m.begin; i < x.m.end; i += kRows) {
         t.b = panel;
-        if constexpr (C::kPackA) {
-          t.a = x.a + (i - x.m.begin) * t.words;
-        } else {
+        t.words = words_of(depth);
+        t.a = x.a + (i - x.a_from) * t.words;
+        if constexpr (!C::kPackA) {
           const bool there = i < x.a_from;
-          t.a = there ? reinterpret_cast<const u32*>(a_at(g, i, x.k.begin))
-                      : x.a + (i - x.a_from) * t.words;
-          t.a_row = there ? row_stride : 1;
-          t.a_word = there ? word_stride : kRows;
+          if (there) {
+            t.a = a_at(g, i, x.k.begin);
+            t.words = depth / kPer;
+          }
+          t.a_row = there ? row_stride : 4;
+          t.a_word = there ? word_stride : kRows * 4;
+          t.a_last = there ? (1U << (depth % kPer * 8 * sizeof(A))) - 1U : 0;
         }
         const i64 rows = smaller(kRows, x.m.end - i);
         block(g, t, {i, j, columns}, rows, x.m, x.n, sink);
@@ -290,6 +299,40 @@ struct PackedGemm {
     return {before, ld_partial, !first, nullptr, 0};
   }
 
+  static Sink moved(Sink sink, i64 columns) {
+    if (sink.data) sink.data += columns;
+    if (sink.partial) sink.partial += columns;
+    return sink;
+  }
+
+  // Every row of A at once: a panel of B is multiplied as soon as it is packed, while it is still
+  // in L2, and the next one takes its place. Packed all together they go out to L3 and come back,
+  // which costs 128x3072x768 7%.
+  static void run_panels(const GemmArguments& g, const Block& x, const Sink& sink, u32* b_space) {
+    for (i64 j = x.n.begin; j < x.n.end; j += kColumns) {
+      pack_b_panel(g, j, x.k, b_space);
+      Block panel = x;
+      panel.n = {j, smaller(j + kColumns, x.n.end)};
+      panel.b = b_space;
+      register_blocks(g, panel, moved(sink, j - x.n.begin));
+    }
+  }
+
+  // B for a block of k, packed where it is packed at all.
+  static const u32* prepare_b(const GemmArguments& g, Range n, Range k, u32* b_space) {
+    if constexpr (C::kPreshuffled) {
+      return packed_panel(g, n.begin, k);
+    } else if constexpr (C::kPackB) {
+      u32* out = b_space;
+      for (i64 j = n.begin; j < n.end; j += kColumns, out += panel_words(k.end - k.begin)) {
+        pack_b_panel(g, j, k, out);
+      }
+    } else if ((n.end - n.begin) % kColumns != 0) {
+      pack_b_panel(g, n.begin + (n.end - n.begin) / kColumns * kColumns, k, b_space);
+    }
+    return b_space;
+  }
+
   [[gnu::noinline]] static void run_job(const GemmArguments& g, const Job& job, u32* space) {
     const Workspace sizes = workspace(g);
     u32* a_packed = space;
@@ -300,29 +343,21 @@ struct PackedGemm {
       const i64 ld_partial = round_up(columns.end - columns.begin, kColumns);
       for (i64 s = job.m.begin; s < job.m.end; s += super_rows(g)) {
         const Range rows{s, smaller(s + super_rows(g), job.m.end)};
+        const bool by_panels = C::kPackB && !C::kPreshuffled && rows.end - rows.begin <= C::kTileM;
         for (i64 p = job.k.begin; p < job.k.end; p += C::kTileK) {
           const Range k{p, smaller(p + C::kTileK, job.k.end)};
-          i64 panel_stride = panel_words(k.end - k.begin);
-          const u32* b_packed = b_space;
-          if constexpr (C::kPreshuffled) {
-            b_packed = packed_panel(g, n, k);
-          } else if constexpr (C::kPackB) {
-            u32* out = b_space;
-            for (i64 j = n; j < columns.end; j += kColumns, out += panel_stride) {
-              pack_b_panel(g, j, k, out);
-            }
-          } else if ((columns.end - n) % kColumns != 0) {
-            const i64 last = n + (columns.end - n) / kColumns * kColumns;
-            pack_b_panel(g, last, k, b_space);
-          }
+          const u32* b_packed = by_panels ? nullptr : prepare_b(g, columns, k, b_space);
           for (i64 i = rows.begin; i < rows.end; i += C::kTileM) {
             const Range m{i, smaller(i + C::kTileM, rows.end)};
-            i64 first = i;
-            if (a_in_place(g, k.end - k.begin)) first += (m.end - i) / kRows * kRows;
+            const i64 first = i + rows_in_place(g, m, k.end - k.begin);
             pack_a(g, {first, m.end}, k, a_packed);
             const Sink sink = sink_for(g, job, partial, ld_partial, rows, columns, m, k);
-            const Block x{m, columns, k, a_packed, first, b_packed, panel_stride};
-            register_blocks(g, x, sink);
+            const Block x{m, columns, k, a_packed, first, b_packed, panel_words(k.end - k.begin)};
+            if (by_panels) {
+              run_panels(g, x, sink, b_space);
+            } else {
+              register_blocks(g, x, sink);
+            }
           }
         }
       }

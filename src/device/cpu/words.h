@@ -89,7 +89,7 @@ struct MathVnni {
 #endif
 
 // A word of an operand that lies in place, at any address.
-[[gnu::always_inline]] inline u32 load_word(const u32* p) {
+[[gnu::always_inline]] inline u32 load_word(const void* p) {
   u32 word;
   __builtin_memcpy(&word, p, sizeof(word));
   return word;

@@ -212,6 +212,13 @@ double super_rows(const Machine& x, const Share& s) {
   return static_cast<double>(std::max<std::int64_t>(fit, a.tile.m));
 }
 
+// Columns of B that are packed before any is multiplied: one panel where A is one block of rows.
+double columns_at_once(const Machine& x, const Share& s) {
+  const Algorithm& a = x.spec.algorithm;
+  const bool by_panels = a.pipeline == Pipeline::packab || a.pipeline == Pipeline::packb;
+  return by_panels && s.rows <= a.tile.m ? a.warp_tile.n : std::min<double>(s.columns, a.tile.n);
+}
+
 double packing_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   const Algorithm& a = x.spec.algorithm;
   double cycles = 0;
@@ -225,7 +232,7 @@ double packing_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
     const double columns = blocks(s.columns, a.warp_tile.n) * a.warp_tile.n;
     const double times = blocks(s.rows, super_rows(x, s));
     cycles += columns * s.k * times * pack_cycles(x, p.b, !b_is_row_major(p.layout));
-    cycles += times * spill_cycles(x, columns * s.k);
+    if (s.rows > a.tile.m) cycles += times * spill_cycles(x, columns * s.k);
   }
   return cycles;
 }
@@ -234,7 +241,7 @@ double packing_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
 double reread_cycles(const Machine& x, const Share& s) {
   const Algorithm& a = x.spec.algorithm;
   const double word_bytes = 4.0 / a.warp_tile.k;
-  const double block = std::min<double>(s.k, a.tile.k) * std::min<double>(s.columns, a.tile.n);
+  const double block = std::min<double>(s.k, a.tile.k) * columns_at_once(x, s);
   const double rate = block * word_bytes <= x.l2 ? x.l2_rate : x.l3_rate;
   return s.k * s.columns * word_bytes * blocks(s.rows, a.tile.m) / rate * kCpuModel.stall_share;
 }
