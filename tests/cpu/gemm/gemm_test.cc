@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "cpu/gemm/guarded.h"
 #include "cpu/gemm/sample.h"
 #include "tessera/base/error.h"
 #include "tessera/registry/registry.h"
@@ -87,6 +88,7 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
   void check_pointer_arrays();
   void check_in_place();
   void check_special_values();
+  void check_ends();
   void check_threads();
 
   // What the kernel computes, with scalars that its output can take.
@@ -282,6 +284,32 @@ void GemmKernel::check_special_values() {
   check_special(p, -std::numeric_limits<double>::infinity());
 }
 
+// Nothing is read past the operands, nor do gaps count that hold NaN, however k ends within the
+// words that a kernel multiplies: whole register blocks with rows of every length.
+void GemmKernel::check_ends() {
+  const Algorithm& a = spec.algorithm;
+  for (int round = 0; round < 4; ++round) {
+    GemmProblem p = with_strides(sized(draw(1, 3) * a.warp_tile.m, a.warp_tile.n - draw(0, 1),
+                                       4 * draw(0, 20) + round + draw(0, 1)));
+    p.ld_a += draw(0, 3);
+    SCOPED_TRACE(fmt::format("seed {}: {}", seed, to_string(Problem(p))));
+    tune::OwnedOperands owned = tune::random_operands(p, random());
+    auto& operands = std::get<GemmOperands>(owned.operands);
+    const bool by_rows = p.layout == GemmLayout::rcr || p.layout == GemmLayout::rrr;
+    const auto [lines, line] = by_rows ? std::pair(p.m, p.k) : std::pair(p.k, p.m);
+    const std::int64_t elements = lines == 0 ? 0 : (lines - 1) * p.ld_a + line;
+    for (std::int64_t i = 0; i < elements && !is_integer(p.a); ++i) {
+      if (i % p.ld_a < line) continue;
+      store_element(p.a, const_cast<void*>(operands.a), i, std::nan(""));
+    }
+    const Guarded guarded_a(operands.a, static_cast<std::size_t>(elements * size_of(p.a)));
+    const Guarded guarded_b(operands.b, static_cast<std::size_t>(p.n * p.k * size_of(p.b)));
+    operands.a = guarded_a.data();
+    operands.b = guarded_b.data();
+    run_and_check(p, owned, static_cast<int>(draw(1, 2)), owned.operands);
+  }
+}
+
 // Unless K is split over threads, a result is the same sum in the same order on any number of
 // threads.
 void GemmKernel::check_threads() {
@@ -304,6 +332,7 @@ TEST_P(GemmKernel, IsCorrect) {
   check_pointer_arrays();
   check_in_place();
   check_special_values();
+  check_ends();
   check_threads();
 }
 
