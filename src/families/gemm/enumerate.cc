@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <span>
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
@@ -30,6 +31,7 @@ struct Parts {
   int splits, slices;
 };
 constexpr Parts kParts[] = {{2, 1}, {4, 1}, {8, 1}, {4, 4}, {8, 4}, {4, 16}, {8, 16}};
+constexpr Parts kRepackedParts[] = {{4, 1}, {8, 4}};
 constexpr int kWarpgroupRows = 64;  // of a wgmma, which is what tmaws calls a warp tile
 
 // Lists in the order in which their words stand in sorted names. A word ends with '_' there, so
@@ -47,9 +49,18 @@ std::vector<Value> in_name_order(const std::vector<Value>& values) {
 
 // ---- algorithms ----
 
+// K whole, in splits of a cluster and in slices of the grid. Operands that have to be repacked are
+// those of odd problems, which are not worth as many kernels.
+std::span<const Parts> parts_for(const Algorithm& a) {
+  if (a.scheduler == Scheduler::pingpong) return {};
+  if (!a.repack) return kParts;
+  return std::span(kRepackedParts).first(a.tile.n <= kSkinnyTile ? 2 : 1);
+}
+
 void add_parts(Algorithm a, std::vector<Algorithm>& all) {
+  all.push_back(a);
   a.split_k = SplitK::ordered;
-  for (const Parts& parts : kParts) {
+  for (const Parts& parts : parts_for(a)) {
     a.splits = parts.splits;
     a.slices = parts.slices;
     all.push_back(a);
@@ -59,25 +70,25 @@ void add_parts(Algorithm a, std::vector<Algorithm>& all) {
 // The variants of one tile that tmaws kernels have.
 void add_tmaws(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algorithm>& all) {
   const bool skinny = base.tile.n <= kSkinnyTile;
+  const bool pingpong = base.scheduler == Scheduler::pingpong;
   for (const int stages : space.stages) {
     Algorithm a = base;
     a.stages = stages;
     for (const Shape3& cluster : space.clusters) {
+      if (cluster.m * cluster.n == 1) continue;  // follows
       a.cluster_m = cluster.m;
       a.cluster_n = cluster.n;
       all.push_back(a);
     }
     a.cluster_m = a.cluster_n = 1;
-    if (!skinny) {
-      all.push_back(a);
-      all.back().repack = true;
+    for (const bool repack : {false, true}) {
+      if (repack && skinny && pingpong) continue;
+      a.repack = repack;
+      for (const bool swap : {false, true}) {
+        a.swap_ab = swap;
+        if (!swap || (skinny && !pingpong)) add_parts(a, all);
+      }
     }
-    if (a.scheduler == Scheduler::pingpong) continue;
-    add_parts(a, all);
-    if (!skinny) continue;
-    a.swap_ab = true;
-    all.push_back(a);
-    add_parts(a, all);
   }
 }
 

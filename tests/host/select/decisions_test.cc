@@ -175,7 +175,7 @@ const std::vector<Row> kTable = {
     {"generic", 1, "gemm m=512 n=512 k=512 dtype=int8",
      "gemm_int8_rcr_packab_240x480x256_0x0x1_6x8x1_generic"},
     {"generic", 1, "gemm m=128 n=3072 k=768 dtype=bf16 epilogue=bias+gelu",
-     "gemm_bf16_rcr_packab_120x768x256_0x0x1_4x12x1_bias_gelu_generic"},
+     "gemm_bf16_rcr_packab_192x768x192_0x0x1_4x12x1_bias_gelu_generic"},
     {"generic", 1, "gemm m=512 n=512 k=512 preshuffle=1",
      "gemm_fp32_rcr_packb_240x480x256_0x0x1_12x4x1_presh_generic"},
     {"sm90a", 0, "gemm m=4096 n=4096 k=4096 dtype=bf16",
