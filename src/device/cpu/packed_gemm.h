@@ -9,7 +9,7 @@
 #pragma once
 
 #include "tessera/device/cpu/block.h"
-#include "tessera/device/cpu/pack.h"
+#include "tessera/device/cpu/packed_operands.h"
 
 namespace tessera::device {
 
@@ -19,6 +19,7 @@ struct PackedGemm {
   using B = typename C::B;
   using Math = typename C::Math;
   using Acc = typename Math::Acc;
+  using Operands = PackedOperands<C>;
 
   static constexpr int kRows = C::kWarpTileM;
   static constexpr int kColumns = C::kWarpTileN;
@@ -28,38 +29,18 @@ struct PackedGemm {
   static_assert(C::kTileM % kRows == 0, "tile_m must be a multiple of warp_tile_m");
   static_assert(C::kTileN % kColumns == 0, "tile_n must be a multiple of warp_tile_n");
   static_assert(C::kTileK % kPer == 0, "tile_k must be a multiple of warp_tile_k");
-  static_assert(C::kPackA || sizeof(A) * kPer == 4, "A is read in place only as 32-bit words");
-  static_assert(C::kPackA || kPer == 1 || C::kAKContiguous, "A's words are in place along k only");
-  static_assert(C::kPackB || (sizeof(B) == 4 && !C::kBKContiguous),
-                "B is read in place only as rows of 32-bit words");
   static_assert(C::kNumD >= 0 && C::kNumD <= 4, "at most 4 D tensors");
-  static_assert(C::kPackB || !C::kPreshuffled, "a preshuffled B is packed");
 
   // ---- sizes ----
 
-  static constexpr int kStart = Math::kBiased ? kColumns : 0;  // words of corrections in a panel
   static constexpr i64 kPartialBytes = 8 << 20;
-
-  static i64 words_of(i64 depth) { return (depth + kPer - 1) / kPer; }
-  static i64 panel_words(i64 depth) { return kStart + words_of(depth) * kColumns; }
-  static i64 round_up(i64 size, i64 to) { return (size + to - 1) / to * to; }
 
   static bool needs_partial(const GemmArguments& g) { return g.k > C::kTileK && !stores_raw<C>(g); }
   // Rows whose partial sums are kept at once.
   static i64 super_rows(const GemmArguments& g) {
     if (!needs_partial(g)) return g.m > 0 ? g.m : 1;
     const i64 fit = kPartialBytes / (C::kTileN * 4) / C::kTileM * C::kTileM;
-    return smaller(fit > C::kTileM ? fit : C::kTileM, round_up(g.m, kRows));
-  }
-
-  // Rows of A that are read where they lie: whole register blocks. Where k ends within a word, that
-  // word is read whole, so that what it holds beyond has to be part of rows that follow.
-  static i64 rows_in_place(const GemmArguments& g, Range m, i64 depth) {
-    if (C::kPackA) return 0;
-    const i64 beyond = round_up(depth, kPer) - depth;
-    i64 rows = (m.end - m.begin) / kRows * kRows;
-    while (rows > 0 && (g.m - m.begin - rows) * g.ld_a < beyond) rows -= kRows;
-    return rows;
+    return smaller(fit > C::kTileM ? fit : C::kTileM, Operands::round_up(g.m, kRows));
   }
 
   // One thread's share of the workspace, in words.
@@ -68,18 +49,19 @@ struct PackedGemm {
     i64 total() const { return a + b + partial; }
   };
   static Workspace workspace(const GemmArguments& g) {
-    const i64 depth = smaller(C::kTileK, round_up(g.k, kPer));
-    const i64 rows = smaller(C::kTileM, round_up(g.m, kRows));
-    const i64 columns = smaller(C::kTileN, round_up(g.n, kColumns));
+    const i64 depth = smaller(C::kTileK, Operands::round_up(g.k, kPer));
+    const i64 rows = smaller(C::kTileM, Operands::round_up(g.m, kRows));
+    const i64 columns = smaller(C::kTileN, Operands::round_up(g.n, kColumns));
     Workspace w{};
-    const i64 packed_rows = C::kPackA ? rows : round_up(kPer, kRows);  // in place: the last ones
-    w.a = round_up(packed_rows * words_of(depth), kLanes) + kPanelSlack;
+    const i64 packed_rows =
+        C::kPackA ? rows : Operands::round_up(kPer, kRows);  // in place: the last ones
+    w.a = Operands::round_up(packed_rows * Operands::words_of(depth), kLanes) + kPanelSlack;
     if (!C::kPreshuffled) {
       // One: an incomplete one where B is read in place, or each in its turn.
       const i64 panels = C::kPackB && g.m > C::kTileM ? columns / kColumns : 1;
-      w.b = round_up(panels * panel_words(depth), kLanes);
+      w.b = Operands::round_up(panels * Operands::panel_words(depth), kLanes);
     }
-    if (needs_partial(g)) w.partial = round_up(super_rows(g), kRows) * columns;
+    if (needs_partial(g)) w.partial = Operands::round_up(super_rows(g), kRows) * columns;
     return w;
   }
 
@@ -98,78 +80,6 @@ struct PackedGemm {
     const int over_k = threads_over_k(g, threads);
     const i64 shared = over_k > 1 ? over_k * g.m * g.n : 0;
     return (workspace(g).total() * threads + shared) * 4;
-  }
-
-  // ---- packing ----
-
-  static const A* a_at(const GemmArguments& g, i64 m, i64 k) {
-    const A* a = static_cast<const A*>(g.a);
-    return C::kAKContiguous ? a + m * g.ld_a + k : a + k * g.ld_a + m;
-  }
-  static const B* b_at(const GemmArguments& g, i64 n, i64 k) {
-    const B* b = static_cast<const B*>(g.b);
-    return C::kBKContiguous ? b + n * g.ld_b + k : b + k * g.ld_b + n;
-  }
-
-  static void pack_a(const GemmArguments& g, Range m, Range k, u32* out) {
-    const i64 depth = k.end - k.begin;
-    for (i64 i = m.begin; i < m.end; i += kRows) {
-      pack_panel<A, Math, kRows, C::kPackA, C::kAKContiguous>(
-          {a_at(g, i, k.begin), g.ld_a, m.end - i, depth}, out);
-      out += words_of(depth) * kRows;
-    }
-  }
-
-  static void pack_b_panel(const GemmArguments& g, i64 n, Range k, u32* out) {
-    const i64 depth = k.end - k.begin;
-    pack_panel<B, Math, kColumns, false, C::kBKContiguous>(
-        {b_at(g, n, k.begin), g.ld_b, g.n - n, depth}, out + kStart);
-    if constexpr (Math::kBiased) {
-      column_corrections<Math, kColumns>(out + kStart, words_of(depth), out);
-    }
-  }
-
-  // ---- preshuffle: every panel of B, k block by k block ----
-
-  static i64 packed_words(const GemmArguments& g) {
-    const i64 panels = blocks_of(g.n, kColumns);
-    i64 words = 0;
-    for (i64 k = 0; k < g.k; k += C::kTileK) {
-      words += panels * panel_words(smaller(C::kTileK, g.k - k));
-    }
-    return words;
-  }
-  static i64 packed_bytes(const void* arguments) {
-    const auto& g = *static_cast<const GemmArguments*>(arguments);
-    return packed_words(g) * 4 * (g.batch_stride_b == 0 ? 1 : g.batch);
-  }
-  static void pack(const void* arguments, void* packed) {
-    GemmArguments g = *static_cast<const GemmArguments*>(arguments);
-    const B* b = static_cast<const B*>(g.b);
-    u32* out = static_cast<u32*>(packed);
-    for (i64 batch = 0; batch < (g.batch_stride_b == 0 ? 1 : g.batch); ++batch) {
-      g.b = b + batch * g.batch_stride_b;
-      for (i64 k = 0; k < g.k; k += C::kTileK) {
-        const Range depth{k, smaller(k + C::kTileK, g.k)};
-        for (i64 n = 0; n < g.n; n += kColumns) {
-          pack_b_panel(g, n, depth, out);
-          out += panel_words(depth.end - depth.begin);
-        }
-      }
-    }
-  }
-  static const u32* packed_panel(const GemmArguments& g, i64 n, Range k) {
-    const i64 panels = blocks_of(g.n, kColumns);
-    return static_cast<const u32*>(g.b) + k.begin / C::kTileK * panels * panel_words(C::kTileK) +
-           n / kColumns * panel_words(k.end - k.begin);
-  }
-
-  static GemmArguments batch_of(const GemmArguments& all, i64 batch) {
-    GemmArguments g = one_batch<C>(all, batch);
-    if (C::kPreshuffled && g.batch_stride_b != 0) {
-      g.b = static_cast<const u32*>(g.b) + batch * packed_words(g);
-    }
-    return g;
   }
 
   // ---- one rectangle of the output of one batch, by one thread ----
@@ -210,23 +120,23 @@ struct PackedGemm {
       const bool in_place = !C::kPackB && columns == kColumns;
       const u32* panel = nullptr;
       if (in_place) {
-        panel = reinterpret_cast<const u32*>(b_at(g, j, x.k.begin));
+        panel = reinterpret_cast<const u32*>(Operands::b_at(g, j, x.k.begin));
         t.b_word = g.ld_b;
       } else {
         const i64 index = C::kPackB ? (j - x.n.begin) / kColumns : 0;
         panel = x.b + index * x.b_panel_words;
         t.start = panel;
-        panel += kStart;
+        panel += Operands::kStart;
         t.b_word = kColumns;
       }
       for (i64 i = x.m.begin; i < x.m.end; i += kRows) {
         t.b = panel;
-        t.words = words_of(depth);
+        t.words = Operands::words_of(depth);
         t.a = x.a + (i - x.a_from) * t.words;
         if constexpr (!C::kPackA) {
           const bool there = i < x.a_from;
           if (there) {
-            t.a = a_at(g, i, x.k.begin);
+            t.a = Operands::a_at(g, i, x.k.begin);
             t.words = depth / kPer;
           }
           t.a_row = there ? row_stride : 4;
@@ -310,27 +220,12 @@ struct PackedGemm {
   // which costs 128x3072x768 7%.
   static void run_panels(const GemmArguments& g, const Block& x, const Sink& sink, u32* b_space) {
     for (i64 j = x.n.begin; j < x.n.end; j += kColumns) {
-      pack_b_panel(g, j, x.k, b_space);
+      Operands::pack_b_panel(g, j, x.k, b_space);
       Block panel = x;
       panel.n = {j, smaller(j + kColumns, x.n.end)};
       panel.b = b_space;
       register_blocks(g, panel, moved(sink, j - x.n.begin));
     }
-  }
-
-  // B for a block of k, packed where it is packed at all.
-  static const u32* prepare_b(const GemmArguments& g, Range n, Range k, u32* b_space) {
-    if constexpr (C::kPreshuffled) {
-      return packed_panel(g, n.begin, k);
-    } else if constexpr (C::kPackB) {
-      u32* out = b_space;
-      for (i64 j = n.begin; j < n.end; j += kColumns, out += panel_words(k.end - k.begin)) {
-        pack_b_panel(g, j, k, out);
-      }
-    } else if ((n.end - n.begin) % kColumns != 0) {
-      pack_b_panel(g, n.begin + (n.end - n.begin) / kColumns * kColumns, k, b_space);
-    }
-    return b_space;
   }
 
   [[gnu::noinline]] static void run_job(const GemmArguments& g, const Job& job, u32* space) {
@@ -340,19 +235,20 @@ struct PackedGemm {
     u32* partial = b_space + sizes.b;
     for (i64 n = job.n.begin; n < job.n.end; n += C::kTileN) {
       const Range columns{n, smaller(n + C::kTileN, job.n.end)};
-      const i64 ld_partial = round_up(columns.end - columns.begin, kColumns);
+      const i64 ld_partial = Operands::round_up(columns.end - columns.begin, kColumns);
       for (i64 s = job.m.begin; s < job.m.end; s += super_rows(g)) {
         const Range rows{s, smaller(s + super_rows(g), job.m.end)};
         const bool by_panels = C::kPackB && !C::kPreshuffled && rows.end - rows.begin <= C::kTileM;
         for (i64 p = job.k.begin; p < job.k.end; p += C::kTileK) {
           const Range k{p, smaller(p + C::kTileK, job.k.end)};
-          const u32* b_packed = by_panels ? nullptr : prepare_b(g, columns, k, b_space);
+          const u32* b_packed = by_panels ? nullptr : Operands::prepare_b(g, columns, k, b_space);
           for (i64 i = rows.begin; i < rows.end; i += C::kTileM) {
             const Range m{i, smaller(i + C::kTileM, rows.end)};
-            const i64 first = i + rows_in_place(g, m, k.end - k.begin);
-            pack_a(g, {first, m.end}, k, a_packed);
+            const i64 first = i + Operands::rows_in_place(g, m, k.end - k.begin);
+            Operands::pack_a(g, {first, m.end}, k, a_packed);
             const Sink sink = sink_for(g, job, partial, ld_partial, rows, columns, m, k);
-            const Block x{m, columns, k, a_packed, first, b_packed, panel_words(k.end - k.begin)};
+            const Block x{
+                m, columns, k, a_packed, first, b_packed, Operands::panel_words(k.end - k.begin)};
             if (by_panels) {
               run_panels(g, x, sink, b_space);
             } else {
@@ -371,7 +267,7 @@ struct PackedGemm {
     const Range rows = part(all.m, 1, thread.count, thread.index);
     const u32 zeros[kLanes] = {};
     for (i64 b = 0; b < all.batch; ++b) {
-      const GemmArguments g = batch_of(all, b);
+      const GemmArguments g = Operands::batch_of(all, b);
       for (i64 i = rows.begin; i < rows.end; ++i) {
         for (i64 j = 0; j < g.n; j += kLanes) {
           finish_rectangle<C>(g, zeros, 0, 1, smaller(kLanes, g.n - j), {i, j, 0});
@@ -389,7 +285,7 @@ struct PackedGemm {
     const Range rows = part(g.m, kRows, grid.m, m);
     const Range columns = part(g.n, kColumns, grid.n, n);
     for (i64 b = batches.begin; b < batches.end; ++b) {
-      run_job(batch_of(g, b), {rows, columns, {0, g.k}, nullptr, 0}, space);
+      run_job(Operands::batch_of(g, b), {rows, columns, {0, g.k}, nullptr, 0}, space);
     }
   }
 
@@ -398,7 +294,7 @@ struct PackedGemm {
     const int parts = threads_over_k(all, thread.count);
     const Range rows = part(all.m, 1, thread.count, thread.index);
     for (i64 b = 0; b < all.batch; ++b) {
-      const GemmArguments g = batch_of(all, b);
+      const GemmArguments g = Operands::batch_of(all, b);
       if (thread.index < parts) {
         const Range k = part(g.k, kKGrain, parts, thread.index);
         run_job(g, {{0, g.m}, {0, g.n}, k, shared + thread.index * g.m * g.n, g.n}, space);
@@ -434,7 +330,8 @@ struct PackedGemm {
   }
 
   static constexpr CpuKernel kernel() {
-    if (C::kPreshuffled) return {C::kAbiVersion, workspace_bytes, run, packed_bytes, pack};
+    if (C::kPreshuffled)
+      return {C::kAbiVersion, workspace_bytes, run, Operands::packed_bytes, Operands::pack};
     return {C::kAbiVersion, workspace_bytes, run, nullptr, nullptr};
   }
 };
