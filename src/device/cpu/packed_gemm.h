@@ -16,7 +16,6 @@ namespace tessera::device {
 template <class C>
 struct PackedGemm {
   using A = typename C::A;
-  using B = typename C::B;
   using Math = typename C::Math;
   using Acc = typename Math::Acc;
   using Operands = PackedOperands<C>;
