@@ -15,15 +15,9 @@
 namespace tessera::jit {
 namespace {
 
-constexpr double kNvrtcProbeSeconds = 20;
-
 constexpr std::string_view kHowToGetIt =
     "get it with 'pip install nvidia-cuda-nvrtc' or a CUDA toolkit, or name the file with "
     "TESSERA_NVRTC; kernels in a pack need none";
-
-[[noreturn]] void fail_nvrtc(const std::string& message, const std::string& context = {}) {
-  throw Error(ErrorCode::compile_failed, message, context);
-}
 
 bool is_file(const fs::path& path) {
   std::error_code unknown;
@@ -34,8 +28,8 @@ fs::path find_library(const std::string& wanted) {
   const std::string named = wanted.empty() ? environment("TESSERA_NVRTC") : wanted;
   if (!named.empty()) {
     if (is_file(named)) return fs::absolute(named);
-    fail_nvrtc(fmt::format("NVRTC '{}'{} is not a file; {}", named,
-                           wanted.empty() ? ", named by TESSERA_NVRTC," : "", kHowToGetIt));
+    fail_toolchain(fmt::format("NVRTC '{}'{} is not a file; {}", named,
+                               wanted.empty() ? ", named by TESSERA_NVRTC," : "", kHowToGetIt));
   }
   const std::vector<fs::path> places = nvrtc_places();
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"}) {
@@ -45,11 +39,11 @@ fs::path find_library(const std::string& wanted) {
   }
   std::vector<std::string> folders;
   for (const fs::path& folder : places) folders.push_back(folder.string());
-  fail_nvrtc(fmt::format("NVRTC was not found: looked for libnvrtc.so.13 and libnvrtc.so.12 in "
-                         "LD_LIBRARY_PATH, CUDA toolkits, the system's libraries and Python "
-                         "environments; {}",
-                         kHowToGetIt),
-             join(folders, "\n"));
+  fail_toolchain(fmt::format("NVRTC was not found: looked for libnvrtc.so.13 and libnvrtc.so.12 in "
+                             "LD_LIBRARY_PATH, CUDA toolkits, the system's libraries and Python "
+                             "environments; {}",
+                             kHowToGetIt),
+                 join(folders, "\n"));
 }
 
 fs::path require_worker(const std::string& wanted) {
@@ -59,7 +53,7 @@ fs::path require_worker(const std::string& wanted) {
   for (const fs::path& place : worker_places(wanted)) {
     names.push_back(fmt::format("'{}'", place.lexically_normal().string()));
   }
-  fail_nvrtc(
+  fail_toolchain(
       fmt::format("NVRTC is run by the worker program, which is not an executable file at {}: "
                   "install it there, or name it in BuildOptions::worker",
                   join(names, " or ")));
@@ -81,14 +75,14 @@ ToolchainMemo probe(const fs::path& library, const fs::path& worker) {
       run_subprocess({worker.string(), "nvrtc", library.string(), "--version"},
                      {.working_folder = {},
                       .extra_environment = compile_environment(),
-                      .timeout_seconds = kNvrtcProbeSeconds,
+                      .timeout_seconds = kProbeSeconds,
                       .merge_stderr = true});
   const std::string version = result.output.substr(0, result.output.find('\n'));
   if (!result.ok()) {
-    fail_nvrtc(fmt::format("NVRTC {} cannot be used (exit code {}, signal {}): {}; {}",
-                           library.string(), result.exit_code, result.signal,
-                           version.empty() ? "it said nothing" : version, kHowToGetIt),
-               result.output);
+    fail_toolchain(fmt::format("NVRTC {} cannot be used (exit code {}, signal {}): {}; {}",
+                               library.string(), result.exit_code, result.signal,
+                               version.empty() ? "it said nothing" : version, kHowToGetIt),
+                   result.output);
   }
   ToolchainMemo memo = stamp_parts(parts_of(library));
   memo.toolchain.path = library;
@@ -116,11 +110,11 @@ struct Nvrtc {
 
 Nvrtc load_nvrtc(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) fail_nvrtc(dlerror());
+  if (handle == nullptr) fail_toolchain(dlerror());
   Nvrtc nvrtc{};
   const auto load = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(handle, name));
-    if (function == nullptr) fail_nvrtc(fmt::format("{} lacks {}", library, name));
+    if (function == nullptr) fail_toolchain(fmt::format("{} lacks {}", library, name));
   };
   load(nvrtc.version, "nvrtcVersion");
   load(nvrtc.create, "nvrtcCreateProgram");
@@ -135,7 +129,7 @@ Nvrtc load_nvrtc(const std::string& library) {
 }
 
 void require(const Nvrtc& nvrtc, NvrtcResult result) {
-  if (result != 0) fail_nvrtc(nvrtc.error_string(result));
+  if (result != 0) fail_toolchain(nvrtc.error_string(result));
 }
 
 struct Words {
@@ -155,7 +149,8 @@ Words read_words(std::span<const std::string> words) {
       read.source = words[i];
     }
   }
-  if (read.source.empty() || read.output.empty()) fail_nvrtc("nvrtc: give a source and -o OUTPUT");
+  if (read.source.empty() || read.output.empty())
+    fail_toolchain("nvrtc: give a source and -o OUTPUT");
   return read;
 }
 
@@ -214,7 +209,7 @@ Toolchain find_nvrtc(const NvrtcOptions& options, const fs::path& memo) {
 }
 
 int run_nvrtc(std::span<const std::string> words, std::string& output) try {
-  if (words.empty()) fail_nvrtc("nvrtc: name the library");
+  if (words.empty()) fail_toolchain("nvrtc: name the library");
   const Nvrtc nvrtc = load_nvrtc(words[0]);
   if (words.size() == 2 && words[1] == "--version") {
     int major = 0, minor = 0;

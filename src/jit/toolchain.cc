@@ -13,18 +13,12 @@
 namespace tessera::jit {
 namespace {
 
-constexpr double kProbeSeconds = 20;
-
 struct Compiler {
   fs::path path;
   std::vector<std::string> arguments;
 };
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-[[noreturn]] void fail(const std::string& message, const std::string& context = {}) {
-  throw Error(ErrorCode::compile_failed, message, context);
-}
 
 constexpr std::string_view kHowToGetOne =
     "install one ('apt install g++') or name one with TESSERA_CXX";
@@ -52,16 +46,16 @@ Compiler locate_any(const std::string& wanted) {
   const std::string named = wanted.empty() ? own : wanted;
   if (!named.empty()) {
     if (const std::optional<Compiler> found = locate(named)) return *found;
-    fail(fmt::format("the C++ compiler '{}'{} is not an executable file (PATH is '{}'); {}", named,
-                     wanted.empty() ? ", named by TESSERA_CXX," : "", environment("PATH"),
-                     kHowToGetOne));
+    fail_toolchain(fmt::format(
+        "the C++ compiler '{}'{} is not an executable file (PATH is '{}'); {}", named,
+        wanted.empty() ? ", named by TESSERA_CXX," : "", environment("PATH"), kHowToGetOne));
   }
   const std::string hint = environment("CXX");
   for (const std::string& name :
        {hint, std::string("g++"), std::string("c++"), std::string("clang++")}) {
     if (const std::optional<Compiler> found = locate(name)) return *found;
   }
-  fail(
+  fail_toolchain(
       fmt::format("no C++ compiler was found: looked at TESSERA_CXX (not set), CXX ({}), and for "
                   "g++, c++ and clang++ on PATH '{}'; {}",
                   hint.empty() ? "not set" : "'" + hint + "'", environment("PATH"), kHowToGetOne));
@@ -80,11 +74,12 @@ SubprocessResult ask(const Compiler& compiler, const std::string& question) {
 std::string ask_version(const Compiler& compiler) {
   const SubprocessResult result = ask(compiler, "--version");
   if (!result.ok()) {
-    fail(fmt::format("the C++ compiler {} does not answer '--version' (exit code {}, signal {}): "
-                     "{}; name another one with TESSERA_CXX",
-                     compiler.path.string(), result.exit_code, result.signal,
-                     result.output.empty() ? "it said nothing" : first_line(result.output)),
-         result.output);
+    fail_toolchain(
+        fmt::format("the C++ compiler {} does not answer '--version' (exit code {}, signal {}): "
+                    "{}; name another one with TESSERA_CXX",
+                    compiler.path.string(), result.exit_code, result.signal,
+                    result.output.empty() ? "it said nothing" : first_line(result.output)),
+        result.output);
   }
   return first_line(result.output);
 }

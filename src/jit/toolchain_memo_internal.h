@@ -8,9 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/error.h"
 #include "tessera/jit/toolchain.h"
 
 namespace tessera::jit {
+
+// Seconds after which a compiler that is asked what it is counts as hanging.
+constexpr double kProbeSeconds = 20;
+
+// Throws compile_failed.
+[[noreturn]] inline void fail_toolchain(const std::string& message,
+                                        const std::string& context = {}) {
+  throw Error(ErrorCode::compile_failed, message, context);
+}
 
 // A file of the compiler as the file system sees it. Any change of its content changes one of
 // these.

@@ -216,7 +216,7 @@ struct PackedGemm {
 
   // Every row of A at once: a panel of B is multiplied as soon as it is packed, while it is still
   // in L2, and the next one takes its place. Packed all together they go out to L3 and come back,
-  // which costs 128x3072x768 7%.
+  // which costs 128x3072x768 with bias and gelu 13%.
   static void run_panels(const GemmArguments& g, const Block& x, const Sink& sink, u32* b_space) {
     for (i64 j = x.n.begin; j < x.n.end; j += kColumns) {
       Operands::pack_b_panel(g, j, x.k, b_space);
@@ -329,8 +329,9 @@ struct PackedGemm {
   }
 
   static constexpr CpuKernel kernel() {
-    if (C::kPreshuffled)
+    if (C::kPreshuffled) {
       return {C::kAbiVersion, workspace_bytes, run, Operands::packed_bytes, Operands::pack};
+    }
     return {C::kAbiVersion, workspace_bytes, run, nullptr, nullptr};
   }
 };
