@@ -46,41 +46,55 @@ template <int Width>
   store_first(out, words, Width - strip);
 }
 
-// Rows of a K-contiguous operand: squares of words, transposed. Rows past the end repeat the last
-// one (their results are never stored); words past the depth come from a zero-padded copy.
+// A square's worth of a K-contiguous operand's end: rows past the last one repeat it (their results
+// are never stored), elements past the depth are zero.
+template <class T, int kSpan>
+[[gnu::noinline]] void copy_square(const T* p, i64 ld, i64 rows, i64 depth, T* out) {
+  __builtin_memset(out, 0, sizeof(T) * kLanes * kSpan);
+  for (i64 i = 0; i < kLanes; ++i) {
+    __builtin_memcpy(out + i * kSpan, p + smaller(i, rows - 1) * ld,
+                     static_cast<unsigned long>(depth) * sizeof(T));
+  }
+}
+
+// Rows of a K-contiguous operand: squares of words, transposed in registers.
 template <class T, class Math, int Width, bool kIsA>
 [[gnu::noinline]] void pack_rows(PanelSource<T> s, u32* out) {
   constexpr int kPer = Math::kPerWord;
   constexpr int kSpan = kLanes * kPer;
   const i64 words = (s.depth + kPer - 1) / kPer;
   T padded[kLanes * kSpan];
+  u32 tail[kLanes * kLanes];
   for (int strip = 0; strip < Width && strip < s.rows; strip += kLanes) {
-    const i64 last = s.rows - strip - 1;
+    const i64 rows = smaller(s.rows - strip, kLanes);
     for (i64 w = 0; w < words; w += kLanes) {
       const T* p = s.data + strip * s.ld + w * kPer;
       i64 ld = s.ld;
-      const i64 left = s.depth - w * kPer;
-      if (left < kSpan) {
-        __builtin_memset(padded, 0, sizeof(padded));
-        for (i64 i = 0; i < kLanes; ++i) {
-          __builtin_memcpy(padded + i * kSpan, p + smaller(i, last) * ld,
-                           static_cast<unsigned long>(left) * sizeof(T));
-        }
+      const i64 depth = smaller(s.depth - w * kPer, kSpan);
+      if (rows < kLanes || depth < kSpan) {
+        copy_square<T, kSpan>(p, ld, rows, depth, padded);
         p = padded;
         ld = kSpan;
       }
-      // Loads and stores are loops on purpose: unrolled, they take longer to compile than the
-      // rest of a kernel, and save nothing beside the transpose.
       u32v square[kLanes];
-#pragma GCC unroll 1
-      for (i64 i = 0; i < kLanes; ++i) {
-        square[i] = bias<Math, kIsA>(load_words<T, Math>(p + smaller(i, last) * ld));
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        square[i] = bias<Math, kIsA>(load_words<T, Math>(p));
+        p += ld;
+        if (i % 4 == 3) asm("" : "+r"(p));  // else each row's offset takes a register
       }
       transpose(square);
-      const i64 count = smaller(words - w, kLanes);
       u32* to = out + w * Width + strip;
-#pragma GCC unroll 1
-      for (i64 i = 0; i < count; ++i) store_strip<Width>(to + i * Width, strip, square[i]);
+      if (words - w >= kLanes) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) store_strip<Width>(to + i * Width, strip, square[i]);
+        continue;
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) store(tail + i * kLanes, square[i]);
+      for (i64 i = 0; i < words - w; ++i) {
+        store_strip<Width>(to + i * Width, strip, load<u32v>(tail + i * kLanes));
+      }
     }
   }
 }

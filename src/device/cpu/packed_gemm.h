@@ -34,12 +34,22 @@ struct PackedGemm {
 
   static constexpr i64 kPartialBytes = 8 << 20;
 
-  static bool needs_partial(const GemmArguments& g) { return g.k > C::kTileK && !stores_raw<C>(g); }
-  // Rows whose partial sums are kept at once.
+  // Raw sums wait in the workspace for other blocks of k, and to be finished in long rows: block by
+  // block, each row of C, D and the output is a page of its own, and 512x2048x512 with two D to add
+  // spends 7% of its time on them.
+  static bool needs_partial(const GemmArguments& g) {
+    return !stores_raw<C>(g) && (g.k > C::kTileK || !converts<C>(g));
+  }
+  // Rows that go through every block of k before others do, and how many of them have sums in the
+  // workspace: with one block of k a tile's sums are finished before the next tile's are there.
   static i64 super_rows(const GemmArguments& g) {
-    if (!needs_partial(g)) return g.m > 0 ? g.m : 1;
+    if (!needs_partial(g) || g.k <= C::kTileK) return g.m > 0 ? g.m : 1;
     const i64 fit = kPartialBytes / (C::kTileN * 4) / C::kTileM * C::kTileM;
     return smaller(fit > C::kTileM ? fit : C::kTileM, Operands::round_up(g.m, kRows));
+  }
+  static i64 partial_rows(const GemmArguments& g) {
+    if (!needs_partial(g)) return 0;
+    return Operands::round_up(g.k > C::kTileK ? super_rows(g) : smaller(C::kTileM, g.m), kRows);
   }
 
   // One thread's share of the workspace, in words.
@@ -60,7 +70,7 @@ struct PackedGemm {
       const i64 panels = C::kPackB && g.m > C::kTileM ? columns / kColumns : 1;
       w.b = Operands::round_up(panels * Operands::panel_words(depth), kLanes);
     }
-    if (needs_partial(g)) w.partial = Operands::round_up(super_rows(g), kRows) * columns;
+    w.partial = partial_rows(g) * columns;
     return w;
   }
 
@@ -93,11 +103,11 @@ struct PackedGemm {
 
   // Where a k block's raw accumulators are written.
   struct Sink {
-    u32* data;  // of (first row, first column) of the block; null: finish into the output
+    u32* data;  // of (first row, first column) of the block
     i64 ld;
-    bool accumulate;     // a block of k came before
-    const u32* partial;  // what came before, when data is null
-    i64 ld_partial;
+    bool accumulate;  // a block of k came before: add to its sums
+    bool padded;      // has room for whole register blocks
+    bool convert;     // not to data, but converted into the output
   };
 
   // Which part of the operands a k block multiplies, and where it is packed.
@@ -148,69 +158,68 @@ struct PackedGemm {
     }
   }
 
-  // One register block: straight into the sink or the output, or, when rows or columns are missing
-  // or there is more to finish than a conversion, through a scratch block.
+  // One register block: straight into the sink or the output, or, when rows or columns are missing,
+  // through a scratch block.
   [[gnu::noinline]] static void block(const GemmArguments& g, BlockTask& t, const Place& at,
                                       i64 rows, Range m, Range n, const Sink& sink) {
     constexpr int kPackedRows = C::kPackA ? kRows : 0;
     constexpr int kVectors = kColumns / kLanes;
-    const i64 i = at.row - m.begin, j = at.column - n.begin;
-    u32* data = sink.data ? sink.data + i * sink.ld + j : nullptr;
-    t.before = !sink.accumulate ? nullptr : data ? data : sink.partial + i * sink.ld_partial + j;
-    t.ld_before = data ? sink.ld : sink.ld_partial;
-    if (rows == kRows && at.count == kColumns) {
-      if (data) {
-        t.out = data;
-        t.ld_out = sink.ld;
-        return multiply_block<Math, kRows, kVectors, kPackedRows>(t);
-      }
-      if constexpr (converts<C>()) {
-        if (g.alpha == 1.0F && g.beta == 0.0F) {
-          t.out = static_cast<typename C::Out*>(g.out) + at.row * g.ld_out + at.column;
-          t.ld_out = g.ld_out;
-          return multiply_block<Math, kRows, kVectors, kPackedRows, typename C::Out>(t);
-        }
+    u32* data = sink.data + (at.row - m.begin) * sink.ld + at.column - n.begin;
+    t.before = sink.accumulate ? data : nullptr;
+    t.ld_before = sink.ld;
+    const bool whole = rows == kRows && at.count == kColumns;
+    if constexpr (may_convert<C>()) {
+      if (whole && sink.convert) {
+        t.out = static_cast<typename C::Out*>(g.out) + at.row * g.ld_out + at.column;
+        t.ld_out = g.ld_out;
+        return multiply_block<Math, kRows, kVectors, kPackedRows, typename C::Out>(t);
       }
     }
+    t.out = data;
+    t.ld_out = sink.ld;
+    const bool direct = whole || (sink.padded && !sink.convert);
     alignas(64) u32 scratch[kRows * kColumns];
-    if (t.before) {
-      copy_rectangle(t.before, t.ld_before, scratch, kColumns, rows, at.count);
-      t.before = scratch;
-      t.ld_before = kColumns;
+    if (!direct) {
+      if (t.before) {
+        copy_rectangle(t.before, t.ld_before, scratch, kColumns, rows, at.count);
+        t.before = scratch;
+        t.ld_before = kColumns;
+      }
+      t.out = scratch;
+      t.ld_out = kColumns;
     }
-    t.out = scratch;
-    t.ld_out = kColumns;
-    if (!data) prefetch_finish<C>(g, rows, at);
     multiply_any<Math, kRows, kVectors, kPackedRows>(t, rows, at.count);
-    if (data) return copy_rectangle(scratch, kColumns, data, sink.ld, rows, at.count);
-    finish_rectangle<C>(g, scratch, kColumns, rows, at.count, at);
+    if (direct) return;
+    if (sink.convert) return finish_rectangle<C>(g, scratch, kColumns, rows, at.count, at);
+    copy_rectangle(scratch, kColumns, data, sink.ld, rows, at.count);
   }
 
   [[gnu::noinline]] static void copy_rectangle(const u32* from, i64 ld_from, u32* to, i64 ld_to,
                                                i64 rows, int columns) {
-    for (i64 r = 0; r < rows; ++r) {
-      __builtin_memcpy(to + r * ld_to, from + r * ld_from, static_cast<unsigned long>(columns) * 4);
+    for (int j = 0; j < columns; j += kLanes) {
+      const int count = static_cast<int>(smaller(kLanes, columns - j));
+      for (i64 r = 0; r < rows; ++r) {
+        store_first(to + r * ld_to + j, load_first<u32v>(from + r * ld_from + j, count), count);
+      }
     }
   }
 
+  // The sums of rows m, columns n: the job's, the output itself, or `partial` of its rows from
+  // `first_row` on.
   static Sink sink_for(const GemmArguments& g, const Job& job, u32* partial, i64 ld_partial,
-                       Range rows, Range n, Range m, Range k) {
-    const bool first = k.begin == job.k.begin;
-    if (job.sums) {
-      return {job.sums + m.begin * job.ld + n.begin, job.ld, !first, nullptr, 0};
-    }
+                       i64 first_row, Range m, Range n, Range k) {
+    const bool accumulate = k.begin != job.k.begin;
+    if (job.sums) return {job.sums + m.begin * job.ld + n.begin, job.ld, accumulate, false, false};
     if (stores_raw<C>(g)) {
       u32* out = static_cast<u32*>(g.out);
-      return {out + m.begin * g.ld_out + n.begin, g.ld_out, !first, nullptr, 0};
+      return {out + m.begin * g.ld_out + n.begin, g.ld_out, accumulate, false, false};
     }
-    u32* before = partial + (m.begin - rows.begin) * ld_partial;
-    if (k.end == job.k.end) return {nullptr, 0, !first, before, ld_partial};
-    return {before, ld_partial, !first, nullptr, 0};
+    u32* sums = partial + (m.begin - first_row) * ld_partial;
+    return {sums, ld_partial, accumulate, true, converts<C>(g) && k.end == job.k.end};
   }
 
   static Sink moved(Sink sink, i64 columns) {
-    if (sink.data) sink.data += columns;
-    if (sink.partial) sink.partial += columns;
+    sink.data += columns;
     return sink;
   }
 
@@ -245,7 +254,8 @@ struct PackedGemm {
             const Range m{i, smaller(i + C::kTileM, rows.end)};
             const i64 first = i + Operands::rows_in_place(g, m, k.end - k.begin);
             Operands::pack_a(g, {first, m.end}, k, a_packed);
-            const Sink sink = sink_for(g, job, partial, ld_partial, rows, columns, m, k);
+            const i64 first_sum = g.k > C::kTileK ? s : i;
+            const Sink sink = sink_for(g, job, partial, ld_partial, first_sum, m, columns, k);
             const Block x{
                 m, columns, k, a_packed, first, b_packed, Operands::panel_words(k.end - k.begin)};
             if (by_panels) {
@@ -253,6 +263,9 @@ struct PackedGemm {
             } else {
               register_blocks(g, x, sink);
             }
+            if (k.end < job.k.end || job.sums || stores_raw<C>(g) || sink.convert) continue;
+            finish_rectangle<C>(g, sink.data, sink.ld, m.end - m.begin, columns.end - columns.begin,
+                                {m.begin, n, 0});
           }
         }
       }

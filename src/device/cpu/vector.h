@@ -52,10 +52,7 @@ template <class To, class From>
 [[gnu::always_inline]] inline i32v splat(int x) { return x - i32v{}; }
 [[gnu::always_inline]] inline u32v splat(u32 x) { return x - u32v{}; }
 
-[[gnu::always_inline]] inline f32v select(i32v mask, f32v yes, f32v no) {
-  const i32v chosen = (mask & bits_as<i32v>(yes)) | (~mask & bits_as<i32v>(no));
-  return bits_as<f32v>(chosen);
-}
+[[gnu::always_inline]] inline f32v select(i32v mask, f32v yes, f32v no) { return mask ? yes : no; }
 
 #if !defined(__AVX512F__) && defined(__AVX2__)
 // All ones in the first `count` lanes.

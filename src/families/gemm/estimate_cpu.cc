@@ -26,7 +26,7 @@ struct CpuModel {
   double step_cycles = 2;           // per vector and cheap epilogue step (bias, add, relu, ...)
   double function_cycles = 30;      // per vector and elementary function (gelu, tanh, ...)
   double copy_cycles = 0.109;       // packing an element whose panel dimension is contiguous
-  double transpose_cycles = 0.547;  // packing an element whose k is contiguous
+  double transpose_cycles = 0.31;   // packing an element whose k is contiguous
   double convert_cycles[4] = {0.1, 0.08, 0.4, 0.08};  // more, from fp16, bf16, 8-bit floats, int8
   double lane_sum_cycles = 12;  // streaming along k: per output, the sum over lanes
   double ragged_cycles = 4;     // ... per row of the wide operand that ends within a vector

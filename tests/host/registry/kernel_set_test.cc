@@ -120,7 +120,7 @@ TEST(KernelSetBuilder, RefusesWhatMatchesNothing) {
   EXPECT_EQ(message_of([] { narrow("128x*x64").build(); }, ErrorCode::not_found),
             "kernel set 'mine': on target 'avx512', tile=128x*x64 matches none of 8x1024x512, "
             "8x4096x512, 24x960x1024, 48x1920x512, 96x960x512, 192x960x256, 192x1920x256, "
-            "960x960x1024");
+            "96x960x2048, 960x960x1024");
   EXPECT_EQ(message_of([] { KernelSetBuilder("mine", "avx512").gemm().pipeline("tmaws").build(); },
                        ErrorCode::not_found),
             "kernel set 'mine': on target 'avx512', pipeline=tmaws matches none of packab, packb, "
