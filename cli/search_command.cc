@@ -117,7 +117,7 @@ int search(const SearchCommand& command, const Output& output) {
   const Problem problem = read_problem(command);
   const Target target = resolve_target(command.target);
   const LearnedModel surrogate = surrogate_of(command, problem, target);
-  const bool are_times = surrogate.are_times;
+  const bool are_times = surrogate.value == LearnedValue::seconds;
   const tune::SearchResult result =
       tune::search(problem, target, surrogate, options_of(command, target));
   std::vector<tune::MeasuredKernel> measured;

@@ -64,6 +64,11 @@ double work_of(const Manifest& manifest, const Problem& problem) {
 
 }  // namespace
 
+LearnedValue learned_value(ModelQuantity quantity) {
+  if (gives_times(quantity)) return LearnedValue::seconds;
+  return quantity == ModelQuantity::efficiency ? LearnedValue::ratio : LearnedValue::score;
+}
+
 // The columns are megabytes that would be fresh pages at every call: they stay with the thread.
 bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
                      std::span<double> seconds) {
@@ -82,8 +87,7 @@ bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInpu
 std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> model,
                                                 ExtractFeatures extract) {
   LearnedModel learned;
-  learned.are_times = gives_times(model->manifest.quantity);
-  learned.are_ratios = model->manifest.quantity == ModelQuantity::efficiency;
+  learned.value = learned_value(model->manifest.quantity);
   learned.predict = [model, extract](const RankInput& input, std::span<double> seconds) {
     return predict_seconds(*model, extract, input, seconds);
   };

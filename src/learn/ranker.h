@@ -19,6 +19,9 @@ using ExtractFeatures = void (*)(const Problem&, const Target&, int threads,
 bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
                      std::span<double> seconds);
 
+// What predict_seconds() fills in.
+LearnedValue learned_value(ModelQuantity quantity);
+
 // Says why where it has no opinion.
 std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> model,
                                                 ExtractFeatures extract);

@@ -134,13 +134,13 @@ class LearnedRanker final : public Ranker {
   explicit LearnedRanker(LearnedModel model) : model_(std::move(model)) {}
   ChoiceSource source() const override { return ChoiceSource::learned; }
   std::string why(const RankInput& input, const Ranked& best) const override {
-    if (model_.are_ratios) {
+    if (model_.value == LearnedValue::ratio) {
       return fmt::format(
           "least time by the learned model among {} legal candidates, which the estimate puts at "
           "{}",
           input.legal.size(), format_seconds(best.predicted_seconds));
     }
-    if (!model_.are_times) {
+    if (model_.value == LearnedValue::score) {
       return fmt::format("first by the learned model among {} legal candidates",
                          input.legal.size());
     }
@@ -154,7 +154,7 @@ class LearnedRanker final : public Ranker {
   std::vector<Ranked> rank(const RankInput& input) const override {
     std::vector<double> values(input.legal.size(), 0.0);
     if (!model_.predict(input, values)) return {};
-    const bool is_positive = model_.are_times || model_.are_ratios;
+    const bool is_positive = model_.value != LearnedValue::score;
     std::vector<Ranked> ranked;
     for (std::size_t i = 0; i < values.size(); ++i) {
       const bool counts = is_positive ? is_time(values[i]) : std::isfinite(values[i]);
@@ -166,7 +166,7 @@ class LearnedRanker final : public Ranker {
     }
     sort_best_first(ranked);
     prefer_shipped(input, ranked, kShippedShareLearned);
-    if (model_.are_ratios) scale_to_estimate(input, ranked);
+    if (model_.value == LearnedValue::ratio) scale_to_estimate(input, ranked);
     return ranked;
   }
 

@@ -75,15 +75,19 @@ struct TunedEntry {
 std::shared_ptr<const Ranker> make_tuned_ranker(
     std::function<std::optional<TunedEntry>(const Problem&, const Target&, int threads)> find);
 // What a learned model says of the candidates.
+enum class LearnedValue : std::uint8_t {
+  seconds,
+  ratio,  // how many times longer than another a kernel takes
+  score,  // only the order means something, the least being the best
+};
 struct LearnedModel {
   // Fills one value per candidate, or returns false when the problem is outside its range. Values
-  // that are not finite, and times that are not positive, are no opinion on that candidate.
+  // that are not finite, and seconds and ratios that are not positive, are no opinion on that
+  // candidate.
   std::function<bool(const RankInput&, std::span<double> values)> predict;
   // Why the problem is outside; may be empty.
   std::function<std::string(const RankInput&)> why_not = {};
-  // The values are seconds; false: only their order means something, the least being the best ...
-  bool are_times = true;
-  bool are_ratios = false;  // ... and how many times longer than another a kernel takes
+  LearnedValue value = LearnedValue::seconds;
 };
 std::shared_ptr<const Ranker> make_learned_ranker(LearnedModel model);
 

@@ -157,7 +157,7 @@ class Search {
     }
     for (std::size_t i = 0; i < batch.size(); ++i) {
       known_[batch[i]] = true;
-      const bool counts = std::isfinite(values[i]) && (!surrogate_.are_times || values[i] > 0);
+      const bool counts = std::isfinite(values[i]) && (surrogate_.value != LearnedValue::seconds || values[i] > 0);
       if (counts) values_[batch[i]] = values[i];
     }
     evaluated_ += batch.size();
@@ -309,7 +309,7 @@ LearnedModel analytic_surrogate() {
 
 LearnedModel model_surrogate(const std::shared_ptr<const Model>& model) {
   LearnedModel surrogate;
-  surrogate.are_times = gives_times(model->manifest.quantity);
+  surrogate.value = learned_value(model->manifest.quantity);
   surrogate.predict = [model](const RankInput& input, std::span<double> values) {
     return predict_seconds(*model, family_of(input.problem).extract, input, values);
   };

@@ -148,7 +148,7 @@ TEST_F(Rankers, LearnedScoresOrderButAreNoTimes) {
                                                  std::copy(all.begin(), all.end(), values.begin());
                                                  return true;
                                                },
-                                           .are_times = false});
+                                           .value = LearnedValue::score});
   const auto ranked = rank(ranker);
   EXPECT_EQ(indices(ranked), (Indices{2, 0}));
   EXPECT_EQ(ranked[0].predicted_seconds, 0);
@@ -163,8 +163,7 @@ TEST_F(Rankers, LearnedRatiosBecomeTimesByTheEstimate) {
                                                  std::copy(all.begin(), all.end(), values.begin());
                                                  return true;
                                                },
-                                           .are_times = false,
-                                           .are_ratios = true});
+                                           .value = LearnedValue::ratio});
   const auto ranked = rank(ranker);
   ASSERT_EQ(indices(ranked), (Indices{2, 0}));
   const RankInput in = input();
