@@ -42,6 +42,11 @@ struct Place {
 struct Values {
   float x, y;
 };
+// In the place of a Place: the two of a bias, read before.
+template <class D>
+struct Given {
+  PairBits<D> bias;
+};
 struct Whole {
   u32 x, y;
 };
@@ -114,8 +119,8 @@ class Finish {
     }
   }
 
-  template <bool kWhole = false>
-  __device__ __forceinline__ PairBits<Out> rounded(const Place& at, const Running& v) const {
+  template <bool kWhole = false, class At>
+  __device__ __forceinline__ PairBits<Out> rounded(const At& at, const Running& v) const {
     if constexpr (kExact) {
       return u64{v.y} << 32 | v.x;
     } else {
@@ -131,11 +136,18 @@ class Finish {
     return rounded(at, v);
   }
 
-  // Writes what finish() returned.
+  // The bias of a column and the next, both of which exist where pairs of it are words.
+  __device__ __forceinline__ Given<D> bias_of(int column) const {
+    return {load_pair<D, true>(d[0] + column, 2, true)};
+  }
+
+  // Writes what finish() returned, where address() says or a distance from there.
+  __device__ __forceinline__ Out* address(const Place& at) const {
+    return out + at.row * g.ld_out + at.column;
+  }
   template <bool kWhole = false>
-  __device__ __forceinline__ void store(const Place& at, PairBits<Out> pair) const {
-    Out* const to = out + at.row * g.ld_out + at.column;
-    store_pair<Out, kWhole>(to, pair, at.count, out_in_pairs);
+  __device__ __forceinline__ void store(Out* to, PairBits<Out> pair, int count) const {
+    store_pair<Out, kWhole>(to, pair, count, out_in_pairs);
   }
 
  private:
@@ -153,6 +165,11 @@ class Finish {
   }
 
   template <Step kOp, bool kWhole>
+  __device__ __forceinline__ Values load_d(int, const Given<D>& given) const {
+    static_assert(kOp == Step::bias, "only a bias is read before");
+    return {float_of_bits<D>(first_of<D>(given.bias)), float_of_bits<D>(second_of<D>(given.bias))};
+  }
+  template <Step kOp, bool kWhole>
   __device__ __forceinline__ Values load_d(int index, const Place& at) const {
     if constexpr (kOp == Step::row_scale) {
       const float scale = kWhole || at.count > 0 ? to_float(d[index][at.row]) : 0.0F;
@@ -166,8 +183,8 @@ class Finish {
     }
   }
 
-  template <Step kOp, bool kWhole>
-  __device__ __forceinline__ Values combine(Values v, int index, const Place& at) const {
+  template <Step kOp, bool kWhole, class At>
+  __device__ __forceinline__ Values combine(Values v, int index, const At& at) const {
     const Values d = load_d<kOp, kWhole>(index, at);
     if constexpr (multiplies(kOp)) return {v.x * d.x, v.y * d.y};
     return {v.x + d.x, v.y + d.y};
@@ -188,8 +205,8 @@ class Finish {
   }
 
   // The steps from number kStep on, when kUsed D tensors have been taken.
-  template <int kStep, int kUsed, bool kWhole>
-  __device__ __forceinline__ Values apply_steps(Values v, const Place& at) const {
+  template <int kStep, int kUsed, bool kWhole, class At>
+  __device__ __forceinline__ Values apply_steps(Values v, const At& at) const {
     if constexpr (kStep == C::kNumSteps) {
       return v;
     } else {

@@ -6,14 +6,15 @@
 
 namespace tessera::device {
 
+// Subnormal numbers count as zero: handling them takes three to five instructions more a call.
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 __device__ __forceinline__ float reciprocal(float x) {
   float y;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 __device__ __forceinline__ float exp_fast(float x) { return exp2_fast(x * 1.44269504F); }
@@ -29,35 +30,30 @@ __device__ __forceinline__ float tanh_fast(float x) {
   return a < 0.05F ? small : large;
 }
 
-// The complementary error function by the Chebyshev fit of Press et al., Numerical Recipes,
-// section 6.2 (fractional error below 1.2e-7).
-__device__ __forceinline__ float erfc_fast(float x) {
-  const float z = fabsf(x);
-  const float t = reciprocal(1.0F + 0.5F * z);
-  float p = 0.17087277F;
-  p = p * t - 0.82215223F;
-  p = p * t + 1.48851587F;
-  p = p * t - 1.13520398F;
-  p = p * t + 0.27886807F;
-  p = p * t - 0.18628806F;
-  p = p * t + 0.09678418F;
-  p = p * t + 0.37409196F;
-  p = p * t + 1.00002368F;
-  p = p * t - 1.26551223F;
-  const float tail = t * exp_fast(p - z * z);
-  return x < 0 ? 2.0F - tail : tail;
-}
-
-// x / 2 * (1 + erf(x / sqrt(2))); 0 at minus infinity, where the product would be NaN.
+// x Phi(x), Phi a normal variable's probability of being below x, as x / (1 + 2^-l): l, the binary
+// logarithm of the odds Phi / (1 - Phi), is odd and smooth, x times a polynomial in x^2. Fitted on
+// |x| <= 5.5 to 2.5e-7 and to 2.5e-4 of the result, which below is less than 1.1e-7.
 __device__ __forceinline__ float gelu(float x) {
-  const float y = 0.5F * x * erfc_fast(x * -0.70710678F);
-  return x < -15.0F ? 0.0F : y;
+  const float u = fminf(x * x, 30.25F);
+  float q = -6.88200288e-11F;
+  q = q * u + 8.54226702e-9F;
+  q = q * u - 4.3681228e-7F;
+  q = q * u + 1.16915096e-5F;
+  q = q * u - 1.58638891e-4F;
+  q = q * u - 1.03678344e-4F;
+  q = q * u + 0.104855326F;
+  q = q * u + 2.30219862F;
+  const float y = x * reciprocal(1.0F + exp2_fast(-x * q));
+  return x < -5.5F ? 0.0F : y;  // not in a branch, where every thread would take its turn
 }
 __device__ __forceinline__ float gelu_tanh(float x) {
   const float inner = 0.79788456F * (x + 0.044715F * x * x * x);
   const float y = x * sigmoid(2.0F * inner);  // (1 + tanh(u)) / 2 = sigmoid(2u)
   return x < -15.0F ? 0.0F : y;
 }
-__device__ __forceinline__ float silu(float x) { return x < -100.0F ? 0.0F : x * sigmoid(x); }
+__device__ __forceinline__ float silu(float x) {
+  const float y = x * sigmoid(x);
+  return x < -80.0F ? 0.0F : y;
+}
 
 }  // namespace tessera::device

@@ -84,7 +84,7 @@ struct TileOutput {
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        if (places[i].count > 0) finish.store(places[i], pairs[i]);
+        if (places[i].count > 0) finish.store(finish.address(places[i]), pairs[i], places[i].count);
       }
     }
   }

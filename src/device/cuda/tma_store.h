@@ -1,8 +1,8 @@
 // What a consumer warpgroup does with the accumulators of its blocks of 64 rows. There are two ways
 // out of the registers, both through its store area in shared memory:
-//   copied:    16-bit outputs with a cheap epilogue (swapped: with none). Accumulators are finished
-//              in place; matrices go to the area by stmatrix and from there to the output by the
-//              copy engine, while the next ones follow.
+//   copied:    16-bit outputs with an epilogue that reads no matrix (swapped: with none).
+//              Accumulators are finished in place; matrices go to the area by stmatrix and from
+//              there to the output by the copy engine, while the next ones follow.
 //   finished:  everything else. The area takes raw accumulators; then threads walk along the
 //              output's rows, finish pairs of neighbours (epilogue.h) and store them. A loop
 //              instead of code for every accumulator: any epilogue compiles quickly, and C, D and
@@ -61,12 +61,16 @@ constexpr bool has_matrix_d() {
   }
   return false;
 }
-// Whether all steps are so cheap that code for every accumulator pays: a bias, relu, clamp.
+// Whether code for every accumulator pays: with steps that read no more than a bias, and bias and
+// functions only where they find registers beside the accumulators.
 template <class C>
-constexpr bool has_cheap_steps() {
+constexpr bool finishes_in_place(int accumulators) {
+  constexpr int kWithRoom = 160;
   if constexpr (C::kNumSteps > 0) {
     for (const Step step : C::kSteps) {
-      if (step != Step::bias && step != Step::relu && step != Step::clamp) return false;
+      const bool reads = takes_all_d(step) || (takes_one_d(step) && step != Step::bias);
+      const bool cheap = step == Step::relu || step == Step::clamp;
+      if (reads || (!cheap && accumulators > kWithRoom)) return false;
     }
   }
   return C::kNumD <= 1;
@@ -79,8 +83,9 @@ struct TileStore {
   using Out = typename C::Out;
   using Acc = typename C::Acc;
   static constexpr int kCount = kColumns / 2;  // accumulators of a thread and block
-  static constexpr bool kMayCopy = sizeof(Out) == 2 && !C::kDirectStore &&
-                                   (C::kSwapAb ? C::kNumSteps == 0 : has_cheap_steps<C>());
+  static constexpr bool kMayCopy =
+      sizeof(Out) == 2 && !C::kDirectStore &&
+      (C::kSwapAb ? C::kNumSteps == 0 : finishes_in_place<C>(kBlocks * kCount));
 
   const CudaGemmArguments& arguments;
   u32 area;     // in shared memory
@@ -92,9 +97,7 @@ struct TileStore {
                                         const StorePlace& place) const {
     const GemmArguments& g = arguments.gemm;
     if constexpr (kMayCopy) {
-      // Without steps, alpha is left to the other way: one multiplication less for everyone else.
-      const bool scaled = C::kNumSteps == 0 && g.alpha != 1.0F;
-      if (!scaled && g.beta == 0.0F && tma_writes<Out>(g)) return copy(blocks, place);
+      if (may_copy(place.batch)) return copy(blocks, place);
     }
     constexpr int kPasses = kColumns / kPass;  // of a block
 #pragma unroll 1
@@ -113,17 +116,52 @@ struct TileStore {
 
   // ---- copied ----
 
+  // Without steps, alpha is left to the other way: one multiplication less for everyone else. A
+  // bias has to lie so that pairs of it are words.
+  __device__ __forceinline__ bool may_copy(int batch) const {
+    const GemmArguments& g = arguments.gemm;
+    const bool scaled = C::kNumSteps == 0 && g.alpha != 1.0F;
+    if (scaled || g.beta != 0.0F || !tma_writes<Out>(g)) return false;
+    return C::kNumD == 0 || Finish<C>(g, batch).in_pairs();
+  }
+
   static constexpr int kChunk = chunk_of(kColumns);
   static constexpr int kBuffers = kPass == kChunk ? 2 : 1;
   static constexpr int kLine = (C::kSwapAb ? kWgmmaRows : kChunk) * 2;  // bytes
   static constexpr int kBufferBytes = kWgmmaRows * kChunk * 2;
 
+  // A thread's part of the bias of a chunk: read one chunk ahead, for it comes from L2.
+  static constexpr bool kHasBias = C::kNumD > 0;
+  struct ChunkBias {
+    Given<typename C::D> groups[kHasBias ? kChunk / 8 : 1];
+  };
+
+  // Pairs exist whole or not at all, for the copy engine needs n to be a multiple of 8; what lies
+  // past the end is dropped by it, so that any other bias will do there.
+  __device__ __forceinline__ ChunkBias bias_of(const Finish<C>& finish, int column) const {
+    ChunkBias bias;
+    if constexpr (kHasBias) {
+      const int first = column + (thread & 3) * 2;
+      const int last = static_cast<int>(arguments.gemm.n) - 2;
+#pragma unroll
+      for (int i = 0; i < kChunk / 8; ++i) {
+        bias.groups[i] = finish.bias_of(first + i * 8 < last ? first + i * 8 : last);
+      }
+    }
+    return bias;
+  }
+
   __device__ __forceinline__ void copy(const Acc (&blocks)[kBlocks][kCount],
                                        const StorePlace& place) const {
     constexpr int kChunks = kColumns / kChunk;
     const Finish<C> finish(arguments.gemm, place.batch);
+    ChunkBias next = bias_of(finish, place.column);
 #pragma unroll
     for (int i = 0; i < kBlocks * kChunks; ++i) {
+      const ChunkBias bias = next;
+      if (i + 1 < kBlocks * kChunks) {
+        next = bias_of(finish, place.column + (i + 1) % kChunks * kChunk);
+      }
       StorePlace at = place;
       (C::kSwapAb ? at.column : at.row) += i / kChunks * kWgmmaRows;
       (C::kSwapAb ? at.row : at.column) += i % kChunks * kChunk;
@@ -136,7 +174,7 @@ struct TileStore {
         }
       }
       threads_sync(barrier, kGroupThreads);
-      fill(finish, buffer, &blocks[i / kChunks][i % kChunks * (kChunk / 2)], at);
+      fill(finish, bias, buffer, &blocks[i / kChunks][i % kChunks * (kChunk / 2)]);
       copy_engine_fence();
       threads_sync(barrier, kGroupThreads);
       if (thread == 0) {
@@ -146,9 +184,9 @@ struct TileStore {
     }
   }
 
-  // A chunk at `place`, in lines swizzled as the copy engine expects.
-  __device__ __forceinline__ void fill(const Finish<C>& finish, u32 buffer, const Acc* chunk,
-                                       const StorePlace& place) const {
+  // A chunk, in lines swizzled as the copy engine expects.
+  __device__ __forceinline__ void fill(const Finish<C>& finish, const ChunkBias& bias, u32 buffer,
+                                       const Acc* chunk) const {
     constexpr int kAtOnce = kChunk == 8 ? 1 : 2;  // groups of 8 columns
     constexpr u32 kSwizzle = kLine / 16 - 1;
     const int lane = thread & 31;
@@ -158,7 +196,8 @@ struct TileStore {
       u32 words[kAtOnce * 2];
 #pragma unroll
       for (int i = 0; i < kAtOnce * 2; ++i) {
-        words[i] = copied(finish, &chunk[group * 4 + i * 2], place, group + i / 2, i % 2);
+        const Given<typename C::D>& given = bias.groups[kHasBias ? group + i / 2 : 0];
+        words[i] = copied(finish, given, &chunk[group * 4 + i * 2]);
       }
       const int next = group + (kAtOnce == 2 ? lane >> 4 : 0);
       const int line = C::kSwapAb ? next * 8 + (lane & 7) : warp * 16 + (lane & 15);
@@ -168,19 +207,13 @@ struct TileStore {
     }
   }
 
-  // Two neighbours of a fragment, in one of its two rows. Rows past the end are dropped by the copy
-  // engine, so that only columns count.
-  __device__ __forceinline__ u32 copied(const Finish<C>& finish, const Acc* pair,
-                                        const StorePlace& place, int group, int half) const {
+  // Two neighbours of a fragment.
+  __device__ __forceinline__ u32 copied(const Finish<C>& finish, const Given<typename C::D>& bias,
+                                        const Acc* pair) const {
     if constexpr (C::kNumSteps == 0) {
       return round_pair<Out>(static_cast<float>(pair[0]), static_cast<float>(pair[1]));
     } else {
-      const GemmArguments& g = arguments.gemm;
-      const int lane = thread & 31;
-      const int row = place.row + (thread >> 5) * 16 + half * 8 + (lane >> 2);
-      const int column = place.column + group * 8 + (lane & 3) * 2;
-      const int count = static_cast<int>(g.n) - column;
-      return finish.rounded({row, column, count}, finish.scaled(pair[0], pair[1]));
+      return finish.rounded(bias, finish.scaled(pair[0], pair[1]));
     }
   }
 
@@ -235,6 +268,8 @@ struct TileStore {
     const int column = thread % kPairs * 2;
     const int left = static_cast<int>(g.n) - place.column - column;
     const int rows = static_cast<int>(g.m) - place.row;
+    Out* to = finish.address({place.row + thread / kPairs, place.column + column, 0});
+    const i64 step = kRows * g.ld_out;
 #pragma unroll 1
     for (int first = thread / kPairs; first < kHeight; first += kAtOnce * kRows) {
       typename Finish<C>::Running v[kAtOnce];
@@ -255,7 +290,9 @@ struct TileStore {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) done[i] = finish.template rounded<kWhole>(at[i], v[i]);
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) finish.template store<kWhole>(at[i], done[i]);
+      for (int i = 0; i < kAtOnce; ++i, to += step) {
+        finish.template store<kWhole>(to, done[i], at[i].count);
+      }
     }
   }
 };

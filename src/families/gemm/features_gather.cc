@@ -49,14 +49,18 @@ Sides swapped(const Sides& s) {
 
 // Whether tmaws' copy engine stores the output, but for kernels that store directly.
 struct CopiesOut {
-  bool plain, with_swap;
+  bool with_room, crowded, with_swap;
+
+  bool of(const Algorithm& a) const {
+    if (a.swap_ab) return with_swap;
+    return with_room == crowded || tmaws_has_room(a) ? with_room : crowded;
+  }
 };
 CopiesOut copies_out(const Facts& f) {
   const auto signature = std::get<GemmSignature>(signature_of(f.problem));
-  Algorithm a = {.pipeline = Pipeline::tmaws};
-  const bool plain = tmaws_copies_out(signature, a);
-  a.swap_ab = true;
-  return {plain, tmaws_copies_out(signature, a)};
+  const Algorithm swapped = {.pipeline = Pipeline::tmaws, .swap_ab = true};
+  return {tmaws_copies_out(signature, true), tmaws_copies_out(signature, false),
+          tmaws_copies_out(signature, swapped)};
 }
 
 void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
@@ -80,9 +84,8 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     x.is_pingpong[i] = flag(a.scheduler == Scheduler::pingpong);
     x.macs[i] = a.pipeline == Pipeline::cpasync ? f.narrow_macs : f.wide_macs;
     x.capacity[i] = f.capacity[static_cast<std::size_t>(a.pipeline)];
-    const bool by_copy = a.swap_ab ? copies.with_swap : copies.plain;
     x.of[lane("takes_tiles")][i] = flag(a.persistent || (tmaws && a.splits == 1));
-    const bool stores_by_copy = tmaws && by_copy && a.store != Store::direct;
+    const bool stores_by_copy = tmaws && copies.of(a) && a.store != Store::direct;
     x.of[lane("stores_by_copy")][i] = flag(stores_by_copy);
     x.fetch_share[i] = tmaws && !a.repack ? f.fetch_share : 1;
   }

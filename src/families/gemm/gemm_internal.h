@@ -105,8 +105,11 @@ struct TmawsCopies {
 };
 TmawsCopies tmaws_copies(const GemmProblem& problem);
 
-// Whether the copy engine may write this output; else the kernel's threads do.
+// Whether the copy engine may write this output; else the kernel's threads do. In short: what only
+// the signature says, without swap_ab, for algorithms that leave a bias or a function registers.
 bool tmaws_copies_out(const GemmSignature& signature, const Algorithm& algorithm);
+bool tmaws_copies_out(const GemmSignature& signature, bool has_room);
+bool tmaws_has_room(const Algorithm& algorithm);
 
 // A SpecFilter whose words have been read; throws Error{parse_error} for malformed ones.
 class Filter {

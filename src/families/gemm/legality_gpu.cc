@@ -198,8 +198,10 @@ constexpr Rule kTmaws[] = {
      },
      [](const Case& c) {
        return fmt::format(
-           "tma stores 16-bit outputs after bias, relu and clamp at most, with swap_ab after "
-           "nothing, got out={} swap_ab={} epilogue={}; use the standard store",
+           "tma stores 16-bit outputs after steps that read no matrix, bias and functions beside "
+           "at "
+           "most 160 accumulators a thread, with swap_ab after nothing, got out={} swap_ab={} "
+           "epilogue={}; use the standard store",
            to_string(c.signature.out), c.algorithm.swap_ab ? 1 : 0,
            to_string(c.signature.epilogue));
      }},

@@ -9,6 +9,7 @@ namespace {
 constexpr int kRows = 64;      // of one wgmma, and of a slab of transposed lines
 constexpr int kThreads = 128;  // of a warpgroup
 constexpr int kAccumulatorBytes = 4;
+constexpr int kWithRoom = 160;  // accumulators beside which bias and functions find registers
 constexpr std::int64_t kSharedLimit = 232448;  // of a Hopper block
 
 int chunk_of(int n) {
@@ -76,15 +77,28 @@ TmawsCopies tmaws_copies(const GemmProblem& problem) {
           !p.preshuffled_b && (!fits_b || !tmaws_reads(p.b, p.ld_b, stride(p.batch_stride_b)))};
 }
 
-bool tmaws_copies_out(const GemmSignature& s, const Algorithm& a) {
-  const auto is_cheap = [](EpilogueOp op) {
-    return op == EpilogueOp::pass_through || op == EpilogueOp::bias || op == EpilogueOp::relu ||
-           op == EpilogueOp::clamp;
+bool tmaws_has_room(const Algorithm& a) {
+  const TmawsStore store = tmaws_store(a);
+  return store.row_blocks * store.columns / 2 <= kWithRoom;
+}
+
+// As finishes_in_place() in tma_store.h.
+bool tmaws_copies_out(const GemmSignature& s, bool has_room) {
+  const auto fits = [has_room](EpilogueOp op) {
+    using enum EpilogueOp;
+    if (op == pass_through || op == relu || op == clamp) return true;
+    const bool function =
+        op == gelu || op == gelu_tanh || op == silu || op == sigmoid || op == EpilogueOp::tanh;
+    return has_room && (op == bias || function);
   };
-  if (size_of(s.out) != 2 || a.store == Store::direct) return false;
-  if (a.swap_ab) return num_ops(s.epilogue) == 0;
-  return s.epilogue.num_d <= 1 &&
-         std::all_of(s.epilogue.ops.begin(), s.epilogue.ops.end(), is_cheap);
+  return size_of(s.out) == 2 && s.epilogue.num_d <= 1 &&
+         std::all_of(s.epilogue.ops.begin(), s.epilogue.ops.end(), fits);
+}
+
+bool tmaws_copies_out(const GemmSignature& s, const Algorithm& a) {
+  if (a.store == Store::direct) return false;
+  if (a.swap_ab) return size_of(s.out) == 2 && num_ops(s.epilogue) == 0;
+  return tmaws_copies_out(s, tmaws_has_room(a));
 }
 
 std::int64_t tmaws_shared_bytes(const GemmSignature& s, const Algorithm& a) {

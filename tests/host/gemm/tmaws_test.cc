@@ -46,13 +46,19 @@ const Refusal kRefusals[] = {
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_storecshuffle_s6_sm90a",
      "tmaws stores by tma, direct or standard (whichever fits), got cshuffle"},
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_bias_relu_pingpong_storetma_s6_sm90a", ""},
-    {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_bias_gelu_pingpong_storetma_s6_sm90a",
-     "tma stores 16-bit outputs after bias, relu and clamp at most, with swap_ab after nothing, "
-     "got "
-     "out=bf16 swap_ab=0 epilogue=bias+gelu; use the standard store"},
+    {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_bias_gelu_pingpong_storetma_s6_sm90a", ""},
+    {"gemm_bf16_rcr_tmaws_128x192x64_2x1x1_64x192x16_relu_pingpong_storetma_s4_sm90a", ""},
+    {"gemm_bf16_rcr_tmaws_128x192x64_2x1x1_64x192x16_gelu_pingpong_storetma_s4_sm90a",
+     "tma stores 16-bit outputs after steps that read no matrix, bias and functions beside at most "
+     "160 accumulators a thread, with swap_ab after nothing, got "
+     "out=bf16 swap_ab=0 epilogue=gelu; use the standard store"},
+    {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_add_pingpong_storetma_s6_sm90a",
+     "tma stores 16-bit outputs after steps that read no matrix, bias and functions beside at most "
+     "160 accumulators a thread, with swap_ab after nothing, got "
+     "out=bf16 swap_ab=0 epilogue=add; use the standard store"},
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_outfp32_pingpong_storetma_s6_sm90a",
-     "tma stores 16-bit outputs after bias, relu and clamp at most, with swap_ab after nothing, "
-     "got "
+     "tma stores 16-bit outputs after steps that read no matrix, bias and functions beside at most "
+     "160 accumulators a thread, with swap_ab after nothing, got "
      "out=fp32 swap_ab=0 epilogue=none; use the standard store"},
     {"gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitatomic2_s6_sm90a",
      "split over K takes up to 8 ordered splits, up to 64 ordered or atomic slices, a 1x1 cluster, "
