@@ -18,15 +18,15 @@ namespace {
 // over_k and barrier_us. Read off single timings there of short k: lane_sum_cycles, ragged_cycles
 // and turn_cycles.
 struct CpuModel {
-  double latency = 9.0;             // cycles until an accumulator can be used again
-  double issue_share = 0.988;       // of the peak that a full register block in L1 reaches
-  double block_cycles = 1.02;       // entering and leaving a register block
-  double store_cycles = 0.454;      // per accumulator stored, and loaded when k comes in parts
-  double finish_cycles = 2.5;       // per vector of output that is scaled, fused or converted
-  double step_cycles = 2;           // per vector and cheap epilogue step (bias, add, relu, ...)
-  double function_cycles = 30;      // per vector and elementary function (gelu, tanh, ...)
-  double copy_cycles = 0.109;       // packing an element whose panel dimension is contiguous
-  double transpose_cycles = 0.31;   // packing an element whose k is contiguous
+  double latency = 9.0;            // cycles until an accumulator can be used again
+  double issue_share = 0.988;      // of the peak that a full register block in L1 reaches
+  double block_cycles = 1.02;      // entering and leaving a register block
+  double store_cycles = 0.454;     // per accumulator stored, and loaded when k comes in parts
+  double finish_cycles = 2.5;      // per vector of output that is scaled, fused or converted
+  double step_cycles = 2;          // per vector and cheap epilogue step (bias, add, relu, ...)
+  double function_cycles = 30;     // per vector and elementary function (gelu, tanh, ...)
+  double copy_cycles = 0.109;      // packing an element whose panel dimension is contiguous
+  double transpose_cycles = 0.31;  // packing an element whose k is contiguous
   double convert_cycles[4] = {0.1, 0.08, 0.4, 0.08};  // more, from fp16, bf16, 8-bit floats, int8
   double lane_sum_cycles = 12;  // streaming along k: per output, the sum over lanes
   double ragged_cycles = 4;     // ... per row of the wide operand that ends within a vector
