@@ -157,7 +157,8 @@ class Search {
     }
     for (std::size_t i = 0; i < batch.size(); ++i) {
       known_[batch[i]] = true;
-      const bool counts = std::isfinite(values[i]) && (surrogate_.value != LearnedValue::seconds || values[i] > 0);
+      const bool counts =
+          std::isfinite(values[i]) && (surrogate_.value != LearnedValue::seconds || values[i] > 0);
       if (counts) values_[batch[i]] = values[i];
     }
     evaluated_ += batch.size();
