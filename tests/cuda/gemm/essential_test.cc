@@ -157,9 +157,9 @@ TEST_F(GpuGemm, EveryEssentialKernelIsCorrectOnOddShapes) {
   fmt::print("{} kernels, {} problems\n", specs.size(), checked);
 }
 
-// What enumeration lists only in some combinations: one kernel of each way of adding up slices, and
-// of each way of repacking.
-TEST_F(GpuGemm, SlicesAndRepackedOperandsAreCorrect) {
+// What enumeration lists only in some combinations: one kernel of each way of adding up slices, of
+// each way of repacking, and of each place where bias and functions are applied.
+TEST_F(GpuGemm, SlicesRepackedOperandsAndEpiloguesAreCorrect) {
   constexpr int kShapes = 4;
   constexpr const char* kNames[] = {
       "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_cooperative_splitordered1_slices4_s6_sm90a",
@@ -168,6 +168,9 @@ TEST_F(GpuGemm, SlicesAndRepackedOperandsAreCorrect) {
       "sm90a",
       "gemm_fp16_ccr_tmaws_64x64x64_1x1x1_64x64x16_bias_gelu_cooperative_splitordered2_slices3_s6_"
       "sm90a",
+      "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_bias_gelu_cooperative_s4_sm90a",
+      "gemm_fp16_rcr_tmaws_128x128x64_2x1x1_64x128x16_bias_silu_pingpong_s6_sm90a",
+      "gemm_bf16_rcr_tmaws_128x192x64_2x1x1_64x192x16_bias_tanh_pingpong_s4_sm90a",
       "gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitatomic1_slices16_s6_sm90a",
       "gemm_bf16_rcr_tmaws_64x32x64_1x1x1_64x32x16_cooperative_splitatomic4_slices5_s6_repack_"
       "sm90a",
