@@ -297,7 +297,8 @@ void GemmKernel::check_ends() {
     auto& operands = std::get<GemmOperands>(owned.operands);
     const bool by_rows = p.layout == GemmLayout::rcr || p.layout == GemmLayout::rrr;
     const auto [lines, line] = by_rows ? std::pair(p.m, p.k) : std::pair(p.k, p.m);
-    const std::int64_t elements = lines == 0 ? 0 : (lines - 1) * p.ld_a + line;
+    // Without a line there is no memory for gaps either.
+    const std::int64_t elements = line == 0 || lines == 0 ? 0 : (lines - 1) * p.ld_a + line;
     for (std::int64_t i = 0; i < elements && !is_integer(p.a); ++i) {
       if (i % p.ld_a < line) continue;
       store_element(p.a, const_cast<void*>(operands.a), i, std::nan(""));
