@@ -356,6 +356,11 @@ Action declare_bench(CLI::App& app) {
   add_problem_options(app, command->problems);
   add_target_option(app, command->target);
   app.add_option("--peers", command->peers, "Libraries to compare with")->delimiter(',');
+  app.add_option(
+         "--beside", command->settings.beside,
+         "Kernels of ours that take turns with the chosen one, by name; 'plain' is that one "
+         "without its epilogue")
+      ->delimiter(',');
   RunSettings& run = command->settings.run;
   add_threads_option(app, run.threads);
   add_device_option(app, run.device);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <memory>
 
 namespace tessera::cli {
 namespace {
@@ -88,6 +90,50 @@ std::vector<PeerCall> verified_calls(Workload& work, const PeerSearch& peers, Be
   return good;
 }
 
+void require_right(const std::string& kernel, const Problem& problem, const Mismatch& mismatch) {
+  if (mismatch.ok) return;
+  throw Error(ErrorCode::verification_failed,
+              fmt::format("{} on '{}': {}", kernel, to_string(problem), mismatch.message));
+}
+
+Problem without_epilogue(const Problem& problem) {
+  GemmProblem plain = std::get<GemmProblem>(problem);
+  plain.epilogue = {};
+  plain.ld_d = {};
+  plain.batch_stride_d = {};
+  return plain;
+}
+
+// A kernel of ours on the same problem, with operands of its own. Throws what Workload throws, and
+// Error{verification_failed}.
+PeerCall own_call(Dispatcher& dispatcher, const Workload& work, const std::string& name,
+                  RunSettings run) {
+  Problem problem = work.problem();
+  run.force = name;
+  if (name == kPlain) {
+    KernelSpec spec = work.kernel().spec;
+    std::get<GemmSignature>(spec.signature).epilogue = {};
+    problem = without_epilogue(problem);
+    run.force = name_of(spec);
+  }
+  const auto own = std::make_shared<Workload>(dispatcher, problem, run);
+  require_right(own->kernel().name, problem, own->verify());
+  return {name, own->kernel().name, [own] { own->run(); }};
+}
+
+std::vector<PeerCall> own_calls(Dispatcher& dispatcher, const Workload& work,
+                                const BenchSettings& settings, BenchCase& bench) {
+  std::vector<PeerCall> calls;
+  for (const std::string& name : settings.beside) {
+    if (name == kPlain && num_ops(std::get<GemmProblem>(work.problem()).epilogue) == 0) {
+      bench.notes.emplace_back("has no epilogue, so that nothing is beside it as 'plain'");
+      continue;
+    }
+    calls.push_back(own_call(dispatcher, work, name, settings.run));
+  }
+  return calls;
+}
+
 // One entry per group: its fastest call.
 void add_peers(BenchCase& bench, const std::vector<PeerCall>& calls,
                const std::vector<runtime::Timing>& timings) {
@@ -132,11 +178,9 @@ BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem, const Pe
   }
   Workload work(dispatcher, problem, settings.run);
   BenchCase bench{.problem = problem, .kernel = work.kernel().name, .source = work.kernel().source};
-  if (const Mismatch mismatch = work.verify(); !mismatch.ok) {
-    throw Error(ErrorCode::verification_failed,
-                fmt::format("{} on '{}': {}", bench.kernel, to_string(problem), mismatch.message));
-  }
-  const std::vector<PeerCall> calls = verified_calls(work, peers, bench);
+  require_right(bench.kernel, problem, work.verify());
+  std::vector<PeerCall> calls = own_calls(dispatcher, work, settings, bench);
+  std::ranges::move(verified_calls(work, peers, bench), std::back_inserter(calls));
 
   std::vector<runtime::Candidate> candidates = {{bench.kernel, [&work] { work.run(); }}};
   for (const PeerCall& call : calls) candidates.push_back({call.group + " " + call.how, call.call});

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "peers.h"
@@ -10,14 +11,18 @@
 
 namespace tessera::cli {
 
+// Our own kernels that take turns with the chosen one, by name.
+inline constexpr std::string_view kPlain = "plain";  // the chosen one, without its epilogue
+
 struct BenchSettings {
   RunSettings run;
   runtime::Protocol protocol;
+  std::vector<std::string> beside;
 };
 
 // The best of a peer's ways to compute a problem.
 struct PeerTiming {
-  std::string group;  // "onednn", "onednn_packed", "openblas"
+  std::string group;  // "onednn", "onednn_packed", "openblas", "plain", a kernel's name
   std::string how;
   double seconds = 0;
   double spread = 0;

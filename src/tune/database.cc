@@ -1,7 +1,9 @@
 // The file's life: created with its schema in one transaction, appended to by transactions that
 // take the write lock at once, read at any time. A rollback journal instead of WAL, so that stores
 // on read-only or shared disks can be read. SQLite reports damage when it meets it; the store then
-// renames the file (one process at a time, under a lock file) and begins a new one.
+// renames the file (one process at a time, while none opens one) and begins a new one. Opening
+// keeps renaming out, because SQLite finds journals by name: on a file that has just lost its name
+// it would play, and delete, the journal of the new one.
 #include "tessera/tune/database_internal.h"
 
 #include <fcntl.h>
@@ -16,20 +18,25 @@ namespace {
 
 constexpr int kBusyMilliseconds = 30'000;
 
-// An exclusive lock between processes, for as long as it lives.
-class FileLock {
+// A lock between processes on the folder of a file, for as long as it lives. Where folders cannot
+// be locked (a network disk) there is none.
+class FolderLock {
  public:
-  explicit FileLock(const fs::path& file)
-      : fd_(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    if (fd_ >= 0) flock(fd_, LOCK_EX);
+  FolderLock(const fs::path& file, int operation)
+      : fd_(open(folder_of(file).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (fd_ >= 0) flock(fd_, operation);
   }
-  ~FileLock() {
+  ~FolderLock() {
     if (fd_ >= 0) close(fd_);
   }
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
 
  private:
+  static fs::path folder_of(const fs::path& file) {
+    return file.has_parent_path() ? file.parent_path() : fs::path(".");
+  }
+
   int fd_;
 };
 
@@ -67,10 +74,24 @@ void create_schema(const Connection& connection) {
   transaction.commit();
 }
 
+Connection open_unlocked(const Schema& schema, const fs::path& file) {
+  sqlite3* raw = nullptr;
+  const int code =
+      sqlite3_open_v2(file.c_str(), &raw,
+                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
+  Connection connection{&schema, file, {}};
+  connection.db.reset(raw);
+  if (code != SQLITE_OK) connection.fail(code, raw != nullptr ? sqlite3_errmsg(raw) : "no memory");
+  sqlite3_busy_timeout(raw, kBusyMilliseconds);
+  if (user_version(connection) == 0 && !has_tables(connection)) create_schema(connection);
+  require_known_version(connection);
+  return connection;
+}
+
 // Whether the file that has the name now is damaged; another process may have replaced it.
 bool is_damaged(const Schema& schema, const fs::path& file) {
   try {
-    const Connection connection = open_database(schema, file);
+    const Connection connection = open_unlocked(schema, file);
     Statement query(connection, "PRAGMA integrity_check(1)");
     return !query.step() || query.text(0) != "ok";
   } catch (const Damage&) {
@@ -145,17 +166,8 @@ void Transaction::commit() {
 }
 
 Connection open_database(const Schema& schema, const fs::path& file) {
-  sqlite3* raw = nullptr;
-  const int code =
-      sqlite3_open_v2(file.c_str(), &raw,
-                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
-  Connection connection{&schema, file, {}};
-  connection.db.reset(raw);
-  if (code != SQLITE_OK) connection.fail(code, raw != nullptr ? sqlite3_errmsg(raw) : "no memory");
-  sqlite3_busy_timeout(raw, kBusyMilliseconds);
-  if (user_version(connection) == 0 && !has_tables(connection)) create_schema(connection);
-  require_known_version(connection);
-  return connection;
+  const FolderLock lock(file, LOCK_SH);
+  return open_unlocked(schema, file);
 }
 
 void require_file(const Schema& schema, const fs::path& file) {
@@ -174,7 +186,7 @@ void make_folder_of(const Schema& schema, const fs::path& file) {
 
 // The journals go with the file: beside a new one they would be played into it.
 void set_aside(const Schema& schema, const fs::path& file, const std::string& words) {
-  const FileLock lock(file.string() + ".lock");
+  const FolderLock lock(file, LOCK_EX);
   if (!is_damaged(schema, file)) return;
   int n = 1;
   while (fs::exists(fmt::format("{}.damaged-{}", file.string(), n))) ++n;

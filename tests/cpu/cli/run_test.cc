@@ -113,6 +113,25 @@ TEST_F(CliRun, BenchEndsWithASummary) {
             "gemm m=8 n=8 k=8");
 }
 
+TEST_F(CliRun, BenchSetsKernelsOfOursBeside) {
+  const std::string other = "gemm_fp32_rrr_packb_120x768x256_0x0x1_12x4x1_generic";
+  const std::string line =
+      "bench gemm m=48 n=40 k=32 layout=rrr --threads 1 --rounds 3 --min-seconds 0.0005 --peers "
+      "openblas "
+      "--target generic ";
+  const Json fused = run_json((line + "epilogue=bias+gelu --beside plain").c_str());
+  EXPECT_GT(fused.at("summary").at("geomean_vs").at("plain").get<double>(), 0);
+  const Json& plain = fused.at("cases").at(0).at("peers").at(0);
+  EXPECT_EQ(plain.at("peer"), "plain");
+  EXPECT_EQ(plain.at("how").get<std::string>().find("gelu"), std::string::npos);
+
+  const Json named = run_json((line + "--beside " + other).c_str());
+  EXPECT_EQ(named.at("cases").at(0).at("peers").at(0).at("peer"), other);
+  const Json nothing = run_json((line + "--beside plain").c_str());
+  EXPECT_EQ(nothing.at("cases").at(0).at("notes").at(0),
+            "has no epilogue, so that nothing is beside it as 'plain'");
+}
+
 TEST_F(CliRun, CacheListsVerifiesAndClears) {
   write_target("my.json", "mymachine", "host");
   for (const char* line : {"run gemm m=40 n=24 k=56 --target my.json --repeat 1",

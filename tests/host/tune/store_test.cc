@@ -235,7 +235,8 @@ TEST_F(StoreTest, ManyProcessesWriteAtOnce) {
         Store store(file);
         for (int i = 0; i < kRows; ++i) store.record(measurement(fmt::format("p{}", p), 0.1));
         _exit(0);
-      } catch (const std::exception&) {
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
         _exit(1);
       }
     }
@@ -273,7 +274,8 @@ TEST_F(StoreTest, SeveralProcessesMeetADamagedFile) {
       try {
         Store(file).record(measurement(fmt::format("p{}", p), 0.1));
         _exit(0);
-      } catch (const std::exception&) {
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
         _exit(1);
       }
     }
