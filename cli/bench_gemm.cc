@@ -96,14 +96,6 @@ void require_right(const std::string& kernel, const Problem& problem, const Mism
               fmt::format("{} on '{}': {}", kernel, to_string(problem), mismatch.message));
 }
 
-Problem without_epilogue(const Problem& problem) {
-  GemmProblem plain = std::get<GemmProblem>(problem);
-  plain.epilogue = {};
-  plain.ld_d = {};
-  plain.batch_stride_d = {};
-  return plain;
-}
-
 // A kernel of ours on the same problem, with operands of its own. Throws what Workload throws, and
 // Error{verification_failed}.
 PeerCall own_call(Dispatcher& dispatcher, const Workload& work, const std::string& name,
@@ -112,8 +104,8 @@ PeerCall own_call(Dispatcher& dispatcher, const Workload& work, const std::strin
   run.force = name;
   if (name == kPlain) {
     KernelSpec spec = work.kernel().spec;
-    std::get<GemmSignature>(spec.signature).epilogue = {};
-    problem = without_epilogue(problem);
+    problem = family_of(problem).plain(problem);
+    spec.signature = signature_of(problem);
     run.force = name_of(spec);
   }
   const auto own = std::make_shared<Workload>(dispatcher, problem, run);

@@ -75,7 +75,7 @@ struct Launch {
   std::size_t workspace_offset = 0;  // into arguments: where its address goes
   std::size_t packed_bytes = 0;      // preshuffle kernels: of the packed B (GPU)
   int num_tensor_maps = 0;
-  std::array<TensorMap, 3> tensor_maps;  // the first num_tensor_maps count
+  std::array<TensorMap, 5> tensor_maps;  // the first num_tensor_maps count
   int num_pointers = 0;                  // GPU: what the kernel reads and writes, to be checked
   std::array<const void*, 8> pointers;   // the first num_pointers count
 };
@@ -175,6 +175,9 @@ struct Family {
   // runs only.
   Reference (*reference)(const Problem&, const Operands&, const ReferenceLimits&);
   Mismatch (*compare)(const Problem&, const Operands&, const Reference&);
+
+  // The same without its epilogue and D tensors.
+  Problem (*plain)(const Problem&);
 
   double (*flops)(const Problem&);  // useful operations
   double (*bytes)(const Problem&);  // least traffic: every operand once

@@ -39,6 +39,6 @@ std::string cache_key(const Source& source, const Target& target, const Toolchai
 std::string source_key(const Source& source, const Target& target);
 
 // Raised when kernels and library stop understanding each other.
-inline constexpr int kAbiVersion = 3;
+inline constexpr int kAbiVersion = 4;
 
 }  // namespace tessera::jit

@@ -56,6 +56,42 @@ Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& 
   return in_range(model, row);
 }
 
+// A model that learned no such epilogues is asked about the problem without one.
+struct Question {
+  Problem problem;
+  bool is_plain = false;
+  Verdict fits;
+
+  RankInput input(const RankInput& given) const {
+    return {problem, given.target, given.threads, given.legal};
+  }
+};
+
+Question question_for(const Model& model, ExtractFeatures extract, const RankInput& input) {
+  Question asked = {input.problem, false, can_judge(model, extract, input)};
+  if (asked.fits) return asked;
+  Question plain = {family_of(input.problem).plain(input.problem), true, {}};
+  if (plain.problem == asked.problem) return asked;
+  plain.fits = can_judge(model, extract, plain.input(input));
+  return plain;
+}
+
+// The estimate says what the epilogue adds to each kernel's time.
+void add_epilogue(const RankInput& input, const Problem& plain, std::span<double> seconds) {
+  const Family& family = family_of(input.problem);
+  const auto estimated = [&](const KernelSpec& spec, const Problem& problem) {
+    return family.estimate(spec, problem, input.target, input.threads).seconds;
+  };
+  KernelSpec bare;
+  bare.signature = signature_of(plain);
+  for (std::size_t i = 0; i < input.legal.size(); ++i) {
+    const KernelSpec& spec = input.legal[i];
+    bare.algorithm = spec.algorithm;
+    bare.target = spec.target;
+    seconds[i] *= estimated(spec, input.problem) / estimated(bare, plain);
+  }
+}
+
 double work_of(const Manifest& manifest, const Problem& problem) {
   const Family& family = family_of(problem);
   return manifest.quantity == ModelQuantity::bandwidth ? family.bytes(problem)
@@ -72,15 +108,19 @@ LearnedValue learned_value(ModelQuantity quantity) {
 // The columns are megabytes that would be fresh pages at every call: they stay with the thread.
 bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
                      std::span<double> seconds) {
-  if (!can_judge(model, extract, input)) return false;
+  const Question question = question_for(model, extract, input);
+  if (!question.fits) return false;
   thread_local std::vector<double> columns;
   const std::size_t count = input.legal.size();
   const std::size_t size = model.shared.size() * count;
   if (columns.size() < size) columns.resize(size);
   const std::span<double> used = std::span(columns).first(size);
-  extract(input.problem, machine_of(model, input), input.threads, input.legal, used, model.wanted);
+  const Problem& problem = question.problem;
+  extract(problem, machine_of(model, input), input.threads, input.legal, used, model.wanted);
   predict(model.forest, {used, count, model.shared}, seconds);
-  to_seconds(model.manifest, work_of(model.manifest, input.problem), seconds);
+  to_seconds(model.manifest, work_of(model.manifest, problem), seconds);
+  const bool is_score = learned_value(model.manifest.quantity) == LearnedValue::score;
+  if (question.is_plain && !is_score) add_epilogue(input, problem, seconds);
   return true;
 }
 
@@ -92,8 +132,13 @@ std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> mod
     return predict_seconds(*model, extract, input, seconds);
   };
   learned.why_not = [model, extract](const RankInput& input) {
-    const Verdict verdict = can_judge(*model, extract, input);
+    const Verdict verdict = question_for(*model, extract, input).fits;
     return verdict ? "" : "the learned model has no opinion: " + verdict.reason;
+  };
+  learned.how = [model, extract](const RankInput& input) {
+    return question_for(*model, extract, input).is_plain
+               ? ", asked without the epilogue, whose share the estimate adds"
+               : "";
   };
   return make_learned_ranker(std::move(learned));
 }

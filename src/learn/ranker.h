@@ -13,9 +13,11 @@ using ExtractFeatures = void (*)(const Problem&, const Target&, int threads,
                                  std::span<const KernelSpec> specs, std::span<double> columns,
                                  std::span<const FeatureUse> wanted);
 
-// The model's seconds for every legal candidate (of a rank: minus its score); false where it has no
-// opinion: outside of the training range, for another operation, type, target, kind of core or
-// number of CPU threads. Features are those of the machine that the model was trained for.
+// The model's seconds for every legal candidate (of a rank: minus its score). Where it learned no
+// such epilogue it is asked without one, and its seconds are multiplied by what the estimate says
+// the epilogue takes longer. False where it has no opinion: outside of the training range, for
+// another operation, type, target, kind of core or number of CPU threads. Features are those of the
+// machine that the model was trained for.
 bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
                      std::span<double> seconds);
 

@@ -134,18 +134,19 @@ class LearnedRanker final : public Ranker {
   explicit LearnedRanker(LearnedModel model) : model_(std::move(model)) {}
   ChoiceSource source() const override { return ChoiceSource::learned; }
   std::string why(const RankInput& input, const Ranked& best) const override {
+    const std::string how = model_.how ? model_.how(input) : "";
     if (model_.value == LearnedValue::ratio) {
       return fmt::format(
-          "least time by the learned model among {} legal candidates, which the estimate puts at "
+          "least time by the learned model among {} legal candidates{}, which the estimate puts at "
           "{}",
-          input.legal.size(), format_seconds(best.predicted_seconds));
+          input.legal.size(), how, format_seconds(best.predicted_seconds));
     }
     if (model_.value == LearnedValue::score) {
-      return fmt::format("first by the learned model among {} legal candidates",
-                         input.legal.size());
+      return fmt::format("first by the learned model among {} legal candidates{}",
+                         input.legal.size(), how);
     }
-    return fmt::format("least time by the learned model among {} legal candidates: {}",
-                       input.legal.size(), format_seconds(best.predicted_seconds));
+    return fmt::format("least time by the learned model among {} legal candidates{}: {}",
+                       input.legal.size(), how, format_seconds(best.predicted_seconds));
   }
   std::string why_not(const RankInput& input) const override {
     return model_.why_not ? model_.why_not(input) : "";

@@ -87,6 +87,8 @@ struct LearnedModel {
   std::function<bool(const RankInput&, std::span<double> values)> predict;
   // Why the problem is outside; may be empty.
   std::function<std::string(const RankInput&)> why_not = {};
+  // What to add to the sentence that says why a candidate is best.
+  std::function<std::string(const RankInput&)> how = {};
   LearnedValue value = LearnedValue::seconds;
 };
 std::shared_ptr<const Ranker> make_learned_ranker(LearnedModel model);

@@ -38,7 +38,7 @@ struct Settings {
   int async_result = 0;   // shows when the next launch is waited for, and from then on
   int encode_result = 0;
   int fail_symbol = 0;  // modules lack the kernel
-  int abi_version = 3;  // what <name>_abi holds; 0: there is no such symbol
+  int abi_version = 4;  // what <name>_abi holds; 0: there is no such symbol
   std::size_t memory_bytes = std::size_t{1} << 30;
   int blocks_per_unit = 2;
   int max_clusters = 60;

@@ -7,7 +7,7 @@
 namespace tessera::device {
 
 // Written into every kernel and checked when it is loaded.
-inline constexpr int kCpuAbiVersion = 3;
+inline constexpr int kCpuAbiVersion = 4;
 
 // One thread's place in the team that runs a kernel.
 struct CpuThread {

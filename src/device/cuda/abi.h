@@ -7,7 +7,7 @@
 namespace tessera::device {
 
 // Every cubin exports `extern "C" __device__ const int <kernel name>_abi` with this value.
-inline constexpr int kCudaAbiVersion = 3;
+inline constexpr int kCudaAbiVersion = 4;
 
 // What the driver encodes for the copy engine: 128 opaque bytes, at a multiple of 64.
 struct alignas(64) CudaTensorMap {
@@ -28,6 +28,7 @@ struct CudaGemmArguments {
   CudaTensorMap a_map;  // tmaws: filled in by the runtime just before the launch
   CudaTensorMap b_map;
   CudaTensorMap out_map;
+  CudaTensorMap d_maps[2];  // of the D tensors of m x n, in their order
   GemmArguments gemm;
   void* workspace;  // counters, partial sums, copies; null for launches that need none
   CudaCopy a_copy;  // repack

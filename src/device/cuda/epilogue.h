@@ -32,6 +32,37 @@ constexpr bool multiplies(Step s) {
          s == Step::multi_d_multiply;
 }
 
+// Which D tensors a chain takes as its bias and as matrices of m x n.
+inline constexpr int kMaxMatrices = 2;
+struct DRoles {
+  int bias = -1;
+  int matrices = 0;
+  int matrix[kMaxMatrices] = {};
+  bool others = false;  // scales, a second bias, a third matrix
+};
+template <class C>
+constexpr DRoles d_roles() {
+  DRoles roles;
+  if constexpr (C::kNumSteps > 0) {
+    int used = 0;
+    for (const Step step : C::kSteps) {
+      const int end = takes_all_d(step) ? C::kNumD : used + (takes_one_d(step) ? 1 : 0);
+      for (; used < end; ++used) {
+        const bool is_matrix =
+            step != Step::bias && step != Step::row_scale && step != Step::col_scale;
+        if (is_matrix && roles.matrices < kMaxMatrices) {
+          roles.matrix[roles.matrices++] = used;
+        } else if (step == Step::bias && roles.bias < 0) {
+          roles.bias = used;
+        } else {
+          roles.others = true;
+        }
+      }
+    }
+  }
+  return roles;
+}
+
 // Where two neighbours of an output row lie. `count`: how many of them exist, 0 where the row does
 // not; C, D and out are touched nowhere else. `column` must be even.
 struct Place {
@@ -42,10 +73,11 @@ struct Place {
 struct Values {
   float x, y;
 };
-// In the place of a Place: the two of a bias, read before.
+// In the place of a Place: the two of a bias and of matrices, read before.
 template <class D>
 struct Given {
   PairBits<D> bias;
+  PairBits<D> matrices[kMaxMatrices];
 };
 struct Whole {
   u32 x, y;
@@ -137,8 +169,8 @@ class Finish {
   }
 
   // The bias of a column and the next, both of which exist where pairs of it are words.
-  __device__ __forceinline__ Given<D> bias_of(int column) const {
-    return {load_pair<D, true>(d[0] + column, 2, true)};
+  __device__ __forceinline__ PairBits<D> bias_of(int column) const {
+    return load_pair<D, true>(d[d_roles<C>().bias] + column, 2, true);
   }
 
   // Writes what finish() returned, where address() says or a distance from there.
@@ -165,9 +197,10 @@ class Finish {
   }
 
   template <Step kOp, bool kWhole>
-  __device__ __forceinline__ Values load_d(int, const Given<D>& given) const {
-    static_assert(kOp == Step::bias, "only a bias is read before");
-    return {float_of_bits<D>(first_of<D>(given.bias)), float_of_bits<D>(second_of<D>(given.bias))};
+  __device__ __forceinline__ Values load_d(int index, const Given<D>& given) const {
+    const bool is_first = index == d_roles<C>().matrix[0];
+    const PairBits<D> pair = kOp == Step::bias ? given.bias : given.matrices[is_first ? 0 : 1];
+    return {float_of_bits<D>(first_of<D>(pair)), float_of_bits<D>(second_of<D>(pair))};
   }
   template <Step kOp, bool kWhole>
   __device__ __forceinline__ Values load_d(int index, const Place& at) const {

@@ -30,6 +30,12 @@ __device__ __forceinline__ float tanh_fast(float x) {
   return a < 0.05F ? small : large;
 }
 
+// x / (1 + 2^-(x q)), of which nothing is left below -5.5.
+__device__ __forceinline__ float gelu_by_odds(float x, float q) {
+  const float y = x * reciprocal(1.0F + exp2_fast(-x * q));
+  return x < -5.5F ? 0.0F : y;  // not in a branch, where every thread would take its turn
+}
+
 // x Phi(x), Phi a normal variable's probability of being below x, as x / (1 + 2^-l): l, the binary
 // logarithm of the odds Phi / (1 - Phi), is odd and smooth, x times a polynomial in x^2. Fitted on
 // |x| <= 5.5 to 2.5e-7 and to 2.5e-4 of the result, which below is less than 1.1e-7.
@@ -43,13 +49,13 @@ __device__ __forceinline__ float gelu(float x) {
   q = q * u - 1.03678344e-4F;
   q = q * u + 0.104855326F;
   q = q * u + 2.30219862F;
-  const float y = x * reciprocal(1.0F + exp2_fast(-x * q));
-  return x < -5.5F ? 0.0F : y;  // not in a branch, where every thread would take its turn
+  return gelu_by_odds(x, q);
 }
+
+// With u = sqrt(2 / pi) (x + 0.044715 x^3) in the place of Phi's argument: (1 + tanh(u)) / 2 has
+// the odds e^2u.
 __device__ __forceinline__ float gelu_tanh(float x) {
-  const float inner = 0.79788456F * (x + 0.044715F * x * x * x);
-  const float y = x * sigmoid(2.0F * inner);  // (1 + tanh(u)) / 2 = sigmoid(2u)
-  return x < -15.0F ? 0.0F : y;
+  return gelu_by_odds(x, 0.102943240F * (x * x) + 2.30220820F);
 }
 __device__ __forceinline__ float silu(float x) {
   const float y = x * sigmoid(x);

@@ -164,6 +164,12 @@ __device__ __forceinline__ void bulk_load(const TmaTarget& t, const void* from, 
         : "memory");
   }
 }
+// Into L2 only.
+__device__ __forceinline__ void tma_fetch(const TmaBox& box) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(box.map),
+               "r"(box.x), "r"(box.y), "r"(box.z)
+               : "memory");
+}
 __device__ __forceinline__ void tma_store(const TmaBox& box, u32 from) {
   asm volatile(
       "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(
@@ -233,6 +239,20 @@ __device__ __forceinline__ void store_matrices(u32 to, const u32 (&words)[2]) {
                  "r"(words[0]), "r"(words[1])
                  : "memory");
   }
+}
+
+// The same back, not transposed.
+__device__ __forceinline__ void load_matrices(u32 from, u32 (&words)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(from)
+               : "memory");
+}
+__device__ __forceinline__ void load_matrices(u32 from, u32 (&words)[2]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(words[0]), "=r"(words[1])
+               : "r"(from)
+               : "memory");
 }
 
 // ---- device memory by threads ----

@@ -72,15 +72,21 @@ struct TmaGemm {
   static constexpr int kStageBytes = TileP::kBytes + TileQ::kBytes;
   static constexpr int kVectorBytes = kConsumers * kGroupThreads * 16;
   static constexpr int kPartialBytes = (C::kSplits - 1) * kOwnVectors * kVectorBytes;
-  static constexpr int kFixedBytes =
-      C::kStages * kStageBytes + kPartialBytes + (2 * C::kStages + 1) * 8;
+  // D tensors of m x n that come to the store areas by the copy engine, and their barriers.
+  static constexpr int kMatrices = copied_matrices<C>(kBlocks * kOwnColumns / 2);
+  static constexpr bool kAsksForD = kMatrices > 0;
+  static constexpr int kBarriers = 2 * C::kStages + 1 + (kAsksForD ? kConsumers * kMatrixSlots : 0);
+  static constexpr int kFixedBytes = C::kStages * kStageBytes + kPartialBytes + kBarriers * 8;
   // The store areas take a chunk of columns as raw accumulators, or half of one if need be.
   static constexpr int kChunk = chunk_of(kOwnColumns);
   static constexpr int kColumnBytes = kWgmmaRows * 4;
   static constexpr bool kWholeChunk =
       kChunk == 8 || kFixedBytes + kConsumers * kChunk * kColumnBytes <= kSharedLimit;
   static constexpr int kPass = kWholeChunk ? kChunk : kChunk / 2;
-  static constexpr int kAreaBytes = kPass * kColumnBytes;
+  static constexpr int kLeastArea = kPass * kColumnBytes;
+  static constexpr int kMostArea = (kSharedLimit - kFixedBytes) / kConsumers;
+  static constexpr int kAreaBytes =
+      kAsksForD ? area_bytes(kLeastArea, kMostArea, kOwnColumns, kMatrices) : kLeastArea;
   static constexpr int kOffsetQ = C::kStages * TileP::kBytes;
   static constexpr int kOffsetStore = C::kStages * kStageBytes;
   static constexpr int kOffsetPartial = kOffsetStore + kConsumers * kAreaBytes;
@@ -121,6 +127,9 @@ struct TmaGemm {
   }
   __device__ __forceinline__ u32 empty(u32 stage) const { return full(C::kStages + stage); }
   __device__ __forceinline__ u32 partial_sums_here() const { return full(2 * C::kStages); }
+  __device__ __forceinline__ u32 d_here() const {
+    return full(2 * C::kStages + 1 + warpgroup * kMatrixSlots);
+  }
 
   // Slices of a tile follow each other.
   __device__ __forceinline__ Tile tile_of(int i) const {
@@ -184,13 +193,14 @@ struct TmaGemm {
       tma_prefetch(&arguments.a_map);
       if (!C::kPreshuffled) tma_prefetch(&arguments.b_map);
       if (!C::kDirectStore) tma_prefetch(&arguments.out_map);
+      if (kAsksForD) tma_prefetch(&arguments.d_maps[0]);
     }
     if (threadIdx.x == 0) {
       for (u32 i = 0; i < C::kStages; ++i) {
         barrier_init(full(i), 1);
         barrier_init(empty(i), (C::kPingpong ? 1 : kConsumers) * kReleases);
       }
-      barrier_init(partial_sums_here(), 1);
+      for (int i = 2 * C::kStages; i < kBarriers; ++i) barrier_init(full(i), 1);
       barrier_init_fence();
       if (C::kSplits > 1) barrier_expect(partial_sums_here(), kPartialBytes);
     }
@@ -302,18 +312,22 @@ struct TmaGemm {
         threads_arrive(kTurn, 2 * kGroupThreads);
       }
     }
+    u32 phases = 0;                         // of the barriers at d_here()
     Acc sums[kBlocks][kAccumulators] = {};  // stays zero when there is nothing to multiply
 #pragma unroll 1
     for (; i < tiles; i += (C::kPingpong ? 2 : 1) * num_clusters) {
       const Tile tile = tile_of(i);
+      // Of slices only the one that comes last stores.
+      constexpr bool kAskEarly = kAsksForD && C::kSplits == 1 && C::kSlices == 1;
+      if constexpr (kAskEarly) store_of<C::kTileN>(phases).ask(store_place(tile, 0));
       if constexpr (C::kPingpong) threads_sync(kTurn + warpgroup, 2 * kGroupThreads);
       const Range range = k_of(tile);
       multiply(sums, ring, free, range.last - range.first);
       if constexpr (C::kPingpong) ring.skip(k_tiles);
       if constexpr (C::kSplits > 1) {
-        add_partial_sums(sums, tile);
+        add_partial_sums(sums, tile, phases);
       } else {
-        finish<C::kTileN>(sums, tile, 0);
+        finish<C::kTileN>(sums, tile, 0, phases);
       }
     }
     if (!C::kDirectStore && thread == 0) stores_wait_all();
@@ -357,7 +371,7 @@ struct TmaGemm {
   // With slices only the group that comes last has something to store.
   template <int kColumns>
   __device__ __forceinline__ void finish(Acc (&sums)[kBlocks][kColumns / 2], const Tile& tile,
-                                         int first_column) const {
+                                         int first_column, u32& phases) const {
     if constexpr (C::kSlices > 1) {
       constexpr int kVectors = kBlocks * kColumns / 8;
       using Sums = SliceSums<Acc, kVectors, C::kAtomicSplit>;
@@ -373,27 +387,31 @@ struct TmaGemm {
                            thread};
       if (!slices.add(reinterpret_cast<Acc(&)[kVectors][4]>(sums))) return;
     }
-    store<kColumns>(sums, tile, first_column);
+    const auto store = store_of<kColumns>(phases);
+    const StorePlace place = store_place(tile, first_column);
+    if constexpr (C::kSplits > 1 || C::kSlices > 1) store.ask(place);
+    store.store(sums, place);
   }
 
   template <int kColumns>
-  __device__ __forceinline__ void store(const Acc (&sums)[kBlocks][kColumns / 2], const Tile& tile,
-                                        int first_column) const {
-    using Store = TileStore<C, kBlocks, kColumns, kPass>;
+  __device__ __forceinline__ TileStore<C, kBlocks, kColumns, kPass, kAreaBytes> store_of(
+      u32& phases) const {
+    const u32 area = shared + kOffsetStore + warpgroup * kAreaBytes;
+    return {arguments, area, 1 + warpgroup, thread, d_here(), phases};
+  }
+  __device__ __forceinline__ StorePlace store_place(const Tile& tile, int first_column) const {
     const int p = tile.p + (C::kPingpong ? 0 : warpgroup * kBlocks * kWgmmaRows);
     const int q = tile.q + first_column;
-    const u32 area = shared + kOffsetStore + warpgroup * kAreaBytes;
-    const Store store = {arguments, area, 1 + warpgroup, thread};
-    store.store(sums, {C::kSwapAb ? q : p, C::kSwapAb ? p : q, tile.batch});
+    return {C::kSwapAb ? q : p, C::kSwapAb ? p : q, tile.batch};
   }
 
   __device__ __forceinline__ void add_partial_sums(const Acc (&sums)[kBlocks][kAccumulators],
-                                                   const Tile& tile) const {
+                                                   const Tile& tile, u32& phases) const {
     using Sums = ClusterSums<Acc, kBlocks, C::kTileN, kOwners, C::kSplits, kVectorBytes>;
     const u32 mine = shared + kOffsetPartial + (warpgroup * kGroupThreads + thread) * 16;
     const Sums cluster_sums = {mine, partial_sums_here(), split};
     Acc own[kBlocks][kOwnColumns / 2];
-    if (cluster_sums.add(sums, own)) finish<kOwnColumns>(own, tile, split * kOwnColumns);
+    if (cluster_sums.add(sums, own)) finish<kOwnColumns>(own, tile, split * kOwnColumns, phases);
   }
 };
 

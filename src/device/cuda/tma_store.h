@@ -1,8 +1,10 @@
 // What a consumer warpgroup does with the accumulators of its blocks of 64 rows. There are two ways
 // out of the registers, both through its store area in shared memory:
-//   copied:    16-bit outputs with an epilogue that reads no matrix (swapped: with none).
-//              Accumulators are finished in place; matrices go to the area by stmatrix and from
-//              there to the output by the copy engine, while the next ones follow.
+//   copied:    16-bit outputs with an epilogue that reads a bias and two matrices at most (swapped:
+//              with none). Accumulators are finished in place; matrices go to the area by stmatrix
+//              and from there to the output by the copy engine, while the next ones follow. D
+//              tensors of m x n come to the area by the copy engine, too, the first ones while the
+//              tile is being multiplied, and make way for the output.
 //   finished:  everything else. The area takes raw accumulators; then threads walk along the
 //              output's rows, finish pairs of neighbours (epilogue.h) and store them. A loop
 //              instead of code for every accumulator: any epilogue compiles quickly, and C, D and
@@ -22,6 +24,15 @@ inline constexpr int kGroupThreads = 128;  // of a warpgroup
 
 // The widest of 64, 32, 16 and 8 columns that divides n.
 constexpr int chunk_of(int n) { return n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : n % 16 == 0 ? 16 : 8; }
+
+// The columns that go out at a time. They are fewer where D tensors come in, so that more of them
+// are on their way, and two fit even where the area takes only half of what it should.
+constexpr int out_chunk_of(int columns, int matrices) {
+  if (matrices == 0) return chunk_of(columns);
+  if (columns % 64 == 0) return 32;
+  const int chunk = chunk_of(columns);
+  return matrices == 1 || chunk == 8 ? chunk : chunk / 2;
+}
 
 // Raw accumulators in shared memory, swizzled so that neither the fragments' columns nor the
 // output's rows meet in a bank.
@@ -61,36 +72,81 @@ constexpr bool has_matrix_d() {
   }
   return false;
 }
-// Whether code for every accumulator pays: with steps that read no more than a bias, and bias and
-// functions only where they find registers beside the accumulators.
+// Whether code for every accumulator pays: with steps that read no more than a bias and matrices
+// that fit over the output, and all but the cheapest only where they find registers beside the
+// accumulators.
 template <class C>
 constexpr bool finishes_in_place(int accumulators) {
   constexpr int kWithRoom = 160;
+  constexpr DRoles kRoles = d_roles<C>();
   if constexpr (C::kNumSteps > 0) {
     for (const Step step : C::kSteps) {
-      const bool reads = takes_all_d(step) || (takes_one_d(step) && step != Step::bias);
       const bool cheap = step == Step::relu || step == Step::clamp;
-      if (reads || (!cheap && accumulators > kWithRoom)) return false;
+      if (!cheap && accumulators > kWithRoom) return false;
     }
   }
-  return C::kNumD <= 1;
+  return !kRoles.others && (kRoles.matrices == 0 || sizeof(typename C::D) == 2);
+}
+
+// Whether accumulators may go out by the copy engine.
+template <class C>
+constexpr bool may_copy_out(int accumulators) {
+  if (sizeof(typename C::Out) != 2 || C::kDirectStore) return false;
+  return C::kSwapAb ? C::kNumSteps == 0 : finishes_in_place<C>(accumulators);
+}
+
+// How many D tensors come to the store area by the copy engine, for which a consumer has so many
+// barriers.
+template <class C>
+constexpr int copied_matrices(int accumulators) {
+  return may_copy_out<C>(accumulators) ? d_roles<C>().matrices : 0;
+}
+inline constexpr int kMatrixSlots = 4;  // buffers of a store area that D tensors come to
+
+// A store area of `least` bytes, or of more where that gives D tensors more slots and `most` bytes
+// are left.
+constexpr int area_bytes(int least, int most, int columns, int matrices) {
+  const int slot = matrices * out_chunk_of(columns, matrices) * kWgmmaRows * 2;
+  for (int slots = kMatrixSlots; slots > 0; --slots) {
+    if (slots * slot <= least) break;
+    if (slots * slot <= most) return slots * slot;
+  }
+  return least;
+}
+
+// Whether the copy engine can read these D tensors, and pairs of the bias are words, in all
+// batches.
+template <class C>
+__device__ __forceinline__ bool tma_reads_d(const GemmArguments& g) {
+  constexpr DRoles kRoles = d_roles<C>();
+  constexpr u64 kSize = sizeof(typename C::D);
+  const auto bits = [&g](int index, i64 ld) {
+    const u64 elements = ld | (g.batch > 1 ? g.batch_stride_d[index] : 0);
+    return reinterpret_cast<u64>(g.d[index]) | elements * kSize;
+  };
+  u64 all = 0;
+#pragma unroll
+  for (int i = 0; i < kRoles.matrices; ++i) all |= bits(kRoles.matrix[i], g.ld_d[kRoles.matrix[i]]);
+  const u64 bias = kRoles.bias < 0 ? 0 : bits(kRoles.bias < 0 ? 0 : kRoles.bias, 0);
+  return (all & 15) == 0 && bias % (2 * kSize) == 0;
 }
 
 // One consumer warpgroup's way out for kBlocks times 64 rows of kColumns. kPass columns of raw
 // accumulators fit into the store area.
-template <class C, int kBlocks, int kColumns, int kPass>
+template <class C, int kBlocks, int kColumns, int kPass, int kAreaBytes>
 struct TileStore {
   using Out = typename C::Out;
   using Acc = typename C::Acc;
   static constexpr int kCount = kColumns / 2;  // accumulators of a thread and block
-  static constexpr bool kMayCopy =
-      sizeof(Out) == 2 && !C::kDirectStore &&
-      (C::kSwapAb ? C::kNumSteps == 0 : finishes_in_place<C>(kBlocks * kCount));
+  static constexpr bool kMayCopy = may_copy_out<C>(kBlocks * kCount);
+  static constexpr int kMatrices = copied_matrices<C>(kBlocks * kCount);
 
   const CudaGemmArguments& arguments;
   u32 area;     // in shared memory
   int barrier;  // of the warpgroup's threads
   int thread;
+  u32 arrivals;  // barriers of kMatrixSlots slots of the area, for D tensors that are copied
+  u32& phases;   // of these, a bit each
 
   // `place` is that of the first block; the next ones follow along wgmma's rows.
   __device__ __forceinline__ void store(const Acc (&blocks)[kBlocks][kCount],
@@ -122,18 +178,94 @@ struct TileStore {
     const GemmArguments& g = arguments.gemm;
     const bool scaled = C::kNumSteps == 0 && g.alpha != 1.0F;
     if (scaled || g.beta != 0.0F || !tma_writes<Out>(g)) return false;
+    if constexpr (kMatrices > 0) return tma_reads_d<C>(g);
     return C::kNumD == 0 || Finish<C>(g, batch).in_pairs();
   }
 
-  static constexpr int kChunk = chunk_of(kColumns);
-  static constexpr int kBuffers = kPass == kChunk ? 2 : 1;
+  static constexpr int kChunk = out_chunk_of(kColumns, kMatrices);
+  static constexpr int kChunks = kColumns / kChunk;
+  static constexpr int kAll = kBlocks * kChunks;
   static constexpr int kLine = (C::kSwapAb ? kWgmmaRows : kChunk) * 2;  // bytes
-  static constexpr int kBufferBytes = kWgmmaRows * kChunk * 2;
+  static constexpr int kChunkBytes = kWgmmaRows * kChunk * 2;
+  static constexpr int kBufferBytes = kChunkBytes * (kMatrices > 1 ? kMatrices : 1);
+  static constexpr int kBuffers = kAreaBytes / kBufferBytes;
+  static_assert(kBuffers >= 1 && (kMatrices == 0 || kBuffers <= kMatrixSlots), "buffers");
+
+  __device__ __forceinline__ StorePlace chunk_place(int i, StorePlace place) const {
+    (C::kSwapAb ? place.column : place.row) += i / kChunks * kWgmmaRows;
+    (C::kSwapAb ? place.row : place.column) += i % kChunks * kChunk;
+    return place;
+  }
+
+  // ---- D tensors that are copied ----
+
+  __device__ __forceinline__ TmaBox matrix_box(int matrix, const StorePlace& at) const {
+    const bool batched = arguments.gemm.batch_stride_d[d_roles<C>().matrix[matrix]] != 0;
+    return {&arguments.d_maps[matrix], at.column, at.row, batched ? at.batch : 0};
+  }
+
+  __device__ __forceinline__ void load_chunk(int i, const StorePlace& place) const {
+    const u32 slot = i % kBuffers;
+    const u32 arrival = arrivals + slot * 8;
+    barrier_expect(arrival, kMatrices * kChunkBytes);
+#pragma unroll
+    for (int matrix = 0; matrix < kMatrices; ++matrix) {
+      const u32 to = area + slot * kBufferBytes + matrix * kChunkBytes;
+      tma_load<false>({to, arrival, 0, kEvictFirst}, matrix_box(matrix, chunk_place(i, place)));
+    }
+  }
+
+  // Asks for the D tensors of a tile: what fits comes to the area, whose last contents must be on
+  // their way out, the rest to L2.
+  __device__ __forceinline__ void ask(const StorePlace& place) const {
+    if constexpr (kMatrices > 0) {
+      if (thread != 0 || !may_copy(place.batch)) return;
+      stores_wait_read<0>();
+#pragma unroll
+      for (int i = 0; i < kAll; ++i) {
+        if (i < kBuffers) {
+          load_chunk(i, place);
+        } else {
+          for (int m = 0; m < kMatrices; ++m) tma_fetch(matrix_box(m, chunk_place(i, place)));
+        }
+      }
+    }
+  }
+
+  // A buffer whose last contents have left. One thread sends them, and asks for what comes next.
+  __device__ __forceinline__ void wait_for(int i) const {
+    if constexpr (kMatrices > 0) {
+      const u32 slot = i % kBuffers;
+      barrier_wait(arrivals + slot * 8, phases >> slot & 1);
+      phases ^= 1U << slot;
+    } else {
+      if (thread == 0) {
+        if (i == 0) {
+          stores_wait_read<0>();
+        } else {
+          stores_wait_read<kBuffers - 1>();
+        }
+      }
+      threads_sync(barrier, kGroupThreads);
+    }
+  }
+  __device__ __forceinline__ void send(int i, const StorePlace& place) const {
+    const StorePlace at = chunk_place(i, place);
+    tma_store({&arguments.out_map, at.column, at.row, at.batch},
+              area + i % kBuffers * kBufferBytes);
+    stores_commit();
+    if constexpr (kMatrices > 0) {
+      constexpr int kPending = kBuffers > 1 ? 1 : 0;
+      stores_wait_read<kPending>();
+      const int next = i - kPending + kBuffers;
+      if (i >= kPending && next < kAll) load_chunk(next, place);
+    }
+  }
 
   // A thread's part of the bias of a chunk: read one chunk ahead, for it comes from L2.
-  static constexpr bool kHasBias = C::kNumD > 0;
+  static constexpr bool kHasBias = d_roles<C>().bias >= 0;
   struct ChunkBias {
-    Given<typename C::D> groups[kHasBias ? kChunk / 8 : 1];
+    PairBits<typename C::D> groups[kHasBias ? kChunk / 8 : 1];
   };
 
   // Pairs exist whole or not at all, for the copy engine needs n to be a multiple of 8; what lies
@@ -153,34 +285,18 @@ struct TileStore {
 
   __device__ __forceinline__ void copy(const Acc (&blocks)[kBlocks][kCount],
                                        const StorePlace& place) const {
-    constexpr int kChunks = kColumns / kChunk;
     const Finish<C> finish(arguments.gemm, place.batch);
     ChunkBias next = bias_of(finish, place.column);
 #pragma unroll
-    for (int i = 0; i < kBlocks * kChunks; ++i) {
+    for (int i = 0; i < kAll; ++i) {
       const ChunkBias bias = next;
-      if (i + 1 < kBlocks * kChunks) {
-        next = bias_of(finish, place.column + (i + 1) % kChunks * kChunk);
-      }
-      StorePlace at = place;
-      (C::kSwapAb ? at.column : at.row) += i / kChunks * kWgmmaRows;
-      (C::kSwapAb ? at.row : at.column) += i % kChunks * kChunk;
-      const u32 buffer = area + i % kBuffers * kBufferBytes;
-      if (thread == 0) {
-        if (i == 0) {
-          stores_wait_read<0>();
-        } else {
-          stores_wait_read<kBuffers - 1>();
-        }
-      }
-      threads_sync(barrier, kGroupThreads);
-      fill(finish, bias, buffer, &blocks[i / kChunks][i % kChunks * (kChunk / 2)]);
+      if (i + 1 < kAll) next = bias_of(finish, chunk_place(i + 1, place).column);
+      wait_for(i);
+      fill(finish, bias, area + i % kBuffers * kBufferBytes,
+           &blocks[i / kChunks][i % kChunks * (kChunk / 2)]);
       copy_engine_fence();
       threads_sync(barrier, kGroupThreads);
-      if (thread == 0) {
-        tma_store({&arguments.out_map, at.column, at.row, at.batch}, buffer);
-        stores_commit();
-      }
+      if (thread == 0) send(i, place);
     }
   }
 
@@ -193,27 +309,34 @@ struct TileStore {
     const int warp = thread >> 5;
 #pragma unroll
     for (int group = 0; group < kChunk / 8; group += kAtOnce) {
-      u32 words[kAtOnce * 2];
-#pragma unroll
-      for (int i = 0; i < kAtOnce * 2; ++i) {
-        const Given<typename C::D>& given = bias.groups[kHasBias ? group + i / 2 : 0];
-        words[i] = copied(finish, given, &chunk[group * 4 + i * 2]);
-      }
       const int next = group + (kAtOnce == 2 ? lane >> 4 : 0);
       const int line = C::kSwapAb ? next * 8 + (lane & 7) : warp * 16 + (lane & 15);
       const int piece = C::kSwapAb ? warp * 2 + ((lane >> 3) & 1) : next;
-      const u32 at = line * kLine + piece * 16;
-      store_matrices<C::kSwapAb>(buffer + (at ^ ((at >> 7) & kSwizzle) << 4), words);
+      const u32 linear = line * kLine + piece * 16;
+      const u32 at = buffer + (linear ^ ((linear >> 7) & kSwizzle) << 4);
+      u32 given[kMaxMatrices][kAtOnce * 2];
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m) load_matrices(at + m * kChunkBytes, given[m]);
+      u32 words[kAtOnce * 2];
+#pragma unroll
+      for (int i = 0; i < kAtOnce * 2; ++i) {
+        Given<typename C::D> d;
+        d.bias = bias.groups[kHasBias ? group + i / 2 : 0];
+#pragma unroll
+        for (int m = 0; m < kMatrices; ++m) d.matrices[m] = given[m][i];
+        words[i] = copied(finish, d, &chunk[group * 4 + i * 2]);
+      }
+      store_matrices<C::kSwapAb>(at, words);
     }
   }
 
   // Two neighbours of a fragment.
-  __device__ __forceinline__ u32 copied(const Finish<C>& finish, const Given<typename C::D>& bias,
+  __device__ __forceinline__ u32 copied(const Finish<C>& finish, const Given<typename C::D>& given,
                                         const Acc* pair) const {
     if constexpr (C::kNumSteps == 0) {
       return round_pair<Out>(static_cast<float>(pair[0]), static_cast<float>(pair[1]));
     } else {
-      return finish.rounded(bias, finish.scaled(pair[0], pair[1]));
+      return finish.rounded(given, finish.scaled(pair[0], pair[1]));
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -13,6 +14,7 @@ namespace tessera::gemm {
 namespace {
 
 using device::CudaGemmArguments;
+using device::CudaTensorMap;
 
 constexpr unsigned kWarpgroup = 128;
 constexpr std::uintptr_t kTmaAlignment = 16;
@@ -87,6 +89,17 @@ bool tma_writes(const GemmProblem& p, const void* out) {
   return ((reinterpret_cast<std::uintptr_t>(out) | bytes) % kTmaAlignment) == 0;
 }
 
+// The same of its D tensors of m x n.
+bool tma_reads(const GemmProblem& p, const device::GemmArguments& g, const TmawsDRoles& roles) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(roles.matrices); ++i) {
+    const auto index = static_cast<std::size_t>(roles.matrix[i]);
+    const std::int64_t stride = p.batch > 1 ? p.batch_stride_d[index] : 0;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(g.d[index]) % kTmaAlignment == 0;
+    if (!aligned || !tmaws_reads(p.d, p.ld_d[index], stride)) return false;
+  }
+  return true;
+}
+
 // The operand as the preparing kernel leaves it in the workspace, whose end it moves.
 Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, device::CudaCopy& copy) {
   Matrix to = matrix;
@@ -120,6 +133,28 @@ Matrix readable(const Matrix& matrix, const Algorithm& a, const TmawsOperand& o,
   return repacked(matrix, o.transposed, launch, copy);
 }
 
+// The output's, and those of the D tensors that are copied into its place.
+void add_output_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& p,
+                        const device::GemmArguments& g,
+                        const std::function<void(const TensorMap&)>& add) {
+  const TmawsDRoles roles = tmaws_d_roles(s.epilogue);
+  if (!tma_reads(p, g, roles)) return;
+  const auto chunk = static_cast<std::uint32_t>(tmaws_out_chunk(s, a));
+  const std::uint32_t width = a.swap_ab ? kStoreRows : chunk;
+  const std::uint32_t height = a.swap_ab ? chunk : kStoreRows;
+  const int line = static_cast<int>(width) * size_of(p.out);
+  const int swizzle = line < 32 ? 0 : line;
+  const Matrix matrix = {"out", g.out, p.out, p.n, p.m, p.ld_out, p.batch, p.batch_stride_out};
+  add(window(matrix, offsetof(CudaGemmArguments, out_map), {width, height}, swizzle));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(roles.matrices); ++i) {
+    const auto index = static_cast<std::size_t>(roles.matrix[i]);
+    const Matrix d = {"d", g.d[index],    p.d,     p.n,
+                      p.m, p.ld_d[index], p.batch, p.batch_stride_d[index]};
+    const std::size_t offset = offsetof(CudaGemmArguments, d_maps) + i * sizeof(CudaTensorMap);
+    add(window(d, offset, {width, height}, swizzle));
+  }
+}
+
 void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& p,
                  CudaGemmArguments& arguments, Launch& launch) {
   const device::GemmArguments& g = arguments.gemm;
@@ -144,15 +179,7 @@ void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& 
     const Matrix matrix = readable(given, a, o, launch, arguments.b_copy);
     add(operand_window(matrix, offsetof(CudaGemmArguments, b_map), o, a.tile.k));
   }
-  if (tmaws_copies_out(s, a) && tma_writes(p, g.out)) {
-    const auto chunk = static_cast<std::uint32_t>(tmaws_store(a).chunk);
-    const std::uint32_t width = a.swap_ab ? kStoreRows : chunk;
-    const std::uint32_t height = a.swap_ab ? chunk : kStoreRows;
-    const int line = static_cast<int>(width) * size_of(p.out);
-    const Matrix matrix = {"out", g.out, p.out, p.n, p.m, p.ld_out, p.batch, p.batch_stride_out};
-    add(window(matrix, offsetof(CudaGemmArguments, out_map), {width, height},
-               line < 32 ? 0 : line));
-  }
+  if (tmaws_copies_out(s, a) && tma_writes(p, g.out)) add_output_windows(s, a, p, g, add);
 }
 
 // The sums of every slice, or one for all of them that starts at zero.

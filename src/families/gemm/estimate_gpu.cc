@@ -43,6 +43,21 @@ bool stores_aligned(const GemmProblem& p) {
   return elements * size_of(p.out) % 16 == 0;
 }
 
+// Comparisons hide behind conversions and stores.
+double output_cycles(const Epilogue& epilogue) {
+  using enum EpilogueOp;
+  double cycles = 0;
+  for (int i = 0; i < num_ops(epilogue); ++i) {
+    const EpilogueOp op = epilogue.ops[static_cast<std::size_t>(i)];
+    if (op == gelu) {
+      cycles += kGpuModel.gelu;
+    } else if (op == gelu_tanh || op == silu || op == sigmoid || op == tanh) {
+      cycles += kGpuModel.function;
+    }
+  }
+  return cycles + epilogue.num_d * kGpuModel.read;
+}
+
 double store_factor(const Algorithm& a, bool aligned, bool by_copy) {
   constexpr int kWide = 64;  // columns
   const bool tmaws = a.pipeline == Pipeline::tmaws;
@@ -173,8 +188,12 @@ double finish_cycles(const KernelSpec& spec, const Work& w, const Target& target
   const double consumers = is_pingpong(a) ? 1 : a.wave.m;
   const double storing = is_tmaws(a) ? consumers : threads_of(a, target) / 128;
   const double byte = kGpuModel.finish_byte * store_factor(a, w.aligned, by_copy);
+  const double outputs = static_cast<double>(a.tile.m) * a.tile.n / a.splits;
   double cycles = kGpuModel.finish + w.out_bytes / storing * byte;
-  const double sums = static_cast<double>(a.tile.m) * a.tile.n * 4 / a.splits;  // of an owner
+  const double by_threads = is_tmaws(a) && !by_copy && num_ops(s.epilogue) > 0;
+  const double each = output_cycles(s.epilogue) + by_threads * kGpuModel.by_threads;
+  cycles += outputs * each * (is_pingpong(a) ? 2 : 1);
+  const double sums = outputs * 4;  // bytes, of an owner
   if (a.splits > 1) {
     cycles += kGpuModel.split + kGpuModel.split_each * a.splits;
     cycles += sums * (a.splits - 1) * kGpuModel.split_byte;

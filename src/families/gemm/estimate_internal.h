@@ -32,32 +32,36 @@ struct GpuModel {
   double fill = 4419;           // cycles before the first blocks multiply
   double finish = 710;          // cycles of a tile's epilogue ...
   double finish_byte = 0.02355;  // ... and for each byte of it that a warpgroup stores
-  double copy_32 = 2;            // times that by the copy engine in chunks of 32 columns ...
-  double copy_16 = 5;            // ... and of fewer
-  double direct = 2;             // times that where threads store by themselves ...
-  double unaligned = 14;         // ... and rows begin anywhere, 64 columns at a time
-  double split = 1317;           // cycles to add up the parts of K ...
-  double split_each = 18;        // ... and for each of them
-  double split_byte = 0.03;      // ... and for each byte that its blocks exchange
-  double restart = 5500;         // cycles between the blocks of a split that follow each other
-  double slice = 3000;           // cycles to add up slices of K through L2 ...
-  double slice_byte = 0.025;     // ... and for each byte of them
-  double prepare_us = 4.5;       // that a kernel which comes first takes to start and end
-  double fetch = 69.7;           // bytes of L2 that a unit reads in a cycle ...
-  double fetch_16 = 0.42;        // ... times this with rows at odd multiples of 16 bytes,
-  double fetch_32 = 0.8;         // ... of 32,
-  double fetch_64 = 0.95;        // ... of 64
-  double shared = 86.4;          // bytes of shared memory that its instructions read in a cycle
-  double copies = 0.05;          // time lost where the multiplying threads copy as well
-  double issue = 3;              // cycles of a unit for each warp's copy of 16 bytes a thread
-  double copy_start = 2800;      // cycles longer until the first blocks multiply
-  double narrow_copy = 0.15;     // cycles of a unit for each byte in narrower copies
-  double load = 700;             // cycles that a thread waits for loads that no copy can do ...
-  double loads = 4;              // ... of so many at a time; beyond that, for one after the other
-  double memory_share = 0.961;   // of the peak bandwidth
-  double overlap = 0.514;        // of the lesser of multiplying and moving, that adds up
-  double hot_share = 0.531;      // of the instruction's rate that the power allows in the long run
-  double hot_us = 6409;          // of work after which half of that limit holds
+  // Measured beside the same kernels without: cycles that a unit's schedulers take for each output
+  // of a step, twice as long where pingpong leaves them one warp each.
+  double gelu = 0.18, function = 0.12, read = 0.05;
+  double by_threads = 0.85;     // the same where threads finish and store, not the copy engine
+  double copy_32 = 2;           // times that by the copy engine in chunks of 32 columns ...
+  double copy_16 = 5;           // ... and of fewer
+  double direct = 2;            // times that where threads store by themselves ...
+  double unaligned = 14;        // ... and rows begin anywhere, 64 columns at a time
+  double split = 1317;          // cycles to add up the parts of K ...
+  double split_each = 18;       // ... and for each of them
+  double split_byte = 0.03;     // ... and for each byte that its blocks exchange
+  double restart = 5500;        // cycles between the blocks of a split that follow each other
+  double slice = 3000;          // cycles to add up slices of K through L2 ...
+  double slice_byte = 0.025;    // ... and for each byte of them
+  double prepare_us = 4.5;      // that a kernel which comes first takes to start and end
+  double fetch = 69.7;          // bytes of L2 that a unit reads in a cycle ...
+  double fetch_16 = 0.42;       // ... times this with rows at odd multiples of 16 bytes,
+  double fetch_32 = 0.8;        // ... of 32,
+  double fetch_64 = 0.95;       // ... of 64
+  double shared = 86.4;         // bytes of shared memory that its instructions read in a cycle
+  double copies = 0.05;         // time lost where the multiplying threads copy as well
+  double issue = 3;             // cycles of a unit for each warp's copy of 16 bytes a thread
+  double copy_start = 2800;     // cycles longer until the first blocks multiply
+  double narrow_copy = 0.15;    // cycles of a unit for each byte in narrower copies
+  double load = 700;            // cycles that a thread waits for loads that no copy can do ...
+  double loads = 4;             // ... of so many at a time; beyond that, for one after the other
+  double memory_share = 0.961;  // of the peak bandwidth
+  double overlap = 0.514;       // of the lesser of multiplying and moving, that adds up
+  double hot_share = 0.531;     // of the instruction's rate that the power allows in the long run
+  double hot_us = 6409;         // of work after which half of that limit holds
 };
 
 // Clusters of 4 do not reach every unit: 30 of them run at a time on 132 (the driver's count).
@@ -69,6 +73,9 @@ double gpu_macs_per_cycle(DType a, DType b, const Target& target, bool wide);
 
 // The most bytes up to 16 that divide the distances of rows: what one copy to shared memory moves.
 int copy_bytes(const GemmProblem& p);
+
+// Cycles that the epilogue's steps take a unit's schedulers for each output.
+double output_cycles(const Epilogue& epilogue);
 
 // Times that storing a byte takes longer than by the copy engine in wide chunks.
 double store_factor(const Algorithm& algorithm, bool aligned, bool by_copy);

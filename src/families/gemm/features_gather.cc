@@ -67,6 +67,8 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
   const Sides straight = sides_of(f);
   const Sides turned = swapped(straight);
   const CopiesOut copies = copies_out(f);
+  const auto signature = std::get<GemmSignature>(signature_of(f.problem));
+  const bool copies_d = copies.with_room && tmaws_d_roles(signature.epilogue).matrices > 0;
   for (std::size_t i = 0; i < kLanes; ++i) {
     const Algorithm& a = specs[std::min(i, specs.size() - 1)].algorithm;
     put_algorithm(a, i, x);
@@ -87,6 +89,8 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     x.of[lane("takes_tiles")][i] = flag(a.persistent || (tmaws && a.splits == 1));
     const bool stores_by_copy = tmaws && copies.of(a) && a.store != Store::direct;
     x.of[lane("stores_by_copy")][i] = flag(stores_by_copy);
+    const bool with_d = copies_d && stores_by_copy;
+    x.shared_with_d[i] = with_d ? static_cast<double>(tmaws_shared_bytes(signature, a)) : 0;
     x.fetch_share[i] = tmaws && !a.repack ? f.fetch_share : 1;
   }
 }

@@ -78,10 +78,11 @@ struct Lanes {
   Lane share_k, share_batches;  // CPU: of the busiest thread
   Lane packs_a, packs_b;        // CPU: 1: the pipeline packs the operand
   Lane tiled_bytes, operand_bytes, packed_bytes;
-  Lane copied_bytes, fetch_share, store_chunk, store_times;   // GPU
-  Lane compute_cycles;                                        // of the busiest unit
-  Lane step_bytes, step_operand_bytes;                        // GPU: of a block's step of tile_k
-  Lane step_cycles, load_cycles, finish_cycles;               // GPU
+  Lane copied_bytes, fetch_share, store_chunk, store_times;  // GPU
+  Lane compute_cycles;                                       // of the busiest unit
+  Lane step_bytes, step_operand_bytes;                       // GPU: of a block's step of tile_k
+  Lane step_cycles, load_cycles, finish_cycles;              // GPU
+  Lane shared_with_d;  // bytes where D tensors come to the store area, else 0
   Lane estimate_compute, estimate_memory, estimate_overhead;  // seconds
   SharingMemo sharing;
 };

@@ -114,7 +114,8 @@ double divides(double unit, double number) {
   return flag(parts == floor_of(parts));
 }
 
-// tmaws_shared_bytes() and cpasync_shared_bytes() once more; a test holds them together.
+// tmaws_shared_bytes(), but for kernels that copy D tensors, and cpasync_shared_bytes() once more;
+// a test holds them together.
 void fill_shared_memory(Lanes& x) {
   for (std::size_t i = 0; i < kLanes; ++i) {
     const double tile_m = x.of[lane("tile_m")][i];
@@ -146,7 +147,8 @@ void fill_shared_memory(Lanes& x) {
     const double fixed = ring + partial + (2 * stages + 1) * 8;
     const double area = consumers * chunk * kWarpgroupRows * 4;
     const double whole = at_most(flag(chunk == 8) + flag(fixed + area <= kSharedLimit), 1);
-    const double tmaws = fixed + area * (0.5 + 0.5 * whole);
+    const double raw = fixed + area * (0.5 + 0.5 * whole);
+    const double tmaws = pick(flag(x.shared_with_d[i] > 0), x.shared_with_d[i], raw);
     const double staging = tile_m * (tile_n + kStagingPad) * 4;
     const double is_cpasync =
         flag(x.of[lane("pipeline")][i] == static_cast<double>(Pipeline::cpasync));
@@ -260,6 +262,9 @@ void fill_store_times(const Facts& f, Lanes& x) {
 // Cycles that a tile takes after its last step.
 void fill_finish(const Facts& f, Lanes& x) {
   const double size_out = size_of(f.problem.out);
+  const double each = output_cycles(f.problem.epilogue);
+  const double copies = flag(f.stores_aligned && !f.problem.pointer_arrays);
+  const double finished = flag(num_ops(f.problem.epilogue) > 0) * kModel.by_threads;
   for (std::size_t i = 0; i < kLanes; ++i) {
     const double splits = x.of[lane("splits")][i];
     const double out_bytes = x.of[lane("tile_mn")][i] * size_out;
@@ -273,7 +278,9 @@ void fill_finish(const Facts& f, Lanes& x) {
     const double split = flag(splits > 1) * (kModel.split + kModel.split_each * splits + exchange);
     const double slice =
         flag(slices > 1) * (kModel.slice + sums * (slices + 1) * kModel.slice_byte);
-    x.finish_cycles[i] = kModel.finish +
+    const double by_threads = x.is_tmaws[i] * (1 - copies * x.of[lane("stores_by_copy")][i]);
+    const double steps = sums / 4 * (each + by_threads * finished) * (1 + x.is_pingpong[i]);
+    x.finish_cycles[i] = kModel.finish + steps +
                          out_bytes / (storing * splits) * (kModel.finish_byte * times) + split +
                          slice;
   }

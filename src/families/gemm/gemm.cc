@@ -24,6 +24,7 @@ const Family& family() {
       .verify = verify,
       .reference = reference,
       .compare = compare,
+      .plain = plain,
       .flops = flops,
       .bytes = bytes,
   };

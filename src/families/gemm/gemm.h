@@ -34,6 +34,7 @@ double bytes(const Problem& problem);
 // features.cc
 std::span<const Feature> features();
 Verdict features_fit(const Problem& problem);
+Problem plain(const Problem& problem);
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns,
              std::span<const FeatureUse> wanted = {});

@@ -89,6 +89,19 @@ struct TmawsStore {
 };
 TmawsStore tmaws_store(const Algorithm& algorithm);
 
+// The D tensors of an epilogue: as d_roles() in src/device/cuda/epilogue.h.
+inline constexpr int kTmawsMatrices = 2;
+struct TmawsDRoles {
+  int biases = 0;
+  int matrices = 0;
+  std::array<int, kTmawsMatrices> matrix{};
+  bool others = false;  // scales, a second bias, a third matrix
+};
+TmawsDRoles tmaws_d_roles(const Epilogue& epilogue);
+
+// The columns that the copy engine writes at a time, or with swap_ab the rows.
+int tmaws_out_chunk(const GemmSignature& signature, const Algorithm& algorithm);
+
 // Whether a kernel runs before this one (<name>_prepare) for some problems.
 bool tmaws_prepares(const Algorithm& algorithm);
 

@@ -198,10 +198,9 @@ constexpr Rule kTmaws[] = {
      },
      [](const Case& c) {
        return fmt::format(
-           "tma stores 16-bit outputs after steps that read no matrix, bias and functions beside "
-           "at "
-           "most 160 accumulators a thread, with swap_ab after nothing, got out={} swap_ab={} "
-           "epilogue={}; use the standard store",
+           "tma stores 16-bit outputs after steps that read a bias and two matrices of 16 bits at "
+           "most, all but relu and clamp beside at most 160 accumulators a thread, with swap_ab "
+           "after nothing, got out={} swap_ab={} epilogue={}; use the standard store",
            to_string(c.signature.out), c.algorithm.swap_ab ? 1 : 0,
            to_string(c.signature.epilogue));
      }},

@@ -9,7 +9,8 @@ namespace {
 constexpr int kRows = 64;      // of one wgmma, and of a slab of transposed lines
 constexpr int kThreads = 128;  // of a warpgroup
 constexpr int kAccumulatorBytes = 4;
-constexpr int kWithRoom = 160;  // accumulators beside which bias and functions find registers
+constexpr int kWithRoom = 160;   // accumulators beside which bias and functions find registers
+constexpr int kMatrixSlots = 4;  // of a store area that D tensors come to, each with a barrier
 constexpr std::int64_t kSharedLimit = 232448;  // of a Hopper block
 
 int chunk_of(int n) {
@@ -36,10 +37,28 @@ TmawsOperand operand(const GemmSignature& s, const Algorithm& a, bool is_b) {
   return o;
 }
 
+// As area_bytes() in tma_store.h.
+std::int64_t area_bytes(std::int64_t least, std::int64_t most, std::int64_t slot) {
+  for (int slots = kMatrixSlots; slots > 0; --slots) {
+    if (slots * slot <= least) break;
+    if (slots * slot <= most) return slots * slot;
+  }
+  return least;
+}
+
 }  // namespace
 
 TmawsOperand tmaws_a(const GemmSignature& s, const Algorithm& a) { return operand(s, a, false); }
 TmawsOperand tmaws_b(const GemmSignature& s, const Algorithm& a) { return operand(s, a, true); }
+
+// As out_chunk_of() in tma_store.h.
+int tmaws_out_chunk(const GemmSignature& s, const Algorithm& a) {
+  const TmawsStore store = tmaws_store(a);
+  const int matrices = tmaws_d_roles(s.epilogue).matrices;
+  if (matrices == 0) return store.chunk;
+  if (store.columns % 64 == 0) return 32;
+  return matrices == 1 || store.chunk == 8 ? store.chunk : store.chunk / 2;
+}
 
 TmawsStore tmaws_store(const Algorithm& a) {
   const int owned = kRows * (a.scheduler == Scheduler::pingpong ? 1 : a.wave.m);
@@ -82,16 +101,30 @@ bool tmaws_has_room(const Algorithm& a) {
   return store.row_blocks * store.columns / 2 <= kWithRoom;
 }
 
+TmawsDRoles tmaws_d_roles(const Epilogue& epilogue) {
+  TmawsDRoles roles;
+  const auto uses = d_uses(epilogue);
+  for (int i = 0; i < epilogue.num_d; ++i) {
+    const DUse& use = uses[static_cast<std::size_t>(i)];
+    if (!use.is_vector() && roles.matrices < kTmawsMatrices) {
+      roles.matrix[static_cast<std::size_t>(roles.matrices++)] = i;
+    } else if (use.op == EpilogueOp::bias && roles.biases == 0) {
+      ++roles.biases;
+    } else {
+      roles.others = true;
+    }
+  }
+  return roles;
+}
+
 // As finishes_in_place() in tma_store.h.
 bool tmaws_copies_out(const GemmSignature& s, bool has_room) {
   const auto fits = [has_room](EpilogueOp op) {
     using enum EpilogueOp;
-    if (op == pass_through || op == relu || op == clamp) return true;
-    const bool function =
-        op == gelu || op == gelu_tanh || op == silu || op == sigmoid || op == EpilogueOp::tanh;
-    return has_room && (op == bias || function);
+    return has_room || op == pass_through || op == relu || op == clamp;
   };
-  return size_of(s.out) == 2 && s.epilogue.num_d <= 1 &&
+  const TmawsDRoles roles = tmaws_d_roles(s.epilogue);
+  return size_of(s.out) == 2 && !roles.others && (roles.matrices == 0 || size_of(s.d) == 2) &&
          std::all_of(s.epilogue.ops.begin(), s.epilogue.ops.end(), fits);
 }
 
@@ -106,13 +139,18 @@ std::int64_t tmaws_shared_bytes(const GemmSignature& s, const Algorithm& a) {
   const std::int64_t consumers = a.wave.m;
   const std::int64_t vectors = std::int64_t{store.row_blocks} * store.columns / 8;
   const std::int64_t partial = (a.splits - 1) * vectors * consumers * kThreads * 16;
-  const std::int64_t barriers = (2 * std::int64_t{a.stages} + 1) * 8;
+  const int matrices = tmaws_copies_out(s, a) ? tmaws_d_roles(s.epilogue).matrices : 0;
+  const std::int64_t for_d = matrices > 0 ? consumers * kMatrixSlots : 0;
+  const std::int64_t barriers = (2 * std::int64_t{a.stages} + 1 + for_d) * 8;
   const std::int64_t stage = tmaws_a(s, a).bytes + tmaws_b(s, a).bytes;
   const std::int64_t fixed = a.stages * stage + partial + barriers;
   // Each consumer's store area takes a chunk of raw accumulators, or half of one if need be.
-  const std::int64_t area = consumers * store.chunk * kRows * kAccumulatorBytes;
-  const bool whole = store.chunk == 8 || fixed + area <= kSharedLimit;
-  return fixed + (whole ? area : area / 2);
+  const std::int64_t raw = std::int64_t{store.chunk} * kRows * kAccumulatorBytes;
+  const bool whole = store.chunk == 8 || fixed + consumers * raw <= kSharedLimit;
+  const std::int64_t least = whole ? raw : raw / 2;
+  const std::int64_t most = (kSharedLimit - fixed) / std::max<std::int64_t>(consumers, 1);
+  const std::int64_t slot = std::int64_t{matrices} * tmaws_out_chunk(s, a) * kRows * 2;
+  return fixed + consumers * (matrices > 0 ? area_bytes(least, most, slot) : least);
 }
 
 }  // namespace tessera::gemm

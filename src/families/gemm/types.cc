@@ -103,6 +103,14 @@ const Instruction* find_word_instruction(const GemmSignature& s, int products_pe
   return nullptr;
 }
 
+Problem plain(const Problem& problem) {
+  GemmProblem p = std::get<GemmProblem>(problem);
+  p.epilogue = {};
+  p.ld_d = {};
+  p.batch_stride_d = {};
+  return p;
+}
+
 std::string_view variant_of(const GemmSignature& signature) {
   if (signature.preshuffled_b) return "preshuffle";
   return num_ops(signature.epilogue) > 0 ? "multi_d" : "standard";

@@ -380,7 +380,7 @@ TEST(CpuLoad, RefusesWhatDoesNotFit) {
                 "it again");
   EXPECT_EQ(
       load_error(artifact("old_abi")),
-      "load_failed: cannot load kernel 'old_abi': its ABI version must be 3, got 7; clear its "
+      "load_failed: cannot load kernel 'old_abi': its ABI version must be 4, got 7; clear its "
       "cache entry to build it again");
   EXPECT_EQ(load_error(artifact("half")),
             "load_failed: cannot load kernel 'half': its table must hold run and workspace_bytes, "

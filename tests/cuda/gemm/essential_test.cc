@@ -171,6 +171,12 @@ TEST_F(GpuGemm, SlicesRepackedOperandsAndEpiloguesAreCorrect) {
       "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_bias_gelu_cooperative_s4_sm90a",
       "gemm_fp16_rcr_tmaws_128x128x64_2x1x1_64x128x16_bias_silu_pingpong_s6_sm90a",
       "gemm_bf16_rcr_tmaws_128x192x64_2x1x1_64x192x16_bias_tanh_pingpong_s4_sm90a",
+      "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_bias_add_pingpong_s6_sm90a",
+      "gemm_fp16_rrr_tmaws_128x256x64_2x1x1_64x256x16_gelu_add_cooperative_s4_c2x1_sm90a",
+      "gemm_bf16_rcr_tmaws_128x160x64_2x1x1_64x160x16_multidadd2_pingpong_s5_sm90a",
+      "gemm_fp16_rcr_tmaws_64x32x64_1x1x1_64x32x16_bias_multidadd2_cooperative_s6_sm90a",
+      "gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_multiply_cooperative_splitordered2_slices3_s6_"
+      "sm90a",
       "gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitatomic1_slices16_s6_sm90a",
       "gemm_bf16_rcr_tmaws_64x32x64_1x1x1_64x32x16_cooperative_splitatomic4_slices5_s6_repack_"
       "sm90a",

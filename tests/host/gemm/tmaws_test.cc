@@ -47,19 +47,20 @@ const Refusal kRefusals[] = {
      "tmaws stores by tma, direct or standard (whichever fits), got cshuffle"},
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_bias_relu_pingpong_storetma_s6_sm90a", ""},
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_bias_gelu_pingpong_storetma_s6_sm90a", ""},
+    {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_bias_gelu_add_pingpong_storetma_s6_sm90a", ""},
     {"gemm_bf16_rcr_tmaws_128x192x64_2x1x1_64x192x16_relu_pingpong_storetma_s4_sm90a", ""},
     {"gemm_bf16_rcr_tmaws_128x192x64_2x1x1_64x192x16_gelu_pingpong_storetma_s4_sm90a",
-     "tma stores 16-bit outputs after steps that read no matrix, bias and functions beside at most "
-     "160 accumulators a thread, with swap_ab after nothing, got "
-     "out=bf16 swap_ab=0 epilogue=gelu; use the standard store"},
-    {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_add_pingpong_storetma_s6_sm90a",
-     "tma stores 16-bit outputs after steps that read no matrix, bias and functions beside at most "
-     "160 accumulators a thread, with swap_ab after nothing, got "
-     "out=bf16 swap_ab=0 epilogue=add; use the standard store"},
+     "tma stores 16-bit outputs after steps that read a bias and two matrices of 16 bits at most, "
+     "all but relu and clamp beside at most 160 accumulators a thread, with swap_ab after nothing, "
+     "got out=bf16 swap_ab=0 epilogue=gelu; use the standard store"},
+    {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_multidadd3_pingpong_storetma_s6_sm90a",
+     "tma stores 16-bit outputs after steps that read a bias and two matrices of 16 bits at most, "
+     "all but relu and clamp beside at most 160 accumulators a thread, with swap_ab after nothing, "
+     "got out=bf16 swap_ab=0 epilogue=multi_d_add3; use the standard store"},
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_outfp32_pingpong_storetma_s6_sm90a",
-     "tma stores 16-bit outputs after steps that read no matrix, bias and functions beside at most "
-     "160 accumulators a thread, with swap_ab after nothing, got "
-     "out=fp32 swap_ab=0 epilogue=none; use the standard store"},
+     "tma stores 16-bit outputs after steps that read a bias and two matrices of 16 bits at most, "
+     "all but relu and clamp beside at most 160 accumulators a thread, with swap_ab after nothing, "
+     "got out=fp32 swap_ab=0 epilogue=none; use the standard store"},
     {"gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitatomic2_s6_sm90a",
      "split over K takes up to 8 ordered splits, up to 64 ordered or atomic slices, a 1x1 cluster, "
      "no pingpong and tile_n in parts of 8, got 2 atomic splits and 1 slices of tile_n 64"},
@@ -228,11 +229,10 @@ Launch launch_of(const char* name, std::string_view line, const GemmOperands& o 
   return gemm::bind(parse_name(name), parse_problem(line), o);
 }
 
-// "a_map@0x10000 fp16 48x100x1 by 96,96 box 64x128 swizzle 128"
+// "a@0x10000 fp16 48x100x1 by 96,96 box 64x128 swizzle 128"
 std::string text_of(const TensorMap& map) {
-  const char* name = map.offset == offsetof(device::CudaGemmArguments, a_map)   ? "a"
-                     : map.offset == offsetof(device::CudaGemmArguments, b_map) ? "b"
-                                                                                : "out";
+  constexpr const char* kNames[] = {"a", "b", "out", "d0", "d1"};  // one after the other
+  const char* name = kNames[map.offset / sizeof(device::CudaTensorMap)];
   std::ostringstream text;
   text << name << '@';
   if (map.in_workspace) {
@@ -296,6 +296,32 @@ TEST(TmawsBind, ShowsTheCopyEngineWhatTheKernelFetches) {
   };
   for (const Windows& row : rows) {
     EXPECT_EQ(maps_of(launch_of(row.name, row.line)), row.maps) << row.name;
+  }
+}
+
+// D tensors of m x n come by the copy engine, in the windows of the output; then these are
+// narrower.
+TEST(TmawsBind, ShowsTheCopyEngineMatricesOfTheEpilogue) {
+  constexpr const char* kAdd =
+      "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_bias_add_pingpong_s6_sm90a";
+  constexpr const char* kTwo =
+      "gemm_bf16_rcr_tmaws_128x160x64_2x1x1_64x160x16_multidadd2_pingpong_s5_sm90a";
+  const Windows rows[] = {
+      {kAdd, "gemm m=96 n=64 k=0 dtype=bf16 epilogue=bias+add batch=2",
+       "out@0x40000 bf16 64x96x2 by 128,12288 box 32x64x1 swizzle 64\n"
+       "d0@0x60000 bf16 64x96x2 by 128,12288 box 32x64x1 swizzle 64\n"},
+      {kTwo, "gemm m=96 n=64 k=0 dtype=bf16 epilogue=multi_d_add2 ld_d0=72",
+       "out@0x40000 bf16 64x96x1 by 128,128 box 16x64x1 swizzle 32\n"
+       "d0@0x50000 bf16 64x96x1 by 144,144 box 16x64x1 swizzle 32\n"
+       "d1@0x60000 bf16 64x96x1 by 128,128 box 16x64x1 swizzle 32\n"},
+      // A matrix that it cannot read is left to threads, and the output with it.
+      {kAdd, "gemm m=96 n=64 k=0 dtype=bf16 epilogue=bias+add ld_d1=65", ""},
+  };
+  GemmOperands o = operands();
+  o.d[0] = reinterpret_cast<void*>(std::uintptr_t{0x50000});
+  o.d[1] = reinterpret_cast<void*>(std::uintptr_t{0x60000});
+  for (const Windows& row : rows) {
+    EXPECT_EQ(maps_of(launch_of(row.name, row.line, o)), row.maps) << row.line;
   }
 }
 

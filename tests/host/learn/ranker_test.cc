@@ -98,6 +98,43 @@ TEST_F(ModelRanker, NoOpinionAndWhy) {
             "the learned model has no opinion: it is for gemm on avx512");
 }
 
+// x0 counts the steps, of which only plain problems were learned.
+void extract_steps(const Problem& problem, const Target&, int, std::span<const KernelSpec> specs,
+                   std::span<double> columns, std::span<const FeatureUse>) {
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    columns[i] = num_ops(std::get<GemmProblem>(problem).epilogue);
+    columns[specs.size() + i] = specs[i].algorithm.stages;
+  }
+}
+
+TEST_F(ModelRanker, IsAskedWithoutAnEpilogueThatItNeverSaw) {
+  Manifest manifest = small_manifest();
+  manifest.ranges = {{"x0", 0, 0}};
+  const auto ranker = make_model_ranker(model_of(manifest), extract_steps);
+  const std::vector<Ranked> plain = ranker->rank(input());
+  EXPECT_EQ(ranker->why(input(), plain.at(0)).find("epilogue"), std::string::npos);
+
+  const std::vector<KernelSpec> bare = legal_;
+  const Problem without = problem_;
+  GemmProblem fused = std::get<GemmProblem>(problem_);
+  fused.epilogue = parse_epilogue("bias+gelu");
+  problem_ = fused;
+  for (KernelSpec& spec : legal_) spec.signature = signature_of(problem_);
+  const std::vector<Ranked> ranked = ranker->rank(input());
+  ASSERT_EQ(ranked.size(), plain.size());
+  for (std::size_t i = 0; i < ranked.size(); ++i) {
+    EXPECT_EQ(ranked[i].index, plain[i].index);
+    const std::size_t index = ranked[i].index;
+    const Family& family = family_of(problem_);
+    const double longer = family.estimate(legal_[index], problem_, target_, 1).seconds /
+                          family.estimate(bare[index], without, target_, 1).seconds;
+    EXPECT_GT(longer, 1);
+    EXPECT_EQ(ranked[i].predicted_seconds, plain[i].predicted_seconds * longer);
+  }
+  EXPECT_NE(ranker->why(input(), ranked[0]).find("asked without the epilogue"), std::string::npos);
+  EXPECT_EQ(ranker->why_not(input()), "");
+}
+
 // Another core has other times for the same features; what cores share does not count.
 TEST_F(ModelRanker, AnotherCore) {
   Manifest manifest = small_manifest();
