@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <system_error>
 
@@ -148,6 +149,26 @@ void note_wanted(Model& model) {
   for (const std::size_t f : model.range_features) model.judged[f] = FeatureUse::first;
 }
 
+// What LightGBM writes and no prediction asks for: more than half of a file. It reads forests
+// without, and goes on training them; tree_sizes, which would be wrong, it does without, too.
+constexpr std::array<std::string_view, 6> kUnused = {
+    "tree_sizes=",     "leaf_weight=",     "leaf_count=",
+    "internal_value=", "internal_weight=", "internal_count="};
+
+std::string without_unused(std::string_view text) {
+  std::string kept;
+  kept.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end == text.npos ? end : end + 1);
+    text.remove_prefix(line.size());
+    const bool unused =
+        std::ranges::any_of(kUnused, [&](std::string_view key) { return line.starts_with(key); });
+    if (!unused) kept += line;
+  }
+  return kept;
+}
+
 }  // namespace
 
 std::string feature_hash_text(std::span<const Feature> features) {
@@ -218,7 +239,8 @@ std::string model_text(std::string_view bytes) {
 void save_model(const fs::path& folder, Manifest manifest, std::string_view forest_text,
                 ModelFile form) {
   const bool packed = form == ModelFile::gzip;
-  const std::string bytes = packed ? deflate_gzip(forest_text) : std::string(forest_text);
+  const std::string kept = without_unused(forest_text);
+  const std::string bytes = packed ? deflate_gzip(kept) : kept;
   manifest.file = packed ? "model.txt.gz" : "model.txt";
   manifest.model_hash = hash_hex(bytes);
 

@@ -194,6 +194,7 @@ TEST_F(ModelFolder, MissingFiles) {
 // A limit on the size of files acts as a disk that fills up in mid-write.
 TEST_F(ModelFolder, FullDiskLeavesTheOldModel) {
   save_model(folder_ / "m", small_manifest(), kSmall, ModelFile::text);
+  const std::string before = load_model(folder_ / "m", kSmallUse).manifest.model_hash;
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -204,7 +205,22 @@ TEST_F(ModelFolder, FullDiskLeavesTheOldModel) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(in_folder(error).find("io_error: cannot write F/.m."), 0u) << error;
-  EXPECT_EQ(load_model(folder_ / "m", kSmallUse).manifest.model_hash, hash_hex(kSmall));
+  EXPECT_EQ(load_model(folder_ / "m", kSmallUse).manifest.model_hash, before);
+}
+
+TEST_F(ModelFolder, LeavesOutWhatNoPredictionAsksFor) {
+  save_model(folder_ / "m", small_manifest(), kSmall, ModelFile::text);
+  const std::string text = read_file(folder_ / "m" / "model.txt");
+  std::string wanted = kSmall;
+  for (const char* line :
+       {"tree_sizes=400 60\n", "leaf_weight=1 1 1\n", "leaf_count=1 1 1\n", "internal_value=0 0\n",
+        "internal_weight=0 0\n", "internal_count=3 2\n", "leaf_weight=\n", "leaf_count=\n",
+        "internal_value=\n", "internal_weight=\n", "internal_count=\n"}) {
+    const std::size_t at = wanted.find(line);
+    if (at != std::string::npos) wanted.erase(at, std::string(line).size());
+  }
+  EXPECT_EQ(text, wanted);
+  EXPECT_LT(text.size(), kSmall.size());
 }
 
 // The two renames are two: what is between them is noticed.
