@@ -68,7 +68,6 @@ struct TmaGemm {
 
   // ---- shared memory: the ring's P and Q tiles, store buffers, partial sums, barriers ----
 
-  static constexpr int kSharedLimit = 232448;
   static constexpr int kStageBytes = TileP::kBytes + TileQ::kBytes;
   static constexpr int kVectorBytes = kConsumers * kGroupThreads * 16;
   static constexpr int kPartialBytes = (C::kSplits - 1) * kOwnVectors * kVectorBytes;
@@ -77,16 +76,8 @@ struct TmaGemm {
   static constexpr bool kAsksForD = kMatrices > 0;
   static constexpr int kBarriers = 2 * C::kStages + 1 + (kAsksForD ? kConsumers * kMatrixSlots : 0);
   static constexpr int kFixedBytes = C::kStages * kStageBytes + kPartialBytes + kBarriers * 8;
-  // The store areas take a chunk of columns as raw accumulators, or half of one if need be.
-  static constexpr int kChunk = chunk_of(kOwnColumns);
-  static constexpr int kColumnBytes = kWgmmaRows * 4;
-  static constexpr bool kWholeChunk =
-      kChunk == 8 || kFixedBytes + kConsumers * kChunk * kColumnBytes <= kSharedLimit;
-  static constexpr int kPass = kWholeChunk ? kChunk : kChunk / 2;
-  static constexpr int kLeastArea = kPass * kColumnBytes;
-  static constexpr int kMostArea = (kSharedLimit - kFixedBytes) / kConsumers;
-  static constexpr int kAreaBytes =
-      kAsksForD ? area_bytes(kLeastArea, kMostArea, kOwnColumns, kMatrices) : kLeastArea;
+  static constexpr StoreArea kArea = store_area(kFixedBytes, kConsumers, kOwnColumns, kMatrices);
+  static constexpr int kAreaBytes = kArea.bytes;
   static constexpr int kOffsetQ = C::kStages * TileP::kBytes;
   static constexpr int kOffsetStore = C::kStages * kStageBytes;
   static constexpr int kOffsetPartial = kOffsetStore + kConsumers * kAreaBytes;
@@ -269,20 +260,7 @@ struct TmaGemm {
 
   // ---- the consumers ----
 
-  // Tells the producers that fill a stage that it is empty: one thread each of kReleases warps.
-  struct Release {
-    u32 barrier;  // of stage 0
-    bool chosen;
-    __device__ __forceinline__ void operator()(u32 stage) const {
-      if (!chosen) return;
-      if constexpr (kReleases > 1) {
-        barrier_arrive_remote(barrier + stage * 8);
-      } else {
-        barrier_arrive(barrier + stage * 8);
-      }
-    }
-  };
-
+  using Release = device::Release<(kReleases > 1)>;
   __device__ __forceinline__ Release release() const {
     if constexpr (kReleases == 1) {
       return {empty(0), thread == 0};
@@ -394,7 +372,7 @@ struct TmaGemm {
   }
 
   template <int kColumns>
-  __device__ __forceinline__ TileStore<C, kBlocks, kColumns, kPass, kAreaBytes> store_of(
+  __device__ __forceinline__ TileStore<C, kBlocks, kColumns, kArea.pass, kAreaBytes> store_of(
       u32& phases) const {
     const u32 area = shared + kOffsetStore + warpgroup * kAreaBytes;
     return {arguments, area, 1 + warpgroup, thread, d_here(), phases};

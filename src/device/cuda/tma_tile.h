@@ -104,6 +104,22 @@ struct Ring {
   }
 };
 
+// Tells the producers that fill a stage that it is empty: one thread each of some warps, one for
+// each block that fills it.
+template <bool kRemote>
+struct Release {
+  u32 barrier;  // of stage 0
+  bool chosen;
+  __device__ __forceinline__ void operator()(u32 stage) const {
+    if (!chosen) return;
+    if constexpr (kRemote) {
+      barrier_arrive_remote(barrier + stage * 8);
+    } else {
+      barrier_arrive(barrier + stage * 8);
+    }
+  }
+};
+
 // In which order tiles are taken. Neighbours share operands that L2 then holds: groups of `group`
 // tiles along P (negative: along Q) run before the next ones.
 struct TileOrder {

@@ -37,7 +37,7 @@ TmawsOperand operand(const GemmSignature& s, const Algorithm& a, bool is_b) {
   return o;
 }
 
-// As area_bytes() in tma_store.h.
+// As area_bytes() in tma_store_rules.h.
 std::int64_t area_bytes(std::int64_t least, std::int64_t most, std::int64_t slot) {
   for (int slots = kMatrixSlots; slots > 0; --slots) {
     if (slots * slot <= least) break;
@@ -51,7 +51,7 @@ std::int64_t area_bytes(std::int64_t least, std::int64_t most, std::int64_t slot
 TmawsOperand tmaws_a(const GemmSignature& s, const Algorithm& a) { return operand(s, a, false); }
 TmawsOperand tmaws_b(const GemmSignature& s, const Algorithm& a) { return operand(s, a, true); }
 
-// As out_chunk_of() in tma_store.h.
+// As out_chunk_of() in tma_store_rules.h.
 int tmaws_out_chunk(const GemmSignature& s, const Algorithm& a) {
   const TmawsStore store = tmaws_store(a);
   const int matrices = tmaws_d_roles(s.epilogue).matrices;
@@ -117,7 +117,7 @@ TmawsDRoles tmaws_d_roles(const Epilogue& epilogue) {
   return roles;
 }
 
-// As finishes_in_place() in tma_store.h.
+// As finishes_in_place() in tma_store_rules.h.
 bool tmaws_copies_out(const GemmSignature& s, bool has_room) {
   const auto fits = [has_room](EpilogueOp op) {
     using enum EpilogueOp;
