@@ -176,5 +176,29 @@ TEST_F(Shelf, ShippedModelsAreSound) {
   }
 }
 
+// The models of CPUs were trained on a Zen 4, and must have an opinion where a user has one.
+TEST_F(Shelf, ShippedCpuModelsDecideOnTheirCore) {
+  HostInfo host;
+  host.cpu_model = "AMD EPYC";
+  host.cpu_vendor = "AuthenticAMD";
+  host.cpu_family = 0x19;
+  host.features = load_target("avx512").features;
+  host.cores = 16;
+  host.l1_bytes = 32 << 10;
+  host.l2_bytes = 1 << 20;
+  host.l3_bytes = 32 << 20;
+  const Target zen4 = host_target(host);
+  ASSERT_EQ(zen4.name, "avx512");
+  const ModelShelf shelf("");
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::int8}) {
+    const Problem problem = gemm_problem(dtype, GemmLayout::rrr, 320, 256, 192);
+    const ShelvedModel& found = shelf.find(Op::gemm, "avx512", std::string(to_string(dtype)));
+    ASSERT_TRUE(found.ranker) << found.why_not;
+    const Decision decision =
+        choose(problem, zen4, {.threads = 1, .rankers = {found.ranker, make_analytic_ranker()}});
+    EXPECT_EQ(decision.source, ChoiceSource::learned) << decision.why;
+  }
+}
+
 }  // namespace
 }  // namespace tessera
