@@ -93,6 +93,18 @@ void print_text(const TrainCommand& command, const tune::TrainResult& result,
   }
 }
 
+// A model that was trained with a nominal row would never be asked, and nothing else would say so.
+void print_where_it_holds(const Target& target) {
+  const Target here = host_target();
+  if (target.backend != "cpu" || target.name != here.name) return;
+  if (const Verdict same = is_same_core(target, here); !same) {
+    fmt::print(
+        "note: this machine's choices will not ask it: {}; leave out --target to train for "
+        "this machine\n",
+        same.reason);
+  }
+}
+
 int train(const TrainCommand& command, const Output& output) {
   tune::TrainOptions options = options_of(command);
   const Target target = resolve_target(command.target);
@@ -115,6 +127,7 @@ int train(const TrainCommand& command, const Output& output) {
   }
   const auto analytic = tune::evaluate(dataset.problems, tune::score_analytic(dataset, target));
   print_text(command, result, analytic.summary);
+  print_where_it_holds(target);
   return 0;
 }
 

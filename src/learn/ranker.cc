@@ -13,26 +13,6 @@ const Target& machine_of(const Model& model, const RankInput& input) {
   return model.machine ? *model.machine : input.target;
 }
 
-// Trees hold for one kind of core: the one whose times they learned. Trained on an Emerald Rapids,
-// they choose kernels of bf16 for a Zen 4 that reach 64% of its best, the estimate 93%.
-Verdict is_same_core(const Target& trained, const Target& here) {
-  if (trained.backend != "cpu") return {};
-  if (trained.features != here.features) {
-    return {fmt::format("it was trained on a core with {}, this one has {}",
-                        fmt::join(trained.features, " "), fmt::join(here.features, " "))};
-  }
-  if (trained.instructions != here.instructions) {
-    return {"it was trained on a core with other rates of instructions"};
-  }
-  for (std::size_t i = 0; i < std::min(trained.caches.size(), here.caches.size()); ++i) {
-    const CacheLevel& cache = trained.caches[i];
-    if (cache.shared || cache.bytes == here.caches[i].bytes) continue;
-    return {fmt::format("it was trained on a core with {} bytes of {}, this one has {}",
-                        cache.bytes, cache.name, here.caches[i].bytes)};
-  }
-  return {};
-}
-
 Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& input) {
   const Manifest& manifest = model.manifest;
   if (manifest.op != to_string(op_of(input.problem)) || manifest.target != input.target.name) {
@@ -99,6 +79,24 @@ double work_of(const Manifest& manifest, const Problem& problem) {
 }
 
 }  // namespace
+
+Verdict is_same_core(const Target& trained, const Target& here) {
+  if (trained.backend != "cpu") return {};
+  if (trained.features != here.features) {
+    return {fmt::format("it was trained on a core with {}, this one has {}",
+                        fmt::join(trained.features, " "), fmt::join(here.features, " "))};
+  }
+  if (trained.instructions != here.instructions) {
+    return {"it was trained on a core with other rates of instructions"};
+  }
+  for (std::size_t i = 0; i < std::min(trained.caches.size(), here.caches.size()); ++i) {
+    const CacheLevel& cache = trained.caches[i];
+    if (cache.shared || cache.bytes == here.caches[i].bytes) continue;
+    return {fmt::format("it was trained on a core with {} bytes of {}, this one has {}",
+                        cache.bytes, cache.name, here.caches[i].bytes)};
+  }
+  return {};
+}
 
 LearnedValue learned_value(ModelQuantity quantity) {
   if (gives_times(quantity)) return LearnedValue::seconds;

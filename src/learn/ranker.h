@@ -13,6 +13,11 @@ using ExtractFeatures = void (*)(const Problem&, const Target&, int threads,
                                  std::span<const KernelSpec> specs, std::span<double> columns,
                                  std::span<const FeatureUse> wanted);
 
+// Whether trees that were trained with one row hold on a machine with another: a CPU's hold for one
+// kind of core, the one whose times they learned. Trained on an Emerald Rapids, they choose kernels
+// of bf16 for a Zen 4 that reach 64% of its best, the estimate 93%.
+Verdict is_same_core(const Target& trained, const Target& here);
+
 // The model's seconds for every legal candidate (of a rank: minus its score). Where it learned no
 // such epilogue it is asked without one, and its seconds are multiplied by what the estimate says
 // the epilogue takes longer. False where it has no opinion: outside of the training range, for

@@ -78,6 +78,20 @@ TEST_F(CliTrain, EmptyStoreAndOneProblem) {
                  "data to learn from: no row is ok and measured on avx512; there is nothing");
 }
 
+// Trained with a nominal row, whose rates this machine may not have.
+TEST_F(CliTrained, SaysWhereItHolds) {
+  const Target nominal = load_target("avx512");
+  const Target here = host_target();
+  const bool differs = here.name == nominal.name && !is_same_core(nominal, here);
+  const CliResult result =
+      run("train --data sweep.sqlite --target avx512 --dtype fp32 --folds 3 --trees 2 --leaves 7 "
+          "--jobs 1 --quantity seconds --output w");
+  EXPECT_EQ(result.status, 0) << result.err;
+  const bool said =
+      result.out.find("note: this machine's choices will not ask it: ") != std::string::npos;
+  EXPECT_EQ(said, differs) << result.out;
+}
+
 TEST_F(CliTrained, EvaluateEqualsTheMetrics) {
   const Json json = run_json("evaluate --model m --data sweep.sqlite --unseen");
   const auto model = std::make_shared<const Model>(load_model(folder() / "m"));
