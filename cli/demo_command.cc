@@ -87,7 +87,9 @@ int demo(int threads, const Output& output) {
       "All {} results verified against the fp64 reference; {} threads; above 1x we are "
       "faster.\n",
       problems.size(), limit);
-  fmt::print("why: how the kernel was chosen, by estimate (analytic) or by measurement (tuned).\n");
+  fmt::print(
+      "why: how the kernel was chosen, by estimate (analytic), by a model of measurements "
+      "(learned) or by measurement (tuned).\n");
   for (const auto& peer : peers.found) fmt::print("{} {}\n", peer->name(), peer->version());
   for (const std::string& note : peers.notes) fmt::print("note: {}\n", note);
   fmt::print("\n{}", kNext);
