@@ -258,7 +258,8 @@ struct TileStore {
   // Rows of a thread at a time: what the registers beside the accumulators take. Reading whole D
   // tensors pays for as many as possible.
   static constexpr int kSpare = (C::kWaveM == 3 ? 160 : 232) - kBlocks * kCount;
-  static constexpr int kMaxBatch = kSpare < 64 ? 2 : kSpare >= 96 && has_matrix_d<C>() ? 8 : 4;
+  static constexpr int kMost = kSpare >= 96 && d_roles<C>().matrices > 0 ? 8 : 4;
+  static constexpr int kMaxBatch = kSpare < 64 ? 2 : kMost;
   static constexpr int kBatch = kHeight / kRows < kMaxBatch ? kHeight / kRows : kMaxBatch;
 
   __device__ __forceinline__ void stage_raw(const Acc (&block)[kCount], int first) const {

@@ -30,16 +30,6 @@ __device__ __forceinline__ bool tma_writes(const GemmArguments& g) {
   return ((reinterpret_cast<u64>(g.out) | elements * sizeof(Out)) & 15) == 0;
 }
 
-// Whether the epilogue reads D tensors of m x n.
-template <class C>
-constexpr bool has_matrix_d() {
-  if constexpr (C::kNumD > 0) {
-    for (const Step step : C::kSteps) {
-      if (step == Step::add || step == Step::multiply || takes_all_d(step)) return true;
-    }
-  }
-  return false;
-}
 // Whether code for every accumulator pays: with steps that read no more than a bias and matrices
 // that fit over the output, and all but the cheapest only where they find registers beside the
 // accumulators.
