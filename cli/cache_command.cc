@@ -18,12 +18,23 @@ struct CacheCommand {
   std::string pattern = "*";
 };
 
+// "3 kernels and 5 units that they share".
+std::string counted(const std::vector<jit::EntryInfo>& entries) {
+  const auto units = std::count_if(entries.begin(), entries.end(),
+                                   [](const jit::EntryInfo& entry) { return entry.is_unit; });
+  const std::string kernels = fmt::format("{} kernels", entries.size() - units);
+  return units == 0 ? kernels : fmt::format("{} and {} units that they share", kernels, units);
+}
+
 int list(const CacheCommand& command, const jit::Cache& cache, const Output& output) {
+  std::vector<jit::EntryInfo> listed = cache.list();
+  std::erase_if(listed, [&](const jit::EntryInfo& entry) {
+    return !matches_wildcard(command.pattern, entry.name);
+  });
   Json entries = Json::array();
-  Table table({"kernel", "key", "size"});
-  for (const jit::EntryInfo& entry : cache.list()) {
-    if (!matches_wildcard(command.pattern, entry.name)) continue;
-    entries.push_back({{"kernel", entry.name},
+  Table table({"kernel or unit", "key", "size"});
+  for (const jit::EntryInfo& entry : listed) {
+    entries.push_back({{entry.is_unit ? "unit" : "kernel", entry.name},
                        {"key", entry.key},
                        {"folder", entry.folder.string()},
                        {"bytes", entry.bytes},
@@ -35,7 +46,7 @@ int list(const CacheCommand& command, const jit::Cache& cache, const Output& out
   if (output.json) {
     print_json({{"folder", cache.folder().string()}, {"entries", entries}});
   } else {
-    fmt::print("{}{} kernels in {}\n", entries.empty() ? "" : table.text(), entries.size(),
+    fmt::print("{}{} in {}\n", entries.empty() ? "" : table.text(), counted(listed),
                cache.folder().string());
   }
   return 0;
@@ -47,7 +58,7 @@ int verify(const CacheCommand&, const jit::Cache& cache, const Output& output) {
     print_json({{"good", report.good}, {"damaged", report.damaged}});
   } else {
     for (const std::string& sentence : report.damaged) fmt::print("{}\n", sentence);
-    fmt::print("{} kernels are sound, {} were damaged and set aside\n", report.good,
+    fmt::print("{} entries are sound, {} were damaged and set aside\n", report.good,
                report.damaged.size());
   }
   return report.damaged.empty() ? 0 : 1;
@@ -55,11 +66,12 @@ int verify(const CacheCommand&, const jit::Cache& cache, const Output& output) {
 
 int size(const CacheCommand&, const jit::Cache& cache, const Output& output) {
   const std::int64_t bytes = cache.size_bytes();
-  const std::size_t entries = cache.list().size();
+  const std::vector<jit::EntryInfo> entries = cache.list();
   if (output.json) {
-    print_json({{"folder", cache.folder().string()}, {"entries", entries}, {"bytes", bytes}});
+    print_json(
+        {{"folder", cache.folder().string()}, {"entries", entries.size()}, {"bytes", bytes}});
   } else {
-    fmt::print("{} in {} kernels in {}\n", format_bytes(static_cast<double>(bytes)), entries,
+    fmt::print("{} in {} in {}\n", format_bytes(static_cast<double>(bytes)), counted(entries),
                cache.folder().string());
   }
   return 0;
@@ -70,7 +82,7 @@ int clear(const CacheCommand& command, jit::Cache& cache, const Output& output) 
   if (output.json) {
     print_json({{"removed", removed}});
   } else {
-    fmt::print("{} kernels removed from {}\n", removed, cache.folder().string());
+    fmt::print("{} entries removed from {}\n", removed, cache.folder().string());
   }
   return 0;
 }
@@ -93,7 +105,7 @@ Action declare_cache(CLI::App& app) {
   auto command = std::make_shared<CacheCommand>();
   app.add_option("action", command->action, "list, verify, size or clear")->required();
   app.add_option("--folder", command->folder, "Another cache than TESSERA_CACHE_DIR's");
-  app.add_option("--pattern", command->pattern, "Only kernels whose name matches")
+  app.add_option("--pattern", command->pattern, "Only entries whose name matches")
       ->capture_default_str();
   return [command](const Output& output) { return run(*command, output); };
 }

@@ -2,7 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <exception>
+#include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -20,6 +24,33 @@ void share_work(int threads, std::size_t count, const Work& work) {
   }
   work(std::size_t{0}, std::size_t{0}, count / parts);
   for (std::thread& other : others) other.join();
+}
+
+// Calls work(0), ..., work(count - 1) on `jobs` threads (0: one per core), the calling one among
+// them; the first exception stops the others after what they are at, and is thrown here.
+template <typename Work>
+void in_parallel(std::size_t count, int jobs, const Work& work) {
+  const std::size_t wanted =
+      jobs > 0 ? static_cast<std::size_t>(jobs) : std::max(1U, std::thread::hardware_concurrency());
+  std::atomic<std::size_t> next = 0;
+  std::exception_ptr failure;
+  std::once_flag failed;
+  const auto loop = [&] {
+    try {
+      for (std::size_t i = next++; i < count; i = next++) work(i);
+    } catch (...) {
+      std::call_once(failed, [&failure] { failure = std::current_exception(); });
+      next = count;
+    }
+  };
+  std::vector<std::thread> threads;
+  try {
+    while (threads.size() + 1 < std::min(wanted, count)) threads.emplace_back(loop);
+  } catch (const std::system_error&) {  // no more threads to be had: fewer do the work
+  }
+  loop();
+  for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace tessera

@@ -25,10 +25,16 @@ struct Verdict {
 
 // Text to compile: a pure function of (spec, target).
 struct Source {
-  std::string name;       // of the kernel, and of the symbol to look up
-  std::string extension;  // ".cc", ".cu", ".cpp"
-  std::string text;
+  std::string name;                       // of the kernel, and of the symbol to look up
+  std::string extension;                  // ".cc", ".cu", ".cpp"
+  std::string text;                       // complete in itself
   std::span<const EmbeddedFile> headers;  // all that the text may include
+  // Code that kernels share: each unit is compiled once, to an object that every kernel which lists
+  // it links. The kernel's text is then compiled behind `declarations`, which keep it from making
+  // the same code again.
+  std::vector<Source> units = {};
+  std::string declarations = {};
+  bool is_unit = false;
 };
 
 // A predicted time and what it is made of, in seconds.

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <exception>
 #include <mutex>
-#include <thread>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/parallel.h"
 #include "tessera/jit/compile_internal.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/pack_set_internal.h"
@@ -62,6 +61,9 @@ struct Builder::State {
   Toolchain toolchain(std::string_view kernel, const Target& target) const;
   Found build(const Source& source, const Target& target);
   Found build_with_compiler(const Source& source, const Target& target);
+  std::vector<Artifact> build_units(const Source& source, const Target& target);
+  void prepare_units(std::span<const Source> sources, const Target& target, int jobs);
+  std::string no_compiler(const Target& target) const;
   BuildResult try_build(const Source& source, const Target& target);
   [[noreturn]] void refuse(const Source& source) const;
 };
@@ -69,6 +71,13 @@ struct Builder::State {
 Toolchain Builder::State::toolchain(std::string_view kernel, const Target& target) const {
   const fs::path memo = cache.is_memory_only() ? fs::path() : cache.folder() / "toolchains";
   return toolchain_for(options, kernel, target, memo);
+}
+
+std::string Builder::State::no_compiler(const Target& target) const try {
+  toolchain(target.name, target);
+  return {};
+} catch (const Error& error) {
+  return error.what();
 }
 
 // A pack needs no compiler, not even to look something up: it comes first.
@@ -91,14 +100,46 @@ Found Builder::State::build_with_compiler(const Source& source, const Target& ta
   if (std::optional<Artifact> found = cache.find(source.name, key)) return {*found, true};
   if (!forbidden_by.empty()) refuse(source);
 
-  const CompileJob job{.source = &source,
-                       .target = &target,
-                       .toolchain = &toolchain,
-                       .timeout_seconds = options.timeout_seconds,
-                       .cache = cache.folder(),
-                       .key = key};
-  const auto produce = [&job](const fs::path& folder) { compile(job, folder); };
+  CompileJob job{.source = &source,
+                 .units = {},
+                 .target = &target,
+                 .toolchain = &toolchain,
+                 .timeout_seconds = options.timeout_seconds,
+                 .cache = cache.folder(),
+                 .key = key};
+  const auto produce = [&](const fs::path& folder) {
+    job.units = build_units(source, target);
+    compile(job, folder);
+  };
   return {cache.insert(source.name, key, produce), false};
+}
+
+std::vector<Artifact> Builder::State::build_units(const Source& source, const Target& target) try {
+  std::vector<Artifact> units(source.units.size());
+  in_parallel(units.size(), 0, [&](std::size_t i) {
+    units[i] = build_with_compiler(source.units[i], target).artifact;
+  });
+  return units;
+} catch (const Error& error) {
+  throw Error(error.code(), fmt::format("{}: {}", source.name, error.what()), error.context());
+}
+
+// Units that many of the sources need come first, each once, so that no worker waits for another's.
+// What fails fails again where a source needs it, which says so.
+void Builder::State::prepare_units(std::span<const Source> sources, const Target& target,
+                                   int jobs) {
+  std::set<std::string> names;
+  std::vector<const Source*> units;
+  for (const Source& source : sources) {
+    if (source.units.empty() || packs.lists(source.name, source_key(source, target))) continue;
+    if (!forbidden_by.empty() || !no_compiler(target).empty()) return;
+    const std::string key = cache_key(source, target, toolchain(source.name, target));
+    if (cache.find(source.name, key)) continue;
+    for (const Source& unit : source.units) {
+      if (names.insert(unit.name).second) units.push_back(&unit);
+    }
+  }
+  in_parallel(units.size(), jobs, [&](std::size_t i) { try_build(*units[i], target); });
 }
 
 void Builder::State::refuse(const Source& source) const {
@@ -136,40 +177,24 @@ Artifact Builder::build(const Source& source, const Target& target) {
 
 std::vector<BuildResult> Builder::build_all(std::span<const Source> sources, const Target& target,
                                             int jobs, const Progress& progress) {
+  state_->prepare_units(sources, target, jobs);
   std::vector<BuildResult> results(sources.size());
-  std::atomic<std::size_t> next = 0;
   std::size_t done = 0;
-  std::exception_ptr stopped;  // what the progress callback threw
+  bool stopped = false;  // by what progress threw
   std::mutex mutex;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < sources.size(); i = next++) {
-      results[i] = state_->try_build(sources[i], target);
-      const std::lock_guard lock(mutex);
-      ++done;
-      try {
-        if (progress && !stopped) progress(done, sources.size(), results[i]);
-      } catch (...) {
-        stopped = std::current_exception();
-        next = sources.size();
-      }
-    }
-  };
-
-  const std::size_t wanted = jobs > 0 ? jobs : std::thread::hardware_concurrency();
-  std::vector<std::jthread> workers;
-  for (std::size_t i = 1; i < std::min(wanted, sources.size()); ++i) workers.emplace_back(work);
-  work();
-  workers.clear();
-  if (stopped) std::rethrow_exception(stopped);
+  in_parallel(sources.size(), jobs, [&](std::size_t i) {
+    results[i] = state_->try_build(sources[i], target);
+    const std::lock_guard lock(mutex);
+    ++done;
+    if (!progress || stopped) return;
+    stopped = true;
+    progress(done, sources.size(), results[i]);
+    stopped = false;
+  });
   return results;
 }
 
-std::string Builder::no_compiler(const Target& target) const try {
-  state_->toolchain(target.name, target);
-  return {};
-} catch (const Error& error) {
-  return error.what();
-}
+std::string Builder::no_compiler(const Target& target) const { return state_->no_compiler(target); }
 
 bool Builder::is_packed(const Source& source, const Target& target) {
   return !state_->packs.empty() && state_->packs.lists(source.name, source_key(source, target));

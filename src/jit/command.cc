@@ -24,31 +24,36 @@ class KeyText {
   std::string text_;
 };
 
-// The source's file name is part of the binary.
-std::string source_name(const Source& source) { return "kernel" + source.extension; }
-
 // Straight to machine code. Device code includes only our headers, so everything in it may run on
 // the device; the assembler's words about registers and spills go to the log. From version 13 on
 // NVRTC keeps a cache of its own, which would hide what we build.
 std::vector<std::string> nvrtc_command(const Toolchain& nvrtc, const Target& target,
-                                       const std::string& source, const std::string& output) {
+                                       const Source& source) {
   std::vector<std::string> command = {nvrtc.runner.string(), "nvrtc", nvrtc.path.string()};
   command.insert(command.end(), target.compile_flags.begin(), target.compile_flags.end());
   command.insert(command.end(), {"--std=c++17", "-default-device", "--ptxas-options=-v"});
   if (!nvrtc.version.starts_with("NVRTC 12.")) command.emplace_back("--no-cache");
-  command.insert(command.end(), {source, "-o", output});
+  command.insert(command.end(), {source_file(source), "-o", binary_name(source)});
   return command;
 }
 
 }  // namespace
 
+// The file's name is part of the binary.
+std::string source_file(const Source& source) {
+  return (source.is_unit ? "unit" : "kernel") + source.extension;
+}
+
 std::string binary_name(const Source& source) {
+  if (source.is_unit) return kObjectFile;
   return source.extension == ".cu" ? kCubinFile : kLibraryFile;
 }
 
+std::string unit_object(std::size_t index) { return fmt::format("unit{}.o", index); }
+
 std::vector<std::string> compile_command(const Toolchain& toolchain, const Target& target,
-                                         const std::string& source, const std::string& output) {
-  if (target.backend == "cuda") return nvrtc_command(toolchain, target, source, output);
+                                         const Source& source) {
+  if (target.backend == "cuda") return nvrtc_command(toolchain, target, source);
   std::vector<std::string> command = {toolchain.path.string()};
   const auto append = [&command](const std::vector<std::string>& words) {
     command.insert(command.end(), words.begin(), words.end());
@@ -60,9 +65,14 @@ std::vector<std::string> compile_command(const Toolchain& toolchain, const Targe
   append({"-std=c++17", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"});
   // A kernel is plain code: without exceptions, run-time types, start files and the C++ library it
   // links in a third of the time.
-  append({"-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
-          "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-nostdlib", "-w", "-pipe"});
-  append({"-I.", source, "-o", output, "-Wl,--as-needed", "-lm"});
+  append({"-fPIC", source.is_unit ? "-c" : "-shared", "-fvisibility=hidden", "-fno-exceptions",
+          "-fno-rtti", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-nostdlib", "-w",
+          "-pipe", "-I."});
+  if (!source.units.empty()) append({"-include", kDeclarationsFile});
+  append({source_file(source), "-o", binary_name(source)});
+  if (source.is_unit) return command;
+  for (std::size_t i = 0; i < source.units.size(); ++i) command.push_back(unit_object(i));
+  append({"-Wl,--as-needed", "-lm"});
   return command;
 }
 
@@ -97,6 +107,9 @@ std::string source_key(const Source& source, const Target& target) {
   }
   key.add(target.name);
   key.add(target.compile_flags);
+  if (source.is_unit) key.add("unit");
+  if (!source.units.empty()) key.add(source.declarations);
+  for (const Source& unit : source.units) key.add(unit.text);
   return key.hash();
 }
 
@@ -107,7 +120,7 @@ std::string cache_key(const Source& source, const Target& target, const Toolchai
   key.add(toolchain.build_id);
   Toolchain anywhere = toolchain;  // who runs NVRTC changes no byte
   if (!toolchain.runner.empty()) anywhere.runner = "tessera-worker";
-  key.add(compile_command(anywhere, target, source_name(source), binary_name(source)));
+  key.add(compile_command(anywhere, target, source));
   return key.hash();
 }
 

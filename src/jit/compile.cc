@@ -34,8 +34,9 @@ std::string to_text(const std::vector<std::string>& command) {
   return join(words, " ") + "\n";
 }
 
-void write_inputs(const Source& source, const std::string& file, const fs::path& folder) {
-  write_file_unflushed(folder / file, source.text);
+void write_inputs(const Source& source, const fs::path& folder) {
+  write_file_unflushed(folder / source_file(source), source.text);
+  if (!source.units.empty()) write_file_unflushed(folder / kDeclarationsFile, source.declarations);
   for (const EmbeddedFile& header : source.headers) {
     const fs::path path = folder / header.path;
     std::error_code error;
@@ -45,6 +46,14 @@ void write_inputs(const Source& source, const std::string& file, const fs::path&
                                                    path.parent_path().string(), error.message()));
     }
     write_file_unflushed(path, header.content);
+  }
+}
+
+// The compiler finds objects where its folder is, wherever they are kept: an artifact may have no
+// name that another process knows, and may leave the cache at any time.
+void bring_units(const CompileJob& job, const fs::path& folder) {
+  for (std::size_t i = 0; i < job.units.size(); ++i) {
+    write_file_unflushed(folder / unit_object(i), read_file(job.units[i].binary));
   }
 }
 
@@ -106,11 +115,11 @@ bool has_binary(const fs::path& binary) {
 }  // namespace
 
 void compile(const CompileJob& job, const fs::path& folder) {
-  const std::string file = "kernel" + job.source->extension;
   const std::vector<std::string> command =
-      compile_command(*job.toolchain, *job.target, file, binary_name(*job.source));
+      compile_command(*job.toolchain, *job.target, *job.source);
   forget_failure(job);
-  write_inputs(*job.source, file, folder);
+  write_inputs(*job.source, folder);
+  bring_units(job, folder);
   write_file_unflushed(folder / "command.txt", to_text(command));
 
   // The compiler's temporary files lie in the folder, so that they go away with it.

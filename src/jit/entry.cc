@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormat = 1;
+constexpr std::array kBinaryFiles = {kLibraryFile, kCubinFile, kObjectFile};
 
 // A checksum over the meaning of meta.json, so that a flipped bit in it is seen too.
 std::string seal_of(const EntryMeta& meta) {
@@ -77,7 +79,7 @@ Tree tree_below(const fs::path& folder) try {
 }  // namespace
 
 std::string binary_file(const EntryMeta& meta) {
-  for (const char* name : {kLibraryFile, kCubinFile}) {
+  for (const char* name : kBinaryFiles) {
     if (meta.files.count(name) > 0) return name;
   }
   return {};
@@ -85,7 +87,10 @@ std::string binary_file(const EntryMeta& meta) {
 
 std::string binary_file_in(const fs::path& folder) {
   std::error_code failed;
-  return fs::exists(folder / kCubinFile, failed) ? kCubinFile : kLibraryFile;
+  for (const char* name : kBinaryFiles) {
+    if (fs::exists(folder / name, failed)) return name;
+  }
+  return kLibraryFile;
 }
 
 std::string entry_folder_name(const std::string& name, const std::string& key) {

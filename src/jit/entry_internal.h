@@ -11,9 +11,10 @@
 
 namespace tessera::jit {
 
-// An entry holds one of these.
+// An entry holds one of these: a kernel, or a unit that kernels share.
 inline constexpr const char* kLibraryFile = "kernel.so";
 inline constexpr const char* kCubinFile = "kernel.cubin";
+inline constexpr const char* kObjectFile = "unit.o";
 inline constexpr const char* kMetaFile = "meta.json";
 
 struct FileStamp {
@@ -28,7 +29,8 @@ struct EntryMeta {
   std::map<std::string, std::int64_t> facts;  // of a cubin: registers, spills, shared memory
 };
 
-// The one that a source is compiled to.
+// The file that a source is written to, and the one that it is compiled to.
+std::string source_file(const Source& source);
 std::string binary_name(const Source& source);
 
 // The entry's loadable file; empty when it has none.

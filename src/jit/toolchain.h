@@ -25,9 +25,13 @@ struct Toolchain {
 // files changes.
 Toolchain find_toolchain(const std::string& wanted, const std::filesystem::path& memo_folder = {});
 
-// The argument vector that turns `source` into `output` (paths relative to the build folder).
+// The argument vector that turns a source into its binary, in the folder where both lie. The
+// objects of a source's units lie there too, as unit_object(0), unit_object(1), ...
 std::vector<std::string> compile_command(const Toolchain& toolchain, const Target& target,
-                                         const std::string& source, const std::string& output);
+                                         const Source& source);
+std::string unit_object(std::size_t index);
+// What is included ahead of the text of a source that has units.
+inline constexpr const char* kDeclarationsFile = "units.h";
 
 // "NAME" and "NAME=value" for SubprocessOptions: what would change a compiler's output unseen.
 std::vector<std::string> compile_environment();

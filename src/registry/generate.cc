@@ -3,17 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/hash.h"
+#include "tessera/base/parallel.h"
 #include "tessera/registry/kernel_set_internal.h"
 #include "tessera/spec/json_internal.h"
 
@@ -95,32 +94,6 @@ std::string index_of(const KernelSet& set, const std::vector<KernelSpec>& specs,
     index["kernels"].push_back(std::move(entry));
   }
   return dump_json(index) + "\n";
-}
-
-// Calls work(0), ..., work(count - 1) on `jobs` threads, this one among them; the first exception
-// stops the others after what they are at, and is thrown here.
-void in_parallel(std::size_t count, int jobs, const std::function<void(std::size_t)>& work) {
-  const std::size_t wanted =
-      jobs > 0 ? static_cast<std::size_t>(jobs) : std::max(1U, std::thread::hardware_concurrency());
-  std::atomic<std::size_t> next = 0;
-  std::exception_ptr failure;
-  std::once_flag failed;
-  const auto loop = [&] {
-    try {
-      for (std::size_t i = next++; i < count; i = next++) work(i);
-    } catch (...) {
-      std::call_once(failed, [&failure] { failure = std::current_exception(); });
-      next = count;
-    }
-  };
-  std::vector<std::thread> threads;
-  try {
-    while (threads.size() + 1 < std::min(wanted, count)) threads.emplace_back(loop);
-  } catch (const std::system_error&) {  // no more threads to be had: fewer do the work
-  }
-  loop();
-  for (std::thread& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // The register block: a few rows by a few vectors of accumulators, multiplied over a range of k.
 #pragma once
 
-#include "tessera/device/cpu/epilogue.h"
-#include "tessera/device/cpu/grid.h"
 #include "tessera/device/cpu/words.h"
 
 namespace tessera::device {
@@ -125,8 +123,9 @@ template <class Math, int kRows, int kVectors, int kPackedRows>
 
 // A block of `rows` x `columns`, at most kRows x (kVectors * kLanes): low ones use fewer rows,
 // narrow ones half the vectors. The operands and the output hold what the block that runs touches.
+// Kernels share it as compiled code.
 template <class Math, int kRows, int kVectors, int kPackedRows>
-[[gnu::always_inline]] inline void multiply_any(const BlockTask& t, i64 rows, int columns) {
+void multiply_any(const BlockTask& t, i64 rows, int columns) {
   constexpr int kHalf = kVectors / 2;
   if constexpr (kHalf > 0) {
     if (rows > fewer_rows(kRows) && columns <= kHalf * kLanes) {

@@ -1,6 +1,7 @@
 // What happens to finished accumulators: alpha, beta * C, the chain of epilogue steps, conversion.
 #pragma once
 
+#include "tessera/device/cpu/grid.h"
 #include "tessera/device/cpu/math.h"
 
 namespace tessera::device {
@@ -27,12 +28,6 @@ constexpr bool takes_one_d(Step s) {
          s == Step::col_scale;
 }
 constexpr bool takes_all_d(Step s) { return s == Step::multi_d_add || s == Step::multi_d_multiply; }
-
-// Where one run of output elements lies: `count` columns from (row, column).
-struct Place {
-  i64 row, column;
-  int count;
-};
 
 template <class C, Step kOp>
 [[gnu::always_inline]] inline f32v load_d(const GemmArguments& g, int index, const Place& at) {
@@ -102,25 +97,30 @@ template <class C>
   }
 }
 
-// Whether accumulators are already the output: nothing to scale, add, apply or convert.
+// Whether accumulators are already the output when nothing is to scale or to add.
 template <class C>
-inline bool stores_raw(const GemmArguments& g) {
+constexpr bool sums_are_output() {
   using Acc = typename C::Math::Acc;
   constexpr bool kSameType = (__is_same(Acc, f32v) && __is_same(typename C::Out, float)) ||
                              (__is_same(Acc, i32v) && __is_same(typename C::Out, int));
-  return kSameType && C::kNumSteps == 0 && g.alpha == 1.0F && g.beta == 0.0F;
+  return kSameType && C::kNumSteps == 0;
 }
 
-// Whether accumulators become the output by conversion to a 16-bit float alone: nothing to apply,
-// and, if the arguments say so too, nothing to scale or to add.
+// Whether they become the output by conversion to a 16-bit float alone.
 template <class C>
-constexpr bool may_convert() {
+constexpr bool sums_convert() {
   return __is_same(typename C::Math::Acc, f32v) && sizeof(typename C::Out) == 2 &&
          C::kNumSteps == 0;
 }
+
 template <class C>
-inline bool converts(const GemmArguments& g) {
-  return may_convert<C>() && g.alpha == 1.0F && g.beta == 0.0F;
+constexpr ElementSizes sizes_of() {
+  return {sizeof(typename C::A),
+          sizeof(typename C::B),
+          sizeof(typename C::D),
+          sizeof(typename C::Out),
+          C::kNumD,
+          C::kPreshuffled};
 }
 
 // Finishes a rectangle of raw accumulators (32-bit, `ld` words between rows) into the output of one

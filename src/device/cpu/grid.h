@@ -1,13 +1,23 @@
-// How a team of threads shares a GEMM.
+// The problem as kernels divide it: ranges, batches, and how a team of threads shares it.
 #pragma once
 
-#include "tessera/device/cpu/abi.h"
+#include "tessera/device/cpu/vector.h"
 
 namespace tessera::device {
 
 struct Range {
   i64 begin, end;
 };
+
+// Where one run of output elements lies: `count` columns from (row, column).
+struct Place {
+  i64 row, column;
+  int count;
+};
+
+// Turns raw accumulators (32-bit, `ld` words between rows) into the output of one batch.
+using Finish = void (*)(const GemmArguments& g, const u32* sums, i64 ld, i64 rows, i64 columns,
+                        Place at);
 
 inline i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
 inline i64 blocks_of(i64 size, i64 block) { return (size + block - 1) / block; }
@@ -24,28 +34,42 @@ struct Grid {
   int batch, m, n;
 };
 
+// What a GEMM multiplies: all that the code which drives its kernels is compiled for.
+template <class TypeA, class TypeB, class TypeMath, bool kAContiguous, bool kBContiguous>
+struct OperandTypes {
+  using A = TypeA;
+  using B = TypeB;
+  using Math = TypeMath;
+  static constexpr bool kAKContiguous = kAContiguous;
+  static constexpr bool kBKContiguous = kBContiguous;
+};
+
+// What a kernel's matrices hold, in bytes an element. C is of the output's type.
+struct ElementSizes {
+  int a, b, d, out;
+  int num_d;
+  bool preshuffled;  // B was packed ahead and stays as it is
+};
+
 // The first element of a batch's matrix.
-template <class T>
-inline const T* matrix_of(const GemmArguments& g, const void* operand, i64 batch_stride,
-                          i64 batch) {
-  if (g.pointer_arrays != 0) return static_cast<const T* const*>(operand)[batch];
-  return static_cast<const T*>(operand) + batch * batch_stride;
+inline const void* matrix_of(const GemmArguments& g, const void* operand, i64 batch_stride,
+                             int size, i64 batch) {
+  if (g.pointer_arrays != 0) return static_cast<const void* const*>(operand)[batch];
+  return static_cast<const char*>(operand) + batch * batch_stride * size;
 }
 
-// The arguments of one batch, whose operands are matrices. A preshuffled B stays as it is.
-template <class C>
-inline GemmArguments one_batch(const GemmArguments& all, i64 batch) {
-  using Out = typename C::Out;
+// The arguments of one batch, whose operands are matrices.
+inline GemmArguments one_batch(const GemmArguments& all, const ElementSizes& sizes, i64 batch) {
   GemmArguments g = all;
   g.batch = 1;
   g.pointer_arrays = 0;
-  g.a = matrix_of<typename C::A>(all, all.a, all.batch_stride_a, batch);
-  if (!C::kPreshuffled) g.b = matrix_of<typename C::B>(all, all.b, all.batch_stride_b, batch);
-  g.c = matrix_of<Out>(all, all.c, all.batch_stride_c, batch);
-  for (int i = 0; i < C::kNumD; ++i) {
-    g.d[i] = matrix_of<typename C::D>(all, all.d[i], all.batch_stride_d[i], batch);
+  g.a = matrix_of(all, all.a, all.batch_stride_a, sizes.a, batch);
+  if (!sizes.preshuffled) g.b = matrix_of(all, all.b, all.batch_stride_b, sizes.b, batch);
+  g.c = matrix_of(all, all.c, all.batch_stride_c, sizes.out, batch);
+  for (int i = 0; i < sizes.num_d; ++i) {
+    g.d[i] = matrix_of(all, all.d[i], all.batch_stride_d[i], sizes.d, batch);
   }
-  g.out = const_cast<Out*>(matrix_of<Out>(all, all.out, all.batch_stride_out, batch));
+  g.out = const_cast<void*>(matrix_of(all, all.out, all.batch_stride_out, sizes.out, batch));
   return g;
 }
 

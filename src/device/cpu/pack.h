@@ -126,7 +126,7 @@ template <class T, class Math, int Width, bool kIsA>
 }
 
 template <class T, class Math, int Width, bool kIsA, bool kKContiguous>
-[[gnu::always_inline]] inline void pack_panel(PanelSource<T> s, u32* out) {
+[[gnu::always_inline]] inline void pack_panel(const PanelSource<T>& s, u32* out) {
   if constexpr (kKContiguous) return pack_rows<T, Math, Width, kIsA>(s, out);
   pack_columns<T, Math, Width, kIsA>(s, out);
 }
@@ -140,6 +140,30 @@ inline void column_corrections(const u32* panel, i64 words, u32* out) {
       sum = Math::mac(sum, u32v{} + 0x80808080U, load<u32v>(panel + w * Width + j));
     }
     store(out + j, typename Math::Acc{} - sum);
+  }
+}
+
+// The words before a panel of B's own: its corrections.
+template <class Math>
+constexpr i64 panel_start(i64 columns) {
+  return Math::kBiased ? columns : 0;
+}
+
+// ---- what kernels share as compiled code ----
+
+// A panel of A. kBias: not where register blocks read A in place, which bias what they load.
+template <class T, class Math, int Width, bool kBias, bool kKContiguous>
+void pack_a_panel(const PanelSource<T>& s, u32* out) {
+  pack_panel<T, Math, Width, kBias, kKContiguous>(s, out);
+}
+
+// A panel of B behind its corrections.
+template <class T, class Math, int Width, bool kKContiguous>
+void pack_b_panel(const PanelSource<T>& s, u32* out) {
+  u32* panel = out + panel_start<Math>(Width);
+  pack_panel<T, Math, Width, false, kKContiguous>(s, panel);
+  if constexpr (Math::kBiased) {
+    column_corrections<Math, Width>(panel, blocks_of(s.depth, Math::kPerWord), out);
   }
 }
 

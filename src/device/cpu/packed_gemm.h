@@ -8,27 +8,28 @@
 // it reads; with kWaveK != 1 threads share k instead and add their sums in thread order.
 #pragma once
 
-#include "tessera/device/cpu/block.h"
 #include "tessera/device/cpu/packed_operands.h"
 
 namespace tessera::device {
 
-template <class C>
+template <class T>
 struct PackedGemm {
-  using A = typename C::A;
-  using Math = typename C::Math;
+  using A = typename T::A;
+  using Math = typename T::Math;
   using Acc = typename Math::Acc;
-  using Operands = PackedOperands<C>;
+  using Operands = PackedOperands<T>;
 
-  static constexpr int kRows = C::kWarpTileM;
-  static constexpr int kColumns = C::kWarpTileN;
   static constexpr int kPer = Math::kPerWord;
-  static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
-  static_assert(kColumns % kLanes == 0, "warp_tile_n must be a multiple of the vector's lanes");
-  static_assert(C::kTileM % kRows == 0, "tile_m must be a multiple of warp_tile_m");
-  static_assert(C::kTileN % kColumns == 0, "tile_n must be a multiple of warp_tile_n");
-  static_assert(C::kTileK % kPer == 0, "tile_k must be a multiple of warp_tile_k");
-  static_assert(C::kNumD >= 0 && C::kNumD <= 4, "at most 4 D tensors");
+
+  const PackedShape<T>& s;
+  const Operands operands{s};
+
+  bool stores_raw(const GemmArguments& g) const {
+    return s.sums_are_output && g.alpha == 1.0F && g.beta == 0.0F;
+  }
+  bool converts(const GemmArguments& g) const {
+    return s.multiply_converting != nullptr && g.alpha == 1.0F && g.beta == 0.0F;
+  }
 
   // ---- sizes ----
 
@@ -37,19 +38,19 @@ struct PackedGemm {
   // Raw sums wait in the workspace for other blocks of k, and to be finished in long rows: block by
   // block, each row of C, D and the output is a page of its own, and 512x2048x512 with two D to add
   // took 4% longer.
-  static bool needs_partial(const GemmArguments& g) {
-    return !stores_raw<C>(g) && (g.k > C::kTileK || !converts<C>(g));
+  bool needs_partial(const GemmArguments& g) const {
+    return !stores_raw(g) && (g.k > s.tile_k || !converts(g));
   }
   // Rows that go through every block of k before others do, and how many of them have sums in the
   // workspace: with one block of k a tile's sums are finished before the next tile's are there.
-  static i64 super_rows(const GemmArguments& g) {
-    if (!needs_partial(g) || g.k <= C::kTileK) return g.m > 0 ? g.m : 1;
-    const i64 fit = kPartialBytes / (C::kTileN * 4) / C::kTileM * C::kTileM;
-    return smaller(fit > C::kTileM ? fit : C::kTileM, Operands::round_up(g.m, kRows));
+  i64 super_rows(const GemmArguments& g) const {
+    if (!needs_partial(g) || g.k <= s.tile_k) return g.m > 0 ? g.m : 1;
+    const i64 fit = kPartialBytes / (s.tile_n * 4) / s.tile_m * s.tile_m;
+    return smaller(fit > s.tile_m ? fit : s.tile_m, Operands::round_up(g.m, s.rows));
   }
-  static i64 partial_rows(const GemmArguments& g) {
+  i64 partial_rows(const GemmArguments& g) const {
     if (!needs_partial(g)) return 0;
-    return Operands::round_up(g.k > C::kTileK ? super_rows(g) : smaller(C::kTileM, g.m), kRows);
+    return Operands::round_up(g.k > s.tile_k ? super_rows(g) : smaller(s.tile_m, g.m), s.rows);
   }
 
   // One thread's share of the workspace, in words.
@@ -57,35 +58,34 @@ struct PackedGemm {
     i64 a, b, partial;
     i64 total() const { return a + b + partial; }
   };
-  static Workspace workspace(const GemmArguments& g) {
-    const i64 depth = smaller(C::kTileK, Operands::round_up(g.k, kPer));
-    const i64 rows = smaller(C::kTileM, Operands::round_up(g.m, kRows));
-    const i64 columns = smaller(C::kTileN, Operands::round_up(g.n, kColumns));
+  Workspace workspace(const GemmArguments& g) const {
+    const i64 depth = smaller(s.tile_k, Operands::round_up(g.k, kPer));
+    const i64 rows = smaller(s.tile_m, Operands::round_up(g.m, s.rows));
+    const i64 columns = smaller(s.tile_n, Operands::round_up(g.n, s.columns));
     Workspace w{};
     const i64 packed_rows =
-        C::kPackA ? rows : Operands::round_up(kPer, kRows);  // in place: the last ones
+        s.packs_a ? rows : Operands::round_up(kPer, s.rows);  // in place: the last ones
     w.a = Operands::round_up(packed_rows * Operands::words_of(depth), kLanes) + kPanelSlack;
-    if (!C::kPreshuffled) {
+    if (!s.sizes.preshuffled) {
       // One: an incomplete one where B is read in place, or each in its turn.
-      const i64 panels = C::kPackB && g.m > C::kTileM ? columns / kColumns : 1;
-      w.b = Operands::round_up(panels * Operands::panel_words(depth), kLanes);
+      const i64 panels = s.packs_b && g.m > s.tile_m ? columns / s.columns : 1;
+      w.b = Operands::round_up(panels * operands.panel_words(depth), kLanes);
     }
     w.partial = partial_rows(g) * columns;
     return w;
   }
 
-  static int threads_over_k(const GemmArguments& g, int threads) {
-    if (C::kWaveK == 1) return 1;
-    const i64 limit = C::kWaveK == 0 ? threads : smaller(C::kWaveK, threads);
-    const i64 parts = smaller(limit, blocks_of(g.k, kKGrain));
+  int threads_over_k(const GemmArguments& g, int threads) const {
+    if (s.wave_k == 1) return 1;
+    const i64 limit = s.wave_k == 0 ? threads : smaller(s.wave_k, threads);
+    const i64 parts = smaller(limit, blocks_of(g.k, k_grain()));
     return static_cast<int>(parts > 1 ? parts : 1);
   }
   // Threads' shares of k start at its multiples: the least k worth a thread, or, where B was packed
   // ahead, the k of its panels.
-  static constexpr i64 kKGrain = C::kPreshuffled ? C::kTileK : 16 * kPer;
+  i64 k_grain() const { return s.sizes.preshuffled ? s.tile_k : 16 * kPer; }
 
-  static i64 workspace_bytes(const void* arguments, int threads) {
-    const auto& g = *static_cast<const GemmArguments*>(arguments);
+  i64 workspace_bytes(const GemmArguments& g, int threads) const {
     const int over_k = threads_over_k(g, threads);
     const i64 shared = over_k > 1 ? over_k * g.m * g.n : 0;
     return (workspace(g).total() * threads + shared) * 4;
@@ -119,40 +119,41 @@ struct PackedGemm {
     i64 b_panel_words;
   };
 
-  static void register_blocks(const GemmArguments& g, const Block& x, const Sink& sink) {
-    [[maybe_unused]] const i64 row_stride = C::kAKContiguous ? g.ld_a * i64{sizeof(A)} : 4;
-    [[maybe_unused]] const i64 word_stride = C::kAKContiguous ? 4 : g.ld_a * 4;
+  [[gnu::noinline]] void register_blocks(const GemmArguments& g, const Block& x,
+                                         const Sink& sink) const {
+    const i64 row_stride = T::kAKContiguous ? g.ld_a * i64{sizeof(A)} : 4;
+    const i64 word_stride = T::kAKContiguous ? 4 : g.ld_a * 4;
     const i64 depth = x.k.end - x.k.begin;
-    for (i64 j = x.n.begin; j < x.n.end; j += kColumns) {
-      const int columns = static_cast<int>(smaller(kColumns, x.n.end - j));
+    for (i64 j = x.n.begin; j < x.n.end; j += s.columns) {
+      const int columns = static_cast<int>(smaller(s.columns, x.n.end - j));
       BlockTask t{};
-      const bool in_place = !C::kPackB && columns == kColumns;
+      const bool in_place = !s.packs_b && columns == s.columns;
       const u32* panel = nullptr;
       if (in_place) {
         panel = reinterpret_cast<const u32*>(Operands::b_at(g, j, x.k.begin));
         t.b_word = g.ld_b;
       } else {
-        const i64 index = C::kPackB ? (j - x.n.begin) / kColumns : 0;
+        const i64 index = s.packs_b ? (j - x.n.begin) / s.columns : 0;
         panel = x.b + index * x.b_panel_words;
         t.start = panel;
-        panel += Operands::kStart;
-        t.b_word = kColumns;
+        panel += operands.start();
+        t.b_word = s.columns;
       }
-      for (i64 i = x.m.begin; i < x.m.end; i += kRows) {
+      for (i64 i = x.m.begin; i < x.m.end; i += s.rows) {
         t.b = panel;
         t.words = Operands::words_of(depth);
         t.a = x.a + (i - x.a_from) * t.words;
-        if constexpr (!C::kPackA) {
+        if (!s.packs_a) {
           const bool there = i < x.a_from;
           if (there) {
             t.a = Operands::a_at(g, i, x.k.begin);
             t.words = depth / kPer;
           }
           t.a_row = there ? row_stride : 4;
-          t.a_word = there ? word_stride : kRows * 4;
+          t.a_word = there ? word_stride : s.rows * 4;
           t.a_last = there ? (1U << (depth % kPer * 8 * sizeof(A))) - 1U : 0;
         }
-        const i64 rows = smaller(kRows, x.m.end - i);
+        const i64 rows = smaller(s.rows, x.m.end - i);
         block(g, t, {i, j, columns}, rows, x.m, x.n, sink);
       }
     }
@@ -160,38 +161,37 @@ struct PackedGemm {
 
   // One register block: straight into the sink or the output, or, when rows or columns are missing,
   // through a scratch block.
-  [[gnu::noinline]] static void block(const GemmArguments& g, BlockTask& t, const Place& at,
-                                      i64 rows, Range m, Range n, const Sink& sink) {
-    constexpr int kPackedRows = C::kPackA ? kRows : 0;
-    constexpr int kVectors = kColumns / kLanes;
+  void block(const GemmArguments& g, BlockTask& t, const Place& at, i64 rows, Range m, Range n,
+             const Sink& sink) const {
     u32* data = sink.data + (at.row - m.begin) * sink.ld + at.column - n.begin;
     t.before = sink.accumulate ? data : nullptr;
     t.ld_before = sink.ld;
-    const bool whole = rows == kRows && at.count == kColumns;
-    if constexpr (may_convert<C>()) {
-      if (whole && sink.convert) {
-        t.out = static_cast<typename C::Out*>(g.out) + at.row * g.ld_out + at.column;
-        t.ld_out = g.ld_out;
-        return multiply_block<Math, kRows, kVectors, kPackedRows, typename C::Out>(t);
-      }
+    const bool whole = rows == s.rows && at.count == s.columns;
+    if (whole && sink.convert) {
+      t.out = static_cast<char*>(g.out) + (at.row * g.ld_out + at.column) * s.sizes.out;
+      t.ld_out = g.ld_out;
+      return s.multiply_converting(t);
     }
     t.out = data;
     t.ld_out = sink.ld;
-    const bool direct = whole || (sink.padded && !sink.convert);
-    alignas(64) u32 scratch[kRows * kColumns];
-    if (!direct) {
-      if (t.before) {
-        copy_rectangle(t.before, t.ld_before, scratch, kColumns, rows, at.count);
-        t.before = scratch;
-        t.ld_before = kColumns;
-      }
-      t.out = scratch;
-      t.ld_out = kColumns;
+    if (whole || (sink.padded && !sink.convert)) return s.multiply(t, rows, at.count);
+    incomplete_block(g, t, at, rows, sink);
+  }
+
+  [[gnu::noinline]] void incomplete_block(const GemmArguments& g, BlockTask& t, const Place& at,
+                                          i64 rows, const Sink& sink) const {
+    alignas(64) u32 scratch[kMostSums];
+    u32* data = static_cast<u32*>(t.out);
+    if (t.before) {
+      copy_rectangle(t.before, t.ld_before, scratch, s.columns, rows, at.count);
+      t.before = scratch;
+      t.ld_before = s.columns;
     }
-    multiply_any<Math, kRows, kVectors, kPackedRows>(t, rows, at.count);
-    if (direct) return;
-    if (sink.convert) return finish_rectangle<C>(g, scratch, kColumns, rows, at.count, at);
-    copy_rectangle(scratch, kColumns, data, sink.ld, rows, at.count);
+    t.out = scratch;
+    t.ld_out = s.columns;
+    s.multiply(t, rows, at.count);
+    if (sink.convert) return s.finish(g, scratch, s.columns, rows, at.count, at);
+    copy_rectangle(scratch, s.columns, data, sink.ld, rows, at.count);
   }
 
   [[gnu::noinline]] static void copy_rectangle(const u32* from, i64 ld_from, u32* to, i64 ld_to,
@@ -206,16 +206,16 @@ struct PackedGemm {
 
   // The sums of rows m, columns n: the job's, the output itself, or `partial` of its rows from
   // `first_row` on.
-  static Sink sink_for(const GemmArguments& g, const Job& job, u32* partial, i64 ld_partial,
-                       i64 first_row, Range m, Range n, Range k) {
+  Sink sink_for(const GemmArguments& g, const Job& job, u32* partial, i64 ld_partial, i64 first_row,
+                Range m, Range n, Range k) const {
     const bool accumulate = k.begin != job.k.begin;
     if (job.sums) return {job.sums + m.begin * job.ld + n.begin, job.ld, accumulate, false, false};
-    if (stores_raw<C>(g)) {
+    if (stores_raw(g)) {
       u32* out = static_cast<u32*>(g.out);
       return {out + m.begin * g.ld_out + n.begin, g.ld_out, accumulate, false, false};
     }
     u32* sums = partial + (m.begin - first_row) * ld_partial;
-    return {sums, ld_partial, accumulate, true, converts<C>(g) && k.end == job.k.end};
+    return {sums, ld_partial, accumulate, true, converts(g) && k.end == job.k.end};
   }
 
   static Sink moved(Sink sink, i64 columns) {
@@ -226,46 +226,47 @@ struct PackedGemm {
   // Every row of A at once: a panel of B is multiplied as soon as it is packed, while it is still
   // in L2, and the next one takes its place. Packed all together they go out to L3 and come back,
   // which costs 128x3072x768 with bias and gelu 13%.
-  static void run_panels(const GemmArguments& g, const Block& x, const Sink& sink, u32* b_space) {
-    for (i64 j = x.n.begin; j < x.n.end; j += kColumns) {
-      Operands::pack_b_panel(g, j, x.k, b_space);
+  void run_panels(const GemmArguments& g, const Block& x, const Sink& sink, u32* b_space) const {
+    for (i64 j = x.n.begin; j < x.n.end; j += s.columns) {
+      operands.pack_b_panel(g, j, x.k, b_space);
       Block panel = x;
-      panel.n = {j, smaller(j + kColumns, x.n.end)};
+      panel.n = {j, smaller(j + s.columns, x.n.end)};
       panel.b = b_space;
       register_blocks(g, panel, moved(sink, j - x.n.begin));
     }
   }
 
-  [[gnu::noinline]] static void run_job(const GemmArguments& g, const Job& job, u32* space) {
+  [[gnu::noinline]] void run_job(const GemmArguments& g, const Job& job, u32* space) const {
     const Workspace sizes = workspace(g);
     u32* a_packed = space;
     u32* b_space = a_packed + sizes.a;
     u32* partial = b_space + sizes.b;
-    for (i64 n = job.n.begin; n < job.n.end; n += C::kTileN) {
-      const Range columns{n, smaller(n + C::kTileN, job.n.end)};
-      const i64 ld_partial = Operands::round_up(columns.end - columns.begin, kColumns);
-      for (i64 s = job.m.begin; s < job.m.end; s += super_rows(g)) {
-        const Range rows{s, smaller(s + super_rows(g), job.m.end)};
-        const bool by_panels = C::kPackB && !C::kPreshuffled && rows.end - rows.begin <= C::kTileM;
-        for (i64 p = job.k.begin; p < job.k.end; p += C::kTileK) {
-          const Range k{p, smaller(p + C::kTileK, job.k.end)};
-          const u32* b_packed = by_panels ? nullptr : Operands::prepare_b(g, columns, k, b_space);
-          for (i64 i = rows.begin; i < rows.end; i += C::kTileM) {
-            const Range m{i, smaller(i + C::kTileM, rows.end)};
-            const i64 first = i + Operands::rows_in_place(g, m, k.end - k.begin);
-            Operands::pack_a(g, {first, m.end}, k, a_packed);
-            const i64 first_sum = g.k > C::kTileK ? s : i;
+    for (i64 n = job.n.begin; n < job.n.end; n += s.tile_n) {
+      const Range columns{n, smaller(n + s.tile_n, job.n.end)};
+      const i64 ld_partial = Operands::round_up(columns.end - columns.begin, s.columns);
+      for (i64 r = job.m.begin; r < job.m.end; r += super_rows(g)) {
+        const Range rows{r, smaller(r + super_rows(g), job.m.end)};
+        const bool by_panels =
+            s.packs_b && !s.sizes.preshuffled && rows.end - rows.begin <= s.tile_m;
+        for (i64 p = job.k.begin; p < job.k.end; p += s.tile_k) {
+          const Range k{p, smaller(p + s.tile_k, job.k.end)};
+          const u32* b_packed = by_panels ? nullptr : operands.prepare_b(g, columns, k, b_space);
+          for (i64 i = rows.begin; i < rows.end; i += s.tile_m) {
+            const Range m{i, smaller(i + s.tile_m, rows.end)};
+            const i64 first = i + operands.rows_in_place(g, m, k.end - k.begin);
+            operands.pack_a(g, {first, m.end}, k, a_packed);
+            const i64 first_sum = g.k > s.tile_k ? r : i;
             const Sink sink = sink_for(g, job, partial, ld_partial, first_sum, m, columns, k);
             const Block x{
-                m, columns, k, a_packed, first, b_packed, Operands::panel_words(k.end - k.begin)};
+                m, columns, k, a_packed, first, b_packed, operands.panel_words(k.end - k.begin)};
             if (by_panels) {
               run_panels(g, x, sink, b_space);
             } else {
               register_blocks(g, x, sink);
             }
-            if (k.end < job.k.end || job.sums || stores_raw<C>(g) || sink.convert) continue;
-            finish_rectangle<C>(g, sink.data, sink.ld, m.end - m.begin, columns.end - columns.begin,
-                                {m.begin, n, 0});
+            if (k.end < job.k.end || job.sums || stores_raw(g) || sink.convert) continue;
+            s.finish(g, sink.data, sink.ld, m.end - m.begin, columns.end - columns.begin,
+                     {m.begin, n, 0});
           }
         }
       }
@@ -275,46 +276,45 @@ struct PackedGemm {
   // ---- the team ----
 
   // k = 0: the accumulators are zero and only the epilogue remains.
-  static void run_empty(const GemmArguments& all, const CpuThread& thread) {
+  void run_empty(const GemmArguments& all, const CpuThread& thread) const {
     const Range rows = part(all.m, 1, thread.count, thread.index);
     const u32 zeros[kLanes] = {};
     for (i64 b = 0; b < all.batch; ++b) {
-      const GemmArguments g = Operands::batch_of(all, b);
+      const GemmArguments g = operands.batch_of(all, b);
       for (i64 i = rows.begin; i < rows.end; ++i) {
         for (i64 j = 0; j < g.n; j += kLanes) {
-          finish_rectangle<C>(g, zeros, 0, 1, smaller(kLanes, g.n - j), {i, j, 0});
+          s.finish(g, zeros, 0, 1, smaller(kLanes, g.n - j), {i, j, 0});
         }
       }
     }
   }
 
-  static void run_grid(const GemmArguments& g, const CpuThread& thread, u32* space) {
-    const Grid grid = best_grid(g, thread.count, C::kWaveM, C::kWaveN, kRows, kColumns, kLanes);
+  void run_grid(const GemmArguments& g, const CpuThread& thread, u32* space) const {
+    const Grid grid = best_grid(g, thread.count, s.wave_m, s.wave_n, s.rows, s.columns, kLanes);
     if (thread.index >= grid.batch * grid.m * grid.n) return;
     const int n = thread.index % grid.n;
     const int m = thread.index / grid.n % grid.m;
     const Range batches = part(g.batch, 1, grid.batch, thread.index / (grid.n * grid.m));
-    const Range rows = part(g.m, kRows, grid.m, m);
-    const Range columns = part(g.n, kColumns, grid.n, n);
+    const Range rows = part(g.m, s.rows, grid.m, m);
+    const Range columns = part(g.n, s.columns, grid.n, n);
     for (i64 b = batches.begin; b < batches.end; ++b) {
-      run_job(Operands::batch_of(g, b), {rows, columns, {0, g.k}, nullptr, 0}, space);
+      run_job(operands.batch_of(g, b), {rows, columns, {0, g.k}, nullptr, 0}, space);
     }
   }
 
-  static void run_over_k(const GemmArguments& all, const CpuThread& thread, u32* space,
-                         u32* shared) {
+  void run_over_k(const GemmArguments& all, const CpuThread& thread, u32* space,
+                  u32* shared) const {
     const int parts = threads_over_k(all, thread.count);
     const Range rows = part(all.m, 1, thread.count, thread.index);
     for (i64 b = 0; b < all.batch; ++b) {
-      const GemmArguments g = Operands::batch_of(all, b);
+      const GemmArguments g = operands.batch_of(all, b);
       if (thread.index < parts) {
-        const Range k = part(g.k, kKGrain, parts, thread.index);
+        const Range k = part(g.k, k_grain(), parts, thread.index);
         run_job(g, {{0, g.m}, {0, g.n}, k, shared + thread.index * g.m * g.n, g.n}, space);
       }
       thread.barrier(thread.barrier_context);
       for (i64 i = rows.begin; i < rows.end; ++i) add_row(g, shared + i * g.n, parts);
-      finish_rectangle<C>(g, shared + rows.begin * g.n, g.n, rows.end - rows.begin, g.n,
-                          {rows.begin, 0, 0});
+      s.finish(g, shared + rows.begin * g.n, g.n, rows.end - rows.begin, g.n, {rows.begin, 0, 0});
       thread.barrier(thread.barrier_context);
     }
   }
@@ -329,24 +329,40 @@ struct PackedGemm {
     }
   }
 
-  static void run(const void* arguments, const CpuThread* thread) {
-    const auto& g = *static_cast<const GemmArguments*>(arguments);
-    if (g.k == 0) return run_empty(g, *thread);
-    u32* shared = static_cast<u32*>(thread->workspace);
-    u32* space = shared + thread->index * workspace(g).total();
-    shared += thread->count * workspace(g).total();
-    if constexpr (C::kWaveK != 1) {
-      if (threads_over_k(g, thread->count) > 1) return run_over_k(g, *thread, space, shared);
+  void run(const GemmArguments& g, const CpuThread& thread) const {
+    if (g.k == 0) return run_empty(g, thread);
+    const i64 words = workspace(g).total();
+    u32* all = static_cast<u32*>(thread.workspace);
+    u32* space = all + thread.index * words;
+    if (threads_over_k(g, thread.count) > 1) {
+      return run_over_k(g, thread, space, all + thread.count * words);
     }
-    run_grid(g, *thread, space);
-  }
-
-  static constexpr CpuKernel kernel() {
-    if (C::kPreshuffled) {
-      return {C::kAbiVersion, workspace_bytes, run, Operands::packed_bytes, Operands::pack};
-    }
-    return {C::kAbiVersion, workspace_bytes, run, nullptr, nullptr};
+    run_grid(g, thread, space);
   }
 };
+
+// ---- what kernels share as compiled code ----
+
+template <class T>
+i64 packed_workspace_bytes(const PackedShape<T>& shape, const void* arguments, int threads) {
+  const auto& g = *static_cast<const GemmArguments*>(arguments);
+  return PackedGemm<T>{shape}.workspace_bytes(g, threads);
+}
+
+template <class T>
+void packed_run(const PackedShape<T>& shape, const void* arguments, const CpuThread& thread) {
+  PackedGemm<T>{shape}.run(*static_cast<const GemmArguments*>(arguments), thread);
+}
+
+template <class T>
+i64 packed_b_bytes(const PackedShape<T>& shape, const void* arguments) {
+  return PackedOperands<T>{shape}.packed_bytes(*static_cast<const GemmArguments*>(arguments));
+}
+
+template <class T>
+void packed_b(const PackedShape<T>& shape, const void* arguments, void* packed) {
+  const auto& g = *static_cast<const GemmArguments*>(arguments);
+  PackedOperands<T>{shape}.pack_all(g, static_cast<u32*>(packed));
+}
 
 }  // namespace tessera::device

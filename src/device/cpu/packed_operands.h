@@ -2,121 +2,103 @@
 // and preshuffle, which packs every panel of B ahead.
 #pragma once
 
-#include "tessera/device/cpu/pack.h"
+#include "tessera/device/cpu/packed_shape.h"
 
 namespace tessera::device {
 
-template <class C>
+template <class T>
 struct PackedOperands {
-  using A = typename C::A;
-  using B = typename C::B;
-  using Math = typename C::Math;
-
-  static constexpr int kRows = C::kWarpTileM;
-  static constexpr int kColumns = C::kWarpTileN;
+  using A = typename T::A;
+  using B = typename T::B;
+  using Math = typename T::Math;
   static constexpr int kPer = Math::kPerWord;
-  static_assert(C::kPackA || sizeof(A) * kPer == 4, "A is read in place only as 32-bit words");
-  static_assert(C::kPackA || kPer == 1 || C::kAKContiguous, "A's words are in place along k only");
-  static_assert(C::kPackB || (sizeof(B) == 4 && !C::kBKContiguous),
-                "B is read in place only as rows of 32-bit words");
-  static_assert(C::kPackB || !C::kPreshuffled, "a preshuffled B is packed");
 
-  static constexpr int kStart = Math::kBiased ? kColumns : 0;  // words of corrections in a panel
+  const PackedShape<T>& s;
+
+  i64 start() const { return panel_start<Math>(s.columns); }
   static i64 words_of(i64 depth) { return (depth + kPer - 1) / kPer; }
-  static i64 panel_words(i64 depth) { return kStart + words_of(depth) * kColumns; }
+  i64 panel_words(i64 depth) const { return start() + words_of(depth) * s.columns; }
   static i64 round_up(i64 size, i64 to) { return (size + to - 1) / to * to; }
 
   // Rows of A that are read where they lie: whole register blocks. Where k ends within a word, that
   // word is read whole, so that what it holds beyond has to be part of rows that follow.
-  static i64 rows_in_place(const GemmArguments& g, Range m, i64 depth) {
-    if (C::kPackA) return 0;
+  i64 rows_in_place(const GemmArguments& g, Range m, i64 depth) const {
+    if (s.packs_a) return 0;
     const i64 beyond = round_up(depth, kPer) - depth;
-    i64 rows = (m.end - m.begin) / kRows * kRows;
-    while (rows > 0 && (g.m - m.begin - rows) * g.ld_a < beyond) rows -= kRows;
+    i64 rows = (m.end - m.begin) / s.rows * s.rows;
+    while (rows > 0 && (g.m - m.begin - rows) * g.ld_a < beyond) rows -= s.rows;
     return rows;
   }
 
   static const A* a_at(const GemmArguments& g, i64 m, i64 k) {
     const A* a = static_cast<const A*>(g.a);
-    return C::kAKContiguous ? a + m * g.ld_a + k : a + k * g.ld_a + m;
+    return T::kAKContiguous ? a + m * g.ld_a + k : a + k * g.ld_a + m;
   }
   static const B* b_at(const GemmArguments& g, i64 n, i64 k) {
     const B* b = static_cast<const B*>(g.b);
-    return C::kBKContiguous ? b + n * g.ld_b + k : b + k * g.ld_b + n;
+    return T::kBKContiguous ? b + n * g.ld_b + k : b + k * g.ld_b + n;
   }
 
-  static void pack_a(const GemmArguments& g, Range m, Range k, u32* out) {
+  void pack_a(const GemmArguments& g, Range m, Range k, u32* out) const {
     const i64 depth = k.end - k.begin;
-    for (i64 i = m.begin; i < m.end; i += kRows) {
-      pack_panel<A, Math, kRows, C::kPackA, C::kAKContiguous>(
-          {a_at(g, i, k.begin), g.ld_a, m.end - i, depth}, out);
-      out += words_of(depth) * kRows;
+    for (i64 i = m.begin; i < m.end; i += s.rows) {
+      s.pack_a({a_at(g, i, k.begin), g.ld_a, m.end - i, depth}, out);
+      out += words_of(depth) * s.rows;
     }
   }
-
-  static void pack_b_panel(const GemmArguments& g, i64 n, Range k, u32* out) {
-    const i64 depth = k.end - k.begin;
-    pack_panel<B, Math, kColumns, false, C::kBKContiguous>(
-        {b_at(g, n, k.begin), g.ld_b, g.n - n, depth}, out + kStart);
-    if constexpr (Math::kBiased) {
-      column_corrections<Math, kColumns>(out + kStart, words_of(depth), out);
-    }
+  void pack_b_panel(const GemmArguments& g, i64 n, Range k, u32* out) const {
+    s.pack_b({b_at(g, n, k.begin), g.ld_b, g.n - n, k.end - k.begin}, out);
   }
 
   // ---- preshuffle: every panel of B, k block by k block ----
 
-  static i64 packed_words(const GemmArguments& g) {
-    const i64 panels = blocks_of(g.n, kColumns);
+  i64 packed_words(const GemmArguments& g) const {
+    const i64 panels = blocks_of(g.n, s.columns);
     i64 words = 0;
-    for (i64 k = 0; k < g.k; k += C::kTileK) {
-      words += panels * panel_words(smaller(C::kTileK, g.k - k));
-    }
+    for (i64 k = 0; k < g.k; k += s.tile_k)
+      words += panels * panel_words(smaller(s.tile_k, g.k - k));
     return words;
   }
-  static i64 packed_bytes(const void* arguments) {
-    const auto& g = *static_cast<const GemmArguments*>(arguments);
+  i64 packed_bytes(const GemmArguments& g) const {
     return packed_words(g) * 4 * (g.batch_stride_b == 0 ? 1 : g.batch);
   }
-  static void pack(const void* arguments, void* packed) {
-    GemmArguments g = *static_cast<const GemmArguments*>(arguments);
+  void pack_all(GemmArguments g, u32* out) const {
     const B* b = static_cast<const B*>(g.b);
-    u32* out = static_cast<u32*>(packed);
     for (i64 batch = 0; batch < (g.batch_stride_b == 0 ? 1 : g.batch); ++batch) {
       g.b = b + batch * g.batch_stride_b;
-      for (i64 k = 0; k < g.k; k += C::kTileK) {
-        const Range depth{k, smaller(k + C::kTileK, g.k)};
-        for (i64 n = 0; n < g.n; n += kColumns) {
+      for (i64 k = 0; k < g.k; k += s.tile_k) {
+        const Range depth{k, smaller(k + s.tile_k, g.k)};
+        for (i64 n = 0; n < g.n; n += s.columns) {
           pack_b_panel(g, n, depth, out);
           out += panel_words(depth.end - depth.begin);
         }
       }
     }
   }
-  static const u32* packed_panel(const GemmArguments& g, i64 n, Range k) {
-    const i64 panels = blocks_of(g.n, kColumns);
-    return static_cast<const u32*>(g.b) + k.begin / C::kTileK * panels * panel_words(C::kTileK) +
-           n / kColumns * panel_words(k.end - k.begin);
+  const u32* packed_panel(const GemmArguments& g, i64 n, Range k) const {
+    const i64 panels = blocks_of(g.n, s.columns);
+    return static_cast<const u32*>(g.b) + k.begin / s.tile_k * panels * panel_words(s.tile_k) +
+           n / s.columns * panel_words(k.end - k.begin);
   }
 
-  static GemmArguments batch_of(const GemmArguments& all, i64 batch) {
-    GemmArguments g = one_batch<C>(all, batch);
-    if (C::kPreshuffled && g.batch_stride_b != 0) {
+  GemmArguments batch_of(const GemmArguments& all, i64 batch) const {
+    GemmArguments g = one_batch(all, s.sizes, batch);
+    if (s.sizes.preshuffled && g.batch_stride_b != 0) {
       g.b = static_cast<const u32*>(g.b) + batch * packed_words(g);
     }
     return g;
   }
 
   // B for a block of k, packed where it is packed at all.
-  static const u32* prepare_b(const GemmArguments& g, Range n, Range k, u32* b_space) {
-    if constexpr (C::kPreshuffled) {
-      return packed_panel(g, n.begin, k);
-    } else if constexpr (C::kPackB) {
+  const u32* prepare_b(const GemmArguments& g, Range n, Range k, u32* b_space) const {
+    if (s.sizes.preshuffled) return packed_panel(g, n.begin, k);
+    if (s.packs_b) {
       u32* out = b_space;
-      for (i64 j = n.begin; j < n.end; j += kColumns, out += panel_words(k.end - k.begin)) {
+      for (i64 j = n.begin; j < n.end; j += s.columns, out += panel_words(k.end - k.begin)) {
         pack_b_panel(g, j, k, out);
       }
-    } else if ((n.end - n.begin) % kColumns != 0) {
-      pack_b_panel(g, n.begin + (n.end - n.begin) / kColumns * kColumns, k, b_space);
+    } else if ((n.end - n.begin) % s.columns != 0) {
+      pack_b_panel(g, n.begin + (n.end - n.begin) / s.columns * s.columns, k, b_space);
     }
     return b_space;
   }

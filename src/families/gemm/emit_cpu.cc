@@ -27,10 +27,8 @@ std::string_view math_type(DType a, int per_word) {
   return per_word == 2 ? "MathBf16" : "MathF32";
 }
 
-bool packs_a(Pipeline p) { return p == Pipeline::packab || p == Pipeline::packa; }
-bool packs_b(Pipeline p) { return p == Pipeline::packab || p == Pipeline::packb; }
-
-std::string config(const KernelSpec& spec, const GemmSignature& s, const Target& target) {
+std::string config(const KernelSpec& spec, const GemmSignature& s, const CpuTypes& types,
+                   const Target& target) {
   const Algorithm& a = spec.algorithm;
   const std::string steps = epilogue_steps(s.epilogue);
   std::string text = fmt::format(
@@ -40,8 +38,7 @@ std::string config(const KernelSpec& spec, const GemmSignature& s, const Target&
       "  using Out = {};\n"
       "  using D = {};\n"
       "  using Math = {};\n",
-      storage_type(s.a), storage_type(s.b), storage_type(s.out), storage_type(s.d),
-      math_type(s.a, a.warp_tile.k));
+      types.a, types.b, types.out, storage_type(s.d), types.math);
   text += fmt::format(
       "  static constexpr int kAbiVersion = {};\n"
       "  static constexpr int kVectorBytes = {};\n"
@@ -66,9 +63,14 @@ std::string config(const KernelSpec& spec, const GemmSignature& s, const Target&
 Source emit_cpu(const KernelSpec& spec, const Target& target) {
   const auto& signature = std::get<GemmSignature>(spec.signature);
   const std::string name = name_of(spec);
+  const bool streams = spec.algorithm.pipeline == Pipeline::stream;
+  const CpuTypes types{.a = storage_type(signature.a),
+                       .b = storage_type(signature.b),
+                       .out = storage_type(signature.out),
+                       .math = math_type(signature.a, spec.algorithm.warp_tile.k)};
   std::string text = banner(spec, "cpu");
   text += fmt::format(
-      "#include \"tessera/device/cpu/gemm.h\"\n"
+      "#include \"tessera/device/cpu/{}_kernel.h\"\n"
       "\n"
       "namespace {{\n"
       "\n"
@@ -80,11 +82,14 @@ Source emit_cpu(const KernelSpec& spec, const Target& target) {
       "\n"
       "extern \"C\" {{\n"
       "[[gnu::visibility(\"default\")]] extern const CpuKernel {};\n"
-      "const CpuKernel {} = {}<Config>::kernel();\n"
+      "const CpuKernel {} = {}Kernel<Config>::kernel();\n"
       "}}\n",
-      config(spec, signature, target), name, name,
-      spec.algorithm.pipeline == Pipeline::stream ? "StreamGemm" : "PackedGemm");
-  return {name, ".cc", std::move(text), cpu_headers()};
+      streams ? "stream" : "packed", config(spec, signature, types, target), name, name,
+      streams ? "Stream" : "Packed");
+  Source source{
+      .name = name, .extension = ".cc", .text = std::move(text), .headers = cpu_headers()};
+  add_cpu_units(spec, types, target.vector_bytes, source);
+  return source;
 }
 
 }  // namespace tessera::gemm

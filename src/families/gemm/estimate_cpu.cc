@@ -215,20 +215,20 @@ double super_rows(const Machine& x, const Share& s) {
 // Columns of B that are packed before any is multiplied: one panel where A is one block of rows.
 double columns_at_once(const Machine& x, const Share& s) {
   const Algorithm& a = x.spec.algorithm;
-  const bool by_panels = a.pipeline == Pipeline::packab || a.pipeline == Pipeline::packb;
+  const bool by_panels = packs_b(a.pipeline);
   return by_panels && s.rows <= a.tile.m ? a.warp_tile.n : std::min<double>(s.columns, a.tile.n);
 }
 
 double packing_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   const Algorithm& a = x.spec.algorithm;
   double cycles = 0;
-  if (a.pipeline == Pipeline::packab || a.pipeline == Pipeline::packa) {
+  if (packs_a(a.pipeline)) {
     const double rows = blocks(s.rows, a.warp_tile.m) * a.warp_tile.m;
     const double times = blocks(s.columns, a.tile.n);
     cycles += rows * s.k * times * pack_cycles(x, p.a, a_is_row_major(p.layout));
     cycles += times * spill_cycles(x, rows * s.k);
   }
-  if (!p.preshuffled_b && (a.pipeline == Pipeline::packab || a.pipeline == Pipeline::packb)) {
+  if (!p.preshuffled_b && packs_b(a.pipeline)) {
     const double columns = blocks(s.columns, a.warp_tile.n) * a.warp_tile.n;
     const double times = blocks(s.rows, super_rows(x, s));
     cycles += columns * s.k * times * pack_cycles(x, p.b, !b_is_row_major(p.layout));

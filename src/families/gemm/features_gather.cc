@@ -187,9 +187,8 @@ void gather_cpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
       put_estimate(estimate_cpu(spec, f.problem, *f.target, f.threads, &sharing.grid), i, x);
     }
     x.macs[i] = f.cpu_macs[static_cast<std::size_t>(std::clamp(a.warp_tile.k, 0, 4))];
-    x.packs_a[i] = flag(p == Pipeline::packab || p == Pipeline::packa);
-    x.packs_b[i] =
-        flag((p == Pipeline::packab || p == Pipeline::packb) && !f.problem.preshuffled_b);
+    x.packs_a[i] = flag(packs_a(p));
+    x.packs_b[i] = flag(packs_b(p) && !f.problem.preshuffled_b);
     x.of[lane("takes_tiles")][i] = 0;
     x.of[lane("stores_by_copy")][i] = 0;
   }

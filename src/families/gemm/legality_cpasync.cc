@@ -9,7 +9,7 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kMaxAccumulators = 128;  // per thread, without spills
+constexpr int kMostAccumulators = 128;  // per thread, without spills
 constexpr int kMaxTransposed = 64;     // the same where 8-bit floats are also transposed
 constexpr int kChunkBytes = 16;        // that one cp.async moves
 constexpr int kTileBytes = 1024;       // after which the swizzle of a tile repeats
@@ -27,7 +27,7 @@ int warp_n(const Case& c) { return c.algorithm.tile.n / c.algorithm.wave.n; }
 int max_accumulators(const Case& c) {
   const bool converts = c.signature.a == DType::fp8 || c.signature.a == DType::bf8;
   const bool transposes = c.signature.layout != GemmLayout::rcr;
-  return converts && transposes ? kMaxTransposed : kMaxAccumulators;
+  return converts && transposes ? kMaxTransposed : kMostAccumulators;
 }
 int thread_accumulators(const Case& c) {
   return c.algorithm.tile.m * c.algorithm.tile.n / block_threads(c);

@@ -30,14 +30,23 @@ class CliCompiler : public CliTest {
     return (folder() / "fake-c++").string();
   }
 
-  // Where the compiler's words are kept: <cache>/failed/<kernel>-<key>/log.txt.
-  fs::path failed_log() const {
-    for (const auto& entry : fs::directory_iterator(folder() / "cache" / "failed")) {
-      if (entry.path().filename().string().starts_with(kernel_ + "-")) {
-        return entry.path() / "log.txt";
-      }
+  // Checks the sentence about the unit of the kernel that failed first, and returns where the
+  // compiler's words are kept: <cache>/failed/<unit>-<key>/log.txt.
+  fs::path expect_failed_unit(const std::string& got, const std::string& outcome) const {
+    const std::string start = "tessera: " + kernel_ + ": ";
+    const std::size_t end = got.find(": ", start.size());
+    if (!got.starts_with(start + "unit_") || end == got.npos) {
+      ADD_FAILURE() << got;
+      return {};
     }
-    return {};
+    const std::string unit = got.substr(start.size(), end - start.size());
+    fs::path log;
+    for (const auto& entry : fs::directory_iterator(folder() / "cache" / "failed")) {
+      if (entry.path().filename().string().starts_with(unit + "-")) log = entry.path() / "log.txt";
+    }
+    const std::string sentence = start + unit + ": " + outcome + "; all it said is in ";
+    EXPECT_EQ(got.substr(0, got.find('\n') + 1), sentence + log.string() + "\n");
+    return log;
   }
 
   const char* const line_ = "run gemm m=3 n=4 k=5 --target mine.json --threads 1";
@@ -73,10 +82,9 @@ TEST_F(CliCompiler, Missing) {
 TEST_F(CliCompiler, Failing) {
   const std::string compiler = fake_compiler("echo 'kernel.cc:1: error: no'; exit 3");
   const CliResult result = run(line_, {"TESSERA_CXX=" + compiler});
-  const fs::path log = failed_log();
-  EXPECT_EQ(result.err, "tessera: " + kernel_ + ": " + compiler +
-                            " failed with exit code 3: kernel.cc:1: error: no; all it said is in " +
-                            log.string() + "\nkernel.cc:1: error: no\n");
+  const fs::path log =
+      expect_failed_unit(result.err, compiler + " failed with exit code 3: kernel.cc:1: error: no");
+  EXPECT_TRUE(result.err.ends_with("/log.txt\nkernel.cc:1: error: no\n")) << result.err;
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.status, 1);
   EXPECT_NE(read_file(log).find("kernel.cc:1: error: no\n"), std::string::npos);
@@ -90,10 +98,8 @@ TEST_F(CliCompiler, Failing) {
 TEST_F(CliCompiler, WritesNoKernel) {
   const std::string compiler = fake_compiler("exit 0");
   const CliResult result = run(line_, {"TESSERA_CXX=" + compiler});
-  EXPECT_EQ(result.err, "tessera: " + kernel_ + ": " + compiler +
-                            " reported success but wrote no kernel.so: it said nothing; all it "
-                            "said is in " +
-                            failed_log().string() + "\n");
+  expect_failed_unit(result.err,
+                     compiler + " reported success but wrote no unit.o: it said nothing");
   EXPECT_EQ(result.status, 1);
 }
 

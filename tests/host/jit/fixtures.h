@@ -93,7 +93,7 @@ esac
 echo call >> {}
 {}
 while [ $# -gt 0 ]; do [ "$1" = -o ] && output=$2; shift; done
-{{ echo "a binary made of:"; cat kernel.cc; }} > "$output"
+{{ echo "a binary made of:"; cat units.h kernel.cc unit.cc unit?.o 2> /dev/null; true; }} > "$output"
 )",
                                   version, calls_.string(), body));
     fs::permissions(path_, fs::perms::owner_all);
@@ -112,6 +112,12 @@ while [ $# -gt 0 ]; do [ "$1" = -o ] && output=$2; shift; done
 
 inline Source make_source(const std::string& name, const std::string& text = "int x;\n") {
   return {.name = name, .extension = ".cc", .text = text, .headers = {}};
+}
+
+inline Source make_unit(const std::string& name, const std::string& text = "int a;\n") {
+  Source unit = make_source(name, text);
+  unit.is_unit = true;
+  return unit;
 }
 
 inline Target make_target(std::vector<std::string> flags = {}) {

@@ -137,14 +137,13 @@ TEST_F(NvrtcTest, IsCalledWithTheTargetsFlags) {
                             .build_id = "",
                             .arguments = {},
                             .runner = "/w"};
-  EXPECT_EQ(compile_command(toolchain, hopper(), "kernel.cu", "kernel.cubin"),
+  EXPECT_EQ(compile_command(toolchain, hopper(), source()),
             (std::vector<std::string>{"/w", "nvrtc", "/lib/n.so", "--gpu-architecture=sm_90a",
                                       "--std=c++17", "-default-device", "--ptxas-options=-v",
                                       "--no-cache", "kernel.cu", "-o", "kernel.cubin"}));
   Toolchain older = toolchain;
   older.version = "NVRTC 12.4";  // has no such option
-  const std::vector<std::string> words =
-      compile_command(older, hopper(), "kernel.cu", "kernel.cubin");
+  const std::vector<std::string> words = compile_command(older, hopper(), source());
   EXPECT_EQ(std::count(words.begin(), words.end(), "--no-cache"), 0);
 }
 

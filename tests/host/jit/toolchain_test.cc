@@ -160,34 +160,49 @@ TEST_F(ToolchainTest, IsRememberedBetweenProcesses) {
   }
 }
 
+// What every source is compiled with: `kind` of output, and `more`.
+Words command_with(const std::string& kind, const Words& more) {
+  Words words = {"/usr/bin/ccache",
+                 "g++",
+                 "-mavx2",
+                 "-mfma",
+                 "-std=c++17",
+                 "-O2",
+                 "-ffp-contract=fast",
+                 "-fno-math-errno",
+                 "-fno-trapping-math",
+                 "-fPIC",
+                 kind,
+                 "-fvisibility=hidden",
+                 "-fno-exceptions",
+                 "-fno-rtti",
+                 "-fno-asynchronous-unwind-tables",
+                 "-fno-stack-protector",
+                 "-nostdlib",
+                 "-w",
+                 "-pipe",
+                 "-I."};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 TEST(CompileCommand, IsAVectorOfRelativePaths) {
   const Toolchain toolchain{.path = "/usr/bin/ccache", .arguments = {"g++"}};
-  EXPECT_EQ(compile_command(toolchain, make_target({"-mavx2", "-mfma"}), "kernel.cc", "kernel.so"),
-            (Words{"/usr/bin/ccache",
-                   "g++",
-                   "-mavx2",
-                   "-mfma",
-                   "-std=c++17",
-                   "-O2",
-                   "-ffp-contract=fast",
-                   "-fno-math-errno",
-                   "-fno-trapping-math",
-                   "-fPIC",
-                   "-shared",
-                   "-fvisibility=hidden",
-                   "-fno-exceptions",
-                   "-fno-rtti",
-                   "-fno-asynchronous-unwind-tables",
-                   "-fno-stack-protector",
-                   "-nostdlib",
-                   "-w",
-                   "-pipe",
-                   "-I.",
-                   "kernel.cc",
-                   "-o",
-                   "kernel.so",
-                   "-Wl,--as-needed",
-                   "-lm"}));
+  const Target target = make_target({"-mavx2", "-mfma"});
+  EXPECT_EQ(compile_command(toolchain, target, make_source("gemm_a")),
+            command_with("-shared", {"kernel.cc", "-o", "kernel.so", "-Wl,--as-needed", "-lm"}));
+}
+
+TEST(CompileCommand, LinksTheObjectsOfUnits) {
+  const Toolchain toolchain{.path = "/usr/bin/ccache", .arguments = {"g++"}};
+  const Target target = make_target({"-mavx2", "-mfma"});
+  Source source = make_source("gemm_a");
+  source.units = {make_unit("unit_a"), make_unit("unit_b")};
+  EXPECT_EQ(compile_command(toolchain, target, source),
+            command_with("-shared", {"-include", "units.h", "kernel.cc", "-o", "kernel.so",
+                                     "unit0.o", "unit1.o", "-Wl,--as-needed", "-lm"}));
+  EXPECT_EQ(compile_command(toolchain, target, source.units[0]),
+            command_with("-c", {"unit.cc", "-o", "unit.o"}));
 }
 
 // What a key is made of, and one way to change each part.
@@ -209,6 +224,15 @@ std::vector<Change> changes() {
       {"name", true, [](Ingredients& i) { i.source.name += "b"; }},
       {"text", true, [](Ingredients& i) { i.source.text += " "; }},
       {"extension", true, [](Ingredients& i) { i.source.extension = ".cpp"; }},
+      {"units", true, [](Ingredients& i) { i.source.units.push_back(make_unit("unit_a")); }},
+      {"another unit", true,
+       [](Ingredients& i) { i.source.units.push_back(make_unit("unit_a", "int b;\n")); }},
+      {"declarations of units", true,
+       [](Ingredients& i) {
+         i.source.units.push_back(make_unit("unit_a"));
+         i.source.declarations = "extern int a;\n";
+       }},
+      {"a unit itself", true, [](Ingredients& i) { i.source.is_unit = true; }},
       {"header content", true, [](Ingredients& i) { i.headers[1].content = "int c;"; }},
       {"header path", true, [](Ingredients& i) { i.headers[1].path = "tessera/c.h"; }},
       {"header order", true, [](Ingredients& i) { std::swap(i.headers[0], i.headers[1]); }},
