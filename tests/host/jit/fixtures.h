@@ -93,7 +93,9 @@ esac
 echo call >> {}
 {}
 while [ $# -gt 0 ]; do [ "$1" = -o ] && output=$2; shift; done
-{{ echo "a binary made of:"; cat units.h kernel.cc unit.cc unit?.o 2> /dev/null; true; }} > "$output"
+echo "a binary made of:" > "$output"
+cat units.h kernel.cc unit.cc unit?.o >> "$output" 2> /dev/null
+true
 )",
                                   version, calls_.string(), body));
     fs::permissions(path_, fs::perms::owner_all);
