@@ -184,6 +184,9 @@ struct Family {
 
   // The same without its epilogue and D tensors.
   Problem (*plain)(const Problem&);
+  // The same in types for which every algorithm takes as long on this target, and of which there
+  // are models; the problem itself where there are none such.
+  Problem (*twin)(const Problem&, const Target&);
 
   double (*flops)(const Problem&);  // useful operations
   double (*bytes)(const Problem&);  // least traffic: every operand once

@@ -176,6 +176,13 @@ std::string feature_hash_text(std::span<const Feature> features) {
 }
 
 // The types stand behind the operation, the same for all candidates of a problem.
+std::string types_in_name(const Problem& problem) {
+  KernelSpec any;
+  any.signature = signature_of(problem);
+  any.target = "any";
+  return types_in_name(any);
+}
+
 std::string types_in_name(const KernelSpec& spec) {
   const std::string name = name_of(spec);
   std::string types;

@@ -88,6 +88,7 @@ struct Model {
 
 // The operand types as the kernel's name spells them, "bf16" or "fp8_bf8".
 std::string types_in_name(const KernelSpec& spec);
+std::string types_in_name(const Problem& problem);
 
 // What a model is wanted for.
 struct ModelUse {

@@ -13,6 +13,10 @@ const Target& machine_of(const Model& model, const RankInput& input) {
   return model.machine ? *model.machine : input.target;
 }
 
+bool knows_types(const Model& model, const Problem& problem) {
+  return std::ranges::count(model.manifest.dtypes, types_in_name(problem)) > 0;
+}
+
 Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& input) {
   const Manifest& manifest = model.manifest;
   if (manifest.op != to_string(op_of(input.problem)) || manifest.target != input.target.name) {
@@ -25,10 +29,9 @@ Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& 
   }
   if (Verdict fits = family_of(input.problem).features_fit(input.problem); !fits) return fits;
   if (input.legal.empty()) return {"it has no candidates"};
-  const KernelSpec& first = input.legal.front();
-  if (std::ranges::count(manifest.dtypes, types_in_name(first)) == 0) {
+  if (!knows_types(model, input.problem)) {
     return {fmt::format("it is for {}, not for kernels such as {}",
-                        fmt::join(manifest.dtypes, ", "), name_of(first))};
+                        fmt::join(manifest.dtypes, ", "), name_of(input.legal.front()))};
   }
   std::vector<double> row(model.shared.size());
   extract(input.problem, machine_of(model, input), input.threads, input.legal.first(1), row,
@@ -36,10 +39,11 @@ Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& 
   return in_range(model, row);
 }
 
-// A model that learned no such epilogues is asked about the problem without one.
+// What a model is asked: about the problem, or, where it learned no such types or epilogues, about
+// one of which it did.
 struct Question {
   Problem problem;
-  bool is_plain = false;
+  std::string in_place;  // what was changed, for `why`; empty: nothing
   Verdict fits;
 
   RankInput input(const RankInput& given) const {
@@ -48,27 +52,34 @@ struct Question {
 };
 
 Question question_for(const Model& model, ExtractFeatures extract, const RankInput& input) {
-  Question asked = {input.problem, false, can_judge(model, extract, input)};
-  if (asked.fits) return asked;
-  Question plain = {family_of(input.problem).plain(input.problem), true, {}};
-  if (plain.problem == asked.problem) return asked;
-  plain.fits = can_judge(model, extract, plain.input(input));
-  return plain;
+  const Family& family = family_of(input.problem);
+  Question question = {input.problem, "", {}};
+  if (!knows_types(model, input.problem)) {
+    question.problem = family.twin(input.problem, input.target);
+    question.in_place = ", asked as if for " + types_in_name(question.problem);
+  }
+  question.fits = can_judge(model, extract, question.input(input));
+  const Problem plain = family.plain(question.problem);
+  if (question.fits || plain == question.problem) return question;
+  question.problem = plain;
+  question.in_place += ", asked without the epilogue, whose share the estimate adds";
+  question.fits = can_judge(model, extract, question.input(input));
+  return question;
 }
 
-// The estimate says what the epilogue adds to each kernel's time.
-void add_epilogue(const RankInput& input, const Problem& plain, std::span<double> seconds) {
+// The estimate says what each kernel takes longer for the problem than for the one asked about.
+void scale_to_problem(const RankInput& input, const Problem& asked, std::span<double> seconds) {
   const Family& family = family_of(input.problem);
   const auto estimated = [&](const KernelSpec& spec, const Problem& problem) {
     return family.estimate(spec, problem, input.target, input.threads).seconds;
   };
   KernelSpec bare;
-  bare.signature = signature_of(plain);
+  bare.signature = signature_of(asked);
   for (std::size_t i = 0; i < input.legal.size(); ++i) {
     const KernelSpec& spec = input.legal[i];
     bare.algorithm = spec.algorithm;
     bare.target = spec.target;
-    seconds[i] *= estimated(spec, input.problem) / estimated(bare, plain);
+    seconds[i] *= estimated(spec, input.problem) / estimated(bare, asked);
   }
 }
 
@@ -118,7 +129,7 @@ bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInpu
   predict(model.forest, {used, count, model.shared}, seconds);
   to_seconds(model.manifest, work_of(model.manifest, problem), seconds);
   const bool is_score = learned_value(model.manifest.quantity) == LearnedValue::score;
-  if (question.is_plain && !is_score) add_epilogue(input, problem, seconds);
+  if (!question.in_place.empty() && !is_score) scale_to_problem(input, problem, seconds);
   return true;
 }
 
@@ -134,9 +145,7 @@ std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> mod
     return verdict ? "" : "the learned model has no opinion: " + verdict.reason;
   };
   learned.how = [model, extract](const RankInput& input) {
-    return question_for(*model, extract, input).is_plain
-               ? ", asked without the epilogue, whose share the estimate adds"
-               : "";
+    return question_for(*model, extract, input).in_place;
   };
   return make_learned_ranker(std::move(learned));
 }

@@ -19,10 +19,11 @@ using ExtractFeatures = void (*)(const Problem&, const Target&, int threads,
 Verdict is_same_core(const Target& trained, const Target& here);
 
 // The model's seconds for every legal candidate (of a rank: minus its score). Where it learned no
-// such epilogue it is asked without one, and its seconds are multiplied by what the estimate says
-// the epilogue takes longer. False where it has no opinion: outside of the training range, for
-// another operation, type, target, kind of core or number of CPU threads. Features are those of the
-// machine that the model was trained for.
+// such types it is asked about the problem's twin, where it learned no such epilogue without one,
+// and its seconds are multiplied by what the estimate says that the problem itself takes longer.
+// False where it has no opinion: outside of the training range, for another operation, type,
+// target, kind of core or number of CPU threads. Features are those of the machine that the model
+// was trained for.
 bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
                      std::span<double> seconds);
 

@@ -77,9 +77,16 @@ class ShelfRanker final : public Ranker {
   }
 
  private:
+  // A model of the problem's own types, else of its twin's.
   const ShelvedModel& find(const RankInput& input) const {
-    return shelf_->find(op_of(input.problem), input.target.name,
-                        types_in_name(input.legal.front()));
+    const ShelvedModel& own = find(input, input.problem);
+    if (own.ranker) return own;
+    const ShelvedModel& other =
+        find(input, family_of(input.problem).twin(input.problem, input.target));
+    return other.ranker ? other : own;
+  }
+  const ShelvedModel& find(const RankInput& input, const Problem& problem) const {
+    return shelf_->find(op_of(problem), input.target.name, types_in_name(problem));
   }
 
   std::shared_ptr<const ModelShelf> shelf_;

@@ -55,7 +55,8 @@ std::filesystem::path own_models(const std::filesystem::path& cache_folder);
 // The shelf of all dispatchers with this folder of the user's own.
 std::shared_ptr<const ModelShelf> shared_shelf(const std::filesystem::path& own);
 
-// Asks the model of each problem's operation, types and target; says why where there is none.
+// Asks the model of each problem's operation, types (or its twin's) and target; says why where
+// there is none.
 std::shared_ptr<const Ranker> make_shelf_ranker(std::shared_ptr<const ModelShelf> shelf);
 
 }  // namespace tessera

@@ -25,6 +25,7 @@ const Family& family() {
       .reference = reference,
       .compare = compare,
       .plain = plain,
+      .twin = twin,
       .flops = flops,
       .bytes = bytes,
   };

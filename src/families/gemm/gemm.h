@@ -35,6 +35,7 @@ double bytes(const Problem& problem);
 std::span<const Feature> features();
 Verdict features_fit(const Problem& problem);
 Problem plain(const Problem& problem);
+Problem twin(const Problem& problem, const Target& target);
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns,
              std::span<const FeatureUse> wanted = {});

@@ -111,6 +111,16 @@ Problem plain(const Problem& problem) {
   return p;
 }
 
+// Tensor cores multiply fp16 at the rate of bf16, and all else goes by the bytes of an element.
+Problem twin(const Problem& problem, const Target& target) {
+  GemmProblem p = std::get<GemmProblem>(problem);
+  if (target.backend != "cuda" || p.a != DType::fp16) return p;
+  for (DType* type : {&p.a, &p.b, &p.out, &p.d}) {
+    if (*type == DType::fp16) *type = DType::bf16;
+  }
+  return p;
+}
+
 std::string_view variant_of(const GemmSignature& signature) {
   if (signature.preshuffled_b) return "preshuffle";
   return num_ops(signature.epilogue) > 0 ? "multi_d" : "standard";

@@ -88,6 +88,51 @@ TEST_F(Shelf, ShippedModelDecides) {
   EXPECT_TRUE(notes_.empty());
 }
 
+// Tensor cores take fp16 and bf16 alike; a CPU multiplies fp16 as fp32.
+TEST_F(Shelf, AsksTheModelOfATwin) {
+  const Problem problem = gemm_problem(DType::fp16, GemmLayout::rcr, 512, 1024, 2048);
+  ConstantModel model = constant_model(-7);
+  Manifest manifest = parse_manifest(model.manifest, "test");
+  manifest.dtypes = {"bf16"};
+  for (const char* target : {"sm90a", "avx512"}) {
+    manifest.target = target;
+    model.manifest = to_json(manifest);
+    const std::string folder = fmt::format("gemm_{}_bf16", target);
+    const std::string names[] = {folder + "/manifest.json", folder + "/model.txt"};
+    const std::vector<EmbeddedFile> files = {{names[0], model.manifest}, {names[1], model.forest}};
+    const ModelShelf shelf(own_, files);
+    target_ = load_target(target);
+    const Decision decision = decide(shelf, problem);
+    if (target_.backend == "cpu") {
+      EXPECT_EQ(decision.source, ChoiceSource::analytic);
+      EXPECT_NE(decision.why.find("there is no learned model gemm_avx512_fp16"), std::string::npos)
+          << decision.why;
+      continue;
+    }
+    EXPECT_EQ(decision.source, ChoiceSource::learned);
+    EXPECT_EQ(decision.predicted_seconds, std::exp(-7.0));
+    EXPECT_NE(decision.why.find(", asked as if for bf16"), std::string::npos) << decision.why;
+    EXPECT_EQ(std::get<GemmSignature>(decision.spec.signature).a, DType::fp16);
+  }
+}
+
+// Whatever epilogues a model of bf16 learned, it is asked the same of fp16.
+TEST_F(Shelf, ShippedModelOfATwinChoosesTheSameAlgorithms) {
+  target_ = load_target("sm90a");
+  const ModelShelf shelf("");
+  for (const char* epilogue : {"none", "bias+gelu", "add"}) {
+    GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 1000, 2048, 4096);
+    p.epilogue = parse_epilogue(epilogue);
+    const Decision bf16 = decide(shelf, p);
+    p.a = p.b = p.out = p.d = DType::fp16;
+    const Decision fp16 = decide(shelf, p);
+    EXPECT_EQ(bf16.source, ChoiceSource::learned);
+    EXPECT_EQ(fp16.source, ChoiceSource::learned);
+    EXPECT_EQ(fp16.spec.algorithm, bf16.spec.algorithm) << epilogue;
+    EXPECT_EQ(fp16.predicted_seconds, bf16.predicted_seconds) << epilogue;
+  }
+}
+
 TEST_F(Shelf, NoModel) {
   const ModelShelf shelf(own_, {});
   const Decision decision = decide(shelf, problem_);
