@@ -63,7 +63,7 @@ double store_factor(const Algorithm& a, bool aligned, bool by_copy) {
   const bool tmaws = a.pipeline == Pipeline::tmaws;
   const int chunk = tmaws && !a.swap_ab ? tmaws_store(a).chunk : kWide;
   if (by_copy) return chunk >= kWide ? 1 : chunk == 32 ? kGpuModel.copy_32 : kGpuModel.copy_16;
-  if (aligned) return kGpuModel.direct;
+  if (aligned) return chunk >= 32 ? kGpuModel.direct : kGpuModel.direct_16;
   return kGpuModel.unaligned * (tmaws ? 1 : 2) * kWide / chunk;
 }
 

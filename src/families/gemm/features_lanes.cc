@@ -254,7 +254,8 @@ void fill_store_times(const Facts& f, Lanes& x) {
     const double narrow = pick(flag(chunk == 32), kModel.copy_32, kModel.copy_16);
     const double copied = pick(flag(chunk >= kWide), 1, narrow);
     const double unaligned = kModel.unaligned * (2 - x.is_tmaws[i]) * kWide / chunk;
-    const double alone = pick(aligned, kModel.direct, unaligned);
+    const double direct = pick(flag(chunk >= 32), kModel.direct, kModel.direct_16);
+    const double alone = pick(aligned, direct, unaligned);
     x.store_times[i] = pick(by_copy * x.of[lane("stores_by_copy")][i], copied, alone);
   }
 }

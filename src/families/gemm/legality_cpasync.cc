@@ -10,11 +10,11 @@ namespace tessera::gemm {
 namespace {
 
 constexpr int kMostAccumulators = 128;  // per thread, without spills
-constexpr int kMaxTransposed = 64;     // the same where 8-bit floats are also transposed
-constexpr int kChunkBytes = 16;        // that one cp.async moves
-constexpr int kTileBytes = 1024;       // after which the swizzle of a tile repeats
-constexpr int kMmaBytesK = 32;         // of k that one mma takes
-constexpr int kMmaRows = 16;           // of A and of B that a warp loads at a time
+constexpr int kMaxTransposed = 64;      // the same where 8-bit floats are also transposed
+constexpr int kChunkBytes = 16;         // that one cp.async moves
+constexpr int kTileBytes = 1024;        // after which the swizzle of a tile repeats
+constexpr int kMmaBytesK = 32;          // of k that one mma takes
+constexpr int kMmaRows = 16;            // of A and of B that a warp loads at a time
 
 bool by_fma(const Case& c) { return c.signature.a == DType::fp32; }
 std::string_view instruction_name(const Case& c) { return by_fma(c) ? "fma" : "mma"; }

@@ -111,10 +111,17 @@ Problem plain(const Problem& problem) {
   return p;
 }
 
-// Tensor cores multiply fp16 at the rate of bf16, and all else goes by the bytes of an element.
+// Tensor cores multiply fp16 at the rate of bf16 and int8 at that of fp8; all else goes by the
+// bytes of an element, where that of an output may differ.
 Problem twin(const Problem& problem, const Target& target) {
   GemmProblem p = std::get<GemmProblem>(problem);
-  if (target.backend != "cuda" || p.a != DType::fp16) return p;
+  if (target.backend != "cuda") return p;
+  if (p.a == DType::int8) {
+    p.a = p.b = DType::fp8;
+    p.acc = DType::fp32;
+    p.out = p.d = DType::fp16;
+  }
+  if (p.a != DType::fp16) return p;
   for (DType* type : {&p.a, &p.b, &p.out, &p.d}) {
     if (*type == DType::fp16) *type = DType::bf16;
   }
