@@ -105,11 +105,18 @@ template <class T, class Math, int kRows, int kWords, i64 kStrip>
                                 i64 narrow_ld, u32* sums, u32* corrections) {
   using Acc = typename Math::Acc;
   constexpr int kPer = Math::kPerWord;
+  // The rows of the next words are other pages, which the processor does not foresee. With more to
+  // multiply, bytes are not what it waits for.
+  constexpr bool kFetches = kRows * kPer <= 16;
   for (i64 f = 0; f + kLanes <= columns; f += kLanes) {
+    // In turn, so that each line is asked for once.
+    const i64 turn = f / kLanes % kPer;
     u32v w[kWords];
 #pragma GCC unroll 8
     for (int i = 0; i < kWords; ++i) {
       w[i] = load_words_across<T, Math>(wide + i * kPer * ld + f, ld);
+      if constexpr (kFetches)
+        __builtin_prefetch(wide + ((kWords + i) * kPer + turn) * ld + f, 0, 2);
     }
 #pragma GCC unroll 8
     for (int x = 0; x < kRows; ++x) {
