@@ -18,12 +18,13 @@ struct CacheCommand {
   std::string pattern = "*";
 };
 
-// "3 kernels and 5 units that they share".
+// "3 kernels and 5 objects that they share".
 std::string counted(const std::vector<jit::EntryInfo>& entries) {
-  const auto units = std::count_if(entries.begin(), entries.end(),
-                                   [](const jit::EntryInfo& entry) { return entry.is_unit; });
-  const std::string kernels = fmt::format("{} kernels", entries.size() - units);
-  return units == 0 ? kernels : fmt::format("{} and {} units that they share", kernels, units);
+  const auto objects = std::count_if(entries.begin(), entries.end(),
+                                     [](const jit::EntryInfo& entry) { return entry.is_object; });
+  const std::string kernels = fmt::format("{} kernels", entries.size() - objects);
+  return objects == 0 ? kernels
+                      : fmt::format("{} and {} objects that they share", kernels, objects);
 }
 
 int list(const CacheCommand& command, const jit::Cache& cache, const Output& output) {
@@ -32,9 +33,9 @@ int list(const CacheCommand& command, const jit::Cache& cache, const Output& out
     return !matches_wildcard(command.pattern, entry.name);
   });
   Json entries = Json::array();
-  Table table({"kernel or unit", "key", "size"});
+  Table table({"kernel or object", "key", "size"});
   for (const jit::EntryInfo& entry : listed) {
-    entries.push_back({{entry.is_unit ? "unit" : "kernel", entry.name},
+    entries.push_back({{entry.is_object ? "object" : "kernel", entry.name},
                        {"key", entry.key},
                        {"folder", entry.folder.string()},
                        {"bytes", entry.bytes},

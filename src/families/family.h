@@ -29,12 +29,12 @@ struct Source {
   std::string extension;                  // ".cc", ".cu", ".cpp"
   std::string text;                       // complete in itself
   std::span<const EmbeddedFile> headers;  // all that the text may include
-  // Code that kernels share: each unit is compiled once, to an object that every kernel which lists
-  // it links. The kernel's text is then compiled behind `declarations`, which keep it from making
-  // the same code again.
-  std::vector<Source> units = {};
+  // Code that kernels share: each is compiled once, and linked into every kernel that lists it. The
+  // kernel's text is then compiled behind `declarations`, which keep it from making the same code
+  // again.
+  std::vector<Source> objects = {};
   std::string declarations = {};
-  bool is_unit = false;
+  bool is_object = false;
 };
 
 // A predicted time and what it is made of, in seconds.
@@ -184,8 +184,9 @@ struct Family {
 
   // The same without its epilogue and D tensors.
   Problem (*plain)(const Problem&);
-  // The same in types for which every algorithm takes as long on this target, and of which there
-  // are models; the problem itself where there are none such.
+  // The same in types that every algorithm multiplies as fast on this target, so that models of
+  // them may be asked; the estimate knows what else differs. The problem itself where there are
+  // none such.
   Problem (*twin)(const Problem&, const Target&);
 
   double (*flops)(const Problem&);  // useful operations

@@ -61,8 +61,8 @@ struct Builder::State {
   Toolchain toolchain(std::string_view kernel, const Target& target) const;
   Found build(const Source& source, const Target& target);
   Found build_with_compiler(const Source& source, const Target& target);
-  std::vector<Artifact> build_units(const Source& source, const Target& target);
-  void prepare_units(std::span<const Source> sources, const Target& target, int jobs);
+  std::vector<Artifact> build_objects(const Source& source, const Target& target);
+  void prepare_objects(std::span<const Source> sources, const Target& target, int jobs);
   std::string no_compiler(const Target& target) const;
   BuildResult try_build(const Source& source, const Target& target);
   [[noreturn]] void refuse(const Source& source) const;
@@ -101,45 +101,46 @@ Found Builder::State::build_with_compiler(const Source& source, const Target& ta
   if (!forbidden_by.empty()) refuse(source);
 
   CompileJob job{.source = &source,
-                 .units = {},
+                 .objects = {},
                  .target = &target,
                  .toolchain = &toolchain,
                  .timeout_seconds = options.timeout_seconds,
                  .cache = cache.folder(),
                  .key = key};
   const auto produce = [&](const fs::path& folder) {
-    job.units = build_units(source, target);
+    job.objects = build_objects(source, target);
     compile(job, folder);
   };
   return {cache.insert(source.name, key, produce), false};
 }
 
-std::vector<Artifact> Builder::State::build_units(const Source& source, const Target& target) try {
-  std::vector<Artifact> units(source.units.size());
-  in_parallel(units.size(), 0, [&](std::size_t i) {
-    units[i] = build_with_compiler(source.units[i], target).artifact;
+std::vector<Artifact> Builder::State::build_objects(const Source& source,
+                                                    const Target& target) try {
+  std::vector<Artifact> objects(source.objects.size());
+  in_parallel(objects.size(), 0, [&](std::size_t i) {
+    objects[i] = build_with_compiler(source.objects[i], target).artifact;
   });
-  return units;
+  return objects;
 } catch (const Error& error) {
   throw Error(error.code(), fmt::format("{}: {}", source.name, error.what()), error.context());
 }
 
-// Units that many of the sources need come first, each once, so that no worker waits for another's.
-// What fails fails again where a source needs it, which says so.
-void Builder::State::prepare_units(std::span<const Source> sources, const Target& target,
-                                   int jobs) {
+// Objects that many of the sources need come first, each once, so that no worker waits for
+// another's. What fails fails again where a source needs it, which says so.
+void Builder::State::prepare_objects(std::span<const Source> sources, const Target& target,
+                                     int jobs) {
   std::set<std::string> names;
-  std::vector<const Source*> units;
+  std::vector<const Source*> objects;
   for (const Source& source : sources) {
-    if (source.units.empty() || packs.lists(source.name, source_key(source, target))) continue;
+    if (source.objects.empty() || packs.lists(source.name, source_key(source, target))) continue;
     if (!forbidden_by.empty() || !no_compiler(target).empty()) return;
     const std::string key = cache_key(source, target, toolchain(source.name, target));
     if (cache.find(source.name, key)) continue;
-    for (const Source& unit : source.units) {
-      if (names.insert(unit.name).second) units.push_back(&unit);
+    for (const Source& object : source.objects) {
+      if (names.insert(object.name).second) objects.push_back(&object);
     }
   }
-  in_parallel(units.size(), jobs, [&](std::size_t i) { try_build(*units[i], target); });
+  in_parallel(objects.size(), jobs, [&](std::size_t i) { try_build(*objects[i], target); });
 }
 
 void Builder::State::refuse(const Source& source) const {
@@ -177,7 +178,7 @@ Artifact Builder::build(const Source& source, const Target& target) {
 
 std::vector<BuildResult> Builder::build_all(std::span<const Source> sources, const Target& target,
                                             int jobs, const Progress& progress) {
-  state_->prepare_units(sources, target, jobs);
+  state_->prepare_objects(sources, target, jobs);
   std::vector<BuildResult> results(sources.size());
   std::size_t done = 0;
   bool stopped = false;  // by what progress threw

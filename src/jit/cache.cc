@@ -178,13 +178,13 @@ Artifact Cache::State::insert_in_memory(const std::string& name, const std::stri
                                         const Produce& produce, const std::string& why) {
   const fs::path temporary = temporary_folder();
   std::string binary;
-  bool is_unit = false;
+  bool is_object = false;
   try {
     remove_dead_build_folders(temporary, kScratchPrefix);
     const BuildFolder build(temporary, kScratchPrefix);
     produce(build.path());
     const std::string file = binary_file_in(build.path());
-    is_unit = file == kObjectFile;
+    is_object = file == kObjectFile;
     binary = read_file(build.path() / file);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::io_error) throw;
@@ -196,7 +196,7 @@ Artifact Cache::State::insert_in_memory(const std::string& name, const std::stri
   }
   warn_of_memory(why);
   Artifact artifact = memory_artifact(name, key, binary);
-  artifact.is_unit = is_unit;
+  artifact.is_object = is_object;
   const std::lock_guard lock(mutex);
   return memory.insert_or_assign(entry_folder_name(name, key), artifact).first->second;
 }
@@ -276,7 +276,7 @@ std::vector<EntryInfo> Cache::list() const {
     if (!meta) continue;
     EntryInfo info{.name = meta->name,
                    .key = meta->key,
-                   .is_unit = binary_file(*meta) == kObjectFile,
+                   .is_object = binary_file(*meta) == kObjectFile,
                    .folder = folder,
                    .bytes = file_bytes(folder / kMetaFile),
                    .last_used_unix = last_used_ns(folder) / kSecond,
@@ -288,7 +288,7 @@ std::vector<EntryInfo> Cache::list() const {
   for (const auto& [id, artifact] : state_->memory) {
     entries.push_back({.name = artifact.name,
                        .key = artifact.key,
-                       .is_unit = artifact.is_unit,
+                       .is_object = artifact.is_object,
                        .folder = {},
                        .bytes = file_bytes(artifact.binary),
                        .last_used_unix = 0,

@@ -23,7 +23,7 @@ struct CacheOptions {
   std::int64_t max_bytes = 1LL << 30;  // least recently used entries go first
 };
 
-// A built kernel or unit: the binary on disk, or in memory when no disk would take it.
+// A built kernel or object: the binary on disk, or in memory when no disk would take it.
 struct Artifact {
   std::string name;
   std::string key;
@@ -31,13 +31,13 @@ struct Artifact {
   // Keeps an anonymous file alive. Hold it as long as the binary is loaded: its path is a number
   // that the next anonymous file may get, and the loader knows libraries by their path.
   std::shared_ptr<void> keep;
-  bool is_unit = false;  // code that kernels share: an object to link, not to load
+  bool is_object = false;  // code that kernels share: an object to link, not to load
 };
 
 struct EntryInfo {
   std::string name;
   std::string key;
-  bool is_unit = false;  // code that kernels share
+  bool is_object = false;  // code that kernels share
   std::filesystem::path folder;
   std::int64_t bytes = 0;
   std::int64_t last_used_unix = 0;
@@ -62,11 +62,11 @@ class Cache {
   // `key` is 32 lower-case hexadecimal digits: see cache_key().
   std::optional<Artifact> find(const std::string& name, const std::string& key) const;
 
-  // `produce` fills an empty folder with an entry's files, "kernel.so", "kernel.cubin" or "unit.o"
-  // among them. Throws what produce throws. Callers with the same name and key share one call of
-  // produce and its outcome; across processes, one at a time per key; the loser takes the winner's
-  // entry. When the disk fails, produce runs again in the temporary folder and the artifact lives
-  // in memory.
+  // `produce` fills an empty folder with an entry's files, "kernel.so", "kernel.cubin" or
+  // "object.o" among them. Throws what produce throws. Callers with the same name and key share one
+  // call of produce and its outcome; across processes, one at a time per key; the loser takes the
+  // winner's entry. When the disk fails, produce runs again in the temporary folder and the
+  // artifact lives in memory.
   Artifact insert(const std::string& name, const std::string& key,
                   const std::function<void(const std::filesystem::path& folder)>& produce);
 

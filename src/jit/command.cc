@@ -41,15 +41,15 @@ std::vector<std::string> nvrtc_command(const Toolchain& nvrtc, const Target& tar
 
 // The file's name is part of the binary.
 std::string source_file(const Source& source) {
-  return (source.is_unit ? "unit" : "kernel") + source.extension;
+  return (source.is_object ? "object" : "kernel") + source.extension;
 }
 
 std::string binary_name(const Source& source) {
-  if (source.is_unit) return kObjectFile;
+  if (source.is_object) return kObjectFile;
   return source.extension == ".cu" ? kCubinFile : kLibraryFile;
 }
 
-std::string unit_object(std::size_t index) { return fmt::format("unit{}.o", index); }
+std::string linked_object(std::size_t index) { return fmt::format("object{}.o", index); }
 
 std::vector<std::string> compile_command(const Toolchain& toolchain, const Target& target,
                                          const Source& source) {
@@ -65,13 +65,13 @@ std::vector<std::string> compile_command(const Toolchain& toolchain, const Targe
   append({"-std=c++17", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"});
   // A kernel is plain code: without exceptions, run-time types, start files and the C++ library it
   // links in a third of the time.
-  append({"-fPIC", source.is_unit ? "-c" : "-shared", "-fvisibility=hidden", "-fno-exceptions",
+  append({"-fPIC", source.is_object ? "-c" : "-shared", "-fvisibility=hidden", "-fno-exceptions",
           "-fno-rtti", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-nostdlib", "-w",
           "-pipe", "-I."});
-  if (!source.units.empty()) append({"-include", kDeclarationsFile});
+  if (!source.objects.empty()) append({"-include", kDeclarationsFile});
   append({source_file(source), "-o", binary_name(source)});
-  if (source.is_unit) return command;
-  for (std::size_t i = 0; i < source.units.size(); ++i) command.push_back(unit_object(i));
+  if (source.is_object) return command;
+  for (std::size_t i = 0; i < source.objects.size(); ++i) command.push_back(linked_object(i));
   append({"-Wl,--as-needed", "-lm"});
   return command;
 }
@@ -107,9 +107,9 @@ std::string source_key(const Source& source, const Target& target) {
   }
   key.add(target.name);
   key.add(target.compile_flags);
-  if (source.is_unit) key.add("unit");
-  if (!source.units.empty()) key.add(source.declarations);
-  for (const Source& unit : source.units) key.add(unit.text);
+  if (source.is_object) key.add("object");
+  if (!source.objects.empty()) key.add(source.declarations);
+  for (const Source& object : source.objects) key.add(object.text);
   return key.hash();
 }
 

@@ -36,7 +36,8 @@ std::string to_text(const std::vector<std::string>& command) {
 
 void write_inputs(const Source& source, const fs::path& folder) {
   write_file_unflushed(folder / source_file(source), source.text);
-  if (!source.units.empty()) write_file_unflushed(folder / kDeclarationsFile, source.declarations);
+  if (!source.objects.empty())
+    write_file_unflushed(folder / kDeclarationsFile, source.declarations);
   for (const EmbeddedFile& header : source.headers) {
     const fs::path path = folder / header.path;
     std::error_code error;
@@ -51,9 +52,9 @@ void write_inputs(const Source& source, const fs::path& folder) {
 
 // The compiler finds objects where its folder is, wherever they are kept: an artifact may have no
 // name that another process knows, and may leave the cache at any time.
-void bring_units(const CompileJob& job, const fs::path& folder) {
-  for (std::size_t i = 0; i < job.units.size(); ++i) {
-    write_file_unflushed(folder / unit_object(i), read_file(job.units[i].binary));
+void bring_objects(const CompileJob& job, const fs::path& folder) {
+  for (std::size_t i = 0; i < job.objects.size(); ++i) {
+    write_file_unflushed(folder / linked_object(i), read_file(job.objects[i].binary));
   }
 }
 
@@ -119,7 +120,7 @@ void compile(const CompileJob& job, const fs::path& folder) {
       compile_command(*job.toolchain, *job.target, *job.source);
   forget_failure(job);
   write_inputs(*job.source, folder);
-  bring_units(job, folder);
+  bring_objects(job, folder);
   write_file_unflushed(folder / "command.txt", to_text(command));
 
   // The compiler's temporary files lie in the folder, so that they go away with it.

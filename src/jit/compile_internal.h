@@ -13,7 +13,7 @@ namespace tessera::jit {
 
 struct CompileJob {
   const Source* source = nullptr;
-  std::vector<Artifact> units;  // of the source's units, in their order
+  std::vector<Artifact> objects;  // of the source's objects, in their order
   const Target* target = nullptr;
   const Toolchain* toolchain = nullptr;
   double timeout_seconds = 0;
@@ -21,10 +21,10 @@ struct CompileJob {
   std::string key;
 };
 
-// Fills the folder with source, headers, objects of units, command.txt, log.txt and the binary
-// (kernel.so, kernel.cubin of a .cu, unit.o of a unit). When the compiler fails, moves the folder
-// to <cache>/failed and throws Error{compile_failed} or, when it took too long, Error{timeout};
-// context() is all that the compiler said.
+// Fills the folder with source, headers, objects to link, command.txt, log.txt and the binary
+// (kernel.so, kernel.cubin of a .cu, object.o of an object). When the compiler fails, moves the
+// folder to <cache>/failed and throws Error{compile_failed} or, when it took too long,
+// Error{timeout}; context() is all that the compiler said.
 void compile(const CompileJob& job, const std::filesystem::path& folder);
 
 }  // namespace tessera::jit

@@ -11,10 +11,10 @@
 
 namespace tessera::jit {
 
-// An entry holds one of these: a kernel, or a unit that kernels share.
+// An entry holds one of these: a kernel, or an object that kernels share.
 inline constexpr const char* kLibraryFile = "kernel.so";
 inline constexpr const char* kCubinFile = "kernel.cubin";
-inline constexpr const char* kObjectFile = "unit.o";
+inline constexpr const char* kObjectFile = "object.o";
 inline constexpr const char* kMetaFile = "meta.json";
 
 struct FileStamp {

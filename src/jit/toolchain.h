@@ -26,12 +26,12 @@ struct Toolchain {
 Toolchain find_toolchain(const std::string& wanted, const std::filesystem::path& memo_folder = {});
 
 // The argument vector that turns a source into its binary, in the folder where both lie. The
-// objects of a source's units lie there too, as unit_object(0), unit_object(1), ...
+// objects that it links lie there too, as linked_object(0), linked_object(1), ...
 std::vector<std::string> compile_command(const Toolchain& toolchain, const Target& target,
                                          const Source& source);
-std::string unit_object(std::size_t index);
-// What is included ahead of the text of a source that has units.
-inline constexpr const char* kDeclarationsFile = "units.h";
+std::string linked_object(std::size_t index);
+// What is included ahead of the text of a source that links objects.
+inline constexpr const char* kDeclarationsFile = "objects.h";
 
 // "NAME" and "NAME=value" for SubprocessOptions: what would change a compiler's output unseen.
 std::vector<std::string> compile_environment();

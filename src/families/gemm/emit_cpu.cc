@@ -88,7 +88,7 @@ Source emit_cpu(const KernelSpec& spec, const Target& target) {
       streams ? "Stream" : "Packed");
   Source source{
       .name = name, .extension = ".cc", .text = std::move(text), .headers = cpu_headers()};
-  add_cpu_units(spec, types, target.vector_bytes, source);
+  add_cpu_objects(spec, types, target.vector_bytes, source);
   return source;
 }
 

@@ -31,11 +31,12 @@ inline bool packs_a(Pipeline p) { return p == Pipeline::packab || p == Pipeline:
 inline bool packs_b(Pipeline p) { return p == Pipeline::packab || p == Pipeline::packb; }
 
 // The parts of CPU kernels that other kernels share, and the declarations that a source with these
-// units is compiled behind.
+// objects is compiled behind.
 struct CpuTypes {
   std::string_view a, b, out, math;  // as src/device/cpu/ calls them
 };
-void add_cpu_units(const KernelSpec& spec, const CpuTypes& types, int vector_bytes, Source& source);
+void add_cpu_objects(const KernelSpec& spec, const CpuTypes& types, int vector_bytes,
+                     Source& source);
 
 // Whether elements are stored as fp32 (tf32 is a way to multiply them).
 inline bool is_fp32(DType dtype) { return dtype == DType::fp32 || dtype == DType::tf32; }

@@ -132,10 +132,10 @@ TEST_F(CliRun, BenchSetsKernelsOfOursBeside) {
             "has no epilogue, so that nothing is beside it as 'plain'");
 }
 
-std::size_t units_in(const Json& list) {
+std::size_t objects_in(const Json& list) {
   const Json& entries = list.at("entries");
   return static_cast<std::size_t>(std::count_if(
-      entries.begin(), entries.end(), [](const Json& entry) { return entry.contains("unit"); }));
+      entries.begin(), entries.end(), [](const Json& entry) { return entry.contains("object"); }));
 }
 
 TEST_F(CliRun, CacheListsVerifiesAndClears) {
@@ -145,17 +145,17 @@ TEST_F(CliRun, CacheListsVerifiesAndClears) {
     EXPECT_EQ(run(line).status, 0);
   }
   const Json list = run_json("cache list");
-  const std::size_t units = units_in(list);
-  EXPECT_GT(units, 2U);
-  ASSERT_EQ(list.at("entries").size(), 2U + units);
+  const std::size_t objects = objects_in(list);
+  EXPECT_GT(objects, 2U);
+  ASSERT_EQ(list.at("entries").size(), 2U + objects);
   EXPECT_TRUE(list.at("entries").at(0).contains("kernel"));
   EXPECT_EQ(list.at("folder"), (folder() / "cache").string());
   std::int64_t bytes = 0;
   for (const Json& entry : list.at("entries")) bytes += entry.at("bytes").get<std::int64_t>();
-  EXPECT_EQ(run_json("cache size").at("entries"), 2 + units);
+  EXPECT_EQ(run_json("cache size").at("entries"), 2 + objects);
   EXPECT_GE(run_json("cache size").at("bytes").get<std::int64_t>(), bytes);
   EXPECT_EQ(run_json("cache list --pattern gemm_int8_*").at("entries").size(), 1U);
-  EXPECT_EQ(run_json("cache verify").at("good"), 2 + units);
+  EXPECT_EQ(run_json("cache verify").at("good"), 2 + objects);
 
   // One flipped bit: found, said, set aside.
   const fs::path binary =
@@ -166,12 +166,12 @@ TEST_F(CliRun, CacheListsVerifiesAndClears) {
   write_file(binary, content);
   const CliResult damaged = run("cache verify --json");
   EXPECT_EQ(damaged.status, 1);
-  EXPECT_EQ(Json::parse(damaged.out).at("good"), 1 + units);
+  EXPECT_EQ(Json::parse(damaged.out).at("good"), 1 + objects);
   EXPECT_EQ(Json::parse(damaged.out).at("damaged").size(), 1U);
-  EXPECT_EQ(run_json("cache list").at("entries").size(), 1U + units);
+  EXPECT_EQ(run_json("cache list").at("entries").size(), 1U + objects);
 
   EXPECT_EQ(run_json("cache clear --pattern nothing*").at("removed"), 0);
-  EXPECT_EQ(run_json("cache clear").at("removed"), 1 + units);
+  EXPECT_EQ(run_json("cache clear").at("removed"), 1 + objects);
   EXPECT_EQ(run_json("cache size").at("entries"), 0);
 }
 

@@ -73,7 +73,7 @@ TEST(RegistryBuild, EmittedTextIsCompleteInItself) {
     set.gemm().dtype("fp32").layout("rcr").variant("standard").pipeline(pipeline);
     const KernelSpec spec = set.build().specs.front();
     Source source = family_of(spec).emit(spec, host);
-    source.units.clear();
+    source.objects.clear();
     source.declarations.clear();
     EXPECT_NO_THROW(builder.build(source, host)) << source.name;
   }

@@ -30,21 +30,22 @@ class CliCompiler : public CliTest {
     return (folder() / "fake-c++").string();
   }
 
-  // Checks the sentence about the unit of the kernel that failed first, and returns where the
-  // compiler's words are kept: <cache>/failed/<unit>-<key>/log.txt.
-  fs::path expect_failed_unit(const std::string& got, const std::string& outcome) const {
+  // Checks the sentence about the object of the kernel that failed first, and returns where the
+  // compiler's words are kept: <cache>/failed/<object>-<key>/log.txt.
+  fs::path expect_failed_object(const std::string& got, const std::string& outcome) const {
     const std::string start = "tessera: " + kernel_ + ": ";
     const std::size_t end = got.find(": ", start.size());
-    if (!got.starts_with(start + "unit_") || end == got.npos) {
+    if (!got.starts_with(start + "object_") || end == got.npos) {
       ADD_FAILURE() << got;
       return {};
     }
-    const std::string unit = got.substr(start.size(), end - start.size());
+    const std::string object = got.substr(start.size(), end - start.size());
     fs::path log;
     for (const auto& entry : fs::directory_iterator(folder() / "cache" / "failed")) {
-      if (entry.path().filename().string().starts_with(unit + "-")) log = entry.path() / "log.txt";
+      if (entry.path().filename().string().starts_with(object + "-"))
+        log = entry.path() / "log.txt";
     }
-    const std::string sentence = start + unit + ": " + outcome + "; all it said is in ";
+    const std::string sentence = start + object + ": " + outcome + "; all it said is in ";
     EXPECT_EQ(got.substr(0, got.find('\n') + 1), sentence + log.string() + "\n");
     return log;
   }
@@ -82,8 +83,8 @@ TEST_F(CliCompiler, Missing) {
 TEST_F(CliCompiler, Failing) {
   const std::string compiler = fake_compiler("echo 'kernel.cc:1: error: no'; exit 3");
   const CliResult result = run(line_, {"TESSERA_CXX=" + compiler});
-  const fs::path log =
-      expect_failed_unit(result.err, compiler + " failed with exit code 3: kernel.cc:1: error: no");
+  const fs::path log = expect_failed_object(
+      result.err, compiler + " failed with exit code 3: kernel.cc:1: error: no");
   EXPECT_TRUE(result.err.ends_with("/log.txt\nkernel.cc:1: error: no\n")) << result.err;
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.status, 1);
@@ -98,8 +99,8 @@ TEST_F(CliCompiler, Failing) {
 TEST_F(CliCompiler, WritesNoKernel) {
   const std::string compiler = fake_compiler("exit 0");
   const CliResult result = run(line_, {"TESSERA_CXX=" + compiler});
-  expect_failed_unit(result.err,
-                     compiler + " reported success but wrote no unit.o: it said nothing");
+  expect_failed_object(result.err,
+                       compiler + " reported success but wrote no object.o: it said nothing");
   EXPECT_EQ(result.status, 1);
 }
 

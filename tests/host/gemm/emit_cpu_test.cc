@@ -1,4 +1,4 @@
-// The units of CPU kernels: which kernels share them.
+// The objects of CPU kernels: which kernels share them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,22 +16,22 @@ Source emitted(const std::string& name) {
   return family_of(spec).emit(spec, load_target(spec.target));
 }
 
-std::set<std::string> unit_texts(const std::string& name) {
+std::set<std::string> object_texts(const std::string& name) {
   std::set<std::string> texts;
-  for (const Source& unit : emitted(name).units) texts.insert(unit.text);
+  for (const Source& object : emitted(name).objects) texts.insert(object.text);
   return texts;
 }
 
 std::size_t shared(const std::string& a, const std::string& b) {
-  const std::set<std::string> of_a = unit_texts(a);
-  const std::set<std::string> of_b = unit_texts(b);
+  const std::set<std::string> of_a = object_texts(a);
+  const std::set<std::string> of_b = object_texts(b);
   return static_cast<std::size_t>(std::count_if(
       of_a.begin(), of_a.end(), [&of_b](const std::string& text) { return of_b.contains(text); }));
 }
 
 TEST(EmitCpu, KernelsShareAllThatTilesAndEpiloguesDoNotChange) {
   const std::string kernel = "gemm_fp32_rcr_packab_48x1920x512_0x0x1_12x32x1_avx512";
-  const std::size_t all = unit_texts(kernel).size();
+  const std::size_t all = object_texts(kernel).size();
   EXPECT_EQ(all, 4U);  // the block, the driver, a panel of A, a panel of B
   const auto with = [&](const char* other) { return shared(kernel, other); };
   EXPECT_EQ(with("gemm_fp32_rcr_packab_96x960x256_2x2x1_12x32x1_avx512"), all);
@@ -45,38 +45,38 @@ TEST(EmitCpu, KernelsShareAllThatTilesAndEpiloguesDoNotChange) {
   EXPECT_EQ(with("gemm_int8_rcr_packab_48x1920x512_0x0x1_12x32x4_avx512"), 0U);
 }
 
-TEST(EmitCpu, ABlockThatConvertsIsAUnitOfItsOwn) {
+TEST(EmitCpu, ABlockThatConvertsIsAnObjectOfItsOwn) {
   const char* plain = "gemm_bf16_rcr_packab_48x1920x512_0x0x1_12x32x2_avx512";
   const char* fp32_out = "gemm_bf16_rcr_packab_48x1920x512_0x0x1_12x32x2_outfp32_avx512";
   const char* fused = "gemm_bf16_rcr_packab_48x1920x512_0x0x1_12x32x2_relu_avx512";
-  EXPECT_EQ(unit_texts(plain).size(), 5U);
-  EXPECT_EQ(unit_texts(fp32_out).size(), 4U);
-  EXPECT_EQ(unit_texts(fused).size(), 4U);
+  EXPECT_EQ(object_texts(plain).size(), 5U);
+  EXPECT_EQ(object_texts(fp32_out).size(), 4U);
+  EXPECT_EQ(object_texts(fused).size(), 4U);
   EXPECT_EQ(shared(plain, fp32_out), 4U);
   EXPECT_EQ(shared(plain, fused), 4U);
 }
 
 TEST(EmitCpu, StreamKernelsShareByTheirStrips) {
   const std::string kernel = "gemm_fp32_rrr_stream_8x1024x512_0x0x1_8x16x1_avx512";
-  EXPECT_EQ(unit_texts(kernel).size(), 3U);  // the driver, strips along k and across
+  EXPECT_EQ(object_texts(kernel).size(), 3U);  // the driver, strips along k and across
   EXPECT_EQ(shared(kernel, "gemm_fp32_rrr_stream_8x1024x512_1x1x1_8x16x1_relu_avx512"), 3U);
   EXPECT_EQ(shared(kernel, "gemm_fp32_rrr_stream_8x4096x512_0x0x1_8x16x1_avx512"), 1U);
   // Both operands are read along k: one strip serves both.
-  EXPECT_EQ(unit_texts("gemm_fp32_rcr_stream_8x1024x512_0x0x1_8x16x1_avx512").size(), 2U);
+  EXPECT_EQ(object_texts("gemm_fp32_rcr_stream_8x1024x512_0x0x1_8x16x1_avx512").size(), 2U);
 }
 
-TEST(EmitCpu, UnitsAreDeclaredAheadOfTheKernel) {
+TEST(EmitCpu, ObjectsAreDeclaredAheadOfTheKernel) {
   for (const char* name : {"gemm_fp32_rrr_stream_8x1024x512_0x0x1_8x16x1_avx512",
                            "gemm_bf16_rcr_packab_48x1920x512_0x0x1_12x32x2_avx512"}) {
     const Source source = emitted(name);
     std::string declarations;
-    for (const Source& unit : source.units) {
-      EXPECT_TRUE(unit.is_unit);
-      EXPECT_EQ(unit.extension, ".cc");
-      EXPECT_TRUE(std::all_of(unit.name.begin(), unit.name.end(), [](unsigned char c) {
+    for (const Source& object : source.objects) {
+      EXPECT_TRUE(object.is_object);
+      EXPECT_EQ(object.extension, ".cc");
+      EXPECT_TRUE(std::all_of(object.name.begin(), object.name.end(), [](unsigned char c) {
         return std::isalnum(c) != 0 || c == '_';
-      })) << unit.name;
-      std::string declared = unit.text;
+      })) << object.name;
+      std::string declared = object.text;
       const std::string keyword = "\ntemplate ";
       for (std::size_t at = declared.find(keyword); at != declared.npos;
            at = declared.find(keyword, at + 1)) {

@@ -59,23 +59,23 @@ TEST_F(BuilderTest, KeepsAllThatIsNeededToRepeatTheBuild) {
   EXPECT_EQ(builder.cache().verify().good, 1U);
 }
 
-// Two kernels with a unit in common and one of its own each.
-std::vector<Source> sources_with_units() {
+// Two kernels with an object in common and one of its own each.
+std::vector<Source> sources_with_objects() {
   std::vector<Source> sources = {make_source("gemm_a"), make_source("gemm_b")};
-  sources[0].units = {make_unit("unit_common"), make_unit("unit_a", "int only_a;\n")};
-  sources[1].units = {make_unit("unit_common"), make_unit("unit_b", "int only_b;\n")};
+  sources[0].objects = {make_object("object_common"), make_object("object_a", "int only_a;\n")};
+  sources[1].objects = {make_object("object_common"), make_object("object_b", "int only_b;\n")};
   for (Source& source : sources) source.declarations = "extern int a;\n";
   return sources;
 }
 
-TEST_F(BuilderTest, CompilesAUnitOnceForAllKernels) {
-  const std::vector<Source> sources = sources_with_units();
+TEST_F(BuilderTest, CompilesAnObjectOnceForAllKernels) {
+  const std::vector<Source> sources = sources_with_objects();
   Builder builder(options());
   const fs::path entry = builder.build(sources[0], make_target()).binary.parent_path();
   EXPECT_EQ(compiler_.calls(), 3);
   EXPECT_EQ(names_in(entry),
             (std::vector<std::string>{"command.txt", "kernel.cc", "kernel.so", "log.txt",
-                                      "meta.json", "unit0.o", "unit1.o", "units.h"}));
+                                      "meta.json", "object0.o", "object1.o", "objects.h"}));
   EXPECT_EQ(read_file(entry / "kernel.so"),
             "a binary made of:\nextern int a;\nint x;\na binary made of:\nint a;\n"
             "a binary made of:\nint only_a;\n");
@@ -86,22 +86,23 @@ TEST_F(BuilderTest, CompilesAUnitOnceForAllKernels) {
   EXPECT_EQ(builder.cache().verify().good, 5U);
 }
 
-TEST_F(BuilderTest, BuildsAllUnitsOnceInParallel) {
+TEST_F(BuilderTest, BuildsAllObjectsOnceInParallel) {
   for (const int jobs : {1, 2, 16}) {
     Builder builder(make_options(temp_ / fmt::format("cache{}", jobs), compiler_));
     const std::ptrdiff_t before = compiler_.calls();
-    for (const BuildResult& result : builder.build_all(sources_with_units(), make_target(), jobs)) {
+    for (const BuildResult& result :
+         builder.build_all(sources_with_objects(), make_target(), jobs)) {
       EXPECT_EQ(result.error, "");
     }
     EXPECT_EQ(compiler_.calls() - before, 5) << jobs << " jobs";
   }
 }
 
-TEST_F(BuilderTest, CompilesADamagedUnitAgain) {
-  const std::vector<Source> sources = sources_with_units();
+TEST_F(BuilderTest, CompilesADamagedObjectAgain) {
+  const std::vector<Source> sources = sources_with_objects();
   Builder(options()).build(sources[0], make_target());
   for (const std::string& folder : names_in(cache_)) {
-    if (folder.starts_with("unit_common-")) write_file(cache_ / folder / "unit.o", "garbage");
+    if (folder.starts_with("object_common-")) write_file(cache_ / folder / "object.o", "garbage");
   }
   const Artifact artifact = Builder(options()).build(sources[1], make_target());
   EXPECT_EQ(compiler_.calls(), 6);
@@ -109,28 +110,28 @@ TEST_F(BuilderTest, CompilesADamagedUnitAgain) {
   EXPECT_EQ(names_in(cache_ / "damaged").size(), 1U);
 }
 
-TEST_F(BuilderTest, BuildsUnitsInMemoryWhereNoDiskTakesThem) {
+TEST_F(BuilderTest, BuildsObjectsInMemoryWhereNoDiskTakesThem) {
   BuildOptions homeless = options();
   homeless.cache.folder = "/proc/tessera";
   Builder builder(homeless);
-  const Artifact artifact = builder.build(sources_with_units()[0], make_target());
+  const Artifact artifact = builder.build(sources_with_objects()[0], make_target());
   EXPECT_NE(read_file(artifact.binary).find("int only_a;"), std::string::npos);
   EXPECT_EQ(compiler_.calls(), 3);
 }
 
-TEST_F(BuilderTest, SaysWhichUnitFailed) {
-  compiler_.write("grep -q only_b unit.cc 2> /dev/null && exit 1");
+TEST_F(BuilderTest, SaysWhichObjectFailed) {
+  compiler_.write("grep -q only_b object.cc 2> /dev/null && exit 1");
   Builder builder(options());
   const std::vector<BuildResult> results =
-      builder.build_all(sources_with_units(), make_target(), 2);
+      builder.build_all(sources_with_objects(), make_target(), 2);
   EXPECT_EQ(results[0].error, "");
-  EXPECT_TRUE(results[1].error.starts_with("gemm_b: unit_b: " + compiler_.path() +
+  EXPECT_TRUE(results[1].error.starts_with("gemm_b: object_b: " + compiler_.path() +
                                            " failed with exit code 1: it said nothing"))
       << results[1].error;
 }
 
-TEST_F(BuilderTest, TakesAPackedKernelWithoutItsUnits) {
-  const Source source = sources_with_units()[0];
+TEST_F(BuilderTest, TakesAPackedKernelWithoutItsObjects) {
+  const Source source = sources_with_objects()[0];
   const Artifact built = Builder(options()).build(source, make_target());
   const PackInput input{.entry = {.name = source.name,
                                   .source_key = source_key(source, make_target()),

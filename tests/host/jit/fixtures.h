@@ -94,7 +94,7 @@ echo call >> {}
 {}
 while [ $# -gt 0 ]; do [ "$1" = -o ] && output=$2; shift; done
 echo "a binary made of:" > "$output"
-cat units.h kernel.cc unit.cc unit?.o >> "$output" 2> /dev/null
+cat objects.h kernel.cc object.cc object?.o >> "$output" 2> /dev/null
 true
 )",
                                   version, calls_.string(), body));
@@ -116,10 +116,10 @@ inline Source make_source(const std::string& name, const std::string& text = "in
   return {.name = name, .extension = ".cc", .text = text, .headers = {}};
 }
 
-inline Source make_unit(const std::string& name, const std::string& text = "int a;\n") {
-  Source unit = make_source(name, text);
-  unit.is_unit = true;
-  return unit;
+inline Source make_object(const std::string& name, const std::string& text = "int a;\n") {
+  Source object = make_source(name, text);
+  object.is_object = true;
+  return object;
 }
 
 inline Target make_target(std::vector<std::string> flags = {}) {

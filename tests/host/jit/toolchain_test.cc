@@ -193,16 +193,16 @@ TEST(CompileCommand, IsAVectorOfRelativePaths) {
             command_with("-shared", {"kernel.cc", "-o", "kernel.so", "-Wl,--as-needed", "-lm"}));
 }
 
-TEST(CompileCommand, LinksTheObjectsOfUnits) {
+TEST(CompileCommand, LinksTheObjectsOfObjects) {
   const Toolchain toolchain{.path = "/usr/bin/ccache", .arguments = {"g++"}};
   const Target target = make_target({"-mavx2", "-mfma"});
   Source source = make_source("gemm_a");
-  source.units = {make_unit("unit_a"), make_unit("unit_b")};
+  source.objects = {make_object("object_a"), make_object("object_b")};
   EXPECT_EQ(compile_command(toolchain, target, source),
-            command_with("-shared", {"-include", "units.h", "kernel.cc", "-o", "kernel.so",
-                                     "unit0.o", "unit1.o", "-Wl,--as-needed", "-lm"}));
-  EXPECT_EQ(compile_command(toolchain, target, source.units[0]),
-            command_with("-c", {"unit.cc", "-o", "unit.o"}));
+            command_with("-shared", {"-include", "objects.h", "kernel.cc", "-o", "kernel.so",
+                                     "object0.o", "object1.o", "-Wl,--as-needed", "-lm"}));
+  EXPECT_EQ(compile_command(toolchain, target, source.objects[0]),
+            command_with("-c", {"object.cc", "-o", "object.o"}));
 }
 
 // What a key is made of, and one way to change each part.
@@ -224,15 +224,16 @@ std::vector<Change> changes() {
       {"name", true, [](Ingredients& i) { i.source.name += "b"; }},
       {"text", true, [](Ingredients& i) { i.source.text += " "; }},
       {"extension", true, [](Ingredients& i) { i.source.extension = ".cpp"; }},
-      {"units", true, [](Ingredients& i) { i.source.units.push_back(make_unit("unit_a")); }},
-      {"another unit", true,
-       [](Ingredients& i) { i.source.units.push_back(make_unit("unit_a", "int b;\n")); }},
-      {"declarations of units", true,
+      {"objects", true,
+       [](Ingredients& i) { i.source.objects.push_back(make_object("object_a")); }},
+      {"another object", true,
+       [](Ingredients& i) { i.source.objects.push_back(make_object("object_a", "int b;\n")); }},
+      {"declarations of objects", true,
        [](Ingredients& i) {
-         i.source.units.push_back(make_unit("unit_a"));
+         i.source.objects.push_back(make_object("object_a"));
          i.source.declarations = "extern int a;\n";
        }},
-      {"a unit itself", true, [](Ingredients& i) { i.source.is_unit = true; }},
+      {"an object itself", true, [](Ingredients& i) { i.source.is_object = true; }},
       {"header content", true, [](Ingredients& i) { i.headers[1].content = "int c;"; }},
       {"header path", true, [](Ingredients& i) { i.headers[1].path = "tessera/c.h"; }},
       {"header order", true, [](Ingredients& i) { std::swap(i.headers[0], i.headers[1]); }},
