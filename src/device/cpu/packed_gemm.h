@@ -4,8 +4,8 @@
 //
 // Five loops around a register block (Goto and van de Geijn, "Anatomy of high-performance matrix
 // multiplication", 2008): columns by tile_n, rows by what the partial sums may occupy, k by tile_k,
-// rows by tile_m, then register blocks. Each thread owns a rectangle of the output and packs what it
-// reads; with wave_k != 1 threads share k instead and add their sums in thread order.
+// rows by tile_m, then register blocks. Each thread owns a rectangle of the output and packs what
+// it reads; with wave_k != 1 threads share k instead and add their sums in thread order.
 #pragma once
 
 #include "tessera/device/cpu/packed_operands.h"
