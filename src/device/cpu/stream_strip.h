@@ -45,6 +45,7 @@ template <class T, class Math, int kRows, int kWide>
                             u32* sums, i64 ld_sums) {
   using Acc = typename Math::Acc;
   constexpr int kPer = Math::kPerWord;
+  constexpr i64 kAhead = 32 * kLanes;  // words: prefetchers stop at the end of a page
   Acc acc[kRows][kWide] = {};
   Acc correction[kWide] = {};
   const u32v ones = u32v{} + 0x80808080U;
@@ -66,6 +67,7 @@ template <class T, class Math, int kRows, int kWide>
 #pragma GCC unroll 8
     for (int f = 0; f < kWide; ++f) {
       w[f] = load_words<T, Math>(wide + f * ld + word * kPer);
+      __builtin_prefetch(wide + f * ld + (word + kAhead) * kPer, 0, 2);
     }
     step(w, word);
   }
