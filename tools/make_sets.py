@@ -177,9 +177,16 @@ CPASYNC = {
 }
 MMA = {"tf32": "16x8x8", "fp16": "16x8x16", "bf16": "16x8x16", "fp8": "16x8x16",
        "bf8": "16x8x16", "int8": "16x8x32"}
-# fp32 without tf32 multiplies on the ordinary cores: a warp tile is what one lane accumulates.
-FMA = {(128, 128, "2x4x1"): "8x8x1", (64, 128, "2x2x1"): "8x8x1", (64, 64, "2x2x1"): "8x4x1",
-       (32, 128, "1x4x1"): "8x4x1"}
+# The same for fp32 without tf32, which is multiplied on the ordinary cores: (tile, wave, what one
+# lane accumulates, stages).
+FMA = {
+    "compute": [("128x256x32", "2x4x1", "16x8x1", 3), ("128x128x32", "2x4x1", "8x8x1", 3)],
+    "memory": [("64x64x32", "2x2x1", "8x4x1", 5), ("64x32x32", "2x2x1", "4x4x1", 6)],
+    "latency": [("64x64x32", "2x2x1", "8x4x1", 3), ("64x32x32", "2x2x1", "4x4x1", 3)],
+    "essential": [("128x256x32", "2x4x1", "16x8x1", 3), ("128x128x32", "2x4x1", "8x8x1", 3),
+                  ("128x64x32", "2x2x1", "8x8x1", 3), ("64x64x32", "2x2x1", "8x4x1", 3),
+                  ("64x32x32", "2x2x1", "4x4x1", 6)],
+}
 
 # CK Tile: kind -> (pipeline, tile, wave, scheduler); warp tiles per dtype.
 CK_WARP_TILES = {"fp32": "16x16x4", "fp16": "32x32x8", "bf16": "32x32x8", "fp8": "32x32x16",
@@ -231,24 +238,25 @@ def cpu_names(target, table, dtype, layout, kind):
 def hopper_names(target, dtype, layout, kind):
     size = SIZES[dtype]
     head = f"gemm_{dtype}_{layout}"
-    if dtype != "fp32":
-        for m, n, k, consumers, options in TMAWS[kind]:
-            # wgmma transposes 16-bit operands only
-            if size != 2 and layout != "rcr" and "repack" not in options:
-                continue
-            if layout[0] == "c" and n < 32:  # lines of 64 rows of A
-                options = options.replace("_s8", "_s6").replace("_s10", "_s6")
-            yield (f"{head}_tmaws_{m}x{n}x{k * 2 // size}_{consumers}x1x1_64x{n}x{32 // size}"
-                   f"_{options}_{target}")
-        if kind != "essential" and (size == 2 or layout == "rcr"):
-            return
+    if dtype == "fp32":
+        for tile, wave, lane_tile, stages in FMA[kind]:
+            yield f"{head}_cpasync_{tile}_{wave}_{lane_tile}_s{stages}_{target}"
+        return
+    for m, n, k, consumers, options in TMAWS[kind]:
+        # wgmma transposes 16-bit operands only
+        if size != 2 and layout != "rcr" and "repack" not in options:
+            continue
+        if layout[0] == "c" and n < 32:  # lines of 64 rows of A
+            options = options.replace("_s8", "_s6").replace("_s10", "_s6")
+        yield (f"{head}_tmaws_{m}x{n}x{k * 2 // size}_{consumers}x1x1_64x{n}x{32 // size}"
+               f"_{options}_{target}")
+    if kind != "essential" and (size == 2 or layout == "rcr"):
+        return
     yield from cpasync_names(target, dtype, layout, kind)
 
 
 def cpasync_names(target, dtype, layout, kind):
     for m, n, k, wave, stages in CPASYNC[kind]:
-        if dtype == "fp32" and (m, n, wave) not in FMA:
-            continue
         if dtype in ("fp8", "bf8") and layout != "rcr" and (m, n, wave) == (128, 128, "2x2x1"):
             continue  # too many registers
         warps_m, warps_n = int(wave[0]), int(wave[2])
@@ -256,9 +264,8 @@ def cpasync_names(target, dtype, layout, kind):
         if SIZES[dtype] == 1 and ((layout[0] == "c" and m // warps_m < 32) or
                                   (layout[1] == "r" and n // warps_n < 32)):
             continue
-        warp_tile = FMA[m, n, wave] if dtype == "fp32" else MMA[dtype]
-        yield (f"gemm_{dtype}_{layout}_cpasync_{m}x{n}x{k * 2 // SIZES[dtype]}_{wave}_{warp_tile}"
-               f"_s{stages}_{target}")
+        tile = f"{m}x{n}x{k * 2 // SIZES[dtype]}"
+        yield f"gemm_{dtype}_{layout}_cpasync_{tile}_{wave}_{MMA[dtype]}_s{stages}_{target}"
 
 
 def ck_names(target, dtype, layout, kind):

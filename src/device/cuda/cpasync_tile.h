@@ -92,10 +92,8 @@ struct TileShape {
   static_assert(kChunks > 0 && (kChunks & (kChunks - 1)) == 0,
                 "a line of a tile must be 16 bytes times a power of two");
 
-  // Read in 16-byte rows of 8 lines (ldmatrix, or vectors of k), in words of 8 rows by 4 k, or in
-  // vectors along a line, which lie in different banks as they are.
-  static constexpr bool kInWords = !kKContiguous && kSize != 2 && !kSame<T, float>;
-  static constexpr bool kInLines = !kKContiguous && kSame<T, float>;
+  // Read in 16-byte rows of 8 lines (ldmatrix), or in words of 8 rows by 4 k.
+  static constexpr bool kInWords = !kKContiguous && kSize != 2;
   static constexpr int kWays = smaller(kChunks, 8);
   static constexpr int kLinesPerWay = larger(1, 8 / kChunks);
   static constexpr int kLineBytes = kChunks * 16;
@@ -106,7 +104,6 @@ struct TileShape {
   // What the swizzle makes of the chunks of a line: an exclusive or. That of a sum of numbers
   // without common bits is the exclusive or of theirs.
   static __device__ __forceinline__ constexpr u32 way(u32 line) {
-    if (kInLines) return 0;
     if (!kInWords) return line / kLinesPerWay % kWays;
     const u32 fours = kSize == 1 ? line / 4 : line / kLinesPerWay;
     return fours % larger(kWays / 2, 1) * 2 % kWays;

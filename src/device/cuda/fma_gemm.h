@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tessera/device/cuda/cpasync_gemm.h"
+#include "tessera/device/cuda/fma_tile.h"
 
 namespace tessera::device {
 
@@ -13,59 +14,41 @@ __device__ __forceinline__ void load_vector(u32 from, float (&out)[4]) {
                : "memory");
 }
 
-// One lane's rows of an operand: kCount rows, `kLanes` lanes share those of a warp. Rows are chosen
-// so that lanes read different banks: one after the other where k is contiguous, else 4 in a row.
-template <class Shape, bool kKContiguous, int kCount, int kLanes>
+// One lane's rows of a tile in lines of kLineBytes: vectors of 4, between which lie those of the
+// other lanes that share the rows of a warp, so that lanes read different banks.
+template <int kLineBytes, int kCount, int kLanes>
 class LaneOperand {
  public:
-  static_assert((kLanes & (kLanes - 1)) == 0, "lanes must be a power of two");
-
   // Of the warp's rows from `first_row`.
-  __device__ __forceinline__ LaneOperand(u32 first_row, u32 lane_row)
-      : first(first_row), lane(lane_row) {
-    start = kKContiguous ? Shape::at(first + lane, 0) : Shape::at(0, first / 4 + lane);
-  }
+  __device__ __forceinline__ LaneOperand(u32 first_row, u32 lane) : first(first_row + lane * 4) {}
 
   // The row of the tile of this lane's row `index`.
   __device__ __forceinline__ u32 row_of(u32 index) const {
-    const u32 vector = index / 4 * kLanes + lane;
-    return first + (kKContiguous ? index * kLanes + lane : vector * 4 + index % 4);
+    return first + index / 4 * kLanes * 4 + index % 4;
   }
 
-  // The elements of k = 4 * step + 0 .. 3.
-  __device__ __forceinline__ void load(u32 tile, int step, float (&out)[4][kCount]) const {
+  // The elements of one k.
+  __device__ __forceinline__ void load(u32 tile, int k, float (&out)[kCount]) const {
     float vector[4];
-    if constexpr (kKContiguous) {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const u32 swizzled = start ^ (step ^ Shape::way(i * kLanes)) * 16;
-        load_vector(tile + swizzled + i * kLanes * Shape::kLineBytes, vector);
+    for (int i = 0; i < kCount; i += 4) {
+      load_vector(tile + first * 4 + k * kLineBytes + i * kLanes * 4, vector);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) out[k][i] = vector[k];
-      }
-    } else {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-#pragma unroll
-        for (int i = 0; i < kCount; i += 4) {
-          const u32 line = tile + start + step * 4 * Shape::kLineBytes;
-          load_vector(line + k * Shape::kLineBytes + i / 4 * kLanes * 16, vector);
-#pragma unroll
-          for (int e = 0; e < 4; ++e) out[k][i + e] = vector[e];
-        }
-      }
+      for (int e = 0; e < 4; ++e) out[i + e] = vector[e];
     }
   }
 
  private:
-  u32 first, lane, start;
+  u32 first;
 };
 
 template <class C>
 class FmaEngine {
  public:
-  using ShapeA = TileShape<float, C::kTileM, C::kTileK, C::kAKContiguous>;
-  using ShapeB = TileShape<float, C::kTileN, C::kTileK, C::kBKContiguous>;
+  static constexpr int kThreads = C::kWaveM * C::kWaveN * 32;
+  using CopyA = FmaCopy<C::kAKContiguous, C::kTileM, C::kTileK, kThreads>;
+  using CopyB = FmaCopy<C::kBKContiguous, C::kTileN, C::kTileK, kThreads>;
+  static constexpr int kStageBytes = CopyA::kBytes + CopyB::kBytes;
 
   static constexpr int kWarpM = C::kTileM / C::kWaveM;
   static constexpr int kWarpN = C::kTileN / C::kWaveN;
@@ -74,32 +57,46 @@ class FmaEngine {
   static constexpr int kLanesM = kWarpM / kRows;
   static constexpr int kLanesN = kWarpN / kColumns;
   static_assert(kLanesM * kLanesN == 32, "the lanes of a warp must cover its part of the tile");
-  static_assert(kRows % 4 == 0 && kColumns % 4 == 0 && C::kTileK % 4 == 0, "vectors of 4");
-  static constexpr int kRegisters = kRows * kColumns + 8 * (kRows + kColumns);
-
-  using LaneA = LaneOperand<ShapeA, C::kAKContiguous, kRows, kLanesM>;
-  using LaneB = LaneOperand<ShapeB, C::kBKContiguous, kColumns, kLanesN>;
+  static_assert(kRows % 4 == 0 && kColumns % 4 == 0, "lanes read vectors of 4");
+  static constexpr int kRegisters = kRows * kColumns + 2 * (kRows + kColumns) + 32;
 
   __device__ __forceinline__ explicit FmaEngine(u32 thread)
       : a(thread / 32 / C::kWaveN * kWarpM, thread % 32 / kLanesN),
         b(thread / 32 % C::kWaveN * kWarpN, thread % 32 % kLanesN) {}
 
-  __device__ __forceinline__ void multiply(u32 a_tile, u32 b_tile) {
-#pragma unroll 2
-    for (int step = 0; step < C::kTileK / 4; ++step) {
-      float x[4][kRows];
-      float y[4][kColumns];
-      a.load(a_tile, step, x);
-      b.load(b_tile, step, y);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-#pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-          for (int j = 0; j < kColumns; ++j) acc[i][j] = fmaf(x[k][i], y[k][j], acc[i][j]);
-        }
-      }
+  // Stage i of the ring is filled kStages - 1 turns before it is multiplied, part by part while
+  // another one is.
+  __device__ __forceinline__ void accumulate(const GemmArguments& g, const TileCorner& corner,
+                                             u32 shared) {
+    constexpr u32 kAhead = C::kStages - 1;
+    if (g.k == 0) return;
+    Copies copies(g, corner, threadIdx.x);
+    const u64 turns = (static_cast<u64>(g.k) + C::kTileK - 1) / C::kTileK;
+    const int first_k = static_cast<int>((g.k - 1) % C::kTileK) + 1;
+    copies.a.fetch_first(shared, first_k);
+    copies.b.fetch_first(shared + CopyA::kBytes, first_k);
+    copies_commit();
+    u32 fill = shared + kStageBytes;
+#pragma unroll 1
+    for (u32 turn = 1; turn < kAhead; ++turn) {
+      if (turn >= turns) stop(copies);
+      fetch(copies, fill, 0, 1);
+      copies_commit();
+      fill += kStageBytes;
     }
+    u32 use = shared;
+#pragma unroll 1
+    for (u64 turn = 0; turn < turns; ++turn) {
+      copies_wait<kAhead - 1>();
+      __syncthreads();
+      if (turn + kAhead >= turns) stop(copies);
+      multiply(use, copies, fill);
+      copies_commit();
+      fill = next_stage(fill, shared);
+      use = next_stage(use, shared);
+    }
+    copies_wait<0>();
+    __syncthreads();
   }
 
   __device__ __forceinline__ void put(float* tile) const {
@@ -114,8 +111,58 @@ class FmaEngine {
   }
 
  private:
-  LaneA a;
-  LaneB b;
+  using Copies = OperandCopies<C, CopyA, CopyB>;
+
+  static __device__ __forceinline__ void stop(Copies& copies) {
+    copies.a.stop();
+    copies.b.stop();
+  }
+  static __device__ __forceinline__ void fetch(Copies& copies, u32 stage, int part, int parts) {
+    copies.a.fetch(stage, part, parts);
+    copies.b.fetch(stage + CopyA::kBytes, part, parts);
+  }
+  static __device__ __forceinline__ u32 next_stage(u32 stage, u32 shared) {
+    stage += kStageBytes;
+    return stage == shared + C::kStages * kStageBytes ? shared : stage;
+  }
+
+  // Adds the product of the tiles in stage `use`. Elements of the next k are read, and parts of the
+  // tiles for stage `fill` fetched, while those of this k are multiplied.
+  __device__ __forceinline__ void multiply(u32 use, Copies& copies, u32 fill) {
+    float x[2][kRows];
+    float y[2][kColumns];
+    a.load(use, 0, x[0]);
+    b.load(use + CopyA::kBytes, 0, y[0]);
+#pragma unroll
+    for (int k = 0; k < C::kTileK; ++k) {
+      if (k + 1 < C::kTileK) {
+        a.load(use, k + 1, x[(k + 1) % 2]);
+        b.load(use + CopyA::kBytes, k + 1, y[(k + 1) % 2]);
+      }
+      fetch(copies, fill, k, C::kTileK);
+      add_products(x[k % 2], y[k % 2]);
+    }
+  }
+
+  // Two rows at a time, there and back, so that of products that follow each other one factor is
+  // the same: registers are read once for both.
+  __device__ __forceinline__ void add_products(const float (&x)[kRows],
+                                               const float (&y)[kColumns]) {
+#pragma unroll
+    for (int i = 0; i < kRows; i += 2) {
+#pragma unroll
+      for (int step = 0; step < kColumns; ++step) {
+        const int j = i % 4 == 0 ? step : kColumns - 1 - step;
+        const int first = i + j % 2;
+        const int second = i + 1 - j % 2;
+        acc[first][j] = fmaf(x[first], y[j], acc[first][j]);
+        acc[second][j] = fmaf(x[second], y[j], acc[second][j]);
+      }
+    }
+  }
+
+  LaneOperand<CopyA::kLineBytes, kRows, kLanesM> a;
+  LaneOperand<CopyB::kLineBytes, kColumns, kLanesN> b;
   float acc[kRows][kColumns] = {};
 };
 

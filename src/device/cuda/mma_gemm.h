@@ -221,7 +221,14 @@ class MmaEngine {
   static constexpr int kSteps = C::kTileK * static_cast<int>(sizeof(A)) / 32;
   static constexpr int kParts = Operand<A>::kParts;
   static_assert(kSteps >= 1 && sizeof(A) == sizeof(B), "tile_k must be a multiple of 32 bytes");
-  static constexpr int kRegisters = kBlocksA * kBlocksB * 2 + (kBlocksA + kBlocksB) * 2 * kParts;
+
+  static constexpr int kThreads = C::kWaveM * C::kWaveN * 32;
+  using CopyA = TileCopy<A, ShapeA, C::kTileM, C::kTileK, C::kAKContiguous, kThreads>;
+  using CopyB = TileCopy<B, ShapeB, C::kTileN, C::kTileK, C::kBKContiguous, kThreads>;
+  static constexpr int kStageBytes = ShapeA::kBytes + ShapeB::kBytes;
+  // Beyond 8 copies of a thread their addresses are kept, not worked out anew.
+  static constexpr int kRegisters = kBlocksA * kBlocksB * 2 + (kBlocksA + kBlocksB) * 2 * kParts +
+                                    40 + 12 * larger(0, CopyA::kCopies + CopyB::kCopies - 8);
 
   using WarpA = WarpOperand<A, ShapeA, C::kAKContiguous, kBlocksA, false>;
   using WarpB = WarpOperand<B, ShapeB, C::kBKContiguous, kBlocksB, true>;
@@ -233,15 +240,38 @@ class MmaEngine {
         warp_a(row, lane),
         warp_b(column, lane) {}
 
-  __device__ __forceinline__ void multiply(u32 a_tile, u32 b_tile) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Fragment a[kBlocksA];
-      Fragment b[kBlocksB];
-      warp_a.load(a_tile, step, a);
-      warp_b.load(b_tile, step, b);
-      multiply_step(a, b);
+  // Stage i of the ring is filled kStages - 1 turns before it is multiplied. One loop serves the
+  // turns that only fill, those that do both, and those that only multiply.
+  __device__ __forceinline__ void accumulate(const GemmArguments& g, const TileCorner& corner,
+                                             u32 shared) {
+    constexpr int kAhead = C::kStages - 1;
+    OperandCopies<C, CopyA, CopyB> copies(g, corner, threadIdx.x);
+    i64 k_left = g.k;
+    u32 fill = 0;
+    u32 use = 0;
+    const i64 turns = (g.k + C::kTileK - 1) / C::kTileK + kAhead;
+#pragma unroll 1
+    for (i64 turn = 0; turn < turns; ++turn) {
+      if (turn >= kAhead) {
+        copies_wait<kAhead - 1>();
+        __syncthreads();
+      }
+      if (k_left > 0) {
+        const u32 stage = shared + fill * kStageBytes;
+        copies.a.fetch(stage, k_left);
+        copies.b.fetch(stage + ShapeA::kBytes, k_left);
+        k_left -= C::kTileK;
+        fill = fill + 1 == C::kStages ? 0 : fill + 1;
+      }
+      copies_commit();
+      if (turn >= kAhead) {
+        const u32 stage = shared + use * kStageBytes;
+        multiply(stage, stage + ShapeA::kBytes);
+        use = use + 1 == C::kStages ? 0 : use + 1;
+      }
     }
+    copies_wait<0>();
+    __syncthreads();
   }
 
   __device__ __forceinline__ void put(Acc* tile) const {
@@ -260,6 +290,17 @@ class MmaEngine {
   }
 
  private:
+  __device__ __forceinline__ void multiply(u32 a_tile, u32 b_tile) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Fragment a[kBlocksA];
+      Fragment b[kBlocksB];
+      warp_a.load(a_tile, step, a);
+      warp_b.load(b_tile, step, b);
+      multiply_step(a, b);
+    }
+  }
+
   __device__ __forceinline__ void multiply_step(const Fragment (&a)[kBlocksA],
                                                 const Fragment (&b)[kBlocksB]) {
     u32 columns[kBlocksB][kParts][2];

@@ -35,6 +35,15 @@ inline constexpr bool kSame = false;
 template <class A>
 inline constexpr bool kSame<A, A> = true;
 
+template <bool kFirst, class A, class B>
+struct Either {
+  using Type = A;
+};
+template <class A, class B>
+struct Either<false, A, B> {
+  using Type = B;
+};
+
 // The bits of one element, and of two neighbours in memory, the first one lowest.
 template <int kBytes>
 struct BitsOf;

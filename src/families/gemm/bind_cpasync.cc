@@ -11,6 +11,7 @@ namespace {
 
 constexpr unsigned kWarp = 32;
 constexpr int kStagingPad = 8;  // floats at the end of a row of accumulators in shared memory
+constexpr int kLinePad = 4;     // floats at the end of a line of fp32 that was transposed
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
 
 // Strides that no address is made of keep nothing from being read in wider pieces.
@@ -27,8 +28,10 @@ void drop_unused_strides(device::GemmArguments& g) {
 
 // The ring of tiles, whose place the accumulators take when they are stored.
 std::int64_t cpasync_shared_bytes(const GemmSignature& s, const Algorithm& a) {
-  const std::int64_t stage =
-      (std::int64_t{a.tile.m} * size_of(s.a) + std::int64_t{a.tile.n} * size_of(s.b)) * a.tile.k;
+  const bool by_fma = s.a == DType::fp32;
+  const std::int64_t rows = a.tile.m + (by_fma && a_is_row_major(s.layout) ? kLinePad : 0);
+  const std::int64_t columns = a.tile.n + (by_fma && !b_is_row_major(s.layout) ? kLinePad : 0);
+  const std::int64_t stage = (rows * size_of(s.a) + columns * size_of(s.b)) * a.tile.k;
   const std::int64_t staging = std::int64_t{a.tile.m} * (a.tile.n + kStagingPad) * 4;
   return std::max(a.stages * stage, staging);
 }

@@ -103,6 +103,8 @@ struct Work {
   bool aligned = true;       // rows of the output ...
   bool by_copy = true;       // ... which the copy engine may write, as far as the problem goes
   double load_cycles = 0;    // of a step, where threads load rows that no copy can move
+  double fma_cycles = 0;     // of a step of fp32 among other blocks ...
+  double alone_cycles = 0;   // ... and of a block that is alone
 };
 
 // Copies move 4 bytes or more; rows at other distances are loaded by the threads.
@@ -140,6 +142,27 @@ double operand_bytes(const Algorithm& a, const Shape3& tile, double element) {
   return (rows + columns) * tile.k * element;
 }
 
+bool by_fma(const KernelSpec& spec, const Target& target) {
+  return target.backend == "cuda" && std::get<GemmSignature>(spec.signature).a == DType::fp32;
+}
+
+// Copies of a warp for a k of one operand's tile: words where k is contiguous or no vector fits.
+double fma_copies(double rows, bool k_contiguous, const GemmProblem& p) {
+  return rows / (k_contiguous || copy_bytes(p) < 16 ? 32 : 128);
+}
+
+void count_fma(const KernelSpec& spec, const GemmProblem& p, Work& w) {
+  const Algorithm& a = spec.algorithm;
+  const double warps = a.wave.m * a.wave.n;
+  const double lane = a.warp_tile.m * a.warp_tile.n;
+  const double vectors = (a.warp_tile.m + a.warp_tile.n) / 4.0;
+  const double copies = fma_copies(a.tile.m, a_is_row_major(p.layout), p) +
+                        fma_copies(a.tile.n, !b_is_row_major(p.layout), p);
+  w.fma_cycles = a.tile.k * (lane * warps / 4 * kGpuModel.fma +
+                             warps * vectors * kGpuModel.fma_read + copies * kGpuModel.fma_copy);
+  w.alone_cycles = a.tile.k * (lane * blocks(warps, 4) * kGpuModel.fma + kGpuModel.fma_alone);
+}
+
 Work work_of(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
   const Algorithm& a = spec.algorithm;
   const auto rows = static_cast<double>(a.swap_ab ? p.n : p.m);
@@ -163,6 +186,7 @@ Work work_of(const KernelSpec& spec, const GemmProblem& p, const Target& target)
     w.copy_cycles = copy_bytes(p) < 16 ? w.tile_bytes * kGpuModel.narrow_copy
                                        : w.tile_bytes / 16 / target.warp_size * kGpuModel.issue;
   }
+  if (by_fma(spec, target)) count_fma(spec, p, w);
   w.fetch = kGpuModel.fetch * (is_tmaws(a) && !a.repack ? fetch_share(p) : 1);
   w.aligned = stores_aligned(p);
   w.by_copy = w.aligned && !p.pointer_arrays;
@@ -176,6 +200,7 @@ double step_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
   const double multiply = w.tile_macs / (macs_per_cycle(spec, target) * kGpuModel.tensor_share);
   const double read = w.operand_bytes / kGpuModel.shared;
   const double fetch = w.tile_bytes / w.fetch;
+  if (by_fma(spec, target)) return std::max(w.fma_cycles, fetch);
   return std::max({multiply, read, fetch, w.copy_cycles}) *
          (is_tmaws(a) ? 1 : 1 + kGpuModel.copies);
 }
@@ -213,7 +238,8 @@ double busy_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
   const double arrival =
       kGpuModel.latency + (a.cluster_m * a.cluster_n > 1 ? kGpuModel.cluster_wait : 0);
   const double waited =
-      std::max(step + kGpuModel.step, arrival / std::max(a.stages - 1, 1)) + w.load_cycles;
+      std::max({step + kGpuModel.step, arrival / std::max(a.stages - 1, 1), w.alone_cycles}) +
+      w.load_cycles;
   const bool pingpong = is_pingpong(a);
   const double started = kGpuModel.shallow * a.cluster_m * a.cluster_n / std::max(a.stages, 1) +
                          (is_tmaws(a) ? 0 : kGpuModel.copy_start) +
@@ -227,13 +253,13 @@ double busy_cycles(const KernelSpec& spec, const Work& w, const Target& target) 
   return started + std::max(chain, pipe) + (pingpong || chain < pipe ? finish : 0);
 }
 
-// Long work heats the machine until its power limit slows it down.
+// Long work heats the machine until its power limit slows it down, but for the ordinary cores.
 double compute_seconds_of(const KernelSpec& spec, const Work& w, const Target& target) {
   const double hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   const double busy = busy_cycles(spec, w, target) / hertz;
   const double macs = w.tiles * w.parts * w.steps * w.tile_macs / target.units;
   const double hot = macs / (macs_per_cycle(spec, target) * kGpuModel.hot_share * hertz);
-  if (target.backend != "cuda" || hot <= busy) return busy;
+  if (target.backend != "cuda" || by_fma(spec, target) || hot <= busy) return busy;
   return busy + (hot - busy) * busy / (busy + kGpuModel.hot_us * 1e-6);
 }
 

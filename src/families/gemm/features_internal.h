@@ -82,6 +82,7 @@ struct Lanes {
   Lane compute_cycles;                                       // of the busiest unit
   Lane step_bytes, step_operand_bytes;                       // GPU: of a block's step of tile_k
   Lane step_cycles, load_cycles, finish_cycles;              // GPU
+  Lane fma_cycles, alone_cycles;                             // GPU: of a step of fp32
   Lane shared_with_d;  // bytes where D tensors come to the store area, else 0
   Lane estimate_compute, estimate_memory, estimate_overhead;  // seconds
   SharingMemo sharing;

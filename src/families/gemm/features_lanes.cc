@@ -87,6 +87,7 @@ void fill_tiling(const Facts& f, Lanes& x) {
 constexpr double kWarpgroup = 128;       // threads
 constexpr double kWarpgroupRows = 64;    // of one wgmma
 constexpr double kStagingPad = 8;        // as in bind_cpasync.cc
+constexpr double kLinePad = 4;           // as in bind_cpasync.cc
 constexpr double kSharedLimit = 232448;  // as in tmaws.cc
 
 void fill_threads(const Facts& f, Lanes& x) {
@@ -116,15 +117,17 @@ double divides(double unit, double number) {
 
 // tmaws_shared_bytes(), but for kernels that copy D tensors, and cpasync_shared_bytes() once more;
 // a test holds them together.
-void fill_shared_memory(Lanes& x) {
+void fill_shared_memory(const Facts& f, Lanes& x) {
+  const double by_fma = flag(f.problem.a == DType::fp32 && f.target->backend == "cuda");
   for (std::size_t i = 0; i < kLanes; ++i) {
     const double tile_m = x.of[lane("tile_m")][i];
     const double tile_n = x.of[lane("tile_n")][i];
     const double tile_k = x.of[lane("tile_k")][i];
     const double lines_m = stored_rows(tile_m, x.size_m[i], x.k_contiguous_m[i]);
     const double lines_n = stored_rows(tile_n, x.size_n[i], x.k_contiguous_n[i]);
-    const double rows_m = pick(x.is_tmaws[i], lines_m, tile_m);
-    const double rows_n = pick(x.is_tmaws[i], lines_n, tile_n);
+    const double pad = by_fma * kLinePad;
+    const double rows_m = pick(x.is_tmaws[i], lines_m, tile_m + pad * x.k_contiguous_m[i]);
+    const double rows_n = pick(x.is_tmaws[i], lines_n, tile_n + pad * x.k_contiguous_n[i]);
     x.of[lane("stage_bytes")][i] = (rows_m * x.size_m[i] + rows_n * x.size_n[i]) * tile_k;
   }
   for (std::size_t i = 0; i < kLanes; ++i) {
@@ -222,12 +225,34 @@ constexpr double kPerShared = 1 / kModel.shared;
 constexpr double kPerTensorShare = 1 / kModel.tensor_share;
 constexpr double kPerWarpgroup = 1 / kWarpgroup;
 
+// Cycles of a step of fp32, among other blocks and alone.
+void fill_fma(const Facts& f, Lanes& x) {
+  const double by_fma = flag(f.problem.a == DType::fp32 && f.target->backend == "cuda");
+  const double in_words = flag(copy_bytes(f.problem) < 16);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const double rows = x.of[lane("warp_tile_m")][i];
+    const double columns = x.of[lane("warp_tile_n")][i];
+    const double warps = x.of[lane("num_waves")][i];
+    const double words_m = at_most(x.k_contiguous_m[i] + in_words, 1);
+    const double words_n = at_most(x.k_contiguous_n[i] + in_words, 1);
+    const double copies = x.of[lane("tile_m")][i] * pick(words_m, 1.0 / 32, 1.0 / 128) +
+                          x.of[lane("tile_n")][i] * pick(words_n, 1.0 / 32, 1.0 / 128);
+    const double reads = warps * (rows + columns) * 0.25;
+    const double among = rows * columns * warps * 0.25 * kModel.fma + reads * kModel.fma_read +
+                         copies * kModel.fma_copy;
+    const double alone = rows * columns * ceil_of(warps * 0.25) * kModel.fma + kModel.fma_alone;
+    x.fma_cycles[i] = by_fma * x.of[lane("tile_k")][i] * among;
+    x.alone_cycles[i] = by_fma * x.of[lane("tile_k")][i] * alone;
+  }
+}
+
 // Cycles of a step of K where nothing is waited for, and those in which threads wait for loads.
 void fill_steps(const Facts& f, Lanes& x) {
   const double copy = copy_bytes(f.problem);
   const double copy_cycles =
       copy < 16 ? kModel.narrow_copy : kModel.issue / (16 * f.target->warp_size);
   const double loads_alone = flag(copy < 4);
+  const double by_fma = flag(f.problem.a == DType::fp32 && f.target->backend == "cuda");
   for (std::size_t i = 0; i < kLanes; ++i) {
     const double bytes = x.step_bytes[i];
     const double by_threads = 1 - x.is_tmaws[i];
@@ -238,7 +263,8 @@ void fill_steps(const Facts& f, Lanes& x) {
         at_least(at_least(multiply, read), at_least(bytes * kPerFetch / x.fetch_share[i], copies));
     const double each = at_least(bytes * 0.0625 / x.of[lane("block_threads")][i], 1);
     const double loads = kModel.load * pick(flag(each > kModel.loads), each, 1);
-    x.step_cycles[i] = most * (1 + kModel.copies * by_threads);
+    const double fma = at_least(x.fma_cycles[i], bytes * kPerFetch / x.fetch_share[i]);
+    x.step_cycles[i] = pick(by_fma, fma, most * (1 + kModel.copies * by_threads));
     x.load_cycles[i] = loads * by_threads * loads_alone;
   }
 }
@@ -303,8 +329,8 @@ void fill_busy_cycles(const Facts& f, Lanes& x) {
     const double all = at_least(ceil_of(x.of[lane("blocks")][i] / reached), 1);
     const double together = at_most(at_most(x.of[lane("resident")][i], most_resident), all);
     const double arrival = kModel.latency + flag(cluster > 1) * kModel.cluster_wait;
-    const double waited =
-        at_least(step + kModel.step, arrival / at_least(stages - 1, 1)) + x.load_cycles[i];
+    const double arrived = at_least(arrival / at_least(stages - 1, 1), x.alone_cycles[i]);
+    const double waited = at_least(step + kModel.step, arrived) + x.load_cycles[i];
     const double started = kModel.shallow * cluster / at_least(stages, 1) +
                            pick(x.is_tmaws[i], 0, kModel.copy_start) +
                            flag(cluster > 1) * kModel.cluster_start;
@@ -322,7 +348,7 @@ void fill_busy_cycles(const Facts& f, Lanes& x) {
 void fill_estimate(const Facts& f, Lanes& x) {
   const double hot_share = 1 / (f.units * kModel.hot_share * f.hertz);
   const double hot_seconds = kModel.hot_us * 1e-6;
-  const double on_cuda = flag(f.target->backend == "cuda");
+  const double by_power = flag(f.target->backend == "cuda" && f.problem.a != DType::fp32);
   const double rate = f.bandwidth * kModel.memory_share;
   const double memory = f.bytes / rate;
   const double bytes = std::max(f.bytes, 1.0);
@@ -337,7 +363,7 @@ void fill_estimate(const Facts& f, Lanes& x) {
     const double busy = x.estimate_compute[i];
     const double hot = blocks * block_macs * hot_share / x.macs[i];
     const double slower = at_least(hot - busy, 0) * busy / (busy + hot_seconds);
-    const double compute = some * (busy + on_cuda * slower);
+    const double compute = some * (busy + by_power * slower);
     const double moved = some * memory;
     const double issued = ceil_of(blocks / units) * units * block_macs;
     x.estimate_compute[i] = compute;
@@ -370,9 +396,10 @@ void clear_cpu(Lanes& x) {
 
 void fill_gpu(const Facts& facts, Lanes& lanes) {
   fill_threads(facts, lanes);
-  fill_shared_memory(lanes);
+  fill_shared_memory(facts, lanes);
   fill_rounds(facts, lanes);
   fill_gpu_traffic(facts, lanes);
+  fill_fma(facts, lanes);
   fill_steps(facts, lanes);
   fill_store_times(facts, lanes);
   fill_finish(facts, lanes);

@@ -15,6 +15,8 @@ constexpr int kChunkBytes = 16;         // that one cp.async moves
 constexpr int kTileBytes = 1024;        // after which the swizzle of a tile repeats
 constexpr int kMmaBytesK = 32;          // of k that one mma takes
 constexpr int kMmaRows = 16;            // of A and of B that a warp loads at a time
+constexpr int kFmaLanesK = 8;           // threads that copy a row of fp32
+constexpr int kMostWritten = 4096;  // fma of a thread that are written out, one k after the other
 
 bool by_fma(const Case& c) { return c.signature.a == DType::fp32; }
 std::string_view instruction_name(const Case& c) { return by_fma(c) ? "fma" : "mma"; }
@@ -54,6 +56,7 @@ std::array<OperandTile, 2> operand_tiles(const Case& c) {
 
 // A line of a tile is a power of two of chunks, and the threads copy whole lines.
 bool line_fits(const OperandTile& tile, const Case& c) {
+  if (by_fma(c)) return true;
   const int bytes = (tile.k_contiguous ? c.algorithm.tile.k : tile.rows) * tile.size;
   const int chunks = bytes / kChunkBytes;
   return bytes % kChunkBytes == 0 && std::has_single_bit(static_cast<unsigned>(chunks)) &&
@@ -68,6 +71,7 @@ std::string line_does_not_fit(const OperandTile& tile, const Case& c) {
 }
 
 bool bytes_fit(const OperandTile& tile, const Case& c) {
+  if (by_fma(c)) return true;
   return tile.rows * c.algorithm.tile.k * tile.size % kTileBytes == 0;
 }
 std::string bytes_do_not_fit(const OperandTile& tile, const Case& c) {
@@ -92,6 +96,27 @@ std::string rows_do_not_fit(const OperandTile& tile, const Case&) {
                      tile.size == 1 ? 2 * kMmaRows : kMmaRows, tile.name, tile.warp_rows);
 }
 
+// fp32 is copied row by row, 8 threads to a row, where k is contiguous, else line by line of one k,
+// a thread to 4 rows.
+bool fma_copies_fit(const OperandTile& tile, const Case& c) {
+  if (!by_fma(c)) return true;
+  if (tile.k_contiguous) return tile.rows % kFmaLanesK == 0 && c.algorithm.tile.k % kFmaLanesK == 0;
+  const int vectors = tile.rows / 4;
+  return tile.rows % 4 == 0 && block_threads(c) % vectors == 0 &&
+         c.algorithm.tile.k % (block_threads(c) / vectors) == 0;
+}
+std::string fma_copies_do_not_fit(const OperandTile& tile, const Case& c) {
+  if (tile.k_contiguous) {
+    return fmt::format("{}'s rows and tile_k must be multiples of {}, got {} x {}", tile.name,
+                       kFmaLanesK, tile.rows, c.algorithm.tile.k);
+  }
+  return fmt::format(
+      "{} threads copy whole lines of {}'s {} contiguous rows in vectors of 4, as many at a time "
+      "as "
+      "divide tile_k {}",
+      block_threads(c), tile.name, tile.rows, c.algorithm.tile.k);
+}
+
 using Fits = bool (*)(const OperandTile&, const Case&);
 using Sentence = std::string (*)(const OperandTile&, const Case&);
 
@@ -110,7 +135,7 @@ std::string first_misfit(const Case& c) {
 bool lanes_fit(const Case& c) {
   if (!by_fma(c)) return true;
   const Shape3& w = c.algorithm.warp_tile;
-  return w.m % 4 == 0 && w.n % 4 == 0 && c.algorithm.tile.k % 4 == 0 &&
+  return w.m % 4 == 0 && w.n % 4 == 0 &&
          (warp_m(c) / w.m) * (warp_n(c) / w.n) == c.target.warp_size;
 }
 
@@ -168,6 +193,15 @@ constexpr Rule kCpasync[] = {
     {both_fit<line_fits>, first_misfit<line_fits, line_does_not_fit>},
     {both_fit<bytes_fit>, first_misfit<bytes_fit, bytes_do_not_fit>},
     {both_fit<rows_fit>, first_misfit<rows_fit, rows_do_not_fit>},
+    {both_fit<fma_copies_fit>, first_misfit<fma_copies_fit, fma_copies_do_not_fit>},
+    {[](const Case& c) {
+       return !by_fma(c) || thread_accumulators(c) * c.algorithm.tile.k <= kMostWritten;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "would write out {} x {} fma a thread, at most {} fit the instruction cache",
+           thread_accumulators(c), c.algorithm.tile.k, kMostWritten);
+     }},
     {[](const Case& c) { return lanes_fit(c); },
      [](const Case& c) {
        const Shape3& w = c.algorithm.warp_tile;
