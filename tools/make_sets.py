@@ -180,12 +180,11 @@ MMA = {"tf32": "16x8x8", "fp16": "16x8x16", "bf16": "16x8x16", "fp8": "16x8x16",
 # The same for fp32 without tf32, which is multiplied on the ordinary cores: (tile, wave, what one
 # lane accumulates, stages).
 FMA = {
-    "compute": [("128x256x32", "2x4x1", "16x8x1", 3), ("128x128x32", "2x4x1", "8x8x1", 3)],
+    "compute": [("128x128x32", "2x4x1", "8x8x1", 3), ("128x64x32", "2x2x1", "8x8x1", 3)],
     "memory": [("64x64x32", "2x2x1", "8x4x1", 5), ("64x32x32", "2x2x1", "4x4x1", 6)],
     "latency": [("64x64x32", "2x2x1", "8x4x1", 3), ("64x32x32", "2x2x1", "4x4x1", 3)],
-    "essential": [("128x256x32", "2x4x1", "16x8x1", 3), ("128x128x32", "2x4x1", "8x8x1", 3),
-                  ("128x64x32", "2x2x1", "8x8x1", 3), ("64x64x32", "2x2x1", "8x4x1", 3),
-                  ("64x32x32", "2x2x1", "4x4x1", 6)],
+    "essential": [("128x128x32", "2x4x1", "8x8x1", 3), ("128x64x32", "2x2x1", "8x8x1", 3),
+                  ("64x64x32", "2x2x1", "8x4x1", 3), ("64x32x32", "2x2x1", "4x4x1", 3)],
 }
 
 # CK Tile: kind -> (pipeline, tile, wave, scheduler); warp tiles per dtype.

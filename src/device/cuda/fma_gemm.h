@@ -46,9 +46,16 @@ template <class C>
 class FmaEngine {
  public:
   static constexpr int kThreads = C::kWaveM * C::kWaveN * 32;
-  using CopyA = FmaCopy<C::kAKContiguous, C::kTileM, C::kTileK, kThreads>;
-  using CopyB = FmaCopy<C::kBKContiguous, C::kTileN, C::kTileK, kThreads>;
-  static constexpr int kStageBytes = CopyA::kBytes + CopyB::kBytes;
+  // The k whose products are written out, one after the other; a stage is kSlots times that. More
+  // of them are faster where 8 warps wait for instructions, and much slower where 4 do.
+  static constexpr int kWritten = kThreads * 8 / (C::kWarpTileM * C::kWarpTileN);
+  static constexpr int kSlotK = smaller(C::kTileK, larger(8, kWritten));
+  static constexpr int kSlots = C::kTileK / kSlotK;
+  static_assert(C::kTileK % kSlotK == 0, "tile_k must be whole slots");
+  using CopyA = FmaCopy<C::kAKContiguous, C::kTileM, kSlotK, kThreads>;
+  using CopyB = FmaCopy<C::kBKContiguous, C::kTileN, kSlotK, kThreads>;
+  static constexpr int kSlotBytes = CopyA::kBytes + CopyB::kBytes;
+  static constexpr int kStageBytes = kSlots * kSlotBytes;
 
   static constexpr int kWarpM = C::kTileM / C::kWaveM;
   static constexpr int kWarpN = C::kTileN / C::kWaveN;
@@ -64,36 +71,38 @@ class FmaEngine {
       : a(thread / 32 / C::kWaveN * kWarpM, thread % 32 / kLanesN),
         b(thread / 32 % C::kWaveN * kWarpN, thread % 32 % kLanesN) {}
 
-  // Stage i of the ring is filled kStages - 1 turns before it is multiplied, part by part while
-  // another one is.
+  // Slot i of the ring is filled kAhead turns before it is multiplied, part by part while another
+  // one is. Threads wait for each other once a stage.
   __device__ __forceinline__ void accumulate(const GemmArguments& g, const TileCorner& corner,
                                              u32 shared) {
-    constexpr u32 kAhead = C::kStages - 1;
+    constexpr u32 kAhead = (C::kStages - 1) * kSlots;
     if (g.k == 0) return;
     Copies copies(g, corner, threadIdx.x);
-    const u64 turns = (static_cast<u64>(g.k) + C::kTileK - 1) / C::kTileK;
-    const int first_k = static_cast<int>((g.k - 1) % C::kTileK) + 1;
+    const u64 turns = (static_cast<u64>(g.k) + kSlotK - 1) / kSlotK;
+    const int first_k = static_cast<int>((g.k - 1) % kSlotK) + 1;
     copies.a.fetch_first(shared, first_k);
     copies.b.fetch_first(shared + CopyA::kBytes, first_k);
     copies_commit();
-    u32 fill = shared + kStageBytes;
+    u32 fill = shared + kSlotBytes;
 #pragma unroll 1
     for (u32 turn = 1; turn < kAhead; ++turn) {
       if (turn >= turns) stop(copies);
       fetch(copies, fill, 0, 1);
       copies_commit();
-      fill += kStageBytes;
+      fill += kSlotBytes;
     }
     u32 use = shared;
 #pragma unroll 1
     for (u64 turn = 0; turn < turns; ++turn) {
-      copies_wait<kAhead - 1>();
-      __syncthreads();
+      if (turn % kSlots == 0) {
+        copies_wait<kAhead - kSlots>();
+        __syncthreads();
+      }
       if (turn + kAhead >= turns) stop(copies);
       multiply(use, copies, fill);
       copies_commit();
-      fill = next_stage(fill, shared);
-      use = next_stage(use, shared);
+      fill = next_slot(fill, shared);
+      use = next_slot(use, shared);
     }
     copies_wait<0>();
     __syncthreads();
@@ -117,29 +126,29 @@ class FmaEngine {
     copies.a.stop();
     copies.b.stop();
   }
-  static __device__ __forceinline__ void fetch(Copies& copies, u32 stage, int part, int parts) {
-    copies.a.fetch(stage, part, parts);
-    copies.b.fetch(stage + CopyA::kBytes, part, parts);
+  static __device__ __forceinline__ void fetch(Copies& copies, u32 slot, int part, int parts) {
+    copies.a.fetch(slot, part, parts);
+    copies.b.fetch(slot + CopyA::kBytes, part, parts);
   }
-  static __device__ __forceinline__ u32 next_stage(u32 stage, u32 shared) {
-    stage += kStageBytes;
-    return stage == shared + C::kStages * kStageBytes ? shared : stage;
+  static __device__ __forceinline__ u32 next_slot(u32 slot, u32 shared) {
+    slot += kSlotBytes;
+    return slot == shared + C::kStages * kStageBytes ? shared : slot;
   }
 
-  // Adds the product of the tiles in stage `use`. Elements of the next k are read, and parts of the
-  // tiles for stage `fill` fetched, while those of this k are multiplied.
+  // Adds the product of the tiles in slot `use`. Elements of the next k are read, and parts of the
+  // tiles for slot `fill` fetched, while those of this k are multiplied.
   __device__ __forceinline__ void multiply(u32 use, Copies& copies, u32 fill) {
     float x[2][kRows];
     float y[2][kColumns];
     a.load(use, 0, x[0]);
     b.load(use + CopyA::kBytes, 0, y[0]);
 #pragma unroll
-    for (int k = 0; k < C::kTileK; ++k) {
-      if (k + 1 < C::kTileK) {
+    for (int k = 0; k < kSlotK; ++k) {
+      if (k + 1 < kSlotK) {
         a.load(use, k + 1, x[(k + 1) % 2]);
         b.load(use + CopyA::kBytes, k + 1, y[(k + 1) % 2]);
       }
-      fetch(copies, fill, k, C::kTileK);
+      fetch(copies, fill, k, kSlotK);
       add_products(x[k % 2], y[k % 2]);
     }
   }

@@ -26,11 +26,11 @@ __device__ __forceinline__ const char* keep(const char* value) {
 // One thread's share of the copies where k is contiguous: word by word, which transposes the tile
 // on the way. 8 threads read the 32 bytes that memory hands out at once; lines are padded by a
 // vector so that what a warp writes lies in different banks.
-template <int kRows, int kTileK, int kThreads>
+template <int kRows, int kSlotK, int kThreads>
 class TransposingCopy {
  public:
   static constexpr int kLineBytes = (kRows + 4) * 4;
-  static constexpr int kBytes = kLineBytes * kTileK;
+  static constexpr int kBytes = kLineBytes * kSlotK;
 
   // From row `row` on, of which `rows` exist. Those that do not are left as they are: what becomes
   // of them is not stored.
@@ -50,7 +50,7 @@ class TransposingCopy {
 #pragma unroll 1
     for (int pass = 0; pass < passes; ++pass) {
 #pragma unroll 1
-      for (int k = 0; k < kTileK; k += kLanesK) {
+      for (int k = 0; k < kSlotK; k += kLanesK) {
         const u32 place = to + start + k * kLineBytes + pass * kRowsAtOnce * 4;
         copy_async<4>(place, row_at + k * 4, lane + k < k_here ? 4 : 0);
       }
@@ -74,7 +74,7 @@ class TransposingCopy {
       }
       if (i % kSteps == kSteps - 1) row_at = keep(row_at + line_step);
     }
-    if (part == parts - 1) from += kTileK * 4;
+    if (part == parts - 1) from += kSlotK * 4;
   }
 
   // Makes fetch() copy nothing.
@@ -82,10 +82,10 @@ class TransposingCopy {
 
  private:
   static constexpr int kLanesK = 8;
-  static constexpr int kSteps = kTileK / kLanesK;
+  static constexpr int kSteps = kSlotK / kLanesK;
   static constexpr int kRowsAtOnce = kThreads / kLanesK;
   static constexpr int kCopies = (kRows + kRowsAtOnce - 1) / kRowsAtOnce * kSteps;
-  static_assert(kTileK % kLanesK == 0, "8 threads copy a row");
+  static_assert(kSlotK % kLanesK == 0, "8 threads copy a row");
 
   const char* from;    // this thread's first word of the next tile
   const char* row_at;  // ... and of its next row
@@ -98,11 +98,11 @@ class TransposingCopy {
 
 // The same where rows are contiguous: a thread copies vectors of 4 of them, or words where lines do
 // not lie at multiples of 16 bytes.
-template <int kRows, int kTileK, int kThreads>
+template <int kRows, int kSlotK, int kThreads>
 class LineCopy {
  public:
   static constexpr int kLineBytes = kRows * 4;
-  static constexpr int kBytes = kLineBytes * kTileK;
+  static constexpr int kBytes = kLineBytes * kSlotK;
 
   __device__ __forceinline__ LineCopy(const Source& source, i64 row, i64 rows, u32 thread) {
     const int chunk = static_cast<int>(thread) % kChunks;
@@ -117,14 +117,14 @@ class LineCopy {
 
   __device__ __forceinline__ void fetch_first(u32 to, int k_here) {
     fetch_words(to + start, k_here);
-    from -= line_step / kLinesAtOnce * (kTileK - k_here);
+    from -= line_step / kLinesAtOnce * (kSlotK - k_here);
   }
 
   // Words are all copied with the first part.
   __device__ __forceinline__ void fetch(u32 to, int part, int parts) {
     if (part == 0) {
       place = keep(to + start);
-      if (width != 16) return fetch_words(place, width == 0 ? 0 : kTileK);
+      if (width != 16) return fetch_words(place, width == 0 ? 0 : kSlotK);
     }
     if (width != 16) return;
 #pragma unroll
@@ -139,13 +139,13 @@ class LineCopy {
  private:
   static constexpr int kChunks = kRows / 4;
   static constexpr int kLinesAtOnce = kThreads / kChunks;
-  static constexpr int kCopies = kTileK / kLinesAtOnce;
-  static_assert(kThreads % kChunks == 0 && kTileK % kLinesAtOnce == 0, "threads copy whole lines");
+  static constexpr int kCopies = kSlotK / kLinesAtOnce;
+  static_assert(kThreads % kChunks == 0 && kSlotK % kLinesAtOnce == 0, "threads copy whole lines");
 
   // What is missing of k is zero.
   __device__ __forceinline__ void fetch_words(u32 to, int k_here) {
 #pragma unroll 1
-    for (int k = line; k < kTileK; k += kLinesAtOnce) {
+    for (int k = line; k < kSlotK; k += kLinesAtOnce) {
       const int count = k < k_here ? bytes : 0;
 #pragma unroll
       for (int at = 0; at < 16; at += 4) {
@@ -165,8 +165,8 @@ class LineCopy {
   int width;  // of the copies; 0: none
 };
 
-template <bool kKContiguous, int kRows, int kTileK, int kThreads>
-using FmaCopy = typename Either<kKContiguous, TransposingCopy<kRows, kTileK, kThreads>,
-                                LineCopy<kRows, kTileK, kThreads>>::Type;
+template <bool kKContiguous, int kRows, int kSlotK, int kThreads>
+using FmaCopy = typename Either<kKContiguous, TransposingCopy<kRows, kSlotK, kThreads>,
+                                LineCopy<kRows, kSlotK, kThreads>>::Type;
 
 }  // namespace tessera::device

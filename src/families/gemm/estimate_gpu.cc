@@ -146,20 +146,10 @@ bool by_fma(const KernelSpec& spec, const Target& target) {
   return target.backend == "cuda" && std::get<GemmSignature>(spec.signature).a == DType::fp32;
 }
 
-// Copies of a warp for a k of one operand's tile: words where k is contiguous or no vector fits.
-double fma_copies(double rows, bool k_contiguous, const GemmProblem& p) {
-  return rows / (k_contiguous || copy_bytes(p) < 16 ? 32 : 128);
-}
-
-void count_fma(const KernelSpec& spec, const GemmProblem& p, Work& w) {
-  const Algorithm& a = spec.algorithm;
+void count_fma(const Algorithm& a, Work& w) {
   const double warps = a.wave.m * a.wave.n;
   const double lane = a.warp_tile.m * a.warp_tile.n;
-  const double vectors = (a.warp_tile.m + a.warp_tile.n) / 4.0;
-  const double copies = fma_copies(a.tile.m, a_is_row_major(p.layout), p) +
-                        fma_copies(a.tile.n, !b_is_row_major(p.layout), p);
-  w.fma_cycles = a.tile.k * (lane * warps / 4 * kGpuModel.fma +
-                             warps * vectors * kGpuModel.fma_read + copies * kGpuModel.fma_copy);
+  w.fma_cycles = a.tile.k * (lane * warps / 4 * kGpuModel.fma + kGpuModel.fma_among);
   w.alone_cycles = a.tile.k * (lane * blocks(warps, 4) * kGpuModel.fma + kGpuModel.fma_alone);
 }
 
@@ -186,7 +176,7 @@ Work work_of(const KernelSpec& spec, const GemmProblem& p, const Target& target)
     w.copy_cycles = copy_bytes(p) < 16 ? w.tile_bytes * kGpuModel.narrow_copy
                                        : w.tile_bytes / 16 / target.warp_size * kGpuModel.issue;
   }
-  if (by_fma(spec, target)) count_fma(spec, p, w);
+  if (by_fma(spec, target)) count_fma(a, w);
   w.fetch = kGpuModel.fetch * (is_tmaws(a) && !a.repack ? fetch_share(p) : 1);
   w.aligned = stores_aligned(p);
   w.by_copy = w.aligned && !p.pointer_arrays;

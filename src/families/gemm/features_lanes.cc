@@ -228,21 +228,12 @@ constexpr double kPerWarpgroup = 1 / kWarpgroup;
 // Cycles of a step of fp32, among other blocks and alone.
 void fill_fma(const Facts& f, Lanes& x) {
   const double by_fma = flag(f.problem.a == DType::fp32 && f.target->backend == "cuda");
-  const double in_words = flag(copy_bytes(f.problem) < 16);
   for (std::size_t i = 0; i < kLanes; ++i) {
-    const double rows = x.of[lane("warp_tile_m")][i];
-    const double columns = x.of[lane("warp_tile_n")][i];
-    const double warps = x.of[lane("num_waves")][i];
-    const double words_m = at_most(x.k_contiguous_m[i] + in_words, 1);
-    const double words_n = at_most(x.k_contiguous_n[i] + in_words, 1);
-    const double copies = x.of[lane("tile_m")][i] * pick(words_m, 1.0 / 32, 1.0 / 128) +
-                          x.of[lane("tile_n")][i] * pick(words_n, 1.0 / 32, 1.0 / 128);
-    const double reads = warps * (rows + columns) * 0.25;
-    const double among = rows * columns * warps * 0.25 * kModel.fma + reads * kModel.fma_read +
-                         copies * kModel.fma_copy;
-    const double alone = rows * columns * ceil_of(warps * 0.25) * kModel.fma + kModel.fma_alone;
-    x.fma_cycles[i] = by_fma * x.of[lane("tile_k")][i] * among;
-    x.alone_cycles[i] = by_fma * x.of[lane("tile_k")][i] * alone;
+    const double lane_mn = x.of[lane("warp_tile_m")][i] * x.of[lane("warp_tile_n")][i];
+    const double warps = x.of[lane("num_waves")][i] * 0.25;
+    const double step = by_fma * x.of[lane("tile_k")][i];
+    x.fma_cycles[i] = step * (lane_mn * warps * kModel.fma + kModel.fma_among);
+    x.alone_cycles[i] = step * (lane_mn * ceil_of(warps) * kModel.fma + kModel.fma_alone);
   }
 }
 

@@ -15,7 +15,7 @@ constexpr int kChunkBytes = 16;         // that one cp.async moves
 constexpr int kTileBytes = 1024;        // after which the swizzle of a tile repeats
 constexpr int kMmaBytesK = 32;          // of k that one mma takes
 constexpr int kMmaRows = 16;            // of A and of B that a warp loads at a time
-constexpr int kFmaLanesK = 8;           // threads that copy a row of fp32
+constexpr unsigned kFmaLanesK = 8;      // threads that copy a row of fp32
 constexpr int kMostWritten = 4096;  // fma of a thread that are written out, one k after the other
 
 bool by_fma(const Case& c) { return c.signature.a == DType::fp32; }
@@ -100,15 +100,21 @@ std::string rows_do_not_fit(const OperandTile& tile, const Case&) {
 // a thread to 4 rows.
 bool fma_copies_fit(const OperandTile& tile, const Case& c) {
   if (!by_fma(c)) return true;
-  if (tile.k_contiguous) return tile.rows % kFmaLanesK == 0 && c.algorithm.tile.k % kFmaLanesK == 0;
+  const auto tile_k = static_cast<unsigned>(c.algorithm.tile.k);
+  if (tile_k < kFmaLanesK || !std::has_single_bit(tile_k)) return false;
+  if (tile.k_contiguous) return tile.rows % kFmaLanesK == 0;
   const int vectors = tile.rows / 4;
   return tile.rows % 4 == 0 && block_threads(c) % vectors == 0 &&
-         c.algorithm.tile.k % (block_threads(c) / vectors) == 0;
+         tile_k % static_cast<unsigned>(block_threads(c) / vectors) == 0;
 }
 std::string fma_copies_do_not_fit(const OperandTile& tile, const Case& c) {
-  if (tile.k_contiguous) {
-    return fmt::format("{}'s rows and tile_k must be multiples of {}, got {} x {}", tile.name,
-                       kFmaLanesK, tile.rows, c.algorithm.tile.k);
+  const auto tile_k = static_cast<unsigned>(c.algorithm.tile.k);
+  if (tile.k_contiguous || tile_k < kFmaLanesK || !std::has_single_bit(tile_k)) {
+    return fmt::format(
+        "{0}'s rows must be a multiple of {1} and tile_k a power of two of at least {1} for fma, "
+        "got "
+        "{2} x {3}",
+        tile.name, kFmaLanesK, tile.rows, c.algorithm.tile.k);
   }
   return fmt::format(
       "{} threads copy whole lines of {}'s {} contiguous rows in vectors of 4, as many at a time "
@@ -194,14 +200,6 @@ constexpr Rule kCpasync[] = {
     {both_fit<bytes_fit>, first_misfit<bytes_fit, bytes_do_not_fit>},
     {both_fit<rows_fit>, first_misfit<rows_fit, rows_do_not_fit>},
     {both_fit<fma_copies_fit>, first_misfit<fma_copies_fit, fma_copies_do_not_fit>},
-    {[](const Case& c) {
-       return !by_fma(c) || thread_accumulators(c) * c.algorithm.tile.k <= kMostWritten;
-     },
-     [](const Case& c) {
-       return fmt::format(
-           "would write out {} x {} fma a thread, at most {} fit the instruction cache",
-           thread_accumulators(c), c.algorithm.tile.k, kMostWritten);
-     }},
     {[](const Case& c) { return lanes_fit(c); },
      [](const Case& c) {
        const Shape3& w = c.algorithm.warp_tile;
