@@ -178,13 +178,16 @@ CPASYNC = {
 MMA = {"tf32": "16x8x8", "fp16": "16x8x16", "bf16": "16x8x16", "fp8": "16x8x16",
        "bf8": "16x8x16", "int8": "16x8x32"}
 # The same for fp32 without tf32, which is multiplied on the ordinary cores: (tile, wave, what one
-# lane accumulates, stages).
+# lane accumulates, options).
 FMA = {
-    "compute": [("128x128x32", "2x4x1", "8x8x1", 3), ("128x64x32", "2x2x1", "8x8x1", 3)],
-    "memory": [("64x64x32", "2x2x1", "8x4x1", 5), ("64x32x32", "2x2x1", "4x4x1", 6)],
-    "latency": [("64x64x32", "2x2x1", "8x4x1", 3), ("64x32x32", "2x2x1", "4x4x1", 3)],
-    "essential": [("128x128x32", "2x4x1", "8x8x1", 3), ("128x64x32", "2x2x1", "8x8x1", 3),
-                  ("64x64x32", "2x2x1", "8x4x1", 3), ("64x32x32", "2x2x1", "4x4x1", 3)],
+    "compute": [("128x128x32", "2x4x1", "8x8x1", "s3"), ("128x64x32", "2x2x1", "8x8x1", "s3")],
+    "memory": [("64x64x32", "2x2x1", "8x4x1", "s5"),
+               ("8x128x32", "2x1x1", "4x4x1", "splitordered1_slices16_s3")],
+    "latency": [("64x64x32", "2x2x1", "8x4x1", "s3"), ("64x32x32", "2x2x1", "4x4x1", "s3")],
+    "essential": [("128x128x32", "2x4x1", "8x8x1", "s3"), ("128x64x32", "2x2x1", "8x8x1", "s3"),
+                  ("64x64x32", "2x2x1", "8x4x1", "s3"), ("64x32x32", "2x2x1", "4x4x1", "s3"),
+                  ("64x32x32", "2x2x1", "4x4x1", "splitordered1_slices8_s3"),
+                  ("8x128x32", "2x1x1", "4x4x1", "splitordered1_slices16_s3")],
 }
 
 # CK Tile: kind -> (pipeline, tile, wave, scheduler); warp tiles per dtype.
@@ -238,8 +241,8 @@ def hopper_names(target, dtype, layout, kind):
     size = SIZES[dtype]
     head = f"gemm_{dtype}_{layout}"
     if dtype == "fp32":
-        for tile, wave, lane_tile, stages in FMA[kind]:
-            yield f"{head}_cpasync_{tile}_{wave}_{lane_tile}_s{stages}_{target}"
+        for tile, wave, lane_tile, options in FMA[kind]:
+            yield f"{head}_cpasync_{tile}_{wave}_{lane_tile}_{options}_{target}"
         return
     for m, n, k, consumers, options in TMAWS[kind]:
         # wgmma transposes 16-bit operands only

@@ -41,6 +41,8 @@ struct OperandCopies {
 //   kRegisters                      that a thread needs
 //   accumulate(g, corner, shared)   adds up the products of all tiles, through kStages stages
 //   put(tile)                       writes the accumulators to shared memory
+// and, where kSlices > 1,
+//   add_slices(arguments, tile, tiles, slice)   true if it then holds the sums over all slices
 template <class C, template <class> class Engine>
 struct CpasyncGemm {
   using Acc = typename C::Acc;
@@ -64,10 +66,14 @@ struct CpasyncGemm {
     const GemmArguments& g = arguments.gemm;
     const TileOrder<C::kTileM, C::kTileN> order(g, arguments.raster_group);
 #pragma unroll 1
-    for (u64 index = blockIdx.x; index < order.total; index += gridDim.x) {
-      const TileCorner corner = order.corner(index);
+    for (u64 index = blockIdx.x; index < order.total * C::kSlices; index += gridDim.x) {
+      TileCorner corner = order.corner(index / C::kSlices);
+      corner.slice = static_cast<int>(index % C::kSlices);
       Math math(threadIdx.x);
       math.accumulate(g, corner, address_in_shared(shared));
+      if constexpr (C::kSlices > 1) {
+        if (!math.add_slices(arguments, index / C::kSlices, order.total, corner.slice)) continue;
+      }
       Acc* tile = reinterpret_cast<Acc*>(shared);
       math.put(tile);
       __syncthreads();

@@ -4,6 +4,7 @@
 
 #include "tessera/device/cuda/cpasync_gemm.h"
 #include "tessera/device/cuda/fma_tile.h"
+#include "tessera/device/cuda/slices.h"
 
 namespace tessera::device {
 
@@ -78,8 +79,17 @@ class FmaEngine {
     constexpr u32 kAhead = (C::kStages - 1) * kSlots;
     if (g.k == 0) return;
     Copies copies(g, corner, threadIdx.x);
-    const u64 turns = (static_cast<u64>(g.k) + kSlotK - 1) / kSlotK;
-    const int first_k = static_cast<int>((g.k - 1) % kSlotK) + 1;
+    // A slice is whole slots of K, but for the very first one, which may have less of k.
+    const u64 slots = (static_cast<u64>(g.k) + kSlotK - 1) / kSlotK;
+    const u64 begin = slots * corner.slice / C::kSlices;
+    const u64 turns = slots * (corner.slice + 1) / C::kSlices - begin;
+    int first_k = static_cast<int>((g.k - 1) % kSlotK) + 1;
+    if (begin > 0) {
+      const i64 before = first_k + static_cast<i64>(begin - 1) * kSlotK;
+      copies.a.skip(before);
+      copies.b.skip(before);
+      first_k = kSlotK;
+    }
     copies.a.fetch_first(shared, first_k);
     copies.b.fetch_first(shared + CopyA::kBytes, first_k);
     copies_commit();
@@ -117,6 +127,22 @@ class FmaEngine {
         Output::put(tile, a.row_of(i), b.row_of(j), acc[i][j]);
       }
     }
+  }
+
+  // Whether this block is the last one of its tile. Then it holds the sums over all slices.
+  __device__ __forceinline__ bool add_slices(const CudaGemmArguments& arguments, u64 tile,
+                                             u64 tiles, int slice) {
+    constexpr int kVectors = kRows * kColumns / 4;
+    char* const workspace = static_cast<char*>(arguments.workspace);
+    const SliceSums<float, kVectors, false, kThreads> sums = {workspace + arguments.partial_sums,
+                                                              reinterpret_cast<u32*>(workspace),
+                                                              static_cast<int>(tile),
+                                                              static_cast<int>(tiles),
+                                                              slice,
+                                                              C::kSlices,
+                                                              0,
+                                                              static_cast<int>(threadIdx.x)};
+    return sums.add(reinterpret_cast<float(&)[kVectors][4]>(acc));
   }
 
  private:

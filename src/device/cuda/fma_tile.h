@@ -44,6 +44,9 @@ class TransposingCopy {
     passes = static_cast<int>((left - line + kRowsAtOnce - 1) / kRowsAtOnce);
   }
 
+  // Leaves out so many of k before the first tile.
+  __device__ __forceinline__ void skip(i64 k) { from += k * 4; }
+
   // The first tile, of which `k_here` of k exist; the others are zero.
   __device__ __forceinline__ void fetch_first(u32 to, int k_here) {
     const char* row_at = from;
@@ -114,6 +117,8 @@ class LineCopy {
     const i64 left = rows - row - chunk * 4;
     bytes = left < 0 ? 0 : left < 4 ? static_cast<int>(left) * 4 : 16;
   }
+
+  __device__ __forceinline__ void skip(i64 k) { from += k * (line_step / kLinesAtOnce); }
 
   __device__ __forceinline__ void fetch_first(u32 to, int k_here) {
     fetch_words(to + start, k_here);

@@ -10,6 +10,7 @@ namespace tessera::device {
 // at work at the same time share operands in L2; a negative group exchanges the two.
 struct TileCorner {
   i64 batch, row, column;
+  int slice = 0;  // of K
 };
 
 template <int kTileM, int kTileN>
@@ -39,7 +40,7 @@ struct TileOrder {
     const u32 y = band * height + in_band - x * rows;
     const i64 row = i64{by_rows ? y : x} * kTileM;
     const i64 column = i64{by_rows ? x : y} * kTileN;
-    return {static_cast<i64>(batch), row, column};
+    return {static_cast<i64>(batch), row, column, 0};
   }
 };
 

@@ -15,7 +15,7 @@
 
 #include "tessera/device/cuda/tma_pack.h"
 #include "tessera/device/cuda/tma_prepare.h"
-#include "tessera/device/cuda/tma_slices.h"
+#include "tessera/device/cuda/slices.h"
 #include "tessera/device/cuda/tma_splits.h"
 #include "tessera/device/cuda/tma_store.h"
 

@@ -1,5 +1,6 @@
 // The launch of a cpasync kernel (src/device/cuda/{mma,fma}_gemm.h).
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 
@@ -12,6 +13,7 @@ namespace {
 constexpr unsigned kWarp = 32;
 constexpr int kStagingPad = 8;  // floats at the end of a row of accumulators in shared memory
 constexpr int kLinePad = 4;     // floats at the end of a line of fp32 that was transposed
+constexpr int kAccumulatorBytes = 4;
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
 
 // Strides that no address is made of keep nothing from being read in wider pieces.
@@ -22,6 +24,16 @@ void drop_unused_strides(device::GemmArguments& g) {
     if (g.m == 1) g.ld_d[i] = 0;
     if (g.batch == 1) g.batch_stride_d[i] = 0;
   }
+}
+
+// The sums of every slice of every tile.
+void add_block_slices(const Algorithm& a, std::int64_t all_tiles,
+                      device::CudaGemmArguments& arguments, Launch& launch) {
+  arguments.partial_sums = device::kCounterBytes;
+  arguments.partial_bytes = all_tiles * a.slices * a.tile.m * a.tile.n * kAccumulatorBytes;
+  launch.workspace_bytes =
+      static_cast<std::size_t>(arguments.partial_sums + arguments.partial_bytes);
+  launch.workspace_offset = offsetof(device::CudaGemmArguments, workspace);
 }
 
 }  // namespace
@@ -45,6 +57,8 @@ Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const device::
   arguments.gemm = g;
   arguments.raster_group = kRasterGroup;
   drop_unused_strides(arguments.gemm);
+  const std::int64_t all_tiles = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n) * p.batch;
+  if (a.slices > 1 && !launch.empty) add_block_slices(a, all_tiles, arguments, launch);
   static_assert(sizeof(arguments) <= sizeof(launch.arguments));
   std::memcpy(launch.arguments.data(), &arguments, sizeof(arguments));
   launch.arguments_size = sizeof(arguments);
@@ -53,7 +67,7 @@ Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const device::
   // Blocks take further tiles where there are more than a grid may have.
   std::int64_t blocks = kMaxGrid;
   const std::int64_t per_batch = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n);
-  if (p.batch <= kMaxGrid / per_batch) blocks = per_batch * p.batch;
+  if (p.batch <= kMaxGrid / per_batch / a.slices) blocks = per_batch * p.batch * a.slices;
   launch.grid[0] = static_cast<unsigned>(blocks);
   launch.block[0] = static_cast<unsigned>(a.wave.m * a.wave.n) * kWarp;
   launch.shared_memory_bytes =

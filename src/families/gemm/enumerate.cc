@@ -32,7 +32,9 @@ struct Parts {
 };
 constexpr Parts kParts[] = {{2, 1}, {4, 1}, {8, 1}, {4, 4}, {8, 4}, {4, 16}, {8, 16}};
 constexpr Parts kRepackedParts[] = {{4, 1}, {8, 4}};
-constexpr int kWarpgroupRows = 64;  // of a wgmma, which is what tmaws calls a warp tile
+constexpr int kFmaSlices[] = {2, 4, 8, 16, 32};
+constexpr int kMostSliced = 64 * 64;  // outputs of a tile: with larger ones there are few slices
+constexpr int kWarpgroupRows = 64;    // of a wgmma, which is what tmaws calls a warp tile
 
 // Lists in the order in which their words stand in sorted names. A word ends with '_' there, so
 // that "12x768x512" comes after "120x3072x256".
@@ -92,10 +94,18 @@ void add_tmaws(const AlgorithmSpace& space, const Algorithm& base, std::vector<A
   }
 }
 
+// Kernels of fp32, which multiply one k at a time, also take K in slices.
 void add_cpasync(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algorithm>& all) {
   for (const int stages : space.stages) {
     all.push_back(base);
     all.back().stages = stages;
+  }
+  if (base.warp_tile.k != 1 || base.tile.m * base.tile.n > kMostSliced) return;
+  for (const int slices : kFmaSlices) {
+    all.push_back(base);
+    all.back().stages = space.stages.front();
+    all.back().split_k = SplitK::ordered;
+    all.back().slices = slices;
   }
 }
 

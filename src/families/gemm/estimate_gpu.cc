@@ -213,7 +213,12 @@ double finish_cycles(const KernelSpec& spec, const Work& w, const Target& target
     cycles += kGpuModel.split + kGpuModel.split_each * a.splits;
     cycles += sums * (a.splits - 1) * kGpuModel.split_byte;
   }
-  if (a.slices > 1) cycles += kGpuModel.slice + sums * (a.slices + 1) * kGpuModel.slice_byte;
+  if (a.slices > 1) {
+    const bool fma = by_fma(spec, target);
+    const double all = sums * (a.slices + 1) * (fma ? 128 / threads_of(a, target) : 1);
+    cycles += fma ? kGpuModel.fma_slice + all * kGpuModel.fma_slice_byte
+                  : kGpuModel.slice + all * kGpuModel.slice_byte;
+  }
   return cycles;
 }
 

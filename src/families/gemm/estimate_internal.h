@@ -63,9 +63,11 @@ struct GpuModel {
   double overlap = 0.514;       // of the lesser of multiplying and moving, that adds up
   double hot_share = 0.531;     // of the instruction's rate that the power allows in the long run
   double hot_us = 6409;         // of work after which half of that limit holds
-  // Kernels of fp32, fitted to 11 of them on 7 problems: cycles of a unit for each of its cycles of
-  // fma, and beside them for each k of a block, among others and alone.
-  double fma = 1.04, fma_among = 28, fma_alone = 48;
+  // Kernels of fp32, fitted to 230 of them on 8 problems: cycles of a unit for each of its cycles
+  // of fma, and beside them for each k of a block, among others and alone; slices of K as above,
+  // by groups of 128 threads.
+  double fma = 1.013, fma_among = 17, fma_alone = 20;
+  double fma_slice = 8000, fma_slice_byte = 0.14;
 };
 
 // Clusters of 4 do not reach every unit: 30 of them run at a time on 132 (the driver's count).

@@ -90,6 +90,8 @@ constexpr double kStagingPad = 8;        // as in bind_cpasync.cc
 constexpr double kLinePad = 4;           // as in bind_cpasync.cc
 constexpr double kSharedLimit = 232448;  // as in tmaws.cc
 
+bool by_fma_of(const Facts& f) { return f.problem.a == DType::fp32 && f.target->backend == "cuda"; }
+
 void fill_threads(const Facts& f, Lanes& x) {
   const double warp = f.target->warp_size;
   for (std::size_t i = 0; i < kLanes; ++i) {
@@ -118,7 +120,7 @@ double divides(double unit, double number) {
 // tmaws_shared_bytes(), but for kernels that copy D tensors, and cpasync_shared_bytes() once more;
 // a test holds them together.
 void fill_shared_memory(const Facts& f, Lanes& x) {
-  const double by_fma = flag(f.problem.a == DType::fp32 && f.target->backend == "cuda");
+  const double by_fma = flag(by_fma_of(f));
   for (std::size_t i = 0; i < kLanes; ++i) {
     const double tile_m = x.of[lane("tile_m")][i];
     const double tile_n = x.of[lane("tile_n")][i];
@@ -227,7 +229,7 @@ constexpr double kPerWarpgroup = 1 / kWarpgroup;
 
 // Cycles of a step of fp32, among other blocks and alone.
 void fill_fma(const Facts& f, Lanes& x) {
-  const double by_fma = flag(f.problem.a == DType::fp32 && f.target->backend == "cuda");
+  const double by_fma = flag(by_fma_of(f));
   for (std::size_t i = 0; i < kLanes; ++i) {
     const double lane_mn = x.of[lane("warp_tile_m")][i] * x.of[lane("warp_tile_n")][i];
     const double warps = x.of[lane("num_waves")][i] * 0.25;
@@ -243,7 +245,7 @@ void fill_steps(const Facts& f, Lanes& x) {
   const double copy_cycles =
       copy < 16 ? kModel.narrow_copy : kModel.issue / (16 * f.target->warp_size);
   const double loads_alone = flag(copy < 4);
-  const double by_fma = flag(f.problem.a == DType::fp32 && f.target->backend == "cuda");
+  const double by_fma = flag(by_fma_of(f));
   for (std::size_t i = 0; i < kLanes; ++i) {
     const double bytes = x.step_bytes[i];
     const double by_threads = 1 - x.is_tmaws[i];
@@ -283,6 +285,7 @@ void fill_finish(const Facts& f, Lanes& x) {
   const double each = output_cycles(f.problem.epilogue);
   const double copies = flag(f.stores_aligned && !f.problem.pointer_arrays);
   const double finished = flag(num_ops(f.problem.epilogue) > 0) * kModel.by_threads;
+  const double by_fma = flag(by_fma_of(f));
   for (std::size_t i = 0; i < kLanes; ++i) {
     const double splits = x.of[lane("splits")][i];
     const double out_bytes = x.of[lane("tile_mn")][i] * size_out;
@@ -294,8 +297,10 @@ void fill_finish(const Facts& f, Lanes& x) {
     const double sums = x.of[lane("tile_mn")][i] * 4 / splits;
     const double exchange = sums * (splits - 1) * kModel.split_byte;
     const double split = flag(splits > 1) * (kModel.split + kModel.split_each * splits + exchange);
+    const double all = sums * (slices + 1);
+    const double by_groups = kModel.fma_slice + all * kWarpgroup / threads * kModel.fma_slice_byte;
     const double slice =
-        flag(slices > 1) * (kModel.slice + sums * (slices + 1) * kModel.slice_byte);
+        flag(slices > 1) * pick(by_fma, by_groups, kModel.slice + all * kModel.slice_byte);
     const double by_threads = x.is_tmaws[i] * (1 - copies * x.of[lane("stores_by_copy")][i]);
     const double steps = sums / 4 * (each + by_threads * finished) * (1 + x.is_pingpong[i]);
     x.finish_cycles[i] = kModel.finish + steps +
@@ -339,7 +344,7 @@ void fill_busy_cycles(const Facts& f, Lanes& x) {
 void fill_estimate(const Facts& f, Lanes& x) {
   const double hot_share = 1 / (f.units * kModel.hot_share * f.hertz);
   const double hot_seconds = kModel.hot_us * 1e-6;
-  const double by_power = flag(f.target->backend == "cuda" && f.problem.a != DType::fp32);
+  const double by_power = flag(f.target->backend == "cuda" && !by_fma_of(f));
   const double rate = f.bandwidth * kModel.memory_share;
   const double memory = f.bytes / rate;
   const double bytes = std::max(f.bytes, 1.0);

@@ -137,6 +137,13 @@ std::string first_misfit(const Case& c) {
   return kSentence(kFits(tiles[0], c) ? tiles[1] : tiles[0], c);
 }
 
+// Sums of fp32 are added through device memory; other types have tmaws for that.
+bool slices_fit(const Case& c) {
+  const Algorithm& a = c.algorithm;
+  if (a.slices == 1) return a.split_k == SplitK::none;
+  return by_fma(c) && a.split_k == SplitK::ordered && a.slices >= 2 && a.slices <= kMaxSlices;
+}
+
 // The lanes of a warp stand in a grid over its part of the tile, in vectors of 4.
 bool lanes_fit(const Case& c) {
   if (!by_fma(c)) return true;
@@ -154,13 +161,14 @@ constexpr Rule kCpasync[] = {
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return a.scheduler == Scheduler::standard && a.cluster_m == 1 && a.cluster_n == 1 &&
-              a.splits == 1 && a.slices == 1 && a.split_k == SplitK::none && !a.swap_ab &&
-              !a.repack && !a.persistent && a.store == Store::standard && a.wave.k == 1;
+              a.splits == 1 && slices_fit(c) && !a.swap_ab && !a.repack && !a.persistent &&
+              a.store == Store::standard && a.wave.k == 1;
      },
      [](const Case&) {
        return std::string(
-           "cpasync has the standard scheduler and store, and has no cluster, split over K, "
-           "swap_ab, repack or persistent blocks");
+           "cpasync has the standard scheduler and store, and has no cluster, split over K (but "
+           "for "
+           "2 to 64 ordered slices of fp32), swap_ab, repack or persistent blocks");
      }},
     {[](const Case& c) {
        if (!warp_tile_listed(c)) return false;

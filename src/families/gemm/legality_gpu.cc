@@ -15,7 +15,6 @@ constexpr int kWgmmaRows = 64;         // of a warpgroup's instruction
 constexpr int kWgmmaBytesK = 32;       // of k that one wgmma instruction takes
 constexpr int kMaxAccumulators = 208;  // per thread; 192 were tried without spills
 constexpr int kMaxWithSplits = 144;    // 160 spill with some epilogues
-constexpr int kMaxSlices = 64;
 constexpr int kMaxWgmmaColumns = 256;
 constexpr int kMaxColumnsOf3 = 192;  // 3 consumers: 128 registers a thread at entry
 constexpr int kMaxMulticast = 4;     // cluster_m + cluster_n - 1
@@ -439,9 +438,9 @@ Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
   if (a.slices == 1) return {};
   const std::int64_t rows = a.swap_ab ? p.n : p.m;
   const std::int64_t columns = a.swap_ab ? p.m : p.n;
-  const double groups = static_cast<double>(tiles(rows, a.tile.m)) *
-                        static_cast<double>(tiles(columns, a.tile.n)) *
-                        static_cast<double>(p.batch) * tmaws_slice_groups(a);
+  const double groups =
+      static_cast<double>(tiles(rows, a.tile.m)) * static_cast<double>(tiles(columns, a.tile.n)) *
+      static_cast<double>(p.batch) * (a.pipeline == Pipeline::tmaws ? tmaws_slice_groups(a) : 1);
   constexpr int kCounters = device::kCounterBytes / 4;
   if (groups <= kCounters) return {};
   return {
@@ -497,8 +496,9 @@ Verdict counts_fit(const Algorithm& a, const GemmProblem& p) {
 }  // namespace
 
 Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem) {
-  if (spec.algorithm.pipeline != Pipeline::tmaws) return {};
   const GemmProblem p = with_strides(problem);
+  if (spec.algorithm.pipeline == Pipeline::cpasync) return parts_fit(spec.algorithm, p);
+  if (spec.algorithm.pipeline != Pipeline::tmaws) return {};
   const bool a_rows = a_is_row_major(p.layout);
   const bool b_rows = b_is_row_major(p.layout);
   const bool strided = p.batch > 1 && !p.pointer_arrays;

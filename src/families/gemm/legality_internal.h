@@ -31,6 +31,8 @@ inline constexpr Rule kWaveRule = {waves_fit, waves_do_not_fit};
 inline constexpr Rule kWarpTileRule = {warp_tile_listed, warp_tile_not_listed};
 inline constexpr Rule kNoPreshuffleRule = {takes_plain_b, takes_no_packed_b};
 
+inline constexpr int kMaxSlices = 64;  // of K that are added through device memory
+
 std::span<const Rule> cpasync_rules();
 
 }  // namespace tessera::gemm

@@ -187,6 +187,8 @@ TEST_F(GpuGemm, SlicesRepackedOperandsAndEpiloguesAreCorrect) {
       "gemm_fp8_bf8_crr_tmaws_128x128x128_2x1x1_64x128x32_presh_pingpong_s6_repack_sm90a",
       "gemm_int8_ccr_tmaws_64x64x128_1x1x1_64x64x32_cooperative_s4_repack_sm90a",
       "gemm_tf32_crr_tmaws_128x128x32_2x1x1_64x128x8_pingpong_s6_repack_sm90a",
+      "gemm_fp32_ccr_cpasync_64x64x32_2x2x1_8x4x1_bias_gelu_splitordered1_slices3_s3_sm90a",
+      "gemm_fp32_crr_cpasync_16x64x32_2x1x1_4x4x1_multidadd2_splitordered1_slices32_s3_sm90a",
   };
   for (const char* name : kNames) {
     const KernelSpec spec = parse_name(name);

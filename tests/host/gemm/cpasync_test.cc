@@ -40,11 +40,18 @@ const Refusal kRefusals[] = {
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_s9_sm90a",
      "cpasync takes 2 to 8 stages, got 9"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_cooperative_s3_sm90a",
-     "cpasync has the standard scheduler and store, and has no cluster, split over K, swap_ab, "
-     "repack or persistent blocks"},
+     "cpasync has the standard scheduler and store, and has no cluster, split over K (but for 2 to "
+     "64 ordered slices of fp32), swap_ab, repack or persistent blocks"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_s3_swap_sm90a",
-     "cpasync has the standard scheduler and store, and has no cluster, split over K, swap_ab, "
-     "repack or persistent blocks"},
+     "cpasync has the standard scheduler and store, and has no cluster, split over K (but for 2 to "
+     "64 ordered slices of fp32), swap_ab, repack or persistent blocks"},
+    {"gemm_fp32_rcr_cpasync_8x128x32_2x1x1_4x4x1_splitordered1_slices16_s3_sm90a", ""},
+    {"gemm_fp32_rcr_cpasync_8x128x32_2x1x1_4x4x1_splitatomic1_slices16_s3_sm90a",
+     "cpasync has the standard scheduler and store, and has no cluster, split over K (but for 2 to "
+     "64 ordered slices of fp32), swap_ab, repack or persistent blocks"},
+    {"gemm_tf32_rcr_cpasync_64x64x32_2x2x1_16x8x8_splitordered1_slices16_s3_sm90a",
+     "cpasync has the standard scheduler and store, and has no cluster, split over K (but for 2 to "
+     "64 ordered slices of fp32), swap_ab, repack or persistent blocks"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_64x128x16_s3_sm90a",
      "cpasync multiplies by mma, and sm90a does not list a mma of 64x128x16 for bf16"},
     {"gemm_fp32_rcr_cpasync_128x128x32_2x4x1_16x4x1_s3_sm90a",

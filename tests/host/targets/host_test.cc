@@ -108,6 +108,19 @@ TEST(Host, Zen4HalvesWideRates) {
   EXPECT_DOUBLE_EQ(find_instruction(zen5, DType::fp32, DType::fp32, DType::fp32)->per_cycle, 2.0);
 }
 
+TEST(Host, Zen5MultipliesBf16OnBothPipes) {
+  HostInfo host = pretended(sapphire_rapids());
+  const auto rate = [&host] {
+    return find_instruction(host_target(host), DType::bf16, DType::bf16, DType::fp32)->per_cycle;
+  };
+  EXPECT_DOUBLE_EQ(rate(), 1.0);
+  host.cpu_vendor = "AuthenticAMD";
+  host.cpu_family = 26;
+  EXPECT_DOUBLE_EQ(rate(), 2.0);
+  host.cpu_family = 25;
+  EXPECT_DOUBLE_EQ(rate(), 1.0);
+}
+
 TEST(Host, LacksNamesEveryMissingFeature) {
   EXPECT_EQ(host_lacks(load_target("avx512"), pretended(kSkylake)),
             "target 'avx512' needs avx512bf16, avx512vnni, which this machine (Pretended CPU) does "

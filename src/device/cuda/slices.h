@@ -8,9 +8,8 @@ namespace tessera::device {
 
 // Where a group's sums go: [slice][place][vector of 4 accumulators][thread], one slice for all of
 // them when they are added atomically.
-template <class Acc, int kVectors, bool kAtomic>
+template <class Acc, int kVectors, bool kAtomic, int kThreads = 128>
 struct SliceSums {
-  static constexpr int kThreads = 128;
   static constexpr i64 kPlaceBytes = i64{kVectors} * kThreads * 16;
 
   char* sums;     // of slice 0
