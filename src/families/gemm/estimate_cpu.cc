@@ -34,6 +34,8 @@ struct CpuModel {
   double turn_cycles = 70;      // a streamed A: per row of several outputs, to write them
   double gather_cycles = 0.2;   // per row of k that a streamed vector of words is put together from
   double spill_share = 1.25;    // of the traffic beyond L2 that packing causes and does not hide
+  double panel_run = 0;         // packing a row of a panel from B by rows, beside its elements ...
+  double page_run = 0;          // ... and where a panel's rows are pages apart and many
   double run_start = 165.0;     // elements streamed in the time that starting a run takes
   double clock_boost = 1.4;     // of a busy core over the nominal clock of the target's row
   double cache_share = 0.501;   // of a cache that a block may fill and stay
@@ -53,35 +55,37 @@ struct CpuModel {
 constexpr CpuModel kOnePipe;
 
 // The same for cores that multiply two vectors of 512 bits a cycle: 17,392 timings of 126 such
-// problems on an AMD Zen 5 server core, 4.4% slower than the fastest measured kernel, 4.6% on
+// problems on an AMD Zen 5 server core, 3.5% slower than the fastest measured kernel, 4.3% on
 // 36 problems that were not fitted to. kOnePipe's kernels are 10% slower there.
 constexpr CpuModel kTwoPipes = {
-    .broadcast = 1.956,
-    .latency = 3.455,
-    .issue_share = 0.9623,
-    .block_cycles = 0.6281,
-    .store_cycles = 1.256,
-    .finish_cycles = 1.082,
-    .copy_cycles = 0.1922,
-    .transpose_cycles = 0.08407,
-    .convert_cycles = {0.3, 0.2616, 0.4, 0.2496},
-    .lane_sum_cycles = 60,
-    .ragged_cycles = 0,
-    .turn_cycles = 52.1,
-    .gather_cycles = 1.023,
-    .spill_share = 0.3655,
-    .run_start = 13.31,
-    .clock_boost = 1.459,
-    .cache_share = 0.8073,
-    .stall_share = 0.0516,
-    .in_place_a = 1,
-    .aliased_a = 1.067,
-    .in_place_b = 1.011,
-    .aliased_b = 1.266,
-    .core_memory_share = 0.8503,
-    .stream_share = 0.8072,
-    .blocked_share = 0.5712,
-    .call_us = 0.212,
+    .broadcast = 1.306,
+    .latency = 5.565,
+    .issue_share = 0.8154,
+    .block_cycles = 0,
+    .store_cycles = 0.7192,
+    .finish_cycles = 1.493,
+    .copy_cycles = 0.117,
+    .transpose_cycles = 0.1105,
+    .convert_cycles = {0.1, 0.08639, 0.4, 0.2423},
+    .lane_sum_cycles = 1.234,
+    .ragged_cycles = 2.088,
+    .turn_cycles = 215.2,
+    .gather_cycles = 0.8581,
+    .spill_share = 0.2189,
+    .panel_run = 1.315,
+    .page_run = 1.164,
+    .run_start = 24.2,
+    .clock_boost = 1.474,
+    .cache_share = 0.2166,
+    .stall_share = 0.0007179,
+    .in_place_a = 1.004,
+    .aliased_a = 1.196,
+    .in_place_b = 1.014,
+    .aliased_b = 1.25,
+    .core_memory_share = 0.7955,
+    .stream_share = 1.023,
+    .blocked_share = 0.7259,
+    .call_us = 0.2256,
 };
 
 constexpr std::int64_t kPartialBytes = 8 << 20;  // of partial sums, as in packed_gemm.h
@@ -262,6 +266,18 @@ double columns_at_once(const Machine& x, const Share& s) {
   return by_panels && s.rows <= a.tile.m ? a.warp_tile.n : std::min<double>(s.columns, a.tile.n);
 }
 
+// Packing a panel of B by rows reads a short run of each.
+double run_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
+  constexpr std::int64_t kPage = 4096;
+  constexpr double kManyRows = 256;  // pages that a core finds quickly, and a few more
+  if (!b_is_row_major(p.layout)) return 0;
+  const Algorithm& a = x.spec.algorithm;
+  const bool by_pages =
+      p.ld_b * size_of(p.b) >= kPage && std::min<double>(s.k, a.tile.k) > kManyRows;
+  const double each = x.model.panel_run + (by_pages ? x.model.page_run : 0);
+  return s.k * blocks(s.columns, a.warp_tile.n) * each;
+}
+
 double packing_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   const Algorithm& a = x.spec.algorithm;
   double cycles = 0;
@@ -275,6 +291,7 @@ double packing_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
     const double columns = blocks(s.columns, a.warp_tile.n) * a.warp_tile.n;
     const double times = blocks(s.rows, super_rows(x, s));
     cycles += columns * s.k * times * pack_cycles(x, p.b, !b_is_row_major(p.layout));
+    cycles += times * run_cycles(x, p, s);
     if (s.rows > a.tile.m) cycles += times * spill_cycles(x, columns * s.k);
   }
   return cycles;
