@@ -129,7 +129,7 @@ class LineCopy {
   __device__ __forceinline__ void fetch(u32 to, int part, int parts) {
     if (part == 0) {
       place = keep(to + start);
-      if (width != 16) return fetch_words(place, width == 0 ? 0 : kSlotK);
+      if (width != 16 && width != 0) fetch_words(place, kSlotK);
     }
     if (width != 16) return;
 #pragma unroll

@@ -2,6 +2,7 @@
 // the tiles and multiplies by mma, or for fp32 by fma.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "tessera/families/gemm/legality_internal.h"
@@ -15,8 +16,7 @@ constexpr int kChunkBytes = 16;         // that one cp.async moves
 constexpr int kTileBytes = 1024;        // after which the swizzle of a tile repeats
 constexpr int kMmaBytesK = 32;          // of k that one mma takes
 constexpr int kMmaRows = 16;            // of A and of B that a warp loads at a time
-constexpr unsigned kFmaLanesK = 8;      // threads that copy a row of fp32
-constexpr int kMostWritten = 4096;  // fma of a thread that are written out, one k after the other
+constexpr int kFmaLanesK = 8;           // threads that copy a row of fp32
 
 bool by_fma(const Case& c) { return c.signature.a == DType::fp32; }
 std::string_view instruction_name(const Case& c) { return by_fma(c) ? "fma" : "mma"; }
@@ -96,31 +96,39 @@ std::string rows_do_not_fit(const OperandTile& tile, const Case&) {
                      tile.size == 1 ? 2 * kMmaRows : kMmaRows, tile.name, tile.warp_rows);
 }
 
+// The k that a thread of a fma kernel copies and multiplies without waiting: FmaEngine::kSlotK.
+int fma_slot_k(const Case& c) {
+  const Algorithm& a = c.algorithm;
+  const int written = block_threads(c) * 8 / std::max(1, a.warp_tile.m * a.warp_tile.n);
+  return std::min(a.tile.k, std::max(kFmaLanesK, written));
+}
+bool fma_slots_fit(const Case& c) {
+  return fma_slot_k(c) % kFmaLanesK == 0 && c.algorithm.tile.k % fma_slot_k(c) == 0;
+}
+
 // fp32 is copied row by row, 8 threads to a row, where k is contiguous, else line by line of one k,
 // a thread to 4 rows.
 bool fma_copies_fit(const OperandTile& tile, const Case& c) {
   if (!by_fma(c)) return true;
-  const auto tile_k = static_cast<unsigned>(c.algorithm.tile.k);
-  if (tile_k < kFmaLanesK || !std::has_single_bit(tile_k)) return false;
+  if (!fma_slots_fit(c)) return false;
   if (tile.k_contiguous) return tile.rows % kFmaLanesK == 0;
   const int vectors = tile.rows / 4;
   return tile.rows % 4 == 0 && block_threads(c) % vectors == 0 &&
-         tile_k % static_cast<unsigned>(block_threads(c) / vectors) == 0;
+         fma_slot_k(c) % (block_threads(c) / vectors) == 0;
 }
 std::string fma_copies_do_not_fit(const OperandTile& tile, const Case& c) {
-  const auto tile_k = static_cast<unsigned>(c.algorithm.tile.k);
-  if (tile.k_contiguous || tile_k < kFmaLanesK || !std::has_single_bit(tile_k)) {
-    return fmt::format(
-        "{0}'s rows must be a multiple of {1} and tile_k a power of two of at least {1} for fma, "
-        "got "
-        "{2} x {3}",
-        tile.name, kFmaLanesK, tile.rows, c.algorithm.tile.k);
+  if (!fma_slots_fit(c)) {
+    return fmt::format("tile_k must be a multiple of {} for fma with {}x{} a thread, got {}",
+                       std::max(kFmaLanesK, fma_slot_k(c)), c.algorithm.warp_tile.m,
+                       c.algorithm.warp_tile.n, c.algorithm.tile.k);
+  }
+  if (tile.k_contiguous) {
+    return fmt::format("{}'s rows must be a multiple of {} for fma, got {}", tile.name, kFmaLanesK,
+                       tile.rows);
   }
   return fmt::format(
-      "{} threads copy whole lines of {}'s {} contiguous rows in vectors of 4, as many at a time "
-      "as "
-      "divide tile_k {}",
-      block_threads(c), tile.name, tile.rows, c.algorithm.tile.k);
+      "{} threads copy {}'s {} contiguous rows as whole lines of k, which must divide {} of k",
+      block_threads(c), tile.name, tile.rows, fma_slot_k(c));
 }
 
 using Fits = bool (*)(const OperandTile&, const Case&);
@@ -166,9 +174,8 @@ constexpr Rule kCpasync[] = {
      },
      [](const Case&) {
        return std::string(
-           "cpasync has the standard scheduler and store, and has no cluster, split over K (but "
-           "for "
-           "2 to 64 ordered slices of fp32), swap_ab, repack or persistent blocks");
+           "cpasync has the standard scheduler and store, splits K into up to 64 ordered slices of "
+           "fp32 only, and has no cluster, swap_ab, repack or persistent blocks");
      }},
     {[](const Case& c) {
        if (!warp_tile_listed(c)) return false;

@@ -40,18 +40,18 @@ const Refusal kRefusals[] = {
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_s9_sm90a",
      "cpasync takes 2 to 8 stages, got 9"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_cooperative_s3_sm90a",
-     "cpasync has the standard scheduler and store, and has no cluster, split over K (but for 2 to "
-     "64 ordered slices of fp32), swap_ab, repack or persistent blocks"},
+     "cpasync has the standard scheduler and store, splits K into up to 64 ordered slices of fp32 "
+     "only, and has no cluster, swap_ab, repack or persistent blocks"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_s3_swap_sm90a",
-     "cpasync has the standard scheduler and store, and has no cluster, split over K (but for 2 to "
-     "64 ordered slices of fp32), swap_ab, repack or persistent blocks"},
+     "cpasync has the standard scheduler and store, splits K into up to 64 ordered slices of fp32 "
+     "only, and has no cluster, swap_ab, repack or persistent blocks"},
     {"gemm_fp32_rcr_cpasync_8x128x32_2x1x1_4x4x1_splitordered1_slices16_s3_sm90a", ""},
     {"gemm_fp32_rcr_cpasync_8x128x32_2x1x1_4x4x1_splitatomic1_slices16_s3_sm90a",
-     "cpasync has the standard scheduler and store, and has no cluster, split over K (but for 2 to "
-     "64 ordered slices of fp32), swap_ab, repack or persistent blocks"},
+     "cpasync has the standard scheduler and store, splits K into up to 64 ordered slices of fp32 "
+     "only, and has no cluster, swap_ab, repack or persistent blocks"},
     {"gemm_tf32_rcr_cpasync_64x64x32_2x2x1_16x8x8_splitordered1_slices16_s3_sm90a",
-     "cpasync has the standard scheduler and store, and has no cluster, split over K (but for 2 to "
-     "64 ordered slices of fp32), swap_ab, repack or persistent blocks"},
+     "cpasync has the standard scheduler and store, splits K into up to 64 ordered slices of fp32 "
+     "only, and has no cluster, swap_ab, repack or persistent blocks"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_64x128x16_s3_sm90a",
      "cpasync multiplies by mma, and sm90a does not list a mma of 64x128x16 for bf16"},
     {"gemm_fp32_rcr_cpasync_128x128x32_2x4x1_16x4x1_s3_sm90a",
@@ -76,12 +76,16 @@ const Refusal kRefusals[] = {
      "a warp takes multiples of 16 rows of B, got 8"},
     {"gemm_fp8_crr_cpasync_16x64x128_1x4x1_16x8x16_s3_sm90a",
      "a warp takes a power of two of at least 32 contiguous rows of A, got 16"},
-    {"gemm_fp32_rcr_cpasync_128x128x12_2x4x1_8x8x1_s3_sm90a",
-     "A's rows must be a multiple of 8 and tile_k a power of two of at least 8 for fma, got 128 x "
-     "12"},
+    {"gemm_fp32_rcr_cpasync_128x128x48_2x4x1_8x8x1_s3_sm90a",
+     "tile_k must be a multiple of 32 for fma with 8x8 a thread, got 48"},
+    {"gemm_fp32_rcr_cpasync_128x128x4_2x4x1_8x8x1_s3_sm90a",
+     "tile_k must be a multiple of 8 for fma with 8x8 a thread, got 4"},
+    {"gemm_fp32_rcr_cpasync_128x20x32_2x1x1_8x4x1_s3_sm90a",
+     "B's rows must be a multiple of 8 for fma, got 20"},
     {"gemm_fp32_rrr_cpasync_128x192x32_2x4x1_8x8x1_s3_sm90a",
-     "256 threads copy whole lines of B's 192 contiguous rows in vectors of 4, as many at a time "
-     "as divide tile_k 32"},
+     "256 threads copy B's 192 contiguous rows as whole lines of k, which must divide 32 of k"},
+    {"gemm_fp32_crr_cpasync_8x128x32_1x1x1_8x4x1_s3_sm90a",
+     "32 threads copy A's 8 contiguous rows as whole lines of k, which must divide 8 of k"},
     {"gemm_fp32_rcr_cpasync_128x128x32_2x2x1_8x8x1_s3_sm90a",
      "the 32 lanes of a warp must cover its 64x64 in 8x8 each, in vectors of 4"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_s8_sm90a",
