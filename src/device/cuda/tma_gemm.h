@@ -13,9 +13,9 @@
 // The emitted text specialises Wgmma<kTileN>, one instruction.
 #pragma once
 
+#include "tessera/device/cuda/slices.h"
 #include "tessera/device/cuda/tma_pack.h"
 #include "tessera/device/cuda/tma_prepare.h"
-#include "tessera/device/cuda/slices.h"
 #include "tessera/device/cuda/tma_splits.h"
 #include "tessera/device/cuda/tma_store.h"
 
