@@ -10,7 +10,7 @@ using tune::testing_support::learning_data;
 class CliTrain : public CliTest {
  protected:
   void SetUp() override {
-    const tune::SweepData data = learning_data(std::random_device{}(), 12, 8, 4);
+    const tune::SweepData data = learning_data(seed_, 12, 8, 4);
     make_store("sweep.sqlite", data);
     known_ = to_string(tune::make_dataset(data, {}).problems.front());
   }
@@ -18,6 +18,8 @@ class CliTrain : public CliTest {
     const tune::SweepPart part{data, "test"};
     tune::SweepStore(folder() / file).add({&part, 1}, tune::Conflict::refuse);
   }
+  std::uint64_t seed_ = std::random_device{}();
+  testing::ScopedTrace trace_{__FILE__, __LINE__, fmt::format("seed {}", seed_)};
   std::string known_;  // a problem that is learned from
 };
 

@@ -11,18 +11,27 @@
 
 namespace tessera::tune::testing_support {
 
+// So many fp32 kernels of the target, from all over its list: neighbours there are too alike for
+// their order to mean anything.
+inline std::vector<KernelSpec> kernels_apart(const Target& target, std::size_t wanted) {
+  const Family& family = family_of(Op::gemm);
+  const Problem any = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 64, 64);
+  std::vector<KernelSpec> all = family.candidates(any, target);
+  std::erase_if(all, [&](const KernelSpec& spec) {
+    return !family.is_legal(spec, target) || !family.supports(spec, any, target);
+  });
+  std::vector<KernelSpec> apart;
+  for (std::size_t i = 0; i < wanted; ++i) apart.push_back(all[i * all.size() / wanted]);
+  return apart;
+}
+
 // `problems` of the learned side (`unseen` more of the other) x `kernels`, on avx512 with 1 thread.
 // Kernels whose tile_m is 96 or more are faster than their estimates.
 inline SweepData learning_data(std::uint64_t seed, int problems, int kernels, int unseen = 0) {
   std::mt19937_64 random(seed);
   const Target target = load_target("avx512");
   const Family& family = family_of(Op::gemm);
-  const Problem any = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 64, 64);
-  std::vector<KernelSpec> specs;
-  for (const KernelSpec& spec : family.candidates(any, target)) {
-    if (std::ssize(specs) == kernels) break;
-    if (family.is_legal(spec, target) && family.supports(spec, any, target)) specs.push_back(spec);
-  }
+  const std::vector<KernelSpec> specs = kernels_apart(target, static_cast<std::size_t>(kernels));
   SweepData data;
   SweepRun run = sweep_run("0123456789abcdef0123456789abcdef");
   run.target = "avx512";
