@@ -34,6 +34,9 @@ struct Grid {
   int batch, m, n;
 };
 
+// Whether a bandwidth-bound kernel packs A and streams B, not the other way round.
+inline bool narrow_is_a(i64 m, i64 n) { return m <= n; }
+
 // What a GEMM multiplies: all that the code which drives its kernels is compiled for.
 template <class TypeA, class TypeB, class TypeMath, bool kAContiguous, bool kBContiguous>
 struct OperandTypes {

@@ -1,7 +1,7 @@
 // The bandwidth-bound GEMM: M or N is small, so that the other operand is read once
 // and its bytes are the cost.
 //
-// The narrow operand (A when M is small, else B) is packed into words [row][k] and stays in the
+// The narrow operand (A when M is the smaller, else B) is packed into words and stays in the
 // caches; the wide one is streamed, strip by strip.
 #pragma once
 
@@ -9,15 +9,14 @@
 
 namespace tessera::device {
 
-// No kernel has a narrow side of more rows.
+// No problem has a narrow side of more rows; the host sees to it.
 inline constexpr int kMostRows = 16;
 
 // Sizes, and functions on what depends on them or on the output. Shapes of the same operands share
 // one driver.
 template <class T>
 struct StreamShape {
-  i64 most_rows;  // of the narrow operand
-  i64 strip;      // of the wide one, for which sums are kept
+  i64 strip;  // rows of the wide operand for which sums are kept
   bool one_thread;
   ElementSizes sizes;
   void (*by_rows_of_a)(const StripTask<typename T::B>& t);  // A is narrow
@@ -52,57 +51,93 @@ struct StreamGemm {
   static Side<B, T::kBKContiguous> side_b(const GemmArguments& g) {
     return {static_cast<const B*>(g.b), g.ld_b, g.n};
   }
-  bool narrow_is_a(const GemmArguments& g) const { return g.m <= s.most_rows; }
-
   // ---- workspace of one thread, in words: narrow operand, sums, corrections ----
 
+  static i64 narrow_ld(i64 k) { return (blocks_of(narrow_words<Math>(k), kLanes) | 1) * kLanes; }
+  i64 strip() const { return blocks_of(s.strip, kSumBlock) * kSumBlock; }
   i64 thread_words(const GemmArguments& g) const {
-    return s.most_rows * narrow_words<Math>(g.k) + (s.most_rows + 1) * s.strip;
+    const i64 rows = narrow_rows(smaller(g.m, g.n));
+    return rows * narrow_ld(g.k) + (rows + 1) * strip();
   }
   i64 workspace_bytes(const GemmArguments& g, int threads) const {
     return thread_words(g) * threads * 4;
   }
 
-  // narrow[x][w]: the rows of the narrow operand, biased, zero past k and past the rows.
+  // Words w to w + kLanes of row x, biased, zero past k and past the rows.
   template <class S>
-  static void pack_narrow(const GemmArguments& g, const S& side, i64 rows, u32* out) {
+  static u32v packed_words(const GemmArguments& g, const S& side, i64 x, i64 w) {
     using Element = typename S::Type;
+    const i64 count = smaller(kLanes * kPer, g.k - w * kPer);
+    if (x >= side.size || count <= 0) return bias<Math, true>(u32v{});
+    if constexpr (S::k_contiguous) {
+      const Element* const from = side.at(x, w * kPer);
+      return bias<Math, true>(count == kLanes * kPer ? load_words<Element, Math>(from)
+                                                     : last_words<Element, Math>(from, count));
+    }
+    Element elements[kLanes * kPer] = {};
+    for (i64 i = 0; i < count; ++i) elements[i] = *side.at(x, w * kPer + i);
+    return bias<Math, true>(load_words<Element, Math>(elements));
+  }
+
+  // In the order in which it is multiplied.
+  static void scatter(const u32v& packed, i64 rows, i64 row, i64 word, u32* out) {
+    u32 words[kLanes];
+    store(words, packed);
+    const i64 together = smaller(words_at_once<Math>(rows), kLanes);
+    const i64 at_once = rows_at_once(rows);
+    for (i64 w = 0; w < kLanes; w += together) {
+      u32* to = out + narrow_at<Math>(rows, row, word + w);
+      for (i64 i = 0; i < together; ++i, to += at_once) *to = words[w + i];
+    }
+  }
+
+  template <class S>
+  static Narrow pack_narrow(const GemmArguments& g, const S& side, bool in_rows, u32* out) {
+    const i64 rows = narrow_rows(side.size);
+    const i64 ld = narrow_ld(g.k);
     const i64 words = narrow_words<Math>(g.k);
-    const u32v zeros = bias<Math, true>(u32v{});
-    for (i64 x = 0; x < rows; ++x) {
-      for (i64 w = 0; w < words; w += kLanes) {
-        const i64 count = smaller(kLanes * kPer, g.k - w * kPer);
-        u32v packed = zeros;
-        if (x < side.size && S::k_contiguous) {
-          packed = bias<Math, true>(last_words<Element, Math>(side.at(x, w * kPer), count));
-        } else if (x < side.size) {
-          Element elements[kLanes * kPer] = {};
-          for (i64 i = 0; i < count; ++i) elements[i] = *side.at(x, w * kPer + i);
-          packed = bias<Math, true>(load_words<Element, Math>(elements));
+    for (i64 w = 0; w < words; w += kLanes) {
+      for (i64 x = 0; x < rows; ++x) {
+        const u32v packed = packed_words(g, side, x, w);
+        if (in_rows) {
+          store(out + x * ld + w, packed);
+        } else {
+          scatter(packed, rows, x, w, out);
         }
-        store(out + x * words + w, packed);
       }
     }
+    return {out, rows, ld};
   }
 
   // ---- one thread's share: a range of the wide dimension ----
 
-  // Sums lie as [narrow][wide]. When the narrow side is N, the output wants them the other way.
-  void finish_strip(const GemmArguments& g, Range f, const u32* sums) const {
-    if (narrow_is_a(g)) {
-      return s.finish(g, sums, s.strip, g.m, f.end - f.begin, {0, f.begin, 0});
-    }
+  // Sums lie as [narrow][wide], in blocks. When the narrow side is N, the output wants them the
+  // other way.
+  void finish_strip(const GemmArguments& g, Range f, i64 rows, const u32* sums) const {
+    if (narrow_is_a(g.m, g.n)) return finish_rows(g, f, rows, sums);
     // One column whose rows lie next to each other is as good as a row, if nothing goes by place.
     if (g.n == 1 && s.sizes.num_d == 0 && g.ld_out == 1 && (g.beta == 0 || g.ld_c == 1)) {
       GemmArguments turned = g;
       turned.m = 1;
       turned.n = g.m;
-      return s.finish(turned, sums, s.strip, 1, f.end - f.begin, {0, f.begin, 0});
+      return finish_rows(turned, f, rows, sums);
     }
-    for (i64 i = f.begin; i < f.end; ++i) {
-      u32 row[kMostRows];
-      for (i64 x = 0; x < g.n; ++x) row[x] = sums[x * s.strip + i - f.begin];
-      s.finish(g, row, 0, 1, g.n, {i, 0, 0});
+    constexpr i64 kTogether = 32;
+    u32 turned[kTogether][kMostRows];
+    for (i64 i = f.begin; i < f.end; i += kTogether) {
+      const i64 count = smaller(kTogether, f.end - i);
+      for (i64 x = 0; x < g.n; ++x) {
+        for (i64 j = 0; j < count; ++j) turned[j][x] = sums[sum_at(rows, x, i + j - f.begin)];
+      }
+      s.finish(g, turned[0], kMostRows, count, g.n, {i, 0, 0});
+    }
+  }
+  // A single row lies in one piece.
+  void finish_rows(const GemmArguments& g, Range f, i64 rows, const u32* sums) const {
+    const i64 step = rows == 1 ? f.end - f.begin : kSumBlock;
+    for (i64 i = f.begin; i < f.end; i += step) {
+      const u32* const from = sums + sum_at(rows, 0, i - f.begin);
+      s.finish(g, from, kSumBlock, g.m, smaller(step, f.end - i), {0, i, 0});
     }
   }
 
@@ -110,18 +145,19 @@ struct StreamGemm {
   void run_sides(const GemmArguments& g, const Narrow& narrow, const Wide& wide,
                  void (*multiply)(const StripTask<typename Wide::Type>&), Range range,
                  u32* space) const {
-    u32* sums = space + s.most_rows * narrow_words<Math>(g.k);
-    pack_narrow(g, narrow, strip_rows(narrow.size, s.most_rows), space);
+    const device::Narrow packed = pack_narrow(g, narrow, Wide::k_contiguous, space);
+    u32* const sums = space + packed.rows * packed.ld;
+    u32* const corrections = sums + packed.rows * strip();
     for (i64 i = range.begin; i < range.end; i += s.strip) {
       const Range f{i, smaller(i + s.strip, range.end)};
-      multiply({wide.at(i, 0), wide.ld, f.end - f.begin, g.k, space, narrow.size, sums,
-                sums + s.most_rows * s.strip});
-      finish_strip(g, f, sums);
+      multiply({wide.at(i, 0), wide.ld, f.end - f.begin, g.k, packed, sums, corrections});
+      finish_strip(g, f, packed.rows, sums);
     }
   }
 
   void run(const GemmArguments& all, const CpuThread& thread) const {
-    const i64 size = narrow_is_a(all) ? all.n : all.m;
+    const bool a_is_narrow = narrow_is_a(all.m, all.n);
+    const i64 size = a_is_narrow ? all.n : all.m;
     const int threads = s.one_thread ? 1 : thread.count;
     if (thread.index >= threads) return;
     const int over_batch = static_cast<int>(smaller(threads, all.batch));
@@ -132,7 +168,7 @@ struct StreamGemm {
     u32* space = static_cast<u32*>(thread.workspace) + thread.index * thread_words(all);
     for (i64 b = batches.begin; b < batches.end; ++b) {
       const GemmArguments g = one_batch(all, s.sizes, b);
-      if (narrow_is_a(g)) {
+      if (a_is_narrow) {
         run_sides(g, side_a(g), side_b(g), s.by_rows_of_a, range, space);
       } else {
         run_sides(g, side_b(g), side_a(g), s.by_rows_of_b, range, space);

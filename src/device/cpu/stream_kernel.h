@@ -17,20 +17,17 @@ struct StreamKernel {
   static_assert(C::kTileN % kLanes == 0, "tile_n must be a multiple of the vector's lanes");
   static_assert(C::kWarpTileN % kLanes == 0,
                 "warp_tile_n must be a multiple of the vector's lanes");
-  static_assert(C::kTileM == C::kWarpTileM, "tile_m is the size of the narrow side");
-  static_assert(C::kTileM <= kMostRows, "the narrow side has more rows than there is room for");
   static_assert(C::kTileK % Math::kPerWord == 0, "tile_k must be a multiple of warp_tile_k");
   static_assert(C::kWaveK == 1, "threads share the wide side only");
   static_assert(!C::kPackA && !C::kPackB && !C::kPreshuffled, "operands are read in place");
   static_assert(C::kNumD >= 0 && C::kNumD <= 4, "at most 4 D tensors");
 
   static constexpr StreamShape<Types> kShape = {
-      C::kTileM,
       C::kTileN,
       C::kWaveM == 1 && C::kWaveN == 1,
       sizes_of<C>(),
-      multiply_strip<B, Math, C::kBKContiguous, C::kTileM, C::kTileN>,
-      multiply_strip<A, Math, C::kAKContiguous, C::kTileM, C::kTileN>,
+      multiply_strip<B, Math, C::kBKContiguous>,
+      multiply_strip<A, Math, C::kAKContiguous>,
       finish_rectangle<C>,
   };
 

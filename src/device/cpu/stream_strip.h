@@ -10,23 +10,62 @@
 
 namespace tessera::device {
 
-// The words of a row of the packed operand: whole vectors.
+// Sums lie in blocks of so many of the wide operand's rows: [block][row][kSumBlock]. Those of long
+// strips, one row after the other, would all fall into the same set of L1.
+inline constexpr i64 kSumBlock = 8 * kLanes;
+inline i64 sum_at(i64 rows, i64 row, i64 wide) {
+  return (wide / kSumBlock * rows + row) * kSumBlock + wide % kSumBlock;
+}
+
+inline i64 rows_at_once(i64 rows) { return rows <= 2 ? rows : rows <= 4 ? 4 : 8; }
+inline i64 narrow_rows(i64 rows) {
+  return blocks_of(rows, rows_at_once(rows)) * rows_at_once(rows);
+}
+
+// Where k is strided, so many words are added together. More than 8 rows of memory side by side
+// thrash L1 when their distance is a power of two; with many sums to load and store, it pays all
+// the same.
+template <class Math>
+constexpr int words_at_once(i64 rows) {
+  const int words = (rows >= 8 ? 16 : 8) / Math::kPerWord;
+  return words < 8 ? words : 8;
+}
+
+// The packed operand; zeros stand for rows and words that it does not have. Where the wide
+// operand's k is contiguous it lies in rows, apart by an odd number of lines for the caches' sake;
+// where k is strided, in the order in which it is multiplied: [words_at_once words][rows_at_once
+// rows][word][row].
+struct Narrow {
+  const u32* words;
+  i64 rows;
+  i64 ld;  // between rows, if it lies in rows
+};
+template <class Math>
+inline i64 narrow_at(i64 rows, i64 row, i64 word) {
+  const i64 together = words_at_once<Math>(rows);
+  const i64 at_once = rows_at_once(rows);
+  const i64 group = word / together * rows + row / at_once * at_once;
+  return group * together + word % together * at_once + row % at_once;
+}
 template <class Math>
 inline i64 narrow_words(i64 k) {
-  return blocks_of(blocks_of(k, Math::kPerWord), kLanes) * kLanes;
+  constexpr i64 kUnit = kLanes > 8 ? kLanes : 8;
+  return blocks_of(blocks_of(k, Math::kPerWord), kUnit) * kUnit;
 }
 
 template <class T>
 struct StripTask {
   const T* wide;  // of the strip's first element
   i64 ld;         // between rows of the wide operand, or of its k where that is strided
-  i64 count;      // rows of the wide operand, at most kStrip
+  i64 count;      // rows of the wide operand
   i64 k;
-  const u32* narrow;  // [row][narrow_words(k)]
-  i64 rows;
-  u32* sums;         // raw, [row][kStrip]
-  u32* corrections;  // [kStrip], for a biased Math
+  Narrow narrow;
+  u32* sums;         // raw
+  u32* corrections;  // for a biased Math: one for each of the wide operand's rows
 };
+
+// What a biased Math has added to a sum is the product with these.
+inline constexpr u32 kBiasWord = 0x80808080U;
 
 // The words of `count` elements that lie next to each other, at most a vector's; zeros behind.
 template <class T, class Math>
@@ -39,26 +78,31 @@ template <class T, class Math>
 
 // ---- k contiguous: dot products ----
 
-// sums[x][f] for kRows narrow rows and kWide rows of the wide operand over words [begin, end).
-template <class T, class Math, int kRows, int kWide>
-[[gnu::noinline]] void dots(const T* wide, i64 ld, const u32* narrow, i64 narrow_ld, i64 k,
-                            u32* sums, i64 ld_sums) {
+// The sums of kRows narrow rows, from `row` on, and kWide of the wide operand, from `at` on. The
+// first rows work out the corrections for all.
+template <class T, class Math, int kRows, int kWide, bool kFirst>
+[[gnu::noinline]] void dots(const StripTask<T>& t, i64 row, i64 at) {
   using Acc = typename Math::Acc;
   constexpr int kPer = Math::kPerWord;
-  constexpr i64 kAhead = 32 * kLanes;  // words: prefetchers stop at the end of a page
+  constexpr bool kCorrects = Math::kBiased && kFirst;
+  constexpr bool kFetches = kWide != 6;  // so many rows are enough under way
+  constexpr i64 kAhead = 32 * kLanes;    // words: prefetchers stop at the end of a page
+  const T* const wide = t.wide + at * t.ld;
+  const u32* const narrow = t.narrow.words + row * t.narrow.ld;
+  const i64 k = t.k, ld = t.ld, narrow_ld = t.narrow.ld;
   Acc acc[kRows][kWide] = {};
   Acc correction[kWide] = {};
-  const u32v ones = u32v{} + 0x80808080U;
   const auto step = [&](const u32v(&w)[kWide], i64 word) {
 #pragma GCC unroll 8
     for (int x = 0; x < kRows; ++x) {
-      const u32v row = load<u32v>(narrow + x * narrow_ld + word);
+      const u32v words = load<u32v>(narrow + x * narrow_ld + word);
 #pragma GCC unroll 8
-      for (int f = 0; f < kWide; ++f) acc[x][f] = Math::mac(acc[x][f], row, w[f]);
+      for (int f = 0; f < kWide; ++f) acc[x][f] = Math::mac(acc[x][f], words, w[f]);
     }
-    if constexpr (Math::kBiased) {
+    if constexpr (kCorrects) {
 #pragma GCC unroll 8
-      for (int f = 0; f < kWide; ++f) correction[f] = Math::mac(correction[f], ones, w[f]);
+      for (int f = 0; f < kWide; ++f)
+        correction[f] = Math::mac(correction[f], u32v{} + kBiasWord, w[f]);
     }
   };
   i64 word = 0;
@@ -67,155 +111,200 @@ template <class T, class Math, int kRows, int kWide>
 #pragma GCC unroll 8
     for (int f = 0; f < kWide; ++f) {
       w[f] = load_words<T, Math>(wide + f * ld + word * kPer);
-      __builtin_prefetch(wide + f * ld + (word + kAhead) * kPer, 0, 2);
+      if constexpr (kFetches) __builtin_prefetch(wide + f * ld + (word + kAhead) * kPer, 0, 2);
     }
     step(w, word);
   }
   if (word * kPer < k) {
+#pragma GCC unroll 8
     for (int f = 0; f < kWide; ++f) {
       w[f] = last_words<T, Math>(wide + f * ld + word * kPer, k - word * kPer);
     }
     step(w, word);
   }
+#pragma GCC unroll 8
   for (int x = 0; x < kRows; ++x) {
+#pragma GCC unroll 8
     for (int f = 0; f < kWide; ++f) {
-      const auto sum = sum_of_lanes(acc[x][f] - correction[f]);
-      __builtin_memcpy(sums + x * ld_sums + f, &sum, 4);
+      const auto sum = sum_of_lanes(acc[x][f]);
+      __builtin_memcpy(t.sums + sum_at(t.narrow.rows, row + x, at + f), &sum, 4);
+    }
+  }
+  if constexpr (kCorrects) {
+    for (int f = 0; f < kWide; ++f) {
+      const auto sum = sum_of_lanes(correction[f]);
+      __builtin_memcpy(t.corrections + at + f, &sum, 4);
     }
   }
 }
 
-template <class T, class Math, int kRows, i64 kStrip>
+// All rows, kRows at a time: those after the first find the wide operand's in the caches.
+template <class T, class Math, int kRows, int kWide>
+void dots_of_all(const StripTask<T>& t, i64 at) {
+  dots<T, Math, kRows, kWide, true>(t, 0, at);
+  if constexpr (kRows >= 4) {
+    for (i64 x = kRows; x < t.narrow.rows; x += kRows) {
+      dots<T, Math, kRows, kWide, false>(t, x, at);
+    }
+  }
+}
+
+// Takes off what the bias of the packed operand has added.
+template <class Math, class T>
+void correct(const StripTask<T>& t) {
+  using Acc = typename Math::Acc;
+  if constexpr (!Math::kBiased) return;
+  for (i64 x = 0; x < t.narrow.rows; ++x) {
+    for (i64 i = 0; i < t.count; i += kLanes) {
+      u32* const sum = t.sums + sum_at(t.narrow.rows, x, i);
+      store(sum, load<Acc>(sum) - load<Acc>(t.corrections + i));
+    }
+  }
+}
+
+// With 32 registers 4 x 6 sums stay in them, or 4 x 4 and their corrections. With 16 none do.
+template <class T, class Math, int kMostRows>
 void dot_strip(const StripTask<T>& t) {
-  constexpr int kWide = kRows >= 8 ? 2 : kRows >= 4 ? 4 : 8;
-  const i64 ld_narrow = narrow_words<Math>(t.k);
-  i64 i = 0;
-  for (; i + kWide <= t.count; i += kWide) {
-    dots<T, Math, kRows, kWide>(t.wide + i * t.ld, t.ld, t.narrow, ld_narrow, t.k, t.sums + i,
-                                kStrip);
+  constexpr bool kManyRegisters = kVectorBytes == 64;
+  constexpr int kRows = kManyRegisters && kMostRows > 4 ? 4 : kMostRows;
+  constexpr int kMany = Math::kBiased ? 4 : 6;
+  constexpr int kWide = kRows < 4 ? 8 : kManyRegisters ? kMany : 16 / kRows;
+  // The last ones go over some of those before them again.
+  for (i64 i = 0; t.count >= kWide && i < t.count; i += kWide) {
+    dots_of_all<T, Math, kRows, kWide>(t, smaller(i, t.count - kWide));
   }
-  for (; i < t.count; ++i) {
-    dots<T, Math, kRows, 1>(t.wide + i * t.ld, t.ld, t.narrow, ld_narrow, t.k, t.sums + i, kStrip);
-  }
+  for (i64 i = 0; t.count < kWide && i < t.count; ++i) dots_of_all<T, Math, kRows, 1>(t, i);
+  correct<Math>(t);
 }
 
 // ---- k strided: rows of the wide operand added to a strip of sums ----
 
-// Adds kWords words of k to sums[x][0 .. columns); corrections grow likewise.
-template <class T, class Math, int kRows, int kWords, i64 kStrip>
-[[gnu::noinline]] void add_rows(const T* wide, i64 ld, i64 columns, const u32* narrow,
-                                i64 narrow_ld, u32* sums, u32* corrections) {
+// Words of k of the wide operand that are added together, for some of a strip's columns, and what
+// they are added to.
+template <class T>
+struct Rows {
+  const T* wide;
+  i64 ld;
+  i64 columns;
+  const u32* narrow;  // of the words
+  u32* sums;          // of the strip, as are corrections
+  u32* corrections;
+  i64 first;  // of the columns, in the strip
+  i64 sum_rows;
+};
+
+// Hides where a pointer comes from: else GCC keeps the address of each word that is multiplied, and
+// has no registers for so many.
+[[gnu::always_inline]] inline void keep_in_register(const u32*& p) { asm("" : "+r"(p)); }
+
+// Adds to the sums of kRows rows. The first rows correct for all, and fetch: the rows of memory of
+// the next words are other pages, which the processor does not foresee.
+template <class T, class Math, int kRows, bool kFirst>
+[[gnu::noinline]] void add_words(const Rows<T>& r, i64 row) {
   using Acc = typename Math::Acc;
   constexpr int kPer = Math::kPerWord;
-  // The rows of the next words are other pages, which the processor does not foresee. With more to
-  // multiply, bytes are not what it waits for.
-  constexpr bool kFetches = kRows * kPer <= 16;
-  for (i64 f = 0; f + kLanes <= columns; f += kLanes) {
-    // In turn, so that each line is asked for once.
-    const i64 turn = f / kLanes % kPer;
-    u32v w[kWords];
+  constexpr int kWords = words_at_once<Math>(kRows);
+  constexpr bool kFetches = kFirst && kRows * kPer <= 16;  // else bytes are not what it waits for
+  constexpr bool kCorrects = Math::kBiased && kFirst;
+  const i64 step = kPer * r.ld;
+  u32* sums = r.sums + sum_at(r.sum_rows, row, r.first);
+  u32* corrections = r.corrections + r.first;
+  for (i64 f = 0; f < r.columns; f += kLanes) {
+    Acc acc[kRows];
+    Acc correction;
+#pragma GCC unroll 8
+    for (int x = 0; x < kRows; ++x) acc[x] = load<Acc>(sums + x * kSumBlock);
+    if constexpr (kCorrects) correction = load<Acc>(corrections);
+    const u32* narrow = r.narrow + row * kWords;
+    keep_in_register(narrow);
+    const T* wide = r.wide + f;
+    const i64 turn = f / kLanes & (kPer - 1);  // so that each line is asked for once
+    const T* next = wide + kWords * step + turn * r.ld;
 #pragma GCC unroll 8
     for (int i = 0; i < kWords; ++i) {
-      w[i] = load_words_across<T, Math>(wide + i * kPer * ld + f, ld);
-      if constexpr (kFetches)
-        __builtin_prefetch(wide + ((kWords + i) * kPer + turn) * ld + f, 0, 2);
-    }
+      const u32v w = load_words_across<T, Math>(wide, r.ld);
+      if constexpr (kFetches) __builtin_prefetch(next, 0, 2);
 #pragma GCC unroll 8
-    for (int x = 0; x < kRows; ++x) {
-      Acc sum = load<Acc>(sums + x * kStrip + f);
-#pragma GCC unroll 8
-      for (int i = 0; i < kWords; ++i) sum = Math::mac(sum, splat(narrow[x * narrow_ld + i]), w[i]);
-      store(sums + x * kStrip + f, sum);
-    }
-    if constexpr (Math::kBiased) {
-      Acc sum = load<Acc>(corrections + f);
-#pragma GCC unroll 8
-      for (int i = 0; i < kWords; ++i) sum = Math::mac(sum, u32v{} + 0x80808080U, w[i]);
-      store(corrections + f, sum);
-    }
-  }
-}
-
-// The columns of a strip that do not fill a vector, and the k that do not fill a word: copied
-// into a small zero-padded piece first.
-template <class T, class Math, int kRows, i64 kStrip>
-void add_padded(const T* wide, i64 ld, i64 columns, i64 depth, const u32* narrow, i64 narrow_ld,
-                u32* sums, u32* corrections) {
-  constexpr int kPer = Math::kPerWord;
-  for (i64 f = 0; f < columns; f += kLanes) {
-    T piece[kPer * kLanes] = {};
-    const i64 count = smaller(kLanes, columns - f);
-    for (i64 u = 0; u < depth; ++u) {
-      __builtin_memcpy(piece + u * kLanes, wide + u * ld + f,
-                       static_cast<unsigned long>(count) * sizeof(T));
-    }
-    add_rows<T, Math, kRows, 1, kStrip>(piece, kLanes, kLanes, narrow, narrow_ld, sums + f,
-                                        corrections + f);
-  }
-}
-
-template <class T, class Math, int kRows, i64 kStrip>
-void add_strip(const StripTask<T>& t) {
-  using Acc = typename Math::Acc;
-  constexpr int kPer = Math::kPerWord;
-  // Rows of the wide operand that are read side by side: more than 8 thrash L1 when their
-  // distance is a power of two; with many sums to load and store, it pays all the same.
-  constexpr int kDepth = kRows >= 8 ? 16 : 8;
-  constexpr int kWords = kDepth / kPer < 8 ? kDepth / kPer : 8;
-  const i64 whole = t.count / kLanes * kLanes;
-  const i64 ld_narrow = narrow_words<Math>(t.k);
-  __builtin_memset(t.sums, 0, sizeof(u32) * static_cast<unsigned long>(kRows * kStrip));
-  __builtin_memset(t.corrections, 0, sizeof(u32) * static_cast<unsigned long>(kStrip));
-  const i64 words = t.k / kPer;
-  i64 w = 0;
-  for (; w + kWords <= words; w += kWords) {
-    add_rows<T, Math, kRows, kWords, kStrip>(t.wide + w * kPer * t.ld, t.ld, whole, t.narrow + w,
-                                             ld_narrow, t.sums, t.corrections);
-  }
-  for (; w < words; ++w) {
-    add_rows<T, Math, kRows, 1, kStrip>(t.wide + w * kPer * t.ld, t.ld, whole, t.narrow + w,
-                                        ld_narrow, t.sums, t.corrections);
-  }
-  if (whole < t.count) {
-    for (i64 i = 0; i < words; ++i) {
-      add_padded<T, Math, kRows, kStrip>(t.wide + i * kPer * t.ld + whole, t.ld, t.count - whole,
-                                         kPer, t.narrow + i, ld_narrow, t.sums + whole,
-                                         t.corrections + whole);
-    }
-  }
-  if (words * kPer < t.k) {
-    add_padded<T, Math, kRows, kStrip>(t.wide + words * kPer * t.ld, t.ld, t.count,
-                                       t.k - words * kPer, t.narrow + words, ld_narrow, t.sums,
-                                       t.corrections);
-  }
-  if constexpr (Math::kBiased) {
-    for (int x = 0; x < kRows; ++x) {
-      for (i64 i = 0; i < t.count; i += kLanes) {
-        u32* sum = t.sums + x * kStrip + i;
-        store(sum, load<Acc>(sum) - load<Acc>(t.corrections + i));
+      for (int x = 0; x < kRows; ++x) {
+        acc[x] = Math::mac(acc[x], splat(narrow[i * kRows + x]), w);
       }
+      if constexpr (kCorrects) correction = Math::mac(correction, u32v{} + kBiasWord, w);
+      wide += step;
+      next += step;
     }
+#pragma GCC unroll 8
+    for (int x = 0; x < kRows; ++x) store(sums + x * kSumBlock, acc[x]);
+    if constexpr (kCorrects) store(corrections, correction);
+    const bool block_ends = ((r.first + f + kLanes) & (kSumBlock - 1)) == 0;
+    sums += kLanes + (block_ends ? (r.sum_rows - 1) * kSumBlock : 0);
+    corrections += kLanes;
   }
 }
 
-template <class T, class Math, bool kKContiguous, int kRows, i64 kStrip>
-[[gnu::always_inline]] inline void strip_of(const StripTask<T>& t) {
-  if constexpr (kKContiguous) return dot_strip<T, Math, kRows, kStrip>(t);
-  add_strip<T, Math, kRows, kStrip>(t);
+// To the sums of all rows.
+template <class T, class Math, int kRows>
+void add_to_all(const Rows<T>& r) {
+  add_words<T, Math, kRows, true>(r, 0);
+  if constexpr (kRows >= 4) {
+    for (i64 row = kRows; row < r.sum_rows; row += kRows) add_words<T, Math, kRows, false>(r, row);
+  }
 }
 
-// The rows that a strip is computed for, all of which `narrow` holds.
-constexpr i64 strip_rows(i64 rows, i64 most) {
-  return rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : most;
+// `depth` of k and `columns` that do not fill words and vectors: copied into a zero-padded piece
+// first.
+template <class T, class Math, int kRows>
+void add_padded(Rows<T> r, i64 depth) {
+  T piece[words_at_once<Math>(kRows) * Math::kPerWord * kLanes] = {};
+  const T* const wide = r.wide;
+  const i64 ld = r.ld;
+  const i64 columns = r.columns;
+  r.wide = piece;
+  r.ld = kLanes;
+  r.columns = kLanes;
+  for (i64 f = 0; f < columns; f += kLanes, r.first += kLanes) {
+    const auto bytes = static_cast<unsigned long>(smaller(kLanes, columns - f)) * sizeof(T);
+    for (i64 u = 0; u < depth; ++u) {
+      __builtin_memcpy(piece + u * kLanes, wide + u * ld + f, bytes);
+    }
+    add_to_all<T, Math, kRows>(r);
+  }
+}
+
+template <class T, class Math, int kRows>
+void add_strip(const StripTask<T>& t) {
+  constexpr i64 kDepth = words_at_once<Math>(kRows) * Math::kPerWord;
+  const i64 rows = t.narrow.rows;
+  const auto room = static_cast<unsigned long>(blocks_of(t.count, kSumBlock) * kSumBlock * 4);
+  __builtin_memset(t.sums, 0, room * static_cast<unsigned long>(rows));
+  __builtin_memset(t.corrections, 0, room);
+  const i64 whole = t.count / kLanes * kLanes;
+  for (i64 k = 0; k < t.k; k += kDepth) {
+    const i64 depth = smaller(kDepth, t.k - k);
+    const auto columns = [&](i64 begin, i64 end) {
+      const u32* const narrow = t.narrow.words + narrow_at<Math>(rows, 0, k / Math::kPerWord);
+      return Rows<T>{
+          t.wide + k * t.ld + begin, t.ld, end - begin, narrow, t.sums, t.corrections, begin, rows};
+    };
+    const i64 in_place = depth == kDepth ? whole : 0;
+    if (in_place > 0) add_to_all<T, Math, kRows>(columns(0, in_place));
+    if (in_place < t.count) add_padded<T, Math, kRows>(columns(in_place, t.count), depth);
+  }
+  correct<Math>(t);
+}
+
+template <class T, class Math, bool kKContiguous, int kRows>
+[[gnu::always_inline]] inline void strip_of(const StripTask<T>& t) {
+  if constexpr (kKContiguous) return dot_strip<T, Math, kRows>(t);
+  add_strip<T, Math, kRows>(t);
 }
 
 // Kernels share it as compiled code.
-template <class T, class Math, bool kKContiguous, int kMostRows, i64 kStrip>
+template <class T, class Math, bool kKContiguous>
 void multiply_strip(const StripTask<T>& t) {
-  if (t.rows <= 1) return strip_of<T, Math, kKContiguous, 1, kStrip>(t);
-  if (t.rows <= 2) return strip_of<T, Math, kKContiguous, 2, kStrip>(t);
-  if (t.rows <= 4) return strip_of<T, Math, kKContiguous, 4, kStrip>(t);
-  strip_of<T, Math, kKContiguous, kMostRows, kStrip>(t);
+  if (t.narrow.rows <= 1) return strip_of<T, Math, kKContiguous, 1>(t);
+  if (t.narrow.rows <= 2) return strip_of<T, Math, kKContiguous, 2>(t);
+  if (t.narrow.rows <= 4) return strip_of<T, Math, kKContiguous, 4>(t);
+  strip_of<T, Math, kKContiguous, 8>(t);
 }
 
 }  // namespace tessera::device

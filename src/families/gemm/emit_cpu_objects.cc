@@ -61,16 +61,14 @@ Object driver(std::string_view kind, const CpuTypes& t, const GemmSignature& s,
   return object;
 }
 
-std::vector<Object> stream_objects(const KernelSpec& spec, const CpuTypes& t,
-                                   const GemmSignature& s) {
+std::vector<Object> stream_objects(const CpuTypes& t, const GemmSignature& s) {
   const auto strip = [&](std::string_view type, bool k_contiguous) {
-    return Object{.header = "stream_strip.h",
-                  .functions = {{.result = "void",
-                                 .function = "multiply_strip",
-                                 .arguments = fmt::format(
-                                     "{}, {}, {}, {}, {}", type, t.math, yes_no(k_contiguous),
-                                     spec.algorithm.tile.m, spec.algorithm.tile.n),
-                                 .parameters = fmt::format("const StripTask<{}>&", type)}}};
+    return Object{
+        .header = "stream_strip.h",
+        .functions = {{.result = "void",
+                       .function = "multiply_strip",
+                       .arguments = fmt::format("{}, {}, {}", type, t.math, yes_no(k_contiguous)),
+                       .parameters = fmt::format("const StripTask<{}>&", type)}}};
   };
   return {driver("Stream", t, s,
                  {{"void", "stream_run", "", ", const CpuThread&"},
@@ -127,7 +125,7 @@ void add_cpu_objects(const KernelSpec& spec, const CpuTypes& types, int vector_b
                      Source& source) {
   const auto& signature = std::get<GemmSignature>(spec.signature);
   std::vector<Object> objects = spec.algorithm.pipeline == Pipeline::stream
-                                    ? stream_objects(spec, types, signature)
+                                    ? stream_objects(types, signature)
                                     : packed_objects(spec, types, signature, vector_bytes);
   for (const Object& object : objects) {
     const std::string name = name_of_object(object);

@@ -36,11 +36,15 @@ struct CpuModel {
   double spill_share = 1.25;    // of the traffic beyond L2 that packing causes and does not hide
   double panel_run = 0;         // packing a row of a panel from B by rows, beside its elements ...
   double page_run = 0;          // ... and where a panel's rows are pages apart and many
-  double run_start = 165.0;     // elements streamed in the time that starting a run takes
-  double clock_boost = 1.4;     // of a busy core over the nominal clock of the target's row
-  double cache_share = 0.501;   // of a cache that a block may fill and stay
-  double stall_share = 0.02;    // of the cycles of loads below L1 that are not hidden
-  double in_place_a = 1.01;     // reading A where it lies, rows of k
+  double as_is_share = 1;       // of both, for words that lie in memory as they are
+  double scatter_cycles = 0;    // packing a word of the narrow operand for a strided k
+  double again_share = 0;    // of a narrow operand too large for half of L2, as often as it is read
+  double exposed_share = 0;  // of a blocked kernel's traffic that its instructions do not hide
+  double run_start = 165.0;  // elements streamed in the time that starting a run takes
+  double clock_boost = 1.4;  // of a busy core over the nominal clock of the target's row
+  double cache_share = 0.501;        // of a cache that a block may fill and stay
+  double stall_share = 0.02;         // of the cycles of loads below L1 that are not hidden
+  double in_place_a = 1.01;          // reading A where it lies, rows of k
   double in_place_a_column = 1.18;   // ... columns of m
   double aliased_a = 1.35;           // ... more of its rows than L1 has ways, all in the same set
   double in_place_b = 1.01;          // reading B where it lies, beyond L2
@@ -54,9 +58,10 @@ struct CpuModel {
 };
 constexpr CpuModel kOnePipe;
 
-// The same for cores that multiply two vectors of 512 bits a cycle: 17,392 timings of 126 such
-// problems on an AMD Zen 5 server core, 3.5% slower than the fastest measured kernel, 4.3% on
-// 36 problems that were not fitted to. kOnePipe's kernels are 10% slower there.
+// The same for cores that multiply two vectors of 512 bits a cycle: 26,192 timings of 198 such
+// problems on an AMD Zen 5 server core, 5% slower than the fastest measured kernel, 2% on 27
+// problems that were not fitted to (with more than 16 rows and columns). Not fitted:
+// scatter_cycles, again_share.
 constexpr CpuModel kTwoPipes = {
     .broadcast = 1.306,
     .latency = 5.565,
@@ -67,13 +72,17 @@ constexpr CpuModel kTwoPipes = {
     .copy_cycles = 0.117,
     .transpose_cycles = 0.1105,
     .convert_cycles = {0.1, 0.08639, 0.4, 0.2423},
-    .lane_sum_cycles = 1.234,
-    .ragged_cycles = 2.088,
-    .turn_cycles = 215.2,
-    .gather_cycles = 0.8581,
+    .lane_sum_cycles = 7.853,
+    .ragged_cycles = 0,
+    .turn_cycles = 14.32,
+    .gather_cycles = 1.917,
     .spill_share = 0.2189,
     .panel_run = 1.315,
     .page_run = 1.164,
+    .as_is_share = 0.4044,
+    .scatter_cycles = 2,
+    .again_share = 1,
+    .exposed_share = 0.4348,
     .run_start = 24.2,
     .clock_boost = 1.474,
     .cache_share = 0.2166,
@@ -83,7 +92,7 @@ constexpr CpuModel kTwoPipes = {
     .in_place_b = 1.014,
     .aliased_b = 1.25,
     .core_memory_share = 0.7955,
-    .stream_share = 1.023,
+    .stream_share = 1.033,
     .blocked_share = 0.7259,
     .call_us = 0.2256,
 };
@@ -354,6 +363,18 @@ double useful_share(const GemmProblem& p, double seconds, const Machine& x, int 
   return seconds > 0 ? std::min(1.0, flops_of(p) / 2 / (peak * seconds)) : 1;
 }
 
+// Of a problem's bytes, those of A and B. A packed B is read in order, which hides its latency.
+double operands_share(const GemmProblem& p) {
+  const double a = static_cast<double>(p.m) * p.k * size_of(p.a);
+  const double b = p.preshuffled_b ? 0 : static_cast<double>(p.k) * p.n * size_of(p.b);
+  return (a + b) * p.batch / std::max(1.0, bytes_of(p));
+}
+
+// What a blocked kernel waits for while it could be multiplying.
+double waiting_seconds(const Machine& x, const GemmProblem& p, double busy, double traffic) {
+  return x.model.exposed_share * std::min(busy, traffic * operands_share(p));
+}
+
 // ---- the ways of sharing a problem ----
 
 double overhead_seconds(const Machine& x, int used, int barriers) {
@@ -381,9 +402,10 @@ Estimate estimate_grid(const Machine& x, const GemmProblem& p, const device::Gri
   const int used = grid.batch * grid.m * grid.n;
   const double cycles = multiply_cycles(x, p, s) + packing_cycles(x, p, s) + reread_cycles(x, s) +
                         finish_cycles(x, p, s);
-  const double compute = s.batches * cycles / x.hertz;
-  const double memory = traffic_seconds(x, p, used, x.model.blocked_share) * run_factor(x, p);
-  return total_of(compute, memory, overhead_seconds(x, used, 0), useful_share(p, compute, x, used));
+  const double busy = s.batches * cycles / x.hertz;
+  const double traffic = traffic_seconds(x, p, used, x.model.blocked_share);
+  return total_of(busy + waiting_seconds(x, p, busy, traffic), traffic * run_factor(x, p),
+                  overhead_seconds(x, used, 0), useful_share(p, busy, x, used));
 }
 
 // Least k worth a thread, as in packed_gemm.h.
@@ -411,53 +433,74 @@ Estimate estimate_over_k(const Machine& x, const GemmProblem& p, int parts) {
                         finish_cycles(x, p, rows) +
                         rows.rows * std::ceil(s.columns / x.lanes) * x.model.finish_cycles;
   const double sums = sums_seconds(x, s.rows * s.columns * 4 * parts, parts);
-  const double compute = s.batches * (cycles / x.hertz + sums) * x.model.over_k;
-  const double memory = traffic_seconds(x, p, parts, x.model.blocked_share);
-  return total_of(compute, memory, overhead_seconds(x, parts, 2 * static_cast<int>(p.batch)),
-                  useful_share(p, compute, x, parts));
+  const double busy = s.batches * (cycles / x.hertz + sums) * x.model.over_k;
+  const double traffic = traffic_seconds(x, p, parts, x.model.blocked_share);
+  return total_of(busy + waiting_seconds(x, p, busy, traffic), traffic,
+                  overhead_seconds(x, parts, 2 * static_cast<int>(p.batch)),
+                  useful_share(p, busy, x, parts));
+}
+
+// Rows of the narrow operand that stream kernels multiply: as narrow_rows in stream_strip.h.
+double stream_rows(double narrow) {
+  return narrow <= 2 ? std::max(1.0, narrow) : narrow <= 4 ? 4 : blocks(narrow, 8) * 8;
 }
 
 // What stream kernels spend on the ends of rows: nothing, compared with long rows.
 double ends_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
-  const bool narrow_is_a = p.m <= x.spec.algorithm.warp_tile.m;
+  const bool narrow_is_a = device::narrow_is_a(p.m, p.n);
   const bool k_strided = narrow_is_a ? b_is_row_major(p.layout) : !a_is_row_major(p.layout);
   const bool one_column = p.n == 1 && p.ld_out == 1 && p.epilogue.num_d == 0;
   double each = narrow_is_a || one_column ? 0 : x.model.turn_cycles;
   if (!k_strided) {
     const bool ragged = p.k % (x.lanes * x.spec.algorithm.warp_tile.k) != 0;
-    const double rows = std::exp2(std::ceil(std::log2(std::max(1.0, s.rows))));
-    each += rows * x.model.lane_sum_cycles + (ragged ? x.model.ragged_cycles : 0);
+    each += stream_rows(s.rows) * x.model.lane_sum_cycles + (ragged ? x.model.ragged_cycles : 0);
   }
   return s.columns * each;
+}
+
+// What it costs that dot products go through the narrow operand for every six rows of the wide one,
+// when half of L2 does not hold it.
+double again_cycles(const Machine& x, double narrow_bytes, double wide) {
+  const bool fits = x.target.caches.size() < 2 || narrow_bytes * 2 <= x.target.caches[1].bytes;
+  return fits ? 0 : wide / 6 * narrow_bytes / x.l3_rate * x.model.again_share;
 }
 
 // The wide operand is read once, converted and multiplied on the way.
 Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
   const Algorithm& a = x.spec.algorithm;
-  const bool narrow_is_a = p.m <= a.warp_tile.m;
+  const bool narrow_is_a = device::narrow_is_a(p.m, p.n);
   const int used = a.wave.m == 0 || a.wave.n == 0 ? x.threads : 1;
   const auto narrow = static_cast<double>(narrow_is_a ? p.m : p.n);
   const auto wide = static_cast<double>(narrow_is_a ? p.n : p.m);
   const DType dtype = narrow_is_a ? p.b : p.a;
   const auto k = static_cast<double>(p.k);
   const double vectors = wide * k / a.warp_tile.k / x.lanes / used;
-  const double rows = std::exp2(std::ceil(std::log2(std::max(1.0, narrow))));
-  // With k strided the sums of a strip are read and written for every 8 words of k, from L2 when
-  // they do not fit L1, and rows of memory are read in runs as long as the strip.
+  const double rows = stream_rows(narrow);
   const bool k_strided = narrow_is_a ? b_is_row_major(p.layout) : !a_is_row_major(p.layout);
+  const double turns = std::ceil(rows / 8);  // that the wide operand is gone through
+  // With k strided the sums of a strip are read and written for every few words of k, from L2 when
+  // they do not fit L1, and rows of memory are read in runs as long as the strip.
   const bool sums_in_l1 = rows * a.tile.n * 4 <= x.l1;
   const double depth = std::min(8, std::max(1, (rows >= 8 ? 16 : 8) / a.warp_tile.k));
   const double moves = k_strided ? rows * 2 / depth / x.loads_rate : 0;
   const double spills = k_strided && !sums_in_l1 ? rows / 4 * x.lanes * 4 / x.l2_rate : 0;
-  const double gather = k_strided ? a.warp_tile.k * x.model.gather_cycles : 0;
-  const double sums = moves + spills + gather;
+  const double gather = k_strided ? turns * a.warp_tile.k * x.model.gather_cycles : 0;
+  const bool as_they_are =
+      size_of(dtype) * a.warp_tile.k == 4 && (!k_strided || a.warp_tile.k == 1);
+  const double sums = moves + spills;
   const double run = k_strided ? 1 + x.model.run_start / a.tile.n : 1;
-  const double per_vector = std::max(rows / x.macs_rate, (1 + rows / 2) / x.loads_rate) + sums +
-                            convert_cycles(x, dtype) * x.lanes * a.warp_tile.k / 4;
-  const double narrow_pack = narrow * k * pack_cycles(x, narrow_is_a ? p.a : p.b, true) * 4;
+  const double converted =
+      (turns * convert_cycles(x, dtype) * x.lanes * a.warp_tile.k / 4 + gather) *
+      (as_they_are ? x.model.as_is_share : 1);
+  const double per_vector =
+      std::max(rows / x.macs_rate, (turns + rows / 2) / x.loads_rate) + sums + converted;
+  const double scattered = k_strided ? narrow * k / a.warp_tile.k * x.model.scatter_cycles : 0;
+  const double narrow_pack =
+      narrow * k * pack_cycles(x, narrow_is_a ? p.a : p.b, true) * 4 + scattered;
   const Share s = {1, narrow, wide / used, k};
+  const double again = k_strided ? 0 : again_cycles(x, rows * k / a.warp_tile.k * 4, s.columns);
   const double cycles =
-      vectors * per_vector + narrow_pack + finish_cycles(x, p, s) + ends_cycles(x, p, s);
+      vectors * per_vector + narrow_pack + again + finish_cycles(x, p, s) + ends_cycles(x, p, s);
   const double compute = static_cast<double>(p.batch) * cycles / x.hertz;
   const double memory = traffic_seconds(x, p, used, x.model.stream_share) * run;
   return total_of(compute, memory, overhead_seconds(x, used, 0), useful_share(p, compute, x, used));

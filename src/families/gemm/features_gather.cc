@@ -104,7 +104,8 @@ std::int64_t busiest(std::int64_t size, std::int64_t block, int parts) {
 
 device::Grid stream_grid(const Facts& f, const Algorithm& a) {
   const int used = a.wave.m == 0 || a.wave.n == 0 ? f.threads : 1;
-  return f.problem.m <= a.warp_tile.m ? device::Grid{1, 1, used} : device::Grid{1, used, 1};
+  return device::narrow_is_a(f.problem.m, f.problem.n) ? device::Grid{1, 1, used}
+                                                       : device::Grid{1, used, 1};
 }
 
 device::Grid block_grid(const Facts& f, const Algorithm& a) {

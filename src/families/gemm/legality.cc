@@ -10,7 +10,7 @@ namespace {
 constexpr int kMaxTile = 65536;
 constexpr int kMaxWave = 1024;
 constexpr std::int64_t kMaxPackedBytes = std::int64_t{1} << 30;
-constexpr int kStreamRows = 8;  // of A (or columns of B) that the stream pipeline keeps
+constexpr int kStreamBlock = 8;  // rows of A (or columns of B) that stream multiplies at once
 
 // ---- rules of every machine ----
 
@@ -142,13 +142,13 @@ constexpr Rule kCpu[] = {
      }},
     {[](const Case& c) {
        return c.algorithm.pipeline != Pipeline::stream ||
-              (c.algorithm.warp_tile.m == kStreamRows && c.algorithm.tile.m == kStreamRows);
+              (c.algorithm.warp_tile.m == kStreamBlock && c.algorithm.tile.m == kStreamBlock);
      },
      [](const Case& c) {
        return fmt::format(
-           "stream keeps {0} rows: tile_m and warp_tile_m must be {0}, got {1} and "
+           "stream multiplies {0} rows at once: tile_m and warp_tile_m must be {0}, got {1} and "
            "{2}",
-           kStreamRows, c.algorithm.tile.m, c.algorithm.warp_tile.m);
+           kStreamBlock, c.algorithm.tile.m, c.algorithm.warp_tile.m);
      }},
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
@@ -248,6 +248,12 @@ std::string signature_mismatch(const GemmSignature& kernel, const GemmSignature&
   return "";
 }
 
+// Rows of A that stream serves, no more than stream_gemm.h has room for. With few registers blocks
+// are faster from 9 rows on; for more than 8 columns they always are, and read a wide A in place.
+int most_stream_rows(const Target& target) {
+  return target.vector_registers >= 32 ? 2 * kStreamBlock : kStreamBlock;
+}
+
 }  // namespace
 
 std::span<const Rule> cpu_rules() { return kCpu; }
@@ -284,9 +290,11 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& t
   const auto wanted = std::get<GemmSignature>(signature_of(problem));
   if (std::string reason = signature_mismatch(*kernel, wanted); !reason.empty()) return {reason};
   if (target.backend != "cpu") return gpu_supports(spec, *p);
-  if (spec.algorithm.pipeline == Pipeline::stream && p->m > kStreamRows && p->n > kStreamRows) {
-    return {fmt::format("stream serves m <= {0} or n <= {0}, got m={1} n={2}", kStreamRows, p->m,
-                        p->n)};
+  const int most_rows = most_stream_rows(target);
+  const bool is_narrow = p->m <= p->n ? p->m <= most_rows : p->n <= kStreamBlock;
+  if (spec.algorithm.pipeline == Pipeline::stream && !is_narrow) {
+    return {fmt::format("stream serves m <= {} or n <= {}, the smaller of both, got m={} n={}",
+                        most_rows, kStreamBlock, p->m, p->n)};
   }
   return {};
 }

@@ -116,10 +116,16 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
     p.beta = p.out == DType::int32 ? std::round(2 * beta) : beta;
   }
 
-  // A stream kernel serves m <= 8 or n <= 8 only; which of them is small alternates.
+  // A stream kernel serves few rows or columns only; which of them is small alternates.
   GemmProblem sized(std::int64_t m, std::int64_t n, std::int64_t k) {
-    if (spec.algorithm.pipeline == Pipeline::stream && m > 8 && n > 8) {
-      (draw(0, 1) == 0 ? m : n) = draw(1, 8);
+    const std::int64_t most_rows = target.vector_registers >= 32 ? 16 : 8;
+    const bool is_narrow = m <= n ? m <= most_rows : n <= 8;
+    if (spec.algorithm.pipeline == Pipeline::stream && !is_narrow) {
+      if (draw(0, 1) == 0) {
+        m = draw(1, std::min(most_rows, n));
+      } else {
+        n = draw(1, std::min<std::int64_t>(8, m));
+      }
     }
     return problem(m, n, k);
   }

@@ -72,7 +72,7 @@ const IllegalName kNames[] = {
      "out must be fp16 or fp32 for fp16 operands, got bf16"},
     {"gemm_fp32_rcr_stream_8x768x512_0x0x1_8x48x1_avx512", ""},
     {"gemm_fp32_rcr_stream_24x768x512_0x0x1_8x48x1_avx512",
-     "stream keeps 8 rows: tile_m and warp_tile_m must be 8, got 24 and 8"},
+     "stream multiplies 8 rows at once: tile_m and warp_tile_m must be 8, got 24 and 8"},
     {"gemm_fp32_rcr_stream_8x768x512_1x1x0_8x48x1_avx512",
      "stream runs on one thread or on all: wave must be 1x1x1 or 0x0x1, got 1x1x0"},
     {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_s4_avx512",
@@ -180,10 +180,12 @@ TEST(GemmSupports, TfAndFp32AreNotTheSame) {
 }
 
 TEST(GemmSupports, StreamTakesFewRowsOrColumns) {
-  EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 8, 3072, 768)), "");
+  EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 16, 3072, 768)), "");
   EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 3072, 8, 768)), "");
-  EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 9, 3072, 768)),
-            "stream serves m <= 8 or n <= 8, got m=9 n=3072");
+  EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 17, 3072, 768)),
+            "stream serves m <= 16 or n <= 8, the smaller of both, got m=17 n=3072");
+  EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 3072, 9, 768)),
+            "stream serves m <= 16 or n <= 8, the smaller of both, got m=3072 n=9");
 }
 
 TEST(GemmSupports, TmaNeedsAlignedRows) {

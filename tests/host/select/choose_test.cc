@@ -172,7 +172,7 @@ TEST_F(Choose, PinnedThatCannotServeSaysWhy) {
       {"gemm_fp32_rcr_packb_97x960x512_1x1x1_12x32x1_avx512",
        "tile_m 97 is not a multiple of warp_tile_m 12"},
       {"gemm_fp32_rcr_stream_8x1024x512_1x1x1_8x32x1_avx512",
-       "stream serves m <= 8 or n <= 8, got m=256 n=256"},
+       "stream serves m <= 16 or n <= 8, the smaller of both, got m=256 n=256"},
   };
   for (const Case& c : cases) {
     EXPECT_EQ(error_of([&] { choose(problem_, avx512_, {.pinned = c.kernel}); }),
@@ -213,8 +213,8 @@ TEST_F(Choose, NothingLegalListsTheNearestMisses) {
             "unsupported: no kernel can run '" + to_string(problem_) +
                 "' on 'avx512': all 5 candidates are refused; nearest misses: " + bf16_too +
                 " (the kernel has a=bf16, the problem a=fp32); " + stream +
-                " (stream serves m <= 8 or n <= 8, got m=256 n=256); " + uneven +
-                " (tile_m 97 is not a multiple of warp_tile_m 12)");
+                " (stream serves m <= 16 or n <= 8, the smaller of both, got m=256 n=256); " +
+                uneven + " (tile_m 97 is not a multiple of warp_tile_m 12)");
 }
 
 TEST_F(Choose, ShuffledPoolGivesTheSameDecision) {
