@@ -194,19 +194,25 @@ struct Rows {
 };
 
 // Hides where a pointer comes from: else GCC keeps the address of each word that is multiplied, and
-// has no registers for so many.
-[[gnu::always_inline]] inline void keep_in_register(const u32*& p) { asm("" : "+r"(p)); }
+// of each row, and has no registers for so many.
+template <class T>
+[[gnu::always_inline]] inline const T* in_register(const T* p) {
+  asm("" : "+r"(p));
+  return p;
+}
 
 // Adds to the sums of kRows rows. The first rows correct for all, and fetch: the rows of memory of
 // the next words are other pages, which the processor does not foresee.
 template <class T, class Math, int kRows, bool kFirst>
-[[gnu::noinline]] void add_words(const Rows<T>& r, i64 row) {
+[[gnu::noinline]] void add_words(const Rows<T>& rows, i64 row) {
   using Acc = typename Math::Acc;
   constexpr int kPer = Math::kPerWord;
   constexpr int kWords = words_at_once<Math>(kRows);
   constexpr bool kFetches = kFirst && kRows * kPer <= 16;  // else bytes are not what it waits for
   constexpr bool kCorrects = Math::kBiased && kFirst;
-  const i64 step = kPer * r.ld;
+  const Rows<T> r = rows;  // a copy, so that stores cannot be thought to change it
+  const i64 ld = r.ld;
+  const i64 step = kPer * ld;
   u32* sums = r.sums + sum_at(r.sum_rows, row, r.first);
   u32* corrections = r.corrections + r.first;
   for (i64 f = 0; f < r.columns; f += kLanes) {
@@ -216,21 +222,21 @@ template <class T, class Math, int kRows, bool kFirst>
     for (int x = 0; x < kRows; ++x) acc[x] = load<Acc>(sums + x * kSumBlock);
     if constexpr (kCorrects) correction = load<Acc>(corrections);
     const u32* narrow = r.narrow + row * kWords;
-    keep_in_register(narrow);
-    const T* wide = r.wide + f;
+    if constexpr (kRows > 2) narrow = in_register(narrow);  // fewer stay in registers
+    const T* const wide = in_register(r.wide + f);
+    const T* const second = in_register(wide + 4 * step);
     const i64 turn = f / kLanes & (kPer - 1);  // so that each line is asked for once
-    const T* next = wide + kWords * step + turn * r.ld;
+    const T* const next = in_register(wide + kWords * step + turn * ld);
+    const T* const after = in_register(next + 4 * step);
 #pragma GCC unroll 8
     for (int i = 0; i < kWords; ++i) {
-      const u32v w = load_words_across<T, Math>(wide, r.ld);
-      if constexpr (kFetches) __builtin_prefetch(next, 0, 2);
+      const u32v w = load_words_across<T, Math>((i < 4 ? wide : second) + i % 4 * step, ld);
+      if constexpr (kFetches) __builtin_prefetch((i < 4 ? next : after) + i % 4 * step, 0, 2);
 #pragma GCC unroll 8
       for (int x = 0; x < kRows; ++x) {
         acc[x] = Math::mac(acc[x], splat(narrow[i * kRows + x]), w);
       }
       if constexpr (kCorrects) correction = Math::mac(correction, u32v{} + kBiasWord, w);
-      wide += step;
-      next += step;
     }
 #pragma GCC unroll 8
     for (int x = 0; x < kRows; ++x) store(sums + x * kSumBlock, acc[x]);
