@@ -37,6 +37,20 @@ struct Grid {
 // Whether a bandwidth-bound kernel packs A and streams B, not the other way round.
 inline bool narrow_is_a(i64 m, i64 n) { return m <= n; }
 
+// Of the operand that it packs: rows multiplied at once, and all rows, of which some are zero.
+inline i64 rows_at_once(i64 rows) { return rows <= 2 ? rows : rows <= 4 ? 4 : 8; }
+inline i64 narrow_rows(i64 rows) {
+  return blocks_of(rows, rows_at_once(rows)) * rows_at_once(rows);
+}
+
+// Where k is strided, so many words are added together. More than 8 rows of memory side by side
+// thrash L1 when their distance is a power of two; with many sums to load and store, it pays all
+// the same.
+constexpr int words_at_once(i64 rows, int per_word) {
+  const int words = (rows >= 8 ? 16 : 8) / per_word;
+  return words < 8 ? words : 8;
+}
+
 // What a GEMM multiplies: all that the code which drives its kernels is compiled for.
 template <class TypeA, class TypeB, class TypeMath, bool kAContiguous, bool kBContiguous>
 struct OperandTypes {

@@ -51,6 +51,7 @@ struct StreamGemm {
   static Side<B, T::kBKContiguous> side_b(const GemmArguments& g) {
     return {static_cast<const B*>(g.b), g.ld_b, g.n};
   }
+
   // ---- workspace of one thread, in words: narrow operand, sums, corrections ----
 
   static i64 narrow_ld(i64 k) { return (blocks_of(narrow_words<Math>(k), kLanes) | 1) * kLanes; }
@@ -83,7 +84,7 @@ struct StreamGemm {
   static void scatter(const u32v& packed, i64 rows, i64 row, i64 word, u32* out) {
     u32 words[kLanes];
     store(words, packed);
-    const i64 together = smaller(words_at_once<Math>(rows), kLanes);
+    const i64 together = smaller(words_at_once(rows, kPer), kLanes);
     const i64 at_once = rows_at_once(rows);
     for (i64 w = 0; w < kLanes; w += together) {
       u32* to = out + narrow_at<Math>(rows, row, word + w);
@@ -141,11 +142,11 @@ struct StreamGemm {
     }
   }
 
-  template <class Narrow, class Wide>
-  void run_sides(const GemmArguments& g, const Narrow& narrow, const Wide& wide,
+  template <class Packed, class Wide>
+  void run_sides(const GemmArguments& g, const Packed& side, const Wide& wide,
                  void (*multiply)(const StripTask<typename Wide::Type>&), Range range,
                  u32* space) const {
-    const device::Narrow packed = pack_narrow(g, narrow, Wide::k_contiguous, space);
+    const Narrow packed = pack_narrow(g, side, Wide::k_contiguous, space);
     u32* const sums = space + packed.rows * packed.ld;
     u32* const corrections = sums + packed.rows * strip();
     for (i64 i = range.begin; i < range.end; i += s.strip) {

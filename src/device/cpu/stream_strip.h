@@ -17,20 +17,6 @@ inline i64 sum_at(i64 rows, i64 row, i64 wide) {
   return (wide / kSumBlock * rows + row) * kSumBlock + wide % kSumBlock;
 }
 
-inline i64 rows_at_once(i64 rows) { return rows <= 2 ? rows : rows <= 4 ? 4 : 8; }
-inline i64 narrow_rows(i64 rows) {
-  return blocks_of(rows, rows_at_once(rows)) * rows_at_once(rows);
-}
-
-// Where k is strided, so many words are added together. More than 8 rows of memory side by side
-// thrash L1 when their distance is a power of two; with many sums to load and store, it pays all
-// the same.
-template <class Math>
-constexpr int words_at_once(i64 rows) {
-  const int words = (rows >= 8 ? 16 : 8) / Math::kPerWord;
-  return words < 8 ? words : 8;
-}
-
 // The packed operand; zeros stand for rows and words that it does not have. Where the wide
 // operand's k is contiguous it lies in rows, apart by an odd number of lines for the caches' sake;
 // where k is strided, in the order in which it is multiplied: [words_at_once words][rows_at_once
@@ -42,7 +28,7 @@ struct Narrow {
 };
 template <class Math>
 inline i64 narrow_at(i64 rows, i64 row, i64 word) {
-  const i64 together = words_at_once<Math>(rows);
+  const i64 together = words_at_once(rows, Math::kPerWord);
   const i64 at_once = rows_at_once(rows);
   const i64 group = word / together * rows + row / at_once * at_once;
   return group * together + word % together * at_once + row % at_once;
@@ -169,11 +155,13 @@ void dot_strip(const StripTask<T>& t) {
   constexpr int kRows = kManyRegisters && kMostRows > 4 ? 4 : kMostRows;
   constexpr int kMany = Math::kBiased ? 4 : 6;
   constexpr int kWide = kRows < 4 ? 8 : kManyRegisters ? kMany : 16 / kRows;
-  // The last ones go over some of those before them again.
-  for (i64 i = 0; t.count >= kWide && i < t.count; i += kWide) {
-    dots_of_all<T, Math, kRows, kWide>(t, smaller(i, t.count - kWide));
+  if (t.count < kWide) {
+    for (i64 i = 0; i < t.count; ++i) dots_of_all<T, Math, kRows, 1>(t, i);
+  } else {  // the last ones go over some of those before them again
+    for (i64 i = 0; i < t.count; i += kWide) {
+      dots_of_all<T, Math, kRows, kWide>(t, smaller(i, t.count - kWide));
+    }
   }
-  for (i64 i = 0; t.count < kWide && i < t.count; ++i) dots_of_all<T, Math, kRows, 1>(t, i);
   correct<Math>(t);
 }
 
@@ -207,7 +195,7 @@ template <class T, class Math, int kRows, bool kFirst>
 [[gnu::noinline]] void add_words(const Rows<T>& rows, i64 row) {
   using Acc = typename Math::Acc;
   constexpr int kPer = Math::kPerWord;
-  constexpr int kWords = words_at_once<Math>(kRows);
+  constexpr int kWords = words_at_once(kRows, Math::kPerWord);
   constexpr bool kFetches = kFirst && kRows * kPer <= 16;  // else bytes are not what it waits for
   constexpr bool kCorrects = Math::kBiased && kFirst;
   const Rows<T> r = rows;  // a copy, so that stores cannot be thought to change it
@@ -260,7 +248,7 @@ void add_to_all(const Rows<T>& r) {
 // first.
 template <class T, class Math, int kRows>
 void add_padded(Rows<T> r, i64 depth) {
-  T piece[words_at_once<Math>(kRows) * Math::kPerWord * kLanes] = {};
+  T piece[words_at_once(kRows, Math::kPerWord) * Math::kPerWord * kLanes] = {};
   const T* const wide = r.wide;
   const i64 ld = r.ld;
   const i64 columns = r.columns;
@@ -278,7 +266,7 @@ void add_padded(Rows<T> r, i64 depth) {
 
 template <class T, class Math, int kRows>
 void add_strip(const StripTask<T>& t) {
-  constexpr i64 kDepth = words_at_once<Math>(kRows) * Math::kPerWord;
+  constexpr i64 kDepth = words_at_once(kRows, Math::kPerWord) * Math::kPerWord;
   const i64 rows = t.narrow.rows;
   const auto room = static_cast<unsigned long>(blocks_of(t.count, kSumBlock) * kSumBlock * 4);
   __builtin_memset(t.sums, 0, room * static_cast<unsigned long>(rows));

@@ -36,7 +36,7 @@ struct CpuModel {
   double spill_share = 1.25;    // of the traffic beyond L2 that packing causes and does not hide
   double panel_run = 0;         // packing a row of a panel from B by rows, beside its elements ...
   double page_run = 0;          // ... and where a panel's rows are pages apart and many
-  double as_is_share = 1;       // of both, for words that lie in memory as they are
+  double as_is_share = 1;       // of gather and conversion, for words that lie there as they are
   double scatter_cycles = 0;    // packing a word of the narrow operand for a strided k
   double again_share = 0;    // of a narrow operand too large for half of L2, as often as it is read
   double exposed_share = 0;  // of a blocked kernel's traffic that its instructions do not hide
@@ -440,11 +440,6 @@ Estimate estimate_over_k(const Machine& x, const GemmProblem& p, int parts) {
                   useful_share(p, busy, x, parts));
 }
 
-// Rows of the narrow operand that stream kernels multiply: as narrow_rows in stream_strip.h.
-double stream_rows(double narrow) {
-  return narrow <= 2 ? std::max(1.0, narrow) : narrow <= 4 ? 4 : blocks(narrow, 8) * 8;
-}
-
 // What stream kernels spend on the ends of rows: nothing, compared with long rows.
 double ends_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   const bool narrow_is_a = device::narrow_is_a(p.m, p.n);
@@ -453,7 +448,9 @@ double ends_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   double each = narrow_is_a || one_column ? 0 : x.model.turn_cycles;
   if (!k_strided) {
     const bool ragged = p.k % (x.lanes * x.spec.algorithm.warp_tile.k) != 0;
-    each += stream_rows(s.rows) * x.model.lane_sum_cycles + (ragged ? x.model.ragged_cycles : 0);
+    each += static_cast<double>(device::narrow_rows(static_cast<std::int64_t>(s.rows))) *
+                x.model.lane_sum_cycles +
+            (ragged ? x.model.ragged_cycles : 0);
   }
   return s.columns * each;
 }
@@ -475,13 +472,14 @@ Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
   const DType dtype = narrow_is_a ? p.b : p.a;
   const auto k = static_cast<double>(p.k);
   const double vectors = wide * k / a.warp_tile.k / x.lanes / used;
-  const double rows = stream_rows(narrow);
+  const std::int64_t computed = device::narrow_rows(narrow_is_a ? p.m : p.n);
+  const auto rows = static_cast<double>(computed);
   const bool k_strided = narrow_is_a ? b_is_row_major(p.layout) : !a_is_row_major(p.layout);
   const double turns = std::ceil(rows / 8);  // that the wide operand is gone through
   // With k strided the sums of a strip are read and written for every few words of k, from L2 when
   // they do not fit L1, and rows of memory are read in runs as long as the strip.
   const bool sums_in_l1 = rows * a.tile.n * 4 <= x.l1;
-  const double depth = std::min(8, std::max(1, (rows >= 8 ? 16 : 8) / a.warp_tile.k));
+  const double depth = device::words_at_once(computed, a.warp_tile.k);
   const double moves = k_strided ? rows * 2 / depth / x.loads_rate : 0;
   const double spills = k_strided && !sums_in_l1 ? rows / 4 * x.lanes * 4 / x.l2_rate : 0;
   const double gather = k_strided ? turns * a.warp_tile.k * x.model.gather_cycles : 0;
@@ -493,7 +491,8 @@ Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
       (turns * convert_cycles(x, dtype) * x.lanes * a.warp_tile.k / 4 + gather) *
       (as_they_are ? x.model.as_is_share : 1);
   const double per_vector =
-      std::max(rows / x.macs_rate, (turns + rows / 2) / x.loads_rate) + sums + converted;
+      std::max(rows / (x.macs_rate * x.model.issue_share), (turns + rows / 2) / x.loads_rate) +
+      sums + converted;
   const double scattered = k_strided ? narrow * k / a.warp_tile.k * x.model.scatter_cycles : 0;
   const double narrow_pack =
       narrow * k * pack_cycles(x, narrow_is_a ? p.a : p.b, true) * 4 + scattered;
