@@ -177,7 +177,9 @@ void add_integer_option(CLI::App& app, const std::string& name, int& value, int 
 }
 
 void add_threads_option(CLI::App& app, int& threads) {
-  add_integer_option(app, "--threads", threads, 0, "At most this many; 0: all of the machine's");
+  add_integer_option(app, "--threads", threads, 0,
+                     "At most this many, and no more than the processors that may be used or "
+                     "OMP_NUM_THREADS; 0: all");
 }
 
 void add_device_option(CLI::App& app, int& device) {
@@ -185,7 +187,8 @@ void add_device_option(CLI::App& app, int& device) {
 }
 
 void add_jobs_option(CLI::App& app, int& jobs) {
-  add_integer_option(app, "--jobs", jobs, 0, "This many at a time; 0: one per core");
+  add_integer_option(app, "--jobs", jobs, 0,
+                     "This many at a time, at most 1024; 0: one per processor that may be used");
 }
 
 void add_kernel_options(CLI::App& app, KernelOptions& options) {

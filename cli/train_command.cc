@@ -158,7 +158,7 @@ Action declare_train(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--param", command->params, "NAME=VALUE for LightGBM, such as learning_rate=0.05");
   app.add_option("--seed", options.seed, "Of the trees' sampling")->capture_default_str();
-  add_integer_option(app, "--jobs", options.threads, 1, "Threads of LightGBM");
+  add_integer_option(app, "--jobs", options.threads, 1, "Threads of LightGBM, at most 1024");
   app.add_option("--warm-start", command->warm_start, "Go on from this folder's model");
   app.add_flag("--plain", command->plain, "Write the trees as text, not as gzip");
   return [command](const Output& output) { return train(*command, output); };

@@ -10,13 +10,15 @@
 #include <thread>
 #include <vector>
 
+#include "tessera/base/processors.h"
+
 namespace tessera {
 
 // Gives each of `threads` an equal part of [0, count): work(part, begin, end), which must not
 // throw. The calling thread does part 0.
 template <typename Work>
 void share_work(int threads, std::size_t count, const Work& work) {
-  const auto wanted = static_cast<std::size_t>(std::max(threads, 1));
+  const auto wanted = static_cast<std::size_t>(std::clamp(threads, 1, kMaxThreads));
   const std::size_t parts = std::min(wanted, std::max<std::size_t>(count, 1));
   std::vector<std::thread> others;
   for (std::size_t part = 1; part < parts; ++part) {
@@ -26,12 +28,13 @@ void share_work(int threads, std::size_t count, const Work& work) {
   for (std::thread& other : others) other.join();
 }
 
-// Calls work(0), ..., work(count - 1) on `jobs` threads (0: one per core), the calling one among
-// them; the first exception stops the others after what they are at, and is thrown here.
+// Calls work(0), ..., work(count - 1) on `jobs` threads (0: one per processor that this process may
+// use), the calling one among them; the first exception stops the others after what they are at,
+// and is thrown here.
 template <typename Work>
 void in_parallel(std::size_t count, int jobs, const Work& work) {
-  const std::size_t wanted =
-      jobs > 0 ? static_cast<std::size_t>(jobs) : std::max(1U, std::thread::hardware_concurrency());
+  const auto wanted =
+      static_cast<std::size_t>(jobs > 0 ? bounded_threads(jobs) : usable_processors());
   std::atomic<std::size_t> next = 0;
   std::exception_ptr failure;
   std::once_flag failed;

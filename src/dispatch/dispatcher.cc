@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
+#include "tessera/base/processors.h"
 #include "tessera/dispatch/memo_internal.h"
 #include "tessera/dispatch/tuning_internal.h"
 #include "tessera/targets/targets.h"
@@ -67,7 +68,8 @@ struct Dispatcher::State {
 
   // No more than what the choice depends on; allocates nothing.
   MemoKey key_for(const Problem& problem, const RunOptions& run) const {
-    const int threads = counts_threads ? runtime::thread_limit(run.launch) : run.launch.threads;
+    const int threads =
+        counts_threads ? runtime::thread_limit(run.launch) : bounded_threads(run.launch.threads);
     return MemoKey{problem, threads, run.launch.device, run.force};
   }
   Decision decide(const MemoKey& key, bool explain) const;

@@ -1,6 +1,7 @@
 // The interface between operations and the machinery: one table of functions per family.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "tessera/base/embedded.h"
+#include "tessera/base/processors.h"
 #include "tessera/families/features.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
@@ -129,6 +131,12 @@ struct ReferenceLimits {
   int threads = 1;
 };
 
+// How many units of the target "threads" stands for in what follows: 0 is all of them. Never more
+// than kMaxThreads, since an estimate tries every way to share them out.
+inline int units_used(int threads, const Target& target) {
+  return std::min(threads > 0 ? threads : target.units, kMaxThreads);
+}
+
 struct Family {
   Op op;
 
@@ -155,7 +163,7 @@ struct Family {
   bool (*is_essential)(const KernelSpec&, const Target&);
 
   Source (*emit)(const KernelSpec&, const Target&);
-  // threads: how many units of the target may be used.
+  // threads: how many units of the target may be used, see units_used().
   Estimate (*estimate)(const KernelSpec&, const Problem&, const Target&, int threads);
 
   // What learned models see of a kernel on a problem, as a table of names, units and formulas.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/processors.h"
 #include "tessera/base/text.h"
 #include "tessera/device/cpu/abi.h"
 #include "tessera/jit/toolchain.h"
@@ -236,6 +237,17 @@ class CpuBackend final : public Backend {
   std::string device_name(const LaunchOptions&) const override { return {}; }
 };
 
+// More threads than processors only help a caller who tells OpenMP that he wants them.
+int named_threads(int wanted) {
+  const int most = std::min(kMaxThreads, std::max(usable_processors(), omp_get_max_threads()));
+  if (wanted > most) {
+    note_too_many_threads(wanted, most,
+                          "the larger of this process's processors and OpenMP's limit, and never "
+                          "more than 1024");
+  }
+  return std::min({wanted, most, omp_get_thread_limit()});
+}
+
 }  // namespace
 
 const Backend& cpu_backend() {
@@ -248,9 +260,11 @@ Place host_place() { return {&cpu_backend(), {}}; }
 // Inside a parallel region one thread per launch is the polite default; a caller that wants nested
 // teams allows them in OpenMP and names a number.
 int thread_limit(const LaunchOptions& options) {
-  if (omp_get_active_level() >= omp_get_max_active_levels()) return 1;
-  if (options.threads > 0) return std::min(options.threads, omp_get_thread_limit());
-  return omp_in_parallel() != 0 ? 1 : omp_get_max_threads();
+  if (options.threads == 1 || omp_get_active_level() >= omp_get_max_active_levels()) return 1;
+  if (options.threads > 0) return named_threads(options.threads);
+  return omp_in_parallel() != 0 ? 1 : std::min(omp_get_max_threads(), kMaxThreads);
 }
+
+void set_default_threads(int threads) { omp_set_num_threads(std::clamp(threads, 1, kMaxThreads)); }
 
 }  // namespace tessera::runtime

@@ -12,7 +12,7 @@
 namespace tessera::runtime {
 
 struct LaunchOptions {
-  int threads = 0;         // CPU: at most this many; 0: OpenMP's own limit
+  int threads = 0;         // CPU: at most this many, see thread_limit(); 0: OpenMP's own limit
   void* stream = nullptr;  // GPU: the caller's stream; null is the default stream
   int device = 0;
 };
@@ -77,8 +77,13 @@ class Backend {
 // Throws Error{unsupported} for a backend that this build does not have.
 const Backend& backend_for(const Target& target);
 
-// How many threads a launch with these options uses on this machine.
+// How many threads a launch with these options uses on this machine: at most the larger of the
+// processors that this process may use (affinity and control group, read at the first launch) and
+// OpenMP's limit (read at each launch), and never more than kMaxThreads. A larger number is noted.
 int thread_limit(const LaunchOptions& options);
+
+// Makes `threads` the calling thread's OpenMP limit.
+void set_default_threads(int threads);
 
 // Memory aligned to 64 bytes that is returned on destruction; throws Error{out_of_memory}.
 class AlignedBuffer {

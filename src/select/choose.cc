@@ -299,8 +299,7 @@ Decision choose(const Problem& problem, const Target& target, const ChooseOption
   }
   const Family& family = family_of(problem);
   family.validate(problem);
-  const int threads = options.threads > 0 ? options.threads : target.units;
-  const Request request{problem, target, family, options, threads};
+  const Request request{problem, target, family, options, units_used(options.threads, target)};
   if (!options.pinned.empty()) return choose_pinned(request);
   Screened screened = screen(request);
   if (screened.legal.empty()) return choose_general(request, std::move(screened));

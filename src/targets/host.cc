@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <optional>
 
 #include "tessera/base/files.h"
+#include "tessera/base/processors.h"
 #include "tessera/base/text.h"
 #include "tessera/targets/host_internal.h"
 
@@ -58,48 +58,6 @@ std::string trimmed(std::string_view text) {
   return out;
 }
 
-// Processors in this process's affinity mask, and the first of them.
-struct Affinity {
-  int count = 0;
-  int first = 0;
-};
-Affinity read_affinity() {
-  constexpr int kMostProcessors = 1 << 16;
-  for (int limit = 1024; limit <= kMostProcessors; limit *= 2) {
-    const std::size_t bytes = CPU_ALLOC_SIZE(limit);
-    cpu_set_t* set = CPU_ALLOC(limit);
-    Affinity found;
-    if (set != nullptr && sched_getaffinity(0, bytes, set) == 0) {
-      found.count = CPU_COUNT_S(bytes, set);
-      while (found.first < limit && !CPU_ISSET_S(found.first, bytes, set)) ++found.first;
-    }
-    CPU_FREE(set);
-    if (found.count > 0) return found;
-  }
-  return {static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))), 0};
-}
-
-// The tightest limit on the way from this process's control group to the root, and version 1's.
-std::optional<int> read_cgroup_limit() {
-  std::optional<int> limit;
-  const auto tighten = [&limit](std::optional<int> found) {
-    if (found && (!limit || *found < *limit)) limit = found;
-  };
-  const std::string groups = try_read_file("/proc/self/cgroup").value_or("");
-  for (const std::string_view line : split(groups, '\n')) {
-    if (!line.starts_with("0::/")) continue;
-    fs::path group = fs::path("/sys/fs/cgroup") / line.substr(4);
-    for (; group.string().size() >= std::string_view("/sys/fs/cgroup").size();
-         group = group.parent_path()) {
-      tighten(parse_cpu_max(try_read_file(group / "cpu.max").value_or("")));
-    }
-  }
-  const fs::path v1 = "/sys/fs/cgroup/cpu";
-  tighten(parse_cpu_max(try_read_file(v1 / "cpu.cfs_quota_us").value_or("") + ' ' +
-                        try_read_file(v1 / "cpu.cfs_period_us").value_or("")));
-  return limit;
-}
-
 void read_caches(int cpu, HostInfo& host) {
   const fs::path folder = fmt::format("/sys/devices/system/cpu/cpu{}/cache", cpu);
   const std::array<std::int64_t*, 3> levels = {&host.l1_bytes, &host.l2_bytes, &host.l3_bytes};
@@ -121,11 +79,11 @@ void read_caches(int cpu, HostInfo& host) {
 
 HostInfo read_host() {
   HostInfo host = parse_cpuinfo(try_read_file("/proc/cpuinfo").value_or(""));
-  const Affinity affinity = read_affinity();
-  host.cores = std::max(1, std::min(affinity.count, read_cgroup_limit().value_or(affinity.count)));
-  read_caches(affinity.first, host);
+  const int first_processor = process_affinity().first;
+  host.cores = usable_processors();
+  read_caches(first_processor, host);
   const fs::path clock =
-      fmt::format("/sys/devices/system/cpu/cpu{}/cpufreq/cpuinfo_max_freq", affinity.first);
+      fmt::format("/sys/devices/system/cpu/cpu{}/cpufreq/cpuinfo_max_freq", first_processor);
   if (const auto khz = to_number<std::int64_t>(try_read_file(clock).value_or(""))) {
     host.clock_ghz = std::round(static_cast<double>(*khz) / 1e4) / 100;
   }
@@ -227,15 +185,6 @@ std::int64_t parse_cache_size(std::string_view text) {
   if (unit == "K") return count << 10;
   if (unit == "M") return count << 20;
   return 0;
-}
-
-std::optional<int> parse_cpu_max(std::string_view text) {
-  const std::vector<std::string_view> words = split_words(text);
-  if (words.size() != 2) return std::nullopt;
-  const auto quota = to_number<std::int64_t>(words[0]);
-  const auto period = to_number<std::int64_t>(words[1]);
-  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
-  return static_cast<int>((*quota + *period - 1) / *period);
 }
 
 const HostInfo& host_info() {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "tessera/targets/targets.h"
@@ -14,8 +13,5 @@ HostInfo parse_cpuinfo(std::string_view text);
 
 // "1024K", "32M", "32768" in bytes; 0 when it is none of these.
 std::int64_t parse_cache_size(std::string_view text);
-
-// Whole processors allowed by cgroup v2's cpu.max, "max 100000" or "150000 100000": rounded up.
-std::optional<int> parse_cpu_max(std::string_view text);
 
 }  // namespace tessera

@@ -42,7 +42,7 @@ WorkerRequest request_for(const Problem& problem, const Target& target,
   WorkerRequest request;
   request.problem = to_string(problem);
   request.target = target;
-  request.threads = options.threads;
+  request.threads = runtime::thread_limit({.threads = options.threads});
   request.device = options.device;
   request.seed = options.seed;
   request.timeout_seconds = options.candidate_timeout_seconds;
@@ -145,7 +145,7 @@ std::vector<Measurement> autotune(const Problem& problem, const Target& target,
   std::vector<Measurement> recorded;
   for (const Entry& e : entries) {
     found.push_back({device_name(target, options.device), target.name, request.problem,
-                     e.kernel.name, filed_threads(target, options.threads), e.reading.outcome,
+                     e.kernel.name, filed_threads(target, request.threads), e.reading.outcome,
                      e.reading.seconds, e.reading.spread, e.reading.note, e.protocol});
     if (e.reading.outcome != Outcome::failed) recorded.push_back(found.back());
   }

@@ -98,7 +98,7 @@ class Search {
         target_(target),
         surrogate_(surrogate),
         options_(options),
-        threads_(options.threads > 0 ? options.threads : target.units),
+        threads_(units_used(options.threads, target)),
         space_(legal_space(problem, target)),
         random_(options.seed),
         values_(space_.specs.size(), std::numeric_limits<double>::infinity()),

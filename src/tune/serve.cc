@@ -108,7 +108,9 @@ std::vector<WorkerReading> answer(const WorkerRequest& request) {
 
 }  // namespace
 
+// Who asks has bounded the number of threads; this process's own limit must not bound it again.
 std::string serve_worker(const WorkerRequest& request) {
+  runtime::set_default_threads(request.threads);
   json rows = json::array();
   for (const WorkerReading& reading : answer(request)) {
     rows.push_back({{"outcome", to_string(reading.outcome)},

@@ -93,7 +93,9 @@ class SweepServer {
         place_(place_of(setup_)),
         stopwatch_(place_, protocol()),
         loaded_(setup_.kernels.size()),
-        specs_(setup_.kernels.size()) {}
+        specs_(setup_.kernels.size()) {
+    runtime::set_default_threads(setup_.threads);  // which who asks has bounded
+  }
 
   std::string measure(const SweepRequest& request) {
     running_ = -1;

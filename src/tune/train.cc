@@ -12,6 +12,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/processors.h"
 #include "tessera/base/text.h"
 #include "tessera/learn/lightgbm.h"
 
@@ -169,6 +170,10 @@ lightgbm::Dataset data_of(const Material& m, std::span<const std::size_t> rows, 
   return data;
 }
 
+std::string num_threads(const TrainOptions& options) {
+  return std::to_string(bounded_threads(options.threads));
+}
+
 std::map<std::string, std::string> params_of(const TrainOptions& options) {
   std::map<std::string, std::string> params = {
       {"objective", std::string(row_of(options.goal).objective)},
@@ -181,7 +186,7 @@ std::map<std::string, std::string> params_of(const TrainOptions& options) {
       {"lambda_l2", "0.5"},
       {"max_bin", "255"},
       {"seed", std::to_string(options.seed)},
-      {"num_threads", std::to_string(options.threads)},
+      {"num_threads", num_threads(options)},
       {"deterministic", "true"},
       {"force_row_wise", "true"},
       {"verbosity", "-1"},
@@ -268,7 +273,7 @@ void run_fold(const Material& m, const Dataset& d, std::span<const int> fold_of_
   const Fitted fitted = fit_with_stop(m, d, split, options, params);
   const std::vector<double> predictions =
       lightgbm::predict(fitted.booster, picked_values(m, split.score), split.score.size(), m.width,
-                        lightgbm::Order::by_row, fmt::format("num_threads={}", options.threads));
+                        lightgbm::Order::by_row, "num_threads=" + num_threads(options));
   for (std::size_t i = 0; i < split.score.size(); ++i) {
     result.out_of_fold[split.score[i]] = predictions[i];
   }

@@ -39,7 +39,7 @@ struct TrainOptions {
   double stop_share = 0.15;  // of the problems to learn from, for early stopping
   int patience = 50;         // trees without gain before it stops
   std::uint64_t seed = 1;
-  int threads = 4;  // of LightGBM; part of what decides the forest's bits
+  int threads = 4;  // of LightGBM, at most kMaxThreads; part of what decides the forest's bits
   // Trees to go on from, and the manifest that they came with. There are no folds then: the old
   // trees may have been fitted to any problem.
   std::shared_ptr<const Model> warm_start;

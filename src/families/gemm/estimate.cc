@@ -54,7 +54,7 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
                   int threads) {
   const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
   if (target.backend != "cpu") return estimate_gpu(spec, p, target);
-  return estimate_cpu(spec, p, target, threads > 0 ? threads : target.units);
+  return estimate_cpu(spec, p, target, units_used(threads, target));
 }
 
 }  // namespace tessera::gemm

@@ -113,7 +113,10 @@ struct Elements {
 class Computation {
  public:
   Computation(const GemmProblem& problem, const GemmOperands& operands, int threads)
-      : p_(problem), o_(operands), k_(static_cast<std::size_t>(problem.k)), threads_(threads) {}
+      : p_(problem),
+        o_(operands),
+        k_(static_cast<std::size_t>(problem.k)),
+        threads_(std::clamp(threads, 1, kMaxThreads)) {}
 
   Elements run(Plan plan) const {
     Elements elements{std::move(plan), {}};
@@ -148,7 +151,7 @@ class Computation {
   template <typename Load>
   Operand load_all(std::size_t count, const Load& load) const {
     Operand operand{std::vector<double>(count)};
-    std::vector<double> largest(static_cast<std::size_t>(std::max(threads_, 1)), 0.0);
+    std::vector<double> largest(static_cast<std::size_t>(threads_), 0.0);
     share_work(threads_, count, [&](std::size_t part, std::size_t begin, std::size_t end) {
       double most = 0;
       for (std::size_t i = begin; i < end; ++i) {

@@ -19,7 +19,10 @@ struct ApiTest : testing::Test {
   fs::path folder = make_unique_folder(fs::temp_directory_path(), "tessera-api-");
   std::uint64_t seed = std::random_device{}();
 
-  ApiTest() { RecordProperty("seed", std::to_string(seed)); }
+  ApiTest() {
+    RecordProperty("seed", std::to_string(seed));
+    runtime::set_default_threads(2);  // also where there is one processor only
+  }
   ~ApiTest() override { remove_tree(folder); }
 
   jit::BuildOptions build_options() const {

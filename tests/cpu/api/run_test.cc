@@ -77,6 +77,7 @@ TEST_F(ApiRun, DeterministicBitsWhateverTheThreads) {
   std::string first;
   for (const int threads : {1, 2, 3, 8}) {
     tune::poison_output(p, owned);
+    runtime::set_default_threads(threads);
     dispatcher.run(p, owned.operands, with(threads, kernel));
     if (first.empty()) first = output_bytes(p, owned);
     EXPECT_TRUE(output_bytes(p, owned) == first) << threads << " threads, seed " << seed;
@@ -91,7 +92,30 @@ TEST_F(ApiRun, ThreadLimitIsPartOfTheChoiceAndOfTheMemo) {
   EXPECT_EQ(&dispatcher.kernel_for(small(), with(1)), &one);
   EXPECT_GE(one.predicted_seconds, two.predicted_seconds);
   EXPECT_EQ(runtime::thread_limit({.threads = 1}), 1);
-  EXPECT_EQ(runtime::thread_limit({.threads = 3}), 3);
+  EXPECT_EQ(runtime::thread_limit({.threads = 2}), 2);
+}
+
+// The choice, the memo and the launch all mean the number of threads that there will be.
+TEST_F(ApiRun, TooManyThreadsAreAsManyAsThereAre) {
+  Dispatcher dispatcher(options());
+  const int most = runtime::thread_limit({.threads = 100'000});
+  const tune::OwnedOperands owned = operands_of(small());
+  EXPECT_EQ(error_of([&] { dispatcher.run(small(), owned.operands, with(100'000)); }), "no error");
+  EXPECT_EQ(&dispatcher.kernel_for(small(), with(1 << 30)),
+            &dispatcher.kernel_for(small(), with(most)));
+}
+
+// A thousand million threads can be shared out in more ways than a day suffices to look at.
+TEST_F(ApiRun, ExplainsAnotherMachineForAThousandThreadsAtMost) {
+  Target other = load_target("generic");
+  other.features = {"none_that_is_here"};
+  write_file_atomic(folder / "other.json", to_json(other));
+  const Dispatcher dispatcher(options((folder / "other.json").string()));
+  const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 3000, 1000, 500);
+  const Decision most = dispatcher.explain(p, with(1024));
+  const Decision more = dispatcher.explain(p, with(1 << 30));
+  EXPECT_EQ(more.name, most.name);
+  EXPECT_EQ(more.predicted_seconds, most.predicted_seconds);
 }
 
 TEST_F(ApiRun, ForcedKernelFromOutsideTheSpace) {

@@ -14,6 +14,7 @@
 
 #include "cpu/broken_compiler.h"
 #include "cpu/cached.h"
+#include "openmp_limit.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
@@ -30,6 +31,7 @@ using testing_support::Breakage;
 struct DispatcherTest : testing::Test {
   fs::path folder = make_unique_folder(fs::temp_directory_path(), "tessera-dispatch-");
   std::uint64_t seed = std::random_device{}();
+  OpenMpLimit limit{2};
 
   DispatcherTest() { RecordProperty("seed", std::to_string(seed)); }
   ~DispatcherTest() override { remove_tree(folder); }

@@ -12,6 +12,7 @@
 
 #include "cpu/gemm/guarded.h"
 #include "cpu/gemm/sample.h"
+#include "openmp_limit.h"
 #include "tessera/base/error.h"
 #include "tessera/registry/registry.h"
 #include "tessera/runtime/runtime.h"
@@ -131,6 +132,7 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
   }
 
   void launch(const Problem& p, const Operands& operands, int threads) {
+    const OpenMpLimit limit(threads);
     runtime::LaunchOptions options;
     options.threads = threads;
     kernel->launch(family.bind(spec, p, operands), options);

@@ -13,6 +13,7 @@
 #include <set>
 #include <thread>
 
+#include "openmp_limit.h"
 #include "tessera/base/embedded.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
@@ -169,6 +170,7 @@ struct TeamRun {
 
   void launch(const LoadedKernel& kernel, int threads, int rounds = 1,
               long long workspace_per_thread = 64) {
+    const OpenMpLimit limit(threads > 0 ? threads : omp_get_max_threads());
     kernel.launch(launch_with({workspace_per_thread, rounds, counts.data(), &errors, &calls}),
                   {.threads = threads});
   }

@@ -38,6 +38,21 @@ TEST(GemmEstimate, CountsOperationsAndBytes) {
   EXPECT_EQ(bytes(p), 2.0 * (4 * 300 + 600 + 3 * 4 * 200 + 4 * 20));
 }
 
+// A grid of threads is chosen among all ways to share them out: more than can ever run would take
+// seconds to count.
+TEST(GemmEstimate, CountsAThousandThreadsAtMost) {
+  const Target target = load_target("avx512");
+  const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 3000, 2000, 100);
+  std::size_t differing = 0;
+  for (const KernelSpec& spec : candidates(p, target)) {
+    if (!is_legal(spec, target) || !supports(spec, p, target)) continue;
+    const double most = estimate(spec, p, target, 1024).seconds;
+    EXPECT_EQ(estimate(spec, p, target, 1'000'000).seconds, most) << name_of(spec);
+    differing += estimate(spec, p, target, 1023).seconds != most;
+  }
+  EXPECT_GT(differing, 0U);
+}
+
 class GemmEstimateOn : public testing::TestWithParam<std::string> {
  protected:
   Target target_ = load_target(GetParam());

@@ -1,9 +1,14 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <fstream>
+#include <limits>
 
+#include "openmp_limit.h"
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/base/processors.h"
 #include "tessera/runtime/cpu_features_internal.h"
 #include "tessera/runtime/runtime.h"
 
@@ -110,12 +115,49 @@ TEST(CpuBackend, RefusesFilesThatAreNoLibrary) {
 }
 
 TEST(ThreadLimit, FollowsOptionsThenOpenMp) {
-  const int before = omp_get_max_threads();
-  omp_set_num_threads(3);
+  {
+    const OpenMpLimit five(5);
+    EXPECT_EQ(thread_limit({}), 5);
+    EXPECT_EQ(thread_limit({.threads = 4}), 4);
+    EXPECT_EQ(thread_limit({.threads = 1}), 1);
+  }
+  const OpenMpLimit three(3);
   EXPECT_EQ(thread_limit({}), 3);
-  EXPECT_EQ(thread_limit({.threads = 5}), 5);
-  EXPECT_EQ(thread_limit({.threads = 1}), 1);
+}
+
+// What a larger number would start are threads without a processor, and from some thousands on the
+// end of the process.
+TEST(ThreadLimit, IsAtMostTheProcessorsOrOpenMpsLimit) {
+  const OpenMpLimit one(1);
+  const int processors = std::min(usable_processors(), kMaxThreads);
+  for (const int wanted : {5000, 100'000, std::numeric_limits<int>::max()}) {
+    EXPECT_EQ(thread_limit({.threads = wanted}), processors);
+  }
+  const OpenMpLimit more(processors + 3);
+  EXPECT_EQ(thread_limit({.threads = 100'000}), std::min(processors + 3, kMaxThreads));
+  EXPECT_EQ(thread_limit({}), std::min(processors + 3, kMaxThreads));
+}
+
+TEST(ThreadLimit, IsNeverMoreThanThoseOfOneProcess) {
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(100'000);
+  EXPECT_EQ(thread_limit({}), 1024);
+  EXPECT_EQ(thread_limit({.threads = 5000}), 1024);
+  EXPECT_EQ(thread_limit({.threads = 600}), 600);
   omp_set_num_threads(before);
+}
+
+TEST(ThreadLimit, NotesALargerNumberOnce) {
+  std::vector<std::string> notes;
+  set_log_sink([&](LogLevel, std::string_view note) { notes.emplace_back(note); });
+  for (int i = 0; i < 3; ++i) thread_limit({.threads = 77'777});
+  set_log_sink({});
+  const int most = std::min(kMaxThreads, std::max(usable_processors(), omp_get_max_threads()));
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_EQ(notes[0],
+            "77777 threads were asked for, " + std::to_string(most) +
+                " are used: the larger of this process's processors and OpenMP's limit, and never "
+                "more than 1024");
 }
 
 TEST(ThreadLimit, IsOneInsideAParallelRegion) {
@@ -126,6 +168,7 @@ TEST(ThreadLimit, IsOneInsideAParallelRegion) {
 }
 
 TEST(ThreadLimit, NestedTeamsNeedConsentAndANumber) {
+  const OpenMpLimit four(4);
   const int levels = omp_get_max_active_levels();
   omp_set_max_active_levels(2);
   int unasked = 0, asked = 0;

@@ -169,16 +169,6 @@ TEST(Host, ReadsCacheSizes) {
   EXPECT_EQ(parse_cache_size(""), 0);
 }
 
-TEST(Host, ReadsControlGroupLimits) {
-  EXPECT_EQ(parse_cpu_max("max 100000\n"), std::nullopt);
-  EXPECT_EQ(parse_cpu_max("200000 100000\n"), 2);
-  EXPECT_EQ(parse_cpu_max("150000 100000"), 2);
-  EXPECT_EQ(parse_cpu_max("50000 100000"), 1);
-  EXPECT_EQ(parse_cpu_max("-1\n 100000\n"), std::nullopt);
-  EXPECT_EQ(parse_cpu_max("100000 0"), std::nullopt);
-  EXPECT_EQ(parse_cpu_max(""), std::nullopt);
-}
-
 TEST(Host, DescribesThisMachine) {
   const HostInfo& host = host_info();
   cpu_set_t set;
