@@ -1,6 +1,10 @@
 #include "tessera/base/error.h"
 
+#include <fmt/format.h>
+
 #include <array>
+
+#include "tessera/base/enums.h"
 
 namespace tessera {
 namespace {
@@ -28,6 +32,11 @@ static_assert(kNames.size() == static_cast<std::size_t>(ErrorCode::internal) + 1
 
 }  // namespace
 
-std::string_view to_string(ErrorCode code) { return kNames.at(static_cast<std::size_t>(code)); }
+std::string_view to_string(ErrorCode code) { return row_of_enum(kNames, "error code", code); }
+
+std::string number_reason(std::string_view field, std::int64_t number, std::int64_t last) {
+  if (number >= 0 && number <= last) return {};
+  return fmt::format("{} must be a number from 0 to {}, got {}", field, last, number);
+}
 
 }  // namespace tessera

@@ -4,6 +4,8 @@
 #include <set>
 #include <string>
 
+#include "tessera/base/enums.h"
+
 namespace tessera {
 namespace {
 
@@ -26,6 +28,7 @@ void set_log_sink(LogSink sink) {
 }
 
 void log(LogLevel level, std::string_view message) {
+  check_enum("log level", level, LogLevel::info);
   const std::lock_guard lock(state().mutex);
   if (state().sink) state().sink(level, message);
 }

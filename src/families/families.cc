@@ -24,7 +24,8 @@ const Family& family_of(Op op) {
     case Op::fmha:
       refuse(op, "attention");
   }
-  throw Error(ErrorCode::internal, "unknown operation " + std::to_string(static_cast<int>(op)));
+  to_string(op);  // refuses a number that no operation has
+  throw Error(ErrorCode::internal, "an operation without a family");
 }
 
 const Family& family_of(const Problem& problem) { return family_of(op_of(problem)); }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/hash.h"
 
 namespace tessera {
@@ -16,7 +17,7 @@ static_assert(kGroupNames.size() == static_cast<std::size_t>(FeatureGroup::hardw
 }  // namespace
 
 std::string_view to_string(FeatureGroup group) {
-  return kGroupNames.at(static_cast<std::size_t>(group));
+  return row_of_enum(kGroupNames, "feature group", group);
 }
 
 // Every word ends in a zero byte, so that moving a letter from one to the next changes the text.

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/error.h"
 #include "tessera/learn/forest_batch_internal.h"
 
@@ -289,6 +290,7 @@ void predict_part(Batch& batch, std::span<double> out) {
 }
 
 const ForestKernels& kernels_of(ForestSimd simd) {
+  check_enum("forest: simd", simd, ForestSimd::avx512);
   const ForestKernels* avx512 = avx512_kernels();
   if (simd == ForestSimd::generic) return generic_kernels();
   if (avx512 != nullptr) return *avx512;
@@ -337,7 +339,10 @@ bool goes_left(const Split& split, const std::uint32_t* category_bits, double x)
   return (category_bits[split.first_word + category / 32] >> (category % 32) & 1) != 0;
 }
 
-bool can_use(ForestSimd simd) { return simd != ForestSimd::avx512 || avx512_kernels() != nullptr; }
+bool can_use(ForestSimd simd) {
+  check_enum("forest: simd", simd, ForestSimd::avx512);
+  return simd != ForestSimd::avx512 || avx512_kernels() != nullptr;
+}
 
 double predict(const Forest& forest, std::span<const double> row) {
   if (row.size() != forest.feature_names.size()) {

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/error.h"
 #include "tessera/learn/lightgbm_api_internal.h"
 
@@ -50,6 +51,7 @@ Booster owned(void* booster) {
 
 Dataset make_dataset(std::span<const double> values, std::size_t rows, std::size_t columns,
                      Order order, const std::string& parameters, const Dataset& reference) {
+  check_enum("LightGBM: order", order, Order::by_column);
   check_matrix(values, rows, columns);
   void* dataset = nullptr;
   check(api().dataset_from_mat(values.data(), kDouble, count_of(rows, "rows"),
@@ -134,6 +136,7 @@ std::string save_text(const Booster& booster, int num_iterations) {
 }
 
 std::vector<double> importance(const Booster& booster, std::size_t features, Importance kind) {
+  check_enum("LightGBM: importance", kind, Importance::gain);
   std::vector<double> out(features);
   check(api().booster_importance(booster.get(), kAllIterations, static_cast<int>(kind), out.data()),
         "cannot tell the importance of features");
@@ -143,6 +146,7 @@ std::vector<double> importance(const Booster& booster, std::size_t features, Imp
 std::vector<double> predict(const Booster& booster, std::span<const double> values,
                             std::size_t rows, std::size_t columns, Order order,
                             const std::string& parameters) {
+  check_enum("LightGBM: order", order, Order::by_column);
   check_matrix(values, rows, columns);
   std::vector<double> out(rows);
   std::int64_t count = 0;

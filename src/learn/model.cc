@@ -7,6 +7,7 @@
 #include <cmath>
 #include <system_error>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/hash.h"
@@ -245,6 +246,7 @@ std::string model_text(std::string_view bytes) {
 
 void save_model(const fs::path& folder, Manifest manifest, std::string_view forest_text,
                 ModelFile form) {
+  check_enum("model: form", form, ModelFile::gzip);
   const bool packed = form == ModelFile::gzip;
   const std::string kept = without_unused(forest_text);
   const std::string bytes = packed ? deflate_gzip(kept) : kept;

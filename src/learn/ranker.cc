@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/base/enums.h"
+
 namespace tessera {
 namespace {
 
@@ -112,6 +114,7 @@ Verdict is_same_core(const Target& trained, const Target& here) {
 }
 
 LearnedValue learned_value(ModelQuantity quantity) {
+  check_enum("quantity", quantity, ModelQuantity::rank);
   if (gives_times(quantity)) return LearnedValue::seconds;
   return quantity == ModelQuantity::efficiency ? LearnedValue::ratio : LearnedValue::score;
 }

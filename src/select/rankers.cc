@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/select/select_internal.h"
@@ -242,7 +243,7 @@ class FirstLegalRanker final : public Ranker {
 }  // namespace
 
 std::string_view to_string(ChoiceSource source) {
-  return kSourceNames.at(static_cast<std::size_t>(source));
+  return row_of_enum(kSourceNames, "choice source", source);
 }
 
 // Sorting is by exact time, then by index; runs of near-equal neighbours are then put in the order
@@ -266,6 +267,7 @@ std::shared_ptr<const Ranker> make_tuned_ranker(FindTuned find) {
   return std::make_shared<TunedRanker>(std::move(find));
 }
 std::shared_ptr<const Ranker> make_learned_ranker(LearnedModel model) {
+  check_enum("learned model: value", model.value, LearnedValue::score);
   return std::make_shared<LearnedRanker>(std::move(model));
 }
 std::shared_ptr<const Ranker> make_analytic_ranker() { return std::make_shared<AnalyticRanker>(); }

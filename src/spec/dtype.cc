@@ -31,7 +31,7 @@ constexpr std::array<DType, kRows.size()> kAll = {DType::fp32, DType::tf32, DTyp
                                                   DType::bf16, DType::fp8,  DType::bf8,
                                                   DType::int8, DType::int32};
 
-const Row& row_of(DType dtype) { return kRows.at(static_cast<std::size_t>(dtype)); }
+const Row& row_of(DType dtype) { return row_of_enum(kRows, Words<DType>::kNoun, dtype); }
 
 }  // namespace
 
@@ -39,7 +39,7 @@ std::span<const DType> all_dtypes() { return kAll; }
 std::string_view to_string(DType dtype) { return word_of(dtype); }
 DType parse_dtype(std::string_view text) { return parse_word<DType>(text); }
 int size_of(DType dtype) { return row_of(dtype).bytes; }
-bool is_integer(DType dtype) { return dtype == DType::int8 || dtype == DType::int32; }
+bool is_integer(DType dtype) { return row_of(dtype).epsilon == 0; }
 DType default_accumulator(DType operand) { return row_of(operand).accumulator; }
 DType default_output(DType operand) { return row_of(operand).output; }
 double epsilon(DType dtype) { return row_of(dtype).epsilon; }

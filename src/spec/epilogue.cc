@@ -51,6 +51,9 @@ int num_ops(const Epilogue& epilogue) {
 std::string invalid_reason(const Epilogue& epilogue) {
   int taken = 0;
   for (const EpilogueOp op : epilogue.ops) {
+    const std::string reason =
+        number_reason("epilogue op", static_cast<std::int64_t>(op), std::ssize(kAllOps) - 1);
+    if (!reason.empty()) return reason;
     const int left = epilogue.num_d - taken;
     if (takes_one_d(op)) ++taken;
     if (!takes_all_d(op)) continue;

@@ -11,6 +11,7 @@
 
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
+#include "tessera/spec/words_internal.h"
 
 namespace tessera {
 
@@ -75,6 +76,23 @@ void for_each_field(Struct& object, Visit&& visit) {
 template <class Struct, class Visit>
 void for_each_value(const Struct& object, Visit&& visit) {
   std::apply([&](const auto&... rows) { (visit(object.*rows.member), ...); }, Fields<Struct>::kAll);
+}
+
+// Refuses a number of no value: "<what>: <key> must be a number from 0 to 7, got 99".
+template <class Struct>
+void check_numbers(std::string_view what, const Struct& object) {
+  const auto one = [&](const auto& row) {
+    const auto& value = object.*row.member;
+    using Value = std::remove_cvref_t<decltype(value)>;
+    if constexpr (Worded<Value>) {
+      const auto number = static_cast<std::int64_t>(value);
+      const std::int64_t last = std::ssize(Words<Value>::kAll) - 1;
+      if (number <= last) return;
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(what) + ": " + number_reason(row.key, number, last));
+    }
+  };
+  std::apply([&](const auto&... rows) { (one(rows), ...); }, Fields<Struct>::kAll);
 }
 
 template <>

@@ -169,12 +169,12 @@ constexpr Part kGemmOptions[] = {
 };
 
 // In enum order, as names spell them.
-constexpr std::string_view kConvDirections[] = {"fwd", "bwddata", "bwdweight"};
+constexpr auto kConvDirections = std::to_array<std::string_view>({"fwd", "bwddata", "bwdweight"});
 
 constexpr Part kConvHead[] = {
     {"a direction", true,
      [](const KernelSpec& s) {
-       return std::string(kConvDirections[static_cast<std::size_t>(conv(s).direction)]);
+       return std::string(row_of_enum(kConvDirections, "direction", conv(s).direction));
      },
      [](std::string_view word, Reading& r) {
        const auto found = std::find(std::begin(kConvDirections), std::end(kConvDirections), word);

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "tessera/base/enums.h"
+
 namespace tessera {
 namespace {
 
@@ -85,6 +87,11 @@ T saturated(double value) {
   return static_cast<T>(std::nearbyint(value));
 }
 
+[[noreturn]] void refuse_dtype(DType dtype) {
+  throw Error(ErrorCode::invalid_argument, number_reason("dtype", static_cast<std::int64_t>(dtype),
+                                                         static_cast<std::int64_t>(DType::int32)));
+}
+
 }  // namespace
 
 double load_element(DType dtype, const void* data, std::int64_t index) {
@@ -105,7 +112,7 @@ double load_element(DType dtype, const void* data, std::int64_t index) {
     case DType::int32:
       return read<std::int32_t>(data, index);
   }
-  return 0;
+  refuse_dtype(dtype);
 }
 
 void store_element(DType dtype, void* data, std::int64_t index, double value) {
@@ -128,6 +135,7 @@ void store_element(DType dtype, void* data, std::int64_t index, double value) {
     case DType::int32:
       return write(data, index, saturated<std::int32_t>(value));
   }
+  refuse_dtype(dtype);
 }
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/spec/kernel_spec.h"
@@ -109,9 +110,10 @@ concept Worded = requires {
   Words<Enum>::kAll;
 };
 
+// Throws Error{invalid_argument} for a number that the enum does not have.
 template <Worded Enum>
 std::string_view word_of(Enum value) {
-  return Words<Enum>::kAll.at(static_cast<std::size_t>(value));
+  return row_of_enum(Words<Enum>::kAll, Words<Enum>::kNoun, value);
 }
 
 template <Worded Enum>

@@ -13,6 +13,7 @@
 #include <numeric>
 #include <random>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/learn/ranker.h"
@@ -283,7 +284,7 @@ class Search {
 }  // namespace
 
 std::string_view to_string(SearchStrategy strategy) {
-  return kStrategyNames.at(static_cast<std::size_t>(strategy));
+  return row_of_enum(kStrategyNames, "search strategy", strategy);
 }
 
 SearchStrategy parse_search_strategy(std::string_view word) {
@@ -322,6 +323,7 @@ LearnedModel model_surrogate(const std::shared_ptr<const Model>& model) {
 
 SearchResult search(const Problem& problem, const Target& target, const LearnedModel& surrogate,
                     const SearchOptions& options) {
+  check_enum("search: strategy", options.strategy, SearchStrategy::exhaustive);
   if (options.evaluations == 0 && options.strategy != SearchStrategy::exhaustive) {
     throw Error(ErrorCode::invalid_argument,
                 "search: the budget must be at least 1 evaluation, got 0");

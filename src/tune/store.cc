@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/toolchain.h"
 #include "tessera/tune/database_internal.h"
@@ -27,14 +28,9 @@ constexpr Schema kSchema = {
 constexpr const char* kColumns =
     "device, target, problem, kernel, threads, outcome, seconds, spread, note, protocol";
 
-constexpr std::array<std::pair<Outcome, std::string_view>, 6> kOutcomes = {{
-    {Outcome::ok, "ok"},
-    {Outcome::wrong, "wrong"},
-    {Outcome::crashed, "crashed"},
-    {Outcome::timeout, "timeout"},
-    {Outcome::failed, "failed"},
-    {Outcome::refused, "refused"},
-}};
+constexpr std::array<std::string_view, 6> kOutcomes = {"ok",      "wrong",  "crashed",
+                                                       "timeout", "failed", "refused"};
+static_assert(kOutcomes.size() == static_cast<std::size_t>(Outcome::refused) + 1);
 
 Measurement read_row(const Statement& row) {
   Measurement m;
@@ -74,19 +70,12 @@ void insert_row(const Connection& connection, const Measurement& m) {
 
 }  // namespace
 
-std::string_view to_string(Outcome outcome) {
-  for (const auto& [value, word] : kOutcomes) {
-    if (value == outcome) return word;
-  }
-  return "failed";
-}
+std::string_view to_string(Outcome outcome) { return row_of_enum(kOutcomes, "outcome", outcome); }
 
 Outcome parse_outcome(std::string_view text) {
-  std::vector<std::string> words;
-  for (const auto& [value, word] : kOutcomes) {
-    if (word == text) return value;
-    words.emplace_back(word);
-  }
+  const auto* const found = std::find(kOutcomes.begin(), kOutcomes.end(), text);
+  if (found != kOutcomes.end()) return static_cast<Outcome>(found - kOutcomes.begin());
+  const std::vector<std::string> words(kOutcomes.begin(), kOutcomes.end());
   throw Error(ErrorCode::parse_error,
               fmt::format("unknown outcome '{}'{}", text, did_you_mean(text, words)));
 }

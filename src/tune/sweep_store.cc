@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/error.h"
 #include "tessera/tune/database_internal.h"
 
@@ -388,8 +389,10 @@ struct SweepStore::State {
   Database database;
 };
 
-SweepStore::SweepStore(const fs::path& file, OpenMode mode)
-    : state_(new State{{kSchema, file, mode == OpenMode::create}}) {}
+SweepStore::SweepStore(const fs::path& file, OpenMode mode) {
+  check_enum("sweep store: mode", mode, OpenMode::existing);
+  state_.reset(new State{{kSchema, file, mode == OpenMode::create}});
+}
 
 SweepStore::~SweepStore() = default;
 
@@ -470,6 +473,7 @@ SweepData SweepStore::read() const {
 }
 
 MergeCount SweepStore::add(std::span<const SweepPart> parts, Conflict conflict) {
+  check_enum("sweep store: conflict", conflict, Conflict::prefer_newest);
   return state_->database.with([&](const Connection& db) {
     Transaction transaction(db);
     MergeCount count;

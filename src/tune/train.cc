@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/error.h"
 #include "tessera/base/processors.h"
 #include "tessera/base/text.h"
@@ -44,7 +45,7 @@ constexpr auto kGoals = std::to_array<GoalRow>({
 });
 static_assert(kGoals.size() == static_cast<std::size_t>(Goal::ranking) + 1);
 
-const GoalRow& row_of(Goal goal) { return kGoals.at(static_cast<std::size_t>(goal)); }
+const GoalRow& row_of(Goal goal) { return row_of_enum(kGoals, "goal", goal); }
 
 // ---- what LightGBM is given ----
 
@@ -413,6 +414,8 @@ void check(const Dataset& d, const Target& target, const TrainOptions& o) {
   if (!(o.weight_power >= 0 && o.weight_power <= 16)) {
     refuse_training("the power of the weights must be 0 to 16, got {}", o.weight_power);
   }
+  check_enum("train: goal", o.goal, Goal::ranking);
+  if (o.transform) check_enum("train: transform", *o.transform, ModelTransform::log1p);
   if (o.transform && row_of(o.goal).quantity == ModelQuantity::rank) {
     refuse_training("the goal '{}' takes no transform, got '{}'", to_string(o.goal),
                     to_string(*o.transform));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/features_internal.h"
 
@@ -32,6 +33,7 @@ std::vector<Wish> wishes(std::span<const FeatureUse> wanted, std::size_t begin, 
   list.reserve(end - begin);
   for (std::size_t f = begin; f < end; ++f) {
     const FeatureUse how = wanted.empty() ? FeatureUse::all : wanted[f];
+    check_enum("gemm: use of a feature", how, FeatureUse::all);
     if (how == FeatureUse::none) continue;
     list.push_back({f, how == FeatureUse::first ? 1 : specs});
   }

@@ -1,6 +1,7 @@
 // Reads candidates into lanes: the only part of the extractor that looks at one after the other.
 #include <algorithm>
 
+#include "tessera/base/enums.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/features_internal.h"
 
@@ -85,7 +86,7 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     x.is_tmaws[i] = flag(tmaws);
     x.is_pingpong[i] = flag(a.scheduler == Scheduler::pingpong);
     x.macs[i] = a.pipeline == Pipeline::cpasync ? f.narrow_macs : f.wide_macs;
-    x.capacity[i] = f.capacity[static_cast<std::size_t>(a.pipeline)];
+    x.capacity[i] = row_of_enum(f.capacity, "pipeline", a.pipeline);
     x.of[lane("takes_tiles")][i] = flag(a.persistent || (tmaws && a.splits == 1));
     const bool stores_by_copy = tmaws && copies.of(a) && a.store != Store::direct;
     x.of[lane("stores_by_copy")][i] = flag(stores_by_copy);

@@ -31,12 +31,13 @@ struct Facts {
   double bandwidth = 1;
   double launch_seconds = 0;
   double ideal_log2 = 0;
-  double l1 = 0, l2 = 0, l3 = 0;      // bytes; 0: there is no such cache
-  double l1_rate = 1, l2_rate = 1;    // bytes that a unit reads in a cycle
-  std::array<double, 5> cpu_macs{};   // of a core in a cycle, by products of a lane (warp_tile_k)
-  double wide_macs = 1;               // of an SM or CU in a cycle by its widest instruction
-  double narrow_macs = 1;             // ... by the one that cpasync uses
-  std::array<double, 16> capacity{};  // bytes of shared memory that a pipeline may use
+  double l1 = 0, l2 = 0, l3 = 0;     // bytes; 0: there is no such cache
+  double l1_rate = 1, l2_rate = 1;   // bytes that a unit reads in a cycle
+  std::array<double, 5> cpu_macs{};  // of a core in a cycle, by products of a lane (warp_tile_k)
+  double wide_macs = 1;              // of an SM or CU in a cycle by its widest instruction
+  double narrow_macs = 1;            // ... by the one that cpasync uses
+  std::array<double, static_cast<std::size_t>(Pipeline::mem) + 1>
+      capacity{};  // bytes of shared memory that a pipeline may use
 };
 Facts facts_of(const GemmProblem& problem, const Target& target, int threads);
 Broadcast broadcast_of(const Facts& facts);

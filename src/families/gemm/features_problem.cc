@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/enums.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/features_internal.h"
 
@@ -36,7 +37,7 @@ void add_rates(Facts& f) {
   f.narrow_macs = gpu_macs_per_cycle(f.problem.a, f.problem.b, target, false);
   f.capacity.fill(std::max(1.0, number(target.shared_memory_bytes)));
   for (const auto& [pipeline, limit] : target.pipeline_limits) {
-    f.capacity[static_cast<std::size_t>(pipeline)] *= std::max(limit.shared_memory_fraction, 1e-3);
+    row_of_enum(f.capacity, "pipeline", pipeline) *= std::max(limit.shared_memory_fraction, 1e-3);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/spec/fields_internal.h"
 
 namespace tessera::gemm {
 namespace {
@@ -250,6 +251,7 @@ void check_operand(const Region& out, const Region& other, std::int64_t batch, b
 
 void validate(const Problem& problem) {
   const GemmProblem& given = std::get<GemmProblem>(problem);
+  check_numbers("gemm", given);
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
   if (const Verdict fits = types_fit(signature); !fits) refuse("{}", fits.reason);
   if (const Verdict fits = epilogue_fits(signature); !fits) refuse("{}", fits.reason);
