@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tessera/base/enums.h"
+#include "tessera/base/forever.h"
 
 namespace tessera {
 namespace {
@@ -16,8 +17,8 @@ struct LogState {
 };
 
 LogState& state() {
-  static LogState instance;
-  return instance;
+  static Forever<LogState> instance;
+  return *instance;
 }
 
 }  // namespace

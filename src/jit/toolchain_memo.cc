@@ -10,6 +10,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/forever.h"
 #include "tessera/base/hash.h"
 #include "tessera/jit/toolchain_memo_internal.h"
 
@@ -68,8 +69,8 @@ struct Known {
 };
 
 Known& known() {
-  static Known instance;
-  return instance;
+  static Forever<Known> instance;
+  return *instance;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "tessera/base/enums.h"
 #include "tessera/base/error.h"
+#include "tessera/base/per_thread.h"
 #include "tessera/learn/forest_batch_internal.h"
 
 namespace tessera {
@@ -365,7 +366,7 @@ double predict(const Forest& forest, std::span<const double> row) {
 void predict(const Forest& forest, const Candidates& candidates, std::span<double> out,
              ForestSimd simd) {
   check_sizes(forest, candidates, out.size());
-  thread_local Workspace work;
+  Workspace& work = per_thread<Workspace>();
   const ForestKernels& kernels = kernels_of(simd);
   const std::size_t size = part_size(forest);
   for (std::size_t first = 0; first < candidates.count; first += size) {

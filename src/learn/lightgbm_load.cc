@@ -10,6 +10,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/forever.h"
 #include "tessera/learn/lightgbm.h"
 #include "tessera/learn/lightgbm_api_internal.h"
 
@@ -128,10 +129,10 @@ Api load_api() {
 // A failure is not remembered: somebody may install the library and try again.
 const Api& api() {
   static std::mutex mutex;
-  static std::optional<Api> loaded;
+  static Forever<std::optional<Api>> loaded;
   const std::lock_guard lock(mutex);
-  if (!loaded) loaded = load_api();
-  return *loaded;
+  if (!*loaded) *loaded = load_api();
+  return **loaded;
 }
 
 void load() { api(); }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tessera/base/enums.h"
+#include "tessera/base/per_thread.h"
 
 namespace tessera {
 namespace {
@@ -120,11 +121,15 @@ LearnedValue learned_value(ModelQuantity quantity) {
 }
 
 // The columns are megabytes that would be fresh pages at every call: they stay with the thread.
+struct Columns {
+  std::vector<double> values;
+};
+
 bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
                      std::span<double> seconds) {
   const Question question = question_for(model, extract, input);
   if (!question.fits) return false;
-  thread_local std::vector<double> columns;
+  std::vector<double>& columns = per_thread<Columns>().values;
   const std::size_t count = input.legal.size();
   const std::size_t size = model.shared.size() * count;
   if (columns.size() < size) columns.resize(size);

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/forever.h"
 #include "tessera/base/log.h"
 #include "tessera/learn/ranker.h"
 
@@ -118,9 +119,9 @@ fs::path own_models(const fs::path& cache_folder) {
 
 std::shared_ptr<const ModelShelf> shared_shelf(const fs::path& own) {
   static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<const ModelShelf>> shelves;
+  static Forever<std::map<std::string, std::shared_ptr<const ModelShelf>>> shelves;
   const std::lock_guard lock(mutex);
-  std::shared_ptr<const ModelShelf>& shelf = shelves[own.string()];
+  std::shared_ptr<const ModelShelf>& shelf = (*shelves)[own.string()];
   if (!shelf) shelf = std::make_shared<const ModelShelf>(own);
   return shelf;
 }

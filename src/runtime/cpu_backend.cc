@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/forever.h"
 #include "tessera/base/processors.h"
 #include "tessera/base/text.h"
 #include "tessera/device/cpu/abi.h"
@@ -251,8 +252,8 @@ int named_threads(int wanted) {
 }  // namespace
 
 const Backend& cpu_backend() {
-  static const CpuBackend backend;
-  return backend;
+  static const Forever<CpuBackend> backend;
+  return *backend;
 }
 
 Place host_place() { return {&cpu_backend(), {}}; }

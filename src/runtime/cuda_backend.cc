@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/forever.h"
 #include "tessera/base/text.h"
 #include "tessera/runtime/backends_internal.h"
 #include "tessera/runtime/cuda_info.h"
@@ -241,8 +242,8 @@ CudaDevice device_info(const Driver& driver, int ordinal) {
 }  // namespace
 
 const Backend& cuda_backend() {
-  static const CudaBackend backend;
-  return backend;
+  static const Forever<CudaBackend> backend;
+  return *backend;
 }
 
 CudaInfo cuda_info() {

@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 
+#include "tessera/base/forever.h"
 #include "tessera/runtime/cuda_device_internal.h"
 
 namespace tessera::runtime::cuda {
@@ -19,15 +20,15 @@ using Devices = std::vector<std::unique_ptr<Gpu>>;
 std::atomic<const Devices*> g_devices = nullptr;
 
 const Devices& devices(const Driver& driver) {
-  static const Devices all = [&driver] {
+  static const Forever<Devices> all([&driver] {
     int count = 0;
     check(driver.device_count(&count), "cannot count the CUDA devices");
     Devices found;
     for (int i = 0; i < count; ++i) found.push_back(std::make_unique<Gpu>(driver, i));
     return found;
-  }();
-  g_devices.store(&all, std::memory_order_release);
-  return all;
+  }());
+  g_devices.store(&*all, std::memory_order_release);
+  return *all;
 }
 
 // Pointers that a thread has found good, by device and context; each place keeps the last one.

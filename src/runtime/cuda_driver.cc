@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/base/files.h"
+#include "tessera/base/forever.h"
 #include "tessera/base/text.h"
 #include "tessera/runtime/cuda_driver_internal.h"
 
@@ -123,8 +124,8 @@ std::string init_failure(Result result) {
 }  // namespace
 
 const DriverLibrary& driver_library() {
-  static const DriverLibrary library = open_driver();
-  return library;
+  static const Forever<DriverLibrary> library(open_driver());
+  return *library;
 }
 
 const Driver& driver() {

@@ -1,4 +1,5 @@
 // AlignedBuffer, and the workspace that each calling thread keeps between launches.
+#include "tessera/base/per_thread.h"
 #include "tessera/runtime/memory_internal.h"
 
 #include <fmt/format.h>
@@ -33,8 +34,6 @@ struct Workspace {
   AlignedBuffer buffer{0};
   int small_requests = 0;  // in a row, while the buffer is large
 };
-
-thread_local Workspace t_workspace;
 
 bool is_oversized(std::size_t held, std::size_t wanted) {
   return held > kKeepAlways && wanted < held / 4;
@@ -90,7 +89,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 }
 
 void* thread_workspace(std::size_t bytes) {
-  Workspace& workspace = t_workspace;
+  Workspace& workspace = per_thread<Workspace>();
   const std::size_t held = workspace.buffer.size();
   workspace.small_requests = is_oversized(held, bytes) ? workspace.small_requests + 1 : 0;
   if (bytes <= held && workspace.small_requests < kPatience) return workspace.buffer.data();
@@ -102,6 +101,6 @@ void* thread_workspace(std::size_t bytes) {
   return workspace.buffer.data();
 }
 
-std::size_t thread_workspace_bytes() { return t_workspace.buffer.size(); }
+std::size_t thread_workspace_bytes() { return per_thread<Workspace>().buffer.size(); }
 
 }  // namespace tessera::runtime

@@ -104,9 +104,7 @@ Screened screen(const Request& request) {
 
 std::vector<std::shared_ptr<const Ranker>> rankers_of(const ChooseOptions& options) {
   if (!options.rankers.empty()) return options.rankers;
-  static const std::vector<std::shared_ptr<const Ranker>> kDefault = {make_analytic_ranker(),
-                                                                      make_first_legal_ranker()};
-  return kDefault;
+  return {make_analytic_ranker(), make_first_legal_ranker()};
 }
 
 void check_indices(const std::vector<Ranked>& ranked, std::size_t count, const Ranker& ranker) {

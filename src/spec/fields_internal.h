@@ -9,6 +9,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "tessera/base/forever.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 #include "tessera/spec/words_internal.h"
@@ -57,10 +58,10 @@ using PerD = std::array<std::int64_t, kMaxD>;
 template <class Struct, class Visit>
 void for_each_field(Struct& object, Visit&& visit) {
   using Plain = std::remove_const_t<Struct>;
-  static const Plain kDefaults{};
+  static const Forever<Plain> kDefaults;
   const auto one = [&](const auto& row) {
     auto& value = object.*row.member;
-    const auto& standard = kDefaults.*row.member;
+    const auto& standard = (*kDefaults).*row.member;
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, PerD>) {
       for (std::size_t i = 0; i < value.size(); ++i) {
         visit(std::string(row.key) + std::to_string(i), value[i], standard[i], row.rule);
@@ -85,11 +86,10 @@ void check_numbers(std::string_view what, const Struct& object) {
     const auto& value = object.*row.member;
     using Value = std::remove_cvref_t<decltype(value)>;
     if constexpr (Worded<Value>) {
-      const auto number = static_cast<std::int64_t>(value);
       const std::int64_t last = std::ssize(Words<Value>::kAll) - 1;
-      if (number <= last) return;
-      throw Error(ErrorCode::invalid_argument,
-                  std::string(what) + ": " + number_reason(row.key, number, last));
+      const std::string reason = number_reason(row.key, static_cast<std::int64_t>(value), last);
+      if (reason.empty()) return;
+      throw Error(ErrorCode::invalid_argument, std::string(what) + ": " + reason);
     }
   };
   std::apply([&](const auto&... rows) { (one(rows), ...); }, Fields<Struct>::kAll);

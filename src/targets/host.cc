@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tessera/base/files.h"
+#include "tessera/base/forever.h"
 #include "tessera/base/processors.h"
 #include "tessera/base/text.h"
 #include "tessera/targets/host_internal.h"
@@ -188,8 +189,8 @@ std::int64_t parse_cache_size(std::string_view text) {
 }
 
 const HostInfo& host_info() {
-  static const HostInfo host = read_host();
-  return host;
+  static const Forever<HostInfo> host(read_host());
+  return *host;
 }
 
 std::string host_lacks(const Target& target, const HostInfo& host) {
@@ -212,8 +213,8 @@ Target host_target(const HostInfo& host) {
 }
 
 Target host_target() {
-  static const Target target = host_target(host_info());
-  return target;
+  static const Forever<Target> target(host_target(host_info()));
+  return *target;
 }
 
 }  // namespace tessera

@@ -154,7 +154,7 @@ std::vector<KernelSpec> kernels_of(const Dataset& d, std::size_t first, std::siz
 
 // The ranker's own order as scores: its seconds, lowered where a later one has less.
 void score_by_analysis(const RankInput& input, std::span<double> seconds) {
-  static const std::shared_ptr<const Ranker> ranker = make_analytic_ranker();
+  const std::shared_ptr<const Ranker> ranker = make_analytic_ranker();
   const std::vector<Ranked> ranked = ranker->rank(input);
   std::ranges::fill(seconds, std::numeric_limits<double>::infinity());
   double limit = std::numeric_limits<double>::infinity();

@@ -90,11 +90,12 @@ Cells summary_cells(std::string name, const Summary& s) {
           percent(s.top1), percent(s.top3),
           percent(s.top5), fmt::format("{:.4f}", s.ndcg)};
 }
-const Cells kSummaryHeader = {"choice", "problems", "mean",  "P50",   "P10",
-                              "min",    "top-1",    "top-3", "top-5", "NDCG"};
+Cells summary_header() {
+  return {"choice", "problems", "mean", "P50", "P10", "min", "top-1", "top-3", "top-5", "NDCG"};
+}
 
 std::string summary_table(const ReportData& data) {
-  return table(kSummaryHeader,
+  return table(summary_header(),
                {summary_cells("learned", data.learned.summary),
                 summary_cells("analytic", data.analytic.summary),
                 summary_cells("random", data.random.summary)},
@@ -120,7 +121,7 @@ std::string regret_table(const ReportData& data) {
 }
 
 std::string slice_table(const ReportData& data) {
-  Cells header = kSummaryHeader;
+  Cells header = summary_header();
   header[0] = "slice (learned)";
   std::vector<Cells> rows;
   for (const Slice& slice : data.learned.slices) {

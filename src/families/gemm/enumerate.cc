@@ -6,6 +6,7 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/base/forever.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {
@@ -277,12 +278,12 @@ const AlgorithmSpace& space_of(const Target& target) {
 }
 
 const std::vector<Shape3>& warp_tiles_for(const AlgorithmSpace& space, DType operand) {
-  static const std::vector<Shape3> kNone;
+  static const Forever<std::vector<Shape3>> kNone;
   auto found = space.warp_tiles.find(operand);
   if (found == space.warp_tiles.end() && operand == DType::tf32) {
     found = space.warp_tiles.find(DType::fp32);
   }
-  return found == space.warp_tiles.end() ? kNone : found->second;
+  return found == space.warp_tiles.end() ? *kNone : found->second;
 }
 
 std::vector<KernelSpec> enumerate(const Target& target, const SpecFilter& filter) {

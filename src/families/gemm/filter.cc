@@ -25,11 +25,10 @@ std::vector<Value> read_words(const std::vector<std::string>& words, Parse parse
 }
 
 std::string parse_variant(const std::string& word) {
-  static const std::vector<std::string> kVariants = {"standard", "preshuffle", "multi_d"};
-  if (std::find(kVariants.begin(), kVariants.end(), word) != kVariants.end()) return word;
-  throw Error(ErrorCode::parse_error,
-              fmt::format("unknown gemm variant '{}'{}; there are {}", word,
-                          did_you_mean(word, kVariants), join(kVariants, ", ")));
+  const std::vector<std::string> known = {"standard", "preshuffle", "multi_d"};
+  if (std::find(known.begin(), known.end(), word) != known.end()) return word;
+  throw Error(ErrorCode::parse_error, fmt::format("unknown gemm variant '{}'{}; there are {}", word,
+                                                  did_you_mean(word, known), join(known, ", ")));
 }
 
 template <class Value>

@@ -1,0 +1,100 @@
+// Problems that are run while a program or a thread ends, when what was made later is gone.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "cpu/api/fixture.h"
+
+namespace tessera::api_test {
+namespace {
+
+const char* g_folder = nullptr;  // the children's cache
+
+// Exact in fp32: sums of small whole numbers. Forced models, target and cache make it a first call
+// of all that a dispatch goes through.
+bool gives_the_right_result() {
+  constexpr std::int64_t kM = 37, kN = 45, kK = 61;
+  std::vector<float> a(kM * kK, 2.0F), b(kN * kK, 3.0F), out(kM * kN, -1.0F);
+  const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, kM, kN, kK);
+  DispatcherOptions options;
+  options.build.cache.folder = g_folder;
+  runtime::set_default_threads(2);
+  Dispatcher dispatcher(options);
+  dispatcher.run(p, GemmOperands{.a = a.data(), .b = b.data(), .out = out.data()});
+  for (const float value : out) {
+    if (value != 2.0F * 3.0F * kK) return false;
+  }
+  return true;
+}
+
+// Says on stderr what came of it; what throws ends the child by a signal.
+void run_and_say() noexcept {
+  const std::string_view words = gives_the_right_result() ? "right " : "wrong ";
+  static_cast<void>(::write(STDERR_FILENO, words.data(), words.size()));
+}
+
+struct RunsWhenDestroyed {
+  ~RunsWhenDestroyed() { run_and_say(); }
+  int value = 0;
+};
+
+// Each child starts from the beginning, so that nothing of the library has been used in it.
+struct ApiExit : testing::Test {
+  std::string folder;
+  ApiExit() {
+    testing::GTEST_FLAG(death_test_style) = "threadsafe";
+    const char* const given = std::getenv("TESSERA_EXIT_TEST");
+    folder = given != nullptr ? given : make_unique_folder(fs::temp_directory_path(), "exit-");
+    if (given == nullptr) setenv("TESSERA_EXIT_TEST", folder.c_str(), 1);
+    g_folder = folder.c_str();
+    owns_ = given == nullptr;
+  }
+  ~ApiExit() override {
+    if (!owns_) return;
+    unsetenv("TESSERA_EXIT_TEST");
+    remove_tree(folder);
+  }
+
+ private:
+  bool owns_;
+};
+using ApiExitDeathTest = ApiExit;
+
+TEST_F(ApiExitDeathTest, FirstProblemInAHandlerOfAtexit) {
+  EXPECT_EXIT(
+      {
+        std::atexit(run_and_say);
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "^right $");
+}
+
+TEST_F(ApiExitDeathTest, FirstProblemInTheDestructorOfAStatic) {
+  EXPECT_EXIT(
+      {
+        static const RunsWhenDestroyed kOlder;
+        std::exit(kOlder.value);
+      },
+      testing::ExitedWithCode(0), "^right $");
+}
+
+// The statics and the thread's workspaces exist by then, and are younger than who uses them.
+TEST_F(ApiExitDeathTest, LaterProblemsInEveryKindOfDestructor) {
+  EXPECT_EXIT(
+      {
+        static const RunsWhenDestroyed kOlder;
+        std::atexit(run_and_say);
+        std::thread([] {
+          thread_local const RunsWhenDestroyed kOfThread;
+          if (kOfThread.value == 0) run_and_say();
+        }).join();
+        thread_local const RunsWhenDestroyed kOfMain;
+        if (kOfMain.value == 0) run_and_say();
+        std::exit(kOlder.value);
+      },
+      testing::ExitedWithCode(0), "^right right right right right right $");
+}
+
+}  // namespace
+}  // namespace tessera::api_test
