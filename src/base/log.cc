@@ -6,12 +6,13 @@
 
 #include "tessera/base/enums.h"
 #include "tessera/base/forever.h"
+#include "tessera/base/fork.h"
 
 namespace tessera {
 namespace {
 
 struct LogState {
-  std::mutex mutex;
+  Mutex mutex;
   LogSink sink;
   std::set<std::string, std::less<>> warned;
 };

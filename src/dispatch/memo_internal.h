@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/fork.h"
 #include "tessera/dispatch/dispatcher.h"
 
 namespace tessera {
@@ -55,7 +56,7 @@ class Memo {
   void grow();
 
   std::atomic<const Table*> table_ = nullptr;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::unique_ptr<Table>> tables_;  // the last one is table_
   std::deque<Entry> entries_;
 };

@@ -97,7 +97,7 @@ std::optional<std::vector<KernelSpec>> Tuning::pool(const Problem& problem,
 void Tuning::tune_once(const Problem& problem, int threads, std::uint64_t key) {
   if (!options_.autotune) return;
   const std::lock_guard lock(tune_mutex_);
-  if (!tried_.insert(key).second || winner(problem, threads)) return;
+  if (!try_first(key) || winner(problem, threads)) return;
   tune::AutotuneOptions tuning;
   tuning.budget_seconds = options_.autotune_seconds;
   tuning.top = options_.autotune_top;
@@ -105,6 +105,11 @@ void Tuning::tune_once(const Problem& problem, int threads, std::uint64_t key) {
   tuning.worker = options_.tuning_worker;
   tune::autotune(problem, target_, most_promising(problem, threads), registry_, *open(true),
                  tuning);
+}
+
+bool Tuning::try_first(std::uint64_t key) {
+  const std::lock_guard lock(open_mutex_);
+  return tried_.insert(key).second;
 }
 
 std::filesystem::path Tuning::store_file() const {

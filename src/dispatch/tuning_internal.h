@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "tessera/base/fork.h"
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/tune/store.h"
 
@@ -43,6 +44,7 @@ class Tuning {
   void tune_once(const Problem& problem, int threads, std::uint64_t key);
 
  private:
+  bool try_first(std::uint64_t key);  // whether it was not tried before
   std::filesystem::path store_file() const;
   tune::Store* open(bool create) const;
   std::vector<tune::Measurement> known(const Problem& problem, int threads) const;
@@ -55,10 +57,10 @@ class Tuning {
   bool declared_only_;
   std::vector<std::shared_ptr<const Ranker>> predictors_;  // of kernels not measured here
   std::vector<std::shared_ptr<const Ranker>> rankers_;
-  mutable std::mutex open_mutex_;
+  mutable Mutex open_mutex_;  // guards what follows
   mutable std::unique_ptr<tune::Store> store_;
-  std::mutex tune_mutex_;
   std::unordered_set<std::uint64_t> tried_;
+  WorkMutex tune_mutex_;
 };
 
 }  // namespace tessera

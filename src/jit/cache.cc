@@ -12,6 +12,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/fork.h"
 #include "tessera/base/log.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/entry_internal.h"
@@ -64,9 +65,10 @@ struct Cache::State {
   fs::path folder;
   std::string unusable;  // why nothing can be written to the folder; empty when it can
 
-  mutable std::mutex mutex;
+  mutable Mutex mutex;
   std::map<std::string, Artifact> memory;
   std::map<std::string, std::shared_future<Artifact>> flights;
+  unsigned flights_of = fork_generation();
   std::int64_t estimated_bytes = 0;
   int inserts_until_scan = 0;
   std::once_flag swept;
@@ -79,6 +81,7 @@ struct Cache::State {
   Artifact insert_in_memory(const std::string& name, const std::string& key, const Produce& produce,
                             const std::string& why);
   Artifact publish(const fs::path& built, const std::string& name, const std::string& key);
+  void forget_flights_of_a_parent();
   void sweep();
   void keep_within_bounds(const fs::path& newest);
   void set_aside(const fs::path& entry, const std::string& damage) const;
@@ -112,6 +115,13 @@ void Cache::State::set_aside(const fs::path& entry, const std::string& damage) c
   log(LogLevel::warning,
       fmt::format("the cache entry {} is damaged: {}; {}", entry.string(), damage,
                   kept.empty() ? "it is ignored" : "it was moved to " + kept.string()));
+}
+
+// Its threads do not exist in a child of fork(): nobody would ever land.
+void Cache::State::forget_flights_of_a_parent() {
+  if (flights_of == fork_generation()) return;
+  flights.clear();
+  flights_of = fork_generation();
 }
 
 // What processes killed during a build left behind.
@@ -242,6 +252,7 @@ Artifact Cache::insert(const std::string& name, const std::string& key, const Pr
   std::promise<Artifact> promise;
   {
     std::unique_lock lock(state_->mutex);
+    state_->forget_flights_of_a_parent();
     const auto [running, is_first] = state_->flights.try_emplace(flight);
     if (!is_first) {
       const std::shared_future<Artifact> other = running->second;

@@ -7,10 +7,14 @@
 
 #include <cerrno>
 #include <chrono>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/forever.h"
+#include "tessera/base/fork.h"
 
 namespace tessera::jit {
 namespace {
@@ -25,12 +29,50 @@ bool is_same_file(int fd, const fs::path& path) {
          held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
+// Files that are or will be locked. A child of fork() shares the locks: it closes its copies, so
+// that the parent's end with the parent. A Mutex lets no fork come between opening and noting.
+struct LockFiles {
+  Mutex mutex;
+  std::set<int> open;
+};
+
+LockFiles& lock_files() {
+  static Forever<LockFiles> instance;
+  return *instance;
+}
+
+void close_in_child() {
+  for (const int fd : lock_files().open) ::close(fd);
+  lock_files().open.clear();
+}
+
+int open_lock_file(const fs::path& path, int flags) {
+  at_fork_in_child(close_in_child);
+  const std::lock_guard lock(lock_files().mutex);
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0600);
+  if (fd >= 0) lock_files().open.insert(fd);
+  return fd;
+}
+
+// False in a child, whose copy was closed.
+bool is_ours(int fd) {
+  const std::lock_guard lock(lock_files().mutex);
+  return lock_files().open.contains(fd);
+}
+
+void close_lock_file(int fd) {
+  const std::lock_guard lock(lock_files().mutex);
+  if (lock_files().open.erase(fd) > 0) ::close(fd);
+}
+
 bool try_lock(int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
 
-// A fork shares the lock, and closing one copy would leave it to the other: unlock first.
+// Another process may share the lock, and closing one copy would leave it to the other: unlock
+// first.
 void unlock(int fd) {
+  if (!is_ours(fd)) return;
   ::flock(fd, LOCK_UN);
-  ::close(fd);
+  close_lock_file(fd);
 }
 
 bool is_untouched_for_a_day(const fs::path& path) {
@@ -40,7 +82,7 @@ bool is_untouched_for_a_day(const fs::path& path) {
 }
 
 bool is_dead(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = open_lock_file(folder, O_RDONLY | O_DIRECTORY);
   if (fd < 0) return false;
   const bool locked = try_lock(fd);
   const bool held_by_another = !locked && errno == EWOULDBLOCK;
@@ -54,7 +96,7 @@ bool is_dead(const fs::path& folder) {
 FileLock::FileLock(fs::path file, double patience_seconds) : file_(std::move(file)) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(patience_seconds);
   for (;;) {
-    if (fd_ < 0) fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd_ < 0) fd_ = open_lock_file(file_, O_RDWR | O_CREAT);
     if (fd_ < 0) return;
     const bool locked = try_lock(fd_);
     if (!locked && errno != EWOULDBLOCK && errno != EINTR) break;
@@ -69,12 +111,12 @@ FileLock::FileLock(fs::path file, double patience_seconds) : file_(std::move(fil
     if (Clock::now() >= deadline) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  ::close(fd_);
+  close_lock_file(fd_);
   fd_ = -1;
 }
 
 FileLock::~FileLock() {
-  if (fd_ < 0) return;
+  if (fd_ < 0 || !is_ours(fd_)) return;
   ::unlink(file_.c_str());
   unlock(fd_);
 }
@@ -84,12 +126,12 @@ BuildFolder::BuildFolder(const fs::path& parent, std::string_view prefix) {
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
     path_ = make_unique_folder(parent, prefix);
-    fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fd_ = open_lock_file(path_, O_RDONLY | O_DIRECTORY);
     if (fd_ < 0) continue;
     const bool locked = try_lock(fd_);
     const bool no_locks_here = !locked && errno != EWOULDBLOCK;
     if ((locked || no_locks_here) && is_same_file(fd_, path_)) return;
-    ::close(fd_);
+    close_lock_file(fd_);
     fd_ = -1;
   }
   throw Error(ErrorCode::io_error, "cannot keep a folder in " + parent.string() +
@@ -98,7 +140,7 @@ BuildFolder::BuildFolder(const fs::path& parent, std::string_view prefix) {
 
 BuildFolder::~BuildFolder() {
   // Once renamed, the name may be anyone's.
-  if (is_same_file(fd_, path_)) remove_tree(path_);
+  if (is_ours(fd_) && is_same_file(fd_, path_)) remove_tree(path_);
   unlock(fd_);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/fork.h"
 #include "tessera/jit/pack.h"
 
 namespace tessera::jit {
@@ -36,7 +37,7 @@ class PackSet {
   void open();
   void open_one(const std::filesystem::path& file, bool is_named);
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<std::string> named_;
   bool use_shipped_;
   bool opened_ = false;

@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/forever.h"
+#include "tessera/base/fork.h"
 #include "tessera/base/hash.h"
 #include "tessera/jit/toolchain_memo_internal.h"
 
@@ -64,8 +65,15 @@ std::string hash_content(const fs::path& path) {
 }
 
 struct Known {
-  std::mutex mutex;
+  WorkMutex asking;  // a compiler is asked once at a time
+  Mutex mutex;
   std::map<std::string, ToolchainMemo> memos;
+
+  std::optional<ToolchainMemo> find(const std::string& id) {
+    const std::lock_guard lock(mutex);
+    const auto found = memos.find(id);
+    return found == memos.end() ? std::nullopt : std::optional(found->second);
+  }
 };
 
 Known& known() {
@@ -144,9 +152,8 @@ void save_memo(const fs::path& file, const ToolchainMemo& memo) {
 // neighbour: what it says it is decides.
 Toolchain remembered(const std::string& id, const fs::path& folder,
                      const std::function<ToolchainMemo()>& probe) {
-  const std::lock_guard lock(known().mutex);
-  const auto found = known().memos.find(id);
-  if (found != known().memos.end() && is_current(found->second)) return found->second.toolchain;
+  const std::lock_guard one_at_a_time(known().asking);
+  if (const auto found = known().find(id); found && is_current(*found)) return found->toolchain;
   const fs::path file = folder.empty() ? fs::path() : folder / (hash_hex(id) + ".json");
   std::optional<ToolchainMemo> memo = load_memo(file);
   if (!memo || memo->id != id || !is_current(*memo)) {
@@ -154,6 +161,7 @@ Toolchain remembered(const std::string& id, const fs::path& folder,
     memo->id = id;
     save_memo(file, *memo);
   }
+  const std::lock_guard lock(known().mutex);
   return known().memos.insert_or_assign(id, *memo).first->second.toolchain;
 }
 

@@ -118,9 +118,9 @@ fs::path own_models(const fs::path& cache_folder) {
 }
 
 std::shared_ptr<const ModelShelf> shared_shelf(const fs::path& own) {
-  static std::mutex mutex;
+  static Forever<Mutex> mutex;
   static Forever<std::map<std::string, std::shared_ptr<const ModelShelf>>> shelves;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(*mutex);
   std::shared_ptr<const ModelShelf>& shelf = (*shelves)[own.string()];
   if (!shelf) shelf = std::make_shared<const ModelShelf>(own);
   return shelf;

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "tessera/base/embedded.h"
+#include "tessera/base/fork.h"
 #include "tessera/families/family.h"
 #include "tessera/learn/model.h"
 #include "tessera/select/select.h"
@@ -40,7 +41,7 @@ class ModelShelf {
  private:
   std::filesystem::path own_;
   std::span<const EmbeddedFile> shipped_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   mutable std::map<std::string, ShelvedModel> models_;
 };
 

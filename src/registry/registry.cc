@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/fork.h"
 #include "tessera/registry/registry_json_internal.h"
 #include "tessera/spec/json_internal.h"
 #include "tessera/targets/targets.h"
@@ -112,7 +113,7 @@ struct Registry::State {
 
   std::string name;
   jit::BuildOptions options;
-  mutable std::mutex mutex;  // guards all that follows
+  mutable Mutex mutex;  // guards all that follows
   std::map<std::string, Entry, std::less<>> entries;
   std::map<std::string, TargetPtr, std::less<>> targets;
   std::shared_ptr<jit::Builder> builder;

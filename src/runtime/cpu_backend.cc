@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -11,6 +12,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/forever.h"
+#include "tessera/base/fork.h"
 #include "tessera/base/processors.h"
 #include "tessera/base/text.h"
 #include "tessera/device/cpu/abi.h"
@@ -35,10 +37,24 @@ void team_barrier(void*) {
 
 void no_barrier(void*) {}
 
+// OpenMP's threads do not exist in a child of fork(), but its run-time library waits for them
+// there: a child of a process that has run a team runs without one.
+std::atomic<bool> g_ran_team = false;
+std::atomic<bool> g_is_alone = false;
+
+void note_fork() { g_is_alone.store(g_ran_team.load()); }
+
 void run_alone(const CpuKernel& kernel, const void* arguments) {
   const auto bytes = static_cast<std::size_t>(kernel.workspace_bytes(arguments, 1));
   const CpuThread thread{0, 1, thread_workspace(bytes), no_barrier, nullptr};
   kernel.run(arguments, &thread);
+}
+
+// Before the first team: afterwards it is too late to hear of forks.
+void note_team() {
+  if (g_ran_team.load(std::memory_order_relaxed)) return;
+  at_fork_in_child(note_fork);
+  g_ran_team.store(true);
 }
 
 // Returns the size of the team that OpenMP granted. The kernel has run only if that is `threads`:
@@ -46,6 +62,7 @@ void run_alone(const CpuKernel& kernel, const void* arguments) {
 int run_team(const CpuKernel& kernel, const void* arguments, int threads) {
   const auto bytes = static_cast<std::size_t>(kernel.workspace_bytes(arguments, threads));
   void* const workspace = thread_workspace(bytes);
+  note_team();
   int granted = threads;
 #pragma omp parallel num_threads(threads) default(none) \
     shared(kernel, arguments, threads, workspace, granted)
@@ -261,7 +278,8 @@ Place host_place() { return {&cpu_backend(), {}}; }
 // Inside a parallel region one thread per launch is the polite default; a caller that wants nested
 // teams allows them in OpenMP and names a number.
 int thread_limit(const LaunchOptions& options) {
-  if (options.threads == 1 || omp_get_active_level() >= omp_get_max_active_levels()) return 1;
+  if (options.threads == 1 || g_is_alone.load(std::memory_order_relaxed)) return 1;
+  if (omp_get_active_level() >= omp_get_max_active_levels()) return 1;
   if (options.threads > 0) return named_threads(options.threads);
   return omp_in_parallel() != 0 ? 1 : std::min(omp_get_max_threads(), kMaxThreads);
 }

@@ -13,6 +13,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/fork.h"
 
 namespace tessera::tune {
 
@@ -127,6 +128,9 @@ class Database {
 
  private:
   const Connection& open() {
+    // SQLite's connections do not work in a child of fork(), where closing one would do harm, too.
+    if (generation_ != fork_generation()) static_cast<void>(connection_.db.release());
+    generation_ = fork_generation();
     if (!connection_.db) connection_ = open_database(schema_, file_);
     return connection_;
   }
@@ -135,7 +139,8 @@ class Database {
   const Schema& schema_;
   fs::path file_;
   bool may_replace_;
-  std::mutex mutex_;
+  Mutex mutex_;
+  unsigned generation_ = fork_generation();
   Connection connection_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/forever.h"
+#include "tessera/base/fork.h"
 #include "tessera/base/text.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
@@ -31,9 +32,9 @@ std::vector<std::string> keys_of(const nlohmann::json& object) {
 
 // All kernels of a shipped row's essential sets. They are read once: every choice asks for them.
 const std::set<std::string>& essentials_of(const std::string& target) {
-  static std::mutex mutex;
+  static Forever<Mutex> mutex;
   static Forever<std::map<std::string, std::set<std::string>>> remembered;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(*mutex);
   const auto [found, is_new] = remembered->try_emplace(target);
   if (!is_new) return found->second;
   const nlohmann::json sets = sets_of(target);
