@@ -26,8 +26,7 @@ tune::Predict predict_by(const std::shared_ptr<const Ranker>& ranker) {
 
 Learned train_one(const tune::Dataset& data, const Target& target, const std::string& types,
                   const fs::path& models) {
-  static const ModelShelf shipped{fs::path()};
-  const ShelvedModel& old = shipped.find(data.op, target.name, types);
+  const ShelvedModel& old = shared_shelf(fs::path())->find(data.op, target.name, types);
   const tune::Evaluation before =
       tune::evaluate(data.problems, tune::score(data, target, predict_by(old.ranker)));
   tune::TrainOptions options;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <list>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -42,22 +44,19 @@ std::string model_name(Op op, std::string_view target, std::string_view types) {
   return fmt::format("{}_{}_{}", to_string(op), target, types);
 }
 
-// A model that cannot be used costs speed, not results: the analytic ranker is asked instead.
-ShelvedModel find_model(const fs::path& own, std::span<const EmbeddedFile> shipped, Op op,
-                        std::string_view target, const std::string& name) {
-  const Family& family = family_of(op);
-  const ModelUse use{to_string(op), target, family.features()};
-  try {
-    std::optional<Model> model = own_model(own, name, use);
-    if (!model) model = shipped_model(shipped, name, use);
-    if (!model) return {nullptr, fmt::format("there is no learned model {}", name)};
-    return {make_model_ranker(std::make_shared<const Model>(std::move(*model)), family.extract),
-            ""};
-  } catch (const Error& error) {
-    warn_once(fmt::format("{}; kernels are chosen without it", error.what()));
-    return {nullptr, fmt::format("the learned model {} cannot be used: {}", name, error.what())};
-  }
+ShelvedModel shelve(std::optional<Model> model, const Family& family) {
+  return {make_model_ranker(std::make_shared<const Model>(std::move(*model)), family.extract), ""};
 }
+
+// The folders whose shelves are kept though no dispatcher may hold them.
+constexpr std::size_t kKeptShelves = 8;
+
+struct SharedShelves {
+  Mutex mutex;
+  std::shared_ptr<const ModelShelf> shipped = std::make_shared<const ModelShelf>(fs::path());
+  // By folder, the last one asked for first.
+  std::list<std::pair<fs::path, std::shared_ptr<const ModelShelf>>> recent;
+};
 
 class ShelfRanker final : public Ranker {
  public:
@@ -95,15 +94,32 @@ class ShelfRanker final : public Ranker {
 
 }  // namespace
 
-ModelShelf::ModelShelf(fs::path own, std::span<const EmbeddedFile> shipped)
-    : own_(std::move(own)), shipped_(shipped) {}
+ModelShelf::ModelShelf(fs::path own, std::span<const EmbeddedFile> shipped,
+                       std::shared_ptr<const ModelShelf> others)
+    : own_(std::move(own)), shipped_(shipped), others_(std::move(others)) {}
+
+// A model that cannot be used costs speed, not results: the analytic ranker is asked instead.
+ShelvedModel ModelShelf::read(Op op, std::string_view target, std::string_view types) const {
+  const std::string name = model_name(op, target, types);
+  const Family& family = family_of(op);
+  const ModelUse use{to_string(op), target, family.features()};
+  try {
+    if (auto own = own_model(own_, name, use)) return shelve(std::move(own), family);
+    if (auto model = shipped_model(shipped_, name, use)) return shelve(std::move(model), family);
+    if (others_) return others_->find(op, target, types);
+    return {nullptr, fmt::format("there is no learned model {}", name)};
+  } catch (const Error& error) {
+    warn_once(fmt::format("{}; kernels are chosen without it", error.what()));
+    return {nullptr, fmt::format("the learned model {} cannot be used: {}", name, error.what())};
+  }
+}
 
 const ShelvedModel& ModelShelf::find(Op op, std::string_view target, std::string_view types) const {
   const std::string name = model_name(op, target, types);
   const std::lock_guard lock(mutex_);
   const auto known = models_.find(name);
   if (known != models_.end()) return known->second;
-  return models_.emplace(name, find_model(own_, shipped_, op, target, name)).first->second;
+  return models_.emplace(name, read(op, target, types)).first->second;
 }
 
 std::optional<Model> load_shipped_model(Op op, std::string_view target, std::string_view types) {
@@ -118,12 +134,21 @@ fs::path own_models(const fs::path& cache_folder) {
 }
 
 std::shared_ptr<const ModelShelf> shared_shelf(const fs::path& own) {
-  static Forever<Mutex> mutex;
-  static Forever<std::map<std::string, std::shared_ptr<const ModelShelf>>> shelves;
-  const std::lock_guard lock(*mutex);
-  std::shared_ptr<const ModelShelf>& shelf = (*shelves)[own.string()];
-  if (!shelf) shelf = std::make_shared<const ModelShelf>(own);
-  return shelf;
+  static Forever<SharedShelves> instance;
+  SharedShelves& shelves = *instance;
+  const std::lock_guard lock(shelves.mutex);
+  if (own.empty()) return shelves.shipped;
+  auto& recent = shelves.recent;
+  const auto known = std::find_if(recent.begin(), recent.end(),
+                                  [&own](const auto& shelf) { return shelf.first == own; });
+  if (known != recent.end()) {
+    recent.splice(recent.begin(), recent, known);
+  } else {
+    const std::span<const EmbeddedFile> none;
+    recent.emplace_front(own, std::make_shared<const ModelShelf>(own, none, shelves.shipped));
+    if (recent.size() > kKeptShelves) recent.pop_back();
+  }
+  return recent.front().second;
 }
 
 std::shared_ptr<const Ranker> make_shelf_ranker(std::shared_ptr<const ModelShelf> shelf) {

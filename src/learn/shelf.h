@@ -28,9 +28,11 @@ struct ShelvedModel {
 class ModelShelf {
  public:
   // `own` holds folders such as gemm_avx512_bf16, each a model folder that replaces the shipped one
-  // of that name; empty: there are none. `shipped` are such folders' files, and must outlive it.
+  // of that name; empty: there are none. `shipped` are such folders' files, and must outlive it;
+  // what is not among them is looked for on the shelf `others`.
   explicit ModelShelf(std::filesystem::path own,
-                      std::span<const EmbeddedFile> shipped = shipped_models());
+                      std::span<const EmbeddedFile> shipped = shipped_models(),
+                      std::shared_ptr<const ModelShelf> others = nullptr);
   ModelShelf(const ModelShelf&) = delete;
   ModelShelf& operator=(const ModelShelf&) = delete;
 
@@ -39,8 +41,11 @@ class ModelShelf {
   const ShelvedModel& find(Op op, std::string_view target, std::string_view types) const;
 
  private:
+  ShelvedModel read(Op op, std::string_view target, std::string_view types) const;
+
   std::filesystem::path own_;
   std::span<const EmbeddedFile> shipped_;
+  std::shared_ptr<const ModelShelf> others_;
   mutable Mutex mutex_;
   mutable std::map<std::string, ShelvedModel> models_;
 };
@@ -53,7 +58,9 @@ std::optional<Model> load_shipped_model(Op op, std::string_view target, std::str
 // cache folder; empty where there is neither.
 std::filesystem::path own_models(const std::filesystem::path& cache_folder);
 
-// The shelf of all dispatchers with this folder of the user's own.
+// The shelf of all dispatchers with this folder of the user's own. The shipped models are read once
+// for all folders; what was read from a folder is forgotten when no dispatcher has it any more and
+// eight other folders have been asked for since.
 std::shared_ptr<const ModelShelf> shared_shelf(const std::filesystem::path& own);
 
 // Asks the model of each problem's operation, types (or its twin's) and target; says why where

@@ -238,6 +238,25 @@ TEST_F(Shelf, ShippedModelsAreSound) {
   }
 }
 
+// A service may make a dispatcher with a cache folder of its own for each customer.
+TEST_F(Shelf, FoldersShareTheShippedModels) {
+  const ShelvedModel& one = shared_shelf(own_ / "1")->find(Op::gemm, "avx512", "fp32");
+  const ShelvedModel& two = shared_shelf(own_ / "2")->find(Op::gemm, "avx512", "fp32");
+  ASSERT_TRUE(one.ranker);
+  EXPECT_EQ(one.ranker, two.ranker);
+  EXPECT_EQ(one.ranker, shared_shelf("")->find(Op::gemm, "avx512", "fp32").ranker);
+}
+
+TEST_F(Shelf, FoldersThatNobodyUsesAreForgotten) {
+  const std::weak_ptr<const ModelShelf> idle = shared_shelf(own_);
+  const std::shared_ptr<const ModelShelf> used = shared_shelf(own_ / "used");
+  EXPECT_EQ(shared_shelf(own_ / "used"), used);
+  EXPECT_FALSE(idle.expired());
+  for (int i = 0; i < 8; ++i) shared_shelf(own_ / std::to_string(i));
+  EXPECT_TRUE(idle.expired());
+  EXPECT_TRUE(used->find(Op::gemm, "avx512", "fp32").ranker);
+}
+
 // The models of CPUs were trained on a Zen 4, and must have an opinion where a user has one.
 TEST_F(Shelf, ShippedCpuModelsDecideOnTheirCore) {
   HostInfo host;
