@@ -1,8 +1,11 @@
 #include "tessera/base/log.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
-#include <set>
-#include <string>
+#include <unordered_set>
+
+#include "tessera/base/hash.h"
 
 #include "tessera/base/enums.h"
 #include "tessera/base/forever.h"
@@ -11,10 +14,13 @@
 namespace tessera {
 namespace {
 
+// What is remembered stays small in a process that warns of something new for ever.
+constexpr std::size_t kRememberedWarnings = 4096;
+
 struct LogState {
   Mutex mutex;
   LogSink sink;
-  std::set<std::string, std::less<>> warned;
+  std::unordered_set<std::uint64_t> warned;  // hashes of their texts
 };
 
 LogState& state() {
@@ -38,7 +44,11 @@ void log(LogLevel level, std::string_view message) {
 void warn_once(std::string_view message) {
   {
     const std::lock_guard lock(state().mutex);
-    if (!state().warned.emplace(message).second) return;
+    auto& warned = state().warned;
+    const std::uint64_t hash = hash64(message);
+    if (warned.contains(hash)) return;
+    if (warned.size() >= kRememberedWarnings) warned = {};
+    warned.insert(hash);
   }
   log(LogLevel::warning, message);
 }

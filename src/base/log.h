@@ -14,7 +14,8 @@ void set_log_sink(LogSink sink);
 
 void log(LogLevel level, std::string_view message);
 
-// Logs a warning whose text has not been logged by this process before.
+// Logs a warning whose text is not among the last ones that this process has logged so: 4096 are
+// remembered, then all are forgotten.
 void warn_once(std::string_view message);
 
 }  // namespace tessera
