@@ -114,9 +114,12 @@ std::string read_file(const fs::path& path) {
 
 std::optional<std::string> try_read_file(const fs::path& path) noexcept try {
   std::string content;
-  if (read_all(path, content) != 0) return std::nullopt;
-  return content;
+  const int error = read_all(path, content);
+  if (error == 0) return content;
+  errno = error;
+  return std::nullopt;
 } catch (...) {
+  errno = ENOMEM;
   return std::nullopt;
 }
 

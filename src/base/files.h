@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 std::string read_file(const fs::path& path);
 
-// Empty when the file does not exist or cannot be read; never throws.
+// Empty when the file does not exist or cannot be read, errno then saying why; never throws.
 std::optional<std::string> try_read_file(const fs::path& path) noexcept;
 
 // Writes and fsyncs the file in place; the caller makes it visible by renaming what holds it.

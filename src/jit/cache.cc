@@ -52,6 +52,14 @@ bool is_disk_failure(const Error& error, const fs::path& folder) {
   return !failed && space.available < kTooLittle;
 }
 
+// What an entry says of itself; nothing when that is damaged or cannot be read now.
+std::optional<EntryMeta> known_meta(const fs::path& folder) try {
+  std::string damage;
+  return read_meta(folder, damage);
+} catch (const Error&) {
+  return std::nullopt;
+}
+
 std::int64_t file_bytes(const fs::path& path) {
   std::error_code failed;
   const std::uintmax_t size = fs::file_size(path, failed);
@@ -101,9 +109,14 @@ std::optional<Artifact> Cache::State::find_on_disk(const std::string& name,
                                                    const std::string& key) const {
   const fs::path entry = folder / entry_folder_name(name, key);
   std::string damage;
-  if (const auto binary = good_binary(entry, name, key, damage)) {
-    touch_entry(entry);
-    return Artifact{.name = name, .key = key, .binary = *binary, .keep = nullptr};
+  try {
+    if (const auto binary = good_binary(entry, name, key, damage)) {
+      touch_entry(entry);
+      return Artifact{.name = name, .key = key, .binary = *binary, .keep = nullptr};
+    }
+  } catch (const Error& error) {
+    warn_once(fmt::format("the cache entry {}", error.what()));
+    return std::nullopt;
   }
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(entry, ignored))) set_aside(entry, damage);
@@ -282,8 +295,7 @@ std::vector<EntryInfo> Cache::list() const {
   std::vector<EntryInfo> entries;
   constexpr std::int64_t kSecond = 1'000'000'000;
   for (const fs::path& folder : entry_folders(state_->folder)) {
-    std::string damage;
-    const std::optional<EntryMeta> meta = read_meta(folder, damage);
+    const std::optional<EntryMeta> meta = known_meta(folder);
     if (!meta) continue;
     EntryInfo info{.name = meta->name,
                    .key = meta->key,
@@ -327,8 +339,7 @@ VerifyReport Cache::verify() const {
 std::size_t Cache::clear(std::string_view name_pattern) {
   std::size_t removed = 0;
   for (const fs::path& folder : all_folders(state_->folder)) {
-    std::string damage;
-    const std::optional<EntryMeta> meta = read_meta(folder, damage);
+    const std::optional<EntryMeta> meta = known_meta(folder);
     const std::string name = meta ? meta->name : name_of_folder(folder);
     if (!matches_wildcard(name_pattern, name)) continue;
     if (folder.parent_path() == state_->folder) ++removed;

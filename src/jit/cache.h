@@ -2,7 +2,9 @@
 //
 // Life of an entry: built in <cache>/tmp/<unique>, every file and the folder fsynced, renamed to
 // <cache>/<name>-<key>. A reader checks meta.json and the checksum of the binary; an entry that
-// fails is moved to <cache>/damaged and reads as a miss. Losing the rename race is success.
+// fails is moved to <cache>/damaged and reads as a miss. One that cannot be read at the moment
+// (the process is out of descriptors, a file server is away) is a miss too, but stays. Losing the
+// rename race is success.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +73,8 @@ class Cache {
                   const std::function<void(const std::filesystem::path& folder)>& produce);
 
   std::vector<EntryInfo> list() const;
-  // Reads every file of every entry and sets the damaged entries aside.
+  // Reads every file of every entry and sets the damaged entries aside. Throws Error{io_error} at
+  // one that cannot be read at the moment.
   VerifyReport verify() const;
   // Removes all entries (or those whose name matches the wildcard); returns how many.
   std::size_t clear(std::string_view name_pattern = "*");

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <vector>
 
 #include "tessera/base/error.h"
@@ -47,8 +50,20 @@ FileStamp stamp_of(std::string_view content) {
   return {.bytes = static_cast<std::int64_t>(content.size()), .checksum = hash_hex(content)};
 }
 
+// Empty when the file is missing, which is damage. What the process or a server lacks at the moment
+// is none: entries that others can read must not be set aside for it.
+std::optional<std::string> read_entry_file(const fs::path& file) {
+  constexpr std::array kPassing = {EMFILE, ENFILE, ENOMEM, EAGAIN, ESTALE, ETIMEDOUT};
+  std::optional<std::string> content = try_read_file(file);
+  const int error = errno;
+  const bool passes = std::find(kPassing.begin(), kPassing.end(), error) != kPassing.end();
+  if (content || !passes) return content;
+  throw Error(ErrorCode::io_error, fmt::format("{} cannot be read now: {}", file.string(),
+                                               std::generic_category().message(error)));
+}
+
 std::string file_damage(const fs::path& folder, const std::string& path, const FileStamp& want) {
-  const std::optional<std::string> content = try_read_file(folder / path);
+  const std::optional<std::string> content = read_entry_file(folder / path);
   if (!content) return path + " is missing";
   const FileStamp got = stamp_of(*content);
   if (got.bytes != want.bytes) {
@@ -120,7 +135,7 @@ void seal_entry(const fs::path& folder, const std::string& name, const std::stri
 }
 
 std::optional<EntryMeta> read_meta(const fs::path& folder, std::string& damage) {
-  const std::optional<std::string> text = try_read_file(folder / kMetaFile);
+  const std::optional<std::string> text = read_entry_file(folder / kMetaFile);
   if (!text) {
     damage = "meta.json is missing";
     return std::nullopt;

@@ -49,6 +49,9 @@ std::string entry_folder_name(const std::string& name, const std::string& key);
 void seal_entry(const std::filesystem::path& folder, const std::string& name,
                 const std::string& key);
 
+// These four throw Error{io_error} for what cannot be read now, which says nothing about the entry:
+// the process is out of descriptors or memory, or a server is away.
+//
 // Empty, with the reason in `damage`, when meta.json is missing or not what seal_entry wrote.
 std::optional<EntryMeta> read_meta(const std::filesystem::path& folder, std::string& damage);
 

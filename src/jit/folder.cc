@@ -9,6 +9,7 @@
 #include <cctype>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <system_error>
 
 #include "tessera/base/error.h"
@@ -184,7 +185,9 @@ fs::path move_to_shelf(const fs::path& cache, std::string_view shelf, const fs::
 void touch_entry(const fs::path& folder) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const std::int64_t now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-  if (now_ns - last_used_ns(folder) < 60 * kSecond) return;
+  // A mark from the future, of a clock that was wrong or a server whose clock differs, would keep
+  // the entry beyond its time.
+  if (std::abs(now_ns - last_used_ns(folder)) < 60 * kSecond) return;
   ::utimensat(AT_FDCWD, (folder / kMetaFile).c_str(), nullptr, 0);
 }
 

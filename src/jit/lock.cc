@@ -9,6 +9,7 @@
 #include <chrono>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include "tessera/base/error.h"
@@ -81,6 +82,13 @@ bool is_untouched_for_a_day(const fs::path& path) {
   return !error && fs::file_time_type::clock::now() - touched > std::chrono::hours(24);
 }
 
+// What was made and cannot be used, as by a process without descriptors, must not stay behind.
+[[noreturn]] void refuse_new_folder(const fs::path& folder, int error) {
+  ::rmdir(folder.c_str());
+  throw Error(ErrorCode::io_error, "cannot open " + folder.string() + ", which was just made: " +
+                                       std::generic_category().message(error));
+}
+
 bool is_dead(const fs::path& folder) {
   const int fd = open_lock_file(folder, O_RDONLY | O_DIRECTORY);
   if (fd < 0) return false;
@@ -127,7 +135,8 @@ BuildFolder::BuildFolder(const fs::path& parent, std::string_view prefix) {
   for (int i = 0; i < kTries; ++i) {
     path_ = make_unique_folder(parent, prefix);
     fd_ = open_lock_file(path_, O_RDONLY | O_DIRECTORY);
-    if (fd_ < 0) continue;
+    if (fd_ < 0 && errno == ENOENT) continue;
+    if (fd_ < 0) refuse_new_folder(path_, errno);
     const bool locked = try_lock(fd_);
     const bool no_locks_here = !locked && errno != EWOULDBLOCK;
     if ((locked || no_locks_here) && is_same_file(fd_, path_)) return;

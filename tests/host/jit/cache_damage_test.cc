@@ -114,6 +114,19 @@ TEST_F(CacheDamage, AFileInPlaceOfAnEntryIsAMiss) {
   expect_miss();
 }
 
+// What this process cannot read, others can: the entry is a miss here, and stays.
+TEST_F(CacheDamage, IsNotWhatAProcessWithoutDescriptorsCannotRead) {
+  {
+    const NoDescriptors none;
+    EXPECT_FALSE(cache_.find("gemm_a", kKeyA));
+  }
+  ASSERT_EQ(log_.size(), 1U);
+  EXPECT_EQ(log_[0], "the cache entry " + (entry() / "meta.json").string() +
+                         " cannot be read now: Too many open files");
+  EXPECT_TRUE(cache_.find("gemm_a", kKeyA));
+  EXPECT_FALSE(fs::exists(cache_.folder() / "damaged"));
+}
+
 TEST_F(CacheDamage, VerifyReadsEveryFileOfEveryEntry) {
   const auto good = [&] { return cache_.verify().good; };
   EXPECT_EQ(good(), 1U);

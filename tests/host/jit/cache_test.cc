@@ -278,6 +278,10 @@ TEST_F(CacheTest, StampsAUseAtMostOnceAMinute) {
   fs::last_write_time(meta, before - std::chrono::seconds(61));
   EXPECT_TRUE(cache.find("gemm_a", kKeyA));
   EXPECT_GE(fs::last_write_time(meta), before);
+  // A clock that was wrong, or a file server's: else the entry would look used until that day.
+  fs::last_write_time(meta, before + std::chrono::hours(5));
+  EXPECT_TRUE(cache.find("gemm_a", kKeyA));
+  EXPECT_LT(fs::last_write_time(meta), before + std::chrono::hours(1));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "host/jit/fixtures.h"
+#include "tessera/base/error.h"
 
 namespace tessera::jit {
 namespace {
@@ -78,6 +79,20 @@ TEST(BuildFolder, GoesAwayUnlessRenamed) {
     fs::create_directory(folder.path());  // another's, by now
   }
   EXPECT_EQ(names_in(temp.path()).size(), 2U);
+}
+
+TEST(BuildFolder, LeavesNothingBehindWithoutDescriptors) {
+  const TempFolder temp;
+  std::string message;
+  try {
+    const NoDescriptors none;
+    const BuildFolder folder(temp.path(), "build-");
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  EXPECT_TRUE(message.starts_with("cannot open " + (temp / "build-").string())) << message;
+  EXPECT_TRUE(message.ends_with(", which was just made: Too many open files")) << message;
+  EXPECT_TRUE(fs::is_empty(temp.path()));
 }
 
 TEST(BuildFolder, IsRemovedOnlyWhenItsOwnerIsDead) {
