@@ -71,7 +71,8 @@ std::int64_t file_bytes(const fs::path& path) {
 struct Cache::State {
   CacheOptions options;
   fs::path folder;
-  std::string unusable;  // why nothing can be written to the folder; empty when it can
+  std::string unusable;           // why nothing can be written to the folder; empty when it can
+  bool load_from_memory = false;  // libraries of the folder
 
   mutable Mutex mutex;
   std::map<std::string, Artifact> memory;
@@ -90,6 +91,7 @@ struct Cache::State {
                             const std::string& why);
   Artifact publish(const fs::path& built, const std::string& name, const std::string& key);
   void forget_flights_of_a_parent();
+  Artifact loadable(Artifact artifact) const;
   void sweep();
   void keep_within_bounds(const fs::path& newest);
   void set_aside(const fs::path& entry, const std::string& damage) const;
@@ -197,6 +199,12 @@ Artifact Cache::State::publish(const fs::path& built, const std::string& name,
                                                entry.string(), error.message()));
 }
 
+Artifact Cache::State::loadable(Artifact artifact) const {
+  const bool is_library = artifact.binary.filename() == kLibraryFile;
+  if (!load_from_memory || !is_library || artifact.keep) return artifact;
+  return memory_artifact(artifact.name, artifact.key, read_file(artifact.binary));
+}
+
 Artifact Cache::State::insert_in_memory(const std::string& name, const std::string& key,
                                         const Produce& produce, const std::string& why) {
   const fs::path temporary = temporary_folder();
@@ -250,13 +258,16 @@ Cache::Cache(CacheOptions options) : state_(std::make_unique<State>()) {
                          ? "no folder is named for the kernel cache by TESSERA_CACHE_DIR, "
                            "XDG_CACHE_HOME or HOME"
                          : open_cache_folder(state_->folder);
+  state_->load_from_memory = must_load_from_memory(state_->folder);
 }
 
 Cache::~Cache() = default;
 
 std::optional<Artifact> Cache::find(const std::string& name, const std::string& key) const {
   check_name(name, key);
-  return state_->find(name, key);
+  std::optional<Artifact> found = state_->find(name, key);
+  if (found) found = state_->loadable(*std::move(found));
+  return found;
 }
 
 Artifact Cache::insert(const std::string& name, const std::string& key, const Produce& produce) {
@@ -280,7 +291,7 @@ Artifact Cache::insert(const std::string& name, const std::string& key, const Pr
     state_->flights.erase(flight);
   };
   try {
-    Artifact artifact = state_->insert(name, key, produce);
+    Artifact artifact = state_->loadable(state_->insert(name, key, produce));
     promise.set_value(artifact);
     land();
     return artifact;

@@ -55,7 +55,8 @@ struct VerifyReport {
 
 class Cache {
  public:
-  // Creates the folder (0700). Throws Error{cache_refused} when it belongs to someone else or
+  // Creates the folder (0700). From a disk that is mounted noexec, or is a server's, libraries are
+  // loaded as anonymous files. Throws Error{cache_refused} when it belongs to someone else or
   // others may write to it; a read-only or missing disk is no error: the cache then lives in
   // memory.
   explicit Cache(CacheOptions options);

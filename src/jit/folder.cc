@@ -2,10 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
@@ -96,6 +100,18 @@ std::string open_cache_folder(const fs::path& folder) {
   if (!S_ISDIR(status.st_mode)) return describe(ENOTDIR);
   check_safety(folder, status);
   return ::access(folder.c_str(), R_OK | W_OK | X_OK) == 0 ? "" : describe(errno);
+}
+
+bool must_load_from_memory(const fs::path& folder) {
+  constexpr std::uint32_t kLustre = 0x0bd00bd0;  // the system's header does not have it
+  constexpr std::array<std::uint32_t, 9> kOfServers = {
+      NFS_SUPER_MAGIC,  SMB_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB2_SUPER_MAGIC, AFS_SUPER_MAGIC,
+      CEPH_SUPER_MAGIC, V9FS_MAGIC,      FUSE_SUPER_MAGIC, kLustre};
+  struct statfs disk {};
+  if (::statfs(folder.c_str(), &disk) != 0) return false;
+  const auto type = static_cast<std::uint32_t>(disk.f_type);
+  return (disk.f_flags & ST_NOEXEC) != 0 ||
+         std::find(kOfServers.begin(), kOfServers.end(), type) != kOfServers.end();
 }
 
 std::vector<fs::path> entry_folders(const fs::path& cache) {

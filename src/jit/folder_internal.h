@@ -18,6 +18,11 @@ std::filesystem::path resolve_cache_folder(const CacheOptions& options);
 // an empty string. Throws Error{cache_refused}.
 std::string open_cache_folder(const std::filesystem::path& folder);
 
+// Whether libraries cannot be mapped from the folder's disk: it is mounted noexec, or belongs to a
+// server, where another machine may remove a file under a process that has it mapped, which ends
+// that process.
+bool must_load_from_memory(const std::filesystem::path& folder);
+
 // A folder of an entry, good, damaged or failed, by what the file system says about it.
 struct StoredFolder {
   std::filesystem::path path;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tessera/base/error.h"
@@ -13,11 +14,23 @@ namespace {
 
 constexpr std::size_t kLongestName = 200;  // the system takes 249 bytes
 
-// Returns -1 where the system has no anonymous files.
+// A process with hundreds of kernels in memory must still be able to open something: descriptors in
+// the upper half of what it may have are not ours to hold.
+bool is_scarce(int fd) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  return static_cast<rlim_t>(fd) >= limit.rlim_cur / 2;
+}
+
+// Returns -1 where the system has no anonymous files, or descriptors are scarce.
 int create_sealed(const std::string& name, std::string_view content) {
   const int fd =
       ::memfd_create(name.substr(0, kLongestName).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return -1;
+  if (is_scarce(fd)) {
+    ::close(fd);
+    return -1;
+  }
   try {
     write_file_unflushed(fmt::format("/proc/self/fd/{}", fd), content);
   } catch (const Error&) {

@@ -8,8 +8,9 @@
 
 namespace tessera::jit {
 
-// The binary as an anonymous file in memory; where the system has none, a file in the temporary
-// folder that goes away with the artifact. Throws Error{io_error}.
+// The binary as an anonymous file in memory; where the system has none, or this process has taken
+// half of its descriptors, a file in the temporary folder that goes away with the artifact. Throws
+// Error{io_error}.
 Artifact memory_artifact(const std::string& name, const std::string& key, std::string_view binary);
 
 // TMPDIR, or /tmp.

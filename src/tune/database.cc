@@ -11,20 +11,30 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
 #include "tessera/base/log.h"
 
 namespace tessera::tune {
 namespace {
 
 constexpr int kBusyMilliseconds = 30'000;
+constexpr std::chrono::seconds kFolderPatience(5);  // with who holds the folder's lock
 
 // A lock between processes on the folder of a file, for as long as it lives. Where folders cannot
-// be locked (a network disk) there is none.
+// be locked (a network disk), or a stranger keeps the lock, there is none.
 class FolderLock {
  public:
   FolderLock(const fs::path& file, int operation)
       : fd_(open(folder_of(file).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (fd_ >= 0) flock(fd_, operation);
+    const auto deadline = std::chrono::steady_clock::now() + kFolderPatience;
+    while (fd_ >= 0 && flock(fd_, operation | LOCK_NB) != 0) {
+      if (std::chrono::steady_clock::now() >= deadline) break;
+      if (errno != EWOULDBLOCK && errno != EINTR) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
   }
   ~FolderLock() {
     if (fd_ >= 0) close(fd_);

@@ -117,7 +117,7 @@ TEST_F(CacheDamage, AFileInPlaceOfAnEntryIsAMiss) {
 // What this process cannot read, others can: the entry is a miss here, and stays.
 TEST_F(CacheDamage, IsNotWhatAProcessWithoutDescriptorsCannotRead) {
   {
-    const NoDescriptors none;
+    const FewDescriptors none(0);
     EXPECT_FALSE(cache_.find("gemm_a", kKeyA));
   }
   ASSERT_EQ(log_.size(), 1U);

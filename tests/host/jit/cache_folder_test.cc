@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/jit/cache.h"
+#include "tessera/jit/memory_file_internal.h"
 
 namespace tessera::jit {
 namespace {
@@ -126,6 +127,41 @@ TEST_F(CacheFolder, RetriesInMemoryWhenTheCompilerMeetsTheFullDisk) {
     produces("binary")(build);
   });
   EXPECT_EQ(read_file(a.binary), "binary");
+}
+
+TEST_F(CacheFolder, LoadsFromMemoryWhereTheDiskForbidsExecution) {
+  const SmallDisk disk(temp_ / "disk", "1m");
+  if (!disk.is_mounted()) GTEST_SKIP() << "this user may not mount a small disk";
+  ASSERT_TRUE(disk.forbid_execution());
+  Cache cache({.folder = temp_ / "disk" / "cache"});
+  const Artifact made = cache.insert("gemm_a", kKeyA, produces("binary"));
+  const std::optional<Artifact> found = cache.find("gemm_a", kKeyA);
+  ASSERT_TRUE(found);
+  for (const Artifact& artifact : {made, *found}) {
+    EXPECT_TRUE(artifact.binary.string().starts_with("/proc/self/fd/")) << artifact.binary;
+    EXPECT_NE(artifact.keep, nullptr);
+    EXPECT_EQ(read_file(artifact.binary), "binary");
+  }
+  EXPECT_FALSE(cache.is_memory_only());
+  EXPECT_EQ(cache.list().size(), 1U);
+  EXPECT_TRUE(log_.empty());
+}
+
+// A kernel in memory holds a descriptor, of which a process may have a thousand.
+TEST_F(CacheFolder, KernelsInMemoryLeaveDescriptorsToOthers) {
+  const ScopedVariable temporary("TMPDIR", temp_.path().string());
+  constexpr rlim_t kLimit = 200;
+  const FewDescriptors few(kLimit);
+  std::vector<Artifact> artifacts;
+  for (rlim_t i = 0; i < kLimit; ++i) {
+    const std::string text = std::to_string(i);
+    artifacts.push_back(memory_artifact("gemm_" + text, kKeyA, text));
+    EXPECT_EQ(read_file(artifacts.back().binary), text);
+  }
+  EXPECT_TRUE(artifacts.front().binary.string().starts_with("/proc/self/fd/"));
+  EXPECT_TRUE(artifacts.back().binary.string().starts_with(temp_.path().string()));
+  artifacts.clear();
+  EXPECT_TRUE(fs::is_empty(temp_.path()));
 }
 
 TEST_F(CacheFolder, IsReadButNotWrittenOnAReadOnlyDisk) {

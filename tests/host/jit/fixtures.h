@@ -66,27 +66,29 @@ class SmallDisk {
   SmallDisk(const SmallDisk&) = delete;
   SmallDisk& operator=(const SmallDisk&) = delete;
   bool is_mounted() const { return mounted_; }
-  bool make_read_only() const {
-    return ::mount("tmpfs", folder_.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, nullptr) == 0;
-  }
+  bool make_read_only() const { return remount(MS_RDONLY); }
+  bool forbid_execution() const { return remount(MS_NOEXEC); }
 
  private:
+  bool remount(unsigned long flags) const {
+    return ::mount("tmpfs", folder_.c_str(), "tmpfs", MS_REMOUNT | flags, nullptr) == 0;
+  }
+
   fs::path folder_;
   bool mounted_ = false;
 };
 
-// While it lives, this process can open nothing.
-class NoDescriptors {
+// While it lives, this process gets no descriptor from `limit` on.
+class FewDescriptors {
  public:
-  NoDescriptors() {
+  explicit FewDescriptors(rlim_t limit) {
     ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit none = before_;
-    none.rlim_cur = 0;
-    ::setrlimit(RLIMIT_NOFILE, &none);
+    const rlimit few = {limit, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
   }
-  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
 
  private:
   rlimit before_{};

@@ -85,7 +85,7 @@ TEST(BuildFolder, LeavesNothingBehindWithoutDescriptors) {
   const TempFolder temp;
   std::string message;
   try {
-    const NoDescriptors none;
+    const FewDescriptors none(0);
     const BuildFolder folder(temp.path(), "build-");
   } catch (const Error& error) {
     message = error.what();

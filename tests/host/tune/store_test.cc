@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -248,6 +249,14 @@ TEST_F(StoreTest, ManyProcessesWriteAtOnce) {
     EXPECT_EQ(status, 0);
   }
   EXPECT_EQ(Store(file).all().size(), static_cast<std::size_t>(kProcesses * kRows));
+}
+
+// By hand (flock FOLDER ...), or a stopped process: everybody else goes on without it.
+TEST_F(StoreTest, OpensThoughAnotherKeepsTheLockOfItsFolder) {
+  const int held = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(::flock(held, LOCK_EX), 0);
+  EXPECT_EQ(message_of_opening(), "no error");
+  ::close(held);
 }
 
 TEST_F(StoreTest, ManyThreadsShareOne) {
