@@ -73,6 +73,19 @@ void append_entry_folders(const fs::path& parent, std::vector<fs::path>& folders
   }
 }
 
+// In a container, folders of the image below cannot be renamed, only copied and removed. Without
+// its meta.json, which goes first, the rest of an entry reads as a miss.
+bool move_folder(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error != std::errc::cross_device_link) return !error;
+  fs::copy(from, to, fs::copy_options::recursive, error);
+  if (error) return false;
+  fs::remove(from / kMetaFile, error);
+  remove_tree(from);
+  return !fs::exists(from, error);
+}
+
 std::int64_t to_ns(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
 
 }  // namespace
@@ -180,8 +193,7 @@ void remove_stored(const fs::path& cache, const fs::path& folder) {
   // Renamed away first: a reader finds all of it or nothing.
   try {
     const BuildFolder grave(cache / "tmp", "build-");
-    std::error_code ignored;
-    fs::rename(folder, grave.path() / "removed", ignored);
+    move_folder(folder, grave.path() / "removed");
   } catch (const Error&) {
     remove_tree(folder);
   }
@@ -194,8 +206,7 @@ fs::path move_to_shelf(const fs::path& cache, std::string_view shelf, const fs::
   fs::create_directory(cache / shelf, error);
   fs::create_directory(cache / "tmp", error);
   if (fs::exists(destination, error)) remove_stored(cache, destination);
-  fs::rename(folder, destination, error);
-  return error ? fs::path() : destination;
+  return move_folder(folder, destination) ? destination : fs::path();
 }
 
 void touch_entry(const fs::path& folder) {

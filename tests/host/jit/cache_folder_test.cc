@@ -164,6 +164,34 @@ TEST_F(CacheFolder, KernelsInMemoryLeaveDescriptorsToOthers) {
   EXPECT_TRUE(fs::is_empty(temp_.path()));
 }
 
+// As folders of a container's image cannot: they must be copied and removed.
+TEST_F(CacheFolder, RemovesAndSetsAsideWhatCannotBeRenamed) {
+  const fs::path elsewhere = make_unique_folder("/tmp", "tessera-elsewhere-");
+  const auto disk_of = [](const fs::path& folder) {
+    struct stat status {};
+    return ::stat(folder.c_str(), &status) == 0 ? status.st_dev : 0;
+  };
+  const bool is_another_disk = disk_of(elsewhere) != disk_of(temp_.path());
+  const fs::path folder = temp_ / "cache";
+  Cache cache({.folder = folder});
+  const fs::path a = cache.insert("gemm_a", kKeyA, produces("binary a")).binary;
+  const fs::path b = cache.insert("gemm_b", kKeyB, produces("binary b")).binary;
+  for (const char* name : {"tmp", "damaged"}) {
+    fs::remove_all(folder / name);
+    fs::create_directory(elsewhere / name);
+    fs::create_directory_symlink(elsewhere / name, folder / name);
+  }
+  write_file(a, "damage");
+  EXPECT_FALSE(cache.find("gemm_a", kKeyA));
+  EXPECT_FALSE(fs::exists(a.parent_path()));
+  EXPECT_EQ(read_file(folder / "damaged" / a.parent_path().filename() / "kernel.so"), "damage");
+  EXPECT_EQ(cache.clear("gemm_b"), 1U);
+  EXPECT_FALSE(fs::exists(b.parent_path()));
+  EXPECT_EQ(names_in(elsewhere / "tmp"), std::vector<std::string>());
+  remove_tree(elsewhere);
+  if (!is_another_disk) GTEST_SKIP() << "/tmp is on the disk of /dev/shm";
+}
+
 TEST_F(CacheFolder, IsReadButNotWrittenOnAReadOnlyDisk) {
   const SmallDisk disk(temp_ / "disk", "1m");
   if (!disk.is_mounted()) GTEST_SKIP() << "this user may not mount a small disk";
