@@ -84,6 +84,15 @@ void create_schema(const Connection& connection) {
   transaction.commit();
 }
 
+// SQLite says that a file is locked also where the disk has no locks to give.
+std::string_view advice(int primary) {
+  const bool is_about_locks =
+      primary == SQLITE_BUSY || primary == SQLITE_LOCKED || primary == SQLITE_PROTOCOL;
+  return is_about_locks ? "wait for the process that holds it, move it off a network disk without "
+                          "locks"
+                        : "check the file's permissions and the free space";
+}
+
 Connection open_unlocked(const Schema& schema, const fs::path& file) {
   sqlite3* raw = nullptr;
   const int code =
@@ -115,9 +124,8 @@ void Connection::fail(int code, const std::string& words) const {
   const int primary = code & 0xff;
   if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB) throw Damage{words};
   throw Error(ErrorCode::io_error,
-              fmt::format("{} '{}': {}: check the file's permissions and the free space, "
-                          "or name another store",
-                          schema->noun, file.string(), words));
+              fmt::format("{} '{}': {}: {}, or name another store", schema->noun, file.string(),
+                          words, advice(primary)));
 }
 
 void Connection::execute(const std::string& sql) const {

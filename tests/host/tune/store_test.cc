@@ -14,6 +14,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
+#include "tessera/tune/database_internal.h"
 
 namespace tessera::tune {
 namespace {
@@ -249,6 +250,20 @@ TEST_F(StoreTest, ManyProcessesWriteAtOnce) {
     EXPECT_EQ(status, 0);
   }
   EXPECT_EQ(Store(file).all().size(), static_cast<std::size_t>(kProcesses * kRows));
+}
+
+// What SQLite says when a network disk refuses a lock, too.
+TEST_F(StoreTest, SaysWhatToDoAboutLocks) {
+  const Schema schema{"tuning store", 1, ""};
+  const Connection connection{&schema, "measured.sqlite", {}};
+  try {
+    connection.fail(SQLITE_BUSY, "database is locked");
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "tuning store 'measured.sqlite': database is locked: wait for the process that holds "
+        "it, move it off a network disk without locks, or name another store");
+  }
 }
 
 // By hand (flock FOLDER ...), or a stopped process: everybody else goes on without it.
