@@ -6,27 +6,12 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "tessera/base/processors.h"
 
 namespace tessera {
-
-// Gives each of `threads` an equal part of [0, count): work(part, begin, end), which must not
-// throw. The calling thread does part 0.
-template <typename Work>
-void share_work(int threads, std::size_t count, const Work& work) {
-  const auto wanted = static_cast<std::size_t>(std::clamp(threads, 1, kMaxThreads));
-  const std::size_t parts = std::min(wanted, std::max<std::size_t>(count, 1));
-  std::vector<std::thread> others;
-  for (std::size_t part = 1; part < parts; ++part) {
-    others.emplace_back(work, part, count * part / parts, count * (part + 1) / parts);
-  }
-  work(std::size_t{0}, std::size_t{0}, count / parts);
-  for (std::thread& other : others) other.join();
-}
 
 // Calls work(0), ..., work(count - 1) on `jobs` threads (0: one per processor that this process may
 // use), the calling one among them; the first exception stops the others after what they are at,
@@ -49,11 +34,22 @@ void in_parallel(std::size_t count, int jobs, const Work& work) {
   std::vector<std::thread> threads;
   try {
     while (threads.size() + 1 < std::min(wanted, count)) threads.emplace_back(loop);
-  } catch (const std::system_error&) {  // no more threads to be had: fewer do the work
+  } catch (...) {  // no more threads, or no memory for them: fewer do the work
   }
   loop();
   for (std::thread& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);
+}
+
+// Gives each of `threads` an equal part of [0, count): work(part, begin, end). Where fewer threads
+// are to be had, each does several parts.
+template <typename Work>
+void share_work(int threads, std::size_t count, const Work& work) {
+  const auto wanted = static_cast<std::size_t>(std::clamp(threads, 1, kMaxThreads));
+  const std::size_t parts = std::min(wanted, std::max<std::size_t>(count, 1));
+  in_parallel(parts, static_cast<int>(parts), [&](std::size_t part) {
+    work(part, count * part / parts, count * (part + 1) / parts);
+  });
 }
 
 }  // namespace tessera

@@ -18,6 +18,7 @@
 #include <future>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "tessera/base/error.h"
 #include "tessera/base/hash.h"
@@ -141,11 +142,16 @@ class SweepServer {
     return protocol;
   }
 
+  // Where no thread is to be had the problem is prepared when its turn comes.
   void prefetch(const std::string& problem) {
     next_text_ = problem;
-    next_ = std::async(std::launch::async, [problem, seed = setup_.seed] {
-      return std::make_unique<Prepared>(prepare(problem, seed, false));
-    });
+    try {
+      next_ = std::async(std::launch::async, [problem, seed = setup_.seed] {
+        return std::make_unique<Prepared>(prepare(problem, seed, false));
+      });
+    } catch (const std::system_error&) {
+      next_ = {};
+    }
   }
 
   std::unique_ptr<Prepared> take(const std::string& problem) {
