@@ -5,15 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/file_size_signal.h"
+#include "tessera/base/parallel.h"
 
 namespace tessera {
 namespace {
@@ -21,6 +21,10 @@ namespace {
 [[noreturn]] void fail(std::string_view verb, const fs::path& path, int error) {
   throw Error(ErrorCode::io_error, fmt::format("cannot {} {}: {}", verb, path.string(),
                                                std::generic_category().message(error)));
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
 // Closes on every path out of a function; close() itself is checked where data could be lost.
@@ -62,6 +66,7 @@ int read_all(const fs::path& path, std::string& content) {
 }
 
 int write_all(int fd, std::string_view content) {
+  const HeldFileSizeSignal held;
   while (!content.empty()) {
     const ssize_t written = ::write(fd, content.data(), content.size());
     if (written < 0 && errno == EINTR) continue;
@@ -79,9 +84,7 @@ int flush(int fd) {
 
 enum class Durability { flushed, unflushed };
 
-int write_content(const fs::path& path, std::string_view content, Durability durability) {
-  Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (fd.get() < 0) return errno;
+int write_and_close(Descriptor& fd, std::string_view content, Durability durability) {
   if (const int error = write_all(fd.get(), content)) return error;
   if (durability == Durability::flushed) {
     if (const int error = flush(fd.get())) return error;
@@ -89,19 +92,63 @@ int write_content(const fs::path& path, std::string_view content, Durability dur
   return fd.close() == 0 ? 0 : errno;
 }
 
+int write_content(const fs::path& path, std::string_view content, Durability durability) {
+  Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  return fd.get() < 0 ? errno : write_and_close(fd, content, durability);
+}
+
 int flush_path(const fs::path& path) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return fd.get() < 0 ? errno : flush(fd.get());
 }
 
-// Unique among processes by the id, within one by the counter; what a dead process with our id
-// left behind is overwritten.
-fs::path temporary_sibling(const fs::path& path) {
-  static std::atomic<unsigned> counter = 0;
-  fs::path sibling = path;
-  sibling.replace_filename(
-      fmt::format(".{}.{}.{}.tmp", path.filename().string(), ::getpid(), counter++));
-  return sibling;
+// The place that a path names at last: links are followed, also to what is not there yet.
+int follow_links(fs::path& path) {
+  constexpr int kMostLinks = 40;  // as many as the system follows
+  for (int i = 0; i < kMostLinks; ++i) {
+    std::error_code no_link;
+    const fs::path target = fs::read_symlink(path, no_link);
+    if (no_link) return 0;
+    path = path.parent_path() / target;
+  }
+  return ELOOP;
+}
+
+bool names(const fs::path& path, const struct stat& file) {
+  struct stat named {};
+  return ::lstat(path.c_str(), &named) == 0 && named.st_dev == file.st_dev &&
+         named.st_ino == file.st_ino;
+}
+
+// A new file that nobody could have laid there before: its name is drawn at random, and whatever
+// has that name, a link too, is left alone. The name is short, so that every name that a folder
+// takes can be replaced. Returns the descriptor, or -1 with errno.
+int create_temporary(const fs::path& folder, mode_t mode, fs::path& path) {
+  constexpr int kTries = 100;
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  int fd = -1;
+  for (int i = 0; i < kTries; ++i) {
+    std::uint64_t number = 0;
+    if (::getentropy(&number, sizeof number) != 0) return -1;
+    path = folder / fmt::format(".tessera-{:016x}", number);
+    fd = ::open(path.c_str(), kFlags, mode);
+    if (fd >= 0 || errno != EEXIST) break;
+  }
+  return fd;
+}
+
+// What replaces a file has its permissions from the first byte on.
+int replace_content(const fs::path& destination, std::string_view content,
+                    const struct stat* replaced) {
+  fs::path temporary;
+  Descriptor fd(
+      create_temporary(folder_of(destination), replaced != nullptr ? 0600 : 0666, temporary));
+  if (fd.get() < 0) return errno;
+  if (replaced != nullptr) ::fchmod(fd.get(), replaced->st_mode & 0777);
+  int error = write_and_close(fd, content, Durability::flushed);
+  if (error == 0 && ::rename(temporary.c_str(), destination.c_str()) != 0) error = errno;
+  if (error != 0) ::unlink(temporary.c_str());
+  return error;
 }
 
 }  // namespace
@@ -136,37 +183,26 @@ void write_file_unflushed(const fs::path& path, std::string_view content) {
 }
 
 void write_file_atomic(const fs::path& path, std::string_view content) {
-  // A link keeps pointing where it did, and a device or pipe is written to, not replaced.
-  std::error_code ignored;
-  const fs::file_status status = fs::status(path, ignored);
-  if (fs::exists(status) && !fs::is_regular_file(status)) return write_file(path, content);
-  const fs::path real = fs::exists(status) ? fs::canonical(path, ignored) : path;
-  const fs::path& destination = real.empty() ? path : real;
+  struct stat status {};
+  const bool exists = ::stat(path.c_str(), &status) == 0;
+  // A link that the system refuses to follow (into another user's folder, say) is not followed.
+  if (!exists && errno != ENOENT) fail("write", path, errno);
+  fs::path destination = path;
+  if (const int error = follow_links(destination)) fail("write", path, error);
 
-  const fs::path temporary = temporary_sibling(destination);
-  int error = write_content(temporary, content, Durability::flushed);
-  if (error == 0 && fs::exists(status)) fs::permissions(temporary, status.permissions(), ignored);
-  if (error == 0 && ::rename(temporary.c_str(), destination.c_str()) != 0) error = errno;
-  if (error != 0) {
-    ::unlink(temporary.c_str());
+  // Devices, pipes and files without a name are written to: only a named file can be replaced.
+  const bool in_place = exists && !(S_ISREG(status.st_mode) && names(destination, status));
+  if (in_place) return write_file(path, content);
+  if (const int error = replace_content(destination, content, exists ? &status : nullptr)) {
     fail("write", path, error);
   }
-  fsync_folder(destination.has_parent_path() ? destination.parent_path() : ".");
+  fsync_folder(folder_of(destination));
 }
 
 void fsync_files(const std::vector<fs::path>& paths) {
-  constexpr std::size_t kWorkers = 16;
+  constexpr int kWorkers = 16;
   std::vector<int> errors(paths.size(), 0);
-  {
-    std::vector<std::jthread> workers;
-    for (std::size_t first = 0; first < std::min(kWorkers, paths.size()); ++first) {
-      workers.emplace_back([&paths, &errors, first] {
-        for (std::size_t i = first; i < paths.size(); i += kWorkers) {
-          errors[i] = flush_path(paths[i]);
-        }
-      });
-    }
-  }
+  in_parallel(paths.size(), kWorkers, [&](std::size_t i) { errors[i] = flush_path(paths[i]); });
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (errors[i] != 0) fail("flush", paths[i], errors[i]);
   }

@@ -23,7 +23,8 @@ void write_file(const fs::path& path, std::string_view content);
 // The same without the flush, for files that nobody needs after a crash or that are flushed later.
 void write_file_unflushed(const fs::path& path, std::string_view content);
 
-// Replaces `path` by a complete file or leaves it untouched (temporary sibling, fsync, rename).
+// Replaces `path` by a complete file or leaves it untouched (temporary sibling, fsync, rename). A
+// link keeps pointing where it did; a device or a pipe is written to.
 void write_file_atomic(const fs::path& path, std::string_view content);
 
 // Flushes files and folders to the disk, side by side: a disk takes many flushes at once for the

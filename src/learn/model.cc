@@ -116,12 +116,11 @@ void rename_into(const fs::path& from, const fs::path& to) {
               fmt::format("cannot write {}: {}", to.string(), error.message()));
 }
 
-// A folder beside the model's own, gone again on every path.
+// A folder within the model's own, gone again on every path. Within, because the model's folder may
+// be a link to another disk.
 struct TemporaryFolder {
   fs::path path;
-  explicit TemporaryFolder(const fs::path& model)
-      : path(make_unique_folder(model.parent_path(),
-                                fmt::format(".{}.", model.filename().string()))) {}
+  explicit TemporaryFolder(const fs::path& model) : path(make_unique_folder(model, ".tessera-")) {}
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   ~TemporaryFolder() { remove_tree(path); }

@@ -117,8 +117,8 @@ enum class ModelFile : std::uint8_t { text, gzip };
 
 // Writes a model folder; fills in the manifest's file and model_hash. Of the forest's text what no
 // prediction asks for is left out (weights and counts of leaves, values of inner nodes), which
-// takes more than half of it. Both files are written beside the folder and flushed before they are
-// renamed into it, so that a full disk leaves the old model as it was, and one of two renames
+// takes more than half of it. Both files are written in a folder within it and flushed before they
+// are renamed, so that a full disk leaves the old model as it was, and one of two renames
 // missing is noticed by the hash. Throws Error{io_error}.
 void save_model(const std::filesystem::path& folder, Manifest manifest,
                 std::string_view forest_text, ModelFile form);

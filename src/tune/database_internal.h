@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "tessera/base/error.h"
+#include "tessera/base/file_size_signal.h"
 #include "tessera/base/files.h"
 #include "tessera/base/fork.h"
 
@@ -102,6 +103,7 @@ class Database {
   template <typename Body>
   auto with(const Body& body) {
     const std::lock_guard lock(mutex_);
+    const HeldFileSizeSignal held;
     try {
       return body(open());
     } catch (const Damage& damage) {

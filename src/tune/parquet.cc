@@ -44,8 +44,9 @@ const ParquetPlugin& plugin() {
 }  // namespace
 
 void write_parquet(const ColumnTable& table, const fs::path& file) {
-  const std::string error = plugin().write(table, file.string());
-  if (error.empty()) return;
+  std::string bytes;
+  const std::string error = plugin().write(table, bytes);
+  if (error.empty()) return write_file_atomic(file, bytes);
   throw Error(ErrorCode::io_error, fmt::format("'{}' cannot be written: {}", file.string(), error));
 }
 

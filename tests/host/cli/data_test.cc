@@ -53,6 +53,32 @@ TEST_F(CliData, ParquetRoundTripIsExact) {
   }
 }
 
+// What cannot be written whole leaves the old file; a link keeps pointing where it did, also to
+// what is not there yet.
+TEST_F(CliData, ExportsAreWholeOrNotThere) {
+  make_store("s.sqlite", data_);
+  for (const std::string ending : {"csv", "parquet"}) {
+    const std::string real = std::string(200, 'r') + "." + ending;
+    const std::string link = "link." + ending;
+    fs::create_symlink(real, folder() / link);
+    const CliResult exported = run({"data", "export", "s.sqlite", link});
+    if (exported.err.find("parquet: the plug-in ") != std::string::npos) {
+      GTEST_SKIP() << "built without the Parquet plug-in";
+    }
+    EXPECT_EQ(exported.err, "");
+    EXPECT_EQ(fs::read_symlink(folder() / link), real);
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(folder() / real)));
+
+    const std::string whole = read_file(folder() / real);
+    const SubprocessResult limited =
+        run_subprocess({"/bin/sh", "-c", "ulimit -f 1; \"$0\" data export s.sqlite \"$1\" 2>&1",
+                        TESSERA_CLI, link},
+                       {.working_folder = folder()});
+    EXPECT_EQ(limited.output, "tessera: cannot write " + link + ": File too large\n");
+    EXPECT_EQ(read_file(folder() / real), whole);
+  }
+}
+
 TEST_F(CliData, WithoutThePluginItSaysHowToGetIt) {
   make_store("s.sqlite", data_);
   const CliResult result =
