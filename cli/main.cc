@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "command.h"
+#include "signals.h"
 #include "tessera/tessera.hpp"
 
 namespace tessera::cli {
@@ -178,6 +179,7 @@ std::span<const Command> all_commands() { return kCommands; }
 }  // namespace tessera::cli
 
 int main(int argc, char** argv) {
+  tessera::cli::prepare_for_signals();
   // Known before parsing, so that a usage error is an object too.
   const bool json = std::any_of(
       argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });

@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "output.h"
+#include "signals.h"
 
 namespace tessera::cli {
 namespace {
@@ -15,7 +16,7 @@ std::atomic<bool> interrupted{false};
 
 void on_interrupt(int signal) {
   interrupted = true;
-  std::signal(signal, SIG_DFL);
+  std::signal(signal, end_by_signal);  // the second time
 }
 
 }  // namespace

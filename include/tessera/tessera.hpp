@@ -19,6 +19,7 @@
 
 #include <string_view>
 
+#include "tessera/base/children.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "tessera/base/error.h"
 
@@ -20,41 +20,6 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// How the child starts: in a group of its own, with no signal blocked or ignored, talking on
-// `socket`.
-class SpawnPlan {
- public:
-  explicit SpawnPlan(int socket) {
-    posix_spawn_file_actions_init(&actions_);
-    posix_spawn_file_actions_adddup2(&actions_, socket, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions_, socket, STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions_, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    posix_spawnattr_init(&attributes_);
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(&attributes_, &none);
-    posix_spawnattr_setsigdefault(&attributes_, &all);
-    posix_spawnattr_setpgroup(&attributes_, 0);
-    posix_spawnattr_setflags(
-        &attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  }
-  ~SpawnPlan() {
-    posix_spawn_file_actions_destroy(&actions_);
-    posix_spawnattr_destroy(&attributes_);
-  }
-  SpawnPlan(const SpawnPlan&) = delete;
-  SpawnPlan& operator=(const SpawnPlan&) = delete;
-
-  int spawn(pid_t& id, std::vector<char*>& argv) const {
-    return posix_spawn(&id, argv.front(), &actions_, &attributes_, argv.data(), environ);
-  }
-
- private:
-  posix_spawn_file_actions_t actions_;
-  posix_spawnattr_t attributes_;
-};
 
 }  // namespace
 
@@ -65,14 +30,20 @@ PipedProcess::PipedProcess(const std::vector<std::string>& argv) {
                                                  std::strerror(errno)));
   }
   std::vector<std::string> words = argv;
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  const int error = SpawnPlan(pair[1]).spawn(id_, pointers);
-  close(pair[1]);
+  const std::vector<char*> pointers = pointers_to(words);
+  SpawnPlan plan;
+  plan.file = argv.front().c_str();
+  plan.argv = pointers.data();
+  plan.environment = environ;
+  plan.input = plan.output = above_streams(pair[1]);
+  plan.error = above_streams(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  child_ = spawn(plan);
+  close(plan.input);
+  close(plan.error);
   socket_ = pair[0];
-  if (error == 0) return;
-  close(socket_);
+  if (child_.error == 0) return;
+  const int error = child_.error;
+  end();
   throw Error(ErrorCode::not_found,
               fmt::format("cannot start '{}': {}", argv.front(), std::strerror(error)));
 }
@@ -116,22 +87,19 @@ LineResult PipedProcess::read_line(std::string& line, double timeout_seconds) {
 
 // A child that closed its end is given a moment to end by itself, so that its own signal is seen.
 int PipedProcess::end() {
-  if (id_ < 0) return signal_;
+  if (socket_ < 0) return signal_;
   shutdown(socket_, SHUT_RDWR);
-  close(socket_);
+  close(std::exchange(socket_, -1));
+  if (child_.id < 0) return signal_;
   constexpr int kMoments = 100;
-  int status = 0;
-  pid_t gone = 0;
-  for (int i = 0; i < kMoments && gone == 0; ++i) {
-    gone = waitpid(id_, &status, WNOHANG);
-    if (gone == 0) usleep(1000);
+  bool by_itself = false;
+  for (int i = 0; i < kMoments && !by_itself; ++i) {
+    by_itself = has_ended(child_);
+    if (!by_itself) usleep(1000);
   }
-  kill(-id_, SIGKILL);
-  const bool was_killed = gone == 0;
-  while (gone != id_ && (gone = waitpid(id_, &status, 0)) < 0 && errno == EINTR) {
-  }
-  signal_ = !was_killed && gone == id_ && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  id_ = -1;
+  kill(-child_.id, SIGKILL);
+  const int status = reap(child_);
+  if (by_itself && WIFSIGNALED(status)) signal_ = WTERMSIG(status);
   return signal_;
 }
 

@@ -1,11 +1,11 @@
 // A child process that one talks to, line by line.
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tessera/base/spawn.h"
 
 namespace tessera {
 
@@ -29,7 +29,7 @@ class PipedProcess {
   int end();
 
  private:
-  pid_t id_ = -1;
+  Child child_;
   int socket_ = -1;
   int signal_ = 0;
   std::string pending_;

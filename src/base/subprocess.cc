@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -12,66 +11,18 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "tessera/base/files.h"
+#include "tessera/base/spawn.h"
 #include "tessera/base/text.h"
 
 namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Everything the child needs, made before it exists: between vfork and exec nothing may allocate.
-struct Plan {
-  const char* file = nullptr;
-  char* const* argv = nullptr;
-  char* const* environment = nullptr;
-  const char* folder = nullptr;  // null: inherited
-  bool merge_stderr = true;
-  int output = -1;
-  int null = -1;
-};
-
-struct Child {
-  pid_t id = -1;
-  bool started = false;
-};
-
-// The child shares our memory until exec, so its failure to start is seen in `failed`. It leads a
-// group of its own, which a timeout kills whole, and dies with the thread that waits for it, so
-// that kill -9 of this process leaves no compiler running.
-[[gnu::noinline]] Child spawn(const Plan& plan) {
-  volatile bool failed = false;
-  const pid_t id = ::vfork();
-  if (id == 0) {
-    ::setpgid(0, 0);
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::dup2(plan.null, STDIN_FILENO);
-    ::dup2(plan.output, STDOUT_FILENO);
-    ::dup2(plan.merge_stderr ? plan.output : plan.null, STDERR_FILENO);
-    sigset_t none;
-    sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    if (plan.folder == nullptr || ::chdir(plan.folder) == 0) {
-      ::execve(plan.file, plan.argv, plan.environment);
-    }
-    failed = true;
-    ::_exit(127);
-  }
-  return {.id = id, .started = id > 0 && !failed};
-}
-
-// A signal handler must not run in a child that shares our memory.
-Child spawn_without_signals(const Plan& plan) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const Child child = spawn(plan);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return child;
-}
 
 // The environment of this process with `extra` replacing or removing what is already there.
 std::vector<std::string> child_environment(const std::vector<std::string>& extra) {
@@ -86,13 +37,6 @@ std::vector<std::string> child_environment(const std::vector<std::string>& extra
     if (!replaced) merged.emplace_back(*entry);
   }
   return merged;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  for (std::string& string : strings) result.push_back(string.data());
-  result.push_back(nullptr);
-  return result;
 }
 
 // Appends what is in the pipe now; false at its end.
@@ -122,55 +66,51 @@ int wait_milliseconds(bool has_deadline, Clock::time_point deadline, int process
   return longest < 0 ? bounded : std::min(bounded, longest);
 }
 
-// Collects output until the child is gone. A grandchild that outlives it and keeps the pipe open
-// is not waited for.
-int collect(pid_t id, int pipe, double timeout_seconds, SubprocessResult& result) {
+// Collects output until the child is gone, and returns its status. A grandchild that outlives it
+// and keeps the pipe open is not waited for.
+int collect(Child child, int pipe, double timeout_seconds, SubprocessResult& result) {
   const bool has_deadline = timeout_seconds > 0;
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(timeout_seconds));
-  const int process = open_process(id);
+  const int process = open_process(child.id);
   bool open = true;
-  int status = 0;
-  for (;;) {
+  while (!has_ended(child)) {
     const int wait = wait_milliseconds(has_deadline && !result.timed_out, deadline, process);
     pollfd events[2] = {{open ? pipe : -1, POLLIN, 0}, {process, POLLIN, 0}};
     ::poll(events, 2, wait);
     if (open) open = drain(pipe, result.output);
-    const pid_t gone = ::waitpid(id, &status, WNOHANG);
-    if (gone == id || (gone < 0 && errno != EINTR)) break;
-    if (has_deadline && !result.timed_out && Clock::now() >= deadline) {
+    if (has_deadline && !result.timed_out && Clock::now() >= deadline && !has_ended(child)) {
       result.timed_out = true;
-      ::kill(-id, SIGKILL);
+      ::kill(-child.id, SIGKILL);
     }
   }
+  const int status = reap(child);
   if (open) drain(pipe, result.output);
   if (process >= 0) ::close(process);
   return status;
 }
 
-// Where this process runs without standard streams, a new descriptor may be one of their numbers.
-int move_above_streams(int fd) {
-  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-  ::close(fd);
-  return moved;
-}
-
-void run(Plan plan, double timeout_seconds, SubprocessResult& result) {
+void run(SpawnPlan plan, const SubprocessOptions& options, SubprocessResult& result) {
   int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) return;
-  plan.output = move_above_streams(pipe[1]);
-  plan.null = move_above_streams(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  const Child child = spawn_without_signals(plan);
+  if (::pipe2(pipe, O_CLOEXEC) != 0) {
+    result.output = std::strerror(errno);
+    return;
+  }
+  plan.input = above_streams(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  plan.output = above_streams(pipe[1]);
+  plan.error = options.merge_stderr ? plan.output : plan.input;
+  const Child child = spawn(plan);
+  ::close(plan.input);
   ::close(plan.output);
-  ::close(plan.null);
   ::fcntl(pipe[0], F_SETFL, O_NONBLOCK);
 
+  result.started = child.error == 0;
   if (child.id > 0) {
-    const int status = collect(child.id, pipe[0], timeout_seconds, result);
-    result.started = child.started;
-    if (child.started && WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+    const int status = collect(child, pipe[0], options.timeout_seconds, result);
+    if (result.started && WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
     if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   }
+  if (!result.started) result.output = std::strerror(child.error);
   ::close(pipe[0]);
 }
 
@@ -197,15 +137,14 @@ SubprocessResult run_subprocess(const std::vector<std::string>& argv,
 
   std::vector<std::string> arguments = argv;
   std::vector<std::string> variables = child_environment(options.extra_environment);
-  const std::vector<char*> argument_pointers = pointers(arguments);
-  const std::vector<char*> variable_pointers = pointers(variables);
-  const Plan plan{
-      .file = file.c_str(),
-      .argv = argument_pointers.data(),
-      .environment = variable_pointers.data(),
-      .folder = options.working_folder.empty() ? nullptr : options.working_folder.c_str(),
-      .merge_stderr = options.merge_stderr};
-  run(plan, options.timeout_seconds, result);
+  const std::vector<char*> argument_pointers = pointers_to(arguments);
+  const std::vector<char*> variable_pointers = pointers_to(variables);
+  SpawnPlan plan;
+  plan.file = file.c_str();
+  plan.argv = argument_pointers.data();
+  plan.environment = variable_pointers.data();
+  if (!options.working_folder.empty()) plan.folder = options.working_folder.c_str();
+  run(plan, options, result);
   return result;
 }
 

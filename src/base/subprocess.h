@@ -18,8 +18,8 @@ struct SubprocessResult {
   int exit_code = -1;  // -1 when it died on a signal or could not start
   int signal = 0;      // the signal that ended it, 0 for none
   bool timed_out = false;
-  bool started = false;  // false: argv[0] was not found or not executable
-  std::string output;
+  bool started = false;  // false: argv[0] was not found, or the system refused
+  std::string output;    // of one that did not start: why, where the system said so
   bool ok() const { return started && exit_code == 0; }
 };
 

@@ -9,11 +9,9 @@
 // stored as ok; a finalist may not.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <future>
 #include <map>
@@ -350,7 +348,6 @@ std::string describe(const Error& error, int running) {
 }  // namespace
 
 int serve_sweep(int in, int out) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::FILE* const input = fdopen(in, "r");
   std::FILE* const output = fdopen(out, "w");
   if (input == nullptr || output == nullptr) return 1;

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
+
+#include "host/base/running.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -50,6 +55,27 @@ TEST(PipedProcess, WritingToOneThatIsGoneIsNoSignal) {
   std::string line;
   EXPECT_EQ(child.read_line(line, 20), LineResult::closed);
   EXPECT_FALSE(child.write_line("anyone?"));
+}
+
+// A process that is killed takes the child with it, whether the child reads or not.
+TEST(PipedProcess, DiesWithItsParent) {
+  int channel[2];
+  ASSERT_EQ(pipe(channel), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    PipedProcess child(shell("echo $$; exec sleep 60"));
+    std::string line;
+    child.read_line(line, 20);
+    if (write(channel[1], line.c_str(), line.size() + 1) > 0) pause();
+    _exit(1);
+  }
+  char id[32] = {};
+  EXPECT_GT(read(channel[0], id, sizeof id - 1), 0);
+  kill(parent, SIGKILL);
+  waitpid(parent, nullptr, 0);
+  close(channel[0]);
+  close(channel[1]);
+  EXPECT_TRUE(ends_soon(std::atoi(id))) << "the child still runs";
 }
 
 TEST(PipedProcess, SaysWhatCannotBeStarted) {

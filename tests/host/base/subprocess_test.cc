@@ -9,6 +9,8 @@
 #include <csignal>
 #include <thread>
 
+#include "host/base/running.h"
+#include "tessera/base/children.h"
 #include "tessera/base/files.h"
 
 namespace tessera {
@@ -22,19 +24,6 @@ double seconds_since(Clock::time_point start) {
 
 SubprocessResult run_shell(const std::string& script, const SubprocessOptions& options = {}) {
   return run_subprocess({"sh", "-c", script}, options);
-}
-
-// An orphan that has ended stays in the list as a zombie until somebody asks for its exit code.
-bool is_running(int id) {
-  const std::string status = try_read_file("/proc/" + std::to_string(id) + "/stat").value_or("");
-  return !status.empty() && status.find(") Z ") == std::string::npos;
-}
-
-bool ends_soon(int id) {
-  for (int i = 0; i < 200 && is_running(id); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return !is_running(id);
 }
 
 TEST(Subprocess, ReportsOutputAndExitCode) {
@@ -112,6 +101,62 @@ TEST(Subprocess, DoesNotWaitForAGrandchildThatKeepsThePipe) {
   ::kill(std::stoi(result.output), SIGKILL);
 }
 
+TEST(Subprocess, IgnoresNoSignal) {
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  const SubprocessResult result = run_subprocess({"grep", "^SigIgn:", "/proc/self/status"});
+  std::signal(SIGXFSZ, before);
+  EXPECT_EQ(result.output, "SigIgn:\t0000000000000000\n");
+}
+
+TEST(Subprocess, SaysWhyOneCannotStart) {
+  const SubprocessResult result = run_subprocess({"true", std::string(std::size_t{1} << 24, 'x')});
+  EXPECT_FALSE(result.started);
+  EXPECT_EQ(result.output, "Argument list too long");
+}
+
+// A process that is told to end while it runs a compiler behind a wrapper.
+TEST(Subprocess, GrandchildrenEndWhenAllChildrenAreEnded) {
+  const fs::path folder = make_unique_folder("/tmp", "tessera-subprocess-");
+  const auto in_folder = [&](const std::string& name) { return (folder / name).string(); };
+  const std::string script = "sleep 60 & echo $! > " + in_folder("new") + "; mv " +
+                             in_folder("new") + " " + in_folder("id") + "; wait";
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    std::signal(SIGTERM, [](int) { end_children(); });
+    const SubprocessResult killed = run_shell(script);
+    const SubprocessResult refused = run_shell("true");
+    ::_exit(killed.signal == SIGKILL && !refused.started && refused.output == "Operation canceled"
+                ? 0
+                : 1);
+  }
+  const int grandchild = id_in(folder / "id");
+  ::kill(parent, SIGTERM);
+  int status = -1;
+  ::waitpid(parent, &status, 0);
+  remove_tree(folder);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(ends_soon(grandchild)) << "the grandchild still runs";
+}
+
+// A fork has a copy of the table of children, and leaves its parent's alone.
+TEST(Subprocess, AForkDoesNotEndItsParentsChildren) {
+  const fs::path folder = make_unique_folder("/tmp", "tessera-subprocess-");
+  SubprocessResult result;
+  std::jthread runs([&] {
+    result = run_shell("echo $$ > " + (folder / "id").string() + "; sleep 0.3; echo done");
+  });
+  EXPECT_GT(id_in(folder / "id"), 0);
+  const pid_t fork = ::fork();
+  if (fork == 0) {
+    end_children();
+    ::_exit(0);
+  }
+  ::waitpid(fork, nullptr, 0);
+  runs.join();
+  remove_tree(folder);
+  EXPECT_EQ(result.output, "done\n");
+}
+
 // A process that runs a child, and is killed, takes the child with it.
 TEST(Subprocess, DiesWithItsParent) {
   const fs::path folder = make_unique_folder("/tmp", "tessera-subprocess-");
@@ -122,16 +167,11 @@ TEST(Subprocess, DiesWithItsParent) {
               "; exec sleep 60");
     ::_exit(0);
   }
-  std::string id;
-  for (int i = 0; i < 1000 && id.empty(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    id = try_read_file(file).value_or("");
-  }
+  const int child = id_in(file);
   ::kill(parent, SIGKILL);
   ::waitpid(parent, nullptr, 0);
   remove_tree(folder);
-  ASSERT_FALSE(id.empty());
-  EXPECT_TRUE(ends_soon(std::stoi(id))) << "the child still runs";
+  EXPECT_TRUE(ends_soon(child)) << "the child still runs";
 }
 
 TEST(Subprocess, RunsFromManyThreads) {

@@ -1,0 +1,27 @@
+#include "signals.h"
+
+#include <csignal>
+
+#include "tessera/tessera.hpp"
+
+namespace tessera::cli {
+
+void prepare_for_signals() {
+  std::signal(SIGXFSZ, SIG_IGN);
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) {
+    // One that is ignored stays so, as under nohup.
+    if (std::signal(signal, end_by_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
+  }
+}
+
+void end_by_signal(int signal) {
+  end_children();
+  std::signal(signal, SIG_DFL);
+  sigset_t this_one;
+  sigemptyset(&this_one);
+  sigaddset(&this_one, signal);
+  pthread_sigmask(SIG_UNBLOCK, &this_one, nullptr);
+  std::raise(signal);
+}
+
+}  // namespace tessera::cli

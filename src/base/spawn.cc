@@ -1,0 +1,146 @@
+#include "tessera/base/spawn.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "tessera/base/children.h"
+
+namespace tessera {
+namespace {
+
+// The children that run, each with the process that started it: a fork has a copy of the table, and
+// must not take its parent's children for its own. A child beyond the last place is not ended by
+// end_children() and dies with its thread alone.
+constexpr std::size_t kPlaces = 1024;
+constexpr int kOwnerShift = 32;
+std::array<std::atomic<std::uint64_t>, kPlaces> places;
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "handlers read the table");
+
+using Place = std::atomic<std::uint64_t>*;
+
+// The process that lets no new child start.
+std::atomic<pid_t> ending_process = 0;
+
+std::uint64_t entry_of(pid_t owner, pid_t child) {
+  return std::uint64_t{static_cast<std::uint32_t>(owner)} << kOwnerShift |
+         static_cast<std::uint32_t>(child);
+}
+pid_t owner_of(std::uint64_t entry) { return static_cast<pid_t>(entry >> kOwnerShift); }
+pid_t child_of(std::uint64_t entry) { return static_cast<pid_t>(entry & 0xffffffff); }
+
+// Taken before the child exists, so that the child can fill it in itself.
+Place take_place(pid_t owner) {
+  for (std::atomic<std::uint64_t>& place : places) {
+    std::uint64_t entry = place;
+    const bool is_free = owner_of(entry) != owner;
+    if (is_free && place.compare_exchange_strong(entry, entry_of(owner, 0))) return &place;
+  }
+  return nullptr;
+}
+
+void stop_ignoring_signals() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action {};
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_IGN) continue;
+    action.sa_handler = SIG_DFL;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+// In the child. It shares our memory until exec: nothing here may allocate, and the place that it
+// fills in is ours. It asks whether all children are being ended after it can be found, so that one
+// side sees the other. Returns why the program does not run.
+int become(const SpawnPlan& plan, pid_t parent, Place place) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (place != nullptr) *place = entry_of(parent, ::getpid());
+  if (::getppid() != parent || ending_process == parent) return ECANCELED;
+  ::dup2(plan.input, STDIN_FILENO);
+  ::dup2(plan.output, STDOUT_FILENO);
+  ::dup2(plan.error, STDERR_FILENO);
+  stop_ignoring_signals();
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (plan.folder == nullptr || ::chdir(plan.folder) == 0) {
+    ::execve(plan.file, plan.argv, plan.environment);
+  }
+  return errno;
+}
+
+[[gnu::noinline]] Child fork_and_exec(const SpawnPlan& plan, pid_t parent, Place place) {
+  volatile int error = 0;
+  const pid_t id = ::vfork();
+  if (id == 0) {
+    error = become(plan, parent, place);
+    ::_exit(127);
+  }
+  return {.id = id, .error = id < 0 ? errno : error, .place = place};
+}
+
+}  // namespace
+
+// A signal handler must not run in a child that shares our memory.
+Child spawn(const SpawnPlan& plan) {
+  sigset_t all, before;
+  sigfillset(&all);
+  const pid_t self = ::getpid();
+  const Place place = take_place(self);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const Child child = fork_and_exec(plan, self, place);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (child.id < 0 && place != nullptr) *place = 0;
+  return child;
+}
+
+bool has_ended(const Child& child) {
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(child.id), &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
+    return info.si_pid == child.id;
+  }
+  return errno != EINTR;
+}
+
+// The place is given up first: once reaped, the id may be anyone's.
+int reap(Child& child) {
+  siginfo_t info{};
+  const auto id = static_cast<id_t>(child.id);
+  while (::waitid(P_PID, id, &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+  }
+  if (child.place != nullptr) *child.place = 0;
+  int status = 0;
+  while (::waitpid(child.id, &status, 0) < 0 && errno == EINTR) {
+  }
+  child = Child{};
+  return status;
+}
+
+int above_streams(int fd) {
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  ::close(fd);
+  return moved;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+void end_children() noexcept {
+  const pid_t self = ::getpid();
+  ending_process = self;
+  for (const std::atomic<std::uint64_t>& place : places) {
+    const std::uint64_t entry = place;
+    if (owner_of(entry) == self && child_of(entry) > 0) ::kill(-child_of(entry), SIGKILL);
+  }
+}
+
+}  // namespace tessera
