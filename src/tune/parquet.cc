@@ -36,8 +36,9 @@ const ParquetPlugin& plugin() {
   }
   throw Error(
       ErrorCode::unsupported,
-      fmt::format("parquet: the plug-in {} cannot be loaded ({}): 'pip install pyarrow' and "
-                  "build Tessera with that Python, or use a .csv file instead",
+      fmt::format("parquet: the plug-in {} cannot be loaded ({}): it is built where a Python has "
+                  "pyarrow: './dev setup' and './dev build' in Tessera's source, or 'pip install "
+                  "pyarrow' and configure and build Tessera again, or use a .csv file instead",
                   kPluginFile, join(tried, "; ")));
 }
 

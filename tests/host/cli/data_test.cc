@@ -87,7 +87,9 @@ TEST_F(CliData, WithoutThePluginItSaysHowToGetIt) {
   EXPECT_EQ(result.err,
             "tessera: parquet: the plug-in libtessera_parquet.so cannot be loaded "
             "(/no/libtessera_parquet.so: cannot open shared object file: No such file or "
-            "directory): 'pip install pyarrow' and build Tessera with that Python, or use a .csv "
+            "directory): it is built where a Python has pyarrow: './dev setup' and './dev build' "
+            "in Tessera's source, or 'pip install pyarrow' and configure and build Tessera again, "
+            "or use a .csv "
             "file instead\n");
 }
 
