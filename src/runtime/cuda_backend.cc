@@ -20,27 +20,38 @@ Stream stream_of(const LaunchOptions& options) { return static_cast<Stream>(opti
 
 Pointer pointer_of(const void* memory) { return reinterpret_cast<Pointer>(memory); }
 
-// The devices as the driver sees them once it is in use, as NVML does before.
-std::vector<Capability> capabilities() {
+// The devices as the driver sees them once it is in use, as NVML does before; why the driver cannot
+// tell of some, if that is so.
+struct Seen {
+  std::vector<Capability> capabilities;
+  std::string failure;
+};
+Seen devices_seen() {
+  Seen seen;
   if (!is_usable()) {
     if (const auto probed = probe_devices()) {
-      std::vector<Capability> found;
-      for (const ProbedDevice& device : *probed) found.push_back(device.capability);
-      return found;
+      for (const ProbedDevice& device : *probed) seen.capabilities.push_back(device.capability);
+      return seen;
     }
   }
-  std::vector<Capability> found;
-  for (const CudaDevice& device : cuda_info().devices)
-    found.push_back({device.major, device.minor});
-  return found;
+  const CudaInfo info = cuda_info();
+  for (const CudaDevice& device : info.devices) {
+    seen.capabilities.push_back({device.major, device.minor});
+  }
+  seen.failure = info.unavailable;
+  return seen;
 }
 
 std::string why_no_device_runs(const Target& target, const Architecture& architecture) {
-  const std::vector<Capability> found = capabilities();
+  const Seen seen = devices_seen();
   std::vector<std::string> names;
-  for (const Capability capability : found) {
+  for (const Capability capability : seen.capabilities) {
     if (runs_on(architecture, capability)) return {};
     names.push_back(to_string(capability));
+  }
+  if (!seen.failure.empty()) {
+    return fmt::format("target '{}' needs a GPU of compute capability {}: {}", target.name,
+                       to_string(architecture.capability), seen.failure);
   }
   if (names.empty()) {
     return fmt::format(
@@ -68,24 +79,18 @@ class OnDevice {
 
   // For calls that only enqueue or allocate.
   void check(Result result, std::string_view what) const {
-    if (result == kSuccess) return;
-    gpu_.note_failure(result);
-    throw Error(code_of(result),
-                fmt::format("cannot {} on {}: {}", what, gpu_.label(), describe(result)));
+    if (result != kSuccess) gpu_.check(result, fmt::format("cannot {}", what));
   }
 
   // Waiting is where the failures of kernels show.
   void wait() const {
     const Result result = driver_.stream_synchronize(stream_);
     if (result == kSuccess) return;
-    gpu_.note_failure(result);
     const std::string last = gpu_.last_kernel(stream_);
-    throw Error(code_of(result),
-                last.empty()
-                    ? fmt::format("the work on {} failed: {}", gpu_.label(), describe(result))
-                    : fmt::format("kernel '{}', the last one launched on its stream, failed on {}: "
-                                  "{}",
-                                  last, gpu_.label(), describe(result)));
+    gpu_.check(result, last.empty() ? "the work failed"
+                                    : fmt::format("kernel '{}', the last one launched on its "
+                                                  "stream, failed",
+                                                  last));
   }
 
  private:
@@ -97,39 +102,50 @@ class OnDevice {
 
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(const LaunchOptions& options) : options_(options) {
-    const OnDevice on(options);
-    generation_ = on.gpu().generation();
-    on.check(on.driver().event_create(&event_, 0), "make an event");
-  }
+  explicit CudaEvent(const LaunchOptions& options) { make(OnDevice(options)); }
   ~CudaEvent() override {
-    const Gpu* gpu = Gpu::find(options_.device);
-    if (gpu == nullptr || gpu->generation() != generation_) return;
-    gpu->driver().event_destroy(event_);
+    if (gpu_->is_current()) gpu_->note_failure(gpu_->driver().event_destroy(event_));
   }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
 
+  // An event is its context's: where another one is current now, it is made again.
   void record(const LaunchOptions& options) override {
     const OnDevice on(options);
+    if (&on.gpu() != gpu_) make(on);
     on.check(on.driver().event_record(event_, on.stream()), "record an event");
     recorded_on_ = options;
   }
 
   double seconds_since(const Event& earlier) const override {
     const OnDevice on(recorded_on_);
+    const auto& begin = static_cast<const CudaEvent&>(earlier);
+    if (&on.gpu() != gpu_ || begin.gpu_ != gpu_) {
+      throw Error(ErrorCode::launch_failed,
+                  fmt::format("cannot read the time between two events on {}: they must be of one "
+                              "context, and one of theirs was lost since; record both again",
+                              on.gpu().label()));
+    }
     const Result result = on.driver().event_synchronize(event_);
     if (result != kSuccess) on.wait();  // names the kernel
     on.check(result, "wait for an event");
     float milliseconds = 0;
-    on.check(on.driver().event_elapsed(&milliseconds, static_cast<const CudaEvent&>(earlier).event_,
-                                       event_),
+    on.check(on.driver().event_elapsed(&milliseconds, begin.event_, event_),
              "read the time between two events");
     return 1e-3 * static_cast<double>(milliseconds);
   }
 
  private:
-  LaunchOptions options_;
+  void make(const OnDevice& on) {
+    EventHandle made = nullptr;
+    on.check(on.driver().event_create(&made, 0), "make an event");
+    if (gpu_ != nullptr && gpu_->is_current()) gpu_->driver().event_destroy(event_);
+    gpu_ = &on.gpu();
+    event_ = made;
+  }
+
+  Gpu* gpu_ = nullptr;
   LaunchOptions recorded_on_;
-  unsigned generation_ = 0;
   EventHandle event_ = nullptr;
 };
 
@@ -170,20 +186,12 @@ class CudaBackend final : public Backend {
   void* allocate(std::size_t bytes, const LaunchOptions& options) const override {
     if (bytes == 0) return nullptr;
     const OnDevice on(options);
-    Pointer address = 0;
-    on.check(on.driver().allocate(&address, bytes), fmt::format("allocate {} bytes", bytes));
-    return reinterpret_cast<void*>(address);
+    const std::string what = fmt::format("cannot allocate {} bytes", bytes);
+    return reinterpret_cast<void*>(on.gpu().allocate(bytes, what));
   }
 
   void release(void* memory, const LaunchOptions& options) const noexcept override {
-    const Gpu* gpu = Gpu::find(options.device);
-    if (memory == nullptr || gpu == nullptr) return;
-    try {
-      const CurrentContext current(*gpu);
-      gpu->driver().free(pointer_of(memory));
-    } catch (const Error&) {
-      // The context is gone, and the memory with it.
-    }
+    if (memory != nullptr) Gpu::release(options.device, pointer_of(memory));
   }
 
   void copy_to_device(void* to, const void* from, std::size_t bytes,
@@ -216,12 +224,12 @@ class CudaBackend final : public Backend {
   }
 
   std::size_t cache_bytes(const LaunchOptions& options) const override {
-    return Gpu::look_up(cuda::driver(), options.device).l2_bytes();
+    return Gpu::look_up(cuda::driver(), options.device).l2_bytes;
   }
 
   // Asked where nothing may be launched: it makes no context, and does without a driver.
   std::string device_name(const LaunchOptions& options) const override {
-    if (is_usable()) return Gpu::look_up(cuda::driver(), options.device).name();
+    if (is_usable()) return Gpu::look_up(cuda::driver(), options.device).name;
     if (!driver_library().reason.empty()) return {};
     const auto probed = probe_devices();
     const auto index = static_cast<std::size_t>(options.device);
@@ -230,12 +238,11 @@ class CudaBackend final : public Backend {
 };
 
 CudaDevice device_info(const Driver& driver, int ordinal) {
-  const Gpu gpu(driver, ordinal);
-  Device device = 0;
+  const DeviceFacts facts = device_facts(driver, ordinal);
   std::size_t bytes = 0;
-  check(driver.device_get(&device, ordinal), "cannot ask the driver about a device");
-  check(driver.device_total_memory(&bytes, device), "cannot ask the driver about a device");
-  return {gpu.name(), gpu.capability().major, gpu.capability().minor, gpu.units(),
+  check(driver.device_total_memory(&bytes, facts.device),
+        fmt::format("cannot ask the driver about device {}", ordinal));
+  return {facts.name, facts.capability.major, facts.capability.minor, facts.units,
           static_cast<std::int64_t>(bytes)};
 }
 

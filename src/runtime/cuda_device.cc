@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "tessera/base/forever.h"
 #include "tessera/runtime/cuda_device_internal.h"
@@ -9,36 +11,128 @@
 namespace tessera::runtime::cuda {
 namespace {
 
-int attribute(const Driver& driver, Device device, DeviceAttribute which) {
-  int value = 0;
-  check(driver.device_attribute(&value, which, device), "cannot ask the driver about a device");
-  return value;
+// One device of this process. Its contexts are made one after the other; those that were lost
+// stay, as handles of theirs may still be about.
+struct Slot {
+  std::atomic<const DeviceFacts*> facts = nullptr;
+  std::atomic<Gpu*> gpu = nullptr;  // the last one made
+  std::mutex mutex;                 // guards the making of both and all below
+  DeviceFacts facts_storage;
+  std::vector<std::unique_ptr<Gpu>> made;
+  bool retained = false;
+  std::unordered_multimap<Pointer, const Gpu*> memory;  // not yet released
+};
+using Slots = std::vector<Slot>;
+
+std::atomic<Slots*> g_slots = nullptr;
+
+// Throws where there is none.
+std::size_t device_count(const Driver& driver) {
+  int count = 0;
+  cuda::check(driver.device_count(&count), "cannot count the CUDA devices");
+  if (count < 1) throw Error(ErrorCode::unsupported, "no CUDA device: the driver finds none");
+  return static_cast<std::size_t>(count);
 }
 
-using Devices = std::vector<std::unique_ptr<Gpu>>;
-
-std::atomic<const Devices*> g_devices = nullptr;
-
-const Devices& devices(const Driver& driver) {
-  static const Forever<Devices> all([&driver] {
-    int count = 0;
-    check(driver.device_count(&count), "cannot count the CUDA devices");
-    Devices found;
-    for (int i = 0; i < count; ++i) found.push_back(std::make_unique<Gpu>(driver, i));
-    return found;
-  }());
-  g_devices.store(&*all, std::memory_order_release);
+// Kernels and buffers of static objects are released after other statics.
+Slots& slots(const Driver& driver) {
+  static Forever<Slots> all(device_count(driver));
+  g_slots.store(&*all, std::memory_order_release);
   return *all;
 }
 
-// Pointers that a thread has found good, by device and context; each place keeps the last one.
+Slot& slot_of(const Driver& driver, int ordinal) {
+  Slots& all = slots(driver);
+  const auto count = static_cast<int>(all.size());
+  if (ordinal >= 0 && ordinal < count) return all[static_cast<std::size_t>(ordinal)];
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("device {} was asked for, this machine has devices 0 to {}", ordinal, count - 1));
+}
+
+// Null until a context was made on it, and in a forked child: for clean-up, which never throws.
+Slot* find_slot(int ordinal) noexcept {
+  Slots* const all = g_slots.load(std::memory_order_acquire);
+  if (all == nullptr || !is_usable() || ordinal < 0) return nullptr;
+  const auto index = static_cast<std::size_t>(ordinal);
+  return index < all->size() ? &(*all)[index] : nullptr;
+}
+
+const DeviceFacts& facts_of(const Driver& driver, int ordinal, Slot& slot) {
+  if (const DeviceFacts* known = slot.facts.load(std::memory_order_acquire)) return *known;
+  const std::lock_guard lock(slot.mutex);
+  if (slot.facts.load() == nullptr) {
+    slot.facts_storage = device_facts(driver, ordinal);
+    slot.facts.store(&slot.facts_storage, std::memory_order_release);
+  }
+  return slot.facts_storage;
+}
+
+// Whether work is possible in a context that somebody else may have broken.
+Result try_context(const Driver& driver, Context context) {
+  Result result = driver.context_push(context);
+  if (result != kSuccess) return result;
+  result = driver.stream_synchronize(nullptr);
+  driver.context_pop(&context);
+  return result;
+}
+
+// The primary context is shared with everyone else in the process. It goes away, with its error,
+// when the last of them lets go of it; taking it from them would pull the ground from under them.
+Context retain_context(const Driver& driver, const DeviceFacts& facts, Slot& slot) {
+  Result result = slot.retained ? driver.context_release(facts.device) : kSuccess;
+  slot.retained = result != kSuccess && result != kInvalidContext;  // somebody may have reset it
+  unsigned flags = 0;
+  int active = 0;
+  driver.context_state(facts.device, &flags, &active);
+  Context made = nullptr;
+  if (!slot.retained) result = driver.context_retain(&made, facts.device);
+  if (result == kSuccess) {
+    slot.retained = true;
+    if (!slot.made.empty()) result = try_context(driver, made);
+    if (result == kSuccess) return made;
+    slot.retained = driver.context_release(facts.device) != kSuccess;
+  }
+  if (!slot.made.empty() && active != 0 && is_sticky(result)) {
+    throw Error(ErrorCode::launch_failed,
+                fmt::format("{} is unusable since a kernel failed on it: its context cannot be "
+                            "rebuilt, because another part of this process holds it too; restart "
+                            "the process",
+                            facts.label()));
+  }
+  throw Error(ErrorCode::unsupported,
+              fmt::format("cannot make a context on {}: {}", facts.label(), describe(result)));
+}
+
+// Pointers that a thread has found good, by context; each place keeps the last one.
 struct CheckedPointer {
   const void* pointer = nullptr;
-  int ordinal = 0;
-  unsigned generation = 0;
+  const Gpu* gpu = nullptr;
 };
 constexpr std::size_t kCheckedPointers = 256;
 thread_local std::array<CheckedPointer, kCheckedPointers> t_checked;
+
+// The context of each device that a thread has used last; null where it knows of the loss.
+constexpr std::size_t kMostDevices = 64;
+const Gpu*& seen_by_this_thread(int ordinal) {
+  thread_local std::array<const Gpu*, kMostDevices> seen{};
+  return seen[static_cast<std::size_t>(ordinal) % kMostDevices];
+}
+
+// The stream of each thread, which has one handle for all of them (CU_STREAM_PER_THREAD).
+constexpr std::uintptr_t kStreamPerThread = 2;
+thread_local const char t_thread = 0;
+
+// What tells streams apart: the per-thread one is another in every thread.
+std::uintptr_t key_of(Stream stream) {
+  const auto handle = reinterpret_cast<std::uintptr_t>(stream);
+  return handle == kStreamPerThread ? reinterpret_cast<std::uintptr_t>(&t_thread) : handle;
+}
+
+// Results by which the driver says that it does not know a handle here.
+bool is_of_stream(Result result) { return result == kInvalidHandle || result == kInvalidContext; }
+constexpr std::string_view kStreamHint =
+    "; check that the stream still exists and belongs to this device's primary context";
 
 CheckedPointer& checked_place(const void* pointer) {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
@@ -74,90 +168,102 @@ bool runs_on(const Architecture& architecture, Capability capability) {
   return architecture.exact ? wanted.minor == capability.minor : wanted.minor <= capability.minor;
 }
 
-Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
+DeviceFacts device_facts(const Driver& driver, int ordinal) {
   const std::string what = fmt::format("cannot ask the driver about device {}", ordinal);
+  DeviceFacts facts;
+  facts.ordinal = ordinal;
   std::array<char, 128> name{};
-  check(driver.device_get(&device_, ordinal), what);
-  check(driver.device_name(name.data(), static_cast<int>(name.size()) - 1, device_), what);
-  name_ = name.data();
-  capability_ = {attribute(driver, device_, kCapabilityMajor),
-                 attribute(driver, device_, kCapabilityMinor)};
-  units_ = attribute(driver, device_, kMultiprocessors);
-  l2_bytes_ = static_cast<std::size_t>(attribute(driver, device_, kL2Bytes));
+  check(driver.device_get(&facts.device, ordinal), what);
+  check(driver.device_name(name.data(), static_cast<int>(name.size()) - 1, facts.device), what);
+  facts.name = name.data();
+  const auto ask = [&](DeviceAttribute which) {
+    int value = 0;
+    check(driver.device_attribute(&value, which, facts.device), what);
+    return value;
+  };
+  facts.capability = {ask(kCapabilityMajor), ask(kCapabilityMinor)};
+  facts.units = ask(kMultiprocessors);
+  facts.l2_bytes = static_cast<std::size_t>(ask(kL2Bytes));
+  return facts;
+}
+
+std::string DeviceFacts::label() const {
+  return fmt::format("device {} ({}, compute capability {})", ordinal, name, to_string(capability));
+}
+
+Gpu& Gpu::ready(const Driver& driver, int ordinal) {
+  Slot& slot = slot_of(driver, ordinal);
+  const auto good = [&slot] {
+    Gpu* const last = slot.gpu.load(std::memory_order_acquire);
+    return last != nullptr && last->lost_.load(std::memory_order_acquire) == kSuccess ? last
+                                                                                      : nullptr;
+  };
+  if (Gpu* const gpu = good()) return *gpu;
+  const DeviceFacts& facts = facts_of(driver, ordinal, slot);
+  const std::lock_guard lock(slot.mutex);
+  if (Gpu* const gpu = good()) return *gpu;
+  const Context context = retain_context(driver, facts, slot);
+  slot.made.push_back(std::make_unique<Gpu>(driver, facts, context));
+  slot.gpu.store(slot.made.back().get(), std::memory_order_release);
+  return *slot.made.back();
 }
 
 Gpu& Gpu::use(const Driver& driver, int ordinal) {
-  Gpu& gpu = look_up(driver, ordinal);
-  const bool ready = gpu.context() != nullptr && !gpu.lost_.load(std::memory_order_acquire);
-  if (!ready) gpu.ready_context();
-  return gpu;
+  Gpu& gpu = ready(driver, ordinal);
+  const Gpu* const before = std::exchange(seen_by_this_thread(ordinal), &gpu);
+  if (before == &gpu || before == nullptr) return gpu;
+  throw Error(ErrorCode::launch_failed,
+              fmt::format("the context of {} was lost since this thread used it last, and all "
+                          "memory in it: {}; allocate and copy again",
+                          gpu.label(), describe(before->lost_.load())));
 }
 
-Gpu& Gpu::look_up(const Driver& driver, int ordinal) {
-  const Devices& all = devices(driver);
-  const auto count = static_cast<int>(all.size());
-  if (ordinal < 0 || ordinal >= count) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        count == 0
-            ? fmt::format("no CUDA device: device {} was asked for, the driver finds none", ordinal)
-            : fmt::format("device {} was asked for, this machine has devices 0 to {}", ordinal,
-                          count - 1));
+const DeviceFacts& Gpu::look_up(const Driver& driver, int ordinal) {
+  return facts_of(driver, ordinal, slot_of(driver, ordinal));
+}
+
+bool Gpu::is_current() const noexcept {
+  const Slot* const slot = find_slot(ordinal());
+  return slot != nullptr && slot->gpu.load(std::memory_order_acquire) == this;
+}
+
+Pointer Gpu::allocate(std::size_t bytes, std::string_view what) {
+  Pointer address = 0;
+  check(driver_.allocate(&address, bytes), what);
+  Slot& slot = slot_of(driver_, ordinal());
+  const std::lock_guard lock(slot.mutex);
+  slot.memory.emplace(address, this);
+  return address;
+}
+
+void Gpu::release(int ordinal, Pointer memory) noexcept {
+  Slot* const slot = find_slot(ordinal);
+  if (slot == nullptr) return;
+  Gpu* owner = nullptr;
+  {
+    const std::lock_guard lock(slot->mutex);
+    const auto [begin, end] = slot->memory.equal_range(memory);
+    if (begin == end) return;
+    Gpu* const current = slot->gpu.load();
+    const auto gone =
+        std::find_if(begin, end, [current](const auto& item) { return item.second != current; });
+    if (gone == end) owner = current;
+    slot->memory.erase(gone == end ? begin : gone);
   }
-  return *all[static_cast<std::size_t>(ordinal)];
-}
-
-Gpu* Gpu::find(int ordinal) noexcept {
-  const Devices* all = g_devices.load(std::memory_order_acquire);
-  if (all == nullptr || !is_usable() || ordinal < 0) return nullptr;
-  const auto index = static_cast<std::size_t>(ordinal);
-  if (index >= all->size() || (*all)[index]->context() == nullptr) return nullptr;
-  return (*all)[index].get();
-}
-
-// The primary context is shared with everyone else in the process. It goes away, with its error,
-// when the last of them lets go of it; taking it from them would pull the ground from under them.
-void Gpu::ready_context() {
-  const std::lock_guard lock(mutex_);
-  const bool was_lost = lost_.load();
-  if (context() != nullptr && !was_lost) return;
-  if (was_lost) {
-    context_.store(nullptr);
-    if (retained_) driver_.context_release(device_);
-    retained_ = false;
-    streams_.clear();
-    unsigned flags = 0;
-    int active = 0;
-    driver_.context_state(device_, &flags, &active);
-    if (active != 0) {
-      throw Error(ErrorCode::launch_failed,
-                  fmt::format("{} is unusable since a kernel failed on it: its context cannot be "
-                              "rebuilt, because another part of this process holds it too; restart "
-                              "the process",
-                              label()));
-    }
+  if (owner == nullptr) return;
+  try {
+    const CurrentContext current(*owner);
+    owner->note_failure(owner->driver().free(memory));
+  } catch (const Error&) {
+    // The context is gone, and the memory with it.
   }
-  Context made = nullptr;
-  if (const Result result = driver_.context_retain(&made, device_); result != kSuccess) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("cannot make a context on {}: {}", label(), describe(result)));
-  }
-  retained_ = true;
-  generation_.fetch_add(1);
-  context_.store(made, std::memory_order_release);
-  lost_.store(false, std::memory_order_release);
-}
-
-std::string Gpu::label() const {
-  return fmt::format("device {} ({}, compute capability {})", ordinal_, name_,
-                     to_string(capability_));
 }
 
 Pointer Gpu::workspace(Stream stream, std::size_t bytes, const std::string& kernel) {
   const std::lock_guard lock(mutex_);
-  StreamState& state = streams_[stream];
+  StreamState& state = streams_[key_of(stream)];
   if (bytes <= state.workspace_bytes) return state.workspaces.back();
-  if (is_capturing(stream)) {
+  if (is_capturing(stream, kernel)) {
     throw Error(ErrorCode::launch_failed,
                 fmt::format("{}: needs {} bytes of workspace on this stream, which has {}, and "
                             "nothing can be allocated while the stream is captured; launch it once "
@@ -167,15 +273,11 @@ Pointer Gpu::workspace(Stream stream, std::size_t bytes, const std::string& kern
   // At least twice the last one, so that all that is kept together is as large as the newest.
   const std::size_t wanted = std::max(bytes, 2 * state.workspace_bytes);
   Pointer address = 0;
-  if (const Result result = driver_.allocate(&address, wanted); result != kSuccess) {
-    note_failure(result);
-    check(result,
-          fmt::format("{}: cannot allocate {} bytes of workspace on {}", kernel, wanted, label()));
-  }
+  check(driver_.allocate(&address, wanted),
+        fmt::format("{}: cannot allocate {} bytes of workspace", kernel, wanted));
   if (const Result result = driver_.fill(address, 0, wanted, stream); result != kSuccess) {
     driver_.free(address);
-    note_failure(result);
-    check(result, fmt::format("{}: cannot clear its workspace on {}", kernel, label()));
+    check(result, fmt::format("{}: cannot clear its workspace", kernel));
   }
   state.workspaces.push_back(address);
   state.workspace_bytes = wanted;
@@ -184,7 +286,7 @@ Pointer Gpu::workspace(Stream stream, std::size_t bytes, const std::string& kern
 
 void Gpu::note_launch(Stream stream, const std::shared_ptr<const std::string>& kernel) {
   const std::lock_guard lock(mutex_);
-  StreamState& state = streams_[stream];
+  StreamState& state = streams_[key_of(stream)];
   if (state.last_kernel != kernel) state.last_kernel = kernel;
   constexpr std::size_t kManyStreams = 1024;
   if (streams_.size() > kManyStreams) forget_idle_streams();
@@ -197,62 +299,79 @@ void Gpu::forget_idle_streams() {
 
 std::string Gpu::last_kernel(Stream stream) const {
   const std::lock_guard lock(mutex_);
-  const auto found = streams_.find(stream);
+  const auto found = streams_.find(key_of(stream));
   const bool known = found != streams_.end() && found->second.last_kernel != nullptr;
   return known ? *found->second.last_kernel : std::string();
 }
 
-bool Gpu::is_capturing(Stream stream) const {
+bool Gpu::is_capturing(Stream stream, const std::string& kernel) {
   int status = 0;
-  return driver_.stream_is_capturing(stream, &status) == kSuccess && status != 0;
+  check(driver_.stream_is_capturing(stream, &status),
+        fmt::format("{}: cannot ask whether its stream is captured", kernel));
+  return status != 0;
 }
 
 void Gpu::note_failure(Result result) noexcept {
-  if (is_sticky(result)) lost_.store(true, std::memory_order_release);
+  if (is_sticky(result)) lost_.store(result, std::memory_order_release);
+}
+
+void Gpu::note_reported(Result result) noexcept {
+  note_failure(result);
+  if (is_sticky(result)) seen_by_this_thread(ordinal()) = nullptr;
+}
+
+void Gpu::check(Result result, std::string_view what, std::string_view detail) {
+  if (result == kSuccess) return;
+  note_reported(result);
+  throw Error(code_of(result),
+              fmt::format("{} on {}: {}{}{}", what, label(), detail, describe(result),
+                          is_of_stream(result) ? kStreamHint : ""));
+}
+
+// False for a pointer that the driver does not know.
+bool Gpu::ask(PointerAttribute which, const void* pointer, int& value, const std::string& kernel) {
+  const Result result =
+      driver_.pointer_attribute(&value, which, reinterpret_cast<Pointer>(pointer));
+  if (result == kInvalidValue) return false;
+  check(result, fmt::format("{}: cannot ask the driver whose memory {} is", kernel, pointer));
+  return true;
 }
 
 // Host memory that the driver knows (pinned or managed) can be read by every device; other host
 // memory never is meant, even on systems where the device could page it in.
-void Gpu::check_pointer(const void* pointer, const std::string& kernel) const {
+void Gpu::check_pointer(const void* pointer, const std::string& kernel) {
   if (pointer == nullptr) return;
   CheckedPointer& place = checked_place(pointer);
-  const CheckedPointer wanted{pointer, ordinal_, generation()};
-  if (place.pointer == wanted.pointer && place.ordinal == wanted.ordinal &&
-      place.generation == wanted.generation) {
-    return;
-  }
-  const auto ask = [&](PointerAttribute which, int& value) {
-    return driver_.pointer_attribute(&value, which, reinterpret_cast<Pointer>(pointer)) == kSuccess;
-  };
+  if (place.pointer == pointer && place.gpu == this) return;
   int owner = 0;
-  if (!ask(kDeviceOrdinal, owner)) {
+  if (!ask(kDeviceOrdinal, pointer, owner, kernel)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{}: the pointer {} is not memory of a GPU; copy the operand to {}",
                             kernel, pointer, label()));
   }
   int memory = 0, access = 0;
-  const bool ours = owner == ordinal_;
-  const bool of_host = ask(kMemoryType, memory) && memory == kMemoryOfHost;
-  if (!ours && !of_host && !(ask(kAccessFlags, access) && access != 0)) {
+  const bool ours = owner == ordinal();
+  const bool of_host = ask(kMemoryType, pointer, memory, kernel) && memory == kMemoryOfHost;
+  if (!ours && !of_host && !(ask(kAccessFlags, pointer, access, kernel) && access != 0)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{}: the pointer {} is memory of device {}, the kernel was to run on "
                             "device {}; launch it there, or copy the operand",
-                            kernel, pointer, owner, ordinal_));
+                            kernel, pointer, owner, ordinal()));
   }
-  place = wanted;
+  place = {pointer, this};
 }
 
-CurrentContext::CurrentContext(const Gpu& gpu) : driver_(gpu.driver()) {
+CurrentContext::CurrentContext(Gpu& gpu) : gpu_(gpu) {
   const Context wanted = gpu.context();
   Context before = nullptr;
-  if (driver_.context_get_current(&before) == kSuccess && before == wanted) return;
-  check(driver_.context_push(wanted), "cannot make the device's context current");
+  if (gpu.driver().context_get_current(&before) == kSuccess && before == wanted) return;
+  gpu.check(gpu.driver().context_push(wanted), "cannot make the context current");
   pushed_ = true;
 }
 
 CurrentContext::~CurrentContext() {
   Context popped = nullptr;
-  if (pushed_) driver_.context_pop(&popped);
+  if (pushed_) gpu_.note_failure(gpu_.driver().context_pop(&popped));
 }
 
 }  // namespace tessera::runtime::cuda

@@ -30,29 +30,47 @@ struct Architecture {
 Architecture architecture_of(const Target& target);
 bool runs_on(const Architecture& architecture, Capability capability);
 
+// What never changes of a device.
+struct DeviceFacts {
+  int ordinal = 0;
+  Device device = 0;
+  std::string name;
+  Capability capability;
+  int units = 0;
+  std::size_t l2_bytes = 0;
+  std::string label() const;  // "device 0 (NVIDIA H200, compute capability 9.0)"
+};
+DeviceFacts device_facts(const Driver& driver, int ordinal);
+
+// A device in one of its contexts, and what belongs to that context. An object outlives its
+// context: whoever holds one can ask whether it is still the device's, and a late failure in a
+// lost context is not taken for one of its successor.
 class Gpu {
  public:
-  // The device, its context retained; the context is rebuilt when it was lost and nobody else in
-  // the process holds it. Throws Error{invalid_argument} for a number that no device has,
-  // Error{unsupported} when the context cannot be had.
+  // The device, its context retained; a lost context is replaced when nobody else in the process
+  // holds it. Throws Error{invalid_argument} for a number that no device has, Error{unsupported}
+  // when the context cannot be had, and Error{launch_failed} once in each thread that had used a
+  // context which was lost behind its back.
   static Gpu& use(const Driver& driver, int ordinal);
   // The same without a context.
-  static Gpu& look_up(const Driver& driver, int ordinal);
-  // Null until a context was made on it, and in a forked child: for clean-up, which never throws.
-  static Gpu* find(int ordinal) noexcept;
+  static const DeviceFacts& look_up(const Driver& driver, int ordinal);
 
-  Gpu(const Driver& driver, int ordinal);
+  Gpu(const Driver& driver, const DeviceFacts& facts, Context context)
+      : driver_(driver), facts_(facts), context_(context) {}
 
   const Driver& driver() const { return driver_; }
-  int ordinal() const { return ordinal_; }
-  const std::string& name() const { return name_; }
-  Capability capability() const { return capability_; }
-  int units() const { return units_; }
-  std::size_t l2_bytes() const { return l2_bytes_; }
-  Context context() const { return context_.load(std::memory_order_acquire); }
-  // Counts contexts, from 1: what belongs to an earlier one is gone.
-  unsigned generation() const { return generation_.load(std::memory_order_acquire); }
-  std::string label() const;  // "device 0 (NVIDIA H200, compute capability 9.0)"
+  int ordinal() const { return facts_.ordinal; }
+  Capability capability() const { return facts_.capability; }
+  int units() const { return facts_.units; }
+  Context context() const { return context_; }
+  std::string label() const { return facts_.label(); }
+  // Whether the device still has this context, as far as is known. False in a forked child.
+  bool is_current() const noexcept;
+
+  // Device memory. What went with an earlier context is released by doing nothing, even if the
+  // driver has given its address again since.
+  Pointer allocate(std::size_t bytes, std::string_view what);
+  static void release(int ordinal, Pointer memory) noexcept;
 
   // Device memory for kernels on this stream, zeroed when it is allocated. Grows; what it outgrew
   // is kept, because captured graphs may still use it. Throws Error{launch_failed} while the stream
@@ -63,14 +81,19 @@ class Gpu {
   void note_launch(Stream stream, const std::shared_ptr<const std::string>& kernel);
   std::string last_kernel(Stream stream) const;
 
-  bool is_capturing(Stream stream) const;
+  bool is_capturing(Stream stream, const std::string& kernel);
 
-  // After a failure: a lost context is rebuilt by the next use().
+  // After a failure: a lost context is replaced by the next use(), which says so to every thread
+  // that used it and does not know yet.
   void note_failure(Result result) noexcept;
+  // The same for a failure that this thread's caller is told of.
+  void note_reported(Result result) noexcept;
+  // Throws "<what> on <device>: <detail><reason>" unless the call succeeded.
+  void check(Result result, std::string_view what, std::string_view detail = {});
 
   // Throws Error{invalid_argument} for a pointer that kernels on this device cannot read: of the
   // host, or of another device. What passed is remembered by the thread.
-  void check_pointer(const void* pointer, const std::string& kernel) const;
+  void check_pointer(const void* pointer, const std::string& kernel);
 
  private:
   struct StreamState {
@@ -78,35 +101,29 @@ class Gpu {
     std::size_t workspace_bytes = 0;
     std::shared_ptr<const std::string> last_kernel;
   };
-  void ready_context();
+  static Gpu& ready(const Driver& driver, int ordinal);
   void forget_idle_streams();
+  bool ask(PointerAttribute which, const void* pointer, int& value, const std::string& kernel);
 
   const Driver& driver_;
-  int ordinal_;
-  Device device_ = 0;
-  std::string name_;
-  Capability capability_;
-  int units_ = 0;
-  std::size_t l2_bytes_ = 0;
-  std::atomic<Context> context_ = nullptr;
-  std::atomic<unsigned> generation_ = 0;
-  std::atomic<bool> lost_ = false;
-  mutable std::mutex mutex_;  // guards the making of contexts and all below
-  bool retained_ = false;
-  std::unordered_map<Stream, StreamState> streams_;
+  const DeviceFacts& facts_;
+  const Context context_;
+  std::atomic<Result> lost_ = kSuccess;  // by which result
+  mutable std::mutex mutex_;             // guards all below
+  std::unordered_map<std::uintptr_t, StreamState> streams_;
 };
 
 // The device's context, current on this thread until the end of the scope; what was current before
 // is put back.
 class CurrentContext {
  public:
-  explicit CurrentContext(const Gpu& gpu);
+  explicit CurrentContext(Gpu& gpu);
   ~CurrentContext();
   CurrentContext(const CurrentContext&) = delete;
   CurrentContext& operator=(const CurrentContext&) = delete;
 
  private:
-  const Driver& driver_;
+  Gpu& gpu_;
   bool pushed_ = false;
 };
 

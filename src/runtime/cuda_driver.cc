@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "tessera/base/files.h"
@@ -90,11 +93,12 @@ DriverLibrary open_driver() {
   return library;
 }
 
+std::atomic<bool> g_begun = false;  // to initialise it; false again when that failed
 std::atomic<bool> g_initialised = false;
-std::atomic<bool> g_forked = false;  // since then, in a child of the process that did it
+std::atomic<bool> g_forked = false;  // since it was begun, in a child of the process that did it
 
 void note_fork() {
-  if (g_initialised.load()) g_forked.store(true);
+  if (g_begun.load()) g_forked.store(true);
 }
 
 std::string init_failure(Result result) {
@@ -141,11 +145,13 @@ const Driver& driver() {
 
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (const Result result = library.functions.init(0); result != kSuccess) {
-    throw Error(ErrorCode::unsupported, init_failure(result));
-  }
   static std::once_flag registered;
   std::call_once(registered, [] { pthread_atfork(nullptr, nullptr, note_fork); });
+  g_begun.store(true);
+  if (const Result result = library.functions.init(0); result != kSuccess) {
+    g_begun.store(false);
+    throw Error(ErrorCode::unsupported, init_failure(result));
+  }
   g_initialised.store(true, std::memory_order_release);
   return library.functions;
 }
@@ -168,16 +174,32 @@ std::string describe(Result result) {
   return text == nullptr ? std::string(name) : fmt::format("{} ({})", name, text);
 }
 
-bool is_sticky(Result result) {
-  constexpr Result kLost[] = {214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719};
-  for (const Result lost : kLost) {
-    if (result == lost) return true;
-  }
-  return false;
+namespace {
+
+// CUDA_ERROR_ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE, CONTAINED, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT,
+// CONTEXT_IS_DESTROYED, ASSERT, HARDWARE_STACK_ERROR, ILLEGAL_INSTRUCTION, MISALIGNED_ADDRESS,
+// INVALID_ADDRESS_SPACE, INVALID_PC, LAUNCH_FAILED, TENSOR_MEMORY_LEAK, MPS_CLIENT_TERMINATED,
+// EXTERNAL_DEVICE_ERROR.
+constexpr std::array<Result, 16> kLost = {214, 220, 226, 700, 702, 709, 710, 714,
+                                          715, 716, 717, 718, 719, 721, 810, 911};
+
+// CUDA_ERROR_NOT_INITIALIZED, DEINITIALIZED, DEVICE_UNAVAILABLE, NO_DEVICE, INVALID_DEVICE,
+// DEVICE_NOT_LICENSED, ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE, CONTEXT_IS_DESTROYED,
+// SYSTEM_NOT_READY, SYSTEM_DRIVER_MISMATCH, MPS_CLIENT_TERMINATED.
+constexpr std::array<Result, 12> kOfTheMachine = {3,   4,   46,  100, 101, 102,
+                                                  214, 220, 709, 802, 803, 810};
+
+bool is_one_of(Result result, std::span<const Result> results) {
+  return std::find(results.begin(), results.end(), result) != results.end();
 }
 
+}  // namespace
+
+bool is_sticky(Result result) { return is_one_of(result, kLost); }
+
 ErrorCode code_of(Result result) {
-  return result == kOutOfMemory ? ErrorCode::out_of_memory : ErrorCode::launch_failed;
+  if (result == kOutOfMemory) return ErrorCode::out_of_memory;
+  return is_one_of(result, kOfTheMachine) ? ErrorCode::unsupported : ErrorCode::launch_failed;
 }
 
 void check(Result result, std::string_view what) {

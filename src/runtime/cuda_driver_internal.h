@@ -28,9 +28,11 @@ inline constexpr Result kOutOfMemory = 2;
 inline constexpr Result kNotInitialized = 3;
 inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidImage = 200;
+inline constexpr Result kInvalidContext = 201;
 inline constexpr Result kNoBinaryForGpu = 209;
 inline constexpr Result kInvalidPtx = 218;
 inline constexpr Result kUnsupportedPtx = 222;
+inline constexpr Result kInvalidHandle = 400;
 inline constexpr Result kNotFound = 500;
 inline constexpr Result kSystemDriverMismatch = 803;
 
@@ -136,6 +138,8 @@ std::string describe(Result result);
 // Whether the context is lost with this result: every later call returns it too.
 bool is_sticky(Result result);
 
+// Error{unsupported} for what is the machine's fault and no kernel's: a device that is gone or
+// busy.
 ErrorCode code_of(Result result);
 
 // Throws Error{code_of(result)} "<what>: <describe(result)>" unless the call succeeded.

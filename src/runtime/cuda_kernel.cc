@@ -49,9 +49,9 @@ struct Residency {
   unsigned blocks = 0;
 };
 
-// The module on one device, of one of its contexts.
+// The module in one context of a device.
 struct Placed {
-  unsigned generation = 0;  // 0: not there
+  Gpu* gpu = nullptr;  // null: not there
   Module module = nullptr;
   Function function = nullptr;
   Function prepare = nullptr;    // <name>_prepare, once it was needed
@@ -83,7 +83,7 @@ class CudaKernel final : public LoadedKernel {
   struct Arguments {
     alignas(64) std::array<std::byte, sizeof(Launch::arguments)> bytes;
   };
-  void check_pointers(const Gpu& gpu, const Launch& launch) const;
+  void check_pointers(Gpu& gpu, const Launch& launch) const;
   void fill_arguments(Gpu& gpu, const Launch& launch, Stream stream, Arguments& arguments) const;
   Function companion(Gpu& gpu, Module module, std::string_view suffix) const;
   void enqueue(Gpu& gpu, Stream stream, Function function, const LaunchConfig& config,
@@ -95,7 +95,7 @@ class CudaKernel final : public LoadedKernel {
   void allow(Gpu& gpu, Placed& placed, const Launch& launch) const;
   unsigned resident_blocks(Gpu& gpu, const Placed& placed, const Launch& launch) const;
   [[noreturn]] void fail_to_load(const Gpu& gpu, Result result) const;
-  [[noreturn]] void fail_to_launch(Gpu& gpu, Stream stream, Result result) const;
+  void fail_to_launch(Gpu& gpu, Stream stream, Result result) const;
   const std::string& name() const { return *name_; }
 
   std::shared_ptr<const std::string> name_;
@@ -107,11 +107,10 @@ class CudaKernel final : public LoadedKernel {
 
 CudaKernel::~CudaKernel() {
   for (const auto& [ordinal, placed] : placed_) {
-    const Gpu* gpu = Gpu::find(ordinal);
-    if (gpu == nullptr || gpu->generation() != placed.generation) continue;
+    if (placed.gpu == nullptr || !placed.gpu->is_current()) continue;
     try {
-      const CurrentContext current(*gpu);
-      gpu->driver().module_unload(placed.module);
+      const CurrentContext current(*placed.gpu);
+      placed.gpu->note_failure(placed.gpu->driver().module_unload(placed.module));
     } catch (const Error&) {
       // The context is gone, and the module with it.
     }
@@ -148,7 +147,7 @@ void CudaKernel::enqueue(Gpu& gpu, Stream stream, Function function, const Launc
   gpu.note_launch(stream, name_);
 }
 
-void CudaKernel::check_pointers(const Gpu& gpu, const Launch& launch) const {
+void CudaKernel::check_pointers(Gpu& gpu, const Launch& launch) const {
   for (int i = 0; i < launch.num_pointers; ++i) {
     gpu.check_pointer(launch.pointers[static_cast<std::size_t>(i)], name());
   }
@@ -167,7 +166,7 @@ void CudaKernel::fill_arguments(Gpu& gpu, const Launch& launch, Stream stream,
     if (map.in_workspace) {
       map.base = reinterpret_cast<const void*>(workspace + map.workspace_offset);
     }
-    encode(gpu.driver(), map, name(), arguments.bytes.data() + map.offset);
+    encode(gpu, map, name(), arguments.bytes.data() + map.offset);
   }
 }
 
@@ -196,8 +195,8 @@ Ready CudaKernel::prepare(Gpu& gpu, const Launch& launch, Stream stream) const {
 
 Placed& CudaKernel::placed_on(Gpu& gpu, Stream stream) const {
   Placed& placed = placed_[gpu.ordinal()];
-  if (placed.generation == gpu.generation()) return placed;
-  if (gpu.is_capturing(stream)) {
+  if (placed.gpu == &gpu) return placed;
+  if (gpu.is_capturing(stream, name())) {
     throw Error(ErrorCode::launch_failed,
                 fmt::format("{}: is not on {} yet, and nothing can be loaded while the stream is "
                             "captured; launch it once before the capture",
@@ -217,18 +216,20 @@ Placed CudaKernel::load_on(Gpu& gpu) const {
   }
   const Driver& driver = gpu.driver();
   Placed placed;
-  placed.generation = gpu.generation();
+  placed.gpu = &gpu;
   if (const Result result = driver.module_load(&placed.module, image_.data()); result != kSuccess) {
-    gpu.note_failure(result);
+    gpu.note_reported(result);
     fail_to_load(gpu, result);
   }
   try {
-    if (driver.module_function(&placed.function, placed.module, name().c_str()) != kSuccess) {
+    const Result result = driver.module_function(&placed.function, placed.module, name().c_str());
+    if (result == kNotFound) {
       throw Error(ErrorCode::load_failed,
                   fmt::format("cannot load kernel '{}': its cubin must hold a kernel of that name, "
                               "but has none; clear its cache entry to build it again",
                               name()));
     }
+    gpu.check(result, fmt::format("cannot find kernel '{}' in its module", name()));
     check_abi(gpu, placed.module);
   } catch (const Error&) {
     driver.module_unload(placed.module);
@@ -243,12 +244,14 @@ void CudaKernel::check_abi(Gpu& gpu, Module module) const {
   Pointer address = 0;
   std::size_t bytes = 0;
   int version = 0;
-  Result result = driver.module_global(&address, &bytes, module, symbol.c_str());
+  const auto check = [&](Result result) {
+    gpu.check(result, fmt::format("cannot read the ABI version of kernel '{}'", name()));
+  };
+  const Result result = driver.module_global(&address, &bytes, module, symbol.c_str());
+  if (result != kNotFound) check(result);
   if (result == kSuccess && bytes == sizeof(version)) {
-    result = driver.copy_to_host(&version, address, sizeof(version), nullptr);
-    if (result == kSuccess) result = driver.stream_synchronize(nullptr);
-    gpu.note_failure(result);
-    check(result, "cannot read a kernel's ABI version from the device");
+    check(driver.copy_to_host(&version, address, sizeof(version), nullptr));
+    check(driver.stream_synchronize(nullptr));
   }
   if (version == device::kCudaAbiVersion) return;
   throw Error(ErrorCode::load_failed,
@@ -264,7 +267,7 @@ void CudaKernel::allow(Gpu& gpu, Placed& placed, const Launch& launch) const {
   const auto raise = [&](FunctionAttribute attribute, int value, std::string_view what) {
     const Result result = gpu.driver().function_set(placed.function, attribute, value);
     if (result == kSuccess) return;
-    gpu.note_failure(result);
+    gpu.note_reported(result);
     throw Error(code_of(result), fmt::format("{}: {} does not grant it {}: {}", name(), gpu.label(),
                                              what, describe(result)));
   };
@@ -295,13 +298,13 @@ unsigned CudaKernel::resident_blocks(Gpu& gpu, const Placed& placed, const Launc
     result = driver.max_clusters(&count, placed.function, &configuration.config);
     blocks = static_cast<unsigned>(count) * cluster;
   }
-  if (result == kSuccess && blocks > 0) return blocks;
-  gpu.note_failure(result);
-  throw Error(ErrorCode::launch_failed,
-              fmt::format("{}: does not fit on {} with {} threads and {} bytes of shared memory a "
-                          "block, in clusters of {}{}",
-                          name(), gpu.label(), product(launch.block), launch.shared_memory_bytes,
-                          cluster, result == kSuccess ? "" : ": " + describe(result)));
+  gpu.check(result, fmt::format("{}: cannot ask how many blocks run at once", name()));
+  if (blocks > 0) return blocks;
+  throw Error(
+      ErrorCode::launch_failed,
+      fmt::format("{}: does not fit on {} with {} threads and {} bytes of shared memory a "
+                  "block, in clusters of {}",
+                  name(), gpu.label(), product(launch.block), launch.shared_memory_bytes, cluster));
 }
 
 void CudaKernel::fail_to_load(const Gpu& gpu, Result result) const {
@@ -324,17 +327,13 @@ void CudaKernel::fail_to_load(const Gpu& gpu, Result result) const {
 
 // A lost context shows at the next call, whoever lost it.
 void CudaKernel::fail_to_launch(Gpu& gpu, Stream stream, Result result) const {
-  gpu.note_failure(result);
+  std::string detail;
   if (is_sticky(result)) {
     const std::string last = gpu.last_kernel(stream);
-    throw Error(ErrorCode::launch_failed,
-                fmt::format("cannot launch kernel '{}' on {}: an earlier one failed there{}: {}",
-                            name(), gpu.label(),
-                            last.empty() ? "" : ", perhaps '" + last + "', the last on this stream",
-                            describe(result)));
+    detail = fmt::format("an earlier one failed there{}: ",
+                         last.empty() ? "" : ", perhaps '" + last + "', the last on this stream");
   }
-  throw Error(code_of(result), fmt::format("cannot launch kernel '{}' on {}: {}", name(),
-                                           gpu.label(), describe(result)));
+  gpu.check(result, fmt::format("cannot launch kernel '{}'", name()), detail);
 }
 
 std::size_t CudaKernel::packed_bytes(const Launch& launch) const {
@@ -378,7 +377,11 @@ void CudaKernel::pack(const Launch& launch, void* packed, const LaunchOptions& o
 Function CudaKernel::companion(Gpu& gpu, Module module, std::string_view suffix) const {
   const std::string symbol = name() + std::string(suffix);
   Function function = nullptr;
-  if (gpu.driver().module_function(&function, module, symbol.c_str()) == kSuccess) return function;
+  const Result result = gpu.driver().module_function(&function, module, symbol.c_str());
+  if (result == kSuccess) return function;
+  if (result != kNotFound) {
+    gpu.check(result, fmt::format("cannot find kernel '{}' in its module", symbol));
+  }
   throw Error(ErrorCode::load_failed,
               fmt::format("kernel '{}': its cubin must hold the kernel '{}', but does not; "
                           "clear its cache entry to build it again",

@@ -58,6 +58,7 @@ std::optional<std::vector<ProbedDevice>> ask(const Nvml& nvml) {
     if (nvml.name(device, name.data(), name.size() - 1) != 0) continue;
     found.push_back({name.data(), capability});
   }
+  if (found.empty() && count > 0) return std::nullopt;  // the driver may know more
   return found;
 }
 

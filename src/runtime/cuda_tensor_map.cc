@@ -95,17 +95,20 @@ std::string broken_rule(const TensorMap& map) {
 
 }  // namespace
 
-void encode(const Driver& driver, const TensorMap& map, const std::string& kernel, void* to) {
+void encode(Gpu& gpu, const TensorMap& map, const std::string& kernel, void* to) {
   KnownMap& known = t_known[hash_of(map) % kKnownMaps];
   if (map.base == nullptr || !is_same_window(known.window, map)) {
     if (const std::string why = broken_rule(map); !why.empty()) refuse(map, kernel, why);
     constexpr std::array<unsigned, 3> kEveryElement = {1, 1, 1};
     alignas(64) std::array<std::byte, kTensorMapBytes> encoded;
-    const Result result = driver.encode_tiled(
+    const Result result = gpu.driver().encode_tiled(
         encoded.data(), driver_type(map.dtype), 3, const_cast<void*>(map.base), map.sizes.data(),
         map.strides.data(), map.box.data(), kEveryElement.data(), kNoInterleave,
         driver_swizzle(map.swizzle_bytes), kPromote256Bytes, kFillWithZeros);
-    if (result != kSuccess) refuse(map, kernel, cuda::describe(result));
+    if (result != kSuccess) {
+      gpu.note_reported(result);
+      refuse(map, kernel, fmt::format("{} on {}", cuda::describe(result), gpu.label()));
+    }
     known.window = map;
     known.encoded = encoded;
   }

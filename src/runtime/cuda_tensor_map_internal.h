@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tessera/families/family.h"
-#include "tessera/runtime/cuda_driver_internal.h"
+#include "tessera/runtime/cuda_device_internal.h"
 
 namespace tessera::runtime::cuda {
 
@@ -12,6 +12,6 @@ inline constexpr std::size_t kTensorMapBytes = 128;
 
 // Writes the driver's encoding to `to` (a multiple of 64). The last few maps of each thread are
 // remembered. Throws Error{launch_failed} naming the kernel and the window when the driver refuses.
-void encode(const Driver& driver, const TensorMap& map, const std::string& kernel, void* to);
+void encode(Gpu& gpu, const TensorMap& map, const std::string& kernel, void* to);
 
 }  // namespace tessera::runtime::cuda

@@ -3,12 +3,18 @@
 //   cuda_child launch CUBIN       launches a kernel once
 //   cuda_child fork_before CUBIN  asks and loads, forks, and launches in the child
 //   cuda_child fork_after CUBIN   launches, forks, and launches in the child
+//   cuda_child fork_during CUBIN  forks while another thread initialises the driver
+//   cuda_child retry CUBIN        launches until it works, three times at most
+//   cuda_child exit CUBIN         launches, and again while the process exits
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <string>
+#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/runtime/runtime.h"
@@ -43,6 +49,44 @@ int run_child(const runtime::LoadedKernel& kernel) {
   return status;
 }
 
+int fork_during(const runtime::LoadedKernel& kernel) {
+  std::thread other([&] { kernel.launch(small_launch(), {}); });
+  usleep(100'000);
+  const int status = run_child(kernel);
+  other.join();
+  return status;
+}
+
+int retry(const std::function<void()>& launch) {
+  for (int i = 0; i < 3; ++i) {
+    try {
+      launch();
+      std::puts("launched");
+      return 0;
+    } catch (const Error& error) {
+      std::printf("%s\n", error.what());
+    }
+  }
+  return 1;
+}
+
+// Older than all that the library keeps for the process, and so destroyed after it.
+struct Oldest {
+  std::shared_ptr<const runtime::LoadedKernel> kernel;
+  std::unique_ptr<runtime::Event> event;
+  runtime::DeviceBuffer buffer;
+
+  ~Oldest() {
+    if (kernel == nullptr) return;
+    retry([this] { kernel->launch(small_launch(), {}); });
+    event = nullptr;
+    buffer = {};
+    kernel = nullptr;
+    std::puts("all is let go");
+    std::fflush(stdout);
+  }
+} g_oldest;
+
 int act(const std::string& what, const char* cubin) {
   const Target target = load_target("sm90a");
   const runtime::Backend& backend = runtime::backend_for(target);
@@ -54,12 +98,24 @@ int act(const std::string& what, const char* cubin) {
   jit::Artifact artifact;
   artifact.name = "kernel";
   artifact.binary = cubin;
+  if (what == "retry") {
+    return retry([&] {
+      backend.load(artifact, target)->launch(small_launch(), {});
+      backend.synchronize({});
+    });
+  }
   const auto kernel = backend.load(artifact, target);
   if (what == "fork_before") return run_child(*kernel);
+  if (what == "fork_during") return fork_during(*kernel);
   kernel->launch(small_launch(), {});
   backend.synchronize({});
   if (what == "fork_after") return run_child(*kernel);
   std::puts("launched");
+  if (what == "exit") {
+    g_oldest.event = backend.make_event({});
+    g_oldest.buffer = runtime::DeviceBuffer({&backend, {}}, 4096);
+    g_oldest.kernel = kernel;
+  }
   return 0;
 }
 

@@ -1,164 +1,7 @@
 // A library with the entry points of NVIDIA's driver and NVML that pretends to be a few GPUs. Their
 // memory is the host's, a kernel is what the test gave it, and every call is checked like the
 // driver checks it: a current context, memory of the right device, a known handle.
-#include "fake_cuda.h"
-
-#include "fake_gemm.h"
-
-#include <unistd.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <mutex>
-#include <set>
-#include <vector>
-
-#define EXPORT extern "C" __attribute__((visibility("default")))
-
-namespace fake_cuda {
-namespace {
-
-using Result = int;
-using Pointer = std::uint64_t;
-constexpr int kMaxDevices = 8;
-
-struct Context {
-  int device;
-  int holders = 0;
-  Result lost = 0;
-};
-struct Module {
-  Context* context;
-  std::map<std::string, int*> abi;
-};
-struct Function {
-  Context* context;
-  std::string name;
-  int max_shared_bytes = 0;
-  int any_cluster = 0;
-};
-struct Block {
-  std::size_t bytes;
-  int device;
-};
-struct Event {
-  double milliseconds = -1;
-};
-struct Config {
-  unsigned grid[3];
-  unsigned block[3];
-  unsigned shared_bytes;
-  void* stream;
-  struct Attribute {
-    int id;
-    alignas(8) unsigned value[16];
-  } * attributes;
-  unsigned num_attributes;
-};
-
-// Never returns from kernels whose name holds FAKE_CUDA_HANG_ON.
-void run_gemm_or_hang(const LaunchRecord& record) {
-  const char* which = std::getenv("FAKE_CUDA_HANG_ON");
-  while (which != nullptr && std::strstr(record.kernel, which) != nullptr) pause();
-  run_gemm(record);
-}
-
-// All of it, under one lock.
-struct World {
-  std::recursive_mutex mutex;
-  Settings settings;
-  Counters counters{};
-  std::vector<LaunchRecord> records;
-  std::map<int, Context*> contexts;  // by device
-  std::vector<Context*> destroyed;
-  std::map<Pointer, Block> memory;
-  std::set<Module*> modules;
-  std::set<Function*> functions;
-  std::set<Event*> events;
-  std::map<void*, Result> pending;  // by stream: what shows when it is waited for
-  double now = 0;
-  pid_t process = 0;  // that called cuInit
-};
-
-World& world() {
-  static World* instance = [] {
-    auto* made = new World;
-#ifdef FAKE_CUDA_OLD
-    made->settings.cuda_version = 11070;
-#endif
-    if (const char* text = std::getenv("FAKE_CUDA_DEVICES"))
-      made->settings.devices = std::atoi(text);
-    if (const char* text = std::getenv("FAKE_CUDA_MAJOR")) {
-      std::fill_n(made->settings.major, kMaxDevices, std::atoi(text));
-    }
-    const char* kernel = std::getenv("FAKE_CUDA_KERNEL");
-    const std::string wanted = kernel == nullptr ? "" : kernel;
-    if (wanted == "gemm") made->settings.kernel = run_gemm;
-    if (wanted == "wrong") made->settings.kernel = run_wrong_gemm;
-    if (wanted == "hang") made->settings.kernel = run_gemm_or_hang;
-    if (wanted == "crash") made->settings.async_result = 700;
-    return made;
-  }();
-  return *instance;
-}
-
-thread_local std::vector<Context*> t_stack;
-
-struct Locked {
-  World& w = world();
-  std::lock_guard<std::recursive_mutex> lock{w.mutex};
-};
-
-constexpr Result kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kNoDevice = 100,
-                 kInvalidDevice = 101, kInvalidImage = 200, kInvalidContext = 201,
-                 kInvalidHandle = 400, kNotFound = 500;
-
-bool is_sticky(Result result) { return result >= 700 && result <= 720 && result != 701; }
-
-Result current(World& w, Context*& context) {
-  if (w.process != getpid()) return kNotInitialized;
-  if (t_stack.empty() || t_stack.back() == nullptr) return kInvalidContext;
-  context = t_stack.back();
-  return context->lost;
-}
-
-// Writes outside of device memory are what a real device would stop for.
-const Block* block_of(World& w, Pointer pointer, std::size_t bytes) {
-  auto after = w.memory.upper_bound(pointer);
-  if (after == w.memory.begin()) return nullptr;
-  --after;
-  return pointer + bytes <= after->first + after->second.bytes ? &after->second : nullptr;
-}
-
-void destroy(World& w, Module* module) {
-  for (const auto& [name, value] : module->abi) {
-    w.memory.erase(reinterpret_cast<Pointer>(value));
-    std::free(value);
-  }
-  delete module;
-}
-
-void destroy_unless_held(World& w, int device) {
-  Context*& primary = w.contexts[device];
-  if (primary == nullptr || primary->holders > 0 || w.settings.other_holder != 0) return;
-  std::erase_if(w.modules, [&](Module* module) {
-    if (module->context != primary) return false;
-    destroy(w, module);
-    return true;
-  });
-  std::erase_if(w.memory, [&](const auto& item) {
-    if (item.second.device != device) return false;
-    std::free(reinterpret_cast<void*>(item.first));
-    return true;
-  });
-  w.destroyed.push_back(primary);  // not deleted: someone may still compare with it
-  primary = nullptr;
-}
-
-}  // namespace
-}  // namespace fake_cuda
+#include "world.h"
 
 using namespace fake_cuda;
 
@@ -167,6 +10,23 @@ EXPORT Counters* fake_cuda_counters() { return &world().counters; }
 EXPORT const LaunchRecord* fake_cuda_record(int index) {
   return &world().records.at(static_cast<std::size_t>(index));
 }
+EXPORT Held fake_cuda_held() {
+  const Locked l;
+  return {static_cast<int>(l.w.modules.size()), static_cast<int>(l.w.functions.size()),
+          static_cast<int>(l.w.memory.size()), static_cast<int>(l.w.events.size()), t_stack.size};
+}
+// As cuDevicePrimaryCtxReset, called by another part of the process.
+EXPORT void fake_cuda_reset_context(int device) {
+  const Locked l;
+  if (l.w.contexts[device] != nullptr) destroy_context(l.w, device);
+}
+// The call after so many more returns the result, however many threads call.
+EXPORT void fake_cuda_arm(int calls, Result result) {
+  const Locked l;
+  l.w.settings.fault_result = result;
+  l.w.settings.fault_call = l.w.counters.calls + calls;
+}
+EXPORT void fake_cuda_unwind() { t_stack.size = 0; }
 EXPORT void fake_cuda_reset() {
   const Locked l;
   l.w.settings = Settings{};
@@ -176,6 +36,10 @@ EXPORT void fake_cuda_reset() {
 }
 
 EXPORT Result cuInit(unsigned) {
+  if (const char* text = std::getenv("FAKE_CUDA_INIT_MS")) {
+    usleep(static_cast<unsigned>(1000 * std::atoi(text)));
+  }
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   ++l.w.counters.inits;
   if (l.w.settings.init_result != 0) return l.w.settings.init_result;
@@ -185,16 +49,19 @@ EXPORT Result cuInit(unsigned) {
   return 0;
 }
 EXPORT Result cuDriverGetVersion(int* version) {
+  if (const Result fault = fault_at(__func__)) return fault;
   *version = world().settings.cuda_version;
   return 0;
 }
 EXPORT Result cuDeviceGetCount(int* count) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   if (l.w.process != getpid()) return kNotInitialized;
   *count = l.w.settings.devices;
   return 0;
 }
 EXPORT Result cuDeviceGet(int* device, int ordinal) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   if (l.w.process != getpid()) return kNotInitialized;
   if (ordinal < 0 || ordinal >= std::min(l.w.settings.devices, kMaxDevices)) return kInvalidDevice;
@@ -202,15 +69,18 @@ EXPORT Result cuDeviceGet(int* device, int ordinal) {
   return 0;
 }
 EXPORT Result cuDeviceGetName(char* name, int size, int device) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const std::string text = "Fake GPU " + std::to_string(device);
   std::strncpy(name, text.c_str(), static_cast<std::size_t>(size));
   return 0;
 }
 EXPORT Result cuDeviceTotalMem_v2(std::size_t* bytes, int) {
+  if (const Result fault = fault_at(__func__)) return fault;
   *bytes = world().settings.memory_bytes;
   return 0;
 }
 EXPORT Result cuDeviceGetAttribute(int* value, int attribute, int device) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   switch (attribute) {
     case 16:
@@ -231,6 +101,7 @@ EXPORT Result cuDeviceGetAttribute(int* value, int attribute, int device) {
 }
 
 EXPORT Result cuDevicePrimaryCtxRetain(Context** context, int device) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   if (l.w.process != getpid()) return kNotInitialized;
   Context*& primary = l.w.contexts[device];
@@ -238,11 +109,12 @@ EXPORT Result cuDevicePrimaryCtxRetain(Context** context, int device) {
     primary = new Context{.device = device};
     ++l.w.counters.contexts;
   }
-  ++primary->holders;
   *context = primary;
+  if (primary->lost == 0) ++primary->holders;
   return primary->lost;
 }
 EXPORT Result cuDevicePrimaryCtxRelease_v2(int device) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   Context*& primary = l.w.contexts[device];
   if (primary == nullptr) return kInvalidContext;
@@ -252,6 +124,7 @@ EXPORT Result cuDevicePrimaryCtxRelease_v2(int device) {
   return 0;
 }
 EXPORT Result cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   *flags = 0;
   destroy_unless_held(l.w, device);
@@ -259,27 +132,32 @@ EXPORT Result cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* activ
   return 0;
 }
 EXPORT Result cuCtxGetCurrent(Context** context) {
+  if (const Result fault = fault_at(__func__)) return fault;
   if (world().process != getpid()) return kNotInitialized;
-  *context = t_stack.empty() ? nullptr : t_stack.back();
+  *context = t_stack.top();
   return 0;
 }
 EXPORT Result cuCtxPushCurrent_v2(Context* context) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   if (context == nullptr) return kInvalidContext;
+  if (context->lost == kContextIsDestroyed) return kContextIsDestroyed;
   ++l.w.counters.pushes;
-  t_stack.push_back(context);
+  if (t_stack.size == Stack::kMost) return kOutOfMemory;
+  t_stack.contexts[t_stack.size++] = context;
   return 0;
 }
 EXPORT Result cuCtxPopCurrent_v2(Context** context) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
-  if (t_stack.empty()) return kInvalidContext;
+  if (t_stack.size == 0) return kInvalidContext;
   ++l.w.counters.pops;
-  *context = t_stack.back();
-  t_stack.pop_back();
+  *context = t_stack.contexts[--t_stack.size];
   return 0;
 }
 
 EXPORT Result cuModuleLoadData(Module** module, const void* image) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   Context* context = nullptr;
   if (const Result result = current(l.w, context); result != 0) return result;
@@ -291,6 +169,7 @@ EXPORT Result cuModuleLoadData(Module** module, const void* image) {
   return 0;
 }
 EXPORT Result cuModuleUnload(Module* module) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   if (l.w.modules.erase(module) == 0) return kInvalidHandle;
   ++l.w.counters.unloads;
@@ -298,15 +177,17 @@ EXPORT Result cuModuleUnload(Module* module) {
   return 0;
 }
 EXPORT Result cuModuleGetFunction(Function** function, Module* module, const char* name) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   if (l.w.modules.count(module) == 0) return kInvalidHandle;
   if (l.w.settings.fail_symbol != 0) return kNotFound;
-  *function = new Function{.context = module->context, .name = name};
+  *function = new Function{.context = module->context, .module = module, .name = name};
   l.w.functions.insert(*function);
   return 0;
 }
 EXPORT Result cuModuleGetGlobal_v2(Pointer* address, std::size_t* bytes, Module* module,
                                    const char* name) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   if (l.w.modules.count(module) == 0) return kInvalidHandle;
   if (l.w.settings.abi_version == 0) return kNotFound;
@@ -321,6 +202,7 @@ EXPORT Result cuModuleGetGlobal_v2(Pointer* address, std::size_t* bytes, Module*
   return 0;
 }
 EXPORT Result cuFuncSetAttribute(Function* function, int attribute, int value) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   if (l.w.functions.count(function) == 0) return kInvalidHandle;
   ++l.w.counters.function_sets;
@@ -330,6 +212,7 @@ EXPORT Result cuFuncSetAttribute(Function* function, int attribute, int value) {
   return 0;
 }
 EXPORT Result cuFuncGetAttribute(int* value, int, Function*) {
+  if (const Result fault = fault_at(__func__)) return fault;
   *value = 0;
   return 0;
 }
@@ -337,6 +220,7 @@ EXPORT Result cuFuncGetAttribute(int* value, int, Function*) {
 #ifndef FAKE_CUDA_OLD
 EXPORT Result cuLaunchKernelEx(const Config* config, Function* function, void** parameters,
                                void**) {
+  if (const Result fault = fault_at(__func__)) return fault;
   LaunchRecord record{};
   void (*kernel)(const LaunchRecord&) = nullptr;
   {
@@ -345,6 +229,7 @@ EXPORT Result cuLaunchKernelEx(const Config* config, Function* function, void** 
     if (const Result result = current(l.w, context); result != 0) return result;
     if (l.w.functions.count(function) == 0) return kInvalidHandle;
     if (function->context != context) return kInvalidContext;
+    if (is_gone(l.w, config->stream)) return kInvalidHandle;
     if (l.w.settings.launch_result != 0) {
       if (is_sticky(l.w.settings.launch_result)) context->lost = l.w.settings.launch_result;
       return l.w.settings.launch_result;
@@ -378,12 +263,14 @@ EXPORT Result cuLaunchKernelEx(const Config* config, Function* function, void** 
 #endif
 EXPORT Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function*, int,
                                                           std::size_t) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   ++l.w.counters.occupancy_queries;
   *blocks = l.w.settings.blocks_per_unit;
   return 0;
 }
 EXPORT Result cuOccupancyMaxActiveClusters(int* clusters, Function*, const Config*) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   ++l.w.counters.occupancy_queries;
   *clusters = l.w.settings.max_clusters;
@@ -396,6 +283,7 @@ EXPORT Result cuTensorMapEncodeTiled(std::uint64_t* map, int type, unsigned rank
                                      const std::uint64_t* sizes, const std::uint64_t* strides,
                                      const unsigned* box, const unsigned* steps, int interleave,
                                      int swizzle, int promotion, int fill) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   ++l.w.counters.encodes;
   if (l.w.settings.encode_result != 0) return l.w.settings.encode_result;
@@ -424,6 +312,7 @@ EXPORT Result cuTensorMapEncodeTiled(std::uint64_t* map, int type, unsigned rank
 #endif
 
 EXPORT Result cuMemAlloc_v2(Pointer* address, std::size_t bytes) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   Context* context = nullptr;
   if (const Result result = current(l.w, context); result != 0) return result;
@@ -442,32 +331,39 @@ EXPORT Result cuMemAlloc_v2(Pointer* address, std::size_t bytes) {
   return 0;
 }
 EXPORT Result cuMemFree_v2(Pointer address) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   if (l.w.memory.erase(address) == 0) return kInvalidValue;
   ++l.w.counters.frees;
   std::free(reinterpret_cast<void*>(address));
   return 0;
 }
-EXPORT Result cuMemcpyHtoDAsync_v2(Pointer to, const void* from, std::size_t bytes, void*) {
+EXPORT Result cuMemcpyHtoDAsync_v2(Pointer to, const void* from, std::size_t bytes, void* stream) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   Context* context = nullptr;
   if (const Result result = current(l.w, context); result != 0) return result;
+  if (is_gone(l.w, stream)) return kInvalidHandle;
   if (block_of(l.w, to, bytes) == nullptr) return kInvalidValue;
   std::memcpy(reinterpret_cast<void*>(to), from, bytes);
   return 0;
 }
-EXPORT Result cuMemcpyDtoHAsync_v2(void* to, Pointer from, std::size_t bytes, void*) {
+EXPORT Result cuMemcpyDtoHAsync_v2(void* to, Pointer from, std::size_t bytes, void* stream) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   Context* context = nullptr;
   if (const Result result = current(l.w, context); result != 0) return result;
+  if (is_gone(l.w, stream)) return kInvalidHandle;
   if (block_of(l.w, from, bytes) == nullptr) return kInvalidValue;
   std::memcpy(to, reinterpret_cast<void*>(from), bytes);
   return 0;
 }
-EXPORT Result cuMemsetD8Async(Pointer to, unsigned char value, std::size_t bytes, void*) {
+EXPORT Result cuMemsetD8Async(Pointer to, unsigned char value, std::size_t bytes, void* stream) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   Context* context = nullptr;
   if (const Result result = current(l.w, context); result != 0) return result;
+  if (is_gone(l.w, stream)) return kInvalidHandle;
   if (block_of(l.w, to, bytes) == nullptr) return kInvalidValue;
   ++l.w.counters.fills;
   l.w.now += 0.25;
@@ -475,6 +371,7 @@ EXPORT Result cuMemsetD8Async(Pointer to, unsigned char value, std::size_t bytes
   return 0;
 }
 EXPORT Result cuPointerGetAttribute(void* value, int attribute, Pointer pointer) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   ++l.w.counters.pointer_queries;
   const Block* block = block_of(l.w, pointer, 1);
@@ -485,9 +382,11 @@ EXPORT Result cuPointerGetAttribute(void* value, int attribute, Pointer pointer)
 }
 
 EXPORT Result cuStreamSynchronize(void* stream) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   Context* context = nullptr;
   if (const Result result = current(l.w, context); result != 0) return result;
+  if (is_gone(l.w, stream)) return kInvalidHandle;
   const auto found = l.w.pending.find(stream);
   if (found == l.w.pending.end()) return 0;
   const Result result = found->second;
@@ -495,34 +394,45 @@ EXPORT Result cuStreamSynchronize(void* stream) {
   if (is_sticky(result)) context->lost = result;
   return result;
 }
-EXPORT Result cuStreamIsCapturing(void*, int* status) {
+EXPORT Result cuStreamIsCapturing(void* stream, int* status) {
+  if (const Result fault = fault_at(__func__)) return fault;
+  const Locked l;
+  if (is_gone(l.w, stream)) return kInvalidHandle;
   *status = world().settings.capturing;
   return 0;
 }
 EXPORT Result cuEventCreate(Event** event, unsigned) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   Context* context = nullptr;
   if (const Result result = current(l.w, context); result != 0) return result;
-  *event = new Event;
+  *event = new Event{.context = context};
   l.w.events.insert(*event);
   return 0;
 }
 EXPORT Result cuEventDestroy_v2(Event* event) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   if (l.w.events.erase(event) == 0) return kInvalidHandle;
   delete event;
   return 0;
 }
 // Time passes by one millisecond a launch and a quarter of one a fill.
-EXPORT Result cuEventRecord(Event* event, void*) {
-  const Locked l;
-  event->milliseconds = l.w.now;
-  return 0;
-}
-EXPORT Result cuEventSynchronize(Event*) {
+EXPORT Result cuEventRecord(Event* event, void* stream) {
+  if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   Context* context = nullptr;
   if (const Result result = current(l.w, context); result != 0) return result;
+  if (l.w.events.count(event) == 0 || is_gone(l.w, stream)) return kInvalidHandle;
+  event->milliseconds = l.w.now;
+  return 0;
+}
+EXPORT Result cuEventSynchronize(Event* event) {
+  if (const Result fault = fault_at(__func__)) return fault;
+  const Locked l;
+  Context* context = nullptr;
+  if (const Result result = current(l.w, context); result != 0) return result;
+  if (l.w.events.count(event) == 0) return kInvalidHandle;
   for (const auto& [stream, result] : l.w.pending) {
     if (is_sticky(result)) context->lost = result;
     return result;
@@ -530,48 +440,28 @@ EXPORT Result cuEventSynchronize(Event*) {
   return 0;
 }
 EXPORT Result cuEventElapsedTime(float* milliseconds, Event* begin, Event* end) {
+  if (const Result fault = fault_at(__func__)) return fault;
+  const Locked l;
+  if (l.w.events.count(begin) == 0 || l.w.events.count(end) == 0) return kInvalidHandle;
   *milliseconds = static_cast<float>(end->milliseconds - begin->milliseconds);
   return 0;
 }
 
 EXPORT Result cuGetErrorName(Result result, const char** name) {
-  static const std::map<Result, const char*> names = {{1, "CUDA_ERROR_INVALID_VALUE"},
-                                                      {2, "CUDA_ERROR_OUT_OF_MEMORY"},
-                                                      {3, "CUDA_ERROR_NOT_INITIALIZED"},
-                                                      {100, "CUDA_ERROR_NO_DEVICE"},
-                                                      {200, "CUDA_ERROR_INVALID_IMAGE"},
-                                                      {201, "CUDA_ERROR_INVALID_CONTEXT"},
-                                                      {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
-                                                      {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-                                                      {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
-                                                      {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"}};
+  if (const Result fault = fault_at(__func__)) return fault;
+  static const std::map<Result, const char*> names = {
+      {1, "CUDA_ERROR_INVALID_VALUE"},          {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {3, "CUDA_ERROR_NOT_INITIALIZED"},        {100, "CUDA_ERROR_NO_DEVICE"},
+      {200, "CUDA_ERROR_INVALID_IMAGE"},        {201, "CUDA_ERROR_INVALID_CONTEXT"},
+      {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},    {400, "CUDA_ERROR_INVALID_HANDLE"},
+      {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},      {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
+      {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED"}, {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"}};
   const auto found = names.find(result);
   *name = found == names.end() ? nullptr : found->second;
   return found == names.end() ? kInvalidValue : 0;
 }
 EXPORT Result cuGetErrorString(Result, const char** text) {
+  if (const Result fault = fault_at(__func__)) return fault;
   *text = "as the test wished";
-  return 0;
-}
-
-// NVML: the same devices, asked without cuInit.
-EXPORT int nvmlInit_v2() { return 0; }
-EXPORT int nvmlShutdown() { return 0; }
-EXPORT int nvmlDeviceGetCount_v2(unsigned* count) {
-  *count = static_cast<unsigned>(world().settings.devices);
-  return 0;
-}
-EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
-  *device = reinterpret_cast<void*>(std::uintptr_t{index} + 1);
-  return 0;
-}
-EXPORT int nvmlDeviceGetName(void* device, char* name, unsigned size) {
-  return cuDeviceGetName(name, static_cast<int>(size),
-                         static_cast<int>(reinterpret_cast<std::uintptr_t>(device)) - 1);
-}
-EXPORT int nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
-  const std::uintptr_t index = reinterpret_cast<std::uintptr_t>(device) - 1;
-  *major = world().settings.major[index];
-  *minor = world().settings.minor[index];
   return 0;
 }

@@ -44,7 +44,14 @@ struct Settings {
   int max_clusters = 60;
   int capturing = 0;                              // every stream is being captured
   int other_holder = 0;                           // someone else holds the primary contexts
+  void* gone_stream = nullptr;                    // no longer a stream
   void (*kernel)(const LaunchRecord&) = nullptr;  // run at each launch
+  // The fault_call-th call since reset(), counted from 1, returns fault_result. It is the call of
+  // any function, or of the named one. 0: none.
+  int fault_call = 0;
+  int fault_result = 999;
+  int fault_lasts = 0;  // so do all calls after it
+  char fault_name[48] = {};
 };
 
 // What happened since reset().
@@ -52,6 +59,14 @@ struct Counters {
   int inits, contexts, releases, modules, unloads, launches, encodes, allocations, frees, fills;
   int pointer_queries, function_sets, occupancy_queries, pushes, pops;
   std::size_t allocated_bytes;
+  int calls;           // of the functions that a fault is wanted for
+  char fault_hit[48];  // the function that failed
+};
+
+// What the driver holds for the process, of all contexts, and the contexts this thread has pushed.
+struct Held {
+  int modules, functions, blocks, events, pushed;
+  bool operator==(const Held&) const = default;
 };
 
 // The library's own, by name.
@@ -66,6 +81,13 @@ class Control {
   LaunchRecord record(int index) const {
     return *get<const LaunchRecord*(int)>("fake_cuda_record")(index);
   }
+  Held held() const { return get<Held()>("fake_cuda_held")(); }
+  // What another part of the process may do: reset a device's primary context.
+  void reset_context(int device) const { get<void(int)>("fake_cuda_reset_context")(device); }
+  // The calls-th call from now returns the result.
+  void arm(int calls, int result) const { get<void(int, int)>("fake_cuda_arm")(calls, result); }
+  // Pops all contexts of this thread.
+  void unwind() const { get<void()>("fake_cuda_unwind")(); }
   // Forgets launches, counts and settings; contexts and memory stay.
   void reset() const { get<void()>("fake_cuda_reset")(); }
 

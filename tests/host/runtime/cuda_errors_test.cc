@@ -1,4 +1,6 @@
 // What the runtime says, and how it goes on, when the driver, a device or a kernel fails.
+#include <fmt/format.h>
+
 #include "host/runtime/cuda_fixture.h"
 #include "tessera/base/subprocess.h"
 
@@ -10,10 +12,11 @@ constexpr const char* kDevice0 = "device 0 (Fake GPU 0, compute capability 9.0)"
 using CudaErrors = CudaTest;
 
 std::string run_child(const std::string& driver, std::vector<std::string> words,
-                      const std::string& setting = "FAKE_CUDA_DEVICES=1") {
+                      const std::string& setting = "FAKE_CUDA_DEVICES=1",
+                      const std::string& more = "FAKE_CUDA_INIT_MS=0") {
   words.insert(words.begin(), CUDA_CHILD);
   SubprocessOptions options;
-  options.extra_environment = {"TESSERA_CUDA_DRIVER=" + driver, setting};
+  options.extra_environment = {"TESSERA_CUDA_DRIVER=" + driver, setting, more};
   options.timeout_seconds = 30;
   return run_subprocess(words, options).output;
 }
@@ -50,6 +53,31 @@ TEST_F(CudaErrors, ForkingAfterItIsAnError) {
   EXPECT_EQ(run_child(FAKE_CUDA, {"fork_after", cubin().string()}),
             "this process was forked after its parent had used a GPU, and NVIDIA's driver does not "
             "work in such a child: fork before the first launch, or start the child with exec\n");
+}
+
+TEST_F(CudaErrors, ForkingWhileTheDriverIsInitialisedIsAnError) {
+  EXPECT_EQ(run_child(FAKE_CUDA, {"fork_during", cubin().string()}, "FAKE_CUDA_INIT_MS=400"),
+            "this process was forked after its parent had used a GPU, and NVIDIA's driver does not "
+            "work in such a child: fork before the first launch, or start the child with exec\n");
+}
+
+TEST_F(CudaErrors, LaunchesAndReleasesWhileTheProcessExits) {
+  EXPECT_EQ(run_child(FAKE_CUDA, {"exit", cubin().string()}),
+            "launched\nlaunched\nall is let go\n");
+}
+
+// Whatever call it is that fails first, of the driver or of NVML.
+TEST_F(CudaErrors, TheFirstLaunchOfAProcessMayFailAndTheNextWorks) {
+  int failed = 0;
+  for (int call = 1; call <= 30; ++call) {
+    const std::string said = run_child(FAKE_CUDA, {"retry", cubin().string()},
+                                       fmt::format("FAKE_CUDA_FAULT_CALL={}", call));
+    const bool once = said.find('\n') + 1 == said.size();
+    failed += once ? 0 : 1;
+    EXPECT_TRUE(said == "launched\n" || said.ends_with("the driver's error 999\nlaunched\n"))
+        << call << ": " << said;
+  }
+  EXPECT_GT(failed, 15);
 }
 
 TEST_F(CudaErrors, DevicesOfOtherCapabilitiesOnly) {
