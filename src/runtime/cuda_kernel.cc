@@ -312,8 +312,9 @@ void CudaKernel::fail_to_load(const Gpu& gpu, Result result) const {
   gpu.driver().driver_version(&version);
   const bool not_understood = result == kInvalidImage || result == kNoBinaryForGpu ||
                               result == kInvalidPtx || result == kUnsupportedPtx;
+  const ErrorCode code = code_of(result);
   throw Error(
-      result == kOutOfMemory ? ErrorCode::out_of_memory : ErrorCode::load_failed,
+      code == ErrorCode::launch_failed ? ErrorCode::load_failed : code,
       fmt::format(
           "cannot load kernel '{}' for {} on {}: {}{}", name(), architecture_.name, gpu.label(),
           describe(result),

@@ -197,7 +197,8 @@ class SweepServer {
     return stopwatch_.read([&] { enqueue(bound); }, bound.once);
   }
 
-  // What a kernel's own refusal is: not a lost context, which ends this process.
+  // What a kernel's own refusal is: not a lost context, nor a device that no longer works, which end
+  // this process.
   Bound check(int kernel) {
     say_running(kernel);
     try {
@@ -205,7 +206,8 @@ class SweepServer {
       verify(bound, !on_host());
       return bound;
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::launch_failed) throw;
+      const ErrorCode code = error.code();
+      if (code == ErrorCode::launch_failed || code == ErrorCode::unsupported) throw;
       Bound refused;
       refused.row.kernel = kernel;
       refused.row.outcome = Outcome::refused;

@@ -78,6 +78,24 @@ TEST_F(CliCuda, SweepMeasuresOnTheDevicesClock) {
   EXPECT_EQ(run_json(again, gpu("wrong")).at("outcomes"), Json({{"wrong", 2}}));
 }
 
+// A device that stops is no kernel's fault: nothing is stored that later sweeps would go by.
+TEST_F(CliCuda, SweepStoresNothingOfADeviceThatStops) {
+  write("p.txt", "gemm m=64 n=64 k=32\ngemm m=30 n=20 k=16\n");
+  const Words words = {"sweep",    "--problems", "p.txt",   "--kernels", a_kernel(),
+                       "--target", "sm90a",      "--store", "s.sqlite"};
+  std::vector<std::string> stops = gpu();
+  stops.insert(stops.end(), {"FAKE_CUDA_FAULT_NAME=cuModuleLoadData", "FAKE_CUDA_FAULT_CALL=1",
+                             "FAKE_CUDA_FAULT_RESULT=46", "FAKE_CUDA_FAULT_LASTS=1"});
+  Words with_json = words;
+  with_json.emplace_back("--json");
+  const CliResult stopped = run(with_json, stops);
+  EXPECT_EQ(stopped.status, 1);
+  const Json json = Json::parse(stopped.out);
+  EXPECT_EQ(json.at("outcomes"), Json::object());
+  EXPECT_EQ(json.at("unmeasured").size(), 2U);
+  EXPECT_EQ(run_json(words, gpu()).at("outcomes"), Json({{"ok", 2}}));
+}
+
 TEST_F(CliCuda, DoctorAndTargetsTellWhatIsThere) {
   const Json doctor = Json::parse(run("doctor --json", gpu()).out);
   std::map<std::string, std::string> details;
