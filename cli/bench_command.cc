@@ -16,6 +16,7 @@
 #include "bench_rank.h"
 #include "command.h"
 #include "options.h"
+#include "peer_trial.h"
 
 extern char** environ;
 
@@ -44,6 +45,7 @@ struct BenchCommand {
   int kernels = 24;       // of bench jit
   std::string model;      // of bench rank; empty: the shipped one
   int candidates = 4608;  // of bench rank
+  int first = 0;          // of bench peers: the way to begin with
 };
 
 Json protocol_json(const runtime::Protocol& protocol) {
@@ -323,6 +325,19 @@ int bench_peak(const BenchCommand&, const Output& output) {
   return 0;
 }
 
+// Every way of one peer once: what 'bench gemm' starts before it trusts a peer.
+int bench_peers(const BenchCommand& command, const Output&) {
+  const bool has_problems = !command.problems.words.empty();
+  const std::vector<Problem> problems =
+      has_problems ? read_problems(command.problems) : std::vector<Problem>{};
+  if (command.peers.size() != 1) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("bench peers: name one peer with --peers, got {}", command.peers.size()));
+  }
+  return serve_peer_trial(command.peers.front(), problems, command.settings.run, command.first);
+}
+
 struct BenchRow {
   std::string_view name;
   int (*run)(const BenchCommand&, const Output&);
@@ -330,7 +345,8 @@ struct BenchRow {
 constexpr std::array kBenches = {
     BenchRow{"gemm", bench_gemm},   BenchRow{"dispatch", bench_dispatch},
     BenchRow{"rank", bench_rank},   BenchRow{"jit", bench_jit},
-    BenchRow{"start", bench_start}, BenchRow{"peak", bench_peak}};
+    BenchRow{"start", bench_start}, BenchRow{"peak", bench_peak},
+    BenchRow{"peers", bench_peers}};
 
 // 'bench gemm m=64 ...' names the operation already.
 int bench(BenchCommand command, const Output& output) {
@@ -352,10 +368,18 @@ int bench(BenchCommand command, const Output& output) {
 
 Action declare_bench(CLI::App& app) {
   auto command = std::make_shared<BenchCommand>();
-  app.add_option("what", command->what, "gemm, dispatch, rank, jit, start or peak")->required();
+  app.add_option("what", command->what, "gemm, dispatch, rank, jit, start, peak or peers")
+      ->required();
   add_problem_options(app, command->problems);
   add_target_option(app, command->target);
   app.add_option("--peers", command->peers, "Libraries to compare with")->delimiter(',');
+  app.add_option(
+         "--peer-seconds", command->settings.peer_seconds,
+         "A peer that takes longer for one problem, and 100 times as long as the kernel, is "
+         "left out")
+      ->capture_default_str();
+  add_integer_option(app, "--first", command->first, 0,
+                     "Of bench peers: the way to begin with, counted from 0");
   app.add_option(
          "--beside", command->settings.beside,
          "Kernels of ours that take turns with the chosen one, by name; 'plain' is that one "

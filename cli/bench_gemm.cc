@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <memory>
+
+#include "peer_trial.h"
 
 namespace tessera::cli {
 namespace {
@@ -53,18 +56,36 @@ void add_shares(BenchCase& bench, const GemmProblem& problem, const Roofs& roofs
   bench.bandwidth_fraction = bytes_per_s / roofs.bytes_per_s;
 }
 
+// How peers are tried before they run here.
+struct Trials {
+  RunSettings run;
+  double limit_seconds = 0;
+};
+
 // The ways in which a peer computes the problem, or none and a note.
 std::vector<PeerCall> calls_of(const Peer& peer, const Workload& work, const Problem& plain,
-                               BenchCase& bench) {
+                               const Trials& trials, BenchCase& bench) {
+  if (backend_of_peer(peer.name()) != work.place().backend->name()) {
+    bench.notes.push_back(
+        fmt::format("{} does not run where this problem's operands lie", peer.name()));
+    return {};
+  }
   if (work.place().options.device != 0) {
     bench.notes.push_back(
         fmt::format("{} runs on device 0 only; choose it with CUDA_VISIBLE_DEVICES", peer.name()));
     return {};
   }
   try {
+    const PeerTrial trial = try_peer(peer.name(), &plain, trials.run, trials.limit_seconds);
+    bench.notes.insert(bench.notes.end(), trial.notes.begin(), trial.notes.end());
+    if (!trial.is_usable) return {};
     std::vector<PeerCall> calls =
         peer.calls(std::get<GemmProblem>(plain), std::get<GemmOperands>(work.operands()));
     if (calls.empty()) bench.notes.push_back(peer.name() + " cannot compute this problem");
+    std::erase_if(calls, [&trial](const PeerCall& call) {
+      const std::string way = fmt::format("{} {}", call.group, call.how);
+      return std::ranges::find(trial.good, way) == trial.good.end();
+    });
     return calls;
   } catch (const Error& error) {
     bench.notes.emplace_back(error.what());
@@ -72,18 +93,27 @@ std::vector<PeerCall> calls_of(const Peer& peer, const Workload& work, const Pro
   }
 }
 
+// What is wrong with a peer's result, or with the peer; empty when nothing is.
+std::string why_not(Workload& work, const PeerCall& call) {
+  try {
+    const Mismatch mismatch = work.verify(call.call);
+    return mismatch.ok ? "" : ", its result is wrong: " + mismatch.message;
+  } catch (const Error& error) {
+    return fmt::format(": {}", error.what());
+  }
+}
+
 // Peers get the problem as the user has it, and write where we write.
-std::vector<PeerCall> verified_calls(Workload& work, const PeerSearch& peers, BenchCase& bench) {
+std::vector<PeerCall> verified_calls(Workload& work, const PeerSearch& peers, const Trials& trials,
+                                     BenchCase& bench) {
   const Problem plain = tune::unpacked(work.problem());
   std::vector<PeerCall> good;
   for (const std::unique_ptr<Peer>& peer : peers.found) {
-    for (PeerCall& call : calls_of(*peer, work, plain, bench)) {
-      const Mismatch mismatch = work.verify(call.call);
-      if (mismatch.ok) {
+    for (PeerCall& call : calls_of(*peer, work, plain, trials, bench)) {
+      if (const std::string why = why_not(work, call); why.empty()) {
         good.push_back(std::move(call));
       } else {
-        bench.notes.push_back(fmt::format("{} {} is left out, its result is wrong: {}", call.group,
-                                          call.how, mismatch.message));
+        bench.notes.push_back(fmt::format("{} {} is left out{}", call.group, call.how, why));
       }
     }
   }
@@ -124,6 +154,56 @@ std::vector<PeerCall> own_calls(Dispatcher& dispatcher, const Workload& work,
     calls.push_back(own_call(dispatcher, work, name, settings.run));
   }
   return calls;
+}
+
+// A peer that failed while it was measured, by its place among the calls.
+struct PeerFailure {
+  std::size_t place;
+  std::string why;
+};
+
+std::vector<runtime::Timing> measure_all(Workload& work, const std::vector<PeerCall>& calls,
+                                         std::size_t first_peer, const BenchSettings& settings) {
+  std::vector<runtime::Candidate> candidates = {{work.kernel().name, [&work] { work.run(); }}};
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const auto guarded = [&call = calls[i].call, i] {
+      try {
+        call();
+      } catch (const Error& error) {
+        throw PeerFailure{i, error.what()};
+      }
+    };
+    const bool is_peer = i >= first_peer;
+    candidates.push_back({calls[i].group + " " + calls[i].how,
+                          is_peer ? std::function<void()>(guarded) : calls[i].call});
+  }
+  return runtime::measure(candidates, settings.protocol, work.place());
+}
+
+// Those that fail are left out, and the rest measured again.
+std::vector<runtime::Timing> measure_good(Workload& work, std::vector<PeerCall>& calls,
+                                          std::size_t first_peer, const BenchSettings& settings,
+                                          BenchCase& bench) {
+  for (;;) {
+    try {
+      return measure_all(work, calls, first_peer, settings);
+    } catch (const PeerFailure& failure) {
+      const PeerCall& call = calls[failure.place];
+      bench.notes.push_back(
+          fmt::format("{} {} is left out: {}", call.group, call.how, failure.why));
+      calls.erase(calls.begin() + static_cast<std::ptrdiff_t>(failure.place));
+    }
+  }
+}
+
+// How long a peer may take: much longer than our kernel, and the child's start.
+Trials trials_for(Workload& work, const BenchSettings& settings) {
+  constexpr double kTimesOurs = 100;
+  const auto begin = std::chrono::steady_clock::now();
+  work.run();
+  work.place().backend->synchronize(work.place().options);
+  const std::chrono::duration<double> ours = std::chrono::steady_clock::now() - begin;
+  return {settings.run, settings.peer_seconds + kTimesOurs * ours.count()};
 }
 
 // One entry per group: its fastest call.
@@ -172,12 +252,12 @@ BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem, const Pe
   BenchCase bench{.problem = problem, .kernel = work.kernel().name, .source = work.kernel().source};
   require_right(bench.kernel, problem, work.verify());
   std::vector<PeerCall> calls = own_calls(dispatcher, work, settings, bench);
-  std::ranges::move(verified_calls(work, peers, bench), std::back_inserter(calls));
+  const std::size_t first_peer = calls.size();
+  const Trials trials = trials_for(work, settings);
+  std::ranges::move(verified_calls(work, peers, trials, bench), std::back_inserter(calls));
 
-  std::vector<runtime::Candidate> candidates = {{bench.kernel, [&work] { work.run(); }}};
-  for (const PeerCall& call : calls) candidates.push_back({call.group + " " + call.how, call.call});
   const std::vector<runtime::Timing> timings =
-      runtime::measure(candidates, settings.protocol, work.place());
+      measure_good(work, calls, first_peer, settings, bench);
   bench.seconds = timings[0].median_seconds;
   bench.spread = timings[0].spread;
   const Target& target = dispatcher.target();

@@ -18,6 +18,7 @@ struct BenchSettings {
   RunSettings run;
   runtime::Protocol protocol;
   std::vector<std::string> beside;
+  double peer_seconds = 30;  // that a peer may take at least to try its ways of one problem
 };
 
 // The best of a peer's ways to compute a problem.

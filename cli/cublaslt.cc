@@ -267,10 +267,10 @@ std::unique_ptr<Peer> load_cublaslt(int) {
   void* handle = open_library(library_names(), library);
   if (handle == nullptr) return nullptr;
   Functions f;
-  bool complete = true;
+  std::vector<std::string> missing;
   const auto load = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(handle, name));
-    complete = complete && function != nullptr;
+    if (function == nullptr) missing.emplace_back(name);
   };
   load(f.version, "cublasLtGetVersion");
   load(f.create, "cublasLtCreate");
@@ -285,7 +285,7 @@ std::unique_ptr<Peer> load_cublaslt(int) {
   load(f.preference_destroy, "cublasLtMatmulPreferenceDestroy");
   load(f.heuristics, "cublasLtMatmulAlgoGetHeuristic");
   load(f.matmul, "cublasLtMatmul");
-  if (!complete) return nullptr;
+  require_functions("cublaslt", library, missing);
   return std::make_unique<CublasLt>(f, library);
 }
 

@@ -67,12 +67,16 @@ int demo(int threads, const Output& output) {
                                .protocol = {.rounds = 7, .warmup = 1, .min_seconds = 0.005}};
   Table table({"layer", "kernel", "why", "time", "GFLOP/s", "of peak", "vs oneDNN", "vs OpenBLAS"});
   Json rows = Json::array();
+  std::vector<std::string> notes = peers.notes;
   {
     Progress progress("run", Progress::Plain::silent);
     for (const Problem& problem : problems) {
       progress.step(rows.size(), problems.size(), to_string(problem));
       const BenchCase bench = bench_problem(dispatcher, problem, peers, settings);
       rows.push_back(to_json(bench));
+      for (const std::string& note : bench.notes) {
+        notes.push_back(fmt::format("{}: {}", to_string(problem), note));
+      }
       table.add({to_string(problem), bench.kernel, std::string(to_string(bench.source)),
                  format_seconds(bench.seconds), fmt::format("{:.1f}", bench.gflops),
                  share_text(bench), ratio_text(bench, "onednn"), ratio_text(bench, "openblas")});
@@ -91,7 +95,7 @@ int demo(int threads, const Output& output) {
       "why: how the kernel was chosen, by estimate (analytic), by a model of measurements "
       "(learned) or by measurement (tuned).\n");
   for (const auto& peer : peers.found) fmt::print("{} {}\n", peer->name(), peer->version());
-  for (const std::string& note : peers.notes) fmt::print("note: {}\n", note);
+  for (const std::string& note : notes) fmt::print("note: {}\n", note);
   fmt::print("\n{}", kNext);
   return 0;
 }

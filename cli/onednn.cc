@@ -262,7 +262,13 @@ class OneDnn : public Peer {
 
 std::unique_ptr<Peer> load_onednn(int threads) {
   std::shared_ptr<const Library> library = Library::load();
-  if (library == nullptr || !library->set_threads(threads)) return nullptr;
+  if (library == nullptr) return nullptr;
+  if (!library->set_threads(threads)) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("onednn is left out: {} was not built for OpenMP, so that its threads "
+                            "cannot be limited",
+                            library->version()));
+  }
   return std::make_unique<OneDnn>(std::move(library));
 }
 

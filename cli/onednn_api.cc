@@ -57,7 +57,7 @@ struct Library::Api {
   std::string file;
   void* engine = nullptr;
   void* stream = nullptr;
-  bool complete = true;
+  std::vector<std::string> missing;
 
   const Version* (*version)();
   int (*engine_create)(void** engine, int kind, std::size_t index);
@@ -115,8 +115,9 @@ struct Library::Api {
 
   template <class Function>
   void find(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(handle, fmt::format("dnnl_{}", name).c_str()));
-    complete = complete && function != nullptr;
+    const std::string symbol = fmt::format("dnnl_{}", name);
+    function = reinterpret_cast<Function>(dlsym(handle, symbol.c_str()));
+    if (function == nullptr) missing.push_back(symbol);
   }
 
   void find_all();
@@ -124,7 +125,7 @@ struct Library::Api {
 
 void Library::Api::find_all() {
   find(version, "version");
-  if (!complete) return;
+  if (!missing.empty()) return;
   find(engine_create, "engine_create");
   find(engine_destroy, "engine_destroy");
   find(stream_create, "stream_create");
@@ -172,8 +173,15 @@ std::unique_ptr<Library> Library::load() {
   api->handle = open_library({"libdnnl.so.3", "libdnnl.so.2"}, api->file);
   if (api->handle == nullptr) return nullptr;
   api->find_all();
-  if (!api->complete || api->engine_create(&api->engine, kCpu, 0) != 0) return nullptr;
-  if (api->stream_create(&api->stream, api->engine, kInOrder) != 0) return nullptr;
+  require_functions("onednn", api->file, api->missing);
+  const auto start = [&](int status, const char* what) {
+    if (status == 0) return;
+    throw Error(ErrorCode::unsupported,
+                fmt::format("onednn is left out: {} cannot make its {} (status {})", api->file,
+                            what, status));
+  };
+  start(api->engine_create(&api->engine, kCpu, 0), "engine");
+  start(api->stream_create(&api->stream, api->engine, kInOrder), "stream");
   return std::unique_ptr<Library>(new Library(std::move(api)));
 }
 

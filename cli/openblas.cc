@@ -72,16 +72,16 @@ std::unique_ptr<Peer> load_openblas(int threads) {
   void* handle = open_library({"libopenblas.so.0", "libopenblas.so"}, library);
   if (handle == nullptr) return nullptr;
   Functions functions;
-  bool complete = true;
+  std::vector<std::string> missing;
   const auto load = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(handle, name));
-    complete = complete && function != nullptr;
+    if (function == nullptr) missing.emplace_back(name);
   };
   load(functions.sgemm, "cblas_sgemm");
   load(functions.set_num_threads, "openblas_set_num_threads");
   load(functions.get_config, "openblas_get_config");
   load(functions.get_corename, "openblas_get_corename");
-  if (!complete) return nullptr;
+  require_functions("openblas", library, missing);
   functions.set_num_threads(threads);
   return std::make_unique<OpenBlas>(functions, library);
 }

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+
+#include "peer_trial.h"
 
 namespace tessera::cli {
 namespace {
@@ -31,7 +34,17 @@ std::vector<std::string> peer_names(std::string_view backend) {
   return names;
 }
 
-PeerSearch find_peers(const std::vector<std::string>& names, int threads) {
+std::string_view backend_of_peer(std::string_view peer) {
+  const auto* row = std::ranges::find(kPeers, peer, &PeerRow::name);
+  return row == kPeers.end() ? std::string_view() : row->backend;
+}
+
+runtime::Place place_of_peer(std::string_view peer) {
+  if (backend_of_peer(peer) == "cpu") return runtime::host_place();
+  return {&runtime::backend_for(load_target("sm90a")), {}};
+}
+
+PeerSearch load_peers(const std::vector<std::string>& names, int threads) {
   PeerSearch search;
   for (const std::string& name : names) {
     const auto* row = std::find_if(kPeers.begin(), kPeers.end(),
@@ -41,14 +54,39 @@ PeerSearch find_peers(const std::vector<std::string>& names, int threads) {
                   fmt::format("unknown peer '{}'{} (known: {})", name,
                               did_you_mean(name, peer_names()), join(peer_names(), ", ")));
     }
-    if (std::unique_ptr<Peer> peer = row->load(threads)) {
-      search.found.push_back(std::move(peer));
-    } else {
-      search.notes.push_back(
-          fmt::format("{} was not found and is left out; get it with: {}", name, row->how_to_get));
+    try {
+      if (std::unique_ptr<Peer> peer = row->load(threads)) {
+        search.found.push_back(std::move(peer));
+      } else {
+        search.notes.push_back(fmt::format("{} was not found and is left out; get it with: {}",
+                                           name, row->how_to_get));
+      }
+    } catch (const Error& error) {
+      search.notes.emplace_back(error.what());
     }
   }
   return search;
+}
+
+PeerSearch find_peers(const std::vector<std::string>& names, int threads) {
+  PeerSearch search;
+  for (const std::string& name : names) {
+    PeerTrial trial{.is_usable = true, .good = {}, .notes = {}};
+    if (!backend_of_peer(name).empty()) trial = try_peer(name, nullptr, {.threads = threads}, 0);
+    PeerSearch one;
+    one.notes = trial.notes;
+    if (trial.is_usable) one = load_peers({name}, threads);
+    std::ranges::move(one.found, std::back_inserter(search.found));
+    std::ranges::move(one.notes, std::back_inserter(search.notes));
+  }
+  return search;
+}
+
+void require_functions(const std::string& peer, const std::string& library,
+                       const std::vector<std::string>& missing) {
+  if (missing.empty()) return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{} is left out: {} lacks {}", peer, library, join(missing, ", ")));
 }
 
 void* open_library(const std::vector<std::string>& names, std::string& found) {

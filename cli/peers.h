@@ -38,16 +38,29 @@ struct PeerSearch {
 // Names that find_peers() knows; those for a backend's kernels only, unless it is empty.
 std::vector<std::string> peer_names(std::string_view backend = {});
 
+// Where a peer's operands lie: "cpu" or "cuda", and a place of that kind.
+std::string_view backend_of_peer(std::string_view peer);
+runtime::Place place_of_peer(std::string_view peer);
+
 // Loads the named peers and tells them to use `threads`. Throws Error{not_found} with the nearest
 // name for one that it does not know.
+PeerSearch load_peers(const std::vector<std::string>& names, int threads);
+
+// The same for those that a process of their own has loaded before: what crashes there or hangs is
+// left out with a note.
 PeerSearch find_peers(const std::vector<std::string>& names, int threads);
 
-// Null when the library is not installed; see onednn.cc, openblas.cc and cublaslt.cc.
+// Null when the library is not installed; throws Error{unsupported} for one that cannot be used.
+// See onednn.cc, openblas.cc and cublaslt.cc.
 std::unique_ptr<Peer> load_onednn(int threads);
 std::unique_ptr<Peer> load_openblas(int threads);
 std::unique_ptr<Peer> load_cublaslt(int threads);
 
 // The first of the libraries that dlopen finds; `found` gets its name.
 void* open_library(const std::vector<std::string>& names, std::string& found);
+
+// Throws Error{unsupported} naming the functions that a library must have and has not.
+void require_functions(const std::string& peer, const std::string& library,
+                       const std::vector<std::string>& missing);
 
 }  // namespace tessera::cli

@@ -1,0 +1,71 @@
+// What bench does with a peer that misbehaves: a library that stands for OpenBLAS, see fake_peers/.
+#include <fmt/format.h>
+
+#include "host/cli/cli.h"
+
+namespace tessera::cli_test {
+namespace {
+
+struct CliPeers : CliTest {
+  static std::vector<std::string> peer(const char* library, const char* how) {
+    return {fmt::format("LD_LIBRARY_PATH={}/{}", FAKE_PEERS, library),
+            fmt::format("FAKE_PEER={}", how)};
+  }
+};
+
+TEST_F(CliPeers, OneThatCannotBeLoadedIsLeftOut) {
+  struct Case {
+    const char* library;
+    const char* how;
+    const char* sentence;
+  };
+  const Case cases[] = {
+      {"fake_openblas", "load",
+       "openblas is left out: it died on signal 11 (Segmentation fault) while it was made ready"},
+      {"fake_openblas", "start",
+       "openblas is left out: it died on signal 6 (Aborted) while it was made ready"},
+      {"fake_openblas_incomplete", "",
+       "openblas is left out: libopenblas.so.0 lacks cblas_sgemm, openblas_get_corename"},
+      {"fake_openblas", "", "9.9 (libopenblas.so.0, none)"},
+  };
+  for (const Case& c : cases) {
+    const Json doctor = Json::parse(run("doctor --json", peer(c.library, c.how)).out);
+    std::string said;
+    for (const Json& finding : doctor.at("findings")) {
+      if (finding.at("what") == "peer openblas") said = finding.at("detail");
+    }
+    EXPECT_EQ(said, c.sentence);
+  }
+}
+
+// Each costs its own time and nothing of the others': a peer is tried in a process of its own.
+TEST_F(CliPeers, OneThatFailsOrIsWrongHasNoTime) {
+  const std::pair<int, const char*> cases[] = {
+      {100, ""},
+      {101, "openblas sgemm is left out: it died on signal 11 (Segmentation fault)"},
+      {102, "openblas sgemm is left out: it ended the process with status 3"},
+      {103, "openblas sgemm is left out: it did not end within 0.5"},
+      {104, "openblas sgemm is left out, its result is wrong: gemm: out[0, 0] is "},
+      {105, "openblas sgemm is left out, its result is wrong: gemm: out[0, 0] is nan"},
+      {106, ""}};
+  std::string problems;
+  for (const auto& [m, sentence] : cases) problems += fmt::format("gemm m={} n=24 k=16\n", m);
+  write("p.txt", problems);
+  const Json json = run_json(
+      "bench gemm --shapes p.txt --threads 1 --rounds 3 --min-seconds 0.0002 --peers openblas "
+      "--peer-seconds 0.5",
+      peer("fake_openblas", ""));
+  ASSERT_EQ(json.at("cases").size(), std::size(cases));
+  for (std::size_t i = 0; i < std::size(cases); ++i) {
+    const Json& bench = json.at("cases").at(i);
+    const std::string sentence = cases[i].second;
+    EXPECT_GT(bench.at("seconds").get<double>(), 0);
+    ASSERT_EQ(bench.at("peers").size(), sentence.empty() ? 1U : 0U) << bench;
+    ASSERT_EQ(bench.at("notes").size(), sentence.empty() ? 0U : 1U) << bench;
+    if (sentence.empty()) continue;
+    EXPECT_EQ(bench.at("notes").at(0).get<std::string>().substr(0, sentence.size()), sentence);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cli_test
