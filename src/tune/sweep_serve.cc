@@ -197,7 +197,7 @@ class SweepServer {
     return stopwatch_.read([&] { enqueue(bound); }, bound.once);
   }
 
-  // What a kernel's own refusal is: not a lost context, nor a device that no longer works, which end
+  // What a kernel's own refusal is: not a lost context, nor a device that works no more; they end
   // this process.
   Bound check(int kernel) {
     say_running(kernel);
