@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -177,7 +178,10 @@ inline bool is_gone(const World& w, void* stream) {
 }
 
 inline void destroy(World& w, Module* module) {
-  std::erase_if(w.functions, [&](Function* function) { return function->module == module; });
+  std::erase_if(w.functions, [&](Function* function) {
+    const std::unique_ptr<Function> owner(function->module == module ? function : nullptr);
+    return owner != nullptr;
+  });
   for (const auto& [name, value] : module->abi) {
     w.memory.erase(reinterpret_cast<Pointer>(value));
     std::free(value);
@@ -193,7 +197,10 @@ inline void destroy_context(World& w, int device) {
     destroy(w, module);
     return true;
   });
-  std::erase_if(w.events, [&](Event* event) { return event->context == primary; });
+  std::erase_if(w.events, [&](Event* event) {
+    const std::unique_ptr<Event> owner(event->context == primary ? event : nullptr);
+    return owner != nullptr;
+  });
   std::erase_if(w.memory, [&](const auto& item) {
     if (item.second.device != device) return false;
     std::free(reinterpret_cast<void*>(item.first));
