@@ -36,6 +36,7 @@ std::size_t device_count(const Driver& driver) {
 
 // Kernels and buffers of static objects are released after other statics.
 Slots& slots(const Driver& driver) {
+  if (Slots* const known = g_slots.load(std::memory_order_acquire)) return *known;
   static Forever<Slots> all(device_count(driver));
   g_slots.store(&*all, std::memory_order_release);
   return *all;
