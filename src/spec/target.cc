@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/spec/compile_flags_internal.h"
 #include "tessera/spec/json_internal.h"
 
 namespace tessera {
@@ -134,6 +135,14 @@ void check_words(const Target& target) {
   }
 }
 
+void check_compile_flags(const Target& target) {
+  for (std::size_t i = 0; i < target.compile_flags.size(); ++i) {
+    const std::string& flag = target.compile_flags[i];
+    const std::string expected = compile_flag_damage(target.backend, flag);
+    if (!expected.empty()) refuse_json(place_of("compile_flags").item(i), expected, json(flag));
+  }
+}
+
 void check_needs(const Target& target, const json& row) {
   const bool cpu = target.backend == "cpu";
   for (const Need& need : kNeeds) {
@@ -219,6 +228,7 @@ Target target_from_json(std::string_view text) {
   Target target;
   read_json(row, JsonPlace{std::string(kRow), ""}, kOptional, target);
   check_words(target);
+  check_compile_flags(target);
   check_needs(target, row);
   check_sources(target);
   check_limits(target);

@@ -56,13 +56,13 @@ struct Target {
   std::string name;     // [a-z0-9]+, the last word of every kernel name
   std::string backend;  // "cpu", "cuda", "ck"
   std::string description;
-  std::vector<std::string> features;  // "avx512bf16", "avx512vnni"; matched against the host's
-  std::vector<std::string> compile_flags;
-  int units = 1;                 // cores, SMs, CUs
-  int warp_size = 1;             // lanes that step together; 1 on CPUs
-  int vector_bytes = 0;          // CPU: width of a register
-  int vector_registers = 0;      // CPU: how many
-  int registers_per_thread = 0;  // GPU: limit, in 32-bit registers
+  std::vector<std::string> features;       // "avx512bf16", "avx512vnni"; matched against the host's
+  std::vector<std::string> compile_flags;  // in a row: only those of compile_flags.cc
+  int units = 1;                           // cores, SMs, CUs
+  int warp_size = 1;                       // lanes that step together; 1 on CPUs
+  int vector_bytes = 0;                    // CPU: width of a register
+  int vector_registers = 0;                // CPU: how many
+  int registers_per_thread = 0;            // GPU: limit, in 32-bit registers
   int registers_per_unit = 0;
   int max_threads_per_block = 1;
   std::int64_t shared_memory_bytes = 0;  // per block (GPU; LDS on AMD)

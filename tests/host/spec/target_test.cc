@@ -1,6 +1,7 @@
 #include "tessera/spec/target.h"
 
 #include "host/spec/expect_error.h"
+#include "tessera/spec/compile_flags_internal.h"
 
 namespace tessera {
 namespace {
@@ -138,6 +139,20 @@ TEST(Target, RefusesAMalformedRowWithTheFieldsPath) {
     expect_error(ErrorCode::parse_error, "target row: " + message,
                  [text = row] { target_from_json(text); });
   }
+}
+
+TEST(Target, RefusesACompileFlagThatIsNotOfTheList) {
+  const std::string flags = R"("compile_flags": ["-mavx2", "FLAG"], "units")";
+  const auto row = [&](const std::string& flag) {
+    std::string text = with("\"units\"", flags);
+    return text.replace(text.find("FLAG"), 4, flag);
+  };
+  EXPECT_EQ(target_from_json(row("-O3")).compile_flags,
+            (std::vector<std::string>{"-mavx2", "-O3"}));
+  expect_error(ErrorCode::parse_error,
+               "target row: compile_flags[1] must be " + compile_flag_damage("cpu", "-wrapper") +
+                   ", got \"-wrapper\"",
+               [&] { target_from_json(row("-wrapper")); });
 }
 
 // Every number of the row needs its source: without "*", each field that has none is named.
