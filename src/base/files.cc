@@ -43,19 +43,14 @@ class Descriptor {
   int fd_;
 };
 
-// Returns 0 or the errno that stopped the reading.
-int read_all(const fs::path& path, std::string& content) {
-  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) return errno;
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return errno;
-
-  // The size is a guess only: files in /proc say 0, and a file may grow while it is read.
+// Returns 0 or the errno that stopped the reading. `size` is a guess only: files in /proc say 0,
+// and a file may grow while it is read.
+int read_open(int fd, off_t size, std::string& content) {
   std::size_t used = 0;
-  content.resize(static_cast<std::size_t>(status.st_size) + 1);
+  content.resize(static_cast<std::size_t>(size) + 1);
   for (;;) {
     if (used == content.size()) content.resize(content.size() * 2);
-    const ssize_t got = ::read(fd.get(), content.data() + used, content.size() - used);
+    const ssize_t got = ::read(fd, content.data() + used, content.size() - used);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno;
     if (got == 0) break;
@@ -63,6 +58,19 @@ int read_all(const fs::path& path, std::string& content) {
   }
   content.resize(used);
   return 0;
+}
+
+int read_all(const fs::path& path, std::string& content) {
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) return errno;
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) return errno;
+  return read_open(fd.get(), status.st_size, content);
+}
+
+// Failures that tell nothing about the file.
+bool is_shortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ESTALE;
 }
 
 int write_all(int fd, std::string_view content) {
@@ -167,6 +175,26 @@ std::optional<std::string> try_read_file(const fs::path& path) noexcept try {
   return std::nullopt;
 } catch (...) {
   errno = ENOMEM;
+  return std::nullopt;
+}
+
+std::optional<std::string> read_regular_file(const fs::path& path, std::string& why) {
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  int error = fd.get() < 0 ? errno : 0;
+  struct stat status {};
+  if (error == 0 && ::fstat(fd.get(), &status) != 0) error = errno;
+  // A link and a socket cannot be opened so.
+  if (error == ELOOP || error == ENXIO || (error == 0 && !S_ISREG(status.st_mode))) {
+    why = "is not a regular file";
+    return std::nullopt;
+  }
+  std::string content;
+  if (error == 0) error = read_open(fd.get(), status.st_size, content);
+  if (error == 0) return content;
+  if (is_shortage(error)) fail("read", path, error);
+  why = error == ENOENT || error == ENOTDIR
+            ? "is missing"
+            : "cannot be read: " + std::generic_category().message(error);
   return std::nullopt;
 }
 

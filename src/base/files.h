@@ -17,6 +17,12 @@ std::string read_file(const fs::path& path);
 // Empty when the file does not exist or cannot be read, errno then saying why; never throws.
 std::optional<std::string> try_read_file(const fs::path& path) noexcept;
 
+// Reads a file where somebody else may have put a link, a pipe or a device: follows no link at the
+// end of the path and waits for nobody. Empty when there is no such file, with the reason in `why`:
+// "is missing", "is not a regular file", "cannot be read: ...". Throws only when the system is
+// short of what reading takes, which tells nothing about the file.
+std::optional<std::string> read_regular_file(const fs::path& path, std::string& why);
+
 // Writes and fsyncs the file in place; the caller makes it visible by renaming what holds it.
 void write_file(const fs::path& path, std::string_view content);
 

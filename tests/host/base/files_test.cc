@@ -272,6 +272,24 @@ TEST_F(Files, AtomicWriteDoesNotReplaceDevices) {
   EXPECT_TRUE(fs::is_fifo(pipe));
 }
 
+TEST_F(Files, ReadRegularFileWaitsForNobodyAndFollowsNoLink) {
+  std::string why;
+  write_file(folder_ / "file", "content");
+  EXPECT_EQ(read_regular_file(folder_ / "file", why), "content");
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  ASSERT_EQ(::mknod((folder_ / "socket").c_str(), S_IFSOCK | 0600, 0), 0);
+  fs::create_symlink("file", folder_ / "link");
+  for (const fs::path& path :
+       {folder_ / "pipe", folder_ / "socket", folder_ / "link", folder_, fs::path("/dev/zero")}) {
+    EXPECT_EQ(read_regular_file(path, why), std::nullopt);
+    EXPECT_EQ(why, "is not a regular file") << path;
+  }
+  for (const fs::path& path : {folder_ / "none", folder_ / "file" / "below"}) {
+    EXPECT_EQ(read_regular_file(path, why), std::nullopt);
+    EXPECT_EQ(why, "is missing") << path;
+  }
+}
+
 TEST_F(Files, UniqueFoldersArePrivateAndDistinct) {
   const fs::path a = make_unique_folder(folder_, "build-");
   const fs::path b = make_unique_folder(folder_, "build-");
