@@ -22,6 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr const char* kMark = ".tessera-build";
+
 // Whether `path` still names what `fd` holds open.
 bool is_same_file(int fd, const fs::path& path) {
   struct stat held {
@@ -89,9 +91,30 @@ bool is_untouched_for_a_day(const fs::path& path) {
                                        std::generic_category().message(error));
 }
 
+// Other users may write to a temporary folder.
+bool is_this_users(int folder) {
+  struct stat status {};
+  return ::fstat(folder, &status) == 0 && status.st_uid == ::geteuid();
+}
+
+bool is_marked(int folder) {
+  struct stat status {};
+  return ::fstatat(folder, kMark, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode);
+}
+
+void mark(const fs::path& folder) {
+  write_file_unflushed(folder / kMark, "Made by Tessera, which removes this folder.\n");
+}
+
 bool is_dead(const fs::path& folder) {
-  const int fd = open_lock_file(folder, O_RDONLY | O_DIRECTORY);
+  const int fd = open_lock_file(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (fd < 0) return false;
+  // A process that is killed before it makes its mark leaves an empty folder.
+  std::error_code error;
+  if (!is_this_users(fd) || (!is_marked(fd) && !fs::is_empty(folder, error))) {
+    close_lock_file(fd);
+    return false;
+  }
   const bool locked = try_lock(fd);
   const bool held_by_another = !locked && errno == EWOULDBLOCK;
   const bool dead = locked || (!held_by_another && is_untouched_for_a_day(folder));
@@ -99,13 +122,20 @@ bool is_dead(const fs::path& folder) {
   return dead;
 }
 
+bool is_lock_file(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size == 0;
+}
+
 }  // namespace
 
 FileLock::FileLock(fs::path file, double patience_seconds) : file_(std::move(file)) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(patience_seconds);
   for (;;) {
-    if (fd_ < 0) fd_ = open_lock_file(file_, O_RDWR | O_CREAT);
+    constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK;
+    if (fd_ < 0) fd_ = open_lock_file(file_, kFlags);
     if (fd_ < 0) return;
+    if (!is_lock_file(fd_)) break;
     const bool locked = try_lock(fd_);
     if (!locked && errno != EWOULDBLOCK && errno != EINTR) break;
 
@@ -133,13 +163,16 @@ BuildFolder::BuildFolder(const fs::path& parent, std::string_view prefix) {
   // Between its creation and our lock a folder looks dead, and may be removed: make another.
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
-    path_ = make_unique_folder(parent, prefix);
-    fd_ = open_lock_file(path_, O_RDONLY | O_DIRECTORY);
+    outer_ = make_unique_folder(parent, prefix);
+    fd_ = open_lock_file(outer_, O_RDONLY | O_DIRECTORY);
     if (fd_ < 0 && errno == ENOENT) continue;
-    if (fd_ < 0) refuse_new_folder(path_, errno);
+    if (fd_ < 0) refuse_new_folder(outer_, errno);
     const bool locked = try_lock(fd_);
     const bool no_locks_here = !locked && errno != EWOULDBLOCK;
-    if ((locked || no_locks_here) && is_same_file(fd_, path_)) return;
+    if ((locked || no_locks_here) && is_same_file(fd_, outer_)) {
+      fill();
+      return;
+    }
     close_lock_file(fd_);
     fd_ = -1;
   }
@@ -147,9 +180,17 @@ BuildFolder::BuildFolder(const fs::path& parent, std::string_view prefix) {
                                        ": others remove it as fast as it is made");
 }
 
+void BuildFolder::fill() try {
+  mark(outer_);
+  path_ = make_unique_folder(outer_, "entry-");
+} catch (...) {
+  remove_tree(outer_);
+  unlock(fd_);
+  throw;
+}
+
 BuildFolder::~BuildFolder() {
-  // Once renamed, the name may be anyone's.
-  if (is_ours(fd_) && is_same_file(fd_, path_)) remove_tree(path_);
+  if (is_ours(fd_) && is_same_file(fd_, outer_)) remove_tree(outer_);
   unlock(fd_);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <chrono>
@@ -66,6 +67,21 @@ TEST(FileLock, GoesOnWithoutTheLockWhenPatienceEnds) {
   EXPECT_FALSE(is_free(temp / "lock")) << "the impatient one took the holder's lock away";
 }
 
+// A user's own file lies where a lock would: it is neither locked nor removed.
+TEST(FileLock, LeavesWhatIsNoLockAlone) {
+  const TempFolder temp;
+  write_file(temp / "file", "a user's");
+  write_file(temp / "target", "");
+  fs::create_symlink(temp / "target", temp / "link");
+  ASSERT_EQ(::mkfifo((temp / "pipe").c_str(), 0600), 0);
+  for (const char* name : {"file", "link", "pipe"}) {
+    { const FileLock lock(temp / name, kPatience); }
+    EXPECT_TRUE(fs::exists(fs::symlink_status(temp / name))) << name;
+  }
+  EXPECT_EQ(read_file(temp / "file"), "a user's");
+  EXPECT_TRUE(fs::exists(temp / "target"));
+}
+
 TEST(BuildFolder, GoesAwayUnlessRenamed) {
   const TempFolder temp;
   {
@@ -76,9 +92,8 @@ TEST(BuildFolder, GoesAwayUnlessRenamed) {
   {
     const BuildFolder folder(temp.path(), "build-");
     fs::rename(folder.path(), temp / "kept");
-    fs::create_directory(folder.path());  // another's, by now
   }
-  EXPECT_EQ(names_in(temp.path()).size(), 2U);
+  EXPECT_EQ(names_in(temp.path()), std::vector<std::string>{"kept"});
 }
 
 TEST(BuildFolder, LeavesNothingBehindWithoutDescriptors) {
@@ -98,11 +113,18 @@ TEST(BuildFolder, LeavesNothingBehindWithoutDescriptors) {
 TEST(BuildFolder, IsRemovedOnlyWhenItsOwnerIsDead) {
   const TempFolder temp;
   const BuildFolder alive(temp.path(), "build-");
-  fs::create_directory(temp / "build-dead");
+  {
+    const BuildFolder dead(temp.path(), "build-");
+    fs::copy(dead.path().parent_path(), temp / "build-dead", fs::copy_options::recursive);
+  }
+  fs::create_directory(temp / "build-killed-before-its-mark");
+  fs::create_directory(temp / "build-of-a-user");
+  write_file(temp / "build-of-a-user" / "thesis", "x");
   fs::create_directory(temp / "other");
   write_file(temp / "build-file", "x");
   remove_dead_build_folders(temp.path(), "build-");
-  std::vector<std::string> expected = {alive.path().filename().string(), "build-file", "other"};
+  std::vector<std::string> expected = {alive.path().parent_path().filename().string(), "build-file",
+                                       "build-of-a-user", "other"};
   std::sort(expected.begin(), expected.end());
   EXPECT_EQ(names_in(temp.path()), expected);
 }
