@@ -79,13 +79,16 @@ int size(const CacheCommand&, const jit::Cache& cache, const Output& output) {
 }
 
 int clear(const CacheCommand& command, jit::Cache& cache, const Output& output) {
-  const std::size_t removed = cache.clear(command.pattern);
+  const jit::ClearReport report = cache.clear(command.pattern);
   if (output.json) {
-    print_json({{"removed", removed}});
-  } else {
-    fmt::print("{} entries removed from {}\n", removed, cache.folder().string());
+    print_json({{"removed", report.removed}, {"kept", report.kept}});
+    return report.kept.empty() ? 0 : 1;
   }
-  return 0;
+  fmt::print("{} entries removed from {}\n", report.removed, cache.folder().string());
+  if (report.kept.empty()) return 0;
+  throw Error(ErrorCode::io_error,
+              fmt::format("cache: {} entries could not be removed, the first being: {}",
+                          report.kept.size(), report.kept.front()));
 }
 
 int run(const CacheCommand& command, const Output& output) {

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -68,9 +70,10 @@ int read_all(const fs::path& path, std::string& content) {
   return read_open(fd.get(), status.st_size, content);
 }
 
-// Failures that tell nothing about the file.
-bool is_shortage(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ESTALE;
+// Failures that tell nothing about the file: the process is short of something, or a server is away.
+bool is_passing(int error) {
+  constexpr std::array kPassing = {EMFILE, ENFILE, ENOMEM, EAGAIN, ESTALE, ETIMEDOUT};
+  return std::find(kPassing.begin(), kPassing.end(), error) != kPassing.end();
 }
 
 int write_all(int fd, std::string_view content) {
@@ -191,7 +194,7 @@ std::optional<std::string> read_regular_file(const fs::path& path, std::string& 
   std::string content;
   if (error == 0) error = read_open(fd.get(), status.st_size, content);
   if (error == 0) return content;
-  if (is_shortage(error)) fail("read", path, error);
+  if (is_passing(error)) fail("read", path, error);
   why = error == ENOENT || error == ENOTDIR
             ? "is missing"
             : "cannot be read: " + std::generic_category().message(error);

@@ -11,8 +11,10 @@
 #include "tessera/base/files.h"
 #include "tessera/base/parallel.h"
 #include "tessera/jit/compile_internal.h"
+#include "tessera/jit/load_check_internal.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/pack_set_internal.h"
+#include "tessera/jit/worker_program.h"
 
 namespace tessera::jit {
 namespace {
@@ -104,6 +106,7 @@ Found Builder::State::build_with_compiler(const Source& source, const Target& ta
                  .objects = {},
                  .target = &target,
                  .toolchain = &toolchain,
+                 .worker = find_worker_program(options.worker),
                  .timeout_seconds = options.timeout_seconds,
                  .cache = cache.folder(),
                  .key = key};
@@ -193,6 +196,18 @@ std::vector<BuildResult> Builder::build_all(std::span<const Source> sources, con
     stopped = false;
   });
   return results;
+}
+
+// Another process may have built it again meanwhile, and this one may be short of descriptors or
+// memory: what a worker can load is no bad entry.
+Artifact Builder::rebuild(const Artifact& unloadable, const std::string& why, const Source& source,
+                          const Target& target) {
+  const std::optional<std::string> damage = load_damage(find_worker_program(state_->options.worker),
+                                                        {unloadable.name, unloadable.binary});
+  if (!damage || !damage->empty()) {
+    if (!state_->cache.set_aside(unloadable, why)) throw Error(ErrorCode::load_failed, why);
+  }
+  return build(source, target);
 }
 
 std::string Builder::no_compiler(const Target& target) const { return state_->no_compiler(target); }

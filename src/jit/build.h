@@ -17,9 +17,9 @@ namespace tessera::jit {
 
 struct BuildOptions {
   CacheOptions cache;
-  std::string compiler;            // empty: TESSERA_CXX, then CXX, then g++, c++, clang++ on PATH
-  std::string nvrtc;               // for cuda targets; empty: TESSERA_NVRTC, then nvrtc_places()
-  std::string worker;              // the program that runs it; empty: the one beside the library
+  std::string compiler;  // empty: TESSERA_CXX, then CXX, then g++, c++, clang++ on PATH
+  std::string nvrtc;     // for cuda targets; empty: TESSERA_NVRTC, then nvrtc_places()
+  std::string worker;    // runs NVRTC, and loads kernels first; empty: the one beside the library
   std::vector<std::string> packs;  // bundles to look into before the cache; see pack.h
   bool use_shipped_packs = true;   // those beside the library
   bool allow_compile = true;       // false (or TESSERA_NO_JIT=1): a miss is an error
@@ -53,6 +53,12 @@ class Builder {
   // throws, nothing more is started and this throws the same.
   std::vector<BuildResult> build_all(std::span<const Source> sources, const Target& target,
                                      int jobs, const Progress& progress = {});
+
+  // Another build of what a backend could not load, for the reason given: the cache's entry is set
+  // aside with a warning, unless a worker can load it. Throws Error{load_failed} with the reason
+  // when it is no entry of the cache, and what build() throws.
+  Artifact rebuild(const Artifact& unloadable, const std::string& why, const Source& source,
+                   const Target& target);
 
   // Why nothing can be compiled for the target: no compiler was found. Empty when one was.
   std::string no_compiler(const Target& target) const;

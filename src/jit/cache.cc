@@ -9,6 +9,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
@@ -17,8 +18,10 @@
 #include "tessera/base/text.h"
 #include "tessera/jit/entry_internal.h"
 #include "tessera/jit/folder_internal.h"
+#include "tessera/jit/load_check_internal.h"
 #include "tessera/jit/lock_internal.h"
 #include "tessera/jit/memory_file_internal.h"
+#include "tessera/jit/worker_program.h"
 
 namespace tessera::jit {
 namespace {
@@ -76,6 +79,7 @@ struct Cache::State {
 
   mutable Mutex mutex;
   std::map<std::string, Artifact> memory;
+  mutable std::set<std::string> passed_over;  // damaged entries that could not be moved away
   std::map<std::string, std::shared_future<Artifact>> flights;
   unsigned flights_of = fork_generation();
   std::int64_t estimated_bytes = 0;
@@ -89,7 +93,8 @@ struct Cache::State {
   Artifact insert_on_disk(const std::string& name, const std::string& key, const Produce& produce);
   Artifact insert_in_memory(const std::string& name, const std::string& key, const Produce& produce,
                             const std::string& why);
-  Artifact publish(const fs::path& built, const std::string& name, const std::string& key);
+  Artifact publish(const fs::path& built, const std::string& name, const std::string& key,
+                   const std::string& binary_file);
   void forget_flights_of_a_parent();
   Artifact loadable(Artifact artifact) const;
   void sweep();
@@ -108,20 +113,22 @@ std::optional<Artifact> Cache::State::find(const std::string& name, const std::s
 }
 
 std::optional<Artifact> Cache::State::find_on_disk(const std::string& name,
-                                                   const std::string& key) const {
+                                                   const std::string& key) const try {
   const fs::path entry = folder / entry_folder_name(name, key);
-  std::string damage;
-  try {
-    if (const auto binary = good_binary(entry, name, key, damage)) {
-      touch_entry(entry);
-      return Artifact{.name = name, .key = key, .binary = *binary, .keep = nullptr};
-    }
-  } catch (const Error& error) {
-    warn_once(fmt::format("the cache entry {}", error.what()));
-    return std::nullopt;
+  {
+    const std::lock_guard lock(mutex);
+    if (passed_over.count(entry.filename().string()) > 0) return std::nullopt;
   }
-  std::error_code ignored;
-  if (fs::exists(fs::symlink_status(entry, ignored))) set_aside(entry, damage);
+  std::string damage;
+  if (const auto binary = good_binary(entry, name, key, damage)) {
+    touch_entry(entry);
+    return Artifact{.name = name, .key = key, .binary = *binary, .keep = nullptr};
+  }
+  std::error_code unknown;
+  if (fs::exists(fs::symlink_status(entry, unknown))) set_aside(entry, damage);
+  return std::nullopt;
+} catch (const Error& error) {  // for a reason that passes: the entry may be good
+  warn_once(fmt::format("the cache entry of {} is passed over: {}", name, error.what()));
   return std::nullopt;
 }
 
@@ -130,6 +137,9 @@ void Cache::State::set_aside(const fs::path& entry, const std::string& damage) c
   log(LogLevel::warning,
       fmt::format("the cache entry {} is damaged: {}; {}", entry.string(), damage,
                   kept.empty() ? "it is ignored" : "it was moved to " + kept.string()));
+  if (!kept.empty()) return;
+  const std::lock_guard lock(mutex);
+  passed_over.insert(entry.filename().string());
 }
 
 // Its threads do not exist in a child of fork(): nobody would ever land.
@@ -144,6 +154,7 @@ void Cache::State::sweep() {
   remove_dead_build_folders(folder / "tmp", kBuildPrefix);
   std::error_code error;
   for (const fs::directory_entry& lock : fs::directory_iterator(folder / "locks", error)) {
+    if (!is_key(lock.path().filename().string())) continue;
     const FileLock removes_it_if_free(lock.path(), 0);
   }
 }
@@ -174,8 +185,8 @@ Artifact Cache::State::insert_on_disk(const std::string& name, const std::string
 
   const BuildFolder build(folder / "tmp", kBuildPrefix);
   produce(build.path());
-  seal_entry(build.path(), name, key);
-  const Artifact artifact = publish(build.path(), name, key);
+  const std::string binary = seal_entry(build.path(), name, key);
+  const Artifact artifact = publish(build.path(), name, key, binary);
   keep_within_bounds(artifact.binary.parent_path());
   return artifact;
 }
@@ -184,9 +195,9 @@ Artifact Cache::State::insert_on_disk(const std::string& name, const std::string
 // If it is not, looking for it has moved it out of the way. The rename is not flushed: a power cut
 // may undo it, which costs a build, but cannot leave half an entry.
 Artifact Cache::State::publish(const fs::path& built, const std::string& name,
-                               const std::string& key) {
+                               const std::string& key, const std::string& binary_file) {
   const fs::path entry = folder / entry_folder_name(name, key);
-  const fs::path binary = entry / binary_file_in(built);
+  const fs::path binary = entry / binary_file;
   constexpr int kTries = 3;
   std::error_code error;
   for (int i = 0; i < kTries; ++i) {
@@ -208,15 +219,12 @@ Artifact Cache::State::loadable(Artifact artifact) const {
 Artifact Cache::State::insert_in_memory(const std::string& name, const std::string& key,
                                         const Produce& produce, const std::string& why) {
   const fs::path temporary = temporary_folder();
-  std::string binary;
-  bool is_object = false;
+  Binary binary;
   try {
     remove_dead_build_folders(temporary, kScratchPrefix);
     const BuildFolder build(temporary, kScratchPrefix);
     produce(build.path());
-    const std::string file = binary_file_in(build.path());
-    is_object = file == kObjectFile;
-    binary = read_file(build.path() / file);
+    binary = read_binary(build.path(), name);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::io_error) throw;
     throw Error(ErrorCode::io_error,
@@ -226,8 +234,8 @@ Artifact Cache::State::insert_in_memory(const std::string& name, const std::stri
                             name, folder.string(), why, temporary.string(), error.what()));
   }
   warn_of_memory(why);
-  Artifact artifact = memory_artifact(name, key, binary);
-  artifact.is_object = is_object;
+  Artifact artifact = memory_artifact(name, key, binary.content);
+  artifact.is_object = binary.file == kObjectFile;
   const std::lock_guard lock(mutex);
   return memory.insert_or_assign(entry_folder_name(name, key), artifact).first->second;
 }
@@ -331,37 +339,61 @@ std::vector<EntryInfo> Cache::list() const {
   return entries;
 }
 
-VerifyReport Cache::verify() const {
+VerifyReport Cache::verify(const std::string& worker) const {
+  const std::vector<fs::path> entries = entry_folders(state_->folder);
+  std::vector<std::string> damage(entries.size());
+  std::vector<LibraryToLoad> libraries;
+  std::vector<std::size_t> owners;  // of the libraries
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::optional<EntryMeta> meta = read_meta(entries[i], damage[i]);
+    if (meta) damage[i] = own_damage(entries[i], *meta);
+    if (!damage[i].empty() || binary_file(*meta) != kLibraryFile) continue;
+    libraries.push_back({.name = meta->name, .file = entries[i] / kLibraryFile});
+    owners.push_back(i);
+  }
+  const auto unloadable = load_damages(find_worker_program(worker), libraries);
+  for (std::size_t i = 0; i < owners.size(); ++i) damage[owners[i]] = unloadable[i].value_or("");
+
   VerifyReport report;
-  for (const fs::path& entry : entry_folders(state_->folder)) {
-    const std::string damage = own_damage(entry);
-    if (damage.empty()) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (damage[i].empty()) {
       ++report.good;
       continue;
     }
-    report.damaged.push_back(fmt::format("{}: {}", entry.filename().string(), damage));
-    state_->set_aside(entry, damage);
+    report.damaged.push_back(fmt::format("{}: {}", entries[i].filename().string(), damage[i]));
+    state_->set_aside(entries[i], damage[i]);
   }
   const std::lock_guard lock(state_->mutex);
   report.good += state_->memory.size();
   return report;
 }
 
-std::size_t Cache::clear(std::string_view name_pattern) {
-  std::size_t removed = 0;
+bool Cache::set_aside(const Artifact& artifact, const std::string& why) {
+  const fs::path entry = state_->folder / entry_folder_name(artifact.name, artifact.key);
+  if (state_->folder.empty() || artifact.binary.parent_path() != entry) return false;
+  state_->set_aside(entry, why);
+  return true;
+}
+
+ClearReport Cache::clear(std::string_view name_pattern) {
+  ClearReport report;
   for (const fs::path& folder : all_folders(state_->folder)) {
     const std::optional<EntryMeta> meta = known_meta(folder);
     const std::string name = meta ? meta->name : name_of_folder(folder);
     if (!matches_wildcard(name_pattern, name)) continue;
-    if (folder.parent_path() == state_->folder) ++removed;
-    remove_stored(state_->folder, folder);
+    if (const std::string why = remove_stored(state_->folder, folder); !why.empty()) {
+      report.kept.push_back(fmt::format("cannot remove {}: {}", folder.string(), why));
+    } else if (folder.parent_path() == state_->folder) {
+      ++report.removed;
+    }
   }
   const std::lock_guard lock(state_->mutex);
   state_->estimated_bytes = 0;
   state_->inserts_until_scan = 0;
-  return removed + std::erase_if(state_->memory, [&](const auto& item) {
-           return matches_wildcard(name_pattern, item.second.name);
-         });
+  report.removed += std::erase_if(state_->memory, [&](const auto& item) {
+    return matches_wildcard(name_pattern, item.second.name);
+  });
+  return report;
 }
 
 std::int64_t Cache::size_bytes() const {

@@ -1,9 +1,11 @@
 // The artifact cache: one folder per built kernel, safe against crashes, races and strangers.
 //
 // Life of an entry: built in <cache>/tmp/<unique>, every file and the folder fsynced, renamed to
-// <cache>/<name>-<key>. A reader checks meta.json and the checksum of the binary; an entry that
-// fails is moved to <cache>/damaged and reads as a miss. One that cannot be read at the moment
-// (the process is out of descriptors, a file server is away) is a miss too, but stays. Losing the
+// <cache>/<name>-<key>. A reader checks meta.json, the checksum of the binary and that it is a
+// whole ELF file; an entry that fails is moved to <cache>/damaged and reads as a miss, and so is
+// one that cannot be loaded. One that cannot be read at the moment (the process is out of
+// descriptors, a file server is away) is a miss too, but stays. Files that meta.json does not list
+// are not looked at, nor is anything in the folder that is not of this library's making. Losing the
 // rename race is success.
 #pragma once
 
@@ -53,6 +55,11 @@ struct VerifyReport {
   std::vector<std::string> damaged;  // one sentence each
 };
 
+struct ClearReport {
+  std::size_t removed = 0;        // entries
+  std::vector<std::string> kept;  // what could not be removed, one sentence each
+};
+
 class Cache {
  public:
   // Creates the folder (0700). From a disk that is mounted noexec, or is a server's, libraries are
@@ -74,11 +81,15 @@ class Cache {
                   const std::function<void(const std::filesystem::path& folder)>& produce);
 
   std::vector<EntryInfo> list() const;
-  // Reads every file of every entry and sets the damaged entries aside. Throws Error{io_error} at
-  // one that cannot be read at the moment.
-  VerifyReport verify() const;
-  // Removes all entries (or those whose name matches the wildcard); returns how many.
-  std::size_t clear(std::string_view name_pattern = "*");
+  // Reads every file of every entry, has the worker load the kernels (see build.h), and sets the
+  // damaged entries aside. Throws Error{io_error} at one that cannot be read at the moment.
+  VerifyReport verify(const std::string& worker = "") const;
+  // Sets the artifact's entry aside with a warning and does not find it again. False when it is no
+  // entry on disk.
+  bool set_aside(const Artifact& artifact, const std::string& why);
+  // Removes all entries (or those whose name matches the wildcard), and what is kept of damaged and
+  // failed ones.
+  ClearReport clear(std::string_view name_pattern = "*");
   // Of all entries, and of the damaged and failed ones that are kept for inspection.
   std::int64_t size_bytes() const;
   // Empty when the environment names none.

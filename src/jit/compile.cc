@@ -10,8 +10,10 @@
 #include "tessera/base/files.h"
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
+#include "tessera/jit/elf_internal.h"
 #include "tessera/jit/entry_internal.h"
 #include "tessera/jit/folder_internal.h"
+#include "tessera/jit/load_check_internal.h"
 
 namespace tessera::jit {
 namespace {
@@ -75,7 +77,7 @@ std::string gist(const std::string& output) {
 }
 
 std::string outcome(const SubprocessResult& result, double timeout_seconds,
-                    std::string_view binary) {
+                    const std::string& damage) {
   if (!result.started) return "could not be started";
   if (result.timed_out) {
     return fmt::format("ran longer than {:g} s and was stopped", timeout_seconds);
@@ -84,11 +86,11 @@ std::string outcome(const SubprocessResult& result, double timeout_seconds,
     return fmt::format("died on signal {} ({})", result.signal, ::strsignal(result.signal));
   }
   if (result.exit_code != 0) return fmt::format("failed with exit code {}", result.exit_code);
-  return fmt::format("reported success but wrote no {}", binary);
+  return "reported success but " + damage;
 }
 
 [[noreturn]] void fail(const CompileJob& job, const SubprocessResult& result,
-                       const fs::path& folder) {
+                       const std::string& damage, const fs::path& folder) {
   const std::string& name = job.source->name;
   const fs::path kept =
       move_to_shelf(job.cache, "failed", folder, entry_folder_name(name, job.key));
@@ -96,8 +98,7 @@ std::string outcome(const SubprocessResult& result, double timeout_seconds,
       kept.empty() ? "" : fmt::format("; all it said is in {}", (kept / "log.txt").string());
   throw Error(result.timed_out ? ErrorCode::timeout : ErrorCode::compile_failed,
               fmt::format("{}: {} {}: {}{}", name, job.toolchain->path.string(),
-                          outcome(result, job.timeout_seconds, binary_name(*job.source)),
-                          gist(result.output), place),
+                          outcome(result, job.timeout_seconds, damage), gist(result.output), place),
               result.output);
 }
 
@@ -108,9 +109,17 @@ void forget_failure(const CompileJob& job) {
   if (fs::exists(kept, error)) remove_stored(job.cache, kept);
 }
 
-bool has_binary(const fs::path& binary) {
-  std::error_code error;
-  return fs::file_size(binary, error) > 0 && !error;
+// What is wrong with the file that a compiler says to have written; empty when nothing is.
+std::string binary_damage(const CompileJob& job, const fs::path& folder) {
+  const std::string file = binary_name(*job.source);
+  std::string damage;
+  const std::optional<std::string> content = read_regular_file(folder / file, damage);
+  if (content ? content->empty() : damage == "is missing") return "wrote no " + file;
+  if (content) damage = elf_damage(file, *content);
+  if (!damage.empty()) return fmt::format("its {} {}", file, damage);
+  if (file != kLibraryFile) return {};
+  damage = load_damage(job.worker, {job.source->name, folder / file}).value_or("");
+  return damage.empty() ? "" : fmt::format("its {} is of no use: {}", file, damage);
 }
 
 }  // namespace
@@ -131,7 +140,8 @@ void compile(const CompileJob& job, const fs::path& folder) {
                                                            .timeout_seconds = job.timeout_seconds,
                                                            .merge_stderr = true});
   write_file_unflushed(folder / "log.txt", result.output);
-  if (!result.ok() || !has_binary(folder / binary_name(*job.source))) fail(job, result, folder);
+  const std::string damage = result.ok() ? binary_damage(job, folder) : "";
+  if (!result.ok() || !damage.empty()) fail(job, result, damage, folder);
 }
 
 }  // namespace tessera::jit

@@ -12,6 +12,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/hash.h"
+#include "tessera/jit/elf_internal.h"
 #include "tessera/jit/nvrtc_internal.h"
 
 namespace tessera::jit {
@@ -20,6 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormat = 1;
+constexpr const char* kNoBinary = "meta.json must list exactly one kernel or object";
 constexpr std::array kBinaryFiles = {kLibraryFile, kCubinFile, kObjectFile};
 
 // A checksum over the meaning of meta.json, so that a flipped bit in it is seen too.
@@ -46,25 +48,30 @@ std::string to_text(const EntryMeta& meta) {
   return document.dump(2) + "\n";
 }
 
+bool is_binary(const std::string& file) {
+  return std::find(kBinaryFiles.begin(), kBinaryFiles.end(), file) != kBinaryFiles.end();
+}
+
+// A folder with a kernel beside an object would say nothing about which of them it is.
+template <class IsThere>
+std::string one_binary(const IsThere& is_there) {
+  std::string one;
+  for (const char* file : kBinaryFiles) {
+    if (!is_there(file)) continue;
+    if (!one.empty()) return {};
+    one = file;
+  }
+  return one;
+}
+
 FileStamp stamp_of(std::string_view content) {
   return {.bytes = static_cast<std::int64_t>(content.size()), .checksum = hash_hex(content)};
 }
 
-// Empty when the file is missing, which is damage. What the process or a server lacks at the moment
-// is none: entries that others can read must not be set aside for it.
-std::optional<std::string> read_entry_file(const fs::path& file) {
-  constexpr std::array kPassing = {EMFILE, ENFILE, ENOMEM, EAGAIN, ESTALE, ETIMEDOUT};
-  std::optional<std::string> content = try_read_file(file);
-  const int error = errno;
-  const bool passes = std::find(kPassing.begin(), kPassing.end(), error) != kPassing.end();
-  if (content || !passes) return content;
-  throw Error(ErrorCode::io_error, fmt::format("{} cannot be read now: {}", file.string(),
-                                               std::generic_category().message(error)));
-}
-
 std::string file_damage(const fs::path& folder, const std::string& path, const FileStamp& want) {
-  const std::optional<std::string> content = read_entry_file(folder / path);
-  if (!content) return path + " is missing";
+  std::string why;
+  const std::optional<std::string> content = read_regular_file(folder / path, why);
+  if (!content) return fmt::format("{} {}", path, why);
   const FileStamp got = stamp_of(*content);
   if (got.bytes != want.bytes) {
     return fmt::format("{} has {} bytes, meta.json says {}", path, got.bytes, want.bytes);
@@ -72,9 +79,12 @@ std::string file_damage(const fs::path& folder, const std::string& path, const F
   if (got.checksum != want.checksum) {
     return fmt::format("{} has checksum {}, meta.json says {}", path, got.checksum, want.checksum);
   }
-  return {};
+  if (!is_binary(path)) return {};
+  const std::string damage = elf_damage(path, *content);
+  return damage.empty() ? "" : fmt::format("{} {}", path, damage);
 }
 
+// What a compiler leaves besides regular files, such as links and pipes, is no part of an entry.
 struct Tree {
   std::vector<fs::path> files;
   std::vector<fs::path> folders;
@@ -83,7 +93,9 @@ struct Tree {
 Tree tree_below(const fs::path& folder) try {
   Tree tree{.files = {}, .folders = {folder}};
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    (entry.is_directory() ? tree.folders : tree.files).push_back(entry.path());
+    const fs::file_status status = entry.symlink_status();
+    if (fs::is_directory(status)) tree.folders.push_back(entry.path());
+    if (fs::is_regular_file(status)) tree.files.push_back(entry.path());
   }
   return tree;
 } catch (const fs::filesystem_error& error) {
@@ -94,18 +106,23 @@ Tree tree_below(const fs::path& folder) try {
 }  // namespace
 
 std::string binary_file(const EntryMeta& meta) {
-  for (const char* name : kBinaryFiles) {
-    if (meta.files.count(name) > 0) return name;
-  }
-  return {};
+  return one_binary([&](const char* file) { return meta.files.count(file) > 0; });
 }
 
-std::string binary_file_in(const fs::path& folder) {
+Binary read_binary(const fs::path& folder, const std::string& name) {
   std::error_code failed;
-  for (const char* name : kBinaryFiles) {
-    if (fs::exists(folder / name, failed)) return name;
+  const std::string file = one_binary(
+      [&](const char* one) { return fs::exists(fs::symlink_status(folder / one, failed)); });
+  if (file.empty()) {
+    throw Error(ErrorCode::compile_failed,
+                fmt::format("{}: an entry needs exactly one of {}, got none or several", name,
+                            fmt::join(kBinaryFiles, ", ")));
   }
-  return kLibraryFile;
+  std::string damage;
+  const std::optional<std::string> content = read_regular_file(folder / file, damage);
+  if (content) damage = elf_damage(file, *content);
+  if (damage.empty()) return {.file = file, .content = *content};
+  throw Error(ErrorCode::compile_failed, fmt::format("{}: {} {}", name, file, damage));
 }
 
 std::string entry_folder_name(const std::string& name, const std::string& key) {
@@ -113,17 +130,12 @@ std::string entry_folder_name(const std::string& name, const std::string& key) {
   return name.substr(0, kLongestName) + "-" + key;
 }
 
-void seal_entry(const fs::path& folder, const std::string& name, const std::string& key) {
+std::string seal_entry(const fs::path& folder, const std::string& name, const std::string& key) {
+  std::string binary = read_binary(folder, name).file;
   EntryMeta meta{.name = name, .key = key, .files = {}, .facts = {}};
   Tree tree = tree_below(folder);
   for (const fs::path& file : tree.files) {
     meta.files[file.lexically_relative(folder).string()] = stamp_of(read_file(file));
-  }
-  const std::string binary = binary_file(meta);
-  if (binary.empty() || meta.files[binary].bytes == 0) {
-    throw Error(ErrorCode::compile_failed,
-                fmt::format("{}: an entry needs a {}, got none or an empty one", name,
-                            binary.empty() ? kLibraryFile : binary));
   }
   if (binary == kCubinFile) {
     meta.facts = cubin_facts(try_read_file(folder / "log.txt").value_or(""), name);
@@ -132,12 +144,13 @@ void seal_entry(const fs::path& folder, const std::string& name, const std::stri
   write_file_unflushed(tree.files.back(), to_text(meta));
   tree.files.insert(tree.files.end(), tree.folders.begin(), tree.folders.end());
   fsync_files(tree.files);
+  return binary;
 }
 
 std::optional<EntryMeta> read_meta(const fs::path& folder, std::string& damage) {
-  const std::optional<std::string> text = read_entry_file(folder / kMetaFile);
+  const std::optional<std::string> text = read_regular_file(folder / kMetaFile, damage);
   if (!text) {
-    damage = "meta.json is missing";
+    damage = fmt::format("{} {}", kMetaFile, damage);
     return std::nullopt;
   }
   damage = "meta.json is damaged";
@@ -157,39 +170,28 @@ std::optional<EntryMeta> read_meta(const fs::path& folder, std::string& damage) 
   }
 }
 
-std::string entry_damage(const fs::path& folder, const std::string& name, const std::string& key,
-                         CheckDepth depth) {
-  std::string damage;
-  const std::optional<EntryMeta> meta = read_meta(folder, damage);
-  if (!meta) return damage;
-  if (meta->name != name || meta->key != key) {
-    return fmt::format("meta.json is that of {}", entry_folder_name(meta->name, meta->key));
-  }
-  const std::string binary = binary_file(*meta);
-  if (binary.empty()) return std::string(kLibraryFile) + " is not in meta.json";
-  if (depth == CheckDepth::binary) return file_damage(folder, binary, meta->files.at(binary));
-  for (const auto& [path, stamp] : meta->files) {
-    damage = file_damage(folder, path, stamp);
-    if (!damage.empty()) return damage;
-  }
-  return {};
-}
-
 std::optional<fs::path> good_binary(const fs::path& folder, const std::string& name,
                                     const std::string& key, std::string& damage) {
-  damage = entry_damage(folder, name, key, CheckDepth::binary);
-  if (!damage.empty()) return std::nullopt;
-  return folder / binary_file_in(folder);
+  const std::optional<EntryMeta> meta = read_meta(folder, damage);
+  if (!meta) return std::nullopt;
+  if (meta->name != name || meta->key != key) {
+    damage = fmt::format("meta.json is that of {}", entry_folder_name(meta->name, meta->key));
+    return std::nullopt;
+  }
+  const std::string binary = binary_file(*meta);
+  damage = binary.empty() ? kNoBinary : file_damage(folder, binary, meta->files.at(binary));
+  return damage.empty() ? std::optional(folder / binary) : std::nullopt;
 }
 
-std::string own_damage(const fs::path& folder) {
-  std::string damage;
-  const std::optional<EntryMeta> meta = read_meta(folder, damage);
-  if (!meta) return damage;
-  if (folder.filename() != entry_folder_name(meta->name, meta->key)) {
-    return fmt::format("meta.json is that of {}", entry_folder_name(meta->name, meta->key));
+std::string own_damage(const fs::path& folder, const EntryMeta& meta) {
+  if (folder.filename() != entry_folder_name(meta.name, meta.key)) {
+    return fmt::format("meta.json is that of {}", entry_folder_name(meta.name, meta.key));
   }
-  return entry_damage(folder, meta->name, meta->key, CheckDepth::everything);
+  if (binary_file(meta).empty()) return kNoBinary;
+  for (const auto& [path, stamp] : meta.files) {
+    if (std::string damage = file_damage(folder, path, stamp); !damage.empty()) return damage;
+  }
+  return {};
 }
 
 }  // namespace tessera::jit

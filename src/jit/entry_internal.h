@@ -33,21 +33,25 @@ struct EntryMeta {
 std::string source_file(const Source& source);
 std::string binary_name(const Source& source);
 
-// The entry's loadable file; empty when it has none.
+// The entry's one binary; empty when it has none or several.
 std::string binary_file(const EntryMeta& meta);
-// The same for a folder that is not sealed yet.
-std::string binary_file_in(const std::filesystem::path& folder);
 
-enum class CheckDepth { binary, everything };
+// The binary of a folder that is not sealed yet. Throws Error{compile_failed} unless there is
+// exactly one and it is whole: see elf_damage().
+struct Binary {
+  std::string file;
+  std::string content;
+};
+Binary read_binary(const std::filesystem::path& folder, const std::string& name);
 
 // "<name>-<key>", the name cut where a file name would become too long.
 std::string entry_folder_name(const std::string& name, const std::string& key);
 
-// Writes meta.json for the files that are in the folder, with the facts that the log states of a
-// cubin, and flushes them all. Throws
-// Error{io_error}, or Error{compile_failed} when there is no binary among them.
-void seal_entry(const std::filesystem::path& folder, const std::string& name,
-                const std::string& key);
+// Writes meta.json for the regular files that are in the folder, with the facts that the log states
+// of a cubin, and flushes them all. Returns the binary's name. Throws Error{io_error}, and what
+// read_binary throws.
+std::string seal_entry(const std::filesystem::path& folder, const std::string& name,
+                       const std::string& key);
 
 // These four throw Error{io_error} for what cannot be read now, which says nothing about the entry:
 // the process is out of descriptors or memory, or a server is away.
@@ -55,16 +59,16 @@ void seal_entry(const std::filesystem::path& folder, const std::string& name,
 // Empty, with the reason in `damage`, when meta.json is missing or not what seal_entry wrote.
 std::optional<EntryMeta> read_meta(const std::filesystem::path& folder, std::string& damage);
 
-// Why the folder is not a good entry of this name and key; empty when it is.
-std::string entry_damage(const std::filesystem::path& folder, const std::string& name,
-                         const std::string& key, CheckDepth depth);
-
-// The entry's binary, or nothing with the reason in `damage` when it is not a good one.
+// Only what meta.json lists is looked at. Both throw Error{io_error} when the system is short of
+// what reading takes.
+//
+// The binary of this name and key that was found to be good, or nothing with the reason in
+// `damage`.
 std::optional<std::filesystem::path> good_binary(const std::filesystem::path& folder,
                                                  const std::string& name, const std::string& key,
                                                  std::string& damage);
 
-// The damage to an entry whose name and key are those it claims, its folder's name being theirs.
-std::string own_damage(const std::filesystem::path& folder);
+// What is wrong with any file of an entry, by its own meta.json; empty when nothing is.
+std::string own_damage(const std::filesystem::path& folder, const EntryMeta& meta);
 
 }  // namespace tessera::jit

@@ -49,17 +49,14 @@ void check_safety(const fs::path& folder, const struct stat& status) {
   }
 }
 
-bool is_key(std::string_view text) {
-  return text.size() == kKeyDigits && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-           return std::isdigit(c) != 0 || (c >= 'a' && c <= 'f');
-         });
-}
-
 // The folder may be shared with files of the user's by mistake: only what looks like an entry is
 // ever touched.
 bool is_entry_name(std::string_view name) {
-  return name.size() > kKeyDigits + 1 && name[name.size() - kKeyDigits - 1] == '-' &&
-         is_key(name.substr(name.size() - kKeyDigits));
+  if (name.size() <= kKeyDigits + 1) return false;
+  const std::string_view kernel = name.substr(0, name.size() - kKeyDigits - 1);
+  const auto is_word = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  return name[kernel.size()] == '-' && is_key(name.substr(kernel.size() + 1)) &&
+         std::all_of(kernel.begin(), kernel.end(), is_word);
 }
 
 void append_entry_folders(const fs::path& parent, std::vector<fs::path>& folders) {
@@ -75,20 +72,25 @@ void append_entry_folders(const fs::path& parent, std::vector<fs::path>& folders
 
 // In a container, folders of the image below cannot be renamed, only copied and removed. Without
 // its meta.json, which goes first, the rest of an entry reads as a miss.
-bool move_folder(const fs::path& from, const fs::path& to) {
+std::error_code move_folder(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
-  if (error != std::errc::cross_device_link) return !error;
+  if (error != std::errc::cross_device_link) return error;
   fs::copy(from, to, fs::copy_options::recursive, error);
-  if (error) return false;
-  fs::remove(from / kMetaFile, error);
-  remove_tree(from);
-  return !fs::exists(from, error);
+  if (!error) fs::remove(from / kMetaFile, error);
+  if (!error) fs::remove_all(from, error);
+  return error;
 }
 
 std::int64_t to_ns(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
 
 }  // namespace
+
+bool is_key(std::string_view text) {
+  return text.size() == kKeyDigits && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return std::isdigit(c) != 0 || (c >= 'a' && c <= 'f');
+         });
+}
 
 fs::path resolve_cache_folder(const CacheOptions& options) {
   const auto absolute = [](const fs::path& path) {
@@ -183,20 +185,21 @@ std::int64_t evict(const fs::path& cache, std::int64_t max_bytes, const fs::path
   for (const StoredFolder& victim : stored) {
     if (total <= wanted) break;
     if (victim.path == keep) continue;
-    remove_stored(cache, victim.path);
-    total -= victim.bytes;
+    if (remove_stored(cache, victim.path).empty()) total -= victim.bytes;
   }
   return total;
 }
 
-void remove_stored(const fs::path& cache, const fs::path& folder) {
-  // Renamed away first: a reader finds all of it or nothing.
+// Renamed away first: a reader finds all of it or nothing.
+std::string remove_stored(const fs::path& cache, const fs::path& folder) {
+  std::error_code error;
   try {
     const BuildFolder grave(cache / "tmp", "build-");
-    move_folder(folder, grave.path() / "removed");
+    error = move_folder(folder, grave.path() / "removed");
   } catch (const Error&) {
-    remove_tree(folder);
+    fs::remove_all(folder, error);
   }
+  return error && error != std::errc::no_such_file_or_directory ? error.message() : "";
 }
 
 fs::path move_to_shelf(const fs::path& cache, std::string_view shelf, const fs::path& folder,
@@ -206,7 +209,7 @@ fs::path move_to_shelf(const fs::path& cache, std::string_view shelf, const fs::
   fs::create_directory(cache / shelf, error);
   fs::create_directory(cache / "tmp", error);
   if (fs::exists(destination, error)) remove_stored(cache, destination);
-  return move_folder(folder, destination) ? destination : fs::path();
+  return move_folder(folder, destination) ? fs::path() : destination;
 }
 
 void touch_entry(const fs::path& folder) {

@@ -30,6 +30,9 @@ struct StoredFolder {
   std::int64_t last_used_ns = 0;
 };
 
+// Whether a file may be named after a cache key: 32 lower-case hexadecimal digits.
+bool is_key(std::string_view text);
+
 // <cache>/<name>-<key>; none when `cache` is empty.
 std::vector<std::filesystem::path> entry_folders(const std::filesystem::path& cache);
 // These and those under damaged/ and failed/.
@@ -48,8 +51,8 @@ std::int64_t stored_bytes(const std::filesystem::path& cache);
 std::int64_t evict(const std::filesystem::path& cache, std::int64_t max_bytes,
                    const std::filesystem::path& keep);
 
-// Removes a folder so that nobody sees half of it.
-void remove_stored(const std::filesystem::path& cache, const std::filesystem::path& folder);
+// Removes a folder so that nobody sees half of it. Returns why that failed; empty when it is gone.
+std::string remove_stored(const std::filesystem::path& cache, const std::filesystem::path& folder);
 
 // Moves a folder to <cache>/<shelf>/<its name>, in place of what is there. Returns its new path;
 // empty when the disk refuses.

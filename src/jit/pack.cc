@@ -186,7 +186,7 @@ void Pack::State::read_index(const Header& header) {
 
 Pack::Pack(const fs::path& file) : state_(std::make_unique<State>()) {
   state_->file = file;
-  state_->fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  state_->fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status {};
   if (state_->fd < 0 || ::fstat(state_->fd, &status) != 0) {
     throw Error(ErrorCode::io_error, fmt::format("cannot read the pack {}: {}", file.string(),

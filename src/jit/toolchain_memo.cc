@@ -64,6 +64,13 @@ std::string hash_content(const fs::path& path) {
   return digest;
 }
 
+std::optional<std::string> read_memo(const fs::path& file) try {
+  std::string why;
+  return file.empty() ? std::nullopt : read_regular_file(file, why);
+} catch (const Error&) {
+  return std::nullopt;
+}
+
 struct Known {
   WorkMutex asking;  // a compiler is asked once at a time
   Mutex mutex;
@@ -113,7 +120,7 @@ bool is_current(const ToolchainMemo& memo) {
 }
 
 std::optional<ToolchainMemo> load_memo(const fs::path& file) {
-  const std::optional<std::string> text = file.empty() ? std::nullopt : try_read_file(file);
+  const std::optional<std::string> text = read_memo(file);
   if (!text) return std::nullopt;
   json document = json::parse(*text, nullptr, false);
   try {
@@ -135,8 +142,9 @@ std::optional<ToolchainMemo> load_memo(const fs::path& file) {
 }
 
 void save_memo(const fs::path& file, const ToolchainMemo& memo) {
-  if (file.empty()) return;
   std::error_code ignored;
+  const fs::file_status there = fs::symlink_status(file, ignored);
+  if (file.empty() || (fs::exists(there) && !fs::is_regular_file(there))) return;
   fs::create_directory(file.parent_path(), ignored);
   json document = to_json(memo);
   const std::string seal = hash_hex(document.dump());

@@ -147,6 +147,20 @@ struct Registry::State {
     return entry.loaded;
   }
 
+  // What cannot be loaded, though this machine has all that it needs, is built once more.
+  Loaded load(const runtime::Backend& backend, jit::Artifact& artifact, const Source& source,
+              const Target& target) {
+    try {
+      return backend.load(artifact, target);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::load_failed || !backend.unavailable_reason(target).empty()) {
+        throw;
+      }
+      artifact = the_builder()->rebuild(artifact, error.what(), source, target);
+      return backend.load(artifact, target);
+    }
+  }
+
   // Builds in parallel, then loads; a failure of either is the kernel's result.
   void build_for(const Target& target, const std::vector<Job>& work, int jobs, Campaign& campaign) {
     if (work.empty()) return;
@@ -160,7 +174,8 @@ struct Registry::State {
       jit::BuildResult& result = campaign.results()[work[i].wanted.index] = std::move(built[i]);
       if (!result.error.empty()) continue;
       try {
-        keep(work[i].wanted.spec, result.artifact, backend.load(result.artifact, target));
+        Loaded loaded = load(backend, result.artifact, sources[i], target);
+        keep(work[i].wanted.spec, result.artifact, std::move(loaded));
       } catch (const std::exception& error) {
         result.error = error.what();
       }
@@ -227,8 +242,9 @@ Loaded Registry::get(const KernelSpec& spec) {
   if (Loaded loaded = find(name_of(spec))) return loaded;
   const TargetPtr target = state_->target_of(spec.target);
   const runtime::Backend& backend = runtime::backend_for(*target);
-  jit::Artifact artifact = state_->the_builder()->build(emit_legal(spec, *target), *target);
-  Loaded loaded = backend.load(artifact, *target);
+  const Source source = emit_legal(spec, *target);
+  jit::Artifact artifact = state_->the_builder()->build(source, *target);
+  Loaded loaded = state_->load(backend, artifact, source, *target);
   return state_->keep(spec, std::move(artifact), std::move(loaded));
 }
 

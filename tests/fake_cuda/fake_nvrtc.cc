@@ -1,5 +1,8 @@
-// A compiler with NVRTC's entry points. Its cubins are an ELF file's first bytes and nothing else:
-// what the fake driver looks at. A text with the word FAKE_ERROR is refused.
+// A compiler with NVRTC's entry points. Its cubins are the headers of an ELF file for NVIDIA's
+// machine and nothing else: what the library and the fake driver look at. A text with the word
+// FAKE_ERROR is refused.
+#include <elf.h>
+
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -13,7 +16,24 @@ struct Program {
   std::string log;
 };
 
-constexpr char kCubin[] = "\177ELF compiled by a fake";
+struct Cubin {
+  Elf64_Ehdr header;
+  Elf64_Shdr section;
+};
+
+Cubin make_cubin() {
+  constexpr Elf64_Half kCudaMachine = 190;
+  Cubin cubin{};
+  std::memcpy(cubin.header.e_ident, ELFMAG, SELFMAG);
+  cubin.header.e_ident[EI_CLASS] = ELFCLASS64;
+  cubin.header.e_ident[EI_DATA] = ELFDATA2LSB;
+  cubin.header.e_type = ET_EXEC;
+  cubin.header.e_machine = kCudaMachine;
+  cubin.header.e_shoff = offsetof(Cubin, section);
+  cubin.header.e_shentsize = sizeof(Elf64_Shdr);
+  cubin.header.e_shnum = 1;
+  return cubin;
+}
 
 }  // namespace
 
@@ -46,11 +66,12 @@ EXPORT int nvrtcGetProgramLog(Program* program, char* log) {
   return 0;
 }
 EXPORT int nvrtcGetCUBINSize(Program*, std::size_t* bytes) {
-  *bytes = sizeof(kCubin);
+  *bytes = sizeof(Cubin);
   return 0;
 }
-EXPORT int nvrtcGetCUBIN(Program*, char* cubin) {
-  std::memcpy(cubin, kCubin, sizeof(kCubin));
+EXPORT int nvrtcGetCUBIN(Program*, char* bytes) {
+  const Cubin cubin = make_cubin();
+  std::memcpy(bytes, &cubin, sizeof(cubin));
   return 0;
 }
 EXPORT const char* nvrtcGetErrorString(int) { return "NVRTC_ERROR_COMPILATION"; }

@@ -1,9 +1,10 @@
-// tessera-worker: runs kernels for the autotuner and for sweeps, and NVRTC for the builder, so that
-// what crashes or hangs harms nobody.
+// tessera-worker: runs kernels for the autotuner and for sweeps, and for the builder NVRTC and the
+// first load of a kernel, so that what crashes or hangs harms nobody.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +15,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/jit/nvrtc.h"
+#include "tessera/jit/worker_program.h"
+#include "tessera/runtime/runtime.h"
 #include "tessera/tune/child.h"
 #include "tessera/tune/sweep_worker.h"
 
@@ -35,6 +38,31 @@ int compile(int argc, char** argv) {
   return status;
 }
 
+std::string load_answer(const char* name, const char* file) {
+  tessera::Target any;
+  any.backend = "cpu";
+  tessera::jit::Artifact artifact;
+  artifact.name = name;
+  artifact.binary = file;
+  try {
+    tessera::runtime::backend_for(any).load(artifact, any);
+    return std::string(tessera::jit::kLoadsWord);
+  } catch (const tessera::Error& error) {
+    std::string sentence = error.what();
+    std::replace(sentence.begin(), sentence.end(), '\n', ' ');
+    return std::string(tessera::jit::kFailsWord) + sentence;
+  }
+}
+
+// "load NAME FILE ...": each answer leaves before the next library is touched.
+int load(int argc, char** argv) {
+  for (int i = 2; i + 1 < argc; i += 2) {
+    std::puts(load_answer(argv[i], argv[i + 1]).c_str());
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
 // Talks on a copy of its standard output: what kernels print goes nowhere.
 int sweep() {
   const int out = dup(STDOUT_FILENO);
@@ -49,6 +77,7 @@ int main(int argc, char** argv) {
   const rlimit no_core_files{0, 0};
   setrlimit(RLIMIT_CORE, &no_core_files);
   if (argc > 2 && std::strcmp(argv[1], "nvrtc") == 0) return compile(argc, argv);
+  if (argc > 2 && std::strcmp(argv[1], tessera::jit::kLoadVerb) == 0) return load(argc, argv);
   if (argc == 2 && std::strcmp(argv[1], "sweep") == 0) return sweep();
   if (argc != 2) {
     std::fputs("usage: tessera-worker REQUEST (one JSON object; see src/tune/child.h)\n", stderr);

@@ -38,7 +38,7 @@ class BuilderProcesses : public testing::Test {
   BuildOptions options() const { return make_options(cache_, compiler_); }
   bool build_is_good() const {
     const Artifact artifact = Builder(options()).build(make_source("gemm_a"), make_target());
-    return read_file(artifact.binary) == "a binary made of:\nint x;\n";
+    return text_of(artifact.binary) == "a binary made of:\nint x;\n";
   }
   // One good entry, and no trace of those that were killed.
   void expect_tidy() const {

@@ -30,7 +30,7 @@ class BuilderTest : public testing::Test {
 TEST_F(BuilderTest, CompilesOnceAndFindsItAgain) {
   Builder builder(options());
   const Artifact artifact = builder.build(make_source("gemm_a"), make_target());
-  EXPECT_EQ(read_file(artifact.binary), "a binary made of:\nint x;\n");
+  EXPECT_EQ(text_of(artifact.binary), "a binary made of:\nint x;\n");
   EXPECT_EQ(builder.build(make_source("gemm_a"), make_target()).binary, artifact.binary);
   EXPECT_EQ(Builder(options()).build(make_source("gemm_a"), make_target()).key, artifact.key);
   EXPECT_EQ(compiler_.calls(), 1);
@@ -76,7 +76,7 @@ TEST_F(BuilderTest, CompilesAnObjectOnceForAllKernels) {
   EXPECT_EQ(names_in(entry),
             (std::vector<std::string>{"command.txt", "kernel.cc", "kernel.so", "log.txt",
                                       "meta.json", "object0.o", "object1.o", "objects.h"}));
-  EXPECT_EQ(read_file(entry / "kernel.so"),
+  EXPECT_EQ(text_of(entry / "kernel.so"),
             "a binary made of:\nextern int a;\nint x;\na binary made of:\nint a;\n"
             "a binary made of:\nint only_a;\n");
   builder.build(sources[1], make_target());
@@ -106,7 +106,7 @@ TEST_F(BuilderTest, CompilesADamagedObjectAgain) {
   }
   const Artifact artifact = Builder(options()).build(sources[1], make_target());
   EXPECT_EQ(compiler_.calls(), 6);
-  EXPECT_EQ(read_file(artifact.binary).find("garbage"), std::string::npos);
+  EXPECT_EQ(text_of(artifact.binary).find("garbage"), std::string::npos);
   EXPECT_EQ(names_in(cache_ / "damaged").size(), 1U);
 }
 
@@ -115,7 +115,7 @@ TEST_F(BuilderTest, BuildsObjectsInMemoryWhereNoDiskTakesThem) {
   homeless.cache.folder = "/proc/tessera";
   Builder builder(homeless);
   const Artifact artifact = builder.build(sources_with_objects()[0], make_target());
-  EXPECT_NE(read_file(artifact.binary).find("int only_a;"), std::string::npos);
+  EXPECT_NE(text_of(artifact.binary).find("int only_a;"), std::string::npos);
   EXPECT_EQ(compiler_.calls(), 3);
 }
 
@@ -194,12 +194,25 @@ TEST_F(BuilderTest, ReportsEveryWayToFail) {
     std::string body;
     std::string outcome;
   };
+  const std::string headers = "cat " + (temp_ / "kernel.so.headers").string();
   const std::vector<Case> cases = {
       {"exit 1", "failed with exit code 1: it said nothing"},
       {"echo; echo 'out of luck'; exit 1", "failed with exit code 1: out of luck"},
       {"kill -SEGV $$", "died on signal 11 (Segmentation fault): it said nothing"},
       {"echo fine; exit 0", "reported success but wrote no kernel.so: fine"},
       {": > kernel.so; exit 0", "reported success but wrote no kernel.so: it said nothing"},
+      {"echo garbage > kernel.so; exit 0",
+       "reported success but its kernel.so has 8 bytes, but an ELF header has 64: it said nothing"},
+      {headers + " | head -c 200 > kernel.so; exit 0",
+       "reported success but its kernel.so has 200 bytes, but its segment 0 has 248 at byte 0: it "
+       "said nothing"},
+      {"cp " + (temp_ / "object.o.headers").string() + " kernel.so; exit 0",
+       "reported success but its kernel.so must be an ELF file of type 3, got type 1: it said "
+       "nothing"},
+      {"ln -s " + (temp_ / "kernel.so.headers").string() + " kernel.so; exit 0",
+       "reported success but its kernel.so is not a regular file: it said nothing"},
+      {"mkfifo kernel.so; exit 0",
+       "reported success but its kernel.so is not a regular file: it said nothing"},
   };
   for (const Case& c : cases) {
     compiler_.write(c.body);
@@ -363,7 +376,7 @@ TEST_F(BuilderTest, CompilesInTheTemporaryFolderWhenThereIsNoCache) {
   homeless.cache.folder = "/proc/tessera";
   Builder builder(homeless);
   const Artifact artifact = builder.build(make_source("gemm_a"), make_target());
-  EXPECT_EQ(read_file(artifact.binary), "a binary made of:\nint x;\n");
+  EXPECT_EQ(text_of(artifact.binary), "a binary made of:\nint x;\n");
   builder.build(make_source("gemm_a"), make_target());
   EXPECT_EQ(compiler_.calls(), 1);
   compiler_.write("echo 'error: no'; exit 1");

@@ -1,3 +1,6 @@
+#include <sys/resource.h>
+#include <sys/stat.h>
+
 #include <random>
 
 #include "host/jit/fixtures.h"
@@ -25,7 +28,7 @@ class CacheDamage : public testing::Test {
     EXPECT_FALSE(fs::exists(entry()));
     EXPECT_TRUE(fs::exists(cache_.folder() / "damaged" / entry().filename()));
     insert();
-    EXPECT_EQ(read_file(cache_.find("gemm_a", kKeyA)->binary), "the right binary");
+    EXPECT_EQ(text_of(cache_.find("gemm_a", kKeyA)->binary), "the right binary");
   }
 
   TempFolder temp_;
@@ -40,7 +43,8 @@ void flip_bit(const fs::path& file, std::size_t bit) {
 }
 
 TEST_F(CacheDamage, EveryFlippedBitOfTheBinaryIsAMiss) {
-  for (std::size_t bit = 0; bit < 8 * std::string("the right binary").size(); ++bit) {
+  const std::size_t first = 8 * kHeaderBytes;
+  for (std::size_t bit = first; bit < 8 * library_of("the right binary").size(); ++bit) {
     flip_bit(entry() / "kernel.so", bit);
     expect_miss();
   }
@@ -121,10 +125,79 @@ TEST_F(CacheDamage, IsNotWhatAProcessWithoutDescriptorsCannotRead) {
     EXPECT_FALSE(cache_.find("gemm_a", kKeyA));
   }
   ASSERT_EQ(log_.size(), 1U);
-  EXPECT_EQ(log_[0], "the cache entry " + (entry() / "meta.json").string() +
-                         " cannot be read now: Too many open files");
+  EXPECT_EQ(log_[0], "the cache entry of gemm_a is passed over: cannot read " +
+                         (entry() / "meta.json").string() + ": Too many open files");
   EXPECT_TRUE(cache_.find("gemm_a", kKeyA));
   EXPECT_FALSE(fs::exists(cache_.folder() / "damaged"));
+}
+
+// What an earlier version sealed: the checksum is that of half a library.
+TEST_F(CacheDamage, ASealedHalfOfALibraryIsAMiss) {
+  const std::string half = read_file(entry() / "kernel.so").substr(0, kHeaderBytes - 1);
+  const std::string damage = "kernel.so has 247 bytes, but its segment 0 has 248 at byte 0";
+  write_file(entry() / "kernel.so", half);
+  reseal(entry());
+  expect_miss();
+  EXPECT_NE(log_.at(0).find(" is damaged: " + damage + "; it was moved to "), std::string::npos);
+  write_file(entry() / "kernel.so", half);
+  reseal(entry());
+  EXPECT_EQ(cache_.verify().damaged,
+            std::vector<std::string>{entry().filename().string() + ": " + damage});
+}
+
+TEST_F(CacheDamage, APipeALinkOrASocketInAnEntryIsAMiss) {
+  for (const char* file : {"kernel.so", "meta.json"}) {
+    const std::string damage = fmt::format(" is damaged: {} is not a regular file;", file);
+    const auto expect_damage = [&] {
+      log_.clear();
+      expect_miss();
+      EXPECT_NE(log_.at(0).find(damage), std::string::npos) << log_.at(0);
+    };
+    fs::remove(entry() / file);
+    ASSERT_EQ(::mkfifo((entry() / file).c_str(), 0600), 0);
+    expect_damage();
+    fs::rename(entry() / file, temp_ / file);
+    fs::create_symlink(temp_ / file, entry() / file);
+    expect_damage();
+    fs::remove(entry() / file);
+    ASSERT_EQ(::mknod((entry() / file).c_str(), S_IFSOCK | 0600, 0), 0);
+    expect_damage();
+  }
+}
+
+TEST_F(CacheDamage, VerifyAndListWaitForNoPipe) {
+  fs::remove(entry() / "kernel.cc");
+  ASSERT_EQ(::mkfifo((entry() / "kernel.cc").c_str(), 0600), 0);
+  EXPECT_EQ(cache_.verify().damaged, std::vector<std::string>{entry().filename().string() +
+                                                              ": kernel.cc is not a regular file"});
+  insert();
+  fs::remove(entry() / "meta.json");
+  ASSERT_EQ(::mkfifo((entry() / "meta.json").c_str(), 0600), 0);
+  EXPECT_EQ(cache_.list().size(), 0U);
+}
+
+TEST_F(CacheDamage, FilesThatNobodyListedDoNotMatter) {
+  const auto object = [](const fs::path& folder) {
+    write_file(folder / "object.o", object_of("the right object"));
+  };
+  cache_.insert("object_a", kKeyB, object);
+  const fs::path folder = cache_.folder() / (std::string("object_a-") + kKeyB);
+  write_file(folder / "kernel.so", "laid beside it");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(cache_.find("object_a", kKeyB)->binary, folder / "object.o");
+  EXPECT_EQ(cache_.verify().good, 2U);
+}
+
+TEST_F(CacheDamage, AnUnloadableEntryIsSetAside) {
+  const Artifact artifact = *cache_.find("gemm_a", kKeyA);
+  EXPECT_TRUE(cache_.set_aside(artifact, "cannot load it"));
+  EXPECT_FALSE(cache_.set_aside(Artifact{.name = "gemm_a", .key = kKeyA, .binary = "/elsewhere"},
+                                "cannot load it"));
+  expect_miss();
+  EXPECT_EQ(log_,
+            std::vector<std::string>{"the cache entry " + entry().string() +
+                                     " is damaged: cannot load it; it was moved to " +
+                                     (cache_.folder() / "damaged" / entry().filename()).string()});
 }
 
 TEST_F(CacheDamage, VerifyReadsEveryFileOfEveryEntry) {

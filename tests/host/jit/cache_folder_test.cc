@@ -25,16 +25,16 @@ void expect_memory(Cache& cache, std::vector<std::string>& log, const std::strin
   const Artifact a = cache.insert("gemm_a", kKeyA, produces("binary a"));
   const Artifact b = cache.insert("gemm_b", kKeyB, produces("binary b"));
   EXPECT_NE(a.keep, nullptr);
-  EXPECT_EQ(read_file(a.binary), "binary a");
-  EXPECT_EQ(read_file(b.binary), "binary b");
+  EXPECT_EQ(text_of(a.binary), "binary a");
+  EXPECT_EQ(text_of(b.binary), "binary b");
   const std::optional<Artifact> found = cache.find("gemm_a", kKeyA);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->binary, a.binary);
   EXPECT_EQ(log, std::vector<std::string>{warning});
   EXPECT_EQ(cache.list().size(), 2U);
-  EXPECT_EQ(cache.size_bytes(), 16);
+  EXPECT_EQ(cache.size_bytes(), 16 + 2 * kHeaderBytes);
   EXPECT_EQ(cache.verify().good, 2U);
-  EXPECT_EQ(cache.clear("gemm_b"), 1U);
+  EXPECT_EQ(cache.clear("gemm_b").removed, 1U);
   EXPECT_FALSE(cache.find("gemm_b", kKeyB));
 }
 
@@ -106,7 +106,7 @@ TEST_F(CacheFolder, IsMemoryOnAFullDisk) {
   EXPECT_FALSE(cache.is_memory_only());
   const std::string large(200000, 'x');
   const Artifact a = cache.insert("gemm_a", kKeyA, produces(large));
-  EXPECT_EQ(read_file(a.binary), large);
+  EXPECT_EQ(text_of(a.binary), large);
   EXPECT_TRUE(cache.find("gemm_a", kKeyA));
   ASSERT_EQ(log_.size(), 1U);
   EXPECT_NE(log_[0].find("No space left on device"), std::string::npos) << log_[0];
@@ -126,7 +126,7 @@ TEST_F(CacheFolder, RetriesInMemoryWhenTheCompilerMeetsTheFullDisk) {
     }
     produces("binary")(build);
   });
-  EXPECT_EQ(read_file(a.binary), "binary");
+  EXPECT_EQ(text_of(a.binary), "binary");
 }
 
 TEST_F(CacheFolder, LoadsFromMemoryWhereTheDiskForbidsExecution) {
@@ -202,8 +202,37 @@ TEST_F(CacheFolder, IsReadButNotWrittenOnAReadOnlyDisk) {
   EXPECT_TRUE(cache.is_memory_only());
   ASSERT_TRUE(cache.find("gemm_old", kKeyA));
   const Artifact fresh = cache.insert("gemm_new", kKeyA, produces("new"));
-  EXPECT_EQ(read_file(fresh.binary), "new");
+  EXPECT_EQ(text_of(fresh.binary), "new");
   EXPECT_EQ(log_, std::vector<std::string>{warning_for(folder, "Read-only file system")});
+}
+
+TEST_F(CacheFolder, SaysWhatClearCouldNotRemove) {
+  const SmallDisk disk(temp_ / "disk", "1m");
+  if (!disk.is_mounted()) GTEST_SKIP() << "this user may not mount a small disk";
+  const fs::path folder = temp_ / "disk" / "cache";
+  Cache({.folder = folder}).insert("gemm_a", kKeyA, produces("a"));
+  Cache({.folder = folder}).insert("gemm_b", kKeyB, produces("b"));
+  ASSERT_TRUE(disk.make_read_only());
+  const ClearReport report = Cache({.folder = folder}).clear("*_b");
+  EXPECT_EQ(report.removed, 0U);
+  EXPECT_EQ(report.kept,
+            std::vector<std::string>{fmt::format("cannot remove {}: Read-only file system",
+                                                 (folder / "gemm_b-").string() + kKeyB)});
+  EXPECT_EQ(Cache({.folder = folder}).list().size(), 2U);
+}
+
+// An entry that does not load and cannot be moved away is built anew, in memory.
+TEST_F(CacheFolder, PassesOverAnUnloadableEntryOfAReadOnlyDisk) {
+  const SmallDisk disk(temp_ / "disk", "1m");
+  if (!disk.is_mounted()) GTEST_SKIP() << "this user may not mount a small disk";
+  const fs::path folder = temp_ / "disk" / "cache";
+  Cache({.folder = folder}).insert("gemm_a", kKeyA, produces("old"));
+  ASSERT_TRUE(disk.make_read_only());
+  Cache cache({.folder = folder});
+  EXPECT_TRUE(cache.set_aside(*cache.find("gemm_a", kKeyA), "cannot load it"));
+  EXPECT_FALSE(cache.find("gemm_a", kKeyA));
+  EXPECT_EQ(text_of(cache.insert("gemm_a", kKeyA, produces("new")).binary), "new");
+  EXPECT_EQ(text_of(cache.find("gemm_a", kKeyA)->binary), "new");
 }
 
 TEST_F(CacheFolder, NamesBothFoldersWhenNoDiskWorks) {

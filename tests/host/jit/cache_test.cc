@@ -39,7 +39,7 @@ TEST_F(CacheTest, FindsWhatWasInserted) {
     EXPECT_EQ(found->binary, made.binary);
     EXPECT_EQ(found->name, "gemm_a");
     EXPECT_EQ(found->key, kKeyA);
-    EXPECT_EQ(read_file(found->binary), "binary");
+    EXPECT_EQ(text_of(found->binary), "binary");
   }
   Cache next_process(options());
   EXPECT_TRUE(next_process.find("gemm_a", kKeyA));
@@ -78,7 +78,7 @@ TEST_F(CacheTest, TakesNamesLongerThanAFileName) {
   ASSERT_EQ(cache.list().size(), 1U);
   EXPECT_EQ(cache.list()[0].name, a + "b");
   EXPECT_EQ(cache.verify().good, 1U);
-  EXPECT_EQ(cache.clear(a + "*"), 1U);
+  EXPECT_EQ(cache.clear(a + "*").removed, 1U);
 }
 
 TEST_F(CacheTest, PassesOnWhatTheBuildThrowsAndKeepsNothing) {
@@ -96,11 +96,19 @@ TEST_F(CacheTest, PassesOnWhatTheBuildThrowsAndKeepsNothing) {
 TEST_F(CacheTest, RefusesAnEntryWithoutBinary) {
   Cache cache(options());
   const auto empty = [](const fs::path& build) { write_file(build / "kernel.so", ""); };
-  for (const auto& produce : {std::function<void(const fs::path&)>(empty),
+  expect_error(ErrorCode::compile_failed, "gemm_a: kernel.so has 0 bytes, but an ELF header has 64",
+               [&] { cache.insert("gemm_a", kKeyA, empty); });
+  const auto two = [](const fs::path& build) {
+    write_file(build / "kernel.so", library_of("a kernel"));
+    write_file(build / "object.o", object_of("an object"));
+  };
+  for (const auto& produce : {std::function<void(const fs::path&)>(two),
                               std::function<void(const fs::path&)>([](const fs::path&) {})}) {
-    expect_error(ErrorCode::compile_failed,
-                 "gemm_a: an entry needs a kernel.so, got none or an empty one",
-                 [&] { cache.insert("gemm_a", kKeyA, produce); });
+    expect_error(
+        ErrorCode::compile_failed,
+        "gemm_a: an entry needs exactly one of kernel.so, kernel.cubin, object.o, got none "
+        "or several",
+        [&] { cache.insert("gemm_a", kKeyA, produce); });
   }
 }
 
@@ -114,7 +122,7 @@ TEST_F(CacheTest, LosesTheRenameToAGoodEntry) {
     fs::copy(winner.folder() / entry("gemm_a", kKeyA).filename(), entry("gemm_a", kKeyA),
              fs::copy_options::recursive);
   });
-  EXPECT_EQ(read_file(got.binary), "the winner's");
+  EXPECT_EQ(text_of(got.binary), "the winner's");
   EXPECT_EQ(names_in(folder() / "tmp"), std::vector<std::string>());
 }
 
@@ -126,7 +134,7 @@ TEST_F(CacheTest, ReplacesADamagedWinner) {
     write_file(entry("gemm_a", kKeyA) / "kernel.so", "half");
   });
   EXPECT_EQ(got.binary, entry("gemm_a", kKeyA) / "kernel.so");
-  EXPECT_EQ(read_file(got.binary), "good");
+  EXPECT_EQ(text_of(got.binary), "good");
   EXPECT_EQ(names_in(folder() / "damaged").size(), 1U);
 }
 
@@ -148,7 +156,7 @@ TEST_F(CacheTest, BuildsOnceForSixteenThreads) {
             std::this_thread::sleep_for(std::chrono::milliseconds(50));
             produces("binary")(build);
           });
-          got[static_cast<std::size_t>(i)] = read_file(artifact.binary);
+          got[static_cast<std::size_t>(i)] = text_of(artifact.binary);
         });
       }
     }
@@ -200,10 +208,10 @@ TEST_F(CacheTest, ListsClearsAndMeasures) {
   }
   EXPECT_EQ(entries[0].name, "conv_c");
   EXPECT_EQ(cache.size_bytes(), bytes);
-  EXPECT_EQ(cache.clear("gemm_*"), 2U);
+  EXPECT_EQ(cache.clear("gemm_*").removed, 2U);
   ASSERT_EQ(cache.list().size(), 1U);
   EXPECT_EQ(cache.list()[0].name, "conv_c");
-  EXPECT_EQ(cache.clear(), 1U);
+  EXPECT_EQ(cache.clear().removed, 1U);
   EXPECT_EQ(cache.size_bytes(), 0);
 }
 
@@ -212,17 +220,27 @@ TEST_F(CacheTest, TouchesNothingThatIsNotItsOwn) {
   fs::create_directories(folder() / "thesis-2024");
   write_file(folder() / "thesis-2024" / "text", std::string(100000, 'x'));
   fs::create_directories(folder() / "tmp" / "mine");
+  const std::vector<std::string> files = {"locks/secret.key", "locks/" + std::string(kKeyB),
+                                          "tmp/build-output/result", "damaged/notes",
+                                          "my photos-" + std::string(kKeyB) + "/1.jpg"};
+  for (const std::string& file : files) {
+    fs::create_directories((folder() / file).parent_path());
+    write_file(folder() / file, "mine");
+  }
+  ::chmod(folder().c_str(), 0700);
   Cache cache({.folder = folder(), .max_bytes = 10});
   cache.insert("gemm_a", kKeyA, produces("binary"));
   cache.insert("gemm_b", kKeyA, produces("binary"));
-  EXPECT_EQ(cache.clear(), 1U);
+  EXPECT_EQ(cache.clear().removed, 1U);
   EXPECT_TRUE(fs::exists(folder() / "thesis-2024" / "text"));
   EXPECT_TRUE(fs::exists(folder() / "tmp" / "mine"));
+  for (const std::string& file : files) EXPECT_EQ(read_file(folder() / file), "mine") << file;
 }
 
 // A file of 10000 bytes in each, used `minutes` ago.
 void insert_used(Cache& cache, const std::string& name, int minutes) {
-  const Artifact artifact = cache.insert(name, kKeyA, produces(std::string(10000, 'x')));
+  const Artifact artifact =
+      cache.insert(name, kKeyA, produces(std::string(10000 - kHeaderBytes, 'x')));
   fs::last_write_time(artifact.binary.parent_path() / "meta.json",
                       fs::file_time_type::clock::now() - std::chrono::minutes(minutes));
 }

@@ -1,6 +1,7 @@
 // A private folder, a compiler made of shell, and sources for it.
 #pragma once
 
+#include <elf.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -9,11 +10,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/base/files.h"
+#include "tessera/base/hash.h"
 #include "tessera/jit/build.h"
 
 namespace tessera::jit {
@@ -93,6 +97,54 @@ class FewDescriptors {
  private:
   rlimit before_{};
 };
+// The headers of an ELF file with one segment and one section, themselves. What follows them is
+// anything: a test's binary is these and a text.
+inline std::string elf_headers(unsigned type, unsigned machine) {
+  struct {
+    Elf64_Ehdr header{};
+    Elf64_Phdr segment{};
+    Elf64_Shdr sections[2]{};
+  } file;
+  std::memcpy(file.header.e_ident, ELFMAG, SELFMAG);
+  file.header.e_ident[EI_CLASS] = ELFCLASS64;
+  file.header.e_ident[EI_DATA] = ELFDATA2LSB;
+  file.header.e_type = static_cast<Elf64_Half>(type);
+  file.header.e_machine = static_cast<Elf64_Half>(machine);
+  file.header.e_phoff = offsetof(decltype(file), segment);
+  file.header.e_phentsize = sizeof(Elf64_Phdr);
+  file.header.e_phnum = 1;
+  file.header.e_shoff = offsetof(decltype(file), sections);
+  file.header.e_shentsize = sizeof(Elf64_Shdr);
+  file.header.e_shnum = 2;
+  file.segment.p_type = PT_LOAD;
+  file.segment.p_filesz = sizeof(file);
+  file.sections[1].sh_type = SHT_PROGBITS;
+  file.sections[1].sh_size = sizeof(file);
+  return {reinterpret_cast<const char*>(&file), sizeof(file)};
+}
+
+#if defined(__aarch64__)
+inline constexpr unsigned kMachine = EM_AARCH64;
+#else
+inline constexpr unsigned kMachine = EM_X86_64;
+#endif
+inline constexpr unsigned kCudaMachine = 190;
+
+inline std::string library_of(const std::string& text) {
+  return elf_headers(ET_DYN, kMachine) + text;
+}
+inline std::string object_of(const std::string& text) {
+  return elf_headers(ET_REL, kMachine) + text;
+}
+inline std::string cubin_of(const std::string& text) {
+  return elf_headers(ET_EXEC, kCudaMachine) + text;
+}
+inline const std::size_t kHeaderBytes = library_of("").size();
+
+// What a test's binary holds behind its headers.
+inline std::string text_of(const fs::path& binary) {
+  return read_file(binary).substr(kHeaderBytes);
+}
 
 // A shell script that answers like a compiler. `body` runs before the output is written; each
 // compilation adds a line to `calls`.
@@ -100,6 +152,8 @@ class FakeCompiler {
  public:
   explicit FakeCompiler(const fs::path& folder, const std::string& body = "")
       : path_(folder / "fake-c++"), calls_(folder / "calls") {
+    write_file(folder / "kernel.so.headers", library_of(""));
+    write_file(folder / "object.o.headers", object_of(""));
     write(body);
   }
 
@@ -113,11 +167,14 @@ esac
 echo call >> {}
 {}
 while [ $# -gt 0 ]; do [ "$1" = -o ] && output=$2; shift; done
-echo "a binary made of:" > "$output"
-cat objects.h kernel.cc object.cc object?.o >> "$output" 2> /dev/null
+cat "{}/$output.headers" > "$output"
+echo "a binary made of:" >> "$output"
+cat objects.h kernel.cc object.cc >> "$output" 2> /dev/null
+for object in object?.o; do tail -c +{} "$object" >> "$output" 2> /dev/null; done
 true
 )",
-                                  version, calls_.string(), body));
+                                  version, calls_.string(), body, path_.parent_path().string(),
+                                  kHeaderBytes + 1));
     fs::permissions(path_, fs::perms::owner_all);
   }
 
@@ -170,13 +227,27 @@ inline std::vector<std::string> names_in(const fs::path& folder) {
 }
 
 // Writes an entry's files; for Cache::insert.
-inline auto produces(const std::string& binary) {
-  return [binary](const fs::path& folder) {
+inline auto produces(const std::string& text) {
+  return [text](const fs::path& folder) {
     write_file(folder / "kernel.cc", "the source");
     fs::create_directories(folder / "tessera" / "device");
     write_file(folder / "tessera" / "device" / "a.h", "header");
-    write_file(folder / "kernel.so", binary);
+    write_file(folder / "kernel.so", library_of(text));
   };
+}
+
+// Vouches for what lies in an entry's folder now, as the cache would have.
+inline void reseal(const fs::path& entry) {
+  auto meta = nlohmann::json::parse(read_file(entry / "meta.json"));
+  std::string text = fmt::format("{}\n{}\n{}\n", meta["format"].get<int>(),
+                                 meta["name"].get<std::string>(), meta["key"].get<std::string>());
+  for (auto& [file, stamp] : meta["files"].items()) {
+    const std::string content = read_file(entry / file);
+    stamp = {{"bytes", content.size()}, {"checksum", hash_hex(content)}};
+    text += fmt::format("{}\n{}\n{}\n", file, content.size(), hash_hex(content));
+  }
+  meta["seal"] = hash_hex(text);
+  write_file(entry / "meta.json", meta.dump());
 }
 
 inline constexpr const char* kKeyA = "000102030405060708090a0b0c0d0e0f";

@@ -48,18 +48,19 @@ class NvrtcTest : public testing::Test {
 
   // Answers like tessera-worker; `body` runs before a cubin is written.
   void write_worker(const std::string& body, const std::string& version = "NVRTC 13.0") const {
-    write_file(worker(),
-               fmt::format(R"(#!/bin/sh
+    write_file(worker(), fmt::format(R"(#!/bin/sh
 [ "$1" = nvrtc ] || exit 9
 [ "$3" = --version ] && echo "{}" && exit 0
 echo "$@" >> {}
 {}
 while [ $# -gt 0 ]; do [ "$1" = -o ] && output=$2; shift; done
 cat {}
-echo a cubin > "$output"
+cat {} > "$output"; echo a cubin >> "$output"
 )",
-                           version, (temp_ / "calls").string(), body, (temp_ / "log").string()));
+                                     version, (temp_ / "calls").string(), body,
+                                     (temp_ / "log").string(), (temp_ / "headers").string()));
     write_file(temp_ / "log", kLog);
+    write_file(temp_ / "headers", cubin_of(""));
     fs::permissions(worker(), fs::perms::owner_all);
   }
 
@@ -172,7 +173,7 @@ TEST_F(NvrtcTest, BuildsACubinAndKeepsItsFacts) {
   Builder builder(options());
   const Artifact artifact = builder.build(source(), hopper());
   EXPECT_EQ(artifact.binary.filename(), "kernel.cubin");
-  EXPECT_EQ(read_file(artifact.binary), "a cubin\n");
+  EXPECT_EQ(text_of(artifact.binary), "a cubin\n");
   EXPECT_EQ(builder.build(source(), hopper()).binary, artifact.binary);
   EXPECT_EQ(calls(), 1);
   const std::vector<EntryInfo> entries = builder.cache().list();
@@ -190,12 +191,12 @@ TEST_F(NvrtcTest, ADamagedCubinOrFactIsBuiltAgain) {
   Builder builder(options());
   const fs::path binary = builder.build(source(), hopper()).binary;
   write_file(binary, "a cubix\n");
-  EXPECT_EQ(read_file(builder.build(source(), hopper()).binary), "a cubin\n");
+  EXPECT_EQ(text_of(builder.build(source(), hopper()).binary), "a cubin\n");
   const fs::path meta = binary.parent_path() / "meta.json";
   std::string text = read_file(meta);
   text.replace(text.find("168"), 3, "169");
   write_file(meta, text);
-  EXPECT_EQ(read_file(builder.build(source(), hopper()).binary), "a cubin\n");
+  EXPECT_EQ(text_of(builder.build(source(), hopper()).binary), "a cubin\n");
   EXPECT_EQ(calls(), 3);
 }
 

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include "tessera/jit/pack.h"
 
 #include <dlfcn.h>
@@ -124,6 +126,14 @@ TEST_F(PackTest, SaysWhatIsWrong) {
                [&] { Pack(temp_.path()); });
 }
 
+TEST_F(PackTest, RefusesAPipeWithoutWaiting) {
+  const fs::path pipe = temp_ / "pipe.pack";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  expect_error(ErrorCode::parse_error,
+               "the pack " + pipe.string() + " is not a file; make it again with 'tessera pack'",
+               [&] { Pack{pipe}; });
+}
+
 TEST_F(PackTest, NoTruncationGoesUnseen) {
   const std::string good = read_file(file_);
   for (std::size_t size = 0; size < good.size(); size += size < 200 ? 1 : 97) {
@@ -238,7 +248,7 @@ TEST_F(PackBuild, FindsThePacksBesideTheProgram) {
   BuildOptions with = options();
   with.use_shipped_packs = true;
   EXPECT_EQ(build(with), "shipped");
-  EXPECT_EQ(build(options()), "a binary made of:\nint x;\n");
+  EXPECT_EQ(build(options()), library_of("a binary made of:\nint x;\n"));
   fs::remove(shipped);
   if (!was_there) fs::remove(folder);
 }

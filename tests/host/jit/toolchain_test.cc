@@ -146,6 +146,12 @@ TEST_F(ToolchainTest, IsRememberedBetweenProcesses) {
   const std::vector<std::string> files = names_in(memo);
   ASSERT_EQ(files.size(), 1U);
 
+  // A pipe in place of the memory is neither read nor written.
+  fs::rename(memo / files[0], temp_ / "aside");
+  ASSERT_EQ(::mkfifo((memo / files[0]).c_str(), 0600), 0);
+  EXPECT_TRUE(find_in_another_process());
+  fs::rename(temp_ / "aside", memo / files[0]);
+
   // A changed compiler and a damaged memory are asked again.
   write_compiler(path, "# an upgrade\n");
   EXPECT_TRUE(find_in_another_process());
