@@ -94,12 +94,16 @@ bool cpu_has(std::string_view feature) {
 #else
 
 // Elsewhere the kernel's own list, in which words may hold underscores that target rows leave out.
+// "flags" are those of an x86 that emulates this processor.
 bool cpu_has(std::string_view feature) {
   const std::string list = try_read_file("/proc/cpuinfo").value_or("");
-  for (const std::string_view word : split_words(list)) {
-    std::string plain(word);
-    plain.erase(std::remove(plain.begin(), plain.end(), '_'), plain.end());
-    if (plain == feature) return true;
+  for (const std::string_view line : split(list, '\n')) {
+    if (line.starts_with("flags")) continue;
+    for (const std::string_view word : split_words(line)) {
+      std::string plain(word);
+      plain.erase(std::remove(plain.begin(), plain.end(), '_'), plain.end());
+      if (plain == feature) return true;
+    }
   }
   return false;
 }

@@ -149,7 +149,7 @@ void fill_in(Target& target, const HostInfo& host) {
 
 }  // namespace
 
-HostInfo parse_cpuinfo(std::string_view text) {
+HostInfo parse_cpuinfo(std::string_view text, bool is_x86) {
   HostInfo host;
   for (const std::string_view line : split(text, '\n')) {
     const std::size_t colon = line.find(':');
@@ -165,7 +165,7 @@ HostInfo parse_cpuinfo(std::string_view text) {
     if (key == "bogomips") {  // x86: twice the time stamp counter's frequency in MHz
       host.clock_ghz = std::round(to_number<double>(value).value_or(0) / 20) / 100;
     }
-    if (key != "flags" && key != "Features") continue;
+    if (key != "Features" && (key != "flags" || !is_x86)) continue;
     for (const std::string_view word : split_words(value)) {
       host.features.push_back(without_underscores(word));
     }

@@ -135,7 +135,8 @@ TEST(Host, ReadsX86CpuInfo) {
       "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n"
       "model name\t: Intel(R)  Xeon(R) Gold\ncpu MHz\t\t: 1800.123\n"
       "flags\t\t: fpu avx512f avx512_bf16 avx512_vnni fma sse4_1\nbogomips\t: 5400.00\n"
-      "power management:\n\nprocessor\t: 1\nflags\t\t: other\nmodel name\t: Second\n");
+      "power management:\n\nprocessor\t: 1\nflags\t\t: other\nmodel name\t: Second\n",
+      true);
   EXPECT_EQ(host.cpu_model, "Intel(R) Xeon(R) Gold");
   EXPECT_EQ(host.cpu_vendor, "GenuineIntel");
   EXPECT_EQ(host.cpu_family, 6);
@@ -152,6 +153,13 @@ TEST(Host, ReadsArmCpuInfo) {
   EXPECT_EQ(host.features, expected);
   EXPECT_EQ(host.cpu_model, "unknown processor");
   EXPECT_DOUBLE_EQ(host.clock_ghz, 0);
+}
+
+// A container for another architecture sees the machine's own list.
+TEST(Host, AnEmulatedProcessorHasNoneOfTheEmulatorsFeatures) {
+  const HostInfo host = parse_cpuinfo("model name\t: Xeon\nflags\t\t: fma avx2 avx512f\n", false);
+  EXPECT_EQ(host.features, std::vector<std::string>());
+  EXPECT_EQ(host_target(host).name, "generic");
 }
 
 TEST(Host, ReadsNothingFromNothing) {
