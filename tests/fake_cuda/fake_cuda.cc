@@ -322,7 +322,13 @@ EXPORT Result cuMemAlloc_v2(Pointer* address, std::size_t bytes) {
   if (bytes > l.w.settings.memory_bytes || used > l.w.settings.memory_bytes - bytes) {
     return kOutOfMemory;
   }
-  void* memory = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  void* memory = nullptr;
+  if (const auto spare = l.w.spare.find(rounded(bytes)); spare != l.w.spare.end()) {
+    memory = reinterpret_cast<void*>(spare->second);
+    l.w.spare.erase(spare);
+  } else {
+    memory = std::aligned_alloc(512, rounded(bytes));
+  }
   std::memset(memory, 0xcd, bytes);
   *address = reinterpret_cast<Pointer>(memory);
   l.w.memory[*address] = {bytes, context->device};

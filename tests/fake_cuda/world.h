@@ -40,6 +40,7 @@ struct Function {
   int max_shared_bytes = 0;
   int any_cluster = 0;
 };
+inline std::size_t rounded(std::size_t bytes) { return (bytes + 511) / 512 * 512; }
 struct Block {
   std::size_t bytes;
   int device;
@@ -88,6 +89,7 @@ struct World {
   std::vector<LaunchRecord> records;
   std::map<int, Context*> contexts;  // by device
   std::map<Pointer, Block> memory;
+  std::multimap<std::size_t, Pointer> spare;  // of lost contexts, by size: given again first
   std::set<Module*> modules;
   std::set<Function*> functions;
   std::set<Event*> events;
@@ -203,7 +205,7 @@ inline void destroy_context(World& w, int device) {
   });
   std::erase_if(w.memory, [&](const auto& item) {
     if (item.second.device != device) return false;
-    std::free(reinterpret_cast<void*>(item.first));
+    w.spare.emplace(rounded(item.second.bytes), item.first);
     return true;
   });
   primary->lost = kContextIsDestroyed;  // not deleted: someone may still compare with it

@@ -42,7 +42,9 @@ EXPORT void cblas_sgemm(int, int trans_a, int trans_b, int m, int n, int k, floa
   constexpr int kTrans = 112;
   if (m == 101) std::raise(SIGSEGV);
   if (m == 102) _exit(3);
-  while (m == 103) pause();
+  if (m == 103) {
+    while (true) pause();
+  }
   for (int i = 0; i < m; ++i) {
     for (int j = 0; j < n; ++j) {
       float sum = 0;
