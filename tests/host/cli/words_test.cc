@@ -60,7 +60,7 @@ TEST_F(CliWords, UnknownNames) {
        "cache: unknown action 'listt', did you mean 'list'? (known: list, verify, size, clear)"},
       {"bench gem",
        "bench: unknown bench 'gem', did you mean 'gemm'? (known: gemm, dispatch, rank, jit, "
-       "start, peak)"},
+       "start, peak, peers)"},
       {"bench gemm m=1 n=1 k=1 --peers onedn",
        "unknown peer 'onedn', did you mean 'onednn'? (known: onednn, openblas, cublaslt)"},
       {"list --dtype fp322", "unknown dtype 'fp322', did you mean 'fp32'?"},
