@@ -23,6 +23,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
+#include "tessera/base/streams.h"
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
 #include "tessera/dispatch/dispatcher.h"

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <utility>
 
 #include "tessera/base/enums.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 namespace {
+
+constexpr std::size_t kLongestSentence = 4000;
 
 constexpr std::array<std::string_view, 17> kNames = {
     "ok",
@@ -31,6 +35,11 @@ constexpr std::array<std::string_view, 17> kNames = {
 static_assert(kNames.size() == static_cast<std::size_t>(ErrorCode::internal) + 1);
 
 }  // namespace
+
+Error::Error(ErrorCode code, const std::string& message, std::string context)
+    : std::runtime_error(shortened(message, kLongestSentence)),
+      code_(code),
+      context_(std::move(context)) {}
 
 std::string_view to_string(ErrorCode code) { return row_of_enum(kNames, "error code", code); }
 

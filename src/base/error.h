@@ -30,11 +30,11 @@ enum class ErrorCode {
 // One row per code, in enum order: the spelling used in JSON and the C ABI.
 std::string_view to_string(ErrorCode code);
 
-// what() is a whole sentence: what broke, the rule, what was given, what to do.
+// what() is a whole sentence: what broke, the rule, what was given, what to do. Of a sentence
+// longer than 4000 bytes, which quotes something endless, the beginning and the end are kept.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message, std::string context = {})
-      : std::runtime_error(message), code_(code), context_(std::move(context)) {}
+  Error(ErrorCode code, const std::string& message, std::string context = {});
 
   ErrorCode code() const { return code_; }
 

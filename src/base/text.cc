@@ -6,6 +6,11 @@
 #include <numeric>
 
 namespace tessera {
+namespace {
+
+constexpr std::size_t kLongestName = 256;  // a distance costs the product of two lengths
+
+}  // namespace
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -34,6 +39,20 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
   return fmt::format("{}", fmt::join(parts, separator));
 }
 
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  return text;
+}
+
+std::string shortened(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return std::string(text);
+  const std::size_t end = most / 4;
+  const std::size_t begin = most - end;
+  return fmt::format("{} [... {} bytes left out ...] {}", text.substr(0, begin),
+                     text.size() - begin - end, text.substr(text.size() - end));
+}
+
 // Optimal string alignment: three rows of the table, for a swap looks back two.
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
@@ -55,7 +74,11 @@ int edit_distance(std::string_view a, std::string_view b) {
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
   int best = static_cast<int>(std::max<std::size_t>(word.size() / 3, 1)) + 1;
   std::string found;
+  if (word.size() > kLongestName) return found;
   for (const std::string& candidate : candidates) {
+    const int longer = static_cast<int>(std::max(word.size(), candidate.size()));
+    const int shorter = static_cast<int>(std::min(word.size(), candidate.size()));
+    if (longer - shorter >= best) continue;  // so many letters have to go
     const int distance = edit_distance(word, candidate);
     if (distance < best) {
       best = distance;

@@ -12,12 +12,19 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 std::vector<std::string_view> split_words(std::string_view text);
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
+// The text without a UTF-8 byte order mark, which editors may put in front of it.
+std::string_view without_byte_order_mark(std::string_view text);
+
+// At most `most` bytes: of a longer text the beginning and the end, and how many bytes are left
+// out.
+std::string shortened(std::string_view text, std::size_t most);
+
 // How many letters must be inserted, removed, replaced or swapped with a neighbour to turn one word
 // into the other (optimal string alignment distance).
 int edit_distance(std::string_view a, std::string_view b);
 
 // The candidate with the smallest edit distance; empty if there is none near enough to suggest
-// (more than a third of the word would have to change).
+// (more than a third of the word would have to change), or if the word is longer than any name.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
 // ", did you mean 'x'?" for the nearest candidate, or an empty string.

@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "tessera/base/error.h"
 #include "tessera/base/hash.h"
 
 namespace tessera {
@@ -69,6 +70,33 @@ TEST(Text, SuggestsOnlyWhatIsNear) {
   EXPECT_EQ(did_you_mean("pckb", known), ", did you mean 'packb'?");
   EXPECT_EQ(did_you_mean("stream", known), "");
   EXPECT_EQ(did_you_mean("x", {}), "");
+}
+
+// The distance to the first one is 1, and takes ten thousand million steps to find.
+TEST(Text, EndlessWordsGetNoSuggestion) {
+  const std::string word(100'000, 'x');
+  const std::vector<std::string> known = {word.substr(1), "packab"};
+  EXPECT_EQ(nearest(word, known), "");
+  EXPECT_EQ(nearest(word.substr(0, 200), std::vector{word.substr(0, 199)}), word.substr(0, 199));
+}
+
+TEST(Text, ShortenedKeepsBothEnds) {
+  EXPECT_EQ(shortened("0123456789", 10), "0123456789");
+  EXPECT_EQ(shortened("0123456789", 8), "012345 [... 2 bytes left out ...] 89");
+  EXPECT_EQ(shortened("", 0), "");
+}
+
+TEST(Text, ErrorsQuoteNothingEndless) {
+  const std::string sentence =
+      Error(ErrorCode::not_found, std::string(100'000, 'x') + " end").what();
+  EXPECT_LT(sentence.size(), 4100U);
+  EXPECT_TRUE(sentence.ends_with("x end")) << sentence;
+}
+
+TEST(Text, ByteOrderMarkIsNoText) {
+  EXPECT_EQ(without_byte_order_mark("\xEF\xBB\xBFgemm"), "gemm");
+  EXPECT_EQ(without_byte_order_mark("gemm\xEF\xBB\xBF"), "gemm\xEF\xBB\xBF");
+  EXPECT_EQ(without_byte_order_mark("\xEF\xBB"), "\xEF\xBB");
 }
 
 TEST(Text, Wildcards) {
