@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <chrono>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tessera/base/log.h"
 
@@ -93,24 +95,65 @@ std::string_view advice(int primary) {
                         : "check the file's permissions and the free space";
 }
 
-Connection open_unlocked(const Schema& schema, const fs::path& file) {
+// "machines", "runs", ...: the word after each CREATE TABLE.
+std::vector<std::string> tables_of(const Schema& schema) {
+  constexpr std::string_view kCreate = "CREATE TABLE ";
+  const std::string_view sql = schema.sql;
+  std::vector<std::string> names;
+  for (std::size_t at = sql.find(kCreate); at != sql.npos; at = sql.find(kCreate, at)) {
+    at += kCreate.size();
+    names.emplace_back(sql.substr(at, sql.find('(', at) - at));
+  }
+  return names;
+}
+
+void require_tables(const Connection& connection) {
+  Statement query(connection, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?");
+  for (const std::string& table : tables_of(*connection.schema)) {
+    query.bind(1, table);
+    if (!query.step()) throw Damage{fmt::format("it has no table '{}'", table)};
+    query.reset();
+  }
+}
+
+Connection connect(const Schema& schema, const fs::path& file, int flags) {
   sqlite3* raw = nullptr;
-  const int code =
-      sqlite3_open_v2(file.c_str(), &raw,
-                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
+  const int code = sqlite3_open_v2(file.c_str(), &raw, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
   Connection connection{&schema, file, {}};
   connection.db.reset(raw);
   if (code != SQLITE_OK) connection.fail(code, raw != nullptr ? sqlite3_errmsg(raw) : "no memory");
   sqlite3_busy_timeout(raw, kBusyMilliseconds);
-  if (user_version(connection) == 0 && !has_tables(connection)) create_schema(connection);
+  return connection;
+}
+
+// What a killed process left behind can be taken back only by who may write.
+Connection connect_reader(const Schema& schema, const fs::path& file) {
+  Connection connection = connect(schema, file, SQLITE_OPEN_READONLY);
+  sqlite3_exec(connection.db.get(), "PRAGMA user_version", nullptr, nullptr, nullptr);
+  const bool is_left = sqlite3_extended_errcode(connection.db.get()) == SQLITE_READONLY_ROLLBACK;
+  return is_left ? connect(schema, file, SQLITE_OPEN_READWRITE) : std::move(connection);
+}
+
+Connection open_unlocked(const Schema& schema, const fs::path& file, Access access) {
+  const bool reads = access == Access::read;
+  Connection connection = reads ? connect_reader(schema, file)
+                                : connect(schema, file, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+  if (user_version(connection) == 0 && !has_tables(connection)) {
+    if (reads) {
+      throw Error(ErrorCode::not_found,
+                  fmt::format("{} '{}': the file holds no database", schema.noun, file.string()));
+    }
+    create_schema(connection);
+  }
   require_known_version(connection);
+  require_tables(connection);
   return connection;
 }
 
 // Whether the file that has the name now is damaged; another process may have replaced it.
 bool is_damaged(const Schema& schema, const fs::path& file) {
   try {
-    const Connection connection = open_unlocked(schema, file);
+    const Connection connection = open_unlocked(schema, file, Access::write);
     Statement query(connection, "PRAGMA integrity_check(1)");
     return !query.step() || query.text(0) != "ok";
   } catch (const Damage&) {
@@ -122,7 +165,9 @@ bool is_damaged(const Schema& schema, const fs::path& file) {
 
 void Connection::fail(int code, const std::string& words) const {
   const int primary = code & 0xff;
-  if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB) throw Damage{words};
+  // SQLite refuses our own statements only where the file lacks what they name.
+  const bool lacks = primary == SQLITE_ERROR;
+  if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB || lacks) throw Damage{words};
   throw Error(ErrorCode::io_error,
               fmt::format("{} '{}': {}: {}, or name another store", schema->noun, file.string(),
                           words, advice(primary)));
@@ -183,9 +228,9 @@ void Transaction::commit() {
   open_ = false;
 }
 
-Connection open_database(const Schema& schema, const fs::path& file) {
+Connection open_database(const Schema& schema, const fs::path& file, Access access) {
   const FolderLock lock(file, LOCK_SH);
-  return open_unlocked(schema, file);
+  return open_unlocked(schema, file, access);
 }
 
 void require_file(const Schema& schema, const fs::path& file) {

@@ -82,9 +82,13 @@ class Transaction {
   bool open_ = true;
 };
 
-// Opens or creates the file. Throws what Connection::fail() throws, and Error{unsupported} for
-// another version or a database of something else.
-Connection open_database(const Schema& schema, const fs::path& file);
+// A writer creates what is missing. A reader changes nothing, but for the half of a change that a
+// process left behind when it was killed: that is taken back, as it is by whoever opens the file.
+enum class Access { read, write };
+
+// Throws what Connection::fail() throws, Error{unsupported} for another version or a database of
+// something else, and for readers Error{not_found} for a file without a database.
+Connection open_database(const Schema& schema, const fs::path& file, Access access);
 
 // Throws Error{not_found} unless there is such a file.
 void require_file(const Schema& schema, const fs::path& file);
@@ -108,7 +112,7 @@ class Database {
       return body(open());
     } catch (const Damage& damage) {
       connection_.db.reset();
-      if (!may_replace_) throw damaged(damage);
+      if (access_ == Access::read) throw damaged(damage);
       set_aside(schema_, file_, damage.what);
     }
     try {
@@ -118,12 +122,15 @@ class Database {
       throw damaged(damage);
     }
   }
-  // Opens the file, too. One that may not be replaced must exist, and throws Error{io_error} when
-  // it is damaged.
-  Database(const Schema& schema, fs::path file, bool may_replace = true)
-      : schema_(schema), file_(std::move(file)), may_replace_(may_replace) {
-    if (!may_replace_) require_file(schema_, file_);
-    make_folder_of(schema_, file_);
+  // Opens the file, too. What a reader opens must exist, and throws Error{io_error} when it is
+  // damaged.
+  Database(const Schema& schema, fs::path file, Access access)
+      : schema_(schema), file_(std::move(file)), access_(access) {
+    if (access_ == Access::read) {
+      require_file(schema_, file_);
+    } else {
+      make_folder_of(schema_, file_);
+    }
     with([](const Connection&) { return 0; });
   }
   const fs::path& file() const { return file_; }
@@ -133,14 +140,14 @@ class Database {
     // SQLite's connections do not work in a child of fork(), where closing one would do harm, too.
     if (generation_ != fork_generation()) static_cast<void>(connection_.db.release());
     generation_ = fork_generation();
-    if (!connection_.db) connection_ = open_database(schema_, file_);
+    if (!connection_.db) connection_ = open_database(schema_, file_, access_);
     return connection_;
   }
   Error damaged(const Damage& damage) const;
 
   const Schema& schema_;
   fs::path file_;
-  bool may_replace_;
+  Access access_;
   Mutex mutex_;
   unsigned generation_ = fork_generation();
   Connection connection_;

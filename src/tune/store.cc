@@ -104,7 +104,7 @@ struct Store::State {
   Database database;
 };
 
-Store::Store(const fs::path& file) : state_(new State{{kSchema, file}}) {}
+Store::Store(const fs::path& file) : state_(new State{{kSchema, file, Access::write}}) {}
 
 Store::~Store() = default;
 

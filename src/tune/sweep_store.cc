@@ -391,7 +391,7 @@ struct SweepStore::State {
 
 SweepStore::SweepStore(const fs::path& file, OpenMode mode) {
   check_enum("sweep store: mode", mode, OpenMode::existing);
-  state_.reset(new State{{kSchema, file, mode == OpenMode::create}});
+  state_.reset(new State{{kSchema, file, mode == OpenMode::create ? Access::write : Access::read}});
 }
 
 SweepStore::~SweepStore() = default;

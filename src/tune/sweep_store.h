@@ -94,8 +94,8 @@ class SweepStore {
  public:
   // Opens or creates the file and its folder. Throws Error{io_error} when it cannot be opened, and
   // Error{unsupported} when it was written by another version or is a database of something else.
-  // OpenMode::existing throws Error{not_found} for a file that is not there and leaves a damaged
-  // one where it is, with an Error{io_error}.
+  // OpenMode::existing only reads: it throws Error{not_found} for a file that is not there or
+  // empty, and leaves a damaged one where it is, with an Error{io_error}.
   explicit SweepStore(const std::filesystem::path& file, OpenMode mode = OpenMode::create);
   ~SweepStore();
 

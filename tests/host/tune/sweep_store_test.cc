@@ -171,10 +171,59 @@ TEST_F(SweepStoreTest, RefusesAnotherVersionAndOtherDatabases) {
                 "' is a database of something else: name another store");
 }
 
+// Half of a change is in the file, and what it needs to be taken back is beside it.
+TEST_F(SweepStoreTest, ReadersTakeBackWhatAKilledProcessLeft) {
+  const SweepData data = sorted(random_data(sweep_run("a"), 6, 11, seed));
+  {
+    SweepStore store(file);
+    add(store, data);
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    sqlite3* db = nullptr;
+    const bool ok =
+        sqlite3_open(file.c_str(), &db) == SQLITE_OK &&
+        sqlite3_exec(db,
+                     "PRAGMA cache_size = 2; BEGIN; UPDATE rows SET note = hex(randomblob(4000));",
+                     nullptr, nullptr, nullptr) == SQLITE_OK;
+    _exit(ok ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  ASSERT_EQ(status, 0);
+  ASSERT_TRUE(fs::exists(file.string() + "-journal"));
+  EXPECT_EQ(sorted(SweepStore(file, OpenMode::existing).read()), data);
+  EXPECT_FALSE(fs::exists(file.string() + "-journal"));
+}
+
+TEST_F(SweepStoreTest, LacksATableOrAColumn) {
+  const auto broken = [&](const char* sql) {
+    fs::remove(file);
+    { const SweepStore store(file); }
+    run_sql(file, sql);
+    const std::string before = read_file(file);
+    const std::string message = message_of([&] { SweepStore(file, OpenMode::existing).read(); });
+    EXPECT_EQ(read_file(file), before);
+    return message;
+  };
+  const std::string damaged = "sweep store '" + file.string() + "' is damaged: ";
+  const std::string advice = ": remove it or name another store";
+  EXPECT_EQ(broken("ALTER TABLE rows RENAME COLUMN note TO remark"),
+            damaged + "no such column: note" + advice);
+  EXPECT_EQ(broken("DROP TABLE clock"), damaged + "it has no table 'clock'" + advice);
+  const SweepStore store(file);  // a sweep sets it aside and begins a new one
+  EXPECT_TRUE(fs::exists(file.string() + ".damaged-1"));
+  EXPECT_TRUE(store.read().rows.empty());
+}
+
 TEST_F(SweepStoreTest, ReadersLeaveMissingAndDamagedFilesAlone) {
   EXPECT_EQ(message_of([&] { const SweepStore store(file, OpenMode::existing); }),
             "sweep store '" + file.string() + "': there is no such file");
   EXPECT_FALSE(fs::exists(file));
+  write_file(file, "");
+  EXPECT_EQ(message_of([&] { const SweepStore store(file, OpenMode::existing); }),
+            "sweep store '" + file.string() + "': the file holds no database");
+  EXPECT_EQ(read_file(file), "");
   write_file(file, std::string(8192, 'x'));
   EXPECT_EQ(message_of([&] { const SweepStore store(file, OpenMode::existing); }),
             "sweep store '" + file.string() +
