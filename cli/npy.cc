@@ -6,6 +6,8 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 namespace tessera::cli {
 namespace {
@@ -25,26 +27,14 @@ constexpr std::array kDescrs = {DescrRow{"<f4", DType::fp32}, DescrRow{"<f2", DT
               fmt::format("{}: not a valid .npy file: {}", path.string(), what));
 }
 
-// The text after 'key': in the header's dictionary.
-std::string_view value_of(const fs::path& path, std::string_view header, std::string_view key) {
-  const std::string quoted = fmt::format("'{}'", key);
-  std::size_t at = header.find(quoted);
-  if (at != std::string_view::npos) at = header.find(':', at + quoted.size());
-  if (at == std::string_view::npos) {
-    malformed(path, fmt::format("its header has no '{}'", key));
-  }
-  std::string_view value = header.substr(at + 1);
-  value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
-  return value;
+constexpr std::string_view kBlank = " \n";
+
+std::string_view trimmed(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
+  return text.substr(0, text.find_last_not_of(kBlank) + 1);
 }
 
-DType parse_descr(const fs::path& path, std::string_view value) {
-  const std::size_t end = value.find('\'', 1);
-  if (value.empty() || value.front() != '\'' || end == std::string_view::npos) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: structured arrays cannot be multiplied", path.string()));
-  }
-  const std::string_view descr = value.substr(1, end - 1);
+DType parse_descr(const fs::path& path, std::string_view descr) {
   for (const DescrRow& row : kDescrs) {
     if (row.descr == descr) return row.dtype;
   }
@@ -55,25 +45,128 @@ DType parse_descr(const fs::path& path, std::string_view value) {
                   path.string(), descr));
 }
 
-std::vector<std::int64_t> parse_shape(const fs::path& path, std::string_view value) {
-  const std::size_t end = value.find(')');
-  if (value.empty() || value.front() != '(' || end == std::string_view::npos) {
-    malformed(path, "its shape is no tuple");
-  }
+// What stands between the parentheses of a tuple of sizes: "", "4,", "4, 4" or "4, 4,".
+std::vector<std::int64_t> parse_shape(const fs::path& path, std::string_view inner) {
   std::vector<std::int64_t> shape;
-  for (std::string_view part : split(value.substr(1, end - 1), ',')) {
-    const std::vector<std::string_view> words = split_words(part);
-    if (words.empty()) continue;  // after the last comma
-    std::int64_t size = -1;
-    const char* last = words[0].data() + words[0].size();
-    const auto [stop, error] = std::from_chars(words[0].data(), last, size);
-    if (error != std::errc() || stop != last || size < 0 || words.size() != 1) {
-      malformed(path, fmt::format("its shape holds '{}'", part));
+  if (trimmed(inner).empty()) return shape;
+  std::vector<std::string_view> parts = split(inner, ',');
+  if (parts.size() == 1) {
+    malformed(path, fmt::format("its shape ({}) is no tuple: one size is written ({},)", inner,
+                                trimmed(inner)));
+  }
+  if (trimmed(parts.back()).empty()) parts.pop_back();  // after the last comma
+  for (const std::string_view part : parts) {
+    const std::string_view size = trimmed(part);
+    const char* const last = size.data() + size.size();
+    std::int64_t number = -1;
+    const auto [stop, error] = std::from_chars(size.data(), last, number);
+    const bool is_plain = size.size() == 1 || !size.starts_with('0');  // Python refuses 04
+    if (error != std::errc() || stop != last || number < 0 || size.starts_with('-') || !is_plain) {
+      malformed(path, fmt::format("its shape holds '{}'", size));
     }
-    shape.push_back(size);
+    shape.push_back(number);
   }
   return shape;
 }
+
+struct Header {
+  std::optional<DType> dtype;
+  std::optional<bool> column_major;
+  std::optional<std::vector<std::int64_t>> shape;
+};
+
+// The dictionary that NumPy writes, a literal of Python: each of three keys once, in any order.
+class HeaderReader {
+ public:
+  HeaderReader(const fs::path& path, std::string_view text) : path_(path), text_(text) {}
+
+  Header read() {
+    take('{', "before its dictionary");
+    while (!finds('}')) {
+      const std::string_view key = read_quoted("a key");
+      take(':', fmt::format("after '{}'", key));
+      read_value(key);
+      if (!finds('}')) take(',', fmt::format("after the value of '{}'", key));
+    }
+    take('}', "after its dictionary");
+    if (const std::string_view rest = trimmed(text_); !rest.empty()) {
+      malformed(path_, fmt::format("after its header's dictionary comes '{}'", rest));
+    }
+    return header_;
+  }
+
+ private:
+  bool finds(char wanted) {
+    text_.remove_prefix(std::min(text_.find_first_not_of(kBlank), text_.size()));
+    return text_.starts_with(wanted);
+  }
+  std::string found() const {
+    return text_.empty() ? "its end" : fmt::format("'{}'", text_.substr(0, 1));
+  }
+  void take(char wanted, const std::string& where) {
+    if (!finds(wanted)) {
+      malformed(path_, fmt::format("its header has no '{}' {}, but {}", wanted, where, found()));
+    }
+    text_.remove_prefix(1);
+  }
+  // Up to one of `ends`, which stays.
+  std::string_view read_until(std::string_view ends) {
+    const std::string_view word = text_.substr(0, text_.find_first_of(ends));
+    text_.remove_prefix(word.size());
+    return word;
+  }
+  std::string_view read_quoted(std::string_view what) {
+    if (!finds('\'') && !finds('"')) {
+      malformed(path_,
+                fmt::format("its header has {} where {} in quotes is wanted", found(), what));
+    }
+    const char quote = text_.front();
+    text_.remove_prefix(1);
+    const std::string_view word = read_until(std::string_view(&quote, 1));
+    take(quote, fmt::format("after '{}'", word));
+    return word;
+  }
+
+  // Lists are of fields, tuples of subarrays.
+  void read_descr() {
+    if (finds('[') || finds('(')) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("{}: structured arrays cannot be multiplied", path_.string()));
+    }
+    header_.dtype = parse_descr(path_, read_quoted("its descr"));
+  }
+  void read_order() {
+    const std::string_view word = trimmed(read_until(",}"));
+    if (word != "True" && word != "False") {
+      malformed(path_, fmt::format("its fortran_order must be True or False, got {}",
+                                   word.empty() ? "nothing" : word));
+    }
+    header_.column_major = word == "True";
+  }
+  void read_shape() {
+    const bool is_open = finds('(');
+    const std::string_view inner = read_until(")").substr(is_open ? 1 : 0);
+    if (!is_open || text_.empty()) malformed(path_, "its shape is no tuple");
+    text_.remove_prefix(1);
+    header_.shape = parse_shape(path_, inner);
+  }
+  void read_value(std::string_view key) {
+    const bool is_there = (key == "descr" && header_.dtype) ||
+                          (key == "fortran_order" && header_.column_major) ||
+                          (key == "shape" && header_.shape);
+    if (is_there) malformed(path_, fmt::format("its header has '{}' twice", key));
+    if (key == "descr") return read_descr();
+    if (key == "fortran_order") return read_order();
+    if (key == "shape") return read_shape();
+    malformed(path_, fmt::format("its header has the key '{}', which is none of descr, "
+                                 "fortran_order and shape",
+                                 key));
+  }
+
+  const fs::path& path_;
+  std::string_view text_;
+  Header header_;
+};
 
 struct Preamble {
   std::string_view header;
@@ -119,10 +212,16 @@ std::size_t byte_count(const fs::path& path, const NpyArray& array) {
 NpyArray read_npy(const fs::path& path) {
   const std::string content = read_file(path);
   const Preamble preamble = split_preamble(path, content);
-  NpyArray array;
-  array.dtype = parse_descr(path, value_of(path, preamble.header, "descr"));
-  array.column_major = value_of(path, preamble.header, "fortran_order").substr(0, 4) == "True";
-  array.shape = parse_shape(path, value_of(path, preamble.header, "shape"));
+  Header header = HeaderReader(path, preamble.header).read();
+  const auto require = [&](bool is_there, std::string_view key) {
+    if (!is_there) malformed(path, fmt::format("its header has no '{}'", key));
+  };
+  require(header.dtype.has_value(), "descr");
+  require(header.column_major.has_value(), "fortran_order");
+  require(header.shape.has_value(), "shape");
+  NpyArray array{.dtype = *header.dtype,
+                 .shape = std::move(*header.shape),
+                 .column_major = *header.column_major};
 
   const std::size_t bytes = byte_count(path, array);
   const std::size_t there = content.size() - preamble.data_offset;

@@ -66,7 +66,92 @@ TEST_F(CliFiles, NpyMalformed) {
   expect_refused("b2.npy", version, bad + "unknown version 9");
   std::string keyless = npy_text("<f4", "(3, 4)", false, std::string(48, '\0'));
   keyless.replace(keyless.find("shape"), 5, "shade");
-  expect_refused("b2.npy", keyless, bad + "its header has no 'shape'");
+  expect_refused("b2.npy", keyless,
+                 bad +
+                     "its header has the key 'shade', which is none of descr, fortran_order and "
+                     "shape");
+}
+
+// A .npy file with this header, and as much data as a 4x4 matrix has.
+std::string npy_with(std::string header) {
+  header += "\n";
+  std::string text = "\x93NUMPY";
+  text += {'\1', '\0', static_cast<char>(header.size()), '\0'};
+  return text + header + std::string(64, '\0');
+}
+
+TEST_F(CliFiles, NpyHeadersThatPythonRefuses) {
+  const std::string bad = "b2.npy: not a valid .npy file: ";
+  struct Row {
+    const char* header;
+    const char* fault;
+  };
+  const Row rows[] = {
+      {"{}", "its header has no 'descr'"},
+      {"{'descr': '<f4', 'shape': (4, 4)}", "its header has no 'fortran_order'"},
+      {"{'descr': '<f4', 'fortran_order': False}", "its header has no 'shape'"},
+      {"'descr': '<f4'", "its header has no '{' before its dictionary, but '''"},
+      {"", "its header has no '{' before its dictionary, but its end"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4)",
+       "its header has no ',' after the value of 'shape', but its end"},
+      {"{'descr': '<f4' 'fortran_order': False}",
+       "its header has no ',' after the value of 'descr', but '''"},
+      {"{'descr' '<f4'}", "its header has no ':' after 'descr', but '''"},
+      {"{,}", "its header has ',' where a key in quotes is wanted"},
+      {"{'descr': '<f4',, }", "its header has ',' where a key in quotes is wanted"},
+      {"{descr: '<f4'}", "its header has 'd' where a key in quotes is wanted"},
+      {"{'descr': <f4}", "its header has '<' where its descr in quotes is wanted"},
+      {"{'descr: '<f4'}", "its header has no ':' after 'descr: ', but '<'"},
+      {"{'descr': '<f4}", "its header has no ''' after '<f4}\n', but its end"},
+      {"{'fortran_order': true, }", "its fortran_order must be True or False, got true"},
+      {"{'fortran_order': 1, }", "its fortran_order must be True or False, got 1"},
+      {"{'fortran_order': None}", "its fortran_order must be True or False, got None"},
+      {"{'fortran_order': 'True'}", "its fortran_order must be True or False, got 'True'"},
+      {"{'fortran_order': Truely, }", "its fortran_order must be True or False, got Truely"},
+      {"{'fortran_order': , }", "its fortran_order must be True or False, got nothing"},
+      {"{'shape': (,4,4)}", "its shape holds ''"},
+      {"{'shape': (4,,4)}", "its shape holds ''"},
+      {"{'shape': (,)}", "its shape holds ''"},
+      {"{'shape': (+4, 4)}", "its shape holds '+4'"},
+      {"{'shape': (-0, 4)}", "its shape holds '-0'"},
+      {"{'shape': (04, 4)}", "its shape holds '04'"},
+      {"{'shape': (4 4, 4)}", "its shape holds '4 4'"},
+      {"{'shape': (4L, 4L)}", "its shape holds '4L'"},
+      {"{'shape': (9223372036854775808, 4)}", "its shape holds '9223372036854775808'"},
+      {"{'shape': (4)}", "its shape (4) is no tuple: one size is written (4,)"},
+      {"{'shape': 4}", "its shape is no tuple"},
+      {"{'shape': (4, 4}", "its shape is no tuple"},
+      {"{'shape': (2, 2), 'shape': (4, 4)}", "its header has 'shape' twice"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), } # C order",
+       "after its header's dictionary comes '# C order'"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4)}}",
+       "after its header's dictionary comes '}'"},
+      {"{'x': \"'shape': (2, 2)\", 'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), }",
+       "its header has the key 'x', which is none of descr, fortran_order and shape"},
+  };
+  for (const Row& row : rows) expect_refused("b2.npy", npy_with(row.header), bad + row.fault);
+  for (const std::string structured : {"[('x', '<f4')]", "('<f4', (2,))"}) {
+    expect_refused("b2.npy", npy_with("{'descr': " + structured + "}"),
+                   "b2.npy: structured arrays cannot be multiplied");
+  }
+}
+
+// Shapes tell that they were read: A is 2x3, and a B of 4 rows is refused for its shape alone.
+TEST_F(CliFiles, NpyHeadersThatPythonReads) {
+  const std::string rule =
+      "matmul: A's columns must be as many as B's rows, and stacks equally high, got shapes (2, 3) "
+      "and (4, 4)";
+  for (const char* header :
+       {"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4), }           ",
+        "{\"shape\":(4,4,),\"fortran_order\":True,\"descr\":\"<f4\"}",
+        " { 'fortran_order' : False , 'descr' : '<f4' , 'shape' : ( 4 , 4 , ) } "}) {
+    expect_refused("b2.npy", npy_with(header), rule);
+  }
+  const std::string no_matrix = "matmul: b2.npy must hold a matrix or a stack of matrices, got ";
+  expect_refused("b2.npy", npy_with("{'descr': '<f4', 'fortran_order': False, 'shape': (4,)}"),
+                 no_matrix + "shape (4)");
+  expect_refused("b2.npy", npy_with("{'descr': '<f4', 'fortran_order': False, 'shape': ()}"),
+                 no_matrix + "shape ()");
 }
 
 TEST_F(CliFiles, ShapesThatDoNotFit) {
