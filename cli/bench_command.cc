@@ -73,20 +73,20 @@ void print_text(const std::vector<BenchCase>& cases, const BenchSummary& summary
     for (const auto& [group, value] : summary.geomean_vs) row.push_back(ratio_text(bench, group));
     table.add(std::move(row));
   }
-  fmt::print("{}\n", table.text());
-  for (const auto& peer : peers.found) fmt::print("{} {}\n", peer->name(), peer->version());
-  for (const std::string& note : peers.notes) fmt::print("note: {}\n", note);
+  write_out("{}\n", table.text());
+  for (const auto& peer : peers.found) write_out("{} {}\n", peer->name(), peer->version());
+  for (const std::string& note : peers.notes) write_out("note: {}\n", note);
   for (const BenchCase& bench : cases) {
     for (const std::string& note : bench.notes) {
-      fmt::print("note: {}: {}\n", to_string(bench.problem), note);
+      write_out("note: {}: {}\n", to_string(bench.problem), note);
     }
   }
   for (const auto& [group, value] : summary.geomean_vs) {
-    fmt::print("{:.3f}x {} (geometric mean), {:.3f}x at least\n", value, group,
-               summary.min_vs.at(group));
+    write_out("{:.3f}x {} (geometric mean), {:.3f}x at least\n", value, group,
+              summary.min_vs.at(group));
   }
-  fmt::print("{:.1f}% of peak on {}, {} cases, {} ties\n", 100 * summary.peak_fraction, where,
-             summary.cases, summary.ties);
+  write_out("{:.1f}% of peak on {}, {} cases, {} ties\n", 100 * summary.peak_fraction, where,
+            summary.cases, summary.ties);
 }
 
 // A GPU is measured with cold caches and at the clocks that it keeps under load; a loop over one
@@ -110,11 +110,11 @@ int bench_gemm(const BenchCommand& command, const Output& output) {
       find_peers(command.peers.empty() ? peer_names(target.backend) : command.peers, threads);
 
   std::vector<BenchCase> cases;
-  Progress progress("bench", Progress::Plain::silent);
-  for (const Problem& problem : problems) {
+  Progress progress("bench", Progress::Plain::signs);
+  const std::optional<Error> failure = run_through(problems, [&](const Problem& problem) {
     progress.step(cases.size(), problems.size(), to_string(problem));
     cases.push_back(bench_problem(dispatcher, problem, peers, settings));
-  }
+  });
   progress.clear();
 
   const BenchSummary summary = summarise(cases);
@@ -123,20 +123,23 @@ int bench_gemm(const BenchCommand& command, const Output& output) {
     for (const auto& peer : peers.found) versions[peer->name()] = peer->version();
     Json rows = Json::array();
     for (const BenchCase& bench : cases) rows.push_back(to_json(bench));
-    print_json({{"machine", tune::device_name(target, settings.run.device)},
-                {"target", target.name},
-                {"threads", threads},
-                {"protocol", protocol_json(settings.protocol)},
-                {"peers", versions},
-                {"notes", peers.notes},
-                {"cases", rows},
-                {"summary", to_json(summary)}});
-    return 0;
+    Json json = {{"machine", tune::device_name(target, settings.run.device)},
+                 {"target", target.name},
+                 {"threads", threads},
+                 {"protocol", protocol_json(settings.protocol)},
+                 {"peers", versions},
+                 {"notes", peers.notes},
+                 {"cases", rows},
+                 {"summary", to_json(summary)}};
+    if (failure) json["error"] = error_json(*failure);
+    print_json(json);
+  } else {
+    print_text(cases, summary, peers,
+               target.backend == "cpu" ? threads_text(threads)
+                                       : tune::device_name(target, settings.run.device));
+    if (failure) print_error(*failure);
   }
-  print_text(cases, summary, peers,
-             target.backend == "cpu" ? threads_text(threads)
-                                     : tune::device_name(target, settings.run.device));
-  return 0;
+  return failure ? 1 : 0;
 }
 
 // What a warm call costs before the kernel starts, the memo being hit: batches of calls.
@@ -167,7 +170,7 @@ int bench_dispatch(const BenchCommand& command, const Output& output) {
   if (output.json) {
     print_json({{"calls", kBatches * kCallsPerBatch}, {"median_ns", median}, {"p90_ns", p90}});
   } else {
-    fmt::print("warm dispatch: {:.1f} ns (median), {:.1f} ns (90th percentile)\n", median, p90);
+    write_out("warm dispatch: {:.1f} ns (median), {:.1f} ns (90th percentile)\n", median, p90);
   }
   return 0;
 }
@@ -229,7 +232,7 @@ int bench_jit(const BenchCommand& command, const Output& output) {
   const bool loads = runs_here(target);
   std::vector<double> compile;
   std::vector<double> load;
-  Progress progress("compile", Progress::Plain::silent);
+  Progress progress("compile", Progress::Plain::signs);
   const std::vector<KernelSpec> specs = sample_kernels(target, command.kernels);
   for (const KernelSpec& spec : specs) {
     for (std::vector<double>* seconds : {&compile, &load}) {
@@ -256,11 +259,11 @@ int bench_jit(const BenchCommand& command, const Output& output) {
                 {"cached_load_median_ms", 1e3 * quantile(load, 0.5)},
                 {"cached_load_p90_ms", 1e3 * quantile(load, 0.9)}});
   } else {
-    fmt::print("{} kernels with {}\n", specs.size(), compiler);
-    fmt::print("compile: {} (median), {} (90th percentile)\n",
-               format_seconds(quantile(compile, 0.5)), format_seconds(quantile(compile, 0.9)));
-    fmt::print("cached load: {} (median), {} (90th percentile)\n",
-               format_seconds(quantile(load, 0.5)), format_seconds(quantile(load, 0.9)));
+    write_out("{} kernels with {}\n", specs.size(), compiler);
+    write_out("compile: {} (median), {} (90th percentile)\n",
+              format_seconds(quantile(compile, 0.5)), format_seconds(quantile(compile, 0.9)));
+    write_out("cached load: {} (median), {} (90th percentile)\n",
+              format_seconds(quantile(load, 0.5)), format_seconds(quantile(load, 0.9)));
   }
   return 0;
 }
@@ -298,8 +301,8 @@ int bench_start(const BenchCommand&, const Output& output) {
   if (output.json) {
     print_json({{"median_ms", median}, {"p90_ms", p90}});
   } else {
-    fmt::print("process start to first result: {:.1f} ms (median), {:.1f} ms (90th percentile)\n",
-               median, p90);
+    write_out("process start to first result: {:.1f} ms (median), {:.1f} ms (90th percentile)\n",
+              median, p90);
   }
   return 0;
 }
@@ -315,13 +318,13 @@ int bench_peak(const BenchCommand&, const Output& output) {
                 {"read_gb_per_s_all", peak.read_bytes_per_s_all * 1e-9}});
     return 0;
   }
-  fmt::print("{}\n", host_info().cpu_model);
-  fmt::print(
+  write_out("{}\n", host_info().cpu_model);
+  write_out(
       "one thread: fp32 {:.1f} GFLOP/s, bf16 {:.1f} GFLOP/s, int8 {:.1f} GOP/s, reads {:.1f} "
       "GB/s\n",
       peak.fp32_flops * 1e-9, peak.bf16_flops * 1e-9, peak.int8_ops * 1e-9,
       peak.read_bytes_per_s * 1e-9);
-  fmt::print("all threads: reads {:.1f} GB/s\n", peak.read_bytes_per_s_all * 1e-9);
+  write_out("all threads: reads {:.1f} GB/s\n", peak.read_bytes_per_s_all * 1e-9);
   return 0;
 }
 
@@ -389,18 +392,20 @@ Action declare_bench(CLI::App& app) {
   add_threads_option(app, run.threads);
   add_device_option(app, run.device);
   app.add_option("--force", run.force, "This kernel, or an error that says why not");
-  app.add_option("--seed", run.seed, "Of the random operands")->capture_default_str();
+  add_seed_option(app, run.seed, "Of the random operands");
   runtime::Protocol& protocol = command->settings.protocol;
   add_integer_option(app, "--rounds", protocol.rounds, 1,
                      "Readings of each candidate, taking turns");
   app.add_option("--min-seconds", protocol.min_seconds, "Length of a reading")
+      ->check(real_from(0))
       ->capture_default_str();
   app.add_flag_callback(
       "--flush", [command] { command->flush = true; },
       "Empty the caches before each reading (GPUs: the default)");
   app.add_flag_callback(
       "--no-flush", [command] { command->flush = false; }, "Leave the caches as they are");
-  app.add_option("--soak", command->soak, "Seconds of load before the first round");
+  app.add_option("--soak", command->soak, "Seconds of load before the first round")
+      ->check(real_from(0));
   add_integer_option(app, "--kernels", command->kernels, 1, "How many kernels bench jit compiles");
   app.add_option("--model", command->model,
                  "A model's folder for bench rank; else the target's shipped one");

@@ -221,23 +221,23 @@ Json to_json(const RankCase& c, const RankTimes& times) {
 }
 
 void print_text(const RankCase& c, const RankTimes& times) {
-  fmt::print("{} candidates ({} different) of '{}' on {}\n", c.specs.size(), c.different,
-             to_string(c.problem), c.target.name);
-  fmt::print("{}: {} trees, {} leaves\n\n", c.model_name, c.model.forest.roots.size(),
-             c.model.forest.leaves.size());
+  write_out("{} candidates ({} different) of '{}' on {}\n", c.specs.size(), c.different,
+            to_string(c.problem), c.target.name);
+  write_out("{}: {} trees, {} leaves\n\n", c.model_name, c.model.forest.roots.size(),
+            c.model.forest.leaves.size());
   Table table({"what", "median", "least", "spread"});
   for (const runtime::Timing& timing : times.timings) {
     table.add({timing.name, format_seconds(timing.median_seconds),
                format_seconds(timing.min_seconds), fmt::format("{:.1f}%", 100 * timing.spread)});
   }
-  fmt::print("{}\n", table.text());
+  write_out("{}\n", table.text());
   if (times.ratio) {
-    fmt::print("LightGBM takes {:.1f} ({:.1f} to {:.1f}) times the forest's time\n",
-               times.ratio->median, times.ratio->low, times.ratio->high);
+    write_out("LightGBM takes {:.1f} ({:.1f} to {:.1f}) times the forest's time\n",
+              times.ratio->median, times.ratio->low, times.ratio->high);
   }
-  fmt::print("loading the model: {}\n", format_seconds(times.load_seconds));
-  if (times.memo_seconds > 0) fmt::print("memo hit: {}\n", format_seconds(times.memo_seconds));
-  for (const std::string& note : c.notes) fmt::print("note: {}\n", note);
+  write_out("loading the model: {}\n", format_seconds(times.load_seconds));
+  if (times.memo_seconds > 0) write_out("memo hit: {}\n", format_seconds(times.memo_seconds));
+  for (const std::string& note : c.notes) write_out("note: {}\n", note);
 }
 
 }  // namespace

@@ -47,8 +47,8 @@ int list(const CacheCommand& command, const jit::Cache& cache, const Output& out
   if (output.json) {
     print_json({{"folder", cache.folder().string()}, {"entries", entries}});
   } else {
-    fmt::print("{}{} in {}\n", entries.empty() ? "" : table.text(), counted(listed),
-               cache.folder().string());
+    write_out("{}{} in {}\n", entries.empty() ? "" : table.text(), counted(listed),
+              cache.folder().string());
   }
   return 0;
 }
@@ -58,9 +58,9 @@ int verify(const CacheCommand&, const jit::Cache& cache, const Output& output) {
   if (output.json) {
     print_json({{"good", report.good}, {"damaged", report.damaged}});
   } else {
-    for (const std::string& sentence : report.damaged) fmt::print("{}\n", sentence);
-    fmt::print("{} entries are sound, {} were damaged and set aside\n", report.good,
-               report.damaged.size());
+    for (const std::string& sentence : report.damaged) write_out("{}\n", sentence);
+    write_out("{} entries are sound, {} were damaged and set aside\n", report.good,
+              report.damaged.size());
   }
   return report.damaged.empty() ? 0 : 1;
 }
@@ -72,8 +72,8 @@ int size(const CacheCommand&, const jit::Cache& cache, const Output& output) {
     print_json(
         {{"folder", cache.folder().string()}, {"entries", entries.size()}, {"bytes", bytes}});
   } else {
-    fmt::print("{} in {} in {}\n", format_bytes(static_cast<double>(bytes)), counted(entries),
-               cache.folder().string());
+    write_out("{} in {} in {}\n", format_bytes(static_cast<double>(bytes)), counted(entries),
+              cache.folder().string());
   }
   return 0;
 }
@@ -84,14 +84,19 @@ int clear(const CacheCommand& command, jit::Cache& cache, const Output& output) 
     print_json({{"removed", report.removed}, {"kept", report.kept}});
     return report.kept.empty() ? 0 : 1;
   }
-  fmt::print("{} entries removed from {}\n", report.removed, cache.folder().string());
+  write_out("{} entries removed from {}\n", report.removed, cache.folder().string());
   if (report.kept.empty()) return 0;
   throw Error(ErrorCode::io_error,
               fmt::format("cache: {} entries could not be removed, the first being: {}",
                           report.kept.size(), report.kept.front()));
 }
 
+// A cache makes its folder; one that is named here must be there, for it may be a misspelt one.
 int run(const CacheCommand& command, const Output& output) {
+  if (!command.folder.empty() && !fs::is_directory(command.folder)) {
+    throw Error(ErrorCode::not_found,
+                fmt::format("cache: there is no folder '{}'", command.folder));
+  }
   jit::Cache cache({.folder = command.folder});
   if (command.action == "list") return list(command, cache, output);
   if (command.action == "verify") return verify(command, cache, output);

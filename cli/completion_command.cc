@@ -117,7 +117,7 @@ int completion(const std::string& shell, const Output& output) {
     if (output.json) {
       print_json({{"shell", shell}, {"script", row.script()}});
     } else {
-      fmt::print("{}", row.script());
+      write_out("{}", row.script());
     }
     return 0;
   }

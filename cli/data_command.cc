@@ -47,9 +47,9 @@ Json to_json(const std::vector<tune::Share>& shares) {
 void print_shares(const char* label, const std::vector<tune::Share>& shares) {
   constexpr std::size_t kMost = 8;
   for (std::size_t i = 0; i < std::min(shares.size(), kMost); ++i) {
-    fmt::print("{:<10} {:>9}  {}\n", i == 0 ? label : "", shares[i].rows, shares[i].word);
+    write_out("{:<10} {:>9}  {}\n", i == 0 ? label : "", shares[i].rows, shares[i].word);
   }
-  if (shares.size() > kMost) fmt::print("{:<10} {:>9}  more\n", "", shares.size() - kMost);
+  if (shares.size() > kMost) write_out("{:<10} {:>9}  more\n", "", shares.size() - kMost);
 }
 
 int describe(const DataCommand& command, const Output& output) {
@@ -69,9 +69,9 @@ int describe(const DataCommand& command, const Output& output) {
                 {"runs", to_json(d.runs)}});
     return 0;
   }
-  fmt::print("{} rows: {} kernels on {} problems, {} to {}; {} readings of clocks\n", d.rows,
-             d.kernels, d.problems, format_seconds(d.least_seconds), format_seconds(d.most_seconds),
-             d.clock_readings);
+  write_out("{} rows: {} kernels on {} problems, {} to {}; {} readings of clocks\n", d.rows,
+            d.kernels, d.problems, format_seconds(d.least_seconds), format_seconds(d.most_seconds),
+            d.clock_readings);
   print_shares("outcomes", d.outcomes);
   print_shares("machines", d.machines);
   print_shares("types", d.types);
@@ -92,8 +92,8 @@ int check(const DataCommand& command, const Output& output) {
                     {"rule", finding.rule},
                     {"examples", finding.examples}});
     if (output.json) continue;
-    fmt::print("{:>7} {} ({})\n", finding.count, finding.what, finding.rule);
-    for (const std::string& example : finding.examples) fmt::print("        {}\n", example);
+    write_out("{:>7} {} ({})\n", finding.count, finding.what, finding.rule);
+    for (const std::string& example : finding.examples) write_out("        {}\n", example);
   }
   if (output.json) {
     print_json({{"file", command.files.front()}, {"findings", json}, {"total", total}});
@@ -109,9 +109,8 @@ void print_count(const tune::MergeCount& count, const std::string& store, const 
                 {"replaced", count.replaced},
                 {"older", count.older}});
   } else {
-    fmt::print(
-        "{} rows added to {}, {} were there, {} replaced by newer ones, {} older ones left\n",
-        count.added, store, count.identical, count.replaced, count.older);
+    write_out("{} rows added to {}, {} were there, {} replaced by newer ones, {} older ones left\n",
+              count.added, store, count.identical, count.replaced, count.older);
   }
 }
 
@@ -144,7 +143,7 @@ int export_data(const DataCommand& command, const Output& output) {
   if (output.json) {
     print_json({{"file", to}, {"rows", table.rows}, {"bytes", bytes}});
   } else {
-    fmt::print("{} rows written to {} ({})\n", table.rows, to, format_bytes(bytes));
+    write_out("{} rows written to {} ({})\n", table.rows, to, format_bytes(bytes));
   }
   return 0;
 }

@@ -31,7 +31,7 @@ KernelSet declare_kernels(const std::vector<Problem>& problems, const Target& ta
 void build(Registry& registry, const Output& output) {
   std::vector<jit::BuildResult> results;
   {
-    Progress progress("build", Progress::Plain::silent);
+    Progress progress("build", Progress::Plain::signs);
     results =
         registry.build(0, [&](std::size_t done, std::size_t total, const jit::BuildResult& result) {
           progress.step(done, total, result.name);
@@ -43,7 +43,7 @@ void build(Registry& registry, const Output& output) {
     cached += result.was_cached ? 1 : 0;
   }
   if (!output.json) {
-    fmt::print("built {} kernels, {} of them already in the cache\n\n", results.size(), cached);
+    write_out("built {} kernels, {} of them already in the cache\n\n", results.size(), cached);
   }
 }
 
@@ -52,9 +52,9 @@ int demo(int threads, const Output& output) {
   const Target target = host_target();
   const KernelSet set = declare_kernels(problems, target);
   if (!output.json) {
-    fmt::print("BERT-base, 128 tokens: {} layer shapes on {} ({})\n", problems.size(),
-               host_info().cpu_model, target.name);
-    fmt::print("declared a set of {} kernels\n", set.specs.size());
+    write_out("BERT-base, 128 tokens: {} layer shapes on {} ({})\n", problems.size(),
+              host_info().cpu_model, target.name);
+    write_out("declared a set of {} kernels\n", set.specs.size());
   }
   auto registry = std::make_shared<Registry>("bert_base");
   registry->declare(set);
@@ -68,9 +68,10 @@ int demo(int threads, const Output& output) {
   Table table({"layer", "kernel", "why", "time", "GFLOP/s", "of peak", "vs oneDNN", "vs OpenBLAS"});
   Json rows = Json::array();
   std::vector<std::string> notes = peers.notes;
+  std::optional<Error> failure;
   {
-    Progress progress("run", Progress::Plain::silent);
-    for (const Problem& problem : problems) {
+    Progress progress("run", Progress::Plain::signs);
+    failure = run_through(problems, [&](const Problem& problem) {
       progress.step(rows.size(), problems.size(), to_string(problem));
       const BenchCase bench = bench_problem(dispatcher, problem, peers, settings);
       rows.push_back(to_json(bench));
@@ -80,23 +81,29 @@ int demo(int threads, const Output& output) {
       table.add({to_string(problem), bench.kernel, std::string(to_string(bench.source)),
                  format_seconds(bench.seconds), fmt::format("{:.1f}", bench.gflops),
                  share_text(bench), ratio_text(bench, "onednn"), ratio_text(bench, "openblas")});
-    }
+    });
   }
   if (output.json) {
-    print_json({{"threads", limit}, {"kernels", set.specs.size()}, {"cases", rows}});
-    return 0;
+    Json json = {{"threads", limit}, {"kernels", set.specs.size()}, {"cases", rows}};
+    if (failure) json["error"] = error_json(*failure);
+    print_json(json);
+    return failure ? 1 : 0;
   }
-  fmt::print("{}\n", table.text());
-  fmt::print(
+  write_out("{}\n", table.text());
+  if (failure) {
+    print_error(*failure);
+    return 1;
+  }
+  write_out(
       "All {} results verified against the fp64 reference; {} threads; above 1x we are "
       "faster.\n",
       problems.size(), limit);
-  fmt::print(
+  write_out(
       "why: how the kernel was chosen, by estimate (analytic), by a model of measurements "
       "(learned) or by measurement (tuned).\n");
-  for (const auto& peer : peers.found) fmt::print("{} {}\n", peer->name(), peer->version());
-  for (const std::string& note : notes) fmt::print("note: {}\n", note);
-  fmt::print("\n{}", kNext);
+  for (const auto& peer : peers.found) write_out("{} {}\n", peer->name(), peer->version());
+  for (const std::string& note : notes) write_out("note: {}\n", note);
+  write_out("\n{}", kNext);
   return 0;
 }
 

@@ -74,22 +74,22 @@ void print_slices(const std::vector<tune::Slice>& slices, const std::vector<std:
     const bool wanted = std::ranges::count(by, slice.by) + std::ranges::count(by, "all") > 0;
     if (wanted) rows.push_back({slice.by + " " + slice.value, slice.summary});
   }
-  if (!rows.empty()) fmt::print("\n{}", summary_table(rows));
+  if (!rows.empty()) write_out("\n{}", summary_table(rows));
 }
 
 void print_worst(const tune::Evaluation& evaluation, const tune::Dataset& dataset) {
-  fmt::print("\nworst of {} problems:\n", evaluation.results.size());
+  write_out("\nworst of {} problems:\n", evaluation.results.size());
   for (const tune::ProblemResult& r : evaluation.worst) {
-    fmt::print("{:>7}  {}\n         chosen {:>8}  {}\n         best   {:>8}  {}\n",
-               format_share(r.efficiency), to_string(dataset.problems[r.problem]),
-               format_seconds(r.chosen_seconds), r.chosen, format_seconds(r.best_seconds), r.best);
+    write_out("{:>7}  {}\n         chosen {:>8}  {}\n         best   {:>8}  {}\n",
+              format_share(r.efficiency), to_string(dataset.problems[r.problem]),
+              format_seconds(r.chosen_seconds), r.chosen, format_seconds(r.best_seconds), r.best);
   }
 }
 
 void print_outside(const std::vector<tune::Outside>& outside, const tune::Dataset& dataset) {
   if (outside.empty()) return;
-  fmt::print("\nthe analytic ranker chose for {} problems, such as '{}': {}\n", outside.size(),
-             to_string(dataset.problems[outside[0].problem]), outside[0].reason);
+  write_out("\nthe analytic ranker chose for {} problems, such as '{}': {}\n", outside.size(),
+            to_string(dataset.problems[outside[0].problem]), outside[0].reason);
 }
 
 struct Rating {
@@ -122,7 +122,7 @@ int evaluate_one(const EvaluateCommand& command, const Output& output) {
   const tune::Dataset dataset = dataset_of(command, loaded.model->manifest, command.data);
   const Rating rating = rate(dataset, loaded, oracle_of(command, loaded.model->manifest, dataset));
   if (!output.json) {
-    fmt::print("{}", summary_table(rating.rows));
+    write_out("{}", summary_table(rating.rows));
     print_slices(rating.model.slices, command.by);
     print_worst(rating.model, dataset);
     print_outside(rating.outside, dataset);
@@ -167,11 +167,11 @@ int compare_two(const EvaluateCommand& command, const Output& output) {
                 {"worst_problem", to_string(dataset.problems[c.worst_problem])},
                 {"reasons", c.reasons}});
   } else {
-    fmt::print("{}", summary_table({{"old", old_one.summary}, {"new", new_one.summary}}));
-    fmt::print("\nnew / old: mean {:.4f}, P50 {:.4f}, P10 {:.4f}, worst {:.4f} ({})\n", c.mean,
-               c.p50, c.p10, c.worst, to_string(dataset.problems[c.worst_problem]));
-    for (const std::string& reason : c.reasons) fmt::print("refused: {}\n", reason);
-    if (c.accepted) fmt::print("accepted\n");
+    write_out("{}", summary_table({{"old", old_one.summary}, {"new", new_one.summary}}));
+    write_out("\nnew / old: mean {:.4f}, P50 {:.4f}, P10 {:.4f}, worst {:.4f} ({})\n", c.mean,
+              c.p50, c.p10, c.worst, to_string(dataset.problems[c.worst_problem]));
+    for (const std::string& reason : c.reasons) write_out("refused: {}\n", reason);
+    if (c.accepted) write_out("accepted\n");
   }
   return c.accepted ? 0 : 1;
 }

@@ -39,14 +39,16 @@ int explain(const ExplainCommand& command, const Output& output) {
   options.explain = true;
   options.rankers = {make_shelf_ranker(shared_shelf(environment("TESSERA_MODELS"))),
                      make_analytic_ranker(), make_first_legal_ranker()};
-  Json decisions = Json::array();
-  for (const Problem& problem : read_problems(command.problems)) {
+  JsonRows rows("decisions");
+  const auto each = [&](const Problem& problem) {
     const Decision decision = choose(problem, target, options);
-    decisions.push_back(to_json(problem, target, decision));
-    if (!output.json) fmt::print("{}", tessera::explain(problem, target, decision));
-  }
-  if (output.json) print_json({{"decisions", decisions}});
-  return 0;
+    if (output.json) {
+      rows.add(to_json(problem, target, decision));
+    } else {
+      put_out(tessera::explain(problem, target, decision));
+    }
+  };
+  return end_rows(rows, run_through(read_problems(command.problems), each), output);
 }
 
 struct ListCommand {
@@ -59,7 +61,7 @@ int print_words(const char* key, const std::vector<std::string>& words, const Ou
   if (output.json) {
     print_json({{key, words}});
   } else {
-    for (const std::string& word : words) fmt::print("{}\n", word);
+    for (const std::string& word : words) write_out("{}\n", word);
   }
   return 0;
 }
@@ -107,9 +109,9 @@ int show(const ShowCommand& command, const Output& output) {
   if (output.json) {
     print_json(json);
   } else if (command.source) {
-    fmt::print("{}", source);
+    write_out("{}", source);
   } else {
-    fmt::print("{}\n{}: {}\n", json["spec"].dump(2), target.name, legal ? "legal" : legal.reason);
+    write_out("{}\n{}: {}\n", json["spec"].dump(2), target.name, legal ? "legal" : legal.reason);
   }
   return 0;
 }
@@ -137,8 +139,8 @@ int generate(const GenerateCommand& command, const Output& output) {
                 {"written", result.written},
                 {"errors", result.errors}});
   } else {
-    for (const std::string& error : result.errors) fmt::print(stderr, "tessera: {}\n", error);
-    fmt::print("{} kernels for {} written to {}\n", result.written, target.name, command.folder);
+    for (const std::string& error : result.errors) write_err("tessera: {}\n", error);
+    write_out("{} kernels for {} written to {}\n", result.written, target.name, command.folder);
   }
   return result.errors.empty() ? 0 : 1;
 }

@@ -34,7 +34,7 @@ int targets(const TargetsCommand& command, const Output& output) {
     if (output.json) {
       print_json(row);
     } else {
-      fmt::print("{}\n", row.dump(2));
+      write_out("{}\n", row.dump(2));
     }
     return 0;
   }
@@ -53,7 +53,7 @@ int targets(const TargetsCommand& command, const Output& output) {
   if (output.json) {
     print_json({{"targets", rows}, {"host", host_target().name}});
   } else {
-    fmt::print("{}\nThis machine: {}\n", table.text(), host_target().name);
+    write_out("{}\nThis machine: {}\n", table.text(), host_target().name);
   }
   return 0;
 }
@@ -187,17 +187,17 @@ int doctor(const Output& output) {
                     {"needed", finding.needed},
                     {"detail", finding.detail}});
     if (!output.json) {
-      fmt::print("{:<8} {:<16} {}\n",
-                 finding.found    ? "found"
-                 : finding.needed ? "MISSING"
-                                  : "-",
-                 finding.what, finding.detail);
+      write_out("{:<8} {:<16} {}\n",
+                finding.found    ? "found"
+                : finding.needed ? "MISSING"
+                                 : "-",
+                finding.what, finding.detail);
     }
   }
   if (output.json) {
     print_json({{"healthy", healthy}, {"findings", json}});
   } else {
-    fmt::print("{}\n", healthy ? "Ready." : "Not ready: see MISSING above.");
+    write_out("{}\n", healthy ? "Ready." : "Not ready: see MISSING above.");
   }
   return healthy ? 0 : 1;
 }
@@ -206,7 +206,7 @@ int version(const Output& output) {
   if (output.json) {
     print_json({{"version", kVersion}, {"abi", jit::kAbiVersion}});
   } else {
-    fmt::print("tessera {}\n", kVersion);
+    write_out("tessera {}\n", kVersion);
   }
   return 0;
 }

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <exception>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "command.h"
+#include "options.h"
 #include "signals.h"
 #include "tessera/tessera.hpp"
 
@@ -107,20 +108,24 @@ std::vector<Row> declare_all(CLI::App& app, Output& output) {
     CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
     sub->footer(fmt::format("Example:\n  {}\n", command.example));
     Action action = command.declare(*sub);
+    for (CLI::Option* option : sub->get_options()) option->check(check_not_empty);
     sub->add_flag("--json", output.json, "Print one JSON object on stdout");
     rows.push_back({sub, std::move(action)});
   }
   return rows;
 }
 
-int report(bool json, std::string_view code, std::string message, int status) {
-  message.erase(message.find_last_not_of('\n') + 1);
+int report(bool json, const Error& error, int status) {
   if (json) {
-    print_json({{"error", {{"code", code}, {"message", message}}}});
+    print_json({{"error", error_json(error)}});
   } else {
-    fmt::print(stderr, "tessera: {}\n", message);
+    print_error(error);
   }
   return status;
+}
+
+int refuse(bool json, ErrorCode code, const std::string& message) {
+  return report(json, Error(code, message), kUsageStatus);
 }
 
 // CLI11's own words, except that an unknown option gets its nearest name.
@@ -142,10 +147,9 @@ int dispatch(int argc, char** argv, bool json) {
   if (argc > 1 && argv[1][0] != '-') {
     const std::vector<std::string> names = command_names();
     if (std::find(names.begin(), names.end(), argv[1]) == names.end()) {
-      return report(json, "not_found",
+      return refuse(json, ErrorCode::not_found,
                     fmt::format("unknown command '{}'{} (tessera --help lists them)", argv[1],
-                                did_you_mean(argv[1], names)),
-                    kUsageStatus);
+                                did_you_mean(argv[1], names)));
     }
   }
 
@@ -161,14 +165,17 @@ int dispatch(int argc, char** argv, bool json) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help and --version
-    return app.exit(success);
+    std::ostringstream text;
+    const int status = app.exit(success, text, text);
+    put_out(text.str());
+    return status;
   } catch (const CLI::ParseError& error) {
-    return report(json, "invalid_argument", usage_message(app, error), kUsageStatus);
+    return refuse(json, ErrorCode::invalid_argument, usage_message(app, error));
   }
   for (const Row& row : rows) {
     if (row.app->parsed()) return row.action(output);
   }
-  fmt::print(stderr, "{}", app.help());
+  put_err(app.help());
   return kUsageStatus;
 }
 
@@ -179,24 +186,23 @@ std::span<const Command> all_commands() { return kCommands; }
 }  // namespace tessera::cli
 
 int main(int argc, char** argv) {
-  tessera::cli::prepare_for_signals();
+  using namespace tessera::cli;
+  tessera::open_standard_streams();
+  prepare_for_signals();
   // Known before parsing, so that a usage error is an object too.
   const bool json = std::any_of(
       argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
-  using tessera::cli::report;
   tessera::set_log_sink([](tessera::LogLevel level, std::string_view sentence) {
-    if (level == tessera::LogLevel::warning) fmt::print(stderr, "tessera: note: {}\n", sentence);
+    if (level == tessera::LogLevel::warning) write_err("tessera: note: {}\n", sentence);
   });
+  int status = 0;
   try {
-    return tessera::cli::dispatch(argc, argv, json);
-  } catch (const tessera::Error& error) {
-    const std::string context = error.context().empty() ? "" : "\n" + error.context();
-    return report(json, to_string(error.code()), error.what() + context,
-                  tessera::cli::kErrorStatus);
-  } catch (const std::bad_alloc&) {
-    return report(json, "out_of_memory", "not enough memory for what was asked",
-                  tessera::cli::kErrorStatus);
-  } catch (const std::exception& error) {
-    return report(json, "internal", error.what(), tessera::cli::kErrorStatus);
+    status = dispatch(argc, argv, json);
+  } catch (...) {
+    status = report(json, current_error(), kErrorStatus);
   }
+  const std::string failure = stdout_failure();
+  if (failure.empty()) return status;
+  write_err("tessera: not everything could be written to stdout: {}\n", failure);
+  return std::max(status, kErrorStatus);
 }

@@ -121,8 +121,8 @@ int matmul(const MatmulCommand& command, const Output& output) {
                 {"shape", shape},
                 {"dtype", to_string(problem.out)}});
   } else {
-    fmt::print("{}: ({}) of {}, by {}\n", command.output_path, fmt::join(shape, ", "),
-               to_string(problem.out), kernel.name);
+    write_out("{}: ({}) of {}, by {}\n", command.output_path, fmt::join(shape, ", "),
+              to_string(problem.out), kernel.name);
   }
   return 0;
 }

@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <limits>
 
 namespace tessera::cli {
 namespace {
@@ -52,6 +54,28 @@ Problem with_types(const Problem& problem, const ProblemOptions& options) {
     if (changed.out == DType::int32 && fused) changed.out = changed.d = DType::fp32;
   }
   return changed;
+}
+
+// The problems of a shape file. All are looked at before the first one is run.
+std::vector<Problem> read_lines(const ProblemOptions& options) {
+  const std::string text = shape_text(options.shapes);
+  std::vector<Problem> problems;
+  int number = 0;
+  for (std::string_view line : split(without_byte_order_mark(text), '\n')) {
+    ++number;
+    line = line.substr(0, line.find('#'));
+    if (split_words(line).empty()) continue;
+    try {
+      problems.push_back(with_types(parse_problem(line), options));
+      family_of(problems.back()).validate(problems.back());
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}:{}: {}", options.shapes, number, error.what()));
+    }
+  }
+  if (problems.empty()) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} holds no problem", options.shapes));
+  }
+  return problems;
 }
 
 std::string_view variant_of(const GemmSignature& signature) {
@@ -124,23 +148,9 @@ void add_problem_options(CLI::App& app, ProblemOptions& options) {
 }
 
 std::vector<Problem> read_shapes(const std::string& name_or_path) {
-  const std::string text = shape_text(name_or_path);
-  std::vector<Problem> problems;
-  int number = 0;
-  for (std::string_view line : split(text, '\n')) {
-    ++number;
-    line = line.substr(0, line.find('#'));
-    if (split_words(line).empty()) continue;
-    try {
-      problems.push_back(parse_problem(line));
-    } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("{}:{}: {}", name_or_path, number, error.what()));
-    }
-  }
-  if (problems.empty()) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{} holds no problem", name_or_path));
-  }
-  return problems;
+  ProblemOptions options;
+  options.shapes = name_or_path;
+  return read_problems(options);
 }
 
 std::vector<Problem> read_problems(const ProblemOptions& options) {
@@ -148,11 +158,10 @@ std::vector<Problem> read_problems(const ProblemOptions& options) {
     throw Error(ErrorCode::invalid_argument,
                 "give a problem, such as 'gemm m=128 n=3072 k=768', or a file after --shapes");
   }
-  std::vector<Problem> problems = options.shapes.empty()
-                                      ? std::vector{parse_problem(join(options.words, " "))}
-                                      : read_shapes(options.shapes);
-  for (Problem& problem : problems) problem = with_types(problem, options);
-  return problems;
+  if (!options.dtype.empty()) parse_dtype(options.dtype);  // else a line would be blamed for it
+  if (!options.layout.empty()) parse_gemm_layout(options.layout);
+  if (!options.shapes.empty()) return read_lines(options);
+  return {with_types(parse_problem(join(options.words, " ")), options)};
 }
 
 void add_target_option(CLI::App& app, std::string& name) {
@@ -166,14 +175,51 @@ Target resolve_target(const std::string& name) {
   return wanted.empty() ? host_target() : load_target(wanted);
 }
 
+std::string check_not_empty(const std::string& text) {
+  return text.empty() ? "must not be empty" : "";
+}
+
+// A comparison with NaN is false.
+Check real_from(double least, double most) {
+  return [least, most](const std::string& text) {
+    double value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    const bool fits = error == std::errc() && stop == end && value >= least && value <= most;
+    return fits ? "" : fmt::format("must be a number from {} to {}, got {}", least, most, text);
+  };
+}
+
+// CLI11 itself reads 010 as 8 and, where there is no sign, -1 as 2^64 - 1.
+bool read_whole(std::string_view text, std::int64_t least, std::int64_t most, std::int64_t& value) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end && text == std::to_string(value) && value >= least &&
+         value <= most;
+}
+
 void add_integer_option(CLI::App& app, const std::string& name, int& value, int least,
                         const std::string& description) {
-  const auto check = [least](const std::string& text) {
-    int number = 0;
-    const bool fits = CLI::detail::lexical_cast(text, number) && number >= least;
-    return fits ? "" : fmt::format("must be a whole number of at least {}, got {}", least, text);
+  const auto check = [least](const std::string& text) -> std::string {
+    constexpr int kMost = std::numeric_limits<int>::max();
+    std::int64_t number = 0;
+    if (read_whole(text, least, kMost, number)) return "";
+    if (number > kMost) return fmt::format("must be at most {}, got {}", kMost, text);
+    return fmt::format("must be a whole number of at least {}, got {}", least, text);
   };
   app.add_option(name, value, description)->check(check)->capture_default_str();
+}
+
+// Stores keep seeds with a sign.
+void add_seed_option(CLI::App& app, std::uint64_t& seed, const std::string& description) {
+  const auto check = [](const std::string& text) {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    std::int64_t number = 0;
+    return read_whole(text, 0, kMost, number)
+               ? ""
+               : fmt::format("must be a whole number from 0 to {}, got {}", kMost, text);
+  };
+  app.add_option("--seed", seed, description)->check(check)->capture_default_str();
 }
 
 void add_threads_option(CLI::App& app, int& threads) {

@@ -1,7 +1,10 @@
 // Options that several commands share, and what they stand for.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/tessera.hpp"
@@ -27,16 +30,31 @@ struct ProblemOptions {
 void add_problem_options(CLI::App& app, ProblemOptions& options);
 std::vector<Problem> read_problems(const ProblemOptions& options);
 
-// Every line of a shape file: one problem each, '#' starts a comment. Errors name file and line.
+// The same for a shape file alone: one problem a line, '#' starts a comment. All of its problems
+// are valid; errors name file and line.
 std::vector<Problem> read_shapes(const std::string& name_or_path);
 
 // Which machine: a row's name or file, else TESSERA_TARGET, else this machine.
 void add_target_option(CLI::App& app, std::string& name);
 Target resolve_target(const std::string& name);
 
+// What CLI::Option::check() takes: empty for a good text, else what it must be.
+using Check = std::function<std::string(const std::string& text)>;
+std::string check_not_empty(const std::string& text);
+
+// Times are at most some thirty years: every clock can count them.
+constexpr double kLeastSeconds = 1e-3;  // of a limit
+constexpr double kMostSeconds = 1e9;
+// A finite number from `least` to `most`.
+Check real_from(double least, double most = kMostSeconds);
+
+// Decimal digits, without leading zeros, of a number from `least` to `most`.
+bool read_whole(std::string_view text, std::int64_t least, std::int64_t most, std::int64_t& value);
+
 // An integer that is refused below `least`.
 void add_integer_option(CLI::App& app, const std::string& name, int& value, int least,
                         const std::string& description);
+void add_seed_option(CLI::App& app, std::uint64_t& seed, const std::string& description);
 void add_threads_option(CLI::App& app, int& threads);
 void add_device_option(CLI::App& app, int& device);
 void add_jobs_option(CLI::App& app, int& jobs);

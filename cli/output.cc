@@ -6,12 +6,98 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
+#include <exception>
+#include <new>
+#include <system_error>
+
+#include "options.h"
 
 namespace tessera::cli {
+namespace {
 
-void print_json(const Json& value) {
-  fmt::print("{}\n", value.dump(-1, ' ', false, Json::error_handler_t::replace));
+constexpr double kSignSeconds = 30;
+constexpr const char* kSignVariable = "TESSERA_PROGRESS_SECONDS";
+
+// Of the first text that stdout refused; the stream itself remembers only that it did.
+int stdout_error = 0;
+
+std::string dumped(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string message_of(const Error& error) {
+  std::string message = error.what();
+  if (!error.context().empty()) message += "\n" + error.context();
+  message.erase(message.find_last_not_of('\n') + 1);
+  return message;
+}
+
+double seconds_between_signs() {
+  const std::string text = environment(kSignVariable);
+  if (text.empty()) return kSignSeconds;
+  const std::string fault = real_from(0)(text);
+  if (fault.empty()) return std::stod(text);
+  throw Error(ErrorCode::invalid_argument, fmt::format("{} {}", kSignVariable, fault));
+}
+
+}  // namespace
+
+void put_out(std::string_view text) {
+  const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+  if (written < text.size() && stdout_error == 0) stdout_error = errno;
+}
+
+void put_err(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
+std::string stdout_failure() {
+  if (std::fflush(stdout) != 0 && stdout_error == 0) stdout_error = errno;
+  if (std::ferror(stdout) != 0 && stdout_error == 0) stdout_error = EIO;
+  return stdout_error == 0 ? "" : std::generic_category().message(stdout_error);
+}
+
+void print_json(const Json& value) { write_out("{}\n", dumped(value)); }
+
+void JsonRows::begin() { write_out("{{{}:[", dumped(key_)); }
+
+void JsonRows::add(const Json& row) {
+  const std::string text = dumped(row);  // may run out of memory: before the first byte
+  if (rows_ == 0) begin();
+  write_out("{}{}", rows_ == 0 ? "" : ",", text);
+  ++rows_;
+}
+
+void JsonRows::end(const std::optional<Error>& error) {
+  if (rows_ == 0) begin();
+  write_out("]{}}}\n", error ? ",\"error\":" + dumped(error_json(*error)) : "");
+}
+
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::out_of_memory, "not enough memory for what was asked"};
+  } catch (const std::exception& error) {
+    return {ErrorCode::internal, error.what()};
+  }
+}
+
+Json error_json(const Error& error) {
+  return {{"code", to_string(error.code())}, {"message", message_of(error)}};
+}
+
+void print_error(const Error& error) { write_err("tessera: {}\n", message_of(error)); }
+
+int end_rows(JsonRows& rows, const std::optional<Error>& error, const Output& output) {
+  if (output.json) {
+    rows.end(error);
+  } else if (error) {
+    print_error(*error);
+  }
+  return error ? 1 : 0;
 }
 
 std::string Table::text() const {
@@ -62,24 +148,39 @@ std::string format_bytes(double bytes) {
 }
 
 Progress::Progress(std::string label, Plain plain)
-    : label_(std::move(label)), plain_(plain), terminal_(isatty(STDERR_FILENO) == 1) {}
+    : label_(std::move(label)),
+      plain_(plain),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      seconds_(seconds_between_signs()),
+      last_(std::chrono::steady_clock::now()) {}
 
 Progress::~Progress() { clear(); }
 
 void Progress::clear() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) write_err("\r\033[K");
   drawn_ = false;
+}
+
+void Progress::step_plainly(std::size_t done, std::size_t total, std::string_view what) {
+  if (plain_ == Plain::lines) {
+    write_err("[{}/{}] {}\n", done, total, what);
+    return;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (seconds_ == 0 || std::chrono::duration<double>(now - last_).count() < seconds_) return;
+  write_err("[{}/{}] {}: {}\n", done, total, label_, what);
+  last_ = now;
 }
 
 void Progress::step(std::size_t done, std::size_t total, std::string_view what) {
   if (!terminal_) {
-    if (plain_ == Plain::lines) fmt::print(stderr, "[{}/{}] {}\n", done, total, what);
+    step_plainly(done, total, what);
     return;
   }
   constexpr std::size_t kWidth = 24;
   const std::size_t filled = total == 0 ? kWidth : done * kWidth / total;
-  fmt::print(stderr, "\r\033[K{} [{:<{}}] {}/{} {}", label_, std::string(filled, '#'), kWidth, done,
-             total, what.substr(0, 60));
+  write_err("\r\033[K{} [{:<{}}] {}/{} {}", label_, std::string(filled, '#'), kWidth, done, total,
+            what.substr(0, 60));
   std::fflush(stderr);
   drawn_ = true;
 }

@@ -48,7 +48,7 @@ int list(const std::string& file, const Output& output) {
   if (output.json) {
     print_json({{"file", file}, {"entries", entries}});
   } else {
-    fmt::print("{}{} kernels in {}\n", entries.empty() ? "" : table.text(), entries.size(), file);
+    write_out("{}{} kernels in {}\n", entries.empty() ? "" : table.text(), entries.size(), file);
   }
   return 0;
 }
@@ -173,7 +173,7 @@ Built build(const std::vector<Part>& parts, int jobs) {
   std::size_t total = 0;
   for (const Part& part : parts) total += part.sources.size();
   Built built;
-  Progress progress("pack", Progress::Plain::silent);
+  Progress progress("pack", Progress::Plain::signs);
   // A pack is made of what this machine's compiler makes, not of what another pack holds.
   jit::Builder builder({.use_shipped_packs = false});
   for (const Part& part : parts) {
@@ -224,12 +224,12 @@ int write(const PackCommand& command, const Output& output) {
                 {"cached", built.cached},
                 {"errors", built.errors}});
   } else {
-    for (const std::string& error : built.errors) fmt::print(stderr, "tessera: {}\n", error);
+    for (const std::string& error : built.errors) write_err("tessera: {}\n", error);
     if (built.inputs.empty()) {
-      fmt::print("no kernel was built; {} is as it was\n", command.output);
+      write_out("no kernel was built; {} is as it was\n", command.output);
     } else {
-      fmt::print("{} kernels packed into {}, {} of them from the cache\n", built.inputs.size(),
-                 command.output, built.cached);
+      write_out("{} kernels packed into {}, {} of them from the cache\n", built.inputs.size(),
+                command.output, built.cached);
     }
   }
   return built.errors.empty() ? 0 : 1;

@@ -7,6 +7,7 @@
 #include "command.h"
 #include "learning.h"
 #include "options.h"
+#include "work.h"
 
 namespace tessera::cli {
 namespace {
@@ -31,23 +32,22 @@ Decision decide(const Problem& problem, const LoadedModel& loaded) {
 
 int predict(const PredictCommand& command, const Output& output) {
   const LoadedModel loaded = load_model_folder(command.model);
-  Json predictions = Json::array();
-  for (const Problem& problem : read_problems(command.problems)) {
+  JsonRows rows("predictions");
+  const auto predict_one = [&](const Problem& problem) {
     const Decision decision = decide(problem, loaded);
     Json kernels = Json::array();
-    if (!output.json) fmt::print("{}\n", to_string(problem));
+    if (!output.json) write_out("{}\n", to_string(problem));
     for (const Considered& each : decision.considered) {
       if (!each.refusal.empty() || std::ssize(kernels) == command.top) break;
       kernels.push_back({{"kernel", each.name}, {"predicted_seconds", each.predicted_seconds}});
       if (output.json) continue;
-      fmt::print("{:>10}  {}\n",
-                 each.predicted_seconds > 0 ? format_seconds(each.predicted_seconds) : "",
-                 each.name);
+      write_out("{:>10}  {}\n",
+                each.predicted_seconds > 0 ? format_seconds(each.predicted_seconds) : "",
+                each.name);
     }
-    predictions.push_back({{"problem", to_string(problem)}, {"kernels", kernels}});
-  }
-  if (output.json) print_json({{"predictions", predictions}});
-  return 0;
+    if (output.json) rows.add({{"problem", to_string(problem)}, {"kernels", kernels}});
+  };
+  return end_rows(rows, run_through(read_problems(command.problems), predict_one), output);
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ int print_problems(const ProblemsCommand& command, const Output& output) {
                 {"problems", lines}});
     return 0;
   }
-  fmt::print("# {} {} problems for {}\n", problems.size(),
-             command.unseen ? command.set + " unseen" : command.set, target.name);
-  for (const Problem& problem : problems) fmt::print("{}\n", to_string(problem));
+  write_out("# {} {} problems for {}\n", problems.size(),
+            command.unseen ? command.set + " unseen" : command.set, target.name);
+  for (const Problem& problem : problems) write_out("{}\n", to_string(problem));
   return 0;
 }
 

@@ -60,7 +60,7 @@ int report(const ReportCommand& command, const Output& output) {
   add("learned", page.learned.summary);
   add("analytic", page.analytic.summary);
   add("random", page.random.summary);
-  fmt::print("{}written to {}\n", table.text(), command.output);
+  write_out("{}written to {}\n", table.text(), command.output);
   return 0;
 }
 
@@ -73,7 +73,8 @@ Action declare_report(CLI::App& app) {
   app.add_option("--output", command->output, "The page to write")->required();
   app.add_option("--target", command->target,
                  "The row of the machine measured; left out: the one that the model was made on");
-  app.add_option("--threads", command->threads, "Where the data hold several numbers of threads");
+  add_integer_option(app, "--threads", command->threads, 0,
+                     "Of the measurements; 0: the only number there is");
   app.add_flag("--unseen", command->unseen, "Only problems that no model learns from");
   return [command](const Output& output) { return report(*command, output); };
 }

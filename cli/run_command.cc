@@ -26,22 +26,25 @@ int run(const RunCommand& command, const Output& output) {
 
   Table table({"problem", "kernel", "time", "GFLOP/s", "verified", "why"});
   Json runs = Json::array();
-  Progress progress("run", Progress::Plain::silent);
-  for (const Problem& problem : problems) {
+  Progress progress("run", Progress::Plain::signs);
+  const std::optional<Error> failure = run_through(problems, [&](const Problem& problem) {
     if (problems.size() > 1) progress.step(runs.size(), problems.size(), to_string(problem));
     const RunReport report = run_and_time(dispatcher, problem, command.settings);
     require_verified(report);
     runs.push_back(to_json(report));
     table.add({to_string(problem), report.kernel, format_seconds(report.seconds),
                fmt::format("{:.1f}", report.gflops), report.verified ? "yes" : "-", report.why});
-  }
+  });
   progress.clear();
   if (output.json) {
-    print_json({{"target", dispatcher.target().name}, {"runs", runs}});
+    Json json = {{"target", dispatcher.target().name}, {"runs", runs}};
+    if (failure) json["error"] = error_json(*failure);
+    print_json(json);
   } else {
-    fmt::print("{}", table.text());
+    put_out(table.text());
+    if (failure) print_error(*failure);
   }
-  return 0;
+  return failure ? 1 : 0;
 }
 
 // Sizes that exercise whole tiles, edges, and nothing at all.
@@ -106,7 +109,7 @@ int verify(const VerifyCommand& command, const Output& output) {
   options.target = command.kernels.target;
   Dispatcher dispatcher(options);
   dispatcher.registry().declare(set);
-  Progress progress("verify", Progress::Plain::silent);
+  Progress progress("verify", Progress::Plain::signs);
   dispatcher.registry().build(
       command.jobs, [&](std::size_t done, std::size_t total, const jit::BuildResult& result) {
         progress.step(done, total, result.name);
@@ -118,7 +121,8 @@ int verify(const VerifyCommand& command, const Output& output) {
     VerifyReport report{.kernel = name_of(spec)};
     try {
       report = verify_kernel(dispatcher, spec, command.settings);
-    } catch (const Error& error) {
+    } catch (...) {
+      const Error error = current_error();
       const std::string_view what = error.what();
       const std::string name = report.kernel + ": ";  // most sentences start with it
       report.error = what.substr(what.starts_with(name) ? name.size() : 0);
@@ -127,7 +131,7 @@ int verify(const VerifyCommand& command, const Output& output) {
     if (!report.error.empty()) {
       ++wrong;
       progress.clear();
-      if (!output.json) fmt::print("wrong  {}: {}\n", report.kernel, report.error);
+      if (!output.json) write_out("wrong  {}: {}\n", report.kernel, report.error);
     }
     kernels.push_back({{"kernel", report.kernel},
                        {"ok", report.error.empty()},
@@ -138,7 +142,7 @@ int verify(const VerifyCommand& command, const Output& output) {
   if (output.json) {
     print_json({{"verified", set.specs.size() - wrong}, {"wrong", wrong}, {"kernels", kernels}});
   } else {
-    fmt::print("{} kernels verified, {} wrong\n", set.specs.size() - wrong, wrong);
+    write_out("{} kernels verified, {} wrong\n", set.specs.size() - wrong, wrong);
   }
   return wrong == 0 ? 0 : 1;
 }
@@ -153,12 +157,13 @@ Action declare_run(CLI::App& app) {
   add_device_option(app, command->settings.device);
   add_integer_option(app, "--repeat", command->settings.repeat, 1,
                      "Timed runs; the median is reported");
-  app.add_option("--seed", command->settings.seed, "Of the random operands")->capture_default_str();
+  add_seed_option(app, command->settings.seed, "Of the random operands");
   app.add_flag("--verify", command->settings.verify, "Compare with the fp64 reference");
   app.add_option("--force", command->settings.force, "This kernel, or an error that says why not");
   app.add_flag("--autotune", command->dispatcher.autotune,
                "Measure the best few on first use and remember the winner");
   app.add_option("--autotune-seconds", command->dispatcher.autotune_seconds, "Budget per problem")
+      ->check(real_from(kLeastSeconds))
       ->capture_default_str();
   app.add_flag("--deterministic", command->dispatcher.deterministic,
                "Only kernels whose bits do not depend on the number of threads");
@@ -172,7 +177,7 @@ Action declare_verify(CLI::App& app) {
   add_kernel_options(app, command->kernels);
   add_threads_option(app, command->settings.threads);
   add_device_option(app, command->settings.device);
-  app.add_option("--seed", command->settings.seed, "Of the random operands")->capture_default_str();
+  add_seed_option(app, command->settings.seed, "Of the random operands");
   add_jobs_option(app, command->jobs);
   return [command](const Output& output) { return verify(*command, output); };
 }

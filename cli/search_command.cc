@@ -86,10 +86,10 @@ Json to_json(const tune::FoundKernel& found, bool are_times) {
 
 void print_text(const SearchCommand& command, const tune::SearchResult& result,
                 const std::vector<tune::MeasuredKernel>& measured, bool are_times) {
-  fmt::print("{}: {} of {} legal kernels predicted in {} by {}{}\n", command.strategy,
-             result.evaluations, result.space, format_seconds(result.seconds),
-             command.model.empty() ? "the analytic estimate" : command.model,
-             result.out_of_time ? "; out of time" : "");
+  write_out("{}: {} of {} legal kernels predicted in {} by {}{}\n", command.strategy,
+            result.evaluations, result.space, format_seconds(result.seconds),
+            command.model.empty() ? "the analytic estimate" : command.model,
+            result.out_of_time ? "; out of time" : "");
   const auto predicted = [&](const tune::FoundKernel& found) {
     return are_times ? format_seconds(found.value) : fmt::format("{:.4g}", found.value);
   };
@@ -98,7 +98,7 @@ void print_text(const SearchCommand& command, const tune::SearchResult& result,
     for (std::size_t i = 0; i < std::min(kShownFound, result.found.size()); ++i) {
       table.add({predicted(result.found[i]), result.found[i].name});
     }
-    fmt::print("{}", table.text());
+    write_out("{}", table.text());
     return;
   }
   Table table({"measured", "spread", "predicted", "kernel", "outcome"});
@@ -110,7 +110,7 @@ void print_text(const SearchCommand& command, const tune::SearchResult& result,
                m.note.empty() ? std::string(tune::to_string(m.outcome))
                               : fmt::format("{}: {}", tune::to_string(m.outcome), m.note)});
   }
-  fmt::print("{}", table.text());
+  write_out("{}", table.text());
 }
 
 int search(const SearchCommand& command, const Output& output) {
@@ -158,7 +158,7 @@ Action declare_search(CLI::App& app) {
   add_integer_option(app, "--budget", command->budget, 0,
                      "Predict at most this many kernels; exhaustive predicts all");
   app.add_option("--seconds", command->seconds, "End predicting after this time; 0: when done")
-      ->check(CLI::NonNegativeNumber)
+      ->check(real_from(0))
       ->capture_default_str();
   add_integer_option(app, "--top", command->top, 0,
                      "Build, verify and measure this many of the best; 0: only predict");
@@ -167,7 +167,7 @@ Action declare_search(CLI::App& app) {
   add_threads_option(app, command->threads);
   add_device_option(app, command->device);
   add_jobs_option(app, command->jobs);
-  app.add_option("--seed", command->seed, "Of proposals and operands")->capture_default_str();
+  add_seed_option(app, command->seed, "Of proposals and operands");
   app.add_flag("--remember", command->remember,
                "Let the dispatcher choose what was measured best here");
   return [command](const Output& output) { return search(*command, output); };

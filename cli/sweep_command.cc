@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "command.h"
@@ -32,9 +32,15 @@ void read_shard(const std::string& text, tune::SweepOptions& options) {
   if (text.empty()) return;
   const std::size_t slash = text.find('/');
   const bool split = slash != std::string::npos;
-  const bool fits = split && CLI::detail::lexical_cast(text.substr(0, slash), options.shard) &&
-                    CLI::detail::lexical_cast(text.substr(slash + 1), options.shards);
-  if (fits && options.shard >= 1 && options.shard <= options.shards) return;
+  constexpr int kMost = std::numeric_limits<int>::max();
+  std::int64_t shard = 0;
+  std::int64_t shards = 0;
+  if (split && read_whole(std::string_view(text).substr(slash + 1), 1, kMost, shards) &&
+      read_whole(std::string_view(text).substr(0, slash), 1, shards, shard)) {
+    options.shard = static_cast<int>(shard);
+    options.shards = static_cast<int>(shards);
+    return;
+  }
   throw Error(ErrorCode::invalid_argument,
               fmt::format("sweep: --shard is i/n with i from 1 to n, got '{}'", text));
 }
@@ -102,6 +108,7 @@ Json to_json(const tune::SweepReport& report, const SweepCommand& command,
           {"problems", report.problems},
           {"measured", report.measured},
           {"stored_before", report.stored},
+          {"unserved", report.unserved},
           {"remaining", report.remaining},
           {"rows", report.rows},
           {"outcomes", outcomes},
@@ -114,23 +121,23 @@ Json to_json(const tune::SweepReport& report, const SweepCommand& command,
 
 void print_text(const tune::SweepReport& report, const SweepCommand& command) {
   for (const std::string& sentence : report.unmeasured) {
-    fmt::print(stderr, "tessera: not measured: {}\n", sentence);
+    write_err("tessera: not measured: {}\n", sentence);
   }
   std::vector<std::string> parts;
   for (const auto& [outcome, count] : report.outcomes) {
     parts.push_back(fmt::format("{} {}", count, tune::to_string(outcome)));
   }
-  fmt::print("{} of {} problems measured, {} were stored before; {} rows{}{} in {}\n",
-             report.measured, report.problems, report.stored, report.rows,
-             parts.empty() ? "" : ": ", join(parts, ", "), command.store);
-  fmt::print("{} to build, {} to measure\n", format_duration(report.build_seconds),
-             format_duration(report.measure_seconds));
+  write_out("{} of {} problems measured, {} were stored before{}; {} rows{}{} in {}\n",
+            report.measured, report.problems, report.stored, unserved_text(report), report.rows,
+            parts.empty() ? "" : ": ", join(parts, ", "), command.store);
+  write_out("{} to build, {} to measure\n", format_duration(report.build_seconds),
+            format_duration(report.measure_seconds));
   if (report.remaining == 0) return;
-  fmt::print("{}: {} problems remain; the same command goes on with them\n",
-             report.stopped       ? "interrupted"
-             : report.out_of_time ? "out of time"
-                                  : "not finished",
-             report.remaining);
+  write_out("{}: {} problems remain; the same command goes on with them\n",
+            report.stopped       ? "interrupted"
+            : report.out_of_time ? "out of time"
+                                 : "not finished",
+            report.remaining);
 }
 
 int sweep(const SweepCommand& command, const Output& output) {
@@ -174,10 +181,10 @@ Action declare_sweep(CLI::App& app) {
   add_threads_option(app, options.threads);
   add_device_option(app, options.device);
   add_jobs_option(app, options.jobs);
-  app.add_option("--seed", options.seed, "Of operands and orders")->capture_default_str();
+  add_seed_option(app, options.seed, "Of operands and orders");
   app.add_option("--timeout", options.kernel_timeout_seconds,
                  "Seconds after which a kernel counts as hanging")
-      ->check(CLI::PositiveNumber)
+      ->check(real_from(kLeastSeconds))
       ->capture_default_str();
   app.add_flag("--retry", options.retry, "Measure again what went wrong before");
   return [command](const Output& output) { return sweep(*command, output); };

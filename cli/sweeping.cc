@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "options.h"
 #include "output.h"
 #include "signals.h"
 
@@ -32,7 +33,8 @@ double read_seconds(const std::string& command, const std::string& text) {
   }
   const std::string unit = text.substr(used);
   const double scale = unit == "h" ? 3600 : unit == "m" ? 60 : unit.empty() || unit == "s" ? 1 : 0;
-  if (used > 0 && scale > 0 && std::isfinite(number) && number > 0) return number * scale;
+  const double seconds = number * scale;  // NaN is in no range
+  if (used > 0 && seconds > 0 && seconds <= kMostSeconds) return seconds;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("{}: --budget is a time above 0 such as 90s, 30m or 2h, got '{}'",
                           command, text));
@@ -45,11 +47,16 @@ std::string format_duration(double seconds) {
   return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
 }
 
+std::string unserved_text(const tune::SweepReport& report) {
+  return report.unserved == 0 ? ""
+                              : fmt::format(", none of the kernels serves {}", report.unserved);
+}
+
 tune::SweepReport run_sweep(const std::vector<Problem>& problems,
                             const std::vector<KernelSpec>& kernels, const Target& target,
                             tune::SweepStore& store, tune::SweepOptions options) {
-  Progress building("build", Progress::Plain::silent);
-  Progress measuring("sweep", Progress::Plain::silent);
+  Progress building("build", Progress::Plain::signs);
+  Progress measuring("sweep", Progress::Plain::signs);
   options.version = kVersion;
   options.stop = [] { return interrupted.load(); };
   options.progress = [&](const tune::SweepProgress& at) {

@@ -79,15 +79,15 @@ void print_text(const TrainCommand& command, const tune::TrainResult& result,
   }
   if (result.evaluation) rows.push_back({"out of fold", result.evaluation->summary});
   rows.push_back({"analytic", analytic});
-  fmt::print("{}", summary_table(rows));
+  write_out("{}", summary_table(rows));
   for (std::size_t i = 0; i < std::min(kShownFeatures, result.importances.size()); ++i) {
     const tune::FeatureImportance& f = result.importances[i];
-    fmt::print("{:<10} {:>7}  {}\n", i == 0 ? "gain" : "", format_share(f.gain), f.name);
+    write_out("{:<10} {:>7}  {}\n", i == 0 ? "gain" : "", format_share(f.gain), f.name);
   }
-  fmt::print("{} rows of {} problems learned; the model is in {}\n", result.manifest.rows,
-             result.manifest.problems, command.output);
+  write_out("{} rows of {} problems learned; the model is in {}\n", result.manifest.rows,
+            result.manifest.problems, command.output);
   if (!result.evaluation) {
-    fmt::print(
+    write_out(
         "no folds after a warm start, whose trees may know every problem: evaluate it on the "
         "unseen ones\n");
   }
@@ -98,7 +98,7 @@ void print_where_it_holds(const Target& target) {
   const Target here = host_target();
   if (target.backend != "cpu" || target.name != here.name) return;
   if (const Verdict same = is_same_core(target, here); !same) {
-    fmt::print(
+    write_out(
         "note: this machine's choices will not ask it: {}; leave out --target to train for "
         "this machine\n",
         same.reason);
@@ -112,7 +112,7 @@ int train(const TrainCommand& command, const Output& output) {
   filter.target = target.name;
   filter.least_problems = static_cast<std::size_t>(options.folds);
   const tune::Dataset dataset = tune::make_dataset(read_all_data(command.data), filter);
-  Progress progress("train", Progress::Plain::silent);
+  Progress progress("train", Progress::Plain::signs);
   options.on_forest = [&](int forest, int forests, const tune::Split& split) {
     progress.step(static_cast<std::size_t>(forest), static_cast<std::size_t>(forests),
                   fmt::format("{} rows", split.train.size()));
@@ -157,7 +157,7 @@ Action declare_train(CLI::App& app) {
                  "A row counts as its efficiency to this power; 0: all the same")
       ->capture_default_str();
   app.add_option("--param", command->params, "NAME=VALUE for LightGBM, such as learning_rate=0.05");
-  app.add_option("--seed", options.seed, "Of the trees' sampling")->capture_default_str();
+  add_seed_option(app, options.seed, "Of the trees' sampling");
   add_integer_option(app, "--jobs", options.threads, 1, "Threads of LightGBM, at most 1024");
   app.add_option("--warm-start", command->warm_start, "Go on from this folder's model");
   app.add_flag("--plain", command->plain, "Write the trees as text, not as gzip");

@@ -136,30 +136,30 @@ struct Outcome {
 void print_text(const Outcome& outcome, const TuneCommand& command) {
   const tune::SweepReport& report = outcome.sweep;
   for (const std::string& sentence : report.unmeasured) {
-    fmt::print(stderr, "tessera: not measured: {}\n", sentence);
+    write_err("tessera: not measured: {}\n", sentence);
   }
-  fmt::print("{} problems measured ({} were before), {} remain: {} to build, {} to measure\n",
-             report.measured, report.stored, report.remaining,
-             format_duration(report.build_seconds), format_duration(report.measure_seconds));
+  write_out("{} problems measured ({} were before{}), {} remain: {} to build, {} to measure\n",
+            report.measured, report.stored, unserved_text(report), report.remaining,
+            format_duration(report.build_seconds), format_duration(report.measure_seconds));
   const Gain gain = gain_of(outcome.changes);
-  fmt::print(
+  write_out(
       "{} of {} problems get a faster kernel than was chosen before: {:.3f} times as fast "
       "in the geometric mean of all\n",
       gain.changed, gain.compared, gain.speedup);
-  fmt::print("the choice before was at {:.1f}% of the fastest in the mean, {:.1f}% at least\n",
-             100 * gain.mean_efficiency, 100 * gain.least_efficiency);
+  write_out("the choice before was at {:.1f}% of the fastest in the mean, {:.1f}% at least\n",
+            100 * gain.mean_efficiency, 100 * gain.least_efficiency);
   const std::vector<tune::Change> best = gains(outcome.changes);
   Table table({"gain", "before", "now", "problem", "kernel"});
   for (std::size_t i = 0; i < std::min(kShownKernels, best.size()); ++i) {
     table.add({fmt::format("{:.2f}x", speedup_of(best[i])), format_seconds(best[i].before_seconds),
                format_seconds(best[i].after_seconds), best[i].problem, best[i].after});
   }
-  if (!best.empty()) fmt::print("{}", table.text());
+  if (!best.empty()) write_out("{}", table.text());
   for (const Learned& learned : outcome.learned) {
-    fmt::print("learned {}: {}\n", learned.types, learned.outcome);
+    write_out("learned {}: {}\n", learned.types, learned.outcome);
   }
-  fmt::print("measurements are in {}, winners in {}; the dispatcher takes them from now on\n",
-             command.store, outcome.tuned);
+  write_out("measurements are in {}, winners in {}; the dispatcher takes them from now on\n",
+            command.store, outcome.tuned);
 }
 
 Json to_json(const Outcome& outcome, const TuneCommand& command) {
@@ -187,6 +187,7 @@ Json to_json(const Outcome& outcome, const TuneCommand& command) {
           {"tuning_store", outcome.tuned},
           {"measured", report.measured},
           {"stored_before", report.stored},
+          {"unserved", report.unserved},
           {"remaining", report.remaining},
           {"unmeasured", report.unmeasured},
           {"stopped", report.stopped},
@@ -261,7 +262,7 @@ Action declare_tune(CLI::App& app) {
   add_threads_option(app, command->options.threads);
   add_device_option(app, command->options.device);
   add_jobs_option(app, command->options.jobs);
-  app.add_option("--seed", command->options.seed, "Of operands and orders")->capture_default_str();
+  add_seed_option(app, command->options.seed, "Of operands and orders");
   return [command](const Output& output) { return run(*command, output); };
 }
 

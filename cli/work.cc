@@ -4,6 +4,25 @@
 
 namespace tessera::cli {
 
+std::optional<Error> run_through(const std::vector<Problem>& problems,
+                                 const std::function<void(const Problem&)>& each) {
+  for (std::size_t done = 0; done < problems.size(); ++done) {
+    try {
+      each(problems[done]);
+    } catch (...) {
+      const Error error = current_error();
+      if (problems.size() == 1) throw error;
+      const Error named(error.code(),
+                        fmt::format("'{}', problem {} of {}: {}", to_string(problems[done]),
+                                    done + 1, problems.size(), error.what()),
+                        error.context());
+      if (done == 0) throw named;
+      return named;
+    }
+  }
+  return std::nullopt;
+}
+
 RunOptions run_options(const RunSettings& settings) {
   return {.launch = {.threads = settings.threads, .device = settings.device},
           .force = settings.force};

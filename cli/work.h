@@ -10,6 +10,12 @@
 
 namespace tessera::cli {
 
+// Calls `each` for the problems in turn. The first failure ends it: it is thrown when nothing was
+// done before, and else returned, so that the caller shows what is done and then the error. Where
+// there are several problems it names the one that failed.
+std::optional<Error> run_through(const std::vector<Problem>& problems,
+                                 const std::function<void(const Problem&)>& each);
+
 // Options of the commands that run kernels.
 struct RunSettings {
   int threads = 0;  // 0: as many as OpenMP allows

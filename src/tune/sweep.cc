@@ -107,18 +107,21 @@ class Sweep {
   // In an order of its own, so that a sweep cut short has seen problems of all kinds.
   void plan(std::span<const Problem> problems) {
     std::set<std::string> seen;
-    bool any = false;
     for (const Problem& problem : problems) {
       const std::string text = to_string(problem);
       if (!in_shard(text, options_.shard, options_.shards) || !seen.insert(text).second) continue;
-      Task task = task_of(problem, text, any);
+      bool is_served = false;
+      Task task = task_of(problem, text, is_served);
       ++report_.problems;
-      report_.stored += task.kernels.empty() ? 1 : 0;
-      if (!task.kernels.empty()) tasks_.push_back(std::move(task));
+      if (!task.kernels.empty()) {
+        tasks_.push_back(std::move(task));
+      } else {
+        ++(is_served ? report_.stored : report_.unserved);
+      }
     }
     std::sort(tasks_.begin(), tasks_.end(),
               [&](const Task& a, const Task& b) { return rank(a.problem) < rank(b.problem); });
-    if (any || seen.empty()) return;
+    if (report_.unserved < report_.problems || seen.empty()) return;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("sweep: none of the {} kernels serves any of the {} problems; are "
                             "their types and layouts the same?",
@@ -127,14 +130,14 @@ class Sweep {
 
   std::uint64_t rank(const std::string& problem) const { return hash64(problem, options_.seed); }
 
-  Task task_of(const Problem& problem, const std::string& text, bool& any) const {
+  Task task_of(const Problem& problem, const std::string& text, bool& is_served) const {
     const Family& family = family_of(problem);
     family.validate(problem);
     const auto known = store_.find(run_.device, run_.target, run_.threads, text);
     Task task{text, {}};
     for (std::size_t i = 0; i < kernels_.size(); ++i) {
       if (!family.supports(kernels_[i], problem, target_)) continue;
-      any = true;
+      is_served = true;
       const auto found = known.find(names_[i]);
       const bool is_done =
           found != known.end() && (!options_.retry || found->second == Outcome::ok);

@@ -11,7 +11,9 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/hash.h"
+#include "tessera/base/text.h"
 #include "tessera/families/family.h"
+#include "tessera/spec/json_internal.h"
 
 namespace tessera::tune {
 namespace {
@@ -219,7 +221,7 @@ std::string to_csv(const ColumnTable& table) {
 }
 
 ColumnTable from_csv(std::string_view text, const std::string& source) {
-  CsvReader reader(text, source);
+  CsvReader reader(without_byte_order_mark(text), source);
   std::vector<std::string> fields;
   ColumnTable table;
   if (!reader.read(fields))
@@ -256,12 +258,7 @@ ColumnTable from_csv(std::string_view text, const std::string& source) {
 
 SweepData from_foreign_json(std::string_view text, const ForeignRun& run,
                             const std::string& source) {
-  json array;
-  try {
-    array = json::parse(text);
-  } catch (const json::exception& error) {
-    throw Error(ErrorCode::parse_error, fmt::format("'{}': {}", source, error.what()));
-  }
+  const json array = parse_json(text, fmt::format("'{}'", source));
   if (!array.is_array()) {
     throw Error(
         ErrorCode::parse_error,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/streams.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/worker_program.h"
 #include "tessera/runtime/runtime.h"
@@ -27,6 +28,11 @@ std::string reply_to(const char* text) {
   // Ends this process should its parent no longer be there to do it.
   alarm(static_cast<unsigned>(std::ceil(request.timeout_seconds)) + 1);
   return tessera::tune::serve_worker(request);
+}
+
+// Bytes that are not UTF-8, such as a path's, are replaced: else the report itself would fail.
+void print(const nlohmann::json& reply) {
+  std::puts(reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
 // "nvrtc WORDS": compiles one kernel for the builder.
@@ -74,6 +80,7 @@ int sweep() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  tessera::open_standard_streams();
   const rlimit no_core_files{0, 0};
   setrlimit(RLIMIT_CORE, &no_core_files);
   if (argc > 2 && std::strcmp(argv[1], "nvrtc") == 0) return compile(argc, argv);
@@ -89,12 +96,9 @@ int main(int argc, char** argv) {
   } catch (const tessera::Error& error) {
     // A GPU's kernel that fails takes its context with it, not its process.
     const bool by_kernel = error.code() == tessera::ErrorCode::launch_failed;
-    std::puts(nlohmann::json{{"error", error.what()}, {"outcome", by_kernel ? "crashed" : "failed"}}
-                  .dump()
-                  .c_str());
-    return 1;
+    print({{"error", error.what()}, {"outcome", by_kernel ? "crashed" : "failed"}});
   } catch (const std::exception& error) {
-    std::puts(nlohmann::json{{"error", error.what()}}.dump().c_str());
-    return 1;
+    print({{"error", error.what()}});
   }
+  return 1;
 }

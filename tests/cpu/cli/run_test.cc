@@ -64,6 +64,35 @@ TEST_F(CliRun, MoreMemoryThanThereIs) {
                  "out of memory: cannot allocate a buffer of 4000000000000000512 bytes");
 }
 
+// What was measured before the failure is printed; with --json it is one object all the same.
+TEST_F(CliRun, RunsOutOfMemoryMidway) {
+  write("shapes.txt", "gemm m=8 n=8 k=8\ngemm m=1000000000 n=1 k=1000000000\ngemm m=9 n=9 k=9\n");
+  const std::string sentence =
+      "'gemm m=1000000000 n=1 k=1000000000', problem 2 of 3: out of memory: cannot allocate a "
+      "buffer of 4000000000000000512 bytes";
+  for (const std::string line : {"run --shapes shapes.txt --repeat 1",
+                                 "bench gemm --shapes shapes.txt --rounds 1 --min-seconds 0"}) {
+    const CliResult text = run(words_of(line));
+    EXPECT_EQ(text.status, 1);
+    EXPECT_NE(text.out.find("\ngemm m=8 n=8 k=8 "), std::string::npos) << text.out;
+    EXPECT_EQ(text.err, "tessera: " + sentence + "\n");
+    const CliResult result = run(words_of(line + " --json"));
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err, "");
+    const Json json = Json::parse(result.out);
+    EXPECT_EQ(json.at(line.starts_with("run") ? "runs" : "cases").size(), 1U);
+    EXPECT_EQ(json.at("error"), (Json{{"code", "out_of_memory"}, {"message", sentence}}));
+  }
+}
+
+TEST_F(CliRun, SignsOfLifeOffATerminal) {
+  const std::string name = run_json("list --preselected fp32_rcr_essential")["kernels"].at(0);
+  const CliResult often = run({"verify", name}, {"TESSERA_PROGRESS_SECONDS=0.000001"});
+  EXPECT_EQ(often.status, 0) << often.err;
+  EXPECT_EQ(often.err, "[1/1] verify: " + name + "\n[1/1] verify: " + name + "\n");
+  EXPECT_EQ(run({"verify", name}, {"TESSERA_PROGRESS_SECONDS=0"}).err, "");
+}
+
 TEST_F(CliRun, UsersOwnMachine) {
   write_target("my.json", "mymachine", "host");
   const Json json = run_json("run gemm m=40 n=24 k=56 --target my.json --verify --repeat 1");

@@ -48,6 +48,19 @@ std::vector<std::string> row_texts(const tune::SweepData& data) {
   return texts;
 }
 
+TEST_F(CliSweep, ProblemsThatNoKernelServes) {
+  write("problems.txt", "gemm m=4 n=24 k=16\ngemm m=4 n=24 k=16 dtype=bf16\n");
+  const CliResult first = run(sweep_words("s.sqlite"));
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(first.out.find("1 of 2 problems measured, 0 were stored before, none of the kernels "
+                           "serves 1; 3 rows: 3 ok in s.sqlite\n"),
+            0U)
+      << first.out;
+  const Json json = run_json(sweep_words("s.sqlite"));
+  EXPECT_EQ(json.at("stored_before"), 1);
+  EXPECT_EQ(json.at("unserved"), 1);
+}
+
 // Killed again and again, at any moment: problems are there whole or not at all, nothing that was
 // stored is measured again, and in the end nothing is missing or doubled.
 TEST_F(CliSweep, ResumesAfterKillMinusNine) {

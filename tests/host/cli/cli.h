@@ -37,10 +37,13 @@ class CliTest : public testing::Test {
 
   const fs::path& folder() const { return folder_; }
 
-  // `extra` are "NAME=value" and "NAME" as in SubprocessOptions.
-  CliResult run(const Words& words, const std::vector<std::string>& extra = {}) const {
+  // `script` is a line of the shell that runs the program "$0" with the words "$@". `extra` are
+  // "NAME=value" and "NAME" as in SubprocessOptions.
+  CliResult run_in_shell(const std::string& script, const Words& words,
+                         const std::vector<std::string>& extra = {}) const {
     const fs::path err = folder_ / "stderr";
-    Words argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>\"$CLI_STDERR\"", TESSERA_CLI};
+    write_file(err, "");
+    Words argv = {"/bin/sh", "-c", script, TESSERA_CLI};
     argv.insert(argv.end(), words.begin(), words.end());
     SubprocessOptions options{.working_folder = folder_, .timeout_seconds = 240};
     options.extra_environment = {"CLI_STDERR=" + err.string(),
@@ -50,6 +53,7 @@ class CliTest : public testing::Test {
                                  "TESSERA_TARGET",
                                  "TESSERA_PACK",
                                  "TESSERA_MODELS",
+                                 "TESSERA_PROGRESS_SECONDS",
                                  "TESSERA_NVRTC",
                                  "TESSERA_CUDA_DRIVER=/no/libcuda.so.1",  // no GPU, anywhere
                                  "ASAN_OPTIONS=allocator_may_return_null=1"};
@@ -57,6 +61,9 @@ class CliTest : public testing::Test {
     const SubprocessResult result = run_subprocess(argv, options);
     EXPECT_TRUE(result.started && result.signal == 0 && !result.timed_out) << join(words, " ");
     return {result.exit_code, result.output, read_file(err)};
+  }
+  CliResult run(const Words& words, const std::vector<std::string>& extra = {}) const {
+    return run_in_shell("exec \"$0\" \"$@\" 2>\"$CLI_STDERR\"", words, extra);
   }
   CliResult run(const char* line, const std::vector<std::string>& extra = {}) const {
     return run(words_of(line), extra);

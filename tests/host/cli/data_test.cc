@@ -141,7 +141,48 @@ TEST_F(CliData, ImportsOtherToolsJson) {
   EXPECT_EQ(read("s.sqlite").problems, (std::vector<std::string>{"gemm m=8 n=8 k=8 dtype=fp16"}));
 }
 
+TEST_F(CliData, ReadersChangeNothing) {
+  write("empty.sqlite", "");
+  make_store("s.sqlite", data_);
+  const std::string sentence = "sweep store 'empty.sqlite': the file holds no database";
+  for (const std::string line :
+       {"data describe empty.sqlite", "data check empty.sqlite", "data export empty.sqlite x.csv",
+        "data merge out.sqlite s.sqlite empty.sqlite", "train --output m --data empty.sqlite",
+        "report --model m --output r.html --data empty.sqlite"}) {
+    expect_failure(words_of(line), sentence);
+  }
+  EXPECT_EQ(fs::file_size(folder() / "empty.sqlite"), 0U);
+  const std::string before = read_file(folder() / "s.sqlite");
+  EXPECT_EQ(run("data describe s.sqlite").status, 0);
+  EXPECT_EQ(run("data check s.sqlite").status, 0);
+  EXPECT_EQ(read_file(folder() / "s.sqlite"), before);
+  std::vector<std::string> names;
+  for (const auto& file : fs::directory_iterator(folder())) {
+    names.push_back(file.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"empty.sqlite", "s.sqlite", "stderr"}));
+}
+
+TEST_F(CliData, ByteOrderMark) {
+  make_store("s.sqlite", data_);
+  EXPECT_EQ(run("data export s.sqlite s.csv").status, 0);
+  write("marked.csv", "\xEF\xBB\xBF" + read_file(folder() / "s.csv"));
+  EXPECT_EQ(run_json("data import t.sqlite marked.csv").at("added"), data_.rows.size());
+  EXPECT_EQ(read("t.sqlite"), data_);
+}
+
 TEST_F(CliData, NonsenseGetsASentence) {
+  const std::string from_json = "data import s.sqlite bad.json --device-name GPU --target gfx942";
+  write("bad.json", "[\n  {\"m\": 8,}\n]\n");
+  expect_failure(words_of(from_json),
+                 "'bad.json': line 2, column 11: syntax error while parsing object key - "
+                 "unexpected '}'; expected string literal");
+  write("bad.json", "");
+  expect_failure(words_of(from_json),
+                 "'bad.json': line 1, column 1: syntax error while parsing value - unexpected end "
+                 "of input; expected '[', '{', or a literal");
+  EXPECT_FALSE(fs::exists(folder() / "s.sqlite"));
   make_store("s.sqlite", data_);
   expect_failure("data descibe s.sqlite",
                  "data: unknown action 'descibe', did you mean 'describe'? (known: describe, "

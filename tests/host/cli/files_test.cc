@@ -183,6 +183,30 @@ TEST_F(CliFiles, ShapeFilesNameTheLine) {
   expect_failure("explain --shapes empty.txt", "empty.txt holds no problem");
 }
 
+TEST_F(CliFiles, ShapeFilesAreLookedAtBeforeTheFirstProblemRuns) {
+  write("shapes.txt", "gemm m=1 n=1 k=1\ngemm m=-1 n=1 k=1\n");
+  for (const std::string command : {"run", "bench gemm", "explain"}) {
+    expect_failure(words_of(command + " --shapes shapes.txt"),
+                   "shapes.txt:2: gemm: m must be at least 0, got -1");
+  }
+  write("shapes.txt", "gemm m=1 n=1 k=1\n\nconv n=1 c=1 k=1 in_size=1x1x1 filter=1x1x1\n");
+  const CliResult result = run("explain --shapes shapes.txt");
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err.find("tessera: shapes.txt:3: "), 0U) << result.err;
+}
+
+TEST_F(CliFiles, ByteOrderMark) {
+  write("shapes.txt", "\xEF\xBB\xBFgemm m=1 n=1 k=1\n");
+  EXPECT_EQ(run_json("explain --shapes shapes.txt").at("decisions").size(), 1U);
+}
+
+TEST_F(CliFiles, CacheOfAFolderThatIsNone) {
+  for (const std::string action : {"list", "verify", "size", "clear"}) {
+    expect_failure({"cache", action, "--folder", "typo"}, "cache: there is no folder 'typo'");
+  }
+  EXPECT_FALSE(fs::exists(folder() / "typo"));
+}
+
 TEST_F(CliFiles, TargetRowsNameThePlace) {
   write("row.json", "{\n  \"name\": \"mine\",\n  \"units\": ]\n}\n");
   expect_failure("explain gemm m=1 n=1 k=1 --target row.json",

@@ -50,6 +50,50 @@ TEST_F(CliWords, UnknownCommandsAndOptions) {
   });
 }
 
+TEST_F(CliWords, NumbersThatAreNone) {
+  const std::string seed = "--seed: must be a whole number from 0 to 9223372036854775807, got ";
+  const std::string seconds = ": must be a number from 0 to 1000000000, got ";
+  const std::string limit = ": must be a number from 0.001 to 1000000000, got ";
+  expect({
+      {"run gemm m=1 n=1 k=1 --seed -1", "run: " + seed + "-1", kUsage},
+      {"verify --seed 1.5", "verify: " + seed + "1.5", kUsage},
+      {"bench gemm --seed 18446744073709551615", "bench: " + seed + "18446744073709551615", kUsage},
+      {"sweep --seed 0x10", "sweep: " + seed + "0x10", kUsage},
+      {"tune --seed -1", "tune: " + seed + "-1", kUsage},
+      {"train --seed 007", "train: " + seed + "007", kUsage},
+      {"search --seed +1", "search: " + seed + "+1", kUsage},
+      {"search --seconds nan", "search: --seconds" + seconds + "nan", kUsage},
+      {"search --seconds inf", "search: --seconds" + seconds + "inf", kUsage},
+      {"search --seconds 1e300", "search: --seconds" + seconds + "1e300", kUsage},
+      {"bench gemm --min-seconds -1", "bench: --min-seconds" + seconds + "-1", kUsage},
+      {"bench gemm --min-seconds 0x1p3", "bench: --min-seconds" + seconds + "0x1p3", kUsage},
+      {"bench gemm --soak nan", "bench: --soak" + seconds + "nan", kUsage},
+      {"sweep --timeout nan", "sweep: --timeout" + limit + "nan", kUsage},
+      {"sweep --timeout 0", "sweep: --timeout" + limit + "0", kUsage},
+      {"run --autotune-seconds nan", "run: --autotune-seconds" + limit + "nan", kUsage},
+      {"run --repeat 010", "run: --repeat: must be a whole number of at least 1, got 010", kUsage},
+      {"run --repeat 2147483648", "run: --repeat: must be at most 2147483647, got 2147483648",
+       kUsage},
+      {"report --threads -1", "report: --threads: must be a whole number of at least 0, got -1",
+       kUsage},
+  });
+}
+
+// What a script leaves of a variable that is not set.
+TEST_F(CliWords, EmptyOnes) {
+  for (const std::string line :
+       {"train --output", "run --shapes", "run --force", "list --datatype", "explain --target",
+        "generate --output-dir", "cache --folder", "pack --list", "report --data", "sweep --store",
+        "tune --budget", "bench --peers", "data --prefer", "predict --model"}) {
+    Words words = words_of(line);
+    const std::string sentence = words[0] + ": " + words[1] + ": must not be empty";
+    words.emplace_back();
+    expect_failure(words, sentence, kUsage);
+  }
+  expect_failure({"targets", ""}, "targets: target: must not be empty", kUsage);
+  expect_failure({"run", "gemm", "m=1", "", "k=1"}, "run: problem: must not be empty", kUsage);
+}
+
 TEST_F(CliWords, UnknownNames) {
   expect({
       {"completion bahs",
