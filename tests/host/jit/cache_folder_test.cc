@@ -140,7 +140,7 @@ TEST_F(CacheFolder, LoadsFromMemoryWhereTheDiskForbidsExecution) {
   for (const Artifact& artifact : {made, *found}) {
     EXPECT_TRUE(artifact.binary.string().starts_with("/proc/self/fd/")) << artifact.binary;
     EXPECT_NE(artifact.keep, nullptr);
-    EXPECT_EQ(read_file(artifact.binary), "binary");
+    EXPECT_EQ(text_of(artifact.binary), "binary");
   }
   EXPECT_FALSE(cache.is_memory_only());
   EXPECT_EQ(cache.list().size(), 1U);

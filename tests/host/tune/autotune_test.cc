@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "elf_files.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/targets/targets.h"
@@ -13,10 +14,13 @@
 namespace tessera::tune {
 namespace {
 
-// Writes a line per compiled kernel to the log, then something that passes for a binary.
+// Writes a line per compiled kernel to the log, then what passes for a binary.
 constexpr const char* kCompiler = R"sh(
 while [ $# -gt 0 ]; do
-  if [ "$1" = -o ]; then echo "$(basename "$2")" >> "$(dirname "$0")/compiled"; echo so > "$2"; fi
+  if [ "$1" = -o ]; then
+    echo "$(basename "$2")" >> "$(dirname "$0")/compiled"
+    cp "$(dirname "$0")/$(basename "$2").made" "$2"
+  fi
   shift
 done
 )sh";
@@ -38,6 +42,8 @@ struct AutotuneTest : testing::Test {
       }
     }
     build.cache.folder = folder / "cache";
+    write_file(folder / "kernel.so.made", library_of("so"));
+    write_file(folder / "object.o.made", object_of("o"));
     build.compiler = script("compiler", kCompiler).string();
     registry = std::make_unique<Registry>("test", build);
     store = std::make_unique<Store>(folder / "tuning.sqlite");

@@ -124,8 +124,7 @@ TEST(SweepForeignJson, HostileTextGetsASentence) {
   const auto words = [](const std::string& text) {
     return message_of([&] { from_foreign_json(text, {}, "f"); });
   };
-  EXPECT_EQ(words("[{]").rfind("'f': [json.exception.parse_error.101] parse error at line 1", 0),
-            0U);
+  EXPECT_EQ(words("[{]").rfind("'f': line 1, column 3: ", 0), 0U);
   EXPECT_EQ(words("{}"), "'f': an array of objects is wanted, one for each measurement");
   EXPECT_EQ(words("[3]"), "'f': object 0 is no object");
   EXPECT_EQ(words(R"([{"m": 1, "n": 2}])"), "'f': object 0 has no 'k'");
