@@ -70,7 +70,7 @@ int read_all(const fs::path& path, std::string& content) {
   return read_open(fd.get(), status.st_size, content);
 }
 
-// Failures that tell nothing about the file: the process is short of something, or a server is away.
+// Failures that tell nothing about the file: the process lacks something, or a server is away.
 bool is_passing(int error) {
   constexpr std::array kPassing = {EMFILE, ENFILE, ENOMEM, EAGAIN, ESTALE, ETIMEDOUT};
   return std::find(kPassing.begin(), kPassing.end(), error) != kPassing.end();
