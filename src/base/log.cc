@@ -2,14 +2,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <unordered_set>
-
-#include "tessera/base/hash.h"
+#include <utility>
 
 #include "tessera/base/enums.h"
 #include "tessera/base/forever.h"
 #include "tessera/base/fork.h"
+#include "tessera/base/hash.h"
 
 namespace tessera {
 namespace {
@@ -18,8 +19,9 @@ namespace {
 constexpr std::size_t kRememberedWarnings = 4096;
 
 struct LogState {
-  Mutex mutex;
-  LogSink sink;
+  WorkMutex calls;  // of the sink, which may take as long as it likes
+  Mutex mutex;      // guards what follows
+  std::shared_ptr<const LogSink> sink;
   std::unordered_set<std::uint64_t> warned;  // hashes of their texts
 };
 
@@ -28,17 +30,39 @@ LogState& state() {
   return *instance;
 }
 
+thread_local int t_calls = 0;  // of the sink by this thread, one within the other
+
+// One thread at a time calls the sink or replaces it.
+struct OneAtATime {
+  OneAtATime() {
+    if (t_calls++ == 0) state().calls.lock();
+  }
+  ~OneAtATime() {
+    if (--t_calls == 0) state().calls.unlock();
+  }
+  OneAtATime(const OneAtATime&) = delete;
+  OneAtATime& operator=(const OneAtATime&) = delete;
+};
+
 }  // namespace
 
 void set_log_sink(LogSink sink) {
+  std::shared_ptr<const LogSink> other;
+  if (sink) other = std::make_shared<const LogSink>(std::move(sink));
+  const OneAtATime turn;
   const std::lock_guard lock(state().mutex);
-  state().sink = std::move(sink);
+  state().sink.swap(other);
 }
 
 void log(LogLevel level, std::string_view message) {
   check_enum("log level", level, LogLevel::info);
-  const std::lock_guard lock(state().mutex);
-  if (state().sink) state().sink(level, message);
+  const OneAtATime turn;
+  std::shared_ptr<const LogSink> sink;  // stays while it runs, even if it replaces itself
+  {
+    const std::lock_guard lock(state().mutex);
+    sink = state().sink;
+  }
+  if (sink) (*sink)(level, message);
 }
 
 void warn_once(std::string_view message) {
