@@ -39,19 +39,23 @@ std::vector<std::string> child_environment(const std::vector<std::string>& extra
   return merged;
 }
 
-// Appends what is in the pipe now; false at its end.
+// Appends what is in the pipe now; false at its end. Of a child that writes faster than we read, it
+// takes a part at a time, so that the time limit is looked at in between.
 bool drain(int pipe, std::string& output) {
+  constexpr int kReadsAtATime = 64;
   char buffer[1 << 14];
-  for (;;) {
+  for (int i = 0; i < kReadsAtATime; ++i) {
     const ssize_t got = ::read(pipe, buffer, sizeof buffer);
     if (got > 0) {
-      output.append(buffer, static_cast<std::size_t>(got));
+      const std::size_t room = kMostOutputBytes - output.size();
+      output.append(buffer, std::min(static_cast<std::size_t>(got), room));
     } else if (got == 0) {
       return false;
     } else if (errno != EINTR) {
       return errno == EAGAIN;
     }
   }
+  return true;
 }
 
 // Kernels before 5.3 have no process descriptors: poll ignores the -1 and the wait is cut short.

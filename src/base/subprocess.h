@@ -1,6 +1,7 @@
 // Child processes, started with an argument vector and never through a shell.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@ struct SubprocessOptions {
   double timeout_seconds = 0;                  // 0: none; past it the child's group is killed
   bool merge_stderr = true;                    // stderr goes to `output`; else it is dropped
 };
+
+// What a child writes beyond this is read and dropped.
+inline constexpr std::size_t kMostOutputBytes = std::size_t{16} << 20;
 
 struct SubprocessResult {
   int exit_code = -1;  // -1 when it died on a signal or could not start

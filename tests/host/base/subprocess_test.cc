@@ -93,6 +93,23 @@ TEST(Subprocess, KillsTheWholeGroupAtTheTimeout) {
   EXPECT_TRUE(ends_soon(std::stoi(result.output))) << "the grandchild still runs";
 }
 
+// The time limit is looked at between two reads, and memory does not grow with what is written.
+TEST(Subprocess, StopsAChildThatWritesWithoutEnd) {
+  const Clock::time_point start = Clock::now();
+  const SubprocessResult result = run_subprocess({"yes"}, {.timeout_seconds = 0.3});
+  EXPECT_LT(seconds_since(start), 20);
+  EXPECT_TRUE(result.timed_out);
+  EXPECT_GE(result.output.size(), 2U);
+  EXPECT_LE(result.output.size(), kMostOutputBytes);
+}
+
+TEST(Subprocess, KeepsABoundedPartOfWhatAChildWrites) {
+  const SubprocessResult result = run_shell("yes | head -c 16777217; echo the end");
+  EXPECT_TRUE(result.ok());
+  EXPECT_EQ(result.output.size(), kMostOutputBytes);
+  EXPECT_EQ(result.output.substr(kMostOutputBytes - 4), "y\ny\n");
+}
+
 TEST(Subprocess, DoesNotWaitForAGrandchildThatKeepsThePipe) {
   const Clock::time_point start = Clock::now();
   const SubprocessResult result = run_shell("sleep 60 & echo $!");
