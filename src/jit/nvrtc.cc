@@ -94,6 +94,8 @@ ToolchainMemo probe(const fs::path& library, const fs::path& worker) {
 
 using NvrtcResult = int;
 using Program = struct ProgramTag*;
+using SizeOf = NvrtcResult (*)(Program program, std::size_t* bytes);
+using BytesOf = NvrtcResult (*)(Program program, char* bytes);
 
 struct Nvrtc {
   NvrtcResult (*version)(int* major, int* minor);
@@ -101,10 +103,10 @@ struct Nvrtc {
                         const char* const* headers, const char* const* header_names);
   NvrtcResult (*destroy)(Program* program);
   NvrtcResult (*compile)(Program program, int num_options, const char* const* options);
-  NvrtcResult (*log_size)(Program program, std::size_t* bytes);
-  NvrtcResult (*log)(Program program, char* text);
-  NvrtcResult (*cubin_size)(Program program, std::size_t* bytes);
-  NvrtcResult (*cubin)(Program program, char* bytes);
+  SizeOf log_size;
+  BytesOf log;
+  SizeOf cubin_size;
+  BytesOf cubin;
   const char* (*error_string)(NvrtcResult result);
 };
 
@@ -128,8 +130,26 @@ Nvrtc load_nvrtc(const std::string& library) {
   return nvrtc;
 }
 
-void require(const Nvrtc& nvrtc, NvrtcResult result) {
-  if (result != 0) fail_toolchain(nvrtc.error_string(result));
+void require(const Nvrtc& nvrtc, NvrtcResult result, std::string_view function) {
+  if (result == 0) return;
+  const char* const words = nvrtc.error_string(result);
+  fail_toolchain(fmt::format("{} failed with {}", function,
+                             words != nullptr ? words : fmt::format("error {}", result)));
+}
+
+// A text of the compiler's, whose size one function tells and whose bytes another one gives.
+std::string fetch(const Nvrtc& nvrtc, Program program, SizeOf size_of, BytesOf bytes_of,
+                  const std::string& what) {
+  constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+  std::size_t bytes = 0;
+  require(nvrtc, size_of(program, &bytes), what + "Size");
+  if (bytes > kMostBytes) {
+    fail_toolchain(fmt::format("{}Size says {} bytes, no more than {} are taken; is this NVRTC?",
+                               what, bytes, kMostBytes));
+  }
+  std::string text(bytes, '\0');
+  require(nvrtc, bytes_of(program, text.data()), what);
+  return text;
 }
 
 struct Words {
@@ -178,22 +198,20 @@ void compile(const Nvrtc& nvrtc, const Words& words, std::string& output) {
   const std::string text = read_file(words.source);
   const Headers headers;
   Program program = nullptr;
-  require(nvrtc, nvrtc.create(&program, text.c_str(), words.source.c_str(),
-                              static_cast<int>(headers.names.size()), headers.text_pointers.data(),
-                              headers.name_pointers.data()));
+  require(nvrtc,
+          nvrtc.create(&program, text.c_str(), words.source.c_str(),
+                       static_cast<int>(headers.names.size()), headers.text_pointers.data(),
+                       headers.name_pointers.data()),
+          "nvrtcCreateProgram");
   const std::unique_ptr<Program, NvrtcResult (*)(Program*)> owner(&program, nvrtc.destroy);
   const NvrtcResult result =
       nvrtc.compile(program, static_cast<int>(words.options.size()), words.options.data());
-  std::size_t bytes = 0;
-  require(nvrtc, nvrtc.log_size(program, &bytes));
-  std::string log(bytes, '\0');
-  require(nvrtc, nvrtc.log(program, log.data()));
-  output += log.c_str();  // without the zero at its end
-  require(nvrtc, result);
-
-  require(nvrtc, nvrtc.cubin_size(program, &bytes));
-  std::string cubin(bytes, '\0');
-  require(nvrtc, nvrtc.cubin(program, cubin.data()));
+  const std::string log =
+      fetch(nvrtc, program, nvrtc.log_size, nvrtc.log, "nvrtcGetProgramLog").c_str();
+  output += log;  // without the zero at its end
+  if (!log.empty() && log.back() != '\n') output += '\n';
+  require(nvrtc, result, "nvrtcCompileProgram");
+  const std::string cubin = fetch(nvrtc, program, nvrtc.cubin_size, nvrtc.cubin, "nvrtcGetCUBIN");
   write_file_unflushed(words.output, cubin);
 }
 
@@ -213,7 +231,7 @@ int run_nvrtc(std::span<const std::string> words, std::string& output) try {
   const Nvrtc nvrtc = load_nvrtc(words[0]);
   if (words.size() == 2 && words[1] == "--version") {
     int major = 0, minor = 0;
-    require(nvrtc, nvrtc.version(&major, &minor));
+    require(nvrtc, nvrtc.version(&major, &minor), "nvrtcVersion");
     output += fmt::format("NVRTC {}.{}\n", major, minor);
     return 0;
   }

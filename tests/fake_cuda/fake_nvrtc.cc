@@ -1,9 +1,11 @@
 // A compiler with NVRTC's entry points. Its cubins are the headers of an ELF file for NVIDIA's
 // machine and nothing else: what the library and the fake driver look at. A text with the word
-// FAKE_ERROR is refused.
+// FAKE_ERROR is refused. The environment's FAKE_NVRTC_FAULT names what is wrong with the compiler:
+// "mute" (no words for its errors), "log" or "cubin" (of nearly 2^64 bytes).
 #include <elf.h>
 
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -35,6 +37,11 @@ Cubin make_cubin() {
   return cubin;
 }
 
+bool has_fault(const char* which) {
+  const char* fault = std::getenv("FAKE_NVRTC_FAULT");
+  return fault != nullptr && std::strcmp(fault, which) == 0;
+}
+
 }  // namespace
 
 EXPORT int nvrtcVersion(int* major, int* minor) {
@@ -58,7 +65,7 @@ EXPORT int nvrtcCompileProgram(Program* program, int, const char* const*) {
   return 6;
 }
 EXPORT int nvrtcGetProgramLogSize(Program* program, std::size_t* bytes) {
-  *bytes = program->log.size() + 1;
+  *bytes = has_fault("log") ? -std::size_t{2} : program->log.size() + 1;
   return 0;
 }
 EXPORT int nvrtcGetProgramLog(Program* program, char* log) {
@@ -66,7 +73,7 @@ EXPORT int nvrtcGetProgramLog(Program* program, char* log) {
   return 0;
 }
 EXPORT int nvrtcGetCUBINSize(Program*, std::size_t* bytes) {
-  *bytes = sizeof(Cubin);
+  *bytes = has_fault("cubin") ? -std::size_t{2} : sizeof(Cubin);
   return 0;
 }
 EXPORT int nvrtcGetCUBIN(Program*, char* bytes) {
@@ -74,4 +81,6 @@ EXPORT int nvrtcGetCUBIN(Program*, char* bytes) {
   std::memcpy(bytes, &cubin, sizeof(cubin));
   return 0;
 }
-EXPORT const char* nvrtcGetErrorString(int) { return "NVRTC_ERROR_COMPILATION"; }
+EXPORT const char* nvrtcGetErrorString(int) {
+  return has_fault("mute") ? nullptr : "NVRTC_ERROR_COMPILATION";
+}

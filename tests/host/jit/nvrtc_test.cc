@@ -250,5 +250,31 @@ TEST(RunNvrtc, RefusesNonsenseWithASentence) {
   }
 }
 
+// What a compiler that is none, or a broken one, may do. Its errors were the C++ library's words.
+TEST(RunNvrtc, SaysWhatABrokenCompilerDid) {
+  const TempFolder folder;
+  const std::string source = (folder / "kernel.cu").string();
+  const std::string output_file = (folder / "kernel.cubin").string();
+  write_file(source, "FAKE_ERROR");
+  const auto said = [&](const char* fault) {
+    const ScopedVariable variable("FAKE_NVRTC_FAULT", fault);
+    const std::vector<std::string> words = {FAKE_NVRTC, source, "-o", output_file};
+    std::string output;
+    EXPECT_EQ(run_nvrtc(words, output), 1);
+    EXPECT_FALSE(fs::exists(output_file));
+    return output;
+  };
+  const std::string words = "error: FAKE_ERROR\nerror: nvrtcCompileProgram failed with ";
+  EXPECT_EQ(said(""), words + "NVRTC_ERROR_COMPILATION\n");
+  EXPECT_EQ(said("mute"), words + "error 6\n");
+  EXPECT_EQ(said("log"),
+            "error: nvrtcGetProgramLogSize says 18446744073709551614 bytes, no more than 268435456 "
+            "are taken; is this NVRTC?\n");
+  write_file(source, "int x;\n");
+  EXPECT_EQ(said("cubin"),
+            "a fake compiled it\nerror: nvrtcGetCUBINSize says 18446744073709551614 bytes, no more "
+            "than 268435456 are taken; is this NVRTC?\n");
+}
+
 }  // namespace
 }  // namespace tessera::jit
