@@ -147,12 +147,13 @@ void save_memo(const fs::path& file, const ToolchainMemo& memo) {
   if (file.empty() || (fs::exists(there) && !fs::is_regular_file(there))) return;
   fs::create_directory(file.parent_path(), ignored);
   json document = to_json(memo);
-  const std::string seal = hash_hex(document.dump());
-  document["seal"] = seal;
   try {
+    document["seal"] = hash_hex(document.dump());
     write_file_atomic(file, document.dump(2) + "\n");
   } catch (const Error&) {
     // A read-only or full disk: the next process asks the compiler again.
+  } catch (const json::exception&) {
+    // So it does where a path or what the compiler says is not UTF-8, which JSON cannot hold.
   }
 }
 

@@ -12,6 +12,7 @@
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/worker_program.h"
+#include "tessera/tune/worker_json_internal.h"
 
 namespace tessera::tune {
 namespace {
@@ -62,20 +63,16 @@ WorkerReply parse_reply(const WorkerRequest& request, const SubprocessResult& ch
 }  // namespace
 
 std::string to_json(const WorkerRequest& request) {
-  json kernels = json::array();
-  for (const WorkerKernel& kernel : request.kernels) {
-    kernels.push_back({{"name", kernel.name}, {"binary", kernel.binary}});
-  }
   const json object = {{"problem", request.problem},
                        {"target", json::parse(to_json(request.target))},
-                       {"kernels", kernels},
+                       {"kernels", request.kernels},
                        {"threads", request.threads},
                        {"device", request.device},
                        {"seed", request.seed},
                        {"measure", request.measure},
                        {"budget_seconds", request.budget_seconds},
                        {"timeout_seconds", request.timeout_seconds}};
-  return object.dump();
+  return line_of(object);
 }
 
 WorkerRequest worker_request_from_json(std::string_view text) {
@@ -84,10 +81,7 @@ WorkerRequest worker_request_from_json(std::string_view text) {
     WorkerRequest request;
     request.problem = object.at("problem").get<std::string>();
     request.target = target_from_json(object.at("target").dump());
-    for (const json& kernel : object.at("kernels")) {
-      request.kernels.push_back(
-          {kernel.at("name").get<std::string>(), kernel.at("binary").get<std::string>()});
-    }
+    request.kernels = object.at("kernels").get<std::vector<WorkerKernel>>();
     request.threads = object.at("threads").get<int>();
     request.device = object.at("device").get<int>();
     request.seed = object.at("seed").get<std::uint64_t>();

@@ -10,6 +10,7 @@
 #include "tessera/runtime/runtime.h"
 #include "tessera/tune/child.h"
 #include "tessera/tune/operands.h"
+#include "tessera/tune/worker_json_internal.h"
 
 namespace tessera::tune {
 namespace {
@@ -118,7 +119,7 @@ std::string serve_worker(const WorkerRequest& request) {
                     {"spread", reading.spread},
                     {"note", reading.note}});
   }
-  return json{{"readings", rows}}.dump();
+  return line_of({{"readings", rows}});
 }
 
 }  // namespace tessera::tune

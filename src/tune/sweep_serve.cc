@@ -25,6 +25,7 @@
 #include "tessera/targets/targets.h"
 #include "tessera/tune/operands.h"
 #include "tessera/tune/sweep_worker.h"
+#include "tessera/tune/worker_json_internal.h"
 
 namespace tessera::tune {
 namespace {
@@ -110,7 +111,7 @@ class SweepServer {
       rows.push_back({row.kernel, to_string(row.outcome), row.seconds, row.spread, row.min_seconds,
                       row.readings, row.finalist, row.note});
     }
-    return json{{"rows", rows}}.dump();
+    return line_of({{"rows", rows}});
   }
 
   // The clock's problem is kept from its first reading on.
@@ -341,10 +342,9 @@ std::string answer(SweepServer& server, const std::string& line) {
 
 std::string describe(const Error& error, int running) {
   const bool by_kernel = error.code() == ErrorCode::launch_failed;
-  return json{{"error", error.what()},
-              {"outcome", by_kernel ? "crashed" : "failed"},
-              {"kernel", by_kernel ? running : -1}}
-      .dump();
+  return line_of({{"error", error.what()},
+                  {"outcome", by_kernel ? "crashed" : "failed"},
+                  {"kernel", by_kernel ? running : -1}});
 }
 
 }  // namespace
@@ -368,7 +368,7 @@ int serve_sweep(int in, int out) {
     } catch (const Error& error) {
       say(describe(error, server ? server->running() : -1));
     } catch (const std::exception& error) {
-      say(json{{"error", error.what()}}.dump());
+      say(line_of({{"error", error.what()}}));
     }
   }
   return 0;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/tune/worker_json_internal.h"
 
 namespace tessera::tune {
 namespace {
@@ -52,13 +53,9 @@ SweepReply reply_from_json(const std::string& line, std::size_t expected) {
 }  // namespace
 
 std::string to_json(const SweepSetup& setup) {
-  json kernels = json::array();
-  for (const WorkerKernel& kernel : setup.kernels) {
-    kernels.push_back({kernel.name, kernel.binary});
-  }
   const RoundRules& rules = setup.rules;
   return json{{"target", json::parse(to_json(setup.target))},
-              {"kernels", kernels},
+              {"kernels", setup.kernels},
               {"threads", setup.threads},
               {"device", setup.device},
               {"seed", setup.seed},
@@ -76,9 +73,7 @@ SweepSetup sweep_setup_from_json(std::string_view text) {
     const json object = json::parse(text);
     SweepSetup setup;
     setup.target = target_from_json(object.at("target").dump());
-    for (const json& kernel : object.at("kernels")) {
-      setup.kernels.push_back({kernel.at(0).get<std::string>(), kernel.at(1).get<std::string>()});
-    }
+    setup.kernels = object.at("kernels").get<std::vector<WorkerKernel>>();
     setup.threads = object.at("threads").get<int>();
     setup.device = object.at("device").get<int>();
     setup.seed = object.at("seed").get<std::uint64_t>();

@@ -166,6 +166,19 @@ TEST_F(ToolchainTest, IsRememberedBetweenProcesses) {
   }
 }
 
+// JSON, which holds what is remembered, is UTF-8; the error was JSON's own.
+TEST_F(ToolchainTest, NeedsNoUtf8InItsPathOrItsAnswers) {
+  const fs::path folder = temp_ / "caf\xe9";
+  fs::create_directory(folder);
+  for (const fs::path& path : {folder / "c++", temp_ / "c++"}) {
+    write_file(path, "#!/bin/sh\nprintf 'c++ \\351 1.0\\n'\n");
+    fs::permissions(path, fs::perms::owner_all);
+    const Toolchain found = find_toolchain(path.string(), temp_ / "memo");
+    EXPECT_EQ(found.path, path);
+    EXPECT_EQ(found.version, "c++ \xe9 1.0");
+  }
+}
+
 // What every source is compiled with: `kind` of output, and `more`.
 Words command_with(const std::string& kind, const Words& more) {
   Words words = {"/usr/bin/ccache",

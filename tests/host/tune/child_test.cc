@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/targets/targets.h"
+#include "tessera/tune/sweep_worker.h"
 
 namespace tessera::tune {
 namespace {
@@ -50,6 +51,17 @@ TEST_F(ChildTest, RequestRoundTrips) {
   EXPECT_TRUE(back.measure);
   EXPECT_EQ(back.budget_seconds, 0.75);
   EXPECT_EQ(back.timeout_seconds, 5);
+}
+
+// The folder of a cache may have any name.
+TEST_F(ChildTest, PathsOfRequestsNeedNotBeUtf8) {
+  const std::string path = "/tmp/caf\xe9/\xff\n.so";
+  request.kernels[1].binary = path;
+  EXPECT_EQ(worker_request_from_json(to_json(request)).kernels[1].binary, path);
+  SweepSetup setup;
+  setup.target = request.target;
+  setup.kernels = request.kernels;
+  EXPECT_EQ(sweep_setup_from_json(to_json(setup)).kernels[1].binary, path);
 }
 
 TEST_F(ChildTest, RefusesARequestThatIsNone) {
