@@ -1,7 +1,10 @@
 // Problems that are run while a program or a thread ends, when what was made later is gone.
+#include <dlfcn.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "cpu/api/fixture.h"
@@ -60,6 +63,20 @@ struct ApiExit : testing::Test {
   bool owns_;
 };
 using ApiExitDeathTest = ApiExit;
+
+// A static or thread_local variable with a destructor is registered through these functions.
+TEST(Library, HasNothingToDestroyWhenAProgramOrAThreadEnds) {
+  void* const library = dlopen("libtessera.so.0", RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(library, nullptr) << dlerror();
+  link_map* map = nullptr;
+  ASSERT_EQ(dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)), 0);
+  const std::string bytes = read_file(map->l_name);
+  ASSERT_NE(bytes.find(std::string("\0pthread_key_create", 19)), std::string::npos);
+  for (const std::string name : {"__cxa_atexit", "__cxa_thread_atexit", "atexit", "on_exit"}) {
+    EXPECT_EQ(bytes.find('\0' + name + '\0'), std::string::npos) << name;
+  }
+  dlclose(library);
+}
 
 TEST_F(ApiExitDeathTest, FirstProblemInAHandlerOfAtexit) {
   EXPECT_EXIT(
