@@ -10,8 +10,8 @@ enum class LogLevel { warning, info };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 // Replaces the process-wide sink; an empty function turns logging off (the default). Thread-safe.
-// One call of it runs at a time, and none of the former sink's once this returns. A sink may use
-// the library, log and replace itself; what it throws reaches whoever logged.
+// One call of it runs at a time, and none of the former sink's once this returns. A sink may log
+// and replace itself, but not run problems; what it throws reaches whoever logged.
 void set_log_sink(LogSink sink);
 
 void log(LogLevel level, std::string_view message);
