@@ -27,12 +27,15 @@ bool may_run_from(const std::filesystem::path& file) {
 
 std::string how_it_ended(const SubprocessResult& worker) {
   if (worker.timed_out) return fmt::format("loading it takes longer than {:g} s", kLoadSeconds);
+  if (worker.signal == 0) {
+    return fmt::format("loading it ends a process with exit code {}", worker.exit_code);
+  }
   return fmt::format("loading it ends a process with signal {} ({})", worker.signal,
                      ::strsignal(worker.signal));
 }
 
 // Asks about the libraries until one of them ends the worker, which is then the last to be answered
-// for. Empty when the worker is none.
+// for. Empty when the worker is none, or of another version.
 Answers ask(const std::filesystem::path& worker, std::span<const LibraryToLoad> libraries) {
   std::vector<std::string> command = {worker.string(), kLoadVerb};
   for (const LibraryToLoad& library : libraries) {
@@ -43,13 +46,17 @@ Answers ask(const std::filesystem::path& worker, std::span<const LibraryToLoad> 
                                                            .timeout_seconds = kLoadSeconds,
                                                            .merge_stderr = false});
   Answers answers;
-  for (const std::string_view line : split(result.output, '\n')) {
+  const std::vector<std::string_view> lines = split(result.output, '\n');
+  if (lines.empty() || lines.front() != kReadyWord) return answers;
+  for (const std::string_view line : lines) {
     if (line == kLoadsWord) answers.emplace_back("");
     if (line.starts_with(kFailsWord)) answers.emplace_back(line.substr(kFailsWord.size()));
   }
   // A system that is out of memory kills too, whoever is to blame.
-  const bool was_lost = result.timed_out || (result.signal != 0 && result.signal != SIGKILL);
-  if (was_lost && answers.size() < libraries.size()) answers.emplace_back(how_it_ended(result));
+  const bool says_nothing = !result.timed_out && result.signal == SIGKILL;
+  if (answers.size() < libraries.size()) {
+    answers.push_back(says_nothing ? std::nullopt : std::optional(how_it_ended(result)));
+  }
   answers.resize(std::min(answers.size(), libraries.size()));
   return answers;
 }

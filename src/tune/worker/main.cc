@@ -60,21 +60,26 @@ std::string load_answer(const char* name, const char* file) {
   }
 }
 
+// A copy of the standard output to talk on: what kernels print goes nowhere. -1 when there is none.
+int quiet_output() {
+  const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  return nothing < 0 || dup2(nothing, STDOUT_FILENO) < 0 ? -1 : out;
+}
+
 // "load NAME FILE ...": each answer leaves before the next library is touched.
 int load(int argc, char** argv) {
+  const int out = quiet_output();
+  if (out < 0 || dprintf(out, "%s\n", tessera::jit::kReadyWord.data()) < 0) return 1;
   for (int i = 2; i + 1 < argc; i += 2) {
-    std::puts(load_answer(argv[i], argv[i + 1]).c_str());
-    std::fflush(stdout);
+    dprintf(out, "%s\n", load_answer(argv[i], argv[i + 1]).c_str());
   }
   return 0;
 }
 
-// Talks on a copy of its standard output: what kernels print goes nowhere.
 int sweep() {
-  const int out = dup(STDOUT_FILENO);
-  const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (out < 0 || nothing < 0 || dup2(nothing, STDOUT_FILENO) < 0) return 1;
-  return tessera::tune::serve_sweep(STDIN_FILENO, out);
+  const int out = quiet_output();
+  return out < 0 ? 1 : tessera::tune::serve_sweep(STDIN_FILENO, out);
 }
 
 }  // namespace

@@ -25,8 +25,18 @@ const Table {} = {{{}, bytes, run, nullptr, nullptr}};
 struct BadKernel {
   const char* name;
   std::string text;
-  std::string damage;  // behind "cannot load kernel 'gemm_bad': "; empty: the worker dies
+  std::string damage;  // part of what is said
+  bool is_deadly = false;
 };
+
+BadKernel deadly(const std::string& constructor, const std::string& end) {
+  return {"gemm_bad",
+          kernel_text("gemm_bad", kAbiVersion,
+                      "extern \"C\" int puts(const char*);\nextern \"C\" void exit(int);\n"
+                      "__attribute__((constructor)) static void f() { " +
+                          constructor + " }"),
+          "loading it ends a process with " + end, true};
+}
 
 const std::vector<BadKernel>& bad_kernels() {
   static const std::vector<BadKernel> kernels = {
@@ -39,10 +49,9 @@ const std::vector<BadKernel>& bad_kernels() {
                    "extern \"C\" void no_such_function();\n"
                    "__attribute__((visibility(\"default\"))) void f() { no_such_function(); }"),
        "undefined symbol: no_such_function"},
-      {"gemm_bad",
-       kernel_text("gemm_bad", kAbiVersion,
-                   "__attribute__((constructor)) static void f() { __builtin_trap(); }"),
-       ""},
+      deadly("__builtin_trap();", "signal "),
+      deadly("exit(0);", "exit code 0"),
+      deadly("puts(\"loads\"); exit(3);", "exit code 3"),
   };
   return kernels;
 }
@@ -74,10 +83,7 @@ TEST_F(Load, IsTriedInAWorkerBeforeAKernelIsKept) {
       const std::string what = error.what();
       EXPECT_EQ(error.code(), ErrorCode::compile_failed);
       EXPECT_NE(what.find(" reported success but its kernel.so is of no use: "), what.npos) << what;
-      EXPECT_NE(
-          what.find(bad.damage.empty() ? "loading it ends a process with signal " : bad.damage),
-          what.npos)
-          << what;
+      EXPECT_NE(what.find(bad.damage), what.npos) << what;
     }
   }
   EXPECT_EQ(builder.cache().list().size(), 1U);
@@ -96,14 +102,40 @@ TEST_F(Load, IsTriedByVerify) {
   EXPECT_EQ(report.good, 1U);
   ASSERT_EQ(report.damaged.size(), bad_kernels().size());
   for (const BadKernel& bad : bad_kernels()) {
-    const std::string wanted =
-        bad.damage.empty() ? "loading it ends a process with signal " : bad.damage;
     EXPECT_TRUE(
         std::any_of(report.damaged.begin(), report.damaged.end(),
-                    [&](const std::string& line) { return line.find(wanted) != line.npos; }))
-        << wanted;
+                    [&](const std::string& line) { return line.find(bad.damage) != line.npos; }))
+        << bad.damage;
   }
   EXPECT_EQ(names_in(temp_ / "cache" / "damaged").size(), bad_kernels().size());
+}
+
+// What a kernel prints while it is loaded is no answer, neither of its own nor of the next.
+TEST_F(Load, IsNotDisturbedByWhatKernelsPrint) {
+  Builder builder(options("cache", "/no/worker"));
+  const BadKernel& bad = bad_kernels().front();
+  builder.build(make_source(bad.name, bad.text), make_target());
+  const std::string loud =
+      "extern \"C\" int puts(const char*);\nextern \"C\" int printf(const char*, ...);\n"
+      "__attribute__((constructor)) static void f() {{ puts(\"fails\"); printf(\"{}\"); }}\n";
+  for (const char* name : {"gemm_a", "gemm_b"}) {
+    const std::string text = kernel_text(name, kAbiVersion, fmt::format(fmt::runtime(loud), name));
+    builder.build(make_source(name, text), make_target());
+  }
+  set_log_sink([](LogLevel, std::string_view) {});
+  const VerifyReport report = builder.cache().verify(TESSERA_WORKER);
+  EXPECT_EQ(report.good, 2U);
+  ASSERT_EQ(report.damaged.size(), 1U);
+  EXPECT_TRUE(report.damaged.front().starts_with("gemm_bad-")) << report.damaged.front();
+}
+
+// A worker of another version answers nothing, and is as good as none.
+TEST_F(Load, IsNotTriedInAWorkerThatKnowsNothingOfIt) {
+  write_file(temp_ / "worker", "#!/bin/sh\necho usage; exit 2\n");
+  fs::permissions(temp_ / "worker", fs::perms::owner_all);
+  Builder builder(options("cache", (temp_ / "worker").string()));
+  builder.build(make_source("gemm_good", kernel_text("gemm_good", kAbiVersion)), make_target());
+  EXPECT_EQ(builder.cache().verify((temp_ / "worker").string()).good, 1U);
 }
 
 KernelSpec host_kernel() {
@@ -128,7 +160,7 @@ TEST_F(Load, ThatFailsLaterBuildsOnceMore) {
   const fs::path entry = good.binary.parent_path();
   for (const std::string worker : {"/no/worker", TESSERA_WORKER}) {
     for (const BadKernel& bad : bad_kernels()) {
-      if (bad.damage.empty()) continue;  // it would end this process
+      if (bad.is_deadly) continue;  // it would end this process
       write_file(good.binary, bad_library(options("bad", "/no/worker"), name, bad));
       reseal(entry);
       std::vector<std::string> log;
