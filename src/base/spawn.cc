@@ -44,12 +44,13 @@ Place take_place(pid_t owner) {
   return nullptr;
 }
 
-void stop_ignoring_signals() {
-  for (int signal = 1; signal < NSIG; ++signal) {
+// Ignoring a signal drops one that waits: it was sent to the parent's group, which the child was in
+// for a moment, and is the parent's to handle. No handler may run in a child that shares our memory.
+void forget_signals() {
+  for (const auto handler : {SIG_IGN, SIG_DFL}) {
     struct sigaction action {};
-    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_IGN) continue;
-    action.sa_handler = SIG_DFL;
-    sigaction(signal, &action, nullptr);
+    action.sa_handler = handler;
+    for (int signal = 1; signal < NSIG; ++signal) sigaction(signal, &action, nullptr);
   }
 }
 
@@ -64,7 +65,7 @@ int become(const SpawnPlan& plan, pid_t parent, Place place) {
   ::dup2(plan.input, STDIN_FILENO);
   ::dup2(plan.output, STDOUT_FILENO);
   ::dup2(plan.error, STDERR_FILENO);
-  stop_ignoring_signals();
+  forget_signals();
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

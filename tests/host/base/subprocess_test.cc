@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -123,6 +124,32 @@ TEST(Subprocess, IgnoresNoSignal) {
   const SubprocessResult result = run_subprocess({"grep", "^SigIgn:", "/proc/self/status"});
   std::signal(SIGXFSZ, before);
   EXPECT_EQ(result.output, "SigIgn:\t0000000000000000\n");
+}
+
+// A child is in its parent's group for a moment, and shares its memory: a signal that the group gets
+// then is the parent's alone.
+TEST(Subprocess, RunsNoHandlerOfItsParents) {
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    static const pid_t kSelf = ::getpid();
+    static std::atomic<bool> ran_in_child = false;
+    ::setpgid(0, 0);
+    std::signal(SIGUSR1, [](int) {
+      if (::getpid() != kSelf) ran_in_child = true;
+    });
+    std::atomic<bool> stop = false;
+    std::thread sender([&] {
+      while (!stop) ::kill(0, SIGUSR1);
+    });
+    bool all_ran = true;
+    for (int i = 0; i < 200 && all_ran && !ran_in_child; ++i) all_ran = run_shell("true").ok();
+    stop = true;
+    sender.join();
+    ::_exit(ran_in_child ? 1 : all_ran ? 0 : 2);
+  }
+  int status = -1;
+  ::waitpid(parent, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Subprocess, SaysWhyOneCannotStart) {
