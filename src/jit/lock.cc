@@ -106,6 +106,17 @@ void mark(const fs::path& folder) {
   write_file_unflushed(folder / kMark, "Made by Tessera, which removes this folder.\n");
 }
 
+// The mark goes last: a process that is killed while it removes leaves what others may remove.
+void remove_marked(const fs::path& folder) noexcept try {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().filename() != kMark) remove_tree(at->path());
+  }
+  remove_tree(folder);
+} catch (...) {
+  // Only an allocation can throw here; whoever cleans up next finds the folder.
+}
+
 bool is_dead(const fs::path& folder) {
   const int fd = open_lock_file(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (fd < 0) return false;
@@ -190,7 +201,7 @@ void BuildFolder::fill() try {
 }
 
 BuildFolder::~BuildFolder() {
-  if (is_ours(fd_) && is_same_file(fd_, outer_)) remove_tree(outer_);
+  if (is_ours(fd_) && is_same_file(fd_, outer_)) remove_marked(outer_);
   unlock(fd_);
 }
 
@@ -198,7 +209,7 @@ void remove_dead_build_folders(const fs::path& parent, std::string_view prefix) 
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(parent, error)) {
     const bool ours = entry.path().filename().string().starts_with(prefix);
-    if (ours && entry.is_directory(error) && is_dead(entry.path())) remove_tree(entry.path());
+    if (ours && entry.is_directory(error) && is_dead(entry.path())) remove_marked(entry.path());
   }
 }
 

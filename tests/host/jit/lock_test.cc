@@ -2,8 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -94,6 +97,34 @@ TEST(BuildFolder, GoesAwayUnlessRenamed) {
     fs::rename(folder.path(), temp / "kept");
   }
   EXPECT_EQ(names_in(temp.path()), std::vector<std::string>{"kept"});
+}
+
+// In which order a folder lists its files differs between disks: of these folders, some would lose
+// the mark first.
+TEST(BuildFolder, LosesItsMarkLast) {
+  const fs::path parent = make_unique_folder("/tmp", "tessera-test-");
+  for (int i = 0; i < 16; ++i) {
+    const int events = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    ASSERT_GE(events, 0);
+    {
+      const BuildFolder folder(parent, "build-");
+      write_file_unflushed(folder.path() / "file", "x");
+      ASSERT_GE(::inotify_add_watch(events, folder.path().parent_path().c_str(), IN_DELETE), 0);
+    }
+    std::vector<std::string> removed;
+    alignas(inotify_event) std::array<char, 4096> buffer;
+    const ssize_t bytes = ::read(events, buffer.data(), buffer.size());
+    for (ssize_t at = 0; at < bytes;) {
+      const auto* event = reinterpret_cast<const inotify_event*>(buffer.data() + at);
+      if (event->len > 0) removed.emplace_back(event->name);
+      at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+    }
+    ::close(events);
+    ASSERT_EQ(removed.size(), 2U);
+    EXPECT_EQ(removed.back(), ".tessera-build");
+  }
+  EXPECT_TRUE(fs::is_empty(parent));
+  remove_tree(parent);
 }
 
 TEST(BuildFolder, LeavesNothingBehindWithoutDescriptors) {
