@@ -182,6 +182,7 @@ std::optional<std::string> try_read_file(const fs::path& path) noexcept try {
 }
 
 std::optional<std::string> read_regular_file(const fs::path& path, std::string& why) {
+  constexpr off_t kMostBytes = 1 << 28;  // a file with holes may have more bytes than the disk
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   int error = fd.get() < 0 ? errno : 0;
   struct stat status {};
@@ -189,6 +190,10 @@ std::optional<std::string> read_regular_file(const fs::path& path, std::string& 
   // A link and a socket cannot be opened so.
   if (error == ELOOP || error == ENXIO || (error == 0 && !S_ISREG(status.st_mode))) {
     why = "is not a regular file";
+    return std::nullopt;
+  }
+  if (error == 0 && status.st_size > kMostBytes) {
+    why = fmt::format("has {} bytes, which is more than {}", status.st_size, kMostBytes);
     return std::nullopt;
   }
   std::string content;

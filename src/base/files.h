@@ -18,10 +18,10 @@ std::string read_file(const fs::path& path);
 std::optional<std::string> try_read_file(const fs::path& path) noexcept;
 
 // Reads a file where somebody else may have put a link, a pipe or a device: follows no link at the
-// end of the path and waits for nobody. Empty when there is no such file, with the reason in `why`:
-// "is missing", "is not a regular file", "cannot be read: ...". Throws
-// Error{io_error} only for a reason that passes and tells nothing about the file: the process is
-// short of descriptors or memory, or a file server is away.
+// end of the path, waits for nobody and reads 256 MiB at most. Empty when there is no such file,
+// with the reason in `why`: "is missing", "is not a regular file", "has 9 bytes, which is more than
+// 8", "cannot be read: ...". Throws Error{io_error} only for a reason that passes and tells nothing
+// about the file: the process is short of descriptors or memory, or a file server is away.
 std::optional<std::string> read_regular_file(const fs::path& path, std::string& why);
 
 // Writes and fsyncs the file in place; the caller makes it visible by renaming what holds it.

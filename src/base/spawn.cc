@@ -45,7 +45,8 @@ Place take_place(pid_t owner) {
 }
 
 // Ignoring a signal drops one that waits: it was sent to the parent's group, which the child was in
-// for a moment, and is the parent's to handle. No handler may run in a child that shares our memory.
+// for a moment, and is the parent's to handle. No handler may run in a child that shares our
+// memory.
 void forget_signals() {
   for (const auto handler : {SIG_IGN, SIG_DFL}) {
     struct sigaction action {};

@@ -126,8 +126,8 @@ TEST(Subprocess, IgnoresNoSignal) {
   EXPECT_EQ(result.output, "SigIgn:\t0000000000000000\n");
 }
 
-// A child is in its parent's group for a moment, and shares its memory: a signal that the group gets
-// then is the parent's alone.
+// A child is in its parent's group for a moment, and shares its memory: a signal that the group
+// gets then is the parent's alone.
 TEST(Subprocess, RunsNoHandlerOfItsParents) {
   const pid_t parent = ::fork();
   if (parent == 0) {

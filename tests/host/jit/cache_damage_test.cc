@@ -165,6 +165,23 @@ TEST_F(CacheDamage, APipeALinkOrASocketInAnEntryIsAMiss) {
   }
 }
 
+// Reading all of it would take more memory than there is.
+TEST_F(CacheDamage, AFileWithEndlessHolesIsAMiss) {
+  static constexpr std::uintmax_t kBytes = std::uintmax_t{1} << 36;
+  const auto damage = [](const char* file) {
+    return fmt::format("{} has {} bytes, which is more than 268435456", file, kBytes);
+  };
+  for (const char* file : {"kernel.so", "meta.json"}) {
+    fs::resize_file(entry() / file, kBytes);
+    log_.clear();
+    expect_miss();
+    EXPECT_NE(log_.at(0).find(" is damaged: " + damage(file) + ";"), std::string::npos) << log_[0];
+  }
+  fs::resize_file(entry() / "kernel.cc", kBytes);
+  EXPECT_EQ(cache_.verify().damaged,
+            std::vector<std::string>{entry().filename().string() + ": " + damage("kernel.cc")});
+}
+
 TEST_F(CacheDamage, VerifyAndListWaitForNoPipe) {
   fs::remove(entry() / "kernel.cc");
   ASSERT_EQ(::mkfifo((entry() / "kernel.cc").c_str(), 0600), 0);
