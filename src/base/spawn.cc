@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -90,6 +91,8 @@ int become(const SpawnPlan& plan, pid_t parent, Place place) {
 
 // A signal handler must not run in a child that shares our memory.
 Child spawn(const SpawnPlan& plan) {
+  // Short of descriptors: a child must not get the program's own streams in their place.
+  if (std::min({plan.input, plan.output, plan.error}) < 0) return {.error = EMFILE};
   sigset_t all, before;
   sigfillset(&all);
   const pid_t self = ::getpid();

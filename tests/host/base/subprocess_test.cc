@@ -1,6 +1,8 @@
 #include "tessera/base/subprocess.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -156,6 +158,25 @@ TEST(Subprocess, SaysWhyOneCannotStart) {
   const SubprocessResult result = run_subprocess({"true", std::string(std::size_t{1} << 24, 'x')});
   EXPECT_FALSE(result.started);
   EXPECT_EQ(result.output, "Argument list too long");
+}
+
+// However few descriptors are left, a child never gets the program's own streams.
+TEST(Subprocess, WithoutDescriptorsDoesNotStart) {
+  const int first_free = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::close(first_free);
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  int started = 0;
+  for (int spare = 0; spare < 8; ++spare) {
+    const rlimit few = {static_cast<rlim_t>(first_free + spare), before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    const SubprocessResult result = run_subprocess({"/bin/echo", "a word"});
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    EXPECT_EQ(result.output, result.started ? "a word\n" : "Too many open files") << spare;
+    started += result.started ? 1 : 0;
+  }
+  EXPECT_GT(started, 0);
+  EXPECT_LT(started, 8);
 }
 
 // A process that is told to end while it runs a compiler behind a wrapper.
