@@ -18,12 +18,14 @@ struct SubprocessOptions {
 // What a child writes beyond this is read and dropped.
 inline constexpr std::size_t kMostOutputBytes = std::size_t{16} << 20;
 
+// In a program that ignores SIGCHLD or waits for all its children, the system may lose the exit
+// code and the signal of a child: it then counts as one that ended with 0.
 struct SubprocessResult {
   int exit_code = -1;  // -1 when it died on a signal or could not start
   int signal = 0;      // the signal that ended it, 0 for none
   bool timed_out = false;
   bool started = false;  // false: argv[0] was not found, or the system refused
-  std::string output;    // of one that did not start: why, where the system said so
+  std::string output;    // 64 MiB at most; of one that did not start: why, where the system said so
   bool ok() const { return started && exit_code == 0; }
 };
 
