@@ -10,12 +10,14 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 
+#include "fake_cuda.h"
 #include "tessera/base/error.h"
 #include "tessera/runtime/runtime.h"
 #include "tessera/targets/targets.h"
@@ -51,7 +53,9 @@ int run_child(const runtime::LoadedKernel& kernel) {
 
 int fork_during(const runtime::LoadedKernel& kernel) {
   std::thread other([&] { kernel.launch(small_launch(), {}); });
-  usleep(100'000);
+  const fake_cuda::Control driver(std::getenv("TESSERA_CUDA_DRIVER"));
+  while (driver.counters().inits_begun == 0) usleep(1000);
+  usleep(10'000);  // by now the thread waits, and holds no lock of the fake driver's
   const int status = run_child(kernel);
   other.join();
   return status;

@@ -36,6 +36,7 @@ EXPORT void fake_cuda_reset() {
 }
 
 EXPORT Result cuInit(unsigned) {
+  ++Locked().w.counters.inits_begun;
   if (const char* text = std::getenv("FAKE_CUDA_INIT_MS")) {
     usleep(static_cast<unsigned>(1000 * std::atoi(text)));
   }

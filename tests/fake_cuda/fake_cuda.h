@@ -56,7 +56,8 @@ struct Settings {
 
 // What happened since reset().
 struct Counters {
-  int inits, contexts, releases, modules, unloads, launches, encodes, allocations, frees, fills;
+  int inits_begun, inits, contexts, releases, modules, unloads, launches, encodes, allocations,
+      frees, fills;
   int pointer_queries, function_sets, occupancy_queries, pushes, pops;
   std::size_t allocated_bytes;
   int calls;           // of the functions that a fault is wanted for

@@ -13,28 +13,33 @@
 namespace tessera {
 namespace {
 
+// Warnings that no earlier run of a test in this process has logged.
 struct LogTest : testing::Test {
   int logged = 0;
   LogTest() {
+    ++run;
     set_log_sink([this](LogLevel, std::string_view) { ++logged; });
   }
   ~LogTest() override { set_log_sink({}); }
+  static std::string fresh(const std::string& words) { return words + " " + std::to_string(run); }
+
+  static inline int run = 0;
 };
 
 TEST_F(LogTest, WarnsOnceOfTheSame) {
-  warn_once("this");
-  warn_once("this");
+  warn_once(fresh("this"));
+  warn_once(fresh("this"));
   EXPECT_EQ(logged, 1);
-  warn_once("that");
+  warn_once(fresh("that"));
   EXPECT_EQ(logged, 2);
 }
 
 // A process that finds something new to warn of for ever must not remember it for ever.
 TEST_F(LogTest, WarningsOfLongAgoAreForgotten) {
-  warn_once("long ago");
-  for (int i = 0; i < 2 * 4096; ++i) warn_once("a warning, number " + std::to_string(i));
+  warn_once(fresh("long ago"));
+  for (int i = 0; i < 2 * 4096; ++i) warn_once(fresh("warning " + std::to_string(i)));
   EXPECT_EQ(logged, 1 + 2 * 4096);
-  warn_once("long ago");
+  warn_once(fresh("long ago"));
   EXPECT_EQ(logged, 2 + 2 * 4096);
 }
 

@@ -69,12 +69,12 @@ TEST(PipedProcess, DiesWithItsParent) {
     if (write(channel[1], line.c_str(), line.size() + 1) > 0) pause();
     _exit(1);
   }
+  close(channel[1]);
   char id[32] = {};
   EXPECT_GT(read(channel[0], id, sizeof id - 1), 0);
   kill(parent, SIGKILL);
   waitpid(parent, nullptr, 0);
   close(channel[0]);
-  close(channel[1]);
   EXPECT_TRUE(ends_soon(std::atoi(id))) << "the child still runs";
 }
 

@@ -31,15 +31,24 @@ class CliSignals : public CliTest {
     const fs::path file = folder() / "compiler-id";
     fs::remove(file);
     Words words = {"/bin/sh", "-c",
-                   "cd \"$0\" && export TESSERA_CACHE_DIR=\"$0/cache\" TESSERA_CXX=\"$0/wrapper\" "
+                   "cd \"$0\" && unset TESSERA_NO_JIT TESSERA_PACK && export "
+                   "TESSERA_CACHE_DIR=\"$0/cache\" TESSERA_CXX=\"$0/wrapper\" "
                    "FILE=\"$0/compiler-id\" && exec \"$@\" > /dev/null 2>&1",
                    folder().string(), TESSERA_CLI};
     for (const std::string& word : words_of(line)) words.push_back(word);
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
+    // The program leaves signals ignored that were so at its start, as in a shell's background.
+    posix_spawnattr_t defaults;
+    sigset_t all;
+    sigfillset(&all);
+    posix_spawnattr_init(&defaults);
+    posix_spawnattr_setsigdefault(&defaults, &all);
+    posix_spawnattr_setflags(&defaults, POSIX_SPAWN_SETSIGDEF);
     pid_t program = 0;
-    EXPECT_EQ(posix_spawn(&program, argv[0], nullptr, nullptr, argv.data(), environ), 0);
+    EXPECT_EQ(posix_spawn(&program, argv[0], nullptr, &defaults, argv.data(), environ), 0);
+    posix_spawnattr_destroy(&defaults);
     compiler = id_in(file);
     ::kill(program, signal);
     int status = 0;

@@ -63,17 +63,24 @@ TEST_F(CliStreams, FullStderrHarmsNothing) {
   EXPECT_EQ(run_redirected("2>/dev/full", "targets nonsense").status, 1);
 }
 
-// Rows are printed as they are known: a reader that has enough ends the program after the first
-// ones, not after two thousand.
-TEST_F(CliStreams, ExplainsALongListRowByRow) {
-  std::string problems;
-  for (int m = 1; m <= 2000; ++m) problems += "gemm n=64 k=64 m=" + std::to_string(m) + "\n";
-  write("shapes.txt", problems);
-  const CliResult result = run_in_shell(
-      "{ \"$0\" \"$@\"; echo $? >status; } | head -c 14; while [ ! -s status ]; do sleep 0.01; "
-      "done; read status <status; exit $status",
-      words_of("explain --shapes shapes.txt --target avx2 --json"));
+// Rows are printed as they are known, and each is longer than a pipe holds: a reader that has
+// enough ends the program in the first one. The second would tell that its model is damaged.
+TEST_F(CliStreams, ExplainsAListRowByRow) {
+  write("shapes.txt", "gemm m=1 n=64 k=64\ngemm m=1 n=64 k=64 dtype=bf16\n");
+  fs::create_directories(folder() / "models" / "gemm_avx512_bf16");
+  write("models/gemm_avx512_bf16/manifest.json", "damaged");
+  const Words words = words_of("explain --shapes shapes.txt --target avx512 --json");
+  const std::vector<std::string> models = {"TESSERA_MODELS=models"};
+  const std::string to_stderr = "\"$0\" \"$@\" 2>\"$CLI_STDERR\"";
+  const CliResult whole = run_in_shell(to_stderr, words, models);
+  EXPECT_NE(whole.err.find("gemm_avx512_bf16"), std::string::npos) << whole.err;
+  const CliResult result =
+      run_in_shell("{ " + to_stderr +
+                       "; echo $? >status; } | head -c 14; while [ ! -s status ]; do sleep 0.01; "
+                       "done; read status <status; exit $status",
+                   words, models);
   EXPECT_EQ(result.out, "{\"decisions\":[");
+  EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.status, 128 + SIGPIPE);
 }
 

@@ -148,14 +148,16 @@ TEST(ThreadLimit, IsNeverMoreThanThoseOfOneProcess) {
 }
 
 TEST(ThreadLimit, NotesALargerNumberOnce) {
+  static int fresh = 77'777;  // no earlier run in this process has noted it
+  const int wanted = fresh++;
   std::vector<std::string> notes;
   set_log_sink([&](LogLevel, std::string_view note) { notes.emplace_back(note); });
-  for (int i = 0; i < 3; ++i) thread_limit({.threads = 77'777});
+  for (int i = 0; i < 3; ++i) thread_limit({.threads = wanted});
   set_log_sink({});
   const int most = std::min(kMaxThreads, std::max(usable_processors(), omp_get_max_threads()));
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_EQ(notes[0],
-            "77777 threads were asked for, " + std::to_string(most) +
+            std::to_string(wanted) + " threads were asked for, " + std::to_string(most) +
                 " are used: the larger of this process's processors and OpenMP's limit, and never "
                 "more than 1024");
 }
