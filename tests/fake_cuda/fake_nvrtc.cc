@@ -2,12 +2,12 @@
 // machine and nothing else: what the library and the fake driver look at. A text with the word
 // FAKE_ERROR is refused. The environment's FAKE_NVRTC_FAULT names what is wrong with the compiler:
 // "mute" (no words for its errors), "log" or "cubin" (of nearly 2^64 bytes).
-#include <elf.h>
-
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+
+#include "elf_files.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -17,25 +17,6 @@ struct Program {
   std::string text;
   std::string log;
 };
-
-struct Cubin {
-  Elf64_Ehdr header;
-  Elf64_Shdr section;
-};
-
-Cubin make_cubin() {
-  constexpr Elf64_Half kCudaMachine = 190;
-  Cubin cubin{};
-  std::memcpy(cubin.header.e_ident, ELFMAG, SELFMAG);
-  cubin.header.e_ident[EI_CLASS] = ELFCLASS64;
-  cubin.header.e_ident[EI_DATA] = ELFDATA2LSB;
-  cubin.header.e_type = ET_EXEC;
-  cubin.header.e_machine = kCudaMachine;
-  cubin.header.e_shoff = offsetof(Cubin, section);
-  cubin.header.e_shentsize = sizeof(Elf64_Shdr);
-  cubin.header.e_shnum = 1;
-  return cubin;
-}
 
 bool has_fault(const char* which) {
   const char* fault = std::getenv("FAKE_NVRTC_FAULT");
@@ -73,12 +54,12 @@ EXPORT int nvrtcGetProgramLog(Program* program, char* log) {
   return 0;
 }
 EXPORT int nvrtcGetCUBINSize(Program*, std::size_t* bytes) {
-  *bytes = has_fault("cubin") ? -std::size_t{2} : sizeof(Cubin);
+  *bytes = has_fault("cubin") ? -std::size_t{2} : tessera::cubin_of("").size();
   return 0;
 }
 EXPORT int nvrtcGetCUBIN(Program*, char* bytes) {
-  const Cubin cubin = make_cubin();
-  std::memcpy(bytes, &cubin, sizeof(cubin));
+  const std::string cubin = tessera::cubin_of("");
+  std::memcpy(bytes, cubin.data(), cubin.size());
   return 0;
 }
 EXPORT const char* nvrtcGetErrorString(int) {

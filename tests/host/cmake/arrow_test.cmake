@@ -2,7 +2,8 @@
 # The Pythons are scripts: they answer the questions of cmake/arrow.cmake, and each has pyarrow once
 # its folder holds it.
 #
-#   cmake -DSOURCE=<Tessera> -DNINJA=<ninja> -DFOLDER=<of this test> -P arrow_test.cmake
+#   cmake -DSOURCE=<Tessera> -DGENERATOR=Ninja -DPROGRAM=<ninja> -DFOLDER=<of this test>
+#         -P arrow_test.cmake
 file(REMOVE_RECURSE ${FOLDER})
 set(build ${FOLDER}/build)
 set(ENV{VIRTUAL_ENV} ${FOLDER}/environment)
@@ -67,7 +68,7 @@ file(APPEND ${build}/found \"configured\\n\${found}\")
 add_custom_target(nothing ALL)
 ")
 make_python(usual)
-run(${CMAKE_COMMAND} -S ${FOLDER} -B ${build} -G Ninja -DCMAKE_MAKE_PROGRAM=${NINJA})
+run(${CMAKE_COMMAND} -S ${FOLDER} -B ${build} -G ${GENERATOR} -DCMAKE_MAKE_PROGRAM=${PROGRAM})
 expect("nobody has pyarrow" 1 "" "")
 run(${CMAKE_COMMAND} --build ${build})
 expect("nothing has changed" 1 "" "")
