@@ -1,6 +1,5 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 
 #include "tessera/base/files.h"
 #include "tessera/base/forever.h"
+#include "tessera/base/fork.h"
 #include "tessera/base/text.h"
 #include "tessera/runtime/cuda_driver_internal.h"
 
@@ -145,8 +145,7 @@ const Driver& driver() {
 
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  static std::once_flag registered;
-  std::call_once(registered, [] { pthread_atfork(nullptr, nullptr, note_fork); });
+  at_fork_in_child(note_fork);
   g_begun.store(true);
   if (const Result result = library.functions.init(0); result != kSuccess) {
     g_begun.store(false);
