@@ -20,7 +20,7 @@ namespace {
 constexpr double kSignSeconds = 30;
 constexpr const char* kSignVariable = "TESSERA_PROGRESS_SECONDS";
 
-// Of the first text that stdout refused; the stream itself remembers only that it did.
+// Why stdout refused the first text, as errno; the stream itself remembers only that it did.
 int stdout_error = 0;
 
 std::string dumped(const Json& value) {

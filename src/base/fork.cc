@@ -13,8 +13,8 @@
 namespace tessera {
 namespace {
 
-// A thread that waits for another one while it holds a Mutex would wait for ever if that one were
-// kept waiting by a fork which waits for the first.
+// How long a fork waits. A thread may hold a Mutex while it waits for a thread that this fork keeps
+// waiting: without an end all three would wait for ever.
 constexpr auto kPatience = std::chrono::seconds(1);
 
 // Whoever holds a Mutex has passed this gate, and a fork closes it. One for all: a fork is the same

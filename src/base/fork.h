@@ -18,8 +18,8 @@ class Mutex {
   std::mutex mutex_;
 };
 
-// How many forks lie between this process and the one that was started: what another number belongs
-// to, a thread of a parent's was doing, which does not exist here.
+// How many forks lie between this process and the one that was started. Work that was begun under
+// another number was begun by a thread of a parent, which does not exist here.
 unsigned fork_generation();
 
 // Has `action` called in every child that is forked from now on, before fork() returns there. It

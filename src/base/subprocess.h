@@ -25,7 +25,7 @@ struct SubprocessResult {
   int signal = 0;      // the signal that ended it, 0 for none
   bool timed_out = false;
   bool started = false;  // false: argv[0] was not found, or the system refused
-  std::string output;    // 64 MiB at most; of one that did not start: why, where the system said so
+  std::string output;    // the first of it; of one that did not start: why, if the system said so
   bool ok() const { return started && exit_code == 0; }
 };
 

@@ -38,7 +38,7 @@ bool lies_within(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) 
   return offset <= size && bytes <= size - offset;
 }
 
-// Of a file that nobody has checked: nothing is read where it is not.
+// The T at the offset; nothing where the content ends before it does.
 template <class T>
 std::optional<T> read_at(std::string_view content, std::uint64_t offset) {
   if (!lies_within(offset, sizeof(T), content.size())) return std::nullopt;

@@ -44,7 +44,7 @@ struct SweepReport {
   std::size_t problems = 0;   // of this shard
   std::size_t measured = 0;   // of them, by this call
   std::size_t stored = 0;     // of them, complete before
-  std::size_t unserved = 0;   // of them, for which none of the kernels is
+  std::size_t unserved = 0;   // problems that none of the kernels serves
   std::size_t remaining = 0;  // of them, for another call
   std::size_t rows = 0;
   std::map<Outcome, std::size_t> outcomes;
