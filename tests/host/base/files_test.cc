@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "host/base/no_threads.h"
 #include "host/spec/expect_error.h"
+#include "resource_limit.h"
 
 namespace tessera {
 namespace {
@@ -221,17 +221,15 @@ TEST_F(Files, AtomicWriteWritesIntoFilesWithoutAName) {
 
 // The signal of a limit on file sizes is held back in the thread that writes, and ends nothing.
 TEST_F(Files, AFileSizeLimitIsASentence) {
-  rlimit limit{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
-  const rlimit small{1000, limit.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   const std::string content(2000, 'x');
   const std::string path = (folder_ / "f").string();
-  for (const auto write : {write_file, write_file_unflushed, write_file_atomic}) {
-    expect_error(ErrorCode::io_error, "cannot write " + path + ": File too large",
-                 [&] { write(path, content); });
+  {
+    const ResourceLimit small(RLIMIT_FSIZE, 1000);
+    for (const auto write : {write_file, write_file_unflushed, write_file_atomic}) {
+      expect_error(ErrorCode::io_error, "cannot write " + path + ": File too large",
+                   [&] { write(path, content); });
+    }
   }
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   sigset_t pending, blocked;
   sigpending(&pending);
   pthread_sigmask(SIG_SETMASK, nullptr, &blocked);

@@ -1,4 +1,3 @@
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <random>
@@ -121,7 +120,7 @@ TEST_F(CacheDamage, AFileInPlaceOfAnEntryIsAMiss) {
 // What this process cannot read, others can: the entry is a miss here, and stays.
 TEST_F(CacheDamage, IsNotWhatAProcessWithoutDescriptorsCannotRead) {
   {
-    const FewDescriptors none(0);
+    const ResourceLimit none(RLIMIT_NOFILE, 0);
     EXPECT_FALSE(cache_.find("gemm_a", kKeyA));
   }
   ASSERT_EQ(log_.size(), 1U);

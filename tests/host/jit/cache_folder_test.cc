@@ -151,7 +151,7 @@ TEST_F(CacheFolder, LoadsFromMemoryWhereTheDiskForbidsExecution) {
 TEST_F(CacheFolder, KernelsInMemoryLeaveDescriptorsToOthers) {
   const ScopedVariable temporary("TMPDIR", temp_.path().string());
   constexpr rlim_t kLimit = 200;
-  const FewDescriptors few(kLimit);
+  const ResourceLimit few(RLIMIT_NOFILE, kLimit);
   std::vector<Artifact> artifacts;
   for (rlim_t i = 0; i < kLimit; ++i) {
     const std::string text = std::to_string(i);

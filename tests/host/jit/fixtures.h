@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "elf_files.h"
+#include "resource_limit.h"
 #include "tessera/base/files.h"
 #include "tessera/base/hash.h"
 #include "tessera/jit/build.h"
@@ -79,22 +79,6 @@ class SmallDisk {
 
   fs::path folder_;
   bool mounted_ = false;
-};
-
-// While it lives, this process gets no descriptor from `limit` on.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(rlim_t limit) {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit few = {limit, before_.rlim_max};
-    ::setrlimit(RLIMIT_NOFILE, &few);
-  }
-  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  FewDescriptors(const FewDescriptors&) = delete;
-  FewDescriptors& operator=(const FewDescriptors&) = delete;
-
- private:
-  rlimit before_{};
 };
 
 // What a test's binary holds behind its headers.

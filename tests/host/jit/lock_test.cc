@@ -131,7 +131,7 @@ TEST(BuildFolder, LeavesNothingBehindWithoutDescriptors) {
   const TempFolder temp;
   std::string message;
   try {
-    const FewDescriptors none(0);
+    const ResourceLimit none(RLIMIT_NOFILE, 0);
     const BuildFolder folder(temp.path(), "build-");
   } catch (const Error& error) {
     message = error.what();

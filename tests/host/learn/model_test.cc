@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <cmath>
 
 #include "host/learn/models.h"
+#include "resource_limit.h"
 #include "tessera/base/files.h"
 
 namespace tessera {
@@ -194,13 +194,10 @@ TEST_F(ModelFolder, MissingFiles) {
 TEST_F(ModelFolder, FullDiskLeavesTheOldModel) {
   save_model(folder_ / "m", small_manifest(), kSmall, ModelFile::text);
   const std::string before = load_model(folder_ / "m", kSmallUse).manifest.model_hash;
-  rlimit limit{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
-  const rlimit small{kSmall.size() / 2, limit.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const std::string error = error_of(
-      [&] { save_model(folder_ / "m", small_manifest(), kSmall + "\n", ModelFile::text); });
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const std::string error = error_of([&] {
+    const ResourceLimit small(RLIMIT_FSIZE, kSmall.size() / 2);
+    save_model(folder_ / "m", small_manifest(), kSmall + "\n", ModelFile::text);
+  });
   EXPECT_EQ(in_folder(error).find("io_error: cannot write F/m/.tessera-"), 0u) << error;
   EXPECT_NE(error.find("/model.txt: File too large"), std::string::npos) << error;
   EXPECT_EQ(load_model(folder_ / "m", kSmallUse).manifest.model_hash, before);

@@ -1,0 +1,26 @@
+// A process to which the system refuses something, such as descriptors or large files.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+namespace tessera {
+
+// One of this process's limits (RLIMIT_NOFILE, RLIMIT_FSIZE, ...) while this lives.
+class ResourceLimit {
+ public:
+  ResourceLimit(decltype(RLIMIT_NOFILE) resource, rlim_t limit) : resource_(resource) {
+    EXPECT_EQ(getrlimit(resource_, &before_), 0);
+    const rlimit lower = {limit, before_.rlim_max};
+    EXPECT_EQ(setrlimit(resource_, &lower), 0);
+  }
+  ~ResourceLimit() { EXPECT_EQ(setrlimit(resource_, &before_), 0); }
+  ResourceLimit(const ResourceLimit&) = delete;
+  ResourceLimit& operator=(const ResourceLimit&) = delete;
+
+ private:
+  decltype(RLIMIT_NOFILE) resource_;
+  rlimit before_{};
+};
+
+}  // namespace tessera
