@@ -11,8 +11,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
+#include <limits>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,6 +27,24 @@ namespace tessera::tune {
 namespace {
 
 constexpr int kBusyMilliseconds = 30'000;
+
+// As SQLite's authors advise for files from somebody else: a file's schema may run nothing, and
+// nothing in it may be larger than what stores hold.
+struct Setting {
+  int what, value;
+};
+constexpr std::array kSettings = {
+    Setting{SQLITE_DBCONFIG_DEFENSIVE, 1}, Setting{SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
+    Setting{SQLITE_DBCONFIG_ENABLE_TRIGGER, 0}, Setting{SQLITE_DBCONFIG_ENABLE_VIEW, 0},
+    Setting{SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0}};
+constexpr std::array kLimits = {
+    Setting{SQLITE_LIMIT_LENGTH, 16 << 20},  // bytes of a text or a row
+    Setting{SQLITE_LIMIT_SQL_LENGTH, 100'000}, Setting{SQLITE_LIMIT_COLUMN, 100},
+    Setting{SQLITE_LIMIT_EXPR_DEPTH, 20},      Setting{SQLITE_LIMIT_COMPOUND_SELECT, 3},
+    Setting{SQLITE_LIMIT_VDBE_OP, 25'000},     Setting{SQLITE_LIMIT_FUNCTION_ARG, 8},
+    Setting{SQLITE_LIMIT_ATTACHED, 0},         Setting{SQLITE_LIMIT_VARIABLE_NUMBER, 32},
+    Setting{SQLITE_LIMIT_TRIGGER_DEPTH, 1}};
+constexpr const char* kPragmas = "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0";
 constexpr std::chrono::seconds kFolderPatience(5);  // with who holds the folder's lock
 
 // A lock between processes on the folder of a file, for as long as it lives. Where folders cannot
@@ -116,6 +138,36 @@ void require_tables(const Connection& connection) {
   }
 }
 
+bool is_of(const Schema& schema, std::string_view sql) {
+  const std::string_view own = schema.sql;
+  const std::size_t at = own.find(sql);
+  return at != own.npos && own.substr(at + sql.size()).starts_with(';') &&
+         (at == 0 || own[at - 1] == ';');
+}
+
+// SQLite runs what a schema holds: checks, generated columns, indexes of expressions. So all of it
+// must be what this library writes, letter by letter; what SQLite makes for itself may be there.
+void require_own_schema(const Connection& connection) {
+  Statement query(connection, "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL");
+  while (query.step()) {
+    const std::string sql = query.text(2);
+    if (is_of(*connection.schema, sql) || sql.starts_with("CREATE TABLE sqlite_")) continue;
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} '{}' holds the {} '{}', which is not as this library makes it: "
+                            "nothing of the file was read; name another store",
+                            connection.schema->noun, connection.file.string(), query.text(0),
+                            query.text(1)));
+  }
+}
+
+// A damaged tree of pages may have more rows than there are bytes, when it holds a page many times.
+void require_sound_pages(const Connection& connection) {
+  Statement query(connection, "PRAGMA quick_check(1)");
+  if (!query.step()) return;
+  const std::string words = query.text(0);
+  if (words != "ok") throw Damage{words.substr(words.rfind('\n') + 1)};
+}
+
 Connection connect(const Schema& schema, const fs::path& file, int flags) {
   sqlite3* raw = nullptr;
   const int code = sqlite3_open_v2(file.c_str(), &raw, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
@@ -123,6 +175,9 @@ Connection connect(const Schema& schema, const fs::path& file, int flags) {
   connection.db.reset(raw);
   if (code != SQLITE_OK) connection.fail(code, raw != nullptr ? sqlite3_errmsg(raw) : "no memory");
   sqlite3_busy_timeout(raw, kBusyMilliseconds);
+  for (const Setting& s : kSettings) sqlite3_db_config(raw, s.what, s.value, nullptr);
+  for (const Setting& limit : kLimits) sqlite3_limit(raw, limit.what, limit.value);
+  sqlite3_exec(raw, kPragmas, nullptr, nullptr, nullptr);
   return connection;
 }
 
@@ -147,6 +202,8 @@ Connection open_unlocked(const Schema& schema, const fs::path& file, Access acce
   }
   require_known_version(connection);
   require_tables(connection);
+  require_own_schema(connection);
+  if (reads) require_sound_pages(connection);
   return connection;
 }
 
@@ -167,7 +224,8 @@ void Connection::fail(int code, const std::string& words) const {
   const int primary = code & 0xff;
   // SQLite refuses our own statements only where the file lacks what they name.
   const bool lacks = primary == SQLITE_ERROR;
-  if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB || lacks) throw Damage{words};
+  const bool is_bad = primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB;
+  if (is_bad || lacks || primary == SQLITE_TOOBIG) throw Damage{words};
   throw Error(ErrorCode::io_error,
               fmt::format("{} '{}': {}: {}, or name another store", schema->noun, file.string(),
                           words, advice(primary)));
@@ -204,14 +262,43 @@ bool Statement::step() {
 
 void Statement::reset() { sqlite3_reset(handle_.get()); }
 
-std::string Statement::text(int column) const {
-  const auto* data = sqlite3_column_text(handle_.get(), column);
-  return data == nullptr ? std::string() : reinterpret_cast<const char*>(data);
+void Statement::require_type(int column, int type) const {
+  static constexpr std::array<const char*, 6> kTypes = {"?",      "an integer", "a number",
+                                                        "a text", "bytes",      "nothing"};
+  const int found = sqlite3_column_type(handle_.get(), column);
+  if (found == type) return;
+  throw Damage{fmt::format(
+      "column '{}' holds {} where {} belongs", sqlite3_column_name(handle_.get(), column),
+      kTypes.at(static_cast<std::size_t>(found)), kTypes.at(static_cast<std::size_t>(type)))};
 }
+
+std::string Statement::text(int column) const {
+  require_type(column, SQLITE_TEXT);
+  const auto* data = sqlite3_column_text(handle_.get(), column);
+  const auto size = static_cast<std::size_t>(sqlite3_column_bytes(handle_.get(), column));
+  if (data == nullptr) throw std::bad_alloc();
+  return {reinterpret_cast<const char*>(data), size};
+}
+
 std::int64_t Statement::integer(int column) const {
+  require_type(column, SQLITE_INTEGER);
   return sqlite3_column_int64(handle_.get(), column);
 }
-double Statement::real(int column) const { return sqlite3_column_double(handle_.get(), column); }
+
+int Statement::count(int column) const {
+  const std::int64_t value = integer(column);
+  if (value >= 0 && value <= std::numeric_limits<int>::max()) return static_cast<int>(value);
+  throw Damage{fmt::format("column '{}' holds {}, which is no count",
+                           sqlite3_column_name(handle_.get(), column), value)};
+}
+
+double Statement::quantity(int column) const {
+  require_type(column, SQLITE_FLOAT);
+  const double value = sqlite3_column_double(handle_.get(), column);
+  if (std::isfinite(value) && value >= 0) return value;
+  throw Damage{fmt::format("column '{}' holds {}, which must be finite and at least 0",
+                           sqlite3_column_name(handle_.get(), column), value)};
+}
 
 void Statement::check(int code) const {
   if (code != SQLITE_OK) connection_.fail(code, sqlite3_errmsg(connection_.db.get()));

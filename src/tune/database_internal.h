@@ -48,7 +48,9 @@ struct Connection {
   void execute(const std::string& sql) const;
 };
 
-// One statement: bind in order, step, read columns; reset() to use it again.
+// One statement: bind in order, step, read columns; reset() to use it again. A column that holds
+// something of another type, a count that is no int, or a quantity that is negative or not finite
+// is Damage.
 class Statement {
  public:
   Statement(const Connection& connection, const std::string& sql);
@@ -60,9 +62,11 @@ class Statement {
   void reset();
   std::string text(int column) const;
   std::int64_t integer(int column) const;
-  double real(int column) const;
+  int count(int column) const;
+  double quantity(int column) const;
 
  private:
+  void require_type(int column, int type) const;
   void check(int code) const;
   const Connection& connection_;
   std::unique_ptr<sqlite3_stmt, FinalizeStatement> handle_;
@@ -86,8 +90,9 @@ class Transaction {
 // process left behind when it was killed: that is taken back, as it is by whoever opens the file.
 enum class Access { read, write };
 
-// Throws what Connection::fail() throws, Error{unsupported} for another version or a database of
-// something else, and for readers Error{not_found} for a file without a database.
+// Throws what Connection::fail() throws, Error{unsupported} for another version, a database of
+// something else or a schema that holds more than its own, and for readers Error{not_found} for a
+// file without a database.
 Connection open_database(const Schema& schema, const fs::path& file, Access access);
 
 // Throws Error{not_found} unless there is such a file.

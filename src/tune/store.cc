@@ -38,14 +38,14 @@ Measurement read_row(const Statement& row) {
   m.target = row.text(1);
   m.problem = row.text(2);
   m.kernel = row.text(3);
-  m.threads = static_cast<int>(row.integer(4));
+  m.threads = row.count(4);
   try {
     m.outcome = parse_outcome(row.text(5));
   } catch (const Error& error) {
     throw Damage{error.what()};
   }
-  m.seconds = row.real(6);
-  m.spread = row.real(7);
+  m.seconds = row.quantity(6);
+  m.spread = row.quantity(7);
   m.note = row.text(8);
   m.protocol = row.text(9);
   return m;

@@ -64,9 +64,9 @@ std::vector<SweepRun> read_runs(const Connection& db, std::map<std::int64_t, int
   std::vector<SweepRun> runs;
   while (query.step()) {
     places[query.integer(0)] = static_cast<int>(runs.size());
-    runs.push_back({query.text(1), query.text(2), query.text(3), static_cast<int>(query.integer(4)),
-                    query.text(5), static_cast<int>(query.integer(6)), query.text(7), query.text(8),
-                    query.integer(9), query.real(10), query.integer(11)});
+    runs.push_back({query.text(1), query.text(2), query.text(3), query.count(4), query.text(5),
+                    query.count(6), query.text(7), query.text(8), query.integer(9),
+                    query.quantity(10), query.integer(11)});
   }
   return runs;
 }
@@ -159,12 +159,12 @@ SweepRow read_row(const Statement& query) {
   } catch (const Error& error) {
     throw Damage{error.what()};
   }
-  row.seconds = query.real(4);
-  row.spread = query.real(5);
-  row.min_seconds = query.real(6);
-  row.readings = static_cast<int>(query.integer(7));
+  row.seconds = query.quantity(4);
+  row.spread = query.quantity(5);
+  row.min_seconds = query.quantity(6);
+  row.readings = query.count(7);
   row.finalist = query.integer(8) != 0;
-  row.at = query.real(9);
+  row.at = query.quantity(9);
   row.note = query.text(10);
   return row;
 }
@@ -466,7 +466,8 @@ SweepData SweepStore::read() const {
     Statement clock(db, "SELECT run, problem, kernel, at, seconds FROM clock ORDER BY run, at");
     while (clock.step()) {
       data.clock.push_back({place_of(runs, clock.integer(0)), place_of(problems, clock.integer(1)),
-                            place_of(kernels, clock.integer(2)), clock.real(3), clock.real(4)});
+                            place_of(kernels, clock.integer(2)), clock.quantity(3),
+                            clock.quantity(4)});
     }
     return data;
   });

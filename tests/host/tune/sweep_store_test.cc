@@ -48,6 +48,28 @@ struct SweepStoreTest : testing::Test {
     EXPECT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
     sqlite3_close(db);
   }
+  // What a reader says of a store that `sql` has changed; it changes nothing itself.
+  std::string message_after(const std::string& sql) const {
+    fs::remove(file);
+    {
+      SweepStore store(file);
+      add(store, random_data(sweep_run("a"), 2, 3, seed));
+    }
+    run_sql(file, sql.c_str());
+    const std::string before = read_file(file);
+    const std::string message = message_of([&] { SweepStore(file, OpenMode::existing).read(); });
+    EXPECT_EQ(read_file(file), before);
+    return message;
+  }
+  std::string damaged(const std::string& what) const {
+    return "sweep store '" + file.string() + "' is damaged: " + what +
+           ": remove it or name another store";
+  }
+  std::string foreign(const std::string& what) const {
+    return "sweep store '" + file.string() + "' holds the " + what +
+           ", which is not as this library makes it: nothing of the file was read; name another "
+           "store";
+  }
   // Row by row, as a sweep would.
   static void record(SweepStore& store, const SweepData& data, int problem) {
     std::vector<std::string> kernels;
@@ -197,23 +219,91 @@ TEST_F(SweepStoreTest, ReadersTakeBackWhatAKilledProcessLeft) {
 }
 
 TEST_F(SweepStoreTest, LacksATableOrAColumn) {
-  const auto broken = [&](const char* sql) {
-    fs::remove(file);
-    { const SweepStore store(file); }
-    run_sql(file, sql);
-    const std::string before = read_file(file);
-    const std::string message = message_of([&] { SweepStore(file, OpenMode::existing).read(); });
-    EXPECT_EQ(read_file(file), before);
-    return message;
-  };
-  const std::string damaged = "sweep store '" + file.string() + "' is damaged: ";
-  const std::string advice = ": remove it or name another store";
-  EXPECT_EQ(broken("ALTER TABLE rows RENAME COLUMN note TO remark"),
-            damaged + "no such column: note" + advice);
-  EXPECT_EQ(broken("DROP TABLE clock"), damaged + "it has no table 'clock'" + advice);
+  EXPECT_EQ(message_after("ALTER TABLE rows RENAME COLUMN note TO remark"),
+            foreign("table 'rows'"));
+  EXPECT_EQ(message_after("DROP TABLE clock"), damaged("it has no table 'clock'"));
   const SweepStore store(file);  // a sweep sets it aside and begins a new one
   EXPECT_TRUE(fs::exists(file.string() + ".damaged-1"));
   EXPECT_TRUE(store.read().rows.empty());
+}
+
+TEST_F(SweepStoreTest, RefusesASchemaThatRunsSomething) {
+  EXPECT_EQ(message_after("CREATE TRIGGER t AFTER INSERT ON rows BEGIN DELETE FROM runs; END"),
+            foreign("trigger 't'"));
+  EXPECT_EQ(message_after("CREATE INDEX i ON rows(hex(zeroblob(1000 * readings)))"),
+            foreign("index 'i'"));
+  EXPECT_EQ(message_after("CREATE VIEW v AS SELECT 1"), foreign("view 'v'"));
+  EXPECT_EQ(message_after("ALTER TABLE rows ADD COLUMN g AS (hex(note))"), foreign("table 'rows'"));
+  EXPECT_EQ(message_after("DROP TABLE kernels; CREATE TABLE kernels(id INTEGER PRIMARY KEY,"
+                          " text TEXT NOT NULL UNIQUE, CHECK(hex(text) <> 'a'))"),
+            foreign("table 'kernels'"));
+  EXPECT_EQ(message_after("ANALYZE"), "no error");
+}
+
+// Neither would a sweep run the trigger.
+TEST_F(SweepStoreTest, AWriterRunsNoTrigger) {
+  EXPECT_EQ(message_after("CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM rows; END"),
+            foreign("trigger 't'"));
+  EXPECT_EQ(message_of([&] { const SweepStore store(file); }), foreign("trigger 't'"));
+  EXPECT_FALSE(fs::exists(file.string() + ".damaged-1"));
+}
+
+// A view that never ends, under the name of a table.
+TEST_F(SweepStoreTest, AViewIsNoTable) {
+  EXPECT_EQ(message_after("DROP TABLE kernels; CREATE VIEW kernels(id, text) AS WITH RECURSIVE"
+                          " n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, 'a' FROM n"),
+            damaged("it has no table 'kernels'"));
+}
+
+TEST_F(SweepStoreTest, LooksAtEveryValue) {
+  const auto update = [&](const char* what) {
+    return message_after(std::string("PRAGMA ignore_check_constraints = ON; UPDATE ") + what);
+  };
+  EXPECT_EQ(update("rows SET seconds = -1"),
+            damaged("column 'seconds' holds -1, which must be finite and at least 0"));
+  EXPECT_EQ(update("rows SET at = 9e999"),
+            damaged("column 'at' holds inf, which must be finite and at least 0"));
+  EXPECT_EQ(update("rows SET spread = 'wide'"),
+            damaged("column 'spread' holds a text where a number belongs"));
+  EXPECT_EQ(update("rows SET readings = 4294967297"),
+            damaged("column 'readings' holds 4294967297, which is no count"));
+  EXPECT_EQ(update("machines SET threads = -1"),
+            damaged("column 'threads' holds -1, which is no count"));
+  EXPECT_EQ(update("rows SET note = x'00ff'"),
+            damaged("column 'note' holds bytes where a text belongs"));
+  EXPECT_EQ(update("problems SET text = hex(zeroblob(9 << 20)) || id"),
+            damaged("string or blob too big"));
+}
+
+// Its pages say that they hold 100 times 100 times ... the same rows: a reader would not end.
+TEST_F(SweepStoreTest, ATreeThatHoldsAPageTwiceIsDamage) {
+  {
+    SweepStore store(file);
+    add(store, random_data(sweep_run("a"), 2000, 1, seed));
+  }
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(file.c_str(), &db), SQLITE_OK);
+  int root = 0;
+  sqlite3_exec(
+      db, "SELECT rootpage FROM sqlite_master WHERE name = 'problems'",
+      [](void* number, int, char** values, char**) {
+        *static_cast<int*>(number) = std::atoi(values[0]);
+        return 0;
+      },
+      &root, nullptr);
+  sqlite3_close(db);
+  std::string bytes = read_file(file);
+  const std::size_t page = static_cast<std::size_t>(root - 1) * 4096;
+  ASSERT_EQ(bytes[page], 5);  // an inner page: its cells, from byte 12 on, begin with a child
+  const auto cell = [&](std::size_t i) {
+    const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(bytes[page + at]); };
+    return page + byte(12 + 2 * i) * 256U + byte(13 + 2 * i);
+  };
+  bytes.replace(cell(1), 4, bytes.substr(cell(0), 4));
+  write_file(file, bytes);
+  const std::string message = message_of([&] { SweepStore(file, OpenMode::existing).read(); });
+  const std::string start = "sweep store '" + file.string() + "' is damaged: ";
+  EXPECT_EQ(message.substr(0, start.size()), start);
 }
 
 TEST_F(SweepStoreTest, ReadersLeaveMissingAndDamagedFilesAlone) {
