@@ -18,13 +18,39 @@ namespace tessera::cli {
 namespace {
 
 constexpr double kSignSeconds = 30;
+constexpr const char* kClearLine = "\r\033[K";
 constexpr const char* kSignVariable = "TESSERA_PROGRESS_SECONDS";
 
 // Why stdout refused the first text, as errno; the stream itself remembers only that it did.
 int stdout_error = 0;
 
+// In ASCII: what terminals obey is escaped in JSON's own way.
 std::string dumped(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return value.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+// Bytes of the control character that `text` starts with: one of ASCII's, or one of the second
+// set (U+0080 to U+009F) in UTF-8. Lines and tabs are no danger.
+std::size_t control_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) == 0xc2 && text.size() > 1 && byte(1) >= 0x80 && byte(1) < 0xa0) return 2;
+  const bool is_control = byte(0) < 0x20 || byte(0) == 0x7f;
+  return is_control && text[0] != '\n' && text[0] != '\t' ? 1 : 0;
+}
+
+// Names and words of files reach the terminal, which must not do what they say.
+std::string without_controls(std::string_view text) {
+  std::string safe;
+  safe.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::size_t bytes = control_bytes(text.substr(i));
+    if (bytes == 0) safe += text[i];
+    for (std::size_t k = 0; k < bytes; ++k) {
+      safe += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[i + k]));
+    }
+    if (bytes == 2) ++i;
+  }
+  return safe;
 }
 
 std::string message_of(const Error& error) {
@@ -45,11 +71,15 @@ double seconds_between_signs() {
 }  // namespace
 
 void put_out(std::string_view text) {
-  const std::size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
-  if (written < text.size() && stdout_error == 0) stdout_error = errno;
+  const std::string safe = without_controls(text);
+  const std::size_t written = std::fwrite(safe.data(), 1, safe.size(), stdout);
+  if (written < safe.size() && stdout_error == 0) stdout_error = errno;
 }
 
-void put_err(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+void put_err(std::string_view text) {
+  const std::string safe = without_controls(text);
+  std::fwrite(safe.data(), 1, safe.size(), stderr);
+}
 
 std::string stdout_failure() {
   if (std::fflush(stdout) != 0 && stdout_error == 0) stdout_error = errno;
@@ -157,7 +187,7 @@ Progress::Progress(std::string label, Plain plain)
 Progress::~Progress() { clear(); }
 
 void Progress::clear() {
-  if (drawn_) write_err("\r\033[K");
+  if (drawn_) std::fputs(kClearLine, stderr);
   drawn_ = false;
 }
 
@@ -179,7 +209,8 @@ void Progress::step(std::size_t done, std::size_t total, std::string_view what) 
   }
   constexpr std::size_t kWidth = 24;
   const std::size_t filled = total == 0 ? kWidth : done * kWidth / total;
-  write_err("\r\033[K{} [{:<{}}] {}/{} {}", label_, std::string(filled, '#'), kWidth, done, total,
+  std::fputs(kClearLine, stderr);
+  write_err("{} [{:<{}}] {}/{} {}", label_, std::string(filled, '#'), kWidth, done, total,
             what.substr(0, 60));
   std::fflush(stderr);
   drawn_ = true;

@@ -24,7 +24,8 @@ struct Output {
 };
 
 // Text on stdout and on stderr. A stream that refuses it is no error here, so that what reports an
-// error cannot fail itself: stdout_failure() tells at the end.
+// error cannot fail itself: stdout_failure() tells at the end. Control characters but for tabs and
+// the ends of lines are written as \xNN.
 void put_out(std::string_view text);
 void put_err(std::string_view text);
 

@@ -401,7 +401,25 @@ std::vector<FeatureImportance> importances_of(const lightgbm::Booster& booster, 
   return list;
 }
 
+// LightGBM's names of the number of threads, which is bounded elsewhere.
+constexpr std::array<std::string_view, 5> kThreadNames = {"num_threads", "num_thread", "nthread",
+                                                          "nthreads", "n_jobs"};
+
+void check_params(const std::map<std::string, std::string>& params) {
+  for (const auto& [name, value] : params) {
+    if ((name + value).find_first_of(" \t\r\n") != std::string::npos) {
+      refuse_training("a parameter of LightGBM has no blanks, got '{}={}'", name, value);
+    }
+    if (std::ranges::find(kThreadNames, name) == kThreadNames.end()) continue;
+    refuse_training(
+        "the number of threads is an option of its own (tessera train --jobs), got the "
+        "parameter '{}'",
+        name);
+  }
+}
+
 void check(const Dataset& d, const Target& target, const TrainOptions& o) {
+  check_params(o.params);
   if (target.name != d.target) {
     refuse_training("the data are of target '{}', got the row of '{}'", d.target, target.name);
   }

@@ -55,6 +55,15 @@ TEST_F(CliTrain, BadWords) {
                  "bandwidth, efficiency, ranking)");
   expect_failure((train + "--param x").c_str(),
                  "train: --param is NAME=VALUE without spaces, got 'x'");
+  for (const std::string name : {"num_threads", "nthread", "n_jobs"}) {
+    expect_failure((train + "--param " + name + "=100000").c_str(),
+                   "train: the number of threads is an option of its own (tessera train "
+                   "--jobs), got the parameter '" +
+                       name + "'");
+  }
+  expect_failure({"train", "--data", "sweep.sqlite", "--target", "avx512", "--output", "m",
+                  "--param", "max_bin=9\tnthread=9"},
+                 "train: a parameter of LightGBM has no blanks, got 'max_bin=9\tnthread=9'");
   expect_failure((train + "--folds 13").c_str(),
                  "data to learn from: at least 13 problems are needed, got 12");
   expect_failure((train + "--dtype bf16").c_str(),

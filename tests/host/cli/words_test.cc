@@ -240,5 +240,23 @@ TEST_F(CliWords, JsonErrorsAreObjects) {
   }
 }
 
+// A terminal would obey them: the title, the clipboard, what was printed before.
+TEST_F(CliWords, ControlCharactersReachNoTerminal) {
+  const std::string word = "a\033]0;title\007\r\177\302\233b\tc\303\251";
+  expect_failure({word},
+                 "unknown command 'a\\x1b]0;title\\x07\\x0d\\x7f\\xc2\\x9bb\tc\303\251' "
+                 "(tessera --help lists them)",
+                 2);
+  const CliResult json = run({word, "--json"});
+  for (const char c : json.out) EXPECT_TRUE((c >= ' ' && c <= '~') || c == '\n') << json.out;
+  EXPECT_EQ(Json::parse(json.out).at("error").at("message"),
+            "unknown command '" + word + "' (tessera --help lists them)");
+  Json row = Json::parse(run({"targets", "avx2"}).out);
+  row["description"] = "one\033[2Jrow";
+  write_file(folder() / "row.json", row.dump());
+  const CliResult shown = run({"doctor"}, {"TESSERA_TARGET=" + (folder() / "row.json").string()});
+  EXPECT_EQ(shown.out.find('\033'), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tessera::cli_test
