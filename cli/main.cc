@@ -138,8 +138,13 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> rest = app.remaining(true);
   const std::string word = rest.empty() ? std::string() : rest.front();
   const std::string name = word.substr(0, word.find('='));
+  const std::vector<std::string> known = option_names(where);
+  if (std::find(known.begin(), known.end(), name) != known.end()) {
+    return fmt::format("{0}: '{1}' stands after the command: tessera {0} {1}", where.get_name(),
+                       word);
+  }
   return fmt::format("{}: unexpected argument '{}'{}", where.get_name(), word,
-                     did_you_mean(name, option_names(where)));
+                     did_you_mean(name, known));
 }
 
 int dispatch(int argc, char** argv, bool json) {

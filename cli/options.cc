@@ -194,6 +194,9 @@ Check real_from(double least, double most) {
 bool read_whole(std::string_view text, std::int64_t least, std::int64_t most, std::int64_t& value) {
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::result_out_of_range && stop == end && !text.starts_with('-')) {
+    value = std::numeric_limits<std::int64_t>::max();  // what the caller's words go by
+  }
   return error == std::errc() && stop == end && text == std::to_string(value) && value >= least &&
          value <= most;
 }
