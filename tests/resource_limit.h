@@ -6,6 +6,18 @@
 
 namespace tessera {
 
+// The sanitizer of undefined behaviour looks at objects through a pipe of its own. Without
+// descriptors it takes every object for a broken one.
+#if defined(__has_feature)
+#if __has_feature(undefined_behavior_sanitizer)
+inline constexpr bool kSanitizerNeedsDescriptors = true;
+#else
+inline constexpr bool kSanitizerNeedsDescriptors = false;
+#endif
+#else
+inline constexpr bool kSanitizerNeedsDescriptors = false;
+#endif
+
 // One of this process's limits (RLIMIT_NOFILE, RLIMIT_FSIZE, ...) while this lives.
 class ResourceLimit {
  public:

@@ -119,6 +119,7 @@ TEST_F(CacheDamage, AFileInPlaceOfAnEntryIsAMiss) {
 
 // What this process cannot read, others can: the entry is a miss here, and stays.
 TEST_F(CacheDamage, IsNotWhatAProcessWithoutDescriptorsCannotRead) {
+  if (kSanitizerNeedsDescriptors) GTEST_SKIP() << "the sanitizer needs descriptors itself";
   {
     const ResourceLimit none(RLIMIT_NOFILE, 0);
     EXPECT_FALSE(cache_.find("gemm_a", kKeyA));
