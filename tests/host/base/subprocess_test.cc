@@ -1,5 +1,4 @@
 #include "tessera/base/subprocess.h"
-#include "resource_limit.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,6 +13,7 @@
 #include <thread>
 
 #include "host/base/running.h"
+#include "resource_limit.h"
 #include "tessera/base/children.h"
 #include "tessera/base/files.h"
 
