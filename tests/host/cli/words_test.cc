@@ -259,7 +259,7 @@ TEST_F(CliWords, ControlCharactersReachNoTerminal) {
   Json row = Json::parse(run({"targets", "avx2"}).out);
   row["description"] = "one\033[2Jrow";
   write_file(folder() / "row.json", row.dump());
-  const CliResult shown = run({"doctor"}, {"TESSERA_TARGET=" + (folder() / "row.json").string()});
+  const CliResult shown = run("doctor", {"TESSERA_TARGET=" + (folder() / "row.json").string()});
   EXPECT_EQ(shown.out.find('\033'), std::string::npos);
 }
 
