@@ -7,7 +7,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <new>
+#include <string>
 
+#include "tessera/base/error.h"
 #include "tessera/base/forever.h"
 
 namespace tessera {
@@ -112,6 +114,9 @@ void at_fork_in_child(void (*action)()) {
     void (*none)() = nullptr;
     if (place.load() == action || place.compare_exchange_strong(none, action)) return;
   }
+  throw Error(ErrorCode::internal,
+              "forks: at most " + std::to_string(gate().actions.size()) +
+                  " actions are called in a child, one more was named; make room in base/fork.cc");
 }
 
 void WorkMutex::lock() {

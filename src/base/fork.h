@@ -23,7 +23,8 @@ class Mutex {
 unsigned fork_generation();
 
 // Has `action` called in every child that is forked from now on, before fork() returns there. It
-// must not fail, and may use what the C library allows after a fork.
+// must not fail, and may use what the C library allows after a fork. Throws Error{internal} when
+// eight others are called already.
 void at_fork_in_child(void (*action)());
 
 // A mutex for work that takes long, which no fork waits for; it guards no data. In a child it is
