@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Compares the machine code of the shipped kernels with a list of hashes.
+
+    golden_code.py check LIST PACK...   exits 1 and names each kernel whose code differs
+    golden_code.py write LIST PACK...   writes the list anew
+
+The code of a shared library is its section .text; that of a cubin is every section .text.ENTRY, in
+the order of the entries' names without the kernel's own. Code is comparable only where one compiler
+made both: kernels of another compiler than the list's are counted as skipped.
+"""
+import hashlib
+import json
+import pathlib
+import re
+import struct
+import sys
+
+
+def sections(image):
+    """{name: [bytes]} of an ELF file of 64 bits, little-endian."""
+    table, = struct.unpack_from("<Q", image, 0x28)
+    size, count, names_index = struct.unpack_from("<HHH", image, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQ", image, table + i * size) for i in range(count)]
+    names_offset = headers[names_index][4]
+    found = {}
+    for name, kind, _, _, offset, length in headers:
+        start = names_offset + name
+        text = image[start:image.index(b"\0", start)].decode()
+        if kind != 8:  # NOBITS has no bytes in the file
+            found[text] = image[offset:offset + length]
+    return found
+
+
+def compiler_of(parts):
+    """The compiler's own words in the binary; empty when it left none."""
+    comment = parts.get(".comment", b"") + parts.get(".note.nv.tkinfo", b"")
+    words = re.findall(rb"GCC: [^\0]+|clang version [^\0]+|Cuda compilation tools[^\0]+", comment)
+    return words[0].decode().strip() if words else ""
+
+
+def code_of(name, parts):
+    digest = hashlib.sha256()
+    for section in sorted(s for s in parts if s == ".text" or s.startswith(".text.")):
+        digest.update(section.replace(name, "").encode() + b"\0" + parts[section])
+    return digest.hexdigest()[:32]
+
+
+def kernels(packs):
+    """{name: (compiler, hash)} of every kernel in the packs."""
+    found = {}
+    for pack in packs:
+        data = pathlib.Path(pack).read_bytes()
+        words = struct.unpack("<8Q", data[:64])
+        for entry in json.loads(data[words[3]:words[3] + words[4]]):
+            parts = sections(data[entry["offset"]:entry["offset"] + entry["bytes"]])
+            found[entry["name"]] = (compiler_of(parts), code_of(entry["name"], parts))
+    return found
+
+
+def write(path, found):
+    compilers = sorted({compiler for compiler, _ in found.values()})
+    lines = [f"compiler {i} {compiler}" for i, compiler in enumerate(compilers)]
+    lines += [f"{code} {compilers.index(compiler)} {name}"
+              for name, (compiler, code) in sorted(found.items())]
+    pathlib.Path(path).write_text("\n".join(lines) + "\n", encoding="ascii")
+    print(f"golden: wrote {len(found)} kernels of {len(compilers)} compilers")
+
+
+def read(path):
+    compilers, golden = {}, {}
+    for line in pathlib.Path(path).read_text(encoding="ascii").splitlines():
+        first, second, rest = line.split(" ", 2)
+        if first == "compiler":
+            compilers[second] = rest
+        else:
+            golden[rest] = (compilers[second], first)
+    return golden
+
+
+def check(path, found):
+    golden, findings, skipped = read(path), [], 0
+    for name in sorted(golden.keys() | found.keys()):
+        if name not in found:
+            findings.append(f"{name}: is in the list, but no pack holds it")
+        elif name not in golden:
+            findings.append(f"{name}: is in a pack, but not in the list")
+        elif golden[name][0] != found[name][0]:
+            skipped += 1
+        elif golden[name][1] != found[name][1]:
+            findings.append(f"{name}: its code has the hash {found[name][1]}, "
+                            f"the list says {golden[name][1]}")
+    print(*findings, sep="\n", end="\n" if findings else "")
+    print(f"golden: {len(golden)} kernels, {len(findings)} differ, "
+          f"{skipped} skipped because another compiler made them")
+    return 1 if findings else 0
+
+
+def main(arguments):
+    if len(arguments) < 3 or arguments[0] not in ("check", "write"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    found = kernels(arguments[2:])
+    if arguments[0] == "check":
+        return check(arguments[1], found)
+    write(arguments[1], found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
