@@ -62,7 +62,7 @@ std::string threads_text(int threads) {
 }
 
 void print_text(const std::vector<BenchCase>& cases, const BenchSummary& summary,
-                const PeerSearch& peers, const std::string& where) {
+                const peers::PeerSearch& peers, const std::string& where) {
   std::vector<std::string> header = {"problem", "kernel", "time", "GFLOP/s", "of peak"};
   for (const auto& [group, value] : summary.geomean_vs) header.push_back("vs " + group);
   Table table(header);
@@ -106,8 +106,8 @@ int bench_gemm(const BenchCommand& command, const Output& output) {
   Dispatcher dispatcher({.target = command.target});
   const Target& target = dispatcher.target();
   const BenchSettings settings = settings_for(command, target);
-  const PeerSearch peers =
-      find_peers(command.peers.empty() ? peer_names(target.backend) : command.peers, threads);
+  const peers::PeerSearch peers = find_peers(
+      command.peers.empty() ? peers::peer_names(target.backend) : command.peers, threads);
 
   std::vector<BenchCase> cases;
   Progress progress("bench", Progress::Plain::signs);
@@ -123,7 +123,7 @@ int bench_gemm(const BenchCommand& command, const Output& output) {
     for (const auto& peer : peers.found) versions[peer->name()] = peer->version();
     Json rows = Json::array();
     for (const BenchCase& bench : cases) rows.push_back(to_json(bench));
-    Json json = {{"machine", tune::device_name(target, settings.run.device)},
+    Json json = {{"machine", measure::device_name(target, settings.run.device)},
                  {"target", target.name},
                  {"threads", threads},
                  {"protocol", protocol_json(settings.protocol)},
@@ -136,7 +136,7 @@ int bench_gemm(const BenchCommand& command, const Output& output) {
   } else {
     print_text(cases, summary, peers,
                target.backend == "cpu" ? threads_text(threads)
-                                       : tune::device_name(target, settings.run.device));
+                                       : measure::device_name(target, settings.run.device));
     if (failure) print_error(*failure);
   }
   return failure ? 1 : 0;

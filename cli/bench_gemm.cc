@@ -63,9 +63,10 @@ struct Trials {
 };
 
 // The ways in which a peer computes the problem, or none and a note.
-std::vector<PeerCall> calls_of(const Peer& peer, const Workload& work, const Problem& plain,
-                               const Trials& trials, BenchCase& bench) {
-  if (backend_of_peer(peer.name()) != work.place().backend->name()) {
+std::vector<peers::PeerCall> calls_of(const peers::Peer& peer, const Workload& work,
+                                      const Problem& plain, const Trials& trials,
+                                      BenchCase& bench) {
+  if (peers::backend_of_peer(peer.name()) != work.place().backend->name()) {
     bench.notes.push_back(
         fmt::format("{} does not run where this problem's operands lie", peer.name()));
     return {};
@@ -79,10 +80,10 @@ std::vector<PeerCall> calls_of(const Peer& peer, const Workload& work, const Pro
     const PeerTrial trial = try_peer(peer.name(), &plain, trials.run, trials.limit_seconds);
     bench.notes.insert(bench.notes.end(), trial.notes.begin(), trial.notes.end());
     if (!trial.is_usable) return {};
-    std::vector<PeerCall> calls =
+    std::vector<peers::PeerCall> calls =
         peer.calls(std::get<GemmProblem>(plain), std::get<GemmOperands>(work.operands()));
     if (calls.empty()) bench.notes.push_back(peer.name() + " cannot compute this problem");
-    std::erase_if(calls, [&trial](const PeerCall& call) {
+    std::erase_if(calls, [&trial](const peers::PeerCall& call) {
       const std::string way = fmt::format("{} {}", call.group, call.how);
       return std::ranges::find(trial.good, way) == trial.good.end();
     });
@@ -94,7 +95,7 @@ std::vector<PeerCall> calls_of(const Peer& peer, const Workload& work, const Pro
 }
 
 // What is wrong with a peer's result, or with the peer; empty when nothing is.
-std::string why_not(Workload& work, const PeerCall& call) {
+std::string why_not(Workload& work, const peers::PeerCall& call) {
   try {
     const Mismatch mismatch = work.verify(call.call);
     return mismatch.ok ? "" : ", its result is wrong: " + mismatch.message;
@@ -104,12 +105,12 @@ std::string why_not(Workload& work, const PeerCall& call) {
 }
 
 // Peers get the problem as the user has it, and write where we write.
-std::vector<PeerCall> verified_calls(Workload& work, const PeerSearch& peers, const Trials& trials,
-                                     BenchCase& bench) {
-  const Problem plain = tune::unpacked(work.problem());
-  std::vector<PeerCall> good;
-  for (const std::unique_ptr<Peer>& peer : peers.found) {
-    for (PeerCall& call : calls_of(*peer, work, plain, trials, bench)) {
+std::vector<peers::PeerCall> verified_calls(Workload& work, const peers::PeerSearch& peers,
+                                            const Trials& trials, BenchCase& bench) {
+  const Problem plain = measure::unpacked(work.problem());
+  std::vector<peers::PeerCall> good;
+  for (const std::unique_ptr<peers::Peer>& peer : peers.found) {
+    for (peers::PeerCall& call : calls_of(*peer, work, plain, trials, bench)) {
       if (const std::string why = why_not(work, call); why.empty()) {
         good.push_back(std::move(call));
       } else {
@@ -128,8 +129,8 @@ void require_right(const std::string& kernel, const Problem& problem, const Mism
 
 // A kernel of ours on the same problem, with operands of its own. Throws what Workload throws, and
 // Error{verification_failed}.
-PeerCall own_call(Dispatcher& dispatcher, const Workload& work, const std::string& name,
-                  RunSettings run) {
+peers::PeerCall own_call(Dispatcher& dispatcher, const Workload& work, const std::string& name,
+                         RunSettings run) {
   Problem problem = work.problem();
   run.force = name;
   if (name == kPlain) {
@@ -143,9 +144,9 @@ PeerCall own_call(Dispatcher& dispatcher, const Workload& work, const std::strin
   return {name, own->kernel().name, [own] { own->run(); }};
 }
 
-std::vector<PeerCall> own_calls(Dispatcher& dispatcher, const Workload& work,
-                                const BenchSettings& settings, BenchCase& bench) {
-  std::vector<PeerCall> calls;
+std::vector<peers::PeerCall> own_calls(Dispatcher& dispatcher, const Workload& work,
+                                       const BenchSettings& settings, BenchCase& bench) {
+  std::vector<peers::PeerCall> calls;
   for (const std::string& name : settings.beside) {
     if (name == kPlain && num_ops(std::get<GemmProblem>(work.problem()).epilogue) == 0) {
       bench.notes.emplace_back("has no epilogue, so that nothing is beside it as 'plain'");
@@ -162,7 +163,7 @@ struct PeerFailure {
   std::string why;
 };
 
-std::vector<runtime::Timing> measure_all(Workload& work, const std::vector<PeerCall>& calls,
+std::vector<runtime::Timing> measure_all(Workload& work, const std::vector<peers::PeerCall>& calls,
                                          std::size_t first_peer, const BenchSettings& settings) {
   std::vector<runtime::Candidate> candidates = {{work.kernel().name, [&work] { work.run(); }}};
   for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -181,14 +182,14 @@ std::vector<runtime::Timing> measure_all(Workload& work, const std::vector<PeerC
 }
 
 // Those that fail are left out, and the rest measured again.
-std::vector<runtime::Timing> measure_good(Workload& work, std::vector<PeerCall>& calls,
+std::vector<runtime::Timing> measure_good(Workload& work, std::vector<peers::PeerCall>& calls,
                                           std::size_t first_peer, const BenchSettings& settings,
                                           BenchCase& bench) {
   for (;;) {
     try {
       return measure_all(work, calls, first_peer, settings);
     } catch (const PeerFailure& failure) {
-      const PeerCall& call = calls[failure.place];
+      const peers::PeerCall& call = calls[failure.place];
       bench.notes.push_back(
           fmt::format("{} {} is left out: {}", call.group, call.how, failure.why));
       calls.erase(calls.begin() + static_cast<std::ptrdiff_t>(failure.place));
@@ -207,7 +208,7 @@ Trials trials_for(Workload& work, const BenchSettings& settings) {
 }
 
 // One entry per group: its fastest call.
-void add_peers(BenchCase& bench, const std::vector<PeerCall>& calls,
+void add_peers(BenchCase& bench, const std::vector<peers::PeerCall>& calls,
                const std::vector<runtime::Timing>& timings) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const runtime::Timing& timing = timings[i + 1];
@@ -241,8 +242,8 @@ const PeerTiming* find_group(const BenchCase& bench, const std::string& group) {
 
 }  // namespace
 
-BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem, const PeerSearch& peers,
-                        const BenchSettings& settings) {
+BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem,
+                        const peers::PeerSearch& peers, const BenchSettings& settings) {
   const auto* gemm = std::get_if<GemmProblem>(&problem);
   if (gemm == nullptr) {
     throw Error(ErrorCode::unsupported,
@@ -251,7 +252,7 @@ BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem, const Pe
   Workload work(dispatcher, problem, settings.run);
   BenchCase bench{.problem = problem, .kernel = work.kernel().name, .source = work.kernel().source};
   require_right(bench.kernel, problem, work.verify());
-  std::vector<PeerCall> calls = own_calls(dispatcher, work, settings, bench);
+  std::vector<peers::PeerCall> calls = own_calls(dispatcher, work, settings, bench);
   const std::size_t first_peer = calls.size();
   const Trials trials = trials_for(work, settings);
   std::ranges::move(verified_calls(work, peers, trials, bench), std::back_inserter(calls));

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "peers.h"
+#include "peers/peers.h"
 #include "work.h"
 
 namespace tessera::cli {
@@ -47,8 +47,8 @@ struct BenchCase {
 
 // Chooses and builds the kernel, verifies it and every peer against the reference, then measures
 // them together. Throws Error{verification_failed} when our own result is wrong.
-BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem, const PeerSearch& peers,
-                        const BenchSettings& settings);
+BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem,
+                        const peers::PeerSearch& peers, const BenchSettings& settings);
 
 struct BenchSummary {
   std::map<std::string, double> geomean_vs;  // by group

@@ -17,7 +17,7 @@ struct DataCommand {
   std::vector<std::string> files;
   std::string prefer;
   bool strict = false;
-  tune::ForeignRun foreign;
+  measure::ForeignRun foreign;
 };
 
 [[noreturn]] void refuse(const std::string& words) {
@@ -29,22 +29,22 @@ const std::string& only_file(const DataCommand& command) {
   refuse(fmt::format("{} takes one file, got {}", command.what, command.files.size()));
 }
 
-tune::Conflict conflict_of(const DataCommand& command) {
-  if (command.prefer.empty()) return tune::Conflict::refuse;
-  if (command.prefer == "newest") return tune::Conflict::prefer_newest;
+measure::Conflict conflict_of(const DataCommand& command) {
+  if (command.prefer.empty()) return measure::Conflict::refuse;
+  if (command.prefer == "newest") return measure::Conflict::prefer_newest;
   refuse(fmt::format("{}: --prefer knows 'newest' only, got '{}'", command.what, command.prefer));
 }
 
 bool is_parquet(const std::string& file) { return fs::path(file).extension() == ".parquet"; }
 bool is_csv(const std::string& file) { return fs::path(file).extension() == ".csv"; }
 
-Json to_json(const std::vector<tune::Share>& shares) {
+Json to_json(const std::vector<measure::Share>& shares) {
   Json json = Json::object();
-  for (const tune::Share& share : shares) json[share.word] = share.rows;
+  for (const measure::Share& share : shares) json[share.word] = share.rows;
   return json;
 }
 
-void print_shares(const char* label, const std::vector<tune::Share>& shares) {
+void print_shares(const char* label, const std::vector<measure::Share>& shares) {
   constexpr std::size_t kMost = 8;
   for (std::size_t i = 0; i < std::min(shares.size(), kMost); ++i) {
     write_out("{:<10} {:>9}  {}\n", i == 0 ? label : "", shares[i].rows, shares[i].word);
@@ -53,7 +53,7 @@ void print_shares(const char* label, const std::vector<tune::Share>& shares) {
 }
 
 int describe(const DataCommand& command, const Output& output) {
-  const tune::Description d = tune::describe(tune::read_sweep_data(only_file(command)));
+  const measure::Description d = measure::describe(measure::read_sweep_data(only_file(command)));
   if (output.json) {
     print_json({{"file", command.files.front()},
                 {"rows", d.rows},
@@ -81,11 +81,11 @@ int describe(const DataCommand& command, const Output& output) {
 }
 
 int check(const DataCommand& command, const Output& output) {
-  const std::vector<tune::Finding> findings =
-      tune::check(tune::read_sweep_data(only_file(command)));
+  const std::vector<measure::Finding> findings =
+      measure::check(measure::read_sweep_data(only_file(command)));
   Json json = Json::array();
   std::int64_t total = 0;
-  for (const tune::Finding& finding : findings) {
+  for (const measure::Finding& finding : findings) {
     total += finding.count;
     json.push_back({{"what", finding.what},
                     {"count", finding.count},
@@ -101,7 +101,7 @@ int check(const DataCommand& command, const Output& output) {
   return command.strict && total > 0 ? 1 : 0;
 }
 
-void print_count(const tune::MergeCount& count, const std::string& store, const Output& output) {
+void print_count(const measure::MergeCount& count, const std::string& store, const Output& output) {
   if (output.json) {
     print_json({{"store", store},
                 {"added", count.added},
@@ -117,12 +117,12 @@ void print_count(const tune::MergeCount& count, const std::string& store, const 
 // All inputs are read before the first one is added: a file that cannot be read changes nothing.
 int merge(const DataCommand& command, const Output& output) {
   if (command.files.size() < 2) refuse("merge takes the store to make and those to add to it");
-  const tune::Conflict conflict = conflict_of(command);
-  std::vector<tune::SweepPart> parts;
+  const measure::Conflict conflict = conflict_of(command);
+  std::vector<measure::SweepPart> parts;
   for (std::size_t i = 1; i < command.files.size(); ++i) {
-    parts.push_back({tune::read_sweep_data(command.files[i]), command.files[i]});
+    parts.push_back({measure::read_sweep_data(command.files[i]), command.files[i]});
   }
-  tune::SweepStore store(command.files.front());
+  measure::SweepStore store(command.files.front());
   print_count(store.add(parts, conflict), command.files.front(), output);
   return 0;
 }
@@ -130,12 +130,12 @@ int merge(const DataCommand& command, const Output& output) {
 int export_data(const DataCommand& command, const Output& output) {
   if (command.files.size() != 2) refuse("export takes a store and a .csv or .parquet file");
   const std::string& to = command.files[1];
-  const tune::SweepData data = tune::sorted(tune::read_sweep_data(command.files[0]));
-  const tune::ColumnTable table = tune::to_columns(data);
+  const measure::SweepData data = measure::sorted(measure::read_sweep_data(command.files[0]));
+  const measure::ColumnTable table = measure::to_columns(data);
   if (is_parquet(to)) {
-    tune::write_parquet(table, to);
+    measure::write_parquet(table, to);
   } else if (is_csv(to)) {
-    write_file_atomic(to, tune::to_csv(table));
+    write_file_atomic(to, measure::to_csv(table));
   } else {
     refuse(fmt::format("export: '{}' must end in .csv or .parquet", to));
   }
@@ -158,11 +158,11 @@ int import_data(const DataCommand& command, const Output& output) {
   if (is_json && (command.foreign.device.empty() || command.foreign.target.empty())) {
     refuse("import of another tool's JSON needs --device-name and --target: its rows do not say");
   }
-  const tune::SweepPart part = {
-      is_json ? tune::from_foreign_json(read_file(from), command.foreign, from)
-              : tune::read_sweep_data(from),
+  const measure::SweepPart part = {
+      is_json ? measure::from_foreign_json(read_file(from), command.foreign, from)
+              : measure::read_sweep_data(from),
       from};
-  tune::SweepStore store(command.files[0]);
+  measure::SweepStore store(command.files[0]);
   print_count(store.add(std::span(&part, 1), conflict_of(command)), command.files[0], output);
   return 0;
 }
@@ -197,7 +197,7 @@ Action declare_data(CLI::App& app) {
   app.add_option("--prefer", command->prefer,
                  "newest: of two measurements of the same, instead of an error");
   app.add_flag("--strict", command->strict, "check: exit with 1 when anything was found");
-  tune::ForeignRun& foreign = command->foreign;
+  measure::ForeignRun& foreign = command->foreign;
   app.add_option("--device-name", foreign.device, "import of JSON: where it was measured");
   app.add_option("--target", foreign.target, "import of JSON: that machine's row");
   add_integer_option(app, "--threads", foreign.threads, 1, "import of JSON: of CPU kernels");

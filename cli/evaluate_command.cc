@@ -27,28 +27,28 @@ struct EvaluateCommand {
 
 const std::vector<std::string> kSlices = {"shape", "k", "layout", "pipeline", "dtype", "all"};
 
-tune::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manifest,
-                         const std::vector<std::string>& files) {
-  tune::DatasetFilter filter;
+train::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manifest,
+                          const std::vector<std::string>& files) {
+  train::DatasetFilter filter;
   filter.target = manifest.target;
   filter.dtypes = manifest.dtypes;
   filter.threads = manifest.threads;
   filter.drop_unseen = command.learned;
   filter.only_unseen = command.unseen;
-  return tune::make_dataset(read_all_data(files), filter);
+  return train::make_dataset(read_all_data(files), filter);
 }
 
 // The fastest kernels of other measurements, by the places that the problems have in these.
-tune::Oracle oracle_of(const EvaluateCommand& command, const Manifest& manifest,
-                       const tune::Dataset& dataset) {
+train::Oracle oracle_of(const EvaluateCommand& command, const Manifest& manifest,
+                        const train::Dataset& dataset) {
   if (command.oracle.empty()) return {};
-  const tune::Dataset others = dataset_of(command, manifest, command.oracle);
-  const tune::Oracle fastest = tune::fastest_of(tune::score_random(others, kRandomSeed));
+  const train::Dataset others = dataset_of(command, manifest, command.oracle);
+  const train::Oracle fastest = train::fastest_of(train::score_random(others, kRandomSeed));
   std::map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < dataset.problems.size(); ++i) {
     places[to_string(dataset.problems[i])] = i;
   }
-  tune::Oracle oracle;
+  train::Oracle oracle;
   for (const auto& [problem, kernel] : fastest) {
     const auto place = places.find(to_string(others.problems[problem]));
     if (place != places.end()) oracle[place->second] = kernel;
@@ -59,7 +59,7 @@ tune::Oracle oracle_of(const EvaluateCommand& command, const Manifest& manifest,
                           others.problems.size(), dataset.problems.size()));
 }
 
-Json to_json(const tune::ProblemResult& result, const tune::Dataset& dataset) {
+Json to_json(const train::ProblemResult& result, const train::Dataset& dataset) {
   return {{"problem", to_string(dataset.problems[result.problem])},
           {"efficiency", result.efficiency},
           {"chosen", result.chosen},
@@ -68,25 +68,25 @@ Json to_json(const tune::ProblemResult& result, const tune::Dataset& dataset) {
           {"best_seconds", result.best_seconds}};
 }
 
-void print_slices(const std::vector<tune::Slice>& slices, const std::vector<std::string>& by) {
+void print_slices(const std::vector<train::Slice>& slices, const std::vector<std::string>& by) {
   std::vector<Rated> rows;
-  for (const tune::Slice& slice : slices) {
+  for (const train::Slice& slice : slices) {
     const bool wanted = std::ranges::count(by, slice.by) + std::ranges::count(by, "all") > 0;
     if (wanted) rows.push_back({slice.by + " " + slice.value, slice.summary});
   }
   if (!rows.empty()) write_out("\n{}", summary_table(rows));
 }
 
-void print_worst(const tune::Evaluation& evaluation, const tune::Dataset& dataset) {
+void print_worst(const train::Evaluation& evaluation, const train::Dataset& dataset) {
   write_out("\nworst of {} problems:\n", evaluation.results.size());
-  for (const tune::ProblemResult& r : evaluation.worst) {
+  for (const train::ProblemResult& r : evaluation.worst) {
     write_out("{:>7}  {}\n         chosen {:>8}  {}\n         best   {:>8}  {}\n",
               format_share(r.efficiency), to_string(dataset.problems[r.problem]),
               format_seconds(r.chosen_seconds), r.chosen, format_seconds(r.best_seconds), r.best);
   }
 }
 
-void print_outside(const std::vector<tune::Outside>& outside, const tune::Dataset& dataset) {
+void print_outside(const std::vector<train::Outside>& outside, const train::Dataset& dataset) {
   if (outside.empty()) return;
   write_out("\nthe analytic ranker chose for {} problems, such as '{}': {}\n", outside.size(),
             to_string(dataset.problems[outside[0].problem]), outside[0].reason);
@@ -94,24 +94,24 @@ void print_outside(const std::vector<tune::Outside>& outside, const tune::Datase
 
 struct Rating {
   std::vector<Rated> rows;  // the model, then what it is measured by
-  tune::Evaluation model;
-  std::vector<tune::Outside> outside;
+  train::Evaluation model;
+  std::vector<train::Outside> outside;
 };
 
 // The best is 100% by definition: its row is how many problems there are and nothing more.
-Rating rate(const tune::Dataset& dataset, const LoadedModel& loaded, const tune::Oracle& oracle) {
-  const auto evaluated = [&](const std::vector<tune::ScoredRow>& rows) {
-    return tune::evaluate(dataset.problems, rows, oracle);
+Rating rate(const train::Dataset& dataset, const LoadedModel& loaded, const train::Oracle& oracle) {
+  const auto evaluated = [&](const std::vector<train::ScoredRow>& rows) {
+    return train::evaluate(dataset.problems, rows, oracle);
   };
   Rating rating;
-  rating.model = evaluated(tune::score_model(dataset, loaded.target, loaded.model));
-  rating.outside = tune::outside_of(dataset, loaded.target, loaded.model);
-  std::vector<tune::ScoredRow> best = tune::score_random(dataset, kRandomSeed);
-  for (tune::ScoredRow& row : best) row.score = -row.seconds;
+  rating.model = evaluated(train::score_model(dataset, loaded.target, loaded.model));
+  rating.outside = train::outside_of(dataset, loaded.target, loaded.model);
+  std::vector<train::ScoredRow> best = train::score_random(dataset, kRandomSeed);
+  for (train::ScoredRow& row : best) row.score = -row.seconds;
   rating.rows = {
       {"model", rating.model.summary},
-      {"analytic", evaluated(tune::score_analytic(dataset, loaded.target)).summary},
-      {"random", evaluated(tune::score_random(dataset, kRandomSeed)).summary},
+      {"analytic", evaluated(train::score_analytic(dataset, loaded.target)).summary},
+      {"random", evaluated(train::score_random(dataset, kRandomSeed)).summary},
       {"best", evaluated(best).summary},
   };
   return rating;
@@ -119,7 +119,7 @@ Rating rate(const tune::Dataset& dataset, const LoadedModel& loaded, const tune:
 
 int evaluate_one(const EvaluateCommand& command, const Output& output) {
   const LoadedModel loaded = load_model_folder(command.model);
-  const tune::Dataset dataset = dataset_of(command, loaded.model->manifest, command.data);
+  const train::Dataset dataset = dataset_of(command, loaded.model->manifest, command.data);
   const Rating rating = rate(dataset, loaded, oracle_of(command, loaded.model->manifest, dataset));
   if (!output.json) {
     write_out("{}", summary_table(rating.rows));
@@ -131,12 +131,12 @@ int evaluate_one(const EvaluateCommand& command, const Output& output) {
   Json json = {{"model_folder", command.model}, {"data_hash", dataset.hash}};
   for (const Rated& row : rating.rows) json[row.who] = summary_json(row.summary);
   Json slices = Json::array();
-  for (const tune::Slice& slice : rating.model.slices) {
+  for (const train::Slice& slice : rating.model.slices) {
     slices.push_back(
         {{"by", slice.by}, {"value", slice.value}, {"summary", summary_json(slice.summary)}});
   }
   Json worst = Json::array();
-  for (const tune::ProblemResult& r : rating.model.worst) worst.push_back(to_json(r, dataset));
+  for (const train::ProblemResult& r : rating.model.worst) worst.push_back(to_json(r, dataset));
   json["slices"] = slices;
   json["worst"] = worst;
   json["outside"] = rating.outside.size();
@@ -147,15 +147,15 @@ int evaluate_one(const EvaluateCommand& command, const Output& output) {
 int compare_two(const EvaluateCommand& command, const Output& output) {
   const LoadedModel before = load_model_folder(command.compare.at(0));
   const LoadedModel after = load_model_folder(command.compare.at(1));
-  const tune::Dataset dataset = dataset_of(command, before.model->manifest, command.data);
-  const tune::Oracle oracle = oracle_of(command, before.model->manifest, dataset);
+  const train::Dataset dataset = dataset_of(command, before.model->manifest, command.data);
+  const train::Oracle oracle = oracle_of(command, before.model->manifest, dataset);
   const auto evaluated = [&](const LoadedModel& loaded) {
-    return tune::evaluate(dataset.problems, tune::score_model(dataset, loaded.target, loaded.model),
-                          oracle);
+    return train::evaluate(dataset.problems,
+                           train::score_model(dataset, loaded.target, loaded.model), oracle);
   };
-  const tune::Evaluation old_one = evaluated(before);
-  const tune::Evaluation new_one = evaluated(after);
-  const tune::Comparison c = tune::compare(old_one, new_one, dataset.problems);
+  const train::Evaluation old_one = evaluated(before);
+  const train::Evaluation new_one = evaluated(after);
+  const train::Comparison c = train::compare(old_one, new_one, dataset.problems);
   if (output.json) {
     print_json({{"old", summary_json(old_one.summary)},
                 {"new", summary_json(new_one.summary)},

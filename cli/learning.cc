@@ -12,10 +12,10 @@ void add_data_option(CLI::App& app, std::vector<std::string>& files) {
       ->required();
 }
 
-tune::SweepData read_all_data(const std::vector<std::string>& files) {
-  std::vector<tune::SweepData> parts;
-  for (const std::string& file : files) parts.push_back(tune::read_sweep_data(file));
-  return tune::joined(parts);
+measure::SweepData read_all_data(const std::vector<std::string>& files) {
+  std::vector<measure::SweepData> parts;
+  for (const std::string& file : files) parts.push_back(measure::read_sweep_data(file));
+  return train::joined(parts);
 }
 
 LoadedModel load_model_folder(const std::string& folder) {
@@ -31,11 +31,11 @@ std::shared_ptr<const Model> read_model(const std::string& folder, Op op, const 
 
 std::string format_share(double share) { return fmt::format("{:.2f}%", 100 * share); }
 
-Json summary_json(const tune::Summary& s) {
+Json summary_json(const train::Summary& s) {
   Json regrets = Json::object();
-  for (std::size_t i = 0; i < tune::kTop.size(); ++i) {
-    regrets[fmt::format("top{}", tune::kTop[i])] = {{"mean", s.mean_regret[i]},
-                                                    {"worst", s.worst_regret[i]}};
+  for (std::size_t i = 0; i < train::kTop.size(); ++i) {
+    regrets[fmt::format("top{}", train::kTop[i])] = {{"mean", s.mean_regret[i]},
+                                                     {"worst", s.worst_regret[i]}};
   }
   return {{"problems", s.problems}, {"mean", s.mean},   {"p50", s.p50},   {"p10", s.p10},
           {"min", s.min},           {"top1", s.top1},   {"top3", s.top3}, {"top5", s.top5},
@@ -46,7 +46,7 @@ std::string summary_table(const std::vector<Rated>& rows) {
   Table table({"", "mean", "P50", "P10", "min", "top-1", "top-3", "top-5", "NDCG", "regret 1", "3",
                "5", "10", "problems"});
   for (const Rated& row : rows) {
-    const tune::Summary& s = row.summary;
+    const train::Summary& s = row.summary;
     std::vector<std::string> cells = {row.who};
     for (const double share : {s.mean, s.p50, s.p10, s.min, s.top1, s.top3, s.top5}) {
       cells.push_back(format_share(share));

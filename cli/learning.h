@@ -15,7 +15,7 @@ class App;
 namespace tessera::cli {
 
 void add_data_option(CLI::App& app, std::vector<std::string>& files);
-tune::SweepData read_all_data(const std::vector<std::string>& files);
+measure::SweepData read_all_data(const std::vector<std::string>& files);
 
 // A model, and the machine that its features are of.
 struct LoadedModel {
@@ -30,12 +30,12 @@ std::shared_ptr<const Model> read_model(const std::string& folder, Op op, const 
 // "98.52%".
 std::string format_share(double share);
 
-Json summary_json(const tune::Summary& summary);
+Json summary_json(const train::Summary& summary);
 
 // A line for each: who chose, and how well.
 struct Rated {
   std::string who;
-  tune::Summary summary;
+  train::Summary summary;
 };
 std::string summary_table(const std::vector<Rated>& rows);
 

@@ -9,7 +9,7 @@
 #include "command.h"
 #include "options.h"
 #include "output.h"
-#include "peers.h"
+#include "peer_trial.h"
 
 namespace tessera::cli {
 namespace {
@@ -164,8 +164,8 @@ std::vector<Finding> examine() {
   std::vector<Finding> findings = {find_machine(), find_compiler(), find_cache()};
   findings.push_back({"threads", true, false,
                       fmt::format("OpenMP uses {} by default", runtime::thread_limit({}))});
-  for (const std::string& name : peer_names()) {
-    const PeerSearch search = find_peers({name}, 1);
+  for (const std::string& name : peers::peer_names()) {
+    const peers::PeerSearch search = find_peers({name}, 1);
     const bool found = !search.found.empty();
     findings.push_back({fmt::format("peer {}", name), found, false,
                         found ? search.found.front()->version() : search.notes.front()});

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace tessera::cli {
@@ -17,7 +19,9 @@ void say(std::string_view what, const std::string& rest = {}) {
   std::fflush(stdout);
 }
 
-std::string way_of(const PeerCall& call) { return fmt::format("{} {}", call.group, call.how); }
+std::string way_of(const peers::PeerCall& call) {
+  return fmt::format("{} {}", call.group, call.how);
+}
 
 // What a child told before it ended.
 struct Told {
@@ -78,13 +82,13 @@ std::vector<std::string> child_words(const std::string& peer, const Problem* pro
   return words;
 }
 
-void run_ways(const Peer& peer, const Problem& problem, const RunSettings& run, int first) {
-  runtime::Place place = place_of_peer(peer.name());
+void run_ways(const peers::Peer& peer, const Problem& problem, const RunSettings& run, int first) {
+  runtime::Place place = peers::place_of_peer(peer.name());
   place.options = run_options(run).launch;
-  const Problem plain = tune::unpacked(problem);
-  const tune::OwnedOperands owned = tune::random_operands(plain, run.seed);
-  const tune::PlacedOperands placed = tune::place_operands(owned, place);
-  const std::vector<PeerCall> calls =
+  const Problem plain = measure::unpacked(problem);
+  const measure::OwnedOperands owned = measure::random_operands(plain, run.seed);
+  const measure::PlacedOperands placed = measure::place_operands(owned, place);
+  const std::vector<peers::PeerCall> calls =
       peer.calls(std::get<GemmProblem>(plain), std::get<GemmOperands>(placed.operands));
   say("loaded");
   for (std::size_t i = static_cast<std::size_t>(first); i < calls.size(); ++i) {
@@ -127,9 +131,9 @@ PeerTrial try_peer(const std::string& peer, const Problem* problem, const RunSet
 int serve_peer_trial(const std::string& peer, const std::vector<Problem>& problems,
                      const RunSettings& run, int first) {
   const int threads = runtime::thread_limit({.threads = run.threads});
-  const PeerSearch loaded = load_peers({peer}, threads);
+  const peers::PeerSearch loaded = peers::load_peers({peer}, threads);
   for (const std::string& note : loaded.notes) say("note", note);
-  for (const std::unique_ptr<Peer>& each : loaded.found) {
+  for (const std::unique_ptr<peers::Peer>& each : loaded.found) {
     const std::string version = each->version();
     try {
       if (problems.empty()) say("loaded", version);
@@ -140,6 +144,21 @@ int serve_peer_trial(const std::string& peer, const std::vector<Problem>& proble
   }
   say("done");
   return 0;
+}
+
+peers::PeerSearch find_peers(const std::vector<std::string>& names, int threads) {
+  peers::PeerSearch search;
+  for (const std::string& name : names) {
+    PeerTrial trial{.is_usable = true, .good = {}, .notes = {}};
+    if (!peers::backend_of_peer(name).empty())
+      trial = try_peer(name, nullptr, {.threads = threads}, 0);
+    peers::PeerSearch one;
+    one.notes = trial.notes;
+    if (trial.is_usable) one = peers::load_peers({name}, threads);
+    std::ranges::move(one.found, std::back_inserter(search.found));
+    std::ranges::move(one.notes, std::back_inserter(search.notes));
+  }
+  return search;
 }
 
 }  // namespace tessera::cli

@@ -1,7 +1,7 @@
 // Other libraries may crash, hang or end the process: they are tried in one of their own first.
 #pragma once
 
-#include "peers.h"
+#include "peers/peers.h"
 #include "work.h"
 
 namespace tessera::cli {
@@ -16,6 +16,10 @@ struct PeerTrial {
 // peer is only loaded. A way that takes longer than the limit does not come to an end.
 PeerTrial try_peer(const std::string& peer, const Problem* problem, const RunSettings& run,
                    double limit_seconds);
+
+// Loads the named peers as load_peers() does, each one after a process of its own has loaded it:
+// what crashes there or hangs is left out with a note.
+peers::PeerSearch find_peers(const std::vector<std::string>& names, int threads);
 
 // The child's end ('tessera bench peers'): tells on standard output what it is about to run, from
 // the first-th way on.

@@ -21,7 +21,7 @@ struct ProblemsCommand {
 
 int print_problems(const ProblemsCommand& command, const Output& output) {
   const Target target = resolve_target(command.target);
-  const auto list = command.unseen ? tune::unseen_problems : tune::problem_set;
+  const auto list = command.unseen ? measure::unseen_problems : measure::problem_set;
   const std::vector<Problem> problems =
       list(command.set, target, parse_dtype(command.dtype), parse_gemm_layout(command.layout));
   if (output.json) {
@@ -44,7 +44,7 @@ int print_problems(const ProblemsCommand& command, const Output& output) {
 Action declare_problems(CLI::App& app) {
   auto command = std::make_shared<ProblemsCommand>();
   std::vector<std::string> names;
-  for (const std::string_view name : tune::problem_set_names()) names.emplace_back(name);
+  for (const std::string_view name : measure::problem_set_names()) names.emplace_back(name);
   app.add_option("set", command->set, fmt::format("One of {}", join(names, ", ")))->required();
   add_target_option(app, command->target);
   app.add_option("--dtype", command->dtype, "The element type of A")->capture_default_str();

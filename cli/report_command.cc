@@ -21,29 +21,29 @@ struct ReportCommand {
   bool unseen = false;
 };
 
-Json to_json(const tune::Summary& s) {
+Json to_json(const train::Summary& s) {
   return {{"problems", s.problems}, {"mean", s.mean}, {"p50", s.p50},
           {"p10", s.p10},           {"min", s.min},   {"top1", s.top1},
           {"top3", s.top3},         {"top5", s.top5}, {"ndcg", s.ndcg}};
 }
 
 int report(const ReportCommand& command, const Output& output) {
-  tune::DatasetFilter filter;
+  train::DatasetFilter filter;
   filter.threads = command.threads;
   filter.drop_unseen = false;
   filter.only_unseen = command.unseen;
   if (!command.target.empty()) filter.target = load_target(command.target).name;
-  const tune::SweepData measured = tune::read_sweep_data(command.data);
+  const measure::SweepData measured = measure::read_sweep_data(command.data);
   // Which model fits is known once it is known what was measured; the model knows on which machine.
-  const tune::Dataset all = tune::make_dataset(measured, filter);
+  const train::Dataset all = train::make_dataset(measured, filter);
   const Target row = load_target(command.target.empty() ? all.target : command.target);
   const std::shared_ptr<const Model> model = read_model(command.model, all.op, row);
   const Target target = command.target.empty() && model->machine ? *model->machine : row;
   filter.dtypes = model->manifest.dtypes;
-  const tune::Dataset data = tune::make_dataset(measured, filter);
-  const tune::ReportData page =
-      tune::make_report(data, target, model, feature_gains(command.model, model->manifest));
-  write_file_atomic(command.output, tune::report_page(page));
+  const train::Dataset data = train::make_dataset(measured, filter);
+  const train::ReportData page =
+      train::make_report(data, target, model, feature_gains(command.model, model->manifest));
+  write_file_atomic(command.output, train::report_page(page));
   if (output.json) {
     print_json({{"output", command.output},
                 {"learned", to_json(page.learned.summary)},
@@ -52,7 +52,7 @@ int report(const ReportCommand& command, const Output& output) {
     return 0;
   }
   Table table({"choice", "problems", "mean", "P50", "P10", "min"});
-  const auto add = [&](const char* choice, const tune::Summary& s) {
+  const auto add = [&](const char* choice, const train::Summary& s) {
     const auto percent = [](double share) { return fmt::format("{:.2f}%", 100 * share); };
     table.add({choice, fmt::format("{}", s.problems), percent(s.mean), percent(s.p50),
                percent(s.p10), percent(s.min)});

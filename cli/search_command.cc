@@ -59,7 +59,7 @@ tune::SearchOptions options_of(const SearchCommand& command, const Target& targe
 // Measures in a store of its own, which is gone afterwards.
 std::vector<tune::MeasuredKernel> measure(const SearchCommand& command, const Problem& problem,
                                           const Target& target, const tune::SearchResult& result) {
-  tune::SweepOptions options;
+  measure::SweepOptions options;
   options.threads = command.threads;
   options.device = command.device;
   options.jobs = command.jobs;
@@ -67,11 +67,11 @@ std::vector<tune::MeasuredKernel> measure(const SearchCommand& command, const Pr
   options.version = kVersion;
   const fs::path folder = make_unique_folder(fs::temp_directory_path(), "tessera-search-");
   const std::shared_ptr<void> removed(nullptr, [&](void*) { remove_tree(folder); });
-  tune::SweepStore store(folder / "sweep.sqlite");
+  measure::SweepStore store(folder / "sweep.sqlite");
   auto measured = tune::measure_best(problem, target, result, static_cast<std::size_t>(command.top),
                                      store, options);
   if (!command.remember) return measured;
-  const tune::SweepData data = store.read();
+  const measure::SweepData data = store.read();
   const tune::Machine machine{data.runs.at(0).device, target.name, data.runs.at(0).threads};
   const jit::Cache cache({});
   tune::Store(tune::tuning_store_in(cache.folder())).record(tune::winners_of(data, machine));
@@ -103,12 +103,12 @@ void print_text(const SearchCommand& command, const tune::SearchResult& result,
   }
   Table table({"measured", "spread", "predicted", "kernel", "outcome"});
   for (const tune::MeasuredKernel& m : measured) {
-    const bool ok = m.outcome == tune::Outcome::ok;
+    const bool ok = m.outcome == measure::Outcome::ok;
     table.add({ok ? format_seconds(m.seconds) : "-",
                ok ? fmt::format("{:.1f}%", 100 * m.spread) : "-", predicted(m.kernel),
                m.kernel.name,
-               m.note.empty() ? std::string(tune::to_string(m.outcome))
-                              : fmt::format("{}: {}", tune::to_string(m.outcome), m.note)});
+               m.note.empty() ? std::string(measure::to_string(m.outcome))
+                              : fmt::format("{}: {}", measure::to_string(m.outcome), m.note)});
   }
   write_out("{}", table.text());
 }
@@ -129,7 +129,7 @@ int search(const SearchCommand& command, const Output& output) {
   Json rows = Json::array();
   for (const tune::MeasuredKernel& m : measured) {
     Json row = to_json(m.kernel, are_times);
-    row["outcome"] = tune::to_string(m.outcome);
+    row["outcome"] = measure::to_string(m.outcome);
     row["seconds"] = m.seconds;
     row["spread"] = m.spread;
     row["note"] = m.note;

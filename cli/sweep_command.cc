@@ -24,11 +24,11 @@ struct SweepCommand {
   std::string store;
   std::string budget;
   std::string shard;
-  tune::SweepOptions options;
+  measure::SweepOptions options;
 };
 
 // "2/4".
-void read_shard(const std::string& text, tune::SweepOptions& options) {
+void read_shard(const std::string& text, measure::SweepOptions& options) {
   if (text.empty()) return;
   const std::size_t slash = text.find('/');
   const bool split = slash != std::string::npos;
@@ -69,9 +69,9 @@ bool is_preselected(const std::string& word) {
 // One word of --kernels: a file of a kernel set, a shipped set, a wildcard or a name.
 std::vector<KernelSpec> read_kernels(const std::string& word, const std::vector<Problem>& problems,
                                      const Target& target) {
-  if (word == kAllLegal) return tune::kernels_for(problems, target, "*");
+  if (word == kAllLegal) return measure::kernels_for(problems, target, "*");
   if (word.ends_with(".json")) return kernel_set_from_json(read_file(word)).specs;
-  if (word.find('*') != std::string::npos) return tune::kernels_for(problems, target, word);
+  if (word.find('*') != std::string::npos) return measure::kernels_for(problems, target, word);
   KernelSetBuilder builder("sweep", target);
   if (is_preselected(word)) return builder.preselected(word).build().specs;
   return builder.add(name_of(find_kernel(word))).build().specs;
@@ -96,11 +96,11 @@ std::vector<KernelSpec> read_all_kernels(const SweepCommand& command,
   return kernels;
 }
 
-Json to_json(const tune::SweepReport& report, const SweepCommand& command,
-             const tune::SweepOptions& options) {
+Json to_json(const measure::SweepReport& report, const SweepCommand& command,
+             const measure::SweepOptions& options) {
   Json outcomes = Json::object();
   for (const auto& [outcome, count] : report.outcomes) {
-    outcomes[std::string(tune::to_string(outcome))] = count;
+    outcomes[std::string(measure::to_string(outcome))] = count;
   }
   return {{"store", command.store},
           {"run", report.run},
@@ -119,13 +119,13 @@ Json to_json(const tune::SweepReport& report, const SweepCommand& command,
           {"measure_seconds", report.measure_seconds}};
 }
 
-void print_text(const tune::SweepReport& report, const SweepCommand& command) {
+void print_text(const measure::SweepReport& report, const SweepCommand& command) {
   for (const std::string& sentence : report.unmeasured) {
     write_err("tessera: not measured: {}\n", sentence);
   }
   std::vector<std::string> parts;
   for (const auto& [outcome, count] : report.outcomes) {
-    parts.push_back(fmt::format("{} {}", count, tune::to_string(outcome)));
+    parts.push_back(fmt::format("{} {}", count, measure::to_string(outcome)));
   }
   write_out("{} of {} problems measured, {} were stored before{}; {} rows{}{} in {}\n",
             report.measured, report.problems, report.stored, unserved_text(report), report.rows,
@@ -141,15 +141,15 @@ void print_text(const tune::SweepReport& report, const SweepCommand& command) {
 }
 
 int sweep(const SweepCommand& command, const Output& output) {
-  tune::SweepOptions options = command.options;
+  measure::SweepOptions options = command.options;
   options.budget_seconds = read_seconds("sweep", command.budget);
   read_shard(command.shard, options);
   const Target target = resolve_target(command.target);
   const std::vector<Problem> problems = read_all_problems(command);
   const std::vector<KernelSpec> kernels = read_all_kernels(command, problems, target);
-  tune::SweepStore store(command.store);
+  measure::SweepStore store(command.store);
 
-  const tune::SweepReport report = run_sweep(problems, kernels, target, store, options);
+  const measure::SweepReport report = run_sweep(problems, kernels, target, store, options);
   if (output.json) {
     print_json(to_json(report, command, options));
   } else {
@@ -162,7 +162,7 @@ int sweep(const SweepCommand& command, const Output& output) {
 
 Action declare_sweep(CLI::App& app) {
   auto command = std::make_shared<SweepCommand>();
-  tune::SweepOptions& options = command->options;
+  measure::SweepOptions& options = command->options;
   app.add_option("--problems", command->problems,
                  "Files with a problem a line, or names of shipped ones")
       ->delimiter(',')

@@ -47,19 +47,19 @@ std::string format_duration(double seconds) {
   return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
 }
 
-std::string unserved_text(const tune::SweepReport& report) {
+std::string unserved_text(const measure::SweepReport& report) {
   return report.unserved == 0 ? ""
                               : fmt::format(", none of the kernels serves {}", report.unserved);
 }
 
-tune::SweepReport run_sweep(const std::vector<Problem>& problems,
-                            const std::vector<KernelSpec>& kernels, const Target& target,
-                            tune::SweepStore& store, tune::SweepOptions options) {
+measure::SweepReport run_sweep(const std::vector<Problem>& problems,
+                               const std::vector<KernelSpec>& kernels, const Target& target,
+                               measure::SweepStore& store, measure::SweepOptions options) {
   Progress building("build", Progress::Plain::signs);
   Progress measuring("sweep", Progress::Plain::signs);
   options.version = kVersion;
   options.stop = [] { return interrupted.load(); };
-  options.progress = [&](const tune::SweepProgress& at) {
+  options.progress = [&](const measure::SweepProgress& at) {
     if (at.is_building) {
       building.step(at.done, at.total, at.what);
       return;
@@ -70,7 +70,7 @@ tune::SweepReport run_sweep(const std::vector<Problem>& problems,
   };
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
-  tune::SweepReport report = tune::sweep(problems, kernels, target, store, options);
+  measure::SweepReport report = measure::sweep(problems, kernels, target, store, options);
   building.clear();
   measuring.clear();
   return report;

@@ -15,11 +15,11 @@ double read_seconds(const std::string& command, const std::string& text);
 std::string format_duration(double seconds);
 
 // ", none of the kernels serves 3"; empty when each problem has its kernel.
-std::string unserved_text(const tune::SweepReport& report);
+std::string unserved_text(const measure::SweepReport& report);
 
 // Shows progress. The first ^C ends the sweep in good order, the second ends the program.
-tune::SweepReport run_sweep(const std::vector<Problem>& problems,
-                            const std::vector<KernelSpec>& kernels, const Target& target,
-                            tune::SweepStore& store, tune::SweepOptions options);
+measure::SweepReport run_sweep(const std::vector<Problem>& problems,
+                               const std::vector<KernelSpec>& kernels, const Target& target,
+                               measure::SweepStore& store, measure::SweepOptions options);
 
 }  // namespace tessera::cli

@@ -16,24 +16,24 @@ constexpr std::size_t kShownFeatures = 10;
 struct TrainCommand {
   std::vector<std::string> data;
   std::string target;
-  tune::DatasetFilter filter;
+  train::DatasetFilter filter;
   std::string output;
-  std::string quantity = std::string(to_string(tune::TrainOptions{}.goal));
+  std::string quantity = std::string(to_string(train::TrainOptions{}.goal));
   std::string transform;
   bool ranking = false;
   std::string warm_start;
   std::vector<std::string> params;
   bool plain = false;
-  tune::TrainOptions options;
+  train::TrainOptions options;
 };
 
 [[noreturn]] void refuse(const std::string& words) {
   throw Error(ErrorCode::invalid_argument, "train: " + words);
 }
 
-tune::TrainOptions options_of(const TrainCommand& command) {
-  tune::TrainOptions options = command.options;
-  options.goal = command.ranking ? tune::Goal::ranking : tune::parse_goal(command.quantity);
+train::TrainOptions options_of(const TrainCommand& command) {
+  train::TrainOptions options = command.options;
+  options.goal = command.ranking ? train::Goal::ranking : train::parse_goal(command.quantity);
   options.version = kVersion;
   if (!command.transform.empty()) options.transform = parse_model_transform(command.transform);
   for (const std::string& word : command.params) {
@@ -50,13 +50,13 @@ tune::TrainOptions options_of(const TrainCommand& command) {
   return options;
 }
 
-Json to_json(const TrainCommand& command, const tune::TrainResult& result) {
+Json to_json(const TrainCommand& command, const train::TrainResult& result) {
   Json folds = Json::array();
-  for (const tune::FoldResult& fold : result.folds) {
+  for (const train::FoldResult& fold : result.folds) {
     folds.push_back({{"trees", fold.trees}, {"summary", summary_json(fold.evaluation.summary)}});
   }
   Json features = Json::array();
-  for (const tune::FeatureImportance& f : result.importances) {
+  for (const train::FeatureImportance& f : result.importances) {
     features.push_back({{"feature", f.name}, {"gain", f.gain}, {"splits", f.splits}});
   }
   Json out_of_fold;
@@ -70,18 +70,18 @@ Json to_json(const TrainCommand& command, const tune::TrainResult& result) {
           {"importances", features}};
 }
 
-void print_text(const TrainCommand& command, const tune::TrainResult& result,
-                const tune::Summary& analytic) {
+void print_text(const TrainCommand& command, const train::TrainResult& result,
+                const train::Summary& analytic) {
   std::vector<Rated> rows;
   for (std::size_t i = 0; i < result.folds.size(); ++i) {
-    const tune::FoldResult& fold = result.folds[i];
+    const train::FoldResult& fold = result.folds[i];
     rows.push_back({fmt::format("fold {}, {} trees", i, fold.trees), fold.evaluation.summary});
   }
   if (result.evaluation) rows.push_back({"out of fold", result.evaluation->summary});
   rows.push_back({"analytic", analytic});
   write_out("{}", summary_table(rows));
   for (std::size_t i = 0; i < std::min(kShownFeatures, result.importances.size()); ++i) {
-    const tune::FeatureImportance& f = result.importances[i];
+    const train::FeatureImportance& f = result.importances[i];
     write_out("{:<10} {:>7}  {}\n", i == 0 ? "gain" : "", format_share(f.gain), f.name);
   }
   write_out("{} rows of {} problems learned; the model is in {}\n", result.manifest.rows,
@@ -106,18 +106,18 @@ void print_where_it_holds(const Target& target) {
 }
 
 int train(const TrainCommand& command, const Output& output) {
-  tune::TrainOptions options = options_of(command);
+  train::TrainOptions options = options_of(command);
   const Target target = resolve_target(command.target);
-  tune::DatasetFilter filter = command.filter;
+  train::DatasetFilter filter = command.filter;
   filter.target = target.name;
   filter.least_problems = static_cast<std::size_t>(options.folds);
-  const tune::Dataset dataset = tune::make_dataset(read_all_data(command.data), filter);
+  const train::Dataset dataset = train::make_dataset(read_all_data(command.data), filter);
   Progress progress("train", Progress::Plain::signs);
-  options.on_forest = [&](int forest, int forests, const tune::Split& split) {
+  options.on_forest = [&](int forest, int forests, const train::Split& split) {
     progress.step(static_cast<std::size_t>(forest), static_cast<std::size_t>(forests),
                   fmt::format("{} rows", split.train.size()));
   };
-  const tune::TrainResult result = tune::train(dataset, target, options);
+  const train::TrainResult result = train::train(dataset, target, options);
   progress.clear();
   save_model(command.output, result.manifest, result.forest,
              command.plain ? ModelFile::text : ModelFile::gzip);
@@ -125,7 +125,7 @@ int train(const TrainCommand& command, const Output& output) {
     print_json(to_json(command, result));
     return 0;
   }
-  const auto analytic = tune::evaluate(dataset.problems, tune::score_analytic(dataset, target));
+  const auto analytic = train::evaluate(dataset.problems, train::score_analytic(dataset, target));
   print_text(command, result, analytic.summary);
   print_where_it_holds(target);
   return 0;
@@ -135,7 +135,7 @@ int train(const TrainCommand& command, const Output& output) {
 
 Action declare_train(CLI::App& app) {
   auto command = std::make_shared<TrainCommand>();
-  tune::TrainOptions& options = command->options;
+  train::TrainOptions& options = command->options;
   add_data_option(app, command->data);
   add_target_option(app, command->target);
   app.add_option("--dtype", command->filter.dtypes,

@@ -26,12 +26,12 @@ struct TuneCommand {
   std::string kernels = "*";
   std::string target;
   std::string store;
-  tune::SweepOptions options;
+  measure::SweepOptions options;
 };
 
 // A shipped set of problems, or the lines of a file, for every type and layout asked for.
 std::vector<Problem> read_all(const TuneCommand& command, const Target& target) {
-  const auto sets = tune::problem_set_names();
+  const auto sets = measure::problem_set_names();
   const bool is_set = std::find(sets.begin(), sets.end(), command.problems) != sets.end();
   std::vector<std::string> dtypes = command.dtypes;
   if (dtypes.empty()) dtypes = {is_set ? "fp32" : ""};  // a file's own
@@ -41,8 +41,8 @@ std::vector<Problem> read_all(const TuneCommand& command, const Target& target) 
       const ProblemOptions file{
           .shapes = command.problems, .dtype = dtype, .layout = is_set ? layout : ""};
       const std::vector<Problem> some =
-          is_set ? tune::problem_set(command.problems, target, parse_dtype(dtype),
-                                     parse_gemm_layout(layout))
+          is_set ? measure::problem_set(command.problems, target, parse_dtype(dtype),
+                                        parse_gemm_layout(layout))
                  : read_problems(file);
       problems.insert(problems.end(), some.begin(), some.end());
     }
@@ -68,7 +68,7 @@ std::map<std::string, std::string> choices(const std::vector<Problem>& problems,
 std::vector<KernelSpec> read_kernels(const TuneCommand& command,
                                      const std::vector<Problem>& problems, const Target& target,
                                      const std::map<std::string, std::string>& chosen) {
-  const std::vector<KernelSpec> asked = tune::kernels_for(problems, target, command.kernels);
+  const std::vector<KernelSpec> asked = measure::kernels_for(problems, target, command.kernels);
   if (asked.empty()) {
     throw Error(ErrorCode::not_found,
                 fmt::format("tune: no kernel of {} for these problems matches '{}'", target.name,
@@ -127,14 +127,14 @@ std::vector<tune::Change> gains(std::vector<tune::Change> changes) {
 
 // What came of a call.
 struct Outcome {
-  tune::SweepReport sweep;
+  measure::SweepReport sweep;
   std::vector<tune::Change> changes;
   std::vector<Learned> learned;
   std::string tuned;  // the tuning store
 };
 
 void print_text(const Outcome& outcome, const TuneCommand& command) {
-  const tune::SweepReport& report = outcome.sweep;
+  const measure::SweepReport& report = outcome.sweep;
   for (const std::string& sentence : report.unmeasured) {
     write_err("tessera: not measured: {}\n", sentence);
   }
@@ -163,7 +163,7 @@ void print_text(const Outcome& outcome, const TuneCommand& command) {
 }
 
 Json to_json(const Outcome& outcome, const TuneCommand& command) {
-  const tune::SweepReport& report = outcome.sweep;
+  const measure::SweepReport& report = outcome.sweep;
   const Gain gain = gain_of(outcome.changes);
   Json learned = Json::array();
   for (const Learned& l : outcome.learned) {
@@ -213,15 +213,15 @@ int run(TuneCommand command, const Output& output) {
                 "written; set TESSERA_CACHE_DIR");
   }
   if (command.store.empty()) command.store = (cache.folder() / "sweep.sqlite").string();
-  tune::SweepStore store(command.store);
+  measure::SweepStore store(command.store);
   Outcome outcome;
   outcome.sweep = run_sweep(problems, kernels, target, store, command.options);
 
   const int threads =
-      tune::filed_threads(target, runtime::thread_limit({.threads = command.options.threads}));
-  const tune::Machine machine{tune::device_name(target, command.options.device), target.name,
+      measure::filed_threads(target, runtime::thread_limit({.threads = command.options.threads}));
+  const tune::Machine machine{measure::device_name(target, command.options.device), target.name,
                               threads};
-  const tune::SweepData data = store.read();
+  const measure::SweepData data = store.read();
   outcome.changes = tune::changes_of(data, machine, chosen);
   outcome.tuned = tune::tuning_store_in(cache.folder()).string();
   tune::Store(outcome.tuned).record(tune::winners_of(data, machine));
@@ -241,7 +241,7 @@ int run(TuneCommand command, const Output& output) {
 Action declare_tune(CLI::App& app) {
   auto command = std::make_shared<TuneCommand>();
   std::vector<std::string> sets;
-  for (const std::string_view name : tune::problem_set_names()) sets.emplace_back(name);
+  for (const std::string_view name : measure::problem_set_names()) sets.emplace_back(name);
   app.add_option("--budget", command->budget, "Start no problem past this time: 90s, 30m, 2h")
       ->capture_default_str();
   app.add_option(

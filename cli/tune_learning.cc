@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kLeastProblems = 100;  // with fewer, folds say little
 
 // The order of a ranker as seconds: those that it predicts, made to fall with the place.
-tune::Predict predict_by(const std::shared_ptr<const Ranker>& ranker) {
+train::Predict predict_by(const std::shared_ptr<const Ranker>& ranker) {
   return [ranker](const RankInput& input, std::span<double> seconds) {
     const std::vector<Ranked> ranked =
         ranker == nullptr ? std::vector<Ranked>{} : ranker->rank(input);
@@ -24,18 +24,18 @@ tune::Predict predict_by(const std::shared_ptr<const Ranker>& ranker) {
   };
 }
 
-Learned train_one(const tune::Dataset& data, const Target& target, const std::string& types,
+Learned train_one(const train::Dataset& data, const Target& target, const std::string& types,
                   const fs::path& models) {
   const ShelvedModel& old = shared_shelf(fs::path())->find(data.op, target.name, types);
-  const tune::Evaluation before =
-      tune::evaluate(data.problems, tune::score(data, target, predict_by(old.ranker)));
-  tune::TrainOptions options;
+  const train::Evaluation before =
+      train::evaluate(data.problems, train::score(data, target, predict_by(old.ranker)));
+  train::TrainOptions options;
   options.version = kVersion;
-  const tune::TrainResult result = tune::train(data, target, options);
+  const train::TrainResult result = train::train(data, target, options);
 
   Learned learned{types, false, "", before.summary, result.evaluation.value().summary};
-  const tune::Summary& was = learned.before;
-  const tune::Summary& is = learned.after;
+  const train::Summary& was = learned.before;
+  const train::Summary& is = learned.after;
   learned.installed = is.mean > was.mean && is.p10 >= was.p10;
   const fs::path folder = models / fmt::format("{}_{}_{}", to_string(data.op), target.name, types);
   if (learned.installed) save_model(folder, result.manifest, result.forest, ModelFile::gzip);
@@ -51,20 +51,20 @@ Learned train_one(const tune::Dataset& data, const Target& target, const std::st
 
 }  // namespace
 
-std::vector<Learned> learn(const tune::SweepData& data, const Target& target, int threads,
+std::vector<Learned> learn(const measure::SweepData& data, const Target& target, int threads,
                            const std::vector<KernelSpec>& kernels, const fs::path& models) {
   std::set<std::string> kinds;
   for (const KernelSpec& spec : kernels) kinds.insert(types_in_name(spec));
   std::vector<Learned> all;
   for (const std::string& types : kinds) {
-    tune::DatasetFilter filter;
+    train::DatasetFilter filter;
     filter.target = target.name;
     filter.dtypes = {types};
     filter.threads = threads;
     filter.least_problems = kLeastProblems;
     try {
       lightgbm::load();
-      all.push_back(train_one(tune::make_dataset(data, filter), target, types, models));
+      all.push_back(train_one(train::make_dataset(data, filter), target, types, models));
     } catch (const Error& error) {
       const bool cannot = error.code() == ErrorCode::not_found ||
                           error.code() == ErrorCode::load_failed ||

@@ -12,15 +12,15 @@ namespace tessera::cli {
 struct Learned {
   std::string types;  // as kernel names spell them
   bool installed = false;
-  std::string outcome;          // a sentence
-  tune::Summary before, after;  // on problems that the new model had not seen; if it was trained
+  std::string outcome;           // a sentence
+  train::Summary before, after;  // on problems that the new model had not seen; if it was trained
 };
 
 // A model for each kind of operands that the kernels take, scored by cross-validation, and written
 // to <models>/<op>_<target>_<types> when it chooses better, in the mean and in the tenth worst
 // part, than what the dispatcher has without models of the user's own. One kind that cannot be
 // learned (too few problems, no LightGBM) is no error: its outcome says why.
-std::vector<Learned> learn(const tune::SweepData& data, const Target& target, int threads,
+std::vector<Learned> learn(const measure::SweepData& data, const Target& target, int threads,
                            const std::vector<KernelSpec>& kernels, const fs::path& models);
 
 }  // namespace tessera::cli

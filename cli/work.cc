@@ -34,10 +34,10 @@ Workload::Workload(Dispatcher& dispatcher, const Problem& problem, const RunSett
       options_(run_options(settings)),
       kernel_(&dispatcher.kernel_for(problem, options_)),
       place_{&runtime::backend_for(dispatcher.target()), options_.launch},
-      owned_(tune::random_operands(problem, settings.seed)),
-      placed_(tune::place_operands(owned_, place_)),
+      owned_(measure::random_operands(problem, settings.seed)),
+      placed_(measure::place_operands(owned_, place_)),
       operands_(placed_.operands),
-      packed_(tune::pack_b(*kernel_->loaded, kernel_->spec, problem, operands_, place_)) {}
+      packed_(measure::pack_b(*kernel_->loaded, kernel_->spec, problem, operands_, place_)) {}
 
 void Workload::run() { dispatcher_.run(problem_, operands_, options_); }
 
@@ -46,12 +46,12 @@ Mismatch Workload::verify() {
 }
 
 Mismatch Workload::verify(const std::function<void()>& call) {
-  tune::poison_output(problem_, owned_);
-  tune::send_output(owned_, placed_, place_);
+  measure::poison_output(problem_, owned_);
+  measure::send_output(owned_, placed_, place_);
   call();
-  tune::fetch_output(owned_, placed_, place_);
-  Mismatch mismatch = family_of(problem_).verify(tune::unpacked(problem_), owned_.operands);
-  if (const std::string outside = tune::gaps_intact(problem_, owned_); !outside.empty()) {
+  measure::fetch_output(owned_, placed_, place_);
+  Mismatch mismatch = family_of(problem_).verify(measure::unpacked(problem_), owned_.operands);
+  if (const std::string outside = measure::gaps_intact(problem_, owned_); !outside.empty()) {
     mismatch.ok = false;
     mismatch.message = outside;
   }

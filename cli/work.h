@@ -53,8 +53,8 @@ class Workload {
   RunOptions options_;
   const ReadyKernel* kernel_;
   runtime::Place place_;
-  tune::OwnedOperands owned_;
-  tune::PlacedOperands placed_;
+  measure::OwnedOperands owned_;
+  measure::PlacedOperands placed_;
   Operands operands_;  // B packed if need be
   runtime::DeviceBuffer packed_;
 };

@@ -1,38 +1,42 @@
-# One library per folder of src/. A folder sees the headers of the folders named after DEPENDS and
-# of what those depend on, and of nothing else: a forbidden include fails to compile.
+# One library per folder of src/tessera. A folder includes headers of the folders named after
+# DEPENDS and of what those depend on, and of nothing else: tools/check_includes.py holds every
+# object against the list that is written here.
 function(tessera_library name)
   cmake_parse_arguments(ARG "" "FOLDER" "DEPENDS;PRIVATE;GENERATED" ${ARGN})
   set(folder ${name})
   if(ARG_FOLDER)
     set(folder ${ARG_FOLDER})
   endif()
-  set(include_root ${PROJECT_BINARY_DIR}/include/${name})
-  get_filename_component(parent ${include_root}/tessera/${folder} DIRECTORY)
-  file(MAKE_DIRECTORY ${parent})
-  if(NOT EXISTS ${include_root}/tessera/${folder})
-    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src/${folder} ${include_root}/tessera/${folder} SYMBOLIC)
-  endif()
-
   set(closure ${name})
+  set(folders ${folder})
   foreach(dependency ${ARG_DEPENDS})
     get_property(more GLOBAL PROPERTY TESSERA_CLOSURE_${dependency})
     list(APPEND closure ${more})
+    get_property(more GLOBAL PROPERTY TESSERA_FOLDERS_${dependency})
+    list(APPEND folders ${more})
   endforeach()
   list(REMOVE_DUPLICATES closure)
+  list(REMOVE_DUPLICATES folders)
   set_property(GLOBAL PROPERTY TESSERA_CLOSURE_${name} ${closure})
+  set_property(GLOBAL PROPERTY TESSERA_FOLDERS_${name} ${folders})
   set_property(GLOBAL PROPERTY TESSERA_PRIVATE_${name} ${ARG_PRIVATE})
+  list(JOIN folders " " words)
+  set_property(GLOBAL APPEND_STRING PROPERTY TESSERA_INCLUDE_TABLE "tessera_${name}: ${words}\n")
 
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/tessera/${folder}/*.cc)
   list(APPEND sources ${ARG_GENERATED})
   if(NOT sources)
     return()
   endif()
-  set_property(GLOBAL APPEND PROPERTY TESSERA_LIBRARIES ${name})
   add_library(tessera_${name} OBJECT ${sources})
   target_link_libraries(tessera_${name} PRIVATE ${ARG_PRIVATE})
-  foreach(member ${closure})
-    target_include_directories(tessera_${name} PRIVATE ${PROJECT_BINARY_DIR}/include/${member})
-  endforeach()
+  target_include_directories(tessera_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+endfunction()
+
+# The library of an operation, in src/tessera/families/<name>.
+function(tessera_family name)
+  tessera_library(${name} FOLDER families/${name} DEPENDS families device ${ARGN})
+  set_property(GLOBAL APPEND PROPERTY TESSERA_FAMILIES ${name})
 endfunction()
 
 # Gives `target` the headers and objects of the named libraries and of all that they depend on.
@@ -43,11 +47,12 @@ function(tessera_link target)
     list(APPEND all ${closure})
   endforeach()
   if(families IN_LIST all)
-    list(APPEND all gemm device)  # families.cc names every family
+    get_property(families GLOBAL PROPERTY TESSERA_FAMILIES)
+    list(APPEND all ${families} device)  # families.cc names every family
   endif()
   list(REMOVE_DUPLICATES all)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   foreach(name ${all})
-    target_include_directories(${target} PRIVATE ${PROJECT_BINARY_DIR}/include/${name})
     if(TARGET tessera_${name})
       target_sources(${target} PRIVATE $<TARGET_OBJECTS:tessera_${name}>)
       get_property(private GLOBAL PROPERTY TESSERA_PRIVATE_${name})
@@ -59,11 +64,11 @@ endfunction()
 # Writes a C++ file that holds the files' text, or bytes with BINARY: `span<const EmbeddedFile>
 # tessera::FUNCTION()`.
 function(tessera_embed output function)
-  cmake_parse_arguments(ARG "BINARY" "BASE;PREFIX" "FILES" ${ARGN})
+  cmake_parse_arguments(ARG "BINARY" "BASE" "FILES" ${ARGN})
   add_custom_command(
     OUTPUT ${output}
     COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DFUNCTION=${function} -DBASE=${ARG_BASE}
-            -DPREFIX=${ARG_PREFIX} -DBINARY=${ARG_BINARY}
+            -DBINARY=${ARG_BINARY}
             "-DFILES=${ARG_FILES}" -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
     DEPENDS ${ARG_FILES} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
     VERBATIM)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what no compiler does: budgets, the include table, ASCII, and words that do not belong.
+"""Checks budgets, what users of the API may include, ASCII, and words that do not belong.
 
 Prints one line per finding and exits 1 if there is any. Takes no arguments.
 """
@@ -13,25 +13,6 @@ CODE = {".h", ".hpp", ".cc", ".cpp", ".py", ".cmake"}
 MAX_FILE, MAX_HEADER, MAX_DEVICE_FILE = 600, 250, 400
 MAX_FUNCTION, MAX_LINE = 80, 100
 
-# Which folders of src/ a folder may name in an include; what those include comes with them.
-INCLUDES = {
-    "base": [],
-    "device": [],
-    "spec": ["base"],
-    "targets": ["spec"],
-    "families": ["spec"],
-    "families/gemm": ["families", "device"],
-    "jit": ["families"],
-    "runtime": ["jit", "device"],
-    "registry": ["runtime", "targets"],
-    "select": ["families"],
-    "learn": ["select"],
-    "tune": ["registry", "learn"],
-    "dispatch": ["tune"],
-    "parquet": ["tune"],
-}
-# The one file that names every family.
-FAMILY_LIST = "src/families/families.cc"
 # What holds on one machine only: absolute paths that not every system has, and names of hosts.
 # Tests make up the paths that are nowhere; the one host is that of an XML namespace.
 SYSTEM = "usr|etc|tmp|dev|proc|sys|opt|lib|lib64|bin|var|run"
@@ -46,43 +27,9 @@ def report(path, line, text):
     findings.append(f"{path}:{line}: {text}")
 
 
-def closure(folder):
-    seen = [folder]
-    for name in seen:
-        seen.extend(d for d in INCLUDES[name] if d not in seen)
-    return seen
-
-
-def folder_of(path):
-    """The key of INCLUDES that a path below src/ or an include below tessera/ belongs to."""
-    parts = pathlib.PurePosixPath(path).parts
-    for length in (2, 1):
-        name = "/".join(parts[:length])
-        if len(parts) > length and name in INCLUDES:
-            return name
-    return None
-
-
-def check_includes(path, lines):
-    if not path.startswith("src/"):
-        return
-    own = folder_of(path[4:])
-    if own is None:
-        return
-    allowed = closure(own)
-    for number, line in enumerate(lines, 1):
-        match = re.match(r'#include "tessera/([^"]+)"', line)
-        if not match or path == FAMILY_LIST:
-            continue
-        other = folder_of(match.group(1))
-        if other is not None and other not in allowed:
-            report(path, number, f"{own}/ may not include {other}/: it includes only "
-                                 f"{', '.join(allowed[1:]) or 'itself'}")
-
-
 def check_public_only(path, lines):
-    """The command line and the examples know the public headers only."""
-    if not path.startswith(("cli/", "examples/")):
+    """The command line, the peers and the examples know the public headers only."""
+    if not path.startswith(("cli/", "peers/", "examples/")):
         return
     for number, line in enumerate(lines, 1):
         match = re.match(r'#include [<"](tessera/[^">]+)[">]', line)
@@ -127,7 +74,7 @@ def check_file(path):
         return
     limit = MAX_FILE
     if name.suffix in (".h", ".hpp"):
-        limit = MAX_DEVICE_FILE if path.startswith("src/device/") else MAX_HEADER
+        limit = MAX_DEVICE_FILE if path.startswith("src/tessera/device/") else MAX_HEADER
     count = len(lines) - 1
     if count > limit:
         report(path, count, f"file of {count} lines, the limit is {limit}")
@@ -135,7 +82,6 @@ def check_file(path):
         if len(line) > MAX_LINE:
             report(path, number, f"line of {len(line)} columns, the limit is {MAX_LINE}")
     if name.suffix in (".h", ".hpp", ".cc", ".cpp"):
-        check_includes(path, lines)
         check_public_only(path, lines)
         check_functions(path, lines)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/families/gemm/sets/<target>.json: the preselected kernels of each target.
+"""Writes src/tessera/families/gemm/sets/<target>.json: the preselected kernels of each target.
 
 The tables below are the content; names are made from them for each dtype and layout. The gemm tests
 check that every name is legal. Run it without arguments after editing a table.
@@ -7,7 +7,7 @@ check that every name is legal. Run it without arguments after editing a table.
 import json
 import pathlib
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "src/families/gemm/sets"
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "src/tessera/families/gemm/sets"
 DTYPES = ["fp32", "tf32", "fp16", "bf16", "fp8", "bf8", "int8"]
 LAYOUTS = ["rcr", "rrr", "crr", "ccr"]
 KINDS = ["essential", "compute", "memory", "latency"]

@@ -41,7 +41,7 @@ int main() {
   for (const int m : {17, 96, 200}) {
     const tessera::GemmProblem problem =
         tessera::gemm_problem(tessera::DType::fp32, tessera::GemmLayout::rcr, m, 150, 64);
-    const auto owned = tessera::tune::random_operands(problem, 1);
+    const auto owned = tessera::measure::random_operands(problem, 1);
     dispatcher.run(problem, owned.operands, {.verify = true});
 
     const std::string& chosen = dispatcher.kernel_for(problem).name;

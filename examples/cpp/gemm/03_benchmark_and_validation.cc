@@ -25,7 +25,7 @@ void plain_loop(const float* a, const float* b, float* out) {
 int main() {
   const tessera::GemmProblem problem =
       tessera::gemm_problem(tessera::DType::fp32, tessera::GemmLayout::rrr, kSize, kSize, kSize);
-  const auto owned = tessera::tune::random_operands(problem, 42);
+  const auto owned = tessera::measure::random_operands(problem, 42);
   const auto& operands = std::get<tessera::GemmOperands>(owned.operands);
 
   tessera::Dispatcher dispatcher;

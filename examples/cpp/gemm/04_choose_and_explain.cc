@@ -26,7 +26,7 @@ int main() {
   // Overrule it: run the second best by name, verified. What cannot run says why.
   if (decision.considered.size() < 2) return 1;
   const std::string& second = decision.considered[1].name;
-  const auto owned = tessera::tune::random_operands(problem, 7);
+  const auto owned = tessera::measure::random_operands(problem, 7);
   dispatcher.run(problem, owned.operands, {.force = second, .verify = true});
   std::printf("forced   %s: verified\n", second.c_str());
   try {

@@ -12,7 +12,7 @@ namespace {
 bool serve(tessera::Dispatcher& dispatcher, int m) {
   const tessera::GemmProblem problem =
       tessera::gemm_problem(tessera::DType::fp32, tessera::GemmLayout::rcr, m, 768, 768);
-  const auto owned = tessera::tune::random_operands(problem, 3);
+  const auto owned = tessera::measure::random_operands(problem, 3);
   dispatcher.run(problem, owned.operands, {.verify = true});
 
   const std::string& chosen = dispatcher.kernel_for(problem).name;

@@ -3,12 +3,12 @@
 
 #include <filesystem>
 
-#include "host/tune/report_data.h"
+#include "host/train/report_data.h"
 #include "tessera/base/files.h"
 #include "tessera/base/subprocess.h"
-#include "tessera/tune/report.h"
+#include "tessera/train/report.h"
 
-namespace tessera::tune {
+namespace tessera::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,7 +31,7 @@ class ReportPage : public testing::Test {
     }
     const Target target = load_target("avx512");
     const std::string forest = testing_support::estimate_forest(family_of(Op::gemm).features());
-    ReportData report =
+    train::ReportData report =
         make_report(testing_support::noisy_data(target, 200, 5, 1), target,
                     testing_support::estimate_model(target), feature_gains(forest, "model"));
     // Gains as a trained forest has them; that of the tests asks for one feature only.
@@ -42,7 +42,7 @@ class ReportPage : public testing::Test {
     points_ = report.times.size();
     problems_ = report.problems.size();
     // Errors that no script catches become an attribute that the test finds.
-    std::string page = report_page(report);
+    std::string page = train::report_page(report);
     const std::string head = "<head>\n";
     page.insert(page.find(head) + head.size(),
                 "<script>addEventListener('error', (e) => "
@@ -113,4 +113,4 @@ TEST_F(ReportPage, FitsAPhoneAndADesk) {
 }
 
 }  // namespace
-}  // namespace tessera::tune
+}  // namespace tessera::train

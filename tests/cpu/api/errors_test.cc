@@ -59,7 +59,7 @@ TEST_F(ApiErrors, MistakenOperands) {
        "gemm: out must not overlap d0, got out 0 bytes after the start of d0, which spans 32 "
        "bytes"},
   };
-  const tune::OwnedOperands owned = operands_of(square());
+  const measure::OwnedOperands owned = operands_of(square());
   const std::string before = output_bytes(square(), owned);
   for (const Case& c : cases) {
     GemmOperands operands = std::get<GemmOperands>(owned.operands);
@@ -88,7 +88,7 @@ TEST_F(ApiErrors, MistakenProblems) {
       {"negative batch stride", [](GemmProblem& p) { p.batch_stride_b = -1; },
        "gemm: batch_stride_b must be at least 0, got -1"},
   };
-  const tune::OwnedOperands owned = operands_of(square());
+  const measure::OwnedOperands owned = operands_of(square());
   const std::string before = output_bytes(square(), owned);
   for (const Case& c : cases) {
     GemmProblem problem = square();

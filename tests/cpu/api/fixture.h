@@ -36,8 +36,8 @@ struct ApiTest : testing::Test {
     o.build = build_options();
     return o;
   }
-  tune::OwnedOperands operands_of(const Problem& problem) const {
-    return tune::random_operands(problem, seed);
+  measure::OwnedOperands operands_of(const Problem& problem) const {
+    return measure::random_operands(problem, seed);
   }
 };
 
@@ -54,7 +54,7 @@ inline RunOptions with(int threads, const std::string& force = {}, bool verify =
 }
 
 // The bytes of a row-major m x n output without gaps.
-inline std::string output_bytes(const GemmProblem& p, const tune::OwnedOperands& owned) {
+inline std::string output_bytes(const GemmProblem& p, const measure::OwnedOperands& owned) {
   const void* out = std::get<GemmOperands>(owned.operands).out;
   return {static_cast<const char*>(out), static_cast<std::size_t>(p.m * p.n * size_of(p.out))};
 }

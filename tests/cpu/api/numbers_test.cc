@@ -39,8 +39,8 @@ TEST(ApiNumbers, HaveAWordOrAreRefused) {
       {[] { to_string(bad<FeatureGroup>()); }, refusal("feature group", 3)},
       {[] { to_string(bad<ModelQuantity>()); }, refusal("quantity", 4)},
       {[] { to_string(bad<ModelTransform>()); }, refusal("transform", 2)},
-      {[] { to_string(bad<tune::Outcome>()); }, refusal("outcome", 5)},
-      {[] { to_string(bad<tune::Goal>()); }, refusal("goal", 4)},
+      {[] { to_string(bad<measure::Outcome>()); }, refusal("outcome", 5)},
+      {[] { to_string(bad<train::Goal>()); }, refusal("goal", 4)},
       {[] { to_string(bad<tune::SearchStrategy>()); }, refusal("search strategy", 2)},
   };
   for (const Case& c : cases) EXPECT_EQ(error_of(c.call), c.message);
@@ -86,7 +86,7 @@ TEST_F(ApiTest, ProblemsWithNumbersThatHaveNoValueAreRefused) {
        "invalid_argument: gemm: " + refusal("epilogue op", 14).substr(18)},
   };
   Dispatcher dispatcher(options());
-  tune::OwnedOperands owned = operands_of(small());
+  measure::OwnedOperands owned = operands_of(small());
   for (const Case& c : cases) {
     GemmProblem p = small();
     c.change(p);
@@ -166,10 +166,12 @@ TEST_F(ApiTest, OptionsWithNumbersThatHaveNoValueAreRefused) {
   EXPECT_EQ(error_of([&] { save_model(folder, {}, "", bad<ModelFile>()); }),
             refusal("model: form", 1));
   EXPECT_EQ(error_of([] { log(bad<LogLevel>(), "unheard"); }), refusal("log level", 1));
-  EXPECT_EQ(error_of([&] { tune::SweepStore store(folder / "a.sqlite", bad<tune::OpenMode>()); }),
-            refusal("sweep store: mode", 1));
-  EXPECT_EQ(error_of([&] { tune::SweepStore(folder / "b.sqlite").add({}, bad<tune::Conflict>()); }),
-            refusal("sweep store: conflict", 1));
+  EXPECT_EQ(
+      error_of([&] { measure::SweepStore store(folder / "a.sqlite", bad<measure::OpenMode>()); }),
+      refusal("sweep store: mode", 1));
+  EXPECT_EQ(
+      error_of([&] { measure::SweepStore(folder / "b.sqlite").add({}, bad<measure::Conflict>()); }),
+      refusal("sweep store: conflict", 1));
   EXPECT_EQ(error_of([&] {
               tune::search(p, target, tune::analytic_surrogate(),
                            {.strategy = bad<tune::SearchStrategy>()});

@@ -49,7 +49,7 @@ TEST_F(ApiRegistries, WorkSideBySideInManyThreads) {
       Dispatcher& dispatcher = *dispatchers[t % dispatchers.size()];
       failures[t] = error_of([&] {
         for (std::int64_t m = 1; m < 40; m += 9) {
-          const tune::OwnedOperands owned = tune::random_operands(small(m), seed + t);
+          const measure::OwnedOperands owned = measure::random_operands(small(m), seed + t);
           dispatcher.run(small(m), owned.operands, with(1));
         }
       });
@@ -80,7 +80,7 @@ TEST_F(ApiRegistries, MergedRunsTheKernelsOfBoth) {
   EXPECT_EQ(left->find(taken), right->find(taken));  // loaded once, shared
   Dispatcher dispatcher(options(), left);
   for (const KernelSpec& spec : left->declared()) {
-    const tune::OwnedOperands owned = operands_of(small());
+    const measure::OwnedOperands owned = operands_of(small());
     EXPECT_EQ(error_of([&] { dispatcher.run(small(), owned.operands, with(2, name_of(spec))); }),
               "no error")
         << "seed " << seed;
@@ -97,7 +97,7 @@ TEST_F(ApiRegistries, FilteredByTargetRunsItsKernelsOnly) {
 
   write_file(folder / "mine.json", to_json(mine()));
   Dispatcher dispatcher(options((folder / "mine.json").string()), here);
-  const tune::OwnedOperands owned = operands_of(small());
+  const measure::OwnedOperands owned = operands_of(small());
   dispatcher.run(small(), owned.operands, with(1));
   EXPECT_EQ(dispatcher.kernel_for(small()).name,
             "gemm_fp32_rcr_packab_48x192x256_0x0x1_4x8x1_mine");
@@ -115,7 +115,7 @@ TEST_F(ApiRegistries, ImportedRunsWhatWasExported) {
   ASSERT_EQ(results.size(), 1U);
   EXPECT_EQ(results[0].error, "");
   const KernelSpec spec = copy->declared().front();
-  const tune::OwnedOperands owned = operands_of(small());
+  const measure::OwnedOperands owned = operands_of(small());
   copy->get(spec)->launch(family_of(spec).bind(spec, small(), owned.operands), {.threads = 1});
   const Mismatch mismatch = family_of(spec).verify(small(), owned.operands);
   EXPECT_TRUE(mismatch.ok) << mismatch.message << " seed " << seed;
@@ -131,7 +131,7 @@ TEST_F(ApiRegistries, AKernelOutlivesItsDispatcherAndRegistry) {
     kernel = ready.loaded;
     spec = ready.spec;
   }
-  const tune::OwnedOperands owned = operands_of(small());
+  const measure::OwnedOperands owned = operands_of(small());
   kernel->launch(family_of(spec).bind(spec, small(), owned.operands), {.threads = 1});
   EXPECT_TRUE(family_of(spec).verify(small(), owned.operands).ok) << "seed " << seed;
 }
@@ -153,7 +153,7 @@ TEST_F(ApiRegistries, PackedKernelsRunWithoutACompiler) {
   elsewhere.build.compiler = "no-such-compiler";
   elsewhere.build.packs = {(folder / "kernels.pack").string()};
   Dispatcher dispatcher(elsewhere);
-  const tune::OwnedOperands owned = operands_of(small());
+  const measure::OwnedOperands owned = operands_of(small());
   EXPECT_EQ(error_of([&] { dispatcher.run(small(), owned.operands, with(1, built[0].name)); }),
             "no error");
 }

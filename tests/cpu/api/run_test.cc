@@ -16,10 +16,10 @@ TEST_F(ApiRun, EveryTypeOnThisMachine) {
         "gemm m=33 n=50 k=70 dtype=bf16 layout=crr", "gemm m=33 n=50 k=70 dtype=fp8 layout=ccr",
         "gemm m=33 n=50 k=70 dtype=bf8", "gemm m=33 n=50 k=70 dtype=int8"}) {
     const Problem problem = parse_problem(line);
-    const tune::OwnedOperands owned = operands_of(problem);
+    const measure::OwnedOperands owned = operands_of(problem);
     EXPECT_EQ(error_of([&] { dispatcher.run(problem, owned.operands, with(0)); }), "no error")
         << line << " seed " << seed;
-    EXPECT_EQ(tune::gaps_intact(problem, owned), "") << line;
+    EXPECT_EQ(measure::gaps_intact(problem, owned), "") << line;
   }
 }
 
@@ -34,10 +34,10 @@ TEST_F(ApiRun, OneKernelServesEveryShapeOfItsSignature) {
   GemmProblem no_sum = small();
   no_sum.k = 0;
   for (const GemmProblem& p : {small(), small(1), small(200), strided, no_sum, small(0)}) {
-    const tune::OwnedOperands owned = operands_of(p);
+    const measure::OwnedOperands owned = operands_of(p);
     EXPECT_EQ(error_of([&] { dispatcher.run(p, owned.operands, with(2, force)); }), "no error")
         << to_string(p) << " seed " << seed;
-    EXPECT_EQ(tune::gaps_intact(p, owned), "") << to_string(p);
+    EXPECT_EQ(measure::gaps_intact(p, owned), "") << to_string(p);
   }
   EXPECT_EQ(kernels_in(dispatcher.registry().builder().cache()), 1);
 }
@@ -49,7 +49,7 @@ TEST_F(ApiRun, BatchesByPointerArraysInPlace) {
   p.batch = 5;
   p.beta = 0.5F;
   p.pointer_arrays = true;
-  const tune::OwnedOperands owned = operands_of(p);
+  const measure::OwnedOperands owned = operands_of(p);
   GemmOperands operands = std::get<GemmOperands>(owned.operands);
   for (std::int64_t i = 0; i < p.batch; ++i) {
     std::memcpy(static_cast<void* const*>(operands.out)[i],
@@ -72,11 +72,11 @@ TEST_F(ApiRun, DeterministicBitsWhateverTheThreads) {
   o.deterministic = true;
   Dispatcher dispatcher(o);
   const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 150, 130, 700);
-  tune::OwnedOperands owned = operands_of(p);
+  measure::OwnedOperands owned = operands_of(p);
   const std::string kernel = dispatcher.kernel_for(p, with(1)).name;
   std::string first;
   for (const int threads : {1, 2, 3, 8}) {
-    tune::poison_output(p, owned);
+    measure::poison_output(p, owned);
     runtime::set_default_threads(threads);
     dispatcher.run(p, owned.operands, with(threads, kernel));
     if (first.empty()) first = output_bytes(p, owned);
@@ -99,7 +99,7 @@ TEST_F(ApiRun, ThreadLimitIsPartOfTheChoiceAndOfTheMemo) {
 TEST_F(ApiRun, TooManyThreadsAreAsManyAsThereAre) {
   Dispatcher dispatcher(options());
   const int most = runtime::thread_limit({.threads = 100'000});
-  const tune::OwnedOperands owned = operands_of(small());
+  const measure::OwnedOperands owned = operands_of(small());
   EXPECT_EQ(error_of([&] { dispatcher.run(small(), owned.operands, with(100'000)); }), "no error");
   EXPECT_EQ(&dispatcher.kernel_for(small(), with(1 << 30)),
             &dispatcher.kernel_for(small(), with(most)));
@@ -124,7 +124,7 @@ TEST_F(ApiRun, ForcedKernelFromOutsideTheSpace) {
   for (const KernelSpec& spec : family_of(Op::gemm).candidates(small(), dispatcher.target())) {
     ASSERT_NE(name_of(spec), name);
   }
-  const tune::OwnedOperands owned = operands_of(small());
+  const measure::OwnedOperands owned = operands_of(small());
   dispatcher.run(small(), owned.operands, with(2, name));
   const ReadyKernel& kernel = dispatcher.kernel_for(small(), with(2, name));
   EXPECT_EQ(kernel.name, name);
@@ -139,7 +139,7 @@ TEST_F(ApiRun, VerifyFindsAWrongKernel) {
   DispatcherOptions o = options();
   o.build.compiler = testing_support::broken_compiler(folder, all).string();
   Dispatcher dispatcher(o);
-  const tune::OwnedOperands owned = operands_of(small());
+  const measure::OwnedOperands owned = operands_of(small());
   dispatcher.run(small(), owned.operands, with(1, "", false));  // nobody looked
   const std::string message = error_of([&] { dispatcher.run(small(), owned.operands, with(1)); });
   const std::string name = dispatcher.kernel_for(small(), with(1)).name;
@@ -154,7 +154,7 @@ TEST_F(ApiRun, PackedBGivesTheSameResultAsB) {
     const GemmProblem plain = gemm_problem(dtype, GemmLayout::rrr, 40, 70, 90);
     GemmProblem packed = plain;
     packed.preshuffled_b = true;
-    tune::OwnedOperands owned = operands_of(plain);
+    measure::OwnedOperands owned = operands_of(plain);
     auto operands = std::get<GemmOperands>(owned.operands);
     const runtime::AlignedBuffer buffer(dispatcher.packed_bytes(packed));
     dispatcher.pack(packed, operands.b, buffer.data());
@@ -163,7 +163,7 @@ TEST_F(ApiRun, PackedBGivesTheSameResultAsB) {
       GemmProblem p = packed;
       p.m = m;
       RunOptions run = with(2, dispatcher.kernel_for(packed).name, false);
-      tune::poison_output(plain, owned);
+      measure::poison_output(plain, owned);
       dispatcher.run(p, operands, run);
       GemmProblem as_given = plain;
       as_given.m = m;
@@ -181,7 +181,7 @@ TEST_F(ApiRun, TargetFromAFile) {
   write_file(folder / "mine.json", to_json(mine));
   Dispatcher dispatcher(options((folder / "mine.json").string()));
   EXPECT_EQ(dispatcher.target(), mine);
-  const tune::OwnedOperands owned = operands_of(small());
+  const measure::OwnedOperands owned = operands_of(small());
   dispatcher.run(small(), owned.operands, with(1));
   const ReadyKernel& kernel = dispatcher.kernel_for(small(), with(1));
   EXPECT_EQ(kernel.spec.target, "mine");

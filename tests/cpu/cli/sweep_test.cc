@@ -17,7 +17,7 @@ class CliSweep : public CliTest {
     std::vector<std::string> names;
     const Target target = load_target("generic");
     const std::vector<Problem> some = {gemm_problem(DType::fp32, GemmLayout::rcr, 9, 24, 16)};
-    for (const KernelSpec& spec : tune::kernels_for(some, target, "*_packb_*")) {
+    for (const KernelSpec& spec : measure::kernels_for(some, target, "*_packb_*")) {
       if (names.size() < kKernels) names.push_back(name_of(spec));
     }
     kernels_ = join(names, ",");
@@ -27,8 +27,9 @@ class CliSweep : public CliTest {
     return {"sweep",   "--problems", "problems.txt", "--kernels", kernels_, "--target",
             "generic", "--store",    store,          "--threads", "1"};
   }
-  tune::SweepData read(const std::string& store) const {
-    return tune::sorted(tune::SweepStore(folder() / store, tune::OpenMode::existing).read());
+  measure::SweepData read(const std::string& store) const {
+    return measure::sorted(
+        measure::SweepStore(folder() / store, measure::OpenMode::existing).read());
   }
 
   static constexpr int kProblems = 40;
@@ -36,9 +37,9 @@ class CliSweep : public CliTest {
   std::string kernels_;
 };
 
-std::vector<std::string> row_texts(const tune::SweepData& data) {
+std::vector<std::string> row_texts(const measure::SweepData& data) {
   std::vector<std::string> texts;
-  for (const tune::SweepRow& row : data.rows) {
+  for (const measure::SweepRow& row : data.rows) {
     texts.push_back(
         fmt::format("{} {} {} {} {}", data.problems[static_cast<std::size_t>(row.problem)],
                     data.kernels[static_cast<std::size_t>(row.kernel)],
@@ -82,7 +83,7 @@ TEST_F(CliSweep, ResumesAfterKillMinusNine) {
     options.timeout_seconds = 0.1 + 0.001 * static_cast<double>(random() % 400);
     kills += run_subprocess(argv, options).timed_out ? 1 : 0;
     if (!fs::exists(folder() / "s.sqlite")) continue;
-    const tune::SweepData data = read("s.sqlite");
+    const measure::SweepData data = read("s.sqlite");
     EXPECT_EQ(data.rows.size(), kKernels * data.problems.size());
     const std::vector<std::string> after = row_texts(data);
     EXPECT_TRUE(std::includes(after.begin(), after.end(), before.begin(), before.end()));

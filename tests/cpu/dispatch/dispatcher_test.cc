@@ -18,9 +18,9 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
+#include "tessera/measure/operands.h"
 #include "tessera/targets/targets.h"
 #include "tessera/tune/autotune.h"
-#include "tessera/tune/operands.h"
 
 namespace tessera {
 namespace {
@@ -79,9 +79,9 @@ TEST_F(DispatcherTest, RunsAndVerifies) {
   Dispatcher dispatcher(options());
   for (const DType dtype : {DType::fp32, DType::bf16, DType::int8}) {
     const GemmProblem p = gemm_problem(dtype, GemmLayout::rrr, 31, 45, 67);
-    const tune::OwnedOperands owned = tune::random_operands(p, seed);
+    const measure::OwnedOperands owned = measure::random_operands(p, seed);
     EXPECT_NO_THROW(dispatcher.run(p, owned.operands, verified()));
-    EXPECT_EQ(tune::gaps_intact(p, owned), "");
+    EXPECT_EQ(measure::gaps_intact(p, owned), "");
   }
 }
 
@@ -90,7 +90,7 @@ TEST_F(DispatcherTest, RunsOnThisMachineByDefault) {
   o.target.clear();
   Dispatcher dispatcher(o);
   EXPECT_EQ(dispatcher.target(), host_target());
-  const tune::OwnedOperands owned = tune::random_operands(small(), seed);
+  const measure::OwnedOperands owned = measure::random_operands(small(), seed);
   EXPECT_NO_THROW(dispatcher.run(small(), owned.operands, verified()));
 }
 
@@ -113,7 +113,7 @@ TEST_F(DispatcherTest, RunsATargetFromAFile) {
   DispatcherOptions o = options();
   o.target = (folder / "mine.json").string();
   Dispatcher dispatcher(o);
-  const tune::OwnedOperands owned = tune::random_operands(small(), seed);
+  const measure::OwnedOperands owned = measure::random_operands(small(), seed);
   EXPECT_NO_THROW(dispatcher.run(small(), owned.operands, verified()));
   EXPECT_TRUE(dispatcher.kernel_for(small()).name.ends_with("_mine"));
 }
@@ -152,7 +152,7 @@ TEST_F(DispatcherTest, ForcesByNameOrSaysWhyNot) {
     }
     return std::string();
   }();
-  const tune::OwnedOperands owned = tune::random_operands(small(), seed);
+  const measure::OwnedOperands owned = measure::random_operands(small(), seed);
   RunOptions forced_and_verified = forced(other);
   forced_and_verified.verify = true;
   EXPECT_NO_THROW(dispatcher.run(small(), owned.operands, forced_and_verified));
@@ -180,7 +180,7 @@ TEST_F(DispatcherTest, RefusesAnInvalidProblem) {
 
 TEST_F(DispatcherTest, RefusesInvalidOperands) {
   Dispatcher dispatcher(options());
-  tune::OwnedOperands owned = tune::random_operands(small(), seed);
+  measure::OwnedOperands owned = measure::random_operands(small(), seed);
   std::get<GemmOperands>(owned.operands).a = nullptr;
   EXPECT_EQ(
       message_of([&] { dispatcher.run(small(), owned.operands); }, ErrorCode::invalid_argument)
@@ -238,13 +238,13 @@ TEST_F(DispatcherTest, PacksBOnceForManyRuns) {
   GemmProblem p = small();
   p.preshuffled_b = true;
   const GemmProblem plain = small();
-  tune::OwnedOperands owned = tune::random_operands(p, seed);
+  measure::OwnedOperands owned = measure::random_operands(p, seed);
   auto& operands = std::get<GemmOperands>(owned.operands);
   const void* b = operands.b;
   runtime::AlignedBuffer packed(dispatcher.packed_bytes(p));
   dispatcher.pack(p, b, packed.data());
   for (int run = 0; run < 2; ++run) {
-    tune::poison_output(p, owned);
+    measure::poison_output(p, owned);
     operands.b = packed.data();
     dispatcher.run(p, owned.operands);
     operands.b = b;
@@ -269,7 +269,7 @@ TEST_F(DispatcherTest, VerifiesInPlace) {
   GemmProblem p = small();
   p.beta = 0.5F;
   p.epilogue = parse_epilogue("add");
-  const tune::OwnedOperands owned = tune::random_operands(p, seed);
+  const measure::OwnedOperands owned = measure::random_operands(p, seed);
   auto operands = std::get<GemmOperands>(owned.operands);
   std::memcpy(operands.out, operands.c, static_cast<std::size_t>(p.m * p.n * 4));
   operands.c = operands.out;
@@ -282,7 +282,7 @@ TEST_F(DispatcherTest, VerificationNamesTheKernelThatIsWrong) {
   const Breakage all[] = {{"*", testing_support::kWritesNothing}};
   o.build.compiler = testing_support::broken_compiler(folder, all).string();
   Dispatcher dispatcher(o);
-  const tune::OwnedOperands owned = tune::random_operands(small(), seed);
+  const measure::OwnedOperands owned = measure::random_operands(small(), seed);
   EXPECT_NO_THROW(dispatcher.run(small(), owned.operands));
   const std::string message = message_of(
       [&] { dispatcher.run(small(), owned.operands, verified()); }, ErrorCode::verification_failed);
@@ -306,8 +306,8 @@ TEST_F(DispatcherTest, SixteenThreadsBuildEachKernelOnce) {
         one.verify = true;
         for (std::size_t i = 0; i < 2 * sizes.size(); ++i) {
           const GemmProblem p = small(sizes[(i + static_cast<std::size_t>(t)) % sizes.size()]);
-          const tune::OwnedOperands owned =
-              tune::random_operands(p, seed + static_cast<std::uint64_t>(t));
+          const measure::OwnedOperands owned =
+              measure::random_operands(p, seed + static_cast<std::uint64_t>(t));
           dispatcher.run(p, owned.operands, one);
           seen[static_cast<std::size_t>(t)].push_back(
               &dispatcher.kernel_for(small(33), with_threads(1)));
@@ -386,7 +386,7 @@ TEST_F(AutotuneTest, MeasuresOnFirstUseAndReusesInTheNextProcess) {
   const std::vector<tune::Measurement> rows = tune::Store(file).all();
   EXPECT_EQ(rows.size(), 3U);
   for (const tune::Measurement& row : rows) {
-    EXPECT_EQ(row.outcome, tune::Outcome::ok) << row.kernel << ": " << row.note;
+    EXPECT_EQ(row.outcome, measure::Outcome::ok) << row.kernel << ": " << row.note;
   }
   // Without autotuning the store is still asked; nothing is measured again.
   Dispatcher next(options());
@@ -413,14 +413,14 @@ TEST_F(AutotuneTest, SurvivesBrokenKernelsAndChoosesAWorkingOne) {
   o.autotune_seconds = 60;
   Dispatcher dispatcher(o);
   EXPECT_EQ(dispatcher.kernel_for(small(), with_threads(1)).name, best[3]);
-  std::map<std::string, tune::Outcome> outcomes;
+  std::map<std::string, measure::Outcome> outcomes;
   for (const tune::Measurement& row : tune::Store(folder / "cache" / "tuning.sqlite").all()) {
     outcomes[row.kernel] = row.outcome;
   }
-  const std::map<std::string, tune::Outcome> expected = {{best[0], tune::Outcome::crashed},
-                                                         {best[1], tune::Outcome::wrong},
-                                                         {best[2], tune::Outcome::timeout},
-                                                         {best[3], tune::Outcome::ok}};
+  const std::map<std::string, measure::Outcome> expected = {{best[0], measure::Outcome::crashed},
+                                                            {best[1], measure::Outcome::wrong},
+                                                            {best[2], measure::Outcome::timeout},
+                                                            {best[3], measure::Outcome::ok}};
   EXPECT_EQ(outcomes, expected);
 }
 
@@ -428,12 +428,12 @@ TEST_F(AutotuneTest, NeverChoosesAKernelThatCrashedHere) {
   const std::string best = [&] { return Dispatcher(options()).explain(small()).name; }();
   const Target target = load_target("generic");
   tune::Measurement crash;
-  crash.device = tune::device_name(target);
+  crash.device = measure::device_name(target);
   crash.target = "generic";
   crash.problem = to_string(Problem(small()));
   crash.kernel = best;
   crash.threads = 2;
-  crash.outcome = tune::Outcome::crashed;
+  crash.outcome = measure::Outcome::crashed;
   crash.note = "it died on signal 4 (Illegal instruction)";
   DispatcherOptions o = options();
   o.tuning_store = (folder / "store.sqlite").string();

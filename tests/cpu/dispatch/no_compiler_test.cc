@@ -9,8 +9,8 @@
 #include "tessera/base/log.h"
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/jit/pack.h"
+#include "tessera/measure/operands.h"
 #include "tessera/targets/targets.h"
-#include "tessera/tune/operands.h"
 
 namespace tessera {
 namespace {
@@ -65,7 +65,7 @@ struct NoCompiler : testing::Test {
 
 TEST_F(NoCompiler, TheBestPackedKernelRuns) {
   Dispatcher dispatcher(without_compiler());
-  const tune::OwnedOperands owned = tune::random_operands(kProblem, seed);
+  const measure::OwnedOperands owned = measure::random_operands(kProblem, seed);
   RunOptions run;
   run.verify = true;
   EXPECT_NO_THROW(dispatcher.run(kProblem, owned.operands, run));

@@ -14,11 +14,11 @@
 #include "cpu/gemm/sample.h"
 #include "openmp_limit.h"
 #include "tessera/base/error.h"
+#include "tessera/measure/operands.h"
 #include "tessera/registry/registry.h"
 #include "tessera/runtime/runtime.h"
 #include "tessera/spec/numeric.h"
 #include "tessera/targets/targets.h"
-#include "tessera/tune/operands.h"
 
 namespace tessera {
 namespace {
@@ -140,20 +140,20 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
 
   // Packs if need be, runs and compares. `original` differs from the operands where the launch
   // overwrites what it reads.
-  void run_and_check(const Problem& p, tune::OwnedOperands& owned, int threads,
+  void run_and_check(const Problem& p, measure::OwnedOperands& owned, int threads,
                      const Operands& original) {
     family.validate(p);
     Operands operands = owned.operands;
-    const runtime::DeviceBuffer packed = tune::pack_b(*kernel, spec, p, operands);
+    const runtime::DeviceBuffer packed = measure::pack_b(*kernel, spec, p, operands);
     family.validate_operands(p, operands);
     launch(p, operands, threads);
-    EXPECT_EQ(tune::gaps_intact(p, owned), "");
-    const Mismatch mismatch = family.verify(tune::unpacked(p), original);
+    EXPECT_EQ(measure::gaps_intact(p, owned), "");
+    const Mismatch mismatch = family.verify(measure::unpacked(p), original);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
   }
 
   // Lets some batches read the same matrix of A or B.
-  void share_pointers(const GemmProblem& p, tune::OwnedOperands& owned) {
+  void share_pointers(const GemmProblem& p, measure::OwnedOperands& owned) {
     const auto& operands = std::get<GemmOperands>(owned.operands);
     for (const void* array : {operands.a, operands.b}) {
       auto** const pointers = static_cast<const void**>(const_cast<void*>(array));
@@ -165,7 +165,7 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
 
   void check(const GemmProblem& p, int threads) {
     SCOPED_TRACE(fmt::format("seed {}: {} threads={}", seed, to_string(Problem(p)), threads));
-    tune::OwnedOperands owned = tune::random_operands(p, random());
+    measure::OwnedOperands owned = measure::random_operands(p, random());
     if (p.pointer_arrays) share_pointers(p, owned);
     // With beta = 0, C is not read: whatever it holds.
     runtime::AlignedBuffer poisoned(owned.storage[owned.output].size());
@@ -178,7 +178,7 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
   void check_in_place(GemmProblem p, int threads) {
     SCOPED_TRACE(
         fmt::format("seed {}: in place, {} threads={}", seed, to_string(Problem(p)), threads));
-    tune::OwnedOperands owned = tune::random_operands(p, random());
+    measure::OwnedOperands owned = measure::random_operands(p, random());
     const Operands original = owned.operands;
     auto& operands = std::get<GemmOperands>(owned.operands);
     const auto bytes = static_cast<std::size_t>(p.m * p.n * size_of(p.out));
@@ -197,7 +197,7 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
   // NaN and infinity somewhere in A or B reach exactly the results that depend on them.
   void check_special(const GemmProblem& p, double value) {
     SCOPED_TRACE(fmt::format("seed {}: a {} in {}", seed, value, to_string(Problem(p))));
-    tune::OwnedOperands owned = tune::random_operands(p, random());
+    measure::OwnedOperands owned = measure::random_operands(p, random());
     auto& operands = std::get<GemmOperands>(owned.operands);
     const bool in_a = draw(0, 1) == 0;
     store_element(in_a ? p.a : p.b, const_cast<void*>(in_a ? operands.a : operands.b),
@@ -206,9 +206,9 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
   }
 
   // The bytes of the output, gaps and all.
-  std::vector<std::byte> output_with(const Problem& p, tune::OwnedOperands& owned,
+  std::vector<std::byte> output_with(const Problem& p, measure::OwnedOperands& owned,
                                      const Operands& operands, int threads) {
-    tune::poison_output(p, owned);
+    measure::poison_output(p, owned);
     launch(p, operands, threads);
     const runtime::AlignedBuffer& out = owned.storage[owned.output];
     const auto* bytes = static_cast<const std::byte*>(out.data());
@@ -301,7 +301,7 @@ void GemmKernel::check_ends() {
                                        4 * draw(0, 20) + round + draw(0, 1)));
     p.ld_a += draw(0, 3);
     SCOPED_TRACE(fmt::format("seed {}: {}", seed, to_string(Problem(p))));
-    tune::OwnedOperands owned = tune::random_operands(p, random());
+    measure::OwnedOperands owned = measure::random_operands(p, random());
     auto& operands = std::get<GemmOperands>(owned.operands);
     const bool by_rows = p.layout == GemmLayout::rcr || p.layout == GemmLayout::rrr;
     const auto [lines, line] = by_rows ? std::pair(p.m, p.k) : std::pair(p.k, p.m);
@@ -327,9 +327,9 @@ void GemmKernel::check_threads() {
   p.batch = draw(1, 2);
   p.pointer_arrays = !p.preshuffled_b && draw(0, 1) == 0;
   SCOPED_TRACE(fmt::format("seed {}: {}", seed, to_string(Problem(p))));
-  tune::OwnedOperands owned = tune::random_operands(p, random());
+  measure::OwnedOperands owned = measure::random_operands(p, random());
   Operands operands = owned.operands;
-  const runtime::DeviceBuffer packed = tune::pack_b(*kernel, spec, p, operands);
+  const runtime::DeviceBuffer packed = measure::pack_b(*kernel, spec, p, operands);
   const auto one = output_with(p, owned, operands, 1);
   EXPECT_EQ(output_with(p, owned, operands, 2), one);
   EXPECT_EQ(output_with(p, owned, operands, 3), one);

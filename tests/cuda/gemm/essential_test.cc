@@ -10,8 +10,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/dispatch/dispatcher.h"
+#include "tessera/measure/operands.h"
 #include "tessera/targets/targets.h"
-#include "tessera/tune/operands.h"
 
 namespace tessera {
 namespace {
@@ -93,13 +93,13 @@ class GpuGemm : public testing::Test {
     return problems;
   }
 
-  std::vector<std::byte> run(const Problem& problem, tune::OwnedOperands& owned,
-                             tune::PlacedOperands& placed, const Operands& operands,
+  std::vector<std::byte> run(const Problem& problem, measure::OwnedOperands& owned,
+                             measure::PlacedOperands& placed, const Operands& operands,
                              const std::string& kernel) {
-    tune::poison_output(problem, owned);
-    tune::send_output(owned, placed, place_);
+    measure::poison_output(problem, owned);
+    measure::send_output(owned, placed, place_);
     dispatcher_->run(problem, operands, {.force = kernel});
-    tune::fetch_output(owned, placed, place_);
+    measure::fetch_output(owned, placed, place_);
     const runtime::AlignedBuffer& output = owned.storage.at(owned.output);
     std::vector<std::byte> bytes(output.size());
     std::memcpy(bytes.data(), output.data(), bytes.size());
@@ -111,20 +111,20 @@ class GpuGemm : public testing::Test {
     const std::uint64_t seed = random_();
     const std::string kernel = name_of(spec);
     SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed));
-    tune::OwnedOperands owned = tune::random_operands(problem, seed);
+    measure::OwnedOperands owned = measure::random_operands(problem, seed);
     if (p.pointer_arrays && p.k > 0) {  // two batches read the same B
       const void* const b = std::get<GemmOperands>(owned.operands).b;
       auto** const pointers = static_cast<const void**>(const_cast<void*>(b));
       pointers[1] = pointers[0];
     }
-    tune::PlacedOperands placed = tune::place_operands(owned, place_);
+    measure::PlacedOperands placed = measure::place_operands(owned, place_);
     Operands operands = placed.operands;
     const ReadyKernel& ready = dispatcher_->kernel_for(problem, {.force = kernel});
     const runtime::DeviceBuffer packed =
-        tune::pack_b(*ready.loaded, spec, problem, operands, place_);
+        measure::pack_b(*ready.loaded, spec, problem, operands, place_);
     const std::vector<std::byte> first = run(problem, owned, placed, operands, kernel);
-    EXPECT_EQ(tune::gaps_intact(problem, owned), "");
-    const Mismatch mismatch = family_of(spec).verify(tune::unpacked(problem), owned.operands);
+    EXPECT_EQ(measure::gaps_intact(problem, owned), "");
+    const Mismatch mismatch = family_of(spec).verify(measure::unpacked(problem), owned.operands);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
     if (spec.algorithm.split_k == SplitK::atomic) return;
     EXPECT_EQ(run(problem, owned, placed, operands, kernel), first) << "a repeat gave other bits";
@@ -220,7 +220,7 @@ TEST_F(GpuGemm, WhatIsChosenIsCorrect) {
 
 TEST_F(GpuGemm, PointersOfTheHostAreRefused) {
   const Problem problem = gemm_problem(DType::bf16, GemmLayout::rcr, 64, 64, 64);
-  const tune::OwnedOperands owned = tune::random_operands(problem, 1);
+  const measure::OwnedOperands owned = measure::random_operands(problem, 1);
   try {
     dispatcher_->run(problem, owned.operands);
     FAIL() << "it ran";
@@ -237,8 +237,8 @@ TEST_F(GpuGemm, RunVerifiesOnTheDevice) {
     GemmProblem problem = gemm_problem(DType::bf16, GemmLayout::rcr, 130, 70, 90);
     problem.batch = pointer_arrays ? 3 : 1;
     problem.pointer_arrays = pointer_arrays;
-    const tune::OwnedOperands owned = tune::random_operands(problem, seed_);
-    const tune::PlacedOperands placed = tune::place_operands(owned, place_);
+    const measure::OwnedOperands owned = measure::random_operands(problem, seed_);
+    const measure::PlacedOperands placed = measure::place_operands(owned, place_);
     dispatcher_->run(problem, placed.operands, {.verify = true});
   }
 }

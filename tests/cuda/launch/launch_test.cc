@@ -13,8 +13,8 @@
 
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/families/family.h"
+#include "tessera/measure/operands.h"
 #include "tessera/targets/targets.h"
-#include "tessera/tune/operands.h"
 
 namespace tessera {
 namespace {
@@ -61,8 +61,8 @@ TEST_F(GpuLaunch, IsCapturedInAGraph) {
   for (const auto& [kernel, line] : kKernels) {
     SCOPED_TRACE(line);
     const Problem problem = parse_problem(line);
-    tune::OwnedOperands owned = tune::random_operands(problem, std::random_device{}());
-    tune::PlacedOperands placed = tune::place_operands(owned, place_);
+    measure::OwnedOperands owned = measure::random_operands(problem, std::random_device{}());
+    measure::PlacedOperands placed = measure::place_operands(owned, place_);
     // The context is current here once something of it was used; a stream of it is ours.
     dispatcher_->run(problem, placed.operands, {.force = kernel});
     void* stream = nullptr;
@@ -81,11 +81,11 @@ TEST_F(GpuLaunch, IsCapturedInAGraph) {
     call<void*, void**>("cuStreamEndCapture", stream, &graph);
     call<void**, void*, unsigned long long>("cuGraphInstantiateWithFlags", &runnable, graph, 0);
     for (int replay = 0; replay < 3; ++replay) {
-      tune::poison_output(problem, owned);
-      tune::send_output(owned, placed, place_);
+      measure::poison_output(problem, owned);
+      measure::send_output(owned, placed, place_);
       call<void*, void*>("cuGraphLaunch", runnable, stream);
       call<void*>("cuStreamSynchronize", stream);
-      tune::fetch_output(owned, placed, place_);
+      measure::fetch_output(owned, placed, place_);
       const Mismatch mismatch = family_of(problem).verify(problem, owned.operands);
       EXPECT_TRUE(mismatch.ok) << mismatch.message;
     }
@@ -146,8 +146,8 @@ double seconds_of(const runtime::Place& place, Action action) {
 TEST_F(GpuLaunch, AddsLittleToTheDriversOwnCall) {
   constexpr double kGoal = 1e-6;
   const Problem problem = parse_problem("gemm m=16 n=64 k=64 dtype=bf16");
-  const tune::OwnedOperands owned = tune::random_operands(problem, 1);
-  const tune::PlacedOperands placed = tune::place_operands(owned, place_);
+  const measure::OwnedOperands owned = measure::random_operands(problem, 1);
+  const measure::PlacedOperands placed = measure::place_operands(owned, place_);
   const ReadyKernel& ready = dispatcher_->kernel_for(problem);
   const Launch launch = family_of(problem).bind(ready.spec, problem, placed.operands);
   ready.loaded->launch(launch, place_.options);

@@ -1,28 +1,29 @@
 // tessera data and the words of tessera sweep, on stores made up for the test.
 #include "host/cli/cli.h"
-#include "host/tune/sweep_data.h"
+#include "host/measure/sweep_data.h"
 
 namespace tessera::cli_test {
 namespace {
 
-using tune::testing_support::random_data;
-using tune::testing_support::sweep_run;
+using testing_support::random_data;
+using testing_support::sweep_run;
 
 class CliData : public CliTest {
  protected:
-  void make_store(const std::string& file, const tune::SweepData& data) const {
-    const tune::SweepPart part{data, "test"};
-    tune::SweepStore(folder() / file).add(std::span(&part, 1), tune::Conflict::refuse);
+  void make_store(const std::string& file, const measure::SweepData& data) const {
+    const measure::SweepPart part{data, "test"};
+    measure::SweepStore(folder() / file).add(std::span(&part, 1), measure::Conflict::refuse);
   }
-  tune::SweepData read(const std::string& file) const {
-    return tune::sorted(tune::SweepStore(folder() / file, tune::OpenMode::existing).read());
+  measure::SweepData read(const std::string& file) const {
+    return measure::sorted(
+        measure::SweepStore(folder() / file, measure::OpenMode::existing).read());
   }
   ~CliData() override {
     if (HasFailure()) fmt::print("seed {}\n", seed_);
   }
 
   std::uint64_t seed_ = std::random_device{}();
-  tune::SweepData data_ = random_data(sweep_run("a"), 6, 11, seed_);
+  measure::SweepData data_ = random_data(sweep_run("a"), 6, 11, seed_);
 };
 
 TEST_F(CliData, CsvRoundTripIsExact) {
@@ -94,7 +95,7 @@ TEST_F(CliData, WithoutThePluginItSaysHowToGetIt) {
 }
 
 TEST_F(CliData, MergeIsAllOrNothing) {
-  tune::SweepData other = random_data(sweep_run("b", 2000), 6, 11, 1);
+  measure::SweepData other = random_data(sweep_run("b", 2000), 6, 11, 1);
   make_store("a.sqlite", data_);
   make_store("b.sqlite", other);
   const CliResult refused = run("data merge all.sqlite a.sqlite b.sqlite");
@@ -110,9 +111,9 @@ TEST_F(CliData, MergeIsAllOrNothing) {
 }
 
 TEST_F(CliData, StrictChecksFailWhenSomethingIsFound) {
-  tune::SweepData data = data_;
-  for (tune::SweepRow& row : data.rows) {
-    row.outcome = tune::Outcome::ok;
+  measure::SweepData data = data_;
+  for (measure::SweepRow& row : data.rows) {
+    row.outcome = measure::Outcome::ok;
     row.seconds = 1e-3;
     row.spread = 0.01;
     row.note.clear();

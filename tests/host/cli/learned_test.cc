@@ -1,12 +1,12 @@
 // tessera search without measuring, and tessera report, on a model and measurements made up here.
 #include "host/cli/cli.h"
-#include "host/tune/report_data.h"
-#include "host/tune/sweep_data.h"
+#include "host/measure/sweep_data.h"
+#include "host/train/report_data.h"
 
 namespace tessera::cli_test {
 namespace {
 
-namespace made_up = tune::testing_support;
+namespace made_up = testing_support;
 
 class CliLearned : public CliTest {
  protected:
@@ -17,23 +17,23 @@ class CliLearned : public CliTest {
   }
 
   // The data set's rows as a sweep would have stored them.
-  void make_store(const std::string& name, const tune::Dataset& d) const {
-    tune::SweepRun run = made_up::sweep_run("a");
+  void make_store(const std::string& name, const train::Dataset& d) const {
+    measure::SweepRun run = made_up::sweep_run("a");
     run.target = d.target;
     run.threads = d.threads;
-    tune::SweepData data;
+    measure::SweepData data;
     data.runs = {run};
     for (const Problem& problem : d.problems) data.problems.push_back(to_string(problem));
     data.kernels = d.kernel_names;
-    for (const tune::Dataset::Row& row : d.rows) {
+    for (const train::Dataset::Row& row : d.rows) {
       data.rows.push_back({.problem = static_cast<int>(row.problem),
                            .kernel = static_cast<int>(row.kernel),
                            .seconds = row.seconds,
                            .min_seconds = row.seconds,
                            .readings = 3});
     }
-    const tune::SweepPart part{tune::sorted(data), "test"};
-    tune::SweepStore(folder() / name).add(std::span(&part, 1), tune::Conflict::refuse);
+    const measure::SweepPart part{measure::sorted(data), "test"};
+    measure::SweepStore(folder() / name).add(std::span(&part, 1), measure::Conflict::refuse);
   }
 
   std::uint64_t seed_ = std::random_device{}();
@@ -42,13 +42,13 @@ class CliLearned : public CliTest {
 
 TEST_F(CliLearned, ReportWritesThePage) {
   SCOPED_TRACE(seed_);
-  const tune::Dataset data = made_up::noisy_data(target_, 30, 6, seed_);
+  const train::Dataset data = made_up::noisy_data(target_, 30, 6, seed_);
   make_store("s.sqlite", data);
   make_model("model");
   const Json json = run_json("report --data s.sqlite --model model --output page.html");
   const auto model = made_up::estimate_model(target_);
-  const tune::Evaluation expected =
-      tune::evaluate(data.problems, tune::score_model(data, target_, model));
+  const train::Evaluation expected =
+      train::evaluate(data.problems, train::score_model(data, target_, model));
   EXPECT_EQ(json.at("learned").at("mean"), expected.summary.mean);
   EXPECT_EQ(json.at("learned").at("problems"), 30);
   EXPECT_EQ(json.at("output"), "page.html");

@@ -9,7 +9,7 @@ TEST_F(CliProblems, LinesAreAShapeFile) {
   const CliResult result = run("problems edge --target avx512 --dtype bf16 --layout rrr --unseen");
   EXPECT_EQ(result.status, 0) << result.err;
   const auto expected =
-      tune::unseen_problems("edge", load_target("avx512"), DType::bf16, GemmLayout::rrr);
+      measure::unseen_problems("edge", load_target("avx512"), DType::bf16, GemmLayout::rrr);
   std::vector<Problem> problems;
   for (const std::string_view line : split(result.out, '\n')) {
     if (!line.empty() && line[0] != '#') problems.push_back(parse_problem(line));
@@ -23,7 +23,7 @@ TEST_F(CliProblems, Json) {
   EXPECT_EQ(json.at("unseen"), false);
   EXPECT_EQ(json.at("target"), "sm90a");
   const auto expected =
-      tune::problem_set("models", load_target("sm90a"), DType::fp8, GemmLayout::rcr);
+      measure::problem_set("models", load_target("sm90a"), DType::fp8, GemmLayout::rcr);
   ASSERT_EQ(json.at("problems").size(), expected.size());
   EXPECT_EQ(json.at("problems").at(0), to_string(expected[0]));
 }

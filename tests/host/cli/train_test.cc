@@ -1,22 +1,22 @@
 // tessera train, evaluate and predict, on measurements made up for the test.
 #include "host/cli/cli.h"
-#include "host/tune/learning_data.h"
+#include "host/train/learning_data.h"
 
 namespace tessera::cli_test {
 namespace {
 
-using tune::testing_support::learning_data;
+using testing_support::learning_data;
 
 class CliTrain : public CliTest {
  protected:
   void SetUp() override {
-    const tune::SweepData data = learning_data(seed_, 12, 8, 4);
+    const measure::SweepData data = learning_data(seed_, 12, 8, 4);
     make_store("sweep.sqlite", data);
-    known_ = to_string(tune::make_dataset(data, {}).problems.front());
+    known_ = to_string(train::make_dataset(data, {}).problems.front());
   }
-  void make_store(const std::string& file, const tune::SweepData& data) const {
-    const tune::SweepPart part{data, "test"};
-    tune::SweepStore(folder() / file).add({&part, 1}, tune::Conflict::refuse);
+  void make_store(const std::string& file, const measure::SweepData& data) const {
+    const measure::SweepPart part{data, "test"};
+    measure::SweepStore(folder() / file).add({&part, 1}, measure::Conflict::refuse);
   }
   std::uint64_t seed_ = std::random_device{}();
   testing::ScopedTrace trace_{__FILE__, __LINE__, fmt::format("seed {}", seed_)};
@@ -84,7 +84,7 @@ TEST_F(CliTrain, EmptyStoreAndOneProblem) {
   make_store("one.sqlite", learning_data(1, 1, 4));
   expect_failure("train --data one.sqlite --target avx512 --output m",
                  "data to learn from: at least 5 problems are needed, got 1");
-  tune::SweepStore empty(folder() / "empty.sqlite");
+  measure::SweepStore empty(folder() / "empty.sqlite");
   expect_failure("train --data empty.sqlite --target avx512 --output m",
                  "data to learn from: no row is ok and measured on avx512; there is nothing");
 }
@@ -106,10 +106,10 @@ TEST_F(CliTrained, SaysWhereItHolds) {
 TEST_F(CliTrained, EvaluateEqualsTheMetrics) {
   const Json json = run_json("evaluate --model m --data sweep.sqlite --unseen");
   const auto model = std::make_shared<const Model>(load_model(folder() / "m"));
-  const tune::Dataset d = tune::make_dataset(tune::read_sweep_data(folder() / "sweep.sqlite"),
-                                             {.drop_unseen = false, .only_unseen = true});
-  const tune::Summary s =
-      tune::evaluate(d.problems, tune::score_model(d, *model->machine, model)).summary;
+  const train::Dataset d = train::make_dataset(measure::read_sweep_data(folder() / "sweep.sqlite"),
+                                               {.drop_unseen = false, .only_unseen = true});
+  const train::Summary s =
+      train::evaluate(d.problems, train::score_model(d, *model->machine, model)).summary;
   EXPECT_EQ(json.at("model").at("problems"), 4);
   EXPECT_EQ(json.at("model").at("mean"), s.mean);
   EXPECT_EQ(json.at("model").at("p10"), s.p10);

@@ -92,15 +92,15 @@ TEST_F(AutotuneTest, MeasuresTheFastestThreeAndRecordsAll) {
   EXPECT_EQ(found[1].kernel, name(1));
   EXPECT_EQ(found[2].kernel, name(2));
   EXPECT_EQ(found[3].kernel, name(0));
-  EXPECT_EQ(found[3].outcome, Outcome::ok);
+  EXPECT_EQ(found[3].outcome, measure::Outcome::ok);
   EXPECT_EQ(found[3].seconds, 0);
   EXPECT_EQ(found[3].note, "one call took 0.5 s");
   EXPECT_EQ(found[4].kernel, name(4));
-  EXPECT_EQ(found[4].outcome, Outcome::wrong);
+  EXPECT_EQ(found[4].outcome, measure::Outcome::wrong);
   EXPECT_EQ(found[4].note, "off by 2");
   EXPECT_EQ(store->all().size(), 5U);
   const auto best =
-      store->best(device_name(target), target.name, to_string(problem), options.threads);
+      store->best(measure::device_name(target), target.name, to_string(problem), options.threads);
   ASSERT_TRUE(best);
   EXPECT_EQ(best->kernel, name(3));
 }
@@ -113,12 +113,12 @@ TEST_F(AutotuneTest, RecordsCrashesAndHangsAndGoesOn) {
   ASSERT_EQ(found.size(), 5U);
   EXPECT_EQ(found[0].kernel, name(2));
   EXPECT_EQ(found[0].seconds, 0.25);
-  std::map<std::string, Outcome> outcomes;
+  std::map<std::string, measure::Outcome> outcomes;
   for (const Measurement& m : store->all()) outcomes[m.kernel] = m.outcome;
-  EXPECT_EQ(outcomes[name(0)], Outcome::crashed);
-  EXPECT_EQ(outcomes[name(1)], Outcome::timeout);
-  EXPECT_EQ(outcomes[name(3)], Outcome::crashed);
-  EXPECT_EQ(outcomes[name(4)], Outcome::timeout);
+  EXPECT_EQ(outcomes[name(0)], measure::Outcome::crashed);
+  EXPECT_EQ(outcomes[name(1)], measure::Outcome::timeout);
+  EXPECT_EQ(outcomes[name(3)], measure::Outcome::crashed);
+  EXPECT_EQ(outcomes[name(4)], measure::Outcome::timeout);
 }
 
 TEST_F(AutotuneTest, FindsWhoKilledTheFinal) {
@@ -131,7 +131,7 @@ TEST_F(AutotuneTest, FindsWhoKilledTheFinal) {
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0].kernel, name(1));
   EXPECT_EQ(found[0].seconds, 0.22);
-  EXPECT_EQ(found[1].outcome, Outcome::crashed);
+  EXPECT_EQ(found[1].outcome, measure::Outcome::crashed);
 }
 
 TEST_F(AutotuneTest, StopsAtTheBudgetButMeasuresTheFirst) {
@@ -157,7 +157,7 @@ TEST_F(AutotuneTest, AFailedBuildIsReportedButNotHeldAgainstTheKernel) {
   use_worker({"exit 1"}, "exit 1");
   const std::vector<Measurement> found = run();
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].outcome, Outcome::failed);
+  EXPECT_EQ(found[0].outcome, measure::Outcome::failed);
   EXPECT_NE(found[0].note.find(name(0)), std::string::npos) << found[0].note;
   EXPECT_TRUE(store->all().empty());
 }

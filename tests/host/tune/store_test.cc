@@ -14,7 +14,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
-#include "tessera/tune/database_internal.h"
+#include "tessera/measure/database_internal.h"
 
 namespace tessera::tune {
 namespace {
@@ -34,7 +34,8 @@ struct StoreTest : testing::Test {
   }
 };
 
-Measurement measurement(const std::string& kernel, double seconds, Outcome outcome = Outcome::ok) {
+Measurement measurement(const std::string& kernel, double seconds,
+                        measure::Outcome outcome = measure::Outcome::ok) {
   Measurement m;
   m.device = "cpu model";
   m.target = "avx2";
@@ -44,7 +45,7 @@ Measurement measurement(const std::string& kernel, double seconds, Outcome outco
   m.outcome = outcome;
   m.seconds = seconds;
   m.spread = 0.25;
-  m.note = outcome == Outcome::ok ? "" : "it's broken";
+  m.note = outcome == measure::Outcome::ok ? "" : "it's broken";
   m.protocol = "protocol";
   return m;
 }
@@ -69,7 +70,7 @@ void run_sql(const fs::path& file, const char* sql) {
 
 TEST_F(StoreTest, KeepsEveryFieldAcrossReopening) {
   const std::vector<Measurement> rows = {measurement("a", 0.1),
-                                         measurement("b", 0, Outcome::crashed)};
+                                         measurement("b", 0, measure::Outcome::crashed)};
   Store(file).record(rows);
   EXPECT_EQ(Store(file).all(), rows);
   EXPECT_EQ(Store(file).find("cpu model", "avx2", "gemm m=1 n=2 k=3", 2), rows);
@@ -107,8 +108,8 @@ TEST_F(StoreTest, BestIgnoresKernelsWithoutReading) {
 }
 
 TEST_F(StoreTest, BestNeverReturnsAKernelThatFailedOnce) {
-  for (const Outcome outcome :
-       {Outcome::wrong, Outcome::crashed, Outcome::timeout, Outcome::failed}) {
+  for (const measure::Outcome outcome : {measure::Outcome::wrong, measure::Outcome::crashed,
+                                         measure::Outcome::timeout, measure::Outcome::failed}) {
     SCOPED_TRACE(to_string(outcome));
     const fs::path own = folder / std::string(to_string(outcome));
     Store store(own);
@@ -254,8 +255,8 @@ TEST_F(StoreTest, ManyProcessesWriteAtOnce) {
 
 // What SQLite says when a network disk refuses a lock, too.
 TEST_F(StoreTest, SaysWhatToDoAboutLocks) {
-  const Schema schema{"tuning store", 1, ""};
-  const Connection connection{&schema, "measured.sqlite", {}};
+  const measure::Schema schema{"tuning store", 1, ""};
+  const measure::Connection connection{&schema, "measured.sqlite", {}};
   try {
     connection.fail(SQLITE_BUSY, "database is locked");
   } catch (const Error& error) {
@@ -315,12 +316,13 @@ TEST_F(StoreTest, SeveralProcessesMeetADamagedFile) {
 }
 
 TEST(Outcome, RoundTripsAndNamesTheNearest) {
-  for (const Outcome outcome : {Outcome::ok, Outcome::wrong, Outcome::crashed, Outcome::timeout,
-                                Outcome::failed, Outcome::refused}) {
-    EXPECT_EQ(parse_outcome(to_string(outcome)), outcome);
+  for (const measure::Outcome outcome :
+       {measure::Outcome::ok, measure::Outcome::wrong, measure::Outcome::crashed,
+        measure::Outcome::timeout, measure::Outcome::failed, measure::Outcome::refused}) {
+    EXPECT_EQ(measure::parse_outcome(to_string(outcome)), outcome);
   }
   try {
-    parse_outcome("crashes");
+    measure::parse_outcome("crashes");
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "unknown outcome 'crashes', did you mean 'crashed'?");

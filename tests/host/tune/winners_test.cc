@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "host/tune/sweep_data.h"
+#include "host/measure/sweep_data.h"
 
 namespace tessera::tune {
 namespace {
@@ -10,8 +10,8 @@ namespace {
 using testing_support::sweep_run;
 
 // Problem p0: k0 1 ms, k1 2 ms, k2 wrong; p1: k0 3 ms, k1 too slow to be a finalist; p2: k2 hung.
-SweepData three_problems() {
-  SweepData data;
+measure::SweepData three_problems() {
+  measure::SweepData data;
   data.runs = {sweep_run("a")};
   data.runs[0].protocol = "words";
   data.problems = {"p0", "p1", "p2"};
@@ -19,31 +19,33 @@ SweepData three_problems() {
   data.rows = {
       {.problem = 0, .kernel = 0, .seconds = 1e-3, .spread = 0.1, .finalist = true},
       {.problem = 0, .kernel = 1, .seconds = 2e-3, .spread = 0.2, .finalist = true},
-      {.problem = 0, .kernel = 2, .outcome = Outcome::wrong, .note = "off"},
+      {.problem = 0, .kernel = 2, .outcome = measure::Outcome::wrong, .note = "off"},
       {.problem = 1, .kernel = 0, .seconds = 3e-3, .finalist = true},
       {.problem = 1, .kernel = 1, .seconds = 2e-3},
-      {.problem = 1, .kernel = 2, .outcome = Outcome::failed, .note = "no compiler"},
-      {.problem = 2, .kernel = 2, .outcome = Outcome::timeout, .note = "hung"},
+      {.problem = 1, .kernel = 2, .outcome = measure::Outcome::failed, .note = "no compiler"},
+      {.problem = 2, .kernel = 2, .outcome = measure::Outcome::timeout, .note = "hung"},
   };
   return data;
 }
 
 Machine machine() {
-  const SweepRun run = sweep_run("a");
+  const measure::SweepRun run = sweep_run("a");
   return {run.device, run.target, run.threads};
 }
 
 TEST(Winners, FinalistsAndRefusals) {
   const std::vector<Measurement> found = winners_of(three_problems(), machine());
-  const auto m = [](const char* problem, const char* kernel, Outcome outcome, double seconds,
-                    double spread, const char* note) {
+  const auto m = [](const char* problem, const char* kernel, measure::Outcome outcome,
+                    double seconds, double spread, const char* note) {
     return Measurement{machine().device, machine().target, problem, kernel, machine().threads,
                        outcome,          seconds,          spread,  note,   "words"};
   };
   const std::vector<Measurement> expected = {
-      m("p0", "k0", Outcome::ok, 1e-3, 0.1, ""), m("p0", "k1", Outcome::ok, 2e-3, 0.2, ""),
-      m("p0", "k2", Outcome::wrong, 0, 0, "off"), m("p1", "k0", Outcome::ok, 3e-3, 0, ""),
-      m("p2", "k2", Outcome::timeout, 0, 0, "hung")};
+      m("p0", "k0", measure::Outcome::ok, 1e-3, 0.1, ""),
+      m("p0", "k1", measure::Outcome::ok, 2e-3, 0.2, ""),
+      m("p0", "k2", measure::Outcome::wrong, 0, 0, "off"),
+      m("p1", "k0", measure::Outcome::ok, 3e-3, 0, ""),
+      m("p2", "k2", measure::Outcome::timeout, 0, 0, "hung")};
   EXPECT_EQ(found, expected);
 }
 

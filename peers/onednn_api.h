@@ -1,0 +1,88 @@
+// The part of oneDNN's C API that the peer uses, declared by hand: the library is loaded with
+// dlopen and its headers are not needed. Versions 2 and 3 differ in how descriptors are made; that
+// difference ends here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tessera::peers::onednn {
+
+// Values of the C API's enumerations that versions 2 and 3 share.
+enum class Type : int { f16 = 1, bf16 = 2, f32 = 3, s32 = 4, s8 = 5 };
+enum class Argument : int { source = 1, source_1 = 2, destination = 17, weights = 33 };
+enum class Binary : int { add = 0x1fff0, multiply = 0x1fff1 };
+enum class Eltwise { relu, tanh, clip, logistic, gelu_tanh, gelu_erf, swish };
+
+// Anything of oneDNN's with a destructor.
+using Handle = std::shared_ptr<void>;
+
+// A description of memory. No strides: the library may choose its own format.
+struct Tensor {
+  std::vector<std::int64_t> dims;
+  Type type = Type::f32;
+  std::vector<std::int64_t> strides;
+};
+
+struct Operand {
+  Argument argument;
+  Handle memory;
+};
+
+// A primitive with its operands bound.
+struct Step {
+  Handle primitive;
+  std::vector<Operand> operands;
+};
+
+// One loaded library with its engine and stream. Functions return empty handles where oneDNN
+// refuses.
+class Library {
+ public:
+  // Null when oneDNN is not installed.
+  static std::unique_ptr<Library> load();
+  ~Library();
+
+  std::string version() const;  // "2.6.3 (libdnnl.so.2)"
+  // Limits the library's OpenMP threads; false when it was built for another threading library.
+  bool set_threads(int threads) const;
+
+  Handle describe(const Tensor& tensor) const;
+  Handle memory(const Handle& descriptor, void* data) const;
+
+  // source x weights = destination, all descriptors. `weights_format` gets the descriptor of the
+  // format that the primitive wants its weights in, and its size in bytes.
+  Handle matmul(const Handle& source, const Handle& weights, const Handle& destination,
+                Handle& weights_format, std::size_t& weights_bytes) const;
+  Handle eltwise(Eltwise op, const Handle& data, float alpha, float beta) const;
+  Handle binary(Binary op, const Handle& source_0, const Handle& source_1) const;
+  Handle reorder(const Handle& from, const Handle& to) const;
+
+  // Runs the steps in order and waits; false when one fails.
+  bool run(std::span<const Step> steps) const;
+
+  // dnnl_sgemm and dnnl_gemm_s8s8s32, row-major; false when they refuse.
+  struct Gemm {
+    bool transpose_a, transpose_b;
+    std::int64_t m, n, k;
+    const void* a;
+    std::int64_t ld_a;
+    const void* b;
+    std::int64_t ld_b;
+    void* c;
+    std::int64_t ld_c;
+  };
+  bool sgemm(const Gemm& gemm) const;
+  bool gemm_s8s8s32(const Gemm& gemm) const;
+
+ private:
+  struct Api;
+  explicit Library(std::unique_ptr<Api> api);
+  Handle create_primitive(void* primitive_desc) const;
+  std::unique_ptr<Api> api_;
+};
+
+}  // namespace tessera::peers::onednn

@@ -1,0 +1,31 @@
+// Files of ours that the library carries inside itself.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace tessera {
+
+struct EmbeddedFile {
+  std::string_view path;
+  std::string_view content;
+};
+
+// The kernel templates of device/cpu/ and device/cuda/, each with what they
+// share, under the paths that emitted code includes them by.
+std::span<const EmbeddedFile> cpu_headers();
+std::span<const EmbeddedFile> cuda_headers();
+
+// The shipped target rows, targets/rows/*.json.
+std::span<const EmbeddedFile> target_rows();
+
+// The preselected GEMM kernel sets, families/gemm/sets/*.json.
+std::span<const EmbeddedFile> gemm_sets();
+
+// The report page's template, style and script, src/tessera/train/report/.
+std::span<const EmbeddedFile> report_files();
+
+// The shipped models, models/<op>_<target>_<types>/{manifest.json,model.txt.gz}.
+std::span<const EmbeddedFile> shipped_models();
+
+}  // namespace tessera

@@ -1,0 +1,109 @@
+// Which way out of the registers accumulators take (tma_store.h), and what shared memory it needs.
+// src/tessera/families/gemm/tmaws.cc says the same to the host.
+#pragma once
+
+#include "tessera/device/cuda/epilogue.h"
+#include "tessera/device/cuda/tma_tile.h"
+
+namespace tessera::device {
+
+inline constexpr int kGroupThreads = 128;  // of a warpgroup
+
+// The widest of 64, 32, 16 and 8 columns that divides n.
+constexpr int chunk_of(int n) { return n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : n % 16 == 0 ? 16 : 8; }
+
+// The columns that go out at a time. They are fewer where D tensors come in, so that more of them
+// are on their way, and two fit even where the area takes only half of what it should.
+constexpr int out_chunk_of(int columns, int matrices) {
+  if (matrices == 0) return chunk_of(columns);
+  if (columns % 64 == 0) return 32;
+  const int chunk = chunk_of(columns);
+  return matrices == 1 || chunk == 8 ? chunk : chunk / 2;
+}
+
+// Whether the copy engine can write the output: it writes rows in pieces of 16 bytes, and every
+// batch at the same distance from the one before.
+template <class Out>
+__device__ __forceinline__ bool tma_writes(const GemmArguments& g) {
+  if (g.pointer_arrays != 0) return false;
+  const u64 elements = g.n | g.ld_out | (g.batch > 1 ? g.batch_stride_out : 0);
+  return ((reinterpret_cast<u64>(g.out) | elements * sizeof(Out)) & 15) == 0;
+}
+
+// Whether code for every accumulator pays: with steps that read no more than a bias and matrices
+// that fit over the output, and all but the cheapest only where they find registers beside the
+// accumulators.
+template <class C>
+constexpr bool finishes_in_place(int accumulators) {
+  constexpr int kWithRoom = 160;
+  constexpr DRoles kRoles = d_roles<C>();
+  if constexpr (C::kNumSteps > 0) {
+    for (const Step step : C::kSteps) {
+      const bool cheap = step == Step::relu || step == Step::clamp;
+      if (!cheap && accumulators > kWithRoom) return false;
+    }
+  }
+  return !kRoles.others && (kRoles.matrices == 0 || sizeof(typename C::D) == 2);
+}
+
+// Whether accumulators may go out by the copy engine.
+template <class C>
+constexpr bool may_copy_out(int accumulators) {
+  if (sizeof(typename C::Out) != 2 || C::kDirectStore) return false;
+  return C::kSwapAb ? C::kNumSteps == 0 : finishes_in_place<C>(accumulators);
+}
+
+// How many D tensors come to the store area by the copy engine, for which a consumer has so many
+// barriers.
+template <class C>
+constexpr int copied_matrices(int accumulators) {
+  return may_copy_out<C>(accumulators) ? d_roles<C>().matrices : 0;
+}
+inline constexpr int kMatrixSlots = 4;  // buffers of a store area that D tensors come to
+
+// A store area of `least` bytes, or of more where that gives D tensors more slots and `most` bytes
+// are left.
+constexpr int area_bytes(int least, int most, int columns, int matrices) {
+  const int slot = matrices * out_chunk_of(columns, matrices) * kWgmmaRows * 2;
+  for (int slots = kMatrixSlots; slots > 0; --slots) {
+    if (slots * slot <= least) break;
+    if (slots * slot <= most) return slots * slot;
+  }
+  return least;
+}
+
+// Whether the copy engine can read these D tensors, and pairs of the bias are words, in all
+// batches.
+template <class C>
+__device__ __forceinline__ bool tma_reads_d(const GemmArguments& g) {
+  constexpr DRoles kRoles = d_roles<C>();
+  constexpr u64 kSize = sizeof(typename C::D);
+  const auto bits = [&g](int index, i64 ld) {
+    const u64 elements = ld | (g.batch > 1 ? g.batch_stride_d[index] : 0);
+    return reinterpret_cast<u64>(g.d[index]) | elements * kSize;
+  };
+  u64 all = 0;
+#pragma unroll
+  for (int i = 0; i < kRoles.matrices; ++i) all |= bits(kRoles.matrix[i], g.ld_d[kRoles.matrix[i]]);
+  const u64 bias = kRoles.bias < 0 ? 0 : bits(kRoles.bias < 0 ? 0 : kRoles.bias, 0);
+  return (all & 15) == 0 && bias % (2 * kSize) == 0;
+}
+
+// The store areas of `consumers` take a chunk of columns as raw accumulators, or half of one if
+// need be, where `fixed` bytes of a block's shared memory are taken.
+inline constexpr int kSharedLimit = 232448;
+struct StoreArea {
+  int pass;   // columns of raw accumulators
+  int bytes;  // of one consumer
+};
+constexpr StoreArea store_area(int fixed, int consumers, int columns, int matrices) {
+  constexpr int kColumnBytes = kWgmmaRows * 4;
+  const int chunk = chunk_of(columns);
+  const bool whole = chunk == 8 || fixed + consumers * chunk * kColumnBytes <= kSharedLimit;
+  const int pass = whole ? chunk : chunk / 2;
+  const int least = pass * kColumnBytes;
+  const int most = (kSharedLimit - fixed) / consumers;
+  return {pass, matrices > 0 ? area_bytes(least, most, columns, matrices) : least};
+}
+
+}  // namespace tessera::device

@@ -1,0 +1,26 @@
+// The arguments that GEMM kernels of every backend take. Plain C layout; a change here raises the
+// kernels' ABI version (cpu/abi.h, cuda/abi.h), and kAbiVersion in src/tessera/jit/toolchain.h with
+// it.
+#pragma once
+
+namespace tessera::device {
+
+using i64 = long long;
+
+// Strides count elements.
+struct GemmArguments {
+  i64 m, n, k, batch;
+  const void* a;
+  const void* b;  // packed when the kernel is a preshuffle kernel
+  const void* c;  // null when beta is 0
+  const void* d[4];
+  void* out;
+  i64 ld_a, ld_b, ld_c, ld_out, ld_d[4];
+  i64 batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_out, batch_stride_d[4];
+  float alpha, beta, clamp_lo, clamp_hi;
+  // Not 0: a, b, c, d and out are arrays of `batch` pointers to the matrices of the batches, and no
+  // address is made of batch strides. There are arrays of a, b and c also where no matrix is read.
+  int pointer_arrays;
+};
+
+}  // namespace tessera::device

@@ -1,0 +1,241 @@
+#include "tessera/dispatch/dispatcher.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/base/log.h"
+#include "tessera/base/processors.h"
+#include "tessera/dispatch/memo_internal.h"
+#include "tessera/dispatch/tuning_internal.h"
+#include "tessera/measure/operands.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera {
+namespace {
+
+Target load_or_detect(const std::string& wanted) {
+  if (!wanted.empty()) return load_target(wanted);
+  const std::string configured = environment("TESSERA_TARGET");
+  return configured.empty() ? host_target() : load_target(configured);
+}
+
+// Empty when this machine can run kernels of the target.
+std::string why_not_here(const Target& target) {
+  try {
+    return runtime::backend_for(target).unavailable_reason(target);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void require_packable(const Problem& problem) {
+  const auto* gemm = std::get_if<GemmProblem>(&problem);
+  if (gemm != nullptr && gemm->preshuffled_b) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("pack: only a gemm problem with preshuffled_b set has a packed B, got '{}'",
+                  to_string(problem)));
+}
+
+}  // namespace
+
+struct Dispatcher::State {
+  DispatcherOptions options;
+  Target target;
+  std::string not_here;  // why this machine cannot run the target; empty when it can
+  bool counts_threads;   // kernels run on this processor's threads
+  bool declared_only;    // choose among the registry's kernels
+  std::shared_ptr<Registry> registry;
+  Tuning tuning;
+  Memo memo;
+
+  State(DispatcherOptions given, std::shared_ptr<Registry> shared)
+      : options(std::move(given)),
+        target(load_or_detect(options.target)),
+        not_here(why_not_here(target)),
+        counts_threads(target.backend == "cpu" && not_here.empty()),
+        declared_only(shared != nullptr),
+        registry(shared ? std::move(shared)
+                        : std::make_shared<Registry>("dispatcher", options.build)),
+        tuning(options, target, *registry, declared_only) {
+    registry->add_target(target);
+  }
+
+  // No more than what the choice depends on; allocates nothing.
+  MemoKey key_for(const Problem& problem, const RunOptions& run) const {
+    const int threads =
+        counts_threads ? runtime::thread_limit(run.launch) : bounded_threads(run.launch.threads);
+    return MemoKey{problem, threads, run.launch.device, run.force};
+  }
+  Decision decide(const MemoKey& key, bool explain) const;
+  Decision decide_among_ready(const MemoKey& key, const std::string& no_compiler) const;
+  std::string no_compiler_for(const MemoKey& key) const;
+  ReadyKernel make_ready(const MemoKey& key) const;
+  Launch bind_pack(const ReadyKernel& kernel, const Problem& problem, const void* b) const;
+};
+
+Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
+  ChooseOptions choice;
+  choice.threads = key.threads;
+  choice.pinned = std::string(key.force);
+  choice.deterministic = options.deterministic;
+  choice.rankers = tuning.rankers();
+  choice.explain = explain;
+  const std::vector<Considered> refused = tuning.refused(key.problem, key.threads);
+  choice.pool =
+      tuning.pool(key.problem, choice.pinned.empty() ? refused : std::vector<Considered>{});
+  Decision decision = choose(key.problem, target, choice);
+  if (explain) add_refused(decision, refused);
+  return decision;
+}
+
+// Empty when the choice may be any kernel: what is forced is not replaced.
+std::string Dispatcher::State::no_compiler_for(const MemoKey& key) const {
+  if (!key.force.empty() || !not_here.empty()) return {};
+  return registry->builder().no_compiler(target);
+}
+
+// The first choice when it is ready or nothing is; else the best that is ready.
+Decision Dispatcher::State::decide_among_ready(const MemoKey& key,
+                                               const std::string& no_compiler) const {
+  Decision decision = decide(key, true);
+  if (registry->is_ready(decision.spec)) return decision;
+  std::vector<Considered> missing;
+  std::erase_if(decision.considered, [&](const Considered& c) {
+    if (!c.refusal.empty() || registry->is_ready(c.spec)) return false;
+    missing.push_back(c);
+    missing.back().refusal = "it is in no pack, and cannot be compiled here: " + no_compiler;
+    return true;
+  });
+  if (decision.considered.empty() || !decision.considered.front().refusal.empty()) {
+    return decide(key, true);
+  }
+  const Considered& best = decision.considered.front();
+  decision.why = fmt::format(
+      "the best of those in packs; {} others, {} among them, would have to "
+      "be compiled, and {}",
+      missing.size(), decision.name, no_compiler);
+  decision.spec = best.spec;
+  decision.name = best.name;
+  decision.source = best.source;
+  decision.predicted_seconds = best.predicted_seconds;
+  add_refused(decision, missing);
+  return decision;
+}
+
+// Compilers are looked for only when one is needed: finding one takes longer than loading a pack.
+ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
+  Decision decision = decide(key, false);
+  std::shared_ptr<const runtime::LoadedKernel> loaded;
+  try {
+    loaded = registry->get(decision.spec);  // emits, builds and loads, once
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::compile_failed) throw;
+    const std::string no_compiler = no_compiler_for(key);
+    if (no_compiler.empty()) throw;
+    const std::string wanted = std::exchange(decision, decide_among_ready(key, no_compiler)).name;
+    if (decision.name == wanted) throw;
+    warn_once(
+        fmt::format("'{}' runs on {}: {}", to_string(key.problem), decision.name, decision.why));
+    loaded = registry->get(decision.spec);
+  }
+  return {decision.spec, decision.name, decision.source, decision.predicted_seconds,
+          std::move(loaded)};
+}
+
+Launch Dispatcher::State::bind_pack(const ReadyKernel& kernel, const Problem& problem,
+                                    const void* b) const {
+  GemmOperands operands;
+  operands.b = b;
+  return family_of(problem).bind(kernel.spec, problem, operands);
+}
+
+Dispatcher::Dispatcher(DispatcherOptions options)
+    : state_(std::make_unique<State>(std::move(options), nullptr)) {}
+
+Dispatcher::Dispatcher(DispatcherOptions options, std::shared_ptr<Registry> registry) {
+  if (registry == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "dispatcher: the registry must not be null; leave it out to use a new one");
+  }
+  state_ = std::make_unique<State>(std::move(options), std::move(registry));
+}
+
+Dispatcher::~Dispatcher() = default;
+
+const Target& Dispatcher::target() const { return state_->target; }
+
+Registry& Dispatcher::registry() { return *state_->registry; }
+
+// The spine. The first three lines are all that a warm call executes.
+const ReadyKernel& Dispatcher::kernel_for(const Problem& problem, const RunOptions& options) {
+  const MemoKey key = state_->key_for(problem, options);
+  const std::uint64_t hash = hash_of(key);
+  if (const ReadyKernel* known = state_->memo.find(key, hash)) return *known;
+
+  family_of(problem).validate(problem);
+  if (!state_->not_here.empty()) throw Error(ErrorCode::unsupported, state_->not_here);
+  if (options.force.empty()) state_->tuning.tune_once(problem, key.threads, hash);
+  return state_->memo.insert(key, hash, state_->make_ready(key));
+}
+
+void Dispatcher::run(const Problem& problem, const Operands& operands, const RunOptions& options) {
+  const ReadyKernel& kernel = kernel_for(problem, options);
+  const Family& family = family_of(problem);
+  family.validate_operands(problem, operands);
+  const Launch launch = family.bind(kernel.spec, problem, operands);
+  if (!options.verify) {
+    if (!launch.empty) kernel.loaded->launch(launch, options.launch);
+    return;
+  }
+  if (const auto* gemm = std::get_if<GemmProblem>(&problem);
+      gemm != nullptr && gemm->preshuffled_b) {
+    throw Error(ErrorCode::unsupported,
+                "verify: the reference needs B as it was, got a packed B; verify the problem "
+                "without preshuffled_b");
+  }
+  const runtime::Place place{&runtime::backend_for(state_->target), options.launch};
+  measure::SavedOperands saved = measure::save_inputs(problem, operands, place);
+  if (!launch.empty) kernel.loaded->launch(launch, options.launch);
+  measure::fetch_result(problem, operands, place, saved);
+  const Mismatch mismatch = family.verify(problem, saved.operands);
+  if (!mismatch.ok) {
+    throw Error(ErrorCode::verification_failed,
+                fmt::format("{}: {}", kernel.name, mismatch.message));
+  }
+}
+
+Decision Dispatcher::explain(const Problem& problem, const RunOptions& options) const {
+  const MemoKey key = state_->key_for(problem, options);
+  const std::string no_compiler = state_->no_compiler_for(key);
+  return no_compiler.empty() ? state_->decide(key, true)
+                             : state_->decide_among_ready(key, no_compiler);
+}
+
+std::size_t Dispatcher::packed_bytes(const Problem& problem, const RunOptions& options) {
+  require_packable(problem);
+  const ReadyKernel& kernel = kernel_for(problem, options);
+  return kernel.loaded->packed_bytes(state_->bind_pack(kernel, problem, nullptr));
+}
+
+void Dispatcher::pack(const Problem& problem, const void* b, void* packed,
+                      const RunOptions& options) {
+  require_packable(problem);
+  const ReadyKernel& kernel = kernel_for(problem, options);
+  const Launch launch = state_->bind_pack(kernel, problem, b);
+  const std::size_t bytes = kernel.loaded->packed_bytes(launch);
+  if (bytes == 0) return;
+  if (b == nullptr || packed == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("pack: {} must not be null: {} bytes are to be packed",
+                            b == nullptr ? "b" : "packed", bytes));
+  }
+  kernel.loaded->pack(launch, packed, options.launch);
+}
+
+}  // namespace tessera

@@ -1,0 +1,168 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/base/log.h"
+#include "tessera/dispatch/tuning_internal.h"
+#include "tessera/learn/shelf.h"
+#include "tessera/tune/autotune.h"
+
+namespace tessera {
+namespace {
+
+using Rankers = std::vector<std::shared_ptr<const Ranker>>;
+
+// For a cache that lives in memory only: measurements then last as long as the dispatcher.
+constexpr const char* kInMemory = ":memory:";
+
+bool is_refusal(measure::Outcome outcome) {
+  return outcome == measure::Outcome::wrong || outcome == measure::Outcome::crashed ||
+         outcome == measure::Outcome::timeout;
+}
+
+// Learned, analytic, first legal: what is believed of kernels that were not measured here.
+Rankers predictors(const DispatcherOptions& options, const jit::Cache& cache) {
+  const std::filesystem::path models =
+      options.models.empty() ? own_models(cache.folder()) : std::filesystem::path(options.models);
+  return {make_shelf_ranker(shared_shelf(models)), make_analytic_ranker(),
+          make_first_legal_ranker()};
+}
+
+}  // namespace
+
+void add_refused(Decision& decision, const std::vector<Considered>& refused) {
+  decision.considered.insert(decision.considered.end(), refused.begin(), refused.end());
+  const auto first_refused =
+      std::stable_partition(decision.considered.begin(), decision.considered.end(),
+                            [](const Considered& c) { return c.refusal.empty(); });
+  std::stable_sort(first_refused, decision.considered.end(),
+                   [](const Considered& a, const Considered& b) { return a.name < b.name; });
+}
+
+Tuning::Tuning(const DispatcherOptions& options, const Target& target, Registry& registry,
+               bool declared_only)
+    : options_(options), target_(target), registry_(registry), declared_only_(declared_only) {
+  if (options_.rankers.empty() || options_.autotune) {
+    rankers_.push_back(make_tuned_ranker([this](const Problem& problem, const Target&,
+                                                int threads) { return winner(problem, threads); }));
+  }
+  predictors_ = predictors(options_, registry_.builder().cache());
+  if (options_.rankers.empty()) {
+    rankers_.insert(rankers_.end(), predictors_.begin(), predictors_.end());
+  }
+  rankers_.insert(rankers_.end(), options_.rankers.begin(), options_.rankers.end());
+}
+
+std::vector<Considered> Tuning::refused(const Problem& problem, int threads) const {
+  std::map<std::string, std::string> refusals;
+  for (const tune::Measurement& m : known(problem, threads)) {
+    if (!is_refusal(m.outcome)) continue;
+    refusals[m.kernel] = fmt::format("measured here as {}: {}", to_string(m.outcome), m.note);
+  }
+  std::vector<Considered> list;
+  for (const auto& [kernel, refusal] : refusals) {
+    try {
+      list.push_back(Considered{parse_name(kernel), kernel, 0, refusal});
+    } catch (const Error&) {
+      // The store may hold names of a later grammar: no kernel of ours has such a name.
+    }
+  }
+  return list;
+}
+
+std::optional<std::vector<KernelSpec>> Tuning::pool(const Problem& problem,
+                                                    const std::vector<Considered>& refused) const {
+  if (!declared_only_ && refused.empty()) return std::nullopt;
+  std::vector<KernelSpec> specs;
+  if (declared_only_) {
+    specs = registry_.declared();
+  } else {
+    const Family& family = family_of(problem);
+    specs = family.candidates(problem, target_);
+    const KernelSpec general = family.general(problem, target_);
+    if (std::find(specs.begin(), specs.end(), general) == specs.end()) specs.push_back(general);
+  }
+  std::erase_if(specs, [&](const KernelSpec& spec) {
+    if (spec.target != target_.name) return true;
+    return std::any_of(refused.begin(), refused.end(),
+                       [&](const Considered& c) { return c.spec == spec; });
+  });
+  return specs;
+}
+
+void Tuning::tune_once(const Problem& problem, int threads, std::uint64_t key) {
+  if (!options_.autotune) return;
+  const std::lock_guard lock(tune_mutex_);
+  if (!try_first(key) || winner(problem, threads)) return;
+  tune::AutotuneOptions tuning;
+  tuning.budget_seconds = options_.autotune_seconds;
+  tuning.top = options_.autotune_top;
+  tuning.threads = threads;
+  tuning.worker = options_.tuning_worker;
+  tune::autotune(problem, target_, most_promising(problem, threads), registry_, *open(true),
+                 tuning);
+}
+
+bool Tuning::try_first(std::uint64_t key) {
+  const std::lock_guard lock(open_mutex_);
+  return tried_.insert(key).second;
+}
+
+std::filesystem::path Tuning::store_file() const {
+  if (!options_.tuning_store.empty()) return options_.tuning_store;
+  const jit::Cache& cache = registry_.builder().cache();
+  const std::filesystem::path file = tune::tuning_store_in(cache.folder());
+  std::error_code unknown;
+  if (cache.is_memory_only() && !fs::exists(file, unknown)) return kInMemory;
+  return file;
+}
+
+tune::Store* Tuning::open(bool create) const {
+  const std::lock_guard lock(open_mutex_);
+  if (store_) return store_.get();
+  const std::filesystem::path file = store_file();
+  std::error_code unknown;
+  if (!create && !fs::exists(file, unknown)) return nullptr;
+  store_ = std::make_unique<tune::Store>(file);
+  return store_.get();
+}
+
+// A store that cannot be read costs speed, not results: the other rankers are asked instead.
+std::vector<tune::Measurement> Tuning::known(const Problem& problem, int threads) const {
+  try {
+    const tune::Store* store = open(false);
+    if (store == nullptr) return {};
+    return store->find(measure::device_name(target_), target_.name, to_string(problem),
+                       measure::filed_threads(target_, threads));
+  } catch (const Error& error) {
+    if (options_.autotune) throw;
+    warn_once(error.what());
+    return {};
+  }
+}
+
+std::optional<TunedEntry> Tuning::winner(const Problem& problem, int threads) const {
+  return tune::best_of(known(problem, threads), [&](const std::string& kernel) {
+    return !declared_only_ || registry_.contains(kernel);
+  });
+}
+
+std::vector<KernelSpec> Tuning::most_promising(const Problem& problem, int threads) const {
+  ChooseOptions choice;
+  choice.threads = threads;
+  choice.deterministic = options_.deterministic;
+  choice.rankers = predictors_;
+  choice.pool = pool(problem, refused(problem, threads));
+  choice.explain = true;
+  std::vector<KernelSpec> best;
+  for (const Considered& candidate : choose(problem, target_, choice).considered) {
+    if (candidate.refusal.empty()) best.push_back(candidate.spec);
+  }
+  return best;
+}
+
+}  // namespace tessera

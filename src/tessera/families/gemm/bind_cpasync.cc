@@ -1,0 +1,78 @@
+// The launch of a cpasync kernel (src/tessera/device/cuda/{mma,fma}_gemm.h).
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+
+#include "tessera/device/cuda/abi.h"
+#include "tessera/families/gemm/gemm_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr unsigned kWarp = 32;
+constexpr int kStagingPad = 8;  // floats at the end of a row of accumulators in shared memory
+constexpr int kLinePad = 4;     // floats at the end of a line of fp32 that was transposed
+constexpr int kAccumulatorBytes = 4;
+constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
+
+// Strides that no address is made of keep nothing from being read in wider pieces.
+void drop_unused_strides(device::GemmArguments& g) {
+  if (g.m == 1) g.ld_c = g.ld_out = 0;
+  if (g.batch == 1) g.batch_stride_a = g.batch_stride_b = g.batch_stride_c = g.batch_stride_out = 0;
+  for (std::size_t i = 0; i < std::size(g.d); ++i) {
+    if (g.m == 1) g.ld_d[i] = 0;
+    if (g.batch == 1) g.batch_stride_d[i] = 0;
+  }
+}
+
+// The sums of every slice of every tile.
+void add_block_slices(const Algorithm& a, std::int64_t all_tiles,
+                      device::CudaGemmArguments& arguments, Launch& launch) {
+  arguments.partial_sums = device::kCounterBytes;
+  arguments.partial_bytes = all_tiles * a.slices * a.tile.m * a.tile.n * kAccumulatorBytes;
+  launch.workspace_bytes =
+      static_cast<std::size_t>(arguments.partial_sums + arguments.partial_bytes);
+  launch.workspace_offset = offsetof(device::CudaGemmArguments, workspace);
+}
+
+}  // namespace
+
+// The ring of tiles, whose place the accumulators take when they are stored.
+std::int64_t cpasync_shared_bytes(const GemmSignature& s, const Algorithm& a) {
+  const bool by_fma = s.a == DType::fp32;
+  const std::int64_t rows = a.tile.m + (by_fma && a_is_row_major(s.layout) ? kLinePad : 0);
+  const std::int64_t columns = a.tile.n + (by_fma && !b_is_row_major(s.layout) ? kLinePad : 0);
+  const std::int64_t stage = (rows * size_of(s.a) + columns * size_of(s.b)) * a.tile.k;
+  const std::int64_t staging = std::int64_t{a.tile.m} * (a.tile.n + kStagingPad) * 4;
+  return std::max(a.stages * stage, staging);
+}
+
+Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
+  const Algorithm& a = spec.algorithm;
+  Launch launch;
+  launch.empty = p.m == 0 || p.n == 0 || p.batch == 0;
+
+  device::CudaGemmArguments arguments{};
+  arguments.gemm = g;
+  arguments.raster_group = kRasterGroup;
+  drop_unused_strides(arguments.gemm);
+  const std::int64_t all_tiles = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n) * p.batch;
+  if (a.slices > 1 && !launch.empty) add_block_slices(a, all_tiles, arguments, launch);
+  static_assert(sizeof(arguments) <= sizeof(launch.arguments));
+  std::memcpy(launch.arguments.data(), &arguments, sizeof(arguments));
+  launch.arguments_size = sizeof(arguments);
+  if (launch.empty) return launch;
+
+  // Blocks take further tiles where there are more than a grid may have.
+  std::int64_t blocks = kMaxGrid;
+  const std::int64_t per_batch = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n);
+  if (p.batch <= kMaxGrid / per_batch / a.slices) blocks = per_batch * p.batch * a.slices;
+  launch.grid[0] = static_cast<unsigned>(blocks);
+  launch.block[0] = static_cast<unsigned>(a.wave.m * a.wave.n) * kWarp;
+  launch.shared_memory_bytes =
+      static_cast<std::size_t>(cpasync_shared_bytes(std::get<GemmSignature>(spec.signature), a));
+  return launch;
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,244 @@
+// The launch of a tmaws kernel: which windows the copy engine sees, and the grid.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/device/cuda/abi.h"
+#include "tessera/families/gemm/gemm_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+using device::CudaGemmArguments;
+using device::CudaTensorMap;
+
+constexpr unsigned kWarpgroup = 128;
+constexpr std::uintptr_t kTmaAlignment = 16;
+constexpr std::uint32_t kStoreRows = 64;  // of wgmma, that one store writes
+
+// What a block of the preparing kernel moves at a time (src/tessera/device/cuda/tma_prepare.h).
+constexpr unsigned kPrepareThreads = 256;
+constexpr std::int64_t kCopiedBytes = 8 * 2048;
+constexpr std::int64_t kClearedBytes = kPrepareThreads * 16;
+constexpr std::int64_t kTransposedSide = 64;
+constexpr std::int64_t kMaxPrepareBlocks = 1 << 20;
+
+// A matrix as it lies in memory: `lines` runs of `line` contiguous elements.
+struct Matrix {
+  std::string_view name;
+  const void* data;
+  DType dtype;
+  std::int64_t line, lines, ld;
+  std::int64_t batch, batch_stride;
+  bool in_array = false;             // `data` is an array of pointers to the batches
+  std::size_t workspace_offset = 0;  // where it lies in the workspace; 0: elsewhere
+};
+
+bool is_batched(const Matrix& matrix) { return matrix.batch > 1 && matrix.batch_stride > 0; }
+
+std::uintptr_t misalignment(const Matrix& matrix) {
+  return reinterpret_cast<std::uintptr_t>(matrix.data) % kTmaAlignment;
+}
+
+TensorMap window(const Matrix& matrix, std::size_t offset, std::array<std::uint32_t, 2> box,
+                 int swizzle_bytes) {
+  const std::uintptr_t excess = misalignment(matrix);
+  if (excess != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("gemm: {} must be aligned to {} bytes for tmaws, got an address {} "
+                            "past a multiple of that; use a cpasync kernel or one with repack",
+                            matrix.name, kTmaAlignment, excess));
+  }
+  const std::int64_t size = size_of(matrix.dtype);
+  const bool batched = is_batched(matrix);
+  const auto bytes = [size](std::int64_t elements) {
+    return static_cast<std::uint64_t>(elements * size);
+  };
+  TensorMap map{};
+  map.offset = offset;
+  map.base = matrix.data;
+  map.in_workspace = matrix.workspace_offset != 0;
+  map.workspace_offset = matrix.workspace_offset;
+  map.dtype = matrix.dtype;
+  map.sizes = {static_cast<std::uint64_t>(matrix.line), static_cast<std::uint64_t>(matrix.lines),
+               batched ? static_cast<std::uint64_t>(matrix.batch) : 1};
+  map.strides = {bytes(matrix.ld), bytes(batched ? matrix.batch_stride : matrix.ld)};
+  map.box = {box[0], box[1], 1};
+  map.swizzle_bytes = swizzle_bytes;
+  return map;
+}
+
+TensorMap operand_window(const Matrix& matrix, std::size_t offset, const TmawsOperand& o,
+                         int tile_k) {
+  const int line = kTmawsLineBytes / size_of(matrix.dtype);
+  const int lines = (o.k_contiguous ? o.rows : tile_k) / o.parts;
+  return window(matrix, offset,
+                {static_cast<std::uint32_t>(line), static_cast<std::uint32_t>(lines)},
+                kTmawsLineBytes);
+}
+
+// Whether the copy engine can write this output; the kernel asks itself the same.
+bool tma_writes(const GemmProblem& p, const void* out) {
+  if (p.pointer_arrays) return false;
+  const std::int64_t elements = p.n | p.ld_out | (p.batch > 1 ? p.batch_stride_out : 0);
+  const auto bytes = static_cast<std::uintptr_t>(elements * size_of(p.out));
+  return ((reinterpret_cast<std::uintptr_t>(out) | bytes) % kTmaAlignment) == 0;
+}
+
+// The same of its D tensors of m x n.
+bool tma_reads(const GemmProblem& p, const device::GemmArguments& g, const TmawsDRoles& roles) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(roles.matrices); ++i) {
+    const auto index = static_cast<std::size_t>(roles.matrix[i]);
+    const std::int64_t stride = p.batch > 1 ? p.batch_stride_d[index] : 0;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(g.d[index]) % kTmaAlignment == 0;
+    if (!aligned || !tmaws_reads(p.d, p.ld_d[index], stride)) return false;
+  }
+  return true;
+}
+
+// The operand as the preparing kernel leaves it in the workspace, whose end it moves.
+Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, device::CudaCopy& copy) {
+  Matrix to = matrix;
+  if (transposed) std::swap(to.line, to.lines);
+  const std::int64_t unit = kTmawsLineBytes / size_of(matrix.dtype);
+  to.ld = tiles(to.line, unit) * unit;
+  to.batch_stride = is_batched(matrix) ? to.lines * to.ld : 0;
+  to.data = nullptr;
+  to.in_array = false;
+  to.workspace_offset = launch.workspace_bytes;
+  copy = {static_cast<std::int64_t>(launch.workspace_bytes), to.ld, to.batch_stride};
+
+  const std::int64_t batches = is_batched(matrix) ? matrix.batch : 1;
+  const std::int64_t line_bytes = matrix.line * size_of(matrix.dtype);
+  const std::int64_t blocks =
+      transposed ? tiles(matrix.line, kTransposedSide) * tiles(matrix.lines, kTransposedSide)
+                 : tiles(matrix.lines * tiles(line_bytes, kCopiedBytes / 8), 8);
+  launch.prepare_blocks += static_cast<unsigned>(std::min(batches * blocks, kMaxPrepareBlocks));
+  launch.workspace_bytes +=
+      static_cast<std::size_t>(batches * to.lines * to.ld * size_of(matrix.dtype));
+  return to;
+}
+
+// The operand where the copy engine can read it.
+Matrix readable(const Matrix& matrix, const Algorithm& a, const TmawsOperand& o, Launch& launch,
+                device::CudaCopy& copy) {
+  const bool aligned =
+      !matrix.in_array && misalignment(matrix) == 0 &&
+      tmaws_reads(matrix.dtype, matrix.ld, is_batched(matrix) ? matrix.batch_stride : 0);
+  if (!a.repack || (aligned && !o.transposed)) return matrix;
+  return repacked(matrix, o.transposed, launch, copy);
+}
+
+// The output's, and those of the D tensors that are copied into its place.
+void add_output_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& p,
+                        const device::GemmArguments& g,
+                        const std::function<void(const TensorMap&)>& add) {
+  const TmawsDRoles roles = tmaws_d_roles(s.epilogue);
+  if (!tma_reads(p, g, roles)) return;
+  const auto chunk = static_cast<std::uint32_t>(tmaws_out_chunk(s, a));
+  const std::uint32_t width = a.swap_ab ? kStoreRows : chunk;
+  const std::uint32_t height = a.swap_ab ? chunk : kStoreRows;
+  const int line = static_cast<int>(width) * size_of(p.out);
+  const int swizzle = line < 32 ? 0 : line;
+  const Matrix matrix = {"out", g.out, p.out, p.n, p.m, p.ld_out, p.batch, p.batch_stride_out};
+  add(window(matrix, offsetof(CudaGemmArguments, out_map), {width, height}, swizzle));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(roles.matrices); ++i) {
+    const auto index = static_cast<std::size_t>(roles.matrix[i]);
+    const Matrix d = {"d", g.d[index],    p.d,     p.n,
+                      p.m, p.ld_d[index], p.batch, p.batch_stride_d[index]};
+    const std::size_t offset = offsetof(CudaGemmArguments, d_maps) + i * sizeof(CudaTensorMap);
+    add(window(d, offset, {width, height}, swizzle));
+  }
+}
+
+void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& p,
+                 CudaGemmArguments& arguments, Launch& launch) {
+  const device::GemmArguments& g = arguments.gemm;
+  const auto add = [&launch](const TensorMap& map) {
+    launch.tensor_maps[static_cast<std::size_t>(launch.num_tensor_maps++)] = map;
+  };
+  if (p.k > 0) {
+    const bool by_row = a_is_row_major(p.layout);
+    Matrix given = {
+        "a", g.a, p.a, by_row ? p.k : p.m, by_row ? p.m : p.k, p.ld_a, p.batch, p.batch_stride_a};
+    given.in_array = p.pointer_arrays;
+    const TmawsOperand o = tmaws_a(s, a);
+    const Matrix matrix = readable(given, a, o, launch, arguments.a_copy);
+    add(operand_window(matrix, offsetof(CudaGemmArguments, a_map), o, a.tile.k));
+  }
+  if (p.k > 0 && !s.preshuffled_b) {
+    const bool by_row = b_is_row_major(p.layout);
+    Matrix given = {
+        "b", g.b, p.b, by_row ? p.n : p.k, by_row ? p.k : p.n, p.ld_b, p.batch, p.batch_stride_b};
+    given.in_array = p.pointer_arrays;
+    const TmawsOperand o = tmaws_b(s, a);
+    const Matrix matrix = readable(given, a, o, launch, arguments.b_copy);
+    add(operand_window(matrix, offsetof(CudaGemmArguments, b_map), o, a.tile.k));
+  }
+  if (tmaws_copies_out(s, a) && tma_writes(p, g.out)) add_output_windows(s, a, p, g, add);
+}
+
+// The sums of every slice, or one for all of them that starts at zero.
+void add_slices(const Algorithm& a, std::int64_t clusters, CudaGemmArguments& arguments,
+                Launch& launch) {
+  const bool atomic = a.split_k == SplitK::atomic;
+  const std::int64_t groups = clusters / (atomic ? a.slices : 1) * tmaws_slice_groups(a);
+  arguments.partial_sums = static_cast<std::int64_t>(launch.workspace_bytes);
+  arguments.partial_bytes = groups * tmaws_slice_bytes(a);
+  launch.workspace_bytes += static_cast<std::size_t>(arguments.partial_bytes);
+  if (!atomic) return;
+  const std::int64_t blocks = tiles(arguments.partial_bytes, kClearedBytes);
+  launch.prepare_blocks = static_cast<unsigned>(std::min(blocks, kMaxPrepareBlocks));
+}
+
+std::size_t packed_bytes(const GemmSignature& s, const Algorithm& a, const GemmProblem& p) {
+  const TmawsOperand b = tmaws_b(s, a);
+  const std::int64_t batches = p.batch_stride_b == 0 ? 1 : p.batch;
+  return static_cast<std::size_t>(batches * tiles(p.n, b.rows) * tiles(p.k, a.tile.k) * b.bytes);
+}
+
+}  // namespace
+
+Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  Launch launch;
+  launch.empty = p.m == 0 || p.n == 0 || p.batch == 0;
+  if (s.preshuffled_b) launch.packed_bytes = packed_bytes(s, a, p);
+
+  const std::int64_t rows = a.swap_ab ? p.n : p.m;
+  const std::int64_t columns = a.swap_ab ? p.m : p.n;
+  const std::int64_t clusters = tiles(rows, std::int64_t{a.tile.m} * a.cluster_m) *
+                                tiles(columns, std::int64_t{a.tile.n} * a.cluster_n) * p.batch *
+                                a.slices;
+  CudaGemmArguments arguments{};
+  arguments.gemm = g;
+  arguments.raster_group = kRasterGroup;
+  launch.workspace_bytes = device::kCounterBytes;
+  launch.workspace_offset = offsetof(CudaGemmArguments, workspace);
+  if (!launch.empty) {
+    if (a.slices > 1) add_slices(a, clusters, arguments, launch);
+    add_windows(s, a, p, arguments, launch);
+  }
+  if (launch.workspace_bytes == device::kCounterBytes) launch.workspace_bytes = 0;
+  if (launch.prepare_blocks > 0) launch.prepare_threads = kPrepareThreads;
+  static_assert(sizeof(arguments) <= sizeof(launch.arguments));
+  std::memcpy(launch.arguments.data(), &arguments, sizeof(arguments));
+  launch.arguments_size = sizeof(arguments);
+  if (launch.empty) return launch;
+
+  const int cluster = a.cluster_m * a.cluster_n * a.splits;
+  const auto consumers = static_cast<unsigned>(a.wave.m);
+  launch.grid[0] = static_cast<unsigned>(clusters * cluster);
+  launch.cluster[0] = static_cast<unsigned>(cluster);
+  launch.block[0] = consumers * kWarpgroup + (consumers == 1 ? 32 : kWarpgroup);
+  launch.shared_memory_bytes = static_cast<std::size_t>(tmaws_shared_bytes(s, a));
+  launch.persistent = a.splits == 1;
+  return launch;
+}
+
+}  // namespace tessera::gemm

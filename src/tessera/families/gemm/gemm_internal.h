@@ -1,0 +1,213 @@
+// What the parts of the GEMM family share among themselves.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tessera/device/gemm_arguments.h"
+#include "tessera/families/gemm/gemm.h"
+
+namespace tessera::gemm {
+
+// Tiles of the output's rows, one after the other, that share the columns of B they read. Within 2%
+// of the best on every shape that was measured.
+constexpr int kRasterGroup = 8;
+
+// What addresses and strides that TMA reads are multiples of, in bytes.
+constexpr std::int64_t kTmaBytes = 16;
+
+inline std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
+
+// Which operand, accumulator and output types go together; the reason names the nearest that do.
+Verdict types_fit(const GemmSignature& signature);
+
+// The rules that hold for an epilogue and its output type.
+Verdict epilogue_fits(const GemmSignature& signature);
+
+// Whether a CPU kernel packs an operand into panels; else it reads the operand in place.
+inline bool packs_a(Pipeline p) { return p == Pipeline::packab || p == Pipeline::packa; }
+inline bool packs_b(Pipeline p) { return p == Pipeline::packab || p == Pipeline::packb; }
+
+// The parts of CPU kernels that other kernels share, and the declarations that a source with these
+// objects is compiled behind.
+struct CpuTypes {
+  std::string_view a, b, out, math;  // as src/tessera/device/cpu/ calls them
+};
+void add_cpu_objects(const KernelSpec& spec, const CpuTypes& types, int vector_bytes,
+                     Source& source);
+
+// Whether elements are stored as fp32 (tf32 is a way to multiply them).
+inline bool is_fp32(DType dtype) { return dtype == DType::fp32 || dtype == DType::tf32; }
+
+// The type that a CPU kernel multiplies after packing: int8, bf16 (two products per lane) or fp32.
+DType word_type(const GemmSignature& signature, int products_per_lane);
+
+// The instruction of a CPU target for `products_per_lane` products, or null.
+const Instruction* find_word_instruction(const GemmSignature& signature, int products_per_lane,
+                                         const Target& target);
+
+// A spec as the rules look at it.
+struct Case {
+  const GemmSignature& signature;
+  const Algorithm& algorithm;
+  const Target& target;
+};
+
+// One rule: whether it holds, and the sentence for when it does not.
+struct Rule {
+  bool (*holds)(const Case&);
+  std::string (*sentence)(const Case&);
+};
+
+// The first broken rule, or null.
+const Rule* first_broken(std::span<const Rule> rules, const Case& c);
+
+// The rules of each kind of machine; cpu is in legality.cc, the others in legality_gpu.cc.
+std::span<const Rule> cpu_rules();
+std::span<const Rule> gpu_rules(Pipeline pipeline);
+
+// is_legal() without the sentence: what enumeration filters by.
+bool is_legal_quick(const Case& c);
+
+// What a GPU kernel asks of a problem's sizes and strides.
+Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem);
+
+// Hopper kernels: bytes of shared memory for the pipeline, its barriers and the store buffers.
+std::int64_t tmaws_shared_bytes(const GemmSignature& signature, const Algorithm& algorithm);
+std::int64_t cpasync_shared_bytes(const GemmSignature& signature, const Algorithm& algorithm);
+
+// What a tmaws kernel keeps of an operand in shared memory for one stage. See
+// src/tessera/device/cuda/tma_tile.h.
+inline constexpr int kTmawsLineBytes = 128;
+struct TmawsOperand {
+  DType dtype = DType::bf16;
+  bool k_contiguous = true;
+  bool transposed = false;  // by repacking
+  int rows = 0;             // of a tile
+  int parts = 1;            // blocks of a cluster that fetch it together
+  std::int64_t bytes = 0;
+};
+TmawsOperand tmaws_a(const GemmSignature& signature, const Algorithm& algorithm);
+TmawsOperand tmaws_b(const GemmSignature& signature, const Algorithm& algorithm);
+
+// The columns that a block of a split stores, those of them that go out at a time, and the blocks
+// of 64 rows of a consumer (0: tile_m does not divide).
+struct TmawsStore {
+  int columns = 0;
+  int chunk = 0;
+  int row_blocks = 0;
+};
+TmawsStore tmaws_store(const Algorithm& algorithm);
+
+// The D tensors of an epilogue: as d_roles() in src/tessera/device/cuda/epilogue.h.
+inline constexpr int kTmawsMatrices = 2;
+struct TmawsDRoles {
+  int biases = 0;
+  int matrices = 0;
+  std::array<int, kTmawsMatrices> matrix{};
+  bool others = false;  // scales, a second bias, a third matrix
+};
+TmawsDRoles tmaws_d_roles(const Epilogue& epilogue);
+
+// The columns that the copy engine writes at a time, or with swap_ab the rows.
+int tmaws_out_chunk(const GemmSignature& signature, const Algorithm& algorithm);
+
+// Whether a kernel runs before this one (<name>_prepare) for some problems.
+bool tmaws_prepares(const Algorithm& algorithm);
+
+// Groups of 128 threads of a tile that add up slices of K, and the bytes of a group's sums.
+int tmaws_slice_groups(const Algorithm& algorithm);
+std::int64_t tmaws_slice_bytes(const Algorithm& algorithm);
+
+// Whether the copy engine can read rows at these distances. Of one batch the stride is 0.
+bool tmaws_reads(DType dtype, std::int64_t ld, std::int64_t batch_stride);
+
+// Which operands of the problem need repacking, wherever they lie. Strides may be packed ones.
+struct TmawsCopies {
+  bool a, b;
+};
+TmawsCopies tmaws_copies(const GemmProblem& problem);
+
+// Whether the copy engine may write this output; else the kernel's threads do. In short: what only
+// the signature says, without swap_ab, for algorithms that leave a bias or a function registers.
+bool tmaws_copies_out(const GemmSignature& signature, const Algorithm& algorithm);
+bool tmaws_copies_out(const GemmSignature& signature, bool has_room);
+bool tmaws_has_room(const Algorithm& algorithm);
+
+// A SpecFilter whose words have been read; throws Error{parse_error} for malformed ones.
+class Filter {
+ public:
+  explicit Filter(const SpecFilter& filter);
+  bool accepts(const GemmSignature& signature) const;
+  bool accepts(const Algorithm& algorithm) const;
+  bool accepts_name(std::string_view name) const;
+
+ private:
+  using ShapePattern = std::array<int, 3>;  // -1: anything
+  static ShapePattern read_shape(std::string_view field, std::string_view text);
+  static bool matches(const ShapePattern& pattern, const Shape3& shape);
+
+  std::vector<DType> dtypes_;
+  std::vector<GemmLayout> layouts_;
+  std::vector<std::string> variants_;
+  std::optional<Pipeline> pipeline_;
+  ShapePattern tile_, wave_, warp_tile_;
+  std::string name_;
+};
+
+// "standard", "preshuffle" or "multi_d".
+std::string_view variant_of(const GemmSignature& signature);
+
+// The warp tiles that the target lists for operands of this type (tf32 falls back to fp32).
+const std::vector<Shape3>& warp_tiles_for(const AlgorithmSpace& space, DType operand);
+
+// The target's GEMM space; throws Error{unsupported} when its row has none.
+const AlgorithmSpace& space_of(const Target& target);
+
+// ---- emission and binding ----
+
+// The comment that leads every emitted file; `folder` of src/tessera/device/ holds its template.
+std::string banner(const KernelSpec& spec, std::string_view folder);
+
+// "Step::bias, Step::gelu"
+std::string epilogue_steps(const Epilogue& epilogue);
+std::string_view yes_no(bool value);
+
+Source emit_cpu(const KernelSpec& spec, const Target& target);
+Source emit_cuda(const KernelSpec& spec, const Target& target);
+
+// The arguments that kernels of every backend take. The problem's strides are filled in.
+device::GemmArguments gemm_arguments(const GemmProblem& problem, const GemmOperands& operands);
+
+// emit_tmaws.cc: the specialisation of Wgmma, and the kernel that packs a preshuffled B.
+std::string wgmma_text(const KernelSpec& spec);
+std::string pack_kernel_text(const KernelSpec& spec);
+std::string prepare_kernel_text(const KernelSpec& spec);
+
+Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& problem,
+                  const device::GemmArguments& arguments);
+Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& problem,
+                    const device::GemmArguments& arguments);
+
+// A value and the largest error that a correct kernel may have made in it.
+struct Bounded {
+  double value = 0;
+  double error = 0;
+};
+
+// The D elements of one output element.
+using DValues = std::array<double, kMaxD>;
+
+// The chain of steps applied in double, with the error carried along.
+Bounded apply_epilogue(const GemmProblem& problem, const DValues& d, Bounded x);
+
+// The largest distance from x.value of a correctly rounded element of the output.
+double tolerance_of(DType out, const Bounded& x);
+
+// Whether `got` is a correct element for x. NaN goes with NaN and an infinity with itself or with a
+// value that may have overflowed; int32 is exact.
+bool within_tolerance(DType out, double got, const Bounded& x);
+
+}  // namespace tessera::gemm

@@ -1,0 +1,240 @@
+// The rules of cpasync kernels (src/tessera/device/cuda/{mma,fma}_gemm.h): every warp copies its
+// share of the tiles and multiplies by mma, or for fp32 by fma.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "tessera/families/gemm/legality_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr int kMostAccumulators = 128;  // per thread, without spills
+constexpr int kMaxTransposed = 64;      // the same where 8-bit floats are also transposed
+constexpr int kChunkBytes = 16;         // that one cp.async moves
+constexpr int kTileBytes = 1024;        // after which the swizzle of a tile repeats
+constexpr int kMmaBytesK = 32;          // of k that one mma takes
+constexpr int kMmaRows = 16;            // of A and of B that a warp loads at a time
+constexpr int kFmaLanesK = 8;           // threads that copy a row of fp32
+
+bool by_fma(const Case& c) { return c.signature.a == DType::fp32; }
+std::string_view instruction_name(const Case& c) { return by_fma(c) ? "fma" : "mma"; }
+
+int warps(const Case& c) { return c.algorithm.wave.m * c.algorithm.wave.n; }
+int block_threads(const Case& c) { return warps(c) * c.target.warp_size; }
+int warp_m(const Case& c) { return c.algorithm.tile.m / c.algorithm.wave.m; }
+int warp_n(const Case& c) { return c.algorithm.tile.n / c.algorithm.wave.n; }
+
+int max_accumulators(const Case& c) {
+  const bool converts = c.signature.a == DType::fp8 || c.signature.a == DType::bf8;
+  const bool transposes = c.signature.layout != GemmLayout::rcr;
+  return converts && transposes ? kMaxTransposed : kMostAccumulators;
+}
+int thread_accumulators(const Case& c) {
+  return c.algorithm.tile.m * c.algorithm.tile.n / block_threads(c);
+}
+
+bool divides_over_warps(const Algorithm& a) {
+  return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 && a.tile.n % (a.wave.n * a.warp_tile.n) == 0;
+}
+
+// One operand's tile in shared memory.
+struct OperandTile {
+  std::string_view name;
+  bool k_contiguous;
+  int rows;       // of the tile
+  int warp_rows;  // that a warp multiplies
+  int size;       // bytes of an element
+};
+std::array<OperandTile, 2> operand_tiles(const Case& c) {
+  const GemmSignature& s = c.signature;
+  const Algorithm& a = c.algorithm;
+  return {OperandTile{"A", a_is_row_major(s.layout), a.tile.m, warp_m(c), size_of(s.a)},
+          OperandTile{"B", !b_is_row_major(s.layout), a.tile.n, warp_n(c), size_of(s.b)}};
+}
+
+// A line of a tile is a power of two of chunks, and the threads copy whole lines.
+bool line_fits(const OperandTile& tile, const Case& c) {
+  if (by_fma(c)) return true;
+  const int bytes = (tile.k_contiguous ? c.algorithm.tile.k : tile.rows) * tile.size;
+  const int chunks = bytes / kChunkBytes;
+  return bytes % kChunkBytes == 0 && std::has_single_bit(static_cast<unsigned>(chunks)) &&
+         block_threads(c) % chunks == 0;
+}
+std::string line_does_not_fit(const OperandTile& tile, const Case& c) {
+  const int bytes = (tile.k_contiguous ? c.algorithm.tile.k : tile.rows) * tile.size;
+  return fmt::format(
+      "a line of {}'s tile must be 16 bytes times a power of two that divides {} threads, got {} "
+      "bytes",
+      tile.name, block_threads(c), bytes);
+}
+
+bool bytes_fit(const OperandTile& tile, const Case& c) {
+  if (by_fma(c)) return true;
+  return tile.rows * c.algorithm.tile.k * tile.size % kTileBytes == 0;
+}
+std::string bytes_do_not_fit(const OperandTile& tile, const Case& c) {
+  return fmt::format("{}'s tile must be a multiple of {} bytes, got {} x {} x {}", tile.name,
+                     kTileBytes, tile.rows, c.algorithm.tile.k, tile.size);
+}
+
+// Where rows are contiguous, fragments follow from the first by exclusive or; bytes are transposed
+// in blocks of 32 rows.
+bool rows_fit(const OperandTile& tile, const Case& c) {
+  if (by_fma(c)) return true;
+  if (tile.k_contiguous) return tile.warp_rows % kMmaRows == 0;
+  return std::has_single_bit(static_cast<unsigned>(tile.warp_rows)) &&
+         tile.warp_rows >= (tile.size == 1 ? 2 * kMmaRows : kMmaRows);
+}
+std::string rows_do_not_fit(const OperandTile& tile, const Case&) {
+  if (tile.k_contiguous) {
+    return fmt::format("a warp takes multiples of {} rows of {}, got {}", kMmaRows, tile.name,
+                       tile.warp_rows);
+  }
+  return fmt::format("a warp takes a power of two of at least {} contiguous rows of {}, got {}",
+                     tile.size == 1 ? 2 * kMmaRows : kMmaRows, tile.name, tile.warp_rows);
+}
+
+// The k that a thread of a fma kernel copies and multiplies without waiting: FmaEngine::kSlotK.
+int fma_slot_k(const Case& c) {
+  const Algorithm& a = c.algorithm;
+  const int written = block_threads(c) * 8 / std::max(1, a.warp_tile.m * a.warp_tile.n);
+  return std::min(a.tile.k, std::max(kFmaLanesK, written));
+}
+bool fma_slots_fit(const Case& c) {
+  return fma_slot_k(c) % kFmaLanesK == 0 && c.algorithm.tile.k % fma_slot_k(c) == 0;
+}
+
+// fp32 is copied row by row, 8 threads to a row, where k is contiguous, else line by line of one k,
+// a thread to 4 rows.
+bool fma_copies_fit(const OperandTile& tile, const Case& c) {
+  if (!by_fma(c)) return true;
+  if (!fma_slots_fit(c)) return false;
+  if (tile.k_contiguous) return tile.rows % kFmaLanesK == 0;
+  const int vectors = tile.rows / 4;
+  return tile.rows % 4 == 0 && block_threads(c) % vectors == 0 &&
+         fma_slot_k(c) % (block_threads(c) / vectors) == 0;
+}
+std::string fma_copies_do_not_fit(const OperandTile& tile, const Case& c) {
+  if (!fma_slots_fit(c)) {
+    return fmt::format("tile_k must be a multiple of {} for fma with {}x{} a thread, got {}",
+                       std::max(kFmaLanesK, fma_slot_k(c)), c.algorithm.warp_tile.m,
+                       c.algorithm.warp_tile.n, c.algorithm.tile.k);
+  }
+  if (tile.k_contiguous) {
+    return fmt::format("{}'s rows must be a multiple of {} for fma, got {}", tile.name, kFmaLanesK,
+                       tile.rows);
+  }
+  return fmt::format(
+      "{} threads copy {}'s {} contiguous rows as whole lines of k, which must divide {} of k",
+      block_threads(c), tile.name, tile.rows, fma_slot_k(c));
+}
+
+using Fits = bool (*)(const OperandTile&, const Case&);
+using Sentence = std::string (*)(const OperandTile&, const Case&);
+
+template <Fits kFits>
+bool both_fit(const Case& c) {
+  const auto tiles = operand_tiles(c);
+  return kFits(tiles[0], c) && kFits(tiles[1], c);
+}
+template <Fits kFits, Sentence kSentence>
+std::string first_misfit(const Case& c) {
+  const auto tiles = operand_tiles(c);
+  return kSentence(kFits(tiles[0], c) ? tiles[1] : tiles[0], c);
+}
+
+// Sums of fp32 are added through device memory; other types have tmaws for that.
+bool slices_fit(const Case& c) {
+  const Algorithm& a = c.algorithm;
+  if (a.slices == 1) return a.split_k == SplitK::none;
+  return by_fma(c) && a.split_k == SplitK::ordered && a.slices >= 2 && a.slices <= kMaxSlices;
+}
+
+// The lanes of a warp stand in a grid over its part of the tile, in vectors of 4.
+bool lanes_fit(const Case& c) {
+  if (!by_fma(c)) return true;
+  const Shape3& w = c.algorithm.warp_tile;
+  return w.m % 4 == 0 && w.n % 4 == 0 &&
+         (warp_m(c) / w.m) * (warp_n(c) / w.n) == c.target.warp_size;
+}
+
+constexpr Rule kCpasync[] = {
+    kWaveRule,
+    kStagesRule,
+    kNoPreshuffleRule,
+    {[](const Case& c) { return find_instruction_named(c, instruction_name(c)) != nullptr; },
+     [](const Case& c) { return no_instruction(c, instruction_name(c)); }},
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return a.scheduler == Scheduler::standard && a.cluster_m == 1 && a.cluster_n == 1 &&
+              a.splits == 1 && slices_fit(c) && !a.swap_ab && !a.repack && !a.persistent &&
+              a.store == Store::standard && a.wave.k == 1;
+     },
+     [](const Case&) {
+       return std::string(
+           "cpasync has the standard scheduler and store, splits K into up to 64 ordered slices of "
+           "fp32 only, and has no cluster, swap_ab, repack or persistent blocks");
+     }},
+    {[](const Case& c) {
+       if (!warp_tile_listed(c)) return false;
+       return by_fma(c) || c.algorithm.warp_tile.m == kMmaRows;
+     },
+     [](const Case& c) {
+       return fmt::format("cpasync multiplies by {0}, and {1} does not list a {0} of {2} for {3}",
+                          instruction_name(c), c.target.name, to_string(c.algorithm.warp_tile),
+                          to_string(c.signature.a));
+     }},
+    {[](const Case& c) { return divides_over_warps(c.algorithm); },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format("tile {}x{} does not divide over {}x{} warps of {}x{}", a.tile.m,
+                          a.tile.n, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
+     }},
+    {[](const Case& c) { return block_threads(c) <= c.target.max_threads_per_block; },
+     [](const Case& c) {
+       return fmt::format("needs {} threads a block, {} has {}", block_threads(c), c.target.name,
+                          c.target.max_threads_per_block);
+     }},
+    {[](const Case& c) { return thread_accumulators(c) <= max_accumulators(c); },
+     [](const Case& c) {
+       return fmt::format("needs {} accumulators a thread ({}x{} over {} threads), at most {} fit",
+                          thread_accumulators(c), c.algorithm.tile.m, c.algorithm.tile.n,
+                          block_threads(c), max_accumulators(c));
+     }},
+    {[](const Case& c) {
+       return by_fma(c) || c.algorithm.tile.k * size_of(c.signature.a) % kMmaBytesK == 0;
+     },
+     [](const Case& c) {
+       const int unit = kMmaBytesK / size_of(c.signature.a);
+       return fmt::format("tile_k must be a multiple of {} for {} with cpasync, got {}", unit,
+                          to_string(c.signature.a), c.algorithm.tile.k);
+     }},
+    {both_fit<line_fits>, first_misfit<line_fits, line_does_not_fit>},
+    {both_fit<bytes_fit>, first_misfit<bytes_fit, bytes_do_not_fit>},
+    {both_fit<rows_fit>, first_misfit<rows_fit, rows_do_not_fit>},
+    {both_fit<fma_copies_fit>, first_misfit<fma_copies_fit, fma_copies_do_not_fit>},
+    {[](const Case& c) { return lanes_fit(c); },
+     [](const Case& c) {
+       const Shape3& w = c.algorithm.warp_tile;
+       return fmt::format(
+           "the {} lanes of a warp must cover its {}x{} in {}x{} each, in vectors of 4",
+           c.target.warp_size, warp_m(c), warp_n(c), w.m, w.n);
+     }},
+    {[](const Case& c) {
+       return cpasync_shared_bytes(c.signature, c.algorithm) <= c.target.shared_memory_bytes;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "needs {} bytes of shared memory for {} stages or the accumulators, {} has {}",
+           cpasync_shared_bytes(c.signature, c.algorithm), c.algorithm.stages, c.target.name,
+           c.target.shared_memory_bytes);
+     }},
+};
+
+}  // namespace
+
+std::span<const Rule> cpasync_rules() { return kCpasync; }
+
+}  // namespace tessera::gemm

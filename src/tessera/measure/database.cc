@@ -1,0 +1,366 @@
+// The file's life: created with its schema in one transaction, appended to by transactions that
+// take the write lock at once, read at any time. A rollback journal instead of WAL, so that stores
+// on read-only or shared disks can be read. SQLite reports damage when it meets it; the store then
+// renames the file (one process at a time, while none opens one) and begins a new one. Opening
+// keeps renaming out, because SQLite finds journals by name: on a file that has just lost its name
+// it would play, and delete, the journal of the new one.
+#include "tessera/measure/database_internal.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <new>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/log.h"
+
+namespace tessera::measure {
+namespace {
+
+constexpr int kBusyMilliseconds = 30'000;
+
+// As SQLite's authors advise for files from somebody else: a file's schema may run nothing, and
+// nothing in it may be larger than what stores hold.
+struct Setting {
+  int what, value;
+};
+constexpr std::array kSettings = {
+    Setting{SQLITE_DBCONFIG_DEFENSIVE, 1}, Setting{SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
+    Setting{SQLITE_DBCONFIG_ENABLE_TRIGGER, 0}, Setting{SQLITE_DBCONFIG_ENABLE_VIEW, 0},
+    Setting{SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0}};
+constexpr std::array kLimits = {
+    Setting{SQLITE_LIMIT_LENGTH, 16 << 20},  // bytes of a text or a row
+    Setting{SQLITE_LIMIT_SQL_LENGTH, 100'000}, Setting{SQLITE_LIMIT_COLUMN, 100},
+    Setting{SQLITE_LIMIT_EXPR_DEPTH, 20},      Setting{SQLITE_LIMIT_COMPOUND_SELECT, 3},
+    Setting{SQLITE_LIMIT_VDBE_OP, 25'000},     Setting{SQLITE_LIMIT_FUNCTION_ARG, 8},
+    Setting{SQLITE_LIMIT_ATTACHED, 0},         Setting{SQLITE_LIMIT_VARIABLE_NUMBER, 32},
+    Setting{SQLITE_LIMIT_TRIGGER_DEPTH, 1}};
+constexpr const char* kPragmas = "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0";
+constexpr std::chrono::seconds kFolderPatience(5);  // with who holds the folder's lock
+
+// A lock between processes on the folder of a file, for as long as it lives. Where folders cannot
+// be locked (a network disk), or a stranger keeps the lock, there is none.
+class FolderLock {
+ public:
+  FolderLock(const fs::path& file, int operation)
+      : fd_(open(folder_of(file).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    const auto deadline = std::chrono::steady_clock::now() + kFolderPatience;
+    while (fd_ >= 0 && flock(fd_, operation | LOCK_NB) != 0) {
+      if (std::chrono::steady_clock::now() >= deadline) break;
+      if (errno != EWOULDBLOCK && errno != EINTR) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  ~FolderLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  static fs::path folder_of(const fs::path& file) {
+    return file.has_parent_path() ? file.parent_path() : fs::path(".");
+  }
+
+  int fd_;
+};
+
+std::int64_t user_version(const Connection& connection) {
+  Statement query(connection, "PRAGMA user_version");
+  return query.step() ? query.integer(0) : 0;
+}
+
+bool has_tables(const Connection& connection) {
+  Statement query(connection, "SELECT 1 FROM sqlite_master LIMIT 1");
+  return query.step();
+}
+
+void require_known_version(const Connection& connection) {
+  const std::int64_t version = user_version(connection);
+  const Schema& schema = *connection.schema;
+  if (version == schema.version) return;
+  if (version == 0) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} '{}' is a database of something else: name another store",
+                            schema.noun, connection.file.string()));
+  }
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{} '{}' has schema version {}, this library reads version {}: "
+                          "delete the file or name another store",
+                          schema.noun, connection.file.string(), version, schema.version));
+}
+
+void create_schema(const Connection& connection) {
+  Transaction transaction(connection);
+  if (!has_tables(connection) && user_version(connection) == 0) {
+    connection.execute(connection.schema->sql);
+    connection.execute(fmt::format("PRAGMA user_version = {}", connection.schema->version));
+  }
+  transaction.commit();
+}
+
+// SQLite says that a file is locked also where the disk has no locks to give.
+std::string_view advice(int primary) {
+  const bool is_about_locks =
+      primary == SQLITE_BUSY || primary == SQLITE_LOCKED || primary == SQLITE_PROTOCOL;
+  return is_about_locks ? "wait for the process that holds it, move it off a network disk without "
+                          "locks"
+                        : "check the file's permissions and the free space";
+}
+
+// "machines", "runs", ...: the word after each CREATE TABLE.
+std::vector<std::string> tables_of(const Schema& schema) {
+  constexpr std::string_view kCreate = "CREATE TABLE ";
+  const std::string_view sql = schema.sql;
+  std::vector<std::string> names;
+  for (std::size_t at = sql.find(kCreate); at != sql.npos; at = sql.find(kCreate, at)) {
+    at += kCreate.size();
+    names.emplace_back(sql.substr(at, sql.find('(', at) - at));
+  }
+  return names;
+}
+
+void require_tables(const Connection& connection) {
+  Statement query(connection, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?");
+  for (const std::string& table : tables_of(*connection.schema)) {
+    query.bind(1, table);
+    if (!query.step()) throw Damage{fmt::format("it has no table '{}'", table)};
+    query.reset();
+  }
+}
+
+bool is_of(const Schema& schema, std::string_view sql) {
+  const std::string_view own = schema.sql;
+  const std::size_t at = own.find(sql);
+  return at != own.npos && own.substr(at + sql.size()).starts_with(';') &&
+         (at == 0 || own[at - 1] == ';');
+}
+
+// SQLite runs what a schema holds: checks, generated columns, indexes of expressions. So all of it
+// must be what this library writes, letter by letter; what SQLite makes for itself may be there.
+void require_own_schema(const Connection& connection) {
+  Statement query(connection, "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL");
+  while (query.step()) {
+    const std::string sql = query.text(2);
+    if (is_of(*connection.schema, sql) || sql.starts_with("CREATE TABLE sqlite_")) continue;
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} '{}' holds the {} '{}', which is not as this library makes it: "
+                            "nothing of the file was read; name another store",
+                            connection.schema->noun, connection.file.string(), query.text(0),
+                            query.text(1)));
+  }
+}
+
+// A damaged tree of pages may have more rows than there are bytes, when it holds a page many times.
+void require_sound_pages(const Connection& connection) {
+  Statement query(connection, "PRAGMA quick_check(1)");
+  if (!query.step()) return;
+  const std::string words = query.text(0);
+  if (words != "ok") throw Damage{words.substr(words.rfind('\n') + 1)};
+}
+
+Connection connect(const Schema& schema, const fs::path& file, int flags) {
+  sqlite3* raw = nullptr;
+  const int code = sqlite3_open_v2(file.c_str(), &raw, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
+  Connection connection{&schema, file, {}};
+  connection.db.reset(raw);
+  if (code != SQLITE_OK) connection.fail(code, raw != nullptr ? sqlite3_errmsg(raw) : "no memory");
+  sqlite3_busy_timeout(raw, kBusyMilliseconds);
+  for (const Setting& s : kSettings) sqlite3_db_config(raw, s.what, s.value, nullptr);
+  for (const Setting& limit : kLimits) sqlite3_limit(raw, limit.what, limit.value);
+  sqlite3_exec(raw, kPragmas, nullptr, nullptr, nullptr);
+  return connection;
+}
+
+// What a killed process left behind can be taken back only by who may write.
+Connection connect_reader(const Schema& schema, const fs::path& file) {
+  Connection connection = connect(schema, file, SQLITE_OPEN_READONLY);
+  sqlite3_exec(connection.db.get(), "PRAGMA user_version", nullptr, nullptr, nullptr);
+  const bool is_left = sqlite3_extended_errcode(connection.db.get()) == SQLITE_READONLY_ROLLBACK;
+  return is_left ? connect(schema, file, SQLITE_OPEN_READWRITE) : std::move(connection);
+}
+
+Connection open_unlocked(const Schema& schema, const fs::path& file, Access access) {
+  const bool reads = access == Access::read;
+  Connection connection = reads ? connect_reader(schema, file)
+                                : connect(schema, file, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+  if (user_version(connection) == 0 && !has_tables(connection)) {
+    if (reads) {
+      throw Error(ErrorCode::not_found,
+                  fmt::format("{} '{}': the file holds no database", schema.noun, file.string()));
+    }
+    create_schema(connection);
+  }
+  require_known_version(connection);
+  require_tables(connection);
+  require_own_schema(connection);
+  if (reads) require_sound_pages(connection);
+  return connection;
+}
+
+// Whether the file that has the name now is damaged; another process may have replaced it.
+bool is_damaged(const Schema& schema, const fs::path& file) {
+  try {
+    const Connection connection = open_unlocked(schema, file, Access::write);
+    Statement query(connection, "PRAGMA integrity_check(1)");
+    return !query.step() || query.text(0) != "ok";
+  } catch (const Damage&) {
+    return true;
+  }
+}
+
+}  // namespace
+
+void Connection::fail(int code, const std::string& words) const {
+  const int primary = code & 0xff;
+  // SQLite refuses our own statements only where the file lacks what they name.
+  const bool lacks = primary == SQLITE_ERROR;
+  const bool is_bad = primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB;
+  if (is_bad || lacks || primary == SQLITE_TOOBIG) throw Damage{words};
+  throw Error(ErrorCode::io_error,
+              fmt::format("{} '{}': {}: {}, or name another store", schema->noun, file.string(),
+                          words, advice(primary)));
+}
+
+void Connection::execute(const std::string& sql) const {
+  const int code = sqlite3_exec(db.get(), sql.c_str(), nullptr, nullptr, nullptr);
+  if (code != SQLITE_OK) fail(code, sqlite3_errmsg(db.get()));
+}
+
+Statement::Statement(const Connection& connection, const std::string& sql)
+    : connection_(connection) {
+  sqlite3_stmt* raw = nullptr;
+  check(sqlite3_prepare_v2(connection.db.get(), sql.c_str(), -1, &raw, nullptr));
+  handle_.reset(raw);
+}
+
+void Statement::bind(int index, std::string_view text) {
+  check(sqlite3_bind_text(handle_.get(), index, text.data(), static_cast<int>(text.size()),
+                          SQLITE_TRANSIENT));
+}
+void Statement::bind(int index, std::int64_t value) {
+  check(sqlite3_bind_int64(handle_.get(), index, value));
+}
+void Statement::bind(int index, double value) {
+  check(sqlite3_bind_double(handle_.get(), index, value));
+}
+
+bool Statement::step() {
+  const int code = sqlite3_step(handle_.get());
+  if (code != SQLITE_ROW && code != SQLITE_DONE) check(code);
+  return code == SQLITE_ROW;
+}
+
+void Statement::reset() { sqlite3_reset(handle_.get()); }
+
+void Statement::require_type(int column, int type) const {
+  static constexpr std::array<const char*, 6> kTypes = {"?",      "an integer", "a number",
+                                                        "a text", "bytes",      "nothing"};
+  const int found = sqlite3_column_type(handle_.get(), column);
+  if (found == type) return;
+  throw Damage{fmt::format(
+      "column '{}' holds {} where {} belongs", sqlite3_column_name(handle_.get(), column),
+      kTypes.at(static_cast<std::size_t>(found)), kTypes.at(static_cast<std::size_t>(type)))};
+}
+
+std::string Statement::text(int column) const {
+  require_type(column, SQLITE_TEXT);
+  const auto* data = sqlite3_column_text(handle_.get(), column);
+  const auto size = static_cast<std::size_t>(sqlite3_column_bytes(handle_.get(), column));
+  if (data == nullptr) throw std::bad_alloc();
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+std::int64_t Statement::integer(int column) const {
+  require_type(column, SQLITE_INTEGER);
+  return sqlite3_column_int64(handle_.get(), column);
+}
+
+int Statement::count(int column) const {
+  const std::int64_t value = integer(column);
+  if (value >= 0 && value <= std::numeric_limits<int>::max()) return static_cast<int>(value);
+  throw Damage{fmt::format("column '{}' holds {}, which is no count",
+                           sqlite3_column_name(handle_.get(), column), value)};
+}
+
+double Statement::quantity(int column) const {
+  require_type(column, SQLITE_FLOAT);
+  const double value = sqlite3_column_double(handle_.get(), column);
+  if (std::isfinite(value) && value >= 0) return value;
+  throw Damage{fmt::format("column '{}' holds {}, which must be finite and at least 0",
+                           sqlite3_column_name(handle_.get(), column), value)};
+}
+
+void Statement::check(int code) const {
+  if (code != SQLITE_OK) connection_.fail(code, sqlite3_errmsg(connection_.db.get()));
+}
+
+Transaction::Transaction(const Connection& connection) : connection_(connection) {
+  connection_.execute("BEGIN IMMEDIATE");
+}
+Transaction::~Transaction() {
+  if (open_) sqlite3_exec(connection_.db.get(), "ROLLBACK", nullptr, nullptr, nullptr);
+}
+void Transaction::commit() {
+  connection_.execute("COMMIT");
+  open_ = false;
+}
+
+Connection open_database(const Schema& schema, const fs::path& file, Access access) {
+  const FolderLock lock(file, LOCK_SH);
+  return open_unlocked(schema, file, access);
+}
+
+void require_file(const Schema& schema, const fs::path& file) {
+  if (fs::is_regular_file(file)) return;
+  throw Error(ErrorCode::not_found,
+              fmt::format("{} '{}': there is no such file", schema.noun, file.string()));
+}
+
+void make_folder_of(const Schema& schema, const fs::path& file) {
+  std::error_code refused;
+  if (file.has_parent_path()) fs::create_directories(file.parent_path(), refused);
+  if (!refused) return;
+  throw Error(ErrorCode::io_error, fmt::format("{} '{}': its folder cannot be made: {}",
+                                               schema.noun, file.string(), refused.message()));
+}
+
+// The journals go with the file: beside a new one they would be played into it.
+void set_aside(const Schema& schema, const fs::path& file, const std::string& words) {
+  const FolderLock lock(file, LOCK_EX);
+  if (!is_damaged(schema, file)) return;
+  int n = 1;
+  while (fs::exists(fmt::format("{}.damaged-{}", file.string(), n))) ++n;
+  const std::string aside = fmt::format("{}.damaged-{}", file.string(), n);
+  for (const char* suffix : {"-journal", "-wal", "-shm"}) {
+    std::error_code missing;
+    fs::rename(file.string() + suffix, aside + suffix, missing);
+  }
+  std::error_code refused;
+  fs::rename(file, aside, refused);
+  if (refused) {
+    throw Error(ErrorCode::io_error,
+                fmt::format("{} '{}' is damaged ({}) and cannot be renamed: {}: remove it "
+                            "or name another store",
+                            schema.noun, file.string(), words, refused.message()));
+  }
+  warn_once(fmt::format("{} '{}' is damaged ({}): it was set aside as '{}' and a new one was begun",
+                        schema.noun, file.string(), words, aside));
+}
+
+Error Database::damaged(const Damage& damage) const {
+  return Error(ErrorCode::io_error,
+               fmt::format("{} '{}' is damaged: {}: remove it or name another store", schema_.noun,
+                           file_.string(), damage.what));
+}
+
+}  // namespace tessera::measure

@@ -1,0 +1,47 @@
+#include "tessera/measure/outcome.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "tessera/base/enums.h"
+#include "tessera/base/error.h"
+#include "tessera/base/text.h"
+#include "tessera/runtime/runtime.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::measure {
+namespace {
+
+constexpr std::array<std::string_view, 6> kOutcomes = {"ok",      "wrong",  "crashed",
+                                                       "timeout", "failed", "refused"};
+static_assert(kOutcomes.size() == static_cast<std::size_t>(measure::Outcome::refused) + 1);
+
+}  // namespace
+
+std::string_view to_string(Outcome outcome) { return row_of_enum(kOutcomes, "outcome", outcome); }
+
+Outcome parse_outcome(std::string_view text) {
+  const auto* const found = std::find(kOutcomes.begin(), kOutcomes.end(), text);
+  if (found != kOutcomes.end()) return static_cast<Outcome>(found - kOutcomes.begin());
+  const std::vector<std::string> words(kOutcomes.begin(), kOutcomes.end());
+  throw Error(ErrorCode::parse_error,
+              fmt::format("unknown outcome '{}'{}", text, did_you_mean(text, words)));
+}
+
+std::string device_name(const Target& target, int device) {
+  if (target.backend == "cpu") return host_info().cpu_model;
+  if (target.backend != "cuda") return target.name;
+  runtime::LaunchOptions options;
+  options.device = device;
+  const std::string model = runtime::backend_for(target).device_name(options);
+  return model.empty() ? target.name : model;
+}
+
+int filed_threads(const Target& target, int threads) {
+  return target.backend == "cpu" ? threads : 1;
+}
+
+}  // namespace tessera::measure

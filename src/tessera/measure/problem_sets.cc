@@ -1,0 +1,317 @@
+// Shapes are drawn from a counter, in whole numbers only, so that every machine draws the same.
+#include "tessera/measure/problem_sets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/base/text.h"
+#include "tessera/families/family.h"
+#include "tessera/measure/model_shapes_internal.h"
+
+namespace tessera::measure {
+namespace {
+
+constexpr double kCpuFlops = 1e10;
+constexpr double kCpuBytes = 256e6;
+constexpr double kGpuSeconds = 1e-3;  // at the peak, so that a good kernel takes less than 2 ms
+constexpr double kGpuBytes = 1.5e9;
+constexpr std::uint64_t kMaxDraws = 1000000;
+constexpr std::uint64_t kUnseenPart = 3;  // one shape of so many is never learned from
+
+struct Shape {
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  friend auto operator<=>(const Shape&, const Shape&) = default;
+};
+
+// Which side of the split.
+enum class Side { training, unseen };
+
+// What a problem may be at most.
+struct Bounds {
+  bool on_cpu;
+  double flops, bytes, size;  // size: bytes of an element
+};
+
+// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
+// OOPSLA 2014).
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+// The numbers of one draw, each a function of the stream, the draw and its own place.
+class Draw {
+ public:
+  Draw(std::uint64_t stream, std::uint64_t index) : state_(mix(stream) ^ mix(~index)) {}
+
+  // A number of [0, count).
+  std::int64_t below(std::int64_t count) {
+    return static_cast<std::int64_t>(mix(state_ + ++place_) % static_cast<std::uint64_t>(count));
+  }
+  std::int64_t between(std::int64_t least, std::int64_t most) {
+    return least + below(most - least + 1);
+  }
+  // Of [2^low, 2^high): every octave is as likely, every number within it too.
+  std::int64_t log_uniform(int low, int high) {
+    const std::int64_t octave = std::int64_t{1} << between(low, high - 1);
+    return octave + below(octave);
+  }
+  template <class List>
+  auto one_of(const List& list) {
+    return list[static_cast<std::size_t>(below(std::ssize(list)))];
+  }
+
+ private:
+  std::uint64_t state_;
+  std::uint64_t place_ = 0;
+};
+
+std::uint64_t hash_of_sizes(const Shape& s) {
+  const auto word = [](std::int64_t size) { return static_cast<std::uint64_t>(size); };
+  return mix(mix(mix(word(s.m)) ^ word(s.n)) ^ word(s.k));
+}
+Side side_of(const Shape& s) {
+  return hash_of_sizes(s) % kUnseenPart == 0 ? Side::unseen : Side::training;
+}
+
+bool fits(const Shape& s, const Bounds& bounds) {
+  const auto m = static_cast<double>(s.m);
+  const auto n = static_cast<double>(s.n);
+  const auto k = static_cast<double>(s.k);
+  const auto batch = static_cast<double>(s.batch);
+  return 2 * m * n * k * batch <= bounds.flops &&
+         (m * k + k * n + m * n) * batch * bounds.size <= bounds.bytes;
+}
+
+// ---- wide ----
+
+// Networks' sizes are mostly multiples of something; what is none is read more slowly.
+std::int64_t rounded(Draw& draw, std::int64_t size) {
+  static constexpr std::int64_t kUnits[] = {1, 8, 16, 32, 64, 64, 128, 128, 256};
+  const std::int64_t unit = draw.one_of(kUnits);
+  return unit > size ? size : (size + unit - 1) / unit * unit;
+}
+
+Shape wide_shape(Draw& draw, const Bounds& bounds) {
+  const int most = bounds.on_cpu ? 13 : 14;
+  const bool whole_m = draw.below(2) == 0;
+  const std::int64_t m = draw.log_uniform(0, bounds.on_cpu ? 12 : 14);
+  return {.m = whole_m ? rounded(draw, m) : m,
+          .n = rounded(draw, draw.log_uniform(4, most)),
+          .k = rounded(draw, draw.log_uniform(4, most))};
+}
+
+// ---- edge ----
+
+constexpr std::int64_t kPrimes[] = {2,    3,    5,    7,    11,   13,   17,   31,  61,   67,
+                                    97,   127,  131,  251,  257,  509,  521,  769, 1021, 1031,
+                                    1543, 2039, 2053, 3079, 4093, 4099, 6151, 8191};
+
+Shape in_some_order(Draw& draw, std::int64_t x, std::int64_t y, std::int64_t z) {
+  switch (draw.below(3)) {
+    case 0:
+      return {.m = x, .n = y, .k = z};
+    case 1:
+      return {.m = z, .n = x, .k = y};
+    default:
+      return {.m = y, .n = z, .k = x};
+  }
+}
+
+// Draws are statements of their own wherever an expression would leave their order to the compiler.
+std::int64_t no_multiple_of_8(Draw& draw) {
+  const std::int64_t eights = draw.below(512);
+  return eights * 8 + draw.between(1, 7);
+}
+
+std::int64_t beside_a_power(Draw& draw) {
+  const std::int64_t power = std::int64_t{1} << draw.between(2, 12);
+  return power + (draw.below(2) == 0 ? -1 : 1);
+}
+
+Shape edge_shape(Draw& draw, const Bounds& bounds) {
+  const int huge = bounds.on_cpu ? 18 : 21;
+  switch (draw.below(7)) {
+    case 0: {  // vectors
+      const std::int64_t z = draw.log_uniform(0, 14);
+      const std::int64_t y = draw.log_uniform(0, 14);
+      return in_some_order(draw, 1, y, z);
+    }
+    case 1:
+      return in_some_order(draw, 1, 1, draw.log_uniform(0, huge));
+    case 2: {
+      const std::int64_t m = draw.one_of(kPrimes);
+      const std::int64_t n = draw.one_of(kPrimes);
+      return {.m = m, .n = n, .k = draw.one_of(kPrimes)};
+    }
+    case 3: {  // tiny
+      const std::int64_t m = draw.between(1, 32);
+      const std::int64_t n = draw.between(1, 32);
+      return {.m = m, .n = n, .k = draw.between(1, 64)};
+    }
+    case 4: {
+      const std::int64_t z = draw.log_uniform(0, 7);
+      const std::int64_t y = draw.log_uniform(0, 7);
+      const std::int64_t x = draw.log_uniform(14, huge);
+      return in_some_order(draw, x, y, z);
+    }
+    case 5: {
+      const std::int64_t m = no_multiple_of_8(draw);
+      const std::int64_t n = no_multiple_of_8(draw);
+      return {.m = m, .n = n, .k = no_multiple_of_8(draw)};
+    }
+    default: {
+      const std::int64_t m = beside_a_power(draw);
+      const std::int64_t n = beside_a_power(draw);
+      return {.m = m, .n = n, .k = beside_a_power(draw)};
+    }
+  }
+}
+
+// ---- models ----
+
+std::set<Shape> all_layers() {
+  std::set<Shape> shapes;
+  for (const Projection& p : kProjections) {
+    for (const int tokens : kTokens) shapes.insert({.m = tokens, .n = p.n, .k = p.k});
+  }
+  for (const Projection& p : kPatchProjections) {
+    for (const int patches : kPatches) {
+      for (const int images : kImages) shapes.insert({.m = patches * images, .n = p.n, .k = p.k});
+    }
+  }
+  for (const Convolution& c : kConvolutions) {
+    for (const int images : kImages) shapes.insert({.m = c.pixels * images, .n = c.n, .k = c.k});
+  }
+  for (const Heads& h : kHeads) {
+    for (const int length : kLengths) {
+      shapes.insert({.m = length, .n = length, .k = h.size, .batch = h.count});
+      shapes.insert({.m = length, .n = h.size, .k = length, .batch = h.count});
+    }
+  }
+  return shapes;
+}
+
+// In the order of their hashes, at most `count`.
+std::vector<Shape> layers(Side side, const Bounds& bounds, std::size_t count) {
+  std::vector<std::pair<std::uint64_t, Shape>> ordered;
+  for (const Shape& s : all_layers()) {
+    const auto batch = static_cast<std::uint64_t>(s.batch);
+    if (side_of(s) == side && fits(s, bounds))
+      ordered.emplace_back(mix(hash_of_sizes(s) ^ batch), s);
+  }
+  std::sort(ordered.begin(), ordered.end());
+  std::vector<Shape> shapes;
+  for (const auto& entry : ordered) {
+    if (shapes.size() < count) shapes.push_back(entry.second);
+  }
+  return shapes;
+}
+
+// ---- sets ----
+
+struct SetRow {
+  std::string_view name;
+  Shape (*shape)(Draw&, const Bounds&);  // null: layers only
+  std::size_t drawn, drawn_unseen;
+  std::size_t layers, layers_unseen;  // at most
+};
+constexpr std::array kSets = {
+    SetRow{"wide", wide_shape, 1000, 320, 200, 80},
+    SetRow{"edge", edge_shape, 500, 320, 0, 0},
+    SetRow{"models", nullptr, 0, 0, 100000, 100000},
+};
+constexpr std::array kNames = {kSets[0].name, kSets[1].name, kSets[2].name};
+
+const SetRow& find_set(std::string_view name) {
+  for (const SetRow& row : kSets) {
+    if (row.name == name) return row;
+  }
+  const std::vector<std::string> known(kNames.begin(), kNames.end());
+  throw Error(ErrorCode::not_found, fmt::format("unknown problem set '{}'{} (known: {})", name,
+                                                did_you_mean(name, known), join(known, ", ")));
+}
+
+Bounds bounds_of(const Target& target, DType dtype) {
+  const double size = size_of(dtype);
+  if (target.backend == "cpu") return {true, kCpuFlops, kCpuBytes, size};
+  const Instruction* i = find_instruction(target, dtype, dtype, default_accumulator(dtype));
+  if (i == nullptr) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("target {} has no instruction for {}: it has no problems to learn from",
+                            target.name, to_string(dtype)));
+  }
+  const double macs = i->per_cycle * i->shape.m * i->shape.n * i->shape.k;
+  const double peak = 2 * macs * target.units * target.clock_ghz * 1e9;
+  return {false, kGpuSeconds * peak, kGpuBytes, size};
+}
+
+// Drawn shapes and layers take turns in the proportion of their numbers.
+std::vector<Shape> interleaved(const std::vector<Shape>& one, const std::vector<Shape>& other) {
+  std::vector<Shape> all;
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < one.size() || j < other.size()) {
+    const bool first = i * other.size() <= j * one.size();
+    if (j == other.size() || (i < one.size() && first)) {
+      all.push_back(one[i++]);
+    } else {
+      all.push_back(other[j++]);
+    }
+  }
+  return all;
+}
+
+std::vector<Shape> shapes_of(const SetRow& row, Side side, const Bounds& bounds) {
+  const bool unseen = side == Side::unseen;
+  const std::vector<Shape> known = layers(side, bounds, unseen ? row.layers_unseen : row.layers);
+  std::set<Shape> taken(known.begin(), known.end());
+  std::vector<Shape> drawn;
+  const std::size_t wanted = unseen ? row.drawn_unseen : row.drawn;
+  const std::uint64_t stream = static_cast<std::uint64_t>(&row - kSets.data()) + 1;
+  for (std::uint64_t index = 0; drawn.size() < wanted && index < kMaxDraws; ++index) {
+    Draw draw(stream, index);
+    const Shape s = row.shape(draw, bounds);
+    if (side_of(s) == side && fits(s, bounds) && taken.insert(s).second) drawn.push_back(s);
+  }
+  return interleaved(drawn, known);
+}
+
+std::vector<Problem> problems_of(std::string_view name, Side side, const Target& target,
+                                 DType dtype, GemmLayout layout) {
+  std::vector<Problem> problems;
+  for (const Shape& s : shapes_of(find_set(name), side, bounds_of(target, dtype))) {
+    GemmProblem p = gemm_problem(dtype, layout, s.m, s.n, s.k);
+    p.batch = s.batch;
+    family_of(Op::gemm).validate(p);
+    problems.emplace_back(p);
+  }
+  return problems;
+}
+
+}  // namespace
+
+std::span<const std::string_view> problem_set_names() { return kNames; }
+
+std::vector<Problem> problem_set(std::string_view name, const Target& target, DType dtype,
+                                 GemmLayout layout) {
+  return problems_of(name, Side::training, target, dtype, layout);
+}
+
+std::vector<Problem> unseen_problems(std::string_view name, const Target& target, DType dtype,
+                                     GemmLayout layout) {
+  return problems_of(name, Side::unseen, target, dtype, layout);
+}
+
+bool is_unseen(const Problem& problem) {
+  const auto* gemm = std::get_if<GemmProblem>(&problem);
+  return gemm != nullptr && side_of({.m = gemm->m, .n = gemm->n, .k = gemm->k}) == Side::unseen;
+}
+
+}  // namespace tessera::measure

@@ -1,0 +1,125 @@
+// The child's end of the conversation: everything here runs kernels that nobody has run before.
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+
+#include "tessera/base/error.h"
+#include "tessera/families/family.h"
+#include "tessera/measure/child.h"
+#include "tessera/measure/operands.h"
+#include "tessera/measure/worker_json_internal.h"
+#include "tessera/runtime/benchmark.h"
+#include "tessera/runtime/runtime.h"
+
+namespace tessera::measure {
+namespace {
+
+using nlohmann::json;
+
+// A kernel with its arguments, ready to be called.
+struct Bound {
+  std::shared_ptr<const runtime::LoadedKernel> kernel;
+  runtime::DeviceBuffer packed;
+  Launch launch;
+  runtime::Place place;
+  void enqueue() const {
+    if (!launch.empty) kernel->launch(launch, place.options);
+  }
+  void call() const {
+    enqueue();
+    place.backend->synchronize(place.options);
+  }
+};
+
+runtime::Place place_of(const WorkerRequest& request) {
+  runtime::Place place{&runtime::backend_for(request.target), {}};
+  place.options.threads = request.threads;
+  place.options.device = request.device;
+  return place;
+}
+
+Bound bind(const WorkerRequest& request, const WorkerKernel& kernel, const Problem& problem,
+           Operands operands) {
+  const KernelSpec spec = parse_name(kernel.name);
+  jit::Artifact artifact;
+  artifact.name = kernel.name;
+  artifact.binary = kernel.binary;
+  Bound bound;
+  bound.place = place_of(request);
+  bound.kernel = bound.place.backend->load(artifact, request.target);
+  bound.packed = pack_b(*bound.kernel, spec, problem, operands, bound.place);
+  bound.launch = family_of(problem).bind(spec, problem, operands);
+  return bound;
+}
+
+double seconds_of(const Bound& bound) {
+  const auto start = std::chrono::steady_clock::now();
+  bound.call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Runs the kernel on a poisoned output and compares with the reference.
+WorkerReading check(const WorkerRequest& request, const WorkerKernel& kernel,
+                    const Problem& problem, OwnedOperands& owned, PlacedOperands& placed) {
+  const Bound bound = bind(request, kernel, problem, placed.operands);
+  poison_output(problem, owned);
+  send_output(owned, placed, bound.place);
+  bound.enqueue();
+  fetch_output(owned, placed, bound.place);
+  const std::string stray = gaps_intact(problem, owned);
+  if (!stray.empty()) return {Outcome::wrong, 0, 0, stray};
+  const Mismatch mismatch = family_of(problem).verify(unpacked(problem), owned.operands);
+  if (!mismatch.ok) return {Outcome::wrong, 0, 0, mismatch.message};
+  const double seconds = std::min(seconds_of(bound), seconds_of(bound));
+  return {Outcome::ok, seconds, 0, {}};
+}
+
+std::vector<WorkerReading> measure(const WorkerRequest& request, const Problem& problem,
+                                   const Operands& operands) {
+  std::vector<Bound> bound;
+  for (const WorkerKernel& kernel : request.kernels) {
+    bound.push_back(bind(request, kernel, problem, operands));
+  }
+  std::vector<runtime::Candidate> candidates;
+  for (std::size_t i = 0; i < bound.size(); ++i) {
+    candidates.push_back({request.kernels[i].name, [&bound, i] { bound[i].enqueue(); }});
+  }
+  runtime::Protocol protocol;
+  protocol.budget_seconds = request.budget_seconds;
+  protocol.seed = request.seed;
+  std::vector<WorkerReading> readings;
+  for (const runtime::Timing& timing : runtime::measure(candidates, protocol, place_of(request))) {
+    readings.push_back({Outcome::ok, timing.median_seconds, timing.spread, {}});
+  }
+  return readings;
+}
+
+std::vector<WorkerReading> answer(const WorkerRequest& request) {
+  const Problem problem = parse_problem(request.problem);
+  OwnedOperands owned = random_operands(problem, request.seed);
+  PlacedOperands placed = place_operands(owned, place_of(request));
+  if (request.measure) return measure(request, problem, placed.operands);
+  std::vector<WorkerReading> readings;
+  for (const WorkerKernel& kernel : request.kernels) {
+    readings.push_back(check(request, kernel, problem, owned, placed));
+  }
+  return readings;
+}
+
+}  // namespace
+
+// Who asks has bounded the number of threads; this process's own limit must not bound it again.
+std::string serve_worker(const WorkerRequest& request) {
+  runtime::set_default_threads(request.threads);
+  json rows = json::array();
+  for (const WorkerReading& reading : answer(request)) {
+    rows.push_back({{"outcome", to_string(reading.outcome)},
+                    {"seconds", reading.seconds},
+                    {"spread", reading.spread},
+                    {"note", reading.note}});
+  }
+  return line_of({{"readings", rows}});
+}
+
+}  // namespace tessera::measure

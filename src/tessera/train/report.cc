@@ -1,0 +1,117 @@
+#include "tessera/train/report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+#include <set>
+
+#include "tessera/families/family.h"
+#include "tessera/learn/ranker.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr std::uint64_t kSeed = 1;  // of choices and samples: the same data give the same page
+
+std::vector<std::pair<std::string, std::string>> facts_of(const Dataset& data, const Target& target,
+                                                          const Model& model, std::size_t outside) {
+  const Manifest& m = model.manifest;
+  std::string versions;
+  for (const auto& [name, version] : m.versions) {
+    versions += fmt::format("{}{} {}", versions.empty() ? "" : ", ", name, version);
+  }
+  return {
+      {"Target", fmt::format("{}: {}", target.name, target.description)},
+      {"Threads", fmt::format("{}", data.threads)},
+      {"Measurements", fmt::format("{} rows: {} problems, {} kernels", data.rows.size(),
+                                   data.problems.size(), data.kernels.size())},
+      {"Data", data.hash},
+      {"Model", fmt::format("{} of {} on {}, {} trees, trained {} on {} rows of {} problems",
+                            to_string(m.quantity), fmt::join(m.dtypes, ", "), m.target,
+                            model.forest.roots.size(), m.date, m.rows, m.problems)},
+      {"Versions", versions},
+      {"Outside of the model's range", fmt::format("{} of {} problems, left to the analytic ranker",
+                                                   outside, data.problems.size())},
+  };
+}
+
+// What the model predicted, row by row, of the problems that it has an opinion on.
+std::vector<PredictedTime> sample_of(const Dataset& data, const std::vector<ScoredRow>& rows,
+                                     const std::set<std::size_t>& outside) {
+  std::vector<PredictedTime> all;
+  for (const ScoredRow& row : rows) {
+    const bool is_time = std::isfinite(row.score) && row.score < 0;
+    if (is_time && !outside.contains(row.problem)) all.push_back({-row.score, row.seconds});
+  }
+  std::mt19937_64 random(kSeed + data.rows.size());
+  for (std::size_t i = 0; i < kMostPoints && i < all.size(); ++i) {
+    std::swap(all[i], all[i + random() % (all.size() - i)]);
+  }
+  all.resize(std::min(all.size(), kMostPoints));
+  return all;
+}
+
+// Operations per second of the units that kernels may use: threads of a CPU, all of a GPU.
+double peak_of(const Target& target, const Instruction& instruction, int threads) {
+  const Shape3& s = instruction.shape;
+  const double macs = instruction.per_cycle * s.m * s.n * s.k;
+  const int units = target.backend == "cpu" ? std::min(threads, target.units) : target.units;
+  return 2 * macs * units * target.clock_ghz * 1e9;
+}
+
+std::vector<Roof> roofs_of(const Dataset& data, const Target& target) {
+  std::map<std::string, Roof> roofs;
+  for (const Problem& problem : data.problems) {
+    const auto* p = std::get_if<GemmProblem>(&problem);
+    if (p == nullptr) continue;
+    const Instruction* best = find_instruction(target, p->a, p->b, p->acc);
+    if (best == nullptr) continue;
+    const std::string name(to_string(p->a));
+    roofs[name] = {name, peak_of(target, *best, data.threads), 1e9 * target.memory_gb_per_s};
+  }
+  std::vector<Roof> list;
+  for (auto& [name, roof] : roofs) list.push_back(std::move(roof));
+  return list;
+}
+
+std::vector<RoofPoint> points_of(const Dataset& data, const Evaluation& evaluation) {
+  std::vector<RoofPoint> points;
+  for (const ProblemResult& result : evaluation.results) {
+    const Problem& problem = data.problems[result.problem];
+    const Family& family = family_of(problem);
+    const double flops = family.flops(problem);
+    const double bytes = family.bytes(problem);
+    if (flops <= 0 || bytes <= 0) continue;
+    points.push_back({result.problem, flops / bytes, flops / result.chosen_seconds});
+  }
+  return points;
+}
+
+}  // namespace
+
+ReportData make_report(const Dataset& data, const Target& target,
+                       const std::shared_ptr<const Model>& model,
+                       std::vector<FeatureGain> importance) {
+  std::set<std::size_t> outside;
+  for (const Outside& o : outside_of(data, target, model)) outside.insert(o.problem);
+  const std::vector<ScoredRow> scored = score_model(data, target, model);
+  ReportData report;
+  report.title =
+      fmt::format("{} kernels on {}: how well they are chosen", to_string(data.op), target.name);
+  report.facts = facts_of(data, target, *model, outside.size());
+  report.problems = data.problems;
+  report.learned = evaluate(data.problems, scored);
+  report.analytic = evaluate(data.problems, score_analytic(data, target));
+  report.random = evaluate(data.problems, score_random(data, kSeed));
+  report.importance = std::move(importance);
+  if (gives_times(model->manifest.quantity)) {
+    report.times = sample_of(data, scored, outside);
+  }
+  report.chosen = points_of(data, report.learned);
+  report.roofs = roofs_of(data, target);
+  return report;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,145 @@
+#include "tessera/tune/autotune.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "tessera/base/error.h"
+#include "tessera/measure/child.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::tune {
+namespace {
+
+constexpr std::size_t kFinalists = 3;
+constexpr double kVettingShare = 0.6;        // of the budget; the rest is for the final
+constexpr double kLeastFinalSeconds = 0.05;  // even when vetting ate the budget
+constexpr const char* kCheckProtocol = "one call after a check";
+constexpr const char* kFinalProtocol = "interleaved rounds in one process, median";
+
+// A candidate on its way: built, checked, then measured.
+struct Entry {
+  measure::WorkerKernel kernel;
+  jit::Artifact artifact;  // kept: its file may live as long as this does
+  measure::WorkerReading reading;
+  const char* protocol = kCheckProtocol;
+  double quick_seconds = 0;
+};
+
+class Clock {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+measure::WorkerRequest request_for(const Problem& problem, const Target& target,
+                                   const AutotuneOptions& options) {
+  measure::WorkerRequest request;
+  request.problem = to_string(problem);
+  request.target = target;
+  request.threads = runtime::thread_limit({.threads = options.threads});
+  request.device = options.device;
+  request.seed = options.seed;
+  request.timeout_seconds = options.candidate_timeout_seconds;
+  return request;
+}
+
+// Builds one candidate and has it checked in a child of its own.
+Entry vet(const KernelSpec& spec, const Target& target, jit::Builder& builder,
+          const std::filesystem::path& worker, measure::WorkerRequest request) {
+  Entry entry;
+  entry.kernel.name = name_of(spec);
+  try {
+    entry.artifact = builder.build(family_of(spec).emit(spec, target), target);
+    entry.kernel.binary = measure::path_for_child(entry.artifact.binary.string());
+    request.kernels = {entry.kernel};
+    entry.reading = ask_worker(worker, request).readings.front();
+  } catch (const Error& error) {
+    entry.reading = {measure::Outcome::failed, 0, 0, error.what()};
+  }
+  entry.quick_seconds = entry.reading.seconds;
+  entry.reading.seconds = 0;
+  if (entry.reading.outcome == measure::Outcome::ok) {
+    entry.reading.note = fmt::format("one call took {:.3g} s", entry.quick_seconds);
+  }
+  return entry;
+}
+
+std::vector<Entry*> finalists(std::vector<Entry>& entries) {
+  std::vector<Entry*> chosen;
+  for (Entry& entry : entries) {
+    if (entry.reading.outcome == measure::Outcome::ok) chosen.push_back(&entry);
+  }
+  std::stable_sort(chosen.begin(), chosen.end(), [](const Entry* a, const Entry* b) {
+    return a->quick_seconds < b->quick_seconds;
+  });
+  if (chosen.size() > kFinalists) chosen.resize(kFinalists);
+  return chosen;
+}
+
+// Times the entries against each other; when the child is lost, one by one to find the culprit.
+void measure(const std::vector<Entry*>& entries, const std::filesystem::path& worker,
+             measure::WorkerRequest request) {
+  request.kernels.clear();
+  for (const Entry* entry : entries) request.kernels.push_back(entry->kernel);
+  const measure::WorkerReply reply = ask_worker(worker, request);
+  if (reply.lost && entries.size() > 1) {
+    for (Entry* entry : entries) measure({entry}, worker, request);
+    return;
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    entries[i]->reading = reply.readings[i];
+    entries[i]->protocol = kFinalProtocol;
+  }
+}
+
+// Measured ones by time, then correct ones, then the refused; in each group by name.
+bool ranks_before(const Measurement& a, const Measurement& b) {
+  const auto group = [](const Measurement& m) {
+    return m.outcome != measure::Outcome::ok ? 2 : m.seconds > 0 ? 0 : 1;
+  };
+  if (group(a) != group(b)) return group(a) < group(b);
+  if (a.seconds != b.seconds) return a.seconds < b.seconds;
+  return a.kernel < b.kernel;
+}
+
+}  // namespace
+
+std::vector<Measurement> autotune(const Problem& problem, const Target& target,
+                                  const std::vector<KernelSpec>& candidates, Registry& registry,
+                                  Store& store, const AutotuneOptions& options) {
+  const std::filesystem::path worker = measure::find_worker(options.worker);
+  const Clock clock;
+  measure::WorkerRequest request = request_for(problem, target, options);
+  std::vector<Entry> entries;
+  for (const KernelSpec& spec : candidates) {
+    if (static_cast<int>(entries.size()) >= std::max(options.top, 1)) break;
+    if (!entries.empty() && clock.seconds() > kVettingShare * options.budget_seconds) break;
+    entries.push_back(vet(spec, target, registry.builder(), worker, request));
+  }
+  request.measure = true;
+  request.budget_seconds = std::max(options.budget_seconds - clock.seconds(), kLeastFinalSeconds);
+  request.timeout_seconds += request.budget_seconds;
+  const std::vector<Entry*> best = finalists(entries);
+  if (!best.empty()) measure(best, worker, request);
+
+  std::vector<Measurement> found;
+  std::vector<Measurement> recorded;
+  for (const Entry& e : entries) {
+    found.push_back({measure::device_name(target, options.device), target.name, request.problem,
+                     e.kernel.name, measure::filed_threads(target, request.threads),
+                     e.reading.outcome, e.reading.seconds, e.reading.spread, e.reading.note,
+                     e.protocol});
+    if (e.reading.outcome != measure::Outcome::failed) recorded.push_back(found.back());
+  }
+  store.record(recorded);
+  std::sort(found.begin(), found.end(), ranks_before);
+  return found;
+}
+
+}  // namespace tessera::tune

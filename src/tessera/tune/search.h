@@ -1,0 +1,76 @@
+// Searching a target's legal kernels for a good one for one problem, by predictions, then by time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/learn/model.h"
+#include "tessera/measure/sweep.h"
+#include "tessera/select/select.h"
+
+namespace tessera::tune {
+
+// random: kernels drawn without repetition. evolution: discrete differential evolution (below).
+// exhaustive: all of them.
+enum class SearchStrategy : std::uint8_t { random, evolution, exhaustive };
+std::string_view to_string(SearchStrategy strategy);
+// Throws Error{not_found} with the nearest word.
+SearchStrategy parse_search_strategy(std::string_view word);
+
+struct SearchOptions {
+  SearchStrategy strategy = SearchStrategy::evolution;
+  std::size_t evaluations = 500;  // different kernels predicted; exhaustive predicts all
+  double seconds = 0;             // past it no further batch is predicted; 0: no limit
+  int threads = 0;                // 0: all units of the target
+  std::uint64_t seed = 1;
+};
+
+struct FoundKernel {
+  KernelSpec spec;
+  std::string name;
+  double value = 0;  // what the surrogate says: seconds, or a score; the least is the best
+};
+
+struct SearchResult {
+  std::size_t space = 0;  // legal kernels that serve the problem
+  std::size_t evaluations = 0;
+  double seconds = 0;
+  bool out_of_time = false;
+  std::vector<FoundKernel> found;  // all that were predicted, best first; equal values by name
+};
+
+// Predicted seconds by the family's own estimate.
+LearnedModel analytic_surrogate();
+// What a model folder's forest says.
+LearnedModel model_surrogate(const std::shared_ptr<const Model>& model);
+
+// The same seed proposes the same kernels in the same order; a limit of time only ends the order
+// earlier. Evolution is DE/best/1/bin (Storn and Price, J. Global Optimization 11, 1997) on the
+// places of values in the sorted lists of what each field of an algorithm can be; a proposal that
+// is no legal kernel, or was predicted before, becomes the nearest one that is neither. Throws
+// Error{invalid_argument} for an invalid problem or a budget of no evaluation, Error{unsupported}
+// when no kernel of the target's space is legal, or when the surrogate has no opinion.
+SearchResult search(const Problem& problem, const Target& target, const LearnedModel& surrogate,
+                    const SearchOptions& options);
+
+struct MeasuredKernel {
+  FoundKernel kernel;
+  measure::Outcome outcome = measure::Outcome::ok;
+  double seconds = 0;  // median; 0 unless ok
+  double spread = 0;   // interquartile range / median
+  std::string note;    // why it is not ok
+};
+
+// The `top` best of what was found, verified and measured against each other as in a sweep into
+// `store`; those that were not ok come last. Throws what sweep() throws, and Error{unsupported}
+// when the problem could not be set up.
+std::vector<MeasuredKernel> measure_best(const Problem& problem, const Target& target,
+                                         const SearchResult& result, std::size_t top,
+                                         measure::SweepStore& store,
+                                         const measure::SweepOptions& options);
+
+}  // namespace tessera::tune

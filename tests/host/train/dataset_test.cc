@@ -1,0 +1,167 @@
+#include "tessera/train/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "host/learn/forests.h"
+#include "host/train/learning_data.h"
+
+namespace tessera::train {
+namespace {
+
+using testing_support::learning_data;
+
+class Datasets : public testing::Test {
+ protected:
+  std::string refusal(const measure::SweepData& data, const DatasetFilter& filter = {}) const {
+    return error_of([&] { make_dataset(data, filter); });
+  }
+  unsigned seed_ = fresh_seed();
+  testing::ScopedTrace trace_{__FILE__, __LINE__, fmt::format("seed {}", seed_)};
+  measure::SweepData data_ = learning_data(seed_, 6, 5, 3);
+  Target target_ = load_target("avx512");
+};
+
+TEST_F(Datasets, RowsAreSortedAndComplete) {
+  std::ranges::reverse(data_.rows);
+  const Dataset d = make_dataset(data_, {});
+  EXPECT_EQ(d.target, "avx512");
+  EXPECT_EQ(d.threads, 1);
+  EXPECT_EQ(d.problems.size(), 6U);
+  ASSERT_EQ(d.rows.size(), 30U);
+  EXPECT_TRUE(std::ranges::is_sorted(d.kernel_names));
+  for (std::size_t i = 1; i < d.rows.size(); ++i) {
+    EXPECT_LT(std::pair(d.rows[i - 1].problem, d.kernel_names[d.rows[i - 1].kernel]),
+              std::pair(d.rows[i].problem, d.kernel_names[d.rows[i].kernel]));
+  }
+  for (std::size_t i = 0; i < d.kernels.size(); ++i) {
+    EXPECT_EQ(name_of(d.kernels[i]), d.kernel_names[i]);
+  }
+  EXPECT_EQ(first_rows(d), (std::vector<std::size_t>{0, 5, 10, 15, 20, 25, 30}));
+}
+
+TEST_F(Datasets, SidesOfTheSplit) {
+  const Dataset learned = make_dataset(data_, {});
+  const Dataset unseen = make_dataset(data_, {.drop_unseen = false, .only_unseen = true});
+  EXPECT_EQ(make_dataset(data_, {.drop_unseen = false}).problems.size(), 9U);
+  EXPECT_EQ(unseen.problems.size(), 3U);
+  for (const Problem& problem : learned.problems) EXPECT_FALSE(measure::is_unseen(problem));
+  for (const Problem& problem : unseen.problems) EXPECT_TRUE(measure::is_unseen(problem));
+}
+
+TEST_F(Datasets, HashFollowsWhatIsLearned) {
+  const std::string hash = make_dataset(data_, {}).hash;
+  std::ranges::reverse(data_.rows);
+  data_.rows[0].note = "a word more";
+  EXPECT_EQ(make_dataset(data_, {}).hash, hash);
+  for (measure::SweepRow& row : data_.rows) row.seconds *= 1 + 1e-15;
+  EXPECT_NE(make_dataset(data_, {}).hash, hash);
+}
+
+TEST_F(Datasets, TimesOfSeveralFilesCountByTheirMedian) {
+  measure::SweepData slower = data_;
+  for (measure::SweepRow& row : slower.rows) row.seconds *= 3;
+  const std::vector<measure::SweepData> parts = {data_, slower, slower};
+  const Dataset one = make_dataset(slower, {});
+  const Dataset all = make_dataset(joined(parts), {});
+  EXPECT_EQ(all.rows, one.rows);
+  EXPECT_EQ(all.hash, one.hash);
+}
+
+TEST_F(Datasets, RowsThatAreNotOkAreLeftOut) {
+  for (measure::SweepRow& row : data_.rows) {
+    if (row.kernel != 0) row.outcome = measure::Outcome::wrong;
+  }
+  EXPECT_EQ(make_dataset(data_, {}).kernels.size(), 1U);
+}
+
+TEST_F(Datasets, ProblemsWithoutFeaturesOfTheirOwnAreLeftOut) {
+  const auto learned = std::ranges::find_if(data_.problems, [](const std::string& text) {
+    return !measure::is_unseen(parse_problem(text));
+  });
+  *learned += " pointer_arrays=1";
+  const Dataset d = make_dataset(data_, {});
+  EXPECT_EQ(d.problems.size(), 5U);
+  for (const Problem& problem : d.problems) EXPECT_NE(to_string(problem), *learned);
+}
+
+TEST_F(Datasets, BadData) {
+  const std::string begin = "invalid_argument: data to learn from: ";
+  EXPECT_EQ(refusal({}), begin + "no row is ok and measured on any target; there is nothing");
+  EXPECT_EQ(refusal(data_, {.target = "avx2", .threads = 2}),
+            begin +
+                "no row is ok and measured on avx2 with 2 threads; there is avx512 with 1 "
+                "threads");
+  EXPECT_EQ(refusal(data_, {.dtypes = {"bf16"}}),
+            begin + "none of 45 rows is of the types bf16 and on the learned side of the split");
+  EXPECT_EQ(refusal(data_, {.least_problems = 7}), begin + "at least 7 problems are needed, got 6");
+  measure::SweepData other = data_;
+  other.runs[0].target = "avx2";
+  EXPECT_EQ(refusal(joined(std::vector{data_, other})),
+            begin + "one target must be chosen, got avx2, avx512");
+  other.runs[0] = data_.runs[0];
+  other.runs[0].threads = 8;
+  EXPECT_EQ(refusal(joined(std::vector{data_, other})),
+            begin + "one number of threads must be chosen, got 1, 8");
+  other = data_;
+  other.rows[7].seconds = 0;
+  EXPECT_NE(refusal(other, {.drop_unseen = false}).find("row 8: the time of gemm_"),
+            std::string::npos);
+}
+
+TEST_F(Datasets, TextsThatCannotBeRead) {
+  measure::SweepData other = data_;
+  other.kernels[static_cast<std::size_t>(other.rows[2].kernel)] = "gemm_fp33";
+  EXPECT_EQ(refusal(other).find("parse_error: data to learn from: row 3: "), 0U) << refusal(other);
+  other = data_;
+  other.problems[0] = "gemm m=x";
+  EXPECT_EQ(refusal(other).find("parse_error: data to learn from: row 1: "), 0U) << refusal(other);
+}
+
+TEST_F(Datasets, FeaturesAreTheFamilysOwn) {
+  const Dataset d = make_dataset(data_, {});
+  const Family& family = family_of(Op::gemm);
+  const std::size_t width = family.features().size();
+  const std::vector<double> rows = feature_rows(d, target_);
+  ASSERT_EQ(rows.size(), d.rows.size() * width);
+  std::vector<double> one(width);
+  for (std::size_t i = 0; i < d.rows.size(); ++i) {
+    const KernelSpec& spec = d.kernels[d.rows[i].kernel];
+    family.extract(d.problems[d.rows[i].problem], target_, 1, {&spec, 1}, one, {});
+    EXPECT_TRUE(std::equal(one.begin(), one.end(), rows.begin() + std::ptrdiff_t(i * width)));
+  }
+}
+
+// What is told of a way to choose is what the metrics say of scores made by hand.
+TEST_F(Datasets, ScoresAreMinusSeconds) {
+  const Dataset d = make_dataset(data_, {});
+  const auto by_stages = [](const RankInput& input, std::span<double> seconds) {
+    for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = static_cast<double>(i + 1);
+    seconds[1] = std::nan("");
+    return !input.legal.empty();
+  };
+  const std::vector<ScoredRow> scored = score(d, target_, by_stages);
+  ASSERT_EQ(scored.size(), d.rows.size());
+  std::vector<ScoredRow> by_hand;
+  for (std::size_t i = 0; i < d.rows.size(); ++i) {
+    const double place = static_cast<double>(i % 5);
+    by_hand.push_back({i / 5, d.kernel_names[d.rows[i].kernel], d.rows[i].seconds,
+                       i % 5 == 1 ? -HUGE_VAL : -place - 1});
+    EXPECT_EQ(scored[i].score, by_hand[i].score);
+  }
+  EXPECT_EQ(evaluate(d.problems, scored).summary.mean, evaluate(d.problems, by_hand).summary.mean);
+}
+
+// Its order is the ranker's, shipped kernels before nearly equal ones.
+TEST_F(Datasets, AnalyticScoresFollowTheRanker) {
+  const Dataset d = make_dataset(data_, {});
+  const auto results = evaluate(d.problems, score_analytic(d, target_)).results;
+  for (const ProblemResult& result : results) {
+    const RankInput input{d.problems[result.problem], target_, 1, d.kernels};
+    EXPECT_EQ(result.chosen, d.kernel_names[make_analytic_ranker()->rank(input).at(0).index]);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::train

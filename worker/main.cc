@@ -1,0 +1,110 @@
+// tessera-worker: runs kernels for the autotuner and for sweeps, and for the builder NVRTC and the
+// first load of a kernel, so that what crashes or hangs harms nobody.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/streams.h"
+#include "tessera/jit/nvrtc.h"
+#include "tessera/jit/worker_program.h"
+#include "tessera/measure/child.h"
+#include "tessera/measure/sweep_worker.h"
+#include "tessera/runtime/runtime.h"
+
+namespace {
+
+std::string reply_to(const char* text) {
+  const tessera::measure::WorkerRequest request = tessera::measure::worker_request_from_json(text);
+  // Ends this process should its parent no longer be there to do it.
+  alarm(static_cast<unsigned>(std::ceil(request.timeout_seconds)) + 1);
+  return tessera::measure::serve_worker(request);
+}
+
+// Bytes that are not UTF-8, such as a path's, are replaced: else the report itself would fail.
+void print(const nlohmann::json& reply) {
+  std::puts(reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+// "nvrtc WORDS": compiles one kernel for the builder.
+int compile(int argc, char** argv) {
+  std::string output;
+  const std::vector<std::string> words(argv + 2, argv + argc);
+  const int status = tessera::jit::run_nvrtc(words, output);
+  std::fputs(output.c_str(), stdout);
+  return status;
+}
+
+std::string load_answer(const char* name, const char* file) {
+  tessera::Target any;
+  any.backend = "cpu";
+  tessera::jit::Artifact artifact;
+  artifact.name = name;
+  artifact.binary = file;
+  try {
+    tessera::runtime::backend_for(any).load(artifact, any);
+    return std::string(tessera::jit::kLoadsWord);
+  } catch (const tessera::Error& error) {
+    std::string sentence = error.what();
+    std::replace(sentence.begin(), sentence.end(), '\n', ' ');
+    return std::string(tessera::jit::kFailsWord) + sentence;
+  }
+}
+
+// A copy of the standard output to talk on: what kernels print goes nowhere. -1 when there is none.
+int quiet_output() {
+  const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  return nothing < 0 || dup2(nothing, STDOUT_FILENO) < 0 ? -1 : out;
+}
+
+// "load NAME FILE ...": each answer leaves before the next library is touched.
+int load(int argc, char** argv) {
+  const int out = quiet_output();
+  if (out < 0 || dprintf(out, "%s\n", tessera::jit::kReadyWord.data()) < 0) return 1;
+  for (int i = 2; i + 1 < argc; i += 2) {
+    dprintf(out, "%s\n", load_answer(argv[i], argv[i + 1]).c_str());
+  }
+  return 0;
+}
+
+int sweep() {
+  const int out = quiet_output();
+  return out < 0 ? 1 : tessera::measure::serve_sweep(STDIN_FILENO, out);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  tessera::open_standard_streams();
+  const rlimit no_core_files{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core_files);
+  if (argc > 2 && std::strcmp(argv[1], "nvrtc") == 0) return compile(argc, argv);
+  if (argc > 2 && std::strcmp(argv[1], tessera::jit::kLoadVerb) == 0) return load(argc, argv);
+  if (argc == 2 && std::strcmp(argv[1], "sweep") == 0) return sweep();
+  if (argc != 2) {
+    std::fputs("usage: tessera-worker REQUEST (one JSON object; see src/tessera/measure/child.h)\n",
+               stderr);
+    return 2;
+  }
+  try {
+    std::puts(reply_to(argv[1]).c_str());
+    return 0;
+  } catch (const tessera::Error& error) {
+    // A GPU's kernel that fails takes its context with it, not its process.
+    const bool by_kernel = error.code() == tessera::ErrorCode::launch_failed;
+    print({{"error", error.what()}, {"outcome", by_kernel ? "crashed" : "failed"}});
+  } catch (const std::exception& error) {
+    print({{"error", error.what()}});
+  }
+  return 1;
+}
