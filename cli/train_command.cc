@@ -27,7 +27,7 @@ struct TrainCommand {
   train::TrainOptions options;
 };
 
-[[noreturn]] void refuse(const std::string& words) {
+[[noreturn]] void refuse_training(const std::string& words) {
   throw Error(ErrorCode::invalid_argument, "train: " + words);
 }
 
@@ -39,7 +39,7 @@ train::TrainOptions options_of(const TrainCommand& command) {
   for (const std::string& word : command.params) {
     const std::size_t equals = word.find('=');
     if (equals == 0 || equals == std::string::npos || word.find(' ') != std::string::npos) {
-      refuse(fmt::format("--param is NAME=VALUE without spaces, got '{}'", word));
+      refuse_training(fmt::format("--param is NAME=VALUE without spaces, got '{}'", word));
     }
     options.params[word.substr(0, equals)] = word.substr(equals + 1);
   }

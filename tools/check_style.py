@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Checks budgets, what users of the API may include, ASCII, and words that do not belong.
+"""Checks budgets, includes of the public header, names that clash, ASCII, and foreign words.
 
 Prints one line per finding and exits 1 if there is any. Takes no arguments.
 """
+import json
 import pathlib
 import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CODE = {".h", ".hpp", ".cc", ".cpp", ".py", ".cmake"}
+CPP = {".h", ".hpp", ".cc", ".cpp"}
+CODE = CPP | {".py", ".cmake"}
 MAX_FILE, MAX_HEADER, MAX_DEVICE_FILE = 600, 250, 400
 MAX_FUNCTION, MAX_LINE = 80, 100
 
@@ -19,6 +21,16 @@ SYSTEM = "usr|etc|tmp|dev|proc|sys|opt|lib|lib64|bin|var|run"
 MADE_UP = "no|nowhere|elsewhere"
 FOREIGN = re.compile(rf"(?<![\w.)}}*$>/-])/(?!(?:{SYSTEM}|{MADE_UP})/)[a-z][\w.-]*/"
                      r"|(?<![\w.-])(?!www\.w3\.org\b)(?:[a-z0-9-]+\.)+(?:org|com|net|io)\b")
+
+# How ctags calls namespaces without a name, and words that end a type without naming a parameter.
+UNNAMED = re.compile(r"__anon\w+")
+BUILT_IN = {"bool", "char", "double", "float", "int", "long", "short", "unsigned", "auto", "const"}
+
+# Functions that may be longer, each with the reason.
+LONG_FUNCTIONS = {
+    # Moving any of its loops into a function changes the machine code that GCC makes of it.
+    ("src/tessera/device/cpu/block.h", "multiply_block"),
+}
 
 findings = []
 
@@ -37,23 +49,74 @@ def check_public_only(path, lines):
             report(path, number, f"may include tessera/tessera.hpp only, got {match.group(1)}")
 
 
-def check_functions(path, lines):
-    """A definition starts on a line that ends in '{' and ends at the brace of the same indent."""
-    no_definition = (r"\}|\{|\[|:|if|for|while|switch|namespace|struct|class|enum|union|else|do\b|"
-                     r"extern|return|case|#|//")
-    start = re.compile(rf"^( *)(?=\S)(?!{no_definition})[^;=]*\)[^;=]*\{{$")
-    number = 0
-    while number < len(lines):
-        match = start.match(lines[number])
-        if match and len(match.group(1)) <= 4:
-            close = match.group(1) + "}"
-            end = number + 1
-            while end < len(lines) and not lines[end].startswith(close):
-                end += 1
-            if end - number + 1 > MAX_FUNCTION:
-                report(path, number + 1,
-                       f"function of {end - number + 1} lines, the limit is {MAX_FUNCTION}")
-        number += 1
+def read_tags(paths):
+    """The names that universal-ctags finds in C++ files: dicts with path, line, end and more."""
+    command = ["ctags", "--language-force=C++", "--kinds-C++=+p-l-z", "--fields=+neKSs", "-L", "-",
+               "--output-format=json", "-f", "-"]
+    try:
+        found = subprocess.run(command, input="\n".join(paths), cwd=ROOT, check=True,
+                               capture_output=True, text=True).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        sys.exit("style: needs ctags, the universal one with JSON; './dev setup' installs it")
+    return [json.loads(line) for line in found.splitlines()]
+
+
+def check_functions(tags):
+    """A function's lines count from the one that holds its name to the one of its last brace."""
+    for tag in tags:
+        lines = tag.get("end", 0) - tag["line"] + 1
+        if (tag["kind"] == "function" and lines > MAX_FUNCTION and
+                (tag["path"], tag["name"]) not in LONG_FUNCTIONS):
+            report(tag["path"], tag["line"],
+                   f"function of {lines} lines, the limit is {MAX_FUNCTION}")
+
+
+def parameter_types(signature):
+    """The types of a signature's parameters, without names and default values."""
+    inner = signature[1:signature.rindex(")")]
+    while re.search(r"<[^<>]*,[^<>]*>", inner):  # such commas do not separate parameters
+        inner = re.sub(r"<([^<>]*),([^<>]*)>", r"<\1;\2>", inner)
+    types = []
+    for parameter in inner.split(","):
+        words = re.findall(r"[\w:]+|[^\w\s:]", parameter.partition("=")[0])
+        if len(words) > 1 and re.fullmatch(r"[a-z_]\w*", words[-1]) and words[-1] not in BUILT_IN:
+            words.pop()
+        if words and words[0] == "const" and words[-1] not in "&*":
+            words.pop(0)
+        types.append(" ".join(words))
+    return ", ".join(types)
+
+
+def compiled_alone():
+    """The files that CMake keeps out of unity builds."""
+    text = (ROOT / "src/CMakeLists.txt").read_text(encoding="ascii")
+    calls = re.findall(r"set_source_files_properties\(([^)]*)\)", text)
+    return {f"src/{word}" for call in calls if "SKIP_UNITY_BUILD_INCLUSION" in call
+            for word in call.split()}
+
+
+def check_unnamed(tags):
+    """A unity build merges the unnamed namespaces of a folder's files, so their names must differ.
+
+    Functions of one name may differ in the types of their parameters.
+    """
+    alone, seen = compiled_alone(), {}
+    for tag in sorted(tags, key=lambda tag: (tag["path"], tag["line"])):
+        path, scope = tag["path"], tag.get("scope", "")
+        if (tag.get("scopeKind") != "namespace" or not UNNAMED.search(scope) or path in alone or
+                not path.endswith(".cc") or UNNAMED.fullmatch(tag["name"])):
+            continue
+        types = None
+        if tag["kind"] in ("function", "prototype"):
+            types = parameter_types(tag["signature"])
+        key = path.rpartition("/")[0], UNNAMED.sub("", scope), tag["name"]
+        others = seen.setdefault(key, [])
+        for other, line, other_types in others:
+            if other != path and (types is None or other_types in (None, types)):
+                report(path, tag["line"],
+                       f"'{tag['name']}' is in an unnamed namespace of {other}:{line} too")
+                break
+        others.append((path, tag["line"], types))
 
 
 def check_file(path):
@@ -81,9 +144,8 @@ def check_file(path):
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_LINE:
             report(path, number, f"line of {len(line)} columns, the limit is {MAX_LINE}")
-    if name.suffix in (".h", ".hpp", ".cc", ".cpp"):
+    if name.suffix in CPP:
         check_public_only(path, lines)
-        check_functions(path, lines)
 
 
 def main():
@@ -92,6 +154,9 @@ def main():
     paths = [p for p in listed if p and (ROOT / p).is_file()]
     for path in paths:
         check_file(path)
+    tags = read_tags([path for path in paths if pathlib.PurePosixPath(path).suffix in CPP])
+    check_functions(tags)
+    check_unnamed(tags)
     for finding in findings:
         print(finding)
     print(f"style: {len(paths)} files, {len(findings)} findings")

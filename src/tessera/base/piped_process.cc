@@ -17,11 +17,6 @@
 #include "tessera/base/error.h"
 
 namespace tessera {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-}  // namespace
 
 PipedProcess::PipedProcess(const std::vector<std::string>& argv) {
   int pair[2];
@@ -62,6 +57,7 @@ bool PipedProcess::write_line(std::string_view line) {
 }
 
 LineResult PipedProcess::read_line(std::string& line, double timeout_seconds) {
+  using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(timeout_seconds));
   for (;;) {

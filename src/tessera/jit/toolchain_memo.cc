@@ -20,9 +20,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kFormat = 2;
+constexpr int kMemoFormat = 2;
 
-std::int64_t to_ns(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
+std::int64_t nanoseconds(const timespec& time) {
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
 
 json to_json(const PartStamp& part) {
   return {{"path", part.path.string()},    {"resolved", part.resolved.string()},
@@ -42,7 +44,7 @@ PartStamp part_from_json(const json& part) {
 json to_json(const ToolchainMemo& memo) {
   json parts = json::array();
   for (const PartStamp& part : memo.parts) parts.push_back(to_json(part));
-  return {{"format", kFormat},
+  return {{"format", kMemoFormat},
           {"id", memo.id},
           {"path", memo.toolchain.path.string()},
           {"version", memo.toolchain.version},
@@ -97,8 +99,8 @@ PartStamp stamp_part(const fs::path& path) {
   std::error_code ignored;
   part.resolved = fs::canonical(path, ignored);
   part.bytes = status.st_size;
-  part.modified_ns = to_ns(status.st_mtim);
-  part.changed_ns = to_ns(status.st_ctim);
+  part.modified_ns = nanoseconds(status.st_mtim);
+  part.changed_ns = nanoseconds(status.st_ctim);
   part.inode = status.st_ino;
   return part;
 }
@@ -126,7 +128,8 @@ std::optional<ToolchainMemo> load_memo(const fs::path& file) {
   try {
     const std::string seal = document.at("seal");
     document.erase("seal");
-    if (document.at("format") != kFormat || hash_hex(document.dump()) != seal) return std::nullopt;
+    if (document.at("format") != kMemoFormat || hash_hex(document.dump()) != seal)
+      return std::nullopt;
     ToolchainMemo memo{.id = document.at("id"),
                        .toolchain = {.path = document.at("path").get<std::string>(),
                                      .version = document.at("version"),

@@ -19,7 +19,7 @@ constexpr const char* kWorkerName = "tessera-worker";
 // Its address tells which file this code was loaded from.
 const char kAnchor = 0;
 
-fs::path library_folder() {
+fs::path own_folder() {
   Dl_info info{};
   if (dladdr(&kAnchor, &info) == 0 || info.dli_fname == nullptr) return {};
   std::error_code unknown;
@@ -35,7 +35,7 @@ bool is_executable(const fs::path& file) {
 
 std::vector<fs::path> worker_places(const std::string& wanted) {
   if (!wanted.empty()) return {wanted};
-  const fs::path folder = library_folder();
+  const fs::path folder = own_folder();
   return {folder / kWorkerName, folder / TESSERA_LIBEXEC / kWorkerName};
 }
 

@@ -16,20 +16,20 @@ namespace {
 
 // ---- rules ----
 
-struct Refusal {
+struct TmawsRefusal {
   const char* name;
   const char* reason;  // empty: legal
 };
-void PrintTo(const Refusal& row, std::ostream* out) { *out << row.name; }
+void PrintTo(const TmawsRefusal& row, std::ostream* out) { *out << row.name; }
 
-class TmawsLegality : public testing::TestWithParam<Refusal> {};
+class TmawsLegality : public testing::TestWithParam<TmawsRefusal> {};
 
 TEST_P(TmawsLegality, GivesTheReasonWithBothNumbers) {
   const KernelSpec spec = parse_name(GetParam().name);
   EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, GetParam().reason);
 }
 
-const Refusal kRefusals[] = {
+const TmawsRefusal kTmawsRefusals[] = {
     {"gemm_bf16_crr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s4_c2x1_sm90a", ""},
     {"gemm_tf32_rcr_tmaws_128x128x32_2x1x1_64x128x8_pingpong_s6_sm90a", ""},
     {"gemm_fp8_bf8_rcr_tmaws_128x128x128_2x1x1_64x128x32_pingpong_s6_sm90a", ""},
@@ -80,7 +80,7 @@ const Refusal kRefusals[] = {
      "tile 128x16x64 does not split into parts of 8 lines over a 4x1 cluster"},
 };
 
-INSTANTIATE_TEST_SUITE_P(Table, TmawsLegality, testing::ValuesIn(kRefusals),
+INSTANTIATE_TEST_SUITE_P(Table, TmawsLegality, testing::ValuesIn(kTmawsRefusals),
                          [](const auto& row) { return std::string(row.param.name); });
 
 TEST(TmawsLegality, Int8HasWgmmaOfFewerWidths) {

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Plants each kind of finding in a tree of its own and compares tools/check_style.py's lines."""
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+CMAKE = """set_source_files_properties(tessera/x/alone.cc
+  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+"""
+
+
+def run(files):
+    """The exit status and the lines of the check in a tree that holds these files alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = pathlib.Path(folder)
+        for path, text in ({"src/CMakeLists.txt": CMAKE} | files).items():
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            (tree / path).write_bytes(text if isinstance(text, bytes) else text.encode())
+        (tree / "tools").mkdir()
+        check = pathlib.Path(shutil.copy(ROOT / "tools/check_style.py", tree / "tools"))
+        (tree / ".gitignore").write_text("tools\n", encoding="ascii")
+        subprocess.run(["git", "init", "-q", tree], check=True)
+        answer = subprocess.run([sys.executable, check], capture_output=True, text=True,
+                                check=False)
+    assert answer.stderr == "", answer.stderr
+    return answer.returncode, answer.stdout.splitlines()
+
+
+def expect(files, *findings):
+    """All lines of the check, the last of which counts."""
+    want = [*findings, f"style: {len(files) + 2} files, {len(findings)} findings"]
+    status, lines = run(files)
+    assert lines == want, f"\ngot:    {lines}\nwanted: {want}"
+    assert status == (1 if findings else 0), status
+
+
+def function(head, lines):
+    """A definition of so many lines from the one with its name to its last brace."""
+    body = lines - 1 - head.count("\n") - 1
+    return head + " {\n" + "  f();\n" * body + "}\n"
+
+
+def unnamed(text, scope="tessera"):
+    return f"namespace {scope} {{\nnamespace {{\n{text}\n}}\n}}\n"
+
+
+# Budgets: each at its limit and one above.
+for suffix, folder, limit in ((".cc", "src/tessera/x", 600), (".h", "src/tessera/x", 250),
+                              (".hpp", "include/tessera", 250), (".py", "bench", 600),
+                              (".h", "src/tessera/device/cpu", 400)):
+    file = f"{folder}/long{suffix}"
+    expect({file: "\n" * limit})
+    expect({file: "\n" * (limit + 1)},
+           f"{file}:{limit + 1}: file of {limit + 1} lines, the limit is {limit}")
+expect({"cli/a.cc": "//" + "x" * 98 + "\n"})
+expect({"cli/a.cc": "\n//" + "x" * 99 + "\n"}, "cli/a.cc:2: line of 101 columns, the limit is 100")
+expect({"docs/a.md": "x" * 300 + "\n"})
+
+# Functions, however their definitions begin.
+for head in ("void f()", "[[gnu::noinline]] void f()", "static int* f(int a,\n         int b)",
+             "template <class T>\nvoid f(T)", "X::X() : a_(1),\n         b_(2)",
+             "bool X::operator==(const X&) const", "auto f() -> int",
+             "namespace a::b {\nvoid f(int) noexcept"):
+    line = 2 if head.startswith(("template", "namespace")) else 1
+    over = line - 1
+    end = "}\n" if head.startswith("namespace") else ""
+    expect({"src/tessera/x/a.cc": function(head, 80 + over) + end})
+    expect({"src/tessera/x/a.cc": function(head, 81 + over) + end},
+           f"src/tessera/x/a.cc:{line}: function of 81 lines, the limit is 80")
+MEMBER = "struct X {\n"
+expect({"src/tessera/x/a.h": MEMBER + function("int f()", 80) + "};\n"})
+expect({"src/tessera/x/a.h": MEMBER + function("int f()", 81) + "};\n"},
+       "src/tessera/x/a.h:2: function of 81 lines, the limit is 80")
+expect({"tests/host/x/a_test.cc": function("TEST(Suite, Name)", 81)},
+       "tests/host/x/a_test.cc:1: function of 81 lines, the limit is 80")
+expect({"src/tessera/device/cpu/block.h": function("void multiply_block()", 84)})
+
+# What clashes in a unity build.
+A, B = "src/tessera/x/a.cc", "src/tessera/x/b.cc"
+for text in ("struct Row {};", "enum class Row { a };", "using Row = int;", "constexpr int Row = 1;",
+             "int Row(int a, const X& b) { return 1; }",
+             "template <class T>\nint Row(T) { return 1; }"):
+    line = 3 + text.startswith("template")
+    expect({A: unnamed(text), B: unnamed(text)},
+           f"{B}:{line}: 'Row' is in an unnamed namespace of {A}:{line} too")
+clash = f"{B}:3: 'f' is in an unnamed namespace of {A}:3 too"
+expect({A: unnamed("void f(int a) {}"), B: unnamed("int f(const int other = 3) { return 1; }")},
+       clash)
+expect({A: unnamed("void f(std::map<int, X>& a) {}"),
+        B: unnamed("void f(std::map<int, X>& b) {}")}, clash)
+expect({A: unnamed("void f(int) {}"), B: unnamed("struct f {};")}, clash)
+# Overloads, other scopes, other folders, one file, names with a home, and files compiled alone.
+expect({A: unnamed("void f(int a) {}"), B: unnamed("void f(unsigned a) {}")})
+expect({A: unnamed("void f(X* a) {}"), B: unnamed("void f(const X* a) {}")})
+expect({A: unnamed("void f(int) {}"), B: unnamed("void f(int, int) {}")})
+expect({A: unnamed("struct R {};"), B: unnamed("struct R {};", "tessera::x")})
+expect({A: unnamed("struct R {};"), "src/tessera/y/b.cc": unnamed("struct R {};")})
+expect({A: unnamed("void f(int);\nvoid f(int) {}")})
+expect({A: unnamed("struct A { int n; };"), B: unnamed("struct B { int n; };")})
+expect({A: unnamed("void f() { int n; }"), B: unnamed("void g() { int n; }")})
+expect({A: unnamed("struct R {};"), "src/tessera/x/alone.cc": unnamed("struct R {};")})
+
+# Includes of programs, characters, and words of one machine.
+HEADER = '#include "tessera/{}"\n'
+for folder in ("cli", "peers", "examples"):
+    expect({f"{folder}/a.cc": HEADER.format("tessera.hpp")})
+    expect({f"{folder}/a.cc": "\n" + HEADER.format("jit/cache.h")},
+           f"{folder}/a.cc:2: may include tessera/tessera.hpp only, got tessera/jit/cache.h")
+expect({"worker/a.cc": HEADER.format("jit/cache.h")})
+expect({"docs/a.md": "plain\ncaf\u00e9\n"}, "docs/a.md:2: is not ASCII")
+expect({"docs/a.png": b"\x89PNG"})
+FOLDER, HOST = "/ho" + "me/someone", "www.example" + ".com"
+expect({"docs/a.md": f"/usr/lib/a /tmp/b /no/such\n{FOLDER}\n"},
+       f"docs/a.md:2: '{FOLDER[:6]}' does not belong in the project")
+expect({"docs/a.md": f"see {HOST}\n"}, f"docs/a.md:1: '{HOST}' does not belong in the project")
+expect({"docs/a.md": "see www.w3.org\n"})
+
+# Several findings, in the order of the checks.
+expect({A: unnamed("struct R {};"), B: unnamed("struct R {};") + "//" + "x" * 99 + "\n"},
+       f"{B}:6: line of 101 columns, the limit is 100",
+       f"{B}:3: 'R' is in an unnamed namespace of {A}:3 too")
+print("check_style: every planted finding was found")
