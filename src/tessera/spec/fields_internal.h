@@ -130,61 +130,6 @@ struct Fields<GemmProblem> {
 };
 
 template <>
-struct Fields<ConvProblem> {
-  using S = ConvProblem;
-  static constexpr auto kAll = std::tuple{
-      field("direction", &S::direction),
-      field("spatial_dims", &S::spatial_dims),
-      field("batch", &S::batch),
-      field("groups", &S::groups),
-      field("in_channels", &S::in_channels),
-      field("out_channels", &S::out_channels),
-      field("in_size", &S::in_size),
-      field("filter", &S::filter),
-      field("stride", &S::stride),
-      field("dilation", &S::dilation),
-      field("left_pad", &S::left_pad),
-      field("right_pad", &S::right_pad),
-      field("in", &S::in),
-      field("weight", &S::weight),
-      field("acc", &S::acc),
-      field("out", &S::out),
-      field("alpha", &S::alpha),
-      field("beta", &S::beta),
-      field("epilogue", &S::epilogue),
-  };
-};
-
-template <>
-struct Fields<FmhaProblem> {
-  using S = FmhaProblem;
-  static constexpr auto kAll = std::tuple{
-      field("batch", &S::batch),
-      field("q_heads", &S::q_heads),
-      field("kv_heads", &S::kv_heads),
-      field("q_length", &S::q_length),
-      field("kv_length", &S::kv_length),
-      field("head_dim_qk", &S::head_dim_qk),
-      field("head_dim_v", &S::head_dim_v),
-      field("qkv", &S::qkv),
-      field("acc", &S::acc),
-      field("out", &S::out),
-      field("backward", &S::backward),
-      field("mask", &S::mask),
-      field("window_left", &S::window_left),
-      field("window_right", &S::window_right),
-      field("bias", &S::bias),
-      field("variable_length", &S::variable_length),
-      field("store_lse", &S::store_lse),
-      field("deterministic", &S::deterministic),
-      field("page_size", &S::page_size),
-      field("scale", &S::scale),
-      field("dropout", &S::dropout),
-      field("soft_cap", &S::soft_cap),
-  };
-};
-
-template <>
 struct Fields<GemmSignature> {
   using S = GemmSignature;
   static constexpr auto kAll = std::tuple{
@@ -196,32 +141,6 @@ struct Fields<GemmSignature> {
       field("layout", &S::layout, kRequired),
       field("epilogue", &S::epilogue),
       field("preshuffle", &S::preshuffled_b),
-  };
-};
-
-template <>
-struct Fields<ConvSignature> {
-  using S = ConvSignature;
-  static constexpr auto kAll = std::tuple{
-      field("direction", &S::direction, kRequired),
-      field("in", &S::in, kRequired),
-      field("out", &S::out),
-      field("spatial_dims", &S::spatial_dims, kRequiredPositive),
-      field("epilogue", &S::epilogue),
-  };
-};
-
-template <>
-struct Fields<FmhaSignature> {
-  using S = FmhaSignature;
-  static constexpr auto kAll = std::tuple{
-      field("qkv", &S::qkv, kRequired),
-      field("out", &S::out),
-      field("mask", &S::mask),
-      field("bias", &S::bias),
-      field("head_dim_qk", &S::head_dim_qk, kRequiredPositive),
-      field("head_dim_v", &S::head_dim_v, kRequiredPositive),
-      field("backward", &S::backward),
   };
 };
 

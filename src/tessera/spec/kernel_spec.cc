@@ -20,24 +20,6 @@ Signature signature(const GemmProblem& p) {
                        .preshuffled_b = p.preshuffled_b};
 }
 
-Signature signature(const ConvProblem& p) {
-  return ConvSignature{.direction = p.direction,
-                       .in = p.in,
-                       .out = p.out,
-                       .spatial_dims = p.spatial_dims,
-                       .epilogue = p.epilogue};
-}
-
-Signature signature(const FmhaProblem& p) {
-  return FmhaSignature{.qkv = p.qkv,
-                       .out = p.out,
-                       .mask = p.mask,
-                       .bias = p.bias,
-                       .head_dim_qk = static_cast<int>(p.head_dim_qk),
-                       .head_dim_v = static_cast<int>(p.head_dim_v),
-                       .backward = p.backward};
-}
-
 }  // namespace
 
 std::string to_string(const Shape3& shape) {
@@ -63,7 +45,7 @@ std::string_view to_string(Scheduler scheduler) { return word_of(scheduler); }
 std::string_view to_string(Store store) { return word_of(store); }
 std::string_view to_string(SplitK split) { return word_of(split); }
 
-Op op_of(const KernelSpec& spec) { return static_cast<Op>(spec.signature.index()); }
+Op op_of(const KernelSpec& spec) { return kVariantOps[spec.signature.index()]; }
 
 Signature signature_of(const Problem& problem) {
   return std::visit([](const auto& fields) { return signature(fields); }, problem);

@@ -21,8 +21,8 @@ struct Shape3 {
 std::string to_string(const Shape3& shape);  // "128x256x64"
 
 // How operands travel. CPU: packab (A and B copied into panels), packb (B only), packa (A only),
-// direct (read in place), stream (bandwidth-bound, M or N <= 8). Hopper: tmaws, cpasync. CK Tile:
-// compv3, compv4, mem.
+// direct (read in place), stream (bandwidth-bound, M or N <= 16). Hopper: tmaws, cpasync. CK Tile:
+// compv3, compv4, compv5, mem.
 enum class Pipeline : std::uint8_t {
   packab,
   packb,
@@ -59,25 +59,7 @@ struct GemmSignature {
   bool preshuffled_b = false;
   friend bool operator==(const GemmSignature&, const GemmSignature&) = default;
 };
-struct ConvSignature {
-  ConvDirection direction = ConvDirection::forward;
-  DType in = DType::fp32;
-  DType out = DType::fp32;
-  std::uint8_t spatial_dims = 2;
-  Epilogue epilogue;
-  friend bool operator==(const ConvSignature&, const ConvSignature&) = default;
-};
-struct FmhaSignature {
-  DType qkv = DType::fp16;
-  DType out = DType::fp16;
-  FmhaMask mask = FmhaMask::none;
-  FmhaBias bias = FmhaBias::none;
-  int head_dim_qk = 64;
-  int head_dim_v = 64;
-  bool backward = false;
-  friend bool operator==(const FmhaSignature&, const FmhaSignature&) = default;
-};
-using Signature = std::variant<GemmSignature, ConvSignature, FmhaSignature>;
+using Signature = std::variant<GemmSignature>;
 
 // On CPUs a tile is the cache block, a wave the thread grid (0: as many threads as the caller
 // allows, shared between the dimensions that hold a 0), a warp tile the register block.

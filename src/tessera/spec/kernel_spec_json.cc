@@ -13,8 +13,6 @@ void set_default_types(GemmSignature& s, DType a) {
   s.acc = default_accumulator(a);
   s.out = s.d = default_output(a);
 }
-void set_default_types(ConvSignature& s, DType in) { s.out = default_output(in); }
-void set_default_types(FmhaSignature& s, DType qkv) { s.out = default_output(qkv); }
 
 template <class S>
 S read_signature(const json& value, const JsonPlace& place, const char* first_type) {
@@ -32,9 +30,8 @@ S read_signature(const json& value, const JsonPlace& place, const char* first_ty
 }
 
 Signature read_signature(Op op, const json& value, const JsonPlace& place) {
-  if (op == Op::conv) return read_signature<ConvSignature>(value, place, "in");
-  if (op == Op::fmha) return read_signature<FmhaSignature>(value, place, "qkv");
-  return read_signature<GemmSignature>(value, place, "a");
+  if (op == Op::gemm) return read_signature<GemmSignature>(value, place, "a");
+  refuse_operation(op);
 }
 
 // What has no name, such as a target with a blank in it, is no spec.

@@ -29,10 +29,6 @@ struct Part {
 
 GemmSignature& gemm(Reading& r) { return std::get<GemmSignature>(r.spec.signature); }
 const GemmSignature& gemm(const KernelSpec& s) { return std::get<GemmSignature>(s.signature); }
-ConvSignature& conv(Reading& r) { return std::get<ConvSignature>(r.spec.signature); }
-const ConvSignature& conv(const KernelSpec& s) { return std::get<ConvSignature>(s.signature); }
-FmhaSignature& fmha(Reading& r) { return std::get<FmhaSignature>(r.spec.signature); }
-const FmhaSignature& fmha(const KernelSpec& s) { return std::get<FmhaSignature>(s.signature); }
 
 // Words of names hold no '_': "gelu_tanh" is written "gelutanh".
 std::string squeezed(std::string_view word) {
@@ -168,95 +164,6 @@ constexpr Part kGemmOptions[] = {
      read_epilogue, [] { return prefixed_words<EpilogueOp>(""); }},
 };
 
-// In enum order, as names spell them.
-constexpr auto kConvDirections = std::to_array<std::string_view>({"fwd", "bwddata", "bwdweight"});
-
-constexpr Part kConvHead[] = {
-    {"a direction", true,
-     [](const KernelSpec& s) {
-       return std::string(row_of_enum(kConvDirections, "direction", conv(s).direction));
-     },
-     [](std::string_view word, Reading& r) {
-       const auto found = std::find(std::begin(kConvDirections), std::end(kConvDirections), word);
-       if (found == std::end(kConvDirections)) return false;
-       conv(r).direction = static_cast<ConvDirection>(found - std::begin(kConvDirections));
-       return true;
-     },
-     [] {
-       return std::vector<std::string>(std::begin(kConvDirections), std::end(kConvDirections));
-     }},
-    {"a dtype", true, [](const KernelSpec& s) { return std::string(to_string(conv(s).in)); },
-     [](std::string_view word, Reading& r) {
-       if (!read_word(word, conv(r).in)) return false;
-       conv(r).out = default_output(conv(r).in);
-       return true;
-     },
-     known_words<DType>},
-    {"a number of dimensions", true,
-     [](const KernelSpec& s) { return std::to_string(conv(s).spatial_dims) + "d"; },
-     [](std::string_view word, Reading& r) {
-       int dims = 0;
-       if (!word.ends_with('d') || !read_digits(word.substr(0, word.size() - 1), dims))
-         return false;
-       conv(r).spatial_dims = static_cast<std::uint8_t>(dims);
-       return dims <= 255;
-     },
-     [] {
-       return std::vector<std::string>{"1d", "2d", "3d"};
-     }},
-};
-
-constexpr Part kConvOptions[] = {
-    {"an output", false,
-     [](const KernelSpec& s) { return prefixed("out", conv(s).out, default_output(conv(s).in)); },
-     [](std::string_view word, Reading& r) { return read_prefixed("out", word, conv(r).out); },
-     [] { return prefixed_words<DType>("out"); }},
-    {"an epilogue op", false, [](const KernelSpec& s) { return write_epilogue(conv(s).epilogue); },
-     read_epilogue, [] { return prefixed_words<EpilogueOp>(""); }},
-};
-
-constexpr Part kFmhaHead[] = {
-    {"a direction", true,
-     [](const KernelSpec& s) { return std::string(fmha(s).backward ? "bwd" : "fwd"); },
-     [](std::string_view word, Reading& r) {
-       fmha(r).backward = word == "bwd";
-       return word == "bwd" || word == "fwd";
-     },
-     [] {
-       return std::vector<std::string>{"fwd", "bwd"};
-     }},
-    {"a dtype", true, [](const KernelSpec& s) { return std::string(to_string(fmha(s).qkv)); },
-     [](std::string_view word, Reading& r) {
-       if (!read_word(word, fmha(r).qkv)) return false;
-       fmha(r).out = default_output(fmha(r).qkv);
-       return true;
-     },
-     known_words<DType>},
-    {"head dimensions such as h64x128", true,
-     [](const KernelSpec& s) {
-       return "h" + digits(fmha(s).head_dim_qk) + "x" + digits(fmha(s).head_dim_v);
-     },
-     [](std::string_view word, Reading& r) {
-       return read_pair("h", word, fmha(r).head_dim_qk, fmha(r).head_dim_v);
-     },
-     no_words},
-};
-
-constexpr Part kFmhaOptions[] = {
-    {"an output", false,
-     [](const KernelSpec& s) { return prefixed("out", fmha(s).out, default_output(fmha(s).qkv)); },
-     [](std::string_view word, Reading& r) { return read_prefixed("out", word, fmha(r).out); },
-     [] { return prefixed_words<DType>("out"); }},
-    {"a mask", false,
-     [](const KernelSpec& s) { return prefixed("mask", fmha(s).mask, FmhaMask::none); },
-     [](std::string_view word, Reading& r) { return read_prefixed("mask", word, fmha(r).mask); },
-     [] { return prefixed_words<FmhaMask>("mask"); }},
-    {"a bias", false,
-     [](const KernelSpec& s) { return prefixed("bias", fmha(s).bias, FmhaBias::none); },
-     [](std::string_view word, Reading& r) { return read_prefixed("bias", word, fmha(r).bias); },
-     [] { return prefixed_words<FmhaBias>("bias"); }},
-};
-
 // What every operation has: the algorithm.
 constexpr Part kAlgorithm[] = {
     {"a pipeline", true,
@@ -358,9 +265,8 @@ struct Grammar {
 };
 
 Grammar grammar_of(Op op) {
-  if (op == Op::conv) return {kConvHead, kConvOptions};
-  if (op == Op::fmha) return {kFmhaHead, kFmhaOptions};
-  return {kGemmHead, kGemmOptions};
+  if (op == Op::gemm) return {kGemmHead, kGemmOptions};
+  refuse_operation(op);
 }
 
 bool is_target_name(std::string_view word) {
@@ -388,8 +294,6 @@ class Walker {
  private:
   void read_op() {
     if (!read_word(words_[0], op_)) fail("an operation", known_words<Op>());
-    if (op_ == Op::conv) reading_.spec.signature = ConvSignature{};
-    if (op_ == Op::fmha) reading_.spec.signature = FmhaSignature{};
     ++next_;
   }
 
@@ -432,7 +336,6 @@ class Walker {
     try {
       const Epilogue epilogue = epilogue_of(reading_.steps);
       if (op_ == Op::gemm) gemm(reading_).epilogue = epilogue;
-      if (op_ == Op::conv) conv(reading_).epilogue = epilogue;
     } catch (const Error& error) {
       refuse(error.what());
     }

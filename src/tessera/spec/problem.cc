@@ -1,5 +1,7 @@
 #include "tessera/spec/problem.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "tessera/base/hash.h"
@@ -55,6 +57,18 @@ class Bytes {
 
 std::string_view to_string(Op op) { return word_of(op); }
 Op parse_op(std::string_view text) { return parse_word<Op>(text); }
+
+void refuse_operation(Op op) {
+  constexpr std::array<std::string_view, Words<Op>::kAll.size()> kWhat = {
+      "matrix products", "convolution", "attention"};
+  std::vector<std::string> known;
+  for (const Op other : kVariantOps) known.emplace_back(to_string(other));
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{}: this build has no kernels for {} yet; {} {}", to_string(op),
+                          row_of_enum(kWhat, "operation", op), join(known, " and "),
+                          known.size() == 1 ? "is the only family" : "are the families"));
+}
+
 std::string_view to_string(GemmLayout layout) { return word_of(layout); }
 GemmLayout parse_gemm_layout(std::string_view text) { return parse_word<GemmLayout>(text); }
 
@@ -95,7 +109,7 @@ GemmProblem with_strides(const GemmProblem& problem) {
   return p;
 }
 
-Op op_of(const Problem& problem) { return static_cast<Op>(problem.index()); }
+Op op_of(const Problem& problem) { return kVariantOps[problem.index()]; }
 
 std::uint64_t hash_of(const Problem& problem) {
   return std::visit(

@@ -13,9 +13,13 @@
 
 namespace tessera {
 
+// The operations that have a name. One without a problem of its own here has no kernels yet.
 enum class Op : std::uint8_t { gemm, conv, fmha };
 std::string_view to_string(Op op);
+// Takes the CK Tile Dispatcher's words too: gemm_universal is gemm, grouped_conv is conv.
 Op parse_op(std::string_view text);
+// Throws Error{unsupported}: "conv: this build has no kernels for convolution yet; ...".
+[[noreturn]] void refuse_operation(Op op);
 
 // The layouts of A, B and C: r is row-major, c is column-major. rcr: A[m][k], B[n][k], C[m][n].
 enum class GemmLayout : std::uint8_t { rcr, rrr, crr, ccr };
@@ -68,64 +72,10 @@ GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_
 // Replaces every kPacked by the stride that it stands for.
 GemmProblem with_strides(const GemmProblem& problem);
 
-enum class ConvDirection : std::uint8_t { forward, backward_data, backward_weight };
+using Problem = std::variant<GemmProblem>;
 
-// Grouped convolution in 1, 2 or 3 dimensions; sizes in z, y, x order, unused leading ones 1.
-// Layouts: channels last (NDHWGC, GKZYXC, NDHWGK).
-struct ConvProblem {
-  ConvDirection direction = ConvDirection::forward;
-  DType in = DType::fp32;
-  DType weight = DType::fp32;
-  DType acc = DType::fp32;
-  DType out = DType::fp32;
-  std::uint8_t spatial_dims = 2;
-  std::int64_t batch = 1;
-  std::int64_t groups = 1;
-  std::int64_t in_channels = 1;   // per group
-  std::int64_t out_channels = 1;  // per group
-  std::array<std::int64_t, 3> in_size = {1, 1, 1};
-  std::array<std::int64_t, 3> filter = {1, 1, 1};
-  std::array<std::int64_t, 3> stride = {1, 1, 1};
-  std::array<std::int64_t, 3> dilation = {1, 1, 1};
-  std::array<std::int64_t, 3> left_pad = {0, 0, 0};
-  std::array<std::int64_t, 3> right_pad = {0, 0, 0};
-  float alpha = 1.0F;
-  float beta = 0.0F;
-  Epilogue epilogue;
-  friend bool operator==(const ConvProblem&, const ConvProblem&) = default;
-};
-
-enum class FmhaMask : std::uint8_t { none, top_left, bottom_right, window };
-enum class FmhaBias : std::uint8_t { none, elementwise, alibi };
-
-// Fused attention: out = softmax(scale * Q x K^T + bias, mask) x V.
-struct FmhaProblem {
-  DType qkv = DType::fp16;
-  DType acc = DType::fp32;
-  DType out = DType::fp16;
-  bool backward = false;
-  std::int64_t batch = 1;
-  std::int64_t q_heads = 1;
-  std::int64_t kv_heads = 1;
-  std::int64_t q_length = 1;
-  std::int64_t kv_length = 1;
-  std::int64_t head_dim_qk = 64;
-  std::int64_t head_dim_v = 64;
-  FmhaMask mask = FmhaMask::none;
-  std::int64_t window_left = -1;
-  std::int64_t window_right = -1;
-  FmhaBias bias = FmhaBias::none;
-  bool variable_length = false;
-  bool store_lse = false;
-  bool deterministic = false;
-  std::int64_t page_size = 0;  // 0: K and V are not paged
-  float scale = 0.0F;          // 0: 1 / sqrt(head_dim_qk)
-  float dropout = 0.0F;
-  float soft_cap = 0.0F;
-  friend bool operator==(const FmhaProblem&, const FmhaProblem&) = default;
-};
-
-using Problem = std::variant<GemmProblem, ConvProblem, FmhaProblem>;
+// The operation of each member of Problem, and of Signature and Operands, in their order.
+inline constexpr std::array kVariantOps = {Op::gemm};
 
 Op op_of(const Problem& problem);
 
@@ -162,20 +112,6 @@ struct GemmOperands {
   std::array<const void*, kMaxD> d{};
   void* out = nullptr;
 };
-struct ConvOperands {
-  const void* in = nullptr;
-  const void* weight = nullptr;
-  std::array<const void*, kMaxD> d{};
-  void* out = nullptr;
-};
-struct FmhaOperands {
-  const void* q = nullptr;
-  const void* k = nullptr;
-  const void* v = nullptr;
-  const void* bias = nullptr;
-  void* out = nullptr;
-  void* lse = nullptr;
-};
-using Operands = std::variant<GemmOperands, ConvOperands, FmhaOperands>;
+using Operands = std::variant<GemmOperands>;
 
 }  // namespace tessera

@@ -9,8 +9,6 @@
 namespace tessera {
 namespace {
 
-using Sizes = std::array<std::int64_t, 3>;
-
 // One field as it was given. Quoted: it was a JSON string.
 struct Given {
   std::string key;
@@ -32,11 +30,9 @@ bool read_number(std::string_view text, Number& value) {
 
 // The text of one value, and its reading: false when the text is none.
 std::string text_of(bool value) { return value ? "1" : "0"; }
-std::string text_of(std::uint8_t value) { return std::to_string(value); }
 std::string text_of(std::int64_t value) { return std::to_string(value); }
 std::string text_of(float value) { return fmt::format("{}", value == 0 ? 0.0F : value); }
 std::string text_of(const Epilogue& value) { return to_string(value); }
-std::string text_of(const Sizes& value) { return fmt::format("{}", fmt::join(value, "x")); }
 template <Worded Enum>
 std::string text_of(Enum value) {
   return std::string(word_of(value));
@@ -46,19 +42,10 @@ bool read_text(std::string_view text, bool& value) {
   value = text == "1" || text == "true";
   return value || text == "0" || text == "false";
 }
-bool read_text(std::string_view text, std::uint8_t& value) { return read_number(text, value); }
 bool read_text(std::string_view text, std::int64_t& value) { return read_number(text, value); }
 bool read_text(std::string_view text, float& value) { return read_number(text, value); }
 bool read_text(std::string_view text, Epilogue& value) {
   value = parse_epilogue(text);
-  return true;
-}
-bool read_text(std::string_view text, Sizes& value) {
-  const auto parts = split(text, 'x');
-  if (parts.size() != value.size()) return false;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (!read_number(parts[i], value[i])) return false;
-  }
   return true;
 }
 template <Worded Enum>
@@ -71,8 +58,6 @@ std::string expected() {
   if constexpr (Worded<T>) return one_of<T>();
   if constexpr (std::is_same_v<T, bool>) return "0 or 1";
   if constexpr (std::is_same_v<T, float>) return "a number";
-  if constexpr (std::is_same_v<T, std::uint8_t>) return "an integer from 0 to 255";
-  if constexpr (std::is_same_v<T, Sizes>) return "z, y and x such as 1x56x56";
   return "an integer";
 }
 
@@ -110,37 +95,6 @@ struct TypeKeys<GemmProblem> {
   }
 };
 
-template <>
-struct TypeKeys<ConvProblem> {
-  static constexpr std::string_view kFirst = "in";
-  static constexpr std::string_view kSecond = "weight";
-  static DType first(const ConvProblem& p) { return p.in; }
-  static DType second(const ConvProblem& p) { return p.weight; }
-  static ConvProblem standard(DType in, DType weight, DType) {
-    ConvProblem problem;
-    problem.in = in;
-    problem.weight = weight;
-    problem.acc = default_accumulator(in);
-    problem.out = default_output(in);
-    return problem;
-  }
-};
-
-template <>
-struct TypeKeys<FmhaProblem> {
-  static constexpr std::string_view kFirst = "qkv";
-  static constexpr std::string_view kSecond = "";  // q, k and v have one type
-  static DType first(const FmhaProblem& p) { return p.qkv; }
-  static DType second(const FmhaProblem& p) { return p.qkv; }
-  static FmhaProblem standard(DType qkv, DType, DType) {
-    FmhaProblem problem;
-    problem.qkv = qkv;
-    problem.acc = default_accumulator(qkv);
-    problem.out = default_output(qkv);
-    return problem;
-  }
-};
-
 const Given* find(const GivenFields& fields, std::string_view key) {
   for (const Given& given : fields) {
     if (given.key == key) return &given;
@@ -165,9 +119,8 @@ P start_with_types(const GivenFields& fields) {
   std::optional<DType> second;
   if (const Given* dtype = find(fields, "dtype")) {
     const auto words = split(dtype->text, ',');
-    const std::size_t most = Keys::kSecond.empty() ? 1 : 2;
-    if (words.size() > most) {
-      refuse_problem(fmt::format("dtype takes at most {} dtypes, got {}", most, words.size()));
+    if (words.size() > 2) {
+      refuse_problem(fmt::format("dtype takes at most 2 dtypes, got {}", words.size()));
     }
     read_given({"dtype", std::string(words[0])}, first);
     if (words.size() == 2) read_given({"dtype", std::string(words[1])}, second.emplace());
@@ -208,9 +161,8 @@ Problem problem_from(Op op, const GivenFields& fields) {
 }
 
 Problem problem_of(Op op, const GivenFields& fields) {
-  if (op == Op::conv) return problem_from<ConvProblem>(op, fields);
-  if (op == Op::fmha) return problem_from<FmhaProblem>(op, fields);
-  return problem_from<GemmProblem>(op, fields);
+  if (op == Op::gemm) return problem_from<GemmProblem>(op, fields);
+  refuse_operation(op);
 }
 
 // Compares every field with the default that goes with the problem's types.
@@ -244,15 +196,6 @@ bool is_packed(const std::int64_t& value) { return value == kPacked; }
 template <class T>
 bool is_packed(const T&) {
   return false;
-}
-
-template <class T>
-nlohmann::ordered_json json_value(const T& value) {
-  if constexpr (std::is_same_v<T, Sizes>) {
-    return text_of(value);
-  } else {
-    return write_json(value, Defaults::write);
-  }
 }
 
 }  // namespace
@@ -289,7 +232,7 @@ std::string to_json(const Problem& problem) {
       [&](const auto& fields) {
         for_each_field(fields,
                        [&](const std::string& key, const auto& value, const auto&, const Rule&) {
-                         if (!is_packed(value)) object[key] = json_value(value);
+                         if (!is_packed(value)) object[key] = write_json(value, Defaults::write);
                        });
       },
       problem);

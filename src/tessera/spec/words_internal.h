@@ -51,29 +51,6 @@ struct Words<GemmLayout> {
 };
 
 template <>
-struct Words<ConvDirection> {
-  static constexpr std::string_view kNoun = "direction";
-  static constexpr auto kAll =
-      std::to_array<std::string_view>({"forward", "backward_data", "backward_weight"});
-  static_assert(kAll.size() == static_cast<std::size_t>(ConvDirection::backward_weight) + 1);
-};
-
-template <>
-struct Words<FmhaMask> {
-  static constexpr std::string_view kNoun = "mask";
-  static constexpr auto kAll =
-      std::to_array<std::string_view>({"none", "top_left", "bottom_right", "window"});
-  static_assert(kAll.size() == static_cast<std::size_t>(FmhaMask::window) + 1);
-};
-
-template <>
-struct Words<FmhaBias> {
-  static constexpr std::string_view kNoun = "bias";
-  static constexpr auto kAll = std::to_array<std::string_view>({"none", "elementwise", "alibi"});
-  static_assert(kAll.size() == static_cast<std::size_t>(FmhaBias::alibi) + 1);
-};
-
-template <>
 struct Words<Pipeline> {
   static constexpr std::string_view kNoun = "pipeline";
   static constexpr auto kAll =
@@ -123,6 +100,13 @@ bool read_word(std::string_view text, Enum& value) {
   if (found == all.end()) return false;
   value = static_cast<Enum>(found - all.begin());
   return true;
+}
+
+// An operation by its own word, or by the word that the CK Tile Dispatcher has for it.
+inline bool read_word(std::string_view text, Op& op) {
+  if (text == "gemm_universal") text = "gemm";
+  if (text == "grouped_conv") text = "conv";
+  return read_word<Op>(text, op);
 }
 
 template <Worded Enum>

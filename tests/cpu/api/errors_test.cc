@@ -100,16 +100,6 @@ TEST_F(ApiErrors, MistakenProblems) {
   }
 }
 
-TEST_F(ApiErrors, OperandsOfAnotherOperation) {
-  EXPECT_EQ(error_of([&] { dispatcher.run(small(), ConvOperands{}); }),
-            "invalid_argument: gemm: the operands must be GemmOperands, got ConvOperands");
-}
-
-TEST_F(ApiErrors, OperationWithoutAFamily) {
-  EXPECT_EQ(error_of([&] { dispatcher.run(ConvProblem{}, ConvOperands{}); }).find("unsupported: "),
-            0U);
-}
-
 TEST_F(ApiErrors, UnknownForcedKernel) {
   const GemmProblem p = small();
   const std::string good = "gemm_fp32_rcr_packab_48x192x256_0x0x1_4x8x1_generic";

@@ -101,18 +101,6 @@ TEST_F(ApiTest, ProblemsWithNumbersThatHaveNoValueAreRefused) {
   }
 }
 
-TEST_F(ApiTest, OtherProblemsWithNumbersThatHaveNoValueAreRefused) {
-  ConvProblem conv;
-  conv.direction = bad<ConvDirection>();
-  EXPECT_EQ(error_of([&] { to_string(Problem(conv)); }), refusal("direction", 2));
-  FmhaProblem fmha;
-  fmha.mask = bad<FmhaMask>();
-  EXPECT_EQ(error_of([&] { to_string(Problem(fmha)); }), refusal("mask", 3));
-  fmha.mask = FmhaMask::none;
-  fmha.bias = bad<FmhaBias>();
-  EXPECT_EQ(error_of([&] { to_json(Problem(fmha)); }), refusal("bias", 2));
-}
-
 // Of a spec: its name is what everything begins with.
 TEST_F(ApiTest, SpecsWithNumbersThatHaveNoValueAreRefused) {
   const Target target = load_target("generic");

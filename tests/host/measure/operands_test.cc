@@ -112,16 +112,6 @@ TEST(RandomOperands, SharedBatchesAreFilledOnce) {
   EXPECT_EQ(owned.storage.front().size(), 4 * 4 * 4 + 512U);
 }
 
-TEST(RandomOperands, RefusesOtherOperations) {
-  try {
-    random_operands(ConvProblem{}, 1);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    EXPECT_STREQ(error.what(), "operands: only gemm problems can be filled, got conv");
-  }
-}
-
 GemmProblem in_arrays() {
   GemmProblem p = strided();
   p.batch = 9;

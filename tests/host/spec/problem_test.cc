@@ -34,10 +34,6 @@ TEST(Problem, LineLeavesDefaultsOut) {
       {"gemm m=1 n=2 k=3 pointer_arrays=true batch=5", "gemm m=1 n=2 k=3 batch=5 pointer_arrays=1"},
       {"gemm m=1 n=2 k=3 ld_a=7 ld_d3=9 batch=2 batch_stride_b=0 batch_stride_d0=5",
        "gemm m=1 n=2 k=3 batch=2 ld_a=7 ld_d3=9 batch_stride_b=0 batch_stride_d0=5"},
-      {"conv", "conv"},
-      {"conv dtype=fp16 in_size=1x56x56 filter=1x3x3 left_pad=0x1x1 direction=backward_data",
-       "conv direction=backward_data in_size=1x56x56 filter=1x3x3 left_pad=0x1x1 dtype=fp16"},
-      {"fmha dtype=bf16 mask=top_left q_length=128", "fmha q_length=128 dtype=bf16 mask=top_left"},
   };
   for (const Row& row : rows) {
     const Problem problem = parse_problem(row.line);
@@ -86,11 +82,8 @@ TEST(Problem, RefusesALineWithASentence) {
        "dtype must be one of fp32, tf32, fp16, bf16, fp8, bf8, int8, int32, got 'bf1', did you "
        "mean 'bf16'?"},
       {"gemm m=1 n=2 k=3 dtype=fp8,bf8,fp8", "dtype takes at most 2 dtypes, got 3"},
-      {"fmha dtype=fp8,bf8", "dtype takes at most 1 dtypes, got 2"},
       {"gemm m=1 n=2 k=3 epilogue=gelo",
        "epilogue: unknown epilogue op 'gelo', did you mean 'gelu'?"},
-      {"conv filter=3x3", "filter must be z, y and x such as 1x56x56, got '3x3'"},
-      {"conv spatial_dims=256", "spatial_dims must be an integer from 0 to 255, got '256'"},
   };
   for (const auto& [line, message] : rows) {
     expect_error(ErrorCode::parse_error, "problem: " + message,
@@ -259,7 +252,6 @@ TEST(ProblemHash, EveryFieldCounts) {
   std::unordered_set<std::uint64_t> hashes;
   for (const std::string& line : lines) hashes.insert(hash_of(parse_problem("gemm " + line)));
   EXPECT_EQ(hashes.size(), std::size(lines));
-  EXPECT_NE(hash_of(ConvProblem{}), hash_of(FmhaProblem{}));
 }
 
 TEST(ProblemHash, RandomProblemsDoNotCollide) {

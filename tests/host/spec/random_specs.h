@@ -56,31 +56,14 @@ class RandomSpecs {
   Shape3 shape() { return {small(0, 600), small(0, 600), small(0, 4)}; }
 
   Signature signature() {
-    switch (small(0, 2)) {
-      case 0:
-        return GemmSignature{.a = word<DType>(),
-                             .b = word<DType>(),
-                             .acc = word<DType>(),
-                             .out = word<DType>(),
-                             .d = word<DType>(),
-                             .layout = word<GemmLayout>(),
-                             .epilogue = epilogue(),
-                             .preshuffled_b = coin()};
-      case 1:
-        return ConvSignature{.direction = word<ConvDirection>(),
-                             .in = word<DType>(),
-                             .out = word<DType>(),
-                             .spatial_dims = static_cast<std::uint8_t>(small(1, 3)),
-                             .epilogue = epilogue()};
-      default:
-        return FmhaSignature{.qkv = word<DType>(),
-                             .out = word<DType>(),
-                             .mask = word<FmhaMask>(),
-                             .bias = word<FmhaBias>(),
-                             .head_dim_qk = small(1, 512),
-                             .head_dim_v = small(1, 512),
-                             .backward = coin()};
-    }
+    return GemmSignature{.a = word<DType>(),
+                         .b = word<DType>(),
+                         .acc = word<DType>(),
+                         .out = word<DType>(),
+                         .d = word<DType>(),
+                         .layout = word<GemmLayout>(),
+                         .epilogue = epilogue(),
+                         .preshuffled_b = coin()};
   }
 
   KernelSpec spec() {
@@ -127,49 +110,7 @@ class RandomSpecs {
     return p;
   }
 
-  ConvProblem conv() {
-    ConvProblem p;
-    p.direction = word<ConvDirection>();
-    for (DType* type : {&p.in, &p.weight, &p.acc, &p.out}) *type = word<DType>();
-    p.spatial_dims = static_cast<std::uint8_t>(small(1, 3));
-    for (std::int64_t* size : {&p.batch, &p.groups, &p.in_channels, &p.out_channels}) {
-      *size = integer(1, 3);
-    }
-    for (auto* sizes : {&p.in_size, &p.filter, &p.stride, &p.dilation, &p.left_pad, &p.right_pad}) {
-      for (std::int64_t& size : *sizes) size = integer(0, 2);
-    }
-    p.alpha = number(1);
-    p.beta = number(0);
-    p.epilogue = epilogue();
-    return p;
-  }
-
-  FmhaProblem fmha() {
-    FmhaProblem p;
-    for (DType* type : {&p.qkv, &p.acc, &p.out}) *type = word<DType>();
-    for (std::int64_t* size : {&p.batch, &p.q_heads, &p.kv_heads, &p.q_length, &p.kv_length,
-                               &p.head_dim_qk, &p.head_dim_v, &p.page_size}) {
-      *size = integer(0, 3);
-    }
-    p.window_left = integer(-1, 2);
-    p.window_right = integer(-1, 2);
-    p.mask = word<FmhaMask>();
-    p.bias = word<FmhaBias>();
-    for (bool* flag : {&p.backward, &p.variable_length, &p.store_lse, &p.deterministic}) {
-      *flag = coin();
-    }
-    p.scale = number(0);
-    p.dropout = number(0);
-    p.soft_cap = number(0);
-    return p;
-  }
-
-  Problem problem() {
-    const int op = small(0, 2);
-    if (op == 0) return gemm();
-    if (op == 1) return conv();
-    return fmha();
-  }
+  Problem problem() { return gemm(); }
 
  private:
   std::mt19937_64 engine_;

@@ -270,10 +270,6 @@ void validate(const Problem& problem) {
 
 void validate_operands(const Problem& problem, const Operands& operands) {
   const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
-  if (!std::holds_alternative<GemmOperands>(operands)) {
-    refuse("the operands must be GemmOperands, got {}",
-           std::holds_alternative<ConvOperands>(operands) ? "ConvOperands" : "FmhaOperands");
-  }
   const auto& given = std::get<GemmOperands>(operands);
   if (!has_output(p)) return;
   if (p.pointer_arrays) return check_array_addresses(p, given);
