@@ -70,9 +70,10 @@ Question question_for(const Model& model, ExtractFeatures extract, const RankInp
   return question;
 }
 
-// The estimate says what each kernel takes longer for the problem than for the one asked about.
-// None takes less: where a twin's narrower rows begin at odd places, which the problem's do not,
-// their kernels would seem to.
+// A model was asked about another problem: without the epilogue, or the twin in other types. The
+// estimate says how much longer each kernel takes for the problem itself. No kernel's factor is
+// below 1. A twin's rows are narrower and may begin at odd addresses where the problem's rows do
+// not, and the estimate would then take the problem for the faster one.
 void scale_to_problem(const RankInput& input, const Problem& asked, std::span<double> seconds) {
   const Family& family = family_of(input.problem);
   const auto estimated = [&](const KernelSpec& spec, const Problem& problem) {
