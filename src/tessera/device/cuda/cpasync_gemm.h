@@ -70,7 +70,7 @@ struct CpasyncGemm {
       TileCorner corner = order.corner(index / C::kSlices);
       corner.slice = static_cast<int>(index % C::kSlices);
       Math math(threadIdx.x);
-      math.accumulate(g, corner, address_in_shared(shared));
+      math.accumulate(g, corner, shared_address(shared));
       if constexpr (C::kSlices > 1) {
         if (!math.add_slices(arguments, index / C::kSlices, order.total, corner.slice)) continue;
       }

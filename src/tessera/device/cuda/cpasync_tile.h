@@ -3,13 +3,9 @@
 // swizzled within their line so that what a warp reads at once lies in different banks.
 #pragma once
 
-#include "tessera/device/cuda/types.h"
+#include "tessera/device/cuda/ptx.h"
 
 namespace tessera::device {
-
-__device__ __forceinline__ u32 address_in_shared(const void* p) {
-  return static_cast<u32>(__cvta_generic_to_shared(p));
-}
 
 // kBytes to shared memory, of which the first `bytes` are read and the others zero.
 template <int kBytes>
@@ -64,18 +60,6 @@ __device__ __forceinline__ void store_chunk(u32 to, const u32 (&words)[4]) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]),
                "r"(words[2]), "r"(words[3])
                : "memory");
-}
-
-// The 16 bytes from byte `skip` of 32.
-__device__ __forceinline__ void shift_chunk(const u32 (&from)[8], u32 skip, u32 (&to)[4]) {
-  u32 by_two[6];
-  u32 by_one[5];
-#pragma unroll
-  for (int i = 0; i < 6; ++i) by_two[i] = (skip & 8) != 0 ? from[i + 2] : from[i];
-#pragma unroll
-  for (int i = 0; i < 5; ++i) by_one[i] = (skip & 4) != 0 ? by_two[i + 1] : by_two[i];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) to[i] = __funnelshift_r(by_one[i], by_one[i + 1], (skip & 3) * 8);
 }
 
 constexpr int smaller(int a, int b) { return a < b ? a : b; }

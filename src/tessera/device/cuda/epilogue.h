@@ -83,15 +83,6 @@ struct Whole {
   u32 x, y;
 };
 
-template <bool kFirst, class First, class Second>
-struct If {
-  using Type = First;
-};
-template <class First, class Second>
-struct If<false, First, Second> {
-  using Type = Second;
-};
-
 // Finishes pairs of accumulators of one batch. Make one per thread and batch: its constructor looks
 // at alignments.
 template <class C>

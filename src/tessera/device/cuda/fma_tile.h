@@ -171,7 +171,7 @@ class LineCopy {
 };
 
 template <bool kKContiguous, int kRows, int kSlotK, int kThreads>
-using FmaCopy = typename Either<kKContiguous, TransposingCopy<kRows, kSlotK, kThreads>,
-                                LineCopy<kRows, kSlotK, kThreads>>::Type;
+using FmaCopy = typename If<kKContiguous, TransposingCopy<kRows, kSlotK, kThreads>,
+                            LineCopy<kRows, kSlotK, kThreads>>::Type;
 
 }  // namespace tessera::device

@@ -18,20 +18,6 @@ struct Fragment {
   u32 chunk[2];
 };
 
-template <bool kTransposed>
-__device__ __forceinline__ void load_matrices(u32 from, u32 (&words)[4]) {
-  if constexpr (kTransposed) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                 : "r"(from)
-                 : "memory");
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                 : "r"(from)
-                 : "memory");
-  }
-}
 __device__ __forceinline__ u32 load_word(u32 from) {
   u32 word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");

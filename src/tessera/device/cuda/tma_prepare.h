@@ -94,19 +94,10 @@ struct CopyLines {
       u32 w[8];
       load_global_once(aligned, w);
       load_global_once(aligned + 16, w + 4);
-      shift(w, excess, words);
+      shift_chunk(w, excess, words);
     } else {
       load_elements(from, end, words);
     }
-  }
-
-  static __device__ __forceinline__ void shift(u32 (&w)[8], u32 bytes, u32 (&to)[4]) {
-#pragma unroll
-    for (int i = 0; i < 6; ++i) w[i] = (bytes & 8) != 0 ? w[i + 2] : w[i];
-#pragma unroll
-    for (int i = 0; i < 5; ++i) w[i] = (bytes & 4) != 0 ? w[i + 1] : w[i];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) to[i] = __funnelshift_r(w[i], w[i + 1], bytes % 4 * 8);
   }
 
   static __device__ __forceinline__ void load_elements(const char* from, const char* end,

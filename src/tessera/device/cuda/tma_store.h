@@ -223,7 +223,7 @@ struct TileStore {
       const u32 at = buffer + (linear ^ ((linear >> 7) & kSwizzle) << 4);
       u32 given[kMaxMatrices][kAtOnce * 2];
 #pragma unroll
-      for (int m = 0; m < kMatrices; ++m) load_matrices(at + m * kChunkBytes, given[m]);
+      for (int m = 0; m < kMatrices; ++m) load_matrices<false>(at + m * kChunkBytes, given[m]);
       u32 words[kAtOnce * 2];
 #pragma unroll
       for (int i = 0; i < kAtOnce * 2; ++i) {

@@ -35,13 +35,13 @@ inline constexpr bool kSame = false;
 template <class A>
 inline constexpr bool kSame<A, A> = true;
 
-template <bool kFirst, class A, class B>
-struct Either {
-  using Type = A;
+template <bool kFirst, class First, class Second>
+struct If {
+  using Type = First;
 };
-template <class A, class B>
-struct Either<false, A, B> {
-  using Type = B;
+template <class First, class Second>
+struct If<false, First, Second> {
+  using Type = Second;
 };
 
 // The bits of one element, and of two neighbours in memory, the first one lowest.
@@ -238,6 +238,20 @@ __device__ __forceinline__ void store_pair(T* p, PairBits<T> pair, int count, bo
 template <class T>
 __device__ __forceinline__ bool pairs_aligned(const T* p, i64 ld) {
   return (reinterpret_cast<u64>(p) & (2 * sizeof(T) - 1)) == 0 && (ld & 1) == 0;
+}
+
+// ---- pieces of 16 bytes ----
+
+// The 16 bytes from byte `skip` of 32.
+__device__ __forceinline__ void shift_chunk(const u32 (&from)[8], u32 skip, u32 (&to)[4]) {
+  u32 by_two[6];
+  u32 by_one[5];
+#pragma unroll
+  for (int i = 0; i < 6; ++i) by_two[i] = (skip & 8) != 0 ? from[i + 2] : from[i];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) by_one[i] = (skip & 4) != 0 ? by_two[i + 1] : by_two[i];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = __funnelshift_r(by_one[i], by_one[i + 1], (skip & 3) * 8);
 }
 
 // ---- batches ----
