@@ -3,9 +3,9 @@
 // it.
 #pragma once
 
-namespace tessera::device {
+#include "tessera/device/integers.h"
 
-using i64 = long long;
+namespace tessera::device {
 
 // Strides count elements.
 struct GemmArguments {
@@ -22,5 +22,9 @@ struct GemmArguments {
   // address is made of batch strides. There are arrays of a, b and c also where no matrix is read.
   int pointer_arrays;
 };
+
+// The output's, as all that stores one asks for them.
+constexpr i64 rows_of(const GemmArguments& g) { return g.m; }
+constexpr i64 columns_of(const GemmArguments& g) { return g.n; }
 
 }  // namespace tessera::device

@@ -64,7 +64,7 @@ struct CpasyncGemm {
   static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
     extern __shared__ __align__(1024) char shared[];
     const GemmArguments& g = arguments.gemm;
-    const TileOrder<C::kTileM, C::kTileN> order(g, arguments.raster_group);
+    const CornerOrder<C::kTileM, C::kTileN> order(g, arguments.raster_group);
 #pragma unroll 1
     for (u64 index = blockIdx.x; index < order.total * C::kSlices; index += gridDim.x) {
       TileCorner corner = order.corner(index / C::kSlices);

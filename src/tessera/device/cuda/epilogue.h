@@ -85,14 +85,14 @@ struct Whole {
 
 // Finishes pairs of accumulators of one batch. Make one per thread and batch: its constructor looks
 // at alignments.
-template <class C>
+template <class C, class Arguments>
 class Finish {
  public:
   using Acc = typename C::Acc;
   using Out = typename C::Out;
   using D = typename C::D;
 
-  __device__ __forceinline__ Finish(const GemmArguments& arguments, i64 batch) : g(arguments) {
+  __device__ __forceinline__ Finish(const Arguments& arguments, i64 batch) : g(arguments) {
     const bool in_array = g.pointer_arrays != 0;
     out = const_cast<Out*>(matrix_of<Out>(g.out, g.batch_stride_out, batch, in_array));
     c = matrix_of<Out>(g.c, g.batch_stride_c, batch, in_array);
@@ -248,7 +248,7 @@ class Finish {
   }
 
   static constexpr int kTensors = C::kNumD > 0 ? C::kNumD : 1;
-  const GemmArguments& g;
+  const Arguments& g;
   Out* out;  // of the batch, like c and d
   const Out* c;
   const D* d[kTensors];

@@ -1,48 +1,11 @@
 // The way of a tile's accumulators to the output: through shared memory, so that neighbours are
-// finished and stored together whatever thread computed them; and the order of tiles.
+// finished and stored together whatever thread computed them.
 #pragma once
 
 #include "tessera/device/cuda/epilogue.h"
+#include "tessera/device/cuda/tile_order.h"
 
 namespace tessera::device {
-
-// Which tile a block computes. Tiles of `group` rows run down before they run right, so that blocks
-// at work at the same time share operands in L2; a negative group exchanges the two.
-struct TileCorner {
-  i64 batch, row, column;
-  int slice = 0;  // of K
-};
-
-template <int kTileM, int kTileN>
-struct TileOrder {
-  u32 tiles_m, tiles_n;
-  u64 total;
-  int group;
-
-  __device__ __forceinline__ TileOrder(const GemmArguments& g, int raster_group)
-      : tiles_m(static_cast<u32>((g.m + kTileM - 1) / kTileM)),
-        tiles_n(static_cast<u32>((g.n + kTileN - 1) / kTileN)),
-        total(u64{tiles_m} * tiles_n * static_cast<u64>(g.batch)),
-        group(raster_group) {}
-
-  __device__ __forceinline__ TileCorner corner(u64 index) const {
-    const u64 per_batch = u64{tiles_m} * tiles_n;
-    const u64 batch = index / per_batch;
-    const u32 in_batch = static_cast<u32>(index - batch * per_batch);
-    const bool by_rows = group > 0;
-    const u32 down = by_rows ? tiles_m : tiles_n;
-    const u32 right = by_rows ? tiles_n : tiles_m;
-    const u32 height = min(static_cast<u32>(by_rows ? group : -group), down);
-    const u32 band = in_batch / (height * right);
-    const u32 in_band = in_batch - band * height * right;
-    const u32 rows = min(height, down - band * height);
-    const u32 x = in_band / rows;
-    const u32 y = band * height + in_band - x * rows;
-    const i64 row = i64{by_rows ? y : x} * kTileM;
-    const i64 column = i64{by_rows ? x : y} * kTileN;
-    return {static_cast<i64>(batch), row, column, 0};
-  }
-};
 
 // A tile of accumulators in shared memory, one row after the other.
 template <class C, int kThreads>
@@ -61,12 +24,13 @@ struct TileOutput {
   }
 
   // Finishes and stores the part of the tile that exists.
-  static __device__ __forceinline__ void store(const GemmArguments& g, const TileCorner& place,
+  template <class Arguments>
+  static __device__ __forceinline__ void store(const Arguments& g, const TileCorner& place,
                                                const Acc* tile, u32 thread) {
-    const Finish<C> finish(g, place.batch);
-    const i64 rows_left = g.m - place.row;
+    const Finish<C, Arguments> finish(g, place.batch);
+    const i64 rows_left = rows_of(g) - place.row;
     const int rows = static_cast<int>(rows_left < C::kTileM ? rows_left : C::kTileM);
-    const i64 columns_left = g.n - place.column;
+    const i64 columns_left = columns_of(g) - place.column;
     const int columns = static_cast<int>(columns_left < C::kTileN ? columns_left : C::kTileN);
 #pragma unroll 1
     for (u32 first = thread; first < static_cast<u32>(rows) * kPairs; first += kThreads * kAtOnce) {

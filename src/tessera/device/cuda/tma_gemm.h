@@ -13,7 +13,9 @@
 // The emitted text specialises Wgmma<kTileN>, one instruction.
 #pragma once
 
+#include "tessera/device/cuda/ring.h"
 #include "tessera/device/cuda/slices.h"
+#include "tessera/device/cuda/tile_order.h"
 #include "tessera/device/cuda/tma_pack.h"
 #include "tessera/device/cuda/tma_prepare.h"
 #include "tessera/device/cuda/tma_splits.h"
@@ -372,10 +374,12 @@ struct TmaGemm {
   }
 
   template <int kColumns>
-  __device__ __forceinline__ TileStore<C, kBlocks, kColumns, kArea.pass, kAreaBytes> store_of(
-      u32& phases) const {
+  __device__ __forceinline__ TileStore<C, GemmArguments, kBlocks, kColumns, kArea.pass, kAreaBytes>
+  store_of(u32& phases) const {
     const u32 area = shared + kOffsetStore + warpgroup * kAreaBytes;
-    return {arguments, area, 1 + warpgroup, thread, d_here(), phases};
+    return {
+        arguments.gemm, &arguments.out_map, arguments.d_maps, area, 1 + warpgroup, thread, d_here(),
+        phases};
   }
   __device__ __forceinline__ StorePlace store_place(const Tile& tile, int first_column) const {
     const int p = tile.p + (C::kPingpong ? 0 : warpgroup * kBlocks * kWgmmaRows);

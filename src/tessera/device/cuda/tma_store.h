@@ -40,15 +40,18 @@ struct StorePlace {
 
 // One consumer warpgroup's way out for kBlocks times 64 rows of kColumns. kPass columns of raw
 // accumulators fit into the store area.
-template <class C, int kBlocks, int kColumns, int kPass, int kAreaBytes>
+template <class C, class Arguments, int kBlocks, int kColumns, int kPass, int kAreaBytes>
 struct TileStore {
   using Out = typename C::Out;
   using Acc = typename C::Acc;
+  using Finishing = Finish<C, Arguments>;
   static constexpr int kCount = kColumns / 2;  // accumulators of a thread and block
   static constexpr bool kMayCopy = may_copy_out<C>(kBlocks * kCount);
   static constexpr int kMatrices = copied_matrices<C>(kBlocks * kCount);
 
-  const CudaGemmArguments& arguments;
+  const Arguments& g;
+  const CudaTensorMap* out_map;
+  const CudaTensorMap* d_maps;
   u32 area;     // in shared memory
   int barrier;  // of the warpgroup's threads
   int thread;
@@ -58,7 +61,6 @@ struct TileStore {
   // `place` is that of the first block; the next ones follow along wgmma's rows.
   __device__ __forceinline__ void store(const Acc (&blocks)[kBlocks][kCount],
                                         const StorePlace& place) const {
-    const GemmArguments& g = arguments.gemm;
     if constexpr (kMayCopy) {
       if (may_copy(place.batch)) return copy(blocks, place);
     }
@@ -82,11 +84,10 @@ struct TileStore {
   // Without steps, alpha is left to the other way: one multiplication less for everyone else. A
   // bias has to lie so that pairs of it are words.
   __device__ __forceinline__ bool may_copy(int batch) const {
-    const GemmArguments& g = arguments.gemm;
     const bool scaled = C::kNumSteps == 0 && g.alpha != 1.0F;
     if (scaled || g.beta != 0.0F || !tma_writes<Out>(g)) return false;
     if constexpr (kMatrices > 0) return tma_reads_d<C>(g);
-    return C::kNumD == 0 || Finish<C>(g, batch).in_pairs();
+    return C::kNumD == 0 || Finishing(g, batch).in_pairs();
   }
 
   static constexpr int kChunk = out_chunk_of(kColumns, kMatrices);
@@ -107,8 +108,8 @@ struct TileStore {
   // ---- D tensors that are copied ----
 
   __device__ __forceinline__ TmaBox matrix_box(int matrix, const StorePlace& at) const {
-    const bool batched = arguments.gemm.batch_stride_d[d_roles<C>().matrix[matrix]] != 0;
-    return {&arguments.d_maps[matrix], at.column, at.row, batched ? at.batch : 0};
+    const bool batched = g.batch_stride_d[d_roles<C>().matrix[matrix]] != 0;
+    return {&d_maps[matrix], at.column, at.row, batched ? at.batch : 0};
   }
 
   __device__ __forceinline__ void load_chunk(int i, const StorePlace& place) const {
@@ -158,8 +159,7 @@ struct TileStore {
   }
   __device__ __forceinline__ void send(int i, const StorePlace& place) const {
     const StorePlace at = chunk_place(i, place);
-    tma_store({&arguments.out_map, at.column, at.row, at.batch},
-              area + i % kBuffers * kBufferBytes);
+    tma_store({out_map, at.column, at.row, at.batch}, area + i % kBuffers * kBufferBytes);
     stores_commit();
     if constexpr (kMatrices > 0) {
       constexpr int kPending = kBuffers > 1 ? 1 : 0;
@@ -177,11 +177,11 @@ struct TileStore {
 
   // Pairs exist whole or not at all, for the copy engine needs n to be a multiple of 8; what lies
   // past the end is dropped by it, so that any other bias will do there.
-  __device__ __forceinline__ ChunkBias bias_of(const Finish<C>& finish, int column) const {
+  __device__ __forceinline__ ChunkBias bias_of(const Finishing& finish, int column) const {
     ChunkBias bias;
     if constexpr (kHasBias) {
       const int first = column + (thread & 3) * 2;
-      const int last = static_cast<int>(arguments.gemm.n) - 2;
+      const int last = static_cast<int>(columns_of(g)) - 2;
 #pragma unroll
       for (int i = 0; i < kChunk / 8; ++i) {
         bias.groups[i] = finish.bias_of(first + i * 8 < last ? first + i * 8 : last);
@@ -192,7 +192,7 @@ struct TileStore {
 
   __device__ __forceinline__ void copy(const Acc (&blocks)[kBlocks][kCount],
                                        const StorePlace& place) const {
-    const Finish<C> finish(arguments.gemm, place.batch);
+    const Finishing finish(g, place.batch);
     ChunkBias next = bias_of(finish, place.column);
 #pragma unroll
     for (int i = 0; i < kAll; ++i) {
@@ -208,7 +208,7 @@ struct TileStore {
   }
 
   // A chunk, in lines swizzled as the copy engine expects.
-  __device__ __forceinline__ void fill(const Finish<C>& finish, const ChunkBias& bias, u32 buffer,
+  __device__ __forceinline__ void fill(const Finishing& finish, const ChunkBias& bias, u32 buffer,
                                        const Acc* chunk) const {
     constexpr int kAtOnce = kChunk == 8 ? 1 : 2;  // groups of 8 columns
     constexpr u32 kSwizzle = kLine / 16 - 1;
@@ -238,7 +238,7 @@ struct TileStore {
   }
 
   // Two neighbours of a fragment.
-  __device__ __forceinline__ u32 copied(const Finish<C>& finish, const Given<typename C::D>& given,
+  __device__ __forceinline__ u32 copied(const Finishing& finish, const Given<typename C::D>& given,
                                         const Acc* pair) const {
     if constexpr (C::kNumSteps == 0) {
       return round_pair<Out>(static_cast<float>(pair[0]), static_cast<float>(pair[1]));
@@ -281,9 +281,8 @@ struct TileStore {
   }
 
   __device__ __forceinline__ void finish(const StorePlace& place) const {
-    const GemmArguments& g = arguments.gemm;
-    const Finish<C> finish(g, place.batch);
-    const bool inside = place.row + kHeight <= g.m && place.column + kWidth <= g.n;
+    const Finishing finish(g, place.batch);
+    const bool inside = place.row + kHeight <= rows_of(g) && place.column + kWidth <= columns_of(g);
     if (inside && finish.in_pairs()) {
       finish_rows<true, kBatch>(finish, place);
     } else {
@@ -293,17 +292,16 @@ struct TileStore {
 
   // All loads of kAtOnce rows come before the first store, which they might alias.
   template <bool kWhole, int kAtOnce>
-  __device__ __forceinline__ void finish_rows(const Finish<C>& finish,
+  __device__ __forceinline__ void finish_rows(const Finishing& finish,
                                               const StorePlace& place) const {
-    const GemmArguments& g = arguments.gemm;
     const int column = thread % kPairs * 2;
-    const int left = static_cast<int>(g.n) - place.column - column;
-    const int rows = static_cast<int>(g.m) - place.row;
+    const int left = static_cast<int>(columns_of(g)) - place.column - column;
+    const int rows = static_cast<int>(rows_of(g)) - place.row;
     Out* to = finish.address({place.row + thread / kPairs, place.column + column, 0});
     const i64 step = kRows * g.ld_out;
 #pragma unroll 1
     for (int first = thread / kPairs; first < kHeight; first += kAtOnce * kRows) {
-      typename Finish<C>::Running v[kAtOnce];
+      typename Finishing::Running v[kAtOnce];
       Place at[kAtOnce];
       PairBits<Out> done[kAtOnce];
 #pragma unroll

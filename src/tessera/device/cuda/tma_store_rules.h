@@ -23,10 +23,10 @@ constexpr int out_chunk_of(int columns, int matrices) {
 
 // Whether the copy engine can write the output: it writes rows in pieces of 16 bytes, and every
 // batch at the same distance from the one before.
-template <class Out>
-__device__ __forceinline__ bool tma_writes(const GemmArguments& g) {
+template <class Out, class Arguments>
+__device__ __forceinline__ bool tma_writes(const Arguments& g) {
   if (g.pointer_arrays != 0) return false;
-  const u64 elements = g.n | g.ld_out | (g.batch > 1 ? g.batch_stride_out : 0);
+  const u64 elements = columns_of(g) | g.ld_out | (g.batch > 1 ? g.batch_stride_out : 0);
   return ((reinterpret_cast<u64>(g.out) | elements * sizeof(Out)) & 15) == 0;
 }
 
@@ -74,8 +74,8 @@ constexpr int area_bytes(int least, int most, int columns, int matrices) {
 
 // Whether the copy engine can read these D tensors, and pairs of the bias are words, in all
 // batches.
-template <class C>
-__device__ __forceinline__ bool tma_reads_d(const GemmArguments& g) {
+template <class C, class Arguments>
+__device__ __forceinline__ bool tma_reads_d(const Arguments& g) {
   constexpr DRoles kRoles = d_roles<C>();
   constexpr u64 kSize = sizeof(typename C::D);
   const auto bits = [&g](int index, i64 ld) {

@@ -1,0 +1,41 @@
+// A ring of stages in shared memory that producers fill and consumers empty.
+#pragma once
+
+#include "tessera/device/cuda/ptx.h"
+
+namespace tessera::device {
+
+// The stage of a ring that comes next, and the parity of its barriers' phase.
+template <int kStages>
+struct Ring {
+  u32 stage = 0, phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+  __device__ __forceinline__ void skip(u32 count) {
+    const u32 to = stage + count;
+    phase ^= to / kStages & 1;
+    stage = to % kStages;
+  }
+};
+
+// Tells the producers that fill a stage that it is empty: one thread each of some warps, one for
+// each block that fills it.
+template <bool kRemote>
+struct Release {
+  u32 barrier;  // of stage 0
+  bool chosen;
+  __device__ __forceinline__ void operator()(u32 stage) const {
+    if (!chosen) return;
+    if constexpr (kRemote) {
+      barrier_arrive_remote(barrier + stage * 8);
+    } else {
+      barrier_arrive(barrier + stage * 8);
+    }
+  }
+};
+
+}  // namespace tessera::device
