@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/base/embedded.h"
 #include "tessera/base/processors.h"
 #include "tessera/families/features.h"
+#include "tessera/families/headers.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
@@ -27,10 +27,10 @@ struct Verdict {
 
 // Text to compile: a pure function of (spec, target).
 struct Source {
-  std::string name;                       // of the kernel, and of the symbol to look up
-  std::string extension;                  // ".cc", ".cu", ".cpp"
-  std::string text;                       // complete in itself
-  std::span<const EmbeddedFile> headers;  // all that the text may include
+  std::string name;                        // of the kernel, and of the symbol to look up
+  std::string extension;                   // ".cc", ".cu", ".cpp"
+  std::string text;                        // complete in itself
+  std::shared_ptr<const Headers> headers;  // what text and declarations include; null: nothing
   // Code that kernels share: each is compiled once, and linked into every kernel that lists it. The
   // kernel's text is then compiled behind `declarations`, which keep it from making the same code
   // again.

@@ -24,6 +24,10 @@ class KeyText {
   std::string text_;
 };
 
+std::string_view hash_of_headers(const Source& source) {
+  return source.headers == nullptr ? std::string_view() : source.headers->hash;
+}
+
 // Straight to machine code. Device code includes only our headers, so everything in it may run on
 // the device; the assembler's words about registers and spills go to the log. From version 13 on
 // NVRTC keeps a cache of its own, which would hide what we build.
@@ -100,16 +104,15 @@ std::string source_key(const Source& source, const Target& target) {
   key.add(source.name);
   key.add(source.extension);
   key.add(source.text);
-  key.add(std::to_string(source.headers.size()));
-  for (const EmbeddedFile& header : source.headers) {
-    key.add(header.path);
-    key.add(header.content);
-  }
+  key.add(hash_of_headers(source));
   key.add(target.name);
   key.add(target.compile_flags);
   if (source.is_object) key.add("object");
   if (!source.objects.empty()) key.add(source.declarations);
-  for (const Source& object : source.objects) key.add(object.text);
+  for (const Source& object : source.objects) {
+    key.add(object.text);
+    key.add(hash_of_headers(object));
+  }
   return key.hash();
 }
 

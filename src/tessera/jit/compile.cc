@@ -40,7 +40,8 @@ void write_inputs(const Source& source, const fs::path& folder) {
   write_file_unflushed(folder / source_file(source), source.text);
   if (!source.objects.empty())
     write_file_unflushed(folder / kDeclarationsFile, source.declarations);
-  for (const EmbeddedFile& header : source.headers) {
+  if (source.headers == nullptr) return;
+  for (const EmbeddedFile& header : source.headers->files) {
     const fs::path path = folder / header.path;
     std::error_code error;
     fs::create_directories(path.parent_path(), error);

@@ -24,7 +24,7 @@ struct Written {
   std::string name;
   std::string file;
   std::string hash;
-  std::span<const EmbeddedFile> headers;
+  std::shared_ptr<const Headers> headers;
   std::string error;
 };
 
@@ -69,7 +69,8 @@ void check_usable(const fs::path& folder) {
 void write_headers(const std::vector<Written>& kernels, const fs::path& folder) {
   std::map<std::string_view, std::string_view> headers;
   for (const Written& kernel : kernels) {
-    for (const EmbeddedFile& header : kernel.headers) headers[header.path] = header.content;
+    if (kernel.headers == nullptr) continue;
+    for (const EmbeddedFile& header : kernel.headers->files) headers[header.path] = header.content;
   }
   for (const auto& [path, content] : headers) {
     const fs::path file = folder / "include" / path;

@@ -68,7 +68,7 @@ class Compile : public testing::TestWithParam<const char*> {
     return {.name = "gemm_test",
             .extension = ".cc",
             .text = std::string(kText) + more,
-            .headers = headers_};
+            .headers = std::make_shared<const Headers>(headers_)};
   }
   ScopedVariable no_jit_{"TESSERA_NO_JIT", std::nullopt};
   ScopedVariable no_pack_{"TESSERA_PACK", std::nullopt};

@@ -45,7 +45,7 @@ TEST_F(BuilderTest, CompilesOnceAndFindsItAgain) {
 TEST_F(BuilderTest, KeepsAllThatIsNeededToRepeatTheBuild) {
   const std::vector<EmbeddedFile> headers = {{"tessera/device/cpu/a.h", "int a;"}};
   Source source = make_source("gemm_a", "int gemm;\n");
-  source.headers = headers;
+  source.headers = std::make_shared<const Headers>(headers);
   compiler_.write("echo a remark; ls tessera/device/cpu");
   Builder builder(options());
   const fs::path entry = builder.build(source, make_target({"-DX=a b"})).binary.parent_path();

@@ -43,7 +43,7 @@ TEST(Generate, WritesOneSourcePerKernelAndTheHeadersAndTheIndex) {
   for (const KernelSpec& spec : set.specs) {
     const Source source = family_of(spec).emit(spec, target);
     expected[source.name + source.extension] = source.text;
-    for (const EmbeddedFile& header : source.headers) {
+    for (const EmbeddedFile& header : source.headers->files) {
       expected["include/" + std::string(header.path)] = header.content;
     }
   }

@@ -1,7 +1,6 @@
 // The text of a kernel for CPU targets.
 #include <fmt/format.h>
 
-#include "tessera/base/embedded.h"
 #include "tessera/device/cpu/abi.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
@@ -87,9 +86,9 @@ Source emit_cpu(const KernelSpec& spec, const Target& target) {
       "}}\n",
       streams ? "stream" : "packed", config(spec, signature, types, target), name, name,
       streams ? "Stream" : "Packed");
-  Source source{
-      .name = name, .extension = ".cc", .text = std::move(text), .headers = cpu_headers()};
+  Source source{.name = name, .extension = ".cc", .text = std::move(text), .headers = {}};
   add_cpu_objects(spec, types, target.vector_bytes, source);
+  source.headers = headers_of(source.text + source.declarations);
   return source;
 }
 

@@ -131,10 +131,12 @@ void add_cpu_objects(const KernelSpec& spec, const CpuTypes& types, int vector_b
     const std::string name = name_of_object(object);
     const auto has_name = [&name](const Source& other) { return other.name == name; };
     if (std::any_of(source.objects.begin(), source.objects.end(), has_name)) continue;  // A as B
+    std::string text = instantiations(object, "template");
+    const std::shared_ptr<const Headers> headers = headers_of(text);
     source.objects.push_back({.name = name,
                               .extension = source.extension,
-                              .text = instantiations(object, "template"),
-                              .headers = source.headers,
+                              .text = std::move(text),
+                              .headers = headers,
                               .is_object = true});
     source.declarations += instantiations(object, "extern template");
   }

@@ -1,7 +1,6 @@
 // The text of a kernel for CUDA targets.
 #include <fmt/format.h>
 
-#include "tessera/base/embedded.h"
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
@@ -111,7 +110,8 @@ Source emit_cuda(const KernelSpec& spec, const Target&) {
   if (std::get<GemmSignature>(spec.signature).preshuffled_b) text += pack_kernel_text(spec);
   if (tmaws && tmaws_prepares(spec.algorithm)) text += prepare_kernel_text(spec);
   text += "}\n";
-  return {name, ".cu", std::move(text), cuda_headers()};
+  const std::shared_ptr<const Headers> headers = headers_of(text);
+  return {name, ".cu", std::move(text), headers};
 }
 
 }  // namespace tessera::gemm
