@@ -46,12 +46,14 @@ Mismatch Workload::verify() {
 }
 
 Mismatch Workload::verify(const std::function<void()>& call) {
-  measure::poison_output(problem_, owned_);
-  measure::send_output(owned_, placed_, place_);
+  const Problem plain = measure::unpacked(problem_);
+  measure::reset_outputs(owned_);
+  if (!reference_) reference_ = owned_.family->reference(plain, owned_.operands, {});
+  measure::send_outputs(owned_, placed_, place_);
   call();
-  measure::fetch_output(owned_, placed_, place_);
-  Mismatch mismatch = family_of(problem_).verify(measure::unpacked(problem_), owned_.operands);
-  if (const std::string outside = measure::gaps_intact(problem_, owned_); !outside.empty()) {
+  measure::fetch_outputs(owned_, placed_, place_);
+  Mismatch mismatch = owned_.family->compare(plain, owned_.operands, *reference_);
+  if (const std::string outside = measure::gaps_intact(owned_); !outside.empty()) {
     mismatch.ok = false;
     mismatch.message = outside;
   }

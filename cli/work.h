@@ -42,8 +42,8 @@ class Workload {
   const Operands& operands() const { return placed_.operands; }
 
   void run();
-  // Poisons the output, calls, and compares with the reference; also looks for writes outside the
-  // output.
+  // Poisons the outputs, calls, and compares with the reference; also looks for writes outside the
+  // outputs.
   Mismatch verify(const std::function<void()>& call);
   Mismatch verify();
 
@@ -55,7 +55,8 @@ class Workload {
   runtime::Place place_;
   measure::OwnedOperands owned_;
   measure::PlacedOperands placed_;
-  Operands operands_;  // B packed if need be
+  std::optional<Reference> reference_;  // of the first verification, and kept
+  Operands operands_;                   // B packed if need be
   runtime::DeviceBuffer packed_;
 };
 

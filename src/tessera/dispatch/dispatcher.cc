@@ -12,6 +12,7 @@
 #include "tessera/base/processors.h"
 #include "tessera/dispatch/memo_internal.h"
 #include "tessera/dispatch/tuning_internal.h"
+#include "tessera/families/operands.h"
 #include "tessera/measure/operands.h"
 #include "tessera/targets/targets.h"
 
@@ -187,7 +188,7 @@ const ReadyKernel& Dispatcher::kernel_for(const Problem& problem, const RunOptio
 void Dispatcher::run(const Problem& problem, const Operands& operands, const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
   const Family& family = family_of(problem);
-  family.validate_operands(problem, operands);
+  validate_operands(family, problem, operands);
   const Launch launch = family.bind(kernel.spec, problem, operands);
   if (!options.verify) {
     if (!launch.empty) kernel.loaded->launch(launch, options.launch);
@@ -200,10 +201,12 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
                 "without preshuffled_b");
   }
   const runtime::Place place{&runtime::backend_for(state_->target), options.launch};
-  measure::SavedOperands saved = measure::save_inputs(problem, operands, place);
+  measure::HostOperands host = measure::fetch_inputs(family, problem, operands, place);
+  // Before the launch, which may write over what it read.
+  const Reference reference = family.reference(problem, host.operands, {});
   if (!launch.empty) kernel.loaded->launch(launch, options.launch);
-  measure::fetch_result(problem, operands, place, saved);
-  const Mismatch mismatch = family.verify(problem, saved.operands);
+  measure::fetch_results(family, operands, place, host);
+  const Mismatch mismatch = family.compare(problem, host.operands, reference);
   if (!mismatch.ok) {
     throw Error(ErrorCode::verification_failed,
                 fmt::format("{}: {}", kernel.name, mismatch.message));

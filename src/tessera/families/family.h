@@ -14,6 +14,8 @@
 #include "tessera/base/processors.h"
 #include "tessera/families/features.h"
 #include "tessera/families/headers.h"
+#include "tessera/families/reference.h"
+#include "tessera/families/tensor.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
@@ -101,36 +103,6 @@ struct SpecFilter {
   std::string name;  // wildcard over the whole name
 };
 
-// The largest error a correct kernel may make, element by element.
-struct Mismatch {
-  bool ok = true;
-  std::int64_t bad = 0;  // elements outside their tolerance
-  std::int64_t checked = 0;
-  double worst_ratio = 0;  // largest error / tolerance
-  std::string message;     // a sentence about the worst element; empty when ok
-};
-
-// Part of what the reference gives, kept to compare many outputs with. `elements` is the family's
-// own; `runs` says which bytes of the output it looks at.
-struct Reference {
-  struct Run {
-    std::int64_t batch = 0;
-    std::int64_t offset = 0;  // bytes from the operand `out`; with pointer arrays from that batch's
-    std::int64_t bytes = 0;
-  };
-  std::vector<Run> runs;
-  std::shared_ptr<const void> elements;
-};
-
-// How much of an output a reference covers, and at what price.
-struct ReferenceLimits {
-  double multiplications = 0x1p28;  // about a quarter of a second of one thread
-  std::int64_t elements = 1 << 22;  // that it keeps
-  std::int64_t rows = 0;            // of all batches together; 0: as many as the others let it
-  std::uint64_t seed = 0;           // other rows and columns for another seed
-  int threads = 1;
-};
-
 // How many units of the target "threads" stands for in what follows: 0 is all of them. Never more
 // than kMaxThreads, since an estimate tries every way to share them out.
 inline int units_used(int threads, const Target& target) {
@@ -142,8 +114,12 @@ struct Family {
 
   // Throws Error{invalid_argument} with the rule that the problem breaks.
   void (*validate)(const Problem&);
-  // The same for pointers: null, misaligned, or overlapping where that is not allowed.
-  void (*validate_operands)(const Problem&, const Operands&);
+
+  // The operands that a problem reads or writes, in the order of their pointers.
+  Tensors (*tensors)(const Problem&);
+  // The pointer of a tensor, or the array of pointers; `operand` is Tensor::operand.
+  const void* (*pointer)(const Operands&, std::size_t operand);
+  void (*set_pointer)(Operands&, std::size_t operand, void*);
 
   // Whether the target can run the spec: the only place that knows limits.
   Verdict (*is_legal)(const KernelSpec&, const Target&);

@@ -12,7 +12,7 @@
 #include "tessera/base/hash.h"
 #include "tessera/base/parallel.h"
 #include "tessera/families/family.h"
-#include "tessera/measure/planes_internal.h"
+#include "tessera/measure/operands_internal.h"
 #include "tessera/spec/numeric.h"
 
 namespace tessera::measure {
@@ -34,8 +34,8 @@ struct Random {
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 };
 
-void poison(DType dtype, const runtime::AlignedBuffer& buffer) {
-  std::memset(buffer.data(), poison_byte(dtype), buffer.size());
+void poison(const Tensor& tensor, const runtime::AlignedBuffer& buffer) {
+  std::memset(buffer.data(), poison_byte(tensor.dtype), buffer.size());
 }
 
 double random_value(DType dtype, Random& random) {
@@ -51,93 +51,84 @@ double random_value(DType dtype, Random& random) {
 // Rounding to the type is slow, so elements are drawn from a table of rounded values, four with one
 // random number. Each row has a sequence of its own, whichever thread fills it.
 template <typename Word>
-void fill(const Plane& plane, Word* first, std::uint64_t seed, int threads) {
+void fill(const Tensor& tensor, Word* first, std::uint64_t seed, int threads) {
   std::array<Word, kTableSize> table;
   Random random(seed);
   for (std::size_t i = 0; i < kTableSize; ++i) {
-    store_element(plane.dtype, table.data(), static_cast<std::int64_t>(i),
-                  random_value(plane.dtype, random));
+    store_element(tensor.dtype, table.data(), static_cast<std::int64_t>(i),
+                  random_value(tensor.dtype, random));
   }
-  const std::int64_t batches = plane.batch_stride == 0 ? 1 : plane.batch;
+  const std::int64_t batches = tensor.batch_stride == 0 ? 1 : tensor.batches;
   const auto fill_rows = [&](std::size_t, std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
-      const auto row = static_cast<std::int64_t>(i);
-      Random own(hash_combine(seed, i));
-      Word* to = first + row / plane.rows * plane.batch_stride + row % plane.rows * plane.stride;
+    for (std::size_t row = begin; row < end; ++row) {
+      Random own(hash_combine(seed, row));
+      Word* to = first + tensor.row_offset(static_cast<std::int64_t>(row));
       std::uint64_t bits = 0;
-      for (std::int64_t c = 0; c < plane.columns; ++c) {
+      for (std::int64_t c = 0; c < tensor.sizes[0]; ++c) {
         bits = c % 4 == 0 ? own.next() : bits << kTableBits;
-        to[c] = table[bits >> (64 - kTableBits)];
+        to[c * tensor.strides[0]] = table[bits >> (64 - kTableBits)];
       }
     }
   };
-  share_work(threads, static_cast<std::size_t>(batches * plane.rows), fill_rows);
+  share_work(threads, static_cast<std::size_t>(batches * tensor.rows()), fill_rows);
 }
 
-void* operand_start(const runtime::AlignedBuffer& buffer) {
+void fill_random(const Tensor& tensor, void* data, std::uint64_t seed, int threads) {
+  switch (size_of(tensor.dtype)) {
+    case 1:
+      return fill(tensor, static_cast<std::uint8_t*>(data), seed, threads);
+    case 2:
+      return fill(tensor, static_cast<std::uint16_t*>(data), seed, threads);
+    default:
+      return fill(tensor, static_cast<std::uint32_t*>(data), seed, threads);
+  }
+}
+
+std::byte* operand_start(const runtime::AlignedBuffer& buffer) {
   return static_cast<std::byte*>(buffer.data()) + kGuardBytes;
 }
 
-// A poisoned operand with guard bytes around it.
-void* allocate(const Plane& plane, std::vector<runtime::AlignedBuffer>& storage) {
-  storage.emplace_back(plane.bytes() + 2 * kGuardBytes);
-  poison(plane.dtype, storage.back());
-  return operand_start(storage.back());
-}
-
-const void* allocate_random(const Plane& plane, std::uint64_t seed, int threads,
-                            std::vector<runtime::AlignedBuffer>& storage) {
-  void* data = allocate(plane, storage);
-  if (plane.empty()) return data;
-  seed = hash_combine(seed, storage.size());
-  switch (size_of(plane.dtype)) {
-    case 1:
-      fill(plane, static_cast<std::uint8_t*>(data), seed, threads);
-      break;
-    case 2:
-      fill(plane, static_cast<std::uint16_t*>(data), seed, threads);
-      break;
-    default:
-      fill(plane, static_cast<std::uint32_t*>(data), seed, threads);
+// A poisoned operand with guard bytes around it; what is read of it is filled.
+void add_tensor(const Tensor& tensor, std::uint64_t seed, int threads, OwnedOperands& owned) {
+  const runtime::AlignedBuffer& buffer =
+      owned.storage.emplace_back(tensor.bytes() + 2 * kGuardBytes);
+  poison(tensor, buffer);
+  if (tensor.is_read() && !tensor.is_empty()) {
+    fill_random(tensor, operand_start(buffer), hash_combine(seed, owned.storage.size()), threads);
   }
-  return data;
+  owned.family->set_pointer(owned.operands, tensor.operand, operand_start(buffer));
+  if (!tensor.is_written()) return;
+  owned.outputs.push_back(owned.storage.size() - 1);
+  owned.originals.emplace_back(tensor.is_read() ? buffer.size() : 0);
+  if (!tensor.is_read()) return;
+  std::memcpy(owned.originals.back().data(), buffer.data(), buffer.size());
 }
 
-// An array of pointers to the batches of a plane at `data`, which lie in it in a random order.
-void* allocate_array(const Plane& plane, const void* data, Random& random, OwnedOperands& owned) {
-  const auto count = static_cast<std::size_t>(plane.batch);
+// Replaces the pointer to a tensor by an array of pointers to its batches, which lie in its memory
+// in a random order.
+void put_in_array(std::size_t index, Random& random, OwnedOperands& owned) {
+  const Tensor& tensor = owned.tensors[index];
+  const auto count = static_cast<std::size_t>(tensor.batches);
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[(random.next() >> 32) % i]);
   owned.arrays.push_back(owned.storage.size());
   owned.storage.emplace_back(std::max<std::size_t>(count, 1) * sizeof(void*));
-  auto* const pointers = static_cast<const void**>(owned.storage.back().data());
-  const auto bytes = static_cast<std::size_t>(plane.batch_stride * size_of(plane.dtype));
+  auto* const pointers = static_cast<void**>(owned.storage.back().data());
+  const auto bytes = static_cast<std::size_t>(tensor.batch_stride * size_of(tensor.dtype));
   for (std::size_t i = 0; i < count; ++i) {
-    pointers[i] = static_cast<const std::byte*>(data) + order[i] * bytes;
+    pointers[i] = operand_start(owned.storage[index]) + order[i] * bytes;
   }
-  return pointers;
+  owned.family->set_pointer(owned.operands, tensor.operand, pointers);
 }
 
-void put_in_arrays(const GemmProblem& p, std::uint64_t seed, OwnedOperands& owned,
-                   GemmOperands& o) {
-  Random random(hash_combine(seed, 0xa44a75));
-  o.a = allocate_array(plane_a(p), o.a, random, owned);
-  o.b = allocate_array(plane_b(p), o.b, random, owned);
-  if (p.beta != 0) o.c = allocate_array(plane_c(p), o.c, random, owned);
-  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
-    o.d[i] = allocate_array(plane_d(p, i), o.d[i], random, owned);
-  }
-  o.out = allocate_array(plane_out(p), o.out, random, owned);
-}
-
-// One byte per element of the span: whether a window covers it.
-std::vector<char> window_mask(const Plane& plane) {
-  std::vector<char> mask(static_cast<std::size_t>(plane.elements()), 0);
-  for (std::int64_t b = 0; b < plane.batch; ++b) {
-    for (std::int64_t r = 0; r < plane.rows; ++r) {
-      auto row = mask.begin() + b * plane.batch_stride + r * plane.stride;
-      std::fill(row, row + plane.columns, char{1});
+// One byte per element from the first to the last: whether it is the tensor's own.
+std::vector<char> element_mask(const Tensor& tensor) {
+  std::vector<char> mask(static_cast<std::size_t>(tensor.elements()), 0);
+  for (std::int64_t row = 0; row < tensor.rows() * tensor.batches; ++row) {
+    const std::int64_t first = tensor.row_offset(row);
+    for (std::int64_t c = 0; c < tensor.sizes[0]; ++c) {
+      mask[static_cast<std::size_t>(first + c * tensor.strides[0])] = 1;
     }
   }
   return mask;
@@ -155,51 +146,85 @@ struct Overrun {
   }
 };
 
-}  // namespace
-
-OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads) {
-  const GemmProblem p = with_strides(gemm_of(problem));
-  OwnedOperands owned;
-  GemmOperands operands;
-  operands.a = allocate_random(plane_a(p), seed, threads, owned.storage);
-  operands.b = allocate_random(plane_b(p), seed, threads, owned.storage);
-  if (p.beta != 0) operands.c = allocate_random(plane_c(p), seed, threads, owned.storage);
-  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
-    operands.d[i] = allocate_random(plane_d(p, i), seed, threads, owned.storage);
+// "5 x 7", the innermost size last.
+std::string window_of(const Tensor& tensor) {
+  std::string text;
+  for (std::size_t i = tensor.rank; i > 0; --i) {
+    text += fmt::format("{}{}", text.empty() ? "" : " x ", tensor.sizes[i - 1]);
   }
-  operands.out = allocate(plane_out(p), owned.storage);
-  owned.output = owned.storage.size() - 1;
-  if (p.pointer_arrays) put_in_arrays(p, seed, owned, operands);
-  owned.operands = operands;
-  return owned;
+  return text;
 }
 
-void poison_output(const Problem& problem, OwnedOperands& owned) {
-  poison(gemm_of(problem).out, owned.storage.at(owned.output));
-}
-
-std::string gaps_intact(const Problem& problem, const OwnedOperands& owned) {
-  const Plane plane = plane_out(with_strides(gemm_of(problem)));
-  const int expected = poison_byte(plane.dtype);
-  const auto* bytes = static_cast<const std::byte*>(operand_start(owned.storage.at(owned.output)));
+Overrun overrun_of(const Tensor& tensor, const std::byte* bytes) {
+  const int expected = poison_byte(tensor.dtype);
   const auto guard = static_cast<std::int64_t>(kGuardBytes);
-  const auto size = static_cast<std::int64_t>(plane.bytes());
-
   Overrun overrun;
   overrun.look(bytes, -guard, guard, expected);
-  if (plane.has_gaps()) {
-    const std::vector<char> mask = window_mask(plane);
-    const int width = size_of(plane.dtype);
-    for (std::int64_t i = 0; i < plane.elements(); ++i) {
+  if (tensor.has_gaps()) {
+    const std::vector<char> mask = element_mask(tensor);
+    const int width = size_of(tensor.dtype);
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
       if (mask[static_cast<std::size_t>(i)] == 0) overrun.look(bytes, i * width, width, expected);
     }
   }
-  overrun.look(bytes, size, guard, expected);
-  if (overrun.count == 0) return {};
-  return fmt::format(
-      "output: {} bytes outside the {} x {} window were written, the first at byte "
-      "{} of an output of {} bytes",
-      overrun.count, plane.rows, plane.columns, overrun.first, size);
+  overrun.look(bytes, static_cast<std::int64_t>(tensor.bytes()), guard, expected);
+  return overrun;
+}
+
+}  // namespace
+
+OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads) {
+  return random_operands(family_of(problem), problem, seed, threads);
+}
+
+OwnedOperands random_operands(const Family& family, const Problem& problem, std::uint64_t seed,
+                              int threads) {
+  OwnedOperands owned;
+  owned.family = &family;
+  owned.tensors = family.tensors(unpacked(problem));
+  for (const Tensor& tensor : owned.tensors) add_tensor(tensor, seed, threads, owned);
+  Random random(hash_combine(seed, 0xa44a75));
+  for (std::size_t i = 0; i < owned.tensors.size(); ++i) {
+    if (owned.tensors[i].in_array) put_in_array(i, random, owned);
+  }
+  return owned;
+}
+
+void reset_outputs(OwnedOperands& owned) {
+  for (std::size_t i = 0; i < owned.outputs.size(); ++i) {
+    const runtime::AlignedBuffer& buffer = owned.storage[owned.outputs[i]];
+    const runtime::AlignedBuffer& original = owned.originals[i];
+    if (original.size() == 0) {
+      poison(owned.tensors[owned.outputs[i]], buffer);
+    } else {
+      std::memcpy(buffer.data(), original.data(), original.size());
+    }
+  }
+}
+
+std::string gaps_intact(const OwnedOperands& owned) {
+  for (const std::size_t i : owned.outputs) {
+    const Tensor& tensor = owned.tensors[i];
+    const Overrun overrun = overrun_of(tensor, operand_start(owned.storage[i]));
+    if (overrun.count == 0) continue;
+    const bool is_only_one = owned.outputs.size() == 1;
+    return fmt::format(
+        "output{}{}: {} bytes outside the {} window were written, the first at byte {} of an "
+        "output of {} bytes",
+        is_only_one ? "" : " ", is_only_one ? "" : tensor.name, overrun.count, window_of(tensor),
+        overrun.first, tensor.bytes());
+  }
+  return {};
+}
+
+const GemmProblem& gemm_of(const Problem& problem) {
+  const auto* gemm = std::get_if<GemmProblem>(&problem);
+  if (gemm == nullptr) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("operands: only gemm problems can be filled, got {}",
+                            to_string(op_of(problem))));
+  }
+  return *gemm;
 }
 
 Problem unpacked(const Problem& problem) {

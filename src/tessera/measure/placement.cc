@@ -4,20 +4,20 @@
 
 #include "tessera/families/family.h"
 #include "tessera/measure/operands.h"
-#include "tessera/measure/planes_internal.h"
+#include "tessera/measure/operands_internal.h"
 
 namespace tessera::measure {
 namespace {
 
 // Where a host pointer into one of the buffers lies on the device.
-const void* moved(const void* pointer, const OwnedOperands& owned, const PlacedOperands& placed) {
+void* moved(const void* pointer, const OwnedOperands& owned, const PlacedOperands& placed) {
   const std::less_equal<> not_after;
   const auto* at = static_cast<const std::byte*>(pointer);
   for (std::size_t i = 0; i < owned.storage.size(); ++i) {
     const auto* begin = static_cast<const std::byte*>(owned.storage[i].data());
     if (at == nullptr || !not_after(begin, at)) continue;
     if (!not_after(at, begin + owned.storage[i].size())) continue;
-    return static_cast<const std::byte*>(placed.storage[i].data()) + (at - begin);
+    return static_cast<std::byte*>(placed.storage[i].data()) + (at - begin);
   }
   return nullptr;
 }
@@ -33,16 +33,6 @@ void place_array(std::size_t array, const OwnedOperands& owned, const runtime::P
                                 place.options);
 }
 
-// A copy on the host of an operand's memory.
-const void* fetch(const Plane& plane, const void* operand, const runtime::Place& place,
-                  SavedOperands& saved) {
-  if (operand == nullptr) return nullptr;
-  saved.storage.emplace_back(plane.bytes());
-  void* const to = saved.storage.back().data();
-  place.backend->copy_to_host(to, operand, plane.bytes(), place.options);
-  return to;
-}
-
 // The pointers of an array that is where the kernel is.
 std::vector<const void*> pointers_of(const void* array, std::int64_t batch,
                                      const runtime::Place& place) {
@@ -52,59 +42,28 @@ std::vector<const void*> pointers_of(const void* array, std::int64_t batch,
   return pointers;
 }
 
-std::size_t bytes_of_batch(Plane plane) {
-  plane.batch = 1;
-  return plane.bytes();
-}
-
-// Memory on the host for every batch of an operand, and an array of pointers to it.
-void** array_for(const Plane& plane, SavedOperands& saved) {
-  const auto count = static_cast<std::size_t>(plane.batch);
-  const std::size_t bytes = bytes_of_batch(plane);
-  saved.storage.emplace_back(std::max<std::size_t>(count * bytes, 1));
-  auto* const matrices = static_cast<std::byte*>(saved.storage.back().data());
-  saved.storage.emplace_back(std::max<std::size_t>(count, 1) * sizeof(void*));
-  auto** const pointers = static_cast<void**>(saved.storage.back().data());
-  for (std::size_t i = 0; i < count; ++i) pointers[i] = matrices + i * bytes;
+// Memory on the host for every batch of a tensor, and an array of pointers to it.
+void** array_for(const Tensor& tensor, HostOperands& host) {
+  const auto count = static_cast<std::size_t>(tensor.batches);
+  const std::size_t bytes = tensor.batch_bytes();
+  auto* const batches = static_cast<std::byte*>(host.storage.emplace_back(count * bytes).data());
+  auto** const pointers =
+      static_cast<void**>(host.storage.emplace_back(count * sizeof(void*)).data());
+  for (std::size_t i = 0; i < count; ++i) pointers[i] = batches + i * bytes;
   return pointers;
 }
 
-// A copy on the host of the matrices that an array names.
-const void* fetch_array(const Plane& plane, const void* array, const runtime::Place& place,
-                        SavedOperands& saved) {
-  const std::vector<const void*> from = pointers_of(array, plane.batch, place);
-  void* const* const to = array_for(plane, saved);
-  const std::size_t bytes = bytes_of_batch(plane);
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    place.backend->copy_to_host(to[i], from[i], bytes, place.options);
+// Copies a tensor, or the batches that an array names, to the same on the host.
+void fetch(const Tensor& tensor, const void* from, void* to, const runtime::Place& place) {
+  if (!tensor.in_array) {
+    place.backend->copy_to_host(to, from, tensor.bytes(), place.options);
+    return;
   }
-  return to;
-}
-
-// Which batches share memory with which is not asked: what may be written over is copied.
-SavedOperands save_arrays(const GemmProblem& p, const Operands& operands,
-                          const runtime::Place& place) {
-  SavedOperands saved{.operands = operands, .storage = {}};
-  if (plane_out(p).empty()) return saved;
-  auto& gemm = std::get<GemmOperands>(saved.operands);
-  if (!place.backend->uses_host_memory()) {
-    if (p.k > 0) gemm.a = fetch_array(plane_a(p), gemm.a, place, saved);
-    if (p.k > 0) gemm.b = fetch_array(plane_b(p), gemm.b, place, saved);
-    gemm.out = array_for(plane_out(p), saved);
+  const std::vector<const void*> batches = pointers_of(from, tensor.batches, place);
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    place.backend->copy_to_host(static_cast<void* const*>(to)[i], batches[i], tensor.batch_bytes(),
+                                place.options);
   }
-  if (p.beta != 0) gemm.c = fetch_array(plane_c(p), gemm.c, place, saved);
-  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
-    gemm.d[i] = fetch_array(plane_d(p, i), gemm.d[i], place, saved);
-  }
-  return saved;
-}
-
-bool overlaps(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
-  const std::less<> before;
-  const auto* first = static_cast<const std::byte*>(a);
-  const auto* second = static_cast<const std::byte*>(b);
-  if (a_bytes == 0 || b_bytes == 0) return false;
-  return before(first, second + b_bytes) && before(second, first + a_bytes);
 }
 
 }  // namespace
@@ -131,101 +90,91 @@ PlacedOperands place_operands(const OwnedOperands& owned, const runtime::Place& 
     place.backend->copy_to_device(placed.storage.back().data(), buffer.data(), buffer.size(),
                                   place.options);
   }
-  auto& gemm = std::get<GemmOperands>(placed.operands);
-  for (const void** operand : {&gemm.a, &gemm.b, &gemm.c}) {
-    *operand = moved(*operand, owned, placed);
+  for (const Tensor& tensor : owned.tensors) {
+    const void* const pointer = owned.family->pointer(owned.operands, tensor.operand);
+    owned.family->set_pointer(placed.operands, tensor.operand, moved(pointer, owned, placed));
   }
-  for (const void*& d : gemm.d) d = moved(d, owned, placed);
   for (const std::size_t array : owned.arrays) place_array(array, owned, place, placed);
-  gemm.out = const_cast<void*>(moved(gemm.out, owned, placed));
   return placed;
 }
 
-void send_output(const OwnedOperands& owned, PlacedOperands& placed, const runtime::Place& place) {
+void send_outputs(const OwnedOperands& owned, PlacedOperands& placed, const runtime::Place& place) {
   if (placed.storage.empty()) return;
-  const runtime::AlignedBuffer& output = owned.storage.at(owned.output);
-  place.backend->copy_to_device(placed.storage[owned.output].data(), output.data(), output.size(),
-                                place.options);
+  for (const std::size_t i : owned.outputs) {
+    const runtime::AlignedBuffer& output = owned.storage[i];
+    place.backend->copy_to_device(placed.storage[i].data(), output.data(), output.size(),
+                                  place.options);
+  }
 }
 
-void fetch_output(OwnedOperands& owned, const PlacedOperands& placed, const runtime::Place& place) {
+void fetch_outputs(OwnedOperands& owned, const PlacedOperands& placed,
+                   const runtime::Place& place) {
   place.backend->synchronize(place.options);
   if (placed.storage.empty()) return;
-  const runtime::AlignedBuffer& output = owned.storage.at(owned.output);
-  place.backend->copy_to_host(output.data(), placed.storage[owned.output].data(), output.size(),
-                              place.options);
+  for (const std::size_t i : owned.outputs) {
+    const runtime::AlignedBuffer& output = owned.storage[i];
+    place.backend->copy_to_host(output.data(), placed.storage[i].data(), output.size(),
+                                place.options);
+  }
 }
 
 void fetch_runs(OwnedOperands& owned, const PlacedOperands& placed, const runtime::Place& place,
                 std::span<const Reference::Run> runs) {
   place.backend->synchronize(place.options);
-  const runtime::AlignedBuffer& output = owned.storage.at(owned.output);
-  const auto* const from = static_cast<const std::byte*>(placed.storage.at(owned.output).data());
-  auto* const to = static_cast<std::byte*>(output.data());
-  const auto fetch_bytes = [&](std::size_t offset, std::size_t bytes) {
+  const auto fetch_bytes = [&](std::size_t tensor, std::size_t offset, std::size_t bytes) {
+    const auto* const from = static_cast<const std::byte*>(placed.storage.at(tensor).data());
+    auto* const to = static_cast<std::byte*>(owned.storage[tensor].data());
     place.backend->copy_to_host(to + offset, from + offset, bytes, place.options);
   };
-  fetch_bytes(0, kGuardBytes);
-  fetch_bytes(output.size() - kGuardBytes, kGuardBytes);
-  void* const out = std::get<GemmOperands>(owned.operands).out;
+  for (const std::size_t i : owned.outputs) {
+    fetch_bytes(i, 0, kGuardBytes);
+    fetch_bytes(i, owned.storage[i].size() - kGuardBytes, kGuardBytes);
+  }
   for (const Reference::Run& run : runs) {
-    const void* const matrix =
-        owned.arrays.empty() ? out : static_cast<void* const*>(out)[run.batch];
-    const auto first = static_cast<std::size_t>(static_cast<const std::byte*>(matrix) - to);
-    fetch_bytes(first + static_cast<std::size_t>(run.offset), static_cast<std::size_t>(run.bytes));
+    const Tensor& tensor = owned.tensors[run.tensor];
+    const void* first = owned.family->pointer(owned.operands, tensor.operand);
+    if (tensor.in_array) first = static_cast<const void* const*>(first)[run.batch];
+    const auto* const begin = static_cast<const std::byte*>(owned.storage[run.tensor].data());
+    const std::int64_t offset = static_cast<const std::byte*>(first) - begin + run.offset;
+    fetch_bytes(run.tensor, static_cast<std::size_t>(offset), static_cast<std::size_t>(run.bytes));
   }
 }
 
-void poison_placed(const Problem& problem, PlacedOperands& placed, const OwnedOperands& owned,
-                   const runtime::Place& place) {
-  const runtime::DeviceBuffer& output = placed.storage.at(owned.output);
-  const auto byte = static_cast<unsigned char>(poison_byte(plane_out(gemm_of(problem)).dtype));
-  place.backend->fill(output.data(), byte, output.size(), place.options);
+void reset_placed(PlacedOperands& placed, const OwnedOperands& owned, const runtime::Place& place) {
+  for (std::size_t i = 0; i < owned.outputs.size(); ++i) {
+    const runtime::DeviceBuffer& output = placed.storage.at(owned.outputs[i]);
+    const runtime::AlignedBuffer& original = owned.originals[i];
+    if (original.size() == 0) {
+      const DType dtype = owned.tensors[owned.outputs[i]].dtype;
+      place.backend->fill(output.data(), poison_byte(dtype), output.size(), place.options);
+    } else {
+      place.backend->copy_to_device(output.data(), original.data(), original.size(), place.options);
+    }
+  }
 }
 
-bool has_gaps(const Problem& problem) {
-  return plane_out(with_strides(gemm_of(problem))).has_gaps();
-}
-
-SavedOperands save_inputs(const Problem& problem, const Operands& operands,
+HostOperands fetch_inputs(const Family& family, const Problem& problem, const Operands& operands,
                           const runtime::Place& place) {
-  const GemmProblem p = with_strides(gemm_of(problem));
-  if (p.pointer_arrays) return save_arrays(p, operands, place);
-  SavedOperands saved{.operands = operands, .storage = {}};
-  auto& gemm = std::get<GemmOperands>(saved.operands);
-  const void* const out = gemm.out;
-  const bool on_host = place.backend->uses_host_memory();
-  const auto save = [&](const Plane& plane, const void*& operand) {
-    if (on_host && !overlaps(operand, plane.bytes(), out, plane_out(p).bytes())) return;
-    operand = fetch(plane, operand, place, saved);
-  };
-  if (!on_host) {
-    save(plane_a(p), gemm.a);
-    save(plane_b(p), gemm.b);
-    saved.storage.emplace_back(plane_out(p).bytes());
-    gemm.out = saved.storage.back().data();
+  HostOperands host{family.tensors(problem), operands, {}};
+  if (place.backend->uses_host_memory() || writes_nothing(host.tensors)) return host;
+  for (const Tensor& tensor : host.tensors) {
+    if (tensor.is_empty()) continue;
+    void* const to = tensor.in_array ? array_for(tensor, host)
+                                     : host.storage.emplace_back(tensor.bytes()).data();
+    family.set_pointer(host.operands, tensor.operand, to);
+    if (tensor.is_read()) fetch(tensor, family.pointer(operands, tensor.operand), to, place);
   }
-  if (p.beta != 0) save(plane_c(p), gemm.c);
-  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) save(plane_d(p, i), gemm.d[i]);
-  return saved;
+  return host;
 }
 
-void fetch_result(const Problem& problem, const Operands& operands, const runtime::Place& place,
-                  SavedOperands& saved) {
+void fetch_results(const Family& family, const Operands& operands, const runtime::Place& place,
+                   HostOperands& host) {
   place.backend->synchronize(place.options);
-  if (place.backend->uses_host_memory()) return;
-  const GemmProblem p = with_strides(gemm_of(problem));
-  const void* const from = std::get<GemmOperands>(operands).out;
-  void* const to = std::get<GemmOperands>(saved.operands).out;
-  if (!p.pointer_arrays) {
-    place.backend->copy_to_host(to, from, plane_out(p).bytes(), place.options);
-    return;
-  }
-  if (plane_out(p).empty()) return;
-  const std::vector<const void*> batches = pointers_of(from, p.batch, place);
-  const std::size_t bytes = bytes_of_batch(plane_out(p));
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    place.backend->copy_to_host(static_cast<void* const*>(to)[i], batches[i], bytes, place.options);
+  if (place.backend->uses_host_memory() || writes_nothing(host.tensors)) return;
+  for (const Tensor& tensor : host.tensors) {
+    if (!tensor.is_written() || tensor.is_empty()) continue;
+    void* const to = const_cast<void*>(family.pointer(host.operands, tensor.operand));
+    fetch(tensor, family.pointer(operands, tensor.operand), to, place);
   }
 }
 

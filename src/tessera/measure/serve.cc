@@ -59,17 +59,18 @@ double seconds_of(const Bound& bound) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Runs the kernel on a poisoned output and compares with the reference.
+// Runs the kernel on poisoned outputs and compares with the reference.
 WorkerReading check(const WorkerRequest& request, const WorkerKernel& kernel,
-                    const Problem& problem, OwnedOperands& owned, PlacedOperands& placed) {
+                    const Problem& problem, const Reference& reference, OwnedOperands& owned,
+                    PlacedOperands& placed) {
   const Bound bound = bind(request, kernel, problem, placed.operands);
-  poison_output(problem, owned);
-  send_output(owned, placed, bound.place);
+  reset_outputs(owned);
+  send_outputs(owned, placed, bound.place);
   bound.enqueue();
-  fetch_output(owned, placed, bound.place);
-  const std::string stray = gaps_intact(problem, owned);
+  fetch_outputs(owned, placed, bound.place);
+  const std::string stray = gaps_intact(owned);
   if (!stray.empty()) return {Outcome::wrong, 0, 0, stray};
-  const Mismatch mismatch = family_of(problem).verify(unpacked(problem), owned.operands);
+  const Mismatch mismatch = owned.family->compare(unpacked(problem), owned.operands, reference);
   if (!mismatch.ok) return {Outcome::wrong, 0, 0, mismatch.message};
   const double seconds = std::min(seconds_of(bound), seconds_of(bound));
   return {Outcome::ok, seconds, 0, {}};
@@ -100,9 +101,10 @@ std::vector<WorkerReading> answer(const WorkerRequest& request) {
   OwnedOperands owned = random_operands(problem, request.seed);
   PlacedOperands placed = place_operands(owned, place_of(request));
   if (request.measure) return measure(request, problem, placed.operands);
+  const Reference reference = owned.family->reference(unpacked(problem), owned.operands, {});
   std::vector<WorkerReading> readings;
   for (const WorkerKernel& kernel : request.kernels) {
-    readings.push_back(check(request, kernel, problem, owned, placed));
+    readings.push_back(check(request, kernel, problem, reference, owned, placed));
   }
   return readings;
 }

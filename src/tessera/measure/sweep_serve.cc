@@ -1,7 +1,7 @@
 // The worker's end of a sweep. Everything here runs kernels that nobody has run before, many times.
 //
 // Verification has to be cheap, for there are hundreds of kernels a problem. The fp64 reference is
-// computed once and kept. On the host every output is compared with as much of it as verify()
+// computed once and kept. On the host all outputs are compared with as much of it as verify()
 // would look at, or 65536 elements. On a GPU, copying an output takes longer than computing it: of
 // every kernel a few whole rows are fetched (the first, the last, others drawn for each problem)
 // with the guard bytes before and after; the finalists, among which choices are made, are fetched
@@ -35,7 +35,7 @@ using nlohmann::json;
 constexpr std::int64_t kThoroughElements = 1 << 16;
 constexpr std::int64_t kQuickElements = 1 << 12;
 constexpr std::int64_t kQuickRows = 8;
-constexpr std::int64_t kSmallOutput = 64 << 10;  // bytes that are fetched whole, at one go
+constexpr std::size_t kSmallOutputs = 64 << 10;  // bytes that are fetched whole, at one go
 constexpr int kClockReadings = 5;
 
 // A problem's operands and what they multiply to.
@@ -51,10 +51,6 @@ Prepared prepare(const std::string& text, std::uint64_t seed, bool on_host) {
   const std::uint64_t own_seed = hash_combine(seed, hash64(text));
   const Problem plain = unpacked(problem);
   const Family& family = family_of(problem);
-  if (family.reference == nullptr) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("sweep: {} has no reference to keep", to_string(op_of(problem))));
-  }
   const int threads = host_info().cores;
   Prepared prepared{text, problem, random_operands(problem, own_seed, threads), {}, {}};
   ReferenceLimits limits;
@@ -67,6 +63,18 @@ Prepared prepare(const std::string& text, std::uint64_t seed, bool on_host) {
   limits.rows = kQuickRows;
   prepared.quick = family.reference(plain, prepared.owned.operands, limits);
   return prepared;
+}
+
+bool is_small(const OwnedOperands& owned) {
+  std::size_t bytes = 0;
+  for (const std::size_t i : owned.outputs) bytes += owned.storage[i].size();
+  return bytes <= kSmallOutputs;
+}
+
+// Only a fetched gap can show that it was written to.
+bool has_gaps(const OwnedOperands& owned) {
+  return std::ranges::any_of(owned.outputs,
+                             [&](std::size_t i) { return owned.tensors[i].has_gaps(); });
 }
 
 // A kernel with a problem's arguments.
@@ -217,13 +225,13 @@ class SweepServer {
     }
   }
 
-  // Runs on a poisoned output and looks at what was written.
+  // Runs on poisoned outputs and looks at what was written.
   void verify(SweptKernel& bound, bool quick) {
-    poison();
+    reset();
     bound.once = seconds_of(bound);
     const Reference& reference = quick ? current_->quick : current_->thorough;
     fetch(quick ? &reference : nullptr);
-    std::string wrong = gaps_intact(current_->problem, current_->owned);
+    std::string wrong = gaps_intact(current_->owned);
     if (wrong.empty()) {
       wrong = family_of(current_->problem)
                   .compare(unpacked(current_->problem), current_->owned.operands, reference)
@@ -234,20 +242,18 @@ class SweepServer {
     bound.row.note = wrong;
   }
 
-  // The host's copy of a device's output need not be: all of it that is looked at is fetched.
-  void poison() {
+  // The host's copy of a device's outputs need not be: all of it that is looked at is fetched.
+  void reset() {
     if (on_host()) {
-      poison_output(current_->problem, current_->owned);
+      reset_outputs(current_->owned);
     } else {
-      poison_placed(current_->problem, placed_, current_->owned, place_);
+      reset_placed(placed_, current_->owned, place_);
     }
   }
 
   void fetch(const Reference* quick) {
-    const auto bytes =
-        static_cast<std::int64_t>(current_->owned.storage[current_->owned.output].size());
-    if (quick == nullptr || bytes <= kSmallOutput || has_gaps(current_->problem)) {
-      fetch_output(current_->owned, placed_, place_);
+    if (quick == nullptr || is_small(current_->owned) || has_gaps(current_->owned)) {
+      fetch_outputs(current_->owned, placed_, place_);
     } else {
       fetch_runs(current_->owned, placed_, place_, quick->runs);
     }

@@ -14,6 +14,7 @@
 #include "cpu/gemm/sample.h"
 #include "openmp_limit.h"
 #include "tessera/base/error.h"
+#include "tessera/families/operands.h"
 #include "tessera/measure/operands.h"
 #include "tessera/registry/registry.h"
 #include "tessera/runtime/runtime.h"
@@ -145,9 +146,9 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
     family.validate(p);
     Operands operands = owned.operands;
     const runtime::DeviceBuffer packed = measure::pack_b(*kernel, spec, p, operands);
-    family.validate_operands(p, operands);
+    validate_operands(family, p, operands);
     launch(p, operands, threads);
-    EXPECT_EQ(measure::gaps_intact(p, owned), "");
+    EXPECT_EQ(measure::gaps_intact(owned), "");
     const Mismatch mismatch = family.verify(measure::unpacked(p), original);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
   }
@@ -168,7 +169,7 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
     measure::OwnedOperands owned = measure::random_operands(p, random());
     if (p.pointer_arrays) share_pointers(p, owned);
     // With beta = 0, C is not read: whatever it holds.
-    runtime::AlignedBuffer poisoned(owned.storage[owned.output].size());
+    runtime::AlignedBuffer poisoned(owned.storage[owned.outputs.front()].size());
     std::memset(poisoned.data(), 0xff, poisoned.size());
     if (p.beta == 0) std::get<GemmOperands>(owned.operands).c = poisoned.data();
     run_and_check(p, owned, threads, owned.operands);
@@ -208,9 +209,9 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
   // The bytes of the output, gaps and all.
   std::vector<std::byte> output_with(const Problem& p, measure::OwnedOperands& owned,
                                      const Operands& operands, int threads) {
-    measure::poison_output(p, owned);
+    measure::reset_outputs(owned);
     launch(p, operands, threads);
-    const runtime::AlignedBuffer& out = owned.storage[owned.output];
+    const runtime::AlignedBuffer& out = owned.storage[owned.outputs.front()];
     const auto* bytes = static_cast<const std::byte*>(out.data());
     return {bytes, bytes + out.size()};
   }

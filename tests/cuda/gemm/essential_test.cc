@@ -96,11 +96,11 @@ class GpuGemm : public testing::Test {
   std::vector<std::byte> run(const Problem& problem, measure::OwnedOperands& owned,
                              measure::PlacedOperands& placed, const Operands& operands,
                              const std::string& kernel) {
-    measure::poison_output(problem, owned);
-    measure::send_output(owned, placed, place_);
+    measure::reset_outputs(owned);
+    measure::send_outputs(owned, placed, place_);
     dispatcher_->run(problem, operands, {.force = kernel});
-    measure::fetch_output(owned, placed, place_);
-    const runtime::AlignedBuffer& output = owned.storage.at(owned.output);
+    measure::fetch_outputs(owned, placed, place_);
+    const runtime::AlignedBuffer& output = owned.storage.at(owned.outputs.front());
     std::vector<std::byte> bytes(output.size());
     std::memcpy(bytes.data(), output.data(), bytes.size());
     return bytes;
@@ -123,7 +123,7 @@ class GpuGemm : public testing::Test {
     const runtime::DeviceBuffer packed =
         measure::pack_b(*ready.loaded, spec, problem, operands, place_);
     const std::vector<std::byte> first = run(problem, owned, placed, operands, kernel);
-    EXPECT_EQ(measure::gaps_intact(problem, owned), "");
+    EXPECT_EQ(measure::gaps_intact(owned), "");
     const Mismatch mismatch = family_of(spec).verify(measure::unpacked(problem), owned.operands);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
     if (spec.algorithm.split_k == SplitK::atomic) return;

@@ -37,7 +37,7 @@ TEST(Families, ConvolutionAndAttentionAreRefused) {
 TEST(Families, EveryFunctionIsThere) {
   for (const Family* family : all_families()) {
     EXPECT_NE(family->validate, nullptr);
-    EXPECT_NE(family->validate_operands, nullptr);
+    EXPECT_NE(family->tensors, nullptr);
     EXPECT_NE(family->is_legal, nullptr);
     EXPECT_NE(family->supports, nullptr);
     EXPECT_NE(family->enumerate, nullptr);

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm.h"
+#include "tessera/families/operands.h"
 
 namespace tessera::gemm {
 namespace {
@@ -191,7 +192,7 @@ class GemmOperandsTest : public testing::Test {
 
   std::string refusal() {
     try {
-      validate_operands(problem_, operands_);
+      validate_operands(family(), problem_, operands_);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
       return error.what();

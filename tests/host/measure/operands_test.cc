@@ -151,7 +151,7 @@ TEST(RandomOperands, PointersToBatchesAreShuffled) {
   std::set<std::vector<std::int64_t>> orders = {
       order_of(gemm(owned).a, first(owned.storage[0]), gemm(same).a, p.a, with.batch_stride_a),
       order_of(gemm(owned).b, first(owned.storage[1]), gemm(same).b, p.b, with.batch_stride_b),
-      order_of(gemm(owned).out, first(owned.storage[owned.output]), gemm(same).out, p.out,
+      order_of(gemm(owned).out, first(owned.storage[owned.outputs.front()]), gemm(same).out, p.out,
                with.batch_stride_out)};
   EXPECT_EQ(orders.size(), 3U) << seed << " (one seed in 60000 makes two of them equal)";
 }
@@ -160,9 +160,9 @@ TEST(RandomOperands, PointersToBatchesAreShuffled) {
 std::string after_writing_at(std::int64_t element) {
   const GemmProblem p = strided();
   OwnedOperands owned = random_operands(p, 1);
-  poison_output(p, owned);
+  reset_outputs(owned);
   store_element(p.out, gemm(owned).out, element, 1.0);
-  return gaps_intact(p, owned);
+  return gaps_intact(owned);
 }
 
 TEST(GapsIntact, AllowsTheWholeWindow) {
@@ -196,48 +196,276 @@ TEST(GapsIntact, NamesTheFirstStrayByte) {
 TEST(GapsIntact, WatchesAnEmptyOutput) {
   const GemmProblem p = gemm_problem(DType::int8, GemmLayout::rcr, 0, 4, 4);
   OwnedOperands owned = random_operands(p, 1);
-  EXPECT_EQ(gaps_intact(p, owned), "");
+  EXPECT_EQ(gaps_intact(owned), "");
   store_element(p.out, gemm(owned).out, 0, 1.0);
-  EXPECT_EQ(gaps_intact(p, owned),
+  EXPECT_EQ(gaps_intact(owned),
             "output: 4 bytes outside the 0 x 4 window were written, the first at byte 0 of an "
             "output of 0 bytes");
 }
 
-TEST(SaveInputs, CopiesWhatLiesOverTheOutput) {
-  const GemmProblem p = strided();
-  OwnedOperands owned = random_operands(p, 1);
-  Operands operands = owned.operands;
-  EXPECT_TRUE(save_inputs(p, operands, runtime::host_place()).storage.empty());
-  auto& g = std::get<GemmOperands>(operands);
-  g.c = g.out;
-  g.d[1] = g.out;
-  const SavedOperands saved = save_inputs(p, operands, runtime::host_place());
-  const auto& seen = std::get<GemmOperands>(saved.operands);
-  ASSERT_EQ(saved.storage.size(), 2U);
-  EXPECT_EQ(seen.c, saved.storage[0].data());
-  EXPECT_EQ(seen.d[1], saved.storage[1].data());
-  EXPECT_EQ(seen.d[0], gemm(owned).d[0]);
-  EXPECT_EQ(seen.out, g.out);
+// ---- operands of an operation that is made up ----
+
+// Reads x (three dimensions, columns apart), adds to sum, writes dq and, by an array of pointers,
+// dk. It borrows GEMM's struct of pointers and all else.
+Tensors made_up_tensors(const Problem&) {
+  Tensors all;
+  all.push({.name = "x",
+            .operand = 0,
+            .dtype = DType::fp16,
+            .rank = 3,
+            .sizes = {3, 2, 2},
+            .strides = {2, 7, 20},
+            .batches = 2,
+            .batch_stride = 50});
+  all.push({.name = "sum",
+            .operand = 2,
+            .access = Access::update,
+            .dtype = DType::fp32,
+            .sizes = {4},
+            .strides = {2}});
+  all.push({.name = "dq",
+            .operand = 3,
+            .access = Access::write,
+            .dtype = DType::bf16,
+            .rank = 2,
+            .sizes = {4, 3},
+            .strides = {1, 5}});
+  all.push({.name = "dk",
+            .operand = 7,
+            .access = Access::write,
+            .dtype = DType::int8,
+            .sizes = {6},
+            .strides = {1},
+            .batches = 3,
+            .batch_stride = 8,
+            .in_array = true});
+  return all;
 }
 
-// In place: out's matrices are C's too. What the kernel writes over is copied, batch by batch.
-TEST(SaveInputs, CopiesTheMatricesThatArraysName) {
-  const GemmProblem p = in_arrays();
-  OwnedOperands owned = random_operands(p, fresh_seed());
-  Operands operands = owned.operands;
-  auto& g = std::get<GemmOperands>(operands);
-  g.c = g.out;
-  const auto matrix = [](const void* array, int batch) {
-    return static_cast<const void* const*>(array)[batch];
-  };
-  for (int i = 0; i < 9; ++i) store_element(p.out, const_cast<void*>(matrix(g.out, i)), 10, i);
-  const SavedOperands saved = save_inputs(p, operands, runtime::host_place());
-  for (int i = 0; i < 9; ++i) store_element(p.out, const_cast<void*>(matrix(g.out, i)), 10, -1);
-  const auto& seen = std::get<GemmOperands>(saved.operands);
-  for (int i = 0; i < 9; ++i) EXPECT_EQ(load_element(p.out, matrix(seen.c, i), 10), i);
-  EXPECT_EQ(seen.a, g.a);
-  EXPECT_EQ(seen.out, g.out);
-  EXPECT_EQ(std::memcmp(matrix(seen.d[1], 8), matrix(g.d[1], 8), 5 * 7 * 2), 0);
+const Family& made_up() {
+  static const Family kMadeUp = [] {
+    Family family = family_of(Op::gemm);
+    family.tensors = made_up_tensors;
+    return family;
+  }();
+  return kMadeUp;
+}
+
+OwnedOperands made_up_operands(std::uint64_t seed) {
+  return random_operands(made_up(), GemmProblem{}, seed);
+}
+
+// A device whose memory is the host's.
+class CopyingBackend : public runtime::Backend {
+ public:
+  std::string name() const override { return "copying"; }
+  std::string unavailable_reason(const Target&) const override { return ""; }
+  std::shared_ptr<const runtime::LoadedKernel> load(const jit::Artifact&,
+                                                    const Target&) const override {
+    return nullptr;
+  }
+  void synchronize(const runtime::LaunchOptions&) const override {}
+  bool uses_host_memory() const override { return false; }
+  void* allocate(std::size_t bytes, const runtime::LaunchOptions& options) const override {
+    return host().allocate(bytes, options);
+  }
+  void release(void* memory, const runtime::LaunchOptions& options) const noexcept override {
+    host().release(memory, options);
+  }
+  void copy_to_device(void* to, const void* from, std::size_t bytes,
+                      const runtime::LaunchOptions& options) const override {
+    host().copy_to_device(to, from, bytes, options);
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes,
+                    const runtime::LaunchOptions& options) const override {
+    host().copy_to_host(to, from, bytes, options);
+  }
+  void fill(void* to, unsigned char value, std::size_t bytes,
+            const runtime::LaunchOptions& options) const override {
+    host().fill(to, value, bytes, options);
+  }
+  std::unique_ptr<runtime::Event> make_event(const runtime::LaunchOptions&) const override {
+    return nullptr;
+  }
+  std::size_t cache_bytes(const runtime::LaunchOptions&) const override { return 0; }
+  std::string device_name(const runtime::LaunchOptions&) const override { return ""; }
+
+ private:
+  static const runtime::Backend& host() { return *runtime::host_place().backend; }
+};
+
+runtime::Place copying_place() {
+  static const CopyingBackend kBackend;
+  return {&kBackend, {}};
+}
+
+TEST(MadeUpOperands, ElementsAreFilledAndGapsPoisoned) {
+  const OwnedOperands owned = made_up_operands(fresh_seed());
+  const void* const x = gemm(owned).a;
+  std::set<int> elements;
+  for (const int batch : {0, 50}) {
+    for (const int plane : {0, 20}) {
+      for (const int row : {0, 7}) {
+        for (const int column : {0, 2, 4}) elements.insert(batch + plane + row + column);
+      }
+    }
+  }
+  for (int i = -1; i <= 50 + 20 + 7 + 4 + 1; ++i) {
+    EXPECT_EQ(std::isnan(load_element(DType::fp16, x, i)), elements.count(i) == 0) << i;
+  }
+  for (int i = 0; i < 8; ++i) {  // an update is read
+    EXPECT_EQ(std::isnan(load_element(DType::fp32, gemm(owned).c, i)), i % 2 == 1) << i;
+  }
+  for (int i = 0; i < 14; ++i)
+    EXPECT_TRUE(std::isnan(load_element(DType::bf16, gemm(owned).d[0], i)));
+}
+
+TEST(MadeUpOperands, OutputsAreAllThatIsWritten) {
+  const OwnedOperands owned = made_up_operands(1);
+  EXPECT_EQ(owned.outputs, (std::vector<std::size_t>{1, 2, 3}));
+  EXPECT_EQ(owned.arrays, (std::vector<std::size_t>{4}));
+  EXPECT_EQ(owned.storage.size(), 5U);
+  EXPECT_EQ(gemm(owned).b, nullptr);
+}
+
+TEST(MadeUpOperands, ResetRestoresAnUpdateAndPoisonsTheRest) {
+  OwnedOperands owned = made_up_operands(fresh_seed());
+  std::vector<std::vector<char>> before;
+  for (const runtime::AlignedBuffer& buffer : owned.storage) {
+    const auto* const bytes = static_cast<const char*>(buffer.data());
+    before.emplace_back(bytes, bytes + buffer.size());
+  }
+  for (const std::size_t i : owned.outputs) {
+    std::memset(owned.storage[i].data(), 1, owned.storage[i].size());
+  }
+  reset_outputs(owned);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(std::memcmp(owned.storage[i].data(), before[i].data(), before[i].size()), 0) << i;
+  }
+}
+
+TEST(MadeUpOperands, TheOutputThatWasOverrunIsNamed) {
+  OwnedOperands owned = made_up_operands(1);
+  EXPECT_EQ(gaps_intact(owned), "");
+  for (const int element : {0, 3, 5, 13}) {
+    store_element(DType::bf16, const_cast<void*>(gemm(owned).d[0]), element, 1);
+  }
+  for (const int element : {0, 2, 4, 6}) {
+    store_element(DType::fp32, const_cast<void*>(gemm(owned).c), element, 1);
+  }
+  EXPECT_EQ(gaps_intact(owned), "");
+  void* const last = static_cast<void* const*>(gemm(owned).out)[0];
+  store_element(DType::int8, last, 6, 1);
+  EXPECT_EQ(gaps_intact(owned).substr(0, 67),
+            "output dk: 1 bytes outside the 6 window were written, the first at ");
+  store_element(DType::bf16, const_cast<void*>(gemm(owned).d[0]), 4, 1);
+  EXPECT_EQ(gaps_intact(owned),
+            "output dq: 2 bytes outside the 3 x 4 window were written, the first at byte 8 of an "
+            "output of 28 bytes");
+  store_element(DType::fp32, const_cast<void*>(gemm(owned).c), 1, 1);
+  EXPECT_EQ(gaps_intact(owned),
+            "output sum: 4 bytes outside the 4 window were written, the first at byte 4 of an "
+            "output of 28 bytes");
+}
+
+TEST(MadeUpOperands, PlacedAndBackAreTheSame) {
+  OwnedOperands owned = made_up_operands(fresh_seed());
+  const runtime::Place place = copying_place();
+  PlacedOperands placed = place_operands(owned, place);
+  const auto& there = std::get<GemmOperands>(placed.operands);
+  EXPECT_EQ(there.b, nullptr);
+  EXPECT_NE(there.a, gemm(owned).a);
+  EXPECT_EQ(std::memcmp(there.a, gemm(owned).a, owned.tensors[0].bytes()), 0);
+  for (std::size_t i = 0; i < 3; ++i) {  // the array holds the device's addresses
+    const auto* const here = static_cast<const std::byte*>(
+        static_cast<const void* const*>(static_cast<const void*>(gemm(owned).out))[i]);
+    const auto* const moved =
+        static_cast<const std::byte*>(static_cast<void* const*>(there.out)[i]);
+    EXPECT_EQ(moved - static_cast<const std::byte*>(placed.storage[3].data()),
+              here - static_cast<const std::byte*>(owned.storage[3].data()));
+  }
+  store_element(DType::fp32, const_cast<void*>(there.c), 0, 77);
+  store_element(DType::bf16, const_cast<void*>(there.d[0]), 0, 78);
+  store_element(DType::int8, static_cast<void* const*>(there.out)[2], 5, 79);
+  fetch_outputs(owned, placed, place);
+  EXPECT_EQ(load_element(DType::fp32, gemm(owned).c, 0), 77);
+  EXPECT_EQ(load_element(DType::bf16, gemm(owned).d[0], 0), 78);
+  EXPECT_EQ(load_element(DType::int8, static_cast<void* const*>(gemm(owned).out)[2], 5), 79);
+
+  reset_placed(placed, owned, place);
+  reset_outputs(owned);
+  for (const std::size_t i : owned.outputs) {
+    EXPECT_EQ(
+        std::memcmp(placed.storage[i].data(), owned.storage[i].data(), owned.storage[i].size()), 0)
+        << i;
+  }
+}
+
+TEST(MadeUpOperands, RunsOfSeveralOutputsAreFetched) {
+  OwnedOperands owned = made_up_operands(fresh_seed());
+  const runtime::Place place = copying_place();
+  PlacedOperands placed = place_operands(owned, place);
+  const auto& there = std::get<GemmOperands>(placed.operands);
+  for (int i = 0; i < 14; ++i) store_element(DType::bf16, const_cast<void*>(there.d[0]), i, i + 1);
+  for (int i = 0; i < 6; ++i) {
+    store_element(DType::int8, static_cast<void* const*>(there.out)[1], i, i + 1);
+  }
+  const std::vector<Reference::Run> runs = {{.tensor = 2, .offset = 10, .bytes = 8},
+                                            {.tensor = 3, .batch = 1, .offset = 2, .bytes = 3}};
+  fetch_runs(owned, placed, place, runs);
+  for (int i = 0; i < 14; ++i) {
+    const double value = load_element(DType::bf16, gemm(owned).d[0], i);
+    const bool is_fetched = i >= 5 && i < 9;
+    EXPECT_EQ(std::isnan(value) ? 0 : value, is_fetched ? i + 1 : 0) << i;
+  }
+  for (int i = 0; i < 6; ++i) {
+    const bool is_fetched = i >= 2 && i < 5;
+    EXPECT_EQ(load_element(DType::int8, static_cast<void* const*>(gemm(owned).out)[1], i),
+              is_fetched ? i + 1 : 0x5a)
+        << i;
+  }
+}
+
+// ---- a caller's operands ----
+
+TEST(FetchInputs, LeavesTheHostsWhereTheyAre) {
+  const OwnedOperands owned = made_up_operands(1);
+  HostOperands host = fetch_inputs(made_up(), GemmProblem{}, owned.operands, runtime::host_place());
+  EXPECT_TRUE(host.storage.empty());
+  fetch_results(made_up(), owned.operands, runtime::host_place(), host);
+  EXPECT_EQ(std::get<GemmOperands>(host.operands).a, gemm(owned).a);
+  EXPECT_EQ(std::get<GemmOperands>(host.operands).out, gemm(owned).out);
+}
+
+TEST(FetchInputs, BringsWhatIsReadThenWhatWasWritten) {
+  const OwnedOperands owned = made_up_operands(fresh_seed());
+  const runtime::Place place = copying_place();
+  HostOperands host = fetch_inputs(made_up(), GemmProblem{}, owned.operands, place);
+  const auto& seen = std::get<GemmOperands>(host.operands);
+  EXPECT_NE(seen.a, gemm(owned).a);
+  EXPECT_EQ(std::memcmp(seen.a, gemm(owned).a, owned.tensors[0].bytes()), 0);
+  EXPECT_EQ(std::memcmp(seen.c, gemm(owned).c, owned.tensors[1].bytes()), 0);
+  store_element(DType::fp32, const_cast<void*>(gemm(owned).c), 2, 11);
+  store_element(DType::bf16, const_cast<void*>(gemm(owned).d[0]), 6, 12);
+  for (int i = 0; i < 3; ++i) {
+    store_element(DType::int8, static_cast<void* const*>(gemm(owned).out)[i], 5, 13 + i);
+  }
+  EXPECT_NE(load_element(DType::fp32, seen.c, 2), 11);  // as it was before the launch
+  fetch_results(made_up(), owned.operands, place, host);
+  EXPECT_EQ(load_element(DType::fp32, seen.c, 2), 11);
+  EXPECT_EQ(load_element(DType::bf16, seen.d[0], 6), 12);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(load_element(DType::int8, static_cast<void* const*>(seen.out)[i], 5), 13 + i);
+  }
+}
+
+TEST(FetchInputs, ReadsNoPointerOfAnEmptyOutput) {
+  const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 5, 0, 3);
+  GemmOperands operands;
+  operands.a = &p;
+  HostOperands host = fetch_inputs(family_of(Op::gemm), p, operands, copying_place());
+  EXPECT_TRUE(host.storage.empty());
+  fetch_results(family_of(Op::gemm), operands, copying_place(), host);
 }
 
 // A run of a batch is fetched from where the array says that the batch is.
@@ -249,13 +477,15 @@ TEST(FetchRuns, FollowTheArrayOfOutputs) {
   for (const runtime::AlignedBuffer& buffer : owned.storage) {
     placed.storage.emplace_back(place, buffer.size());
   }
-  auto* const bytes = static_cast<unsigned char*>(placed.storage[owned.output].data());
-  const std::size_t size = owned.storage[owned.output].size();
+  auto* const bytes = static_cast<unsigned char*>(placed.storage[owned.outputs.front()].data());
+  const std::size_t size = owned.storage[owned.outputs.front()].size();
   for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<unsigned char>(i * 7);
-  const std::vector<Reference::Run> runs = {{.batch = 4, .offset = 18, .bytes = 6}};
-  poison_output(p, owned);
+  const std::vector<Reference::Run> runs = {
+      {.tensor = owned.outputs.front(), .batch = 4, .offset = 18, .bytes = 6}};
+  reset_outputs(owned);
   fetch_runs(owned, placed, place, runs);
-  const auto* const host = static_cast<const unsigned char*>(owned.storage[owned.output].data());
+  const auto* const host =
+      static_cast<const unsigned char*>(owned.storage[owned.outputs.front()].data());
   const void* const matrix = static_cast<void* const*>(gemm(owned).out)[4];
   const auto first =
       static_cast<std::size_t>(static_cast<const unsigned char*>(matrix) - host) + 18;

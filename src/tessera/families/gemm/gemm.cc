@@ -6,7 +6,9 @@ const Family& family() {
   static constexpr Family kFamily = {
       .op = Op::gemm,
       .validate = validate,
-      .validate_operands = validate_operands,
+      .tensors = tensors,
+      .pointer = pointer,
+      .set_pointer = set_pointer,
       .is_legal = is_legal,
       .supports = supports,
       .enumerate = enumerate,

@@ -9,7 +9,11 @@ const Family& family();
 
 // validate.cc
 void validate(const Problem& problem);
-void validate_operands(const Problem& problem, const Operands& operands);
+
+// tensors.cc
+Tensors tensors(const Problem& problem);
+const void* pointer(const Operands& operands, std::size_t operand);
+void set_pointer(Operands& operands, std::size_t operand, void* data);
 
 // legality.cc
 Verdict is_legal(const KernelSpec& spec, const Target& target);

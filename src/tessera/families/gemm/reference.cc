@@ -121,6 +121,7 @@ class Computation {
   Elements run(Plan plan) const {
     Elements elements{std::move(plan), {}};
     const Plan& all = elements.plan;
+    if (all.columns.empty()) return elements;  // A may be a null pointer
     elements.wanted.resize(all.batches.size() * all.rows.size() * all.columns.size());
     const std::size_t chunk = kChunk / std::max<std::size_t>(k_, 1) + 1;
     for (std::size_t batch = 0; batch < all.batches.size(); ++batch) {
@@ -384,13 +385,14 @@ Reference reference(const Problem& problem, const Operands& operands,
   auto elements =
       std::make_shared<Elements>(Computation(p, o, limits.threads).run(plan(p, limits)));
   Reference found;
+  const std::size_t tensor = tensors(problem).size() - 1;  // out
   for (const std::int64_t batch : elements->plan.batches) {
     for (const std::int64_t row : elements->plan.rows) {
       if (elements->plan.columns.empty()) continue;
       const std::int64_t stride = p.pointer_arrays ? 0 : p.batch_stride_out;
       const std::int64_t first = batch * stride + row * p.ld_out;
       found.runs.push_back(
-          {batch, (first + elements->plan.columns.front()) * size_of(p.out),
+          {tensor, batch, (first + elements->plan.columns.front()) * size_of(p.out),
            (elements->plan.columns.back() - elements->plan.columns.front() + 1) * size_of(p.out)});
     }
   }

@@ -1,0 +1,148 @@
+#include "tessera/families/operands.h"
+
+#include <fmt/format.h>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::array<std::string_view, std::variant_size_v<Operands>> kOperandTypes = {
+    "GemmOperands", "ConvOperands", "FmhaOperands"};
+
+template <class... Args>
+[[noreturn]] void refuse_operand(Op op, fmt::format_string<Args...> sentence, Args&&... args) {
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: {}", to_string(op), fmt::format(sentence, std::forward<Args>(args)...)));
+}
+
+// A tensor where the caller has it.
+struct Region {
+  Op op;
+  const Tensor& tensor;
+  const void* data;
+};
+
+std::uintptr_t address(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
+
+// Of an array what it holds is for the kernel to read, perhaps in a device's memory.
+void check_array(const Region& region) {
+  constexpr std::uintptr_t kAlignment = alignof(void*);
+  const Tensor& tensor = region.tensor;
+  if (region.data == nullptr) {
+    refuse_operand(region.op,
+                   "{} must not be null: with pointer_arrays it is an array of {} pointers",
+                   tensor.name, tensor.batches);
+  }
+  if (const auto excess = address(region.data) % kAlignment; excess != 0) {
+    refuse_operand(region.op,
+                   "{} must be aligned to {} bytes, an array of pointers, got an address {} past a "
+                   "multiple of that",
+                   tensor.name, kAlignment, excess);
+  }
+}
+
+void check_pointer(const Region& region) {
+  const Tensor& tensor = region.tensor;
+  if (tensor.in_array) return check_array(region);
+  if (region.data == nullptr) {
+    refuse_operand(region.op, "{} must not be null: {} rows of {} elements are needed", tensor.name,
+                   tensor.rows(), tensor.sizes[0]);
+  }
+  const auto alignment =
+      static_cast<std::uintptr_t>(tensor.alignment != 0 ? tensor.alignment : size_of(tensor.dtype));
+  if (const auto excess = address(region.data) % alignment; excess != 0) {
+    refuse_operand(region.op,
+                   "{} must be aligned to {} bytes for {}, got an address {} past a multiple of "
+                   "that",
+                   tensor.name, alignment, to_string(tensor.dtype), excess);
+  }
+}
+
+// Bytes from one row to the next, when all rows of all batches lie at multiples of it; else 0.
+std::int64_t pitch_of(const Tensor& tensor) {
+  if (tensor.rank < 2) return 0;
+  const std::int64_t pitch = tensor.strides[1];
+  if (pitch == 0) return 0;
+  for (std::size_t i = 2; i < tensor.rank; ++i) {
+    if (tensor.sizes[i] > 1 && tensor.strides[i] % pitch != 0) return 0;
+  }
+  if (tensor.batches > 1 && tensor.batch_stride % pitch != 0) return 0;
+  return pitch * size_of(tensor.dtype);
+}
+
+std::int64_t row_bytes(const Tensor& tensor) {
+  return ((tensor.sizes[0] - 1) * tensor.strides[0] + 1) * size_of(tensor.dtype);
+}
+
+// Rows of equal pitch that keep to columns of their own never meet, though their ranges do.
+bool columns_apart(const Region& out, const Region& other) {
+  const std::int64_t pitch = pitch_of(out.tensor);
+  if (pitch == 0 || pitch_of(other.tensor) != pitch) return false;
+  std::int64_t shift = static_cast<std::int64_t>(address(out.data) - address(other.data)) % pitch;
+  if (shift < 0) shift += pitch;
+  return shift >= row_bytes(other.tensor) && shift + row_bytes(out.tensor) <= pitch;
+}
+
+bool overlap(const Region& out, const Region& other) {
+  const std::uintptr_t a = address(out.data);
+  const std::uintptr_t b = address(other.data);
+  if (a + out.tensor.bytes() <= b || b + other.tensor.bytes() <= a) return false;
+  return !columns_apart(out, other);
+}
+
+bool same_place(const Region& out, const Region& other) {
+  const Tensor& x = out.tensor;
+  const Tensor& y = other.tensor;
+  if (out.data != other.data || x.dtype != y.dtype || x.rank != y.rank) return false;
+  for (std::size_t i = 0; i < x.rank; ++i) {
+    if (x.sizes[i] != y.sizes[i]) return false;
+    if (x.sizes[i] > 1 && x.strides[i] != y.strides[i]) return false;
+  }
+  return x.batches == y.batches && (x.batches <= 1 || x.batch_stride == y.batch_stride);
+}
+
+// Arrays of pointers are not looked into.
+void check_apart(const Region& out, const Region& other) {
+  if (out.tensor.in_array || other.tensor.in_array) return;
+  const bool may_be_same = other.tensor.may_be_output;
+  if (may_be_same && same_place(out, other)) return;
+  if (!overlap(out, other)) return;
+  const auto shift = static_cast<std::int64_t>(address(out.data) - address(other.data));
+  refuse_operand(
+      out.op, "{} must not overlap {}{}, got {} {} bytes {} the start of {}, which spans {} bytes",
+      out.tensor.name, other.tensor.name,
+      may_be_same ? " unless it is the same matrix with equal strides" : "", out.tensor.name,
+      shift < 0 ? -shift : shift, shift < 0 ? "before" : "after", other.tensor.name,
+      other.tensor.bytes());
+}
+
+}  // namespace
+
+// Outputs come first: every other operand is held against them.
+void validate_operands(const Family& family, const Problem& problem, const Operands& operands) {
+  const auto wanted = static_cast<std::size_t>(family.op);
+  if (operands.index() != wanted) {
+    refuse_operand(family.op, "the operands must be {}, got {}", kOperandTypes[wanted],
+                   kOperandTypes[operands.index()]);
+  }
+  const Tensors tensors = family.tensors(problem);
+  if (writes_nothing(tensors)) return;
+  const auto region_of = [&](const Tensor& tensor) {
+    return Region{family.op, tensor, family.pointer(operands, tensor.operand)};
+  };
+  for (const bool is_output : {true, false}) {
+    for (const Tensor& tensor : tensors) {
+      if (tensor.is_written() != is_output || tensor.is_empty()) continue;
+      const Region region = region_of(tensor);
+      check_pointer(region);
+      for (const Tensor& out : tensors) {
+        if (is_output && &out == &tensor) break;
+        if (out.is_written() && !out.is_empty()) check_apart(region_of(out), region);
+      }
+    }
+  }
+}
+
+}  // namespace tessera

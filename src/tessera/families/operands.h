@@ -1,0 +1,13 @@
+// The rules of pointers, the same for every operation.
+#pragma once
+
+#include "tessera/families/family.h"
+
+namespace tessera {
+
+// Throws Error{invalid_argument} for a pointer that is null or misaligned, and for an output that
+// overlaps another operand where the family does not allow it. Looks at nothing that a pointer
+// points to: it may lie in a device's memory.
+void validate_operands(const Family& family, const Problem& problem, const Operands& operands);
+
+}  // namespace tessera

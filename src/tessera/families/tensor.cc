@@ -1,0 +1,83 @@
+#include "tessera/families/tensor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+bool Tensor::is_empty() const {
+  const auto* const end = sizes.begin() + rank;
+  return batches == 0 || std::find(sizes.begin(), end, 0) != end;
+}
+
+std::int64_t Tensor::elements() const {
+  if (is_empty()) return 0;
+  std::int64_t last = (batches - 1) * batch_stride;
+  for (std::size_t i = 0; i < rank; ++i) last += (sizes[i] - 1) * strides[i];
+  return last + 1;
+}
+
+std::size_t Tensor::bytes() const { return static_cast<std::size_t>(elements() * size_of(dtype)); }
+
+std::size_t Tensor::batch_bytes() const {
+  Tensor one = *this;
+  one.batches = std::min<std::int64_t>(batches, 1);
+  return one.bytes();
+}
+
+bool Tensor::has_gaps() const {
+  std::int64_t count = batches;
+  for (std::size_t i = 0; i < rank; ++i) count *= sizes[i];
+  return elements() != count;
+}
+
+bool Tensor::is_too_long() const {
+  if (is_empty()) return false;
+  std::int64_t elements = 1;
+  const auto overflows = [&elements](std::int64_t size, std::int64_t stride) {
+    std::int64_t distance = 0;
+    return __builtin_mul_overflow(size - 1, stride, &distance) ||
+           __builtin_add_overflow(elements, distance, &elements);
+  };
+  for (std::size_t i = 0; i < rank; ++i) {
+    if (overflows(sizes[i], strides[i])) return true;
+  }
+  std::int64_t bytes = 0;
+  return overflows(in_array ? 1 : batches, batch_stride) ||
+         __builtin_mul_overflow(elements, std::int64_t{size_of(dtype)}, &bytes);
+}
+
+std::int64_t Tensor::rows() const {
+  std::int64_t count = 1;
+  for (std::size_t i = 1; i < rank; ++i) count *= sizes[i];
+  return count;
+}
+
+std::int64_t Tensor::row_offset(std::int64_t row) const {
+  std::int64_t offset = 0;
+  for (std::size_t i = 1; i < rank; ++i) {
+    offset += row % sizes[i] * strides[i];
+    row /= sizes[i];
+  }
+  return offset + row * batch_stride;
+}
+
+void Tensors::push(const Tensor& tensor) {
+  if (size_ == kMaxTensors) {
+    throw Error(ErrorCode::internal,
+                fmt::format("an operation has at most {} operands, {} would be one more",
+                            kMaxTensors, tensor.name));
+  }
+  all_[size_++] = tensor;
+}
+
+bool writes_nothing(const Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) {
+    return !tensor.is_written() || tensor.is_empty();
+  });
+}
+
+}  // namespace tessera

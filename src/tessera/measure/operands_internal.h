@@ -1,0 +1,18 @@
+// What the files about operands share among themselves.
+#pragma once
+
+#include <cstddef>
+
+#include "tessera/spec/problem.h"
+
+namespace tessera::measure {
+
+inline constexpr std::size_t kGuardBytes = 256;  // on either side; keeps the 64-byte alignment
+
+// All-ones bytes are a NaN in every floating-point type.
+inline unsigned char poison_byte(DType dtype) { return is_integer(dtype) ? 0x5a : 0xff; }
+
+// Throws Error{unsupported} for other operations.
+const GemmProblem& gemm_of(const Problem& problem);
+
+}  // namespace tessera::measure
