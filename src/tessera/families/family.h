@@ -123,6 +123,8 @@ struct Family {
 
   // Whether the target can run the spec: the only place that knows limits.
   Verdict (*is_legal)(const KernelSpec&, const Target&);
+  // Whether equal operands give equal bits, however many threads run.
+  Verdict (*is_deterministic)(const KernelSpec&, const Target&);
   // Whether a legal spec serves this problem.
   Verdict (*supports)(const KernelSpec&, const Problem&, const Target&);
 

@@ -34,21 +34,6 @@ struct Screened {
   std::vector<Refused> refused;   // sorted by name
 };
 
-// Sums over K that depend on the number of threads or on who comes first. GPU waves along K are
-// part of the kernel; CPU waves are at most what the caller's threads allow.
-std::string nondeterminism(const KernelSpec& spec, const Target& target) {
-  if (spec.algorithm.split_k == SplitK::atomic) {
-    return "deterministic kernels must add their parts of K in a fixed order, got split_k atomic";
-  }
-  if (target.backend == "cpu" && spec.algorithm.wave.k != 1) {
-    return fmt::format(
-        "deterministic kernels must have wave_k = 1, since the order of the sum "
-        "follows the number of threads, got wave_k = {}",
-        spec.algorithm.wave.k);
-  }
-  return {};
-}
-
 // Empty when the kernel may run.
 std::pair<Refusal, std::string> refusal_of(const Request& request, const KernelSpec& spec) {
   if (spec.target != request.target.name) {
@@ -65,7 +50,7 @@ std::pair<Refusal, std::string> refusal_of(const Request& request, const KernelS
   Verdict verdict = request.family.supports(spec, request.problem, request.target);
   if (!verdict) return {Refusal::unsuitable, std::move(verdict.reason)};
   if (!request.options.deterministic) return {};
-  return {Refusal::unsuitable, nondeterminism(spec, request.target)};
+  return {Refusal::unsuitable, request.family.is_deterministic(spec, request.target).reason};
 }
 
 // A family sorts its candidates; a pool comes from outside and may hold anything twice.

@@ -10,6 +10,7 @@ const Family& family() {
       .pointer = pointer,
       .set_pointer = set_pointer,
       .is_legal = is_legal,
+      .is_deterministic = is_deterministic,
       .supports = supports,
       .enumerate = enumerate,
       .candidates = candidates,

@@ -17,6 +17,7 @@ void set_pointer(Operands& operands, std::size_t operand, void* data);
 
 // legality.cc
 Verdict is_legal(const KernelSpec& spec, const Target& target);
+Verdict is_deterministic(const KernelSpec& spec, const Target& target);
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
 
 // enumerate.cc

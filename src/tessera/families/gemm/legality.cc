@@ -280,6 +280,21 @@ Verdict is_legal(const KernelSpec& spec, const Target& target) {
   return {rule == nullptr ? std::string() : rule->sentence(c)};
 }
 
+// Sums over K that depend on the number of threads or on who comes first. GPU waves along K are
+// part of the kernel; CPU waves are at most what the caller's threads allow.
+Verdict is_deterministic(const KernelSpec& spec, const Target& target) {
+  if (spec.algorithm.split_k == SplitK::atomic) {
+    return {"deterministic kernels must add their parts of K in a fixed order, got split_k atomic"};
+  }
+  if (target.backend == "cpu" && spec.algorithm.wave.k != 1) {
+    return {
+        fmt::format("deterministic kernels must have wave_k = 1, since the order of the sum "
+                    "follows the number of threads, got wave_k = {}",
+                    spec.algorithm.wave.k)};
+  }
+  return {};
+}
+
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {
   const auto* kernel = std::get_if<GemmSignature>(&spec.signature);
   const auto* p = std::get_if<GemmProblem>(&problem);
