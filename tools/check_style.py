@@ -49,6 +49,20 @@ def check_public_only(path, lines):
             report(path, number, f"may include tessera/tessera.hpp only, got {match.group(1)}")
 
 
+def check_device(path, lines):
+    """Headers that operations share know no operation's arguments; each says first what it is."""
+    if not path.startswith("src/tessera/device/"):
+        return
+    if not lines[0].startswith("// "):
+        report(path, 1, "begins with no sentence that says what it is")
+    if not re.fullmatch(r"src/tessera/device/(cpu|cuda)/[^/]+", path):
+        return
+    for number, line in enumerate(lines, 1):
+        match = re.search(r"\b\w+Arguments\b", line)
+        if match:
+            report(path, number, f"may not name {match.group(0)}, an operation's arguments")
+
+
 def read_tags(paths):
     """The names that universal-ctags finds in C++ files: dicts with path, line, end and more."""
     command = ["ctags", "--language-force=C++", "--kinds-C++=+p-l-z", "--fields=+neKSs", "-L", "-",
@@ -146,6 +160,7 @@ def check_file(path):
             report(path, number, f"line of {len(line)} columns, the limit is {MAX_LINE}")
     if name.suffix in CPP:
         check_public_only(path, lines)
+        check_device(path, lines)
 
 
 def main():

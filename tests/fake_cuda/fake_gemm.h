@@ -6,7 +6,7 @@
 #include <string>
 
 #include "fake_cuda.h"
-#include "tessera/device/cuda/abi.h"
+#include "tessera/device/cuda/gemm/gemm_arguments.h"
 
 namespace fake_cuda {
 

@@ -187,7 +187,7 @@ TEST_F(CliText, ShowRoundTripsTheName) {
   EXPECT_EQ(shown.at("spec").at("algorithm").at("tile"), "240x480x256");
   EXPECT_EQ(shown.at("legal"), true);
   const std::string source = run({"show", name, "--source"}).out;
-  EXPECT_NE(source.find("#include \"tessera/device/cpu/packed_kernel.h\""), std::string::npos);
+  EXPECT_NE(source.find("#include \"tessera/device/cpu/gemm/packed_kernel.h\""), std::string::npos);
   EXPECT_EQ(run_json({"show", name, "--source"}).at("source"), source);
 
   const Json illegal = run_json("show gemm_fp32_rcr_packab_240x480x256_1x1x1_12x32x2_avx512");

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tessera/device/cuda/abi.h"
+#include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/targets/targets.h"
 
@@ -113,7 +113,7 @@ TEST(CpasyncEmit, WritesConfigAndOneKernel) {
       "//\n"
       "// out = epilogue(alpha * A x B + beta * C): row_scale+col_scale+bias\n"
       "// A: fp8, m contiguous   B: bf8, n contiguous   out: bf16, n contiguous\n"
-      "#include \"tessera/device/cuda/mma_gemm.h\"\n"
+      "#include \"tessera/device/cuda/gemm/mma_gemm.h\"\n"
       "\n"
       "using namespace tessera::device;\n"
       "\n"
@@ -171,7 +171,7 @@ TEST(CpasyncEmit, TemplateAndTypesFollowTheOperands) {
   };
   for (const Row& row : rows) {
     const std::string text = emit(parse_name(row.name), load_target("sm90a")).text;
-    EXPECT_NE(text.find("#include \"tessera/device/cuda/" + std::string(row.header) + "\"\n"),
+    EXPECT_NE(text.find("#include \"tessera/device/cuda/gemm/" + std::string(row.header) + "\"\n"),
               std::string::npos)
         << text;
     EXPECT_NE(text.find(row.types), std::string::npos) << text;

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "tessera/base/error.h"
-#include "tessera/device/cuda/abi.h"
+#include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/targets/targets.h"
 
@@ -144,12 +144,12 @@ TEST(TmawsSupports, PackedBMayHaveAnyRows) {
 
 // ---- text ----
 
-constexpr std::string_view kText = R"(#include "tessera/device/cuda/tma_gemm.h"
+constexpr std::string_view kText = R"(#include "tessera/device/cuda/gemm/tma_gemm.h"
 
 namespace tessera::device {
 
 template <>
-struct Wgmma<16> {
+struct Wgmma<bf16, bf16, 16, WgmmaFrom::k_lines, WgmmaFrom::row_lines> {
   using Acc = float;
   static __device__ __forceinline__ void multiply(Acc (&d)[8], u64 p, u64 q, int accumulate) {
     asm volatile(

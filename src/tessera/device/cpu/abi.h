@@ -2,7 +2,7 @@
 // change here raises kCpuAbiVersion, and kAbiVersion in src/tessera/jit/toolchain.h with it.
 #pragma once
 
-#include "tessera/device/gemm_arguments.h"
+#include "tessera/device/integers.h"
 
 namespace tessera::device {
 

@@ -1,4 +1,5 @@
 // What happens to finished accumulators: alpha, beta * C, the chain of epilogue steps, conversion.
+// Arguments is an operation's own struct; the fields read here have the same names in all of them.
 #pragma once
 
 #include "tessera/device/cpu/grid.h"
@@ -29,8 +30,8 @@ constexpr bool takes_one_d(Step s) {
 }
 constexpr bool takes_all_d(Step s) { return s == Step::multi_d_add || s == Step::multi_d_multiply; }
 
-template <class C, Step kOp>
-[[gnu::always_inline]] inline f32v load_d(const GemmArguments& g, int index, const Place& at) {
+template <class C, Step kOp, class Arguments>
+[[gnu::always_inline]] inline f32v load_d(const Arguments& g, int index, const Place& at) {
   using D = typename C::D;
   const D* d = static_cast<const D*>(g.d[index]);
   if constexpr (kOp == Step::row_scale) {
@@ -41,8 +42,8 @@ template <class C, Step kOp>
   }
 }
 
-template <class C, int kStep, int kUsed>
-[[gnu::always_inline]] inline f32v apply_steps(const GemmArguments& g, f32v x, const Place& at) {
+template <class C, int kStep, int kUsed, class Arguments>
+[[gnu::always_inline]] inline f32v apply_steps(const Arguments& g, f32v x, const Place& at) {
   if constexpr (kStep == C::kNumSteps) {
     return x;
   } else {
@@ -74,8 +75,8 @@ template <class C, int kStep, int kUsed>
 }
 
 // Turns raw accumulators into output elements at `at`.
-template <class C>
-[[gnu::always_inline]] inline void finish(const GemmArguments& g, typename C::Math::Acc acc,
+template <class C, class Arguments>
+[[gnu::always_inline]] inline void finish(const Arguments& g, typename C::Math::Acc acc,
                                           const Place& at) {
   using Out = typename C::Out;
   Out* out = static_cast<Out*>(g.out) + at.row * g.ld_out + at.column;
@@ -113,23 +114,13 @@ constexpr bool sums_convert() {
          C::kNumSteps == 0;
 }
 
-template <class C>
-constexpr ElementSizes sizes_of() {
-  return {sizeof(typename C::A),
-          sizeof(typename C::B),
-          sizeof(typename C::D),
-          sizeof(typename C::Out),
-          C::kNumD,
-          C::kPreshuffled};
-}
-
 // Finishes a rectangle of raw accumulators (32-bit, `ld` words between rows) into the output of one
 // batch. The arguments are copied so that stores to the output cannot be thought to change them.
-template <class C>
-[[gnu::noinline]] void finish_rectangle(const GemmArguments& arguments, const u32* acc, i64 ld,
+template <class C, class Arguments>
+[[gnu::noinline]] void finish_rectangle(const Arguments& arguments, const u32* acc, i64 ld,
                                         i64 rows, i64 columns, Place at) {
   using Acc = typename C::Math::Acc;
-  const GemmArguments g = arguments;
+  const Arguments g = arguments;
   const i64 whole = columns / kLanes * kLanes;
   // One loop, whatever the shape: the constants of an epilogue are put into registers once.
   i64 i = 0, j = 0;

@@ -1,5 +1,5 @@
-// The Hopper instructions that C++ has no words for, one function each. Addresses of shared memory
-// are 32-bit, in the shared window.
+// The instructions that C++ has no words for, one function each; the copy engine's are in tma.h.
+// Addresses of shared memory are 32-bit, in the shared window.
 #pragma once
 
 #include "tessera/device/cuda/types.h"
@@ -108,89 +108,6 @@ __device__ __forceinline__ void store_remote(u32 to, const int* x, u32 barrier) 
       "[%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
       "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(barrier)
       : "memory");
-}
-
-// ---- the copy engine (TMA) ----
-
-// How long L2 should keep what a load brings.
-constexpr u64 kEvictNormal = 0x1000000000000000;
-constexpr u64 kEvictFirst = 0x12F0000000000000;
-
-struct TmaBox {
-  const CudaTensorMap* map;
-  int x, y, z;  // elements: innermost, rows, batches
-};
-
-// Where a load goes: the same place in every block of the mask, each with its own barrier.
-struct TmaTarget {
-  u32 to, barrier;
-  u16 mask;
-  u64 policy;
-};
-
-__device__ __forceinline__ void tma_prefetch(const CudaTensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-template <bool kMulticast>
-__device__ __forceinline__ void tma_load(const TmaTarget& t, const TmaBox& box) {
-  if constexpr (kMulticast) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(t.to),
-        "l"(box.map), "r"(box.x), "r"(box.y), "r"(box.z), "r"(t.barrier), "h"(t.mask), "l"(t.policy)
-        : "memory");
-  } else {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(t.to),
-        "l"(box.map), "r"(box.x), "r"(box.y), "r"(box.z), "r"(t.barrier), "l"(t.policy)
-        : "memory");
-  }
-}
-// `bytes` in a row, a multiple of 16.
-template <bool kMulticast>
-__device__ __forceinline__ void bulk_load(const TmaTarget& t, const void* from, u32 bytes) {
-  if constexpr (kMulticast) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-        ".L2::cache_hint [%0], [%1], %2, [%3], %4, %5;" ::"r"(t.to),
-        "l"(from), "r"(bytes), "r"(t.barrier), "h"(t.mask), "l"(t.policy)
-        : "memory");
-  } else {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0], [%1], %2, [%3], %4;" ::"r"(t.to),
-        "l"(from), "r"(bytes), "r"(t.barrier), "l"(t.policy)
-        : "memory");
-  }
-}
-// Into L2 only.
-__device__ __forceinline__ void tma_fetch(const TmaBox& box) {
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(box.map),
-               "r"(box.x), "r"(box.y), "r"(box.z)
-               : "memory");
-}
-__device__ __forceinline__ void tma_store(const TmaBox& box, u32 from) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(
-          box.map),
-      "r"(box.x), "r"(box.y), "r"(box.z), "r"(from)
-      : "memory");
-}
-__device__ __forceinline__ void stores_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-// Until all but the last `kPending` groups have left shared memory.
-template <int kPending>
-__device__ __forceinline__ void stores_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-}
-__device__ __forceinline__ void stores_wait_all() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-// Makes this thread's ordinary stores to shared memory visible to the copy engine.
-__device__ __forceinline__ void copy_engine_fence() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // ---- shared memory by threads ----

@@ -107,9 +107,9 @@ struct TileStore {
 
   // ---- D tensors that are copied ----
 
-  __device__ __forceinline__ TmaBox matrix_box(int matrix, const StorePlace& at) const {
+  __device__ __forceinline__ TmaBox<3> matrix_box(int matrix, const StorePlace& at) const {
     const bool batched = g.batch_stride_d[d_roles<C>().matrix[matrix]] != 0;
-    return {&d_maps[matrix], at.column, at.row, batched ? at.batch : 0};
+    return {&d_maps[matrix], {at.column, at.row, batched ? at.batch : 0}};
   }
 
   __device__ __forceinline__ void load_chunk(int i, const StorePlace& place) const {
@@ -159,7 +159,8 @@ struct TileStore {
   }
   __device__ __forceinline__ void send(int i, const StorePlace& place) const {
     const StorePlace at = chunk_place(i, place);
-    tma_store({out_map, at.column, at.row, at.batch}, area + i % kBuffers * kBufferBytes);
+    tma_store(TmaBox<3>{out_map, {at.column, at.row, at.batch}},
+              area + i % kBuffers * kBufferBytes);
     stores_commit();
     if constexpr (kMatrices > 0) {
       constexpr int kPending = kBuffers > 1 ? 1 : 0;

@@ -5,7 +5,8 @@
 //   rows contiguous:  slab = 64 rows for every k; a line is one k       (16-bit types only)
 #pragma once
 
-#include "tessera/device/cuda/ptx.h"
+#include "tessera/device/cuda/tma.h"
+#include "tessera/device/cuda/wgmma.h"
 
 namespace tessera::device {
 
@@ -27,6 +28,8 @@ struct TileShare {
 
 template <class T, int kRows, int kTileK, bool kKContiguous>
 struct OperandTile {
+  using Element = T;
+  static constexpr WgmmaFrom kFrom = kKContiguous ? WgmmaFrom::k_lines : WgmmaFrom::row_lines;
   static constexpr int kPerLine = kLineBytes / static_cast<int>(sizeof(T));
   static_assert(kTileK % kPerLine == 0, "tile_k must be whole lines of 128 bytes");
   static_assert(kKContiguous || sizeof(T) == 2, "wgmma transposes 16-bit operands only");
@@ -70,7 +73,7 @@ struct OperandTile {
       const int along = slab * kPerLine;
       const int x = kKContiguous ? place.k + along : place.row + along;
       const int y = kKContiguous ? place.row + first : place.k + first;
-      tma_load<(kParts > 1)>(target, {map, x, y, place.batch});
+      tma_load<(kParts > 1)>(target, TmaBox<3>{map, {x, y, place.batch}});
       target.to += kSlabBytes;
     }
   }

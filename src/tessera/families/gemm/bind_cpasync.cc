@@ -1,10 +1,10 @@
-// The launch of a cpasync kernel (src/tessera/device/cuda/{mma,fma}_gemm.h).
+// The launch of a cpasync kernel (src/tessera/device/cuda/gemm/{mma,fma}_gemm.h).
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <limits>
 
-#include "tessera/device/cuda/abi.h"
+#include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {

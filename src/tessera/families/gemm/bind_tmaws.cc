@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/device/cuda/abi.h"
+#include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {
@@ -20,7 +20,8 @@ constexpr unsigned kWarpgroup = 128;
 constexpr std::uintptr_t kTmaAlignment = 16;
 constexpr std::uint32_t kStoreRows = 64;  // of wgmma, that one store writes
 
-// What a block of the preparing kernel moves at a time (src/tessera/device/cuda/tma_prepare.h).
+// What a block of the preparing kernel moves at a time
+// (src/tessera/device/cuda/gemm/tma_prepare.h).
 constexpr unsigned kPrepareThreads = 256;
 constexpr std::int64_t kCopiedBytes = 8 * 2048;
 constexpr std::int64_t kClearedBytes = kPrepareThreads * 16;

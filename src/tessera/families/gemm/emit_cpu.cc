@@ -70,7 +70,7 @@ Source emit_cpu(const KernelSpec& spec, const Target& target) {
                        .math = math_type(signature.a, spec.algorithm.warp_tile.k)};
   std::string text = banner(spec, "cpu");
   text += fmt::format(
-      "#include \"tessera/device/cpu/{}_kernel.h\"\n"
+      "#include \"tessera/device/cpu/gemm/{}_kernel.h\"\n"
       "\n"
       "namespace {{\n"
       "\n"

@@ -52,7 +52,7 @@ Object driver(std::string_view kind, const CpuTypes& t, const GemmSignature& s,
   const std::string types =
       fmt::format("OperandTypes<{}, {}, {}, {}, {}>", t.a, t.b, t.math,
                   yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)));
-  Object object{.header = kind == "Packed" ? "packed_gemm.h" : "stream_gemm.h",
+  Object object{.header = kind == "Packed" ? "gemm/packed_gemm.h" : "gemm/stream_gemm.h",
                 .functions = functions};
   for (Instantiation& f : object.functions) {
     f.arguments = types;

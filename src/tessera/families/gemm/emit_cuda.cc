@@ -71,7 +71,7 @@ std::string config(const KernelSpec& spec) {
   return text + "};\n";
 }
 
-// Which template of src/tessera/device/cuda/ a kernel comes from.
+// Which template of src/tessera/device/cuda/gemm/ a kernel comes from.
 struct Template {
   std::string_view header;
   std::string_view name;
@@ -88,7 +88,7 @@ Source emit_cuda(const KernelSpec& spec, const Target&) {
   const std::string name = name_of(spec);
   const Template from = template_of(spec);
   std::string text = banner(spec, "cuda");
-  text += fmt::format("#include \"tessera/device/cuda/{}\"\n\n", from.header);
+  text += fmt::format("#include \"tessera/device/cuda/gemm/{}\"\n\n", from.header);
   const bool tmaws = spec.algorithm.pipeline == Pipeline::tmaws;
   if (tmaws) text += wgmma_text(spec) + "\n";
   text += fmt::format(

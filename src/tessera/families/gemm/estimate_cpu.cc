@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/device/cpu/grid.h"
+#include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/families/gemm/estimate_internal.h"
 
 namespace tessera::gemm {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "tessera/device/cpu/grid.h"
+#include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {

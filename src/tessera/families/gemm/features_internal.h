@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "tessera/device/cpu/grid.h"
+#include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/families/gemm/features_table_internal.h"
 #include "tessera/families/gemm/gemm_internal.h"
 

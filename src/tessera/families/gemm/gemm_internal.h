@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/device/gemm_arguments.h"
+#include "tessera/device/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm.h"
 
 namespace tessera::gemm {
@@ -188,7 +188,8 @@ Source emit_cuda(const KernelSpec& spec, const Target& target);
 // The arguments that kernels of every backend take. The problem's strides are filled in.
 device::GemmArguments gemm_arguments(const GemmProblem& problem, const GemmOperands& operands);
 
-// emit_tmaws.cc: the specialisation of Wgmma, and the kernel that packs a preshuffled B.
+// emit_tmaws.cc: the specialisation of Wgmma, and the kernels that pack a preshuffled B and prepare
+// operands.
 std::string wgmma_text(const KernelSpec& spec);
 std::string pack_kernel_text(const KernelSpec& spec);
 std::string prepare_kernel_text(const KernelSpec& spec);

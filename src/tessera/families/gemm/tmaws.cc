@@ -1,5 +1,5 @@
 // The sizes that host and device must agree on for tmaws kernels
-// (src/tessera/device/cuda/tma_gemm.h).
+// (src/tessera/device/cuda/gemm/tma_gemm.h).
 #include <algorithm>
 
 #include "tessera/families/gemm/gemm_internal.h"

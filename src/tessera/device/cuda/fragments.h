@@ -1,5 +1,5 @@
-// The cpasync kernel on tensor cores: mma.sync of sm_80 and later. tf32, fp16, bf16, int8, and fp8
-// and bf8 in any mix, which become fp16 (that holds every fp8 and bf8 value) in registers.
+// What threads multiply by mma.sync or by fused multiply-add: their parts of an operand's tile in
+// registers, and the instruction.
 //
 // Whatever its type and layout, an operand reaches mma in blocks of 8 rows by two chunks of 16
 // bytes of k; of each, thread t holds the 4 bytes of row t / 4 from byte t % 4 * 4:
@@ -7,10 +7,10 @@
 //   rows contiguous, 16 bit  ldmatrix.trans
 //   rows contiguous, 32 bit  one load a word
 //   rows contiguous, 8 bit   words of 4 rows for 4 k, transposed in registers; the rows of a block
-//                            are then 4 apart, which put() undoes
+//                            are then 4 apart, which row_of() tells
 #pragma once
 
-#include "tessera/device/cuda/cpasync_gemm.h"
+#include "tessera/device/cuda/ptx.h"
 
 namespace tessera::device {
 
@@ -191,135 +191,41 @@ __device__ __forceinline__ void mma(Acc (&c)[4], const u32 (&a)[2], const u32 (&
 
 #undef TESSERA_MMA
 
-template <class C>
-class MmaEngine {
+// ---- fused multiply-add ----
+
+__device__ __forceinline__ void load_vector(u32 from, float (&out)[4]) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(out[0]), "=f"(out[1]), "=f"(out[2]), "=f"(out[3])
+               : "r"(from)
+               : "memory");
+}
+
+// One lane's rows of a tile in lines of kLineBytes: vectors of 4, between which lie those of the
+// other lanes that share the rows of a warp, so that lanes read different banks.
+template <int kLineBytes, int kCount, int kLanes>
+class LaneOperand {
  public:
-  using A = typename C::A;
-  using B = typename C::B;
-  using Acc = typename C::Acc;
-  using ShapeA = TileShape<A, C::kTileM, C::kTileK, C::kAKContiguous>;
-  using ShapeB = TileShape<B, C::kTileN, C::kTileK, C::kBKContiguous>;
+  // Of the warp's rows from `first_row`.
+  __device__ __forceinline__ LaneOperand(u32 first_row, u32 lane) : first(first_row + lane * 4) {}
 
-  static constexpr int kWarpM = C::kTileM / C::kWaveM;
-  static constexpr int kWarpN = C::kTileN / C::kWaveN;
-  static constexpr int kBlocksA = kWarpM / 8;
-  static constexpr int kBlocksB = kWarpN / 8;
-  static constexpr int kSteps = C::kTileK * static_cast<int>(sizeof(A)) / 32;
-  static constexpr int kParts = Operand<A>::kParts;
-  static_assert(kSteps >= 1 && sizeof(A) == sizeof(B), "tile_k must be a multiple of 32 bytes");
-
-  static constexpr int kThreads = C::kWaveM * C::kWaveN * 32;
-  using CopyA = TileCopy<A, ShapeA, C::kTileM, C::kTileK, C::kAKContiguous, kThreads>;
-  using CopyB = TileCopy<B, ShapeB, C::kTileN, C::kTileK, C::kBKContiguous, kThreads>;
-  static constexpr int kStageBytes = ShapeA::kBytes + ShapeB::kBytes;
-  // Beyond 8 copies of a thread their addresses are kept, not worked out anew.
-  static constexpr int kRegisters = kBlocksA * kBlocksB * 2 + (kBlocksA + kBlocksB) * 2 * kParts +
-                                    40 + 12 * larger(0, CopyA::kCopies + CopyB::kCopies - 8);
-
-  using WarpA = WarpOperand<A, ShapeA, C::kAKContiguous, kBlocksA, false>;
-  using WarpB = WarpOperand<B, ShapeB, C::kBKContiguous, kBlocksB, true>;
-
-  __device__ __forceinline__ explicit MmaEngine(u32 thread)
-      : lane(thread & 31),
-        row(thread / 32 / C::kWaveN * kWarpM),
-        column(thread / 32 % C::kWaveN * kWarpN),
-        warp_a(row, lane),
-        warp_b(column, lane) {}
-
-  // Stage i of the ring is filled kStages - 1 turns before it is multiplied. One loop serves the
-  // turns that only fill, those that do both, and those that only multiply.
-  __device__ __forceinline__ void accumulate(const GemmArguments& g, const TileCorner& corner,
-                                             u32 shared) {
-    constexpr int kAhead = C::kStages - 1;
-    OperandCopies<C, CopyA, CopyB> copies(g, corner, threadIdx.x);
-    i64 k_left = g.k;
-    u32 fill = 0;
-    u32 use = 0;
-    const i64 turns = (g.k + C::kTileK - 1) / C::kTileK + kAhead;
-#pragma unroll 1
-    for (i64 turn = 0; turn < turns; ++turn) {
-      if (turn >= kAhead) {
-        copies_wait<kAhead - 1>();
-        __syncthreads();
-      }
-      if (k_left > 0) {
-        const u32 stage = shared + fill * kStageBytes;
-        copies.a.fetch(stage, k_left);
-        copies.b.fetch(stage + ShapeA::kBytes, k_left);
-        k_left -= C::kTileK;
-        fill = fill + 1 == C::kStages ? 0 : fill + 1;
-      }
-      copies_commit();
-      if (turn >= kAhead) {
-        const u32 stage = shared + use * kStageBytes;
-        multiply(stage, stage + ShapeA::kBytes);
-        use = use + 1 == C::kStages ? 0 : use + 1;
-      }
-    }
-    copies_wait<0>();
-    __syncthreads();
+  // The row of the tile of this lane's row `index`.
+  __device__ __forceinline__ u32 row_of(u32 index) const {
+    return first + index / 4 * kLanes * 4 + index % 4;
   }
 
-  __device__ __forceinline__ void put(Acc* tile) const {
-    using Output = TileOutput<C, 0>;
+  // The elements of one k.
+  __device__ __forceinline__ void load(u32 tile, int k, float (&out)[kCount]) const {
+    float vector[4];
 #pragma unroll
-    for (int i = 0; i < kBlocksA; ++i) {
-      const u32 at_row = row + WarpA::row_of(i, lane >> 2);
+    for (int i = 0; i < kCount; i += 4) {
+      load_vector(tile + first * 4 + k * kLineBytes + i * kLanes * 4, vector);
 #pragma unroll
-      for (int j = 0; j < kBlocksB; ++j) {
-        const u32 at_column = column + WarpB::row_of(j, (lane & 3) * 2);
-        const u32 second = column + WarpB::row_of(j, (lane & 3) * 2 + 1);
-        Output::put(tile, at_row, at_column, acc[i / 2][j][i % 2 * 2]);
-        Output::put(tile, at_row, second, acc[i / 2][j][i % 2 * 2 + 1]);
-      }
+      for (int e = 0; e < 4; ++e) out[i + e] = vector[e];
     }
   }
 
  private:
-  __device__ __forceinline__ void multiply(u32 a_tile, u32 b_tile) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Fragment a[kBlocksA];
-      Fragment b[kBlocksB];
-      warp_a.load(a_tile, step, a);
-      warp_b.load(b_tile, step, b);
-      multiply_step(a, b);
-    }
-  }
-
-  __device__ __forceinline__ void multiply_step(const Fragment (&a)[kBlocksA],
-                                                const Fragment (&b)[kBlocksB]) {
-    u32 columns[kBlocksB][kParts][2];
-#pragma unroll
-    for (int j = 0; j < kBlocksB; ++j) {
-      const Operand<B> operand(b[j]);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        columns[j][part][0] = operand.words[part][0];
-        columns[j][part][1] = operand.words[part][1];
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kBlocksA; i += 2) {
-      const Operand<A> upper(a[i]);
-      const Operand<A> lower(a[i + 1]);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-#pragma unroll
-        for (int j = 0; j < kBlocksB; ++j) {
-          mma<A>(acc[i / 2][j], upper.words[part], lower.words[part], columns[j][part]);
-        }
-      }
-    }
-  }
-
-  u32 lane, row, column;
-  WarpA warp_a;
-  WarpB warp_b;
-  Acc acc[kBlocksA / 2][kBlocksB][4] = {};
+  u32 first;
 };
-
-template <class C>
-using MmaGemm = CpasyncGemm<C, MmaEngine>;
 
 }  // namespace tessera::device

@@ -2,7 +2,7 @@
 // and preshuffle, which packs every panel of B ahead.
 #pragma once
 
-#include "tessera/device/cpu/packed_shape.h"
+#include "tessera/device/cpu/gemm/packed_shape.h"
 
 namespace tessera::device {
 
@@ -38,6 +38,14 @@ struct PackedOperands {
     const B* b = static_cast<const B*>(g.b);
     return T::kBKContiguous ? b + n * g.ld_b + k : b + k * g.ld_b + n;
   }
+
+  // From a row of A in place to the next and from a word of it to the next, in bytes; from a word
+  // of B in place to the next, in words.
+  static i64 a_row_bytes(const GemmArguments& g) {
+    return T::kAKContiguous ? g.ld_a * i64{sizeof(A)} : 4;
+  }
+  static i64 a_word_bytes(const GemmArguments& g) { return T::kAKContiguous ? 4 : g.ld_a * 4; }
+  static i64 b_word(const GemmArguments& g) { return g.ld_b; }
 
   void pack_a(const GemmArguments& g, Range m, Range k, u32* out) const {
     const i64 depth = k.end - k.begin;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tessera/device/cpu/block.h"
+#include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/device/cpu/pack.h"
 
 namespace tessera::device {
@@ -20,7 +21,7 @@ struct PackedShape {
   void (*multiply_converting)(const BlockTask& t);  // a whole block into the output; may be null
   void (*pack_a)(const PanelSource<typename T::A>& s, u32* panel);
   void (*pack_b)(const PanelSource<typename T::B>& s, u32* panel);
-  Finish finish;
+  Finish<GemmArguments> finish;
 };
 
 // No register block has more sums: a vector in each register of the largest register files.

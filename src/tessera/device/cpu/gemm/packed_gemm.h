@@ -8,16 +8,16 @@
 // it reads; with wave_k != 1 threads share k instead and add their sums in thread order.
 #pragma once
 
-#include "tessera/device/cpu/packed_operands.h"
+#include "tessera/device/cpu/gemm/packed_operands.h"
 
 namespace tessera::device {
 
-template <class T>
+// Operands is where A and B come from: PackedOperands, or another type with the same functions.
+template <class T, class Operands = PackedOperands<T>>
 struct PackedGemm {
   using A = typename T::A;
   using Math = typename T::Math;
   using Acc = typename Math::Acc;
-  using Operands = PackedOperands<T>;
 
   static constexpr int kPer = Math::kPerWord;
 
@@ -121,8 +121,8 @@ struct PackedGemm {
 
   [[gnu::noinline]] void register_blocks(const GemmArguments& g, const Block& x,
                                          const Sink& sink) const {
-    const i64 row_stride = T::kAKContiguous ? g.ld_a * i64{sizeof(A)} : 4;
-    const i64 word_stride = T::kAKContiguous ? 4 : g.ld_a * 4;
+    const i64 row_stride = Operands::a_row_bytes(g);
+    const i64 word_stride = Operands::a_word_bytes(g);
     const i64 depth = x.k.end - x.k.begin;
     for (i64 j = x.n.begin; j < x.n.end; j += s.columns) {
       const int columns = static_cast<int>(smaller(s.columns, x.n.end - j));
@@ -131,7 +131,7 @@ struct PackedGemm {
       const u32* panel = nullptr;
       if (in_place) {
         panel = reinterpret_cast<const u32*>(Operands::b_at(g, j, x.k.begin));
-        t.b_word = g.ld_b;
+        t.b_word = Operands::b_word(g);
       } else {
         const i64 index = s.packs_b ? (j - x.n.begin) / s.columns : 0;
         panel = x.b + index * x.b_panel_words;
@@ -343,26 +343,26 @@ struct PackedGemm {
 
 // ---- what kernels share as compiled code ----
 
-template <class T>
+template <class T, class Operands = PackedOperands<T>>
 i64 packed_workspace_bytes(const PackedShape<T>& shape, const void* arguments, int threads) {
   const auto& g = *static_cast<const GemmArguments*>(arguments);
-  return PackedGemm<T>{shape}.workspace_bytes(g, threads);
+  return PackedGemm<T, Operands>{shape}.workspace_bytes(g, threads);
 }
 
-template <class T>
+template <class T, class Operands = PackedOperands<T>>
 void packed_run(const PackedShape<T>& shape, const void* arguments, const CpuThread& thread) {
-  PackedGemm<T>{shape}.run(*static_cast<const GemmArguments*>(arguments), thread);
+  PackedGemm<T, Operands>{shape}.run(*static_cast<const GemmArguments*>(arguments), thread);
 }
 
-template <class T>
+template <class T, class Operands = PackedOperands<T>>
 i64 packed_b_bytes(const PackedShape<T>& shape, const void* arguments) {
-  return PackedOperands<T>{shape}.packed_bytes(*static_cast<const GemmArguments*>(arguments));
+  return Operands{shape}.packed_bytes(*static_cast<const GemmArguments*>(arguments));
 }
 
-template <class T>
+template <class T, class Operands = PackedOperands<T>>
 void packed_b(const PackedShape<T>& shape, const void* arguments, void* packed) {
   const auto& g = *static_cast<const GemmArguments*>(arguments);
-  PackedOperands<T>{shape}.pack_all(g, static_cast<u32*>(packed));
+  Operands{shape}.pack_all(g, static_cast<u32*>(packed));
 }
 
 }  // namespace tessera::device

@@ -2,46 +2,12 @@
 // stand in a grid over its part of the tile; each keeps kWarpTileM x kWarpTileN accumulators.
 #pragma once
 
-#include "tessera/device/cuda/cpasync_gemm.h"
 #include "tessera/device/cuda/fma_tile.h"
+#include "tessera/device/cuda/fragments.h"
+#include "tessera/device/cuda/gemm/cpasync_gemm.h"
 #include "tessera/device/cuda/slices.h"
 
 namespace tessera::device {
-
-__device__ __forceinline__ void load_vector(u32 from, float (&out)[4]) {
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(out[0]), "=f"(out[1]), "=f"(out[2]), "=f"(out[3])
-               : "r"(from)
-               : "memory");
-}
-
-// One lane's rows of a tile in lines of kLineBytes: vectors of 4, between which lie those of the
-// other lanes that share the rows of a warp, so that lanes read different banks.
-template <int kLineBytes, int kCount, int kLanes>
-class LaneOperand {
- public:
-  // Of the warp's rows from `first_row`.
-  __device__ __forceinline__ LaneOperand(u32 first_row, u32 lane) : first(first_row + lane * 4) {}
-
-  // The row of the tile of this lane's row `index`.
-  __device__ __forceinline__ u32 row_of(u32 index) const {
-    return first + index / 4 * kLanes * 4 + index % 4;
-  }
-
-  // The elements of one k.
-  __device__ __forceinline__ void load(u32 tile, int k, float (&out)[kCount]) const {
-    float vector[4];
-#pragma unroll
-    for (int i = 0; i < kCount; i += 4) {
-      load_vector(tile + first * 4 + k * kLineBytes + i * kLanes * 4, vector);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) out[i + e] = vector[e];
-    }
-  }
-
- private:
-  u32 first;
-};
 
 template <class C>
 class FmaEngine {

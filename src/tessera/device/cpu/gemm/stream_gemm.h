@@ -5,6 +5,7 @@
 // caches; the wide one is streamed, strip by strip.
 #pragma once
 
+#include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/device/cpu/stream_strip.h"
 
 namespace tessera::device {
@@ -21,7 +22,7 @@ struct StreamShape {
   ElementSizes sizes;
   void (*by_rows_of_a)(const StripTask<typename T::B>& t);  // A is narrow
   void (*by_rows_of_b)(const StripTask<typename T::A>& t);
-  Finish finish;
+  Finish<GemmArguments> finish;
 };
 
 template <class T>

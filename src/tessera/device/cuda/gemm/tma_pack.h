@@ -2,6 +2,7 @@
 // will lie in shared memory, so that one bulk copy brings a stage's B.
 #pragma once
 
+#include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/device/cuda/tma_tile.h"
 
 namespace tessera::device {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tessera/device/cpu/epilogue.h"
-#include "tessera/device/cpu/packed_gemm.h"
+#include "tessera/device/cpu/gemm/packed_gemm.h"
 
 namespace tessera::device {
 

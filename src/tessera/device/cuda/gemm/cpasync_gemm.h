@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/device/cuda/cpasync_tile.h"
+#include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/device/cuda/tile_output.h"
 
 namespace tessera::device {

@@ -10,22 +10,19 @@
 //   clusters:    kClusterM x kClusterN blocks fetch parts of the tiles that they share
 //   kSplits:     as many blocks of a cluster share K and add up in a fixed order
 //   kSlices:     as many blocks or clusters share K and add up through device memory
-// The emitted text specialises Wgmma<kTileN>, one instruction.
+// The emitted text specialises Wgmma, one instruction.
 #pragma once
 
+#include "tessera/device/cuda/cluster_sums.h"
+#include "tessera/device/cuda/gemm/tma_pack.h"
+#include "tessera/device/cuda/gemm/tma_prepare.h"
 #include "tessera/device/cuda/ring.h"
 #include "tessera/device/cuda/slices.h"
 #include "tessera/device/cuda/tile_order.h"
-#include "tessera/device/cuda/tma_pack.h"
-#include "tessera/device/cuda/tma_prepare.h"
-#include "tessera/device/cuda/tma_splits.h"
 #include "tessera/device/cuda/tma_store.h"
+#include "tessera/device/cuda/wgmma.h"
 
 namespace tessera::device {
-
-// multiply(): accumulators (+)= the 64 rows and the columns that two descriptors name.
-template <int kColumns>
-struct Wgmma;
 
 template <class C>
 struct TmaGemm {
@@ -47,6 +44,8 @@ struct TmaGemm {
                             C::kSwapAb ? kBInLines : C::kAKContiguous>;
   using TileQ = OperandTile<typename If<C::kSwapAb, A, B>::Type, C::kTileN, C::kTileK,
                             C::kSwapAb ? C::kAKContiguous : kBInLines>;
+  using Instruction = Wgmma<typename TileP::Element, typename TileQ::Element, C::kTileN,
+                            TileP::kFrom, TileQ::kFrom>;
   static constexpr bool kPackedP = C::kPreshuffled && C::kSwapAb;
   static constexpr bool kPackedQ = C::kPreshuffled && !C::kSwapAb;
 
@@ -329,8 +328,8 @@ struct TmaGemm {
       for (int step = 0; step < kMultiply; ++step) {
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
-          Wgmma<C::kTileN>::multiply(sums[block], p + TileP::descriptor_offset(block, step),
-                                     q + TileQ::descriptor_offset(0, step), (k | step) != 0);
+          Instruction::multiply(sums[block], p + TileP::descriptor_offset(block, step),
+                                q + TileQ::descriptor_offset(0, step), (k | step) != 0);
         }
       }
       wgmma_commit();
