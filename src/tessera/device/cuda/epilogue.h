@@ -1,4 +1,10 @@
 // What happens to finished accumulators: alpha, beta * C, the chain of epilogue steps, conversion.
+//
+// Here and in the stores, Arguments is an operation's own struct, and the output is a matrix for
+// each batch. Such a struct has, under these names, c, d, out; ld_c, ld_d, ld_out; batch_stride_c,
+// batch_stride_d, batch_stride_out; batch, alpha, beta, clamp_lo, clamp_hi, pointer_arrays (a
+// constant 0 where there are none). rows_of() and columns_of() are its output's sizes. The structs
+// differ in layout: a common one would have to be copied or carry unused fields.
 #pragma once
 
 #include "tessera/device/cuda/math.h"

@@ -253,6 +253,8 @@ __device__ __forceinline__ u32 count_global(u32* counter) {
 
 // ---- warpgroups ----
 
+inline constexpr int kGroupThreads = 128;
+
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }

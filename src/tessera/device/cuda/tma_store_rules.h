@@ -7,8 +7,6 @@
 
 namespace tessera::device {
 
-inline constexpr int kGroupThreads = 128;  // of a warpgroup
-
 // The widest of 64, 32, 16 and 8 columns that divides n.
 constexpr int chunk_of(int n) { return n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : n % 16 == 0 ? 16 : 8; }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include "tessera/device/cuda/tma.h"
-#include "tessera/device/cuda/wgmma.h"
 
 namespace tessera::device {
 
@@ -29,7 +28,8 @@ struct TileShare {
 template <class T, int kRows, int kTileK, bool kKContiguous>
 struct OperandTile {
   using Element = T;
-  static constexpr WgmmaFrom kFrom = kKContiguous ? WgmmaFrom::k_lines : WgmmaFrom::row_lines;
+  static constexpr int kDepth = kTileK;
+  static constexpr bool kAlongK = kKContiguous;
   static constexpr int kPerLine = kLineBytes / static_cast<int>(sizeof(T));
   static_assert(kTileK % kPerLine == 0, "tile_k must be whole lines of 128 bytes");
   static_assert(kKContiguous || sizeof(T) == 2, "wgmma transposes 16-bit operands only");

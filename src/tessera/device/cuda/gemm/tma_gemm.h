@@ -1,38 +1,27 @@
-// out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b]) on Hopper: a producer warp keeps a ring of
-// tiles in shared memory filled by the copy engine (TMA), consumer warpgroups multiply them
-// (wgmma).
+// out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b]) on Hopper, by tma_main_loop.h.
 //
-// P is the operand that feeds wgmma's M, Q the one that feeds its N: A and B, or with swap_ab B and
-// A. A block computes kTileM x kTileN of P x Q at a time and takes further tiles until none is
-// left.
-//   cooperative: the consumers share each tile's rows
-//   pingpong:    two consumers take every other tile; one multiplies while the other stores
-//   clusters:    kClusterM x kClusterN blocks fetch parts of the tiles that they share
-//   kSplits:     as many blocks of a cluster share K and add up in a fixed order
-//   kSlices:     as many blocks or clusters share K and add up through device memory
-// The emitted text specialises Wgmma, one instruction.
+// P is A and Q is B, or with swap_ab the other way round. A block takes further tiles of the output
+// until none is left.
+//   kSplits:  as many blocks of a cluster share K and add up in a fixed order
+//   kSlices:  as many blocks or clusters share K and add up through device memory
 #pragma once
 
 #include "tessera/device/cuda/cluster_sums.h"
 #include "tessera/device/cuda/gemm/tma_pack.h"
 #include "tessera/device/cuda/gemm/tma_prepare.h"
-#include "tessera/device/cuda/ring.h"
 #include "tessera/device/cuda/slices.h"
 #include "tessera/device/cuda/tile_order.h"
+#include "tessera/device/cuda/tma_main_loop.h"
 #include "tessera/device/cuda/tma_store.h"
-#include "tessera/device/cuda/wgmma.h"
 
 namespace tessera::device {
 
 template <class C>
 struct TmaGemm {
-  static_assert(C::kTileM % kWgmmaRows == 0 && C::kTileN % 8 == 0 && C::kTileN <= 256,
-                "tile_m must be a multiple of 64, tile_n one of 8 up to 256");
   static_assert(C::kSplits == 1 || (C::kClusterM == 1 && C::kClusterN == 1 && !C::kPingpong),
                 "splits of K make up the whole cluster and do not play pingpong");
   static_assert(C::kSlices == 1 || (C::kClusterM == 1 && C::kClusterN == 1 && !C::kPingpong),
                 "slices of K share no tiles and do not play pingpong");
-  static_assert(!C::kPingpong || C::kWaveM == 2, "pingpong takes 2 consumers");
 
   // ---- sizes ----
 
@@ -44,22 +33,25 @@ struct TmaGemm {
                             C::kSwapAb ? kBInLines : C::kAKContiguous>;
   using TileQ = OperandTile<typename If<C::kSwapAb, A, B>::Type, C::kTileN, C::kTileK,
                             C::kSwapAb ? C::kAKContiguous : kBInLines>;
-  using Instruction = Wgmma<typename TileP::Element, typename TileQ::Element, C::kTileN,
-                            TileP::kFrom, TileQ::kFrom>;
   static constexpr bool kPackedP = C::kPreshuffled && C::kSwapAb;
   static constexpr bool kPackedQ = C::kPreshuffled && !C::kSwapAb;
+  // With splits few rows of A meet all of B: it is read once and need not stay in L2.
+  static constexpr u64 kHintB = C::kSplits > 1 ? kEvictFirst : kEvictNormal;
+  static constexpr u64 kHintP = C::kSwapAb ? kHintB : kEvictNormal;
+  static constexpr u64 kHintQ = C::kSwapAb ? kEvictNormal : kHintB;
+  using LoaderP = typename If<kPackedP, PackedLoader<TileP, C::kClusterN, kHintP>,
+                              MatrixLoader<TileP, C::kClusterN, kHintP>>::Type;
+  using LoaderQ = typename If<kPackedQ, PackedLoader<TileQ, C::kClusterM, kHintQ>,
+                              MatrixLoader<TileQ, C::kClusterM, kHintQ>>::Type;
 
-  static constexpr int kConsumers = C::kWaveM;
-  static constexpr int kProducerThreads = kConsumers == 1 ? 32 : kGroupThreads;
-  static constexpr int kThreads = kConsumers * kGroupThreads + kProducerThreads;
-  static constexpr int kMultiply = C::kTileK * static_cast<int>(sizeof(A)) / kWgmmaBytesK;
-  static constexpr int kBlocks = C::kTileM / kWgmmaRows / (C::kPingpong ? 1 : kConsumers);
-  static constexpr int kAccumulators = C::kTileN / 2;  // per block of 64 rows
-  static_assert(kBlocks >= 1, "every consumer needs 64 rows");
-
-  static constexpr int kMulticast = C::kClusterM * C::kClusterN;
+  using Loop = TmaMainLoop<C, LoaderP, LoaderQ>;
+  using Ring = typename Loop::Ring;
+  static constexpr int kConsumers = Loop::kConsumers;
+  static constexpr int kThreads = Loop::kThreads;
+  static constexpr int kBlocks = Loop::kBlocks;
+  static constexpr int kAccumulators = Loop::kAccumulators;
+  static constexpr int kMulticast = Loop::kMulticast;
   static constexpr int kCluster = kMulticast * C::kSplits;
-  static constexpr int kReleases = C::kClusterM + C::kClusterN - 1;  // blocks that fill a stage
 
   // With splits, this many blocks of the cluster each add up and store a part of the columns.
   static constexpr int kOwners = C::kSplits < C::kTileN / 8 ? C::kSplits : C::kTileN / 8;
@@ -69,7 +61,7 @@ struct TmaGemm {
 
   // ---- shared memory: the ring's P and Q tiles, store buffers, partial sums, barriers ----
 
-  static constexpr int kStageBytes = TileP::kBytes + TileQ::kBytes;
+  static constexpr int kStageBytes = Loop::kStageBytes;
   static constexpr int kVectorBytes = kConsumers * kGroupThreads * 16;
   static constexpr int kPartialBytes = (C::kSplits - 1) * kOwnVectors * kVectorBytes;
   // D tensors of m x n that come to the store areas by the copy engine, and their barriers.
@@ -79,7 +71,6 @@ struct TmaGemm {
   static constexpr int kFixedBytes = C::kStages * kStageBytes + kPartialBytes + kBarriers * 8;
   static constexpr StoreArea kArea = store_area(kFixedBytes, kConsumers, kOwnColumns, kMatrices);
   static constexpr int kAreaBytes = kArea.bytes;
-  static constexpr int kOffsetQ = C::kStages * TileP::kBytes;
   static constexpr int kOffsetStore = C::kStages * kStageBytes;
   static constexpr int kOffsetPartial = kOffsetStore + kConsumers * kAreaBytes;
   static constexpr int kOffsetBarriers = kOffsetPartial + kPartialBytes;
@@ -95,7 +86,6 @@ struct TmaGemm {
 
   // ---- where this thread and block are ----
 
-  using Ring = device::Ring<C::kStages>;
   struct Tile {
     int p, q, batch;  // first rows and columns of this block's tile
     int index;        // of the tile, all batches counted
@@ -103,10 +93,8 @@ struct TmaGemm {
   };
 
   const CudaGemmArguments& arguments;
-  u32 shared;        // base address
-  int warpgroup;     // kConsumers: the producer
-  int thread;        // in the warpgroup
-  int at_p, at_q;    // in the multicast cluster
+  u32 shared;  // base address
+  Loop loop;
   int split;         // which part of K
   int cluster;       // index of this block's cluster
   int num_clusters;  // that run
@@ -114,28 +102,22 @@ struct TmaGemm {
   int tiles;         // of all batches, as many times as there are slices
   int k_tiles;       // of K
 
-  __device__ __forceinline__ u32 full(u32 stage) const {
-    return shared + kOffsetBarriers + stage * 8;
-  }
-  __device__ __forceinline__ u32 empty(u32 stage) const { return full(C::kStages + stage); }
-  __device__ __forceinline__ u32 partial_sums_here() const { return full(2 * C::kStages); }
+  // Barriers behind those of the ring.
+  __device__ __forceinline__ u32 partial_sums_here() const { return loop.full(2 * C::kStages); }
   __device__ __forceinline__ u32 d_here() const {
-    return full(2 * C::kStages + 1 + warpgroup * kMatrixSlots);
+    return loop.full(2 * C::kStages + 1 + loop.warpgroup * kMatrixSlots);
   }
 
   // Slices of a tile follow each other.
   __device__ __forceinline__ Tile tile_of(int i) const {
     const int index = i / C::kSlices;
     const TileOrder::Tile at = order.tile(index);
-    return {(at.p * C::kClusterM + at_p) * C::kTileM, (at.q * C::kClusterN + at_q) * C::kTileN,
-            at.batch, index, i % C::kSlices};
+    return {(at.p * C::kClusterM + loop.at_p) * C::kTileM,
+            (at.q * C::kClusterN + loop.at_q) * C::kTileN, at.batch, index, i % C::kSlices};
   }
 
   // The tiles of K that this block multiplies.
-  struct Range {
-    int first, last;
-  };
-  __device__ __forceinline__ Range k_of(const Tile& tile) const {
+  __device__ __forceinline__ StepRange k_of(const Tile& tile) const {
     constexpr int kParts = C::kSplits * C::kSlices;
     if constexpr (kParts == 1) return {0, k_tiles};
     const i64 part = tile.slice * C::kSplits + split;
@@ -147,11 +129,8 @@ struct TmaGemm {
     extern __shared__ __align__(1024) unsigned char memory[];
     const GemmArguments& g = a.gemm;
     shared = shared_address(memory);
-    warpgroup = uniform(threadIdx.x / kGroupThreads);
-    thread = threadIdx.x % kGroupThreads;
     const int rank = kCluster > 1 ? static_cast<int>(cluster_rank()) : 0;
-    at_p = kMulticast > 1 ? rank % C::kClusterM : 0;
-    at_q = kMulticast > 1 ? rank / C::kClusterM : 0;
+    loop = Loop::at(shared, shared + kOffsetBarriers, kMulticast > 1 ? rank : 0);
     split = C::kSplits > 1 ? rank : 0;
     cluster = blockIdx.x / kCluster;
     num_clusters = gridDim.x / kCluster;
@@ -170,29 +149,20 @@ struct TmaGemm {
   static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
     TmaGemm block(arguments);
     block.init();
-    if (block.warpgroup == kConsumers) {
-      if constexpr (kConsumers > 1) registers_shrink<kConsumers == 3 ? 32 : 40>();
-      block.produce();
-    } else {
-      if constexpr (kConsumers > 1) registers_grow<kConsumers == 3 ? 160 : 232>();
-      block.consume();
-    }
+    block.loop.run_roles(block);
     if constexpr (kMulticast > 1) cluster_sync();  // peers may still signal this block's barriers
   }
 
   __device__ __forceinline__ void init() const {
-    if (warpgroup == kConsumers && thread == 0 && arguments.gemm.k > 0) {
+    if (loop.is_producer() && loop.thread == 0 && arguments.gemm.k > 0) {
       tma_prefetch(&arguments.a_map);
       if (!C::kPreshuffled) tma_prefetch(&arguments.b_map);
       if (!C::kDirectStore) tma_prefetch(&arguments.out_map);
       if (kAsksForD) tma_prefetch(&arguments.d_maps[0]);
     }
     if (threadIdx.x == 0) {
-      for (u32 i = 0; i < C::kStages; ++i) {
-        barrier_init(full(i), 1);
-        barrier_init(empty(i), (C::kPingpong ? 1 : kConsumers) * kReleases);
-      }
-      for (int i = 2 * C::kStages; i < kBarriers; ++i) barrier_init(full(i), 1);
+      loop.init_ring();
+      for (int i = 2 * C::kStages; i < kBarriers; ++i) barrier_init(loop.full(i), 1);
       barrier_init_fence();
       if (C::kSplits > 1) barrier_expect(partial_sums_here(), kPartialBytes);
     }
@@ -207,88 +177,51 @@ struct TmaGemm {
   // ---- the producer: one thread fills the ring ----
 
   __device__ __forceinline__ void produce() const {
-    if (uniform(thread / 32) == 0 && elect_one()) {
+    if (loop.is_filler()) {
       Ring ring;
 #pragma unroll 1
       for (int i = cluster; i < tiles; i += num_clusters) {
         const Tile tile = tile_of(i);
-        const Range range = k_of(tile);
-#pragma unroll 1
-        for (int k = range.first; k < range.last; ++k) {
-          barrier_wait(empty(ring.stage), ring.phase ^ 1);
-          barrier_expect(full(ring.stage), kStageBytes);
-          fetch(ring.stage, tile, k * C::kTileK);
-          ring.next();
-        }
+        const StepRange range = k_of(tile);
+        loop.fill(ring, range, [&] { return loaders_of(tile); });
       }
     }
     if constexpr (C::kSplits > 1) cluster_wait();
   }
 
-  __device__ __forceinline__ void fetch(u32 stage, const Tile& tile, int k) const {
+  __device__ __forceinline__ typename Loop::Loaders loaders_of(const Tile& tile) const {
     const GemmArguments& g = arguments.gemm;
     const int batch_a = g.batch_stride_a == 0 ? 0 : tile.batch;
     const int batch_b = g.batch_stride_b == 0 ? 0 : tile.batch;
-    // P is shared by the blocks with the same at_p, Q by those with the same at_q.
-    u16 mask_p = 0;
-#pragma unroll
-    for (int i = 0; i < C::kClusterN; ++i) mask_p |= 1U << (at_p + C::kClusterM * i);
-    const u16 mask_q = ((1U << C::kClusterM) - 1) << (C::kClusterM * at_q);
-    // Few rows of A meet all of B: it is read once and need not stay in L2.
-    constexpr u64 kPolicyB = C::kSplits > 1 ? kEvictFirst : kEvictNormal;
-    const TmaTarget to_p = {shared + stage * TileP::kBytes, full(stage), 0,
-                            C::kSwapAb ? kPolicyB : kEvictNormal};
-    const TmaTarget to_q = {shared + kOffsetQ + stage * TileQ::kBytes, full(stage), 0,
-                            C::kSwapAb ? kEvictNormal : kPolicyB};
-    const TilePlace place_p = {tile.p, k, C::kSwapAb ? batch_b : batch_a};
-    const TilePlace place_q = {tile.q, k, C::kSwapAb ? batch_a : batch_b};
-    load<TileP, C::kClusterN, kPackedP, C::kSwapAb>(to_p, place_p, {at_q, mask_p});
-    load<TileQ, C::kClusterM, kPackedQ, !C::kSwapAb>(to_q, place_q, {at_p, mask_q});
+    const CudaTensorMap* const map_p = C::kSwapAb ? &arguments.b_map : &arguments.a_map;
+    const CudaTensorMap* const map_q = C::kSwapAb ? &arguments.a_map : &arguments.b_map;
+    const int batch_p = C::kSwapAb ? batch_b : batch_a;
+    const int batch_q = C::kSwapAb ? batch_a : batch_b;
+    return {loader<LoaderP, kPackedP>(map_p, tile.p, batch_p, loop.share_p()),
+            loader<LoaderQ, kPackedQ>(map_q, tile.q, batch_q, loop.share_q())};
   }
 
-  template <class Operand, int kParts, bool kPacked, bool kIsB>
-  __device__ __forceinline__ void load(const TmaTarget& target, const TilePlace& place,
-                                       const TileShare& share) const {
+  template <class Loader, bool kPacked>
+  __device__ __forceinline__ Loader loader(const CudaTensorMap* map, int row, int batch,
+                                           const TileShare& share) const {
     if constexpr (kPacked) {
-      const char* packed = static_cast<const char*>(arguments.gemm.b);
-      const i64 offset = PackedB<C>::offset(arguments.gemm, place);
-      Operand::template load_packed<kParts>(target, packed + offset, share);
+      return {PackedB<C>::tiles_at(arguments.gemm, row, batch), share};
     } else {
-      const CudaTensorMap* map = kIsB ? &arguments.b_map : &arguments.a_map;
-      Operand::template load<kParts>(target, map, place, share);
+      return {map, row, batch, share};
     }
   }
 
   // ---- the consumers ----
 
-  using Release = device::Release<(kReleases > 1)>;
-  __device__ __forceinline__ Release release() const {
-    if constexpr (kReleases == 1) {
-      return {empty(0), thread == 0};
-    } else {
-      // The first kClusterM warps serve the blocks with our at_q, the others those with our at_p.
-      const int warp = uniform(thread / 32);
-      const int other = warp - C::kClusterM;
-      const int rank = warp < C::kClusterM
-                           ? warp + C::kClusterM * at_q
-                           : at_p + C::kClusterM * (other + (other >= at_q ? 1 : 0));
-      const bool serves = warp < kReleases;
-      return {in_block(empty(0), serves ? rank : 0), serves && thread % 32 == 0};
-    }
-  }
-
-  // Named barriers: 1 to 3 are the consumers' own, 4 and 5 say whose turn it is to multiply.
-  static constexpr int kTurn = 4;
-
   __device__ __forceinline__ void consume() const {
-    const Release free = release();
+    const auto free = loop.release();
     Ring ring;
     int i = cluster;
     if constexpr (C::kPingpong) {
-      if (warpgroup == 1) {
+      if (loop.warpgroup == 1) {
         i += num_clusters;
         ring.skip(k_tiles);
-        threads_arrive(kTurn, 2 * kGroupThreads);
+        loop.pass_turn();
       }
     }
     u32 phases = 0;                         // of the barriers at d_here()
@@ -299,9 +232,9 @@ struct TmaGemm {
       // Of slices only the one that comes last stores.
       constexpr bool kAskEarly = kAsksForD && C::kSplits == 1 && C::kSlices == 1;
       if constexpr (kAskEarly) store_of<C::kTileN>(phases).ask(store_place(tile, 0));
-      if constexpr (C::kPingpong) threads_sync(kTurn + warpgroup, 2 * kGroupThreads);
-      const Range range = k_of(tile);
-      multiply(sums, ring, free, range.last - range.first);
+      if constexpr (C::kPingpong) loop.wait_turn();
+      const StepRange range = k_of(tile);
+      loop.multiply(sums, ring, free, range.last - range.first);
       if constexpr (C::kPingpong) ring.skip(k_tiles);
       if constexpr (C::kSplits > 1) {
         add_partial_sums(sums, tile, phases);
@@ -309,42 +242,7 @@ struct TmaGemm {
         finish<C::kTileN>(sums, tile, 0, phases);
       }
     }
-    if (!C::kDirectStore && thread == 0) stores_wait_all();
-  }
-
-  // sums = this consumer's rows of the tile, over so many tiles of K.
-  __device__ __forceinline__ void multiply(Acc (&sums)[kBlocks][kAccumulators], Ring& ring,
-                                           const Release& free, int count) const {
-    const int first_block = C::kPingpong ? 0 : warpgroup * kBlocks;
-    u32 before = 0;
-#pragma unroll 1
-    for (int k = 0; k < count; ++k) {
-      barrier_wait(full(ring.stage), ring.phase);
-      const u64 p = TileP::descriptor(shared + ring.stage * TileP::kBytes) +
-                    TileP::descriptor_offset(first_block, 0);
-      const u64 q = TileQ::descriptor(shared + kOffsetQ + ring.stage * TileQ::kBytes);
-      wgmma_fence();
-#pragma unroll
-      for (int step = 0; step < kMultiply; ++step) {
-#pragma unroll
-        for (int block = 0; block < kBlocks; ++block) {
-          Instruction::multiply(sums[block], p + TileP::descriptor_offset(block, step),
-                                q + TileQ::descriptor_offset(0, step), (k | step) != 0);
-        }
-      }
-      wgmma_commit();
-      wgmma_wait<1>();  // the tiles before these have been read
-      if (k > 0) free(before);
-      before = ring.stage;
-      ring.next();
-    }
-    if constexpr (C::kPingpong) threads_arrive(kTurn + (warpgroup ^ 1), 2 * kGroupThreads);
-    wgmma_wait<0>();
-#pragma unroll
-    for (int i = 0; i < kBlocks * kAccumulators; ++i) {
-      wgmma_done(sums[i / kAccumulators][i % kAccumulators]);
-    }
-    if (count > 0) free(before);
+    if (!C::kDirectStore && loop.thread == 0) stores_wait_all();
   }
 
   // With slices only the group that comes last has something to store.
@@ -358,12 +256,12 @@ struct TmaGemm {
       const int per_tile = kOwners * kConsumers;
       const Sums slices = {workspace + arguments.partial_sums,
                            reinterpret_cast<u32*>(workspace),
-                           tile.index * per_tile + split * kConsumers + warpgroup,
+                           tile.index * per_tile + split * kConsumers + loop.warpgroup,
                            tiles / C::kSlices * per_tile,
                            tile.slice,
                            C::kSlices,
-                           1 + warpgroup,
-                           thread};
+                           1 + loop.warpgroup,
+                           loop.thread};
       if (!slices.add(reinterpret_cast<Acc(&)[kVectors][4]>(sums))) return;
     }
     const auto store = store_of<kColumns>(phases);
@@ -375,13 +273,12 @@ struct TmaGemm {
   template <int kColumns>
   __device__ __forceinline__ TileStore<C, GemmArguments, kBlocks, kColumns, kArea.pass, kAreaBytes>
   store_of(u32& phases) const {
-    const u32 area = shared + kOffsetStore + warpgroup * kAreaBytes;
-    return {
-        arguments.gemm, &arguments.out_map, arguments.d_maps, area, 1 + warpgroup, thread, d_here(),
-        phases};
+    const u32 area = shared + kOffsetStore + loop.warpgroup * kAreaBytes;
+    return {arguments.gemm,     &arguments.out_map, arguments.d_maps, area,
+            1 + loop.warpgroup, loop.thread,        d_here(),         phases};
   }
   __device__ __forceinline__ StorePlace store_place(const Tile& tile, int first_column) const {
-    const int p = tile.p + (C::kPingpong ? 0 : warpgroup * kBlocks * kWgmmaRows);
+    const int p = tile.p + (C::kPingpong ? 0 : loop.warpgroup * kBlocks * kWgmmaRows);
     const int q = tile.q + first_column;
     return {C::kSwapAb ? q : p, C::kSwapAb ? p : q, tile.batch};
   }
@@ -389,7 +286,7 @@ struct TmaGemm {
   __device__ __forceinline__ void add_partial_sums(const Acc (&sums)[kBlocks][kAccumulators],
                                                    const Tile& tile, u32& phases) const {
     using Sums = ClusterSums<Acc, kBlocks, C::kTileN, kOwners, C::kSplits, kVectorBytes>;
-    const u32 mine = shared + kOffsetPartial + (warpgroup * kGroupThreads + thread) * 16;
+    const u32 mine = shared + kOffsetPartial + (loop.warpgroup * kGroupThreads + loop.thread) * 16;
     const Sums cluster_sums = {mine, partial_sums_here(), split};
     Acc own[kBlocks][kOwnColumns / 2];
     if (cluster_sums.add(sums, own)) finish<kOwnColumns>(own, tile, split * kOwnColumns, phases);

@@ -25,13 +25,14 @@ struct PackedB {
     return (g.k + C::kTileK - 1) / C::kTileK;
   }
 
-  // Bytes to a tile. Tiles past the last, which clusters at the edge ask for, are the last: what
+  // The tiles of a row. Rows past the last, which clusters at the edge ask for, are the last: what
   // comes of them is not stored.
-  static __device__ __forceinline__ i64 offset(const GemmArguments& g, const TilePlace& place) {
+  static __device__ __forceinline__ const char* tiles_at(const GemmArguments& g, i64 row,
+                                                         i64 batch) {
     const i64 last = row_tiles(g) - 1;
-    const i64 tile = place.row / kTileRows;
-    const i64 row = place.batch * (last + 1) + (tile < last ? tile : last);
-    return (row * k_tiles(g) + place.k / C::kTileK) * Tile::kBytes;
+    const i64 tile = row / kTileRows;
+    const i64 before = batch * (last + 1) + (tile < last ? tile : last);
+    return static_cast<const char*>(g.b) + before * k_tiles(g) * Tile::kBytes;
   }
 
   // The packing kernel; any grid does.
