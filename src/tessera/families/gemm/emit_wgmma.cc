@@ -71,8 +71,8 @@ struct OperandP {
   std::string_view parameter, inputs;
 };
 OperandP operand_p(const Wgmma& w) {
-  if (w.p_from != WgmmaFrom::registers) return {1, "u64 p", "\"l\"(p)"};
-  return {4, "const u32 (&p)[4]", "\"r\"(p[0]), \"r\"(p[1]), \"r\"(p[2]), \"r\"(p[3])"};
+  if (w.p_from != WgmmaFrom::registers) return {1, " u64 p", "\"l\"(p)"};
+  return {4, "\n      const u32 (&p)[4]", "\"r\"(p[0]), \"r\"(p[1]), \"r\"(p[2]), \"r\"(p[3])"};
 }
 
 // "%8", or "{%8, %9, %10, %11}".
@@ -90,7 +90,7 @@ std::string specialisation(const Wgmma& w) {
       "template <>\n"
       "struct Wgmma<{}, {}, {}, WgmmaFrom::{}, WgmmaFrom::{}> {{\n"
       "  using Acc = {};\n"
-      "  static __device__ __forceinline__ void multiply(Acc (&d)[{}], {}, u64 q, "
+      "  static __device__ __forceinline__ void multiply(Acc (&d)[{}],{}, u64 q, "
       "int accumulate) {{\n"
       "    asm volatile(\n"
       "        \"{{\\n.reg .pred accumulate;\\nsetp.ne.b32 accumulate, %{}, 0;\\n\"\n",
