@@ -204,7 +204,10 @@ int doctor(const Output& output) {
 
 int version(const Output& output) {
   if (output.json) {
-    print_json({{"version", kVersion}, {"abi", jit::kAbiVersion}});
+    nlohmann::json abi = nlohmann::json::object();
+    for (const Family* family : all_families())
+      abi[std::string(to_string(family->op))] = family->abi;
+    print_json({{"version", kVersion}, {"abi", abi}});
   } else {
     write_out("tessera {}\n", kVersion);
   }

@@ -15,6 +15,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/streams.h"
+#include "tessera/families/family.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/worker_program.h"
 #include "tessera/measure/child.h"
@@ -50,6 +51,8 @@ std::string load_answer(const char* name, const char* file) {
   tessera::jit::Artifact artifact;
   artifact.name = name;
   artifact.binary = file;
+  const tessera::Family* const family = tessera::find_family(name);
+  artifact.abi = family == nullptr ? 0 : family->abi;
   try {
     tessera::runtime::backend_for(any).load(artifact, any);
     return std::string(tessera::jit::kLoadsWord);

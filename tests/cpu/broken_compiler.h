@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tessera/base/files.h"
+#include "tessera/families/family.h"
 
 namespace tessera::testing_support {
 
@@ -40,7 +41,9 @@ fs::path broken_compiler(const fs::path& folder, const Breakages& breakages) {
       "static void run([[maybe_unused]] const void* arguments, const CpuThread*) { $body }\n"
       "#pragma GCC visibility push(default)\n"
       "extern \"C\" { extern const CpuKernel $name; }\n"
-      "const CpuKernel $name = {kCpuAbiVersion, bytes, run, nullptr, nullptr};\n"
+      "const CpuKernel $name = {" +
+      std::to_string(family_of(Op::gemm).abi) +
+      ", {{bytes, run}}};\n"
       "END\n"
       "fi\n"
       "exec g++ \"$@\"\n";

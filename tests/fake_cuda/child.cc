@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,8 +29,8 @@ using namespace tessera;
 
 Launch small_launch() {
   Launch launch;
-  launch.arguments_size = 8;
-  launch.arguments.fill(std::byte{0});
+  launch.arguments.set(std::int64_t{0});
+  launch.steps.push({});
   return launch;
 }
 
@@ -102,6 +103,7 @@ int act(const std::string& what, const char* cubin) {
   jit::Artifact artifact;
   artifact.name = "kernel";
   artifact.binary = cubin;
+  artifact.abi = fake_cuda::kAbi;
   if (what == "retry") {
     return retry([&] {
       backend.load(artifact, target)->launch(small_launch(), {});

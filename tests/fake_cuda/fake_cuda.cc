@@ -1,6 +1,7 @@
 // A library with the entry points of NVIDIA's driver and NVML that pretends to be a few GPUs. Their
 // memory is the host's, a kernel is what the test gave it, and every call is checked like the
 // driver checks it: a current context, memory of the right device, a known handle.
+#include "tensor_maps.h"
 #include "world.h"
 
 using namespace fake_cuda;
@@ -165,7 +166,7 @@ EXPORT Result cuModuleLoadData(Module** module, const void* image) {
   if (l.w.settings.load_result != 0) return l.w.settings.load_result;
   if (std::memcmp(image, "\177ELF", 4) != 0) return kInvalidImage;
   ++l.w.counters.modules;
-  *module = new Module{.context = context, .abi = {}};
+  *module = new Module{.context = context, .number = number_of(image), .abi = {}};
   l.w.modules.insert(*module);
   return 0;
 }
@@ -182,6 +183,8 @@ EXPORT Result cuModuleGetFunction(Function** function, Module* module, const cha
   const Locked l;
   if (l.w.modules.count(module) == 0) return kInvalidHandle;
   if (l.w.settings.fail_symbol != 0) return kNotFound;
+  const std::string missing = l.w.settings.missing_entry;
+  if (!missing.empty() && std::string(name).ends_with(missing)) return kNotFound;
   *function = new Function{.context = module->context, .module = module, .name = name};
   l.w.functions.insert(*function);
   return 0;
@@ -191,11 +194,12 @@ EXPORT Result cuModuleGetGlobal_v2(Pointer* address, std::size_t* bytes, Module*
   if (const Result fault = fault_at(__func__)) return fault;
   const Locked l;
   if (l.w.modules.count(module) == 0) return kInvalidHandle;
-  if (l.w.settings.abi_version == 0) return kNotFound;
+  const int wanted = l.w.settings.abi_version;
+  if (wanted < 0) return kNotFound;
   int*& value = module->abi[name];
   if (value == nullptr) {
     value = static_cast<int*>(std::malloc(sizeof(int)));
-    *value = l.w.settings.abi_version;
+    *value = wanted > 0 ? wanted : module->number;
   }
   *address = reinterpret_cast<Pointer>(value);
   *bytes = sizeof(int);
@@ -249,6 +253,7 @@ EXPORT Result cuLaunchKernelEx(const Config* config, Function* function, void** 
     record.max_shared_bytes = function->max_shared_bytes;
     record.any_cluster = function->any_cluster;
     std::memcpy(record.arguments, parameters[0], sizeof(record.arguments));
+    std::memcpy(record.last_word, static_cast<char*>(parameters[0]) + 4088, 8);
     const bool is_pack = function->name.ends_with("_pack");
     if (is_pack) record.second_parameter = *static_cast<void**>(parameters[1]);
     ++l.w.counters.launches;
@@ -279,36 +284,31 @@ EXPORT Result cuOccupancyMaxActiveClusters(int* clusters, Function*, const Confi
 }
 
 #ifndef FAKE_CUDA_OLD
-// The encoding is the arguments, one after the other, so that tests can read them.
-EXPORT Result cuTensorMapEncodeTiled(std::uint64_t* map, int type, unsigned rank, void* base,
+// The encoding is a few of the arguments, so that tests can read them: see EncodedMap.
+EXPORT Result cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* base,
                                      const std::uint64_t* sizes, const std::uint64_t* strides,
                                      const unsigned* box, const unsigned* steps, int interleave,
                                      int swizzle, int promotion, int fill) {
   if (const Result fault = fault_at(__func__)) return fault;
-  const Locked l;
-  ++l.w.counters.encodes;
-  if (l.w.settings.encode_result != 0) return l.w.settings.encode_result;
-  if (reinterpret_cast<std::uintptr_t>(base) % 16 != 0 || rank != 3) return kInvalidValue;
-  if (reinterpret_cast<std::uintptr_t>(map) % 64 != 0) return kInvalidValue;
-  if (strides[0] % 16 != 0 || strides[1] % 16 != 0) return kInvalidValue;
-  const std::uint64_t words[16] = {reinterpret_cast<std::uint64_t>(base),
-                                   static_cast<std::uint64_t>(type),
-                                   sizes[0],
-                                   sizes[1],
-                                   sizes[2],
-                                   strides[0],
-                                   strides[1],
-                                   box[0],
-                                   box[1],
-                                   box[2],
-                                   steps[0] + steps[1] + steps[2],
-                                   static_cast<std::uint64_t>(interleave),
-                                   static_cast<std::uint64_t>(swizzle),
-                                   static_cast<std::uint64_t>(promotion),
-                                   static_cast<std::uint64_t>(fill),
-                                   0};
-  std::memcpy(map, words, sizeof(words));
-  return 0;
+  EncodedMap words{};
+  std::copy_n(box, std::min(rank, 5U), words.box);
+  return encode(map, words,
+                {type, rank, base, sizes, strides, steps, interleave, swizzle, promotion, fill});
+}
+EXPORT Result cuTensorMapEncodeIm2col(void* map, int type, unsigned rank, void* base,
+                                      const std::uint64_t* sizes, const std::uint64_t* strides,
+                                      const int* low, const int* high, unsigned channels,
+                                      unsigned pixels, const unsigned* steps, int interleave,
+                                      int swizzle, int promotion, int fill) {
+  if (const Result fault = fault_at(__func__)) return fault;
+  if (rank < 3) return kInvalidValue;
+  EncodedMap words{};
+  words.pixels = pixels;
+  words.channels = static_cast<std::uint16_t>(channels);
+  std::copy_n(low, std::min(rank, 5U) - 2, words.low);
+  std::copy_n(high, std::min(rank, 5U) - 2, words.high);
+  return encode(map, words,
+                {type, rank, base, sizes, strides, steps, interleave, swizzle, promotion, fill});
 }
 #endif
 
@@ -432,7 +432,17 @@ EXPORT Result cuEventRecord(Event* event, void* stream) {
   if (const Result result = current(l.w, context); result != 0) return result;
   if (l.w.events.count(event) == 0 || is_gone(l.w, stream)) return kInvalidHandle;
   event->milliseconds = l.w.now;
+  event->stream = stream;
+  ++l.w.counters.event_records;
   return 0;
+}
+EXPORT Result cuEventQuery(Event* event) {
+  if (const Result fault = fault_at(__func__)) return fault;
+  const Locked l;
+  if (l.w.events.count(event) == 0) return kInvalidHandle;
+  constexpr Result kNotReady = 600;
+  const bool is_busy = event->milliseconds >= 0 && event->stream == l.w.settings.busy_stream;
+  return is_busy && event->stream != nullptr ? kNotReady : 0;
 }
 EXPORT Result cuEventSynchronize(Event* event) {
   if (const Result fault = fault_at(__func__)) return fault;

@@ -11,6 +11,9 @@
 
 namespace fake_cuda {
 
+// The ABI number of kernels whose binary says none.
+inline constexpr int kAbi = 4;
+
 // One launch as the driver was given it.
 struct LaunchRecord {
   char kernel[160];
@@ -23,8 +26,22 @@ struct LaunchRecord {
   int max_shared_bytes;  // that the function was allowed
   int any_cluster;
   unsigned char arguments[1024];  // of the first parameter
+  unsigned char last_word[8];     // of 4096 bytes of it
   void* second_parameter;         // of pack kernels
 };
+
+// A tensor map as the fake driver encodes it.
+struct EncodedMap {
+  std::uint64_t base;
+  std::uint32_t sizes[5];
+  std::uint32_t strides[4];
+  std::uint16_t box[5], steps[5];  // as many as the rank
+  std::int8_t low[3], high[3];     // im2col
+  std::uint16_t channels;
+  std::uint32_t pixels;
+  std::uint8_t rank, type, interleave, swizzle, promotion, fill;
+};
+static_assert(sizeof(EncodedMap) <= 128);
 
 // What can be pretended. A failure is a result of the driver, 0 for none.
 struct Settings {
@@ -37,14 +54,17 @@ struct Settings {
   int launch_result = 0;  // of the next launches
   int async_result = 0;   // shows when the next launch is waited for, and from then on
   int encode_result = 0;
-  int fail_symbol = 0;  // modules lack the kernel
-  int abi_version = 4;  // what <name>_abi holds; 0: there is no such symbol
+  char missing_entry[48] = {};  // modules lack the kernels whose names end so
+  int fail_symbol = 0;          // modules lack the kernel
+  int abi_version =
+      0;  // what <name>_abi holds; 0: the binary's number; -1: there is no such symbol
   std::size_t memory_bytes = std::size_t{1} << 30;
   int blocks_per_unit = 2;
   int max_clusters = 60;
   int capturing = 0;                              // every stream is being captured
   int other_holder = 0;                           // someone else holds the primary contexts
   void* gone_stream = nullptr;                    // no longer a stream
+  void* busy_stream = nullptr;                    // what is enqueued on it does not end
   void (*kernel)(const LaunchRecord&) = nullptr;  // run at each launch
   // The fault_call-th call since reset(), counted from 1, returns fault_result. It is the call of
   // any function, or of the named one. 0: none.
@@ -58,7 +78,7 @@ struct Settings {
 struct Counters {
   int inits_begun, inits, contexts, releases, modules, unloads, launches, encodes, allocations,
       frees, fills;
-  int pointer_queries, function_sets, occupancy_queries, pushes, pops;
+  int pointer_queries, function_sets, occupancy_queries, pushes, pops, event_records;
   std::size_t allocated_bytes;
   int calls;           // of the functions that a fault is wanted for
   char fault_hit[48];  // the function that failed

@@ -1,7 +1,7 @@
 // A compiler with NVRTC's entry points. Its cubins are the headers of an ELF file for NVIDIA's
-// machine and nothing else: what the library and the fake driver look at. A text with the word
-// FAKE_ERROR is refused. The environment's FAKE_NVRTC_FAULT names what is wrong with the compiler:
-// "mute" (no words for its errors), "log" or "cubin" (of nearly 2^64 bytes).
+// machine and the text's ABI number: what the library and the fake driver look at. A text with the
+// word FAKE_ERROR is refused. The environment's FAKE_NVRTC_FAULT names what is wrong with the
+// compiler: "mute" (no words for its errors), "log" or "cubin" (of nearly 2^64 bytes).
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +17,13 @@ struct Program {
   std::string text;
   std::string log;
 };
+
+// The headers and the number that the text gives its symbol NAME_abi.
+std::string cubin_for(const Program& program) {
+  const auto at = program.text.find("_abi =");
+  const int number = at == std::string::npos ? 0 : std::atoi(program.text.c_str() + at + 6);
+  return tessera::cubin_of(std::to_string(number) + '\0');
+}
 
 bool has_fault(const char* which) {
   const char* fault = std::getenv("FAKE_NVRTC_FAULT");
@@ -53,12 +60,12 @@ EXPORT int nvrtcGetProgramLog(Program* program, char* log) {
   std::strcpy(log, program->log.c_str());
   return 0;
 }
-EXPORT int nvrtcGetCUBINSize(Program*, std::size_t* bytes) {
-  *bytes = has_fault("cubin") ? -std::size_t{2} : tessera::cubin_of("").size();
+EXPORT int nvrtcGetCUBINSize(Program* program, std::size_t* bytes) {
+  *bytes = has_fault("cubin") ? -std::size_t{2} : cubin_for(*program).size();
   return 0;
 }
-EXPORT int nvrtcGetCUBIN(Program*, char* bytes) {
-  const std::string cubin = tessera::cubin_of("");
+EXPORT int nvrtcGetCUBIN(Program* program, char* bytes) {
+  const std::string cubin = cubin_for(*program);
   std::memcpy(bytes, cubin.data(), cubin.size());
   return 0;
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "elf_files.h"
 #include "fake_cuda.h"
 #include "fake_gemm.h"
 
@@ -31,6 +32,7 @@ struct Context {
 };
 struct Module {
   Context* context;
+  int number;  // of its binary
   std::map<std::string, int*> abi;
 };
 struct Function {
@@ -47,6 +49,7 @@ struct Block {
 };
 struct Event {
   Context* context;
+  void* stream = nullptr;  // that it was recorded on
   double milliseconds = -1;
 };
 struct Config {
@@ -141,6 +144,14 @@ inline constexpr Result kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3
                         kInvalidHandle = 400, kNotFound = 500, kContextIsDestroyed = 709;
 
 inline bool is_sticky(Result result) { return result >= 700 && result <= 720 && result != 701; }
+
+// The ABI number that fake NVRTC puts behind the headers of its cubins.
+inline int number_of(const void* image) {
+  const auto* bytes = static_cast<const char*>(image);
+  const std::string headers = tessera::cubin_of("");
+  if (std::memcmp(bytes, headers.data(), 8) != 0) return kAbi;
+  return std::atoi(bytes + headers.size());
+}
 
 // Whether this call is to fail: see Settings. A failure that ends contexts ends the current one.
 inline Result fault_at(const char* function) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -34,13 +35,22 @@ std::string why_not_here(const Target& target) {
   }
 }
 
+bool has_packed_operand(const Problem& problem) { return measure::unpacked(problem) != problem; }
+
 void require_packable(const Problem& problem) {
-  const auto* gemm = std::get_if<GemmProblem>(&problem);
-  if (gemm != nullptr && gemm->preshuffled_b) return;
-  throw Error(
-      ErrorCode::invalid_argument,
-      fmt::format("pack: only a gemm problem with preshuffled_b set has a packed B, got '{}'",
-                  to_string(problem)));
+  if (has_packed_operand(problem)) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("pack: the problem must have an operand that is packed ahead "
+                          "(preshuffle=1), got '{}'",
+                          to_string(problem)));
+}
+
+Prepack prepack_for(const ReadyKernel& kernel, const Problem& problem, const Operands& operands,
+                    void* packed) {
+  std::optional<Prepack> made = family_of(problem).prepack(kernel.spec, problem, operands, packed);
+  if (made) return *std::move(made);
+  throw Error(ErrorCode::internal, fmt::format("{}: packs nothing, but was chosen for '{}'",
+                                               kernel.name, to_string(problem)));
 }
 
 }  // namespace
@@ -77,7 +87,6 @@ struct Dispatcher::State {
   Decision decide_among_ready(const MemoKey& key, const std::string& no_compiler) const;
   std::string no_compiler_for(const MemoKey& key) const;
   ReadyKernel make_ready(const MemoKey& key) const;
-  Launch bind_pack(const ReadyKernel& kernel, const Problem& problem, const void* b) const;
 };
 
 Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
@@ -149,13 +158,6 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
           std::move(loaded)};
 }
 
-Launch Dispatcher::State::bind_pack(const ReadyKernel& kernel, const Problem& problem,
-                                    const void* b) const {
-  GemmOperands operands;
-  operands.b = b;
-  return family_of(problem).bind(kernel.spec, problem, operands);
-}
-
 Dispatcher::Dispatcher(DispatcherOptions options)
     : state_(std::make_unique<State>(std::move(options), nullptr)) {}
 
@@ -190,21 +192,19 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
   const Family& family = family_of(problem);
   validate_operands(family, problem, operands);
   const Launch launch = family.bind(kernel.spec, problem, operands);
-  if (!options.verify) {
-    if (!launch.empty) kernel.loaded->launch(launch, options.launch);
-    return;
-  }
-  if (const auto* gemm = std::get_if<GemmProblem>(&problem);
-      gemm != nullptr && gemm->preshuffled_b) {
-    throw Error(ErrorCode::unsupported,
-                "verify: the reference needs B as it was, got a packed B; verify the problem "
-                "without preshuffled_b");
+  if (!options.verify) return kernel.loaded->launch(launch, options.launch);
+  if (has_packed_operand(problem)) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("verify: the reference needs every operand as it was, '{}' has a packed "
+                    "one; verify '{}'",
+                    to_string(problem), to_string(measure::unpacked(problem))));
   }
   const runtime::Place place{&runtime::backend_for(state_->target), options.launch};
   measure::HostOperands host = measure::fetch_inputs(family, problem, operands, place);
   // Before the launch, which may write over what it read.
   const Reference reference = family.reference(problem, host.operands, {});
-  if (!launch.empty) kernel.loaded->launch(launch, options.launch);
+  kernel.loaded->launch(launch, options.launch);
   measure::fetch_results(family, operands, place, host);
   const Mismatch mismatch = family.compare(problem, host.operands, reference);
   if (!mismatch.ok) {
@@ -220,25 +220,29 @@ Decision Dispatcher::explain(const Problem& problem, const RunOptions& options) 
                              : state_->decide_among_ready(key, no_compiler);
 }
 
-std::size_t Dispatcher::packed_bytes(const Problem& problem, const RunOptions& options) {
-  require_packable(problem);
+std::size_t Dispatcher::workspace_bytes(const Problem& problem, const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
-  return kernel.loaded->packed_bytes(state_->bind_pack(kernel, problem, nullptr));
+  const Launch launch = family_of(problem).bind(kernel.spec, problem, no_operands(problem));
+  return kernel.loaded->workspace_bytes(launch, options.launch);
 }
 
-void Dispatcher::pack(const Problem& problem, const void* b, void* packed,
+std::size_t Dispatcher::packed_bytes(const Problem& problem, const RunOptions& options) {
+  require_packable(problem);
+  return prepack_for(kernel_for(problem, options), problem, no_operands(problem), nullptr).bytes;
+}
+
+void Dispatcher::pack(const Problem& problem, const Operands& operands, void* packed,
                       const RunOptions& options) {
   require_packable(problem);
   const ReadyKernel& kernel = kernel_for(problem, options);
-  const Launch launch = state_->bind_pack(kernel, problem, b);
-  const std::size_t bytes = kernel.loaded->packed_bytes(launch);
-  if (bytes == 0) return;
-  if (b == nullptr || packed == nullptr) {
+  const Prepack prepack = prepack_for(kernel, problem, operands, packed);
+  if (prepack.bytes == 0) return;
+  if (prepack.from == nullptr || packed == nullptr) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("pack: {} must not be null: {} bytes are to be packed",
-                            b == nullptr ? "b" : "packed", bytes));
+                            prepack.from == nullptr ? prepack.operand : "packed", prepack.bytes));
   }
-  kernel.loaded->pack(launch, packed, options.launch);
+  kernel.loaded->launch(prepack.launch, options.launch);
 }
 
 }  // namespace tessera

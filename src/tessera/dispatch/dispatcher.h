@@ -57,17 +57,22 @@ class Dispatcher {
   // naming the missing features when this machine cannot run the target.
   const ReadyKernel& kernel_for(const Problem& problem, const RunOptions& options = {});
 
-  // kernel_for() and launch. Operands are checked against the problem. A packed B cannot be
+  // kernel_for() and launch. Operands are checked against the problem. A packed operand cannot be
   // verified: the reference needs it as it was.
   void run(const Problem& problem, const Operands& operands, const RunOptions& options = {});
 
   // The decision alone; builds nothing.
   Decision explain(const Problem& problem, const RunOptions& options = {}) const;
 
-  // Preshuffle: bytes of the packed B and the packing, for a problem with preshuffled_b set. Pack
-  // with the options of the runs: they decide which kernel is chosen.
+  // Bytes that a run may need as LaunchOptions::workspace, wherever the operands lie; 0: none.
+  // Ask with the options of the runs: they decide which kernel is chosen.
+  std::size_t workspace_bytes(const Problem& problem, const RunOptions& options = {});
+
+  // Preshuffle: bytes of the packed operand and the packing, for a problem with preshuffled_b set.
+  // Of the operands only the one that is packed is looked at. Pack with the options of the runs.
   std::size_t packed_bytes(const Problem& problem, const RunOptions& options = {});
-  void pack(const Problem& problem, const void* b, void* packed, const RunOptions& options = {});
+  void pack(const Problem& problem, const Operands& operands, void* packed,
+            const RunOptions& options = {});
 
  private:
   struct State;

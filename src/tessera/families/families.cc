@@ -21,4 +21,12 @@ std::span<const Family* const> all_families() {
   return kAll;
 }
 
+const Family* find_family(std::string_view text) {
+  const std::string_view word = text.substr(0, text.find_first_of("_ "));
+  for (const Family* family : all_families()) {
+    if (to_string(family->op) == word) return family;
+  }
+  return nullptr;
+}
+
 }  // namespace tessera

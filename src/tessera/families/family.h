@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,7 +14,7 @@
 
 #include "tessera/base/processors.h"
 #include "tessera/families/features.h"
-#include "tessera/families/headers.h"
+#include "tessera/families/launch.h"
 #include "tessera/families/reference.h"
 #include "tessera/families/tensor.h"
 #include "tessera/spec/kernel_spec.h"
@@ -39,6 +40,11 @@ struct Source {
   std::vector<Source> objects = {};
   std::string declarations = {};
   bool is_object = false;
+  // The number of the contract with the family's argument block: see Family::abi.
+  int abi = 0;
+  // What the binary exports besides the kernel's own symbol, as ends of its name: a step runs one
+  // of them. On GPUs each is a kernel of its own, on CPUs a row of the kernel's table.
+  std::vector<std::string> entries = {""};
 };
 
 // A predicted time and what it is made of, in seconds.
@@ -50,44 +56,13 @@ struct Estimate {
   double utilisation = 1;  // useful share of the operations issued
 };
 
-// A window on device memory that a GPU kernel moves by its copy engine (TMA). The backend has the
-// driver encode it into 128 bytes of the argument block just before a launch.
-struct TensorMap {
-  std::size_t offset;  // into Launch::arguments, a multiple of 64
-  const void* base;    // device memory, 16-byte aligned; null with in_workspace
-  DType dtype;
-  std::array<std::uint64_t, 3> sizes;    // elements: innermost (contiguous), rows, batches
-  std::array<std::uint64_t, 2> strides;  // bytes between rows and between batches, 16 x n
-  std::array<std::uint32_t, 3> box;      // elements that one copy moves
-  int swizzle_bytes;                     // 0, 32, 64 or 128
-  bool in_workspace;                     // base is the workspace's address ...
-  std::size_t workspace_offset;          // ... and so many bytes
-};
-
-// What a backend needs to start a kernel once: its argument block and its geometry.
-struct Launch {
-  alignas(64) std::array<std::byte, 1024> arguments;
-  std::size_t arguments_size = 0;
-  std::array<unsigned, 3> grid = {1, 1, 1};
-  std::array<unsigned, 3> block = {1, 1, 1};
-  std::array<unsigned, 3> cluster = {1, 1, 1};
-  std::size_t shared_memory_bytes = 0;
-  bool persistent = false;  // the backend cuts grid[0] down to what the device runs at once, in
-                            // whole clusters; blocks take further tiles themselves
-  bool empty = false;       // nothing to compute: do not launch
-  // GPU: blocks and threads of <name>_prepare, which runs first with the same arguments; 0: none.
-  // Any number of blocks does.
-  unsigned prepare_blocks = 0;
-  unsigned prepare_threads = 0;
-  // Device memory for the launch, zeroed once when allocated. Its first kCounterBytes (see
-  // device/cuda/abi.h) are zero whenever no kernel runs: who counts there leaves zeros behind.
-  std::size_t workspace_bytes = 0;
-  std::size_t workspace_offset = 0;  // into arguments: where its address goes
-  std::size_t packed_bytes = 0;      // preshuffle kernels: of the packed B (GPU)
-  int num_tensor_maps = 0;
-  std::array<TensorMap, 5> tensor_maps;  // the first num_tensor_maps count
-  int num_pointers = 0;                  // GPU: what the kernel reads and writes, to be checked
-  std::array<const void*, 8> pointers;   // the first num_pointers count
+// The packing of an operand, once for many launches of one kernel.
+struct Prepack {
+  std::string_view operand;  // its name: "b"
+  const void* from = nullptr;
+  std::size_t bytes = 0;  // of the packed operand
+  Launch launch;          // writes it; no steps: there is nothing to pack
+  Operands operands;      // those of the problem, with the packed one in its place
 };
 
 // A narrowing of the enumeration. Empty strings and '*' match everything; tile, wave and warp_tile
@@ -111,6 +86,10 @@ inline int units_used(int threads, const Target& target) {
 
 struct Family {
   Op op;
+  // The number of the contract between the family's kernels and what calls them: their argument
+  // block, their entries, and what every backend's kernels export (device/*/abi.h). A change of it
+  // raises the number; the kernels of other families stay as they are.
+  int abi;
 
   // Throws Error{invalid_argument} with the rule that the problem breaks.
   void (*validate)(const Problem&);
@@ -158,7 +137,13 @@ struct Family {
   void (*extract)(const Problem&, const Target&, int threads, std::span<const KernelSpec> specs,
                   std::span<double> columns, std::span<const FeatureUse> wanted);
 
+  // Operands that are null may lie anywhere: the launch then has the largest workspace that it can
+  // need.
   Launch (*bind)(const KernelSpec&, const Problem&, const Operands&);
+  // Of kernels that read an operand as they packed it themselves: how to pack it to `packed`, which
+  // may be null as long as only the size is wanted. Empty for other kernels.
+  std::optional<Prepack> (*prepack)(const KernelSpec&, const Problem&, const Operands&,
+                                    void* packed);
 
   // The slow obvious answer in fp64, and the comparison of `got` with it.
   Mismatch (*verify)(const Problem&, const Operands&);
@@ -184,5 +169,7 @@ const Family& family_of(Op op);
 const Family& family_of(const Problem& problem);
 const Family& family_of(const KernelSpec& spec);
 std::span<const Family* const> all_families();
+// The family whose word begins the text, as in a kernel's name or a problem's line; else null.
+const Family* find_family(std::string_view text);
 
 }  // namespace tessera

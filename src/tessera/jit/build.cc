@@ -62,6 +62,7 @@ struct Builder::State {
 
   Toolchain toolchain(std::string_view kernel, const Target& target) const;
   Found build(const Source& source, const Target& target);
+  Found find_or_build(const Source& source, const Target& target);
   Found build_with_compiler(const Source& source, const Target& target);
   std::vector<Artifact> build_objects(const Source& source, const Target& target);
   void prepare_objects(std::span<const Source> sources, const Target& target, int jobs);
@@ -82,8 +83,15 @@ std::string Builder::State::no_compiler(const Target& target) const try {
   return error.what();
 }
 
-// A pack needs no compiler, not even to look something up: it comes first.
 Found Builder::State::build(const Source& source, const Target& target) {
+  Found found = find_or_build(source, target);
+  found.artifact.abi = source.abi;
+  found.artifact.entries = source.entries;
+  return found;
+}
+
+// A pack needs no compiler, not even to look something up: it comes first.
+Found Builder::State::find_or_build(const Source& source, const Target& target) {
   if (!packs.empty()) {
     if (auto packed = packs.find(source.name, source_key(source, target))) return {*packed, true};
   }
@@ -169,6 +177,15 @@ BuildResult Builder::State::try_build(const Source& source, const Target& target
   }
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return result;
+}
+
+Artifact artifact_of(const Source& source, const std::filesystem::path& binary) {
+  Artifact artifact;
+  artifact.name = source.name;
+  artifact.binary = binary;
+  artifact.abi = source.abi;
+  artifact.entries = source.entries;
+  return artifact;
 }
 
 Builder::Builder(BuildOptions options) : state_(std::make_unique<State>(std::move(options))) {}

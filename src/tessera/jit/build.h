@@ -36,6 +36,9 @@ struct BuildResult {
 
 using Progress = std::function<void(std::size_t done, std::size_t total, const BuildResult&)>;
 
+// A source's binary as a loader wants it, in a file that somebody else keeps.
+Artifact artifact_of(const Source& source, const std::filesystem::path& binary);
+
 // Thread-safe; the same source asked for twice at once is built once.
 class Builder {
  public:

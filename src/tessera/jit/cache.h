@@ -36,6 +36,9 @@ struct Artifact {
   // that the next anonymous file may get, and the loader knows libraries by their path.
   std::shared_ptr<void> keep;
   bool is_object = false;  // code that kernels share: an object to link, not to load
+  // What its source says and its loader demands; the cache itself knows neither.
+  int abi = 0;
+  std::vector<std::string> entries = {""};
 };
 
 struct EntryInfo {

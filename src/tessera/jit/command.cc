@@ -100,7 +100,7 @@ std::vector<std::string> compile_environment() {
 
 std::string source_key(const Source& source, const Target& target) {
   KeyText key;
-  key.add(std::to_string(kAbiVersion));
+  key.add(std::to_string(source.abi));
   key.add(source.name);
   key.add(source.extension);
   key.add(source.text);

@@ -36,13 +36,11 @@ inline constexpr const char* kDeclarationsFile = "objects.h";
 // "NAME" and "NAME=value" for SubprocessOptions: what would change a compiler's output unseen.
 std::vector<std::string> compile_environment();
 
-// Everything that can change the bytes: text, headers, compiler, flags, target, ABI version.
+// Everything that can change the bytes: text, headers, compiler, flags, target, ABI number.
 std::string cache_key(const Source& source, const Target& target, const Toolchain& toolchain);
 
-// The part of it that is the same whatever the compiler: text, headers, target, ABI version.
+// The part of it that is the same whatever the compiler: text, headers, target, the ABI number of
+// the source's family and no other's.
 std::string source_key(const Source& source, const Target& target);
-
-// Raised when kernels and library stop understanding each other.
-inline constexpr int kAbiVersion = 4;
 
 }  // namespace tessera::jit

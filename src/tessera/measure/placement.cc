@@ -71,14 +71,13 @@ void fetch(const Tensor& tensor, const void* from, void* to, const runtime::Plac
 runtime::DeviceBuffer pack_b(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
                              const Problem& problem, Operands& operands,
                              const runtime::Place& place) {
-  if (!gemm_of(problem).preshuffled_b) return {};
-  auto& gemm = std::get<GemmOperands>(operands);
-  GemmOperands only_b;
-  only_b.b = gemm.b;
-  const Launch launch = family_of(problem).bind(spec, problem, only_b);
-  runtime::DeviceBuffer packed(place, kernel.packed_bytes(launch));
-  kernel.pack(launch, packed.data(), place.options);
-  gemm.b = packed.data();
+  const Family& family = family_of(problem);
+  const std::optional<Prepack> wanted = family.prepack(spec, problem, operands, nullptr);
+  if (!wanted) return {};
+  runtime::DeviceBuffer packed(place, wanted->bytes);
+  const std::optional<Prepack> prepack = family.prepack(spec, problem, operands, packed.data());
+  kernel.launch(prepack->launch, place.options);
+  operands = prepack->operands;
   return packed;
 }
 

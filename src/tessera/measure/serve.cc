@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/family.h"
+#include "tessera/jit/build.h"
 #include "tessera/measure/child.h"
 #include "tessera/measure/operands.h"
 #include "tessera/measure/worker_json_internal.h"
@@ -23,9 +24,7 @@ struct Bound {
   runtime::DeviceBuffer packed;
   Launch launch;
   runtime::Place place;
-  void enqueue() const {
-    if (!launch.empty) kernel->launch(launch, place.options);
-  }
+  void enqueue() const { kernel->launch(launch, place.options); }
   void call() const {
     enqueue();
     place.backend->synchronize(place.options);
@@ -42,12 +41,10 @@ runtime::Place place_of(const WorkerRequest& request) {
 Bound bind(const WorkerRequest& request, const WorkerKernel& kernel, const Problem& problem,
            Operands operands) {
   const KernelSpec spec = parse_name(kernel.name);
-  jit::Artifact artifact;
-  artifact.name = kernel.name;
-  artifact.binary = kernel.binary;
+  const Source source = family_of(spec).emit(spec, request.target);
   Bound bound;
   bound.place = place_of(request);
-  bound.kernel = bound.place.backend->load(artifact, request.target);
+  bound.kernel = bound.place.backend->load(jit::artifact_of(source, kernel.binary), request.target);
   bound.packed = pack_b(*bound.kernel, spec, problem, operands, bound.place);
   bound.launch = family_of(problem).bind(spec, problem, operands);
   return bound;

@@ -21,6 +21,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/hash.h"
 #include "tessera/families/family.h"
+#include "tessera/jit/build.h"
 #include "tessera/measure/operands.h"
 #include "tessera/measure/sweep_worker.h"
 #include "tessera/measure/worker_json_internal.h"
@@ -177,11 +178,10 @@ class SweepServer {
   SweptKernel bind(int kernel, const Prepared& prepared, Operands operands) {
     const auto place = static_cast<std::size_t>(kernel);
     if (!loaded_[place]) {
-      jit::Artifact artifact;
-      artifact.name = setup_.kernels[place].name;
-      artifact.binary = setup_.kernels[place].binary;
-      specs_[place] = parse_name(artifact.name);
-      loaded_[place] = place_.backend->load(artifact, setup_.target);
+      specs_[place] = parse_name(setup_.kernels[place].name);
+      const Source source = family_of(specs_[place]).emit(specs_[place], setup_.target);
+      loaded_[place] = place_.backend->load(jit::artifact_of(source, setup_.kernels[place].binary),
+                                            setup_.target);
     }
     SweptKernel bound;
     bound.kernel = loaded_[place];
@@ -192,7 +192,7 @@ class SweepServer {
   }
 
   void enqueue(const SweptKernel& bound) const {
-    if (!bound.launch.empty) bound.kernel->launch(bound.launch, place_.options);
+    bound.kernel->launch(bound.launch, place_.options);
   }
 
   double seconds_of(const SweptKernel& bound) const {

@@ -7,28 +7,56 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/forever.h"
 #include "tessera/base/fork.h"
+#include "tessera/base/inline_vector.h"
 #include "tessera/base/processors.h"
 #include "tessera/base/text.h"
 #include "tessera/device/cpu/abi.h"
-#include "tessera/jit/toolchain.h"
 #include "tessera/runtime/backends_internal.h"
 #include "tessera/runtime/benchmark_internal.h"
 #include "tessera/runtime/cpu_features_internal.h"
+#include "tessera/runtime/launch_checks_internal.h"
 #include "tessera/runtime/memory_internal.h"
 
 namespace tessera::runtime {
 namespace {
 
+using device::CpuEntry;
 using device::CpuKernel;
 using device::CpuThread;
 
-static_assert(jit::kAbiVersion == device::kCpuAbiVersion);
+// The entries that a launch runs, one after the other, and what they are given.
+struct Phases {
+  InlineVector<const CpuEntry*, 4> entries;
+  const void* arguments = nullptr;
+  void* workspace = nullptr;  // the caller's; null: this thread's own
+
+  // What a team needs: entries share the memory, and find there what earlier ones left.
+  std::size_t bytes_for(int threads) const {
+    std::size_t bytes = 0;
+    for (const CpuEntry* entry : entries) {
+      bytes = std::max(bytes, static_cast<std::size_t>(entry->workspace_bytes(arguments, threads)));
+    }
+    return bytes;
+  }
+  void run(const CpuThread& thread) const {
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (i > 0) thread.barrier(thread.barrier_context);
+      entries[i]->run(arguments, &thread);
+    }
+  }
+};
+
+constexpr std::size_t kWorkspaceAlignment = 64;
+
+void* workspace_for(const Phases& phases, int threads) {
+  if (phases.workspace != nullptr) return phases.workspace;
+  return thread_workspace(phases.bytes_for(threads));
+}
 
 // Bound to the innermost team, which is the one that runs the kernel.
 void team_barrier(void*) {
@@ -44,10 +72,9 @@ std::atomic<bool> g_is_alone = false;
 
 void note_fork() { g_is_alone.store(g_ran_team.load()); }
 
-void run_alone(const CpuKernel& kernel, const void* arguments) {
-  const auto bytes = static_cast<std::size_t>(kernel.workspace_bytes(arguments, 1));
-  const CpuThread thread{0, 1, thread_workspace(bytes), no_barrier, nullptr};
-  kernel.run(arguments, &thread);
+void run_alone(const Phases& phases) {
+  const CpuThread thread{0, 1, workspace_for(phases, 1), no_barrier, nullptr};
+  phases.run(thread);
 }
 
 // Before the first team: afterwards it is too late to hear of forks.
@@ -59,18 +86,16 @@ void note_team() {
 
 // Returns the size of the team that OpenMP granted. The kernel has run only if that is `threads`:
 // the workspace was sized for so many.
-int run_team(const CpuKernel& kernel, const void* arguments, int threads) {
-  const auto bytes = static_cast<std::size_t>(kernel.workspace_bytes(arguments, threads));
-  void* const workspace = thread_workspace(bytes);
+int run_team(const Phases& phases, int threads) {
+  void* const workspace = workspace_for(phases, threads);
   note_team();
   int granted = threads;
-#pragma omp parallel num_threads(threads) default(none) \
-    shared(kernel, arguments, threads, workspace, granted)
+#pragma omp parallel num_threads(threads) default(none) shared(phases, threads, workspace, granted)
   {
     const int count = omp_get_num_threads();
     if (count == threads) {
       const CpuThread thread{omp_get_thread_num(), count, workspace, team_barrier, nullptr};
-      kernel.run(arguments, &thread);
+      phases.run(thread);
     } else if (omp_get_thread_num() == 0) {
       granted = count;
     }
@@ -80,13 +105,13 @@ int run_team(const CpuKernel& kernel, const void* arguments, int threads) {
 
 // OMP_DYNAMIC, OMP_THREAD_LIMIT and busy systems may grant fewer threads than asked for; asking
 // again for what was granted ends, at the latest with one thread.
-void run_kernel(const CpuKernel& kernel, const void* arguments, int threads) {
+void run_phases(const Phases& phases, int threads) {
   while (threads > 1) {
-    const int granted = run_team(kernel, arguments, threads);
+    const int granted = run_team(phases, threads);
     if (granted >= threads) return;
     threads = granted;
   }
-  run_alone(kernel, arguments);
+  run_alone(phases);
 }
 
 class Library {
@@ -110,6 +135,24 @@ std::unique_ptr<Library> open_library(const jit::Artifact& artifact) {
                           reason != nullptr ? reason : "the loader gave no reason"));
 }
 
+// Every entry that a step may run.
+void check_entries(const CpuKernel& kernel, const jit::Artifact& artifact) {
+  const std::size_t wanted = artifact.entries.size();
+  if (wanted > device::kMostCpuEntries) {
+    throw Error(ErrorCode::internal,
+                fmt::format("kernel '{}' lists {} entries, a table holds at most {}", artifact.name,
+                            wanted, device::kMostCpuEntries));
+  }
+  for (std::size_t i = 0; i < wanted; ++i) {
+    const CpuEntry& entry = kernel.entries[i];
+    if (entry.run != nullptr && entry.workspace_bytes != nullptr) continue;
+    throw Error(ErrorCode::load_failed,
+                fmt::format("cannot load kernel '{}': its table must hold run and "
+                            "workspace_bytes of '{}{}', but one of them is null",
+                            artifact.name, artifact.name, artifact.entries[i]));
+  }
+}
+
 const CpuKernel& find_kernel(const Library& library, const jit::Artifact& artifact) {
   const auto* kernel = static_cast<const CpuKernel*>(library.symbol(artifact.name));
   if (kernel == nullptr) {
@@ -118,69 +161,58 @@ const CpuKernel& find_kernel(const Library& library, const jit::Artifact& artifa
                             "has none; clear its cache entry to build it again",
                             artifact.name, artifact.binary.string()));
   }
-  if (kernel->abi_version != jit::kAbiVersion) {
+  if (kernel->abi_version != artifact.abi) {
     throw Error(ErrorCode::load_failed,
                 fmt::format("cannot load kernel '{}': its ABI version must be {}, got {}; clear "
                             "its cache entry to build it again",
-                            artifact.name, jit::kAbiVersion, kernel->abi_version));
+                            artifact.name, artifact.abi, kernel->abi_version));
   }
-  if (kernel->run == nullptr || kernel->workspace_bytes == nullptr) {
-    throw Error(ErrorCode::load_failed,
-                fmt::format("cannot load kernel '{}': its table must hold run and "
-                            "workspace_bytes, but one of them is null",
-                            artifact.name));
-  }
+  check_entries(*kernel, artifact);
   return *kernel;
-}
-
-// A kernel whose name fixes its grid of threads gains nothing from a larger team: waking idle
-// threads and waiting for them costs more than a small problem takes. A 0 in the grid sets no
-// limit, and neither does a name that is no kernel's.
-int team_limit(const std::string& kernel_name) {
-  constexpr int kNoLimit = std::numeric_limits<int>::max();
-  try {
-    const Shape3 wave = parse_name(kernel_name).algorithm.wave;
-    const std::int64_t threads = std::int64_t{wave.m} * wave.n * wave.k;
-    return threads > 0 && threads < kNoLimit ? static_cast<int>(threads) : kNoLimit;
-  } catch (const Error&) {
-    return kNoLimit;
-  }
 }
 
 class LoadedCpuKernel final : public LoadedKernel {
  public:
   explicit LoadedCpuKernel(const jit::Artifact& artifact)
       : name_(artifact.name),
-        team_limit_(team_limit(artifact.name)),
+        num_entries_(artifact.entries.size()),
         keep_(artifact.keep),
         library_(open_library(artifact)),
         kernel_(find_kernel(*library_, artifact)) {}
 
   void launch(const Launch& launch, const LaunchOptions& options) const override {
-    if (launch.empty) return;
-    const int threads = std::min(thread_limit(options), team_limit_);
-    run_kernel(kernel_, launch.arguments.data(), threads);
+    if (launch.steps.empty()) return;
+    const int threads = threads_for(launch, options);
+    Phases phases = phases_of(launch);
+    if (brings_workspace(options)) {
+      check_workspace(name_, phases.bytes_for(threads), kWorkspaceAlignment, options);
+      phases.workspace = options.workspace;
+    }
+    run_phases(phases, threads);
   }
 
-  std::size_t packed_bytes(const Launch& launch) const override {
-    if (kernel_.packed_bytes == nullptr) throw_takes_no_packed_b();
-    return static_cast<std::size_t>(kernel_.packed_bytes(launch.arguments.data()));
-  }
-
-  void pack(const Launch& launch, void* packed, const LaunchOptions&) const override {
-    if (kernel_.pack == nullptr) throw_takes_no_packed_b();
-    kernel_.pack(launch.arguments.data(), packed);
+  std::size_t workspace_bytes(const Launch& launch, const LaunchOptions& options) const override {
+    return phases_of(launch).bytes_for(threads_for(launch, options));
   }
 
  private:
-  [[noreturn]] void throw_takes_no_packed_b() const {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("kernel '{}' has no packing: only preshuffle kernels take a packed B", name_));
+  static int threads_for(const Launch& launch, const LaunchOptions& options) {
+    const int limit = thread_limit(options);
+    return launch.max_threads > 0 ? std::min(limit, launch.max_threads) : limit;
+  }
+
+  Phases phases_of(const Launch& launch) const {
+    Phases phases;
+    phases.arguments = launch.arguments.data();
+    for (const Step& step : launch.steps) {
+      check_entry(name_, step.entry, num_entries_);
+      phases.entries.push(&kernel_.entries[step.entry]);
+    }
+    return phases;
   }
 
   std::string name_;
-  int team_limit_;
+  std::size_t num_entries_;
   // The loader knows libraries by path, and an anonymous file's path is reused once it is closed:
   // the file must outlive the library.
   std::shared_ptr<void> keep_;

@@ -112,6 +112,7 @@ struct CheckedPointer {
 };
 constexpr std::size_t kCheckedPointers = 256;
 thread_local std::array<CheckedPointer, kCheckedPointers> t_checked;
+thread_local CheckedPointer t_checked_workspace;
 
 // The context of each device that a thread has used last; null where it knows of the loss.
 constexpr std::size_t kMostDevices = 64;
@@ -124,12 +125,6 @@ const Gpu*& seen_by_this_thread(int ordinal) {
 constexpr std::uintptr_t kStreamPerThread = 2;
 thread_local const char t_thread = 0;
 
-// What tells streams apart: the per-thread one is another in every thread.
-std::uintptr_t key_of(Stream stream) {
-  const auto handle = reinterpret_cast<std::uintptr_t>(stream);
-  return handle == kStreamPerThread ? reinterpret_cast<std::uintptr_t>(&t_thread) : handle;
-}
-
 // Results by which the driver says that it does not know a handle here.
 bool is_of_stream(Result result) { return result == kInvalidHandle || result == kInvalidContext; }
 constexpr std::string_view kStreamHint =
@@ -141,6 +136,11 @@ CheckedPointer& checked_place(const void* pointer) {
 }
 
 }  // namespace
+
+std::uintptr_t key_of(Stream stream) {
+  const auto handle = reinterpret_cast<std::uintptr_t>(stream);
+  return handle == kStreamPerThread ? reinterpret_cast<std::uintptr_t>(&t_thread) : handle;
+}
 
 std::string to_string(Capability capability) {
   return fmt::format("{}.{}", capability.major, capability.minor);
@@ -360,6 +360,25 @@ void Gpu::check_pointer(const void* pointer, const std::string& kernel) {
                             kernel, pointer, owner, ordinal()));
   }
   place = {pointer, this};
+}
+
+void Gpu::check_workspace(const void* pointer, const std::string& kernel) {
+  CheckedPointer& known = t_checked_workspace;
+  if (known.pointer == pointer && known.gpu == this) return;
+  int owner = 0, memory = 0;
+  const bool is_known = ask(kDeviceOrdinal, pointer, owner, kernel);
+  if (!is_known || (ask(kMemoryType, pointer, memory, kernel) && memory == kMemoryOfHost)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: the workspace at {} is not memory of a GPU; allocate it on {}",
+                            kernel, pointer, label()));
+  }
+  if (owner != ordinal()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: the workspace at {} is memory of device {}, the kernel was to run "
+                            "on device {}; allocate it there",
+                            kernel, pointer, owner, ordinal()));
+  }
+  known = {pointer, this};
 }
 
 CurrentContext::CurrentContext(Gpu& gpu) : gpu_(gpu) {

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -41,6 +43,22 @@ struct DeviceFacts {
   std::string label() const;  // "device 0 (NVIDIA H200, compute capability 9.0)"
 };
 DeviceFacts device_facts(const Driver& driver, int ordinal);
+
+// What tells streams apart: the per-thread one is another in every thread.
+std::uintptr_t key_of(Stream stream);
+
+// The launches in memory that callers brought, the last one of each stream. See WorkspaceLease.
+struct WorkspaceUses {
+  struct Use {
+    Pointer begin = 0, end = 0;
+    Stream stream = nullptr;
+    std::uintptr_t key = 0;
+    EventHandle done = nullptr;  // recorded behind the last launch
+    int launching = 0;           // launches that are being enqueued
+  };
+  std::mutex mutex;
+  std::list<Use> list;
+};
 
 // A device in one of its contexts, and what belongs to that context. An object outlives its
 // context: whoever holds one can ask whether it is still the device's, and a late failure in a
@@ -94,6 +112,9 @@ class Gpu {
   // Throws Error{invalid_argument} for a pointer that kernels on this device cannot read: of the
   // host, or of another device. What passed is remembered by the thread.
   void check_pointer(const void* pointer, const std::string& kernel);
+  // The same for a caller's workspace, which must be memory of this very device.
+  void check_workspace(const void* pointer, const std::string& kernel);
+  WorkspaceUses& workspace_uses() { return workspace_uses_; }
 
  private:
   struct StreamState {
@@ -111,6 +132,7 @@ class Gpu {
   std::atomic<Result> lost_ = kSuccess;  // by which result
   mutable std::mutex mutex_;             // guards all below
   std::unordered_map<std::uintptr_t, StreamState> streams_;
+  WorkspaceUses workspace_uses_;
 };
 
 // The device's context, current on this thread until the end of the scope; what was current before

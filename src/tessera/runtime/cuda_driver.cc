@@ -49,6 +49,7 @@ std::vector<std::string> load_functions(void* handle, Driver& d) {
   load(d.blocks_per_unit, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   load(d.max_clusters, "cuOccupancyMaxActiveClusters");
   load(d.encode_tiled, "cuTensorMapEncodeTiled");
+  load(d.encode_im2col, "cuTensorMapEncodeIm2col");
   load(d.allocate, "cuMemAlloc_v2");
   load(d.free, "cuMemFree_v2");
   load(d.copy_to_device, "cuMemcpyHtoDAsync_v2");
@@ -60,6 +61,7 @@ std::vector<std::string> load_functions(void* handle, Driver& d) {
   load(d.event_create, "cuEventCreate");
   load(d.event_destroy, "cuEventDestroy_v2");
   load(d.event_record, "cuEventRecord");
+  load(d.event_query, "cuEventQuery");
   load(d.event_synchronize, "cuEventSynchronize");
   load(d.event_elapsed, "cuEventElapsedTime");
   load(d.error_name, "cuGetErrorName");

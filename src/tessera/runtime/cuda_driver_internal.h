@@ -34,6 +34,7 @@ inline constexpr Result kInvalidPtx = 218;
 inline constexpr Result kUnsupportedPtx = 222;
 inline constexpr Result kInvalidHandle = 400;
 inline constexpr Result kNotFound = 500;
+inline constexpr Result kNotReady = 600;
 inline constexpr Result kSystemDriverMismatch = 803;
 
 enum DeviceAttribute : int {
@@ -95,6 +96,11 @@ struct Driver {
   Result (*encode_tiled)(void* map, int type, unsigned rank, void* base, const std::uint64_t* sizes,
                          const std::uint64_t* strides, const unsigned* box, const unsigned* steps,
                          int interleave, int swizzle, int l2_promotion, int fill);
+  Result (*encode_im2col)(void* map, int type, unsigned rank, void* base,
+                          const std::uint64_t* sizes, const std::uint64_t* strides, const int* low,
+                          const int* high, unsigned channels, unsigned pixels,
+                          const unsigned* steps, int interleave, int swizzle, int l2_promotion,
+                          int fill);
   Result (*allocate)(Pointer* address, std::size_t bytes);
   Result (*free)(Pointer address);
   Result (*copy_to_device)(Pointer to, const void* from, std::size_t bytes, Stream stream);
@@ -106,6 +112,7 @@ struct Driver {
   Result (*event_create)(EventHandle* event, unsigned flags);
   Result (*event_destroy)(EventHandle event);
   Result (*event_record)(EventHandle event, Stream stream);
+  Result (*event_query)(EventHandle event);
   Result (*event_synchronize)(EventHandle event);
   Result (*event_elapsed)(float* milliseconds, EventHandle begin, EventHandle end);
   Result (*error_name)(Result result, const char** name);

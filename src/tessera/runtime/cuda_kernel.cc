@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
+#include <vector>
 
 #include "tessera/base/files.h"
 #include "tessera/device/cuda/abi.h"
 #include "tessera/runtime/cuda_tensor_map_internal.h"
+#include "tessera/runtime/cuda_workspace_internal.h"
+#include "tessera/runtime/launch_checks_internal.h"
 
 namespace tessera::runtime::cuda {
 namespace {
@@ -26,14 +30,14 @@ struct Configuration {
   LaunchConfig config{};
   LaunchAttribute cluster{};
 
-  Configuration(const Launch& launch, unsigned blocks, Stream stream) {
-    config.grid[0] = blocks, config.grid[1] = launch.grid[1], config.grid[2] = launch.grid[2];
-    std::copy(launch.block.begin(), launch.block.end(), config.block);
-    config.shared_bytes = static_cast<unsigned>(launch.shared_memory_bytes);
+  Configuration(const Step& step, unsigned blocks, Stream stream) {
+    config.grid[0] = blocks, config.grid[1] = step.grid[1], config.grid[2] = step.grid[2];
+    std::copy(step.block.begin(), step.block.end(), config.block);
+    config.shared_bytes = static_cast<unsigned>(step.shared_memory_bytes);
     config.stream = stream;
-    if (product(launch.cluster) == 1) return;
+    if (product(step.cluster) == 1) return;
     cluster.id = kClusterDimension;
-    std::copy(launch.cluster.begin(), launch.cluster.end(), cluster.value);
+    std::copy(step.cluster.begin(), step.cluster.end(), cluster.value);
     config.attributes = &cluster;
     config.num_attributes = 1;
   }
@@ -41,7 +45,7 @@ struct Configuration {
   Configuration& operator=(const Configuration&) = delete;
 };
 
-// How many blocks of one launch geometry a device runs at once.
+// How many blocks of one step's geometry a device runs at once.
 struct Residency {
   unsigned threads = 0;
   std::size_t shared_bytes = 0;
@@ -49,56 +53,67 @@ struct Residency {
   unsigned blocks = 0;
 };
 
-// The module in one context of a device.
-struct Placed {
-  Gpu* gpu = nullptr;  // null: not there
-  Module module = nullptr;
+// One entry of the module.
+struct Entry {
   Function function = nullptr;
-  Function prepare = nullptr;    // <name>_prepare, once it was needed
-  std::size_t shared_bytes = 0;  // that launches were allowed
+  std::size_t shared_bytes = 0;  // that steps were allowed
   bool any_cluster = false;      // clusters of more than 8 blocks too
   Residency residency;
 };
 
-// What a launch needs of it.
-struct Ready {
+// The module in one context of a device.
+struct Placed {
+  Gpu* gpu = nullptr;  // null: not there
+  Module module = nullptr;
+  std::vector<Entry> entries;
+};
+
+// What each step of a launch needs of it.
+struct ReadyStep {
   Function function;
   unsigned blocks;
-  Function prepare;  // null when nothing comes first
 };
+using ReadySteps = InlineVector<ReadyStep, decltype(Launch::steps)::most()>;
 
 class CudaKernel final : public LoadedKernel {
  public:
-  CudaKernel(std::string name, std::string image, Architecture architecture)
-      : name_(std::make_shared<const std::string>(std::move(name))),
+  CudaKernel(const jit::Artifact& artifact, std::string image, Architecture architecture)
+      : name_(std::make_shared<const std::string>(artifact.name)),
+        abi_(artifact.abi),
+        entries_(artifact.entries),
         image_(std::move(image)),
         architecture_(std::move(architecture)) {}
   ~CudaKernel() override;
 
   void launch(const Launch& launch, const LaunchOptions& options) const override;
-  std::size_t packed_bytes(const Launch& launch) const override;
-  void pack(const Launch& launch, void* packed, const LaunchOptions& options) const override;
+  std::size_t workspace_bytes(const Launch& launch, const LaunchOptions&) const override {
+    return launch.workspace.bytes;
+  }
 
  private:
   struct Arguments {
-    alignas(64) std::array<std::byte, sizeof(Launch::arguments)> bytes;
+    alignas(64) std::array<std::byte, ArgumentBlock::kMostBytes> bytes;
   };
   void check_pointers(Gpu& gpu, const Launch& launch) const;
-  void fill_arguments(Gpu& gpu, const Launch& launch, Stream stream, Arguments& arguments) const;
-  Function companion(Gpu& gpu, Module module, std::string_view suffix) const;
+  void fill_arguments(Gpu& gpu, const Launch& launch, Pointer workspace,
+                      Arguments& arguments) const;
   void enqueue(Gpu& gpu, Stream stream, Function function, const LaunchConfig& config,
                void** parameters) const;
   Placed& placed_on(Gpu& gpu, Stream stream) const;
   Placed load_on(Gpu& gpu) const;
+  Entry find_entry(Gpu& gpu, Module module, const std::string& suffix) const;
   void check_abi(Gpu& gpu, Module module) const;
-  Ready prepare(Gpu& gpu, const Launch& launch, Stream stream) const;
-  void allow(Gpu& gpu, Placed& placed, const Launch& launch) const;
-  unsigned resident_blocks(Gpu& gpu, const Placed& placed, const Launch& launch) const;
+  ReadySteps prepare(Gpu& gpu, const Launch& launch, Stream stream) const;
+  unsigned blocks_of(Gpu& gpu, Entry& entry, const Step& step) const;
+  void allow(Gpu& gpu, Entry& entry, const Step& step) const;
+  unsigned resident_blocks(Gpu& gpu, const Entry& entry, const Step& step) const;
   [[noreturn]] void fail_to_load(const Gpu& gpu, Result result) const;
   void fail_to_launch(Gpu& gpu, Stream stream, Result result) const;
   const std::string& name() const { return *name_; }
 
   std::shared_ptr<const std::string> name_;
+  int abi_;
+  std::vector<std::string> entries_;
   std::string image_;
   Architecture architecture_;
   mutable std::mutex mutex_;
@@ -119,25 +134,35 @@ CudaKernel::~CudaKernel() {
 
 // The order matters: what can be refused is refused before anything is enqueued.
 void CudaKernel::launch(const Launch& launch, const LaunchOptions& options) const {
-  if (launch.empty) return;
+  if (launch.steps.empty()) return;
   const Driver& driver = cuda::driver();
   Gpu& gpu = Gpu::use(driver, options.device);
   const CurrentContext current(gpu);
   const Stream stream = stream_of(options);
-  const Ready ready = prepare(gpu, launch, stream);
+  const ReadySteps ready = prepare(gpu, launch, stream);
   check_pointers(gpu, launch);
-  Arguments arguments;
-  fill_arguments(gpu, launch, stream, arguments);
-  void* parameters[] = {arguments.bytes.data()};
-  if (ready.prepare != nullptr) {
-    Launch geometry;
-    geometry.block[0] = launch.prepare_threads;
-    const unsigned most = kBlocksPerUnit * static_cast<unsigned>(gpu.units());
-    const Configuration first(geometry, std::min(launch.prepare_blocks, most), stream);
-    enqueue(gpu, stream, ready.prepare, first.config, parameters);
+
+  std::optional<WorkspaceLease> lease;
+  Pointer workspace = 0;
+  const std::size_t wanted = launch.workspace.bytes;
+  if (wanted > 0 && brings_workspace(options)) {
+    check_workspace(name(), wanted, kWorkspaceAlignment, options);
+    lease.emplace(gpu, stream, options, name());
+    workspace = reinterpret_cast<Pointer>(options.workspace);
+  } else if (wanted > 0) {
+    workspace = gpu.workspace(stream, wanted, name());
   }
-  const Configuration configuration(launch, ready.blocks, stream);
-  enqueue(gpu, stream, ready.function, configuration.config, parameters);
+
+  Arguments arguments;
+  fill_arguments(gpu, launch, workspace, arguments);
+  void* parameters[] = {arguments.bytes.data(), arguments.bytes.data() + launch.arguments.second()};
+  if (wanted > 0) {
+    clear_workspace(gpu, stream, launch.workspace, workspace, lease.has_value(), name());
+  }
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    const Configuration configuration(launch.steps[i], ready[i].blocks, stream);
+    enqueue(gpu, stream, ready[i].function, configuration.config, parameters);
+  }
 }
 
 void CudaKernel::enqueue(Gpu& gpu, Stream stream, Function function, const LaunchConfig& config,
@@ -148,49 +173,52 @@ void CudaKernel::enqueue(Gpu& gpu, Stream stream, Function function, const Launc
 }
 
 void CudaKernel::check_pointers(Gpu& gpu, const Launch& launch) const {
-  for (int i = 0; i < launch.num_pointers; ++i) {
-    gpu.check_pointer(launch.pointers[static_cast<std::size_t>(i)], name());
-  }
+  for (const void* pointer : launch.pointers) gpu.check_pointer(pointer, name());
 }
 
-void CudaKernel::fill_arguments(Gpu& gpu, const Launch& launch, Stream stream,
+void CudaKernel::fill_arguments(Gpu& gpu, const Launch& launch, Pointer workspace,
                                 Arguments& arguments) const {
-  std::memcpy(arguments.bytes.data(), launch.arguments.data(), launch.arguments_size);
-  Pointer workspace = 0;
-  if (launch.workspace_bytes > 0) {
-    workspace = gpu.workspace(stream, launch.workspace_bytes, name());
-    std::memcpy(arguments.bytes.data() + launch.workspace_offset, &workspace, sizeof(workspace));
+  std::memcpy(arguments.bytes.data(), launch.arguments.data(), launch.arguments.size());
+  if (workspace != 0) {
+    std::memcpy(arguments.bytes.data() + launch.workspace.address_offset, &workspace,
+                sizeof(workspace));
   }
-  for (int i = 0; i < launch.num_tensor_maps; ++i) {
-    TensorMap map = launch.tensor_maps[static_cast<std::size_t>(i)];
-    if (map.in_workspace) {
-      map.base = reinterpret_cast<const void*>(workspace + map.workspace_offset);
-    }
-    encode(gpu, map, name(), arguments.bytes.data() + map.offset);
+  for (const TensorMap& map : launch.tensor_maps) {
+    const void* const base = map.in_workspace
+                                 ? reinterpret_cast<const void*>(workspace + map.workspace_offset)
+                                 : map.base;
+    encode(gpu, map, base, name(), arguments.bytes.data() + map.offset);
   }
 }
 
-Ready CudaKernel::prepare(Gpu& gpu, const Launch& launch, Stream stream) const {
+ReadySteps CudaKernel::prepare(Gpu& gpu, const Launch& launch, Stream stream) const {
   const std::lock_guard lock(mutex_);
   Placed& placed = placed_on(gpu, stream);
-  allow(gpu, placed, launch);
-  const bool prepares = launch.prepare_blocks > 0;
-  if (prepares && placed.prepare == nullptr) {
-    placed.prepare = companion(gpu, placed.module, "_prepare");
+  ReadySteps ready;
+  for (const Step& step : launch.steps) {
+    check_entry(name(), step.entry, placed.entries.size());
+    Entry& entry = placed.entries[step.entry];
+    allow(gpu, entry, step);
+    ready.push({entry.function, blocks_of(gpu, entry, step)});
   }
-  Function const first = prepares ? placed.prepare : nullptr;
-  if (!launch.persistent) return {placed.function, launch.grid[0], first};
+  return ready;
+}
 
-  const Residency wanted{product(launch.block), launch.shared_memory_bytes, product(launch.cluster),
-                         0};
-  Residency& known = placed.residency;
+// How much of the step's grid[0] is launched.
+unsigned CudaKernel::blocks_of(Gpu& gpu, Entry& entry, const Step& step) const {
+  if (step.extent == Step::Extent::exact) return step.grid[0];
+  if (step.extent == Step::Extent::any) {
+    return std::min(step.grid[0], kBlocksPerUnit * static_cast<unsigned>(gpu.units()));
+  }
+  const Residency wanted{product(step.block), step.shared_memory_bytes, product(step.cluster), 0};
+  Residency& known = entry.residency;
   if (known.threads != wanted.threads || known.shared_bytes != wanted.shared_bytes ||
       known.cluster != wanted.cluster) {
-    const unsigned blocks = resident_blocks(gpu, placed, launch);
+    const unsigned blocks = resident_blocks(gpu, entry, step);
     known = wanted;
     known.blocks = blocks;
   }
-  return {placed.function, std::min(launch.grid[0], known.blocks), first};
+  return std::min(step.grid[0], known.blocks);
 }
 
 Placed& CudaKernel::placed_on(Gpu& gpu, Stream stream) const {
@@ -222,20 +250,29 @@ Placed CudaKernel::load_on(Gpu& gpu) const {
     fail_to_load(gpu, result);
   }
   try {
-    const Result result = driver.module_function(&placed.function, placed.module, name().c_str());
-    if (result == kNotFound) {
-      throw Error(ErrorCode::load_failed,
-                  fmt::format("cannot load kernel '{}': its cubin must hold a kernel of that name, "
-                              "but has none; clear its cache entry to build it again",
-                              name()));
+    for (const std::string& suffix : entries_) {
+      placed.entries.push_back(find_entry(gpu, placed.module, suffix));
     }
-    gpu.check(result, fmt::format("cannot find kernel '{}' in its module", name()));
     check_abi(gpu, placed.module);
   } catch (const Error&) {
     driver.module_unload(placed.module);
     throw;
   }
   return placed;
+}
+
+Entry CudaKernel::find_entry(Gpu& gpu, Module module, const std::string& suffix) const {
+  const std::string symbol = name() + suffix;
+  Entry entry;
+  const Result result = gpu.driver().module_function(&entry.function, module, symbol.c_str());
+  if (result == kNotFound) {
+    throw Error(ErrorCode::load_failed,
+                fmt::format("cannot load kernel '{}': its cubin must hold the entry '{}', but does "
+                            "not; clear its cache entry to build it again",
+                            name(), symbol));
+  }
+  gpu.check(result, fmt::format("cannot find '{}' in its module", symbol));
+  return entry;
 }
 
 void CudaKernel::check_abi(Gpu& gpu, Module module) const {
@@ -253,49 +290,47 @@ void CudaKernel::check_abi(Gpu& gpu, Module module) const {
     check(driver.copy_to_host(&version, address, sizeof(version), nullptr));
     check(driver.stream_synchronize(nullptr));
   }
-  if (version == device::kCudaAbiVersion) return;
+  if (version == abi_) return;
   throw Error(ErrorCode::load_failed,
               fmt::format("cannot load kernel '{}': its ABI version must be {}, got {}; clear its "
                           "cache entry to build it again",
-                          name(), device::kCudaAbiVersion,
-                          version == 0 ? "none" : std::to_string(version)));
+                          name(), abi_, version == 0 ? "none" : std::to_string(version)));
 }
 
 // What a launch may ask for is raised as needed; the driver starts with 48 KB and 8 blocks.
-void CudaKernel::allow(Gpu& gpu, Placed& placed, const Launch& launch) const {
+void CudaKernel::allow(Gpu& gpu, Entry& entry, const Step& step) const {
   constexpr unsigned kPortableCluster = 8;
   const auto raise = [&](FunctionAttribute attribute, int value, std::string_view what) {
-    const Result result = gpu.driver().function_set(placed.function, attribute, value);
+    const Result result = gpu.driver().function_set(entry.function, attribute, value);
     if (result == kSuccess) return;
     gpu.note_reported(result);
     throw Error(code_of(result), fmt::format("{}: {} does not grant it {}: {}", name(), gpu.label(),
                                              what, describe(result)));
   };
-  if (launch.shared_memory_bytes > placed.shared_bytes) {
-    raise(kMaxDynamicSharedBytes, static_cast<int>(launch.shared_memory_bytes),
-          fmt::format("{} bytes of shared memory", launch.shared_memory_bytes));
-    placed.shared_bytes = launch.shared_memory_bytes;
+  if (step.shared_memory_bytes > entry.shared_bytes) {
+    raise(kMaxDynamicSharedBytes, static_cast<int>(step.shared_memory_bytes),
+          fmt::format("{} bytes of shared memory", step.shared_memory_bytes));
+    entry.shared_bytes = step.shared_memory_bytes;
   }
-  if (product(launch.cluster) > kPortableCluster && !placed.any_cluster) {
-    raise(kNonPortableCluster, 1, fmt::format("clusters of {} blocks", product(launch.cluster)));
-    placed.any_cluster = true;
+  if (product(step.cluster) > kPortableCluster && !entry.any_cluster) {
+    raise(kNonPortableCluster, 1, fmt::format("clusters of {} blocks", product(step.cluster)));
+    entry.any_cluster = true;
   }
 }
 
-unsigned CudaKernel::resident_blocks(Gpu& gpu, const Placed& placed, const Launch& launch) const {
+unsigned CudaKernel::resident_blocks(Gpu& gpu, const Entry& entry, const Step& step) const {
   const Driver& driver = gpu.driver();
-  const unsigned cluster = product(launch.cluster);
+  const unsigned cluster = product(step.cluster);
   int count = 0;
   Result result = kSuccess;
   unsigned blocks = 0;
   if (cluster == 1) {
-    result =
-        driver.blocks_per_unit(&count, placed.function, static_cast<int>(product(launch.block)),
-                               launch.shared_memory_bytes);
+    result = driver.blocks_per_unit(&count, entry.function, static_cast<int>(product(step.block)),
+                                    step.shared_memory_bytes);
     blocks = static_cast<unsigned>(count * gpu.units());
   } else {
-    const Configuration configuration(launch, launch.grid[0], nullptr);
-    result = driver.max_clusters(&count, placed.function, &configuration.config);
+    const Configuration configuration(step, step.grid[0], nullptr);
+    result = driver.max_clusters(&count, entry.function, &configuration.config);
     blocks = static_cast<unsigned>(count) * cluster;
   }
   gpu.check(result, fmt::format("{}: cannot ask how many blocks run at once", name()));
@@ -304,7 +339,7 @@ unsigned CudaKernel::resident_blocks(Gpu& gpu, const Placed& placed, const Launc
       ErrorCode::launch_failed,
       fmt::format("{}: does not fit on {} with {} threads and {} bytes of shared memory a "
                   "block, in clusters of {}",
-                  name(), gpu.label(), product(launch.block), launch.shared_memory_bytes, cluster));
+                  name(), gpu.label(), product(step.block), step.shared_memory_bytes, cluster));
 }
 
 void CudaKernel::fail_to_load(const Gpu& gpu, Result result) const {
@@ -337,58 +372,6 @@ void CudaKernel::fail_to_launch(Gpu& gpu, Stream stream, Result result) const {
   gpu.check(result, fmt::format("cannot launch kernel '{}'", name()), detail);
 }
 
-std::size_t CudaKernel::packed_bytes(const Launch& launch) const {
-  if (launch.packed_bytes > 0 || launch.empty) return launch.packed_bytes;
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("kernel '{}' has no packing: only preshuffle kernels take a packed B", name()));
-}
-
-// <name>_pack of the same cubin: the launch's arguments, and where the packed B goes. Any grid
-// does; each thread writes 16 bytes at a time.
-void CudaKernel::pack(const Launch& launch, void* packed, const LaunchOptions& options) const {
-  constexpr unsigned kThreads = 256;
-  constexpr std::size_t kBytesPerBlock = kThreads * 16;
-  const std::size_t bytes = packed_bytes(launch);
-  if (bytes == 0) return;
-  const Driver& driver = cuda::driver();
-  Gpu& gpu = Gpu::use(driver, options.device);
-  const CurrentContext current(gpu);
-  const Stream stream = stream_of(options);
-  Function function = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    function = companion(gpu, placed_on(gpu, stream).module, "_pack");
-  }
-  gpu.check_pointer(packed, name());
-  check_pointers(gpu, launch);
-  Launch geometry;
-  geometry.block[0] = kThreads;
-  const std::size_t blocks = (bytes + kBytesPerBlock - 1) / kBytesPerBlock;
-  const std::size_t most = std::size_t{kBlocksPerUnit} * static_cast<std::size_t>(gpu.units());
-  Arguments arguments;
-  std::memcpy(arguments.bytes.data(), launch.arguments.data(), launch.arguments_size);
-  const Configuration configuration(geometry, static_cast<unsigned>(std::min(blocks, most)),
-                                    stream);
-  void* parameters[] = {arguments.bytes.data(), &packed};
-  enqueue(gpu, stream, function, configuration.config, parameters);
-}
-
-// A further kernel of the same cubin.
-Function CudaKernel::companion(Gpu& gpu, Module module, std::string_view suffix) const {
-  const std::string symbol = name() + std::string(suffix);
-  Function function = nullptr;
-  const Result result = gpu.driver().module_function(&function, module, symbol.c_str());
-  if (result == kSuccess) return function;
-  if (result != kNotFound) {
-    gpu.check(result, fmt::format("cannot find kernel '{}' in its module", symbol));
-  }
-  throw Error(ErrorCode::load_failed,
-              fmt::format("kernel '{}': its cubin must hold the kernel '{}', but does not; "
-                          "clear its cache entry to build it again",
-                          name(), symbol));
-}
-
 }  // namespace
 
 std::shared_ptr<const LoadedKernel> load_kernel(const jit::Artifact& artifact,
@@ -406,7 +389,7 @@ std::shared_ptr<const LoadedKernel> load_kernel(const jit::Artifact& artifact,
                             "not; clear its cache entry to build it again",
                             artifact.name, artifact.binary.string()));
   }
-  return std::make_shared<CudaKernel>(artifact.name, std::move(image), architecture);
+  return std::make_shared<CudaKernel>(artifact, std::move(image), architecture);
 }
 
 }  // namespace tessera::runtime::cuda

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -42,13 +43,14 @@ constexpr int kNoInterleave = 0;
 constexpr int kPromote256Bytes = 3;
 constexpr int kFillWithZeros = 0;
 
-bool is_same_window(const TensorMap& a, const TensorMap& b) {
-  return a.base == b.base && a.dtype == b.dtype && a.sizes == b.sizes && a.strides == b.strides &&
-         a.box == b.box && a.swizzle_bytes == b.swizzle_bytes;
+bool is_same_window(const TensorMap& a, const void* base, const TensorMap& b) {
+  return a.base == base && a.dtype == b.dtype && a.rank == b.rank && a.sizes == b.sizes &&
+         a.strides == b.strides && a.box == b.box && a.steps == b.steps &&
+         a.swizzle_bytes == b.swizzle_bytes && a.im2col == b.im2col;
 }
 
-std::uint64_t hash_of(const TensorMap& map) {
-  std::uint64_t hash = reinterpret_cast<std::uintptr_t>(map.base);
+std::uint64_t hash_of(const TensorMap& map, const void* base) {
+  std::uint64_t hash = reinterpret_cast<std::uintptr_t>(base);
   hash = hash_combine(hash, map.sizes[0] << 32 | map.sizes[1]);
   hash = hash_combine(hash, map.strides[0] ^ map.sizes[2] << 48);
   return hash_combine(hash, std::uint64_t{map.box[0]} << 32 | map.box[1]);
@@ -63,23 +65,35 @@ struct KnownMap {
 constexpr std::size_t kKnownMaps = 64;
 thread_local std::array<KnownMap, kKnownMaps> t_known;
 
-std::string describe(const TensorMap& map) {
-  return fmt::format(
-      "{} at {}, {} x {} x {} elements with strides of {} and {} bytes, copied in boxes of "
-      "{} x {} x {}",
-      to_string(map.dtype), map.base, map.sizes[0], map.sizes[1], map.sizes[2], map.strides[0],
-      map.strides[1], map.box[0], map.box[1], map.box[2]);
+// "100 x 50 x 2", of the first `count` numbers.
+template <class Numbers>
+std::string listed(const Numbers& numbers, int count, std::string_view between = " x ") {
+  const auto end = numbers.begin() + std::clamp<int>(count, 0, static_cast<int>(numbers.size()));
+  return fmt::format("{}", fmt::join(numbers.begin(), end, between));
+}
+
+std::string describe(const TensorMap& map, const void* base) {
+  const std::string copied =
+      map.im2col.pixels == 0
+          ? fmt::format("in boxes of {}", listed(map.box, map.rank))
+          : fmt::format("as {} pixels of {} channels, from {} to {}", map.im2col.pixels,
+                        map.im2col.channels, listed(map.im2col.low, map.rank - 2),
+                        listed(map.im2col.high, map.rank - 2));
+  return fmt::format("{} at {}, {} elements with strides of {} bytes, copied {}",
+                     to_string(map.dtype), base, listed(map.sizes, map.rank),
+                     listed(map.strides, map.rank - 1, " and "), copied);
 }
 
 // What the driver would only call an invalid value.
-std::string broken_rule(const TensorMap& map) {
+std::string broken_rule(const TensorMap& map, const void* base) {
   constexpr std::uint64_t kUnit = 16;
-  const std::uintptr_t excess = reinterpret_cast<std::uintptr_t>(map.base) % kUnit;
+  const std::uintptr_t excess = reinterpret_cast<std::uintptr_t>(base) % kUnit;
   if (excess != 0) {
     return fmt::format("its address must be a multiple of {} bytes, got one {} past", kUnit,
                        excess);
   }
-  for (const std::uint64_t stride : map.strides) {
+  for (int i = 0; i + 1 < map.rank; ++i) {
+    const std::uint64_t stride = map.strides[static_cast<std::size_t>(i)];
     if (stride % kUnit != 0) {
       return fmt::format("its strides must be multiples of {} bytes, got {}", kUnit, stride);
     }
@@ -87,29 +101,57 @@ std::string broken_rule(const TensorMap& map) {
   return {};
 }
 
-[[noreturn]] void refuse(const TensorMap& map, const std::string& kernel, const std::string& why) {
-  throw Error(
-      ErrorCode::launch_failed,
-      fmt::format("{}: the copy engine cannot move the window {}: {}", kernel, describe(map), why));
+[[noreturn]] void refuse(const TensorMap& map, const void* base, const std::string& kernel,
+                         const std::string& why) {
+  throw Error(ErrorCode::launch_failed,
+              fmt::format("{}: the copy engine cannot move the window {}: {}", kernel,
+                          describe(map, base), why));
+}
+
+void check_rank(const TensorMap& map, const std::string& kernel) {
+  const int least = map.im2col.pixels == 0 ? 1 : 3;
+  if (map.rank >= least && map.rank <= 5) return;
+  throw Error(ErrorCode::internal,
+              fmt::format("{}: a window of the copy engine has {} to 5 dimensions, got {}", kernel,
+                          least, map.rank));
+}
+
+using Encoded = std::array<std::byte, kTensorMapBytes>;
+
+Result ask_driver(const Driver& driver, const TensorMap& map, const void* base, Encoded& to) {
+  std::array<unsigned, 5> steps = map.steps;
+  for (unsigned& step : steps) step = std::max(step, 1U);
+  const auto rank = static_cast<unsigned>(map.rank);
+  void* const address = const_cast<void*>(base);
+  const TensorMap::Im2col& image = map.im2col;
+  if (image.pixels == 0) {
+    return driver.encode_tiled(to.data(), driver_type(map.dtype), rank, address, map.sizes.data(),
+                               map.strides.data(), map.box.data(), steps.data(), kNoInterleave,
+                               driver_swizzle(map.swizzle_bytes), kPromote256Bytes, kFillWithZeros);
+  }
+  return driver.encode_im2col(to.data(), driver_type(map.dtype), rank, address, map.sizes.data(),
+                              map.strides.data(), image.low.data(), image.high.data(),
+                              image.channels, image.pixels, steps.data(), kNoInterleave,
+                              driver_swizzle(map.swizzle_bytes), kPromote256Bytes, kFillWithZeros);
 }
 
 }  // namespace
 
-void encode(Gpu& gpu, const TensorMap& map, const std::string& kernel, void* to) {
-  KnownMap& known = t_known[hash_of(map) % kKnownMaps];
-  if (map.base == nullptr || !is_same_window(known.window, map)) {
-    if (const std::string why = broken_rule(map); !why.empty()) refuse(map, kernel, why);
-    constexpr std::array<unsigned, 3> kEveryElement = {1, 1, 1};
-    alignas(64) std::array<std::byte, kTensorMapBytes> encoded;
-    const Result result = gpu.driver().encode_tiled(
-        encoded.data(), driver_type(map.dtype), 3, const_cast<void*>(map.base), map.sizes.data(),
-        map.strides.data(), map.box.data(), kEveryElement.data(), kNoInterleave,
-        driver_swizzle(map.swizzle_bytes), kPromote256Bytes, kFillWithZeros);
+void encode(Gpu& gpu, const TensorMap& map, const void* base, const std::string& kernel, void* to) {
+  KnownMap& known = t_known[hash_of(map, base) % kKnownMaps];
+  if (base == nullptr || !is_same_window(known.window, base, map)) {
+    check_rank(map, kernel);
+    if (const std::string why = broken_rule(map, base); !why.empty()) {
+      refuse(map, base, kernel, why);
+    }
+    alignas(64) Encoded encoded;
+    const Result result = ask_driver(gpu.driver(), map, base, encoded);
     if (result != kSuccess) {
       gpu.note_reported(result);
-      refuse(map, kernel, fmt::format("{} on {}", cuda::describe(result), gpu.label()));
+      refuse(map, base, kernel, fmt::format("{} on {}", cuda::describe(result), gpu.label()));
     }
     known.window = map;
+    known.window.base = base;
     known.encoded = encoded;
   }
   std::memcpy(to, known.encoded.data(), kTensorMapBytes);

@@ -15,18 +15,24 @@ struct LaunchOptions {
   int threads = 0;         // CPU: at most this many, see thread_limit(); 0: OpenMP's own limit
   void* stream = nullptr;  // GPU: the caller's stream; null is the default stream
   int device = 0;
+  // The caller's memory for what a kernel keeps between its blocks and steps: of the device that
+  // runs it, at a multiple of 256 bytes (CPU: 64), and at least LoadedKernel::workspace_bytes()
+  // long. Its content does not matter: what must be zero is cleared at each launch, in the stream's
+  // order. It is the launch's until that has finished: a launch on another stream is refused while
+  // the stream that used the memory last is busy, and within a graph nobody looks. Null and 0: the
+  // library's own, one for each stream (CPU: for each calling thread).
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
 };
 
 // A loaded kernel. Its code stays mapped while a shared_ptr to it lives. Immutable, thread-safe.
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
-  // CPU: returns when the result is written. GPU: enqueues.
+  // Runs the steps in their order. CPU: returns when the result is written. GPU: enqueues.
   virtual void launch(const Launch& launch, const LaunchOptions& options) const = 0;
-  // Preshuffle kernels: bytes of the packed B for this launch, and the packing itself. Others throw
-  // Error{unsupported}.
-  virtual std::size_t packed_bytes(const Launch& launch) const = 0;
-  virtual void pack(const Launch& launch, void* packed, const LaunchOptions& options) const = 0;
+  // Bytes of the workspace that this launch needs; 0: none.
+  virtual std::size_t workspace_bytes(const Launch& launch, const LaunchOptions& options) const = 0;
 };
 
 // A moment in the order of a stream's work.

@@ -121,4 +121,16 @@ std::uint64_t hash_of(const Problem& problem) {
       problem);
 }
 
+Operands no_operands(const Problem& problem) {
+  switch (op_of(problem)) {
+    case Op::gemm:
+      return GemmOperands{};
+    case Op::conv:
+      return ConvOperands{};
+    case Op::fmha:
+      return FmhaOperands{};
+  }
+  throw Error(ErrorCode::internal, "an operation without operands");
+}
+
 }  // namespace tessera

@@ -114,4 +114,7 @@ struct GemmOperands {
 };
 using Operands = std::variant<GemmOperands>;
 
+// Those of the problem's operation, all null.
+Operands no_operands(const Problem& problem);
+
 }  // namespace tessera

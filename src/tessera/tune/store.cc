@@ -9,13 +9,13 @@
 
 #include "tessera/base/enums.h"
 #include "tessera/base/text.h"
-#include "tessera/jit/toolchain.h"
+#include "tessera/families/family.h"
 #include "tessera/measure/database_internal.h"
 
 namespace tessera::tune {
 namespace {
 
-// Rows of other ABI versions are kept but not believed: their kernels were generated differently.
+// Rows of other ABI numbers are kept but not believed: their kernels were generated differently.
 constexpr measure::Schema kSchema = {
     "tuning store", 1,
     "CREATE TABLE measurements("
@@ -47,10 +47,16 @@ Measurement read_row(const measure::Statement& row) {
   return m;
 }
 
+// The number of the kernels that a problem's line is for.
+int abi_of(const std::string& problem) {
+  const Family* const family = find_family(problem);
+  return family == nullptr ? 0 : family->abi;
+}
+
 void insert_row(const measure::Connection& connection, const Measurement& m) {
   measure::Statement insert(
       connection, fmt::format("INSERT INTO measurements({}, abi) VALUES(?,?,?,?,?,?,?,?,?,?,{})",
-                              kColumns, jit::kAbiVersion));
+                              kColumns, abi_of(m.problem)));
   insert.bind(1, m.device);
   insert.bind(2, m.target);
   insert.bind(3, m.problem);
@@ -116,7 +122,7 @@ std::vector<Measurement> Store::find(const std::string& device, const std::strin
     measure::Statement query(
         db, fmt::format("SELECT {} FROM measurements WHERE device = ? AND target = ? AND "
                         "problem = ? AND threads = ? AND abi = {} ORDER BY id",
-                        kColumns, jit::kAbiVersion));
+                        kColumns, abi_of(problem)));
     query.bind(1, device);
     query.bind(2, target);
     query.bind(3, problem);

@@ -127,12 +127,12 @@ TEST_F(ApiErrors, PackingWithoutAPlace) {
   const std::size_t bytes = dispatcher.packed_bytes(p);
   EXPECT_GE(bytes, static_cast<std::size_t>(p.n * p.k * 4));
   float b = 0;
-  EXPECT_EQ(error_of([&] { dispatcher.pack(p, &b, nullptr); }),
+  EXPECT_EQ(error_of([&] { dispatcher.pack(p, GemmOperands{.b = &b}, nullptr); }),
             "invalid_argument: pack: packed must not be null: " + std::to_string(bytes) +
                 " bytes are to be packed");
-  EXPECT_EQ(error_of([&] { dispatcher.pack(small(), &b, &b); }),
-            "invalid_argument: pack: only a gemm problem with preshuffled_b set has a packed B, "
-            "got 'gemm m=37 n=45 k=61'");
+  EXPECT_EQ(error_of([&] { dispatcher.pack(small(), GemmOperands{.b = &b}, &b); }),
+            "invalid_argument: pack: the problem must have an operand that is packed ahead "
+            "(preshuffle=1), got 'gemm m=37 n=45 k=61'");
 }
 
 TEST_F(ApiErrors, TargetsThatDoNotExist) {

@@ -157,7 +157,7 @@ TEST_F(ApiRun, PackedBGivesTheSameResultAsB) {
     measure::OwnedOperands owned = operands_of(plain);
     auto operands = std::get<GemmOperands>(owned.operands);
     const runtime::AlignedBuffer buffer(dispatcher.packed_bytes(packed));
-    dispatcher.pack(packed, operands.b, buffer.data());
+    dispatcher.pack(packed, operands, buffer.data());
     operands.b = buffer.data();
     for (const std::int64_t m : {40, 7, 33}) {  // packed once, used for other m
       GemmProblem p = packed;

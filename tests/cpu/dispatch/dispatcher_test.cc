@@ -242,7 +242,7 @@ TEST_F(DispatcherTest, PacksBOnceForManyRuns) {
   auto& operands = std::get<GemmOperands>(owned.operands);
   const void* b = operands.b;
   runtime::AlignedBuffer packed(dispatcher.packed_bytes(p));
-  dispatcher.pack(p, b, packed.data());
+  dispatcher.pack(p, owned.operands, packed.data());
   for (int run = 0; run < 2; ++run) {
     measure::reset_outputs(owned);
     operands.b = packed.data();
@@ -253,13 +253,14 @@ TEST_F(DispatcherTest, PacksBOnceForManyRuns) {
   }
   EXPECT_EQ(
       message_of([&] { dispatcher.run(p, owned.operands, verified()); }, ErrorCode::unsupported),
-      "verify: the reference needs B as it was, got a packed B; verify the problem without "
-      "preshuffled_b");
-  EXPECT_EQ(
-      message_of([&] { dispatcher.pack(p, nullptr, packed.data()); }, ErrorCode::invalid_argument),
-      fmt::format("pack: b must not be null: {} bytes are to be packed", packed.size()));
+      "verify: the reference needs every operand as it was, '" + to_string(Problem(p)) +
+          "' has a packed one; verify '" + to_string(Problem(plain)) + "'");
+  EXPECT_EQ(message_of([&] { dispatcher.pack(p, GemmOperands{}, packed.data()); },
+                       ErrorCode::invalid_argument),
+            fmt::format("pack: b must not be null: {} bytes are to be packed", packed.size()));
   EXPECT_EQ(message_of([&] { dispatcher.packed_bytes(plain); }, ErrorCode::invalid_argument),
-            fmt::format("pack: only a gemm problem with preshuffled_b set has a packed B, got '{}'",
+            fmt::format("pack: the problem must have an operand that is packed ahead "
+                        "(preshuffle=1), got '{}'",
                         to_string(Problem(plain))));
 }
 

@@ -9,15 +9,23 @@
 namespace tessera::jit {
 namespace {
 
+const int kAbi = family_of(Op::gemm).abi;
+
+Source gemm_source(const std::string& name, const std::string& text) {
+  Source source = make_source(name, text);
+  source.abi = kAbi;
+  return source;
+}
+
 // A kernel that does nothing.
 std::string kernel_text(const std::string& name, int abi, const std::string& more = "") {
   return fmt::format(R"(static long bytes(const void*, int) {{ return 0; }}
 static void run(const void*, const void*) {{}}
 {}
 struct Table {{ int abi; long (*bytes)(const void*, int); void (*run)(const void*, const void*);
-  void* packed; void* pack; }};
+  void* others[6]; }};
 extern "C" {{ __attribute__((visibility("default"))) extern const Table {}; }}
-const Table {} = {{{}, bytes, run, nullptr, nullptr}};
+const Table {} = {{{}, bytes, run, {{}}}};
 )",
                      more, name, name, abi);
 }
@@ -31,7 +39,7 @@ struct BadKernel {
 
 BadKernel deadly(const std::string& constructor, const std::string& end) {
   return {"gemm_bad",
-          kernel_text("gemm_bad", kAbiVersion,
+          kernel_text("gemm_bad", kAbi,
                       "extern \"C\" int puts(const char*);\nextern \"C\" void exit(int);\n"
                       "__attribute__((constructor)) static void f() { " +
                           constructor + " }"),
@@ -40,12 +48,12 @@ BadKernel deadly(const std::string& constructor, const std::string& end) {
 
 const std::vector<BadKernel>& bad_kernels() {
   static const std::vector<BadKernel> kernels = {
-      {"gemm_bad", kernel_text("gemm_other", kAbiVersion),
+      {"gemm_bad", kernel_text("gemm_other", kAbi),
        "must export a symbol of that name, but has none"},
-      {"gemm_bad", kernel_text("gemm_bad", kAbiVersion + 1),
-       fmt::format("its ABI version must be {}, got {}", kAbiVersion, kAbiVersion + 1)},
+      {"gemm_bad", kernel_text("gemm_bad", kAbi + 1),
+       fmt::format("its ABI version must be {}, got {}", kAbi, kAbi + 1)},
       {"gemm_bad",
-       kernel_text("gemm_bad", kAbiVersion,
+       kernel_text("gemm_bad", kAbi,
                    "extern \"C\" void no_such_function();\n"
                    "__attribute__((visibility(\"default\"))) void f() { no_such_function(); }"),
        "undefined symbol: no_such_function"},
@@ -73,11 +81,11 @@ class Load : public testing::Test {
 
 TEST_F(Load, IsTriedInAWorkerBeforeAKernelIsKept) {
   Builder builder(options("cache", TESSERA_WORKER));
-  EXPECT_NO_THROW(builder.build(make_source("gemm_good", kernel_text("gemm_good", kAbiVersion)),
-                                make_target()));
+  EXPECT_NO_THROW(
+      builder.build(gemm_source("gemm_good", kernel_text("gemm_good", kAbi)), make_target()));
   for (const BadKernel& bad : bad_kernels()) {
     try {
-      builder.build(make_source(bad.name, bad.text), make_target());
+      builder.build(gemm_source(bad.name, bad.text), make_target());
       ADD_FAILURE() << bad.text;
     } catch (const Error& error) {
       const std::string what = error.what();
@@ -93,9 +101,9 @@ TEST_F(Load, IsTriedInAWorkerBeforeAKernelIsKept) {
 TEST_F(Load, IsTriedByVerify) {
   Builder builder(options("cache", "/no/worker"));
   for (const BadKernel& bad : bad_kernels()) {
-    builder.build(make_source(bad.name, bad.text), make_target());
+    builder.build(gemm_source(bad.name, bad.text), make_target());
   }
-  builder.build(make_source("gemm_good", kernel_text("gemm_good", kAbiVersion)), make_target());
+  builder.build(gemm_source("gemm_good", kernel_text("gemm_good", kAbi)), make_target());
   set_log_sink([](LogLevel, std::string_view) {});
   EXPECT_EQ(builder.cache().verify("/no/worker").good, bad_kernels().size() + 1);
   const VerifyReport report = builder.cache().verify(TESSERA_WORKER);
@@ -114,13 +122,13 @@ TEST_F(Load, IsTriedByVerify) {
 TEST_F(Load, IsNotDisturbedByWhatKernelsPrint) {
   Builder builder(options("cache", "/no/worker"));
   const BadKernel& bad = bad_kernels().front();
-  builder.build(make_source(bad.name, bad.text), make_target());
+  builder.build(gemm_source(bad.name, bad.text), make_target());
   const std::string loud =
       "extern \"C\" int puts(const char*);\nextern \"C\" int printf(const char*, ...);\n"
       "__attribute__((constructor)) static void f() {{ puts(\"fails\"); printf(\"{}\"); }}\n";
   for (const char* name : {"gemm_a", "gemm_b"}) {
-    const std::string text = kernel_text(name, kAbiVersion, fmt::format(fmt::runtime(loud), name));
-    builder.build(make_source(name, text), make_target());
+    const std::string text = kernel_text(name, kAbi, fmt::format(fmt::runtime(loud), name));
+    builder.build(gemm_source(name, text), make_target());
   }
   set_log_sink([](LogLevel, std::string_view) {});
   const VerifyReport report = builder.cache().verify(TESSERA_WORKER);
@@ -134,7 +142,7 @@ TEST_F(Load, IsNotTriedInAWorkerThatKnowsNothingOfIt) {
   write_file(temp_ / "worker", "#!/bin/sh\necho usage; exit 2\n");
   fs::permissions(temp_ / "worker", fs::perms::owner_all);
   Builder builder(options("cache", (temp_ / "worker").string()));
-  builder.build(make_source("gemm_good", kernel_text("gemm_good", kAbiVersion)), make_target());
+  builder.build(gemm_source("gemm_good", kernel_text("gemm_good", kAbi)), make_target());
   EXPECT_EQ(builder.cache().verify((temp_ / "worker").string()).good, 1U);
 }
 
@@ -149,7 +157,7 @@ std::string bad_library(const BuildOptions& options, const std::string& name, Ba
   for (std::size_t at; (at = bad.text.find("gemm_bad")) != std::string::npos;) {
     bad.text.replace(at, 8, name);
   }
-  return read_file(Builder(options).build(make_source(name, bad.text), make_target()).binary);
+  return read_file(Builder(options).build(gemm_source(name, bad.text), make_target()).binary);
 }
 
 TEST_F(Load, ThatFailsLaterBuildsOnceMore) {

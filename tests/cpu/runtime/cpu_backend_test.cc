@@ -77,26 +77,30 @@ constexpr std::string_view kKernels = R"cc(
   i64 no_bytes(const void*, int) { return 0; }
   i64 too_many_bytes(const void*, int) { return 1LL << 62; }
   i64 negative_bytes(const void*, int) { return -1; }
-  i64 packed_bytes(const void* p) { return 3 * read(p).workspace_per_thread; }
-  void pack(const void* p, void* packed) {
-    *static_cast<i64*>(packed) = read(p).workspace_per_thread;
+  // Two steps: what the first leaves in the workspace, the second reads there from another thread.
+  void leave(const void*, const CpuThread* thread) {
+    static_cast<char*>(thread->workspace)[thread->index] = static_cast<char>(1 + thread->index);
+  }
+  void take(const void* p, const CpuThread* thread) {
+    const int other = (thread->index + 1) % thread->count;
+    if (static_cast<char*>(thread->workspace)[other] != 1 + other) fail(read(p));
+    __atomic_fetch_add(read(p).calls, 1, __ATOMIC_RELAXED);
+  }
+  // Writes down which workspace it has.
+  void name_workspace(const void* p, const CpuThread* thread) {
+    *reinterpret_cast<void**>(read(p).counts) = thread->workspace;
   }
   }  // namespace
   extern "C" {
-  extern const CpuKernel team, idle, greedy, negative, packing, old_abi, half;
-  const CpuKernel team = {kCpuAbiVersion, bytes, run, nullptr, nullptr};
-  const CpuKernel idle = {kCpuAbiVersion, no_bytes, do_nothing, nullptr, nullptr};
-  const CpuKernel greedy = {kCpuAbiVersion, too_many_bytes, run, nullptr, nullptr};
-  const CpuKernel negative = {kCpuAbiVersion, negative_bytes, run, nullptr, nullptr};
-  const CpuKernel packing = {kCpuAbiVersion, no_bytes, do_nothing, packed_bytes, pack};
-  const CpuKernel old_abi = {7, bytes, run, nullptr, nullptr};
-  const CpuKernel half = {kCpuAbiVersion, bytes, nullptr, nullptr, nullptr};
-#define NAMED(wave) gemm_fp32_rcr_packab_96x384x256_##wave##_12x32x1_generic
-  extern const CpuKernel NAMED(1x1x1), NAMED(2x1x1), NAMED(0x0x1), NAMED(1x1x0);
-  const CpuKernel NAMED(1x1x1) = {kCpuAbiVersion, bytes, run, nullptr, nullptr};
-  const CpuKernel NAMED(2x1x1) = {kCpuAbiVersion, bytes, run, nullptr, nullptr};
-  const CpuKernel NAMED(0x0x1) = {kCpuAbiVersion, bytes, run, nullptr, nullptr};
-  const CpuKernel NAMED(1x1x0) = {kCpuAbiVersion, bytes, run, nullptr, nullptr};
+  extern const CpuKernel team, idle, greedy, negative, plan, naming, old_abi, half;
+  const CpuKernel team = {4, {{bytes, run}}};
+  const CpuKernel idle = {4, {{no_bytes, do_nothing}}};
+  const CpuKernel greedy = {4, {{too_many_bytes, run}}};
+  const CpuKernel negative = {4, {{negative_bytes, run}}};
+  const CpuKernel plan = {4, {{no_bytes, take}, {bytes, leave}}};
+  const CpuKernel naming = {4, {{bytes, name_workspace}}};
+  const CpuKernel old_abi = {7, {{bytes, run}}};
+  const CpuKernel half = {4, {{bytes, nullptr}}};
   }
 )cc";
 
@@ -148,7 +152,11 @@ Target machine() {
 }
 
 jit::Artifact artifact(const std::string& name) {
-  return {.name = name, .key = "", .binary = built_folder() / "kernels.so", .keep = nullptr};
+  jit::Artifact made;
+  made.name = name;
+  made.binary = built_folder() / "kernels.so";
+  made.abi = 4;
+  return made;
 }
 
 std::shared_ptr<const LoadedKernel> load(const std::string& name) {
@@ -157,8 +165,8 @@ std::shared_ptr<const LoadedKernel> load(const std::string& name) {
 
 Launch launch_with(const Arguments& arguments) {
   Launch launch;
-  std::memcpy(launch.arguments.data(), &arguments, sizeof arguments);
-  launch.arguments_size = sizeof arguments;
+  launch.arguments.set(arguments);
+  launch.steps.push({});
   return launch;
 }
 
@@ -168,11 +176,13 @@ struct TeamRun {
   std::atomic<int> calls = 0;
   std::vector<int> counts = std::vector<int>(256, 0);
 
+  Launch launch_of(int rounds = 1, long long workspace_per_thread = 64) {
+    return launch_with({workspace_per_thread, rounds, counts.data(), &errors, &calls});
+  }
   void launch(const LoadedKernel& kernel, int threads, int rounds = 1,
               long long workspace_per_thread = 64) {
     const OpenMpLimit limit(threads > 0 ? threads : omp_get_max_threads());
-    kernel.launch(launch_with({workspace_per_thread, rounds, counts.data(), &errors, &calls}),
-                  {.threads = threads});
+    kernel.launch(launch_of(rounds, workspace_per_thread), {.threads = threads});
   }
 };
 
@@ -198,20 +208,19 @@ TEST(CpuLaunch, EveryThreadOfTheTeamRunsOnce) {
   }
 }
 
-TEST(CpuLaunch, TeamIsNoLargerThanTheGridInTheName) {
+TEST(CpuLaunch, TeamIsNoLargerThanTheLaunchWants) {
   struct Case {
-    std::string wave;
-    int threads;
-    int expected;
+    int most, threads, expected;
   };
-  const std::vector<Case> cases = {
-      {"1x1x1", 4, 1}, {"2x1x1", 4, 2}, {"2x1x1", 1, 1}, {"0x0x1", 4, 4}, {"1x1x0", 3, 3}};
-  for (const Case& c : cases) {
+  for (const Case& c : {Case{1, 4, 1}, {2, 4, 2}, {2, 1, 1}, {0, 4, 4}}) {
     TeamRun run;
-    run.launch(*load("gemm_fp32_rcr_packab_96x384x256_" + c.wave + "_12x32x1_generic"), c.threads);
-    EXPECT_EQ(run.calls, c.expected) << c.wave;
-    EXPECT_EQ(run.counts[0], c.expected) << c.wave;
-    EXPECT_EQ(run.errors, 0) << c.wave;
+    Launch launch = run.launch_of();
+    launch.max_threads = c.most;
+    const OpenMpLimit limit(c.threads);
+    load("team")->launch(launch, {.threads = c.threads});
+    EXPECT_EQ(run.calls, c.expected) << c.most << " of " << c.threads;
+    EXPECT_EQ(run.counts[0], c.expected) << c.most << " of " << c.threads;
+    EXPECT_EQ(run.errors, 0);
   }
 }
 
@@ -308,7 +317,7 @@ TEST(CpuLaunch, ConcurrentLaunchesDoNotDisturbEachOther) {
 TEST(CpuLaunch, EmptyLaunchCallsNothing) {
   TeamRun run;
   Launch launch = launch_with({64, 1, run.counts.data(), &run.errors, &run.calls});
-  launch.empty = true;
+  launch.steps = {};
   load("team")->launch(launch, {.threads = 2});
   EXPECT_EQ(run.calls, 0);
 }
@@ -346,32 +355,95 @@ TEST(CpuLaunch, AddsLittleToTheCall) {
   EXPECT_LT(best, 1e-6);
 }
 
-TEST(CpuPack, CallsTheKernelsOwn) {
-  const auto kernel = load("packing");
-  const Launch launch = launch_with({.workspace_per_thread = 40});
-  EXPECT_EQ(kernel->packed_bytes(launch), 120u);
-  long long packed = 0;
-  kernel->pack(launch, &packed, {});
-  EXPECT_EQ(packed, 40);
+// ---- several steps ----
+
+std::shared_ptr<const LoadedKernel> load_plan() {
+  jit::Artifact wanted = artifact("plan");
+  wanted.entries = {"", "_leave"};
+  return backend_for(machine()).load(wanted, machine());
 }
 
-TEST(CpuPack, OtherKernelsRefuse) {
-  const auto kernel = load("idle");
-  const std::string wanted =
-      "kernel 'idle' has no packing: only preshuffle kernels take a packed B";
-  for (const bool size : {true, false}) {
-    try {
-      if (size) {
-        kernel->packed_bytes({});
-      } else {
-        kernel->pack({}, nullptr, {});
-      }
-      FAIL();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::unsupported);
-      EXPECT_EQ(std::string(error.what()), wanted);
+// The whole team has done the first before anyone begins the second, in the same workspace.
+TEST(CpuSteps, RunInTheirOrder) {
+  const auto kernel = load_plan();
+  for (const int threads : {1, 2, 5}) {
+    const OpenMpLimit limit(threads);
+    for (int i = 0; i < 100; ++i) {
+      TeamRun run;
+      Launch launch = run.launch_of();
+      launch.steps = {{.entry = 1}, {.entry = 0}};
+      kernel->launch(launch, {.threads = threads});
+      ASSERT_EQ(run.errors, 0) << threads << " threads";
+      ASSERT_EQ(run.calls, threads);
     }
   }
+}
+
+TEST(CpuSteps, AnEntryThatTheKernelDoesNotList) {
+  Launch launch = launch_with({});
+  launch.steps = {{.entry = 2}};
+  try {
+    load_plan()->launch(launch, {.threads = 1});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::internal);
+    EXPECT_STREQ(error.what(), "plan: a step runs entry 2, the kernel has entries 0 to 1");
+  }
+}
+
+// ---- the caller's workspace ----
+
+std::string refusal(const LaunchOptions& options) {
+  int calls = 0;
+  try {
+    TeamRun run;
+    load("team")->launch(run.launch_of(1, 100), options);
+    calls = run.calls;
+  } catch (const Error& error) {
+    return std::string(to_string(error.code())) + ": " + error.what();
+  }
+  return "no error, but calls: " + std::to_string(calls);
+}
+
+TEST(CpuWorkspace, IsUsedInPlaceOfOurs) {
+  const auto kernel = load("naming");
+  const AlignedBuffer memory(4096);
+  void* got = nullptr;
+  const Launch launch = launch_with({.counts = reinterpret_cast<int*>(&got)});
+  EXPECT_EQ(kernel->workspace_bytes(launch, {.threads = 1}), 64U);
+  kernel->launch(launch, {.threads = 1, .workspace = memory.data(), .workspace_bytes = 64});
+  EXPECT_EQ(got, memory.data());
+  kernel->launch(launch, {.threads = 1});
+  EXPECT_NE(got, memory.data());
+}
+
+TEST(CpuWorkspace, ServesATeam) {
+  const auto kernel = load("team");
+  const OpenMpLimit limit(3);
+  TeamRun run;
+  const Launch launch = run.launch_of(20, 1000);
+  const AlignedBuffer memory(kernel->workspace_bytes(launch, {.threads = 3}));
+  EXPECT_EQ(memory.size(), 3000U);
+  kernel->launch(launch,
+                 {.threads = 3, .workspace = memory.data(), .workspace_bytes = memory.size()});
+  EXPECT_EQ(run.calls, 3);
+  EXPECT_EQ(run.errors, 0);
+}
+
+TEST(CpuWorkspace, IsRefusedWhereItDoesNotFit) {
+  const AlignedBuffer memory(4096);
+  auto* const begin = static_cast<char*>(memory.data());
+  EXPECT_EQ(refusal({.threads = 1, .workspace = begin, .workspace_bytes = 99}),
+            "invalid_argument: team: the workspace must hold at least 100 bytes for this launch, "
+            "got 99");
+  EXPECT_EQ(refusal({.threads = 1, .workspace = begin + 8, .workspace_bytes = 100}),
+            "invalid_argument: team: the workspace must begin at a multiple of 64 bytes, got an "
+            "address 8 past one");
+  EXPECT_EQ(refusal({.threads = 1, .workspace_bytes = 100}),
+            "invalid_argument: team: the workspace must not be null when workspace_bytes is 100; "
+            "set it to 0 to use the library's own");
+  const LaunchOptions good{.threads = 1, .workspace = begin, .workspace_bytes = 100};
+  EXPECT_EQ(refusal(good), "no error, but calls: 1");
 }
 
 TEST(CpuLoad, RefusesWhatDoesNotFit) {
@@ -385,8 +457,15 @@ TEST(CpuLoad, RefusesWhatDoesNotFit) {
       "load_failed: cannot load kernel 'old_abi': its ABI version must be 4, got 7; clear its "
       "cache entry to build it again");
   EXPECT_EQ(load_error(artifact("half")),
-            "load_failed: cannot load kernel 'half': its table must hold run and workspace_bytes, "
-            "but one of them is null");
+            "load_failed: cannot load kernel 'half': its table must hold run and workspace_bytes "
+            "of 'half', but one of them is null");
+  jit::Artifact wanted = artifact("team");
+  wanted.entries = {"", "_combine"};
+  EXPECT_EQ(load_error(wanted),
+            "load_failed: cannot load kernel 'team': its table must hold run and workspace_bytes "
+            "of 'team_combine', but one of them is null");
+  wanted.entries = {"", "_a", "_b", "_c", "_d"};
+  EXPECT_EQ(load_error(wanted), "internal: kernel 'team' lists 5 entries, a table holds at most 4");
 }
 
 bool is_mapped(const fs::path& file) {
@@ -419,10 +498,10 @@ jit::Artifact in_memory(const std::string& name, const fs::path& library) {
   const int descriptor = memfd_create("kernel", MFD_CLOEXEC);
   const std::string content = read_file(library);
   if (write(descriptor, content.data(), content.size()) != std::ssize(content)) return {};
-  return {.name = name,
-          .key = "",
-          .binary = "/proc/self/fd/" + std::to_string(descriptor),
-          .keep = std::shared_ptr<void>(nullptr, [descriptor](void*) { close(descriptor); })};
+  jit::Artifact made = artifact(name);
+  made.binary = "/proc/self/fd/" + std::to_string(descriptor);
+  made.keep = std::shared_ptr<void>(nullptr, [descriptor](void*) { close(descriptor); });
+  return made;
 }
 
 // The loader takes equal paths for the same library, so a descriptor must not be reused too early.
@@ -434,7 +513,7 @@ TEST(CpuLoad, AnonymousFilesAreKeptApart) {
     static void run(const void* p, const CpuThread*) { **static_cast<int* const*>(p) = ANSWER; }
     extern "C" {
     extern const CpuKernel answer;
-    const CpuKernel answer = {kCpuAbiVersion, none, run, nullptr, nullptr};
+    const CpuKernel answer = {4, {{none, run}}};
     }
   )cc";
   std::vector<std::shared_ptr<const LoadedKernel>> kernels;
@@ -450,7 +529,8 @@ TEST(CpuLoad, AnonymousFilesAreKeptApart) {
     int answer = 0;
     int* const where = &answer;
     Launch launch;
-    std::memcpy(launch.arguments.data(), &where, sizeof where);
+    launch.arguments.set(where);
+    launch.steps.push({});
     kernel->launch(launch, {.threads = 1});
     answers.push_back(answer);
   }

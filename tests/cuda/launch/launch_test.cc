@@ -8,9 +8,11 @@
 #include <chrono>
 #include <cstring>
 #include <random>
+#include <string>
 #include <type_traits>
 #include <vector>
 
+#include "tessera/device/cuda/abi.h"
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/families/family.h"
 #include "tessera/measure/operands.h"
@@ -97,14 +99,62 @@ TEST_F(GpuLaunch, IsCapturedInAGraph) {
   }
 }
 
+// With the caller's workspace nothing needs to run before the capture but what loads the kernel.
+TEST_F(GpuLaunch, IsCapturedInAGraphWithTheCallersWorkspace) {
+  const RunOptions plain{
+      .force =
+          "gemm_bf16_rcr_tmaws_64x16x128_1x1x1_64x16x16_cooperative_splitordered4_slices16_s8_"
+          "swap_sm90a"};
+  const Problem problem = parse_problem("gemm m=9 n=130 k=16384 dtype=bf16");
+  measure::OwnedOperands owned = measure::random_operands(problem, std::random_device{}());
+  measure::PlacedOperands placed = measure::place_operands(owned, place_);
+  dispatcher_->run(problem, placed.operands, plain);
+  const runtime::DeviceBuffer workspace(place_, dispatcher_->workspace_bytes(problem, plain));
+  ASSERT_GT(workspace.size(), 0U);
+  place_.backend->fill(workspace.data(), 0xff, workspace.size(), place_.options);
+  place_.backend->synchronize(place_.options);
+  void* stream = nullptr;
+  void* context = nullptr;
+  call<void**, int>("cuDevicePrimaryCtxRetain", &context, 0);
+  call<void*>("cuCtxPushCurrent_v2", context);
+  call<void**, unsigned>("cuStreamCreate", &stream, 1);
+  RunOptions options = plain;
+  options.launch = {
+      .stream = stream, .workspace = workspace.data(), .workspace_bytes = workspace.size()};
+
+  void* graph = nullptr;
+  void* runnable = nullptr;
+  call<void*, int>("cuStreamBeginCapture_v2", stream, 0);
+  dispatcher_->run(problem, placed.operands, options);
+  call<void*, void**>("cuStreamEndCapture", stream, &graph);
+  call<void**, void*, unsigned long long>("cuGraphInstantiateWithFlags", &runnable, graph, 0);
+  for (int replay = 0; replay < 3; ++replay) {
+    measure::poison_output(problem, owned);
+    measure::send_output(owned, placed, place_);
+    call<void*, void*>("cuGraphLaunch", runnable, stream);
+    call<void*>("cuStreamSynchronize", stream);
+    measure::fetch_output(owned, placed, place_);
+    const Mismatch mismatch = family_of(problem).verify(problem, owned.operands);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+    place_.backend->fill(workspace.data(), 0x5a, workspace.size(), place_.options);
+    place_.backend->synchronize(place_.options);
+  }
+  call<void*>("cuGraphExecDestroy", runnable);
+  call<void*>("cuGraphDestroy", graph);
+  call<void*>("cuStreamDestroy_v2", stream);
+  call<void**>("cuCtxPopCurrent_v2", &context);
+  call<int>("cuDevicePrimaryCtxRelease_v2", 0);
+}
+
 // The driver's own call for a kernel that does nothing but has as long an argument block.
 class RawLaunch {
  public:
   RawLaunch() {
-    constexpr const char* kText =
+    const std::string text = fmt::format(
         ".version 8.0\n.target sm_90\n.address_size 64\n"
-        ".visible .entry nothing(.param .align 64 .b8 block[768]) { ret; }\n";
-    call<void**, const void*>("cuModuleLoadData", &module_, kText);
+        ".visible .entry nothing(.param .align 64 .b8 block[{}]) {{ ret; }}\n",
+        sizeof(block_));
+    call<void**, const void*>("cuModuleLoadData", &module_, text.c_str());
     call<void**, void*, const char*>("cuModuleGetFunction", &function_, module_, "nothing");
   }
   ~RawLaunch() { call<void*>("cuModuleUnload", module_); }
@@ -120,7 +170,7 @@ class RawLaunch {
     void* attributes = nullptr;
     unsigned num_attributes = 0;
   };
-  alignas(64) unsigned char block_[768] = {};
+  alignas(64) unsigned char block_[sizeof(device::CudaGemmArguments)] = {};
   Config config_;
   void* module_ = nullptr;
   void* function_ = nullptr;

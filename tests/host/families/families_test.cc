@@ -27,6 +27,16 @@ TEST(Families, ProblemAndSpecNameTheirFamily) {
   EXPECT_EQ(&family_of(KernelSpec{}), &family_of(Op::gemm));
 }
 
+TEST(Families, TheFirstWordNamesTheFamily) {
+  const Family* const gemm = &family_of(Op::gemm);
+  EXPECT_EQ(find_family("gemm_fp32_rrr_packb_240x480x256_1x1x1_12x32x1_avx512"), gemm);
+  EXPECT_EQ(find_family("gemm m=1 n=2 k=3"), gemm);
+  EXPECT_EQ(find_family("gemm"), gemm);
+  for (const char* other : {"", "gemms m=1", "conv_fp32", "_gemm"}) {
+    EXPECT_EQ(find_family(other), nullptr) << other;
+  }
+}
+
 TEST(Families, ConvolutionAndAttentionAreRefused) {
   EXPECT_EQ(refusal(Op::conv),
             "conv: this build has no kernels for convolution yet; gemm is the only family");
@@ -48,6 +58,8 @@ TEST(Families, EveryFunctionIsThere) {
     EXPECT_NE(family->emit, nullptr);
     EXPECT_NE(family->estimate, nullptr);
     EXPECT_NE(family->bind, nullptr);
+    EXPECT_NE(family->prepack, nullptr);
+    EXPECT_GT(family->abi, 0);
     EXPECT_NE(family->verify, nullptr);
     EXPECT_NE(family->flops, nullptr);
     EXPECT_NE(family->bytes, nullptr);

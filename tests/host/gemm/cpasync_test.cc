@@ -143,7 +143,7 @@ TEST(CpasyncEmit, WritesConfigAndOneKernel) {
       "extern \"C\" {\n"
       "__device__ extern const int gemm_fp8_bf8_crr_cpasync_64x128x128_2x2x1_16x8x16_outbf16_dfp32_"
       "rowscale_colscale_bias_s3_sm90a_abi =\n"
-      "    kCudaAbiVersion;\n"
+      "    5;\n"
       "__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kMinBlocks)\n"
       "gemm_fp8_bf8_crr_cpasync_64x128x128_2x2x1_16x8x16_outbf16_dfp32_rowscale_colscale_bias_s3_"
       "sm90a(\n"
@@ -182,7 +182,7 @@ TEST(CpasyncEmit, TemplateAndTypesFollowTheOperands) {
 
 CudaGemmArguments arguments_of(const Launch& launch) {
   CudaGemmArguments arguments;
-  EXPECT_EQ(launch.arguments_size, sizeof(arguments));
+  EXPECT_EQ(launch.arguments.size(), sizeof(arguments));
   std::memcpy(&arguments, launch.arguments.data(), sizeof(arguments));
   return arguments;
 }
@@ -215,13 +215,16 @@ TEST(CpasyncBind, Geometry) {
         gemm_problem(std::get<GemmSignature>(spec.signature).a, GemmLayout::rcr, row.m, row.n, 64);
     p.batch = row.batch;
     const Launch launch = bind(spec, p, GemmOperands{});
-    EXPECT_EQ(launch.grid, (std::array<unsigned, 3>{row.grid, 1, 1})) << row.name;
-    EXPECT_EQ(launch.block, (std::array<unsigned, 3>{row.block, 1, 1})) << row.name;
-    EXPECT_EQ(launch.cluster, (std::array<unsigned, 3>{1, 1, 1})) << row.name;
-    EXPECT_EQ(launch.shared_memory_bytes, row.shared) << row.name;
-    EXPECT_EQ(launch.num_tensor_maps, 0);
-    EXPECT_EQ(launch.workspace_bytes, 0U);
-    EXPECT_FALSE(launch.empty);
+    ASSERT_EQ(launch.steps.size(), 1U) << row.name;
+    const Step& step = launch.steps[0];
+    EXPECT_EQ(step.grid, (std::array<unsigned, 3>{row.grid, 1, 1})) << row.name;
+    EXPECT_EQ(step.block, (std::array<unsigned, 3>{row.block, 1, 1})) << row.name;
+    EXPECT_EQ(step.cluster, (std::array<unsigned, 3>{1, 1, 1})) << row.name;
+    EXPECT_EQ(step.shared_memory_bytes, row.shared) << row.name;
+    EXPECT_EQ(step.entry, 0);
+    EXPECT_EQ(step.extent, Step::Extent::exact);
+    EXPECT_TRUE(launch.tensor_maps.empty());
+    EXPECT_EQ(launch.workspace.bytes, 0U);
   }
 }
 
@@ -281,12 +284,12 @@ TEST(CpasyncBind, DropsStridesOfASingleRowOrBatch) {
 
 TEST(CpasyncBind, NothingToCompute) {
   const KernelSpec spec = parse_name("gemm_bf16_rcr_cpasync_64x64x64_2x2x1_16x8x16_s3_sm90a");
-  EXPECT_TRUE(
-      bind(spec, gemm_problem(DType::bf16, GemmLayout::rcr, 0, 5, 5), GemmOperands{}).empty);
-  EXPECT_TRUE(
-      bind(spec, gemm_problem(DType::bf16, GemmLayout::rcr, 5, 0, 5), GemmOperands{}).empty);
+  EXPECT_TRUE(bind(spec, gemm_problem(DType::bf16, GemmLayout::rcr, 0, 5, 5), GemmOperands{})
+                  .steps.empty());
+  EXPECT_TRUE(bind(spec, gemm_problem(DType::bf16, GemmLayout::rcr, 5, 0, 5), GemmOperands{})
+                  .steps.empty());
   EXPECT_FALSE(
-      bind(spec, gemm_problem(DType::bf16, GemmLayout::rcr, 5, 5, 0), GemmOperands{}).empty)
+      bind(spec, gemm_problem(DType::bf16, GemmLayout::rcr, 5, 5, 0), GemmOperands{}).steps.empty())
       << "k = 0 still writes the output";
 }
 

@@ -285,11 +285,21 @@ std::string text_of(const TensorMap& map) {
   return text.str();
 }
 
+// Blocks of the step that comes before the kernel's own; 0: there is none.
+unsigned prepare_blocks(const Launch& launch) {
+  if (launch.steps.size() == 1) return 0;
+  const Step& step = launch.steps[0];
+  EXPECT_EQ(launch.steps.size(), 2U);
+  EXPECT_EQ(step.entry, 1);
+  EXPECT_EQ(step.extent, Step::Extent::any);
+  EXPECT_EQ(step.block[0], 256U);
+  EXPECT_EQ(launch.steps[1].entry, 0);
+  return step.grid[0];
+}
+
 std::string maps_of(const Launch& launch) {
   std::string text;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(launch.num_tensor_maps); ++i) {
-    text += text_of(launch.tensor_maps[i]) + '\n';
-  }
+  for (const TensorMap& map : launch.tensor_maps) text += text_of(map) + '\n';
   return text;
 }
 
@@ -388,16 +398,19 @@ TEST(TmawsBind, RepacksWhatTheCopyEngineCannotRead) {
   for (const Windows& row : rows) {
     EXPECT_EQ(maps_of(launch_of(row.name, row.line)), row.maps) << row.line;
   }
-  EXPECT_EQ(launch_of(kBf16, "gemm m=100 n=64 k=72 dtype=bf16").prepare_blocks, 0U);
-  EXPECT_EQ(launch_of(kBf16, "gemm m=100 n=64 k=72 dtype=bf16").workspace_bytes, 0U);
+  EXPECT_EQ(prepare_blocks(launch_of(kBf16, "gemm m=100 n=64 k=72 dtype=bf16")), 0U);
+  EXPECT_EQ(launch_of(kBf16, "gemm m=100 n=64 k=72 dtype=bf16").workspace.bytes, 0U);
   const Launch launch = launch_of(kFp8, "gemm m=96 n=80 k=130 dtype=fp8 layout=crr");
-  EXPECT_EQ(launch.workspace_bytes, 65536U + 96 * 256 + 80 * 256);
-  EXPECT_EQ(launch.prepare_blocks, 2U * 3 + 2 * 3);  // squares of 64
-  EXPECT_EQ(launch.prepare_threads, 256U);
+  EXPECT_EQ(launch.workspace.bytes, 65536U + 96 * 256 + 80 * 256);
+  EXPECT_EQ(launch.workspace.counter_bytes, 0U);
+  EXPECT_EQ(prepare_blocks(launch), 2U * 3 + 2 * 3);  // squares of 64
   // An address will do as well.
   GemmOperands o = operands();
   o.a = reinterpret_cast<const void*>(std::uintptr_t{0x10002});
-  EXPECT_EQ(launch_of(kBf16, "gemm m=100 n=64 k=72 dtype=bf16", o).prepare_blocks, 13U);
+  EXPECT_EQ(prepare_blocks(launch_of(kBf16, "gemm m=100 n=64 k=72 dtype=bf16", o)), 13U);
+  // Operands that are null may lie anywhere: as much workspace as both copies need.
+  const Launch anywhere = launch_of(kBf16, "gemm m=100 n=64 k=72 dtype=bf16", {});
+  EXPECT_EQ(anywhere.workspace.bytes, 65536U + 100 * 256 + 64 * 256);
 }
 
 // Both operands are gathered, however aligned; out has no window.
@@ -425,7 +438,7 @@ TEST(TmawsBind, GathersWhatPointerArraysName) {
     std::memcpy(&arguments, launch.arguments.data(), sizeof(arguments));
     EXPECT_EQ(arguments.gemm.pointer_arrays, 1);
     // Arrays that a caller may leave out are one that is there.
-    const bool is_read = launch.num_tensor_maps > 0;
+    const bool is_read = !launch.tensor_maps.empty();
     EXPECT_EQ(arguments.gemm.a, is_read ? operands().a : operands().out);
     EXPECT_EQ(arguments.gemm.c, operands().out);
   }
@@ -439,14 +452,15 @@ TEST(TmawsBind, SlicesOfKAddUpInTheWorkspace) {
   constexpr const char* kLine = "gemm m=17 n=129 k=8192 dtype=bf16";  // 3 x 2 tiles
   // Two blocks of a cluster own 8 columns each, a group's sums are 64 x 8 x 4 bytes.
   const Launch ordered = launch_of(name("splitordered4_slices16").c_str(), kLine);
-  EXPECT_EQ(ordered.grid[0], 3U * 2 * 16 * 4);
-  EXPECT_EQ(ordered.cluster[0], 4U);
-  EXPECT_EQ(ordered.workspace_bytes, 65536U + 6 * 16 * 2 * 2048);
-  EXPECT_EQ(ordered.prepare_blocks, 0U);
+  EXPECT_EQ(prepare_blocks(ordered), 0U);
+  EXPECT_EQ(ordered.steps[0].grid[0], 3U * 2 * 16 * 4);
+  EXPECT_EQ(ordered.steps[0].cluster[0], 4U);
+  EXPECT_EQ(ordered.workspace.counter_bytes, 65536U);
+  EXPECT_EQ(ordered.workspace.bytes, 65536U + 6 * 16 * 2 * 2048);
   const Launch atomic = launch_of(name("splitatomic1_slices16").c_str(), kLine);
-  EXPECT_EQ(atomic.grid[0], 3U * 2 * 16);
-  EXPECT_EQ(atomic.workspace_bytes, 65536U + 6 * 4096);
-  EXPECT_EQ(atomic.prepare_blocks, 6U);  // 4 KB each
+  EXPECT_EQ(prepare_blocks(atomic), 6U);  // 4 KB each
+  EXPECT_EQ(atomic.steps[1].grid[0], 3U * 2 * 16);
+  EXPECT_EQ(atomic.workspace.bytes, 65536U + 6 * 4096);
 }
 
 TEST(TmawsSupports, SlicesNeedTilesOfKAndCounters) {
@@ -486,13 +500,15 @@ TEST(TmawsBind, SizesTheGrid) {
   };
   for (const Geometry& row : rows) {
     const Launch launch = launch_of(row.name, row.line);
-    EXPECT_EQ(launch.grid, (std::array<unsigned, 3>{row.grid, 1, 1})) << row.name;
-    EXPECT_EQ(launch.cluster, (std::array<unsigned, 3>{row.cluster, 1, 1})) << row.name;
-    EXPECT_EQ(launch.block, (std::array<unsigned, 3>{row.block, 1, 1})) << row.name;
-    EXPECT_EQ(launch.shared_memory_bytes, row.shared) << row.name;
-    EXPECT_EQ(launch.persistent, row.persistent) << row.name;
-    EXPECT_EQ(launch.arguments_size, sizeof(device::CudaGemmArguments)) << row.name;
-    EXPECT_FALSE(launch.empty) << row.name;
+    ASSERT_EQ(launch.steps.size(), 1U) << row.name;
+    const Step& step = launch.steps[0];
+    EXPECT_EQ(step.grid, (std::array<unsigned, 3>{row.grid, 1, 1})) << row.name;
+    EXPECT_EQ(step.cluster, (std::array<unsigned, 3>{row.cluster, 1, 1})) << row.name;
+    EXPECT_EQ(step.block, (std::array<unsigned, 3>{row.block, 1, 1})) << row.name;
+    EXPECT_EQ(step.shared_memory_bytes, row.shared) << row.name;
+    EXPECT_EQ(step.extent, row.persistent ? Step::Extent::resident : Step::Extent::exact)
+        << row.name;
+    EXPECT_EQ(launch.arguments.size(), sizeof(device::CudaGemmArguments)) << row.name;
   }
 }
 
@@ -500,11 +516,11 @@ TEST(TmawsBind, NothingToStore) {
   constexpr const char* kName = "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a";
   for (const char* line : {"gemm m=0 n=8 k=8 dtype=bf16", "gemm m=8 n=0 k=8 dtype=bf16",
                            "gemm m=8 n=8 k=8 dtype=bf16 batch=0"}) {
-    EXPECT_TRUE(launch_of(kName, line, {}).empty) << line;
+    EXPECT_TRUE(launch_of(kName, line, {}).steps.empty()) << line;
   }
 }
 
-TEST(TmawsBind, CountsTheBytesOfAPackedB) {
+TEST(TmawsPrepack, CountsTheBytesOfAPackedB) {
   constexpr const char* kName =
       "gemm_bf16_rrr_tmaws_128x128x64_2x1x1_64x128x16_presh_pingpong_s6_sm90a";
   constexpr std::size_t kTile = 128 * 64 * 2;
@@ -514,7 +530,48 @@ TEST(TmawsBind, CountsTheBytesOfAPackedB) {
       {"gemm m=8 n=128 k=64 dtype=bf16 layout=rrr preshuffle=1 batch=3 batch_stride_b=0", kTile},
       {"gemm m=8 n=128 k=0 dtype=bf16 layout=rrr preshuffle=1", 0},
   };
-  for (const auto& [line, bytes] : rows) EXPECT_EQ(launch_of(kName, line).packed_bytes, bytes);
+  for (const auto& [line, bytes] : rows) {
+    const auto made = prepack(parse_name(kName), parse_problem(line), operands(), nullptr);
+    ASSERT_TRUE(made.has_value());
+    EXPECT_EQ(made->bytes, bytes) << line;
+    EXPECT_EQ(made->launch.steps.empty(), bytes == 0) << line;
+  }
+}
+
+TEST(TmawsPrepack, IsOneStepOfTheSecondEntry) {
+  constexpr const char* kName =
+      "gemm_bf16_rrr_tmaws_128x128x64_2x1x1_64x128x16_presh_pingpong_s6_sm90a";
+  const KernelSpec spec = parse_name(kName);
+  EXPECT_EQ(emit(spec, load_target("sm90a")).entries, (std::vector<std::string>{"", "_pack"}));
+  int here = 0;
+  const auto made =
+      prepack(spec, parse_problem("gemm m=8 n=1000 k=650 dtype=bf16 layout=rrr preshuffle=1"),
+              operands(), &here);
+  ASSERT_TRUE(made.has_value());
+  EXPECT_EQ(made->operand, "b");
+  EXPECT_EQ(made->from, operands().b);
+  const auto& packed = std::get<GemmOperands>(made->operands);
+  EXPECT_EQ(packed.b, &here);
+  EXPECT_EQ(packed.a, operands().a);
+  ASSERT_EQ(made->launch.steps.size(), 1U);
+  const Step& step = made->launch.steps[0];
+  EXPECT_EQ(step.entry, 1);
+  EXPECT_EQ(step.extent, Step::Extent::any);
+  EXPECT_EQ(step.block[0], 256U);
+  EXPECT_EQ(step.grid[0], 8U * 11 * 128 * 64 * 2 / 4096);
+  // The place is a parameter behind the arguments.
+  EXPECT_EQ(made->launch.arguments.second(), sizeof(device::CudaGemmArguments));
+  const void* second = nullptr;
+  std::memcpy(&second, made->launch.arguments.data() + sizeof(device::CudaGemmArguments), 8);
+  EXPECT_EQ(second, &here);
+  EXPECT_EQ(std::vector<const void*>(made->launch.pointers.begin(), made->launch.pointers.end()),
+            (std::vector<const void*>{operands().b, &here}));
+}
+
+TEST(TmawsPrepack, OtherKernelsPackNothing) {
+  constexpr const char* kName = "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a";
+  EXPECT_FALSE(prepack(parse_name(kName), parse_problem("gemm m=8 n=8 k=8 dtype=bf16"), operands(),
+                       nullptr));
 }
 
 TEST(TmawsBind, MisalignedOperand) {
@@ -532,7 +589,7 @@ TEST(TmawsBind, MisalignedOperand) {
   // An output may lie anywhere: threads store it then.
   o = operands();
   o.out = reinterpret_cast<void*>(std::uintptr_t{0x40002});
-  EXPECT_EQ(launch_of(kName, "gemm m=8 n=8 k=8 dtype=bf16", o).num_tensor_maps, 2);
+  EXPECT_EQ(launch_of(kName, "gemm m=8 n=8 k=8 dtype=bf16", o).tensor_maps.size(), 2U);
 }
 
 }  // namespace

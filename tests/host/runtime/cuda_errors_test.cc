@@ -35,7 +35,7 @@ TEST_F(CudaErrors, ADriverFromBeforeHopper) {
       run_child(FAKE_CUDA_OLD, {"reason"}),
       "target 'sm90a' needs an NVIDIA GPU: NVIDIA's driver " FAKE_CUDA_OLD
       " is too old: it supports CUDA 11.7 and lacks cuLaunchKernelEx, cuTensorMapEncodeTiled, "
-      "CUDA 12.0 or later is needed; update the driver\n");
+      "cuTensorMapEncodeIm2col, CUDA 12.0 or later is needed; update the driver\n");
 }
 
 TEST_F(CudaErrors, AMachineWithoutADevice) {
@@ -135,10 +135,10 @@ TEST_F(CudaErrors, ACubinThatTheDriverRefuses) {
 TEST_F(CudaErrors, ACubinOfAnotherKernelOrAbi) {
   fake().settings().fail_symbol = 1;
   EXPECT_EQ(error_of(ErrorCode::load_failed, [&] { load()->launch(small_launch(), {}); }),
-            "cannot load kernel 'kernel': its cubin must hold a kernel of that name, but has none; "
+            "cannot load kernel 'kernel': its cubin must hold the entry 'kernel', but does not; "
             "clear its cache entry to build it again");
   fake().settings().fail_symbol = 0;
-  for (const auto& [version, words] : {std::pair{7, "7"}, std::pair{0, "none"}}) {
+  for (const auto& [version, words] : {std::pair{7, "7"}, std::pair{-1, "none"}}) {
     fake().settings().abi_version = version;
     EXPECT_EQ(error_of(ErrorCode::load_failed, [&] { load()->launch(small_launch(), {}); }),
               std::string("cannot load kernel 'kernel': its ABI version must be 4, got ") + words +
@@ -159,7 +159,7 @@ TEST_F(CudaErrors, MoreMemoryThanThereIs) {
             std::string("cannot allocate 5242880 bytes on ") + kDevice0 +
                 ": CUDA_ERROR_OUT_OF_MEMORY (as the test wished)");
   Launch launch = small_launch();
-  launch.workspace_bytes = 5 << 20;
+  launch.workspace.bytes = 5 << 20;
   int fresh = 0;
   EXPECT_EQ(error_of(ErrorCode::out_of_memory, [&] { load()->launch(launch, {.stream = &fresh}); }),
             std::string("kernel: cannot allocate 5242880 bytes of workspace on ") + kDevice0 +
@@ -168,7 +168,7 @@ TEST_F(CudaErrors, MoreMemoryThanThereIs) {
 
 TEST_F(CudaErrors, MoreSharedMemoryThanABlockHas) {
   Launch launch = small_launch();
-  launch.shared_memory_bytes = 300'000;
+  launch.steps[0].shared_memory_bytes = 300'000;
   EXPECT_EQ(error_of(ErrorCode::launch_failed, [&] { load()->launch(launch, {}); }),
             std::string("kernel: ") + kDevice0 +
                 " does not grant it 300000 bytes of shared memory: CUDA_ERROR_INVALID_VALUE (as "
@@ -181,9 +181,7 @@ TEST_F(CudaErrors, PointersOfTheHostAndOfOtherDevices) {
   const int on_the_stack = 0;
   const auto launch_with = [&](const void* pointer) {
     Launch launch = small_launch();
-    launch.num_pointers = 2;
-    launch.pointers[0] = nullptr;  // an operand that is not there
-    launch.pointers[1] = pointer;
+    launch.pointers = {nullptr, pointer};  // the first operand is not there
     load()->launch(launch, {});
   };
   launch_with(static_cast<char*>(here.data()) + 4095);

@@ -30,6 +30,7 @@ TensorMap window(const void* base) {
   return {.offset = 256,
           .base = base,
           .dtype = DType::fp32,
+          .rank = 3,
           .sizes = {8, 8, 1},
           .strides = {32, 256},
           .box = {8, 8, 1},
@@ -42,34 +43,34 @@ struct CudaFaults : CudaTest {
     Launch launch = small_launch();
     const Operands operands{static_cast<const float*>(from.data()), static_cast<float*>(to.data())};
     std::memcpy(launch.arguments.data(), &operands, sizeof(operands));
-    launch.num_pointers = 2;
-    launch.pointers[0] = from.data();
-    launch.pointers[1] = to.data();
-    launch.shared_memory_bytes = 100'000;
-    launch.cluster = {16, 1, 1};
-    launch.grid = {160, 1, 1};
-    launch.persistent = true;
-    launch.prepare_blocks = 4;
-    launch.prepare_threads = 128;
-    launch.workspace_bytes = 1000;
-    launch.workspace_offset = 64;
-    launch.num_tensor_maps = 1;
-    launch.tensor_maps[0] = window(from.data());
-    launch.packed_bytes = kBytes;
+    launch.pointers = {from.data(), to.data()};
+    launch.steps = {
+        {.entry = 1, .extent = Step::Extent::any, .grid = {4, 1, 1}, .block = {128, 1, 1}},
+        {.extent = Step::Extent::resident,
+         .grid = {160, 1, 1},
+         .cluster = {16, 1, 1},
+         .shared_memory_bytes = 100'000}};
+    launch.workspace = {
+        .bytes = 80'000, .counter_bytes = 64, .clear_bytes = 1000, .address_offset = 64};
+    launch.tensor_maps.push(window(from.data()));
     return launch;
   }
 
-  // Loads, allocates, copies, packs, launches, times, waits; the result is looked at.
+  // Loads, allocates, copies, launches with the caller's workspace and with ours, times, waits; the
+  // result is looked at.
   std::vector<float> work() {
     const Place place{&backend(), {.stream = stream()}};
     std::vector<float> values(kElements, 21);
-    const auto kernel = load();
-    const DeviceBuffer from(place, kBytes), to(place, kBytes), packed(place, kBytes);
+    const auto kernel = load("kernel", {"", "_prepare"});
+    const DeviceBuffer from(place, kBytes), to(place, kBytes), workspace(place, 80'000);
     backend().copy_to_device(from.data(), values.data(), kBytes, place.options);
     backend().fill(to.data(), 0, kBytes, place.options);
     const Launch launch = full_launch(from, to);
     fake().settings().kernel = nullptr;
-    kernel->pack(launch, packed.data(), place.options);
+    LaunchOptions options = place.options;
+    options.workspace = workspace.data();
+    options.workspace_bytes = workspace.size();
+    kernel->launch(launch, options);
     fake().settings().kernel = double_all;
     kernel->launch(launch, place.options);
     backend().synchronize(place.options);
@@ -269,9 +270,8 @@ TEST_F(CudaFaults, ThreadsGoOnWhileCallsFail) {
           const Place place{&backend(), {.stream = stream(), .device = t % 2}};
           const DeviceBuffer memory(place, 512);
           Launch launch = small_launch();
-          launch.workspace_bytes = static_cast<std::size_t>(64 + i);
-          launch.num_pointers = 1;
-          launch.pointers[0] = memory.data();
+          launch.workspace.bytes = static_cast<std::size_t>(64 + i);
+          launch.pointers.push(memory.data());
           kernel->launch(launch, place.options);
           backend().synchronize(place.options);
         } catch (const Error&) {
@@ -305,8 +305,8 @@ TEST_F(CudaFaults, TheStreamPerThreadIsAnotherInEachThread) {
   const auto kernel = load();
   const auto workspace_of_launch = [&] {
     Launch launch = small_launch();
-    launch.workspace_bytes = 1000;
-    launch.workspace_offset = 64;
+    launch.workspace.bytes = 1000;
+    launch.workspace.address_offset = 64;
     kernel->launch(launch, {.stream = per_thread});
     void* address = nullptr;
     std::memcpy(&address, last_record().arguments + 64, sizeof(address));

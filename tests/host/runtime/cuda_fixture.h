@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "fake_cuda/fake_cuda.h"
 #include "tessera/base/error.h"
@@ -42,17 +44,22 @@ struct CudaTest : testing::Test {
   fs::path cubin() const { return folder / "kernel.cubin"; }
   void* stream() { return &stream_here; }
 
-  std::shared_ptr<const LoadedKernel> load(const std::string& name = "kernel") const {
+  std::shared_ptr<const LoadedKernel> load(const std::string& name = "kernel",
+                                           const std::vector<std::string>& entries = {""}) const {
     jit::Artifact artifact;
     artifact.name = name;
     artifact.binary = cubin();
+    artifact.abi = fake_cuda::kAbi;
+    artifact.entries = entries;
     return backend().load(artifact, target);
   }
 
   static Launch small_launch() {
     Launch launch;
-    launch.arguments.fill(std::byte{0x11});
-    launch.arguments_size = 512;
+    std::array<std::byte, 512> arguments;
+    arguments.fill(std::byte{0x11});
+    launch.arguments.set(arguments);
+    launch.steps.push({});
     return launch;
   }
 

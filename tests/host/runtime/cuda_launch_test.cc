@@ -7,16 +7,13 @@
 namespace tessera::runtime {
 namespace {
 
-// The words of the fake driver's tensor maps.
-struct EncodedMap {
-  std::uint64_t base, type, sizes[3], strides[2], box[3], steps, interleave, swizzle, promotion,
-      fill, zero;
-};
+using fake_cuda::EncodedMap;
 
 TensorMap window(const void* base, std::size_t offset) {
   return {.offset = offset,
           .base = base,
           .dtype = DType::bf16,
+          .rank = 3,
           .sizes = {100, 50, 2},
           .strides = {208, 10400},
           .box = {64, 32, 1},
@@ -29,9 +26,9 @@ struct CudaLaunch : CudaTest {
 
 TEST_F(CudaLaunch, HandsOverTheGeometryAndTheArguments) {
   Launch launch = small_launch();
-  launch.grid = {7, 3, 2};
-  launch.block = {96, 1, 1};
-  launch.shared_memory_bytes = 100'000;
+  launch.steps[0].grid = {7, 3, 2};
+  launch.steps[0].block = {96, 1, 1};
+  launch.steps[0].shared_memory_bytes = 100'000;
   const auto kernel = load();
   kernel->launch(launch, {.stream = stream()});
   const fake_cuda::LaunchRecord got = last_record();
@@ -45,12 +42,12 @@ TEST_F(CudaLaunch, HandsOverTheGeometryAndTheArguments) {
   EXPECT_EQ(got.shared_bytes, 100'000U);
   EXPECT_EQ(got.max_shared_bytes, 100'000);
   EXPECT_EQ(got.any_cluster, 0);
-  EXPECT_EQ(std::memcmp(got.arguments, launch.arguments.data(), launch.arguments_size), 0);
+  EXPECT_EQ(std::memcmp(got.arguments, launch.arguments.data(), launch.arguments.size()), 0);
 }
 
 TEST_F(CudaLaunch, DoesNothingForAnEmptyLaunch) {
   Launch launch = small_launch();
-  launch.empty = true;
+  launch.steps = {};
   load()->launch(launch, {});
   EXPECT_EQ(fake().counters().launches, 0);
 }
@@ -77,8 +74,8 @@ TEST_F(CudaLaunch, LeavesTheCallersContextCurrent) {
 
 TEST_F(CudaLaunch, AllowsLargeClusters) {
   Launch launch = small_launch();
-  launch.cluster = {16, 1, 1};
-  launch.grid = {32, 1, 1};
+  launch.steps[0].cluster = {16, 1, 1};
+  launch.steps[0].grid = {32, 1, 1};
   load()->launch(launch, {});
   EXPECT_EQ(last_record().any_cluster, 1);
   EXPECT_EQ(last_record().cluster[0], 16U);
@@ -96,9 +93,9 @@ TEST_F(CudaLaunch, CutsAPersistentGridToWhatTheDeviceRunsAtOnce) {
       {1000, 1, 264}, {264, 1, 264}, {100, 1, 100}, {1000, 4, 240}, {120, 4, 120}};
   for (const Case& c : cases) {
     Launch launch = small_launch();
-    launch.persistent = true;
-    launch.grid = {c.grid, 1, 1};
-    launch.cluster = {c.cluster, 1, 1};
+    launch.steps[0].extent = Step::Extent::resident;
+    launch.steps[0].grid = {c.grid, 1, 1};
+    launch.steps[0].cluster = {c.cluster, 1, 1};
     const auto kernel = load();
     kernel->launch(launch, {});
     EXPECT_EQ(last_record().grid[0], c.expected) << c.grid << " in clusters of " << c.cluster;
@@ -111,9 +108,9 @@ TEST_F(CudaLaunch, CutsAPersistentGridToWhatTheDeviceRunsAtOnce) {
 TEST_F(CudaLaunch, RefusesAPersistentKernelThatDoesNotFit) {
   fake().settings().blocks_per_unit = 0;
   Launch launch = small_launch();
-  launch.persistent = true;
-  launch.block = {384, 1, 1};
-  launch.shared_memory_bytes = 200'000;
+  launch.steps[0].extent = Step::Extent::resident;
+  launch.steps[0].block = {384, 1, 1};
+  launch.steps[0].shared_memory_bytes = 200'000;
   EXPECT_EQ(
       error_of(ErrorCode::launch_failed, [&] { load()->launch(launch, {}); }),
       "kernel: does not fit on device 0 (Fake GPU 0, compute capability 9.0) with 384 threads "
@@ -122,9 +119,8 @@ TEST_F(CudaLaunch, RefusesAPersistentKernelThatDoesNotFit) {
 
 TEST_F(CudaLaunch, EncodesTensorMapsIntoTheArguments) {
   Launch launch = small_launch();
-  launch.num_tensor_maps = 2;
-  launch.tensor_maps[0] = window(memory.data(), 0);
-  launch.tensor_maps[1] = window(memory.data(), 256);
+  launch.tensor_maps.push(window(memory.data(), 0));
+  launch.tensor_maps.push(window(memory.data(), 256));
   launch.tensor_maps[1].dtype = DType::fp8;
   launch.tensor_maps[1].swizzle_bytes = 32;
   load()->launch(launch, {});
@@ -138,7 +134,8 @@ TEST_F(CudaLaunch, EncodesTensorMapsIntoTheArguments) {
   EXPECT_EQ(first.strides[1], 10400U);
   EXPECT_EQ(first.box[0], 64U);
   EXPECT_EQ(first.swizzle, 3U);
-  EXPECT_EQ(first.steps, 3U);
+  EXPECT_EQ(first.steps[2], 1U);
+  EXPECT_EQ(first.rank, 3U);
   EXPECT_EQ(second.type, 0U);
   EXPECT_EQ(second.swizzle, 1U);
   EXPECT_EQ(got.arguments[128], 0x11);  // between the maps nothing changes
@@ -146,8 +143,7 @@ TEST_F(CudaLaunch, EncodesTensorMapsIntoTheArguments) {
 
 TEST_F(CudaLaunch, RemembersTensorMapsUntilAnythingDiffers) {
   Launch launch = small_launch();
-  launch.num_tensor_maps = 1;
-  launch.tensor_maps[0] = window(static_cast<char*>(memory.data()) + 512, 0);
+  launch.tensor_maps.push(window(static_cast<char*>(memory.data()) + 512, 0));
   const auto kernel = load();
   kernel->launch(launch, {});
   kernel->launch(launch, {});
@@ -163,6 +159,9 @@ TEST_F(CudaLaunch, RemembersTensorMapsUntilAnythingDiffers) {
       [](TensorMap& m) { m.box[0] = 32; },
       [](TensorMap& m) { m.box[1] = 16; },
       [](TensorMap& m) { m.box[2] = 2; },
+      [](TensorMap& m) { m.steps[1] = 2; },
+      [](TensorMap& m) { m.rank = 2; },
+      [](TensorMap& m) { m.im2col.pixels = 64; },
       [](TensorMap& m) { m.swizzle_bytes = 64; }};
   int expected = 1;
   for (const auto& change : changes) {
@@ -172,15 +171,14 @@ TEST_F(CudaLaunch, RemembersTensorMapsUntilAnythingDiffers) {
     EXPECT_EQ(fake().counters().encodes, ++expected);
     EncodedMap got{};
     std::memcpy(&got, last_record().arguments, sizeof(got));
-    EXPECT_EQ(got.box[0], other.tensor_maps[0].box[0]);
+    EXPECT_EQ(got.box[0], got.pixels == 0 ? other.tensor_maps[0].box[0] : 0);
     EXPECT_EQ(got.sizes[0], other.tensor_maps[0].sizes[0]);
   }
 }
 
 TEST_F(CudaLaunch, RefusesAMisalignedWindow) {
   Launch launch = small_launch();
-  launch.num_tensor_maps = 1;
-  launch.tensor_maps[0] = window(reinterpret_cast<const void*>(0x1008), 0);
+  launch.tensor_maps.push(window(reinterpret_cast<const void*>(0x1008), 0));
   EXPECT_EQ(error_of(ErrorCode::launch_failed, [&] { load()->launch(launch, {}); }),
             "kernel: the copy engine cannot move the window bf16 at 0x1008, 100 x 50 x 2 elements "
             "with strides of 208 and 10400 bytes, copied in boxes of 64 x 32 x 1: its address must "
@@ -197,9 +195,9 @@ TEST_F(CudaLaunch, RefusesAMisalignedWindow) {
 
 TEST_F(CudaLaunch, GrowsTheWorkspaceOfEachStreamAndZeroesIt) {
   Launch launch = small_launch();
-  launch.workspace_offset = 64;
+  launch.workspace.address_offset = 64;
   const auto workspace_of = [&](std::size_t bytes, void* on, int device) {
-    launch.workspace_bytes = bytes;
+    launch.workspace.bytes = bytes;
     load()->launch(launch, {.stream = on, .device = device});
     unsigned char* address = nullptr;
     std::memcpy(&address, last_record().arguments + 64, sizeof(address));
@@ -230,7 +228,7 @@ TEST_F(CudaLaunch, AllocatesNothingWhileAStreamIsCaptured) {
       "loaded while the stream is captured; launch it once before the capture");
   fake().settings().capturing = 0;
   kernel->launch(launch, options);
-  launch.workspace_bytes = 4096;
+  launch.workspace.bytes = 4096;
   fake().settings().capturing = 1;
   EXPECT_EQ(error_of(ErrorCode::launch_failed, [&] { kernel->launch(launch, options); }),
             "kernel: needs 4096 bytes of workspace on this stream, which has 0, and nothing can be "
@@ -247,63 +245,6 @@ TEST_F(CudaLaunch, AllocatesNothingWhileAStreamIsCaptured) {
   EXPECT_EQ(after.fills, before.fills);
 }
 
-TEST_F(CudaLaunch, PacksByTheKernelOfThatName) {
-  Launch launch = small_launch();
-  launch.packed_bytes = 10'000;
-  const auto kernel = load("gemm_x");
-  EXPECT_EQ(kernel->packed_bytes(launch), 10'000U);
-  kernel->pack(launch, memory.data(), {.stream = stream()});
-  const fake_cuda::LaunchRecord got = last_record();
-  EXPECT_STREQ(got.kernel, "gemm_x_pack");
-  EXPECT_EQ(got.second_parameter, memory.data());
-  EXPECT_EQ(got.block[0], 256U);
-  EXPECT_EQ(got.grid[0], 3U);
-  EXPECT_EQ(got.stream, stream());
-  EXPECT_EQ(std::memcmp(got.arguments, launch.arguments.data(), launch.arguments_size), 0);
-}
-
-TEST_F(CudaLaunch, RunsThePreparingKernelFirst) {
-  Launch launch = small_launch();
-  launch.prepare_blocks = 100'000;
-  launch.prepare_threads = 256;
-  launch.workspace_bytes = 1 << 20;
-  launch.workspace_offset = 64;
-  launch.num_tensor_maps = 1;
-  launch.tensor_maps[0] = {.offset = 128,
-                           .base = nullptr,
-                           .dtype = DType::bf16,
-                           .sizes = {64, 8, 1},
-                           .strides = {128, 1024},
-                           .box = {64, 8, 1},
-                           .swizzle_bytes = 128,
-                           .in_workspace = true,
-                           .workspace_offset = 4096};
-  launch.arguments_size = 256;
-  const auto kernel = load("gemm_x");
-  const int before = fake().counters().launches;
-  kernel->launch(launch, {.stream = stream()});
-  ASSERT_EQ(fake().counters().launches, before + 2);
-  const fake_cuda::LaunchRecord first = fake().record(before);
-  const fake_cuda::LaunchRecord second = last_record();
-  EXPECT_STREQ(first.kernel, "gemm_x_prepare");
-  EXPECT_EQ(first.grid[0], 8U * 132);  // no more than the device's units can be busy with
-  EXPECT_EQ(first.block[0], 256U);
-  EXPECT_EQ(first.stream, stream());
-  EXPECT_STREQ(second.kernel, "gemm_x");
-  EXPECT_EQ(std::memcmp(first.arguments, second.arguments, launch.arguments_size), 0);
-
-  unsigned char* workspace = nullptr;
-  std::memcpy(&workspace, second.arguments + 64, sizeof(workspace));
-  void* base = nullptr;  // where the fake notes a window's address
-  std::memcpy(&base, second.arguments + 128, sizeof(base));
-  EXPECT_EQ(base, workspace + 4096);
-}
-
-TEST_F(CudaLaunch, RefusesToPackForOtherKernels) {
-  EXPECT_EQ(error_of(ErrorCode::unsupported, [&] { load()->packed_bytes(small_launch()); }),
-            "kernel 'kernel' has no packing: only preshuffle kernels take a packed B");
-}
-
 TEST_F(CudaLaunch, ServesManyThreadsAtOnce) {
   constexpr int kThreads = 8, kLaunches = 200;
   const auto kernel = load();
@@ -312,13 +253,12 @@ TEST_F(CudaLaunch, ServesManyThreadsAtOnce) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kLaunches; ++i) {
         Launch launch = small_launch();
-        launch.persistent = true;
-        launch.grid = {1000, 1, 1};
-        launch.workspace_bytes = static_cast<std::size_t>(64 + i);
-        launch.num_tensor_maps = 1;
-        launch.tensor_maps[0] = window(memory.data(), 0);
+        launch.steps[0].extent = Step::Extent::resident;
+        launch.steps[0].grid = {1000, 1, 1};
+        launch.workspace.bytes = static_cast<std::size_t>(64 + i);
+        launch.tensor_maps.push(window(memory.data(), 0));
         launch.tensor_maps[0].sizes[0] = static_cast<std::uint64_t>(8 * (t + 1));
-        launch.workspace_offset = 256;
+        launch.workspace.address_offset = 256;
         int* const on = reinterpret_cast<int*>(std::uintptr_t{64} * static_cast<unsigned>(t % 3));
         kernel->launch(launch, {.stream = on, .device = t % kDevices});
       }

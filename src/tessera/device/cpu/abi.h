@@ -1,13 +1,10 @@
 // The contract between emitted CPU kernels and the program that calls them. Plain C layout; a
-// change here raises kCpuAbiVersion, and kAbiVersion in src/tessera/jit/toolchain.h with it.
+// change here raises the ABI number of every family (Family::abi).
 #pragma once
 
 #include "tessera/device/integers.h"
 
 namespace tessera::device {
-
-// Written into every kernel and checked when it is loaded.
-inline constexpr int kCpuAbiVersion = 4;
 
 // One thread's place in the team that runs a kernel.
 struct CpuThread {
@@ -18,16 +15,19 @@ struct CpuThread {
   void* barrier_context;
 };
 
-// What a kernel exports under its own name: extern "C" const CpuKernel <name>.
-struct CpuKernel {
-  int abi_version;
+// One thing that a kernel can do.
+struct CpuEntry {
   // Bytes that the team needs for these arguments.
   i64 (*workspace_bytes)(const void* arguments, int threads);
   // Called by every thread of the team with the same arguments.
   void (*run)(const void* arguments, const CpuThread* thread);
-  // Preshuffle: size of the packed operand, and the packing itself. Null elsewhere.
-  i64 (*packed_bytes)(const void* arguments);
-  void (*pack)(const void* arguments, void* packed);
+};
+
+// What a kernel exports under its own name: extern "C" const CpuKernel <name>.
+inline constexpr int kMostCpuEntries = 4;
+struct CpuKernel {
+  int abi_version;                    // the family's number
+  CpuEntry entries[kMostCpuEntries];  // in the order of Source::entries; the rest is null
 };
 
 }  // namespace tessera::device

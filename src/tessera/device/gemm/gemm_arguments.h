@@ -1,6 +1,5 @@
 // The arguments that GEMM kernels of every backend take. Plain C layout; a change here raises the
-// kernels' ABI version (cpu/abi.h, cuda/abi.h), and kAbiVersion in src/tessera/jit/toolchain.h with
-// it.
+// family's ABI number (kAbi in src/tessera/families/gemm/gemm.h).
 #pragma once
 
 #include "tessera/device/integers.h"

@@ -1,7 +1,6 @@
 // The launch of a cpasync kernel (src/tessera/device/cuda/gemm/{mma,fma}_gemm.h).
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <limits>
 
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
@@ -31,9 +30,10 @@ void add_block_slices(const Algorithm& a, std::int64_t all_tiles,
                       device::CudaGemmArguments& arguments, Launch& launch) {
   arguments.partial_sums = device::kCounterBytes;
   arguments.partial_bytes = all_tiles * a.slices * a.tile.m * a.tile.n * kAccumulatorBytes;
-  launch.workspace_bytes =
+  launch.workspace.bytes =
       static_cast<std::size_t>(arguments.partial_sums + arguments.partial_bytes);
-  launch.workspace_offset = offsetof(device::CudaGemmArguments, workspace);
+  launch.workspace.counter_bytes = device::kCounterBytes;
+  launch.workspace.address_offset = offsetof(device::CudaGemmArguments, workspace);
 }
 
 }  // namespace
@@ -51,27 +51,27 @@ std::int64_t cpasync_shared_bytes(const GemmSignature& s, const Algorithm& a) {
 Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
-  launch.empty = p.m == 0 || p.n == 0 || p.batch == 0;
+  const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
 
   device::CudaGemmArguments arguments{};
   arguments.gemm = g;
   arguments.raster_group = kRasterGroup;
   drop_unused_strides(arguments.gemm);
   const std::int64_t all_tiles = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n) * p.batch;
-  if (a.slices > 1 && !launch.empty) add_block_slices(a, all_tiles, arguments, launch);
-  static_assert(sizeof(arguments) <= sizeof(launch.arguments));
-  std::memcpy(launch.arguments.data(), &arguments, sizeof(arguments));
-  launch.arguments_size = sizeof(arguments);
-  if (launch.empty) return launch;
+  if (a.slices > 1 && !is_empty) add_block_slices(a, all_tiles, arguments, launch);
+  launch.arguments.set(arguments);
+  if (is_empty) return launch;
 
   // Blocks take further tiles where there are more than a grid may have.
   std::int64_t blocks = kMaxGrid;
   const std::int64_t per_batch = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n);
   if (p.batch <= kMaxGrid / per_batch / a.slices) blocks = per_batch * p.batch * a.slices;
-  launch.grid[0] = static_cast<unsigned>(blocks);
-  launch.block[0] = static_cast<unsigned>(a.wave.m * a.wave.n) * kWarp;
-  launch.shared_memory_bytes =
+  Step step;
+  step.grid[0] = static_cast<unsigned>(blocks);
+  step.block[0] = static_cast<unsigned>(a.wave.m * a.wave.n) * kWarp;
+  step.shared_memory_bytes =
       static_cast<std::size_t>(cpasync_shared_bytes(std::get<GemmSignature>(spec.signature), a));
+  launch.steps.push(step);
   return launch;
 }
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -102,7 +101,8 @@ bool tma_reads(const GemmProblem& p, const device::GemmArguments& g, const Tmaws
 }
 
 // The operand as the preparing kernel leaves it in the workspace, whose end it moves.
-Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, device::CudaCopy& copy) {
+Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, unsigned& prepare_blocks,
+                device::CudaCopy& copy) {
   Matrix to = matrix;
   if (transposed) std::swap(to.line, to.lines);
   const std::int64_t unit = kTmawsLineBytes / size_of(matrix.dtype);
@@ -110,28 +110,28 @@ Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, device::C
   to.batch_stride = is_batched(matrix) ? to.lines * to.ld : 0;
   to.data = nullptr;
   to.in_array = false;
-  to.workspace_offset = launch.workspace_bytes;
-  copy = {static_cast<std::int64_t>(launch.workspace_bytes), to.ld, to.batch_stride};
+  to.workspace_offset = launch.workspace.bytes;
+  copy = {static_cast<std::int64_t>(launch.workspace.bytes), to.ld, to.batch_stride};
 
   const std::int64_t batches = is_batched(matrix) ? matrix.batch : 1;
   const std::int64_t line_bytes = matrix.line * size_of(matrix.dtype);
   const std::int64_t blocks =
       transposed ? tiles(matrix.line, kTransposedSide) * tiles(matrix.lines, kTransposedSide)
                  : tiles(matrix.lines * tiles(line_bytes, kCopiedBytes / 8), 8);
-  launch.prepare_blocks += static_cast<unsigned>(std::min(batches * blocks, kMaxPrepareBlocks));
-  launch.workspace_bytes +=
+  prepare_blocks += static_cast<unsigned>(std::min(batches * blocks, kMaxPrepareBlocks));
+  launch.workspace.bytes +=
       static_cast<std::size_t>(batches * to.lines * to.ld * size_of(matrix.dtype));
   return to;
 }
 
-// The operand where the copy engine can read it.
+// The operand where the copy engine can read it. One that is null may lie anywhere.
 Matrix readable(const Matrix& matrix, const Algorithm& a, const TmawsOperand& o, Launch& launch,
-                device::CudaCopy& copy) {
+                unsigned& prepare_blocks, device::CudaCopy& copy) {
   const bool aligned =
-      !matrix.in_array && misalignment(matrix) == 0 &&
+      matrix.data != nullptr && !matrix.in_array && misalignment(matrix) == 0 &&
       tmaws_reads(matrix.dtype, matrix.ld, is_batched(matrix) ? matrix.batch_stride : 0);
   if (!a.repack || (aligned && !o.transposed)) return matrix;
-  return repacked(matrix, o.transposed, launch, copy);
+  return repacked(matrix, o.transposed, launch, prepare_blocks, copy);
 }
 
 // The output's, and those of the D tensors that are copied into its place.
@@ -157,18 +157,16 @@ void add_output_windows(const GemmSignature& s, const Algorithm& a, const GemmPr
 }
 
 void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& p,
-                 CudaGemmArguments& arguments, Launch& launch) {
+                 CudaGemmArguments& arguments, Launch& launch, unsigned& prepare_blocks) {
   const device::GemmArguments& g = arguments.gemm;
-  const auto add = [&launch](const TensorMap& map) {
-    launch.tensor_maps[static_cast<std::size_t>(launch.num_tensor_maps++)] = map;
-  };
+  const auto add = [&launch](const TensorMap& map) { launch.tensor_maps.push(map); };
   if (p.k > 0) {
     const bool by_row = a_is_row_major(p.layout);
     Matrix given = {
         "a", g.a, p.a, by_row ? p.k : p.m, by_row ? p.m : p.k, p.ld_a, p.batch, p.batch_stride_a};
     given.in_array = p.pointer_arrays;
     const TmawsOperand o = tmaws_a(s, a);
-    const Matrix matrix = readable(given, a, o, launch, arguments.a_copy);
+    const Matrix matrix = readable(given, a, o, launch, prepare_blocks, arguments.a_copy);
     add(operand_window(matrix, offsetof(CudaGemmArguments, a_map), o, a.tile.k));
   }
   if (p.k > 0 && !s.preshuffled_b) {
@@ -177,7 +175,7 @@ void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& 
         "b", g.b, p.b, by_row ? p.n : p.k, by_row ? p.k : p.n, p.ld_b, p.batch, p.batch_stride_b};
     given.in_array = p.pointer_arrays;
     const TmawsOperand o = tmaws_b(s, a);
-    const Matrix matrix = readable(given, a, o, launch, arguments.b_copy);
+    const Matrix matrix = readable(given, a, o, launch, prepare_blocks, arguments.b_copy);
     add(operand_window(matrix, offsetof(CudaGemmArguments, b_map), o, a.tile.k));
   }
   if (tmaws_copies_out(s, a) && tma_writes(p, g.out)) add_output_windows(s, a, p, g, add);
@@ -185,21 +183,34 @@ void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& 
 
 // The sums of every slice, or one for all of them that starts at zero.
 void add_slices(const Algorithm& a, std::int64_t clusters, CudaGemmArguments& arguments,
-                Launch& launch) {
+                Launch& launch, unsigned& prepare_blocks) {
   const bool atomic = a.split_k == SplitK::atomic;
   const std::int64_t groups = clusters / (atomic ? a.slices : 1) * tmaws_slice_groups(a);
-  arguments.partial_sums = static_cast<std::int64_t>(launch.workspace_bytes);
+  arguments.partial_sums = static_cast<std::int64_t>(launch.workspace.bytes);
   arguments.partial_bytes = groups * tmaws_slice_bytes(a);
-  launch.workspace_bytes += static_cast<std::size_t>(arguments.partial_bytes);
+  launch.workspace.bytes += static_cast<std::size_t>(arguments.partial_bytes);
+  launch.workspace.counter_bytes = device::kCounterBytes;
   if (!atomic) return;
   const std::int64_t blocks = tiles(arguments.partial_bytes, kClearedBytes);
-  launch.prepare_blocks = static_cast<unsigned>(std::min(blocks, kMaxPrepareBlocks));
+  prepare_blocks = static_cast<unsigned>(std::min(blocks, kMaxPrepareBlocks));
 }
 
-std::size_t packed_bytes(const GemmSignature& s, const Algorithm& a, const GemmProblem& p) {
-  const TmawsOperand b = tmaws_b(s, a);
-  const std::int64_t batches = p.batch_stride_b == 0 ? 1 : p.batch;
-  return static_cast<std::size_t>(batches * tiles(p.n, b.rows) * tiles(p.k, a.tile.k) * b.bytes);
+// How the preparing kernel runs: any number of blocks does.
+Step prepare_step(const KernelSpec& spec, unsigned blocks) {
+  return {.entry = prepare_entry(spec),
+          .extent = Step::Extent::any,
+          .grid = {blocks, 1, 1},
+          .block = {kPrepareThreads, 1, 1}};
+}
+
+Step main_step(const GemmSignature& s, const Algorithm& a, std::int64_t clusters) {
+  const int cluster = a.cluster_m * a.cluster_n * a.splits;
+  const auto consumers = static_cast<unsigned>(a.wave.m);
+  return {.extent = a.splits == 1 ? Step::Extent::resident : Step::Extent::exact,
+          .grid = {static_cast<unsigned>(clusters * cluster), 1, 1},
+          .block = {consumers * kWarpgroup + (consumers == 1 ? 32 : kWarpgroup), 1, 1},
+          .cluster = {static_cast<unsigned>(cluster), 1, 1},
+          .shared_memory_bytes = static_cast<std::size_t>(tmaws_shared_bytes(s, a))};
 }
 
 }  // namespace
@@ -208,9 +219,7 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::Ge
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   Launch launch;
-  launch.empty = p.m == 0 || p.n == 0 || p.batch == 0;
-  if (s.preshuffled_b) launch.packed_bytes = packed_bytes(s, a, p);
-
+  const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
   const std::int64_t rows = a.swap_ab ? p.n : p.m;
   const std::int64_t columns = a.swap_ab ? p.m : p.n;
   const std::int64_t clusters = tiles(rows, std::int64_t{a.tile.m} * a.cluster_m) *
@@ -219,26 +228,18 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::Ge
   CudaGemmArguments arguments{};
   arguments.gemm = g;
   arguments.raster_group = kRasterGroup;
-  launch.workspace_bytes = device::kCounterBytes;
-  launch.workspace_offset = offsetof(CudaGemmArguments, workspace);
-  if (!launch.empty) {
-    if (a.slices > 1) add_slices(a, clusters, arguments, launch);
-    add_windows(s, a, p, arguments, launch);
+  launch.workspace.bytes = device::kCounterBytes;
+  launch.workspace.address_offset = offsetof(CudaGemmArguments, workspace);
+  unsigned prepare_blocks = 0;
+  if (!is_empty) {
+    if (a.slices > 1) add_slices(a, clusters, arguments, launch, prepare_blocks);
+    add_windows(s, a, p, arguments, launch, prepare_blocks);
   }
-  if (launch.workspace_bytes == device::kCounterBytes) launch.workspace_bytes = 0;
-  if (launch.prepare_blocks > 0) launch.prepare_threads = kPrepareThreads;
-  static_assert(sizeof(arguments) <= sizeof(launch.arguments));
-  std::memcpy(launch.arguments.data(), &arguments, sizeof(arguments));
-  launch.arguments_size = sizeof(arguments);
-  if (launch.empty) return launch;
-
-  const int cluster = a.cluster_m * a.cluster_n * a.splits;
-  const auto consumers = static_cast<unsigned>(a.wave.m);
-  launch.grid[0] = static_cast<unsigned>(clusters * cluster);
-  launch.cluster[0] = static_cast<unsigned>(cluster);
-  launch.block[0] = consumers * kWarpgroup + (consumers == 1 ? 32 : kWarpgroup);
-  launch.shared_memory_bytes = static_cast<std::size_t>(tmaws_shared_bytes(s, a));
-  launch.persistent = a.splits == 1;
+  if (launch.workspace.bytes == device::kCounterBytes) launch.workspace.bytes = 0;
+  launch.arguments.set(arguments);
+  if (is_empty) return launch;
+  if (prepare_blocks > 0) launch.steps.push(prepare_step(spec, prepare_blocks));
+  launch.steps.push(main_step(s, a, clusters));
   return launch;
 }
 

@@ -1,7 +1,7 @@
 // What the emitters of every backend share, and the choice between them.
 #include <fmt/format.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
@@ -18,14 +18,11 @@ std::string layout_comment(const GemmSignature& s) {
 
 // The operands that a kernel touches, for the backend to look at.
 void list_pointers(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
-  const auto add = [&launch](const void* pointer) {
-    launch.pointers[static_cast<std::size_t>(launch.num_pointers++)] = pointer;
-  };
-  if (p.k > 0) add(o.a);
-  if (p.k > 0) add(o.b);
-  if (p.beta != 0) add(o.c);
-  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) add(o.d[i]);
-  add(o.out);
+  if (p.k > 0) launch.pointers.push(o.a);
+  if (p.k > 0) launch.pointers.push(o.b);
+  if (p.beta != 0) launch.pointers.push(o.c);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) launch.pointers.push(o.d[i]);
+  launch.pointers.push(o.out);
 }
 
 // Kernels look into the arrays of a, b and c without asking whether they need what is there: those
@@ -33,6 +30,21 @@ void list_pointers(const GemmProblem& p, const GemmOperands& o, Launch& launch) 
 void fill_arrays(const GemmProblem& p, device::GemmArguments& g) {
   if (p.k == 0) g.a = g.b = g.out;
   if (p.beta == 0) g.c = g.out;
+}
+
+// A kernel whose grid of threads is fixed gains nothing from a larger team: waking idle threads and
+// waiting for them costs more than a small problem takes. A 0 in the grid sets no limit.
+int most_threads(const Shape3& wave) {
+  const std::int64_t threads = std::int64_t{wave.m} * wave.n * wave.k;
+  return static_cast<int>(std::min<std::int64_t>(threads, kMaxThreads));
+}
+
+Launch bind_cpu(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
+  Launch launch;
+  launch.arguments.set(g);
+  launch.max_threads = most_threads(spec.algorithm.wave);
+  if (p.m > 0 && p.n > 0 && p.batch > 0) launch.steps.push({});
+  return launch;
 }
 
 }  // namespace
@@ -48,6 +60,18 @@ std::string epilogue_steps(const Epilogue& epilogue) {
 }
 
 std::string_view yes_no(bool value) { return value ? "true" : "false"; }
+
+std::vector<std::string> entries_of(const KernelSpec& spec) {
+  const Algorithm& a = spec.algorithm;
+  std::vector<std::string> entries = {""};
+  if (std::get<GemmSignature>(spec.signature).preshuffled_b) entries.emplace_back("_pack");
+  if (a.pipeline == Pipeline::tmaws && tmaws_prepares(a)) entries.emplace_back("_prepare");
+  return entries;
+}
+
+std::uint8_t prepare_entry(const KernelSpec& spec) {
+  return std::get<GemmSignature>(spec.signature).preshuffled_b ? kPackEntry + 1 : kPackEntry;
+}
 
 std::string banner(const KernelSpec& spec, std::string_view folder) {
   const auto& signature = std::get<GemmSignature>(spec.signature);
@@ -102,12 +126,7 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
     list_pointers(p, o, launch);
     return launch;
   }
-  Launch launch;
-  static_assert(sizeof(g) <= sizeof(launch.arguments));
-  std::memcpy(launch.arguments.data(), &g, sizeof(g));
-  launch.arguments_size = sizeof(g);
-  launch.empty = p.m == 0 || p.n == 0 || p.batch == 0;
-  return launch;
+  return bind_cpu(spec, p, g);
 }
 
 }  // namespace tessera::gemm

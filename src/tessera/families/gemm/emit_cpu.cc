@@ -1,7 +1,6 @@
 // The text of a kernel for CPU targets.
 #include <fmt/format.h>
 
-#include "tessera/device/cpu/abi.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {
@@ -45,8 +44,8 @@ std::string config(const KernelSpec& spec, const GemmSignature& s, const CpuType
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
       "  static constexpr int kWaveM = {}, kWaveN = {}, kWaveK = {};  // 0: the caller's limit\n"
       "  static constexpr int kWarpTileM = {}, kWarpTileN = {};\n",
-      device::kCpuAbiVersion, target.vector_bytes, a.tile.m, a.tile.n, a.tile.k, a.wave.m, a.wave.n,
-      a.wave.k, a.warp_tile.m, a.warp_tile.n);
+      kAbi, target.vector_bytes, a.tile.m, a.tile.n, a.tile.k, a.wave.m, a.wave.n, a.wave.k,
+      a.warp_tile.m, a.warp_tile.n);
   text += fmt::format(
       "  static constexpr bool kAKContiguous = {}, kBKContiguous = {};\n"
       "  static constexpr bool kPackA = {}, kPackB = {}, kPreshuffled = {};\n"
@@ -86,7 +85,12 @@ Source emit_cpu(const KernelSpec& spec, const Target& target) {
       "}}\n",
       streams ? "stream" : "packed", config(spec, signature, types, target), name, name,
       streams ? "Stream" : "Packed");
-  Source source{.name = name, .extension = ".cc", .text = std::move(text), .headers = {}};
+  Source source{.name = name,
+                .extension = ".cc",
+                .text = std::move(text),
+                .headers = {},
+                .abi = kAbi,
+                .entries = entries_of(spec)};
   add_cpu_objects(spec, types, target.vector_bytes, source);
   source.headers = headers_of(source.text + source.declarations);
   return source;

@@ -137,7 +137,8 @@ void add_cpu_objects(const KernelSpec& spec, const CpuTypes& types, int vector_b
                               .extension = source.extension,
                               .text = std::move(text),
                               .headers = headers,
-                              .is_object = true});
+                              .is_object = true,
+                              .abi = source.abi});
     source.declarations += instantiations(object, "extern template");
   }
 }

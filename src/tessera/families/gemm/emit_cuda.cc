@@ -100,18 +100,23 @@ Source emit_cuda(const KernelSpec& spec, const Target&) {
       "\n"
       "extern \"C\" {{\n"
       "__device__ extern const int {2}_abi =\n"
-      "    kCudaAbiVersion;\n"
+      "    {3};\n"
       "__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kMinBlocks)\n"
       "{2}(\n"
       "    const __grid_constant__ CudaGemmArguments arguments) {{\n"
       "  Kernel::run(arguments);\n"
       "}}\n",
-      config(spec), from.name, name);
+      config(spec), from.name, name, kAbi);
   if (std::get<GemmSignature>(spec.signature).preshuffled_b) text += pack_kernel_text(spec);
   if (tmaws && tmaws_prepares(spec.algorithm)) text += prepare_kernel_text(spec);
   text += "}\n";
   const std::shared_ptr<const Headers> headers = headers_of(text);
-  return {name, ".cu", std::move(text), headers};
+  return {.name = name,
+          .extension = ".cu",
+          .text = std::move(text),
+          .headers = headers,
+          .abi = kAbi,
+          .entries = entries_of(spec)};
 }
 
 }  // namespace tessera::gemm

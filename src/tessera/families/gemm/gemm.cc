@@ -5,6 +5,7 @@ namespace tessera::gemm {
 const Family& family() {
   static constexpr Family kFamily = {
       .op = Op::gemm,
+      .abi = kAbi,
       .validate = validate,
       .tensors = tensors,
       .pointer = pointer,
@@ -24,6 +25,7 @@ const Family& family() {
       .features_fit = features_fit,
       .extract = extract,
       .bind = bind,
+      .prepack = prepack,
       .verify = verify,
       .reference = reference,
       .compare = compare,

@@ -7,6 +7,9 @@ namespace tessera::gemm {
 
 const Family& family();
 
+// See Family::abi. What it counts: device/gemm_arguments.h, CudaGemmArguments, the entries.
+inline constexpr int kAbi = 5;
+
 // validate.cc
 void validate(const Problem& problem);
 
@@ -48,6 +51,8 @@ void extract(const Problem& problem, const Target& target, int threads,
 // emit.cc
 Source emit(const KernelSpec& spec, const Target& target);
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
+std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem,
+                               const Operands& operands, void* packed);
 
 // reference.cc
 Mismatch verify(const Problem& problem, const Operands& operands);

@@ -182,6 +182,11 @@ std::string banner(const KernelSpec& spec, std::string_view folder);
 std::string epilogue_steps(const Epilogue& epilogue);
 std::string_view yes_no(bool value);
 
+// The entries of a kernel's binary: itself, and at these places those that some kernels bring.
+std::vector<std::string> entries_of(const KernelSpec& spec);
+inline constexpr std::uint8_t kPackEntry = 1;
+std::uint8_t prepare_entry(const KernelSpec& spec);
+
 Source emit_cpu(const KernelSpec& spec, const Target& target);
 Source emit_cuda(const KernelSpec& spec, const Target& target);
 

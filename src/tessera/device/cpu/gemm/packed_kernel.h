@@ -56,12 +56,16 @@ struct PackedKernel {
   static void run(const void* arguments, const CpuThread* thread) {
     packed_run(kShape, arguments, *thread);
   }
-  static i64 packed_bytes(const void* arguments) { return packed_b_bytes(kShape, arguments); }
-  static void pack(const void* arguments, void* packed) { packed_b(kShape, arguments, packed); }
+  // The second entry of preshuffle kernels packs B to where the output would be; one thread does.
+  static i64 no_bytes(const void*, int) { return 0; }
+  static void pack(const void* arguments, const CpuThread* thread) {
+    if (thread->index != 0) return;
+    packed_b(kShape, arguments, static_cast<const GemmArguments*>(arguments)->out);
+  }
 
   static constexpr CpuKernel kernel() {
-    if (C::kPreshuffled) return {C::kAbiVersion, workspace_bytes, run, packed_bytes, pack};
-    return {C::kAbiVersion, workspace_bytes, run, nullptr, nullptr};
+    if (C::kPreshuffled) return {C::kAbiVersion, {{workspace_bytes, run}, {no_bytes, pack}}};
+    return {C::kAbiVersion, {{workspace_bytes, run}}};
   }
 };
 

@@ -37,9 +37,7 @@ struct StreamKernel {
   static void run(const void* arguments, const CpuThread* thread) {
     stream_run(kShape, arguments, *thread);
   }
-  static constexpr CpuKernel kernel() {
-    return {C::kAbiVersion, workspace_bytes, run, nullptr, nullptr};
-  }
+  static constexpr CpuKernel kernel() { return {C::kAbiVersion, {{workspace_bytes, run}}}; }
 };
 
 }  // namespace tessera::device

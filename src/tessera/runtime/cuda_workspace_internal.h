@@ -1,0 +1,37 @@
+// The caller's memory as a workspace: which launches work in it, and what of it must be zero.
+#pragma once
+
+#include <list>
+#include <mutex>
+#include <string>
+
+#include "tessera/runtime/cuda_device_internal.h"
+#include "tessera/runtime/runtime.h"
+
+namespace tessera::runtime::cuda {
+
+inline constexpr std::size_t kWorkspaceAlignment = 256;
+
+// A launch's hold on the caller's memory, until the launch is enqueued. Launches that are captured
+// in a graph hold nothing: they run when the graph does. Throws Error{invalid_argument} for memory
+// of another device or of the host, and Error{launch_failed} while a launch of another stream works
+// in it.
+class WorkspaceLease {
+ public:
+  WorkspaceLease(Gpu& gpu, Stream stream, const LaunchOptions& options, const std::string& kernel);
+  ~WorkspaceLease();
+  WorkspaceLease(const WorkspaceLease&) = delete;
+  WorkspaceLease& operator=(const WorkspaceLease&) = delete;
+
+ private:
+  Gpu& gpu_;
+  Stream stream_;
+  WorkspaceUses::Use* use_ = nullptr;
+};
+
+// Sets to zero, in the stream's order, what a launch wants so. The counters of the library's own
+// workspaces are zero already.
+void clear_workspace(Gpu& gpu, Stream stream, const Launch::Workspace& workspace, Pointer address,
+                     bool is_callers, const std::string& kernel);
+
+}  // namespace tessera::runtime::cuda
