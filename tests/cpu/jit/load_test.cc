@@ -23,7 +23,7 @@ std::string kernel_text(const std::string& name, int abi, const std::string& mor
 static void run(const void*, const void*) {{}}
 {}
 struct Table {{ int abi; long (*bytes)(const void*, int); void (*run)(const void*, const void*);
-  void* others[6]; }};
+  void* others[2]; }};
 extern "C" {{ __attribute__((visibility("default"))) extern const Table {}; }}
 const Table {} = {{{}, bytes, run, {{}}}};
 )",

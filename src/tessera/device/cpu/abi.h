@@ -23,11 +23,12 @@ struct CpuEntry {
   void (*run)(const void* arguments, const CpuThread* thread);
 };
 
-// What a kernel exports under its own name: extern "C" const CpuKernel <name>.
-inline constexpr int kMostCpuEntries = 4;
+// What a kernel exports under its own name: extern "C" const CpuKernel <name>. Entries are in the
+// order of Source::entries; those that a kernel does not have are null.
+inline constexpr int kMostCpuEntries = 2;
 struct CpuKernel {
-  int abi_version;                    // the family's number
-  CpuEntry entries[kMostCpuEntries];  // in the order of Source::entries; the rest is null
+  int abi_version;  // the family's number
+  CpuEntry entries[kMostCpuEntries];
 };
 
 }  // namespace tessera::device
