@@ -14,6 +14,7 @@
 
 #include "tessera/base/processors.h"
 #include "tessera/families/features.h"
+#include "tessera/families/headers.h"
 #include "tessera/families/launch.h"
 #include "tessera/families/reference.h"
 #include "tessera/families/tensor.h"

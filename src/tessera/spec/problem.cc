@@ -22,6 +22,8 @@ void fill(std::int64_t& stride, std::int64_t packed) {
   if (stride == kPacked) stride = packed;
 }
 
+Operands operands_of(const GemmProblem&) { return GemmOperands{}; }
+
 // The bytes that equality looks at, one field after the other. Fields are far fewer than the buffer
 // holds; the sizes are known to the compiler, which turns this into plain stores.
 class Bytes {
@@ -122,15 +124,8 @@ std::uint64_t hash_of(const Problem& problem) {
 }
 
 Operands no_operands(const Problem& problem) {
-  switch (op_of(problem)) {
-    case Op::gemm:
-      return GemmOperands{};
-    case Op::conv:
-      return ConvOperands{};
-    case Op::fmha:
-      return FmhaOperands{};
-  }
-  throw Error(ErrorCode::internal, "an operation without operands");
+  static_assert(std::variant_size_v<Operands> == std::variant_size_v<Problem>);
+  return std::visit([](const auto& fields) { return operands_of(fields); }, problem);
 }
 
 }  // namespace tessera

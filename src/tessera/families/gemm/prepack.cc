@@ -1,13 +1,13 @@
 // Preshuffle: B as a kernel packs it for itself, once for many launches.
 #include <algorithm>
 
-#include "tessera/device/cuda/abi.h"
+#include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {
 namespace {
 
-constexpr unsigned kPackThreads = 256;             // as in src/tessera/device/cuda/tma_pack.h
+constexpr unsigned kPackThreads = 256;             // as in src/tessera/device/cuda/gemm/tma_pack.h
 constexpr std::int64_t kPackedPiece = 16;          // bytes that a thread writes at a time
 constexpr std::int64_t kMostPackBlocks = 1 << 20;  // far above what any device runs at once
 
