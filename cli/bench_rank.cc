@@ -33,8 +33,8 @@ struct RankTimes {
   double memo_seconds = 0;               // 0: not measured
 };
 
-Model shipped(Op op, const Target& target, const std::string& types) {
-  std::optional<Model> model = load_shipped_model(op, target.name, types);
+Model shipped(Op op, const Target& target, const std::string& key) {
+  std::optional<Model> model = load_shipped_model(op, target.name, key);
   if (model) return std::move(*model);
   std::vector<std::string> names;
   for (const EmbeddedFile& file : shipped_models()) {
@@ -42,14 +42,18 @@ Model shipped(Op op, const Target& target, const std::string& types) {
     names.emplace_back(file.path.substr(0, file.path.find('/')));
   }
   throw Error(ErrorCode::not_found,
-              fmt::format("bench rank: no model {}_{}_{} is shipped (there are: {}); give --model "
+              fmt::format("bench rank: no model {} is shipped (there are: {}); give --model "
                           "FOLDER, or a --target and --dtype of these",
-                          to_string(op), target.name, types, join(names, ", ")));
+                          model_name(op, target.name, key), join(names, ", ")));
 }
 
-// A problem of odd sizes: most features vary over its kernels.
-Problem problem_of(ProblemOptions options, const std::string& dtype) {
+// Left out: one of odd sizes, so that most features vary over its kernels.
+Problem problem_of(ProblemOptions options, std::string_view op, const std::string& dtype) {
   if (options.words.empty() && options.shapes.empty()) {
+    if (op != "gemm") {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("bench rank: the model is for '{}'; give a problem of it", op));
+    }
     options.words = {"gemm", "m=1000", "n=3000", "k=2000", "dtype=" + dtype};
   }
   const std::vector<Problem> problems = read_problems(options);
@@ -78,14 +82,14 @@ RankCase make_case(const RankBench& bench) {
     c.load = [folder = bench.model] { return load_model(folder); };
     c.model = c.load();
     c.target = c.model.machine ? *c.model.machine : load_target(c.model.manifest.target);
-    c.problem = problem_of(bench.problem, c.model.manifest.dtypes.front());
+    c.problem = problem_of(bench.problem, c.model.manifest.op, c.model.manifest.dtypes.front());
   } else {
     c.target = resolve_target(bench.target);
-    c.problem = problem_of(bench.problem, "bf16");
+    c.problem = problem_of(bench.problem, "gemm", "bf16");
     const Op op = op_of(c.problem);
-    const std::string types = types_in_name(family_of(op).general(c.problem, c.target));
-    c.model_name = fmt::format("{}_{}_{}", to_string(op), c.target.name, types);
-    c.load = [op, target = c.target, types] { return shipped(op, target, types); };
+    const std::string key = model_key(c.problem);
+    c.model_name = model_name(op, c.target.name, key);
+    c.load = [op, target = c.target, key] { return shipped(op, target, key); };
     c.model = c.load();
   }
   c.specs = legal_kernels(c.problem, c.target);

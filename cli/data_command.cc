@@ -201,6 +201,8 @@ Action declare_data(CLI::App& app) {
   app.add_option("--device-name", foreign.device, "import of JSON: where it was measured");
   app.add_option("--target", foreign.target, "import of JSON: that machine's row");
   add_integer_option(app, "--threads", foreign.threads, 1, "import of JSON: of CPU kernels");
+  app.add_option("--op", foreign.op, "import of JSON: where rows do not say")
+      ->capture_default_str();
   app.add_option("--dtype", foreign.dtype, "import of JSON: where rows do not say")
       ->capture_default_str();
   app.add_option("--layout", foreign.layout, "import of JSON: where rows do not say")

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "command.h"
 #include "learning.h"
@@ -25,11 +26,10 @@ struct EvaluateCommand {
   bool learned = false;
 };
 
-const std::vector<std::string> kSlices = {"shape", "k", "layout", "pipeline", "dtype", "all"};
-
 train::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manifest,
                           const std::vector<std::string>& files) {
   train::DatasetFilter filter;
+  filter.op = parse_op(manifest.op);
   filter.target = manifest.target;
   filter.dtypes = manifest.dtypes;
   filter.threads = manifest.threads;
@@ -66,6 +66,18 @@ Json to_json(const train::ProblemResult& result, const train::Dataset& dataset) 
           {"chosen_seconds", result.chosen_seconds},
           {"best", result.best},
           {"best_seconds", result.best_seconds}};
+}
+
+void check_slices(const std::vector<train::Slice>& slices, const std::vector<std::string>& by) {
+  std::set<std::string> found = {"all"};
+  for (const train::Slice& slice : slices) found.insert(slice.by);
+  const std::vector<std::string> known(found.begin(), found.end());
+  for (const std::string& word : by) {
+    if (found.contains(word)) continue;
+    throw Error(ErrorCode::not_found,
+                fmt::format("evaluate: unknown slice '{}'{} (known: {})", word,
+                            did_you_mean(word, known), join(known, ", ")));
+  }
 }
 
 void print_slices(const std::vector<train::Slice>& slices, const std::vector<std::string>& by) {
@@ -121,6 +133,7 @@ int evaluate_one(const EvaluateCommand& command, const Output& output) {
   const LoadedModel loaded = load_model_folder(command.model);
   const train::Dataset dataset = dataset_of(command, loaded.model->manifest, command.data);
   const Rating rating = rate(dataset, loaded, oracle_of(command, loaded.model->manifest, dataset));
+  check_slices(rating.model.slices, command.by);
   if (!output.json) {
     write_out("{}", summary_table(rating.rows));
     print_slices(rating.model.slices, command.by);
@@ -202,9 +215,10 @@ Action declare_evaluate(CLI::App& app) {
       ->delimiter(',');
   app.add_flag("--unseen", command->unseen, "Only problems that are never learned from");
   app.add_flag("--learned", command->learned, "Only problems that may be learned from");
-  app.add_option("--by", command->by, "Slices to print: " + join(kSlices, ", "))
-      ->delimiter(',')
-      ->check(CLI::IsMember(kSlices));
+  app.add_option("--by", command->by,
+                 "Slices to print: by dtype, pipeline and whatever else the operation tells "
+                 "problems apart by, or all")
+      ->delimiter(',');
   return [command](const Output& output) { return evaluate(*command, output); };
 }
 

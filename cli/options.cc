@@ -38,22 +38,18 @@ std::string shape_text(const std::string& name_or_path) {
 
 // The same sizes and epilogue in other types.
 Problem with_types(const Problem& problem, const ProblemOptions& options) {
-  const auto* gemm = std::get_if<GemmProblem>(&problem);
-  if (gemm == nullptr || (options.dtype.empty() && options.layout.empty())) return problem;
-  GemmProblem changed = *gemm;
-  if (!options.layout.empty()) changed.layout = parse_gemm_layout(options.layout);
-  if (!options.dtype.empty()) {
-    const GemmProblem types = gemm_problem(parse_dtype(options.dtype), changed.layout, 0, 0, 0);
-    changed.a = types.a;
-    changed.b = types.b;
-    changed.acc = types.acc;
-    changed.out = types.out;
-    changed.d = types.d;
-    // int32 output takes no epilogue: what a network stores after one is floating point.
-    const bool fused = num_ops(changed.epilogue) > 0;
-    if (changed.out == DType::int32 && fused) changed.out = changed.d = DType::fp32;
+  if (options.dtype.empty() && options.layout.empty()) return problem;
+  return family_of(problem).retyped(problem, {options.dtype, options.layout});
+}
+
+// What `read` gives; its errors begin with the line that they are of.
+template <class Read>
+Problem read_line(const ProblemOptions& options, int number, Read read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}:{}: {}", options.shapes, number, error.what()));
   }
-  return changed;
 }
 
 // The problems of a shape file. All are looked at before the first one is run.
@@ -65,12 +61,12 @@ std::vector<Problem> read_lines(const ProblemOptions& options) {
     ++number;
     line = line.substr(0, line.find('#'));
     if (split_words(line).empty()) continue;
-    try {
-      problems.push_back(with_types(parse_problem(line), options));
-      family_of(problems.back()).validate(problems.back());
-    } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("{}:{}: {}", options.shapes, number, error.what()));
-    }
+    const Problem given = read_line(options, number, [&] { return parse_problem(line); });
+    const Problem problem = with_types(given, options);  // no line is to blame for these words
+    problems.push_back(read_line(options, number, [&] {
+      family_of(problem).validate(problem);
+      return problem;
+    }));
   }
   if (problems.empty()) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{} holds no problem", options.shapes));
@@ -138,6 +134,16 @@ KernelSet preselected_set(const KernelOptions& options, const Target& target) {
 
 }  // namespace
 
+std::vector<std::string> problem_set_names() {
+  std::vector<std::string> names;
+  for (const Family* family : all_families()) {
+    for (const std::string_view name : family->problem_sets()) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
 void add_problem_options(CLI::App& app, ProblemOptions& options) {
   app.add_option("problem", options.words, "The problem: gemm m=128 n=3072 k=768 dtype=bf16 ...");
   app.add_option(
@@ -158,8 +164,6 @@ std::vector<Problem> read_problems(const ProblemOptions& options) {
     throw Error(ErrorCode::invalid_argument,
                 "give a problem, such as 'gemm m=128 n=3072 k=768', or a file after --shapes");
   }
-  if (!options.dtype.empty()) parse_dtype(options.dtype);  // else a line would be blamed for it
-  if (!options.layout.empty()) parse_gemm_layout(options.layout);
   if (!options.shapes.empty()) return read_lines(options);
   return {with_types(parse_problem(join(options.words, " ")), options)};
 }

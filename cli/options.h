@@ -28,6 +28,8 @@ struct ProblemOptions {
   std::string layout;
 };
 void add_problem_options(CLI::App& app, ProblemOptions& options);
+// The names of all families' lists of problems.
+std::vector<std::string> problem_set_names();
 std::vector<Problem> read_problems(const ProblemOptions& options);
 
 // The same for a shape file alone: one problem a line, '#' starts a comment. All of its problems

@@ -14,16 +14,16 @@ namespace {
 struct ProblemsCommand {
   std::string set;
   std::string target;
-  std::string dtype = "fp32";
-  std::string layout = "rcr";
+  std::string op = "gemm";
+  TypeWords types;
   bool unseen = false;
 };
 
 int print_problems(const ProblemsCommand& command, const Output& output) {
   const Target target = resolve_target(command.target);
-  const auto list = command.unseen ? measure::unseen_problems : measure::problem_set;
+  const ProblemSide side = command.unseen ? ProblemSide::unseen : ProblemSide::learned;
   const std::vector<Problem> problems =
-      list(command.set, target, parse_dtype(command.dtype), parse_gemm_layout(command.layout));
+      family_of(parse_op(command.op)).draw(command.set, side, target, command.types);
   if (output.json) {
     Json lines = Json::array();
     for (const Problem& problem : problems) lines.push_back(to_string(problem));
@@ -43,12 +43,12 @@ int print_problems(const ProblemsCommand& command, const Output& output) {
 
 Action declare_problems(CLI::App& app) {
   auto command = std::make_shared<ProblemsCommand>();
-  std::vector<std::string> names;
-  for (const std::string_view name : measure::problem_set_names()) names.emplace_back(name);
-  app.add_option("set", command->set, fmt::format("One of {}", join(names, ", ")))->required();
+  app.add_option("set", command->set, fmt::format("One of {}", join(problem_set_names(), ", ")))
+      ->required();
+  app.add_option("--op", command->op, "The operation")->capture_default_str();
   add_target_option(app, command->target);
-  app.add_option("--dtype", command->dtype, "The element type of A")->capture_default_str();
-  app.add_option("--layout", command->layout, "rcr, rrr, crr or ccr")->capture_default_str();
+  app.add_option("--dtype", command->types.dtype, "The element type; left out: the usual one");
+  app.add_option("--layout", command->types.layout, "The layout; left out: the usual one");
   app.add_flag("--unseen", command->unseen, "The list for scoring, which is never learned from");
   return [command](const Output& output) { return print_problems(*command, output); };
 }

@@ -16,6 +16,7 @@ struct ReportCommand {
   std::string data;
   std::string model;
   std::string output;
+  std::string op;
   std::string target;
   int threads = 0;
   bool unseen = false;
@@ -32,12 +33,13 @@ int report(const ReportCommand& command, const Output& output) {
   filter.threads = command.threads;
   filter.drop_unseen = false;
   filter.only_unseen = command.unseen;
+  if (!command.op.empty()) filter.op = parse_op(command.op);
   if (!command.target.empty()) filter.target = load_target(command.target).name;
   const measure::SweepData measured = measure::read_sweep_data(command.data);
   // Which model fits is known once it is known what was measured; the model knows on which machine.
   const train::Dataset all = train::make_dataset(measured, filter);
   const Target row = load_target(command.target.empty() ? all.target : command.target);
-  const std::shared_ptr<const Model> model = read_model(command.model, all.op, row);
+  const std::shared_ptr<const Model> model = read_model(command.model, op_of(all), row);
   const Target target = command.target.empty() && model->machine ? *model->machine : row;
   filter.dtypes = model->manifest.dtypes;
   const train::Dataset data = train::make_dataset(measured, filter);
@@ -71,6 +73,7 @@ Action declare_report(CLI::App& app) {
   app.add_option("--data", command->data, "Measurements: a store, .parquet or .csv")->required();
   app.add_option("--model", command->model, "The folder of a model")->required();
   app.add_option("--output", command->output, "The page to write")->required();
+  app.add_option("--op", command->op, "The operation; the only one of the data if left out");
   app.add_option("--target", command->target,
                  "The row of the machine measured; left out: the one that the model was made on");
   add_integer_option(app, "--threads", command->threads, 0,

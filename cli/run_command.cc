@@ -47,32 +47,11 @@ int run(const RunCommand& command, const Output& output) {
   return failure ? 1 : 0;
 }
 
-// Sizes that exercise whole tiles, edges, and nothing at all.
-struct VerifySize {
-  std::int64_t m, n, k;
-};
-constexpr std::array kVerifySizes = {VerifySize{64, 64, 64},  VerifySize{127, 129, 131},
-                                     VerifySize{1, 257, 300}, VerifySize{257, 1, 67},
-                                     VerifySize{5, 7, 3},     VerifySize{33, 65, 1},
-                                     VerifySize{16, 16, 0},   VerifySize{0, 8, 8}};
-
 struct VerifyCommand {
   KernelOptions kernels;
   RunSettings settings;
   int jobs = 0;
 };
-
-GemmProblem problem_for(const KernelSpec& spec, const VerifySize& size) {
-  const auto& signature = std::get<GemmSignature>(spec.signature);
-  GemmProblem problem = gemm_problem(signature.a, signature.layout, size.m, size.n, size.k);
-  problem.b = signature.b;
-  problem.acc = signature.acc;
-  problem.out = signature.out;
-  problem.d = signature.d;
-  problem.epilogue = signature.epilogue;
-  problem.preshuffled_b = signature.preshuffled_b;
-  return problem;
-}
 
 struct VerifyReport {
   std::string kernel;
@@ -85,9 +64,7 @@ VerifyReport verify_kernel(Dispatcher& dispatcher, const KernelSpec& spec,
   VerifyReport report{.kernel = name_of(spec)};
   RunSettings forced = settings;
   forced.force = report.kernel;
-  for (const VerifySize& size : kVerifySizes) {
-    const Problem problem = problem_for(spec, size);
-    if (!family_of(spec).supports(spec, problem, dispatcher.target())) continue;
+  for (const Problem& problem : family_of(spec).samples(spec, dispatcher.target())) {
     ++report.problems;
     ++forced.seed;
     const Mismatch mismatch = Workload(dispatcher, problem, forced).verify();

@@ -16,6 +16,7 @@ constexpr std::size_t kShownFeatures = 10;
 struct TrainCommand {
   std::vector<std::string> data;
   std::string target;
+  std::string op;
   train::DatasetFilter filter;
   std::string output;
   std::string quantity = std::string(to_string(train::TrainOptions{}.goal));
@@ -109,6 +110,7 @@ int train(const TrainCommand& command, const Output& output) {
   train::TrainOptions options = options_of(command);
   const Target target = resolve_target(command.target);
   train::DatasetFilter filter = command.filter;
+  if (!command.op.empty()) filter.op = parse_op(command.op);
   filter.target = target.name;
   filter.least_problems = static_cast<std::size_t>(options.folds);
   const train::Dataset dataset = train::make_dataset(read_all_data(command.data), filter);
@@ -138,6 +140,7 @@ Action declare_train(CLI::App& app) {
   train::TrainOptions& options = command->options;
   add_data_option(app, command->data);
   add_target_option(app, command->target);
+  app.add_option("--op", command->op, "The operation; the only one of the data if left out");
   app.add_option("--dtype", command->filter.dtypes,
                  "Types as kernel names spell them, bf16 or fp8_bf8; all if left out")
       ->delimiter(',');

@@ -20,8 +20,9 @@ constexpr double kTie = 0.01;  // a smaller difference is no gain: so tight are 
 
 struct TuneCommand {
   std::string budget = "30m";
+  std::string op = "gemm";
   std::vector<std::string> dtypes;
-  std::vector<std::string> layouts = {"rcr"};
+  std::vector<std::string> layouts;
   std::string problems = "wide";
   std::string kernels = "*";
   std::string target;
@@ -29,20 +30,23 @@ struct TuneCommand {
   measure::SweepOptions options;
 };
 
+// No word stands for the usual types of an operation, and for a file's own.
+std::vector<std::string> or_usual(const std::vector<std::string>& words) {
+  return words.empty() ? std::vector<std::string>{""} : words;
+}
+
 // A shipped set of problems, or the lines of a file, for every type and layout asked for.
 std::vector<Problem> read_all(const TuneCommand& command, const Target& target) {
-  const auto sets = measure::problem_set_names();
+  const Family& family = family_of(parse_op(command.op));
+  const auto sets = family.problem_sets();
   const bool is_set = std::find(sets.begin(), sets.end(), command.problems) != sets.end();
-  std::vector<std::string> dtypes = command.dtypes;
-  if (dtypes.empty()) dtypes = {is_set ? "fp32" : ""};  // a file's own
   std::vector<Problem> problems;
-  for (const std::string& dtype : dtypes) {
-    for (const std::string& layout : command.layouts) {
+  for (const std::string& dtype : or_usual(command.dtypes)) {
+    for (const std::string& layout : or_usual(command.layouts)) {
       const ProblemOptions file{
           .shapes = command.problems, .dtype = dtype, .layout = is_set ? layout : ""};
       const std::vector<Problem> some =
-          is_set ? measure::problem_set(command.problems, target, parse_dtype(dtype),
-                                        parse_gemm_layout(layout))
+          is_set ? family.draw(command.problems, ProblemSide::learned, target, {dtype, layout})
                  : read_problems(file);
       problems.insert(problems.end(), some.begin(), some.end());
     }
@@ -240,20 +244,18 @@ int run(TuneCommand command, const Output& output) {
 
 Action declare_tune(CLI::App& app) {
   auto command = std::make_shared<TuneCommand>();
-  std::vector<std::string> sets;
-  for (const std::string_view name : measure::problem_set_names()) sets.emplace_back(name);
   app.add_option("--budget", command->budget, "Start no problem past this time: 90s, 30m, 2h")
       ->capture_default_str();
-  app.add_option(
-         "--problems", command->problems,
-         fmt::format("A set of problems ({}), or a file with a problem a line", join(sets, ", ")))
+  app.add_option("--problems", command->problems,
+                 fmt::format("A set of problems ({}), or a file with a problem a line",
+                             join(problem_set_names(), ", ")))
       ->capture_default_str();
+  app.add_option("--op", command->op, "The operation whose sets are meant")->capture_default_str();
   app.add_option("--dtype", command->dtypes,
-                 "Element types; left out: fp32 for sets, a file's own for files")
+                 "Element types; left out: the usual one for sets, a file's own for files")
       ->delimiter(',');
-  app.add_option("--layout", command->layouts, "Of sets: rcr, rrr, crr, ccr")
-      ->delimiter(',')
-      ->capture_default_str();
+  app.add_option("--layout", command->layouts, "Layouts of sets; left out: the usual one")
+      ->delimiter(',');
   app.add_option("--kernels", command->kernels, "A wildcard over the names of legal kernels")
       ->capture_default_str();
   add_target_option(app, command->target);

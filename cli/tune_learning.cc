@@ -26,7 +26,7 @@ train::Predict predict_by(const std::shared_ptr<const Ranker>& ranker) {
 
 Learned train_one(const train::Dataset& data, const Target& target, const std::string& types,
                   const fs::path& models) {
-  const ShelvedModel& old = shared_shelf(fs::path())->find(data.op, target.name, types);
+  const ShelvedModel& old = shared_shelf(fs::path())->find(op_of(data), target.name, types);
   const train::Evaluation before =
       train::evaluate(data.problems, train::score(data, target, predict_by(old.ranker)));
   train::TrainOptions options;
@@ -37,7 +37,7 @@ Learned train_one(const train::Dataset& data, const Target& target, const std::s
   const train::Summary& was = learned.before;
   const train::Summary& is = learned.after;
   learned.installed = is.mean > was.mean && is.p10 >= was.p10;
-  const fs::path folder = models / fmt::format("{}_{}_{}", to_string(data.op), target.name, types);
+  const fs::path folder = models / model_name(op_of(data), target.name, types);
   if (learned.installed) save_model(folder, result.manifest, result.forest, ModelFile::gzip);
   learned.outcome = fmt::format(
       "{} problems not seen in training: {:.2f}% of the fastest in the mean and {:.2f}% in the "
@@ -53,11 +53,12 @@ Learned train_one(const train::Dataset& data, const Target& target, const std::s
 
 std::vector<Learned> learn(const measure::SweepData& data, const Target& target, int threads,
                            const std::vector<KernelSpec>& kernels, const fs::path& models) {
-  std::set<std::string> kinds;
-  for (const KernelSpec& spec : kernels) kinds.insert(types_in_name(spec));
+  std::set<std::pair<Op, std::string>> kinds;
+  for (const KernelSpec& spec : kernels) kinds.emplace(op_of(spec), model_key(spec));
   std::vector<Learned> all;
-  for (const std::string& types : kinds) {
+  for (const auto& [op, types] : kinds) {
     train::DatasetFilter filter;
+    filter.op = op;
     filter.target = target.name;
     filter.dtypes = {types};
     filter.threads = threads;

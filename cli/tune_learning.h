@@ -10,7 +10,7 @@ namespace tessera::cli {
 
 // What became of one kind of operands.
 struct Learned {
-  std::string types;  // as kernel names spell them
+  std::string types;  // the key of its models, "bf16"
   bool installed = false;
   std::string outcome;           // a sentence
   train::Summary before, after;  // on problems that the new model had not seen; if it was trained

@@ -39,7 +39,6 @@
 #include "tessera/learn/ranker.h"
 #include "tessera/learn/shelf.h"
 #include "tessera/measure/operands.h"
-#include "tessera/measure/problem_sets.h"
 #include "tessera/measure/sweep.h"
 #include "tessera/measure/sweep_check.h"
 #include "tessera/measure/sweep_columns.h"

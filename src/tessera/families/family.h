@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/base/processors.h"
+#include "tessera/families/facts.h"
 #include "tessera/families/features.h"
 #include "tessera/families/headers.h"
 #include "tessera/families/launch.h"
@@ -163,6 +164,29 @@ struct Family {
 
   double (*flops)(const Problem&);  // useful operations
   double (*bytes)(const Problem&);  // least traffic: every operand once
+
+  // What learned models are filed under besides operation and target: "bf16". Kernels of one key
+  // are learned together, so that it names the types and whatever else changes times most.
+  std::string (*model_key)(const Signature&);
+  Facts (*facts)(const Problem&);
+  // The target's instruction for the problem's types; null where its row has none.
+  const Instruction* (*roof)(const Problem&, const Target&);
+
+  // The same problem in other types. Throws Error{parse_error} for words that are none.
+  Problem (*retyped)(const Problem&, const TypeWords&);
+  // A problem from another program's row. Keys that it does not know are ignored. Throws
+  // Error{parse_error} whose words continue a sentence that begins with the row.
+  Problem (*from_words)(const ProblemWords&);
+
+  // Names of lists of problems to learn from, the first one for general use.
+  std::span<const std::string_view> (*problem_sets)();
+  // A list's problems on one side of the split, without repetition and in an order in which every
+  // prefix is a fair sample. Lists are frozen: they follow from the arguments alone. Throws
+  // Error{not_found} with the nearest name, and what validate() throws.
+  std::vector<Problem> (*draw)(std::string_view set, ProblemSide, const Target&, const TypeWords&);
+  // Problems that exercise a kernel: whole tiles, edges, and nothing at all. It serves all of them;
+  // none where the list has none that it serves.
+  std::vector<Problem> (*samples)(const KernelSpec&, const Target&);
 };
 
 // The family of an operation; throws Error{unsupported} while it has none.

@@ -175,27 +175,6 @@ std::string feature_hash_text(std::span<const Feature> features) {
   return fmt::format("{:016x}", feature_hash(features));
 }
 
-// The types stand behind the operation, the same for all candidates of a problem.
-std::string types_in_name(const Problem& problem) {
-  KernelSpec any;
-  any.signature = signature_of(problem);
-  any.target = "any";
-  return types_in_name(any);
-}
-
-std::string types_in_name(const KernelSpec& spec) {
-  const std::string name = name_of(spec);
-  std::string types;
-  for (const std::string_view word :
-       split(std::string_view(name).substr(name.find('_') + 1), '_')) {
-    const bool is_type =
-        std::ranges::any_of(all_dtypes(), [&](DType type) { return to_string(type) == word; });
-    if (!is_type) break;
-    types += fmt::format("{}{}", types.empty() ? "" : "_", word);
-  }
-  return types;
-}
-
 Model make_model(std::string_view manifest_json, std::string_view forest_bytes, const ModelUse& use,
                  std::string_view what) {
   const std::string manifest_name = fmt::format("{}/{}", what, kManifestName);

@@ -39,7 +39,7 @@ struct Manifest {
   int format = kManifestFormat;
   std::string op;                   // "gemm"
   std::string target;               // "avx512"
-  std::vector<std::string> dtypes;  // as kernel names spell them after the operation
+  std::vector<std::string> dtypes;  // keys of what it learned, see Family::model_key
   // The target's row that features were computed from, as JSON: the same again at every prediction,
   // however much memory and cache the machine at hand shares among its cores. Empty: that of the
   // machine at hand.
@@ -85,10 +85,6 @@ struct Model {
   std::vector<std::size_t> range_features;  // for each training range, its feature's index
   std::optional<Target> machine;            // the manifest's
 };
-
-// The operand types as the kernel's name spells them, "bf16" or "fp8_bf8".
-std::string types_in_name(const KernelSpec& spec);
-std::string types_in_name(const Problem& problem);
 
 // What a model is wanted for.
 struct ModelUse {

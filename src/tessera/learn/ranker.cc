@@ -17,7 +17,7 @@ const Target& machine_of(const Model& model, const RankInput& input) {
 }
 
 bool knows_types(const Model& model, const Problem& problem) {
-  return std::ranges::count(model.manifest.dtypes, types_in_name(problem)) > 0;
+  return std::ranges::count(model.manifest.dtypes, model_key(problem)) > 0;
 }
 
 Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& input) {
@@ -59,7 +59,7 @@ Question question_for(const Model& model, ExtractFeatures extract, const RankInp
   Question question = {input.problem, "", {}};
   if (!knows_types(model, input.problem)) {
     question.problem = family.twin(input.problem, input.target);
-    question.in_place = ", asked as if for " + types_in_name(question.problem);
+    question.in_place = ", asked as if for " + model_key(question.problem);
   }
   question.fits = can_judge(model, extract, question.input(input));
   const Problem plain = family.plain(question.problem);

@@ -40,10 +40,6 @@ std::optional<Model> own_model(const fs::path& own, const std::string& name, con
   return load_model(own / name, use);
 }
 
-std::string model_name(Op op, std::string_view target, std::string_view types) {
-  return fmt::format("{}_{}_{}", to_string(op), target, types);
-}
-
 ShelvedModel shelve(std::optional<Model> model, const Family& family) {
   return {make_model_ranker(std::make_shared<const Model>(std::move(*model)), family.extract), ""};
 }
@@ -86,7 +82,7 @@ class ShelfRanker final : public Ranker {
     return other.ranker ? other : own;
   }
   const ShelvedModel& find(const RankInput& input, const Problem& problem) const {
-    return shelf_->find(op_of(problem), input.target.name, types_in_name(problem));
+    return shelf_->find(op_of(problem), input.target.name, model_key(problem));
   }
 
   std::shared_ptr<const ModelShelf> shelf_;
@@ -94,19 +90,23 @@ class ShelfRanker final : public Ranker {
 
 }  // namespace
 
+std::string model_name(Op op, std::string_view target, std::string_view key) {
+  return fmt::format("{}_{}_{}", to_string(op), target, key);
+}
+
 ModelShelf::ModelShelf(fs::path own, std::span<const EmbeddedFile> shipped,
                        std::shared_ptr<const ModelShelf> others)
     : own_(std::move(own)), shipped_(shipped), others_(std::move(others)) {}
 
 // A model that cannot be used costs speed, not results: the analytic ranker is asked instead.
-ShelvedModel ModelShelf::read(Op op, std::string_view target, std::string_view types) const {
-  const std::string name = model_name(op, target, types);
+ShelvedModel ModelShelf::read(Op op, std::string_view target, std::string_view key) const {
+  const std::string name = model_name(op, target, key);
   const Family& family = family_of(op);
   const ModelUse use{to_string(op), target, family.features()};
   try {
     if (auto own = own_model(own_, name, use)) return shelve(std::move(own), family);
     if (auto model = shipped_model(shipped_, name, use)) return shelve(std::move(model), family);
-    if (others_) return others_->find(op, target, types);
+    if (others_) return others_->find(op, target, key);
     return {nullptr, fmt::format("there is no learned model {}", name)};
   } catch (const Error& error) {
     warn_once(fmt::format("{}; kernels are chosen without it", error.what()));
@@ -114,17 +114,17 @@ ShelvedModel ModelShelf::read(Op op, std::string_view target, std::string_view t
   }
 }
 
-const ShelvedModel& ModelShelf::find(Op op, std::string_view target, std::string_view types) const {
-  const std::string name = model_name(op, target, types);
+const ShelvedModel& ModelShelf::find(Op op, std::string_view target, std::string_view key) const {
+  const std::string name = model_name(op, target, key);
   const std::lock_guard lock(mutex_);
   const auto known = models_.find(name);
   if (known != models_.end()) return known->second;
-  return models_.emplace(name, read(op, target, types)).first->second;
+  return models_.emplace(name, read(op, target, key)).first->second;
 }
 
-std::optional<Model> load_shipped_model(Op op, std::string_view target, std::string_view types) {
+std::optional<Model> load_shipped_model(Op op, std::string_view target, std::string_view key) {
   const ModelUse use{to_string(op), target, family_of(op).features()};
-  return shipped_model(shipped_models(), model_name(op, target, types), use);
+  return shipped_model(shipped_models(), model_name(op, target, key), use);
 }
 
 fs::path own_models(const fs::path& cache_folder) {

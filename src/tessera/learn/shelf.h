@@ -18,6 +18,9 @@
 
 namespace tessera {
 
+// The folder of a model, such as gemm_avx512_bf16. The key is Family::model_key's.
+std::string model_name(Op op, std::string_view target, std::string_view key);
+
 // A ranker that asks a model, or a clause that says why there is none.
 struct ShelvedModel {
   std::shared_ptr<const Ranker> ranker;
@@ -36,12 +39,12 @@ class ModelShelf {
   ModelShelf(const ModelShelf&) = delete;
   ModelShelf& operator=(const ModelShelf&) = delete;
 
-  // The model of <op>_<target>_<types>, the types as kernel names spell them. One that cannot be
-  // read is reported once, as a note, and counts as none.
-  const ShelvedModel& find(Op op, std::string_view target, std::string_view types) const;
+  // The model of that name. One that cannot be read is reported once, as a note, and counts as
+  // none.
+  const ShelvedModel& find(Op op, std::string_view target, std::string_view key) const;
 
  private:
-  ShelvedModel read(Op op, std::string_view target, std::string_view types) const;
+  ShelvedModel read(Op op, std::string_view target, std::string_view key) const;
 
   std::filesystem::path own_;
   std::span<const EmbeddedFile> shipped_;
@@ -50,9 +53,9 @@ class ModelShelf {
   mutable std::map<std::string, ShelvedModel> models_;
 };
 
-// The shipped model <op>_<target>_<types>, read anew; nothing where none is shipped. Throws as
+// The shipped model of that name, read anew; nothing where none is shipped. Throws as
 // make_model() does.
-std::optional<Model> load_shipped_model(Op op, std::string_view target, std::string_view types);
+std::optional<Model> load_shipped_model(Op op, std::string_view target, std::string_view key);
 
 // The folder of the user's own models unless told otherwise: TESSERA_MODELS, else "models" in the
 // cache folder; empty where there is neither.
@@ -63,7 +66,7 @@ std::filesystem::path own_models(const std::filesystem::path& cache_folder);
 // eight other folders have been asked for since.
 std::shared_ptr<const ModelShelf> shared_shelf(const std::filesystem::path& own);
 
-// Asks the model of each problem's operation, types (or its twin's) and target; says why where
+// Asks the model of each problem's operation, key (or its twin's) and target; says why where
 // there is none.
 std::shared_ptr<const Ranker> make_shelf_ranker(std::shared_ptr<const ModelShelf> shelf);
 

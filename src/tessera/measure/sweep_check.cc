@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/families/family.h"
 #include "tessera/runtime/benchmark.h"
 
 namespace tessera::measure {
@@ -183,9 +184,11 @@ std::vector<Share> shares(const std::map<std::string, std::int64_t>& counts) {
 std::string type_words(const std::string& problem) {
   try {
     const Problem parsed = parse_problem(problem);
-    const auto* const gemm = std::get_if<GemmProblem>(&parsed);
-    if (gemm == nullptr) return std::string(to_string(op_of(parsed)));
-    return fmt::format("{} {}", to_string(gemm->a), to_string(gemm->layout));
+    std::string words;
+    for (const Label& label : family_of(parsed).facts(parsed).types) {
+      words += fmt::format("{}{}", words.empty() ? "" : " ", label.value);
+    }
+    return words;
   } catch (const Error&) {
     return "other";
   }

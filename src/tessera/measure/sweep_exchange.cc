@@ -145,23 +145,20 @@ class ForeignRow {
     const auto found = fields_.find(key);
     return found == fields_.end() ? nullptr : found->second;
   }
-  std::int64_t size(const char* key, std::int64_t missing) const {
-    const json* const value = find(key);
-    if (value == nullptr && missing > 0) return missing;
-    if (value == nullptr) refuse(fmt::format("has no '{}'", key));
-    constexpr std::int64_t kLargest = std::int64_t{1} << 40;
-    if (value->is_number_integer() && value->get<std::int64_t>() > 0 &&
-        value->get<std::int64_t>() <= kLargest) {
-      return value->get<std::int64_t>();
-    }
-    refuse(fmt::format("'{}' must be a whole number from 1 to 2^40, got {}", key,
-                       value->dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40)));
-  }
   std::string text(const char* key, const std::string& missing) const {
     const json* const value = find(key);
     if (value == nullptr) return missing;
     if (!value->is_string()) refuse(fmt::format("'{}' must be a text", key));
     return value->get<std::string>();
+  }
+  // Every field as a family wants them.
+  ProblemWords words() const {
+    ProblemWords words;
+    for (const auto& [key, value] : fields_) {
+      words[key] = value->is_string() ? lower(value->get<std::string>())
+                                      : value->dump(-1, ' ', false, json::error_handler_t::replace);
+    }
+    return words;
   }
   double positive(const char* key) const {
     const json* const value = find(key);
@@ -180,19 +177,14 @@ class ForeignRow {
 };
 
 Problem problem_of(const ForeignRow& row, const ForeignRun& run) {
-  GemmProblem problem;
-  const std::string dtype = lower(row.text("dtype", run.dtype));
-  const std::string layout = lower(row.text("layout", run.layout));
+  ProblemWords words = row.words();
+  words.try_emplace("dtype", lower(run.dtype));
+  words.try_emplace("layout", lower(run.layout));
   try {
-    problem = gemm_problem(parse_dtype(dtype), parse_gemm_layout(layout), 0, 0, 0);
+    return family_of(parse_op(lower(row.text("op", run.op)))).from_words(words);
   } catch (const Error& error) {
-    row.refuse(fmt::format("cannot be read: {}", error.what()));
+    row.refuse(error.what());
   }
-  problem.m = row.size("m", 0);
-  problem.n = row.size("n", 0);
-  problem.k = row.size("k", 0);
-  problem.batch = row.size("batch", 1);
-  return problem;
 }
 
 double seconds_of(const ForeignRow& row, const Problem& problem) {

@@ -19,15 +19,16 @@ struct ForeignRun {
   std::string device;
   std::string target;
   int threads = 1;
-  std::string dtype = "fp32";
-  std::string layout = "rcr";
+  std::string op = "gemm";
+  std::string dtype;  // empty: the operation's usual one
+  std::string layout;
 };
 
-// An array of objects, one for each measurement: m, n, k; kernel or kernel_name; latency_ms, or
-// tflops (2 m n k batch operations); and, if they like, dtype, layout and batch. Capital letters
-// do not matter and other fields are ignored. All of them become one run, whose id follows from
-// the text, so that the same file imported twice is one. Throws Error{parse_error} with line and
-// column, or with the object's place and field.
+// An array of objects, one for each measurement: the problem's sizes, in the family's words; kernel
+// or kernel_name; latency_ms, or tflops (of useful operations); and, if they like, op, dtype and
+// layout. Capital letters do not matter and other fields are ignored. All of them become one run,
+// whose id follows from the text, so that the same file imported twice is one. Throws
+// Error{parse_error} with line and column, or with the object's place and field.
 SweepData from_foreign_json(std::string_view text, const ForeignRun& run,
                             const std::string& source);
 

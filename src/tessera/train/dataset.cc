@@ -13,7 +13,6 @@
 #include "tessera/base/hash.h"
 #include "tessera/base/text.h"
 #include "tessera/learn/ranker.h"
-#include "tessera/measure/problem_sets.h"
 
 namespace tessera::train {
 namespace {
@@ -84,23 +83,39 @@ const Value& parsed(std::map<std::string, Value>& known, const std::string& text
   }
 }
 
+// What rows name, read once, with what the filter asks of them.
+struct KnownProblem {
+  Problem problem;
+  bool is_described = false;  // by features
+  bool is_unseen = false;
+};
+struct KnownKernel {
+  KernelSpec spec;
+  std::string key;
+};
 struct Known {
-  std::map<std::string, Problem> problems;
-  std::map<std::string, KernelSpec> kernels;
+  std::map<std::string, KnownProblem> problems;
+  std::map<std::string, KnownKernel> kernels;
 };
 
-bool is_described(const Problem& problem) {
-  for (const Family* family : all_families()) {
-    if (family->op == op_of(problem)) return static_cast<bool>(family->features_fit(problem));
-  }
-  return true;
+KnownProblem read_problem(const std::string& text) {
+  const Problem problem = parse_problem(text);
+  const Family& family = family_of(problem);
+  return {problem, static_cast<bool>(family.features_fit(problem)), is_unseen(problem)};
 }
 
-bool is_wanted(const DatasetFilter& filter, const Problem& problem, const KernelSpec& kernel) {
-  if (!is_described(problem)) return false;
-  const bool unseen = measure::is_unseen(problem);
-  if ((filter.drop_unseen && unseen) || (filter.only_unseen && !unseen)) return false;
-  return filter.dtypes.empty() || std::ranges::count(filter.dtypes, types_in_name(kernel)) > 0;
+KnownKernel read_kernel(const std::string& name) {
+  const KernelSpec spec = parse_name(name);
+  return {spec, model_key(spec)};
+}
+
+bool is_wanted(const DatasetFilter& filter, const KnownProblem& problem,
+               const KnownKernel& kernel) {
+  if (filter.op && op_of(problem.problem) != *filter.op) return false;
+  if (!problem.is_described) return false;
+  if (filter.drop_unseen && problem.is_unseen) return false;
+  if (filter.only_unseen && !problem.is_unseen) return false;
+  return filter.dtypes.empty() || std::ranges::count(filter.dtypes, kernel.key) > 0;
 }
 
 double median(std::vector<double>& values) {
@@ -120,14 +135,14 @@ void fill(Dataset& d, const Known& known, Times& times) {
   }
   for (auto& [text, place] : problems) {
     place = static_cast<std::uint32_t>(d.problems.size());
-    d.problems.push_back(known.problems.at(text));
+    d.problems.push_back(known.problems.at(text).problem);
   }
   for (auto& [name, place] : kernels) {
     place = static_cast<std::uint32_t>(d.kernels.size());
-    d.kernels.push_back(known.kernels.at(name));
+    d.kernels.push_back(known.kernels.at(name).spec);
     d.kernel_names.push_back(name);
   }
-  std::string all = fmt::format("{}\n{}\n{}\n", to_string(d.op), d.target, d.threads);
+  std::string all = fmt::format("{}\n{}\n{}\n", to_string(op_of(d)), d.target, d.threads);
   for (auto& [key, seconds] : times) {
     const double time = median(seconds);
     d.rows.push_back({problems.at(key.first), kernels.at(key.second), time});
@@ -138,8 +153,8 @@ void fill(Dataset& d, const Known& known, Times& times) {
 
 void require_one_operation(const Dataset& d) {
   for (const Problem& problem : d.problems) {
-    if (op_of(problem) == d.op) continue;
-    refuse_data("one operation must be chosen, got {} and {}", to_string(d.op),
+    if (op_of(problem) == op_of(d)) continue;
+    refuse_data("one operation must be chosen, got {} and {}", to_string(op_of(d)),
                 to_string(op_of(problem)));
   }
 }
@@ -166,10 +181,12 @@ void score_by_analysis(const RankInput& input, std::span<double> seconds) {
 
 std::shared_ptr<const Ranker> ranker_of(const Dataset& d,
                                         const std::shared_ptr<const Model>& model) {
-  return make_model_ranker(model, family_of(d.op).extract);
+  return make_model_ranker(model, family_of(op_of(d)).extract);
 }
 
 }  // namespace
+
+Op op_of(const Dataset& dataset) { return op_of(dataset.problems.at(0)); }
 
 measure::SweepData joined(std::span<const measure::SweepData> parts) {
   measure::SweepData all;
@@ -210,8 +227,8 @@ Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter
   for (const Kept& k : kept) {
     const std::string& text = data.problems.at(static_cast<std::size_t>(k.row->problem));
     const std::string& name = data.kernels.at(static_cast<std::size_t>(k.row->kernel));
-    const Problem& problem = parsed(known.problems, text, k.number, parse_problem);
-    const KernelSpec& kernel = parsed(known.kernels, name, k.number, parse_name);
+    const KnownProblem& problem = parsed(known.problems, text, k.number, read_problem);
+    const KnownKernel& kernel = parsed(known.kernels, name, k.number, read_kernel);
     if (!is_wanted(filter, problem, kernel)) continue;
     if (!(k.row->seconds > 0 && std::isfinite(k.row->seconds))) {
       refuse_data("row {}: the time of {} must be positive, got {} s", k.number, name,
@@ -228,7 +245,6 @@ Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter
   Dataset d;
   d.target = run.target;
   d.threads = run.threads;
-  d.op = op_of(known.problems.at(times.begin()->first.first));
   fill(d, known, times);
   require_one_operation(d);
   if (d.problems.size() < filter.least_problems) {
@@ -245,7 +261,7 @@ std::vector<std::size_t> first_rows(const Dataset& dataset) {
 }
 
 std::vector<double> feature_rows(const Dataset& dataset, const Target& target) {
-  const Family& family = family_of(dataset.op);
+  const Family& family = family_of(op_of(dataset));
   const std::size_t width = family.features().size();
   const std::vector<std::size_t> first = first_rows(dataset);
   std::vector<double> values(dataset.rows.size() * width);
@@ -286,7 +302,7 @@ std::vector<ScoredRow> score(const Dataset& dataset, const Target& target, const
 std::vector<ScoredRow> score_model(const Dataset& dataset, const Target& target,
                                    const std::shared_ptr<const Model>& model) {
   const Predict predict = [&](const RankInput& input, std::span<double> seconds) {
-    if (!predict_seconds(*model, family_of(dataset.op).extract, input, seconds)) return false;
+    if (!predict_seconds(*model, family_of(op_of(dataset)).extract, input, seconds)) return false;
     if (model->manifest.quantity == ModelQuantity::rank) return true;
     for (double& time : seconds) {
       if (!(time > 0)) time = std::numeric_limits<double>::infinity();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,23 +25,25 @@ struct Dataset {
     double seconds = 0;
     friend bool operator==(const Row&, const Row&) = default;
   };
-  Op op = Op::gemm;
   std::string target;
   int threads = 1;
-  std::vector<Problem> problems;  // sorted by their text
+  std::vector<Problem> problems;  // sorted by their text; at least one, all of one operation
   std::vector<KernelSpec> kernels;
   std::vector<std::string> kernel_names;  // sorted
   std::vector<Row> rows;                  // sorted by problem, then kernel name
   std::string hash;                       // of what was learned from: all of the above
 };
 
+Op op_of(const Dataset& dataset);
+
 // The rows of several sweeps as one.
 measure::SweepData joined(std::span<const measure::SweepData> parts);
 
 // What of a sweep is learned from. Rows that are not ok never are: they have no time.
 struct DatasetFilter {
-  std::string target;               // empty: the only one there is
-  std::vector<std::string> dtypes;  // as kernel names spell them, "bf16", "fp8_bf8"; empty: all
+  std::optional<Op> op = {};        // unset: the only one there is
+  std::string target = {};          // empty: the only one there is
+  std::vector<std::string> dtypes;  // keys of Family::model_key, "bf16", "fp8_bf8"; empty: all
   int threads = 0;                  // 0: the only number there is
   bool drop_unseen = true;          // leave out problems that only scoring may look at
   bool only_unseen = false;         // leave out all others

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/families/family.h"
 #include "tessera/spec/kernel_spec.h"
 
 namespace tessera::train {
@@ -132,26 +133,22 @@ Summary summarise(const std::vector<const ProblemResult*>& results) {
   return s;
 }
 
-std::string shape_family(const GemmProblem& p) {
-  const std::int64_t side = std::min(p.m, p.n);
-  return side < 32 ? "tiny" : side < 256 ? "small" : side < 4096 ? "medium" : "large";
-}
-std::string k_regime(const GemmProblem& p) {
-  return p.k < 512 ? "short" : p.k < 4096 ? "medium" : "long";
+// A problem's own classes, and how the chosen kernel works.
+std::vector<Label> labels_of(const Problem& problem, const std::string& chosen) {
+  const Facts facts = family_of(problem).facts(problem);
+  std::vector<Label> labels = facts.types;
+  labels.insert(labels.end(), facts.sizes.begin(), facts.sizes.end());
+  labels.push_back({"pipeline", std::string(to_string(parse_name(chosen).algorithm.pipeline))});
+  return labels;
 }
 
 std::vector<Slice> slices_of(std::span<const Problem> problems,
                              const std::vector<ProblemResult>& results) {
   std::map<std::pair<std::string, std::string>, std::vector<const ProblemResult*>> parts;
   for (const ProblemResult& o : results) {
-    const auto* p = std::get_if<GemmProblem>(&problems[o.problem]);
-    if (p == nullptr) continue;
-    const Pipeline pipeline = parse_name(o.chosen).algorithm.pipeline;
-    parts[{"shape", shape_family(*p)}].push_back(&o);
-    parts[{"k", k_regime(*p)}].push_back(&o);
-    parts[{"layout", std::string(to_string(p->layout))}].push_back(&o);
-    parts[{"pipeline", std::string(to_string(pipeline))}].push_back(&o);
-    parts[{"dtype", std::string(to_string(p->a))}].push_back(&o);
+    for (const Label& label : labels_of(problems[o.problem], o.chosen)) {
+      parts[{label.by, label.value}].push_back(&o);
+    }
   }
   std::vector<Slice> slices;
   for (const auto& [words, part] : parts) {

@@ -46,8 +46,8 @@ struct Summary {
   std::array<double, 4> worst_regret{};
 };
 
-// "shape" tiny (min(m, n) < 32), small (< 256), medium (< 4096), large; "k" short (< 512), medium
-// (< 4096), long; "layout"; "pipeline" of the chosen kernel; "dtype" of A.
+// The problems of one class: by a label of the family's facts, or by the "pipeline" of the chosen
+// kernel.
 struct Slice {
   std::string by, value;
   Summary summary;
@@ -55,7 +55,7 @@ struct Slice {
 
 struct Evaluation {
   Summary summary;
-  std::vector<Slice> slices;           // GEMM problems only; sorted by words, empty ones left out
+  std::vector<Slice> slices;           // sorted by words, empty ones left out
   std::vector<ProblemResult> results;  // by problem
   std::vector<ProblemResult> worst;    // the ten with the least efficiency, least first
 };

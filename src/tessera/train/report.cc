@@ -53,23 +53,17 @@ std::vector<PredictedTime> sample_of(const Dataset& data, const std::vector<Scor
   return all;
 }
 
-// Operations per second of the units that kernels may use: threads of a CPU, all of a GPU.
-double peak_of(const Target& target, const Instruction& instruction, int threads) {
-  const Shape3& s = instruction.shape;
-  const double macs = instruction.per_cycle * s.m * s.n * s.k;
-  const int units = target.backend == "cpu" ? std::min(threads, target.units) : target.units;
-  return 2 * macs * units * target.clock_ghz * 1e9;
-}
-
+// Kernels may use the threads of a CPU, and all of a GPU. Types that the row states no instruction
+// for have no roof.
 std::vector<Roof> roofs_of(const Dataset& data, const Target& target) {
+  const int units = target.backend == "cpu" ? std::min(data.threads, target.units) : target.units;
+  const Family& family = family_of(op_of(data));
   std::map<std::string, Roof> roofs;
   for (const Problem& problem : data.problems) {
-    const auto* p = std::get_if<GemmProblem>(&problem);
-    if (p == nullptr) continue;
-    const Instruction* best = find_instruction(target, p->a, p->b, p->acc);
+    const Instruction* best = family.roof(problem, target);
     if (best == nullptr) continue;
-    const std::string name(to_string(p->a));
-    roofs[name] = {name, peak_of(target, *best, data.threads), 1e9 * target.memory_gb_per_s};
+    const std::string name(to_string(family.facts(problem).dtype));
+    roofs[name] = {name, peak_of(*best, target, units), 1e9 * target.memory_gb_per_s};
   }
   std::vector<Roof> list;
   for (auto& [name, roof] : roofs) list.push_back(std::move(roof));
@@ -98,8 +92,8 @@ ReportData make_report(const Dataset& data, const Target& target,
   for (const Outside& o : outside_of(data, target, model)) outside.insert(o.problem);
   const std::vector<ScoredRow> scored = score_model(data, target, model);
   ReportData report;
-  report.title =
-      fmt::format("{} kernels on {}: how well they are chosen", to_string(data.op), target.name);
+  report.title = fmt::format("{} kernels on {}: how well they are chosen", to_string(op_of(data)),
+                             target.name);
   report.facts = facts_of(data, target, *model, outside.size());
   report.problems = data.problems;
   report.learned = evaluate(data.problems, scored);

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/embedded.h"
 #include "tessera/base/error.h"
+#include "tessera/families/family.h"
 #include "tessera/train/report.h"
 
 namespace tessera::train {
@@ -171,14 +173,19 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-// Octaves of M and N: [floor(log2 m), floor(log2 n), median efficiency, problems, least].
+std::array<Axis, 2> axes_of(const Problem& problem) {
+  return family_of(problem).facts(problem).axes;
+}
+
+// Octaves of the two axes: [floor(log2 row), floor(log2 column), median efficiency, problems,
+// least]. A size of 0 is in none.
 Json heat_cells(const ReportData& data) {
   std::map<std::pair<int, int>, std::vector<double>> cells;
   for (const ProblemResult& r : data.learned.results) {
-    const auto* p = std::get_if<GemmProblem>(&data.problems[r.problem]);
-    if (p == nullptr || p->m < 1 || p->n < 1) continue;
-    cells[{std::ilogb(static_cast<double>(p->m)), std::ilogb(static_cast<double>(p->n))}].push_back(
-        r.efficiency);
+    const auto [row, column] = axes_of(data.problems[r.problem]);
+    if (row.size < 1 || column.size < 1) continue;
+    cells[{std::ilogb(static_cast<double>(row.size)), std::ilogb(static_cast<double>(column.size))}]
+        .push_back(r.efficiency);
   }
   Json list = Json::array();
   for (const auto& [place, values] : cells) {
@@ -189,6 +196,7 @@ Json heat_cells(const ReportData& data) {
 }
 
 Json chart_data(const ReportData& data) {
+  const std::array<Axis, 2> axes = axes_of(data.problems.at(0));
   Json importance = Json::array();
   for (std::size_t i = 0; i < std::min(kFeatures, data.importance.size()); ++i) {
     importance.push_back({data.importance[i].feature, data.importance[i].gain});
@@ -207,6 +215,7 @@ Json chart_data(const ReportData& data) {
            {{"learned", sorted_efficiencies(data.learned)},
             {"analytic", sorted_efficiencies(data.analytic)},
             {"random", sorted_efficiencies(data.random)}}},
+          {"axes", {axes[0].name, axes[1].name}},
           {"heat", heat_cells(data)},
           {"importance", importance},
           {"calibration", times},
@@ -249,7 +258,10 @@ std::string filled(std::string_view page, const std::map<std::string, std::strin
 }  // namespace
 
 std::string report_page(const ReportData& data) {
+  const std::array<Axis, 2> axes = axes_of(data.problems.at(0));
   return filled(page_file("page.html"), {{"title", escaped(data.title)},
+                                         {"rows", escaped(axes[0].name)},
+                                         {"columns", escaped(axes[1].name)},
                                          {"style", std::string(page_file("page.css"))},
                                          {"script", std::string(page_file("page.js"))},
                                          {"facts", facts_table(data)},

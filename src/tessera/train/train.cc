@@ -104,7 +104,7 @@ double label_of(const TrainOptions& options, const Dataset& d, const Dataset::Ro
 
 Material material_of(const Dataset& d, const Target& target, const TrainOptions& options) {
   Material m;
-  m.width = family_of(d.op).features().size();
+  m.width = family_of(op_of(d)).features().size();
   m.values = feature_rows(d, target);
   const std::vector<double> best = best_seconds(d);
   for (const Dataset::Row& row : d.rows) {
@@ -166,7 +166,7 @@ lightgbm::Dataset data_of(const Material& m, std::span<const std::size_t> rows, 
     lightgbm::set_field(data, "group", std::span<const std::int32_t>(queries));
   }
   std::vector<std::string_view> names;
-  for (const Feature& feature : family_of(d.op).features()) names.push_back(feature.name);
+  for (const Feature& feature : family_of(op_of(d)).features()) names.push_back(feature.name);
   lightgbm::set_feature_names(data, names);
   return data;
 }
@@ -358,14 +358,14 @@ std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nu
 
 Manifest manifest_of(const Dataset& d, const Target& target, const Material& m,
                      const TrainOptions& options, const TrainResult& result) {
-  const std::span<const Feature> features = family_of(d.op).features();
+  const std::span<const Feature> features = family_of(op_of(d)).features();
   const GoalRow& goal = row_of(options.goal);
   Manifest o;
-  o.op = to_string(d.op);
+  o.op = to_string(op_of(d));
   o.target = d.target;
-  std::set<std::string> types;
-  for (const KernelSpec& kernel : d.kernels) types.insert(types_in_name(kernel));
-  o.dtypes.assign(types.begin(), types.end());
+  std::set<std::string> keys;
+  for (const KernelSpec& kernel : d.kernels) keys.insert(model_key(kernel));
+  o.dtypes.assign(keys.begin(), keys.end());
   o.machine = to_json(target);
   o.threads = target.backend == "cpu" ? d.threads : 0;
   o.quantity = goal.quantity;
@@ -388,7 +388,7 @@ Manifest manifest_of(const Dataset& d, const Target& target, const Material& m,
 }
 
 std::vector<FeatureImportance> importances_of(const lightgbm::Booster& booster, const Dataset& d) {
-  const std::span<const Feature> features = family_of(d.op).features();
+  const std::span<const Feature> features = family_of(op_of(d)).features();
   const auto gains = lightgbm::importance(booster, features.size(), lightgbm::Importance::gain);
   const auto splits = lightgbm::importance(booster, features.size(), lightgbm::Importance::splits);
   const double all = std::accumulate(gains.begin(), gains.end(), 0.0);

@@ -14,6 +14,7 @@
 #include "cpu/gemm/sample.h"
 #include "openmp_limit.h"
 #include "tessera/base/error.h"
+#include "tessera/families/gemm/gemm.h"
 #include "tessera/families/operands.h"
 #include "tessera/measure/operands.h"
 #include "tessera/registry/registry.h"
@@ -95,18 +96,7 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
 
   // What the kernel computes, with scalars that its output can take.
   GemmProblem problem(std::int64_t m, std::int64_t n, std::int64_t k) {
-    GemmProblem p;
-    p.a = signature.a;
-    p.b = signature.b;
-    p.acc = signature.acc;
-    p.out = signature.out;
-    p.d = signature.d;
-    p.layout = signature.layout;
-    p.epilogue = signature.epilogue;
-    p.preshuffled_b = signature.preshuffled_b;
-    p.m = m;
-    p.n = n;
-    p.k = k;
+    GemmProblem p = gemm::problem_of(signature, m, n, k);
     p.clamp_lo = -0.5F;
     p.clamp_hi = 1.5F;
     if (p.out == DType::int8) p.alpha = 0x1p-9F;  // or all results saturate

@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/dispatch/dispatcher.h"
+#include "tessera/families/gemm/gemm.h"
 #include "tessera/measure/operands.h"
 #include "tessera/targets/targets.h"
 
@@ -21,12 +22,7 @@ struct Shape {
 };
 
 GemmProblem problem_of(const KernelSpec& spec, const Shape& shape) {
-  const auto& s = std::get<GemmSignature>(spec.signature);
-  GemmProblem p = gemm_problem(s.a, s.layout, shape.m, shape.n, shape.k);
-  p.b = s.b, p.acc = s.acc, p.out = s.out, p.d = s.d;
-  p.epilogue = s.epilogue;
-  p.preshuffled_b = s.preshuffled_b;
-  return p;
+  return gemm::problem_of(std::get<GemmSignature>(spec.signature), shape.m, shape.n, shape.k);
 }
 
 class GpuGemm : public testing::Test {

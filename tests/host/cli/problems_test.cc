@@ -9,7 +9,7 @@ TEST_F(CliProblems, LinesAreAShapeFile) {
   const CliResult result = run("problems edge --target avx512 --dtype bf16 --layout rrr --unseen");
   EXPECT_EQ(result.status, 0) << result.err;
   const auto expected =
-      measure::unseen_problems("edge", load_target("avx512"), DType::bf16, GemmLayout::rrr);
+      family_of(Op::gemm).draw("edge", ProblemSide::unseen, load_target("avx512"), {"bf16", "rrr"});
   std::vector<Problem> problems;
   for (const std::string_view line : split(result.out, '\n')) {
     if (!line.empty() && line[0] != '#') problems.push_back(parse_problem(line));
@@ -22,8 +22,8 @@ TEST_F(CliProblems, Json) {
   EXPECT_EQ(json.at("set"), "models");
   EXPECT_EQ(json.at("unseen"), false);
   EXPECT_EQ(json.at("target"), "sm90a");
-  const auto expected =
-      measure::problem_set("models", load_target("sm90a"), DType::fp8, GemmLayout::rcr);
+  const auto expected = family_of(Op::gemm).draw("models", ProblemSide::learned,
+                                                 load_target("sm90a"), {"fp8", "rcr"});
   ASSERT_EQ(json.at("problems").size(), expected.size());
   EXPECT_EQ(json.at("problems").at(0), to_string(expected[0]));
 }

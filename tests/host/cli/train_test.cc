@@ -117,6 +117,10 @@ TEST_F(CliTrained, EvaluateEqualsTheMetrics) {
   EXPECT_EQ(json.at("model").at("regret").at("top3").at("mean"), s.mean_regret[1]);
   EXPECT_EQ(json.at("best").at("mean"), 1);
   EXPECT_EQ(json.at("worst").size(), 4U);
+  expect_failure(
+      "evaluate --model m --data sweep.sqlite --by shap",
+      "evaluate: unknown slice 'shap', did you mean 'shape'? (known: all, dtype, k, layout, "
+      "pipeline, shape)");
   const CliResult text = run("evaluate --model m --data sweep.sqlite --by shape,k");
   EXPECT_EQ(text.status, 0) << text.err;
   for (const char* word : {"model", "analytic", "random", "best", "shape ", "k ", "worst of 16"}) {

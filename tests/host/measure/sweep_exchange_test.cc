@@ -120,6 +120,15 @@ TEST(SweepForeignJson, TakesTimesAndRates) {
   EXPECT_EQ(data.runs[0].device, "GPU");
 }
 
+TEST(SweepForeignJson, WordsOfTheRunStandForThoseOfRows) {
+  const std::string row = R"([{"m": 64, "n": 32, "k": 16, "kernel": "a", "latency_ms": 0.5}])";
+  EXPECT_EQ(from_foreign_json(row, {.dtype = "FP16", .layout = "CRR"}, "f").problems.at(0),
+            "gemm m=64 n=32 k=16 dtype=fp16 layout=crr");
+  EXPECT_EQ(message_of([&] { from_foreign_json(row, {.op = "fmha"}, "f"); }),
+            "'f': object 0 fmha: this build has no kernels for attention yet; gemm is the only "
+            "family");
+}
+
 TEST(SweepForeignJson, HostileTextGetsASentence) {
   const auto words = [](const std::string& text) {
     return message_of([&] { from_foreign_json(text, {}, "f"); });

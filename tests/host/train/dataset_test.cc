@@ -46,8 +46,8 @@ TEST_F(Datasets, SidesOfTheSplit) {
   const Dataset unseen = make_dataset(data_, {.drop_unseen = false, .only_unseen = true});
   EXPECT_EQ(make_dataset(data_, {.drop_unseen = false}).problems.size(), 9U);
   EXPECT_EQ(unseen.problems.size(), 3U);
-  for (const Problem& problem : learned.problems) EXPECT_FALSE(measure::is_unseen(problem));
-  for (const Problem& problem : unseen.problems) EXPECT_TRUE(measure::is_unseen(problem));
+  for (const Problem& problem : learned.problems) EXPECT_FALSE(is_unseen(problem));
+  for (const Problem& problem : unseen.problems) EXPECT_TRUE(is_unseen(problem));
 }
 
 TEST_F(Datasets, HashFollowsWhatIsLearned) {
@@ -77,9 +77,8 @@ TEST_F(Datasets, RowsThatAreNotOkAreLeftOut) {
 }
 
 TEST_F(Datasets, ProblemsWithoutFeaturesOfTheirOwnAreLeftOut) {
-  const auto learned = std::ranges::find_if(data_.problems, [](const std::string& text) {
-    return !measure::is_unseen(parse_problem(text));
-  });
+  const auto learned = std::ranges::find_if(
+      data_.problems, [](const std::string& text) { return !is_unseen(parse_problem(text)); });
   *learned += " pointer_arrays=1";
   const Dataset d = make_dataset(data_, {});
   EXPECT_EQ(d.problems.size(), 5U);
@@ -108,6 +107,23 @@ TEST_F(Datasets, BadData) {
   other.rows[7].seconds = 0;
   EXPECT_NE(refusal(other, {.drop_unseen = false}).find("row 8: the time of gemm_"),
             std::string::npos);
+}
+
+TEST_F(Datasets, OperationsThatAreNotAskedForAreLeftOut) {
+  EXPECT_EQ(make_dataset(data_, {.op = Op::gemm}).hash, make_dataset(data_, {}).hash);
+  EXPECT_EQ(
+      refusal(data_, {.op = Op::conv}),
+      "invalid_argument: data to learn from: none of 45 rows is of the types asked for and on "
+      "the learned side of the split");
+}
+
+// Nobody says on which side of the split such a problem is.
+TEST_F(Datasets, OperationWithoutAFamilyIsRefused) {
+  measure::SweepData other = data_;
+  other.problems[static_cast<std::size_t>(other.rows[0].problem)] = "conv batch=2";
+  EXPECT_EQ(refusal(other),
+            "unsupported: data to learn from: row 1: conv: this build has no kernels for "
+            "convolution yet; gemm is the only family");
 }
 
 TEST_F(Datasets, TextsThatCannotBeRead) {

@@ -6,7 +6,6 @@
 
 #include "host/measure/sweep_data.h"
 #include "tessera/families/family.h"
-#include "tessera/measure/problem_sets.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::testing_support {
@@ -44,7 +43,7 @@ inline measure::SweepData learning_data(std::uint64_t seed, int problems, int ke
   while (problems + unseen > 0) {
     const GemmProblem p =
         gemm_problem(DType::fp32, GemmLayout::rcr, side(random), side(random), side(random));
-    int& wanted = measure::is_unseen(p) ? unseen : problems;
+    int& wanted = is_unseen(p) ? unseen : problems;
     if (wanted == 0) continue;
     --wanted;
     const int place = static_cast<int>(data.problems.size());

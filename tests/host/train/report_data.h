@@ -13,7 +13,6 @@
 #include "tessera/base/hash.h"
 #include "tessera/families/family.h"
 #include "tessera/learn/model.h"
-#include "tessera/measure/problem_sets.h"
 #include "tessera/targets/targets.h"
 #include "tessera/train/dataset.h"
 
@@ -95,7 +94,7 @@ inline train::Dataset noisy_data(const Target& target, std::size_t problems, std
   std::normal_distribution<double> noise(0, 0.15);
   const Family& family = family_of(Op::gemm);
   std::map<std::string, Problem> chosen;
-  for (const Problem& p : measure::problem_set("wide", target, DType::fp32, GemmLayout::rcr)) {
+  for (const Problem& p : family_of(Op::gemm).draw("wide", ProblemSide::learned, target, {})) {
     if (chosen.size() < problems) chosen.emplace(to_string(p), p);
   }
   train::Dataset d;

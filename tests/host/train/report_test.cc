@@ -126,6 +126,8 @@ TEST(Report, ChartsHoldTheMetrics) {
   std::size_t counted = 0;
   for (const Json& cell : data.at("heat")) counted += cell.at(3).get<std::size_t>();
   EXPECT_EQ(counted, r.learned.results.size());
+  EXPECT_EQ(data.at("axes"), Json::parse(R"(["M", "N"])"));
+  EXPECT_NE(report_page(r).find("<h2>Efficiency by M and N</h2>"), std::string::npos);
   EXPECT_EQ(data.at("importance").size(), 25U);
   EXPECT_EQ(data.at("importance").at(0), Json::parse(R"(["log2_seconds", 1.0])"));
   EXPECT_EQ(data.at("calibration").size(), std::min(made.data.rows.size(), kMostPoints));

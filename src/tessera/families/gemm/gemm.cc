@@ -33,6 +33,14 @@ const Family& family() {
       .twin = twin,
       .flops = flops,
       .bytes = bytes,
+      .model_key = model_key,
+      .facts = facts,
+      .roof = roof,
+      .retyped = retyped,
+      .from_words = from_words,
+      .problem_sets = problem_sets,
+      .draw = draw,
+      .samples = samples,
   };
   return kFamily;
 }

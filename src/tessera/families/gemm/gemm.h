@@ -60,4 +60,22 @@ Reference reference(const Problem& problem, const Operands& operands,
                     const ReferenceLimits& limits);
 Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference);
 
+// facts.cc
+std::string model_key(const Signature& signature);
+tessera::Facts facts(const Problem& problem);
+const Instruction* roof(const Problem& problem, const Target& target);
+Problem retyped(const Problem& problem, const TypeWords& words);
+Problem from_words(const ProblemWords& words);
+
+// samples.cc
+std::vector<Problem> samples(const KernelSpec& spec, const Target& target);
+// A problem that asks for what the kernel computes.
+GemmProblem problem_of(const GemmSignature& signature, std::int64_t m, std::int64_t n,
+                       std::int64_t k);
+
+// problem_sets.cc
+std::span<const std::string_view> problem_sets();
+std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& target,
+                          const TypeWords& words);
+
 }  // namespace tessera::gemm

@@ -223,4 +223,7 @@ double tolerance_of(DType out, const Bounded& x);
 // value that may have overflowed; int32 is exact.
 bool within_tolerance(DType out, double got, const Bounded& x);
 
+// facts.cc: what decides the side of the split.
+std::uint64_t shape_hash(std::int64_t m, std::int64_t n, std::int64_t k);
+
 }  // namespace tessera::gemm

@@ -8,7 +8,7 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kMaxWave = 64;
+constexpr int kMostWaves = 64;
 
 }  // namespace
 
@@ -57,11 +57,11 @@ std::string stages_do_not_fit(const Case& c) {
 
 bool waves_fit(const Case& c) {
   const Shape3& w = c.algorithm.wave;
-  const auto fits = [](int size) { return size >= 1 && size <= kMaxWave; };
+  const auto fits = [](int size) { return size >= 1 && size <= kMostWaves; };
   return fits(w.m) && fits(w.n) && fits(w.k);
 }
 std::string waves_do_not_fit(const Case& c) {
-  return fmt::format("wave sizes must be between 1 and {}, got {}", kMaxWave,
+  return fmt::format("wave sizes must be between 1 and {}, got {}", kMostWaves,
                      to_string(c.algorithm.wave));
 }
 

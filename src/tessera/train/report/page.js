@@ -91,6 +91,7 @@ function drawCurves(figure, width) {
 
 function drawHeat(figure, width) {
   if (data.heat.length === 0) return;
+  const [rowName, columnName] = data.axes;
   const rows = data.heat.map((c) => c[0]);
   const columns = data.heat.map((c) => c[1]);
   const [r0, r1] = [Math.min(...rows), Math.max(...rows)];
@@ -108,7 +109,8 @@ function drawHeat(figure, width) {
   for (const [m, n, median, count, min] of data.heat) {
     const x = left + cell * (n - c0), y = top + tall * (r1 - m);
     mark(svg, "rect", {x, y, width: cell - 1, height: tall - 1, style: `fill: ${colour(median)}`},
-         `M ${2 ** m} to ${2 ** (m + 1) - 1}, N ${2 ** n} to ${2 ** (n + 1) - 1}: ` +
+         `${rowName} ${2 ** m} to ${2 ** (m + 1) - 1}, ` +
+         `${columnName} ${2 ** n} to ${2 ** (n + 1) - 1}: ` +
          `median ${percent(median)}, min ${percent(min)}, ${count} problems`);
     if (cell < 34) continue;
     const dark = median - least > 0.5 * (1 - least);
@@ -124,9 +126,9 @@ function drawHeat(figure, width) {
     add(svg, "text", {x: left - 8, y: top + tall * (r1 - m + 0.5) + 4, "text-anchor": "end"}, m);
   }
   const middle = left + cell * (c1 - c0 + 1) / 2;
-  add(svg, "text", {x: middle, y: bottom + 34, "text-anchor": "middle"}, "log2 N");
+  add(svg, "text", {x: middle, y: bottom + 34, "text-anchor": "middle"}, "log2 " + columnName);
   const y = (top + bottom) / 2;
-  add(svg, "text", {x: 14, y, "text-anchor": "middle", transform: `rotate(-90 14 ${y})`}, "log2 M");
+  add(svg, "text", {x: 14, y, "text-anchor": "middle", transform: `rotate(-90 14 ${y})`}, "log2 " + rowName);
   const steps = 24;
   for (let i = 0; i < steps; ++i) {
     add(svg, "rect", {x: left + 6 * i, y: bottom + 48, width: 6, height: 12,

@@ -1,5 +1,3 @@
-#include "tessera/measure/problem_sets.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,9 +6,10 @@
 
 #include "host/spec/expect_error.h"
 #include "tessera/base/hash.h"
+#include "tessera/families/family.h"
 #include "tessera/targets/targets.h"
 
-namespace tessera::measure {
+namespace tessera {
 namespace {
 
 using Sizes = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
@@ -18,6 +17,19 @@ using Sizes = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 Sizes sizes_of(const Problem& problem) {
   const auto& p = std::get<GemmProblem>(problem);
   return {p.m, p.n, p.k};
+}
+
+std::span<const std::string_view> problem_sets() { return family_of(Op::gemm).problem_sets(); }
+
+std::vector<Problem> learned(std::string_view set, const Target& target, DType dtype,
+                             std::string_view layout) {
+  return family_of(Op::gemm).draw(set, ProblemSide::learned, target,
+                                  {std::string(to_string(dtype)), std::string(layout)});
+}
+std::vector<Problem> unseen(std::string_view set, const Target& target, DType dtype,
+                            std::string_view layout) {
+  return family_of(Op::gemm).draw(set, ProblemSide::unseen, target,
+                                  {std::string(to_string(dtype)), std::string(layout)});
 }
 
 std::string digest(const std::vector<Problem>& problems) {
@@ -57,12 +69,12 @@ const Frozen kFrozen[] = {
 TEST(ProblemSets, AreFrozen) {
   for (const Frozen& f : kFrozen) {
     const Target target = load_target(f.target);
-    const auto seen = problem_set(f.set, target, f.dtype, GemmLayout::rcr);
-    const auto unseen = unseen_problems(f.set, target, f.dtype, GemmLayout::rcr);
+    const auto seen = learned(f.set, target, f.dtype, "rcr");
+    const auto others = unseen(f.set, target, f.dtype, "rcr");
     EXPECT_EQ(seen.size(), f.count) << f.target << " " << f.set;
     EXPECT_EQ(digest(seen), f.hash) << f.target << " " << f.set;
-    EXPECT_EQ(unseen.size(), f.unseen_count) << f.target << " " << f.set;
-    EXPECT_EQ(digest(unseen), f.unseen_hash) << f.target << " " << f.set;
+    EXPECT_EQ(others.size(), f.unseen_count) << f.target << " " << f.set;
+    EXPECT_EQ(digest(others), f.unseen_hash) << f.target << " " << f.set;
   }
 }
 
@@ -74,41 +86,41 @@ TEST(ProblemSets, AreLargeEnough) {
                                     {"avx512", DType::bf16},
                                     {"avx2", DType::int8}}) {
     const Target target = load_target(name);
-    EXPECT_GE(problem_set("wide", target, dtype, GemmLayout::rcr).size(), 700U);
-    for (const std::string_view set : problem_set_names()) {
-      EXPECT_GE(unseen_problems(set, target, dtype, GemmLayout::rcr).size(), 300U) << set;
+    EXPECT_GE(learned("wide", target, dtype, "rcr").size(), 700U);
+    for (const std::string_view set : problem_sets()) {
+      EXPECT_GE(unseen(set, target, dtype, "rcr").size(), 300U) << set;
     }
   }
 }
 
 TEST(ProblemSets, UnseenSizesAreNowhereElse) {
   std::set<Sizes> seen;
-  std::set<Sizes> unseen;
+  std::set<Sizes> not_seen;
   for (const std::string target_name : {"sm90a", "avx512", "gfx942"}) {
     const Target target = load_target(target_name);
     for (const DType dtype : {DType::fp32, DType::bf16, DType::fp8, DType::int8}) {
       if (target_name == "gfx942" && dtype == DType::fp32) continue;
-      for (const std::string_view set : problem_set_names()) {
-        for (const Problem& p : problem_set(set, target, dtype, GemmLayout::rcr)) {
+      for (const std::string_view set : problem_sets()) {
+        for (const Problem& p : learned(set, target, dtype, "rcr")) {
           seen.insert(sizes_of(p));
         }
-        for (const Problem& p : unseen_problems(set, target, dtype, GemmLayout::rrr)) {
-          unseen.insert(sizes_of(p));
+        for (const Problem& p : unseen(set, target, dtype, "rrr")) {
+          not_seen.insert(sizes_of(p));
         }
       }
     }
   }
   std::vector<Sizes> both;
-  std::ranges::set_intersection(seen, unseen, std::back_inserter(both));
+  std::ranges::set_intersection(seen, not_seen, std::back_inserter(both));
   EXPECT_TRUE(both.empty()) << both.size();
   EXPECT_GT(seen.size(), 2000U);
 }
 
 TEST(ProblemSets, NoProblemTwiceAndEveryLineIsRead) {
   const Target target = load_target("sm90a");
-  for (const std::string_view set : problem_set_names()) {
+  for (const std::string_view set : problem_sets()) {
     std::set<std::string> lines;
-    for (const Problem& p : problem_set(set, target, DType::bf16, GemmLayout::crr)) {
+    for (const Problem& p : learned(set, target, DType::bf16, "crr")) {
       const std::string line = to_string(p);
       EXPECT_TRUE(lines.insert(line).second) << line;
       EXPECT_EQ(parse_problem(line), p) << line;
@@ -117,15 +129,13 @@ TEST(ProblemSets, NoProblemTwiceAndEveryLineIsRead) {
 }
 
 TEST(ProblemSets, ProblemsAreBounded) {
-  for (const Problem& problem :
-       problem_set("wide", load_target("avx512"), DType::fp32, GemmLayout::rcr)) {
+  for (const Problem& problem : learned("wide", load_target("avx512"), DType::fp32, "rcr")) {
     const auto& p = std::get<GemmProblem>(problem);
     EXPECT_LE(2.0 * p.m * p.n * p.k * p.batch, 1e10) << to_string(problem);
   }
   const double a_millisecond = 989.4e12 * 1e-3;
   double most = 0;
-  for (const Problem& problem :
-       problem_set("wide", load_target("sm90a"), DType::bf16, GemmLayout::rcr)) {
+  for (const Problem& problem : learned("wide", load_target("sm90a"), DType::bf16, "rcr")) {
     const auto& p = std::get<GemmProblem>(problem);
     EXPECT_LE(std::max({p.m, p.n}), 128256) << to_string(problem);
     most = std::max(most, 2.0 * p.m * p.n * p.k * p.batch);
@@ -135,7 +145,7 @@ TEST(ProblemSets, ProblemsAreBounded) {
 }
 
 TEST(ProblemSets, EdgeHoldsTheEdges) {
-  const auto problems = problem_set("edge", load_target("sm90a"), DType::bf16, GemmLayout::rcr);
+  const auto problems = learned("edge", load_target("sm90a"), DType::bf16, "rcr");
   int ones[3] = {};
   int odd = 0;
   int tiny = 0;
@@ -159,11 +169,11 @@ TEST(ProblemSets, UnknownWords) {
   const Target target = load_target("sm90a");
   expect_error(ErrorCode::not_found,
                "unknown problem set 'model', did you mean 'models'? (known: wide, edge, models)",
-               [&] { problem_set("model", target, DType::bf16, GemmLayout::rcr); });
+               [&] { learned("model", target, DType::bf16, "rcr"); });
   expect_error(ErrorCode::unsupported,
                "target sm90a has no instruction for int32: it has no problems to learn from",
-               [&] { problem_set("wide", target, DType::int32, GemmLayout::rcr); });
+               [&] { learned("wide", target, DType::int32, "rcr"); });
 }
 
 }  // namespace
-}  // namespace tessera::measure
+}  // namespace tessera

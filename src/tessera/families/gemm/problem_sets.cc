@@ -1,5 +1,13 @@
-// Shapes are drawn from a counter, in whole numbers only, so that every machine draws the same.
-#include "tessera/measure/problem_sets.h"
+// Lists of problems to learn from, and of those that learning never sees.
+//
+// "wide": sides log-uniform over what the target computes in a moment, and layers of models.
+// "edge": sides of 1, primes, tiny, huge, next to powers of 2, no multiples of 8.
+// "models": layers of common networks for many numbers of tokens and images.
+//
+// The lists follow from the name, the kind of target (CPU or GPU), its peak and the types, and from
+// nothing else. On CPUs a problem has at most 10 Gflop and 256 MB, on GPUs what takes 1 ms at the
+// target's peak and 1.5 GB. Sizes m, n, k decide the side of the split, so that a shape on the
+// learned side of one list is on the unseen side of none.
 
 #include <fmt/format.h>
 
@@ -9,10 +17,11 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
-#include "tessera/families/family.h"
-#include "tessera/measure/model_shapes_internal.h"
+#include "tessera/families/draw.h"
+#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/model_shapes_internal.h"
 
-namespace tessera::measure {
+namespace tessera::gemm {
 namespace {
 
 constexpr double kCpuFlops = 1e10;
@@ -20,15 +29,11 @@ constexpr double kCpuBytes = 256e6;
 constexpr double kGpuSeconds = 1e-3;  // at the peak, so that a good kernel takes less than 2 ms
 constexpr double kGpuBytes = 1.5e9;
 constexpr std::uint64_t kMaxDraws = 1000000;
-constexpr std::uint64_t kUnseenPart = 3;  // one shape of so many is never learned from
 
 struct Shape {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   friend auto operator<=>(const Shape&, const Shape&) = default;
 };
-
-// Which side of the split.
-enum class Side { training, unseen };
 
 // What a problem may be at most.
 struct Bounds {
@@ -36,49 +41,7 @@ struct Bounds {
   double flops, bytes, size;  // size: bytes of an element
 };
 
-// The finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
-// OOPSLA 2014).
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
-// The numbers of one draw, each a function of the stream, the draw and its own place.
-class Draw {
- public:
-  Draw(std::uint64_t stream, std::uint64_t index) : state_(mix(stream) ^ mix(~index)) {}
-
-  // A number of [0, count).
-  std::int64_t below(std::int64_t count) {
-    return static_cast<std::int64_t>(mix(state_ + ++place_) % static_cast<std::uint64_t>(count));
-  }
-  std::int64_t between(std::int64_t least, std::int64_t most) {
-    return least + below(most - least + 1);
-  }
-  // Of [2^low, 2^high): every octave is as likely, every number within it too.
-  std::int64_t log_uniform(int low, int high) {
-    const std::int64_t octave = std::int64_t{1} << between(low, high - 1);
-    return octave + below(octave);
-  }
-  template <class List>
-  auto one_of(const List& list) {
-    return list[static_cast<std::size_t>(below(std::ssize(list)))];
-  }
-
- private:
-  std::uint64_t state_;
-  std::uint64_t place_ = 0;
-};
-
-std::uint64_t hash_of_sizes(const Shape& s) {
-  const auto word = [](std::int64_t size) { return static_cast<std::uint64_t>(size); };
-  return mix(mix(mix(word(s.m)) ^ word(s.n)) ^ word(s.k));
-}
-Side side_of(const Shape& s) {
-  return hash_of_sizes(s) % kUnseenPart == 0 ? Side::unseen : Side::training;
-}
+std::uint64_t hash_of_sizes(const Shape& s) { return shape_hash(s.m, s.n, s.k); }
 
 bool fits(const Shape& s, const Bounds& bounds) {
   const auto m = static_cast<double>(s.m);
@@ -199,11 +162,11 @@ std::set<Shape> all_layers() {
 }
 
 // In the order of their hashes, at most `count`.
-std::vector<Shape> layers(Side side, const Bounds& bounds, std::size_t count) {
+std::vector<Shape> layers(ProblemSide side, const Bounds& bounds, std::size_t count) {
   std::vector<std::pair<std::uint64_t, Shape>> ordered;
   for (const Shape& s : all_layers()) {
     const auto batch = static_cast<std::uint64_t>(s.batch);
-    if (side_of(s) == side && fits(s, bounds))
+    if (side_of(hash_of_sizes(s)) == side && fits(s, bounds))
       ordered.emplace_back(mix(hash_of_sizes(s) ^ batch), s);
   }
   std::sort(ordered.begin(), ordered.end());
@@ -247,9 +210,7 @@ Bounds bounds_of(const Target& target, DType dtype) {
                 fmt::format("target {} has no instruction for {}: it has no problems to learn from",
                             target.name, to_string(dtype)));
   }
-  const double macs = i->per_cycle * i->shape.m * i->shape.n * i->shape.k;
-  const double peak = 2 * macs * target.units * target.clock_ghz * 1e9;
-  return {false, kGpuSeconds * peak, kGpuBytes, size};
+  return {false, kGpuSeconds * peak_of(*i, target, target.units), kGpuBytes, size};
 }
 
 // Drawn shapes and layers take turns in the proportion of their numbers.
@@ -268,8 +229,8 @@ std::vector<Shape> interleaved(const std::vector<Shape>& one, const std::vector<
   return all;
 }
 
-std::vector<Shape> shapes_of(const SetRow& row, Side side, const Bounds& bounds) {
-  const bool unseen = side == Side::unseen;
+std::vector<Shape> shapes_of(const SetRow& row, ProblemSide side, const Bounds& bounds) {
+  const bool unseen = side == ProblemSide::unseen;
   const std::vector<Shape> known = layers(side, bounds, unseen ? row.layers_unseen : row.layers);
   std::set<Shape> taken(known.begin(), known.end());
   std::vector<Shape> drawn;
@@ -278,40 +239,30 @@ std::vector<Shape> shapes_of(const SetRow& row, Side side, const Bounds& bounds)
   for (std::uint64_t index = 0; drawn.size() < wanted && index < kMaxDraws; ++index) {
     Draw draw(stream, index);
     const Shape s = row.shape(draw, bounds);
-    if (side_of(s) == side && fits(s, bounds) && taken.insert(s).second) drawn.push_back(s);
+    if (side_of(hash_of_sizes(s)) == side && fits(s, bounds) && taken.insert(s).second)
+      drawn.push_back(s);
   }
   return interleaved(drawn, known);
 }
 
-std::vector<Problem> problems_of(std::string_view name, Side side, const Target& target,
-                                 DType dtype, GemmLayout layout) {
+}  // namespace
+
+std::span<const std::string_view> problem_sets() { return kNames; }
+
+std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& target,
+                          const TypeWords& words) {
+  const auto types = std::get<GemmProblem>(retyped(GemmProblem{}, words));
   std::vector<Problem> problems;
-  for (const Shape& s : shapes_of(find_set(name), side, bounds_of(target, dtype))) {
-    GemmProblem p = gemm_problem(dtype, layout, s.m, s.n, s.k);
+  for (const Shape& s : shapes_of(find_set(set), side, bounds_of(target, types.a))) {
+    GemmProblem p = types;
+    p.m = s.m;
+    p.n = s.n;
+    p.k = s.k;
     p.batch = s.batch;
-    family_of(Op::gemm).validate(p);
+    validate(p);
     problems.emplace_back(p);
   }
   return problems;
 }
 
-}  // namespace
-
-std::span<const std::string_view> problem_set_names() { return kNames; }
-
-std::vector<Problem> problem_set(std::string_view name, const Target& target, DType dtype,
-                                 GemmLayout layout) {
-  return problems_of(name, Side::training, target, dtype, layout);
-}
-
-std::vector<Problem> unseen_problems(std::string_view name, const Target& target, DType dtype,
-                                     GemmLayout layout) {
-  return problems_of(name, Side::unseen, target, dtype, layout);
-}
-
-bool is_unseen(const Problem& problem) {
-  const auto* gemm = std::get_if<GemmProblem>(&problem);
-  return gemm != nullptr && side_of({.m = gemm->m, .n = gemm->n, .k = gemm->k}) == Side::unseen;
-}
-
-}  // namespace tessera::measure
+}  // namespace tessera::gemm

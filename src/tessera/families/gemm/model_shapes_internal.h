@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-namespace tessera::measure {
+namespace tessera::gemm {
 
 // A weight matrix: n outputs, k inputs. m is the number of tokens.
 struct Projection {
@@ -119,4 +119,4 @@ struct Heads {
 inline constexpr auto kHeads = std::to_array<Heads>({{12, 64}, {16, 64}, {32, 128}, {8, 256}});
 inline constexpr auto kLengths = std::to_array<int>({64, 100, 128, 197, 256, 384, 512, 1024, 2048});
 
-}  // namespace tessera::measure
+}  // namespace tessera::gemm

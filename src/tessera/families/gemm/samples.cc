@@ -1,0 +1,50 @@
+#include <algorithm>
+#include <array>
+
+#include "tessera/families/gemm/gemm_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+struct SampleSize {
+  std::int64_t m, n, k;
+};
+// Whole tiles, edges, single rows and columns, and nothing at all.
+constexpr std::array kSampleSizes = {SampleSize{64, 64, 64},  SampleSize{127, 129, 131},
+                                     SampleSize{1, 257, 300}, SampleSize{257, 1, 67},
+                                     SampleSize{5, 7, 3},     SampleSize{33, 65, 1},
+                                     SampleSize{16, 16, 0},   SampleSize{0, 8, 8}};
+
+}  // namespace
+
+GemmProblem problem_of(const GemmSignature& signature, std::int64_t m, std::int64_t n,
+                       std::int64_t k) {
+  GemmProblem problem = gemm_problem(signature.a, signature.layout, m, n, k);
+  problem.b = signature.b;
+  problem.acc = signature.acc;
+  problem.out = signature.out;
+  problem.d = signature.d;
+  problem.epilogue = signature.epilogue;
+  problem.preshuffled_b = signature.preshuffled_b;
+  return problem;
+}
+
+// As odd as the kernel takes them: a GPU's copies want multiples of some number, and slices of k a
+// tile each.
+std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
+  const auto& signature = std::get<GemmSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  const std::int64_t more_k = a.slices > 1 ? std::int64_t{a.splits} * a.slices * a.tile.k : 0;
+  std::vector<Problem> problems;
+  for (const std::int64_t unit : {1, 4, 8, 16}) {
+    for (const SampleSize& size : kSampleSizes) {
+      const GemmProblem p =
+          problem_of(signature, unit * size.m, unit * size.n, unit * size.k + more_k);
+      if (supports(spec, p, target)) problems.emplace_back(p);
+    }
+    if (!problems.empty()) break;
+  }
+  return problems;
+}
+
+}  // namespace tessera::gemm
