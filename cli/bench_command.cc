@@ -1,5 +1,5 @@
-// tessera bench: gemm against peers, dispatch, ranking, compilation, start-up, and the machine's
-// own roofs.
+// tessera bench: an operation against peers, dispatch, ranking, compilation, start-up, and the
+// machine's own roofs.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
@@ -12,7 +12,7 @@
 #include <memory>
 #include <optional>
 
-#include "bench_gemm.h"
+#include "bench_problem.h"
 #include "bench_rank.h"
 #include "command.h"
 #include "options.h"
@@ -100,7 +100,7 @@ BenchSettings settings_for(const BenchCommand& command, const Target& target) {
   return settings;
 }
 
-int bench_gemm(const BenchCommand& command, const Output& output) {
+int bench_problems(const BenchCommand& command, const Output& output) {
   const std::vector<Problem> problems = read_problems(command.problems);
   const int threads = runtime::thread_limit({.threads = command.settings.run.threads});
   Dispatcher dispatcher({.target = command.target});
@@ -147,7 +147,7 @@ constexpr int kBatches = 1000;
 constexpr int kCallsPerBatch = 1000;
 std::vector<double> time_dispatch(const std::string& target) {
   Dispatcher dispatcher({.target = target});
-  const Problem problem = gemm_problem(DType::fp32, GemmLayout::rrr, 64, 64, 64);
+  const Problem problem = parse_problem("gemm m=64 n=64 k=64 layout=rrr");
   const RunOptions options{.launch = {.threads = 1}};
   const ReadyKernel* kernel = &dispatcher.kernel_for(problem, options);
   std::vector<double> seconds;
@@ -189,17 +189,24 @@ struct TemporaryFolder {
   ~TemporaryFolder() { remove_tree(path); }
 };
 
-// The first kernels of the machine's preselected sets, taking turns between the sets.
-std::vector<KernelSpec> sample_kernels(const Target& target, int count) {
-  const Family& family = family_of(Op::gemm);
+// The machine's preselected sets of all operations.
+std::vector<std::vector<KernelSpec>> preselected_sets(const Target& target) {
   std::vector<std::vector<KernelSpec>> sets;
-  for (const std::string& name : family.preselected_names()) {
-    try {
-      sets.push_back(family.preselected(name, target));
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
+  for (const Family* family : all_families()) {
+    for (const std::string& name : family->preselected_names()) {
+      try {
+        sets.push_back(family->preselected(name, target));
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
+      }
     }
   }
+  return sets;
+}
+
+// The first kernels of the preselected sets, taking turns between the sets.
+std::vector<KernelSpec> sample_kernels(const Target& target, int count) {
+  const std::vector<std::vector<KernelSpec>> sets = preselected_sets(target);
   std::vector<KernelSpec> specs;
   for (std::size_t place = 0; static_cast<int>(specs.size()) < count; ++place) {
     bool any = false;
@@ -328,7 +335,7 @@ int bench_peak(const BenchCommand&, const Output& output) {
   return 0;
 }
 
-// Every way of one peer once: what 'bench gemm' starts before it trusts a peer.
+// Every way of one peer once: what bench_problems() starts before it trusts a peer.
 int bench_peers(const BenchCommand& command, const Output&) {
   const bool has_problems = !command.problems.words.empty();
   const std::vector<Problem> problems =
@@ -346,22 +353,30 @@ struct BenchRow {
   int (*run)(const BenchCommand&, const Output&);
 };
 constexpr std::array kBenches = {
-    BenchRow{"gemm", bench_gemm},   BenchRow{"dispatch", bench_dispatch},
-    BenchRow{"rank", bench_rank},   BenchRow{"jit", bench_jit},
-    BenchRow{"start", bench_start}, BenchRow{"peak", bench_peak},
-    BenchRow{"peers", bench_peers}};
+    BenchRow{"dispatch", bench_dispatch}, BenchRow{"rank", bench_rank},
+    BenchRow{"jit", bench_jit},           BenchRow{"start", bench_start},
+    BenchRow{"peak", bench_peak},         BenchRow{"peers", bench_peers}};
+
+// What can be benched: every operation, and what is in the table.
+std::vector<std::string> bench_names() {
+  std::vector<std::string> names;
+  for (const Family* family : all_families()) names.emplace_back(to_string(family->op));
+  for (const BenchRow& row : kBenches) names.emplace_back(row.name);
+  return names;
+}
 
 // 'bench gemm m=64 ...' names the operation already.
 int bench(BenchCommand command, const Output& output) {
   std::vector<std::string>& words = command.problems.words;
-  if (!words.empty() && words.front().find('=') != std::string::npos) {
-    words.insert(words.begin(), command.what == "rank" ? "gemm" : command.what);
-  }
-  std::vector<std::string> names;
+  const bool is_named = words.empty() || words.front().find('=') == std::string::npos;
+  if (!is_named) words.insert(words.begin(), command.what == "rank" ? "gemm" : command.what);
   for (const BenchRow& row : kBenches) {
     if (row.name == command.what) return row.run(command, output);
-    names.emplace_back(row.name);
   }
+  for (const Family* family : all_families()) {
+    if (to_string(family->op) == command.what) return bench_problems(command, output);
+  }
+  const std::vector<std::string> names = bench_names();
   throw Error(ErrorCode::not_found,
               fmt::format("bench: unknown bench '{}'{} (known: {})", command.what,
                           did_you_mean(command.what, names), join(names, ", ")));
@@ -371,7 +386,7 @@ int bench(BenchCommand command, const Output& output) {
 
 Action declare_bench(CLI::App& app) {
   auto command = std::make_shared<BenchCommand>();
-  app.add_option("what", command->what, "gemm, dispatch, rank, jit, start, peak or peers")
+  app.add_option("what", command->what, fmt::format("One of {}", join(bench_names(), ", ")))
       ->required();
   add_problem_options(app, command->problems);
   add_target_option(app, command->target);

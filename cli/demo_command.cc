@@ -4,9 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "bench_gemm.h"
+#include "bench_problem.h"
 #include "command.h"
 #include "options.h"
+#include "peer_trial.h"
 
 namespace tessera::cli {
 namespace {

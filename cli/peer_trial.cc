@@ -88,8 +88,7 @@ void run_ways(const peers::Peer& peer, const Problem& problem, const RunSettings
   const Problem plain = measure::unpacked(problem);
   const measure::OwnedOperands owned = measure::random_operands(plain, run.seed);
   const measure::PlacedOperands placed = measure::place_operands(owned, place);
-  const std::vector<peers::PeerCall> calls =
-      peer.calls(std::get<GemmProblem>(plain), std::get<GemmOperands>(placed.operands));
+  const std::vector<peers::PeerCall> calls = peer.calls(plain, placed.operands);
   say("loaded");
   for (std::size_t i = static_cast<std::size_t>(first); i < calls.size(); ++i) {
     say("begin", way_of(calls[i]));

@@ -205,9 +205,10 @@ class CublasLt : public Peer {
                        library_);
   }
 
-  std::vector<PeerCall> calls(const GemmProblem& problem,
-                              const GemmOperands& operands) const override {
-    const GemmProblem p = with_strides(problem);
+  std::vector<PeerCall> calls(const Problem& problem, const Operands& pointers) const override {
+    if (op_of(problem) != Op::gemm) return {};
+    const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+    const auto& operands = std::get<GemmOperands>(pointers);
     const std::optional<int> epilogue = epilogue_of(p.epilogue);
     const bool scaled_integers = p.out == DType::int32 && p.alpha != 1;
     const bool converted_integers = p.a == DType::int8 && p.out != DType::int32;

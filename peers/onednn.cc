@@ -223,9 +223,10 @@ class OneDnn : public Peer {
   std::string name() const override { return "onednn"; }
   std::string version() const override { return library_->version(); }
 
-  std::vector<PeerCall> calls(const GemmProblem& problem,
-                              const GemmOperands& operands) const override {
-    const GemmProblem p = with_strides(problem);
+  std::vector<PeerCall> calls(const Problem& problem, const Operands& pointers) const override {
+    if (op_of(problem) != Op::gemm) return {};
+    const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+    const auto& operands = std::get<GemmOperands>(pointers);
     const bool known = type_of(p.a) && type_of(p.b) && type_of(p.out) && type_of(p.d);
     if (!known || p.alpha != 1 || p.beta != 0 || p.preshuffled_b || p.pointer_arrays) return {};
     const auto epilogue = epilogue_steps(*library_, p, operands);

@@ -35,9 +35,10 @@ class OpenBlas : public Peer {
                        functions_.get_corename());
   }
 
-  std::vector<PeerCall> calls(const GemmProblem& problem,
-                              const GemmOperands& operands) const override {
-    const GemmProblem p = with_strides(problem);
+  std::vector<PeerCall> calls(const Problem& problem, const Operands& pointers) const override {
+    if (op_of(problem) != Op::gemm) return {};
+    const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+    const auto& operands = std::get<GemmOperands>(pointers);
     const bool is_fp32 = p.a == DType::fp32 && p.b == DType::fp32 && p.out == DType::fp32;
     constexpr std::int64_t kMax = std::numeric_limits<int>::max();
     const bool fits = std::max({p.m, p.n, p.k, p.ld_a, p.ld_b, p.ld_out}) <= kMax;

@@ -1,4 +1,4 @@
-// Other libraries' GEMM, found on the machine with dlopen and never needed to build.
+// Other libraries' kernels, found on the machine with dlopen and never needed to build.
 #pragma once
 
 #include <functional>
@@ -23,11 +23,10 @@ class Peer {
   virtual ~Peer() = default;
   virtual std::string name() const = 0;     // "onednn"
   virtual std::string version() const = 0;  // "2.6.3 (libdnnl.so.2)"
-  // The ways to compute the problem from `operands` into operands.out; none when the peer cannot.
+  // The ways to compute the problem from `operands` into their output; none when the peer cannot.
   // The operands must outlive the calls. They lie where the peer's machine reads them; a GPU's peer
   // enqueues on the default stream of device 0.
-  virtual std::vector<PeerCall> calls(const GemmProblem& problem,
-                                      const GemmOperands& operands) const = 0;
+  virtual std::vector<PeerCall> calls(const Problem& problem, const Operands& operands) const = 0;
 };
 
 struct PeerSearch {

@@ -1,4 +1,4 @@
-#include "bench_gemm.h"
+#include "bench_problem.h"
 
 #include <fmt/format.h>
 
@@ -13,15 +13,12 @@
 namespace tessera::cli {
 namespace {
 
-constexpr std::int64_t kBandwidthBoundSize = 8;
-
-// The arithmetic roof of one thread for the instructions that these operands can use.
-double thread_peak(const GemmProblem& problem) {
+// The arithmetic roof of one thread for the instructions that operands of this type can use.
+double thread_peak(DType dtype) {
   const runtime::MachinePeak& peak = runtime::machine_peak();
-  if (is_integer(problem.a)) return peak.int8_ops;
+  if (is_integer(dtype)) return peak.int8_ops;
   const bool has_bf16 = peak.bf16_flops > 0;
-  const bool fits_bf16 =
-      problem.a == DType::bf16 || problem.a == DType::fp8 || problem.a == DType::bf8;
+  const bool fits_bf16 = dtype == DType::bf16 || dtype == DType::fp8 || dtype == DType::bf8;
   return has_bf16 && fits_bf16 ? peak.bf16_flops : peak.fp32_flops;
 }
 
@@ -31,24 +28,25 @@ struct Roofs {
   double bytes_per_s = 0;
 };
 
-Roofs measured_roofs(const GemmProblem& problem, int threads) {
+Roofs measured_roofs(DType dtype, int threads) {
   const runtime::MachinePeak& peak = runtime::machine_peak();
-  return {thread_peak(problem) * threads,
+  return {thread_peak(dtype) * threads,
           threads == 1 ? peak.read_bytes_per_s : peak.read_bytes_per_s_all};
 }
 
 // A GPU's roofs are those of its row: instructions by units and clock.
-Roofs stated_roofs(const GemmProblem& problem, const Target& target) {
+Roofs stated_roofs(const Problem& problem, const Target& target) {
   Roofs roofs{.flops = 0, .bytes_per_s = target.memory_gb_per_s * 1e9};
-  const Instruction* best = find_instruction(target, problem.a, problem.b, problem.acc);
-  if (best == nullptr) return roofs;
-  const double products = static_cast<double>(best->shape.m) * best->shape.n * best->shape.k;
-  roofs.flops = 2 * products * best->per_cycle * target.units * target.clock_ghz * 1e9;
+  const Instruction* best = family_of(problem).roof(problem, target);
+  if (best != nullptr) roofs.flops = peak_of(*best, target, target.units);
   return roofs;
 }
 
-void add_shares(BenchCase& bench, const GemmProblem& problem, const Roofs& roofs) {
-  bench.bandwidth_bound = std::min(problem.m, problem.n) <= kBandwidthBoundSize;
+void add_shares(BenchCase& bench, const Target& target, int threads) {
+  const Facts facts = family_of(bench.problem).facts(bench.problem);
+  const Roofs roofs = target.backend == "cpu" ? measured_roofs(facts.dtype, threads)
+                                              : stated_roofs(bench.problem, target);
+  bench.bandwidth_bound = facts.bandwidth_bound;
   bench.gflops = gflops_of(bench.problem, bench.seconds);
   bench.peak_fraction = roofs.flops > 0 ? bench.gflops * 1e9 / roofs.flops : 0;
   const double bytes_per_s = family_of(bench.problem).bytes(bench.problem) / bench.seconds;
@@ -80,8 +78,7 @@ std::vector<peers::PeerCall> calls_of(const peers::Peer& peer, const Workload& w
     const PeerTrial trial = try_peer(peer.name(), &plain, trials.run, trials.limit_seconds);
     bench.notes.insert(bench.notes.end(), trial.notes.begin(), trial.notes.end());
     if (!trial.is_usable) return {};
-    std::vector<peers::PeerCall> calls =
-        peer.calls(std::get<GemmProblem>(plain), std::get<GemmOperands>(work.operands()));
+    std::vector<peers::PeerCall> calls = peer.calls(plain, work.operands());
     if (calls.empty()) bench.notes.push_back(peer.name() + " cannot compute this problem");
     std::erase_if(calls, [&trial](const peers::PeerCall& call) {
       const std::string way = fmt::format("{} {}", call.group, call.how);
@@ -148,7 +145,9 @@ std::vector<peers::PeerCall> own_calls(Dispatcher& dispatcher, const Workload& w
                                        const BenchSettings& settings, BenchCase& bench) {
   std::vector<peers::PeerCall> calls;
   for (const std::string& name : settings.beside) {
-    if (name == kPlain && num_ops(std::get<GemmProblem>(work.problem()).epilogue) == 0) {
+    const Problem& problem = work.problem();
+    const bool is_plain = signature_of(family_of(problem).plain(problem)) == signature_of(problem);
+    if (name == kPlain && is_plain) {
       bench.notes.emplace_back("has no epilogue, so that nothing is beside it as 'plain'");
       continue;
     }
@@ -244,11 +243,6 @@ const PeerTiming* find_group(const BenchCase& bench, const std::string& group) {
 
 BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem,
                         const peers::PeerSearch& peers, const BenchSettings& settings) {
-  const auto* gemm = std::get_if<GemmProblem>(&problem);
-  if (gemm == nullptr) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("bench gemm: '{}' is no gemm problem", to_string(problem)));
-  }
   Workload work(dispatcher, problem, settings.run);
   BenchCase bench{.problem = problem, .kernel = work.kernel().name, .source = work.kernel().source};
   require_right(bench.kernel, problem, work.verify());
@@ -261,11 +255,7 @@ BenchCase bench_problem(Dispatcher& dispatcher, const Problem& problem,
       measure_good(work, calls, first_peer, settings, bench);
   bench.seconds = timings[0].median_seconds;
   bench.spread = timings[0].spread;
-  const Target& target = dispatcher.target();
-  const int threads = runtime::thread_limit({.threads = settings.run.threads});
-  add_shares(
-      bench, *gemm,
-      target.backend == "cpu" ? measured_roofs(*gemm, threads) : stated_roofs(*gemm, target));
+  add_shares(bench, dispatcher.target(), runtime::thread_limit({.threads = settings.run.threads}));
   add_peers(bench, calls, timings);
   return bench;
 }

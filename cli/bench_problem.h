@@ -37,7 +37,7 @@ struct BenchCase {
   double seconds = 0;
   double spread = 0;
   double gflops = 0;
-  bool bandwidth_bound = false;   // m or n at most 8: bytes count, not operations
+  bool bandwidth_bound = false;   // bytes count, not operations
   double peak_fraction = 0;       // of the machine's measured arithmetic peak
   double gb_per_s = 0;            // every operand once
   double bandwidth_fraction = 0;  // of the machine's measured read bandwidth
