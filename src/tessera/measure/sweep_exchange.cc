@@ -180,8 +180,10 @@ Problem problem_of(const ForeignRow& row, const ForeignRun& run) {
   ProblemWords words = row.words();
   words.try_emplace("dtype", lower(run.dtype));
   words.try_emplace("layout", lower(run.layout));
+  const std::string op = lower(row.text("op", run.op));
+  if (op.empty()) row.refuse("has no 'op'");
   try {
-    return family_of(parse_op(lower(row.text("op", run.op)))).from_words(words);
+    return family_of(parse_op(op)).from_words(words);
   } catch (const Error& error) {
     row.refuse(error.what());
   }

@@ -19,7 +19,7 @@ struct ForeignRun {
   std::string device;
   std::string target;
   int threads = 1;
-  std::string op = "gemm";
+  std::string op;     // empty: every row says its own
   std::string dtype;  // empty: the operation's usual one
   std::string layout;
 };

@@ -110,7 +110,7 @@ TEST(SweepForeignJson, TakesTimesAndRates) {
       R"([{"M": 64, "N": 32, "K": 16, "kernel_name": "a", "latency_ms": 0.5, "more": null},
           {"m": 64, "n": 32, "k": 16, "batch": 2, "dtype": "BF16", "layout": "rrr",
            "kernel": "b", "tflops": 0.001}])",
-      {.device = "GPU", .target = "gfx942"}, "f");
+      {.device = "GPU", .target = "gfx942", .op = "gemm"}, "f");
   ASSERT_EQ(data.rows.size(), 2U);
   EXPECT_EQ(data.problems, (std::vector<std::string>{"gemm m=64 n=32 k=16",
                                                      "gemm m=64 n=32 k=16 batch=2 dtype=bf16 "
@@ -122,8 +122,10 @@ TEST(SweepForeignJson, TakesTimesAndRates) {
 
 TEST(SweepForeignJson, WordsOfTheRunStandForThoseOfRows) {
   const std::string row = R"([{"m": 64, "n": 32, "k": 16, "kernel": "a", "latency_ms": 0.5}])";
-  EXPECT_EQ(from_foreign_json(row, {.dtype = "FP16", .layout = "CRR"}, "f").problems.at(0),
-            "gemm m=64 n=32 k=16 dtype=fp16 layout=crr");
+  EXPECT_EQ(
+      from_foreign_json(row, {.op = "GEMM", .dtype = "FP16", .layout = "CRR"}, "f").problems.at(0),
+      "gemm m=64 n=32 k=16 dtype=fp16 layout=crr");
+  EXPECT_EQ(message_of([&] { from_foreign_json(row, {}, "f"); }), "'f': object 0 has no 'op'");
   EXPECT_EQ(message_of([&] { from_foreign_json(row, {.op = "fmha"}, "f"); }),
             "'f': object 0 fmha: this build has no kernels for attention yet; gemm is the only "
             "family");
@@ -131,7 +133,7 @@ TEST(SweepForeignJson, WordsOfTheRunStandForThoseOfRows) {
 
 TEST(SweepForeignJson, HostileTextGetsASentence) {
   const auto words = [](const std::string& text) {
-    return message_of([&] { from_foreign_json(text, {}, "f"); });
+    return message_of([&] { from_foreign_json(text, {.op = "gemm"}, "f"); });
   };
   EXPECT_EQ(words("[{]").rfind("'f': line 1, column 3: ", 0), 0U);
   EXPECT_EQ(words("{}"), "'f': an array of objects is wanted, one for each measurement");

@@ -106,11 +106,11 @@ function drawHeat(figure, width) {
     const share = Math.round(100 * (v - least) / (1 - least));
     return `color-mix(in oklab, var(--high) ${share}%, var(--low))`;
   };
-  for (const [m, n, median, count, min] of data.heat) {
-    const x = left + cell * (n - c0), y = top + tall * (r1 - m);
+  const octave = (name, log) => `${name} ${2 ** log} to ${2 ** (log + 1) - 1}`;
+  for (const [row, column, median, count, min] of data.heat) {
+    const x = left + cell * (column - c0), y = top + tall * (r1 - row);
     mark(svg, "rect", {x, y, width: cell - 1, height: tall - 1, style: `fill: ${colour(median)}`},
-         `${rowName} ${2 ** m} to ${2 ** (m + 1) - 1}, ` +
-         `${columnName} ${2 ** n} to ${2 ** (n + 1) - 1}: ` +
+         `${octave(rowName, row)}, ${octave(columnName, column)}: ` +
          `median ${percent(median)}, min ${percent(min)}, ${count} problems`);
     if (cell < 34) continue;
     const dark = median - least > 0.5 * (1 - least);
@@ -128,7 +128,8 @@ function drawHeat(figure, width) {
   const middle = left + cell * (c1 - c0 + 1) / 2;
   add(svg, "text", {x: middle, y: bottom + 34, "text-anchor": "middle"}, "log2 " + columnName);
   const y = (top + bottom) / 2;
-  add(svg, "text", {x: 14, y, "text-anchor": "middle", transform: `rotate(-90 14 ${y})`}, "log2 " + rowName);
+  add(svg, "text", {x: 14, y, "text-anchor": "middle", transform: `rotate(-90 14 ${y})`},
+      "log2 " + rowName);
   const steps = 24;
   for (let i = 0; i < steps; ++i) {
     add(svg, "rect", {x: left + 6 * i, y: bottom + 48, width: 6, height: 12,
