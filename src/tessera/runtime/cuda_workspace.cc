@@ -8,7 +8,6 @@ namespace tessera::runtime::cuda {
 namespace {
 
 constexpr unsigned kWithoutTime = 2;  // CU_EVENT_DISABLE_TIMING
-constexpr std::size_t kMostUses = 64;
 
 bool overlap(const WorkspaceUses::Use& use, Pointer begin, Pointer end) {
   return use.begin < end && begin < use.end;
@@ -30,28 +29,41 @@ bool is_busy(Gpu& gpu, const WorkspaceUses::Use& use) {
                           kernel, fmt::ptr(use.stream), options.workspace, options.stream));
 }
 
-void forget(Gpu& gpu, const WorkspaceUses::Use& use) {
-  gpu.note_failure(gpu.driver().event_destroy(use.done));
+// Forgets what is over. One of the events is handed on to whoever comes next; null: there was none.
+EventHandle forget_all_but(Gpu& gpu, WorkspaceUses& uses, const WorkspaceUses::Use* kept) {
+  EventHandle spare = nullptr;
+  uses.list.remove_if([&](const WorkspaceUses::Use& use) {
+    if (&use == kept || is_busy(gpu, use)) return false;
+    if (spare != nullptr || kept != nullptr) {
+      gpu.note_failure(gpu.driver().event_destroy(use.done));
+    } else {
+      spare = use.done;
+    }
+    return true;
+  });
+  return spare;
 }
 
-// The use of just this memory by this stream, if it is known. Others that are over are forgotten.
-WorkspaceUses::Use* find_use(Gpu& gpu, WorkspaceUses& uses, const WorkspaceUses::Use& wanted,
-                             const LaunchOptions& options, const std::string& kernel) {
+// The use of just this memory by this stream.
+WorkspaceUses::Use& use_for(Gpu& gpu, WorkspaceUses& uses, WorkspaceUses::Use wanted,
+                            const LaunchOptions& options, const std::string& kernel) {
   WorkspaceUses::Use* found = nullptr;
-  for (auto use = uses.list.begin(); use != uses.list.end();) {
-    const bool is_same = use->key == wanted.key;
-    const bool is_other = !is_same && overlap(*use, wanted.begin, wanted.end);
-    if (is_same && use->begin == wanted.begin && use->end == wanted.end) found = &*use;
-    if (is_other && is_busy(gpu, *use)) refuse_second_stream(kernel, *use, options);
-    const bool is_over = is_other || (uses.list.size() > kMostUses && use->launching == 0);
-    if (!is_over || &*use == found) {
-      ++use;
-      continue;
-    }
-    forget(gpu, *use);
-    use = uses.list.erase(use);
+  bool had_another = false;
+  for (WorkspaceUses::Use& use : uses.list) {
+    const bool is_same = use.key == wanted.key;
+    if (is_same && use.begin == wanted.begin && use.end == wanted.end) found = &use;
+    if (is_same || !overlap(use, wanted.begin, wanted.end)) continue;
+    if (is_busy(gpu, use)) refuse_second_stream(kernel, use, options);
+    had_another = true;
   }
-  return found;
+  if (found != nullptr && !had_another) return *found;
+  wanted.done = forget_all_but(gpu, uses, found);
+  if (found != nullptr) return *found;
+  if (wanted.done == nullptr) {
+    gpu.check(gpu.driver().event_create(&wanted.done, kWithoutTime),
+              fmt::format("{}: cannot make an event for its workspace", kernel));
+  }
+  return uses.list.emplace_back(wanted);
 }
 
 }  // namespace
@@ -65,13 +77,7 @@ WorkspaceLease::WorkspaceLease(Gpu& gpu, Stream stream, const LaunchOptions& opt
   const WorkspaceUses::Use wanted{begin, begin + options.workspace_bytes, stream, key_of(stream)};
   WorkspaceUses& uses = gpu.workspace_uses();
   const std::lock_guard lock(uses.mutex);
-  use_ = find_use(gpu, uses, wanted, options, kernel);
-  if (use_ == nullptr) {
-    WorkspaceUses::Use made = wanted;
-    gpu.check(gpu.driver().event_create(&made.done, kWithoutTime),
-              fmt::format("{}: cannot make an event for its workspace", kernel));
-    use_ = &uses.list.emplace_back(made);
-  }
+  use_ = &use_for(gpu, uses, wanted, options, kernel);
   ++use_->launching;
 }
 

@@ -1,4 +1,6 @@
 // Running kernels through the public API: threads, force, verify, packed B, targets of one's own.
+#include <algorithm>
+
 #include "cpu/broken_compiler.h"
 #include "cpu/cached.h"
 #include "fixture.h"
@@ -156,8 +158,12 @@ TEST_F(ApiRun, PackedBGivesTheSameResultAsB) {
     packed.preshuffled_b = true;
     measure::OwnedOperands owned = operands_of(plain);
     auto operands = std::get<GemmOperands>(owned.operands);
-    const runtime::AlignedBuffer buffer(dispatcher.packed_bytes(packed));
+    const std::size_t bytes = dispatcher.packed_bytes(packed);
+    const runtime::AlignedBuffer buffer(bytes + 64);
+    auto* const end = static_cast<unsigned char*>(buffer.data()) + bytes;
+    std::fill_n(end - 1, 65, 0x5a);
     dispatcher.pack(packed, operands, buffer.data());
+    EXPECT_EQ(std::count(end, end + 64, 0x5a), 64) << "wrote more than it said";
     operands.b = buffer.data();
     for (const std::int64_t m : {40, 7, 33}) {  // packed once, used for other m
       GemmProblem p = packed;

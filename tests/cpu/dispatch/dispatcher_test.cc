@@ -264,6 +264,25 @@ TEST_F(DispatcherTest, PacksBOnceForManyRuns) {
                         to_string(Problem(plain))));
 }
 
+TEST_F(DispatcherTest, RunsInTheCallersWorkspace) {
+  Dispatcher dispatcher(options());
+  const GemmProblem p = small();
+  const measure::OwnedOperands owned = measure::random_operands(p, seed);
+  RunOptions run = verified();
+  run.launch.threads = 2;
+  const std::size_t bytes = dispatcher.workspace_bytes(p, run);
+  ASSERT_GT(bytes, 0U);  // packed panels
+  const runtime::AlignedBuffer workspace(bytes);
+  run.launch.workspace = workspace.data();
+  run.launch.workspace_bytes = bytes;
+  EXPECT_NO_THROW(dispatcher.run(p, owned.operands, run));
+  run.launch.workspace_bytes = bytes - 1;
+  EXPECT_EQ(
+      message_of([&] { dispatcher.run(p, owned.operands, run); }, ErrorCode::invalid_argument),
+      fmt::format("{}: the workspace must hold at least {} bytes for this launch, got {}",
+                  dispatcher.kernel_for(p, run).name, bytes, bytes - 1));
+}
+
 // The same results in place: the reference sees C and D as they were.
 TEST_F(DispatcherTest, VerifiesInPlace) {
   Dispatcher dispatcher(options());

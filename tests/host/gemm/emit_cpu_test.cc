@@ -88,5 +88,40 @@ TEST(EmitCpu, ObjectsAreDeclaredAheadOfTheKernel) {
   }
 }
 
+std::size_t packed_bytes(const std::string& name, std::string_view line) {
+  const KernelSpec spec = parse_name(name);
+  return family_of(spec).prepack(spec, parse_problem(line), GemmOperands{}, nullptr)->bytes;
+}
+
+// Whole panels of words of 4 bytes; with four int8 in a word each block of k begins with one more.
+TEST(CpuPrepack, CountsTheBytesOfAPackedB) {
+  EXPECT_EQ(packed_bytes("gemm_fp32_rcr_packb_192x1920x256_1x1x0_6x64x1_presh_avx512",
+                         "gemm m=5 n=129 k=65 batch=3 preshuffle=1"),
+            3U * 192 * 65 * 4);
+  EXPECT_EQ(packed_bytes("gemm_fp32_rcr_packb_192x1920x256_1x1x0_6x64x1_presh_avx512",
+                         "gemm m=5 n=129 k=65 batch=3 batch_stride_b=0 preshuffle=1"),
+            1U * 192 * 65 * 4);
+  EXPECT_EQ(packed_bytes("gemm_int8_rcr_packb_192x1920x256_1x1x0_6x64x4_presh_avx512",
+                         "gemm m=5 n=129 k=65 dtype=int8 preshuffle=1"),
+            192U * (17 + 1) * 4);
+  EXPECT_EQ(packed_bytes("gemm_int8_rcr_packb_192x1920x256_1x1x0_6x64x4_presh_avx512",
+                         "gemm m=5 n=129 k=513 dtype=int8 preshuffle=1"),
+            192U * (129 + 3) * 4);
+}
+
+TEST(CpuPrepack, IsOneStepOfTheSecondEntryOnOneThread) {
+  const KernelSpec spec = parse_name("gemm_fp32_rcr_packb_192x1920x256_1x1x0_6x64x1_presh_avx512");
+  const float b = 0;
+  float packed = 0;
+  const auto made = family_of(spec).prepack(spec, parse_problem("gemm m=5 n=9 k=7 preshuffle=1"),
+                                            GemmOperands{.b = &b}, &packed);
+  ASSERT_TRUE(made.has_value());
+  ASSERT_EQ(made->launch.steps.size(), 1U);
+  EXPECT_EQ(made->launch.steps[0].entry, 1);
+  EXPECT_EQ(made->launch.max_threads, 1);
+  EXPECT_EQ(made->from, &b);
+  EXPECT_EQ(std::get<GemmOperands>(made->operands).b, &packed);
+}
+
 }  // namespace
 }  // namespace tessera

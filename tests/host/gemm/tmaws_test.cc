@@ -8,8 +8,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
-#include "tessera/families/gemm/emit_wgmma_internal.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/wgmma_internal.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::gemm {

@@ -296,7 +296,7 @@ TEST_F(CudaFaults, ThreadsGoOnWhileCallsFail) {
   }
   try_work();
   EXPECT_EQ(try_work(), "");
-  EXPECT_EQ(fake().held().events, 0);
+  EXPECT_LE(fake().held().events, kDevices);  // of the last workspace that a caller brought there
 }
 
 // One handle, but a stream of its own in each thread: they must not share a workspace.

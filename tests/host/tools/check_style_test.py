@@ -52,8 +52,8 @@ for suffix, folder, limit in ((".cc", "src/tessera/x", 600), (".h", "src/tessera
                               (".hpp", "include/tessera", 250), (".py", "bench", 600),
                               (".h", "src/tessera/device/cpu", 400)):
     file = f"{folder}/long{suffix}"
-    expect({file: "\n" * limit})
-    expect({file: "\n" * (limit + 1)},
+    expect({file: "// What.\n" * limit})
+    expect({file: "// What.\n" * (limit + 1)},
            f"{file}:{limit + 1}: file of {limit + 1} lines, the limit is {limit}")
 expect({"cli/a.cc": "//" + "x" * 98 + "\n"})
 expect({"cli/a.cc": "\n//" + "x" * 99 + "\n"}, "cli/a.cc:2: line of 101 columns, the limit is 100")
@@ -76,12 +76,13 @@ expect({"src/tessera/x/a.h": MEMBER + function("int f()", 81) + "};\n"},
        "src/tessera/x/a.h:2: function of 81 lines, the limit is 80")
 expect({"tests/host/x/a_test.cc": function("TEST(Suite, Name)", 81)},
        "tests/host/x/a_test.cc:1: function of 81 lines, the limit is 80")
-expect({"src/tessera/device/cpu/block.h": function("void multiply_block()", 84)})
+expect({"src/tessera/device/cpu/block.h":
+        "// What.\n" + function("void multiply_block()", 84)})
 
 # What clashes in a unity build.
 A, B = "src/tessera/x/a.cc", "src/tessera/x/b.cc"
-for text in ("struct Row {};", "enum class Row { a };", "using Row = int;", "constexpr int Row = 1;",
-             "int Row(int a, const X& b) { return 1; }",
+for text in ("struct Row {};", "enum class Row { a };", "using Row = int;",
+             "constexpr int Row = 1;", "int Row(int a, const X& b) { return 1; }",
              "template <class T>\nint Row(T) { return 1; }"):
     line = 3 + text.startswith("template")
     expect({A: unnamed(text), B: unnamed(text)},
@@ -117,6 +118,15 @@ expect({"docs/a.md": f"/usr/lib/a /tmp/b /no/such\n{FOLDER}\n"},
        f"docs/a.md:2: '{FOLDER[:6]}' does not belong in the project")
 expect({"docs/a.md": f"see {HOST}\n"}, f"docs/a.md:1: '{HOST}' does not belong in the project")
 expect({"docs/a.md": "see www.w3.org\n"})
+
+# Device headers: a first sentence, and no operation's arguments outside of its folder.
+DEVICE = "src/tessera/device/cuda/"
+expect({DEVICE + "a.h": "#pragma once\n"},
+       DEVICE + "a.h:1: begins with no sentence that says what it is")
+expect({DEVICE + "a.h": "// What.\nvoid f(const GemmArguments& g);\n"},
+       DEVICE + "a.h:2: may not name GemmArguments, an operation's arguments")
+expect({DEVICE + "a.h": "// What.\ntemplate <class Arguments>\nvoid f(const Arguments& g);\n"})
+expect({DEVICE + "gemm/a.h": "// What.\nvoid f(const GemmArguments& g);\n"})
 
 # Several findings, in the order of the checks.
 expect({A: unnamed("struct R {};"), B: unnamed("struct R {};") + "//" + "x" * 99 + "\n"},

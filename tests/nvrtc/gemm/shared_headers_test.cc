@@ -5,10 +5,11 @@
 
 #include <cstring>
 
-#include "tessera/base/embedded.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
-#include "tessera/families/gemm/emit_wgmma_internal.h"
+#include "tessera/families/family.h"
+#include "tessera/families/gemm/wgmma_internal.h"
+#include "tessera/families/headers.h"
 #include "tessera/jit/build.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/targets/targets.h"
@@ -24,10 +25,9 @@ std::string code_of(const std::string& name, const std::string& text) {
   jit::BuildOptions options;
   options.cache.folder = TESSERA_BUILD "/kernel-cache";
   options.worker = TESSERA_WORKER;
-  const jit::BuildResult built = jit::Builder(options).build(
-      {.name = name, .extension = ".cu", .text = text, .headers = cuda_headers()},
-      load_target("sm90a"));
-  const std::string image = read_file(built.artifact.binary);
+  const Source source{.name = name, .extension = ".cu", .text = text, .headers = headers_of(text)};
+  const jit::Artifact built = jit::Builder(options).build(source, load_target("sm90a"));
+  const std::string image = read_file(built.binary);
   Elf64_Ehdr header;
   std::memcpy(&header, image.data(), sizeof(header));
   const auto section = [&](std::size_t index) {

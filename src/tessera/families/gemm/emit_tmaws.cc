@@ -2,8 +2,8 @@
 // and prepare operands.
 #include <fmt/format.h>
 
-#include "tessera/families/gemm/emit_wgmma_internal.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/wgmma_internal.h"
 
 namespace tessera::gemm {
 

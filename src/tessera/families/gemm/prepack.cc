@@ -11,9 +11,13 @@ constexpr unsigned kPackThreads = 256;             // as in src/tessera/device/c
 constexpr std::int64_t kPackedPiece = 16;          // bytes that a thread writes at a time
 constexpr std::int64_t kMostPackBlocks = 1 << 20;  // far above what any device runs at once
 
-// Panels of warp_tile.n columns, in words of warp_tile.k elements of k.
+// Panels of warp_tile.n columns, in words of warp_tile.k elements of k. Where a word holds four
+// int8 (VNNI), a panel of each block of k begins with a word a column that undoes the bias. As
+// PackedOperands::packed_bytes() in src/tessera/device/cpu/packed_operands.h.
 std::int64_t cpu_batch_bytes(const Algorithm& a, const GemmProblem& p) {
-  return tiles(p.n, a.warp_tile.n) * a.warp_tile.n * tiles(p.k, a.warp_tile.k) * 4;
+  const bool is_biased = p.a == DType::int8 && a.warp_tile.k == 4;
+  const std::int64_t words = tiles(p.k, a.warp_tile.k) + (is_biased ? tiles(p.k, a.tile.k) : 0);
+  return tiles(p.n, a.warp_tile.n) * a.warp_tile.n * words * 4;
 }
 
 std::int64_t gpu_batch_bytes(const GemmSignature& s, const Algorithm& a, const GemmProblem& p) {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tessera/families/gemm/emit_wgmma_internal.h"
+#include "tessera/families/gemm/wgmma_internal.h"
 
 namespace tessera::gemm {
 namespace {
