@@ -24,6 +24,8 @@ FOREIGN = re.compile(rf"(?<![\w.)}}*$>/-])/(?!(?:{SYSTEM}|{MADE_UP})/)[a-z][\w.-
 
 # How ctags calls namespaces without a name, and words that end a type without naming a parameter.
 UNNAMED = re.compile(r"__anon\w+")
+CONSTANT = re.compile(r"(?:inline |static )*const(?:expr|init)? \w[^=({]*[ *&](\w+)(?:\[[^]]*\])* ?"
+                      r"[={]")
 BUILT_IN = {"bool", "char", "double", "float", "int", "long", "short", "unsigned", "auto", "const"}
 
 # Functions that may be longer, each with the reason.
@@ -109,13 +111,29 @@ def compiled_alone():
             for word in call.split()}
 
 
+def unnamed_constants(tags):
+    """Constants of unnamed namespaces as tags: ctags overlooks some that have braces in them."""
+    found = []
+    for space in tags:
+        if space["kind"] != "namespace" or not UNNAMED.fullmatch(space["name"]):
+            continue
+        lines = (ROOT / space["path"]).read_text(encoding="ascii").split("\n")
+        scope = "::".join(filter(None, (space.get("scope"), space["name"])))
+        for number in range(space["line"], space["end"]):
+            match = CONSTANT.match(lines[number])
+            if match:
+                found.append({"path": space["path"], "line": number + 1, "name": match.group(1),
+                              "kind": "variable", "scope": scope, "scopeKind": "namespace"})
+    return found
+
+
 def check_unnamed(tags):
     """A unity build merges the unnamed namespaces of a folder's files, so their names must differ.
 
     Functions of one name may differ in the types of their parameters.
     """
     alone, seen = compiled_alone(), {}
-    for tag in sorted(tags, key=lambda tag: (tag["path"], tag["line"])):
+    for tag in sorted(tags + unnamed_constants(tags), key=lambda tag: (tag["path"], tag["line"])):
         path, scope = tag["path"], tag.get("scope", "")
         if (tag.get("scopeKind") != "namespace" or not UNNAMED.search(scope) or path in alone or
                 not path.endswith(".cc") or UNNAMED.fullmatch(tag["name"])):
@@ -125,6 +143,8 @@ def check_unnamed(tags):
             types = parameter_types(tag["signature"])
         key = path.rpartition("/")[0], UNNAMED.sub("", scope), tag["name"]
         others = seen.setdefault(key, [])
+        if (path, tag["line"], types) in others:
+            continue
         for other, line, other_types in others:
             if other != path and (types is None or other_types in (None, types)):
                 report(path, tag["line"],

@@ -19,7 +19,7 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kManifestName = "manifest.json";
-constexpr std::size_t kMostText = std::size_t{256} << 20;
+constexpr std::size_t kMostModelText = std::size_t{256} << 20;
 
 [[noreturn]] void refuse_use(std::string_view what, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what, why));
@@ -219,7 +219,7 @@ Model load_model(const fs::path& folder) {
 }
 
 std::string model_text(std::string_view bytes) {
-  return is_gzip(bytes) ? inflate_gzip(bytes, "model", kMostText) : std::string(bytes);
+  return is_gzip(bytes) ? inflate_gzip(bytes, "model", kMostModelText) : std::string(bytes);
 }
 
 void save_model(const fs::path& folder, Manifest manifest, std::string_view forest_text,

@@ -82,7 +82,13 @@ expect({"src/tessera/device/cpu/block.h":
 # What clashes in a unity build.
 A, B = "src/tessera/x/a.cc", "src/tessera/x/b.cc"
 for text in ("struct Row {};", "enum class Row { a };", "using Row = int;",
+<<<<<<< ours
              "constexpr int Row = 1;", "int Row(int a, const X& b) { return 1; }",
+=======
+             "constexpr int Row = 1;", "const std::size_t Row = std::size_t{1} << 2;",
+             "static const char* const Row[3] = {};",
+             "int Row(int a, const X& b) { return 1; }",
+>>>>>>> theirs
              "template <class T>\nint Row(T) { return 1; }"):
     line = 3 + text.startswith("template")
     expect({A: unnamed(text), B: unnamed(text)},
@@ -91,7 +97,8 @@ clash = f"{B}:3: 'f' is in an unnamed namespace of {A}:3 too"
 expect({A: unnamed("void f(int a) {}"), B: unnamed("int f(const int other = 3) { return 1; }")},
        clash)
 expect({A: unnamed("void f(std::map<int, X>& a) {}"),
-        B: unnamed("void f(std::map<int, X>& b) {}")}, clash)
+        B: unnamed("void f(std::map<int, X>& b) {}")},
+       clash)
 expect({A: unnamed("void f(int) {}"), B: unnamed("struct f {};")}, clash)
 # Overloads, other scopes, other folders, one file, names with a home, and files compiled alone.
 expect({A: unnamed("void f(int a) {}"), B: unnamed("void f(unsigned a) {}")})
