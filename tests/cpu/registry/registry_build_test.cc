@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <thread>
@@ -78,6 +79,41 @@ TEST(RegistryBuild, EmittedTextIsCompleteInItself) {
     EXPECT_NO_THROW(builder.build(source, host)) << source.name;
   }
   EXPECT_EQ(builder.cache().list().size(), 2U);
+}
+
+// Processor time of the children that have ended, which other work on the machine does not change.
+double children_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_CHILDREN, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Such a kernel takes 0.08 s.
+TEST(RegistryBuild, AKernelWhoseObjectsAreThereTakesAtMost150Milliseconds) {
+  const TemporaryFolder folder;
+  const Target host = host_target();
+  const std::string compiler = jit::find_toolchain({}).path.filename().string();
+  if (compiler.find("clang") != std::string::npos) GTEST_SKIP() << "the promise is of g++";
+  KernelSetBuilder set("tiles", host);
+  set.gemm().dtype("fp32").layout("rcr").variant("standard").pipeline("packab").wave("1x1x1");
+  std::vector<KernelSpec> specs = set.build().specs;
+  const Shape3 warp_tile = specs.front().algorithm.warp_tile;
+  std::erase_if(specs, [&](const KernelSpec& s) { return s.algorithm.warp_tile != warp_tile; });
+  ASSERT_GE(specs.size(), 5U);
+  jit::Builder builder(options_in(folder.path));
+  builder.build(family_of(specs[0]).emit(specs[0], host), host);
+  double least = 1e9;
+  for (std::size_t i = 1; i < 5; ++i) {
+    const double before = children_seconds();
+    builder.build(family_of(specs[i]).emit(specs[i], host), host);
+    least = std::min(least, children_seconds() - before);
+  }
+  EXPECT_EQ(kernels_in(builder.cache()), 5);
+  EXPECT_GT(least, 0.0);
+  EXPECT_LE(least, 0.15);
 }
 
 TEST(RegistryBuild, GetBuildsOnDemandOnceForAllThreads) {

@@ -74,13 +74,21 @@ TEST_F(CliLearned, BenchRankTellsThePartsApart) {
       "k=200");
   EXPECT_EQ(json.at("target"), "avx512");
   EXPECT_EQ(json.at("candidates"), 300);
-  EXPECT_LE(json.at("different").get<int>(), 300);
+  EXPECT_EQ(json.at("different"), 300);
   EXPECT_GT(json.at("trees").get<int>(), 0);
   for (const char* part : {"features", "forest", "ranking"}) {
     EXPECT_GT(json.at(part).at("median_s").get<double>(), 0) << part;
     EXPECT_LE(json.at(part).at("min_s"), json.at(part).at("median_s")) << part;
   }
   EXPECT_GT(json.at("load_median_s").get<double>(), 0);
+  // More candidates than there are repeat those that there are.
+  const Json many = run_json(
+      "bench rank --model model --candidates 5000 --rounds 1 --min-seconds 0.0002 m=100 n=300 "
+      "k=200");
+  EXPECT_EQ(many.at("candidates"), 5000);
+  const Json legal = run_json(
+      "search gemm m=100 n=300 k=200 --target avx512 --model model --strategy exhaustive --top 0");
+  EXPECT_EQ(many.at("different"), legal.at("space"));
   // Beside LightGBM where it is installed; else a note.
   EXPECT_EQ(json.contains("lightgbm"), json.contains("lightgbm_over_forest"));
   EXPECT_TRUE(json.contains("lightgbm") || !json.at("notes").empty());

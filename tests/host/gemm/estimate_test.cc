@@ -69,16 +69,29 @@ TEST_P(GemmEstimateOn, TakesLongerForTwiceTheProblem) {
     for (auto grow : {&GemmProblem::m, &GemmProblem::n, &GemmProblem::k}) {
       GemmProblem larger = p;
       larger.*grow *= 2;
-      EXPECT_GE(best(larger, target_, 2).estimate.seconds, base * 0.999) << size;
+      EXPECT_GT(best(larger, target_, 2).estimate.seconds, base) << size;
     }
   }
 }
 
+// Multiplications per second of the best instruction that multiplies fp16, or fp32 where fp16 has
+// none: by one unit of a CPU, which is what a thread has, or by all units of a GPU.
+double most_macs_per_second(const Target& target) {
+  double most = 0;
+  for (const Instruction& i : target.instructions) {
+    if (i.a != DType::fp16 && i.a != DType::fp32) continue;
+    most = std::max(most, i.per_cycle * i.shape.m * i.shape.n * i.shape.k);
+  }
+  return most * target.clock_ghz * 1e9 * (target.backend == "cpu" ? 1 : target.units);
+}
+
 TEST_P(GemmEstimateOn, NeverBeatsThePeak) {
   const GemmProblem p = gemm_problem(DType::fp16, GemmLayout::rcr, 2048, 2048, 2048);
+  const double least = flops(p) / 2 / most_macs_per_second(target_);
   for (const KernelSpec& spec : candidates(p, target_)) {
     if (!is_legal(spec, target_) || !supports(spec, p, target_)) continue;
     const Estimate e = estimate(spec, p, target_, 1);
+    ASSERT_GE(e.compute_seconds, least) << name_of(spec);
     ASSERT_LE(e.utilisation, 1.0) << name_of(spec);
     ASSERT_GT(e.utilisation, 0.0) << name_of(spec);
     ASSERT_DOUBLE_EQ(e.seconds, std::max(e.compute_seconds, e.memory_seconds) + e.overhead_seconds);
@@ -142,10 +155,16 @@ TEST_P(GemmRankingOn, TwoThreadsHalveLargeProblems) {
 }
 
 TEST_P(GemmRankingOn, PackedAheadIsNeverSlower) {
-  GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 16, 4096, 4096);
-  const double plain = best(p, target_, 1).estimate.seconds;
-  p.preshuffled_b = true;
-  EXPECT_LT(best(p, target_, 1).estimate.seconds, plain);
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::int8}) {
+    for (const std::int64_t m : {1, 16, 100, 1000}) {
+      for (const std::int64_t n : {64, 1000, 4096}) {
+        GemmProblem p = gemm_problem(dtype, GemmLayout::rcr, m, n, 2048);
+        const double plain = best(p, target_, 1).estimate.seconds;
+        p.preshuffled_b = true;
+        EXPECT_LE(best(p, target_, 1).estimate.seconds, plain) << to_string(Problem(p));
+      }
+    }
+  }
 }
 
 TEST(GemmRanking, WideInstructionsWin) {

@@ -403,7 +403,9 @@ TEST(Explain, WithoutCandidatesOnlySaysWhatWasChosen) {
             head + "chosen    k  measured 1.00 ms (tuned)\nwhy       first\n");
 }
 
-TEST_F(Choose, PrintsItsOwnTime) {
+// It takes 0.7 us per candidate of a CPU and 2.2 us of a GPU; twenty times as long leaves room for
+// builds without optimisation and with sanitizers.
+TEST_F(Choose, TakesAtMost40MicrosecondsPerCandidate) {
   for (const char* name : {"avx512", "avx2", "generic", "sm90a"}) {
     const Target target = load_target(name);
     const Problem problem = gemm_problem(DType::bf16, GemmLayout::rcr, 512, 512, 512);
@@ -416,7 +418,7 @@ TEST_F(Choose, PrintsItsOwnTime) {
       best = std::min(best, elapsed.count());
     }
     std::printf("choose among %zu candidates of %s: %.2f ms\n", count, name, best * 1e3);
-    EXPECT_LT(best, 1.0);
+    EXPECT_LT(best, 40e-6 * static_cast<double>(count)) << name;
   }
 }
 
