@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Runs clang-tidy over a configured build folder, but for its tests: BUILD [JOBS].
+
+In a unity build one run reads a whole folder of sources and parses their headers once. Exits 1 if
+any file has a finding or cannot be read.
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Findings in other people's headers are counted on stderr. All else that is said there is shown.
+COUNTS = re.compile(r"\d+ warnings?( and \d+ errors?)? generated\.|")
+LEFT_OUT = ("tests", "examples")
+
+
+def part_of(path, build):
+    """The first folder below the build folder, where unity files are, or below the project's."""
+    for top in (build, ROOT):
+        if pathlib.Path(path).is_relative_to(top):
+            return pathlib.Path(path).relative_to(top).parts[0]
+    return ""
+
+
+def weight(path):
+    """Bytes of the sources that a unity file includes: the longest runs begin first."""
+    text = pathlib.Path(path).read_text(encoding="utf-8")
+    parts = re.findall(r'^#include "(.*\.cc)"$', text, re.MULTILINE)
+    return sum(os.path.getsize(part) for part in parts if os.path.exists(part)) or len(text)
+
+
+def tidy(build, path):
+    answer = subprocess.run(["clang-tidy", "--quiet", "-p", build, path], capture_output=True,
+                            text=True, check=False)
+    said = [line for line in answer.stderr.splitlines() if not COUNTS.fullmatch(line)]
+    return answer.returncode, answer.stdout.splitlines() + said
+
+
+def main(build, jobs=os.cpu_count()):
+    folder = pathlib.Path(build).resolve()
+    entries = json.loads((folder / "compile_commands.json").read_text(encoding="utf-8"))
+    paths = {entry["file"] for entry in entries if part_of(entry["file"], folder) not in LEFT_OUT}
+    paths = sorted(paths, key=weight, reverse=True)
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(int(jobs)) as pool:
+        for path, (status, lines) in zip(paths, pool.map(lambda path: tidy(build, path), paths)):
+            print(*lines, sep="\n", end="\n" if lines else "", flush=True)
+            if status != 0 or lines:
+                failed += 1
+                print(f"clang-tidy: {path}: exit status {status}", flush=True)
+    print(f"clang-tidy: {len(paths)} files, {failed} with findings")
+    return 1 if failed or not paths else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except FileNotFoundError as error:
+        sys.exit(f"clang-tidy: there is no '{error.filename}'")
