@@ -200,7 +200,7 @@ TEST_F(GpuGemm, SlicesRepackedOperandsAndEpiloguesAreCorrect) {
   }
 }
 
-TEST_F(GpuGemm, WhatIsChosenIsCorrect) {
+TEST_F(GpuGemm, KernelsThatTheDispatcherChoosesAreCorrect) {
   for (const DType dtype :
        {DType::bf16, DType::fp16, DType::fp8, DType::int8, DType::tf32, DType::fp32}) {
     for (const GemmLayout layout :

@@ -123,7 +123,7 @@ TEST(GemmFeatures, RoomOfTheWrongSize) {
       [&] { extract(p, target, 1, specs, columns); });
 }
 
-TEST(GemmFeatures, WishesOfTheWrongNumber) {
+TEST(GemmFeatures, RefusesAListOfAnotherLengthThanFeatures) {
   const Problem p = gemm_problem(DType::bf16, GemmLayout::rcr, 8, 8, 8);
   const Target target = load_target("sm90a");
   const std::vector<KernelSpec> specs = {general(p, target)};

@@ -150,7 +150,7 @@ TEST_F(Shelf, ATwinWithANarrowerOutput) {
   EXPECT_EQ(chosen(DType::int8, 4092), chosen(DType::fp8, 4092));
 }
 
-TEST_F(Shelf, NoModel) {
+TEST_F(Shelf, WithoutAModelTheEstimateDecides) {
   const ModelShelf shelf(own_, {});
   const Decision decision = decide(shelf, problem_);
   EXPECT_EQ(decision.source, ChoiceSource::analytic);

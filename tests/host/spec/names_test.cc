@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 // Names are a public format: these may gain companions, but never change.
-TEST(KernelName, Spelling) {
+TEST(KernelName, IsParsedAndSpelledAlike) {
   const char* names[] = {
       "gemm_fp32_rrr_packb_240x480x256_1x1x1_12x32x1_avx512",
       "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_s4_c2x1_sm90a",
@@ -24,7 +24,7 @@ TEST(KernelName, Spelling) {
   for (const char* name : names) EXPECT_EQ(name_of(parse_name(name)), name);
 }
 
-TEST(KernelName, MeansWhatItSays) {
+TEST(KernelName, EveryPartSetsItsField) {
   const KernelSpec spec = parse_name(
       "gemm_fp16_rcr_compv3_256x128x32_2x2x1_32x32x16_outfp32_bias_multidadd2_pingpong_storetma_"
       "splitordered4_slices2_s3_c1x2_persistent_swap_repack_gfx942");
@@ -175,7 +175,7 @@ TEST(KernelSpecJson, RandomSpecsRoundTrip) {
   }
 }
 
-TEST(KernelSpecJson, Text) {
+TEST(KernelSpecJson, IsThisText) {
   const KernelSpec spec = parse_name("gemm_bf16_rcr_packb_240x480x256_1x1x0_12x32x2_bias_avx512");
   EXPECT_EQ(to_json(spec), R"({
   "name": "gemm_bf16_rcr_packb_240x480x256_1x1x0_12x32x2_bias_avx512",

@@ -76,7 +76,7 @@ TEST(Metrics, SummaryByHand) {
   EXPECT_DOUBLE_EQ(s.worst_regret[1], 0);
 }
 
-TEST(Metrics, Slices) {
+TEST(Metrics, CountsProblemsPerSlice) {
   const Evaluation e = FourProblems().evaluation();
   std::string found;
   for (const Slice& s : e.slices) {
