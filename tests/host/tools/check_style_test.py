@@ -82,13 +82,9 @@ expect({"src/tessera/device/cpu/block.h":
 # What clashes in a unity build.
 A, B = "src/tessera/x/a.cc", "src/tessera/x/b.cc"
 for text in ("struct Row {};", "enum class Row { a };", "using Row = int;",
-<<<<<<< ours
-             "constexpr int Row = 1;", "int Row(int a, const X& b) { return 1; }",
-=======
              "constexpr int Row = 1;", "const std::size_t Row = std::size_t{1} << 2;",
              "static const char* const Row[3] = {};",
              "int Row(int a, const X& b) { return 1; }",
->>>>>>> theirs
              "template <class T>\nint Row(T) { return 1; }"):
     line = 3 + text.startswith("template")
     expect({A: unnamed(text), B: unnamed(text)},
