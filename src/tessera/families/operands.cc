@@ -20,8 +20,9 @@ template <class... Args>
 // A tensor where the caller has it.
 struct Region {
   Op op;
-  const Tensor& tensor;
+  const Tensor* tensor;
   const void* data;
+  std::size_t bytes;
 };
 
 std::uintptr_t address(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
@@ -29,7 +30,7 @@ std::uintptr_t address(const void* data) { return reinterpret_cast<std::uintptr_
 // Of an array what it holds is for the kernel to read, perhaps in a device's memory.
 void check_array(const Region& region) {
   constexpr std::uintptr_t kAlignment = alignof(void*);
-  const Tensor& tensor = region.tensor;
+  const Tensor& tensor = *region.tensor;
   if (region.data == nullptr) {
     refuse_operand(region.op,
                    "{} must not be null: with pointer_arrays it is an array of {} pointers",
@@ -44,7 +45,7 @@ void check_array(const Region& region) {
 }
 
 void check_pointer(const Region& region) {
-  const Tensor& tensor = region.tensor;
+  const Tensor& tensor = *region.tensor;
   if (tensor.in_array) return check_array(region);
   if (region.data == nullptr) {
     refuse_operand(region.op, "{} must not be null: {} rows of {} elements are needed", tensor.name,
@@ -78,23 +79,23 @@ std::int64_t row_bytes(const Tensor& tensor) {
 
 // Rows of equal pitch that keep to columns of their own never meet, though their ranges do.
 bool columns_apart(const Region& out, const Region& other) {
-  const std::int64_t pitch = pitch_of(out.tensor);
-  if (pitch == 0 || pitch_of(other.tensor) != pitch) return false;
+  const std::int64_t pitch = pitch_of(*out.tensor);
+  if (pitch == 0 || pitch_of(*other.tensor) != pitch) return false;
   std::int64_t shift = static_cast<std::int64_t>(address(out.data) - address(other.data)) % pitch;
   if (shift < 0) shift += pitch;
-  return shift >= row_bytes(other.tensor) && shift + row_bytes(out.tensor) <= pitch;
+  return shift >= row_bytes(*other.tensor) && shift + row_bytes(*out.tensor) <= pitch;
 }
 
 bool overlap(const Region& out, const Region& other) {
   const std::uintptr_t a = address(out.data);
   const std::uintptr_t b = address(other.data);
-  if (a + out.tensor.bytes() <= b || b + other.tensor.bytes() <= a) return false;
+  if (a + out.bytes <= b || b + other.bytes <= a) return false;
   return !columns_apart(out, other);
 }
 
 bool same_place(const Region& out, const Region& other) {
-  const Tensor& x = out.tensor;
-  const Tensor& y = other.tensor;
+  const Tensor& x = *out.tensor;
+  const Tensor& y = *other.tensor;
   if (out.data != other.data || x.dtype != y.dtype || x.rank != y.rank) return false;
   for (std::size_t i = 0; i < x.rank; ++i) {
     if (x.sizes[i] != y.sizes[i]) return false;
@@ -105,42 +106,39 @@ bool same_place(const Region& out, const Region& other) {
 
 // Arrays of pointers are not looked into.
 void check_apart(const Region& out, const Region& other) {
-  if (out.tensor.in_array || other.tensor.in_array) return;
-  const bool may_be_same = other.tensor.may_be_output;
+  if (out.tensor->in_array || other.tensor->in_array) return;
+  const bool may_be_same = other.tensor->may_be_output;
   if (may_be_same && same_place(out, other)) return;
   if (!overlap(out, other)) return;
   const auto shift = static_cast<std::int64_t>(address(out.data) - address(other.data));
   refuse_operand(
       out.op, "{} must not overlap {}{}, got {} {} bytes {} the start of {}, which spans {} bytes",
-      out.tensor.name, other.tensor.name,
-      may_be_same ? " unless it is the same matrix with equal strides" : "", out.tensor.name,
-      shift < 0 ? -shift : shift, shift < 0 ? "before" : "after", other.tensor.name,
-      other.tensor.bytes());
+      out.tensor->name, other.tensor->name,
+      may_be_same ? " unless it is the same matrix with equal strides" : "", out.tensor->name,
+      shift < 0 ? -shift : shift, shift < 0 ? "before" : "after", other.tensor->name, other.bytes);
 }
 
 }  // namespace
 
 // Outputs come first: every other operand is held against them.
 void validate_operands(const Family& family, const Problem& problem, const Operands& operands) {
-  const auto wanted = static_cast<std::size_t>(family.op);
+  const Op op = family.op;
+  const auto wanted = static_cast<std::size_t>(op);
   if (operands.index() != wanted) {
-    refuse_operand(family.op, "the operands must be {}, got {}", kOperandTypes[wanted],
+    refuse_operand(op, "the operands must be {}, got {}", kOperandTypes[wanted],
                    kOperandTypes[operands.index()]);
   }
   const Tensors tensors = family.tensors(problem);
   if (writes_nothing(tensors)) return;
-  const auto region_of = [&](const Tensor& tensor) {
-    return Region{family.op, tensor, family.pointer(operands, tensor.operand)};
-  };
+  std::array<Region, kMaxTensors> outputs;
+  std::size_t num_outputs = 0;
   for (const bool is_output : {true, false}) {
     for (const Tensor& tensor : tensors) {
       if (tensor.is_written() != is_output || tensor.is_empty()) continue;
-      const Region region = region_of(tensor);
+      const Region region = {op, &tensor, family.pointer(operands, tensor.operand), tensor.bytes()};
       check_pointer(region);
-      for (const Tensor& out : tensors) {
-        if (is_output && &out == &tensor) break;
-        if (out.is_written() && !out.is_empty()) check_apart(region_of(out), region);
-      }
+      for (std::size_t i = 0; i < num_outputs; ++i) check_apart(outputs[i], region);
+      if (is_output) outputs[num_outputs++] = region;
     }
   }
 }

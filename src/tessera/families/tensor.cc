@@ -8,20 +8,6 @@
 
 namespace tessera {
 
-bool Tensor::is_empty() const {
-  const auto* const end = sizes.begin() + rank;
-  return batches == 0 || std::find(sizes.begin(), end, 0) != end;
-}
-
-std::int64_t Tensor::elements() const {
-  if (is_empty()) return 0;
-  std::int64_t last = (batches - 1) * batch_stride;
-  for (std::size_t i = 0; i < rank; ++i) last += (sizes[i] - 1) * strides[i];
-  return last + 1;
-}
-
-std::size_t Tensor::bytes() const { return static_cast<std::size_t>(elements() * size_of(dtype)); }
-
 std::size_t Tensor::batch_bytes() const {
   Tensor one = *this;
   one.batches = std::min<std::int64_t>(batches, 1);
@@ -65,13 +51,9 @@ std::int64_t Tensor::row_offset(std::int64_t row) const {
   return offset + row * batch_stride;
 }
 
-void Tensors::push(const Tensor& tensor) {
-  if (size_ == kMaxTensors) {
-    throw Error(ErrorCode::internal,
-                fmt::format("an operation has at most {} operands, {} would be one more",
-                            kMaxTensors, tensor.name));
-  }
-  all_[size_++] = tensor;
+void Tensors::refuse_one_more() {
+  throw Error(ErrorCode::internal, fmt::format("an operation has at most {} operands, got {}",
+                                               kMaxTensors, kMaxTensors + 1));
 }
 
 bool writes_nothing(const Tensors& tensors) {

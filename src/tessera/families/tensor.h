@@ -2,9 +2,11 @@
 // operands loops over.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string_view>
 
 #include "tessera/spec/dtype.h"
@@ -24,9 +26,9 @@ struct Tensor {
   std::size_t operand = 0;  // which pointer of the operands is its own, see Family::pointer
   Access access = Access::read;
   DType dtype = DType::fp32;
-  std::size_t rank = 1;  // 1 to kMaxRank
-  std::array<std::int64_t, kMaxRank> sizes = {};
-  std::array<std::int64_t, kMaxRank> strides = {};
+  std::size_t rank = 1;                        // 1 to kMaxRank
+  std::array<std::int64_t, kMaxRank> sizes;    // the first `rank` count
+  std::array<std::int64_t, kMaxRank> strides;  // and of these
   std::int64_t batches = 1;
   std::int64_t batch_stride = 0;
   // The operand is an array of `batches` pointers. The batch stride is then that of memory which
@@ -38,10 +40,20 @@ struct Tensor {
 
   bool is_read() const { return access != Access::write; }
   bool is_written() const { return access != Access::read; }
-  bool is_empty() const;
+  bool is_empty() const {
+    for (std::size_t i = 0; i < rank; ++i) {
+      if (sizes[i] == 0) return true;
+    }
+    return batches == 0;
+  }
   // From the first element to the last, gaps and all batches included; 0 when it is empty.
-  std::int64_t elements() const;
-  std::size_t bytes() const;
+  std::int64_t elements() const {
+    if (is_empty()) return 0;
+    std::int64_t last = (batches - 1) * batch_stride;
+    for (std::size_t i = 0; i < rank; ++i) last += (sizes[i] - 1) * strides[i];
+    return last + 1;
+  }
+  std::size_t bytes() const { return static_cast<std::size_t>(elements() * size_of(dtype)); }
   // The bytes that one batch spans.
   std::size_t batch_bytes() const;
   // Whether bytes that belong to no element lie between its elements.
@@ -55,19 +67,36 @@ struct Tensor {
   std::int64_t row_offset(std::int64_t row) const;
 };
 
-// The operands that a problem reads or writes.
+// The operands that a problem reads or writes. Listing them costs part of every call: nothing is
+// allocated, and what is not there is not written.
 class Tensors {
  public:
+  Tensors() {}
+  Tensors(const Tensors& other) { *this = other; }
+  Tensors& operator=(const Tensors& other) {
+    if (this == &other) return *this;
+    size_ = other.size_;
+    std::copy_n(other.all_, size_, all_);
+    return *this;
+  }
   // Throws Error{internal} when there are kMaxTensors.
-  void push(const Tensor& tensor);
+  Tensor& add() {
+    if (size_ == kMaxTensors) refuse_one_more();
+    return *new (all_ + size_++) Tensor;  // its sizes and strides stay unwritten
+  }
+  void push(const Tensor& tensor) { add() = tensor; }
   std::size_t size() const { return size_; }
   const Tensor& operator[](std::size_t i) const { return all_[i]; }
-  const Tensor* begin() const { return all_.data(); }
-  const Tensor* end() const { return all_.data() + size_; }
+  const Tensor* begin() const { return all_; }
+  const Tensor* end() const { return all_ + size_; }
 
  private:
-  std::array<Tensor, kMaxTensors> all_;
+  [[noreturn]] static void refuse_one_more();
+
   std::size_t size_ = 0;
+  union {
+    Tensor all_[kMaxTensors];  // the first size_ exist
+  };
 };
 
 // Whether every output is empty, so that no operand is read or written at all.

@@ -20,12 +20,12 @@ constexpr std::int64_t kTmaBytes = 16;
 
 inline std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
 
-// The operands of a problem with strides; tensor_b: as the user has it, not packed.
-Tensor tensor_a(const GemmProblem& p);
-Tensor tensor_b(const GemmProblem& p);
-Tensor tensor_c(const GemmProblem& p);
-Tensor tensor_d(const GemmProblem& p, std::size_t i);
-Tensor tensor_out(const GemmProblem& p);
+// The operands of a problem with strides; add_d: all that the epilogue reads.
+void add_a(const GemmProblem& p, Tensors& all);
+void add_b(const GemmProblem& p, Tensors& all);
+void add_c(const GemmProblem& p, Tensors& all);
+void add_d(const GemmProblem& p, Tensors& all);
+void add_out(const GemmProblem& p, Tensors& all);
 
 // Which operand, accumulator and output types go together; the reason names the nearest that do.
 Verdict types_fit(const GemmSignature& signature);

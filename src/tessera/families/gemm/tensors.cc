@@ -15,81 +15,87 @@ constexpr std::array<std::string_view, kOperandOut + 1> kOperandNames = {"a",  "
                                                                          "d1", "d2", "d3", "out"};
 
 // `rows` runs of `row` elements, whichever dimension a row is.
-Tensor matrix(const GemmProblem& p, std::size_t operand, DType dtype, std::int64_t rows,
-              std::int64_t row, std::int64_t ld, std::int64_t batch_stride) {
-  return {.name = kOperandNames[operand],
-          .operand = operand,
-          .dtype = dtype,
-          .rank = 2,
-          .sizes = {row, rows},
-          .strides = {1, ld},
-          .batches = p.batch,
-          .batch_stride = batch_stride,
-          .in_array = p.pointer_arrays};
-}
+struct Matrix {
+  std::int64_t rows, row, ld, batch_stride;
+};
 
-// At least as long as B itself, in 32-bit words; all batches share it.
-Tensor packed_b(const GemmProblem& p) {
-  Tensor tensor = tensor_b(p);
-  tensor.strides[1] = tensor.sizes[0];
-  tensor.batches = std::min<std::int64_t>(p.batch, 1);
-  tensor.alignment = 4;
+// Written in its place field by field: copies are a good part of what a call costs.
+Tensor& add_matrix(const GemmProblem& p, std::size_t operand, DType dtype, const Matrix& matrix,
+                   Tensors& all) {
+  Tensor& tensor = all.add();
+  tensor.name = kOperandNames[operand];
+  tensor.operand = operand;
+  tensor.dtype = dtype;
+  tensor.rank = 2;
+  tensor.sizes[0] = matrix.row;
+  tensor.sizes[1] = matrix.rows;
+  tensor.strides[0] = 1;
+  tensor.strides[1] = matrix.ld;
+  tensor.batches = p.batch;
+  tensor.batch_stride = matrix.batch_stride;
+  tensor.in_array = p.pointer_arrays;
   return tensor;
 }
 
 }  // namespace
 
-Tensor tensor_a(const GemmProblem& p) {
+void add_a(const GemmProblem& p, Tensors& all) {
   const bool by_row = a_is_row_major(p.layout);
-  return matrix(p, kOperandA, p.a, by_row ? p.m : p.k, by_row ? p.k : p.m, p.ld_a,
-                p.batch_stride_a);
+  const Matrix a = {by_row ? p.m : p.k, by_row ? p.k : p.m, p.ld_a, p.batch_stride_a};
+  add_matrix(p, kOperandA, p.a, a, all);
 }
 
-Tensor tensor_b(const GemmProblem& p) {
+void add_b(const GemmProblem& p, Tensors& all) {
   const bool by_row = b_is_row_major(p.layout);
-  return matrix(p, kOperandB, p.b, by_row ? p.k : p.n, by_row ? p.n : p.k, p.ld_b,
-                p.batch_stride_b);
+  const Matrix b = {by_row ? p.k : p.n, by_row ? p.n : p.k, p.ld_b, p.batch_stride_b};
+  Tensor& tensor = add_matrix(p, kOperandB, p.b, b, all);
+  if (!p.preshuffled_b) return;
+  tensor.strides[1] = tensor.sizes[0];  // at least as long as B itself, in 32-bit words
+  tensor.batches = std::min<std::int64_t>(p.batch, 1);
+  tensor.alignment = 4;
 }
 
-Tensor tensor_c(const GemmProblem& p) {
-  Tensor tensor = matrix(p, kOperandC, p.out, p.m, p.n, p.ld_c, p.batch_stride_c);
-  tensor.may_be_output = true;
-  return tensor;
+void add_c(const GemmProblem& p, Tensors& all) {
+  const Matrix c = {p.m, p.n, p.ld_c, p.batch_stride_c};
+  add_matrix(p, kOperandC, p.out, c, all).may_be_output = true;
 }
 
-Tensor tensor_d(const GemmProblem& p, std::size_t i) {
-  const DShape shape = d_uses(p.epilogue)[i].shape;
-  const bool is_matrix = shape == DShape::matrix;
-  const std::int64_t length = shape == DShape::along_m ? p.m : p.n;
-  Tensor tensor = matrix(p, kOperandD + i, p.d, is_matrix ? p.m : 1, length,
-                         is_matrix ? p.ld_d[i] : length, p.batch_stride_d[i]);
-  if (!is_matrix) tensor.rank = 1;
-  tensor.may_be_output = is_matrix;
-  return tensor;
+void add_d(const GemmProblem& p, Tensors& all) {
+  if (p.epilogue.num_d == 0) return;
+  const auto uses = d_uses(p.epilogue);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+    const bool is_matrix = uses[i].shape == DShape::matrix;
+    const std::int64_t length = uses[i].shape == DShape::along_m ? p.m : p.n;
+    const Matrix d = {is_matrix ? p.m : 1, length, is_matrix ? p.ld_d[i] : length,
+                      p.batch_stride_d[i]};
+    Tensor& tensor = add_matrix(p, kOperandD + i, p.d, d, all);
+    tensor.rank = is_matrix ? 2 : 1;
+    tensor.may_be_output = is_matrix;
+  }
 }
 
-Tensor tensor_out(const GemmProblem& p) {
-  Tensor tensor = matrix(p, kOperandOut, p.out, p.m, p.n, p.ld_out, p.batch_stride_out);
-  tensor.access = Access::write;
-  return tensor;
+void add_out(const GemmProblem& p, Tensors& all) {
+  const Matrix out = {p.m, p.n, p.ld_out, p.batch_stride_out};
+  add_matrix(p, kOperandOut, p.out, out, all).access = Access::write;
 }
 
 Tensors tensors(const Problem& problem) {
   const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
   Tensors all;
-  all.push(tensor_a(p));
-  all.push(p.preshuffled_b ? packed_b(p) : tensor_b(p));
-  if (p.beta != 0) all.push(tensor_c(p));
-  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) all.push(tensor_d(p, i));
-  all.push(tensor_out(p));
+  add_a(p, all);
+  add_b(p, all);
+  if (p.beta != 0) add_c(p, all);
+  add_d(p, all);
+  add_out(p, all);
   return all;
 }
 
 const void* pointer(const Operands& operands, std::size_t operand) {
   const auto& o = std::get<GemmOperands>(operands);
-  const std::array<const void*, kOperandOut + 1> all = {o.a,    o.b,    o.c,    o.d[0],
-                                                        o.d[1], o.d[2], o.d[3], o.out};
-  return all.at(operand);
+  if (operand == kOperandA) return o.a;
+  if (operand == kOperandB) return o.b;
+  if (operand == kOperandC) return o.c;
+  return operand == kOperandOut ? o.out : o.d.at(operand - kOperandD);
 }
 
 void set_pointer(Operands& operands, std::size_t operand, void* data) {

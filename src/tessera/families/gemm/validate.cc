@@ -112,13 +112,20 @@ void validate(const Problem& problem) {
   check_sizes(given);
   check_scalars(given);
   check_arrays(given);
-  const GemmProblem p = with_strides(given);
+  GemmProblem p = with_strides(given);
+  p.preshuffled_b = false;  // its strides are those of B as the user has it
   const std::string layout(to_string(p.layout));
-  check_strides(tensor_a(p), "the row length of A for " + layout);
-  check_strides(tensor_b(p), "the row length of B for " + layout);
-  check_strides(tensor_c(p), "n");
-  check_strides(tensor_out(p), "n");
-  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) check_strides(tensor_d(p, i), "n");
+  Tensors all;
+  add_a(p, all);
+  add_b(p, all);
+  add_c(p, all);
+  add_out(p, all);
+  add_d(p, all);
+  for (const Tensor& tensor : all) {
+    check_strides(tensor, tensor.name == "a"   ? "the row length of A for " + layout
+                          : tensor.name == "b" ? "the row length of B for " + layout
+                                               : "n");
+  }
   check_output_batches(p);
 }
 
