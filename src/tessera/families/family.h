@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "tessera/base/processors.h"
@@ -86,107 +87,123 @@ inline int units_used(int threads, const Target& target) {
   return std::min(threads > 0 ? threads : target.units, kMaxThreads);
 }
 
+// A member that every family has: a table that leaves it out does not compile.
+template <class T>
+class Required {
+ public:
+  using Value = std::decay_t<T>;  // of a function: its address
+  constexpr Required(Value value) : value_(value) {}
+  constexpr Required(std::nullptr_t) = delete;
+  constexpr operator Value() const { return value_; }
+
+ private:
+  Value value_;
+};
+
 struct Family {
-  Op op;
+  Required<Op> op;
   // The number of the contract between the family's kernels and what calls them: their argument
   // block, their entries, and what every backend's kernels export (device/*/abi.h). A change of it
   // raises the number; the kernels of other families stay as they are.
-  int abi;
+  Required<int> abi;
 
   // Throws Error{invalid_argument} with the rule that the problem breaks.
-  void (*validate)(const Problem&);
+  Required<void(const Problem&)> validate;
 
   // The operands that a problem reads or writes, in the order of their pointers.
-  Tensors (*tensors)(const Problem&);
+  Required<Tensors(const Problem&)> tensors;
   // The pointer of a tensor, or the array of pointers; `operand` is Tensor::operand.
-  const void* (*pointer)(const Operands&, std::size_t operand);
-  void (*set_pointer)(Operands&, std::size_t operand, void*);
+  Required<const void*(const Operands&, std::size_t operand)> pointer;
+  Required<void(Operands&, std::size_t operand, void*)> set_pointer;
 
   // Whether the target can run the spec: the only place that knows limits.
-  Verdict (*is_legal)(const KernelSpec&, const Target&);
+  Required<Verdict(const KernelSpec&, const Target&)> is_legal;
   // Whether equal operands give equal bits, however many threads run.
-  Verdict (*is_deterministic)(const KernelSpec&, const Target&);
+  Required<Verdict(const KernelSpec&, const Target&)> is_deterministic;
   // Whether a legal spec serves this problem.
-  Verdict (*supports)(const KernelSpec&, const Problem&, const Target&);
+  Required<Verdict(const KernelSpec&, const Problem&, const Target&)> supports;
 
   // Every legal spec of the target that passes the filter, sorted by name.
-  std::vector<KernelSpec> (*enumerate)(const Target&, const SpecFilter&);
+  Required<std::vector<KernelSpec>(const Target&, const SpecFilter&)> enumerate;
   // The specs of the target's space with the problem's signature, legal or not, sorted by name.
-  std::vector<KernelSpec> (*candidates)(const Problem&, const Target&);
+  Required<std::vector<KernelSpec>(const Problem&, const Target&)> candidates;
   // A spec that runs any valid problem on this target.
-  KernelSpec (*general)(const Problem&, const Target&);
+  Required<KernelSpec(const Problem&, const Target&)> general;
   // Named sets such as "fp16_rcr_essential"; throws Error{not_found} with the nearest name.
-  std::vector<KernelSpec> (*preselected)(std::string_view set, const Target&);
-  std::vector<std::string> (*preselected_names)();
+  Required<std::vector<KernelSpec>(std::string_view set, const Target&)> preselected;
+  Required<std::vector<std::string>()> preselected_names;
   // Whether the spec is in one of the target's essential sets, which are shipped ready-built.
-  bool (*is_essential)(const KernelSpec&, const Target&);
+  Required<bool(const KernelSpec&, const Target&)> is_essential;
 
-  Source (*emit)(const KernelSpec&, const Target&);
+  Required<Source(const KernelSpec&, const Target&)> emit;
   // threads: how many units of the target may be used, see units_used().
-  Estimate (*estimate)(const KernelSpec&, const Problem&, const Target&, int threads);
+  Required<Estimate(const KernelSpec&, const Problem&, const Target&, int threads)> estimate;
 
   // What learned models see of a kernel on a problem, as a table of names, units and formulas.
-  std::span<const Feature> (*features)();
+  Required<std::span<const Feature>()> features;
   // Whether the features tell what matters of a problem. Models have no opinion on others and learn
   // nothing from them.
-  Verdict (*features_fit)(const Problem&);
+  Required<Verdict(const Problem&)> features_fit;
   // The features of every spec, one column after the other: feature f of specs[i] becomes
   // columns[f * specs.size() + i], a finite number for any valid problem. The specs have the
   // problem's signature. threads: as for estimate(). A spec gets the same bits whichever others are
   // beside it. `wanted` has one entry for each feature: what it leaves out stays unwritten, and
   // costs less; empty: everything. Throws Error{invalid_argument} unless there are features x
   // specs columns, and as many entries as features or none.
-  void (*extract)(const Problem&, const Target&, int threads, std::span<const KernelSpec> specs,
-                  std::span<double> columns, std::span<const FeatureUse> wanted);
+  Required<void(const Problem&, const Target&, int threads, std::span<const KernelSpec> specs,
+                std::span<double> columns, std::span<const FeatureUse> wanted)>
+      extract;
 
   // Operands that are null may lie anywhere: the launch then has the largest workspace that it can
   // need.
-  Launch (*bind)(const KernelSpec&, const Problem&, const Operands&);
+  Required<Launch(const KernelSpec&, const Problem&, const Operands&)> bind;
   // Of kernels that read an operand as they packed it themselves: how to pack it to `packed`, which
   // may be null as long as only the size is wanted. Empty for other kernels.
-  std::optional<Prepack> (*prepack)(const KernelSpec&, const Problem&, const Operands&,
-                                    void* packed);
+  Required<std::optional<Prepack>(const KernelSpec&, const Problem&, const Operands&, void* packed)>
+      prepack;
 
-  // The slow obvious answer in fp64, and the comparison of `got` with it.
-  Mismatch (*verify)(const Problem&, const Operands&);
-  // The two halves of it, for outputs of many kernels: the elements that a correct kernel writes
-  // (does not read `out`), and the comparison of an output with them, which reads the reference's
-  // runs only.
-  Reference (*reference)(const Problem&, const Operands&, const ReferenceLimits&);
-  Mismatch (*compare)(const Problem&, const Operands&, const Reference&);
+  // The slow obvious answer in fp64, and the comparison of the outputs with it. What a kernel read
+  // must be as it was.
+  Required<Mismatch(const Problem&, const Operands&)> verify;
+  // The two halves of it, for outputs of many kernels: the elements that a correct kernel writes,
+  // from operands as they are before it runs, and the comparison of its outputs with them, which
+  // reads the reference's runs only.
+  Required<Reference(const Problem&, const Operands&, const ReferenceLimits&)> reference;
+  Required<Mismatch(const Problem&, const Operands&, const Reference&)> compare;
 
   // The same without its epilogue and D tensors.
-  Problem (*plain)(const Problem&);
+  Required<Problem(const Problem&)> plain;
   // The same in types that every algorithm multiplies as fast on this target, so that models of
   // them may be asked; the estimate knows what else differs. The problem itself where there are
   // none such.
-  Problem (*twin)(const Problem&, const Target&);
+  Required<Problem(const Problem&, const Target&)> twin;
 
-  double (*flops)(const Problem&);  // useful operations
-  double (*bytes)(const Problem&);  // least traffic: every operand once
+  Required<double(const Problem&)> flops;  // useful operations
+  Required<double(const Problem&)> bytes;  // least traffic: every operand once
 
   // What learned models are filed under besides operation and target: "bf16". Kernels of one key
   // are learned together, so that it names the types and whatever else changes times most.
-  std::string (*model_key)(const Signature&);
-  Facts (*facts)(const Problem&);
+  Required<std::string(const Signature&)> model_key;
+  Required<Facts(const Problem&)> facts;
   // The target's instruction for the problem's types; null where its row has none.
-  const Instruction* (*roof)(const Problem&, const Target&);
+  Required<const Instruction*(const Problem&, const Target&)> roof;
 
   // The same problem in other types. Throws Error{parse_error} for words that are none.
-  Problem (*retyped)(const Problem&, const TypeWords&);
+  Required<Problem(const Problem&, const TypeWords&)> retyped;
   // A problem from another program's row. Keys that it does not know are ignored. Throws
   // Error{parse_error} whose words continue a sentence that begins with the row.
-  Problem (*from_words)(const ProblemWords&);
+  Required<Problem(const ProblemWords&)> from_words;
 
   // Names of lists of problems to learn from, the first one for general use.
-  std::span<const std::string_view> (*problem_sets)();
+  Required<std::span<const std::string_view>()> problem_sets;
   // A list's problems on one side of the split, without repetition and in an order in which every
   // prefix is a fair sample. Lists are frozen: they follow from the arguments alone. Throws
   // Error{not_found} with the nearest name, and what validate() throws.
-  std::vector<Problem> (*draw)(std::string_view set, ProblemSide, const Target&, const TypeWords&);
+  Required<std::vector<Problem>(std::string_view set, ProblemSide, const Target&, const TypeWords&)>
+      draw;
   // Problems that exercise a kernel: whole tiles, edges, and nothing at all. It serves all of them;
   // none where the list has none that it serves.
-  std::vector<Problem> (*samples)(const KernelSpec&, const Target&);
+  Required<std::vector<Problem>(const KernelSpec&, const Target&)> samples;
 };
 
 // The family of an operation; throws Error{unsupported} while it has none.

@@ -44,27 +44,5 @@ TEST(Families, ConvolutionAndAttentionAreRefused) {
             "fmha: this build has no kernels for attention yet; gemm is the only family");
 }
 
-TEST(Families, EveryFunctionIsThere) {
-  for (const Family* family : all_families()) {
-    EXPECT_NE(family->validate, nullptr);
-    EXPECT_NE(family->tensors, nullptr);
-    EXPECT_NE(family->is_legal, nullptr);
-    EXPECT_NE(family->supports, nullptr);
-    EXPECT_NE(family->enumerate, nullptr);
-    EXPECT_NE(family->candidates, nullptr);
-    EXPECT_NE(family->general, nullptr);
-    EXPECT_NE(family->preselected, nullptr);
-    EXPECT_NE(family->preselected_names, nullptr);
-    EXPECT_NE(family->emit, nullptr);
-    EXPECT_NE(family->estimate, nullptr);
-    EXPECT_NE(family->bind, nullptr);
-    EXPECT_NE(family->prepack, nullptr);
-    EXPECT_GT(family->abi, 0);
-    EXPECT_NE(family->verify, nullptr);
-    EXPECT_NE(family->flops, nullptr);
-    EXPECT_NE(family->bytes, nullptr);
-  }
-}
-
 }  // namespace
 }  // namespace tessera
