@@ -25,7 +25,7 @@ namespace {
 constexpr double kClockSeconds = 5;     // between two readings of the clock's kernel
 constexpr double kProblemSeconds = 30;  // past it no new round of readings starts
 constexpr int kStrikes = 3;             // after which a kernel that ends workers is not run again
-constexpr std::size_t kHopeless = 5;    // problems in a row that could not be set up
+constexpr std::size_t kGivesUp = 5;     // after so many problems in a row that cannot be set up
 constexpr std::size_t kNoteLetters = 300;
 
 // Ends a build when the caller wants no more.
@@ -216,7 +216,7 @@ class Sweep {
       if (!measure(worker, tasks_[i], next)) break;
       unmeasured_in_a_row =
           report_.unmeasured.size() > before ? unmeasured_in_a_row + 1 : std::size_t{0};
-      require_hope(unmeasured_in_a_row);
+      give_up_after(unmeasured_in_a_row);
       report_.measure_seconds = timer.seconds();
       tell(i + 1, tasks_[i].problem);
       read_clock(worker);
@@ -224,8 +224,8 @@ class Sweep {
     report_.stopped = should_stop();
   }
 
-  void require_hope(std::size_t unmeasured_in_a_row) const {
-    if (unmeasured_in_a_row < kHopeless) return;
+  void give_up_after(std::size_t unmeasured_in_a_row) const {
+    if (unmeasured_in_a_row < kGivesUp) return;
     throw Error(ErrorCode::crashed,
                 fmt::format("sweep: {} problems in a row could not be measured, the last one: {}",
                             unmeasured_in_a_row, report_.unmeasured.back()));

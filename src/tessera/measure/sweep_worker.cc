@@ -41,13 +41,15 @@ SweepReply reply_from_json(const std::string& line, std::size_t expected) {
     }
     for (const json& row : object.at("rows")) reply.rows.push_back(row_from_json(row));
     if (reply.rows.size() == expected) return reply;
-    reply.note = fmt::format("the worker answered for {} kernels, asked about {}",
-                             reply.rows.size(), expected);
+    return {{},
+            -1,
+            Outcome::failed,
+            fmt::format("the worker answered for {} kernels, asked about {}", reply.rows.size(),
+                        expected)};
   } catch (const std::exception& error) {
     return {
         {}, -1, Outcome::failed, fmt::format("the worker's answer is broken: {}", error.what())};
   }
-  return {{}, -1, Outcome::failed, "the worker's answer is incomplete"};
 }
 
 }  // namespace
