@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 
 #include "command.h"
@@ -78,6 +79,28 @@ VerifyReport verify_kernel(Dispatcher& dispatcher, const KernelSpec& spec,
   return report;
 }
 
+// Most sentences start with the kernel's name.
+std::string without_name(const std::string& sentence, const std::string& kernel) {
+  const std::string name = kernel + ": ";
+  return sentence.substr(sentence.starts_with(name) ? name.size() : 0);
+}
+
+// Sentences by kernel, without what the compiler said after them.
+std::map<std::string, std::string> build_failures(Dispatcher& dispatcher, int jobs,
+                                                  Progress& progress) {
+  std::map<std::string, std::string> failures;
+  const std::vector<jit::BuildResult> results = dispatcher.registry().build(
+      jobs, [&](std::size_t done, std::size_t total, const jit::BuildResult& result) {
+        progress.step(done, total, result.name);
+      });
+  for (const jit::BuildResult& result : results) {
+    if (!result.error.empty()) {
+      failures[result.name] = result.error.substr(0, result.error.find('\n'));
+    }
+  }
+  return failures;
+}
+
 // Kernels that do not build are reported like kernels that are wrong; the rest goes on.
 int verify(const VerifyCommand& command, const Output& output) {
   const Target target = resolve_target(command.kernels.target);
@@ -87,22 +110,21 @@ int verify(const VerifyCommand& command, const Output& output) {
   Dispatcher dispatcher(options);
   dispatcher.registry().declare(set);
   Progress progress("verify", Progress::Plain::signs);
-  dispatcher.registry().build(
-      command.jobs, [&](std::size_t done, std::size_t total, const jit::BuildResult& result) {
-        progress.step(done, total, result.name);
-      });
+  const auto failures = build_failures(dispatcher, command.jobs, progress);
 
   Json kernels = Json::array();
   std::size_t wrong = 0;
   for (const KernelSpec& spec : set.specs) {
     VerifyReport report{.kernel = name_of(spec)};
-    try {
-      report = verify_kernel(dispatcher, spec, command.settings);
-    } catch (...) {
-      const Error error = current_error();
-      const std::string_view what = error.what();
-      const std::string name = report.kernel + ": ";  // most sentences start with it
-      report.error = what.substr(what.starts_with(name) ? name.size() : 0);
+    const auto failure = failures.find(report.kernel);
+    if (failure != failures.end()) {
+      report.error = without_name(failure->second, report.kernel);
+    } else {
+      try {
+        report = verify_kernel(dispatcher, spec, command.settings);
+      } catch (...) {
+        report.error = without_name(current_error().what(), report.kernel);
+      }
     }
     progress.step(kernels.size() + 1, set.specs.size(), report.kernel);
     if (!report.error.empty()) {

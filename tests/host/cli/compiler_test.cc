@@ -1,5 +1,8 @@
 // Compilers that are missing, broken or not allowed. No kernel of these tests is ever built: the
 // target is the user's own, so that no pack holds its kernels.
+#include <map>
+#include <sstream>
+
 #include "host/cli/cli.h"
 
 namespace tessera::cli_test {
@@ -94,6 +97,26 @@ TEST_F(CliCompiler, Failing) {
       run("run gemm m=3 n=4 k=5 --target mine.json --json", {"TESSERA_CXX=" + compiler});
   EXPECT_EQ(Json::parse(json.out).at("error").at("code"), "compile_failed");
   EXPECT_EQ(json.status, 1);
+}
+
+// Each object is tried ahead of the kernels, and once more for the kernel that reports it.
+TEST_F(CliCompiler, VerifyTriesAFailedKernelOnce) {
+  const std::string calls = (folder() / "calls").string();
+  const std::string compiler =
+      fake_compiler("cksum < object.cc >> " + calls + "; echo 'kernel.cc:1: error: no'; exit 3");
+  const CliResult result =
+      run({"verify", kernel_, "--target", "mine.json"}, {"TESSERA_CXX=" + compiler});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(result.out.starts_with("wrong  " + kernel_ + ": object_")) << result.out;
+  EXPECT_NE(result.out.find(compiler + " failed with exit code 3: kernel.cc:1: error: no; all it "
+                                       "said is in "),
+            std::string::npos)
+      << result.out;
+  EXPECT_TRUE(result.out.ends_with("log.txt\n0 kernels verified, 1 wrong\n")) << result.out;
+  std::map<std::string, int> times;
+  std::istringstream lines(read_file(calls));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(++times[line], 2) << line;
+  EXPECT_FALSE(times.empty());
 }
 
 TEST_F(CliCompiler, WritesNoKernel) {
