@@ -21,8 +21,8 @@ struct Shape3 {
 std::string to_string(const Shape3& shape);  // "128x256x64"
 
 // How operands travel. CPU: packab (A and B copied into panels), packb (B only), packa (A only),
-// direct (read in place), stream (bandwidth-bound, M or N <= 16). Hopper: tmaws, cpasync. CK Tile:
-// compv3, compv4, compv5, mem.
+// direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer). Hopper: tmaws,
+// cpasync. CK Tile: compv3, compv4, compv5, mem.
 enum class Pipeline : std::uint8_t {
   packab,
   packb,
