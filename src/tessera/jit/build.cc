@@ -230,8 +230,11 @@ Artifact Builder::rebuild(const Artifact& unloadable, const std::string& why, co
 std::string Builder::no_compiler(const Target& target) const { return state_->no_compiler(target); }
 
 bool Builder::is_packed(const Source& source, const Target& target) {
-  return !state_->packs.empty() && state_->packs.lists(source.name, source_key(source, target));
+  return is_name_packed(source.name) &&
+         state_->packs.lists(source.name, source_key(source, target));
 }
+
+bool Builder::is_name_packed(const std::string& name) { return state_->packs.lists(name); }
 
 const Cache& Builder::cache() const { return state_->cache; }
 

@@ -67,6 +67,8 @@ class Builder {
   std::string no_compiler(const Target& target) const;
   // Whether a pack has it, so that build() needs no compiler.
   bool is_packed(const Source& source, const Target& target);
+  // Whether a pack has a kernel of this name: no other can be packed, whatever its source.
+  bool is_name_packed(const std::string& name);
 
   const Cache& cache() const;
 

@@ -201,6 +201,15 @@ Pack::Pack(Pack&&) noexcept = default;
 
 const std::vector<PackEntry>& Pack::entries() const { return state_->entries; }
 
+bool Pack::lists(const std::string& name) const {
+  const auto next = state_->blobs.lower_bound({name, ""});
+  return next != state_->blobs.end() && next->first.first == name;
+}
+
+bool Pack::lists(const std::string& name, const std::string& source_key) const {
+  return state_->blobs.count({name, source_key}) > 0;
+}
+
 std::optional<Artifact> Pack::find(const std::string& name, const std::string& source_key) const {
   const auto found = state_->blobs.find({name, source_key});
   if (found == state_->blobs.end()) return std::nullopt;

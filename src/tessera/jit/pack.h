@@ -42,6 +42,9 @@ class Pack {
   ~Pack();
   Pack(Pack&&) noexcept;
   const std::vector<PackEntry>& entries() const;
+  // Whether the index lists a kernel of this name, with any source key or this one.
+  bool lists(const std::string& name) const;
+  bool lists(const std::string& name, const std::string& source_key) const;
   // The kernel as a loadable file in memory. Empty when it is not in the pack. Throws
   // Error{parse_error} when its bytes do not have its checksum.
   std::optional<Artifact> find(const std::string& name, const std::string& source_key) const;

@@ -51,13 +51,15 @@ bool PackSet::empty() {
 bool PackSet::lists(const std::string& name, const std::string& source_key) {
   const std::lock_guard lock(mutex_);
   open();
-  const auto is_it = [&](const PackEntry& entry) {
-    return entry.name == name && entry.source_key == source_key;
-  };
-  return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
-    const std::vector<PackEntry>& entries = member.pack.entries();
-    return std::any_of(entries.begin(), entries.end(), is_it);
-  });
+  return std::any_of(members_.begin(), members_.end(),
+                     [&](const Member& member) { return member.pack.lists(name, source_key); });
+}
+
+bool PackSet::lists(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  open();
+  return std::any_of(members_.begin(), members_.end(),
+                     [&](const Member& member) { return member.pack.lists(name); });
 }
 
 std::optional<Artifact> PackSet::find(const std::string& name, const std::string& source_key) {

@@ -23,8 +23,9 @@ class PackSet {
 
   bool empty();
 
-  // Whether a pack lists it; its bytes are not read.
+  // Whether a pack lists it, or one of its name; its bytes are not read.
   bool lists(const std::string& name, const std::string& source_key);
+  bool lists(const std::string& name);
 
   // From the first pack that has it. Throws what opening or reading a named pack throws.
   std::optional<Artifact> find(const std::string& name, const std::string& source_key);

@@ -249,7 +249,9 @@ Loaded Registry::get(const KernelSpec& spec) {
 }
 
 bool Registry::is_ready(const KernelSpec& spec) {
-  if (find(name_of(spec)) != nullptr) return true;
+  const std::string name = name_of(spec);
+  if (find(name) != nullptr) return true;
+  if (!state_->the_builder()->is_name_packed(name)) return false;  // the source need not be known
   const TargetPtr target = state_->target_of(spec.target);
   return state_->the_builder()->is_packed(emit_legal(spec, *target), *target);
 }

@@ -90,7 +90,8 @@ class Registry {
 
   // The loaded kernel; builds it on demand. Throws what the builder and the loader throw.
   std::shared_ptr<const runtime::LoadedKernel> get(const KernelSpec& spec);
-  // Whether get() needs no compiler: it is loaded, or in a pack. Throws what emitting it throws.
+  // Whether get() needs no compiler: it is loaded, or in a pack. Throws what emitting throws of a
+  // kernel whose name is in a pack.
   bool is_ready(const KernelSpec& spec);
   // Without building: null when it is not loaded.
   std::shared_ptr<const runtime::LoadedKernel> find(std::string_view name) const;

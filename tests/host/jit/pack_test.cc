@@ -70,6 +70,16 @@ TEST_F(PackTest, GivesBackWhatWasPacked) {
   EXPECT_EQ(pack.find("gemm_c", kKeyA), std::nullopt);
 }
 
+TEST_F(PackTest, ListsNamesAndKeys) {
+  const Pack pack(file_);
+  EXPECT_TRUE(pack.lists("gemm_a"));
+  EXPECT_TRUE(pack.lists("gemm_a", kKeyA));
+  EXPECT_FALSE(pack.lists("gemm_b", kKeyA));
+  EXPECT_FALSE(pack.lists("gemm_"));
+  EXPECT_FALSE(pack.lists("gemm_aa"));
+  EXPECT_FALSE(pack.lists("hemm"));
+}
+
 TEST_F(PackTest, IsTheSameFileWhateverTheOrder) {
   std::reverse(inputs_.begin(), inputs_.end());
   write_pack(temp_ / "other.pack", inputs_);
