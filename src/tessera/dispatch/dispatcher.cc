@@ -94,13 +94,12 @@ Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
   choice.threads = key.threads;
   choice.pinned = std::string(key.force);
   choice.deterministic = options.deterministic;
-  choice.rankers = tuning.rankers();
   choice.explain = explain;
-  const std::vector<Considered> refused = tuning.refused(key.problem, key.threads);
-  choice.pool =
-      tuning.pool(key.problem, choice.pinned.empty() ? refused : std::vector<Considered>{});
+  const Advice advice = tuning.advice(key.problem, key.threads, !choice.pinned.empty());
+  choice.rankers = advice.rankers;
+  choice.pool = advice.pool;
   Decision decision = choose(key.problem, target, choice);
-  if (explain) add_refused(decision, refused);
+  if (explain) add_refused(decision, advice.refused);
   return decision;
 }
 

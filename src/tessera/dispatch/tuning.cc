@@ -32,6 +32,23 @@ Rankers predictors(const DispatcherOptions& options, const jit::Cache& cache) {
           make_first_legal_ranker()};
 }
 
+std::vector<Considered> refused_of(const std::vector<tune::Measurement>& known) {
+  std::map<std::string, std::string> refusals;
+  for (const tune::Measurement& m : known) {
+    if (!is_refusal(m.outcome)) continue;
+    refusals[m.kernel] = fmt::format("measured here as {}: {}", to_string(m.outcome), m.note);
+  }
+  std::vector<Considered> list;
+  for (const auto& [kernel, refusal] : refusals) {
+    try {
+      list.push_back(Considered{parse_name(kernel), kernel, 0, refusal});
+    } catch (const Error&) {
+      // The store may hold names of a later grammar: no kernel of ours has such a name.
+    }
+  }
+  return list;
+}
+
 }  // namespace
 
 void add_refused(Decision& decision, const std::vector<Considered>& refused) {
@@ -45,33 +62,25 @@ void add_refused(Decision& decision, const std::vector<Considered>& refused) {
 
 Tuning::Tuning(const DispatcherOptions& options, const Target& target, Registry& registry,
                bool declared_only)
-    : options_(options), target_(target), registry_(registry), declared_only_(declared_only) {
-  if (options_.rankers.empty() || options_.autotune) {
-    rankers_.push_back(make_tuned_ranker([this](const Problem& problem, const Target&,
-                                                int threads) { return winner(problem, threads); }));
-  }
-  predictors_ = predictors(options_, registry_.builder().cache());
-  if (options_.rankers.empty()) {
-    rankers_.insert(rankers_.end(), predictors_.begin(), predictors_.end());
-  }
-  rankers_.insert(rankers_.end(), options_.rankers.begin(), options_.rankers.end());
-}
+    : options_(options),
+      target_(target),
+      registry_(registry),
+      declared_only_(declared_only),
+      predictors_(predictors(options, registry.builder().cache())),
+      rankers_(options.rankers.empty() ? predictors_ : options.rankers),
+      asks_store_(options.rankers.empty() || options.autotune) {}
 
-std::vector<Considered> Tuning::refused(const Problem& problem, int threads) const {
-  std::map<std::string, std::string> refusals;
-  for (const tune::Measurement& m : known(problem, threads)) {
-    if (!is_refusal(m.outcome)) continue;
-    refusals[m.kernel] = fmt::format("measured here as {}: {}", to_string(m.outcome), m.note);
+Advice Tuning::advice(const Problem& problem, int threads, bool is_pinned) const {
+  const std::vector<tune::Measurement> measured = known(problem, threads);
+  Advice advice;
+  advice.refused = refused_of(measured);
+  advice.pool = pool(problem, is_pinned ? std::vector<Considered>{} : advice.refused);
+  if (asks_store_) {
+    advice.rankers.push_back(make_tuned_ranker(
+        [winner = winner_of(measured)](const Problem&, const Target&, int) { return winner; }));
   }
-  std::vector<Considered> list;
-  for (const auto& [kernel, refusal] : refusals) {
-    try {
-      list.push_back(Considered{parse_name(kernel), kernel, 0, refusal});
-    } catch (const Error&) {
-      // The store may hold names of a later grammar: no kernel of ours has such a name.
-    }
-  }
-  return list;
+  advice.rankers.insert(advice.rankers.end(), rankers_.begin(), rankers_.end());
+  return advice;
 }
 
 std::optional<std::vector<KernelSpec>> Tuning::pool(const Problem& problem,
@@ -97,14 +106,16 @@ std::optional<std::vector<KernelSpec>> Tuning::pool(const Problem& problem,
 void Tuning::tune_once(const Problem& problem, int threads, std::uint64_t key) {
   if (!options_.autotune) return;
   const std::lock_guard lock(tune_mutex_);
-  if (!try_first(key) || winner(problem, threads)) return;
+  if (!try_first(key)) return;
+  const std::vector<tune::Measurement> measured = known(problem, threads);
+  if (winner_of(measured)) return;
   tune::AutotuneOptions tuning;
   tuning.budget_seconds = options_.autotune_seconds;
   tuning.top = options_.autotune_top;
   tuning.threads = threads;
   tuning.worker = options_.tuning_worker;
-  tune::autotune(problem, target_, most_promising(problem, threads), registry_, *open(true),
-                 tuning);
+  tune::autotune(problem, target_, most_promising(problem, threads, measured), registry_,
+                 *open(true), tuning);
 }
 
 bool Tuning::try_first(std::uint64_t key) {
@@ -145,18 +156,19 @@ std::vector<tune::Measurement> Tuning::known(const Problem& problem, int threads
   }
 }
 
-std::optional<TunedEntry> Tuning::winner(const Problem& problem, int threads) const {
-  return tune::best_of(known(problem, threads), [&](const std::string& kernel) {
+std::optional<TunedEntry> Tuning::winner_of(const std::vector<tune::Measurement>& known) const {
+  return tune::best_of(known, [&](const std::string& kernel) {
     return !declared_only_ || registry_.contains(kernel);
   });
 }
 
-std::vector<KernelSpec> Tuning::most_promising(const Problem& problem, int threads) const {
+std::vector<KernelSpec> Tuning::most_promising(const Problem& problem, int threads,
+                                               const std::vector<tune::Measurement>& known) const {
   ChooseOptions choice;
   choice.threads = threads;
   choice.deterministic = options_.deterministic;
   choice.rankers = predictors_;
-  choice.pool = pool(problem, refused(problem, threads));
+  choice.pool = pool(problem, refused_of(known));
   choice.explain = true;
   std::vector<KernelSpec> best;
   for (const Considered& candidate : choose(problem, target_, choice).considered) {

@@ -18,6 +18,18 @@ namespace tessera {
 // Appends kernels that were left out of the choice, keeping refused ones sorted by name.
 void add_refused(Decision& decision, const std::vector<Considered>& refused);
 
+// What measurements say about the choice for one problem; the store is read once for it.
+struct Advice {
+  // Kernels that were wrong, crashed or hung on this problem here, with what happened; by name.
+  std::vector<Considered> refused;
+  // What may be chosen: the declared kernels, or the target's whole space, less the refused ones;
+  // unset when that is simply the whole space.
+  std::optional<std::vector<KernelSpec>> pool;
+  // The caller's rankers, or: tuned, learned, analytic, first legal. Autotuning puts tuned first
+  // anyway.
+  std::vector<std::shared_ptr<const Ranker>> rankers;
+};
+
 // Thread-safe. The store is opened when it is first needed, and created by autotuning only.
 class Tuning {
  public:
@@ -27,17 +39,8 @@ class Tuning {
   Tuning(const Tuning&) = delete;
   Tuning& operator=(const Tuning&) = delete;
 
-  // The caller's rankers, or: tuned, learned, analytic, first legal. Autotuning puts tuned first
-  // anyway.
-  const std::vector<std::shared_ptr<const Ranker>>& rankers() const { return rankers_; }
-
-  // Kernels that were wrong, crashed or hung on this problem here, with what happened; by name.
-  std::vector<Considered> refused(const Problem& problem, int threads) const;
-
-  // What may be chosen: the declared kernels, or the target's whole space, less the refused ones;
-  // unset when that is simply the whole space.
-  std::optional<std::vector<KernelSpec>> pool(const Problem& problem,
-                                              const std::vector<Considered>& refused) const;
+  // `is_pinned`: the caller names the kernel, and may have a refused one.
+  Advice advice(const Problem& problem, int threads, bool is_pinned) const;
 
   // With autotuning on: measures the problem unless the store has a winner or this was tried
   // before. One at a time: measurements would disturb each other. `key` names the attempt.
@@ -48,16 +51,20 @@ class Tuning {
   std::filesystem::path store_file() const;
   tune::Store* open(bool create) const;
   std::vector<tune::Measurement> known(const Problem& problem, int threads) const;
-  std::optional<TunedEntry> winner(const Problem& problem, int threads) const;
-  std::vector<KernelSpec> most_promising(const Problem& problem, int threads) const;
+  std::optional<TunedEntry> winner_of(const std::vector<tune::Measurement>& known) const;
+  std::optional<std::vector<KernelSpec>> pool(const Problem& problem,
+                                              const std::vector<Considered>& refused) const;
+  std::vector<KernelSpec> most_promising(const Problem& problem, int threads,
+                                         const std::vector<tune::Measurement>& known) const;
 
   const DispatcherOptions& options_;
   const Target& target_;
   Registry& registry_;
   bool declared_only_;
   std::vector<std::shared_ptr<const Ranker>> predictors_;  // of kernels not measured here
-  std::vector<std::shared_ptr<const Ranker>> rankers_;
-  mutable Mutex open_mutex_;  // guards what follows
+  std::vector<std::shared_ptr<const Ranker>> rankers_;     // those behind the tuned one
+  bool asks_store_;                                        // whether there is a tuned one
+  mutable Mutex open_mutex_;                               // guards what follows
   mutable std::unique_ptr<tune::Store> store_;
   std::unordered_set<std::uint64_t> tried_;
   WorkMutex tune_mutex_;
