@@ -256,8 +256,7 @@ int bench_jit(const BenchCommand& command, const Output& output) {
     progress.step(compile.size(), specs.size(), name_of(spec));
   }
   progress.clear();
-  const std::string compiler =
-      (target.backend == "cuda" ? jit::find_nvrtc() : jit::find_toolchain("")).version;
+  const std::string compiler = jit::compiler_for(target).find({}, {}).version;
   if (output.json) {
     print_json({{"compiler", compiler},
                 {"kernels", specs.size()},

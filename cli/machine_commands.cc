@@ -86,13 +86,23 @@ Finding find_machine() {
                       host_target().name, join(useful_features(host), " "))};
 }
 
-Finding find_compiler() {
+// Nothing runs without kernels of the processor; those of other machines may be left out.
+Finding find_compiler(const jit::CompilerRow& compiler) {
+  const std::string title(compiler.title);
+  const bool is_needed = compiler.host_runs;
   try {
-    const jit::Toolchain toolchain = jit::find_toolchain("");
-    return {"C++ compiler", true, true,
-            fmt::format("{}: {}", toolchain.path.string(), toolchain.version)};
+    const jit::Toolchain found = compiler.find({}, {});
+    return {title, true, is_needed, fmt::format("{}: {}", found.path.string(), found.version)};
   } catch (const Error& error) {
-    return {"C++ compiler", false, true, fmt::format("{}; apt install g++", error.what())};
+    return {
+        title, false, is_needed,
+        fmt::format("{}{}", is_needed ? "" : "only needed to compile for GPUs: ", error.what())};
+  }
+}
+
+void add_compilers(std::vector<Finding>& findings, bool needed) {
+  for (const jit::CompilerRow& compiler : jit::compilers()) {
+    if (compiler.host_runs == needed) findings.push_back(find_compiler(compiler));
   }
 }
 
@@ -150,18 +160,10 @@ Finding find_gpu_targets() {
   return {"GPU targets", false, false, has_driver ? why_not : "none without NVIDIA's driver"};
 }
 
-Finding find_gpu_compiler() {
-  try {
-    const jit::Toolchain nvrtc = jit::find_nvrtc();
-    return {"NVRTC", true, false, fmt::format("{}: {}", nvrtc.path.string(), nvrtc.version)};
-  } catch (const Error& error) {
-    return {"NVRTC", false, false,
-            fmt::format("only needed to compile for GPUs: {}", error.what())};
-  }
-}
-
 std::vector<Finding> examine() {
-  std::vector<Finding> findings = {find_machine(), find_compiler(), find_cache()};
+  std::vector<Finding> findings = {find_machine()};
+  add_compilers(findings, true);
+  findings.push_back(find_cache());
   findings.push_back({"threads", true, false,
                       fmt::format("OpenMP uses {} by default", runtime::thread_limit({}))});
   for (const std::string& name : peers::peer_names()) {
@@ -172,7 +174,7 @@ std::vector<Finding> examine() {
   }
   for (Finding& finding : find_gpus()) findings.push_back(std::move(finding));
   findings.push_back(find_gpu_targets());
-  findings.push_back(find_gpu_compiler());
+  add_compilers(findings, false);
   return findings;
 }
 

@@ -59,13 +59,7 @@ std::vector<Target> resolve_targets(const PackCommand& command) {
   for (const std::string& name : command.targets) targets.push_back(resolve_target(name));
   std::set<std::string> names;
   for (const Target& target : targets) {
-    if (target.backend != "cpu" && target.backend != "cuda") {
-      throw Error(
-          ErrorCode::unsupported,
-          fmt::format("pack: only kernels of cpu and cuda targets can be compiled here, got "
-                      "target {} of backend {}; write their sources with 'tessera generate'",
-                      target.name, target.backend));
-    }
+    jit::compiler_for(target, "pack");  // refuses a target without one
     if (!names.insert(target.name).second) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("pack: each target is named once, got '{}' twice", target.name));
@@ -210,7 +204,7 @@ int write(const PackCommand& command, const Output& output) {
   const std::vector<Part> parts = make_parts(command);
   check_writable(command.output);
   for (const Part& part : parts) {  // missing: one sentence instead of one for each kernel
-    part.target.backend == "cuda" ? jit::find_nvrtc() : jit::find_toolchain("");
+    jit::compiler_for(part.target).find({}, {});
   }
   const Built built = build(parts, command.jobs);
   if (!built.inputs.empty()) jit::write_pack(command.output, built.inputs);

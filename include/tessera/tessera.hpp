@@ -30,6 +30,7 @@
 #include "tessera/families/family.h"
 #include "tessera/jit/build.h"
 #include "tessera/jit/cache.h"
+#include "tessera/jit/compilers.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/pack.h"
 #include "tessera/jit/toolchain.h"

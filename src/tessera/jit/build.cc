@@ -11,8 +11,8 @@
 #include "tessera/base/files.h"
 #include "tessera/base/parallel.h"
 #include "tessera/jit/compile_internal.h"
+#include "tessera/jit/compilers.h"
 #include "tessera/jit/load_check_internal.h"
-#include "tessera/jit/nvrtc.h"
 #include "tessera/jit/pack_set_internal.h"
 #include "tessera/jit/worker_program.h"
 
@@ -27,18 +27,6 @@ struct Found {
 bool is_forbidden_by_environment() {
   const std::string value = environment("TESSERA_NO_JIT");
   return !value.empty() && value != "0";
-}
-
-Toolchain toolchain_for(const BuildOptions& options, std::string_view kernel, const Target& target,
-                        const fs::path& memo) {
-  if (target.backend == "cpu") return find_toolchain(options.compiler, memo);
-  if (target.backend == "cuda") {
-    return find_nvrtc({.library = options.nvrtc, .worker = options.worker}, memo);
-  }
-  throw Error(ErrorCode::unsupported,
-              fmt::format("{}: only kernels of cpu and cuda targets can be compiled here, got "
-                          "target {} of backend {}; write its source with 'tessera generate'",
-                          kernel, target.name, target.backend));
 }
 
 }  // namespace
@@ -73,7 +61,7 @@ struct Builder::State {
 
 Toolchain Builder::State::toolchain(std::string_view kernel, const Target& target) const {
   const fs::path memo = cache.is_memory_only() ? fs::path() : cache.folder() / "toolchains";
-  return toolchain_for(options, kernel, target, memo);
+  return compiler_for(target, kernel).find(options, memo);
 }
 
 std::string Builder::State::no_compiler(const Target& target) const try {
@@ -113,6 +101,7 @@ Found Builder::State::build_with_compiler(const Source& source, const Target& ta
   CompileJob job{.source = &source,
                  .objects = {},
                  .target = &target,
+                 .compiler = &compiler_for(target, source.name),
                  .toolchain = &toolchain,
                  .worker = find_worker_program(options.worker),
                  .timeout_seconds = options.timeout_seconds,

@@ -16,6 +16,7 @@
 #include "tessera/base/fork.h"
 #include "tessera/base/log.h"
 #include "tessera/base/text.h"
+#include "tessera/jit/compilers_internal.h"
 #include "tessera/jit/entry_internal.h"
 #include "tessera/jit/folder_internal.h"
 #include "tessera/jit/load_check_internal.h"
@@ -211,7 +212,7 @@ Artifact Cache::State::publish(const fs::path& built, const std::string& name,
 }
 
 Artifact Cache::State::loadable(Artifact artifact) const {
-  const bool is_library = artifact.binary.filename() == kLibraryFile;
+  const bool is_library = is_host_library(artifact.binary.filename().string());
   if (!load_from_memory || !is_library || artifact.keep) return artifact;
   return memory_artifact(artifact.name, artifact.key, read_file(artifact.binary));
 }
@@ -347,8 +348,10 @@ VerifyReport Cache::verify(const std::string& worker) const {
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const std::optional<EntryMeta> meta = read_meta(entries[i], damage[i]);
     if (meta) damage[i] = own_damage(entries[i], *meta);
-    if (!damage[i].empty() || binary_file(*meta) != kLibraryFile) continue;
-    libraries.push_back({.name = meta->name, .file = entries[i] / kLibraryFile});
+    if (!damage[i].empty()) continue;
+    const std::string binary = binary_file(*meta);
+    if (!is_host_library(binary)) continue;
+    libraries.push_back({.name = meta->name, .file = entries[i] / binary});
     owners.push_back(i);
   }
   const auto unloadable = load_damages(find_worker_program(worker), libraries);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/hash.h"
+#include "tessera/jit/compilers_internal.h"
 #include "tessera/jit/entry_internal.h"
 #include "tessera/jit/toolchain.h"
 
@@ -28,6 +29,12 @@ std::string_view hash_of_headers(const Source& source) {
   return source.headers == nullptr ? std::string_view() : source.headers->hash;
 }
 
+std::string binary_of(const Source& source, const Target& target) {
+  return std::string(binary_kind(compiler_for(target, source.name), source).file);
+}
+
+}  // namespace
+
 // Straight to machine code. Device code includes only our headers, so everything in it may run on
 // the device; the assembler's words about registers and spills go to the log. From version 13 on
 // NVRTC keeps a cache of its own, which would hide what we build.
@@ -37,32 +44,29 @@ std::vector<std::string> nvrtc_command(const Toolchain& nvrtc, const Target& tar
   command.insert(command.end(), target.compile_flags.begin(), target.compile_flags.end());
   command.insert(command.end(), {"--std=c++17", "-default-device", "--ptxas-options=-v"});
   if (!nvrtc.version.starts_with("NVRTC 12.")) command.emplace_back("--no-cache");
-  command.insert(command.end(), {source_file(source), "-o", binary_name(source)});
+  command.insert(command.end(), {source_file(source), "-o", binary_of(source, target)});
   return command;
 }
-
-}  // namespace
 
 // The file's name is part of the binary.
 std::string source_file(const Source& source) {
   return (source.is_object ? "object" : "kernel") + source.extension;
 }
 
-std::string binary_name(const Source& source) {
-  if (source.is_object) return kObjectFile;
-  return source.extension == ".cu" ? kCubinFile : kLibraryFile;
-}
-
 std::string linked_object(std::size_t index) { return fmt::format("object{}.o", index); }
 
 std::vector<std::string> compile_command(const Toolchain& toolchain, const Target& target,
                                          const Source& source) {
-  if (target.backend == "cuda") return nvrtc_command(toolchain, target, source);
-  std::vector<std::string> command = {toolchain.path.string()};
+  return compiler_for(target, source.name).command(toolchain, target, source);
+}
+
+std::vector<std::string> cpp_command(const Toolchain& compiler, const Target& target,
+                                     const Source& source) {
+  std::vector<std::string> command = {compiler.path.string()};
   const auto append = [&command](const std::vector<std::string>& words) {
     command.insert(command.end(), words.begin(), words.end());
   };
-  append(toolchain.arguments);
+  append(compiler.arguments);
   append(target.compile_flags);
 
   // Products are fused with sums, which ISO mode would forbid; nothing else bends IEEE arithmetic.
@@ -73,7 +77,7 @@ std::vector<std::string> compile_command(const Toolchain& toolchain, const Targe
           "-fno-rtti", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-nostdlib", "-w",
           "-pipe", "-I."});
   if (!source.objects.empty()) append({"-include", kDeclarationsFile});
-  append({source_file(source), "-o", binary_name(source)});
+  append({source_file(source), "-o", binary_of(source, target)});
   if (source.is_object) return command;
   for (std::size_t i = 0; i < source.objects.size(); ++i) command.push_back(linked_object(i));
   append({"-Wl,--as-needed", "-lm"});

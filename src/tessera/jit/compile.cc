@@ -10,6 +10,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
+#include "tessera/jit/compilers_internal.h"
 #include "tessera/jit/elf_internal.h"
 #include "tessera/jit/entry_internal.h"
 #include "tessera/jit/folder_internal.h"
@@ -112,13 +113,14 @@ void forget_failure(const CompileJob& job) {
 
 // What is wrong with the file that a compiler says to have written; empty when nothing is.
 std::string binary_damage(const CompileJob& job, const fs::path& folder) {
-  const std::string file = binary_name(*job.source);
+  const BinaryKind kind = binary_kind(*job.compiler, *job.source);
+  const std::string file(kind.file);
   std::string damage;
   const std::optional<std::string> content = read_regular_file(folder / file, damage);
   if (content ? content->empty() : damage == "is missing") return "wrote no " + file;
-  if (content) damage = elf_damage(file, *content);
+  if (content) damage = elf_damage(kind, *content);
   if (!damage.empty()) return fmt::format("its {} {}", file, damage);
-  if (file != kLibraryFile) return {};
+  if (job.source->is_object || !job.compiler->host_runs) return {};
   damage = load_damage(job.worker, {job.source->name, folder / file}).value_or("");
   return damage.empty() ? "" : fmt::format("its {} is of no use: {}", file, damage);
 }
@@ -127,7 +129,7 @@ std::string binary_damage(const CompileJob& job, const fs::path& folder) {
 
 void compile(const CompileJob& job, const fs::path& folder) {
   const std::vector<std::string> command =
-      compile_command(*job.toolchain, *job.target, *job.source);
+      job.compiler->command(*job.toolchain, *job.target, *job.source);
   forget_failure(job);
   write_inputs(*job.source, folder);
   bring_objects(job, folder);

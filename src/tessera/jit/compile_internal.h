@@ -7,6 +7,7 @@
 
 #include "tessera/families/family.h"
 #include "tessera/jit/cache.h"
+#include "tessera/jit/compilers.h"
 #include "tessera/jit/toolchain.h"
 
 namespace tessera::jit {
@@ -15,18 +16,18 @@ struct CompileJob {
   const Source* source = nullptr;
   std::vector<Artifact> objects;  // of the source's objects, in their order
   const Target* target = nullptr;
+  const CompilerRow* compiler = nullptr;
   const Toolchain* toolchain = nullptr;
-  std::filesystem::path worker;  // loads a kernel of a CPU first; empty: nobody does
+  std::filesystem::path worker;  // loads a kernel that the host runs first; empty: nobody does
   double timeout_seconds = 0;
   std::filesystem::path cache;  // where the folder of a failed build is kept
   std::string key;
 };
 
-// Fills the folder with source, headers, objects to link, command.txt, log.txt and the binary
-// (kernel.so, kernel.cubin of a .cu, object.o of an object). When the compiler fails, or what it
-// wrote is not whole or cannot be loaded, moves the folder to <cache>/failed and throws
-// Error{compile_failed} or, when it took too long, Error{timeout}; context() is all that the
-// compiler said.
+// Fills the folder with source, headers, objects to link, command.txt, log.txt and the binary. When
+// the compiler fails, or what it wrote is not whole or cannot be loaded, moves the folder to
+// <cache>/failed and throws Error{compile_failed} or, when it took too long, Error{timeout};
+// context() is all that the compiler said.
 void compile(const CompileJob& job, const std::filesystem::path& folder);
 
 }  // namespace tessera::jit

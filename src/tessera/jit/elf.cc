@@ -3,36 +3,12 @@
 #include <elf.h>
 #include <fmt/format.h>
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 
-#include "tessera/jit/entry_internal.h"
-
 namespace tessera::jit {
 namespace {
-
-#if defined(__x86_64__)
-constexpr unsigned kHostMachine = EM_X86_64;
-#elif defined(__aarch64__)
-constexpr unsigned kHostMachine = EM_AARCH64;
-#else
-constexpr unsigned kHostMachine = EM_NONE;  // any
-#endif
-
-constexpr unsigned kCudaMachine = 190;
-
-struct ElfKind {
-  std::string_view file;
-  unsigned type;
-  unsigned machine;
-};
-constexpr std::array<ElfKind, 3> kElfKinds = {{
-    {kLibraryFile, ET_DYN, kHostMachine},
-    {kObjectFile, ET_REL, kHostMachine},
-    {kCubinFile, ET_EXEC, kCudaMachine},
-}};
 
 bool lies_within(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
   return offset <= size && bytes <= size - offset;
@@ -53,16 +29,16 @@ std::string outside(std::string_view content, std::string_view what, std::uint64
                      offset);
 }
 
-std::string header_damage(const Elf64_Ehdr& header, const ElfKind& kind) {
+std::string header_damage(const Elf64_Ehdr& header, const BinaryKind& kind) {
   const bool is_elf = std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0;
   if (!is_elf || header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB) {
     return "is not a 64-bit little-endian ELF file";
   }
-  if (header.e_type != kind.type) {
-    return fmt::format("must be an ELF file of type {}, got type {}", kind.type, header.e_type);
+  if (header.e_type != kind.elf_type) {
+    return fmt::format("must be an ELF file of type {}, got type {}", kind.elf_type, header.e_type);
   }
-  if (kind.machine != EM_NONE && header.e_machine != kind.machine) {
-    return fmt::format("must be for ELF machine {}, got machine {}", kind.machine,
+  if (kind.elf_machine != EM_NONE && header.e_machine != kind.elf_machine) {
+    return fmt::format("must be for ELF machine {}, got machine {}", kind.elf_machine,
                        header.e_machine);
   }
   if (header.e_phnum > 0 && header.e_phentsize != sizeof(Elf64_Phdr)) {
@@ -111,16 +87,13 @@ std::string sections_damage(std::string_view content, const Elf64_Ehdr& header) 
 
 }  // namespace
 
-std::string elf_damage(std::string_view file, std::string_view content) {
+std::string elf_damage(const BinaryKind& kind, std::string_view content) {
   const auto header = read_at<Elf64_Ehdr>(content, 0);
   if (!header) {
     return fmt::format("has {} bytes, but an ELF header has {}", content.size(),
                        sizeof(Elf64_Ehdr));
   }
-  for (const ElfKind& kind : kElfKinds) {
-    if (kind.file != file) continue;
-    if (std::string damage = header_damage(*header, kind); !damage.empty()) return damage;
-  }
+  if (std::string damage = header_damage(*header, kind); !damage.empty()) return damage;
   if (std::string damage = segments_damage(content, *header); !damage.empty()) return damage;
   return sections_damage(content, *header);
 }

@@ -4,11 +4,13 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/jit/compilers.h"
+
 namespace tessera::jit {
 
-// What is wrong with the content of an entry's binary, by its file's name (kernel.so, kernel.cubin,
-// object.o): "has 100 bytes, but its section 3 has 40 at byte 28776". Empty when the headers are
-// those of such a file and all that they name lies within it.
-std::string elf_damage(std::string_view file, std::string_view content);
+// What is wrong with the content of an entry's binary of this kind: "has 100 bytes, but its section
+// 3 has 40 at byte 28776". Empty when the headers are those of such a file and all that they name
+// lies within it.
+std::string elf_damage(const BinaryKind& kind, std::string_view content);
 
 }  // namespace tessera::jit

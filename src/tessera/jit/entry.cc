@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -12,8 +10,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/hash.h"
+#include "tessera/jit/compilers_internal.h"
 #include "tessera/jit/elf_internal.h"
-#include "tessera/jit/nvrtc_internal.h"
 
 namespace tessera::jit {
 namespace {
@@ -22,7 +20,6 @@ using nlohmann::json;
 
 constexpr int kFormat = 1;
 constexpr const char* kNoBinary = "meta.json must list exactly one kernel or object";
-constexpr std::array kBinaryFiles = {kLibraryFile, kCubinFile, kObjectFile};
 
 // A checksum over the meaning of meta.json, so that a flipped bit in it is seen too.
 std::string seal_of(const EntryMeta& meta) {
@@ -48,18 +45,14 @@ std::string to_text(const EntryMeta& meta) {
   return document.dump(2) + "\n";
 }
 
-bool is_binary(const std::string& file) {
-  return std::find(kBinaryFiles.begin(), kBinaryFiles.end(), file) != kBinaryFiles.end();
-}
-
 // A folder with a kernel beside an object would say nothing about which of them it is.
 template <class IsThere>
-std::string one_binary(const IsThere& is_there) {
-  std::string one;
-  for (const char* file : kBinaryFiles) {
-    if (!is_there(file)) continue;
-    if (!one.empty()) return {};
-    one = file;
+std::optional<BinaryKind> one_binary(const IsThere& is_there) {
+  std::optional<BinaryKind> one;
+  for (const BinaryKind& kind : binary_kinds()) {
+    if (!is_there(kind.file)) continue;
+    if (one) return std::nullopt;
+    one = kind;
   }
   return one;
 }
@@ -79,9 +72,12 @@ std::string file_damage(const fs::path& folder, const std::string& path, const F
   if (got.checksum != want.checksum) {
     return fmt::format("{} has checksum {}, meta.json says {}", path, got.checksum, want.checksum);
   }
-  if (!is_binary(path)) return {};
-  const std::string damage = elf_damage(path, *content);
-  return damage.empty() ? "" : fmt::format("{} {}", path, damage);
+  for (const BinaryKind& kind : binary_kinds()) {
+    if (kind.file != path) continue;
+    const std::string damage = elf_damage(kind, *content);
+    if (!damage.empty()) return fmt::format("{} {}", path, damage);
+  }
+  return {};
 }
 
 // What a compiler leaves besides regular files, such as links and pipes, is no part of an entry.
@@ -106,23 +102,27 @@ Tree tree_below(const fs::path& folder) try {
 }  // namespace
 
 std::string binary_file(const EntryMeta& meta) {
-  return one_binary([&](const char* file) { return meta.files.count(file) > 0; });
+  const std::optional<BinaryKind> kind =
+      one_binary([&](std::string_view file) { return meta.files.count(std::string(file)) > 0; });
+  return kind ? std::string(kind->file) : std::string();
 }
 
 Binary read_binary(const fs::path& folder, const std::string& name) {
   std::error_code failed;
-  const std::string file = one_binary(
-      [&](const char* one) { return fs::exists(fs::symlink_status(folder / one, failed)); });
-  if (file.empty()) {
+  const std::optional<BinaryKind> kind = one_binary(
+      [&](std::string_view file) { return fs::exists(fs::symlink_status(folder / file, failed)); });
+  if (!kind) {
+    std::vector<std::string> files;
+    for (const BinaryKind& each : binary_kinds()) files.emplace_back(each.file);
     throw Error(ErrorCode::compile_failed,
                 fmt::format("{}: an entry needs exactly one of {}, got none or several", name,
-                            fmt::join(kBinaryFiles, ", ")));
+                            fmt::join(files, ", ")));
   }
   std::string damage;
-  const std::optional<std::string> content = read_regular_file(folder / file, damage);
-  if (content) damage = elf_damage(file, *content);
-  if (damage.empty()) return {.file = file, .content = *content};
-  throw Error(ErrorCode::compile_failed, fmt::format("{}: {} {}", name, file, damage));
+  const std::optional<std::string> content = read_regular_file(folder / kind->file, damage);
+  if (content) damage = elf_damage(*kind, *content);
+  if (damage.empty()) return {.file = std::string(kind->file), .content = *content};
+  throw Error(ErrorCode::compile_failed, fmt::format("{}: {} {}", name, kind->file, damage));
 }
 
 std::string entry_folder_name(const std::string& name, const std::string& key) {
@@ -137,8 +137,9 @@ std::string seal_entry(const fs::path& folder, const std::string& name, const st
   for (const fs::path& file : tree.files) {
     meta.files[file.lexically_relative(folder).string()] = stamp_of(read_file(file));
   }
-  if (binary == kCubinFile) {
-    meta.facts = cubin_facts(try_read_file(folder / "log.txt").value_or(""), name);
+  const CompilerRow* const compiler = compiler_of_binary(binary);
+  if (compiler != nullptr && compiler->facts != nullptr) {
+    meta.facts = compiler->facts(try_read_file(folder / "log.txt").value_or(""), name);
   }
   tree.files.push_back(folder / kMetaFile);
   write_file_unflushed(tree.files.back(), to_text(meta));

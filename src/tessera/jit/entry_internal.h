@@ -11,10 +11,6 @@
 
 namespace tessera::jit {
 
-// An entry holds one of these: a kernel, or an object that kernels share.
-inline constexpr const char* kLibraryFile = "kernel.so";
-inline constexpr const char* kCubinFile = "kernel.cubin";
-inline constexpr const char* kObjectFile = "object.o";
 inline constexpr const char* kMetaFile = "meta.json";
 
 struct FileStamp {
@@ -29,11 +25,11 @@ struct EntryMeta {
   std::map<std::string, std::int64_t> facts;  // of a cubin: registers, spills, shared memory
 };
 
-// The file that a source is written to, and the one that it is compiled to.
+// The file that a source is written to.
 std::string source_file(const Source& source);
-std::string binary_name(const Source& source);
 
-// The entry's one binary; empty when it has none or several.
+// The entry's one binary, a kernel or an object that kernels share; empty when it has none or
+// several. See binary_kinds().
 std::string binary_file(const EntryMeta& meta);
 
 // The binary of a folder that is not sealed yet. Throws Error{compile_failed} unless there is

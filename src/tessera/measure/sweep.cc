@@ -13,7 +13,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/hash.h"
 #include "tessera/base/text.h"
-#include "tessera/jit/nvrtc.h"
+#include "tessera/jit/compilers.h"
 #include "tessera/measure/outcome.h"
 #include "tessera/measure/sweep_worker.h"
 #include "tessera/registry/registry.h"
@@ -56,8 +56,7 @@ std::string random_id() {
 
 std::string compiler_words(const Target& target, const jit::BuildOptions& build) {
   try {
-    return target.backend == "cuda" ? jit::find_nvrtc({build.nvrtc, build.worker}).version
-                                    : jit::find_toolchain(build.compiler).version;
+    return jit::compiler_for(target).find(build, {}).version;
   } catch (const Error&) {
     return "none: kernels come from packs and the cache";
   }

@@ -2,20 +2,29 @@
 
 #include <cstring>
 #include <random>
+#include <stdexcept>
 
 #include "host/jit/fixtures.h"
+#include "tessera/jit/compilers_internal.h"
 
 namespace tessera::jit {
 namespace {
+
+BinaryKind kind(std::string_view file) {
+  for (const BinaryKind& each : binary_kinds()) {
+    if (each.file == file) return each;
+  }
+  throw std::out_of_range("no binary is a file of this name");
+}
 
 // A library that a linker wrote.
 std::string real_library() { return read_file(FAKE_NVRTC); }
 
 TEST(Elf, AWholeLibraryIsSound) {
-  EXPECT_EQ(elf_damage("kernel.so", real_library()), "");
-  EXPECT_EQ(elf_damage("kernel.so", library_of("more")), "");
-  EXPECT_EQ(elf_damage("object.o", object_of("more")), "");
-  EXPECT_EQ(elf_damage("kernel.cubin", cubin_of("more")), "");
+  EXPECT_EQ(elf_damage(kind("kernel.so"), real_library()), "");
+  EXPECT_EQ(elf_damage(kind("kernel.so"), library_of("more")), "");
+  EXPECT_EQ(elf_damage(kind("object.o"), object_of("more")), "");
+  EXPECT_EQ(elf_damage(kind("kernel.cubin"), cubin_of("more")), "");
 }
 
 TEST(Elf, NoTruncationOfALibraryGoesUnseen) {
@@ -26,7 +35,7 @@ TEST(Elf, NoTruncationOfALibraryGoesUnseen) {
   std::vector<std::size_t> sizes = {0, 1, 63, 64, 65, whole.size() / 2, whole.size() - 1};
   for (int i = 0; i < 200; ++i) sizes.push_back(random() % whole.size());
   for (const std::size_t size : sizes) {
-    EXPECT_NE(elf_damage("kernel.so", std::string_view(whole).substr(0, size)), "") << size;
+    EXPECT_NE(elf_damage(kind("kernel.so"), std::string_view(whole).substr(0, size)), "") << size;
   }
 }
 
@@ -42,7 +51,7 @@ TEST(Elf, RandomHeadersAreReadWithinTheContent) {
     for (int change = 0; change < 3; ++change) {
       content[EI_NIDENT + random() % (whole.size() - EI_NIDENT)] = static_cast<char>(random());
     }
-    elf_damage("kernel.so", {content.get(), whole.size()});
+    elf_damage(kind("kernel.so"), {content.get(), whole.size()});
   }
 }
 
@@ -82,8 +91,8 @@ TEST(Elf, SaysWhatIsWrong) {
       {changed(kSection + offsetof(Elf64_Shdr, sh_size), Elf64_Xword{249}),
        "has 248 bytes, but its section 1 has 249 at byte 0"},
   };
-  for (const Case& c : cases) EXPECT_EQ(elf_damage("kernel.so", c.content), c.damage);
-  EXPECT_EQ(elf_damage("kernel.cubin", library_of("")),
+  for (const Case& c : cases) EXPECT_EQ(elf_damage(kind("kernel.so"), c.content), c.damage);
+  EXPECT_EQ(elf_damage(kind("kernel.cubin"), library_of("")),
             "must be an ELF file of type 2, got type 3");
 }
 
