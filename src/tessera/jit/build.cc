@@ -24,6 +24,35 @@ struct Found {
   bool was_cached = false;
 };
 
+using BuildClock = std::chrono::steady_clock;
+
+double seconds_since(BuildClock::time_point start) {
+  return std::chrono::duration<double>(BuildClock::now() - start).count();
+}
+
+// Counts what is done and tells the caller, one thread at a time, and never again after the caller
+// has thrown.
+class Reporter {
+ public:
+  Reporter(const Progress& progress, std::size_t total) : progress_(progress), total_(total) {}
+
+  void report(const BuildResult& result) {
+    const std::lock_guard lock(mutex_);
+    ++done_;
+    if (!progress_ || stopped_) return;
+    stopped_ = true;
+    progress_(done_, total_, result);
+    stopped_ = false;
+  }
+
+ private:
+  const Progress& progress_;
+  const std::size_t total_;
+  std::size_t done_ = 0;
+  bool stopped_ = false;
+  std::mutex mutex_;
+};
+
 bool is_forbidden_by_environment() {
   const std::string value = environment("TESSERA_NO_JIT");
   return !value.empty() && value != "0";
@@ -53,8 +82,11 @@ struct Builder::State {
   Found find_or_build(const Source& source, const Target& target);
   Found build_with_compiler(const Source& source, const Target& target);
   std::vector<Artifact> build_objects(const Source& source, const Target& target);
-  void prepare_objects(std::span<const Source> sources, const Target& target, int jobs);
+  void prepare_objects(std::span<const Source> sources, std::span<const std::size_t> which,
+                       const Target& target, int jobs);
+  std::optional<Artifact> find_ready(const Source& source, const Target& target);
   std::string no_compiler(const Target& target) const;
+  bool try_find(const Source& source, const Target& target, BuildResult& result);
   BuildResult try_build(const Source& source, const Target& target);
   [[noreturn]] void refuse(const Source& source) const;
 };
@@ -125,21 +157,30 @@ std::vector<Artifact> Builder::State::build_objects(const Source& source,
   throw Error(error.code(), fmt::format("{}: {}", source.name, error.what()), error.context());
 }
 
+// What a pack or the cache has. An error is for build() to say.
+std::optional<Artifact> Builder::State::find_ready(const Source& source, const Target& target) try {
+  if (!packs.empty()) {
+    if (auto packed = packs.find(source.name, source_key(source, target))) return packed;
+  }
+  return cache.find(source.name, cache_key(source, target, toolchain(source.name, target)));
+} catch (const std::exception&) {
+  return std::nullopt;
+}
+
 // Objects that many of the sources need come first, each once, so that no worker waits for
 // another's. What fails fails again where a source needs it, which says so.
-void Builder::State::prepare_objects(std::span<const Source> sources, const Target& target,
+void Builder::State::prepare_objects(std::span<const Source> sources,
+                                     std::span<const std::size_t> which, const Target& target,
                                      int jobs) {
+  if (!forbidden_by.empty()) return;
   std::set<std::string> names;
   std::vector<const Source*> objects;
-  for (const Source& source : sources) {
-    if (source.objects.empty() || packs.lists(source.name, source_key(source, target))) continue;
-    if (!forbidden_by.empty() || !no_compiler(target).empty()) return;
-    const std::string key = cache_key(source, target, toolchain(source.name, target));
-    if (cache.find(source.name, key)) continue;
-    for (const Source& object : source.objects) {
+  for (const std::size_t i : which) {
+    for (const Source& object : sources[i].objects) {
       if (names.insert(object.name).second) objects.push_back(&object);
     }
   }
+  if (objects.empty() || !no_compiler(target).empty()) return;
   in_parallel(objects.size(), jobs, [&](std::size_t i) { try_build(*objects[i], target); });
 }
 
@@ -150,10 +191,21 @@ void Builder::State::refuse(const Source& source) const {
                           source.name, cache.folder().string(), forbidden_by));
 }
 
+bool Builder::State::try_find(const Source& source, const Target& target, BuildResult& result) {
+  const BuildClock::time_point start = BuildClock::now();
+  const std::optional<Artifact> found = find_ready(source, target);
+  if (!found) return false;
+  result = {.name = source.name,
+            .artifact = *found,
+            .error = {},
+            .was_cached = true,
+            .seconds = seconds_since(start)};
+  return true;
+}
+
 BuildResult Builder::State::try_build(const Source& source, const Target& target) {
-  using Clock = std::chrono::steady_clock;
   BuildResult result{.name = source.name};
-  const Clock::time_point start = Clock::now();
+  const BuildClock::time_point start = BuildClock::now();
   try {
     const Found found = build(source, target);
     result.artifact = found.artifact;
@@ -164,7 +216,7 @@ BuildResult Builder::State::try_build(const Source& source, const Target& target
   } catch (const std::exception& error) {
     result.error = fmt::format("{}: {}", source.name, error.what());
   }
-  result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  result.seconds = seconds_since(start);
   return result;
 }
 
@@ -185,21 +237,24 @@ Artifact Builder::build(const Source& source, const Target& target) {
   return state_->build(source, target).artifact;
 }
 
+// What is there already is looked for once, and the rest waits until the objects are there.
 std::vector<BuildResult> Builder::build_all(std::span<const Source> sources, const Target& target,
                                             int jobs, const Progress& progress) {
-  state_->prepare_objects(sources, target, jobs);
   std::vector<BuildResult> results(sources.size());
-  std::size_t done = 0;
-  bool stopped = false;  // by what progress threw
-  std::mutex mutex;
+  Reporter reporter(progress, sources.size());
+  std::vector<char> is_ready(sources.size());  // written by several threads
   in_parallel(sources.size(), jobs, [&](std::size_t i) {
-    results[i] = state_->try_build(sources[i], target);
-    const std::lock_guard lock(mutex);
-    ++done;
-    if (!progress || stopped) return;
-    stopped = true;
-    progress(done, sources.size(), results[i]);
-    stopped = false;
+    is_ready[i] = state_->try_find(sources[i], target, results[i]) ? 1 : 0;
+    if (is_ready[i] != 0) reporter.report(results[i]);
+  });
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (is_ready[i] == 0) missing.push_back(i);
+  }
+  state_->prepare_objects(sources, missing, target, jobs);
+  in_parallel(missing.size(), jobs, [&](std::size_t i) {
+    results[missing[i]] = state_->try_build(sources[missing[i]], target);
+    reporter.report(results[missing[i]]);
   });
   return results;
 }
