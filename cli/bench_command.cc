@@ -93,10 +93,9 @@ void print_text(const std::vector<BenchCase>& cases, const BenchSummary& summary
 // problem on a CPU mostly finds its operands in the caches, as the problem's neighbours would.
 BenchSettings settings_for(const BenchCommand& command, const Target& target) {
   constexpr double kGpuSoakSeconds = 0.25;
-  const bool is_gpu = target.backend == "cuda";
   BenchSettings settings = command.settings;
-  settings.protocol.flush_caches = command.flush.value_or(is_gpu);
-  settings.protocol.soak_seconds = command.soak.value_or(is_gpu ? kGpuSoakSeconds : 0);
+  settings.protocol.flush_caches = command.flush.value_or(starts_cold(target));
+  settings.protocol.soak_seconds = command.soak.value_or(is_gpu(target) ? kGpuSoakSeconds : 0);
   return settings;
 }
 
@@ -135,8 +134,8 @@ int bench_problems(const BenchCommand& command, const Output& output) {
     print_json(json);
   } else {
     print_text(cases, summary, peers,
-               target.backend == "cpu" ? threads_text(threads)
-                                       : measure::device_name(target, settings.run.device));
+               counts_threads(target) ? threads_text(threads)
+                                      : measure::device_name(target, settings.run.device));
     if (failure) print_error(*failure);
   }
   return failure ? 1 : 0;

@@ -63,7 +63,7 @@ int demo(int threads, const Output& output) {
   Dispatcher dispatcher({}, registry);
 
   const int limit = runtime::thread_limit({.threads = threads});
-  const peers::PeerSearch peers = find_peers(peers::peer_names("cpu"), limit);
+  const peers::PeerSearch peers = find_peers(peers::peer_names(host_target().backend), limit);
   const BenchSettings settings{.run = {.threads = threads},
                                .protocol = {.rounds = 7, .warmup = 1, .min_seconds = 0.005}};
   Table table({"layer", "kernel", "why", "time", "GFLOP/s", "of peak", "vs oneDNN", "vs OpenBLAS"});

@@ -147,7 +147,7 @@ Finding find_gpu_targets() {
   std::string why_not;
   for (const std::string& name : target_names()) {
     const Target target = load_target(name);
-    if (target.backend != "cuda") continue;
+    if (!is_gpu(target) || runtime::find_backend(target) == nullptr) continue;
     const std::string reason = why_not_here(target);
     if (reason.empty()) {
       runnable.push_back(name);

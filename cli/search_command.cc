@@ -50,7 +50,7 @@ tune::SearchOptions options_of(const SearchCommand& command, const Target& targe
   options.seconds = command.seconds;
   options.seed = command.seed;
   const bool here = runtime::backend_for(target).unavailable_reason(target).empty();
-  options.threads = target.backend == "cpu" && here
+  options.threads = counts_threads(target) && here
                         ? runtime::thread_limit({.threads = command.threads})
                         : command.threads;
   return options;

@@ -97,7 +97,7 @@ void print_text(const TrainCommand& command, const train::TrainResult& result,
 // A model that was trained with a nominal row would never be asked, and nothing else would say so.
 void print_where_it_holds(const Target& target) {
   const Target here = host_target();
-  if (target.backend != "cpu" || target.name != here.name) return;
+  if (is_gpu(target) || target.name != here.name) return;
   if (const Verdict same = is_same_core(target, here); !same) {
     write_out(
         "note: this machine's choices will not ask it: {}; leave out --target to train for "

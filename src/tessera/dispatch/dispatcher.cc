@@ -69,7 +69,7 @@ struct Dispatcher::State {
       : options(std::move(given)),
         target(load_or_detect(options.target)),
         not_here(why_not_here(target)),
-        counts_threads(target.backend == "cpu" && not_here.empty()),
+        counts_threads(tessera::counts_threads(target) && not_here.empty()),
         declared_only(shared != nullptr),
         registry(shared ? std::move(shared)
                         : std::make_shared<Registry>("dispatcher", options.build)),

@@ -98,7 +98,7 @@ double work_of(const Manifest& manifest, const Problem& problem) {
 }  // namespace
 
 Verdict is_same_core(const Target& trained, const Target& here) {
-  if (trained.backend != "cpu") return {};
+  if (is_gpu(trained)) return {};
   if (trained.features != here.features) {
     return {fmt::format("it was trained on a core with {}, this one has {}",
                         fmt::join(trained.features, " "), fmt::join(here.features, " "))};

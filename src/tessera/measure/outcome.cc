@@ -32,16 +32,17 @@ Outcome parse_outcome(std::string_view text) {
 }
 
 std::string device_name(const Target& target, int device) {
-  if (target.backend == "cpu") return host_info().cpu_model;
-  if (target.backend != "cuda") return target.name;
+  if (!is_gpu(target)) return host_info().cpu_model;
+  const runtime::Backend* const backend = runtime::find_backend(target);
+  if (backend == nullptr) return target.name;
   runtime::LaunchOptions options;
   options.device = device;
-  const std::string model = runtime::backend_for(target).device_name(options);
+  const std::string model = backend->device_name(options);
   return model.empty() ? target.name : model;
 }
 
 int filed_threads(const Target& target, int threads) {
-  return target.backend == "cpu" ? threads : 1;
+  return counts_threads(target) ? threads : 1;
 }
 
 }  // namespace tessera::measure

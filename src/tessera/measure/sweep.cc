@@ -62,14 +62,14 @@ std::string compiler_words(const Target& target, const jit::BuildOptions& build)
   }
 }
 
-std::string protocol_words(const SweepSetup& setup, bool is_gpu) {
+std::string protocol_words(const SweepSetup& setup, bool is_cold) {
   const RoundRules& rules = setup.rules;
   return fmt::format(
       "interleaved, {} to {} readings until the median is known to {:g}%, out at {:g}x after {} "
       "and {:g}x after {}; best {} again in {} rounds; {}",
       rules.least, rules.most, 100 * rules.tight, rules.hopeless, rules.hopeless_after,
       rules.slower, rules.least, setup.finalists, setup.final_rounds,
-      is_gpu ? "cold caches" : fmt::format("warm caches, {:g} s a reading", setup.min_seconds));
+      is_cold ? "cold caches" : fmt::format("warm caches, {:g} s a reading", setup.min_seconds));
 }
 
 class Sweep {
@@ -153,16 +153,15 @@ class Sweep {
     setup_.finalists = options_.finalists;
     // A GPU's reading is its own clock's, and the emptying of the caches before it hides the host's
     // pauses; a CPU's reading may be another program's time.
-    const bool is_gpu = target_.backend != "cpu";
-    setup_.rules.hopeless_after = is_gpu ? 1 : 2;
+    setup_.rules.hopeless_after = is_gpu(target_) ? 1 : 2;
     setup_.rules.budget_seconds = kProblemSeconds;
     run_.id = report_.run = random_id();
     run_.version = options_.version;
     run_.abi = kernels_.empty() ? 0 : family_of(kernels_.front()).abi;
     run_.compiler = compiler_words(target_, options_.build);
-    run_.protocol = protocol_words(setup_, is_gpu);
+    run_.protocol = protocol_words(setup_, starts_cold(target_));
     run_.seed = static_cast<std::int64_t>(options_.seed);
-    run_.clock_mhz = is_gpu ? 0 : 1000 * host_info().clock_ghz;
+    run_.clock_mhz = is_gpu(target_) ? 0 : 1000 * host_info().clock_ghz;
     run_.started = std::chrono::duration_cast<std::chrono::seconds>(
                        std::chrono::system_clock::now().time_since_epoch())
                        .count();

@@ -24,6 +24,13 @@ constexpr std::array kBackends = {
 
 }  // namespace
 
+const Backend* find_backend(const Target& target) {
+  for (const BackendRow& row : kBackends) {
+    if (row.name == target.backend && row.get != nullptr) return &row.get();
+  }
+  return nullptr;
+}
+
 const Backend& backend_for(const Target& target) {
   std::vector<std::string> names;
   for (const BackendRow& row : kBackends) {

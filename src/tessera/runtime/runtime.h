@@ -82,6 +82,8 @@ class Backend {
 
 // Throws Error{unsupported} for a backend that this build does not have.
 const Backend& backend_for(const Target& target);
+// The same, null for a backend that this build does not have.
+const Backend* find_backend(const Target& target);
 
 // How many threads a launch with these options uses on this machine: at most the larger of the
 // processors that this process may use (affinity and control group, read at the first launch) and

@@ -93,7 +93,24 @@ constexpr std::string_view kRow = "target row";
 constexpr auto kWordFields = std::to_array<std::string_view>(
     {"name", "backend", "description", "features", "compile_flags", "sources"});
 
-constexpr auto kBackends = std::to_array<std::string_view>({"cpu", "cuda", "ck"});
+struct BackendRow {
+  std::string_view name;
+  bool is_gpu;
+  bool counts_threads;
+  bool starts_cold;
+};
+constexpr auto kBackends = std::to_array<BackendRow>({
+    {.name = "cpu", .is_gpu = false, .counts_threads = true, .starts_cold = false},
+    {.name = "cuda", .is_gpu = true, .counts_threads = false, .starts_cold = true},
+    {.name = "ck", .is_gpu = true, .counts_threads = false, .starts_cold = true},
+});
+
+const BackendRow& backend_row(const Target& target) {
+  const auto* const row =
+      std::find_if(kBackends.begin(), kBackends.end(),
+                   [&](const BackendRow& each) { return each.name == target.backend; });
+  return row == kBackends.end() ? kBackends.back() : *row;
+}
 
 // What legality divides by or compares with, so that a row without it could run nothing.
 struct Need {
@@ -128,7 +145,8 @@ void check_words(const Target& target) {
   if (target.name.empty() || target.name.find_first_not_of(kLetters) != std::string::npos) {
     refuse_json(place_of("name"), "lower-case letters and digits", json(target.name));
   }
-  const std::vector<std::string> known(kBackends.begin(), kBackends.end());
+  std::vector<std::string> known;
+  for (const BackendRow& row : kBackends) known.emplace_back(row.name);
   if (!contains(known, target.backend)) {
     refuse_json(place_of("backend"), "one of " + join(known, ", "), json(target.backend),
                 did_you_mean(target.backend, known));
@@ -144,9 +162,8 @@ void check_compile_flags(const Target& target) {
 }
 
 void check_needs(const Target& target, const json& row) {
-  const bool cpu = target.backend == "cpu";
   for (const Need& need : kNeeds) {
-    if (!(cpu ? need.cpu : need.gpu)) continue;
+    if (!(is_gpu(target) ? need.gpu : need.cpu)) continue;
     const std::string key(need.field);
     if (!row.contains(key)) {
       refuse_row(fmt::format("{} is missing: a {} target needs it", key, target.backend));
@@ -234,6 +251,10 @@ Target target_from_json(std::string_view text) {
   check_limits(target);
   return target;
 }
+
+bool is_gpu(const Target& target) { return backend_row(target).is_gpu; }
+bool counts_threads(const Target& target) { return backend_row(target).counts_threads; }
+bool starts_cold(const Target& target) { return backend_row(target).starts_cold; }
 
 bool has_feature(const Target& target, std::string_view feature) {
   return contains(target.features, feature);

@@ -84,6 +84,15 @@ struct Target {
 std::string to_json(const Target& target);
 Target target_from_json(std::string_view text);
 
+// How kinds of machines differ for those who measure and choose: facts of the target's backend, in
+// one table. A backend that the table does not know counts as a GPU's.
+bool is_gpu(const Target& target);
+// Kernels run on as many of the units as the caller lends them threads. Elsewhere a kernel has the
+// whole device.
+bool counts_threads(const Target& target);
+// Kernels are measured with empty caches; elsewhere with what the last run left there.
+bool starts_cold(const Target& target);
+
 bool has_feature(const Target& target, std::string_view feature);
 
 // The fastest instruction for these operands, or null if the machine has none.

@@ -56,7 +56,7 @@ std::vector<PredictedTime> sample_of(const Dataset& data, const std::vector<Scor
 // Kernels may use the threads of a CPU, and all of a GPU. Types that the row states no instruction
 // for have no roof.
 std::vector<Roof> roofs_of(const Dataset& data, const Target& target) {
-  const int units = target.backend == "cpu" ? std::min(data.threads, target.units) : target.units;
+  const int units = counts_threads(target) ? std::min(data.threads, target.units) : target.units;
   const Family& family = family_of(op_of(data));
   std::map<std::string, Roof> roofs;
   for (const Problem& problem : data.problems) {

@@ -367,7 +367,7 @@ Manifest manifest_of(const Dataset& d, const Target& target, const Material& m,
   for (const KernelSpec& kernel : d.kernels) keys.insert(model_key(kernel));
   o.dtypes.assign(keys.begin(), keys.end());
   o.machine = to_json(target);
-  o.threads = target.backend == "cpu" ? d.threads : 0;
+  o.threads = counts_threads(target) ? d.threads : 0;
   o.quantity = goal.quantity;
   o.transform = transform_of(options);
   o.feature_hash = feature_hash_text(features);

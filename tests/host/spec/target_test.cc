@@ -61,6 +61,20 @@ TEST(Target, ReadsARowWrittenByHand) {
   EXPECT_EQ(space.stages, std::vector{1});
 }
 
+TEST(Target, KnowsTheFactsOfItsBackend) {
+  Target target;
+  target.backend = "cpu";
+  EXPECT_FALSE(is_gpu(target));
+  EXPECT_TRUE(counts_threads(target));
+  EXPECT_FALSE(starts_cold(target));
+  for (const char* gpu : {"cuda", "ck", "of a later version"}) {
+    target.backend = gpu;
+    EXPECT_TRUE(is_gpu(target)) << gpu;
+    EXPECT_FALSE(counts_threads(target)) << gpu;
+    EXPECT_TRUE(starts_cold(target)) << gpu;
+  }
+}
+
 TEST(Target, JsonRoundTrips) {
   const Target target = target_from_json(kRow);
   EXPECT_EQ(target_from_json(to_json(target)), target);

@@ -203,7 +203,7 @@ const SetRow& find_set(std::string_view name) {
 
 Bounds bounds_of(const Target& target, DType dtype) {
   const double size = size_of(dtype);
-  if (target.backend == "cpu") return {true, kCpuFlops, kCpuBytes, size};
+  if (!is_gpu(target)) return {true, kCpuFlops, kCpuBytes, size};
   const Instruction* i = find_instruction(target, dtype, dtype, default_accumulator(dtype));
   if (i == nullptr) {
     throw Error(ErrorCode::unsupported,
