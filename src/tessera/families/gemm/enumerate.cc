@@ -126,7 +126,7 @@ void add_variants(const Target& target, const Algorithm& base, std::vector<Algor
   const AlgorithmSpace& space = space_of(target);
   const Shape3& tile = base.tile;
   const Shape3& warp_tile = base.warp_tile;
-  if (target.backend == "cpu") return all.push_back(base);
+  if (!is_gpu(target)) return all.push_back(base);
   if (tile.m % warp_tile.m != 0 || tile.n % warp_tile.n != 0) return;
   if (base.pipeline == Pipeline::cpasync) {
     const bool over_warps =
@@ -312,14 +312,14 @@ std::vector<KernelSpec> candidates(const Problem& problem, const Target& target)
   for (const Algorithm& a : all) {
     if (copies.a || copies.b || !a.repack) specs.push_back({signature, a, target.name});
   }
-  if (target.backend != "cpu") sort_by_name(specs);
+  if (is_gpu(target)) sort_by_name(specs);
   return specs;
 }
 
 KernelSpec general(const Problem& problem, const Target& target) {
   const AlgorithmSpace& space = space_of(target);
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
-  if (target.backend == "cpu") {
+  if (!is_gpu(target)) {
     Algorithm a = {.pipeline = Pipeline::packab, .wave = {0, 0, 1}};
     for (const Shape3& warp_tile : warp_tiles_for(space, signature.a)) {
       for (const Shape3& tile : space.tiles) {
@@ -329,7 +329,7 @@ KernelSpec general(const Problem& problem, const Target& target) {
       }
     }
   }
-  if (target.backend != "cpu") {
+  if (is_gpu(target)) {
     if (std::optional<KernelSpec> spec = general_gpu(signature, problem, target)) return *spec;
   }
   throw Error(

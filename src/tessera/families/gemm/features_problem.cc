@@ -191,7 +191,7 @@ Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   Facts f;
   f.problem = with_strides(problem);
   f.target = &target;
-  f.on_cpu = target.backend == "cpu";
+  f.on_cpu = !is_gpu(target);
   f.threads = units_used(threads, target);
   f.m = number(problem.m);
   f.n = number(problem.n);

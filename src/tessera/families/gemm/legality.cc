@@ -218,7 +218,7 @@ constexpr Rule kCpu[] = {
 
 const Rule* broken_rule(const Case& c) {
   if (const Rule* rule = first_broken(kCommon, c)) return rule;
-  const bool on_cpu = c.target.backend == "cpu";
+  const bool on_cpu = !is_gpu(c.target);
   return first_broken(on_cpu ? cpu_rules() : gpu_rules(c.algorithm.pipeline), c);
 }
 
@@ -304,7 +304,7 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& t
   }
   const auto wanted = std::get<GemmSignature>(signature_of(problem));
   if (std::string reason = signature_mismatch(*kernel, wanted); !reason.empty()) return {reason};
-  if (target.backend != "cpu") return gpu_supports(spec, *p);
+  if (is_gpu(target)) return gpu_supports(spec, *p);
   const int most_rows = most_stream_rows(target);
   const bool is_narrow = p->m <= p->n ? p->m <= most_rows : p->n <= kStreamBlock;
   if (spec.algorithm.pipeline == Pipeline::stream && !is_narrow) {
