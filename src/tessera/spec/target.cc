@@ -26,6 +26,7 @@ struct Fields<CacheLevel> {
       field("name", &S::name, kRequired),
       field("bytes", &S::bytes, kRequiredPositive),
       field("line_bytes", &S::line_bytes, kPositive),
+      field("ways", &S::ways, kPositive),
       field("bytes_per_cycle", &S::bytes_per_cycle, kNotNegative),
       field("shared", &S::shared),
   };

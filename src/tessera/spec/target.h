@@ -27,6 +27,7 @@ struct CacheLevel {
   std::string name;  // "l1", "l2", "l3"
   std::int64_t bytes = 0;
   int line_bytes = 64;
+  int ways = 8;                // lines that share a set; only those of L1 are asked for
   double bytes_per_cycle = 0;  // read by one unit
   bool shared = false;         // by all units
   friend bool operator==(const CacheLevel&, const CacheLevel&) = default;

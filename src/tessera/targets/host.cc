@@ -69,8 +69,14 @@ void read_caches(int cpu, HostInfo& host) {
     if (level < 1 || level > 3 || type == "Instruction") continue;
     *levels[static_cast<std::size_t>(level) - 1] =
         parse_cache_size(try_read_file(cache / "size").value_or(""));
+    if (level != 1) continue;
+    const std::string ways = try_read_file(cache / "ways_of_associativity").value_or("");
+    host.l1_ways = std::max(0, to_number<int>(ways).value_or(0));
   }
 #ifdef _SC_LEVEL1_DCACHE_SIZE
+  if (host.l1_ways <= 0) {
+    host.l1_ways = static_cast<int>(std::max(0L, sysconf(_SC_LEVEL1_DCACHE_ASSOC)));
+  }
   if (host.l1_bytes > 0) return;
   host.l1_bytes = std::max(0L, sysconf(_SC_LEVEL1_DCACHE_SIZE));
   host.l2_bytes = std::max(0L, sysconf(_SC_LEVEL2_CACHE_SIZE));
@@ -143,6 +149,7 @@ void fill_in(Target& target, const HostInfo& host) {
     cache.bytes = cache.name == "l1"   ? host.l1_bytes
                   : cache.name == "l2" ? host.l2_bytes
                                        : host.l3_bytes;
+    if (cache.name == "l1" && host.l1_ways > 0) cache.ways = host.l1_ways;
   }
   std::erase_if(target.caches, [](const CacheLevel& cache) { return cache.bytes <= 0; });
 }

@@ -25,6 +25,7 @@ struct HostInfo {
   std::vector<std::string> features;  // in the spelling of Target::features
   int cores = 1;                      // that this process may use
   std::int64_t l1_bytes = 0;
+  int l1_ways = 0;  // 0: unknown, as are bytes
   std::int64_t l2_bytes = 0;
   std::int64_t l3_bytes = 0;
   double clock_ghz = 0;  // the highest that the machine states; 0: it states none

@@ -167,6 +167,26 @@ TEST_P(GemmRankingOn, PackedAheadIsNeverSlower) {
   }
 }
 
+// Rows of A that are read in place, 4096 bytes apart, share a set of L1: twelve of them fit there
+// where a set has twelve lines.
+TEST(GemmEstimate, RowsOfOneSetCostMoreThanItsWays) {
+  Target target = load_target("avx512");
+  const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 480, 480, 1024);
+  const auto seconds = [&](int rows, int ways) {
+    target.caches.front().ways = ways;
+    for (const KernelSpec& spec : candidates(p, target)) {
+      const Algorithm& a = spec.algorithm;
+      const bool is_it = a.pipeline == Pipeline::packb && a.warp_tile.m == rows;
+      if (is_it && is_legal(spec, target)) return estimate(spec, p, target, 1).compute_seconds;
+    }
+    return 0.0;
+  };
+  EXPECT_GT(seconds(8, 8), 0);
+  EXPECT_EQ(seconds(8, 8), seconds(8, 12));
+  EXPECT_GT(seconds(12, 8), 1.1 * seconds(12, 12));
+  EXPECT_EQ(seconds(24, 8), seconds(24, 12));
+}
+
 TEST(GemmRanking, WideInstructionsWin) {
   const Target target = load_target("avx512");
   const auto products = [&](DType dtype) {

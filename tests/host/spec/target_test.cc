@@ -51,7 +51,7 @@ TEST(Target, ReadsARowWrittenByHand) {
   EXPECT_EQ(target.warp_size, 1);
   EXPECT_EQ(target.clock_ghz, 3.5);
   ASSERT_EQ(target.caches.size(), 2U);
-  EXPECT_EQ(target.caches[1], (CacheLevel{"l2", 1048576, 64, 0, true}));
+  EXPECT_EQ(target.caches[1], (CacheLevel{"l2", 1048576, 64, 8, 0, true}));
   EXPECT_EQ(target.pipeline_limits.at(Pipeline::packb).max_stages, 2);
   const AlgorithmSpace& space = target.spaces.at(Op::gemm);
   EXPECT_EQ(space.pipelines, (std::vector{Pipeline::packb, Pipeline::direct}));

@@ -17,6 +17,7 @@ HostInfo pretended(std::vector<std::string> features) {
   host.features = std::move(features);
   host.cores = 4;
   host.l1_bytes = 49152;
+  host.l1_ways = 12;
   host.l2_bytes = 2097152;
   host.l3_bytes = 31457280;
   host.clock_ghz = 2.7;
@@ -76,6 +77,8 @@ TEST(Host, FillsInCoresCachesAndClock) {
   EXPECT_EQ(target.units, 4);
   ASSERT_EQ(target.caches.size(), 3U);
   EXPECT_EQ(target.caches[0].bytes, 49152);
+  EXPECT_EQ(target.caches[0].ways, 12);
+  EXPECT_EQ(target.caches[1].ways, 8);
   EXPECT_EQ(target.caches[1].bytes, 2097152);
   EXPECT_EQ(target.caches[2].bytes, 31457280);
   EXPECT_DOUBLE_EQ(target.clock_ghz, 2.7);
@@ -93,6 +96,13 @@ TEST(Host, KeepsTheRowsCachesWhenNoneAreReported) {
   HostInfo host = pretended({});
   host.l1_bytes = host.l2_bytes = host.l3_bytes = 0;
   EXPECT_EQ(host_target(host).caches, load_target("generic").caches);
+}
+
+TEST(Host, KeepsTheRowsWaysWhenNoneAreReported) {
+  HostInfo host = pretended({});
+  host.l1_ways = 0;
+  EXPECT_EQ(host_target(host).caches[0].ways, 8);
+  EXPECT_EQ(host_target(host).caches[0].bytes, 49152);
 }
 
 TEST(Host, Zen4HalvesWideRates) {

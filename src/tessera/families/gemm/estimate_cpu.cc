@@ -98,7 +98,6 @@ constexpr CpuModel kTwoPipes = {
 };
 
 constexpr std::int64_t kPartialBytes = 8 << 20;  // of partial sums, as in packed_gemm.h
-constexpr int kWays = 8;                         // of L1, on every x86 core since 2008
 
 // What the model needs of the target and the spec, looked up once.
 struct Machine {
@@ -111,6 +110,7 @@ struct Machine {
   double macs_rate;         // vector instructions a cycle
   double loads_rate;        // vectors a cycle from L1
   double l1, l2;            // bytes that a block may use
+  int l1_ways;              // lines of L1 that share a set
   double l2_rate, l3_rate;  // bytes a cycle
   double hertz;
 };
@@ -145,6 +145,7 @@ Machine machine(const KernelSpec& spec, const Target& target, int threads) {
           .loads_rate = std::max(1.0, cache_rate(target, 0) / std::max(1, target.vector_bytes)),
           .l1 = cache_bytes(target, 0, model),
           .l2 = cache_bytes(target, 1, model),
+          .l1_ways = target.caches.empty() ? CacheLevel{}.ways : target.caches.front().ways,
           .l2_rate = cache_rate(target, 1),
           .l3_rate = cache_rate(target, 2),
           .hertz = std::max(target.clock_ghz, 0.1) * 1e9 * model.clock_boost};
@@ -212,7 +213,8 @@ double in_place_factor(const Machine& x, const GemmProblem& p) {
     const bool rows = a_is_row_major(p.layout);
     factor *= rows ? x.model.in_place_a : x.model.in_place_a_column;
     const std::int64_t block = std::min<std::int64_t>(p.m, x.spec.algorithm.warp_tile.m);
-    if (rows && p.ld_a * size_of(p.a) % 4096 == 0 && block > kWays) factor *= x.model.aliased_a;
+    const bool one_set = rows && p.ld_a * size_of(p.a) % 4096 == 0;
+    if (one_set && block > x.l1_ways) factor *= x.model.aliased_a;
   }
   if (pipeline == Pipeline::packa || pipeline == Pipeline::direct) {
     const double pitch = static_cast<double>(p.ld_b) * 4;
