@@ -172,7 +172,7 @@ double median_load(const RankCase& c) {
 RankTimes time_case(const RankBench& bench, RankCase& c) {
   const auto model = std::make_shared<const Model>(c.model);
   const auto extract = family_of(c.problem).extract;
-  const RankInput input{c.problem, c.target, model->manifest.threads, c.specs};
+  const RankInput input{c.problem, c.target, model->manifest.threads, c.specs, true};
   const auto ranker = make_model_ranker(model, extract);
   if (ranker->rank(input).empty()) {
     throw Error(ErrorCode::unsupported,

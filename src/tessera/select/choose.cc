@@ -116,7 +116,6 @@ std::vector<Considered> considered_of(const RankInput& input, const Decision& de
     considered.push_back({spec, name_of(spec), entry.predicted_seconds, "", source});
   };
   for (const auto& ranker : rankers_of(request.options)) {
-    if (ranker->source() == ChoiceSource::pinned) continue;
     const std::vector<Ranked> ranked = ranker->rank(input);
     check_indices(ranked, input.legal.size(), *ranker);
     for (const Ranked& entry : ranked) place(entry, ranker->source());
@@ -247,7 +246,7 @@ Decision choose_general(const Request& request, Screened screened) {
 }
 
 Decision choose_ranked(const Request& request, const Screened& screened) {
-  const RankInput input{request.problem, request.target, request.threads, screened.legal};
+  const RankInput input{request.problem, request.target, request.threads, screened.legal, true};
   std::string passed_over;
   for (const auto& ranker : rankers_of(request.options)) {
     const std::vector<Ranked> ranked = ranker->rank(input);

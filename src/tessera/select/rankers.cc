@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "tessera/base/enums.h"
@@ -17,8 +17,6 @@ namespace {
 constexpr std::array<std::string_view, 5> kSourceNames = {"pinned", "tuned", "learned", "analytic",
                                                           "first_legal"};
 static_assert(kSourceNames.size() == static_cast<std::size_t>(ChoiceSource::first_legal) + 1);
-
-constexpr double kNearTie = 1e-6;
 
 // Estimates are off by more than this, so that among kernels this close the one that is shipped
 // ready-built, and need not be compiled, is the better choice.
@@ -35,60 +33,6 @@ std::optional<std::size_t> find_by_name(std::span<const KernelSpec> legal, std::
 }
 
 bool is_time(double seconds) { return std::isfinite(seconds) && seconds > 0; }
-
-// Numbers in the order of the times: their bits, negative ones turned about.
-std::uint64_t key_of(const Ranked& ranked) {
-  constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
-  const auto bits = std::bit_cast<std::uint64_t>(ranked.predicted_seconds);
-  return (bits & kSign) != 0 ? ~bits : bits | kSign;
-}
-
-// Digit by digit, which for thousands of times takes a third of comparing them: no processor
-// foresees how comparisons come out.
-void sort_by_time(std::vector<Ranked>& ranked) {
-  constexpr int kDigitBits = 11;
-  constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
-  constexpr std::size_t kFew = 256;
-  if (ranked.size() < kFew) {
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const Ranked& a, const Ranked& b) { return key_of(a) < key_of(b); });
-    return;
-  }
-  std::uint64_t differing = 0;
-  for (const Ranked& r : ranked) differing |= key_of(r) ^ key_of(ranked.front());
-  std::vector<Ranked> sorted(ranked.size());
-  for (int shift = 0; shift < 64; shift += kDigitBits) {
-    const auto digit = [&](const Ranked& r) { return key_of(r) >> shift & (kDigits - 1); };
-    if ((differing >> shift & (kDigits - 1)) == 0) continue;
-    std::array<std::uint32_t, kDigits> place{};
-    for (const Ranked& r : ranked) ++place[digit(r)];
-    std::uint32_t before = 0;
-    for (std::uint32_t& each : place) each = std::exchange(before, before + each);
-    for (const Ranked& r : ranked) sorted[place[digit(r)]++] = r;
-    ranked.swap(sorted);
-  }
-}
-
-class PinnedRanker final : public Ranker {
- public:
-  explicit PinnedRanker(std::string kernel) : kernel_(std::move(kernel)) {}
-  ChoiceSource source() const override { return ChoiceSource::pinned; }
-  std::string why(const RankInput&, const Ranked&) const override { return "pinned by name"; }
-
-  std::vector<Ranked> rank(const RankInput& input) const override {
-    if (const auto index = find_by_name(input.legal, kernel_)) return {{*index, 0}};
-    std::vector<std::string> names;
-    for (const KernelSpec& spec : input.legal) names.push_back(name_of(spec));
-    throw Error(ErrorCode::not_found,
-                fmt::format("pinned kernel '{}' is not among the {} kernels that can run '{}' on "
-                            "'{}'{}",
-                            kernel_, names.size(), to_string(input.problem), input.target.name,
-                            did_you_mean(kernel_, names)));
-  }
-
- private:
-  std::string kernel_;
-};
 
 using FindTuned =
     std::function<std::optional<TunedEntry>(const Problem&, const Target&, int threads)>;
@@ -130,6 +74,22 @@ void prefer_shipped(const RankInput& input, std::vector<Ranked>& ranked, double 
   }
 }
 
+// Leaves what can come first: the near equals of the best, and with a share for shipped kernels
+// those within it. Rounding may move both limits a little.
+void keep_near_best(std::vector<Ranked>& ranked, double share) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Ranked& entry : ranked) least = std::min(least, entry.predicted_seconds);
+  const double limit = least * (1 + share) * (1 + 3 * kNearTie);
+  std::erase_if(ranked, [&](const Ranked& entry) { return entry.predicted_seconds > limit; });
+}
+
+// Puts times into order, as far as the input asks for it.
+void order(const RankInput& input, std::vector<Ranked>& ranked, double shipped_share) {
+  if (input.only_best) keep_near_best(ranked, shipped_share);
+  sort_best_first(ranked);
+  prefer_shipped(input, ranked, shipped_share);
+}
+
 class LearnedRanker final : public Ranker {
  public:
   explicit LearnedRanker(LearnedModel model) : model_(std::move(model)) {}
@@ -166,8 +126,7 @@ class LearnedRanker final : public Ranker {
       sort_by_score(ranked);
       return ranked;
     }
-    sort_best_first(ranked);
-    prefer_shipped(input, ranked, kShippedShareLearned);
+    order(input, ranked, kShippedShareLearned);
     if (model_.value == LearnedValue::ratio) scale_to_estimate(input, ranked);
     return ranked;
   }
@@ -215,8 +174,7 @@ class AnalyticRanker final : public Ranker {
       const double seconds = estimate_of(input, i).seconds;
       if (is_time(seconds)) ranked.push_back({i, seconds});
     }
-    sort_best_first(ranked);
-    prefer_shipped(input, ranked, kShippedShare);
+    order(input, ranked, kShippedShare);
     return ranked;
   }
 
@@ -250,7 +208,9 @@ std::string_view to_string(ChoiceSource source) {
 // of their indices, so that the last bit of a floating-point sum never decides.
 void sort_best_first(std::vector<Ranked>& ranked) {
   const auto by_index = [](const Ranked& a, const Ranked& b) { return a.index < b.index; };
-  sort_by_time(ranked);
+  std::sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {
+    return std::pair(a.predicted_seconds, a.index) < std::pair(b.predicted_seconds, b.index);
+  });
   for (auto first = ranked.begin(); first != ranked.end();) {
     const double limit = first->predicted_seconds * (1 + kNearTie);
     const auto last = std::find_if(first + 1, ranked.end(),
@@ -260,9 +220,6 @@ void sort_best_first(std::vector<Ranked>& ranked) {
   }
 }
 
-std::shared_ptr<const Ranker> make_pinned_ranker(std::string kernel_name) {
-  return std::make_shared<PinnedRanker>(std::move(kernel_name));
-}
 std::shared_ptr<const Ranker> make_tuned_ranker(FindTuned find) {
   return std::make_shared<TunedRanker>(std::move(find));
 }

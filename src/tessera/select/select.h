@@ -44,6 +44,8 @@ struct RankInput {
   int threads;
   std::span<const KernelSpec> legal;  // sorted by name
 };
+  // The caller looks at the first alone: a ranker may leave out what comes later.
+  bool only_best = false;
 struct Ranked {
   std::size_t index;  // into legal
   double predicted_seconds = 0;
@@ -62,9 +64,6 @@ class Ranker {
   virtual std::string why_not(const RankInput&) const { return {}; }
 };
 
-// Throws Error{not_found} from rank() when the kernel is not among the legal ones: what is pinned
-// is not replaced.
-std::shared_ptr<const Ranker> make_pinned_ranker(std::string kernel_name);
 std::shared_ptr<const Ranker> make_analytic_ranker();
 std::shared_ptr<const Ranker> make_first_legal_ranker();
 // Looks a winner up by problem; `find` returns a kernel name and its measured seconds.

@@ -8,6 +8,9 @@
 
 namespace tessera {
 
+// Times that differ by less than this share are equal: the last bit of a sum never decides.
+inline constexpr double kNearTie = 1e-6;
+
 // "812 ns", "41.2 us", "3.05 ms", "1.20 s".
 std::string format_seconds(double seconds);
 

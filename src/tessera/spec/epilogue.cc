@@ -11,12 +11,6 @@
 namespace tessera {
 namespace {
 
-constexpr auto kAllOps = [] {
-  std::array<EpilogueOp, Words<EpilogueOp>::kAll.size()> all{};
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<EpilogueOp>(i);
-  return all;
-}();
-
 bool takes_one_d(EpilogueOp op) {
   return op == EpilogueOp::bias || op == EpilogueOp::add || op == EpilogueOp::multiply ||
          op == EpilogueOp::row_scale || op == EpilogueOp::col_scale;
@@ -38,7 +32,6 @@ bool takes_all_d(EpilogueOp op) {
 
 }  // namespace
 
-std::span<const EpilogueOp> all_epilogue_ops() { return kAllOps; }
 std::string_view to_string(EpilogueOp op) { return word_of(op); }
 
 int num_ops(const Epilogue& epilogue) {
@@ -51,8 +44,8 @@ int num_ops(const Epilogue& epilogue) {
 std::string invalid_reason(const Epilogue& epilogue) {
   int taken = 0;
   for (const EpilogueOp op : epilogue.ops) {
-    const std::string reason =
-        number_reason("epilogue op", static_cast<std::int64_t>(op), std::ssize(kAllOps) - 1);
+    const std::string reason = number_reason("epilogue op", static_cast<std::int64_t>(op),
+                                             std::ssize(Words<EpilogueOp>::kAll) - 1);
     if (!reason.empty()) return reason;
     const int left = epilogue.num_d - taken;
     if (takes_one_d(op)) ++taken;

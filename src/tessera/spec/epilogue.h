@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -39,7 +38,6 @@ struct Epilogue {
   friend bool operator==(const Epilogue&, const Epilogue&) = default;
 };
 
-std::span<const EpilogueOp> all_epilogue_ops();
 std::string_view to_string(EpilogueOp op);
 
 // The number of steps before the trailing pass_through entries.

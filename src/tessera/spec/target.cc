@@ -257,10 +257,6 @@ bool is_gpu(const Target& target) { return backend_row(target).is_gpu; }
 bool counts_threads(const Target& target) { return backend_row(target).counts_threads; }
 bool starts_cold(const Target& target) { return backend_row(target).starts_cold; }
 
-bool has_feature(const Target& target, std::string_view feature) {
-  return contains(target.features, feature);
-}
-
 const Instruction* find_instruction(const Target& target, DType a, DType b, DType acc) {
   const Instruction* best = nullptr;
   double best_products = 0;

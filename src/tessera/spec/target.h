@@ -94,8 +94,6 @@ bool counts_threads(const Target& target);
 // Kernels are measured with empty caches; elsewhere with what the last run left there.
 bool starts_cold(const Target& target);
 
-bool has_feature(const Target& target, std::string_view feature);
-
 // The fastest instruction for these operands, or null if the machine has none.
 const Instruction* find_instruction(const Target& target, DType a, DType b, DType acc);
 

@@ -42,23 +42,6 @@ std::vector<std::size_t> indices(const std::vector<Ranked>& ranked) {
 }
 using Indices = std::vector<std::size_t>;
 
-TEST_F(Rankers, PinnedFindsItsKernel) {
-  const auto ranker = make_pinned_ranker(kNames[1]);
-  EXPECT_EQ(ranker->source(), ChoiceSource::pinned);
-  const auto ranked = rank(ranker);
-  EXPECT_EQ(indices(ranked), Indices{1});
-  EXPECT_EQ(ranker->why(input(), ranked[0]), "pinned by name");
-}
-
-TEST_F(Rankers, PinnedIsNotReplaced) {
-  EXPECT_EQ(error_of([&] {
-              rank(make_pinned_ranker("gemm_fp32_rcr_packb_96x384x256_2x1x1_12x32x1_avx512"));
-            }),
-            "not_found: pinned kernel 'gemm_fp32_rcr_packb_96x384x256_2x1x1_12x32x1_avx512' is not "
-            "among the 3 kernels that can run '" +
-                to_string(problem_) + "' on 'avx512', did you mean '" + kNames[2] + "'?");
-}
-
 TEST_F(Rankers, TunedLooksTheProblemUp) {
   std::string asked;
   const auto ranker = make_tuned_ranker(
@@ -117,6 +100,32 @@ TEST_F(Rankers, LearnedPrefersShippedKernelsAmongEquals) {
   ASSERT_FALSE(family.is_essential(legal_[0], target_));
   EXPECT_EQ(indices(rank(predicting({1e-6, 3e-6, 2e-6, 1.009e-6}))), (Indices{3, 0, 2, 1}));
   EXPECT_EQ(indices(rank(predicting({1e-6, 3e-6, 2e-6, 1.011e-6}))), (Indices{0, 3, 2, 1}));
+}
+
+// Whatever the times, near equals and shipped kernels among them: who asks for the best alone gets
+// the first of the whole order.
+TEST(OnlyBest, IsTheFirstOfAll) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 engine(seed);
+  const Target target = load_target("avx512");
+  const Problem problem = gemm_problem(DType::fp32, GemmLayout::rcr, 512, 512, 512);
+  const std::vector<KernelSpec> legal = family_of(problem).candidates(problem, target);
+  ASSERT_GT(legal.size(), 500U);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<double> times;
+    const double spread = std::pow(10.0, std::uniform_real_distribution(-7.0, 0.0)(engine));
+    std::uniform_real_distribution time(1e-3, 1e-3 * (1 + spread));
+    for (std::size_t i = 0; i < legal.size(); ++i) times.push_back(time(engine));
+    const auto ranker = predicting(times);
+    const RankInput all{problem, target, 1, legal};
+    const RankInput best{problem, target, 1, legal, true};
+    const Ranked expected = ranker->rank(all).front();
+    const std::vector<Ranked> got = ranker->rank(best);
+    EXPECT_EQ(got.front().index, expected.index) << spread;
+    EXPECT_EQ(got.front().predicted_seconds, expected.predicted_seconds) << spread;
+    EXPECT_EQ(ranker->rank(all).size(), legal.size());
+  }
 }
 
 TEST_F(Rankers, LearnedIgnoresWhatIsNoTime) {
@@ -194,7 +203,6 @@ TEST(SortBestFirst, DoesNotDependOnTheOrderGiven) {
   EXPECT_EQ(indices(ranked), (Indices{3, 1, 2, 4, 0}));
 }
 
-// Thousands are sorted in another way than a few.
 TEST(SortBestFirst, ThousandsOfTimes) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
