@@ -15,6 +15,7 @@ struct ExplainCommand {
   ProblemOptions problems;
   std::string target;
   ChooseOptions choose;
+  bool all = false;
 };
 
 Json to_json(const Problem& problem, const Target& target, const Decision& decision) {
@@ -45,7 +46,8 @@ int explain(const ExplainCommand& command, const Output& output) {
     if (output.json) {
       rows.add(to_json(problem, target, decision));
     } else {
-      put_out(tessera::explain(problem, target, decision));
+      put_out(tessera::explain(problem, target, decision,
+                               command.all ? ExplainDetail::everything : ExplainDetail::summary));
     }
   };
   return end_rows(rows, run_through(read_problems(command.problems), each), output);
@@ -151,6 +153,8 @@ Action declare_explain(CLI::App& app) {
   auto command = std::make_shared<ExplainCommand>();
   add_problem_options(app, command->problems);
   add_target_option(app, command->target);
+  app.add_flag("--all", command->all,
+               "Every kernel by name, not the next five and how many each rule refuses");
   add_threads_option(app, command->choose.threads);
   app.add_option("--force", command->choose.pinned, "This kernel, or an error that says why not");
   app.add_flag("--deterministic", command->choose.deterministic,

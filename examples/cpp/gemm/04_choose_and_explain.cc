@@ -17,7 +17,8 @@ int main() {
     if (decision.spec.target != name) return 1;
   }
 
-  // For this machine, with the reasons: the chosen kernel, the next best, then each refused one.
+  // For this machine, with the reasons: the chosen kernel, the next five, then what each rule
+  // refuses.
   tessera::Dispatcher dispatcher;
   const tessera::Decision decision = dispatcher.explain(problem);
   const std::string text = tessera::explain(problem, dispatcher.target(), decision);

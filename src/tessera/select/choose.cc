@@ -129,6 +129,7 @@ std::vector<Considered> considered_of(const RankInput& input, const Decision& de
 
 Decision finish(Decision decision, const Request& request, const Screened& screened) {
   decision.name = name_of(decision.spec);
+  decision.threads = request.threads;
   if (request.options.explain) {
     const RankInput input{request.problem, request.target, request.threads, screened.legal};
     decision.considered = considered_of(input, decision, request, screened);

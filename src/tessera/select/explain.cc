@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
+#include "tessera/families/refusals.h"
 #include "tessera/select/select_internal.h"
 
 namespace tessera {
@@ -14,6 +16,8 @@ struct TimeUnit {
 };
 constexpr std::array kTimeUnits = {TimeUnit{1, "s"}, TimeUnit{1e-3, "ms"}, TimeUnit{1e-6, "us"},
                                    TimeUnit{1e-9, "ns"}};
+
+constexpr std::size_t kShownNext = 5;
 
 // Three significant digits, never in scientific notation.
 std::string three_digits(double value) {
@@ -33,6 +37,109 @@ std::string row(std::string_view label, std::string_view name, std::size_t width
   return fmt::format("{:<9} {:<{}}  {}\n", label, name, width, text);
 }
 
+// What explain() tells about.
+struct Subject {
+  const Problem& problem;
+  const Target& target;
+  const Decision& decision;
+};
+
+// The part of the estimate in which the kernel loses most: ": memory 30.1 us, chosen 28.0 us".
+std::string largest_loss(const Subject& subject, const KernelSpec& spec) {
+  const auto estimate_of = [&](const KernelSpec& each) {
+    return family_of(subject.problem)
+        .estimate(each, subject.problem, subject.target, subject.decision.threads);
+  };
+  const Estimate chosen = estimate_of(subject.decision.spec);
+  const Estimate other = estimate_of(spec);
+  struct Part {
+    std::string_view name;
+    double chosen;
+    double other;
+  };
+  const std::array parts = {
+      Part{"compute", chosen.compute_seconds, other.compute_seconds},
+      Part{"memory", chosen.memory_seconds, other.memory_seconds},
+      Part{"overhead", chosen.overhead_seconds, other.overhead_seconds},
+  };
+  const auto most = std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    return a.other - a.chosen < b.other - b.chosen;
+  });
+  if (most->other <= most->chosen) return {};
+  return fmt::format(": {} {}, chosen {}", most->name, format_seconds(most->other),
+                     format_seconds(most->chosen));
+}
+
+bool is_shipped(const Subject& subject, const KernelSpec& spec) {
+  return family_of(subject.problem).is_essential(spec, subject.target);
+}
+
+std::string percent(double share) {
+  constexpr double kShown = 0.0005;
+  return share < kShown ? "less than 0.1%" : fmt::format("{:.1f}%", 100 * share);
+}
+
+// Why a kernel lost that the deciding ranker gave a time too.
+std::string lost_by_time(const Subject& subject, const Considered& entry) {
+  const double share = entry.predicted_seconds / subject.decision.predicted_seconds - 1;
+  const bool is_analytic = entry.source == ChoiceSource::analytic;
+  if (share > kNearTie) {
+    return fmt::format("{} slower{}", percent(share),
+                       is_analytic ? largest_loss(subject, entry.spec) : "");
+  }
+  const std::string time = share < -kNearTie ? percent(-share) + " faster" : "as fast";
+  if (!is_shipped(subject, entry.spec) && is_shipped(subject, subject.decision.spec)) {
+    return time + ", but not shipped ready-built";
+  }
+  return time + ", and its name comes later";
+}
+
+// Why a kernel that could run was not chosen.
+std::string why_lost(const Subject& subject, const Considered& entry) {
+  const Decision& decision = subject.decision;
+  if (decision.source == ChoiceSource::pinned) return "not the kernel asked for";
+  if (decision.source == ChoiceSource::tuned) return "not the fastest one measured";
+  if (entry.source != decision.source) {
+    return fmt::format("the {} ranker, which decided, has no time for it",
+                       to_string(decision.source));
+  }
+  if (entry.predicted_seconds > 0 && decision.predicted_seconds > 0) {
+    return lost_by_time(subject, entry);
+  }
+  return decision.source == ChoiceSource::first_legal ? "its name comes later"
+                                                      : "the model puts it later";
+}
+
+std::string describe_next(const Subject& subject, const Considered& entry) {
+  return fmt::format("{}, {}", describe(entry.predicted_seconds, entry.source),
+                     why_lost(subject, entry));
+}
+
+// The refused kernels counted by rule, each with the sentence of the first that it refuses.
+std::string refused_by_rule(std::span<const Considered> refused) {
+  std::vector<std::string_view> reasons;
+  for (const Considered& entry : refused) reasons.emplace_back(entry.refusal);
+  std::string text;
+  for (const RefusalCount& rule : count_by_rule(reasons)) {
+    text += fmt::format("refused   {} kernel{}: {}\n", rule.count, rule.count == 1 ? "" : "s",
+                        reasons[rule.example]);
+  }
+  return text;
+}
+
+std::string refused_one_by_one(std::span<const Considered> refused, std::size_t width) {
+  std::string text;
+  for (const Considered& entry : refused) text += row("refused", entry.name, width, entry.refusal);
+  return text;
+}
+
+// The line that counts what was looked at.
+std::string counts(std::size_t legal, std::size_t refused, ExplainDetail detail) {
+  const bool by_rule = refused > 0 && detail == ExplainDetail::summary;
+  return fmt::format("{} candidates: {} legal, {} refused{}\n", legal + refused, legal, refused,
+                     by_rule ? "; the numbers of a rule are those of its first kernel" : "");
+}
+
 }  // namespace
 
 std::string format_seconds(double seconds) {
@@ -46,30 +153,30 @@ std::string format_seconds(double seconds) {
   return fmt::format("{} ns", three_digits(seconds / 1e-9));
 }
 
-std::string explain(const Problem& problem, const Target& target, const Decision& decision) {
+std::string explain(const Problem& problem, const Target& target, const Decision& decision,
+                    ExplainDetail detail) {
+  const std::span<const Considered> all(decision.considered);
+  const auto is_refused = [](const Considered& entry) { return !entry.refusal.empty(); };
+  const auto first_refused = std::find_if(all.begin(), all.end(), is_refused);
+  const auto legal = static_cast<std::size_t>(first_refused - all.begin());
+  const auto refused = all.subspan(legal);
+  const bool everything = detail == ExplainDetail::everything;
+  const std::size_t others = legal > 0 ? legal - 1 : 0;
+  const auto next = all.subspan(legal - others, everything ? others : std::min(others, kShownNext));
   std::size_t width = decision.name.size();
-  std::size_t accepted = 0;
-  for (const Considered& entry : decision.considered) {
-    const bool is_refused = !entry.refusal.empty();
-    if (is_refused || ++accepted <= 2) width = std::max(width, entry.name.size());
-  }
+  for (const Considered& entry : next) width = std::max(width, entry.name.size());
 
+  const Subject subject{problem, target, decision};
   std::string text = fmt::format("{:<9} {}\n", "problem", to_string(problem));
   text += fmt::format("{:<9} {} ({})\n", "target", target.name, target.description);
   text +=
       row("chosen", decision.name, width, describe(decision.predicted_seconds, decision.source));
   text += fmt::format("{:<9} {}\n", "why", decision.why);
-  if (accepted > 1) {
-    const Considered& next = decision.considered[1];
-    text += row("runner-up", next.name, width, describe(next.predicted_seconds, next.source));
+  for (const Considered& entry : next) {
+    text += row("next", entry.name, width, describe_next(subject, entry));
   }
-  for (const Considered& entry : decision.considered) {
-    if (!entry.refusal.empty()) text += row("refused", entry.name, width, entry.refusal);
-  }
-  if (!decision.considered.empty()) {
-    text += fmt::format("{} candidates: {} legal, {} refused\n", decision.considered.size(),
-                        accepted, decision.considered.size() - accepted);
-  }
+  text += everything ? refused_one_by_one(refused, width) : refused_by_rule(refused);
+  if (!all.empty()) text += counts(legal, refused.size(), detail);
   return text;
 }
 

@@ -33,6 +33,7 @@ struct Decision {
   std::string name;
   ChoiceSource source = ChoiceSource::first_legal;
   double predicted_seconds = 0;
+  int threads = 0;                     // that the times are for
   std::string why;                     // one sentence
   std::vector<Considered> considered;  // accepted ones best first, then refused ones by name
 };
@@ -43,9 +44,9 @@ struct RankInput {
   const Target& target;
   int threads;
   std::span<const KernelSpec> legal;  // sorted by name
-};
   // The caller looks at the first alone: a ranker may leave out what comes later.
   bool only_best = false;
+};
 struct Ranked {
   std::size_t index;  // into legal
   double predicted_seconds = 0;
@@ -108,7 +109,13 @@ struct ChooseOptions {
 // a pinned nor a general kernel comes from outside of it.
 Decision choose(const Problem& problem, const Target& target, const ChooseOptions& options = {});
 
-// The text of `tessera explain`: chosen, runner-up, then every refused candidate with its rule.
-std::string explain(const Problem& problem, const Target& target, const Decision& decision);
+// How much explain() tells: the next five kernels and the refused ones counted by rule, or all of
+// them one by one.
+enum class ExplainDetail : std::uint8_t { summary, everything };
+
+// The text of `tessera explain`: the chosen kernel, the next ones with what they lost by, and the
+// refused ones with their rules.
+std::string explain(const Problem& problem, const Target& target, const Decision& decision,
+                    ExplainDetail detail = ExplainDetail::summary);
 
 }  // namespace tessera

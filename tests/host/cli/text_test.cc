@@ -129,7 +129,9 @@ TEST_F(CliText, ExplainNeedsNoDevice) {
   const std::string kernel = decision.at("kernel");
   EXPECT_TRUE(kernel.starts_with("gemm_bf16_rcr_") && kernel.ends_with("_sm90a")) << kernel;
   EXPECT_NE(text.out.find("chosen    " + kernel), std::string::npos);
-  EXPECT_NE(text.out.find("runner-up gemm_bf16_rcr_"), std::string::npos);
+  EXPECT_NE(text.out.find("\nnext      gemm_bf16_rcr_"), std::string::npos);
+  const std::size_t rows = split(text.out, '\n').size();
+  EXPECT_LT(rows, 40U);  // for people: five that lost, and a row per rule
 
   std::size_t refused = 0;
   for (const Json& each : decision.at("considered")) {
@@ -139,6 +141,11 @@ TEST_F(CliText, ExplainNeedsNoDevice) {
   }
   EXPECT_GT(refused, 0U);
   EXPECT_LT(refused, decision.at("considered").size());
+
+  // With --all a row for each, and the same JSON.
+  const CliResult all = run((std::string(line) + " --all").c_str());
+  EXPECT_EQ(split(all.out, '\n').size(), decision.at("considered").size() + 5);
+  EXPECT_EQ(run_json((std::string(line) + " --all").c_str()).at("decisions").at(0), decision);
 }
 
 TEST_F(CliText, ExplainTakesAForcedKernel) {

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -7,6 +8,7 @@
 #include <random>
 
 #include "host/select/fixtures.h"
+#include "tessera/select/select_internal.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera {
@@ -363,31 +365,109 @@ Decision decision_of(std::string name, ChoiceSource source, double seconds, std:
   return decision;
 }
 
+Considered considered(const std::string& name, double seconds, const std::string& refusal = "",
+                      ChoiceSource source = ChoiceSource::learned) {
+  return {KernelSpec{.target = "avx512"}, name, seconds, refusal, source};
+}
+
 TEST(Explain, SaysWhatWasChosenAndWhyNot) {
   const Problem problem = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 32, 16);
   const Target target = {.name = "avx512", .description = "a test row"};
-  Decision decision = decision_of("gemm_short", ChoiceSource::analytic, 41.2e-6, "least of 3");
-  const auto consider = [&](const std::string& name, double seconds, const std::string& refusal) {
-    Considered& entry = decision.considered.emplace_back();
-    entry.name = name;
-    entry.predicted_seconds = seconds;
-    entry.refusal = refusal;
-    entry.source = ChoiceSource::analytic;
+  Decision decision = decision_of("gemm_short", ChoiceSource::learned, 41.2e-6, "least of 7");
+  decision.spec.target = target.name;
+  decision.considered = {
+      considered("gemm_short", 41.2e-6),
+      considered("gemm_equal", 41.2e-6 * (1 + 1e-9)),
+      considered("gemm_4", 41.21e-6),
+      considered("gemm_longer", 44e-6),
+      considered("gemm_5", 46e-6),
+      considered("gemm_by_estimate", 30e-6, "", ChoiceSource::analytic),
+      considered("gemm_a_longer_one_that_is_not_shown", 50e-6),
+      considered("gemm_refused", 0, "tile_m 256 > m 64"),
+      considered("gemm_slow", 0, "bf16 takes too long"),
+      considered("gemm_too", 0, "tile_m 128 > m 64"),
   };
-  consider("gemm_short", 41.2e-6, "");
-  consider("gemm_longer", 44e-6, "");
-  consider("gemm_a_longer_one_that_is_not_shown", 45e-6, "");
-  consider("gemm_refused", 0, "tile_m 256 > m 64");
-  EXPECT_EQ(explain(problem, target, decision), "problem   " + to_string(problem) +
-                                                    "\n"
-                                                    "target    avx512 (a test row)\n"
-                                                    "chosen    gemm_short    predicted 41.2 us "
-                                                    "(analytic)\n"
-                                                    "why       least of 3\n"
-                                                    "runner-up gemm_longer   predicted 44.0 us "
-                                                    "(analytic)\n"
-                                                    "refused   gemm_refused  tile_m 256 > m 64\n"
-                                                    "4 candidates: 3 legal, 1 refused\n");
+  const std::string head = "problem   " + to_string(problem) +
+                           "\n"
+                           "target    avx512 (a test row)\n";
+  EXPECT_EQ(explain(problem, target, decision),
+            head +
+                "chosen    gemm_short        predicted 41.2 us (learned)\n"
+                "why       least of 7\n"
+                "next      gemm_equal        predicted 41.2 us (learned), as fast, and its name "
+                "comes later\n"
+                "next      gemm_4            predicted 41.2 us (learned), less than 0.1% slower\n"
+                "next      gemm_longer       predicted 44.0 us (learned), 6.8% slower\n"
+                "next      gemm_5            predicted 46.0 us (learned), 11.7% slower\n"
+                "next      gemm_by_estimate  predicted 30.0 us (analytic), the learned ranker, "
+                "which decided, has no time for it\n"
+                "refused   2 kernels: tile_m 256 > m 64\n"
+                "refused   1 kernel: bf16 takes too long\n"
+                "10 candidates: 7 legal, 3 refused; the numbers of a rule are those of its first "
+                "kernel\n");
+  decision.considered.erase(decision.considered.begin() + 1, decision.considered.begin() + 6);
+  EXPECT_EQ(explain(problem, target, decision, ExplainDetail::everything),
+            head +
+                "chosen    gemm_short                           predicted 41.2 us (learned)\n"
+                "why       least of 7\n"
+                "next      gemm_a_longer_one_that_is_not_shown  predicted 50.0 us (learned), 21.4% "
+                "slower\n"
+                "refused   gemm_refused                         tile_m 256 > m 64\n"
+                "refused   gemm_slow                            bf16 takes too long\n"
+                "refused   gemm_too                             tile_m 128 > m 64\n"
+                "5 candidates: 2 legal, 3 refused\n");
+}
+
+TEST(Explain, SaysByWhatTheOthersLost) {
+  const Problem problem = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 32, 16);
+  const Target target = {.name = "avx512", .description = "a test row"};
+  struct Case {
+    ChoiceSource source;
+    double chosen_seconds;
+    Considered next;
+    std::string text;
+  };
+  for (const Case& c : {
+           Case{ChoiceSource::pinned, 2e-6, considered("n", 1e-6),
+                "predicted 1.00 us (learned), not the kernel asked for"},
+           Case{ChoiceSource::tuned, 2e-6, considered("n", 1e-6),
+                "predicted 1.00 us (learned), not the fastest one measured"},
+           Case{ChoiceSource::learned, 0, considered("n", 0),
+                "no prediction (learned), the model puts it later"},
+           Case{ChoiceSource::first_legal, 0, considered("n", 0, "", ChoiceSource::first_legal),
+                "no prediction (first_legal), its name comes later"},
+       }) {
+    Decision decision = decision_of("k", c.source, c.chosen_seconds, "so");
+    decision.considered = {considered("k", c.chosen_seconds, "", c.source), c.next};
+    const std::string text = explain(problem, target, decision);
+    EXPECT_NE(text.find("next      n  " + c.text + "\n"), std::string::npos) << text;
+  }
+}
+
+// The analytic ranker's times have parts, and a kernel that is shipped is preferred within 3%.
+TEST(Explain, NamesThePartOfTheEstimate) {
+  const Target target = load_target("sm90a");
+  const Problem problem = gemm_problem(DType::bf16, GemmLayout::rcr, 4096, 4096, 64);
+  const Decision decision = choose(problem, target, {.explain = true});
+  const Family& family = family_of(problem);
+  const Considered& last =
+      *std::find_if(decision.considered.rbegin(), decision.considered.rend(),
+                    [](const Considered& entry) { return entry.refusal.empty(); });
+  const auto estimate_of = [&](const KernelSpec& spec) {
+    return family.estimate(spec, problem, target, target.units);
+  };
+  const Estimate best = estimate_of(decision.spec);
+  const Estimate worst = estimate_of(last.spec);
+  EXPECT_EQ(decision.threads, target.units);
+  ASSERT_GT(worst.compute_seconds - best.compute_seconds,
+            worst.memory_seconds - best.memory_seconds);
+  const std::string text = explain(problem, target, decision, ExplainDetail::everything);
+  const std::string line =
+      fmt::format(" slower: compute {}, chosen {}\n", format_seconds(worst.compute_seconds),
+                  format_seconds(best.compute_seconds));
+  const std::size_t at = text.find(last.name);
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_EQ(text.substr(text.find(" slower", at), line.size()), line);
 }
 
 TEST(Explain, WithoutCandidatesOnlySaysWhatWasChosen) {

@@ -1,0 +1,24 @@
+// Refusals counted by their rule.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// The rule that a refusal quotes: its sentence with '#' for each number, since the numbers are
+// those of the case. A word with digits in it, such as bf16, is no number.
+std::string rule_of(std::string_view reason);
+
+struct RefusalCount {
+  std::size_t count = 0;
+  std::size_t example = 0;  // index of the first that the rule refuses
+};
+
+// One row per rule, the most frequent first.
+std::vector<RefusalCount> count_by_rule(std::span<const std::string_view> reasons);
+
+}  // namespace tessera
