@@ -1,4 +1,4 @@
-// tessera search: the legal kernels of one problem by prediction, then the best by time.
+// tessera search: the legal kernels of each problem by prediction, then the best by time.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +9,7 @@
 #include "options.h"
 #include "output.h"
 #include "sweeping.h"
+#include "work.h"
 
 namespace tessera::cli {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 constexpr std::size_t kShownFound = 10;  // where nothing is measured
 
 struct SearchCommand {
-  ProblemOptions problem;
+  ProblemOptions problems;
   std::string target;
   std::string strategy = "evolution";
   int budget = 500;
@@ -30,12 +31,13 @@ struct SearchCommand {
   bool remember = false;
 };
 
-Problem read_problem(const SearchCommand& command) {
-  const std::vector<Problem> problems = read_problems(command.problem);
-  if (problems.size() == 1) return problems.front();
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("search: one problem at a time, got {}", problems.size()));
-}
+// What the search for one problem came to.
+struct SearchReport {
+  Problem problem;
+  tune::SearchResult result;
+  std::vector<tune::MeasuredKernel> measured;
+  bool are_times = true;  // the predictions, and no scores
+};
 
 LearnedModel surrogate_of(const SearchCommand& command, const Problem& problem,
                           const Target& target) {
@@ -84,14 +86,14 @@ Json to_json(const tune::FoundKernel& found, bool are_times) {
   return json;
 }
 
-void print_text(const SearchCommand& command, const tune::SearchResult& result,
-                const std::vector<tune::MeasuredKernel>& measured, bool are_times) {
+void print_text(const SearchCommand& command, const SearchReport& report) {
+  const tune::SearchResult& result = report.result;
   write_out("{}: {} of {} legal kernels predicted in {} by {}{}\n", command.strategy,
             result.evaluations, result.space, format_seconds(result.seconds),
             command.model.empty() ? "the analytic estimate" : command.model,
             result.out_of_time ? "; out of time" : "");
   const auto predicted = [&](const tune::FoundKernel& found) {
-    return are_times ? format_seconds(found.value) : fmt::format("{:.4g}", found.value);
+    return report.are_times ? format_seconds(found.value) : fmt::format("{:.4g}", found.value);
   };
   if (command.top == 0) {
     Table table({"predicted", "kernel"});
@@ -102,7 +104,7 @@ void print_text(const SearchCommand& command, const tune::SearchResult& result,
     return;
   }
   Table table({"measured", "spread", "predicted", "kernel", "outcome"});
-  for (const tune::MeasuredKernel& m : measured) {
+  for (const tune::MeasuredKernel& m : report.measured) {
     const bool ok = m.outcome == measure::Outcome::ok;
     table.add({ok ? format_seconds(m.seconds) : "-",
                ok ? fmt::format("{:.1f}%", 100 * m.spread) : "-", predicted(m.kernel),
@@ -113,45 +115,56 @@ void print_text(const SearchCommand& command, const tune::SearchResult& result,
   write_out("{}", table.text());
 }
 
-int search(const SearchCommand& command, const Output& output) {
-  const Problem problem = read_problem(command);
-  const Target target = resolve_target(command.target);
-  const LearnedModel surrogate = surrogate_of(command, problem, target);
-  const bool are_times = surrogate.value == LearnedValue::seconds;
-  const tune::SearchResult result =
-      tune::search(problem, target, surrogate, options_of(command, target));
-  std::vector<tune::MeasuredKernel> measured;
-  if (command.top > 0) measured = measure(command, problem, target, result);
-  if (!output.json) {
-    print_text(command, result, measured, are_times);
-    return 0;
-  }
+Json to_json(const SearchCommand& command, const Target& target, const SearchReport& report) {
   Json rows = Json::array();
-  for (const tune::MeasuredKernel& m : measured) {
-    Json row = to_json(m.kernel, are_times);
+  for (const tune::MeasuredKernel& m : report.measured) {
+    Json row = to_json(m.kernel, report.are_times);
     row["outcome"] = measure::to_string(m.outcome);
     row["seconds"] = m.seconds;
     row["spread"] = m.spread;
     row["note"] = m.note;
     rows.push_back(row);
   }
-  print_json({{"problem", to_string(problem)},
-              {"target", target.name},
-              {"strategy", command.strategy},
-              {"space", result.space},
-              {"evaluations", result.evaluations},
-              {"out_of_time", result.out_of_time},
-              {"search_seconds", result.seconds},
-              {"best", to_json(result.found.front(), are_times)},
-              {"measured", rows}});
-  return 0;
+  return {{"problem", to_string(report.problem)},
+          {"target", target.name},
+          {"strategy", command.strategy},
+          {"space", report.result.space},
+          {"evaluations", report.result.evaluations},
+          {"out_of_time", report.result.out_of_time},
+          {"search_seconds", report.result.seconds},
+          {"best", to_json(report.result.found.front(), report.are_times)},
+          {"measured", rows}};
+}
+
+SearchReport search_one(const SearchCommand& command, const Problem& problem,
+                        const Target& target) {
+  const LearnedModel surrogate = surrogate_of(command, problem, target);
+  SearchReport report{
+      .problem = problem,
+      .result = tune::search(problem, target, surrogate, options_of(command, target)),
+      .are_times = surrogate.value == LearnedValue::seconds};
+  if (command.top > 0) report.measured = measure(command, problem, target, report.result);
+  return report;
+}
+
+int search(const SearchCommand& command, const Output& output) {
+  const std::vector<Problem> problems = read_problems(command.problems);
+  const Target target = resolve_target(command.target);
+  JsonRows rows("searches");
+  const auto each = [&](const Problem& problem) {
+    const SearchReport report = search_one(command, problem, target);
+    if (output.json) return rows.add(to_json(command, target, report));
+    if (problems.size() > 1) write_out("{}\n", to_string(problem));
+    print_text(command, report);
+  };
+  return end_rows(rows, run_through(problems, each), output);
 }
 
 }  // namespace
 
 Action declare_search(CLI::App& app) {
   auto command = std::make_shared<SearchCommand>();
-  add_problem_options(app, command->problem);
+  add_problem_options(app, command->problems);
   add_target_option(app, command->target);
   app.add_option("--strategy", command->strategy, "random, evolution or exhaustive")
       ->capture_default_str();

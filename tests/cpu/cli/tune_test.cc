@@ -42,8 +42,11 @@ TEST_F(CliTune, WinnersAreChosenFromThenOn) {
 }
 
 TEST_F(CliTune, SearchMeasuresAndRemembers) {
-  const Json json = run_json(
-      "search gemm m=40 n=24 k=16 --target generic --threads 1 --budget 20 --top 2 --remember");
+  const Json json =
+      run_json(
+          "search gemm m=40 n=24 k=16 --target generic --threads 1 --budget 20 --top 2 --remember")
+          .at("searches")
+          .at(0);
   EXPECT_EQ(json.at("evaluations"), 20);
   ASSERT_EQ(json.at("measured").size(), 2U);
   const Json& best = json.at("measured").at(0);

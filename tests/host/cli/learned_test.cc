@@ -10,6 +10,11 @@ namespace made_up = testing_support;
 
 class CliLearned : public CliTest {
  protected:
+  // What `tessera search` finds for each problem.
+  Json search(const std::string& words) const {
+    return run_json(("search " + words).c_str()).at("searches");
+  }
+
   void make_model(const std::string& name) const {
     const std::string forest = made_up::estimate_forest(family_of(Op::gemm).features());
     save_model(folder() / name, made_up::estimate_manifest(target_, forest), forest,
@@ -118,13 +123,14 @@ TEST_F(CliLearned, ReportWithoutData) {
 }
 
 TEST_F(CliLearned, SearchWithoutAGpu) {
-  const Json all = run_json(
-      "search gemm m=4096 n=4096 k=4096 dtype=bf16 --target sm90a --strategy exhaustive --top 0");
+  const Json all =
+      search("gemm m=4096 n=4096 k=4096 dtype=bf16 --target sm90a --strategy exhaustive --top 0")
+          .at(0);
   EXPECT_EQ(all.at("evaluations"), all.at("space"));
   EXPECT_GT(all.at("space"), 500);
   EXPECT_TRUE(all.at("measured").empty());
   const Json some =
-      run_json("search gemm m=4096 n=4096 k=4096 dtype=bf16 --target sm90a --budget 100 --top 0");
+      search("gemm m=4096 n=4096 k=4096 dtype=bf16 --target sm90a --budget 100 --top 0").at(0);
   EXPECT_EQ(some.at("evaluations"), 100);
   EXPECT_GE(some.at("best").at("predicted_seconds"), all.at("best").at("predicted_seconds"));
   expect_failure("search gemm m=64 n=64 k=64 dtype=bf16 --target sm90a --top 0 --budget 0",
@@ -134,10 +140,46 @@ TEST_F(CliLearned, SearchWithoutAGpu) {
   EXPECT_EQ(measured.err.find("tessera: sweep: "), 0U) << measured.err;
 }
 
+// A file of problems has a result for each: what one search alone finds.
+TEST_F(CliLearned, SearchOfSeveralProblems) {
+  write_file(folder() / "three.txt",
+             "gemm m=64 n=64 k=64  # small\n\ngemm m=512 n=512 k=512\n"
+             "gemm m=1 n=4096 k=4096\n");
+  const std::string rest = " --dtype bf16 --target sm90a --strategy exhaustive --top 0";
+  const Json all = search("--shapes three.txt" + rest);
+  const std::vector<std::string> problems = {"gemm m=64 n=64 k=64 dtype=bf16",
+                                             "gemm m=512 n=512 k=512 dtype=bf16",
+                                             "gemm m=1 n=4096 k=4096 dtype=bf16"};
+  ASSERT_EQ(all.size(), problems.size());
+  const CliResult text = run(("search --shapes three.txt" + rest).c_str());
+  EXPECT_EQ(text.status, 0) << text.err;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    EXPECT_EQ(all.at(i).at("problem"), problems[i]);
+    EXPECT_EQ(all.at(i).at("best"), search(problems[i] + rest).at(0).at("best"));
+    at = text.out.find(problems[i] + "\nexhaustive: ", at);
+    EXPECT_NE(at, std::string::npos) << problems[i];
+  }
+}
+
+// What is done is printed, then the error, which names the problem.
+TEST_F(CliLearned, SearchEndsWithTheFirstFailure) {
+  write_file(folder() / "two.txt", "gemm m=64 n=64 k=64\ngemm m=8 n=8 k=8 dtype=bf16\n");
+  make_model("model");
+  const CliResult result = run(
+      "search --shapes two.txt --target avx512 --model model --strategy exhaustive --top 0 --json");
+  const Json json = Json::parse(result.out);
+  EXPECT_EQ(result.status, 1);
+  ASSERT_EQ(json.at("searches").size(), 1U);
+  const std::string message = json.at("error").at("message");
+  EXPECT_TRUE(message.starts_with("'gemm m=8 n=8 k=8 dtype=bf16', problem 2 of 2: ")) << message;
+}
+
 TEST_F(CliLearned, SearchByAModel) {
   make_model("model");
-  const Json json = run_json(
-      "search gemm m=500 n=600 k=700 --target avx512 --model model --strategy exhaustive --top 0");
+  const Json json =
+      search("gemm m=500 n=600 k=700 --target avx512 --model model --strategy exhaustive --top 0")
+          .at(0);
   EXPECT_GT(json.at("best").at("predicted_seconds"), 0);
   const CliResult other = run("search gemm m=5 n=6 k=7 --target avx2 --model model --top 0");
   EXPECT_EQ(other.status, 1);
