@@ -248,7 +248,7 @@ int bench_jit(const BenchCommand& command, const Output& output) {
       if (loads) {
         registry.get(spec);
       } else {
-        registry.builder().build(family_of(spec).emit(spec, target), target);
+        registry.builder().build(emit_legal(spec, target), target);
       }
       seconds->push_back(seconds_since(start));
     }

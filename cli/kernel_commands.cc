@@ -96,12 +96,8 @@ struct ShowCommand {
 int show(const ShowCommand& command, const Output& output) {
   const KernelSpec spec = find_kernel(command.name);
   const Target target = load_target(command.target.empty() ? spec.target : command.target);
-  const Family& family = family_of(spec);
-  const Verdict legal = family.is_legal(spec, target);
-  if (command.source && !legal) {
-    throw Error(ErrorCode::illegal_spec, fmt::format("{}: {}", command.name, legal.reason));
-  }
-  const std::string source = command.source ? family.emit(spec, target).text : "";
+  const Verdict legal = family_of(spec).is_legal(spec, target);
+  const std::string source = command.source ? emit_legal(spec, target).text : "";
 
   Json json = {{"kernel", command.name},
                {"legal", static_cast<bool>(legal)},
@@ -153,12 +149,12 @@ Action declare_explain(CLI::App& app) {
   auto command = std::make_shared<ExplainCommand>();
   add_problem_options(app, command->problems);
   add_target_option(app, command->target);
-  app.add_flag("--all", command->all,
-               "Every kernel by name, not the next five and how many each rule refuses");
   add_threads_option(app, command->choose.threads);
   app.add_option("--force", command->choose.pinned, "This kernel, or an error that says why not");
   app.add_flag("--deterministic", command->choose.deterministic,
                "Only kernels whose bits do not depend on the number of threads");
+  app.add_flag("--all", command->all,
+               "Every kernel by name, not the next five and how many each rule refuses");
   return [command](const Output& output) { return explain(*command, output); };
 }
 

@@ -12,7 +12,6 @@ namespace tessera::cli {
 namespace {
 
 constexpr std::string_view kShapeExtension = ".txt";
-const std::vector<std::string> kVariants = {"standard", "preshuffle", "multi_d"};
 
 std::vector<std::string> shape_names() {
   std::vector<std::string> names;
@@ -74,61 +73,82 @@ std::vector<Problem> read_lines(const ProblemOptions& options) {
   return problems;
 }
 
-std::string_view variant_of(const GemmSignature& signature) {
-  if (signature.preshuffled_b) return "preshuffle";
-  return num_ops(signature.epilogue) > 0 ? "multi_d" : "standard";
-}
-
-bool contains_or_empty(const std::vector<std::string>& words, std::string_view word) {
-  return words.empty() || std::find(words.begin(), words.end(), word) != words.end();
-}
-
-bool matches(const std::string& pattern, const std::string& text) {
-  return pattern.empty() || matches_wildcard(pattern, text);
-}
-
-bool passes(const SpecFilter& filter, const KernelSpec& spec) {
-  const auto* signature = std::get_if<GemmSignature>(&spec.signature);
-  const Algorithm& how = spec.algorithm;
-  return signature != nullptr && contains_or_empty(filter.dtypes, to_string(signature->a)) &&
-         contains_or_empty(filter.layouts, to_string(signature->layout)) &&
-         contains_or_empty(filter.variants, variant_of(*signature)) &&
-         matches(filter.pipeline, std::string(to_string(how.pipeline))) &&
-         matches(filter.tile, to_string(how.tile)) && matches(filter.wave, to_string(how.wave)) &&
-         matches(filter.warp_tile, to_string(how.warp_tile)) && matches(filter.name, name_of(spec));
-}
-
-// All kernels that the filters let through; the builder refuses words that match nothing.
-KernelSet filtered_set(const SpecFilter& filter, const Target& target) {
-  KernelSetBuilder builder("selected", target);
-  builder.gemm();
-  for (const std::string& dtype : filter.dtypes) builder.dtype(dtype);
-  for (const std::string& layout : filter.layouts) builder.layout(layout);
-  for (const std::string& variant : filter.variants) builder.variant(variant);
-  if (!filter.pipeline.empty()) builder.pipeline(filter.pipeline);
-  if (!filter.tile.empty()) builder.tile(filter.tile);
-  if (!filter.wave.empty()) builder.wave(filter.wave);
-  if (!filter.warp_tile.empty()) builder.warp_tile(filter.warp_tile);
-  KernelSet set = builder.build();
-  std::erase_if(set.specs,
-                [&](const KernelSpec& spec) { return !matches(filter.name, name_of(spec)); });
-  return set;
-}
-
-// A shipped set, narrowed by the filters.
-KernelSet preselected_set(const KernelOptions& options, const Target& target) {
-  for (const std::string& dtype : options.filter.dtypes) parse_dtype(dtype);
-  for (const std::string& layout : options.filter.layouts) parse_gemm_layout(layout);
-  for (const std::string& variant : options.filter.variants) {
-    if (!contains_or_empty(kVariants, variant)) {
-      throw Error(ErrorCode::not_found,
-                  fmt::format("unknown variant '{}'{} (known: {})", variant,
-                              did_you_mean(variant, kVariants), join(kVariants, ", ")));
+// What a family offers of a derived field.
+std::string derived_words(std::string_view name) {
+  for (const Family* family : all_families()) {
+    for (const DerivedField& field : family->derived()) {
+      if (field.name == name) return join(field.words(), ", ");
     }
   }
+  return {};
+}
+
+// Options that are wishes, by the name of their field.
+struct WishOption {
+  const char* option;
+  const char* field;
+  std::string description;
+  bool many;  // takes all words that follow
+};
+std::vector<WishOption> wish_options() {
+  return {{"--datatype,--dtype", "dtype", "Element types of A", true},
+          {"--layout", "layout", "rcr, rrr, crr or ccr", true},
+          {"--variants", "variant", derived_words("variant"), true},
+          {"--pipeline", "pipeline", "packab, packb, packa, direct, stream, ...", false},
+          {"--tile", "tile", "Such as 128x*x64", false},
+          {"--wave", "wave", "Such as 0x0x1", false},
+          {"--warp-tile", "warp_tile", "Such as 12x*x1", false}};
+}
+
+std::string check_wish(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals != 0 && equals != std::string::npos) return "";
+  return fmt::format("must be FIELD=PATTERN such as stages=4, got {}", text);
+}
+
+void add_wish_options(CLI::App& app, std::vector<Wish>& wishes) {
+  using Patterns = std::vector<std::string>;
+  for (const WishOption& row : wish_options()) {
+    const auto add = [&wishes, field = row.field](const Patterns& patterns) {
+      for (const std::string& pattern : patterns) wishes.push_back({field, pattern});
+    };
+    app.add_option_function<Patterns>(row.option, add, row.description)
+        ->delimiter(',')
+        ->allow_extra_args(row.many);
+  }
+  const auto add = [&wishes](const Patterns& texts) {
+    for (const std::string& text : texts) {
+      const std::size_t equals = text.find('=');
+      wishes.push_back({text.substr(0, equals), text.substr(equals + 1)});
+    }
+  };
+  app.add_option_function<Patterns>(
+         "--where", add, "FIELD=PATTERN, of any field that 'tessera show' prints: stages=4")
+      ->check(check_wish)
+      ->allow_extra_args(false);
+}
+
+KernelSet named_set(const std::vector<std::string>& names, const Target& target) {
+  KernelSetBuilder builder("named", target);
+  for (const std::string& name : names) builder.add(name_of(find_kernel(name)));
+  return builder.build();
+}
+
+// All kernels of the operation that pass; the builder refuses words that match nothing.
+KernelSet wished_set(const KernelOptions& options, const Target& target) {
+  KernelSetBuilder builder("selected", target);
+  builder.op(parse_op(options.op));
+  for (const Wish& wish : options.wishes) builder.where(wish.field, wish.pattern);
+  return builder.build();
+}
+
+// A shipped set, narrowed by the wishes.
+KernelSet preselected_set(const KernelOptions& options, const Target& target) {
+  const Family& family = family_of(parse_op(options.op));
+  const WishList wishes(family, options.wishes);
   KernelSet set{.name = options.preselected,
-                .specs = family_of(parse_op(options.op)).preselected(options.preselected, target)};
-  std::erase_if(set.specs, [&](const KernelSpec& spec) { return !passes(options.filter, spec); });
+                .specs = family.preselected(options.preselected, target)};
+  std::erase_if(set.specs, [&](const KernelSpec& spec) { return !wishes.accepts(spec); });
   return set;
 }
 
@@ -245,16 +265,9 @@ void add_jobs_option(CLI::App& app, int& jobs) {
 }
 
 void add_kernel_options(CLI::App& app, KernelOptions& options) {
-  SpecFilter& filter = options.filter;
   app.add_option("--op", options.op, "The operation")->capture_default_str();
-  app.add_option("--datatype,--dtype", filter.dtypes, "Element types of A")->delimiter(',');
-  app.add_option("--layout", filter.layouts, "rcr, rrr, crr or ccr")->delimiter(',');
-  app.add_option("--variants", filter.variants, join(kVariants, ", "))->delimiter(',');
-  app.add_option("--pipeline", filter.pipeline, "packab, packb, packa, direct, stream, ...");
-  app.add_option("--tile", filter.tile, "Such as 128x*x64");
-  app.add_option("--wave", filter.wave, "Such as 0x0x1");
-  app.add_option("--warp-tile", filter.warp_tile, "Such as 12x*x1");
-  app.add_option("--pattern", filter.name, "A wildcard over the whole name");
+  add_wish_options(app, options.wishes);
+  app.add_option("--pattern", options.pattern, "A wildcard over the whole name");
   app.add_option("--preselected", options.preselected,
                  "A shipped set (tessera list --sets lists them)");
   add_target_option(app, options.target);
@@ -262,15 +275,13 @@ void add_kernel_options(CLI::App& app, KernelOptions& options) {
 
 KernelSet select_kernels(const KernelOptions& options, const Target& target) {
   family_of(parse_op(options.op));
-  KernelSet set;
-  if (!options.names.empty()) {
-    KernelSetBuilder builder("named", target);
-    for (const std::string& name : options.names) builder.add(name_of(find_kernel(name)));
-    set = builder.build();
-  } else if (!options.preselected.empty()) {
-    set = preselected_set(options, target);
-  } else {
-    set = filtered_set(options.filter, target);
+  if (!options.names.empty()) return named_set(options.names, target);
+  KernelSet set =
+      options.preselected.empty() ? wished_set(options, target) : preselected_set(options, target);
+  if (!options.pattern.empty()) {
+    std::erase_if(set.specs, [&](const KernelSpec& spec) {
+      return !matches_wildcard(options.pattern, name_of(spec));
+    });
   }
   if (set.specs.empty()) {
     throw Error(

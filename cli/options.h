@@ -61,16 +61,17 @@ void add_threads_option(CLI::App& app, int& threads);
 void add_device_option(CLI::App& app, int& device);
 void add_jobs_option(CLI::App& app, int& jobs);
 
-// Which kernels: names, a preselected set, or all that the filters let through.
+// Which kernels: names, a preselected set, or all of the operation that pass the wishes.
 struct KernelOptions {
   std::string op = "gemm";
   std::vector<std::string> names;
   std::string preselected;
-  SpecFilter filter;
+  std::vector<Wish> wishes;
+  std::string pattern;  // a wildcard over the whole name; empty: any
   std::string target;
 };
 void add_kernel_options(CLI::App& app, KernelOptions& options);
-// Filters narrow a preselected set too. Throws Error{not_found} when nothing is left.
+// Wishes narrow a preselected set too. Throws Error{not_found} when nothing is left.
 KernelSet select_kernels(const KernelOptions& options, const Target& target);
 
 // A kernel's spec by name. Throws Error{not_found} with the target's nearest kernel name.

@@ -138,7 +138,7 @@ Part make_part(const PackCommand& command, const Target& target,
 
   Part part{.target = target, .sources = {}};
   for (const KernelSpec& spec : builder.build().specs) {
-    part.sources.push_back(family_of(spec).emit(spec, target));
+    part.sources.push_back(emit_legal(spec, target));
   }
   return part;
 }

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <array>
 
 #include "tessera/base/error.h"
@@ -27,6 +29,14 @@ const Family* find_family(std::string_view text) {
     if (to_string(family->op) == word) return family;
   }
   return nullptr;
+}
+
+Source emit_legal(const KernelSpec& spec, const Target& target) {
+  const Family& family = family_of(spec);
+  if (const Verdict verdict = family.is_legal(spec, target); !verdict) {
+    throw Error(ErrorCode::illegal_spec, fmt::format("{}: {}", name_of(spec), verdict.reason));
+  }
+  return family.emit(spec, target);
 }
 
 }  // namespace tessera

@@ -20,6 +20,7 @@
 #include "tessera/families/launch.h"
 #include "tessera/families/reference.h"
 #include "tessera/families/tensor.h"
+#include "tessera/families/wishes.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
@@ -68,19 +69,6 @@ struct Prepack {
   Operands operands;      // those of the problem, with the packed one in its place
 };
 
-// A narrowing of the enumeration. Empty strings and '*' match everything; tile, wave and warp_tile
-// take numbers or '*' in each place ("128x*x64").
-struct SpecFilter {
-  std::vector<std::string> dtypes;
-  std::vector<std::string> layouts;
-  std::vector<std::string> variants;  // "standard", "preshuffle", "multi_d"
-  std::string pipeline;
-  std::string tile;
-  std::string wave;
-  std::string warp_tile;
-  std::string name;  // wildcard over the whole name
-};
-
 // How many units of the target "threads" stands for in what follows: 0 is all of them. Never more
 // than kMaxThreads, since an estimate tries every way to share them out.
 inline int units_used(int threads, const Target& target) {
@@ -123,8 +111,15 @@ struct Family {
   // Whether a legal spec serves this problem.
   Required<Verdict(const KernelSpec&, const Problem&, const Target&)> supports;
 
-  // Every legal spec of the target that passes the filter, sorted by name.
-  Required<std::vector<KernelSpec>(const Target&, const SpecFilter&)> enumerate;
+  // Every legal spec of the target that passes the wishes, sorted by name. Throws what WishList
+  // throws, and Error{unsupported} when the target's row has no space for the operation.
+  Required<std::vector<KernelSpec>(const Target&, std::span<const Wish>)> enumerate;
+  // The first `most` specs of the target's space that pass the wishes, legal or not: they tell why
+  // none is legal.
+  Required<std::vector<KernelSpec>(const Target&, std::span<const Wish>, std::size_t most)>
+      combinations;
+  // What wishes may name beside the fields of the family's signature and of the algorithm.
+  Required<std::span<const DerivedField>()> derived;
   // The specs of the target's space with the problem's signature, legal or not, sorted by name.
   Required<std::vector<KernelSpec>(const Problem&, const Target&)> candidates;
   // A spec that runs any valid problem on this target.
@@ -213,5 +208,9 @@ const Family& family_of(const KernelSpec& spec);
 std::span<const Family* const> all_families();
 // The family whose word begins the text, as in a kernel's name or a problem's line; else null.
 const Family* find_family(std::string_view text);
+
+// The source of a kernel that the target can run. Throws Error{illegal_spec} with the kernel's name
+// and the rule when it cannot.
+Source emit_legal(const KernelSpec& spec, const Target& target);
 
 }  // namespace tessera

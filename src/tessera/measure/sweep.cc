@@ -172,9 +172,7 @@ class Sweep {
     const Timer timer;
     std::vector<int> needed = needed_kernels();
     std::vector<Source> sources;
-    for (const int i : needed) {
-      sources.push_back(family_of(spec(i)).emit(spec(i), target_));
-    }
+    for (const int i : needed) sources.push_back(emit_legal(spec(i), target_));
     builder_ = std::make_unique<jit::Builder>(options_.build);
     built_.resize(kernels_.size());
     std::vector<jit::BuildResult> results = builder_->build_all(

@@ -36,17 +36,15 @@ Written write_one(const KernelSpec& spec, const Target& target, const fs::path& 
       throw Error(ErrorCode::illegal_spec,
                   fmt::format("the kernel is for target '{}', not '{}'", spec.target, target.name));
     }
-    const Family& family = family_of(spec);
-    if (const Verdict verdict = family.is_legal(spec, target); !verdict) {
-      throw Error(ErrorCode::illegal_spec, verdict.reason);
-    }
-    const Source source = family.emit(spec, target);
+    const Source source = emit_legal(spec, target);
     out.file = source.name + source.extension;
     out.hash = hash_hex(source.text);
     out.headers = source.headers;
     write_file_atomic(folder / out.file, source.text);
   } catch (const std::exception& error) {
-    out.error = fmt::format("{}: {}", out.name, error.what());
+    const std::string name = out.name + ": ";  // which some sentences start with
+    const std::string_view what = error.what();
+    out.error = what.starts_with(name) ? std::string(what) : name + std::string(what);
   }
   return out;
 }

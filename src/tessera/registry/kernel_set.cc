@@ -72,64 +72,30 @@ KernelSetBuilder::KernelSetBuilder(std::string name, const Target& target)
 KernelSetBuilder::KernelSetBuilder(std::string name, std::string_view target_name)
     : KernelSetBuilder(std::move(name), load_target(target_name)) {}
 
-KernelSetBuilder& KernelSetBuilder::gemm() {
+KernelSetBuilder& KernelSetBuilder::op(Op op) {
+  family_of(op);  // refuses an operation that has none
   groups_.push_back(std::make_shared<Group>());
-  groups_.back()->wildcards.op = Op::gemm;
+  groups_.back()->wildcards.op = op;
   return *this;
 }
 
-// The open group, unshared: copies of a builder go their own ways.
-KernelSetBuilder::Group& KernelSetBuilder::narrow(std::string_view setter) {
+// The last group gets the wish, in a copy of its own: copies of a builder go their own ways.
+KernelSetBuilder& KernelSetBuilder::narrow(std::string_view setter, std::string_view field,
+                                           std::string_view pattern) {
   if (groups_.empty() || !groups_.back()->wildcards.op) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("kernel set '{}': {}() narrows a group of kernels; call gemm() first",
                             name_, setter));
   }
+  const Wish wish = {std::string(field), std::string(pattern)};
+  const WishList checked(family_of(*groups_.back()->wildcards.op), {&wish, 1});
   groups_.back() = std::make_shared<Group>(*groups_.back());
-  return *groups_.back();
-}
-
-KernelSetBuilder& KernelSetBuilder::dtype(std::string_view value) {
-  narrow("dtype").wildcards.add_dtype(value);
+  groups_.back()->wildcards.wishes.push_back(wish);
   return *this;
 }
 
-KernelSetBuilder& KernelSetBuilder::layout(std::string_view value) {
-  narrow("layout").wildcards.add_layout(value);
-  return *this;
-}
-
-KernelSetBuilder& KernelSetBuilder::variant(std::string_view value) {
-  narrow("variant").wildcards.add_variant(value);
-  return *this;
-}
-
-KernelSetBuilder& KernelSetBuilder::pipeline(std::string_view value) {
-  narrow("pipeline").wildcards.set_pipeline(value);
-  return *this;
-}
-
-KernelSetBuilder& KernelSetBuilder::tile(std::string_view value) {
-  SpecFilter& filter = narrow("tile").wildcards.filter;
-  filter.tile = shape_pattern("tile", value);
-  return *this;
-}
-
-KernelSetBuilder& KernelSetBuilder::wave(std::string_view value) {
-  SpecFilter& filter = narrow("wave").wildcards.filter;
-  filter.wave = shape_pattern("wave", value);
-  return *this;
-}
-
-KernelSetBuilder& KernelSetBuilder::warp_tile(std::string_view value) {
-  SpecFilter& filter = narrow("warp_tile").wildcards.filter;
-  filter.warp_tile = shape_pattern("warp_tile", value);
-  return *this;
-}
-
-KernelSetBuilder& KernelSetBuilder::epilogue(std::string_view value) {
-  narrow("epilogue").wildcards.epilogue = parse_epilogue(value);
-  return *this;
+KernelSetBuilder& KernelSetBuilder::where(std::string_view field, std::string_view pattern) {
+  return narrow("where", field, pattern);
 }
 
 KernelSetBuilder& KernelSetBuilder::add(std::string_view kernel_name) {

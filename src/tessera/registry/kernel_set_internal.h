@@ -13,21 +13,12 @@ namespace tessera {
 // A group of kernels as it was declared.
 struct SpecGroup {
   std::optional<Op> op;
-  SpecFilter filter;
-  std::optional<Epilogue> epilogue;  // of every kernel of the group
-
-  // '*' and the empty string leave everything in. Throw Error{parse_error} with the nearest word.
-  void add_dtype(std::string_view value);
-  void add_layout(std::string_view value);
-  void add_variant(std::string_view value);
-  void set_pipeline(std::string_view value);
+  std::vector<Wish> wishes;
 };
 
-// Checks "128x*x64"; throws Error{invalid_argument} naming the field.
-std::string shape_pattern(std::string_view field, std::string_view value);
-
-// The legal kernels of the group. Throws Error{not_found}, led by `who`, with the values that exist
-// when a value matches none, else with the rule that forbids the first combination.
+// The legal kernels of the group. Throws Error{not_found}, led by `who`, when there are none: with
+// the words that the target's row lists of a field where it lists none that is wished for, else
+// with the rule that refuses most of the kernels that the wishes leave.
 std::vector<KernelSpec> expand(const SpecGroup& group, const Target& target, std::string_view who);
 
 // Sorted by name, each name once.

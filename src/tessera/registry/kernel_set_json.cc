@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/registry/kernel_set_internal.h"
 #include "tessera/registry/registry_json_internal.h"
 #include "tessera/spec/json_internal.h"
@@ -32,34 +32,30 @@ std::vector<std::string> read_words_at(const json& object, const JsonPlace& plac
   return read_words(*found, place.key(key));
 }
 
-// One row per key of a group: the builder's setter of the same name.
-struct Setter {
-  std::string_view key;
-  KernelSetBuilder& (KernelSetBuilder::*set)(std::string_view);
-};
-constexpr std::array<Setter, 8> kSetters = {{
-    {"dtype", &KernelSetBuilder::dtype},
-    {"layout", &KernelSetBuilder::layout},
-    {"variant", &KernelSetBuilder::variant},
-    {"pipeline", &KernelSetBuilder::pipeline},
-    {"tile", &KernelSetBuilder::tile},
-    {"wave", &KernelSetBuilder::wave},
-    {"warp_tile", &KernelSetBuilder::warp_tile},
-    {"epilogue", &KernelSetBuilder::epilogue},
-}};
-
-void add_group(KernelSetBuilder& builder, const json& value, const JsonPlace& place) {
-  std::vector<std::string> known = {"op"};
-  for (const Setter& setter : kSetters) known.emplace_back(setter.key);
-  check_keys(value, place, known);
-  if (value.contains("op") && read_json_word<Op>(value["op"], place.key("op")) != Op::gemm) {
-    refuse_json(place.key("op"), "gemm", value["op"]);
+// The operation of a group. "gemm" if left out, from when it was the only one.
+Op read_op(const json& group, const JsonPlace& place) {
+  const auto found = group.find("op");
+  if (found == group.end()) return Op::gemm;
+  const Op op = read_json_word<Op>(*found, place.key("op"));
+  std::vector<std::string> words;
+  for (const Family* family : all_families()) {
+    if (family->op == op) return op;
+    words.emplace_back(to_string(family->op));
   }
-  builder.gemm();
-  for (const Setter& setter : kSetters) {
-    for (const std::string& word : read_words_at(value, place, setter.key)) {
-      (builder.*setter.set)(word);
-    }
+  refuse_json(place.key("op"), join(words, " or "), *found);
+}
+
+// Every key but "op" is a field that wishes name.
+void add_group(KernelSetBuilder& builder, const json& value, const JsonPlace& place) {
+  if (!value.is_object()) refuse_json(place, "an object", value);
+  const Op op = read_op(value, place);
+  const std::vector<std::string> fields = wish_fields(family_of(op));
+  std::vector<std::string> known = fields;
+  known.emplace_back("op");
+  check_keys(value, place, known);
+  builder.op(op);
+  for (const std::string& field : fields) {
+    for (const std::string& word : read_words_at(value, place, field)) builder.where(field, word);
   }
 }
 

@@ -17,15 +17,6 @@ namespace {
 using Loaded = std::shared_ptr<const runtime::LoadedKernel>;
 using TargetPtr = std::shared_ptr<const Target>;
 
-// Throws Error{illegal_spec} with the rule when the target cannot run the kernel.
-Source emit_legal(const KernelSpec& spec, const Target& target) {
-  const Family& family = family_of(spec);
-  if (const Verdict verdict = family.is_legal(spec, target); !verdict) {
-    throw Error(ErrorCode::illegal_spec, fmt::format("{}: {}", name_of(spec), verdict.reason));
-  }
-  return family.emit(spec, target);
-}
-
 // A kernel that a build() has to make, and its place among the results.
 struct Wanted {
   std::size_t index;

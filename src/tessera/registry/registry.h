@@ -27,20 +27,26 @@ struct KernelSet {
 
 // Declares a set step by step; wildcards expand against the target.
 //   KernelSetBuilder("mine", "avx512").gemm().dtype("bf16").layout("rcr").tile("*x*x256").build();
+//   KernelSetBuilder("mine", "sm90a").op(Op::gemm).where("stages", "4").build();
 class KernelSetBuilder {
  public:
   KernelSetBuilder(std::string name, const Target& target);
   KernelSetBuilder(std::string name, std::string_view target_name);
-  // Starts a new group of kernels; the setters after it narrow that group.
-  KernelSetBuilder& gemm();
-  KernelSetBuilder& dtype(std::string_view value);
-  KernelSetBuilder& layout(std::string_view value);
-  KernelSetBuilder& variant(std::string_view value);
-  KernelSetBuilder& pipeline(std::string_view value);
-  KernelSetBuilder& tile(std::string_view value);
-  KernelSetBuilder& wave(std::string_view value);
-  KernelSetBuilder& warp_tile(std::string_view value);
-  KernelSetBuilder& epilogue(std::string_view value);
+  // Starts a new group: the kernels of an operation. Those after it narrow the group, by a field
+  // that Wish names; several patterns of one field are alternatives. An epilogue need not be a
+  // listed one: it is put on the kernels that have none.
+  KernelSetBuilder& op(Op op);
+  KernelSetBuilder& where(std::string_view field, std::string_view pattern);
+  // The same in one word each.
+  KernelSetBuilder& gemm() { return op(Op::gemm); }
+  KernelSetBuilder& dtype(std::string_view pattern) { return narrow("dtype", pattern); }
+  KernelSetBuilder& layout(std::string_view pattern) { return narrow("layout", pattern); }
+  KernelSetBuilder& variant(std::string_view pattern) { return narrow("variant", pattern); }
+  KernelSetBuilder& pipeline(std::string_view pattern) { return narrow("pipeline", pattern); }
+  KernelSetBuilder& tile(std::string_view pattern) { return narrow("tile", pattern); }
+  KernelSetBuilder& wave(std::string_view pattern) { return narrow("wave", pattern); }
+  KernelSetBuilder& warp_tile(std::string_view pattern) { return narrow("warp_tile", pattern); }
+  KernelSetBuilder& epilogue(std::string_view pattern) { return narrow("epilogue", pattern); }
   // Adds one kernel by name, or a preselected set such as "fp32_rcr_essential".
   KernelSetBuilder& add(std::string_view kernel_name);
   KernelSetBuilder& preselected(std::string_view set_name);
@@ -52,7 +58,11 @@ class KernelSetBuilder {
 
  private:
   struct Group;
-  Group& narrow(std::string_view setter);
+  KernelSetBuilder& narrow(std::string_view field, std::string_view pattern) {
+    return narrow(field, field, pattern);
+  }
+  KernelSetBuilder& narrow(std::string_view setter, std::string_view field,
+                           std::string_view pattern);
 
   std::string name_;
   std::shared_ptr<const Target> target_;

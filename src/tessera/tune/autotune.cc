@@ -55,7 +55,7 @@ Entry vet(const KernelSpec& spec, const Target& target, jit::Builder& builder,
   Entry entry;
   entry.kernel.name = name_of(spec);
   try {
-    entry.artifact = builder.build(family_of(spec).emit(spec, target), target);
+    entry.artifact = builder.build(emit_legal(spec, target), target);
     entry.kernel.binary = measure::path_for_child(entry.artifact.binary.string());
     request.kernels = {entry.kernel};
     entry.reading = ask_worker(worker, request).readings.front();

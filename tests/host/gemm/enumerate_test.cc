@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 #include "tessera/base/error.h"
@@ -9,6 +10,8 @@
 
 namespace tessera::gemm {
 namespace {
+
+using Wishes = std::vector<Wish>;
 
 // Everything that a target's enumeration must be.
 class GemmEnumerate : public testing::TestWithParam<std::string> {
@@ -33,8 +36,8 @@ TEST_P(GemmEnumerate, NamesAreSortedUniqueAndRoundTripAndSpecsLegal) {
 }
 
 TEST_P(GemmEnumerate, OrderOfListsDoesNotMatter) {
-  const SpecFilter filter = {.dtypes = {"int8"}, .layouts = {"rcr"}};
-  const auto expected = enumerate(target_, filter);
+  const Wishes wishes = {{"dtype", "int8"}, {"layout", "rcr"}};
+  const auto expected = enumerate(target_, wishes);
   const auto seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -46,7 +49,7 @@ TEST_P(GemmEnumerate, OrderOfListsDoesNotMatter) {
   std::shuffle(space.clusters.begin(), space.clusters.end(), random);
   for (auto& [dtype, tiles] : space.warp_tiles) std::shuffle(tiles.begin(), tiles.end(), random);
   space.tiles.push_back(space.tiles.front());  // nor do repeated entries
-  EXPECT_EQ(enumerate(target_, filter), expected);
+  EXPECT_EQ(enumerate(target_, wishes), expected);
 }
 
 TEST_P(GemmEnumerate, CandidatesAreSortedByName) {
@@ -64,8 +67,9 @@ TEST_P(GemmEnumerate, CandidatesHoldWhatEnumerationLists) {
   for (const KernelSpec& spec : all) {
     if (is_legal(spec, target_)) legal.push_back(spec);
   }
-  EXPECT_EQ(legal,
-            enumerate(target_, {.dtypes = {"fp16"}, .layouts = {"rcr"}, .variants = {"standard"}}));
+  EXPECT_EQ(
+      legal,
+      enumerate(target_, Wishes{{"dtype", "fp16"}, {"layout", "rcr"}, {"variant", "standard"}}));
 }
 
 std::vector<std::string> names(const std::vector<KernelSpec>& specs) {
@@ -74,31 +78,23 @@ std::vector<std::string> names(const std::vector<KernelSpec>& specs) {
   return all;
 }
 
-TEST(GemmFilter, NarrowsToOneKernel) {
+TEST(GemmWishes, NarrowToOneKernel) {
   const std::vector<std::string> expected = {
       "gemm_fp32_rcr_packab_192x960x256_0x0x1_12x32x1_avx512"};
-  EXPECT_EQ(names(enumerate(load_target("avx512"), {.dtypes = {"fp32"},
-                                                    .layouts = {"rcr"},
-                                                    .variants = {"standard"},
-                                                    .pipeline = "packab",
-                                                    .tile = "192x960x*",
-                                                    .wave = "0x*x1",
-                                                    .warp_tile = "12x32x1"})),
-            expected);
-  EXPECT_EQ(names(enumerate(load_target("avx512"),
-                            {.name = "gemm_fp32_rcr_packab_192x960x256_0x0x1_12x32x1_avx*"})),
-            expected);
+  const Wishes wishes = {{"dtype", "fp32"},       {"layout", "rcr"},     {"variant", "standard"},
+                         {"pipeline", "packab"},  {"tile", "192x960x*"}, {"wave", "0x*x1"},
+                         {"warp_tile", "12x32x1"}};
+  EXPECT_EQ(names(enumerate(load_target("avx512"), wishes)), expected);
+  const Wishes name = {{"name", "gemm_fp32_rcr_packab_192x960x256_0x0x1_12x32x1_avx*"}};
+  EXPECT_EQ(names(enumerate(load_target("avx512"), name)), expected);
 }
 
-TEST(GemmFilter, EachPartIsObeyed) {
+TEST(GemmWishes, EachIsObeyed) {
   const Target target = load_target("avx512");
-  const SpecFilter filter = {.dtypes = {"bf16", "int8"},
-                             .layouts = {"crr", "rrr"},
-                             .variants = {"multi_d"},
-                             .pipeline = "packab",
-                             .tile = "*x960x*",
-                             .warp_tile = "12x*x*"};
-  const auto specs = enumerate(target, filter);
+  const Wishes wishes = {{"dtype", "bf16"},   {"dtype", "int8"},      {"layout", "crr"},
+                         {"layout", "rrr"},   {"variant", "multi_d"}, {"pipeline", "packab"},
+                         {"tile", "*x960x*"}, {"warp_tile", "12x*x*"}};
+  const auto specs = enumerate(target, wishes);
   ASSERT_FALSE(specs.empty());
   for (const KernelSpec& spec : specs) {
     const auto& s = std::get<GemmSignature>(spec.signature);
@@ -112,53 +108,152 @@ TEST(GemmFilter, EachPartIsObeyed) {
   }
 }
 
-TEST(GemmFilter, StarsMatchEverything) {
+// Of every field, the words that the kernels of a list have: each kernel passes exactly one of
+// them, and the wishes for all leave the whole list.
+TEST(GemmWishes, EveryFieldNarrowsByItsWords) {
+  const Target target = load_target("sm90a");
+  const auto all = enumerate(target, Wishes{{"dtype", "bf16"}, {"layout", "rcr"}});
+  const std::map<std::string, std::vector<std::string>> words = {
+      {"dtype", {"bf16", "fp16"}},
+      {"variant", {"standard", "preshuffle", "multi_d"}},
+      {"a", {"bf16", "fp16"}},
+      {"b", {"bf16", "fp16"}},
+      {"acc", {"fp32"}},
+      {"out", {"bf16", "fp32"}},
+      {"d", {"bf16", "fp32"}},
+      {"layout", {"rcr", "rrr"}},
+      {"epilogue", {"none", "*bias*", "multi_d_*", "add+re*", "multiply"}},
+      {"preshuffle", {"true", "false"}},
+      {"pipeline", {"tmaws", "cp*"}},
+      {"tile", {"8x*x*", "16x*x*", "32x*x*", "64x*x*", "128x*x*", "256x*x*"}},
+      {"wave", {"1x*x*", "2x*x*", "3x*x*", "4x*x*"}},
+      {"warp_tile", {"*x*x1", "*x*x8", "*x*x16"}},
+      {"scheduler", {"cooperative", "pingpong", "standard"}},
+      {"store", {"standard", "direct", "tma"}},
+      {"split_k", {"none", "ordered"}},
+      {"splits", {"1", "2", "4", "8"}},
+      {"slices", {"1", "4", "16"}},
+      {"stages", {"2", "3", "4", "5", "6", "7", "8", "10", "12"}},
+      {"cluster_m", {"1", "2", "4"}},
+      {"cluster_n", {"1", "2", "4"}},
+      {"persistent", {"true", "false"}},
+      {"swap_ab", {"true", "false"}},
+      {"repack", {"true", "false"}},
+      {"name", {"*"}}};
+  for (const std::string& field : wish_fields(family())) {
+    ASSERT_EQ(words.count(field), 1U) << field;
+    std::vector<WishList> one;
+    for (const std::string& word : words.at(field)) {
+      one.emplace_back(family(), Wishes{{field, word}});
+    }
+    for (std::size_t i = 0; i < all.size(); i += 19) {
+      const auto passes = [&](const WishList& wishes) { return wishes.accepts(all[i]); };
+      ASSERT_EQ(std::count_if(one.begin(), one.end(), passes), 1) << field << name_of(all[i]);
+    }
+  }
+}
+
+TEST(GemmWishes, StarsLeaveEverythingIn) {
   const Target target = load_target("generic");
-  const SpecFilter stars = {.dtypes = {"*"},
-                            .layouts = {"*"},
-                            .variants = {"*"},
-                            .pipeline = "*",
-                            .tile = "*",
-                            .wave = "*x*x*",
-                            .warp_tile = "*",
-                            .name = "*"};
+  Wishes stars = {{"wave", "*x*x*"}};
+  for (const std::string& field : wish_fields(family())) stars.push_back({field, "*"});
   EXPECT_EQ(enumerate(target, stars).size(), enumerate(target, {}).size());
 }
 
-TEST(GemmFilter, VariantsPartitionTheSpace) {
+TEST(GemmWishes, VariantsPartitionTheSpace) {
   const Target target = load_target("avx2");
   std::size_t sum = 0;
   for (const char* variant : {"standard", "preshuffle", "multi_d"}) {
-    const auto specs = enumerate(target, {.dtypes = {"fp32"}, .variants = {variant}});
+    const auto specs = enumerate(target, Wishes{{"dtype", "fp32"}, {"variant", variant}});
     EXPECT_FALSE(specs.empty()) << variant;
     sum += specs.size();
   }
-  EXPECT_EQ(sum, enumerate(target, {.dtypes = {"fp32"}}).size());
+  EXPECT_EQ(sum, enumerate(target, Wishes{{"dtype", "fp32"}}).size());
 }
 
-struct BadFilter {
-  SpecFilter filter;
+// A chain that is named whole is put on the kernels that have none, listed or not.
+TEST(GemmWishes, NamedChainNeedNotBeListed) {
+  const Target target = load_target("avx2");
+  const auto bare_count = [&](const char* variant) {
+    return enumerate(target, Wishes{{"dtype", "fp32"}, {"variant", variant}}).size();
+  };
+  const std::size_t standard = bare_count("standard");
+  for (const char* variant : {"*", "standard", "multi_d", "preshuffle"}) {
+    const auto specs = enumerate(
+        target, Wishes{{"dtype", "fp32"}, {"variant", variant}, {"epilogue", "add+tanh"}});
+    const bool preshuffled = variant == std::string("preshuffle");
+    EXPECT_EQ(specs.size(), preshuffled ? bare_count(variant) : standard) << variant;
+    for (const KernelSpec& spec : specs) {
+      const auto& s = std::get<GemmSignature>(spec.signature);
+      ASSERT_EQ(to_string(s.epilogue), "add+tanh");
+      ASSERT_EQ(s.preshuffled_b, preshuffled);
+    }
+  }
+  const auto two = enumerate(target, Wishes{{"dtype", "fp32"},
+                                            {"epilogue", "add+tanh"},
+                                            {"epilogue", "bias+g*"},
+                                            {"epilogue", "add+tanh"}});
+  EXPECT_EQ(two.size(), 2 * standard);
+}
+
+TEST(GemmWishes, CombinationsHoldTheIllegalToo) {
+  const Target target = load_target("avx512");
+  const Wishes wishes = {{"dtype", "fp32"}, {"layout", "rcr"}, {"variant", "standard"}};
+  const auto legal = enumerate(target, wishes);
+  const auto all = combinations(target, wishes, 1'000'000);
+  std::vector<KernelSpec> passing;
+  for (const KernelSpec& spec : all) {
+    if (is_legal(spec, target)) passing.push_back(spec);
+  }
+  EXPECT_EQ(passing.size(), legal.size());
+  EXPECT_GT(all.size(), legal.size());
+  EXPECT_EQ(combinations(target, wishes, 10).size(), 10U);
+}
+
+struct BadWish {
+  Wish wish;
+  ErrorCode code;
   const char* message;
 };
 
-TEST(GemmFilter, MalformedOnesAreRefused) {
-  const BadFilter rows[] = {
-      {{.tile = "128x*"},
-       "tile must be three numbers or '*' joined by 'x', such as 128x*x64, got '128x*'"},
-      {{.wave = "1x1x-1"},
-       "wave must be three numbers or '*' joined by 'x', such as 128x*x64, got '1x1x-1'"},
-      {{.warp_tile = "1x1xa"},
-       "warp_tile must be three numbers or '*' joined by 'x', such as 128x*x64, got '1x1xa'"},
-      {{.variants = {"preshufle"}},
-       "unknown gemm variant 'preshufle', did you mean 'preshuffle'?; there are standard, "
-       "preshuffle, multi_d"},
+TEST(GemmWishes, MalformedOnesAreRefused) {
+  const BadWish rows[] = {
+      {{"tile", "128x*"},
+       ErrorCode::invalid_argument,
+       "tile must be three numbers or '*' such as 128x*x64, got '128x*'"},
+      {{"tile", "1*"},
+       ErrorCode::invalid_argument,
+       "tile must be three numbers or '*' such as 128x*x64, got '1*'"},
+      {{"wave", "1x1x-1"},
+       ErrorCode::invalid_argument,
+       "wave must be three numbers or '*' such as 128x*x64, got '1x1x-1'"},
+      {{"warp_tile", "1x1xa"},
+       ErrorCode::invalid_argument,
+       "warp_tile must be three numbers or '*' such as 128x*x64, got '1x1xa'"},
+      {{"stages", "four"},
+       ErrorCode::invalid_argument,
+       "stages must be a number or '*', got 'four'"},
+      {{"swap_ab", "1"}, ErrorCode::invalid_argument, "swap_ab must be true or false, got '1'"},
+      {{"variant", "preshufle"},
+       ErrorCode::parse_error,
+       "unknown variant 'preshufle', did you mean 'preshuffle'?"},
+      {{"variant", "x"},
+       ErrorCode::parse_error,
+       "unknown variant 'x': it must be one of standard, preshuffle, multi_d"},
+      {{"scheduler", "pingpon"},
+       ErrorCode::parse_error,
+       "unknown scheduler 'pingpon', did you mean 'pingpong'?"},
+      {{"epilogue", "bias+geluu"},
+       ErrorCode::parse_error,
+       "unknown epilogue op 'geluu', did you mean 'gelu'?"},
+      {{"tiles", "*"}, ErrorCode::parse_error, "unknown gemm field 'tiles', did you mean 'tile'?"},
   };
-  for (const BadFilter& row : rows) {
+  for (const BadWish& row : rows) {
     try {
-      enumerate(load_target("avx2"), row.filter);
+      enumerate(load_target("avx2"), {&row.wish, 1});
       ADD_FAILURE() << row.message;
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::parse_error);
+      EXPECT_EQ(to_string(error.code()), to_string(row.code)) << row.message;
       EXPECT_STREQ(error.what(), row.message);
     }
   }

@@ -25,6 +25,35 @@ TEST(KernelSetBuilder, ExpandsWildcards) {
   EXPECT_EQ(names_of(narrow("192x*x256").build().specs), expected);
 }
 
+TEST(KernelSetBuilder, NarrowsByAnyField) {
+  KernelSetBuilder words("mine", "sm90a");
+  words.op(Op::gemm).where("dtype", "bf16").where("layout", "rcr").where("variant", "standard");
+  KernelSetBuilder few = words;
+  few.where("stages", "4").where("cluster_m", "2").where("tile", "128x*x64");
+  const KernelSet set = few.build();
+  ASSERT_FALSE(set.specs.empty());
+  std::vector<KernelSpec> expected;
+  for (const KernelSpec& spec : words.build().specs) {
+    const Algorithm& how = spec.algorithm;
+    const bool fits =
+        how.stages == 4 && how.cluster_m == 2 && how.tile.m == 128 && how.tile.k == 64;
+    if (fits) expected.push_back(spec);
+  }
+  EXPECT_EQ(set.specs, expected);
+}
+
+TEST(KernelSetBuilder, TakesAlternatives) {
+  KernelSetBuilder builder = narrow("192x960x256");
+  const std::vector<std::string> expected = {kWide, kPlain};
+  EXPECT_EQ(names_of(builder.tile("192x1920x256").build().specs), expected);
+}
+
+TEST(KernelSetBuilder, RefusesAnOperationWithoutAFamily) {
+  EXPECT_EQ(
+      message_of([] { KernelSetBuilder("mine", "avx512").op(Op::conv); }, ErrorCode::unsupported),
+      "conv: this build has no kernels for convolution yet; gemm is the only family");
+}
+
 TEST(KernelSetBuilder, StarsLeaveEverythingIn) {
   KernelSetBuilder starred("mine", "generic");
   starred.gemm().dtype("*").layout("*").variant("*").pipeline("*").tile("*").wave("*x*x*");
@@ -161,6 +190,31 @@ TEST(KernelSetBuilder, RefusesACombinationWithItsRule) {
                         refused, reason));
 }
 
+// The first kernel that the wishes leave has 4 splits, and breaks another rule than most do.
+TEST(KernelSetBuilder, RefusesACombinationWithTheRuleOfMost) {
+  KernelSetBuilder builder("mine", "sm90a");
+  builder.gemm().dtype("bf16").layout("rcr").variant("standard").pipeline("tmaws");
+  builder.tile("128x128x64").where("stages", "10").where("slices", "4");
+  EXPECT_EQ(message_of([&] { builder.build(); }, ErrorCode::not_found),
+            "kernel set 'mine': no kernel of target 'sm90a' is legal with gemm dtype=bf16 "
+            "layout=rcr variant=standard pipeline=tmaws tile=128x128x64 stages=10 slices=4; for "
+            "one, gemm_bf16_rcr_tmaws_128x128x64_1x1x1_64x128x16_cooperative_splitordered8_"
+            "slices4_s10_sm90a: needs 387240 bytes of shared memory (10 stages of 32768 and the "
+            "rest), sm90a has 232448");
+}
+
+// The row lists tiles for 16-bit operands, and kernels of fp8 take as many bytes of k.
+TEST(KernelSetBuilder, RefusesWhatOtherTypesHave) {
+  KernelSetBuilder builder("mine", "sm90a");
+  builder.gemm().layout("rcr").variant("standard").dtype("fp8");
+  const std::size_t count = builder.build().specs.size();
+  EXPECT_EQ(message_of([&] { builder.tile("128x256x64").build(); }, ErrorCode::not_found),
+            fmt::format("kernel set 'mine': no kernel of target 'sm90a' is legal with gemm "
+                        "layout=rcr variant=standard dtype=fp8 tile=128x256x64; without "
+                        "tile=128x256x64 there are {}",
+                        count));
+}
+
 TEST(KernelSetBuilder, RefusesAnIllegalKernelWithItsRule) {
   const std::string name = "gemm_fp32_rrr_packb_193x960x256_1x1x1_12x32x1_avx512";
   const std::string reason =
@@ -182,8 +236,9 @@ TEST(KernelSetBuilder, RefusesUnknownWords) {
   KernelSetBuilder builder("mine", "avx512");
   builder.gemm();
   EXPECT_EQ(message_of([&] { builder.variant("preshufle"); }, ErrorCode::parse_error),
-            "unknown variant 'preshufle', did you mean 'preshuffle'? (known: standard, preshuffle, "
-            "multi_d)");
+            "unknown variant 'preshufle', did you mean 'preshuffle'?");
+  EXPECT_EQ(message_of([&] { builder.where("tiel", "*"); }, ErrorCode::parse_error),
+            "unknown gemm field 'tiel', did you mean 'tile'?");
   EXPECT_NE(message_of([&] { builder.dtype("bf166"); }, ErrorCode::parse_error).find("'bf16'"),
             std::string::npos);
   EXPECT_NE(message_of([&] { builder.layout("rcc"); }, ErrorCode::parse_error).find("'rcr'"),
@@ -272,6 +327,18 @@ TEST(KernelSetJson, DeclaresWhatTheBuilderDeclares) {
       .for_problem(parse_problem("gemm m=8 n=4096 k=4096 dtype=bf16"))
       .add("gemm_fp32_rrr_packb_48x1920x512_1x1x1_12x32x1_avx512");
   EXPECT_EQ(set, builder.build());
+}
+
+TEST(KernelSetJson, GroupsNameAnyField) {
+  const KernelSet set = kernel_set_from_json(R"({
+    "name": "mine", "target": "sm90a",
+    "groups": [{"dtype": ["bf16", "fp16"], "layout": "rcr", "variant": "standard", "stages": "4",
+                "swap_ab": "true"}]
+  })");
+  KernelSetBuilder builder("mine", "sm90a");
+  builder.gemm().dtype("bf16").dtype("fp16").layout("rcr").variant("standard");
+  EXPECT_EQ(set, builder.where("stages", "4").where("swap_ab", "true").build());
+  ASSERT_FALSE(set.specs.empty());
 }
 
 TEST(KernelSetJson, TakesKernelsAsObjects) {

@@ -192,6 +192,14 @@ GemmSignature standard_signature(DType operand, GemmLayout layout) {
   return std::get<GemmSignature>(signature_of(gemm_problem(operand, layout, 0, 0, 0)));
 }
 
+GemmSignature with_chain(GemmSignature signature, const Epilogue& chain) {
+  const bool fused = num_ops(chain) > 0;
+  // int32 takes no epilogue.
+  if (fused && signature.out == DType::int32) signature.out = signature.d = DType::fp32;
+  signature.epilogue = chain;
+  return signature;
+}
+
 // The standard, the preshuffled and the fused ones of a pair of operand type and layout.
 std::vector<GemmSignature> signatures_of(DType operand, GemmLayout layout, const Target& target) {
   const GemmSignature standard = standard_signature(operand, layout);
@@ -199,25 +207,68 @@ std::vector<GemmSignature> signatures_of(DType operand, GemmLayout layout, const
   const std::span<const std::string_view> epilogues(kEpilogues);
   for (const std::string_view text :
        target.backend == "ck" ? epilogues.first(kCkEpilogues) : epilogues) {
-    GemmSignature fused = standard;
-    if (fused.out == DType::int32) fused.out = fused.d = DType::fp32;  // int32 takes no epilogue
-    fused.epilogue = parse_epilogue(text);
-    all.push_back(fused);
+    all.push_back(with_chain(standard, parse_epilogue(text)));
   }
   all.push_back(standard);
   all.back().preshuffled_b = true;
   return all;
 }
 
-// The algorithms that are legal without an epilogue. Epilogues change nothing but the types' rules,
-// so that each list is made once for all of them.
-std::vector<Algorithm> legal_algorithms(const std::vector<Algorithm>& all, const Filter& filter,
-                                        const GemmSignature& signature, const Target& target) {
-  std::vector<Algorithm> legal;
-  for (const Algorithm& a : all) {
-    if (filter.accepts(a) && is_legal_quick({signature, a, target})) legal.push_back(a);
+// Wishes as enumeration reads them. Where a chain is wished for by name, which need not be a listed
+// one, `chains` holds all that are wished for.
+struct Wanted {
+  WishList fields;
+  WishList fields_but_variant;
+  std::vector<Epilogue> chains;
+};
+
+bool is_chain(const Wish& wish) {
+  return wish.field == "epilogue" && !wish.pattern.empty() &&
+         wish.pattern.find('*') == std::string::npos;
+}
+
+Wanted read_wishes(std::span<const Wish> wishes) {
+  std::vector<Wish> but_variant(wishes.begin(), wishes.end());
+  std::erase_if(but_variant, [](const Wish& wish) { return wish.field == "variant"; });
+  Wanted wanted = {WishList(family(), wishes), WishList(family(), but_variant), {}};
+  const auto add = [&](const Epilogue& chain) {
+    auto& all = wanted.chains;
+    if (std::find(all.begin(), all.end(), chain) == all.end()) all.push_back(chain);
+  };
+  for (const Wish& wish : wishes) {
+    if (is_chain(wish)) add(parse_epilogue(wish.pattern));
   }
-  return legal;
+  if (wanted.chains.empty()) return wanted;
+  for (const std::string_view text : kEpilogues) {
+    if (wanted.fields.accepts_word("epilogue", text)) add(parse_epilogue(text));
+  }
+  return wanted;
+}
+
+// A named chain is put on kernels that have none: on standard ones, which "multi_d" then means too,
+// and on preshuffled ones only where these are wished for.
+bool takes_chain(const WishList& wanted, const GemmSignature& bare) {
+  constexpr std::string_view kField = "variant";
+  if (bare.preshuffled_b) return wanted.has(kField) && wanted.accepts_word(kField, "preshuffle");
+  return wanted.accepts_word(kField, "standard") || wanted.accepts_word(kField, "multi_d");
+}
+
+std::vector<GemmSignature> wanted_signatures(DType operand, GemmLayout layout, const Target& target,
+                                             const Wanted& wanted) {
+  std::vector<GemmSignature> all = signatures_of(operand, layout, target);
+  if (wanted.chains.empty()) {
+    std::erase_if(all, [&](const GemmSignature& s) { return !wanted.fields.accepts(s); });
+    return all;
+  }
+  std::vector<GemmSignature> chained;
+  for (const GemmSignature& bare : all) {
+    if (num_ops(bare.epilogue) > 0 || !takes_chain(wanted.fields, bare)) continue;
+    for (const Epilogue& chain : wanted.chains) {
+      const GemmSignature signature = with_chain(bare, chain);
+      if (wanted.fields_but_variant.accepts(signature)) chained.push_back(signature);
+    }
+  }
+  return chained;
 }
 
 bool same_but_epilogue(GemmSignature a, const GemmSignature& b) {
@@ -225,19 +276,45 @@ bool same_but_epilogue(GemmSignature a, const GemmSignature& b) {
   return a == b;
 }
 
-void add_specs(DType operand, GemmLayout layout, const Target& target, const Filter& filter,
-               std::vector<KernelSpec>& specs) {
-  std::vector<Algorithm> all;
+std::vector<Algorithm> legal_algorithms(const std::vector<Algorithm>& all,
+                                        const GemmSignature& signature, const Target& target) {
   std::vector<Algorithm> legal;
-  std::optional<GemmSignature> made_for;
-  for (const GemmSignature& signature : signatures_of(operand, layout, target)) {
-    if (!filter.accepts(signature)) continue;
-    if (all.empty()) all = algorithms_of(target, operand);
-    if (!made_for || !same_but_epilogue(*made_for, signature)) {
-      legal = legal_algorithms(all, filter, signature, target);
-      made_for = signature;
-    }
+  for (const Algorithm& a : all) {
+    if (is_legal_quick({signature, a, target})) legal.push_back(a);
+  }
+  return legal;
+}
+
+// The listed epilogues change nothing but the types' rules, so that each list of algorithms is made
+// once for all of them. A chain that is named may be one that no kernel takes.
+void add_specs(std::span<const GemmSignature> signatures, const std::vector<Algorithm>& all,
+               const Target& target, const Wanted& wanted, std::vector<KernelSpec>& specs) {
+  std::vector<Algorithm> legal;
+  const GemmSignature* made_for = nullptr;
+  for (const GemmSignature& signature : signatures) {
+    const bool same = made_for != nullptr && same_but_epilogue(*made_for, signature);
+    if (!same || !wanted.chains.empty()) legal = legal_algorithms(all, signature, target);
+    made_for = &signature;
     for (const Algorithm& a : legal) specs.push_back({signature, a, target.name});
+  }
+}
+
+// Calls visit(signatures, algorithms) for each pair of operand type and layout, with what passes.
+template <class Visit>
+void for_each_wanted(const Target& target, const Wanted& wanted, Visit&& visit) {
+  const AlgorithmSpace& space = space_of(target);
+  for (const DType operand : kOperands) {
+    if (!space.warp_tiles.contains(operand)) continue;
+    std::vector<Algorithm> all;
+    for (const GemmLayout layout : kLayouts) {
+      const auto signatures = wanted_signatures(operand, layout, target, wanted);
+      if (signatures.empty()) continue;
+      if (all.empty()) {
+        all = algorithms_of(target, operand);
+        std::erase_if(all, [&](const Algorithm& a) { return !wanted.fields.accepts(a); });
+      }
+      visit(signatures, all);
+    }
   }
 }
 
@@ -286,19 +363,30 @@ const std::vector<Shape3>& warp_tiles_for(const AlgorithmSpace& space, DType ope
   return found == space.warp_tiles.end() ? *kNone : found->second;
 }
 
-std::vector<KernelSpec> enumerate(const Target& target, const SpecFilter& filter) {
-  const Filter wanted(filter);
-  const AlgorithmSpace& space = space_of(target);
+std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
+  const Wanted wanted = read_wishes(wishes);
   std::vector<KernelSpec> specs;
-  for (const DType operand : kOperands) {
-    if (!space.warp_tiles.contains(operand)) continue;
-    for (const GemmLayout layout : kLayouts) add_specs(operand, layout, target, wanted, specs);
-  }
-  if (!filter.name.empty()) {
-    std::erase_if(specs,
-                  [&](const KernelSpec& spec) { return !wanted.accepts_name(name_of(spec)); });
-  }
+  for_each_wanted(target, wanted, [&](const auto& signatures, const auto& algorithms) {
+    add_specs(signatures, algorithms, target, wanted, specs);
+  });
+  std::erase_if(specs, [&](const KernelSpec& spec) { return !wanted.fields.accepts_name(spec); });
   sort_by_name(specs);
+  return specs;
+}
+
+std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
+                                     std::size_t most) {
+  const Wanted wanted = read_wishes(wishes);
+  std::vector<KernelSpec> specs;
+  for_each_wanted(target, wanted, [&](const auto& signatures, const auto& algorithms) {
+    for (const GemmSignature& signature : signatures) {
+      for (const Algorithm& a : algorithms) {
+        if (specs.size() == most) return;
+        KernelSpec spec = {signature, a, target.name};
+        if (wanted.fields.accepts_name(spec)) specs.push_back(std::move(spec));
+      }
+    }
+  });
   return specs;
 }
 

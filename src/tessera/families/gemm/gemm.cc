@@ -14,6 +14,8 @@ const Family& family() {
       .is_deterministic = is_deterministic,
       .supports = supports,
       .enumerate = enumerate,
+      .combinations = combinations,
+      .derived = derived,
       .candidates = candidates,
       .general = general,
       .preselected = preselected,

@@ -24,9 +24,14 @@ Verdict is_deterministic(const KernelSpec& spec, const Target& target);
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
 
 // enumerate.cc
-std::vector<KernelSpec> enumerate(const Target& target, const SpecFilter& filter);
+std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes);
+std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
+                                     std::size_t most);
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
 KernelSpec general(const Problem& problem, const Target& target);
+
+// fields.cc
+std::span<const DerivedField> derived();
 
 // sets.cc
 std::vector<KernelSpec> preselected(std::string_view set, const Target& target);

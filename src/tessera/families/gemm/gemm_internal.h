@@ -143,30 +143,6 @@ bool tmaws_copies_out(const GemmSignature& signature, const Algorithm& algorithm
 bool tmaws_copies_out(const GemmSignature& signature, bool has_room);
 bool tmaws_has_room(const Algorithm& algorithm);
 
-// A SpecFilter whose words have been read; throws Error{parse_error} for malformed ones.
-class Filter {
- public:
-  explicit Filter(const SpecFilter& filter);
-  bool accepts(const GemmSignature& signature) const;
-  bool accepts(const Algorithm& algorithm) const;
-  bool accepts_name(std::string_view name) const;
-
- private:
-  using ShapePattern = std::array<int, 3>;  // -1: anything
-  static ShapePattern read_shape(std::string_view field, std::string_view text);
-  static bool matches(const ShapePattern& pattern, const Shape3& shape);
-
-  std::vector<DType> dtypes_;
-  std::vector<GemmLayout> layouts_;
-  std::vector<std::string> variants_;
-  std::optional<Pipeline> pipeline_;
-  ShapePattern tile_, wave_, warp_tile_;
-  std::string name_;
-};
-
-// "standard", "preshuffle" or "multi_d".
-std::string_view variant_of(const GemmSignature& signature);
-
 // The warp tiles that the target lists for operands of this type (tf32 falls back to fp32).
 const std::vector<Shape3>& warp_tiles_for(const AlgorithmSpace& space, DType operand);
 

@@ -128,9 +128,4 @@ Problem twin(const Problem& problem, const Target& target) {
   return p;
 }
 
-std::string_view variant_of(const GemmSignature& signature) {
-  if (signature.preshuffled_b) return "preshuffle";
-  return num_ops(signature.epilogue) > 0 ? "multi_d" : "standard";
-}
-
 }  // namespace tessera::gemm
