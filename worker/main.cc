@@ -52,7 +52,7 @@ std::string load_answer(const char* name, const char* file) {
   artifact.name = name;
   artifact.binary = file;
   const tessera::Family* const family = tessera::find_family(name);
-  artifact.abi = family == nullptr ? 0 : family->abi;
+  artifact.abi = family == nullptr ? 0 : int{family->abi};
   try {
     tessera::runtime::backend_for(any).load(artifact, any);
     return std::string(tessera::jit::kLoadsWord);

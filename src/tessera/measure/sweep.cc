@@ -157,7 +157,7 @@ class Sweep {
     setup_.rules.budget_seconds = kProblemSeconds;
     run_.id = report_.run = random_id();
     run_.version = options_.version;
-    run_.abi = kernels_.empty() ? 0 : family_of(kernels_.front()).abi;
+    run_.abi = kernels_.empty() ? 0 : int{family_of(kernels_.front()).abi};
     run_.compiler = compiler_words(target_, options_.build);
     run_.protocol = protocol_words(setup_, starts_cold(target_));
     run_.seed = static_cast<std::int64_t>(options_.seed);

@@ -50,7 +50,7 @@ Measurement read_row(const measure::Statement& row) {
 // The number of the kernels that a problem's line is for.
 int abi_of(const std::string& problem) {
   const Family* const family = find_family(problem);
-  return family == nullptr ? 0 : family->abi;
+  return family == nullptr ? 0 : int{family->abi};
 }
 
 void insert_row(const measure::Connection& connection, const Measurement& m) {
