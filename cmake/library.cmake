@@ -33,9 +33,9 @@ function(tessera_library name)
   target_include_directories(tessera_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 
-# The library of an operation, in src/tessera/families/<name>.
+# The library of an operation, in src/tessera/families/<name>. What operations share is in `tile`.
 function(tessera_family name)
-  tessera_library(${name} FOLDER families/${name} DEPENDS families device ${ARGN})
+  tessera_library(${name} FOLDER families/${name} DEPENDS tile ${ARGN})
   set_property(GLOBAL APPEND PROPERTY TESSERA_FAMILIES ${name})
 endfunction()
 
@@ -48,7 +48,7 @@ function(tessera_link target)
   endforeach()
   if(families IN_LIST all)
     get_property(families GLOBAL PROPERTY TESSERA_FAMILIES)
-    list(APPEND all ${families} device)  # families.cc names every family
+    list(APPEND all ${families} tile device)  # families.cc names every family
   endif()
   list(REMOVE_DUPLICATES all)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)

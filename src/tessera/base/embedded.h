@@ -19,8 +19,8 @@ std::span<const EmbeddedFile> cuda_headers();
 // The shipped target rows, targets/rows/*.json.
 std::span<const EmbeddedFile> target_rows();
 
-// The preselected GEMM kernel sets, families/gemm/sets/*.json.
-std::span<const EmbeddedFile> gemm_sets();
+// The preselected kernel sets of every operation, <op>/sets/<target>.json.
+std::span<const EmbeddedFile> kernel_sets();
 
 // The report page's template, style and script, src/tessera/train/report/.
 std::span<const EmbeddedFile> report_files();

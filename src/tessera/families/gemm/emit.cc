@@ -49,16 +49,6 @@ Launch bind_cpu(const KernelSpec& spec, const GemmProblem& p, const device::Gemm
 
 }  // namespace
 
-std::string epilogue_steps(const Epilogue& epilogue) {
-  std::string steps;
-  for (int i = 0; i < num_ops(epilogue); ++i) {
-    const auto index = static_cast<std::size_t>(i);
-    if (epilogue.ops[index] == EpilogueOp::pass_through) continue;
-    steps += fmt::format("{}Step::{}", steps.empty() ? "" : ", ", to_string(epilogue.ops[index]));
-  }
-  return steps;
-}
-
 std::string_view yes_no(bool value) { return value ? "true" : "false"; }
 
 std::vector<std::string> entries_of(const KernelSpec& spec) {

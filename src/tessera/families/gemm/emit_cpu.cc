@@ -29,7 +29,7 @@ std::string_view math_type(DType a, int per_word) {
 std::string config(const KernelSpec& spec, const GemmSignature& s, const CpuTypes& types,
                    const Target& target) {
   const Algorithm& a = spec.algorithm;
-  const std::string steps = epilogue_steps(s.epilogue);
+  const std::string steps = tile::epilogue_text(s.epilogue);
   std::string text = fmt::format(
       "struct Config {{\n"
       "  using A = {};\n"

@@ -85,7 +85,7 @@ std::vector<Object> block_objects(const KernelSpec& spec, const CpuTypes& t, con
                   packs_a(a.pipeline) ? a.warp_tile.m : 0);
   std::vector<Object> objects = {
       {"block.h", {{"void", "multiply_any", arguments, "const BlockTask&, i64, int"}}}};
-  if (s.a != DType::int8 && size_of(s.out) == 2 && epilogue_steps(s.epilogue).empty()) {
+  if (s.a != DType::int8 && size_of(s.out) == 2 && tile::epilogue_text(s.epilogue).empty()) {
     objects.push_back({"block.h",
                        {{"void", "multiply_block", fmt::format("{}, {}", arguments, t.out),
                          "const BlockTask&"}}});

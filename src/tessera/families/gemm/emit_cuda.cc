@@ -66,7 +66,7 @@ std::string config(const KernelSpec& spec) {
       "  static constexpr int kNumSteps = {}, kNumD = {};\n",
       tmaws ? tmaws_shared_bytes(s, spec.algorithm) : cpasync_shared_bytes(s, spec.algorithm),
       num_ops(s.epilogue), int{s.epilogue.num_d});
-  const std::string steps = epilogue_steps(s.epilogue);
+  const std::string steps = tile::epilogue_text(s.epilogue);
   if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
   return text + "};\n";
 }

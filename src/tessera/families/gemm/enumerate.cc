@@ -6,8 +6,8 @@
 #include <span>
 
 #include "tessera/base/error.h"
-#include "tessera/base/forever.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/tile/sets.h"
 
 namespace tessera::gemm {
 namespace {
@@ -37,18 +37,7 @@ constexpr int kFmaSlices[] = {2, 4, 8, 16, 32};
 constexpr int kMostSliced = 64 * 64;  // outputs of a tile: with larger ones there are few slices
 constexpr int kWarpgroupRows = 64;    // of a wgmma, which is what tmaws calls a warp tile
 
-// Lists in the order in which their words stand in sorted names. A word ends with '_' there, so
-// that "12x768x512" comes after "120x3072x256".
-template <class Value>
-std::vector<Value> in_name_order(const std::vector<Value>& values) {
-  std::vector<std::pair<std::string, Value>> words;
-  for (const Value& value : values) words.emplace_back(std::string(to_string(value)) + "_", value);
-  std::sort(words.begin(), words.end());
-  words.erase(std::unique(words.begin(), words.end()), words.end());
-  std::vector<Value> sorted;
-  for (const auto& word : words) sorted.push_back(word.second);
-  return sorted;
-}
+const AlgorithmSpace& space_of(const Target& target) { return tile::space_of(Op::gemm, target); }
 
 // ---- algorithms ----
 
@@ -156,34 +145,12 @@ Shape3 tile_for(const Shape3& tile, const Target& target, DType operand) {
 // The product of the target's value lists, in name order where only the four shapes differ.
 std::vector<Algorithm> algorithms_of(const Target& target, DType operand) {
   const AlgorithmSpace& space = space_of(target);
-  std::vector<Shape3> listed;
-  for (const Shape3& tile : space.tiles) listed.push_back(tile_for(tile, target, operand));
-  const auto tiles = in_name_order(listed);
-  const auto waves = in_name_order(space.waves);
-  const auto warp_tiles = in_name_order(warp_tiles_for(space, operand));
+  std::vector<Shape3> tiles;
+  for (const Shape3& tile : space.tiles) tiles.push_back(tile_for(tile, target, operand));
   std::vector<Algorithm> all;
-  for (const Pipeline pipeline : in_name_order(space.pipelines)) {
-    for (const Shape3& tile : tiles) {
-      for (const Shape3& wave : waves) {
-        for (const Shape3& warp_tile : warp_tiles) {
-          add_variants(target,
-                       {.pipeline = pipeline, .tile = tile, .wave = wave, .warp_tile = warp_tile},
-                       all);
-        }
-      }
-    }
-  }
+  tile::for_each_shape(space, tiles, warp_tiles_for(space, operand),
+                       [&](const Algorithm& shape) { add_variants(target, shape, all); });
   return all;
-}
-
-void sort_by_name(std::vector<KernelSpec>& specs) {
-  std::vector<std::pair<std::string, std::size_t>> names(specs.size());
-  for (std::size_t i = 0; i < specs.size(); ++i) names[i] = {name_of(specs[i]), i};
-  std::sort(names.begin(), names.end());
-  std::vector<KernelSpec> sorted;
-  sorted.reserve(specs.size());
-  for (const auto& name : names) sorted.push_back(std::move(specs[name.second]));
-  specs = std::move(sorted);
 }
 
 // ---- signatures ----
@@ -346,23 +313,6 @@ std::optional<KernelSpec> general_gpu(const GemmSignature& signature, const Prob
 
 }  // namespace
 
-const AlgorithmSpace& space_of(const Target& target) {
-  const auto found = target.spaces.find(Op::gemm);
-  if (found != target.spaces.end()) return found->second;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("gemm: the row of target {} has no space for gemm; add spaces.gemm to it",
-                          target.name));
-}
-
-const std::vector<Shape3>& warp_tiles_for(const AlgorithmSpace& space, DType operand) {
-  static const Forever<std::vector<Shape3>> kNone;
-  auto found = space.warp_tiles.find(operand);
-  if (found == space.warp_tiles.end() && operand == DType::tf32) {
-    found = space.warp_tiles.find(DType::fp32);
-  }
-  return found == space.warp_tiles.end() ? *kNone : found->second;
-}
-
 std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
   const Wanted wanted = read_wishes(wishes);
   std::vector<KernelSpec> specs;
@@ -370,7 +320,7 @@ std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wi
     add_specs(signatures, algorithms, target, wanted, specs);
   });
   std::erase_if(specs, [&](const KernelSpec& spec) { return !wanted.fields.accepts_name(spec); });
-  sort_by_name(specs);
+  tile::sort_by_name(specs);
   return specs;
 }
 
@@ -400,7 +350,7 @@ std::vector<KernelSpec> candidates(const Problem& problem, const Target& target)
   for (const Algorithm& a : all) {
     if (copies.a || copies.b || !a.repack) specs.push_back({signature, a, target.name});
   }
-  if (is_gpu(target)) sort_by_name(specs);
+  if (is_gpu(target)) tile::sort_by_name(specs);
   return specs;
 }
 
@@ -424,6 +374,14 @@ KernelSpec general(const Problem& problem, const Target& target) {
       ErrorCode::unsupported,
       fmt::format("gemm: {} lists no legal kernel for {} x {} with layout {}", target.name,
                   to_string(signature.a), to_string(signature.b), to_string(signature.layout)));
+}
+
+std::vector<KernelSpec> preselected(std::string_view set, const Target& target) {
+  return tile::preselected(Op::gemm, set, target, is_legal);
+}
+std::vector<std::string> preselected_names() { return tile::preselected_names(Op::gemm); }
+bool is_essential(const KernelSpec& spec, const Target& target) {
+  return tile::is_essential(Op::gemm, spec, target);
 }
 
 }  // namespace tessera::gemm

@@ -33,7 +33,6 @@ KernelSpec general(const Problem& problem, const Target& target);
 // fields.cc
 std::span<const DerivedField> derived();
 
-// sets.cc
 std::vector<KernelSpec> preselected(std::string_view set, const Target& target);
 std::vector<std::string> preselected_names();
 bool is_essential(const KernelSpec& spec, const Target& target);

@@ -8,6 +8,9 @@
 
 #include "tessera/device/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm.h"
+#include "tessera/families/tile/epilogue.h"
+#include "tessera/families/tile/rules.h"
+#include "tessera/families/tile/space.h"
 
 namespace tessera::gemm {
 
@@ -62,14 +65,7 @@ struct Case {
   const Target& target;
 };
 
-// One rule: whether it holds, and the sentence for when it does not.
-struct Rule {
-  bool (*holds)(const Case&);
-  std::string (*sentence)(const Case&);
-};
-
-// The first broken rule, or null.
-const Rule* first_broken(std::span<const Rule> rules, const Case& c);
+using Rule = tile::Rule<Case>;
 
 // The rules of each kind of machine; cpu is in legality.cc, the others in legality_gpu.cc.
 std::span<const Rule> cpu_rules();
@@ -143,19 +139,13 @@ bool tmaws_copies_out(const GemmSignature& signature, const Algorithm& algorithm
 bool tmaws_copies_out(const GemmSignature& signature, bool has_room);
 bool tmaws_has_room(const Algorithm& algorithm);
 
-// The warp tiles that the target lists for operands of this type (tf32 falls back to fp32).
-const std::vector<Shape3>& warp_tiles_for(const AlgorithmSpace& space, DType operand);
-
-// The target's GEMM space; throws Error{unsupported} when its row has none.
-const AlgorithmSpace& space_of(const Target& target);
+using tile::warp_tiles_for;
 
 // ---- emission and binding ----
 
 // The comment that leads every emitted file; `folder` of src/tessera/device/ holds its template.
 std::string banner(const KernelSpec& spec, std::string_view folder);
 
-// "Step::bias, Step::gelu"
-std::string epilogue_steps(const Epilogue& epilogue);
 std::string_view yes_no(bool value);
 
 // The entries of a kernel's binary: itself, and at these places those that some kernels bring.
@@ -180,24 +170,13 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& problem,
 Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& problem,
                     const device::GemmArguments& arguments);
 
-// A value and the largest error that a correct kernel may have made in it.
-struct Bounded {
-  double value = 0;
-  double error = 0;
-};
-
-// The D elements of one output element.
-using DValues = std::array<double, kMaxD>;
-
-// The chain of steps applied in double, with the error carried along.
-Bounded apply_epilogue(const GemmProblem& problem, const DValues& d, Bounded x);
-
-// The largest distance from x.value of a correctly rounded element of the output.
-double tolerance_of(DType out, const Bounded& x);
-
-// Whether `got` is a correct element for x. NaN goes with NaN and an infinity with itself or with a
-// value that may have overflowed; int32 is exact.
-bool within_tolerance(DType out, double got, const Bounded& x);
+using tile::Bounded;
+using tile::DValues;
+using tile::tolerance_of;
+using tile::within_tolerance;
+inline Bounded apply_epilogue(const GemmProblem& p, const DValues& d, Bounded x) {
+  return tile::apply_epilogue({p.epilogue, p.clamp_lo, p.clamp_hi}, d, x);
+}
 
 // facts.cc: what decides the side of the split.
 std::uint64_t shape_hash(std::int64_t m, std::int64_t n, std::int64_t k);

@@ -217,9 +217,9 @@ constexpr Rule kCpu[] = {
 };
 
 const Rule* broken_rule(const Case& c) {
-  if (const Rule* rule = first_broken(kCommon, c)) return rule;
+  if (const Rule* rule = tile::first_broken(kCommon, c)) return rule;
   const bool on_cpu = !is_gpu(c.target);
-  return first_broken(on_cpu ? cpu_rules() : gpu_rules(c.algorithm.pipeline), c);
+  return tile::first_broken(on_cpu ? cpu_rules() : gpu_rules(c.algorithm.pipeline), c);
 }
 
 // ---- which problems a kernel serves ----
@@ -257,13 +257,6 @@ int most_stream_rows(const Target& target) {
 }  // namespace
 
 std::span<const Rule> cpu_rules() { return kCpu; }
-
-const Rule* first_broken(std::span<const Rule> rules, const Case& c) {
-  for (const Rule& rule : rules) {
-    if (!rule.holds(c)) return &rule;
-  }
-  return nullptr;
-}
 
 bool is_legal_quick(const Case& c) { return broken_rule(c) == nullptr; }
 

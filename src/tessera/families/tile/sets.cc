@@ -1,3 +1,5 @@
+#include "tessera/families/tile/sets.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,20 +8,25 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tessera/base/embedded.h"
 #include "tessera/base/error.h"
 #include "tessera/base/forever.h"
 #include "tessera/base/fork.h"
 #include "tessera/base/text.h"
-#include "tessera/families/gemm/gemm_internal.h"
 
-namespace tessera::gemm {
+namespace tessera::tile {
 namespace {
 
-// sets/<target>.json holds one object: set name -> list of kernel names.
-nlohmann::json sets_of(std::string_view target) {
-  for (const EmbeddedFile& file : gemm_sets()) {
-    const std::string_view name = file.path.substr(file.path.rfind('/') + 1);
-    if (name.substr(0, name.rfind('.')) == target) return nlohmann::json::parse(file.content);
+// The path of a target's sets among the embedded ones, or with "" the folder of an operation's.
+std::string path_of(Op op, std::string_view target) {
+  const std::string file = target.empty() ? "" : fmt::format("{}.json", target);
+  return fmt::format("{}/sets/{}", to_string(op), file);
+}
+
+// A file holds one object: set name -> list of kernel names.
+nlohmann::json sets_of(const std::string& path) {
+  for (const EmbeddedFile& file : kernel_sets()) {
+    if (file.path == path) return nlohmann::json::parse(file.content);
   }
   return nlohmann::json::object();
 }
@@ -30,14 +37,14 @@ std::vector<std::string> keys_of(const nlohmann::json& object) {
   return keys;
 }
 
-// All kernels of a shipped row's essential sets. They are read once: every choice asks for them.
-const std::set<std::string>& essentials_of(const std::string& target) {
+// All kernels of a file's essential sets. They are read once: every choice asks for them.
+const std::set<std::string>& essentials_of(const std::string& path) {
   static Forever<Mutex> mutex;
   static Forever<std::map<std::string, std::set<std::string>>> remembered;
   const std::lock_guard lock(*mutex);
-  const auto [found, is_new] = remembered->try_emplace(target);
+  const auto [found, is_new] = remembered->try_emplace(path);
   if (!is_new) return found->second;
-  const nlohmann::json sets = sets_of(target);
+  const nlohmann::json sets = sets_of(path);
   for (const auto& [name, kernels] : sets.items()) {
     if (!name.ends_with("_essential")) continue;
     for (const auto& kernel : kernels) found->second.insert(kernel.get<std::string>());
@@ -47,14 +54,16 @@ const std::set<std::string>& essentials_of(const std::string& target) {
 
 }  // namespace
 
-bool is_essential(const KernelSpec& spec, const Target& target) {
-  const std::set<std::string>& names = essentials_of(target.name);
+bool is_essential(Op op, const KernelSpec& spec, const Target& target) {
+  const std::set<std::string>& names = essentials_of(path_of(op, target.name));
   return !names.empty() && names.contains(name_of(spec));
 }
 
-std::vector<std::string> preselected_names() {
+std::vector<std::string> preselected_names(Op op) {
+  const std::string folder = path_of(op, "");
   std::set<std::string> names;
-  for (const EmbeddedFile& file : gemm_sets()) {
+  for (const EmbeddedFile& file : kernel_sets()) {
+    if (!file.path.starts_with(folder)) continue;
     for (std::string& key : keys_of(nlohmann::json::parse(file.content))) {
       names.insert(std::move(key));
     }
@@ -62,12 +71,13 @@ std::vector<std::string> preselected_names() {
   return {names.begin(), names.end()};
 }
 
-std::vector<KernelSpec> preselected(std::string_view set, const Target& target) {
-  const nlohmann::json sets = sets_of(target.name);
+std::vector<KernelSpec> preselected(Op op, std::string_view set, const Target& target,
+                                    Verdict (*is_legal)(const KernelSpec&, const Target&)) {
+  const nlohmann::json sets = sets_of(path_of(op, target.name));
   const auto found = sets.find(std::string(set));
   if (found == sets.end()) {
     throw Error(ErrorCode::not_found,
-                fmt::format("gemm: {} has no preselected set '{}'{}", target.name, set,
+                fmt::format("{}: {} has no preselected set '{}'{}", to_string(op), target.name, set,
                             did_you_mean(set, keys_of(sets))));
   }
   std::vector<std::string> names = found->get<std::vector<std::string>>();
@@ -81,4 +91,4 @@ std::vector<KernelSpec> preselected(std::string_view set, const Target& target) 
   return specs;
 }
 
-}  // namespace tessera::gemm
+}  // namespace tessera::tile

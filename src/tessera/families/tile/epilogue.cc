@@ -1,13 +1,17 @@
 // How far a correct kernel may be from the fp64 reference. Bounds are those of the standard model
 // of floating-point arithmetic (Higham, "Accuracy and Stability of Numerical Algorithms", chapter
 // 3), carried through the epilogue by the largest slope of each step.
+#include "tessera/families/tile/epilogue.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/spec/numeric.h"
 
-namespace tessera::gemm {
+namespace tessera::tile {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -83,35 +87,46 @@ Bounded clamp(Bounded x, double lo, double hi) {
 
 }  // namespace
 
-Bounded apply_epilogue(const GemmProblem& p, const DValues& d, Bounded x) {
+std::string epilogue_text(const Epilogue& epilogue) {
+  std::string steps;
+  for (int i = 0; i < num_ops(epilogue); ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    if (epilogue.ops[index] == EpilogueOp::pass_through) continue;
+    steps += fmt::format("{}Step::{}", steps.empty() ? "" : ", ", to_string(epilogue.ops[index]));
+  }
+  return steps;
+}
+
+Bounded apply_epilogue(const EpilogueSteps& steps, const DValues& d, Bounded x) {
   using enum EpilogueOp;
+  const Epilogue& epilogue = steps.epilogue;
   std::size_t used = 0;
-  for (int i = 0; i < num_ops(p.epilogue); ++i) {
-    const EpilogueOp op = p.epilogue.ops[static_cast<std::size_t>(i)];
+  for (int i = 0; i < num_ops(epilogue); ++i) {
+    const EpilogueOp op = epilogue.ops[static_cast<std::size_t>(i)];
     x = in_range(x);
     switch (op) {
       case pass_through:
         break;
       case bias:
       case EpilogueOp::add:
-        x = gemm::add(x, d[used++]);
+        x = tile::add(x, d[used++]);
         break;
       case EpilogueOp::multiply:
       case row_scale:
       case col_scale:
-        x = gemm::multiply(x, d[used++]);
+        x = tile::multiply(x, d[used++]);
         break;
       case multi_d_add:
-        while (used < p.epilogue.num_d) x = gemm::add(in_range(x), d[used++]);
+        while (used < epilogue.num_d) x = tile::add(in_range(x), d[used++]);
         break;
       case multi_d_multiply:
-        while (used < p.epilogue.num_d) x = gemm::multiply(in_range(x), d[used++]);
+        while (used < epilogue.num_d) x = tile::multiply(in_range(x), d[used++]);
         break;
       case relu:
-        x = gemm::clamp(x, 0, kInfinity);
+        x = tile::clamp(x, 0, kInfinity);
         break;
       case EpilogueOp::clamp:
-        x = gemm::clamp(x, p.clamp_lo, p.clamp_hi);
+        x = tile::clamp(x, steps.clamp_lo, steps.clamp_hi);
         break;
       default:
         x = apply_function(op, x);
@@ -140,4 +155,4 @@ bool within_tolerance(DType out, double got, const Bounded& x) {
   return std::abs(got - x.value) <= tolerance_of(out, x);
 }
 
-}  // namespace tessera::gemm
+}  // namespace tessera::tile

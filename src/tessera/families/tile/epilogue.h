@@ -1,0 +1,41 @@
+// Chains of steps on an output: their text in a kernel, their value in double, and how far from it
+// a correct kernel may be.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "tessera/spec/dtype.h"
+#include "tessera/spec/epilogue.h"
+
+namespace tessera::tile {
+
+// "Step::bias, Step::gelu"
+std::string epilogue_text(const Epilogue& epilogue);
+
+// A value and the largest error that a correct kernel may have made in it.
+struct Bounded {
+  double value = 0;
+  double error = 0;
+};
+
+// The D elements of one output element.
+using DValues = std::array<double, kMaxD>;
+
+// A chain and the bounds of its clamp.
+struct EpilogueSteps {
+  const Epilogue& epilogue;
+  double clamp_lo, clamp_hi;
+};
+
+// The chain of steps applied in double, with the error carried along.
+Bounded apply_epilogue(const EpilogueSteps& steps, const DValues& d, Bounded x);
+
+// The largest distance from x.value of a correctly rounded element of the output.
+double tolerance_of(DType out, const Bounded& x);
+
+// Whether `got` is a correct element for x. NaN goes with NaN and an infinity with itself or with a
+// value that may have overflowed; int32 is exact.
+bool within_tolerance(DType out, double got, const Bounded& x);
+
+}  // namespace tessera::tile

@@ -1,0 +1,27 @@
+// Tables of rules. A rule is one row: whether it holds for a case, and the sentence for when it
+// does not. A case is what the rules of a family look at: a signature, an algorithm, a target.
+#pragma once
+
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace tessera::tile {
+
+template <class Case>
+struct Rule {
+  bool (*holds)(const Case&);
+  std::string (*sentence)(const Case&);
+};
+
+// The first broken rule, or null.
+template <class Case>
+const Rule<Case>* first_broken(std::type_identity_t<std::span<const Rule<Case>>> rules,
+                               const Case& c) {
+  for (const Rule<Case>& rule : rules) {
+    if (!rule.holds(c)) return &rule;
+  }
+  return nullptr;
+}
+
+}  // namespace tessera::tile

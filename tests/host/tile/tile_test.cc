@@ -1,0 +1,77 @@
+#include <gtest/gtest.h>
+
+#include "host/spec/expect_error.h"
+#include "tessera/families/tile/rules.h"
+#include "tessera/families/tile/sets.h"
+#include "tessera/families/tile/space.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::tile {
+namespace {
+
+struct Size {
+  int value;
+};
+constexpr Rule<Size> kSizes[] = {
+    {[](const Size& c) { return c.value > 0; },
+     [](const Size& c) { return "needs more than 0, got " + std::to_string(c.value); }},
+    {[](const Size& c) { return c.value % 2 == 0; },
+     [](const Size& c) { return "needs an even number, got " + std::to_string(c.value); }},
+};
+
+TEST(TileRules, FirstBrokenOneSpeaks) {
+  EXPECT_EQ(first_broken(kSizes, Size{4}), nullptr);
+  EXPECT_EQ(first_broken(kSizes, Size{3}), kSizes + 1);
+  const Rule<Size>* both = first_broken(kSizes, Size{-3});
+  ASSERT_EQ(both, kSizes);
+  EXPECT_EQ(both->sentence(Size{-3}), "needs more than 0, got -3");
+}
+
+TEST(TileSpace, ShorterNumberComesAfterLongerOneThatBeginsLikeIt) {
+  const std::vector<Shape3> sorted =
+      in_name_order(std::vector<Shape3>{{12, 768, 512}, {120, 3072, 256}, {12, 768, 512}});
+  EXPECT_EQ(sorted, (std::vector<Shape3>{{120, 3072, 256}, {12, 768, 512}}));
+}
+
+TEST(TileSpace, EveryCombinationOnce) {
+  const AlgorithmSpace space = {.pipelines = {Pipeline::tmaws, Pipeline::cpasync},
+                                .waves = {{2, 1, 1}, {1, 1, 1}}};
+  std::vector<std::string> names;
+  for_each_shape(space, {{64, 64, 64}}, {{16, 8, 16}, {64, 64, 16}}, [&](const Algorithm& a) {
+    EXPECT_EQ(a.tile, (Shape3{64, 64, 64}));
+    names.push_back(std::string(to_string(a.pipeline)) + " " + to_string(a.wave) + " " +
+                    to_string(a.warp_tile));
+  });
+  EXPECT_EQ(names, (std::vector<std::string>{"cpasync 1x1x1 16x8x16", "cpasync 1x1x1 64x64x16",
+                                             "cpasync 2x1x1 16x8x16", "cpasync 2x1x1 64x64x16",
+                                             "tmaws 1x1x1 16x8x16", "tmaws 1x1x1 64x64x16",
+                                             "tmaws 2x1x1 16x8x16", "tmaws 2x1x1 64x64x16"}));
+}
+
+TEST(TileSpace, OperationThatTheRowLacks) {
+  expect_error(ErrorCode::unsupported,
+               "fmha: the row of target sm90a has no space for fmha; add spaces.fmha to it",
+               [] { space_of(Op::fmha, load_target("sm90a")); });
+}
+
+Verdict always(const KernelSpec&, const Target&) { return {}; }
+Verdict never(const KernelSpec&, const Target&) { return {"no"}; }
+
+TEST(TileSets, OperationWithoutSets) {
+  const Target target = load_target("sm90a");
+  EXPECT_TRUE(preselected_names(Op::fmha).empty());
+  expect_error(ErrorCode::not_found, "fmha: sm90a has no preselected set 'bf16_rcr_essential'",
+               [&] { preselected(Op::fmha, "bf16_rcr_essential", target, always); });
+}
+
+TEST(TileSets, IllegalKernelsAreLeftOut) {
+  const Target target = load_target("sm90a");
+  const auto all = preselected(Op::gemm, "bf16_rcr_essential", target, always);
+  ASSERT_FALSE(all.empty());
+  EXPECT_TRUE(preselected(Op::gemm, "bf16_rcr_essential", target, never).empty());
+  EXPECT_TRUE(is_essential(Op::gemm, all.front(), target));
+  EXPECT_FALSE(is_essential(Op::fmha, all.front(), target));
+}
+
+}  // namespace
+}  // namespace tessera::tile
