@@ -238,15 +238,14 @@ TEST(GemmFeatures, SharedBytesAreTheLaunchs) {
   const Target target = load_target("sm90a");
   for (const DType dtype : kDTypes) {
     for (const GemmLayout layout : {GemmLayout::rcr, GemmLayout::crr}) {
-      const GemmProblem p = gemm_problem(dtype, layout, 64, 64, 64);
+      GemmProblem p = gemm_problem(dtype, layout, 64, 64, 64);
+      if (p.out != DType::int32) p.epilogue = parse_epilogue("bias+gelu+add");
       const auto specs = legal_candidates(p, target);
       ASSERT_FALSE(specs.empty());
       const auto columns = extract_all(p, target, 1, specs);
       for (std::size_t i = 0; i < specs.size(); ++i) {
         const auto& s = std::get<GemmSignature>(specs[i].signature);
-        const Algorithm& a = specs[i].algorithm;
-        const std::int64_t bytes =
-            a.pipeline == Pipeline::tmaws ? tmaws_shared_bytes(s, a) : cpasync_shared_bytes(s, a);
+        const std::int64_t bytes = shared_memory(s, specs[i].algorithm).all;
         ASSERT_EQ(columns[feature("shared_bytes") * specs.size() + i], static_cast<double>(bytes))
             << name_of(specs[i]);
       }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/device/cuda/cpasync_tile.h"
+#include "tessera/device/cuda/tile_sizes.h"
 
 namespace tessera::device {
 
@@ -29,7 +30,7 @@ __device__ __forceinline__ const char* keep(const char* value) {
 template <int kRows, int kSlotK, int kThreads>
 class TransposingCopy {
  public:
-  static constexpr int kLineBytes = (kRows + 4) * 4;
+  static constexpr int kLineBytes = fma_line(kRows, true) * 4;
   static constexpr int kBytes = kLineBytes * kSlotK;
 
   // From row `row` on, of which `rows` exist. Those that do not are left as they are: what becomes
@@ -104,7 +105,7 @@ class TransposingCopy {
 template <int kRows, int kSlotK, int kThreads>
 class LineCopy {
  public:
-  static constexpr int kLineBytes = kRows * 4;
+  static constexpr int kLineBytes = fma_line(kRows, false) * 4;
   static constexpr int kBytes = kLineBytes * kSlotK;
 
   __device__ __forceinline__ LineCopy(const Source& source, i64 row, i64 rows, u32 thread) {

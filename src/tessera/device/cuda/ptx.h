@@ -2,6 +2,7 @@
 // Addresses of shared memory are 32-bit, in the shared window.
 #pragma once
 
+#include "tessera/device/cuda/tile_sizes.h"
 #include "tessera/device/cuda/types.h"
 
 namespace tessera::device {
@@ -252,8 +253,6 @@ __device__ __forceinline__ u32 count_global(u32* counter) {
 }
 
 // ---- warpgroups ----
-
-inline constexpr int kGroupThreads = 128;
 
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");

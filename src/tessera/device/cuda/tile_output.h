@@ -4,6 +4,7 @@
 
 #include "tessera/device/cuda/epilogue.h"
 #include "tessera/device/cuda/tile_order.h"
+#include "tessera/device/cuda/tile_sizes.h"
 
 namespace tessera::device {
 
@@ -12,9 +13,7 @@ template <class C, int kThreads>
 struct TileOutput {
   using Acc = typename C::Acc;
   using Out = typename C::Out;
-  static constexpr int kPad = 8;  // rows start 8 banks apart
-  static constexpr int kRow = C::kTileN + kPad;
-  static constexpr int kBytes = C::kTileM * kRow * 4;
+  static constexpr int kRow = C::kTileN + kStagingPad;
   static constexpr int kPairs = C::kTileN / 2;
   // Pairs of a thread whose loads are in flight together.
   static constexpr int kAtOnce = C::kNumD > 0 ? 4 : 2;

@@ -11,6 +11,7 @@
 
 #include "tessera/device/cuda/loaders.h"
 #include "tessera/device/cuda/ring.h"
+#include "tessera/device/cuda/tile_sizes.h"
 #include "tessera/device/cuda/wgmma.h"
 
 namespace tessera::device {
@@ -38,11 +39,12 @@ struct TmaMainLoop {
                             from(TileP::kAlongK), from(TileQ::kAlongK)>;
 
   static constexpr int kConsumers = C::kWaveM;
-  static constexpr int kProducerThreads = kConsumers == 1 ? 32 : kGroupThreads;
-  static constexpr int kThreads = kConsumers * kGroupThreads + kProducerThreads;
+  static constexpr int kThreads = tma_threads(kConsumers);
+  static constexpr int kProducerThreads = kThreads - kConsumers * kGroupThreads;
   static constexpr int kMultiply =
       C::kTileK * static_cast<int>(sizeof(typename TileP::Element)) / kWgmmaBytesK;
-  static constexpr int kBlocks = C::kTileM / kWgmmaRows / (C::kPingpong ? 1 : kConsumers);
+  static constexpr int kBlocks =
+      tma_parts({C::kTileM, C::kTileN, kConsumers, 1, C::kPingpong}).row_blocks;
   static constexpr int kAccumulators = C::kTileN / 2;  // per block of 64 rows
   static_assert(kBlocks >= 1, "every consumer needs 64 rows");
 

@@ -1,23 +1,11 @@
-// Which way out of the registers accumulators take (tma_store.h), and what shared memory it needs.
-// src/tessera/families/gemm/tmaws.cc says the same to the host.
+// Which way out of the registers accumulators take (tma_store.h).
+// src/tessera/families/tile/tmaws.cc says the same to the host.
 #pragma once
 
 #include "tessera/device/cuda/epilogue.h"
 #include "tessera/device/cuda/tma_tile.h"
 
 namespace tessera::device {
-
-// The widest of 64, 32, 16 and 8 columns that divides n.
-constexpr int chunk_of(int n) { return n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : n % 16 == 0 ? 16 : 8; }
-
-// The columns that go out at a time. They are fewer where D tensors come in, so that more of them
-// are on their way, and two fit even where the area takes only half of what it should.
-constexpr int out_chunk_of(int columns, int matrices) {
-  if (matrices == 0) return chunk_of(columns);
-  if (columns % 64 == 0) return 32;
-  const int chunk = chunk_of(columns);
-  return matrices == 1 || chunk == 8 ? chunk : chunk / 2;
-}
 
 // Whether the copy engine can write the output: it writes rows in pieces of 16 bytes, and every
 // batch at the same distance from the one before.
@@ -57,18 +45,6 @@ template <class C>
 constexpr int copied_matrices(int accumulators) {
   return may_copy_out<C>(accumulators) ? d_roles<C>().matrices : 0;
 }
-inline constexpr int kMatrixSlots = 4;  // buffers of a store area that D tensors come to
-
-// A store area of `least` bytes, or of more where that gives D tensors more slots and `most` bytes
-// are left.
-constexpr int area_bytes(int least, int most, int columns, int matrices) {
-  const int slot = matrices * out_chunk_of(columns, matrices) * kWgmmaRows * 2;
-  for (int slots = kMatrixSlots; slots > 0; --slots) {
-    if (slots * slot <= least) break;
-    if (slots * slot <= most) return slots * slot;
-  }
-  return least;
-}
 
 // Whether the copy engine can read these D tensors, and pairs of the bias are words, in all
 // batches.
@@ -85,23 +61,6 @@ __device__ __forceinline__ bool tma_reads_d(const Arguments& g) {
   for (int i = 0; i < kRoles.matrices; ++i) all |= bits(kRoles.matrix[i], g.ld_d[kRoles.matrix[i]]);
   const u64 bias = kRoles.bias < 0 ? 0 : bits(kRoles.bias < 0 ? 0 : kRoles.bias, 0);
   return (all & 15) == 0 && bias % (2 * kSize) == 0;
-}
-
-// The store areas of `consumers` take a chunk of columns as raw accumulators, or half of one if
-// need be, where `fixed` bytes of a block's shared memory are taken.
-inline constexpr int kSharedLimit = 232448;
-struct StoreArea {
-  int pass;   // columns of raw accumulators
-  int bytes;  // of one consumer
-};
-constexpr StoreArea store_area(int fixed, int consumers, int columns, int matrices) {
-  constexpr int kColumnBytes = kWgmmaRows * 4;
-  const int chunk = chunk_of(columns);
-  const bool whole = chunk == 8 || fixed + consumers * chunk * kColumnBytes <= kSharedLimit;
-  const int pass = whole ? chunk : chunk / 2;
-  const int least = pass * kColumnBytes;
-  const int most = (kSharedLimit - fixed) / consumers;
-  return {pass, matrices > 0 ? area_bytes(least, most, columns, matrices) : least};
 }
 
 }  // namespace tessera::device

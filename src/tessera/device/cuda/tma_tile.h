@@ -5,13 +5,12 @@
 //   rows contiguous:  slab = 64 rows for every k; a line is one k       (16-bit types only)
 #pragma once
 
+#include "tessera/device/cuda/tile_sizes.h"
 #include "tessera/device/cuda/tma.h"
 
 namespace tessera::device {
 
-inline constexpr int kLineBytes = 128;
 inline constexpr int kAtomBytes = 8 * kLineBytes;  // after this the swizzle repeats
-inline constexpr int kWgmmaRows = 64;
 inline constexpr int kWgmmaBytesK = 32;
 
 // Where a block fetches from: the tile's first row and k, its batch.
@@ -38,7 +37,8 @@ struct OperandTile {
       kKContiguous ? kTileK / kPerLine : (kRows + kPerLine - 1) / kPerLine;
   static constexpr int kLines = kKContiguous ? kRows : kTileK;  // of a slab
   static constexpr int kSlabBytes = kLines * kLineBytes;
-  static constexpr int kBytes = kSlabs * kSlabBytes;
+  static constexpr int kBytes = operand_bytes(kRows, kTileK, sizeof(T), kKContiguous);
+  static_assert(kBytes == kSlabs * kSlabBytes, "slabs make up the tile");
 
   // The upper bits of a matrix descriptor: swizzle of 128 bytes; atoms follow each other; where
   // rows are contiguous, the next 64 of them are a slab away.

@@ -10,8 +10,6 @@ namespace tessera::gemm {
 namespace {
 
 constexpr unsigned kWarp = 32;
-constexpr int kStagingPad = 8;  // floats at the end of a row of accumulators in shared memory
-constexpr int kLinePad = 4;     // floats at the end of a line of fp32 that was transposed
 constexpr int kAccumulatorBytes = 4;
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
 
@@ -38,16 +36,6 @@ void add_block_slices(const Algorithm& a, std::int64_t all_tiles,
 
 }  // namespace
 
-// The ring of tiles, whose place the accumulators take when they are stored.
-std::int64_t cpasync_shared_bytes(const GemmSignature& s, const Algorithm& a) {
-  const bool by_fma = s.a == DType::fp32;
-  const std::int64_t rows = a.tile.m + (by_fma && a_is_row_major(s.layout) ? kLinePad : 0);
-  const std::int64_t columns = a.tile.n + (by_fma && !b_is_row_major(s.layout) ? kLinePad : 0);
-  const std::int64_t stage = (rows * size_of(s.a) + columns * size_of(s.b)) * a.tile.k;
-  const std::int64_t staging = std::int64_t{a.tile.m} * (a.tile.n + kStagingPad) * 4;
-  return std::max(a.stages * stage, staging);
-}
-
 Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
@@ -70,7 +58,7 @@ Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const device::
   step.grid[0] = static_cast<unsigned>(blocks);
   step.block[0] = static_cast<unsigned>(a.wave.m * a.wave.n) * kWarp;
   step.shared_memory_bytes =
-      static_cast<std::size_t>(cpasync_shared_bytes(std::get<GemmSignature>(spec.signature), a));
+      static_cast<std::size_t>(shared_memory(std::get<GemmSignature>(spec.signature), a).all);
   launch.steps.push(step);
   return launch;
 }

@@ -210,7 +210,7 @@ Step main_step(const GemmSignature& s, const Algorithm& a, std::int64_t clusters
           .grid = {static_cast<unsigned>(clusters * cluster), 1, 1},
           .block = {consumers * kWarpgroup + (consumers == 1 ? 32 : kWarpgroup), 1, 1},
           .cluster = {static_cast<unsigned>(cluster), 1, 1},
-          .shared_memory_bytes = static_cast<std::size_t>(tmaws_shared_bytes(s, a))};
+          .shared_memory_bytes = static_cast<std::size_t>(shared_memory(s, a).all)};
 }
 
 }  // namespace

@@ -60,12 +60,10 @@ std::string config(const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   std::string text =
       "struct Config {\n" + types(s) + shapes(spec.algorithm) + flags(s, spec.algorithm);
-  const bool tmaws = spec.algorithm.pipeline == Pipeline::tmaws;
   text += fmt::format(
       "  static constexpr int kSharedBytes = {};\n"
       "  static constexpr int kNumSteps = {}, kNumD = {};\n",
-      tmaws ? tmaws_shared_bytes(s, spec.algorithm) : cpasync_shared_bytes(s, spec.algorithm),
-      num_ops(s.epilogue), int{s.epilogue.num_d});
+      shared_memory(s, spec.algorithm).all, num_ops(s.epilogue), int{s.epilogue.num_d});
   const std::string steps = tile::epilogue_text(s.epilogue);
   if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
   return text + "};\n";

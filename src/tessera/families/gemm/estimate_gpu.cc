@@ -124,8 +124,7 @@ double resident_blocks(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   if (target.backend != "cuda" || (is_tmaws(a) && a.wave.m > 1)) return 1;
-  const auto bytes =
-      static_cast<double>(is_tmaws(a) ? tmaws_shared_bytes(s, a) : cpasync_shared_bytes(s, a));
+  const auto bytes = static_cast<double>(shared_memory(s, a).all);
   const double threads = threads_of(a, target);
   const double multiplying = is_tmaws(a) ? 128 : threads;
   const double registers = kRegistersBesides + a.tile.m * a.tile.n / multiplying;

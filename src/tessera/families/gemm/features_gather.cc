@@ -34,19 +34,15 @@ void put_algorithm(const Algorithm& a, std::size_t i, Lanes& x) {
 
 // What an operand is to the kernels that compute by rows of A, or of B with swap_ab.
 struct Sides {
-  double rows, columns, size_m, size_n, k_contiguous_m, k_contiguous_n;
+  double rows, columns, size_m, size_n;
 };
 
 Sides sides_of(const Facts& f) {
   const GemmProblem& p = f.problem;
-  const double a = flag(a_is_row_major(p.layout));
-  const double b = flag(p.preshuffled_b || !b_is_row_major(p.layout));
-  return {f.m, f.n, static_cast<double>(size_of(p.a)), static_cast<double>(size_of(p.b)), a, b};
+  return {f.m, f.n, static_cast<double>(size_of(p.a)), static_cast<double>(size_of(p.b))};
 }
 
-Sides swapped(const Sides& s) {
-  return {s.columns, s.rows, s.size_n, s.size_m, s.k_contiguous_n, s.k_contiguous_m};
-}
+Sides swapped(const Sides& s) { return {s.columns, s.rows, s.size_n, s.size_m}; }
 
 // Whether tmaws' copy engine stores the output, but for kernels that store directly.
 struct CopiesOut {
@@ -60,8 +56,14 @@ struct CopiesOut {
 CopiesOut copies_out(const Facts& f) {
   const auto signature = std::get<GemmSignature>(signature_of(f.problem));
   const Algorithm swapped = {.pipeline = Pipeline::tmaws, .swap_ab = true};
-  return {tmaws_copies_out(signature, true), tmaws_copies_out(signature, false),
-          tmaws_copies_out(signature, swapped)};
+  const tile::Product product = product_of(signature);
+  return {tile::tmaws_copies_out(product, true), tile::tmaws_copies_out(product, false),
+          tile::tmaws_copies_out(product, swapped)};
+}
+
+void put_shared(const tile::SharedMemory& shared, std::size_t i, Lanes& x) {
+  x.of[lane("stage_bytes")][i] = static_cast<double>(shared.stage);
+  x.of[lane("shared_bytes")][i] = static_cast<double>(shared.all);
 }
 
 void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
@@ -69,7 +71,8 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
   const Sides turned = swapped(straight);
   const CopiesOut copies = copies_out(f);
   const auto signature = std::get<GemmSignature>(signature_of(f.problem));
-  const bool copies_d = copies.with_room && tmaws_d_roles(signature.epilogue).matrices > 0;
+  const tile::Product product = product_of(signature);
+  const int matrices = tmaws_d_roles(signature.epilogue).matrices;
   for (std::size_t i = 0; i < kLanes; ++i) {
     const Algorithm& a = specs[std::min(i, specs.size() - 1)].algorithm;
     put_algorithm(a, i, x);
@@ -79,9 +82,6 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     x.columns[i] = s.columns;
     x.size_m[i] = s.size_m;
     x.size_n[i] = s.size_n;
-    // Repacking turns all but 16-bit operands about.
-    x.k_contiguous_m[i] = a.repack && s.size_m != 2 ? 1 : s.k_contiguous_m;
-    x.k_contiguous_n[i] = a.repack && s.size_n != 2 ? 1 : s.k_contiguous_n;
     x.copied_bytes[i] = a.repack ? f.copied_bytes : 0;
     x.is_tmaws[i] = flag(tmaws);
     x.is_pingpong[i] = flag(a.scheduler == Scheduler::pingpong);
@@ -90,8 +90,8 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     x.of[lane("takes_tiles")][i] = flag(a.persistent || (tmaws && a.splits == 1));
     const bool stores_by_copy = tmaws && copies.of(a) && a.store != Store::direct;
     x.of[lane("stores_by_copy")][i] = flag(stores_by_copy);
-    const bool with_d = copies_d && stores_by_copy;
-    x.shared_with_d[i] = with_d ? static_cast<double>(tmaws_shared_bytes(signature, a)) : 0;
+    put_shared(tile::shared_memory(product, a, stores_by_copy ? matrices : 0), i, x);
+    x.store_chunk[i] = tmaws ? tmaws_store(a).chunk : 0;
     x.fetch_share[i] = tmaws && !a.repack ? f.fetch_share : 1;
   }
 }

@@ -75,19 +75,17 @@ struct Lanes {
   // What is no feature itself.
   Lane rows, columns;   // of the side that tile_m and tile_n cover
   Lane size_m, size_n;  // of an element of that side's operand
-  Lane k_contiguous_m, k_contiguous_n;
   Lane is_tmaws, is_pingpong;
   Lane macs;                    // of a unit in a cycle
   Lane capacity;                // bytes of shared memory
   Lane share_k, share_batches;  // CPU: of the busiest thread
   Lane packs_a, packs_b;        // CPU: 1: the pipeline packs the operand
   Lane tiled_bytes, operand_bytes, packed_bytes;
-  Lane copied_bytes, fetch_share, store_chunk, store_times;  // GPU
-  Lane compute_cycles;                                       // of the busiest unit
-  Lane step_bytes, step_operand_bytes;                       // GPU: of a block's step of tile_k
-  Lane step_cycles, load_cycles, finish_cycles;              // GPU
-  Lane fma_cycles, alone_cycles;                             // GPU: of a step of fp32
-  Lane shared_with_d;  // bytes where D tensors come to the store area, else 0
+  Lane copied_bytes, fetch_share, store_chunk, store_times;   // GPU
+  Lane compute_cycles;                                        // of the busiest unit
+  Lane step_bytes, step_operand_bytes;                        // GPU: of a block's step of tile_k
+  Lane step_cycles, load_cycles, finish_cycles;               // GPU
+  Lane fma_cycles, alone_cycles;                              // GPU: of a step of fp32
   Lane estimate_compute, estimate_memory, estimate_overhead;  // seconds
   SharingMemo sharing;
 };

@@ -84,11 +84,8 @@ void fill_tiling(const Facts& f, Lanes& x) {
 
 // ---- GPUs: threads, shared memory, rounds of blocks, bytes by level ----
 
-constexpr double kWarpgroup = 128;       // threads
-constexpr double kWarpgroupRows = 64;    // of one wgmma
-constexpr double kStagingPad = 8;        // as in bind_cpasync.cc
-constexpr double kLinePad = 4;           // as in bind_cpasync.cc
-constexpr double kSharedLimit = 232448;  // as in tmaws.cc
+constexpr double kWarpgroup = 128;     // threads
+constexpr double kWarpgroupRows = 64;  // of one wgmma
 
 bool by_fma_of(const Facts& f) { return f.problem.a == DType::fp32 && f.target->backend == "cuda"; }
 
@@ -105,64 +102,11 @@ void fill_threads(const Facts& f, Lanes& x) {
   }
 }
 
-// Rows of an operand's tile in shared memory: with k strided they fill lines of 128 bytes.
-double stored_rows(double rows, double size, double k_contiguous) {
-  const double line = kTmawsLineBytes / size;
-  return pick(k_contiguous, rows, ceil_of(rows / line) * line);
-}
-
-// 1 if `unit`, a power of 2, divides the number.
-double divides(double unit, double number) {
-  const double parts = number / unit;
-  return flag(parts == floor_of(parts));
-}
-
-// tmaws_shared_bytes(), but for kernels that copy D tensors, and cpasync_shared_bytes() once more;
-// a test holds them together.
-void fill_shared_memory(const Facts& f, Lanes& x) {
-  const double by_fma = flag(by_fma_of(f));
+void fill_shared_memory(Lanes& x) {
   for (std::size_t i = 0; i < kLanes; ++i) {
-    const double tile_m = x.of[lane("tile_m")][i];
-    const double tile_n = x.of[lane("tile_n")][i];
-    const double tile_k = x.of[lane("tile_k")][i];
-    const double lines_m = stored_rows(tile_m, x.size_m[i], x.k_contiguous_m[i]);
-    const double lines_n = stored_rows(tile_n, x.size_n[i], x.k_contiguous_n[i]);
-    const double pad = by_fma * kLinePad;
-    const double rows_m = pick(x.is_tmaws[i], lines_m, tile_m + pad * x.k_contiguous_m[i]);
-    const double rows_n = pick(x.is_tmaws[i], lines_n, tile_n + pad * x.k_contiguous_n[i]);
-    x.of[lane("stage_bytes")][i] = (rows_m * x.size_m[i] + rows_n * x.size_n[i]) * tile_k;
-  }
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const double tile_m = x.of[lane("tile_m")][i];
-    const double tile_n = x.of[lane("tile_n")][i];
     const double stages = x.of[lane("stages")][i];
-    const double splits = x.of[lane("splits")][i];
-    const double stage = x.of[lane("stage_bytes")][i];
-    const double ring = stages * stage;
-    const double consumers = x.of[lane("wave_m")][i];
-    const double owned = kWarpgroupRows * pick(x.is_pingpong[i], 1, consumers);
-    const double owners = at_least(at_most(splits, floor_of(tile_n / 8)), 1);
-    const double columns = floor_of(tile_n / owners);
-    const double chunk =
-        8 + 8 * divides(16, columns) + 16 * divides(32, columns) + 32 * divides(64, columns);
-    const double blocks = tile_m / owned;
-    const double row_blocks = blocks * flag(blocks == floor_of(blocks));
-    const double vectors = floor_of(row_blocks * columns * 0.125);
-    const double partial = (splits - 1) * vectors * consumers * kWarpgroup * 16;
-    const double fixed = ring + partial + (2 * stages + 1) * 8;
-    const double area = consumers * chunk * kWarpgroupRows * 4;
-    const double whole = at_most(flag(chunk == 8) + flag(fixed + area <= kSharedLimit), 1);
-    const double raw = fixed + area * (0.5 + 0.5 * whole);
-    const double tmaws = pick(flag(x.shared_with_d[i] > 0), x.shared_with_d[i], raw);
-    const double staging = tile_m * (tile_n + kStagingPad) * 4;
-    const double is_cpasync =
-        flag(x.of[lane("pipeline")][i] == static_cast<double>(Pipeline::cpasync));
-    const double plain = at_least(ring, staging * is_cpasync);
-    const double bytes = pick(x.is_tmaws[i], tmaws, plain);
-    x.store_chunk[i] = chunk;
-    x.of[lane("bytes_in_flight")][i] = (stages - 1) * stage;
-    x.of[lane("shared_bytes")][i] = bytes;
-    x.of[lane("shared_ratio")][i] = bytes / x.capacity[i];
+    x.of[lane("bytes_in_flight")][i] = (stages - 1) * x.of[lane("stage_bytes")][i];
+    x.of[lane("shared_ratio")][i] = x.of[lane("shared_bytes")][i] / x.capacity[i];
   }
 }
 
@@ -392,7 +336,7 @@ void clear_cpu(Lanes& x) {
 
 void fill_gpu(const Facts& facts, Lanes& lanes) {
   fill_threads(facts, lanes);
-  fill_shared_memory(facts, lanes);
+  fill_shared_memory(lanes);
   fill_rounds(facts, lanes);
   fill_gpu_traffic(facts, lanes);
   fill_fma(facts, lanes);

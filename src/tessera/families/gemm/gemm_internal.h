@@ -11,15 +11,13 @@
 #include "tessera/families/tile/epilogue.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
+#include "tessera/families/tile/tmaws.h"
 
 namespace tessera::gemm {
 
 // Tiles of the output's rows, one after the other, that share the columns of B they read. Within 2%
 // of the best on every shape that was measured.
 constexpr int kRasterGroup = 8;
-
-// What addresses and strides that TMA reads are multiples of, in bytes.
-constexpr std::int64_t kTmaBytes = 16;
 
 inline std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
 
@@ -77,55 +75,46 @@ bool is_legal_quick(const Case& c);
 // What a GPU kernel asks of a problem's sizes and strides.
 Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem);
 
-// Hopper kernels: bytes of shared memory for the pipeline, its barriers and the store buffers.
-std::int64_t tmaws_shared_bytes(const GemmSignature& signature, const Algorithm& algorithm);
-std::int64_t cpasync_shared_bytes(const GemmSignature& signature, const Algorithm& algorithm);
+// The sizes of GPU kernels, of any signature.
+using tile::kTmaBytes;
+using tile::kTmawsLineBytes;
+using tile::tmaws_d_roles;
+using tile::tmaws_has_room;
+using tile::tmaws_prepares;
+using tile::tmaws_reads;
+using tile::tmaws_slice_bytes;
+using tile::tmaws_slice_groups;
+using tile::tmaws_store;
+using tile::TmawsDRoles;
+using tile::TmawsOperand;
+using tile::TmawsStore;
 
-// What a tmaws kernel keeps of an operand in shared memory for one stage. See
-// src/tessera/device/cuda/tma_tile.h.
-inline constexpr int kTmawsLineBytes = 128;
-struct TmawsOperand {
-  DType dtype = DType::bf16;
-  bool k_contiguous = true;
-  bool transposed = false;  // by repacking
-  int rows = 0;             // of a tile
-  int parts = 1;            // blocks of a cluster that fetch it together
-  std::int64_t bytes = 0;
-};
-TmawsOperand tmaws_a(const GemmSignature& signature, const Algorithm& algorithm);
-TmawsOperand tmaws_b(const GemmSignature& signature, const Algorithm& algorithm);
-
-// The columns that a block of a split stores, those of them that go out at a time, and the blocks
-// of 64 rows of a consumer (0: tile_m does not divide).
-struct TmawsStore {
-  int columns = 0;
-  int chunk = 0;
-  int row_blocks = 0;
-};
-TmawsStore tmaws_store(const Algorithm& algorithm);
-
-// The D tensors of an epilogue: as d_roles() in src/tessera/device/cuda/epilogue.h.
-inline constexpr int kTmawsMatrices = 2;
-struct TmawsDRoles {
-  int biases = 0;
-  int matrices = 0;
-  std::array<int, kTmawsMatrices> matrix{};
-  bool others = false;  // scales, a second bias, a third matrix
-};
-TmawsDRoles tmaws_d_roles(const Epilogue& epilogue);
-
-// The columns that the copy engine writes at a time, or with swap_ab the rows.
-int tmaws_out_chunk(const GemmSignature& signature, const Algorithm& algorithm);
-
-// Whether a kernel runs before this one (<name>_prepare) for some problems.
-bool tmaws_prepares(const Algorithm& algorithm);
-
-// Groups of 128 threads of a tile that add up slices of K, and the bytes of a group's sums.
-int tmaws_slice_groups(const Algorithm& algorithm);
-std::int64_t tmaws_slice_bytes(const Algorithm& algorithm);
-
-// Whether the copy engine can read rows at these distances. Of one batch the stride is 0.
-bool tmaws_reads(DType dtype, std::int64_t ld, std::int64_t batch_stride);
+// ... and of this one.
+inline tile::Product product_of(const GemmSignature& s) {
+  return {s.a,
+          s.b,
+          s.out,
+          s.d,
+          a_is_row_major(s.layout),
+          !b_is_row_major(s.layout),
+          s.preshuffled_b,
+          s.epilogue};
+}
+inline TmawsOperand tmaws_a(const GemmSignature& s, const Algorithm& a) {
+  return tile::tmaws_a(product_of(s), a);
+}
+inline TmawsOperand tmaws_b(const GemmSignature& s, const Algorithm& a) {
+  return tile::tmaws_b(product_of(s), a);
+}
+inline int tmaws_out_chunk(const GemmSignature& s, const Algorithm& a) {
+  return tile::tmaws_out_chunk(product_of(s), a);
+}
+inline bool tmaws_copies_out(const GemmSignature& s, const Algorithm& a) {
+  return tile::tmaws_copies_out(product_of(s), a);
+}
+inline tile::SharedMemory shared_memory(const GemmSignature& s, const Algorithm& a) {
+  return tile::shared_memory(product_of(s), a);
+}
 
 // Which operands of the problem need repacking, wherever they lie. Strides may be packed ones.
 struct TmawsCopies {
@@ -133,11 +122,6 @@ struct TmawsCopies {
 };
 TmawsCopies tmaws_copies(const GemmProblem& problem);
 
-// Whether the copy engine may write this output; else the kernel's threads do. In short: what only
-// the signature says, without swap_ab, for algorithms that leave a bias or a function registers.
-bool tmaws_copies_out(const GemmSignature& signature, const Algorithm& algorithm);
-bool tmaws_copies_out(const GemmSignature& signature, bool has_room);
-bool tmaws_has_room(const Algorithm& algorithm);
 
 using tile::warp_tiles_for;
 

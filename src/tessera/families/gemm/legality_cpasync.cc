@@ -223,12 +223,12 @@ constexpr Rule kCpasync[] = {
            c.target.warp_size, warp_m(c), warp_n(c), w.m, w.n);
      }},
     {[](const Case& c) {
-       return cpasync_shared_bytes(c.signature, c.algorithm) <= c.target.shared_memory_bytes;
+       return shared_memory(c.signature, c.algorithm).all <= c.target.shared_memory_bytes;
      },
      [](const Case& c) {
        return fmt::format(
            "needs {} bytes of shared memory for {} stages or the accumulators, {} has {}",
-           cpasync_shared_bytes(c.signature, c.algorithm), c.algorithm.stages, c.target.name,
+           shared_memory(c.signature, c.algorithm).all, c.algorithm.stages, c.target.name,
            c.target.shared_memory_bytes);
      }},
 };

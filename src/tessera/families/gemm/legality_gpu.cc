@@ -209,15 +209,15 @@ constexpr Rule kTmaws[] = {
            "tmaws blocks take tiles until none is left: persistent must be false, got true");
      }},
     {[](const Case& c) {
-       return tmaws_shared_bytes(c.signature, c.algorithm) <= c.target.shared_memory_bytes;
+       return shared_memory(c.signature, c.algorithm).all <= c.target.shared_memory_bytes;
      },
      [](const Case& c) {
        return fmt::format(
            "needs {} bytes of shared memory ({} stages of {} and the rest), {} has "
            "{}",
-           tmaws_shared_bytes(c.signature, c.algorithm), c.algorithm.stages,
-           tmaws_a(c.signature, c.algorithm).bytes + tmaws_b(c.signature, c.algorithm).bytes,
-           c.target.name, c.target.shared_memory_bytes);
+           shared_memory(c.signature, c.algorithm).all, c.algorithm.stages,
+           shared_memory(c.signature, c.algorithm).stage, c.target.name,
+           c.target.shared_memory_bytes);
      }},
 };
 
@@ -494,6 +494,17 @@ Verdict counts_fit(const Algorithm& a, const GemmProblem& p) {
 }
 
 }  // namespace
+
+TmawsCopies tmaws_copies(const GemmProblem& problem) {
+  // The copy engine reads batches at equal distances, not through pointers.
+  if (problem.pointer_arrays) return {true, true};
+  const GemmProblem p = with_strides(problem);
+  const auto stride = [&p](std::int64_t value) { return p.batch > 1 ? value : 0; };
+  const bool fits_a = a_is_row_major(p.layout) || size_of(p.a) == 2;
+  const bool fits_b = !b_is_row_major(p.layout) || size_of(p.b) == 2;
+  return {!fits_a || !tmaws_reads(p.a, p.ld_a, stride(p.batch_stride_a)),
+          !p.preshuffled_b && (!fits_b || !tmaws_reads(p.b, p.ld_b, stride(p.batch_stride_b)))};
+}
 
 Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem) {
   const GemmProblem p = with_strides(problem);

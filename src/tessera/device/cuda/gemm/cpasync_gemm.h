@@ -52,13 +52,13 @@ struct CpasyncGemm {
   static constexpr int kThreads = C::kWaveM * C::kWaveN * 32;
   using Output = TileOutput<C, kThreads>;
 
-  static constexpr int kSharedBytes = larger(C::kStages * Math::kStageBytes, Output::kBytes);
+  static constexpr int kSharedBytes =
+      cpasync_bytes(C::kStages, Math::kStageBytes, C::kTileM, C::kTileN);
   static_assert(kSharedBytes == C::kSharedBytes, "the host counts other bytes of shared memory");
   static_assert(C::kStages >= 2, "a ring has at least 2 stages");
 
   // As many blocks a unit as shared memory and registers allow, at most 3.
-  static constexpr int kSharedPerUnit = 233472;
-  static constexpr int kFitShared = kSharedPerUnit / (kSharedBytes + 1024);
+  static constexpr int kFitShared = kSharedPerUnit / (kSharedBytes + kSharedReserve);
   static constexpr int kFitRegisters = 65536 / (Math::kRegisters * kThreads);
   static constexpr int kMinBlocks = larger(1, smaller(3, smaller(kFitShared, kFitRegisters)));
 

@@ -51,35 +51,38 @@ struct TmaGemm {
   static constexpr int kBlocks = Loop::kBlocks;
   static constexpr int kAccumulators = Loop::kAccumulators;
   static constexpr int kMulticast = Loop::kMulticast;
+  static constexpr TmaShape kShape = {C::kTileM, C::kTileN, kConsumers, C::kSplits, C::kPingpong};
+  static constexpr TmaParts kParts = tma_parts(kShape);
   static constexpr int kCluster = kMulticast * C::kSplits;
 
   // With splits, this many blocks of the cluster each add up and store a part of the columns.
-  static constexpr int kOwners = C::kSplits < C::kTileN / 8 ? C::kSplits : C::kTileN / 8;
-  static constexpr int kOwnColumns = C::kTileN / kOwners;
-  static constexpr int kOwnVectors = kBlocks * kOwnColumns / 8;  // of 4 accumulators, a thread's
+  static constexpr int kOwners = kParts.owners;
+  static constexpr int kOwnColumns = kParts.columns;
+  static constexpr int kOwnVectors = kParts.vectors;  // of 4 accumulators, a thread's
   static_assert(kOwnColumns * kOwners == C::kTileN && kOwnColumns % 8 == 0, "owners of columns");
 
   // ---- shared memory: the ring's P and Q tiles, store buffers, partial sums, barriers ----
 
   static constexpr int kStageBytes = Loop::kStageBytes;
   static constexpr int kVectorBytes = kConsumers * kGroupThreads * 16;
-  static constexpr int kPartialBytes = (C::kSplits - 1) * kOwnVectors * kVectorBytes;
   // D tensors of m x n that come to the store areas by the copy engine, and their barriers.
   static constexpr int kMatrices = copied_matrices<C>(kBlocks * kOwnColumns / 2);
   static constexpr bool kAsksForD = kMatrices > 0;
-  static constexpr int kBarriers = 2 * C::kStages + 1 + (kAsksForD ? kConsumers * kMatrixSlots : 0);
-  static constexpr int kFixedBytes = C::kStages * kStageBytes + kPartialBytes + kBarriers * 8;
-  static constexpr StoreArea kArea = store_area(kFixedBytes, kConsumers, kOwnColumns, kMatrices);
-  static constexpr int kAreaBytes = kArea.bytes;
+  static constexpr TmaSizes kSizes = tma_sizes(kShape, C::kStages, kStageBytes, kMatrices);
+  static constexpr int kPartialBytes = kSizes.partial_bytes;
+  static constexpr int kBarriers = kSizes.barriers;
+  static constexpr int kPass = kSizes.area.pass;
+  static constexpr int kAreaBytes = kSizes.area.bytes;
   static constexpr int kOffsetStore = C::kStages * kStageBytes;
   static constexpr int kOffsetPartial = kOffsetStore + kConsumers * kAreaBytes;
   static constexpr int kOffsetBarriers = kOffsetPartial + kPartialBytes;
-  static constexpr int kSharedBytes = kFixedBytes + kConsumers * kAreaBytes;
+  static constexpr int kSharedBytes = kSizes.shared_bytes;
   static_assert(kSharedBytes == C::kSharedBytes, "the host counts other bytes of shared memory");
 
   // One consumer leaves room for further blocks; their number bounds the registers of a thread.
-  static constexpr int kRegistersWanted = 88 + kBlocks * kAccumulators + kOwnVectors * 4;
-  static constexpr int kFitShared = kSharedLimit / (kSharedBytes + 1024);
+  static constexpr int kRegistersWanted =
+      kRegistersBesides + kBlocks * kAccumulators + kOwnVectors * 4;
+  static constexpr int kFitShared = kSharedLimit / (kSharedBytes + kSharedReserve);
   static constexpr int kFitRegisters = 65536 / (kRegistersWanted * kThreads);
   static constexpr int kFit = kFitShared < kFitRegisters ? kFitShared : kFitRegisters;
   static constexpr int kMinBlocks = kConsumers > 1 || kFit<1 ? 1 : kFit> 3 ? 3 : kFit;
@@ -271,7 +274,7 @@ struct TmaGemm {
   }
 
   template <int kColumns>
-  __device__ __forceinline__ TileStore<C, GemmArguments, kBlocks, kColumns, kArea.pass, kAreaBytes>
+  __device__ __forceinline__ TileStore<C, GemmArguments, kBlocks, kColumns, kPass, kAreaBytes>
   store_of(u32& phases) const {
     const u32 area = shared + kOffsetStore + loop.warpgroup * kAreaBytes;
     return {arguments.gemm,     &arguments.out_map, arguments.d_maps, area,

@@ -1,0 +1,135 @@
+// The sizes that kernels, their launches and the estimates compute alike: how a block shares a tile
+// out and what lies in its shared memory. Plain functions on numbers, for host and device; bytes
+// are wide enough for tiles that no machine has room for.
+#pragma once
+
+namespace tessera::device {
+
+inline constexpr int kSharedLimit = 232448;  // bytes of a Hopper block, as in the target's row
+inline constexpr int kSharedReserve = 1024;  // bytes that the machine keeps of each block
+inline constexpr int kSharedPerUnit = kSharedLimit + kSharedReserve;
+inline constexpr int kRegistersBesides = 88;  // of a tmaws thread, beside the accumulators
+
+inline constexpr int kGroupThreads = 128;  // of a warpgroup
+inline constexpr int kWgmmaRows = 64;      // of one wgmma
+inline constexpr int kLineBytes = 128;     // of a swizzled line in shared memory
+inline constexpr int kMatrixSlots = 4;     // buffers of a store area that D tensors come to
+inline constexpr int kStagingPad = 8;      // floats: rows of a staged tile start 8 banks apart
+inline constexpr int kTransposedPad = 4;   // floats at the end of a line that was transposed
+
+constexpr int rounded_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
+constexpr int least_of(int a, int b) { return a < b ? a : b; }
+
+// ---- tmaws: operands in lines of 128 bytes, a ring of stages, store areas, partial sums ----
+
+// An operand's tile for one stage. With rows contiguous they fill whole lines.
+constexpr long long operand_bytes(int rows, int k, int size, bool k_contiguous) {
+  const int stored = k_contiguous ? rows : rounded_up(rows, kLineBytes / size);
+  return static_cast<long long>(stored) * k * size;
+}
+
+// Threads of a block: the consumers', and one warp or a whole warpgroup that fetches.
+constexpr int tma_threads(int consumers) {
+  return consumers * kGroupThreads + (consumers == 1 ? 32 : kGroupThreads);
+}
+
+struct TmaShape {
+  int tile_m, tile_n;
+  int consumers;  // warpgroups that multiply
+  int splits;     // blocks of a cluster that share K
+  bool pingpong;  // consumers take every other tile instead of sharing each
+};
+
+// What a consumer multiplies and stores. With splits, each of `owners` blocks adds up and stores a
+// part of the columns.
+struct TmaParts {
+  int row_blocks;  // of 64 rows; 0: the tile's rows do not divide
+  int owners;
+  int columns;  // that an owner stores
+  int vectors;  // of 4 sums, that a thread of an owner holds
+};
+constexpr TmaParts tma_parts(const TmaShape& s) {
+  const int rows = kWgmmaRows * (s.pingpong ? 1 : s.consumers);
+  const int blocks = s.tile_m % rows == 0 ? s.tile_m / rows : 0;
+  const int owners = s.tile_n < 8 || s.splits < 1 ? 1 : least_of(s.splits, s.tile_n / 8);
+  const int columns = owners == 1 ? s.tile_n : s.tile_n / owners;
+  return {blocks, owners, columns, blocks * columns / 8};
+}
+
+// The widest of 64, 32, 16 and 8 columns that divides n.
+constexpr int chunk_of(int n) { return n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : n % 16 == 0 ? 16 : 8; }
+
+// The columns that go out at a time, where `matrices` D tensors come in. They are fewer with those,
+// so that more of them are on their way, and two fit even where the area takes only half of what it
+// should.
+constexpr int out_chunk_of(int columns, int matrices) {
+  if (matrices == 0) return chunk_of(columns);
+  if (columns % 64 == 0) return 32;
+  const int chunk = chunk_of(columns);
+  return matrices == 1 || chunk == 8 ? chunk : chunk / 2;
+}
+
+// A store area of `least` bytes, or of more where that gives D tensors more slots and `most` bytes
+// are left.
+constexpr long long area_bytes(long long least, long long most, int columns, int matrices) {
+  const long long slot = matrices * out_chunk_of(columns, matrices) * kWgmmaRows * 2;
+  for (int slots = kMatrixSlots; slots > 0; --slots) {
+    if (slots * slot <= least) break;
+    if (slots * slot <= most) return slots * slot;
+  }
+  return least;
+}
+
+// The store areas of `consumers` take a chunk of columns as raw accumulators, or half of one if
+// need be, where `fixed` bytes of a block's shared memory are taken.
+struct StoreArea {
+  int pass;         // columns of raw accumulators
+  long long bytes;  // of one consumer
+};
+constexpr StoreArea store_area(long long fixed, int consumers, int columns, int matrices) {
+  constexpr long long kColumnBytes = kWgmmaRows * 4;
+  const int chunk = chunk_of(columns);
+  const bool whole = chunk == 8 || fixed + consumers * chunk * kColumnBytes <= kSharedLimit;
+  const int pass = whole ? chunk : chunk / 2;
+  const long long least = pass * kColumnBytes;
+  if (matrices == 0) return {pass, least};
+  return {pass, area_bytes(least, (kSharedLimit - fixed) / consumers, columns, matrices)};
+}
+
+// Shared memory of a block: the ring, the store areas, partial sums, barriers.
+struct TmaSizes {
+  long long partial_bytes;
+  int barriers;
+  StoreArea area;
+  long long shared_bytes;
+  int chunk;  // columns that go out at a time where no D tensor comes in
+};
+constexpr TmaSizes tma_sizes(const TmaShape& s, int stages, long long stage_bytes, int matrices) {
+  const TmaParts parts = tma_parts(s);
+  const long long vector = 16LL * s.consumers * kGroupThreads;  // bytes: 4 sums of every thread
+  const long long partial = vector * parts.vectors * (s.splits - 1);
+  const int barriers = 2 * stages + 1 + (matrices > 0 ? s.consumers * kMatrixSlots : 0);
+  const long long fixed = stages * stage_bytes + partial + barriers * 8;
+  const StoreArea area = store_area(fixed, s.consumers, parts.columns, matrices);
+  return {partial, barriers, area, fixed + s.consumers * area.bytes, chunk_of(parts.columns)};
+}
+
+// ---- cpasync: a ring of tiles, whose place the accumulators take when they are stored ----
+
+// The floats of a line of fp32 rows; it is padded where a copy transposes the tile.
+constexpr int fma_line(int rows, bool transposes) {
+  return rows + (transposes ? kTransposedPad : 0);
+}
+
+// A tile of accumulators, one row after the other.
+constexpr long long staging_bytes(int tile_m, int tile_n) {
+  return static_cast<long long>(tile_m) * (tile_n + kStagingPad) * 4;
+}
+
+constexpr long long cpasync_bytes(int stages, long long stage_bytes, int tile_m, int tile_n) {
+  const long long ring = stages * stage_bytes;
+  const long long staging = staging_bytes(tile_m, tile_n);
+  return ring > staging ? ring : staging;
+}
+
+}  // namespace tessera::device

@@ -1,0 +1,114 @@
+#include "tessera/families/tile/tmaws.h"
+
+#include <algorithm>
+
+namespace tessera::tile {
+namespace {
+
+constexpr int kWithRoom = 160;  // accumulators beside which bias and functions find registers
+
+TmawsOperand operand(const Product& x, const Algorithm& a, bool is_b) {
+  const bool is_p = is_b == a.swap_ab;
+  TmawsOperand o;
+  o.dtype = is_b ? x.b : x.a;
+  const bool along_k = is_b ? x.b_k_contiguous : x.a_k_contiguous;
+  const bool packed = is_b && x.packed_b;
+  o.transposed = a.repack && !along_k && !packed && size_of(o.dtype) != 2;
+  o.k_contiguous = along_k || packed || o.transposed;
+  o.rows = is_p ? a.tile.m : a.tile.n;
+  o.parts = is_p ? a.cluster_n : a.cluster_m;
+  o.bytes = device::operand_bytes(o.rows, a.tile.k, size_of(o.dtype), o.k_contiguous);
+  return o;
+}
+
+device::TmaShape shape_of(const Algorithm& a) {
+  return {a.tile.m, a.tile.n, a.wave.m, a.splits, a.scheduler == Scheduler::pingpong};
+}
+
+}  // namespace
+
+TmawsOperand tmaws_a(const Product& x, const Algorithm& a) { return operand(x, a, false); }
+TmawsOperand tmaws_b(const Product& x, const Algorithm& a) { return operand(x, a, true); }
+
+int tmaws_out_chunk(const Product& x, const Algorithm& a) {
+  return device::out_chunk_of(device::tma_parts(shape_of(a)).columns,
+                              tmaws_d_roles(x.epilogue).matrices);
+}
+
+TmawsStore tmaws_store(const Algorithm& a) {
+  const device::TmaParts parts = device::tma_parts(shape_of(a));
+  return {parts.columns, device::chunk_of(parts.columns), parts.row_blocks};
+}
+
+bool tmaws_prepares(const Algorithm& a) { return a.repack || a.split_k == SplitK::atomic; }
+
+int tmaws_slice_groups(const Algorithm& a) {
+  return device::tma_parts(shape_of(a)).owners * a.wave.m;
+}
+
+std::int64_t tmaws_slice_bytes(const Algorithm& a) {
+  return std::int64_t{device::tma_parts(shape_of(a)).vectors} * device::kGroupThreads * 16;
+}
+
+bool tmaws_reads(DType dtype, std::int64_t ld, std::int64_t batch_stride) {
+  return (ld | batch_stride) * size_of(dtype) % kTmaBytes == 0;
+}
+
+bool tmaws_has_room(const Algorithm& a) {
+  const device::TmaParts parts = device::tma_parts(shape_of(a));
+  return parts.row_blocks * parts.columns / 2 <= kWithRoom;
+}
+
+TmawsDRoles tmaws_d_roles(const Epilogue& epilogue) {
+  TmawsDRoles roles;
+  const auto uses = d_uses(epilogue);
+  for (int i = 0; i < epilogue.num_d; ++i) {
+    const DUse& use = uses[static_cast<std::size_t>(i)];
+    if (!use.is_vector() && roles.matrices < kTmawsMatrices) {
+      roles.matrix[static_cast<std::size_t>(roles.matrices++)] = i;
+    } else if (use.op == EpilogueOp::bias && roles.biases == 0) {
+      ++roles.biases;
+    } else {
+      roles.others = true;
+    }
+  }
+  return roles;
+}
+
+// As finishes_in_place() in tma_store_rules.h.
+bool tmaws_copies_out(const Product& x, bool has_room) {
+  const auto fits = [has_room](EpilogueOp op) {
+    using enum EpilogueOp;
+    return has_room || op == pass_through || op == relu || op == clamp;
+  };
+  const TmawsDRoles roles = tmaws_d_roles(x.epilogue);
+  return size_of(x.out) == 2 && !roles.others && (roles.matrices == 0 || size_of(x.d) == 2) &&
+         std::all_of(x.epilogue.ops.begin(), x.epilogue.ops.end(), fits);
+}
+
+bool tmaws_copies_out(const Product& x, const Algorithm& a) {
+  if (a.store == Store::direct) return false;
+  if (a.swap_ab) return size_of(x.out) == 2 && num_ops(x.epilogue) == 0;
+  return tmaws_copies_out(x, tmaws_has_room(a));
+}
+
+SharedMemory shared_memory(const Product& x, const Algorithm& a, int matrices) {
+  if (a.pipeline == Pipeline::tmaws) {
+    const std::int64_t stage = tmaws_a(x, a).bytes + tmaws_b(x, a).bytes;
+    return {stage, device::tma_sizes(shape_of(a), a.stages, stage, matrices).shared_bytes};
+  }
+  const bool cpasync = a.pipeline == Pipeline::cpasync;
+  const bool by_fma = cpasync && x.a == DType::fp32;
+  const std::int64_t rows = device::fma_line(a.tile.m, by_fma && x.a_k_contiguous);
+  const std::int64_t columns = device::fma_line(a.tile.n, by_fma && x.b_k_contiguous);
+  const std::int64_t stage = (rows * size_of(x.a) + columns * size_of(x.b)) * a.tile.k;
+  if (!cpasync) return {stage, a.stages * stage};
+  return {stage, device::cpasync_bytes(a.stages, stage, a.tile.m, a.tile.n)};
+}
+
+SharedMemory shared_memory(const Product& x, const Algorithm& a) {
+  const bool copies_d = a.pipeline == Pipeline::tmaws && tmaws_copies_out(x, a);
+  return shared_memory(x, a, copies_d ? tmaws_d_roles(x.epilogue).matrices : 0);
+}
+
+}  // namespace tessera::tile
