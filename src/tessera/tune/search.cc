@@ -17,6 +17,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/learn/ranker.h"
+#include "tessera/spec/fields_internal.h"
 
 namespace tessera::tune {
 namespace {
@@ -34,20 +35,34 @@ constexpr double kWeight = 0.6;
 constexpr double kCrossover = 0.7;
 constexpr double kJump = 0.05;  // of an axis of a proposal: to anywhere
 
-constexpr std::size_t kAxes = 21;
-using Point = std::array<double, kAxes>;
-
 double number(auto value) { return static_cast<double>(value); }
 
-// Logarithms of sizes: 64 to 128 is as far as 128 to 256.
+// Calls visit(number) for each axis: one for a field, three for a shape.
+template <class Visit>
+constexpr void for_each_axis(const Algorithm& a, Visit visit) {
+  const auto one = [&visit]<class Value>(const Value& value) {
+    if constexpr (std::is_same_v<Value, Shape3>) {
+      for (const int size : {value.m, value.n, value.k}) visit(size);
+    } else {
+      visit(value);
+    }
+  };
+  std::apply([&](const auto&... row) { (one(a.*row.member), ...); }, Fields<Algorithm>::kAll);
+}
+
+consteval std::size_t count_axes() {
+  std::size_t count = 0;
+  for_each_axis(Algorithm{}, [&count](auto) { ++count; });
+  return count;
+}
+constexpr std::size_t kAxes = count_axes();
+using Point = std::array<double, kAxes>;
+
 Point raw_point(const Algorithm& a) {
-  const auto size = [](int value) { return std::log2(1 + number(value)); };
-  return {number(a.pipeline),  size(a.tile.m),      size(a.tile.n),       size(a.tile.k),
-          size(a.wave.m),      size(a.wave.n),      size(a.wave.k),       size(a.warp_tile.m),
-          size(a.warp_tile.n), size(a.warp_tile.k), number(a.scheduler),  number(a.store),
-          number(a.split_k),   size(a.splits),      size(a.slices),       number(a.stages),
-          number(a.cluster_m), number(a.cluster_n), number(a.persistent), number(a.swap_ab),
-          number(a.repack)};
+  Point point{};
+  std::size_t axis = 0;
+  for_each_axis(a, [&](auto value) { point[axis++] = number(value); });
+  return point;
 }
 
 // Legal kernels, each with its places on the axes.

@@ -40,18 +40,20 @@ const Refusal kRefusals[] = {
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_s9_sm90a",
      "cpasync takes 2 to 8 stages, got 9"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_cooperative_s3_sm90a",
-     "cpasync has the standard scheduler and store, splits K into up to 64 ordered slices of fp32 "
-     "only, and has no cluster, swap_ab, repack or persistent blocks"},
+     "scheduler must be standard with cpasync, got cooperative"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_s3_swap_sm90a",
-     "cpasync has the standard scheduler and store, splits K into up to 64 ordered slices of fp32 "
-     "only, and has no cluster, swap_ab, repack or persistent blocks"},
+     "swap_ab must be false with cpasync, got true"},
     {"gemm_fp32_rcr_cpasync_8x128x32_2x1x1_4x4x1_splitordered1_slices16_s3_sm90a", ""},
     {"gemm_fp32_rcr_cpasync_8x128x32_2x1x1_4x4x1_splitatomic1_slices16_s3_sm90a",
-     "cpasync has the standard scheduler and store, splits K into up to 64 ordered slices of fp32 "
-     "only, and has no cluster, swap_ab, repack or persistent blocks"},
+     "split_k must be ordered for slices=16 with cpasync, got atomic"},
     {"gemm_tf32_rcr_cpasync_64x64x32_2x2x1_16x8x8_splitordered1_slices16_s3_sm90a",
-     "cpasync has the standard scheduler and store, splits K into up to 64 ordered slices of fp32 "
-     "only, and has no cluster, swap_ab, repack or persistent blocks"},
+     "cpasync cuts K into slices for fp32 only, got 16 slices of tf32"},
+    {"gemm_fp32_rcr_cpasync_8x128x32_2x1x1_4x4x1_splitordered1_s3_sm90a",
+     "split_k must be none for slices=1 with cpasync, got ordered"},
+    {"gemm_fp32_rcr_cpasync_8x128x32_2x1x1_4x4x1_splitordered1_slices65_s3_sm90a",
+     "K is cut into 1 to 64 slices, got 65"},
+    {"gemm_bf16_rcr_cpasync_128x128x64_2x4x2_16x8x16_s3_sm90a",
+     "the warps of cpasync do not share K: wave_k must be 1, got 2"},
     {"gemm_bf16_rcr_cpasync_128x128x64_2x4x1_64x128x16_s3_sm90a",
      "cpasync multiplies by mma, and sm90a does not list a mma of 64x128x16 for bf16"},
     {"gemm_fp32_rcr_cpasync_128x128x32_2x4x1_16x4x1_s3_sm90a",

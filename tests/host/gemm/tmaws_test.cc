@@ -43,7 +43,7 @@ const TmawsRefusal kTmawsRefusals[] = {
     {"gemm_fp8_rcr_tmaws_128x128x64_2x1x1_64x128x32_pingpong_s6_sm90a",
      "tile_k must be a multiple of 128 for fp8 (128 bytes), got 64"},
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_persistent_sm90a",
-     "tmaws blocks take tiles until none is left: persistent must be false, got true"},
+     "persistent must be false with tmaws, got true"},
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_storecshuffle_s6_sm90a",
      "tmaws stores by tma, direct or standard (whichever fits), got cshuffle"},
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_bias_relu_pingpong_storetma_s6_sm90a", ""},
@@ -63,11 +63,21 @@ const TmawsRefusal kTmawsRefusals[] = {
      "all but relu and clamp beside at most 160 accumulators a thread, with swap_ab after nothing, "
      "got out=fp32 swap_ab=0 epilogue=none; use the standard store"},
     {"gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitatomic2_s6_sm90a",
-     "split over K takes up to 8 ordered splits, up to 64 ordered or atomic slices, a 1x1 cluster, "
-     "no pingpong and tile_n in parts of 8, got 2 atomic splits and 1 slices of tile_n 64"},
+     "slices of K may be added atomically, splits are added in order: split_k=atomic needs at "
+     "least 2 slices, got slices=1 and splits=2"},
+    {"gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered9_s6_sm90a",
+     "K is split over 1 to 8 blocks of a cluster, got 9"},
+    {"gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered1_slices65_s6_sm90a",
+     "K is cut into 1 to 64 slices, got 65"},
+    {"gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered1_s6_sm90a",
+     "split_k must be none for splits=1 and slices=1, got ordered"},
+    {"gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered2_s6_c2x1_sm90a",
+     "splits and slices of K need a 1x1 cluster, got 2x1 with splits=2 and slices=1"},
+    {"gemm_bf16_rcr_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered3_s6_sm90a",
+     "tile_n must be a multiple of 24 for 3 splits of K, got 64"},
     {"gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_splitordered1_slices4_s6_sm90a",
-     "split over K takes up to 8 ordered splits, up to 64 ordered or atomic slices, a 1x1 cluster, "
-     "no pingpong and tile_n in parts of 8, got 1 ordered splits and 4 slices of tile_n 128"},
+     "splits and slices of K need the cooperative scheduler, got pingpong with splits=1 and "
+     "slices=4"},
     {"gemm_bf16_rcr_tmaws_64x16x128_1x1x1_64x16x16_cooperative_splitordered4_slices16_s8_swap_"
      "sm90a",
      ""},

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/legality_internal.h"
 
 namespace tessera::gemm {
 namespace {
@@ -96,43 +96,13 @@ std::int64_t packed_bytes(const Case& c) {
   return elements / c.algorithm.warp_tile.k * 4;
 }
 
-// The first field that only GPUs give a meaning to, or an empty string.
-std::string gpu_only(const Algorithm& a) {
-  if (a.scheduler != Scheduler::standard) {
-    return fmt::format("scheduler must be standard, got {}", to_string(a.scheduler));
-  }
-  if (a.store != Store::standard) {
-    return fmt::format("store must be standard, got {}", to_string(a.store));
-  }
-  if (a.split_k != SplitK::none) {
-    return fmt::format("split_k must be none, got {}; use wave_k", to_string(a.split_k));
-  }
-  if (a.splits != 1) return fmt::format("splits must be 1, got {}; use wave_k", a.splits);
-  if (a.slices != 1) return fmt::format("slices must be 1, got {}; use wave_k", a.slices);
-  if (a.stages != 1) return fmt::format("stages must be 1, got {}", a.stages);
-  if (a.cluster_m != 1 || a.cluster_n != 1) {
-    return fmt::format("cluster must be 1x1, got {}x{}", a.cluster_m, a.cluster_n);
-  }
-  if (a.persistent) return "persistent must be false, got true";
-  if (a.swap_ab) return "swap_ab must be false, got true";
-  if (a.repack) return "repack must be false, got true; packab packs operands as it goes";
-  return "";
-}
-
-bool is_plain(const Algorithm& a) {
-  return a.scheduler == Scheduler::standard && a.store == Store::standard &&
-         a.split_k == SplitK::none && a.splits == 1 && a.slices == 1 && a.stages == 1 &&
-         a.cluster_m == 1 && a.cluster_n == 1 && !a.persistent && !a.swap_ab && !a.repack;
-}
-
 constexpr Rule kCpu[] = {
     {[](const Case& c) { return c.target.vector_bytes >= 4; },
      [](const Case& c) {
        return fmt::format("the row of a CPU needs vector_bytes of at least 4, {} has {}",
                           c.target.name, c.target.vector_bytes);
      }},
-    {[](const Case& c) { return is_plain(c.algorithm); },
-     [](const Case& c) { return fmt::format("{} on a CPU", gpu_only(c.algorithm)); }},
+    kUnusedFieldsRule,
     {[](const Case& c) {
        return all_at_least(c.algorithm.wave, 0) && all_at_most(c.algorithm.wave, kMaxWave);
      },

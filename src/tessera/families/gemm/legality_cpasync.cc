@@ -145,12 +145,8 @@ std::string first_misfit(const Case& c) {
   return kSentence(kFits(tiles[0], c) ? tiles[1] : tiles[0], c);
 }
 
-// Sums of fp32 are added through device memory; other types have tmaws for that.
-bool slices_fit(const Case& c) {
-  const Algorithm& a = c.algorithm;
-  if (a.slices == 1) return a.split_k == SplitK::none;
-  return by_fma(c) && a.split_k == SplitK::ordered && a.slices >= 2 && a.slices <= kMaxSlices;
-}
+// Slices are added in their order, through device memory.
+SplitK kind_of_slices(const Algorithm& a) { return a.slices == 1 ? SplitK::none : SplitK::ordered; }
 
 // The lanes of a warp stand in a grid over its part of the tile, in vectors of 4.
 bool lanes_fit(const Case& c) {
@@ -166,16 +162,23 @@ constexpr Rule kCpasync[] = {
     kNoPreshuffleRule,
     {[](const Case& c) { return find_instruction_named(c, instruction_name(c)) != nullptr; },
      [](const Case& c) { return no_instruction(c, instruction_name(c)); }},
-    {[](const Case& c) {
-       const Algorithm& a = c.algorithm;
-       return a.scheduler == Scheduler::standard && a.cluster_m == 1 && a.cluster_n == 1 &&
-              a.splits == 1 && slices_fit(c) && !a.swap_ab && !a.repack && !a.persistent &&
-              a.store == Store::standard && a.wave.k == 1;
-     },
-     [](const Case&) {
-       return std::string(
-           "cpasync has the standard scheduler and store, splits K into up to 64 ordered slices of "
-           "fp32 only, and has no cluster, swap_ab, repack or persistent blocks");
+    kUnusedFieldsRule,
+    kSlicesRule,
+    {[](const Case& c) { return c.algorithm.slices == 1 || by_fma(c); },
+     [](const Case& c) {
+       return fmt::format("cpasync cuts K into slices for fp32 only, got {} slices of {}",
+                          c.algorithm.slices, to_string(c.signature.a));
+     }},
+    {[](const Case& c) { return c.algorithm.split_k == kind_of_slices(c.algorithm); },
+     [](const Case& c) {
+       return fmt::format("split_k must be {} for slices={} with cpasync, got {}",
+                          to_string(kind_of_slices(c.algorithm)), c.algorithm.slices,
+                          to_string(c.algorithm.split_k));
+     }},
+    {[](const Case& c) { return c.algorithm.wave.k == 1; },
+     [](const Case& c) {
+       return fmt::format("the warps of cpasync do not share K: wave_k must be 1, got {}",
+                          c.algorithm.wave.k);
      }},
     {[](const Case& c) {
        if (!warp_tile_listed(c)) return false;

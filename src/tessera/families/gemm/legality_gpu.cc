@@ -15,7 +15,9 @@ constexpr int kWgmmaRows = 64;         // of a warpgroup's instruction
 constexpr int kWgmmaBytesK = 32;       // of k that one wgmma instruction takes
 constexpr int kMaxAccumulators = 208;  // per thread; 192 were tried without spills
 constexpr int kMaxWithSplits = 144;    // 160 spill with some epilogues
+constexpr int kColumnUnit = 8;         // of wgmma's columns
 constexpr int kMaxWgmmaColumns = 256;
+constexpr int kMaxSplits = 8;        // blocks of a cluster
 constexpr int kMaxColumnsOf3 = 192;  // 3 consumers: 128 registers a thread at entry
 constexpr int kMaxMulticast = 4;     // cluster_m + cluster_n - 1
 constexpr std::int64_t kMaxTmaStride = std::int64_t{1} << 40;
@@ -58,13 +60,11 @@ bool shares_fit(const TmawsOperand& o, int tile_k) {
   return (o.k_contiguous ? o.rows : tile_k) % (8 * o.parts) == 0;
 }
 
-// Blocks of a cluster add up in order; only slices may be added atomically.
-bool splits_fit(const Algorithm& a) {
-  if (a.splits == 1 && a.slices == 1) return a.split_k == SplitK::none;
-  return a.split_k != SplitK::none && (a.split_k == SplitK::ordered || a.slices > 1) &&
-         a.splits >= 1 && a.splits <= 8 && a.slices >= 1 && a.slices <= kMaxSlices &&
-         a.cluster_m == 1 && a.cluster_n == 1 && a.scheduler != Scheduler::pingpong &&
-         a.tile.n % 8 == 0 && a.tile.n % (8 * std::min(a.splits, a.tile.n / 8)) == 0;
+bool splits_k(const Algorithm& a) { return a.splits != 1 || a.slices != 1; }
+
+// The columns that tile_n must be a multiple of, so that each block of a split owns whole parts.
+int split_columns(const Algorithm& a) {
+  return kColumnUnit * std::max(1, std::min(a.splits, a.tile.n / kColumnUnit));
 }
 
 // With splits a thread also holds the sums that it owns.
@@ -76,6 +76,7 @@ int accumulators_with_splits(const Case& c) {
 constexpr Rule kTmaws[] = {
     kWaveRule,
     kStagesRule,
+    kUnusedFieldsRule,
     {[](const Case& c) { return find_instruction_named(c, "wgmma") != nullptr; },
      [](const Case& c) { return no_instruction(c, "wgmma"); }},
     {[](const Case& c) { return lines_fit(c); },
@@ -172,14 +173,50 @@ constexpr Rule kTmaws[] = {
        return fmt::format("tile {} does not split into parts of 8 lines over a {}x{} cluster",
                           to_string(a.tile), a.cluster_m, a.cluster_n);
      }},
-    {[](const Case& c) { return splits_fit(c.algorithm); },
+    {[](const Case& c) { return c.algorithm.splits >= 1 && c.algorithm.splits <= kMaxSplits; },
+     [](const Case& c) {
+       return fmt::format("K is split over 1 to {} blocks of a cluster, got {}", kMaxSplits,
+                          c.algorithm.splits);
+     }},
+    kSlicesRule,
+    {[](const Case& c) { return splits_k(c.algorithm) == (c.algorithm.split_k != SplitK::none); },
+     [](const Case& c) {
+       return fmt::format("split_k must be {} for splits={} and slices={}, got {}",
+                          splits_k(c.algorithm) ? "ordered or atomic" : "none", c.algorithm.splits,
+                          c.algorithm.slices, to_string(c.algorithm.split_k));
+     }},
+    {[](const Case& c) { return c.algorithm.split_k != SplitK::atomic || c.algorithm.slices > 1; },
      [](const Case& c) {
        return fmt::format(
-           "split over K takes up to 8 ordered splits, up to {} ordered or atomic slices, a 1x1 "
-           "cluster, no pingpong and tile_n in parts of 8, got {} {} splits and {} slices of "
-           "tile_n {}",
-           kMaxSlices, c.algorithm.splits, to_string(c.algorithm.split_k), c.algorithm.slices,
-           c.algorithm.tile.n);
+           "slices of K may be added atomically, splits are added in order: split_k=atomic needs "
+           "at least 2 slices, got slices={} and splits={}",
+           c.algorithm.slices, c.algorithm.splits);
+     }},
+    {[](const Case& c) {
+       return !splits_k(c.algorithm) || c.algorithm.cluster_m * c.algorithm.cluster_n == 1;
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "splits and slices of K need a 1x1 cluster, got {}x{} with splits={} and "
+           "slices={}",
+           a.cluster_m, a.cluster_n, a.splits, a.slices);
+     }},
+    {[](const Case& c) {
+       return !splits_k(c.algorithm) || c.algorithm.scheduler != Scheduler::pingpong;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "splits and slices of K need the cooperative scheduler, got {} with splits={} and "
+           "slices={}",
+           to_string(c.algorithm.scheduler), c.algorithm.splits, c.algorithm.slices);
+     }},
+    {[](const Case& c) {
+       return !splits_k(c.algorithm) || c.algorithm.tile.n % split_columns(c.algorithm) == 0;
+     },
+     [](const Case& c) {
+       return fmt::format("tile_n must be a multiple of {} for {} splits of K, got {}",
+                          split_columns(c.algorithm), c.algorithm.splits, c.algorithm.tile.n);
      }},
     {[](const Case& c) {
        return c.algorithm.splits == 1 || accumulators_with_splits(c) <= kMaxWithSplits;
@@ -203,11 +240,6 @@ constexpr Rule kTmaws[] = {
            to_string(c.signature.out), c.algorithm.swap_ab ? 1 : 0,
            to_string(c.signature.epilogue));
      }},
-    {[](const Case& c) { return !c.algorithm.persistent; },
-     [](const Case&) {
-       return std::string(
-           "tmaws blocks take tiles until none is left: persistent must be false, got true");
-     }},
     {[](const Case& c) {
        return shared_memory(c.signature, c.algorithm).all <= c.target.shared_memory_bytes;
      },
@@ -227,6 +259,8 @@ std::int64_t lds_budget(const Case& c) {
   return static_cast<std::int64_t>(static_cast<double>(c.target.shared_memory_bytes) *
                                    limit_of(c).shared_memory_fraction);
 }
+
+SplitK kind_of_splits(const Algorithm& a) { return a.splits == 1 ? SplitK::none : SplitK::atomic; }
 
 bool wave_listed(const Case& c) {
   const auto& all = c.target.spaces.at(Op::gemm).waves;
@@ -288,16 +322,20 @@ constexpr Rule kCk[] = {
        return fmt::format("interwave needs the mem pipeline, got {}",
                           to_string(c.algorithm.pipeline));
      }},
+    kUnusedFieldsRule,
     {[](const Case& c) {
-       const Algorithm& a = c.algorithm;
-       return a.cluster_m == 1 && a.cluster_n == 1 && a.slices == 1 && !a.swap_ab && !a.repack &&
-              (a.store == Store::standard || a.store == Store::cshuffle) &&
-              a.split_k != SplitK::ordered && (a.splits == 1) == (a.split_k == SplitK::none);
+       const Store store = c.algorithm.store;
+       return store == Store::standard || store == Store::cshuffle;
      },
-     [](const Case&) {
-       return std::string(
-           "CK Tile has no clusters, slices, swap_ab, repack, direct or tma stores, and splits K "
-           "only with atomic");
+     [](const Case& c) {
+       return fmt::format("CK Tile stores standard or cshuffle, got {}",
+                          to_string(c.algorithm.store));
+     }},
+    {[](const Case& c) { return c.algorithm.split_k == kind_of_splits(c.algorithm); },
+     [](const Case& c) {
+       return fmt::format("split_k must be {} for splits={} with CK Tile, got {}",
+                          to_string(kind_of_splits(c.algorithm)), c.algorithm.splits,
+                          to_string(c.algorithm.split_k));
      }},
     {[](const Case& c) { return find_instruction_named(c, "mfma") != nullptr; },
      [](const Case& c) { return no_instruction(c, "mfma"); }},

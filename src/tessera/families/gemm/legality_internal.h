@@ -1,4 +1,4 @@
-// What the rules of the GPU pipelines share.
+// Rules that several pipelines have.
 #pragma once
 
 #include <string>
@@ -26,12 +26,17 @@ std::string waves_do_not_fit(const Case& c);
 bool takes_plain_b(const Case& c);
 std::string takes_no_packed_b(const Case& c);
 
+bool unused_fields_fit(const Case& c);
+std::string unused_fields_do_not_fit(const Case& c);
+bool slices_fit(const Case& c);
+std::string slices_do_not_fit(const Case& c);
+
+inline constexpr Rule kUnusedFieldsRule = {unused_fields_fit, unused_fields_do_not_fit};
+inline constexpr Rule kSlicesRule = {slices_fit, slices_do_not_fit};
 inline constexpr Rule kStagesRule = {stages_fit, stages_do_not_fit};
 inline constexpr Rule kWaveRule = {waves_fit, waves_do_not_fit};
 inline constexpr Rule kWarpTileRule = {warp_tile_listed, warp_tile_not_listed};
 inline constexpr Rule kNoPreshuffleRule = {takes_plain_b, takes_no_packed_b};
-
-inline constexpr int kMaxSlices = 64;  // of K that are added through device memory
 
 std::span<const Rule> cpasync_rules();
 

@@ -1,14 +1,16 @@
-// Rules that every GPU pipeline has.
+// Rules that several pipelines have.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "tessera/families/gemm/legality_internal.h"
+#include "tessera/families/tile/fields.h"
 
 namespace tessera::gemm {
 namespace {
 
-constexpr int kMostWaves = 64;
+constexpr int kMaxWarps = 64;   // along one side of a block
+constexpr int kMaxSlices = 64;  // of K that are added through device memory
 
 }  // namespace
 
@@ -57,12 +59,22 @@ std::string stages_do_not_fit(const Case& c) {
 
 bool waves_fit(const Case& c) {
   const Shape3& w = c.algorithm.wave;
-  const auto fits = [](int size) { return size >= 1 && size <= kMostWaves; };
+  const auto fits = [](int size) { return size >= 1 && size <= kMaxWarps; };
   return fits(w.m) && fits(w.n) && fits(w.k);
 }
 std::string waves_do_not_fit(const Case& c) {
-  return fmt::format("wave sizes must be between 1 and {}, got {}", kMostWaves,
+  return fmt::format("wave sizes must be between 1 and {}, got {}", kMaxWarps,
                      to_string(c.algorithm.wave));
+}
+
+bool unused_fields_fit(const Case& c) { return tile::unused_at_default(c.algorithm); }
+std::string unused_fields_do_not_fit(const Case& c) { return tile::unused_field(c.algorithm); }
+
+bool slices_fit(const Case& c) {
+  return c.algorithm.slices >= 1 && c.algorithm.slices <= kMaxSlices;
+}
+std::string slices_do_not_fit(const Case& c) {
+  return fmt::format("K is cut into 1 to {} slices, got {}", kMaxSlices, c.algorithm.slices);
 }
 
 bool takes_plain_b(const Case& c) { return !c.signature.preshuffled_b; }

@@ -1,0 +1,104 @@
+// A kernel's name says all of its algorithm. A field that changes nothing must not be set, or one
+// kernel would have two names.
+#include "tessera/families/tile/fields.h"
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <type_traits>
+
+#include "tessera/spec/fields_internal.h"
+
+namespace tessera::tile {
+namespace {
+
+// One bit for each row of Fields<Algorithm>. A key that is not in the table does not compile.
+using FieldMask = std::uint32_t;
+
+consteval FieldMask bit_of(std::string_view key) {
+  FieldMask bit = 1, found = 0;
+  std::apply([&](const auto&... row) { ((found |= row.key == key ? bit : 0, bit <<= 1), ...); },
+             Fields<Algorithm>::kAll);
+  if (found == 0) throw "there is no such field";
+  return found;
+}
+consteval FieldMask mask_of(std::initializer_list<std::string_view> keys) {
+  FieldMask mask = 0;
+  for (const std::string_view key : keys) mask |= bit_of(key);
+  return mask;
+}
+
+constexpr FieldMask kShapes = mask_of({"pipeline", "tile", "wave", "warp_tile"});
+constexpr FieldMask kTmaws = mask_of({"scheduler", "store", "split_k", "splits", "slices", "stages",
+                                      "cluster_m", "cluster_n", "swap_ab", "repack"});
+constexpr FieldMask kCpasync = mask_of({"split_k", "slices", "stages"});
+constexpr FieldMask kCk =
+    mask_of({"scheduler", "store", "split_k", "splits", "stages", "persistent"});
+
+constexpr FieldMask used_by(Pipeline pipeline) {
+  switch (pipeline) {
+    case Pipeline::tmaws:
+      return kShapes | kTmaws;
+    case Pipeline::cpasync:
+      return kShapes | kCpasync;
+    case Pipeline::compv3:
+    case Pipeline::compv4:
+    case Pipeline::compv5:
+    case Pipeline::mem:
+      return kShapes | kCk;
+    default:  // of CPUs
+      return kShapes;
+  }
+}
+
+constexpr Algorithm kDefault = {};
+
+template <FieldMask kUsed, std::size_t... kRows>
+bool at_default(const Algorithm& a, std::index_sequence<kRows...>) {
+  constexpr const auto& kAll = Fields<Algorithm>::kAll;
+  return (((kUsed >> kRows & 1) != 0 ||
+           a.*std::get<kRows>(kAll).member == kDefault.*std::get<kRows>(kAll).member) &&
+          ...);
+}
+// Asked of every candidate: only fields that the pipeline does not use are compared.
+template <Pipeline kPipeline>
+bool at_default(const Algorithm& a) {
+  constexpr std::size_t kRows = std::tuple_size_v<decltype(Fields<Algorithm>::kAll)>;
+  return at_default<used_by(kPipeline)>(a, std::make_index_sequence<kRows>());
+}
+
+template <class Value>
+std::string word(const Value& value) {
+  if constexpr (std::is_same_v<Value, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_integral_v<Value>) {
+    return std::to_string(value);
+  } else {
+    return std::string(to_string(value));
+  }
+}
+
+}  // namespace
+
+bool unused_at_default(const Algorithm& a) {
+  if (a.pipeline == Pipeline::tmaws) return at_default<Pipeline::tmaws>(a);
+  if (a.pipeline == Pipeline::cpasync) return at_default<Pipeline::cpasync>(a);
+  return a.pipeline >= Pipeline::compv3 ? at_default<Pipeline::compv3>(a)
+                                        : at_default<Pipeline::packab>(a);
+}
+
+std::string unused_field(const Algorithm& a) {
+  FieldMask used = used_by(a.pipeline);
+  std::string sentence;
+  const auto look = [&](const auto& row) {
+    const bool is_used = (used & 1) != 0;
+    used >>= 1;
+    if (is_used || !sentence.empty() || a.*row.member == kDefault.*row.member) return;
+    sentence = fmt::format("{} must be {} with {}, got {}", row.key, word(kDefault.*row.member),
+                           to_string(a.pipeline), word(a.*row.member));
+  };
+  std::apply([&](const auto&... row) { (look(row), ...); }, Fields<Algorithm>::kAll);
+  return sentence;
+}
+
+}  // namespace tessera::tile
