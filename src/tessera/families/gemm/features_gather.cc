@@ -64,6 +64,7 @@ CopiesOut copies_out(const Facts& f) {
 void put_shared(const tile::SharedMemory& shared, std::size_t i, Lanes& x) {
   x.of[lane("stage_bytes")][i] = static_cast<double>(shared.stage);
   x.of[lane("shared_bytes")][i] = static_cast<double>(shared.all);
+  x.store_chunk[i] = shared.chunk;
 }
 
 void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
@@ -91,7 +92,6 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     const bool stores_by_copy = tmaws && copies.of(a) && a.store != Store::direct;
     x.of[lane("stores_by_copy")][i] = flag(stores_by_copy);
     put_shared(tile::shared_memory(product, a, stores_by_copy ? matrices : 0), i, x);
-    x.store_chunk[i] = tmaws ? tmaws_store(a).chunk : 0;
     x.fetch_share[i] = tmaws && !a.repack ? f.fetch_share : 1;
   }
 }

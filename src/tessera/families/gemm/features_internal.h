@@ -4,6 +4,7 @@
 #include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/families/gemm/features_table_internal.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/tile/gpu_estimate.h"
 #include "tessera/families/tile/lanes.h"
 
 namespace tessera::gemm {
@@ -33,9 +34,8 @@ struct Facts {
   double flops = 0, bytes = 0;
   double copied_bytes = 0;  // by a tmaws kernel that repacks
   double fetch_share = 1;   // of L2 rate, where rows lie
-  bool stores_aligned = true;
-  double units = 1;  // CPU: threads
-  double hertz = 1;  // cycles of a unit in a second
+  double units = 1;         // CPU: threads
+  double hertz = 1;         // cycles of a unit in a second
   double bandwidth = 1;
   double launch_seconds = 0;
   double ideal_log2 = 0;
@@ -46,6 +46,7 @@ struct Facts {
   double narrow_macs = 1;            // ... by the one that cpasync uses
   std::array<double, static_cast<std::size_t>(Pipeline::mem) + 1>
       capacity{};  // bytes of shared memory that a pipeline may use
+  tile::GpuCase gpu;
 };
 Facts facts_of(const GemmProblem& problem, const Target& target, int threads);
 Broadcast broadcast_of(const Facts& facts);
@@ -81,12 +82,12 @@ struct Lanes {
   Lane share_k, share_batches;  // CPU: of the busiest thread
   Lane packs_a, packs_b;        // CPU: 1: the pipeline packs the operand
   Lane tiled_bytes, operand_bytes, packed_bytes;
-  Lane copied_bytes, fetch_share, store_chunk, store_times;   // GPU
-  Lane compute_cycles;                                        // of the busiest unit
-  Lane step_bytes, step_operand_bytes;                        // GPU: of a block's step of tile_k
-  Lane step_cycles, load_cycles, finish_cycles;               // GPU
-  Lane fma_cycles, alone_cycles;                              // GPU: of a step of fp32
-  Lane estimate_compute, estimate_memory, estimate_overhead;  // seconds
+  Lane copied_bytes, fetch_share, store_chunk, store_times;    // GPU
+  Lane compute_cycles;                                         // of the busiest unit
+  Lane step_bytes, step_operand_bytes;                         // GPU: of a block's step of tile_k
+  Lane step_cycles, load_cycles, finish_cycles, busy_seconds;  // GPU
+  Lane fma_cycles, alone_cycles;                               // GPU: of a step of fp32
+  Lane estimate_compute, estimate_memory, estimate_overhead;   // seconds
   SharingMemo sharing;
 };
 

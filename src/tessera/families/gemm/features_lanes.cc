@@ -82,24 +82,69 @@ void fill_tiling(const Facts& f, Lanes& x) {
   }
 }
 
-// ---- GPUs: threads, shared memory, rounds of blocks, bytes by level ----
+// ---- GPUs: what tile/gpu_estimate.h counts, lane by lane ----
 
-constexpr double kWarpgroup = 128;     // threads
-constexpr double kWarpgroupRows = 64;  // of one wgmma
+// The kernel of a lane, as far as it has been counted: numbers that no loop has written yet are not
+// used.
+[[gnu::always_inline]] inline tile::GpuKernel kernel_of(const Lanes& x, std::size_t i) {
+  return {.is_tmaws = x.is_tmaws[i],
+          .is_pingpong = x.is_pingpong[i],
+          .swaps = x.of[lane("swap_ab")][i],
+          .rows = x.rows[i],
+          .columns = x.columns[i],
+          .tile_m = x.of[lane("tile_m")][i],
+          .tile_n = x.of[lane("tile_n")][i],
+          .tile_k = x.of[lane("tile_k")][i],
+          .tile_mn = x.of[lane("tile_mn")][i],
+          .tile_volume = x.of[lane("tile_volume")][i],
+          .wave_m = x.of[lane("wave_m")][i],
+          .wave_n = x.of[lane("wave_n")][i],
+          .num_waves = x.of[lane("num_waves")][i],
+          .lane_mn = x.of[lane("warp_tile_m")][i] * x.of[lane("warp_tile_n")][i],
+          .splits = x.of[lane("splits")][i],
+          .slices = x.of[lane("slices")][i],
+          .stages = x.of[lane("stages")][i],
+          .cluster_m = x.of[lane("cluster_m")][i],
+          .cluster_n = x.of[lane("cluster_n")][i],
+          .cluster_blocks = x.of[lane("cluster_blocks")][i],
+          .size_m = x.size_m[i],
+          .size_n = x.size_n[i],
+          .macs = x.macs[i],
+          .shared_bytes = x.of[lane("shared_bytes")][i],
+          .store_chunk = x.store_chunk[i],
+          .stores_by_copy = x.of[lane("stores_by_copy")][i],
+          .copied_bytes = x.copied_bytes[i],
+          .fetch_share = x.fetch_share[i],
+          .tiles_m = x.of[lane("tiles_m")][i],
+          .tiles_n = x.of[lane("tiles_n")][i],
+          .tiles_k = x.of[lane("tiles_k")][i],
+          .k_steps = x.of[lane("k_steps")][i],
+          .block_threads = x.of[lane("block_threads")][i],
+          .accumulators = x.of[lane("accumulators")][i],
+          .resident = x.of[lane("resident")][i],
+          .blocks = x.of[lane("blocks")][i],
+          .step_bytes = x.step_bytes[i],
+          .step_operand_bytes = x.step_operand_bytes[i],
+          .fma_cycles = x.fma_cycles[i],
+          .alone_cycles = x.alone_cycles[i],
+          .step_cycles = x.step_cycles[i],
+          .load_cycles = x.load_cycles[i],
+          .store_times = x.store_times[i],
+          .finish_cycles = x.finish_cycles[i],
+          .busy_seconds = x.busy_seconds[i]};
+}
 
-bool by_fma_of(const Facts& f) { return f.problem.a == DType::fp32 && f.target->backend == "cuda"; }
+// One number of every lane.
+template <class Count>
+[[gnu::always_inline]] inline void count(Lane& to, const Lanes& x, Count number) {
+  for (std::size_t i = 0; i < kLanes; ++i) to[i] = number(kernel_of(x, i));
+}
 
-void fill_threads(const Facts& f, Lanes& x) {
-  const double warp = f.target->warp_size;
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const double wave_m = x.of[lane("wave_m")][i];
-    const double producers = pick(flag(wave_m == 1), warp, kWarpgroup);
-    const double consumers = kWarpgroup * pick(x.is_pingpong[i], 1, wave_m);
-    const double plain = x.of[lane("num_waves")][i] * warp;
-    const double multiplying = pick(x.is_tmaws[i], consumers, plain);
-    x.of[lane("block_threads")][i] = pick(x.is_tmaws[i], kWarpgroup * wave_m + producers, plain);
-    x.of[lane("accumulators")][i] = x.of[lane("tile_mn")][i] / multiplying;
-  }
+using tile::GpuKernel;
+
+void fill_threads(const tile::GpuCase& c, Lanes& x) {
+  count(x.of[lane("block_threads")], x, [&](const GpuKernel& k) { return block_threads(c, k); });
+  count(x.of[lane("accumulators")], x, [&](const GpuKernel& k) { return accumulators(c, k); });
 }
 
 void fill_shared_memory(Lanes& x) {
@@ -110,51 +155,26 @@ void fill_shared_memory(Lanes& x) {
   }
 }
 
-// tmaws kernels with several consumers take all registers of a unit.
-void fill_rounds(const Facts& f, Lanes& x) {
-  const double shared = static_cast<double>(f.target->shared_memory_bytes) + kSharedReserve;
-  const double registers = f.target->registers_per_unit;
-  const double units = f.units;
-  const double batch = f.batch;
+void fill_rounds(const tile::GpuCase& c, Lanes& x) {
+  count(x.of[lane("resident")], x, [&](const GpuKernel& k) { return resident_blocks(c, k); });
+  count(x.of[lane("blocks")], x, [&](const GpuKernel& k) { return all_blocks(c, k); });
+  const double units = c.units;
   for (std::size_t i = 0; i < kLanes; ++i) {
-    const double by_shared = shared / (x.of[lane("shared_bytes")][i] + kSharedReserve);
-    const double by_registers = registers / ((kRegistersBesides + x.of[lane("accumulators")][i]) *
-                                             x.of[lane("block_threads")][i]);
-    const double fit = at_most(at_least(floor_of(at_most(by_shared, by_registers)), 1), kMaxBlocks);
-    const double alone = x.is_tmaws[i] * flag(x.of[lane("wave_m")][i] > 1);
-    const double resident = pick(alone, 1, fit);
-    const double cluster_m = x.of[lane("cluster_m")][i];
-    const double cluster_n = x.of[lane("cluster_n")][i];
-    const double clusters_m = ceil_of(x.of[lane("tiles_m")][i] / cluster_m);
-    const double clusters_n = ceil_of(x.of[lane("tiles_n")][i] / cluster_n);
-    const double parts = x.of[lane("cluster_blocks")][i] * x.of[lane("slices")][i];
-    const double blocks = clusters_m * clusters_n * parts * batch;
-    const double rounds = blocks / (units * resident);
+    const double rounds = x.of[lane("blocks")][i] / (units * x.of[lane("resident")][i]);
     const double full = floor_of(rounds);
-    x.of[lane("resident")][i] = resident;
-    x.of[lane("blocks")][i] = blocks;
     x.of[lane("full_rounds")][i] = full;
     x.of[lane("tail")][i] = rounds - full;
     x.of[lane("wave_efficiency")][i] = rounds / at_least(ceil_of(rounds), 1);
   }
 }
 
-void fill_gpu_traffic(const Facts& f, Lanes& x) {
-  const double units = f.units;
+void fill_gpu_traffic(const tile::GpuCase& c, Lanes& x) {
+  count(x.step_bytes, x, [](const GpuKernel& k) { return step_bytes(k); });
+  count(x.step_operand_bytes, x, [](const GpuKernel& k) { return step_operand_bytes(k); });
+  const double units = c.units;
   for (std::size_t i = 0; i < kLanes; ++i) {
-    const double tile_m = x.of[lane("tile_m")][i];
-    const double tile_n = x.of[lane("tile_n")][i];
-    const double tile_k = x.of[lane("tile_k")][i];
     const double blocks = x.of[lane("blocks")][i];
     const double steps = blocks * x.of[lane("k_steps")][i];
-    const double fetched = tile_m * x.size_m[i] / x.of[lane("cluster_n")][i] +
-                           tile_n * x.size_n[i] / x.of[lane("cluster_m")][i];
-    // wgmma reads 64 rows of one side for each reading of the other; warps read their own parts.
-    const double reads_m = pick(x.is_tmaws[i], 1, x.of[lane("wave_n")][i]);
-    const double reads_n = pick(x.is_tmaws[i], tile_m / kWarpgroupRows, x.of[lane("wave_m")][i]);
-    const double operand = tile_m * reads_m * x.size_m[i] + tile_n * reads_n * x.size_n[i];
-    x.step_bytes[i] = tile_k * fetched;
-    x.step_operand_bytes[i] = tile_k * operand;
     x.tiled_bytes[i] = steps * x.step_bytes[i];
     x.operand_bytes[i] = steps * x.step_operand_bytes[i];
     x.packed_bytes[i] = 0;
@@ -163,157 +183,25 @@ void fill_gpu_traffic(const Facts& f, Lanes& x) {
   }
 }
 
-// ---- estimate_gpu() once more, for many kernels; a test holds them together ----
-
-constexpr GpuModel kModel = {};
-constexpr double kPerFetch = 1 / kModel.fetch;
-constexpr double kPerShared = 1 / kModel.shared;
-constexpr double kPerTensorShare = 1 / kModel.tensor_share;
-constexpr double kPerWarpgroup = 1 / kWarpgroup;
-
-// Cycles of a step of fp32, among other blocks and alone.
-void fill_fma(const Facts& f, Lanes& x) {
-  const double by_fma = flag(by_fma_of(f));
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const double lane_mn = x.of[lane("warp_tile_m")][i] * x.of[lane("warp_tile_n")][i];
-    const double warps = x.of[lane("num_waves")][i] * 0.25;
-    const double step = by_fma * x.of[lane("tile_k")][i];
-    x.fma_cycles[i] = step * (lane_mn * warps * kModel.fma + kModel.fma_among);
-    x.alone_cycles[i] = step * (lane_mn * ceil_of(warps) * kModel.fma + kModel.fma_alone);
-  }
+void fill_cycles(const tile::GpuCase& c, Lanes& x) {
+  count(x.fma_cycles, x, [&](const GpuKernel& k) { return fma_cycles(c, k); });
+  count(x.alone_cycles, x, [&](const GpuKernel& k) { return alone_cycles(c, k); });
+  count(x.step_cycles, x, [&](const GpuKernel& k) { return step_cycles(c, k); });
+  count(x.load_cycles, x, [&](const GpuKernel& k) { return load_cycles(c, k); });
+  count(x.store_times, x, [&](const GpuKernel& k) { return store_times(c, k); });
+  count(x.finish_cycles, x, [&](const GpuKernel& k) { return finish_cycles(c, k); });
+  count(x.busy_seconds, x, [&](const GpuKernel& k) { return busy_seconds(c, k); });
 }
 
-// Cycles of a step of K where nothing is waited for, and those in which threads wait for loads.
-void fill_steps(const Facts& f, Lanes& x) {
-  const double copy = copy_bytes(f.problem);
-  const double copy_cycles =
-      copy < 16 ? kModel.narrow_copy : kModel.issue / (16 * f.target->warp_size);
-  const double loads_alone = flag(copy < 4);
-  const double by_fma = flag(by_fma_of(f));
+void fill_estimate(const tile::GpuCase& c, Lanes& x) {
+  const double bytes = std::max(c.bytes, 1.0);
   for (std::size_t i = 0; i < kLanes; ++i) {
-    const double bytes = x.step_bytes[i];
-    const double by_threads = 1 - x.is_tmaws[i];
-    const double multiply = x.of[lane("tile_volume")][i] / x.macs[i] * kPerTensorShare;
-    const double copies = bytes * copy_cycles * by_threads;
-    const double read = x.step_operand_bytes[i] * kPerShared;
-    const double most =
-        at_least(at_least(multiply, read), at_least(bytes * kPerFetch / x.fetch_share[i], copies));
-    const double each = at_least(bytes * 0.0625 / x.of[lane("block_threads")][i], 1);
-    const double loads = kModel.load * pick(flag(each > kModel.loads), each, 1);
-    const double fma = at_least(x.fma_cycles[i], bytes * kPerFetch / x.fetch_share[i]);
-    x.step_cycles[i] = pick(by_fma, fma, most * (1 + kModel.copies * by_threads));
-    x.load_cycles[i] = loads * by_threads * loads_alone;
-  }
-}
-
-// store_factor() once more.
-void fill_store_times(const Facts& f, Lanes& x) {
-  constexpr double kWide = 64;  // columns
-  const double aligned = flag(f.stores_aligned);
-  const double by_copy = flag(f.stores_aligned && !f.problem.pointer_arrays);
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const double plain = x.is_tmaws[i] * (1 - x.of[lane("swap_ab")][i]);
-    const double chunk = pick(plain, x.store_chunk[i], kWide);
-    const double narrow = pick(flag(chunk == 32), kModel.copy_32, kModel.copy_16);
-    const double copied = pick(flag(chunk >= kWide), 1, narrow);
-    const double unaligned = kModel.unaligned * (2 - x.is_tmaws[i]) * kWide / chunk;
-    const double direct = pick(flag(chunk >= 32), kModel.direct, kModel.direct_16);
-    const double alone = pick(aligned, direct, unaligned);
-    x.store_times[i] = pick(by_copy * x.of[lane("stores_by_copy")][i], copied, alone);
-  }
-}
-
-// Cycles that a tile takes after its last step.
-void fill_finish(const Facts& f, Lanes& x) {
-  const double size_out = size_of(f.problem.out);
-  const double each = output_cycles(f.problem.epilogue);
-  const double copies = flag(f.stores_aligned && !f.problem.pointer_arrays);
-  const double finished = flag(num_ops(f.problem.epilogue) > 0) * kModel.by_threads;
-  const double by_fma = flag(by_fma_of(f));
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const double splits = x.of[lane("splits")][i];
-    const double out_bytes = x.of[lane("tile_mn")][i] * size_out;
-    const double consumers = pick(x.is_pingpong[i], 1, x.of[lane("wave_m")][i]);
-    const double threads = x.of[lane("block_threads")][i];
-    const double storing = pick(x.is_tmaws[i], consumers, threads * kPerWarpgroup);
-    const double times = x.store_times[i];
-    const double slices = x.of[lane("slices")][i];
-    const double sums = x.of[lane("tile_mn")][i] * 4 / splits;
-    const double exchange = sums * (splits - 1) * kModel.split_byte;
-    const double split = flag(splits > 1) * (kModel.split + kModel.split_each * splits + exchange);
-    const double all = sums * (slices + 1);
-    const double by_groups = kModel.fma_slice + all * kWarpgroup / threads * kModel.fma_slice_byte;
-    const double slice =
-        flag(slices > 1) * pick(by_fma, by_groups, kModel.slice + all * kModel.slice_byte);
-    const double by_threads = x.is_tmaws[i] * (1 - copies * x.of[lane("stores_by_copy")][i]);
-    const double steps = sums / 4 * (each + by_threads * finished) * (1 + x.is_pingpong[i]);
-    x.finish_cycles[i] = kModel.finish + steps +
-                         out_bytes / (storing * splits) * (kModel.finish_byte * times) + split +
-                         slice;
-  }
-}
-
-void fill_busy_cycles(const Facts& f, Lanes& x) {
-  const double units = f.units;
-  const double most_resident = f.target->backend == "cuda" ? kMaxBlocks : 1;
-  const double cycle = 1 / f.hertz;
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const double stages = x.of[lane("stages")][i];
-    const double cluster = x.of[lane("cluster_m")][i] * x.of[lane("cluster_n")][i];
-    const double pingpong = x.is_pingpong[i];
-    const double step = x.step_cycles[i];
-    const double finish = x.finish_cycles[i];
-    const double large = flag(x.of[lane("cluster_blocks")][i] > 2);
-    const double reached = units * pick(large, kLargeClusters, 1);
-    // Without blocks there is no estimate; 1 keeps the arithmetic finite.
-    const double all = at_least(ceil_of(x.of[lane("blocks")][i] / reached), 1);
-    const double together = at_most(at_most(x.of[lane("resident")][i], most_resident), all);
-    const double arrival = kModel.latency + flag(cluster > 1) * kModel.cluster_wait;
-    const double arrived = at_least(arrival / at_least(stages - 1, 1), x.alone_cycles[i]);
-    const double waited = at_least(step + kModel.step, arrived) + x.load_cycles[i];
-    const double started = kModel.shallow * cluster / at_least(stages, 1) +
-                           pick(x.is_tmaws[i], 0, kModel.copy_start) +
-                           flag(cluster > 1) * kModel.cluster_start;
-    const double turns = ceil_of(all / pick(pingpong, 2, together));
-    const double steps = x.of[lane("k_steps")][i] * waited;
-    const double restarts = flag(x.of[lane("splits")][i] > 1) * (turns - 1) * kModel.restart;
-    const double both = at_least(steps * all / turns, steps + finish);
-    const double chain = turns * pick(pingpong, both, steps + finish) + restarts;
-    const double pipe = all * x.of[lane("k_steps")][i] * step;
-    const double last = finish * at_most(pingpong + flag(chain < pipe), 1);
-    x.estimate_compute[i] = (started + at_least(chain, pipe) + last) * cycle;
-  }
-}
-
-void fill_estimate(const Facts& f, Lanes& x) {
-  const double hot_share = 1 / (f.units * kModel.hot_share * f.hertz);
-  const double hot_seconds = kModel.hot_us * 1e-6;
-  const double by_power = flag(f.target->backend == "cuda" && !by_fma_of(f));
-  const double rate = f.bandwidth * kModel.memory_share;
-  const double memory = f.bytes / rate;
-  const double bytes = std::max(f.bytes, 1.0);
-  const double launch = f.launch_seconds;
-  const double fill = kModel.fill / f.hertz;
-  const double units = f.units;
-  const double useful = f.flops / 2;
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const double blocks = x.of[lane("blocks")][i];
-    const double some = flag(blocks > 0);
-    const double block_macs = x.of[lane("k_steps")][i] * x.of[lane("tile_volume")][i];
-    const double busy = x.estimate_compute[i];
-    const double hot = blocks * block_macs * hot_share / x.macs[i];
-    const double slower = at_least(hot - busy, 0) * busy / (busy + hot_seconds);
-    const double compute = some * (busy + by_power * slower);
-    const double moved = some * memory;
-    const double issued = ceil_of(blocks / units) * units * block_macs;
-    x.estimate_compute[i] = compute;
-    x.estimate_memory[i] = moved;
-    const double copied = x.copied_bytes[i];
-    const double repack = flag(copied > 0) * (kModel.prepare_us * 1e-6 + 2 * copied / rate);
-    x.estimate_overhead[i] =
-        launch + some * (fill + repack) + kModel.overlap * at_most(compute, moved);
-    x.of[lane("copied_ratio")][i] = copied / bytes;
-    x.of[lane("estimate_utilisation")][i] = pick(flag(issued > 0), useful / at_least(issued, 1), 1);
+    const tile::GpuSeconds seconds = gpu_seconds(c, kernel_of(x, i));
+    x.estimate_compute[i] = seconds.compute;
+    x.estimate_memory[i] = seconds.memory;
+    x.estimate_overhead[i] = seconds.overhead;
+    x.of[lane("estimate_utilisation")][i] = seconds.utilisation;
+    x.of[lane("copied_ratio")][i] = x.copied_bytes[i] / bytes;
   }
 }
 
@@ -334,17 +222,13 @@ void clear_cpu(Lanes& x) {
   }
 }
 
-void fill_gpu(const Facts& facts, Lanes& lanes) {
-  fill_threads(facts, lanes);
+void fill_gpu(const tile::GpuCase& c, Lanes& lanes) {
+  fill_threads(c, lanes);
   fill_shared_memory(lanes);
-  fill_rounds(facts, lanes);
-  fill_gpu_traffic(facts, lanes);
-  fill_fma(facts, lanes);
-  fill_steps(facts, lanes);
-  fill_store_times(facts, lanes);
-  fill_finish(facts, lanes);
-  fill_busy_cycles(facts, lanes);
-  fill_estimate(facts, lanes);
+  fill_rounds(c, lanes);
+  fill_gpu_traffic(c, lanes);
+  fill_cycles(c, lanes);
+  fill_estimate(c, lanes);
   clear_cpu(lanes);
 }
 
@@ -495,7 +379,7 @@ void fill_seconds(const Facts& f, Lanes& x) {
 void fill_all(const Facts& facts, Lanes& lanes) {
   fill_shapes(lanes);
   fill_tiling(facts, lanes);
-  facts.on_cpu ? fill_cpu(facts, lanes) : fill_gpu(facts, lanes);
+  facts.on_cpu ? fill_cpu(facts, lanes) : fill_gpu(facts.gpu, lanes);
   fill_seconds(facts, lanes);
 }
 

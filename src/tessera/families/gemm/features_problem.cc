@@ -33,8 +33,8 @@ void add_rates(Facts& f) {
     const double rate = i == nullptr ? 1 : std::max(i->per_cycle, 1e-3) * lanes * products;
     f.cpu_macs[static_cast<std::size_t>(products)] = rate;
   }
-  f.wide_macs = gpu_macs_per_cycle(f.problem.a, f.problem.b, target, true);
-  f.narrow_macs = gpu_macs_per_cycle(f.problem.a, f.problem.b, target, false);
+  f.wide_macs = tile::gpu_macs_per_cycle(f.problem.a, f.problem.b, target, true);
+  f.narrow_macs = tile::gpu_macs_per_cycle(f.problem.a, f.problem.b, target, false);
   f.capacity.fill(std::max(1.0, number(target.shared_memory_bytes)));
   for (const auto& [pipeline, limit] : target.pipeline_limits) {
     row_of_enum(f.capacity, "pipeline", pipeline) *= std::max(limit.shared_memory_fraction, 1e-3);
@@ -201,7 +201,7 @@ Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   f.bytes = bytes_of(f.problem);
   f.copied_bytes = f.on_cpu ? 0 : copied_bytes(f.problem);
   f.fetch_share = fetch_share(f.problem);
-  f.stores_aligned = stores_aligned(f.problem);
+  if (!f.on_cpu) f.gpu = gpu_case(f.problem, target);
   f.units = std::max(1, f.on_cpu ? f.threads : target.units);
   f.hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   f.bandwidth = std::max(target.memory_gb_per_s, 1.0) * 1e9;

@@ -95,15 +95,16 @@ bool tmaws_copies_out(const Product& x, const Algorithm& a) {
 SharedMemory shared_memory(const Product& x, const Algorithm& a, int matrices) {
   if (a.pipeline == Pipeline::tmaws) {
     const std::int64_t stage = tmaws_a(x, a).bytes + tmaws_b(x, a).bytes;
-    return {stage, device::tma_sizes(shape_of(a), a.stages, stage, matrices).shared_bytes};
+    const device::TmaSizes sizes = device::tma_sizes(shape_of(a), a.stages, stage, matrices);
+    return {stage, sizes.shared_bytes, sizes.chunk};
   }
   const bool cpasync = a.pipeline == Pipeline::cpasync;
   const bool by_fma = cpasync && x.a == DType::fp32;
   const std::int64_t rows = device::fma_line(a.tile.m, by_fma && x.a_k_contiguous);
   const std::int64_t columns = device::fma_line(a.tile.n, by_fma && x.b_k_contiguous);
   const std::int64_t stage = (rows * size_of(x.a) + columns * size_of(x.b)) * a.tile.k;
-  if (!cpasync) return {stage, a.stages * stage};
-  return {stage, device::cpasync_bytes(a.stages, stage, a.tile.m, a.tile.n)};
+  if (!cpasync) return {stage, a.stages * stage, 0};
+  return {stage, device::cpasync_bytes(a.stages, stage, a.tile.m, a.tile.n), 0};
 }
 
 SharedMemory shared_memory(const Product& x, const Algorithm& a) {

@@ -78,6 +78,7 @@ bool tmaws_has_room(const Algorithm& algorithm);
 struct SharedMemory {
   std::int64_t stage = 0;
   std::int64_t all = 0;
+  int chunk = 0;  // tmaws: columns that go out at a time without D tensors
 };
 SharedMemory shared_memory(const Product& product, const Algorithm& algorithm);
 // The same where `matrices` D tensors come to the store areas of tmaws by the copy engine.
