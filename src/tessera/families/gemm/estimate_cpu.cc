@@ -97,8 +97,6 @@ constexpr CpuModel kTwoPipes = {
     .call_us = 0.2256,
 };
 
-constexpr std::int64_t kPartialBytes = 8 << 20;  // of partial sums, as in packed_gemm.h
-
 // What the model needs of the target and the spec, looked up once.
 struct Machine {
   const CpuModel& model;
@@ -262,11 +260,13 @@ double spill_cycles(const Machine& x, double elements) {
   return size <= x.l2 ? 0 : 2 * size / x.l3_rate * x.model.spill_share;
 }
 
-// Rows whose partial sums are kept at once; B is packed again for each such group.
+// Rows whose partial sums are kept at once, as in packed_gemm.h; B is packed again for each such
+// group.
 double super_rows(const Machine& x, const Share& s) {
   const Algorithm& a = x.spec.algorithm;
   if (s.k <= a.tile.k) return std::max(1.0, s.rows);
-  const std::int64_t fit = kPartialBytes / (std::int64_t{a.tile.n} * 4) / a.tile.m * a.tile.m;
+  const std::int64_t fit =
+      device::kPartialBytes / (std::int64_t{a.tile.n} * 4) / a.tile.m * a.tile.m;
   return static_cast<double>(std::max<std::int64_t>(fit, a.tile.m));
 }
 
@@ -410,11 +410,6 @@ Estimate estimate_grid(const Machine& x, const GemmProblem& p, const device::Gri
                   overhead_seconds(x, used, 0), useful_share(p, busy, x, used));
 }
 
-// Least k worth a thread, as in packed_gemm.h.
-std::int64_t k_grain(const Algorithm& a, const GemmProblem& p) {
-  return p.preshuffled_b ? a.tile.k : 16 * a.warp_tile.k;
-}
-
 // Every thread's sums are written once and read once.
 double sums_seconds(const Machine& x, double size, int threads) {
   const bool in_l3 = x.target.caches.size() > 2 && size <= cache_bytes(x.target, 2, x.model);
@@ -426,7 +421,7 @@ double sums_seconds(const Machine& x, double size, int threads) {
 
 // Threads share k and then add their sums, meeting twice a batch.
 Estimate estimate_over_k(const Machine& x, const GemmProblem& p, int parts) {
-  const auto grain = static_cast<double>(k_grain(x.spec.algorithm, p));
+  const auto grain = static_cast<double>(k_grain(p, x.spec.algorithm));
   const double k = blocks(blocks(static_cast<double>(p.k), grain), parts) * grain;
   const Share s = {static_cast<double>(p.batch), static_cast<double>(p.m), static_cast<double>(p.n),
                    std::min(k, static_cast<double>(p.k))};
@@ -522,7 +517,7 @@ Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& p, const Target
   if (a.pipeline == Pipeline::stream) return estimate_stream(x, p);
   if (a.wave.k == 1) return over_grid();
   const std::int64_t limit = a.wave.k == 0 ? threads : std::min(a.wave.k, threads);
-  const std::int64_t grain = k_grain(a, p);
+  const std::int64_t grain = k_grain(p, a);
   const std::int64_t parts = std::min(limit, (p.k + grain - 1) / grain);
   return parts > 1 ? estimate_over_k(x, p, static_cast<int>(parts)) : over_grid();
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tessera/device/cpu/gemm/operands.h"
+#include "tessera/device/cpu/packed_sizes.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/tile/gpu_estimate.h"
 
@@ -32,6 +33,11 @@ double copied_bytes(const GemmProblem& p);
 // flops() and bytes() of a problem whose strides are filled in.
 double flops_of(const GemmProblem& p);
 double bytes_of(const GemmProblem& p);
+
+// Least k that is worth a thread of a CPU, as in packed_gemm.h.
+inline std::int64_t k_grain(const GemmProblem& p, const Algorithm& a) {
+  return p.preshuffled_b ? a.tile.k : device::kGrainWords * a.warp_tile.k;
+}
 
 // The estimate's view of a problem on a GPU; strides are filled in.
 tile::GpuCase gpu_case(const GemmProblem& p, const Target& target);

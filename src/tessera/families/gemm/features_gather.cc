@@ -118,21 +118,16 @@ device::Grid block_grid(const Facts& f, const Algorithm& a) {
   return device::best_grid(g, f.threads, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n, lanes);
 }
 
-// Least k worth a thread, as in packed_gemm.h.
-std::int64_t k_grain(const Facts& f, const Algorithm& a) {
-  return f.problem.preshuffled_b ? a.tile.k : std::int64_t{16} * a.warp_tile.k;
-}
-
 Sharing share(const Facts& f, const Algorithm& a) {
   const GemmProblem& p = f.problem;
   Sharing s{{1, 1, 1}, 1, f.batch, f.m, f.n, f.k};
   if (a.wave.k != 1 && a.pipeline != Pipeline::stream) {
     const int limit = a.wave.k == 0 ? f.threads : std::min(a.wave.k, f.threads);
-    const std::int64_t grains = device::blocks_of(p.k, k_grain(f, a));
+    const std::int64_t grains = device::blocks_of(p.k, k_grain(p, a));
     s.over_k = static_cast<int>(std::clamp<std::int64_t>(grains, 1, limit));
   }
   if (s.over_k > 1) {
-    s.k = static_cast<double>(busiest(p.k, k_grain(f, a), s.over_k));
+    s.k = static_cast<double>(busiest(p.k, k_grain(p, a), s.over_k));
     return s;
   }
   s.grid = a.pipeline == Pipeline::stream ? stream_grid(f, a) : block_grid(f, a);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "tessera/device/cpu/gemm/packed_operands.h"
+#include "tessera/device/cpu/packed_sizes.h"
 
 namespace tessera::device {
 
@@ -32,8 +33,6 @@ struct PackedGemm {
   }
 
   // ---- sizes ----
-
-  static constexpr i64 kPartialBytes = 8 << 20;
 
   // Raw sums wait in the workspace for other blocks of k, and to be finished in long rows: block by
   // block, each row of C, D and the output is a page of its own, and 512x2048x512 with two D to add
@@ -83,7 +82,7 @@ struct PackedGemm {
   }
   // Threads' shares of k start at its multiples: the least k worth a thread, or, where B was packed
   // ahead, the k of its panels.
-  i64 k_grain() const { return s.sizes.preshuffled ? s.tile_k : 16 * kPer; }
+  i64 k_grain() const { return s.sizes.preshuffled ? s.tile_k : kGrainWords * kPer; }
 
   i64 workspace_bytes(const GemmArguments& g, int threads) const {
     const int over_k = threads_over_k(g, threads);
