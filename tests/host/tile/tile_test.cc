@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "host/spec/expect_error.h"
+#include "tessera/device/cuda/tile_sizes.h"
+#include "tessera/families/tile/fields.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/sets.h"
 #include "tessera/families/tile/space.h"
@@ -52,6 +54,46 @@ TEST(TileSpace, OperationThatTheRowLacks) {
   expect_error(ErrorCode::unsupported,
                "fmha: the row of target sm90a has no space for fmha; add spaces.fmha to it",
                [] { space_of(Op::fmha, load_target("sm90a")); });
+}
+
+TEST(TileFields, DefaultsMeanNothing) {
+  for (const Pipeline pipeline :
+       {Pipeline::stream, Pipeline::tmaws, Pipeline::cpasync, Pipeline::compv5, Pipeline::mem}) {
+    EXPECT_TRUE(unused_at_default({.pipeline = pipeline, .tile = {64, 64, 64}}));
+    EXPECT_EQ(unused_field({.pipeline = pipeline, .tile = {64, 64, 64}}), "");
+  }
+}
+
+TEST(TileFields, FirstUnusedOneIsNamed) {
+  const Algorithm a = {.pipeline = Pipeline::cpasync,
+                       .store = Store::tma,
+                       .splits = 4,
+                       .slices = 8,
+                       .stages = 3,
+                       .swap_ab = true};
+  const auto on = [&a](Pipeline pipeline) {
+    Algorithm other = a;
+    other.pipeline = pipeline;
+    EXPECT_EQ(unused_at_default(other), unused_field(other).empty());
+    return unused_field(other);
+  };
+  EXPECT_EQ(on(Pipeline::packab), "store must be standard with packab, got tma");
+  EXPECT_EQ(on(Pipeline::cpasync), "store must be standard with cpasync, got tma");
+  EXPECT_EQ(on(Pipeline::compv3), "slices must be 1 with compv3, got 8");
+  EXPECT_EQ(on(Pipeline::mem), "slices must be 1 with mem, got 8");
+  EXPECT_EQ(on(Pipeline::tmaws), "");
+}
+
+// Kernels are compiled for what the header says, and judged by what the row says.
+TEST(TileSizes, LimitIsTheRows) {
+  int rows = 0;
+  for (const std::string& name : target_names()) {
+    const Target target = load_target(name);
+    if (target.backend != "cuda") continue;
+    ++rows;
+    EXPECT_EQ(target.shared_memory_bytes, device::kSharedLimit) << name;
+  }
+  EXPECT_GT(rows, 0);
 }
 
 Verdict always(const KernelSpec&, const Target&) { return {}; }

@@ -56,7 +56,7 @@ std::string flags(const GemmSignature& s, const Algorithm& a) {
       yes_no(transpose_a), yes_no(transpose_b));
 }
 
-std::string config(const KernelSpec& spec) {
+std::string config_text(const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   std::string text =
       "struct Config {\n" + types(s) + shapes(spec.algorithm) + flags(s, spec.algorithm);
@@ -104,7 +104,7 @@ Source emit_cuda(const KernelSpec& spec, const Target&) {
       "    const __grid_constant__ CudaGemmArguments arguments) {{\n"
       "  Kernel::run(arguments);\n"
       "}}\n",
-      config(spec), from.name, name, kAbi);
+      config_text(spec), from.name, name, kAbi);
   if (std::get<GemmSignature>(spec.signature).preshuffled_b) text += pack_kernel_text(spec);
   if (tmaws && tmaws_prepares(spec.algorithm)) text += prepare_kernel_text(spec);
   text += "}\n";

@@ -35,7 +35,6 @@ constexpr Parts kParts[] = {{2, 1}, {4, 1}, {8, 1}, {4, 4}, {8, 4}, {4, 16}, {8,
 constexpr Parts kRepackedParts[] = {{4, 1}, {8, 4}};
 constexpr int kFmaSlices[] = {2, 4, 8, 16, 32};
 constexpr int kMostSliced = 64 * 64;  // outputs of a tile: with larger ones there are few slices
-constexpr int kWarpgroupRows = 64;    // of a wgmma, which is what tmaws calls a warp tile
 
 const AlgorithmSpace& space_of(const Target& target) { return tile::space_of(Op::gemm, target); }
 
@@ -120,13 +119,13 @@ void add_variants(const Target& target, const Algorithm& base, std::vector<Algor
   if (base.pipeline == Pipeline::cpasync) {
     const bool over_warps =
         tile.m % (base.wave.m * warp_tile.m) == 0 && tile.n % (base.wave.n * warp_tile.n) == 0;
-    if (warp_tile.m < kWarpgroupRows && over_warps) add_cpasync(space, base, all);
+    if (warp_tile.m < device::kWgmmaRows && over_warps) add_cpasync(space, base, all);
   } else if (base.pipeline == Pipeline::tmaws) {
-    if (warp_tile.m != kWarpgroupRows || warp_tile.n != tile.n || base.wave.n != 1) return;
+    if (warp_tile.m != device::kWgmmaRows || warp_tile.n != tile.n || base.wave.n != 1) return;
     for (const Scheduler scheduler : space.schedulers) {
       const bool pingpong = scheduler == Scheduler::pingpong;
       if (pingpong && base.wave.m != 2) continue;
-      if (tile.m % (kWarpgroupRows * (pingpong ? 1 : base.wave.m)) != 0) continue;
+      if (tile.m % (device::kWgmmaRows * (pingpong ? 1 : base.wave.m)) != 0) continue;
       Algorithm a = base;
       a.scheduler = scheduler;
       add_tmaws(space, a, all);

@@ -317,11 +317,6 @@ double reread_cycles(const Machine& x, const Share& s) {
   return s.k * s.columns * word_bytes * blocks(s.rows, a.tile.m) / rate * x.model.stall_share;
 }
 
-bool is_function(EpilogueOp op) {
-  using enum EpilogueOp;
-  return op == gelu || op == gelu_tanh || op == silu || op == sigmoid || op == tanh;
-}
-
 double finish_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   const bool same_type = p.acc == p.out || (is_fp32(p.acc) && is_fp32(p.out));
   const bool raw = same_type && num_ops(p.epilogue) == 0 && p.alpha == 1.0F && p.beta == 0;
@@ -329,7 +324,7 @@ double finish_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   double per_vector = x.model.finish_cycles;
   for (int i = 0; i < num_ops(p.epilogue); ++i) {
     const EpilogueOp op = p.epilogue.ops[static_cast<std::size_t>(i)];
-    per_vector += is_function(op) ? x.model.function_cycles : x.model.step_cycles;
+    per_vector += tile::is_function(op) ? x.model.function_cycles : x.model.step_cycles;
   }
   return s.rows * std::ceil(s.columns / x.lanes) * per_vector;
 }

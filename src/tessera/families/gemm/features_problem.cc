@@ -13,15 +13,15 @@ constexpr double kGpuVectorBytes = 16;  // the widest load of a thread
 constexpr double kAlignLimit = 4096;    // bytes: rows this far apart meet in the sets of a cache
 
 double number(std::int64_t value) { return static_cast<double>(value); }
-double cache_bytes(const Target& target, std::size_t level) {
+double listed_bytes(const Target& target, std::size_t level) {
   return level < target.caches.size() ? number(target.caches[level].bytes) : 0;
 }
-double cache_rate(const Target& target, std::size_t level) {
+double listed_rate(const Target& target, std::size_t level) {
   if (target.caches.empty()) return 1;
   return std::max(1.0, target.caches[std::min(level, target.caches.size() - 1)].bytes_per_cycle);
 }
 
-double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
+double share_of(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 void add_rates(Facts& f) {
   const Target& target = *f.target;
@@ -128,8 +128,8 @@ void put_sizes(const Facts& f, Broadcast& x) {
   x[feature("log2_flops")] = log2_of(1 + f.flops);
   x[feature("log2_bytes")] = log2_of(1 + f.bytes);
   x[feature("arithmetic_intensity")] = f.flops / std::max(f.bytes, 1.0);
-  x[feature("bytes_over_l2")] = ratio(f.bytes, f.on_cpu ? f.l2 * f.threads : f.l2);
-  x[feature("bytes_over_l3")] = ratio(f.bytes, f.l3);
+  x[feature("bytes_over_l2")] = share_of(f.bytes, f.on_cpu ? f.l2 * f.threads : f.l2);
+  x[feature("bytes_over_l3")] = share_of(f.bytes, f.l3);
   x[feature("log2_ideal_seconds")] = f.ideal_log2;
 }
 
@@ -146,11 +146,6 @@ void put_types(const GemmProblem& p, Broadcast& x) {
   x[feature("out_size")] = size_of(p.out);
 }
 
-bool is_function(EpilogueOp op) {
-  using enum EpilogueOp;
-  return op == gelu || op == gelu_tanh || op == silu || op == sigmoid || op == tanh;
-}
-
 void put_epilogue(const GemmProblem& p, Broadcast& x) {
   const auto& ops = p.epilogue.ops;
   const auto uses = d_uses(p.epilogue);
@@ -158,7 +153,8 @@ void put_epilogue(const GemmProblem& p, Broadcast& x) {
                                      [](const DUse& use) { return use.is_vector(); });
   x[feature("d_size")] = p.epilogue.num_d > 0 ? size_of(p.d) : 0;
   x[feature("epilogue_steps")] = num_ops(p.epilogue);
-  x[feature("epilogue_functions")] = number(std::count_if(ops.begin(), ops.end(), is_function));
+  x[feature("epilogue_functions")] =
+      number(std::count_if(ops.begin(), ops.end(), tile::is_function));
   x[feature("d_matrices")] = number(p.epilogue.num_d - vectors);
   x[feature("d_vectors")] = number(vectors);
   x[feature("reads_c")] = flag(p.beta != 0);
@@ -182,7 +178,7 @@ void put_machine(const Facts& f, Broadcast& x) {
   x[feature("hw_registers")] = f.on_cpu ? t.vector_registers : t.registers_per_unit;
   x[feature("hw_block_threads")] = t.max_threads_per_block;
   x[feature("hw_peak")] = peak;
-  x[feature("hw_balance")] = ratio(peak, t.memory_gb_per_s);
+  x[feature("hw_balance")] = share_of(peak, t.memory_gb_per_s);
 }
 
 }  // namespace
@@ -206,11 +202,11 @@ Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   f.hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   f.bandwidth = std::max(target.memory_gb_per_s, 1.0) * 1e9;
   f.launch_seconds = target.launch_us * 1e-6;
-  f.l1 = cache_bytes(target, 0);
-  f.l2 = cache_bytes(target, 1);
-  f.l3 = cache_bytes(target, 2);
-  f.l1_rate = cache_rate(target, 0);
-  f.l2_rate = cache_rate(target, 1);
+  f.l1 = listed_bytes(target, 0);
+  f.l2 = listed_bytes(target, 1);
+  f.l3 = listed_bytes(target, 2);
+  f.l1_rate = listed_rate(target, 0);
+  f.l2_rate = listed_rate(target, 1);
   add_rates(f);
   const double peak = 2 * best_macs(f) * f.units * f.hertz;
   f.ideal_log2 = log2_of(std::max({f.flops / peak, f.bytes / f.bandwidth, kLeastSeconds}));

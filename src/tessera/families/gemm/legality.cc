@@ -14,7 +14,7 @@ constexpr int kStreamBlock = 8;  // rows of A (or columns of B) that stream mult
 
 // ---- rules of every machine ----
 
-bool listed(const Case& c) {
+bool pipeline_listed(const Case& c) {
   const auto space = c.target.spaces.find(Op::gemm);
   if (space == c.target.spaces.end()) return false;
   const auto& pipelines = space->second.pipelines;
@@ -36,7 +36,7 @@ std::string not_a_multiple(const Shape3& tile, const Shape3& unit) {
 }
 
 constexpr Rule kCommon[] = {
-    {[](const Case& c) { return listed(c); },
+    {[](const Case& c) { return pipeline_listed(c); },
      [](const Case& c) {
        return fmt::format("{} has no pipeline {}", c.target.name, to_string(c.algorithm.pipeline));
      }},
@@ -90,7 +90,7 @@ std::string no_word(const Case& c, char operand, DType dtype) {
                      size_of(dtype), to_string(dtype));
 }
 
-std::int64_t packed_bytes(const Case& c) {
+std::int64_t panel_bytes(const Case& c) {
   const Shape3& t = c.algorithm.tile;
   const std::int64_t elements = std::int64_t{t.k} * t.m + std::int64_t{t.k} * t.n;
   return elements / c.algorithm.warp_tile.k * 4;
@@ -179,10 +179,10 @@ constexpr Rule kCpu[] = {
            accumulators(c) + operand_registers(c), c.algorithm.warp_tile.m, c.algorithm.warp_tile.n,
            lanes(c), operand_registers(c), c.target.name, c.target.vector_registers);
      }},
-    {[](const Case& c) { return packed_bytes(c) <= kMaxPackedBytes; },
+    {[](const Case& c) { return panel_bytes(c) <= kMaxPackedBytes; },
      [](const Case& c) {
        return fmt::format("tile {} needs {} bytes for packed blocks, at most {} are allowed",
-                          to_string(c.algorithm.tile), packed_bytes(c), kMaxPackedBytes);
+                          to_string(c.algorithm.tile), panel_bytes(c), kMaxPackedBytes);
      }},
 };
 

@@ -11,7 +11,6 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kWgmmaRows = 64;         // of a warpgroup's instruction
 constexpr int kWgmmaBytesK = 32;       // of k that one wgmma instruction takes
 constexpr int kMaxAccumulators = 208;  // per thread; 192 were tried without spills
 constexpr int kMaxWithSplits = 144;    // 160 spill with some epilogues
@@ -108,13 +107,14 @@ constexpr Rule kTmaws[] = {
      }},
     {[](const Case& c) {
        const Shape3& w = c.algorithm.warp_tile;
-       return w.m == kWgmmaRows && w.n == c.algorithm.tile.n && w.k == wgmma_k(c) &&
+       return w.m == device::kWgmmaRows && w.n == c.algorithm.tile.n && w.k == wgmma_k(c) &&
               warp_tile_listed(c);
      },
      [](const Case& c) {
        return fmt::format("the warp tile is one wgmma: {}x{}x{} for {} with tile_n {}, got {}",
-                          kWgmmaRows, c.algorithm.tile.n, wgmma_k(c), to_string(c.signature.a),
-                          c.algorithm.tile.n, to_string(c.algorithm.warp_tile));
+                          device::kWgmmaRows, c.algorithm.tile.n, wgmma_k(c),
+                          to_string(c.signature.a), c.algorithm.tile.n,
+                          to_string(c.algorithm.warp_tile));
      }},
     {[](const Case& c) {
        const int n = c.algorithm.tile.n;
@@ -139,7 +139,7 @@ constexpr Rule kTmaws[] = {
      [](const Case& c) {
        const int consumers = consumers_per_tile(c);
        return fmt::format("tile_m {} is not a multiple of the {} rows of {} consumer{}",
-                          c.algorithm.tile.m, kWgmmaRows * consumers, consumers,
+                          c.algorithm.tile.m, device::kWgmmaRows * consumers, consumers,
                           consumers == 1 ? "" : "s");
      }},
     {[](const Case& c) { return accumulators_per_thread(c) <= kMaxAccumulators; },
@@ -147,7 +147,7 @@ constexpr Rule kTmaws[] = {
        return fmt::format(
            "needs {} accumulators a thread ({} x {} rows by {} columns over 128 "
            "threads), at most {} fit",
-           accumulators_per_thread(c), tmaws_store(c.algorithm).row_blocks, kWgmmaRows,
+           accumulators_per_thread(c), tmaws_store(c.algorithm).row_blocks, device::kWgmmaRows,
            c.algorithm.tile.n, kMaxAccumulators);
      }},
     {[](const Case& c) { return c.algorithm.wave.m < 3 || c.algorithm.tile.n <= kMaxColumnsOf3; },

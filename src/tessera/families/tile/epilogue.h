@@ -13,6 +13,12 @@ namespace tessera::tile {
 // "Step::bias, Step::gelu"
 std::string epilogue_text(const Epilogue& epilogue);
 
+// Whether a step is an elementary function, which costs more than arithmetic.
+constexpr bool is_function(EpilogueOp op) {
+  using enum EpilogueOp;
+  return op == gelu || op == gelu_tanh || op == silu || op == sigmoid || op == tanh;
+}
+
 // A value and the largest error that a correct kernel may have made in it.
 struct Bounded {
   double value = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/families/tile/epilogue.h"
+
 namespace tessera::tile {
 
 double gpu_macs_per_cycle(DType a, DType b, const Target& target, bool wide) {
@@ -16,15 +18,10 @@ double gpu_macs_per_cycle(DType a, DType b, const Target& target, bool wide) {
 
 // Comparisons hide behind conversions and stores.
 double output_cycles(const Epilogue& epilogue) {
-  using enum EpilogueOp;
   double cycles = 0;
   for (int i = 0; i < num_ops(epilogue); ++i) {
     const EpilogueOp op = epilogue.ops[static_cast<std::size_t>(i)];
-    if (op == gelu) {
-      cycles += kGpuModel.gelu;
-    } else if (op == gelu_tanh || op == silu || op == sigmoid || op == tanh) {
-      cycles += kGpuModel.function;
-    }
+    if (is_function(op)) cycles += op == EpilogueOp::gelu ? kGpuModel.gelu : kGpuModel.function;
   }
   return cycles + epilogue.num_d * kGpuModel.read;
 }
