@@ -208,7 +208,7 @@ int version(const Output& output) {
   if (output.json) {
     nlohmann::json abi = nlohmann::json::object();
     for (const Family* family : all_families())
-      abi[std::string(to_string(family->op))] = family->abi;
+      abi[std::string(to_string(family->op))] = int{family->abi};
     print_json({{"version", kVersion}, {"abi", abi}});
   } else {
     write_out("tessera {}\n", kVersion);

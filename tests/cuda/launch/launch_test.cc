@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tessera/device/cuda/abi.h"
+#include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/families/family.h"
 #include "tessera/measure/operands.h"
@@ -129,11 +129,11 @@ TEST_F(GpuLaunch, IsCapturedInAGraphWithTheCallersWorkspace) {
   call<void*, void**>("cuStreamEndCapture", stream, &graph);
   call<void**, void*, unsigned long long>("cuGraphInstantiateWithFlags", &runnable, graph, 0);
   for (int replay = 0; replay < 3; ++replay) {
-    measure::poison_output(problem, owned);
-    measure::send_output(owned, placed, place_);
+    measure::reset_outputs(owned);
+    measure::send_outputs(owned, placed, place_);
     call<void*, void*>("cuGraphLaunch", runnable, stream);
     call<void*>("cuStreamSynchronize", stream);
-    measure::fetch_output(owned, placed, place_);
+    measure::fetch_outputs(owned, placed, place_);
     const Mismatch mismatch = family_of(problem).verify(problem, owned.operands);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
     place_.backend->fill(workspace.data(), 0x5a, workspace.size(), place_.options);

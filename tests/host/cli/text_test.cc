@@ -222,7 +222,7 @@ TEST_F(CliText, VersionAndDoctor) {
   EXPECT_EQ(run("version").out, "tessera " + std::string(kVersion) + "\n");
   EXPECT_EQ(run("--version").out, "tessera " + std::string(kVersion) + "\n");
   EXPECT_EQ(run_json("version").at("version"), kVersion);
-  EXPECT_EQ(run_json("version").at("abi").at("gemm"), family_of(Op::gemm).abi);
+  EXPECT_EQ(run_json("version").at("abi").at("gemm"), int{family_of(Op::gemm).abi});
 
   // Whether a compiler is there is not known here: both answers are whole.
   const CliResult doctor = run("doctor --json");

@@ -15,12 +15,12 @@ constexpr std::array<std::string_view, kOperandOut + 1> kOperandNames = {"a",  "
                                                                          "d1", "d2", "d3", "out"};
 
 // `rows` runs of `row` elements, whichever dimension a row is.
-struct Matrix {
+struct Runs {
   std::int64_t rows, row, ld, batch_stride;
 };
 
 // Written in its place field by field: copies are a good part of what a call costs.
-Tensor& add_matrix(const GemmProblem& p, std::size_t operand, DType dtype, const Matrix& matrix,
+Tensor& add_matrix(const GemmProblem& p, std::size_t operand, DType dtype, const Runs& matrix,
                    Tensors& all) {
   Tensor& tensor = all.add();
   tensor.name = kOperandNames[operand];
@@ -41,13 +41,13 @@ Tensor& add_matrix(const GemmProblem& p, std::size_t operand, DType dtype, const
 
 void add_a(const GemmProblem& p, Tensors& all) {
   const bool by_row = a_is_row_major(p.layout);
-  const Matrix a = {by_row ? p.m : p.k, by_row ? p.k : p.m, p.ld_a, p.batch_stride_a};
+  const Runs a = {by_row ? p.m : p.k, by_row ? p.k : p.m, p.ld_a, p.batch_stride_a};
   add_matrix(p, kOperandA, p.a, a, all);
 }
 
 void add_b(const GemmProblem& p, Tensors& all) {
   const bool by_row = b_is_row_major(p.layout);
-  const Matrix b = {by_row ? p.k : p.n, by_row ? p.n : p.k, p.ld_b, p.batch_stride_b};
+  const Runs b = {by_row ? p.k : p.n, by_row ? p.n : p.k, p.ld_b, p.batch_stride_b};
   Tensor& tensor = add_matrix(p, kOperandB, p.b, b, all);
   if (!p.preshuffled_b) return;
   tensor.strides[1] = tensor.sizes[0];  // at least as long as B itself, in 32-bit words
@@ -56,7 +56,7 @@ void add_b(const GemmProblem& p, Tensors& all) {
 }
 
 void add_c(const GemmProblem& p, Tensors& all) {
-  const Matrix c = {p.m, p.n, p.ld_c, p.batch_stride_c};
+  const Runs c = {p.m, p.n, p.ld_c, p.batch_stride_c};
   add_matrix(p, kOperandC, p.out, c, all).may_be_output = true;
 }
 
@@ -66,8 +66,8 @@ void add_d(const GemmProblem& p, Tensors& all) {
   for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
     const bool is_matrix = uses[i].shape == DShape::matrix;
     const std::int64_t length = uses[i].shape == DShape::along_m ? p.m : p.n;
-    const Matrix d = {is_matrix ? p.m : 1, length, is_matrix ? p.ld_d[i] : length,
-                      p.batch_stride_d[i]};
+    const Runs d = {is_matrix ? p.m : 1, length, is_matrix ? p.ld_d[i] : length,
+                    p.batch_stride_d[i]};
     Tensor& tensor = add_matrix(p, kOperandD + i, p.d, d, all);
     tensor.rank = is_matrix ? 2 : 1;
     tensor.may_be_output = is_matrix;
@@ -75,7 +75,7 @@ void add_d(const GemmProblem& p, Tensors& all) {
 }
 
 void add_out(const GemmProblem& p, Tensors& all) {
-  const Matrix out = {p.m, p.n, p.ld_out, p.batch_stride_out};
+  const Runs out = {p.m, p.n, p.ld_out, p.batch_stride_out};
   add_matrix(p, kOperandOut, p.out, out, all).access = Access::write;
 }
 
