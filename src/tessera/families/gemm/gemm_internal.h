@@ -122,7 +122,6 @@ struct TmawsCopies {
 };
 TmawsCopies tmaws_copies(const GemmProblem& problem);
 
-
 using tile::warp_tiles_for;
 
 // ---- emission and binding ----
