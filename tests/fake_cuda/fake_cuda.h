@@ -12,7 +12,7 @@
 namespace fake_cuda {
 
 // The ABI number of kernels whose binary says none.
-inline constexpr int kAbi = 4;
+inline constexpr int kAbi = 5;
 
 // One launch as the driver was given it.
 struct LaunchRecord {

@@ -19,6 +19,12 @@
 namespace tessera::jit {
 namespace {
 
+// What a backend asks of the binary and the source knows.
+void stamp(const Source& source, Artifact& artifact) {
+  artifact.abi = source.abi;
+  artifact.entries = source.entries;
+}
+
 struct Found {
   Artifact artifact;
   bool was_cached = false;
@@ -105,8 +111,7 @@ std::string Builder::State::no_compiler(const Target& target) const try {
 
 Found Builder::State::build(const Source& source, const Target& target) {
   Found found = find_or_build(source, target);
-  found.artifact.abi = source.abi;
-  found.artifact.entries = source.entries;
+  stamp(source, found.artifact);
   return found;
 }
 
@@ -193,8 +198,9 @@ void Builder::State::refuse(const Source& source) const {
 
 bool Builder::State::try_find(const Source& source, const Target& target, BuildResult& result) {
   const BuildClock::time_point start = BuildClock::now();
-  const std::optional<Artifact> found = find_ready(source, target);
+  std::optional<Artifact> found = find_ready(source, target);
   if (!found) return false;
+  stamp(source, *found);
   result = {.name = source.name,
             .artifact = *found,
             .error = {},
@@ -224,8 +230,7 @@ Artifact artifact_of(const Source& source, const std::filesystem::path& binary) 
   Artifact artifact;
   artifact.name = source.name;
   artifact.binary = binary;
-  artifact.abi = source.abi;
-  artifact.entries = source.entries;
+  stamp(source, artifact);
   return artifact;
 }
 
