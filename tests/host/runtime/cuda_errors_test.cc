@@ -141,7 +141,7 @@ TEST_F(CudaErrors, ACubinOfAnotherKernelOrAbi) {
   for (const auto& [version, words] : {std::pair{7, "7"}, std::pair{-1, "none"}}) {
     fake().settings().abi_version = version;
     EXPECT_EQ(error_of(ErrorCode::load_failed, [&] { load()->launch(small_launch(), {}); }),
-              std::string("cannot load kernel 'kernel': its ABI version must be 4, got ") + words +
+              std::string("cannot load kernel 'kernel': its ABI version must be 5, got ") + words +
                   "; clear its cache entry to build it again");
   }
   EXPECT_EQ(fake().counters().modules, fake().counters().unloads);

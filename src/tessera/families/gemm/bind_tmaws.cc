@@ -64,6 +64,7 @@ TensorMap window(const Matrix& matrix, std::size_t offset, std::array<std::uint3
   map.in_workspace = matrix.workspace_offset != 0;
   map.workspace_offset = matrix.workspace_offset;
   map.dtype = matrix.dtype;
+  map.rank = 3;
   map.sizes = {static_cast<std::uint64_t>(matrix.line), static_cast<std::uint64_t>(matrix.lines),
                batched ? static_cast<std::uint64_t>(matrix.batch) : 1};
   map.strides = {bytes(matrix.ld), bytes(batched ? matrix.batch_stride : matrix.ld)};
