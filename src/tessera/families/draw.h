@@ -1,5 +1,5 @@
-// Random numbers of problem sets: drawn from a counter, in whole numbers only, so that every
-// machine and every version draws the same.
+// Random numbers for problem sets. They are computed from a counter with whole numbers only, so
+// that every machine and every version draws the same.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,21 @@ constexpr std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// The numbers of one draw, each a function of the stream, the draw and its own place.
+// The numbers of one draw. Each number is a function of the stream, the index of the draw and the
+// number's place in it.
 class Draw {
  public:
   Draw(std::uint64_t stream, std::uint64_t index) : state_(mix(stream) ^ mix(~index)) {}
 
-  // A number of [0, count).
+  // A number in [0, count).
   std::int64_t below(std::int64_t count) {
     return static_cast<std::int64_t>(mix(state_ + ++place_) % static_cast<std::uint64_t>(count));
   }
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return least + below(most - least + 1);
   }
-  // Of [2^low, 2^high): every octave is as likely, every number within it too.
+  // A number in [2^low, 2^high). Every octave is equally likely, and so is every number within an
+  // octave.
   std::int64_t log_uniform(int low, int high) {
     const std::int64_t octave = std::int64_t{1} << between(low, high - 1);
     return octave + below(octave);

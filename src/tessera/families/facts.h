@@ -1,4 +1,5 @@
-// What the stages want to know of a problem without computing with it.
+// What the stages need to know of a problem besides its result: labels, sizes, types and the side
+// of the split.
 #pragma once
 
 #include <array>
@@ -13,13 +14,14 @@
 
 namespace tessera {
 
-// One way to sort problems into classes, and the class of a problem: "layout" and "rcr".
+// One way to sort problems into classes (`by`, such as "layout") and the class of a problem
+// (`value`, such as "rcr").
 struct Label {
   std::string by, value;
   friend bool operator==(const Label&, const Label&) = default;
 };
 
-// A size that charts have an axis for.
+// A size of the problem that is an axis of a chart.
 struct Axis {
   std::string_view name;  // "M"
   std::int64_t size = 0;
@@ -27,25 +29,25 @@ struct Axis {
 };
 
 struct Facts {
-  DType dtype = DType::fp32;   // of the operand that the machine's roof is named after
-  std::vector<Label> types;    // what a kernel is compiled for: element types, layouts, directions
+  DType dtype = DType::fp32;   // the operand type that selects the machine's peak rate
+  std::vector<Label> types;    // element types, layouts, directions: what a kernel is compiled for
   std::vector<Label> sizes;    // classes of sizes
-  std::array<Axis, 2> axes;    // rows and columns of a chart of efficiency
-  std::uint64_t shape_hash{};  // of sizes alone: it decides the side of the split
-  bool bandwidth_bound{};      // so narrow that its bytes count, not its operations
+  std::array<Axis, 2> axes;    // the two axes of the efficiency chart: rows, columns
+  std::uint64_t shape_hash{};  // hash of the sizes alone; it decides the side of the split
+  bool bandwidth_bound{};      // so narrow that bytes limit its time, not operations
 };
 
 // Problems are on one of two sides: models learn from one and are scored on the other.
 enum class ProblemSide : std::uint8_t { learned, unseen };
 constexpr ProblemSide side_of(std::uint64_t shape_hash) {
-  constexpr std::uint64_t kUnseenPart = 3;  // one shape of so many is unseen
+  constexpr std::uint64_t kUnseenPart = 3;  // one shape of kUnseenPart is unseen
   return shape_hash % kUnseenPart == 0 ? ProblemSide::unseen : ProblemSide::learned;
 }
-// Whether learning must not see the problem, which may be one of no list.
+// Whether learning must not see the problem. The problem need not be in any list.
 bool is_unseen(const Problem& problem);
 
-// Types as one types them after --dtype and --layout. Empty: those that a problem has, or else the
-// operation's usual ones.
+// Types as one types them after --dtype and --layout. An empty word means the type of the problem
+// at hand, or the operation's default where there is no problem.
 struct TypeWords {
   std::string dtype, layout;
 };
@@ -57,7 +59,7 @@ using ProblemWords = std::map<std::string, std::string>;
 std::string model_key(const Problem& problem);
 std::string model_key(const KernelSpec& spec);
 
-// The operations per second that so many of the target's units do at most by the instruction.
+// The most operations per second that `units` of the target's units do with the instruction.
 double peak_of(const Instruction& instruction, const Target& target, int units);
 
 }  // namespace tessera

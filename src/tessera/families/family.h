@@ -34,52 +34,54 @@ struct Verdict {
 
 // Text to compile: a pure function of (spec, target).
 struct Source {
-  std::string name;                        // of the kernel, and of the symbol to look up
+  std::string name;                        // the kernel's name, which is also its symbol
   std::string extension;                   // ".cc", ".cu", ".cpp"
-  std::string text;                        // complete in itself
-  std::shared_ptr<const Headers> headers;  // what text and declarations include; null: nothing
-  // Code that kernels share: each is compiled once, and linked into every kernel that lists it. The
-  // kernel's text is then compiled behind `declarations`, which keep it from making the same code
-  // again.
+  std::string text;                        // compiles with `headers` and nothing else
+  std::shared_ptr<const Headers> headers;  // headers that text and declarations include; null: none
+  // Code that kernels share. Each object is compiled once and linked into every kernel that lists
+  // it. The `declarations` are put before the kernel's text, so that the compiler does not make the
+  // same code again.
   std::vector<Source> objects = {};
   std::string declarations = {};
   bool is_object = false;
   // The number of the contract with the family's argument block: see Family::abi.
   int abi = 0;
-  // What the binary exports besides the kernel's own symbol, as ends of its name: a step runs one
-  // of them. On GPUs each is a kernel of its own, on CPUs a row of the kernel's table.
+  // The entries that the binary exports, as suffixes of the kernel's name; "" is the kernel itself.
+  // A step runs one entry. On GPUs each entry is a kernel of its own, on CPUs a row of the kernel's
+  // table.
   std::vector<std::string> entries = {""};
 };
 
-// A predicted time and what it is made of, in seconds.
+// A predicted time and its parts, in seconds.
 struct Estimate {
   double seconds = 0;
   double compute_seconds = 0;
   double memory_seconds = 0;
   double overhead_seconds = 0;
-  double utilisation = 1;  // useful share of the operations issued
+  double utilisation = 1;  // share of the issued operations that are useful
 };
 
-// The packing of an operand, once for many launches of one kernel.
+// How to pack an operand once for many launches of one kernel.
 struct Prepack {
-  std::string_view operand;  // its name: "b"
+  std::string_view operand;  // the operand's name: "b"
   const void* from = nullptr;
-  std::size_t bytes = 0;  // of the packed operand
-  Launch launch;          // writes it; no steps: there is nothing to pack
-  Operands operands;      // those of the problem, with the packed one in its place
+  std::size_t bytes = 0;  // size of the packed operand
+  Launch launch;          // packs the operand; without steps there is nothing to pack
+  Operands operands;      // the operands of the launches: the packed one has replaced its original
 };
 
-// How many units of the target "threads" stands for in what follows: 0 is all of them. Never more
-// than kMaxThreads, since an estimate tries every way to share them out.
+// How many units of the target the argument `threads` of the functions below means; 0 means all of
+// them. The result is at most kMaxThreads, because an estimate tries every way to share the threads
+// out.
 inline int units_used(int threads, const Target& target) {
   return std::min(threads > 0 ? threads : target.units, kMaxThreads);
 }
 
-// A member that every family has: a table that leaves it out does not compile.
+// A member that every family must set. A table that leaves it out does not compile.
 template <class T>
 class Required {
  public:
-  using Value = std::decay_t<T>;  // of a function: its address
+  using Value = std::decay_t<T>;  // for a function, its address
   constexpr Required(Value value) : value_(value) {}
   constexpr Required(std::nullptr_t) = delete;
   constexpr operator Value() const { return value_; }
@@ -90,9 +92,9 @@ class Required {
 
 struct Family {
   Required<Op> op;
-  // The number of the contract between the family's kernels and what calls them: their argument
-  // block, their entries, and what every backend's kernels export (device/*/abi.h). A change of it
-  // raises the number; the kernels of other families stay as they are.
+  // The number of the contract between the family's kernels and their callers: the argument block,
+  // the entries, and what the kernels of every backend export (device/*/abi.h). A change of the
+  // contract raises the number. The kernels of other families are not affected.
   Required<int> abi;
 
   // Throws Error{invalid_argument} with the rule that the problem breaks.
@@ -100,7 +102,7 @@ struct Family {
 
   // The operands that a problem reads or writes, in the order of their pointers.
   Required<Tensors(const Problem&)> tensors;
-  // The pointer of a tensor, or the array of pointers; `operand` is Tensor::operand.
+  // The pointer of a tensor, or its array of pointers. `operand` is Tensor::operand.
   Required<const void*(const Operands&, std::size_t operand)> pointer;
   Required<void(Operands&, std::size_t operand, void*)> set_pointer;
 
@@ -114,103 +116,109 @@ struct Family {
   // Every legal spec of the target that passes the wishes, sorted by name. Throws what WishList
   // throws, and Error{unsupported} when the target's row has no space for the operation.
   Required<std::vector<KernelSpec>(const Target&, std::span<const Wish>)> enumerate;
-  // The first `most` specs of the target's space that pass the wishes, legal or not: they tell why
-  // none is legal.
+  // The first `most` specs of the target's space that pass the wishes, legal or not: they explain
+  // why no spec is legal.
   Required<std::vector<KernelSpec>(const Target&, std::span<const Wish>, std::size_t most)>
       combinations;
-  // What wishes may name beside the fields of the family's signature and of the algorithm.
+  // The fields that wishes may name besides the fields of the family's signature and of the
+  // algorithm.
   Required<std::span<const DerivedField>()> derived;
   // The specs of the target's space with the problem's signature, legal or not, sorted by name.
   Required<std::vector<KernelSpec>(const Problem&, const Target&)> candidates;
   // A spec that runs any valid problem on this target.
   Required<KernelSpec(const Problem&, const Target&)> general;
-  // Named sets such as "fp16_rcr_essential"; throws Error{not_found} with the nearest name.
+  // The kernels of a named set such as "fp16_rcr_essential". Throws Error{not_found} with the
+  // nearest name.
   Required<std::vector<KernelSpec>(std::string_view set, const Target&)> preselected;
   Required<std::vector<std::string>()> preselected_names;
   // Whether the spec is in one of the target's essential sets, which are shipped ready-built.
   Required<bool(const KernelSpec&, const Target&)> is_essential;
 
   Required<Source(const KernelSpec&, const Target&)> emit;
-  // threads: how many units of the target may be used, see units_used().
+  // `threads` limits the units of the target that may be used, see units_used().
   Required<Estimate(const KernelSpec&, const Problem&, const Target&, int threads)> estimate;
 
-  // What learned models see of a kernel on a problem, as a table of names, units and formulas.
+  // The features: what learned models know about a kernel on a problem, as a table of names, units
+  // and formulas.
   Required<std::span<const Feature>()> features;
-  // Whether the features tell what matters of a problem. Models have no opinion on others and learn
-  // nothing from them.
+  // Whether the features describe all of the problem that matters for its time. On other problems
+  // models have no opinion, and models do not learn from them.
   Required<Verdict(const Problem&)> features_fit;
-  // The features of every spec, one column after the other: feature f of specs[i] becomes
-  // columns[f * specs.size() + i], a finite number for any valid problem. The specs have the
-  // problem's signature. threads: as for estimate(). A spec gets the same bits whichever others are
-  // beside it. `wanted` has one entry for each feature: what it leaves out stays unwritten, and
-  // costs less; empty: everything. Throws Error{invalid_argument} unless there are features x
-  // specs columns, and as many entries as features or none.
+  // The features of every spec, one column after the other: feature f of specs[i] becomes columns[f
+  // * specs.size() + i], a finite number for any valid problem. The specs have the problem's
+  // signature. `threads` is as for estimate(). The result for a spec has the same bits whichever
+  // other specs are in the list. `wanted` has one entry for each feature, or none at all, which
+  // wants every feature; an unwanted feature costs less and its column stays unwritten. Throws
+  // Error{invalid_argument} when `columns` does not have features x specs elements or `wanted` has
+  // another length.
   Required<void(const Problem&, const Target&, int threads, std::span<const KernelSpec> specs,
                 std::span<double> columns, std::span<const FeatureUse> wanted)>
       extract;
 
-  // Operands that are null may lie anywhere: the launch then has the largest workspace that it can
-  // need.
+  // The launch of a kernel on a problem. A null operand stands for any address: the launch then has
+  // the largest workspace that any address may need.
   Required<Launch(const KernelSpec&, const Problem&, const Operands&)> bind;
-  // Of kernels that read an operand as they packed it themselves: how to pack it to `packed`, which
-  // may be null as long as only the size is wanted. Empty for other kernels.
+  // For kernels that read an operand in a packed form of their own: how to pack it into `packed`.
+  // `packed` may be null when only the size is wanted. Empty for other kernels.
   Required<std::optional<Prepack>(const KernelSpec&, const Problem&, const Operands&, void* packed)>
       prepack;
 
-  // The slow obvious answer in fp64, and the comparison of the outputs with it. What a kernel read
-  // must be as it was.
+  // Computes the answer in fp64, slowly and simply, and compares the outputs with it. The operands
+  // that the kernel read must still be unchanged.
   Required<Mismatch(const Problem&, const Operands&)> verify;
-  // The two halves of it, for outputs of many kernels: the elements that a correct kernel writes,
-  // from operands as they are before it runs, and the comparison of its outputs with them, which
-  // reads the reference's runs only.
+  // The two halves of verify(), for comparing the outputs of many kernels. reference() computes the
+  // elements that a correct kernel writes, from the operands as they are before it runs. compare()
+  // compares a kernel's outputs with them; it reads only the reference's runs.
   Required<Reference(const Problem&, const Operands&, const ReferenceLimits&)> reference;
   Required<Mismatch(const Problem&, const Operands&, const Reference&)> compare;
 
-  // The same without its epilogue and D tensors.
+  // The same problem without its epilogue and D tensors.
   Required<Problem(const Problem&)> plain;
-  // The same in types that every algorithm multiplies as fast on this target, so that models of
-  // them may be asked; the estimate knows what else differs. The problem itself where there are
-  // none such.
+  // The same problem in other types that every algorithm multiplies as fast on this target, so that
+  // models of those types can be asked. The estimate accounts for the other differences. Returns
+  // the problem itself when there are no such types.
   Required<Problem(const Problem&, const Target&)> twin;
 
   Required<double(const Problem&)> flops;  // useful operations
-  Required<double(const Problem&)> bytes;  // least traffic: every operand once
+  Required<double(const Problem&)> bytes;  // least traffic: every operand moves once
 
-  // What learned models are filed under besides operation and target: "bf16". Kernels of one key
-  // are learned together, so that it names the types and whatever else changes times most.
+  // The key under which models are stored, besides operation and target: "bf16". One model learns
+  // all kernels of one key, so the key names the types and whatever else changes times most.
   Required<std::string(const Signature&)> model_key;
   Required<Facts(const Problem&)> facts;
-  // The target's instruction for the problem's types; null where its row has none.
+  // The target's instruction for the problem's types; null when the target's row has none.
   Required<const Instruction*(const Problem&, const Target&)> roof;
 
-  // The same problem in other types. Throws Error{parse_error} for words that are none.
+  // The same problem in other types. Throws Error{parse_error} for words that name no type or
+  // layout.
   Required<Problem(const Problem&, const TypeWords&)> retyped;
-  // A problem from another program's row. Keys that it does not know are ignored. Throws
-  // Error{parse_error} whose words continue a sentence that begins with the row.
+  // Makes a problem from a row of another program's file. Unknown keys are ignored. Throws
+  // Error{parse_error}; its text continues a sentence of the caller that begins with the row.
   Required<Problem(const ProblemWords&)> from_words;
 
-  // Names of lists of problems to learn from, the first one for general use.
+  // The names of the lists of problems to learn from. The first list is for general use.
   Required<std::span<const std::string_view>()> problem_sets;
-  // A list's problems on one side of the split, without repetition and in an order in which every
-  // prefix is a fair sample. Lists are frozen: they follow from the arguments alone. Throws
-  // Error{not_found} with the nearest name, and what validate() throws.
+  // The problems of a list on one side of the split. No problem repeats, and every prefix is a fair
+  // sample. Lists are frozen: the result depends on the arguments alone. Throws Error{not_found}
+  // with the nearest name, and what validate() throws.
   Required<std::vector<Problem>(std::string_view set, ProblemSide, const Target&, const TypeWords&)>
       draw;
-  // Problems that exercise a kernel: whole tiles, edges, and nothing at all. It serves all of them;
-  // none where the list has none that it serves.
+  // Problems that exercise a kernel: whole tiles, edges and empty problems. The kernel supports
+  // each of them; the result may be empty.
   Required<std::vector<Problem>(const KernelSpec&, const Target&)> samples;
 };
 
-// The family of an operation; throws Error{unsupported} while it has none.
+// The family of an operation. Throws Error{unsupported} for an operation without a family.
 const Family& family_of(Op op);
 const Family& family_of(const Problem& problem);
 const Family& family_of(const KernelSpec& spec);
 std::span<const Family* const> all_families();
-// The family whose word begins the text, as in a kernel's name or a problem's line; else null.
+// The family whose operation word begins the text, as in a kernel's name or a problem's line; null
+// when there is none.
 const Family* find_family(std::string_view text);
 
 // The source of a kernel that the target can run. Throws Error{illegal_spec} with the kernel's name
-// and the rule when it cannot.
+// and the broken rule when the target cannot run the spec.
 Source emit_legal(const KernelSpec& spec, const Target& target);
 
 }  // namespace tessera

@@ -18,11 +18,12 @@ struct Feature {
   FeatureGroup group;
 };
 
-// Which candidates a feature is wanted of; the first one's is enough where all share it.
+// The candidates for which a feature is computed: none, the first (enough when all share the
+// value), or all.
 enum class FeatureUse : std::uint8_t { none, first, all };
 
-// Identifies a list of features: changes with any name, unit, formula, group, or with their order,
-// and is the same on every machine. Model files carry it.
+// Identifies a list of features. The hash changes with any name, unit, formula or group and with
+// their order; it is the same on every machine. Model files carry it.
 std::uint64_t feature_hash(std::span<const Feature> features);
 
 }  // namespace tessera

@@ -23,14 +23,15 @@ struct Headers {
   explicit Headers(std::vector<EmbeddedFile> unsorted);
 };
 
-// Files that include each other by lines such as `#include "tessera/device/cpu/math.h"`. They
-// outlive the map and all that it gives. Thread-safe.
+// Files that include each other by lines such as `#include "tessera/device/cpu/math.h"`. The files
+// must outlive the map and all that it returns. Thread-safe.
 class HeaderMap {
  public:
   explicit HeaderMap(std::span<const EmbeddedFile> files);
 
-  // The headers that the text includes, and those that they include in turn. Texts that include
-  // the same headers share the answer. Throws Error{internal} at an include of anything else.
+  // The headers that the text includes directly or through others. Texts that include the same
+  // headers share the result. Throws Error{internal} when the text includes a file that the map
+  // does not hold.
   std::shared_ptr<const Headers> of(std::string_view text);
 
  private:
@@ -41,7 +42,7 @@ class HeaderMap {
   std::map<std::vector<std::string>, std::shared_ptr<const Headers>> answers_;
 };
 
-// Of the library's own headers, those of every backend.
+// The same for the headers that the library carries, of every backend.
 std::shared_ptr<const Headers> headers_of(std::string_view text);
 
 }  // namespace tessera

@@ -17,30 +17,31 @@ namespace tessera {
 struct TensorMap {
   // A window on an image whose pixels are unrolled to rows, as a convolution reads it.
   struct Im2col {
-    std::uint32_t pixels;                   // that one copy moves; 0: the window is tiled
-    std::uint32_t channels;                 // of each pixel
-    std::array<std::int32_t, 3> low, high;  // corners of the pixels' box, innermost first
+    std::uint32_t pixels;    // how many pixels one copy moves; 0: the window is tiled
+    std::uint32_t channels;  // how many channels of each pixel one copy moves
+    std::array<std::int32_t, 3> low, high;  // corners of the box of pixels, innermost first
     bool operator==(const Im2col&) const = default;
   };
 
   std::size_t offset;  // into the argument block, a multiple of 64
   const void* base;    // device memory, 16-byte aligned; null with in_workspace
   DType dtype;
-  int rank;                              // 1 to 5, with im2col 3 to 5: so many entries of each list
-  std::array<std::uint64_t, 5> sizes;    // elements: innermost (contiguous) first
-  std::array<std::uint64_t, 4> strides;  // bytes of every size but the innermost, 16 x n
-  std::array<std::uint32_t, 5> box;      // elements that one copy moves, if tiled
-  std::array<std::uint32_t, 5> steps;    // elements from one that is copied to the next; 0 means 1
+  int rank;  // 1 to 5, with im2col 3 to 5; the first `rank` entries of each list count
+  std::array<std::uint64_t, 5> sizes;    // in elements, the innermost (contiguous) dimension first
+  std::array<std::uint64_t, 4> strides;  // in bytes, multiples of 16, from sizes[1] on
+  std::array<std::uint32_t, 5> box;      // a tiled window: how many elements one copy moves
+  std::array<std::uint32_t, 5> steps;    // distance between copied elements, in elements; 0 means 1
   int swizzle_bytes;                     // 0, 32, 64 or 128
   Im2col im2col;
-  bool in_workspace;             // base is the workspace's address ...
-  std::size_t workspace_offset;  // ... and so many bytes
+  bool in_workspace;             // the window begins in the workspace instead of at `base`
+  std::size_t workspace_offset;  // bytes from the workspace's address to the window
 };
 
-// The parameters of a kernel as it takes them. Only what was set is copied, and nothing is cleared.
+// The parameters of a kernel, as bytes in the layout that the kernel expects. Copying the block
+// copies only the bytes that were set. Unset bytes are never cleared.
 class ArgumentBlock {
  public:
-  static constexpr std::size_t kMostBytes = 4096;  // that CUDA takes
+  static constexpr std::size_t kMostBytes = 4096;  // the most that CUDA takes
 
   ArgumentBlock() {}
   ArgumentBlock(const ArgumentBlock& other) { *this = other; }
@@ -59,7 +60,7 @@ class ArgumentBlock {
     size_ = sizeof(T);
     second_ = 0;
   }
-  // A second one, for a GPU's entry that takes a pointer besides the struct.
+  // Adds a second parameter: the pointer that some entries of GPU kernels take besides the struct.
   void add(const void* parameter) {
     second_ = (size_ + sizeof(parameter) - 1) / sizeof(parameter) * sizeof(parameter);
     std::memcpy(bytes_.data() + second_, &parameter, sizeof(parameter));
@@ -69,7 +70,8 @@ class ArgumentBlock {
   const std::byte* data() const { return bytes_.data(); }
   std::byte* data() { return bytes_.data(); }
   std::size_t size() const { return size_; }
-  std::size_t second() const { return second_; }  // where it begins; 0: there is none
+  // offset of the second parameter in bytes; 0: there is none
+  std::size_t second() const { return second_; }
 
  private:
   alignas(64) std::array<std::byte, kMostBytes> bytes_;
@@ -79,12 +81,12 @@ class ArgumentBlock {
 
 // One run of one entry of the binary. A CPU's steps have no geometry.
 struct Step {
-  // How much of its grid it needs.
+  // How much of its grid a step needs.
   enum class Extent : std::uint8_t {
-    exact,     // all of it
-    resident,  // grid[0] is cut to what the device runs at once, in whole clusters: blocks take
-               // further tiles themselves
-    any,       // any number of blocks does: grid[0] is cut to a few for each unit
+    exact,     // the whole grid
+    resident,  // grid[0] is cut to the blocks that the device runs at once, in whole clusters; each
+               // block then takes further tiles itself
+    any,       // any number of blocks is right; grid[0] is cut to a few blocks for each unit
   };
 
   std::uint8_t entry = 0;  // index into Source::entries
@@ -96,23 +98,23 @@ struct Step {
 };
 
 struct Launch {
-  // Device memory that the steps share. Its first kCounterBytes (device/cuda/abi.h) are for
-  // counters and nothing else: they are zero when a launch starts, and who counts there leaves
-  // zeros behind. The data that follow start with any content, but for the first clear_bytes, which
-  // the backend sets to zero at each launch.
+  // Device memory that the steps share. The first kCounterBytes (device/cuda/abi.h) hold counters
+  // only. They are zero when a launch starts, and a kernel that counts there sets them to zero
+  // again. The data follow. The backend sets the first clear_bytes of the data to zero at each
+  // launch; the rest starts with any content.
   struct Workspace {
     std::size_t bytes = 0;
-    std::size_t counter_bytes = 0;  // that the kernel counts in: 0, or at most kCounterBytes
+    std::size_t counter_bytes = 0;  // bytes that the kernel counts in, at most kCounterBytes
     std::size_t clear_bytes = 0;
-    std::size_t address_offset = 0;  // into the argument block: where its address goes
+    std::size_t address_offset = 0;  // where the address goes in the argument block
   };
 
-  ArgumentBlock arguments;      // of every step
-  InlineVector<Step, 4> steps;  // one after the other; none: there is nothing to compute
-  Workspace workspace;          // GPU; a CPU's entries say for themselves how much they need
+  ArgumentBlock arguments;      // the same for every step
+  InlineVector<Step, 4> steps;  // run in this order; empty: there is nothing to compute
+  Workspace workspace;  // GPU only; the entries of a CPU's kernel compute the size themselves
   InlineVector<TensorMap, 12> tensor_maps;
-  InlineVector<const void*, 24> pointers;  // GPU: what the kernel reads and writes, to be checked
-  int max_threads = 0;                     // CPU: the team needs no more; 0: as many as there are
+  InlineVector<const void*, 24> pointers;  // GPU: all that the kernel accesses, to be checked
+  int max_threads = 0;  // CPU: the most threads that the kernel can use; 0: no limit
 };
 
 }  // namespace tessera

@@ -6,8 +6,8 @@
 namespace tessera {
 
 // Throws Error{invalid_argument} for a pointer that is null or misaligned, and for an output that
-// overlaps another operand where the family does not allow it. Looks at nothing that a pointer
-// points to: it may lie in a device's memory.
+// overlaps another operand where the family does not allow it. Never reads what a pointer points
+// to, because that may lie in a device's memory.
 void validate_operands(const Family& family, const Problem& problem, const Operands& operands);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What a kernel should have written, and how far it is from that.
+// What a correct kernel writes, and how far a kernel's output is from it.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-// The largest error a correct kernel may make, element by element.
+// The result of comparing outputs with the reference. Each element has its own tolerance: the
+// largest error that a correct kernel may make.
 struct Mismatch {
   bool ok = true;
   std::int64_t bad = 0;  // elements outside their tolerance
@@ -18,13 +19,13 @@ struct Mismatch {
   std::string message;     // a sentence about the worst element; empty when ok
 };
 
-// Part of what the reference gives, kept to compare many outputs with. `elements` is the family's
-// own; `runs` says which bytes of the outputs it looks at.
+// Part of the reference result, kept to compare many outputs with. Only the family reads
+// `elements`; `runs` says which bytes of the outputs are compared.
 struct Reference {
   struct Run {
-    std::size_t tensor = 0;  // which of the problem's tensors
+    std::size_t tensor = 0;  // index into the problem's tensors
     std::int64_t batch = 0;
-    std::int64_t offset = 0;  // bytes from where the tensor begins; in_array: where the batch does
+    std::int64_t offset = 0;  // in bytes from the start of the tensor; in_array: of the batch
     std::int64_t bytes = 0;
   };
   std::vector<Run> runs;
@@ -33,10 +34,10 @@ struct Reference {
 
 // How much of an output a reference covers, and at what price.
 struct ReferenceLimits {
-  double multiplications = 0x1p28;  // about a quarter of a second of one thread
-  std::int64_t elements = 1 << 22;  // that it keeps
-  std::int64_t rows = 0;            // of all batches together; 0: as many as the others let it
-  std::uint64_t seed = 0;           // other rows and columns for another seed
+  double multiplications = 0x1p28;  // about a quarter of a second on one thread
+  std::int64_t elements = 1 << 22;  // the most elements that are kept
+  std::int64_t rows = 0;   // the most rows, of all batches together; 0: only the other limits hold
+  std::uint64_t seed = 0;  // another seed selects other rows and columns
   int threads = 1;
 };
 

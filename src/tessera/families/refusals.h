@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-// The rule that a refusal quotes: its sentence with '#' for each number, since the numbers are
-// those of the case. A word with digits in it, such as bf16, is no number.
+// The rule that a refusal quotes: its sentence with '#' in place of each number, because the
+// numbers differ from case to case. A word with digits in it, such as bf16, is no number.
 std::string rule_of(std::string_view reason);
 
 struct RefusalCount {
   std::size_t count = 0;
-  std::size_t example = 0;  // index of the first that the rule refuses
+  std::size_t example = 0;  // index of the first reason that quotes the rule
 };
 
 // One row per rule, the most frequent first.

@@ -1,5 +1,5 @@
-// Operands as they lie in memory: what every stage that checks, fills, guards, moves or compares
-// operands loops over.
+// How operands lie in memory. Every stage that checks, fills, guards, moves or compares operands
+// loops over this list of tensors.
 #pragma once
 
 #include <algorithm>
@@ -13,30 +13,31 @@
 
 namespace tessera {
 
-inline constexpr std::size_t kMaxRank = 5;  // dimensions of a tensor, batches left out
+inline constexpr std::size_t kMaxRank = 5;  // dimensions of a tensor, without the batches
 inline constexpr std::size_t kMaxTensors = 16;
 
-// What a kernel does with an operand; update: it reads what it then writes over.
+// What a kernel does with an operand. `update` means that it reads the elements and then overwrites
+// them.
 enum class Access : std::uint8_t { read, write, update };
 
 // One operand of a problem. Sizes and strides begin with the innermost dimension; strides count
 // elements.
 struct Tensor {
   std::string_view name;    // as messages call it: "a", "dq"
-  std::size_t operand = 0;  // which pointer of the operands is its own, see Family::pointer
+  std::size_t operand = 0;  // index of the tensor's pointer, see Family::pointer
   Access access = Access::read;
   DType dtype = DType::fp32;
   std::size_t rank = 1;                        // 1 to kMaxRank
-  std::array<std::int64_t, kMaxRank> sizes;    // the first `rank` count
-  std::array<std::int64_t, kMaxRank> strides;  // and of these
+  std::array<std::int64_t, kMaxRank> sizes;    // the first `rank` entries count
+  std::array<std::int64_t, kMaxRank> strides;  // the first `rank` entries count
   std::int64_t batches = 1;
   std::int64_t batch_stride = 0;
-  // The operand is an array of `batches` pointers. The batch stride is then that of memory which
-  // the library allocates for all batches together.
+  // The operand is an array of `batches` pointers. The batch stride then describes memory that the
+  // library allocates for all batches together.
   bool in_array = false;
   // An output of equal type, sizes and strides may lie in the same place.
   bool may_be_output = false;
-  int alignment = 0;  // of its address in bytes; 0: an element's size
+  int alignment = 0;  // of the address, in bytes; 0: the size of an element
 
   bool is_read() const { return access != Access::write; }
   bool is_written() const { return access != Access::read; }
@@ -46,7 +47,8 @@ struct Tensor {
     }
     return batches == 0;
   }
-  // From the first element to the last, gaps and all batches included; 0 when it is empty.
+  // The number of elements from the first to the last, with all gaps and all batches; 0 when the
+  // tensor is empty.
   std::int64_t elements() const {
     if (is_empty()) return 0;
     std::int64_t last = (batches - 1) * batch_stride;
@@ -58,17 +60,18 @@ struct Tensor {
   std::size_t batch_bytes() const;
   // Whether bytes that belong to no element lie between its elements.
   bool has_gaps() const;
-  // Whether the last byte lies 2^63 bytes behind the first, or further; in_array: that of a batch.
+  // Whether the last byte lies 2^63 bytes or more behind the first byte. With in_array, whether
+  // this holds within one batch.
   bool is_too_long() const;
 
-  // A row is what lies along the innermost dimension. Of one batch.
+  // The number of rows of one batch. A row is a run of elements along the innermost dimension.
   std::int64_t rows() const;
-  // Where a row begins. Rows are counted through all batches.
+  // The offset of a row's first element, in elements. Rows are counted through all batches.
   std::int64_t row_offset(std::int64_t row) const;
 };
 
-// The operands that a problem reads or writes. Listing them costs part of every call: nothing is
-// allocated, and what is not there is not written.
+// The operands that a problem reads or writes. Every call lists them, so the list allocates nothing
+// and leaves unused places unwritten.
 class Tensors {
  public:
   Tensors() {}
@@ -79,7 +82,7 @@ class Tensors {
     std::copy_n(other.all_, size_, all_);
     return *this;
   }
-  // Throws Error{internal} when there are kMaxTensors.
+  // Throws Error{internal} when the list already holds kMaxTensors tensors.
   Tensor& add() {
     if (size_ == kMaxTensors) refuse_one_more();
     return *new (all_ + size_++) Tensor;  // its sizes and strides stay unwritten

@@ -14,7 +14,7 @@ struct Family;
 
 // A pattern over the word that a field has in a spec: {"layout", "rcr"}, {"pipeline", "pack*"}. A
 // field of three numbers takes a number or '*' in each place: {"tile", "128x*x64"}. '*' and the
-// empty pattern leave everything in. The field "name" is the kernel's whole name.
+// empty pattern match everything. The field "name" is the kernel's whole name.
 struct Wish {
   std::string field;
   std::string pattern;
@@ -24,15 +24,15 @@ struct Wish {
 // A field that a family offers to wishes beside those of its signature and of the algorithm.
 struct DerivedField {
   std::string_view name;
-  std::vector<std::string> (*words)();  // all that it may have
+  std::vector<std::string> (*words)();  // every word that the field may have
   std::string_view (*word)(const Signature&);
 };
 
-// What wishes about the family's kernels may name.
+// The fields that wishes about the family's kernels may name.
 std::vector<std::string> wish_fields(const Family& family);
 
-// Wishes that have been read. A spec passes when each field that is wished for matches one of the
-// patterns that are wished of it.
+// Wishes that have been parsed and checked. A spec passes when, for each field that the wishes
+// name, the field's word matches one of the patterns for it.
 class WishList {
  public:
   // Throws Error{parse_error} for an unknown field or word, with the nearest one, and
@@ -42,13 +42,13 @@ class WishList {
   bool accepts(const Signature& signature) const;
   bool accepts(const Algorithm& algorithm) const;
   bool accepts_name(const KernelSpec& spec) const;
-  bool accepts(const KernelSpec& spec) const;  // all three
+  bool accepts(const KernelSpec& spec) const;
 
   bool has(std::string_view field) const;
   // Whether a field with this word passes.
   bool accepts_word(std::string_view field, std::string_view word) const;
 
-  // A field that not everything passes, and its patterns.
+  // A field that the wishes restrict, and its patterns.
   struct Wanted {
     std::string field;
     std::vector<std::string> patterns;

@@ -1,5 +1,5 @@
-// Chains of steps on an output: their text in a kernel, their value in double, and how far from it
-// a correct kernel may be.
+// Epilogues: the text of a chain of steps in a kernel, the chain's value in double, and the largest
+// error of a correct kernel.
 #pragma once
 
 #include <array>
@@ -37,11 +37,11 @@ struct EpilogueSteps {
 // The chain of steps applied in double, with the error carried along.
 Bounded apply_epilogue(const EpilogueSteps& steps, const DValues& d, Bounded x);
 
-// The largest distance from x.value of a correctly rounded element of the output.
+// How far a correct element of the output may be from x.value.
 double tolerance_of(DType out, const Bounded& x);
 
-// Whether `got` is a correct element for x. NaN goes with NaN and an infinity with itself or with a
-// value that may have overflowed; int32 is exact.
+// Whether `got` is a correct element for x. NaN must meet NaN. An infinity must meet the same
+// infinity, or a value that may have overflowed. int32 must be exact.
 bool within_tolerance(DType out, double got, const Bounded& x);
 
 }  // namespace tessera::tile

@@ -1,4 +1,4 @@
-// Which fields of an algorithm a pipeline gives a meaning to.
+// Which fields of an algorithm each pipeline uses.
 #pragma once
 
 #include <string>
@@ -7,10 +7,11 @@
 
 namespace tessera::tile {
 
-// Whether every field that means nothing to the pipeline is at its default.
+// Whether every field that the pipeline does not use is at its default.
 bool unused_at_default(const Algorithm& algorithm);
 
-// The first field that is not: "scheduler must be standard with packab, got pingpong"; else empty.
+// A sentence about the first such field that is not at its default: "scheduler must be standard
+// with packab, got pingpong". Empty when there is none.
 std::string unused_field(const Algorithm& algorithm);
 
 }  // namespace tessera::tile

@@ -9,8 +9,8 @@
 
 namespace tessera::tile {
 
-// Candidates are looked at so many at a time, in loops of fixed length that compilers turn into
-// vector instructions. A lane never depends on its neighbours.
+// How many candidates are computed at a time. Loops of this fixed length become vector
+// instructions. A lane never depends on its neighbours.
 inline constexpr std::size_t kLanes = 120;
 using Lane = double[kLanes];
 

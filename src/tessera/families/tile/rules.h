@@ -1,5 +1,6 @@
-// Tables of rules. A rule is one row: whether it holds for a case, and the sentence for when it
-// does not. A case is what the rules of a family look at: a signature, an algorithm, a target.
+// Tables of rules. A rule is one row: a function that says whether the rule holds for a case, and a
+// function that makes the sentence when it does not. A case is what the rules of a family look at:
+// a signature, an algorithm, a target.
 #pragma once
 
 #include <span>

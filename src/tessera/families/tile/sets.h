@@ -9,8 +9,8 @@
 
 namespace tessera::tile {
 
-// The kernels of a target's set that its row lets pass, in name order. Throws Error{not_found} with
-// the nearest name.
+// The kernels of a target's set that are legal on the target, in name order. Throws
+// Error{not_found} with the nearest name.
 std::vector<KernelSpec> preselected(Op op, std::string_view set, const Target& target,
                                     Verdict (*is_legal)(const KernelSpec&, const Target&));
 

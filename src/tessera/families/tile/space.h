@@ -1,4 +1,4 @@
-// Lists of what a target's space holds, in the order of kernels' names.
+// A target's space as lists of values, in the order of kernels' names.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ const AlgorithmSpace& space_of(Op op, const Target& target);
 // The warp tiles that the target lists for operands of this type (tf32 falls back to fp32).
 const std::vector<Shape3>& warp_tiles_for(const AlgorithmSpace& space, DType operand);
 
-// The values once each, in the order in which their words stand in sorted names. A word ends with
-// '_' there, so that "12x768x512" comes after "120x3072x256".
+// Each value once, in the order in which the words stand in sorted names. In a name a word ends
+// with '_', so "12x768x512" comes after "120x3072x256".
 template <class Value>
 std::vector<Value> in_name_order(const std::vector<Value>& values) {
   std::vector<std::pair<std::string, Value>> words;

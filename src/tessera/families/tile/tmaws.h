@@ -1,5 +1,5 @@
-// The sizes of tmaws and cpasync kernels (src/tessera/device/cuda/) as the host needs them, for any
-// operation that multiplies matrices by them.
+// The sizes of tmaws and cpasync kernels (src/tessera/device/cuda/) on the host, for every
+// operation that multiplies matrices with these kernels.
 #pragma once
 
 #include <array>
@@ -10,11 +10,11 @@
 
 namespace tessera::tile {
 
-// What addresses and strides that TMA reads are multiples of, in bytes.
+// Addresses and strides that TMA reads are multiples of this many bytes.
 inline constexpr std::int64_t kTmaBytes = 16;
 inline constexpr int kTmawsLineBytes = device::kLineBytes;
 
-// What a kernel multiplies and writes, whatever the operation is: rows of A by columns of B.
+// What a kernel multiplies and writes, independent of the operation: rows of A by columns of B.
 struct Product {
   DType a, b, out, d;
   bool a_k_contiguous, b_k_contiguous;
@@ -22,21 +22,22 @@ struct Product {
   const Epilogue& epilogue;
 };
 
-// What a tmaws kernel keeps of an operand in shared memory for one stage. See
+// The part of an operand that a tmaws kernel keeps in shared memory for one stage. See
 // src/tessera/device/cuda/tma_tile.h.
 struct TmawsOperand {
   DType dtype = DType::bf16;
   bool k_contiguous = true;
-  bool transposed = false;  // by repacking
-  int rows = 0;             // of a tile
-  int parts = 1;            // blocks of a cluster that fetch it together
+  bool transposed = false;  // repacking transposes the operand
+  int rows = 0;             // rows of a tile
+  int parts = 1;            // blocks of a cluster that fetch the tile together
   std::int64_t bytes = 0;
 };
 TmawsOperand tmaws_a(const Product& product, const Algorithm& algorithm);
 TmawsOperand tmaws_b(const Product& product, const Algorithm& algorithm);
 
-// The columns that a block of a split stores, those of them that go out at a time, and the blocks
-// of 64 rows of a consumer (0: tile_m does not divide).
+// How a tmaws kernel stores: the columns that one block of a split stores, the columns that it
+// writes at a time, and the blocks of 64 rows that one consumer has (0 when tile_m is not a
+// multiple).
 struct TmawsStore {
   int columns = 0;
   int chunk = 0;
@@ -54,34 +55,37 @@ struct TmawsDRoles {
 };
 TmawsDRoles tmaws_d_roles(const Epilogue& epilogue);
 
-// The columns that the copy engine writes at a time, or with swap_ab the rows.
+// How many columns (with swap_ab: rows) the copy engine writes at a time.
 int tmaws_out_chunk(const Product& product, const Algorithm& algorithm);
 
-// Whether a kernel runs before this one (<name>_prepare) for some problems.
+// Whether some problems need the entry <name>_prepare to run before this kernel.
 bool tmaws_prepares(const Algorithm& algorithm);
 
-// Groups of 128 threads of a tile that add up slices of K, and the bytes of a group's sums.
+// tmaws_slice_groups() is how many groups of 128 threads add up the slices of K of one tile.
+// tmaws_slice_bytes() is the size of one group's sums in bytes.
 int tmaws_slice_groups(const Algorithm& algorithm);
 std::int64_t tmaws_slice_bytes(const Algorithm& algorithm);
 
-// Whether the copy engine can read rows at these distances. Of one batch the stride is 0.
+// Whether the copy engine can read rows at these distances, in elements. With one batch,
+// batch_stride is 0.
 bool tmaws_reads(DType dtype, std::int64_t ld, std::int64_t batch_stride);
 
-// Whether the copy engine may write this output; else the kernel's threads do. In short: what only
-// the product says, without swap_ab, for algorithms that leave a bias or a function registers.
+// Whether the copy engine may write this output; else the kernel's threads do. With `has_room` the
+// answer ignores swap_ab; tmaws_has_room() says whether an algorithm leaves registers for a bias or
+// a function.
 bool tmaws_copies_out(const Product& product, const Algorithm& algorithm);
 bool tmaws_copies_out(const Product& product, bool has_room);
 bool tmaws_has_room(const Algorithm& algorithm);
 
-// Bytes of shared memory: of both operands for one stage, and of all stages with what else the
-// pipeline keeps there. Of CK Tile's pipelines the stages are all that is known.
+// Bytes of shared memory. `stage` counts both operands for one stage; `all` counts all stages and
+// whatever else the pipeline keeps there. For CK Tile's pipelines `all` counts the stages only.
 struct SharedMemory {
   std::int64_t stage = 0;
   std::int64_t all = 0;
-  int chunk = 0;  // tmaws: columns that go out at a time without D tensors
+  int chunk = 0;  // tmaws: columns written at a time when there are no D tensors
 };
 SharedMemory shared_memory(const Product& product, const Algorithm& algorithm);
-// The same where `matrices` D tensors come to the store areas of tmaws by the copy engine.
+// The same for tmaws when the copy engine brings `matrices` D tensors to the store areas.
 SharedMemory shared_memory(const Product& product, const Algorithm& algorithm, int matrices);
 
 }  // namespace tessera::tile
