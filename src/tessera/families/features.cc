@@ -20,7 +20,8 @@ std::string_view to_string(FeatureGroup group) {
   return row_of_enum(kGroupNames, "feature group", group);
 }
 
-// Every word ends in a zero byte, so that moving a letter from one to the next changes the text.
+// Every word ends with a zero byte, so that moving a letter from one word to the next changes the
+// hash.
 std::uint64_t feature_hash(std::span<const Feature> features) {
   std::string text;
   for (const Feature& feature : features) {

@@ -17,8 +17,8 @@ std::string_view without_blanks(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of(" \t"), text.size()));
 }
 
-// The header that a line includes; empty when it includes none. A condition around the line does
-// not count, so that a closure may hold more than a kernel needs, and never less.
+// The header that a line includes; empty when it includes none. Conditions around the line are
+// ignored, so a closure may hold more headers than a kernel needs, but never fewer.
 std::string_view included_by(std::string_view line) {
   constexpr std::string_view kInclude = "include";
   line = without_blanks(line);

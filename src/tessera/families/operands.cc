@@ -17,7 +17,7 @@ template <class... Args>
       fmt::format("{}: {}", to_string(op), fmt::format(sentence, std::forward<Args>(args)...)));
 }
 
-// A tensor where the caller has it.
+// A tensor and the caller's pointer to it.
 struct Region {
   Op op;
   const Tensor* tensor;
@@ -27,7 +27,8 @@ struct Region {
 
 std::uintptr_t address(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
-// Of an array what it holds is for the kernel to read, perhaps in a device's memory.
+// Only the array itself is checked. The pointers that it holds may lie in a device's memory, where
+// only the kernel can read them.
 void check_array(const Region& region) {
   constexpr std::uintptr_t kAlignment = alignof(void*);
   const Tensor& tensor = *region.tensor;
@@ -61,7 +62,8 @@ void check_pointer(const Region& region) {
   }
 }
 
-// Bytes from one row to the next, when all rows of all batches lie at multiples of it; else 0.
+// The distance between rows in bytes, when all rows of all batches lie at multiples of it;
+// otherwise 0.
 std::int64_t pitch_of(const Tensor& tensor) {
   if (tensor.rank < 2) return 0;
   const std::int64_t pitch = tensor.strides[1];
@@ -77,7 +79,8 @@ std::int64_t row_bytes(const Tensor& tensor) {
   return ((tensor.sizes[0] - 1) * tensor.strides[0] + 1) * size_of(tensor.dtype);
 }
 
-// Rows of equal pitch that keep to columns of their own never meet, though their ranges do.
+// Two tensors whose rows have equal distances and occupy different columns never overlap, although
+// their address ranges do.
 bool columns_apart(const Region& out, const Region& other) {
   const std::int64_t pitch = pitch_of(*out.tensor);
   if (pitch == 0 || pitch_of(*other.tensor) != pitch) return false;
@@ -104,7 +107,7 @@ bool same_place(const Region& out, const Region& other) {
   return x.batches == y.batches && (x.batches <= 1 || x.batch_stride == y.batch_stride);
 }
 
-// Arrays of pointers are not looked into.
+// The pointers in arrays are not checked.
 void check_apart(const Region& out, const Region& other) {
   if (out.tensor->in_array || other.tensor->in_array) return;
   const bool may_be_same = other.tensor->may_be_output;
@@ -120,7 +123,7 @@ void check_apart(const Region& out, const Region& other) {
 
 }  // namespace
 
-// Outputs come first: every other operand is held against them.
+// Outputs come first, and every other operand is compared with them.
 void validate_operands(const Family& family, const Problem& problem, const Operands& operands) {
   const Op op = family.op;
   const auto wanted = static_cast<std::size_t>(op);

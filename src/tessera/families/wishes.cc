@@ -46,7 +46,7 @@ std::string read_derived(const DerivedField& field, std::string_view pattern) {
   return std::string(pattern);
 }
 
-// A pattern for fields of this type, spelled as their words are.
+// A pattern as fields of this type spell it.
 template <class Value>
 std::string read_pattern(std::string_view field, std::string_view pattern) {
   if constexpr (std::is_same_v<Value, Shape3>) {
@@ -77,7 +77,7 @@ std::string word(const Value& value) {
   }
 }
 
-// A signature of the operation, for the names and types of its fields.
+// A signature of the operation; only the names and types of its fields are used.
 template <std::size_t Index = 0>
 Signature blank_signature(Op op) {
   if (static_cast<std::size_t>(op) == Index) return Signature(std::in_place_index<Index>);
@@ -96,7 +96,7 @@ void for_each_wish_field(const Family& family, Visit&& visit) {
   for_each_field(algorithm, one);
 }
 
-// The pattern as it is compared with words.
+// The pattern in the form in which it is compared with words.
 std::string read_wish(const Family& family, const Wish& wish) {
   const std::vector<std::string> fields = wish_fields(family);
   if (std::find(fields.begin(), fields.end(), wish.field) == fields.end()) {

@@ -13,7 +13,7 @@ constexpr unsigned kWarp = 32;
 constexpr int kAccumulatorBytes = 4;
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
 
-// Strides that no address is made of keep nothing from being read in wider pieces.
+// A stride that is never multiplied by a nonzero index cannot misalign a read.
 void drop_unused_strides(device::GemmArguments& g) {
   if (g.m == 1) g.ld_c = g.ld_out = 0;
   if (g.batch == 1) g.batch_stride_a = g.batch_stride_b = g.batch_stride_c = g.batch_stride_out = 0;
@@ -23,7 +23,7 @@ void drop_unused_strides(device::GemmArguments& g) {
   }
 }
 
-// The sums of every slice of every tile.
+// Reserves the partial sums of every slice of every tile.
 void add_block_slices(const Algorithm& a, std::int64_t all_tiles,
                       device::CudaGemmArguments& arguments, Launch& launch) {
   arguments.partial_sums = device::kCounterBytes;
@@ -50,7 +50,7 @@ Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const device::
   launch.arguments.set(arguments);
   if (is_empty) return launch;
 
-  // Blocks take further tiles where there are more than a grid may have.
+  // Each block computes several tiles when there are more tiles than a grid may have blocks.
   std::int64_t blocks = kMaxGrid;
   const std::int64_t per_batch = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n);
   if (p.batch <= kMaxGrid / per_batch / a.slices) blocks = per_batch * p.batch * a.slices;

@@ -17,9 +17,9 @@ using device::CudaTensorMap;
 
 constexpr unsigned kWarpgroup = 128;
 constexpr std::uintptr_t kTmaAlignment = 16;
-constexpr std::uint32_t kStoreRows = 64;  // of wgmma, that one store writes
+constexpr std::uint32_t kStoreRows = 64;  // rows of wgmma's output that one store writes
 
-// What a block of the preparing kernel moves at a time
+// How much a block of the entry _prepare moves at a time
 // (src/tessera/device/cuda/gemm/tma_prepare.h).
 constexpr unsigned kPrepareThreads = 256;
 constexpr std::int64_t kCopiedBytes = 8 * 2048;
@@ -35,7 +35,7 @@ struct Matrix {
   std::int64_t line, lines, ld;
   std::int64_t batch, batch_stride;
   bool in_array = false;             // `data` is an array of pointers to the batches
-  std::size_t workspace_offset = 0;  // where it lies in the workspace; 0: elsewhere
+  std::size_t workspace_offset = 0;  // the matrix's offset in the workspace; 0: it lies elsewhere
 };
 
 bool is_batched(const Matrix& matrix) { return matrix.batch > 1 && matrix.batch_stride > 0; }
@@ -82,7 +82,7 @@ TensorMap operand_window(const Matrix& matrix, std::size_t offset, const TmawsOp
                 kTmawsLineBytes);
 }
 
-// Whether the copy engine can write this output; the kernel asks itself the same.
+// Whether the copy engine can write this output. The kernel asks the same question.
 bool tma_writes(const GemmProblem& p, const void* out) {
   if (p.pointer_arrays) return false;
   const std::int64_t elements = p.n | p.ld_out | (p.batch > 1 ? p.batch_stride_out : 0);
@@ -90,7 +90,7 @@ bool tma_writes(const GemmProblem& p, const void* out) {
   return ((reinterpret_cast<std::uintptr_t>(out) | bytes) % kTmaAlignment) == 0;
 }
 
-// The same of its D tensors of m x n.
+// Whether the copy engine can read the D tensors of m x n.
 bool tma_reads(const GemmProblem& p, const device::GemmArguments& g, const TmawsDRoles& roles) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(roles.matrices); ++i) {
     const auto index = static_cast<std::size_t>(roles.matrix[i]);
@@ -101,7 +101,7 @@ bool tma_reads(const GemmProblem& p, const device::GemmArguments& g, const Tmaws
   return true;
 }
 
-// The operand as the preparing kernel leaves it in the workspace, whose end it moves.
+// Places a repacked copy of the operand at the end of the workspace, and returns the copy.
 Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, unsigned& prepare_blocks,
                 device::CudaCopy& copy) {
   Matrix to = matrix;
@@ -125,7 +125,8 @@ Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, unsigned&
   return to;
 }
 
-// The operand where the copy engine can read it. One that is null may lie anywhere.
+// The operand itself if the copy engine can read it, otherwise its repacked copy. A null operand
+// stands for any address.
 Matrix readable(const Matrix& matrix, const Algorithm& a, const TmawsOperand& o, Launch& launch,
                 unsigned& prepare_blocks, device::CudaCopy& copy) {
   const bool aligned =
@@ -135,7 +136,8 @@ Matrix readable(const Matrix& matrix, const Algorithm& a, const TmawsOperand& o,
   return repacked(matrix, o.transposed, launch, prepare_blocks, copy);
 }
 
-// The output's, and those of the D tensors that are copied into its place.
+// Adds the windows of the output and of the D tensors that the copy engine brings to the output's
+// place in shared memory.
 void add_output_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& p,
                         const device::GemmArguments& g,
                         const std::function<void(const TensorMap&)>& add) {
@@ -182,7 +184,8 @@ void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& 
   if (tmaws_copies_out(s, a) && tma_writes(p, g.out)) add_output_windows(s, a, p, g, add);
 }
 
-// The sums of every slice, or one for all of them that starts at zero.
+// Reserves the partial sums: one for each slice, or with atomic adds one for all slices, which
+// starts at zero.
 void add_slices(const Algorithm& a, std::int64_t clusters, CudaGemmArguments& arguments,
                 Launch& launch, unsigned& prepare_blocks) {
   const bool atomic = a.split_k == SplitK::atomic;
@@ -196,7 +199,7 @@ void add_slices(const Algorithm& a, std::int64_t clusters, CudaGemmArguments& ar
   prepare_blocks = static_cast<unsigned>(std::min(blocks, kMaxPrepareBlocks));
 }
 
-// How the preparing kernel runs: any number of blocks does.
+// The step that runs the entry _prepare; any number of blocks is right.
 Step prepare_step(const KernelSpec& spec, unsigned blocks) {
   return {.entry = prepare_entry(spec),
           .extent = Step::Extent::any,

@@ -16,7 +16,7 @@ std::string layout_comment(const GemmSignature& s) {
                      to_string(s.out));
 }
 
-// The operands that a kernel touches, for the backend to look at.
+// Adds the pointers of the operands that the kernel accesses, so that the backend can check them.
 void list_pointers(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
   if (p.k > 0) launch.pointers.push(o.a);
   if (p.k > 0) launch.pointers.push(o.b);
@@ -25,15 +25,15 @@ void list_pointers(const GemmProblem& p, const GemmOperands& o, Launch& launch) 
   launch.pointers.push(o.out);
 }
 
-// Kernels look into the arrays of a, b and c without asking whether they need what is there: those
-// that the caller may leave out are replaced by one that is always given.
+// Kernels read the pointer arrays of a, b and c even when they do not need the operand. An array
+// that the caller may leave out is replaced by the array of out, which is always given.
 void fill_arrays(const GemmProblem& p, device::GemmArguments& g) {
   if (p.k == 0) g.a = g.b = g.out;
   if (p.beta == 0) g.c = g.out;
 }
 
 // A kernel whose grid of threads is fixed gains nothing from a larger team: waking idle threads and
-// waiting for them costs more than a small problem takes. A 0 in the grid sets no limit.
+// waiting for them would take longer than a small problem. A 0 in the grid sets no limit.
 int most_threads(const Shape3& wave) {
   const std::int64_t threads = std::int64_t{wave.m} * wave.n * wave.k;
   return static_cast<int>(std::min<std::int64_t>(threads, kMaxThreads));

@@ -19,8 +19,8 @@ std::string_view storage_type(DType dtype) {
   }
 }
 
-// The multiply-accumulate of src/tessera/device/cpu/words.h that a word of `per_word` operands
-// needs.
+// The multiply-accumulate struct of src/tessera/device/cpu/words.h for words of `per_word`
+// operands.
 std::string_view math_type(DType a, int per_word) {
   if (a == DType::int8) return per_word == 4 ? "MathVnni" : per_word == 2 ? "MathI16" : "MathI32";
   return per_word == 2 ? "MathBf16" : "MathF32";

@@ -1,5 +1,5 @@
-// The code that CPU kernels share: explicit instantiations of templates of src/tessera/device/cpu/,
-// each compiled once and linked into every kernel that needs it.
+// The code that CPU kernels share. It consists of explicit instantiations of templates in
+// src/tessera/device/cpu/. Each is compiled once and linked into every kernel that needs it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ std::string instantiations(const Object& object, std::string_view keyword) {
   return text + "\n}  // namespace tessera::device\n";
 }
 
-// The functions of a driver, which take a kernel's shape first.
+// The functions of a driver. Their first template argument is the kernel's shape.
 Object driver(std::string_view kind, const CpuTypes& t, const GemmSignature& s,
               const std::vector<Instantiation>& functions) {
   const std::string types =
@@ -76,7 +76,7 @@ std::vector<Object> stream_objects(const CpuTypes& t, const GemmSignature& s) {
           strip(t.a, a_is_row_major(s.layout)), strip(t.b, !b_is_row_major(s.layout))};
 }
 
-// A register block, and one that converts its sums to a 16-bit output by itself.
+// A register block, and a variant that converts its sums to a 16-bit output.
 std::vector<Object> block_objects(const KernelSpec& spec, const CpuTypes& t, const GemmSignature& s,
                                   int vector_bytes) {
   const Algorithm& a = spec.algorithm;
@@ -130,7 +130,8 @@ void add_cpu_objects(const KernelSpec& spec, const CpuTypes& types, int vector_b
   for (const Object& object : objects) {
     const std::string name = name_of_object(object);
     const auto has_name = [&name](const Source& other) { return other.name == name; };
-    if (std::any_of(source.objects.begin(), source.objects.end(), has_name)) continue;  // A as B
+    // A and B share it
+    if (std::any_of(source.objects.begin(), source.objects.end(), has_name)) continue;
     std::string text = instantiations(object, "template");
     const std::shared_ptr<const Headers> headers = headers_of(text);
     source.objects.push_back({.name = name,

@@ -1,5 +1,5 @@
-// What only tmaws kernels have in their text: one wgmma instruction, and the kernels that pack B
-// and prepare operands.
+// The parts of the text that only tmaws kernels have: one wgmma instruction, and the entries that
+// pack B and prepare operands.
 #include <fmt/format.h>
 
 #include "tessera/families/gemm/gemm_internal.h"

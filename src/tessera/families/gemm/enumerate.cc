@@ -17,16 +17,17 @@ constexpr DType kOperands[] = {DType::fp32, DType::tf32, DType::fp16, DType::bf1
 constexpr GemmLayout kLayouts[] = {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr,
                                    GemmLayout::ccr};
 
-// The chains that enumeration lists. Any other chain is served too, by the same algorithms. CK Tile
-// has so many of these that four chains stand for all.
+// The epilogues that enumeration lists. The same algorithms serve any other epilogue too. CK Tile
+// has so many algorithms that only the first four epilogues are listed for it.
 constexpr std::string_view kEpilogues[] = {
     "bias",      "bias+gelu", "multi_d_add2", "multi_d_multiply2",
     "bias+relu", "bias+silu", "add+relu",     "multiply",
 };
 constexpr std::size_t kCkEpilogues = 4;
 
-// Tiles with few columns are for problems with few rows: these are also tried with A and B swapped.
-// K is split over the blocks of a cluster, and for long sums with few tiles also in slices.
+// Tiles of at most kSkinnyTile columns are for problems with few rows or columns, so they are also
+// tried with A and B swapped. K is split over the blocks of a cluster. For long sums with few tiles
+// K is cut in slices as well.
 constexpr int kSkinnyTile = 64;
 struct Parts {
   int splits, slices;
@@ -34,14 +35,13 @@ struct Parts {
 constexpr Parts kParts[] = {{2, 1}, {4, 1}, {8, 1}, {4, 4}, {8, 4}, {4, 16}, {8, 16}};
 constexpr Parts kRepackedParts[] = {{4, 1}, {8, 4}};
 constexpr int kFmaSlices[] = {2, 4, 8, 16, 32};
-constexpr int kMostSliced = 64 * 64;  // outputs of a tile: with larger ones there are few slices
+constexpr int kMostSliced = 64 * 64;  // outputs of a tile; larger tiles are not sliced
 
 const AlgorithmSpace& space_of(const Target& target) { return tile::space_of(Op::gemm, target); }
 
 // ---- algorithms ----
 
-// K whole, in splits of a cluster and in slices of the grid. Operands that have to be repacked are
-// those of odd problems, which are not worth as many kernels.
+// The ways to divide K. Kernels with repack get fewer ways, because only odd problems need them.
 std::span<const Parts> parts_for(const Algorithm& a) {
   if (a.scheduler == Scheduler::pingpong) return {};
   if (!a.repack) return kParts;
@@ -66,7 +66,7 @@ void add_tmaws(const AlgorithmSpace& space, const Algorithm& base, std::vector<A
     Algorithm a = base;
     a.stages = stages;
     for (const Shape3& cluster : space.clusters) {
-      if (cluster.m * cluster.n == 1) continue;  // follows
+      if (cluster.m * cluster.n == 1) continue;  // added below with more variants
       a.cluster_m = cluster.m;
       a.cluster_n = cluster.n;
       all.push_back(a);
@@ -83,7 +83,7 @@ void add_tmaws(const AlgorithmSpace& space, const Algorithm& base, std::vector<A
   }
 }
 
-// Kernels of fp32, which multiply one k at a time, also take K in slices.
+// Kernels of fp32, whose warp tile has k = 1, are also listed with K in slices.
 void add_cpasync(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algorithm>& all) {
   for (const int stages : space.stages) {
     all.push_back(base);
@@ -108,8 +108,8 @@ void add_ck(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algo
   }
 }
 
-// The variants of four shapes, but for those that no rule would let pass: they are too many to
-// list.
+// Adds the algorithms with the shapes of `base` (tile, wave, warp tile, pipeline). The checks here
+// drop illegal shapes early, because testing all of them by the rules would take too long.
 void add_variants(const Target& target, const Algorithm& base, std::vector<Algorithm>& all) {
   const AlgorithmSpace& space = space_of(target);
   const Shape3& tile = base.tile;
@@ -135,13 +135,15 @@ void add_variants(const Target& target, const Algorithm& base, std::vector<Algor
   }
 }
 
-// Tiles of CUDA targets are listed for 16-bit operands; others take as many bytes of k.
+// The rows of CUDA targets list tiles for 16-bit operands. Other operands keep the number of bytes
+// along k.
 Shape3 tile_for(const Shape3& tile, const Target& target, DType operand) {
   if (target.backend != "cuda") return tile;
   return {tile.m, tile.n, tile.k * 2 / size_of(operand)};
 }
 
-// The product of the target's value lists, in name order where only the four shapes differ.
+// The product of the target's value lists. Algorithms that differ in their shapes only are in name
+// order.
 std::vector<Algorithm> algorithms_of(const Target& target, DType operand) {
   const AlgorithmSpace& space = space_of(target);
   std::vector<Shape3> tiles;
@@ -166,7 +168,8 @@ GemmSignature with_chain(GemmSignature signature, const Epilogue& chain) {
   return signature;
 }
 
-// The standard, the preshuffled and the fused ones of a pair of operand type and layout.
+// The signatures of an operand type and a layout: standard, one for each listed epilogue,
+// preshuffled.
 std::vector<GemmSignature> signatures_of(DType operand, GemmLayout layout, const Target& target) {
   const GemmSignature standard = standard_signature(operand, layout);
   std::vector<GemmSignature> all = {standard};
@@ -180,8 +183,8 @@ std::vector<GemmSignature> signatures_of(DType operand, GemmLayout layout, const
   return all;
 }
 
-// Wishes as enumeration reads them. Where a chain is wished for by name, which need not be a listed
-// one, `chains` holds all that are wished for.
+// Wishes as enumeration reads them. When a wish names an epilogue, which need not be a listed one,
+// `chains` holds every epilogue that the wishes accept; otherwise it is empty.
 struct Wanted {
   WishList fields;
   WishList fields_but_variant;
@@ -211,8 +214,9 @@ Wanted read_wishes(std::span<const Wish> wishes) {
   return wanted;
 }
 
-// A named chain is put on kernels that have none: on standard ones, which "multi_d" then means too,
-// and on preshuffled ones only where these are wished for.
+// Whether an epilogue named by a wish is given to kernels of the bare signature. Standard kernels
+// take it when the wishes accept "standard" or "multi_d", preshuffled kernels only when a wish
+// accepts "preshuffle".
 bool takes_chain(const WishList& wanted, const GemmSignature& bare) {
   constexpr std::string_view kField = "variant";
   if (bare.preshuffled_b) return wanted.has(kField) && wanted.accepts_word(kField, "preshuffle");
@@ -251,8 +255,8 @@ std::vector<Algorithm> legal_algorithms(const std::vector<Algorithm>& all,
   return legal;
 }
 
-// The listed epilogues change nothing but the types' rules, so that each list of algorithms is made
-// once for all of them. A chain that is named may be one that no kernel takes.
+// The listed epilogues do not change which algorithms are legal, so each list of algorithms is made
+// once for all of them. An epilogue that a wish names may be illegal, so its list is made anew.
 void add_specs(std::span<const GemmSignature> signatures, const std::vector<Algorithm>& all,
                const Target& target, const Wanted& wanted, std::vector<KernelSpec>& specs) {
   std::vector<Algorithm> legal;
@@ -265,7 +269,8 @@ void add_specs(std::span<const GemmSignature> signatures, const std::vector<Algo
   }
 }
 
-// Calls visit(signatures, algorithms) for each pair of operand type and layout, with what passes.
+// Calls visit(signatures, algorithms) for each pair of operand type and layout, with the signatures
+// and algorithms that pass the wishes.
 template <class Visit>
 void for_each_wanted(const Target& target, const Wanted& wanted, Visit&& visit) {
   const AlgorithmSpace& space = space_of(target);
@@ -284,7 +289,8 @@ void for_each_wanted(const Target& target, const Wanted& wanted, Visit&& visit) 
   }
 }
 
-// The two shapes of cpasync that serve where nothing better is known, for large and small problems.
+// The two cpasync shapes, for small and for large problems, that are used when nothing better is
+// known.
 constexpr int kSmallSide = 64;
 constexpr int kGeneralStages = 3;
 bool is_general(const Algorithm& a, const GemmProblem& p) {
@@ -295,7 +301,7 @@ bool is_general(const Algorithm& a, const GemmProblem& p) {
          a.wave == wave && a.stages == kGeneralStages;
 }
 
-// A kernel that takes the problem's sizes: a general one, else whichever comes first.
+// A legal kernel that supports the problem: a general one if there is one, otherwise the first.
 std::optional<KernelSpec> general_gpu(const GemmSignature& signature, const Problem& problem,
                                       const Target& target) {
   std::optional<KernelSpec> any;
@@ -342,7 +348,7 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
   const std::vector<Algorithm> all = algorithms_of(target, signature.a);
-  // Where nothing needs repacking, such a kernel does what the one without does.
+  // When no operand needs repacking, a kernel with repack does the same as the one without.
   const TmawsCopies copies = tmaws_copies(std::get<GemmProblem>(problem));
   std::vector<KernelSpec> specs;
   specs.reserve(all.size());

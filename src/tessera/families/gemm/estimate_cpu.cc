@@ -1,6 +1,6 @@
-// How long a CPU kernel should take: its instructions counted as src/tessera/device/cpu issues
-// them, its packing, and the traffic that its blocks cause, each at the rates of the target's row.
-// Ranking is what this is for, so that constants matter only where they separate kernels.
+// How long a CPU kernel should take. The estimate counts the instructions that
+// src/tessera/device/cpu issues, the packing, and the traffic between caches, each at the rates of
+// the target's row. Its purpose is ranking, so constants matter only where they separate kernels.
 #include <algorithm>
 #include <cmath>
 
@@ -10,58 +10,60 @@
 namespace tessera::gemm {
 namespace {
 
-// Every constant that is not in the target's row. Provenance: fitted by simulated annealing to
-// 12,900 timings (119 fp32, bf16 and int8 problems of bench/shapes square, odd and skinny, one
-// thread) on an AMD Zen 4 server core, so that the kernel with the least estimate is as fast as
-// possible: 2.4% slower than the fastest measured one in the geometric mean, 21% at worst. Not
-// fitted: convert_cycles of fp16 and 8-bit floats, in_place_a_column, the epilogue's cycles,
-// over_k and barrier_us. Read off single timings there of short k: lane_sum_cycles, ragged_cycles
-// and turn_cycles.
+// Every constant that is not in the target's row. Provenance: the constants were fitted by
+// simulated annealing to 12,900 timings (119 fp32, bf16 and int8 problems of bench/shapes square,
+// odd and skinny, one thread) on an AMD Zen 4 server core, so that the kernel with the least
+// estimate is as fast as possible. It is 2.4% slower than the fastest measured kernel in the
+// geometric mean and 21% at worst. Not fitted: convert_cycles of fp16 and 8-bit floats,
+// in_place_a_column, the epilogue's cycles, over_k and barrier_us. lane_sum_cycles, ragged_cycles
+// and turn_cycles were read off single timings with short k. "Cycles" are clock cycles of a core.
 struct CpuModel {
-  double broadcast = 1;            // vectors' worth of a load that repeats an element of A
+  double broadcast = 1;            // cost of a load that repeats an element of A, in vector loads
   double latency = 9.0;            // cycles until an accumulator can be used again
-  double issue_share = 0.988;      // of the peak that a full register block in L1 reaches
-  double block_cycles = 1.02;      // entering and leaving a register block
-  double store_cycles = 0.454;     // per accumulator stored, and loaded when k comes in parts
-  double finish_cycles = 2.5;      // per vector of output that is scaled, fused or converted
-  double step_cycles = 2;          // per vector and cheap epilogue step (bias, add, relu, ...)
-  double function_cycles = 30;     // per vector and elementary function (gelu, tanh, ...)
-  double copy_cycles = 0.109;      // packing an element whose panel dimension is contiguous
-  double transpose_cycles = 0.31;  // packing an element whose k is contiguous
-  double convert_cycles[4] = {0.1, 0.08, 0.4, 0.08};  // more, from fp16, bf16, 8-bit floats, int8
-  double lane_sum_cycles = 12;  // streaming along k: per output, the sum over lanes
-  double ragged_cycles = 4;     // ... per row of the wide operand that ends within a vector
-  double turn_cycles = 70;      // a streamed A: per row of several outputs, to write them
-  double gather_cycles = 0.2;   // per row of k that a streamed vector of words is put together from
-  double spill_share = 1.25;    // of the traffic beyond L2 that packing causes and does not hide
-  double panel_run = 0;         // packing a row of a panel from B by rows, beside its elements ...
-  double page_run = 0;          // ... and where a panel's rows are pages apart and many
-  double as_is_share = 1;       // of gather and conversion, for words that lie there as they are
-  double scatter_cycles = 0;    // packing a word of the narrow operand for a strided k
-  double again_share = 0;    // of a narrow operand too large for half of L2, as often as it is read
-  double exposed_share = 0;  // of a blocked kernel's traffic that its instructions do not hide
-  double run_start = 165.0;  // elements streamed in the time that starting a run takes
-  double clock_boost = 1.4;  // of a busy core over the nominal clock of the target's row
-  double cache_share = 0.501;        // of a cache that a block may fill and stay
-  double stall_share = 0.02;         // of the cycles of loads below L1 that are not hidden
-  double in_place_a = 1.01;          // reading A where it lies, rows of k
-  double in_place_a_column = 1.18;   // ... columns of m
-  double aliased_a = 1.35;           // ... more of its rows than L1 has ways, all in the same set
-  double in_place_b = 1.01;          // reading B where it lies, beyond L2
-  double aliased_b = 1.04;           // ... when its rows fall into the same sets of the caches
-  double core_memory_share = 0.352;  // of the machine's bandwidth that one core draws
-  double stream_share = 0.993;       // of that bandwidth that the stream kernels reach
-  double blocked_share = 0.795;      // ... that the blocked kernels reach
-  double call_us = 0.0522;           // a launch on one thread
-  double over_k = 1.05;              // sharing k: the slowest thread is waited for twice
-  double barrier_us = 1.0;           // one meeting of the whole team
+  double issue_share = 0.988;      // share of the peak that a full register block in L1 reaches
+  double block_cycles = 1.02;      // cycles to enter and leave a register block
+  double store_cycles = 0.454;     // cycles for each accumulator stored, or loaded when k has parts
+  double finish_cycles = 2.5;      // cycles for each output vector scaled, fused or converted
+  double step_cycles = 2;          // cycles for each vector and cheap step (bias, add, relu, ...)
+  double function_cycles = 30;     // cycles for each vector and function (gelu, tanh, ...)
+  double copy_cycles = 0.109;      // cycles to pack an element whose panel dimension is contiguous
+  double transpose_cycles = 0.31;  // cycles to pack an element whose k is contiguous
+  double convert_cycles[4] = {0.1, 0.08, 0.4, 0.08};  // further cycles to pack an element of fp16,
+                                                      // bf16, 8-bit floats, int8
+  double lane_sum_cycles = 12;  // streaming along k: cycles for each output to sum over lanes
+  double ragged_cycles = 4;     // cycles for each row of the wide operand that ends within a vector
+  double turn_cycles = 70;      // streaming A: cycles to write a row of several outputs
+  double gather_cycles = 0.2;   // cycles for each row of k that a streamed vector is made of
+  double spill_share = 1.25;    // share of packing's traffic beyond L2 that is not hidden
+  double panel_run = 0;         // cycles to start packing a panel's row from a row-major B
+  double page_run = 0;          // further cycles when the panel's rows are many and pages apart
+  double as_is_share = 1;  // share of gathering and converting for words that memory holds as such
+  double scatter_cycles = 0;  // cycles to pack a word of the narrow operand when k is strided
+  double again_share = 0;     // share of the time to reread a narrow operand larger than half of L2
+  double exposed_share = 0;   // share of a blocked kernel's traffic that instructions do not hide
+  double run_start = 165.0;   // elements that stream in the time to start a run
+  double clock_boost = 1.4;   // clock of a busy core over the clock in the target's row
+  double cache_share = 0.501;       // share of a cache that a block may fill without being evicted
+  double stall_share = 0.02;        // share of the cycles of loads below L1 that are not hidden
+  double in_place_a = 1.01;         // factor of reading a row-major A in place
+  double in_place_a_column = 1.18;  // factor of reading a column-major A in place
+  double aliased_a = 1.35;   // further factor when one set of L1 must hold more rows than it has
+                             // ways
+  double in_place_b = 1.01;  // factor of reading a B larger than L2 in place
+  double aliased_b = 1.04;   // further factor when B's rows share sets of the caches
+  double core_memory_share = 0.352;  // share of the machine's bandwidth that one core reaches
+  double stream_share = 0.993;       // share of that bandwidth that stream kernels reach
+  double blocked_share = 0.795;      // share of that bandwidth that blocked kernels reach
+  double call_us = 0.0522;           // microseconds of a launch on one thread
+  double over_k = 1.05;     // factor of sharing k: the team waits for its slowest thread twice
+  double barrier_us = 1.0;  // microseconds of one barrier of the whole team
 };
 constexpr CpuModel kOnePipe;
 
-// The same for cores that multiply two vectors of 512 bits a cycle: 26,192 timings of 198 such
-// problems on an AMD Zen 5 server core, 5% slower than the fastest measured kernel, 2% on 27
-// problems that were not fitted to (with more than 16 rows and columns). Not fitted:
-// scatter_cycles, again_share.
+// The constants of cores that multiply two vectors of 512 bits in a cycle, fitted in the same way
+// to 26,192 timings of 198 such problems on an AMD Zen 5 server core. The kernel with the least
+// estimate is 5% slower than the fastest measured kernel; on 27 problems outside of the fit, all
+// with more than 16 rows and columns, it is 2% slower. Not fitted: scatter_cycles, again_share.
 constexpr CpuModel kTwoPipes = {
     .broadcast = 1.306,
     .latency = 5.565,
@@ -97,7 +99,7 @@ constexpr CpuModel kTwoPipes = {
     .call_us = 0.2256,
 };
 
-// What the model needs of the target and the spec, looked up once.
+// What the model needs from the target and the spec, looked up once.
 struct Machine {
   const CpuModel& model;
   const KernelSpec& spec;
@@ -105,15 +107,16 @@ struct Machine {
   const Target& target;
   int threads;
   int lanes;
-  double macs_rate;         // vector instructions a cycle
-  double loads_rate;        // vectors a cycle from L1
-  double l1, l2;            // bytes that a block may use
+  double macs_rate;         // multiply instructions on vectors in a cycle
+  double loads_rate;        // vectors loaded from L1 in a cycle
+  double l1, l2;            // bytes of the cache that a block may use
   int l1_ways;              // lines of L1 that share a set
-  double l2_rate, l3_rate;  // bytes a cycle
+  double l2_rate, l3_rate;  // bytes in a cycle
   double hertz;
 };
 
-// Which constants fit: those of cores that multiply two vectors of 512 bits a cycle, or one.
+// The constants of cores like the target's, which multiply one or two vectors of 512 bits in a
+// cycle.
 const CpuModel& model_of(const Target& target) {
   const Instruction* fma = find_instruction(target, DType::fp32, DType::fp32, DType::fp32);
   const bool wide = target.vector_bytes == 64 && fma != nullptr && fma->per_cycle >= 2;
@@ -151,15 +154,15 @@ Machine machine(const KernelSpec& spec, const Target& target, int threads) {
 
 // ---- the register block ----
 
-// Cycles of one word of k for `rows` rows by `vectors` vectors.
+// Cycles to multiply one word of k in a register block of `rows` rows by `vectors` vectors.
 double word_cycles(const Machine& x, double rows, double vectors) {
   const double multiply = rows * vectors / (x.macs_rate * x.model.issue_share);
   const double load = (rows * x.model.broadcast + vectors) / x.loads_rate;
   return std::max({multiply, load, x.model.latency});
 }
 
-// Whole blocks of `block` rows, then one with as few rows as multiply_rows() has a block for. Calls
-// visit(count, rows) for each size.
+// Calls visit(count, rows) for the whole register blocks of `block` rows, and then for the smallest
+// block of multiply_rows() that takes the rest.
 template <class Visit>
 void for_each_row_block(double rows, int block, Visit visit) {
   const double whole = std::floor(rows / block);
@@ -171,14 +174,15 @@ void for_each_row_block(double rows, int block, Visit visit) {
   visit(1, block);
 }
 
-// The vectors that multiply_any() spends on a panel of `columns`: all or half of a whole one's.
+// The vectors that multiply_any() uses for a panel of `columns` columns: those of a whole panel, or
+// half of them.
 int vectors_for(const Machine& x, double columns) {
   const int vectors = x.spec.algorithm.warp_tile.n / x.lanes;
   const int half = vectors / 2;
   return half > 0 && columns <= half * x.lanes ? half : vectors;
 }
 
-// One thread's rectangle.
+// The part of the problem that one thread computes.
 struct Share {
   double batches, rows, columns, k;
 };
@@ -188,7 +192,7 @@ double panel_cycles(const Machine& x, const Share& s, double columns) {
   const double vectors = vectors_for(x, columns);
   const double words = std::ceil(s.k / a.warp_tile.k);
   const double parts = std::max(1.0, blocks(s.k, a.tile.k));
-  // A panel of A comes from L2 or below, B's stays in L1 if it fits.
+  // A panel of A comes from L2 or below. A panel of B stays in L1 if it fits.
   const double depth_bytes = std::min<double>(s.k, a.tile.k) / a.warp_tile.k * 4;
   const bool a_in_l2 = depth_bytes * std::min<double>(a.tile.m, s.rows) <= x.l2;
   const bool b_in_l1 = depth_bytes * (columns + a.warp_tile.m) <= x.l1;
@@ -248,20 +252,20 @@ double convert_cycles(const Machine& x, DType dtype) {
   }
 }
 
-// Constants are for 16 lanes; narrower vectors pack fewer elements at a time.
+// The constants hold for 16 lanes. Narrower vectors pack fewer elements at a time.
 double pack_cycles(const Machine& x, DType dtype, bool k_contiguous) {
   const double move = k_contiguous ? x.model.transpose_cycles : x.model.copy_cycles;
   return (move + convert_cycles(x, dtype)) * 16 / x.lanes;
 }
 
-// An operand that does not stay in L2 is written and read once more for being packed.
+// Packing an operand that does not stay in L2 writes it and reads it once more.
 double spill_cycles(const Machine& x, double elements) {
   const double size = elements * 4 / x.spec.algorithm.warp_tile.k;
   return size <= x.l2 ? 0 : 2 * size / x.l3_rate * x.model.spill_share;
 }
 
-// Rows whose partial sums are kept at once, as in packed_gemm.h; B is packed again for each such
-// group.
+// The rows whose partial sums are kept at once, as in packed_gemm.h. B is packed again for each
+// such group of rows.
 double super_rows(const Machine& x, const Share& s) {
   const Algorithm& a = x.spec.algorithm;
   if (s.k <= a.tile.k) return std::max(1.0, s.rows);
@@ -270,17 +274,19 @@ double super_rows(const Machine& x, const Share& s) {
   return static_cast<double>(std::max<std::int64_t>(fit, a.tile.m));
 }
 
-// Columns of B that are packed before any is multiplied: one panel where A is one block of rows.
+// The columns of B that are packed before the first one is multiplied. This is one panel when A is
+// one block of rows.
 double columns_at_once(const Machine& x, const Share& s) {
   const Algorithm& a = x.spec.algorithm;
   const bool by_panels = packs_b(a.pipeline);
   return by_panels && s.rows <= a.tile.m ? a.warp_tile.n : std::min<double>(s.columns, a.tile.n);
 }
 
-// Packing a panel of B by rows reads a short run of each.
+// Packing a panel of a row-major B reads a short run of each row.
 double run_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   constexpr std::int64_t kPage = 4096;
-  constexpr double kManyRows = 256;  // pages that a core finds quickly, and a few more
+  constexpr double kManyRows = 256;  // a little above the number of pages that a core translates
+                                     // quickly
   if (!b_is_row_major(p.layout)) return 0;
   const Algorithm& a = x.spec.algorithm;
   const bool by_pages =
@@ -308,7 +314,7 @@ double packing_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   return cycles;
 }
 
-// The block of B is read again for every block of A's rows.
+// Every block of A's rows reads the block of B again.
 double reread_cycles(const Machine& x, const Share& s) {
   const Algorithm& a = x.spec.algorithm;
   const double word_bytes = 4.0 / a.warp_tile.k;
@@ -329,7 +335,7 @@ double finish_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   return s.rows * std::ceil(s.columns / x.lanes) * per_vector;
 }
 
-// Seconds to bring every operand in once, from the level of the hierarchy that holds them all.
+// Seconds to read every operand once, from the cache level or the memory that holds all of them.
 double traffic_seconds(const Machine& x, const GemmProblem& p, int threads, double share) {
   const double size = bytes_of(p);
   const double over = threads;
@@ -341,8 +347,9 @@ double traffic_seconds(const Machine& x, const GemmProblem& p, int threads, doub
   return size / (in_l3 ? std::max(l3, memory) : memory);
 }
 
-// What short runs do to streaming: A is read in runs of tile_k, the output is written in runs of a
-// tile's row when a tile is hardly higher than its register blocks, else of a register block's.
+// How many times slower streaming is because of short runs. A is read in runs of tile_k. The output
+// is written in runs of a tile's row when a tile is at most two register blocks high, otherwise in
+// runs of a register block's row.
 double run_factor(const Machine& x, const GemmProblem& p) {
   const Algorithm& a = x.spec.algorithm;
   const double a_row = std::max<double>(1, std::min<double>(p.k, a.tile.k));
@@ -360,14 +367,15 @@ double useful_share(const GemmProblem& p, double seconds, const Machine& x, int 
   return seconds > 0 ? std::min(1.0, flops_of(p) / 2 / (peak * seconds)) : 1;
 }
 
-// Of a problem's bytes, those of A and B. A packed B is read in order, which hides its latency.
+// The share of a problem's bytes that A and B have. A packed B is not counted, because it is read
+// in order, which hides its latency.
 double operands_share(const GemmProblem& p) {
   const double a = static_cast<double>(p.m) * p.k * size_of(p.a);
   const double b = p.preshuffled_b ? 0 : static_cast<double>(p.k) * p.n * size_of(p.b);
   return (a + b) * p.batch / std::max(1.0, bytes_of(p));
 }
 
-// What a blocked kernel waits for while it could be multiplying.
+// The seconds for which a blocked kernel waits for memory instead of multiplying.
 double waiting_seconds(const Machine& x, const GemmProblem& p, double busy, double traffic) {
   return x.model.exposed_share * std::min(busy, traffic * operands_share(p));
 }
@@ -405,7 +413,7 @@ Estimate estimate_grid(const Machine& x, const GemmProblem& p, const device::Gri
                   overhead_seconds(x, used, 0), useful_share(p, busy, x, used));
 }
 
-// Every thread's sums are written once and read once.
+// The seconds to write the sums of every thread once and to read them once.
 double sums_seconds(const Machine& x, double size, int threads) {
   const bool in_l3 = x.target.caches.size() > 2 && size <= cache_bytes(x.target, 2, x.model);
   const double l3 = x.l3_rate * threads * x.hertz;
@@ -414,7 +422,7 @@ double sums_seconds(const Machine& x, double size, int threads) {
   return 2 * size / (in_l3 ? std::max(l3, memory) : memory);
 }
 
-// Threads share k and then add their sums, meeting twice a batch.
+// Threads share k and then add their sums. The team meets at two barriers in each batch.
 Estimate estimate_over_k(const Machine& x, const GemmProblem& p, int parts) {
   const auto grain = static_cast<double>(k_grain(p, x.spec.algorithm));
   const double k = blocks(blocks(static_cast<double>(p.k), grain), parts) * grain;
@@ -432,7 +440,7 @@ Estimate estimate_over_k(const Machine& x, const GemmProblem& p, int parts) {
                   useful_share(p, busy, x, parts));
 }
 
-// What stream kernels spend on the ends of rows: nothing, compared with long rows.
+// The cycles that stream kernels spend at the ends of rows. They matter for short rows only.
 double ends_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   const bool narrow_is_a = device::narrow_is_a(p.m, p.n);
   const bool k_strided = narrow_is_a ? b_is_row_major(p.layout) : !a_is_row_major(p.layout);
@@ -447,14 +455,14 @@ double ends_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
   return s.columns * each;
 }
 
-// What it costs that dot products go through the narrow operand for every six rows of the wide one,
-// when half of L2 does not hold it.
+// The cycles to read the narrow operand again when it is larger than half of L2. Dot products read
+// it once for every six rows of the wide operand.
 double again_cycles(const Machine& x, double narrow_bytes, double wide) {
   const bool fits = x.target.caches.size() < 2 || narrow_bytes * 2 <= x.target.caches[1].bytes;
   return fits ? 0 : wide / 6 * narrow_bytes / x.l3_rate * x.model.again_share;
 }
 
-// The wide operand is read once, converted and multiplied on the way.
+// A stream kernel reads the wide operand once, and converts and multiplies it while reading.
 Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
   const Algorithm& a = x.spec.algorithm;
   const bool narrow_is_a = device::narrow_is_a(p.m, p.n);
@@ -467,9 +475,9 @@ Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
   const std::int64_t computed = device::narrow_rows(narrow_is_a ? p.m : p.n);
   const auto rows = static_cast<double>(computed);
   const bool k_strided = narrow_is_a ? b_is_row_major(p.layout) : !a_is_row_major(p.layout);
-  const double turns = std::ceil(rows / 8);  // that the wide operand is gone through
-  // With k strided the sums of a strip are read and written for every few words of k, from L2 when
-  // they do not fit L1, and rows of memory are read in runs as long as the strip.
+  const double turns = std::ceil(rows / 8);  // how often the wide operand is read
+  // With a strided k, the sums of a strip are read and written for every few words of k. They come
+  // from L2 when they do not fit L1. Memory is read in runs as long as the strip.
   const bool sums_in_l1 = rows * a.tile.n * 4 <= x.l1;
   const double depth = device::words_at_once(computed, a.warp_tile.k);
   const double moves = k_strided ? rows * 2 / depth / x.loads_rate : 0;

@@ -1,4 +1,5 @@
-// The analytic estimate of GPU kernels: a problem and a kernel as tile/gpu_estimate.h counts them.
+// The analytic estimate of GPU kernels: turns a problem and a kernel into the numbers that
+// tile/gpu_estimate.h takes.
 #include <algorithm>
 #include <cmath>
 
@@ -82,7 +83,7 @@ tile::GpuKernel kernel_on(const KernelSpec& spec, const GemmProblem& p, const Ta
   return x;
 }
 
-// The order matters: each number is made of those before it.
+// The order matters, because each number depends on earlier ones.
 void count_out(const tile::GpuCase& c, tile::GpuKernel& x) {
   x.tiles_m = blocks(x.rows, x.tile_m);
   x.tiles_n = blocks(x.columns, x.tile_n);

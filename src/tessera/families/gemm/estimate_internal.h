@@ -12,37 +12,40 @@ namespace tessera::gemm {
 
 inline double blocks(double size, double block) { return std::ceil(size / block); }
 
-// grid: how threads share the problem, if that is known already. Strides are filled in.
+// `grid` says how threads share the problem, when the caller knows it already. The problem's
+// strides must be filled in.
 Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                       int threads, const device::Grid* grid = nullptr);
 Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target);
 
-// The most bytes up to 16 that divide the distances of rows: what one copy to shared memory moves.
+// How many bytes one copy to shared memory moves: the most, up to 16, that divide the distances of
+// the rows.
 int copy_bytes(const GemmProblem& p);
 
-// The share of L2's rate at which tmaws reads the operands' rows where they lie: lines of 128 bytes
-// that begin elsewhere take more requests.
+// The share of L2's rate at which tmaws reads the operands' rows in place. Rows that do not begin
+// at a line of 128 bytes take more requests.
 double fetch_share(const GemmProblem& p);
 
 // Whether rows of the output begin at multiples of 16 bytes, so that the copy engine can store.
 bool stores_aligned(const GemmProblem& p);
 
-// Bytes of the operands that a tmaws kernel with repack copies first. Strides are filled in.
+// Bytes of the operands that a tmaws kernel with repack copies first. The problem's strides must be
+// filled in.
 double copied_bytes(const GemmProblem& p);
 
-// flops() and bytes() of a problem whose strides are filled in.
+// flops() and bytes() for a problem whose strides are filled in.
 double flops_of(const GemmProblem& p);
 double bytes_of(const GemmProblem& p);
 
-// Least k that is worth a thread of a CPU, as in packed_gemm.h.
+// The least part of k that is worth a CPU thread of its own, as in packed_gemm.h.
 inline std::int64_t k_grain(const GemmProblem& p, const Algorithm& a) {
   return p.preshuffled_b ? a.tile.k : device::kGrainWords * a.warp_tile.k;
 }
 
-// The estimate's view of a problem on a GPU; strides are filled in.
+// A problem on a GPU as the estimate counts it. The problem's strides must be filled in.
 tile::GpuCase gpu_case(const GemmProblem& p, const Target& target);
 
-// Sums up: whatever does not hide behind the memory or the other way round, and the overhead.
+// The total time: the longer of computing and moving, and the overhead.
 Estimate total_of(double compute_seconds, double memory_seconds, double overhead_seconds,
                   double utilisation);
 

@@ -1,4 +1,4 @@
-// GEMM as the stages see it that learn, report and exchange.
+// What the stages that learn, report and exchange data need to know about a GEMM.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr std::int64_t kNarrow = 8;  // rows or columns; a wide operand is then read once
+constexpr std::int64_t kNarrow = 8;  // rows or columns; up to this many, one reading of the wide
+                                     // operand bounds the time
 
 std::string shape_class(const GemmProblem& p) {
   const std::int64_t side = std::min(p.m, p.n);
@@ -24,7 +25,8 @@ std::string k_class(const GemmProblem& p) {
 
 [[noreturn]] void refuse_word(const std::string& why) { throw Error(ErrorCode::parse_error, why); }
 
-// A size of a foreign row; `missing` stands for one that is not there, 0 for none that could.
+// A size from a row of another program's file. `missing` is the result for a key that is not there;
+// when it is 0 the key is required.
 std::int64_t size_in(const ProblemWords& words, const std::string& key, std::int64_t missing) {
   const auto found = words.find(key);
   if (found == words.end() && missing > 0) return missing;
@@ -50,7 +52,7 @@ TypeWords types_in(const ProblemWords& words) {
 
 }  // namespace
 
-// The types of A and, where it has another, of B, as the kernel's name begins.
+// The type of A, and the type of B when it differs, as at the beginning of a kernel's name.
 std::string model_key(const Signature& signature) {
   const auto& s = std::get<GemmSignature>(signature);
   std::string key(to_string(s.a));
@@ -90,7 +92,7 @@ Problem retyped(const Problem& problem, const TypeWords& words) {
   p.acc = types.acc;
   p.out = types.out;
   p.d = types.d;
-  // int32 output takes no epilogue: what a network stores after one is floating point.
+  // An int32 output takes no epilogue. After an epilogue a network stores floating-point numbers.
   if (p.out == DType::int32 && num_ops(p.epilogue) > 0) p.out = p.d = DType::fp32;
   return p;
 }

@@ -44,7 +44,7 @@ std::vector<Wish> wishes(std::span<const FeatureUse> wanted, std::size_t begin, 
 
 std::span<const Feature> features() { return kFeatures; }
 
-// No feature says what an address that is read first costs, or batches that lie anywhere.
+// No feature describes the cost of reading pointers first, or of batches at arbitrary addresses.
 Verdict features_fit(const Problem& problem) {
   if (!std::get<GemmProblem>(problem).pointer_arrays) return {};
   return {"no feature describes pointer_arrays"};

@@ -1,4 +1,5 @@
-// Reads candidates into lanes: the only part of the extractor that looks at one after the other.
+// Reads candidates into lanes. This is the only part of the extractor that handles candidates one
+// by one.
 #include <algorithm>
 
 #include "tessera/base/enums.h"
@@ -32,7 +33,7 @@ void put_algorithm(const Algorithm& a, std::size_t i, Lanes& x) {
 
 // ---- GPUs ----
 
-// What an operand is to the kernels that compute by rows of A, or of B with swap_ab.
+// The roles of the operands: kernels compute rows of A, or with swap_ab rows of B.
 struct Sides {
   double rows, columns, size_m, size_n;
 };
@@ -44,7 +45,8 @@ Sides sides_of(const Facts& f) {
 
 Sides swapped(const Sides& s) { return {s.columns, s.rows, s.size_n, s.size_m}; }
 
-// Whether tmaws' copy engine stores the output, but for kernels that store directly.
+// Whether the copy engine can store the output of a tmaws kernel. Kernels with store=direct never
+// use it.
 struct CopiesOut {
   bool with_room, crowded, with_swap;
 

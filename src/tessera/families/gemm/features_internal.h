@@ -1,4 +1,5 @@
-// The parts of the feature extractor: facts of a problem, lanes of candidates, and what fills them.
+// The parts of the feature extractor: the facts of a problem, the lanes of candidates, and the
+// functions that fill them.
 #pragma once
 
 #include "tessera/device/cpu/gemm/operands.h"
@@ -24,26 +25,27 @@ inline constexpr double kLeastSeconds = 1e-9;  // of any predicted time
 // Features that every candidate of a problem shares.
 using Broadcast = std::array<double, kFirstLane>;
 
-// What the lanes need of the problem and the machine, looked up once. Rates of 0 are no rates.
+// What the lanes need to know about the problem and the machine, looked up once. A rate of 0 means
+// that there is no such rate.
 struct Facts {
-  GemmProblem problem;  // strides filled in
+  GemmProblem problem;  // with its strides filled in
   const Target* target = nullptr;
   bool on_cpu = false;
   int threads = 1;
   double m = 0, n = 0, k = 0, batch = 0;
   double flops = 0, bytes = 0;
-  double copied_bytes = 0;  // by a tmaws kernel that repacks
-  double fetch_share = 1;   // of L2 rate, where rows lie
-  double units = 1;         // CPU: threads
-  double hertz = 1;         // cycles of a unit in a second
+  double copied_bytes = 0;  // bytes that a tmaws kernel with repack copies first
+  double fetch_share = 1;   // share of L2's rate at which the rows are read in place
+  double units = 1;         // on a CPU, the threads
+  double hertz = 1;         // cycles per second
   double bandwidth = 1;
   double launch_seconds = 0;
   double ideal_log2 = 0;
   double l1 = 0, l2 = 0, l3 = 0;     // bytes; 0: there is no such cache
-  double l1_rate = 1, l2_rate = 1;   // bytes that a unit reads in a cycle
-  std::array<double, 5> cpu_macs{};  // of a core in a cycle, by products of a lane (warp_tile_k)
-  double wide_macs = 1;              // of an SM or CU in a cycle by its widest instruction
-  double narrow_macs = 1;            // ... by the one that cpasync uses
+  double l1_rate = 1, l2_rate = 1;   // bytes that a unit reads from that cache in a cycle
+  std::array<double, 5> cpu_macs{};  // multiply-adds of a core in a cycle; the index is warp_tile_k
+  double wide_macs = 1;    // multiply-adds of an SM or CU in a cycle by its widest instruction
+  double narrow_macs = 1;  // the same by the instruction that cpasync uses
   std::array<double, static_cast<std::size_t>(Pipeline::mem) + 1>
       capacity{};  // bytes of shared memory that a pipeline may use
   tile::GpuCase gpu;
@@ -51,15 +53,15 @@ struct Facts {
 Facts facts_of(const GemmProblem& problem, const Target& target, int threads);
 Broadcast broadcast_of(const Facts& facts);
 
-// How the threads of a CPU share a problem, and what the busiest of them gets.
+// How the threads of a CPU share a problem, and the share of the busiest thread.
 struct Sharing {
   device::Grid grid;
   int over_k;
   double batches, rows, columns, k;
 };
 
-// The part of a kernel that sharing depends on. Few candidates differ in it, and finding a grid is
-// slow: the last answers are kept.
+// The part of a kernel that sharing depends on. Few candidates differ in it and finding a grid is
+// slow, so the last results are kept.
 struct SharingKey {
   Shape3 wave, warp_tile;
   int tile_k = 0;  // 0: none
@@ -73,31 +75,31 @@ struct SharingMemo {
 
 struct Lanes {
   Lane of[kNumLanes];  // features: of[lane("tile_m")][i]
-  // What is no feature itself.
-  Lane rows, columns;   // of the side that tile_m and tile_n cover
-  Lane size_m, size_n;  // of an element of that side's operand
+  // Intermediate values that are not features.
+  Lane rows, columns;   // sizes of the output along tile_m and tile_n
+  Lane size_m, size_n;  // bytes of an element of the operand along them
   Lane is_tmaws, is_pingpong;
-  Lane macs;                    // of a unit in a cycle
+  Lane macs;                    // multiply-adds of a unit in a cycle
   Lane capacity;                // bytes of shared memory
-  Lane share_k, share_batches;  // CPU: of the busiest thread
-  Lane packs_a, packs_b;        // CPU: 1: the pipeline packs the operand
+  Lane share_k, share_batches;  // CPU: share of the busiest thread
+  Lane packs_a, packs_b;        // CPU: 1 when the pipeline packs the operand
   Lane tiled_bytes, operand_bytes, packed_bytes;
-  Lane copied_bytes, fetch_share, store_chunk, store_times;    // GPU
-  Lane compute_cycles;                                         // of the busiest unit
-  Lane step_bytes, step_operand_bytes;                         // GPU: of a block's step of tile_k
+  Lane copied_bytes, fetch_share, store_chunk, store_times;  // GPU
+  Lane compute_cycles;                                       // of the busiest unit
+  Lane step_bytes, step_operand_bytes;  // GPU: bytes of a block's step of tile_k
   Lane step_cycles, load_cycles, finish_cycles, busy_seconds;  // GPU
-  Lane fma_cycles, alone_cycles;                               // GPU: of a step of fp32
-  Lane estimate_compute, estimate_memory, estimate_overhead;   // seconds
+  Lane fma_cycles, alone_cycles;  // GPU: cycles of a step of an fp32 kernel
+  Lane estimate_compute, estimate_memory, estimate_overhead;  // seconds
   SharingMemo sharing;
 };
 
 consteval std::size_t lane(std::string_view name) { return feature(name) - kFirstLane; }
 
-// Reads candidates into lanes; lanes after the last candidate repeat it.
+// Reads candidates into lanes. Lanes after the last candidate repeat the last one.
 void gather(const Facts& facts, std::span<const KernelSpec> specs, Lanes& lanes);
 
-// Computes what is left, with the widest vectors of this machine and with any machine's: the bits
-// are the same.
+// Both compute the remaining features, with the same bits: fill() with the widest vectors of this
+// machine, fill_portable() with instructions that any machine has.
 void fill(const Facts& facts, Lanes& lanes);
 void fill_portable(const Facts& facts, Lanes& lanes);
 

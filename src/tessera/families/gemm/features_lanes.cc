@@ -1,6 +1,6 @@
 // Features of candidates, in lanes: plain loops without calls or branches, which compilers turn
-// into vector instructions. No rounding differs between those: each lane's sums and products stay
-// as they are written.
+// into vector instructions. Vector width does not change a result, because each lane's sums and
+// products keep their order.
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/features_internal.h"
 
@@ -84,8 +84,8 @@ void fill_tiling(const Facts& f, Lanes& x) {
 
 // ---- GPUs: what tile/gpu_estimate.h counts, lane by lane ----
 
-// The kernel of a lane, as far as it has been counted: numbers that no loop has written yet are not
-// used.
+// The kernel of a lane with the numbers computed so far. No caller uses a number that is not
+// written yet.
 [[gnu::always_inline]] inline tile::GpuKernel kernel_of(const Lanes& x, std::size_t i) {
   return {.is_tmaws = x.is_tmaws[i],
           .is_pingpong = x.is_pingpong[i],
@@ -134,7 +134,7 @@ void fill_tiling(const Facts& f, Lanes& x) {
           .busy_seconds = x.busy_seconds[i]};
 }
 
-// One number of every lane.
+// Computes one number of every lane.
 template <class Count>
 [[gnu::always_inline]] inline void count(Lane& to, const Lanes& x, Count number) {
   for (std::size_t i = 0; i < kLanes; ++i) to[i] = number(kernel_of(x, i));
@@ -234,7 +234,7 @@ void fill_gpu(const tile::GpuCase& c, Lanes& lanes) {
 
 // ---- CPUs: threads' shares, panels against caches, bytes by level ----
 
-// Sizes over a cache that does not exist are 0.
+// A size divided by a cache that does not exist is 0.
 double inverse(double bytes) { return bytes > 0 ? 1 / bytes : 0; }
 
 void fill_panels(const Facts& f, Lanes& x) {
@@ -320,7 +320,7 @@ void fill_cpu(const Facts& facts, Lanes& lanes) {
 
 // ---- every machine again ----
 
-// What is left when bytes and cycles are known.
+// The features that follow from bytes and cycles.
 void fill_seconds(const Facts& f, Lanes& x) {
   const double least_bytes = at_least(f.bytes, 1);
   const double memory = f.bytes / f.bandwidth;

@@ -1,4 +1,4 @@
-// Features that do not depend on the candidate, and the facts that the others start from.
+// Features that do not depend on the candidate, and the facts that the other features start from.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,7 @@ namespace tessera::gemm {
 namespace {
 
 constexpr double kGpuVectorBytes = 16;  // the widest load of a thread
-constexpr double kAlignLimit = 4096;    // bytes: rows this far apart meet in the sets of a cache
+constexpr double kAlignLimit = 4096;    // bytes; rows at such distances share sets of a cache
 
 double number(std::int64_t value) { return static_cast<double>(value); }
 double listed_bytes(const Target& target, std::size_t level) {
@@ -48,7 +48,7 @@ double best_macs(const Facts& f) {
 
 // ---- operands ----
 
-// The distance of rows in bytes (column-major: of columns), and the elements of one.
+// The distance between rows in bytes, and the elements of a row (column-major: of columns).
 struct Rows {
   std::int64_t span;
   std::int64_t ld;
@@ -65,7 +65,7 @@ Rows rows_of_out(const GemmProblem& p) {
   return {p.ld_out * size_of(p.out), p.ld_out, p.n, size_of(p.out)};
 }
 
-// The largest power of 2 up to `limit` that divides the span; that of no span is the limit.
+// The largest power of 2 up to `limit` that divides the span; `limit` for a span of 0.
 double power_in(std::int64_t span, double limit) {
   if (span == 0) return limit;
   return std::min(number(span & -span), limit);

@@ -1,5 +1,5 @@
 // The table of GEMM's features. Problem and hardware come first: they are the same for every
-// candidate. p / q of two numbers is 0 where q does not exist on the target.
+// candidate. A quotient p / q is 0 when q does not exist on the target.
 #pragma once
 
 #include <array>
@@ -12,10 +12,11 @@ namespace tessera::gemm {
 
 using enum FeatureGroup;
 
-// What the formulas mean: rows x columns is m x n, with swap_ab n x m. sizes are bytes of elements.
-// word: the 4 bytes that CPU kernels multiply, warp_tile_k elements. span: bytes from one row (of a
-// column-major operand: column) to the next. wide: 16 bytes on GPUs, a vector on CPUs. share: what
-// the busiest thread of a CPU computes. unit: a core, SM or CU; Hz: its clock.
+// The words of the formulas. rows x columns: m x n, with swap_ab n x m. size: bytes of an element.
+// word: the 4 bytes, or warp_tile_k elements, that a CPU kernel multiplies in a lane. span: bytes
+// from one row to the next (column-major: from one column to the next). wide: 16 bytes on GPUs, a
+// vector on CPUs. share: the part of the problem that the busiest thread of a CPU computes. unit: a
+// core, SM or CU. Hz: a unit's clock.
 inline constexpr auto kFeatures = std::to_array<Feature>({
     // ---- the problem ----
     {"m", "rows", "m", problem},

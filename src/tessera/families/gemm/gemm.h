@@ -7,7 +7,8 @@ namespace tessera::gemm {
 
 const Family& family();
 
-// See Family::abi. What it counts: device/gemm_arguments.h, CudaGemmArguments, the entries.
+// See Family::abi. It counts changes of device/gemm/gemm_arguments.h, of CudaGemmArguments and of
+// the entries.
 inline constexpr int kAbi = 5;
 
 // validate.cc
@@ -73,7 +74,7 @@ Problem from_words(const ProblemWords& words);
 
 // samples.cc
 std::vector<Problem> samples(const KernelSpec& spec, const Target& target);
-// A problem that asks for what the kernel computes.
+// A problem of these sizes that asks for exactly what a kernel of this signature computes.
 GemmProblem problem_of(const GemmSignature& signature, std::int64_t m, std::int64_t n,
                        std::int64_t k);
 

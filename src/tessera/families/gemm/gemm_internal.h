@@ -15,13 +15,14 @@
 
 namespace tessera::gemm {
 
-// Tiles of the output's rows, one after the other, that share the columns of B they read. Within 2%
-// of the best on every shape that was measured.
+// How many tiles run one after the other down the output's rows, so that they share the columns of
+// B that they read. On every measured shape the time is within 2% of the best group.
 constexpr int kRasterGroup = 8;
 
 inline std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
 
-// The operands of a problem with strides; add_d: all that the epilogue reads.
+// Each adds an operand of a problem whose strides are filled in; add_d adds every D tensor that the
+// epilogue reads.
 void add_a(const GemmProblem& p, Tensors& all);
 void add_b(const GemmProblem& p, Tensors& all);
 void add_c(const GemmProblem& p, Tensors& all);
@@ -34,12 +35,11 @@ Verdict types_fit(const GemmSignature& signature);
 // The rules that hold for an epilogue and its output type.
 Verdict epilogue_fits(const GemmSignature& signature);
 
-// Whether a CPU kernel packs an operand into panels; else it reads the operand in place.
+// Whether a CPU kernel packs an operand into panels; otherwise it reads the operand in place.
 inline bool packs_a(Pipeline p) { return p == Pipeline::packab || p == Pipeline::packa; }
 inline bool packs_b(Pipeline p) { return p == Pipeline::packab || p == Pipeline::packb; }
 
-// The parts of CPU kernels that other kernels share, and the declarations that a source with these
-// objects is compiled behind.
+// Adds to the source the objects that CPU kernels share, and the declarations that go with them.
 struct CpuTypes {
   std::string_view a, b, out, math;  // as src/tessera/device/cpu/ calls them
 };
@@ -52,7 +52,7 @@ inline bool is_fp32(DType dtype) { return dtype == DType::fp32 || dtype == DType
 // The type that a CPU kernel multiplies after packing: int8, bf16 (two products per lane) or fp32.
 DType word_type(const GemmSignature& signature, int products_per_lane);
 
-// The instruction of a CPU target for `products_per_lane` products, or null.
+// The CPU target's instruction that adds `products_per_lane` products in each lane, or null.
 const Instruction* find_word_instruction(const GemmSignature& signature, int products_per_lane,
                                          const Target& target);
 
@@ -69,13 +69,13 @@ using Rule = tile::Rule<Case>;
 std::span<const Rule> cpu_rules();
 std::span<const Rule> gpu_rules(Pipeline pipeline);
 
-// is_legal() without the sentence: what enumeration filters by.
+// is_legal() without the sentence. Enumeration filters by it.
 bool is_legal_quick(const Case& c);
 
-// What a GPU kernel asks of a problem's sizes and strides.
+// Whether a GPU kernel can run the problem's sizes and strides.
 Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem);
 
-// The sizes of GPU kernels, of any signature.
+// Sizes of GPU kernels that do not depend on the signature.
 using tile::kTmaBytes;
 using tile::kTmawsLineBytes;
 using tile::tmaws_d_roles;
@@ -89,7 +89,7 @@ using tile::TmawsDRoles;
 using tile::TmawsOperand;
 using tile::TmawsStore;
 
-// ... and of this one.
+// The functions of tile/tmaws.h for a GEMM's signature.
 inline tile::Product product_of(const GemmSignature& s) {
   return {s.a,
           s.b,
@@ -116,7 +116,8 @@ inline tile::SharedMemory shared_memory(const GemmSignature& s, const Algorithm&
   return tile::shared_memory(product_of(s), a);
 }
 
-// Which operands of the problem need repacking, wherever they lie. Strides may be packed ones.
+// Which operands of the problem need repacking at any address. Strides may be left out when they
+// are packed.
 struct TmawsCopies {
   bool a, b;
 };
@@ -126,12 +127,14 @@ using tile::warp_tiles_for;
 
 // ---- emission and binding ----
 
-// The comment that leads every emitted file; `folder` of src/tessera/device/ holds its template.
+// The comment at the head of every emitted file. `folder` is the folder of src/tessera/device/ that
+// holds the template.
 std::string banner(const KernelSpec& spec, std::string_view folder);
 
 std::string_view yes_no(bool value);
 
-// The entries of a kernel's binary: itself, and at these places those that some kernels bring.
+// The entries of a kernel's binary: the kernel itself first, then, for some kernels, _pack and
+// _prepare at the places below.
 std::vector<std::string> entries_of(const KernelSpec& spec);
 inline constexpr std::uint8_t kPackEntry = 1;
 std::uint8_t prepare_entry(const KernelSpec& spec);
@@ -139,11 +142,11 @@ std::uint8_t prepare_entry(const KernelSpec& spec);
 Source emit_cpu(const KernelSpec& spec, const Target& target);
 Source emit_cuda(const KernelSpec& spec, const Target& target);
 
-// The arguments that kernels of every backend take. The problem's strides are filled in.
+// The arguments that kernels of every backend take. The problem's strides must be filled in.
 device::GemmArguments gemm_arguments(const GemmProblem& problem, const GemmOperands& operands);
 
-// emit_tmaws.cc: the specialisation of Wgmma, and the kernels that pack a preshuffled B and prepare
-// operands.
+// In emit_tmaws.cc: the text of the Wgmma specialisation, of the kernel that packs a preshuffled B,
+// and of the kernel that prepares operands.
 std::string wgmma_text(const KernelSpec& spec);
 std::string pack_kernel_text(const KernelSpec& spec);
 std::string prepare_kernel_text(const KernelSpec& spec);
@@ -161,7 +164,7 @@ inline Bounded apply_epilogue(const GemmProblem& p, const DValues& d, Bounded x)
   return tile::apply_epilogue({p.epilogue, p.clamp_lo, p.clamp_hi}, d, x);
 }
 
-// facts.cc: what decides the side of the split.
+// In facts.cc: the hash that decides the side of the split.
 std::uint64_t shape_hash(std::int64_t m, std::int64_t n, std::int64_t k);
 
 }  // namespace tessera::gemm

@@ -71,7 +71,8 @@ int lanes(const Case& c) { return c.target.vector_bytes / 4; }
 std::int64_t accumulators(const Case& c) {
   return std::int64_t{c.algorithm.warp_tile.m} * c.algorithm.warp_tile.n / lanes(c);
 }
-// The vectors of B that meet one row of A, and that row's broadcast.
+// The registers for the vectors of B that one row of A multiplies, and for the broadcast element of
+// that row.
 int operand_registers(const Case& c) { return c.algorithm.warp_tile.n / lanes(c) + 1; }
 
 bool reads_a_in_place(const Case& c) {
@@ -81,7 +82,7 @@ bool reads_b_in_place(const Case& c) {
   return c.algorithm.pipeline == Pipeline::packa || c.algorithm.pipeline == Pipeline::direct;
 }
 
-// An operand is read in place when its elements are the words that the kernel multiplies.
+// An operand can be read in place when its elements are the words that the kernel multiplies.
 bool is_word(DType dtype, const Case& c) { return size_of(dtype) * c.algorithm.warp_tile.k == 4; }
 
 std::string no_word(const Case& c, char operand, DType dtype) {
@@ -209,7 +210,7 @@ std::string signature_mismatch(const GemmSignature& kernel, const GemmSignature&
   if (kernel.epilogue != problem.epilogue) {
     return mismatch("epilogue", kernel.epilogue, problem.epilogue);
   }
-  // Without D tensors their type means nothing.
+  // Without D tensors, the type of D does not matter.
   if (kernel.epilogue.num_d > 0 && kernel.d != problem.d) return mismatch("d", kernel.d, problem.d);
   if (kernel.preshuffled_b != problem.preshuffled_b) {
     return fmt::format("the kernel has preshuffle={}, the problem preshuffle={}",
@@ -218,8 +219,9 @@ std::string signature_mismatch(const GemmSignature& kernel, const GemmSignature&
   return "";
 }
 
-// Rows of A that stream serves, no more than stream_gemm.h has room for. With few registers blocks
-// are faster from 9 rows on; for more than 8 columns they always are, and read a wide A in place.
+// The most rows of A that stream supports; stream_gemm.h has room for no more. On machines with few
+// registers, blocked kernels are faster from 9 rows on. With more than 8 columns blocked kernels
+// are always faster; they read a wide A in place.
 int most_stream_rows(const Target& target) {
   return target.vector_registers >= 32 ? 2 * kStreamBlock : kStreamBlock;
 }
@@ -243,8 +245,9 @@ Verdict is_legal(const KernelSpec& spec, const Target& target) {
   return {rule == nullptr ? std::string() : rule->sentence(c)};
 }
 
-// Sums over K that depend on the number of threads or on who comes first. GPU waves along K are
-// part of the kernel; CPU waves are at most what the caller's threads allow.
+// Not deterministic are sums over K whose order depends on the number of threads or on timing. On
+// GPUs the waves along K are fixed by the kernel. On CPUs there are at most as many as the caller's
+// threads.
 Verdict is_deterministic(const KernelSpec& spec, const Target& target) {
   if (spec.algorithm.split_k == SplitK::atomic) {
     return {"deterministic kernels must add their parts of K in a fixed order, got split_k atomic"};

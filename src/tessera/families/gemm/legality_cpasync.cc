@@ -1,5 +1,5 @@
-// The rules of cpasync kernels (src/tessera/device/cuda/{mma,fma}_gemm.h): every warp copies its
-// share of the tiles and multiplies by mma, or for fp32 by fma.
+// The rules of cpasync kernels (src/tessera/device/cuda/gemm/{mma,fma}_gemm.h). In these kernels
+// every warp copies its share of the tiles and multiplies by mma, for fp32 by fma.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace {
 
 constexpr int kMostAccumulators = 128;  // per thread, without spills
 constexpr int kMaxTransposed = 64;      // the same where 8-bit floats are also transposed
-constexpr int kChunkBytes = 16;         // that one cp.async moves
-constexpr int kTileBytes = 1024;        // after which the swizzle of a tile repeats
-constexpr int kMmaBytesK = 32;          // of k that one mma takes
-constexpr int kMmaRows = 16;            // of A and of B that a warp loads at a time
+constexpr int kChunkBytes = 16;         // bytes that one cp.async moves
+constexpr int kTileBytes = 1024;        // bytes after which the swizzle of a tile repeats
+constexpr int kMmaBytesK = 32;          // bytes along k that one mma takes
+constexpr int kMmaRows = 16;            // rows of A and of B that a warp loads at a time
 constexpr int kFmaLanesK = 8;           // threads that copy a row of fp32
 
 bool by_fma(const Case& c) { return c.signature.a == DType::fp32; }
@@ -44,7 +44,7 @@ struct OperandTile {
   std::string_view name;
   bool k_contiguous;
   int rows;       // of the tile
-  int warp_rows;  // that a warp multiplies
+  int warp_rows;  // rows that a warp multiplies
   int size;       // bytes of an element
 };
 std::array<OperandTile, 2> operand_tiles(const Case& c) {
@@ -54,7 +54,7 @@ std::array<OperandTile, 2> operand_tiles(const Case& c) {
           OperandTile{"B", !b_is_row_major(s.layout), a.tile.n, warp_n(c), size_of(s.b)}};
 }
 
-// A line of a tile is a power of two of chunks, and the threads copy whole lines.
+// A line of a tile has a power of two of chunks, and the threads copy whole lines.
 bool line_fits(const OperandTile& tile, const Case& c) {
   if (by_fma(c)) return true;
   const int bytes = (tile.k_contiguous ? c.algorithm.tile.k : tile.rows) * tile.size;
@@ -79,8 +79,8 @@ std::string bytes_do_not_fit(const OperandTile& tile, const Case& c) {
                      kTileBytes, tile.rows, c.algorithm.tile.k, tile.size);
 }
 
-// Where rows are contiguous, fragments follow from the first by exclusive or; bytes are transposed
-// in blocks of 32 rows.
+// When rows are contiguous, the address of each fragment follows from the first by exclusive or.
+// Elements of one byte are transposed in blocks of 32 rows.
 bool rows_fit(const OperandTile& tile, const Case& c) {
   if (by_fma(c)) return true;
   if (tile.k_contiguous) return tile.warp_rows % kMmaRows == 0;
@@ -96,7 +96,7 @@ std::string rows_do_not_fit(const OperandTile& tile, const Case&) {
                      tile.size == 1 ? 2 * kMmaRows : kMmaRows, tile.name, tile.warp_rows);
 }
 
-// The k that a thread of a fma kernel copies and multiplies without waiting: FmaEngine::kSlotK.
+// How much k a thread of an fma kernel copies and multiplies without waiting: FmaEngine::kSlotK.
 int fma_slot_k(const Case& c) {
   const Algorithm& a = c.algorithm;
   const int written = block_threads(c) * 8 / std::max(1, a.warp_tile.m * a.warp_tile.n);
@@ -106,8 +106,8 @@ bool fma_slots_fit(const Case& c) {
   return fma_slot_k(c) % kFmaLanesK == 0 && c.algorithm.tile.k % fma_slot_k(c) == 0;
 }
 
-// fp32 is copied row by row, 8 threads to a row, where k is contiguous, else line by line of one k,
-// a thread to 4 rows.
+// When k is contiguous, fp32 is copied row by row, with 8 threads for each row. Otherwise each line
+// of one k is copied with one thread for every 4 rows.
 bool fma_copies_fit(const OperandTile& tile, const Case& c) {
   if (!by_fma(c)) return true;
   if (!fma_slots_fit(c)) return false;
@@ -148,7 +148,7 @@ std::string first_misfit(const Case& c) {
 // Slices are added in their order, through device memory.
 SplitK kind_of_slices(const Algorithm& a) { return a.slices == 1 ? SplitK::none : SplitK::ordered; }
 
-// The lanes of a warp stand in a grid over its part of the tile, in vectors of 4.
+// The lanes of a warp form a grid over the warp's part of the tile, in vectors of 4.
 bool lanes_fit(const Case& c) {
   if (!by_fma(c)) return true;
   const Shape3& w = c.algorithm.warp_tile;

@@ -11,10 +11,10 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kWgmmaBytesK = 32;       // of k that one wgmma instruction takes
-constexpr int kMaxAccumulators = 208;  // per thread; 192 were tried without spills
+constexpr int kWgmmaBytesK = 32;       // bytes along k that one wgmma instruction takes
+constexpr int kMaxAccumulators = 208;  // per thread; up to 192 were tried, without spills
 constexpr int kMaxWithSplits = 144;    // 160 spill with some epilogues
-constexpr int kColumnUnit = 8;         // of wgmma's columns
+constexpr int kColumnUnit = 8;         // wgmma's columns are multiples of this
 constexpr int kMaxWgmmaColumns = 256;
 constexpr int kMaxSplits = 8;        // blocks of a cluster
 constexpr int kMaxColumnsOf3 = 192;  // 3 consumers: 128 registers a thread at entry
@@ -27,9 +27,9 @@ constexpr int kPreshuffleUnit[] = {32, 32, 16};
 
 int waves_of(const Algorithm& a) { return a.wave.m * a.wave.n * a.wave.k; }
 
-// ---- tmaws: a producer warp moves tiles by TMA, consumer warpgroups multiply by wgmma ----
-// tile_m are the rows that feed wgmma's M and tile_n those that feed its N. With swap_ab these are
-// B's and A's: a tall tile for problems with few rows.
+// ---- tmaws: a producer warp moves tiles by TMA, consumer warpgroups multiply by wgmma ---- tile_m
+// counts the rows that feed wgmma's M, tile_n the rows that feed its N. They are rows of A and B,
+// with swap_ab rows of B and A, which gives a tall tile for problems with few rows.
 
 std::int64_t bytes_of_stage(const Case& c) {
   const Shape3& t = c.algorithm.tile;
@@ -47,7 +47,7 @@ int consumers_per_tile(const Case& c) {
   return c.algorithm.scheduler == Scheduler::pingpong ? 1 : c.algorithm.wave.m;
 }
 
-// 8-bit and tf32 operands are not transposed on their way. Packing lays B out as it should be.
+// wgmma cannot transpose 8-bit and tf32 operands. A packed B already has the right order.
 bool lines_fit(const Case& c) {
   if (size_of(c.signature.a) == 2) return true;
   return tmaws_a(c.signature, c.algorithm).k_contiguous &&
@@ -61,12 +61,12 @@ bool shares_fit(const TmawsOperand& o, int tile_k) {
 
 bool splits_k(const Algorithm& a) { return a.splits != 1 || a.slices != 1; }
 
-// The columns that tile_n must be a multiple of, so that each block of a split owns whole parts.
+// tile_n must be a multiple of this many columns, so that each block of a split owns whole parts.
 int split_columns(const Algorithm& a) {
   return kColumnUnit * std::max(1, std::min(a.splits, a.tile.n / kColumnUnit));
 }
 
-// With splits a thread also holds the sums that it owns.
+// With splits, a thread also holds the sums that it owns.
 int accumulators_with_splits(const Case& c) {
   const TmawsStore store = tmaws_store(c.algorithm);
   return accumulators_per_thread(c) + store.row_blocks * store.columns / 2;
@@ -277,7 +277,8 @@ std::int64_t accumulators_per_lane(const Case& c) {
   return std::int64_t{a.tile.m} * a.tile.n / (a.wave.m * a.wave.n * c.target.warp_size);
 }
 
-// An odd number above one of 32-wide warp tiles a wave stores wrong values through LDS.
+// With an odd number of 32-wide warp tiles per wave, other than one, the kernel stores wrong values
+// through LDS.
 bool cshuffle_stores_right(const Algorithm& a) {
   const int repeat_m = a.tile.m / (a.wave.m * a.warp_tile.m);
   const int repeat_n = a.tile.n / (a.wave.n * a.warp_tile.n);
@@ -434,8 +435,8 @@ namespace {
 
 // What the copy engine asks of a matrix that it reads or writes.
 struct Window {
-  std::string_view name;  // of the operand
-  std::string_view line;  // of its contiguous dimension
+  std::string_view name;  // name of the operand
+  std::string_view line;  // name of its contiguous dimension
   std::int64_t length, ld, batch_stride;
   DType dtype;
 };
@@ -464,7 +465,7 @@ Verdict window_fits(const Window& w, std::string_view role) {
   return strides_are_small(w);
 }
 
-// Every block needs a tile of K, and every group of threads that adds up slices a counter.
+// Every block needs a tile of K. Every group of threads that adds up slices needs a counter.
 Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
   if (a.splits * a.slices == 1) return {};
   const auto tiles = [](std::int64_t size, int tile) { return (size + tile - 1) / tile; };
@@ -487,7 +488,7 @@ Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
                   kCounters, p.m, p.n, p.batch, to_string(a.tile), groups)};
 }
 
-// The copy engine reads any length of a row, but writes whole 16 bytes.
+// The copy engine reads rows of any length, but it writes multiples of 16 bytes.
 Verdict stores_fit(const Window& out) {
   const std::int64_t unit = kTmaBytes / size_of(out.dtype);
   if ((out.length | out.ld | out.batch_stride) % unit == 0) return {};
@@ -497,8 +498,8 @@ Verdict stores_fit(const Window& out) {
       unit, to_string(out.dtype), out.length, out.ld, out.batch_stride)};
 }
 
-// The copy engine's windows have one address and equal distances. Operands are brought there by
-// repacking; out is written by the kernel's threads.
+// A window of the copy engine has one address and equal distances. Repacking brings other operands
+// into that form. The kernel's threads write such an output.
 Verdict arrays_fit(const Algorithm& a, const GemmProblem& p) {
   if (!p.pointer_arrays) return {};
   if (!a.repack) {
@@ -512,7 +513,7 @@ Verdict arrays_fit(const Algorithm& a, const GemmProblem& p) {
   return {};
 }
 
-// Coordinates of the copy engine are 32-bit, and so is the number of a tile.
+// The copy engine's coordinates have 32 bits, and so has the number of a tile.
 Verdict counts_fit(const Algorithm& a, const GemmProblem& p) {
   const std::pair<std::string_view, std::int64_t> sizes[] = {
       {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}};

@@ -1,4 +1,4 @@
-// Rules that several pipelines have.
+// Rules that several pipelines share.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace tessera::gemm {
 const Instruction* find_instruction_named(const Case& c, std::string_view name);
 std::string no_instruction(const Case& c, std::string_view name);
 
-// What the target's row allows the pipeline.
+// The limits that the target's row sets for the pipeline.
 PipelineLimit limit_of(const Case& c);
 
 // Whether the target lists the warp tile for the operand type.

@@ -9,8 +9,8 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kMaxWarps = 64;   // along one side of a block
-constexpr int kMaxSlices = 64;  // of K that are added through device memory
+constexpr int kMaxWarps = 64;   // warps along one side of a block
+constexpr int kMaxSlices = 64;  // slices of K that are added through device memory
 
 }  // namespace
 
@@ -19,7 +19,7 @@ const Instruction* find_instruction_named(const Case& c, std::string_view name) 
     const bool same_types = i.a == c.signature.a && i.b == c.signature.b;
     if (i.name == name && same_types && i.acc == c.signature.acc) return &i;
   }
-  // Mixed fp8 and bf8 run at either's rate and shape.
+  // Mixed fp8 and bf8 run at the rate and with the shape of either type.
   const bool mixed = c.signature.a != c.signature.b && size_of(c.signature.a) == 1;
   for (const Instruction& i : c.target.instructions) {
     if (mixed && i.name == name && i.a == c.signature.a && i.acc == c.signature.acc) return &i;

@@ -1,4 +1,4 @@
-// Preshuffle: B as a kernel packs it for itself, once for many launches.
+// Preshuffle: packs B in a kernel's own form, once for many launches.
 #include <algorithm>
 
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
@@ -11,9 +11,10 @@ constexpr unsigned kPackThreads = 256;             // as in src/tessera/device/c
 constexpr std::int64_t kPackedPiece = 16;          // bytes that a thread writes at a time
 constexpr std::int64_t kMostPackBlocks = 1 << 20;  // far above what any device runs at once
 
-// Panels of warp_tile.n columns, in words of warp_tile.k elements of k. Where a word holds four
-// int8 (VNNI), a panel of each block of k begins with a word a column that undoes the bias. As
-// PackedOperands::packed_bytes() in src/tessera/device/cpu/packed_operands.h.
+// A packed B is panels of warp_tile.n columns, in words of warp_tile.k elements of k. When a word
+// holds four int8 (VNNI), the panel of each block of k begins with one word for each column that
+// undoes the bias. PackedOperands::packed_bytes() in src/tessera/device/cpu/gemm/packed_operands.h
+// computes the same size.
 std::int64_t cpu_batch_bytes(const Algorithm& a, const GemmProblem& p) {
   const bool is_biased = p.a == DType::int8 && a.warp_tile.k == 4;
   const std::int64_t words = tiles(p.k, a.warp_tile.k) + (is_biased ? tiles(p.k, a.tile.k) : 0);
@@ -25,7 +26,7 @@ std::int64_t gpu_batch_bytes(const GemmSignature& s, const Algorithm& a, const G
   return tiles(p.n, b.rows) * tiles(p.k, a.tile.k) * b.bytes;
 }
 
-// The entry gets B where it is read and the place for it as the output.
+// The CPU's entry reads B as B and writes the packed B as the output.
 Launch pack_on_cpu(const GemmProblem& p, const void* b, void* packed) {
   Launch launch;
   launch.arguments.set(gemm_arguments(p, {.b = b, .out = packed}));
@@ -34,7 +35,7 @@ Launch pack_on_cpu(const GemmProblem& p, const void* b, void* packed) {
   return launch;
 }
 
-// The entry gets the place as a second parameter.
+// The GPU's entry takes the address of the packed B as its second parameter.
 Launch pack_on_gpu(const GemmProblem& p, const void* b, void* packed, std::int64_t bytes) {
   Launch launch;
   device::CudaGemmArguments arguments{};

@@ -5,9 +5,9 @@
 // "models": layers of common networks for many numbers of tokens and images.
 //
 // The lists follow from the name, the kind of target (CPU or GPU), its peak and the types, and from
-// nothing else. On CPUs a problem has at most 10 Gflop and 256 MB, on GPUs what takes 1 ms at the
-// target's peak and 1.5 GB. Sizes m, n, k decide the side of the split, so that a shape on the
-// learned side of one list is on the unseen side of none.
+// nothing else. On CPUs a problem has at most 10 Gflop and 256 MB; on GPUs at most 1.5 GB and 1 ms
+// at the target's peak. Sizes m, n, k decide the side of the split, so that a shape on the learned
+// side of one list is on the unseen side of none.
 
 #include <fmt/format.h>
 
@@ -35,10 +35,10 @@ struct Shape {
   friend auto operator<=>(const Shape&, const Shape&) = default;
 };
 
-// What a problem may be at most.
+// The largest problem that is drawn.
 struct Bounds {
   bool on_cpu;
-  double flops, bytes, size;  // size: bytes of an element
+  double flops, bytes, size;  // `size` is the bytes of an element
 };
 
 std::uint64_t hash_of_sizes(const Shape& s) { return shape_hash(s.m, s.n, s.k); }
@@ -54,7 +54,7 @@ bool fits(const Shape& s, const Bounds& bounds) {
 
 // ---- wide ----
 
-// Networks' sizes are mostly multiples of something; what is none is read more slowly.
+// Most sizes in networks are multiples of a power of 2. Other sizes are read more slowly.
 std::int64_t rounded(Draw& draw, std::int64_t size) {
   static constexpr std::int64_t kUnits[] = {1, 8, 16, 32, 64, 64, 128, 128, 256};
   const std::int64_t unit = draw.one_of(kUnits);
@@ -87,7 +87,7 @@ Shape in_some_order(Draw& draw, std::int64_t x, std::int64_t y, std::int64_t z) 
   }
 }
 
-// Draws are statements of their own wherever an expression would leave their order to the compiler.
+// Each draw is a statement of its own, because the compiler may reorder draws within an expression.
 std::int64_t no_multiple_of_8(Draw& draw) {
   const std::int64_t eights = draw.below(512);
   return eights * 8 + draw.between(1, 7);
@@ -161,7 +161,7 @@ std::set<Shape> all_layers() {
   return shapes;
 }
 
-// In the order of their hashes, at most `count`.
+// At most `count` of them, in the order of their hashes.
 std::vector<Shape> layers(ProblemSide side, const Bounds& bounds, std::size_t count) {
   std::vector<std::pair<std::uint64_t, Shape>> ordered;
   for (const Shape& s : all_layers()) {
@@ -181,7 +181,7 @@ std::vector<Shape> layers(ProblemSide side, const Bounds& bounds, std::size_t co
 
 struct SetRow {
   std::string_view name;
-  Shape (*shape)(Draw&, const Bounds&);  // null: layers only
+  Shape (*shape)(Draw&, const Bounds&);  // null: the set holds layers only
   std::size_t drawn, drawn_unseen;
   std::size_t layers, layers_unseen;  // at most
 };

@@ -1,6 +1,6 @@
-// The slow obvious answer: sums of products in fp64 over elements converted one by one, compared
-// with what a kernel wrote. Small problems are checked whole; of large ones, rows and columns
-// spread over the whole output.
+// The reference: sums of products in fp64 over elements that are converted one by one, compared
+// with what a kernel wrote. Small problems are checked whole. Of large problems, rows and columns
+// spread over the whole output are checked.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,15 +15,16 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr double kLoadCost = 8;            // of one element, in multiplications
-constexpr double kCompareCost = 64;        // of one result
-constexpr double kLeastChecked = 4096;     // elements, where there are as many
-constexpr std::int64_t kRowsPerBatch = 4;  // at least, where rows are few
+constexpr double kLoadCost = 8;            // cost of loading one element, in multiplications
+constexpr double kCompareCost = 64;        // cost of comparing one result, in multiplications
+constexpr double kLeastChecked = 4096;     // elements checked at least, when the output has as many
+constexpr std::int64_t kRowsPerBatch = 4;  // rows checked of each batch at least, when few rows are
+                                           // checked
 constexpr std::int64_t kOne = 1;
 constexpr std::int64_t kChunk = 1 << 22;     // elements of an operand converted at a time
-constexpr int kExtraRoundings = 8;           // of a product, of partial sums, of alpha
-constexpr double kTwoRoundings = 0x1.1p-23;  // of fp32, and what one adds to the other
-constexpr double kFlushed = 0x1p-126;        // below it some machines read and write zero
+constexpr int kExtraRoundings = 8;           // roundings of a product, of partial sums, of alpha
+constexpr double kTwoRoundings = 0x1.1p-23;  // of fp32; the second also rounds the first's error
+constexpr double kFlushed = 0x1p-126;        // below it, some machines read and write zero
 
 using Indices = std::vector<std::int64_t>;
 
@@ -37,8 +38,8 @@ std::uint64_t next_random(std::uint64_t& state) {
   return x ^ (x >> 31);
 }
 
-// One index from each of `count` equal parts of [0, size): the first, the last, and between them
-// whichever the fixed sequence picks.
+// One index from each of `count` equal parts of [0, size): the first index, the last one, and
+// pseudo-random ones between them.
 Indices spread(std::int64_t size, std::int64_t count, std::uint64_t& state) {
   Indices indices;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -60,8 +61,8 @@ double cost(double batches, double rows, double columns, double k) {
   return batches * (rows * columns * (k + kCompareCost) + (rows + columns) * k * kLoadCost);
 }
 
-// With few rows, few batches: the first and the last row of a batch are worth more than the first
-// rows of many.
+// When few rows can be checked, few batches are: the first and the last row of a batch find more
+// errors than the first rows of many batches.
 Plan plan(const GemmProblem& p, const ReferenceLimits& limits) {
   std::int64_t counts[3] = {p.batch, p.m, p.n};
   if (limits.rows > 0) {
@@ -87,7 +88,7 @@ Plan plan(const GemmProblem& p, const ReferenceLimits& limits) {
 
 // ---- sums of products ----
 
-// The first element of a batch's matrix, on the host.
+// The address of a batch's first element, in the host's memory.
 const void* matrix_of(const GemmProblem& p, DType dtype, const void* operand, std::int64_t stride,
                       std::int64_t batch) {
   if (p.pointer_arrays) return static_cast<const void* const*>(operand)[batch];
@@ -104,7 +105,7 @@ std::span<const std::int64_t> part_of(const Indices& all, std::size_t begin, std
   return std::span(all).subspan(begin, std::min(count, all.size() - begin));
 }
 
-// What a reference keeps: values and errors of every (batch, row, column), columns innermost.
+// What a reference keeps: the value and the error of every (batch, row, column), columns innermost.
 struct Elements {
   Plan plan;
   std::vector<Bounded> wanted;
@@ -140,7 +141,8 @@ class Computation {
   }
 
  private:
-  // Where a part of the rows and columns goes: `stride` elements from row to row.
+  // The destination of a part of the rows and columns; `stride` is the distance between rows in
+  // elements.
   struct Block {
     std::int64_t batch;
     std::span<const std::int64_t> rows, columns;
@@ -148,7 +150,7 @@ class Computation {
     std::size_t stride;
   };
 
-  // load(i) for every i below `count`, and the largest finite magnitude that it gave.
+  // Stores load(i) for every i below `count`, and returns the largest finite magnitude.
   template <typename Load>
   Operand load_all(std::size_t count, const Load& load) const {
     Operand operand{std::vector<double>(count)};
@@ -215,10 +217,10 @@ class Computation {
     }
   }
 
-  // (k + a few) roundings of at most half an ulp of the sum of magnitudes; twice that where bf16
-  // pairs may be rounded once more.
+  // There are k + kExtraRoundings roundings, each of at most half an ulp of the sum of magnitudes.
+  // Twice that holds where pairs of bf16 may be rounded once more.
   double sum_error(double magnitude) const {
-    if (p_.acc == DType::int32 || !std::isfinite(magnitude)) return 0;  // exact, or inf or NaN
+    if (p_.acc == DType::int32 || !std::isfinite(magnitude)) return 0;  // exact, infinite or NaN
     if (magnitude > max_finite(DType::fp32) / 2) return std::numeric_limits<double>::infinity();
     const bool pairs = p_.a == DType::bf16 || size_of(p_.a) == 1;
     const double roundings = static_cast<double>(k_) + kExtraRoundings;
@@ -226,9 +228,9 @@ class Computation {
     return magnitude * (roundings * unit + operand_error());
   }
 
-  // What instructions lose of their operands, as a share of the sum of magnitudes: tf32 cuts 13
-  // bits off each; Hopper's instructions for 8-bit floats align products to the largest of them and
-  // drop what is more than about 13 bits below it (6e-4 was the worst that was seen there).
+  // The precision that instructions lose, as a share of the sum of magnitudes. tf32 cuts 13 bits
+  // off each operand. Hopper's instructions for 8-bit floats align products to the largest one and
+  // drop bits that are more than about 13 bits below it; the largest loss seen was 6e-4.
   double operand_error() const {
     if (p_.a == DType::tf32) return 0x1p-9;
     return size_of(p_.a) == 1 ? 0x1p-10 : 0;
@@ -259,7 +261,7 @@ class Computation {
     return x;
   }
 
-  // A conversion from int32 and a product, or a product and a sum.
+  // Two roundings: a conversion from int32 and a product, or a product and a sum.
   static double rounding(double value) {
     return std::isfinite(value) ? kTwoRoundings * std::abs(value) : 0;
   }
@@ -278,7 +280,7 @@ class Computation {
     return values;
   }
 
-  // int32 arithmetic is modulo 2^32. Sums are whole numbers below 2^53, scalars of at most 2^30.
+  // int32 arithmetic is modulo 2^32. Sums are whole numbers below 2^53, scalars at most 2^30.
   static std::int64_t whole(double value) { return static_cast<std::int64_t>(value); }
   static double wrapped(std::int64_t value) {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(value));
@@ -351,7 +353,7 @@ class Comparison {
   throw Error(ErrorCode::invalid_argument, "gemm: " + sentence);
 }
 
-// With strides, and tf32 as it is stored.
+// The problem with its strides filled in, and with tf32 replaced by fp32, as it is stored.
 GemmProblem as_stored(const Problem& problem) {
   GemmProblem p = with_strides(std::get<GemmProblem>(problem));
   if (p.out == DType::tf32) p.out = DType::fp32;
@@ -363,7 +365,7 @@ void require_plain_b(const GemmProblem& p) {
   refuse("verify reads B as it was before packing; pass the problem with preshuffle=0 and that B");
 }
 
-// Whether the kernel wrote over an operand that it read.
+// Whether the output overwrote an operand that the kernel reads.
 bool is_out(const GemmProblem& p, const GemmOperands& o, const void* operand) {
   if (p.m == 0 || p.n == 0 || p.batch == 0) return false;
   if (!p.pointer_arrays) return operand == o.out;

@@ -29,8 +29,8 @@ GemmProblem problem_of(const GemmSignature& signature, std::int64_t m, std::int6
   return problem;
 }
 
-// As odd as the kernel takes them: a GPU's copies want multiples of some number, and slices of k a
-// tile each.
+// Makes sizes as odd as the kernel supports. GPU copies need multiples of some number, and each
+// slice of k needs a tile.
 std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
   const auto& signature = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;

@@ -8,18 +8,19 @@ namespace {
 constexpr std::size_t kOperandA = 0;
 constexpr std::size_t kOperandB = 1;
 constexpr std::size_t kOperandC = 2;
-constexpr std::size_t kOperandD = 3;  // of D0; the others follow
+constexpr std::size_t kOperandD = 3;  // operand of D0; D1 to D3 follow
 constexpr std::size_t kOperandOut = kOperandD + kMaxD;
 
 constexpr std::array<std::string_view, kOperandOut + 1> kOperandNames = {"a",  "b",  "c",  "d0",
                                                                          "d1", "d2", "d3", "out"};
 
-// `rows` runs of `row` elements, whichever dimension a row is.
+// A matrix of `rows` runs of `row` contiguous elements; a run is a row or a column.
 struct Runs {
   std::int64_t rows, row, ld, batch_stride;
 };
 
-// Written in its place field by field: copies are a good part of what a call costs.
+// The tensor is written in its place field by field, because copies would cost a good part of a
+// call.
 Tensor& add_matrix(const GemmProblem& p, std::size_t operand, DType dtype, const Runs& matrix,
                    Tensors& all) {
   Tensor& tensor = all.add();
@@ -50,7 +51,7 @@ void add_b(const GemmProblem& p, Tensors& all) {
   const Runs b = {by_row ? p.k : p.n, by_row ? p.n : p.k, p.ld_b, p.batch_stride_b};
   Tensor& tensor = add_matrix(p, kOperandB, p.b, b, all);
   if (!p.preshuffled_b) return;
-  tensor.strides[1] = tensor.sizes[0];  // at least as long as B itself, in 32-bit words
+  tensor.strides[1] = tensor.sizes[0];  // packed B: at least as many 32-bit words
   tensor.batches = std::min<std::int64_t>(p.batch, 1);
   tensor.alignment = 4;
 }

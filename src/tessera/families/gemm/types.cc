@@ -8,10 +8,11 @@
 namespace tessera::gemm {
 namespace {
 
-// One row per pair of operand types. Outputs beyond the listed ones need a conversion of their own.
+// One row for each pair of operand types. An output type that is not listed would need a conversion
+// of its own.
 struct TypeRow {
   DType a, b, acc;
-  std::array<DType, 4> outs;  // repeated to fill
+  std::array<DType, 4> outs;  // the last type is repeated to fill the array
 };
 
 using enum DType;
@@ -111,8 +112,8 @@ Problem plain(const Problem& problem) {
   return p;
 }
 
-// Tensor cores multiply fp16 at the rate of bf16 and int8 at that of fp8; all else goes by the
-// bytes of an element, where that of an output may differ.
+// Tensor cores multiply fp16 at the rate of bf16, and int8 at the rate of fp8. Everything else
+// depends on the bytes of an element only, except that an output may have another size.
 Problem twin(const Problem& problem, const Target& target) {
   GemmProblem p = std::get<GemmProblem>(problem);
   if (target.backend != "cuda") return p;

@@ -26,7 +26,7 @@ void check_sizes(const GemmProblem& p) {
   for (const auto& [name, size] : sizes) {
     if (size < 0) refuse("{} must be at least 0, got {}", name, size);
   }
-  // An empty dimension does not make the others' operands small.
+  // An empty dimension does not make operands over the other dimensions small.
   const int widest = std::max({size_of(p.a), size_of(p.b), size_of(p.out)});
   std::int64_t product = widest;
   for (const auto& [name, size] : sizes) {
@@ -79,7 +79,7 @@ void check_output_batches(const GemmProblem& p) {
          p.batch_stride_out);
 }
 
-// Each batch has a pointer of its own, and nothing is packed ahead through an array.
+// Each batch has a pointer of its own. A packed B cannot be given through an array.
 void check_arrays(const GemmProblem& given) {
   if (!given.pointer_arrays) return;
   if (given.preshuffled_b) {
@@ -113,7 +113,7 @@ void validate(const Problem& problem) {
   check_scalars(given);
   check_arrays(given);
   GemmProblem p = with_strides(given);
-  p.preshuffled_b = false;  // its strides are those of B as the user has it
+  p.preshuffled_b = false;  // the strides describe B before it was packed
   const std::string layout(to_string(p.layout));
   Tensors all;
   add_a(p, all);

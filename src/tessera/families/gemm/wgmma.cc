@@ -8,7 +8,7 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kBytesK = 32;  // of k that one wgmma takes
+constexpr int kBytesK = 32;  // bytes along k that one wgmma takes
 
 // The type's name in PTX.
 std::string_view ptx_type(DType dtype) {
@@ -38,8 +38,8 @@ std::string_view word_of(WgmmaFrom from) {
   return {};
 }
 
-// "accumulate", the signs of the operands (not for int8), and, for 16-bit types, which of those in
-// shared memory lie with their rows contiguous.
+// "accumulate", then the signs of the operands (not for int8), then, for 16-bit types, whether each
+// operand in shared memory has contiguous rows.
 std::string modifiers(const Wgmma& w) {
   if (w.p == DType::int8) return "accumulate";
   std::string text = "accumulate, 1, 1";
@@ -65,9 +65,9 @@ std::string listed(int count, std::string_view open, std::string_view close, Pri
   return text;
 }
 
-// P's operands of the assembly and its parameter in C++.
+// How P appears in the assembly (its operands) and in C++ (its parameter).
 struct OperandP {
-  int words;  // of the assembly
+  int words;  // operands of the assembly
   std::string_view parameter, inputs;
 };
 OperandP operand_p(const Wgmma& w) {
@@ -85,7 +85,7 @@ std::string specialisation(const Wgmma& w) {
   const bool integer = w.p == DType::int8;
   const OperandP p = operand_p(w);
   const int count = w.columns / 2;  // accumulators of a thread
-  const int q = count + p.words;    // number of its descriptor
+  const int q = count + p.words;    // number of Q's descriptor
   std::string text = fmt::format(
       "template <>\n"
       "struct Wgmma<{}, {}, {}, WgmmaFrom::{}, WgmmaFrom::{}> {{\n"

@@ -1,5 +1,5 @@
-// The text of wgmma instructions, which src/tessera/device/cuda/wgmma.h leaves to a kernel's
-// source.
+// The text of wgmma instructions. src/tessera/device/cuda/wgmma.h declares them; each kernel's
+// source defines those that it uses.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 namespace tessera::gemm {
 
-// As in src/tessera/device/cuda/wgmma.h.
+// Where an operand comes from, as in src/tessera/device/cuda/wgmma.h.
 enum class WgmmaFrom : std::uint8_t { k_lines, row_lines, registers };
 
-// All in which two instructions differ. The accumulators are int32 for int8 operands, else fp32.
+// Everything by which two wgmma instructions differ. The accumulators are int32 for int8 operands,
+// otherwise fp32.
 struct Wgmma {
   DType p = DType::bf16;
   DType q = DType::bf16;
@@ -24,7 +25,7 @@ struct Wgmma {
   bool operator==(const Wgmma&) const = default;
 };
 
-// Their specialisations, one for each that differs from those before it.
+// The text of the specialisations, one for each different instruction.
 std::string wgmma_text(std::span<const Wgmma> instructions);
 
 }  // namespace tessera::gemm

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kEps = 0x1p-23;             // of fp32, in which epilogues are evaluated
-constexpr double kFunctionError = 8 * kEps;  // of an elementary function, at most so many ulp of 1
+constexpr double kFunctionError = 8 * kEps;  // the largest error of a function: 8 ulp of 1
 
 double gelu(double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
@@ -26,8 +26,8 @@ double gelu_tanh(double x) {
 }
 double silu(double x) { return x * sigmoid(x); }
 
-// An elementary function and the largest magnitude of its derivative. At minus infinity, where
-// gelu and silu read infinity times zero, kernels give their limit.
+// An elementary function and the largest magnitude of its derivative. At minus infinity the
+// formulas of gelu and silu give infinity times zero; kernels return the limit, 0.
 struct Function {
   EpilogueOp op;
   double (*apply)(double);
@@ -42,8 +42,8 @@ constexpr Function kFunctions[] = {
     {EpilogueOp::tanh, [](double x) { return std::tanh(x); }, 1, false},
 };
 
-// An intermediate result that may leave the range of fp32 says nothing about what follows. One that
-// is infinite or NaN in the reference itself is exact.
+// When an intermediate result may leave the range of fp32, any final result is correct. When the
+// reference itself is infinite or NaN, the result is exact.
 Bounded in_range(Bounded x) {
   const bool overflows =
       std::isfinite(x.value) && std::abs(x.value) + x.error > max_finite(DType::fp32);
@@ -137,8 +137,8 @@ Bounded apply_epilogue(const EpilogueSteps& steps, const DValues& d, Bounded x) 
 
 double tolerance_of(DType out, const Bounded& x) {
   if (out == DType::int32) return 0;
-  if (out == DType::int8) return x.error + 0.5;  // x was saturated before
-  // Half an ulp of a normal result, a whole one of a subnormal result.
+  if (out == DType::int8) return x.error + 0.5;  // x is already saturated
+  // Rounding errs by half an ulp of a normal result and by a whole ulp of a subnormal one.
   const double eps = epsilon(out);
   return x.error + eps / 2 * (std::abs(x.value) + x.error) + eps * min_normal(out);
 }
@@ -149,7 +149,8 @@ bool within_tolerance(DType out, double got, const Bounded& x) {
   if (std::isnan(x.value)) return std::isnan(got);
   if (std::isinf(x.value)) return got == x.value;
   if (std::isinf(got)) {
-    const double threshold = max_finite(out) * (1 + epsilon(out) / 4);  // rounds to infinity
+    // larger values round to infinity
+    const double threshold = max_finite(out) * (1 + epsilon(out) / 4);
     return (got > 0 ? x.value : -x.value) + x.error >= threshold;
   }
   return std::abs(got - x.value) <= tolerance_of(out, x);

@@ -1,5 +1,5 @@
-// A kernel's name says all of its algorithm. A field that changes nothing must not be set, or one
-// kernel would have two names.
+// A kernel's name holds every field of its algorithm. A field without effect must stay at its
+// default, or one kernel would have two names.
 #include "tessera/families/tile/fields.h"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ constexpr FieldMask used_by(Pipeline pipeline) {
     case Pipeline::compv5:
     case Pipeline::mem:
       return kShapes | kCk;
-    default:  // of CPUs
+    default:  // the pipelines of CPUs
       return kShapes;
   }
 }
@@ -60,7 +60,7 @@ bool at_default(const Algorithm& a, std::index_sequence<kRows...>) {
            a.*std::get<kRows>(kAll).member == kDefault.*std::get<kRows>(kAll).member) &&
           ...);
 }
-// Asked of every candidate: only fields that the pipeline does not use are compared.
+// Every candidate passes here, so only the fields that the pipeline does not use are compared.
 template <Pipeline kPipeline>
 bool at_default(const Algorithm& a) {
   constexpr std::size_t kRows = std::tuple_size_v<decltype(Fields<Algorithm>::kAll)>;

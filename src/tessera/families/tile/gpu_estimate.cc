@@ -16,7 +16,7 @@ double gpu_macs_per_cycle(DType a, DType b, const Target& target, bool wide) {
   return best > 0 ? best : 1;
 }
 
-// Comparisons hide behind conversions and stores.
+// Steps such as relu cost nothing, because comparisons hide behind conversions and stores.
 double output_cycles(const Epilogue& epilogue) {
   double cycles = 0;
   for (int i = 0; i < num_ops(epilogue); ++i) {

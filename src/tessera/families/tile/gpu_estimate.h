@@ -1,6 +1,6 @@
-// How long a kernel of a GPU takes: what its busiest unit does, in cycles, against the bytes that
-// the problem moves at least. The functions have no branches, so that they serve one kernel and, in
-// a loop over lanes, many: the bits are the same.
+// How long a GPU kernel takes: the cycles of its busiest unit, compared with the time to move the
+// problem's bytes once. The functions have no branches. They serve one kernel, or many kernels in a
+// loop over lanes, with the same bits.
 #pragma once
 
 #include "tessera/device/cuda/tile_sizes.h"
@@ -13,41 +13,41 @@ namespace tessera::tile {
 struct GpuCase {
   double k = 0, batch = 0, flops = 0, bytes = 0;
   double units = 1, hertz = 1, warp_size = 1;
-  double shared_bytes = 0, registers = 0;  // of a unit, with what the machine keeps
-  double most_resident = 1;                // blocks of a unit that the estimate knows of
-  double bandwidth = 1;                    // bytes in a second that kernels reach
+  double shared_bytes = 0, registers = 0;  // of a unit, with what the machine reserves
+  double most_resident = 1;                // the most blocks that run on a unit
+  double bandwidth = 1;                    // bytes per second that kernels reach
   double launch_seconds = 0;
-  double by_fma = 0;           // fp32, multiplied by the ordinary cores
-  double is_hot = 0;           // long work meets the power limit
-  double copy_cycles = 0;      // of a unit, for each byte that threads copy
-  double is_loaded = 0;        // rows lie where no copy can move them
-  double is_aligned = 0;       // rows of the output begin at multiples of 16 bytes ...
-  double by_copy = 0;          // ... and the copy engine may write them
+  double by_fma = 0;           // 1: fp32, multiplied by the ordinary cores
+  double is_hot = 0;           // 1: long work meets the power limit
+  double copy_cycles = 0;      // cycles of a unit for each byte that threads copy
+  double is_loaded = 0;        // 1: no copy can move the rows where they lie
+  double is_aligned = 0;       // 1: the output's rows begin at multiples of 16 bytes
+  double by_copy = 0;          // 1: besides, the copy engine may write them
   double size_out = 1;         // bytes of an element
-  double output_cycles = 0;    // of the epilogue, for each output
-  double finished_cycles = 0;  // ... and where threads finish and store
+  double output_cycles = 0;    // cycles of the epilogue for each output
+  double finished_cycles = 0;  // further cycles where threads finish and store
 };
 
-// The rates of the target, and what only the types say.
+// The target's rates and all that follows from the types alone.
 GpuCase gpu_case(const Target& target, DType a, DType out, const Epilogue& epilogue);
 
-// One kernel. The second part is what the functions below compute, in that order.
+// One kernel. The functions below compute the second part, in that order.
 struct GpuKernel {
   double is_tmaws, is_pingpong, swaps;
-  double rows, columns;  // of the side that tile_m and tile_n cover
+  double rows, columns;  // sizes of the output along tile_m and tile_n
   double tile_m, tile_n, tile_k, tile_mn, tile_volume;
   double wave_m, wave_n, num_waves;
-  double lane_mn;  // of a warp tile
+  double lane_mn;  // outputs of a lane of a warp tile
   double splits, slices, stages, cluster_m, cluster_n, cluster_blocks;
-  double size_m, size_n;  // of an element of that side's operand
-  double macs;            // of a unit in a cycle
+  double size_m, size_n;  // bytes of an element of the operand along tile_m and tile_n
+  double macs;            // multiply-adds of a unit in a cycle
   double shared_bytes, store_chunk, stores_by_copy;
   double copied_bytes, fetch_share;
 
   double tiles_m, tiles_n, tiles_k, k_steps;
   double block_threads, accumulators, resident, blocks;
   double step_bytes, step_operand_bytes;
-  double fma_cycles, alone_cycles;  // of a step of fp32
+  double fma_cycles, alone_cycles;  // of one step of an fp32 kernel
   double step_cycles, load_cycles, store_times, finish_cycles, busy_seconds;
 };
 
@@ -63,7 +63,8 @@ inline double accumulators(const GpuCase& c, const GpuKernel& x) {
   return x.tile_mn / pick(x.is_tmaws, consumers, x.num_waves * c.warp_size);
 }
 
-// Blocks of a unit at a time: those of tmaws kernels with several consumers take all registers.
+// Blocks that run on a unit at a time. One block of a tmaws kernel with several consumers takes all
+// registers.
 inline double resident_blocks(const GpuCase& c, const GpuKernel& x) {
   const double by_shared = c.shared_bytes / (x.shared_bytes + device::kSharedReserve);
   const double by_registers =
@@ -72,7 +73,7 @@ inline double resident_blocks(const GpuCase& c, const GpuKernel& x) {
   return pick(x.is_tmaws * flag(x.wave_m > 1), 1, fit);
 }
 
-// All blocks, in whole clusters.
+// The number of all blocks, in whole clusters.
 inline double all_blocks(const GpuCase& c, const GpuKernel& x) {
   const double clusters_m = ceil_of(x.tiles_m / x.cluster_m);
   const double clusters_n = ceil_of(x.tiles_n / x.cluster_n);
@@ -85,7 +86,8 @@ inline double step_bytes(const GpuKernel& x) {
   return x.tile_k * (x.tile_m * x.size_m / x.cluster_n + x.tile_n * x.size_n / x.cluster_m);
 }
 
-// wgmma reads 64 rows of one side for each reading of the other; warps read their own parts.
+// wgmma reads 64 rows of one operand each time that it reads the other one. Warps read their own
+// parts.
 inline double step_operand_bytes(const GpuKernel& x) {
   const double reads_m = pick(x.is_tmaws, 1, x.wave_n);
   const double reads_n = pick(x.is_tmaws, x.tile_m / device::kWgmmaRows, x.wave_m);
@@ -94,18 +96,18 @@ inline double step_operand_bytes(const GpuKernel& x) {
 
 // ---- cycles of a step ----
 
-// Of fp32, among other blocks ...
+// Cycles of an fp32 step of a block among other blocks.
 inline double fma_cycles(const GpuCase& c, const GpuKernel& x) {
   const double warps = x.num_waves * 0.25;
   return c.by_fma * x.tile_k * (x.lane_mn * warps * kGpuModel.fma + kGpuModel.fma_among);
 }
-// ... and of a block that is alone.
+// The same for a block that is alone on its unit.
 inline double alone_cycles(const GpuCase& c, const GpuKernel& x) {
   const double warps = ceil_of(x.num_waves * 0.25);
   return c.by_fma * x.tile_k * (x.lane_mn * warps * kGpuModel.fma + kGpuModel.fma_alone);
 }
 
-// Where nothing is waited for.
+// Cycles of a step that waits for nothing.
 inline double step_cycles(const GpuCase& c, const GpuKernel& x) {
   constexpr double kPerFetch = 1 / kGpuModel.fetch;
   constexpr double kPerShared = 1 / kGpuModel.shared;
@@ -120,7 +122,8 @@ inline double step_cycles(const GpuCase& c, const GpuKernel& x) {
   return pick(c.by_fma, fma, most * (1 + kGpuModel.copies * by_threads));
 }
 
-// Copies move 4 bytes or more; rows at other distances are loaded by the threads, which wait.
+// Copies move 4 bytes or more. Threads load rows that lie at other distances, and wait for the
+// loads.
 inline double load_cycles(const GpuCase& c, const GpuKernel& x) {
   const double each = at_least(x.step_bytes * 0.0625 / x.block_threads, 1);
   const double loads = kGpuModel.load * pick(flag(each > kGpuModel.loads), each, 1);
@@ -129,7 +132,7 @@ inline double load_cycles(const GpuCase& c, const GpuKernel& x) {
 
 // ---- cycles of a tile after its last step ----
 
-// Times that storing a byte takes longer than by the copy engine in wide chunks.
+// How many times longer it takes to store a byte than by the copy engine in wide chunks.
 inline double store_times(const GpuCase& c, const GpuKernel& x) {
   constexpr double kWide = 64;  // columns
   const double chunk = pick(x.is_tmaws * (1 - x.swaps), x.store_chunk, kWide);
@@ -164,8 +167,9 @@ inline double finish_cycles(const GpuCase& c, const GpuKernel& x) {
 
 // ---- seconds ----
 
-// Of the busiest unit. A block's steps wait for their data if too few are on the way; other blocks
-// of the unit multiply meanwhile, and of pingpong consumers the other one while one stores.
+// Seconds of the busiest unit. The steps of a block wait for their data when too few stages are on
+// the way. Meanwhile other blocks of the unit multiply; with pingpong, one consumer multiplies
+// while the other one stores.
 inline double busy_seconds(const GpuCase& c, const GpuKernel& x) {
   const double cluster = x.cluster_m * x.cluster_n;
   const double step = x.step_cycles;
@@ -194,8 +198,8 @@ struct GpuSeconds {
   double compute, memory, overhead, utilisation;
 };
 
-// Long work heats the machine until its power limit slows it down, but for the ordinary cores. An
-// operand that has to be repacked is read and written once more.
+// Long work on tensor cores heats the machine until its power limit slows it down. Repacking an
+// operand reads and writes it once more.
 inline GpuSeconds gpu_seconds(const GpuCase& c, const GpuKernel& x) {
   const double hot_share = 1 / (c.units * kGpuModel.hot_share * c.hertz);
   const double some = flag(x.blocks > 0);

@@ -17,7 +17,8 @@
 namespace tessera::tile {
 namespace {
 
-// The path of a target's sets among the embedded ones, or with "" the folder of an operation's.
+// The path of a target's sets among the embedded files. With "" for the target, the folder of the
+// operation's sets.
 std::string path_of(Op op, std::string_view target) {
   const std::string file = target.empty() ? "" : fmt::format("{}.json", target);
   return fmt::format("{}/sets/{}", to_string(op), file);
@@ -37,7 +38,7 @@ std::vector<std::string> keys_of(const nlohmann::json& object) {
   return keys;
 }
 
-// All kernels of a file's essential sets. They are read once: every choice asks for them.
+// All kernels of a file's essential sets. They are read once, because every choice asks for them.
 const std::set<std::string>& essentials_of(const std::string& path) {
   static Forever<Mutex> mutex;
   static Forever<std::map<std::string, std::set<std::string>>> remembered;
@@ -82,7 +83,7 @@ std::vector<KernelSpec> preselected(Op op, std::string_view set, const Target& t
   }
   std::vector<std::string> names = found->get<std::vector<std::string>>();
   std::sort(names.begin(), names.end());
-  // A row of the user's machine may lack instructions that the shipped row has.
+  // A row of the user's own may lack instructions that the shipped row has.
   std::vector<KernelSpec> specs;
   for (const std::string& name : names) {
     KernelSpec spec = parse_name(name);
