@@ -22,7 +22,7 @@ struct Request {
   int threads;
 };
 
-// How far a refused candidate got: the further, the nearer a miss it is.
+// How many checks a refused candidate passed. The more it passed, the nearer a miss it is.
 enum class Refusal : std::uint8_t { unsuitable, illegal, foreign };
 struct Refused {
   KernelSpec spec;
@@ -53,7 +53,8 @@ std::pair<Refusal, std::string> refusal_of(const Request& request, const KernelS
   return {Refusal::unsuitable, request.family.is_deterministic(spec, request.target).reason};
 }
 
-// A family sorts its candidates; a pool comes from outside and may hold anything twice.
+// A family returns sorted candidates. A pool comes from the caller: it may be unsorted and may hold
+// a kernel twice.
 std::vector<KernelSpec> sorted_by_name(const std::vector<KernelSpec>& pool) {
   std::vector<std::pair<std::string, const KernelSpec*>> named;
   named.reserve(pool.size());
@@ -101,8 +102,8 @@ void check_indices(const std::vector<Ranked>& ranked, std::size_t count, const R
   }
 }
 
-// Everything that was looked at: what was chosen, then the other legal ones as the first ranker
-// with an opinion on each orders them, then the refused ones.
+// Every candidate: the chosen one, then the other legal ones in the order of the first ranker with
+// an opinion on each, then the refused ones.
 std::vector<Considered> considered_of(const RankInput& input, const Decision& decision,
                                       const Request& request, const Screened& screened) {
   std::vector<Considered> considered = {
@@ -148,8 +149,8 @@ std::vector<std::string> names_of(const std::vector<KernelSpec>& specs) {
   return names;
 }
 
-// The spec of a pinned name. Text that is no kernel name, and a name that the pool does not hold,
-// are unknown; a legal kernel outside the enumerated space is welcome.
+// The spec of a pinned name. Throws Error{not_found} for text that is no kernel name and for a name
+// that is not in the pool. Without a pool, a legal kernel outside the enumerated space is allowed.
 KernelSpec find_pinned(const Request& request) {
   const std::string& pinned = request.options.pinned;
   const auto unknown = [&](const std::string& why) {
@@ -186,7 +187,8 @@ Decision choose_pinned(const Request& request) {
                 request.options.explain ? screen(request) : Screened{});
 }
 
-// The furthest first, then by name; one candidate per rule, since the tenth of a kind says nothing.
+// The candidates that passed most checks come first, then by name. One candidate stands for each
+// rule, because further ones of the same rule add nothing.
 std::string nearest_misses(const Screened& screened) {
   std::vector<const Refused*> order;
   for (const Refused& refused : screened.refused) order.push_back(&refused);
@@ -219,7 +221,7 @@ std::string nearest_misses(const Screened& screened) {
                   problem, request.target.name, screened.refused.size(), nearest_misses(screened)));
 }
 
-// A family without a general kernel says so by throwing; the nearest misses say more.
+// A family without a general kernel throws. The list of nearest misses says more than its error.
 std::optional<KernelSpec> general_of(const Request& request) {
   try {
     return request.family.general(request.problem, request.target);

@@ -37,7 +37,7 @@ std::string row(std::string_view label, std::string_view name, std::size_t width
   return fmt::format("{:<9} {:<{}}  {}\n", label, name, width, text);
 }
 
-// What explain() tells about.
+// The arguments of explain().
 struct Subject {
   const Problem& problem;
   const Target& target;
@@ -79,7 +79,7 @@ std::string percent(double share) {
   return share < kShown ? "less than 0.1%" : fmt::format("{:.1f}%", 100 * share);
 }
 
-// Why a kernel lost that the deciding ranker gave a time too.
+// Why a kernel lost to which the deciding ranker also gave a time.
 std::string lost_by_time(const Subject& subject, const Considered& entry) {
   const double share = entry.predicted_seconds / subject.decision.predicted_seconds - 1;
   const bool is_analytic = entry.source == ChoiceSource::analytic;
@@ -115,7 +115,8 @@ std::string describe_next(const Subject& subject, const Considered& entry) {
                      why_lost(subject, entry));
 }
 
-// The refused kernels counted by rule, each with the sentence of the first that it refuses.
+// The refused kernels counted by rule. Each rule shows the sentence of the first kernel that it
+// refuses.
 std::string refused_by_rule(std::span<const Considered> refused) {
   std::vector<std::string_view> reasons;
   for (const Considered& entry : refused) reasons.emplace_back(entry.refusal);
@@ -133,7 +134,7 @@ std::string refused_one_by_one(std::span<const Considered> refused, std::size_t 
   return text;
 }
 
-// The line that counts what was looked at.
+// The line that counts the candidates.
 std::string counts(std::size_t legal, std::size_t refused, ExplainDetail detail) {
   const bool by_rule = refused > 0 && detail == ExplainDetail::summary;
   return fmt::format("{} candidates: {} legal, {} refused{}\n", legal + refused, legal, refused,
@@ -143,7 +144,7 @@ std::string counts(std::size_t legal, std::size_t refused, ExplainDetail detail)
 }  // namespace
 
 std::string format_seconds(double seconds) {
-  constexpr double kRoundsUp = 0.9995;  // 999.5 us and more read as 1.00 ms
+  constexpr double kRoundsUp = 0.9995;  // from 999.5 us on, the text is 1.00 ms
   if (!(seconds > 0)) return "0 s";
   for (const TimeUnit& unit : kTimeUnits) {
     if (seconds >= unit.seconds * kRoundsUp) {

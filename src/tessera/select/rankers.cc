@@ -18,8 +18,9 @@ constexpr std::array<std::string_view, 5> kSourceNames = {"pinned", "tuned", "le
                                                           "first_legal"};
 static_assert(kSourceNames.size() == static_cast<std::size_t>(ChoiceSource::first_legal) + 1);
 
-// Estimates are off by more than this, so that among kernels this close the one that is shipped
-// ready-built, and need not be compiled, is the better choice.
+// Among kernels whose predicted times differ by less than this share, one that is shipped
+// ready-built is the better choice, because it need not be compiled. Estimates are off by more than
+// this.
 constexpr double kShippedShare = 0.03;
 constexpr double kShippedShareLearned = 0.01;  // models are better than the estimate
 
@@ -46,7 +47,8 @@ class TunedRanker final : public Ranker {
                        format_seconds(best.predicted_seconds));
   }
 
-  // A winner that may no longer run here (another pool, a changed rule) is no opinion.
+  // When the winner may no longer run here (another pool, a changed rule), this ranker has no
+  // opinion.
   std::vector<Ranked> rank(const RankInput& input) const override {
     const std::optional<TunedEntry> entry = find_(input.problem, input.target, input.threads);
     if (!entry) return {};
@@ -63,7 +65,7 @@ bool is_essential(const RankInput& input, std::size_t index) {
   return family_of(input.problem).is_essential(input.legal[index], input.target);
 }
 
-// Brings the first shipped kernel of those near the best, by this share, to the front.
+// Moves the first shipped kernel whose time is within `share` of the best to the front.
 void prefer_shipped(const RankInput& input, std::vector<Ranked>& ranked, double share) {
   if (ranked.empty()) return;
   const double limit = ranked.front().predicted_seconds * (1 + share);
@@ -74,8 +76,8 @@ void prefer_shipped(const RankInput& input, std::vector<Ranked>& ranked, double 
   }
 }
 
-// Leaves what can come first: the near equals of the best, and with a share for shipped kernels
-// those within it. Rounding may move both limits a little.
+// Keeps only the kernels that can still come first: those nearly equal to the best, and shipped
+// kernels within `share` of it. Rounding may move both limits a little.
 void keep_near_best(std::vector<Ranked>& ranked, double share) {
   double least = std::numeric_limits<double>::infinity();
   for (const Ranked& entry : ranked) least = std::min(least, entry.predicted_seconds);
@@ -83,7 +85,7 @@ void keep_near_best(std::vector<Ranked>& ranked, double share) {
   std::erase_if(ranked, [&](const Ranked& entry) { return entry.predicted_seconds > limit; });
 }
 
-// Puts times into order, as far as the input asks for it.
+// Sorts times, as far as the input asks for it.
 void order(const RankInput& input, std::vector<Ranked>& ranked, double shipped_share) {
   if (input.only_best) keep_near_best(ranked, shipped_share);
   sort_best_first(ranked);
@@ -132,7 +134,7 @@ class LearnedRanker final : public Ranker {
   }
 
  private:
-  // Ratios become times by what the estimate says of the first.
+  // Ratios become times through the estimated time of the first kernel.
   static void scale_to_estimate(const RankInput& input, std::vector<Ranked>& ranked) {
     if (ranked.empty()) return;
     const Family& family = family_of(input.problem);
@@ -143,7 +145,7 @@ class LearnedRanker final : public Ranker {
     for (Ranked& entry : ranked) entry.predicted_seconds *= is_time(unit) ? unit : 0;
   }
 
-  // Scores have no unit, so that nearly equal has no meaning; and they are no times to show.
+  // Scores have no unit. Two scores are never "nearly equal", and no score is shown as a time.
   static void sort_by_score(std::vector<Ranked>& ranked) {
     std::sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {
       return std::pair(a.predicted_seconds, a.index) < std::pair(b.predicted_seconds, b.index);
@@ -204,8 +206,8 @@ std::string_view to_string(ChoiceSource source) {
   return row_of_enum(kSourceNames, "choice source", source);
 }
 
-// Sorting is by exact time, then by index; runs of near-equal neighbours are then put in the order
-// of their indices, so that the last bit of a floating-point sum never decides.
+// Kernels are sorted by exact time, then by index. After that, each run of nearly equal neighbours
+// is put in the order of indices, so that the last bit of a floating-point sum never decides.
 void sort_best_first(std::vector<Ranked>& ranked) {
   const auto by_index = [](const Ranked& a, const Ranked& b) { return a.index < b.index; };
   std::sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {

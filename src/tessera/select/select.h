@@ -19,13 +19,13 @@ namespace tessera {
 enum class ChoiceSource : std::uint8_t { pinned, tuned, learned, analytic, first_legal };
 std::string_view to_string(ChoiceSource source);
 
-// A candidate as it was looked at: a predicted time, or the rule that refused it.
+// A candidate and what became of it: a predicted time, or the sentence of the rule that refused it.
 struct Considered {
   KernelSpec spec;
   std::string name;
   double predicted_seconds = 0;  // 0 when refused or when the ranker does not predict
   std::string refusal;
-  ChoiceSource source = ChoiceSource::first_legal;  // the ranker that placed an accepted one
+  ChoiceSource source = ChoiceSource::first_legal;  // the ranker that placed an accepted candidate
 };
 
 struct Decision {
@@ -33,18 +33,18 @@ struct Decision {
   std::string name;
   ChoiceSource source = ChoiceSource::first_legal;
   double predicted_seconds = 0;
-  int threads = 0;                     // that the times are for
+  int threads = 0;                     // the number of threads that the times are for
   std::string why;                     // one sentence
-  std::vector<Considered> considered;  // accepted ones best first, then refused ones by name
+  std::vector<Considered> considered;  // accepted candidates, best first, then refused ones by name
 };
 
-// What a ranker may look at: no device, no clock, no environment.
+// All that a ranker may look at. It reads no device, no clock and no environment.
 struct RankInput {
   const Problem& problem;
   const Target& target;
   int threads;
   std::span<const KernelSpec> legal;  // sorted by name
-  // The caller looks at the first alone: a ranker may leave out what comes later.
+  // The caller uses only the first result, so a ranker may leave out the others.
   bool only_best = false;
 };
 struct Ranked {
@@ -67,54 +67,56 @@ class Ranker {
 
 std::shared_ptr<const Ranker> make_analytic_ranker();
 std::shared_ptr<const Ranker> make_first_legal_ranker();
-// Looks a winner up by problem; `find` returns a kernel name and its measured seconds.
+// The ranker that looks up a problem's measured winner. `find` returns the kernel's name and its
+// measured seconds.
 struct TunedEntry {
   std::string kernel;
   double seconds = 0;
 };
 std::shared_ptr<const Ranker> make_tuned_ranker(
     std::function<std::optional<TunedEntry>(const Problem&, const Target&, int threads)> find);
-// What a learned model says of the candidates.
+// The meaning of the values that a learned model predicts for candidates.
 enum class LearnedValue : std::uint8_t {
   seconds,
-  ratio,  // how many times longer than another a kernel takes
-  score,  // only the order means something, the least being the best
+  ratio,  // times up to a common factor: only quotients of two kernels' values mean something
+  score,  // only the order means something; the least value is the best
 };
 struct LearnedModel {
-  // Fills one value per candidate, or returns false when the problem is outside its range. Values
-  // that are not finite, and seconds and ratios that are not positive, are no opinion on that
-  // candidate.
+  // Fills in one value for each candidate, or returns false when the problem is outside the model's
+  // range. A value that is not finite, and a time or ratio that is not positive, means that the
+  // model has no opinion on that candidate.
   std::function<bool(const RankInput&, std::span<double> values)> predict;
-  // Why the problem is outside; may be empty.
+  // A clause that says why the problem is outside the range; may be empty.
   std::function<std::string(const RankInput&)> why_not = {};
-  // What to add to the sentence that says why a candidate is best.
+  // A clause that is appended to Decision::why when this ranker decides, such as how it predicts.
   std::function<std::string(const RankInput&)> how = {};
   LearnedValue value = LearnedValue::seconds;
 };
 std::shared_ptr<const Ranker> make_learned_ranker(LearnedModel model);
 
 struct ChooseOptions {
-  int threads = 0;             // 0: all units of the target
-  std::string pinned;          // a kernel name: that one or an error that says why not
+  int threads = 0;     // 0: all units of the target
+  std::string pinned;  // a kernel name: choose this kernel or throw an error that says why not
   bool deterministic = false;  // refuse kernels whose bits depend on thread count or order
   std::vector<std::shared_ptr<const Ranker>> rankers;  // empty: analytic, then first legal
-  // Unset: the target's whole space, and its general kernel when nothing there is legal.
+  // The kernels to choose among. Unset: the target's whole space, and its general kernel when
+  // nothing in the space is legal.
   std::optional<std::vector<KernelSpec>> pool;
   bool explain = false;  // fill Decision::considered
 };
 
-// Throws Error{invalid_argument} for an invalid problem, Error{not_found} for an unknown pinned
-// name, Error{illegal_spec} when the pinned kernel cannot serve, and Error{unsupported} listing the
-// nearest misses when nothing is legal and no general kernel exists. A pool is never left: neither
-// a pinned nor a general kernel comes from outside of it.
+// Chooses a kernel. Throws Error{invalid_argument} for an invalid problem, Error{not_found} for an
+// unknown pinned name, Error{illegal_spec} when the pinned kernel cannot run the problem, and
+// Error{unsupported} with the nearest misses when nothing is legal and there is no general kernel.
+// When a pool is given, the result is always in the pool, also when it is pinned.
 Decision choose(const Problem& problem, const Target& target, const ChooseOptions& options = {});
 
-// How much explain() tells: the next five kernels and the refused ones counted by rule, or all of
-// them one by one.
+// How much explain() prints. `summary` is the next five kernels and the refused ones counted by
+// rule. `everything` is every kernel, one by one.
 enum class ExplainDetail : std::uint8_t { summary, everything };
 
-// The text of `tessera explain`: the chosen kernel, the next ones with what they lost by, and the
-// refused ones with their rules.
+// The text of `tessera explain`: the chosen kernel, the next ones with the reasons why they lost,
+// and the refused ones with the rules that refused them.
 std::string explain(const Problem& problem, const Target& target, const Decision& decision,
                     ExplainDetail detail = ExplainDetail::summary);
 
