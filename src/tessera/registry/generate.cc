@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-// What became of one kernel: a file with its hash, or an error.
+// The result for one kernel: a file with its hash, or an error.
 struct Written {
   std::string name;
   std::string file;
@@ -42,7 +42,7 @@ Written write_one(const KernelSpec& spec, const Target& target, const fs::path& 
     out.headers = source.headers;
     write_file_atomic(folder / out.file, source.text);
   } catch (const std::exception& error) {
-    const std::string name = out.name + ": ";  // which some sentences start with
+    const std::string name = out.name + ": ";  // some errors already begin with the name
     const std::string_view what = error.what();
     out.error = what.starts_with(name) ? std::string(what) : name + std::string(what);
   }
@@ -58,7 +58,7 @@ void make_folder(const fs::path& folder) {
                           error ? error.message() : "something else is in the way"));
 }
 
-// Finds out before any work is done whether files can be made in the folder.
+// Checks that files can be created in the folder, before any work is done.
 void check_usable(const fs::path& folder) {
   make_folder(folder);
   remove_tree(make_unique_folder(folder, ".generate-"));

@@ -15,9 +15,10 @@ struct GenerateResult {
   std::vector<std::string> errors;  // one sentence per kernel that failed
 };
 
-// One source per kernel, the headers they include under include/, and index.json with name, file,
-// hash and spec of each. Byte-identical every time and independent of `jobs`. `progress` is called
-// once per kernel, from one thread at a time. Throws Error{io_error} when the folder is unusable.
+// Writes one source for each kernel, the headers that the sources include (under include/), and
+// index.json with the name, file, hash and spec of each kernel. The files are byte-identical every
+// time, whatever `jobs` is. `progress` is called once for each kernel, by one thread at a time.
+// Throws Error{io_error} when the folder cannot be written.
 GenerateResult generate(const KernelSet& set, const Target& target,
                         const std::filesystem::path& folder, int jobs,
                         const std::function<void(std::size_t done, std::size_t total,

@@ -36,7 +36,7 @@ void check_kernel(const std::string& set, const KernelSpec& spec, const Target& 
   }
 }
 
-// The `best` fastest by estimate; equal estimates are ordered by name.
+// The `best` fastest kernels by estimate. Kernels with equal estimates are ordered by name.
 std::vector<KernelSpec> specs_for(const Problem& problem, int best, const Target& target) {
   const Family& family = family_of(problem);
   family.validate(problem);
@@ -73,13 +73,14 @@ KernelSetBuilder::KernelSetBuilder(std::string name, std::string_view target_nam
     : KernelSetBuilder(std::move(name), load_target(target_name)) {}
 
 KernelSetBuilder& KernelSetBuilder::op(Op op) {
-  family_of(op);  // refuses an operation that has none
+  family_of(op);  // throws for an operation without a family
   groups_.push_back(std::make_shared<Group>());
   groups_.back()->wildcards.op = op;
   return *this;
 }
 
-// The last group gets the wish, in a copy of its own: copies of a builder go their own ways.
+// Adds the wish to a copy of the last group, because copies of a builder share groups and must not
+// see it.
 KernelSetBuilder& KernelSetBuilder::narrow(std::string_view setter, std::string_view field,
                                            std::string_view pattern) {
   if (groups_.empty() || !groups_.back()->wildcards.op) {

@@ -1,4 +1,4 @@
-// Wildcards over a family's kernels, and what is said when they match none.
+// Wildcards over a family's kernels, and the error when they match none.
 #pragma once
 
 #include <optional>
@@ -16,15 +16,15 @@ struct SpecGroup {
   std::vector<Wish> wishes;
 };
 
-// The legal kernels of the group. Throws Error{not_found}, led by `who`, when there are none: with
-// the words that the target's row lists of a field where it lists none that is wished for, else
-// with the rule that refuses most of the kernels that the wishes leave.
+// The legal kernels of the group. Throws Error{not_found}, whose text begins with `who`, when there
+// are none. If the target's row lists no word that a wish matches, the error names the words that
+// the row lists; otherwise it names the rule that refuses most of the kernels that pass the wishes.
 std::vector<KernelSpec> expand(const SpecGroup& group, const Target& target, std::string_view who);
 
-// Sorted by name, each name once.
+// The specs sorted by name, each name once.
 std::vector<KernelSpec> unique_by_name(std::vector<KernelSpec> specs);
 
-// The set of that name, of whichever family has it. Throws Error{not_found} with the nearest name.
+// The set of this name, in whichever family has it. Throws Error{not_found} with the nearest name.
 std::vector<KernelSpec> preselected_specs(std::string_view set, const Target& target);
 
 }  // namespace tessera

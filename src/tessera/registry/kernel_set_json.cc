@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// Every string of a list; one string stands for a list of one.
+// Every string of a list. A single string counts as a list of one.
 std::vector<std::string> read_words(const json& value, const JsonPlace& place) {
   if (value.is_string()) return {value.get<std::string>()};
   if (!value.is_array()) refuse_json(place, "a string or a list of strings", value);
@@ -32,7 +32,7 @@ std::vector<std::string> read_words_at(const json& object, const JsonPlace& plac
   return read_words(*found, place.key(key));
 }
 
-// The operation of a group. "gemm" if left out, from when it was the only one.
+// The operation of a group. When it is left out, "gemm": older files do not name it.
 Op read_op(const json& group, const JsonPlace& place) {
   const auto found = group.find("op");
   if (found == group.end()) return Op::gemm;
@@ -74,7 +74,7 @@ bool needs_target(const json& value) {
   return value.contains("groups") || value.contains("preselected") || value.contains("problems");
 }
 
-// What only the builder can expand, against the target that the document names.
+// The groups, sets and problems, which the builder expands for the target that the file names.
 std::vector<KernelSpec> read_declarations(const std::string& name, const json& value,
                                           const JsonPlace& place) {
   if (!needs_target(value)) return {};

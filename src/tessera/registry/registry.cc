@@ -17,7 +17,7 @@ namespace {
 using Loaded = std::shared_ptr<const runtime::LoadedKernel>;
 using TargetPtr = std::shared_ptr<const Target>;
 
-// A kernel that a build() has to make, and its place among the results.
+// A kernel that build() has to make, and its index among the results.
 struct Wanted {
   std::size_t index;
   KernelSpec spec;
@@ -27,7 +27,8 @@ struct Job {
   Source source;
 };
 
-// One build() in progress: results in the order of the entries, progress counted over all.
+// One build() in progress. Results are in the order of the entries; progress is counted over all of
+// them.
 class Campaign {
  public:
   Campaign(std::size_t total, const jit::Progress& progress)
@@ -60,7 +61,8 @@ class Campaign {
   std::size_t done_ = 0;
 };
 
-// Why no kernel of this target can be built and loaded here; empty when they can.
+// A sentence that says why this machine cannot build and load kernels of the target; empty when it
+// can.
 std::string unavailable(const Target& target) {
   try {
     return runtime::backend_for(target).unavailable_reason(target);
@@ -69,7 +71,8 @@ std::string unavailable(const Target& target) {
   }
 }
 
-// Emits what has to be built for one target; what cannot be emitted is a failure of the campaign.
+// Emits the kernels that have to be built for one target. A kernel that cannot be emitted is a
+// failed result.
 std::vector<Job> emit_all(const std::vector<Wanted>& wanted, const Target& target,
                           Campaign& campaign) {
   const std::string reason = unavailable(target);
@@ -98,7 +101,7 @@ Target read_target(const nlohmann::json& row, const JsonPlace& place) {
 struct Registry::State {
   struct Entry {
     KernelSpec spec;
-    jit::Artifact artifact;  // of `loaded`
+    jit::Artifact artifact;  // the artifact of `loaded`
     Loaded loaded;
   };
 
@@ -109,7 +112,8 @@ struct Registry::State {
   std::map<std::string, TargetPtr, std::less<>> targets;
   std::shared_ptr<jit::Builder> builder;
 
-  // Made at first use: a registry that only declares touches no cache folder.
+  // The builder is made at its first use, because a registry that only declares must not touch a
+  // cache folder.
   std::shared_ptr<jit::Builder> the_builder() {
     const std::scoped_lock lock(mutex);
     if (!builder) builder = std::make_shared<jit::Builder>(options);
@@ -127,7 +131,7 @@ struct Registry::State {
     return std::make_shared<const Target>(load_target(wanted));
   }
 
-  // Keeps the kernel that got there first, so that everyone holds the same one.
+  // Keeps the kernel that was loaded first, so that all callers hold the same one.
   Loaded keep(const KernelSpec& spec, jit::Artifact artifact, Loaded loaded) {
     const std::scoped_lock lock(mutex);
     Entry& entry = entries.try_emplace(name_of(spec), Entry{spec, {}, {}}).first->second;
@@ -138,7 +142,8 @@ struct Registry::State {
     return entry.loaded;
   }
 
-  // What cannot be loaded, though this machine has all that it needs, is built once more.
+  // If an artifact cannot be loaded although this machine can run it, the kernel is built once
+  // more.
   Loaded load(const runtime::Backend& backend, jit::Artifact& artifact, const Source& source,
               const Target& target) {
     try {
@@ -242,7 +247,8 @@ Loaded Registry::get(const KernelSpec& spec) {
 bool Registry::is_ready(const KernelSpec& spec) {
   const std::string name = name_of(spec);
   if (find(name) != nullptr) return true;
-  if (!state_->the_builder()->is_name_packed(name)) return false;  // the source need not be known
+  // so the kernel need not be emitted
+  if (!state_->the_builder()->is_name_packed(name)) return false;
   const TargetPtr target = state_->target_of(spec.target);
   return state_->the_builder()->is_packed(emit_legal(spec, *target), *target);
 }

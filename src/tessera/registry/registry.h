@@ -32,12 +32,12 @@ class KernelSetBuilder {
  public:
   KernelSetBuilder(std::string name, const Target& target);
   KernelSetBuilder(std::string name, std::string_view target_name);
-  // Starts a new group: the kernels of an operation. Those after it narrow the group, by a field
-  // that Wish names; several patterns of one field are alternatives. An epilogue need not be a
-  // listed one: it is put on the kernels that have none.
+  // Starts a new group: the kernels of an operation. The calls that follow narrow the group by a
+  // field that Wish names; several patterns for one field are alternatives. An epilogue need not be
+  // a listed one: kernels without an epilogue take it.
   KernelSetBuilder& op(Op op);
   KernelSetBuilder& where(std::string_view field, std::string_view pattern);
-  // The same in one word each.
+  // Shorter spellings of op() and where().
   KernelSetBuilder& gemm() { return op(Op::gemm); }
   KernelSetBuilder& dtype(std::string_view pattern) { return narrow("dtype", pattern); }
   KernelSetBuilder& layout(std::string_view pattern) { return narrow("layout", pattern); }
@@ -50,7 +50,8 @@ class KernelSetBuilder {
   // Adds one kernel by name, or a preselected set such as "fp32_rcr_essential".
   KernelSetBuilder& add(std::string_view kernel_name);
   KernelSetBuilder& preselected(std::string_view set_name);
-  // Adds the kernels that choose() would consider for the problem, best k by estimate.
+  // Adds the `best` fastest kernels, by estimate, of those that choose() would consider for the
+  // problem.
   KernelSetBuilder& for_problem(const Problem& problem, int best = 1);
   // Throws Error{illegal_spec} with the rule when a named kernel cannot run, and Error{not_found}
   // when a group of wildcards matches nothing.
@@ -69,9 +70,9 @@ class KernelSetBuilder {
   std::vector<std::shared_ptr<Group>> groups_;
 };
 
-// {"name": "mine", "kernels": ["gemm_...", ...]}; lossless, since names are. A declaration by hand
-// may also hold "target" and what the builder takes: "groups" of wildcards, "preselected" sets and
-// "problems". Throws Error{parse_error} with line and column or the field's path, and what
+// {"name": "mine", "kernels": ["gemm_...", ...]}; lossless, because names are. A file written by
+// hand may also hold "target" and whatever the builder takes: "groups" of wildcards, "preselected"
+// sets and "problems". Throws Error{parse_error} with line and column or the field's path, and what
 // KernelSetBuilder::build() throws.
 std::string to_json(const KernelSet& set);
 KernelSet kernel_set_from_json(std::string_view text);
@@ -85,40 +86,42 @@ class Registry {
 
   const std::string& name() const;
 
-  // A machine of the user's own: kernels that end in its name are built for this row. Without it a
-  // name means this machine's own row (host_target()) when it is called so, else the shipped row.
+  // Adds a target of the user's own. Kernels whose names end in its name are built for this row.
+  // Without such a row, a target name means this machine's row (host_target()) if that has the
+  // name, otherwise the shipped row.
   void add_target(const Target& target);
 
-  // Declares kernels without building them. Declaring a name twice is no error: equal names are
+  // Declares kernels without building them. A name may be declared twice, because equal names mean
   // equal kernels.
   void declare(const KernelSet& set);
   void declare(const KernelSpec& spec);
 
   // Builds and loads every declared kernel for which this machine has the compiler, `jobs` at a
-  // time. Failures are in the results; they are tried again by the next build().
+  // time. Failures are in the results, and the next build() tries these kernels again.
   std::vector<jit::BuildResult> build(int jobs = 0, const jit::Progress& progress = {});
 
-  // The loaded kernel; builds it on demand. Throws what the builder and the loader throw.
+  // The loaded kernel; builds and loads it on demand. Throws what the builder and the loader throw.
   std::shared_ptr<const runtime::LoadedKernel> get(const KernelSpec& spec);
-  // Whether get() needs no compiler: it is loaded, or in a pack. Throws what emitting throws of a
-  // kernel whose name is in a pack.
+  // Whether get() needs no compiler, because the kernel is loaded or in a pack. If a pack holds the
+  // name, emits the kernel and throws what that throws.
   bool is_ready(const KernelSpec& spec);
-  // Without building: null when it is not loaded.
+  // The loaded kernel, or null when it is not loaded; never builds.
   std::shared_ptr<const runtime::LoadedKernel> find(std::string_view name) const;
 
-  // Sorted by name.
+  // The declared kernels, sorted by name.
   std::vector<KernelSpec> declared() const;
   bool contains(std::string_view name) const;
   std::size_t size() const;
 
-  // The one rule of merging: the union of declarations; where both have loaded a kernel of the same
-  // name, this registry keeps its own.
+  // Adds the other registry's declarations. When both have loaded a kernel of the same name, this
+  // registry keeps its own.
   void merge(const Registry& other);
-  // A copy that holds the kernels of one target only.
+  // A copy with the kernels of one target only.
   Registry filtered(std::string_view target_name) const;
   Registry filtered(const std::function<bool(const KernelSpec&)>& keep) const;
 
-  // Lossless: import_json(export_json()) declares the same kernels and adds the same targets.
+  // The JSON is lossless: import_json(export_json()) declares the same kernels and adds the same
+  // targets.
   std::string export_json() const;
   void import_json(std::string_view text);
 

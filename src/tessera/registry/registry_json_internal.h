@@ -1,4 +1,4 @@
-// The parts that the documents of kernel sets and of registries share.
+// The parts that the JSON of kernel sets and the JSON of registries share.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// The set in an object whose keys have been checked.
+// Reads a kernel set from an object whose keys have been checked.
 KernelSet read_kernel_set(const nlohmann::json& value, const JsonPlace& place);
 
 nlohmann::ordered_json kernel_set_json(const KernelSet& set);

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// So many kernels that the wishes leave are asked for their rule.
+// The rule that refuses most kernels is counted over this many kernels at most.
 constexpr std::size_t kMostCombinations = 10'000;
 
 // "gemm dtype=fp32,bf16 tile=128x*x64"
@@ -34,7 +34,7 @@ std::vector<std::string> listed_dtypes(const AlgorithmSpace& space, const WishLi
   return words;
 }
 
-// Of the dtypes that pass.
+// Over the data types that pass the wishes.
 std::vector<std::string> listed_warp_tiles(const AlgorithmSpace& space, const WishList& wishes) {
   std::vector<std::string> words;
   for (const auto& [dtype, shapes] : space.warp_tiles) {
@@ -62,7 +62,8 @@ constexpr std::array kListedFields = {
                 [](const AlgorithmSpace& s, const WishList&) { return words_of(s.schedulers); }},
 };
 
-// Which wish matches none of the words that the target's row lists; empty if there is none such.
+// A sentence about the wish that matches none of the words that the target's row lists; empty when
+// every wish matches one.
 std::string unlisted(const WishList& wishes, const AlgorithmSpace& space) {
   for (const ListedField& field : kListedFields) {
     const std::vector<std::string> words = field.words(space, wishes);
@@ -78,7 +79,7 @@ std::string unlisted(const WishList& wishes, const AlgorithmSpace& space) {
   return {};
 }
 
-// The rule that refuses most of the kernels, and the first that it refuses.
+// The rule that refuses most of the kernels, and the first kernel that it refuses.
 std::string most_frequent_refusal(const std::vector<KernelSpec>& specs, const Target& target) {
   std::vector<std::string> reasons;
   for (const KernelSpec& spec : specs) {
@@ -89,7 +90,7 @@ std::string most_frequent_refusal(const std::vector<KernelSpec>& specs, const Ta
   return fmt::format("for one, {}: {}", name_of(specs[example]), reasons[example]);
 }
 
-// The last field that could be left out of the wishes, and how many kernels there would be then.
+// The last field without whose wishes there would be kernels, and how many there would be.
 std::string better_without(const SpecGroup& group, const WishList& wishes, const Target& target) {
   const auto& all = wishes.wanted();
   for (auto each = all.rbegin(); each != all.rend(); ++each) {
