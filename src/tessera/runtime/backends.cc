@@ -12,8 +12,8 @@ namespace {
 
 struct BackendRow {
   std::string_view name;
-  const Backend& (*get)();   // null: kernels of this kind cannot be run here
-  std::string_view instead;  // what can be done with its kernels all the same
+  const Backend& (*get)();   // null: this library cannot run kernels of this kind
+  std::string_view instead;  // what the user can do with such kernels instead
 };
 
 constexpr std::array kBackends = {

@@ -88,7 +88,7 @@ class DeviceMeter final : public Meter {
   unsigned char value_ = 0;
 };
 
-// Calls that make a reading, given what one of them takes.
+// How many calls make a reading, given the seconds of one call.
 std::int64_t batch_of(double once, const Protocol& protocol) {
   if (protocol.flush_caches) return 1;
   const double batch = protocol.min_seconds / kBatchesPerReading / std::max(once, 1e-9);
@@ -97,7 +97,7 @@ std::int64_t batch_of(double once, const Protocol& protocol) {
 
 struct Runner {
   const Candidate* candidate;
-  std::int64_t batch = 1;  // calls between two looks at the clock
+  std::int64_t batch = 1;  // calls between two readings of the clock
 };
 
 // The last warm-up call, timed alone, tells how many calls make a reading.
@@ -114,7 +114,7 @@ void soak(const std::vector<Runner>& runners, const Protocol& protocol, Meter& m
   }
 }
 
-// Seconds per call.
+// Seconds of one call.
 double read_once(const Runner& runner, const Protocol& protocol, Meter& meter) {
   const double least = protocol.flush_caches ? 0 : protocol.min_seconds;
   std::int64_t calls = 0;
@@ -140,7 +140,7 @@ void summarise(Timing& timing) {
   timing.spread = timing.median_seconds > 0 ? range / timing.median_seconds : 0;
 }
 
-// Kernels say "256 KB" as "256K" in sysfs.
+// In sysfs, Linux writes 256 KB as "256K".
 std::int64_t parse_cache_size(std::string_view text) {
   std::int64_t value = 0;
   for (const char c : text) {
@@ -252,8 +252,8 @@ Ratio paired_ratio(const Timing& a, const Timing& b) {
   return ratio;
 }
 
-// sysfs first: sysconf() reports a core's share of the cache on some machines, and nothing at all
-// on others.
+// sysfs is asked first, because sysconf() reports one core's share of the cache on some machines
+// and nothing on others.
 std::int64_t last_level_cache_bytes() {
   constexpr std::int64_t kFallback = 32 << 20;
   for (const char* index : {"index3", "index2"}) {

@@ -12,12 +12,12 @@ double steady_seconds();
 std::vector<Timing> measure(const std::vector<Candidate>& candidates, const Protocol& protocol,
                             Clock now);
 
-// How a machine is timed and its caches are emptied.
+// How to time work on a machine and how to flush its caches.
 class Meter {
  public:
   virtual ~Meter() = default;
   virtual void flush() = 0;
-  // Seconds from the start of the work to its end, which is waited for.
+  // Runs the work, waits for its end, and returns the seconds that it took.
   virtual double time(const std::function<void()>& work) = 0;
   virtual double now() = 0;
 };

@@ -29,13 +29,14 @@ using device::CpuEntry;
 using device::CpuKernel;
 using device::CpuThread;
 
-// The entries that a launch runs, one after the other, and what they are given.
+// The entries that a launch runs, in this order, and their arguments.
 struct Phases {
   InlineVector<const CpuEntry*, 4> entries;
   const void* arguments = nullptr;
   void* workspace = nullptr;  // the caller's; null: this thread's own
 
-  // What a team needs: entries share the memory, and find there what earlier ones left.
+  // The workspace bytes for a team. All entries share the memory and find there what earlier
+  // entries left.
   std::size_t bytes_for(int threads) const {
     std::size_t bytes = 0;
     for (const CpuEntry* entry : entries) {
@@ -58,7 +59,7 @@ void* workspace_for(const Phases& phases, int threads) {
   return thread_workspace(phases.bytes_for(threads));
 }
 
-// Bound to the innermost team, which is the one that runs the kernel.
+// Barriers bind to the innermost team, which is the one that runs the kernel.
 void team_barrier(void*) {
 #pragma omp barrier
 }
@@ -77,15 +78,15 @@ void run_alone(const Phases& phases) {
   phases.run(thread);
 }
 
-// Before the first team: afterwards it is too late to hear of forks.
+// Must run before the first team; a handler registered later would miss forks.
 void note_team() {
   if (g_ran_team.load(std::memory_order_relaxed)) return;
   at_fork_in_child(note_fork);
   g_ran_team.store(true);
 }
 
-// Returns the size of the team that OpenMP granted. The kernel has run only if that is `threads`:
-// the workspace was sized for so many.
+// Returns the size of the team that OpenMP granted. The kernel has run only if the result equals
+// `threads`, because the workspace has room for `threads` threads.
 int run_team(const Phases& phases, int threads) {
   void* const workspace = workspace_for(phases, threads);
   note_team();
@@ -104,7 +105,7 @@ int run_team(const Phases& phases, int threads) {
 }
 
 // OMP_DYNAMIC, OMP_THREAD_LIMIT and busy systems may grant fewer threads than asked for; asking
-// again for what was granted ends, at the latest with one thread.
+// again for the granted number ends at the latest with one thread.
 void run_phases(const Phases& phases, int threads) {
   while (threads > 1) {
     const int granted = run_team(phases, threads);
@@ -213,8 +214,8 @@ class LoadedCpuKernel final : public LoadedKernel {
 
   std::string name_;
   std::size_t num_entries_;
-  // The loader knows libraries by path, and an anonymous file's path is reused once it is closed:
-  // the file must outlive the library.
+  // The loader identifies libraries by path, and the path of an anonymous file is reused after it
+  // is closed. So the file must outlive the library.
   std::shared_ptr<void> keep_;
   std::unique_ptr<Library> library_;
   const CpuKernel& kernel_;
@@ -287,7 +288,7 @@ class CpuBackend final : public Backend {
   std::string device_name(const LaunchOptions&) const override { return {}; }
 };
 
-// More threads than processors only help a caller who tells OpenMP that he wants them.
+// More threads than processors help only a caller who asks OpenMP for them.
 int named_threads(int wanted) {
   const int most = std::min(kMaxThreads, std::max(usable_processors(), omp_get_max_threads()));
   if (wanted > most) {
@@ -308,7 +309,7 @@ const Backend& cpu_backend() {
 Place host_place() { return {&cpu_backend(), {}}; }
 
 // Inside a parallel region one thread per launch is the polite default; a caller that wants nested
-// teams allows them in OpenMP and names a number.
+// teams allows them in OpenMP and gives a number of threads.
 int thread_limit(const LaunchOptions& options) {
   if (options.threads == 1 || g_is_alone.load(std::memory_order_relaxed)) return 1;
   if (omp_get_active_level() >= omp_get_max_active_levels()) return 1;

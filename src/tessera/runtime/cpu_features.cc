@@ -93,8 +93,8 @@ bool cpu_has(std::string_view feature) {
 
 #else
 
-// Elsewhere the kernel's own list, in which words may hold underscores that target rows leave out.
-// "flags" are those of an x86 that emulates this processor.
+// On other processors the list comes from Linux; its words may contain underscores that target rows
+// leave out. The line "flags" appears when an x86 machine emulates this processor.
 bool cpu_has(std::string_view feature) {
   const std::string list = try_read_file("/proc/cpuinfo").value_or("");
   for (const std::string_view line : split(list, '\n')) {

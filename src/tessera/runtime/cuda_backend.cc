@@ -1,5 +1,5 @@
-// NVIDIA GPUs through the driver's API. The way of a launch is in cuda_kernel.cc, what is kept for
-// a device in cuda_device.cc.
+// NVIDIA GPUs through the driver's API. cuda_kernel.cc holds the way of a launch, cuda_device.cc
+// the state of a device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ Stream stream_of(const LaunchOptions& options) { return static_cast<Stream>(opti
 
 Pointer pointer_of(const void* memory) { return reinterpret_cast<Pointer>(memory); }
 
-// The devices as the driver sees them once it is in use, as NVML does before; why the driver cannot
-// tell of some, if that is so.
+// The devices: the driver's list once the driver is in use, before that NVML's list; and a sentence
+// when the driver cannot list them.
 struct Seen {
   std::vector<Capability> capabilities;
   std::string failure;
@@ -64,7 +64,7 @@ std::string why_no_device_runs(const Target& target, const Architecture& archite
                      architecture.exact ? " exactly" : "", join(names, ", "));
 }
 
-// What an operation on a device needs for as long as it lasts.
+// The state of one operation on a device.
 class OnDevice {
  public:
   explicit OnDevice(const LaunchOptions& options)
@@ -82,7 +82,7 @@ class OnDevice {
     if (result != kSuccess) gpu_.check(result, fmt::format("cannot {}", what));
   }
 
-  // Waiting is where the failures of kernels show.
+  // Failures of kernels show when one waits for the stream.
   void wait() const {
     const Result result = driver_.stream_synchronize(stream_);
     if (result == kSuccess) return;
@@ -109,7 +109,7 @@ class CudaEvent final : public Event {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
-  // An event is its context's: where another one is current now, it is made again.
+  // An event belongs to a context. When another context is current now, the event is made anew.
   void record(const LaunchOptions& options) override {
     const OnDevice on(options);
     if (&on.gpu() != gpu_) make(on);
@@ -127,7 +127,7 @@ class CudaEvent final : public Event {
                               on.gpu().label()));
     }
     const Result result = on.driver().event_synchronize(event_);
-    if (result != kSuccess) on.wait();  // names the kernel
+    if (result != kSuccess) on.wait();  // throws, naming the kernel
     on.check(result, "wait for an event");
     float milliseconds = 0;
     on.check(on.driver().event_elapsed(&milliseconds, begin.event_, event_),
@@ -227,7 +227,7 @@ class CudaBackend final : public Backend {
     return Gpu::look_up(cuda::driver(), options.device).l2_bytes;
   }
 
-  // Asked where nothing may be launched: it makes no context, and does without a driver.
+  // May be asked on any machine: it makes no context and needs no driver.
   std::string device_name(const LaunchOptions& options) const override {
     if (is_usable()) return Gpu::look_up(cuda::driver(), options.device).name;
     if (!driver_library().reason.empty()) return {};

@@ -11,22 +11,22 @@
 namespace tessera::runtime::cuda {
 namespace {
 
-// One device of this process. Its contexts are made one after the other; those that were lost
-// stay, as handles of theirs may still be about.
+// One device of this process and its contexts, one after the other. Lost contexts stay in the list,
+// because handles of them may still be in use.
 struct Slot {
   std::atomic<const DeviceFacts*> facts = nullptr;
   std::atomic<Gpu*> gpu = nullptr;  // the last one made
-  std::mutex mutex;                 // guards the making of both and all below
+  std::mutex mutex;                 // guards changes of the two above, and all below
   DeviceFacts facts_storage;
   std::vector<std::unique_ptr<Gpu>> made;
   bool retained = false;
-  std::unordered_multimap<Pointer, const Gpu*> memory;  // not yet released
+  std::unordered_multimap<Pointer, const Gpu*> memory;  // memory not yet released
 };
 using Slots = std::vector<Slot>;
 
 std::atomic<Slots*> g_slots = nullptr;
 
-// Throws where there is none.
+// Throws when there is no such device.
 std::size_t device_count(const Driver& driver) {
   int count = 0;
   cuda::check(driver.device_count(&count), "cannot count the CUDA devices");
@@ -51,7 +51,7 @@ Slot& slot_of(const Driver& driver, int ordinal) {
       fmt::format("device {} was asked for, this machine has devices 0 to {}", ordinal, count - 1));
 }
 
-// Null until a context was made on it, and in a forked child: for clean-up, which never throws.
+// Null before the first context and in a forked child. Used by clean-up, which never throws.
 Slot* find_slot(int ordinal) noexcept {
   Slots* const all = g_slots.load(std::memory_order_acquire);
   if (all == nullptr || !is_usable() || ordinal < 0) return nullptr;
@@ -69,7 +69,7 @@ const DeviceFacts& facts_of(const Driver& driver, int ordinal, Slot& slot) {
   return slot.facts_storage;
 }
 
-// Whether work is possible in a context that somebody else may have broken.
+// Whether the context still works; other code in the process may have broken it.
 Result try_context(const Driver& driver, Context context) {
   Result result = driver.context_push(context);
   if (result != kSuccess) return result;
@@ -78,11 +78,12 @@ Result try_context(const Driver& driver, Context context) {
   return result;
 }
 
-// The primary context is shared with everyone else in the process. It goes away, with its error,
-// when the last of them lets go of it; taking it from them would pull the ground from under them.
+// The primary context is shared with all other code in the process. It disappears, with its error,
+// when the last holder releases it. It is never destroyed by force, because the others still use
+// it.
 Context retain_context(const Driver& driver, const DeviceFacts& facts, Slot& slot) {
   Result result = slot.retained ? driver.context_release(facts.device) : kSuccess;
-  slot.retained = result != kSuccess && result != kInvalidContext;  // somebody may have reset it
+  slot.retained = result != kSuccess && result != kInvalidContext;  // other code may have reset it
   unsigned flags = 0;
   int active = 0;
   driver.context_state(facts.device, &flags, &active);
@@ -105,7 +106,8 @@ Context retain_context(const Driver& driver, const DeviceFacts& facts, Slot& slo
               fmt::format("cannot make a context on {}: {}", facts.label(), describe(result)));
 }
 
-// Pointers that a thread has found good, by context; each place keeps the last one.
+// A thread's cache of pointers that passed the check, with their contexts. Each slot keeps the last
+// one.
 struct CheckedPointer {
   const void* pointer = nullptr;
   const Gpu* gpu = nullptr;
@@ -114,7 +116,7 @@ constexpr std::size_t kCheckedPointers = 256;
 thread_local std::array<CheckedPointer, kCheckedPointers> t_checked;
 thread_local CheckedPointer t_checked_workspace;
 
-// The context of each device that a thread has used last; null where it knows of the loss.
+// The context that a thread last used on each device; null once the thread was told of its loss.
 constexpr std::size_t kMostDevices = 64;
 const Gpu*& seen_by_this_thread(int ordinal) {
   thread_local std::array<const Gpu*, kMostDevices> seen{};
@@ -125,7 +127,7 @@ const Gpu*& seen_by_this_thread(int ordinal) {
 constexpr std::uintptr_t kStreamPerThread = 2;
 thread_local const char t_thread = 0;
 
-// Results by which the driver says that it does not know a handle here.
+// The results by which the driver says that it does not know a handle.
 bool is_of_stream(Result result) { return result == kInvalidHandle || result == kInvalidContext; }
 constexpr std::string_view kStreamHint =
     "; check that the stream still exists and belongs to this device's primary context";
@@ -271,7 +273,8 @@ Pointer Gpu::workspace(Stream stream, std::size_t bytes, const std::string& kern
                             "before the capture",
                             kernel, bytes, state.workspace_bytes));
   }
-  // At least twice the last one, so that all that is kept together is as large as the newest.
+  // At least twice the previous size, so that all older pieces together are at most as large as the
+  // newest.
   const std::size_t wanted = std::max(bytes, 2 * state.workspace_bytes);
   Pointer address = 0;
   check(driver_.allocate(&address, wanted),
@@ -293,7 +296,7 @@ void Gpu::note_launch(Stream stream, const std::shared_ptr<const std::string>& k
   if (streams_.size() > kManyStreams) forget_idle_streams();
 }
 
-// Streams come and go, and nobody tells us: those that hold no memory are forgotten.
+// The library does not hear of destroyed streams. Streams that hold no memory are forgotten here.
 void Gpu::forget_idle_streams() {
   std::erase_if(streams_, [](const auto& item) { return item.second.workspaces.empty(); });
 }
@@ -339,7 +342,7 @@ bool Gpu::ask(PointerAttribute which, const void* pointer, int& value, const std
 }
 
 // Host memory that the driver knows (pinned or managed) can be read by every device; other host
-// memory never is meant, even on systems where the device could page it in.
+// memory is refused as a mistake, even on systems whose devices could page it in.
 void Gpu::check_pointer(const void* pointer, const std::string& kernel) {
   if (pointer == nullptr) return;
   CheckedPointer& place = checked_place(pointer);

@@ -1,5 +1,5 @@
-// A GPU as this process sees it: its context, retained at the first use, and what is remembered for
-// each stream. Nothing here touches a device before the first launch or allocation.
+// A GPU as this process sees it: its context, retained at the first use, and the state of each
+// stream. Nothing here touches a device before the first launch or allocation.
 #pragma once
 
 #include <atomic>
@@ -27,12 +27,12 @@ std::string to_string(Capability capability);  // "9.0"
 struct Architecture {
   std::string name;
   Capability capability;
-  bool exact = false;  // the a at the end: this capability and no other
+  bool exact = false;  // the name ends in "a": kernels run on this capability only
 };
 Architecture architecture_of(const Target& target);
 bool runs_on(const Architecture& architecture, Capability capability);
 
-// What never changes of a device.
+// The properties of a device that never change.
 struct DeviceFacts {
   int ordinal = 0;
   Device device = 0;
@@ -44,10 +44,12 @@ struct DeviceFacts {
 };
 DeviceFacts device_facts(const Driver& driver, int ordinal);
 
-// What tells streams apart: the per-thread one is another in every thread.
+// A key that identifies a stream. The per-thread default stream has a different key in every
+// thread.
 std::uintptr_t key_of(Stream stream);
 
-// The launches in memory that callers brought, the last one of each stream. See WorkspaceLease.
+// For memory that callers brought as a workspace: the last launch of each stream in it. See
+// WorkspaceLease.
 struct WorkspaceUses {
   struct Use {
     Pointer begin = 0, end = 0;
@@ -60,17 +62,17 @@ struct WorkspaceUses {
   std::list<Use> list;
 };
 
-// A device in one of its contexts, and what belongs to that context. An object outlives its
-// context: whoever holds one can ask whether it is still the device's, and a late failure in a
-// lost context is not taken for one of its successor.
+// A device in one of its contexts, and everything that belongs to that context. An object outlives
+// its context. Its holder can ask whether the context is still the device's, so that a late failure
+// in a lost context is not blamed on the next context.
 class Gpu {
  public:
-  // The device, its context retained; a lost context is replaced when nobody else in the process
-  // holds it. Throws Error{invalid_argument} for a number that no device has, Error{unsupported}
-  // when the context cannot be had, and Error{launch_failed} once in each thread that had used a
-  // context which was lost behind its back.
+  // Retains the device's context. Replaces a lost context when nobody else in the process holds it.
+  // Throws Error{invalid_argument} when no device has the number and Error{unsupported} when the
+  // driver gives no context. Throws Error{launch_failed} once in each thread that used a context
+  // which another thread has lost since.
   static Gpu& use(const Driver& driver, int ordinal);
-  // The same without a context.
+  // The device's properties; makes no context.
   static const DeviceFacts& look_up(const Driver& driver, int ordinal);
 
   Gpu(const Driver& driver, const DeviceFacts& facts, Context context)
@@ -85,32 +87,33 @@ class Gpu {
   // Whether the device still has this context, as far as is known. False in a forked child.
   bool is_current() const noexcept;
 
-  // Device memory. What went with an earlier context is released by doing nothing, even if the
-  // driver has given its address again since.
+  // Device memory. Memory of an earlier, lost context is gone already, so releasing it does
+  // nothing, even if the driver has given the address out again.
   Pointer allocate(std::size_t bytes, std::string_view what);
   static void release(int ordinal, Pointer memory) noexcept;
 
-  // Device memory for kernels on this stream, zeroed when it is allocated. Grows; what it outgrew
-  // is kept, because captured graphs may still use it. Throws Error{launch_failed} while the stream
-  // is being captured and the memory is not there yet.
+  // Device memory for kernels on this stream, zeroed when it is allocated. Grows on demand. Smaller
+  // memory is kept, because captured graphs may still use it. Throws Error{launch_failed} when the
+  // memory must grow while the stream is being captured.
   Pointer workspace(Stream stream, std::size_t bytes, const std::string& kernel);
 
-  // What ran last on a stream, for the words about errors that show later.
+  // The kernel that ran last on a stream; errors that show later name it.
   void note_launch(Stream stream, const std::shared_ptr<const std::string>& kernel);
   std::string last_kernel(Stream stream) const;
 
   bool is_capturing(Stream stream, const std::string& kernel);
 
-  // After a failure: a lost context is replaced by the next use(), which says so to every thread
-  // that used it and does not know yet.
+  // To be called after a failure. If the context is lost, the next use() replaces it, and tells
+  // every thread that used the lost one.
   void note_failure(Result result) noexcept;
-  // The same for a failure that this thread's caller is told of.
+  // The same when this thread's caller gets the error, so that use() need not tell this thread
+  // again.
   void note_reported(Result result) noexcept;
   // Throws "<what> on <device>: <detail><reason>" unless the call succeeded.
   void check(Result result, std::string_view what, std::string_view detail = {});
 
   // Throws Error{invalid_argument} for a pointer that kernels on this device cannot read: of the
-  // host, or of another device. What passed is remembered by the thread.
+  // host, or of another device. The thread remembers pointers that passed.
   void check_pointer(const void* pointer, const std::string& kernel);
   // The same for a caller's workspace, which must be memory of this very device.
   void check_workspace(const void* pointer, const std::string& kernel);
@@ -118,7 +121,7 @@ class Gpu {
 
  private:
   struct StreamState {
-    std::vector<Pointer> workspaces;  // the last one counts
+    std::vector<Pointer> workspaces;  // the last one is in use
     std::size_t workspace_bytes = 0;
     std::shared_ptr<const std::string> last_kernel;
   };
@@ -129,14 +132,14 @@ class Gpu {
   const Driver& driver_;
   const DeviceFacts& facts_;
   const Context context_;
-  std::atomic<Result> lost_ = kSuccess;  // by which result
+  std::atomic<Result> lost_ = kSuccess;  // the result that lost the context
   mutable std::mutex mutex_;             // guards all below
   std::unordered_map<std::uintptr_t, StreamState> streams_;
   WorkspaceUses workspace_uses_;
 };
 
-// The device's context, current on this thread until the end of the scope; what was current before
-// is put back.
+// Makes the device's context current on this thread until the end of the scope, and then restores
+// the previous one.
 class CurrentContext {
  public:
   explicit CurrentContext(Gpu& gpu);

@@ -95,9 +95,9 @@ DriverLibrary open_driver() {
   return library;
 }
 
-std::atomic<bool> g_begun = false;  // to initialise it; false again when that failed
+std::atomic<bool> g_begun = false;  // whether initialising has begun; false again when it failed
 std::atomic<bool> g_initialised = false;
-std::atomic<bool> g_forked = false;  // since it was begun, in a child of the process that did it
+std::atomic<bool> g_forked = false;  // whether this is a child that was forked after that
 
 void note_fork() {
   if (g_begun.load()) g_forked.store(true);

@@ -1,5 +1,5 @@
-// NVIDIA's driver, found with dlopen when it is first needed: the functions we call, declared by
-// ourselves, and its failures as sentences.
+// NVIDIA's driver, loaded with dlopen at the first use: our own declarations of the functions that
+// we call, and its failures as sentences.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace tessera::runtime::cuda {
 
-// The driver's handles. Pointers to memory of a device are 64-bit numbers to it.
+// The driver's handles. A pointer to device memory is a 64-bit number.
 using Result = int;
 using Device = int;
 using Context = struct ContextTag*;
@@ -21,7 +21,7 @@ using Stream = struct StreamTag*;
 using EventHandle = struct EventTag*;
 using Pointer = std::uint64_t;
 
-// Results that are told apart.
+// The results that the code distinguishes.
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kInvalidValue = 1;
 inline constexpr Result kOutOfMemory = 2;
@@ -52,7 +52,7 @@ enum PointerAttribute : int {
 };
 inline constexpr int kMemoryOfHost = 1;
 
-// As the driver lays them out.
+// Structs with the driver's layout.
 struct LaunchAttribute {
   int id;
   alignas(8) unsigned value[16];
@@ -130,10 +130,10 @@ struct DriverLibrary {
 // Loads the driver at the first call and never throws; does not initialise it.
 const DriverLibrary& driver_library();
 
-// The driver, initialised (cuInit) by the first call that succeeds. Throws Error{unsupported}, also
-// in a child that was forked after that.
+// The driver. The first call that succeeds initialises it (cuInit). Throws Error{unsupported} when
+// that fails, and in a child that was forked after the initialisation.
 const Driver& driver();
-// Whether driver() has succeeded in this very process.
+// Whether driver() has succeeded in this process; false in a forked child.
 bool is_usable() noexcept;
 
 // 13000 is CUDA 13.0: "13.0".
@@ -142,11 +142,11 @@ std::string version_text(int version);
 // "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)".
 std::string describe(Result result);
 
-// Whether the context is lost with this result: every later call returns it too.
+// Whether this result means that the context is lost: every later call then returns the result too.
 bool is_sticky(Result result);
 
-// Error{unsupported} for what is the machine's fault and no kernel's: a device that is gone or
-// busy.
+// The code of the error for a result: out_of_memory; unsupported when the machine is at fault and
+// not a kernel (the device is gone or busy); otherwise launch_failed.
 ErrorCode code_of(Result result);
 
 // Throws Error{code_of(result)} "<what>: <describe(result)>" unless the call succeeded.

@@ -1,4 +1,4 @@
-// What can be known about NVIDIA's driver and GPUs without making a context.
+// Facts about NVIDIA's driver and GPUs that need no context.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct CudaInfo {
   std::vector<CudaDevice> devices;
 };
 
-// Initialises the driver: a process that forks later cannot use it in the child.
+// Initialises the driver, so a process that forks later cannot use the driver in the child.
 CudaInfo cuda_info();
 
 }  // namespace tessera::runtime

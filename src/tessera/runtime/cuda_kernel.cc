@@ -21,7 +21,7 @@ static_assert(sizeof(device::CudaTensorMap) == kTensorMapBytes);
 
 Stream stream_of(const LaunchOptions& options) { return static_cast<Stream>(options.stream); }
 
-constexpr unsigned kBlocksPerUnit = 8;  // of kernels that take any number of blocks
+constexpr unsigned kBlocksPerUnit = 8;  // for steps that take any number of blocks
 
 unsigned product(const std::array<unsigned, 3>& shape) { return shape[0] * shape[1] * shape[2]; }
 
@@ -56,19 +56,19 @@ struct Residency {
 // One entry of the module.
 struct Entry {
   Function function = nullptr;
-  std::size_t shared_bytes = 0;  // that steps were allowed
-  bool any_cluster = false;      // clusters of more than 8 blocks too
+  std::size_t shared_bytes = 0;  // the most that steps were allowed so far
+  bool any_cluster = false;      // whether clusters of more than 8 blocks are allowed
   Residency residency;
 };
 
 // The module in one context of a device.
 struct Placed {
-  Gpu* gpu = nullptr;  // null: not there
+  Gpu* gpu = nullptr;  // null: not loaded
   Module module = nullptr;
   std::vector<Entry> entries;
 };
 
-// What each step of a launch needs of it.
+// What each step of a launch needs from the module.
 struct ReadyStep {
   Function function;
   unsigned blocks;
@@ -127,12 +127,12 @@ CudaKernel::~CudaKernel() {
       const CurrentContext current(*placed.gpu);
       placed.gpu->note_failure(placed.gpu->driver().module_unload(placed.module));
     } catch (const Error&) {
-      // The context is gone, and the module with it.
+      // The context is gone, and so is the module.
     }
   }
 }
 
-// The order matters: what can be refused is refused before anything is enqueued.
+// The order matters: all checks come before anything is enqueued.
 void CudaKernel::launch(const Launch& launch, const LaunchOptions& options) const {
   if (launch.steps.empty()) return;
   const Driver& driver = cuda::driver();
@@ -297,7 +297,8 @@ void CudaKernel::check_abi(Gpu& gpu, Module module) const {
                           name(), abi_, version == 0 ? "none" : std::to_string(version)));
 }
 
-// What a launch may ask for is raised as needed; the driver starts with 48 KB and 8 blocks.
+// Raises the driver's limits as needed. They start at 48 KB of shared memory and clusters of 8
+// blocks.
 void CudaKernel::allow(Gpu& gpu, Entry& entry, const Step& step) const {
   constexpr unsigned kPortableCluster = 8;
   const auto raise = [&](FunctionAttribute attribute, int value, std::string_view what) {
@@ -361,7 +362,7 @@ void CudaKernel::fail_to_load(const Gpu& gpu, Result result) const {
               : ""));
 }
 
-// A lost context shows at the next call, whoever lost it.
+// A lost context shows at the next call, whichever thread lost it.
 void CudaKernel::fail_to_launch(Gpu& gpu, Stream stream, Result result) const {
   std::string detail;
   if (is_sticky(result)) {

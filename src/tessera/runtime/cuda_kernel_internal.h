@@ -1,4 +1,5 @@
-// A cubin as a kernel: read when it is loaded, handed to a device at its first launch there.
+// A cubin as a kernel. The file is read when the kernel is loaded, and given to a device at the
+// first launch there.
 #pragma once
 
 #include <memory>

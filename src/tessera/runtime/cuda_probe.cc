@@ -21,7 +21,7 @@ struct Nvml {
   NvmlResult (*capability)(NvmlDevice device, int* major, int* minor);
 };
 
-// A stand-in for the driver brings its own answers.
+// When TESSERA_CUDA_DRIVER names another driver, that library answers for NVML too.
 void* open_nvml() {
   if (!environment("TESSERA_CUDA_DRIVER").empty()) return driver_library().handle;
   return dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -58,7 +58,7 @@ std::optional<std::vector<ProbedDevice>> ask(const Nvml& nvml) {
     if (nvml.name(device, name.data(), name.size() - 1) != 0) continue;
     found.push_back({name.data(), capability});
   }
-  if (found.empty() && count > 0) return std::nullopt;  // the driver may know more
+  if (found.empty() && count > 0) return std::nullopt;  // then the driver is asked
   return found;
 }
 

@@ -14,8 +14,9 @@ struct ProbedDevice {
   Capability capability;
 };
 
-// By NVML, NVIDIA's management library, which comes with the driver. Unset where it does not
-// answer; it knows nothing of CUDA_VISIBLE_DEVICES and may number devices in another order.
+// Asks NVML, NVIDIA's management library, which comes with the driver. Unset when NVML does not
+// answer. NVML ignores CUDA_VISIBLE_DEVICES and may number devices in another order than the
+// driver.
 std::optional<std::vector<ProbedDevice>> probe_devices();
 
 }  // namespace tessera::runtime::cuda

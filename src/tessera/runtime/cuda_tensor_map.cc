@@ -11,8 +11,8 @@
 namespace tessera::runtime::cuda {
 namespace {
 
-// CUtensorMapDataType. tf32 is rounded to its 10 bits of mantissa on the way; to the copy engine
-// 8-bit types are bytes.
+// CUtensorMapDataType. The copy engine rounds tf32 to 10 bits of mantissa on the way, and treats
+// 8-bit types as bytes.
 int driver_type(DType dtype) {
   switch (dtype) {
     case DType::fp32:
@@ -30,7 +30,7 @@ int driver_type(DType dtype) {
   }
 }
 
-// CUtensorMapSwizzle of a width in bytes; -1 for a width that there is none for.
+// CUtensorMapSwizzle of a width in bytes; -1 for a width that has none.
 int driver_swizzle(int bytes) {
   constexpr std::array kWidths = {0, 32, 64, 128};
   for (std::size_t i = 0; i < kWidths.size(); ++i) {
@@ -56,8 +56,8 @@ std::uint64_t hash_of(const TensorMap& map, const void* base) {
   return hash_combine(hash, std::uint64_t{map.box[0]} << 32 | map.box[1]);
 }
 
-// A thread's own: nothing to lock, and bounded. A map holds addresses and sizes only, so that it
-// outlives contexts.
+// Each thread has its own bounded cache, which needs no lock. A map holds only addresses and sizes,
+// so it stays valid when a context is lost.
 struct KnownMap {
   TensorMap window{};
   alignas(64) std::array<std::byte, kTensorMapBytes> encoded{};
@@ -84,7 +84,7 @@ std::string describe(const TensorMap& map, const void* base) {
                      listed(map.strides, map.rank - 1, " and "), copied);
 }
 
-// What the driver would only call an invalid value.
+// The rule that a refused map breaks. The driver itself only says "invalid value".
 std::string broken_rule(const TensorMap& map, const void* base) {
   constexpr std::uint64_t kUnit = 16;
   const std::uintptr_t excess = reinterpret_cast<std::uintptr_t>(base) % kUnit;

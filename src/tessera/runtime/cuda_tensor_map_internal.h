@@ -10,9 +10,9 @@ namespace tessera::runtime::cuda {
 
 inline constexpr std::size_t kTensorMapBytes = 128;
 
-// Writes the driver's encoding of the window, which begins at `base`, to `to` (a multiple of 64).
-// The last few maps of each thread are
-// remembered. Throws Error{launch_failed} naming the kernel and the window when the driver refuses.
+// Writes the driver's encoding of the window, which begins at `base`, to `to`, an address that is a
+// multiple of 64. Each thread remembers its last few maps. Throws Error{launch_failed} naming the
+// kernel and the window when the driver refuses.
 void encode(Gpu& gpu, const TensorMap& map, const void* base, const std::string& kernel, void* to);
 
 }  // namespace tessera::runtime::cuda

@@ -13,7 +13,8 @@ bool overlap(const WorkspaceUses::Use& use, Pointer begin, Pointer end) {
   return use.begin < end && begin < use.end;
 }
 
-// Whether its last launch is under way. What the driver cannot tell is nobody's to hear of here.
+// Whether the last launch is still running. An error of the driver counts as no; later calls report
+// it.
 bool is_busy(Gpu& gpu, const WorkspaceUses::Use& use) {
   if (use.launching > 0) return true;
   const Result result = gpu.driver().event_query(use.done);
@@ -29,7 +30,8 @@ bool is_busy(Gpu& gpu, const WorkspaceUses::Use& use) {
                           kernel, fmt::ptr(use.stream), options.workspace, options.stream));
 }
 
-// Forgets what is over. One of the events is handed on to whoever comes next; null: there was none.
+// Removes the uses whose launches have ended, except `kept`. Without `kept`, returns one of their
+// events for the next use, or null when there is none.
 EventHandle forget_all_but(Gpu& gpu, WorkspaceUses& uses, const WorkspaceUses::Use* kept) {
   EventHandle spare = nullptr;
   uses.list.remove_if([&](const WorkspaceUses::Use& use) {
@@ -44,7 +46,7 @@ EventHandle forget_all_but(Gpu& gpu, WorkspaceUses& uses, const WorkspaceUses::U
   return spare;
 }
 
-// The use of just this memory by this stream.
+// This stream's use of exactly this memory.
 WorkspaceUses::Use& use_for(Gpu& gpu, WorkspaceUses& uses, WorkspaceUses::Use wanted,
                             const LaunchOptions& options, const std::string& kernel) {
   WorkspaceUses::Use* found = nullptr;

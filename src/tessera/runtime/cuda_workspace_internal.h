@@ -1,4 +1,4 @@
-// The caller's memory as a workspace: which launches work in it, and what of it must be zero.
+// The caller's memory as a workspace: which launches use it, and which part of it must be zero.
 #pragma once
 
 #include <list>
@@ -12,10 +12,10 @@ namespace tessera::runtime::cuda {
 
 inline constexpr std::size_t kWorkspaceAlignment = 256;
 
-// A launch's hold on the caller's memory, until the launch is enqueued. Launches that are captured
-// in a graph hold nothing: they run when the graph does. Throws Error{invalid_argument} for memory
-// of another device or of the host, and Error{launch_failed} while a launch of another stream works
-// in it.
+// A launch's hold on the caller's memory, until the launch is enqueued. A launch that is captured
+// in a graph holds nothing, because it runs with the graph. Throws Error{invalid_argument} for
+// memory of another device or of the host, and Error{launch_failed} while a launch on another
+// stream uses the memory.
 class WorkspaceLease {
  public:
   WorkspaceLease(Gpu& gpu, Stream stream, const LaunchOptions& options, const std::string& kernel);
@@ -29,8 +29,8 @@ class WorkspaceLease {
   WorkspaceUses::Use* use_ = nullptr;
 };
 
-// Sets to zero, in the stream's order, what a launch wants so. The counters of the library's own
-// workspaces are zero already.
+// Sets the counters and the first clear_bytes of the data to zero, in the stream's order. The
+// counters of the library's own workspaces are zero already.
 void clear_workspace(Gpu& gpu, Stream stream, const Launch::Workspace& workspace, Pointer address,
                      bool is_callers, const std::string& kernel);
 

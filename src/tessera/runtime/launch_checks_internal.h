@@ -1,4 +1,4 @@
-// What every backend asks of a launch before it runs anything.
+// The checks that every backend makes before it runs a launch.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace tessera::runtime {
 // Throws Error{internal} for a step that runs an entry which the kernel does not have.
 void check_entry(const std::string& kernel, std::size_t entry, std::size_t entries);
 
-// Whether the caller brings memory: it is his to say how much.
+// Whether the caller brings a workspace; its size is then the caller's too.
 inline bool brings_workspace(const LaunchOptions& options) {
   return options.workspace != nullptr || options.workspace_bytes > 0;
 }

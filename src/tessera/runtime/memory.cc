@@ -17,7 +17,8 @@ constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
 
-// A workspace above this size is let go once kPatience launches in a row need less than a quarter.
+// A workspace above this size is released after kPatience launches in a row that need less than a
+// quarter of it.
 constexpr std::size_t kKeepAlways = std::size_t{32} << 20;
 constexpr int kPatience = 64;
 
@@ -32,7 +33,7 @@ std::size_t round_up(std::size_t value, std::size_t unit) {
 
 struct Workspace {
   AlignedBuffer buffer{0};
-  int small_requests = 0;  // in a row, while the buffer is large
+  int small_requests = 0;  // small requests in a row while the buffer is large
 };
 
 bool is_oversized(std::size_t held, std::size_t wanted) {
@@ -94,7 +95,7 @@ void* thread_workspace(std::size_t bytes) {
   workspace.small_requests = is_oversized(held, bytes) ? workspace.small_requests + 1 : 0;
   if (bytes <= held && workspace.small_requests < kPatience) return workspace.buffer.data();
 
-  // Let the old one go first, so that both never exist at once.
+  // The old buffer is released first, so that the two never exist at once.
   workspace.small_requests = 0;
   workspace.buffer = AlignedBuffer(0);
   workspace.buffer = AlignedBuffer(bytes);

@@ -1,4 +1,4 @@
-// The workspace of kernels that run on the calling thread's behalf.
+// The workspace of kernels that the calling thread launches.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,16 @@
 
 namespace tessera::runtime {
 
-// At a multiple of 64 bytes, for std::free(); null for 0 bytes. Throws Error{out_of_memory}.
+// Memory at a multiple of 64 bytes, to be released by std::free(); null for 0 bytes. Throws
+// Error{out_of_memory}.
 void* allocate_aligned(std::size_t bytes);
 
-// At least `bytes`, 64-byte aligned, valid until this thread's next call; its content is undefined.
-// Grows on demand and shrinks after many small requests. Throws Error{out_of_memory}.
+// At least `bytes` bytes at a multiple of 64 bytes, with undefined content. The memory is valid
+// until this thread's next call. It grows on demand and shrinks after many small requests. Throws
+// Error{out_of_memory}.
 void* thread_workspace(std::size_t bytes);
 
-// What this thread holds now.
+// The bytes that this thread's workspace has now.
 std::size_t thread_workspace_bytes();
 
 }  // namespace tessera::runtime

@@ -22,9 +22,9 @@ namespace tessera::runtime {
 namespace {
 
 constexpr int kArithmeticReadings = 7;
-constexpr double kArithmeticSeconds = 0.006;  // of one reading
+constexpr double kArithmeticSeconds = 0.006;  // seconds of one reading
 constexpr int kReadReadings = 5;
-constexpr double kReadBudgetSeconds = 0.35;  // for one thread, and again for all
+constexpr double kReadBudgetSeconds = 0.35;  // seconds for one thread, and as many for all threads
 
 struct PeakLoop {
   std::string_view feature;  // what the processor must have; empty: nothing
@@ -210,8 +210,8 @@ double arithmetic_peak(const std::array<PeakLoop, kCount>& loops) {
 using Vector128 [[gnu::vector_size(16)]] = std::uint64_t;
 using Vector512 [[gnu::vector_size(64)]] = std::uint64_t;
 
-// Adds up a buffer, read as kStreams runs side by side, each asked for kAhead bytes early. Whole
-// strides only: callers round the buffer.
+// Adds up a buffer, read as kStreams runs side by side, each asked for kAhead bytes early. Callers
+// round the buffer to whole strides.
 template <class Vector, int kStreams, int kAhead>
 [[gnu::always_inline]] inline std::uint64_t sum_streams(const std::byte* data, std::size_t bytes) {
   constexpr std::size_t kStep = 256;
@@ -321,7 +321,8 @@ class ReadBench {
   AlignedBuffer buffer_;
 };
 
-// Four times the last-level cache, so that at most a quarter can be left from the pass before.
+// Four times the last-level cache, so that at most a quarter of it can be in the cache from the
+// previous pass.
 std::size_t read_buffer_bytes() {
   constexpr std::int64_t kLeast = std::int64_t{256} << 20;
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
@@ -336,7 +337,8 @@ MachinePeak measure_peak() {
   const std::size_t bytes = read_buffer_bytes();
   peak.read_bytes_per_s = ReadBench(bytes, 1).bytes_per_second();
   const int threads = thread_limit({});
-  // All threads together cannot be slower than one: a smaller reading is a busy machine's.
+  // All threads together cannot be slower than one. A smaller reading means that the machine was
+  // busy.
   const double all = threads > 1 ? ReadBench(bytes, threads).bytes_per_second() : 0;
   peak.read_bytes_per_s_all = std::max(all, peak.read_bytes_per_s);
   return peak;

@@ -12,15 +12,16 @@
 namespace tessera::runtime {
 
 struct LaunchOptions {
-  int threads = 0;         // CPU: at most this many, see thread_limit(); 0: OpenMP's own limit
+  int threads = 0;         // CPU: the most threads, see thread_limit(); 0: OpenMP's own limit
   void* stream = nullptr;  // GPU: the caller's stream; null is the default stream
   int device = 0;
-  // The caller's memory for what a kernel keeps between its blocks and steps: of the device that
-  // runs it, at a multiple of 256 bytes (CPU: 64), and at least LoadedKernel::workspace_bytes()
-  // long. Its content does not matter: what must be zero is cleared at each launch, in the stream's
-  // order. It is the launch's until that has finished: a launch on another stream is refused while
-  // the stream that used the memory last is busy, and within a graph nobody looks. Null and 0: the
-  // library's own, one for each stream (CPU: for each calling thread).
+  // The caller's memory for the data that a kernel keeps between its blocks and steps. It lies on
+  // the device that runs the kernel, at a multiple of 256 bytes (CPU: 64), and has at least
+  // LoadedKernel::workspace_bytes() bytes. Its content does not matter: each launch clears what
+  // must be zero, in the stream's order. The launch owns the memory until it has finished. A launch
+  // on another stream is refused while the stream that last used the memory is busy; launches
+  // within a graph are not checked. With null and 0 the library uses its own memory, one piece for
+  // each stream (CPU: for each calling thread).
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
 };
@@ -29,9 +30,10 @@ struct LaunchOptions {
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
-  // Runs the steps in their order. CPU: returns when the result is written. GPU: enqueues.
+  // Runs the steps in their order. On a CPU it returns when the result is written, on a GPU when
+  // the work is enqueued.
   virtual void launch(const Launch& launch, const LaunchOptions& options) const = 0;
-  // Bytes of the workspace that this launch needs; 0: none.
+  // The bytes of workspace that this launch needs; may be 0.
   virtual std::size_t workspace_bytes(const Launch& launch, const LaunchOptions& options) const = 0;
 };
 
@@ -40,7 +42,7 @@ class Event {
  public:
   virtual ~Event() = default;
   virtual void record(const LaunchOptions& options) = 0;
-  // Waits until both have passed.
+  // Waits until both events have passed.
   virtual double seconds_since(const Event& earlier) const = 0;
 };
 
@@ -54,7 +56,8 @@ class Backend {
   // Throws Error{load_failed} naming the kernel.
   virtual std::shared_ptr<const LoadedKernel> load(const jit::Artifact& artifact,
                                                    const Target& target) const = 0;
-  // Waits for the stream. Throws Error{launch_failed} naming the kernel for what failed on it.
+  // Waits for the stream. Throws Error{launch_failed} with the kernel's name when work on the
+  // stream has failed.
   virtual void synchronize(const LaunchOptions& options) const = 0;
 
   // Whether kernels take pointers to the host's memory. Elsewhere operands lie in memory of the
@@ -63,20 +66,20 @@ class Backend {
   // Memory for kernels, at a multiple of 64 bytes. Throws Error{out_of_memory}.
   virtual void* allocate(std::size_t bytes, const LaunchOptions& options) const = 0;
   virtual void release(void* memory, const LaunchOptions& options) const noexcept = 0;
-  // Done when they return.
+  // The copies are done when these functions return.
   virtual void copy_to_device(void* to, const void* from, std::size_t bytes,
                               const LaunchOptions& options) const = 0;
   virtual void copy_to_host(void* to, const void* from, std::size_t bytes,
                             const LaunchOptions& options) const = 0;
-  // In the stream's order.
+  // Fills the memory in the stream's order.
   virtual void fill(void* to, unsigned char value, std::size_t bytes,
                     const LaunchOptions& options) const = 0;
   virtual std::unique_ptr<Event> make_event(const LaunchOptions& options) const = 0;
 
-  // Of the cache before the memory.
+  // Bytes of the last cache before the memory.
   virtual std::size_t cache_bytes(const LaunchOptions& options) const = 0;
-  // The GPU's model; empty where there is none, and for this machine's processor (host_info()
-  // knows it). Makes no context.
+  // The GPU's model; empty when there is no GPU, and for this machine's processor, which
+  // host_info() names. Makes no context.
   virtual std::string device_name(const LaunchOptions& options) const = 0;
 };
 
@@ -87,13 +90,14 @@ const Backend* find_backend(const Target& target);
 
 // How many threads a launch with these options uses on this machine: at most the larger of the
 // processors that this process may use (affinity and control group, read at the first launch) and
-// OpenMP's limit (read at each launch), and never more than kMaxThreads. A larger number is noted.
+// OpenMP's limit (read at each launch), and never more than kMaxThreads. Logs a note when
+// options.threads is larger.
 int thread_limit(const LaunchOptions& options);
 
 // Makes `threads` the calling thread's OpenMP limit.
 void set_default_threads(int threads);
 
-// Memory aligned to 64 bytes that is returned on destruction; throws Error{out_of_memory}.
+// Memory aligned to 64 bytes, released on destruction. The constructor throws Error{out_of_memory}.
 class AlignedBuffer {
  public:
   explicit AlignedBuffer(std::size_t bytes);
@@ -108,7 +112,7 @@ class AlignedBuffer {
   std::size_t bytes_ = 0;
 };
 
-// Where something runs.
+// Where work runs: a backend, and a device and stream of it.
 struct Place {
   const Backend* backend = nullptr;
   LaunchOptions options;
