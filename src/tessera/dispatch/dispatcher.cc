@@ -26,7 +26,7 @@ Target load_or_detect(const std::string& wanted) {
   return configured.empty() ? host_target() : load_target(configured);
 }
 
-// Empty when this machine can run kernels of the target.
+// A sentence that says why this machine cannot run kernels of the target; empty when it can.
 std::string why_not_here(const Target& target) {
   try {
     return runtime::backend_for(target).unavailable_reason(target);
@@ -59,8 +59,8 @@ struct Dispatcher::State {
   DispatcherOptions options;
   Target target;
   std::string not_here;  // why this machine cannot run the target; empty when it can
-  bool counts_threads;   // kernels run on this processor's threads
-  bool declared_only;    // choose among the registry's kernels
+  bool counts_threads;   // whether kernels run on this processor's threads
+  bool declared_only;    // whether to choose among the registry's kernels only
   std::shared_ptr<Registry> registry;
   Tuning tuning;
   Memo memo;
@@ -77,7 +77,7 @@ struct Dispatcher::State {
     registry->add_target(target);
   }
 
-  // No more than what the choice depends on; allocates nothing.
+  // Holds only what the choice depends on. Allocates nothing.
   MemoKey key_for(const Problem& problem, const RunOptions& run) const {
     const int threads =
         counts_threads ? runtime::thread_limit(run.launch) : bounded_threads(run.launch.threads);
@@ -103,13 +103,14 @@ Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
   return decision;
 }
 
-// Empty when the choice may be any kernel: what is forced is not replaced.
+// A sentence that says why this machine has no compiler for the target. Empty when it has one, and
+// for a forced kernel, which no other kernel may replace.
 std::string Dispatcher::State::no_compiler_for(const MemoKey& key) const {
   if (!key.force.empty() || !not_here.empty()) return {};
   return registry->builder().no_compiler(target);
 }
 
-// The first choice when it is ready or nothing is; else the best that is ready.
+// The first choice when it is ready or no kernel is; otherwise the best kernel that is ready.
 Decision Dispatcher::State::decide_among_ready(const MemoKey& key,
                                                const std::string& no_compiler) const {
   Decision decision = decide(key, true);
@@ -137,7 +138,8 @@ Decision Dispatcher::State::decide_among_ready(const MemoKey& key,
   return decision;
 }
 
-// Compilers are looked for only when one is needed: finding one takes longer than loading a pack.
+// A compiler is searched for only when one is needed, because the search takes longer than loading
+// a pack.
 ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
   Decision decision = decide(key, false);
   std::shared_ptr<const runtime::LoadedKernel> loaded;
@@ -201,7 +203,7 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
   }
   const runtime::Place place{&runtime::backend_for(state_->target), options.launch};
   measure::HostOperands host = measure::fetch_inputs(family, problem, operands, place);
-  // Before the launch, which may write over what it read.
+  // The reference is computed before the launch, because the launch may overwrite its inputs.
   const Reference reference = family.reference(problem, host.operands, {});
   kernel.loaded->launch(launch, options.launch);
   measure::fetch_results(family, operands, place, host);

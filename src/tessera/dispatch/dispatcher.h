@@ -11,15 +11,15 @@
 namespace tessera {
 
 struct DispatcherOptions {
-  std::string target;  // a row's name or a JSON file; empty: TESSERA_TARGET, this machine
+  std::string target;  // a row's name or a JSON file; empty: TESSERA_TARGET, or else this machine
   jit::BuildOptions build;
   std::vector<std::shared_ptr<const Ranker>>
       rankers;            // empty: tuned, learned, analytic, first legal
   std::string models;     // a folder of learned models that replace the shipped ones; empty:
-                          // TESSERA_MODELS, else models in the cache folder
+                          // TESSERA_MODELS, or else models in the cache folder
   bool autotune = false;  // measure on first use and remember the winner
   double autotune_seconds = 2.0;  // per problem
-  int autotune_top = 5;           // the k that the rankers think best
+  int autotune_top = 5;           // how many of the rankers' best kernels are measured
   std::string tuning_store;       // empty: tuning.sqlite in the cache folder
   std::string tuning_worker;      // the helper program; empty: the one installed with the library
   bool deterministic = false;
@@ -27,7 +27,7 @@ struct DispatcherOptions {
 
 struct RunOptions {
   runtime::LaunchOptions launch;
-  std::string force;    // a kernel name: that one or an error
+  std::string force;    // a kernel name: run this kernel or throw
   bool verify = false;  // compare with the fp64 reference; throws Error{verification_failed}
 };
 
@@ -51,25 +51,26 @@ class Dispatcher {
   const Target& target() const;
   Registry& registry();
 
-  // Memo -> validate -> choose -> emit -> build -> load -> memo. The reference stays valid while
-  // the dispatcher lives, and what was chosen once stays chosen. On a machine without a compiler
-  // the best of the kernels in packs is chosen, and a warning logged. Throws Error{unsupported}
-  // naming the missing features when this machine cannot run the target.
+  // The kernel for a problem: memo -> validate -> choose -> emit -> build -> load -> memo. The
+  // reference stays valid while the dispatcher lives. A choice once made does not change. On a
+  // machine without a compiler it chooses the best kernel that is in a pack and logs a warning.
+  // Throws Error{unsupported} with the missing features when this machine cannot run the target.
   const ReadyKernel& kernel_for(const Problem& problem, const RunOptions& options = {});
 
-  // kernel_for() and launch. Operands are checked against the problem. A packed operand cannot be
-  // verified: the reference needs it as it was.
+  // kernel_for() and launch. Checks the operands against the problem. A problem with a packed
+  // operand cannot be verified, because the reference needs the operand as it was before.
   void run(const Problem& problem, const Operands& operands, const RunOptions& options = {});
 
   // The decision alone; builds nothing.
   Decision explain(const Problem& problem, const RunOptions& options = {}) const;
 
-  // Bytes that a run may need as LaunchOptions::workspace, wherever the operands lie; 0: none.
-  // Ask with the options of the runs: they decide which kernel is chosen.
+  // The most bytes that a run may need as LaunchOptions::workspace, at any addresses of the
+  // operands; may be 0. Ask with the options of the runs: they decide which kernel is chosen.
   std::size_t workspace_bytes(const Problem& problem, const RunOptions& options = {});
 
-  // Preshuffle: bytes of the packed operand and the packing, for a problem with preshuffled_b set.
-  // Of the operands only the one that is packed is looked at. Pack with the options of the runs.
+  // Preshuffle, for a problem with preshuffled_b set: the bytes of the packed operand, and the
+  // packing itself. Only the operand that is packed need be given. Call both with the options of
+  // the later runs.
   std::size_t packed_bytes(const Problem& problem, const RunOptions& options = {});
   void pack(const Problem& problem, const Operands& operands, void* packed,
             const RunOptions& options = {});

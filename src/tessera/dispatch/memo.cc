@@ -48,14 +48,14 @@ bool Memo::matches(const Entry& entry, const MemoKey& key, std::uint64_t hash) {
          entry.force == key.force && entry.problem == key.problem;
 }
 
-// There is always a free slot: tables are at most half full.
+// There is always a free slot, because tables are at most half full.
 void Memo::place(Table& table, const Entry& entry) {
   std::size_t i = entry.hash & table.mask;
   while (table.slots[i].load(std::memory_order_relaxed) != nullptr) i = (i + 1) & table.mask;
   table.slots[i].store(&entry, std::memory_order_release);
 }
 
-// Published once it is filled; readers of the old table miss nothing but newer entries.
+// The table is published after it is filled. Readers of the old table miss newer entries only.
 void Memo::grow() {
   const std::size_t count = tables_.empty() ? kFirstSlots : 2 * tables_.back()->slots.size();
   auto table = std::make_unique<Table>(count);

@@ -1,4 +1,4 @@
-// The memo: from what was asked to the kernel that answers it, without a lock on the way.
+// The memo: finds the kernel for a problem that was seen before, without a lock.
 #pragma once
 
 #include <atomic>
@@ -25,15 +25,16 @@ struct MemoKey {
 };
 std::uint64_t hash_of(const MemoKey& key);
 
-// Readers follow one atomic pointer to a table of atomic pointers to entries; nothing they can
-// reach is ever changed or freed. Writers take a mutex. Entries are kept for the memo's lifetime,
-// so references stay valid, and so are outgrown tables: together they are as large as the last.
+// Readers follow one atomic pointer to a table of atomic pointers to entries. Nothing that a reader
+// can reach is ever changed or freed. Writers take a mutex. Entries live as long as the memo, so
+// references stay valid. Outgrown tables live as long too; together they are as large as the last
+// one.
 class Memo {
  public:
   Memo();
   // Null when the key is not there. `hash` is hash_of(key).
   const ReadyKernel* find(const MemoKey& key, std::uint64_t hash) const;
-  // The entry that is there afterwards: an earlier one of the same key stays.
+  // Adds an entry unless the key has one already. Returns the entry of the key.
   const ReadyKernel& insert(const MemoKey& key, std::uint64_t hash, ReadyKernel kernel);
   std::size_t size() const;
 

@@ -16,7 +16,8 @@ namespace {
 
 using Rankers = std::vector<std::shared_ptr<const Ranker>>;
 
-// For a cache that lives in memory only: measurements then last as long as the dispatcher.
+// When the cache is in memory only, so is the store, and measurements last as long as the
+// dispatcher.
 constexpr const char* kInMemory = ":memory:";
 
 bool is_refusal(measure::Outcome outcome) {
@@ -24,7 +25,7 @@ bool is_refusal(measure::Outcome outcome) {
          outcome == measure::Outcome::timeout;
 }
 
-// Learned, analytic, first legal: what is believed of kernels that were not measured here.
+// Learned, analytic, first legal: the rankers for kernels that were not measured here.
 Rankers predictors(const DispatcherOptions& options, const jit::Cache& cache) {
   const std::filesystem::path models =
       options.models.empty() ? own_models(cache.folder()) : std::filesystem::path(options.models);
@@ -43,7 +44,8 @@ std::vector<Considered> refused_of(const std::vector<tune::Measurement>& known) 
     try {
       list.push_back(Considered{parse_name(kernel), kernel, 0, refusal});
     } catch (const Error&) {
-      // The store may hold names of a later grammar: no kernel of ours has such a name.
+      // The store may hold names written by a later version. No kernel of this version has such a
+      // name.
     }
   }
   return list;
@@ -142,7 +144,8 @@ tune::Store* Tuning::open(bool create) const {
   return store_.get();
 }
 
-// A store that cannot be read costs speed, not results: the other rankers are asked instead.
+// A store that cannot be read costs speed, not results, because the other rankers are asked
+// instead.
 std::vector<tune::Measurement> Tuning::known(const Problem& problem, int threads) const {
   try {
     const tune::Store* store = open(false);

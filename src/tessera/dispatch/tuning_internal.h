@@ -1,4 +1,5 @@
-// What the dispatcher knows from measurements: the store's winners and refusals, and autotuning.
+// What the dispatcher learns from measurements: winners and refused kernels in the store, and
+// autotuning.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +16,26 @@
 
 namespace tessera {
 
-// Appends kernels that were left out of the choice, keeping refused ones sorted by name.
+// Adds kernels that were left out of the choice to the decision's refused ones, which stay sorted
+// by name.
 void add_refused(Decision& decision, const std::vector<Considered>& refused);
 
-// What measurements say about the choice for one problem; the store is read once for it.
+// What measurements say about the choice for one problem. The store is read once for it.
 struct Advice {
   // Kernels that were wrong, crashed or hung on this problem here, with what happened; by name.
   std::vector<Considered> refused;
-  // What may be chosen: the declared kernels, or the target's whole space, less the refused ones;
-  // unset when that is simply the whole space.
+  // The kernels that may be chosen: the declared ones, or else the target's whole space, without
+  // the refused ones. Unset when it is the whole space.
   std::optional<std::vector<KernelSpec>> pool;
-  // The caller's rankers, or: tuned, learned, analytic, first legal. Autotuning puts tuned first
-  // anyway.
+  // The caller's rankers, or else tuned, learned, analytic, first legal. With autotuning, the tuned
+  // ranker comes first in both cases.
   std::vector<std::shared_ptr<const Ranker>> rankers;
 };
 
-// Thread-safe. The store is opened when it is first needed, and created by autotuning only.
+// Thread-safe. The store is opened at its first use. Only autotuning creates it.
 class Tuning {
  public:
-  // The references must outlive it.
+  // The references must outlive the object.
   Tuning(const DispatcherOptions& options, const Target& target, Registry& registry,
          bool declared_only);
   Tuning(const Tuning&) = delete;
@@ -42,12 +44,12 @@ class Tuning {
   // `is_pinned`: the caller names the kernel, and may have a refused one.
   Advice advice(const Problem& problem, int threads, bool is_pinned) const;
 
-  // With autotuning on: measures the problem unless the store has a winner or this was tried
-  // before. One at a time: measurements would disturb each other. `key` names the attempt.
+  // With autotuning on, measures the problem unless the store has a winner or `key` was tried
+  // before. One problem is measured at a time, because measurements would disturb each other.
   void tune_once(const Problem& problem, int threads, std::uint64_t key);
 
  private:
-  bool try_first(std::uint64_t key);  // whether it was not tried before
+  bool try_first(std::uint64_t key);  // whether the key was not tried before
   std::filesystem::path store_file() const;
   tune::Store* open(bool create) const;
   std::vector<tune::Measurement> known(const Problem& problem, int threads) const;
@@ -61,10 +63,11 @@ class Tuning {
   const Target& target_;
   Registry& registry_;
   bool declared_only_;
-  std::vector<std::shared_ptr<const Ranker>> predictors_;  // of kernels not measured here
-  std::vector<std::shared_ptr<const Ranker>> rankers_;     // those behind the tuned one
-  bool asks_store_;                                        // whether there is a tuned one
-  mutable Mutex open_mutex_;                               // guards what follows
+  // rankers for kernels that were not measured here
+  std::vector<std::shared_ptr<const Ranker>> predictors_;
+  std::vector<std::shared_ptr<const Ranker>> rankers_;  // the rankers after the tuned one
+  bool asks_store_;                                     // whether there is a tuned ranker
+  mutable Mutex open_mutex_;                            // guards what follows
   mutable std::unique_ptr<tune::Store> store_;
   std::unordered_set<std::uint64_t> tried_;
   WorkMutex tune_mutex_;
