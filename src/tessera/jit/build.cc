@@ -19,7 +19,7 @@
 namespace tessera::jit {
 namespace {
 
-// What a backend asks of the binary and the source knows.
+// Copies what the backend needs to know from the source to the artifact.
 void stamp(const Source& source, Artifact& artifact) {
   artifact.abi = source.abi;
   artifact.entries = source.entries;
@@ -36,8 +36,8 @@ double seconds_since(BuildClock::time_point start) {
   return std::chrono::duration<double>(BuildClock::now() - start).count();
 }
 
-// Counts what is done and tells the caller, one thread at a time, and never again after the caller
-// has thrown.
+// Counts finished kernels and reports them to the caller, one thread at a time. After the caller
+// has thrown, nothing more is reported.
 class Reporter {
  public:
   Reporter(const Progress& progress, std::size_t total) : progress_(progress), total_(total) {}
@@ -70,7 +70,8 @@ struct Builder::State {
   BuildOptions options;
   Cache cache;
   PackSet packs;
-  std::string forbidden_by;  // what forbids compiling; empty when it is allowed
+  std::string forbidden_by;  // a clause that says what forbids compiling; empty when compiling is
+                             // allowed
 
   explicit State(BuildOptions wanted)
       : options(std::move(wanted)),
@@ -115,7 +116,7 @@ Found Builder::State::build(const Source& source, const Target& target) {
   return found;
 }
 
-// A pack needs no compiler, not even to look something up: it comes first.
+// Packs come first, because searching a pack needs no compiler, while the cache's key does.
 Found Builder::State::find_or_build(const Source& source, const Target& target) {
   if (!packs.empty()) {
     if (auto packed = packs.find(source.name, source_key(source, target))) return {*packed, true};
@@ -162,7 +163,8 @@ std::vector<Artifact> Builder::State::build_objects(const Source& source,
   throw Error(error.code(), fmt::format("{}: {}", source.name, error.what()), error.context());
 }
 
-// What a pack or the cache has. An error is for build() to say.
+// The artifact in a pack or in the cache, if any. Errors are ignored here, because build() reports
+// them.
 std::optional<Artifact> Builder::State::find_ready(const Source& source, const Target& target) try {
   if (!packs.empty()) {
     if (auto packed = packs.find(source.name, source_key(source, target))) return packed;
@@ -172,8 +174,8 @@ std::optional<Artifact> Builder::State::find_ready(const Source& source, const T
   return std::nullopt;
 }
 
-// Objects that many of the sources need come first, each once, so that no worker waits for
-// another's. What fails fails again where a source needs it, which says so.
+// Builds the objects that the sources need first, each once, so that no thread waits for an object
+// of another thread. When an object fails, the source that needs it reports the error.
 void Builder::State::prepare_objects(std::span<const Source> sources,
                                      std::span<const std::size_t> which, const Target& target,
                                      int jobs) {
@@ -242,7 +244,7 @@ Artifact Builder::build(const Source& source, const Target& target) {
   return state_->build(source, target).artifact;
 }
 
-// What is there already is looked for once, and the rest waits until the objects are there.
+// Existing kernels are found first. The others are built after their objects.
 std::vector<BuildResult> Builder::build_all(std::span<const Source> sources, const Target& target,
                                             int jobs, const Progress& progress) {
   std::vector<BuildResult> results(sources.size());
@@ -264,8 +266,8 @@ std::vector<BuildResult> Builder::build_all(std::span<const Source> sources, con
   return results;
 }
 
-// Another process may have built it again meanwhile, and this one may be short of descriptors or
-// memory: what a worker can load is no bad entry.
+// An entry that a worker can load is good. Another process may have built it again meanwhile, or
+// this process may be short of descriptors or memory.
 Artifact Builder::rebuild(const Artifact& unloadable, const std::string& why, const Source& source,
                           const Target& target) {
   const std::optional<std::string> damage = load_damage(find_worker_program(state_->options.worker),

@@ -30,7 +30,7 @@ namespace {
 using Produce = std::function<void(const fs::path& folder)>;
 
 constexpr double kLockPatienceSeconds = 150;
-constexpr int kInsertsBetweenScans = 64;  // other processes fill the folder too
+constexpr int kInsertsBetweenScans = 64;  // a few, because other processes fill the folder too
 constexpr std::string_view kBuildPrefix = "build-";
 constexpr std::string_view kScratchPrefix = "tessera-build-";
 
@@ -47,7 +47,7 @@ void check_name(const std::string& name, const std::string& key) {
   }
 }
 
-// Failures of the disk show as io_error, or, when the compiler met them, as a full disk.
+// A failure of the disk is an io_error, or, when the compiler met it, a disk without free space.
 bool is_disk_failure(const Error& error, const fs::path& folder) {
   constexpr std::uintmax_t kTooLittle = 1 << 20;
   if (error.code() == ErrorCode::io_error) return true;
@@ -56,7 +56,7 @@ bool is_disk_failure(const Error& error, const fs::path& folder) {
   return !failed && space.available < kTooLittle;
 }
 
-// What an entry says of itself; nothing when that is damaged or cannot be read now.
+// An entry's meta.json; nothing when it is damaged or cannot be read at the moment.
 std::optional<EntryMeta> known_meta(const fs::path& folder) try {
   std::string damage;
   return read_meta(folder, damage);
@@ -75,8 +75,8 @@ std::int64_t file_bytes(const fs::path& path) {
 struct Cache::State {
   CacheOptions options;
   fs::path folder;
-  std::string unusable;           // why nothing can be written to the folder; empty when it can
-  bool load_from_memory = false;  // libraries of the folder
+  std::string unusable;           // why the folder cannot be written to; empty when it can
+  bool load_from_memory = false;  // whether libraries in the folder must be loaded from memory
 
   mutable Mutex mutex;
   std::map<std::string, Artifact> memory;
@@ -128,7 +128,7 @@ std::optional<Artifact> Cache::State::find_on_disk(const std::string& name,
   std::error_code unknown;
   if (fs::exists(fs::symlink_status(entry, unknown))) set_aside(entry, damage);
   return std::nullopt;
-} catch (const Error& error) {  // for a reason that passes: the entry may be good
+} catch (const Error& error) {  // a passing reason; the entry may be good
   warn_once(fmt::format("the cache entry of {} is passed over: {}", name, error.what()));
   return std::nullopt;
 }
@@ -143,14 +143,14 @@ void Cache::State::set_aside(const fs::path& entry, const std::string& damage) c
   passed_over.insert(entry.filename().string());
 }
 
-// Its threads do not exist in a child of fork(): nobody would ever land.
+// The threads that build do not exist in a child of fork(), so the child must not wait for them.
 void Cache::State::forget_flights_of_a_parent() {
   if (flights_of == fork_generation()) return;
   flights.clear();
   flights_of = fork_generation();
 }
 
-// What processes killed during a build left behind.
+// Removes build folders of processes that were killed during a build.
 void Cache::State::sweep() {
   remove_dead_build_folders(folder / "tmp", kBuildPrefix);
   std::error_code error;
@@ -192,9 +192,9 @@ Artifact Cache::State::insert_on_disk(const std::string& name, const std::string
   return artifact;
 }
 
-// A rename onto a folder that is there fails: someone else was faster, and his entry is as good.
-// If it is not, looking for it has moved it out of the way. The rename is not flushed: a power cut
-// may undo it, which costs a build, but cannot leave half an entry.
+// Renaming to an existing folder fails. Then another process was faster, and its entry is as good.
+// If that entry is damaged, find() has moved it away. The rename is not flushed: a power cut may
+// undo it, which costs a build, but it cannot leave half an entry.
 Artifact Cache::State::publish(const fs::path& built, const std::string& name,
                                const std::string& key, const std::string& binary_file) {
   const fs::path entry = folder / entry_folder_name(name, key);
@@ -344,7 +344,7 @@ VerifyReport Cache::verify(const std::string& worker) const {
   const std::vector<fs::path> entries = entry_folders(state_->folder);
   std::vector<std::string> damage(entries.size());
   std::vector<LibraryToLoad> libraries;
-  std::vector<std::size_t> owners;  // of the libraries
+  std::vector<std::size_t> owners;  // the entry that each library belongs to
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const std::optional<EntryMeta> meta = read_meta(entries[i], damage[i]);
     if (meta) damage[i] = own_damage(entries[i], *meta);

@@ -1,12 +1,12 @@
 // The artifact cache: one folder per built kernel, safe against crashes, races and strangers.
 //
 // Life of an entry: built in <cache>/tmp/<unique>, every file and the folder fsynced, renamed to
-// <cache>/<name>-<key>. A reader checks meta.json, the checksum of the binary and that it is a
-// whole ELF file; an entry that fails is moved to <cache>/damaged and reads as a miss, and so is
-// one that cannot be loaded. One that cannot be read at the moment (the process is out of
-// descriptors, a file server is away) is a miss too, but stays. Files that meta.json does not list
-// are not looked at, nor is anything in the folder that is not of this library's making. Losing the
-// rename race is success.
+// <cache>/<name>-<key>. A reader checks meta.json, the checksum of the binary and that the binary
+// is a whole ELF file. An entry that fails the check, or cannot be loaded, is moved to
+// <cache>/damaged and reads as a miss. An entry that cannot be read at the moment (the process is
+// out of descriptors, a file server is away) also reads as a miss, but stays. The cache ignores
+// files that meta.json does not list, and everything in the folder that this library did not make.
+// When two processes rename the same entry, the slower one uses the faster one's entry.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,20 @@ namespace tessera::jit {
 struct CacheOptions {
   // Empty: TESSERA_CACHE_DIR, XDG_CACHE_HOME/tessera, ~/.cache/tessera.
   std::filesystem::path folder;
-  std::int64_t max_bytes = 1LL << 30;  // least recently used entries go first
+  std::int64_t max_bytes = 1LL << 30;  // when there are more, the least recently used entries are
+                                       // removed
 };
 
-// A built kernel or object: the binary on disk, or in memory when no disk would take it.
+// A built kernel or object: the binary on disk, or in memory when no disk takes it.
 struct Artifact {
   std::string name;
   std::string key;
-  std::filesystem::path binary;  // loadable file; for memory-only artifacts an anonymous one
-  // Keeps an anonymous file alive. Hold it as long as the binary is loaded: its path is a number
-  // that the next anonymous file may get, and the loader knows libraries by their path.
+  std::filesystem::path binary;  // the loadable file; an anonymous file when it is in memory only
+  // Keeps an anonymous file alive; hold it while the binary is loaded. The file's path is a number
+  // that the next anonymous file may get, and the loader identifies libraries by path.
   std::shared_ptr<void> keep;
   bool is_object = false;  // code that kernels share: an object to link, not to load
-  // What its source says and its loader demands; the cache itself knows neither.
+  // Copied from the source for the loader; the cache itself stores neither.
   int abi = 0;
   std::vector<std::string> entries = {""};
 };
@@ -48,8 +49,8 @@ struct EntryInfo {
   std::filesystem::path folder;
   std::int64_t bytes = 0;
   std::int64_t last_used_unix = 0;
-  // Of a cubin, as the assembler states them: "registers", "stack_bytes", "spill_store_bytes",
-  // "spill_load_bytes", "barriers", "shared_bytes".
+  // For a cubin, the numbers that the assembler states: "registers", "stack_bytes",
+  // "spill_store_bytes", "spill_load_bytes", "barriers", "shared_bytes".
   std::map<std::string, std::int64_t> facts;
 };
 
@@ -60,14 +61,14 @@ struct VerifyReport {
 
 struct ClearReport {
   std::size_t removed = 0;        // entries
-  std::vector<std::string> kept;  // what could not be removed, one sentence each
+  std::vector<std::string> kept;  // a sentence for each entry that could not be removed
 };
 
 class Cache {
  public:
-  // Creates the folder (0700). From a disk that is mounted noexec, or is a server's, libraries are
-  // loaded as anonymous files. Throws Error{cache_refused} when it belongs to someone else or
-  // others may write to it; a read-only or missing disk is no error: the cache then lives in
+  // Creates the folder (0700). Libraries on a disk that is mounted noexec or belongs to a file
+  // server are loaded as anonymous files. Throws Error{cache_refused} when the folder belongs to
+  // someone else or others may write to it. With a read-only or missing disk, the cache is in
   // memory.
   explicit Cache(CacheOptions options);
   ~Cache();
@@ -76,28 +77,27 @@ class Cache {
   std::optional<Artifact> find(const std::string& name, const std::string& key) const;
 
   // `produce` fills an empty folder with an entry's files, "kernel.so", "kernel.cubin" or
-  // "object.o" among them. Throws what produce throws. Callers with the same name and key share one
-  // call of produce and its outcome; across processes, one at a time per key; the loser takes the
-  // winner's entry. When the disk fails, produce runs again in the temporary folder and the
-  // artifact lives in memory.
+  // "object.o" among them. Throws what `produce` throws. Threads with the same name and key share
+  // one call of `produce` and its outcome. Processes build one after the other for each key, and
+  // later ones take the first one's entry. When the disk fails, `produce` runs again in the
+  // temporary folder and the artifact is kept in memory.
   Artifact insert(const std::string& name, const std::string& key,
                   const std::function<void(const std::filesystem::path& folder)>& produce);
 
   std::vector<EntryInfo> list() const;
   // Reads every file of every entry, has the worker load the kernels (see build.h), and sets the
-  // damaged entries aside. Throws Error{io_error} at one that cannot be read at the moment.
+  // damaged entries aside. Throws Error{io_error} when an entry cannot be read at the moment.
   VerifyReport verify(const std::string& worker = "") const;
-  // Sets the artifact's entry aside with a warning and does not find it again. False when it is no
-  // entry on disk.
+  // Moves the artifact's entry to <cache>/damaged with a warning; find() no longer returns it.
+  // False when the artifact is not an entry on disk.
   bool set_aside(const Artifact& artifact, const std::string& why);
-  // Removes all entries (or those whose name matches the wildcard), and what is kept of damaged and
-  // failed ones.
+  // Removes the entries whose names match the wildcard, damaged and failed ones included.
   ClearReport clear(std::string_view name_pattern = "*");
-  // Of all entries, and of the damaged and failed ones that are kept for inspection.
+  // The bytes of all entries, and of the damaged and failed ones that are kept for inspection.
   std::int64_t size_bytes() const;
-  // Empty when the environment names none.
+  // The cache's folder; empty when the environment names none.
   const std::filesystem::path& folder() const;
-  // Whether new entries stay in memory; those on a read-only disk are found all the same.
+  // Whether new entries stay in memory. Entries that are on a read-only disk are still found.
   bool is_memory_only() const;
 
  private:

@@ -8,7 +8,7 @@
 namespace tessera::jit {
 namespace {
 
-// Fields are written with their length, so that no two lists of fields give the same text.
+// Each field is written with its length, so that different lists of fields give different texts.
 class KeyText {
  public:
   void add(std::string_view field) {
@@ -35,9 +35,9 @@ std::string binary_of(const Source& source, const Target& target) {
 
 }  // namespace
 
-// Straight to machine code. Device code includes only our headers, so everything in it may run on
-// the device; the assembler's words about registers and spills go to the log. From version 13 on
-// NVRTC keeps a cache of its own, which would hide what we build.
+// The options make NVRTC write machine code, treat every function as device code (the text includes
+// only our headers), and log the assembler's numbers of registers and spills. From version 13 on
+// NVRTC has a cache of its own; it is turned off, because it would hide what we build.
 std::vector<std::string> nvrtc_command(const Toolchain& nvrtc, const Target& target,
                                        const Source& source) {
   std::vector<std::string> command = {nvrtc.runner.string(), "nvrtc", nvrtc.path.string()};
@@ -69,10 +69,11 @@ std::vector<std::string> cpp_command(const Toolchain& compiler, const Target& ta
   append(compiler.arguments);
   append(target.compile_flags);
 
-  // Products are fused with sums, which ISO mode would forbid; nothing else bends IEEE arithmetic.
+  // Products are fused with sums, which ISO mode would forbid. No other option relaxes IEEE
+  // arithmetic.
   append({"-std=c++17", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"});
-  // A kernel is plain code: without exceptions, run-time types, start files and the C++ library it
-  // links in a third of the time.
+  // A kernel uses no exceptions, no run-time types, no start files and no C++ library. Without them
+  // it links in a third of the time.
   append({"-fPIC", source.is_object ? "-c" : "-shared", "-fvisibility=hidden", "-fno-exceptions",
           "-fno-rtti", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-nostdlib", "-w",
           "-pipe", "-I."});
@@ -125,7 +126,7 @@ std::string cache_key(const Source& source, const Target& target, const Toolchai
   key.add(source_key(source, target));
   key.add(toolchain.version);
   key.add(toolchain.build_id);
-  Toolchain anywhere = toolchain;  // who runs NVRTC changes no byte
+  Toolchain anywhere = toolchain;  // the program that runs NVRTC does not change the output
   if (!toolchain.runner.empty()) anywhere.runner = "tessera-worker";
   key.add(compile_command(anywhere, target, source));
   return key.hash();

@@ -19,7 +19,7 @@
 namespace tessera::jit {
 namespace {
 
-// For people, who paste it into a shell; we never do.
+// The command as people can paste it into a shell. The library itself never uses a shell.
 std::string quoted(const std::string& word) {
   constexpr std::string_view kPlain = "+-./:=,_@%";
   const auto is_plain = [&](unsigned char c) {
@@ -54,15 +54,15 @@ void write_inputs(const Source& source, const fs::path& folder) {
   }
 }
 
-// The compiler finds objects where its folder is, wherever they are kept: an artifact may have no
-// name that another process knows, and may leave the cache at any time.
+// Objects are put into the compiler's folder, because an artifact may have no path that another
+// process can open, and may leave the cache at any time.
 void bring_objects(const CompileJob& job, const fs::path& folder) {
   for (std::size_t i = 0; i < job.objects.size(); ++i) {
     write_file_unflushed(folder / linked_object(i), read_file(job.objects[i].binary));
   }
 }
 
-// The first lines that say "error", or the first of all.
+// The first lines that contain "error", or else the first lines.
 std::string gist(const std::string& output) {
   constexpr std::size_t kLines = 3;
   constexpr std::size_t kLongest = 300;
@@ -104,14 +104,14 @@ std::string outcome(const SubprocessResult& result, double timeout_seconds,
               result.output);
 }
 
-// What the last try left tells nothing about this one.
+// Files of an earlier attempt say nothing about this one.
 void forget_failure(const CompileJob& job) {
   const fs::path kept = job.cache / "failed" / entry_folder_name(job.source->name, job.key);
   std::error_code error;
   if (fs::exists(kept, error)) remove_stored(job.cache, kept);
 }
 
-// What is wrong with the file that a compiler says to have written; empty when nothing is.
+// A sentence about what is wrong with the compiler's output file; empty when nothing is.
 std::string binary_damage(const CompileJob& job, const fs::path& folder) {
   const BinaryKind kind = binary_kind(*job.compiler, *job.source);
   const std::string file(kind.file);
@@ -135,7 +135,7 @@ void compile(const CompileJob& job, const fs::path& folder) {
   bring_objects(job, folder);
   write_file_unflushed(folder / "command.txt", to_text(command));
 
-  // The compiler's temporary files lie in the folder, so that they go away with it.
+  // The compiler's temporary files lie in the folder, so that they are removed with it.
   std::vector<std::string> variables = compile_environment();
   variables.push_back("TMPDIR=" + folder.string());
   const SubprocessResult result = run_subprocess(command, {.working_folder = folder,

@@ -18,16 +18,17 @@ struct CompileJob {
   const Target* target = nullptr;
   const CompilerRow* compiler = nullptr;
   const Toolchain* toolchain = nullptr;
-  std::filesystem::path worker;  // loads a kernel that the host runs first; empty: nobody does
+  std::filesystem::path worker;  // the worker program, which loads a CPU kernel first; empty: no
+                                 // check
   double timeout_seconds = 0;
-  std::filesystem::path cache;  // where the folder of a failed build is kept
+  std::filesystem::path cache;  // the folder of a failed build is moved below it
   std::string key;
 };
 
 // Fills the folder with source, headers, objects to link, command.txt, log.txt and the binary. When
-// the compiler fails, or what it wrote is not whole or cannot be loaded, moves the folder to
-// <cache>/failed and throws Error{compile_failed} or, when it took too long, Error{timeout};
-// context() is all that the compiler said.
+// the compiler fails, or its output is not whole or cannot be loaded, moves the folder to
+// <cache>/failed and throws Error{compile_failed}, or Error{timeout} when the compiler took too
+// long. The error's context() is the compiler's whole output.
 void compile(const CompileJob& job, const std::filesystem::path& folder);
 
 }  // namespace tessera::jit

@@ -14,7 +14,7 @@
 
 namespace tessera::jit {
 
-// What a compiler writes: a file of this name, which is an ELF file of this type and machine.
+// A kind of binary: the name of its file, and the type and machine of the ELF file.
 struct BinaryKind {
   std::string_view file;
   unsigned elf_type;
@@ -24,15 +24,15 @@ struct BinaryKind {
 struct CompilerRow {
   std::string_view backend;  // Target::backend
   std::string_view title;    // for people
-  // Throws Error{compile_failed} that says where it looked. `memo` is a folder that remembers what
-  // was found; empty: only this process does.
+  // Throws Error{compile_failed} that says where it looked. The result is remembered in the folder
+  // `memo`; with an empty path, in this process only.
   Toolchain (*find)(const BuildOptions& options, const std::filesystem::path& memo);
   // The argument vector that turns a source into its binary, in the folder where both lie.
   std::vector<std::string> (*command)(const Toolchain&, const Target&, const Source&);
-  BinaryKind binary;  // of a kernel
-  // What the compiler's log says of the kernel `name`; null: logs say nothing.
+  BinaryKind binary;  // the kind of a kernel's binary
+  // The numbers in the compiler's log about the kernel `name`; null when its logs have none.
   std::map<std::string, std::int64_t> (*facts)(std::string_view log, std::string_view name);
-  bool host_runs;  // kernels are libraries that a process loads: the worker tries it first
+  bool host_runs;  // a process loads the kernels as libraries; the worker tries that first
 };
 
 std::span<const CompilerRow> compilers();

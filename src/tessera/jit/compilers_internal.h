@@ -1,4 +1,4 @@
-// What the rows of compilers.cc are made of, and the kinds of binaries that they write.
+// The functions in the rows of compilers.cc, and the kinds of binaries.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tessera::jit {
 
-// Code that kernels share, which only the host's compiler makes.
+// The file of code that kernels share; only the host's compiler makes it.
 inline constexpr const char* kObjectFile = "object.o";
 
 std::vector<std::string> cpp_command(const Toolchain& compiler, const Target& target,
@@ -17,11 +17,11 @@ std::vector<std::string> cpp_command(const Toolchain& compiler, const Target& ta
 std::vector<std::string> nvrtc_command(const Toolchain& nvrtc, const Target& target,
                                        const Source& source);
 
-// The row whose kernels are files of this name; null when none are.
+// The row whose kernels are files of this name, or null.
 const CompilerRow* compiler_of_binary(std::string_view file);
 bool is_host_library(std::string_view file);
 
-// Of every compiler, and of objects.
+// The kinds of every compiler's binaries, and of objects.
 std::vector<BinaryKind> binary_kinds();
 BinaryKind binary_kind(const CompilerRow& compiler, const Source& source);
 

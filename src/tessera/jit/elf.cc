@@ -14,7 +14,7 @@ bool lies_within(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) 
   return offset <= size && bytes <= size - offset;
 }
 
-// The T at the offset; nothing where the content ends before it does.
+// The T at the offset; nothing when the content ends before the T does.
 template <class T>
 std::optional<T> read_at(std::string_view content, std::uint64_t offset) {
   if (!lies_within(offset, sizeof(T), content.size())) return std::nullopt;
@@ -68,7 +68,7 @@ std::string segments_damage(std::string_view content, const Elf64_Ehdr& header) 
   return header.e_type == ET_DYN && !has_load ? "has no segment to load" : "";
 }
 
-// The sections' table is the end of what linkers and assemblers write: a truncated file lacks it.
+// Linkers and assemblers write the section table last, so a truncated file lacks it.
 std::string sections_damage(std::string_view content, const Elf64_Ehdr& header) {
   if (header.e_shnum == 0) return "has no sections";
   for (unsigned i = 0; i < header.e_shnum; ++i) {

@@ -21,7 +21,7 @@ using nlohmann::json;
 constexpr int kFormat = 1;
 constexpr const char* kNoBinary = "meta.json must list exactly one kernel or object";
 
-// A checksum over the meaning of meta.json, so that a flipped bit in it is seen too.
+// A checksum of meta.json's content, so that a flipped bit in meta.json is noticed too.
 std::string seal_of(const EntryMeta& meta) {
   std::string text = fmt::format("{}\n{}\n{}\n", kFormat, meta.name, meta.key);
   for (const auto& [path, stamp] : meta.files) {
@@ -45,7 +45,8 @@ std::string to_text(const EntryMeta& meta) {
   return document.dump(2) + "\n";
 }
 
-// A folder with a kernel beside an object would say nothing about which of them it is.
+// A folder must not hold both a kernel and an object, because it would not say which one it stands
+// for.
 template <class IsThere>
 std::optional<BinaryKind> one_binary(const IsThere& is_there) {
   std::optional<BinaryKind> one;
@@ -80,7 +81,7 @@ std::string file_damage(const fs::path& folder, const std::string& path, const F
   return {};
 }
 
-// What a compiler leaves besides regular files, such as links and pipes, is no part of an entry.
+// Only regular files are part of an entry. Links and pipes that a compiler leaves are not.
 struct Tree {
   std::vector<fs::path> files;
   std::vector<fs::path> folders;

@@ -22,49 +22,49 @@ struct EntryMeta {
   std::string name;
   std::string key;
   std::map<std::string, FileStamp> files;     // by path below the entry's folder
-  std::map<std::string, std::int64_t> facts;  // of a cubin: registers, spills, shared memory
+  std::map<std::string, std::int64_t> facts;  // for a cubin: registers, spills, shared memory
 };
 
-// The file that a source is written to.
+// The name of the file that a source is written to.
 std::string source_file(const Source& source);
 
 // The entry's one binary, a kernel or an object that kernels share; empty when it has none or
 // several. See binary_kinds().
 std::string binary_file(const EntryMeta& meta);
 
-// The binary of a folder that is not sealed yet. Throws Error{compile_failed} unless there is
-// exactly one and it is whole: see elf_damage().
+// Reads the binary in a folder that is not sealed yet. Throws Error{compile_failed} unless there is
+// exactly one binary and it is whole, see elf_damage().
 struct Binary {
   std::string file;
   std::string content;
 };
 Binary read_binary(const std::filesystem::path& folder, const std::string& name);
 
-// "<name>-<key>", the name cut where a file name would become too long.
+// "<name>-<key>"; the name is cut when the file name would become too long.
 std::string entry_folder_name(const std::string& name, const std::string& key);
 
-// Writes meta.json for the regular files that are in the folder, with the facts that the log states
-// of a cubin, and flushes them all. Returns the binary's name. Throws Error{io_error}, and what
+// Writes meta.json for the regular files in the folder, with the facts that the log states about a
+// cubin, and flushes all files. Returns the binary's name. Throws Error{io_error}, and what
 // read_binary throws.
 std::string seal_entry(const std::filesystem::path& folder, const std::string& name,
                        const std::string& key);
 
-// These four throw Error{io_error} for what cannot be read now, which says nothing about the entry:
-// the process is out of descriptors or memory, or a server is away.
+// The functions below throw Error{io_error} when something cannot be read at the moment, because
+// the process is out of descriptors or memory or a server is away. That says nothing about the
+// entry.
 //
 // Empty, with the reason in `damage`, when meta.json is missing or not what seal_entry wrote.
 std::optional<EntryMeta> read_meta(const std::filesystem::path& folder, std::string& damage);
 
-// Only what meta.json lists is looked at. Both throw Error{io_error} when the system is short of
-// what reading takes.
+// Both functions read only the files that meta.json lists.
 //
-// The binary of this name and key that was found to be good, or nothing with the reason in
-// `damage`.
+// The path of the binary of this name and key if it is undamaged; otherwise nothing, with the
+// reason in `damage`.
 std::optional<std::filesystem::path> good_binary(const std::filesystem::path& folder,
                                                  const std::string& name, const std::string& key,
                                                  std::string& damage);
 
-// What is wrong with any file of an entry, by its own meta.json; empty when nothing is.
+// A sentence about the first file of an entry that does not fit its meta.json; empty when all do.
 std::string own_damage(const std::filesystem::path& folder, const EntryMeta& meta);
 
 }  // namespace tessera::jit

@@ -34,7 +34,7 @@ std::string describe(int error) { return std::generic_category().message(error);
               fmt::format("the cache folder {} is refused: {}", folder.string(), why));
 }
 
-// A kernel is code that we run: nobody else may be able to put one there.
+// The library runs the kernels in the folder as code, so nobody else may be able to put one there.
 void check_safety(const fs::path& folder, const struct stat& status) {
   if (status.st_uid != ::geteuid()) {
     refuse(folder,
@@ -49,8 +49,8 @@ void check_safety(const fs::path& folder, const struct stat& status) {
   }
 }
 
-// The folder may be shared with files of the user's by mistake: only what looks like an entry is
-// ever touched.
+// The folder may hold the user's own files by mistake, so only folders that look like entries are
+// touched.
 bool is_entry_name(std::string_view name) {
   if (name.size() <= kKeyDigits + 1) return false;
   const std::string_view kernel = name.substr(0, name.size() - kKeyDigits - 1);
@@ -70,8 +70,8 @@ void append_entry_folders(const fs::path& parent, std::vector<fs::path>& folders
   }
 }
 
-// In a container, folders of the image below cannot be renamed, only copied and removed. Without
-// its meta.json, which goes first, the rest of an entry reads as a miss.
+// In a container, folders of a lower image layer can be copied and removed, but not renamed.
+// meta.json is removed first, because an entry without it reads as a miss.
 std::error_code move_folder(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
@@ -118,7 +118,7 @@ std::string open_cache_folder(const fs::path& folder) {
 }
 
 bool must_load_from_memory(const fs::path& folder) {
-  constexpr std::uint32_t kLustre = 0x0bd00bd0;  // the system's header does not have it
+  constexpr std::uint32_t kLustre = 0x0bd00bd0;  // not in the system's headers
   constexpr std::array<std::uint32_t, 9> kOfServers = {
       NFS_SUPER_MAGIC,  SMB_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB2_SUPER_MAGIC, AFS_SUPER_MAGIC,
       CEPH_SUPER_MAGIC, V9FS_MAGIC,      FUSE_SUPER_MAGIC, kLustre};
@@ -177,7 +177,7 @@ std::int64_t evict(const fs::path& cache, std::int64_t max_bytes, const fs::path
   }
   if (total <= max_bytes) return total;
 
-  // A little more than needed, so that a full cache is not searched at every insertion.
+  // A little more than needed is removed, so that a full cache is not searched at every insertion.
   const std::int64_t wanted = max_bytes - max_bytes / 10;
   std::sort(stored.begin(), stored.end(), [](const StoredFolder& a, const StoredFolder& b) {
     return a.last_used_ns < b.last_used_ns;
@@ -190,7 +190,7 @@ std::int64_t evict(const fs::path& cache, std::int64_t max_bytes, const fs::path
   return total;
 }
 
-// Renamed away first: a reader finds all of it or nothing.
+// The folder is renamed first, so that a reader finds all of it or nothing.
 std::string remove_stored(const fs::path& cache, const fs::path& folder) {
   std::error_code error;
   try {
@@ -215,8 +215,8 @@ fs::path move_to_shelf(const fs::path& cache, std::string_view shelf, const fs::
 void touch_entry(const fs::path& folder) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const std::int64_t now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-  // A mark from the future, of a clock that was wrong or a server whose clock differs, would keep
-  // the entry beyond its time.
+  // A time in the future, from a wrong clock or from a server's clock, would keep the entry too
+  // long.
   if (std::abs(now_ns - last_used_ns(folder)) < 60 * kSecond) return;
   ::utimensat(AT_FDCWD, (folder / kMetaFile).c_str(), nullptr, 0);
 }

@@ -34,8 +34,8 @@ std::string how_it_ended(const SubprocessResult& worker) {
                      ::strsignal(worker.signal));
 }
 
-// Asks about the libraries until one of them ends the worker, which is then the last to be answered
-// for. Empty when the worker is none, or of another version.
+// Asks about the libraries until one of them ends the worker; that library is the last one with an
+// answer. Empty when there is no worker or it has another version.
 Answers ask(const std::filesystem::path& worker, std::span<const LibraryToLoad> libraries) {
   std::vector<std::string> command = {worker.string(), kLoadVerb};
   for (const LibraryToLoad& library : libraries) {
@@ -52,7 +52,8 @@ Answers ask(const std::filesystem::path& worker, std::span<const LibraryToLoad> 
     if (line == kLoadsWord) answers.emplace_back("");
     if (line.starts_with(kFailsWord)) answers.emplace_back(line.substr(kFailsWord.size()));
   }
-  // A system that is out of memory kills too, whoever is to blame.
+  // A system that is out of memory also kills processes, so being killed does not prove that the
+  // library is bad.
   const bool says_nothing = !result.timed_out && result.signal == SIGKILL;
   if (answers.size() < libraries.size()) {
     answers.push_back(says_nothing ? std::nullopt : std::optional(how_it_ended(result)));

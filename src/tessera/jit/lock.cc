@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kMark = ".tessera-build";
 
-// Whether `path` still names what `fd` holds open.
+// Whether `path` still names the file that `fd` has open.
 bool is_same_file(int fd, const fs::path& path) {
   struct stat held {
   }, named{};
@@ -32,8 +32,9 @@ bool is_same_file(int fd, const fs::path& path) {
          held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
-// Files that are or will be locked. A child of fork() shares the locks: it closes its copies, so
-// that the parent's end with the parent. A Mutex lets no fork come between opening and noting.
+// Descriptors of files that are or will be locked. A child of fork() shares the locks, so it closes
+// its copies; the locks then end with the parent. The Mutex keeps a fork from happening between
+// opening a file and adding it here.
 struct LockFiles {
   Mutex mutex;
   std::set<int> open;
@@ -70,8 +71,8 @@ void close_lock_file(int fd) {
 
 bool try_lock(int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
 
-// Another process may share the lock, and closing one copy would leave it to the other: unlock
-// first.
+// The lock is released before closing, because another process may hold a copy of the descriptor,
+// and closing one copy would keep the lock.
 void unlock(int fd) {
   if (!is_ours(fd)) return;
   ::flock(fd, LOCK_UN);
@@ -84,14 +85,15 @@ bool is_untouched_for_a_day(const fs::path& path) {
   return !error && fs::file_time_type::clock::now() - touched > std::chrono::hours(24);
 }
 
-// What was made and cannot be used, as by a process without descriptors, must not stay behind.
+// Removes a folder that was made but cannot be used, for example because the process has no
+// descriptors left.
 [[noreturn]] void refuse_new_folder(const fs::path& folder, int error) {
   ::rmdir(folder.c_str());
   throw Error(ErrorCode::io_error, "cannot open " + folder.string() + ", which was just made: " +
                                        std::generic_category().message(error));
 }
 
-// Other users may write to a temporary folder.
+// Other users may also write to a temporary folder.
 bool is_this_users(int folder) {
   struct stat status {};
   return ::fstat(folder, &status) == 0 && status.st_uid == ::geteuid();
@@ -106,7 +108,7 @@ void mark(const fs::path& folder) {
   write_file_unflushed(folder / kMark, "Made by Tessera, which removes this folder.\n");
 }
 
-// The mark goes last: a process that is killed while it removes leaves what others may remove.
+// The mark is removed last, so that others can finish the removal if this process is killed.
 void remove_marked(const fs::path& folder) noexcept try {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
@@ -114,13 +116,13 @@ void remove_marked(const fs::path& folder) noexcept try {
   }
   remove_tree(folder);
 } catch (...) {
-  // Only an allocation can throw here; whoever cleans up next finds the folder.
+  // Only an allocation can throw here. The next clean-up removes the folder.
 }
 
 bool is_dead(const fs::path& folder) {
   const int fd = open_lock_file(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   if (fd < 0) return false;
-  // A process that is killed before it makes its mark leaves an empty folder.
+  // A process that is killed before it makes the mark leaves an empty folder.
   std::error_code error;
   if (!is_this_users(fd) || (!is_marked(fd) && !fs::is_empty(folder, error))) {
     close_lock_file(fd);
@@ -150,7 +152,7 @@ FileLock::FileLock(fs::path file, double patience_seconds) : file_(std::move(fil
     const bool locked = try_lock(fd_);
     if (!locked && errno != EWOULDBLOCK && errno != EINTR) break;
 
-    // The holder before us removes the file: a lock on a removed file keeps nobody out.
+    // The previous holder may have removed the file, and a lock on a removed file keeps nobody out.
     if (locked && is_same_file(fd_, file_)) return;
     if (locked) {
       unlock(fd_);
@@ -171,7 +173,8 @@ FileLock::~FileLock() {
 }
 
 BuildFolder::BuildFolder(const fs::path& parent, std::string_view prefix) {
-  // Between its creation and our lock a folder looks dead, and may be removed: make another.
+  // Before it is locked, a new folder looks abandoned and another process may remove it; then make
+  // another.
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
     outer_ = make_unique_folder(parent, prefix);

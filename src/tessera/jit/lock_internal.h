@@ -1,4 +1,4 @@
-// Locks that die with their process, and build folders whose owner can be seen to be alive.
+// Locks that end with their process, and build folders that show whether their owner is alive.
 #pragma once
 
 #include <filesystem>
@@ -6,13 +6,13 @@
 
 namespace tessera::jit {
 
-// An exclusive lock between processes (and between two of these in one process). The system lets
-// go of it when the process ends in whatever way.
+// An exclusive lock between processes (and between two objects in one process). The system releases
+// it when the process ends, however it ends.
 class FileLock {
  public:
-  // The file is empty; where something else lies in its place, it is left alone and there is no
-  // lock. Waits at most `patience_seconds`, then goes on without the lock: a stopped process must
-  // not stop the others, and what the lock guards is only work that would be done twice.
+  // The lock's file is empty; anything else in its place is left alone, and then there is no lock.
+  // Waits at most `patience_seconds` and then goes on without the lock, so that a stopped process
+  // does not stop others. Without the lock, work may be done twice, but nothing breaks.
   FileLock(std::filesystem::path file, double patience_seconds);
   ~FileLock();
   FileLock(const FileLock&) = delete;
@@ -23,8 +23,8 @@ class FileLock {
   int fd_ = -1;
 };
 
-// A fresh folder that may be renamed away. It lies in one that is locked while this object lives,
-// and removed with it; a mark in there tells whoever cleans up that it is of this library's making.
+// A new folder that may be renamed away. It lies in an outer folder that is locked while this
+// object lives and is removed with it. A mark in the outer folder shows that this library made it.
 class BuildFolder {
  public:
   // Throws Error{io_error}.
@@ -42,9 +42,9 @@ class BuildFolder {
   int fd_ = -1;
 };
 
-// Removes the build folders below `parent` whose process is dead: those that belong to this user
-// and have the mark, or nothing, inside. Where the file system knows no locks, those untouched for
-// a day.
+// Removes the build folders below `parent` whose process has ended, if they belong to this user and
+// contain the mark or nothing. On a file system without locks, removes those that have not changed
+// for a day.
 void remove_dead_build_folders(const std::filesystem::path& parent, std::string_view prefix);
 
 }  // namespace tessera::jit

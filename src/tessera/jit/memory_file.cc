@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::size_t kLongestName = 200;  // the system takes 249 bytes
 
-// A process with hundreds of kernels in memory must still be able to open something: descriptors in
-// the upper half of what it may have are not ours to hold.
+// Kernels in memory use at most the lower half of the process's descriptors, so that a process with
+// hundreds of kernels can still open files.
 bool is_scarce(int fd) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
@@ -41,7 +41,8 @@ int create_sealed(const std::string& name, std::string_view content) {
   return fd;
 }
 
-// What runs `action` when its last copy goes; not null, so that an artifact shows what it is.
+// A pointer that runs `action` when its last copy is destroyed. It is not null, so that the
+// artifact shows that it holds something.
 template <class Action>
 std::shared_ptr<void> on_release(Action action) {
   static char anything;

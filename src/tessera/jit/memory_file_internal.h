@@ -1,4 +1,4 @@
-// Loadable files that no disk holds.
+// Loadable files in memory.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace tessera::jit {
 
-// The binary as an anonymous file in memory; where the system has none, or this process has taken
-// half of its descriptors, a file in the temporary folder that goes away with the artifact. Throws
-// Error{io_error}.
+// The binary as an anonymous file in memory. If the system has no anonymous files, or this process
+// uses half of its descriptors, a file in the temporary folder that is removed with the artifact.
+// Throws Error{io_error}.
 Artifact memory_artifact(const std::string& name, const std::string& key, std::string_view binary);
 
 // TMPDIR, or /tmp.

@@ -137,7 +137,7 @@ void require(const Nvrtc& nvrtc, NvrtcResult result, std::string_view function) 
                              words != nullptr ? words : fmt::format("error {}", result)));
 }
 
-// A text of the compiler's, whose size one function tells and whose bytes another one gives.
+// Reads a text from NVRTC: one function returns its size, another its bytes.
 std::string fetch(const Nvrtc& nvrtc, Program program, SizeOf size_of, BytesOf bytes_of,
                   const std::string& what) {
   constexpr std::size_t kMostBytes = std::size_t{256} << 20;
@@ -174,8 +174,8 @@ Words read_words(std::span<const std::string> words) {
   return read;
 }
 
-// The headers lie below the working folder and are handed over in memory, as "tessera/...": NVRTC
-// looks for them nowhere else.
+// The headers lie below the working folder. They are given to NVRTC in memory as "tessera/...", and
+// NVRTC searches nowhere else.
 struct Headers {
   std::vector<std::string> names;
   std::vector<std::string> texts;

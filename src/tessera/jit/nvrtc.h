@@ -1,7 +1,8 @@
 // NVRTC, NVIDIA's run-time compiler: from CUDA text to a cubin, without a GPU or a CUDA toolkit.
 //
-// It runs in the worker program, one process per kernel, like any other compiler: a time limit can
-// be kept, a crash harms nobody, and the calling process never loads 100 MB of compiler.
+// NVRTC runs in the worker program, one process for each kernel, like any other compiler. So a time
+// limit holds, a crash harms only the worker, and the calling process never loads 100 MB of
+// compiler.
 #pragma once
 
 #include <filesystem>
@@ -18,16 +19,17 @@ struct NvrtcOptions {
   std::string worker;   // empty: the one installed with the library
 };
 
-// The folders that are searched for libnvrtc.so.13, then .12: those of LD_LIBRARY_PATH and
-// CUDA_HOME, CUDA toolkits, the system's, and Python environments with NVIDIA's wheel.
+// The folders that are searched for libnvrtc.so.13, then .12: the folders of LD_LIBRARY_PATH and
+// CUDA_HOME, of CUDA toolkits and of the system, and Python environments with NVIDIA's wheel.
 std::vector<std::filesystem::path> nvrtc_places();
 
-// Throws Error{compile_failed} that says where it looked and how to get it. What was found is
-// remembered like other toolchains.
+// Finds NVRTC. Throws Error{compile_failed}, which says where it looked and how to install NVRTC.
+// The result is remembered like other toolchains.
 Toolchain find_nvrtc(const NvrtcOptions& options = {}, const std::filesystem::path& memo = {});
 
-// The worker's end: "LIBRARY --version", or "LIBRARY OPTIONS SOURCE -o OUTPUT" with paths relative
-// to the working folder. Appends what the compiler says to `output`; returns an exit status.
+// The worker's side. `words` are "LIBRARY --version", or "LIBRARY OPTIONS SOURCE -o OUTPUT" with
+// paths relative to the working folder. Appends the compiler's messages to `output` and returns an
+// exit status.
 int run_nvrtc(std::span<const std::string> words, std::string& output);
 
 }  // namespace tessera::jit

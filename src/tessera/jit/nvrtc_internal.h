@@ -1,4 +1,4 @@
-// What the assembler says about a cubin.
+// The numbers that the assembler states about a cubin.
 #pragma once
 
 #include <cstdint>

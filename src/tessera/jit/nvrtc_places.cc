@@ -1,4 +1,4 @@
-// Where NVRTC may be. Every folder is looked into, none is searched below.
+// Where NVRTC may be. Each folder is searched without its subfolders.
 #include <algorithm>
 #include <functional>
 

@@ -37,7 +37,7 @@ struct Header {
   std::uint64_t index_bytes = 0;
   std::uint64_t index_checksum = 0;
   std::uint64_t reserved = 0;
-  std::uint64_t header_checksum = 0;  // of the fields before it
+  std::uint64_t header_checksum = 0;  // checksum of the fields before it
 };
 constexpr std::size_t kHeaderWords = sizeof(Header) / 8;
 using HeaderWords = std::array<std::uint64_t, kHeaderWords>;
@@ -105,7 +105,7 @@ void write_pack(const fs::path& file, std::span<const PackInput> inputs) {
 }
 
 struct Pack::State {
-  struct Blob {  // where an entry's bytes are
+  struct Blob {  // offset and size of an entry's bytes
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
     std::string checksum;

@@ -2,7 +2,7 @@
 //
 // A header of 64 bytes (little-endian: magic, version, sizes, checksums), the kernels, each at a
 // multiple of 4096 bytes, and a JSON index that holds names, source keys, offsets and checksums.
-// The same kernels give the same bytes.
+// Equal kernels give equal bytes.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ struct PackEntry {
   std::int64_t bytes = 0;
 };
 
-// Writes the binaries with names, source keys and checksums, sorted by name; atomic. `bytes` of an
-// input is ignored; of inputs with the same name and source key the first counts. Throws
-// Error{io_error}.
+// Writes the binaries with names, source keys and checksums, sorted by name; atomic. An input's
+// `bytes` is ignored. When several inputs have the same name and source key, the first one counts.
+// Throws Error{io_error}.
 struct PackInput {
   PackEntry entry;
   std::filesystem::path binary;
@@ -36,13 +36,14 @@ void write_pack(const std::filesystem::path& file, std::span<const PackInput> in
 // An opened pack. Thread-safe.
 class Pack {
  public:
-  // Reads header and index. Throws Error{io_error} for a file that cannot be read, and
-  // Error{parse_error} that says what is wrong with a truncated or damaged one.
+  // Reads the header and the index. Throws Error{io_error} for a file that cannot be read, and
+  // Error{parse_error} for a truncated or damaged one.
   explicit Pack(const std::filesystem::path& file);
   ~Pack();
   Pack(Pack&&) noexcept;
   const std::vector<PackEntry>& entries() const;
-  // Whether the index lists a kernel of this name, with any source key or this one.
+  // Whether the index lists a kernel of this name; the second function also compares the source
+  // key.
   bool lists(const std::string& name) const;
   bool lists(const std::string& name, const std::string& source_key) const;
   // The kernel as a loadable file in memory. Empty when it is not in the pack. Throws

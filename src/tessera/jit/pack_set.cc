@@ -12,7 +12,7 @@
 namespace tessera::jit {
 namespace {
 
-// Whatever holds this code: libtessera.so, or a program that it is linked into.
+// The file that contains this code: libtessera.so, or a program that links the library.
 fs::path library_folder() {
   Dl_info info = {};
   if (::dladdr(reinterpret_cast<const void*>(&shipped_packs), &info) == 0) return {};

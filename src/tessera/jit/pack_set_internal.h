@@ -1,4 +1,4 @@
-// The packs that a builder looks into, opened at the first question.
+// The packs that a builder searches, opened at the first search.
 #pragma once
 
 #include <mutex>
@@ -17,17 +17,18 @@ std::vector<std::filesystem::path> shipped_packs();
 // Thread-safe.
 class PackSet {
  public:
-  // `named` must be good; those of TESSERA_PACK and the shipped ones are skipped with a warning
-  // when they are not.
+  // A damaged pack in `named` is an error. A damaged pack of TESSERA_PACK or a damaged shipped one
+  // is skipped with a warning.
   PackSet(std::vector<std::string> named, bool use_shipped);
 
   bool empty();
 
-  // Whether a pack lists it, or one of its name; its bytes are not read.
+  // Whether a pack lists the kernel, or any kernel of its name; the kernel's bytes are not read.
   bool lists(const std::string& name, const std::string& source_key);
   bool lists(const std::string& name);
 
-  // From the first pack that has it. Throws what opening or reading a named pack throws.
+  // The kernel from the first pack that holds it. Throws what opening or reading a named pack
+  // throws.
   std::optional<Artifact> find(const std::string& name, const std::string& source_key);
 
  private:

@@ -23,7 +23,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 constexpr std::string_view kHowToGetOne =
     "install one ('apt install g++') or name one with TESSERA_CXX";
 
-// "ccache g++ -m64" is a program and its first arguments, unless a program has that whole name.
+// "ccache g++ -m64" means a program and its first arguments, unless there is a program with that
+// whole name.
 std::optional<Compiler> locate(const std::string& wanted) {
   const auto absolute = [](const fs::path& path) {
     std::error_code ignored;
@@ -39,8 +40,8 @@ std::optional<Compiler> locate(const std::string& wanted) {
   return Compiler{.path = absolute(found), .arguments = {words.begin() + 1, words.end()}};
 }
 
-// A compiler asked for by name is used or missed, never replaced. CXX is only a hint: others set it
-// for purposes of their own.
+// A compiler that the user names is used or is an error; no other one replaces it. CXX is only a
+// hint, because people set it for other purposes.
 Compiler locate_any(const std::string& wanted) {
   const std::string own = environment("TESSERA_CXX");
   const std::string named = wanted.empty() ? own : wanted;
@@ -108,7 +109,7 @@ std::vector<fs::path> libraries_of(const fs::path& program) {
   return libraries;
 }
 
-// All programs whose content decides about the bytes of a kernel.
+// All programs whose content can change a kernel's bytes.
 std::vector<fs::path> parts_of(const Compiler& compiler) {
   std::vector<fs::path> parts = {compiler.path};
   const fs::path backend = ask_program(compiler, "cc1plus");

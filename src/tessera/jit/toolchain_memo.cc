@@ -53,7 +53,7 @@ json to_json(const ToolchainMemo& memo) {
           {"parts", parts}};
 }
 
-// In pieces: a compiler's library may have a hundred megabytes.
+// Read in pieces, because a compiler's library may have a hundred megabytes.
 std::string hash_content(const fs::path& path) {
   constexpr std::size_t kPiece = 1 << 20;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -74,7 +74,7 @@ std::optional<std::string> read_memo(const fs::path& file) try {
 }
 
 struct Known {
-  WorkMutex asking;  // a compiler is asked once at a time
+  WorkMutex asking;  // one thread at a time asks a compiler
   Mutex mutex;
   std::map<std::string, ToolchainMemo> memos;
 
@@ -154,14 +154,15 @@ void save_memo(const fs::path& file, const ToolchainMemo& memo) {
     document["seal"] = hash_hex(document.dump());
     write_file_atomic(file, document.dump(2) + "\n");
   } catch (const Error&) {
-    // A read-only or full disk: the next process asks the compiler again.
+    // On a read-only or full disk the memo is not written, and the next process asks the compiler
+    // again.
   } catch (const json::exception&) {
-    // So it does where a path or what the compiler says is not UTF-8, which JSON cannot hold.
+    // The same holds when a path or the compiler's output is not UTF-8, which JSON cannot hold.
   }
 }
 
-// A memo on disk may be that of another compiler whose id has the same hash, or a forgery of a
-// neighbour: what it says it is decides.
+// A memo on disk may belong to another compiler whose id has the same hash, so the id in the file
+// must equal the wanted one.
 Toolchain remembered(const std::string& id, const fs::path& folder,
                      const std::function<ToolchainMemo()>& probe) {
   const std::lock_guard one_at_a_time(known().asking);

@@ -1,4 +1,5 @@
-// What is remembered of a compiler between processes: to ask it takes 15 ms and to hash it as much.
+// What is remembered about a compiler between processes. Asking a compiler for its version takes 15
+// ms, and hashing it takes as long.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace tessera::jit {
 
-// Seconds after which a compiler that is asked what it is counts as hanging.
+// A compiler that does not state its version within this many seconds counts as hanging.
 constexpr double kProbeSeconds = 20;
 
 // Throws compile_failed.
@@ -26,7 +27,7 @@ constexpr double kProbeSeconds = 20;
 // these.
 struct PartStamp {
   std::filesystem::path path;
-  std::filesystem::path resolved;  // behind all symbolic links
+  std::filesystem::path resolved;  // with all symbolic links resolved
   std::int64_t bytes = -1;         // -1: there is no such file
   std::int64_t modified_ns = 0;
   std::int64_t changed_ns = 0;
@@ -35,28 +36,29 @@ struct PartStamp {
 };
 
 struct ToolchainMemo {
-  std::string id;  // what it was asked for as
+  std::string id;  // the words by which the compiler was asked for
   Toolchain toolchain;
   std::vector<PartStamp> parts;
 };
 
 PartStamp stamp_part(const std::filesystem::path& path);
 
-// A memo of these files: their stamps, and the toolchain's build_id from their content.
+// Makes a memo of these files: their stamps, and the toolchain's build_id from their content.
 ToolchainMemo stamp_parts(const std::vector<std::filesystem::path>& parts);
 
-// The toolchain that is known as `id`, from this process, from `folder` unless that is empty, or
-// else found out by `probe` and remembered in both.
+// The toolchain for `id`: from this process, or from `folder` unless that is empty, or else from
+// `probe`, whose result is then remembered in both.
 Toolchain remembered(const std::string& id, const std::filesystem::path& folder,
                      const std::function<ToolchainMemo()>& probe);
 
-// Whether every part is still what it was.
+// Whether no part has changed.
 bool is_current(const ToolchainMemo& memo);
 
-// Empty for a file that is missing or damaged, or an empty path.
+// Empty when the file is missing or damaged or the path is empty.
 std::optional<ToolchainMemo> load_memo(const std::filesystem::path& file);
 
-// Does nothing for an empty path, and what a disk refuses is simply found out again.
+// Does nothing for an empty path. Errors of the disk are ignored; the next process then asks the
+// compiler again.
 void save_memo(const std::filesystem::path& file, const ToolchainMemo& memo);
 
 }  // namespace tessera::jit

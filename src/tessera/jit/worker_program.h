@@ -1,4 +1,4 @@
-// The helper program that does in a process of its own what might hang or crash: tessera-worker.
+// tessera-worker: the program that runs work which might hang or crash in a process of its own.
 #pragma once
 
 #include <filesystem>
@@ -8,15 +8,15 @@
 
 namespace tessera::jit {
 
-// Where it is looked for: `wanted` alone when given; else beside the library and in its libexec
-// folder.
+// The places that are searched: `wanted` alone when it is given, otherwise beside the library and
+// in its libexec folder.
 std::vector<std::filesystem::path> worker_places(const std::string& wanted);
 
-// The first of these that is an executable file; empty if none is.
+// The first place that is an executable file; empty if none is.
 std::filesystem::path find_worker_program(const std::string& wanted);
 
-// "load NAME FILE [NAME FILE ...]" says that it is ready, loads kernels of CPUs and answers one
-// line each: that it loads, or that it fails and a sentence.
+// The command "load NAME FILE [NAME FILE ...]". The worker says that it is ready, loads the CPU
+// kernels, and answers one line for each: whether it loads, and if not, why.
 inline constexpr const char* kLoadVerb = "load";
 inline constexpr std::string_view kReadyWord = "ready";
 inline constexpr std::string_view kLoadsWord = "loads";
