@@ -1,6 +1,5 @@
-// For AVX-512: eight doubles at a time. Within a word of 64 candidates the sums stay in registers
-// while tree after tree is added; a tree's value is picked from its table by the number of the
-// leaf.
+// For AVX-512: eight doubles at a time. The sums of a word of 64 candidates stay in registers while
+// one tree after the other is added. The number of the leaf selects a tree's value from a table.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,17 +13,18 @@
 namespace tessera {
 namespace {
 
-// Leaves that fit the byte which numbers them, and those whose values fit the registers.
+// The most leaves that a byte can number, and the most whose values fit into registers.
 constexpr std::size_t kMostNumbered = 256;
 constexpr std::size_t kLanes = 8;
-// Masked forms with every lane: the plain ones of GCC 12's header warn of an uninitialised value.
+// Masked intrinsics with all lanes on, because the unmasked ones in GCC 12's header warn of an
+// uninitialised value.
 constexpr __mmask8 kAll = 0xff;
 
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] Extent extent(const double* column,
                                                                     std::size_t count) {
   __m512d low = _mm512_set1_pd(column[0]);
   __m512d high = low;
-  __m512d zero = _mm512_setzero_pd();  // NaN once a number is not finite
+  __m512d zero = _mm512_setzero_pd();  // becomes NaN when a number is not finite
   const __m512d first = low;
   for (std::size_t i = 0; i < count; i += kLanes) {
     const auto present = static_cast<__mmask8>((1U << std::min(kLanes, count - i)) - 1);
@@ -85,7 +85,7 @@ constexpr __mmask8 kAll = 0xff;
           *std::min_element(leasts.begin(), leasts.end())};
 }
 
-// Eight values at a time of a column that is asked a question.
+// Compares eight values of a column with a threshold at a time.
 struct Lanes {
   __m512d threshold, most_left, least_right;
   bool missing_left, flip_zero;
@@ -156,14 +156,14 @@ compare_lanes(Lanes& lanes, __m512d x, __mmask8 present) {
           _mm512_test_epi64_mask(any_right, any_right) != 0};
 }
 
-// Where the sets of a tree's numbering are: `bits` of them.
+// The sets of a tree's leaf numbers, one for each of `bits` bits.
 struct NumberedTree {
   const std::uint64_t* planes;
   unsigned bits;
 };
 
-// Bit b of the number of the leaf that each candidate reaches, as a set: cheaper to unite on whole
-// sets than to spread each leaf's number over bytes.
+// Set b holds the candidates whose leaf number has bit b. Uniting whole sets is cheaper than
+// writing each leaf's number to bytes.
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void unite_bits(const ReachedTree& tree,
                                                                       std::size_t words,
                                                                       unsigned bits,
@@ -181,7 +181,7 @@ struct NumberedTree {
   }
 }
 
-// The numbers of the leaves of 64 candidates as bytes.
+// The leaf numbers of 64 candidates, as bytes.
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::always_inline]] inline __m512i numbers_of(
     const NumberedTree& tree, std::size_t words, std::size_t w) {
   __m512i number = _mm512_setzero_si512();
@@ -192,8 +192,8 @@ struct NumberedTree {
   return number;
 }
 
-// Sum j belongs to byte j of each of the eight 64-bit lanes: shifting brings one byte after the
-// other to the low end of its lane, where a permutation looks at no more bits than it needs.
+// Sum j belongs to byte j of each of the eight 64-bit lanes. Shifts bring one byte after the other
+// to the low end of its lane, where the permutation uses only the low bits.
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::always_inline]] inline void add_numbered(
     const ReachedTree& tree, __m512i numbers, __m512d* sums) {
   const double* values = tree.values;
@@ -234,7 +234,7 @@ struct NumberedTree {
   }
 }
 
-// More leaves than a byte can number: each set is added on its own.
+// With more leaves than a byte can number, each set is added by itself.
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void add_sets(const ReachedTree& tree,
                                                                     std::size_t words,
                                                                     std::size_t w, __m512d* sums) {

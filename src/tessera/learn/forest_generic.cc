@@ -1,4 +1,4 @@
-// For any machine: plain loops, which compilers turn into the vectors that they know of.
+// For any machine: plain loops, which the compiler turns into vector instructions.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -13,7 +13,7 @@ namespace {
 
 Extent extent(const double* column, std::size_t count) {
   Extent e{column[0], column[0], true};
-  double zero = 0;  // NaN once a number is not finite
+  double zero = 0;  // becomes NaN when a number is not finite
   for (std::size_t i = 0; i < count; ++i) {
     e.low = column[i] < e.low ? column[i] : e.low;
     e.high = column[i] > e.high ? column[i] : e.high;
@@ -66,7 +66,7 @@ Gap compare(const double* column, std::size_t count, const Split& split, std::ui
     for (std::size_t i = 0; i < bits; ++i) {
       const double x = column[first + i];
       const bool below = x <= split.threshold;
-      const bool above = x > split.threshold;  // neither for NaN
+      const bool above = x > split.threshold;  // NaN is on neither side
       gap.most_left = below && x > gap.most_left ? x : gap.most_left;
       gap.least_right = above && x < gap.least_right ? x : gap.least_right;
       bool is_left = split.missing_left ? !above : below;
@@ -92,7 +92,8 @@ Sides divide(std::uint64_t* from, const std::uint64_t* mask, std::uint64_t* left
   return {any_left != 0, any_right != 0};
 }
 
-// A whole word needs no looking at bits: neighbours in a list sorted by name are much alike.
+// A word whose bits are all set is handled at once. That is frequent, because neighbours in a list
+// sorted by name are much alike.
 void add_word(std::uint64_t word, double value, double* sums) {
   if (word == ~std::uint64_t{0}) {
     for (std::size_t i = 0; i < kWordBits; ++i) sums[i] += value;

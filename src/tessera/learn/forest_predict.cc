@@ -1,8 +1,8 @@
-// Evaluating a forest. For many candidates a tree is walked once: a node divides the set of
-// candidates that reach it, by an answer that is found once per batch for each different question.
-// Questions about features that do not vary divide nothing, so that a tree shrinks to what is left.
-// A column that varies is turned into small integers of the same order once, since every question
-// about it reads all of it.
+// Evaluating a forest. For many candidates, each tree is walked once. A node divides the set of
+// candidates that reach it by the answers to its question. The answers to each different question
+// are computed once in a batch. Questions about features that do not vary divide nothing, so few
+// nodes of a tree remain. A column that varies is turned into small integers of the same order
+// once, because every question about it reads the whole column.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,23 +20,23 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = 8192;  // candidates
 constexpr std::size_t kMostAnswerBytes = std::size_t{64} << 20;
-constexpr std::size_t kKeptWords = std::size_t{2} << 20;  // 16 MB stay with a thread
-constexpr std::size_t kReadAtOnce = 32;                   // of a table of values
+constexpr std::size_t kKeptWords = std::size_t{2} << 20;  // 16 MB that a thread keeps
+constexpr std::size_t kReadAtOnce = 32;                   // values of a table
 
-// What is known of a question or of a feature in this batch; from first_answer on, where the
-// question's set of left-going candidates is.
+// The state of a question or of a feature in this batch. Values from first_answer on are the place
+// of the set of candidates that go left.
 enum Known : std::uint32_t { unknown, left, right, first_answer };
 
-// What a feature's column looks like in this batch.
+// A feature's column in this batch.
 struct Column {
   enum class Kind : std::uint8_t { unknown, same, coded, plain } kind = Kind::unknown;
   Coding coding = {};
   double low = 0;
   double high = 0;
-  std::size_t codes = 0;  // where its codes begin
+  std::size_t codes = 0;  // where the column's codes begin
 };
 
-// Memory that stays with the thread from one batch to the next.
+// Memory that the thread keeps from one batch to the next.
 struct Workspace {
   std::vector<std::uint32_t> known;  // per split
   std::vector<Column> columns;       // per feature
@@ -69,8 +69,8 @@ struct Batch {
   }
 };
 
-// Numbers that are equal get the same answers. Where some are not finite, or too close together or
-// too far apart to be scaled, the column stays as it is.
+// Encodes a column. A column stays as it is when a number is not finite, or when the numbers are
+// too close together or too far apart to be scaled.
 Column describe(Batch& batch, std::uint32_t feature) {
   const auto& constant = batch.candidates.constant;
   if (!constant.empty() && constant[feature] != 0) return {Column::Kind::same};
@@ -94,7 +94,7 @@ const Column& column_of(Batch& batch, std::uint32_t feature) {
   return column;
 }
 
-// Sets the bits of those that go left.
+// Sets the bits of the candidates that go left.
 void answer_categorical(const Batch& batch, const Split& split, std::uint64_t* left) {
   const double* column = batch.column(split.feature);
   std::fill_n(left, batch.words, 0);
@@ -118,16 +118,16 @@ bool is_none(const Batch& batch, const std::uint64_t* set) {
   return std::all_of(set, set + batch.words, [](std::uint64_t word) { return word == 0; });
 }
 
-// All members, none, or a set that is kept.
+// An answer is: all members, none, or a stored set.
 std::uint32_t keep_answer(Batch& batch, const std::uint64_t* set) {
   if (is_all(batch, set)) return left;
   if (is_none(batch, set)) return right;
   return static_cast<std::uint32_t>(first_answer + batch.answers++);
 }
 
-// Questions are sorted by feature and threshold: those next to this one whose thresholds lie in the
-// same gap of the column have the same answer. Columns have few different values, so that this
-// saves most comparisons.
+// Questions are sorted by feature and threshold. Neighbouring questions whose thresholds lie in the
+// same gap of the column have the same answer. Columns have few different values, so this saves
+// most comparisons.
 void spread_answer(Batch& batch, std::size_t index, const Gap& gap) {
   const std::span<const Split> splits = batch.forest.splits;
   const std::uint32_t known = batch.work.known[index];
@@ -139,7 +139,8 @@ void spread_answer(Batch& batch, std::size_t index, const Gap& gap) {
   for (std::size_t i = index; i-- > 0 && in_gap(i);) batch.work.known[i] = known;
 }
 
-// The same by codes: a threshold between those of the gap, and so between their numbers.
+// The same with codes: a threshold whose code lies between the codes of the gap also lies between
+// their numbers.
 void spread_answer(Batch& batch, std::size_t index, const Column& column, const CodeGap& gap) {
   const std::span<const Split> splits = batch.forest.splits;
   const std::uint32_t known = batch.work.known[index];
@@ -154,7 +155,7 @@ void spread_answer(Batch& batch, std::size_t index, const Column& column, const 
   for (std::size_t i = index; i-- > 0 && in_gap(i);) batch.work.known[i] = known;
 }
 
-// Room for one more set.
+// Makes room for one more set.
 std::uint64_t* next_answer(Batch& batch) {
   std::vector<std::uint64_t>& answers = batch.work.answers;
   const std::size_t begin = batch.answers * batch.words;
@@ -162,7 +163,8 @@ std::uint64_t* next_answer(Batch& batch) {
   return &answers[begin];
 }
 
-// False where a number has the threshold's own code, so that codes cannot tell.
+// Answers a question by codes. False when a number has the threshold's code, because equal codes
+// decide nothing.
 bool answer_by_code(Batch& batch, std::size_t index, const Column& column) {
   const double threshold = batch.forest.splits[index].threshold;
   std::uint32_t& known = batch.work.known[index];
@@ -202,8 +204,8 @@ void find_answer(Batch& batch, std::size_t index) {
   if (!split.flip_zero) spread_answer(batch, index, gap);
 }
 
-// Divides the set in place; returns where to go on when all members go the same way, or the set
-// of those that go left.
+// Divides the set in place. Returns the next node when all members go the same way, otherwise the
+// set of those that go left.
 struct Division {
   Sides sides;
   std::size_t left_set;
@@ -221,7 +223,8 @@ Division divide(Batch& batch, std::uint32_t answer, std::size_t set, std::size_t
   return {sides, used - 1};
 }
 
-// Adds the leaves of a tree that candidates reach: sets from `used` on, with their values.
+// Adds the leaves of a tree that candidates reach to the list, with their values. Their sets begin
+// at `used`.
 void walk(Batch& batch, std::int32_t root, std::size_t& used) {
   Workspace& work = batch.work;
   const std::size_t words = batch.words;
@@ -319,7 +322,8 @@ void check_sizes(const Forest& forest, const Candidates& candidates, std::size_t
   }
 }
 
-// All candidates at once, unless the answers to all questions would then need too much memory.
+// All candidates are evaluated at once, unless the answers to all questions would need too much
+// memory.
 std::size_t part_size(const Forest& forest) {
   const std::size_t most_bits = 8 * kMostAnswerBytes / (forest.splits.size() + 1);
   return std::clamp(most_bits / kWordBits * kWordBits, kWordBits, kMostAtOnce);
@@ -332,7 +336,8 @@ bool goes_left(const Split& split, const std::uint32_t* category_bits, double x)
     const bool is_left = split.missing_left ? !(x > split.threshold) : x <= split.threshold;
     return is_left != (split.flip_zero && std::fabs(x) <= kForestZero);
   }
-  // Cut towards zero, so that -0.5 is category 0; beyond 32 bits LightGBM finds none either.
+  // Rounded towards zero, so that -0.5 is category 0. LightGBM finds no category beyond 32 bits
+  // either.
   constexpr double kMost = 2147483648.0;
   if (!(x > -1 && x < kMost)) return false;
   const auto category = static_cast<std::uint32_t>(static_cast<std::int64_t>(x));

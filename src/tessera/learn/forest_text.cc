@@ -16,7 +16,7 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;
-constexpr std::size_t kShown = 60;  // of a value in a message
+constexpr std::size_t kShown = 60;  // characters of a value that a message shows
 
 // Objectives whose prediction is the sum of the trees and nothing else.
 constexpr std::array<std::string_view, 9> kPlainObjectives = {
@@ -166,7 +166,7 @@ TreeText read_tree(TextReader& reader, std::string_view& line) {
   refuse_text(reader, reader.line, "the file ends in this tree, without the line 'end of trees'");
 }
 
-// A header that lists the trees' sizes knows how many there are.
+// A header that lists the trees' sizes also says how many trees there are.
 void check_count(const TextReader& reader, const Header& header, std::size_t trees) {
   if (header.sizes.line == 0) return;
   const std::size_t listed = split_words(header.sizes.value).size();
@@ -263,7 +263,7 @@ std::int64_t read_integer(const TextReader& reader, const TextField& field, std:
   return value;
 }
 
-// Sorts the questions by feature, kind and threshold, as the evaluator of batches wants them.
+// Sorts the questions by feature, kind and threshold, as the evaluator of batches needs them.
 void sort_splits(Forest& forest) {
   const auto key = [](const Split& split) {
     return std::tuple(split.feature, split.categorical, split.flip_zero, split.missing_left,

@@ -1,4 +1,5 @@
-// Reading LightGBM's text line by line: shared by the header's and the trees' readers.
+// Reading LightGBM's text line by line: shared by the reader of the header and the reader of the
+// trees.
 #pragma once
 
 #include <charconv>
@@ -12,12 +13,12 @@
 
 namespace tessera {
 
-// Walks over the text and knows where it is, for messages.
+// Walks over the text and knows the current line, for messages.
 struct TextReader {
   std::string_view text;
   std::string_view what;
   std::size_t at = 0;
-  int line = 0;   // of the line that next() returned last, from 1
+  int line = 0;   // number of the line that next() returned last, from 1
   int tree = -1;  // -1: not in a tree
 
   bool next(std::string_view& out);
@@ -32,19 +33,19 @@ struct TextField {
 // Throws Error{parse_error} "<what>: line 17: tree 3: <message>".
 [[noreturn]] void refuse_text(const TextReader& reader, int line, const std::string& message);
 
-// Exactly `count` numbers separated by spaces; NaN is none.
+// Reads exactly `count` numbers separated by spaces. NaN is not a number here.
 void read_numbers(const TextReader& reader, const TextField& field, std::string_view name,
                   std::size_t count, std::vector<double>& out);
 void read_numbers(const TextReader& reader, const TextField& field, std::string_view name,
                   std::size_t count, std::vector<std::int64_t>& out);
 
-// One integer from least to most.
+// Reads one integer from `least` to `most`.
 std::int64_t read_integer(const TextReader& reader, const TextField& field, std::string_view name,
                           std::int64_t least, std::int64_t most);
 
-// Finds equal questions, so that each is answered once per batch.
+// A hash table of the questions, so that equal questions are stored, and answered in a batch, once.
 struct SplitTable {
-  std::vector<std::uint32_t> slots;  // open addressing; index into splits + 1
+  std::vector<std::uint32_t> slots;  // open addressing; a slot is an index into splits plus 1
 };
 
 // The fields of a tree that matter for its value, in the order of kTreeFields.
@@ -64,13 +65,13 @@ enum class TreeField : std::uint8_t {
 };
 struct TreeText {
   TextField fields[static_cast<std::size_t>(TreeField::count)];
-  int line = 0;  // of "Tree=3"
+  int line = 0;  // the line of "Tree=3"
   const TextField& operator[](TreeField field) const {
     return fields[static_cast<std::size_t>(field)];
   }
 };
 
-// Which field a key names; TreeField::count for all others.
+// The field that a key names; TreeField::count for any other key.
 TreeField tree_field(std::string_view key);
 std::string_view to_string(TreeField field);
 

@@ -1,4 +1,5 @@
-// One tree: from its lines to nodes and leaves, with all that a hostile file could get wrong.
+// One tree: from its lines to nodes and leaves, with checks against everything that a hostile file
+// may contain.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,8 +42,8 @@ void read_integers(const Tree& tree, TreeField field, std::size_t count,
   read_numbers(tree.reader, tree.text[field], to_string(field), count, out);
 }
 
-// A threshold within LightGBM's zero is moved to its edge, so that every x that counts as zero is
-// on the side of 0 itself.
+// A threshold within LightGBM's zero is moved to the edge of that interval, so that every x that
+// counts as zero is on the same side as 0.
 double outside_of_zero(double threshold) {
   if (std::fabs(threshold) > kForestZero) return threshold;
   if (threshold >= 0) return kForestZero;
@@ -101,7 +102,7 @@ void grow(SplitTable& table, const std::vector<Split>& splits) {
   }
 }
 
-// The index of an equal question, or of this one, now added.
+// The index of an equal question; if there is none, adds the question.
 std::uint32_t intern(SplitTable& table, std::vector<Split>& splits, const Split& split) {
   if (table.slots.size() < 2 * (splits.size() + 1)) grow(table, splits);
   std::size_t at = hash_of(split) & (table.slots.size() - 1);
@@ -158,7 +159,7 @@ void check_children(const Tree& tree, TreeScratch& scratch) {
     mark_child(tree, TreeField::right_child, i, scratch.right[i], scratch.seen);
   }
 
-  // With one parent each, what the root does not reach goes round in a circle.
+  // When every node has one parent, nodes that the root does not reach form a circle.
   std::vector<std::int64_t> stack = {0};
   std::size_t reached = 0;
   while (!stack.empty()) {
@@ -232,7 +233,8 @@ void add_tree(const TextReader& reader, const TreeText& text, TreeScratch& scrat
                   static_cast<std::size_t>(number(TreeField::num_leaves, 1, kMostLeaves)),
                   number(TreeField::num_cat, 0, kMostLeaves)};
   read_doubles(tree, TreeField::leaf_value, tree.leaves, scratch.values);
-  for (std::size_t i = 0; i < tree.leaves; ++i) {  // thresholds may be infinite, sums may not
+  for (std::size_t i = 0; i < tree.leaves; ++i) {  // thresholds may be infinite, leaf values may
+                                                   // not
     if (std::isfinite(scratch.values[i])) continue;
     refuse(tree, TreeField::leaf_value, i,
            fmt::format("must be finite, got {}", scratch.values[i]));

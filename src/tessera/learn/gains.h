@@ -12,15 +12,16 @@ namespace tessera {
 
 struct FeatureGain {
   std::string feature;
-  double gain = 0;  // what its splits took off the training loss, as a share of all features' gain
+  double gain = 0;  // reduction of the training loss by its splits, as a share of all gains
   int splits = 0;
 };
 
-// From LightGBM's model text, plain or gzip: every feature, most gain first, equal ones by name.
-// Throws Error{parse_error} where splits, their gains and the feature names do not fit together.
+// Reads LightGBM's model text, plain or gzip. The result has every feature, most gain first, equal
+// gains by name. Throws Error{parse_error} when splits, gains and feature names do not fit
+// together.
 std::vector<FeatureGain> feature_gains(std::string_view bytes, std::string_view what);
 
-// The same of a model folder; throws Error{io_error} when its forest cannot be read.
+// The same for a model folder. Throws Error{io_error} when the forest cannot be read.
 std::vector<FeatureGain> feature_gains(const std::filesystem::path& folder,
                                        const Manifest& manifest);
 

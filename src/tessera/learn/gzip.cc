@@ -12,11 +12,11 @@
 namespace tessera {
 namespace {
 
-constexpr int kGzipOnly = MAX_WBITS + 16;  // zlib's way to say: a gzip header, not its own
-constexpr std::size_t kFirstGuess = 6;     // model text shrinks about so many times
+constexpr int kGzipOnly = MAX_WBITS + 16;  // tells zlib to expect a gzip header
+constexpr std::size_t kFirstGuess = 6;     // model text shrinks to about a sixth
 constexpr std::size_t kLeastRoom = 4096;
 
-// zlib keeps state behind a pointer, which has to be given back on every path.
+// Owns zlib's state, which must be released on every path.
 struct Inflater {
   z_stream stream{};
   Inflater() = default;
@@ -54,7 +54,7 @@ std::string inflate_gzip(std::string_view bytes, std::string_view what, std::siz
   stream.next_in = bytes_of(bytes);
   stream.avail_in = length_of(bytes.size());
 
-  // One byte more than allowed is room enough to see that it is too much.
+  // Room for one byte more than allowed is enough to notice that the content is too long.
   std::string text(std::min(most + 1, std::max(bytes.size() * kFirstGuess, kLeastRoom)), '\0');
   for (;;) {
     const std::size_t used = stream.total_out;

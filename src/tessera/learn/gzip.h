@@ -7,14 +7,15 @@
 
 namespace tessera {
 
-// Whether the bytes begin as gzip does.
+// Whether the bytes begin like a gzip file.
 bool is_gzip(std::string_view bytes);
 
 // The content of one gzip member. Throws Error{parse_error} "<what>: ..." when it is damaged, cut
 // short, followed by other bytes, or would inflate to more than `most` bytes.
 std::string inflate_gzip(std::string_view bytes, std::string_view what, std::size_t most);
 
-// The same bytes for the same text on every machine with the same zlib: no name, no date.
+// Compresses a text. Machines with the same zlib give the same bytes, because the header holds no
+// name and no date.
 std::string deflate_gzip(std::string_view text);
 
 }  // namespace tessera

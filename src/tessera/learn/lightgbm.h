@@ -1,5 +1,5 @@
-// LightGBM through its C API, loaded at the first use: for training, and as the measure of our own
-// evaluator. Nothing that chooses or runs kernels needs it.
+// LightGBM through its C API, loaded at the first use: used for training, and to check our own
+// evaluator. Choosing and running kernels does not need it.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,25 @@ namespace tessera::lightgbm {
 
 // Looks for lib_lightgbm.so at TESSERA_LIGHTGBM (a path; then nowhere else), through the loader,
 // and in the site-packages folders of $VIRTUAL_ENV, of $HOME/.local and of the system. Throws
-// Error{not_found} with how to get it, Error{load_failed} with the loader's words.
+// Error{not_found}, which says how to install it, and Error{load_failed} with the loader's message.
 void load();
 
-// Where the library was found; loads it.
+// Loads the library and returns its path.
 std::string library_path();
 
-// Everything below loads the library, and throws Error{internal} with LightGBM's own words when it
-// refuses (it also writes them to stderr, which cannot be turned off). Parameters are LightGBM's:
-// "objective=regression num_leaves=31 verbosity=-1".
+// Every function below loads the library, and throws Error{internal} with LightGBM's message when
+// LightGBM refuses (LightGBM also writes the message to stderr, which cannot be turned off).
+// Parameters are LightGBM's: "objective=regression num_leaves=31 verbosity=-1".
 using Dataset = std::shared_ptr<void>;
 using Booster = std::shared_ptr<void>;
 
 enum class Order : std::uint8_t { by_row, by_column };
 
-// rows x columns numbers. A data set for validation names the one for training as `reference`.
+// rows x columns numbers. A data set for validation names the training data set as `reference`.
 Dataset make_dataset(std::span<const double> values, std::size_t rows, std::size_t columns,
                      Order order, const std::string& parameters, const Dataset& reference = {});
-// One value per row: "label" and "weight" (float), "init_score" (double); "group": rows per query.
+// Sets a field with one value for each row: "label" and "weight" (float), "init_score" (double); or
+// "group", the number of rows of each query.
 void set_field(const Dataset& dataset, const char* name, std::span<const float> values);
 void set_field(const Dataset& dataset, const char* name, std::span<const double> values);
 void set_field(const Dataset& dataset, const char* name, std::span<const std::int32_t> values);
@@ -51,13 +52,13 @@ std::vector<double> evaluate(const Booster& booster, int index);
 // Puts the trees of `other` before those of `booster`: to go on training, `booster` was made with
 // `other`'s raw predictions as its init_score.
 void merge(const Booster& booster, const Booster& other);
-// num_iterations 0: all of them.
+// The model as text, with its first num_iterations trees; 0 means all of them.
 std::string save_text(const Booster& booster, int num_iterations = 0);
 
 enum class Importance : std::uint8_t { splits, gain };
 std::vector<double> importance(const Booster& booster, std::size_t features, Importance kind);
 
-// One prediction per row; more parameters such as "num_threads=1".
+// One prediction for each row. `parameters` are further ones such as "num_threads=1".
 std::vector<double> predict(const Booster& booster, std::span<const double> values,
                             std::size_t rows, std::size_t columns, Order order,
                             const std::string& parameters = "");

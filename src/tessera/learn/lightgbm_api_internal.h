@@ -1,5 +1,5 @@
-// The functions of LightGBM's C API that are called, declared by ourselves: the Python package
-// brings the library without headers.
+// The functions of LightGBM's C API that we call, with our own declarations, because the Python
+// package has no headers.
 #pragma once
 
 #include <cstdint>

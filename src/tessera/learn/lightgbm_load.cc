@@ -52,7 +52,7 @@ std::vector<fs::path> installed() {
   return found;
 }
 
-// dlopen, with its words when it fails.
+// dlopen(); throws with the loader's message.
 void* open_library(const std::string& path, std::string& words) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -119,14 +119,15 @@ Api load_api() {
   resolve(library, "LGBM_BoosterFeatureImportance", api.booster_importance);
   resolve(library, "LGBM_BoosterPredictForMat", api.booster_predict_mat);
   api.path = library.path;
-  // Only messages go this way, errors come back as words: a library does not print.
+  // Only messages go to this callback, which drops them, because a library does not print. Errors
+  // are returned as text.
   if (api.set_log(say_nothing) != 0) refuse_load(library.path, api.last_error());
   return api;
 }
 
 }  // namespace
 
-// A failure is not remembered: somebody may install the library and try again.
+// A failure is not remembered, because the user may install the library and try again.
 const Api& api() {
   static std::mutex mutex;
   static Forever<std::optional<Api>> loaded;

@@ -61,7 +61,7 @@ struct Fields<Manifest> {
 
 namespace {
 
-// Other formats have other fields: say so before complaining of those.
+// The format is checked before the fields, because other formats have other fields.
 void check_format(const nlohmann::json& document, std::string_view what) {
   const JsonPlace place{std::string(what), ""};
   if (!document.is_object()) refuse_json(place, "an object", document);

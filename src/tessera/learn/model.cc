@@ -25,7 +25,7 @@ constexpr std::size_t kMostModelText = std::size_t{256} << 20;
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what, why));
 }
 
-// The first place where the lists of names part, as a clause.
+// A clause about the first place where the lists of names differ.
 std::string first_difference(const std::vector<std::string>& then, std::span<const Feature> now) {
   const std::size_t both = std::min(then.size(), now.size());
   for (std::size_t i = 0; i < both; ++i) {
@@ -116,8 +116,8 @@ void rename_into(const fs::path& from, const fs::path& to) {
               fmt::format("cannot write {}: {}", to.string(), error.message()));
 }
 
-// A folder within the model's own, gone again on every path. Within, because the model's folder may
-// be a link to another disk.
+// A temporary folder within the model's folder, removed on every path. It lies within, because the
+// model's folder may be a link to another disk.
 struct TemporaryFolder {
   fs::path path;
   explicit TemporaryFolder(const fs::path& model) : path(make_unique_folder(model, ".tessera-")) {}
@@ -138,7 +138,7 @@ double untransformed(ModelTransform transform, double y) {
   return y;
 }
 
-// What has to be extracted: few models ask for every feature.
+// The features that must be extracted. Few models need every feature.
 void note_wanted(Model& model) {
   const auto of = [&](std::size_t f) {
     return model.shared[f] != 0 ? FeatureUse::first : FeatureUse::all;
@@ -149,8 +149,9 @@ void note_wanted(Model& model) {
   for (const std::size_t f : model.range_features) model.judged[f] = FeatureUse::first;
 }
 
-// What LightGBM writes and no prediction asks for: more than half of a file. It reads forests
-// without, and goes on training them; tree_sizes, which would be wrong, it does without, too.
+// Lines that LightGBM writes and no prediction needs; they are more than half of a file. LightGBM
+// can read and continue to train forests without them. It also needs no tree_sizes, which would be
+// wrong.
 constexpr std::array<std::string_view, 6> kUnused = {
     "tree_sizes=",     "leaf_weight=",     "leaf_count=",
     "internal_value=", "internal_weight=", "internal_count="};
@@ -231,7 +232,7 @@ void save_model(const fs::path& folder, Manifest manifest, std::string_view fore
   manifest.file = packed ? "model.txt.gz" : "model.txt";
   manifest.model_hash = hash_hex(bytes);
 
-  // fs::path says that the parent of "x/" is "x".
+  // With fs::path, the parent of "x/" is "x".
   const fs::path place = fs::absolute(folder / ".").lexically_normal().parent_path();
   std::error_code error;
   fs::create_directories(place, error);
@@ -244,7 +245,8 @@ void save_model(const fs::path& folder, Manifest manifest, std::string_view fore
   write_file(temporary.path / kManifestName, to_json(manifest));
   rename_into(temporary.path / manifest.file, place / manifest.file);
   rename_into(temporary.path / kManifestName, place / kManifestName);
-  fs::remove(place / (packed ? "model.txt" : "model.txt.gz"), error);  // of the old model, if any
+  // removes the old model's file, if any
+  fs::remove(place / (packed ? "model.txt" : "model.txt.gz"), error);
   fsync_folder(place);
 }
 

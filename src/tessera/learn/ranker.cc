@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-// Features are of the machine that the model was trained for: its trees know no other caches.
+// Features are computed for the machine that the model was trained for, because its trees know no
+// other caches.
 const Target& machine_of(const Model& model, const RankInput& input) {
   return model.machine ? *model.machine : input.target;
 }
@@ -42,11 +43,11 @@ Verdict can_judge(const Model& model, ExtractFeatures extract, const RankInput& 
   return in_range(model, row);
 }
 
-// What a model is asked: about the problem, or, where it learned no such types or epilogues, about
-// one of which it did.
+// The question for a model: the problem, or a similar one with types and an epilogue that the model
+// learned.
 struct Question {
   Problem problem;
-  std::string in_place;  // what was changed, for `why`; empty: nothing
+  std::string in_place;  // a clause for Decision::why that says what was changed; empty: nothing
   Verdict fits;
 
   RankInput input(const RankInput& given) const {
@@ -70,10 +71,10 @@ Question question_for(const Model& model, ExtractFeatures extract, const RankInp
   return question;
 }
 
-// A model was asked about another problem: without the epilogue, or the twin in other types. The
-// estimate says how much longer each kernel takes for the problem itself. No kernel's factor is
-// below 1. A twin's rows are narrower and may begin at odd addresses where the problem's rows do
-// not, and the estimate would then take the problem for the faster one.
+// For a model that was asked about another problem (without the epilogue, or the twin in other
+// types): multiplies each kernel's time by how many times longer the problem itself takes according
+// to the estimate. No factor is below 1. The rows of a twin are narrower and may begin at odd
+// addresses although the problem's rows do not; the estimate would then call the problem faster.
 void scale_to_problem(const RankInput& input, const Problem& asked, std::span<double> seconds) {
   const Family& family = family_of(input.problem);
   const auto estimated = [&](const KernelSpec& spec, const Problem& problem) {
@@ -121,7 +122,8 @@ LearnedValue learned_value(ModelQuantity quantity) {
   return quantity == ModelQuantity::efficiency ? LearnedValue::ratio : LearnedValue::score;
 }
 
-// The columns are megabytes that would be fresh pages at every call: they stay with the thread.
+// The columns have megabytes. The thread keeps them, because new pages at every call would cost
+// time.
 struct Columns {
   std::vector<double> values;
 };

@@ -1,4 +1,4 @@
-// The learned ranker: a model asked for the time of every legal candidate.
+// The learned ranker: a model predicts the time of every legal candidate.
 #pragma once
 
 #include <memory>
@@ -13,24 +13,25 @@ using ExtractFeatures = void (*)(const Problem&, const Target&, int threads,
                                  std::span<const KernelSpec> specs, std::span<double> columns,
                                  std::span<const FeatureUse> wanted);
 
-// Whether trees that were trained with one row hold on a machine with another: a CPU's hold for one
-// kind of core, the one whose times they learned. Trained on an Emerald Rapids, they choose kernels
-// of bf16 for a Zen 4 that reach 64% of its best, the estimate 93%.
+// Whether a model that was trained with one target's row may be used on a machine with another row.
+// A CPU's model holds only for the kind of core that it learned from. Example: a bf16 model trained
+// on an Emerald Rapids chooses kernels for a Zen 4 that reach 64% of the best; the estimate reaches
+// 93%.
 Verdict is_same_core(const Target& trained, const Target& here);
 
-// The model's seconds for every legal candidate (of a rank: minus its score). Where it learned no
-// such types it is asked about the problem's twin, where it learned no such epilogue without one,
-// and its seconds are multiplied by what the estimate says that the problem itself takes longer.
-// False where it has no opinion: outside of the training range, for another operation, type,
-// target, kind of core or number of CPU threads. Features are those of the machine that the model
-// was trained for.
+// The model's seconds for every legal candidate (for a rank: minus its score). For types that the
+// model did not learn, it predicts the problem's twin; for an epilogue that it did not learn, the
+// problem without an epilogue. Each time is then multiplied by how many times longer the problem
+// itself takes according to the estimate. Returns false when the model has no opinion: outside of
+// its training range, and for another operation, type, target, kind of core or number of CPU
+// threads. Features are computed for the machine that the model was trained for.
 bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
                      std::span<double> seconds);
 
-// What predict_seconds() fills in.
+// The meaning of the values that predict_seconds() fills in.
 LearnedValue learned_value(ModelQuantity quantity);
 
-// Says why where it has no opinion.
+// Its why_not() says why the model has no opinion.
 std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> model,
                                                 ExtractFeatures extract);
 

@@ -1,4 +1,4 @@
-// How readers of model files say what is wrong with them.
+// The errors of the readers of model files.
 #pragma once
 
 #include <fmt/format.h>

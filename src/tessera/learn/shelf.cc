@@ -44,13 +44,13 @@ ShelvedModel shelve(std::optional<Model> model, const Family& family) {
   return {make_model_ranker(std::make_shared<const Model>(std::move(*model)), family.extract), ""};
 }
 
-// The folders whose shelves are kept though no dispatcher may hold them.
+// How many shelves are kept even when no dispatcher holds them.
 constexpr std::size_t kKeptShelves = 8;
 
 struct SharedShelves {
   Mutex mutex;
   std::shared_ptr<const ModelShelf> shipped = std::make_shared<const ModelShelf>(fs::path());
-  // By folder, the last one asked for first.
+  // One entry for each folder; the last one that was asked for comes first.
   std::list<std::pair<fs::path, std::shared_ptr<const ModelShelf>>> recent;
 };
 
@@ -73,7 +73,7 @@ class ShelfRanker final : public Ranker {
   }
 
  private:
-  // A model of the problem's own types, else of its twin's.
+  // A model for the problem's own types, otherwise for its twin's types.
   const ShelvedModel& find(const RankInput& input) const {
     const ShelvedModel& own = find(input, input.problem);
     if (own.ranker) return own;
@@ -98,7 +98,8 @@ ModelShelf::ModelShelf(fs::path own, std::span<const EmbeddedFile> shipped,
                        std::shared_ptr<const ModelShelf> others)
     : own_(std::move(own)), shipped_(shipped), others_(std::move(others)) {}
 
-// A model that cannot be used costs speed, not results: the analytic ranker is asked instead.
+// A model that cannot be used costs speed, not results, because the analytic ranker is asked
+// instead.
 ShelvedModel ModelShelf::read(Op op, std::string_view target, std::string_view key) const {
   const std::string name = model_name(op, target, key);
   const Family& family = family_of(op);

@@ -1,4 +1,5 @@
-// The models at hand: those that come with the library, and a folder of the user's own before them.
+// The available models: those that are shipped with the library, and the user's own folder of
+// models, which come first.
 #pragma once
 
 #include <filesystem>
@@ -18,29 +19,29 @@
 
 namespace tessera {
 
-// The folder of a model, such as gemm_avx512_bf16. The key is Family::model_key's.
+// The name of a model's folder, such as gemm_avx512_bf16. The key is Family::model_key().
 std::string model_name(Op op, std::string_view target, std::string_view key);
 
-// A ranker that asks a model, or a clause that says why there is none.
+// A ranker that asks a model, or a clause that says why there is no model.
 struct ShelvedModel {
   std::shared_ptr<const Ranker> ranker;
   std::string why_not;
 };
 
-// Thread-safe. A model is read when it is first asked for, once; nothing is ever put away.
+// Thread-safe. A model is read once, when it is first asked for, and stays in memory.
 class ModelShelf {
  public:
   // `own` holds folders such as gemm_avx512_bf16, each a model folder that replaces the shipped one
-  // of that name; empty: there are none. `shipped` are such folders' files, and must outlive it;
-  // what is not among them is looked for on the shelf `others`.
+  // of that name; empty: there are none. `shipped` holds the files of such folders and must outlive
+  // the shelf. A model that is in neither is taken from the shelf `others`.
   explicit ModelShelf(std::filesystem::path own,
                       std::span<const EmbeddedFile> shipped = shipped_models(),
                       std::shared_ptr<const ModelShelf> others = nullptr);
   ModelShelf(const ModelShelf&) = delete;
   ModelShelf& operator=(const ModelShelf&) = delete;
 
-  // The model of that name. One that cannot be read is reported once, as a note, and counts as
-  // none.
+  // The model of this name. A model that cannot be read is logged once, as a note, and counts as
+  // missing.
   const ShelvedModel& find(Op op, std::string_view target, std::string_view key) const;
 
  private:
@@ -53,21 +54,21 @@ class ModelShelf {
   mutable std::map<std::string, ShelvedModel> models_;
 };
 
-// The shipped model of that name, read anew; nothing where none is shipped. Throws as
-// make_model() does.
+// Reads the shipped model of this name; nothing when none is shipped. Throws what make_model()
+// throws.
 std::optional<Model> load_shipped_model(Op op, std::string_view target, std::string_view key);
 
-// The folder of the user's own models unless told otherwise: TESSERA_MODELS, else "models" in the
-// cache folder; empty where there is neither.
+// The default folder of the user's own models: TESSERA_MODELS, otherwise "models" in the cache
+// folder; empty when there is neither.
 std::filesystem::path own_models(const std::filesystem::path& cache_folder);
 
-// The shelf of all dispatchers with this folder of the user's own. The shipped models are read once
-// for all folders; what was read from a folder is forgotten when no dispatcher has it any more and
-// eight other folders have been asked for since.
+// The shelf that all dispatchers with this folder share. The shipped models are read once for all
+// folders. A folder's models are forgotten when no dispatcher uses the folder any more and eight
+// other folders have been asked for since.
 std::shared_ptr<const ModelShelf> shared_shelf(const std::filesystem::path& own);
 
-// Asks the model of each problem's operation, key (or its twin's) and target; says why where
-// there is none.
+// A ranker that asks the model for the problem's operation, key (or its twin's key) and target. Its
+// why_not() says why there is no model.
 std::shared_ptr<const Ranker> make_shelf_ranker(std::shared_ptr<const ModelShelf> shelf);
 
 }  // namespace tessera
