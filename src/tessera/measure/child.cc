@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-// The reply of a process that was lost: the same for every kernel it was asked about.
+// The reply for a process that was lost: the same outcome for every kernel of the request.
 WorkerReply lost(const WorkerRequest& request, Outcome outcome, std::string note) {
   WorkerReply reply;
   reply.lost = true;
@@ -27,7 +27,7 @@ WorkerReply lost(const WorkerRequest& request, Outcome outcome, std::string note
   return reply;
 }
 
-// The last line that looks like a reply: a kernel may have written to standard output before.
+// The last line that looks like a reply: a kernel may have written to standard output before it.
 std::string_view last_object(std::string_view output) {
   std::string_view found;
   for (const std::string_view line : split(output, '\n')) {

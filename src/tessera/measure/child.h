@@ -1,5 +1,5 @@
-// The worker process: what it is asked, what it answers, and both ends of the conversation. A
-// request is one JSON argument; a reply is one JSON line on standard output.
+// The worker process of the autotuner: its request, its reply, and both sides of the conversation.
+// A request is one JSON argument. A reply is one JSON line on standard output.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,21 @@ struct WorkerRequest {
   int device = 0;
   std::uint64_t seed = 1;
   bool measure = false;         // false: check each kernel once; true: time them, interleaved
-  double budget_seconds = 0;    // of measuring
-  double timeout_seconds = 10;  // past it the worker ends itself, should its parent be gone
+  double budget_seconds = 0;    // seconds for measuring
+  double timeout_seconds = 10;  // after so many seconds the worker ends itself, in case its parent
+                                // is gone
 };
 
-// What became of one kernel.
+// The outcome for one kernel.
 struct WorkerReading {
   Outcome outcome = Outcome::failed;
-  double seconds = 0;  // a single call when checking, the median when measuring
+  double seconds = 0;  // of a single call when checking, the median when measuring
   double spread = 0;
   std::string note;  // why it was refused
   friend bool operator==(const WorkerReading&, const WorkerReading&) = default;
 };
 
-// One reading per kernel of the request; the same refusal for all when the process was lost.
+// One reading for each kernel of the request. When the process was lost, all have the same refusal.
 struct WorkerReply {
   std::vector<WorkerReading> readings;
   bool lost = false;  // it crashed, hung or could not work at all
@@ -49,16 +50,18 @@ std::string to_json(const WorkerRequest& request);
 WorkerRequest worker_request_from_json(std::string_view text);
 
 // The executable: `wanted`, or tessera-worker beside the library or in its libexec folder. Throws
-// Error{not_found} that lists where it looked.
+// Error{not_found}, which lists where it looked.
 std::filesystem::path find_worker(const std::string& wanted);
 
-// Files that live in this process's descriptors only are reached through its own entry in /proc.
+// A path that a child process can open. A file that exists only as a descriptor of this process
+// gets its path in /proc.
 std::string path_for_child(const std::string& path);
 
-// The parent's end: starts the worker and waits for it. Never throws for what the child does.
+// The parent's side: starts the worker and waits for it. Never throws because of what the child
+// does.
 WorkerReply ask_worker(const std::filesystem::path& worker, const WorkerRequest& request);
 
-// The child's end: runs the kernels in this process and returns the reply's line.
+// The child's side: runs the kernels in this process and returns the reply's line.
 std::string serve_worker(const WorkerRequest& request);
 
 }  // namespace tessera::measure

@@ -1,9 +1,9 @@
-// The file's life: created with its schema in one transaction, appended to by transactions that
-// take the write lock at once, read at any time. A rollback journal instead of WAL, so that stores
-// on read-only or shared disks can be read. SQLite reports damage when it meets it; the store then
-// renames the file (one process at a time, while none opens one) and begins a new one. Opening
-// keeps renaming out, because SQLite finds journals by name: on a file that has just lost its name
-// it would play, and delete, the journal of the new one.
+// The file's life: one transaction creates it with its schema, later transactions take the write
+// lock at once and append, and it can be read at any time. It has a rollback journal instead of
+// WAL, so that stores on read-only or shared disks can be read. When SQLite reports damage, the
+// store renames the file and begins a new one. One process at a time renames, while no process
+// opens the file. Opening and renaming exclude each other because SQLite finds journals by name:
+// with a file that was just renamed, it would apply and delete the journal of the new file.
 #include "tessera/measure/database_internal.h"
 
 #include <fcntl.h>
@@ -28,8 +28,8 @@ namespace {
 
 constexpr int kBusyMilliseconds = 30'000;
 
-// As SQLite's authors advise for files from somebody else: a file's schema may run nothing, and
-// nothing in it may be larger than what stores hold.
+// The settings that SQLite's authors advise for untrusted files: a file's schema may not run
+// functions, and limits on sizes fit what stores hold.
 struct Setting {
   int what, value;
 };
@@ -45,10 +45,10 @@ constexpr std::array kLimits = {
     Setting{SQLITE_LIMIT_ATTACHED, 0},         Setting{SQLITE_LIMIT_VARIABLE_NUMBER, 32},
     Setting{SQLITE_LIMIT_TRIGGER_DEPTH, 1}};
 constexpr const char* kPragmas = "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0";
-constexpr std::chrono::seconds kFolderPatience(5);  // with who holds the folder's lock
+constexpr std::chrono::seconds kFolderPatience(5);  // how long to wait for the folder's lock
 
-// A lock between processes on the folder of a file, for as long as it lives. Where folders cannot
-// be locked (a network disk), or a stranger keeps the lock, there is none.
+// A lock between processes on the folder of a file, held while the object lives. There is no lock
+// when folders cannot be locked (a network disk) or another program keeps the lock.
 class FolderLock {
  public:
   FolderLock(const fs::path& file, int operation)
@@ -108,7 +108,7 @@ void create_schema(const Connection& connection) {
   transaction.commit();
 }
 
-// SQLite says that a file is locked also where the disk has no locks to give.
+// SQLite reports a locked file also when the disk supports no locks.
 std::string_view advice(int primary) {
   const bool is_about_locks =
       primary == SQLITE_BUSY || primary == SQLITE_LOCKED || primary == SQLITE_PROTOCOL;
@@ -145,8 +145,9 @@ bool is_of(const Schema& schema, std::string_view sql) {
          (at == 0 || own[at - 1] == ';');
 }
 
-// SQLite runs what a schema holds: checks, generated columns, indexes of expressions. So all of it
-// must be what this library writes, letter by letter; what SQLite makes for itself may be there.
+// SQLite evaluates the expressions in a schema (checks, generated columns, indexes). So the whole
+// schema must be exactly what this library writes; objects that SQLite makes for itself are
+// allowed.
 void require_own_schema(const Connection& connection) {
   Statement query(connection, "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL");
   while (query.step()) {
@@ -160,7 +161,8 @@ void require_own_schema(const Connection& connection) {
   }
 }
 
-// A damaged tree of pages may have more rows than there are bytes, when it holds a page many times.
+// A damaged tree of pages may contain a page many times, and so have more rows than the file has
+// bytes.
 void require_sound_pages(const Connection& connection) {
   Statement query(connection, "PRAGMA quick_check(1)");
   if (!query.step()) return;
@@ -181,7 +183,7 @@ Connection connect(const Schema& schema, const fs::path& file, int flags) {
   return connection;
 }
 
-// What a killed process left behind can be taken back only by who may write.
+// Only a process that may write can undo the change of a killed process.
 Connection connect_reader(const Schema& schema, const fs::path& file) {
   Connection connection = connect(schema, file, SQLITE_OPEN_READONLY);
   sqlite3_exec(connection.db.get(), "PRAGMA user_version", nullptr, nullptr, nullptr);
@@ -207,7 +209,8 @@ Connection open_unlocked(const Schema& schema, const fs::path& file, Access acce
   return connection;
 }
 
-// Whether the file that has the name now is damaged; another process may have replaced it.
+// Whether the file that has this name now is damaged. Another process may have replaced it
+// meanwhile.
 bool is_damaged(const Schema& schema, const fs::path& file) {
   try {
     const Connection connection = open_unlocked(schema, file, Access::write);
@@ -222,7 +225,7 @@ bool is_damaged(const Schema& schema, const fs::path& file) {
 
 void Connection::fail(int code, const std::string& words) const {
   const int primary = code & 0xff;
-  // SQLite refuses our own statements only where the file lacks what they name.
+  // SQLite refuses our own statements only when the file lacks a table or column.
   const bool lacks = primary == SQLITE_ERROR;
   const bool is_bad = primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB;
   if (is_bad || lacks || primary == SQLITE_TOOBIG) throw Damage{words};
@@ -334,7 +337,7 @@ void make_folder_of(const Schema& schema, const fs::path& file) {
                                                schema.noun, file.string(), refused.message()));
 }
 
-// The journals go with the file: beside a new one they would be played into it.
+// The journals are renamed with the file. Otherwise SQLite would apply them to the new file.
 void set_aside(const Schema& schema, const fs::path& file, const std::string& words) {
   const FolderLock lock(file, LOCK_EX);
   if (!is_damaged(schema, file)) return;

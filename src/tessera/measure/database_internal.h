@@ -1,5 +1,5 @@
-// One SQLite file: statements, transactions, a schema with a version, and what to do when the file
-// is damaged. Shared by the stores of this folder.
+// One SQLite file: statements, transactions, a schema with a version, and the handling of damaged
+// files. All stores share it.
 #pragma once
 
 #include <sqlite3.h>
@@ -18,14 +18,14 @@
 
 namespace tessera::measure {
 
-// What a kind of file is called and made of.
+// A kind of file: its name in messages, and its tables.
 struct Schema {
   const char* noun;  // "tuning store"
   int version;
   const char* sql;
 };
 
-// The bytes of the file are not a sound database, or it holds what no version writes.
+// Thrown when the file is not a sound database, or holds something that no version writes.
 struct Damage {
   std::string what;
 };
@@ -37,7 +37,7 @@ struct FinalizeStatement {
   void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 };
 
-// An open database with its name, for the words of errors.
+// An open database, with its name for error messages.
 struct Connection {
   const Schema* schema = nullptr;
   fs::path file;
@@ -48,9 +48,9 @@ struct Connection {
   void execute(const std::string& sql) const;
 };
 
-// One statement: bind in order, step, read columns; reset() to use it again. A column that holds
-// something of another type, a count that is no int, or a quantity that is negative or not finite
-// is Damage.
+// One statement: bind values in order, step, read columns; reset() to use it again. Throws Damage
+// for a column of another type, a count that is not an int, and a quantity that is negative or not
+// finite.
 class Statement {
  public:
   Statement(const Connection& connection, const std::string& sql);
@@ -72,7 +72,7 @@ class Statement {
   std::unique_ptr<sqlite3_stmt, FinalizeStatement> handle_;
 };
 
-// Holds the write lock; rolls back unless committed.
+// Holds the write lock. The destructor rolls back unless commit() was called.
 class Transaction {
  public:
   explicit Transaction(const Connection& connection);
@@ -86,13 +86,14 @@ class Transaction {
   bool open_ = true;
 };
 
-// A writer creates what is missing. A reader changes nothing, but for the half of a change that a
-// process left behind when it was killed: that is taken back, as it is by whoever opens the file.
+// A writer creates the file and its tables when they are missing. A reader changes nothing, with
+// one exception: if a process was killed during a change, the next one that opens the file undoes
+// the change.
 enum class Access { read, write };
 
-// Throws what Connection::fail() throws, Error{unsupported} for another version, a database of
-// something else or a schema that holds more than its own, and for readers Error{not_found} for a
-// file without a database.
+// Throws what Connection::fail() throws. Throws Error{unsupported} for another version, for a
+// database of another program, and for a schema with additional objects. For readers, throws
+// Error{not_found} for a file without a database.
 Connection open_database(const Schema& schema, const fs::path& file, Access access);
 
 // Throws Error{not_found} unless there is such a file.
@@ -101,14 +102,14 @@ void require_file(const Schema& schema, const fs::path& file);
 // Makes the folder of a file. Throws Error{io_error}.
 void make_folder_of(const Schema& schema, const fs::path& file);
 
-// Renames a file that is still damaged to <file>.damaged-<n>, journals included, and warns; one
-// process at a time.
+// If the file is still damaged, renames it and its journals to <file>.damaged-<n> and logs a
+// warning. One process at a time does so.
 void set_aside(const Schema& schema, const fs::path& file, const std::string& words);
 
 // A file that many threads use through one connection.
 class Database {
  public:
-  // Runs `body` on the open database; after damage once more, on a new one.
+  // Runs `body` on the open database. After damage, runs it once more on a new database.
   template <typename Body>
   auto with(const Body& body) {
     const std::lock_guard lock(mutex_);
@@ -127,8 +128,7 @@ class Database {
       throw damaged(damage);
     }
   }
-  // Opens the file, too. What a reader opens must exist, and throws Error{io_error} when it is
-  // damaged.
+  // Opens the file. For a reader the file must exist, and a damaged file throws Error{io_error}.
   Database(const Schema& schema, fs::path file, Access access)
       : schema_(schema), file_(std::move(file)), access_(access) {
     if (access_ == Access::read) {
@@ -142,7 +142,7 @@ class Database {
 
  private:
   const Connection& open() {
-    // SQLite's connections do not work in a child of fork(), where closing one would do harm, too.
+    // SQLite's connections do not work in a child of fork(), and closing one there would do harm.
     if (generation_ != fork_generation()) static_cast<void>(connection_.db.release());
     generation_ = fork_generation();
     if (!connection_.db) connection_ = open_database(schema_, file_, access_);

@@ -48,8 +48,8 @@ double random_value(DType dtype, Random& random) {
   return value == 0 ? limit - 1 : value;
 }
 
-// Rounding to the type is slow, so elements are drawn from a table of rounded values, four with one
-// random number. Each row has a sequence of its own, whichever thread fills it.
+// Rounding to a type is slow, so elements are drawn from a table of rounded values, four with one
+// random number. Each row has its own sequence, so the number of threads does not matter.
 template <typename Word>
 void fill(const Tensor& tensor, Word* first, std::uint64_t seed, int threads) {
   std::array<Word, kTableSize> table;
@@ -88,7 +88,8 @@ std::byte* operand_start(const runtime::AlignedBuffer& buffer) {
   return static_cast<std::byte*>(buffer.data()) + kGuardBytes;
 }
 
-// A poisoned operand with guard bytes around it; what is read of it is filled.
+// An operand full of NaN, with guard bytes around it. The elements are filled if the problem reads
+// them.
 void add_tensor(const Tensor& tensor, std::uint64_t seed, int threads, OwnedOperands& owned) {
   const runtime::AlignedBuffer& buffer =
       owned.storage.emplace_back(tensor.bytes() + 2 * kGuardBytes);
@@ -104,8 +105,8 @@ void add_tensor(const Tensor& tensor, std::uint64_t seed, int threads, OwnedOper
   std::memcpy(owned.originals.back().data(), buffer.data(), buffer.size());
 }
 
-// Replaces the pointer to a tensor by an array of pointers to its batches, which lie in its memory
-// in a random order.
+// Replaces the pointer to a tensor by an array of pointers to its batches, which have a random
+// order in the tensor's memory.
 void put_in_array(std::size_t index, Random& random, OwnedOperands& owned) {
   const Tensor& tensor = owned.tensors[index];
   const auto count = static_cast<std::size_t>(tensor.batches);
@@ -122,7 +123,8 @@ void put_in_array(std::size_t index, Random& random, OwnedOperands& owned) {
   owned.family->set_pointer(owned.operands, tensor.operand, pointers);
 }
 
-// One byte per element from the first to the last: whether it is the tensor's own.
+// One flag for each place from the first element to the last: whether it holds an element of the
+// tensor.
 std::vector<char> element_mask(const Tensor& tensor) {
   std::vector<char> mask(static_cast<std::size_t>(tensor.elements()), 0);
   for (std::int64_t row = 0; row < tensor.rows() * tensor.batches; ++row) {
@@ -134,7 +136,7 @@ std::vector<char> element_mask(const Tensor& tensor) {
   return mask;
 }
 
-// Counts the bytes that no longer hold the poison, and remembers the first one.
+// Counts the bytes that no longer have their poison value, and remembers the first one.
 struct Overrun {
   std::int64_t count = 0;
   std::int64_t first = 0;  // relative to the output's first byte

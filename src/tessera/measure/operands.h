@@ -1,4 +1,4 @@
-// Host operands for a problem, filled at random, with outputs that show what was written.
+// Random operands for a problem in host memory, with outputs that show every byte that was written.
 #pragma once
 
 #include <cstddef>
@@ -18,35 +18,34 @@ struct OwnedOperands {
   const Family* family = nullptr;
   Operands operands;
   Tensors tensors;
-  // One for each tensor, with guard bytes before and after it, and one for each array of pointers.
+  // One buffer for each tensor, with guard bytes on both sides, and one for each array of pointers.
   std::vector<runtime::AlignedBuffer> storage;
-  std::vector<std::size_t> arrays;   // where storage holds pointers into others
+  std::vector<std::size_t> arrays;   // the buffers of `storage` that hold pointers to others
   std::vector<std::size_t> outputs;  // the tensors that a launch writes
-  // What storage holds of each output before a launch; empty where a launch does not read it.
+  // The content of each output before a launch; empty when a launch does not read the output.
   std::vector<runtime::AlignedBuffer> originals;
 };
 
-// Allocates and fills what the problem reads: never zero, floating point between 1/16 and 1 in
-// magnitude, int8 over its whole range; the same seed gives the same bytes,
-// however many threads fill them. Gaps between rows and
-// batches and the bytes around an operand hold NaN (integers: 0x5a bytes), and so do outputs that
-// are not read. Operands that the problem does not read or write are null; B is not packed, also
-// when the problem has preshuffled_b set: see pack_b(). With pointer_arrays the batches lie in an
-// order of the seed's.
+// Allocates the operands and fills those that the problem reads. No element is zero; floating-point
+// magnitudes lie between 1/16 and 1, int8 covers its whole range. The same seed gives the same
+// bytes with any number of threads. Gaps between rows and batches, the bytes around an operand, and
+// outputs that are not read hold NaN (integers: 0x5a bytes). Operands that the problem neither
+// reads nor writes are null. B is never packed, even when the problem has preshuffled_b set, see
+// pack_b(). With pointer_arrays, the seed decides the order in which batches lie in memory.
 OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads = 1);
 OwnedOperands random_operands(const Family& family, const Problem& problem, std::uint64_t seed,
                               int threads = 1);
 
-// Makes the outputs what they were before a launch: NaN (integers: 0x5a bytes), gaps and guard
-// bytes included, and what a launch reads of them as it was.
+// Restores the outputs to their content before a launch: NaN (integers: 0x5a bytes), with gaps and
+// guard bytes, or the original elements where a launch reads them.
 void reset_outputs(OwnedOperands& owned);
 
-// Empty when nothing outside the outputs' elements changed since they were reset; else a sentence
-// that says how much and where first.
+// Empty when no byte outside of the outputs' elements has changed since they were reset. Otherwise
+// a sentence that says how many bytes changed and where the first one lies.
 std::string gaps_intact(const OwnedOperands& owned);
 
-// Packs B as the kernel wants it and lets `operands` point to the result, which the caller keeps.
-// Does nothing (an empty buffer) unless the problem has preshuffled_b set.
+// Packs B for the kernel and lets `operands` point to the packed B, which is in the returned
+// buffer. Without preshuffled_b in the problem, does nothing and returns an empty buffer.
 runtime::DeviceBuffer pack_b(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
                              const Problem& problem, Operands& operands,
                              const runtime::Place& place = runtime::host_place());
@@ -54,34 +53,34 @@ runtime::DeviceBuffer pack_b(const runtime::LoadedKernel& kernel, const KernelSp
 // Operands where the kernels of a place can reach them.
 struct PlacedOperands {
   Operands operands;
-  std::vector<runtime::DeviceBuffer> storage;  // empty where kernels take host pointers
+  std::vector<runtime::DeviceBuffer> storage;  // empty when kernels take host pointers
 };
-// Copies what `owned` holds, guard bytes and poison included, unless the host's memory will do.
+// Copies the operands, with guard bytes and NaN, to the place, unless its kernels use host memory.
 PlacedOperands place_operands(const OwnedOperands& owned, const runtime::Place& place);
-// The outputs with their guards, to the place and, once the stream's work is done, back.
+// Copy the outputs with their guard bytes to the place, and back once the stream's work is done.
 void send_outputs(const OwnedOperands& owned, PlacedOperands& placed, const runtime::Place& place);
 void fetch_outputs(OwnedOperands& owned, const PlacedOperands& placed, const runtime::Place& place);
 
-// Some of the outputs' bytes, and the guards on both sides of each output.
+// Copies some bytes of the outputs back, and the guard bytes of each output.
 void fetch_runs(OwnedOperands& owned, const PlacedOperands& placed, const runtime::Place& place,
                 std::span<const Reference::Run> runs);
-// Makes the placed outputs what reset_outputs() makes the host's.
+// Does to the placed outputs what reset_outputs() does to the host's.
 void reset_placed(PlacedOperands& placed, const OwnedOperands& owned, const runtime::Place& place);
 
-// A caller's operands where the host can read them.
+// A caller's operands in memory that the host can read.
 struct HostOperands {
   Tensors tensors;
   Operands operands;
-  std::vector<runtime::AlignedBuffer> storage;  // empty where kernels take host pointers
+  std::vector<runtime::AlignedBuffer> storage;  // empty when kernels take host pointers
 };
-// Before a launch: a copy of what it reads, and room for what it writes.
+// Before a launch: copies the operands that it reads, and allocates room for those that it writes.
 HostOperands fetch_inputs(const Family& family, const Problem& problem, const Operands& operands,
                           const runtime::Place& place);
-// After it: waits for the stream and brings what it wrote to where `host` has it.
+// After the launch: waits for the stream and copies the outputs to `host`.
 void fetch_results(const Family& family, const Operands& operands, const runtime::Place& place,
                    HostOperands& host);
 
-// The problem that the reference computes: the same with B as the user has it, not packed.
+// The problem that the reference computes: the same problem with a B that is not packed.
 Problem unpacked(const Problem& problem);
 
 }  // namespace tessera::measure

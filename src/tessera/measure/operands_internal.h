@@ -1,4 +1,4 @@
-// What the files about operands share among themselves.
+// Declarations that the files about operands share.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ inline constexpr std::size_t kGuardBytes = 256;  // on either side; keeps the 64
 // All-ones bytes are a NaN in every floating-point type.
 inline unsigned char poison_byte(DType dtype) { return is_integer(dtype) ? 0x5a : 0xff; }
 
-// Throws Error{unsupported} for other operations.
+// The GEMM problem; throws Error{unsupported} for other operations.
 const GemmProblem& gemm_of(const Problem& problem);
 
 }  // namespace tessera::measure

@@ -1,4 +1,4 @@
-// What became of a measurement, and what it is filed under.
+// The outcome of a measurement, and the device and threads under which it is stored.
 #pragma once
 
 #include <string>
@@ -8,18 +8,19 @@
 
 namespace tessera::measure {
 
-// failed: it could not be built, or its machine had no room. refused: it was not run at all.
+// failed: the kernel could not be built, or the machine had no memory for it. refused: it was not
+// run.
 enum class Outcome { ok, wrong, crashed, timeout, failed, refused };
 std::string_view to_string(Outcome outcome);
 
 // Throws Error{parse_error} for an unknown word.
 Outcome parse_outcome(std::string_view text);
 
-// What measurements of this target are filed under: the processor's model, or the GPU's; the
-// target's own name where there is no such GPU.
+// The device name under which measurements of this target are stored: the model of the processor or
+// of the GPU; the target's name when there is no such GPU.
 std::string device_name(const Target& target, int device = 0);
 
-// The number of threads that they are filed under: GPU kernels have none, which counts as 1.
+// The number of threads under which they are stored. For GPU kernels it is 1.
 int filed_threads(const Target& target, int threads);
 
 }  // namespace tessera::measure

@@ -1,4 +1,5 @@
-// Arrow is large and not everywhere, so only the plug-in links it, and is looked for at first use.
+// Arrow is large and not installed everywhere. So only the plug-in links it, and the plug-in is
+// loaded at its first use.
 #include "tessera/measure/parquet.h"
 
 #include <dlfcn.h>
@@ -24,7 +25,7 @@ std::vector<fs::path> plugin_places() {
   return places;
 }
 
-// Stays loaded: Arrow starts threads.
+// The plug-in stays loaded, because Arrow starts threads.
 const ParquetPlugin& plugin() {
   std::vector<std::string> tried;
   for (const fs::path& place : plugin_places()) {

@@ -1,4 +1,4 @@
-// What the library and its Parquet plug-in have agreed on.
+// The interface between the library and its Parquet plug-in.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace tessera::measure {
 
-// Raised when Column or the functions change; the plug-in's symbol carries it.
+// The plug-in's symbol. Its number is raised when Column or the functions change.
 inline constexpr const char* kParquetSymbol = "tessera_parquet_2";
 
-// Both return an empty text, or Arrow's words about what went wrong. The library writes the file
-// itself, as it writes all files: whole or not at all.
+// Both functions return an empty text, or Arrow's message about what went wrong. The library writes
+// the file itself, like all files: whole or not at all.
 struct ParquetPlugin {
   std::string (*write)(const ColumnTable& table, std::string& bytes);
   std::string (*read)(const std::string& file, ColumnTable& table);

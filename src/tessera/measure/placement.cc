@@ -1,4 +1,4 @@
-// Operands on their way between the host and the place where kernels run.
+// Copying operands between the host and the place where kernels run.
 #include <algorithm>
 #include <functional>
 
@@ -9,7 +9,7 @@
 namespace tessera::measure {
 namespace {
 
-// Where a host pointer into one of the buffers lies on the device.
+// The device address for a host pointer into one of the buffers.
 void* moved(const void* pointer, const OwnedOperands& owned, const PlacedOperands& placed) {
   const std::less_equal<> not_after;
   const auto* at = static_cast<const std::byte*>(pointer);
@@ -22,7 +22,7 @@ void* moved(const void* pointer, const OwnedOperands& owned, const PlacedOperand
   return nullptr;
 }
 
-// An array's pointers, as they are on the device.
+// The pointers of an array, translated to device addresses.
 void place_array(std::size_t array, const OwnedOperands& owned, const runtime::Place& place,
                  PlacedOperands& placed) {
   const runtime::AlignedBuffer& host = owned.storage[array];
@@ -33,7 +33,7 @@ void place_array(std::size_t array, const OwnedOperands& owned, const runtime::P
                                 place.options);
 }
 
-// The pointers of an array that is where the kernel is.
+// The pointers of an array in the place's memory.
 std::vector<const void*> pointers_of(const void* array, std::int64_t batch,
                                      const runtime::Place& place) {
   std::vector<const void*> pointers(static_cast<std::size_t>(batch));
@@ -53,7 +53,7 @@ void** array_for(const Tensor& tensor, HostOperands& host) {
   return pointers;
 }
 
-// Copies a tensor, or the batches that an array names, to the same on the host.
+// Copies a tensor, or each batch of an array, to the host's copy.
 void fetch(const Tensor& tensor, const void* from, void* to, const runtime::Place& place) {
   if (!tensor.in_array) {
     place.backend->copy_to_host(to, from, tensor.bytes(), place.options);

@@ -1,4 +1,4 @@
-// The child's end of the conversation: everything here runs kernels that nobody has run before.
+// The child's side of the conversation. Everything here runs kernels that nobody has run before.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -108,7 +108,7 @@ std::vector<WorkerReading> answer(const WorkerRequest& request) {
 
 }  // namespace
 
-// Who asks has bounded the number of threads; this process's own limit must not bound it again.
+// The parent has limited the number of threads already. This process must not limit it again.
 std::string serve_worker(const WorkerRequest& request) {
   runtime::set_default_threads(request.threads);
   json rows = json::array();

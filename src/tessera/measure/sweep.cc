@@ -1,6 +1,6 @@
-// A problem is the unit of everything: its operands are made once, its kernels are measured against
-// each other, its rows are stored by one transaction. Whatever ends a sweep loses at most the
-// problem under way.
+// A sweep works problem by problem: it makes a problem's operands once, measures the problem's
+// kernels against each other, and stores the rows in one transaction. When a sweep ends early, at
+// most the current problem is lost.
 #include "tessera/measure/sweep.h"
 
 #include <fmt/format.h>
@@ -23,12 +23,13 @@ namespace tessera::measure {
 namespace {
 
 constexpr double kClockSeconds = 5;     // between two readings of the clock's kernel
-constexpr double kProblemSeconds = 30;  // past it no new round of readings starts
-constexpr int kStrikes = 3;             // after which a kernel that ends workers is not run again
-constexpr std::size_t kGivesUp = 5;     // after so many problems in a row that cannot be set up
+constexpr double kProblemSeconds = 30;  // after so many seconds no new round of readings starts
+constexpr int kStrikes = 3;          // a kernel that has ended the worker so often is not run again
+constexpr std::size_t kGivesUp = 5;  // the sweep ends after so many problems in a row that cannot
+                                     // be prepared
 constexpr std::size_t kNoteLetters = 300;
 
-// Ends a build when the caller wants no more.
+// Thrown to end a build when the caller stops the sweep.
 struct Stopped {};
 
 class Timer {
@@ -41,7 +42,7 @@ class Timer {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// A problem with the places of its kernels that are yet to be measured.
+// A problem, with the indices of the kernels that are still to be measured.
 struct Task {
   std::string problem;
   std::vector<int> kernels;
@@ -103,7 +104,8 @@ class Sweep {
     return options_.budget_seconds > 0 && timer_.seconds() > options_.budget_seconds;
   }
 
-  // In an order of its own, so that a sweep cut short has seen problems of all kinds.
+  // Problems are measured in a random order, so that a sweep that ends early has problems of all
+  // kinds.
   void plan(std::span<const Problem> problems) {
     std::set<std::string> seen;
     for (const Problem& problem : problems) {
@@ -151,8 +153,9 @@ class Sweep {
     setup_.device = options_.device;
     setup_.seed = options_.seed;
     setup_.finalists = options_.finalists;
-    // A GPU's reading is its own clock's, and the emptying of the caches before it hides the host's
-    // pauses; a CPU's reading may be another program's time.
+    // One GPU reading is enough to drop a hopeless kernel: events measure it, and flushing the
+    // caches before it hides pauses of the host. A CPU reading may include the time of other
+    // programs.
     setup_.rules.hopeless_after = is_gpu(target_) ? 1 : 2;
     setup_.rules.budget_seconds = kProblemSeconds;
     run_.id = report_.run = random_id();
@@ -167,7 +170,8 @@ class Sweep {
                        .count();
   }
 
-  // Those that a task needs. A kernel that failed has no artifact, and its error.
+  // Builds the kernels that the tasks need. A kernel that failed has an error instead of an
+  // artifact.
   void build() {
     const Timer timer;
     std::vector<int> needed = needed_kernels();
@@ -234,7 +238,7 @@ class Sweep {
         {false, done, tasks_.size(), problem, pace * static_cast<double>(tasks_.size() - done)});
   }
 
-  // False when the caller wants no more: nothing of this problem is stored then.
+  // False when the caller stops the sweep. Nothing of this problem is stored then.
   bool measure(SweepWorker& worker, const Task& task, const std::string& next) {
     std::vector<SweepRow> rows;
     SweepRequest request{task.problem, {}, next};

@@ -58,13 +58,13 @@ class Collector {
   std::vector<std::pair<double, std::string>> found_;
 };
 
-// An ok row with the log of its time, of which more and more is explained.
+// A row that is ok, and the part of the log of its time that is not explained yet.
 struct LogTime {
   const SweepRow* row;
   double rest;
 };
 
-// Takes the median of each group's rests off them.
+// Subtracts from each group's remainders their median.
 template <typename Key>
 void explain(std::vector<LogTime>& times, const Key& key) {
   std::map<decltype(key(*times.front().row)), std::vector<double>> groups;
@@ -106,7 +106,7 @@ Finding outliers(const SweepData& data, const CheckLimits& limits) {
   return collector.take(limits.examples);
 }
 
-// Medians of three neighbours: one reading that was disturbed is no drift.
+// Medians of three neighbours, because a single disturbed reading is no drift.
 std::vector<double> smoothed(const std::vector<double>& values) {
   if (values.size() < 3) return values;
   std::vector<double> result;
@@ -137,7 +137,7 @@ Finding drift(const SweepData& data, const CheckLimits& limits) {
   return collector.take(limits.examples);
 }
 
-// Problems are compared as what they mean, not by their letters.
+// Problems are compared by their meaning, not by their text.
 Finding duplicates(const SweepData& data, const CheckLimits& limits) {
   Collector collector("duplicate", "the same problem and kernel twice on one class of machine");
   std::vector<std::string> canonical = data.problems;
@@ -145,7 +145,7 @@ Finding duplicates(const SweepData& data, const CheckLimits& limits) {
     try {
       text = to_string(parse_problem(text));
     } catch (const Error&) {
-      continue;  // of an operation that this version cannot read: its letters will do
+      continue;  // this version cannot read the problem, so its text is compared
     }
   }
   std::map<std::tuple<Machine, std::string, std::string>, int> seen;
@@ -180,7 +180,7 @@ std::vector<Share> shares(const std::map<std::string, std::int64_t>& counts) {
   return result;
 }
 
-// "bf16 rcr"; "other" for what cannot be read.
+// "bf16 rcr"; "other" for a problem that cannot be read.
 std::string type_words(const std::string& problem) {
   try {
     const Problem parsed = parse_problem(problem);

@@ -1,4 +1,4 @@
-// What to look at before one learns from measurements.
+// Checks of measurements, to be made before one learns from them.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace tessera::measure {
 
 struct CheckLimits {
-  double outlier_z = 8;     // robust standard deviations
-  int least_rows = 8;       // of a problem, to look for outliers in it
-  double drift = 0.05;      // of the clock's reading over a run, as a share
+  double outlier_z = 8;     // in robust standard deviations
+  int least_rows = 8;       // rows that a problem needs for a search for outliers
+  double drift = 0.05;      // of the clock readings in a run, as a share
   double variation = 0.10;  // coefficient of variation of a row's readings
   std::size_t examples = 5;
 };
@@ -20,11 +20,11 @@ struct CheckLimits {
 struct Finding {
   std::string what;  // "outlier", "drift", "duplicate", "variation"
   std::int64_t count = 0;
-  std::string rule;                   // what counts as one
+  std::string rule;                   // what counts as such a finding
   std::vector<std::string> examples;  // sentences, the worst first
 };
 
-// All four kinds, in this order, whether any was found or not.
+// Findings of all four kinds, in this order, also when a kind has none.
 //   outlier: log of a time, less the problem's median, less the median that the kernel then has
 //     over all problems, so that a kernel that is always slow is none; what remains is further
 //     from zero than outlier_z times MAD / 0.6745 (Iglewicz and Hoaglin, 1993), MAD being the
@@ -34,7 +34,7 @@ struct Finding {
 //   variation: spread / 1.349, which for normal readings is standard deviation / mean.
 std::vector<Finding> check(const SweepData& data, const CheckLimits& limits = {});
 
-// Counts, by what the word says.
+// Counts for one word, such as a data type.
 struct Share {
   std::string word;
   std::int64_t rows = 0;
@@ -45,7 +45,7 @@ struct Description {
   std::int64_t kernels = 0;
   std::int64_t clock_readings = 0;
   std::vector<Share> outcomes, machines, types, pipelines, runs;
-  double least_seconds = 0;  // of the ok rows
+  double least_seconds = 0;  // of the rows that are ok
   double most_seconds = 0;
 };
 Description describe(const SweepData& data);

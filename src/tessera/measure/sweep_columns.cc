@@ -197,7 +197,7 @@ class Reader {
     return found->second;
   }
 
-  // Under the one text that its problem has.
+  // The problem's index. Different texts of one problem get the same index.
   int problem() {
     const std::string& given = text("problem");
     if (const auto known = problems_.find(given); known != problems_.end()) return known->second;

@@ -1,4 +1,4 @@
-// Measurements as one flat table, which is how other programs want them.
+// Measurements as one flat table, the form that other programs read.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tessera::measure {
 
 enum class ColumnType { text, real, integer };
 
-// Only the vectors of its type are used. A text is a place in `words`.
+// One column. Only the vector of its type is used. A text is an index into `words`.
 struct Column {
   std::string name;
   ColumnType type = ColumnType::text;
@@ -35,13 +35,13 @@ struct ColumnRow {
 };
 std::vector<ColumnRow> sweep_columns();
 
-// A row of the table for each SweepRow (kind "row") and each ClockReading (kind "clock").
+// Makes one row of the table for each SweepRow (kind "row") and each ClockReading (kind "clock").
 ColumnTable to_columns(const SweepData& data);
 
-// The inverse. Columns may come in any order, and others are ignored; whole numbers may stand for
-// reals. Throws Error{parse_error} that names source, row and column for what is missing or cannot
-// be: an unknown outcome, a problem that cannot be read, a time that is negative or not finite, two
-// descriptions of one run.
+// The inverse. Columns may have any order, unknown columns are ignored, and whole numbers may stand
+// for reals. Throws Error{parse_error} with source, row and column when a value is missing or
+// impossible: an unknown outcome, a problem that cannot be read, a time that is negative or not
+// finite, two descriptions of one run.
 SweepData from_columns(const ColumnTable& table, const std::string& source);
 
 }  // namespace tessera::measure

@@ -151,7 +151,7 @@ class ForeignRow {
     if (!value->is_string()) refuse(fmt::format("'{}' must be a text", key));
     return value->get<std::string>();
   }
-  // Every field as a family wants them.
+  // All fields, in the form that a family reads.
   ProblemWords words() const {
     ProblemWords words;
     for (const auto& [key, value] : fields_) {

@@ -1,4 +1,4 @@
-// Which candidate is read next, and when it has been read often enough.
+// Decides which candidate is measured next, and when a candidate has enough readings.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 namespace tessera::measure {
 
 // Candidates take turns in random order, round by round. A candidate is done when the interval of
-// its median is tight, or when it is plainly slower than the best.
+// its median is tight, or when it is clearly slower than the best.
 struct RoundRules {
-  int least = 3;              // readings before the interval counts
-  int most = 9;               // readings of a candidate
-  double tight = 0.01;        // half the interval over the median
-  int hopeless_after = 2;     // readings, the lowest of which is
-  double hopeless = 2;        // that many times the best median: done
-  double slower = 1.5;        // done after `least` readings, the lowest of which is
-  double budget_seconds = 0;  // past it no new round starts after the first; 0: none
+  int least = 3;              // readings before the interval is used
+  int most = 9;               // the most readings of a candidate
+  double tight = 0.01;        // done when half the interval is below this share of the median
+  int hopeless_after = 2;     // done after so many readings ...
+  double hopeless = 2;        // ... if the lowest is this many times the best median
+  double slower = 1.5;        // done after `least` readings if the lowest is so many times it
+  double budget_seconds = 0;  // after it only the first round continues; 0: no budget
   std::uint64_t seed = 1;
 };
 
@@ -27,11 +27,12 @@ using Readings = std::vector<std::vector<double>>;  // seconds, by candidate
 // Tukey and Larsen, "Variations of Box Plots", 1978). Infinite for fewer than two readings.
 double half_interval(const std::vector<double>& readings);
 
-// `read(i)` gives seconds of candidate i; a negative value takes it out for good.
+// `read(i)` returns the seconds of candidate i. After a negative value the candidate is not read
+// again.
 Readings read_in_rounds(std::size_t candidates, const std::function<double(std::size_t)>& read,
                         const RoundRules& rules);
 
-// Every candidate `rounds` times, whatever it reads.
+// Reads every candidate `rounds` times, whatever its readings are.
 Readings read_paired(std::size_t candidates, const std::function<double(std::size_t)>& read,
                      int rounds, std::uint64_t seed);
 

@@ -1,12 +1,13 @@
-// The worker's end of a sweep. Everything here runs kernels that nobody has run before, many times.
+// The worker's side of a sweep. Everything here runs kernels that nobody has run before, many
+// times.
 //
-// Verification has to be cheap, for there are hundreds of kernels a problem. The fp64 reference is
-// computed once and kept. On the host all outputs are compared with as much of it as verify()
-// would look at, or 65536 elements. On a GPU, copying an output takes longer than computing it: of
-// every kernel a few whole rows are fetched (the first, the last, others drawn for each problem)
-// with the guard bytes before and after; the finalists, among which choices are made, are fetched
-// and compared whole. So a slow kernel that goes wrong only in rows that no problem drew may be
-// stored as ok; a finalist may not.
+// Verification must be cheap, because a problem has hundreds of kernels. The fp64 reference is
+// computed once for each problem. On a CPU, every output is compared with as many elements as
+// verify() would check, at most 65536. On a GPU, copying an output takes longer than computing it.
+// So for every kernel only a few whole rows are copied (the first, the last, and random ones for
+// each problem), with the guard bytes on both sides. The finalists, among which the dispatcher
+// chooses, are copied and compared whole. A slow kernel that is wrong only in rows that no problem
+// drew may therefore be stored as ok, but a finalist may not.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -39,7 +40,7 @@ constexpr std::int64_t kQuickRows = 8;
 constexpr std::size_t kSmallOutputs = 64 << 10;  // bytes that are fetched whole, at one go
 constexpr int kClockReadings = 5;
 
-// A problem's operands and what they multiply to.
+// A problem's operands and its reference.
 struct Prepared {
   std::string text;
   Problem problem;
@@ -72,7 +73,7 @@ bool is_small(const OwnedOperands& owned) {
   return bytes <= kSmallOutputs;
 }
 
-// Only a fetched gap can show that it was written to.
+// Whether the gaps are intact can be checked only in bytes that were fetched.
 bool has_gaps(const OwnedOperands& owned) {
   return std::ranges::any_of(owned.outputs,
                              [&](std::size_t i) { return owned.tensors[i].has_gaps(); });
@@ -103,7 +104,7 @@ class SweepServer {
         stopwatch_(place_, protocol()),
         loaded_(setup_.kernels.size()),
         specs_(setup_.kernels.size()) {
-    runtime::set_default_threads(setup_.threads);  // which who asks has bounded
+    runtime::set_default_threads(setup_.threads);  // the parent has limited them already
   }
 
   std::string measure(const SweepRequest& request) {
@@ -123,7 +124,7 @@ class SweepServer {
     return line_of({{"rows", rows}});
   }
 
-  // The clock's problem is kept from its first reading on.
+  // The problem of the clock readings is kept from the first reading on.
   std::string read_clock(const std::string& problem, int kernel) {
     running_ = -1;
     if (!clock_ || clock_->text != problem) {
@@ -142,7 +143,8 @@ class SweepServer {
  private:
   bool on_host() const { return place_.backend->uses_host_memory(); }
 
-  // Of a CPU the caches are warm, as after the neighbours' work; of a GPU cold, as in `bench`.
+  // On a CPU the caches are warm, as they are after the work that produced the operands. On a GPU
+  // they are cold, as in `tessera bench`.
   runtime::Protocol protocol() const {
     runtime::Protocol protocol;
     protocol.min_seconds = setup_.min_seconds;
@@ -150,7 +152,7 @@ class SweepServer {
     return protocol;
   }
 
-  // Where no thread is to be had the problem is prepared when its turn comes.
+  // When no thread can be started, the problem is prepared when it is its turn.
   void prefetch(const std::string& problem) {
     next_text_ = problem;
     try {
@@ -206,8 +208,8 @@ class SweepServer {
     return stopwatch_.read([&] { enqueue(bound); }, bound.once);
   }
 
-  // What a kernel's own refusal is: not a lost context, nor a device that works no more; they end
-  // this process.
+  // Checks one kernel. Errors of the kernel become its outcome. A lost context or a broken device
+  // ends this process instead.
   SweptKernel check(int kernel) {
     say_running(kernel);
     try {
@@ -225,7 +227,7 @@ class SweepServer {
     }
   }
 
-  // Runs on poisoned outputs and looks at what was written.
+  // Runs the kernel on outputs full of NaN and compares what it wrote.
   void verify(SweptKernel& bound, bool quick) {
     reset();
     bound.once = seconds_of(bound);
@@ -242,7 +244,8 @@ class SweepServer {
     bound.row.note = wrong;
   }
 
-  // The host's copy of a device's outputs need not be: all of it that is looked at is fetched.
+  // The host's copy of the outputs need not be reset, because every byte that is compared is
+  // fetched.
   void reset() {
     if (on_host()) {
       reset_outputs(current_->owned);

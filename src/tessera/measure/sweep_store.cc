@@ -1,5 +1,5 @@
-// Texts are stored once and rows refer to them by number: of a million rows, each takes some 40
-// bytes. Rows of one machine's problem lie side by side, which is how sweeps ask for them.
+// Texts are stored once and rows refer to them by number, so a row takes about 40 bytes. The rows
+// of one problem on one machine are neighbours, because sweeps read them together.
 #include "tessera/measure/sweep_store.h"
 
 #include <fmt/format.h>
@@ -71,7 +71,7 @@ std::vector<SweepRun> read_runs(const Connection& db, std::map<std::int64_t, int
   return runs;
 }
 
-// A run under its name is the same run everywhere.
+// Runs with the same id are the same run.
 std::int64_t run_of(const Connection& db, const SweepRun& run) {
   Statement insert(db,
                    "INSERT OR IGNORE INTO runs(name, machine, version, abi, compiler, protocol,"
@@ -91,7 +91,7 @@ std::int64_t run_of(const Connection& db, const SweepRun& run) {
   return only_integer(query);
 }
 
-// Numbers of texts, which are given to those that are new.
+// The numbers of texts; new texts get new numbers.
 class Texts {
  public:
   Texts(const Connection& db, const std::string& table)
@@ -119,7 +119,7 @@ std::vector<std::int64_t> ids_of(const Connection& db, const std::string& table,
   return ids;
 }
 
-// A row's numbers in this file.
+// The numbers that stand for a row's texts in this file.
 struct RowKey {
   std::int64_t machine, run, problem, kernel;
 };
@@ -260,7 +260,8 @@ class Merger {
     }
   }
 
-  // Whoever was measured last; the rest only makes the choice independent of the order of merging.
+  // The row that was measured last is newer. The other fields only make the result independent of
+  // the order of merging.
   static bool is_newer(const SweepRun& a_run, const SweepRow& a, const SweepRun& b_run,
                        const SweepRow& b) {
     const auto rank = [](const SweepRun& run, const SweepRow& row) {
@@ -310,7 +311,7 @@ class Merger {
 
 // ---- sorting ----
 
-// Sorts the texts that are used and gives their new places by the old ones.
+// Sorts the texts that are used, and returns the new index for each old one.
 std::vector<int> sort_texts(std::vector<std::string>& texts, std::vector<bool> used) {
   std::vector<int> order;
   for (std::size_t i = 0; i < texts.size(); ++i) {

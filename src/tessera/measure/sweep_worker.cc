@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kSetupSeconds = 120;  // to fill operands and compute the reference
-constexpr double kLookSeconds = 0.1;   // between two questions whether to stop
+constexpr double kSetupSeconds = 120;  // the most for filling operands and computing the reference
+constexpr double kLookSeconds = 0.1;   // between two calls of `stop`
 
 SweepRow row_from_json(const json& row) {
   SweepRow result;
@@ -123,7 +123,7 @@ void SweepWorker::start() {
   send(to_json(setup_));
 }
 
-// A worker that no longer listens is found out when no answer comes.
+// A failed write is ignored here; a dead worker is noticed when no answer comes.
 bool SweepWorker::send(const std::string& line) { return process_->write_line(line); }
 
 LineResult SweepWorker::wait_for_line(std::string& line, double seconds, bool& stopped) {
@@ -183,7 +183,7 @@ SweepReply SweepWorker::measure(const SweepRequest& request) {
   std::string line;
   if (!receive(line, reply)) return reply;
   reply = reply_from_json(line, request.kernels.size());
-  // A kernel that broke the device's context takes the worker with it.
+  // A kernel that broke the device's context also ends the worker.
   if (reply.culprit >= 0 || !reply.is_answer()) process_.reset();
   return reply;
 }

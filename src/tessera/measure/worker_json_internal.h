@@ -1,4 +1,4 @@
-// What processes that ask workers, and the workers, have in common when they write JSON.
+// JSON that worker processes and their parents share.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 
 namespace tessera::measure {
 
-// A path is any bytes, while a text of JSON is UTF-8.
+// A path may contain any bytes, but a JSON text is UTF-8.
 inline void to_json(nlohmann::json& out, const WorkerKernel& kernel) {
   out = {kernel.name, std::vector<unsigned char>(kernel.binary.begin(), kernel.binary.end())};
 }
@@ -18,7 +18,7 @@ inline void from_json(const nlohmann::json& in, WorkerKernel& kernel) {
   kernel = {in.at(0).get<std::string>(), std::string(bytes.begin(), bytes.end())};
 }
 
-// In one line. Notes may quote a path: what is not UTF-8 in them is replaced.
+// The value in one line. Notes may contain a path; bytes that are not UTF-8 are replaced.
 inline std::string line_of(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
