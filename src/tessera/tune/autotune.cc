@@ -13,15 +13,16 @@ namespace tessera::tune {
 namespace {
 
 constexpr std::size_t kFinalists = 3;
-constexpr double kVettingShare = 0.6;        // of the budget; the rest is for the final
-constexpr double kLeastFinalSeconds = 0.05;  // even when vetting ate the budget
+constexpr double kVettingShare = 0.6;  // share of the budget for the first checks; the rest is for
+                                       // the final
+constexpr double kLeastFinalSeconds = 0.05;  // even when the checks took the whole budget
 constexpr const char* kCheckProtocol = "one call after a check";
 constexpr const char* kFinalProtocol = "interleaved rounds in one process, median";
 
-// A candidate on its way: built, checked, then measured.
+// A candidate that is built, then checked, then measured.
 struct Entry {
   measure::WorkerKernel kernel;
-  jit::Artifact artifact;  // kept: its file may live as long as this does
+  jit::Artifact artifact;  // kept, because its file may exist only as long as this object
   measure::WorkerReading reading;
   const char* protocol = kCheckProtocol;
   double quick_seconds = 0;
@@ -49,7 +50,7 @@ measure::WorkerRequest request_for(const Problem& problem, const Target& target,
   return request;
 }
 
-// Builds one candidate and has it checked in a child of its own.
+// Builds one candidate and checks it in a child process of its own.
 Entry vet(const KernelSpec& spec, const Target& target, jit::Builder& builder,
           const std::filesystem::path& worker, measure::WorkerRequest request) {
   Entry entry;
@@ -82,7 +83,8 @@ std::vector<Entry*> finalists(std::vector<Entry>& entries) {
   return chosen;
 }
 
-// Times the entries against each other; when the child is lost, one by one to find the culprit.
+// Times the entries against each other. When the child is lost, times them one by one to find the
+// culprit.
 void measure(const std::vector<Entry*>& entries, const std::filesystem::path& worker,
              measure::WorkerRequest request) {
   request.kernels.clear();
@@ -98,7 +100,7 @@ void measure(const std::vector<Entry*>& entries, const std::filesystem::path& wo
   }
 }
 
-// Measured ones by time, then correct ones, then the refused; in each group by name.
+// Sorts: measured kernels by time, then correct ones, then refused ones, the last two by name.
 bool ranks_before(const Measurement& a, const Measurement& b) {
   const auto group = [](const Measurement& m) {
     return m.outcome != measure::Outcome::ok ? 2 : m.seconds > 0 ? 0 : 1;

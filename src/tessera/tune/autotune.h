@@ -15,18 +15,18 @@ struct AutotuneOptions {
   double budget_seconds = 2.0;
   int top = 5;
   int threads = 1;
-  int device = 0;  // of the GPUs
+  int device = 0;  // the GPU's number
   double candidate_timeout_seconds = 10;
   std::string worker;      // the helper program; empty: the one installed with the library
-  std::uint64_t seed = 1;  // of the operands
+  std::uint64_t seed = 1;  // seed of the operands
 };
 
-// Runs each candidate in a child process that fills random operands, checks the result against the
-// reference and times it; then times the fastest three against each other in one more child. No
-// candidate is started past the budget, but the first one is always measured. Returns what was
-// found, best first. Recorded in the store are ok, wrong, crashed and timeout; a kernel that could
-// not be built or loaded is returned as failed and tried again next time. Throws Error{not_found}
-// without a worker program.
+// Runs each candidate in a child process, which fills random operands, compares the result with the
+// reference and times the kernel. One more child then times the three fastest against each other.
+// After the budget no candidate is started, but the first one is always measured. Returns the
+// measurements, best first. The store gets the outcomes ok, wrong, crashed and timeout. A kernel
+// that could not be built or loaded is returned as failed and tried again the next time. Throws
+// Error{not_found} when there is no worker program.
 std::vector<Measurement> autotune(const Problem& problem, const Target& target,
                                   const std::vector<KernelSpec>& candidates, Registry& registry,
                                   Store& store, const AutotuneOptions& options);

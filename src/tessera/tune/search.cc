@@ -1,5 +1,5 @@
-// The space is what the family enumerates and its rules let pass, so that what is found is a kernel
-// that the dispatcher would take. Every field of an algorithm is an axis, its values that occur are
+// The search space is the legal kernels that the family enumerates, so that the dispatcher can use
+// every kernel that is found. Each field of an algorithm is an axis, and the values that occur are
 // the places on it.
 #include "tessera/tune/search.h"
 
@@ -26,18 +26,18 @@ constexpr std::array<std::string_view, 3> kStrategyNames = {"random", "evolution
 static_assert(kStrategyNames.size() == static_cast<std::size_t>(SearchStrategy::exhaustive) + 1);
 
 constexpr std::size_t kBatch = 256;
-// Few evaluations are to be had, so that the population is small and its best member leads; F and
-// CR are common choices. Of 60 evaluations in a valley of 928 kernels the best ranks 1.3rd with
-// these, 7th with a population of 20 and a base drawn from it, 11th with kernels drawn (means of
-// 2,000 searches, of 300 for the second).
+// Evaluations are few, so the population is small and its best member is the base of proposals. F
+// and CR have common values. Source: with 60 evaluations among 928 kernels of a smooth test
+// function, the best kernel found has rank 1.3 with these settings, rank 7 with a population of 20
+// and a random base, and rank 11 with random kernels (means of 2,000 searches; 300 for the second).
 constexpr std::size_t kPopulation = 10;
 constexpr double kWeight = 0.6;
 constexpr double kCrossover = 0.7;
-constexpr double kJump = 0.05;  // of an axis of a proposal: to anywhere
+constexpr double kJump = 0.05;  // probability that an axis of a proposal jumps to a random place
 
 double number(auto value) { return static_cast<double>(value); }
 
-// Calls visit(number) for each axis: one for a field, three for a shape.
+// Calls visit(number) for each axis: a field has one axis, a shape has three.
 template <class Visit>
 constexpr void for_each_axis(const Algorithm& a, Visit visit) {
   const auto one = [&visit]<class Value>(const Value& value) {
@@ -69,10 +69,10 @@ Point raw_point(const Algorithm& a) {
 struct Space {
   std::vector<KernelSpec> specs;  // sorted by name
   std::vector<Point> points;
-  Point places{};  // how many each axis has
+  Point places{};  // how many places each axis has
 };
 
-// Values become their places among those that occur.
+// Replaces values by their indices among the values that occur.
 void make_places(Space& space) {
   for (std::size_t axis = 0; axis < kAxes; ++axis) {
     std::vector<double> values;
@@ -147,7 +147,7 @@ class Search {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
 
-  // Asked before each batch but the first, so that there is always a result.
+  // Checked before each batch except the first, so that there is always a result.
   bool may_go_on(std::size_t evaluations) {
     out_of_time_ = options_.seconds > 0 && evaluated_ > 0 && seconds() > options_.seconds;
     return !out_of_time_ && evaluated_ < evaluations;
@@ -199,7 +199,8 @@ class Search {
     }
   }
 
-  // Generation by generation: a proposal for every member, which it replaces when it is better.
+  // Each generation makes a proposal for every member. A proposal replaces its member when it is
+  // better.
   void evolve() {
     Indices members = shuffled();
     members.resize(std::min(kPopulation, budget()));
@@ -238,8 +239,8 @@ class Search {
   }
   const Point& any(const Indices& members) { return space_.points[members[below(members.size())]]; }
 
-  // The kernel, not predicted yet, with the least sum of distances, each axis being as long as any
-  // other. It counts as known from here on. Only called while there is one.
+  // The nearest kernel that was not predicted yet, by the sum of distances on axes of equal length.
+  // The kernel is then marked as known. There must be at least one such kernel.
   std::size_t nearest(const Point& point) {
     std::size_t best = count();
     double least = std::numeric_limits<double>::infinity();
@@ -258,7 +259,7 @@ class Search {
     return best;
   }
 
-  // The standard leaves the values of its distributions open; these are the same everywhere.
+  // The C++ standard does not fix the values of its distributions. These are the same everywhere.
   std::size_t below(std::size_t limit) { return static_cast<std::size_t>(random_() % limit); }
   double uniform() { return number(random_() >> 11) * 0x1p-53; }
 

@@ -1,4 +1,5 @@
-// Searching a target's legal kernels for a good one for one problem, by predictions, then by time.
+// Searches a target's legal kernels for a good one for one problem: first by predictions, then by
+// measuring.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +15,8 @@
 
 namespace tessera::tune {
 
-// random: kernels drawn without repetition. evolution: discrete differential evolution (below).
-// exhaustive: all of them.
+// random: kernels drawn without repetition. evolution: discrete differential evolution, see
+// search(). exhaustive: all kernels.
 enum class SearchStrategy : std::uint8_t { random, evolution, exhaustive };
 std::string_view to_string(SearchStrategy strategy);
 // Throws Error{not_found} with the nearest word.
@@ -23,8 +24,9 @@ SearchStrategy parse_search_strategy(std::string_view word);
 
 struct SearchOptions {
   SearchStrategy strategy = SearchStrategy::evolution;
-  std::size_t evaluations = 500;  // different kernels predicted; exhaustive predicts all
-  double seconds = 0;             // past it no further batch is predicted; 0: no limit
+  std::size_t evaluations = 500;  // how many different kernels are predicted; exhaustive predicts
+                                  // all
+  double seconds = 0;             // after it no further batch is predicted; 0: no limit
   int threads = 0;                // 0: all units of the target
   std::uint64_t seed = 1;
 };
@@ -32,28 +34,29 @@ struct SearchOptions {
 struct FoundKernel {
   KernelSpec spec;
   std::string name;
-  double value = 0;  // what the surrogate says: seconds, or a score; the least is the best
+  double value = 0;  // the surrogate's prediction: seconds or a score; the least is the best
 };
 
 struct SearchResult {
-  std::size_t space = 0;  // legal kernels that serve the problem
+  std::size_t space = 0;  // how many legal kernels support the problem
   std::size_t evaluations = 0;
   double seconds = 0;
   bool out_of_time = false;
-  std::vector<FoundKernel> found;  // all that were predicted, best first; equal values by name
+  std::vector<FoundKernel> found;  // all predicted kernels, best first; equal values by name
 };
 
-// Predicted seconds by the family's own estimate.
+// The surrogate that predicts seconds by the family's estimate.
 LearnedModel analytic_surrogate();
-// What a model folder's forest says.
+// The surrogate that asks a learned model.
 LearnedModel model_surrogate(const std::shared_ptr<const Model>& model);
 
-// The same seed proposes the same kernels in the same order; a limit of time only ends the order
-// earlier. Evolution is DE/best/1/bin (Storn and Price, J. Global Optimization 11, 1997) on the
-// places of values in the sorted lists of what each field of an algorithm can be; a proposal that
-// is no legal kernel, or was predicted before, becomes the nearest one that is neither. Throws
-// Error{invalid_argument} for an invalid problem or a budget of no evaluation, Error{unsupported}
-// when no kernel of the target's space is legal, or when the surrogate has no opinion.
+// The same seed proposes the same kernels in the same order; a time limit only ends the search
+// earlier. Evolution is DE/best/1/bin (Storn and Price, J. Global Optimization 11, 1997). Its
+// coordinates are the indices of each field's value in the sorted list of the values that occur. A
+// proposal that is not a legal kernel, or was predicted before, is replaced by the nearest legal
+// kernel that was not. Throws Error{invalid_argument} for an invalid problem or a budget without
+// evaluations, and Error{unsupported} when no kernel of the target's space is legal, or when the
+// surrogate has no opinion.
 SearchResult search(const Problem& problem, const Target& target, const LearnedModel& surrogate,
                     const SearchOptions& options);
 
@@ -65,9 +68,9 @@ struct MeasuredKernel {
   std::string note;    // why it is not ok
 };
 
-// The `top` best of what was found, verified and measured against each other as in a sweep into
-// `store`; those that were not ok come last. Throws what sweep() throws, and Error{unsupported}
-// when the problem could not be set up.
+// Verifies the `top` best kernels that were found and measures them against each other, by a sweep
+// into `store`. Kernels that were not ok come last. Throws what sweep() throws, and
+// Error{unsupported} when the problem could not be prepared.
 std::vector<MeasuredKernel> measure_best(const Problem& problem, const Target& target,
                                          const SearchResult& result, std::size_t top,
                                          measure::SweepStore& store,

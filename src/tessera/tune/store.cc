@@ -15,7 +15,8 @@
 namespace tessera::tune {
 namespace {
 
-// Rows of other ABI numbers are kept but not believed: their kernels were generated differently.
+// Rows with another ABI number stay in the store but are not used, because their kernels had other
+// machine code.
 constexpr measure::Schema kSchema = {
     "tuning store", 1,
     "CREATE TABLE measurements("
@@ -47,7 +48,7 @@ Measurement read_row(const measure::Statement& row) {
   return m;
 }
 
-// The number of the kernels that a problem's line is for.
+// The ABI number of the kernels for a problem.
 int abi_of(const std::string& problem) {
   const Family* const family = find_family(problem);
   return family == nullptr ? 0 : int{family->abi};

@@ -23,19 +23,20 @@ struct Measurement {
   std::string kernel;
   int threads = 1;
   measure::Outcome outcome = measure::Outcome::ok;
-  double seconds = 0;  // median; 0 unless ok, and for a correct kernel that was not a finalist
+  double seconds = 0;  // median; 0 unless ok, and for ok kernels that were not finalists
   double spread = 0;
   std::string note;  // why it was refused
   std::string protocol;
   friend bool operator==(const Measurement&, const Measurement&) = default;
 };
 
-// The fastest kernel among the measurements, given oldest first, that `allowed` admits: the latest
-// reading of each counts, and a kernel with any outcome but ok is out. Equal times go by name.
+// The fastest kernel among the measurements (oldest first) that `allowed` accepts. The latest
+// measurement of each kernel counts, and kernels with an outcome other than ok are left out. Equal
+// times are ordered by name.
 std::optional<TunedEntry> best_of(std::span<const Measurement> measurements,
                                   const std::function<bool(const std::string& kernel)>& allowed);
 
-// The store that the dispatcher looks into, unless told otherwise.
+// The default path of the dispatcher's store.
 std::filesystem::path tuning_store_in(const std::filesystem::path& cache_folder);
 
 // Safe for many threads and processes at once; a damaged file is set aside as
@@ -47,13 +48,13 @@ class Store {
   explicit Store(const std::filesystem::path& file);
   ~Store();
   void record(const Measurement& measurement);
-  // All of them or none.
+  // Stores all measurements, or none when it throws.
   void record(std::span<const Measurement> measurements);
-  // The fastest ok kernel measured for the problem on this device; kernels with any outcome but ok
-  // are never returned.
+  // The fastest kernel for the problem on this device. Kernels with an outcome other than ok are
+  // never returned.
   std::optional<TunedEntry> best(const std::string& device, const std::string& target,
                                  const std::string& problem, int threads) const;
-  // What this version of the library measured for the problem on this device, oldest first.
+  // The measurements of this version of the library for the problem on this device, oldest first.
   std::vector<Measurement> find(const std::string& device, const std::string& target,
                                 const std::string& problem, int threads) const;
   std::vector<Measurement> all() const;

@@ -51,7 +51,7 @@ std::vector<Change> changes_of(const measure::SweepData& data, const Machine& ma
              if (row.outcome != measure::Outcome::ok || found == changes.end()) return;
              Change& change = found->second;
              if (kernel == change.before) change.before_seconds = row.seconds;
-             // Readings of a kernel that is no finalist were too few to win by.
+             // Kernels that are not finalists have too few readings to win.
              if (!row.finalist) return;
              const bool is_faster = change.after.empty() || row.seconds < change.after_seconds ||
                                     (row.seconds == change.after_seconds && kernel < change.after);

@@ -1,4 +1,4 @@
-// What of a sweep the dispatcher should know, and what it changes.
+// The measurements of a sweep that the dispatcher should know, and the choices that they change.
 #pragma once
 
 #include <map>
@@ -10,18 +10,18 @@
 
 namespace tessera::tune {
 
-// A class of machine, as sweeps and the tuning store tell them apart.
+// A class of machine: sweeps and the tuning store keep measurements of different classes apart.
 struct Machine {
   std::string device;
   std::string target;
   int threads = 1;
 };
 
-// For the tuning store: every problem's finalists, and the kernels that crashed, hung or were
-// wrong, so that they are not chosen again. Problems without an ok kernel bring the latter only.
+// Measurements for the tuning store: every problem's finalists, and the kernels that crashed, hung
+// or were wrong, so that they are not chosen again.
 std::vector<Measurement> winners_of(const measure::SweepData& data, const Machine& machine);
 
-// What a problem's kernel was and is.
+// A problem's kernel before and after.
 struct Change {
   std::string problem;
   std::string before, after;  // kernels; `after` is the fastest measured
@@ -29,7 +29,8 @@ struct Change {
   double after_seconds = 0;
 };
 
-// For each of these problems that has an ok kernel, sorted; `chosen` gives the kernel before.
+// The changes for the problems in `chosen`, which maps a problem to its kernel before. Problems
+// without an ok kernel are left out. Sorted by problem.
 std::vector<Change> changes_of(const measure::SweepData& data, const Machine& machine,
                                const std::map<std::string, std::string>& chosen);
 
