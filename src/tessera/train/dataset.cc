@@ -23,7 +23,7 @@ template <class... Args>
               "data to learn from: " + fmt::format(sentence, std::forward<Args>(args)...));
 }
 
-// A row that is ok and passes the filter on runs, with its place for the words of errors.
+// A row that is ok and passes the filter on runs, with its index for error messages.
 struct Kept {
   const measure::SweepRow* row;
   std::size_t number;
@@ -42,7 +42,7 @@ std::vector<Kept> rows_of_machine(const measure::SweepData& data, const DatasetF
   return kept;
 }
 
-// What the rows that are ok have, for the sentence that says that none is left.
+// The values that occur in rows that are ok, for the error that no row is left.
 std::string machines_of(const measure::SweepData& data) {
   std::set<std::string> machines;
   for (const measure::SweepRow& row : data.rows) {
@@ -70,7 +70,7 @@ void require_one_machine(const measure::SweepData& data, const std::vector<Kept>
   }
 }
 
-// Each text is read once; the sentence names the first row that has it.
+// Each text is parsed once. An error names the first row with the text.
 template <class Value, class Parse>
 const Value& parsed(std::map<std::string, Value>& known, const std::string& text,
                     std::size_t number, Parse parse) {
@@ -83,10 +83,10 @@ const Value& parsed(std::map<std::string, Value>& known, const std::string& text
   }
 }
 
-// What rows name, read once, with what the filter asks of them.
+// The problems and kernels that rows name, parsed once, with the facts that the filter needs.
 struct KnownProblem {
   Problem problem;
-  bool is_described = false;  // by features
+  bool is_described = false;  // features_fit() says yes
   bool is_unseen = false;
 };
 struct KnownKernel {
@@ -159,7 +159,7 @@ void require_one_operation(const Dataset& d) {
   }
 }
 
-// The kernels of one problem, as a ranker is asked.
+// The kernels of one problem, for the question to a ranker.
 std::vector<KernelSpec> kernels_of(const Dataset& d, std::size_t first, std::size_t last) {
   std::vector<KernelSpec> specs;
   specs.reserve(last - first);
@@ -167,7 +167,8 @@ std::vector<KernelSpec> kernels_of(const Dataset& d, std::size_t first, std::siz
   return specs;
 }
 
-// The ranker's own order as scores: its seconds, lowered where a later one has less.
+// Turns the ranker's order into seconds: a kernel's time is lowered when a later kernel in the
+// order has less.
 void score_by_analysis(const RankInput& input, std::span<double> seconds) {
   const std::shared_ptr<const Ranker> ranker = make_analytic_ranker();
   const std::vector<Ranked> ranked = ranker->rank(input);

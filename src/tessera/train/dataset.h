@@ -1,5 +1,5 @@
-// Measurements as learning wants them: the problems, the kernels and the times of one operation on
-// one class of machine.
+// Measurements in the form for learning: the problems, kernels and times of one operation on one
+// class of machine.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 namespace tessera::train {
 
 struct Dataset {
-  // problem and kernel are places in the lists.
+  // problem and kernel are indices into the lists.
   struct Row {
     std::uint32_t problem = 0;
     std::uint32_t kernel = 0;
@@ -31,50 +31,52 @@ struct Dataset {
   std::vector<KernelSpec> kernels;
   std::vector<std::string> kernel_names;  // sorted
   std::vector<Row> rows;                  // sorted by problem, then kernel name
-  std::string hash;                       // of what was learned from: all of the above
+  std::string hash;                       // hash of all of the above
 };
 
 Op op_of(const Dataset& dataset);
 
-// The rows of several sweeps as one.
+// Joins the rows of several sweeps.
 measure::SweepData joined(std::span<const measure::SweepData> parts);
 
-// What of a sweep is learned from. Rows that are not ok never are: they have no time.
+// Which rows of a sweep to use. Rows that are not ok are never used, because they have no time.
 struct DatasetFilter {
-  std::optional<Op> op = {};        // unset: the only one there is
-  std::string target = {};          // empty: the only one there is
+  std::optional<Op> op = {};        // unset: the only one in the data
+  std::string target = {};          // empty: the only one in the data
   std::vector<std::string> dtypes;  // keys of Family::model_key, "bf16", "fp8_bf8"; empty: all
-  int threads = 0;                  // 0: the only number there is
+  int threads = 0;                  // 0: the only number in the data
   bool drop_unseen = true;          // leave out problems that only scoring may look at
   bool only_unseen = false;         // leave out all others
   std::size_t least_problems = 1;
 };
 
-// A time measured more than once (on several devices, or in several runs) counts by its median.
-// Throws Error{invalid_argument} where nothing is left or several targets, numbers of threads or
-// operations are, or fewer problems than needed; Error{parse_error} with the number of the first
-// row whose problem or kernel cannot be read.
+// Makes a data set. A kernel that was measured several times on a problem (on several devices or in
+// several runs) gets the median of its times. Throws Error{invalid_argument} when no rows are left,
+// when rows of several targets, numbers of threads or operations are left, and when there are fewer
+// problems than needed. Throws Error{parse_error} with the number of the first row whose problem or
+// kernel cannot be read.
 Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter);
 
-// For each problem, where its rows begin; and at the end, how many rows there are.
+// The index of each problem's first row, followed by the number of rows.
 std::vector<std::size_t> first_rows(const Dataset& dataset);
 
 // rows x features numbers, row by row.
 std::vector<double> feature_rows(const Dataset& dataset, const Target& target);
 
-// Fills in seconds for the candidates, or returns false when it has no opinion on the problem.
+// A function that fills in seconds for the candidates, or returns false when it has no opinion.
 using Predict = std::function<bool(const RankInput&, std::span<double> seconds)>;
 
-// The score of every row is minus its predicted seconds; minus infinity where that is no number. A
-// problem without an opinion gets the analytic ranker's, which is who would be asked next.
+// Scores every row with minus its predicted seconds, or minus infinity when the prediction is not a
+// number. Problems on which `predict` has no opinion get the analytic ranker's scores, because the
+// dispatcher would ask that ranker next.
 std::vector<ScoredRow> score(const Dataset& dataset, const Target& target, const Predict& predict);
 
-// By a model, with the analytic ranker where it has no opinion.
+// Scores by a model, and by the analytic ranker where the model has no opinion.
 std::vector<ScoredRow> score_model(const Dataset& dataset, const Target& target,
                                    const std::shared_ptr<const Model>& model);
-// By the analytic ranker: in its order, which prefers shipped kernels among nearly equal ones.
+// Scores in the analytic ranker's order, which prefers shipped kernels among nearly equal ones.
 std::vector<ScoredRow> score_analytic(const Dataset& dataset, const Target& target);
-// At random: what no knowledge at all is worth.
+// Random scores, to compare with a choice by chance.
 std::vector<ScoredRow> score_random(const Dataset& dataset, std::uint64_t seed);
 
 // The problems on which the model has no opinion, with the reason.

@@ -17,8 +17,8 @@ template <class... Args>
               "folds: " + fmt::format(sentence, std::forward<Args>(args)...));
 }
 
-// Problems of as many rows are taken in the order of their hashes, so that neighbours in a list,
-// which are often alike, are spread.
+// Problems with equally many rows are taken in the order of their hashes, so that similar
+// neighbours in a list go to different folds.
 struct Group {
   std::size_t rows;
   std::uint64_t hash;
@@ -35,7 +35,7 @@ std::vector<Group> groups_of(const std::map<std::size_t, std::size_t>& rows_of) 
   return groups;
 }
 
-// The part with the fewest rows for its weight takes the next problem.
+// The part with the fewest rows relative to its weight takes the next problem.
 std::map<std::size_t, int> shared_out(const std::vector<Group>& groups,
                                       const std::vector<double>& weights) {
   std::vector<double> rows(weights.size(), 0);

@@ -66,7 +66,7 @@ void refuse_twins(Rows by_name) {
               (*twin)->seconds, (*std::next(twin))->seconds);
 }
 
-// `best` names the best kernel; null: the fastest row is.
+// `best` is the name of the best kernel; null: the fastest row.
 ProblemResult result_of(Rows rows, const std::string* best) {
   refuse_twins(rows);
   Rows by_time = rows;
@@ -133,7 +133,7 @@ Summary summarise(const std::vector<const ProblemResult*>& results) {
   return s;
 }
 
-// A problem's own classes, and how the chosen kernel works.
+// The problem's labels, and the pipeline of the chosen kernel.
 std::vector<Label> labels_of(const Problem& problem, const std::string& chosen) {
   const Facts facts = family_of(problem).facts(problem);
   std::vector<Label> labels = facts.types;

@@ -13,7 +13,8 @@
 namespace tessera::train {
 namespace {
 
-constexpr std::uint64_t kSeed = 1;  // of choices and samples: the same data give the same page
+constexpr std::uint64_t kSeed = 1;  // of random choices and samples, so that equal data give equal
+                                    // pages
 
 std::vector<std::pair<std::string, std::string>> facts_of(const Dataset& data, const Target& target,
                                                           const Model& model, std::size_t outside) {
@@ -37,7 +38,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Dataset& data, c
   };
 }
 
-// What the model predicted, row by row, of the problems that it has an opinion on.
+// Predicted and measured times of rows whose problems the model has an opinion on.
 std::vector<PredictedTime> sample_of(const Dataset& data, const std::vector<ScoredRow>& rows,
                                      const std::set<std::size_t>& outside) {
   std::vector<PredictedTime> all;
@@ -53,8 +54,8 @@ std::vector<PredictedTime> sample_of(const Dataset& data, const std::vector<Scor
   return all;
 }
 
-// Kernels may use the threads of a CPU, and all of a GPU. Types that the row states no instruction
-// for have no roof.
+// The roofs count the data's threads of a CPU, or all units of a GPU. Types without an instruction
+// in the target's row have no roof.
 std::vector<Roof> roofs_of(const Dataset& data, const Target& target) {
   const int units = counts_threads(target) ? std::min(data.threads, target.units) : target.units;
   const Family& family = family_of(op_of(data));

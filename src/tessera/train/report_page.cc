@@ -1,5 +1,5 @@
-// The page is a template with tables written here, and charts that its own script draws from one
-// block of JSON. Whatever comes from outside is escaped for the place where it stands.
+// Fills in the page's template: tables are written here, and the page's script draws charts from
+// one block of JSON. All text from outside is escaped for its place in the page.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr std::size_t kFeatures = 25;
 
 // ---- text ----
 
-// For text and for attributes in double quotes.
+// Escapes for text and for attributes in double quotes.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -50,7 +50,8 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// JSON inside of a script element: ASCII, and nothing that could end the element or begin another.
+// JSON for a script element: ASCII only, without anything that could end the element or begin a
+// comment.
 std::string script_json(const Json& value) {
   const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   std::string out;
@@ -68,7 +69,7 @@ std::string percent(double share) { return fmt::format("{:.2f}%", 100 * share); 
 
 std::string micros(double seconds) { return fmt::format("{:.2f}", 1e6 * seconds); }
 
-// The first cell of a row names it; cells of `left` columns hold words.
+// The first cell of a row is its name. The cells of `left` columns hold words.
 std::string table(const Cells& header, const std::vector<Cells>& rows, std::size_t left) {
   const auto row_of = [&](const Cells& cells, std::string_view tag) {
     std::string text = "<tr>";
@@ -177,8 +178,8 @@ std::array<Axis, 2> axes_of(const Problem& problem) {
   return family_of(problem).facts(problem).axes;
 }
 
-// Octaves of the two axes: [floor(log2 row), floor(log2 column), median efficiency, problems,
-// least]. A size of 0 is in none.
+// One entry for each octave of the two axes: [floor(log2 row), floor(log2 column), median
+// efficiency, number of problems, least efficiency]. A size of 0 belongs to no octave.
 Json heat_cells(const ReportData& data) {
   std::map<std::pair<int, int>, std::vector<double>> cells;
   for (const ProblemResult& r : data.learned.results) {
@@ -242,7 +243,7 @@ std::string_view page_file(std::string_view name) {
   throw Error(ErrorCode::internal, fmt::format("report: the page has no file {}", name));
 }
 
-// Puts each value where the template names it in double braces; values are not looked at again.
+// Replaces each name in double braces by its value. Values are not searched for names.
 std::string filled(std::string_view page, const std::map<std::string, std::string>& values) {
   std::string out;
   while (true) {

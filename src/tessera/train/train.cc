@@ -20,7 +20,7 @@
 namespace tessera::train {
 namespace {
 
-constexpr int kGains = 31;  // of ranking: 0 to 30
+constexpr int kGains = 31;  // gains of ranking: 0 to 30
 constexpr int kMostTrees = 100000;
 constexpr int kMostLeaves = 4096;
 
@@ -52,10 +52,10 @@ const GoalRow& row_of(Goal goal) { return row_of_enum(kGoals, "goal", goal); }
 struct Material {
   std::size_t width = 0;
   std::vector<double> values;       // rows x width
-  std::vector<float> labels;        // by row, and so are the next two
-  std::vector<float> weights;       // empty: all the same
+  std::vector<float> labels;        // one for each row, like the next two
+  std::vector<float> weights;       // empty: all weights are equal
   std::vector<std::size_t> groups;  // the problem of each row
-  std::vector<double> old_scores;   // of a warm start's trees; else empty
+  std::vector<double> old_scores;   // scores of a warm start's trees; empty without one
 };
 
 std::vector<double> best_seconds(const Dataset& d) {
@@ -141,7 +141,7 @@ std::vector<double> picked_values(const Material& m, std::span<const std::size_t
   return some;
 }
 
-// How many rows each problem has, in their order; rows of a problem are neighbours.
+// The number of rows of each problem, in order. The rows of a problem are neighbours.
 std::vector<std::int32_t> queries_of(const std::vector<std::size_t>& groups) {
   std::vector<std::int32_t> counts;
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -217,15 +217,15 @@ struct Fitted {
   int trees = 0;
 };
 
-// Grows trees until those of the stopping rows have been no better for as long as patience lasts,
-// and takes away those after the best.
+// Adds trees until the metric on the stopping rows has not improved for `patience` trees, and then
+// removes the trees after the best one.
 Fitted fit_with_stop(const Material& m, const Dataset& d, const Split& split,
                      const TrainOptions& options, const std::string& params) {
   const auto train = data_of(m, split.train, d, options.goal, params);
   const auto stop = data_of(m, split.stop, d, options.goal, params, train);
   Fitted fitted{lightgbm::make_booster(train, params), 0};
   lightgbm::add_validation(fitted.booster, stop);
-  const double sign = options.goal == Goal::ranking ? -1 : 1;  // of NDCG, more is better
+  const double sign = options.goal == Goal::ranking ? -1 : 1;  // more NDCG is better
   double least = HUGE_VAL;
   int tree = 0;
   while (tree < options.trees && tree - fitted.trees < options.patience) {
@@ -251,7 +251,7 @@ Fitted fit_all(const Material& m, const Dataset& d, int trees, const TrainOption
   return fitted;
 }
 
-// A model's score of a row, of which more is better.
+// A model's score for a row; more is better.
 double score_of(Goal goal, double prediction) {
   return goal == Goal::seconds ? -prediction : prediction;
 }
@@ -289,7 +289,8 @@ int median_trees(const std::vector<FoldResult>& folds) {
   return trees[trees.size() / 2];
 }
 
-// The scored part of a fold is added to what is trained on: its scores would mean nothing.
+// The number of trees after a warm start. The part of the fold that is usually scored is trained on
+// as well, because the old trees may know it.
 int trees_after_warm_start(const Material& m, const Dataset& d, std::span<const int> fold_of_row,
                            const TrainOptions& options, const std::string& params) {
   Split split = split_rows(m.groups, fold_of_row, 0, options.stop_share);
@@ -326,7 +327,7 @@ void widen(std::vector<TrainingRange>& ranges, const std::vector<TrainingRange>&
   }
 }
 
-// LightGBM's C API does not say its version; the wheel that it came in does.
+// LightGBM's C API does not return its version, so the version of its Python wheel is read.
 std::string lightgbm_version() {
   namespace fs = std::filesystem;
   constexpr std::string_view kBegin = "lightgbm-";
@@ -401,7 +402,7 @@ std::vector<FeatureImportance> importances_of(const lightgbm::Booster& booster, 
   return list;
 }
 
-// LightGBM's names of the number of threads, which is bounded elsewhere.
+// LightGBM's names for the number of threads, which TrainOptions::threads sets.
 constexpr std::array<std::string_view, 5> kThreadNames = {"num_threads", "num_thread", "nthread",
                                                           "nthreads", "n_jobs"};
 

@@ -16,10 +16,11 @@
 
 namespace tessera::train {
 
-// What the trees are fitted to. seconds: log(s). tflops: log(flops / s / 10^12). bandwidth:
-// log(bytes / s / 10^9). efficiency: log(best of the problem / s), ratios without a time. ranking:
-// LambdaRank (Burges, From RankNet to LambdaRank to LambdaMART, MSR-TR-2010-82) within problems,
-// with gains of 0 to 30 in proportion to best / s.
+// The quantity that the trees are fitted to, where s is a row's seconds. seconds: log(s). tflops:
+// log(flops / s / 10^12). bandwidth: log(bytes / s / 10^9). efficiency: log(best s of the problem /
+// s), which predicts ratios but no times. ranking: LambdaRank (Burges, From RankNet to LambdaRank
+// to LambdaMART, MSR-TR-2010-82) within problems, with gains from 0 to 30 in proportion to best s /
+// s.
 enum class Goal : std::uint8_t { seconds, tflops, bandwidth, efficiency, ranking };
 std::string_view to_string(Goal goal);
 // Throws Error{not_found} with the nearest word.
@@ -27,52 +28,55 @@ Goal parse_goal(std::string_view word);
 
 struct TrainOptions {
   Goal goal = Goal::efficiency;
-  // Instead of the logarithm, for goals with a time: log1p makes little of the slowest kernels.
+  // Replaces the logarithm for goals with a time. log1p gives the slowest kernels little weight.
   std::optional<ModelTransform> transform;
-  int trees = 300;  // at most; of a warm start: new ones
+  int trees = 300;  // the most trees; with a warm start, the most new ones
   int leaves = 63;
-  // A row counts as (best of its problem / its seconds) to this power: near the best is where the
-  // choice is made.
+  // A row's weight is (best seconds of its problem / its seconds) to this power, because the choice
+  // is made among the fastest kernels.
   double weight_power = 6;
-  std::map<std::string, std::string> params;  // LightGBM's, over ours
+  std::map<std::string, std::string> params;  // LightGBM's parameters; they override ours
   int folds = 5;
-  double stop_share = 0.15;  // of the problems to learn from, for early stopping
-  int patience = 50;         // trees without gain before it stops
+  double stop_share = 0.15;  // share of the training rows for early stopping
+  int patience = 50;         // training stops after so many trees without improvement
   std::uint64_t seed = 1;
-  int threads = 4;  // of LightGBM, at most kMaxThreads; part of what decides the forest's bits
-  // Trees to go on from, and the manifest that they came with. There are no folds then: the old
-  // trees may have been fitted to any problem.
+  int threads = 4;  // LightGBM's threads, at most kMaxThreads; their number affects the forest's
+                    // bits
+  // The model whose trees training continues from. There are no folds then, because the old trees
+  // may have been fitted to any problem.
   std::shared_ptr<const Model> warm_start;
-  std::string warm_start_text;  // the same as LightGBM's text
-  std::string version;          // of this library, for the manifest
+  std::string warm_start_text;  // the same model as LightGBM's text
+  std::string version;          // this library's version, for the manifest
   std::string date;             // "2026-11-21"; empty: today (UTC)
-  // Told the rows of each part before a forest is fitted; the final one has no part to score.
+  // Called with the split before each forest is fitted. The last forest scores no rows.
   std::function<void(int forest, int forests, const Split&)> on_forest;
 };
 
 struct FoldResult {
-  int trees = 0;  // that early stopping kept
+  int trees = 0;  // trees that early stopping kept
   Evaluation evaluation;
 };
 
 struct FeatureImportance {
   std::string name;
-  double gain = 0;    // of all trees, sum to 1
-  double splits = 0;  // how many
+  double gain = 0;    // share of the gain of all trees
+  double splits = 0;  // number of splits
 };
 
 struct TrainResult {
   std::string forest;  // LightGBM's text
-  Manifest manifest;   // all but file and model_hash, which save_model() fills in
+  Manifest manifest;   // complete except file and model_hash, which save_model() fills in
   std::vector<FoldResult> folds;
-  std::vector<double> out_of_fold;       // of every row: what the forest says that has not seen it
-  std::optional<Evaluation> evaluation;  // by them; none after a warm start
+  std::vector<double> out_of_fold;       // for every row, the prediction of the forest that did not
+                                         // train on it
+  std::optional<Evaluation> evaluation;  // by out_of_fold; none after a warm start
   std::vector<FeatureImportance> importances;  // the greatest gain first
 };
 
 // Trains with LightGBM. The same data, options and version of LightGBM give the same bytes. Throws
 // Error{invalid_argument} for fewer problems than folds, options out of range, or a warm start from
-// a model of another goal; Error{not_found} without LightGBM; Error{internal} with its words.
+// a model of another goal; Error{not_found} without LightGBM; Error{internal} with LightGBM's
+// message.
 TrainResult train(const Dataset& dataset, const Target& target, const TrainOptions& options);
 
 }  // namespace tessera::train
