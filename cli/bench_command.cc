@@ -89,8 +89,8 @@ void print_text(const std::vector<BenchCase>& cases, const BenchSummary& summary
             summary.cases, summary.ties);
 }
 
-// A GPU is measured with cold caches and at the clocks that it keeps under load; a loop over one
-// problem on a CPU mostly finds its operands in the caches, as the problem's neighbours would.
+// A GPU is measured with cold caches and at the clock that it keeps under load. On a CPU, a loop
+// over one problem mostly finds its operands in the caches, as it would after the layer before it.
 BenchSettings settings_for(const BenchCommand& command, const Target& target) {
   constexpr double kGpuSoakSeconds = 0.25;
   BenchSettings settings = command.settings;
@@ -141,7 +141,7 @@ int bench_problems(const BenchCommand& command, const Output& output) {
   return failure ? 1 : 0;
 }
 
-// What a warm call costs before the kernel starts, the memo being hit: batches of calls.
+// Measures a warm call up to the start of the kernel, with a memo hit, in batches of calls.
 constexpr int kBatches = 1000;
 constexpr int kCallsPerBatch = 1000;
 std::vector<double> time_dispatch(const std::string& target) {
@@ -174,7 +174,8 @@ int bench_dispatch(const BenchCommand& command, const Output& output) {
   return 0;
 }
 
-// A new problem's ranking, its parts, LightGBM beside it, and a known problem's look-up.
+// Measures the ranking of a new problem, its parts, LightGBM's predictor, and the look-up of a
+// known problem.
 int bench_rank(const BenchCommand& command, const Output& output) {
   RankBench bench{command.problems, command.target, command.model, command.candidates,
                   command.settings.protocol};
@@ -182,7 +183,7 @@ int bench_rank(const BenchCommand& command, const Output& output) {
   return run_rank_bench(bench, output);
 }
 
-// A folder below the system's place for temporary files, gone at the end.
+// A folder in the system's temporary folder, removed at the end.
 struct TemporaryFolder {
   fs::path path = make_unique_folder(fs::temp_directory_path(), "tessera-bench-");
   ~TemporaryFolder() { remove_tree(path); }
@@ -196,7 +197,7 @@ std::vector<std::vector<KernelSpec>> preselected_sets(const Target& target) {
       try {
         sets.push_back(family->preselected(name, target));
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
+        if (error.code() != ErrorCode::not_found) throw;  // another target's set
       }
     }
   }
@@ -229,8 +230,8 @@ bool runs_here(const Target& target) {
   }
 }
 
-// Compile times of kernels nobody has built, then the time to load each from the cache; without the
-// loading where this machine does not run them.
+// Measures the compile times of kernels that are not in any cache, then the time to load each from
+// the cache. Loading is left out when this machine cannot run the kernels.
 int bench_jit(const BenchCommand& command, const Output& output) {
   const Target target = resolve_target(command.target);
   const TemporaryFolder folder;
@@ -294,11 +295,11 @@ double time_child(const std::vector<std::string>& words) {
   return seconds_since(start);
 }
 
-// From exec to the first result, the kernel being in a pack or in the cache.
+// Measures the time from exec to the first result, with the kernel in a pack or in the cache.
 int bench_start(const BenchCommand&, const Output& output) {
   const std::vector<std::string> words = {"tessera", "run",        "gemm",     "m=128", "n=128",
                                           "k=128",   "layout=rrr", "--repeat", "1"};
-  time_child(words);  // builds the kernel if need be
+  time_child(words);  // builds the kernel if necessary
   std::vector<double> seconds;
   for (int i = 0; i < 21; ++i) seconds.push_back(time_child(words));
   const double median = 1e3 * quantile(seconds, 0.5);
@@ -333,7 +334,7 @@ int bench_peak(const BenchCommand&, const Output& output) {
   return 0;
 }
 
-// Every way of one peer once: what bench_problems() starts before it trusts a peer.
+// Runs every way of one peer once. The benchmark starts this before it trusts a peer.
 int bench_peers(const BenchCommand& command, const Output&) {
   const bool has_problems = !command.problems.words.empty();
   const std::vector<Problem> problems =
@@ -355,7 +356,7 @@ constexpr std::array kBenches = {
     BenchRow{"jit", bench_jit},           BenchRow{"start", bench_start},
     BenchRow{"peak", bench_peak},         BenchRow{"peers", bench_peers}};
 
-// What can be benched: every operation, and what is in the table.
+// The subjects of `bench`: every operation, and the rows of the table.
 std::vector<std::string> bench_names() {
   std::vector<std::string> names;
   for (const Family* family : all_families()) names.emplace_back(to_string(family->op));

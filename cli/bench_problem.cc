@@ -22,7 +22,7 @@ double thread_peak(DType dtype) {
   return has_bf16 && fits_bf16 ? peak.bf16_flops : peak.fp32_flops;
 }
 
-// What a machine could do at most with this problem.
+// The machine's roofs for this problem.
 struct Roofs {
   double flops = 0;
   double bytes_per_s = 0;
@@ -34,7 +34,7 @@ Roofs measured_roofs(DType dtype, int threads) {
           threads == 1 ? peak.read_bytes_per_s : peak.read_bytes_per_s_all};
 }
 
-// A GPU's roofs are those of its row: instructions by units and clock.
+// A GPU's roofs come from its row: the instruction's rate times units and clock.
 Roofs stated_roofs(const Problem& problem, const Target& target) {
   Roofs roofs{.flops = 0, .bytes_per_s = target.memory_gb_per_s * 1e9};
   const Instruction* best = family_of(problem).roof(problem, target);
@@ -54,13 +54,13 @@ void add_shares(BenchCase& bench, const Target& target, int threads) {
   bench.bandwidth_fraction = bytes_per_s / roofs.bytes_per_s;
 }
 
-// How peers are tried before they run here.
+// The settings for trying peers before they run in this process.
 struct Trials {
   RunSettings run;
   double limit_seconds = 0;
 };
 
-// The ways in which a peer computes the problem, or none and a note.
+// The ways in which a peer computes the problem; when there are none, adds a note.
 std::vector<peers::PeerCall> calls_of(const peers::Peer& peer, const Workload& work,
                                       const Problem& plain, const Trials& trials,
                                       BenchCase& bench) {
@@ -91,7 +91,7 @@ std::vector<peers::PeerCall> calls_of(const peers::Peer& peer, const Workload& w
   }
 }
 
-// What is wrong with a peer's result, or with the peer; empty when nothing is.
+// A sentence about what is wrong with the peer or with its result; empty when nothing is.
 std::string why_not(Workload& work, const peers::PeerCall& call) {
   try {
     const Mismatch mismatch = work.verify(call.call);
@@ -101,7 +101,7 @@ std::string why_not(Workload& work, const peers::PeerCall& call) {
   }
 }
 
-// Peers get the problem as the user has it, and write where we write.
+// Peers get operands that are not packed, and write to our output.
 std::vector<peers::PeerCall> verified_calls(Workload& work, const peers::PeerSearch& peers,
                                             const Trials& trials, BenchCase& bench) {
   const Problem plain = measure::unpacked(work.problem());
@@ -124,7 +124,7 @@ void require_right(const std::string& kernel, const Problem& problem, const Mism
               fmt::format("{} on '{}': {}", kernel, to_string(problem), mismatch.message));
 }
 
-// A kernel of ours on the same problem, with operands of its own. Throws what Workload throws, and
+// One of our kernels on the same problem, with its own operands. Throws what Workload throws, and
 // Error{verification_failed}.
 peers::PeerCall own_call(Dispatcher& dispatcher, const Workload& work, const std::string& name,
                          RunSettings run) {
@@ -156,7 +156,7 @@ std::vector<peers::PeerCall> own_calls(Dispatcher& dispatcher, const Workload& w
   return calls;
 }
 
-// A peer that failed while it was measured, by its place among the calls.
+// The error of a peer that failed while it was measured, with its index among the calls.
 struct PeerFailure {
   std::size_t place;
   std::string why;
@@ -180,7 +180,7 @@ std::vector<runtime::Timing> measure_all(Workload& work, const std::vector<peers
   return runtime::measure(candidates, settings.protocol, work.place());
 }
 
-// Those that fail are left out, and the rest measured again.
+// Peers that fail are left out, and the others are measured again.
 std::vector<runtime::Timing> measure_good(Workload& work, std::vector<peers::PeerCall>& calls,
                                           std::size_t first_peer, const BenchSettings& settings,
                                           BenchCase& bench) {
@@ -196,7 +196,7 @@ std::vector<runtime::Timing> measure_good(Workload& work, std::vector<peers::Pee
   }
 }
 
-// How long a peer may take: much longer than our kernel, and the child's start.
+// The time limit of a peer: many times our kernel's time, and the start of the child.
 Trials trials_for(Workload& work, const BenchSettings& settings) {
   constexpr double kTimesOurs = 100;
   const auto begin = std::chrono::steady_clock::now();
@@ -206,7 +206,7 @@ Trials trials_for(Workload& work, const BenchSettings& settings) {
   return {settings.run, settings.peer_seconds + kTimesOurs * ours.count()};
 }
 
-// One entry per group: its fastest call.
+// One entry for each group: its fastest call.
 void add_peers(BenchCase& bench, const std::vector<peers::PeerCall>& calls,
                const std::vector<runtime::Timing>& timings) {
   for (std::size_t i = 0; i < calls.size(); ++i) {

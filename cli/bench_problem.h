@@ -11,17 +11,18 @@
 
 namespace tessera::cli {
 
-// Our own kernels that take turns with the chosen one, by name.
-inline constexpr std::string_view kPlain = "plain";  // the chosen one, without its epilogue
+// Names of our own kernels that are measured in turns with the chosen one.
+inline constexpr std::string_view kPlain = "plain";  // the kernel that is chosen for the problem
+                                                     // without its epilogue
 
 struct BenchSettings {
   RunSettings run;
   runtime::Protocol protocol;
   std::vector<std::string> beside;
-  double peer_seconds = 30;  // that a peer may take at least to try its ways of one problem
+  double peer_seconds = 30;  // the least time limit of a peer for trying its ways of one problem
 };
 
-// The best of a peer's ways to compute a problem.
+// The fastest of a peer's ways to compute a problem.
 struct PeerTiming {
   std::string group;  // "onednn", "onednn_packed", "openblas", "plain", a kernel's name
   std::string how;
@@ -37,10 +38,10 @@ struct BenchCase {
   double seconds = 0;
   double spread = 0;
   double gflops = 0;
-  bool bandwidth_bound = false;   // bytes count, not operations
-  double peak_fraction = 0;       // of the machine's measured arithmetic peak
-  double gb_per_s = 0;            // every operand once
-  double bandwidth_fraction = 0;  // of the machine's measured read bandwidth
+  bool bandwidth_bound = false;   // bytes limit the time, not operations
+  double peak_fraction = 0;       // share of the machine's measured arithmetic peak
+  double gb_per_s = 0;            // counts every operand once
+  double bandwidth_fraction = 0;  // share of the machine's measured read bandwidth
   std::vector<PeerTiming> peers;
   std::vector<std::string> notes;  // peers that could not take part, and why
 };
@@ -54,7 +55,7 @@ struct BenchSummary {
   std::map<std::string, double> geomean_vs;  // by group
   std::map<std::string, double> min_vs;
   double peak_fraction = 0;       // geometric mean over the cases that are not bandwidth-bound
-  double bandwidth_fraction = 0;  // and over those that are
+  double bandwidth_fraction = 0;  // geometric mean over the cases that are
   std::size_t cases = 0;
   std::size_t ties = 0;  // comparisons whose difference is below their spread
 };
@@ -65,7 +66,7 @@ Json to_json(const BenchSummary& summary);
 
 // "1.08x", or "tie 1.01x"; "-" for a group that did not take part.
 std::string ratio_text(const BenchCase& bench, const std::string& group);
-// "93% of peak" as "93%", or "41.2 GB/s (95%)" for a bandwidth-bound case.
+// The share of the peak, "93%", or "41.2 GB/s (95%)" for a bandwidth-bound case.
 std::string share_text(const BenchCase& bench);
 
 }  // namespace tessera::cli

@@ -1,5 +1,6 @@
-// tessera bench rank. Features, trees, the whole ranking and LightGBM's predictor take turns in one
-// run; LightGBM reads the same numbers, row by row as it likes them, with one thread.
+// tessera bench rank. Features, trees, the whole ranking and LightGBM's predictor are measured in
+// turns in one run. LightGBM uses one thread and reads the same numbers row by row, the order that
+// suits it.
 #include "bench_rank.h"
 
 #include <fmt/format.h>
@@ -22,7 +23,7 @@ struct RankCase {
   Target target;
   Problem problem;
   std::vector<KernelSpec> specs;
-  std::size_t different = 0;  // of the specs
+  std::size_t different = 0;  // how many different specs
   std::vector<std::string> notes;
 };
 
@@ -47,7 +48,7 @@ Model shipped(Op op, const Target& target, const std::string& key) {
                           model_name(op, target.name, key), join(names, ", ")));
 }
 
-// Left out: one of odd sizes, so that most features vary over its kernels.
+// The default problem has odd sizes, so that most features vary over its kernels.
 Problem problem_of(ProblemOptions options, std::string_view op, const std::string& dtype) {
   if (options.words.empty() && options.shapes.empty()) {
     if (op != "gemm") {
@@ -101,7 +102,7 @@ RankCase make_case(const RankBench& bench) {
   return c;
 }
 
-// The memory of the calls that are timed.
+// The buffers of the timed calls.
 struct Buffers {
   std::vector<double> columns, rows, predictions;
 };
@@ -137,7 +138,7 @@ std::string forest_text(const RankBench& bench, const RankCase& c) {
   throw Error(ErrorCode::not_found, fmt::format("{}: {} was not shipped", c.model_name, file));
 }
 
-// LightGBM's own copy of the model, or nothing and a note.
+// The model in LightGBM; empty, with a note, when LightGBM is missing.
 lightgbm::Booster find_lightgbm(const RankBench& bench, RankCase& c, Buffers& b) {
   try {
     lightgbm::load();

@@ -1,4 +1,4 @@
-// tessera cache: what is in the kernel cache, whether it is sound, and emptying it.
+// tessera cache: lists, checks and clears the kernel cache.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -91,7 +91,8 @@ int clear(const CacheCommand& command, jit::Cache& cache, const Output& output) 
                           report.kept.size(), report.kept.front()));
 }
 
-// A cache makes its folder; one that is named here must be there, for it may be a misspelt one.
+// The Cache class creates its folder. A folder that is named here must exist, because its name may
+// be misspelt.
 int run(const CacheCommand& command, const Output& output) {
   if (!command.folder.empty() && !fs::is_directory(command.folder)) {
     throw Error(ErrorCode::not_found,

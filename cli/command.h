@@ -13,14 +13,14 @@ class App;
 
 namespace tessera::cli {
 
-// What a subcommand does once its options are read; returns the exit status.
+// Runs a subcommand after its options are read; returns the exit status.
 using Action = std::function<int(const Output&)>;
 
 struct Command {
   std::string_view name;
   std::string_view summary;
   std::string_view example;
-  // Declares the options on `app`; the action returned owns what they are read into.
+  // Declares the options on `app`. The returned action owns the variables of the options.
   Action (*declare)(CLI::App& app);
 };
 

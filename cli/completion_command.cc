@@ -30,7 +30,7 @@ std::vector<Words> all_words() {
   return all;
 }
 
-// Inside single quotes, for zsh and fish.
+// Quotes a text for zsh and fish.
 std::string quoted(const std::string& text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -43,7 +43,7 @@ std::string command_list(const std::vector<Words>& all) {
   return join(names, " ");
 }
 
-// Options after '-', else file names.
+// Completes options after '-', otherwise file names.
 std::string bash_script() {
   const std::vector<Words> all = all_words();
   std::string script =

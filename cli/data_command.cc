@@ -1,4 +1,4 @@
-// tessera data: what sweeps measured, for people and for other programs.
+// tessera data: shows and exchanges the measurements of sweeps.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -114,7 +114,8 @@ void print_count(const measure::MergeCount& count, const std::string& store, con
   }
 }
 
-// All inputs are read before the first one is added: a file that cannot be read changes nothing.
+// All inputs are read before the first one is added, so that a file that cannot be read changes
+// nothing.
 int merge(const DataCommand& command, const Output& output) {
   if (command.files.size() < 2) refuse("merge takes the store to make and those to add to it");
   const measure::Conflict conflict = conflict_of(command);

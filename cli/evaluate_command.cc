@@ -38,7 +38,7 @@ train::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manife
   return train::make_dataset(read_all_data(files), filter);
 }
 
-// The fastest kernels of other measurements, by the places that the problems have in these.
+// The fastest kernels by other measurements, for the problems' indices in these measurements.
 train::Oracle oracle_of(const EvaluateCommand& command, const Manifest& manifest,
                         const train::Dataset& dataset) {
   if (command.oracle.empty()) return {};
@@ -105,12 +105,12 @@ void print_outside(const std::vector<train::Outside>& outside, const train::Data
 }
 
 struct Rating {
-  std::vector<Rated> rows;  // the model, then what it is measured by
+  std::vector<Rated> rows;  // the model, then the ways of choosing that it is compared with
   train::Evaluation model;
   std::vector<train::Outside> outside;
 };
 
-// The best is 100% by definition: its row is how many problems there are and nothing more.
+// The best choice is 100% by definition, so its row shows only the number of problems.
 Rating rate(const train::Dataset& dataset, const LoadedModel& loaded, const train::Oracle& oracle) {
   const auto evaluated = [&](const std::vector<train::ScoredRow>& rows) {
     return train::evaluate(dataset.problems, rows, oracle);

@@ -91,8 +91,8 @@ struct ShowCommand {
   bool source = false;
 };
 
-// A kernel is shown for the machine that its name ends in, unless --target names a row of one's
-// own.
+// A kernel is shown for the target at the end of its name, unless --target gives the user's own
+// row.
 int show(const ShowCommand& command, const Output& output) {
   const KernelSpec spec = find_kernel(command.name);
   const Target target = load_target(command.target.empty() ? spec.target : command.target);

@@ -1,4 +1,5 @@
-// What the commands that learn share: data of several files, models in folders, tables of metrics.
+// Functions that the commands about learning share: data of several files, models in folders,
+// tables of metrics.
 #pragma once
 
 #include <memory>
@@ -17,14 +18,14 @@ namespace tessera::cli {
 void add_data_option(CLI::App& app, std::vector<std::string>& files);
 measure::SweepData read_all_data(const std::vector<std::string>& files);
 
-// A model, and the machine that its features are of.
+// A model, and the machine that its features are computed for.
 struct LoadedModel {
   std::string folder;
   std::shared_ptr<const Model> model;
   Target target;
 };
 LoadedModel load_model_folder(const std::string& folder);
-// The same, refused unless it was made for this operation on this target.
+// The same; throws unless the model was made for this operation on this target.
 std::shared_ptr<const Model> read_model(const std::string& folder, Op op, const Target& target);
 
 // "98.52%".
@@ -32,7 +33,7 @@ std::string format_share(double share);
 
 Json summary_json(const train::Summary& summary);
 
-// A line for each: who chose, and how well.
+// One line of the table of metrics: who chose, and how well.
 struct Rated {
   std::string who;
   train::Summary summary;

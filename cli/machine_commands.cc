@@ -18,7 +18,7 @@ struct TargetsCommand {
   std::string name;
 };
 
-// Empty when this machine runs the target's kernels.
+// A sentence that says why this machine cannot run the target's kernels; empty when it can.
 std::string why_not_here(const Target& target) {
   try {
     return runtime::backend_for(target).unavailable_reason(target);
@@ -62,11 +62,11 @@ int targets(const TargetsCommand& command, const Output& output) {
 struct Finding {
   std::string what;
   bool found = false;
-  bool needed = false;  // nothing can be built without it
+  bool needed = false;  // true: nothing can be built without it
   std::string detail;   // what was found, or how to get it
 };
 
-// Those that some row asks for.
+// The CPU features that some target's row requires.
 std::vector<std::string> useful_features(const HostInfo& host) {
   std::set<std::string> asked;
   for (const std::string& name : target_names()) {
@@ -86,7 +86,7 @@ Finding find_machine() {
                       host_target().name, join(useful_features(host), " "))};
 }
 
-// Nothing runs without kernels of the processor; those of other machines may be left out.
+// Without the processor's kernels nothing runs. Packs of kernels for other machines may be missing.
 Finding find_compiler(const jit::CompilerRow& compiler) {
   const std::string title(compiler.title);
   const bool is_needed = compiler.host_runs;
@@ -141,7 +141,7 @@ std::vector<Finding> find_gpus() {
   return findings;
 }
 
-// "sm90a": those that are no processor's.
+// "sm90a": the targets that are not processors.
 Finding find_gpu_targets() {
   std::vector<std::string> runnable;
   std::string why_not;

@@ -128,7 +128,7 @@ int refuse(bool json, ErrorCode code, const std::string& message) {
   return report(json, Error(code, message), kUsageStatus);
 }
 
-// CLI11's own words, except that an unknown option gets its nearest name.
+// CLI11's message; for an unknown option, the nearest name is added.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const auto chosen = app.get_subcommands();
   const CLI::App& where = chosen.empty() ? app : *chosen.front();
@@ -148,7 +148,8 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int dispatch(int argc, char** argv, bool json) {
-  // Checked before CLI11 sees it: its message for a word that is no command names no command.
+  // An unknown command is found before CLI11 runs, because CLI11's message would not name the
+  // nearest command.
   if (argc > 1 && argv[1][0] != '-') {
     const std::vector<std::string> names = command_names();
     if (std::find(names.begin(), names.end(), argv[1]) == names.end()) {
@@ -194,7 +195,7 @@ int main(int argc, char** argv) {
   using namespace tessera::cli;
   tessera::open_standard_streams();
   prepare_for_signals();
-  // Known before parsing, so that a usage error is an object too.
+  // --json is searched before parsing, so that a usage error is an object too.
   const bool json = std::any_of(
       argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
   tessera::set_log_sink([](tessera::LogLevel level, std::string_view sentence) {

@@ -26,7 +26,8 @@ std::string shape_text(const NpyArray& array) {
   return fmt::format("({})", fmt::join(array.shape, ", "));
 }
 
-// A matrix, or a stack of them. A stack in Fortran order has no batch stride: it is turned.
+// A matrix, or a stack of them. A stack in Fortran order has no batch stride, so it is copied to C
+// order.
 NpyArray read_matrix(const std::string& path) {
   NpyArray array = read_npy(path);
   if (array.shape.size() != 2 && array.shape.size() != 3) {
@@ -76,7 +77,7 @@ GemmProblem problem_of(const MatmulCommand& command, const NpyArray& a, const Np
   return problem;
 }
 
-// A copy of a matrix where the kernel can reach it.
+// A copy of a matrix in memory that the kernel can read.
 runtime::DeviceBuffer send(const runtime::Place& place, const runtime::AlignedBuffer& matrix) {
   runtime::DeviceBuffer buffer(place, matrix.size());
   place.backend->copy_to_device(buffer.data(), matrix.data(), matrix.size(), place.options);
@@ -85,7 +86,7 @@ runtime::DeviceBuffer send(const runtime::Place& place, const runtime::AlignedBu
 
 void multiply(Dispatcher& dispatcher, const GemmProblem& problem, const NpyArray& a,
               const NpyArray& b, const runtime::AlignedBuffer& out, const RunOptions& options) {
-  dispatcher.kernel_for(problem, options);  // says it when this machine cannot run the target
+  dispatcher.kernel_for(problem, options);  // throws when this machine cannot run the target
   const runtime::Place place{&runtime::backend_for(dispatcher.target()), options.launch};
   GemmOperands operands{.a = a.data.data(), .b = b.data.data(), .out = out.data()};
   if (place.backend->uses_host_memory()) {

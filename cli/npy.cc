@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 
-// The element types that both sides know, in NumPy's spelling.
+// The element types that NumPy and Tessera share, in NumPy's spelling.
 struct DescrRow {
   std::string_view descr;
   DType dtype;
@@ -45,7 +45,7 @@ DType parse_descr(const fs::path& path, std::string_view descr) {
                   path.string(), descr));
 }
 
-// What stands between the parentheses of a tuple of sizes: "", "4,", "4, 4" or "4, 4,".
+// The text between the parentheses of a tuple of sizes: "", "4,", "4, 4" or "4, 4,".
 std::vector<std::int64_t> parse_shape(const fs::path& path, std::string_view inner) {
   std::vector<std::int64_t> shape;
   if (trimmed(inner).empty()) return shape;
@@ -60,7 +60,7 @@ std::vector<std::int64_t> parse_shape(const fs::path& path, std::string_view inn
     const char* const last = size.data() + size.size();
     std::int64_t number = -1;
     const auto [stop, error] = std::from_chars(size.data(), last, number);
-    const bool is_plain = size.size() == 1 || !size.starts_with('0');  // Python refuses 04
+    const bool is_plain = size.size() == 1 || !size.starts_with('0');  // because Python refuses 04
     if (error != std::errc() || stop != last || number < 0 || size.starts_with('-') || !is_plain) {
       malformed(path, fmt::format("its shape holds '{}'", size));
     }
@@ -109,7 +109,7 @@ class HeaderReader {
     }
     text_.remove_prefix(1);
   }
-  // Up to one of `ends`, which stays.
+  // Reads up to one of `ends`, which is not consumed.
   std::string_view read_until(std::string_view ends) {
     const std::string_view word = text_.substr(0, text_.find_first_of(ends));
     text_.remove_prefix(word.size());
@@ -127,7 +127,7 @@ class HeaderReader {
     return word;
   }
 
-  // Lists are of fields, tuples of subarrays.
+  // A list describes fields, a tuple describes subarrays; both are refused.
   void read_descr() {
     if (finds('[') || finds('(')) {
       throw Error(ErrorCode::unsupported,
@@ -243,7 +243,7 @@ NpyArray to_row_major(const NpyArray& array) {
   const std::size_t size = static_cast<std::size_t>(size_of(array.dtype));
   const std::size_t count = array.data.size() / size;
   for (std::size_t from = 0; from < count; ++from) {
-    // `from` counts with the first index fastest, `to` with the last one.
+    // In `from` the first index varies fastest, in `to` the last one.
     std::size_t rest = from;
     std::size_t to = 0;
     std::size_t stride = count;

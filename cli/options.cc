@@ -35,13 +35,13 @@ std::string shape_text(const std::string& name_or_path) {
   return read_file(name_or_path);
 }
 
-// The same sizes and epilogue in other types.
+// The problem in the types that the options name.
 Problem with_types(const Problem& problem, const ProblemOptions& options) {
   if (options.dtype.empty() && options.layout.empty()) return problem;
   return family_of(problem).retyped(problem, {options.dtype, options.layout});
 }
 
-// What `read` gives; its errors begin with the line that they are of.
+// Calls `read` and returns its result; errors get the line as a prefix.
 template <class Read>
 Problem read_line(const ProblemOptions& options, int number, Read read) {
   try {
@@ -51,7 +51,7 @@ Problem read_line(const ProblemOptions& options, int number, Read read) {
   }
 }
 
-// The problems of a shape file. All are looked at before the first one is run.
+// The problems of a shape file. All are checked before the first one runs.
 std::vector<Problem> read_lines(const ProblemOptions& options) {
   const std::string text = shape_text(options.shapes);
   std::vector<Problem> problems;
@@ -61,7 +61,8 @@ std::vector<Problem> read_lines(const ProblemOptions& options) {
     line = line.substr(0, line.find('#'));
     if (split_words(line).empty()) continue;
     const Problem given = read_line(options, number, [&] { return parse_problem(line); });
-    const Problem problem = with_types(given, options);  // no line is to blame for these words
+    // errors here come from options, not from a line
+    const Problem problem = with_types(given, options);
     problems.push_back(read_line(options, number, [&] {
       family_of(problem).validate(problem);
       return problem;
@@ -73,7 +74,7 @@ std::vector<Problem> read_lines(const ProblemOptions& options) {
   return problems;
 }
 
-// What a family offers of a derived field.
+// The words that a family offers for a derived field.
 std::string derived_words(std::string_view name) {
   for (const Family* family : all_families()) {
     for (const DerivedField& field : family->derived()) {
@@ -88,7 +89,7 @@ struct WishOption {
   const char* option;
   const char* field;
   std::string description;
-  bool many;  // takes all words that follow
+  bool many;  // whether the option takes all words that follow
 };
 std::vector<WishOption> wish_options() {
   return {{"--datatype,--dtype", "dtype", "Element types of A", true},
@@ -134,7 +135,7 @@ KernelSet named_set(const std::vector<std::string>& names, const Target& target)
   return builder.build();
 }
 
-// All kernels of the operation that pass; the builder refuses words that match nothing.
+// All kernels of the operation that pass the wishes. The builder throws when there are none.
 KernelSet wished_set(const KernelOptions& options, const Target& target) {
   KernelSetBuilder builder("selected", target);
   builder.op(parse_op(options.op));
@@ -219,7 +220,8 @@ bool read_whole(std::string_view text, std::int64_t least, std::int64_t most, st
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc::result_out_of_range && stop == end && !text.starts_with('-')) {
-    value = std::numeric_limits<std::int64_t>::max();  // what the caller's words go by
+    value = std::numeric_limits<std::int64_t>::max();  // the caller's error then says that it is
+                                                       // too large
   }
   return error == std::errc() && stop == end && text == std::to_string(value) && value >= least &&
          value <= most;
@@ -237,7 +239,7 @@ void add_integer_option(CLI::App& app, const std::string& name, int& value, int 
   app.add_option(name, value, description)->check(check)->capture_default_str();
 }
 
-// Stores keep seeds with a sign.
+// Stores keep seeds as signed numbers.
 void add_seed_option(CLI::App& app, std::uint64_t& seed, const std::string& description) {
   const auto check = [](const std::string& text) {
     constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -297,7 +299,7 @@ KernelSpec find_kernel(const std::string& name) {
   try {
     spec = parse_name(name);
   } catch (const Error& error) {
-    // The name's last word is its target, if anything of it can be trusted.
+    // The last word of the name is its target, even when the rest is misspelt.
     const std::string target = name.substr(name.rfind('_') + 1);
     const std::vector<std::string> targets = target_names();
     if (std::find(targets.begin(), targets.end(), target) == targets.end()) throw;

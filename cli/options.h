@@ -1,4 +1,4 @@
-// Options that several commands share, and what they stand for.
+// Options that several commands share, and the objects that they select.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ class App;
 }
 
 namespace tessera {
-// The files of bench/shapes, carried inside the program.
+// The files of bench/shapes, which the program contains.
 std::span<const EmbeddedFile> shape_files();
 }  // namespace tessera
 
 namespace tessera::cli {
 
-// Which problems: words after the command, or a shape file.
+// The options that select problems: words after the command, or a shape file.
 struct ProblemOptions {
   std::vector<std::string> words;  // {"gemm", "m=128", ...}
-  std::string shapes;              // a file, or the name of one of bench/shapes
+  std::string shapes;              // a file, or the name of a file of bench/shapes
   std::string dtype;               // replaces every problem's types
   std::string layout;
 };
@@ -32,28 +32,30 @@ void add_problem_options(CLI::App& app, ProblemOptions& options);
 std::vector<std::string> problem_set_names();
 std::vector<Problem> read_problems(const ProblemOptions& options);
 
-// The same for a shape file alone: one problem a line, '#' starts a comment. All of its problems
-// are valid; errors name file and line.
+// The problems of a shape file: one problem on each line, '#' starts a comment. All problems are
+// validated; errors name the file and the line.
 std::vector<Problem> read_shapes(const std::string& name_or_path);
 
-// Which machine: a row's name or file, else TESSERA_TARGET, else this machine.
+// Adds the option that selects a target: a row's name or a file; the default is TESSERA_TARGET,
+// otherwise this machine.
 void add_target_option(CLI::App& app, std::string& name);
 Target resolve_target(const std::string& name);
 
-// What CLI::Option::check() takes: empty for a good text, else what it must be.
+// A check for CLI::Option::check(): returns an empty text for a valid value, otherwise what the
+// value must be.
 using Check = std::function<std::string(const std::string& text)>;
 std::string check_not_empty(const std::string& text);
 
-// Times are at most some thirty years: every clock can count them.
-constexpr double kLeastSeconds = 1e-3;  // of a limit
+// Limits of options in seconds. The most is about thirty years, which every clock can count.
+constexpr double kLeastSeconds = 1e-3;  // the least time limit
 constexpr double kMostSeconds = 1e9;
-// A finite number from `least` to `most`.
+// Checks for a finite number from `least` to `most`.
 Check real_from(double least, double most = kMostSeconds);
 
-// Decimal digits, without leading zeros, of a number from `least` to `most`.
+// Reads a number from `least` to `most`, in decimal digits without leading zeros.
 bool read_whole(std::string_view text, std::int64_t least, std::int64_t most, std::int64_t& value);
 
-// An integer that is refused below `least`.
+// Adds an integer option; values below `least` are refused.
 void add_integer_option(CLI::App& app, const std::string& name, int& value, int least,
                         const std::string& description);
 void add_seed_option(CLI::App& app, std::uint64_t& seed, const std::string& description);
@@ -61,7 +63,8 @@ void add_threads_option(CLI::App& app, int& threads);
 void add_device_option(CLI::App& app, int& device);
 void add_jobs_option(CLI::App& app, int& jobs);
 
-// Which kernels: names, a preselected set, or all of the operation that pass the wishes.
+// The options that select kernels: names, a preselected set, or all kernels of the operation that
+// pass the wishes.
 struct KernelOptions {
   std::string op = "gemm";
   std::vector<std::string> names;
@@ -71,10 +74,11 @@ struct KernelOptions {
   std::string target;
 };
 void add_kernel_options(CLI::App& app, KernelOptions& options);
-// Wishes narrow a preselected set too. Throws Error{not_found} when nothing is left.
+// The selected kernels. Wishes narrow a preselected set too. Throws Error{not_found} when nothing
+// is left.
 KernelSet select_kernels(const KernelOptions& options, const Target& target);
 
-// A kernel's spec by name. Throws Error{not_found} with the target's nearest kernel name.
+// The spec of a kernel's name. Throws Error{not_found} with the target's nearest kernel name.
 KernelSpec find_kernel(const std::string& name);
 
 }  // namespace tessera::cli

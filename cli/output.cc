@@ -21,10 +21,11 @@ constexpr double kSignSeconds = 30;
 constexpr const char* kClearLine = "\r\033[K";
 constexpr const char* kSignVariable = "TESSERA_PROGRESS_SECONDS";
 
-// Why stdout refused the first text, as errno; the stream itself remembers only that it did.
+// The errno of the first failed write to stdout. The stream itself only remembers that a write
+// failed.
 int stdout_error = 0;
 
-// In ASCII: what terminals obey is escaped in JSON's own way.
+// JSON in ASCII, so that control characters for terminals are escaped.
 std::string dumped(const Json& value) {
   return value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
@@ -38,7 +39,7 @@ std::size_t control_bytes(std::string_view text) {
   return is_control && text[0] != '\n' && text[0] != '\t' ? 1 : 0;
 }
 
-// Names and words of files reach the terminal, which must not do what they say.
+// Texts from files reach the terminal, so their control characters must not take effect.
 std::string without_controls(std::string_view text) {
   std::string safe;
   safe.reserve(text.size());
@@ -92,7 +93,8 @@ void print_json(const Json& value) { write_out("{}\n", dumped(value)); }
 void JsonRows::begin() { write_out("{{{}:[", dumped(key_)); }
 
 void JsonRows::add(const Json& row) {
-  const std::string text = dumped(row);  // may run out of memory: before the first byte
+  const std::string text = dumped(row);  // may run out of memory, so it is made before the first
+                                         // byte is printed
   if (rows_ == 0) begin();
   write_out("{}{}", rows_ == 0 ? "" : ",", text);
   ++rows_;
@@ -136,7 +138,7 @@ std::string Table::text() const {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
 
-  // A column is set to the right when its first value is a number.
+  // A column is aligned to the right when its first value is a number.
   std::vector<bool> right(widths.size(), false);
   if (rows_.size() > 1) {
     for (std::size_t i = 0; i < rows_[1].size(); ++i) {

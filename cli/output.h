@@ -1,4 +1,4 @@
-// What the commands print: tables, JSON, progress and numbers with units.
+// The output of the commands: tables, JSON, progress, and numbers with units.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,18 +18,18 @@ namespace tessera::cli {
 
 using Json = nlohmann::ordered_json;
 
-// How a command speaks: one JSON object on stdout, or text for people.
+// The form of a command's output: one JSON object on stdout, or text for people.
 struct Output {
   bool json = false;
 };
 
-// Text on stdout and on stderr. A stream that refuses it is no error here, so that what reports an
-// error cannot fail itself: stdout_failure() tells at the end. Control characters but for tabs and
-// the ends of lines are written as \xNN.
+// Write text to stdout and to stderr. A failed write is no error here, so that reporting an error
+// cannot fail; stdout_failure() tells at the end. Control characters except tabs and line ends are
+// written as \xNN.
 void put_out(std::string_view text);
 void put_err(std::string_view text);
 
-// The same with fmt's formats.
+// The same with fmt's format strings.
 template <typename... Values>
 void write_out(fmt::format_string<Values...> format, Values&&... values) {
   put_out(fmt::format(format, std::forward<Values>(values)...));
@@ -39,19 +39,19 @@ void write_err(fmt::format_string<Values...> format, Values&&... values) {
   put_err(fmt::format(format, std::forward<Values>(values)...));
 }
 
-// Flushes stdout. Says why not everything that was put there has arrived; else empty.
+// Flushes stdout. Returns a sentence when part of the output was lost, otherwise an empty text.
 std::string stdout_failure();
 
-// One line, so that the object is also the last line of stdout.
+// Prints the object in one line, so that it is also the last line of stdout.
 void print_json(const Json& value);
 
-// {"<key>":[row,...]} in one line, each row printed as soon as it is known: a million rows need no
-// memory.
+// Prints {"<key>":[row,...]} in one line. Each row is printed as soon as it is known, so that a
+// million rows need no memory.
 class JsonRows {
  public:
   explicit JsonRows(std::string key) : key_(std::move(key)) {}
   void add(const Json& row);
-  // Ends the object, with an "error" in it if there is one.
+  // Ends the object, and adds "error" to it if there is one.
   void end(const std::optional<Error>& error);
 
  private:
@@ -69,7 +69,8 @@ Json error_json(const Error& error);
 // "tessera: ..." on stderr.
 void print_error(const Error& error);
 
-// Columns as wide as their longest cell; numbers (cells that start with a digit) to the right.
+// A table. Columns are as wide as their longest cell. Numbers (cells that start with a digit) are
+// aligned to the right.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
@@ -86,12 +87,12 @@ std::string format_seconds(double seconds);
 // "1.5 MiB".
 std::string format_bytes(double bytes);
 
-// The end of a command whose rows were printed one by one: the object's end, or the error as text.
-// Returns the exit status.
+// Ends the output of a command that prints its rows one by one: closes the JSON object, or prints
+// the error as text. Returns the exit status.
 int end_rows(JsonRows& rows, const std::optional<Error>& error, const Output& output);
 
-// A bar on stderr when that is a terminal. Otherwise one line per step, or, as a sign of life, a
-// line every TESSERA_PROGRESS_SECONDS.
+// Progress on stderr: a bar when stderr is a terminal. Otherwise one line for each step, or, with
+// TESSERA_PROGRESS_SECONDS, one line in so many seconds.
 class Progress {
  public:
   enum class Plain { signs, lines };
@@ -100,7 +101,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void step(std::size_t done, std::size_t total, std::string_view what);
-  // Makes room for what is printed next.
+  // Clears the bar, so that other text can be printed.
   void clear();
 
  private:
@@ -109,7 +110,7 @@ class Progress {
   Plain plain_;
   bool terminal_;
   bool drawn_ = false;
-  double seconds_;  // between two signs of life; 0: none
+  double seconds_;  // seconds between two lines; 0: a line for each step
   std::chrono::steady_clock::time_point last_;
 };
 

@@ -1,4 +1,4 @@
-// tessera pack: built kernels in one portable file, and what such a file holds.
+// tessera pack: writes built kernels to one portable file, and lists such a file.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -27,7 +27,7 @@ struct PackCommand {
   int jobs = 0;
 };
 
-// One target's share of the pack.
+// The kernels of one target in the pack.
 struct Part {
   Target target;
   std::vector<Source> sources;
@@ -59,7 +59,7 @@ std::vector<Target> resolve_targets(const PackCommand& command) {
   for (const std::string& name : command.targets) targets.push_back(resolve_target(name));
   std::set<std::string> names;
   for (const Target& target : targets) {
-    jit::compiler_for(target, "pack");  // refuses a target without one
+    jit::compiler_for(target, "pack");  // throws for a target without a compiler
     if (!names.insert(target.name).second) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("pack: each target is named once, got '{}' twice", target.name));
@@ -68,7 +68,7 @@ std::vector<Target> resolve_targets(const PackCommand& command) {
   return targets;
 }
 
-// Whichever family has the set.
+// The kernels of a set, in whichever family has it.
 std::vector<KernelSpec> preselected_kernels(const std::string& set, const Target& target) {
   std::vector<std::string> known;
   for (const Family* family : all_families()) {
@@ -82,7 +82,7 @@ std::vector<KernelSpec> preselected_kernels(const std::string& set, const Target
                           set, did_you_mean(set, known)));
 }
 
-// Of every type and layout that the target has such a set for.
+// The kernels of all such sets of the target, over types and layouts.
 std::vector<KernelSpec> essential_kernels(const Target& target) {
   std::vector<KernelSpec> specs;
   for (const Family* family : all_families()) {
@@ -91,7 +91,7 @@ std::vector<KernelSpec> essential_kernels(const Target& target) {
       try {
         for (KernelSpec& spec : family->preselected(set, target)) specs.push_back(std::move(spec));
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
+        if (error.code() != ErrorCode::not_found) throw;  // another target's set
       }
     }
   }
@@ -102,7 +102,7 @@ std::vector<KernelSpec> essential_kernels(const Target& target) {
                           target.name));
 }
 
-// Names say their target themselves; a name that none of the targets takes is refused.
+// A name contains its target. A name of none of the targets is an error.
 std::vector<KernelSpec> named_kernels(const PackCommand& command,
                                       const std::vector<Target>& targets) {
   std::vector<std::string> known;
@@ -155,7 +155,7 @@ std::vector<Part> make_parts(const PackCommand& command) {
   return parts;
 }
 
-// What became of all kernels. Artifacts in memory live as long as `results`.
+// The results for all kernels. Artifacts in memory live as long as `results`.
 struct Built {
   std::vector<jit::BuildResult> results;
   std::vector<jit::PackInput> inputs;
@@ -168,7 +168,7 @@ Built build(const std::vector<Part>& parts, int jobs) {
   for (const Part& part : parts) total += part.sources.size();
   Built built;
   Progress progress("pack", Progress::Plain::signs);
-  // A pack is made of what this machine's compiler makes, not of what another pack holds.
+  // A pack contains kernels of this machine's compiler, never kernels from another pack.
   jit::Builder builder({.use_shipped_packs = false});
   for (const Part& part : parts) {
     const std::size_t before = built.results.size();
@@ -194,7 +194,7 @@ Built build(const std::vector<Part>& parts, int jobs) {
   return built;
 }
 
-// Finds out before the long work whether it can end well.
+// Checks before the long build that the file can be written.
 void check_writable(const fs::path& file) {
   const fs::path folder = fs::absolute(file).parent_path();
   remove_tree(make_unique_folder(folder, ".pack-"));
@@ -203,7 +203,7 @@ void check_writable(const fs::path& file) {
 int write(const PackCommand& command, const Output& output) {
   const std::vector<Part> parts = make_parts(command);
   check_writable(command.output);
-  for (const Part& part : parts) {  // missing: one sentence instead of one for each kernel
+  for (const Part& part : parts) {  // a missing compiler is reported once, not for each kernel
     jit::compiler_for(part.target).find({}, {});
   }
   const Built built = build(parts, command.jobs);

@@ -10,7 +10,7 @@
 namespace tessera::cli {
 namespace {
 
-// A library may print, too: only lines that begin like this are ours.
+// The library may print too. Only lines with this prefix are ours.
 constexpr std::string_view kMark = "tessera-peer ";
 constexpr double kLoadSeconds = 20;
 
@@ -23,10 +23,10 @@ std::string way_of(const peers::PeerCall& call) {
   return fmt::format("{} {}", call.group, call.how);
 }
 
-// What a child told before it ended.
+// What the child reported before it ended.
 struct Told {
   int tried = 0;
-  std::string running;  // the way that was begun and did not end
+  std::string running;  // the way that began and did not end
   bool is_loaded = false;
   bool is_done = false;
 };

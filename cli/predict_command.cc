@@ -1,4 +1,4 @@
-// tessera predict: what a model says of a problem's kernels.
+// tessera predict: a model's predictions for a problem's kernels.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -18,7 +18,7 @@ struct PredictCommand {
   int top = 5;
 };
 
-// The decision by this model alone: no other ranker stands in for it.
+// The decision by this model alone, without other rankers.
 Decision decide(const Problem& problem, const LoadedModel& loaded) {
   ChooseOptions options;
   options.threads = loaded.model->manifest.threads;

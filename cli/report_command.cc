@@ -36,7 +36,7 @@ int report(const ReportCommand& command, const Output& output) {
   if (!command.op.empty()) filter.op = parse_op(command.op);
   if (!command.target.empty()) filter.target = load_target(command.target).name;
   const measure::SweepData measured = measure::read_sweep_data(command.data);
-  // Which model fits is known once it is known what was measured; the model knows on which machine.
+  // The measurements determine the model, and the model determines the machine.
   const train::Dataset all = train::make_dataset(measured, filter);
   const Target row = load_target(command.target.empty() ? all.target : command.target);
   const std::shared_ptr<const Model> model = read_model(command.model, op_of(all), row);

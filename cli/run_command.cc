@@ -56,7 +56,7 @@ struct VerifyCommand {
 
 struct VerifyReport {
   std::string kernel;
-  std::string error;  // empty: every result was right
+  std::string error;  // empty: every result was correct
   int problems = 0;
 };
 
@@ -79,13 +79,13 @@ VerifyReport verify_kernel(Dispatcher& dispatcher, const KernelSpec& spec,
   return report;
 }
 
-// Most sentences start with the kernel's name.
+// Removes the kernel's name, with which most error messages begin.
 std::string without_name(const std::string& sentence, const std::string& kernel) {
   const std::string name = kernel + ": ";
   return sentence.substr(sentence.starts_with(name) ? name.size() : 0);
 }
 
-// Sentences by kernel, without what the compiler said after them.
+// Error messages by kernel, without the compiler's output.
 std::map<std::string, std::string> build_failures(Dispatcher& dispatcher, int jobs,
                                                   Progress& progress) {
   std::map<std::string, std::string> failures;
@@ -101,7 +101,7 @@ std::map<std::string, std::string> build_failures(Dispatcher& dispatcher, int jo
   return failures;
 }
 
-// Kernels that do not build are reported like kernels that are wrong; the rest goes on.
+// Kernels that do not build are reported like wrong ones, and the others still run.
 int verify(const VerifyCommand& command, const Output& output) {
   const Target target = resolve_target(command.kernels.target);
   const KernelSet set = select_kernels(command.kernels, target);

@@ -1,4 +1,4 @@
-// tessera search: the legal kernels of each problem by prediction, then the best by time.
+// tessera search: ranks the legal kernels of each problem by prediction, and measures the best.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -14,7 +14,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr std::size_t kShownFound = 10;  // where nothing is measured
+constexpr std::size_t kShownFound = 10;  // rows shown when nothing is measured
 
 struct SearchCommand {
   ProblemOptions problems;
@@ -31,12 +31,12 @@ struct SearchCommand {
   bool remember = false;
 };
 
-// What the search for one problem came to.
+// The result of the search for one problem.
 struct SearchReport {
   Problem problem;
   tune::SearchResult result;
   std::vector<tune::MeasuredKernel> measured;
-  bool are_times = true;  // the predictions, and no scores
+  bool are_times = true;  // whether predictions are times and not scores
 };
 
 LearnedModel surrogate_of(const SearchCommand& command, const Problem& problem,
@@ -58,7 +58,7 @@ tune::SearchOptions options_of(const SearchCommand& command, const Target& targe
   return options;
 }
 
-// Measures in a store of its own, which is gone afterwards.
+// Measures with a temporary store.
 std::vector<tune::MeasuredKernel> measure(const SearchCommand& command, const Problem& problem,
                                           const Target& target, const tune::SearchResult& result) {
   measure::SweepOptions options;

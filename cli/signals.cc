@@ -9,7 +9,7 @@ namespace tessera::cli {
 void prepare_for_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) {
-    // One that is ignored stays so, as under nohup.
+    // A signal that is ignored stays ignored, as under nohup.
     if (std::signal(signal, end_by_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
   }
 }

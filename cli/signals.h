@@ -1,13 +1,13 @@
-// What signals do to the program.
+// The program's handling of signals.
 #pragma once
 
 namespace tessera::cli {
 
-// Called first: from then on a signal that ends the program ends what its children have started as
-// well, and a limit on the size of files is an error and no signal.
+// Must be called first. Afterwards, a signal that ends the program also ends its children and their
+// children, and exceeding a limit on file sizes is an error instead of a signal.
 void prepare_for_signals();
 
-// The handler: ends all children, then the program by the signal itself.
+// The signal handler: ends all children, and then the program by the signal itself.
 void end_by_signal(int signal);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// tessera sweep: a list of kernels on a list of problems, measured into a store.
+// tessera sweep: measures a list of kernels on a list of problems, and stores the results.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

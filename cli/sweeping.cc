@@ -17,7 +17,7 @@ std::atomic<bool> interrupted{false};
 
 void on_interrupt(int signal) {
   interrupted = true;
-  std::signal(signal, end_by_signal);  // the second time
+  std::signal(signal, end_by_signal);  // for the second ^C
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ double read_seconds(const std::string& command, const std::string& text) {
   }
   const std::string unit = text.substr(used);
   const double scale = unit == "h" ? 3600 : unit == "m" ? 60 : unit.empty() || unit == "s" ? 1 : 0;
-  const double seconds = number * scale;  // NaN is in no range
+  const double seconds = number * scale;  // NaN fails this too
   if (used > 0 && seconds > 0 && seconds <= kMostSeconds) return seconds;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("{}: --budget is a time above 0 such as 90s, 30m or 2h, got '{}'",

@@ -1,4 +1,4 @@
-// Running a sweep for a person: a bar, a budget in words, and ^C.
+// Running a sweep for a person: a progress bar, a budget as text, and ^C.
 #pragma once
 
 #include <string>
@@ -8,16 +8,18 @@
 
 namespace tessera::cli {
 
-// "30m", "90s", "1.5h", or a number of seconds; 0 for an empty text. `command` leads the message.
+// "30m", "90s", "1.5h", or a number of seconds; 0 for an empty text. `command` begins the error's
+// text.
 double read_seconds(const std::string& command, const std::string& text);
 
 // "45s", "3m05s", "2h10m".
 std::string format_duration(double seconds);
 
-// ", none of the kernels serves 3"; empty when each problem has its kernel.
+// ", none of the kernels serves 3"; empty when a kernel supports each problem.
 std::string unserved_text(const measure::SweepReport& report);
 
-// Shows progress. The first ^C ends the sweep in good order, the second ends the program.
+// Runs the sweep and shows progress. The first ^C ends the sweep and keeps all complete problems.
+// The second one ends the program.
 measure::SweepReport run_sweep(const std::vector<Problem>& problems,
                                const std::vector<KernelSpec>& kernels, const Target& target,
                                measure::SweepStore& store, measure::SweepOptions options);

@@ -1,4 +1,4 @@
-// tessera train: a model from what sweeps measured.
+// tessera train: trains a model from the measurements of sweeps.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -94,7 +94,8 @@ void print_text(const TrainCommand& command, const train::TrainResult& result,
   }
 }
 
-// A model that was trained with a nominal row would never be asked, and nothing else would say so.
+// A model that was trained with a nominal row would never be used on this machine, and no other
+// message would say so.
 void print_where_it_holds(const Target& target) {
   const Target here = host_target();
   if (is_gpu(target) || target.name != here.name) return;

@@ -16,7 +16,8 @@ namespace tessera::cli {
 namespace {
 
 constexpr std::size_t kShownKernels = 10;
-constexpr double kTie = 0.01;  // a smaller difference is no gain: so tight are medians read
+constexpr double kTie = 0.01;  // a smaller difference is no gain; medians are measured to this
+                               // accuracy
 
 struct TuneCommand {
   std::string budget = "30m";
@@ -30,7 +31,7 @@ struct TuneCommand {
   measure::SweepOptions options;
 };
 
-// No word stands for the usual types of an operation, and for a file's own.
+// An empty word stands for the default types of an operation, or for the types in a file.
 std::vector<std::string> or_usual(const std::vector<std::string>& words) {
   return words.empty() ? std::vector<std::string>{""} : words;
 }
@@ -54,7 +55,7 @@ std::vector<Problem> read_all(const TuneCommand& command, const Target& target) 
   return problems;
 }
 
-// What the dispatcher takes so far, by problem.
+// The kernels that the dispatcher chooses now, by problem.
 std::map<std::string, std::string> choices(const std::vector<Problem>& problems,
                                            const TuneCommand& command) {
   Dispatcher dispatcher({.target = command.target});
@@ -68,7 +69,8 @@ std::map<std::string, std::string> choices(const std::vector<Problem>& problems,
   return chosen;
 }
 
-// Those asked for, and whatever is chosen so far: a winner must have been faster than that.
+// The kernels that were asked for, and those chosen now, because a winner must be faster than the
+// current choice.
 std::vector<KernelSpec> read_kernels(const TuneCommand& command,
                                      const std::vector<Problem>& problems, const Target& target,
                                      const std::map<std::string, std::string>& chosen) {
@@ -86,12 +88,12 @@ std::vector<KernelSpec> read_kernels(const TuneCommand& command,
   return kernels;
 }
 
-// What came of it, over the problems whose kernel before was measured.
+// A summary over the problems whose earlier kernel was measured.
 struct Gain {
   std::size_t compared = 0;
-  std::size_t changed = 0;     // by more than a tie
-  double speedup = 1;          // geometric mean over all that were compared
-  double mean_efficiency = 1;  // of the choice before
+  std::size_t changed = 0;     // problems whose time changed by more than a tie
+  double speedup = 1;          // geometric mean over all compared problems
+  double mean_efficiency = 1;  // of the earlier choices
   double least_efficiency = 1;
 };
 
@@ -129,7 +131,7 @@ std::vector<tune::Change> gains(std::vector<tune::Change> changes) {
   return changes;
 }
 
-// What came of a call.
+// The result of the command.
 struct Outcome {
   measure::SweepReport sweep;
   std::vector<tune::Change> changes;

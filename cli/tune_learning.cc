@@ -9,9 +9,9 @@
 namespace tessera::cli {
 namespace {
 
-constexpr std::size_t kLeastProblems = 100;  // with fewer, folds say little
+constexpr std::size_t kLeastProblems = 100;  // with fewer problems, cross-validation says little
 
-// The order of a ranker as seconds: those that it predicts, made to fall with the place.
+// The order of a ranker as seconds: its predictions, made monotonic along the order.
 train::Predict predict_by(const std::shared_ptr<const Ranker>& ranker) {
   return [ranker](const RankInput& input, std::span<double> seconds) {
     const std::vector<Ranked> ranked =
