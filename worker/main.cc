@@ -1,5 +1,5 @@
-// tessera-worker: runs kernels for the autotuner and for sweeps, and for the builder NVRTC and the
-// first load of a kernel, so that what crashes or hangs harms nobody.
+// tessera-worker: runs kernels for the autotuner and for sweeps. For the builder it runs NVRTC and
+// loads new kernels first. A crash or a hang then harms only this process.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -26,12 +26,13 @@ namespace {
 
 std::string reply_to(const char* text) {
   const tessera::measure::WorkerRequest request = tessera::measure::worker_request_from_json(text);
-  // Ends this process should its parent no longer be there to do it.
+  // Ends this process when its parent is gone and cannot end it.
   alarm(static_cast<unsigned>(std::ceil(request.timeout_seconds)) + 1);
   return tessera::measure::serve_worker(request);
 }
 
-// Bytes that are not UTF-8, such as a path's, are replaced: else the report itself would fail.
+// Bytes that are not UTF-8, for example of a path, are replaced, because the report would fail
+// otherwise.
 void print(const nlohmann::json& reply) {
   std::puts(reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
@@ -63,14 +64,15 @@ std::string load_answer(const char* name, const char* file) {
   }
 }
 
-// A copy of the standard output to talk on: what kernels print goes nowhere. -1 when there is none.
+// Makes a copy of standard output for the replies and closes the original, so that output of
+// kernels goes nowhere. -1 when there is no standard output.
 int quiet_output() {
   const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
   return nothing < 0 || dup2(nothing, STDOUT_FILENO) < 0 ? -1 : out;
 }
 
-// "load NAME FILE ...": each answer leaves before the next library is touched.
+// "load NAME FILE ...": each answer is written before the next library is loaded.
 int load(int argc, char** argv) {
   const int out = quiet_output();
   if (out < 0 || dprintf(out, "%s\n", tessera::jit::kReadyWord.data()) < 0) return 1;
@@ -103,7 +105,7 @@ int main(int argc, char** argv) {
     std::puts(reply_to(argv[1]).c_str());
     return 0;
   } catch (const tessera::Error& error) {
-    // A GPU's kernel that fails takes its context with it, not its process.
+    // A failing GPU kernel breaks its context, not the process.
     const bool by_kernel = error.code() == tessera::ErrorCode::launch_failed;
     print({{"error", error.what()}, {"outcome", by_kernel ? "crashed" : "failed"}});
   } catch (const std::exception& error) {
