@@ -26,10 +26,11 @@ struct Heuristic {
   float waves;
   int reserved[4];
 };
-constexpr int kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8;  // of a matmul
+// attributes of a matmul
+constexpr int kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8;
 constexpr int kFastAccumulation = 25, kBiasType = 26;
-constexpr int kBatchCount = 5, kBatchStride = 6;  // of a layout
-constexpr int kMaxWorkspace = 1;                  // of a preference
+constexpr int kBatchCount = 5, kBatchStride = 6;  // attributes of a layout
+constexpr int kMaxWorkspace = 1;                  // attribute of a preference
 
 struct LtFunctions {
   std::size_t (*version)();
@@ -66,14 +67,14 @@ int lt_type_of(DType dtype) {
   return -1;
 }
 
-// cublasComputeType of the products of operands.
+// The cublasComputeType for products of these operands.
 int compute_type(DType operand) {
   constexpr int kFloat = 68, kFloatByTf32 = 77, kInt32 = 72;
   if (operand == DType::tf32) return kFloatByTf32;
   return operand == DType::int8 ? kInt32 : kFloat;
 }
 
-// The epilogues that the library fuses; its gelu is the one by tanh.
+// The epilogues that the library fuses; its gelu is gelu_tanh.
 struct EpilogueRow {
   std::string_view epilogue;
   int value;
@@ -93,7 +94,7 @@ std::optional<int> epilogue_of(const Epilogue& epilogue) {
 constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
 constexpr int kHeuristics = 8;
 
-// The library writes columns: its D is our output's transpose, n x m, and its A our B.
+// The library is column-major: its D is the transpose of our output, n x m, and its A is our B.
 class Matmul {
  public:
   Matmul(const LtFunctions& f, LtHandle handle, const GemmProblem& p, const GemmOperands& operands)
@@ -107,7 +108,7 @@ class Matmul {
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
 
-  // False when the library has nothing for this problem.
+  // False when the library has no algorithm for this problem.
   bool prepare(int epilogue) {
     return describe(epilogue) && lay_out() && ask() && !heuristics_.empty();
   }
@@ -149,7 +150,7 @@ class Matmul {
     return ok;
   }
 
-  // A matrix of our rows is one of the library's columns.
+  // A row-major matrix of ours is a column-major one of the library.
   bool lay_out() {
     const GemmProblem& p = problem_;
     const auto make = [&](Layout& layout, DType dtype, std::array<std::int64_t, 4> shape) {
@@ -230,7 +231,7 @@ class CublasLt : public Peer {
   }
 
  private:
-  // Made where a GPU is at hand: at the first problem.
+  // Made at the first problem, when a GPU is present.
   LtHandle handle() const {
     if (handle_ != nullptr) return handle_;
     const runtime::Place place{&runtime::backend_for(load_target("sm90a")), {}};
@@ -248,7 +249,7 @@ class CublasLt : public Peer {
   mutable std::shared_ptr<runtime::DeviceBuffer> workspace_;
 };
 
-// Beside NVRTC, in a toolkit or in a Python environment.
+// The library lies beside NVRTC, in a toolkit, or in a Python environment.
 std::vector<std::string> library_names() {
   std::vector<std::string> names;
   for (const char* file : {"libcublasLt.so.13", "libcublasLt.so.12"}) {

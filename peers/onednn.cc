@@ -1,5 +1,5 @@
-// oneDNN as a peer: its plain gemm functions, its matmul primitive, and the passes over the result
-// that an epilogue costs when it is not fused.
+// oneDNN as a peer: its plain gemm functions, its matmul primitive, and separate passes over the
+// result for an epilogue.
 #include <fmt/format.h>
 
 #include <array>
@@ -91,7 +91,7 @@ Tensor tensor_d(const GemmProblem& p, std::size_t i) {
   }
 }
 
-// One run of the peer: a gemm function per batch or none, then steps.
+// One run of the peer: a call of a gemm function for each batch, if any, then steps.
 struct Program {
   std::shared_ptr<const Library> library;
   std::vector<Library::Gemm> gemms;
@@ -109,7 +109,7 @@ struct Program {
   }
 };
 
-// The epilogue as separate passes over the result, in place; empty optional when one is refused.
+// The epilogue as separate passes over the result, in place; empty when oneDNN refuses one.
 std::optional<std::vector<Step>> epilogue_steps(const Library& library, const GemmProblem& p,
                                                 const GemmOperands& operands) {
   const Handle out = library.describe(tensor_out(p));
@@ -157,8 +157,8 @@ std::optional<std::vector<Step>> epilogue_steps(const Library& library, const Ge
   return steps;
 }
 
-// The matmul step, with B where it lies or (`packed`) in the format that oneDNN likes best; packing
-// happens here, outside of what is timed.
+// The matmul step, with B in place or (`packed`) in the format that oneDNN prefers. Packing happens
+// here, outside of the timed calls.
 bool add_matmul(const Library& library, const GemmProblem& p, const GemmOperands& operands,
                 bool packed, Program& program) {
   const Handle a = library.describe(tensor_a(p));
@@ -191,7 +191,7 @@ bool add_matmul(const Library& library, const GemmProblem& p, const GemmOperands
   return true;
 }
 
-// dnnl_sgemm or dnnl_gemm_s8s8s32, where one of them takes these types.
+// dnnl_sgemm or dnnl_gemm_s8s8s32, when one of them supports these types.
 bool add_gemms(const GemmProblem& p, const GemmOperands& operands, Program& program) {
   const bool is_fp32 = p.a == DType::fp32 && p.b == DType::fp32 && p.out == DType::fp32;
   program.is_int8 = p.a == DType::int8 && p.b == DType::int8 && p.out == DType::int32;

@@ -18,8 +18,8 @@ constexpr int kForwardInference = 96;
 constexpr int kTagAny = 1;
 constexpr int kQueryWeights = 131;
 
-// Version 2 describes memory and operations in plain structs of the caller's: room for the largest
-// of them (sizeof 696 and 2800 in 2.6), with some to spare.
+// Version 2 describes memory and operations in plain structs that the caller provides. The room is
+// for the largest ones (696 and 2800 bytes in 2.6), with some to spare.
 constexpr std::size_t kDescriptorBytes = 1024;
 constexpr std::size_t kOperationBytes = 4096;
 
@@ -246,7 +246,7 @@ Handle Library::matmul(const Handle& source, const Handle& weights, const Handle
   if (status != 0) return nullptr;
   const Handle owner(raw, api_->primitive_desc_destroy);
 
-  // The descriptor belongs to the primitive descriptor: keep a copy.
+  // The primitive descriptor owns the descriptor, so a copy is kept.
   const void* format = api_->primitive_desc_query_md(raw, kQueryWeights, 0);
   weights_bytes = api_->memory_desc_get_size(format);
   if (api_->is_version_2()) {

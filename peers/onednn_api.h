@@ -1,6 +1,6 @@
 // The part of oneDNN's C API that the peer uses, declared by hand: the library is loaded with
-// dlopen and its headers are not needed. Versions 2 and 3 differ in how descriptors are made; that
-// difference ends here.
+// dlopen and its headers are not needed. Versions 2 and 3 make descriptors in different ways; this
+// interface hides the difference.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class Argument : int { source = 1, source_1 = 2, destination = 17, weights 
 enum class Binary : int { add = 0x1fff0, multiply = 0x1fff1 };
 enum class Eltwise { relu, tanh, clip, logistic, gelu_tanh, gelu_erf, swish };
 
-// Anything of oneDNN's with a destructor.
+// An object of oneDNN that has a destructor.
 using Handle = std::shared_ptr<void>;
 
 // A description of memory. No strides: the library may choose its own format.
@@ -38,7 +38,7 @@ struct Step {
   std::vector<Operand> operands;
 };
 
-// One loaded library with its engine and stream. Functions return empty handles where oneDNN
+// One loaded library with its engine and stream. Functions return empty handles when oneDNN
 // refuses.
 class Library {
  public:
