@@ -1,4 +1,4 @@
-// The integer that kernels and their callers count elements in.
+// The integer type in which kernels and their callers count elements.
 #pragma once
 
 namespace tessera::device {

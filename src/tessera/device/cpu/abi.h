@@ -15,9 +15,9 @@ struct CpuThread {
   void* barrier_context;
 };
 
-// One thing that a kernel can do.
+// One entry of a kernel.
 struct CpuEntry {
-  // Bytes that the team needs for these arguments.
+  // The bytes of workspace that the team needs for these arguments.
   i64 (*workspace_bytes)(const void* arguments, int threads);
   // Called by every thread of the team with the same arguments.
   void (*run)(const void* arguments, const CpuThread* thread);
@@ -27,7 +27,7 @@ struct CpuEntry {
 // order of Source::entries; those that a kernel does not have are null.
 inline constexpr int kMostCpuEntries = 2;
 struct CpuKernel {
-  int abi_version;  // the family's number
+  int abi_version;  // the family's ABI number
   CpuEntry entries[kMostCpuEntries];
 };
 

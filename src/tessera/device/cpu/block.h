@@ -5,23 +5,24 @@
 
 namespace tessera::device {
 
-// Operands and destination of a register block. Strides count words, but for A: bytes.
+// Operands and destination of a register block. Strides count words, except those of A, which count
+// bytes.
 struct BlockTask {
   const void* a;
   i64 a_row;   // between rows of A, in bytes
   i64 a_word;  // between consecutive words of k, in bytes
-  u32 a_last;  // of one word of k more: the bits that belong to A; 0: there is none
+  u32 a_last;  // mask of A's bits in one last, incomplete word of k; 0: there is none
   const u32* b;
   i64 b_word;
   i64 words;
-  const u32* start;   // what accumulators start from, one per column; null: zero
-  const u32* before;  // raw accumulators to add; null: none
+  const u32* start;   // initial values of the accumulators, one for each column; null: zero
+  const u32* before;  // raw accumulators to be added; null: none
   i64 ld_before;
   void* out;
   i64 ld_out;
 };
 
-// Out: what sums are stored as, u32 for raw accumulators.
+// Out is the type in which sums are stored, u32 for raw accumulators.
 template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
 [[gnu::noinline]] void multiply_block(const BlockTask& t) {
   using Acc = typename Math::Acc;
@@ -34,7 +35,7 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
       acc[i][j] = Math::kBiased ? load<Acc>(t.start + j * kLanes) : Acc{};
     }
   }
-  // The destination is needed only after the loop: have it on its way by then.
+  // The destination is needed only after the loop, so it is prefetched here.
 #pragma GCC unroll 32
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
@@ -42,9 +43,9 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
       __builtin_prefetch(out + i * t.ld_out + j * kLanes, 1, 3);
     }
   }
-  // Packed panels have their strides in the type, so that addresses are constants. Rows that lie in
-  // place are reached by one pointer for every three and one stride: more offsets than that do not
-  // fit the registers, and loading them costs 4% of the speed.
+  // Packed panels have their strides in the type, so that addresses are constants. Rows of A in
+  // place are reached by one pointer for every three rows and one stride. More offsets do not fit
+  // into registers, and loading them costs 4% of the speed.
   constexpr bool kInPlace = kPackedRows == 0;
   constexpr int kGroup = kInPlace ? 3 : kRows;
   constexpr int kGroups = (kRows + kGroup - 1) / kGroup;
@@ -67,11 +68,14 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
 #pragma GCC unroll 16
     for (int g = 0; g < kGroups; ++g) {
       a[g] += a_word;
-      if (kInPlace) asm("" : "+r"(a[g]));  // else the compiler makes offsets of them again
+      if (kInPlace)
+        asm(""
+            : "+r"(a[g]));  // keeps the compiler from turning pointers into offsets
+                            // again
     }
     b += t.b_word;
   }
-  // Rows that end within a word: what follows them counts as zero.
+  // When rows end within a word, the rest of the word counts as zero.
   if constexpr (kInPlace && Math::kPerWord > 1) {
     if (t.a_last != 0) {
 #pragma GCC unroll 32
@@ -108,7 +112,7 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
   }
 }
 
-// The next smaller number of rows that has a block of its own: 12 and 14 -> 8 -> 4.
+// The next smaller number of rows for which there is a register block: 12 and 14 -> 8 -> 4.
 constexpr int fewer_rows(int rows) { return rows > 8 ? 8 : rows > 4 ? rows / 2 : 0; }
 
 template <class Math, int kRows, int kVectors, int kPackedRows>
@@ -121,9 +125,10 @@ template <class Math, int kRows, int kVectors, int kPackedRows>
   multiply_block<Math, kRows, kVectors, kPackedRows>(t);
 }
 
-// A block of `rows` x `columns`, at most kRows x (kVectors * kLanes): low ones use fewer rows,
-// narrow ones half the vectors. The operands and the output hold what the block that runs touches.
-// Kernels share it as compiled code.
+// Multiplies a block of `rows` x `columns`, at most kRows x (kVectors * kLanes), by the smallest
+// register block for it: with fewer rows for a low one, with half the vectors for a narrow one.
+// Operands and output must have room for the register block that runs. Kernels share this function
+// as compiled code.
 template <class Math, int kRows, int kVectors, int kPackedRows>
 void multiply_any(const BlockTask& t, i64 rows, int columns) {
   constexpr int kHalf = kVectors / 2;

@@ -1,5 +1,5 @@
-// What happens to finished accumulators: alpha, beta * C, the chain of epilogue steps, conversion.
-// Arguments is an operation's own struct; the fields read here have the same names in all of them.
+// Finishes accumulators: alpha, beta * C, the chain of epilogue steps, conversion. Arguments is the
+// operation's own struct; the fields that are read here have the same names for every operation.
 #pragma once
 
 #include "tessera/device/cpu/grid.h"
@@ -98,7 +98,7 @@ template <class C, class Arguments>
   }
 }
 
-// Whether accumulators are already the output when nothing is to scale or to add.
+// Whether accumulators are already the output, provided that alpha is 1 and beta is 0.
 template <class C>
 constexpr bool sums_are_output() {
   using Acc = typename C::Math::Acc;
@@ -107,7 +107,7 @@ constexpr bool sums_are_output() {
   return kSameType && C::kNumSteps == 0;
 }
 
-// Whether they become the output by conversion to a 16-bit float alone.
+// Whether accumulators then become the output by a conversion to a 16-bit float alone.
 template <class C>
 constexpr bool sums_convert() {
   return __is_same(typename C::Math::Acc, f32v) && sizeof(typename C::Out) == 2 &&
@@ -115,14 +115,15 @@ constexpr bool sums_convert() {
 }
 
 // Finishes a rectangle of raw accumulators (32-bit, `ld` words between rows) into the output of one
-// batch. The arguments are copied so that stores to the output cannot be thought to change them.
+// batch. The arguments are copied, because the compiler would otherwise assume that stores to the
+// output change them.
 template <class C, class Arguments>
 [[gnu::noinline]] void finish_rectangle(const Arguments& arguments, const u32* acc, i64 ld,
                                         i64 rows, i64 columns, Place at) {
   using Acc = typename C::Math::Acc;
   const Arguments g = arguments;
   const i64 whole = columns / kLanes * kLanes;
-  // One loop, whatever the shape: the constants of an epilogue are put into registers once.
+  // One loop for every shape, so that the constants of an epilogue are loaded into registers once.
   i64 i = 0, j = 0;
   for (i64 left = whole / kLanes * rows; left > 0; --left) {
     finish<C>(g, load<Acc>(acc + i * ld + j), {at.row + i, at.column + j, kLanes});

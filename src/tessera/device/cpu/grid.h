@@ -1,4 +1,4 @@
-// The problem as kernels divide it: ranges, runs of output elements, rows of a narrow side.
+// How kernels divide a problem: ranges, runs of output elements, rows of a narrow side.
 #pragma once
 
 #include "tessera/device/cpu/vector.h"
@@ -9,7 +9,7 @@ struct Range {
   i64 begin, end;
 };
 
-// Where one run of output elements lies: `count` columns from (row, column).
+// The place of a run of output elements: `count` columns from (row, column) on.
 struct Place {
   i64 row, column;
   int count;
@@ -31,18 +31,19 @@ inline Range part(i64 size, i64 block, i64 parts, i64 index) {
   return {smaller(begin, size), smaller(end, size)};
 }
 
-// Whether a bandwidth-bound kernel packs A and streams B, not the other way round.
+// Whether a bandwidth-bound kernel packs A and streams B; otherwise it packs B and streams A.
 inline bool narrow_is_a(i64 m, i64 n) { return m <= n; }
 
-// Of the operand that it packs: rows multiplied at once, and all rows, of which some are zero.
+// For the packed operand: the rows that are multiplied at once, and the number of all rows, some of
+// which are zero.
 inline i64 rows_at_once(i64 rows) { return rows <= 2 ? rows : rows <= 4 ? 4 : 8; }
 inline i64 narrow_rows(i64 rows) {
   return blocks_of(rows, rows_at_once(rows)) * rows_at_once(rows);
 }
 
-// Where k is strided, so many words are added together. More than 8 rows of memory side by side
-// thrash L1 when their distance is a power of two; with many sums to load and store, it pays all
-// the same.
+// How many words are added together when k is strided. More than 8 rows of memory at a time thrash
+// L1 when their distance is a power of two; with many sums to load and store, they are faster
+// nevertheless.
 constexpr int words_at_once(i64 rows, int per_word) {
   const int words = (rows >= 8 ? 16 : 8) / per_word;
   return words < 8 ? words : 8;

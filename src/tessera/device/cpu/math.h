@@ -10,7 +10,7 @@ namespace tessera::device {
 #if defined(__AVX512F__)
   constexpr int kCurrentRounding = 4;
   return __builtin_ia32_scalefps512_mask(p, n, p, 0xffff, kCurrentRounding);
-#else  // in two factors, so that results below the normal range keep their value
+#else  // multiplies by two factors, so that results below the normal range keep their value
   const i32v exponent = __builtin_convertvector(n, i32v);
   const i32v half = exponent >> 1;
   const f32v low = bits_as<f32v>((half + 127) << 23);

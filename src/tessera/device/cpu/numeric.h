@@ -5,7 +5,7 @@
 
 namespace tessera::device {
 
-// Storage types: bits only, so that each dtype is a type of its own.
+// Storage types: they hold bits only, so that each dtype is a C++ type of its own.
 struct fp16 {
   u16 bits;
 };
@@ -31,7 +31,7 @@ struct is_int8<int8> {
   static constexpr bool value = true;
 };
 
-// GCC takes these conversions apart, element by element, unless it is told the instruction.
+// GCC converts element by element unless the code names the instruction.
 #if defined(__AVX512F__) && !defined(__clang__)
 typedef char c8v __attribute__((vector_size(kLanes)));
 typedef short c16v __attribute__((vector_size(kLanes * 2)));
@@ -106,7 +106,7 @@ typedef short c16v __attribute__((vector_size(kLanes * 2)));
   return result | ((bits >> 16) & 0x8000U);
 }
 
-// What the instructions on bf16 take and give is a type of its own since GCC 13 and Clang 16.
+// Since GCC 13 and Clang 16, the bf16 instructions have vectors of a bf16 type as operands.
 #if defined(__AVX512BF16__) && defined(__clang__) && __clang_major__ >= 16
 typedef __bf16 bf16_lane;
 #elif defined(__AVX512BF16__) && !defined(__clang__) && __GNUC__ >= 13
@@ -115,8 +115,8 @@ typedef __bf16 bf16_lane;
 typedef short bf16_lane;
 #endif
 
-// The 16-bit patterns of bf16 and fp16: one instruction where the machine has one. That for bf16
-// takes subnormal floats for zero, as the instruction that multiplies bf16 does.
+// The 16-bit patterns of bf16 and fp16, by one instruction if the machine has it. The instruction
+// for bf16 treats subnormal floats as zero, like the one that multiplies bf16.
 [[gnu::always_inline]] inline u16v narrow_bits(bf16 type, f32v x) {
 #if defined(__AVX512BF16__) && defined(__clang__)
   typedef bf16_lane half __attribute__((vector_size(kLanes * 2)));
@@ -169,7 +169,7 @@ template <class T>
 [[gnu::always_inline]] inline f32v round_even(f32v x) {
   const f32v magic = splat(0x1.8p23F);
   f32v shifted = x + magic;
-  asm("" : "+x"(shifted));  // keeps the compiler from folding the addition away
+  asm("" : "+x"(shifted));  // keeps the compiler from removing the addition
   return shifted - magic;
 }
 

@@ -1,7 +1,7 @@
 // Packing: copies an operand into panels of words, so that the innermost loop reads one stream.
 //
-// A panel holds Width rows (of A) or columns (of B) for a range of k as [word][Width]. k past the
-// range reads as zero; rows past the operand's end hold anything.
+// A panel holds Width rows (of A) or columns (of B) for a range of k as [word][Width]. Beyond the
+// range of k the panel holds zeros. Rows past the operand's end hold any values.
 #pragma once
 
 #include "tessera/device/cpu/grid.h"
@@ -13,9 +13,9 @@ namespace tessera::device {
 // contiguous, else at data[k * ld + r].
 template <class T>
 struct PanelSource {
-  const T* data;  // of element (0, 0) of the panel
+  const T* data;  // element (0, 0) of the panel
   i64 ld;
-  i64 rows;   // that exist from here to the operand's end
+  i64 rows;   // rows from here to the operand's end
   i64 depth;  // k
 };
 
@@ -35,9 +35,9 @@ template <class T, class Math>
   return load_words_across<T, Math>(padded, kLanes);
 }
 
-// Stores the part of a strip of kLanes words that lies inside a panel of this Width. Panels
-// narrower than a vector are stored whole: what spills over is written again by the next word's
-// store, and behind the last panel there is room (kPanelSlack).
+// Stores the part of a strip of kLanes words that lies inside a panel of this Width. A panel
+// narrower than a vector is stored as a whole vector. The next word's store overwrites the surplus,
+// and there is room for it behind the last panel (kPanelSlack).
 inline constexpr int kPanelSlack = kLanes;
 
 template <int Width>
@@ -46,8 +46,8 @@ template <int Width>
   store_first(out, words, Width - strip);
 }
 
-// A square's worth of a K-contiguous operand's end: rows past the last one repeat it (their results
-// are never stored), elements past the depth are zero.
+// One square at the end of a K-contiguous operand. Rows past the last one repeat it, because their
+// results are never stored. Elements past the depth are zero.
 template <class T, int kSpan>
 [[gnu::noinline]] void copy_square(const T* p, i64 ld, i64 rows, i64 depth, T* out) {
   __builtin_memset(out, 0, sizeof(T) * kLanes * kSpan);
@@ -81,7 +81,7 @@ template <class T, class Math, int Width, bool kIsA>
       for (int i = 0; i < kLanes; ++i) {
         square[i] = bias<Math, kIsA>(load_words<T, Math>(p));
         p += ld;
-        if (i % 4 == 3) asm("" : "+r"(p));  // else each row's offset takes a register
+        if (i % 4 == 3) asm("" : "+r"(p));  // otherwise each row's offset takes a register
       }
       transpose(square);
       u32* to = out + w * Width + strip;
@@ -131,7 +131,7 @@ template <class T, class Math, int Width, bool kIsA, bool kKContiguous>
   pack_columns<T, Math, Width, kIsA>(s, out);
 }
 
-// What the accumulators of each column start from: -128 * the column's sum, for a biased Math.
+// The initial values of each column's accumulators for a biased Math: -128 * the column's sum.
 template <class Math, int Width>
 inline void column_corrections(const u32* panel, i64 words, u32* out) {
   for (int j = 0; j < Width; j += kLanes) {
@@ -143,7 +143,7 @@ inline void column_corrections(const u32* panel, i64 words, u32* out) {
   }
 }
 
-// The words before a panel of B's own: its corrections.
+// The number of words in front of a panel of B: its corrections.
 template <class Math>
 constexpr i64 panel_start(i64 columns) {
   return Math::kBiased ? columns : 0;
@@ -151,13 +151,14 @@ constexpr i64 panel_start(i64 columns) {
 
 // ---- what kernels share as compiled code ----
 
-// A panel of A. kBias: not where register blocks read A in place, which bias what they load.
+// A panel of A. kBias is false when register blocks also read A in place, because they add the bias
+// when they load.
 template <class T, class Math, int Width, bool kBias, bool kKContiguous>
 void pack_a_panel(const PanelSource<T>& s, u32* out) {
   pack_panel<T, Math, Width, kBias, kKContiguous>(s, out);
 }
 
-// A panel of B behind its corrections.
+// A panel of B, preceded by its corrections.
 template <class T, class Math, int Width, bool kKContiguous>
 void pack_b_panel(const PanelSource<T>& s, u32* out) {
   u32* panel = out + panel_start<Math>(Width);

@@ -1,9 +1,9 @@
-// The sizes of the blocked GEMM that its estimate knows too.
+// Sizes of the blocked GEMM that its estimate also uses.
 #pragma once
 
 namespace tessera::device {
 
-inline constexpr long long kPartialBytes = 8 << 20;  // of a thread's partial sums
-inline constexpr int kGrainWords = 16;               // of k, the least that is worth a thread
+inline constexpr long long kPartialBytes = 8 << 20;  // the most bytes of a thread's partial sums
+inline constexpr int kGrainWords = 16;  // the least part of k that is worth a thread, in words
 
 }  // namespace tessera::device

@@ -1,8 +1,8 @@
-// A strip of a bandwidth-bound GEMM: a few rows of one operand, packed, times a range of the other,
-// which is read where it lies, once.
+// A strip of a bandwidth-bound GEMM: a few packed rows of one operand times a range of the other
+// one, which is read once, in place.
 //
-// Where the wide operand's k is contiguous, each of its rows gives dot products; where k is
-// strided, whole rows of k are added to a strip of sums.
+// When the wide operand's k is contiguous, each of its rows gives dot products. When k is strided,
+// whole rows of k are added to a strip of sums.
 #pragma once
 
 #include "tessera/device/cpu/grid.h"
@@ -10,21 +10,21 @@
 
 namespace tessera::device {
 
-// Sums lie in blocks of so many of the wide operand's rows: [block][row][kSumBlock]. Those of long
-// strips, one row after the other, would all fall into the same set of L1.
+// Sums lie in blocks of this many rows of the wide operand: [block][row][kSumBlock]. Without
+// blocks, the rows of long strips would all fall into the same set of L1.
 inline constexpr i64 kSumBlock = 8 * kLanes;
 inline i64 sum_at(i64 rows, i64 row, i64 wide) {
   return (wide / kSumBlock * rows + row) * kSumBlock + wide % kSumBlock;
 }
 
-// The packed operand; zeros stand for rows and words that it does not have. Where the wide
-// operand's k is contiguous it lies in rows, apart by an odd number of lines for the caches' sake;
-// where k is strided, in the order in which it is multiplied: [words_at_once words][rows_at_once
-// rows][word][row].
+// The packed operand. Missing rows and words are zero. When the wide operand's k is contiguous, it
+// lies in rows; their distance is an odd number of cache lines, so that they use different sets.
+// When k is strided, it lies in the order in which it is multiplied: [words_at_once
+// words][rows_at_once rows][word][row].
 struct Narrow {
   const u32* words;
   i64 rows;
-  i64 ld;  // between rows, if it lies in rows
+  i64 ld;  // distance between rows, if it lies in rows
 };
 template <class Math>
 inline i64 narrow_at(i64 rows, i64 row, i64 word) {
@@ -41,19 +41,19 @@ inline i64 narrow_words(i64 k) {
 
 template <class T>
 struct StripTask {
-  const T* wide;  // of the strip's first element
-  i64 ld;         // between rows of the wide operand, or of its k where that is strided
-  i64 count;      // rows of the wide operand
+  const T* wide;  // the strip's first element
+  i64 ld;     // distance between rows of the wide operand; with a strided k, between its rows of k
+  i64 count;  // rows of the wide operand
   i64 k;
   Narrow narrow;
   u32* sums;         // raw
-  u32* corrections;  // for a biased Math: one for each of the wide operand's rows
+  u32* corrections;  // for a biased Math: one for each row of the wide operand
 };
 
-// What a biased Math has added to a sum is the product with these.
+// A biased Math adds to a sum the product with this word.
 inline constexpr u32 kBiasWord = 0x80808080U;
 
-// The words of `count` elements that lie next to each other, at most a vector's; zeros behind.
+// The words of `count` neighbouring elements, at most a vector; the rest is zero.
 template <class T, class Math>
 [[gnu::always_inline]] inline u32v last_words(const T* p, i64 count) {
   const u32v bytes = load_bytes(p, static_cast<int>(count) * static_cast<int>(sizeof(T)));
@@ -64,15 +64,15 @@ template <class T, class Math>
 
 // ---- k contiguous: dot products ----
 
-// The sums of kRows narrow rows, from `row` on, and kWide of the wide operand, from `at` on. The
-// first rows work out the corrections for all.
+// The sums of kRows narrow rows, from `row` on, and kWide rows of the wide operand, from `at` on.
+// The first rows also compute the corrections for all.
 template <class T, class Math, int kRows, int kWide, bool kFirst>
 [[gnu::noinline]] void dots(const StripTask<T>& t, i64 row, i64 at) {
   using Acc = typename Math::Acc;
   constexpr int kPer = Math::kPerWord;
   constexpr bool kCorrects = Math::kBiased && kFirst;
-  constexpr bool kFetches = kWide != 6;  // so many rows are enough under way
-  constexpr i64 kAhead = 32 * kLanes;    // words: prefetchers stop at the end of a page
+  constexpr bool kFetches = kWide != 6;  // six rows keep enough loads under way
+  constexpr i64 kAhead = 32 * kLanes;    // words; hardware prefetchers stop at the end of a page
   const T* const wide = t.wide + at * t.ld;
   const u32* const narrow = t.narrow.words + row * t.narrow.ld;
   const i64 k = t.k, ld = t.ld, narrow_ld = t.narrow.ld;
@@ -124,7 +124,8 @@ template <class T, class Math, int kRows, int kWide, bool kFirst>
   }
 }
 
-// All rows, kRows at a time: those after the first find the wide operand's in the caches.
+// All rows, kRows at a time. Only the first rows read the wide operand from memory, later ones find
+// it in the caches.
 template <class T, class Math, int kRows, int kWide>
 void dots_of_all(const StripTask<T>& t, i64 at) {
   dots<T, Math, kRows, kWide, true>(t, 0, at);
@@ -135,7 +136,7 @@ void dots_of_all(const StripTask<T>& t, i64 at) {
   }
 }
 
-// Takes off what the bias of the packed operand has added.
+// Subtracts what the bias of the packed operand added.
 template <class Math, class T>
 void correct(const StripTask<T>& t) {
   using Acc = typename Math::Acc;
@@ -148,7 +149,7 @@ void correct(const StripTask<T>& t) {
   }
 }
 
-// With 32 registers 4 x 6 sums stay in them, or 4 x 4 and their corrections. With 16 none do.
+// 32 registers hold 4 x 6 sums, or 4 x 4 sums and their corrections. 16 registers hold neither.
 template <class T, class Math, int kMostRows>
 void dot_strip(const StripTask<T>& t) {
   constexpr bool kManyRegisters = kVectorBytes == 64;
@@ -157,7 +158,7 @@ void dot_strip(const StripTask<T>& t) {
   constexpr int kWide = kRows < 4 ? 8 : kManyRegisters ? kMany : 16 / kRows;
   if (t.count < kWide) {
     for (i64 i = 0; i < t.count; ++i) dots_of_all<T, Math, kRows, 1>(t, i);
-  } else {  // the last ones go over some of those before them again
+  } else {  // the last step repeats some rows of the step before
     for (i64 i = 0; i < t.count; i += kWide) {
       dots_of_all<T, Math, kRows, kWide>(t, smaller(i, t.count - kWide));
     }
@@ -167,38 +168,38 @@ void dot_strip(const StripTask<T>& t) {
 
 // ---- k strided: rows of the wide operand added to a strip of sums ----
 
-// Words of k of the wide operand that are added together, for some of a strip's columns, and what
-// they are added to.
+// The words of k of the wide operand that are added together, for some of a strip's columns, and
+// their sums.
 template <class T>
 struct Rows {
   const T* wide;
   i64 ld;
   i64 columns;
-  const u32* narrow;  // of the words
-  u32* sums;          // of the strip, as are corrections
+  const u32* narrow;  // the narrow operand's words for them
+  u32* sums;          // the strip's sums; corrections are the strip's too
   u32* corrections;
-  i64 first;  // of the columns, in the strip
+  i64 first;  // first of the columns in the strip
   i64 sum_rows;
 };
 
-// Hides where a pointer comes from: else GCC keeps the address of each word that is multiplied, and
-// of each row, and has no registers for so many.
+// Hides the origin of a pointer from the compiler. Otherwise GCC keeps the address of each word and
+// of each row, and has too few registers for them.
 template <class T>
 [[gnu::always_inline]] inline const T* in_register(const T* p) {
   asm("" : "+r"(p));
   return p;
 }
 
-// Adds to the sums of kRows rows. The first rows correct for all, and fetch: the rows of memory of
-// the next words are other pages, which the processor does not foresee.
+// Adds to the sums of kRows rows. The first rows also compute the corrections for all, and
+// prefetch: the next words lie in other pages, which the processor does not predict.
 template <class T, class Math, int kRows, bool kFirst>
 [[gnu::noinline]] void add_words(const Rows<T>& rows, i64 row) {
   using Acc = typename Math::Acc;
   constexpr int kPer = Math::kPerWord;
   constexpr int kWords = words_at_once(kRows, Math::kPerWord);
-  constexpr bool kFetches = kFirst && kRows * kPer <= 16;  // else bytes are not what it waits for
+  constexpr bool kFetches = kFirst && kRows * kPer <= 16;  // with more, memory is not the limit
   constexpr bool kCorrects = Math::kBiased && kFirst;
-  const Rows<T> r = rows;  // a copy, so that stores cannot be thought to change it
+  const Rows<T> r = rows;  // a copy, so that the compiler knows that stores do not change it
   const i64 ld = r.ld;
   const i64 step = kPer * ld;
   u32* sums = r.sums + sum_at(r.sum_rows, row, r.first);
@@ -210,10 +211,10 @@ template <class T, class Math, int kRows, bool kFirst>
     for (int x = 0; x < kRows; ++x) acc[x] = load<Acc>(sums + x * kSumBlock);
     if constexpr (kCorrects) correction = load<Acc>(corrections);
     const u32* narrow = r.narrow + row * kWords;
-    if constexpr (kRows > 2) narrow = in_register(narrow);  // fewer stay in registers
+    if constexpr (kRows > 2) narrow = in_register(narrow);  // fewer rows stay in registers anyway
     const T* const wide = in_register(r.wide + f);
     const T* const second = in_register(wide + 4 * step);
-    const i64 turn = f / kLanes & (kPer - 1);  // so that each line is asked for once
+    const i64 turn = f / kLanes & (kPer - 1);  // so that each line is prefetched once
     const T* const next = in_register(wide + kWords * step + turn * ld);
     const T* const after = in_register(next + 4 * step);
 #pragma GCC unroll 8
@@ -235,7 +236,7 @@ template <class T, class Math, int kRows, bool kFirst>
   }
 }
 
-// To the sums of all rows.
+// Adds to the sums of all rows.
 template <class T, class Math, int kRows>
 void add_to_all(const Rows<T>& r) {
   add_words<T, Math, kRows, true>(r, 0);
@@ -244,8 +245,8 @@ void add_to_all(const Rows<T>& r) {
   }
 }
 
-// `depth` of k and `columns` that do not fill words and vectors: copied into a zero-padded piece
-// first.
+// For a depth of k and columns that do not fill words and vectors: the elements are first copied to
+// a piece padded with zeros.
 template <class T, class Math, int kRows>
 void add_padded(Rows<T> r, i64 depth) {
   T piece[words_at_once(kRows, Math::kPerWord) * Math::kPerWord * kLanes] = {};
@@ -292,7 +293,7 @@ template <class T, class Math, bool kKContiguous, int kRows>
   add_strip<T, Math, kRows>(t);
 }
 
-// Kernels share it as compiled code.
+// Kernels share this function as compiled code.
 template <class T, class Math, bool kKContiguous>
 void multiply_strip(const StripTask<T>& t) {
   if (t.narrow.rows <= 1) return strip_of<T, Math, kKContiguous, 1>(t);

@@ -63,7 +63,7 @@ template <class To, class From>
 }
 #endif
 
-// The first `count` 32-bit lanes from memory, zeros behind them; touches nothing else.
+// Loads the first `count` 32-bit lanes; the others are zero. Touches no other memory.
 template <class V>
 [[gnu::always_inline]] inline V load_first(const void* p, int count) {
 #if defined(__AVX512F__)
@@ -106,8 +106,9 @@ template <int... I>
   return i32v{I...};
 }
 
-// The first `bytes` bytes, at most a vector's, zeros behind them; touches nothing else. Quicker
-// than memcpy() of a number that is not known, and than loading at once what small stores wrote.
+// Loads the first `bytes` bytes, at most a vector; the others are zero. Touches no other memory.
+// This is faster than memcpy() with a size unknown to the compiler, which stores small pieces and
+// then loads them as a vector.
 [[gnu::always_inline]] inline u32v load_bytes(const void* p, int bytes) {
   const int words = bytes / 4;
   const u32v whole = load_first<u32v>(p, words);
@@ -131,8 +132,8 @@ template <class V>
   for (int i = words * 4; i < bytes; ++i) to[i] = from[i];
 }
 
-// Halves are added to halves: in each lane the sum of the lanes whose numbers differ in bits up to
-// W.
+// Adds halves to halves. Each lane becomes the sum of the lanes whose numbers differ only in bits
+// up to W.
 template <int W, class V, int... I>
 [[gnu::always_inline]] inline V fold_lanes(V v, Lanes<I...> all) {
   const V folded = v + __builtin_shufflevector(v, v, (I ^ W)...);

@@ -1,13 +1,13 @@
-// Words: the 32-bit units that packed operands are made of, and the instruction that multiplies
-// two vectors of them. One word holds kPerWord products' worth of consecutive k.
+// Words: the 32-bit units that packed operands are made of, and the instruction that multiplies two
+// vectors of them. One word holds kPerWord consecutive elements of k.
 #pragma once
 
 #include "tessera/device/cpu/numeric.h"
 
 namespace tessera::device {
 
-// Each Math names its accumulator vector, how many k a word holds, and
-// mac(acc, a, b): acc[lane] + sum over the word of a[lane] * b[lane].
+// Each Math defines its accumulator vector, how many elements of k a word holds, and mac(acc, a,
+// b): acc[lane] + the sum of a[lane] * b[lane] over the word.
 
 // fp32 fused multiply-add; every floating type converts to it.
 struct MathF32 {
@@ -19,7 +19,7 @@ struct MathF32 {
   }
 };
 
-// int32 multiply-add on widened int8, for machines without anything better.
+// int32 multiply-add on widened int8, for machines without a better instruction.
 struct MathI32 {
   using Acc = i32v;
   static constexpr int kPerWord = 1;
@@ -72,8 +72,8 @@ struct MathBf16 {
 #endif
 
 #if defined(__AVX512VNNI__)
-// Fours of int8. The instruction wants a unsigned, so a is stored with 128 added and
-// 128 * sum(b) is taken off where the accumulator starts.
+// Fours of int8. The instruction takes an unsigned a, so 128 is added to a, and accumulators start
+// from -128 * sum(b).
 struct MathVnni {
   using Acc = i32v;
   static constexpr int kPerWord = 4;
@@ -88,14 +88,14 @@ struct MathVnni {
 };
 #endif
 
-// A word of an operand that lies in place, at any address.
+// A word of an operand in place, at any address.
 [[gnu::always_inline]] inline u32 load_word(const void* p) {
   u32 word;
   __builtin_memcpy(&word, p, sizeof(word));
   return word;
 }
 
-// One element of T, already widened to 32 bits, as its share of a word.
+// One element of T, already widened to 32 bits, in the form that it has in a word.
 template <class T, class Math>
 [[gnu::always_inline]] inline u32v encode(u32v raw) {
   if constexpr (is_int8<T>::value) {
@@ -148,7 +148,7 @@ template <class T, class Math>
   }
 }
 
-// a as the biased Math wants it: every byte with 128 added.
+// The words of A for a biased Math: 128 is added to every byte.
 template <class Math, bool kIsA>
 [[gnu::always_inline]] inline u32v bias(u32v word) {
   if constexpr (Math::kBiased && kIsA) return word ^ 0x80808080U;

@@ -7,13 +7,14 @@
 
 namespace tessera::device {
 
-// What the driver encodes for the copy engine: 128 opaque bytes, at a multiple of 64.
+// A tensor map: 128 opaque bytes at a multiple of 64, which the driver encodes for the copy engine.
 struct alignas(64) CudaTensorMap {
   unsigned long long words[16];
 };
 
-// The counters at the start of a workspace. They are all 0 when a launch starts. Whoever counts one
-// up to its last leaves 0 behind, so that they are all 0 when it ends; nothing else may lie there.
+// The counters at the start of a workspace. They are all 0 when a launch starts. The block that
+// counts a counter to its end sets it to 0 again, so that they are all 0 when the launch ends.
+// Nothing else may lie there.
 inline constexpr int kCounterBytes = 1 << 16;
 
 }  // namespace tessera::device

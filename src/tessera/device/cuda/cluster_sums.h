@@ -1,13 +1,14 @@
-// K split over the blocks of a cluster: they add up through each other's shared memory.
+// For a K that is split over the blocks of a cluster: the blocks add up their sums through each
+// other's shared memory.
 #pragma once
 
 #include "tessera/device/cuda/ptx.h"
 
 namespace tessera::device {
 
-// A thread's sums, of kBlocks rows of accumulators for kColumns columns. Every block sends its
-// partial sums to their owners, each of which adds a part of the columns in the order of the ranks
-// that follow its own. kVectorBytes: 4 accumulators of all threads.
+// The sums of a thread: kBlocks rows of accumulators for kColumns columns. Every block sends its
+// partial sums to their owners. Each owner adds up a part of the columns, in the order of the ranks
+// that follow its own. kVectorBytes is the size of 4 accumulators of all threads.
 template <class Acc, int kBlocks, int kColumns, int kOwners, int kSplits, int kVectorBytes>
 struct ClusterSums {
   static constexpr int kOwn = kColumns / kOwners / 2;
@@ -15,11 +16,11 @@ struct ClusterSums {
   static constexpr int kOwnVectors = kBlocks * kVectors;
   static constexpr u32 kSource = kOwnVectors * kVectorBytes;  // bytes from one block
 
-  u32 mine;     // where this thread's first vector from the first other block arrives
+  u32 mine;  // the address at which this thread's first vector from the first other block arrives
   u32 arrived;  // the barrier that counts their bytes
   int split;    // this block's rank
 
-  // True for owners, whose `own` then are the sums.
+  // True for owners; `own` then holds the sums.
   __device__ __forceinline__ bool add(const Acc (&sums)[kBlocks][kColumns / 2],
                                       Acc (&own)[kBlocks][kOwn]) const {
     cluster_wait();

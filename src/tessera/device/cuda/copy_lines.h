@@ -1,4 +1,4 @@
-// Matrices copied to aligned rows by all threads of a grid, as they are or transposed.
+// Copies matrices to aligned rows, unchanged or transposed, with all threads of a grid.
 #pragma once
 
 #include "tessera/device/cuda/ptx.h"
@@ -9,7 +9,7 @@ namespace tessera::device {
 template <class T>
 struct Lines {
   const void* from;
-  bool in_array;  // of pointers to the batches
+  bool in_array;  // `from` is an array of pointers to the batches
   i64 line, lines, ld;
   i64 batches, batch_stride;
   char* to;
@@ -20,10 +20,10 @@ struct Lines {
   }
 };
 
-// The same lines. A warp moves 2 KB of one at a time, or several short ones.
+// Copies lines unchanged. A warp moves 2 KB of a line at a time, or several short lines.
 template <class T>
 struct CopyLines {
-  static constexpr int kPieces = 4;  // of 16 bytes, that a thread has on the way
+  static constexpr int kPieces = 4;  // pieces of 16 bytes that a thread loads at a time
   static constexpr int kPiecesPerWarp = 32 * kPieces;
   static constexpr int kSize = static_cast<int>(sizeof(T));
 
@@ -40,7 +40,7 @@ struct CopyLines {
     }
   }
 
-  static constexpr int kShort = 16;  // pieces of a line that a whole warp is too much for
+  static constexpr int kShort = 16;  // a line of at most so many pieces does not get a whole warp
 
   static __device__ __forceinline__ void run_short(const Lines<T>& x, int pieces) {
     int width = 1;  // threads for a line
@@ -81,8 +81,9 @@ struct CopyLines {
     }
   }
 
-  // 16 bytes from any multiple of the element's size: the two aligned 16 that hold them, shifted.
-  // What lies behind the line's end does not matter, but may not be there at all.
+  // Loads 16 bytes at any multiple of the element's size, by loading the two aligned 16 bytes
+  // around them and shifting. Bytes behind the line's end do not matter, but their memory may not
+  // exist.
   static __device__ __forceinline__ void load(const char* from, const char* begin, const char* end,
                                               u32 (&words)[4]) {
     const u32 excess = static_cast<u32>(reinterpret_cast<u64>(from)) % 16;
@@ -113,13 +114,13 @@ struct CopyLines {
   }
 };
 
-// Lines across: to[x][y] = from[y][x], in squares through shared memory.
+// Transposes lines: to[x][y] = from[y][x], in squares through shared memory.
 template <class T>
 struct TransposeLines {
   static constexpr int kSide = 64;
   static constexpr int kSize = static_cast<int>(sizeof(T));
   static constexpr int kPerPiece = 16 / kSize;
-  static constexpr int kPitch = kSide + 4 / kSize;  // words apart by an odd number: few conflicts
+  static constexpr int kPitch = kSide + 4 / kSize;  // odd number of words: few bank conflicts
   using Bits = WordBits<T>;
 
   static __device__ __forceinline__ void run(const Lines<T>& x) {
@@ -153,7 +154,8 @@ struct TransposeLines {
     }
   }
 
-  // Bytes: each of 256 threads reads 4 lines of 4 and turns them about in registers.
+  // For elements of one byte: each of 256 threads reads 4 bytes of 4 lines and transposes them in
+  // registers.
   static __device__ __forceinline__ void read_fours(const Lines<T>& x, i64 batch, i64 row,
                                                     i64 column, u32* square) {
     constexpr int kFours = kSide / 4;

@@ -1,13 +1,13 @@
 // One operand's tile in shared memory, and how the threads of a block bring it there with cp.async.
-// A tile is lines of 16-byte chunks: a line is a row where k is contiguous, else one k. Chunks are
-// swizzled within their line so that what a warp reads at once lies in different banks.
+// A tile consists of lines of 16-byte chunks. A line is a row when k is contiguous, otherwise it is
+// one k. Chunks are swizzled within their line, so that a warp reads from different banks.
 #pragma once
 
 #include "tessera/device/cuda/ptx.h"
 
 namespace tessera::device {
 
-// kBytes to shared memory, of which the first `bytes` are read and the others zero.
+// Copies kBytes to shared memory. The first `bytes` are read, the others become zero.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(u32 to, const void* from, int bytes) {
   if constexpr (kBytes == 16) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void copy_async(u32 to, const void* from, int bytes) 
 __device__ __forceinline__ void copies_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Until all but the last `kPending` groups have arrived.
+// Waits until all but the last `kPending` groups have arrived.
 template <int kPending>
 __device__ __forceinline__ void copies_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
@@ -34,7 +34,7 @@ struct Source {
   const char* data;
   const char* end;
   i64 line_bytes;  // from one line to the next
-  int width;       // the widest copies that its alignment allows: 16, 8 or 4 bytes, 0: none
+  int width;       // bytes of the widest copy that the alignment allows: 16, 8, 4; 0: none
 };
 
 // One batch of an operand, of `lines` lines of `line` elements.
@@ -65,7 +65,7 @@ __device__ __forceinline__ void store_chunk(u32 to, const u32 (&words)[4]) {
 constexpr int smaller(int a, int b) { return a < b ? a : b; }
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
-// Where things are in a tile of kRows rows (of A) or columns (of B) by kTileK.
+// The layout of a tile of kRows rows (of A) or columns (of B) by kTileK.
 template <class T, int kRows, int kTileK, bool kKContiguous>
 struct TileShape {
   static constexpr int kSize = static_cast<int>(sizeof(T));
@@ -76,24 +76,25 @@ struct TileShape {
   static_assert(kChunks > 0 && (kChunks & (kChunks - 1)) == 0,
                 "a line of a tile must be 16 bytes times a power of two");
 
-  // Read in 16-byte rows of 8 lines (ldmatrix), or in words of 8 rows by 4 k.
+  // Warps read a tile in 16-byte rows of 8 lines (ldmatrix), or else in words of 8 rows by 4 k.
   static constexpr bool kInWords = !kKContiguous && kSize != 2;
   static constexpr int kWays = smaller(kChunks, 8);
   static constexpr int kLinesPerWay = larger(1, 8 / kChunks);
   static constexpr int kLineBytes = kChunks * 16;
 
-  // After so many lines the swizzle repeats.
+  // The swizzle repeats after this many lines.
   static constexpr int kPeriod = larger(8, (kInWords && kSize == 1 ? kWays * 2 : 0));
 
-  // What the swizzle makes of the chunks of a line: an exclusive or. That of a sum of numbers
-  // without common bits is the exclusive or of theirs.
+  // The swizzle of a line: the number of each chunk is combined with this value by exclusive or.
+  // For two line numbers without common bits, the value of their sum is the exclusive or of their
+  // values.
   static __device__ __forceinline__ constexpr u32 way(u32 line) {
     if (!kInWords) return line / kLinesPerWay % kWays;
     const u32 fours = kSize == 1 ? line / 4 : line / kLinesPerWay;
     return fours % larger(kWays / 2, 1) * 2 % kWays;
   }
 
-  // The byte at which chunk `chunk` of line `line` lies.
+  // The offset of chunk `chunk` of line `line`, in bytes.
   static __device__ __forceinline__ u32 at(u32 line, u32 chunk) {
     return line * kLineBytes + (chunk ^ way(line)) * 16;
   }
@@ -107,7 +108,7 @@ class TileCopy {
   static constexpr int kLinesAtOnce = kThreads / Shape::kChunks;
   static constexpr int kCopies = (Shape::kLines + kLinesAtOnce - 1) / kLinesAtOnce;
 
-  // From row `row` on, of which `rows` exist.
+  // Copies rows from `row` on, of which `rows` exist.
   __device__ __forceinline__ TileCopy(const Source& source, i64 row, i64 rows, u32 thread)
       : source_first(source.data),
         source_end(source.end),
@@ -141,7 +142,7 @@ class TileCopy {
   static constexpr int kUnalignedAtOnce = kCopies == 2 || kCopies == 4 ? 2 : 1;
   static constexpr bool kUneven = Shape::kLines % kLinesAtOnce != 0;
 
-  // Where copy `i` goes in a tile.
+  // The offset in a tile to which copy `i` goes.
   __device__ __forceinline__ u32 place_of(int i) const {
     if constexpr (kLinesAtOnce % Shape::kPeriod == 0) {
       return start + i * kLinesAtOnce * Shape::kLineBytes;
@@ -185,8 +186,8 @@ class TileCopy {
     }
   }
 
-  // Lines that start anywhere: the aligned 32 bytes around a chunk where they are the operand's,
-  // else element by element. The loads of two chunks are under way at a time.
+  // For lines that start anywhere: loads the aligned 32 bytes around a chunk when they belong to
+  // the operand, otherwise element by element. The loads of two chunks run at a time.
   __device__ __forceinline__ void fetch_unaligned(u32 to, int k_here) {
 #pragma unroll 1
     for (int i = 0; i < kCopies; i += kUnalignedAtOnce) {
@@ -239,7 +240,7 @@ class TileCopy {
   int width;
   int line, chunk;
   u32 start;
-  int rows_left;  // that exist from this thread's first one
+  int rows_left;  // rows that exist from this thread's first row on
 };
 
 }  // namespace tessera::device

@@ -1,10 +1,11 @@
-// What happens to finished accumulators: alpha, beta * C, the chain of epilogue steps, conversion.
+// Finishes accumulators: alpha, beta * C, the chain of epilogue steps, conversion.
 //
 // Here and in the stores, Arguments is an operation's own struct, and the output is a matrix for
 // each batch. Such a struct has, under these names, c, d, out; ld_c, ld_d, ld_out; batch_stride_c,
 // batch_stride_d, batch_stride_out; batch, alpha, beta, clamp_lo, clamp_hi, pointer_arrays (a
-// constant 0 where there are none). rows_of() and columns_of() are its output's sizes. The structs
-// differ in layout: a common one would have to be copied or carry unused fields.
+// constant 0 when the operation has none). rows_of() and columns_of() return the output's sizes.
+// The structs differ in layout, because a common struct would have to be copied or have unused
+// fields.
 #pragma once
 
 #include "tessera/device/cuda/math.h"
@@ -38,7 +39,7 @@ constexpr bool multiplies(Step s) {
          s == Step::multi_d_multiply;
 }
 
-// Which D tensors a chain takes as its bias and as matrices of m x n.
+// The D tensors that a chain reads as its bias and as matrices of m x n.
 inline constexpr int kMaxMatrices = 2;
 struct DRoles {
   int bias = -1;
@@ -69,8 +70,8 @@ constexpr DRoles d_roles() {
   return roles;
 }
 
-// Where two neighbours of an output row lie. `count`: how many of them exist, 0 where the row does
-// not; C, D and out are touched nowhere else. `column` must be even.
+// The place of two neighbours in an output row. `count` is how many of the two exist, 0 when the
+// row does not exist. C, D and out are accessed only where elements exist. `column` must be even.
 struct Place {
   i64 row, column;
   int count;
@@ -79,7 +80,7 @@ struct Place {
 struct Values {
   float x, y;
 };
-// In the place of a Place: the two of a bias and of matrices, read before.
+// Used instead of a Place: two elements of the bias and of matrices that were read before.
 template <class D>
 struct Given {
   PairBits<D> bias;
@@ -89,8 +90,8 @@ struct Whole {
   u32 x, y;
 };
 
-// Finishes pairs of accumulators of one batch. Make one per thread and batch: its constructor looks
-// at alignments.
+// Finishes pairs of accumulators of one batch. Make one for each thread and batch, because the
+// constructor checks alignments.
 template <class C, class Arguments>
 class Finish {
  public:
@@ -111,8 +112,8 @@ class Finish {
     }
   }
 
-  // Whether pairs of C, D and out can be read and written as one word. With pairs that also exist,
-  // the kWhole forms below do without looking.
+  // Whether pairs of C, D and out can be read and written as one word. When both elements of a pair
+  // exist too, the kWhole forms below need no checks.
   __device__ __forceinline__ bool in_pairs() const {
     bool all = out_in_pairs && (g.beta == 0 || c_in_pairs);
 #pragma unroll
@@ -120,8 +121,8 @@ class Finish {
     return all;
   }
 
-  // The three parts of finish(), for callers that have many pairs under way: alpha; beta * C, which
-  // callers leave out when beta is 0; the steps and the rounding.
+  // The three parts of finish(), for callers that process many pairs at a time: alpha; beta * C,
+  // which callers leave out when beta is 0; the steps and the rounding.
   static constexpr bool kExact = kSame<Out, int>;  // modulo 2^32
   using Running = typename If<kExact, Whole, Values>::Type;
 
@@ -165,12 +166,12 @@ class Finish {
     return rounded(at, v);
   }
 
-  // The bias of a column and the next, both of which exist where pairs of it are words.
+  // The bias of a column and the next one. Both exist when the bias can be read as words.
   __device__ __forceinline__ PairBits<D> bias_of(int column) const {
     return load_pair<D, true>(d[d_roles<C>().bias] + column, 2, true);
   }
 
-  // Writes what finish() returned, where address() says or a distance from there.
+  // Writes the result of finish() to address(), or to a distance from it.
   __device__ __forceinline__ Out* address(const Place& at) const {
     return out + at.row * g.ld_out + at.column;
   }
@@ -180,7 +181,7 @@ class Finish {
   }
 
  private:
-  // Whether D tensor `index` has rows of its own. Vectors come one to a step.
+  // Whether D tensor `index` has rows of its own. A step takes at most one vector.
   static constexpr bool is_matrix(int index) {
     if constexpr (C::kNumSteps > 0) {
       int used = 0;
@@ -234,7 +235,7 @@ class Finish {
     }
   }
 
-  // The steps from number kStep on, when kUsed D tensors have been taken.
+  // Applies the steps from number kStep on, after kUsed D tensors have been used.
   template <int kStep, int kUsed, bool kWhole, class At>
   __device__ __forceinline__ Values apply_steps(Values v, const At& at) const {
     if constexpr (kStep == C::kNumSteps) {
@@ -255,7 +256,7 @@ class Finish {
 
   static constexpr int kTensors = C::kNumD > 0 ? C::kNumD : 1;
   const Arguments& g;
-  Out* out;  // of the batch, like c and d
+  Out* out;  // the batch's output; c and d are the batch's too
   const Out* c;
   const D* d[kTensors];
   bool out_in_pairs, c_in_pairs;

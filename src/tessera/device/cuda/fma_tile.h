@@ -1,6 +1,6 @@
-// How operands of fp32 get to shared memory for the ordinary cores, where they lie in lines of one
-// k, so that a thread reads rows of A and columns of B as vectors. The tile that may have less of k
-// is the first one; all others are whole.
+// Copies fp32 operands to shared memory for the ordinary cores. A line in shared memory holds one
+// k, so that a thread reads rows of A and columns of B as vectors. Only the first tile may have
+// less of k than a whole tile.
 #pragma once
 
 #include "tessera/device/cuda/cpasync_tile.h"
@@ -8,13 +8,13 @@
 
 namespace tessera::device {
 
-// 4 bytes to shared memory.
+// Copies 4 bytes to shared memory.
 __device__ __forceinline__ void copy_word_async(u32 to, const char* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
-// The value, of which the compiler cannot tell how it came about: it would work out every address
-// anew instead of one from the other.
+// Returns the value and hides its origin from the compiler, which would otherwise compute every
+// address anew instead of one from the other.
 __device__ __forceinline__ u32 keep(u32 value) {
   asm volatile("" : "+r"(value));
   return value;
@@ -24,17 +24,17 @@ __device__ __forceinline__ const char* keep(const char* value) {
   return value;
 }
 
-// One thread's share of the copies where k is contiguous: word by word, which transposes the tile
-// on the way. 8 threads read the 32 bytes that memory hands out at once; lines are padded by a
-// vector so that what a warp writes lies in different banks.
+// One thread's share of the copies when k is contiguous. It copies word by word, which transposes
+// the tile. 8 threads read the 32 bytes of one memory sector. Lines are padded by a vector, so that
+// a warp writes to different banks.
 template <int kRows, int kSlotK, int kThreads>
 class TransposingCopy {
  public:
   static constexpr int kLineBytes = fma_line(kRows, true) * 4;
   static constexpr int kBytes = kLineBytes * kSlotK;
 
-  // From row `row` on, of which `rows` exist. Those that do not are left as they are: what becomes
-  // of them is not stored.
+  // Copies rows from `row` on, of which `rows` exist. Other rows of the tile stay unwritten,
+  // because their results are not stored.
   __device__ __forceinline__ TransposingCopy(const Source& source, i64 row, i64 rows, u32 thread) {
     const int line = static_cast<int>(thread) / kLanesK;
     lane = static_cast<int>(thread) % kLanesK;
@@ -45,10 +45,10 @@ class TransposingCopy {
     passes = static_cast<int>((left - line + kRowsAtOnce - 1) / kRowsAtOnce);
   }
 
-  // Leaves out so many of k before the first tile.
+  // Skips this much of k before the first tile.
   __device__ __forceinline__ void skip(i64 k) { from += k * 4; }
 
-  // The first tile, of which `k_here` of k exist; the others are zero.
+  // Copies the first tile, of which `k_here` of k exist; the rest becomes zero.
   __device__ __forceinline__ void fetch_first(u32 to, int k_here) {
     const char* row_at = from;
 #pragma unroll 1
@@ -63,7 +63,7 @@ class TransposingCopy {
     from += k_here * 4;
   }
 
-  // Part `part` of `parts` of the next tile, one part after the other.
+  // Copies part `part` of `parts` of the next tile. Parts must come in order.
   __device__ __forceinline__ void fetch(u32 to, int part, int parts) {
     if (part == 0) {
       place = keep(to + start);
@@ -91,17 +91,17 @@ class TransposingCopy {
   static constexpr int kCopies = (kRows + kRowsAtOnce - 1) / kRowsAtOnce * kSteps;
   static_assert(kSlotK % kLanesK == 0, "8 threads copy a row");
 
-  const char* from;    // this thread's first word of the next tile
-  const char* row_at;  // ... and of its next row
-  u32 place;           // of that tile's first word
+  const char* from;    // address of this thread's first word of the next tile
+  const char* row_at;  // address of the next row
+  u32 place;           // place in the tile of the first word
   i64 line_step;
   u32 start;
   int lane;
-  int passes;  // over rows that exist
+  int passes;  // how many rows of this thread exist
 };
 
-// The same where rows are contiguous: a thread copies vectors of 4 of them, or words where lines do
-// not lie at multiples of 16 bytes.
+// The same when rows are contiguous. A thread copies vectors of 4 rows, or words when lines do not
+// begin at multiples of 16 bytes.
 template <int kRows, int kSlotK, int kThreads>
 class LineCopy {
  public:
@@ -126,7 +126,7 @@ class LineCopy {
     from -= line_step / kLinesAtOnce * (kSlotK - k_here);
   }
 
-  // Words are all copied with the first part.
+  // When words are copied, the first part copies all of them.
   __device__ __forceinline__ void fetch(u32 to, int part, int parts) {
     if (part == 0) {
       place = keep(to + start);
@@ -148,7 +148,7 @@ class LineCopy {
   static constexpr int kCopies = kSlotK / kLinesAtOnce;
   static_assert(kThreads % kChunks == 0 && kSlotK % kLinesAtOnce == 0, "threads copy whole lines");
 
-  // What is missing of k is zero.
+  // Missing k become zero.
   __device__ __forceinline__ void fetch_words(u32 to, int k_here) {
 #pragma unroll 1
     for (int k = line; k < kSlotK; k += kLinesAtOnce) {
@@ -162,13 +162,13 @@ class LineCopy {
     }
   }
 
-  const char* from;  // this thread's first chunk of the next tile, or of its next line
+  const char* from;  // address of this thread's first chunk of the next tile, or of the next line
   i64 line_step;
   u32 start;
-  u32 place;  // of the next tile's first chunk
+  u32 place;  // place of the first chunk in the next tile
   int line;
-  int bytes;  // of a chunk that exist
-  int width;  // of the copies; 0: none
+  int bytes;  // bytes of a chunk that exist
+  int width;  // bytes of a copy; 0: no copies
 };
 
 template <bool kKContiguous, int kRows, int kSlotK, int kThreads>

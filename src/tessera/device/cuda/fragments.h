@@ -1,8 +1,9 @@
-// What threads multiply by mma.sync or by fused multiply-add: their parts of an operand's tile in
+// Operands for mma.sync and for fused multiply-add: the threads' parts of an operand's tile in
 // registers, and the instruction.
 //
-// Whatever its type and layout, an operand reaches mma in blocks of 8 rows by two chunks of 16
-// bytes of k; of each, thread t holds the 4 bytes of row t / 4 from byte t % 4 * 4:
+// For every type and layout, mma takes an operand in blocks of 8 rows by two chunks of 16 bytes of
+// k. In each chunk, thread t holds the 4 bytes of row t / 4 from byte t % 4 * 4 on. They are loaded
+// by:
 //   k contiguous             ldmatrix
 //   rows contiguous, 16 bit  ldmatrix.trans
 //   rows contiguous, 32 bit  one load a word
@@ -24,7 +25,7 @@ __device__ __forceinline__ u32 load_word(u32 from) {
   return word;
 }
 
-// The columns of four words of 4 bytes, as words.
+// Transposes four words of 4 bytes.
 __device__ __forceinline__ void transpose_bytes(const u32 (&rows)[4], u32 (&columns)[4]) {
   const u32 low01 = __byte_perm(rows[0], rows[1], 0x5140);
   const u32 low23 = __byte_perm(rows[2], rows[3], 0x5140);
@@ -36,9 +37,9 @@ __device__ __forceinline__ void transpose_bytes(const u32 (&rows)[4], u32 (&colu
   columns[3] = __byte_perm(high01, high23, 0x7632);
 }
 
-// A warp's part of an operand's tile: kBlocks blocks of 8 rows. The lane's first address is worked
-// out once; from there, a step along the swizzled side of the tile is an exclusive or with a
-// constant and a step across it an addition.
+// A warp's part of an operand's tile: kBlocks blocks of 8 rows. The lane's first address is
+// computed once. From there, a step along the swizzled side of the tile is an exclusive or with a
+// constant, and a step across it is an addition.
 template <class T, class Shape, bool kKContiguous, int kBlocks, bool kChunksFirst>
 class WarpOperand {
  public:
@@ -50,8 +51,8 @@ class WarpOperand {
                 "where rows are contiguous a warp needs a power of two of them");
   static_assert(Shape::kBytes % 1024 == 0, "tiles must keep the alignment of the swizzle");
 
-  // From row `first` of the tile on. ldmatrix brings two chunks of two blocks, in the order in
-  // which mma wants them in neighbouring registers: A's blocks first, B's chunks first.
+  // The part begins at row `first` of the tile. ldmatrix loads two chunks of two blocks, in the
+  // order of registers that mma needs: for A the blocks first, for B the chunks first.
   __device__ __forceinline__ WarpOperand(u32 first, u32 lane) {
     const u32 block = kChunksFirst ? lane >> 4 : lane >> 3 & 1;
     const u32 chunk = kChunksFirst ? lane >> 3 & 1 : lane >> 4;
@@ -68,12 +69,12 @@ class WarpOperand {
     }
   }
 
-  // Where row `row` of block `block` is in the warp's part.
+  // The place of row `row` of block `block` in the warp's part.
   static __device__ __forceinline__ u32 row_of(u32 block, u32 row) {
     return kMixed ? block / 4 * 32 + row * 4 + block % 4 : block * 8 + row;
   }
 
-  // The fragments of the `step`th 32 bytes of k.
+  // Loads the fragments of the 32 bytes of k with number `step`.
   __device__ __forceinline__ void load(u32 tile, int step, Fragment (&out)[kBlocks]) const {
     if constexpr (kKContiguous || kSize == 2) {
       load_blocks(tile, step, out);
@@ -125,12 +126,12 @@ class WarpOperand {
     }
   }
 
-  u32 start;  // in the tile
+  u32 start;  // first address, relative to the tile
 };
 
 // ---- what is multiplied ----
 
-// Two fp8 or bf8 in the low half of a word as two fp16.
+// Converts two fp8 or bf8 in the low half of a word to two fp16.
 template <class T>
 __device__ __forceinline__ u32 halves_of(u32 pair) {
   u32 halves;
@@ -142,10 +143,11 @@ __device__ __forceinline__ u32 halves_of(u32 pair) {
   return halves;
 }
 
-// A fragment as mma takes it: tf32 rounded, 8-bit floats as fp16.
+// A fragment in the form for mma: tf32 is rounded, 8-bit floats become fp16.
 template <class T>
 struct Operand {
-  static constexpr int kParts = kSame<T, fp8> || kSame<T, bf8> ? 2 : 1;  // mma a fragment feeds
+  // how many mma use a fragment
+  static constexpr int kParts = kSame<T, fp8> || kSame<T, bf8> ? 2 : 1;
   u32 words[kParts][2];
 
   __device__ __forceinline__ explicit Operand(const Fragment& f) {
@@ -174,7 +176,7 @@ struct Operand {
       : "+" kind(c[0]), "+" kind(c[1]), "+" kind(c[2]), "+" kind(c[3]) \
       : "r"(a[0]), "r"(low[0]), "r"(a[1]), "r"(low[1]), "r"(b[0]), "r"(b[1]))
 
-// c += the 16 rows of `a` (the upper 8) and `low` by the 8 columns of b.
+// c += A x B, where A has 16 rows (the first 8 in `a`, the others in `low`) and B has 8 columns.
 template <class T, class Acc>
 __device__ __forceinline__ void mma(Acc (&c)[4], const u32 (&a)[2], const u32 (&low)[2],
                                     const u32 (&b)[2]) {
@@ -200,20 +202,20 @@ __device__ __forceinline__ void load_vector(u32 from, float (&out)[4]) {
                : "memory");
 }
 
-// One lane's rows of a tile in lines of kLineBytes: vectors of 4, between which lie those of the
-// other lanes that share the rows of a warp, so that lanes read different banks.
+// One lane's rows of a tile with lines of kLineBytes. The lane has vectors of 4 rows. The vectors
+// of the other lanes of the warp lie between them, so that lanes read different banks.
 template <int kLineBytes, int kCount, int kLanes>
 class LaneOperand {
  public:
-  // Of the warp's rows from `first_row`.
+  // The warp's rows begin at `first_row`.
   __device__ __forceinline__ LaneOperand(u32 first_row, u32 lane) : first(first_row + lane * 4) {}
 
-  // The row of the tile of this lane's row `index`.
+  // The tile's row for this lane's row `index`.
   __device__ __forceinline__ u32 row_of(u32 index) const {
     return first + index / 4 * kLanes * 4 + index % 4;
   }
 
-  // The elements of one k.
+  // Loads the elements of one k.
   __device__ __forceinline__ void load(u32 tile, int k, float (&out)[kCount]) const {
     float vector[4];
 #pragma unroll

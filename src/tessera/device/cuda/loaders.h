@@ -1,5 +1,5 @@
-// Where the tiles of an operand come from. A loader is one row of tiles along k; fetch(target,
-// step) asks for this block's part of the tile number `step`, which the blocks of its share fetch
+// Loaders of an operand's tiles. A loader stands for one row of tiles along k. fetch(target, step)
+// requests this block's part of tile number `step`; the blocks that share the tile fetch it
 // together.
 #pragma once
 
@@ -22,13 +22,13 @@ struct MatrixLoader {
   }
 };
 
-// Tiles that lie in memory one after the other, each as it will in shared memory.
+// Tiles that lie in memory one after the other, each with the layout of shared memory.
 template <class OperandTile, int kParts, u64 kPolicy = kEvictNormal>
 struct PackedLoader {
   using Tile = OperandTile;
   static constexpr u64 kHint = kPolicy;  // for L2
 
-  const char* tiles;  // the first one of the row
+  const char* tiles;  // address of the row's first tile
   TileShare share;
 
   __device__ __forceinline__ void fetch(const TmaTarget& target, int step) const {

@@ -1,12 +1,13 @@
-// Elementary functions on floats: a few units in the last place of 1, which is what the results of
-// an epilogue are measured in.
+// Elementary functions on floats. Errors are a few units in the last place of 1, the unit of an
+// epilogue's tolerance.
 #pragma once
 
 #include "tessera/device/cuda/types.h"
 
 namespace tessera::device {
 
-// Subnormal numbers count as zero: handling them takes three to five instructions more a call.
+// Subnormal numbers count as zero. Handling them would take three to five more instructions in each
+// call.
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -30,15 +31,16 @@ __device__ __forceinline__ float tanh_fast(float x) {
   return a < 0.05F ? small : large;
 }
 
-// x / (1 + 2^-(x q)), of which nothing is left below -5.5.
+// x / (1 + 2^-(x q)), which is 0 in fp32's accuracy below -5.5.
 __device__ __forceinline__ float gelu_by_odds(float x, float q) {
   const float y = x * reciprocal(1.0F + exp2_fast(-x * q));
-  return x < -5.5F ? 0.0F : y;  // not in a branch, where every thread would take its turn
+  return x < -5.5F ? 0.0F : y;  // not a branch, in which threads would run one after the other
 }
 
-// x Phi(x), Phi a normal variable's probability of being below x, as x / (1 + 2^-l): l, the binary
-// logarithm of the odds Phi / (1 - Phi), is odd and smooth, x times a polynomial in x^2. Fitted on
-// |x| <= 5.5 to 2.5e-7 and to 2.5e-4 of the result, which below is less than 1.1e-7.
+// x Phi(x), where Phi is the normal distribution, computed as x / (1 + 2^-l). l is the binary
+// logarithm of the odds Phi / (1 - Phi). It is odd and smooth, so it is x times a polynomial in
+// x^2. The polynomial is fitted on |x| <= 5.5, to an error of 2.5e-7 and to 2.5e-4 of the result;
+// below -5.5 the result is less than 1.1e-7.
 __device__ __forceinline__ float gelu(float x) {
   const float u = fminf(x * x, 30.25F);
   float q = -6.88200288e-11F;
@@ -52,8 +54,8 @@ __device__ __forceinline__ float gelu(float x) {
   return gelu_by_odds(x, q);
 }
 
-// With u = sqrt(2 / pi) (x + 0.044715 x^3) in the place of Phi's argument: (1 + tanh(u)) / 2 has
-// the odds e^2u.
+// The same with (1 + tanh(u)) / 2 instead of Phi, u = sqrt(2 / pi) (x + 0.044715 x^3). Its odds are
+// e^2u.
 __device__ __forceinline__ float gelu_tanh(float x) {
   return gelu_by_odds(x, 0.102943240F * (x * x) + 2.30220820F);
 }

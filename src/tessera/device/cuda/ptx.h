@@ -1,5 +1,5 @@
-// The instructions that C++ has no words for, one function each; the copy engine's are in tma.h.
-// Addresses of shared memory are 32-bit, in the shared window.
+// Instructions that C++ cannot express, one function each. tma.h has those of the copy engine.
+// Addresses of shared memory have 32 bits, in the shared window.
 #pragma once
 
 #include "tessera/device/cuda/tile_sizes.h"
@@ -17,14 +17,15 @@ __device__ __forceinline__ u32 cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// True in one thread of a converged warp. Unlike "lane == 0" it keeps the branch uniform.
+// True in one thread of a converged warp. Unlike "lane == 0", it lets the compiler know that the
+// branch is uniform.
 __device__ __forceinline__ bool elect_one() {
   u32 chosen;
   asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}"
                : "=r"(chosen));
   return chosen != 0;
 }
-// The same in every thread of a warp, and known to be.
+// The value, which must be equal in all threads of a warp; the compiler then knows that it is.
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xffffffffU, value, 0); }
 
 // ---- barriers in shared memory ----
@@ -43,7 +44,8 @@ __device__ __forceinline__ void barrier_expect(u32 barrier, u32 bytes) {
 __device__ __forceinline__ void barrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// `barrier` is an address of in_block(). Without ".release.cluster", which would flush to memory.
+// `barrier` is an address of in_block(). The instruction has no ".release.cluster", which would
+// flush to memory.
 __device__ __forceinline__ void barrier_arrive_remote(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -64,7 +66,7 @@ __device__ __forceinline__ void threads_sync(int barrier, int threads) {
 __device__ __forceinline__ void threads_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-// Whether the predicate holds for any of the threads, which wait for each other.
+// Whether the predicate holds for any of the threads. The threads wait for each other.
 __device__ __forceinline__ bool any_of_threads(int barrier, int threads, bool predicate) {
   u32 any;
   asm volatile(
@@ -88,14 +90,14 @@ __device__ __forceinline__ void cluster_sync() {
 
 // ---- memory of other blocks of the cluster ----
 
-// The address that stands for `address` of the block `rank`.
+// The cluster-wide address for `address` in the block `rank`.
 __device__ __forceinline__ u32 in_block(u32 address, u32 rank) {
   u32 remote;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
   return remote;
 }
-// Four accumulators into another block; counts on its barrier. Accumulators keep their type: as
-// bits of another they would be copied around every wgmma.
+// Stores four accumulators to another block and counts their bytes on its barrier. The accumulators
+// keep their type, because bits of another type would be copied around every wgmma.
 __device__ __forceinline__ void store_remote(u32 to, const float* x, u32 barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
@@ -132,8 +134,8 @@ __device__ __forceinline__ void load_shared(u32 from, int& x, int& y) {
   asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(from) : "memory");
 }
 
-// Two or four 8x8 matrices of 16-bit elements, as wgmma's fragments hold them or transposed; lane l
-// gives the address of row l % 8 of matrix l / 8.
+// Stores two or four 8x8 matrices of 16-bit elements from wgmma's fragments, unchanged or
+// transposed. Lane l gives the address of row l % 8 of matrix l / 8.
 template <bool kTransposed>
 __device__ __forceinline__ void store_matrices(u32 to, const u32 (&words)[4]) {
   if constexpr (kTransposed) {
@@ -159,7 +161,7 @@ __device__ __forceinline__ void store_matrices(u32 to, const u32 (&words)[2]) {
   }
 }
 
-// The same back.
+// Loads such matrices.
 template <bool kTransposed>
 __device__ __forceinline__ void load_matrices(u32 from, u32 (&words)[4]) {
   if constexpr (kTransposed) {
@@ -191,11 +193,12 @@ __device__ __forceinline__ void load_matrices(u32 from, u32 (&words)[2]) {
 
 // ---- device memory by threads ----
 
-// Orders this thread's accesses to device memory before and after, as all threads of the device
-// see them.
+// Orders this thread's accesses to device memory before and after it, for all threads of the
+// device.
 __device__ __forceinline__ void device_fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
-// 16 bytes at a multiple of 16; loads see what other blocks stored before a fence.
+// Stores and loads of 16 bytes at a multiple of 16. Loads see what other blocks stored before a
+// fence.
 __device__ __forceinline__ void store_global(void* to, const u32 (&x)[4]) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x[0]), "r"(x[1]),
                "r"(x[2]), "r"(x[3])
@@ -223,7 +226,7 @@ __device__ __forceinline__ void load_global(const void* from, int (&x)[4]) {
                : "l"(from)
                : "memory");
 }
-// What nobody writes while the kernel runs.
+// Loads data that nothing writes while the kernel runs.
 __device__ __forceinline__ void load_global_once(const void* from, u32* x) {
   asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -242,7 +245,7 @@ __device__ __forceinline__ void add_global(void* to, const int (&x)[4]) {
                  : "memory");
   }
 }
-// The counter's value before 1 is added.
+// Adds 1 to the counter and returns its value before.
 __device__ __forceinline__ u32 count_global(u32* counter) {
   u32 before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
@@ -264,7 +267,7 @@ template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// Keeps uses of an accumulator behind the wait.
+// Keeps the compiler from moving uses of an accumulator before the wait.
 __device__ __forceinline__ void wgmma_done(float& x) { asm volatile("" : "+f"(x)::"memory"); }
 __device__ __forceinline__ void wgmma_done(int& x) { asm volatile("" : "+r"(x)::"memory"); }
 

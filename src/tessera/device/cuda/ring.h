@@ -5,7 +5,7 @@
 
 namespace tessera::device {
 
-// The stage of a ring that comes next, and the parity of its barriers' phase.
+// The next stage of a ring, and the parity of its barriers' phase.
 template <int kStages>
 struct Ring {
   u32 stage = 0, phase = 0;
@@ -22,11 +22,11 @@ struct Ring {
   }
 };
 
-// Tells the producers that fill a stage that it is empty: one thread each of some warps, one for
-// each block that fills it.
+// Tells the producers of a stage that the stage is empty. One thread tells one producing block; the
+// threads are in different warps.
 template <bool kRemote>
 struct Release {
-  u32 barrier;  // of stage 0
+  u32 barrier;  // stage 0's barrier
   bool chosen;
   __device__ __forceinline__ void operator()(u32 stage) const {
     if (!chosen) return;

@@ -1,22 +1,23 @@
-// K in slices: blocks that multiply different slices of K for the same tile add up through device
-// memory. Whoever comes last holds the sum. Groups of 128 threads do so on their own.
+// For K in slices: blocks that multiply different slices of K for the same tile add up their sums
+// through device memory. The last one to arrive gets the total. Each group of 128 threads does so
+// independently.
 #pragma once
 
 #include "tessera/device/cuda/ptx.h"
 
 namespace tessera::device {
 
-// Where a group's sums go: [slice][place][vector of 4 accumulators][thread], one slice for all of
-// them when they are added atomically.
+// The place of a group's sums: [slice][place][vector of 4 accumulators][thread]. With atomic adds
+// there is only one slice.
 template <class Acc, int kVectors, bool kAtomic, int kThreads = 128>
 struct SliceSums {
   static constexpr i64 kPlaceBytes = i64{kVectors} * kThreads * 16;
 
   char* sums;     // of slice 0
-  u32* counters;  // of the groups that have come, by place; 0 before and after
+  u32* counters;  // the number of groups that have arrived, for each place; 0 before and after
   int place, places;
   int slice, slices;
-  int barrier;  // a named one of the group
+  int barrier;  // the group's named barrier
   int thread;
 
   __device__ __forceinline__ char* at(int of_slice) const {
@@ -24,8 +25,8 @@ struct SliceSums {
     return sums + group * kPlaceBytes + thread * 16;
   }
 
-  // True for the last group, whose `own` then are the sums over all slices. Slices are added in
-  // their order, whoever does it, unless atomically.
+  // True for the last group; `own` then holds the sums over all slices. Whichever group is last,
+  // slices are added in their order, except with atomic adds.
   __device__ __forceinline__ bool add(Acc (&own)[kVectors][4]) const {
     char* const mine = at(slice);
 #pragma unroll
@@ -47,7 +48,7 @@ struct SliceSums {
     return true;
   }
 
-  // Several slices are on their way at a time: one after the other, each would wait for L2.
+  // How many slices are loaded at a time. One by one, each load would wait for L2.
   static constexpr int kAhead = kVectors >= 8 ? 1 : 8 / kVectors;
 
   __device__ __forceinline__ void load_sums(Acc (&own)[kVectors][4]) const {

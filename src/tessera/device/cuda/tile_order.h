@@ -1,6 +1,6 @@
-// In which order blocks take the tiles of an output. Neighbours share operands that L2 then holds:
-// a group of `group` tiles along the first side (negative: along the second) runs before the next
-// one.
+// The order in which blocks compute the tiles of an output. A group of `group` tiles along the
+// first side (negative: along the second side) runs before the next group, so that neighbours share
+// operands in L2.
 #pragma once
 
 #include "tessera/device/cuda/types.h"
@@ -33,13 +33,13 @@ struct TileOrder {
   }
 };
 
-// The first row and column of a block's tile, which may lie anywhere in a matrix of any size.
+// The first row and column of a block's tile, in 64 bits.
 struct TileCorner {
   i64 batch, row, column;
-  int slice = 0;  // of K
+  int slice = 0;  // slice of K
 };
 
-// The same order for matrices of any size: by their corners, counted in 64 bits.
+// The same order for matrices of any size, with the corners of tiles in 64 bits.
 template <int kTileM, int kTileN>
 struct CornerOrder {
   u32 tiles_m, tiles_n;

@@ -1,5 +1,5 @@
-// The way of a tile's accumulators to the output: through shared memory, so that neighbours are
-// finished and stored together whatever thread computed them.
+// Stores a tile's accumulators to the output through shared memory, so that neighbours are finished
+// and stored together, whichever threads computed them.
 #pragma once
 
 #include "tessera/device/cuda/epilogue.h"
@@ -15,7 +15,7 @@ struct TileOutput {
   using Out = typename C::Out;
   static constexpr int kRow = C::kTileN + kStagingPad;
   static constexpr int kPairs = C::kTileN / 2;
-  // Pairs of a thread whose loads are in flight together.
+  // How many pairs of a thread are loaded at a time.
   static constexpr int kAtOnce = C::kNumD > 0 ? 4 : 2;
 
   static __device__ __forceinline__ void put(Acc* tile, u32 row, u32 column, Acc x) {

@@ -1,6 +1,6 @@
-// The sizes that kernels, their launches and the estimates compute alike: how a block shares a tile
-// out and what lies in its shared memory. Plain functions on numbers, for host and device; bytes
-// are wide enough for tiles that no machine has room for.
+// Sizes that kernels, their launches and the estimates all compute: how a block divides a tile, and
+// what its shared memory holds. These are plain functions on numbers, for host and device. Sizes in
+// bytes are `long long`, so that they do not overflow for tiles that are too large for any machine.
 #pragma once
 
 namespace tessera::device {
@@ -8,12 +8,12 @@ namespace tessera::device {
 inline constexpr int kSharedLimit = 232448;  // bytes of a Hopper block, as in the target's row
 inline constexpr int kSharedReserve = 1024;  // bytes that the machine keeps of each block
 inline constexpr int kSharedPerUnit = kSharedLimit + kSharedReserve;
-inline constexpr int kRegistersBesides = 88;  // of a tmaws thread, beside the accumulators
+inline constexpr int kRegistersBesides = 88;  // of a tmaws thread, besides the accumulators
 
-inline constexpr int kGroupThreads = 128;  // of a warpgroup
-inline constexpr int kWgmmaRows = 64;      // of one wgmma
-inline constexpr int kLineBytes = 128;     // of a swizzled line in shared memory
-inline constexpr int kMatrixSlots = 4;     // buffers of a store area that D tensors come to
+inline constexpr int kGroupThreads = 128;  // threads of a warpgroup
+inline constexpr int kWgmmaRows = 64;      // rows of one wgmma
+inline constexpr int kLineBytes = 128;     // bytes of a swizzled line in shared memory
+inline constexpr int kMatrixSlots = 4;     // buffers of a store area for D tensors
 inline constexpr int kStagingPad = 8;      // floats: rows of a staged tile start 8 banks apart
 inline constexpr int kTransposedPad = 4;   // floats at the end of a line that was transposed
 
@@ -22,13 +22,13 @@ constexpr int least_of(int a, int b) { return a < b ? a : b; }
 
 // ---- tmaws: operands in lines of 128 bytes, a ring of stages, store areas, partial sums ----
 
-// An operand's tile for one stage. With rows contiguous they fill whole lines.
+// Bytes of an operand's tile for one stage. Contiguous rows are rounded up to whole lines.
 constexpr long long operand_bytes(int rows, int k, int size, bool k_contiguous) {
   const int stored = k_contiguous ? rows : rounded_up(rows, kLineBytes / size);
   return static_cast<long long>(stored) * k * size;
 }
 
-// Threads of a block: the consumers', and one warp or a whole warpgroup that fetches.
+// Threads of a block: those of the consumers, and one warp or a whole warpgroup that fetches.
 constexpr int tma_threads(int consumers) {
   return consumers * kGroupThreads + (consumers == 1 ? 32 : kGroupThreads);
 }
@@ -37,16 +37,16 @@ struct TmaShape {
   int tile_m, tile_n;
   int consumers;  // warpgroups that multiply
   int splits;     // blocks of a cluster that share K
-  bool pingpong;  // consumers take every other tile instead of sharing each
+  bool pingpong;  // each of two consumers computes every other tile
 };
 
-// What a consumer multiplies and stores. With splits, each of `owners` blocks adds up and stores a
-// part of the columns.
+// The part of a consumer. With splits, each of `owners` blocks adds up and stores a part of the
+// columns.
 struct TmaParts {
-  int row_blocks;  // of 64 rows; 0: the tile's rows do not divide
+  int row_blocks;  // blocks of 64 rows; 0: the tile's rows are not a multiple
   int owners;
-  int columns;  // that an owner stores
-  int vectors;  // of 4 sums, that a thread of an owner holds
+  int columns;  // columns that an owner stores
+  int vectors;  // vectors of 4 sums that a thread of an owner holds
 };
 constexpr TmaParts tma_parts(const TmaShape& s) {
   const int rows = kWgmmaRows * (s.pingpong ? 1 : s.consumers);
@@ -59,9 +59,9 @@ constexpr TmaParts tma_parts(const TmaShape& s) {
 // The widest of 64, 32, 16 and 8 columns that divides n.
 constexpr int chunk_of(int n) { return n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : n % 16 == 0 ? 16 : 8; }
 
-// The columns that go out at a time, where `matrices` D tensors come in. They are fewer with those,
-// so that more of them are on their way, and two fit even where the area takes only half of what it
-// should.
+// How many columns (a chunk) are written at a time when the copy engine brings `matrices` D
+// tensors. With D tensors chunks are narrower. So more chunks are on their way at a time, and the
+// buffers of two chunks fit into an area of half the usual size.
 constexpr int out_chunk_of(int columns, int matrices) {
   if (matrices == 0) return chunk_of(columns);
   if (columns % 64 == 0) return 32;
@@ -69,8 +69,7 @@ constexpr int out_chunk_of(int columns, int matrices) {
   return matrices == 1 || chunk == 8 ? chunk : chunk / 2;
 }
 
-// A store area of `least` bytes, or of more where that gives D tensors more slots and `most` bytes
-// are left.
+// The bytes of a store area: `least`, or up to `most` when that gives D tensors more slots.
 constexpr long long area_bytes(long long least, long long most, int columns, int matrices) {
   const long long slot = matrices * out_chunk_of(columns, matrices) * kWgmmaRows * 2;
   for (int slots = kMatrixSlots; slots > 0; --slots) {
@@ -80,11 +79,12 @@ constexpr long long area_bytes(long long least, long long most, int columns, int
   return least;
 }
 
-// The store areas of `consumers` take a chunk of columns as raw accumulators, or half of one if
-// need be, where `fixed` bytes of a block's shared memory are taken.
+// The store areas of `consumers` consumers, when `fixed` bytes of the block's shared memory are
+// used already. An area holds one chunk of columns as raw accumulators, or half a chunk when there
+// is no room.
 struct StoreArea {
-  int pass;         // columns of raw accumulators
-  long long bytes;  // of one consumer
+  int pass;         // columns of raw accumulators that fit
+  long long bytes;  // bytes of one consumer's area
 };
 constexpr StoreArea store_area(long long fixed, int consumers, int columns, int matrices) {
   constexpr long long kColumnBytes = kWgmmaRows * 4;
@@ -102,7 +102,7 @@ struct TmaSizes {
   int barriers;
   StoreArea area;
   long long shared_bytes;
-  int chunk;  // columns that go out at a time where no D tensor comes in
+  int chunk;  // columns written at a time when there are no D tensors
 };
 constexpr TmaSizes tma_sizes(const TmaShape& s, int stages, long long stage_bytes, int matrices) {
   const TmaParts parts = tma_parts(s);
@@ -114,9 +114,9 @@ constexpr TmaSizes tma_sizes(const TmaShape& s, int stages, long long stage_byte
   return {partial, barriers, area, fixed + s.consumers * area.bytes, chunk_of(parts.columns)};
 }
 
-// ---- cpasync: a ring of tiles, whose place the accumulators take when they are stored ----
+// ---- cpasync: a ring of tiles; the accumulators use its memory when they are stored ----
 
-// The floats of a line of fp32 rows; it is padded where a copy transposes the tile.
+// The floats in a line of fp32 rows. The line is padded when a copy transposes the tile.
 constexpr int fma_line(int rows, bool transposes) {
   return rows + (transposes ? kTransposedPad : 0);
 }

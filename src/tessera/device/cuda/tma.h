@@ -1,16 +1,16 @@
-// The instructions of the copy engine (TMA), one function each. It moves boxes of tensors that a
-// map describes, and rows of bytes.
+// The instructions of the copy engine (TMA), one function each. The copy engine moves boxes of
+// tensors that a map describes, and runs of bytes.
 #pragma once
 
 #include "tessera/device/cuda/ptx.h"
 
 namespace tessera::device {
 
-// How long L2 should keep what a load brings.
+// Hints how long L2 should keep loaded data.
 constexpr u64 kEvictNormal = 0x1000000000000000;
 constexpr u64 kEvictFirst = 0x12F0000000000000;
 
-// The box that begins at these elements, innermost first. Tensors have 3 to 5 dimensions.
+// A box by its first element, innermost coordinate first. Tensors have 3 to 5 dimensions.
 template <int kRank>
 struct TmaBox {
   static_assert(kRank >= 3 && kRank <= 5, "boxes have 3 to 5 dimensions");
@@ -18,7 +18,8 @@ struct TmaBox {
   int at[kRank];
 };
 
-// Where a load goes: the same place in every block of the mask, each with its own barrier.
+// The destination of a load: the same address in every block of the mask, each with its own
+// barrier.
 struct TmaTarget {
   u32 to, barrier;
   u16 mask;
@@ -75,7 +76,7 @@ __device__ __forceinline__ void tma_load(const TmaTarget& t, const TmaBox<kRank>
         : "memory");
   }
 }
-// `bytes` in a row, a multiple of 16.
+// Loads a run of `bytes` bytes, a multiple of 16.
 template <bool kMulticast>
 __device__ __forceinline__ void bulk_load(const TmaTarget& t, const void* from, u32 bytes) {
   if constexpr (kMulticast) {
@@ -92,7 +93,7 @@ __device__ __forceinline__ void bulk_load(const TmaTarget& t, const void* from, 
         : "memory");
   }
 }
-// Into L2 only.
+// Loads a box into L2 only.
 template <int kRank>
 __device__ __forceinline__ void tma_fetch(const TmaBox<kRank>& box) {
   if constexpr (kRank == 3) {
@@ -136,7 +137,7 @@ __device__ __forceinline__ void tma_store(const TmaBox<kRank>& box, u32 from) {
 __device__ __forceinline__ void stores_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Until all but the last `kPending` groups have left shared memory.
+// Waits until all but the last `kPending` groups have left shared memory.
 template <int kPending>
 __device__ __forceinline__ void stores_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

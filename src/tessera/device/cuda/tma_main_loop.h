@@ -1,6 +1,6 @@
-// The main loop of Hopper kernels, whatever the tiles of P and Q are tiles of: one thread of a
-// producer warp keeps a ring of stages in shared memory filled through two loaders (TMA), consumer
-// warpgroups multiply them (wgmma).
+// The main loop of Hopper kernels, independent of the operation. One thread of a producer warp
+// keeps a ring of stages in shared memory filled through two loaders (TMA). Consumer warpgroups
+// multiply the stages (wgmma).
 //
 // P feeds wgmma's M and Q its N. A block multiplies kTileM x kTileN of P x Q at a time.
 //   cooperative: the consumers share each tile's rows
@@ -16,7 +16,7 @@
 
 namespace tessera::device {
 
-// Tiles along k, from `first` to before `last`.
+// The tiles along k from `first` up to, but not including, `last`.
 struct StepRange {
   int first, last;
 };
@@ -49,18 +49,18 @@ struct TmaMainLoop {
   static_assert(kBlocks >= 1, "every consumer needs 64 rows");
 
   static constexpr int kMulticast = C::kClusterM * C::kClusterN;
-  static constexpr int kReleases = C::kClusterM + C::kClusterN - 1;  // blocks that fill a stage
+  static constexpr int kReleases = C::kClusterM + C::kClusterN - 1;  // how many blocks fill a stage
 
   static constexpr int kStageBytes = TileP::kBytes + TileQ::kBytes;
   static constexpr int kOffsetQ = C::kStages * TileP::kBytes;
 
-  // ---- where this thread and block are ----
+  // ---- the place of this thread and block ----
 
   u32 stages;      // all tiles of P, then all of Q
-  u32 barriers;    // that stages are full, then that they are empty
+  u32 barriers;    // barriers for full stages, then for empty ones
   int warpgroup;   // kConsumers: the producer
   int thread;      // in the warpgroup
-  int at_p, at_q;  // in the multicast cluster
+  int at_p, at_q;  // place in the multicast cluster
 
   static __device__ __forceinline__ TmaMainLoop at(u32 stages, u32 barriers, int rank) {
     const int warpgroup = uniform(threadIdx.x / kGroupThreads);
@@ -72,7 +72,7 @@ struct TmaMainLoop {
   __device__ __forceinline__ u32 empty(u32 stage) const { return full(C::kStages + stage); }
   __device__ __forceinline__ bool is_producer() const { return warpgroup == kConsumers; }
 
-  // By one thread, before all wait for each other.
+  // One thread calls this before a barrier of the block.
   __device__ __forceinline__ void init_ring() const {
     for (u32 i = 0; i < C::kStages; ++i) {
       barrier_init(full(i), 1);
@@ -80,7 +80,8 @@ struct TmaMainLoop {
     }
   }
 
-  // Runs the kernel's produce() in the producer warpgroup and its consume() in all others.
+  // Runs the kernel's produce() in the producer warpgroup, and its consume() in the other
+  // warpgroups.
   template <class Kernel>
   __device__ __forceinline__ void run_roles(const Kernel& kernel) const {
     if (is_producer()) {
@@ -112,14 +113,14 @@ struct TmaMainLoop {
     return {at_p, mask};
   }
 
-  // The rows of tiles of P and Q that a tile of the output is the product of.
+  // The loaders of P and Q for a tile of the output.
   struct Loaders {
     LoaderP p;
     LoaderQ q;
   };
 
-  // make_loaders() returns them. It is called in the loop, where what it loads costs no registers
-  // between two tiles; the compiler moves out what it finds worth keeping.
+  // make_loaders() returns them. It is called inside the loop, so that its values cost no registers
+  // between two tiles. The compiler moves values out of the loop where that is worth it.
   template <class MakeLoaders>
   __device__ __forceinline__ void fill(Ring& ring, const StepRange& range,
                                        const MakeLoaders& make_loaders) const {
@@ -143,7 +144,8 @@ struct TmaMainLoop {
     if constexpr (kReleases == 1) {
       return {empty(0), thread == 0};
     } else {
-      // The first kClusterM warps serve the blocks with our at_q, the others those with our at_p.
+      // The first kClusterM warps signal the blocks with our at_q, the other warps those with our
+      // at_p.
       const int warp = uniform(thread / 32);
       const int other = warp - C::kClusterM;
       const int rank = warp < C::kClusterM
@@ -154,7 +156,7 @@ struct TmaMainLoop {
     }
   }
 
-  // Named barriers: 1 to 3 are the consumers' own, 4 and 5 say whose turn it is to multiply.
+  // Named barriers: 1 to 3 belong to one consumer each, 4 and 5 say which consumer may multiply.
   static constexpr int kTurn = 4;
 
   __device__ __forceinline__ void wait_turn() const {
@@ -164,7 +166,7 @@ struct TmaMainLoop {
     threads_arrive(kTurn + (warpgroup ^ 1), 2 * kGroupThreads);
   }
 
-  // sums = this consumer's rows of the tile, over so many tiles of K.
+  // sums = this consumer's rows of the tile, multiplied over the given tiles of K.
   __device__ __forceinline__ void multiply(Acc (&sums)[kBlocks][kAccumulators], Ring& ring,
                                            const Release& free, int count) const {
     const int first_block = C::kPingpong ? 0 : warpgroup * kBlocks;

@@ -1,5 +1,5 @@
-// What a consumer warpgroup does with the accumulators of its blocks of 64 rows. There are two ways
-// out of the registers, both through its store area in shared memory:
+// How a consumer warpgroup stores the accumulators of its blocks of 64 rows. There are two ways,
+// both through its store area in shared memory:
 //   copied:    16-bit outputs with an epilogue that reads a bias and two matrices at most (swapped:
 //              with none). Accumulators are finished in place; matrices go to the area by stmatrix
 //              and from there to the output by the copy engine, while the next ones follow. D
@@ -10,17 +10,17 @@
 //              instead of code for every accumulator: any epilogue compiles quickly, and C, D and
 //              out are read and written in whole lines.
 //
-// wgmma leaves to thread t the rows t / 4 and t / 4 + 8 of its warp's 16, and of every 8 columns
-// the two from t % 4 * 2. "Rows" are wgmma's M and "columns" its N; with swap_ab they are the
-// output's columns and rows.
+// After wgmma, thread t holds rows t / 4 and t / 4 + 8 of its warp's 16 rows, and of every 8
+// columns the two from t % 4 * 2 on. "Rows" are wgmma's M and "columns" its N. With swap_ab they
+// are the output's columns and rows.
 #pragma once
 
 #include "tessera/device/cuda/tma_store_rules.h"
 
 namespace tessera::device {
 
-// Raw accumulators in shared memory, swizzled so that neither the fragments' columns nor the
-// output's rows meet in a bank.
+// Raw accumulators in shared memory. The swizzle avoids bank conflicts both for the fragments'
+// columns and for the output's rows.
 template <int kWidth>
 struct RawRows {
   static constexpr int kPitch = kWidth * 4;
@@ -33,13 +33,13 @@ struct RawRows {
   }
 };
 
-// Where a block of accumulators lies in the output.
+// The place of a block of accumulators in the output.
 struct StorePlace {
   int row, column, batch;
 };
 
-// One consumer warpgroup's way out for kBlocks times 64 rows of kColumns. kPass columns of raw
-// accumulators fit into the store area.
+// Stores the kBlocks times 64 rows of kColumns columns of one consumer warpgroup. kPass columns of
+// raw accumulators fit into the store area.
 template <class C, class Arguments, int kBlocks, int kColumns, int kPass, int kAreaBytes>
 struct TileStore {
   using Out = typename C::Out;
@@ -52,22 +52,22 @@ struct TileStore {
   const Arguments& g;
   const CudaTensorMap* out_map;
   const CudaTensorMap* d_maps;
-  u32 area;     // in shared memory
-  int barrier;  // of the warpgroup's threads
+  u32 area;     // address in shared memory
+  int barrier;  // named barrier of the warpgroup's threads
   int thread;
-  u32 arrivals;  // barriers of kMatrixSlots slots of the area, for D tensors that are copied
-  u32& phases;   // of these, a bit each
+  u32 arrivals;  // barriers of the area's kMatrixSlots slots for copied D tensors
+  u32& phases;   // the parity of each of these barriers, one bit each
 
-  // `place` is that of the first block; the next ones follow along wgmma's rows.
+  // `place` is the place of the first block. The next blocks follow along wgmma's rows.
   __device__ __forceinline__ void store(const Acc (&blocks)[kBlocks][kCount],
                                         const StorePlace& place) const {
     if constexpr (kMayCopy) {
       if (may_copy(place.batch)) return copy(blocks, place);
     }
-    constexpr int kPasses = kColumns / kPass;  // of a block
+    constexpr int kPasses = kColumns / kPass;  // passes of a block
 #pragma unroll 1
     for (int pass = 0; pass < kBlocks * kPasses; ++pass) {
-      threads_sync(barrier, kGroupThreads);  // the area's last contents have been read
+      threads_sync(barrier, kGroupThreads);  // waits until the area's last contents have been read
 #pragma unroll
       for (int i = 0; i < kBlocks * kPasses; ++i) {
         if (i == pass) stage_raw(blocks[i / kPasses], i % kPasses * (kPass / 8));
@@ -81,8 +81,8 @@ struct TileStore {
 
   // ---- copied ----
 
-  // Without steps, alpha is left to the other way: one multiplication less for everyone else. A
-  // bias has to lie so that pairs of it are words.
+  // Without epilogue steps, an alpha other than 1 goes the other way, which saves all other
+  // problems a multiplication. Pairs of the bias must be aligned to words.
   __device__ __forceinline__ bool may_copy(int batch) const {
     const bool scaled = C::kNumSteps == 0 && g.alpha != 1.0F;
     if (scaled || g.beta != 0.0F || !tma_writes<Out>(g)) return false;
@@ -123,8 +123,8 @@ struct TileStore {
     }
   }
 
-  // Asks for the D tensors of a tile: what fits comes to the area, whose last contents must be on
-  // their way out, the rest to L2.
+  // Requests the D tensors of a tile. As much as fits is copied to the area, whose last contents
+  // must be on their way out; the rest is copied to L2.
   __device__ __forceinline__ void ask(const StorePlace& place) const {
     if constexpr (kMatrices > 0) {
       if (thread != 0 || !may_copy(place.batch)) return;
@@ -140,7 +140,8 @@ struct TileStore {
     }
   }
 
-  // A buffer whose last contents have left. One thread sends them, and asks for what comes next.
+  // Waits until buffer `i` is ready: its D tensors have arrived, or, without any, its last contents
+  // have left. Only one thread calls send(), which also requests the next D tensors.
   __device__ __forceinline__ void wait_for(int i) const {
     if constexpr (kMatrices > 0) {
       const u32 slot = i % kBuffers;
@@ -170,14 +171,14 @@ struct TileStore {
     }
   }
 
-  // A thread's part of the bias of a chunk: read one chunk ahead, for it comes from L2.
+  // A thread's part of the bias of a chunk. It is read one chunk ahead, because it comes from L2.
   static constexpr bool kHasBias = d_roles<C>().bias >= 0;
   struct ChunkBias {
     PairBits<typename C::D> groups[kHasBias ? kChunk / 8 : 1];
   };
 
-  // Pairs exist whole or not at all, for the copy engine needs n to be a multiple of 8; what lies
-  // past the end is dropped by it, so that any other bias will do there.
+  // Both elements of a pair exist or none does, because the copy engine needs an n that is a
+  // multiple of 8. The copy engine drops elements past the end, so any bias is right there.
   __device__ __forceinline__ ChunkBias bias_of(const Finishing& finish, int column) const {
     ChunkBias bias;
     if constexpr (kHasBias) {
@@ -208,7 +209,7 @@ struct TileStore {
     }
   }
 
-  // A chunk, in lines swizzled as the copy engine expects.
+  // Writes a chunk to the buffer, in lines swizzled for the copy engine.
   __device__ __forceinline__ void fill(const Finishing& finish, const ChunkBias& bias, u32 buffer,
                                        const Acc* chunk) const {
     constexpr int kAtOnce = kChunk == 8 ? 1 : 2;  // groups of 8 columns
@@ -238,7 +239,7 @@ struct TileStore {
     }
   }
 
-  // Two neighbours of a fragment.
+  // Finishes two neighbours of a fragment.
   __device__ __forceinline__ u32 copied(const Finishing& finish, const Given<typename C::D>& given,
                                         const Acc* pair) const {
     if constexpr (C::kNumSteps == 0) {
@@ -250,14 +251,15 @@ struct TileStore {
 
   // ---- finished ----
 
-  static constexpr int kWidth = C::kSwapAb ? kWgmmaRows : kPass;  // of the area, in the output
+  // width of the area, in the output's columns
+  static constexpr int kWidth = C::kSwapAb ? kWgmmaRows : kPass;
   static constexpr int kHeight = C::kSwapAb ? kPass : kWgmmaRows;
   using Raw = RawRows<kWidth>;
-  static constexpr int kPairs = kWidth / 2;  // of a row
+  static constexpr int kPairs = kWidth / 2;  // pairs of a row
   static constexpr int kRows = kGroupThreads / kPairs;
 
-  // Rows of a thread at a time: what the registers beside the accumulators take. Reading whole D
-  // tensors pays for as many as possible.
+  // How many rows a thread handles at a time is limited by the registers besides the accumulators.
+  // With D tensors, as many rows as possible are faster.
   static constexpr int kSpare = (C::kWaveM == 3 ? 160 : 232) - kBlocks * kCount;
   static constexpr int kMost = kSpare >= 96 && d_roles<C>().matrices > 0 ? 8 : 4;
   static constexpr int kMaxBatch = kSpare < 64 ? 2 : kMost;
@@ -291,7 +293,8 @@ struct TileStore {
     }
   }
 
-  // All loads of kAtOnce rows come before the first store, which they might alias.
+  // All loads of kAtOnce rows come before the first store, because the compiler cannot move a load
+  // across a store that it may alias.
   template <bool kWhole, int kAtOnce>
   __device__ __forceinline__ void finish_rows(const Finishing& finish,
                                               const StorePlace& place) const {

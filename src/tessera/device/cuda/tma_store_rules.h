@@ -1,5 +1,5 @@
-// Which way out of the registers accumulators take (tma_store.h).
-// src/tessera/families/tile/tmaws.cc says the same to the host.
+// Which of the two ways of storing a kernel uses, see tma_store.h.
+// src/tessera/families/tile/tmaws.cc has the same rules for the host.
 #pragma once
 
 #include "tessera/device/cuda/epilogue.h"
@@ -7,8 +7,8 @@
 
 namespace tessera::device {
 
-// Whether the copy engine can write the output: it writes rows in pieces of 16 bytes, and every
-// batch at the same distance from the one before.
+// Whether the copy engine can write the output: it writes rows in pieces of 16 bytes, and batches
+// at equal distances.
 template <class Out, class Arguments>
 __device__ __forceinline__ bool tma_writes(const Arguments& g) {
   if (g.pointer_arrays != 0) return false;
@@ -16,9 +16,9 @@ __device__ __forceinline__ bool tma_writes(const Arguments& g) {
   return ((reinterpret_cast<u64>(g.out) | elements * sizeof(Out)) & 15) == 0;
 }
 
-// Whether code for every accumulator pays: with steps that read no more than a bias and matrices
-// that fit over the output, and all but the cheapest only where they find registers beside the
-// accumulators.
+// Whether the epilogue is computed where the accumulators are, with separate code for every
+// accumulator. The steps may read at most a bias and matrices that have the output's shape. All but
+// the cheapest steps also need enough registers besides the accumulators.
 template <class C>
 constexpr bool finishes_in_place(int accumulators) {
   constexpr int kWithRoom = 160;
@@ -32,22 +32,21 @@ constexpr bool finishes_in_place(int accumulators) {
   return !kRoles.others && (kRoles.matrices == 0 || sizeof(typename C::D) == 2);
 }
 
-// Whether accumulators may go out by the copy engine.
+// Whether the copy engine may store the output.
 template <class C>
 constexpr bool may_copy_out(int accumulators) {
   if (sizeof(typename C::Out) != 2 || C::kDirectStore) return false;
   return C::kSwapAb ? C::kNumSteps == 0 : finishes_in_place<C>(accumulators);
 }
 
-// How many D tensors come to the store area by the copy engine, for which a consumer has so many
-// barriers.
+// How many D tensors the copy engine brings to the store area. A consumer has barriers for them.
 template <class C>
 constexpr int copied_matrices(int accumulators) {
   return may_copy_out<C>(accumulators) ? d_roles<C>().matrices : 0;
 }
 
-// Whether the copy engine can read these D tensors, and pairs of the bias are words, in all
-// batches.
+// Whether, in all batches, the copy engine can read these D tensors and pairs of the bias are
+// aligned to words.
 template <class C, class Arguments>
 __device__ __forceinline__ bool tma_reads_d(const Arguments& g) {
   constexpr DRoles kRoles = d_roles<C>();

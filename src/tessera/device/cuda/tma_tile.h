@@ -1,6 +1,6 @@
-// One operand's tile in shared memory as wgmma reads it, and how the copy engine brings it there.
-// A tile is made of slabs of 128-byte lines, swizzled so that eight lines of a column of 16-byte
-// pieces lie in different banks:
+// One operand's tile in shared memory in the layout that wgmma reads, and how the copy engine fills
+// it. A tile consists of slabs of 128-byte lines. They are swizzled so that the 16-byte pieces of a
+// column lie in different banks for eight lines:
 //   k contiguous:     slab = 128 bytes of k for every row; a line is one row
 //   rows contiguous:  slab = 64 rows for every k; a line is one k       (16-bit types only)
 #pragma once
@@ -10,15 +10,15 @@
 
 namespace tessera::device {
 
-inline constexpr int kAtomBytes = 8 * kLineBytes;  // after this the swizzle repeats
+inline constexpr int kAtomBytes = 8 * kLineBytes;  // bytes after which the swizzle repeats
 inline constexpr int kWgmmaBytesK = 32;
 
-// Where a block fetches from: the tile's first row and k, its batch.
+// The place of a tile: its first row and k, and its batch.
 struct TilePlace {
   int row, k, batch;
 };
 
-// What part of a tile a block of a cluster fetches for all that share it.
+// The part of a tile that a block of a cluster fetches for all blocks that share the tile.
 struct TileShare {
   int part;
   u16 mask;  // the blocks that share it
@@ -35,13 +35,13 @@ struct OperandTile {
 
   static constexpr int kSlabs =
       kKContiguous ? kTileK / kPerLine : (kRows + kPerLine - 1) / kPerLine;
-  static constexpr int kLines = kKContiguous ? kRows : kTileK;  // of a slab
+  static constexpr int kLines = kKContiguous ? kRows : kTileK;  // lines of a slab
   static constexpr int kSlabBytes = kLines * kLineBytes;
   static constexpr int kBytes = operand_bytes(kRows, kTileK, sizeof(T), kKContiguous);
   static_assert(kBytes == kSlabs * kSlabBytes, "slabs make up the tile");
 
-  // The upper bits of a matrix descriptor: swizzle of 128 bytes; atoms follow each other; where
-  // rows are contiguous, the next 64 of them are a slab away.
+  // The upper bits of a matrix descriptor: a swizzle of 128 bytes, consecutive atoms, and, when
+  // rows are contiguous, the distance of a slab to the next 64 rows.
   static constexpr u64 kDescriptor =
       u64{1} << 62 | u64{kAtomBytes >> 4} << 32 | u64{kKContiguous ? 1 : kSlabBytes >> 4} << 16;
 
@@ -49,7 +49,8 @@ struct OperandTile {
     return kDescriptor | (tile & 0x3ffff) >> 4;
   }
 
-  // From one descriptor to that of the `block`th 64 rows and the `step`th 32 bytes of k.
+  // The difference of descriptors between the tile's start and block `block` of 64 rows, step
+  // `step` of 32 bytes of k.
   static constexpr int descriptor_offset(int block, int step) {
     constexpr int kSteps = kLineBytes / kWgmmaBytesK;
     constexpr int kStepElements = kWgmmaBytesK / static_cast<int>(sizeof(T));
@@ -78,7 +79,7 @@ struct OperandTile {
     }
   }
 
-  // The same from memory where tiles lie as they will in shared memory.
+  // The same from memory in which tiles have the layout of shared memory.
   template <int kParts>
   static __device__ __forceinline__ void load_packed(TmaTarget target, const char* tile,
                                                      const TileShare& share) {

@@ -10,9 +10,10 @@ using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
 
-// Storage types: bits only, so that each dtype is a type of its own. float and int are themselves.
+// Storage types: they hold bits only, so that each dtype is a C++ type of its own. float and int
+// are themselves.
 struct tf32 {
-  u32 bits;  // of a float; multiplication looks at the upper 19
+  u32 bits;  // a float's bits; multiplication uses the upper 19
 };
 struct fp16 {
   u16 bits;
@@ -132,8 +133,9 @@ __device__ __forceinline__ u32 second_of(PairBits<T> pair) {
   return static_cast<u32>(u64{pair} >> (8 * sizeof(T)));
 }
 
-// How two elements of T travel: as one word where that is aligned, else one by one; predicated, so
-// that no branch keeps the loads of many pairs from being under way at once.
+// Loads and stores two elements of T: as one word when that is aligned, otherwise one by one. The
+// instructions are predicated, so that no branch keeps the loads of many pairs from running at
+// once.
 template <int kBytes>
 struct PairAccess;
 
@@ -212,8 +214,8 @@ struct PairAccess<4> {
   }
 };
 
-// Reads the first `count` of two elements (none, one or both), as one word where `whole` allows.
-// kWhole: both, and it does.
+// Reads the first `count` of two elements (none, one or both), as one word when `whole` is set.
+// kWhole means that both exist and `whole` is set.
 template <class T, bool kWhole = false>
 __device__ __forceinline__ PairBits<T> load_pair(const T* p, int count, bool whole) {
   if constexpr (kWhole) return *reinterpret_cast<const PairBits<T>*>(p);
@@ -234,7 +236,7 @@ __device__ __forceinline__ void store_pair(T* p, PairBits<T> pair, int count, bo
   }
 }
 
-// Whether rows of T that start here and lie so far apart can be read two elements at a time.
+// Whether rows of T with this address and distance can be read two elements at a time.
 template <class T>
 __device__ __forceinline__ bool pairs_aligned(const T* p, i64 ld) {
   return (reinterpret_cast<u64>(p) & (2 * sizeof(T) - 1)) == 0 && (ld & 1) == 0;
@@ -242,7 +244,7 @@ __device__ __forceinline__ bool pairs_aligned(const T* p, i64 ld) {
 
 // ---- pieces of 16 bytes ----
 
-// The 16 bytes from byte `skip` of 32.
+// The 16 bytes from byte `skip` on, out of 32 bytes.
 __device__ __forceinline__ void shift_chunk(const u32 (&from)[8], u32 skip, u32 (&to)[4]) {
   u32 by_two[6];
   u32 by_one[5];
@@ -256,7 +258,8 @@ __device__ __forceinline__ void shift_chunk(const u32 (&from)[8], u32 skip, u32 
 
 // ---- batches ----
 
-// The first element of a batch's matrix. in_array: the operand is an array of pointers to them.
+// The first element of a batch's matrix. With in_array, the operand is an array of pointers to the
+// matrices.
 template <class T>
 __device__ __forceinline__ const T* matrix_of(const void* operand, i64 batch_stride, i64 batch,
                                               bool in_array) {

@@ -17,12 +17,12 @@ struct GemmArguments {
   i64 ld_a, ld_b, ld_c, ld_out, ld_d[4];
   i64 batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_out, batch_stride_d[4];
   float alpha, beta, clamp_lo, clamp_hi;
-  // Not 0: a, b, c, d and out are arrays of `batch` pointers to the matrices of the batches, and no
-  // address is made of batch strides. There are arrays of a, b and c also where no matrix is read.
+  // Not 0: a, b, c, d and out are arrays of `batch` pointers to the batches' matrices, and batch
+  // strides are not used. The arrays of a, b and c exist even when their matrices are not read.
   int pointer_arrays;
 };
 
-// The output's, as all that stores one asks for them.
+// The sizes of the output, by the names that the code for stores uses for every operation.
 constexpr i64 rows_of(const GemmArguments& g) { return g.m; }
 constexpr i64 columns_of(const GemmArguments& g) { return g.n; }
 

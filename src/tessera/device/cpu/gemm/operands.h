@@ -1,5 +1,5 @@
-// What a GEMM multiplies: types and sizes of its elements, the matrices of one batch; and how a
-// team of threads shares it.
+// The operands of a GEMM (types and sizes of elements, the matrices of one batch), and how a team
+// of threads shares the problem.
 #pragma once
 
 #include "tessera/device/cpu/grid.h"
@@ -7,7 +7,7 @@
 
 namespace tessera::device {
 
-// All that the code which drives its kernels is compiled for.
+// The template arguments of a driver: everything that its code is compiled for.
 template <class TypeA, class TypeB, class TypeMath, bool kAContiguous, bool kBContiguous>
 struct OperandTypes {
   using A = TypeA;
@@ -17,11 +17,11 @@ struct OperandTypes {
   static constexpr bool kBKContiguous = kBContiguous;
 };
 
-// What a kernel's matrices hold, in bytes an element. C is of the output's type.
+// The bytes of an element of each matrix. C has the output's type.
 struct ElementSizes {
   int a, b, d, out;
   int num_d;
-  bool preshuffled;  // B was packed ahead and stays as it is
+  bool preshuffled;  // B is already packed
 };
 
 template <class C>
@@ -41,7 +41,7 @@ inline const void* matrix_of(const GemmArguments& g, const void* operand, i64 ba
   return static_cast<const char*>(operand) + batch * batch_stride * size;
 }
 
-// The arguments of one batch, whose operands are matrices.
+// The arguments of one batch, with its matrices as operands.
 inline GemmArguments one_batch(const GemmArguments& all, const ElementSizes& sizes, i64 batch) {
   GemmArguments g = all;
   g.batch = 1;
@@ -60,9 +60,9 @@ struct Grid {
   int batch, m, n;
 };
 
-// The split of `threads` over batch, M and N with the least work for the busiest thread: its
-// multiplications plus the packing of its rows and columns, which costs about as much as `lanes`
-// multiplications an element. limit_m and limit_n: 0 for no limit.
+// The split of `threads` over batch, M and N with the least work for the busiest thread. Its work
+// is its multiplications and the packing of its rows and columns; packing an element costs about as
+// much as `lanes` multiplications. limit_m and limit_n may be 0 for no limit.
 inline Grid best_grid(const GemmArguments& g, int threads, int limit_m, int limit_n, i64 block_m,
                       i64 block_n, int lanes) {
   Grid best{1, 1, 1};

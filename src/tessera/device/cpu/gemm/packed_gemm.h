@@ -3,9 +3,10 @@
 //   out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b], D...)
 //
 // Five loops around a register block (Goto and van de Geijn, "Anatomy of high-performance matrix
-// multiplication", 2008): columns by tile_n, rows by what the partial sums may occupy, k by tile_k,
-// rows by tile_m, then register blocks. Each thread owns a rectangle of the output and packs what
-// it reads; with wave_k != 1 threads share k instead and add their sums in thread order.
+// multiplication", 2008): columns by tile_n, rows by the room for partial sums, k by tile_k, rows
+// by tile_m, then register blocks. Each thread owns a rectangle of the output and packs the
+// operands that it reads. With wave_k != 1, threads share k instead and add their sums in the order
+// of threads.
 #pragma once
 
 #include "tessera/device/cpu/gemm/packed_operands.h"
@@ -13,7 +14,7 @@
 
 namespace tessera::device {
 
-// Operands is where A and B come from: PackedOperands, or another type with the same functions.
+// Operands provides A and B: PackedOperands, or another type with the same functions.
 template <class T, class Operands = PackedOperands<T>>
 struct PackedGemm {
   using A = typename T::A;
@@ -34,14 +35,15 @@ struct PackedGemm {
 
   // ---- sizes ----
 
-  // Raw sums wait in the workspace for other blocks of k, and to be finished in long rows: block by
-  // block, each row of C, D and the output is a page of its own, and 512x2048x512 with two D to add
-  // took 4% longer.
+  // Raw sums are kept in the workspace for later blocks of k, and so that they are finished in long
+  // rows. Finishing block by block would touch a different page for each row of C, D and the
+  // output; 512x2048x512 with two D tensors took 4% longer that way.
   bool needs_partial(const GemmArguments& g) const {
     return !stores_raw(g) && (g.k > s.tile_k || !converts(g));
   }
-  // Rows that go through every block of k before others do, and how many of them have sums in the
-  // workspace: with one block of k a tile's sums are finished before the next tile's are there.
+  // super_rows() is how many rows go through all blocks of k before the next rows do. The second
+  // function is how many of them need sums in the workspace: with one block of k, a tile's sums are
+  // finished before the next tile begins.
   i64 super_rows(const GemmArguments& g) const {
     if (!needs_partial(g) || g.k <= s.tile_k) return g.m > 0 ? g.m : 1;
     const i64 fit = kPartialBytes / (s.tile_n * 4) / s.tile_m * s.tile_m;
@@ -63,10 +65,10 @@ struct PackedGemm {
     const i64 columns = smaller(s.tile_n, Operands::round_up(g.n, s.columns));
     Workspace w{};
     const i64 packed_rows =
-        s.packs_a ? rows : Operands::round_up(kPer, s.rows);  // in place: the last ones
+        s.packs_a ? rows : Operands::round_up(kPer, s.rows);  // A in place: only the last rows
     w.a = Operands::round_up(packed_rows * Operands::words_of(depth), kLanes) + kPanelSlack;
     if (!s.sizes.preshuffled) {
-      // One: an incomplete one where B is read in place, or each in its turn.
+      // One panel: the incomplete one when B is read in place, or each in turn.
       const i64 panels = s.packs_b && g.m > s.tile_m ? columns / s.columns : 1;
       w.b = Operands::round_up(panels * operands.panel_words(depth), kLanes);
     }
@@ -80,8 +82,8 @@ struct PackedGemm {
     const i64 parts = smaller(limit, blocks_of(g.k, k_grain()));
     return static_cast<int>(parts > 1 ? parts : 1);
   }
-  // Threads' shares of k start at its multiples: the least k worth a thread, or, where B was packed
-  // ahead, the k of its panels.
+  // The shares of k of threads start at multiples of this: the least k that is worth a thread, or
+  // the k of a panel when B is already packed.
   i64 k_grain() const { return s.sizes.preshuffled ? s.tile_k : kGrainWords * kPer; }
 
   i64 workspace_bytes(const GemmArguments& g, int threads) const {
@@ -92,27 +94,27 @@ struct PackedGemm {
 
   // ---- one rectangle of the output of one batch, by one thread ----
 
-  // The part of the batch that a thread works on, and where its raw sums go. Without `sums` the
-  // result is finished into the output.
+  // The part of the batch that a thread computes, and the place of its raw sums. Without `sums` the
+  // thread finishes the result into the output.
   struct Job {
     Range m, n, k;
     u32* sums;  // null, or raw sums with ld words between rows; row and column as in the output
     i64 ld;
   };
 
-  // Where a k block's raw accumulators are written.
+  // The destination of a k block's raw accumulators.
   struct Sink {
-    u32* data;  // of (first row, first column) of the block
+    u32* data;  // for (first row, first column) of the block
     i64 ld;
     bool accumulate;  // a block of k came before: add to its sums
-    bool padded;      // has room for whole register blocks
-    bool convert;     // not to data, but converted into the output
+    bool padded;      // there is room for whole register blocks
+    bool convert;     // convert into the output instead of storing to data
   };
 
-  // Which part of the operands a k block multiplies, and where it is packed.
+  // The part of the operands that a k block multiplies, and the place where it is packed.
   struct Block {
     Range m, n, k;
-    const u32* a;  // rows from a_from on; those before are read in place
+    const u32* a;  // packed rows from a_from on; earlier rows are read in place
     i64 a_from;
     const u32* b;
     i64 b_panel_words;
@@ -158,8 +160,8 @@ struct PackedGemm {
     }
   }
 
-  // One register block: straight into the sink or the output, or, when rows or columns are missing,
-  // through a scratch block.
+  // Runs one register block. It stores to the sink or the output directly; when rows or columns are
+  // missing, it stores through a scratch block.
   void block(const GemmArguments& g, BlockTask& t, const Place& at, i64 rows, Range m, Range n,
              const Sink& sink) const {
     u32* data = sink.data + (at.row - m.begin) * sink.ld + at.column - n.begin;
@@ -203,8 +205,8 @@ struct PackedGemm {
     }
   }
 
-  // The sums of rows m, columns n: the job's, the output itself, or `partial` of its rows from
-  // `first_row` on.
+  // The destination for rows m and columns n: the job's sums, the output itself, or `partial`,
+  // which holds rows from `first_row` on.
   Sink sink_for(const GemmArguments& g, const Job& job, u32* partial, i64 ld_partial, i64 first_row,
                 Range m, Range n, Range k) const {
     const bool accumulate = k.begin != job.k.begin;
@@ -222,9 +224,9 @@ struct PackedGemm {
     return sink;
   }
 
-  // Every row of A at once: a panel of B is multiplied as soon as it is packed, while it is still
-  // in L2, and the next one takes its place. Packed all together they go out to L3 and come back,
-  // which costs 128x3072x768 with bias and gelu 13%.
+  // For all rows of A at once: each panel of B is multiplied as soon as it is packed, while it is
+  // still in L2, and the next panel takes its place. When all panels are packed first, they move to
+  // L3 and back, which costs 13% of the time of 128x3072x768 with bias and gelu.
   void run_panels(const GemmArguments& g, const Block& x, const Sink& sink, u32* b_space) const {
     for (i64 j = x.n.begin; j < x.n.end; j += s.columns) {
       operands.pack_b_panel(g, j, x.k, b_space);
@@ -318,7 +320,7 @@ struct PackedGemm {
     }
   }
 
-  // Adds the other threads' sums of one row to the first one's, in thread order.
+  // Adds the other threads' sums of one row to the first thread's sums, in the order of threads.
   static void add_row(const GemmArguments& g, u32* row, int parts) {
     for (i64 j = 0; j < g.n; j += kLanes) {
       const int count = static_cast<int>(smaller(kLanes, g.n - j));

@@ -1,4 +1,5 @@
-// A kernel of the blocked GEMM: what its configuration adds to the code that kernels share.
+// A kernel of the blocked GEMM: the code that depends on its configuration, besides the shared
+// code.
 #pragma once
 
 #include "tessera/device/cpu/epilogue.h"
@@ -56,7 +57,7 @@ struct PackedKernel {
   static void run(const void* arguments, const CpuThread* thread) {
     packed_run(kShape, arguments, *thread);
   }
-  // The second entry of preshuffle kernels packs B to where the output would be; one thread does.
+  // The second entry of preshuffle kernels: one thread packs B to the address of the output.
   static i64 no_bytes(const void*, int) { return 0; }
   static void pack(const void* arguments, const CpuThread* thread) {
     if (thread->index != 0) return;

@@ -1,5 +1,5 @@
-// The operands of the blocked GEMM: where they are read in place, how panels of them are packed,
-// and preshuffle, which packs every panel of B ahead.
+// The operands of the blocked GEMM: which of them are read in place, how panels are packed, and
+// preshuffle, which packs every panel of B beforehand.
 #pragma once
 
 #include "tessera/device/cpu/gemm/packed_shape.h"
@@ -20,8 +20,8 @@ struct PackedOperands {
   i64 panel_words(i64 depth) const { return start() + words_of(depth) * s.columns; }
   static i64 round_up(i64 size, i64 to) { return (size + to - 1) / to * to; }
 
-  // Rows of A that are read where they lie: whole register blocks. Where k ends within a word, that
-  // word is read whole, so that what it holds beyond has to be part of rows that follow.
+  // How many rows of A are read in place: whole register blocks. When k ends within a word, the
+  // whole word is read, so the bytes behind it must belong to later rows.
   i64 rows_in_place(const GemmArguments& g, Range m, i64 depth) const {
     if (s.packs_a) return 0;
     const i64 beyond = round_up(depth, kPer) - depth;
@@ -39,8 +39,8 @@ struct PackedOperands {
     return T::kBKContiguous ? b + n * g.ld_b + k : b + k * g.ld_b + n;
   }
 
-  // From a row of A in place to the next and from a word of it to the next, in bytes; from a word
-  // of B in place to the next, in words.
+  // Distances of operands in place: between rows of A and between words of A in bytes, between
+  // words of B in words.
   static i64 a_row_bytes(const GemmArguments& g) {
     return T::kAKContiguous ? g.ld_a * i64{sizeof(A)} : 4;
   }
@@ -97,7 +97,7 @@ struct PackedOperands {
     return g;
   }
 
-  // B for a block of k, packed where it is packed at all.
+  // B for a block of k; packs it if this kernel packs B.
   const u32* prepare_b(const GemmArguments& g, Range n, Range k, u32* b_space) const {
     if (s.sizes.preshuffled) return packed_panel(g, n.begin, k);
     if (s.packs_b) {

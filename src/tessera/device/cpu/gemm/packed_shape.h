@@ -1,4 +1,4 @@
-// A kernel of the blocked GEMM, as the code that drives it sees it.
+// The description of a blocked GEMM's kernel for the driver code.
 #pragma once
 
 #include "tessera/device/cpu/block.h"
@@ -7,16 +7,16 @@
 
 namespace tessera::device {
 
-// Sizes, and functions on what depends on them or on the output. Shapes of the same operands share
-// one driver.
+// The sizes of a kernel, and the functions that depend on them or on the output. Shapes with the
+// same operands share one driver.
 template <class T>
 struct PackedShape {
   i64 rows, columns;           // of a register block
-  i64 tile_m, tile_n, tile_k;  // of a block of the output in cache, and of k
+  i64 tile_m, tile_n, tile_k;  // the cache block: rows, columns, k
   int wave_m, wave_n, wave_k;  // most threads over m, n and k; 0: the caller's limit
-  bool packs_a, packs_b;       // into panels; else read in place
+  bool packs_a, packs_b;       // whether it is packed into panels; otherwise it is read in place
   ElementSizes sizes;
-  bool sums_are_output;  // when nothing is to scale or to add
+  bool sums_are_output;  // when alpha is 1 and beta is 0
   void (*multiply)(const BlockTask& t, i64 rows, int columns);
   void (*multiply_converting)(const BlockTask& t);  // a whole block into the output; may be null
   void (*pack_a)(const PanelSource<typename T::A>& s, u32* panel);
@@ -24,7 +24,7 @@ struct PackedShape {
   Finish<GemmArguments> finish;
 };
 
-// No register block has more sums: a vector in each register of the largest register files.
+// The most sums of a register block: one vector in each of 32 registers.
 inline constexpr int kMostSums = 32 * kLanes;
 
 }  // namespace tessera::device

@@ -1,8 +1,7 @@
-// The bandwidth-bound GEMM: M or N is small, so that the other operand is read once
-// and its bytes are the cost.
+// The bandwidth-bound GEMM: M or N is small, so the time is that of reading the other operand once.
 //
-// The narrow operand (A when M is the smaller, else B) is packed into words and stays in the
-// caches; the wide one is streamed, strip by strip.
+// The narrow operand (A when M is the smaller size, otherwise B) is packed into words and stays in
+// the caches. The wide operand is streamed, strip by strip.
 #pragma once
 
 #include "tessera/device/cpu/gemm/operands.h"
@@ -10,14 +9,14 @@
 
 namespace tessera::device {
 
-// No problem has a narrow side of more rows; the host sees to it.
+// The most rows of the narrow side. The host does not launch problems with more.
 inline constexpr int kMostRows = 16;
 
-// Sizes, and functions on what depends on them or on the output. Shapes of the same operands share
-// one driver.
+// The sizes of a kernel, and the functions that depend on them or on the output. Shapes with the
+// same operands share one driver.
 template <class T>
 struct StreamShape {
-  i64 strip;  // rows of the wide operand for which sums are kept
+  i64 strip;  // rows of the wide operand whose sums are kept at a time
   bool one_thread;
   ElementSizes sizes;
   void (*by_rows_of_a)(const StripTask<typename T::B>& t);  // A is narrow
@@ -34,7 +33,7 @@ struct StreamGemm {
 
   const StreamShape<T>& s;
 
-  // An operand by its rows (m or n) and k.
+  // An operand, indexed by row (m or n) and k.
   template <class Element, bool kKContiguous>
   struct Side {
     using Type = Element;
@@ -65,7 +64,7 @@ struct StreamGemm {
     return thread_words(g) * threads * 4;
   }
 
-  // Words w to w + kLanes of row x, biased, zero past k and past the rows.
+  // The words w to w + kLanes of row x with the bias added; zero past k and past the rows.
   template <class S>
   static u32v packed_words(const GemmArguments& g, const S& side, i64 x, i64 w) {
     using Element = typename S::Type;
@@ -81,7 +80,7 @@ struct StreamGemm {
     return bias<Math, true>(load_words<Element, Math>(elements));
   }
 
-  // In the order in which it is multiplied.
+  // Stores words in the order in which they are multiplied.
   static void scatter(const u32v& packed, i64 rows, i64 row, i64 word, u32* out) {
     u32 words[kLanes];
     store(words, packed);
@@ -113,11 +112,12 @@ struct StreamGemm {
 
   // ---- one thread's share: a range of the wide dimension ----
 
-  // Sums lie as [narrow][wide], in blocks. When the narrow side is N, the output wants them the
-  // other way.
+  // Sums lie as [narrow][wide], in blocks. When the narrow side is N, the output needs them
+  // transposed.
   void finish_strip(const GemmArguments& g, Range f, i64 rows, const u32* sums) const {
     if (narrow_is_a(g.m, g.n)) return finish_rows(g, f, rows, sums);
-    // One column whose rows lie next to each other is as good as a row, if nothing goes by place.
+    // One column whose rows are neighbours in memory is stored like a row, if nothing depends on
+    // the column's number.
     if (g.n == 1 && s.sizes.num_d == 0 && g.ld_out == 1 && (g.beta == 0 || g.ld_c == 1)) {
       GemmArguments turned = g;
       turned.m = 1;
@@ -134,7 +134,7 @@ struct StreamGemm {
       s.finish(g, turned[0], kMostRows, count, g.n, {i, 0, 0});
     }
   }
-  // A single row lies in one piece.
+  // A single row is contiguous.
   void finish_rows(const GemmArguments& g, Range f, i64 rows, const u32* sums) const {
     const i64 step = rows == 1 ? f.end - f.begin : kSumBlock;
     for (i64 i = f.begin; i < f.end; i += step) {

@@ -1,4 +1,4 @@
-// A bandwidth-bound kernel: what its configuration adds to the code that kernels share.
+// A bandwidth-bound kernel: the code that depends on its configuration, besides the shared code.
 #pragma once
 
 #include "tessera/device/cpu/epilogue.h"

@@ -1,6 +1,6 @@
 // out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b]) for any size, stride and alignment: every
 // thread copies its share of the tiles of A and B (cp.async) into a ring of stages and then has its
-// warp multiply them. How is the Engine's: mma_gemm.h, fma_gemm.h.
+// warp multiply them. The Engine multiplies: mma_gemm.h, fma_gemm.h.
 #pragma once
 
 #include "tessera/device/cuda/cpasync_tile.h"
@@ -57,7 +57,7 @@ struct CpasyncGemm {
   static_assert(kSharedBytes == C::kSharedBytes, "the host counts other bytes of shared memory");
   static_assert(C::kStages >= 2, "a ring has at least 2 stages");
 
-  // As many blocks a unit as shared memory and registers allow, at most 3.
+  // The blocks that fit on a unit by shared memory and registers, at most 3.
   static constexpr int kFitShared = kSharedPerUnit / (kSharedBytes + kSharedReserve);
   static constexpr int kFitRegisters = 65536 / (Math::kRegisters * kThreads);
   static constexpr int kMinBlocks = larger(1, smaller(3, smaller(kFitShared, kFitRegisters)));

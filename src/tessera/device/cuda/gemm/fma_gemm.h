@@ -1,5 +1,5 @@
-// The cpasync kernel on the ordinary cores: fp32 by fused multiply-add. The 32 lanes of a warp
-// stand in a grid over its part of the tile; each keeps kWarpTileM x kWarpTileN accumulators.
+// The cpasync kernel on the ordinary cores: fp32 by fused multiply-add. The 32 lanes of a warp form
+// a grid over the warp's part of the tile. Each lane has kWarpTileM x kWarpTileN accumulators.
 #pragma once
 
 #include "tessera/device/cuda/fma_tile.h"
@@ -13,8 +13,8 @@ template <class C>
 class FmaEngine {
  public:
   static constexpr int kThreads = C::kWaveM * C::kWaveN * 32;
-  // The k whose products are written out, one after the other; a stage is kSlots times that. More
-  // of them are faster where 8 warps wait for instructions, and much slower where 4 do.
+  // How much k the unrolled code multiplies; a stage has kSlots times as much. More unrolling is
+  // faster for 8 warps that wait for instructions, and much slower for 4 warps.
   static constexpr int kWritten = kThreads * 8 / (C::kWarpTileM * C::kWarpTileN);
   static constexpr int kSlotK = smaller(C::kTileK, larger(8, kWritten));
   static constexpr int kSlots = C::kTileK / kSlotK;
@@ -38,14 +38,14 @@ class FmaEngine {
       : a(thread / 32 / C::kWaveN * kWarpM, thread % 32 / kLanesN),
         b(thread / 32 % C::kWaveN * kWarpN, thread % 32 % kLanesN) {}
 
-  // Slot i of the ring is filled kAhead turns before it is multiplied, part by part while another
-  // one is. Threads wait for each other once a stage.
+  // Slot i of the ring is filled kAhead turns before it is multiplied, part by part, while another
+  // slot is multiplied. Threads wait for each other once in each stage.
   __device__ __forceinline__ void accumulate(const GemmArguments& g, const TileCorner& corner,
                                              u32 shared) {
     constexpr u32 kAhead = (C::kStages - 1) * kSlots;
     if (g.k == 0) return;
     Copies copies(g, corner, threadIdx.x);
-    // A slice is whole slots of K, but for the very first one, which may have less of k.
+    // A slice consists of whole slots of K. Only the very first slot may have less of k.
     const u64 slots = (static_cast<u64>(g.k) + kSlotK - 1) / kSlotK;
     const u64 begin = slots * corner.slice / C::kSlices;
     const u64 turns = slots * (corner.slice + 1) / C::kSlices - begin;
@@ -95,7 +95,7 @@ class FmaEngine {
     }
   }
 
-  // Whether this block is the last one of its tile. Then it holds the sums over all slices.
+  // Whether this block is the last one of its tile; it then holds the sums over all slices.
   __device__ __forceinline__ bool add_slices(const CudaGemmArguments& arguments, u64 tile,
                                              u64 tiles, int slice) {
     constexpr int kVectors = kRows * kColumns / 4;
@@ -127,8 +127,8 @@ class FmaEngine {
     return slot == shared + C::kStages * kStageBytes ? shared : slot;
   }
 
-  // Adds the product of the tiles in slot `use`. Elements of the next k are read, and parts of the
-  // tiles for slot `fill` fetched, while those of this k are multiplied.
+  // Adds the product of the tiles in slot `use`. While the elements of one k are multiplied, those
+  // of the next k are read, and parts of the tiles for slot `fill` are fetched.
   __device__ __forceinline__ void multiply(u32 use, Copies& copies, u32 fill) {
     float x[2][kRows];
     float y[2][kColumns];
@@ -145,8 +145,8 @@ class FmaEngine {
     }
   }
 
-  // Two rows at a time, there and back, so that of products that follow each other one factor is
-  // the same: registers are read once for both.
+  // Multiplies two rows at a time, forward and then backward, so that consecutive products share a
+  // factor and the register is read once for both.
   __device__ __forceinline__ void add_products(const float (&x)[kRows],
                                                const float (&y)[kColumns]) {
 #pragma unroll

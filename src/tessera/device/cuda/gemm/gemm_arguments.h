@@ -1,4 +1,5 @@
-// The arguments of CUDA GEMM kernels. Plain C layout; a change here raises kCudaAbiVersion.
+// The arguments of CUDA GEMM kernels. Plain C layout; a change here raises the family's ABI number
+// (kAbi in src/tessera/families/gemm/gemm.h).
 #pragma once
 
 #include "tessera/device/cuda/abi.h"
@@ -6,7 +7,8 @@
 
 namespace tessera::device {
 
-// A copy of an operand in the workspace, k contiguous unless its type can be read otherwise.
+// The copy of an operand in the workspace. Its k is contiguous, except for types that wgmma can
+// read with contiguous rows.
 struct CudaCopy {
   i64 offset;            // bytes into the workspace; 0: there is no copy
   i64 ld, batch_stride;  // elements
@@ -22,9 +24,9 @@ struct CudaGemmArguments {
   void* workspace;  // counters, partial sums, copies; null for launches that need none
   CudaCopy a_copy;  // repack
   CudaCopy b_copy;
-  i64 partial_sums;   // slices: bytes into the workspace ...
-  i64 partial_bytes;  // ... and how many
-  int raster_group;   // tiles that run together along m (negative: along n)
+  i64 partial_sums;   // slices: offset of the partial sums in the workspace, in bytes
+  i64 partial_bytes;  // slices: bytes of the partial sums
+  int raster_group;   // how many tiles along m run together (negative: along n)
 };
 
 }  // namespace tessera::device

@@ -1,5 +1,6 @@
-// The cpasync kernel on tensor cores: mma.sync of sm_80 and later. tf32, fp16, bf16, int8, and fp8
-// and bf8 in any mix, which become fp16 (that holds every fp8 and bf8 value) in registers.
+// The cpasync kernel on tensor cores: mma.sync of sm_80 and later. Types are tf32, fp16, bf16,
+// int8, and fp8 and bf8 in any mix. fp8 and bf8 become fp16 in registers, which holds each of their
+// values.
 #pragma once
 
 #include "tessera/device/cuda/fragments.h"
@@ -28,7 +29,7 @@ class MmaEngine {
   using CopyA = TileCopy<A, ShapeA, C::kTileM, C::kTileK, C::kAKContiguous, kThreads>;
   using CopyB = TileCopy<B, ShapeB, C::kTileN, C::kTileK, C::kBKContiguous, kThreads>;
   static constexpr int kStageBytes = ShapeA::kBytes + ShapeB::kBytes;
-  // Beyond 8 copies of a thread their addresses are kept, not worked out anew.
+  // With more than 8 copies in a thread, the compiler keeps their addresses in registers.
   static constexpr int kRegisters = kBlocksA * kBlocksB * 2 + (kBlocksA + kBlocksB) * 2 * kParts +
                                     40 + 12 * larger(0, CopyA::kCopies + CopyB::kCopies - 8);
 
@@ -42,8 +43,8 @@ class MmaEngine {
         warp_a(row, lane),
         warp_b(column, lane) {}
 
-  // Stage i of the ring is filled kStages - 1 turns before it is multiplied. One loop serves the
-  // turns that only fill, those that do both, and those that only multiply.
+  // Stage i of the ring is filled kStages - 1 turns before it is multiplied. One loop has the turns
+  // that only fill, those that do both, and those that only multiply.
   __device__ __forceinline__ void accumulate(const GemmArguments& g, const TileCorner& corner,
                                              u32 shared) {
     constexpr int kAhead = C::kStages - 1;

@@ -1,7 +1,7 @@
 // out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b]) on Hopper, by tma_main_loop.h.
 //
-// P is A and Q is B, or with swap_ab the other way round. A block takes further tiles of the output
-// until none is left.
+// P is A and Q is B, or with swap_ab the other way round. A block computes further tiles of the
+// output until none is left.
 //   kSplits:  as many blocks of a cluster share K and add up in a fixed order
 //   kSlices:  as many blocks or clusters share K and add up through device memory
 #pragma once
@@ -35,7 +35,7 @@ struct TmaGemm {
                             C::kSwapAb ? C::kAKContiguous : kBInLines>;
   static constexpr bool kPackedP = C::kPreshuffled && C::kSwapAb;
   static constexpr bool kPackedQ = C::kPreshuffled && !C::kSwapAb;
-  // With splits few rows of A meet all of B: it is read once and need not stay in L2.
+  // With splits, few rows of A are multiplied by all of B. B is read once and need not stay in L2.
   static constexpr u64 kHintB = C::kSplits > 1 ? kEvictFirst : kEvictNormal;
   static constexpr u64 kHintP = C::kSwapAb ? kHintB : kEvictNormal;
   static constexpr u64 kHintQ = C::kSwapAb ? kEvictNormal : kHintB;
@@ -58,14 +58,14 @@ struct TmaGemm {
   // With splits, this many blocks of the cluster each add up and store a part of the columns.
   static constexpr int kOwners = kParts.owners;
   static constexpr int kOwnColumns = kParts.columns;
-  static constexpr int kOwnVectors = kParts.vectors;  // of 4 accumulators, a thread's
+  static constexpr int kOwnVectors = kParts.vectors;  // vectors of 4 accumulators of a thread
   static_assert(kOwnColumns * kOwners == C::kTileN && kOwnColumns % 8 == 0, "owners of columns");
 
   // ---- shared memory: the ring's P and Q tiles, store buffers, partial sums, barriers ----
 
   static constexpr int kStageBytes = Loop::kStageBytes;
   static constexpr int kVectorBytes = kConsumers * kGroupThreads * 16;
-  // D tensors of m x n that come to the store areas by the copy engine, and their barriers.
+  // The D tensors of m x n that the copy engine brings to the store areas, and their barriers.
   static constexpr int kMatrices = copied_matrices<C>(kBlocks * kOwnColumns / 2);
   static constexpr bool kAsksForD = kMatrices > 0;
   static constexpr TmaSizes kSizes = tma_sizes(kShape, C::kStages, kStageBytes, kMatrices);
@@ -79,7 +79,7 @@ struct TmaGemm {
   static constexpr int kSharedBytes = kSizes.shared_bytes;
   static_assert(kSharedBytes == C::kSharedBytes, "the host counts other bytes of shared memory");
 
-  // One consumer leaves room for further blocks; their number bounds the registers of a thread.
+  // With one consumer, several blocks fit on a unit. Their number limits the registers of a thread.
   static constexpr int kRegistersWanted =
       kRegistersBesides + kBlocks * kAccumulators + kOwnVectors * 4;
   static constexpr int kFitShared = kSharedLimit / (kSharedBytes + kSharedReserve);
@@ -87,31 +87,31 @@ struct TmaGemm {
   static constexpr int kFit = kFitShared < kFitRegisters ? kFitShared : kFitRegisters;
   static constexpr int kMinBlocks = kConsumers > 1 || kFit<1 ? 1 : kFit> 3 ? 3 : kFit;
 
-  // ---- where this thread and block are ----
+  // ---- the place of this thread and block ----
 
   struct Tile {
     int p, q, batch;  // first rows and columns of this block's tile
-    int index;        // of the tile, all batches counted
+    int index;        // index of the tile, counted over all batches
     int slice;
   };
 
   const CudaGemmArguments& arguments;
   u32 shared;  // base address
   Loop loop;
-  int split;         // which part of K
+  int split;         // this block's part of K
   int cluster;       // index of this block's cluster
-  int num_clusters;  // that run
-  TileOrder order;   // of the cluster's tiles
-  int tiles;         // of all batches, as many times as there are slices
-  int k_tiles;       // of K
+  int num_clusters;  // clusters that run
+  TileOrder order;   // the order of the cluster's tiles
+  int tiles;         // tiles of all batches, times the number of slices
+  int k_tiles;       // tiles of K
 
-  // Barriers behind those of the ring.
+  // The barriers behind those of the ring.
   __device__ __forceinline__ u32 partial_sums_here() const { return loop.full(2 * C::kStages); }
   __device__ __forceinline__ u32 d_here() const {
     return loop.full(2 * C::kStages + 1 + loop.warpgroup * kMatrixSlots);
   }
 
-  // Slices of a tile follow each other.
+  // The slices of a tile have consecutive numbers.
   __device__ __forceinline__ Tile tile_of(int i) const {
     const int index = i / C::kSlices;
     const TileOrder::Tile at = order.tile(index);
@@ -172,7 +172,9 @@ struct TmaGemm {
     if constexpr (kMulticast > 1) {
       cluster_sync();
     } else {
-      if constexpr (C::kSplits > 1) cluster_arrive();  // waited for before the first partial sum
+      if constexpr (C::kSplits > 1)
+        cluster_arrive();  // the wait comes before the first partial
+                           // sum
       __syncthreads();
     }
   }
@@ -227,12 +229,12 @@ struct TmaGemm {
         loop.pass_turn();
       }
     }
-    u32 phases = 0;                         // of the barriers at d_here()
+    u32 phases = 0;                         // parities of the barriers at d_here()
     Acc sums[kBlocks][kAccumulators] = {};  // stays zero when there is nothing to multiply
 #pragma unroll 1
     for (; i < tiles; i += (C::kPingpong ? 2 : 1) * num_clusters) {
       const Tile tile = tile_of(i);
-      // Of slices only the one that comes last stores.
+      // Only the last slice to arrive stores the tile.
       constexpr bool kAskEarly = kAsksForD && C::kSplits == 1 && C::kSlices == 1;
       if constexpr (kAskEarly) store_of<C::kTileN>(phases).ask(store_place(tile, 0));
       if constexpr (C::kPingpong) loop.wait_turn();
@@ -248,7 +250,7 @@ struct TmaGemm {
     if (!C::kDirectStore && loop.thread == 0) stores_wait_all();
   }
 
-  // With slices only the group that comes last has something to store.
+  // With slices, only the last group to arrive stores the tile.
   template <int kColumns>
   __device__ __forceinline__ void finish(Acc (&sums)[kBlocks][kColumns / 2], const Tile& tile,
                                          int first_column, u32& phases) const {

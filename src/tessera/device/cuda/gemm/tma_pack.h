@@ -1,5 +1,5 @@
-// Preshuffle: B is copied once into the order in which a kernel reads it, tile after tile as they
-// will lie in shared memory, so that one bulk copy brings a stage's B.
+// Preshuffle: B is copied once into the order in which a kernel reads it: tile after tile, each in
+// the layout of shared memory, so that one bulk copy loads a stage's B.
 #pragma once
 
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
@@ -7,14 +7,14 @@
 
 namespace tessera::device {
 
-// The packed B: [batch][tile of n][tile of k], each an OperandTile with k contiguous, whatever B's
-// layout was. Past the edges of B it is zero.
+// The packed B: [batch][tile of n][tile of k], each tile is an OperandTile with k contiguous, for
+// any layout of B. Elements past the edges of B are zero.
 template <class C>
 struct PackedB {
   using B = typename C::B;
   static constexpr int kTileRows = C::kSwapAb ? C::kTileM : C::kTileN;
   using Tile = OperandTile<B, kTileRows, C::kTileK, true>;
-  static constexpr int kThreads = 256;  // of the packing kernel's blocks
+  static constexpr int kThreads = 256;  // threads of a block of the packing kernel
   static constexpr int kPiece = 16;     // bytes that one thread writes at a time
   static constexpr int kPerPiece = kPiece / static_cast<int>(sizeof(B));
 
@@ -25,8 +25,8 @@ struct PackedB {
     return (g.k + C::kTileK - 1) / C::kTileK;
   }
 
-  // The tiles of a row. Rows past the last, which clusters at the edge ask for, are the last: what
-  // comes of them is not stored.
+  // The tiles of a row. Clusters at the edge also ask for rows of tiles past the last one; they get
+  // the last one, and their results are not stored.
   static __device__ __forceinline__ const char* tiles_at(const GemmArguments& g, i64 row,
                                                          i64 batch) {
     const i64 last = row_tiles(g) - 1;
@@ -35,7 +35,7 @@ struct PackedB {
     return static_cast<const char*>(g.b) + before * k_tiles(g) * Tile::kBytes;
   }
 
-  // The packing kernel; any grid does.
+  // The packing kernel. It works with any grid.
   static __device__ __forceinline__ void pack(const CudaGemmArguments& arguments, void* packed) {
     const GemmArguments& g = arguments.gemm;
     const i64 batches = g.batch_stride_b == 0 ? 1 : g.batch;
@@ -67,7 +67,7 @@ struct PackedB {
     for (int i = 0; i < kPerPiece; ++i) reinterpret_cast<B*>(to)[i] = piece[i];
   }
 
-  // wgmma drops the low bits of tf32: round them as the copy engine does.
+  // wgmma drops the low bits of tf32, so they are rounded here, as the copy engine does.
   template <class T>
   static __device__ __forceinline__ T as_multiplied(T x) {
     return x;

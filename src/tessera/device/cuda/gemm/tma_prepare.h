@@ -1,7 +1,7 @@
-// What happens before the blocks of a tmaws kernel start, in a kernel of its own: operands that the
-// copy engine cannot read are copied to rows at multiples of 16 bytes, along k where wgmma wants
-// that, the batches that an array of pointers names one after the other, and sums that will be
-// added atomically start at zero.
+// The entry _prepare, a kernel that runs before a tmaws kernel. It copies operands that the copy
+// engine cannot read to rows at multiples of 16 bytes, transposed to lie along k when wgmma needs
+// that. Batches that an array of pointers names lie one after the other in the copy. It also sets
+// sums to zero that will be added atomically.
 #pragma once
 
 #include "tessera/device/cuda/copy_lines.h"
@@ -12,7 +12,7 @@ namespace tessera::device {
 template <class C>
 struct TmaPrepare {
   static constexpr int kThreads = 256;
-  static constexpr int kMinBlocks = 4;  // else the compiler aims at more and spills
+  static constexpr int kMinBlocks = 4;  // with more, the compiler spills registers
   using A = typename C::A;
   using B = typename C::B;
 
