@@ -1,4 +1,4 @@
-// Files of ours that the library carries inside itself.
+// The project's files that are embedded in the library.
 #pragma once
 
 #include <span>
@@ -11,8 +11,7 @@ struct EmbeddedFile {
   std::string_view content;
 };
 
-// The kernel templates of device/cpu/ and device/cuda/, each with what they
-// share, under the paths that emitted code includes them by.
+// The headers of device/, by the paths with which emitted code includes them.
 std::span<const EmbeddedFile> cpu_headers();
 std::span<const EmbeddedFile> cuda_headers();
 

@@ -1,5 +1,5 @@
-// Enums that callers give, perhaps as numbers of another language: a number that the enum does not
-// have is refused with a sentence.
+// Checks of enums that callers pass, perhaps as numbers from another language. A number that is not
+// in the enum is refused with a sentence.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace tessera {
 // Empty when `number` is 0 to `last`; else "<field> must be a number from 0 to 7, got 99".
 std::string number_reason(std::string_view field, std::int64_t number, std::int64_t last);
 
-// Throws Error{invalid_argument} with that sentence when the value is none up to `last`.
+// Throws Error{invalid_argument} with that sentence when the value is not in 0 to `last`.
 template <class Enum>
 void check_enum(std::string_view field, Enum value, Enum last) {
   const auto number = static_cast<std::int64_t>(value);
@@ -23,7 +23,7 @@ void check_enum(std::string_view field, Enum value, Enum last) {
   throw Error(ErrorCode::invalid_argument, number_reason(field, number, most));
 }
 
-// The row of a value in a table that has one for each, in enum order.
+// The row for a value, in a table that has one row for each value in enum order.
 template <class Table, class Enum>
 auto& row_of_enum(Table& table, std::string_view field, Enum value) {
   check_enum(field, value, static_cast<Enum>(table.size() - 1));

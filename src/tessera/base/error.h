@@ -30,15 +30,15 @@ enum class ErrorCode {
 // One row per code, in enum order: the spelling used in JSON and the C ABI.
 std::string_view to_string(ErrorCode code);
 
-// what() is a whole sentence: what broke, the rule, what was given, what to do. Of a sentence
-// longer than 4000 bytes, which quotes something endless, the beginning and the end are kept.
+// what() is a whole sentence: what broke, the rule, what was given, what to do. A sentence of more
+// than 4000 bytes is cut in the middle.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, std::string context = {});
 
   ErrorCode code() const { return code_; }
 
-  // Longer evidence, such as a compiler's own words; may be empty.
+  // Longer evidence, such as a compiler's output; may be empty.
   const std::string& context() const { return context_; }
 
  private:

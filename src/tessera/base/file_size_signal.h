@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-// While it lives, a write beyond the limit fails with EFBIG ("File too large") in this thread. The
-// system sends SIGXFSZ with that error, which is held back and taken away again, whatever the
-// program does with the signal elsewhere.
+// While the object lives, a write beyond the limit fails with EFBIG ("File too large") in this
+// thread. The system also sends SIGXFSZ. The object blocks that signal and removes it again,
+// whatever the program's own handling of the signal is.
 class HeldFileSizeSignal {
  public:
   HeldFileSizeSignal();
@@ -17,7 +17,7 @@ class HeldFileSizeSignal {
 
  private:
   sigset_t before_;
-  bool was_pending_ = false;  // somebody else's, who waits for it
+  bool was_pending_ = false;  // a signal from before, which somebody else waits for
 };
 
 }  // namespace tessera

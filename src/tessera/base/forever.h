@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// A value that is never destroyed: handlers of atexit() and destructors of older statics may use
-// it. Leak checkers find what it holds, for it lies in static memory.
+// A value that is never destroyed, so that atexit() handlers and destructors of older statics may
+// use it. It lies in static memory, so leak checkers find the memory that it owns.
 template <class T>
 class Forever {
  public:

@@ -1,13 +1,13 @@
-// What a child of fork() finds: whole data, free mutexes, and how to tell what its parent's other
-// threads had begun.
+// Support for fork(): a child finds consistent data and free mutexes, and can tell which work its
+// parent's other threads had begun.
 #pragma once
 
 #include <mutex>
 
 namespace tessera {
 
-// A mutex that guards data in memory for a moment. A fork waits (a second at most) until no other
-// thread holds one, so that the child finds it free and the data whole.
+// A mutex that guards data in memory for a moment. A fork waits, at most a second, until no other
+// thread holds one, so that in the child the mutex is free and the data are consistent.
 class Mutex {
  public:
   void lock();
@@ -18,17 +18,17 @@ class Mutex {
   std::mutex mutex_;
 };
 
-// How many forks lie between this process and the one that was started. Work that was begun under
-// another number was begun by a thread of a parent, which does not exist here.
+// The number of forks between the first process and this one. Work that was begun under another
+// number belongs to a thread of a parent, which does not exist here.
 unsigned fork_generation();
 
-// Has `action` called in every child that is forked from now on, before fork() returns there. It
-// must not fail, and may use what the C library allows after a fork. Throws Error{internal} when
-// eight others are called already.
+// Registers `action` to be called in every later child, before fork() returns there. The action
+// must not fail, and may use only what the C library allows after a fork. Throws Error{internal}
+// when eight actions are registered already.
 void at_fork_in_child(void (*action)());
 
-// A mutex for work that takes long, which no fork waits for; it guards no data. In a child it is
-// free, whoever held it in the parent.
+// A mutex for work that takes long. It guards no data, so a fork does not wait for it. In a child
+// it is free, even when a thread of the parent held it.
 class WorkMutex {
  public:
   void lock();

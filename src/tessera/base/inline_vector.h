@@ -1,4 +1,4 @@
-// A short list that lies in place: it allocates nothing, and copies no more than it holds.
+// A short list inside its owner. It allocates nothing, and copying copies only its items.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Throws Error{internal}: a list of at most `most` items was given one more.
+// Throws Error{internal}, which says that a list of at most `most` items was given one more.
 [[noreturn]] void refuse_one_more_than(std::size_t most);
 
 // At most kMost items of a plain type.
@@ -29,7 +29,7 @@ class InlineVector {
     return *this;
   }
 
-  // Throws Error{internal} where there is no room.
+  // Throws Error{internal} when the list is full.
   void push(const T& item) {
     if (size_ == kMost) refuse_one_more_than(kMost);
     std::construct_at(items_ + size_, item);

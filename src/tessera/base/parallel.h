@@ -1,4 +1,4 @@
-// Sharing a loop between threads that live no longer than it.
+// Sharing a loop between threads that end with the loop.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 
 namespace tessera {
 
-// Calls work(0), ..., work(count - 1) on `jobs` threads (0: one per processor that this process may
-// use), the calling one among them; the first exception stops the others after what they are at,
-// and is thrown here.
+// Calls work(0), ..., work(count - 1) on `jobs` threads, the calling thread included (0: one for
+// each processor that this process may use). After an exception, no further call starts, and the
+// first exception is thrown here.
 template <typename Work>
 void in_parallel(std::size_t count, int jobs, const Work& work) {
   const auto wanted =
@@ -41,8 +41,8 @@ void in_parallel(std::size_t count, int jobs, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Gives each of `threads` an equal part of [0, count): work(part, begin, end). Where fewer threads
-// are to be had, each does several parts.
+// Gives each of `threads` an equal part of [0, count): work(part, begin, end). When fewer threads
+// can be started, each does several parts.
 template <typename Work>
 void share_work(int threads, std::size_t count, const Work& work) {
   const auto wanted = static_cast<std::size_t>(std::clamp(threads, 1, kMaxThreads));

@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-// One T for each thread, made at its first use. It outlives the thread's thread_local variables,
-// whose destructors may still use it, and is freed after them; what is used even later is made anew
-// and freed again. The main thread's lives until the process ends.
+// One T for each thread, made at its first use. It is freed after the thread's thread_local
+// variables, so that their destructors may use it. If it is used even later, it is made anew and
+// freed again. The main thread's T lives until the process ends.
 template <class T>
 T& per_thread() {
   thread_local T* mine = nullptr;

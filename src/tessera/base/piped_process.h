@@ -1,4 +1,4 @@
-// A child process that one talks to, line by line.
+// A child process with which the parent exchanges lines.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace tessera {
 
 enum class LineResult { line, timeout, closed };
 
-// The child's standard input and output are one socket; its standard error is dropped. It leads a
-// process group of its own, which is killed whole when this object goes.
+// The child's standard input and output are one socket; its standard error is dropped. It leads its
+// own process group, which is killed when this object is destroyed.
 class PipedProcess {
  public:
   // Throws Error{not_found} when argv[0] cannot be started.
@@ -25,7 +25,7 @@ class PipedProcess {
   bool write_line(std::string_view line);
   // Waits for a whole line, and returns it without its newline.
   LineResult read_line(std::string& line, double timeout_seconds);
-  // Kills it if need be and returns the signal that ended it, 0 for none.
+  // Kills the child if it still runs, and returns the signal that ended it, 0 for none.
   int end();
 
  private:

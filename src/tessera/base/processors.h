@@ -1,4 +1,4 @@
-// How many threads make sense here, and how many are too many anywhere.
+// How many threads are useful on this machine, and how many are too many on any machine.
 #pragma once
 
 #include <optional>
@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// No number that a caller gives becomes more threads than these: OpenMP's run-time library keeps
-// their descriptions on the caller's stack, and ends the process where a thread cannot be started.
+// The most threads for any number that a caller gives. OpenMP's run-time library keeps descriptions
+// of threads on the caller's stack, and ends the process when a thread cannot be started.
 inline constexpr int kMaxThreads = 1024;
 
 // The processors in the affinity mask of this process's first thread.
@@ -17,15 +17,17 @@ struct Affinity {
 };
 Affinity process_affinity();
 
-// The processors that this process may use, at least 1: those of its affinity, or the quota of its
-// control group, rounded up, where that is less. Read once: later changes are not seen.
+// The processors that this process may use, at least 1: the number in its affinity mask, or the
+// quota of its control group, rounded up, if that is less. It is read once; later changes are not
+// noticed.
 int usable_processors();
 
-// A number of threads or jobs that was asked for, at most kMaxThreads; a larger one is noted.
+// The number of threads or jobs that was asked for, but at most kMaxThreads; logs a note when it is
+// larger.
 int bounded_threads(int wanted);
 
-// Logs, unless `wanted` was the last number noted, that it is more than `most`. `reason` says why
-// no more are used.
+// Logs that `wanted` is more than `most`, unless the last note had the same number. `reason` says
+// why no more are used.
 void note_too_many_threads(int wanted, int most, std::string_view reason);
 
 // Whole processors allowed by a control group: "max 100000" or "150000 100000" of version 2's

@@ -3,8 +3,8 @@
 
 namespace tessera {
 
-// Opens those of the descriptors 0, 1 and 2 that are closed on /dev/null, so that no file that is
-// opened later is taken for stdout or stderr. For the first line of a program's main().
+// Opens each closed descriptor of 0, 1 and 2 on /dev/null, so that no file that is opened later
+// becomes stdin, stdout or stderr. A program calls it first in main().
 void open_standard_streams();
 
 }  // namespace tessera

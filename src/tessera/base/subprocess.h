@@ -11,11 +11,11 @@ namespace tessera {
 struct SubprocessOptions {
   std::filesystem::path working_folder;        // empty: inherited
   std::vector<std::string> extra_environment;  // "NAME=value", or "NAME" to remove it
-  double timeout_seconds = 0;                  // 0: none; past it the child's group is killed
-  bool merge_stderr = true;                    // stderr goes to `output`; else it is dropped
+  double timeout_seconds = 0;  // 0: no limit; after it the child's process group is killed
+  bool merge_stderr = true;    // true: stderr goes to `output`; false: it is dropped
 };
 
-// What a child writes beyond this is read and dropped.
+// Output beyond this size is read and dropped.
 inline constexpr std::size_t kMostOutputBytes = std::size_t{16} << 20;
 
 // In a program that ignores SIGCHLD or waits for all its children, the system may lose the exit
@@ -25,7 +25,7 @@ struct SubprocessResult {
   int signal = 0;      // the signal that ended it, 0 for none
   bool timed_out = false;
   bool started = false;  // false: argv[0] was not found, or the system refused
-  std::string output;    // the first of it; of one that did not start: why, if the system said so
+  std::string output;    // the child's output; if it did not start, the system's reason
   bool ok() const { return started && exit_code == 0; }
 };
 

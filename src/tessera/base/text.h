@@ -15,8 +15,8 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
 // The text without a UTF-8 byte order mark, which editors may put in front of it.
 std::string_view without_byte_order_mark(std::string_view text);
 
-// At most `most` bytes: of a longer text the beginning and the end, and how many bytes are left
-// out.
+// The text, cut to `most` bytes: a longer text keeps its beginning and its end, and says how many
+// bytes are left out.
 std::string shortened(std::string_view text, std::size_t most);
 
 // How many letters must be inserted, removed, replaced or swapped with a neighbour to turn one word

@@ -1,4 +1,4 @@
-// Which words a target row may hand to a compiler.
+// The flags that a target row may pass to a compiler.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// Empty when the flag only chooses instructions or how code is made for them. Else what it must be
-// instead. A row may come from anybody: a flag that names a file, a folder or a program, or that is
-// followed by a word of its own, is none of these.
+// Empty when the flag only chooses instructions or the way of making code. Otherwise what it must
+// be instead. A row may come from anybody, so flags that name a file, a folder or a program, and
+// flags that take a further word, are refused.
 std::string compile_flag_damage(std::string_view backend, std::string_view flag);
 
 }  // namespace tessera

@@ -21,10 +21,10 @@ int size_of(DType dtype);
 
 bool is_integer(DType dtype);
 
-// The accumulator the field expects for products of this type: int32 for int8, else fp32.
+// The default accumulator for products of this type: int32 for int8, otherwise fp32.
 DType default_accumulator(DType operand);
 
-// The output the field expects: int32 for int8, fp16 for fp8 and bf8, else the operand's own type.
+// The default output: int32 for int8, fp16 for fp8 and bf8, otherwise the operand's type.
 DType default_output(DType operand);
 
 // The distance from 1 to the next larger value (2^-23 for fp32, ...); 0 for integers.

@@ -1,4 +1,5 @@
-// What is applied to alpha * A x B + beta * C before it is stored: a short chain of steps.
+// The epilogue: a short chain of steps that is applied to alpha * A x B + beta * C before it is
+// stored.
 #pragma once
 
 #include <array>
@@ -43,11 +44,12 @@ std::string_view to_string(EpilogueOp op);
 // The number of steps before the trailing pass_through entries.
 int num_ops(const Epilogue& epilogue);
 
-// Empty when num_d is what the steps take; else a sentence. Every bias, add, multiply, row_scale
-// and col_scale takes one D tensor, and a multi_d step all that remain, at least one.
+// Empty when num_d is the number of D tensors that the steps take; otherwise a sentence. Every
+// bias, add, multiply, row_scale and col_scale takes one D tensor. A multi_d step takes all that
+// remain, at least one.
 std::string invalid_reason(const Epilogue& epilogue);
 
-// "bias+gelu", "multi_d_add2", "none". Lossless; a chain whose num_d its steps do not take reads
+// "bias+gelu", "multi_d_add2", "none". Lossless. A chain whose num_d does not fit its steps becomes
 // "relu(num_d=3)", which parse_epilogue refuses.
 std::string to_string(const Epilogue& epilogue);
 

@@ -15,10 +15,10 @@ struct EpilogueStep {
   int num_d;  // how many D tensors the step takes
 };
 
-// One word per step: "bias", "multi_d_add2".
+// The words of the steps: "bias", "multi_d_add2".
 std::vector<std::string> epilogue_words(const Epilogue& epilogue);
 
-// Reads such a word; false if it is none. A multi_d step without a number takes 2.
+// Reads such a word; false if it is not one. A multi_d step without a number takes 2.
 bool read_epilogue_word(std::string_view word, EpilogueStep& step);
 
 // Throws Error{parse_error} when there are too many steps or D tensors, or a step finds none left.

@@ -1,5 +1,5 @@
-// The fields of the spec's structs, as tables: one row per field, walked by everything that reads,
-// writes or hashes a struct, so that none of them can forget a field.
+// The fields of the spec's structs, as tables with one row for each field. All code that reads,
+// writes or hashes a struct walks its table, so that no field can be forgotten.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace tessera {
 
 enum class Range : std::uint8_t { any, not_negative, positive };
 
-// What a reader demands of a field.
+// The rule that a reader checks for a field.
 struct Rule {
   bool required = false;
   Range range = Range::any;
@@ -79,7 +79,8 @@ void for_each_value(const Struct& object, Visit&& visit) {
   std::apply([&](const auto&... rows) { (visit(object.*rows.member), ...); }, Fields<Struct>::kAll);
 }
 
-// Refuses a number of no value: "<what>: <key> must be a number from 0 to 7, got 99".
+// Throws Error{invalid_argument} for a number that is not in the enum: "<what>: <key> must be a
+// number from 0 to 7, got 99".
 template <class Struct>
 void check_numbers(std::string_view what, const Struct& object) {
   const auto one = [&](const auto& row) {

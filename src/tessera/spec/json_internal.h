@@ -23,13 +23,13 @@ nlohmann::json parse_json(std::string_view text, std::string_view what);
 // The text of a document: indented by 2, bytes that are not UTF-8 replaced.
 std::string dump_json(const nlohmann::ordered_json& value);
 
-// A KernelSpec as an object, for documents that hold several. `place` leads every message:
-// "kernel set: kernels[3].algorithm.stages must be a positive integer, got 0".
+// A KernelSpec as an object, for documents that hold several. `place` begins every message: "kernel
+// set: kernels[3].algorithm.stages must be a positive integer, got 0".
 nlohmann::ordered_json json_of(const KernelSpec& spec);
 struct JsonPlace;
 KernelSpec kernel_spec_from(const nlohmann::json& value, const JsonPlace& place);
 
-// Where in which document a value stands.
+// The document and the path of a value.
 struct JsonPlace {
   std::string what;  // "target row"
   std::string path;  // "caches[1].bytes"; empty for the document itself
@@ -127,7 +127,7 @@ void read_json(const nlohmann::json& value, const JsonPlace& place, Rule rule, T
   }
 }
 
-// Whether a struct's fields at their default are written.
+// Whether fields at their defaults are written.
 enum class Defaults : bool { omit, write };
 
 // A number that JSON can hold; infinities and NaN become the strings "inf", "-inf", "nan".

@@ -20,9 +20,9 @@ struct Shape3 {
 };
 std::string to_string(const Shape3& shape);  // "128x256x64"
 
-// How operands travel. CPU: packab (A and B copied into panels), packb (B only), packa (A only),
-// direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer). Hopper: tmaws,
-// cpasync. CK Tile: compv3, compv4, compv5, mem.
+// How operands reach the multiplication. CPU: packab (A and B copied into panels), packb (B only),
+// packa (A only), direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer).
+// Hopper: tmaws, cpasync. CK Tile: compv3, compv4, compv5, mem.
 enum class Pipeline : std::uint8_t {
   packab,
   packb,
@@ -71,14 +71,14 @@ struct Algorithm {
   Scheduler scheduler = Scheduler::standard;
   Store store = Store::standard;
   SplitK split_k = SplitK::none;
-  int splits = 1;  // of K over the blocks of a cluster (GPU)
-  int slices = 1;  // of K over blocks or clusters that add up in device memory (GPU)
+  int splits = 1;  // how many blocks of a cluster share K (GPU)
+  int slices = 1;  // into how many parts K is cut that are added in device memory (GPU)
   int stages = 1;
   int cluster_m = 1;
   int cluster_n = 1;
   bool persistent = false;
   bool swap_ab = false;
-  bool repack = false;  // first copies A or B where the pipeline cannot read it in place (GPU)
+  bool repack = false;  // copies A or B first when the pipeline cannot read it in place (GPU)
   friend bool operator==(const Algorithm&, const Algorithm&) = default;
 };
 
@@ -102,7 +102,7 @@ KernelSpec parse_name(std::string_view name);
 std::string to_json(const KernelSpec& spec);
 KernelSpec kernel_spec_from_json(std::string_view text);
 
-// What a kernel must compute to serve the problem.
+// The signature that a kernel must have to run the problem.
 Signature signature_of(const Problem& problem);
 
 }  // namespace tessera

@@ -13,10 +13,10 @@
 
 namespace tessera {
 
-// The operations that have a name. One without a problem of its own here has no kernels yet.
+// The operations that have a name. An operation without a problem type here has no kernels yet.
 enum class Op : std::uint8_t { gemm, conv, fmha };
 std::string_view to_string(Op op);
-// Takes the CK Tile Dispatcher's words too: gemm_universal is gemm, grouped_conv is conv.
+// Also accepts the CK Tile Dispatcher's words: gemm_universal is gemm, grouped_conv is conv.
 Op parse_op(std::string_view text);
 // Throws Error{unsupported}: "conv: this build has no kernels for convolution yet; ...".
 [[noreturn]] void refuse_operation(Op op);
@@ -59,7 +59,7 @@ struct GemmProblem {
   Epilogue epilogue;
   float clamp_lo = -std::numeric_limits<float>::infinity();
   float clamp_hi = std::numeric_limits<float>::infinity();
-  bool preshuffled_b = false;  // B was packed by the chosen kernel's pack()
+  bool preshuffled_b = false;  // B was packed by the chosen kernel, see Dispatcher::pack()
   // Each operand is an array of `batch` pointers, see GemmOperands; batch strides stay kPacked.
   bool pointer_arrays = false;
   friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
@@ -101,10 +101,11 @@ Problem problem_from_json(std::string_view text);
 // With pointer_arrays each is the address of an array of `batch` pointers, one for each batch's
 // matrix or vector (a: `const void* const*`, out: `void* const*`), which lies where the kernel can
 // read it: in the host's memory for CPU targets, in the device's for GPUs. Pointers of a, b, c and
-// d may be equal; those of out may not, and what they point to must not overlap. Only the address
-// of an array is checked (null, misaligned, another device's): the pointers in it are read by the
-// kernel alone, for to look at a device's would be to wait for it. That each is aligned to its
-// element, and no out overlaps an operand other than its own batch's C or D, is up to the caller.
+// d may be equal. Pointers of out must differ, and their memory must not overlap. Only the address
+// of an array is checked (null, misaligned, another device's). Only the kernel reads the pointers
+// in it, because reading a device's memory would mean waiting for the device. The caller must make
+// sure that each pointer is aligned to its element, and that no out overlaps an operand other than
+// its own batch's C or D.
 struct GemmOperands {
   const void* a = nullptr;
   const void* b = nullptr;  // the packed B when preshuffled_b is set
@@ -114,7 +115,7 @@ struct GemmOperands {
 };
 using Operands = std::variant<GemmOperands>;
 
-// Those of the problem's operation, all null.
+// The operands of the problem's operation, all null.
 Operands no_operands(const Problem& problem);
 
 }  // namespace tessera

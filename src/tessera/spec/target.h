@@ -19,7 +19,7 @@ struct Instruction {
   DType b = DType::fp32;
   DType acc = DType::fp32;
   Shape3 shape;
-  double per_cycle = 0;  // issued per unit and cycle
+  double per_cycle = 0;  // how many a unit issues in a cycle
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
@@ -27,9 +27,9 @@ struct CacheLevel {
   std::string name;  // "l1", "l2", "l3"
   std::int64_t bytes = 0;
   int line_bytes = 64;
-  int ways = 8;                // lines that share a set; only those of L1 are asked for
+  int ways = 8;                // lines that share a set; only L1's number is used
   double bytes_per_cycle = 0;  // read by one unit
-  bool shared = false;         // by all units
+  bool shared = false;         // whether all units share the cache
   friend bool operator==(const CacheLevel&, const CacheLevel&) = default;
 };
 
@@ -58,7 +58,7 @@ struct Target {
   std::string backend;  // "cpu", "cuda", "ck"
   std::string description;
   std::vector<std::string> features;       // "avx512bf16", "avx512vnni"; matched against the host's
-  std::vector<std::string> compile_flags;  // in a row: only those of compile_flags.cc
+  std::vector<std::string> compile_flags;  // a row may have only those of compile_flags.cc
   int units = 1;                           // cores, SMs, CUs
   int warp_size = 1;                       // lanes that step together; 1 on CPUs
   int vector_bytes = 0;                    // CPU: width of a register
@@ -68,7 +68,7 @@ struct Target {
   int max_threads_per_block = 1;
   std::int64_t shared_memory_bytes = 0;  // per block (GPU; LDS on AMD)
   double clock_ghz = 0;
-  double memory_gb_per_s = 0;      // of the whole machine
+  double memory_gb_per_s = 0;      // bandwidth of the whole machine
   double launch_us = 0;            // cost of an empty launch
   std::vector<CacheLevel> caches;  // nearest first
   std::vector<Instruction> instructions;
@@ -85,13 +85,14 @@ struct Target {
 std::string to_json(const Target& target);
 Target target_from_json(std::string_view text);
 
-// How kinds of machines differ for those who measure and choose: facts of the target's backend, in
-// one table. A backend that the table does not know counts as a GPU's.
+// Facts about the target's backend that matter for measuring and choosing, from one table. A
+// backend that is not in the table counts as a GPU's.
 bool is_gpu(const Target& target);
-// Kernels run on as many of the units as the caller lends them threads. Elsewhere a kernel has the
+// Whether a kernel runs on as many units as the caller gives it threads. Otherwise a kernel has the
 // whole device.
 bool counts_threads(const Target& target);
-// Kernels are measured with empty caches; elsewhere with what the last run left there.
+// Whether kernels are measured with empty caches. Otherwise caches hold what the last run left in
+// them.
 bool starts_cold(const Target& target);
 
 // The fastest instruction for these operands, or null if the machine has none.

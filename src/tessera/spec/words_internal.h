@@ -1,4 +1,5 @@
-// How every enum of the spec is spelled: one table each, in enum order, and how words are read.
+// The words of every enum of the spec: one table for each enum, in enum order, and the reading of
+// words.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 
 namespace tessera {
 
-// kNoun is what messages call such a word; kAll holds the spelling of each value.
+// kNoun is the name of such a word in messages; kAll holds the word of each value.
 template <class Enum>
 struct Words;
 

@@ -17,18 +17,18 @@ std::vector<std::string> target_names();
 // Error{not_found} with the nearest name, Error{parse_error} with the field's path.
 Target load_target(std::string_view name_or_file);
 
-// What was found on this machine.
+// Facts about a machine's processor.
 struct HostInfo {
   std::string cpu_model;
-  std::string cpu_vendor;  // "GenuineIntel", "AuthenticAMD"; empty where there is no such word
+  std::string cpu_vendor;  // "GenuineIntel", "AuthenticAMD"; empty when unknown
   int cpu_family = 0;
   std::vector<std::string> features;  // in the spelling of Target::features
-  int cores = 1;                      // that this process may use
+  int cores = 1;                      // cores that this process may use
   std::int64_t l1_bytes = 0;
-  int l1_ways = 0;  // 0: unknown, as are bytes
+  int l1_ways = 0;  // 0: unknown; the same holds for bytes
   std::int64_t l2_bytes = 0;
   std::int64_t l3_bytes = 0;
-  double clock_ghz = 0;  // the highest that the machine states; 0: it states none
+  double clock_ghz = 0;  // the highest clock that the machine states; 0: unknown
 };
 const HostInfo& host_info();
 
