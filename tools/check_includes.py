@@ -15,7 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = str(ROOT / "src/tessera") + "/"
-# The one file that names every family, and the folder that those are in.
+# The one file that may name every family, and the folder that holds the families.
 FAMILY_LIST, FAMILIES = "families/families.cc", "families/"
 
 
@@ -33,7 +33,7 @@ def folder_of(path, folders):
 
 
 def depfile_rules(text):
-    """{object: [files]} of what -MD writes."""
+    """{object: [files]} from the text that -MD writes."""
     rules = {}
     for line in text.replace("\\\n", " ").splitlines():
         target, colon, files = line.partition(":")
@@ -43,7 +43,7 @@ def depfile_rules(text):
 
 
 def ninja_rules(build):
-    """The same of every object that Ninja has compiled."""
+    """The same for every object that Ninja has compiled."""
     text = subprocess.run(["ninja", "-C", str(build), "-t", "deps"], check=True,
                           capture_output=True, text=True).stdout
     rules, current = {}, None
@@ -57,7 +57,7 @@ def ninja_rules(build):
 
 
 def findings_of(library, files, allowed, folders):
-    """Sentences on the files of src/tessera/ that the library's object read and may not read."""
+    """A sentence for each file of src/tessera/ that the library's object read but may not read."""
     own = [f[len(SOURCE):] for f in files if f.startswith(SOURCE)]
     lists_families = FAMILY_LIST in own
     for path in own:

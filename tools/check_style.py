@@ -15,14 +15,14 @@ CODE = CPP | {".py", ".cmake"}
 MAX_FILE, MAX_HEADER, MAX_DEVICE_FILE = 600, 250, 400
 MAX_FUNCTION, MAX_LINE = 80, 100
 
-# What holds on one machine only: absolute paths that not every system has, and names of hosts.
-# Tests make up the paths that are nowhere; the one host is that of an XML namespace.
+# Text that is right on one machine only: absolute paths that not every system has, and host names.
+# Tests use made-up paths; the one allowed host is that of an XML namespace.
 SYSTEM = "usr|etc|tmp|dev|proc|sys|opt|lib|lib64|bin|var|run"
 MADE_UP = "no|nowhere|elsewhere"
 FOREIGN = re.compile(rf"(?<![\w.)}}*$>/-])/(?!(?:{SYSTEM}|{MADE_UP})/)[a-z][\w.-]*/"
                      r"|(?<![\w.-])(?!www\.w3\.org\b)(?:[a-z0-9-]+\.)+(?:org|com|net|io)\b")
 
-# How ctags calls namespaces without a name, and words that end a type without naming a parameter.
+# The names that ctags gives to unnamed namespaces, and words that end a type and name no parameter.
 UNNAMED = re.compile(r"__anon\w+")
 CONSTANT = re.compile(r"(?:inline |static )*const(?:expr|init)? \w[^=({]*[ *&](\w+)(?:\[[^]]*\])* ?"
                       r"[={]")
@@ -52,7 +52,7 @@ def check_public_only(path, lines):
 
 
 def check_device(path, lines):
-    """Headers that operations share know no operation's arguments; each says first what it is."""
+    """Headers that operations share name no operation's arguments, and begin with a comment."""
     if not path.startswith("src/tessera/device/"):
         return
     if not lines[0].startswith("// "):
@@ -90,7 +90,7 @@ def check_functions(tags):
 def parameter_types(signature):
     """The types of a signature's parameters, without names and default values."""
     inner = signature[1:signature.rindex(")")]
-    while re.search(r"<[^<>]*,[^<>]*>", inner):  # such commas do not separate parameters
+    while re.search(r"<[^<>]*,[^<>]*>", inner):  # commas of templates do not separate parameters
         inner = re.sub(r"<([^<>]*),([^<>]*)>", r"<\1;\2>", inner)
     types = []
     for parameter in inner.split(","):
@@ -112,7 +112,7 @@ def compiled_alone():
 
 
 def unnamed_constants(tags):
-    """Constants of unnamed namespaces as tags: ctags overlooks some that have braces in them."""
+    """Constants of unnamed namespaces as tags, because ctags misses some that contain braces."""
     found = []
     for space in tags:
         if space["kind"] != "namespace" or not UNNAMED.fullmatch(space["name"]):

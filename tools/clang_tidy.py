@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy over a configured build folder, but for its tests: BUILD [JOBS].
+"""Runs clang-tidy over a configured build folder, without its tests: BUILD [JOBS].
 
 In a unity build one run reads a whole folder of sources and parses their headers once. Exits 1 if
 any file has a finding or cannot be read.
@@ -13,13 +13,13 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Findings in other people's headers are counted on stderr. All else that is said there is shown.
+# clang-tidy counts findings in other projects' headers on stderr. Other lines of stderr are shown.
 COUNTS = re.compile(r"\d+ warnings?( and \d+ errors?)? generated\.|")
 LEFT_OUT = ("tests", "examples")
 
 
 def part_of(path, build):
-    """The first folder below the build folder, where unity files are, or below the project's."""
+    """The first folder of the path below the build folder (unity files) or the project's folder."""
     for top in (build, ROOT):
         if pathlib.Path(path).is_relative_to(top):
             return pathlib.Path(path).relative_to(top).parts[0]
@@ -27,7 +27,7 @@ def part_of(path, build):
 
 
 def weight(path):
-    """Bytes of the sources that a unity file includes: the longest runs begin first."""
+    """Bytes of the sources that a unity file includes, to start the longest runs first."""
     text = pathlib.Path(path).read_text(encoding="utf-8")
     parts = re.findall(r'^#include "(.*\.cc)"$', text, re.MULTILINE)
     return sum(os.path.getsize(part) for part in parts if os.path.exists(part)) or len(text)

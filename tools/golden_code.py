@@ -5,8 +5,8 @@
     golden_code.py write LIST PACK...   writes the list anew
 
 The code of a shared library is its section .text; that of a cubin is every section .text.ENTRY, in
-the order of the entries' names without the kernel's own. Code is comparable only where one compiler
-made both: kernels of another compiler than the list's are counted as skipped.
+the order of the entries' names without the kernel's name. Code is comparable only when one compiler
+made both. Kernels of another compiler than the list's are counted as skipped.
 """
 import hashlib
 import json
@@ -32,7 +32,7 @@ def sections(image):
 
 
 def compiler_of(parts):
-    """The compiler's own words in the binary; empty when it left none."""
+    """The compiler's version text in the binary; empty when there is none."""
     comment = parts.get(".comment", b"") + parts.get(".note.nv.tkinfo", b"")
     words = re.findall(rb"GCC: [^\0]+|clang version [^\0]+|Cuda compilation tools[^\0]+", comment)
     return words[0].decode().strip() if words else ""

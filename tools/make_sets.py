@@ -13,7 +13,7 @@ LAYOUTS = ["rcr", "rrr", "crr", "ccr"]
 KINDS = ["essential", "compute", "memory", "latency"]
 
 # CPU rows: kind -> (pipeline, tile, wave, register block without its k). In-place pipelines are
-# left out where the dtype or layout rules them out.
+# left out when the dtype or the layout does not allow them.
 CPU = {
     "avx512": {
         "products": {"bf16": 2, "fp8": 2, "bf8": 2, "int8": 4},
@@ -60,7 +60,7 @@ CPU = {
             ("stream", "8x4096x512", "0x0x1", "8x16"),
             ("stream", "8x1024x512", "0x0x1", "8x16"),
         ],
-        # The fused kernels of the first layers people try, for the kernels that such layers choose.
+        # The fused kernels that are chosen for common layers.
         "fused": ["bias", "bias_gelu", "bias_relu"],
     },
     "avx2": {
