@@ -29,7 +29,8 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// Closes on every path out of a function; close() itself is checked where data could be lost.
+// Closes the descriptor on every path out of a function. Where data could be lost, the code checks
+// close() itself.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -70,7 +71,7 @@ int read_all(const fs::path& path, std::string& content) {
   return read_open(fd.get(), status.st_size, content);
 }
 
-// Failures that tell nothing about the file: the process lacks something, or a server is away.
+// Failures that say nothing about the file: the process is short of something, or a server is away.
 bool is_passing(int error) {
   constexpr std::array kPassing = {EMFILE, ENFILE, ENOMEM, EAGAIN, ESTALE, ETIMEDOUT};
   return std::find(kPassing.begin(), kPassing.end(), error) != kPassing.end();
@@ -113,7 +114,7 @@ int flush_path(const fs::path& path) {
   return fd.get() < 0 ? errno : flush(fd.get());
 }
 
-// The place that a path names at last: links are followed, also to what is not there yet.
+// The path behind all links, also when the last target does not exist yet.
 int follow_links(fs::path& path) {
   constexpr int kMostLinks = 40;  // as many as the system follows
   for (int i = 0; i < kMostLinks; ++i) {
@@ -131,9 +132,9 @@ bool names(const fs::path& path, const struct stat& file) {
          named.st_ino == file.st_ino;
 }
 
-// A new file that nobody could have laid there before: its name is drawn at random, and whatever
-// has that name, a link too, is left alone. The name is short, so that every name that a folder
-// takes can be replaced. Returns the descriptor, or -1 with errno.
+// Creates a new file with a random name, so that nobody can place a file there before. An existing
+// file or link of that name is left alone. The name is short, so that files with the longest
+// possible names can be replaced too. Returns the descriptor, or -1 with errno.
 int create_temporary(const fs::path& folder, mode_t mode, fs::path& path) {
   constexpr int kTries = 100;
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
@@ -148,7 +149,7 @@ int create_temporary(const fs::path& folder, mode_t mode, fs::path& path) {
   return fd;
 }
 
-// What replaces a file has its permissions from the first byte on.
+// The new file has the permissions of the file that it replaces from the first byte on.
 int replace_content(const fs::path& destination, std::string_view content,
                     const struct stat* replaced) {
   fs::path temporary;
@@ -226,7 +227,8 @@ void write_file_atomic(const fs::path& path, std::string_view content) {
   fs::path destination = path;
   if (const int error = follow_links(destination)) fail("write", path, error);
 
-  // Devices, pipes and files without a name are written to: only a named file can be replaced.
+  // Devices, pipes and files without a name are written in place, because only a named file can be
+  // replaced.
   const bool in_place = exists && !(S_ISREG(status.st_mode) && names(destination, status));
   if (in_place) return write_file(path, content);
   if (const int error = replace_content(destination, content, exists ? &status : nullptr)) {
@@ -258,7 +260,7 @@ void remove_tree(const fs::path& path) noexcept try {
   std::error_code ignored;
   fs::remove_all(path, ignored);
 } catch (...) {
-  // Only an allocation can throw here; the litter is found again by whoever cleans up next.
+  // Only an allocation can throw here. The next clean-up removes the remains.
 }
 
 std::string environment(const char* name) {

@@ -15,12 +15,12 @@
 namespace tessera {
 namespace {
 
-// How long a fork waits. A thread may hold a Mutex while it waits for a thread that this fork keeps
-// waiting: without an end all three would wait for ever.
+// How long a fork waits. A thread that holds a Mutex may wait for a thread that this fork keeps
+// waiting. Without a limit, all three would wait for ever.
 constexpr auto kPatience = std::chrono::seconds(1);
 
-// Whoever holds a Mutex has passed this gate, and a fork closes it. One for all: a fork is the same
-// for everything in the process.
+// A thread passes this gate before it takes a Mutex, and a fork closes the gate. One gate serves
+// all Mutexes, because a fork concerns the whole process.
 struct Gate {
   std::mutex mutex;
   std::condition_variable changed;
@@ -50,7 +50,7 @@ void after_fork_in_parent() {
   g.changed.notify_all();
 }
 
-// Threads that waited for the gate are not here: their place in the queue is made anew.
+// Threads that waited for the gate do not exist in the child, so its queue is made anew.
 void after_fork_in_child() {
   Gate& g = gate();
   g.closed = false;
@@ -71,7 +71,7 @@ Gate& gate() {
   return *instance;
 }
 
-// A thread that is inside goes on: the fork waits for it.
+// A thread that is inside already may continue, because the fork waits for it.
 void enter() {
   Gate& g = gate();
   std::unique_lock lock(g.mutex);

@@ -15,11 +15,11 @@
 namespace tessera {
 namespace {
 
-// What is remembered stays small in a process that warns of something new for ever.
+// The limit keeps the memory small in a process that always has new warnings.
 constexpr std::size_t kRememberedWarnings = 4096;
 
 struct LogState {
-  WorkMutex calls;  // of the sink, which may take as long as it likes
+  WorkMutex calls;  // guards calls of the sink, which may take long
   Mutex mutex;      // guards what follows
   std::shared_ptr<const LogSink> sink;
   std::unordered_set<std::uint64_t> warned;  // hashes of their texts
@@ -30,7 +30,7 @@ LogState& state() {
   return *instance;
 }
 
-thread_local int t_calls = 0;  // of the sink by this thread, one within the other
+thread_local int t_calls = 0;  // nested calls of the sink by this thread
 
 // One thread at a time calls the sink or replaces it.
 struct OneAtATime {

@@ -81,7 +81,7 @@ LineResult PipedProcess::read_line(std::string& line, double timeout_seconds) {
   }
 }
 
-// A child that closed its end is given a moment to end by itself, so that its own signal is seen.
+// A child that closed its side gets a moment to end by itself, so that its own signal is reported.
 int PipedProcess::end() {
   if (socket_ < 0) return signal_;
   shutdown(socket_, SHUT_RDWR);

@@ -101,7 +101,7 @@ int bounded_threads(int wanted) {
   return std::min(wanted, kMaxThreads);
 }
 
-// Launches come by the million: a number that was noted costs no more than this comparison.
+// There may be millions of launches, so a number that was noted before costs only this comparison.
 void note_too_many_threads(int wanted, int most, std::string_view reason) {
   static std::atomic<int> noted = 0;
   if (noted.exchange(wanted, std::memory_order_relaxed) == wanted) return;

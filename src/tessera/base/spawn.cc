@@ -15,9 +15,9 @@
 namespace tessera {
 namespace {
 
-// The children that run, each with the process that started it: a fork has a copy of the table, and
-// must not take its parent's children for its own. A child beyond the last place is not ended by
-// end_children() and dies with its thread alone.
+// The running children, each with the process that started it. A forked process has a copy of the
+// table and must not treat its parent's children as its own. When the table is full, end_children()
+// does not end further children; they die with their thread.
 constexpr std::size_t kPlaces = 1024;
 constexpr int kOwnerShift = 32;
 std::array<std::atomic<std::uint64_t>, kPlaces> places;
@@ -35,7 +35,7 @@ std::uint64_t entry_of(pid_t owner, pid_t child) {
 pid_t owner_of(std::uint64_t entry) { return static_cast<pid_t>(entry >> kOwnerShift); }
 pid_t child_of(std::uint64_t entry) { return static_cast<pid_t>(entry & 0xffffffff); }
 
-// Taken before the child exists, so that the child can fill it in itself.
+// The place is reserved before the child exists, so that the child can fill it in itself.
 Place take_place(pid_t owner) {
   for (std::atomic<std::uint64_t>& place : places) {
     std::uint64_t entry = place;
@@ -45,9 +45,9 @@ Place take_place(pid_t owner) {
   return nullptr;
 }
 
-// Ignoring a signal drops one that waits: it was sent to the parent's group, which the child was in
-// for a moment, and is the parent's to handle. No handler may run in a child that shares our
-// memory.
+// Ignoring a signal drops a pending one. Such a signal was sent to the parent's group, to which the
+// child belonged for a moment, and the parent handles it. No handler may run in a child that shares
+// our memory.
 void forget_signals() {
   for (const auto handler : {SIG_IGN, SIG_DFL}) {
     struct sigaction action {};
@@ -56,9 +56,10 @@ void forget_signals() {
   }
 }
 
-// In the child. It shares our memory until exec: nothing here may allocate, and the place that it
-// fills in is ours. It asks whether all children are being ended after it can be found, so that one
-// side sees the other. Returns why the program does not run.
+// Runs in the child, which shares our memory until exec. So nothing here may allocate, and the
+// child fills in our table. It first enters itself into the table and then asks whether all
+// children are being ended, so that one of the two sides always notices the other. Returns why the
+// program does not run.
 int become(const SpawnPlan& plan, pid_t parent, Place place) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -91,7 +92,7 @@ int become(const SpawnPlan& plan, pid_t parent, Place place) {
 
 // A signal handler must not run in a child that shares our memory.
 Child spawn(const SpawnPlan& plan) {
-  // Short of descriptors: a child must not get the program's own streams in their place.
+  // When descriptors are short, a child must not get the program's own streams instead.
   if (std::min({plan.input, plan.output, plan.error}) < 0) return {.error = EMFILE};
   sigset_t all, before;
   sigfillset(&all);
@@ -112,7 +113,7 @@ bool has_ended(const Child& child) {
   return errno != EINTR;
 }
 
-// The place is given up first: once reaped, the id may be anyone's.
+// The place is released first, because after reaping the id may belong to another process.
 int reap(Child& child) {
   siginfo_t info{};
   const auto id = static_cast<id_t>(child.id);

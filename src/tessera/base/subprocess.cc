@@ -39,8 +39,8 @@ std::vector<std::string> child_environment(const std::vector<std::string>& extra
   return merged;
 }
 
-// Appends what is in the pipe now; false at its end. Of a child that writes faster than we read, it
-// takes a part at a time, so that the time limit is looked at in between.
+// Appends the data that are in the pipe now; false at its end. When a child writes faster than we
+// read, it reads a part at a time, so that the time limit is checked in between.
 bool drain(int pipe, std::string& output) {
   constexpr int kReadsAtATime = 64;
   char buffer[1 << 14];
@@ -124,7 +124,7 @@ bool is_executable(const fs::path& path) {
          ::access(path.c_str(), X_OK) == 0;
 }
 
-// A relative program is meant from here, not from the child's folder.
+// A relative path of a program is relative to this process's folder, not to the child's.
 fs::path resolve_program(const std::string& name) {
   const fs::path found = find_executable(name);
   std::error_code ignored;

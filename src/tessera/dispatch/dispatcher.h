@@ -21,7 +21,7 @@ struct DispatcherOptions {
   double autotune_seconds = 2.0;  // per problem
   int autotune_top = 5;           // how many of the rankers' best kernels are measured
   std::string tuning_store;       // empty: tuning.sqlite in the cache folder
-  std::string tuning_worker;      // the helper program; empty: the one installed with the library
+  std::string tuning_worker;      // the worker program; empty: the one installed with the library
   bool deterministic = false;
 };
 

@@ -32,7 +32,7 @@ struct SweepOptions {
   int finalists = 5;       // how many of a problem's best kernels are measured again
   double kernel_timeout_seconds = 10;
   bool retry = false;   // measure again what is stored with another outcome than ok
-  std::string worker;   // the helper program; empty: the one installed with the library
+  std::string worker;   // the worker program; empty: the one installed with the library
   std::string version;  // the library's version, to be stored
   jit::BuildOptions build;
   std::function<bool()> stop;  // asked several times a second; true: end soon

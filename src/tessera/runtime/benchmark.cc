@@ -1,7 +1,7 @@
-// Background: two kernels timed one after the other differ by clock drift, by neighbours on the
-// machine and by whoever ran first. Approach: all candidates take turns in random order, round by
-// round, and are compared by the median of the ratios within rounds; drift that is slower than a
-// round cancels out.
+// Background: when two kernels are timed one after the other, their times also differ because of
+// clock drift, other programs on the machine, and the order. Approach: all candidates take turns in
+// random order, round by round. They are compared by the median of the ratios within rounds, so
+// that drift slower than a round cancels out.
 #include <fmt/format.h>
 #include <unistd.h>
 

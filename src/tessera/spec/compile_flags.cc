@@ -45,7 +45,7 @@ constexpr auto kNoMachineOptions =
 
 constexpr auto kLevels = std::to_array<std::string_view>({"-O0", "-O1", "-O2", "-O3"});
 
-// How code is made, not what it computes. Each may begin with "no-".
+// Flags that change how code is made, but not its results. Each may begin with "no-".
 constexpr auto kSwitches = std::to_array<std::string_view>({
     "gcse",
     "ivopts",

@@ -34,7 +34,7 @@ Signature read_signature(Op op, const json& value, const JsonPlace& place) {
   refuse_operation(op);
 }
 
-// What has no name, such as a target with a blank in it, is no spec.
+// A spec that has no name, for example because its target contains a blank, is refused.
 std::string name_at(const KernelSpec& spec, const JsonPlace& place) {
   try {
     return name_of(spec);
@@ -67,7 +67,7 @@ KernelSpec kernel_spec_from(const json& value, const JsonPlace& place) {
   spec.signature = read_signature(op, value["signature"], place.key("signature"));
   read_json(value["algorithm"], place.key("algorithm"), kOptional, spec.algorithm);
   read_json(value["target"], place.key("target"), kOptional, spec.target);
-  // The name is there for readers; if it says something else, one of the two is a mistake.
+  // The name is for readers. If it does not fit the fields, one of the two is a mistake.
   const std::string name = name_at(spec, place);
   if (value.contains("name") && value["name"] != name) {
     refuse_json(place.key("name"), fmt::format("{}, the name of the fields beside it", name),

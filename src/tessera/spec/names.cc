@@ -11,20 +11,21 @@
 namespace tessera {
 namespace {
 
-// What has been read of a name. The steps of the epilogue are kept apart until all are known.
+// The part of a name that has been read. The epilogue's steps are kept separately until all are
+// known.
 struct Reading {
   KernelSpec spec;
   std::vector<EpilogueStep> steps;
 };
 
-// A part reads and writes one field. write gives an empty string where the field is left out; read
-// gives false when the word is not this part's.
+// A part reads and writes one field. `write` returns an empty string when the field is left out.
+// `read` returns false when the word belongs to another part.
 struct Part {
-  std::string_view what;  // what messages call it
+  std::string_view what;  // its name in messages
   bool required;
   std::string (*write)(const KernelSpec&);
   bool (*read)(std::string_view word, Reading&);
-  std::vector<std::string> (*words)();  // what a word may be, to suggest the nearest
+  std::vector<std::string> (*words)();  // all possible words, to suggest the nearest
 };
 
 GemmSignature& gemm(Reading& r) { return std::get<GemmSignature>(r.spec.signature); }
@@ -73,7 +74,7 @@ bool read_digits(std::string_view text, int& value) {
   return result.ec == std::errc{} && result.ptr == end;
 }
 
-// A C identifier has no sign, so that a negative number has no name.
+// A C identifier has no sign, so a spec with a negative number has no name.
 std::string digits(int value) {
   if (value >= 0) return std::to_string(value);
   throw Error(ErrorCode::invalid_argument,
@@ -164,7 +165,7 @@ constexpr Part kGemmOptions[] = {
      read_epilogue, [] { return prefixed_words<EpilogueOp>(""); }},
 };
 
-// What every operation has: the algorithm.
+// The parts that every operation has: those of the algorithm.
 constexpr Part kAlgorithm[] = {
     {"a pipeline", true,
      [](const KernelSpec& s) { return std::string(to_string(s.algorithm.pipeline)); },
@@ -257,8 +258,8 @@ constexpr Part kAlgorithmOptions[] = {
      [] { return std::vector<std::string>{"repack"}; }},
 };
 
-// Which parts a name of the operation has: those in order, then any of the options, then the
-// algorithm's, then the target.
+// The parts of an operation's name: the required ones in order, then any of the options, then those
+// of the algorithm, then the target.
 struct Grammar {
   std::span<const Part> head;
   std::span<const Part> options;
@@ -331,7 +332,7 @@ class Walker {
                        words_[next_], hint));
   }
 
-  // Whatever the order of the options, only one spelling is the name.
+  // Options may be parsed in any order, but only one spelling is the name.
   void finish() {
     try {
       const Epilogue epilogue = epilogue_of(reading_.steps);

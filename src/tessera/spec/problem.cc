@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Saturates instead of overflowing: whoever validates sizes reports what does not fit.
+// Saturates instead of overflowing. Validation reports sizes that do not fit.
 std::int64_t product(std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   if (__builtin_mul_overflow(a, b, &result)) return std::numeric_limits<std::int64_t>::max();

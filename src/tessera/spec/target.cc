@@ -113,7 +113,7 @@ const BackendRow& backend_row(const Target& target) {
   return row == kBackends.end() ? kBackends.back() : *row;
 }
 
-// What legality divides by or compares with, so that a row without it could run nothing.
+// The numbers that legality divides by or compares with. A row without them could run no kernel.
 struct Need {
   std::string_view field;
   bool cpu;

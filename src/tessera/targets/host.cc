@@ -19,7 +19,8 @@ namespace {
 // Rows from the fastest to the one that every machine runs.
 constexpr std::array<std::string_view, 3> kCpuRows = {"avx512", "avx2", "generic"};
 
-// What a row can do without: a machine that lacks the feature loses the instruction and the flag.
+// Features that a row can do without. For a machine that lacks one, its instruction and its flag
+// are removed.
 struct OptionalFeature {
   std::string_view feature;
   std::string_view instruction;

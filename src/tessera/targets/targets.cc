@@ -27,7 +27,7 @@ int rank_of(std::string_view name) {
   return static_cast<int>(found - kFirst.begin());
 }
 
-// A row with the place it came from in front of what is wrong with it.
+// Parses a row; errors begin with the place that the row came from.
 Target parse_row(std::string_view origin, std::string_view text) {
   try {
     return target_from_json(text);

@@ -17,7 +17,7 @@ struct AutotuneOptions {
   int threads = 1;
   int device = 0;  // the GPU's number
   double candidate_timeout_seconds = 10;
-  std::string worker;      // the helper program; empty: the one installed with the library
+  std::string worker;      // the worker program; empty: the one installed with the library
   std::uint64_t seed = 1;  // seed of the operands
 };
 
