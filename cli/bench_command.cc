@@ -146,7 +146,7 @@ constexpr int kBatches = 1000;
 constexpr int kCallsPerBatch = 1000;
 std::vector<double> time_dispatch(const std::string& target) {
   Dispatcher dispatcher({.target = target});
-  const Problem problem = parse_problem("gemm m=64 n=64 k=64 layout=rrr");
+  const Problem problem = usual_problem("dispatch");
   const RunOptions options{.launch = {.threads = 1}};
   const ReadyKernel* kernel = &dispatcher.kernel_for(problem, options);
   std::vector<double> seconds;
@@ -297,9 +297,10 @@ double time_child(const std::vector<std::string>& words) {
 
 // Measures the time from exec to the first result, with the kernel in a pack or in the cache.
 int bench_start(const BenchCommand&, const Output& output) {
-  const std::vector<std::string> words = {"tessera", "run",        "gemm",     "m=128", "n=128",
-                                          "k=128",   "layout=rrr", "--repeat", "1"};
-  time_child(words);  // builds the kernel if necessary
+  std::vector<std::string> words = {"tessera", "run", "--repeat", "1"};
+  const std::string problem = to_string(usual_problem("start"));
+  for (const std::string_view word : split_words(problem)) words.emplace_back(word);
+  time_child(words);  // builds the kernel if need be
   std::vector<double> seconds;
   for (int i = 0; i < 21; ++i) seconds.push_back(time_child(words));
   const double median = 1e3 * quantile(seconds, 0.5);
@@ -368,7 +369,7 @@ std::vector<std::string> bench_names() {
 int bench(BenchCommand command, const Output& output) {
   std::vector<std::string>& words = command.problems.words;
   const bool is_named = words.empty() || words.front().find('=') == std::string::npos;
-  if (!is_named) words.insert(words.begin(), command.what == "rank" ? "gemm" : command.what);
+  if (!is_named) words.insert(words.begin(), command.what == "rank" ? usual_op() : command.what);
   for (const BenchRow& row : kBenches) {
     if (row.name == command.what) return row.run(command, output);
   }

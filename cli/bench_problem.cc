@@ -104,7 +104,7 @@ std::string why_not(Workload& work, const peers::PeerCall& call) {
 // Peers get operands that are not packed, and write to our output.
 std::vector<peers::PeerCall> verified_calls(Workload& work, const peers::PeerSearch& peers,
                                             const Trials& trials, BenchCase& bench) {
-  const Problem plain = measure::unpacked(work.problem());
+  const Problem plain = family_of(work.problem()).unpacked(work.problem());
   std::vector<peers::PeerCall> good;
   for (const std::unique_ptr<peers::Peer>& peer : peers.found) {
     for (peers::PeerCall& call : calls_of(*peer, work, plain, trials, bench)) {

@@ -51,11 +51,13 @@ Model shipped(Op op, const Target& target, const std::string& key) {
 // The default problem has odd sizes, so that most features vary over its kernels.
 Problem problem_of(ProblemOptions options, std::string_view op, const std::string& dtype) {
   if (options.words.empty() && options.shapes.empty()) {
-    if (op != "gemm") {
+    const Problem usual = usual_problem("rank");
+    if (op != to_string(op_of(usual))) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("bench rank: the model is for '{}'; give a problem of it", op));
     }
-    options.words = {"gemm", "m=1000", "n=3000", "k=2000", "dtype=" + dtype};
+    const std::string& wanted = options.dtype.empty() ? dtype : options.dtype;
+    return family_of(usual).retyped(usual, {wanted, options.layout});
   }
   const std::vector<Problem> problems = read_problems(options);
   if (problems.size() == 1) return problems.front();
@@ -86,7 +88,7 @@ RankCase make_case(const RankBench& bench) {
     c.problem = problem_of(bench.problem, c.model.manifest.op, c.model.manifest.dtypes.front());
   } else {
     c.target = resolve_target(bench.target);
-    c.problem = problem_of(bench.problem, "gemm", "bf16");
+    c.problem = problem_of(bench.problem, usual_op(), "bf16");
     const Op op = op_of(c.problem);
     const std::string key = model_key(c.problem);
     c.model_name = model_name(op, c.target.name, key);

@@ -199,7 +199,7 @@ Action declare_data(CLI::App& app) {
                  "newest: of two measurements of the same, instead of an error");
   app.add_flag("--strict", command->strict, "check: exit with 1 when anything was found");
   measure::ForeignRun& foreign = command->foreign;
-  foreign.op = "gemm";
+  foreign.op = usual_op();
   app.add_option("--device-name", foreign.device, "import of JSON: where it was measured");
   app.add_option("--target", foreign.target, "import of JSON: that machine's row");
   add_integer_option(app, "--threads", foreign.threads, 1, "import of JSON: of CPU kernels");

@@ -174,6 +174,16 @@ void add_problem_options(CLI::App& app, ProblemOptions& options) {
   app.add_option("--layout", options.layout, "Replaces the problems' layouts");
 }
 
+std::string usual_op() { return std::string(to_string(all_families().front()->op)); }
+
+Problem usual_problem(std::string_view bench) {
+  const std::string path = fmt::format("{}{}", bench, kShapeExtension);
+  for (const EmbeddedFile& file : usual_files()) {
+    if (file.path == path) return parse_problem(file.content.substr(0, file.content.find('\n')));
+  }
+  throw Error(ErrorCode::internal, fmt::format("bench/usual has no {}", path));
+}
+
 std::vector<Problem> read_shapes(const std::string& name_or_path) {
   ProblemOptions options;
   options.shapes = name_or_path;

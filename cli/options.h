@@ -16,11 +16,18 @@ class App;
 namespace tessera {
 // The files of bench/shapes, which the program contains.
 std::span<const EmbeddedFile> shape_files();
+// And those of bench/usual.
+std::span<const EmbeddedFile> usual_files();
 }  // namespace tessera
 
 namespace tessera::cli {
 
-// The options that select problems: words after the command, or a shape file.
+// The operation that commands are about where none is named.
+std::string usual_op();
+// What a bench times where no problem is given: the first line of bench/usual/<bench>.txt.
+Problem usual_problem(std::string_view bench);
+
+// Which problems: words after the command, or a shape file.
 struct ProblemOptions {
   std::vector<std::string> words;  // {"gemm", "m=128", ...}
   std::string shapes;              // a file, or the name of a file of bench/shapes
@@ -66,7 +73,7 @@ void add_jobs_option(CLI::App& app, int& jobs);
 // The options that select kernels: names, a preselected set, or all kernels of the operation that
 // pass the wishes.
 struct KernelOptions {
-  std::string op = "gemm";
+  std::string op = usual_op();
   std::vector<std::string> names;
   std::string preselected;
   std::vector<Wish> wishes;

@@ -85,7 +85,7 @@ std::vector<std::string> child_words(const std::string& peer, const Problem* pro
 void run_ways(const peers::Peer& peer, const Problem& problem, const RunSettings& run, int first) {
   runtime::Place place = peers::place_of_peer(peer.name());
   place.options = run_options(run).launch;
-  const Problem plain = measure::unpacked(problem);
+  const Problem plain = family_of(problem).unpacked(problem);
   const measure::OwnedOperands owned = measure::random_operands(plain, run.seed);
   const measure::PlacedOperands placed = measure::place_operands(owned, place);
   const std::vector<peers::PeerCall> calls = peer.calls(plain, placed.operands);

@@ -14,7 +14,7 @@ namespace {
 struct ProblemsCommand {
   std::string set;
   std::string target;
-  std::string op = "gemm";
+  std::string op = usual_op();
   TypeWords types;
   bool unseen = false;
 };

@@ -21,7 +21,7 @@ constexpr double kTie = 0.01;  // a smaller difference is no gain; medians are m
 
 struct TuneCommand {
   std::string budget = "30m";
-  std::string op = "gemm";
+  std::string op = usual_op();
   std::vector<std::string> dtypes;
   std::vector<std::string> layouts;
   std::string problems = "wide";

@@ -37,7 +37,7 @@ Workload::Workload(Dispatcher& dispatcher, const Problem& problem, const RunSett
       owned_(measure::random_operands(problem, settings.seed)),
       placed_(measure::place_operands(owned_, place_)),
       operands_(placed_.operands),
-      packed_(measure::pack_b(*kernel_->loaded, kernel_->spec, problem, operands_, place_)) {}
+      packed_(measure::pack_operand(*kernel_->loaded, kernel_->spec, problem, operands_, place_)) {}
 
 void Workload::run() { dispatcher_.run(problem_, operands_, options_); }
 
@@ -46,7 +46,7 @@ Mismatch Workload::verify() {
 }
 
 Mismatch Workload::verify(const std::function<void()>& call) {
-  const Problem plain = measure::unpacked(problem_);
+  const Problem plain = owned_.family->unpacked(problem_);
   measure::reset_outputs(owned_);
   if (!reference_) reference_ = owned_.family->reference(plain, owned_.operands, {});
   measure::send_outputs(owned_, placed_, place_);

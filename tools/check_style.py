@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks budgets, includes of the public header, names that clash, ASCII, and foreign words.
+"""Checks budgets, public includes, names that clash, operations' names, ASCII, and foreign words.
 
 Prints one line per finding and exits 1 if there is any. Takes no arguments.
 """
@@ -33,6 +33,19 @@ LONG_FUNCTIONS = {
     # Moving any of its loops into a function changes the machine code that GCC makes of it.
     ("src/tessera/device/cpu/block.h", "multiply_block"),
 }
+
+# Folders that know operations by the table of families/family.h alone.
+STAGES = "base|targets|jit|runtime|registry|select|learn|dispatch|measure|tune|train"
+FAMILY_BLIND = re.compile(rf"(?:src/tessera/(?:{STAGES})|cli)/")
+# Names of operations that their code may hold nevertheless, each with the reason. None: all.
+NAMES_ALLOWED = {
+    # The command multiplies the matrices of two files, whatever operations there are.
+    "cli/matmul_command.cc": None,
+    # KernelSetBuilder::gemm() is the public short spelling of op(Op::gemm).
+    "src/tessera/registry/registry.h": {"gemm"},
+}
+COMMENT_OR_TEXT = re.compile(r"//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\\n])'|R\"\((?P<raw>.*?)\)\"|"
+                             r"\"(?P<text>(?:\\.|[^\"\\\n])*)\"", re.DOTALL)
 
 findings = []
 
@@ -153,6 +166,56 @@ def check_unnamed(tags):
         others.append((path, tag["line"], types))
 
 
+def names_of_operations(tags):
+    """What says an operation: its words, the types of its structs, and the fields of these alone.
+
+    A field is shared when another struct of spec/ or families/ has one of that name.
+    """
+    tags = [tag for tag in tags
+            if re.fullmatch(r"src/tessera/(spec|families)/\w+\.h", tag["path"])]
+    words = {tag["name"] for tag in tags
+             if tag["kind"] == "enumerator" and tag["scope"] == "tessera::Op"}
+    types = set()
+    for tag in tags:
+        if tag["kind"] == "typedef" and tag["name"] in ("Problem", "Signature", "Operands"):
+            types.update(re.findall(r"\w+", tag["typeref"].partition("variant<")[2]))
+    fields = {True: set(), False: set()}
+    for tag in tags:
+        if tag["kind"] == "member":
+            fields[tag["scope"].rpartition("::")[2] in types].add(tag["name"])
+    return words, types, fields[True] - fields[False]
+
+
+def parts_of(identifier):
+    """Its words in small letters: GemmLayout and gemm_layout have two."""
+    return [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)]
+
+
+def check_operations(path, operations):
+    """Code of the stages and commands names no operation, comments and help texts may.
+
+    A text that is or begins with an operation's word is the operation, a problem or a kernel.
+    """
+    words, types, fields = operations
+    text = (ROOT / path).read_text(encoding="ascii")
+    allowed = NAMES_ALLOWED.get(path, set())
+    found = []
+    for match in COMMENT_OR_TEXT.finditer(text):
+        literal = match.group("raw") or match.group("text") or ""
+        word = re.match(r"([a-z]+)(?:[ _]|$)", literal)
+        if word and word.group(1) in words:
+            found.append((match.start(), f'"{word.group(1)}"'))
+    code = COMMENT_OR_TEXT.sub(lambda match: re.sub(r"[^\n]", " ", match.group(0)), text)
+    for match in re.finditer(r"(\.|->|::)?\b([A-Za-z_]\w*)", code):
+        is_field = match.group(1) is not None and match.group(2) in fields
+        if is_field or match.group(2) in types or words.intersection(parts_of(match.group(2))):
+            found.append((match.start(2), match.group(2)))
+    for at, name in sorted(found):
+        if allowed is not None and name not in allowed:
+            report(path, text[:at].count("\n") + 1,
+                   f"may not name {name}, which is an operation's: families/family.h knows it")
+
+
 def check_file(path):
     text = (ROOT / path).read_bytes()
     name = pathlib.PurePosixPath(path)
@@ -192,6 +255,10 @@ def main():
     tags = read_tags([path for path in paths if pathlib.PurePosixPath(path).suffix in CPP])
     check_functions(tags)
     check_unnamed(tags)
+    operations = names_of_operations(tags)
+    for path in paths:
+        if FAMILY_BLIND.match(path) and pathlib.PurePosixPath(path).suffix in CPP:
+            check_operations(path, operations)
     for finding in findings:
         print(finding)
     print(f"style: {len(paths)} files, {len(findings)} findings")

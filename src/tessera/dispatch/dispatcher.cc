@@ -35,7 +35,9 @@ std::string why_not_here(const Target& target) {
   }
 }
 
-bool has_packed_operand(const Problem& problem) { return measure::unpacked(problem) != problem; }
+bool has_packed_operand(const Problem& problem) {
+  return family_of(problem).unpacked(problem) != problem;
+}
 
 void require_packable(const Problem& problem) {
   if (has_packed_operand(problem)) return;
@@ -199,7 +201,7 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
         ErrorCode::unsupported,
         fmt::format("verify: the reference needs every operand as it was, '{}' has a packed "
                     "one; verify '{}'",
-                    to_string(problem), to_string(measure::unpacked(problem))));
+                    to_string(problem), to_string(family.unpacked(problem))));
   }
   const runtime::Place place{&runtime::backend_for(state_->target), options.launch};
   measure::HostOperands host = measure::fetch_inputs(family, problem, operands, place);

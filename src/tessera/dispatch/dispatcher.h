@@ -68,9 +68,9 @@ class Dispatcher {
   // operands; may be 0. Ask with the options of the runs: they decide which kernel is chosen.
   std::size_t workspace_bytes(const Problem& problem, const RunOptions& options = {});
 
-  // Preshuffle, for a problem with preshuffled_b set: the bytes of the packed operand, and the
-  // packing itself. Only the operand that is packed need be given. Call both with the options of
-  // the later runs.
+  // The bytes of the packed operand and the packing itself, for a problem that reads an operand
+  // packed ahead. Only the operand that is packed need be given. Call both with the options of the
+  // later runs.
   std::size_t packed_bytes(const Problem& problem, const RunOptions& options = {});
   void pack(const Problem& problem, const Operands& operands, void* packed,
             const RunOptions& options = {});

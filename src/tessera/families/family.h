@@ -162,6 +162,9 @@ struct Family {
   // `packed` may be null when only the size is wanted. Empty for other kernels.
   Required<std::optional<Prepack>(const KernelSpec&, const Problem&, const Operands&, void* packed)>
       prepack;
+  // The same with every operand as the user has it: what the reference computes. The problem itself
+  // unless an operand of it was packed by prepack().
+  Required<Problem(const Problem&)> unpacked;
 
   // Computes the answer in fp64, slowly and simply, and compares the outputs with it. The operands
   // that the kernel read must still be unchanged.

@@ -183,7 +183,7 @@ OwnedOperands random_operands(const Family& family, const Problem& problem, std:
                               int threads) {
   OwnedOperands owned;
   owned.family = &family;
-  owned.tensors = family.tensors(unpacked(problem));
+  owned.tensors = family.tensors(family.unpacked(problem));
   for (const Tensor& tensor : owned.tensors) add_tensor(tensor, seed, threads, owned);
   Random random(hash_combine(seed, 0xa44a75));
   for (std::size_t i = 0; i < owned.tensors.size(); ++i) {
@@ -217,22 +217,6 @@ std::string gaps_intact(const OwnedOperands& owned) {
         overrun.first, tensor.bytes());
   }
   return {};
-}
-
-const GemmProblem& gemm_of(const Problem& problem) {
-  const auto* gemm = std::get_if<GemmProblem>(&problem);
-  if (gemm == nullptr) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("operands: only gemm problems can be filled, got {}",
-                            to_string(op_of(problem))));
-  }
-  return *gemm;
-}
-
-Problem unpacked(const Problem& problem) {
-  GemmProblem gemm = gemm_of(problem);
-  gemm.preshuffled_b = false;
-  return gemm;
 }
 
 }  // namespace tessera::measure

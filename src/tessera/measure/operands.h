@@ -44,11 +44,11 @@ void reset_outputs(OwnedOperands& owned);
 // a sentence that says how many bytes changed and where the first one lies.
 std::string gaps_intact(const OwnedOperands& owned);
 
-// Packs B for the kernel and lets `operands` point to the packed B, which is in the returned
-// buffer. Without preshuffled_b in the problem, does nothing and returns an empty buffer.
-runtime::DeviceBuffer pack_b(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
-                             const Problem& problem, Operands& operands,
-                             const runtime::Place& place = runtime::host_place());
+// Packs an operand as the kernel wants it and lets `operands` point to the result, which the caller
+// keeps. Does nothing (an empty buffer) unless the kernel reads an operand that is packed ahead.
+runtime::DeviceBuffer pack_operand(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
+                                   const Problem& problem, Operands& operands,
+                                   const runtime::Place& place = runtime::host_place());
 
 // Operands where the kernels of a place can reach them.
 struct PlacedOperands {
@@ -79,8 +79,5 @@ HostOperands fetch_inputs(const Family& family, const Problem& problem, const Op
 // After the launch: waits for the stream and copies the outputs to `host`.
 void fetch_results(const Family& family, const Operands& operands, const runtime::Place& place,
                    HostOperands& host);
-
-// The problem that the reference computes: the same problem with a B that is not packed.
-Problem unpacked(const Problem& problem);
 
 }  // namespace tessera::measure

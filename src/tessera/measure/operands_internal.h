@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "tessera/spec/problem.h"
+#include "tessera/spec/dtype.h"
 
 namespace tessera::measure {
 
@@ -11,8 +11,5 @@ inline constexpr std::size_t kGuardBytes = 256;  // on either side; keeps the 64
 
 // All-ones bytes are a NaN in every floating-point type.
 inline unsigned char poison_byte(DType dtype) { return is_integer(dtype) ? 0x5a : 0xff; }
-
-// The GEMM problem; throws Error{unsupported} for other operations.
-const GemmProblem& gemm_of(const Problem& problem);
 
 }  // namespace tessera::measure

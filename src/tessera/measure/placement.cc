@@ -68,9 +68,9 @@ void fetch(const Tensor& tensor, const void* from, void* to, const runtime::Plac
 
 }  // namespace
 
-runtime::DeviceBuffer pack_b(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
-                             const Problem& problem, Operands& operands,
-                             const runtime::Place& place) {
+runtime::DeviceBuffer pack_operand(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
+                                   const Problem& problem, Operands& operands,
+                                   const runtime::Place& place) {
   const Family& family = family_of(problem);
   const std::optional<Prepack> wanted = family.prepack(spec, problem, operands, nullptr);
   if (!wanted) return {};

@@ -45,7 +45,7 @@ Bound bind(const WorkerRequest& request, const WorkerKernel& kernel, const Probl
   Bound bound;
   bound.place = place_of(request);
   bound.kernel = bound.place.backend->load(jit::artifact_of(source, kernel.binary), request.target);
-  bound.packed = pack_b(*bound.kernel, spec, problem, operands, bound.place);
+  bound.packed = pack_operand(*bound.kernel, spec, problem, operands, bound.place);
   bound.launch = family_of(problem).bind(spec, problem, operands);
   return bound;
 }
@@ -67,7 +67,8 @@ WorkerReading check(const WorkerRequest& request, const WorkerKernel& kernel,
   fetch_outputs(owned, placed, bound.place);
   const std::string stray = gaps_intact(owned);
   if (!stray.empty()) return {Outcome::wrong, 0, 0, stray};
-  const Mismatch mismatch = owned.family->compare(unpacked(problem), owned.operands, reference);
+  const Mismatch mismatch =
+      owned.family->compare(owned.family->unpacked(problem), owned.operands, reference);
   if (!mismatch.ok) return {Outcome::wrong, 0, 0, mismatch.message};
   const double seconds = std::min(seconds_of(bound), seconds_of(bound));
   return {Outcome::ok, seconds, 0, {}};
@@ -98,7 +99,8 @@ std::vector<WorkerReading> answer(const WorkerRequest& request) {
   OwnedOperands owned = random_operands(problem, request.seed);
   PlacedOperands placed = place_operands(owned, place_of(request));
   if (request.measure) return measure(request, problem, placed.operands);
-  const Reference reference = owned.family->reference(unpacked(problem), owned.operands, {});
+  const Reference reference =
+      owned.family->reference(owned.family->unpacked(problem), owned.operands, {});
   std::vector<WorkerReading> readings;
   for (const WorkerKernel& kernel : request.kernels) {
     readings.push_back(check(request, kernel, problem, reference, owned, placed));

@@ -51,8 +51,8 @@ struct Prepared {
 Prepared prepare(const std::string& text, std::uint64_t seed, bool on_host) {
   const Problem problem = parse_problem(text);
   const std::uint64_t own_seed = hash_combine(seed, hash64(text));
-  const Problem plain = unpacked(problem);
   const Family& family = family_of(problem);
+  const Problem plain = family.unpacked(problem);
   const int threads = host_info().cores;
   Prepared prepared{text, problem, random_operands(problem, own_seed, threads), {}, {}};
   ReferenceLimits limits;
@@ -188,7 +188,7 @@ class SweepServer {
     SweptKernel bound;
     bound.kernel = loaded_[place];
     bound.row.kernel = kernel;
-    bound.packed = pack_b(*bound.kernel, specs_[place], prepared.problem, operands, place_);
+    bound.packed = pack_operand(*bound.kernel, specs_[place], prepared.problem, operands, place_);
     bound.launch = family_of(prepared.problem).bind(specs_[place], prepared.problem, operands);
     return bound;
   }
@@ -235,9 +235,9 @@ class SweepServer {
     fetch(quick ? &reference : nullptr);
     std::string wrong = gaps_intact(current_->owned);
     if (wrong.empty()) {
-      wrong = family_of(current_->problem)
-                  .compare(unpacked(current_->problem), current_->owned.operands, reference)
-                  .message;
+      const Family& family = *current_->owned.family;
+      const Problem plain = family.unpacked(current_->problem);
+      wrong = family.compare(plain, current_->owned.operands, reference).message;
     }
     if (wrong.empty()) return;
     bound.row.outcome = Outcome::wrong;

@@ -35,7 +35,7 @@ std::vector<std::string> read_words_at(const json& object, const JsonPlace& plac
 // The operation of a group. When it is left out, "gemm": older files do not name it.
 Op read_op(const json& group, const JsonPlace& place) {
   const auto found = group.find("op");
-  if (found == group.end()) return Op::gemm;
+  if (found == group.end()) return all_families().front()->op;
   const Op op = read_json_word<Op>(*found, place.key("op"));
   std::vector<std::string> words;
   for (const Family* family : all_families()) {

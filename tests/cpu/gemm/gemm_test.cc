@@ -148,11 +148,11 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
                      const Operands& original) {
     family.validate(p);
     Operands operands = owned.operands;
-    const runtime::DeviceBuffer packed = measure::pack_b(*kernel, spec, p, operands);
+    const runtime::DeviceBuffer packed = measure::pack_operand(*kernel, spec, p, operands);
     validate_operands(family, p, operands);
     launch(p, operands, threads);
     EXPECT_EQ(measure::gaps_intact(owned), "");
-    const Mismatch mismatch = family.verify(measure::unpacked(p), original);
+    const Mismatch mismatch = family.verify(family.unpacked(p), original);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
   }
 
@@ -333,7 +333,7 @@ void GemmKernel::check_threads() {
   SCOPED_TRACE(fmt::format("seed {}: {}", seed, to_string(Problem(p))));
   measure::OwnedOperands owned = measure::random_operands(p, random());
   Operands operands = owned.operands;
-  const runtime::DeviceBuffer packed = measure::pack_b(*kernel, spec, p, operands);
+  const runtime::DeviceBuffer packed = measure::pack_operand(*kernel, spec, p, operands);
   const auto one = output_with(p, owned, operands, 1);
   EXPECT_EQ(output_with(p, owned, operands, 2), one);
   EXPECT_EQ(output_with(p, owned, operands, 3), one);

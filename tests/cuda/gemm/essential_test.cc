@@ -117,10 +117,11 @@ class GpuGemm : public testing::Test {
     Operands operands = placed.operands;
     const ReadyKernel& ready = dispatcher_->kernel_for(problem, {.force = kernel});
     const runtime::DeviceBuffer packed =
-        measure::pack_b(*ready.loaded, spec, problem, operands, place_);
+        measure::pack_operand(*ready.loaded, spec, problem, operands, place_);
     const std::vector<std::byte> first = run(problem, owned, placed, operands, kernel);
     EXPECT_EQ(measure::gaps_intact(owned), "");
-    const Mismatch mismatch = family_of(spec).verify(measure::unpacked(problem), owned.operands);
+    const Mismatch mismatch =
+        family_of(spec).verify(family_of(spec).unpacked(problem), owned.operands);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
     if (spec.algorithm.split_k == SplitK::atomic) return;
     EXPECT_EQ(run(problem, owned, placed, operands, kernel), first) << "a repeat gave other bits";

@@ -499,7 +499,8 @@ TEST(Unpacked, ClearsPreshuffledOnly) {
   GemmProblem p = strided();
   const Problem plain = p;
   p.preshuffled_b = true;
-  EXPECT_EQ(unpacked(p), plain);
+  EXPECT_EQ(family_of(plain).unpacked(p), plain);
+  EXPECT_EQ(family_of(plain).unpacked(plain), plain);
 }
 
 }  // namespace

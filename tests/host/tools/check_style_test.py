@@ -131,6 +131,35 @@ expect({DEVICE + "a.h": "// What.\nvoid f(const GemmArguments& g);\n"},
 expect({DEVICE + "a.h": "// What.\ntemplate <class Arguments>\nvoid f(const Arguments& g);\n"})
 expect({DEVICE + "gemm/a.h": "// What.\nvoid f(const GemmArguments& g);\n"})
 
+# Stages and commands name no operation: neither its word, nor its types, nor their own fields.
+SPEC = {"src/tessera/spec/problem.h": """namespace tessera {
+enum class Op { gemm, conv };
+struct GemmProblem { int layout; int ld_a; };
+struct Taps { int radius; int layout; };
+using Problem = std::variant<GemmProblem, Taps>;
+}
+""", "src/tessera/families/facts.h": "namespace tessera {\nstruct TypeWords { int layout; };\n}\n"}
+STAGE = "src/tessera/tune/a.cc"
+for name, line in (("GemmProblem", "f(GemmProblem{});"), ("Taps", "f(Taps{});"),
+                   ("gemm", "f(Op::gemm);"), ("conv", "using namespace conv;"),
+                   ("GemmLayout", "GemmLayout f();"), ("parse_gemm_layout", "parse_gemm_layout();"),
+                   ("ld_a", "f(p.ld_a);"), ("radius", "f(p->radius);"), ("ld_a", "&P::ld_a;"),
+                   ('"gemm"', 'f("gemm");'), ('"conv"', 'f(R"(conv m=1)");'),
+                   ('"gemm"', "f('\"', \"gemm_fp32\");")):
+    says = f"may not name {name}, which is an operation's: families/family.h knows it"
+    for file in (STAGE, "cli/a.h"):
+        expect(SPEC | {file: f"// gemm.\n{line}\n"}, f"{file}:2: {says}")
+    expect(SPEC | {"src/tessera/families/gemm/a.cc": line + "\n", "worker/a.cc": line + "\n",
+                   "cli/matmul_command.cc": line + "\n"})
+# Comments, help texts, shared fields, other words, and what the table of exceptions names.
+for line in ("// Op::gemm, p.ld_a", "/* Op::gemm\n*/", 'f("tessera bench gemm m=64");',
+             "f(p.layout);", 'f("gemms");', "int radius, conversion;", "Convert f(sgemm);"):
+    expect(SPEC | {STAGE: line + "\n"})
+REGISTRY = "src/tessera/registry/registry.h"
+expect(SPEC | {REGISTRY: "X& gemm() { return op(Op::gemm); }\n"})
+expect(SPEC | {REGISTRY: "X& conv();\n"},
+       f"{REGISTRY}:1: may not name conv, which is an operation's: families/family.h knows it")
+
 # Several findings, in the order of the checks.
 expect({A: unnamed("struct R {};"), B: unnamed("struct R {};") + "//" + "x" * 99 + "\n"},
        f"{B}:6: line of 101 columns, the limit is 100",

@@ -28,6 +28,7 @@ const Family& family() {
       .extract = extract,
       .bind = bind,
       .prepack = prepack,
+      .unpacked = unpacked,
       .verify = verify,
       .reference = reference,
       .compare = compare,

@@ -58,6 +58,7 @@ Source emit(const KernelSpec& spec, const Target& target);
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
 std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem,
                                const Operands& operands, void* packed);
+Problem unpacked(const Problem& problem);
 
 // reference.cc
 Mismatch verify(const Problem& problem, const Operands& operands);

@@ -73,4 +73,10 @@ std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem,
   return made;
 }
 
+Problem unpacked(const Problem& problem) {
+  GemmProblem p = std::get<GemmProblem>(problem);
+  p.preshuffled_b = false;
+  return p;
+}
+
 }  // namespace tessera::gemm
