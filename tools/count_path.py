@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Counts the project's files of which a line runs between a public call and its return.
+
+    count_path.py BUILD [--lines]    compiles the library in BUILD/path, with gcov's counters
+
+A cold call is a dispatcher's first one: a model chooses the kernel, which is emitted, loaded and
+run. A warm call is its second one. tests/path/call.cc makes both and sets the counters to zero just
+before, so that static initialisation and the dispatcher's constructor do not count. Nothing is
+optimised: a header counts as soon as one inline function of it ran. The kernel is compiled with
+counters too, so that device headers count in the same way.
+
+The compiler is excluded by a pack: it was compiled into one beforehand, and a dispatcher looks into
+packs before it looks for a compiler. So these files of jit/ do not run and are not counted: what
+finds a compiler (toolchain*, compilers, worker_program), what runs it (compile, load_check,
+subprocess and spawn of base/), and what keeps its results (cache, entry, folder, lock).
+
+The model is a shipped one whose manifest says that it was trained on this machine, because models
+have no opinion on cores of other kinds.
+
+Prints both lists, with --lines the numbers of the lines too, and exits with 1 when one of them is
+longer than LIMITS allows.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIMITS = {"cold": 25, "warm": 9}
+MODEL = "gemm_avx512_fp32"
+
+
+def run(command, **environment):
+    """What the command prints."""
+    answer = subprocess.run(command, env=os.environ | environment, check=False,
+                            capture_output=True, text=True)
+    if answer.returncode != 0:
+        sys.exit(f"path: {command[0]} failed\n{answer.stdout}{answer.stderr}")
+    return answer.stdout
+
+
+def build_program(build, folder):
+    """The program, by the compiler of BUILD, with counters and without what a call does not need."""
+    cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
+    compiler = re.findall(r"^(CMAKE_CXX_COMPILER(?:_LAUNCHER)?:\w+=.+)$", cache, re.MULTILINE)
+    options = [*compiler, "CMAKE_BUILD_TYPE=Debug", "CMAKE_CXX_FLAGS_DEBUG=-O0 --coverage",
+               "CMAKE_UNITY_BUILD=ON", "TESSERA_PARQUET=OFF", "TESSERA_SHIP_PACK=OFF",
+               "TESSERA_SHIP_CUBINS=OFF"]
+    run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-Wno-dev",
+         *(f"-D{option}" for option in options)])
+    run(["cmake", "--build", folder, "--target", "path_call"])
+    return folder / "tests/path_call"
+
+
+def plant_model(program, models):
+    """A shipped model as if it were trained on this machine."""
+    row = run([program, "row", ""])
+    target = json.loads(row)["name"]
+    own = models / MODEL.replace("avx512", target)
+    shutil.copytree(ROOT / "models" / MODEL, own)
+    manifest = json.loads((own / "manifest.json").read_text(encoding="ascii"))
+    manifest |= {"target": target, "machine": row}
+    (own / "manifest.json").write_text(json.dumps(manifest), encoding="ascii")
+
+
+def counting_compiler(folder, counters):
+    """A compiler of kernels with counters. gcov's notes go to where the counters will lie."""
+    script = folder / "counting-c++"
+    real = shutil.which(os.environ.get("TESSERA_CXX", "g++"))
+    script.write_text(f"""#!/bin/sh
+case " $* " in *" -o "*) ;; *) exec {real} "$@" ;; esac
+{real} "$@" --coverage -lgcov -lc || exit $?
+mkdir -p "{counters}$PWD" && cp -- *.gcno "{counters}$PWD/"
+""", encoding="ascii")
+    script.chmod(0o755)
+    return str(script)
+
+
+def lines_run(counters):
+    """The files of ours, as paths in src/tessera/, and the numbers of the lines that ran."""
+    found = {}
+    for data in counters.rglob("*.gcda"):
+        notes = data.with_suffix(".gcno")
+        if not notes.exists():
+            notes.symlink_to("/" / notes.relative_to(counters))
+        text = run(["gcov", "--json-format", "--stdout", "--object-directory", data.parent, data])
+        for file in (file for report in text.splitlines() for file in json.loads(report)["files"]):
+            name = re.search(r"(?:^|/src/)tessera/(.+)", file["file"])
+            lines = {line["line_number"] for line in file["lines"] if line["count"] > 0}
+            if name and lines:
+                found.setdefault(name[1], set()).update(lines)
+    return dict(sorted(found.items()))
+
+
+def main():
+    build = pathlib.Path(sys.argv[1]).resolve()
+    program = build_program(build, build / "path")
+    status = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name).resolve()
+        counters, pack = folder / "counters", folder / "kernel.pack"
+        plant_model(program, folder / "models")
+        environment = {
+            "GCOV_PREFIX": str(counters), "TESSERA_MODELS": str(folder / "models"),
+            "TESSERA_CACHE_DIR": str(folder / "cache"),
+            "TESSERA_CXX": counting_compiler(folder, counters)}
+        run([program, "pack", pack], **environment)
+        for kind, limit in LIMITS.items():
+            for data in counters.rglob("*.gcda"):
+                data.unlink()
+            said = run([program, kind, pack], **environment)
+            if ", learned, result right:" not in said:
+                sys.exit(f"path: a {kind} call was to run a model's choice, but: {said}")
+            files = lines_run(counters)
+            for file, lines in files.items():
+                numbers = f": {', '.join(map(str, sorted(lines)))}" if "--lines" in sys.argv else ""
+                print(f"  {file}{numbers}")
+            print(f"path: a {kind} call runs lines of {len(files)} files, the limit is {limit}")
+            status |= len(files) > limit
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
