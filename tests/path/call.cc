@@ -1,5 +1,5 @@
 // The program of tools/count_path.py: WORD PACK.
-//   row:         prints this machine's row
+//   row:         prints the row of the machine that kernels are chosen for
 //   pack:        compiles the kernel that is chosen, and writes it to PACK
 //   cold, warm:  one public call between a reset and a dump of the coverage counters, the first or
 //                the second one of a dispatcher; the kernel comes from PACK
@@ -12,7 +12,6 @@
 
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/jit/pack.h"
-#include "tessera/targets/targets.h"
 
 // Of libgcov; gcov.h declares them for C only.
 extern "C" void __gcov_reset();
@@ -66,7 +65,7 @@ void count(bool is_warm, const std::string& pack) {
 
 void serve(const std::string& word, const std::string& pack) {
   if (word == "row") {
-    std::puts(to_json(host_target()).c_str());
+    std::puts(to_json(Dispatcher().target()).c_str());
   } else if (word == "pack") {
     write_kernel(pack);
   } else {

@@ -157,8 +157,8 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
         fmt::format("'{}' runs on {}: {}", to_string(key.problem), decision.name, decision.why));
     loaded = registry->get(decision.spec);
   }
-  return {decision.spec, decision.name, decision.source, decision.predicted_seconds,
-          std::move(loaded)};
+  return {&family_of(decision.spec),  decision.spec,    decision.name, decision.source,
+          decision.predicted_seconds, std::move(loaded)};
 }
 
 Dispatcher::Dispatcher(DispatcherOptions options)
@@ -192,7 +192,7 @@ const ReadyKernel& Dispatcher::kernel_for(const Problem& problem, const RunOptio
 
 void Dispatcher::run(const Problem& problem, const Operands& operands, const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
-  const Family& family = family_of(problem);
+  const Family& family = *kernel.family;
   validate_operands(family, problem, operands);
   const Launch launch = family.bind(kernel.spec, problem, operands);
   if (!options.verify) return kernel.loaded->launch(launch, options.launch);

@@ -33,6 +33,7 @@ struct RunOptions {
 
 // A kernel that is ready to be called for one problem.
 struct ReadyKernel {
+  const Family* family = nullptr;
   KernelSpec spec;
   std::string name;
   ChoiceSource source = ChoiceSource::first_legal;

@@ -11,7 +11,7 @@ constexpr std::size_t kFirstSlots = 64;
 std::uint64_t hash_of(const MemoKey& key) {
   const auto threads = static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.threads));
   const auto device = static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.device));
-  const std::uint64_t hash = hash_combine(hash_of(key.problem), threads << 32 | device);
+  const std::uint64_t hash = hash_of(key.problem, threads << 32 | device);
   return key.force.empty() ? hash : hash64(key.force, hash);
 }
 

@@ -56,10 +56,4 @@ void Tensors::refuse_one_more() {
                                                kMaxTensors, kMaxTensors + 1));
 }
 
-bool writes_nothing(const Tensors& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) {
-    return !tensor.is_written() || tensor.is_empty();
-  });
-}
-
 }  // namespace tessera

@@ -103,6 +103,10 @@ class Tensors {
 };
 
 // Whether every output is empty, so that no operand is read or written at all.
-bool writes_nothing(const Tensors& tensors);
+inline bool writes_nothing(const Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) {
+    return !tensor.is_written() || tensor.is_empty();
+  });
+}
 
 }  // namespace tessera

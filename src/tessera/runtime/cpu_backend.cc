@@ -185,7 +185,7 @@ class LoadedCpuKernel final : public LoadedKernel {
     if (launch.steps.empty()) return;
     const int threads = threads_for(launch, options);
     Phases phases = phases_of(launch);
-    if (brings_workspace(options)) {
+    if (options.brings_workspace()) {
       check_workspace(name_, phases.bytes_for(threads), kWorkspaceAlignment, options);
       phases.workspace = options.workspace;
     }
@@ -206,7 +206,7 @@ class LoadedCpuKernel final : public LoadedKernel {
     Phases phases;
     phases.arguments = launch.arguments.data();
     for (const Step& step : launch.steps) {
-      check_entry(name_, step.entry, num_entries_);
+      if (step.entry >= num_entries_) refuse_entry(name_, step.entry, num_entries_);
       phases.entries.push(&kernel_.entries[step.entry]);
     }
     return phases;

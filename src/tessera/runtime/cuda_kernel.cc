@@ -145,7 +145,7 @@ void CudaKernel::launch(const Launch& launch, const LaunchOptions& options) cons
   std::optional<WorkspaceLease> lease;
   Pointer workspace = 0;
   const std::size_t wanted = launch.workspace.bytes;
-  if (wanted > 0 && brings_workspace(options)) {
+  if (wanted > 0 && options.brings_workspace()) {
     check_workspace(name(), wanted, kWorkspaceAlignment, options);
     lease.emplace(gpu, stream, options, name());
     workspace = reinterpret_cast<Pointer>(options.workspace);
@@ -196,7 +196,8 @@ ReadySteps CudaKernel::prepare(Gpu& gpu, const Launch& launch, Stream stream) co
   Placed& placed = placed_on(gpu, stream);
   ReadySteps ready;
   for (const Step& step : launch.steps) {
-    check_entry(name(), step.entry, placed.entries.size());
+    const std::size_t entries = placed.entries.size();
+    if (step.entry >= entries) refuse_entry(name(), step.entry, entries);
     Entry& entry = placed.entries[step.entry];
     allow(gpu, entry, step);
     ready.push({entry.function, blocks_of(gpu, entry, step)});

@@ -7,8 +7,7 @@
 
 namespace tessera::runtime {
 
-void check_entry(const std::string& kernel, std::size_t entry, std::size_t entries) {
-  if (entry < entries) return;
+void refuse_entry(const std::string& kernel, std::size_t entry, std::size_t entries) {
   throw Error(ErrorCode::internal, fmt::format("{}: a step runs entry {}, the kernel has entries "
                                                "0 to {}",
                                                kernel, entry, entries - 1));

@@ -24,6 +24,8 @@ struct LaunchOptions {
   // each stream (CPU: for each calling thread).
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
+  // Whether the caller brings memory: it is his to say how much.
+  bool brings_workspace() const { return workspace != nullptr || workspace_bytes > 0; }
 };
 
 // A loaded kernel. Its code stays mapped while a shared_ptr to it lives. Immutable, thread-safe.

@@ -1,6 +1,8 @@
 // Element types and what is known about each of them.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -16,8 +18,15 @@ std::string_view to_string(DType dtype);
 // Throws Error{parse_error} naming the nearest dtype.
 DType parse_dtype(std::string_view text);
 
-// Bytes of one stored element.
-int size_of(DType dtype);
+// Bytes of one stored element. Inline: each call asks for that of each operand. Throws
+// Error{invalid_argument} for a number of no type.
+inline constexpr std::array<std::int8_t, 8> kDTypeBytes = {4, 4, 2, 2, 1, 1, 1, 4};
+[[noreturn]] void refuse_dtype_number(DType dtype);
+inline int size_of(DType dtype) {
+  const auto number = static_cast<std::size_t>(dtype);
+  if (number >= kDTypeBytes.size()) refuse_dtype_number(dtype);
+  return kDTypeBytes[number];
+}
 
 bool is_integer(DType dtype);
 

@@ -101,7 +101,8 @@ GemmProblem with_strides(const GemmProblem& problem) {
   fill(p.batch_stride_b, product(b_rows ? p.k : p.n, p.ld_b));
   fill(p.batch_stride_c, product(p.m, p.ld_c));
   fill(p.batch_stride_out, product(p.m, p.ld_out));
-  const auto uses = d_uses(p.epilogue);
+  std::array<DUse, kMaxD> uses{};
+  if (p.epilogue.num_d > 0) uses = d_uses(p.epilogue);
   for (std::size_t i = 0; i < uses.size(); ++i) {
     const DShape shape = i < p.epilogue.num_d ? uses[i].shape : DShape::matrix;
     const std::int64_t length = shape == DShape::along_m ? p.m : p.n;
@@ -113,12 +114,12 @@ GemmProblem with_strides(const GemmProblem& problem) {
 
 Op op_of(const Problem& problem) { return kVariantOps[problem.index()]; }
 
-std::uint64_t hash_of(const Problem& problem) {
+std::uint64_t hash_of(const Problem& problem, std::uint64_t seed) {
   return std::visit(
       [&](const auto& fields) {
         Bytes bytes;
         for_each_value(fields, [&](const auto& value) { bytes.add(value); });
-        return hash64(bytes.view(), problem.index());
+        return hash64(bytes.view(), seed + problem.index());
       },
       problem);
 }

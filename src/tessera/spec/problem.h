@@ -79,8 +79,8 @@ inline constexpr std::array kVariantOps = {Op::gemm};
 
 Op op_of(const Problem& problem);
 
-// Equal problems have equal hashes; no allocation.
-std::uint64_t hash_of(const Problem& problem);
+// Equal problems have equal hashes, with one seed; no allocation.
+std::uint64_t hash_of(const Problem& problem, std::uint64_t seed = 0);
 struct ProblemHash {
   std::size_t operator()(const Problem& problem) const { return hash_of(problem); }
 };
