@@ -48,8 +48,8 @@ def build_program(build, folder):
     cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
     compiler = re.findall(r"^(CMAKE_CXX_COMPILER(?:_LAUNCHER)?:\w+=.+)$", cache, re.MULTILINE)
     options = [*compiler, "CMAKE_BUILD_TYPE=Debug", "CMAKE_CXX_FLAGS_DEBUG=-O0 --coverage",
-               "CMAKE_UNITY_BUILD=ON", "TESSERA_PARQUET=OFF", "TESSERA_SHIP_PACK=OFF",
-               "TESSERA_SHIP_CUBINS=OFF"]
+               "CMAKE_UNITY_BUILD=ON", "CMAKE_UNITY_BUILD_BATCH_SIZE=0", "TESSERA_PARQUET=OFF",
+               "TESSERA_SHIP_PACK=OFF", "TESSERA_SHIP_CUBINS=OFF"]
     run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-Wno-dev",
          *(f"-D{option}" for option in options)])
     run(["cmake", "--build", folder, "--target", "path_call"])
