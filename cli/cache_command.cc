@@ -7,7 +7,7 @@
 
 #include "command.h"
 #include "output.h"
-#include "tessera/tessera.hpp"
+#include "tessera/tools.hpp"
 
 namespace tessera::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "command.h"
-#include "tessera/tessera.hpp"
+#include "tessera/tools.hpp"
 
 namespace tessera::cli {
 namespace {

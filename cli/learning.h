@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "output.h"
-#include "tessera/tessera.hpp"
+#include "tessera/tools.hpp"
 
 namespace CLI {
 class App;

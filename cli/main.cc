@@ -12,7 +12,7 @@
 #include "command.h"
 #include "options.h"
 #include "signals.h"
-#include "tessera/tessera.hpp"
+#include "tessera/tools.hpp"
 
 namespace tessera::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/tessera.hpp"
+#include "tessera/tools.hpp"
 
 namespace CLI {
 class App;

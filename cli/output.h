@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/tessera.hpp"
+#include "tessera/tools.hpp"
 
 namespace tessera::cli {
 

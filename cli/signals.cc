@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "tessera/tessera.hpp"
+#include "tessera/tools.hpp"
 
 namespace tessera::cli {
 

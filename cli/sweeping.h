@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tessera.hpp"
+#include "tessera/tools.hpp"
 
 namespace tessera::cli {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "output.h"
-#include "tessera/tessera.hpp"
+#include "tessera/tools.hpp"
 
 namespace tessera::cli {
 

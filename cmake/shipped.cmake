@@ -1,6 +1,6 @@
 # The pack that comes with the library: the command line builds the essential kernels beside it, so
-# that a new user's first call compiles nothing. It is remade when the program or the library
-# changes, which carry the templates, rows and sets; kernels that stay the same come from the cache.
+# that a new user's first call compiles nothing. It is remade when the program changes, which
+# carries the templates, rows and sets; kernels that stay the same come from the cache.
 include(CMakeDependentOption)
 cmake_dependent_option(TESSERA_SHIP_PACK "Build the kernels that come with the library" ON
                        "NOT CMAKE_CROSSCOMPILING" OFF)
@@ -36,7 +36,7 @@ function(tessera_pack name)
             TESSERA_CACHE_DIR=${PROJECT_BINARY_DIR}/kernel-cache ${nvrtc}
             $<TARGET_FILE:tessera_cli> pack --target ${targets} --preselected all_essential
             --output ${pack}
-    DEPENDS tessera_cli tessera tessera_worker
+    DEPENDS tessera_cli tessera_worker
     COMMENT "Building the kernels that come with the library: ${targets}"
     USES_TERMINAL
     VERBATIM)

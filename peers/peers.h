@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tessera.hpp"
+#include "tessera/tools.hpp"
 
 namespace tessera::peers {
 

@@ -1,5 +1,5 @@
-// Tessera: declare, generate, compile, cache, choose and run tile kernels. This header is the whole
-// C++ API; nothing else needs to be included.
+// Tessera: declare, generate, compile, cache, choose and run tile kernels. This header is the
+// stable C++ API, and libtessera.so exports what it declares; nothing else needs to be included.
 //
 //   #include <tessera/tessera.hpp>
 //   #include <vector>
@@ -21,34 +21,11 @@
 
 #include "tessera/base/children.h"
 #include "tessera/base/error.h"
-#include "tessera/base/files.h"
 #include "tessera/base/log.h"
-#include "tessera/base/streams.h"
-#include "tessera/base/subprocess.h"
-#include "tessera/base/text.h"
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/families/family.h"
 #include "tessera/jit/build.h"
-#include "tessera/jit/cache.h"
-#include "tessera/jit/compilers.h"
-#include "tessera/jit/nvrtc.h"
-#include "tessera/jit/pack.h"
-#include "tessera/jit/toolchain.h"
-#include "tessera/learn/gains.h"
-#include "tessera/learn/lightgbm.h"
-#include "tessera/learn/model.h"
-#include "tessera/learn/ranker.h"
-#include "tessera/learn/shelf.h"
-#include "tessera/measure/operands.h"
-#include "tessera/measure/sweep.h"
-#include "tessera/measure/sweep_check.h"
-#include "tessera/measure/sweep_columns.h"
-#include "tessera/measure/sweep_exchange.h"
-#include "tessera/measure/sweep_store.h"
-#include "tessera/registry/generate.h"
 #include "tessera/registry/registry.h"
-#include "tessera/runtime/benchmark.h"
-#include "tessera/runtime/cuda_info.h"
 #include "tessera/runtime/runtime.h"
 #include "tessera/select/select.h"
 #include "tessera/spec/kernel_spec.h"
@@ -56,15 +33,6 @@
 #include "tessera/spec/problem.h"
 #include "tessera/spec/target.h"
 #include "tessera/targets/targets.h"
-#include "tessera/train/dataset.h"
-#include "tessera/train/folds.h"
-#include "tessera/train/metrics.h"
-#include "tessera/train/report.h"
-#include "tessera/train/train.h"
-#include "tessera/tune/autotune.h"
-#include "tessera/tune/search.h"
-#include "tessera/tune/store.h"
-#include "tessera/tune/winners.h"
 
 namespace tessera {
 

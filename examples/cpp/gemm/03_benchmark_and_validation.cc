@@ -1,6 +1,6 @@
 // Which of the three best candidates is fastest here? Validate each, then time them against each
 // other and against a plain loop: interleaved, in random order, medians of paired ratios.
-#include <tessera/tessera.hpp>
+#include <tessera/tools.hpp>
 
 #include <algorithm>
 #include <cstdio>

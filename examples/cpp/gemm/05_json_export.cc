@@ -1,6 +1,6 @@
 // Everything declared is data: kernel sets, problems, targets and registries travel as JSON without
 // loss, and a set's sources can be written to a folder for another build system.
-#include <tessera/tessera.hpp>
+#include <tessera/tools.hpp>
 
 #include <cstdio>
 #include <filesystem>

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -12,8 +13,10 @@ namespace {
 bool serve(tessera::Dispatcher& dispatcher, int m) {
   const tessera::GemmProblem problem =
       tessera::gemm_problem(tessera::DType::fp32, tessera::GemmLayout::rcr, m, 768, 768);
-  const auto owned = tessera::measure::random_operands(problem, 3);
-  dispatcher.run(problem, owned.operands, {.verify = true});
+  const std::vector<float> a(m * 768, 0.5F), b(768 * 768, 0.25F);
+  std::vector<float> out(m * 768);
+  const tessera::GemmOperands operands{.a = a.data(), .b = b.data(), .out = out.data()};
+  dispatcher.run(problem, operands, {.verify = true});
 
   const std::string& chosen = dispatcher.kernel_for(problem).name;
   std::printf("%-7s  m=%-4d %s\n", dispatcher.registry().name().c_str(), m, chosen.c_str());

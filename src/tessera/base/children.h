@@ -1,7 +1,9 @@
 // Ending all child processes at once.
 #pragma once
 
-namespace tessera {
+#include "tessera/base/export.h"
+
+namespace TESSERA_API tessera {
 
 // Kills every child process that the library runs (compilers, workers), with all processes that
 // these have started, and prevents new ones. It is for the signal handlers of a program that is

@@ -5,7 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
+#include "tessera/base/export.h"
+
+namespace TESSERA_API tessera {
 
 enum class ErrorCode {
   ok,

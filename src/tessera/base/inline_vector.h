@@ -6,7 +6,9 @@
 #include <memory>
 #include <type_traits>
 
-namespace tessera {
+#include "tessera/base/export.h"
+
+namespace TESSERA_API tessera {
 
 // Throws Error{internal}, which says that a list of at most `most` items was given one more.
 [[noreturn]] void refuse_one_more_than(std::size_t most);

@@ -4,7 +4,9 @@
 #include <functional>
 #include <string_view>
 
-namespace tessera {
+#include "tessera/base/export.h"
+
+namespace TESSERA_API tessera {
 
 enum class LogLevel { warning, info };
 using LogSink = std::function<void(LogLevel, std::string_view)>;

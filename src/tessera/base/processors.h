@@ -4,11 +4,9 @@
 #include <optional>
 #include <string_view>
 
-namespace tessera {
+#include "tessera/base/limits.h"
 
-// The most threads for any number that a caller gives. OpenMP's run-time library keeps descriptions
-// of threads on the caller's stack, and ends the process when a thread cannot be started.
-inline constexpr int kMaxThreads = 1024;
+namespace tessera {
 
 // The processors in the affinity mask of this process's first thread.
 struct Affinity {

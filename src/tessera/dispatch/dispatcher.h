@@ -8,7 +8,7 @@
 #include "tessera/registry/registry.h"
 #include "tessera/select/select.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 struct DispatcherOptions {
   std::string target;  // a row's name or a JSON file; empty: TESSERA_TARGET, or else this machine
@@ -77,7 +77,7 @@ class Dispatcher {
             const RunOptions& options = {});
 
  private:
-  struct State;
+  struct TESSERA_HIDDEN State;
   std::unique_ptr<State> state_;
 };
 

@@ -12,7 +12,7 @@
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 // One way to sort problems into classes (`by`, such as "layout") and the class of a problem
 // (`value`, such as "rcr").

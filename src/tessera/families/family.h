@@ -13,10 +13,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "tessera/base/processors.h"
+#include "tessera/base/limits.h"
 #include "tessera/families/facts.h"
 #include "tessera/families/features.h"
-#include "tessera/families/headers.h"
 #include "tessera/families/launch.h"
 #include "tessera/families/reference.h"
 #include "tessera/families/tensor.h"
@@ -24,7 +23,9 @@
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
+
+struct TESSERA_HIDDEN Headers;  // families/headers.h
 
 // Yes, or no with the rule and both numbers.
 struct Verdict {

@@ -5,7 +5,9 @@
 #include <span>
 #include <string_view>
 
-namespace tessera {
+#include "tessera/base/export.h"
+
+namespace TESSERA_API tessera {
 
 // What a feature depends on: the problem, the kernel, both, or the machine.
 enum class FeatureGroup : std::uint8_t { problem, kernel, interaction, hardware };

@@ -10,7 +10,7 @@
 #include "tessera/base/inline_vector.h"
 #include "tessera/spec/dtype.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 // A window on device memory that a GPU kernel moves by its copy engine (TMA). The backend has the
 // driver encode it into 128 bytes of the argument block just before a launch.

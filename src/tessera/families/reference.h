@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+#include "tessera/base/export.h"
+
+namespace TESSERA_API tessera {
 
 // The result of comparing outputs with the reference. Each element has its own tolerance: the
 // largest error that a correct kernel may make.

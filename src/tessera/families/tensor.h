@@ -11,7 +11,7 @@
 
 #include "tessera/spec/dtype.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 inline constexpr std::size_t kMaxRank = 5;  // dimensions of a tensor, without the batches
 inline constexpr std::size_t kMaxTensors = 16;

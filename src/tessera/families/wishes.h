@@ -8,7 +8,7 @@
 
 #include "tessera/spec/kernel_spec.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 struct Family;
 

@@ -10,10 +10,10 @@
 
 #include "tessera/families/family.h"
 #include "tessera/jit/cache.h"
-#include "tessera/jit/toolchain.h"
 #include "tessera/spec/target.h"
 
-namespace tessera::jit {
+namespace TESSERA_API tessera {
+namespace jit {
 
 struct BuildOptions {
   CacheOptions cache;
@@ -77,8 +77,9 @@ class Builder {
   const Cache& cache() const;
 
  private:
-  struct State;
+  struct TESSERA_HIDDEN State;
   std::unique_ptr<State> state_;
 };
 
-}  // namespace tessera::jit
+}  // namespace jit
+}  // namespace tessera

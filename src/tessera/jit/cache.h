@@ -19,7 +19,10 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::jit {
+#include "tessera/base/export.h"
+
+namespace TESSERA_API tessera {
+namespace jit {
 
 struct CacheOptions {
   // Empty: TESSERA_CACHE_DIR, XDG_CACHE_HOME/tessera, ~/.cache/tessera.
@@ -101,8 +104,9 @@ class Cache {
   bool is_memory_only() const;
 
  private:
-  struct State;
+  struct TESSERA_HIDDEN State;
   std::unique_ptr<State> state_;
 };
 
-}  // namespace tessera::jit
+}  // namespace jit
+}  // namespace tessera

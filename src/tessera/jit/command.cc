@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/hash.h"
+#include "tessera/families/headers.h"
 #include "tessera/jit/compilers_internal.h"
 #include "tessera/jit/entry_internal.h"
 #include "tessera/jit/toolchain.h"

@@ -10,6 +10,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
+#include "tessera/families/headers.h"
 #include "tessera/jit/compilers_internal.h"
 #include "tessera/jit/elf_internal.h"
 #include "tessera/jit/entry_internal.h"

@@ -1,27 +1,14 @@
 #include "tessera/jit/pack_set_internal.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
 #include "tessera/base/text.h"
+#include "tessera/jit/worker_program.h"
 
 namespace tessera::jit {
-namespace {
-
-// The file that contains this code: libtessera.so, or a program that links the library.
-fs::path library_folder() {
-  Dl_info info = {};
-  if (::dladdr(reinterpret_cast<const void*>(&shipped_packs), &info) == 0) return {};
-  std::error_code failed;
-  const fs::path file = fs::canonical(info.dli_fname, failed);
-  return failed ? fs::path() : file.parent_path();
-}
-
-}  // namespace
 
 std::vector<fs::path> shipped_packs() {
   const fs::path library = library_folder();

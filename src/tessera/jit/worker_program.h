@@ -8,6 +8,11 @@
 
 namespace tessera::jit {
 
+// The library's folder. This is the folder of the file that contains this code: libtessera.so, or a
+// program that links the library. For a program in the package's folder of programs, it is the
+// folder of the package's library. The path is empty when the system does not know the file.
+std::filesystem::path library_folder();
+
 // The places that are searched: `wanted` alone when it is given, otherwise beside the library and
 // in its libexec folder.
 std::vector<std::filesystem::path> worker_places(const std::string& wanted);

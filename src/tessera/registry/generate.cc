@@ -13,6 +13,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/hash.h"
 #include "tessera/base/parallel.h"
+#include "tessera/families/headers.h"
 #include "tessera/registry/kernel_set_internal.h"
 #include "tessera/spec/json_internal.h"
 

@@ -16,7 +16,7 @@
 #include "tessera/jit/build.h"
 #include "tessera/runtime/runtime.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 // A declared list of kernels: unique, sorted by name.
 struct KernelSet {
@@ -58,7 +58,7 @@ class KernelSetBuilder {
   KernelSet build() const;
 
  private:
-  struct Group;
+  struct TESSERA_HIDDEN Group;
   KernelSetBuilder& narrow(std::string_view field, std::string_view pattern) {
     return narrow(field, field, pattern);
   }
@@ -128,7 +128,7 @@ class Registry {
   jit::Builder& builder();
 
  private:
-  struct State;
+  struct TESSERA_HIDDEN State;
   std::unique_ptr<State> state_;
 };
 

@@ -9,7 +9,8 @@
 #include "tessera/families/family.h"
 #include "tessera/jit/cache.h"
 
-namespace tessera::runtime {
+namespace TESSERA_API tessera {
+namespace runtime {
 
 struct LaunchOptions {
   int threads = 0;         // CPU: the most threads, see thread_limit(); 0: OpenMP's own limit
@@ -139,4 +140,5 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace tessera::runtime
+}  // namespace runtime
+}  // namespace tessera

@@ -13,7 +13,7 @@
 
 #include "tessera/families/family.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 // Where a decision came from, in the order in which the sources are asked.
 enum class ChoiceSource : std::uint8_t { pinned, tuned, learned, analytic, first_legal };

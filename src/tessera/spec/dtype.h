@@ -7,7 +7,9 @@
 #include <span>
 #include <string_view>
 
-namespace tessera {
+#include "tessera/base/export.h"
+
+namespace TESSERA_API tessera {
 
 // fp8 is OCP E4M3 (no infinity, NaN = S.1111.111), bf8 is OCP E5M2. tf32 is stored as fp32.
 enum class DType : std::uint8_t { fp32, tf32, fp16, bf16, fp8, bf8, int8, int32 };

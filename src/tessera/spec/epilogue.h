@@ -7,7 +7,9 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
+#include "tessera/base/export.h"
+
+namespace TESSERA_API tessera {
 
 // x is the running value of one output element; D0, D1, ... are further input tensors, taken in
 // the order in which steps ask for them.

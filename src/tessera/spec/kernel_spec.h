@@ -10,7 +10,7 @@
 
 #include "tessera/spec/problem.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 struct Shape3 {
   int m = 1;

@@ -6,7 +6,7 @@
 
 #include "tessera/spec/dtype.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 // The value of element `index` of an array of `dtype`. Exact for every dtype.
 double load_element(DType dtype, const void* data, std::int64_t index);

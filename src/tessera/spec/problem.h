@@ -11,7 +11,7 @@
 #include "tessera/spec/dtype.h"
 #include "tessera/spec/epilogue.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 // The operations that have a name. An operation without a problem type here has no kernels yet.
 enum class Op : std::uint8_t { gemm, conv, fmha };

@@ -9,7 +9,7 @@
 
 #include "tessera/spec/kernel_spec.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 // One multiply-accumulate instruction: acc[m x n] += a[m x k] * b[k x n] over a vector, warp or
 // warpgroup. On CPUs m = 1, n = lanes of the accumulator, k = products summed per lane.

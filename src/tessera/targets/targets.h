@@ -8,7 +8,7 @@
 
 #include "tessera/spec/target.h"
 
-namespace tessera {
+namespace TESSERA_API tessera {
 
 // Names of the shipped rows: avx512, avx2, generic, sm90a, gfx90a, gfx942, gfx950.
 std::vector<std::string> target_names();

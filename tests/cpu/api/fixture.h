@@ -1,5 +1,5 @@
-// What the tests of the public API share. Like a user, they include tessera.hpp and nothing else of
-// the library, and link the shared library only.
+// What the tests of the public API share. Like the command line, they include tools.hpp and nothing
+// else of the library, and link the static one.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <tessera/tessera.hpp>
+#include <tessera/tools.hpp>
 #include <vector>
 
 namespace tessera::api_test {

@@ -9,6 +9,7 @@
 #include "tessera/base/log.h"
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/jit/pack.h"
+#include "tessera/jit/toolchain.h"
 #include "tessera/measure/operands.h"
 #include "tessera/targets/targets.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tessera/base/subprocess.h"
-#include "tessera/tessera.hpp"
+#include "tessera/tools.hpp"
 
 namespace tessera::cli_test {
 

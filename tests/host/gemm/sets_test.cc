@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/base/embedded.h"
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/targets/targets.h"

@@ -5,8 +5,10 @@
 #include "host/jit/fixtures.h"
 #include "host/spec/expect_error.h"
 #include "tessera/base/error.h"
+#include "tessera/families/headers.h"
 #include "tessera/jit/build.h"
 #include "tessera/jit/pack.h"
+#include "tessera/jit/toolchain.h"
 
 namespace tessera::jit {
 namespace {

@@ -14,6 +14,7 @@
 #include "tessera/base/subprocess.h"
 #include "tessera/jit/compile_internal.h"
 #include "tessera/jit/compilers_internal.h"
+#include "tessera/jit/toolchain.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::jit {

@@ -9,6 +9,7 @@
 
 #include "host/jit/fixtures.h"
 #include "tessera/base/error.h"
+#include "tessera/families/headers.h"
 #include "tessera/jit/toolchain.h"
 #include "tessera/targets/targets.h"
 

@@ -6,6 +6,7 @@
 #include "host/spec/expect_error.h"
 #include "tessera/base/error.h"
 #include "tessera/jit/nvrtc_internal.h"
+#include "tessera/jit/toolchain.h"
 
 namespace tessera::jit {
 namespace {

@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/jit/build.h"
+#include "tessera/jit/toolchain.h"
 
 namespace tessera::jit {
 namespace {

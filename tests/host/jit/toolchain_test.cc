@@ -8,6 +8,7 @@
 #include "host/jit/fixtures.h"
 #include "host/spec/expect_error.h"
 #include "tessera/base/error.h"
+#include "tessera/families/headers.h"
 
 namespace tessera::jit {
 namespace {

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "host/learn/models.h"
+#include "tessera/base/embedded.h"
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
 #include "tessera/targets/targets.h"

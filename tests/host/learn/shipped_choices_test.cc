@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "tessera/base/embedded.h"
 #include "tessera/learn/shelf.h"
 #include "tessera/targets/targets.h"
 

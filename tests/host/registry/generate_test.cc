@@ -9,6 +9,7 @@
 
 #include "support.h"
 #include "tessera/base/hash.h"
+#include "tessera/families/headers.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera {

@@ -112,7 +112,8 @@ HEADER = '#include "tessera/{}"\n'
 for folder in ("cli", "peers", "examples"):
     expect({f"{folder}/a.cc": HEADER.format("tessera.hpp")})
     expect({f"{folder}/a.cc": "\n" + HEADER.format("jit/cache.h")},
-           f"{folder}/a.cc:2: may include tessera/tessera.hpp only, got tessera/jit/cache.h")
+           f"{folder}/a.cc:2: may include tessera/tessera.hpp or tessera/tools.hpp "
+           "only, got tessera/jit/cache.h")
 expect({"worker/a.cc": HEADER.format("jit/cache.h")})
 expect({"docs/a.md": "plain\ncaf\u00e9\n"}, "docs/a.md:2: is not ASCII")
 expect({"docs/a.png": b"\x89PNG"})

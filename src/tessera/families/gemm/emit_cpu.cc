@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/headers.h"
 
 namespace tessera::gemm {
 namespace {

@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/headers.h"
 
 namespace tessera::gemm {
 namespace {

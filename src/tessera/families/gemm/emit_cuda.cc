@@ -3,6 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/headers.h"
 
 namespace tessera::gemm {
 namespace {

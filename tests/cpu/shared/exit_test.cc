@@ -1,16 +1,24 @@
-// Problems that are run while a program or a thread ends, when what was made later is gone.
+// Problems that are run while a program or a thread ends, when what was made later is gone. Like a
+// user, this program includes tessera.hpp and nothing else of the library, and links the shared
+// library.
 #include <dlfcn.h>
+#include <gtest/gtest.h>
 #include <link.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <tessera/tessera.hpp>
 #include <thread>
+#include <vector>
 
-#include "cpu/api/fixture.h"
-
-namespace tessera::api_test {
+namespace tessera::shared_test {
 namespace {
+
+namespace fs = std::filesystem;
 
 const char* g_folder = nullptr;  // the children's cache
 
@@ -48,7 +56,8 @@ struct ApiExit : testing::Test {
   ApiExit() {
     testing::GTEST_FLAG(death_test_style) = "threadsafe";
     const char* const given = std::getenv("TESSERA_EXIT_TEST");
-    folder = given != nullptr ? given : make_unique_folder(fs::temp_directory_path(), "exit-");
+    folder = given != nullptr ? given : (fs::temp_directory_path() / "exit-XXXXXX").string();
+    if (given == nullptr && mkdtemp(folder.data()) == nullptr) std::abort();
     if (given == nullptr) setenv("TESSERA_EXIT_TEST", folder.c_str(), 1);
     g_folder = folder.c_str();
     owns_ = given == nullptr;
@@ -56,7 +65,7 @@ struct ApiExit : testing::Test {
   ~ApiExit() override {
     if (!owns_) return;
     unsetenv("TESSERA_EXIT_TEST");
-    remove_tree(folder);
+    fs::remove_all(folder);
   }
 
  private:
@@ -70,7 +79,8 @@ TEST(Library, HasNothingToDestroyWhenAProgramOrAThreadEnds) {
   ASSERT_NE(library, nullptr) << dlerror();
   link_map* map = nullptr;
   ASSERT_EQ(dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)), 0);
-  const std::string bytes = read_file(map->l_name);
+  std::ifstream file(map->l_name, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   ASSERT_NE(bytes.find(std::string("\0pthread_key_create", 19)), std::string::npos);
   for (const std::string name : {"__cxa_atexit", "__cxa_thread_atexit", "atexit", "on_exit"}) {
     EXPECT_EQ(bytes.find('\0' + name + '\0'), std::string::npos) << name;
@@ -114,4 +124,4 @@ TEST_F(ApiExitDeathTest, LaterProblemsInEveryKindOfDestructor) {
 }
 
 }  // namespace
-}  // namespace tessera::api_test
+}  // namespace tessera::shared_test

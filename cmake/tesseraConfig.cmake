@@ -1,0 +1,18 @@
+# tessera::tessera is the shared library. The component `tools` is tessera::tools, a static library
+# for tools.hpp, which needs the libraries that Tessera is built with.
+include(${CMAKE_CURRENT_LIST_DIR}/tessera_targets.cmake)
+if("tools" IN_LIST tessera_FIND_COMPONENTS)
+  include(CMakeFindDependencyMacro)
+  foreach(library fmt nlohmann_json SQLite3 ZLIB Threads)
+    find_dependency(${library})
+  endforeach()
+  find_dependency(OpenMP COMPONENTS CXX)
+  include(${CMAKE_CURRENT_LIST_DIR}/tessera_tools_targets.cmake)
+  set(tessera_tools_FOUND ON)
+endif()
+foreach(component ${tessera_FIND_COMPONENTS})
+  if(tessera_FIND_REQUIRED_${component} AND NOT tessera_${component}_FOUND)
+    set(tessera_FOUND OFF)
+    set(tessera_NOT_FOUND_MESSAGE "the only component is 'tools', asked for '${component}'")
+  endif()
+endforeach()
