@@ -4,7 +4,8 @@
     check_exports.py LIBRARY           compares it with tests/golden/exported_symbols.txt
     check_exports.py LIBRARY --write   writes the list anew
 
-The headers that tessera.hpp brings along open their namespaces with TESSERA_API, and no others do.
+A header that tessera.hpp brings along gives its namespace the visibility "default", and no other
+header does.
 Of weak symbols only descriptions of types are looked at, by which exceptions are caught: compilers
 keep as they like what is inline, of a template or of std.
 Prints one line per finding and exits 1 if there is any.
@@ -16,6 +17,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIST = "tests/golden/exported_symbols.txt"
+PUSH = "#pragma GCC visibility push(default)\nnamespace tessera"
+POP = "#pragma GCC visibility pop\n"
 # Shorter names of types: those that change with every operation, and those that everybody knows.
 SHORTER = [
     (re.compile(r"std::variant<tessera::Gemm(\w+)[^<>]*>"), r"tessera::\1"),
@@ -47,14 +50,14 @@ def check_headers(root):
     public, findings = public_headers(root), []
     for header in sorted(root.glob("src/tessera/**/*.h")):
         path = header.relative_to(root)
-        opened = re.findall(r"^namespace (.*)tessera\b.*{$", header.read_text(encoding="ascii"),
-                            re.MULTILINE)
-        if header in public and any(word != "TESSERA_API " for word in opened):
-            findings.append(f"{path}: tessera.hpp brings it along, so that its namespace opens "
-                            "with 'namespace TESSERA_API tessera {'")
-        if header not in public and "TESSERA_API " in opened:
-            findings.append(f"{path}: tessera.hpp does not bring it along, so that its namespace "
-                            "opens without TESSERA_API")
+        text = header.read_text(encoding="ascii")
+        exports = text.count(PUSH) == 1 and text.endswith(POP)
+        if header in public and not exports:
+            findings.append(f"{path}: tessera.hpp brings it along, so that its namespace stands "
+                            f"between '{PUSH.split(chr(10))[0]}' and '{POP.strip()}'")
+        if header not in public and PUSH in text:
+            findings.append(f"{path}: tessera.hpp does not bring it along, so that it changes no "
+                            "visibility")
     return findings
 
 
@@ -65,7 +68,7 @@ def exported(library):
     names = set()
     for line in lines:
         _, kind, name = line.split(" ", 2)
-        if kind in "WVu" and not name.startswith("typeinfo for tessera::"):
+        if kind in "WVu" and not re.fullmatch(r"typeinfo for tessera::[\w:]+", name):
             continue
         for pattern, shorter in SHORTER:
             name = pattern.sub(shorter, name)

@@ -1,9 +1,8 @@
 // Ending all child processes at once.
 #pragma once
 
-#include "tessera/base/export.h"
-
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // Kills every child process that the library runs (compilers, workers), with all processes that
 // these have started, and prevents new ones. It is for the signal handlers of a program that is
@@ -13,3 +12,4 @@ namespace TESSERA_API tessera {
 void end_children() noexcept;
 
 }  // namespace tessera
+#pragma GCC visibility pop

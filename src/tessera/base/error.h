@@ -5,9 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/base/export.h"
-
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 enum class ErrorCode {
   ok,
@@ -49,3 +48,4 @@ class Error : public std::runtime_error {
 };
 
 }  // namespace tessera
+#pragma GCC visibility pop

@@ -6,9 +6,8 @@
 #include <memory>
 #include <type_traits>
 
-#include "tessera/base/export.h"
-
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // Throws Error{internal}, which says that a list of at most `most` items was given one more.
 [[noreturn]] void refuse_one_more_than(std::size_t most);
@@ -56,3 +55,4 @@ class InlineVector {
 };
 
 }  // namespace tessera
+#pragma GCC visibility pop

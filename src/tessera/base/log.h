@@ -4,9 +4,8 @@
 #include <functional>
 #include <string_view>
 
-#include "tessera/base/export.h"
-
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 enum class LogLevel { warning, info };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
@@ -24,3 +23,4 @@ void log(LogLevel level, std::string_view message);
 void warn_once(std::string_view message);
 
 }  // namespace tessera
+#pragma GCC visibility pop

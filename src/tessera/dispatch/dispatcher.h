@@ -8,7 +8,8 @@
 #include "tessera/registry/registry.h"
 #include "tessera/select/select.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 struct DispatcherOptions {
   std::string target;  // a row's name or a JSON file; empty: TESSERA_TARGET, or else this machine
@@ -77,8 +78,9 @@ class Dispatcher {
             const RunOptions& options = {});
 
  private:
-  struct TESSERA_HIDDEN State;
+  struct [[gnu::visibility("hidden")]] State;
   std::unique_ptr<State> state_;
 };
 
 }  // namespace tessera
+#pragma GCC visibility pop

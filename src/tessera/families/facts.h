@@ -12,7 +12,8 @@
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // One way to sort problems into classes (`by`, such as "layout") and the class of a problem
 // (`value`, such as "rcr").
@@ -63,3 +64,4 @@ std::string model_key(const KernelSpec& spec);
 double peak_of(const Instruction& instruction, const Target& target, int units);
 
 }  // namespace tessera
+#pragma GCC visibility pop

@@ -23,9 +23,10 @@
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
-struct TESSERA_HIDDEN Headers;  // families/headers.h
+struct [[gnu::visibility("hidden")]] Headers;  // families/headers.h
 
 // Yes, or no with the rule and both numbers.
 struct Verdict {
@@ -226,3 +227,4 @@ const Family* find_family(std::string_view text);
 Source emit_legal(const KernelSpec& spec, const Target& target);
 
 }  // namespace tessera
+#pragma GCC visibility pop

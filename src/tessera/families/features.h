@@ -5,9 +5,8 @@
 #include <span>
 #include <string_view>
 
-#include "tessera/base/export.h"
-
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // What a feature depends on: the problem, the kernel, both, or the machine.
 enum class FeatureGroup : std::uint8_t { problem, kernel, interaction, hardware };
@@ -29,3 +28,4 @@ enum class FeatureUse : std::uint8_t { none, first, all };
 std::uint64_t feature_hash(std::span<const Feature> features);
 
 }  // namespace tessera
+#pragma GCC visibility pop

@@ -10,7 +10,8 @@
 #include "tessera/base/inline_vector.h"
 #include "tessera/spec/dtype.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // A window on device memory that a GPU kernel moves by its copy engine (TMA). The backend has the
 // driver encode it into 128 bytes of the argument block just before a launch.
@@ -118,3 +119,4 @@ struct Launch {
 };
 
 }  // namespace tessera
+#pragma GCC visibility pop

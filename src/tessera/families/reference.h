@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/base/export.h"
-
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // The result of comparing outputs with the reference. Each element has its own tolerance: the
 // largest error that a correct kernel may make.
@@ -44,3 +43,4 @@ struct ReferenceLimits {
 };
 
 }  // namespace tessera
+#pragma GCC visibility pop

@@ -11,7 +11,8 @@
 
 #include "tessera/spec/dtype.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 inline constexpr std::size_t kMaxRank = 5;  // dimensions of a tensor, without the batches
 inline constexpr std::size_t kMaxTensors = 16;
@@ -110,3 +111,4 @@ inline bool writes_nothing(const Tensors& tensors) {
 }
 
 }  // namespace tessera
+#pragma GCC visibility pop

@@ -8,7 +8,8 @@
 
 #include "tessera/spec/kernel_spec.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 struct Family;
 
@@ -69,3 +70,4 @@ class WishList {
 std::string to_string(const WishList::Wanted& wanted);
 
 }  // namespace tessera
+#pragma GCC visibility pop

@@ -12,8 +12,8 @@
 #include "tessera/jit/cache.h"
 #include "tessera/spec/target.h"
 
-namespace TESSERA_API tessera {
-namespace jit {
+#pragma GCC visibility push(default)
+namespace tessera::jit {
 
 struct BuildOptions {
   CacheOptions cache;
@@ -77,9 +77,9 @@ class Builder {
   const Cache& cache() const;
 
  private:
-  struct TESSERA_HIDDEN State;
+  struct [[gnu::visibility("hidden")]] State;
   std::unique_ptr<State> state_;
 };
 
-}  // namespace jit
-}  // namespace tessera
+}  // namespace tessera::jit
+#pragma GCC visibility pop

@@ -19,10 +19,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/base/export.h"
-
-namespace TESSERA_API tessera {
-namespace jit {
+#pragma GCC visibility push(default)
+namespace tessera::jit {
 
 struct CacheOptions {
   // Empty: TESSERA_CACHE_DIR, XDG_CACHE_HOME/tessera, ~/.cache/tessera.
@@ -104,9 +102,9 @@ class Cache {
   bool is_memory_only() const;
 
  private:
-  struct TESSERA_HIDDEN State;
+  struct [[gnu::visibility("hidden")]] State;
   std::unique_ptr<State> state_;
 };
 
-}  // namespace jit
-}  // namespace tessera
+}  // namespace tessera::jit
+#pragma GCC visibility pop

@@ -183,7 +183,7 @@ std::string read_or_say(const std::string& file, ColumnTable& table) {
 
 extern "C" {
 // The name is kParquetSymbol.
-extern const tessera::measure::ParquetPlugin tessera_parquet_2;
+[[gnu::visibility("default")]] extern const tessera::measure::ParquetPlugin tessera_parquet_2;
 const tessera::measure::ParquetPlugin tessera_parquet_2 = {tessera::measure::write_or_say,
                                                            tessera::measure::read_or_say};
 }

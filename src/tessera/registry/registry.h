@@ -16,7 +16,8 @@
 #include "tessera/jit/build.h"
 #include "tessera/runtime/runtime.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // A declared list of kernels: unique, sorted by name.
 struct KernelSet {
@@ -58,7 +59,7 @@ class KernelSetBuilder {
   KernelSet build() const;
 
  private:
-  struct TESSERA_HIDDEN Group;
+  struct [[gnu::visibility("hidden")]] Group;
   KernelSetBuilder& narrow(std::string_view field, std::string_view pattern) {
     return narrow(field, field, pattern);
   }
@@ -128,8 +129,9 @@ class Registry {
   jit::Builder& builder();
 
  private:
-  struct TESSERA_HIDDEN State;
+  struct [[gnu::visibility("hidden")]] State;
   std::unique_ptr<State> state_;
 };
 
 }  // namespace tessera
+#pragma GCC visibility pop

@@ -9,8 +9,8 @@
 #include "tessera/families/family.h"
 #include "tessera/jit/cache.h"
 
-namespace TESSERA_API tessera {
-namespace runtime {
+#pragma GCC visibility push(default)
+namespace tessera::runtime {
 
 struct LaunchOptions {
   int threads = 0;         // CPU: the most threads, see thread_limit(); 0: OpenMP's own limit
@@ -140,5 +140,5 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace runtime
-}  // namespace tessera
+}  // namespace tessera::runtime
+#pragma GCC visibility pop

@@ -13,7 +13,8 @@
 
 #include "tessera/families/family.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // Where a decision came from, in the order in which the sources are asked.
 enum class ChoiceSource : std::uint8_t { pinned, tuned, learned, analytic, first_legal };
@@ -121,3 +122,4 @@ std::string explain(const Problem& problem, const Target& target, const Decision
                     ExplainDetail detail = ExplainDetail::summary);
 
 }  // namespace tessera
+#pragma GCC visibility pop

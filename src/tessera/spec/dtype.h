@@ -7,9 +7,8 @@
 #include <span>
 #include <string_view>
 
-#include "tessera/base/export.h"
-
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // fp8 is OCP E4M3 (no infinity, NaN = S.1111.111), bf8 is OCP E5M2. tf32 is stored as fp32.
 enum class DType : std::uint8_t { fp32, tf32, fp16, bf16, fp8, bf8, int8, int32 };
@@ -48,3 +47,4 @@ double max_finite(DType dtype);
 double min_normal(DType dtype);
 
 }  // namespace tessera
+#pragma GCC visibility pop

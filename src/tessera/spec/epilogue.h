@@ -7,9 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/base/export.h"
-
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // x is the running value of one output element; D0, D1, ... are further input tensors, taken in
 // the order in which steps ask for them.
@@ -74,3 +73,4 @@ struct DUse {
 std::array<DUse, kMaxD> d_uses(const Epilogue& epilogue);
 
 }  // namespace tessera
+#pragma GCC visibility pop

@@ -10,7 +10,8 @@
 
 #include "tessera/spec/problem.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 struct Shape3 {
   int m = 1;
@@ -106,3 +107,4 @@ KernelSpec kernel_spec_from_json(std::string_view text);
 Signature signature_of(const Problem& problem);
 
 }  // namespace tessera
+#pragma GCC visibility pop

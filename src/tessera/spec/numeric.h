@@ -6,7 +6,8 @@
 
 #include "tessera/spec/dtype.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // The value of element `index` of an array of `dtype`. Exact for every dtype.
 double load_element(DType dtype, const void* data, std::int64_t index);
@@ -16,3 +17,4 @@ double load_element(DType dtype, const void* data, std::int64_t index);
 void store_element(DType dtype, void* data, std::int64_t index, double value);
 
 }  // namespace tessera
+#pragma GCC visibility pop

@@ -11,7 +11,8 @@
 #include "tessera/spec/dtype.h"
 #include "tessera/spec/epilogue.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // The operations that have a name. An operation without a problem type here has no kernels yet.
 enum class Op : std::uint8_t { gemm, conv, fmha };
@@ -119,3 +120,4 @@ using Operands = std::variant<GemmOperands>;
 Operands no_operands(const Problem& problem);
 
 }  // namespace tessera
+#pragma GCC visibility pop

@@ -9,7 +9,8 @@
 
 #include "tessera/spec/kernel_spec.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // One multiply-accumulate instruction: acc[m x n] += a[m x k] * b[k x n] over a vector, warp or
 // warpgroup. On CPUs m = 1, n = lanes of the accumulator, k = products summed per lane.
@@ -99,3 +100,4 @@ bool starts_cold(const Target& target);
 const Instruction* find_instruction(const Target& target, DType a, DType b, DType acc);
 
 }  // namespace tessera
+#pragma GCC visibility pop

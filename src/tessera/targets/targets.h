@@ -8,7 +8,8 @@
 
 #include "tessera/spec/target.h"
 
-namespace TESSERA_API tessera {
+#pragma GCC visibility push(default)
+namespace tessera {
 
 // Names of the shipped rows: avx512, avx2, generic, sm90a, gfx90a, gfx942, gfx950.
 std::vector<std::string> target_names();
@@ -42,3 +43,4 @@ Target host_target(const HostInfo& host);
 std::string host_lacks(const Target& target, const HostInfo& host);
 
 }  // namespace tessera
+#pragma GCC visibility pop

@@ -13,18 +13,21 @@ import check_exports  # noqa: E402
 SOURCE = """
 #include <string_view>
 #include <vector>
-#include "tessera/base/export.h"
-namespace TESSERA_API tessera {
-class Ranker { public: virtual ~Ranker() = default; struct TESSERA_HIDDEN State; };
-void run(std::string_view) {}
+#pragma GCC visibility push(default)
+namespace tessera {
+class Ranker { public: virtual ~Ranker() = default; struct [[gnu::visibility("hidden")]] State; };
+void run(std::string_view);
 inline int twice(int x) { return x + x; }
 }
+extern "C" int tessera_run();
+#pragma GCC visibility pop
 namespace tessera {
+void run(std::string_view) {}
 struct Ranker::State { void run(); };
 void Ranker::State::run() { std::vector<Ranker>().resize(twice(1)); }
 void internal() {}
 }
-extern "C" TESSERA_API int tessera_run() { return 0; }
+extern "C" int tessera_run() { return 0; }
 """
 DECLARED = {"tessera::run(std::string_view)", "typeinfo for tessera::Ranker", "tessera_run"}
 
@@ -55,16 +58,17 @@ def findings(**headers):
         return check_exports.check_headers(root)
 
 
-PUBLIC, HIDDEN = "namespace TESSERA_API tessera {\n", "namespace tessera {\n"
+HIDDEN = "namespace tessera {\n}\n"
+PUBLIC = f"#pragma GCC visibility push(default)\n{HIDDEN}#pragma GCC visibility pop\n"
 WITH_OTHER = '#include "tessera/base/other.h"\n'
 assert findings(user=PUBLIC, other=HIDDEN) == []
 assert findings(user=WITH_OTHER + PUBLIC, other=PUBLIC) == []
-FORGOTTEN = ("src/tessera/base/{}.h: tessera.hpp brings it along, so that its namespace opens with "
-             "'namespace TESSERA_API tessera {{'")
+FORGOTTEN = ("src/tessera/base/{}.h: tessera.hpp brings it along, so that its namespace stands "
+             "between '#pragma GCC visibility push(default)' and '#pragma GCC visibility pop'")
 assert findings(user=HIDDEN, other=HIDDEN) == [FORGOTTEN.format("user")]
 assert findings(user=WITH_OTHER + PUBLIC, other="namespace tessera::jit {\n") == [
     FORGOTTEN.format("other")]
 assert findings(user=PUBLIC, other=PUBLIC) == [
-    "src/tessera/base/other.h: tessera.hpp does not bring it along, so that its namespace opens "
-    "without TESSERA_API"]
+    "src/tessera/base/other.h: tessera.hpp does not bring it along, so that it changes no "
+    "visibility"]
 print("check_exports: every planted export and header was found")
