@@ -183,6 +183,7 @@ OwnedOperands random_operands(const Family& family, const Problem& problem, std:
                               int threads) {
   OwnedOperands owned;
   owned.family = &family;
+  owned.operands = no_operands(problem);
   owned.tensors = family.tensors(family.unpacked(problem));
   for (const Tensor& tensor : owned.tensors) add_tensor(tensor, seed, threads, owned);
   Random random(hash_combine(seed, 0xa44a75));
