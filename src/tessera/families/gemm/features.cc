@@ -1,26 +1,12 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <memory>
 
 #include "tessera/base/enums.h"
-#include "tessera/base/error.h"
 #include "tessera/families/gemm/features_internal.h"
+#include "tessera/families/tile/features.h"
 
 namespace tessera::gemm {
 namespace {
-
-void check_size(std::size_t specs, std::size_t given, std::size_t wanted) {
-  if (given != kNumFeatures * specs) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("gemm: features of {} kernels take {} x {} = {} numbers, got room for {}",
-                    specs, kNumFeatures, specs, kNumFeatures * specs, given));
-  }
-  if (wanted == 0 || wanted == kNumFeatures) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("gemm: there are {} features to want, got {}", kNumFeatures, wanted));
-}
 
 struct Wish {
   std::size_t feature;
@@ -53,7 +39,7 @@ Verdict features_fit(const Problem& problem) {
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns,
              std::span<const FeatureUse> wanted) {
-  check_size(specs.size(), columns.size(), wanted.size());
+  tile::check_features(Op::gemm, kNumFeatures, specs.size(), columns.size(), wanted.size());
   if (specs.empty()) return;
   const Facts facts = facts_of(std::get<GemmProblem>(problem), target, threads);
   const Broadcast same = broadcast_of(facts);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/families/gemm/legality_internal.h"
+#include "tessera/families/tile/specs.h"
 
 namespace tessera::gemm {
 namespace {
@@ -13,13 +14,6 @@ constexpr std::int64_t kMaxPackedBytes = std::int64_t{1} << 30;
 constexpr int kStreamBlock = 8;  // rows of A (or columns of B) that stream multiplies at once
 
 // ---- rules of every machine ----
-
-bool pipeline_listed(const Case& c) {
-  const auto space = c.target.spaces.find(Op::gemm);
-  if (space == c.target.spaces.end()) return false;
-  const auto& pipelines = space->second.pipelines;
-  return std::find(pipelines.begin(), pipelines.end(), c.algorithm.pipeline) != pipelines.end();
-}
 
 bool all_at_least(const Shape3& shape, int least) {
   return shape.m >= least && shape.n >= least && shape.k >= least;
@@ -36,7 +30,7 @@ std::string not_a_multiple(const Shape3& tile, const Shape3& unit) {
 }
 
 constexpr Rule kCommon[] = {
-    {[](const Case& c) { return pipeline_listed(c); },
+    {[](const Case& c) { return tile::has_pipeline(Op::gemm, c.target, c.algorithm.pipeline); },
      [](const Case& c) {
        return fmt::format("{} has no pipeline {}", c.target.name, to_string(c.algorithm.pipeline));
      }},
@@ -233,14 +227,8 @@ std::span<const Rule> cpu_rules() { return kCpu; }
 bool is_legal_quick(const Case& c) { return broken_rule(c) == nullptr; }
 
 Verdict is_legal(const KernelSpec& spec, const Target& target) {
-  const auto* signature = std::get_if<GemmSignature>(&spec.signature);
-  if (signature == nullptr) {
-    return {fmt::format("a gemm kernel needs a gemm signature, got {}", to_string(op_of(spec)))};
-  }
-  if (spec.target != target.name) {
-    return {fmt::format("the kernel is for {}, the target is {}", spec.target, target.name)};
-  }
-  const Case c{*signature, spec.algorithm, target};
+  if (std::string why = tile::foreign_reason(Op::gemm, spec, target); !why.empty()) return {why};
+  const Case c{std::get<GemmSignature>(spec.signature), spec.algorithm, target};
   const Rule* rule = broken_rule(c);
   return {rule == nullptr ? std::string() : rule->sentence(c)};
 }

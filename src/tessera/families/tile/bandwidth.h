@@ -1,0 +1,23 @@
+// How fast bytes move: for kernels whose time is that of their traffic.
+#pragma once
+
+#include "tessera/families/family.h"
+
+namespace tessera::tile {
+
+// Bytes a second of so many threads of a CPU, from the smallest cache that has room for `bytes`.
+double cpu_bandwidth(const Target& target, double bytes, double threads);
+
+// Bytes a second of a GPU whose blocks ask for `bytes_of_block` at a time; as many blocks are
+// active as `blocks`, their threads and registers let be.
+double gpu_bandwidth(const Target& target, double blocks, int threads, int registers,
+                     double bytes_of_block);
+
+// The bytes of the last cache.
+double cache_bytes(const Target& target);
+
+inline Estimate total_of(double compute, double memory, double overhead) {
+  return {std::max(compute, memory) + overhead, compute, memory, overhead};
+}
+
+}  // namespace tessera::tile

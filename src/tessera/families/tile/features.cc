@@ -1,0 +1,77 @@
+#include "tessera/families/tile/features.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "tessera/base/error.h"
+
+namespace tessera::tile {
+namespace {
+
+using enum FeatureGroup;
+constexpr std::array kUsual = {
+    Feature{"first_size", "1", "the size of the chart's rows", problem},
+    Feature{"second_size", "1", "the size of the chart's columns", problem},
+    Feature{"types", "code", "the class of the problem's second label of types", problem},
+    Feature{"bytes", "bytes", "least traffic", problem},
+    Feature{"tile_m", "1", "tile_m", kernel},
+    Feature{"tile_n", "1", "tile_n", kernel},
+    Feature{"wave_m", "1", "wave_m", kernel},
+    Feature{"wave_n", "1", "wave_n", kernel},
+    Feature{"slices", "1", "slices", kernel},
+    Feature{"estimate", "seconds", "predicted time", interaction},
+    Feature{"units", "1", "units in use", hardware},
+};
+
+// A number for a word, the same on every machine.
+double code_of(std::string_view word) {
+  double code = 0;
+  for (const char letter : word.substr(0, 6)) code = 32 * code + letter % 32;
+  return code;
+}
+
+}  // namespace
+
+void check_features(Op op, std::size_t features, std::size_t specs, std::size_t room,
+                    std::size_t wanted) {
+  if (room != features * specs) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: features of {} kernels take {} x {} = {} numbers, got room for {}",
+                            to_string(op), specs, features, specs, features * specs, room));
+  }
+  if (wanted == 0 || wanted == features) return;
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: there are {} features to want, got {}",
+                                                       to_string(op), features, wanted));
+}
+
+std::span<const Feature> usual_features() { return kUsual; }
+
+void extract_usual(const Problem& problem, const Target& target, int threads,
+                   std::span<const KernelSpec> specs, std::span<double> columns,
+                   std::span<const FeatureUse> wanted) {
+  const Family& family = family_of(problem);
+  check_features(family.op, kUsual.size(), specs.size(), columns.size(), wanted.size());
+  const Facts facts = family.facts(problem);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const Algorithm& a = specs[i].algorithm;
+    const std::array<double, kUsual.size()> values = {
+        double(facts.axes[0].size),
+        double(facts.axes[1].size),
+        code_of(facts.types.back().value),
+        family.bytes(problem),
+        double(a.tile.m),
+        double(a.tile.n),
+        double(a.wave.m),
+        double(a.wave.n),
+        double(a.slices),
+        family.estimate(specs[i], problem, target, threads).seconds,
+        double(units_used(threads, target))};
+    for (std::size_t f = 0; f < values.size(); ++f) {
+      if (!wanted.empty() && wanted[f] == FeatureUse::none) continue;
+      columns[f * specs.size() + i] = values[f];
+    }
+  }
+}
+
+}  // namespace tessera::tile

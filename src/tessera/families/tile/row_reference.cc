@@ -1,0 +1,143 @@
+#include "tessera/families/tile/row_reference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/base/error.h"
+#include "tessera/base/parallel.h"
+#include "tessera/families/draw.h"
+#include "tessera/spec/numeric.h"
+
+namespace tessera::tile {
+namespace {
+
+// Of each output the elements of all rows that are looked at, one row after the other.
+struct RowElements {
+  std::vector<std::int64_t> rows;
+  std::vector<std::vector<Bounded>> outputs;
+};
+
+std::vector<Tensor> outputs_of(const Tensors& tensors) {
+  std::vector<Tensor> outputs;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.is_written()) outputs.push_back(tensor);
+  }
+  return outputs;
+}
+
+// One row from each of equal parts, the first and the last among them.
+std::vector<std::int64_t> spread_rows(const Tensor& tensor, const ReferenceLimits& limits,
+                                      double cost) {
+  if (tensor.is_empty()) return {};
+  const std::int64_t all = tensor.rows() * tensor.batches;
+  const auto columns = static_cast<double>(tensor.sizes[0]);
+  const double affordable = std::min(limits.multiplications / cost, double(limits.elements));
+  std::int64_t count = all;
+  if (affordable / columns < double(all)) {
+    count =
+        std::min(all, std::max<std::int64_t>(2, static_cast<std::int64_t>(affordable / columns)));
+  }
+  if (limits.rows > 0) count = std::min(count, limits.rows);
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto begin = static_cast<std::int64_t>(double(all) * double(i) / double(count));
+    const auto end = static_cast<std::int64_t>(double(all) * double(i + 1) / double(count));
+    const auto width = static_cast<std::uint64_t>(std::max<std::int64_t>(end - begin, 1));
+    const std::uint64_t drawn = mix(limits.seed ^ mix(static_cast<std::uint64_t>(i)));
+    rows.push_back(begin + static_cast<std::int64_t>(drawn % width));
+  }
+  rows.front() = 0;
+  if (count > 1) rows.back() = all - 1;
+  return rows;
+}
+
+void look(std::string_view op, const Tensor& tensor, const void* data,
+          const std::vector<std::int64_t>& rows, const Bounded* x, Mismatch& result) {
+  for (const std::int64_t row : rows) {
+    const std::int64_t first = tensor.row_offset(row);
+    for (std::int64_t c = 0; c < tensor.sizes[0]; ++c, ++x) {
+      const double got = load_element(tensor.dtype, data, first + c * tensor.strides[0]);
+      const double tolerance = tolerance_of(tensor.dtype, *x);
+      const double ratio = std::abs(got - x->value) / tolerance;
+      ++result.checked;
+      if (std::isfinite(ratio)) result.worst_ratio = std::max(result.worst_ratio, ratio);
+      if (within_tolerance(tensor.dtype, got, *x)) continue;
+      result.ok = false;
+      if (result.bad++ > 0) continue;
+      result.message =
+          fmt::format("{}: {}[{}, {}] is {:.9g}, the reference is {:.9g} with tolerance {:.3g}", op,
+                      tensor.name, row, c, got, x->value, tolerance);
+    }
+  }
+}
+
+}  // namespace
+
+Reference row_reference(const Family& family, const Problem& problem, const ReferenceLimits& limits,
+                        double cost, const ComputeRow& compute) {
+  const Tensors tensors = family.tensors(problem);
+  const std::vector<Tensor> outputs = outputs_of(tensors);
+  auto elements = std::make_shared<RowElements>();
+  elements->rows = spread_rows(outputs.front(), limits, cost);
+  for (const Tensor& tensor : outputs) {
+    elements->outputs.emplace_back(elements->rows.size() *
+                                   static_cast<std::size_t>(tensor.sizes[0]));
+  }
+  const auto compute_rows = [&](std::size_t, std::size_t begin, std::size_t end) {
+    std::vector<Bounded*> places(outputs.size());
+    for (std::size_t i = begin; i < end; ++i) {
+      for (std::size_t j = 0; j < outputs.size(); ++j) {
+        places[j] = elements->outputs[j].data() + i * static_cast<std::size_t>(outputs[j].sizes[0]);
+      }
+      compute(elements->rows[i], places.data());
+    }
+  };
+  share_work(limits.threads, elements->rows.size(), compute_rows);
+  Reference found;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].is_written()) continue;
+    const std::int64_t size = size_of(tensors[i].dtype);
+    for (const std::int64_t row : elements->rows) {
+      const std::int64_t bytes = ((tensors[i].sizes[0] - 1) * tensors[i].strides[0] + 1) * size;
+      found.runs.push_back({i, row / tensors[i].rows(), tensors[i].row_offset(row) * size, bytes});
+    }
+  }
+  found.elements = std::move(elements);
+  return found;
+}
+
+Mismatch compare_rows(const Family& family, const Problem& problem, const Operands& operands,
+                      const Reference& reference) {
+  const auto& elements = *static_cast<const RowElements*>(reference.elements.get());
+  const std::vector<Tensor> outputs = outputs_of(family.tensors(problem));
+  Mismatch result;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    look(to_string(family.op), outputs[i], family.pointer(operands, outputs[i].operand),
+         elements.rows, elements.outputs[i].data(), result);
+  }
+  if (!result.ok) {
+    result.message += fmt::format(" ({} of {} elements checked {} outside)", result.bad,
+                                  result.checked, result.bad == 1 ? "is" : "are");
+  }
+  return result;
+}
+
+Mismatch verify_rows(const Family& family, const Problem& problem, const Operands& operands) {
+  const Tensors tensors = family.tensors(problem);
+  for (const Tensor& read : tensors) {
+    for (const Tensor& written : tensors) {
+      const bool differ =
+          family.pointer(operands, read.operand) != family.pointer(operands, written.operand);
+      if (!read.is_read() || !written.is_written() || read.is_empty() || differ) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: verify needs {} as it was before the kernel ran, but {} is {}; "
+                              "pass a copy",
+                              to_string(family.op), read.name, read.name, written.name));
+    }
+  }
+  return compare_rows(family, problem, operands, family.reference(problem, operands, {}));
+}
+
+}  // namespace tessera::tile

@@ -1,0 +1,84 @@
+#include "tessera/families/tile/specs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/families/tile/space.h"
+#include "tessera/spec/fields_internal.h"
+
+namespace tessera::tile {
+namespace {
+
+std::string text_of(bool value) { return value ? "1" : "0"; }
+template <class Value>
+std::string text_of(const Value& value) {
+  return std::string(to_string(value));
+}
+
+template <class S>
+std::string first_difference(const S& kernel, const S& problem) {
+  std::string reason;
+  const auto look = [&](const auto& row) {
+    if (!reason.empty() || kernel.*row.member == problem.*row.member) return;
+    reason = fmt::format("the kernel has {0}={1}, the problem {0}={2}", row.key,
+                         text_of(kernel.*row.member), text_of(problem.*row.member));
+  };
+  std::apply([&](const auto&... rows) { (look(rows), ...); }, Fields<S>::kAll);
+  return reason;
+}
+
+}  // namespace
+
+std::string foreign_reason(Op op, const KernelSpec& spec, const Target& target) {
+  if (op_of(spec) != op) {
+    return fmt::format("a {0} kernel needs a {0} signature, got {1}", to_string(op),
+                       to_string(op_of(spec)));
+  }
+  if (spec.target == target.name) return {};
+  return fmt::format("the kernel is for {}, the target is {}", spec.target, target.name);
+}
+
+bool has_pipeline(Op op, const Target& target, Pipeline pipeline) {
+  const auto space = target.spaces.find(op);
+  if (space == target.spaces.end()) return false;
+  const auto& all = space->second.pipelines;
+  return std::find(all.begin(), all.end(), pipeline) != all.end();
+}
+
+std::string signature_mismatch(const KernelSpec& spec, const Problem& problem) {
+  if (op_of(spec) != op_of(problem)) {
+    return fmt::format("the kernel is for {}, the problem for {}", to_string(op_of(spec)),
+                       to_string(op_of(problem)));
+  }
+  const Signature wanted = signature_of(problem);
+  return std::visit(
+      [&]<class S>(const S& kernel) { return first_difference(kernel, std::get<S>(wanted)); },
+      spec.signature);
+}
+
+std::vector<KernelSpec> product(const Family& family, const Target& target,
+                                std::span<const Wish> wishes, std::span<const Signature> signatures,
+                                std::span<const Algorithm> algorithms, std::size_t most) {
+  const WishList wanted(family, wishes);
+  std::vector<KernelSpec> specs;
+  for (const Signature& signature : signatures) {
+    if (!wanted.accepts(signature)) continue;
+    for (const Algorithm& a : algorithms) {
+      if (specs.size() == most) return specs;
+      if (!wanted.accepts(a)) continue;
+      KernelSpec spec = {signature, a, target.name};
+      if (wanted.accepts_name(spec)) specs.push_back(std::move(spec));
+    }
+  }
+  return specs;
+}
+
+std::vector<KernelSpec> legal_by_name(const Family& family, const Target& target,
+                                      std::vector<KernelSpec> specs) {
+  std::erase_if(specs, [&](const KernelSpec& spec) { return !family.is_legal(spec, target); });
+  sort_by_name(specs);
+  return specs;
+}
+
+}  // namespace tessera::tile

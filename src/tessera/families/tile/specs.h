@@ -1,0 +1,31 @@
+// What every family says of a spec before its own rules, and lists of signatures by algorithms.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/families/family.h"
+
+namespace tessera::tile {
+
+// Why the spec is none of this operation and target; empty when it is.
+std::string foreign_reason(Op op, const KernelSpec& spec, const Target& target);
+
+// Whether the target's space for the operation lists the pipeline.
+bool has_pipeline(Op op, const Target& target, Pipeline pipeline);
+
+// The first field in which the kernel's signature differs from the problem's; empty: they are
+// equal.
+std::string signature_mismatch(const KernelSpec& spec, const Problem& problem);
+
+// Each signature with each algorithm, as far as the wishes let them pass, at most `most`, in their
+// order.
+std::vector<KernelSpec> product(const Family& family, const Target& target,
+                                std::span<const Wish> wishes, std::span<const Signature> signatures,
+                                std::span<const Algorithm> algorithms, std::size_t most);
+// Those that are legal, sorted by name.
+std::vector<KernelSpec> legal_by_name(const Family& family, const Target& target,
+                                      std::vector<KernelSpec> specs);
+
+}  // namespace tessera::tile

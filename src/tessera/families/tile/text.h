@@ -1,0 +1,35 @@
+// The text around a kernel's configuration: banner, namespace, exports.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tessera/families/family.h"
+
+namespace tessera::tile {
+
+// An entry of a GPU's kernel: the end of its name, and the function of the template that it runs.
+struct GpuEntry {
+  std::string_view end, function;
+};
+
+// A template of src/tessera/device/<backend>/: its header below that folder, its name, the struct
+// that it takes, and the fields of the emitted Config, a line each.
+struct Template {
+  std::string_view header, name, arguments;
+  std::string config;
+};
+
+// name, text, headers and entries of the kernel's source; the table of a CPU's entries is the
+// template's own, kernel().
+Source cpu_source(const KernelSpec& spec, const Target& target, int abi, const Template& from,
+                  std::span<const std::string> entries);
+Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int threads,
+                   std::span<const GpuEntry> entries);
+
+// Whether every row of every operand begins at a multiple of so many bytes.
+bool rows_aligned(const Family& family, const Problem& problem, const Operands& operands,
+                  std::int64_t bytes);
+
+}  // namespace tessera::tile

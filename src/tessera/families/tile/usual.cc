@@ -1,0 +1,40 @@
+#include "tessera/families/tile/usual.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+namespace tessera::tile {
+
+Problem from_words(Op op, const ProblemWords& words, std::span<const std::string_view> keys) {
+  std::string line(to_string(op));
+  for (const std::string_view key : keys) {
+    const auto found = words.find(std::string(key));
+    if (found != words.end()) line += fmt::format(" {}={}", key, found->second);
+  }
+  try {
+    return parse_problem(line);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::parse_error, fmt::format("cannot be read: {}", error.what()));
+  }
+}
+
+std::vector<Problem> draw_problems(
+    std::size_t count, ProblemSide side,
+    const std::function<std::optional<Problem>(std::uint64_t index)>& draw) {
+  constexpr std::uint64_t kMostDraws = 1000000;
+  std::vector<Problem> problems;
+  std::set<std::string> taken;
+  for (std::uint64_t i = 0; problems.size() < count && i < kMostDraws; ++i) {
+    const std::optional<Problem> problem = draw(i);
+    if (!problem) continue;
+    const Family& family = family_of(*problem);
+    if (side_of(family.facts(*problem).shape_hash) != side) continue;
+    if (!taken.insert(to_string(*problem)).second) continue;
+    family.validate(*problem);
+    problems.push_back(*problem);
+  }
+  return problems;
+}
+
+}  // namespace tessera::tile
