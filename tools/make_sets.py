@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/tessera/families/gemm/sets/<target>.json: the preselected kernels of each target.
+"""Writes src/tessera/families/<op>/sets/<target>.json: the preselected kernels of each target.
 
 The tables below are the content; names are made from them for each dtype and layout. The gemm tests
 check that every name is legal. Run it without arguments after editing a table.
@@ -7,7 +7,7 @@ check that every name is legal. Run it without arguments after editing a table.
 import json
 import pathlib
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "src/tessera/families/gemm/sets"
+FAMILIES = pathlib.Path(__file__).resolve().parent.parent / "src/tessera/families"
 DTYPES = ["fp32", "tf32", "fp16", "bf16", "fp8", "bf8", "int8"]
 LAYOUTS = ["rcr", "rrr", "crr", "ccr"]
 KINDS = ["essential", "compute", "memory", "latency"]
@@ -278,6 +278,37 @@ def ck_names(target, dtype, layout, kind):
         yield f"gemm_{dtype}_{layout}_{pipeline}_{tile}_{wave}_{warp_tile}_{scheduler}_{target}"
 
 
+# Normalisations: (tile_n, wave, slices) for each kind.
+NORM_KINDS = {"softmax": [""], "rmsnorm": ["_scale", "_scale_residual"],
+              "layernorm": ["_scale_shift", "_scale_shift_residual"]}
+NORM_CPU = [(4096, "0x1x1", 1)]
+NORM_HOPPER = {"softmax": [(1024, "4x2x1", 1), (4096, "1x8x1", 1), (16384, "1x16x1", 1),
+                           (8192, "1x8x1", 32)],
+               "rmsnorm": [(4096, "1x8x1", 1), (8192, "1x8x1", 1)],
+               "layernorm": [(4096, "1x8x1", 1), (8192, "1x8x1", 1)]}
+
+
+def norm_names(target, table, dtype, kind):
+    for flags in NORM_KINDS[kind]:
+        for columns, wave, slices in table[kind] if isinstance(table, dict) else table:
+            rows = int(wave.split("x")[0]) if target == "sm90a" else 1
+            end = f"_slices{slices}" if slices > 1 else ""
+            yield (f"norm_{dtype}_{kind}_rows_{rows}x{columns}x1_{wave}_1x1x1{flags}{end}"
+                   f"_{target}")
+
+
+def write_norm(target, table):
+    sets = {f"{dtype}_{kind}_essential": sorted(norm_names(target, table, dtype, kind))
+            for dtype in ("fp32", "fp16", "bf16") for kind in NORM_KINDS}
+    write_file("norm", target, sets)
+
+
+def write_file(op, target, sets):
+    folder = FAMILIES / op / "sets"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{target}.json").write_text(json.dumps(sets, indent=1) + "\n")
+
+
 def write(target, names_of):
     sets = {}
     for dtype in DTYPES:
@@ -286,8 +317,7 @@ def write(target, names_of):
                 names = sorted(set(names_of(dtype, layout, kind)))
                 if names:
                     sets[f"{dtype}_{layout}_{kind}"] = names
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / f"{target}.json").write_text(json.dumps(sets, indent=1) + "\n")
+    write_file("gemm", target, sets)
 
 
 def main():
@@ -296,6 +326,9 @@ def main():
     write("sm90a", lambda d, l, k: hopper_names("sm90a", d, l, k))
     for target in ("gfx90a", "gfx942", "gfx950"):
         write(target, lambda d, l, k, t=target: ck_names(t, d, l, k))
+    for target in CPU:
+        write_norm(target, NORM_CPU)
+    write_norm("sm90a", NORM_HOPPER)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@
 #include "elf_files.h"
 #include "fake_cuda.h"
 #include "fake_gemm.h"
+#include "fake_norm.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -115,6 +116,7 @@ inline World& world() {
     const char* kernel = std::getenv("FAKE_CUDA_KERNEL");
     const std::string wanted = kernel == nullptr ? "" : kernel;
     if (wanted == "gemm") made->settings.kernel = run_gemm;
+    if (wanted == "norm") made->settings.kernel = run_norm;
     if (wanted == "wrong") made->settings.kernel = run_wrong_gemm;
     if (wanted == "hang") made->settings.kernel = run_gemm_or_hang;
     if (wanted == "crash") made->settings.async_result = 700;

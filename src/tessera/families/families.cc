@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/families/family.h"
 #include "tessera/families/gemm/gemm.h"
+#include "tessera/families/norm/norm.h"
 
 namespace tessera {
 
@@ -19,7 +20,7 @@ const Family& family_of(const Problem& problem) { return family_of(op_of(problem
 const Family& family_of(const KernelSpec& spec) { return family_of(op_of(spec)); }
 
 std::span<const Family* const> all_families() {
-  static const std::array<const Family*, 1> kAll = {&gemm::family()};
+  static const std::array<const Family*, 2> kAll = {&gemm::family(), &norm::family()};
   return kAll;
 }
 

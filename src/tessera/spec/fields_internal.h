@@ -146,6 +146,38 @@ struct Fields<GemmSignature> {
 };
 
 template <>
+struct Fields<NormProblem> {
+  using S = NormProblem;
+  static constexpr auto kAll = std::tuple{
+      field("kind", &S::kind, kRequired),
+      field("rows", &S::rows, kRequired),
+      field("columns", &S::columns, kRequired),
+      field("in", &S::in),
+      field("weight", &S::weight),
+      field("out", &S::out),
+      field("ld_in", &S::ld_in),
+      field("ld_residual", &S::ld_residual),
+      field("ld_out", &S::ld_out),
+      field("ld_sum", &S::ld_sum),
+      field("epsilon", &S::epsilon),
+      field("scale", &S::scale),
+      field("shift", &S::shift),
+      field("residual", &S::residual),
+  };
+};
+
+template <>
+struct Fields<NormSignature> {
+  using S = NormSignature;
+  static constexpr auto kAll = std::tuple{
+      field("kind", &S::kind, kRequired), field("in", &S::in, kRequired),
+      field("weight", &S::weight),        field("out", &S::out),
+      field("scale", &S::scale),          field("shift", &S::shift),
+      field("residual", &S::residual),
+  };
+};
+
+template <>
 struct Fields<Algorithm> {
   using S = Algorithm;
   static constexpr auto kAll = std::tuple{

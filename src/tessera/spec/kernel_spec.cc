@@ -20,6 +20,16 @@ Signature signature(const GemmProblem& p) {
                        .preshuffled_b = p.preshuffled_b};
 }
 
+Signature signature(const NormProblem& p) {
+  return NormSignature{.kind = p.kind,
+                       .in = p.in,
+                       .weight = p.weight,
+                       .out = p.out,
+                       .scale = p.scale,
+                       .shift = p.shift,
+                       .residual = p.residual};
+}
+
 }  // namespace
 
 std::string to_string(const Shape3& shape) {

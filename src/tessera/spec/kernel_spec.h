@@ -36,6 +36,7 @@ enum class Pipeline : std::uint8_t {
   compv4,
   compv5,
   mem,
+  rows,
 };
 std::string_view to_string(Pipeline pipeline);
 Pipeline parse_pipeline(std::string_view text);
@@ -60,7 +61,18 @@ struct GemmSignature {
   bool preshuffled_b = false;
   friend bool operator==(const GemmSignature&, const GemmSignature&) = default;
 };
-using Signature = std::variant<GemmSignature>;
+
+struct NormSignature {
+  NormKind kind = NormKind::softmax;
+  DType in = DType::fp32;
+  DType weight = DType::fp32;
+  DType out = DType::fp32;
+  bool scale = false;
+  bool shift = false;
+  bool residual = false;
+  friend bool operator==(const NormSignature&, const NormSignature&) = default;
+};
+using Signature = std::variant<GemmSignature, NormSignature>;
 
 // On CPUs a tile is the cache block, a wave the thread grid (0: as many threads as the caller
 // allows, shared between the dimensions that hold a 0), a warp tile the register block.

@@ -14,6 +14,11 @@ void set_default_types(GemmSignature& s, DType a) {
   s.out = s.d = default_output(a);
 }
 
+void set_default_types(NormSignature& s, DType in) {
+  s.in = s.weight = in;
+  s.out = default_output(in);
+}
+
 template <class S>
 S read_signature(const json& value, const JsonPlace& place, const char* first_type) {
   S signature;
@@ -31,6 +36,7 @@ S read_signature(const json& value, const JsonPlace& place, const char* first_ty
 
 Signature read_signature(Op op, const json& value, const JsonPlace& place) {
   if (op == Op::gemm) return read_signature<GemmSignature>(value, place, "a");
+  if (op == Op::norm) return read_signature<NormSignature>(value, place, "in");
   refuse_operation(op);
 }
 

@@ -30,6 +30,8 @@ struct Part {
 
 GemmSignature& gemm(Reading& r) { return std::get<GemmSignature>(r.spec.signature); }
 const GemmSignature& gemm(const KernelSpec& s) { return std::get<GemmSignature>(s.signature); }
+NormSignature& norm(Reading& r) { return std::get<NormSignature>(r.spec.signature); }
+const NormSignature& norm(const KernelSpec& s) { return std::get<NormSignature>(s.signature); }
 
 // Words of names hold no '_': "gelu_tanh" is written "gelutanh".
 std::string squeezed(std::string_view word) {
@@ -165,6 +167,44 @@ constexpr Part kGemmOptions[] = {
      read_epilogue, [] { return prefixed_words<EpilogueOp>(""); }},
 };
 
+constexpr Part kNormHead[] = {
+    {"a dtype", true, [](const KernelSpec& s) { return std::string(to_string(norm(s).in)); },
+     [](std::string_view word, Reading& r) {
+       NormSignature& s = norm(r);
+       if (!read_word(word, s.in)) return false;
+       s.weight = s.in;
+       s.out = default_output(s.in);
+       return true;
+     },
+     known_words<DType>},
+    {"the dtype of scale and shift", false,
+     [](const KernelSpec& s) { return prefixed("", norm(s).weight, norm(s).in); },
+     [](std::string_view word, Reading& r) { return read_word(word, norm(r).weight); },
+     known_words<DType>},
+    {"a kind", true, [](const KernelSpec& s) { return std::string(to_string(norm(s).kind)); },
+     [](std::string_view word, Reading& r) { return read_word(word, norm(r).kind); },
+     known_words<NormKind>},
+};
+
+constexpr Part kNormOptions[] = {
+    {"an output", false,
+     [](const KernelSpec& s) { return prefixed("out", norm(s).out, default_output(norm(s).in)); },
+     [](std::string_view word, Reading& r) { return read_prefixed("out", word, norm(r).out); },
+     [] { return prefixed_words<DType>("out"); }},
+    {"scale", false, [](const KernelSpec& s) { return std::string(norm(s).scale ? "scale" : ""); },
+     [](std::string_view word, Reading& r) { return read_exactly("scale", word, norm(r).scale); },
+     [] { return std::vector<std::string>{"scale"}; }},
+    {"shift", false, [](const KernelSpec& s) { return std::string(norm(s).shift ? "shift" : ""); },
+     [](std::string_view word, Reading& r) { return read_exactly("shift", word, norm(r).shift); },
+     [] { return std::vector<std::string>{"shift"}; }},
+    {"residual", false,
+     [](const KernelSpec& s) { return std::string(norm(s).residual ? "residual" : ""); },
+     [](std::string_view word, Reading& r) {
+       return read_exactly("residual", word, norm(r).residual);
+     },
+     [] { return std::vector<std::string>{"residual"}; }},
+};
+
 // The parts that every operation has: those of the algorithm.
 constexpr Part kAlgorithm[] = {
     {"a pipeline", true,
@@ -263,10 +303,12 @@ constexpr Part kAlgorithmOptions[] = {
 struct Grammar {
   std::span<const Part> head;
   std::span<const Part> options;
+  Signature blank;
 };
 
 Grammar grammar_of(Op op) {
-  if (op == Op::gemm) return {kGemmHead, kGemmOptions};
+  if (op == Op::gemm) return {kGemmHead, kGemmOptions, GemmSignature{}};
+  if (op == Op::norm) return {kNormHead, kNormOptions, NormSignature{}};
   refuse_operation(op);
 }
 
@@ -283,6 +325,7 @@ class Walker {
   KernelSpec parse() {
     read_op();
     const Grammar grammar = grammar_of(op_);
+    reading_.spec.signature = grammar.blank;
     read_in_order(grammar.head);
     read_in_order(kAlgorithm);
     while (next_ + 1 < words_.size()) read_option(grammar);

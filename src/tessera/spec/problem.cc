@@ -23,6 +23,7 @@ void fill(std::int64_t& stride, std::int64_t packed) {
 }
 
 Operands operands_of(const GemmProblem&) { return GemmOperands{}; }
+Operands operands_of(const NormProblem&) { return NormOperands{}; }
 
 // The bytes that equality looks at, one field after the other. Fields are far fewer than the buffer
 // holds; the sizes are known to the compiler, which turns this into plain stores.
@@ -57,22 +58,31 @@ class Bytes {
 
 }  // namespace
 
+// Operations with a problem are counted as the variants' members are.
+static_assert([] {
+  for (std::size_t i = 0; i < kVariantOps.size(); ++i) {
+    if (static_cast<std::size_t>(kVariantOps[i]) != i) return false;
+  }
+  return kVariantOps.size() == std::variant_size_v<Problem>;
+}());
+
 std::string_view to_string(Op op) { return word_of(op); }
 Op parse_op(std::string_view text) { return parse_word<Op>(text); }
 
 void refuse_operation(Op op) {
   constexpr std::array<std::string_view, Words<Op>::kAll.size()> kWhat = {
-      "matrix products", "convolution", "attention"};
+      "matrix products", "normalisation", "convolution", "attention"};
   std::vector<std::string> known;
   for (const Op other : kVariantOps) known.emplace_back(to_string(other));
-  throw Error(ErrorCode::unsupported,
-              fmt::format("{}: this build has no kernels for {} yet; {} {}", to_string(op),
-                          row_of_enum(kWhat, "operation", op), join(known, " and "),
-                          known.size() == 1 ? "is the only family" : "are the families"));
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("{}: this build has no kernels for {} yet; {} are the families", to_string(op),
+                  row_of_enum(kWhat, "operation", op), join(known, " and ")));
 }
 
 std::string_view to_string(GemmLayout layout) { return word_of(layout); }
 GemmLayout parse_gemm_layout(std::string_view text) { return parse_word<GemmLayout>(text); }
+std::string_view to_string(NormKind kind) { return word_of(kind); }
 
 GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_t n,
                          std::int64_t k) {
@@ -109,6 +119,12 @@ GemmProblem with_strides(const GemmProblem& problem) {
     fill(p.ld_d[i], length);
     fill(p.batch_stride_d[i], shape == DShape::matrix ? product(p.m, p.ld_d[i]) : length);
   }
+  return p;
+}
+
+NormProblem with_strides(const NormProblem& problem) {
+  NormProblem p = problem;
+  for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) fill(*ld, p.columns);
   return p;
 }
 

@@ -14,8 +14,9 @@
 #pragma GCC visibility push(default)
 namespace tessera {
 
-// The operations that have a name. An operation without a problem type here has no kernels yet.
-enum class Op : std::uint8_t { gemm, conv, fmha };
+// The operations that have a name. Those with a problem of their own come first, in the order of
+// Problem's members; the others have no kernels yet.
+enum class Op : std::uint8_t { gemm, norm, conv, fmha };
 std::string_view to_string(Op op);
 // Also accepts the CK Tile Dispatcher's words: gemm_universal is gemm, grouped_conv is conv.
 Op parse_op(std::string_view text);
@@ -73,10 +74,41 @@ GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_
 // Replaces every kPacked by the stride that it stands for.
 GemmProblem with_strides(const GemmProblem& problem);
 
-using Problem = std::variant<GemmProblem>;
+// What is computed of each row of a matrix.
+enum class NormKind : std::uint8_t { softmax, rmsnorm, layernorm };
+std::string_view to_string(NormKind kind);
+
+// x is `in`, or with a residual sum = in + residual, rounded to the type of both. Of each row:
+// softmax:   out = exp(x - max(x)) / sum(exp(x - max(x)))
+// rmsnorm:   out = x / sqrt(mean(x^2) + epsilon) * scale + shift
+// layernorm: out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + shift
+// in, residual, out and sum are rows x columns, row-major; scale and shift have an element for each
+// column. Strides count elements.
+struct NormProblem {
+  NormKind kind = NormKind::softmax;
+  DType in = DType::fp32;      // of residual and sum too
+  DType weight = DType::fp32;  // of scale and shift
+  DType out = DType::fp32;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t ld_in = kPacked;
+  std::int64_t ld_residual = kPacked;
+  std::int64_t ld_out = kPacked;
+  std::int64_t ld_sum = kPacked;
+  float epsilon = 1e-5F;  // softmax: not used
+  bool scale = false;
+  bool shift = false;
+  bool residual = false;
+  friend bool operator==(const NormProblem&, const NormProblem&) = default;
+};
+
+// Replaces every kPacked by the number of columns.
+NormProblem with_strides(const NormProblem& problem);
+
+using Problem = std::variant<GemmProblem, NormProblem>;
 
 // The operation of each member of Problem, and of Signature and Operands, in their order.
-inline constexpr std::array kVariantOps = {Op::gemm};
+inline constexpr std::array kVariantOps = {Op::gemm, Op::norm};
 
 Op op_of(const Problem& problem);
 
@@ -114,7 +146,17 @@ struct GemmOperands {
   std::array<const void*, kMaxD> d{};
   void* out = nullptr;
 };
-using Operands = std::variant<GemmOperands>;
+
+// The pointers a normalisation reads and writes. Those that the problem does not use may be null.
+struct NormOperands {
+  const void* in = nullptr;
+  const void* residual = nullptr;
+  const void* scale = nullptr;
+  const void* shift = nullptr;
+  void* out = nullptr;
+  void* sum = nullptr;
+};
+using Operands = std::variant<GemmOperands, NormOperands>;
 
 // The operands of the problem's operation, all null.
 Operands no_operands(const Problem& problem);

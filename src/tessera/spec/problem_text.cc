@@ -85,6 +85,7 @@ template <>
 struct TypeKeys<GemmProblem> {
   static constexpr std::string_view kFirst = "a";
   static constexpr std::string_view kSecond = "b";
+  static constexpr std::string_view kExample = "gemm m=128 n=3072 k=768 dtype=bf16";
   static DType first(const GemmProblem& p) { return p.a; }
   static DType second(const GemmProblem& p) { return p.b; }
   static GemmProblem standard(DType a, DType b, DType out) {
@@ -92,6 +93,18 @@ struct TypeKeys<GemmProblem> {
     problem.b = b;
     problem.d = out;
     return problem;
+  }
+};
+
+template <>
+struct TypeKeys<NormProblem> {
+  static constexpr std::string_view kFirst = "in";
+  static constexpr std::string_view kSecond = "weight";
+  static constexpr std::string_view kExample = "norm kind=softmax rows=512 columns=4096 dtype=bf16";
+  static DType first(const NormProblem& p) { return p.in; }
+  static DType second(const NormProblem& p) { return p.weight; }
+  static NormProblem standard(DType in, DType weight, DType) {
+    return {.in = in, .weight = weight, .out = default_output(in)};
   }
 };
 
@@ -137,8 +150,8 @@ void check_given(Op op, const GivenFields& fields) {
   for_each_field(plain, [&](const std::string& key, const auto&, const auto&, const Rule& rule) {
     known.push_back(key);
     if (rule.required && find(fields, key) == nullptr) {
-      refuse_problem(fmt::format("{} needs {}, as in 'gemm m=128 n=3072 k=768 dtype=bf16'",
-                                 to_string(op), key));
+      refuse_problem(
+          fmt::format("{} needs {}, as in '{}'", to_string(op), key, TypeKeys<P>::kExample));
     }
   });
   for (const Given& given : fields) {
@@ -162,6 +175,7 @@ Problem problem_from(Op op, const GivenFields& fields) {
 
 Problem problem_of(Op op, const GivenFields& fields) {
   if (op == Op::gemm) return problem_from<GemmProblem>(op, fields);
+  if (op == Op::norm) return problem_from<NormProblem>(op, fields);
   refuse_operation(op);
 }
 

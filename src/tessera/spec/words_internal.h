@@ -40,7 +40,7 @@ struct Words<EpilogueOp> {
 template <>
 struct Words<Op> {
   static constexpr std::string_view kNoun = "operation";
-  static constexpr auto kAll = std::to_array<std::string_view>({"gemm", "conv", "fmha"});
+  static constexpr auto kAll = std::to_array<std::string_view>({"gemm", "norm", "conv", "fmha"});
   static_assert(kAll.size() == static_cast<std::size_t>(Op::fmha) + 1);
 };
 
@@ -52,12 +52,19 @@ struct Words<GemmLayout> {
 };
 
 template <>
+struct Words<NormKind> {
+  static constexpr std::string_view kNoun = "kind";
+  static constexpr auto kAll = std::to_array<std::string_view>({"softmax", "rmsnorm", "layernorm"});
+  static_assert(kAll.size() == static_cast<std::size_t>(NormKind::layernorm) + 1);
+};
+
+template <>
 struct Words<Pipeline> {
   static constexpr std::string_view kNoun = "pipeline";
   static constexpr auto kAll =
       std::to_array<std::string_view>({"packab", "packb", "packa", "direct", "stream", "tmaws",
-                                       "cpasync", "compv3", "compv4", "compv5", "mem"});
-  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::mem) + 1);
+                                       "cpasync", "compv3", "compv4", "compv5", "mem", "rows"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::rows) + 1);
 };
 
 template <>

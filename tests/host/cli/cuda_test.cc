@@ -78,6 +78,32 @@ TEST_F(CliCuda, SweepMeasuresOnTheDevicesClock) {
   EXPECT_EQ(run_json(again, gpu("wrong")).at("outcomes"), Json({{"wrong", 2}}));
 }
 
+TEST_F(CliCuda, NormsRunInOneStepAndInTwo) {
+  const std::string head = "norm_fp32_softmax_rows_1x8192x1_1x8x1_1x1x1";
+  for (const std::string end : {"_sm90a", "_slices32_sm90a"}) {
+    const Json json = run_json(words_of("run norm kind=softmax rows=5 columns=70 --target sm90a "
+                                        "--verify --force " +
+                                        head + end),
+                               gpu("norm"));
+    EXPECT_EQ(json.at("runs").at(0).at("verified").at("checked"), 5 * 70) << end;
+    EXPECT_TRUE(json.at("runs").at(0).at("verified").at("ok")) << end;
+  }
+  const Json chosen =
+      run_json("run norm kind=softmax rows=3 columns=9 --target sm90a", gpu("norm"));
+  EXPECT_TRUE(chosen.at("runs").at(0).at("kernel").get<std::string>().starts_with("norm_fp32_"));
+  const Json bench =
+      run_json("bench norm kind=softmax rows=64 columns=32 --target sm90a --rounds 3", gpu("norm"));
+  EXPECT_NEAR(bench.at("cases").at(0).at("seconds").get<double>(), 1e-3, 1e-9);
+  EXPECT_NEAR(bench.at("cases").at(0).at("gb_per_s").get<double>(), 2 * 64 * 32 * 4 / 1e-3 * 1e-9,
+              1e-4);
+  write("p.txt", "norm kind=softmax rows=64 columns=32\nnorm kind=softmax rows=3 columns=20\n");
+  EXPECT_EQ(run_json("tune --problems p.txt --kernels *_1x8192x1_1x8x1_* --target sm90a --budget "
+                     "60s",
+                     gpu("norm"))
+                .at("measured"),
+            2);
+}
+
 // A device that stops is no kernel's fault: nothing is stored that later sweeps would go by.
 TEST_F(CliCuda, SweepStoresNothingOfADeviceThatStops) {
   write("p.txt", "gemm m=64 n=64 k=32\ngemm m=30 n=20 k=16\n");

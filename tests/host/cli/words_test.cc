@@ -108,7 +108,7 @@ TEST_F(CliWords, UnknownNames) {
       {"cache listt",
        "cache: unknown action 'listt', did you mean 'list'? (known: list, verify, size, clear)"},
       {"bench gem",
-       "bench: unknown bench 'gem', did you mean 'gemm'? (known: gemm, dispatch, rank, jit, "
+       "bench: unknown bench 'gem', did you mean 'gemm'? (known: gemm, norm, dispatch, rank, jit, "
        "start, peak, peers)"},
       {"bench gemm m=1 n=1 k=1 --peers onedn",
        "unknown peer 'onedn', did you mean 'onednn'? (known: onednn, openblas, cublaslt)"},
@@ -118,7 +118,7 @@ TEST_F(CliWords, UnknownNames) {
       {"list --pipeline packba", "unknown pipeline 'packba', did you mean 'packab'?"},
       {"list --tile 3x", "tile must be three numbers or '*' such as 128x*x64, got '3x'"},
       {"list --op conv",
-       "conv: this build has no kernels for convolution yet; gemm is the only family"},
+       "conv: this build has no kernels for convolution yet; gemm and norm are the families"},
       {"list --preselected fp32_rcr_essential --variants multid --target avx512",
        "unknown variant 'multid', did you mean 'multi_d'?"},
       {"list --variants multid --target avx512",
@@ -130,7 +130,7 @@ TEST_F(CliWords, UnknownNames) {
       {"list --where tiel=1x1x1 --target avx512",
        "unknown gemm field 'tiel', did you mean 'tile'?"},
       {"list --op conv --preselected fp32_rcr_essential --target avx512",
-       "conv: this build has no kernels for convolution yet; gemm is the only family"},
+       "conv: this build has no kernels for convolution yet; gemm and norm are the families"},
       {"list --preselected fp32_rcr_esential --target avx512",
        "gemm: avx512 has no preselected set 'fp32_rcr_esential', did you mean "
        "'fp32_rcr_essential'?"},
@@ -142,7 +142,7 @@ TEST_F(CliWords, UnknownNames) {
       {"problems wides --target avx512",
        "unknown problem set 'wides', did you mean 'wide'? (known: wide, edge, models)"},
       {"show nonsense",
-       "kernel name 'nonsense': expected an operation (gemm, conv, fmha) as word 1, got "
+       "kernel name 'nonsense': expected an operation (gemm, norm, conv, fmha) as word 1, got "
        "'nonsense'"},
       {"targets avx521", "unknown target 'avx521', did you mean 'avx512'?" + kTargets},
       {"run gemm m=1 n=1 k=1 --target sm80", "unknown target 'sm80'" + kTargets},

@@ -18,10 +18,12 @@ std::string refusal(Op op) {
   return "";
 }
 
-TEST(Families, GemmIsListed) {
-  ASSERT_EQ(all_families().size(), 1U);
-  EXPECT_EQ(all_families().front(), &family_of(Op::gemm));
-  EXPECT_EQ(family_of(Op::gemm).op, Op::gemm);
+TEST(Families, AreListed) {
+  ASSERT_EQ(all_families().size(), 2U);
+  for (const Op op : {Op::gemm, Op::norm}) {
+    EXPECT_EQ(family_of(op).op, op);
+    EXPECT_EQ(all_families()[static_cast<std::size_t>(op)], &family_of(op));
+  }
 }
 
 TEST(Families, ProblemAndSpecNameTheirFamily) {
@@ -41,9 +43,9 @@ TEST(Families, TheFirstWordNamesTheFamily) {
 
 TEST(Families, ConvolutionAndAttentionAreRefused) {
   EXPECT_EQ(refusal(Op::conv),
-            "conv: this build has no kernels for convolution yet; gemm is the only family");
+            "conv: this build has no kernels for convolution yet; gemm and norm are the families");
   EXPECT_EQ(refusal(Op::fmha),
-            "fmha: this build has no kernels for attention yet; gemm is the only family");
+            "fmha: this build has no kernels for attention yet; gemm and norm are the families");
 }
 
 TEST(Families, EmitOnlyWhatIsLegal) {

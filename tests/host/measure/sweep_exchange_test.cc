@@ -127,8 +127,8 @@ TEST(SweepForeignJson, WordsOfTheRunStandForThoseOfRows) {
       "gemm m=64 n=32 k=16 dtype=fp16 layout=crr");
   EXPECT_EQ(message_of([&] { from_foreign_json(row, {}, "f"); }), "'f': object 0 has no 'op'");
   EXPECT_EQ(message_of([&] { from_foreign_json(row, {.op = "fmha"}, "f"); }),
-            "'f': object 0 fmha: this build has no kernels for attention yet; gemm is the only "
-            "family");
+            "'f': object 0 fmha: this build has no kernels for attention yet; gemm and norm are "
+            "the families");
 }
 
 TEST(SweepForeignJson, HostileTextGetsASentence) {

@@ -51,7 +51,7 @@ TEST(KernelSetBuilder, TakesAlternatives) {
 TEST(KernelSetBuilder, RefusesAnOperationWithoutAFamily) {
   EXPECT_EQ(
       message_of([] { KernelSetBuilder("mine", "avx512").op(Op::conv); }, ErrorCode::unsupported),
-      "conv: this build has no kernels for convolution yet; gemm is the only family");
+      "conv: this build has no kernels for convolution yet; gemm and norm are the families");
 }
 
 TEST(KernelSetBuilder, StarsLeaveEverythingIn) {
@@ -368,7 +368,7 @@ TEST(KernelSetJson, RefusesMalformedText) {
            Case{R"({"name": "x", "target": "avx2", "groups": [{"dtype": [1]}]})",
                 "kernel set: groups[0].dtype[0] must be a string, got 1"},
            Case{R"({"name": "x", "target": "avx2", "groups": [{"op": "conv"}]})",
-                "kernel set: groups[0].op must be gemm, got \"conv\""},
+                "kernel set: groups[0].op must be gemm or norm, got \"conv\""},
            Case{R"({"name": "x", "target": "avx2", "preselected": 7})",
                 "kernel set: preselected must be a string or a list of strings, got 7"},
        }) {

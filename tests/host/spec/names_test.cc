@@ -101,7 +101,7 @@ TEST(KernelName, EveryAlgorithmFieldShows) {
 TEST(KernelName, RefusesWithTheWordAndItsPlace) {
   const std::string shapes = "240x480x256_1x1x1_12x32x1";
   const std::pair<std::string, std::string> rows[] = {
-      {"", "expected an operation (gemm, conv, fmha) as word 1, got ''"},
+      {"", "expected an operation (gemm, norm, conv, fmha) as word 1, got ''"},
       {"gem_fp32", "expected an operation as word 1, got 'gem', did you mean 'gemm'?"},
       {"gemm",
        "expected a dtype (fp32, tf32, fp16, bf16, fp8, bf8, int8, int32) as word 2, but the name "
@@ -242,7 +242,7 @@ TEST(KernelSpecJson, RefusesWithTheFieldsPath) {
        "algorithm.persistent must be true or false, got 0"},
       {"\"packb\"", "\"packd\"",
        "algorithm.pipeline must be one of packab, packb, packa, direct, stream, tmaws, cpasync, "
-       "compv3, compv4, compv5, mem, got \"packd\", did you mean 'packb'?"},
+       "compv3, compv4, compv5, mem, rows, got \"packd\", did you mean 'packb'?"},
       {"\"epilogue\": \"none\"", "\"epilogue\": \"relo\"",
        "signature.epilogue: unknown epilogue op 'relo', did you mean 'relu'?"},
       {"\"target\": \"avx512\"", "\"target\": 512", "target must be a string, got 512"},
@@ -321,7 +321,7 @@ TEST(KernelSpec, SignatureHoldsEveryFieldThatALaunchDoesNotCarry) {
 // Known words that have no kernels in this build are refused alike wherever they are read.
 TEST(KernelSpec, OperationsWithoutKernelsAreRefused) {
   const std::string conv =
-      "conv: this build has no kernels for convolution yet; gemm is the only family";
+      "conv: this build has no kernels for convolution yet; gemm and norm are the families";
   expect_error(ErrorCode::unsupported, conv, [] { parse_problem("conv batch=1"); });
   expect_error(ErrorCode::unsupported, conv, [] { parse_problem("grouped_conv batch=1"); });
   expect_error(ErrorCode::unsupported, conv, [] { problem_from_json(R"({"op": "conv"})"); });
@@ -331,7 +331,7 @@ TEST(KernelSpec, OperationsWithoutKernelsAreRefused) {
         R"({"op": "grouped_conv", "signature": {}, "algorithm": {}, "target": "avx2"})");
   });
   expect_error(ErrorCode::unsupported,
-               "fmha: this build has no kernels for attention yet; gemm is the only family",
+               "fmha: this build has no kernels for attention yet; gemm and norm are the families",
                [] { parse_name("fmha_fwd_fp16_h64x64_tmaws"); });
 }
 

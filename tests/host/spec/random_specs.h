@@ -56,6 +56,15 @@ class RandomSpecs {
   Shape3 shape() { return {small(0, 600), small(0, 600), small(0, 4)}; }
 
   Signature signature() {
+    if (coin()) {
+      return NormSignature{.kind = word<NormKind>(),
+                           .in = word<DType>(),
+                           .weight = word<DType>(),
+                           .out = word<DType>(),
+                           .scale = coin(),
+                           .shift = coin(),
+                           .residual = coin()};
+    }
     return GemmSignature{.a = word<DType>(),
                          .b = word<DType>(),
                          .acc = word<DType>(),
@@ -110,7 +119,18 @@ class RandomSpecs {
     return p;
   }
 
-  Problem problem() { return gemm(); }
+  NormProblem norm() {
+    NormProblem p;
+    p.kind = word<NormKind>();
+    for (DType* type : {&p.in, &p.weight, &p.out}) *type = word<DType>();
+    for (std::int64_t* size : {&p.rows, &p.columns}) *size = integer(0, 1LL << 40);
+    for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) *ld = stride();
+    p.epsilon = number(1e-5F);
+    for (bool* flag : {&p.scale, &p.shift, &p.residual}) *flag = coin();
+    return p;
+  }
+
+  Problem problem() { return coin() ? Problem(gemm()) : Problem(norm()); }
 
  private:
   std::mt19937_64 engine_;

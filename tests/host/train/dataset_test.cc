@@ -123,7 +123,7 @@ TEST_F(Datasets, OperationWithoutAFamilyIsRefused) {
   other.problems[static_cast<std::size_t>(other.rows[0].problem)] = "conv batch=2";
   EXPECT_EQ(refusal(other),
             "unsupported: data to learn from: row 1: conv: this build has no kernels for "
-            "convolution yet; gemm is the only family");
+            "convolution yet; gemm and norm are the families");
 }
 
 TEST_F(Datasets, TextsThatCannotBeRead) {

@@ -35,6 +35,8 @@ constexpr FieldMask kCpasync = mask_of({"split_k", "slices", "stages"});
 constexpr FieldMask kCk =
     mask_of({"scheduler", "store", "split_k", "splits", "stages", "persistent"});
 
+constexpr FieldMask kNorm = mask_of({"slices"});
+
 constexpr FieldMask used_by(Pipeline pipeline) {
   switch (pipeline) {
     case Pipeline::tmaws:
@@ -46,6 +48,8 @@ constexpr FieldMask used_by(Pipeline pipeline) {
     case Pipeline::compv5:
     case Pipeline::mem:
       return kShapes | kCk;
+    case Pipeline::rows:
+      return kShapes | kNorm;
     default:  // the pipelines of CPUs
       return kShapes;
   }
@@ -83,6 +87,7 @@ std::string word(const Value& value) {
 bool unused_at_default(const Algorithm& a) {
   if (a.pipeline == Pipeline::tmaws) return at_default<Pipeline::tmaws>(a);
   if (a.pipeline == Pipeline::cpasync) return at_default<Pipeline::cpasync>(a);
+  if (a.pipeline == Pipeline::rows) return at_default<Pipeline::rows>(a);
   return a.pipeline >= Pipeline::compv3 ? at_default<Pipeline::compv3>(a)
                                         : at_default<Pipeline::packab>(a);
 }

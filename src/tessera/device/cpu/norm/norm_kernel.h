@@ -1,0 +1,193 @@
+// softmax, RMSNorm and LayerNorm of rows on a CPU. A row is read in chunks of tile_n columns that
+// stay in a cache: the statistics of each chunk are merged into those of the row, and a second pass
+// writes the result. Two steps may share out the slices of rows: one gathers, one writes.
+#pragma once
+
+#include "tessera/device/cpu/grid.h"
+#include "tessera/device/cpu/math.h"
+#include "tessera/device/cpu/past_cache.h"
+#include "tessera/device/cpu/sums.h"
+#include "tessera/device/norm.h"
+
+namespace tessera::device {
+
+struct NormMath {
+  static float exp(float x) { return device::exp(splat(x))[0]; }
+  static float reciprocal_sqrt(float x) { return 1.0F / __builtin_sqrtf(x); }
+};
+
+template <class C>
+struct NormKernel {
+  using In = typename C::In;
+  using Weight = typename C::Weight;
+  using Out = typename C::Out;
+  static constexpr bool kSoftmax = C::kKind == NormKind::softmax;
+  static constexpr int kChunk = C::kTileN;
+  static constexpr i64 kSliceUnit = 64;  // columns: slices begin at multiples of it
+  // Outputs beyond this size would push out of the caches what is still to be read.
+  static constexpr i64 kCachedBytes = i64{4} << 20;
+
+  static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
+  static_assert(kChunk % kLanes == 0, "tile_n must be a multiple of the vector's lanes");
+
+  struct alignas(kVectorBytes) Chunk {
+    float x[kChunk];
+  };
+  // A row, or a slice of one.
+  struct Place {
+    i64 row;
+    Range columns;
+  };
+
+  static NormStatistics merged(NormStatistics a, NormStatistics b) {
+    return merge<C::kKind, NormMath>(a, b);
+  }
+
+  // Calls visit(i, lanes) for each vector of `count` columns.
+  template <class Visit>
+  [[gnu::always_inline]] static void for_each_vector(int count, Visit visit) {
+    for (int i = 0; i < count; i += kLanes) visit(i, count - i < kLanes ? count - i : kLanes);
+  }
+
+  // `count` columns of a row as floats; with a residual the sum is stored first, and what was
+  // stored is what counts. again: in the second pass.
+  static void read_chunk(const NormArguments& g, i64 row, i64 begin, int count, bool again,
+                         Chunk& chunk) {
+    const In* in = static_cast<const In*>(g.in) + g.ld_in * row + begin;
+    In* sum = static_cast<In*>(g.sum) + g.ld_sum * row + begin;
+    if (C::kResidual && again) in = sum;
+    for_each_vector(count, [&](int i, int lanes) {
+      f32v x = load_float(in + i, lanes);
+      if (C::kResidual && !again) {
+        const In* more = static_cast<const In*>(g.residual) + g.ld_residual * row + begin;
+        store_float(sum + i, x + load_float(more + i, lanes), lanes);
+        x = load_float(sum + i, lanes);
+      }
+      store(chunk.x + i, x);
+    });
+  }
+
+  static NormStatistics statistics_of(Chunk& chunk, int count) {
+    float* const x = chunk.x;
+    const float n = static_cast<float>(count);
+    pad_lanes(x, count, kSoftmax ? -infinity() : 0.0F);
+    if constexpr (kSoftmax) {
+      const float most = most_of_vectors(x, count);
+      const float offset = offset_of(most);
+      return {n, most, sum_of_vectors(x, count, [offset](f32v v) { return exp(v - offset); })};
+    } else if constexpr (C::kKind == NormKind::rmsnorm) {
+      return {n, 0, sum_of_vectors(x, count, [](f32v v) { return v * v; })};
+    } else {
+      const float mean = sum_of_vectors(x, count, [](f32v v) { return v; }) / n;
+      pad_lanes(x, count, mean);
+      return {n, mean,
+              sum_of_vectors(x, count, [mean](f32v v) { return (v - mean) * (v - mean); })};
+    }
+  }
+
+  // Calls visit(begin, count) for each chunk.
+  template <class Visit>
+  [[gnu::always_inline]] static void for_each_chunk(Range columns, Visit visit) {
+    for (i64 at = columns.begin; at < columns.end; at += kChunk) {
+      visit(at, static_cast<int>(smaller(columns.end - at, kChunk)));
+    }
+  }
+
+  // `chunk` is left holding the last one.
+  static NormStatistics gather(const NormArguments& g, const Place& p, Chunk& chunk) {
+    NormStatistics all = no_statistics<C::kKind>();
+    for_each_chunk(p.columns, [&](i64 begin, int count) {
+      read_chunk(g, p.row, begin, count, false, chunk);
+      all = merged(all, statistics_of(chunk, count));
+    });
+    return all;
+  }
+
+  [[gnu::always_inline]] static f32v result(const NormArguments& g, f32v x, i64 column, int lanes,
+                                            NormFactors f) {
+    if constexpr (kSoftmax) return exp(x - f.offset) * f.factor;
+    f32v y = (x - f.offset) * f.factor;
+    if (C::kScale) y = y * load_float(static_cast<const Weight*>(g.scale) + column, lanes);
+    if (C::kShift) y = y + load_float(static_cast<const Weight*>(g.shift) + column, lanes);
+    return y;
+  }
+
+  static bool goes_past_cache(const NormArguments& g) {
+    return sizeof(Out) == 4 && g.rows * g.columns * i64{sizeof(Out)} > kCachedBytes;
+  }
+
+  static void write_chunk(const NormArguments& g, i64 row, i64 begin, int count, NormFactors f,
+                          const Chunk& chunk) {
+    const bool past_cache = goes_past_cache(g);
+    Out* const out = static_cast<Out*>(g.out) + g.ld_out * row + begin;
+    for_each_vector(count, [&](int i, int lanes) {
+      const f32v y = result(g, load<f32v>(chunk.x + i), begin + i, lanes, f);
+      if constexpr (sizeof(Out) == 4) {
+        const bool is_aligned = reinterpret_cast<unsigned long>(out + i) % kVectorBytes == 0;
+        if (past_cache && is_aligned && lanes == kLanes) return store_past_cache(out + i, y);
+      }
+      store_float(out + i, y, lanes);
+    });
+  }
+
+  static void write(const NormArguments& g, const Place& p, const NormStatistics& all,
+                    Chunk& chunk) {
+    const NormFactors f = factors_of<C::kKind, NormMath>(all, g.columns, g.epsilon);
+    for_each_chunk(p.columns, [&](i64 begin, int count) {
+      if (g.columns > kChunk || C::kSlices > 1) read_chunk(g, p.row, begin, count, true, chunk);
+      write_chunk(g, p.row, begin, count, f, chunk);
+    });
+  }
+
+  // Calls visit(place, number) for a thread's share of the slices of all rows.
+  template <class Visit>
+  static void for_each_slice(const NormArguments& g, const CpuThread& thread, Visit visit) {
+    const Range mine = part(g.rows * C::kSlices, 1, thread.count, thread.index);
+    for (i64 i = mine.begin; i < mine.end; ++i) {
+      visit(Place{i / C::kSlices, part(g.columns, kSliceUnit, C::kSlices, i % C::kSlices)}, i);
+    }
+    if (goes_past_cache(g)) finish_stores();
+  }
+
+  // One step: the statistics of a row, then its result. Of two steps the first: the statistics of
+  // every slice go to the workspace.
+  static void run(const void* arguments, const CpuThread* thread) {
+    const auto& g = *static_cast<const NormArguments*>(arguments);
+    auto* const parts = static_cast<NormStatistics*>(thread->workspace);
+    Chunk chunk;
+    for_each_slice(g, *thread, [&](const Place& place, i64 number) {
+      const NormStatistics all = gather(g, place, chunk);
+      if (C::kSlices > 1) {
+        parts[number] = all;
+      } else {
+        write(g, place, all, chunk);
+      }
+    });
+  }
+
+  // The second merges those of a row in their order, and writes a slice.
+  static void run_result(const void* arguments, const CpuThread* thread) {
+    const auto& g = *static_cast<const NormArguments*>(arguments);
+    const auto* const parts = static_cast<const NormStatistics*>(thread->workspace);
+    Chunk chunk;
+    for_each_slice(g, *thread, [&](const Place& place, i64) {
+      NormStatistics all = no_statistics<C::kKind>();
+      const NormStatistics* const row = parts + place.row * C::kSlices;
+      for (int i = 0; i < C::kSlices; ++i) all = merged(all, row[i]);
+      write(g, place, all, chunk);
+    });
+  }
+
+  static i64 workspace_bytes(const void* arguments, int) {
+    const i64 slices = C::kSlices == 1 ? 0 : C::kSlices;
+    return static_cast<const NormArguments*>(arguments)->rows * slices *
+           i64{sizeof(NormStatistics)};
+  }
+
+  static constexpr CpuKernel kernel() {
+    if (C::kSlices == 1) return {C::kAbiVersion, {{workspace_bytes, run}}};
+    return {C::kAbiVersion, {{workspace_bytes, run}, {workspace_bytes, run_result}}};
+  }
+};
+
+}  // namespace tessera::device

@@ -1,0 +1,196 @@
+// softmax, RMSNorm and LayerNorm of rows on a GPU. wave_n warps share a row, or a slice of one, and
+// keep up to tile_n of its columns in registers between the two passes; what is longer is read
+// again.
+#pragma once
+
+#include "tessera/device/cuda/math.h"
+#include "tessera/device/cuda/row_part.h"
+#include "tessera/device/norm.h"
+
+namespace tessera::device {
+
+struct NormMath {
+  static __device__ __forceinline__ float exp(float x) { return exp_fast(x); }
+  static __device__ __forceinline__ float reciprocal_sqrt(float x) { return rsqrtf(x); }
+};
+
+template <class C>
+struct NormKernel {
+  using In = typename C::In;
+  using Weight = typename C::Weight;
+  using Out = typename C::Out;
+  static constexpr bool kSoftmax = C::kKind == NormKind::softmax;
+  static constexpr int kVector = 16 / static_cast<int>(sizeof(In));  // that a thread moves at once
+  static constexpr int kStride = C::kWaveN * 32 * kVector;           // ... and all of a row
+  static constexpr int kVectors = C::kTileN / kStride;               // of a thread, in registers
+  static_assert(C::kTileN % kStride == 0 && kVectors > 0,
+                "tile_n must be a multiple of 16 bytes for each thread of a row");
+
+  // The columns of a row that this thread's group of warps has to do with.
+  struct Slice {
+    i64 row, begin, end;
+  };
+  using Part = RowPart<C::kWaveN * 32, kVectors, kVector>;
+
+  static __device__ __forceinline__ NormStatistics merged(NormStatistics a, NormStatistics b) {
+    return merge<C::kKind, NormMath>(a, b);
+  }
+  // What changes no maximum and no sum.
+  static __device__ __forceinline__ float padding() { return kSoftmax ? -infinity() : 0.0F; }
+
+  // One vector of the row; with a residual the sum is stored, and what was stored is what counts.
+  static __device__ __forceinline__ void read(const NormArguments& g, const Slice& s, i64 column,
+                                              bool again, float (&x)[kVector]) {
+    const bool aligned = g.is_aligned != 0;
+    const i64 left = s.end - column;
+    const In* const in = static_cast<const In*>(g.in) + s.row * g.ld_in + column;
+    In* const sum = static_cast<In*>(g.sum) + s.row * g.ld_sum + column;
+    load_floats(C::kResidual && again ? sum : in, aligned, left, padding(), x);
+    if (!C::kResidual || again) return;
+    const In* const residual = static_cast<const In*>(g.residual) + s.row * g.ld_residual + column;
+    float more[kVector];
+    load_floats(residual, aligned, left, 0.0F, more);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) x[i] = to_float(rounded<In>(x[i] + more[i]));
+    store_floats(sum, aligned, left, x);
+  }
+
+  static __device__ __forceinline__ void read_part(const NormArguments& g, const Slice& s,
+                                                   i64 begin, bool again, Part& part) {
+    part.begin = begin;
+    part.end = s.end;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (part.column(v) < s.end) {
+        read(g, s, part.column(v), again, part.x[v]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) part.x[v][i] = padding();
+      }
+    }
+  }
+
+  // Of what this thread read of a part.
+  static __device__ __forceinline__ NormStatistics statistics_of(Part& part) {
+    if constexpr (C::kKind == NormKind::rmsnorm) {
+      return {0, 0, part.sum([](float x) { return x * x; })};
+    } else if constexpr (kSoftmax) {
+      float most = -infinity();
+      part.each([&](float x, bool) { most = fmaxf(most, x); });
+      const float offset = offset_of(most);
+      return {0, most, part.sum([=](float x) { return NormMath::exp(x - offset); })};
+    } else {
+      const int count = part.count();
+      if (count == 0) return no_statistics<C::kKind>();
+      const float n = static_cast<float>(count);
+      const float mean = part.sum([](float x) { return x; }) / n;
+      if (count < kVectors * kVector) {
+        part.each([&](float& x, bool inside) { x = inside ? x : mean; });
+      }
+      return {n, mean, part.sum([=](float x) { return (x - mean) * (x - mean); })};
+    }
+  }
+
+  static __device__ __forceinline__ NormStatistics exchanged(NormStatistics s, int distance) {
+    return {__shfl_xor_sync(~0U, s.count, distance), __shfl_xor_sync(~0U, s.first, distance),
+            __shfl_xor_sync(~0U, s.second, distance)};
+  }
+
+  // Reads the slice; `part` is left holding its last tile_n columns.
+  static __device__ __forceinline__ NormStatistics gather(const NormArguments& g, const Slice& s,
+                                                          Part& part) {
+    NormStatistics mine = no_statistics<C::kKind>();
+    for (i64 begin = s.begin; begin < s.end; begin += C::kTileN) {
+      read_part(g, s, begin, false, part);
+      mine = merged(mine, statistics_of(part));
+    }
+    return merge_over_row<C::kWaveM, C::kWaveN>(mine, exchanged, merged);
+  }
+
+  // y = operation(y, weight) of each column, where the weights are used.
+  template <bool kUsed, class Operation>
+  static __device__ __forceinline__ void apply(const void* weights, i64 column, bool aligned,
+                                               i64 left, float (&y)[kVector], Operation operation) {
+    if constexpr (kUsed) {
+      float w[kVector];
+      load_floats(static_cast<const Weight*>(weights) + column, aligned, left, 0.0F, w);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) y[i] = operation(y[i], w[i]);
+    }
+  }
+
+  static __device__ __forceinline__ void write_part(const NormArguments& g, const Slice& s,
+                                                    NormFactors f, const Part& part) {
+    const bool aligned = g.is_aligned != 0;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const i64 column = part.column(v);
+      const i64 left = s.end - column;
+      if (left <= 0) return;
+      float y[kVector];
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) {
+        const float x = part.x[v][i] - f.offset;
+        y[i] = (kSoftmax ? NormMath::exp(x) : x) * f.factor;
+      }
+      apply<C::kScale>(g.scale, column, aligned, left, y, [](float a, float b) { return a * b; });
+      apply<C::kShift>(g.shift, column, aligned, left, y, [](float a, float b) { return a + b; });
+      store_floats(static_cast<Out*>(g.out) + s.row * g.ld_out + column, aligned, left, y);
+    }
+  }
+
+  // is_held: the part is the whole slice.
+  static __device__ __forceinline__ void write(const NormArguments& g, const Slice& s,
+                                               const NormStatistics& all, bool is_held,
+                                               Part& part) {
+    const NormFactors f = factors_of<C::kKind, NormMath>(all, g.columns, g.epsilon);
+    if (is_held) return write_part(g, s, f, part);
+    for (i64 begin = s.begin; begin < s.end; begin += C::kTileN) {
+      read_part(g, s, begin, true, part);
+      write_part(g, s, f, part);
+    }
+  }
+
+  // Empty for rows that are none: their threads still meet the others.
+  static __device__ __forceinline__ Slice slice_of(const NormArguments& g) {
+    const i64 block = static_cast<i64>(blockIdx.z) * gridDim.x + blockIdx.x;
+    const i64 row = block * C::kWaveM + threadIdx.y;
+    if (row >= g.rows) return {g.rows, 0, 0};
+    const i64 vectors = (g.columns + kVector - 1) / kVector;
+    const i64 begin = vectors * blockIdx.y / C::kSlices * kVector;
+    const i64 end = vectors * (blockIdx.y + 1) / C::kSlices * kVector;
+    return {row, begin, end < g.columns ? end : g.columns};
+  }
+
+  static __device__ __forceinline__ NormStatistics* statistics(const NormArguments& g, i64 row) {
+    auto* const data = static_cast<char*>(g.workspace) + kCounterBytes;
+    return reinterpret_cast<NormStatistics*>(data) + row * C::kSlices;
+  }
+
+  // One step: the statistics of a row, then its result. Of two steps the first: the statistics of a
+  // slice go to the workspace.
+  static __device__ __forceinline__ void run(const NormArguments& g) {
+    const Slice s = slice_of(g);
+    Part part;
+    const NormStatistics all = gather(g, s, part);
+    if (s.row == g.rows) return;
+    if constexpr (C::kSlices > 1) {
+      if (threadIdx.x == 0) statistics(g, s.row)[blockIdx.y] = all;
+    } else {
+      write(g, s, all, g.columns <= C::kTileN, part);
+    }
+  }
+
+  // The second: the statistics of all slices, in their order, then the slice's result.
+  static __device__ __forceinline__ void run_result(const NormArguments& g) {
+    const Slice s = slice_of(g);
+    if (s.row == g.rows) return;
+    const NormStatistics* const from = statistics(g, s.row);
+    NormStatistics all = from[0];
+    for (int i = 1; i < C::kSlices; ++i) all = merged(all, from[i]);
+    Part part;
+    write(g, s, all, false, part);
+  }
+};
+
+}  // namespace tessera::device

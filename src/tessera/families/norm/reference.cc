@@ -1,0 +1,129 @@
+// The slow obvious answer: each row in fp64, and how far a correct kernel may be from it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/families/norm/norm.h"
+#include "tessera/families/tile/row_reference.h"
+#include "tessera/spec/numeric.h"
+
+namespace tessera::norm {
+namespace {
+
+using tile::Bounded;
+
+constexpr double kCost = 64;           // of one element, in multiplications
+constexpr double kUnit = 0x1p-24;      // half an ulp of fp32
+constexpr double kFlushed = 0x1p-125;  // below it some machines read and write zero
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// No kernel adds more numbers one after the other: up to 512 of a chunk or of a thread, then the
+// sums of chunks of at least 256 columns, of threads and of slices.
+double longest_chain(double columns) { return std::min(columns, 512 + columns / 256) + 16; }
+
+// The sum as kernels make it: in fp32, rounded to the type that it is stored in.
+double stored_sum(DType dtype, double x, double residual) {
+  const float sum = static_cast<float>(x) + static_cast<float>(residual);
+  std::uint32_t word = 0;
+  store_element(dtype, &word, 0, double{sum});
+  return load_element(dtype, &word, 0);
+}
+
+// out = exp(x - offset) * factor, or (x - offset) * factor. `offset_error` is absolute,
+// `factor_share` a share of the factor.
+struct Factors {
+  double offset, offset_error, factor, factor_share;
+};
+
+// Each exponential loses a share that grows with its argument, which is rounded, and each merge of
+// two parts, whose maxima may differ, as much again.
+Factors softmax_factors(const std::vector<double>& x) {
+  double most = -kInfinity;
+  for (const double value : x) most = std::isnan(value) ? value : std::max(most, value);
+  double sum = 0;
+  double distance = 0;
+  for (const double value : x) {
+    sum += std::exp(value - most);
+    if (value > -kInfinity) distance += std::exp(value - most) * (most - value);
+  }
+  const double chain = longest_chain(static_cast<double>(x.size()));
+  return {most, 0, 1 / sum, kUnit * (6 * chain + 16 + 8 * distance / sum)};
+}
+
+// The mean is off by `error`, and so are the means of parts, whose squared distances enter the
+// variance.
+Factors moment_factors(const NormProblem& p, const std::vector<double>& x) {
+  const bool has_mean = p.kind == NormKind::layernorm;
+  const auto count = static_cast<double>(x.size());
+  const double roundings = kUnit * (4 * longest_chain(count) + 16);
+  double mean = 0;
+  double magnitude = 0;
+  for (const double value : x) mean += value, magnitude += std::abs(value);
+  mean = has_mean ? mean / count : 0;
+  double squares = 0;
+  for (const double value : x) squares += (value - mean) * (value - mean);
+  if (!std::isfinite(squares)) return {mean, 0, 1 / std::sqrt(squares), 8 * kUnit};
+  const double error = has_mean ? roundings * magnitude / count : 0;
+  const double variance = squares / count;
+  const double lost =
+      roundings * variance + 8 * error * std::sqrt(variance) + 4 * error * error + kFlushed;
+  const double sum = variance + double{p.epsilon};
+  const bool overflows = squares + magnitude * magnitude > 0x1p126;  // in fp32, perhaps
+  const double share = lost < sum / 2 && !overflows ? lost / sum + 8 * kUnit : kInfinity;
+  return {mean, error, 1 / std::sqrt(sum), share};
+}
+
+Bounded result(const NormProblem& p, const NormOperands& o, const Factors& f, double x,
+               std::int64_t column) {
+  const double distance = x - f.offset;
+  if (p.kind == NormKind::softmax) {
+    const double y = std::exp(distance) * f.factor;
+    const double share = f.factor_share + kUnit * (16 + (y > 0 ? 4 * std::abs(distance) : 0));
+    return {y, y * share + kFlushed};
+  }
+  const double scale = p.scale ? load_element(p.weight, o.scale, column) : 1;
+  const double shift = p.shift ? load_element(p.weight, o.shift, column) : 0;
+  const double y = distance * f.factor * scale;
+  if (f.factor_share == kInfinity) return {y + shift, kInfinity};
+  const double error = std::abs(y) * (f.factor_share + 8 * kUnit) +
+                       f.offset_error * f.factor * std::abs(scale) * (1 + f.factor_share);
+  return {y + shift, error + 2 * kUnit * std::abs(y + shift) + kFlushed};
+}
+
+// Outputs are `out` and, with a residual, `sum`.
+void compute_row(const NormProblem& p, const NormOperands& o, std::int64_t row,
+                 Bounded* const* outputs) {
+  std::vector<double> x(static_cast<std::size_t>(p.columns));
+  for (std::int64_t c = 0; c < p.columns; ++c) {
+    double& value = x[static_cast<std::size_t>(c)];
+    value = load_element(p.in, o.in, row * p.ld_in + c);
+    if (!p.residual) continue;
+    value = stored_sum(p.in, value, load_element(p.in, o.residual, row * p.ld_residual + c));
+    outputs[1][c] = {value, kFlushed};
+  }
+  const Factors f = p.kind == NormKind::softmax ? softmax_factors(x) : moment_factors(p, x);
+  for (std::int64_t c = 0; c < p.columns; ++c) {
+    outputs[0][c] = result(p, o, f, x[static_cast<std::size_t>(c)], c);
+  }
+}
+
+}  // namespace
+
+Reference reference(const Problem& problem, const Operands& operands,
+                    const ReferenceLimits& limits) {
+  const NormProblem p = with_strides(std::get<NormProblem>(problem));
+  const auto& o = std::get<NormOperands>(operands);
+  return tile::row_reference(
+      family(), problem, limits, kCost,
+      [&](std::int64_t row, Bounded* const* outputs) { compute_row(p, o, row, outputs); });
+}
+
+Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference) {
+  return tile::compare_rows(family(), problem, operands, reference);
+}
+
+Mismatch verify(const Problem& problem, const Operands& operands) {
+  return tile::verify_rows(family(), problem, operands);
+}
+
+}  // namespace tessera::norm

@@ -1,0 +1,222 @@
+// CPU kernels against the fp64 reference: fresh random problems over all fields, odd sizes,
+// strides, numbers of threads, special values, and nothing written elsewhere. To repeat a failure:
+// --gtest_filter=... --gtest_random_seed=<the seed printed>.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <random>
+
+#include "openmp_limit.h"
+#include "tessera/families/family.h"
+#include "tessera/measure/operands.h"
+#include "tessera/registry/registry.h"
+#include "tessera/runtime/runtime.h"
+#include "tessera/spec/numeric.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera {
+namespace {
+
+std::vector<Target> targets_here() {
+  std::vector<Target> targets;
+  for (const char* name : {"avx512", "avx2", "generic"}) {
+    Target row = name == host_target().name ? host_target() : load_target(name);
+    if (runtime::backend_for(row).unavailable_reason(row).empty()) targets.push_back(row);
+  }
+  return targets;
+}
+
+Target target_named(const std::string& name) {
+  for (const Target& target : targets_here()) {
+    if (target.name == name) return target;
+  }
+  return load_target(name);
+}
+
+// One for the process; the folder outlives it, so that a second run compiles nothing.
+Registry& registry() {
+  static Registry& instance = []() -> Registry& {
+    jit::BuildOptions options;
+    options.cache.folder = std::filesystem::current_path() / "norm_test_kernels";
+    options.worker = TESSERA_WORKER;
+    static Registry made("norm_test", options);
+    for (const Target& target : targets_here()) made.add_target(target);
+    return made;
+  }();
+  return instance;
+}
+
+class NormKernels : public testing::Test {
+ protected:
+  const Family& family_ = family_of(Op::norm);
+  std::uint64_t seed_ = [] {
+    const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
+    return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
+  }();
+  std::mt19937_64 random_{seed_};
+
+  std::int64_t draw(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
+  }
+
+  void launch(const KernelSpec& spec, const Problem& problem, const Operands& operands,
+              int threads) {
+    const OpenMpLimit limit(threads);
+    runtime::LaunchOptions options;
+    options.threads = threads;
+    registry().get(spec)->launch(family_.bind(spec, problem, operands), options);
+  }
+
+  void check(const KernelSpec& spec, const Problem& problem, int threads) {
+    SCOPED_TRACE(fmt::format("seed {}: {} on '{}', {} threads", seed_, name_of(spec),
+                             to_string(problem), threads));
+    family_.validate(problem);
+    ASSERT_EQ(family_.supports(spec, problem, target_named(spec.target)).reason, "");
+    measure::OwnedOperands owned = measure::random_operands(problem, random_());
+    launch(spec, problem, owned.operands, threads);
+    EXPECT_EQ(measure::gaps_intact(owned), "");
+    const Mismatch mismatch = family_.verify(problem, owned.operands);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+  }
+
+  NormProblem problem_for(const KernelSpec& spec, std::int64_t rows, std::int64_t columns) {
+    const Problem problem = family_.samples(spec, target_named(spec.target)).front();
+    auto p = std::get<NormProblem>(problem);
+    p.rows = rows;
+    p.columns = columns;
+    return p;
+  }
+
+  void draw_strides(NormProblem& p) {
+    for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) {
+      if (draw(0, 1) == 0) *ld = p.columns + draw(0, 40);
+    }
+    if (p.kind != NormKind::softmax && draw(0, 1) == 0) p.epsilon = 0.125F;
+  }
+};
+
+TEST_F(NormKernels, EssentialOnesAreCorrectOnOddShapes) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    for (const std::string& set : family_.preselected_names()) {
+      for (const KernelSpec& spec : family_.preselected(set, target)) {
+        for (const Problem& problem : family_.samples(spec, target)) {
+          check(spec, problem, static_cast<int>(draw(1, 4)));
+        }
+        NormProblem p = problem_for(spec, draw(1, 20), draw(1, 9000));
+        draw_strides(p);
+        check(spec, p, static_cast<int>(draw(1, 4)));
+      }
+    }
+  }
+}
+
+// Any legal signature and algorithm.
+TEST_F(NormKernels, RandomOnesAreCorrectOnRandomProblems) {
+  fmt::print("seed {}\n", seed_);
+  constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
+  for (const Target& target : targets_here()) {
+    for (int i = 0; i < 8; ++i) {
+      NormProblem p;
+      p.kind = static_cast<NormKind>(draw(0, 2));
+      p.in = p.weight = kTypes[draw(0, 2)];
+      p.out = kTypes[draw(0, 2)];
+      if (p.kind != NormKind::softmax) {
+        for (bool* flag : {&p.scale, &p.shift, &p.residual}) *flag = draw(0, 1) == 1;
+      }
+      if (p.scale || p.shift) p.weight = kTypes[draw(0, 2)];
+      p.rows = draw(1, 9);
+      p.columns = draw(1, draw(0, 1) == 0 ? 300 : 70000);
+      draw_strides(p);
+      const auto specs = family_.candidates(p, target);
+      check(specs[random_() % specs.size()], p, static_cast<int>(draw(1, 5)));
+      check(family_.general(p, target), p, 2);
+    }
+  }
+}
+
+TEST_F(NormKernels, SlicesGiveTheSameBitsOnAnyNumberOfThreads) {
+  const Target target = targets_here().front();
+  for (const char* kind : {"softmax", "rmsnorm_rows_1x1024x1_0x1x1_1x1x1_scale",
+                           "layernorm_rows_1x1024x1_0x1x1_1x1x1_scale_shift_residual"}) {
+    std::string name = fmt::format("norm_fp32_{}", kind);
+    if (std::string_view(kind) == "softmax") name += "_rows_1x1024x1_0x1x1_1x1x1";
+    const KernelSpec spec = parse_name(name + "_slices8_" + target.name);
+    const Problem problem = problem_for(spec, 3, 50001);
+    SCOPED_TRACE(fmt::format("seed {}: {}", seed_, name));
+    measure::OwnedOperands owned = measure::random_operands(problem, random_());
+    std::vector<std::byte> first;
+    for (const int threads : {1, 2, 3, 7}) {
+      measure::reset_outputs(owned);
+      launch(spec, problem, owned.operands, threads);
+      const runtime::AlignedBuffer& output = owned.storage.at(owned.outputs.front());
+      const auto* bytes = static_cast<const std::byte*>(output.data());
+      std::vector<std::byte> now(bytes, bytes + output.size());
+      if (first.empty()) first = now;
+      EXPECT_EQ(now, first) << threads << " threads";
+    }
+    const Mismatch mismatch = family_.verify(problem, owned.operands);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+  }
+}
+
+// The residual is handed on where it was, and the output lies where the input was.
+TEST_F(NormKernels, InPlace) {
+  const Target target = targets_here().front();
+  for (const char* end : {"", "_slices8"}) {
+    const KernelSpec spec = parse_name(fmt::format(
+        "norm_bf16_rmsnorm_rows_1x1024x1_0x1x1_1x1x1_scale_residual{}_{}", end, target.name));
+    const Problem problem = problem_for(spec, 4, 3001);
+    measure::OwnedOperands apart = measure::random_operands(problem, 11);
+    measure::OwnedOperands place = measure::random_operands(problem, 11);
+    auto& o = std::get<NormOperands>(place.operands);
+    o.out = const_cast<void*>(o.in);
+    o.sum = const_cast<void*>(o.residual);
+    launch(spec, problem, apart.operands, 2);
+    launch(spec, problem, place.operands, 2);
+    const auto& wanted = std::get<NormOperands>(apart.operands);
+    EXPECT_EQ(std::memcmp(wanted.out, o.out, 4 * 3001 * 2), 0) << end;
+    EXPECT_EQ(std::memcmp(wanted.sum, o.sum, 4 * 3001 * 2), 0) << end;
+  }
+}
+
+// NaN, infinities, masked rows, subnormal and large values, wherever they stand in a row.
+TEST_F(NormKernels, SpecialValues) {
+  fmt::print("seed {}\n", seed_);
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float specials[] = {
+      kInf, -kInf, std::numeric_limits<float>::quiet_NaN(), 3e38F, -3e38F, 1e-42F, 0.0F, 60000.0F};
+  for (const Target& target : targets_here()) {
+    for (const char* kind : {"softmax", "rmsnorm", "layernorm"}) {
+      for (const char* end : {"", "_slices8"}) {
+        const KernelSpec spec = parse_name(
+            fmt::format("norm_fp32_{}_rows_1x1024x1_0x1x1_1x1x1{}_{}", kind, end, target.name));
+        for (const std::int64_t columns : {5, 1024, 5000}) {
+          const NormProblem p = problem_for(spec, 24, columns);
+          SCOPED_TRACE(fmt::format("seed {}: {} columns={}", seed_, name_of(spec), columns));
+          measure::OwnedOperands owned = measure::random_operands(p, random_());
+          auto* in =
+              static_cast<float*>(const_cast<void*>(std::get<NormOperands>(owned.operands).in));
+          for (std::int64_t row = 0; row < p.rows; ++row) {
+            const float special = specials[row % 8];
+            const bool everywhere = row >= 16;
+            const std::int64_t at = draw(0, columns - 1);
+            for (std::int64_t c = 0; c < columns; ++c) {
+              const bool is_masked = row >= 8 && c < at;  // a run from the row's start
+              if (everywhere || is_masked || c == at) in[row * columns + c] = special;
+            }
+          }
+          launch(spec, p, owned.operands, 2);
+          const Mismatch mismatch = family_.verify(p, owned.operands);
+          EXPECT_TRUE(mismatch.ok) << mismatch.message;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

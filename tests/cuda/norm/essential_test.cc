@@ -1,0 +1,197 @@
+// Normalisations on a GPU against the fp64 reference: every essential kernel, odd shapes, strides
+// and addresses, long rows in two steps, and what the dispatcher chooses.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "tessera/dispatch/dispatcher.h"
+#include "tessera/measure/operands.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera {
+namespace {
+
+class GpuNorm : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string reason = runtime::backend_for(target_).unavailable_reason(target_);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    fmt::print("seed {}\n", seed_);
+    DispatcherOptions options;
+    options.target = "sm90a";
+    options.build.cache.folder = TESSERA_BUILD "/kernel-cache";
+    options.build.worker = TESSERA_WORKER;
+    dispatcher_ = std::make_unique<Dispatcher>(options);
+  }
+
+  std::int64_t draw(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
+  }
+
+  std::vector<KernelSpec> essential() const {
+    std::vector<KernelSpec> specs;
+    for (const std::string& set : family_.preselected_names()) {
+      for (KernelSpec& spec : family_.preselected(set, target_)) specs.push_back(std::move(spec));
+    }
+    return specs;
+  }
+
+  NormProblem problem_for(const KernelSpec& spec, std::int64_t rows, std::int64_t columns) const {
+    auto p = std::get<NormProblem>(family_.samples(spec, target_).front());
+    p.rows = rows;
+    p.columns = columns;
+    return p;
+  }
+
+  void draw_strides(NormProblem& p) {
+    for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) {
+      if (draw(0, 1) == 0) *ld = p.columns + draw(0, 40);
+    }
+  }
+
+  std::vector<std::byte> run(const Problem& problem, measure::OwnedOperands& owned,
+                             measure::PlacedOperands& placed, const std::string& kernel) {
+    measure::reset_outputs(owned);
+    measure::send_outputs(owned, placed, place_);
+    dispatcher_->run(problem, placed.operands, {.force = kernel});
+    measure::fetch_outputs(owned, placed, place_);
+    const runtime::AlignedBuffer& output = owned.storage.at(owned.outputs.front());
+    const auto* const bytes = static_cast<const std::byte*>(output.data());
+    return {bytes, bytes + output.size()};
+  }
+
+  void check(const std::string& kernel, const Problem& problem) {
+    const std::uint64_t seed = random_();
+    SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed));
+    measure::OwnedOperands owned = measure::random_operands(problem, seed);
+    measure::PlacedOperands placed = measure::place_operands(owned, place_);
+    const std::vector<std::byte> first = run(problem, owned, placed, kernel);
+    EXPECT_EQ(measure::gaps_intact(owned), "");
+    const Mismatch mismatch = family_.verify(problem, owned.operands);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+    EXPECT_EQ(run(problem, owned, placed, kernel), first) << "a repeat gave other bits";
+  }
+
+  Target target_ = load_target("sm90a");
+  const Family& family_ = family_of(Op::norm);
+  runtime::Place place_{&runtime::backend_for(target_), {}};
+  std::uint64_t seed_ = std::random_device{}();
+  std::mt19937_64 random_{seed_};
+  std::unique_ptr<Dispatcher> dispatcher_;
+};
+
+TEST_F(GpuNorm, EveryEssentialKernelIsCorrectOnOddShapes) {
+  const std::vector<KernelSpec> specs = essential();
+  ASSERT_EQ(specs.size(), 36U);
+  for (const KernelSpec& spec : specs) dispatcher_->registry().declare(spec);
+  for (const jit::BuildResult& result : dispatcher_->registry().build()) {
+    ASSERT_EQ(result.error, "");
+  }
+  for (const KernelSpec& spec : specs) {
+    const std::string name = name_of(spec);
+    for (const Problem& problem : family_.samples(spec, target_)) check(name, problem);
+    for (int i = 0; i < 3; ++i) {
+      NormProblem p = problem_for(spec, draw(1, 300), draw(1, 40000));
+      draw_strides(p);
+      check(name, p);
+    }
+  }
+}
+
+// Rows of one block and of many, of the first and of both steps.
+TEST_F(GpuNorm, LongRowsAreCorrectInTwoSteps) {
+  for (const char* name :
+       {"norm_fp32_softmax_rows_1x4096x1_1x8x1_1x1x1_slices128_sm90a",
+        "norm_bf16_layernorm_rows_1x8192x1_1x8x1_1x1x1_scale_shift_residual_slices32_sm90a",
+        "norm_fp16_fp32_rmsnorm_rows_1x2048x1_1x4x1_1x1x1_scale_slices8_sm90a"}) {
+    const KernelSpec spec = parse_name(name);
+    ASSERT_EQ(family_.is_legal(spec, target_).reason, "") << name;
+    for (const auto& [rows, columns] : std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
+             {1, 1}, {3, 127}, {2, 1000003}, {5, 1 << 20}, {700, 5001}}) {
+      check(name, problem_for(spec, rows, columns));
+    }
+  }
+}
+
+// Blocks of several rows, of which the last has too many; types that differ; every flag.
+TEST_F(GpuNorm, OtherAlgorithmsAndTypesAreCorrect) {
+  constexpr const char* kNames[] = {
+      "norm_fp32_softmax_rows_8x256x1_8x1x1_1x1x1_outbf16_sm90a",
+      "norm_bf16_softmax_rows_4x512x1_4x2x1_1x1x1_outfp32_sm90a",
+      "norm_fp16_softmax_rows_2x2048x1_2x4x1_1x1x1_sm90a",
+      "norm_fp16_softmax_rows_1x16384x1_1x32x1_1x1x1_outbf16_sm90a",
+      "norm_fp32_rmsnorm_rows_4x4096x1_4x1x1_1x1x1_sm90a",
+      "norm_fp32_bf16_rmsnorm_rows_4x1024x1_4x1x1_1x1x1_scale_shift_sm90a",
+      "norm_bf16_fp32_rmsnorm_rows_8x512x1_8x1x1_1x1x1_scale_residual_sm90a",
+      "norm_bf16_rmsnorm_rows_1x32768x1_1x16x1_1x1x1_residual_sm90a",
+      "norm_fp16_rmsnorm_rows_1x1024x1_1x4x1_1x1x1_outfp32_shift_sm90a",
+      "norm_fp32_layernorm_rows_4x1024x1_4x2x1_1x1x1_outfp16_sm90a",
+      "norm_fp32_layernorm_rows_2x2048x1_2x4x1_1x1x1_scale_residual_sm90a",
+      "norm_bf16_fp32_layernorm_rows_8x1024x1_8x1x1_1x1x1_outfp32_scale_shift_residual_sm90a",
+      "norm_fp16_fp32_layernorm_rows_4x256x1_4x1x1_1x1x1_scale_shift_sm90a",
+      "norm_fp16_layernorm_rows_1x8192x1_1x32x1_1x1x1_residual_sm90a",
+  };
+  for (const char* name : kNames) {
+    const KernelSpec spec = parse_name(name);
+    ASSERT_EQ(family_.is_legal(spec, target_).reason, "") << name;
+    for (const std::int64_t most : {300, 3000, 100000}) {
+      NormProblem p = problem_for(spec, draw(1, 99), draw(1, most));
+      draw_strides(p);
+      if (p.kind != NormKind::softmax) p.epsilon = 0.125F;
+      check(name, p);
+    }
+  }
+}
+
+TEST_F(GpuNorm, KernelsThatTheDispatcherChoosesAreCorrect) {
+  for (const char* line : {"norm kind=softmax rows=4096 columns=128 dtype=bf16",
+                           "norm kind=softmax rows=1000 columns=1000 dtype=fp16 out=fp32",
+                           "norm kind=rmsnorm rows=77 columns=4096 dtype=bf16 scale=1 residual=1",
+                           "norm kind=layernorm rows=3000 columns=8192 scale=1 shift=1",
+                           "norm kind=softmax rows=2 columns=3000000"}) {
+    check("", parse_problem(line));
+  }
+}
+
+TEST_F(GpuNorm, SpecialValues) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float specials[] = {kInf,  -kInf,  std::numeric_limits<float>::quiet_NaN(),
+                            3e38F, -3e38F, 0.0F};
+  for (const char* kind : {"softmax", "rmsnorm", "layernorm"}) {
+    for (const char* end : {"", "_slices8"}) {
+      const std::string name =
+          fmt::format("norm_fp32_{}_rows_1x1024x1_1x4x1_1x1x1{}_sm90a", kind, end);
+      for (const std::int64_t columns : {5, 1024, 5000}) {
+        const NormProblem p = problem_for(parse_name(name), 18, columns);
+        const std::uint64_t seed = random_();
+        SCOPED_TRACE(fmt::format("{} columns={} seed {}", name, columns, seed));
+        measure::OwnedOperands owned = measure::random_operands(p, seed);
+        auto* in =
+            static_cast<float*>(const_cast<void*>(std::get<NormOperands>(owned.operands).in));
+        for (std::int64_t row = 0; row < p.rows; ++row) {
+          const std::int64_t at = row >= 12 ? columns - 1 : draw(0, columns - 1);
+          const std::int64_t first = row >= 6 ? 0 : at;  // one, a run, or the whole row
+          for (std::int64_t c = first; c <= at; ++c) in[row * columns + c] = specials[row % 6];
+        }
+        measure::PlacedOperands placed = measure::place_operands(owned, place_);
+        run(p, owned, placed, name);
+        const Mismatch mismatch = family_.verify(p, owned.operands);
+        EXPECT_TRUE(mismatch.ok) << mismatch.message;
+      }
+    }
+  }
+}
+
+TEST_F(GpuNorm, RunVerifiesOnTheDevice) {
+  const Problem problem =
+      parse_problem("norm kind=rmsnorm rows=77 columns=4096 dtype=bf16 scale=1 residual=1");
+  const measure::OwnedOperands owned = measure::random_operands(problem, seed_);
+  const measure::PlacedOperands placed = measure::place_operands(owned, place_);
+  dispatcher_->run(problem, placed.operands, {.verify = true});
+}
+
+}  // namespace
+}  // namespace tessera

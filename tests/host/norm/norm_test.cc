@@ -1,0 +1,473 @@
+// Normalisations without running any: validity, operands, kernels, launches, estimates.
+#include "tessera/families/norm/norm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/device/cuda/abi.h"
+#include "tessera/device/norm.h"
+#include "tessera/families/operands.h"
+#include "tessera/spec/words_internal.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::norm {
+namespace {
+
+template <class Run>
+std::string error_of(const Run& run, ErrorCode code) {
+  try {
+    run();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    return error.what();
+  }
+  return "";
+}
+
+std::string refusal(const Problem& problem) {
+  return error_of([&] { family().validate(problem); }, ErrorCode::invalid_argument);
+}
+
+// ---- problems ----
+
+struct BadProblem {
+  const char* line;
+  const char* sentence;
+};
+constexpr BadProblem kBadProblems[] = {
+    {"norm kind=softmax rows=-1 columns=8", "norm: rows must be at least 0, got -1"},
+    {"norm kind=softmax rows=1 columns=-8", "norm: columns must be at least 0, got -8"},
+    {"norm kind=rmsnorm rows=1 columns=8 dtype=fp8",
+     "norm: in must be fp32, fp16 or bf16, got fp8"},
+    {"norm kind=rmsnorm rows=1 columns=8 dtype=bf16 out=int8",
+     "norm: out must be fp32, fp16 or bf16, got int8"},
+    {"norm kind=rmsnorm rows=1 columns=8 dtype=bf16,tf32 scale=1",
+     "norm: weight must be fp32, fp16 or bf16, got tf32"},
+    {"norm kind=rmsnorm rows=1 columns=8 dtype=bf16,fp32",
+     "norm: weight must be bf16 like in where scale and shift are 0, got fp32"},
+    {"norm kind=softmax rows=1 columns=8 scale=1",
+     "norm: scale must be 0 with kind=softmax, which has none, got scale=1"},
+    {"norm kind=softmax rows=1 columns=8 shift=1",
+     "norm: shift must be 0 with kind=softmax, which has none, got shift=1"},
+    {"norm kind=softmax rows=1 columns=8 residual=1",
+     "norm: residual must be 0 with kind=softmax, which has none, got residual=1"},
+    {"norm kind=softmax rows=1 columns=8 epsilon=0.5",
+     "norm: epsilon must be left out with kind=softmax, which has none, got 0.5"},
+    {"norm kind=layernorm rows=1 columns=8 epsilon=-1",
+     "norm: epsilon must be finite and at least 0, got -1"},
+    {"norm kind=layernorm rows=1 columns=8 epsilon=inf",
+     "norm: epsilon must be finite and at least 0, got inf"},
+    {"norm kind=layernorm rows=2 columns=8 ld_in=7",
+     "norm: ld_in must be at least 8 (columns), got 7"},
+    {"norm kind=layernorm rows=2 columns=8 ld_out=-8",
+     "norm: ld_out must be at least 8 (columns), got -8"},
+    {"norm kind=layernorm rows=2 columns=8 residual=1 ld_sum=3",
+     "norm: ld_sum must be at least 8 (columns), got 3"},
+    {"norm kind=softmax rows=4611686018427387904 columns=1",
+     "norm: the last byte of in must be below 2^63, got 4611686018427387904 rows 1 apart"},
+};
+
+TEST(NormValidate, SaysWhatIsWrong) {
+  for (const BadProblem& row : kBadProblems) {
+    EXPECT_EQ(refusal(parse_problem(row.line)), row.sentence) << row.line;
+  }
+  NormProblem damaged{.rows = 1, .columns = 1};
+  damaged.kind = static_cast<NormKind>(9);
+  EXPECT_EQ(refusal(damaged), "norm: kind must be a number from 0 to 2, got 9");
+}
+
+TEST(NormValidate, AcceptsWhatIsAllowed) {
+  for (const char* line :
+       {"norm kind=softmax rows=0 columns=0", "norm kind=rmsnorm rows=3 columns=0 scale=1",
+        "norm kind=layernorm rows=3 columns=5 dtype=fp16,fp32 scale=1 shift=1 residual=1 out=bf16",
+        "norm kind=rmsnorm rows=3 columns=5 shift=1 epsilon=0 ld_in=9 ld_out=100"}) {
+    EXPECT_EQ(refusal(parse_problem(line)), "") << line;
+  }
+}
+
+TEST(NormWords, ForeignRowsAreReadByTheirKeys) {
+  const ProblemWords words = {
+      {"kind", "layernorm"}, {"rows", "7"}, {"columns", "9"}, {"dtype", "bf16"}, {"m", "3"}};
+  EXPECT_EQ(family().from_words(words),
+            parse_problem("norm kind=layernorm rows=7 columns=9 dtype=bf16"));
+  EXPECT_EQ(error_of(
+                [] {
+                  family().from_words({{"rows", "7"}});
+                },
+                ErrorCode::parse_error),
+            "cannot be read: problem: norm needs kind, as in 'norm kind=softmax rows=512 "
+            "columns=4096 dtype=bf16'");
+}
+
+TEST(NormFacts, RetypedKeepsTheRest) {
+  const Problem problem = parse_problem("norm kind=rmsnorm rows=7 columns=9 scale=1");
+  EXPECT_EQ(family().retyped(problem, {.dtype = "fp16", .layout = ""}),
+            parse_problem("norm kind=rmsnorm rows=7 columns=9 scale=1 dtype=fp16"));
+  EXPECT_EQ(family().facts(problem).sizes, (std::vector<Label>{{"columns", "short"}}));
+}
+
+TEST(NormSets, SidesShareNoShapeAndAreValid) {
+  for (const char* name : {"avx2", "sm90a"}) {
+    const Target target = load_target(name);
+    std::set<std::pair<std::int64_t, std::int64_t>> learned;
+    for (const ProblemSide side : {ProblemSide::learned, ProblemSide::unseen}) {
+      const auto problems = family().draw("wide", side, target, {.dtype = "bf16", .layout = ""});
+      EXPECT_EQ(problems.size(), side == ProblemSide::learned ? 300U : 100U);
+      for (const Problem& problem : problems) {
+        const auto& p = std::get<NormProblem>(problem);
+        EXPECT_EQ(refusal(problem), "");
+        EXPECT_EQ(p.in, DType::bf16);
+        const std::pair shape(p.rows, p.columns);
+        if (side == ProblemSide::learned) learned.insert(shape);
+        EXPECT_EQ(learned.contains(shape), side == ProblemSide::learned);
+      }
+    }
+  }
+  EXPECT_EQ(error_of([] { family().draw("edge", ProblemSide::learned, load_target("avx2"), {}); },
+                     ErrorCode::not_found),
+            "unknown problem set 'edge' (known: wide)");
+}
+
+// ---- operands ----
+
+class NormOperandsTest : public testing::Test {
+ protected:
+  std::byte* at(std::size_t offset) { return memory_ + offset; }
+  std::string refusal() {
+    return error_of([&] { validate_operands(family(), problem_, operands_); },
+                    ErrorCode::invalid_argument);
+  }
+
+  alignas(64) std::byte memory_[8192];
+  Problem problem_ =
+      parse_problem("norm kind=layernorm rows=4 columns=8 ld_in=16 scale=1 shift=1 residual=1");
+  NormOperands operands_ = {at(0), at(1024), at(2048), at(3072), at(4096), at(5120)};
+};
+
+TEST_F(NormOperandsTest, Accepted) { EXPECT_EQ(refusal(), ""); }
+
+TEST_F(NormOperandsTest, Null) {
+  operands_.shift = nullptr;
+  EXPECT_EQ(refusal(), "norm: shift must not be null: 1 rows of 8 elements are needed");
+  operands_.shift = at(3072);
+  operands_.sum = nullptr;
+  EXPECT_EQ(refusal(), "norm: sum must not be null: 4 rows of 8 elements are needed");
+}
+
+TEST_F(NormOperandsTest, Misaligned) {
+  operands_.scale = at(2050);
+  EXPECT_EQ(refusal(),
+            "norm: scale must be aligned to 4 bytes for fp32, got an address 2 past a multiple of "
+            "that");
+}
+
+TEST_F(NormOperandsTest, OutputsMustNotOverlap) {
+  operands_.sum = at(4096 + 124);
+  EXPECT_EQ(refusal(),
+            "norm: out must not overlap sum, got out 124 bytes before the start of sum, which "
+            "spans 128 bytes");
+}
+
+TEST_F(NormOperandsTest, OutMustNotOverlapWeights) {
+  operands_.out = at(2048);
+  EXPECT_EQ(refusal(),
+            "norm: out must not overlap scale, got out 0 bytes after the start of scale, which "
+            "spans 32 bytes");
+}
+
+TEST_F(NormOperandsTest, InPlaceTakesEqualStrides) {
+  operands_.sum = at(1024);  // the residual is handed on in its place
+  EXPECT_EQ(refusal(), "");
+  operands_.out = at(0);
+  EXPECT_EQ(refusal(),
+            "norm: out must not overlap in unless it is the same matrix with equal strides, got "
+            "out 0 bytes after the start of in, which spans 224 bytes");
+  std::get<NormProblem>(problem_).ld_out = 16;
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(NormOperandsTest, NothingIsNeededForNoColumns) {
+  problem_ = parse_problem("norm kind=softmax rows=4 columns=0");
+  operands_ = {};
+  EXPECT_EQ(refusal(), "");
+}
+
+// ---- kernels ----
+
+struct Rejected {
+  const char* name;
+  const char* reason;
+};
+constexpr Rejected kRejected[] = {
+    {"norm_fp32_softmax_direct_1x1024x1_0x1x1_1x1x1_avx2", "avx2 has no pipeline direct"},
+    {"norm_fp8_softmax_rows_1x1024x1_0x1x1_1x1x1_outfp8_avx2",
+     "in must be fp32, fp16 or bf16, got fp8"},
+    {"norm_fp32_softmax_rows_1x1024x1_0x1x1_1x1x1_scale_avx2",
+     "scale must be 0 with kind=softmax, which has none, got scale=1"},
+    {"norm_fp32_softmax_rows_1x1024x1_0x1x1_1x1x1_s3_avx2", "stages must be 1 with rows, got 3"},
+    {"norm_fp32_softmax_rows_1x1024x1_0x1x1_1x1x1_slices257_avx2",
+     "slices must be between 1 and 256, got 257"},
+    {"norm_fp32_softmax_rows_1x1024x1_0x1x1_1x8x1_avx2", "warp tile must be 1x1x1, got 1x8x1"},
+    {"norm_fp32_softmax_rows_1x1024x1_2x1x1_1x1x1_avx2", "wave must be 1x1x1 or 0x1x1, got 2x1x1"},
+    {"norm_fp32_softmax_rows_1x1020x1_0x1x1_1x1x1_avx2",
+     "tile must be 1 x n x 1, n a multiple of 8 from 256 to 32768, got 1x1020x1"},
+    {"norm_fp32_softmax_rows_2x1024x1_1x1x1_1x1x1_avx2",
+     "tile must be 1 x n x 1, n a multiple of 8 from 256 to 32768, got 2x1024x1"},
+    {"norm_fp32_softmax_rows_1x4096x1_1x33x1_1x1x1_sm90a",
+     "wave must be m x n x 1 warps of 32 threads, at most 1024 in all, got 1x33x1"},
+    {"norm_fp32_softmax_rows_1x4096x1_0x8x1_1x1x1_sm90a",
+     "wave must be m x n x 1 warps of 32 threads, at most 1024 in all, got 0x8x1"},
+    {"norm_bf16_softmax_rows_2x1024x1_2x8x1_1x1x1_sm90a",
+     "tile must be 2 x n x 1, n a multiple of 2048 from 256 to 32768, got 2x1024x1"},
+    {"norm_fp32_softmax_rows_1x32768x1_1x32x1_1x1x1_sm90a",
+     "needs 72 registers a thread, sm90a has 64 for each of 1024 threads"},
+};
+
+TEST(NormLegality, SaysWhichRuleIsBroken) {
+  for (const Rejected& row : kRejected) {
+    const KernelSpec spec = parse_name(row.name);
+    EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, row.reason) << row.name;
+  }
+  const KernelSpec gemm = parse_name("gemm_fp32_rrr_packb_240x480x256_1x1x1_12x32x1_avx512");
+  EXPECT_EQ(is_legal(gemm, load_target("avx512")).reason,
+            "a norm kernel needs a norm signature, got gemm");
+  const KernelSpec other = parse_name("norm_fp32_softmax_rows_1x1024x1_0x1x1_1x1x1_avx2");
+  EXPECT_EQ(is_legal(other, load_target("avx512")).reason,
+            "the kernel is for avx2, the target is avx512");
+}
+
+TEST(NormSupports, SaysWhatDiffers) {
+  const Target target = load_target("avx2");
+  const KernelSpec spec = parse_name("norm_bf16_rmsnorm_rows_1x1024x1_0x1x1_1x1x1_scale_avx2");
+  const auto reason = [&](const char* line) {
+    return supports(spec, parse_problem(line), target).reason;
+  };
+  EXPECT_EQ(reason("norm kind=rmsnorm rows=3 columns=5 dtype=bf16 scale=1"), "");
+  EXPECT_EQ(reason("norm kind=layernorm rows=3 columns=5 dtype=bf16 scale=1"),
+            "the kernel has kind=rmsnorm, the problem kind=layernorm");
+  EXPECT_EQ(reason("norm kind=rmsnorm rows=3 columns=5 dtype=bf16,fp32 scale=1"),
+            "the kernel has weight=bf16, the problem weight=fp32");
+  EXPECT_EQ(reason("norm kind=rmsnorm rows=3 columns=5 dtype=bf16 scale=1 residual=1"),
+            "the kernel has residual=0, the problem residual=1");
+  EXPECT_EQ(reason("gemm m=1 n=1 k=1"), "the kernel is for norm, the problem for gemm");
+  const KernelSpec sliced = parse_name("norm_fp32_softmax_rows_1x1024x1_0x1x1_1x1x1_slices8_avx2");
+  EXPECT_EQ(
+      supports(sliced, parse_problem("norm kind=softmax rows=65537 columns=9"), target).reason,
+      "slices serve at most 65536 rows, got 65537");
+}
+
+class NormOn : public testing::TestWithParam<std::string> {
+ protected:
+  Target target_ = load_target(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Targets, NormOn, testing::Values("avx512", "avx2", "generic", "sm90a"),
+                         [](const auto& row) { return row.param; });
+
+TEST_P(NormOn, ListedKernelsAreLegalSortedAndNamed) {
+  const std::vector<KernelSpec> specs = enumerate(target_, {});
+  ASSERT_GT(specs.size(), 100U);
+  std::string last;
+  for (const KernelSpec& spec : specs) {
+    const std::string name = name_of(spec);
+    EXPECT_LT(last, name);
+    EXPECT_EQ(parse_name(name), spec);
+    EXPECT_EQ(is_legal(spec, target_).reason, "") << name;
+    last = name;
+  }
+  for (const Wish& wish : {Wish{"kind", "softmax"}, Wish{"slices", "8"}, Wish{"dtype", "bf16"}}) {
+    const auto some = enumerate(target_, {&wish, 1});
+    EXPECT_GT(some.size(), 0U);
+    EXPECT_LT(some.size(), specs.size());
+  }
+}
+
+TEST_P(NormOn, EssentialKernelsAreLegalAndOfTheirSet) {
+  std::size_t found = 0;
+  for (const std::string& set : family().preselected_names()) {
+    const std::vector<KernelSpec> specs = family().preselected(set, target_);
+    EXPECT_GE(specs.size(), 1U) << set;
+    for (const KernelSpec& spec : specs) {
+      const auto& s = std::get<NormSignature>(spec.signature);
+      EXPECT_EQ(set,
+                std::string(to_string(s.in)) + "_" + std::string(to_string(s.kind)) + "_essential");
+      EXPECT_TRUE(family().is_essential(spec, target_));
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, GetParam() == "sm90a" ? 36U : 15U);
+}
+
+TEST_P(NormOn, GeneralServesEverySignature) {
+  for (const char* line :
+       {"norm kind=softmax rows=1 columns=1 dtype=fp16 out=bf16",
+        "norm kind=rmsnorm rows=70000 columns=3 shift=1 ld_in=7",
+        "norm kind=layernorm rows=2 columns=9999999 dtype=bf16,fp32 scale=1 residual=1 out=fp32"}) {
+    const Problem problem = parse_problem(line);
+    const KernelSpec spec = family().general(problem, target_);
+    EXPECT_EQ(is_legal(spec, target_).reason, "") << line;
+    EXPECT_EQ(supports(spec, problem, target_).reason, "") << line;
+  }
+}
+
+TEST_P(NormOn, TextNamesKernelAndEntries) {
+  for (const KernelSpec& spec : family().preselected("bf16_softmax_essential", target_)) {
+    const Source source = emit(spec, target_);
+    const std::string name = name_of(spec);
+    EXPECT_EQ(source.name, name);
+    EXPECT_EQ(source.abi, kAbi);
+    EXPECT_NE(source.text.find("using In = bf16;"), std::string::npos);
+    EXPECT_NE(source.text.find("kKind = NormKind::softmax;"), std::string::npos);
+    const bool sliced = spec.algorithm.slices > 1;
+    EXPECT_EQ(source.entries.size(), sliced ? 2U : 1U) << name;
+    if (is_gpu(target_)) {
+      EXPECT_EQ(source.text.find(name + "_result(") != std::string::npos, sliced);
+    }
+  }
+}
+
+// ---- launches ----
+
+device::NormArguments arguments_of(const Launch& launch) {
+  device::NormArguments g;
+  EXPECT_EQ(launch.arguments.size(), sizeof(g));
+  std::memcpy(&g, launch.arguments.data(), sizeof(g));
+  return g;
+}
+
+TEST(NormBind, OneStepOfBlocksOfRows) {
+  const KernelSpec spec = parse_name("norm_fp32_rmsnorm_rows_4x1024x1_4x1x1_1x1x1_scale_sm90a");
+  alignas(16) float memory[64];
+  const Problem problem = parse_problem("norm kind=rmsnorm rows=9 columns=6 ld_in=8 scale=1");
+  NormOperands operands{.in = memory, .scale = memory + 4, .out = memory + 8};
+  Launch launch = norm::bind(spec, problem, operands);
+  ASSERT_EQ(launch.steps.size(), 1U);
+  EXPECT_EQ(launch.steps[0].grid, (std::array<unsigned, 3>{3, 1, 1}));
+  EXPECT_EQ(launch.steps[0].block, (std::array<unsigned, 3>{32, 4, 1}));
+  EXPECT_EQ(launch.workspace.bytes, 0U);
+  EXPECT_EQ(launch.pointers.size(), 3U);
+  device::NormArguments g = arguments_of(launch);
+  EXPECT_EQ(g.ld_in, 8);
+  EXPECT_EQ(g.ld_out, 6);
+  EXPECT_EQ(g.is_aligned, 0) << "rows of out lie 24 bytes apart";
+  std::get<NormProblem>(const_cast<Problem&>(problem)).ld_out = 8;
+  EXPECT_EQ(arguments_of(norm::bind(spec, problem, operands)).is_aligned, 1);
+  operands.scale = memory + 5;
+  EXPECT_EQ(arguments_of(norm::bind(spec, problem, operands)).is_aligned, 0);
+}
+
+TEST(NormBind, TwoStepsShareStatistics) {
+  const KernelSpec spec = parse_name("norm_fp32_softmax_rows_1x8192x1_1x8x1_1x1x1_slices32_sm90a");
+  const Launch launch =
+      norm::bind(spec, parse_problem("norm kind=softmax rows=5 columns=99999"), NormOperands{});
+  ASSERT_EQ(launch.steps.size(), 2U);
+  for (std::uint8_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(launch.steps[i].entry, i);
+    EXPECT_EQ(launch.steps[i].grid, (std::array<unsigned, 3>{5, 32, 1}));
+  }
+  EXPECT_EQ(launch.workspace.bytes,
+            device::kCounterBytes + 5 * 32 * sizeof(device::NormStatistics));
+  EXPECT_EQ(launch.workspace.address_offset, offsetof(device::NormArguments, workspace));
+}
+
+TEST(NormBind, MoreRowsThanAGridHas) {
+  const KernelSpec spec = parse_name("norm_bf16_softmax_rows_1x4096x1_1x8x1_1x1x1_sm90a");
+  const Launch launch =
+      norm::bind(spec, parse_problem("norm kind=softmax rows=5000000000 columns=1 dtype=bf16"),
+                 NormOperands{});
+  const auto& grid = launch.steps[0].grid;
+  EXPECT_EQ(grid[2], 3U);
+  EXPECT_GE(std::uint64_t{grid[0]} * grid[2], 5000000000U);
+  EXPECT_LT(std::uint64_t{grid[0]} * grid[2], 5000000000U + 3);
+}
+
+TEST(NormBind, NothingToCompute) {
+  const KernelSpec spec = parse_name("norm_fp32_softmax_rows_1x4096x1_0x1x1_1x1x1_avx2");
+  for (const char* line :
+       {"norm kind=softmax rows=0 columns=9", "norm kind=softmax rows=9 columns=0"}) {
+    EXPECT_TRUE(norm::bind(spec, parse_problem(line), NormOperands{}).steps.empty()) << line;
+  }
+  EXPECT_EQ(norm::bind(spec, parse_problem("norm kind=softmax rows=1 columns=1"), NormOperands{})
+                .max_threads,
+            0);
+  const KernelSpec one = parse_name("norm_fp32_softmax_rows_1x4096x1_1x1x1_1x1x1_avx2");
+  EXPECT_EQ(norm::bind(one, parse_problem("norm kind=softmax rows=1 columns=1"), NormOperands{})
+                .max_threads,
+            1);
+}
+
+// ---- estimates ----
+
+TEST(NormEstimate, CountsBytes) {
+  const Problem problem = parse_problem(
+      "norm kind=layernorm rows=10 columns=100 dtype=bf16,fp32 scale=1 shift=1 residual=1 out=fp32 "
+      "ld_in=500");
+  EXPECT_EQ(family().bytes(problem), 1000.0 * (2 + 2 + 2 + 4) + 2 * 100 * 4);
+  EXPECT_EQ(family().flops(problem), 6000);
+}
+
+double seconds(const char* name, const char* line, int threads = 1) {
+  const KernelSpec spec = parse_name(name);
+  return estimate(spec, parse_problem(line), load_target(spec.target), threads).seconds;
+}
+
+TEST(NormEstimate, LongRowsAreReadTwice) {
+  const char* const kLine = "norm kind=softmax rows=65536 columns=8192";
+  const double held = seconds("norm_fp32_softmax_rows_1x8192x1_1x8x1_1x1x1_sm90a", kLine);
+  const double sliced = seconds("norm_fp32_softmax_rows_1x8192x1_1x8x1_1x1x1_slices8_sm90a", kLine);
+  EXPECT_GT(sliced, 1.1 * held);
+}
+
+// Those that were best when a prototype was measured on an H200.
+TEST(NormEstimate, ChoosesWhatMeasuredBest) {
+  const Target target = load_target("sm90a");
+  const std::pair<const char*, const char*> rows[] = {
+      {"norm kind=rmsnorm rows=65536 columns=2048 scale=1", "rows_1x2048x1_1x4x1"},
+      {"norm kind=rmsnorm rows=32768 columns=4096 scale=1", "rows_1x4096x1_1x8x1"},
+      {"norm kind=rmsnorm rows=16384 columns=8192 scale=1", "rows_1x8192x1_1x8x1"},
+      {"norm kind=rmsnorm rows=8192 columns=16384 scale=1", "rows_1x16384x1_1x16x1"},
+  };
+  for (const auto& [line, part] : rows) {
+    const Problem problem = parse_problem(line);
+    std::pair<double, std::string> best = {1, ""};
+    for (const KernelSpec& spec : candidates(problem, target)) {
+      if (!is_legal(spec, target)) continue;
+      best = std::min(best, {estimate(spec, problem, target, 0).seconds, name_of(spec)});
+    }
+    EXPECT_NE(best.second.find(part), std::string::npos) << line << ": " << best.second;
+  }
+}
+
+TEST(NormEstimate, FewLongRowsAreCut) {
+  const char* const kLine = "norm kind=softmax rows=2 columns=4000000";
+  EXPECT_LT(4 * seconds("norm_fp32_softmax_rows_1x8192x1_1x8x1_1x1x1_slices128_sm90a", kLine),
+            seconds("norm_fp32_softmax_rows_1x8192x1_1x8x1_1x1x1_sm90a", kLine));
+  EXPECT_LT(seconds("norm_fp32_softmax_rows_1x4096x1_0x1x1_1x1x1_slices8_avx512", kLine, 8),
+            seconds("norm_fp32_softmax_rows_1x4096x1_0x1x1_1x1x1_avx512", kLine, 8));
+}
+
+TEST_P(NormOn, FeaturesAreFiniteAndTheSameAlone) {
+  for (const char* line : {"norm kind=rmsnorm rows=777 columns=5000 dtype=fp16 scale=1",
+                           "norm kind=rmsnorm rows=0 columns=5000 dtype=fp16 scale=1",
+                           "norm kind=rmsnorm rows=7 columns=0 dtype=fp16 scale=1"}) {
+    const Problem problem = parse_problem(line);
+    const std::vector<KernelSpec> specs = candidates(problem, target_);
+    const std::size_t count = family().features().size();
+    std::vector<double> all(count * specs.size());
+    family().extract(problem, target_, 3, specs, all, {});
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      std::vector<double> alone(count);
+      family().extract(problem, target_, 3, {&specs[i], 1}, alone, {});
+      for (std::size_t f = 0; f < count; ++f) {
+        ASSERT_TRUE(std::isfinite(alone[f])) << family().features()[f].name;
+        ASSERT_EQ(alone[f], all[f * specs.size() + i]) << family().features()[f].name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::norm
