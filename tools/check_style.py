@@ -171,8 +171,10 @@ def check_unnamed(tags):
 def names_of_operations(tags):
     """What says an operation: its words, the types of its structs, and the fields of these alone.
 
-    A field is shared when another struct of spec/ or families/ has one of that name.
+    A field is shared when another struct of spec/, families/, a stage or cli/ has one of that name.
     """
+    own = {tag["name"] for tag in tags
+           if tag["kind"] == "member" and FAMILY_BLIND.match(tag["path"])}
     tags = [tag for tag in tags
             if re.fullmatch(r"src/tessera/(spec|families)/\w+\.h", tag["path"])]
     words = {tag["name"] for tag in tags
@@ -185,7 +187,7 @@ def names_of_operations(tags):
     for tag in tags:
         if tag["kind"] == "member":
             fields[tag["scope"].rpartition("::")[2] in types].add(tag["name"])
-    return words, types, fields[True] - fields[False]
+    return words, types, fields[True] - fields[False] - own
 
 
 def parts_of(identifier):
