@@ -25,6 +25,7 @@ BUDGETS = {
     "tests": 120,    # compiling the test programs and examples
     "kernels": 130,  # building the kernels that are shipped
     "gemm": 90,      # running the tests of this family
+    "norm": 30,
     "stages": 80,    # running all other tests
     "lint": 100,
 }

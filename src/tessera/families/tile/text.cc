@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tessera/families/headers.h"
+
 namespace tessera::tile {
 namespace {
 
