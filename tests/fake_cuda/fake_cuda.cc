@@ -199,7 +199,9 @@ EXPORT Result cuModuleGetGlobal_v2(Pointer* address, std::size_t* bytes, Module*
   int*& value = module->abi[name];
   if (value == nullptr) {
     value = static_cast<int*>(std::malloc(sizeof(int)));
-    *value = wanted > 0 ? wanted : module->number;
+    const int said = wanted > 0 ? wanted : module->number;
+    const bool is_norm = std::string_view(name).starts_with("norm_");
+    *value = said > 0 ? said : is_norm ? kNormAbi : kAbi;
   }
   *address = reinterpret_cast<Pointer>(value);
   *bytes = sizeof(int);

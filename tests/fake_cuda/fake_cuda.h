@@ -11,8 +11,9 @@
 
 namespace fake_cuda {
 
-// The ABI number of kernels whose binary says none.
+// The ABI number of kernels whose binary says none: the gemm family's, and the norm family's.
 inline constexpr int kAbi = 5;
+inline constexpr int kNormAbi = 1;
 
 // One launch as the driver was given it.
 struct LaunchRecord {

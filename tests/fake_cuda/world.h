@@ -147,11 +147,11 @@ inline constexpr Result kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3
 
 inline bool is_sticky(Result result) { return result >= 700 && result <= 720 && result != 701; }
 
-// The ABI number that fake NVRTC puts behind the headers of its cubins.
+// The ABI number that fake NVRTC puts behind the headers of its cubins; 0: a compiler's own cubin.
 inline int number_of(const void* image) {
   const auto* bytes = static_cast<const char*>(image);
   const std::string headers = tessera::cubin_of("");
-  if (std::memcmp(bytes, headers.data(), 8) != 0) return kAbi;
+  if (std::memcmp(bytes, headers.data(), 8) != 0) return 0;
   return std::atoi(bytes + headers.size());
 }
 

@@ -25,10 +25,10 @@ TEST(ApiNumbers, HaveAWordOrAreRefused) {
   };
   const std::vector<Case> cases = {
       {[] { to_string(bad<DType>()); }, refusal("dtype", 7)},
-      {[] { to_string(bad<Op>()); }, refusal("operation", 2)},
+      {[] { to_string(bad<Op>()); }, refusal("operation", 3)},
       {[] { to_string(bad<GemmLayout>()); }, refusal("layout", 3)},
       {[] { to_string(bad<EpilogueOp>()); }, refusal("epilogue op", 14)},
-      {[] { to_string(bad<Pipeline>()); }, refusal("pipeline", 10)},
+      {[] { to_string(bad<Pipeline>()); }, refusal("pipeline", 11)},
       {[] { to_string(bad<Scheduler>()); }, refusal("scheduler", 4)},
       {[] { to_string(bad<Store>()); }, refusal("store", 3)},
       {[] { to_string(bad<SplitK>()); }, refusal("split_k", 2)},
@@ -165,7 +165,7 @@ TEST_F(ApiTest, OptionsWithNumbersThatHaveNoValueAreRefused) {
                            {.strategy = bad<tune::SearchStrategy>()});
             }),
             refusal("search: strategy", 2));
-  EXPECT_EQ(error_of([] { family_of(bad<Op>()); }), refusal("operation", 2));
+  EXPECT_EQ(error_of([] { family_of(bad<Op>()); }), refusal("operation", 3));
   EXPECT_EQ(error_of([&] {
               const std::vector<KernelSpec> specs = family_of(p).candidates(p, target);
               const std::size_t features = family_of(p).features().size();
