@@ -12,6 +12,7 @@
 
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/jit/pack.h"
+#include "tessera/jit/toolchain.h"
 
 // Of libgcov; gcov.h declares them for C only.
 extern "C" void __gcov_reset();
