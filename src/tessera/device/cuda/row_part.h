@@ -7,39 +7,15 @@
 namespace tessera::device {
 
 // kVectors runs of kVector neighbours for each of kThreads threads: the columns from `begin` on, of
-// which the first `width` count.
+// which those before `end` count.
 template <int kThreads, int kVectors, int kVector>
 struct RowPart {
-  static constexpr int kWidth = kThreads * kVectors * kVector;
   float x[kVectors][kVector];
-  i64 begin;
-  int width;
+  i64 begin, end;
 
-  __device__ __forceinline__ void place(i64 first, i64 end) {
-    begin = first;
-    width = end - first < kWidth ? static_cast<int>(end - first) : kWidth;
-  }
-  __device__ __forceinline__ bool is_whole() const { return width == kWidth; }
-  // Where run v of this thread begins, from `begin` on.
-  __device__ __forceinline__ static int offset(int v) {
-    return v * (kThreads * kVector) + static_cast<int>(threadIdx.x) * kVector;
-  }
-  // How many columns count from there on; none if it is not above zero.
-  __device__ __forceinline__ int left(int v) const { return width - offset(v); }
-
-  // Loads runs of a row: all of them are asked for before the first one is used.
-  template <class T>
-  __device__ __forceinline__ void load(const T* row, bool aligned,
-                                       Neighbours<T, kVector> (&runs)[kVectors]) const {
-    if (aligned && is_whole()) {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v)
-        runs[v] = load_run<kVector>(row + offset(v), true, kVector);
-    } else {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v)
-        runs[v] = load_run<kVector>(row + offset(v), aligned, left(v));
-    }
+  // Where run v of this thread begins.
+  __device__ __forceinline__ i64 column(int v) const {
+    return begin + v * (kThreads * kVector) + static_cast<int>(threadIdx.x) * kVector;
   }
   // Calls visit(x, whether it counts).
   template <class Visit>
@@ -47,24 +23,18 @@ struct RowPart {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) visit(x[v][i], i < left(v));
+      for (int i = 0; i < kVector; ++i) visit(x[v][i], column(v) + i < end);
     }
   }
-  // Four sums side by side hide the latency of an addition.
   template <class Term>
-  __device__ __forceinline__ float sum(Term term) const {
-    float sums[4] = {};
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) sums[i % 4] += term(x[v][i]);
-    }
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  __device__ __forceinline__ float sum(Term term) {
+    float all = 0;
+    each([&](float value, bool) { all += term(value); });
+    return all;
   }
-  __device__ __forceinline__ int count() const {
+  __device__ __forceinline__ int count() {
     int all = 0;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) all += max(0, min(left(v), kVector));
+    each([&](float, bool counts) { all += counts ? 1 : 0; });
     return all;
   }
 };
