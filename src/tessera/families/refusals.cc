@@ -1,7 +1,12 @@
 #include "tessera/families/refusals.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
+
+#include "tessera/base/error.h"
+#include "tessera/base/text.h"
 
 namespace tessera {
 namespace {
@@ -41,6 +46,12 @@ std::vector<RefusalCount> count_by_rule(std::span<const std::string_view> reason
   std::stable_sort(rows.begin(), rows.end(),
                    [](const RefusalCount& a, const RefusalCount& b) { return a.count > b.count; });
   return rows;
+}
+
+void refuse_problem_set(std::string_view name, std::span<const std::string_view> known) {
+  const std::vector<std::string> names(known.begin(), known.end());
+  throw Error(ErrorCode::not_found, fmt::format("unknown problem set '{}'{} (known: {})", name,
+                                                did_you_mean(name, names), join(names, ", ")));
 }
 
 }  // namespace tessera

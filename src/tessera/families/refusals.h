@@ -1,4 +1,4 @@
-// Refusals counted by their rule.
+// Refusals counted by their rule, and those that all families say alike.
 #pragma once
 
 #include <cstddef>
@@ -20,5 +20,9 @@ struct RefusalCount {
 
 // One row per rule, the most frequent first.
 std::vector<RefusalCount> count_by_rule(std::span<const std::string_view> reasons);
+
+// Throws Error{not_found} with the nearest of the names.
+[[noreturn]] void refuse_problem_set(std::string_view name,
+                                     std::span<const std::string_view> known);
 
 }  // namespace tessera

@@ -127,9 +127,9 @@ TEST(NormSets, SidesShareNoShapeAndAreValid) {
       }
     }
   }
-  EXPECT_EQ(error_of([] { family().draw("edge", ProblemSide::learned, load_target("avx2"), {}); },
+  EXPECT_EQ(error_of([] { family().draw("wides", ProblemSide::learned, load_target("avx2"), {}); },
                      ErrorCode::not_found),
-            "unknown problem set 'edge' (known: wide)");
+            "unknown problem set 'wides', did you mean 'wide'? (known: wide)");
 }
 
 // ---- operands ----

@@ -16,10 +16,10 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/base/text.h"
 #include "tessera/families/draw.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/gemm/model_shapes_internal.h"
+#include "tessera/families/refusals.h"
 
 namespace tessera::gemm {
 namespace {
@@ -196,9 +196,7 @@ const SetRow& find_set(std::string_view name) {
   for (const SetRow& row : kSets) {
     if (row.name == name) return row;
   }
-  const std::vector<std::string> known(kNames.begin(), kNames.end());
-  throw Error(ErrorCode::not_found, fmt::format("unknown problem set '{}'{} (known: {})", name,
-                                                did_you_mean(name, known), join(known, ", ")));
+  refuse_problem_set(name, kNames);
 }
 
 Bounds bounds_of(const Target& target, DType dtype) {

@@ -14,7 +14,8 @@ constexpr double kCyclesOfExp = 24;       // CPU: two of a vector
 constexpr double kCyclesOfChunk = 60;     // CPU
 
 // GPU: what each warp of a row adds to a block's time, which waits for all of them, and what each
-// value adds that a thread has beyond some. From which kernels were best on an H200.
+// value adds that a thread has beyond some. Set so that the best four kernels of a prototype on an
+// H200, of 2048 to 16384 columns of fp32, come first; docs/performance/norm.md has what it misses.
 constexpr double kShareOfWarp = 0.004;
 constexpr double kShareOfValue = 0.003;
 constexpr double kFewValues = 16;

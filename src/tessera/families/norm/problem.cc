@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
-#include "tessera/base/text.h"
 #include "tessera/families/norm/norm.h"
+#include "tessera/families/refusals.h"
 #include "tessera/families/tile/features.h"
 #include "tessera/families/tile/usual.h"
 #include "tessera/spec/fields_internal.h"
@@ -123,10 +123,7 @@ std::span<const std::string_view> problem_sets() { return kSets; }
 // Widths of networks are mostly multiples of 64; a third is anything.
 std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& target,
                           const TypeWords& words) {
-  if (set != kSets[0]) {
-    throw Error(ErrorCode::not_found,
-                fmt::format("unknown problem set '{}' (known: {})", set, kSets[0]));
-  }
+  if (set != kSets[0]) refuse_problem_set(set, kSets);
   const int octaves = is_gpu(target) ? 27 : 25;  // of elements
   const NormProblem types = norm_of(retyped(NormProblem{}, words));
   return tile::draw_problems(side == ProblemSide::unseen ? 100 : 300, side,
