@@ -19,14 +19,14 @@ import tempfile
 import time
 import xml.etree.ElementTree
 
-# Seconds on two processors; see REFERENCE for how fast they are. Together: 12 minutes.
+# Seconds on two processors; see REFERENCE for how fast they are.
 BUDGETS = {
     "library": 160,  # compiling the library, the command line and the worker
     "tests": 140,    # compiling the test programs and examples
     "kernels": 125,  # building the kernels that are shipped
-    "gemm": 50,      # running the tests of this family
-    "norm": 15,
-    "stages": 120,   # running all other tests
+    "gemm": 70,      # running the tests of this family
+    "norm": 20,
+    "stages": 130,   # running all other tests
     "lint": 160,
 }
 MOST = 1.5  # times the budget: more is a failure
@@ -77,7 +77,8 @@ def run(section, command):
     begin, clock = spent(), time.monotonic()
     status = subprocess.run(command, check=False).returncode
     seconds, wall = (spent() - begin) / 2, time.monotonic() - clock
-    scale = max(before, calibrate())
+    # A machine that compiles faster need not run kernels faster, so it gets no smaller budgets.
+    scale = max(1.0, before, calibrate())
     print(f"budget: {section}: {seconds / scale:.0f} of {budget} s (measured {seconds:.0f} s on 2 "
           f"processors, {wall:.0f} s by the clock; this machine takes {scale:.2f} times as long)",
           flush=True)
