@@ -7,15 +7,39 @@
 namespace tessera::device {
 
 // kVectors runs of kVector neighbours for each of kThreads threads: the columns from `begin` on, of
-// which those before `end` count.
+// which the first `width` count.
 template <int kThreads, int kVectors, int kVector>
 struct RowPart {
+  static constexpr int kWidth = kThreads * kVectors * kVector;
   float x[kVectors][kVector];
-  i64 begin, end;
+  i64 begin;
+  int width;
 
-  // Where run v of this thread begins.
-  __device__ __forceinline__ i64 column(int v) const {
-    return begin + v * (kThreads * kVector) + static_cast<int>(threadIdx.x) * kVector;
+  __device__ __forceinline__ void place(i64 first, i64 end) {
+    begin = first;
+    width = end - first < kWidth ? static_cast<int>(end - first) : kWidth;
+  }
+  __device__ __forceinline__ bool is_whole() const { return width == kWidth; }
+  // Where run v of this thread begins, from `begin` on.
+  __device__ __forceinline__ static int offset(int v) {
+    return v * (kThreads * kVector) + static_cast<int>(threadIdx.x) * kVector;
+  }
+  // How many columns count from there on; none if it is not above zero.
+  __device__ __forceinline__ int left(int v) const { return width - offset(v); }
+
+  // Loads runs of a row: all of them are asked for before the first one is used.
+  template <class T>
+  __device__ __forceinline__ void load(const T* row, bool aligned,
+                                       Neighbours<T, kVector> (&runs)[kVectors]) const {
+    if (aligned && is_whole()) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        runs[v] = load_run<kVector>(row + offset(v), true, kVector);
+    } else {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        runs[v] = load_run<kVector>(row + offset(v), aligned, left(v));
+    }
   }
   // Calls visit(x, whether it counts).
   template <class Visit>
@@ -23,18 +47,24 @@ struct RowPart {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) visit(x[v][i], column(v) + i < end);
+      for (int i = 0; i < kVector; ++i) visit(x[v][i], i < left(v));
     }
   }
+  // Four sums side by side hide the latency of an addition.
   template <class Term>
-  __device__ __forceinline__ float sum(Term term) {
-    float all = 0;
-    each([&](float value, bool) { all += term(value); });
-    return all;
+  __device__ __forceinline__ float sum(Term term) const {
+    float sums[4] = {};
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) sums[i % 4] += term(x[v][i]);
+    }
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
-  __device__ __forceinline__ int count() {
+  __device__ __forceinline__ int count() const {
     int all = 0;
-    each([&](float, bool counts) { all += counts ? 1 : 0; });
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) all += max(0, min(left(v), kVector));
     return all;
   }
 };

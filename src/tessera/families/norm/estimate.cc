@@ -13,11 +13,10 @@ constexpr double kCyclesOfVector = 4;     // CPU: both passes of one vector
 constexpr double kCyclesOfExp = 24;       // CPU: two of a vector
 constexpr double kCyclesOfChunk = 60;     // CPU
 
-// GPU: what each warp of a row adds to a block's time, which waits for all of them, and what each
-// value adds that a thread has beyond some. Set so that the best four kernels of a prototype on an
-// H200, of 2048 to 16384 columns of fp32, come first; docs/performance/norm.md has what it misses.
-constexpr double kShareOfWarp = 0.004;
-constexpr double kShareOfValue = 0.003;
+// GPU: what each warp of a block adds to the block's time where warps wait for each other, and what
+// each value adds that a thread has beyond some. From which kernels were best on an H200.
+constexpr double kShareOfWarp = 0.03;
+constexpr double kShareOfValue = 0.0013;
 constexpr double kFewValues = 16;
 
 // What is read once more, where a block does not hold its row.
@@ -36,8 +35,9 @@ Estimate estimate_gpu(const Algorithm& a, const NormProblem& p, const Target& ta
   const double again = again_of(a, p);
   const bool is_cached = again < 0.5 * tile::cache_bytes(target);
   const double values = a.tile.n / double(a.wave.n * kWarp);
+  const int waiting = a.wave.n > 1 ? a.wave.m * a.wave.n : 1;  // warps
   const double more =
-      1 + kShareOfWarp * a.wave.n + kShareOfValue * std::max(0.0, values - kFewValues);
+      1 + kShareOfWarp * waiting + kShareOfValue * std::max(0.0, values - kFewValues);
   const double memory = (bytes(p) + (is_cached ? again / 3 : again)) * more / bandwidth;
   return tile::total_of(0, memory, target.launch_us * 1e-6 + steps_of(a) * kGpuStepSeconds);
 }

@@ -59,10 +59,12 @@ Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int th
   const std::string name = name_of(spec);
   std::string exports = fmt::format("__device__ extern const int {}_abi = {};\n", name, abi);
   std::vector<std::string> ends;
+  // One block at a time on a multiprocessor is enough: the compiler may then use so many registers
+  // that it need not spill, and blocks of few registers still share a multiprocessor.
   for (const GpuEntry& entry : entries) {
     ends.emplace_back(entry.end);
     exports += fmt::format(
-        "__global__ void __launch_bounds__({}) {}{}(\n"
+        "__global__ void __launch_bounds__({}, 1) {}{}(\n"
         "    const __grid_constant__ {} arguments) {{\n"
         "  {}<Config>::{}(arguments);\n"
         "}}\n",

@@ -38,36 +38,37 @@ struct NormKernel {
   // What changes no maximum and no sum.
   static __device__ __forceinline__ float padding() { return kSoftmax ? -infinity() : 0.0F; }
 
-  // One vector of the row; with a residual the sum is stored, and what was stored is what counts.
-  static __device__ __forceinline__ void read(const NormArguments& g, const Slice& s, i64 column,
-                                              bool again, float (&x)[kVector]) {
-    const bool aligned = g.is_aligned != 0;
-    const i64 left = s.end - column;
-    const In* const in = static_cast<const In*>(g.in) + s.row * g.ld_in + column;
-    In* const sum = static_cast<In*>(g.sum) + s.row * g.ld_sum + column;
-    load_floats(C::kResidual && again ? sum : in, aligned, left, padding(), x);
-    if (!C::kResidual || again) return;
-    const In* const residual = static_cast<const In*>(g.residual) + s.row * g.ld_residual + column;
-    float more[kVector];
-    load_floats(residual, aligned, left, 0.0F, more);
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) x[i] = to_float(rounded<In>(x[i] + more[i]));
-    store_floats(sum, aligned, left, x);
+  template <class T>
+  static __device__ __forceinline__ T* at(const void* base, const Slice& s, i64 ld, i64 column) {
+    return static_cast<T*>(const_cast<void*>(base)) + s.row * ld + column;
   }
 
+  // With a residual the sum is stored, and what was stored is what counts.
   static __device__ __forceinline__ void read_part(const NormArguments& g, const Slice& s,
                                                    i64 begin, bool again, Part& part) {
-    part.begin = begin;
-    part.end = s.end;
+    const bool aligned = g.is_aligned != 0;
+    part.place(begin, s.end);
+    Neighbours<In, kVector> runs[kVectors];
+    In* const sum = at<In>(g.sum, s, g.ld_sum, begin);
+    part.load(C::kResidual && again ? sum : at<In>(g.in, s, g.ld_in, begin), aligned, runs);
+    if constexpr (C::kResidual) {
+      if (!again) {
+        Neighbours<In, kVector> more[kVectors];
+        part.load(at<In>(g.residual, s, g.ld_residual, begin), aligned, more);
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (part.column(v) < s.end) {
-        read(g, s, part.column(v), again, part.x[v]);
-      } else {
+        for (int v = 0; v < kVectors; ++v) {
+          float x[kVector];
 #pragma unroll
-        for (int i = 0; i < kVector; ++i) part.x[v][i] = padding();
+          for (int i = 0; i < kVector; ++i) {
+            x[i] = to_float(runs[v].x[i]) + to_float(more[v].x[i]);
+            runs[v].x[i] = rounded<In>(x[i]);
+          }
+          store_floats(sum + Part::offset(v), aligned, part.left(v), x);
+        }
       }
     }
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) to_floats(runs[v], part.left(v), padding(), part.x[v]);
   }
 
   // Of what this thread read of a part.
@@ -109,33 +110,51 @@ struct NormKernel {
 
   // y = operation(y, weight) of each column, where the weights are used.
   template <bool kUsed, class Operation>
-  static __device__ __forceinline__ void apply(const void* weights, i64 column, bool aligned,
-                                               i64 left, float (&y)[kVector], Operation operation) {
+  static __device__ __forceinline__ void apply(const Neighbours<Weight, kVector>& weights,
+                                               float (&y)[kVector], Operation operation) {
     if constexpr (kUsed) {
-      float w[kVector];
-      load_floats(static_cast<const Weight*>(weights) + column, aligned, left, 0.0F, w);
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) y[i] = operation(y[i], w[i]);
+      for (int i = 0; i < kVector; ++i) y[i] = operation(y[i], to_float(weights.x[i]));
     }
   }
+  template <bool kUsed>
+  static __device__ __forceinline__ Neighbours<Weight, kVector> weights_of(const void* weights,
+                                                                           i64 column, bool aligned,
+                                                                           int left) {
+    if constexpr (!kUsed) return {};
+    return load_constants<kVector>(static_cast<const Weight*>(weights) + column, aligned, left);
+  }
 
-  static __device__ __forceinline__ void write_part(const NormArguments& g, const Slice& s,
+  // kWhole: rows are aligned and all runs of the part count.
+  template <bool kWhole>
+  static __device__ __forceinline__ void write_runs(const NormArguments& g, const Slice& s,
                                                     NormFactors f, const Part& part) {
-    const bool aligned = g.is_aligned != 0;
+    const bool aligned = kWhole || g.is_aligned != 0;
+    Out* const out = at<Out>(g.out, s, g.ld_out, part.begin);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const i64 column = part.column(v);
-      const i64 left = s.end - column;
+      const int left = kWhole ? kVector : part.left(v);
       if (left <= 0) return;
+      const i64 column = part.begin + Part::offset(v);
+      const auto scale = weights_of<C::kScale>(g.scale, column, aligned, left);
+      const auto shift = weights_of<C::kShift>(g.shift, column, aligned, left);
       float y[kVector];
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
         const float x = part.x[v][i] - f.offset;
         y[i] = (kSoftmax ? NormMath::exp(x) : x) * f.factor;
       }
-      apply<C::kScale>(g.scale, column, aligned, left, y, [](float a, float b) { return a * b; });
-      apply<C::kShift>(g.shift, column, aligned, left, y, [](float a, float b) { return a + b; });
-      store_floats(static_cast<Out*>(g.out) + s.row * g.ld_out + column, aligned, left, y);
+      apply<C::kScale>(scale, y, [](float a, float b) { return a * b; });
+      apply<C::kShift>(shift, y, [](float a, float b) { return a + b; });
+      store_floats(out + Part::offset(v), aligned, left, y);
+    }
+  }
+  static __device__ __forceinline__ void write_part(const NormArguments& g, const Slice& s,
+                                                    NormFactors f, const Part& part) {
+    if (g.is_aligned != 0 && part.is_whole()) {
+      write_runs<true>(g, s, f, part);
+    } else {
+      write_runs<false>(g, s, f, part);
     }
   }
 
