@@ -14,6 +14,11 @@ CPP = {".h", ".hpp", ".cc", ".cpp"}
 CODE = CPP | {".py", ".cmake"}
 MAX_FILE, MAX_HEADER, MAX_DEVICE_FILE = 600, 250, 400
 MAX_FUNCTION, MAX_LINE = 80, 100
+# Headers that may be longer, each with the reason.
+LONG_HEADERS = {
+    # Bindings of other languages read the C ABI in one file.
+    "include/tessera/tessera.h": 450,
+}
 PUBLIC_HEADERS = ("tessera/tessera.hpp", "tessera/tools.hpp")
 
 # Text that is right on one machine only: absolute paths that not every system has, and host names.
@@ -36,7 +41,7 @@ LONG_FUNCTIONS = {
 }
 
 # Folders that know operations by the table of families/family.h alone.
-STAGES = "base|targets|jit|runtime|registry|select|learn|dispatch|measure|tune|train"
+STAGES = "base|targets|jit|runtime|registry|select|learn|dispatch|measure|tune|train|c_api"
 FAMILY_BLIND = re.compile(rf"(?:src/tessera/(?:{STAGES})|cli)/")
 # Names of operations that their code may hold nevertheless, each with the reason. None: all.
 NAMES_ALLOWED = {
@@ -239,6 +244,7 @@ def check_file(path):
     limit = MAX_FILE
     if name.suffix in (".h", ".hpp"):
         limit = MAX_DEVICE_FILE if path.startswith("src/tessera/device/") else MAX_HEADER
+        limit = LONG_HEADERS.get(path, limit)
     count = len(lines) - 1
     if count > limit:
         report(path, count, f"file of {count} lines, the limit is {limit}")

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kLongestSentence = 4000;
 
-constexpr std::array<std::string_view, 17> kNames = {
+constexpr std::array<std::string_view, 18> kNames = {
     "ok",
     "invalid_argument",
     "parse_error",
@@ -31,8 +31,9 @@ constexpr std::array<std::string_view, 17> kNames = {
     "timeout",
     "out_of_memory",
     "internal",
+    "cancelled",
 };
-static_assert(kNames.size() == static_cast<std::size_t>(ErrorCode::internal) + 1);
+static_assert(kNames.size() == static_cast<std::size_t>(ErrorCode::cancelled) + 1);
 
 }  // namespace
 

@@ -26,6 +26,7 @@ enum class ErrorCode {
   timeout,              // a child process ran past its limit
   out_of_memory,
   internal,
+  cancelled,  // the caller asked for the end before it was done
 };
 
 // One row per code, in enum order: the spelling used in JSON and the C ABI.

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "tessera/spec/dtype.h"
 #include "tessera/spec/epilogue.h"
@@ -124,6 +125,13 @@ std::string to_string(const Problem& problem);
 // Reads such a line: "gemm m=128 n=3072 k=768 dtype=bf16 layout=rcr epilogue=bias+gelu". Throws
 // Error{parse_error} with the nearest key or word.
 Problem parse_problem(std::string_view line);
+
+// The keys that a line of this operation must have. Throws Error{unsupported} for an operation
+// without a problem.
+std::vector<std::string> required_fields(Op op);
+// One field's value as a line spells it; "packed" for a stride that follows from the sizes. Throws
+// Error{not_found} with the nearest key.
+std::string field_of(const Problem& problem, std::string_view key);
 
 // JSON both ways; from_json throws Error{parse_error} with line and column, or the field's path.
 std::string to_json(const Problem& problem);

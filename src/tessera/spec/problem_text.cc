@@ -206,6 +206,16 @@ std::string line_of(const P& problem) {
   return line;
 }
 
+template <class P>
+std::vector<std::string> required_of() {
+  std::vector<std::string> keys;
+  const P plain;
+  for_each_field(plain, [&](const std::string& key, const auto&, const auto&, const Rule& rule) {
+    if (rule.required) keys.push_back(key);
+  });
+  return keys;
+}
+
 bool is_packed(const std::int64_t& value) { return value == kPacked; }
 template <class T>
 bool is_packed(const T&) {
@@ -237,6 +247,30 @@ Problem parse_problem(std::string_view line) {
     fields.push_back({std::string(word.substr(0, equals)), std::string(word.substr(equals + 1))});
   }
   return problem_of(op, fields);
+}
+
+std::vector<std::string> required_fields(Op op) {
+  if (op == Op::gemm) return required_of<GemmProblem>();
+  if (op == Op::norm) return required_of<NormProblem>();
+  refuse_operation(op);
+}
+
+std::string field_of(const Problem& problem, std::string_view key) {
+  std::vector<std::string> known;
+  std::optional<std::string> found;
+  std::visit(
+      [&](const auto& fields) {
+        for_each_field(fields,
+                       [&](const std::string& name, const auto& value, const auto&, const Rule&) {
+                         known.push_back(name);
+                         if (name == key) found = is_packed(value) ? "packed" : text_of(value);
+                       });
+      },
+      problem);
+  if (found) return *found;
+  throw Error(ErrorCode::not_found,
+              fmt::format("problem: {} has no field '{}'{}", to_string(op_of(problem)), key,
+                          did_you_mean(key, known)));
 }
 
 std::string to_json(const Problem& problem) {

@@ -1,0 +1,355 @@
+/* Tessera's C ABI: choose, build, run, measure and tune tile kernels from C (C99) and from whatever
+ * calls C. libtessera.so exports these functions.
+ *
+ *   #include <tessera/tessera.h>
+ *
+ *   tsr_dispatcher_t *dispatcher;
+ *   tsr_problem_t *problem;
+ *   tsr_plan_t *plan;
+ *   tsr_dispatcher_create(NULL, &dispatcher);                           // for this machine
+ *   tsr_problem_parse("gemm m=128 n=3072 k=768 dtype=bf16", &problem);
+ *   tsr_plan(dispatcher, problem, NULL, &plan);                         // choose, build, load
+ *   tsr_operand_t operands[] = {{"a", a}, {"b", b}, {"out", out}};
+ *   if (tsr_launch_named(plan, operands, 3, NULL) != TSR_OK) puts(tsr_error());
+ *
+ * Rules that hold for every function:
+ * - The result is a status. Where it is not TSR_OK, tsr_error() is a sentence that says what broke,
+ *   and no output argument was written.
+ * - A handle is made by a function whose last argument is its address, and is given back to its
+ *   _destroy function, which takes NULL too. Handles may be destroyed in any order: what a handle
+ *   needs of others, it keeps. Handles may be used by several threads at once, except for a problem
+ *   or a kernel set whose fields are being set.
+ * - A text that a function returns through a char** is released by tsr_free().
+ * - A struct of options begins with struct_size, which TSR_INIT sets. All other fields may be zero,
+ *   which means the default. NULL instead of the struct means all defaults. A struct of a later
+ *   release may be longer; its first fields stay as they are.
+ * - Words and keys are those of the command line: see docs/vocabulary.md.
+ */
+#ifndef TESSERA_TESSERA_H
+#define TESSERA_TESSERA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The number of this ABI. A library with another number must not be called: compare it with
+ * tsr_abi(). */
+#define TSR_ABI 1
+
+#define TSR_API __attribute__((visibility("default")))
+
+/* tsr_launch_options_t options = TSR_INIT(tsr_launch_options_t); */
+#ifdef __cplusplus
+#define TSR_INIT(type) \
+  type { sizeof(type) }
+#else
+#define TSR_INIT(type) \
+  { sizeof(type) }
+#endif
+
+/* ---- Status ---------------------------------------------------------------------------------- */
+
+typedef enum tsr_status_t {
+  TSR_OK = 0,
+  TSR_INVALID_ARGUMENT = 1,     /* a problem, operand, handle or option breaks a stated rule */
+  TSR_PARSE_ERROR = 2,          /* malformed name, JSON, problem line or file */
+  TSR_NOT_FOUND = 3,            /* no kernel, target, field, file or command of that name */
+  TSR_UNSUPPORTED = 4,          /* valid, but nothing here can do it */
+  TSR_ILLEGAL_SPEC = 5,         /* a kernel that its target cannot run */
+  TSR_COMPILE_FAILED = 6,       /* the compiler is missing or refused the source */
+  TSR_LOAD_FAILED = 7,          /* a binary could not be loaded or lacks its symbol */
+  TSR_LAUNCH_FAILED = 8,        /* a GPU refused a kernel or an operation, or failed at it */
+  TSR_JIT_DISABLED = 9,         /* a kernel is missing and may not be built */
+  TSR_IO_ERROR = 10,            /* the file system refused */
+  TSR_CACHE_REFUSED = 11,       /* the cache folder is unsafe to use */
+  TSR_VERIFICATION_FAILED = 12, /* a result is outside its tolerance */
+  TSR_CRASHED = 13,             /* a child process died on a signal */
+  TSR_TIMEOUT = 14,             /* a child process ran past its limit */
+  TSR_OUT_OF_MEMORY = 15,
+  TSR_INTERNAL = 16,
+  TSR_CANCELLED = 17 /* a call-back ended it */
+} tsr_status_t;
+
+/* The release, "0.1.0", and the ABI's number. */
+TSR_API const char* tsr_version(void);
+TSR_API int tsr_abi(void);
+
+/* "invalid_argument"; "unknown" for a number of no status. */
+TSR_API const char* tsr_status_name(tsr_status_t status);
+
+/* The sentence of the calling thread's last failure; "" before the first one. It is valid until the
+ * next failure of this thread. */
+TSR_API const char* tsr_error(void);
+/* Longer evidence of that failure, such as a compiler's output; may be "". */
+TSR_API const char* tsr_error_details(void);
+
+/* Releases a text that a function of this header returned. */
+TSR_API void tsr_free(char* text);
+
+/* Warnings (level 0) and notes (level 1) of the whole process go to `sink`, one call at a time.
+ * NULL turns them off, which is the default. */
+typedef void (*tsr_log_sink_t)(void* user, int level, const char* sentence);
+TSR_API tsr_status_t tsr_set_log_sink(tsr_log_sink_t sink, void* user);
+
+/* Both may be NULL. A result other than 0 ends the work soon, with TSR_CANCELLED. */
+typedef struct tsr_callbacks_t {
+  size_t struct_size;
+  void* user;
+  int (*progress)(void* user, const char* label, size_t done, size_t total, const char* what);
+  int (*stop)(void* user); /* asked several times a second */
+} tsr_callbacks_t;
+
+/* ---- Problems -------------------------------------------------------------------------------- */
+
+typedef struct tsr_problem_t tsr_problem_t;
+
+/* From a line, "gemm m=128 n=3072 k=768 dtype=bf16 epilogue=bias+gelu", or from JSON,
+ * {"op": "gemm", "m": 128, ...}. */
+TSR_API tsr_status_t tsr_problem_parse(const char* line, tsr_problem_t** problem);
+TSR_API tsr_status_t tsr_problem_from_json(const char* json, tsr_problem_t** problem);
+/* Field by field: an operation, "gemm" or "norm", whose required fields are still missing. The
+ * fields are those of the line, in any order; setting one again replaces it. */
+TSR_API tsr_status_t tsr_problem_create(const char* op, tsr_problem_t** problem);
+TSR_API tsr_status_t tsr_problem_set(tsr_problem_t* problem, const char* field, const char* value);
+TSR_API tsr_status_t tsr_problem_set_integer(tsr_problem_t* problem, const char* field,
+                                             int64_t value);
+TSR_API tsr_status_t tsr_problem_set_number(tsr_problem_t* problem, const char* field,
+                                            double value);
+/* One field's value as text; strides that follow from the sizes are written out. */
+TSR_API tsr_status_t tsr_problem_get(const tsr_problem_t* problem, const char* field, char** value);
+/* The line and the JSON: lossless. */
+TSR_API tsr_status_t tsr_problem_line(const tsr_problem_t* problem, char** line);
+TSR_API tsr_status_t tsr_problem_json(const tsr_problem_t* problem, char** json);
+/* Fails with the rule that the problem breaks. */
+TSR_API tsr_status_t tsr_problem_validate(const tsr_problem_t* problem);
+/* {"flops": useful operations, "bytes": least traffic, "operands": [{"name", "access" ("read",
+ * "write", "update"), "dtype", "sizes", "strides" (in elements, the innermost dimension first),
+ * "batches", "batch_stride", "bytes", "in_array"}, ...]}. The list has the order of tsr_launch().
+ */
+TSR_API tsr_status_t tsr_problem_describe(const tsr_problem_t* problem, char** json);
+TSR_API void tsr_problem_destroy(tsr_problem_t* problem);
+
+/* ---- Kernel sets and registries -------------------------------------------------------------- */
+
+typedef struct tsr_kernel_set_t tsr_kernel_set_t;
+typedef struct tsr_registry_t tsr_registry_t;
+
+/* A set that is declared step by step. target: a row's name or a JSON file; NULL: this machine. */
+TSR_API tsr_status_t tsr_kernel_set_create(const char* name, const char* target,
+                                           tsr_kernel_set_t** set);
+/* {"name", "kernels": [...]}, and what is written by hand: "target", "groups", "preselected",
+ * "problems". */
+TSR_API tsr_status_t tsr_kernel_set_from_json(const char* json, tsr_kernel_set_t** set);
+/* Starts a group: the kernels of an operation. tsr_kernel_set_where narrows it by a field and a
+ * pattern ("dtype", "bf16"; "tile", "128x*x*"); several patterns of one field are alternatives. */
+TSR_API tsr_status_t tsr_kernel_set_op(tsr_kernel_set_t* set, const char* op);
+TSR_API tsr_status_t tsr_kernel_set_where(tsr_kernel_set_t* set, const char* field,
+                                          const char* pattern);
+/* One kernel by name; a preselected set such as "fp32_rcr_essential"; the `best` fastest kernels
+ * for a problem, by estimate. */
+TSR_API tsr_status_t tsr_kernel_set_add(tsr_kernel_set_t* set, const char* kernel);
+TSR_API tsr_status_t tsr_kernel_set_preselected(tsr_kernel_set_t* set, const char* name);
+TSR_API tsr_status_t tsr_kernel_set_for_problem(tsr_kernel_set_t* set, const tsr_problem_t* problem,
+                                                int best);
+/* {"name", "kernels": ["gemm_...", ...]}: sorted by name, lossless. */
+TSR_API tsr_status_t tsr_kernel_set_json(const tsr_kernel_set_t* set, char** json);
+TSR_API void tsr_kernel_set_destroy(tsr_kernel_set_t* set);
+
+/* How kernels are built and where they are kept. */
+typedef struct tsr_build_options_t {
+  size_t struct_size;
+  const char* cache;        /* folder; NULL: TESSERA_CACHE_DIR, or else the user's cache folder */
+  int64_t cache_bytes;      /* the least recently used kernels are removed beyond; 0: 1 GiB */
+  const char* compiler;     /* NULL: the one that is found */
+  const char* nvrtc;        /* NULL: the one that is found */
+  const char* worker;       /* the worker program; NULL: the one installed with the library */
+  const char* const* packs; /* files that are searched first; ended by NULL, or NULL itself */
+  int no_shipped_packs;     /* 1: do not search the packs installed with the library */
+  int no_compile;           /* 1: a kernel that is neither cached nor packed is an error */
+  double timeout_seconds;   /* of one compiler run; 0: 120 */
+} tsr_build_options_t;
+
+/* Live kernels. `build` may be NULL. */
+TSR_API tsr_status_t tsr_registry_create(const char* name, const tsr_build_options_t* build,
+                                         tsr_registry_t** registry);
+/* Adds a target of the user's own, from a JSON file. */
+TSR_API tsr_status_t tsr_registry_add_target(tsr_registry_t* registry, const char* file);
+/* Declares kernels without building them. */
+TSR_API tsr_status_t tsr_registry_declare(tsr_registry_t* registry, const tsr_kernel_set_t* set);
+/* Builds and loads all declared kernels, `jobs` at a time (0: one for each core). Returns
+ * {"results": [{"kernel", "was_cached", "seconds", "error"}, ...]}: kernels that failed have a
+ * sentence in "error", and do not fail the call. `callbacks` may be NULL; progress gets the
+ * kernel's name. */
+TSR_API tsr_status_t tsr_registry_build(tsr_registry_t* registry, int jobs,
+                                        const tsr_callbacks_t* callbacks, char** json);
+/* {"kernels": [{"kernel", "is_loaded"}, ...]}, sorted by name. */
+TSR_API tsr_status_t tsr_registry_list(const tsr_registry_t* registry, char** json);
+/* A copy with the kernels whose names match a wildcard ("*_sm90a"; NULL: any). */
+TSR_API tsr_status_t tsr_registry_filter(const tsr_registry_t* registry, const char* pattern,
+                                         tsr_registry_t** filtered);
+/* Adds what the other registry has declared and loaded. */
+TSR_API tsr_status_t tsr_registry_merge(tsr_registry_t* registry, const tsr_registry_t* other);
+TSR_API tsr_status_t tsr_registry_export(const tsr_registry_t* registry, char** json);
+TSR_API tsr_status_t tsr_registry_import(tsr_registry_t* registry, const char* json);
+TSR_API void tsr_registry_destroy(tsr_registry_t* registry);
+
+/* ---- Dispatchers ----------------------------------------------------------------------------- */
+
+typedef struct tsr_dispatcher_t tsr_dispatcher_t;
+
+typedef struct tsr_dispatcher_options_t {
+  size_t struct_size;
+  const char* target;       /* a row's name or a JSON file; NULL: TESSERA_TARGET or this machine */
+  int threads;              /* CPU: the most threads of each launch; 0: OpenMP's own limit */
+  int device;               /* the GPU's number */
+  const char* models;       /* folder of models that replace the shipped ones; NULL: TESSERA_MODELS
+                               or "models" in the cache folder */
+  int deterministic;        /* 1: only kernels whose bits do not depend on threads or order */
+  int autotune;             /* 1: measure each new problem's best kernels and remember the winner */
+  double autotune_seconds;  /* for a problem; 0: 2 */
+  int autotune_top;         /* how many of the predicted best are measured; 0: 5 */
+  const char* tuning_store; /* NULL: tuning.sqlite in the cache folder */
+  /* The pool: choose among the kernels that this registry declares, and load through it. The
+   * dispatcher keeps it. NULL: the target's whole space, and `build` says how. */
+  tsr_registry_t* pool;
+  const tsr_build_options_t* build; /* NULL: defaults; must be NULL where a pool is given */
+} tsr_dispatcher_options_t;
+
+/* How one problem is chosen for. */
+typedef struct tsr_choose_options_t {
+  size_t struct_size;
+  int threads;       /* 0: the dispatcher's */
+  const char* force; /* a kernel's name: this kernel or an error that says why not */
+} tsr_choose_options_t;
+
+/* Where and how a launch runs. */
+typedef struct tsr_launch_options_t {
+  size_t struct_size;
+  void* stream;           /* GPU: the caller's stream (cudaStream_t); NULL: the default stream */
+  void* workspace;        /* tsr_workspace_bytes() bytes where the kernel runs, at a multiple of 256
+                             bytes (CPU: 64); NULL: the library's own memory */
+  size_t workspace_bytes; /* the size of `workspace` */
+  int verify;             /* 1: compare with the fp64 reference, and wait; else
+                             TSR_VERIFICATION_FAILED with the element */
+} tsr_launch_options_t;
+
+/* `options` may be NULL. */
+TSR_API tsr_status_t tsr_dispatcher_create(const tsr_dispatcher_options_t* options,
+                                           tsr_dispatcher_t** dispatcher);
+/* The target's row as JSON. */
+TSR_API tsr_status_t tsr_dispatcher_target(const tsr_dispatcher_t* dispatcher, char** json);
+/* The decision; builds nothing: {"problem", "target", "kernel", "source", "predicted_seconds",
+ * "threads", "why", "considered": [{"kernel", "predicted_seconds", "refusal"}, ...]}, the accepted
+ * kernels first, best first. */
+TSR_API tsr_status_t tsr_choose(tsr_dispatcher_t* dispatcher, const tsr_problem_t* problem,
+                                const tsr_choose_options_t* options, char** json);
+/* The same for people: the chosen kernel, the next five and why they lost, refusals counted by
+ * rule; with `everything` all of them by name. */
+TSR_API tsr_status_t tsr_explain(tsr_dispatcher_t* dispatcher, const tsr_problem_t* problem,
+                                 const tsr_choose_options_t* options, int everything, char** text);
+/* Measures the `top` kernels that are predicted to be best (0: the dispatcher's number), each in a
+ * child process and against the reference, for about `seconds` (0: the dispatcher's), and remembers
+ * them in the tuning store: {"measurements": [{"kernel", "outcome", "seconds", "spread", "note"},
+ * ...]}, best first. Dispatchers that are made later choose the winner. */
+TSR_API tsr_status_t tsr_autotune(tsr_dispatcher_t* dispatcher, const tsr_problem_t* problem,
+                                  double seconds, int top, char** json);
+TSR_API void tsr_dispatcher_destroy(tsr_dispatcher_t* dispatcher);
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+/* A kernel that was chosen, built and loaded for one problem. */
+typedef struct tsr_plan_t tsr_plan_t;
+
+/* One operand by name. data: where it lies, in the host's memory for CPU targets, in the device's
+ * for GPUs; an array of pointers where the problem has pointer_arrays. */
+typedef struct tsr_operand_t {
+  const char* name;
+  const void* data;
+} tsr_operand_t;
+
+/* Chooses, builds and loads; later launches do none of that. `options` may be NULL. */
+TSR_API tsr_status_t tsr_plan(tsr_dispatcher_t* dispatcher, const tsr_problem_t* problem,
+                              const tsr_choose_options_t* options, tsr_plan_t** plan);
+/* {"problem", "target", "kernel", "source", "predicted_seconds"}. */
+TSR_API tsr_status_t tsr_plan_json(const tsr_plan_t* plan, char** json);
+/* How many operands a launch takes, and the position of one of them by name. */
+TSR_API tsr_status_t tsr_operand_count(const tsr_plan_t* plan, size_t* count);
+TSR_API tsr_status_t tsr_operand_index(const tsr_plan_t* plan, const char* name, size_t* index);
+/* The most bytes of workspace that a launch may need; may be 0. */
+TSR_API tsr_status_t tsr_workspace_bytes(const tsr_plan_t* plan, size_t* bytes);
+/* Runs the plan. `operands` has `count` addresses in the order of tsr_problem_describe(). Checks
+ * the addresses: null, misaligned, an output that overlaps another operand. On a CPU it returns
+ * when the result is written, on a GPU when the work is enqueued. `options` may be NULL. */
+TSR_API tsr_status_t tsr_launch(const tsr_plan_t* plan, const void* const* operands, size_t count,
+                                const tsr_launch_options_t* options);
+/* The same with operands by name, in any order. */
+TSR_API tsr_status_t tsr_launch_named(const tsr_plan_t* plan, const tsr_operand_t* operands,
+                                      size_t count, const tsr_launch_options_t* options);
+/* Waits until the stream's work is done; returns at once on a CPU. */
+TSR_API tsr_status_t tsr_synchronize(const tsr_plan_t* plan, const tsr_launch_options_t* options);
+/* For a problem with an operand that is packed ahead (preshuffle=1): the bytes of the packed
+ * operand, and the packing, which reads that operand alone. The other addresses may be NULL. */
+TSR_API tsr_status_t tsr_packed_bytes(const tsr_plan_t* plan, size_t* bytes);
+TSR_API tsr_status_t tsr_pack(const tsr_plan_t* plan, const void* const* operands, size_t count,
+                              void* packed, const tsr_launch_options_t* options);
+
+typedef struct tsr_bench_options_t {
+  size_t struct_size;
+  int rounds;         /* readings; 0: 11 */
+  int warmup;         /* calls before the first reading; 0: 2 */
+  double min_seconds; /* of a reading; 0: 0.002 */
+  int flush_caches;   /* 1: each reading is one call with cold caches */
+  uint64_t seed;      /* of random operands */
+} tsr_bench_options_t;
+
+/* Times the plan: {"median_seconds", "min_seconds", "spread" (interquartile range over median),
+ * "seconds": one for each round, "gflops", "gb_per_second"}. With NULL operands the library makes
+ * random ones and compares the result with the reference first. */
+TSR_API tsr_status_t tsr_bench(const tsr_plan_t* plan, const void* const* operands, size_t count,
+                               const tsr_bench_options_t* options,
+                               const tsr_launch_options_t* launch, char** json);
+/* Runs the plan once on random operands of a seed and compares with the fp64 reference. */
+TSR_API tsr_status_t tsr_verify(const tsr_plan_t* plan, uint64_t seed);
+TSR_API void tsr_plan_destroy(tsr_plan_t* plan);
+
+/* ---- Models ---------------------------------------------------------------------------------- */
+
+typedef struct tsr_model_t tsr_model_t;
+
+/* A model's folder, or a LightGBM text file (plain or .gz) that lies in one. */
+TSR_API tsr_status_t tsr_model_load(const char* path, tsr_model_t** model);
+/* The manifest: what the model learned, and from which data. */
+TSR_API tsr_status_t tsr_model_json(const tsr_model_t* model, char** json);
+/* The predicted seconds of one kernel on a problem. A model that predicts no times gives a score,
+ * of which the least is the best. threads: 0 means those of the model's data. */
+TSR_API tsr_status_t tsr_model_predict(const tsr_model_t* model, const tsr_problem_t* problem,
+                                       const char* kernel, int threads, double* seconds);
+/* {"kernels": [{"kernel", "predicted"}, ...]}: the `top` best legal kernels (0: all), best first.
+ */
+TSR_API tsr_status_t tsr_model_rank(const tsr_model_t* model, const tsr_problem_t* problem,
+                                    int threads, size_t top, char** json);
+TSR_API void tsr_model_destroy(tsr_model_t* model);
+
+/* ---- Commands -------------------------------------------------------------------------------- */
+
+/* What the command line does, in this process: "sweep", "train", "evaluate", "predict", "search",
+ * "tune", "data", "report", "generate", "list", "show", "verify", "run", "explain", "cache",
+ * "pack", "problems", "targets", "doctor". `options` is a JSON object whose keys are the command's
+ * long options and its positional words, {"problems": ["square"], "kernels": ["all-legal"],
+ * "store": "s.sqlite", "budget": "60s", "seed": 3}; NULL: none. `json` gets the object that the
+ * command prints with --json. Where a command found fault with something (a wrong kernel, a model
+ * that must not replace another), *exit_code is 1 and the JSON says what; else 0. `callbacks` and
+ * `exit_code` may be NULL. */
+TSR_API tsr_status_t tsr_command(const char* name, const char* options,
+                                 const tsr_callbacks_t* callbacks, int* exit_code, char** json);
+/* {"commands": [{"name", "summary", "example"}, ...]}. */
+TSR_API tsr_status_t tsr_commands(char** json);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* TESSERA_TESSERA_H */

@@ -1,0 +1,119 @@
+// Dispatchers: choosing and explaining.
+#include "tessera/c_api/handles_internal.h"
+
+namespace tessera::c_api {
+namespace {
+
+DispatcherOptions dispatcher_options_of(const tsr_dispatcher_options_t& given) {
+  check_least("threads", given.threads, 0);
+  check_least("device", given.device, 0);
+  check_least("autotune_seconds", given.autotune_seconds, 0);
+  check_least("autotune_top", given.autotune_top, 0);
+  DispatcherOptions options;
+  options.target = text_or_empty(given.target);
+  options.models = text_or_empty(given.models);
+  options.tuning_store = text_or_empty(given.tuning_store);
+  options.build = build_options_of(given.build);
+  options.deterministic = given.deterministic != 0;
+  options.autotune = given.autotune != 0;
+  if (given.autotune_seconds > 0) options.autotune_seconds = given.autotune_seconds;
+  if (given.autotune_top > 0) options.autotune_top = given.autotune_top;
+  return options;
+}
+
+std::unique_ptr<tsr_dispatcher_t> make_dispatcher(const tsr_dispatcher_options_t& given) {
+  auto made = std::make_unique<tsr_dispatcher_t>();
+  made->options = dispatcher_options_of(given);
+  made->threads = given.threads;
+  made->device = given.device;
+  if (given.pool == nullptr) {
+    made->dispatcher = std::make_shared<Dispatcher>(made->options);
+    return made;
+  }
+  if (given.build != nullptr) {
+    refuse(
+        "dispatcher: build must be NULL where a pool is given, whose registry says how kernels "
+        "are built");
+  }
+  made->dispatcher =
+      std::make_shared<Dispatcher>(made->options, object_of(given.pool, "pool").registry);
+  return made;
+}
+
+Json to_json(const Problem& problem, const Target& target, const Decision& decision) {
+  Json considered = Json::array();
+  for (const Considered& each : decision.considered) {
+    considered.push_back({{"kernel", each.name},
+                          {"predicted_seconds", each.predicted_seconds},
+                          {"refusal", each.refusal}});
+  }
+  return {{"problem", to_string(problem)},
+          {"target", target.name},
+          {"kernel", decision.name},
+          {"source", to_string(decision.source)},
+          {"predicted_seconds", decision.predicted_seconds},
+          {"threads", decision.threads},
+          {"why", decision.why},
+          {"considered", considered}};
+}
+
+}  // namespace
+
+RunOptions run_options_of(const tsr_dispatcher_t& dispatcher, const tsr_choose_options_t* given) {
+  const tsr_choose_options_t options = options_of(given, "tsr_choose_options_t");
+  check_least("threads", options.threads, 0);
+  RunOptions run;
+  run.launch.threads = options.threads > 0 ? options.threads : dispatcher.threads;
+  run.launch.device = dispatcher.device;
+  run.force = text_or_empty(options.force);
+  return run;
+}
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+tsr_status_t tsr_dispatcher_create(const tsr_dispatcher_options_t* options,
+                                   tsr_dispatcher_t** dispatcher) {
+  return guarded([&] {
+    result_of(dispatcher, "dispatcher");
+    auto made = make_dispatcher(options_of(options, "tsr_dispatcher_options_t"));
+    hand_out(*dispatcher, made.release());
+  });
+}
+
+tsr_status_t tsr_dispatcher_target(const tsr_dispatcher_t* dispatcher, char** json) {
+  return guarded([&] {
+    const Target& target = object_of(dispatcher, "dispatcher").dispatcher->target();
+    result_of(json, "JSON") = copy_of(to_json(target));
+  });
+}
+
+tsr_status_t tsr_choose(tsr_dispatcher_t* dispatcher, const tsr_problem_t* problem,
+                        const tsr_choose_options_t* options, char** json) {
+  return guarded([&] {
+    result_of(json, "JSON");
+    const tsr_dispatcher_t& chooser = object_of(dispatcher, "dispatcher");
+    const Problem whole = problem_of(problem);
+    const Decision decision = chooser.dispatcher->explain(whole, run_options_of(chooser, options));
+    *json = json_copy(to_json(whole, chooser.dispatcher->target(), decision));
+  });
+}
+
+tsr_status_t tsr_explain(tsr_dispatcher_t* dispatcher, const tsr_problem_t* problem,
+                         const tsr_choose_options_t* options, int everything, char** text) {
+  return guarded([&] {
+    result_of(text, "text");
+    const tsr_dispatcher_t& chooser = object_of(dispatcher, "dispatcher");
+    const Problem whole = problem_of(problem);
+    const Decision decision = chooser.dispatcher->explain(whole, run_options_of(chooser, options));
+    *text = copy_of(explain(whole, chooser.dispatcher->target(), decision,
+                            everything != 0 ? ExplainDetail::everything : ExplainDetail::summary));
+  });
+}
+
+void tsr_dispatcher_destroy(tsr_dispatcher_t* dispatcher) { destroy(dispatcher); }
+
+}  // extern "C"
+#pragma GCC visibility pop
+
+}  // namespace tessera::c_api

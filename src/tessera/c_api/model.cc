@@ -1,0 +1,93 @@
+// Learned models: predicting and ranking.
+#include <algorithm>
+#include <filesystem>
+
+#include "tessera/c_api/handles_internal.h"
+#include "tessera/learn/ranker.h"
+
+namespace tessera::c_api {
+namespace {
+
+// A model's folder, which may be named by the forest's file.
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  const bool is_forest = name.ends_with(".txt") || name.ends_with(".txt.gz");
+  return is_forest ? path.parent_path() : path;
+}
+
+// What the model makes of the pool's kernels, or of all legal ones.
+Decision rank(const tsr_model_t& model, const Problem& problem, int threads,
+              std::optional<std::vector<KernelSpec>> pool) {
+  check_least("threads", threads, 0);
+  ChooseOptions options;
+  options.threads = threads > 0 ? threads : model.model->manifest.threads;
+  options.rankers = {make_model_ranker(model.model, family_of(problem).extract)};
+  options.pool = std::move(pool);
+  options.explain = true;
+  Decision decision = choose(problem, model.target, options);
+  if (decision.source == ChoiceSource::learned) return decision;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("model: '{}': {}", to_string(problem), decision.why));
+}
+
+double predict(const tsr_model_t& model, const Problem& problem, std::string_view kernel,
+               int threads) {
+  const Decision decision = rank(model, problem, threads, {{parse_name(kernel)}});
+  return decision.considered.front().predicted_seconds;
+}
+
+Json to_json(const Decision& decision, std::size_t top) {
+  Json kernels = Json::array();
+  for (const Considered& each : decision.considered) {
+    if (!each.refusal.empty() || (top > 0 && kernels.size() == top)) break;
+    kernels.push_back({{"kernel", each.name}, {"predicted", each.predicted_seconds}});
+  }
+  return {{"kernels", kernels}};
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+tsr_status_t tsr_model_load(const char* path, tsr_model_t** model) {
+  return guarded([&] {
+    result_of(model, "model");
+    auto made = std::make_unique<tsr_model_t>();
+    Model loaded = load_model(folder_of(text_of(path, "model's path")));
+    made->target = loaded.machine ? *loaded.machine : load_target(loaded.manifest.target);
+    made->model = std::make_shared<const Model>(std::move(loaded));
+    hand_out(*model, made.release());
+  });
+}
+
+tsr_status_t tsr_model_json(const tsr_model_t* model, char** json) {
+  return guarded([&] {
+    result_of(json, "JSON") = copy_of(to_json(object_of(model, "model").model->manifest));
+  });
+}
+
+tsr_status_t tsr_model_predict(const tsr_model_t* model, const tsr_problem_t* problem,
+                               const char* kernel, int threads, double* seconds) {
+  return guarded([&] {
+    result_of(seconds, "prediction");
+    *seconds = predict(object_of(model, "model"), problem_of(problem),
+                       text_of(kernel, "kernel's name"), threads);
+  });
+}
+
+tsr_status_t tsr_model_rank(const tsr_model_t* model, const tsr_problem_t* problem, int threads,
+                            size_t top, char** json) {
+  return guarded([&] {
+    result_of(json, "JSON");
+    const tsr_model_t& ranker = object_of(model, "model");
+    *json = json_copy(to_json(rank(ranker, problem_of(problem), threads, std::nullopt), top));
+  });
+}
+
+void tsr_model_destroy(tsr_model_t* model) { destroy(model); }
+
+}  // extern "C"
+#pragma GCC visibility pop
+
+}  // namespace tessera::c_api
