@@ -32,6 +32,13 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+template <class Options>
+inline Options tsr_init() {
+  Options options = {};
+  options.struct_size = sizeof(Options);
+  return options;
+}
+
 extern "C" {
 #endif
 
@@ -43,11 +50,10 @@ extern "C" {
 
 /* tsr_launch_options_t options = TSR_INIT(tsr_launch_options_t); */
 #ifdef __cplusplus
-#define TSR_INIT(type) \
-  type { sizeof(type) }
+#define TSR_INIT(type) tsr_init<type>()
 #else
 #define TSR_INIT(type) \
-  { sizeof(type) }
+  { .struct_size = sizeof(type) }
 #endif
 
 /* ---- Status ---------------------------------------------------------------------------------- */

@@ -15,14 +15,12 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
   return is_forest ? path.parent_path() : path;
 }
 
-// What the model makes of the pool's kernels, or of all legal ones.
-Decision rank(const tsr_model_t& model, const Problem& problem, int threads,
-              std::optional<std::vector<KernelSpec>> pool) {
+// The decision by the model alone.
+Decision rank(const tsr_model_t& model, const Problem& problem, int threads) {
   check_least("threads", threads, 0);
   ChooseOptions options;
   options.threads = threads > 0 ? threads : model.model->manifest.threads;
   options.rankers = {make_model_ranker(model.model, family_of(problem).extract)};
-  options.pool = std::move(pool);
   options.explain = true;
   Decision decision = choose(problem, model.target, options);
   if (decision.source == ChoiceSource::learned) return decision;
@@ -30,10 +28,19 @@ Decision rank(const tsr_model_t& model, const Problem& problem, int threads,
               fmt::format("model: '{}': {}", to_string(problem), decision.why));
 }
 
+// All kernels are ranked, because a model of relative times needs the others.
 double predict(const tsr_model_t& model, const Problem& problem, std::string_view kernel,
                int threads) {
-  const Decision decision = rank(model, problem, threads, {{parse_name(kernel)}});
-  return decision.considered.front().predicted_seconds;
+  const Decision decision = rank(model, problem, threads);
+  for (const Considered& each : decision.considered) {
+    if (each.name != kernel) continue;
+    if (each.refusal.empty()) return each.predicted_seconds;
+    throw Error(ErrorCode::illegal_spec, fmt::format("model: {}: {}", kernel, each.refusal));
+  }
+  throw Error(
+      ErrorCode::not_found,
+      fmt::format("model: '{}' is none of the {} kernels of {} with the types of '{}'", kernel,
+                  decision.considered.size(), model.target.name, to_string(problem)));
 }
 
 Json to_json(const Decision& decision, std::size_t top) {
@@ -81,7 +88,7 @@ tsr_status_t tsr_model_rank(const tsr_model_t* model, const tsr_problem_t* probl
   return guarded([&] {
     result_of(json, "JSON");
     const tsr_model_t& ranker = object_of(model, "model");
-    *json = json_copy(to_json(rank(ranker, problem_of(problem), threads, std::nullopt), top));
+    *json = json_copy(to_json(rank(ranker, problem_of(problem), threads), top));
   });
 }
 
