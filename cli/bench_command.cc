@@ -15,8 +15,9 @@
 #include "bench_problem.h"
 #include "bench_rank.h"
 #include "command.h"
-#include "options.h"
 #include "peer_trial.h"
+#include "tessera/commands/format.h"
+#include "tessera/commands/options.h"
 
 extern char** environ;
 
@@ -61,8 +62,9 @@ std::string threads_text(int threads) {
   return fmt::format("{} thread{}", threads, threads == 1 ? "" : "s");
 }
 
-void print_text(const std::vector<BenchCase>& cases, const BenchSummary& summary,
-                const peers::PeerSearch& peers, const std::string& where) {
+void print_text(const Console& console, const std::vector<BenchCase>& cases,
+                const BenchSummary& summary, const peers::PeerSearch& peers,
+                const std::string& where) {
   std::vector<std::string> header = {"problem", "kernel", "time", "GFLOP/s", "of peak"};
   for (const auto& [group, value] : summary.geomean_vs) header.push_back("vs " + group);
   Table table(header);
@@ -73,20 +75,20 @@ void print_text(const std::vector<BenchCase>& cases, const BenchSummary& summary
     for (const auto& [group, value] : summary.geomean_vs) row.push_back(ratio_text(bench, group));
     table.add(std::move(row));
   }
-  write_out("{}\n", table.text());
-  for (const auto& peer : peers.found) write_out("{} {}\n", peer->name(), peer->version());
-  for (const std::string& note : peers.notes) write_out("note: {}\n", note);
+  console.write_out("{}\n", table.text());
+  for (const auto& peer : peers.found) console.write_out("{} {}\n", peer->name(), peer->version());
+  for (const std::string& note : peers.notes) console.write_out("note: {}\n", note);
   for (const BenchCase& bench : cases) {
     for (const std::string& note : bench.notes) {
-      write_out("note: {}: {}\n", to_string(bench.problem), note);
+      console.write_out("note: {}: {}\n", to_string(bench.problem), note);
     }
   }
   for (const auto& [group, value] : summary.geomean_vs) {
-    write_out("{:.3f}x {} (geometric mean), {:.3f}x at least\n", value, group,
-              summary.min_vs.at(group));
+    console.write_out("{:.3f}x {} (geometric mean), {:.3f}x at least\n", value, group,
+                      summary.min_vs.at(group));
   }
-  write_out("{:.1f}% of peak on {}, {} cases, {} ties\n", 100 * summary.peak_fraction, where,
-            summary.cases, summary.ties);
+  console.write_out("{:.1f}% of peak on {}, {} cases, {} ties\n", 100 * summary.peak_fraction,
+                    where, summary.cases, summary.ties);
 }
 
 // A GPU is measured with cold caches and at the clock that it keeps under load. On a CPU, a loop
@@ -99,7 +101,7 @@ BenchSettings settings_for(const BenchCommand& command, const Target& target) {
   return settings;
 }
 
-int bench_problems(const BenchCommand& command, const Output& output) {
+int bench_problems(const BenchCommand& command, const Console& console) {
   const std::vector<Problem> problems = read_problems(command.problems);
   const int threads = runtime::thread_limit({.threads = command.settings.run.threads});
   Dispatcher dispatcher({.target = command.target});
@@ -109,15 +111,15 @@ int bench_problems(const BenchCommand& command, const Output& output) {
       command.peers.empty() ? peers::peer_names(target.backend) : command.peers, threads);
 
   std::vector<BenchCase> cases;
-  Progress progress("bench", Progress::Plain::signs);
-  const std::optional<Error> failure = run_through(problems, [&](const Problem& problem) {
+  Progress progress(console, "bench", Plain::signs);
+  const std::optional<Error> failure = run_through(console, problems, [&](const Problem& problem) {
     progress.step(cases.size(), problems.size(), to_string(problem));
     cases.push_back(bench_problem(dispatcher, problem, peers, settings));
   });
   progress.clear();
 
   const BenchSummary summary = summarise(cases);
-  if (output.json) {
+  if (console.json) {
     Json versions = Json::object();
     for (const auto& peer : peers.found) versions[peer->name()] = peer->version();
     Json rows = Json::array();
@@ -131,12 +133,12 @@ int bench_problems(const BenchCommand& command, const Output& output) {
                  {"cases", rows},
                  {"summary", to_json(summary)}};
     if (failure) json["error"] = error_json(*failure);
-    print_json(json);
+    console.print_json(json);
   } else {
-    print_text(cases, summary, peers,
+    print_text(console, cases, summary, peers,
                counts_threads(target) ? threads_text(threads)
                                       : measure::device_name(target, settings.run.device));
-    if (failure) print_error(*failure);
+    if (failure) console.print_error(*failure);
   }
   return failure ? 1 : 0;
 }
@@ -162,25 +164,27 @@ std::vector<double> time_dispatch(const std::string& target) {
   return seconds;
 }
 
-int bench_dispatch(const BenchCommand& command, const Output& output) {
+int bench_dispatch(const BenchCommand& command, const Console& console) {
   const std::vector<double> seconds = time_dispatch(command.target);
   const double median = 1e9 * quantile(seconds, 0.5);
   const double p90 = 1e9 * quantile(seconds, 0.9);
-  if (output.json) {
-    print_json({{"calls", kBatches * kCallsPerBatch}, {"median_ns", median}, {"p90_ns", p90}});
+  if (console.json) {
+    console.print_json(
+        {{"calls", kBatches * kCallsPerBatch}, {"median_ns", median}, {"p90_ns", p90}});
   } else {
-    write_out("warm dispatch: {:.1f} ns (median), {:.1f} ns (90th percentile)\n", median, p90);
+    console.write_out("warm dispatch: {:.1f} ns (median), {:.1f} ns (90th percentile)\n", median,
+                      p90);
   }
   return 0;
 }
 
 // Measures the ranking of a new problem, its parts, LightGBM's predictor, and the look-up of a
 // known problem.
-int bench_rank(const BenchCommand& command, const Output& output) {
+int bench_rank(const BenchCommand& command, const Console& console) {
   RankBench bench{command.problems, command.target, command.model, command.candidates,
                   command.settings.protocol};
   bench.memo_hit = [] { return quantile(time_dispatch(""), 0.5); };
-  return run_rank_bench(bench, output);
+  return run_rank_bench(bench, console);
 }
 
 // A folder in the system's temporary folder, removed at the end.
@@ -232,14 +236,14 @@ bool runs_here(const Target& target) {
 
 // Measures the compile times of kernels that are not in any cache, then the time to load each from
 // the cache. Loading is left out when this machine cannot run the kernels.
-int bench_jit(const BenchCommand& command, const Output& output) {
+int bench_jit(const BenchCommand& command, const Console& console) {
   const Target target = resolve_target(command.target);
   const TemporaryFolder folder;
   const jit::BuildOptions options{.cache = {.folder = folder.path}};
   const bool loads = runs_here(target);
   std::vector<double> compile;
   std::vector<double> load;
-  Progress progress("compile", Progress::Plain::signs);
+  Progress progress(console, "compile", Plain::signs);
   const std::vector<KernelSpec> specs = sample_kernels(target, command.kernels);
   for (const KernelSpec& spec : specs) {
     for (std::vector<double>* seconds : {&compile, &load}) {
@@ -257,19 +261,20 @@ int bench_jit(const BenchCommand& command, const Output& output) {
   }
   progress.clear();
   const std::string compiler = jit::compiler_for(target).find({}, {}).version;
-  if (output.json) {
-    print_json({{"compiler", compiler},
-                {"kernels", specs.size()},
-                {"compile_median_s", quantile(compile, 0.5)},
-                {"compile_p90_s", quantile(compile, 0.9)},
-                {"cached_load_median_ms", 1e3 * quantile(load, 0.5)},
-                {"cached_load_p90_ms", 1e3 * quantile(load, 0.9)}});
+  if (console.json) {
+    console.print_json({{"compiler", compiler},
+                        {"kernels", specs.size()},
+                        {"compile_median_s", quantile(compile, 0.5)},
+                        {"compile_p90_s", quantile(compile, 0.9)},
+                        {"cached_load_median_ms", 1e3 * quantile(load, 0.5)},
+                        {"cached_load_p90_ms", 1e3 * quantile(load, 0.9)}});
   } else {
-    write_out("{} kernels with {}\n", specs.size(), compiler);
-    write_out("compile: {} (median), {} (90th percentile)\n",
-              format_seconds(quantile(compile, 0.5)), format_seconds(quantile(compile, 0.9)));
-    write_out("cached load: {} (median), {} (90th percentile)\n",
-              format_seconds(quantile(load, 0.5)), format_seconds(quantile(load, 0.9)));
+    console.write_out("{} kernels with {}\n", specs.size(), compiler);
+    console.write_out("compile: {} (median), {} (90th percentile)\n",
+                      format_seconds(quantile(compile, 0.5)),
+                      format_seconds(quantile(compile, 0.9)));
+    console.write_out("cached load: {} (median), {} (90th percentile)\n",
+                      format_seconds(quantile(load, 0.5)), format_seconds(quantile(load, 0.9)));
   }
   return 0;
 }
@@ -296,7 +301,7 @@ double time_child(const std::vector<std::string>& words) {
 }
 
 // Measures the time from exec to the first result, with the kernel in a pack or in the cache.
-int bench_start(const BenchCommand&, const Output& output) {
+int bench_start(const BenchCommand&, const Console& console) {
   std::vector<std::string> words = {"tessera", "run", "--repeat", "1"};
   const std::string problem = to_string(usual_problem("start"));
   for (const std::string_view word : split_words(problem)) words.emplace_back(word);
@@ -305,38 +310,39 @@ int bench_start(const BenchCommand&, const Output& output) {
   for (int i = 0; i < 21; ++i) seconds.push_back(time_child(words));
   const double median = 1e3 * quantile(seconds, 0.5);
   const double p90 = 1e3 * quantile(seconds, 0.9);
-  if (output.json) {
-    print_json({{"median_ms", median}, {"p90_ms", p90}});
+  if (console.json) {
+    console.print_json({{"median_ms", median}, {"p90_ms", p90}});
   } else {
-    write_out("process start to first result: {:.1f} ms (median), {:.1f} ms (90th percentile)\n",
-              median, p90);
+    console.write_out(
+        "process start to first result: {:.1f} ms (median), {:.1f} ms (90th percentile)\n", median,
+        p90);
   }
   return 0;
 }
 
-int bench_peak(const BenchCommand&, const Output& output) {
+int bench_peak(const BenchCommand&, const Console& console) {
   const runtime::MachinePeak& peak = runtime::machine_peak();
-  if (output.json) {
-    print_json({{"machine", host_info().cpu_model},
-                {"fp32_gflops", peak.fp32_flops * 1e-9},
-                {"bf16_gflops", peak.bf16_flops * 1e-9},
-                {"int8_gops", peak.int8_ops * 1e-9},
-                {"read_gb_per_s", peak.read_bytes_per_s * 1e-9},
-                {"read_gb_per_s_all", peak.read_bytes_per_s_all * 1e-9}});
+  if (console.json) {
+    console.print_json({{"machine", host_info().cpu_model},
+                        {"fp32_gflops", peak.fp32_flops * 1e-9},
+                        {"bf16_gflops", peak.bf16_flops * 1e-9},
+                        {"int8_gops", peak.int8_ops * 1e-9},
+                        {"read_gb_per_s", peak.read_bytes_per_s * 1e-9},
+                        {"read_gb_per_s_all", peak.read_bytes_per_s_all * 1e-9}});
     return 0;
   }
-  write_out("{}\n", host_info().cpu_model);
-  write_out(
+  console.write_out("{}\n", host_info().cpu_model);
+  console.write_out(
       "one thread: fp32 {:.1f} GFLOP/s, bf16 {:.1f} GFLOP/s, int8 {:.1f} GOP/s, reads {:.1f} "
       "GB/s\n",
       peak.fp32_flops * 1e-9, peak.bf16_flops * 1e-9, peak.int8_ops * 1e-9,
       peak.read_bytes_per_s * 1e-9);
-  write_out("all threads: reads {:.1f} GB/s\n", peak.read_bytes_per_s_all * 1e-9);
+  console.write_out("all threads: reads {:.1f} GB/s\n", peak.read_bytes_per_s_all * 1e-9);
   return 0;
 }
 
 // Runs every way of one peer once. The benchmark starts this before it trusts a peer.
-int bench_peers(const BenchCommand& command, const Output&) {
+int bench_peers(const BenchCommand& command, const Console&) {
   const bool has_problems = !command.problems.words.empty();
   const std::vector<Problem> problems =
       has_problems ? read_problems(command.problems) : std::vector<Problem>{};
@@ -350,7 +356,7 @@ int bench_peers(const BenchCommand& command, const Output&) {
 
 struct BenchRow {
   std::string_view name;
-  int (*run)(const BenchCommand&, const Output&);
+  int (*run)(const BenchCommand&, const Console&);
 };
 constexpr std::array kBenches = {
     BenchRow{"dispatch", bench_dispatch}, BenchRow{"rank", bench_rank},
@@ -366,15 +372,15 @@ std::vector<std::string> bench_names() {
 }
 
 // 'bench gemm m=64 ...' names the operation already.
-int bench(BenchCommand command, const Output& output) {
+int bench(BenchCommand command, const Console& console) {
   std::vector<std::string>& words = command.problems.words;
   const bool is_named = words.empty() || words.front().find('=') == std::string::npos;
   if (!is_named) words.insert(words.begin(), command.what == "rank" ? usual_op() : command.what);
   for (const BenchRow& row : kBenches) {
-    if (row.name == command.what) return row.run(command, output);
+    if (row.name == command.what) return row.run(command, console);
   }
   for (const Family* family : all_families()) {
-    if (to_string(family->op) == command.what) return bench_problems(command, output);
+    if (to_string(family->op) == command.what) return bench_problems(command, console);
   }
   const std::vector<std::string> names = bench_names();
   throw Error(ErrorCode::not_found,
@@ -425,7 +431,7 @@ Action declare_bench(CLI::App& app) {
   app.add_option("--model", command->model,
                  "A model's folder for bench rank; else the target's shipped one");
   add_integer_option(app, "--candidates", command->candidates, 1, "How many bench rank ranks");
-  return [command](const Output& output) { return bench(*command, output); };
+  return [command](const Console& console) { return bench(*command, console); };
 }
 
 }  // namespace tessera::cli

@@ -6,8 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "command.h"
 #include "peers/peers.h"
-#include "work.h"
+#include "tessera/commands/work.h"
 
 namespace tessera::cli {
 

@@ -9,7 +9,8 @@
 #include <chrono>
 #include <optional>
 
-#include "learning.h"
+#include "tessera/commands/format.h"
+#include "tessera/commands/learning.h"
 
 namespace tessera::cli {
 namespace {
@@ -227,35 +228,36 @@ Json to_json(const RankCase& c, const RankTimes& times) {
   return json;
 }
 
-void print_text(const RankCase& c, const RankTimes& times) {
-  write_out("{} candidates ({} different) of '{}' on {}\n", c.specs.size(), c.different,
-            to_string(c.problem), c.target.name);
-  write_out("{}: {} trees, {} leaves\n\n", c.model_name, c.model.forest.roots.size(),
-            c.model.forest.leaves.size());
+void print_text(const Console& console, const RankCase& c, const RankTimes& times) {
+  console.write_out("{} candidates ({} different) of '{}' on {}\n", c.specs.size(), c.different,
+                    to_string(c.problem), c.target.name);
+  console.write_out("{}: {} trees, {} leaves\n\n", c.model_name, c.model.forest.roots.size(),
+                    c.model.forest.leaves.size());
   Table table({"what", "median", "least", "spread"});
   for (const runtime::Timing& timing : times.timings) {
     table.add({timing.name, format_seconds(timing.median_seconds),
                format_seconds(timing.min_seconds), fmt::format("{:.1f}%", 100 * timing.spread)});
   }
-  write_out("{}\n", table.text());
+  console.write_out("{}\n", table.text());
   if (times.ratio) {
-    write_out("LightGBM takes {:.1f} ({:.1f} to {:.1f}) times the forest's time\n",
-              times.ratio->median, times.ratio->low, times.ratio->high);
+    console.write_out("LightGBM takes {:.1f} ({:.1f} to {:.1f}) times the forest's time\n",
+                      times.ratio->median, times.ratio->low, times.ratio->high);
   }
-  write_out("loading the model: {}\n", format_seconds(times.load_seconds));
-  if (times.memo_seconds > 0) write_out("memo hit: {}\n", format_seconds(times.memo_seconds));
-  for (const std::string& note : c.notes) write_out("note: {}\n", note);
+  console.write_out("loading the model: {}\n", format_seconds(times.load_seconds));
+  if (times.memo_seconds > 0)
+    console.write_out("memo hit: {}\n", format_seconds(times.memo_seconds));
+  for (const std::string& note : c.notes) console.write_out("note: {}\n", note);
 }
 
 }  // namespace
 
-int run_rank_bench(const RankBench& bench, const Output& output) {
+int run_rank_bench(const RankBench& bench, const Console& console) {
   RankCase c = make_case(bench);
   const RankTimes times = time_case(bench, c);
-  if (output.json) {
-    print_json(to_json(c, times));
+  if (console.json) {
+    console.print_json(to_json(c, times));
   } else {
-    print_text(c, times);
+    print_text(console, c, times);
   }
   return 0;
 }

@@ -5,8 +5,9 @@
 #include <functional>
 #include <string>
 
-#include "options.h"
-#include "output.h"
+#include "command.h"
+#include "tessera/commands/console.h"
+#include "tessera/commands/options.h"
 
 namespace tessera::cli {
 
@@ -24,6 +25,6 @@ struct RankBench {
 // LightGBM is missing, and when no kernel can be built for the memo. Throws Error{not_found} when
 // no model is shipped, Error{unsupported} when the model has no opinion, and
 // Error{verification_failed} when predictions differ.
-int run_rank_bench(const RankBench& bench, const Output& output);
+int run_rank_bench(const RankBench& bench, const Console& console);
 
 }  // namespace tessera::cli

@@ -1,55 +1,22 @@
-// The table of subcommands.
+// The commands of the program: those of the library, and its own.
 #pragma once
 
-#include <functional>
-#include <span>
-#include <string_view>
+#include <vector>
 
-#include "output.h"
-
-namespace CLI {
-class App;
-}
+#include "tessera/commands/console.h"
+#include "tessera/commands/table.h"
 
 namespace tessera::cli {
 
-// Runs a subcommand after its options are read; returns the exit status.
-using Action = std::function<int(const Output&)>;
-
-struct Command {
-  std::string_view name;
-  std::string_view summary;
-  std::string_view example;
-  // Declares the options on `app`. The returned action owns the variables of the options.
-  Action (*declare)(CLI::App& app);
-};
+using namespace commands;
 
 // Every subcommand, in the order of the help text.
-std::span<const Command> all_commands();
+std::vector<Command> all_commands();
 
-Action declare_run(CLI::App& app);
 Action declare_matmul(CLI::App& app);
 Action declare_demo(CLI::App& app);
-Action declare_explain(CLI::App& app);
-Action declare_list(CLI::App& app);
-Action declare_show(CLI::App& app);
-Action declare_generate(CLI::App& app);
-Action declare_verify(CLI::App& app);
 Action declare_bench(CLI::App& app);
-Action declare_sweep(CLI::App& app);
-Action declare_data(CLI::App& app);
-Action declare_train(CLI::App& app);
-Action declare_evaluate(CLI::App& app);
-Action declare_predict(CLI::App& app);
-Action declare_search(CLI::App& app);
-Action declare_tune(CLI::App& app);
-Action declare_report(CLI::App& app);
-Action declare_cache(CLI::App& app);
-Action declare_pack(CLI::App& app);
-Action declare_problems(CLI::App& app);
-Action declare_targets(CLI::App& app);
-Action declare_doctor(CLI::App& app);
+Action declare_doctor(CLI::App& app);  // the library's, and the peers
 Action declare_completion(CLI::App& app);
-Action declare_version(CLI::App& app);
 
 }  // namespace tessera::cli

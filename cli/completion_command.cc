@@ -109,15 +109,15 @@ struct ShellRow {
 constexpr std::array kShells = {ShellRow{"bash", bash_script}, ShellRow{"zsh", zsh_script},
                                 ShellRow{"fish", fish_script}};
 
-int completion(const std::string& shell, const Output& output) {
+int completion(const std::string& shell, const Console& console) {
   std::vector<std::string> names;
   for (const ShellRow& row : kShells) {
     names.emplace_back(row.name);
     if (row.name != shell) continue;
-    if (output.json) {
-      print_json({{"shell", shell}, {"script", row.script()}});
+    if (console.json) {
+      console.print_json({{"shell", shell}, {"script", row.script()}});
     } else {
-      write_out("{}", row.script());
+      console.write_out("{}", row.script());
     }
     return 0;
   }
@@ -131,7 +131,7 @@ int completion(const std::string& shell, const Output& output) {
 Action declare_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
   app.add_option("shell", *shell, "bash, zsh or fish")->required();
-  return [shell](const Output& output) { return completion(*shell, output); };
+  return [shell](const Console& console) { return completion(*shell, console); };
 }
 
 }  // namespace tessera::cli

@@ -6,8 +6,9 @@
 
 #include "bench_problem.h"
 #include "command.h"
-#include "options.h"
 #include "peer_trial.h"
+#include "tessera/commands/format.h"
+#include "tessera/commands/options.h"
 
 namespace tessera::cli {
 namespace {
@@ -29,10 +30,10 @@ KernelSet declare_kernels(const std::vector<Problem>& problems, const Target& ta
   return builder.build();
 }
 
-void build(Registry& registry, const Output& output) {
+void build(Registry& registry, const Console& console) {
   std::vector<jit::BuildResult> results;
   {
-    Progress progress("build", Progress::Plain::signs);
+    Progress progress(console, "build", Plain::signs);
     results =
         registry.build(0, [&](std::size_t done, std::size_t total, const jit::BuildResult& result) {
           progress.step(done, total, result.name);
@@ -43,23 +44,24 @@ void build(Registry& registry, const Output& output) {
     if (!result.error.empty()) throw Error(ErrorCode::compile_failed, result.error);
     cached += result.was_cached ? 1 : 0;
   }
-  if (!output.json) {
-    write_out("built {} kernels, {} of them already in the cache\n\n", results.size(), cached);
+  if (!console.json) {
+    console.write_out("built {} kernels, {} of them already in the cache\n\n", results.size(),
+                      cached);
   }
 }
 
-int demo(int threads, const Output& output) {
+int demo(int threads, const Console& console) {
   const std::vector<Problem> problems = read_shapes("bert_base");
   const Target target = host_target();
   const KernelSet set = declare_kernels(problems, target);
-  if (!output.json) {
-    write_out("BERT-base, 128 tokens: {} layer shapes on {} ({})\n", problems.size(),
-              host_info().cpu_model, target.name);
-    write_out("declared a set of {} kernels\n", set.specs.size());
+  if (!console.json) {
+    console.write_out("BERT-base, 128 tokens: {} layer shapes on {} ({})\n", problems.size(),
+                      host_info().cpu_model, target.name);
+    console.write_out("declared a set of {} kernels\n", set.specs.size());
   }
   auto registry = std::make_shared<Registry>("bert_base");
   registry->declare(set);
-  build(*registry, output);
+  build(*registry, console);
   Dispatcher dispatcher({}, registry);
 
   const int limit = runtime::thread_limit({.threads = threads});
@@ -71,8 +73,8 @@ int demo(int threads, const Output& output) {
   std::vector<std::string> notes = peers.notes;
   std::optional<Error> failure;
   {
-    Progress progress("run", Progress::Plain::signs);
-    failure = run_through(problems, [&](const Problem& problem) {
+    Progress progress(console, "run", Plain::signs);
+    failure = run_through(console, problems, [&](const Problem& problem) {
       progress.step(rows.size(), problems.size(), to_string(problem));
       const BenchCase bench = bench_problem(dispatcher, problem, peers, settings);
       rows.push_back(to_json(bench));
@@ -84,27 +86,27 @@ int demo(int threads, const Output& output) {
                  share_text(bench), ratio_text(bench, "onednn"), ratio_text(bench, "openblas")});
     });
   }
-  if (output.json) {
+  if (console.json) {
     Json json = {{"threads", limit}, {"kernels", set.specs.size()}, {"cases", rows}};
     if (failure) json["error"] = error_json(*failure);
-    print_json(json);
+    console.print_json(json);
     return failure ? 1 : 0;
   }
-  write_out("{}\n", table.text());
+  console.write_out("{}\n", table.text());
   if (failure) {
-    print_error(*failure);
+    console.print_error(*failure);
     return 1;
   }
-  write_out(
+  console.write_out(
       "All {} results verified against the fp64 reference; {} threads; above 1x we are "
       "faster.\n",
       problems.size(), limit);
-  write_out(
+  console.write_out(
       "why: how the kernel was chosen, by estimate (analytic), by a model of measurements "
       "(learned) or by measurement (tuned).\n");
-  for (const auto& peer : peers.found) write_out("{} {}\n", peer->name(), peer->version());
-  for (const std::string& note : notes) write_out("note: {}\n", note);
-  write_out("\n{}", kNext);
+  for (const auto& peer : peers.found) console.write_out("{} {}\n", peer->name(), peer->version());
+  for (const std::string& note : notes) console.write_out("note: {}\n", note);
+  console.write_out("\n{}", kNext);
   return 0;
 }
 
@@ -113,7 +115,7 @@ int demo(int threads, const Output& output) {
 Action declare_demo(CLI::App& app) {
   auto threads = std::make_shared<int>(0);
   add_threads_option(app, *threads);
-  return [threads](const Output& output) { return demo(*threads, output); };
+  return [threads](const Console& console) { return demo(*threads, console); };
 }
 
 }  // namespace tessera::cli

@@ -7,8 +7,8 @@
 
 #include "command.h"
 #include "npy.h"
-#include "options.h"
-#include "work.h"
+#include "tessera/commands/options.h"
+#include "tessera/commands/work.h"
 
 namespace tessera::cli {
 namespace {
@@ -100,7 +100,7 @@ void multiply(Dispatcher& dispatcher, const GemmProblem& problem, const NpyArray
   place.backend->copy_to_host(out.data(), result.data(), out.size(), place.options);
 }
 
-int matmul(const MatmulCommand& command, const Output& output) {
+int matmul(const MatmulCommand& command, const Console& console) {
   const NpyArray a = read_matrix(command.a_path);
   const NpyArray b = read_matrix(command.b_path);
   const GemmProblem problem = problem_of(command, a, b);
@@ -115,15 +115,15 @@ int matmul(const MatmulCommand& command, const Output& output) {
   write_npy(command.output_path, problem.out, shape, out.data());
 
   const ReadyKernel& kernel = dispatcher.kernel_for(problem, command.run);
-  if (output.json) {
-    print_json({{"problem", to_string(Problem(problem))},
-                {"kernel", kernel.name},
-                {"output", command.output_path},
-                {"shape", shape},
-                {"dtype", to_string(problem.out)}});
+  if (console.json) {
+    console.print_json({{"problem", to_string(Problem(problem))},
+                        {"kernel", kernel.name},
+                        {"output", command.output_path},
+                        {"shape", shape},
+                        {"dtype", to_string(problem.out)}});
   } else {
-    write_out("{}: ({}) of {}, by {}\n", command.output_path, fmt::join(shape, ", "),
-              to_string(problem.out), kernel.name);
+    console.write_out("{}: ({}) of {}, by {}\n", command.output_path, fmt::join(shape, ", "),
+                      to_string(problem.out), kernel.name);
   }
   return 0;
 }
@@ -141,7 +141,7 @@ Action declare_matmul(CLI::App& app) {
   add_device_option(app, command->run.launch.device);
   app.add_option("--force", command->run.force, "This kernel, or an error that says why not");
   app.add_flag("--verify", command->run.verify, "Compare with the fp64 reference");
-  return [command](const Output& output) { return matmul(*command, output); };
+  return [command](const Console& console) { return matmul(*command, console); };
 }
 
 }  // namespace tessera::cli

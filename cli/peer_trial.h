@@ -2,8 +2,9 @@
 // own.
 #pragma once
 
+#include "command.h"
 #include "peers/peers.h"
-#include "work.h"
+#include "tessera/commands/work.h"
 
 namespace tessera::cli {
 

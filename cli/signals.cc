@@ -1,10 +1,21 @@
 #include "signals.h"
 
+#include <atomic>
 #include <csignal>
 
 #include "tessera/tools.hpp"
 
 namespace tessera::cli {
+namespace {
+
+std::atomic<bool> interrupted{false};
+
+void on_interrupt(int signal) {
+  interrupted = true;
+  std::signal(signal, end_by_signal);  // for the second ^C
+}
+
+}  // namespace
 
 void prepare_for_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
@@ -23,5 +34,12 @@ void end_by_signal(int signal) {
   pthread_sigmask(SIG_UNBLOCK, &this_one, nullptr);
   std::raise(signal);
 }
+
+void take_interrupts() {
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
+}
+
+bool is_interrupted() { return interrupted.load(); }
 
 }  // namespace tessera::cli

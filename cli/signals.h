@@ -10,4 +10,9 @@ void prepare_for_signals();
 // The signal handler: ends all children, and then the program by the signal itself.
 void end_by_signal(int signal);
 
+// Takes SIGINT and SIGTERM from now on: the first one makes is_interrupted() true, the second one
+// ends the program.
+void take_interrupts();
+bool is_interrupted();
+
 }  // namespace tessera::cli

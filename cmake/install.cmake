@@ -10,7 +10,9 @@ endif()
 install(DIRECTORY include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY src/tessera/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera
         FILES_MATCHING PATTERN "*.h" PATTERN "*_internal.h" EXCLUDE PATTERN "device" EXCLUDE
-        PATTERN "parquet" EXCLUDE PATTERN "gemm" EXCLUDE)
+        PATTERN "parquet" EXCLUDE PATTERN "gemm" EXCLUDE PATTERN "commands" EXCLUDE)
+install(FILES src/tessera/commands/commands.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera/commands)
 install(EXPORT tessera_targets NAMESPACE tessera:: DESTINATION ${config})
 install(EXPORT tessera_tools_targets NAMESPACE tessera:: DESTINATION ${config})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake

@@ -20,6 +20,7 @@ LONG_HEADERS = {
     "include/tessera/tessera.h": 450,
 }
 PUBLIC_HEADERS = ("tessera/tessera.hpp", "tessera/tools.hpp")
+COMMANDS = "src/tessera/commands/"  # which the command line shares
 
 # Text that is right on one machine only: absolute paths that not every system has, and host names.
 # Tests use made-up paths; the one allowed host is that of an XML namespace.
@@ -41,7 +42,7 @@ LONG_FUNCTIONS = {
 }
 
 # Folders that know operations by the table of families/family.h alone.
-STAGES = "base|targets|jit|runtime|registry|select|learn|dispatch|measure|tune|train|c_api"
+STAGES = "base|targets|jit|runtime|registry|select|learn|dispatch|measure|tune|train|commands|c_api"
 FAMILY_BLIND = re.compile(rf"(?:src/tessera/(?:{STAGES})|cli)/")
 # Names of operations that their code may hold nevertheless, each with the reason. None: all.
 NAMES_ALLOWED = {
@@ -61,11 +62,14 @@ def report(path, line, text):
 
 
 def check_public_only(path, lines):
-    """The command line, the peers and the examples know tessera.hpp and tools.hpp only."""
-    if not path.startswith(("cli/", "peers/", "examples/")):
+    """The commands, the peers and the examples know tessera.hpp and tools.hpp only."""
+    if not path.startswith((COMMANDS, "cli/", "peers/", "examples/")):
         return
+    knows_commands = path.startswith((COMMANDS, "cli/"))
     for number, line in enumerate(lines, 1):
         match = re.match(r'#include [<"](tessera/[^">]+)[">]', line)
+        if match and knows_commands and match.group(1).startswith("tessera/commands/"):
+            continue
         if match and match.group(1) not in PUBLIC_HEADERS:
             report(path, number,
                    f"may include {' or '.join(PUBLIC_HEADERS)} only, got {match.group(1)}")

@@ -11,6 +11,7 @@
 #include "tessera/base/streams.h"
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
+#include "tessera/commands/commands.h"
 #include "tessera/jit/compilers.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/pack.h"

@@ -1,0 +1,231 @@
+// tessera evaluate: how good a model's choices are, on measurements.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "tessera/commands/format.h"
+#include "tessera/commands/learning.h"
+#include "tessera/commands/options.h"
+#include "tessera/commands/table.h"
+
+namespace tessera::commands {
+namespace {
+
+constexpr std::uint64_t kRandomSeed = 1;
+
+struct EvaluateCommand {
+  std::string model;
+  std::vector<std::string> compare;
+  std::vector<std::string> data;
+  std::vector<std::string> oracle;
+  std::vector<std::string> by;
+  bool unseen = false;
+  bool learned = false;
+};
+
+train::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manifest,
+                          const std::vector<std::string>& files) {
+  train::DatasetFilter filter;
+  filter.op = parse_op(manifest.op);
+  filter.target = manifest.target;
+  filter.dtypes = manifest.dtypes;
+  filter.threads = manifest.threads;
+  filter.drop_unseen = command.learned;
+  filter.only_unseen = command.unseen;
+  return train::make_dataset(read_all_data(files), filter);
+}
+
+// The fastest kernels by other measurements, for the problems' indices in these measurements.
+train::Oracle oracle_of(const EvaluateCommand& command, const Manifest& manifest,
+                        const train::Dataset& dataset) {
+  if (command.oracle.empty()) return {};
+  const train::Dataset others = dataset_of(command, manifest, command.oracle);
+  const train::Oracle fastest = train::fastest_of(train::score_random(others, kRandomSeed));
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < dataset.problems.size(); ++i) {
+    places[to_string(dataset.problems[i])] = i;
+  }
+  train::Oracle oracle;
+  for (const auto& [problem, kernel] : fastest) {
+    const auto place = places.find(to_string(others.problems[problem]));
+    if (place != places.end()) oracle[place->second] = kernel;
+  }
+  if (!oracle.empty()) return oracle;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("evaluate: none of the {} problems of --oracle is among the {} of --data",
+                          others.problems.size(), dataset.problems.size()));
+}
+
+Json to_json(const train::ProblemResult& result, const train::Dataset& dataset) {
+  return {{"problem", to_string(dataset.problems[result.problem])},
+          {"efficiency", result.efficiency},
+          {"chosen", result.chosen},
+          {"chosen_seconds", result.chosen_seconds},
+          {"best", result.best},
+          {"best_seconds", result.best_seconds}};
+}
+
+void check_slices(const std::vector<train::Slice>& slices, const std::vector<std::string>& by) {
+  std::set<std::string> found = {"all"};
+  for (const train::Slice& slice : slices) found.insert(slice.by);
+  const std::vector<std::string> known(found.begin(), found.end());
+  for (const std::string& word : by) {
+    if (found.contains(word)) continue;
+    throw Error(ErrorCode::not_found,
+                fmt::format("evaluate: unknown slice '{}'{} (known: {})", word,
+                            did_you_mean(word, known), join(known, ", ")));
+  }
+}
+
+void print_slices(const Console& console, const std::vector<train::Slice>& slices,
+                  const std::vector<std::string>& by) {
+  std::vector<Rated> rows;
+  for (const train::Slice& slice : slices) {
+    const bool wanted = std::ranges::count(by, slice.by) + std::ranges::count(by, "all") > 0;
+    if (wanted) rows.push_back({slice.by + " " + slice.value, slice.summary});
+  }
+  if (!rows.empty()) console.write_out("\n{}", summary_table(rows));
+}
+
+void print_worst(const Console& console, const train::Evaluation& evaluation,
+                 const train::Dataset& dataset) {
+  console.write_out("\nworst of {} problems:\n", evaluation.results.size());
+  for (const train::ProblemResult& r : evaluation.worst) {
+    console.write_out("{:>7}  {}\n         chosen {:>8}  {}\n         best   {:>8}  {}\n",
+                      format_share(r.efficiency), to_string(dataset.problems[r.problem]),
+                      format_seconds(r.chosen_seconds), r.chosen, format_seconds(r.best_seconds),
+                      r.best);
+  }
+}
+
+void print_outside(const Console& console, const std::vector<train::Outside>& outside,
+                   const train::Dataset& dataset) {
+  if (outside.empty()) return;
+  console.write_out("\nthe analytic ranker chose for {} problems, such as '{}': {}\n",
+                    outside.size(), to_string(dataset.problems[outside[0].problem]),
+                    outside[0].reason);
+}
+
+struct Rating {
+  std::vector<Rated> rows;  // the model, then the ways of choosing that it is compared with
+  train::Evaluation model;
+  std::vector<train::Outside> outside;
+};
+
+// The best choice is 100% by definition, so its row shows only the number of problems.
+Rating rate(const train::Dataset& dataset, const LoadedModel& loaded, const train::Oracle& oracle) {
+  const auto evaluated = [&](const std::vector<train::ScoredRow>& rows) {
+    return train::evaluate(dataset.problems, rows, oracle);
+  };
+  Rating rating;
+  rating.model = evaluated(train::score_model(dataset, loaded.target, loaded.model));
+  rating.outside = train::outside_of(dataset, loaded.target, loaded.model);
+  std::vector<train::ScoredRow> best = train::score_random(dataset, kRandomSeed);
+  for (train::ScoredRow& row : best) row.score = -row.seconds;
+  rating.rows = {
+      {"model", rating.model.summary},
+      {"analytic", evaluated(train::score_analytic(dataset, loaded.target)).summary},
+      {"random", evaluated(train::score_random(dataset, kRandomSeed)).summary},
+      {"best", evaluated(best).summary},
+  };
+  return rating;
+}
+
+int evaluate_one(const EvaluateCommand& command, const Console& console) {
+  const LoadedModel loaded = load_model_folder(command.model);
+  const train::Dataset dataset = dataset_of(command, loaded.model->manifest, command.data);
+  const Rating rating = rate(dataset, loaded, oracle_of(command, loaded.model->manifest, dataset));
+  check_slices(rating.model.slices, command.by);
+  if (!console.json) {
+    console.write_out("{}", summary_table(rating.rows));
+    print_slices(console, rating.model.slices, command.by);
+    print_worst(console, rating.model, dataset);
+    print_outside(console, rating.outside, dataset);
+    return 0;
+  }
+  Json json = {{"model_folder", command.model}, {"data_hash", dataset.hash}};
+  for (const Rated& row : rating.rows) json[row.who] = summary_json(row.summary);
+  Json slices = Json::array();
+  for (const train::Slice& slice : rating.model.slices) {
+    slices.push_back(
+        {{"by", slice.by}, {"value", slice.value}, {"summary", summary_json(slice.summary)}});
+  }
+  Json worst = Json::array();
+  for (const train::ProblemResult& r : rating.model.worst) worst.push_back(to_json(r, dataset));
+  json["slices"] = slices;
+  json["worst"] = worst;
+  json["outside"] = rating.outside.size();
+  console.print_json(json);
+  return 0;
+}
+
+int compare_two(const EvaluateCommand& command, const Console& console) {
+  const LoadedModel before = load_model_folder(command.compare.at(0));
+  const LoadedModel after = load_model_folder(command.compare.at(1));
+  const train::Dataset dataset = dataset_of(command, before.model->manifest, command.data);
+  const train::Oracle oracle = oracle_of(command, before.model->manifest, dataset);
+  const auto evaluated = [&](const LoadedModel& loaded) {
+    return train::evaluate(dataset.problems,
+                           train::score_model(dataset, loaded.target, loaded.model), oracle);
+  };
+  const train::Evaluation old_one = evaluated(before);
+  const train::Evaluation new_one = evaluated(after);
+  const train::Comparison c = train::compare(old_one, new_one, dataset.problems);
+  if (console.json) {
+    console.print_json({{"old", summary_json(old_one.summary)},
+                        {"new", summary_json(new_one.summary)},
+                        {"accepted", c.accepted},
+                        {"mean", c.mean},
+                        {"p50", c.p50},
+                        {"p10", c.p10},
+                        {"worst", c.worst},
+                        {"worst_problem", to_string(dataset.problems[c.worst_problem])},
+                        {"reasons", c.reasons}});
+  } else {
+    console.write_out("{}", summary_table({{"old", old_one.summary}, {"new", new_one.summary}}));
+    console.write_out("\nnew / old: mean {:.4f}, P50 {:.4f}, P10 {:.4f}, worst {:.4f} ({})\n",
+                      c.mean, c.p50, c.p10, c.worst, to_string(dataset.problems[c.worst_problem]));
+    for (const std::string& reason : c.reasons) console.write_out("refused: {}\n", reason);
+    if (c.accepted) console.write_out("accepted\n");
+  }
+  return c.accepted ? 0 : 1;
+}
+
+int evaluate(const EvaluateCommand& command, const Console& console) {
+  if (command.model.empty() == command.compare.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "evaluate: give either --model DIR or --compare OLD NEW");
+  }
+  if (command.unseen && command.learned) {
+    throw Error(ErrorCode::invalid_argument,
+                "evaluate: --unseen and --learned are the two sides of the split, give one");
+  }
+  return command.model.empty() ? compare_two(command, console) : evaluate_one(command, console);
+}
+
+}  // namespace
+
+Action declare_evaluate(CLI::App& app) {
+  auto command = std::make_shared<EvaluateCommand>();
+  app.add_option("--model", command->model, "The model's folder");
+  app.add_option("--compare", command->compare,
+                 "Two models' folders: may NEW replace OLD? Exits with 1 when not")
+      ->expected(2);
+  add_data_option(app, command->data);
+  app.add_option("--oracle", command->oracle,
+                 "Other measurements, which say what the best kernel is; left out: --data says it")
+      ->delimiter(',');
+  app.add_flag("--unseen", command->unseen, "Only problems that are never learned from");
+  app.add_flag("--learned", command->learned, "Only problems that may be learned from");
+  app.add_option("--by", command->by,
+                 "Slices to print: by dtype, pipeline and whatever else the operation tells "
+                 "problems apart by, or all")
+      ->delimiter(',');
+  return [command](const Console& console) { return evaluate(*command, console); };
+}
+
+}  // namespace tessera::commands

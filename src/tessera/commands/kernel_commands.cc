@@ -1,0 +1,191 @@
+// tessera explain, list, show and generate: about kernels, without building any.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "tessera/commands/options.h"
+#include "tessera/commands/table.h"
+#include "tessera/commands/work.h"
+
+namespace tessera::commands {
+namespace {
+
+struct ExplainCommand {
+  ProblemOptions problems;
+  std::string target;
+  ChooseOptions choose;
+  bool all = false;
+};
+
+Json to_json(const Problem& problem, const Target& target, const Decision& decision) {
+  Json considered = Json::array();
+  for (const Considered& each : decision.considered) {
+    considered.push_back({{"kernel", each.name},
+                          {"predicted_seconds", each.predicted_seconds},
+                          {"refusal", each.refusal}});
+  }
+  return {{"problem", to_string(problem)},
+          {"target", target.name},
+          {"kernel", decision.name},
+          {"source", to_string(decision.source)},
+          {"predicted_seconds", decision.predicted_seconds},
+          {"why", decision.why},
+          {"considered", considered}};
+}
+
+int explain(const ExplainCommand& command, const Console& console) {
+  const Target target = resolve_target(command.target);
+  ChooseOptions options = command.choose;
+  options.explain = true;
+  options.rankers = {make_shelf_ranker(shared_shelf(environment("TESSERA_MODELS"))),
+                     make_analytic_ranker(), make_first_legal_ranker()};
+  JsonRows rows(console, "decisions");
+  const auto each = [&](const Problem& problem) {
+    const Decision decision = choose(problem, target, options);
+    if (console.json) {
+      rows.add(to_json(problem, target, decision));
+    } else {
+      console.put_out(
+          tessera::explain(problem, target, decision,
+                           command.all ? ExplainDetail::everything : ExplainDetail::summary));
+    }
+  };
+  return end_rows(rows, run_through(console, read_problems(command.problems), each), console);
+}
+
+struct ListCommand {
+  KernelOptions kernels;
+  bool sets = false;
+  bool dtypes = false;
+};
+
+int print_words(const char* key, const std::vector<std::string>& words, const Console& console) {
+  if (console.json) {
+    console.print_json({{key, words}});
+  } else {
+    for (const std::string& word : words) console.write_out("{}\n", word);
+  }
+  return 0;
+}
+
+int list(const ListCommand& command, const Console& console) {
+  if (command.sets) {
+    return print_words("sets", family_of(parse_op(command.kernels.op)).preselected_names(),
+                       console);
+  }
+  if (command.dtypes) {
+    std::vector<std::string> dtypes;
+    for (DType dtype : all_dtypes()) dtypes.emplace_back(to_string(dtype));
+    return print_words("dtypes", dtypes, console);
+  }
+  std::vector<std::string> names;
+  const Target target = resolve_target(command.kernels.target);
+  for (const KernelSpec& spec : select_kernels(command.kernels, target).specs) {
+    names.push_back(name_of(spec));
+  }
+  return print_words("kernels", names, console);
+}
+
+struct ShowCommand {
+  std::string name;
+  std::string target;
+  bool source = false;
+};
+
+// A kernel is shown for the target at the end of its name, unless --target gives the user's own
+// row.
+int show(const ShowCommand& command, const Console& console) {
+  const KernelSpec spec = find_kernel(command.name);
+  const Target target = load_target(command.target.empty() ? spec.target : command.target);
+  const Verdict legal = family_of(spec).is_legal(spec, target);
+  const std::string source = command.source ? emit_legal(spec, target).text : "";
+
+  Json json = {{"kernel", command.name},
+               {"legal", static_cast<bool>(legal)},
+               {"reason", legal.reason},
+               {"spec", Json::parse(to_json(spec))}};
+  if (command.source) json["source"] = source;
+  if (console.json) {
+    console.print_json(json);
+  } else if (command.source) {
+    console.write_out("{}", source);
+  } else {
+    console.write_out("{}\n{}: {}\n", json["spec"].dump(2), target.name,
+                      legal ? "legal" : legal.reason);
+  }
+  return 0;
+}
+
+struct GenerateCommand {
+  KernelOptions kernels;
+  std::string folder;
+  int jobs = 0;
+};
+
+int generate(const GenerateCommand& command, const Console& console) {
+  const Target target = resolve_target(command.kernels.target);
+  const KernelSet set = select_kernels(command.kernels, target);
+  GenerateResult result;
+  {
+    Progress progress(console, "generate", Plain::lines);
+    result = tessera::generate(set, target, command.folder, command.jobs,
+                               [&](std::size_t done, std::size_t total, const std::string& name) {
+                                 progress.step(done, total, name);
+                                 console.check_stop();
+                               });
+  }
+  if (console.json) {
+    console.print_json({{"target", target.name},
+                        {"output_dir", command.folder},
+                        {"written", result.written},
+                        {"errors", result.errors}});
+  } else {
+    for (const std::string& error : result.errors) console.write_err("tessera: {}\n", error);
+    console.write_out("{} kernels for {} written to {}\n", result.written, target.name,
+                      command.folder);
+  }
+  return result.errors.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+Action declare_explain(CLI::App& app) {
+  auto command = std::make_shared<ExplainCommand>();
+  add_problem_options(app, command->problems);
+  add_target_option(app, command->target);
+  add_threads_option(app, command->choose.threads);
+  app.add_option("--force", command->choose.pinned, "This kernel, or an error that says why not");
+  app.add_flag("--deterministic", command->choose.deterministic,
+               "Only kernels whose bits do not depend on the number of threads");
+  app.add_flag("--all", command->all,
+               "Every kernel by name, not the next five and how many each rule refuses");
+  return [command](const Console& console) { return explain(*command, console); };
+}
+
+Action declare_list(CLI::App& app) {
+  auto command = std::make_shared<ListCommand>();
+  add_kernel_options(app, command->kernels);
+  app.add_flag("--sets", command->sets, "The preselected sets instead");
+  app.add_flag("--dtypes", command->dtypes, "The element types instead");
+  return [command](const Console& console) { return list(*command, console); };
+}
+
+Action declare_show(CLI::App& app) {
+  auto command = std::make_shared<ShowCommand>();
+  app.add_option("kernel", command->name, "The kernel's name")->required();
+  add_target_option(app, command->target);
+  app.add_flag("--source", command->source, "The source that is compiled for it");
+  return [command](const Console& console) { return show(*command, console); };
+}
+
+Action declare_generate(CLI::App& app) {
+  auto command = std::make_shared<GenerateCommand>();
+  app.add_option("kernel", command->kernels.names, "Kernel names; filters if left out");
+  add_kernel_options(app, command->kernels);
+  app.add_option("--output-dir", command->folder, "Where sources and index go")->required();
+  add_jobs_option(app, command->jobs);
+  return [command](const Console& console) { return generate(*command, console); };
+}
+
+}  // namespace tessera::commands

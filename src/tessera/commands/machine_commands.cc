@@ -1,0 +1,224 @@
+// tessera targets, doctor and version: about machines and this installation.
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <set>
+
+#include "tessera/commands/console.h"
+#include "tessera/commands/doctor.h"
+#include "tessera/commands/format.h"
+#include "tessera/commands/options.h"
+#include "tessera/commands/table.h"
+
+namespace tessera::commands {
+namespace {
+
+struct TargetsCommand {
+  std::string name;
+};
+
+// A sentence that says why this machine cannot run the target's kernels; empty when it can.
+std::string why_not_here(const Target& target) {
+  try {
+    return runtime::backend_for(target).unavailable_reason(target);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+int targets(const TargetsCommand& command, const Console& console) {
+  if (!command.name.empty()) {
+    const Target target = command.name == "host" ? host_target() : load_target(command.name);
+    const Json row = Json::parse(to_json(target));
+    if (console.json) {
+      console.print_json(row);
+    } else {
+      console.write_out("{}\n", row.dump(2));
+    }
+    return 0;
+  }
+  Json rows = Json::array();
+  Table table({"target", "backend", "runs here", "description"});
+  for (const std::string& name : target_names()) {
+    const Target target = load_target(name);
+    const std::string reason = why_not_here(target);
+    rows.push_back({{"name", name},
+                    {"backend", target.backend},
+                    {"runs_here", reason.empty()},
+                    {"why_not", reason},
+                    {"description", target.description}});
+    table.add({name, target.backend, reason.empty() ? "yes" : "no", target.description});
+  }
+  if (console.json) {
+    console.print_json({{"targets", rows}, {"host", host_target().name}});
+  } else {
+    console.write_out("{}\nThis machine: {}\n", table.text(), host_target().name);
+  }
+  return 0;
+}
+
+// The CPU features that some target's row requires.
+std::vector<std::string> useful_features(const HostInfo& host) {
+  std::set<std::string> asked;
+  for (const std::string& name : target_names()) {
+    for (const std::string& feature : load_target(name).features) asked.insert(feature);
+  }
+  std::vector<std::string> useful;
+  for (const std::string& feature : host.features) {
+    if (asked.count(feature) > 0) useful.push_back(feature);
+  }
+  return useful;
+}
+
+Finding find_machine() {
+  const HostInfo& host = host_info();
+  return {"processor", true, true,
+          fmt::format("{}, {} cores, target {} ({})", host.cpu_model, host.cores,
+                      host_target().name, join(useful_features(host), " "))};
+}
+
+// Without the processor's kernels nothing runs. Packs of kernels for other machines may be missing.
+Finding find_compiler(const jit::CompilerRow& compiler) {
+  const std::string title(compiler.title);
+  const bool is_needed = compiler.host_runs;
+  try {
+    const jit::Toolchain found = compiler.find({}, {});
+    return {title, true, is_needed, fmt::format("{}: {}", found.path.string(), found.version)};
+  } catch (const Error& error) {
+    return {
+        title, false, is_needed,
+        fmt::format("{}{}", is_needed ? "" : "only needed to compile for GPUs: ", error.what())};
+  }
+}
+
+void add_compilers(std::vector<Finding>& findings, bool needed) {
+  for (const jit::CompilerRow& compiler : jit::compilers()) {
+    if (compiler.host_runs == needed) findings.push_back(find_compiler(compiler));
+  }
+}
+
+Finding find_cache() {
+  try {
+    const jit::Cache cache({});
+    if (cache.is_memory_only()) {
+      return {"kernel cache", false, false,
+              fmt::format("{} cannot be written: kernels are built anew by every process; set "
+                          "TESSERA_CACHE_DIR to a folder that can",
+                          cache.folder().string())};
+    }
+    return {"kernel cache", true, false,
+            fmt::format("{}, {} kernels, {}", cache.folder().string(), cache.list().size(),
+                        format_bytes(static_cast<double>(cache.size_bytes())))};
+  } catch (const Error& error) {
+    return {"kernel cache", false, true, error.what()};
+  }
+}
+
+// One line for the driver and one for each GPU, with the targets that it runs.
+std::vector<Finding> find_gpus() {
+  const runtime::CudaInfo info = runtime::cuda_info();
+  if (!info.unavailable.empty()) {
+    return {{"NVIDIA driver", false, false, "only needed to run on a GPU: " + info.unavailable}};
+  }
+  std::vector<Finding> findings = {
+      {"NVIDIA driver", true, false, fmt::format("{}, CUDA {}", info.library, info.cuda)}};
+  for (std::size_t i = 0; i < info.devices.size(); ++i) {
+    const runtime::CudaDevice& device = info.devices[i];
+    findings.push_back({fmt::format("GPU {}", i), true, false,
+                        fmt::format("{}, compute capability {}.{}, {} multiprocessors, {}",
+                                    device.name, device.major, device.minor, device.units,
+                                    format_bytes(static_cast<double>(device.memory_bytes)))});
+  }
+  return findings;
+}
+
+// "sm90a": the targets that are not processors.
+Finding find_gpu_targets() {
+  std::vector<std::string> runnable;
+  std::string why_not;
+  for (const std::string& name : target_names()) {
+    const Target target = load_target(name);
+    if (!is_gpu(target) || runtime::find_backend(target) == nullptr) continue;
+    const std::string reason = why_not_here(target);
+    if (reason.empty()) {
+      runnable.push_back(name);
+    } else {
+      why_not = reason;
+    }
+  }
+  if (!runnable.empty()) return {"GPU targets", true, false, "runs " + join(runnable, ", ")};
+  const bool has_driver = runtime::cuda_info().unavailable.empty();
+  return {"GPU targets", false, false, has_driver ? why_not : "none without NVIDIA's driver"};
+}
+
+// Others come after the threads, because looking for them may change how many OpenMP uses.
+std::vector<Finding> examine(const std::function<std::vector<Finding>()>& others) {
+  std::vector<Finding> findings = {find_machine()};
+  add_compilers(findings, true);
+  findings.push_back(find_cache());
+  findings.push_back({"threads", true, false,
+                      fmt::format("OpenMP uses {} by default", runtime::thread_limit({}))});
+  if (others) {
+    for (Finding& finding : others()) findings.push_back(std::move(finding));
+  }
+  for (Finding& finding : find_gpus()) findings.push_back(std::move(finding));
+  findings.push_back(find_gpu_targets());
+  add_compilers(findings, false);
+  return findings;
+}
+
+int version(const Console& console) {
+  if (console.json) {
+    nlohmann::json abi = nlohmann::json::object();
+    for (const Family* family : all_families())
+      abi[std::string(to_string(family->op))] = int{family->abi};
+    console.print_json({{"version", kVersion}, {"abi", abi}});
+  } else {
+    console.write_out("tessera {}\n", kVersion);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int doctor(const Console& console, const std::function<std::vector<Finding>()>& others) {
+  const std::vector<Finding> findings = examine(others);
+  Json json = Json::array();
+  bool healthy = true;
+  for (const Finding& finding : findings) {
+    healthy = healthy && (finding.found || !finding.needed);
+    json.push_back({{"what", finding.what},
+                    {"found", finding.found},
+                    {"needed", finding.needed},
+                    {"detail", finding.detail}});
+    if (!console.json) {
+      console.write_out("{:<8} {:<16} {}\n",
+                        finding.found    ? "found"
+                        : finding.needed ? "MISSING"
+                                         : "-",
+                        finding.what, finding.detail);
+    }
+  }
+  if (console.json) {
+    console.print_json({{"healthy", healthy}, {"findings", json}});
+  } else {
+    console.write_out("{}\n", healthy ? "Ready." : "Not ready: see MISSING above.");
+  }
+  return healthy ? 0 : 1;
+}
+
+Action declare_targets(CLI::App& app) {
+  auto command = std::make_shared<TargetsCommand>();
+  app.add_option("target", command->name, "Show this row: a name, a .json file, or host");
+  return [command](const Console& console) { return targets(*command, console); };
+}
+
+Action declare_doctor(CLI::App&) {
+  return [](const Console& console) { return doctor(console, {}); };
+}
+
+Action declare_version(CLI::App&) { return version; }
+
+}  // namespace tessera::commands

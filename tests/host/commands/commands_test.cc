@@ -1,0 +1,236 @@
+// The commands in process: options and results as JSON, progress, and an early end.
+#include "tessera/commands/commands.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/spec/kernel_spec.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::commands {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSmallSet =
+    R"({"target": "avx512", "preselected": "fp32_rcr_essential", "jobs": 1, "output_dir": )";
+
+class Commands : public testing::Test {
+ protected:
+  ~Commands() override { remove_tree(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string quoted(const std::string& name) const { return Json(path(name)).dump(); }
+
+  static Json run(std::string_view name, std::string_view options, int status = 0,
+                  const CommandCallbacks& callbacks = {}) {
+    const CommandResult result = run_command(name, options, callbacks);
+    EXPECT_EQ(result.status, status) << result.json;
+    EXPECT_EQ(result.json.find('\n'), std::string::npos);
+    return Json::parse(result.json);
+  }
+
+  static void expect_error(std::string_view name, std::string_view options, ErrorCode code,
+                           const std::string& sentence, const CommandCallbacks& callbacks = {}) {
+    try {
+      const CommandResult result = run_command(name, options, callbacks);
+      FAIL() << name << " " << options << " gave " << result.json;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), sentence);
+      EXPECT_EQ(to_string(error.code()), to_string(code)) << error.what();
+    }
+  }
+  static void expect_invalid(std::string_view name, std::string_view options,
+                             const std::string& sentence) {
+    expect_error(name, options, ErrorCode::invalid_argument, sentence);
+  }
+
+ private:
+  fs::path folder_ = make_unique_folder(fs::temp_directory_path(), "tessera-commands-");
+};
+
+TEST_F(Commands, ListKernelsAndSets) {
+  EXPECT_EQ(run("list", R"({"dtypes": true, "sets": false})").at("dtypes").at(0), "fp32");
+  const Json kernels = run("list", R"({"target": "avx512", "preselected": "fp32_rcr_essential"})");
+  const Json some =
+      run("list", R"({"target": "avx512", "preselected": "fp32_rcr_essential", "pipeline": "packab",
+                      "where": ["tile=*", "stages=*"]})");
+  EXPECT_GT(some.at("kernels").size(), 0U);
+  EXPECT_GT(kernels.at("kernels").size(), some.at("kernels").size());
+}
+
+TEST_F(Commands, ProblemsAreTextsOrWords) {
+  const char* text = R"({"problem": "gemm m=64 n=32 k=16 dtype=bf16", "target": "sm90a"})";
+  const char* words =
+      R"({"problem": ["gemm", "m=64", "n=32", "k=16"], "dtype": "bf16", "gpu-target": "sm90a"})";
+  const Json decision = run("explain", text).at("decisions").at(0);
+  EXPECT_EQ(decision.at("problem"), "gemm m=64 n=32 k=16 dtype=bf16");
+  EXPECT_EQ(decision, run("explain", words).at("decisions").at(0));
+}
+
+TEST_F(Commands, PositionalWordsHaveNames) {
+  EXPECT_EQ(run("targets", R"({"target": "avx512"})").at("name"), "avx512");
+  EXPECT_EQ(run("targets", "").at("host"), host_target().name);
+  const Json problems = run("problems", R"({"set": "wide", "target": "avx512", "unseen": true})");
+  EXPECT_EQ(problems.at("unseen"), true);
+  EXPECT_GT(problems.at("problems").size(), 0U);
+}
+
+TEST_F(Commands, EveryStepIsTold) {
+  std::size_t most = 0;
+  std::set<std::string> seen;
+  const CommandCallbacks callbacks = {
+      .progress =
+          [&](std::string_view label, std::size_t done, std::size_t total, std::string_view what) {
+            EXPECT_EQ(label, "generate");
+            EXPECT_EQ(done, seen.size() + 1);
+            most = total;
+            seen.emplace(what);
+          },
+      .stop = {}};
+  const Json json = run("generate", kSmallSet + quoted("kernels") + "}", 0, callbacks);
+  EXPECT_EQ(json.at("written"), most);
+  EXPECT_EQ(seen.size(), most);
+  EXPECT_TRUE(fs::exists(path("kernels") + "/index.json"));
+}
+
+TEST_F(Commands, StopEndsThemAtTheNextStep) {
+  std::atomic<std::size_t> steps{0};
+  const CommandCallbacks callbacks = {
+      .progress = [&](std::string_view, std::size_t, std::size_t, std::string_view) { ++steps; },
+      .stop = [&] { return steps == 2; }};
+  expect_error("generate", kSmallSet + quoted("kernels") + "}", ErrorCode::cancelled,
+               "the command was cancelled before it was done", callbacks);
+  EXPECT_EQ(steps, 2U);
+  EXPECT_FALSE(fs::exists(path("kernels") + "/index.json"));
+  const CommandCallbacks at_once = {.progress = {}, .stop = [] { return true; }};
+  expect_error("targets", "{}", ErrorCode::cancelled,
+               "the command was cancelled before it was done", at_once);
+}
+
+TEST_F(Commands, StopEndsALoopOverProblems) {
+  int asked = 0;
+  const CommandCallbacks callbacks = {.progress = {}, .stop = [&] { return ++asked == 4; }};
+  expect_error("explain", R"({"shapes": "square", "target": "avx512"})", ErrorCode::cancelled,
+               "the command was cancelled before it was done", callbacks);
+}
+
+TEST_F(Commands, ThrowingProgressEndsThem) {
+  const CommandCallbacks callbacks = {
+      .progress = [](std::string_view, std::size_t, std::size_t,
+                     std::string_view) { throw Error(ErrorCode::unsupported, "no more"); },
+      .stop = {}};
+  expect_error("generate", kSmallSet + quoted("kernels") + "}", ErrorCode::unsupported, "no more",
+               callbacks);
+}
+
+TEST_F(Commands, UnknownNames) {
+  expect_error("swep", "{}", ErrorCode::not_found,
+               "unknown command 'swep', did you mean 'sweep'? (known: run, explain, list, show, "
+               "generate, verify, sweep, data, train, evaluate, predict, search, tune, report, "
+               "cache, pack, problems, targets, doctor, version)");
+  const std::string known = " (known: action, folder, pattern)";
+  expect_invalid("cache", R"({"patern": "*"})",
+                 "cache: unknown option 'patern', did you mean 'pattern'?" + known);
+  for (const char* none : {"help", "json", "--pattern", ""}) {
+    expect_invalid("cache", Json({{none, true}}).dump(),
+                   "cache: unknown option '" + std::string(none) + "'" +
+                       (none == std::string("--pattern") ? ", did you mean 'pattern'?" : "") +
+                       known);
+  }
+}
+
+TEST_F(Commands, WrongValues) {
+  const std::string types = " must be a text, a number or a list of these, got ";
+  expect_invalid("list", R"({"sets": 1})", "list: 'sets' must be true or false, got 1");
+  expect_invalid("list", R"({"op": true})", "list: 'op'" + types + "true");
+  expect_invalid("list", R"({"op": null})", "list: 'op'" + types + "null");
+  expect_invalid("list", R"({"op": {"a": 1}})", "list: 'op'" + types + R"({"a":1})");
+  expect_invalid("list", R"({"op": [["a"]]})", "list: 'op'" + types + R"(["a"])");
+  expect_invalid("list", R"({"op": ""})", "list: 'op' must not be empty");
+  expect_invalid("generate", R"({"output-dir": "x", "jobs": 1.5})",
+                 "generate: --jobs: must be a whole number of at least 0, got 1.5");
+  expect_invalid("problems", "{}", "problems: set is required");
+  expect_invalid("problems", "[1]", "problems: options are a JSON object, got [1]");
+  expect_error("problems", "{", ErrorCode::parse_error,
+               "problems: the options are not JSON: [json.exception.parse_error.101] parse error "
+               "at line 1, column 2: syntax error while parsing object key - unexpected end of "
+               "input; expected string literal");
+}
+
+TEST_F(Commands, ValuesMayLookLikeOptions) {
+  expect_error("data", R"({"files": ["--strict"], "what": "describe"})", ErrorCode::not_found,
+               "sweep store '--strict': there is no such file");
+  expect_error("list", R"({"target": "avx512", "pattern": "--sets"})", ErrorCode::not_found,
+               "no kernel for avx512 passes these filters; tessera list shows what there is");
+  expect_invalid("search", R"({"problem": "gemm m=1 n=1 k=1", "seconds": -1})",
+                 "search: --seconds: must be a number from 0 to 1000000000, got -1");
+}
+
+TEST_F(Commands, ElementsOfListsKeepTheirCommas) {
+  const auto missing = [](const std::string& file) {
+    return "sweep store '" + file + "': there is no such file";
+  };
+  const std::string train = R"({"output": "none", "data": )";
+  expect_error("train", train + R"("a,b"})", ErrorCode::not_found, missing("a"));
+  expect_error("train", train + R"(["a,b"]})", ErrorCode::not_found, missing("a,b"));
+  expect_error("train", train + R"(["[a,b]", "c"]})", ErrorCode::not_found, missing("[a,b]"));
+}
+
+TEST_F(Commands, FaultsInTheResultAreAStatus) {
+  write_file(path("problems.txt"), "gemm m=1 n=1 k=1\ngemm m=1 n=1 k=1 dtype=bf16\n");
+  const std::string kernel =
+      run("list", R"({"target": "avx512", "preselected": "fp32_rcr_essential"})")
+          .at("kernels")
+          .at(0);
+  const Json options = {
+      {"shapes", path("problems.txt")}, {"target", "avx512"}, {"layout", "rcr"}, {"force", kernel}};
+  const Json json = run("explain", options.dump(), 1);
+  EXPECT_EQ(json.at("decisions").size(), 1U);
+  EXPECT_EQ(json.at("error").at("message").get<std::string>().find(
+                "'gemm m=1 n=1 k=1 dtype=bf16', problem 2 of 2: "),
+            0U)
+      << json;
+}
+
+TEST_F(Commands, NothingReachesTheStreams) {
+  const std::string missing = R"({"target": "avx512", "preselected": "none"})";
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  for (const char* name : {"targets", "doctor", "version"}) run_command(name, "{}");
+  run_command("generate", kSmallSet + quoted("kernels") + "}");
+  EXPECT_THROW(run_command("list", missing), Error);
+  EXPECT_THROW(run_command("list", R"({"unknown": 1})"), Error);
+  EXPECT_THROW(run_command("generate", "{}"), Error);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(Commands, ThreadsDoNotMeet) {
+  const auto generate = [this](const std::string& name, std::size_t& steps) {
+    const CommandCallbacks callbacks = {
+        .progress = [&](std::string_view, std::size_t, std::size_t, std::string_view) { ++steps; },
+        .stop = {}};
+    for (int i = 0; i < 3; ++i) {
+      const Json json = run("generate", kSmallSet + quoted(name) + "}", 0, callbacks);
+      EXPECT_EQ(json.at("output_dir"), path(name));
+    }
+  };
+  std::size_t steps[2] = {0, 0};
+  std::thread first(generate, "first", std::ref(steps[0]));
+  std::thread second(generate, "second", std::ref(steps[1]));
+  first.join();
+  second.join();
+  EXPECT_GT(steps[0], 0U);
+  EXPECT_EQ(steps[0], steps[1]);
+}
+
+}  // namespace
+}  // namespace tessera::commands
