@@ -1,8 +1,6 @@
 // The console of the command line: its two streams, and progress on stderr.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string>
 #include <string_view>
 

@@ -1,14 +1,12 @@
 // The commands in process: options and results as JSON, progress, and an early end.
-#include "tessera/commands/commands.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "host/commands/run_json.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/spec/kernel_spec.h"
@@ -16,8 +14,6 @@
 
 namespace tessera::commands {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kSmallSet =
     R"({"target": "avx512", "preselected": "fp32_rcr_essential", "jobs": 1, "output_dir": )";
@@ -28,14 +24,6 @@ class Commands : public testing::Test {
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   std::string quoted(const std::string& name) const { return Json(path(name)).dump(); }
-
-  static Json run(std::string_view name, std::string_view options, int status = 0,
-                  const CommandCallbacks& callbacks = {}) {
-    const CommandResult result = run_command(name, options, callbacks);
-    EXPECT_EQ(result.status, status) << result.json;
-    EXPECT_EQ(result.json.find('\n'), std::string::npos);
-    return Json::parse(result.json);
-  }
 
   static void expect_error(std::string_view name, std::string_view options, ErrorCode code,
                            const std::string& sentence, const CommandCallbacks& callbacks = {}) {
@@ -57,10 +45,11 @@ class Commands : public testing::Test {
 };
 
 TEST_F(Commands, ListKernelsAndSets) {
-  EXPECT_EQ(run("list", R"({"dtypes": true, "sets": false})").at("dtypes").at(0), "fp32");
-  const Json kernels = run("list", R"({"target": "avx512", "preselected": "fp32_rcr_essential"})");
-  const Json some =
-      run("list", R"({"target": "avx512", "preselected": "fp32_rcr_essential", "pipeline": "packab",
+  EXPECT_EQ(run_json("list", R"({"dtypes": true, "sets": false})").at("dtypes").at(0), "fp32");
+  const Json kernels =
+      run_json("list", R"({"target": "avx512", "preselected": "fp32_rcr_essential"})");
+  const Json some = run_json(
+      "list", R"({"target": "avx512", "preselected": "fp32_rcr_essential", "pipeline": "packab",
                       "where": ["tile=*", "stages=*"]})");
   EXPECT_GT(some.at("kernels").size(), 0U);
   EXPECT_GT(kernels.at("kernels").size(), some.at("kernels").size());
@@ -70,15 +59,16 @@ TEST_F(Commands, ProblemsAreTextsOrWords) {
   const char* text = R"({"problem": "gemm m=64 n=32 k=16 dtype=bf16", "target": "sm90a"})";
   const char* words =
       R"({"problem": ["gemm", "m=64", "n=32", "k=16"], "dtype": "bf16", "gpu-target": "sm90a"})";
-  const Json decision = run("explain", text).at("decisions").at(0);
+  const Json decision = run_json("explain", text).at("decisions").at(0);
   EXPECT_EQ(decision.at("problem"), "gemm m=64 n=32 k=16 dtype=bf16");
-  EXPECT_EQ(decision, run("explain", words).at("decisions").at(0));
+  EXPECT_EQ(decision, run_json("explain", words).at("decisions").at(0));
 }
 
 TEST_F(Commands, PositionalWordsHaveNames) {
-  EXPECT_EQ(run("targets", R"({"target": "avx512"})").at("name"), "avx512");
-  EXPECT_EQ(run("targets", "").at("host"), host_target().name);
-  const Json problems = run("problems", R"({"set": "wide", "target": "avx512", "unseen": true})");
+  EXPECT_EQ(run_json("targets", R"({"target": "avx512"})").at("name"), "avx512");
+  EXPECT_EQ(run_json("targets", "").at("host"), host_target().name);
+  const Json problems =
+      run_json("problems", R"({"set": "wide", "target": "avx512", "unseen": true})");
   EXPECT_EQ(problems.at("unseen"), true);
   EXPECT_GT(problems.at("problems").size(), 0U);
 }
@@ -95,7 +85,7 @@ TEST_F(Commands, EveryStepIsTold) {
             seen.emplace(what);
           },
       .stop = {}};
-  const Json json = run("generate", kSmallSet + quoted("kernels") + "}", 0, callbacks);
+  const Json json = run_json("generate", kSmallSet + quoted("kernels") + "}", 0, callbacks);
   EXPECT_EQ(json.at("written"), most);
   EXPECT_EQ(seen.size(), most);
   EXPECT_TRUE(fs::exists(path("kernels") + "/index.json"));
@@ -187,12 +177,12 @@ TEST_F(Commands, ElementsOfListsKeepTheirCommas) {
 TEST_F(Commands, FaultsInTheResultAreAStatus) {
   write_file(path("problems.txt"), "gemm m=1 n=1 k=1\ngemm m=1 n=1 k=1 dtype=bf16\n");
   const std::string kernel =
-      run("list", R"({"target": "avx512", "preselected": "fp32_rcr_essential"})")
+      run_json("list", R"({"target": "avx512", "preselected": "fp32_rcr_essential"})")
           .at("kernels")
           .at(0);
   const Json options = {
       {"shapes", path("problems.txt")}, {"target", "avx512"}, {"layout", "rcr"}, {"force", kernel}};
-  const Json json = run("explain", options.dump(), 1);
+  const Json json = run_json("explain", options.dump(), 1);
   EXPECT_EQ(json.at("decisions").size(), 1U);
   EXPECT_EQ(json.at("error").at("message").get<std::string>().find(
                 "'gemm m=1 n=1 k=1 dtype=bf16', problem 2 of 2: "),
@@ -219,7 +209,7 @@ TEST_F(Commands, ThreadsDoNotMeet) {
         .progress = [&](std::string_view, std::size_t, std::size_t, std::string_view) { ++steps; },
         .stop = {}};
     for (int i = 0; i < 3; ++i) {
-      const Json json = run("generate", kSmallSet + quoted(name) + "}", 0, callbacks);
+      const Json json = run_json("generate", kSmallSet + quoted(name) + "}", 0, callbacks);
       EXPECT_EQ(json.at("output_dir"), path(name));
     }
   };
