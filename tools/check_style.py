@@ -42,7 +42,8 @@ LONG_FUNCTIONS = {
 }
 
 # Folders that know operations by the table of families/family.h alone.
-STAGES = "base|targets|jit|runtime|registry|select|learn|dispatch|measure|tune|train|commands|c_api"
+STAGES = ("base|targets|jit|runtime|registry|select|learn|dispatch|measure|tune|train|commands|"
+          "c_api")
 FAMILY_BLIND = re.compile(rf"(?:src/tessera/(?:{STAGES})|cli)/")
 # Names of operations that their code may hold nevertheless, each with the reason. None: all.
 NAMES_ALLOWED = {

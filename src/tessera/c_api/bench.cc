@@ -41,9 +41,9 @@ commands::Workload workload_of(const tsr_plan_t& plan, std::uint64_t seed) {
 
 void require_ok(const tsr_plan_t& plan, const Mismatch& mismatch) {
   if (mismatch.ok) return;
-  throw Error(ErrorCode::verification_failed,
-              fmt::format("{} on '{}': {}", plan.kernel.name, to_string(plan.problem),
-                          mismatch.message));
+  throw Error(
+      ErrorCode::verification_failed,
+      fmt::format("{} on '{}': {}", plan.kernel.name, to_string(plan.problem), mismatch.message));
 }
 
 // Passes on the sentence of a launch that failed.
@@ -71,6 +71,7 @@ runtime::Timing time_random(const tsr_plan_t& plan, const runtime::Protocol& pro
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 tsr_status_t tsr_bench(const tsr_plan_t* plan, const void* const* operands, size_t count,
@@ -95,5 +96,6 @@ tsr_status_t tsr_verify(const tsr_plan_t* plan, uint64_t seed) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
 
 }  // namespace tessera::c_api

@@ -6,6 +6,7 @@
 
 namespace tessera::c_api {
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 tsr_status_t tsr_command(const char* name, const char* options, const tsr_callbacks_t* callbacks,
@@ -26,15 +27,15 @@ tsr_status_t tsr_command(const char* name, const char* options, const tsr_callba
 tsr_status_t tsr_commands(char** json) {
   return guarded([&] {
     Json rows = Json::array();
-    for (const commands::Command& command : commands::all_commands()) {
-      rows.push_back({{"name", command.name},
-                      {"summary", command.summary},
-                      {"example", command.example}});
+    for (const commands::Command& command : commands::library_commands()) {
+      rows.push_back(
+          {{"name", command.name}, {"summary", command.summary}, {"example", command.example}});
     }
     result_of(json, "JSON") = json_copy({{"commands", rows}});
   });
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
 
 }  // namespace tessera::c_api

@@ -14,6 +14,7 @@ DispatcherOptions dispatcher_options_of(const tsr_dispatcher_options_t& given) {
   options.models = text_or_empty(given.models);
   options.tuning_store = text_or_empty(given.tuning_store);
   options.build = build_options_of(given.build);
+  options.tuning_worker = options.build.worker;
   options.deterministic = given.deterministic != 0;
   options.autotune = given.autotune != 0;
   if (given.autotune_seconds > 0) options.autotune_seconds = given.autotune_seconds;

@@ -25,7 +25,7 @@ Json parse_options(std::string_view name, std::string_view text) {
   if (text.empty()) return Json::object();
   try {
     return Json::parse(text);
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {  // malformed, or a number that is too large
     throw Error(ErrorCode::parse_error,
                 fmt::format("{}: the options are not JSON: {}", name, error.what()));
   }

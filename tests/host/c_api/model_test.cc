@@ -10,7 +10,7 @@ using testing_support::failure;
 using testing_support::ok;
 using testing_support::parsed;
 
-const std::string kModel = TESSERA_SOURCE "/models/gemm_sm90a_bf16";
+const std::string kModel = std::string(TESSERA_SOURCE) + "/models" "/gemm_sm90a_bf16";
 
 TEST(CModel, RanksAndPredictsAlike) {
   CModel model;
