@@ -4,8 +4,7 @@
 #pragma once
 
 #include "tessera/device/cpu/grid.h"
-#include "tessera/device/cpu/math.h"
-#include "tessera/device/cpu/past_cache.h"
+#include "tessera/device/cpu/rows.h"
 #include "tessera/device/cpu/sums.h"
 #include "tessera/device/norm.h"
 
@@ -43,46 +42,64 @@ struct NormKernel {
     return merge<C::kKind, NormMath>(a, b);
   }
 
-  // Calls visit(i, lanes) for each vector of `count` columns.
-  template <class Visit>
-  [[gnu::always_inline]] static void for_each_vector(int count, Visit visit) {
-    for (int i = 0; i < count; i += kLanes) visit(i, count - i < kLanes ? count - i : kLanes);
+  // Of a row, from a column on.
+  struct Inputs {
+    const In *in, *residual;
+    [[gnu::always_inline]] void prefetch(int i) const {
+      __builtin_prefetch(in + i);
+      if (C::kResidual) __builtin_prefetch(residual + i);
+    }
+  };
+  static Inputs inputs(const NormArguments& g, i64 row, i64 column) {
+    return {static_cast<const In*>(g.in) + g.ld_in * row + column,
+            static_cast<const In*>(g.residual) + g.ld_residual * row + column};
   }
+
+  // One chunk holds a whole row, so that the second pass reads no memory.
+  static bool is_held(const NormArguments& g) { return C::kSlices == 1 && g.columns <= kChunk; }
 
   // `count` columns of a row as floats; with a residual the sum is stored first, and what was
   // stored is what counts. again: in the second pass.
   static void read_chunk(const NormArguments& g, i64 row, i64 begin, int count, bool again,
                          Chunk& chunk) {
-    const In* in = static_cast<const In*>(g.in) + g.ld_in * row + begin;
-    In* sum = static_cast<In*>(g.sum) + g.ld_sum * row + begin;
-    if (C::kResidual && again) in = sum;
-    for_each_vector(count, [&](int i, int lanes) {
-      f32v x = load_float(in + i, lanes);
+    const Inputs from = inputs(g, row, begin);
+    In* const sum = static_cast<In*>(g.sum) + g.ld_sum * row + begin;
+    const In* const in = C::kResidual && again ? sum : from.in;
+    for_each_vector(count, [=, &chunk](int i, int lanes, int) {
+      f32v x = load_lanes(in + i, lanes);
       if (C::kResidual && !again) {
-        const In* more = static_cast<const In*>(g.residual) + g.ld_residual * row + begin;
-        store_float(sum + i, x + load_float(more + i, lanes), lanes);
-        x = load_float(sum + i, lanes);
+        store_float(sum + i, x + load_lanes(from.residual + i, lanes), lanes);
+        x = load_lanes(sum + i, lanes);
       }
       store(chunk.x + i, x);
     });
   }
 
-  static NormStatistics statistics_of(Chunk& chunk, int count) {
+  // softmax leaves exp(x - maximum) in the chunk. Memory is slow enough to be busy meanwhile: half
+  // of what is read next comes now, half in write_chunk().
+  static NormStatistics statistics_of(Chunk& chunk, int count, Inputs next) {
     float* const x = chunk.x;
     const float n = static_cast<float>(count);
     pad_lanes(x, count, kSoftmax ? -infinity() : 0.0F);
     if constexpr (kSoftmax) {
       const float most = most_of_vectors(x, count);
       const float offset = offset_of(most);
-      return {n, most, sum_of_vectors(x, count, [offset](f32v v) { return exp(v - offset); })};
-    } else if constexpr (C::kKind == NormKind::rmsnorm) {
-      return {n, 0, sum_of_vectors(x, count, [](f32v v) { return v * v; })};
-    } else {
-      const float mean = sum_of_vectors(x, count, [](f32v v) { return v; }) / n;
-      pad_lanes(x, count, mean);
-      return {n, mean,
-              sum_of_vectors(x, count, [mean](f32v v) { return (v - mean) * (v - mean); })};
+      return {n, most, sum_of_vectors(x, count, [&](int i, f32v v) {
+                next.prefetch(i / 2);
+                const f32v y = exp_of_negative(v - offset);
+                store(x + i, y);
+                return y;
+              })};
     }
+    float mean = 0;
+    if constexpr (C::kKind == NormKind::layernorm) {
+      mean = sum_of_vectors(x, count, [](int, f32v v) { return v; }) / n;
+      pad_lanes(x, count, mean);
+    }
+    return {n, mean, sum_of_vectors(x, count, [&](int i, f32v v) {
+              next.prefetch(i / 2);
+              return (v - mean) * (v - mean);
+            })};
   }
 
   // Calls visit(begin, count) for each chunk.
@@ -93,49 +110,58 @@ struct NormKernel {
     }
   }
 
-  // `chunk` is left holding the last one.
+  // `chunk` is left holding the last one, as statistics_of() leaves it.
   static NormStatistics gather(const NormArguments& g, const Place& p, Chunk& chunk) {
-    NormStatistics all = no_statistics<C::kKind>();
+    NormStatistics all = no_statistics<C::kKind>();  // what a slice without columns has
     for_each_chunk(p.columns, [&](i64 begin, int count) {
       read_chunk(g, p.row, begin, count, false, chunk);
-      all = merged(all, statistics_of(chunk, count));
+      const Inputs next = is_held(g) ? inputs(g, p.row + 1, 0) : inputs(g, p.row, begin + count);
+      const NormStatistics s = statistics_of(chunk, count, next);
+      all = begin == p.columns.begin ? s : merged(all, s);
     });
     return all;
   }
 
+  template <bool kHeld>
   [[gnu::always_inline]] static f32v result(const NormArguments& g, f32v x, i64 column, int lanes,
                                             NormFactors f) {
-    if constexpr (kSoftmax) return exp(x - f.offset) * f.factor;
+    if constexpr (kSoftmax && kHeld) return x * f.factor;
+    if constexpr (kSoftmax) return exp_of_negative(x - f.offset) * f.factor;
     f32v y = (x - f.offset) * f.factor;
-    if (C::kScale) y = y * load_float(static_cast<const Weight*>(g.scale) + column, lanes);
-    if (C::kShift) y = y + load_float(static_cast<const Weight*>(g.shift) + column, lanes);
+    if (C::kScale) y = y * load_lanes(static_cast<const Weight*>(g.scale) + column, lanes);
+    if (C::kShift) y = y + load_lanes(static_cast<const Weight*>(g.shift) + column, lanes);
     return y;
   }
 
   static bool goes_past_cache(const NormArguments& g) {
-    return sizeof(Out) == 4 && g.rows * g.columns * i64{sizeof(Out)} > kCachedBytes;
+    return g.rows * g.columns * i64{sizeof(Out)} > kCachedBytes;
   }
 
+  template <bool kHeld>
   static void write_chunk(const NormArguments& g, i64 row, i64 begin, int count, NormFactors f,
                           const Chunk& chunk) {
-    const bool past_cache = goes_past_cache(g);
     Out* const out = static_cast<Out*>(g.out) + g.ld_out * row + begin;
-    for_each_vector(count, [&](int i, int lanes) {
-      const f32v y = result(g, load<f32v>(chunk.x + i), begin + i, lanes, f);
-      if constexpr (sizeof(Out) == 4) {
-        const bool is_aligned = reinterpret_cast<unsigned long>(out + i) % kVectorBytes == 0;
-        if (past_cache && is_aligned && lanes == kLanes) return store_past_cache(out + i, y);
-      }
-      store_float(out + i, y, lanes);
-    });
+    const bool is_aligned = reinterpret_cast<unsigned long>(out) % kVectorBytes == 0;
+    const bool past_cache = is_aligned && goes_past_cache(g);
+    const Inputs next = inputs(g, row + 1, count / 2);
+    f32v last;
+    const auto visit = [&](int i, int lanes, int number) __attribute__((always_inline)) {
+      const f32v y = result<kHeld>(g, load<f32v>(chunk.x + i), begin + i, lanes, f);
+      if (number % 2 == 1) return store_two(out + i - kLanes, last, y, past_cache);
+      if (number < 0) return store_float(out + i, y, lanes);
+      if (kHeld) next.prefetch(i / 2);
+      last = y;
+    };
+    for_each_vector(count, visit);
   }
 
   static void write(const NormArguments& g, const Place& p, const NormStatistics& all,
                     Chunk& chunk) {
     const NormFactors f = factors_of<C::kKind, NormMath>(all, g.columns, g.epsilon);
     for_each_chunk(p.columns, [&](i64 begin, int count) {
-      if (g.columns > kChunk || C::kSlices > 1) read_chunk(g, p.row, begin, count, true, chunk);
-      write_chunk(g, p.row, begin, count, f, chunk);
+      if (is_held(g)) return write_chunk<true>(g, p.row, begin, count, f, chunk);
+      read_chunk(g, p.row, begin, count, true, chunk);
+      write_chunk<false>(g, p.row, begin, count, f, chunk);
     });
   }
 
