@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <random>
 #include <set>
 
+#include "cuda/gpu_test.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
-#include "tessera/dispatch/dispatcher.h"
 #include "tessera/families/gemm/gemm.h"
-#include "tessera/measure/operands.h"
-#include "tessera/targets/targets.h"
 
 namespace tessera {
 namespace {
@@ -25,19 +22,8 @@ GemmProblem problem_of(const KernelSpec& spec, const Shape& shape) {
   return gemm::problem_of(std::get<GemmSignature>(spec.signature), shape.m, shape.n, shape.k);
 }
 
-class GpuGemm : public testing::Test {
+class GpuGemm : public GpuTest {
  protected:
-  void SetUp() override {
-    const std::string reason = runtime::backend_for(target_).unavailable_reason(target_);
-    if (!reason.empty()) GTEST_SKIP() << reason;
-    fmt::print("seed {}\n", seed_);
-    DispatcherOptions options;
-    options.target = "sm90a";
-    options.build.cache.folder = TESSERA_BUILD "/kernel-cache";
-    options.build.worker = TESSERA_WORKER;
-    dispatcher_ = std::make_unique<Dispatcher>(options);
-  }
-
   std::vector<KernelSpec> essential() const {
     const Family& family = family_of(Op::gemm);
     std::set<std::string> names;
@@ -89,19 +75,6 @@ class GpuGemm : public testing::Test {
     return problems;
   }
 
-  std::vector<std::byte> run(const Problem& problem, measure::OwnedOperands& owned,
-                             measure::PlacedOperands& placed, const Operands& operands,
-                             const std::string& kernel) {
-    measure::reset_outputs(owned);
-    measure::send_outputs(owned, placed, place_);
-    dispatcher_->run(problem, operands, {.force = kernel});
-    measure::fetch_outputs(owned, placed, place_);
-    const runtime::AlignedBuffer& output = owned.storage.at(owned.outputs.front());
-    std::vector<std::byte> bytes(output.size());
-    std::memcpy(bytes.data(), output.data(), bytes.size());
-    return bytes;
-  }
-
   void check(const KernelSpec& spec, const GemmProblem& p) {
     const Problem problem = p;
     const std::uint64_t seed = random_();
@@ -120,28 +93,17 @@ class GpuGemm : public testing::Test {
         measure::pack_operand(*ready.loaded, spec, problem, operands, place_);
     const std::vector<std::byte> first = run(problem, owned, placed, operands, kernel);
     EXPECT_EQ(measure::gaps_intact(owned), "");
-    const Mismatch mismatch =
-        family_of(spec).verify(family_of(spec).unpacked(problem), owned.operands);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+    expect_correct(family_of(spec).unpacked(problem), owned);
     if (spec.algorithm.split_k == SplitK::atomic) return;
     EXPECT_EQ(run(problem, owned, placed, operands, kernel), first) << "a repeat gave other bits";
   }
-
-  Target target_ = load_target("sm90a");
-  runtime::Place place_{&runtime::backend_for(target_), {}};
-  std::uint64_t seed_ = std::random_device{}();
-  std::mt19937_64 random_{seed_};
-  std::unique_ptr<Dispatcher> dispatcher_;
 };
 
 TEST_F(GpuGemm, EveryEssentialKernelIsCorrectOnOddShapes) {
   constexpr int kShapes = 3;
   const std::vector<KernelSpec> specs = essential();
   ASSERT_GT(specs.size(), 50U);
-  for (const KernelSpec& spec : specs) dispatcher_->registry().declare(spec);
-  for (const jit::BuildResult& result : dispatcher_->registry().build()) {
-    ASSERT_EQ(result.error, "");
-  }
+  ASSERT_NO_FATAL_FAILURE(build(specs));
   int checked = 0;
   for (const KernelSpec& spec : specs) {
     const std::vector<GemmProblem> problems = problems_for(spec, kShapes);
@@ -234,9 +196,7 @@ TEST_F(GpuGemm, RunVerifiesOnTheDevice) {
     GemmProblem problem = gemm_problem(DType::bf16, GemmLayout::rcr, 130, 70, 90);
     problem.batch = pointer_arrays ? 3 : 1;
     problem.pointer_arrays = pointer_arrays;
-    const measure::OwnedOperands owned = measure::random_operands(problem, seed_);
-    const measure::PlacedOperands placed = measure::place_operands(owned, place_);
-    dispatcher_->run(problem, placed.operands, {.verify = true});
+    run_and_verify(problem);
   }
 }
 

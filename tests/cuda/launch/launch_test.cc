@@ -12,11 +12,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "cuda/gpu_test.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
-#include "tessera/dispatch/dispatcher.h"
 #include "tessera/families/family.h"
-#include "tessera/measure/operands.h"
-#include "tessera/targets/targets.h"
 
 namespace tessera {
 namespace {
@@ -33,21 +31,47 @@ void call(const char* name, std::type_identity_t<Types>... arguments) {
   EXPECT_EQ(driver_function<int (*)(Types...)>(name)(arguments...), 0) << name;
 }
 
-class GpuLaunch : public testing::Test {
- protected:
-  void SetUp() override {
-    const std::string reason = runtime::backend_for(target_).unavailable_reason(target_);
-    if (!reason.empty()) GTEST_SKIP() << reason;
-    DispatcherOptions options;
-    options.target = "sm90a";
-    options.build.cache.folder = TESSERA_BUILD "/kernel-cache";
-    options.build.worker = TESSERA_WORKER;
-    dispatcher_ = std::make_unique<Dispatcher>(options);
+// The context, current here; something of it was used before.
+class CurrentContext {
+ public:
+  CurrentContext() {
+    call<void**, int>("cuDevicePrimaryCtxRetain", &context_, 0);
+    call<void*>("cuCtxPushCurrent_v2", context_);
+  }
+  ~CurrentContext() {
+    call<void**>("cuCtxPopCurrent_v2", &context_);
+    call<int>("cuDevicePrimaryCtxRelease_v2", 0);
   }
 
-  Target target_ = load_target("sm90a");
-  runtime::Place place_{&runtime::backend_for(target_), {}};
-  std::unique_ptr<Dispatcher> dispatcher_;
+ private:
+  void* context_ = nullptr;
+};
+
+class GpuLaunch : public GpuTest {
+ protected:
+  // Captures a run in a graph, whose replays must be correct. After each one `then` is called.
+  template <class Then>
+  void expect_replays(const Problem& problem, measure::OwnedOperands& owned,
+                      measure::PlacedOperands& placed, const RunOptions& options, Then then) {
+    void* const stream = options.launch.stream;
+    void* graph = nullptr;
+    void* runnable = nullptr;
+    call<void*, int>("cuStreamBeginCapture_v2", stream, 0);
+    dispatcher_->run(problem, placed.operands, options);
+    call<void*, void**>("cuStreamEndCapture", stream, &graph);
+    call<void**, void*, unsigned long long>("cuGraphInstantiateWithFlags", &runnable, graph, 0);
+    for (int replay = 0; replay < 3; ++replay) {
+      measure::reset_outputs(owned);
+      measure::send_outputs(owned, placed, place_);
+      call<void*, void*>("cuGraphLaunch", runnable, stream);
+      call<void*>("cuStreamSynchronize", stream);
+      measure::fetch_outputs(owned, placed, place_);
+      expect_correct(problem, owned);
+      then();
+    }
+    call<void*>("cuGraphExecDestroy", runnable);
+    call<void*>("cuGraphDestroy", graph);
+  }
 };
 
 // A plain kernel, one with partial sums in a workspace, one that copies its operands first.
@@ -65,37 +89,13 @@ TEST_F(GpuLaunch, IsCapturedInAGraph) {
     const Problem problem = parse_problem(line);
     measure::OwnedOperands owned = measure::random_operands(problem, std::random_device{}());
     measure::PlacedOperands placed = measure::place_operands(owned, place_);
-    // The context is current here once something of it was used; a stream of it is ours.
     dispatcher_->run(problem, placed.operands, {.force = kernel});
-    void* stream = nullptr;
-    void* context = nullptr;
-    call<void**, int>("cuDevicePrimaryCtxRetain", &context, 0);
-    call<void*>("cuCtxPushCurrent_v2", context);
-    call<void**, unsigned>("cuStreamCreate", &stream, 1);
+    const CurrentContext context;
     RunOptions options{.force = kernel};
-    options.launch.stream = stream;
+    call<void**, unsigned>("cuStreamCreate", &options.launch.stream, 1);
     dispatcher_->run(problem, placed.operands, options);  // its workspace belongs to the stream
-
-    void* graph = nullptr;
-    void* runnable = nullptr;
-    call<void*, int>("cuStreamBeginCapture_v2", stream, 0);
-    dispatcher_->run(problem, placed.operands, options);
-    call<void*, void**>("cuStreamEndCapture", stream, &graph);
-    call<void**, void*, unsigned long long>("cuGraphInstantiateWithFlags", &runnable, graph, 0);
-    for (int replay = 0; replay < 3; ++replay) {
-      measure::reset_outputs(owned);
-      measure::send_outputs(owned, placed, place_);
-      call<void*, void*>("cuGraphLaunch", runnable, stream);
-      call<void*>("cuStreamSynchronize", stream);
-      measure::fetch_outputs(owned, placed, place_);
-      const Mismatch mismatch = family_of(problem).verify(problem, owned.operands);
-      EXPECT_TRUE(mismatch.ok) << mismatch.message;
-    }
-    call<void*>("cuGraphExecDestroy", runnable);
-    call<void*>("cuGraphDestroy", graph);
-    call<void*>("cuStreamDestroy_v2", stream);
-    call<void**>("cuCtxPopCurrent_v2", &context);
-    call<int>("cuDevicePrimaryCtxRelease_v2", 0);
+    expect_replays(problem, owned, placed, options, [] {});
+    call<void*>("cuStreamDestroy_v2", options.launch.stream);
   }
 }
 
@@ -113,37 +113,15 @@ TEST_F(GpuLaunch, IsCapturedInAGraphWithTheCallersWorkspace) {
   ASSERT_GT(workspace.size(), 0U);
   place_.backend->fill(workspace.data(), 0xff, workspace.size(), place_.options);
   place_.backend->synchronize(place_.options);
-  void* stream = nullptr;
-  void* context = nullptr;
-  call<void**, int>("cuDevicePrimaryCtxRetain", &context, 0);
-  call<void*>("cuCtxPushCurrent_v2", context);
-  call<void**, unsigned>("cuStreamCreate", &stream, 1);
+  const CurrentContext context;
   RunOptions options = plain;
-  options.launch = {
-      .stream = stream, .workspace = workspace.data(), .workspace_bytes = workspace.size()};
-
-  void* graph = nullptr;
-  void* runnable = nullptr;
-  call<void*, int>("cuStreamBeginCapture_v2", stream, 0);
-  dispatcher_->run(problem, placed.operands, options);
-  call<void*, void**>("cuStreamEndCapture", stream, &graph);
-  call<void**, void*, unsigned long long>("cuGraphInstantiateWithFlags", &runnable, graph, 0);
-  for (int replay = 0; replay < 3; ++replay) {
-    measure::reset_outputs(owned);
-    measure::send_outputs(owned, placed, place_);
-    call<void*, void*>("cuGraphLaunch", runnable, stream);
-    call<void*>("cuStreamSynchronize", stream);
-    measure::fetch_outputs(owned, placed, place_);
-    const Mismatch mismatch = family_of(problem).verify(problem, owned.operands);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+  options.launch = {.workspace = workspace.data(), .workspace_bytes = workspace.size()};
+  call<void**, unsigned>("cuStreamCreate", &options.launch.stream, 1);
+  expect_replays(problem, owned, placed, options, [&] {
     place_.backend->fill(workspace.data(), 0x5a, workspace.size(), place_.options);
     place_.backend->synchronize(place_.options);
-  }
-  call<void*>("cuGraphExecDestroy", runnable);
-  call<void*>("cuGraphDestroy", graph);
-  call<void*>("cuStreamDestroy_v2", stream);
-  call<void**>("cuCtxPopCurrent_v2", &context);
-  call<int>("cuDevicePrimaryCtxRelease_v2", 0);
+  });
+  call<void*>("cuStreamDestroy_v2", options.launch.stream);
 }
 
 // The driver's own call for a kernel that does nothing but has as long an argument block.
@@ -202,17 +180,13 @@ TEST_F(GpuLaunch, AddsLittleToTheDriversOwnCall) {
   const Launch launch = family_of(problem).bind(ready.spec, problem, placed.operands);
   ready.loaded->launch(launch, place_.options);
 
-  void* context = nullptr;
-  call<void**, int>("cuDevicePrimaryCtxRetain", &context, 0);
-  call<void*>("cuCtxPushCurrent_v2", context);
   double raw = 0;
   {
+    const CurrentContext context;
     RawLaunch nothing;
     ASSERT_EQ(nothing(), 0);
     raw = seconds_of(place_, [&] { nothing(); });
   }
-  call<void**>("cuCtxPopCurrent_v2", &context);
-  call<int>("cuDevicePrimaryCtxRelease_v2", 0);
 
   const double kernel = seconds_of(place_, [&] { ready.loaded->launch(launch, place_.options); });
   const double whole = seconds_of(place_, [&] { dispatcher_->run(problem, placed.operands); });

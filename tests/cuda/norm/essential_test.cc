@@ -3,30 +3,16 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <limits>
 #include <random>
 
-#include "tessera/dispatch/dispatcher.h"
-#include "tessera/measure/operands.h"
-#include "tessera/targets/targets.h"
+#include "cuda/gpu_test.h"
 
 namespace tessera {
 namespace {
 
-class GpuNorm : public testing::Test {
+class GpuNorm : public GpuTest {
  protected:
-  void SetUp() override {
-    const std::string reason = runtime::backend_for(target_).unavailable_reason(target_);
-    if (!reason.empty()) GTEST_SKIP() << reason;
-    fmt::print("seed {}\n", seed_);
-    DispatcherOptions options;
-    options.target = "sm90a";
-    options.build.cache.folder = TESSERA_BUILD "/kernel-cache";
-    options.build.worker = TESSERA_WORKER;
-    dispatcher_ = std::make_unique<Dispatcher>(options);
-  }
-
   std::int64_t draw(std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
   }
@@ -52,44 +38,25 @@ class GpuNorm : public testing::Test {
     }
   }
 
-  std::vector<std::byte> run(const Problem& problem, measure::OwnedOperands& owned,
-                             measure::PlacedOperands& placed, const std::string& kernel) {
-    measure::reset_outputs(owned);
-    measure::send_outputs(owned, placed, place_);
-    dispatcher_->run(problem, placed.operands, {.force = kernel});
-    measure::fetch_outputs(owned, placed, place_);
-    const runtime::AlignedBuffer& output = owned.storage.at(owned.outputs.front());
-    const auto* const bytes = static_cast<const std::byte*>(output.data());
-    return {bytes, bytes + output.size()};
-  }
-
   void check(const std::string& kernel, const Problem& problem) {
     const std::uint64_t seed = random_();
     SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed));
     measure::OwnedOperands owned = measure::random_operands(problem, seed);
     measure::PlacedOperands placed = measure::place_operands(owned, place_);
-    const std::vector<std::byte> first = run(problem, owned, placed, kernel);
+    const std::vector<std::byte> first = run(problem, owned, placed, placed.operands, kernel);
     EXPECT_EQ(measure::gaps_intact(owned), "");
-    const Mismatch mismatch = family_.verify(problem, owned.operands);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
-    EXPECT_EQ(run(problem, owned, placed, kernel), first) << "a repeat gave other bits";
+    expect_correct(problem, owned);
+    EXPECT_EQ(run(problem, owned, placed, placed.operands, kernel), first)
+        << "a repeat gave other bits";
   }
 
-  Target target_ = load_target("sm90a");
   const Family& family_ = family_of(Op::norm);
-  runtime::Place place_{&runtime::backend_for(target_), {}};
-  std::uint64_t seed_ = std::random_device{}();
-  std::mt19937_64 random_{seed_};
-  std::unique_ptr<Dispatcher> dispatcher_;
 };
 
 TEST_F(GpuNorm, EveryEssentialKernelIsCorrectOnOddShapes) {
   const std::vector<KernelSpec> specs = essential();
   ASSERT_EQ(specs.size(), 36U);
-  for (const KernelSpec& spec : specs) dispatcher_->registry().declare(spec);
-  for (const jit::BuildResult& result : dispatcher_->registry().build()) {
-    ASSERT_EQ(result.error, "");
-  }
+  ASSERT_NO_FATAL_FAILURE(build(specs));
   for (const KernelSpec& spec : specs) {
     const std::string name = name_of(spec);
     for (const Problem& problem : family_.samples(spec, target_)) check(name, problem);
@@ -177,20 +144,16 @@ TEST_F(GpuNorm, SpecialValues) {
           for (std::int64_t c = first; c <= at; ++c) in[row * columns + c] = specials[row % 6];
         }
         measure::PlacedOperands placed = measure::place_operands(owned, place_);
-        run(p, owned, placed, name);
-        const Mismatch mismatch = family_.verify(p, owned.operands);
-        EXPECT_TRUE(mismatch.ok) << mismatch.message;
+        run(p, owned, placed, placed.operands, name);
+        expect_correct(p, owned);
       }
     }
   }
 }
 
 TEST_F(GpuNorm, RunVerifiesOnTheDevice) {
-  const Problem problem =
-      parse_problem("norm kind=rmsnorm rows=77 columns=4096 dtype=bf16 scale=1 residual=1");
-  const measure::OwnedOperands owned = measure::random_operands(problem, seed_);
-  const measure::PlacedOperands placed = measure::place_operands(owned, place_);
-  dispatcher_->run(problem, placed.operands, {.verify = true});
+  run_and_verify(
+      parse_problem("norm kind=rmsnorm rows=77 columns=4096 dtype=bf16 scale=1 residual=1"));
 }
 
 }  // namespace

@@ -1,0 +1,72 @@
+// What tests on a GPU share: they skip where there is none, and run kernels through a dispatcher.
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tessera/dispatch/dispatcher.h"
+#include "tessera/measure/operands.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera {
+
+class GpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string reason = runtime::backend_for(target_).unavailable_reason(target_);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    fmt::print("seed {}\n", seed_);
+    DispatcherOptions options;
+    options.target = "sm90a";
+    options.build.cache.folder = TESSERA_BUILD "/kernel-cache";
+    options.build.worker = TESSERA_WORKER;
+    dispatcher_ = std::make_unique<Dispatcher>(options);
+  }
+
+  void build(const std::vector<KernelSpec>& specs) {
+    for (const KernelSpec& spec : specs) dispatcher_->registry().declare(spec);
+    for (const jit::BuildResult& result : dispatcher_->registry().build()) {
+      ASSERT_EQ(result.error, "");
+    }
+  }
+
+  // The bytes of the first output.
+  std::vector<std::byte> run(const Problem& problem, measure::OwnedOperands& owned,
+                             measure::PlacedOperands& placed, const Operands& operands,
+                             const std::string& kernel) {
+    measure::reset_outputs(owned);
+    measure::send_outputs(owned, placed, place_);
+    dispatcher_->run(problem, operands, {.force = kernel});
+    measure::fetch_outputs(owned, placed, place_);
+    const runtime::AlignedBuffer& output = owned.storage.at(owned.outputs.front());
+    const auto* const bytes = static_cast<const std::byte*>(output.data());
+    return {bytes, bytes + output.size()};
+  }
+
+  // What was fetched last is the fp64 answer to the problem.
+  static void expect_correct(const Problem& problem, const measure::OwnedOperands& owned) {
+    const Mismatch mismatch = family_of(problem).verify(problem, owned.operands);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+  }
+
+  // The dispatcher compares with the fp64 answer itself.
+  void run_and_verify(const Problem& problem) {
+    const measure::OwnedOperands owned = measure::random_operands(problem, seed_);
+    const measure::PlacedOperands placed = measure::place_operands(owned, place_);
+    dispatcher_->run(problem, placed.operands, {.verify = true});
+  }
+
+  Target target_ = load_target("sm90a");
+  runtime::Place place_{&runtime::backend_for(target_), {}};
+  std::uint64_t seed_ = std::random_device{}();
+  std::mt19937_64 random_{seed_};
+  std::unique_ptr<Dispatcher> dispatcher_;
+};
+
+}  // namespace tessera
