@@ -200,8 +200,7 @@ EXPORT Result cuModuleGetGlobal_v2(Pointer* address, std::size_t* bytes, Module*
   if (value == nullptr) {
     value = static_cast<int*>(std::malloc(sizeof(int)));
     const int said = wanted > 0 ? wanted : module->number;
-    const bool is_norm = std::string_view(name).starts_with("norm_");
-    *value = said > 0 ? said : is_norm ? kNormAbi : kAbi;
+    *value = said > 0 ? said : kAbi;
   }
   *address = reinterpret_cast<Pointer>(value);
   *bytes = sizeof(int);

@@ -11,9 +11,8 @@
 
 namespace fake_cuda {
 
-// The ABI number of kernels whose binary says none: the gemm family's, and the norm family's.
+// The ABI number of kernels whose binary says none.
 inline constexpr int kAbi = 5;
-inline constexpr int kNormAbi = 1;
 
 // One launch as the driver was given it.
 struct LaunchRecord {

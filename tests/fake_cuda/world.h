@@ -11,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "elf_files.h"
@@ -147,11 +148,25 @@ inline constexpr Result kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3
 
 inline bool is_sticky(Result result) { return result >= 700 && result <= 720 && result != 701; }
 
-// The ABI number that fake NVRTC puts behind the headers of its cubins; 0: a compiler's own cubin.
+// The ABI number of a cubin: what its symbol NAME_abi holds, or, of one without symbols, what fake
+// NVRTC puts behind the headers. 0: it is no ELF file, or says none.
 inline int number_of(const void* image) {
   const auto* bytes = static_cast<const char*>(image);
   const std::string headers = tessera::cubin_of("");
-  if (std::memcmp(bytes, headers.data(), 8) != 0) return 0;
+  if (std::memcmp(bytes, headers.data(), EI_CLASS + 1) != 0) return 0;
+  const auto* file = static_cast<const Elf64_Ehdr*>(image);
+  const auto* sections = reinterpret_cast<const Elf64_Shdr*>(bytes + file->e_shoff);
+  for (const Elf64_Shdr* table = sections; table < sections + file->e_shnum; ++table) {
+    if (table->sh_type != SHT_SYMTAB) continue;
+    const char* const names = bytes + sections[table->sh_link].sh_offset;
+    const auto* const symbols = reinterpret_cast<const Elf64_Sym*>(bytes + table->sh_offset);
+    for (std::size_t i = 0; i < table->sh_size / sizeof(Elf64_Sym); ++i) {
+      if (!std::string_view(names + symbols[i].st_name).ends_with("_abi")) continue;
+      const char* const section = bytes + sections[symbols[i].st_shndx].sh_offset;
+      return *reinterpret_cast<const int*>(section + symbols[i].st_value);
+    }
+    return 0;
+  }
   return std::atoi(bytes + headers.size());
 }
 
