@@ -451,6 +451,28 @@ TEST(NormEstimate, FewLongRowsAreCut) {
             seconds("norm_fp32_softmax_rows_1x4096x1_0x1x1_1x1x1_avx512", kLine, 8));
 }
 
+TEST_P(NormOn, OnlyWantedFeaturesAreWritten) {
+  const Problem problem = parse_problem("norm kind=softmax rows=77 columns=5000");
+  const std::vector<KernelSpec> specs = candidates(problem, target_);
+  const std::size_t count = family().features().size();
+  std::vector<double> all(count * specs.size());
+  family().extract(problem, target_, 3, specs, all, {});
+  for (std::size_t one = 0; one < count; ++one) {
+    std::vector<FeatureUse> wanted(count, FeatureUse::none);
+    for (const FeatureUse use : {FeatureUse::first, FeatureUse::all}) {
+      wanted[one] = use;
+      std::vector<double> columns(all.size(), -1);
+      family().extract(problem, target_, 3, specs, columns, wanted);
+      const std::size_t begin = one * specs.size();
+      const std::size_t end = begin + (use == FeatureUse::first ? 1 : specs.size());
+      for (std::size_t at = 0; at < columns.size(); ++at) {
+        ASSERT_EQ(columns[at], at >= begin && at < end ? all[at] : -1)
+            << family().features()[one].name;
+      }
+    }
+  }
+}
+
 TEST_P(NormOn, FeaturesAreFiniteAndTheSameAlone) {
   for (const char* line : {"norm kind=rmsnorm rows=777 columns=5000 dtype=fp16 scale=1",
                            "norm kind=rmsnorm rows=0 columns=5000 dtype=fp16 scale=1",

@@ -24,12 +24,37 @@ constexpr std::array kUsual = {
     Feature{"units", "1", "units in use", hardware},
 };
 
+struct Case {
+  const Problem& problem;
+  const Target& target;
+  int threads;
+  const Family& family;
+  const Facts& facts;
+};
+
 // A number for a word, the same on every machine.
 double code_of(std::string_view word) {
   double code = 0;
   for (const char letter : word.substr(0, 6)) code = 32 * code + letter % 32;
   return code;
 }
+
+// In the order of kUsual.
+constexpr std::array<double (*)(const Case&, const KernelSpec&), kUsual.size()> kValues = {
+    [](const Case& c, const KernelSpec&) { return double(c.facts.axes[0].size); },
+    [](const Case& c, const KernelSpec&) { return double(c.facts.axes[1].size); },
+    [](const Case& c, const KernelSpec&) { return code_of(c.facts.types.back().value); },
+    [](const Case& c, const KernelSpec&) { return c.family.bytes(c.problem); },
+    [](const Case&, const KernelSpec& spec) { return double(spec.algorithm.tile.m); },
+    [](const Case&, const KernelSpec& spec) { return double(spec.algorithm.tile.n); },
+    [](const Case&, const KernelSpec& spec) { return double(spec.algorithm.wave.m); },
+    [](const Case&, const KernelSpec& spec) { return double(spec.algorithm.wave.n); },
+    [](const Case&, const KernelSpec& spec) { return double(spec.algorithm.slices); },
+    [](const Case& c, const KernelSpec& spec) {
+      return c.family.estimate(spec, c.problem, c.target, c.threads).seconds;
+    },
+    [](const Case& c, const KernelSpec&) { return double(units_used(c.threads, c.target)); },
+};
 
 }  // namespace
 
@@ -53,23 +78,13 @@ void extract_usual(const Problem& problem, const Target& target, int threads,
   const Family& family = family_of(problem);
   check_features(family.op, kUsual.size(), specs.size(), columns.size(), wanted.size());
   const Facts facts = family.facts(problem);
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    const Algorithm& a = specs[i].algorithm;
-    const std::array<double, kUsual.size()> values = {
-        double(facts.axes[0].size),
-        double(facts.axes[1].size),
-        code_of(facts.types.back().value),
-        family.bytes(problem),
-        double(a.tile.m),
-        double(a.tile.n),
-        double(a.wave.m),
-        double(a.wave.n),
-        double(a.slices),
-        family.estimate(specs[i], problem, target, threads).seconds,
-        double(units_used(threads, target))};
-    for (std::size_t f = 0; f < values.size(); ++f) {
-      if (!wanted.empty() && wanted[f] == FeatureUse::none) continue;
-      columns[f * specs.size() + i] = values[f];
+  if (specs.empty()) return;
+  const Case c = {problem, target, threads, family, facts};
+  for (std::size_t f = 0; f < kValues.size(); ++f) {
+    const FeatureUse use = wanted.empty() ? FeatureUse::all : wanted[f];
+    if (use == FeatureUse::none) continue;
+    for (std::size_t i = 0; i < (use == FeatureUse::first ? 1 : specs.size()); ++i) {
+      columns[f * specs.size() + i] = kValues[f](c, specs[i]);
     }
   }
 }
