@@ -9,8 +9,8 @@ namespace tessera::norm {
 namespace {
 
 constexpr double kGpuStepSeconds = 2e-6;  // first bytes, last bytes
-constexpr double kCyclesOfVector = 4;     // CPU: both passes of one vector
-constexpr double kCyclesOfExp = 24;       // CPU: two of a vector
+constexpr double kCyclesOfVector = 8;     // CPU: both passes of one vector
+constexpr double kCyclesOfExp = 4;        // CPU: one of a vector
 constexpr double kCyclesOfChunk = 60;     // CPU
 
 // GPU: what each warp of a block adds to the block's time where warps wait for each other, and what
@@ -48,12 +48,13 @@ Estimate estimate_cpu(const Algorithm& a, const NormProblem& p, const Target& ta
   const double used = std::min(threads, work);
   const double idle = std::ceil(work / used) * used / work;  // while others do the last rows
   const double lanes = std::max(1, target.vector_bytes / 4);
-  const double of_vector = kCyclesOfVector + (p.kind == NormKind::softmax ? kCyclesOfExp : 0);
+  const double again = again_of(a, p);
+  const int exps = p.kind != NormKind::softmax ? 0 : again > 0 ? 2 : 1;  // the held row keeps them
+  const double of_vector = kCyclesOfVector + exps * kCyclesOfExp;
   const double chunks = std::max<double>(a.slices, std::ceil(double(p.columns) / a.tile.n));
   const double cycles =
       elements(p) / lanes * of_vector + static_cast<double>(p.rows) * chunks * kCyclesOfChunk;
   const double compute = cycles * idle / (target.clock_ghz * 1e9 * used);
-  const double again = again_of(a, p);
   const double reread = a.slices > 1 ? again : again / static_cast<double>(p.rows) * used;
   const double memory = bytes(p) / tile::cpu_bandwidth(target, bytes(p), used) +
                         again / tile::cpu_bandwidth(target, reread, used);
