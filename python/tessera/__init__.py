@@ -1,0 +1,29 @@
+"""Tessera chooses, builds and runs tile kernels.
+
+    import numpy, tessera
+    a, b = numpy.ones((128, 768), "float32"), numpy.ones((768, 3072), "float32")
+    c = tessera.matmul(a, b, activation="gelu")
+
+See docs/python.md.
+"""
+from ._abi import Error
+from ._commands import (command, commands, data, evaluate, report, search, sweep, targets,
+                        train)
+from ._dispatcher import Dispatcher
+from ._doctor import Report, doctor
+from ._explain import Explanation
+from ._functions import autotune, explain, gemm, run, select
+from ._matmul import matmul
+from ._model import Model
+from ._norms import layer_norm, rms_norm, softmax
+from ._plan import Plan
+from ._prepack import PackedWeight, prepack
+from ._problem import Operand, Problem
+from ._registry import KernelSet, Registry
+
+__version__ = "0.1.0"
+
+__all__ = ["Dispatcher", "Error", "Explanation", "KernelSet", "Model", "Operand", "PackedWeight",
+           "Plan", "Problem", "Registry", "Report", "autotune", "command", "commands", "data",
+           "doctor", "evaluate", "explain", "gemm", "layer_norm", "matmul", "prepack", "report",
+           "rms_norm", "run", "search", "select", "softmax", "sweep", "targets", "train"]

@@ -1,0 +1,288 @@
+"""The C library: where it lies, its structs and functions, and its failures as exceptions.
+
+This is the one module that names C types. It follows include/tessera/tessera.h line by line.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from typing import Any, List, Optional
+
+ABI = 1
+_HERE = pathlib.Path(__file__).resolve().parent
+
+# The numbers of tsr_status_t.
+CODES = ("ok", "invalid_argument", "parse_error", "not_found", "unsupported", "illegal_spec",
+         "compile_failed", "load_failed", "launch_failed", "jit_disabled", "io_error",
+         "cache_refused", "verification_failed", "crashed", "timeout", "out_of_memory",
+         "internal", "cancelled")
+
+
+class Error(RuntimeError):
+    """What the library refuses or fails at, as a sentence.
+
+    code: one word of CODES, such as "invalid_argument". details: longer evidence, such as a
+    compiler's output; may be "".
+    """
+
+    def __init__(self, sentence: str, code: str = "invalid_argument", details: str = "") -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.details = details
+
+    def __reduce__(self) -> Any:  # an exception of a worker process arrives whole
+        return Error, (str(self), self.code, self.details)
+
+
+PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t,
+                            ctypes.c_size_t, ctypes.c_char_p)
+STOP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+LOG_SINK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+
+_P, _S, _INT = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+_SIZE, _DOUBLE = ctypes.c_size_t, ctypes.c_double
+
+
+class _Options(ctypes.Structure):
+    """A struct of options: struct_size is set, what is not given is zero."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
+
+
+class Callbacks(_Options):
+    _fields_ = [("struct_size", _SIZE), ("user", _P), ("progress", PROGRESS), ("stop", STOP)]
+
+
+class BuildOptions(_Options):
+    _fields_ = [("struct_size", _SIZE), ("cache", _S), ("cache_bytes", ctypes.c_int64),
+                ("compiler", _S), ("nvrtc", _S), ("worker", _S), ("packs", ctypes.POINTER(_S)),
+                ("no_shipped_packs", _INT), ("no_compile", _INT), ("timeout_seconds", _DOUBLE)]
+
+
+class DispatcherOptions(_Options):
+    _fields_ = [("struct_size", _SIZE), ("target", _S), ("threads", _INT), ("device", _INT),
+                ("models", _S), ("deterministic", _INT), ("autotune", _INT),
+                ("autotune_seconds", _DOUBLE), ("autotune_top", _INT), ("tuning_store", _S),
+                ("pool", _P), ("build", ctypes.POINTER(BuildOptions))]
+
+
+class ChooseOptions(_Options):
+    _fields_ = [("struct_size", _SIZE), ("threads", _INT), ("force", _S)]
+
+
+class LaunchOptions(_Options):
+    _fields_ = [("struct_size", _SIZE), ("stream", _P), ("workspace", _P),
+                ("workspace_bytes", _SIZE), ("verify", _INT)]
+
+
+class BenchOptions(_Options):
+    _fields_ = [("struct_size", _SIZE), ("rounds", _INT), ("warmup", _INT),
+                ("min_seconds", _DOUBLE), ("flush_caches", _INT), ("seed", ctypes.c_uint64)]
+
+
+# The arguments of each function that returns a status; _P stands for handles, structs, and
+# addresses that results are written to.
+_FUNCTIONS = {
+    "tsr_set_log_sink": [LOG_SINK, _P],
+    "tsr_problem_parse": [_S, _P],
+    "tsr_problem_from_json": [_S, _P],
+    "tsr_problem_create": [_S, _P],
+    "tsr_problem_set": [_P, _S, _S],
+    "tsr_problem_set_integer": [_P, _S, ctypes.c_int64],
+    "tsr_problem_set_number": [_P, _S, _DOUBLE],
+    "tsr_problem_get": [_P, _S, _P],
+    "tsr_problem_line": [_P, _P],
+    "tsr_problem_json": [_P, _P],
+    "tsr_problem_validate": [_P],
+    "tsr_problem_describe": [_P, _P],
+    "tsr_kernel_set_create": [_S, _S, _P],
+    "tsr_kernel_set_from_json": [_S, _P],
+    "tsr_kernel_set_op": [_P, _S],
+    "tsr_kernel_set_where": [_P, _S, _S],
+    "tsr_kernel_set_add": [_P, _S],
+    "tsr_kernel_set_preselected": [_P, _S],
+    "tsr_kernel_set_for_problem": [_P, _P, _INT],
+    "tsr_kernel_set_json": [_P, _P],
+    "tsr_registry_create": [_S, _P, _P],
+    "tsr_registry_add_target": [_P, _S],
+    "tsr_registry_declare": [_P, _P],
+    "tsr_registry_build": [_P, _INT, _P, _P],
+    "tsr_registry_list": [_P, _P],
+    "tsr_registry_filter": [_P, _S, _P],
+    "tsr_registry_merge": [_P, _P],
+    "tsr_registry_export": [_P, _P],
+    "tsr_registry_import": [_P, _S],
+    "tsr_dispatcher_create": [_P, _P],
+    "tsr_dispatcher_target": [_P, _P],
+    "tsr_choose": [_P, _P, _P, _P],
+    "tsr_explain": [_P, _P, _P, _INT, _P],
+    "tsr_autotune": [_P, _P, _DOUBLE, _INT, _P],
+    "tsr_plan": [_P, _P, _P, _P],
+    "tsr_plan_json": [_P, _P],
+    "tsr_operand_count": [_P, _P],
+    "tsr_operand_index": [_P, _S, _P],
+    "tsr_workspace_bytes": [_P, _P],
+    "tsr_launch": [_P, _P, _SIZE, _P],
+    "tsr_synchronize": [_P, _P],
+    "tsr_packed_bytes": [_P, _P],
+    "tsr_pack": [_P, _P, _SIZE, _P, _P],
+    "tsr_bench": [_P, _P, _SIZE, _P, _P, _P],
+    "tsr_verify": [_P, ctypes.c_uint64],
+    "tsr_model_load": [_S, _P],
+    "tsr_model_json": [_P, _P],
+    "tsr_model_predict": [_P, _P, _S, _INT, _P],
+    "tsr_model_rank": [_P, _P, _INT, _SIZE, _P],
+    "tsr_command": [_S, _S, _P, _P, _P],
+    "tsr_commands": [_P],
+}
+HANDLES = ("problem", "kernel_set", "registry", "dispatcher", "plan", "model")
+
+
+def library_places() -> List[pathlib.Path]:
+    """Where the library is searched, in this order: TESSERA_LIBRARY alone, where it is set; beside
+    this file, as the wheel has it; the optimised build of the checkout that holds this file."""
+    wanted = os.environ.get("TESSERA_LIBRARY", "")
+    if wanted:
+        return [pathlib.Path(wanted)]
+    checkout = _HERE.parent.parent
+    return [_HERE / "lib" / "libtessera.so.0", checkout / "build/release/src/libtessera.so.0"]
+
+
+def find_library() -> pathlib.Path:
+    places = library_places()
+    for place in places:
+        if place.is_file():
+            return place
+    raise Error("the library was found at none of: " + ", ".join(map(str, places)) +
+                "; build it with './dev build', or set TESSERA_LIBRARY to libtessera.so",
+                "not_found")
+
+
+def load(path: pathlib.Path) -> ctypes.CDLL:
+    """Loads a library of this ABI, and declares its functions. Raises Error for any other."""
+    try:
+        library = ctypes.CDLL(str(path))
+        library.tsr_abi.restype = _INT
+        theirs = library.tsr_abi()
+    except (OSError, AttributeError) as error:
+        raise Error(f"{path} cannot be loaded as Tessera's library: {error}", "load_failed")
+    if theirs != ABI:
+        raise Error(f"{path} has ABI number {theirs}, this package needs {ABI}; install a package "
+                    "and a library of the same release", "load_failed")
+    for name in ("tsr_version", "tsr_error", "tsr_error_details"):
+        getattr(library, name).restype = _S
+    library.tsr_free.argtypes = [_P]
+    for handle in HANDLES:
+        getattr(library, f"tsr_{handle}_destroy").argtypes = [_P]
+    return library
+
+
+_library: Optional[ctypes.CDLL] = None
+
+
+def library() -> ctypes.CDLL:
+    global _library
+    if _library is None:
+        _library = load(find_library())
+    return _library
+
+
+def function(name: str) -> Any:
+    """A function that returns a status, declared at its first use."""
+    try:
+        found = getattr(library(), name)
+    except AttributeError:
+        raise Error(f"the library of release {version()} has no function {name}", "unsupported")
+    found.argtypes = _FUNCTIONS[name]
+    return found
+
+
+def version() -> str:
+    return library().tsr_version().decode()
+
+
+def last_error(status: int) -> Error:
+    """The calling thread's last failure."""
+    code = CODES[status] if 0 <= status < len(CODES) else "unknown"
+    return Error(library().tsr_error().decode("utf-8", "replace"), code,
+                 library().tsr_error_details().decode("utf-8", "replace"))
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls a function, with the GIL released. Raises Error where it fails."""
+    status = function(name)(*arguments)
+    if status != 0:
+        raise last_error(status)
+
+
+def take_text(address: ctypes.c_void_p) -> str:
+    """The text that a function returned, which is given back."""
+    if not address.value:
+        return ""
+    try:
+        return ctypes.string_at(address.value).decode("utf-8", "replace")
+    finally:
+        library().tsr_free(address)
+
+
+def text(name: str, *arguments: Any) -> str:
+    """Calls a function whose last argument is the address for a text."""
+    result = ctypes.c_void_p()
+    call(name, *arguments, ctypes.byref(result))
+    return take_text(result)
+
+
+def size(name: str, *arguments: Any) -> int:
+    result = ctypes.c_size_t()
+    call(name, *arguments, ctypes.byref(result))
+    return result.value
+
+
+def encode(word: Any) -> Optional[bytes]:
+    """A text or a path for the library; None stays None. It cannot hold a zero byte."""
+    if word is None:
+        return None
+    if not isinstance(word, (str, bytes, os.PathLike)):
+        raise Error(f"a text or a path is needed, got {type(word).__name__} {word!r}")
+    encoded = os.fsencode(word)
+    if b"\0" in encoded:
+        raise Error(f"a text must not hold a zero byte, got {word!r}")
+    return encoded
+
+
+class Handle:
+    """An object of the library. It is given back when Python forgets it, or by close()."""
+
+    _kind = ""  # one of HANDLES
+    _address = 0
+
+    def _make(self, name: str, *arguments: Any) -> None:
+        made = ctypes.c_void_p()
+        call(name, *arguments, ctypes.byref(made))
+        self._address = made.value or 0
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        if not self._address:
+            raise Error(f"the {self._kind} was closed, and cannot be used any more")
+        return ctypes.c_void_p(self._address)
+
+    def close(self) -> None:
+        """Gives the object back. Using it afterwards is an Error; closing it again is not."""
+        address, self._address = self._address, 0
+        if address:
+            getattr(library(), f"tsr_{self._kind}_destroy")(address)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:  # the interpreter is ending, and the library's memory ends with it
+            pass

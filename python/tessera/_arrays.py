@@ -1,0 +1,173 @@
+"""Arrays of any package as a View: address, type, shape and strides. Nothing is copied.
+
+NumPy's arrays are read through __array_interface__, which holds for types of ml_dtypes too, arrays
+of PyTorch, JAX and CuPy through DLPack, and all else through the buffer protocol. None of these
+packages is imported.
+"""
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any, NamedTuple, Optional, Tuple
+
+from . import _dtypes
+from ._abi import Error
+
+
+class View(NamedTuple):
+    address: int
+    dtype: str                # Tessera's word
+    shape: Tuple[int, ...]
+    strides: Tuple[int, ...]  # in elements
+    device: Tuple[str, int]   # ("cpu", 0), ("cuda", 1)
+    is_readonly: bool
+    owner: Any                # keeps the memory while the view lives
+
+    def nbytes(self) -> int:
+        if 0 in self.shape:
+            return 0
+        last = sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides))
+        return (last + 1) * _dtypes.BYTES[self.dtype]
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor, with which a DLManagedTensor begins."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("device", _Device), ("ndim", ctypes.c_int32),
+                ("dtype", _DataType), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "rocm", 11: "cpu", 13: "cuda"}
+# The legacy default stream, as DLPack numbers it; a launch knows it as NULL.
+_DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
+
+_get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_pointer.restype = ctypes.c_void_p
+_get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def packed_strides(shape: Tuple[int, ...]) -> Tuple[int, ...]:
+    strides, product = [], 1
+    for size in reversed(shape):
+        strides.append(product)
+        product *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _in_elements(strides: Tuple[int, ...], itemsize: int, what: str) -> Tuple[int, ...]:
+    for stride in strides:
+        if stride % itemsize != 0:
+            raise Error(f"{what} has a stride of {stride} bytes, which is no multiple of its "
+                        f"element's {itemsize} bytes")
+    return tuple(stride // itemsize for stride in strides)
+
+
+def _from_interface(array: Any, what: str) -> View:
+    interface = array.__array_interface__
+    word = _dtypes.word_of(array.dtype, what)
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides")
+    strides = (packed_strides(shape) if strides is None
+               else _in_elements(strides, _dtypes.BYTES[word], what))
+    address, is_readonly = interface["data"]
+    return View(address, word, shape, strides, ("cpu", 0), is_readonly, array)
+
+
+def _from_dlpack(array: Any, stream: Optional[int], what: str) -> View:
+    kind, device = array.__dlpack_device__()
+    backend = _DEVICES.get(int(kind))
+    if backend is None:
+        raise Error(f"{what} lies on a device of DLPack's type {int(kind)}, where Tessera has no "
+                    "kernels")
+    try:
+        if backend == "cpu":
+            capsule = array.__dlpack__()
+        else:  # its package makes the stream wait for what it has enqueued for this array
+            capsule = array.__dlpack__(stream=stream or _DEFAULT_STREAM[backend])
+    except Exception as error:
+        raise Error(f"{what} cannot be read through DLPack: {error}") from error
+    # The capsule gives the memory back when it is forgotten, because nobody renames it.
+    tensor = _Tensor.from_address(_get_pointer(capsule, b"dltensor"))
+    kind = (tensor.dtype.code, tensor.dtype.bits)
+    if kind not in _dtypes.DLPACK or tensor.dtype.lanes != 1:
+        raise _dtypes.unknown(what, str(getattr(array, "dtype", kind)))
+    shape = tuple(tensor.shape[:tensor.ndim])
+    strides = tuple(tensor.strides[:tensor.ndim]) if tensor.strides else packed_strides(shape)
+    return View((tensor.data or 0) + tensor.byte_offset, _dtypes.DLPACK[kind], shape, strides,
+                (backend, int(device) if backend != "cpu" else 0), False, (array, capsule))
+
+
+_FORMATS = {"f": "fp32", "e": "fp16", "b": "int8", "i": "int32"}
+
+
+def _from_buffer(array: Any, what: str) -> View:
+    try:
+        memory = memoryview(array)
+    except TypeError:
+        raise Error(f"{what} must be an array (NumPy, DLPack or the buffer protocol), got "
+                    f"{type(array).__name__}")
+    word = _FORMATS.get(memory.format)
+    if word is None:
+        raise _dtypes.unknown(what, f"with the format '{memory.format}'")
+    if memory.readonly:
+        address = ctypes.addressof(_readonly_memory(memory))
+    else:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if memory.nbytes else 0
+    strides = _in_elements(memory.strides, memory.itemsize, what)
+    return View(address, word, tuple(memory.shape), strides, ("cpu", 0), memory.readonly, memory)
+
+
+def _readonly_memory(memory: memoryview) -> Any:
+    raise Error("read-only memory without a type must be wrapped by numpy.frombuffer() first")
+
+
+def view_of(array: Any, what: str, stream: Optional[int] = None) -> View:
+    """The View of an array. stream: the GPU's stream on which it will be used, an address."""
+    if hasattr(array, "__array_interface__") and hasattr(array, "dtype"):
+        return _from_interface(array, what)
+    if hasattr(array, "__dlpack__"):
+        return _from_dlpack(array, stream, what)
+    return _from_buffer(array, what)
+
+
+def empty(shape: Tuple[int, ...], word: str, like: Any, view: View) -> Any:
+    """A new array beside `like`: of its package on a GPU and for PyTorch, else of NumPy."""
+    package = type(like).__module__.partition(".")[0]
+    if package == "torch":
+        dtype = getattr(sys.modules["torch"], _dtypes.NAMES[word])
+        return like.new_empty(shape, dtype=dtype)
+    if view.device[0] == "cpu":
+        import numpy
+        return numpy.empty(shape, _dtypes.numpy_dtype(word, getattr(like, "dtype", None)))
+    if package == "cupy":
+        return sys.modules["cupy"].empty(shape, dtype=_dtypes.NAMES[word])
+    raise Error(f"a result on {view.device[0]} cannot be made for an array of {package}; give out=")
+
+
+def check_output(view: View, what: str) -> None:
+    if view.is_readonly:
+        raise Error(f"{what} is read-only, but the result goes there")
+    for size, stride in zip(view.shape, view.strides):
+        if stride == 0 and size > 1:
+            raise Error(f"{what} has stride 0 over {size} elements, so that results would overlap")
+
+
+def stream_address(stream: Any) -> Optional[int]:
+    """A stream given as an address, or as an object of PyTorch (cuda_stream) or CuPy (ptr)."""
+    if stream is None or isinstance(stream, int):
+        return stream or None
+    for attribute in ("cuda_stream", "ptr", "handle"):
+        address = getattr(stream, attribute, None)
+        if isinstance(address, int):
+            return address or None
+    raise Error("stream must be an address, or an object with cuda_stream or ptr, got "
+                f"{type(stream).__name__}")

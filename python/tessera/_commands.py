@@ -1,0 +1,120 @@
+"""What the command line does, as functions: sweep, train, evaluate, search, report, data, ...
+
+Options are the long options of the command with underscores, and its positional words; see
+`tessera COMMAND --help`, or commands(). Results are what the command prints with --json.
+"""
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from typing import Any, Dict, List, Optional
+
+from . import _abi, _interrupt
+from ._abi import Error
+
+# The key of the rows of which a frame is made, where a result has several lists.
+_ROWS = ("rows", "results", "measurements", "kernels", "problems")
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: paths and problems as texts, NumPy's numbers as numbers."""
+    if isinstance(value, (list, tuple, set)):
+        return [_plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if hasattr(value, "line"):
+        return value.line
+    if hasattr(value, "item"):
+        return value.item()
+    raise Error(f"an option must be a number, a text or a list of them, got "
+                f"{type(value).__name__}")
+
+
+def options_of(options: Dict[str, Any]) -> str:
+    """The options' JSON; those that are None are left out."""
+    return json.dumps({name.rstrip("_").replace("_", "-"): _plain(value)
+                       for name, value in options.items() if value is not None})
+
+
+def command(name: str, *, progress: Optional[_interrupt.Progress] = None, as_frame: bool = False,
+            check: bool = True, **options: Any) -> Any:
+    """Runs a command in this process, and returns its result as a dict.
+
+    progress(label, done, total, what) is called from another thread; what it raises ends the work
+    and is raised here, and so does Ctrl-C. as_frame: the result's rows as a pandas DataFrame, its
+    other fields in .attrs. check: raises Error("verification_failed") where the command found fault
+    with something; False: the dict has "exit_code".
+    """
+    exit_code = ctypes.c_int(0)
+    text = _interrupt.run(progress, lambda callbacks: _abi.text(
+        "tsr_command", _abi.encode(name), _abi.encode(options_of(options)), callbacks,
+        ctypes.byref(exit_code)))
+    result = json.loads(text) if text.strip() else {}
+    if exit_code.value != 0 and check:
+        raise Error(f"{name} found fault: {text.strip()[:2000]}", "verification_failed", text)
+    if isinstance(result, dict) and not check:
+        result["exit_code"] = exit_code.value
+    return frame_of(result) if as_frame else result
+
+
+def frame_of(result: Any) -> Any:
+    """The rows of a result as a pandas DataFrame; pandas is imported here and nowhere else."""
+    try:
+        import pandas
+    except ImportError:
+        raise Error("as_frame=True needs the package pandas", "not_found")
+    if isinstance(result, list):
+        return pandas.DataFrame(result)
+    lists = [key for key, value in result.items()
+             if isinstance(value, list) and value and isinstance(value[0], dict)]
+    key = next((key for key in _ROWS if key in lists), lists[0] if lists else None)
+    frame = pandas.DataFrame(result[key] if key else [result])
+    frame.attrs.update({name: value for name, value in result.items() if name != key})
+    return frame
+
+
+def commands() -> List[Dict[str, Any]]:
+    """[{"name", "summary", "example"}, ...]: what command() knows."""
+    return json.loads(_abi.text("tsr_commands"))["commands"]
+
+
+def sweep(**options: Any) -> Any:
+    """Measures many kernels on many problems, to learn from. Takes command()'s own options too.
+
+    sweep(problems=["wide"], kernels=["all-legal"], store="s.sqlite", budget="60s", seed=3)
+    """
+    return command("sweep", **options)
+
+
+def train(**options: Any) -> Any:
+    """Learns a model from a sweep's store: train(store="s.sqlite", output="model")."""
+    return command("train", **options)
+
+
+def evaluate(**options: Any) -> Any:
+    """Scores a model on problems that it has not seen: evaluate(model="model",
+    store="s.sqlite")."""
+    return command("evaluate", **options)
+
+
+def search(**options: Any) -> Any:
+    """Searches a large space of kernels for a problem's fastest ones."""
+    return command("search", **options)
+
+
+def report(**options: Any) -> Any:
+    """Writes a page of a store's measurements: report(store="s.sqlite", output="report.html")."""
+    return command("report", **options)
+
+
+def data(**options: Any) -> Any:
+    """Imports, exports and merges measurements."""
+    return command("data", **options)
+
+
+def targets(**options: Any) -> Any:
+    """The target rows that the library knows, and whether this machine can run them."""
+    return command("targets", **options)

@@ -1,0 +1,199 @@
+"""Dispatchers: choosing kernels for problems, and running them."""
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import threading
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+from . import _abi, _arrays, _warm
+from ._abi import Error
+from ._explain import Explanation
+from ._plan import Plan
+from ._problem import Problem, as_problem
+from ._registry import Registry, build_options
+
+# The target of arrays on such a device, where neither the caller nor TESSERA_TARGET names one.
+GPU_TARGETS = {"cuda": "sm90a"}
+
+
+class Dispatcher(_abi.Handle):
+    """Chooses, builds, caches and runs kernels for one target.
+
+    target: a row's name ("avx512", "sm90a") or a JSON file; None: TESSERA_TARGET, or this machine.
+    threads: the most threads of each launch on a CPU; 0: OpenMP's limit. device: the GPU's number.
+    models: a folder of models that replace the shipped ones. cache: the folder of built kernels;
+    None: TESSERA_CACHE_DIR, or the user's. pool: a Registry; only its kernels are chosen.
+    deterministic: only kernels whose bits do not depend on threads or order. autotune: measure each
+    new problem's best kernels and remember the winner. build: a dict of further fields of
+    tsr_build_options_t ("compiler", "nvrtc", "worker", "packs", "no_shipped_packs", "no_compile",
+    "timeout_seconds", "cache_bytes"). Raises Error for an unknown target and for values that break
+    a rule.
+    """
+
+    _kind = "dispatcher"
+
+    def __init__(self, target: Optional[str] = None, *, threads: int = 0, device: int = 0,
+                 models: Optional[str] = None, cache: Optional[str] = None,
+                 pool: Optional[Registry] = None, deterministic: bool = False,
+                 autotune: bool = False, autotune_seconds: float = 0, autotune_top: int = 0,
+                 tuning_store: Optional[str] = None, build: Optional[Dict[str, Any]] = None
+                 ) -> None:
+        if pool is not None and not isinstance(pool, Registry):
+            raise Error(f"pool must be a Registry, got {type(pool).__name__}")
+        build_struct = build_options(cache, build)
+        options = _abi.DispatcherOptions(
+            target=_abi.encode(target), threads=threads, device=device, models=_abi.encode(models),
+            deterministic=int(deterministic), autotune=int(autotune),
+            autotune_seconds=autotune_seconds, autotune_top=autotune_top,
+            tuning_store=_abi.encode(tuning_store),
+            pool=None if pool is None else pool._as_parameter_,
+            build=None if build_struct is None else ctypes.pointer(build_struct))
+        self._make("tsr_dispatcher_create", ctypes.byref(options))
+        self.target: Dict[str, Any] = json.loads(_abi.text("tsr_dispatcher_target", self))
+        backend = self.target["backend"]
+        self._device_key: Tuple[str, int] = (backend, device if backend != "cpu" else 0)
+        self._table: _warm.Table = {}
+        self._plans: Dict[Any, Plan] = {}
+
+    def close(self) -> None:
+        """Gives the dispatcher back. Plans that it made stay good."""
+        self.__dict__.get("_table", {}).clear()
+        self.__dict__.get("_plans", {}).clear()
+        super().close()
+
+    def select(self, problem: Union[str, Problem], *, threads: int = 0,
+               force: Optional[str] = None, **fields: Any) -> Dict[str, Any]:
+        """The decision; builds nothing.
+
+        {"problem", "target", "kernel", "source", "predicted_seconds", "threads", "why",
+        "considered": [{"kernel", "predicted_seconds", "refusal"}, ...]}, the accepted kernels
+        first, best first. force: this kernel, or an Error that says why not.
+        """
+        options = _choose_options(threads, force)
+        return json.loads(_abi.text("tsr_choose", self, as_problem(problem, **fields),
+                                    ctypes.byref(options)))
+
+    def explain(self, problem: Union[str, Problem], *, threads: int = 0,
+                force: Optional[str] = None, everything: bool = False, **fields: Any
+                ) -> Explanation:
+        """The decision for people: it prints well in a terminal and in a notebook.
+
+        everything: all refused kernels by name.
+        """
+        whole = as_problem(problem, **fields)
+        options = _choose_options(threads, force)
+        text = _abi.text("tsr_explain", self, whole, ctypes.byref(options), int(everything))
+        return Explanation(text, self.select(whole, threads=threads, force=force))
+
+    def plan(self, problem: Union[str, Problem], *, threads: int = 0, force: Optional[str] = None,
+             **fields: Any) -> Plan:
+        """Chooses, builds and loads; launches of the plan do none of that."""
+        options = _choose_options(threads, force)
+        return Plan(self, as_problem(problem, **fields), ctypes.byref(options))
+
+    def run(self, problem: Union[str, Problem], *, stream: Any = None, verify: bool = False,
+            **operands: Any) -> Any:
+        """Runs a problem on arrays by operand's name, run("norm kind=softmax ...", x=...).
+
+        Outputs that are not given are made, beside the first array. Returns the output, or a tuple
+        of them where the problem has several, in the order of Problem.operands.
+        """
+        whole = as_problem(problem)
+        # Twice the same text is the same problem, and then its plan is at hand.
+        key = whole.line
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._keep(key, self.plan(whole))
+        return run_plan(plan, operands, stream, verify)
+
+    def _keep(self, key: Any, plan: Plan) -> Plan:
+        if len(self._plans) >= _warm.MOST_ENTRIES:
+            self._plans.clear()
+        self._plans[key] = plan
+        return plan
+
+    def autotune(self, problem: Union[str, Problem], *, seconds: float = 0, top: int = 0,
+                 **fields: Any) -> List[Dict[str, Any]]:
+        """Measures the `top` kernels that are predicted to be best for about `seconds`, and
+        remembers them in the tuning store, for dispatchers that are made later.
+
+        Returns [{"kernel", "outcome", "seconds", "spread", "note"}, ...], best first.
+        """
+        text = _abi.text("tsr_autotune", self, as_problem(problem, **fields), seconds, top)
+        return json.loads(text)["measurements"]
+
+    def __repr__(self) -> str:
+        return f"<tessera.Dispatcher for {self.target['name']}>"
+
+
+def _choose_options(threads: int, force: Optional[str]) -> _abi.ChooseOptions:
+    return _abi.ChooseOptions(threads=threads, force=_abi.encode(force))
+
+
+def run_plan(plan: Plan, operands: Dict[str, Any], stream: Any, verify: bool = False) -> Any:
+    given = {name: array for name, array in operands.items() if array is not None}
+    outputs = [op for op in plan.operands if op.access != "read"]
+    missing = [op for op in outputs if op.name not in given]
+    if missing:
+        first = next((op.name for op in plan.operands if op.name in given), None)
+        if first is None:
+            raise Error(f"'{plan.problem}' needs the operand {plan.operands[0].name}")
+        like = given[first]
+        view = _arrays.view_of(like, first, _arrays.stream_address(stream))
+        for op in missing:
+            if op.strides != _arrays.packed_strides(op.shape):
+                raise Error(f"{op.name} has the strides {op.strides}; give the array, because only "
+                            "arrays without gaps are made")
+            given[op.name] = _arrays.empty(op.shape, op.dtype, like, view)
+    plan.launch(stream=stream, verify=verify, **given)
+    results = tuple(given[op.name] for op in outputs)
+    return results[0] if len(results) == 1 else results
+
+
+_defaults: Dict[Any, Dispatcher] = {}
+_lock = threading.Lock()
+
+
+def default_dispatcher(device: Tuple[str, int] = ("cpu", 0)) -> Dispatcher:
+    """The dispatcher of the functions that take none: one for each device."""
+    found = _defaults.get(device)
+    if found is not None:
+        return found
+    with _lock:
+        if device not in _defaults:
+            _defaults[device] = _make_default(device)
+        return _defaults[device]
+
+
+def _make_default(device: Tuple[str, int]) -> Dispatcher:
+    backend, number = device
+    if backend == "cpu":
+        return Dispatcher()
+    wanted = os.environ.get("TESSERA_TARGET") or GPU_TARGETS.get(backend)
+    if wanted is None:
+        raise Error(f"Tessera launches nothing on {backend}", "unsupported")
+    return Dispatcher(wanted, device=number)
+
+
+def dispatcher_for(given: Optional[Dispatcher], view: _arrays.View) -> Dispatcher:
+    """The caller's dispatcher, or the default one of the device where an array lies."""
+    if given is None:
+        return default_dispatcher(view.device)
+    if not isinstance(given, Dispatcher):
+        raise Error(f"dispatcher must be a Dispatcher, got {type(given).__name__}")
+    return given
+
+
+def check_views(dispatcher: Dispatcher, views: Sequence[Tuple[str, _arrays.View]]) -> None:
+    """All arrays must lie where the dispatcher's kernels run."""
+    for name, view in views:
+        if view.device != views[0][1].device:
+            first, other = views[0][1].device, view.device
+            raise Error(f"{views[0][0]} lies on {first[0]}:{first[1]} and {name} on "
+                        f"{other[0]}:{other[1]}; all arrays must lie on one device")
+        if view.device != dispatcher._device_key:
+            here = dispatcher._device_key
+            raise Error(f"{name} lies on {view.device[0]}:{view.device[1]}, but the dispatcher's "
+                        f"kernels run on {here[0]}:{here[1]}")

@@ -1,0 +1,237 @@
+"""matmul: from arrays to a GEMM problem, its plan and its launch."""
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from . import _abi, _arrays, _dtypes, _warm
+from ._abi import Error
+from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
+from ._layout import Matrices, broadcast, check_strides, gemm_sizes, layout_of
+from ._prepack import PackedWeight
+from ._problem import Problem
+
+# The order in which a call's arrays stand in the table of plans.
+_SLOTS = ("a", "b", "bias", "residual", "out")
+
+
+class _Call(NamedTuple):
+    """One call's arrays, as they were given."""
+
+    a: Any
+    b: Any
+    bias: Any
+    residual: Any
+    out: Any
+    activation: Optional[str]
+    alpha: float
+    beta: float
+
+
+class _Made(NamedTuple):
+    fields: Dict[str, Any]  # of the problem
+    slots: Dict[str, int]   # an operand's name -> which array it is
+
+
+def matmul(a: Any, b: Any, *, bias: Any = None, activation: Optional[str] = None,
+           residual: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0,
+           stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+    """activation(alpha * (a @ b) + beta * out + bias) + residual
+
+    a: (..., m, k) or (k,); b: (..., k, n), (k,), or what prepack() returned. Shapes are those of
+    numpy.matmul: leading dimensions broadcast, and a vector's dimension is left out of the result.
+    Views cost nothing where the elements of rows or of columns are neighbours: b may be weight.T.
+    Types: float32, float16, bfloat16, int8, or float8_e4m3fn and float8_e5m2 in any pair.
+    bias: (n,). residual: the result's shape. Both are float32 or of the result's type, and alike.
+    activation: "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh".
+    out: where the result goes, in the result's shape; it may not overlap another array, but may be
+    `residual` itself. Without it a new array is made: of a's type, int32 for int8, float16 for
+    float8. beta other than 0 needs out, which is read too.
+    stream: for arrays on a GPU, the stream on which they are used, see Plan.launch(). The result
+    is then not awaited. dispatcher: None means the default one of the arrays' device.
+
+    Returns out. Raises Error where types, shapes, devices or strides do not fit, before anything is
+    written.
+    """
+    if dispatcher is None:
+        dispatcher = default_dispatcher()
+    elif not isinstance(dispatcher, Dispatcher):
+        dispatcher = dispatcher_for(dispatcher, None)  # type: ignore[arg-type]
+    key: Any = False
+    if out is not None and stream is None and type(b) is not PackedWeight:
+        key = _warm.call(dispatcher._table, (a, b, bias, residual, out),
+                         ("matmul", activation, alpha, beta))
+        if key is None:
+            return out
+        if key is not False and not isinstance(key, tuple):
+            raise _abi.last_error(key)
+    call = _Call(a, b, bias, residual, out, activation, alpha, beta)
+    return _first(call, stream, dispatcher, key)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise Error(f"{name} must be a number, got {value!r}")
+
+
+def _first(call: _Call, stream: Any, dispatcher: Dispatcher, key: Any) -> Any:
+    """A call whose plan is not in the table, or whose arrays the table cannot know."""
+    address = _arrays.stream_address(stream)
+    views = {name: _arrays.view_of(array, name, address)
+             for name, array in zip(_SLOTS, call)
+             if array is not None and not isinstance(array, PackedWeight)}
+    if dispatcher is default_dispatcher():
+        dispatcher = default_dispatcher(views["a"].device)
+    check_views(dispatcher, list(views.items()))
+    packed = call.b if isinstance(call.b, PackedWeight) else None
+    if packed is not None:
+        views["b"] = packed.view
+    shape, word = result_of(views, packed)
+    if call.out is None:
+        if call.beta != 0:
+            raise Error(f"beta is {call.beta}, but there is no out whose contents it multiplies")
+        call = call._replace(out=_arrays.empty(shape, word, call.a, views["a"]))
+        views["out"] = _arrays.view_of(call.out, "out", address)
+    _check_out(views["out"], shape)
+    if 0 in shape:
+        return call.out
+    plan, slots = _plan_of(call, views, dispatcher, packed)
+    names = [operand.name for operand in plan.operands]
+    options = _abi.LaunchOptions(stream=address) if address else None
+    plan.launch_at([views[_SLOTS[slots[name]]].address for name in names], options)
+    arrays = (call.a, call.b, call.bias, call.residual, call.out)
+    _warm.remember(dispatcher._table, key, plan, [slots[name] for name in names], arrays)
+    return call.out
+
+
+def _plan_of(call: _Call, views: Dict[str, _arrays.View], dispatcher: Dispatcher,
+             packed: Optional[PackedWeight]) -> Tuple[Any, Dict[str, int]]:
+    """The plan, which is looked for by what the views say of the arrays."""
+    key = (tuple((name, v[1:4]) for name, v in views.items()), call[5:],
+           None if packed is None else packed.key)
+    found = dispatcher._plans.get(key)
+    if found is not None:
+        return found
+    made = problem_of(call, views)
+    fields, force = made.fields, None
+    if packed is not None:
+        fields, force = packed.fit(made.fields), packed.kernel
+    plan = dispatcher.plan(Problem("gemm", **fields), force=force)
+    return dispatcher._keep(key, (plan, made.slots))
+
+
+def result_of(views: Dict[str, _arrays.View], packed: Any = None) -> Tuple[Tuple[int, ...], str]:
+    """The result's shape, and its type where out= does not say it."""
+    a, b = views["a"], views["b"]
+    for name, view in (("a", a), ("b", b)):
+        if not view.shape:
+            raise Error(f"matmul: {name} must have at least 1 dimension, got a single number")
+    k_a, k_b = a.shape[-1], b.shape[-2] if len(b.shape) > 1 else b.shape[0]
+    if k_a != k_b:
+        raise Error(f"matmul: a has {k_a} columns and b has {k_b} rows; the two must be equal")
+    lead = broadcast(("a", "b"), (a.shape[:-2], b.shape[:-2]))
+    shape = (*lead, *(a.shape[-2:-1] if len(a.shape) > 1 else ()),
+             *(b.shape[-1:] if len(b.shape) > 1 else ()))
+    if "out" in views:
+        return shape, views["out"].dtype
+    if packed is not None:
+        return shape, packed.out
+    return shape, {"int8": "int32", "fp8": "fp16", "bf8": "fp16"}.get(a.dtype, a.dtype)
+
+
+def _check_out(out: _arrays.View, shape: Tuple[int, ...]) -> None:
+    if out.shape != shape:
+        raise Error(f"matmul: out must have the shape {shape}, got {out.shape}")
+    _arrays.check_output(out, "out")
+
+
+def _matrices(name: str, view: _arrays.View, at: Optional[int]) -> Matrices:
+    """at: where a vector lacks the dimension of one element, -1 (a column) or -2 (a row)."""
+    shape, strides = view.shape, view.strides
+    check_strides(name, shape, strides)
+    if at == -1:
+        return Matrices(name, (*shape, 1), (*strides, 0))
+    if at == -2:
+        return Matrices(name, (*shape[:-1], 1, *shape[-1:]), (*strides[:-1], 0, *strides[-1:]))
+    return Matrices(name, shape, strides)
+
+
+def _result_matrices(name: str, view: _arrays.View, views: Dict[str, _arrays.View]) -> Matrices:
+    """out and residual have the result's shape, without the dimensions of vectors."""
+    shape, strides = view.shape, view.strides
+    if len(views["b"].shape) == 1:
+        shape, strides = (*shape, 1), (*strides, 0)
+    if len(views["a"].shape) == 1:
+        shape = (*shape[:-1], 1, *shape[-1:])
+        strides = (*strides[:-1], 0, *strides[-1:])
+    check_strides(name, shape, strides)
+    return Matrices(name, shape, strides)
+
+
+def _extras(call: _Call, views: Dict[str, _arrays.View], n: int
+            ) -> Tuple[Dict[str, Any], Dict[str, int]]:
+    """The epilogue's fields, and the operands that it and beta read."""
+    steps: List[str] = []
+    slots: Dict[str, int] = {}
+    words = {name: views[name].dtype for name in ("bias", "residual") if name in views}
+    if len(set(words.values())) > 1:
+        raise Error("matmul: bias and residual must have one type, got " +
+                    " and ".join(_dtypes.NAMES[word] for word in words.values()))
+    if "bias" in views:
+        bias = views["bias"]
+        if bias.shape != (n,) or (n > 1 and bias.strides != (1,)):
+            raise Error(f"matmul: bias must have the shape {(n,)} and the stride 1, got "
+                        f"{bias.shape} and {bias.strides}")
+        slots[f"d{len(slots)}"] = 2
+        steps.append("bias")
+    if call.activation is not None:
+        if not isinstance(call.activation, str):
+            raise Error(f"activation must be a word such as 'relu', got {call.activation!r}")
+        steps.append(call.activation)
+    if "residual" in views:
+        slots[f"d{len(slots)}"] = 3
+        steps.append("add")
+    fields: Dict[str, Any] = {"alpha": _number("alpha", call.alpha),
+                              "beta": _number("beta", call.beta)}
+    if steps:
+        fields["epilogue"] = "+".join(steps)
+    if words:
+        fields["d"] = next(iter(words.values()))
+    return fields, slots
+
+
+def problem_of(call: _Call, views: Dict[str, _arrays.View]) -> _Made:
+    """The problem's fields, and which array each operand is."""
+    a = _matrices("a", views["a"], -2 if len(views["a"].shape) == 1 else None)
+    b = _matrices("b", views["b"], -1 if len(views["b"].shape) == 1 else None)
+    out = _result_matrices("out", views["out"], views)
+    residual = None
+    if "residual" in views:
+        if views["residual"].shape != views["out"].shape:
+            raise Error(f"matmul: residual must have the shape {views['out'].shape}, got "
+                        f"{views['residual'].shape}")
+        residual = _result_matrices("residual", views["residual"], views)
+    extras, slots = _extras(call, views, b.shape[-1])
+    slots.update(a=0, b=1, out=4, **({"c": 4} if call.beta != 0 else {}))
+    if layout_of(out)[0] == "c":  # out.T = b.T @ a.T
+        if call.bias is not None:
+            raise Error("matmul: out must lie by rows where there is a bias, got the strides "
+                        f"{out.strides} over {out.shape}")
+        a, b, out = b.transposed(), a.transposed(), out.transposed()
+        residual = None if residual is None else residual.transposed()
+        slots.update(a=1, b=0)
+    if residual is not None and layout_of(residual)[0] != "r":
+        raise Error(f"matmul: residual must lie as out does, got the strides {residual.strides} "
+                    f"and {out.strides}")
+    d = next((name for name, slot in slots.items() if slot == 3), None)
+    fields = gemm_sizes(a, b, out, residual, out.lead, d)
+    for name in [x for x in slots if x[0] == "d" and slots[x] == 2]:
+        if "batch" in fields:
+            fields[f"batch_stride_{name}"] = 0  # all batches share the bias
+    if "c" in slots:
+        fields.update({f"{key}_c": fields[f"{key}_out"] for key in ("ld", "batch_stride")
+                       if f"{key}_out" in fields})
+    names = ("a", "b") if slots["a"] == 0 else ("b", "a")
+    fields.update(a=views[names[0]].dtype, b=views[names[1]].dtype, out=views["out"].dtype)
+    return _Made({**fields, **extras}, slots)

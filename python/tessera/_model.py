@@ -1,0 +1,41 @@
+"""Learned models: predicting and ranking kernels."""
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import Any, Dict, List, Union
+
+from . import _abi
+from ._problem import Problem, as_problem
+
+
+class Model(_abi.Handle):
+    """A learned model: Model.load(folder), or the file of one, model.txt or model.txt.gz."""
+
+    _kind = "model"
+
+    def __init__(self, path: str) -> None:
+        self._make("tsr_model_load", _abi.encode(path))
+
+    @classmethod
+    def load(cls, path: str) -> "Model":
+        return cls(path)
+
+    def manifest(self) -> Dict[str, Any]:
+        """What the model learned, and from which data."""
+        return json.loads(_abi.text("tsr_model_json", self))
+
+    def predict(self, problem: Union[str, Problem], kernel: str, *, threads: int = 0,
+                **fields: Any) -> float:
+        """The predicted seconds of a kernel. A model that predicts no times gives a score, of which
+        the least is the best. threads: 0 means those of the model's data."""
+        seconds = ctypes.c_double()
+        _abi.call("tsr_model_predict", self, as_problem(problem, **fields), _abi.encode(kernel),
+                  threads, ctypes.byref(seconds))
+        return seconds.value
+
+    def rank(self, problem: Union[str, Problem], *, threads: int = 0, top: int = 0, **fields: Any
+             ) -> List[Dict[str, Any]]:
+        """[{"kernel", "predicted"}, ...]: the `top` best legal kernels (0: all), best first."""
+        text = _abi.text("tsr_model_rank", self, as_problem(problem, **fields), threads, top)
+        return json.loads(text)["kernels"]

@@ -1,0 +1,163 @@
+"""Plans: a kernel that was chosen, built and loaded for one problem, and its launches."""
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from . import _abi, _arrays, _dtypes
+from ._abi import Error
+from ._problem import Operand, Problem
+
+
+def _places(shape: Sequence[int], strides: Sequence[int]) -> List[Tuple[int, int]]:
+    """What decides where elements lie, in one order: dimensions of one element, and those that
+    repeat the same elements, do not."""
+    return sorted((n, s) for n, s in zip(shape, strides) if n != 1 and s != 0)
+
+
+def check_operand(operand: Operand, view: _arrays.View) -> None:
+    """An array must lie in memory as the problem says; its dimensions may have any order."""
+    if view.dtype != operand.dtype and {view.dtype, operand.dtype} != {"fp32", "tf32"}:
+        raise Error(f"{operand.name} must have the type {_dtypes.NAMES[operand.dtype]}, got "
+                    f"{_dtypes.NAMES[view.dtype]}")
+    is_empty = 0 in operand.shape and 0 in view.shape
+    if not is_empty and _places(*operand[3:5]) != _places(view.shape, view.strides):
+        raise Error(f"{operand.name} must have the shape {operand.shape} and the strides "
+                    f"{operand.strides} (in elements, dimensions in any order), got "
+                    f"{view.shape} and {view.strides}")
+    if operand.access != "read":
+        _arrays.check_output(view, operand.name)
+
+
+class Plan(_abi.Handle):
+    """A kernel for one problem, made by Dispatcher.plan(). Launching it chooses nothing."""
+
+    _kind = "plan"
+
+    def __init__(self, dispatcher: Any, problem: Problem, options: Any) -> None:
+        self._make("tsr_plan", dispatcher, problem, options)
+        self.problem = problem
+        self.operands = problem.operands
+        self.device = dispatcher._device_key
+        self._dispatcher = dispatcher
+
+    def info(self) -> Dict[str, Any]:
+        """{"problem", "target", "kernel", "source", "predicted_seconds"}"""
+        return json.loads(_abi.text("tsr_plan_json", self))
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return self.info()["kernel"]
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The most bytes of workspace that a launch may need."""
+        return _abi.size("tsr_workspace_bytes", self)
+
+    def _views(self, given: Dict[str, Any], stream: Optional[int]) -> List[Any]:
+        names = [operand.name for operand in self.operands]
+        for name in given:
+            if name not in names:
+                raise Error(f"'{self.problem}' has no operand '{name}'; it has " +
+                            ", ".join(names), "not_found")
+        views: List[Any] = []
+        for operand in self.operands:
+            array = given.get(operand.name)
+            if array is None:
+                raise Error(f"'{self.problem}' needs the operand {operand.name}")
+            views.append(self._view(operand, array, stream))
+        return views
+
+    def _view(self, operand: Operand, array: Any, stream: Optional[int]) -> Any:
+        if operand.in_array:
+            return self._pointers(operand, array, stream)
+        view = _arrays.view_of(array, operand.name, stream)
+        check_device(operand.name, view, self.device)
+        check_operand(operand, view)
+        return view
+
+    def _pointers(self, operand: Operand, arrays: Any, stream: Optional[int]) -> _arrays.View:
+        if self.device[0] != "cpu" or not isinstance(arrays, (list, tuple)):
+            raise Error(f"{operand.name} must be a list of arrays, one for each batch, in the "
+                        "host's memory, because the problem has pointer_arrays")
+        batches = int(self.problem.get("batch"))
+        if len(arrays) != batches:
+            raise Error(f"{operand.name} must be {batches} arrays, got {len(arrays)}")
+        alone = operand._replace(in_array=False)
+        views = [self._view(alone, array, stream) for array in arrays]
+        pointers = (ctypes.c_void_p * batches)(*[view.address for view in views])
+        return _arrays.View(ctypes.addressof(pointers), operand.dtype, (batches,), (1,),
+                            self.device, False, (pointers, views))
+
+    def launch(self, *, stream: Any = None, workspace: Any = None, verify: bool = False,
+               **operands: Any) -> None:
+        """Runs the plan on arrays by operand's name: plan.launch(a=a, b=b, out=out).
+
+        Each array must have the type, shape and strides of the problem's operand, see
+        Plan.operands. On a CPU the result is written on return, on a GPU the work is enqueued on
+        `stream` (an address, or an object of PyTorch or CuPy). workspace: an array of at least
+        workspace_bytes, at a multiple of 256 bytes (CPU: 64). verify: compares with the fp64
+        reference. Raises Error for a missing or unfit operand, for outputs that overlap another
+        operand, and for a result outside its tolerance.
+        """
+        self._launch(self._options(stream, workspace, verify), operands)
+
+    def _options(self, stream: Any, workspace: Any, verify: bool) -> _abi.LaunchOptions:
+        options = _abi.LaunchOptions(stream=_arrays.stream_address(stream), verify=int(verify))
+        if workspace is not None:
+            view = _arrays.view_of(workspace, "workspace", options.stream)
+            check_device("workspace", view, self.device)
+            options.workspace, options.workspace_bytes = view.address, view.nbytes()
+            options._keep = view
+        return options
+
+    def _launch(self, options: _abi.LaunchOptions, operands: Dict[str, Any]) -> None:
+        views = self._views(operands, options.stream)
+        self.launch_at([view.address for view in views], options)
+
+    def launch_at(self, addresses: Sequence[int],
+                  options: Optional[_abi.LaunchOptions] = None) -> None:
+        """Runs the plan on addresses in the order of Plan.operands; only the library checks."""
+        _abi.call("tsr_launch", self, self._array_of(addresses), len(addresses),
+                  None if options is None else ctypes.byref(options))
+
+    @staticmethod
+    def _array_of(addresses: Sequence[int]) -> Any:
+        return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
+
+    def synchronize(self, stream: Any = None) -> None:
+        """Waits until the stream's work is done; returns at once on a CPU."""
+        options = self._options(stream, None, False)
+        _abi.call("tsr_synchronize", self, ctypes.byref(options))
+
+    def verify(self, seed: int = 1) -> None:
+        """Runs the plan once on random operands and compares with the fp64 reference. Raises Error
+        with the code "verification_failed" where an element is outside its tolerance."""
+        _abi.call("tsr_verify", self, seed)
+
+    def bench(self, rounds: int = 0, warmup: int = 0, min_seconds: float = 0,
+              flush_caches: bool = False, seed: int = 0, **operands: Any) -> Dict[str, Any]:
+        """Times the plan on arrays by name, or on random ones, whose result it checks first.
+
+        Returns {"median_seconds", "min_seconds", "spread" (interquartile range over median),
+        "seconds": one for each round, "gflops", "gb_per_second"}. 0 means the default: 11 rounds, 2
+        calls before the first, 0.002 seconds for a round.
+        """
+        options = _abi.BenchOptions(rounds=rounds, warmup=warmup, min_seconds=min_seconds,
+                                    flush_caches=int(flush_caches), seed=seed)
+        views = self._views(operands, None) if operands else []
+        addresses = self._array_of([view.address for view in views]) if views else None
+        return json.loads(_abi.text("tsr_bench", self, addresses, len(views),
+                                    ctypes.byref(options), None))
+
+    def __repr__(self) -> str:
+        return f"<tessera.Plan {self.kernel} for '{self.problem}'>"
+
+
+def check_device(what: str, view: _arrays.View, device: Tuple[str, int]) -> None:
+    if view.device == device:
+        return
+    raise Error(f"{what} lies on {view.device[0]}:{view.device[1]}, but the kernel runs on "
+                f"{device[0]}:{device[1]}; move it there, or use a dispatcher for its device")

@@ -1,0 +1,167 @@
+"""Kernel sets, which declare kernels, and registries, which hold live ones."""
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import Any, Dict, List, Optional, Union
+
+from . import _abi, _interrupt
+from ._abi import Error
+from ._problem import Problem, as_problem
+
+_BUILD_TEXTS = ("compiler", "nvrtc", "worker")
+_BUILD_NUMBERS = ("cache_bytes", "no_shipped_packs", "no_compile", "timeout_seconds")
+
+
+def build_options(cache: Optional[str], given: Optional[Dict[str, Any]]
+                  ) -> Optional[_abi.BuildOptions]:
+    """The struct for a folder and further fields; None where all is at its default."""
+    if cache is None and not given:
+        return None
+    options = _abi.BuildOptions(cache=_abi.encode(cache))
+    for name, value in (given or {}).items():
+        if name == "packs":
+            packs = [_abi.encode(pack) for pack in value]
+            options.packs = (ctypes.c_char_p * (len(packs) + 1))(*packs, None)
+        elif name in _BUILD_TEXTS:
+            setattr(options, name, _abi.encode(value))
+        elif name in _BUILD_NUMBERS:
+            setattr(options, name, value)
+        else:
+            known = ", ".join(("packs", *_BUILD_TEXTS, *_BUILD_NUMBERS))
+            raise Error(f"build has no field '{name}'; it has {known}", "not_found")
+    return options
+
+
+class KernelSet(_abi.Handle):
+    """A declared list of kernels, made step by step; each step returns the set.
+
+    KernelSet("mine", target="avx512").op("gemm").where(dtype="fp32", tile="240x*")
+    target: a row's name or a JSON file; None: this machine.
+    """
+
+    _kind = "kernel_set"
+
+    def __init__(self, name: str = "kernels", target: Optional[str] = None) -> None:
+        self._make("tsr_kernel_set_create", _abi.encode(name), _abi.encode(target))
+
+    @classmethod
+    def from_json(cls, given: Union[str, Dict[str, Any]]) -> "KernelSet":
+        """{"name", "kernels": [...]}, and what is written by hand: "target", "groups",
+        "preselected", "problems"."""
+        made = cls.__new__(cls)
+        made._make("tsr_kernel_set_from_json",
+                   _abi.encode(given if isinstance(given, str) else json.dumps(given)))
+        return made
+
+    def op(self, name: str) -> "KernelSet":
+        """Starts a group: the kernels of an operation."""
+        _abi.call("tsr_kernel_set_op", self, _abi.encode(name))
+        return self
+
+    def where(self, **patterns: Union[str, List[str]]) -> "KernelSet":
+        """Narrows the group by fields and wildcards; a list means alternatives."""
+        for field, given in patterns.items():
+            for pattern in [given] if isinstance(given, str) else given:
+                _abi.call("tsr_kernel_set_where", self, _abi.encode(field), _abi.encode(pattern))
+        return self
+
+    def add(self, kernel: str) -> "KernelSet":
+        """One kernel by name."""
+        _abi.call("tsr_kernel_set_add", self, _abi.encode(kernel))
+        return self
+
+    def preselected(self, name: str) -> "KernelSet":
+        """A preselected set such as "fp32_rcr_essential"."""
+        _abi.call("tsr_kernel_set_preselected", self, _abi.encode(name))
+        return self
+
+    def for_problem(self, problem: Union[str, Problem], best: int = 1) -> "KernelSet":
+        """The `best` fastest kernels for a problem, by estimate."""
+        _abi.call("tsr_kernel_set_for_problem", self, as_problem(problem), best)
+        return self
+
+    def to_json(self) -> str:
+        """{"name", "kernels": ["gemm_...", ...]}: sorted by name, lossless."""
+        return _abi.text("tsr_kernel_set_json", self)
+
+    @property
+    def kernels(self) -> List[str]:
+        return json.loads(self.to_json())["kernels"]
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class Registry(_abi.Handle):
+    """Kernels that were declared, and those of them that are built and loaded.
+
+    cache: the folder of built kernels. build: further fields of tsr_build_options_t, see
+    Dispatcher.
+    """
+
+    _kind = "registry"
+
+    def __init__(self, name: str = "registry", *, cache: Optional[str] = None,
+                 build: Optional[Dict[str, Any]] = None) -> None:
+        options = build_options(cache, build)
+        self._make("tsr_registry_create", _abi.encode(name),
+                   None if options is None else ctypes.byref(options))
+
+    def add_target(self, file: str) -> "Registry":
+        """Adds a target of the user's own, from a JSON file."""
+        _abi.call("tsr_registry_add_target", self, _abi.encode(file))
+        return self
+
+    def declare(self, kernels: KernelSet) -> "Registry":
+        """Declares kernels without building them."""
+        if not isinstance(kernels, KernelSet):
+            raise Error(f"declare needs a KernelSet, got {type(kernels).__name__}")
+        _abi.call("tsr_registry_declare", self, kernels)
+        return self
+
+    def build(self, max_workers: int = 0, progress: Optional[_interrupt.Progress] = None
+              ) -> List[Dict[str, Any]]:
+        """Builds and loads all declared kernels, `max_workers` at a time (0: one for each core).
+
+        progress(label, done, total, kernel) is called after each kernel, in another thread; what it
+        raises ends the build and is raised here. Ctrl-C ends the build after the kernels that are
+        under way. Returns [{"kernel", "was_cached", "seconds", "error"}, ...]: a kernel that failed
+        has a sentence in "error".
+        """
+        text = _interrupt.run(progress, lambda callbacks: _abi.text(
+            "tsr_registry_build", self, max_workers, callbacks))
+        return json.loads(text)["results"]
+
+    def list(self) -> List[Dict[str, Any]]:
+        """[{"kernel", "is_loaded"}, ...], sorted by name."""
+        return json.loads(_abi.text("tsr_registry_list", self))["kernels"]
+
+    def filter(self, pattern: str = "*") -> "Registry":
+        """A copy with the kernels whose names match a wildcard: "*_sm90a"."""
+        made = Registry.__new__(Registry)
+        made._make("tsr_registry_filter", self, _abi.encode(pattern))
+        return made
+
+    def merge(self, other: "Registry") -> "Registry":
+        """Adds what the other registry has declared and loaded."""
+        if not isinstance(other, Registry):
+            raise Error(f"merge needs a Registry, got {type(other).__name__}")
+        _abi.call("tsr_registry_merge", self, other)
+        return self
+
+    def export_json(self) -> str:
+        return _abi.text("tsr_registry_export", self)
+
+    def import_json(self, text: str) -> "Registry":
+        _abi.call("tsr_registry_import", self, _abi.encode(text))
+        return self
+
+    def __len__(self) -> int:
+        return len(self.list())
+
+    def __bool__(self) -> bool:
+        return True
