@@ -34,7 +34,7 @@ TEST(ApiNumbers, HaveAWordOrAreRefused) {
       {[] { to_string(bad<SplitK>()); }, refusal("split_k", 2)},
       {[] { to_string(bad<ErrorCode>()); }, refusal("error code", 16)},
       {[] { to_string(static_cast<ErrorCode>(-1)); },
-       "invalid_argument: error code must be a number from 0 to 16, got -1"},
+       "invalid_argument: error code must be a number from 0 to 17, got -1"},
       {[] { to_string(bad<ChoiceSource>()); }, refusal("choice source", 4)},
       {[] { to_string(bad<FeatureGroup>()); }, refusal("feature group", 3)},
       {[] { to_string(bad<ModelQuantity>()); }, refusal("quantity", 4)},
