@@ -136,8 +136,10 @@ PyDoc_STRVAR(call_doc,
 
 static PyObject* call(PyObject* module, PyObject* arguments) {
   (void)module;
-  PyObject *table, *operands, *options;
-  if (!PyArg_ParseTuple(arguments, "OOO", &table, &operands, &options)) return NULL;
+  PyObject* const table = PyTuple_GetItem(arguments, 0);
+  PyObject* const operands = PyTuple_GetItem(arguments, 1);
+  PyObject* const options = PyTuple_GetItem(arguments, 2);
+  if (table == NULL || operands == NULL || options == NULL) return NULL;
   Call made;
   made.used = 0;
   made.count = PyTuple_Size(operands);

@@ -48,7 +48,12 @@ class _Options(ctypes.Structure):
     """A struct of options: struct_size is set, what is not given is zero."""
 
     def __init__(self, **fields: Any) -> None:
-        super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
+        super().__init__(struct_size=ctypes.sizeof(type(self)))
+        for name, value in fields.items():
+            try:
+                setattr(self, name, value)
+            except TypeError:
+                raise Error(f"{name} cannot be {value!r}")
 
 
 class Callbacks(_Options):
@@ -212,7 +217,13 @@ def last_error(status: int) -> Error:
 
 def call(name: str, *arguments: Any) -> None:
     """Calls a function, with the GIL released. Raises Error where it fails."""
-    status = function(name)(*arguments)
+    try:
+        status = function(name)(*arguments)
+    except ctypes.ArgumentError as error:
+        for argument in arguments:
+            if isinstance(argument, Handle):
+                argument._as_parameter_  # says that it was closed
+        raise Error(f"{name}: {error}")
     if status != 0:
         raise last_error(status)
 

@@ -100,12 +100,10 @@ class Dispatcher(_abi.Handle):
         Outputs that are not given are made, beside the first array. Returns the output, or a tuple
         of them where the problem has several, in the order of Problem.operands.
         """
-        whole = as_problem(problem)
-        # Twice the same text is the same problem, and then its plan is at hand.
-        key = whole.line
+        key = problem.line if isinstance(problem, Problem) else problem
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._keep(key, self.plan(whole))
+            plan = self._keep(key, self.plan(problem))
         return run_plan(plan, operands, stream, verify)
 
     def _keep(self, key: Any, plan: Plan) -> Plan:
@@ -133,6 +131,7 @@ def _choose_options(threads: int, force: Optional[str]) -> _abi.ChooseOptions:
 
 
 def run_plan(plan: Plan, operands: Dict[str, Any], stream: Any, verify: bool = False) -> Any:
+    plan.check_names(operands)
     given = {name: array for name, array in operands.items() if array is not None}
     outputs = [op for op in plan.operands if op.access != "read"]
     missing = [op for op in outputs if op.name not in given]

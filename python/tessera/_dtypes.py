@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Dict
 
 from ._abi import Error
 
@@ -27,8 +27,20 @@ def unknown(what: str, name: str) -> Error:
                  ", ".join(WORDS))
 
 
+_seen: Dict[Any, str] = {}
+
+
 def word_of(dtype: Any, what: str = "the array") -> str:
     """Tessera's word for a dtype object, a NumPy scalar type or a name."""
+    try:
+        return _seen[dtype]
+    except (KeyError, TypeError):  # not seen, or not hashable
+        word = _find_word(dtype, what)
+    _seen[dtype] = word
+    return word
+
+
+def _find_word(dtype: Any, what: str) -> str:
     if isinstance(dtype, str) and dtype in NAMES:
         return dtype
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)

@@ -42,9 +42,9 @@ def layout_of(matrices: Matrices) -> Tuple[str, Optional[int]]:
     if 0 in matrices.shape:
         return "r", None
     if _is_rows((rows, columns), (down, along)):
-        return "r", down if rows > 1 else None
+        return "r", down if rows > 1 and down != columns else None
     if _is_rows((columns, rows), (along, down)):
-        return "c", along if columns > 1 else None
+        return "c", along if columns > 1 and along != rows else None
     if min(down if rows > 1 else 1, along if columns > 1 else 1) == 0:
         raise Error(f"{matrices.name} repeats elements (it was broadcast): its shape is "
                     f"{(rows, columns)} and its strides are {(down, along)}; copy it with "
@@ -112,23 +112,30 @@ def gemm_sizes(a: Matrices, b: Matrices, out: Matrices, residual: Optional[Matri
     fields: Dict[str, Any] = {"m": m, "n": n, "k": k}
     layouts = {name: layout_of(x) for name, x in (("a", a), ("b", b), ("out", out))}
     fields["layout"] = layouts["a"][0] + layouts["b"][0] + "r"
-    lds = {name: ld for name, (_, ld) in layouts.items()}
     if residual is not None:
-        lds[str(d)] = layout_of(residual)[1]
+        layouts[str(d)] = layout_of(residual)
+    lds = {name: ld for name, (_, ld) in layouts.items()}
     is_shared = all(size == 1 for size in b.lead)
     rows = folded(lead, m, list(by_rows.values())) if is_shared and lead else None
     if rows is not None:
         fields["m"] = rows[0]
-        lds.update(zip(map(str, by_rows), rows[1] if rows[0] > 1 else [None] * len(rows[1])))
+        for (name, x), down in zip(by_rows.items(), rows[1]):
+            lds[str(name)] = down if rows[0] > 1 and down != x.shape[-1] else None
     elif lead:
         fields.update(_batches(lead, {**by_rows, "b": b}))
     fields.update({f"ld_{name}": ld for name, ld in lds.items() if ld is not None})
-    if rows is None and fields.get("batch", 1) == 1:
-        fields = {key: value for key, value in fields.items() if not key.startswith("batch")}
     return fields
 
 
+def _without_gap(matrices: Matrices) -> int:
+    """The distance between batches that a problem assumes where it says none."""
+    layout, ld = layout_of(matrices)
+    outer, inner = matrices.shape[-2:] if layout == "r" else matrices.shape[:-3:-1]
+    return outer * (inner if ld is None else ld)
+
+
 def _batches(lead: Tuple[int, ...], operands: Dict[Any, Matrices]) -> Dict[str, Any]:
+    """The number of batches and their distances; nothing where there is one."""
     found = collapse(lead, [spread(lead, x) for x in operands.values()])
     if found is None:
         shown = ", ".join(f"{x.name} {x.shape} with the strides {x.strides}"
@@ -136,5 +143,8 @@ def _batches(lead: Tuple[int, ...], operands: Dict[Any, Matrices]) -> Dict[str, 
         raise Error(f"matmul: the leading dimensions {lead} are not at one distance from each "
                     f"other in every operand: {shown}; copy what is not contiguous")
     size, strides = found
-    return {"batch": size,
-            **{f"batch_stride_{name}": s for name, s in zip(operands, strides)}}
+    if size == 1:
+        return {}
+    return {"batch": size, **{f"batch_stride_{name}": stride
+                              for (name, x), stride in zip(operands.items(), strides)
+                              if stride != _without_gap(x)}}

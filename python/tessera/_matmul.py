@@ -52,14 +52,16 @@ def matmul(a: Any, b: Any, *, bias: Any = None, activation: Optional[str] = None
     Returns out. Raises Error where types, shapes, devices or strides do not fit, before anything is
     written.
     """
-    if dispatcher is None:
-        dispatcher = default_dispatcher()
-    elif not isinstance(dispatcher, Dispatcher):
-        dispatcher = dispatcher_for(dispatcher, None)  # type: ignore[arg-type]
+    chosen = default_dispatcher() if dispatcher is None else dispatcher
+    table = getattr(chosen, "_table", {})  # a wrong dispatcher is refused below
     key: Any = False
-    if out is not None and stream is None and type(b) is not PackedWeight:
-        key = _warm.call(dispatcher._table, (a, b, bias, residual, out),
-                         ("matmul", activation, alpha, beta))
+    if out is not None and stream is None:
+        if type(b) is PackedWeight:
+            key = _warm.call(table, (a, b.memory, bias, residual, out),
+                             (b.key, activation, alpha, beta))
+        else:
+            key = _warm.call(table, (a, b, bias, residual, out),
+                             ("matmul", activation, alpha, beta))
         if key is None:
             return out
         if key is not False and not isinstance(key, tuple):
@@ -75,15 +77,14 @@ def _number(name: str, value: Any) -> float:
         raise Error(f"{name} must be a number, got {value!r}")
 
 
-def _first(call: _Call, stream: Any, dispatcher: Dispatcher, key: Any) -> Any:
+def _first(call: _Call, stream: Any, dispatcher: Optional[Dispatcher], key: Any) -> Any:
     """A call whose plan is not in the table, or whose arrays the table cannot know."""
     address = _arrays.stream_address(stream)
     views = {name: _arrays.view_of(array, name, address)
              for name, array in zip(_SLOTS, call)
-             if array is not None and not isinstance(array, PackedWeight)}
-    if dispatcher is default_dispatcher():
-        dispatcher = default_dispatcher(views["a"].device)
-    check_views(dispatcher, list(views.items()))
+             if (name in "ab" or array is not None) and not isinstance(array, PackedWeight)}
+    chosen = dispatcher_for(dispatcher, views["a"])
+    check_views(chosen, list(views.items()))
     packed = call.b if isinstance(call.b, PackedWeight) else None
     if packed is not None:
         views["b"] = packed.view
@@ -96,12 +97,13 @@ def _first(call: _Call, stream: Any, dispatcher: Dispatcher, key: Any) -> Any:
     _check_out(views["out"], shape)
     if 0 in shape:
         return call.out
-    plan, slots = _plan_of(call, views, dispatcher, packed)
+    plan, slots = _plan_of(call, views, chosen, packed)
     names = [operand.name for operand in plan.operands]
     options = _abi.LaunchOptions(stream=address) if address else None
     plan.launch_at([views[_SLOTS[slots[name]]].address for name in names], options)
-    arrays = (call.a, call.b, call.bias, call.residual, call.out)
-    _warm.remember(dispatcher._table, key, plan, [slots[name] for name in names], arrays)
+    b = call.b if packed is None else packed.memory
+    arrays = (call.a, b, call.bias, call.residual, call.out)
+    _warm.remember(chosen._table, key, plan, [slots[name] for name in names], arrays)
     return call.out
 
 

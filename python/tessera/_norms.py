@@ -56,7 +56,8 @@ def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Optional[float], stream: 
         if key is not False and not isinstance(key, tuple):
             raise _abi.last_error(key)
     address = _arrays.stream_address(stream)
-    given = {name: array for name, array in zip(_SLOTS, arrays) if array is not None}
+    given = {name: array for name, array in zip(_SLOTS, arrays)
+             if array is not None or name == "in"}
     views = {name: _arrays.view_of(array, name, address) for name, array in given.items()}
     chosen = dispatcher_for(dispatcher, views["in"])
     check_views(chosen, list(views.items()))
@@ -134,4 +135,4 @@ def _rows(kind: str, name: str, view: _arrays.View, x: _arrays.View) -> Tuple[in
     if rows > 1 and distance == 0:
         raise Error(f"{kind}: {name} repeats its rows (it was broadcast); copy it with "
                     "numpy.ascontiguousarray()")
-    return rows, distance if rows > 1 else None
+    return rows, distance if rows > 1 and distance != view.shape[-1] else None

@@ -5,7 +5,7 @@ import ctypes
 import json
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import _abi, _arrays, _dtypes
+from . import _abi, _arrays, _dtypes, _warm
 from ._abi import Error
 from ._problem import Operand, Problem
 
@@ -40,7 +40,13 @@ class Plan(_abi.Handle):
         self.problem = problem
         self.operands = problem.operands
         self.device = dispatcher._device_key
-        self._dispatcher = dispatcher
+        self._names = [operand.name for operand in self.operands]
+        self._table: _warm.Table = {}
+
+    def close(self) -> None:
+        """Gives the plan back."""
+        self.__dict__.get("_table", {}).clear()
+        super().close()
 
     def info(self) -> Dict[str, Any]:
         """{"problem", "target", "kernel", "source", "predicted_seconds"}"""
@@ -56,12 +62,14 @@ class Plan(_abi.Handle):
         """The most bytes of workspace that a launch may need."""
         return _abi.size("tsr_workspace_bytes", self)
 
-    def _views(self, given: Dict[str, Any], stream: Optional[int]) -> List[Any]:
-        names = [operand.name for operand in self.operands]
+    def check_names(self, given: Dict[str, Any]) -> None:
         for name in given:
-            if name not in names:
+            if name not in self._names:
                 raise Error(f"'{self.problem}' has no operand '{name}'; it has " +
-                            ", ".join(names), "not_found")
+                            ", ".join(self._names), "not_found")
+
+    def _views(self, given: Dict[str, Any], stream: Optional[int]) -> List[Any]:
+        self.check_names(given)
         views: List[Any] = []
         for operand in self.operands:
             array = given.get(operand.name)
@@ -102,7 +110,19 @@ class Plan(_abi.Handle):
         reference. Raises Error for a missing or unfit operand, for outputs that overlap another
         operand, and for a result outside its tolerance.
         """
-        self._launch(self._options(stream, workspace, verify), operands)
+        if stream is not None or workspace is not None or verify:
+            options = self._options(stream, workspace, verify)
+            return self._launch_views(self._views(operands, options.stream), options)
+        # Arrays that lie as those of an earlier launch did need no check.
+        arrays = tuple(map(operands.get, self._names))
+        key = _warm.call(self._table, arrays, ()) if len(arrays) == len(operands) else False
+        if key is None:
+            return None
+        if key is not False and not isinstance(key, tuple):
+            raise _abi.last_error(key)
+        self._launch_views(self._views(operands, None), None)
+        _warm.remember(self._table, key, self, range(len(arrays)), arrays)
+        return None
 
     def _options(self, stream: Any, workspace: Any, verify: bool) -> _abi.LaunchOptions:
         options = _abi.LaunchOptions(stream=_arrays.stream_address(stream), verify=int(verify))
@@ -113,8 +133,8 @@ class Plan(_abi.Handle):
             options._keep = view
         return options
 
-    def _launch(self, options: _abi.LaunchOptions, operands: Dict[str, Any]) -> None:
-        views = self._views(operands, options.stream)
+    def _launch_views(self, views: List[Any], options: Optional[_abi.LaunchOptions]) -> None:
+        """The views keep what they read alive until the launch has returned."""
         self.launch_at([view.address for view in views], options)
 
     def launch_at(self, addresses: Sequence[int],

@@ -11,7 +11,7 @@ from ._layout import Matrices, check_strides, layout_of
 from ._problem import Problem
 
 # What a packed weight and a multiplication must have in common, because its kernel is fixed.
-_SIGNATURE = ("a", "b", "out", "d", "layout", "epilogue")
+_SIGNATURE = ("epilogue", "layout", "a", "b", "out", "d")
 
 
 class PackedWeight:
@@ -24,7 +24,8 @@ class PackedWeight:
         self.kernel = kernel        # whose form the weight has
         self.signature = signature
         self.view = view            # the weight's shape, and the packed memory
-        self.key = (kernel, view.address)
+        self.memory = view.owner
+        self.key = (kernel, view.shape, view.strides)
 
     @property
     def shape(self) -> Any:
@@ -90,8 +91,9 @@ def prepack(b: Any, *, rows: int = 128, bias: bool = False, activation: Optional
     plan = chosen.plan(problem)
     size = _abi.size("tsr_packed_bytes", plan)
     memory = _arrays.empty((size + 256,), "int8", b, view)
+    start = -_arrays.view_of(memory, "memory").address % 256
+    memory = memory[start:start + size]
     at = _arrays.view_of(memory, "memory").address
-    at += -at % 256
     operands = plan._array_of([view.address if op.name == "b" else 0 for op in plan.operands])
     options = _abi.LaunchOptions(stream=_arrays.stream_address(stream))
     _abi.call("tsr_pack", plan, operands, len(plan.operands), at, ctypes.byref(options))

@@ -44,6 +44,8 @@ class Problem(_abi.Handle):
     """
 
     _kind = "problem"
+    _line: Optional[str] = None
+    _described: Optional[Dict[str, Any]] = None
 
     def __init__(self, line: str, **fields: Any) -> None:
         if not isinstance(line, str):
@@ -54,13 +56,11 @@ class Problem(_abi.Handle):
         for field, value in fields.items():
             self._set(field, value)
         _abi.call("tsr_problem_validate", self)
-        self._described: Optional[Dict[str, Any]] = None
 
     @classmethod
     def from_json(cls, given: Union[str, Dict[str, Any]]) -> "Problem":
         """From {"op": "gemm", "m": 128, ...}, as text or as a dict."""
         made = cls.__new__(cls)
-        made._described = None
         made._make("tsr_problem_from_json",
                    _abi.encode(given if isinstance(given, str) else json.dumps(given)))
         _abi.call("tsr_problem_validate", made)
@@ -87,7 +87,9 @@ class Problem(_abi.Handle):
     @property
     def line(self) -> str:
         """The problem in one line, lossless."""
-        return _abi.text("tsr_problem_line", self)
+        if self._line is None:
+            self._line = _abi.text("tsr_problem_line", self)
+        return self._line
 
     @property
     def op(self) -> str:

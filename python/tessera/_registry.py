@@ -26,7 +26,10 @@ def build_options(cache: Optional[str], given: Optional[Dict[str, Any]]
         elif name in _BUILD_TEXTS:
             setattr(options, name, _abi.encode(value))
         elif name in _BUILD_NUMBERS:
-            setattr(options, name, value)
+            try:
+                setattr(options, name, value)
+            except TypeError:
+                raise Error(f"build's {name} cannot be {value!r}")
         else:
             known = ", ".join(("packs", *_BUILD_TEXTS, *_BUILD_NUMBERS))
             raise Error(f"build has no field '{name}'; it has {known}", "not_found")

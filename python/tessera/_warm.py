@@ -46,7 +46,7 @@ def call_slowly(table: Table, operands: Tuple[Any, ...], options: Tuple[Any, ...
     entry = table.get(key)
     if entry is None:
         return key
-    plan, sources = entry[1], entry[2]
+    plan, sources = entry[1:3]
     pointers = (ctypes.c_void_p * len(sources))(*[addresses[i] for i in sources])
     status = _abi.function("tsr_launch")(plan, pointers, len(sources), None)
     return status or None
@@ -69,7 +69,8 @@ def call(table: Table, operands: Tuple[Any, ...], options: Tuple[Any, ...]) -> A
 
 def remember(table: Table, key: Any, plan: Any, sources: Sequence[int],
              operands: Tuple[Any, ...]) -> None:
-    """sources: for each operand of the plan, its position among the call's operands."""
+    """sources: for each operand of the plan, its position among the call's operands. The table
+    keeps the plan, unless it is the plan's own."""
     if not isinstance(key, tuple) or len(sources) > MOST_OPERANDS:
         return
     # The dtypes stay alive in the table, because their addresses are in the key. One that an array
@@ -81,4 +82,5 @@ def remember(table: Table, key: Any, plan: Any, sources: Sequence[int],
         table.clear()
     padded = list(sources) + [0] * (MOST_OPERANDS - len(sources))
     entry = struct.pack(f"Pi{MOST_OPERANDS}i", plan._address, len(sources), *padded)
-    table[key] = (entry, plan, tuple(sources), [array.dtype for array in arrays])
+    keep = [array.dtype for array in arrays]
+    table[key] = (entry, plan._address, tuple(sources), keep, None if table is plan._table else plan)

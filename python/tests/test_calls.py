@@ -1,0 +1,214 @@
+"""Call-backs, Ctrl-C, forks, threads, and libraries that do not fit."""
+import concurrent.futures
+import ctypes
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import numpy
+
+import tessera
+from tessera import _abi, _interrupt, _warm
+from support import Case, random_numbers
+
+
+def some_kernels(count):
+    """Names of softmax kernels of the target that runs everywhere."""
+    decision = tessera.select("norm kind=softmax rows=4 columns=64", target="generic")
+    legal = [row["kernel"] for row in decision["considered"] if not row["refusal"]]
+    more = tessera.KernelSet(target="generic").op("norm").where(kind="softmax")
+    return (legal + [name for name in more.kernels if name not in legal])[:count]
+
+
+def build_one(name, folder):
+    """What a process of a pool does: builds a kernel into a cache of its own."""
+    kernels = tessera.KernelSet("one", target="generic").add(name)
+    row, = tessera.Registry("one", cache=folder).declare(kernels).build(max_workers=1)
+    return row
+
+
+class Callbacks(Case):
+    def registry(self, folder):
+        kernels = tessera.KernelSet("some", target="generic")
+        for name in some_kernels(4):
+            kernels.add(name)
+        return tessera.Registry("r", cache=folder,
+                                build={"no_shipped_packs": 1}).declare(kernels)
+
+    def test_an_exception_ends_the_build_and_is_raised(self):
+        def progress(label, done, total, what):
+            raise KeyError("mine")
+
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(KeyError, "mine"):
+                self.registry(folder).build(max_workers=1, progress=progress)
+
+    def test_progress_must_be_a_function(self):
+        self.assert_refused("progress must be a function", tessera.Registry("r").build, progress=3)
+
+    def test_ctrl_c_ends_a_build(self):
+        def progress(label, done, total, what):
+            os.kill(os.getpid(), signal.SIGINT)
+
+        with tempfile.TemporaryDirectory() as folder:
+            r = self.registry(folder)
+            with self.assertRaises(KeyboardInterrupt):
+                r.build(max_workers=1, progress=progress)
+            self.assertEqual(tessera.Registry("after").list(), [])
+
+    def test_the_own_error_of_the_work_is_raised(self):
+        def work(callbacks):
+            _abi.call("tsr_problem_parse", b"gemm m=1", ctypes.byref(ctypes.c_void_p()))
+
+        self.assert_refused("n", _interrupt.run, None, work, code="parse_error")
+
+
+class Processes(Case):
+    def test_a_forked_pool_builds_eight_kernels_and_the_parent_launches(self):
+        x = random_numbers().standard_normal((4, 64)).astype("float32")
+        before = tessera.softmax(x)
+        names = some_kernels(8)
+        self.assertEqual(len(names), 8)
+        with tempfile.TemporaryDirectory() as folder:
+            fork = multiprocessing.get_context("fork")
+            with concurrent.futures.ProcessPoolExecutor(2, mp_context=fork) as pool:
+                rows = list(pool.map(build_one, names, [folder] * 8))
+        self.assertEqual([row["error"] for row in rows], [""] * 8)
+        self.assertEqual(tessera.softmax(x).tobytes(), before.tobytes())
+
+    def test_an_error_of_a_child_arrives_whole(self):
+        with concurrent.futures.ProcessPoolExecutor(1) as pool:
+            error = pool.submit(tessera.Problem, "gemm m=1").exception()
+        self.assertIsInstance(error, tessera.Error)
+        self.assertEqual(error.code, "parse_error")
+
+    def test_threads_share_a_dispatcher(self):
+        d = tessera.Dispatcher(threads=1)
+        r = random_numbers()
+        a, b = (r.standard_normal((32, 32)).astype("float32") for _ in range(2))
+        wanted = tessera.matmul(a, b, dispatcher=d).tobytes()
+        wrong = []
+
+        def work():
+            out = numpy.empty((32, 32), "float32")
+            for _ in range(200):
+                tessera.matmul(a, b, out=out, dispatcher=d)
+                if out.tobytes() != wanted:
+                    wrong.append(1)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+
+class Libraries(Case):
+    def compiled(self, text, folder):
+        path = os.path.join(folder, "other.so")
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path],
+                       input=text.encode(), check=True)
+        return path
+
+    def test_another_abi_number(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = self.compiled("int tsr_abi(void) { return 7; }", folder)
+            self.assert_refused("has ABI number 7, this package needs 1", _abi.load, path,
+                                code="load_failed")
+
+    def test_a_library_that_is_none_of_ours(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = self.compiled("int nothing;", folder)
+            self.assert_refused("undefined symbol: tsr_abi", _abi.load, path, code="load_failed")
+
+    def test_no_library(self):
+        self.assert_refused("cannot be loaded", _abi.load, "/nowhere/libtessera.so",
+                            code="load_failed")
+        code = "import tessera; tessera.select('gemm m=1 n=1 k=1')"
+        env = {**os.environ, "TESSERA_LIBRARY": "/nowhere/libtessera.so"}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        self.assertIn("found at none of: /nowhere/libtessera.so", done.stderr)
+
+    def test_importing_loads_nothing(self):
+        code = ("import sys, tessera\n"
+                "from tessera import _abi\n"
+                "assert _abi._library is None\n"
+                "loaded = {'numpy', 'torch', 'jax', 'cupy', 'pandas', 'ml_dtypes'} & set(sys.modules)\n"
+                "assert not loaded, loaded")
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+    def test_structs(self):
+        options = _abi.DispatcherOptions()
+        options.struct_size = 3
+        self.assert_refused("struct_size must be", _abi.call, "tsr_dispatcher_create",
+                            ctypes.byref(options), ctypes.byref(ctypes.c_void_p()))
+
+    def test_null_handles(self):
+        self.assert_refused("problem must not be NULL", _abi.text, "tsr_problem_line", None)
+        self.assert_refused("plan must not be NULL", _abi.call, "tsr_launch", None, None, 0, None)
+        self.assert_refused("tsr_problem_line", _abi.text, "tsr_problem_line", 2.5)
+
+    def test_every_function_of_the_header_is_declared(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        header = os.path.join(here, "../../include/tessera/tessera.h")
+        if not os.path.exists(header):
+            self.skipTest("the header is not beside the tests")
+        with open(header, encoding="ascii") as file:
+            text = file.read()
+        names = re.findall(r"TSR_API tsr_status_t (tsr_\w+)\(", text)
+        self.assertEqual(sorted(set(names) - {"tsr_launch_named"}), sorted(_abi._FUNCTIONS))
+        self.assertEqual(int(re.search(r"#define TSR_ABI (\d+)", text).group(1)), _abi.ABI)
+        codes = re.findall(r"^  TSR_(\w+) = \d+", text, re.MULTILINE)
+        self.assertEqual(tuple(code.lower() for code in codes), _abi.CODES)
+
+    def test_structs_have_the_fields_of_the_header(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        folder = os.path.join(here, "../../include")
+        if not os.path.isdir(folder):
+            self.skipTest("the header is not beside the tests")
+        structs = {"callbacks": _abi.Callbacks, "build_options": _abi.BuildOptions,
+                   "dispatcher_options": _abi.DispatcherOptions,
+                   "choose_options": _abi.ChooseOptions, "launch_options": _abi.LaunchOptions,
+                   "bench_options": _abi.BenchOptions}
+        lines = ["#include <stddef.h>", "#include <tessera/tessera.h>"]
+        for name, struct in structs.items():
+            kind = f"tsr_{name}_t"
+            lines.append(f"_Static_assert(sizeof({kind}) == {ctypes.sizeof(struct)}, \"\");")
+            for field, _ in struct._fields_:
+                offset = getattr(struct, field).offset
+                lines.append(f"_Static_assert(offsetof({kind}, {field}) == {offset}, \"\");")
+        subprocess.run(["cc", f"-I{folder}", "-fsyntax-only", "-x", "c", "-"],
+                       input="\n".join(lines).encode(), check=True)
+
+
+class Slowly(Case):
+    def test_without_the_extension_all_is_the_same(self):
+        r = random_numbers()
+        a, b = r.standard_normal((9, 8)).astype("float32"), r.standard_normal((8, 7))
+        b, out = b.astype("float32"), numpy.empty((9, 7), "float32")
+        d = tessera.Dispatcher()
+        fast, _warm.call = _warm.call, _warm.call_slowly
+        try:
+            for _ in range(2):
+                tessera.matmul(a, b, out=out, dispatcher=d)
+            self.assertEqual(len(d._table), 1)
+            self.assert_refused("overlap", tessera.matmul, a[:8], a[:8], out=a[:8], dispatcher=d)
+        finally:
+            _warm.call = fast
+        self.assertEqual(tessera.matmul(a, b, dispatcher=d).tobytes(), out.tobytes())
+
+    def test_doctor_says_whether_the_extension_is_there(self):
+        report = tessera.doctor()
+        self.assertEqual(_warm.has_fast(), "ctypes" != report.facts["warm call"])
+        self.assertIn("warm call", str(report))
+
+
+if __name__ == "__main__":
+    unittest.main()
