@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes a wheel of a build that is there already: make_wheel.py BUILD OUTPUT
 
-Installs the component `python` of the build, adds python/tessera, and packs both. `pip wheel .` makes
-the same wheel, but compiles the whole library in a build of its own first.
+Installs the component `python` of the build, adds python/tessera, and packs both. `pip wheel .`
+makes the same wheel, but compiles the whole library in a build of its own first.
 """
 import base64
 import hashlib

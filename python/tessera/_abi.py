@@ -53,7 +53,7 @@ class _Options(ctypes.Structure):
             try:
                 setattr(self, name, value)
             except TypeError:
-                raise Error(f"{name} cannot be {value!r}")
+                raise Error(f"{name} cannot be {value!r}") from None
 
 
 class Callbacks(_Options):
@@ -172,7 +172,8 @@ def load(path: pathlib.Path) -> ctypes.CDLL:
         library.tsr_abi.restype = _INT
         theirs = library.tsr_abi()
     except (OSError, AttributeError) as error:
-        raise Error(f"{path} cannot be loaded as Tessera's library: {error}", "load_failed")
+        raise Error(f"{path} cannot be loaded as Tessera's library: {error}",
+                    "load_failed") from None
     if theirs != ABI:
         raise Error(f"{path} has ABI number {theirs}, this package needs {ABI}; install a package "
                     "and a library of the same release", "load_failed")
@@ -199,7 +200,8 @@ def function(name: str) -> Any:
     try:
         found = getattr(library(), name)
     except AttributeError:
-        raise Error(f"the library of release {version()} has no function {name}", "unsupported")
+        raise Error(f"the library of release {version()} has no function {name}", "unsupported"
+                    ) from None
     found.argtypes = _FUNCTIONS[name]
     return found
 
@@ -223,7 +225,7 @@ def call(name: str, *arguments: Any) -> None:
         for argument in arguments:
             if isinstance(argument, Handle):
                 argument._as_parameter_  # says that it was closed
-        raise Error(f"{name}: {error}")
+        raise Error(f"{name}: {error}") from None
     if status != 0:
         raise last_error(status)
 

@@ -114,20 +114,16 @@ def _from_buffer(array: Any, what: str) -> View:
         memory = memoryview(array)
     except TypeError:
         raise Error(f"{what} must be an array (NumPy, DLPack or the buffer protocol), got "
-                    f"{type(array).__name__}")
+                    f"{type(array).__name__}") from None
     word = _FORMATS.get(memory.format)
     if word is None:
         raise _dtypes.unknown(what, f"with the format '{memory.format}'")
-    if memory.readonly:
-        address = ctypes.addressof(_readonly_memory(memory))
-    else:
-        address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if memory.nbytes else 0
+    if memory.readonly or not memory.c_contiguous:
+        raise Error(f"{what} is a {type(array).__name__} that is read-only or has gaps; wrap it by "
+                    "numpy.asarray() first")
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if memory.nbytes else 0
     strides = _in_elements(memory.strides, memory.itemsize, what)
-    return View(address, word, tuple(memory.shape), strides, ("cpu", 0), memory.readonly, memory)
-
-
-def _readonly_memory(memory: memoryview) -> Any:
-    raise Error("read-only memory without a type must be wrapped by numpy.frombuffer() first")
+    return View(address, word, tuple(memory.shape), strides, ("cpu", 0), False, memory)
 
 
 def view_of(array: Any, what: str, stream: Optional[int] = None) -> View:

@@ -65,7 +65,7 @@ def frame_of(result: Any) -> Any:
     try:
         import pandas
     except ImportError:
-        raise Error("as_frame=True needs the package pandas", "not_found")
+        raise Error("as_frame=True needs the package pandas", "not_found") from None
     if isinstance(result, list):
         return pandas.DataFrame(result)
     lists = [key for key, value in result.items()

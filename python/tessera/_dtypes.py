@@ -64,5 +64,5 @@ def numpy_dtype(word: str, near: Any = None) -> Any:
         ml_dtypes = sys.modules.get("ml_dtypes")
         if ml_dtypes is None:
             raise Error(f"an array of {name} needs the package ml_dtypes, imported by the caller",
-                        "unsupported")
+                        "unsupported") from None
         return numpy.dtype(getattr(ml_dtypes, name))

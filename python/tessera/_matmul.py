@@ -74,7 +74,7 @@ def _number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise Error(f"{name} must be a number, got {value!r}")
+        raise Error(f"{name} must be a number, got {value!r}") from None
 
 
 def _first(call: _Call, stream: Any, dispatcher: Optional[Dispatcher], key: Any) -> Any:

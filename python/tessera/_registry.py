@@ -29,7 +29,7 @@ def build_options(cache: Optional[str], given: Optional[Dict[str, Any]]
             try:
                 setattr(options, name, value)
             except TypeError:
-                raise Error(f"build's {name} cannot be {value!r}")
+                raise Error(f"build's {name} cannot be {value!r}") from None
         else:
             known = ", ".join(("packs", *_BUILD_TEXTS, *_BUILD_NUMBERS))
             raise Error(f"build has no field '{name}'; it has {known}", "not_found")

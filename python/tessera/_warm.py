@@ -83,4 +83,5 @@ def remember(table: Table, key: Any, plan: Any, sources: Sequence[int],
     padded = list(sources) + [0] * (MOST_OPERANDS - len(sources))
     entry = struct.pack(f"Pi{MOST_OPERANDS}i", plan._address, len(sources), *padded)
     keep = [array.dtype for array in arrays]
-    table[key] = (entry, plan._address, tuple(sources), keep, None if table is plan._table else plan)
+    holder = None if table is plan._table else plan
+    table[key] = (entry, plan._address, tuple(sources), keep, holder)

@@ -11,6 +11,8 @@ import tessera
 from tessera import _abi
 
 SEED = int(os.environ.get("TESSERA_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+# The checkout; the tests may lie elsewhere, so that they see the installed package alone.
+ROOT = os.environ.get("TESSERA_ROOT") or os.path.join(os.path.dirname(__file__), "../..")
 print(f"TESSERA_TEST_SEED={SEED}", file=sys.stderr)
 
 # The distance of two neighbours over their size, halved: what one rounding loses.

@@ -109,8 +109,8 @@ class Arrays(Case):
     def test_shapes(self):
         a = self.draw(4, 5)
         self.assert_refused("a has 5 columns and b has 4 rows", tessera.matmul, a, a)
-        self.assert_refused("bias must have the shape .4,. and the stride 1, got .5,. and .1,.", tessera.matmul, a, a.T,
-                            bias=a[0])
+        self.assert_refused("bias must have the shape .4,. and the stride 1", tessera.matmul, a,
+                            a.T, bias=a[0])
         self.assert_refused("residual must have the shape", tessera.matmul, a, a.T, residual=a)
         self.assert_refused("do not go together", tessera.matmul, self.draw(2, 4, 5),
                             self.draw(3, 5, 4))

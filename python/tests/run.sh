@@ -1,0 +1,29 @@
+#!/bin/sh
+# Installs a wheel into fresh virtual environments with NumPy alone, and runs the tests and the
+# examples from there: run.sh WHEEL PYTHON... ml_dtypes is a package of types for NumPy, which the
+# tests of bf16 need; the examples run without it.
+set -eu
+wheel=$(readlink -f "$1")
+shift
+root=$(cd "$(dirname "$0")/../.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export TESSERA_CACHE_DIR="$folder/cache" PIP_DISABLE_PIP_VERSION_CHECK=1
+export TESSERA_EXAMPLE_MODEL="$root/models/gemm_avx512_fp32"
+unset TESSERA_LIBRARY PYTHONPATH 2>/dev/null || true
+cp -r "$root/python/tests" "$root/examples/python" "$folder"
+cd "$folder"
+for python in "$@"; do
+  rm -rf venv
+  "$python" -m venv venv
+  venv/bin/pip install -q "$wheel"
+  for example in python/[0-9]*.py; do
+    echo "python: $(venv/bin/python -V) runs $example"
+    venv/bin/python "$example" >output.txt || {
+      cat output.txt
+      exit 1
+    }
+  done
+  venv/bin/pip install -q ml_dtypes
+  TESSERA_ROOT="$root" venv/bin/python -m unittest discover -s tests
+done
