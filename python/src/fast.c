@@ -1,5 +1,5 @@
-/* The warm call: finds the plan for a call's operands in a dict and launches it, without Python code
- * between. All else of the package is Python over ctypes.
+/* The warm call: finds the plan for a call's operands in a dict and launches it, without Python
+ * code between. All else of the package is Python over ctypes.
  *
  * The file is compiled against the limited API of Python 3.9, so that one binary serves every later
  * version. It does not link the library: Python tells it the address of tsr_launch.
@@ -13,8 +13,8 @@
 enum { kMostOperands = 8, kMostDimensions = 8, kBufStrides = 0x18 };
 enum { kMostWords = kMostOperands * (3 + 2 * kMostDimensions) };
 
-/* The buffer protocol came into the limited API with Python 3.11. Its struct and functions have been
- * the same in all versions since 3.0, and their layout is frozen as of 3.11, so that this
+/* The buffer protocol came into the limited API with Python 3.11. Its struct and functions have
+ * been the same in all versions since 3.0, and their layout is frozen as of 3.11, so that this
  * declaration of them serves older versions too. The functions are looked up in the process. */
 typedef struct {
   void* buf;
@@ -121,8 +121,9 @@ static PyObject* find_and_launch(Call* call, PyObject* table, PyObject* options)
   PyObject* const value = PyDict_GetItemWithError(table, key);
   if (value == NULL) {
     if (PyErr_Occurred() == NULL) return key;
+    PyErr_Clear(); /* an option has no hash; Python says which options there are */
     Py_DECREF(key);
-    return NULL;
+    Py_RETURN_FALSE;
   }
   Py_DECREF(key);
   return launch_entry(call, value);
@@ -132,7 +133,8 @@ PyDoc_STRVAR(call_doc,
              "call(table, operands, options)\n\n"
              "Launches table[key]; the key is made of the arrays and the options. Returns None\n"
              "after a launch, its status where it failed, the key where the table lacks it, and\n"
-             "False where an operand cannot be read through the buffer protocol.");
+             "False where an operand cannot be read through the buffer protocol, or an\n"
+             "option has no hash.");
 
 static PyObject* call(PyObject* module, PyObject* arguments) {
   (void)module;

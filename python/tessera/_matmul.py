@@ -79,6 +79,9 @@ def _number(name: str, value: Any) -> float:
 
 def _first(call: _Call, stream: Any, dispatcher: Optional[Dispatcher], key: Any) -> Any:
     """A call whose plan is not in the table, or whose arrays the table cannot know."""
+    call = call._replace(alpha=_number("alpha", call.alpha), beta=_number("beta", call.beta))
+    if call.activation is not None and not isinstance(call.activation, str):
+        raise Error(f"activation must be a word such as 'relu', got {call.activation!r}")
     address = _arrays.stream_address(stream)
     views = {name: _arrays.view_of(array, name, address)
              for name, array in zip(_SLOTS, call)
@@ -188,14 +191,11 @@ def _extras(call: _Call, views: Dict[str, _arrays.View], n: int
         slots[f"d{len(slots)}"] = 2
         steps.append("bias")
     if call.activation is not None:
-        if not isinstance(call.activation, str):
-            raise Error(f"activation must be a word such as 'relu', got {call.activation!r}")
         steps.append(call.activation)
     if "residual" in views:
         slots[f"d{len(slots)}"] = 3
         steps.append("add")
-    fields: Dict[str, Any] = {"alpha": _number("alpha", call.alpha),
-                              "beta": _number("beta", call.beta)}
+    fields: Dict[str, Any] = {"alpha": call.alpha, "beta": call.beta}
     if steps:
         fields["epilogue"] = "+".join(steps)
     if words:

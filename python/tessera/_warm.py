@@ -43,7 +43,10 @@ def call_slowly(table: Table, operands: Tuple[Any, ...], options: Tuple[Any, ...
                       interface["data"][1]))
         addresses.append(interface["data"][0])
     key = (tuple(words), options)
-    entry = table.get(key)
+    try:
+        entry = table.get(key)
+    except TypeError:  # an option has no hash
+        return False
     if entry is None:
         return key
     plan, sources = entry[1:3]

@@ -118,7 +118,11 @@ class Arrays(Case):
 
     def test_options(self):
         a = self.draw(4, 4)
+        out = self.draw(4, 4)
         self.assert_refused("alpha must be a number", tessera.matmul, a, a, alpha="x")
+        self.assert_refused("alpha must be a number", tessera.matmul, a, a, out=out, alpha=[1, 2])
+        self.assert_refused("activation must be a word", tessera.matmul, a, a, out=out,
+                            activation=["relu"])
         self.assert_refused("rel", tessera.matmul, a, a, activation="rel", code="parse_error")
         self.assert_refused("activation must be a word", tessera.matmul, a, a, activation=3)
         self.assert_refused("must be a Dispatcher, got str", tessera.matmul, a, a,
