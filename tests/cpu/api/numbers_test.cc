@@ -32,7 +32,7 @@ TEST(ApiNumbers, HaveAWordOrAreRefused) {
       {[] { to_string(bad<Scheduler>()); }, refusal("scheduler", 4)},
       {[] { to_string(bad<Store>()); }, refusal("store", 3)},
       {[] { to_string(bad<SplitK>()); }, refusal("split_k", 2)},
-      {[] { to_string(bad<ErrorCode>()); }, refusal("error code", 16)},
+      {[] { to_string(bad<ErrorCode>()); }, refusal("error code", 17)},
       {[] { to_string(static_cast<ErrorCode>(-1)); },
        "invalid_argument: error code must be a number from 0 to 17, got -1"},
       {[] { to_string(bad<ChoiceSource>()); }, refusal("choice source", 4)},
