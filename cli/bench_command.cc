@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "bench_launch.h"
 #include "bench_problem.h"
 #include "bench_rank.h"
 #include "command.h"
@@ -168,12 +169,19 @@ int bench_dispatch(const BenchCommand& command, const Console& console) {
   const std::vector<double> seconds = time_dispatch(command.target);
   const double median = 1e9 * quantile(seconds, 0.5);
   const double p90 = 1e9 * quantile(seconds, 0.9);
+  const LaunchCost launch = time_launch(command.target);
   if (console.json) {
-    console.print_json(
-        {{"calls", kBatches * kCallsPerBatch}, {"median_ns", median}, {"p90_ns", p90}});
+    console.print_json({{"calls", kBatches * kCallsPerBatch},
+                        {"median_ns", median},
+                        {"p90_ns", p90},
+                        {"plan_launch_ns", 1e9 * launch.plan},
+                        {"bound_launch_ns", 1e9 * launch.kernel}});
   } else {
     console.write_out("warm dispatch: {:.1f} ns (median), {:.1f} ns (90th percentile)\n", median,
                       p90);
+    console.write_out(
+        "launch through a plan of the C ABI: {:.1f} ns, of which the bound kernel {:.1f} ns\n",
+        1e9 * launch.plan, 1e9 * launch.kernel);
   }
   return 0;
 }

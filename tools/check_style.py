@@ -19,7 +19,7 @@ LONG_HEADERS = {
     # Bindings of other languages read the C ABI in one file.
     "include/tessera/tessera.h": 450,
 }
-PUBLIC_HEADERS = ("tessera/tessera.hpp", "tessera/tools.hpp")
+PUBLIC_HEADERS = ("tessera/tessera.hpp", "tessera/tessera.h", "tessera/tools.hpp")
 COMMANDS = "src/tessera/commands/"  # which the command line shares
 
 # Text that is right on one machine only: absolute paths that not every system has, and host names.

@@ -70,7 +70,7 @@ void launch(const tsr_plan_t& plan, const Operands& operands, const tsr_launch_o
     return plan.dispatcher->run(plan.problem, operands, run);
   }
   const ReadyKernel& kernel = plan.kernel;
-  validate_operands(*kernel.family, plan.problem, operands);
+  validate_operands(*kernel.family, plan.tensors, operands);
   kernel.loaded->launch(kernel.family->bind(kernel.spec, plan.problem, operands),
                         launch_options_of(plan, options));
 }

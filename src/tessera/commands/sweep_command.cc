@@ -45,11 +45,20 @@ void read_shard(const std::string& text, measure::SweepOptions& options) {
               fmt::format("sweep: --shard is i/n with i from 1 to n, got '{}'", text));
 }
 
+// Whether a word of --problems is a problem itself: "gemm m=8 n=8 k=8".
+bool is_problem(const std::string& word) {
+  return find_family(word) != nullptr && word.find('=') != std::string::npos;
+}
+
 std::vector<Problem> read_all_problems(const SweepCommand& command) {
   std::vector<Problem> problems;
-  for (const std::string& file : command.problems) {
+  for (const std::string& word : command.problems) {
     ProblemOptions options;
-    options.shapes = file;
+    if (is_problem(word)) {
+      options.words = {word};
+    } else {
+      options.shapes = word;
+    }
     options.dtype = command.dtype;
     options.layout = command.layout;
     for (Problem& problem : read_problems(options)) problems.push_back(problem);
@@ -165,7 +174,7 @@ Action declare_sweep(CLI::App& app) {
   auto command = std::make_shared<SweepCommand>();
   measure::SweepOptions& options = command->options;
   app.add_option("--problems", command->problems,
-                 "Files with a problem a line, or names of shipped ones")
+                 "Problems, files with a problem a line, or names of shipped ones")
       ->delimiter(',')
       ->required();
   app.add_option("--dtype", command->dtype, "Replaces the problems' element types");

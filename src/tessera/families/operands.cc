@@ -125,13 +125,16 @@ void check_apart(const Region& out, const Region& other) {
 
 // Outputs come first, and every other operand is compared with them.
 void validate_operands(const Family& family, const Problem& problem, const Operands& operands) {
+  validate_operands(family, family.tensors(problem), operands);
+}
+
+void validate_operands(const Family& family, const Tensors& tensors, const Operands& operands) {
   const Op op = family.op;
   const auto wanted = static_cast<std::size_t>(op);
   if (operands.index() != wanted) {
     refuse_operand(op, "the operands must be {}, got {}", kOperandTypes[wanted],
                    kOperandTypes[operands.index()]);
   }
-  const Tensors tensors = family.tensors(problem);
   if (writes_nothing(tensors)) return;
   std::array<Region, kMaxTensors> outputs;
   std::size_t num_outputs = 0;

@@ -9,5 +9,7 @@ namespace tessera {
 // overlaps another operand where the family does not allow it. Never reads what a pointer points
 // to, because that may lie in a device's memory.
 void validate_operands(const Family& family, const Problem& problem, const Operands& operands);
+// The same for the tensors of the problem, where the caller has them.
+void validate_operands(const Family& family, const Tensors& tensors, const Operands& operands);
 
 }  // namespace tessera
