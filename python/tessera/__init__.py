@@ -7,8 +7,8 @@
 See docs/python.md.
 """
 from ._abi import Error
-from ._commands import (command, commands, data, evaluate, report, search, sweep, targets,
-                        train)
+from ._commands import (command, commands, data, evaluate, measurements, report, search, sweep,
+                        targets, train)
 from ._dispatcher import Dispatcher
 from ._doctor import Report, doctor
 from ._explain import Explanation
@@ -25,5 +25,5 @@ __version__ = "0.1.0"
 
 __all__ = ["Dispatcher", "Error", "Explanation", "KernelSet", "Model", "Operand", "PackedWeight",
            "Plan", "Problem", "Registry", "Report", "autotune", "command", "commands", "data",
-           "doctor", "evaluate", "explain", "gemm", "layer_norm", "matmul", "prepack", "report",
-           "rms_norm", "run", "search", "select", "softmax", "sweep", "targets", "train"]
+           "doctor", "evaluate", "explain", "gemm", "layer_norm", "matmul", "measurements", "prepack",
+           "report", "rms_norm", "run", "search", "select", "softmax", "sweep", "targets", "train"]

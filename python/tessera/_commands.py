@@ -8,10 +8,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import tempfile
 from typing import Any, Dict, List, Optional
 
 from . import _abi, _interrupt
 from ._abi import Error
+from ._problem import Problem
 
 # The key of the rows of which a frame is made, where a result has several lists.
 _ROWS = ("rows", "results", "measurements", "kernels", "problems")
@@ -33,25 +35,59 @@ def _plain(value: Any) -> Any:
                 f"{type(value).__name__}")
 
 
+def _is_line(problem: Any) -> bool:
+    return isinstance(problem, Problem) or (isinstance(problem, str) and " " in problem.strip())
+
+
+def _as_files(options: Dict[str, Any], folder: str) -> Dict[str, Any]:
+    """Commands read files. Problems that are given as lines become one of them, and so does each
+    frame of pandas; the names of problem sets and files stay."""
+    given = dict(options)
+    if isinstance(given.get("problem"), (str, Problem)):
+        given["problem"] = str(given["problem"]).split()
+    problems = given.get("problems")
+    if isinstance(problems, (str, Problem)):
+        problems = [problems]
+    if isinstance(problems, (list, tuple)) and any(map(_is_line, problems)):
+        lines = [str(problem) for problem in problems if _is_line(problem)]
+        file = os.path.join(folder, "problems.txt")
+        with open(file, "w", encoding="utf-8") as stream:
+            stream.write("\n".join(lines) + "\n")
+        given["problems"] = [p for p in problems if not _is_line(p)] + [file]
+    for name, value in given.items():
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if not any(hasattr(each, "to_csv") for each in values):
+            continue
+        files = []
+        for i, frame in enumerate(values):
+            files.append(os.path.join(folder, f"{name}{i}.csv"))
+            frame.to_csv(files[-1], index=False)
+        given[name] = files if isinstance(value, (list, tuple)) else files[0]
+    return given
+
+
 def options_of(options: Dict[str, Any]) -> str:
     """The options' JSON; those that are None are left out."""
     return json.dumps({name.rstrip("_").replace("_", "-"): _plain(value)
                        for name, value in options.items() if value is not None})
 
 
-def command(name: str, *, progress: Optional[_interrupt.Progress] = None, as_frame: bool = False,
+def command(name: str, /, *, progress: Optional[_interrupt.Progress] = None, as_frame: bool = False,
             check: bool = True, **options: Any) -> Any:
     """Runs a command in this process, and returns its result as a dict.
 
+    Options are the command's long options with underscores. `problems` may be lines and Problems,
+    and a file of measurements may be a pandas DataFrame, which is written to a file for the call.
     progress(label, done, total, what) is called from another thread; what it raises ends the work
     and is raised here, and so does Ctrl-C. as_frame: the result's rows as a pandas DataFrame, its
     other fields in .attrs. check: raises Error("verification_failed") where the command found fault
     with something; False: the dict has "exit_code".
     """
     exit_code = ctypes.c_int(0)
-    text = _interrupt.run(progress, lambda callbacks: _abi.text(
-        "tsr_command", _abi.encode(name), _abi.encode(options_of(options)), callbacks,
-        ctypes.byref(exit_code)))
+    with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
+        words = _abi.encode(options_of(_as_files(options, folder)))
+        text = _interrupt.run(progress, lambda callbacks: _abi.text(
+            "tsr_command", _abi.encode(name), words, callbacks, ctypes.byref(exit_code)))
     result = json.loads(text) if text.strip() else {}
     if exit_code.value != 0 and check:
         raise Error(f"{name} found fault: {text.strip()[:2000]}", "verification_failed", text)
@@ -90,29 +126,44 @@ def sweep(**options: Any) -> Any:
 
 
 def train(**options: Any) -> Any:
-    """Learns a model from a sweep's store: train(store="s.sqlite", output="model")."""
+    """Learns a model from measurements, files or frames: train(data=["s.sqlite"],
+    output="model"). Needs LightGBM's library."""
     return command("train", **options)
 
 
 def evaluate(**options: Any) -> Any:
-    """Scores a model on problems that it has not seen: evaluate(model="model",
-    store="s.sqlite")."""
+    """Scores a model on measurements, files or frames: evaluate(data=["s.sqlite"],
+    model="model")."""
     return command("evaluate", **options)
 
 
 def search(**options: Any) -> Any:
-    """Searches a large space of kernels for a problem's fastest ones."""
+    """Searches a large space of kernels for a problem's fastest ones:
+    search(problem="gemm m=64 n=64 k=64", strategy="random", seconds=5)."""
     return command("search", **options)
 
 
 def report(**options: Any) -> Any:
-    """Writes a page of a store's measurements: report(store="s.sqlite", output="report.html")."""
+    """Writes a page of measurements and a model: report(data=["s.sqlite"], model="model",
+    output="report.html")."""
     return command("report", **options)
 
 
 def data(**options: Any) -> Any:
-    """Imports, exports and merges measurements."""
+    """Describes, checks, merges, exports and imports measurements: data(what="describe",
+    files=["s.sqlite"])."""
     return command("data", **options)
+
+
+def measurements(*files: Any, **options: Any) -> Any:
+    """The measurements of stores, .csv or .parquet files as one pandas DataFrame, which train() and
+    evaluate() take as data."""
+    frame_of([])  # says that pandas is missing before anything is written
+    import pandas
+    with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
+        file = os.path.join(folder, "rows.csv")
+        command("data", what="export", files=[*files, file], **options)
+        return pandas.read_csv(file)
 
 
 def targets(**options: Any) -> Any:

@@ -20,9 +20,11 @@ class Report:
         return not self.problems
 
     def __str__(self) -> str:
-        width = max(map(len, self.facts))
+        width = 13
         lines = [f"{name:{width}}  {value}" for name, value in self.facts.items()
                  if not isinstance(value, (dict, list))]
+        for row in self.facts.get("doctor", {}).get("findings", []):
+            lines.append(f"{row['what']:{width}}  {row['detail']}")
         lines += [f"{'problem':{width}}  {sentence}" for sentence in self.problems]
         return "\n".join(lines)
 
@@ -49,6 +51,8 @@ def doctor() -> Report:
                         "'pip install .' builds it")
     try:
         facts["doctor"] = command("doctor", check=False)
+        problems += [f"{row['what']}: {row['detail']}" for row in facts["doctor"]["findings"]
+                     if row["needed"] and not row["found"]]
     except _abi.Error as error:
         problems.append(f"the library's own doctor: {error}")
     return Report(facts, problems)
