@@ -25,5 +25,6 @@ __version__ = "0.1.0"
 
 __all__ = ["Dispatcher", "Error", "Explanation", "KernelSet", "Model", "Operand", "PackedWeight",
            "Plan", "Problem", "Registry", "Report", "autotune", "command", "commands", "data",
-           "doctor", "evaluate", "explain", "gemm", "layer_norm", "matmul", "measurements", "prepack",
-           "report", "rms_norm", "run", "search", "select", "softmax", "sweep", "targets", "train"]
+           "doctor", "evaluate", "explain", "gemm", "layer_norm", "matmul", "measurements",
+           "prepack", "report", "rms_norm", "run", "search", "select", "softmax", "sweep",
+           "targets", "train"]
