@@ -184,6 +184,47 @@ class Matmul(Case):
         self.assert_refused("packed for epilogue=bias.relu, got epilogue=none", tessera.matmul,
                             self.draw(4, 31), packed)
 
+    def draw_view(self, lead, rows, columns):
+        """Matrices in memory as anybody may have them: transposed, with gaps, with their leading
+        dimensions in any order."""
+        gaps = [int(x) for x in self.random.integers(0, 3, len(lead) + 2)]
+        shape = [*lead, rows, columns]
+        order = list(self.random.permutation(len(lead))) if self.random.integers(2) else None
+        swapped = bool(self.random.integers(2))
+        if swapped:
+            shape[-1], shape[-2] = shape[-2], shape[-1]
+        if order:
+            shape[:-2] = [lead[i] for i in order]
+        memory = self.draw(*[n + gap for n, gap in zip(shape, gaps)])
+        view = memory[tuple(slice(gap, None) for gap in gaps)]
+        if order:
+            view = view.transpose(*[order.index(i) for i in range(len(lead))], -2, -1)
+        return view.swapaxes(-1, -2) if swapped else view
+
+    def test_any_views_are_right_or_refused(self):
+        refused = 0
+        for _ in range(300):
+            lead = tuple(int(x) for x in self.random.integers(1, 4, self.random.integers(0, 3)))
+            m, n, k = (int(x) for x in self.random.integers(1, 9, 3))
+            a = self.draw_view(lead, m, k)
+            b = self.draw_view(lead if self.random.integers(2) else (), k, n)
+            out = self.draw_view(lead, m, n)
+            residual = self.draw_view(lead, m, n) if self.random.integers(3) == 0 else None
+            before, beta = out.copy(), float(self.random.integers(2))
+            wanted = numpy.matmul(wide(a), wide(b)) + beta * wide(before)
+            extra = abs(beta * before)
+            if residual is not None:
+                wanted, extra = wanted + wide(residual), extra + abs(residual)
+            try:
+                tessera.matmul(a, b, out=out, beta=beta, residual=residual)
+            except tessera.Error as error:
+                self.assertRegex(str(error), "leading dimensions|residual must lie|batch_stride_out")
+                numpy.testing.assert_array_equal(out, before)
+                refused += 1
+                continue
+            self.assert_near(out, wanted, product_bound(a, b, out, extra))
+        self.assertLess(refused, 200)
+
     def test_many_shapes_do_not_fill_the_memory(self):
         self.assertLess(len(default_dispatcher()._table), 4097)
 
