@@ -1,6 +1,7 @@
 """matmul: from arrays to a GEMM problem, its plan and its launch."""
 from __future__ import annotations
 
+import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _abi, _arrays, _dtypes, _warm
@@ -55,6 +56,8 @@ def matmul(a: Any, b: Any, *, bias: Any = None, activation: Optional[str] = None
     chosen = default_dispatcher() if dispatcher is None else dispatcher
     table = getattr(chosen, "_table", {})  # a wrong dispatcher is refused below
     key: Any = False
+    if out is None and beta == 0:
+        out = _new_result(a, b)
     if out is not None and stream is None:
         if type(b) is PackedWeight:
             key = _warm.call(table, (a, b.memory, bias, residual, out),
@@ -68,6 +71,34 @@ def matmul(a: Any, b: Any, *, bias: Any = None, activation: Optional[str] = None
             raise _abi.last_error(key)
     call = _Call(a, b, bias, residual, out, activation, alpha, beta)
     return _first(call, stream, dispatcher, key)
+
+
+# (what is known of a and b without reading their memory) -> shape and dtype of a result of NumPy's.
+_results: Dict[Any, Tuple[Any, Any]] = {}
+
+
+def _known(a: Any, b: Any) -> Any:
+    return a.shape, a.dtype, b.shape, b.key if type(b) is PackedWeight else b.dtype
+
+
+def _new_result(a: Any, b: Any) -> Any:
+    """A new array where arrays of such types and shapes were multiplied before, else None."""
+    try:
+        shape, dtype = _results[_known(a, b)]
+    except (AttributeError, KeyError, TypeError):  # no arrays, new ones, or types without a hash
+        return None
+    return sys.modules["numpy"].empty(shape, dtype)
+
+
+def _remember_result(a: Any, b: Any, out: Any) -> None:
+    if not hasattr(a, "__array_interface__") or not hasattr(out, "__array_interface__"):
+        return
+    if len(_results) >= _warm.MOST_ENTRIES:
+        _results.clear()
+    try:
+        _results[_known(a, b)] = out.shape, out.dtype
+    except (AttributeError, TypeError):
+        pass
 
 
 def _number(name: str, value: Any) -> float:
@@ -96,6 +127,7 @@ def _first(call: _Call, stream: Any, dispatcher: Optional[Dispatcher], key: Any)
         if call.beta != 0:
             raise Error(f"beta is {call.beta}, but there is no out whose contents it multiplies")
         call = call._replace(out=_arrays.empty(shape, word, call.a, views["a"]))
+        _remember_result(call.a, call.b, call.out)
         views["out"] = _arrays.view_of(call.out, "out", address)
     _check_out(views["out"], shape)
     if 0 in shape:

@@ -1,6 +1,7 @@
 """Normalisations over the last dimension: softmax, rms_norm, layer_norm."""
 from __future__ import annotations
 
+import sys
 from typing import Any, Dict, Optional, Tuple
 
 from . import _abi, _arrays, _warm
@@ -49,6 +50,8 @@ def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Optional[float], stream: 
           dispatcher: Optional[Dispatcher]) -> Any:
     key: Any = False
     chosen = default_dispatcher() if dispatcher is None else dispatcher
+    if type(arrays[0]).__module__ == "numpy" and arrays[0].dtype.itemsize <= 4:
+        arrays = _with_results(arrays)
     if arrays[4] is not None and stream is None and isinstance(chosen, Dispatcher):
         key = _warm.call(chosen._table, arrays, ("norm", kind, epsilon))
         if key is None:
@@ -71,6 +74,17 @@ def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Optional[float], stream: 
     if 0 not in views["in"].shape:
         _launch(chosen, kind, views, epsilon, address, key, arrays)
     return (given["out"], given["sum"]) if "sum" in given else given["out"]
+
+
+def _with_results(arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
+    """The arrays of a call, and new ones of NumPy's for the results that were not given."""
+    x, residual, scale, shift, out, total = arrays
+    empty = sys.modules["numpy"].empty
+    if out is None:
+        out = empty(x.shape, x.dtype)
+    if total is None and residual is not None:
+        total = empty(x.shape, x.dtype)
+    return x, residual, scale, shift, out, total
 
 
 def _launch(dispatcher: Dispatcher, kind: str, views: Dict[str, _arrays.View],

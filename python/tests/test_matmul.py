@@ -171,6 +171,15 @@ class Matmul(Case):
         self.assertEqual(len(d._table), 1)
         self.assertNotEqual(out.tobytes(), first.tobytes())
 
+    def test_new_results_are_new(self):
+        a, b = self.draw(5, 6), self.draw(6, 7)
+        results = [tessera.matmul(a, b) for _ in range(3)]
+        self.assertEqual(len({result.ctypes.data for result in results}), 3)
+        self.assertEqual(len({result.tobytes() for result in results}), 1)
+        half = self.draw(6, 7, dtype="float16")
+        self.assertEqual(tessera.matmul(half.T, half).dtype, numpy.float16)
+        self.assertEqual(tessera.matmul(b.T, b).shape, (7, 7))
+
     def test_packed_weight(self):
         b, bias = self.draw(31, 33), self.draw(33)
         for weight in (b, stored(b, False)):
@@ -218,7 +227,8 @@ class Matmul(Case):
             try:
                 tessera.matmul(a, b, out=out, beta=beta, residual=residual)
             except tessera.Error as error:
-                self.assertRegex(str(error), "leading dimensions|residual must lie|batch_stride_out")
+                self.assertRegex(str(error),
+                                 "leading dimensions|residual must lie|batch_stride_out")
                 numpy.testing.assert_array_equal(out, before)
                 refused += 1
                 continue
