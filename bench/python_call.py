@@ -73,6 +73,7 @@ def ways():
         "ctypes, address and operands ready": repeated(lambda: launch(address, operands, 3, None)),
         "Plan.launch(a=, b=, out=)": repeated(lambda: plan.launch(a=a, b=b, out=out)),
         "matmul": repeated(call),
+        "matmul, a new result": repeated(lambda: tessera.matmul(a, b, dispatcher=dispatcher)),
         "matmul with bias, relu, residual": repeated(
             lambda: tessera.matmul(a, b, bias=bias, activation="relu", residual=residual, out=out,
                                    dispatcher=dispatcher)),

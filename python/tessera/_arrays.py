@@ -152,6 +152,9 @@ def empty(shape: Tuple[int, ...], word: str, like: Any, view: View) -> Any:
 def check_output(view: View, what: str) -> None:
     if view.is_readonly:
         raise Error(f"{what} is read-only, but the result goes there")
+    owner = view.owner[0] if isinstance(view.owner, tuple) else view.owner
+    if type(owner).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        raise Error(f"{what} is an array of JAX, which may not be written; leave it out")
     for size, stride in zip(view.shape, view.strides):
         if stride == 0 and size > 1:
             raise Error(f"{what} has stride 0 over {size} elements, so that results would overlap")
