@@ -288,6 +288,10 @@ class Handle:
         if address:
             getattr(library(), f"tsr_{self._kind}_destroy")(address)
 
+    def __reduce__(self) -> Any:
+        raise Error(f"a {self._kind} cannot be copied or pickled, because its memory belongs to "
+                    "this process", "unsupported")
+
     def __enter__(self) -> Any:
         return self
 

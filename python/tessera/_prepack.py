@@ -48,6 +48,10 @@ class PackedWeight:
             kept["batch_stride_b"] = 0
         return {**kept, "preshuffle": True}
 
+    def __reduce__(self) -> Any:
+        raise Error("a packed weight cannot be copied or pickled; pack the weight again",
+                    "unsupported")
+
     def __repr__(self) -> str:
         return f"<tessera.PackedWeight {self.shape} for {self.kernel}>"
 

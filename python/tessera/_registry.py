@@ -92,6 +92,9 @@ class KernelSet(_abi.Handle):
     def kernels(self) -> List[str]:
         return json.loads(self.to_json())["kernels"]
 
+    def __reduce__(self) -> Any:
+        return KernelSet.from_json, (self.to_json(),)
+
     def __len__(self) -> int:
         return len(self.kernels)
 

@@ -11,7 +11,7 @@ trap 'rm -rf "$folder"' EXIT
 export TESSERA_CACHE_DIR="$folder/cache" PIP_DISABLE_PIP_VERSION_CHECK=1
 export TESSERA_EXAMPLE_MODEL="$root/models/gemm_avx512_fp32"
 unset TESSERA_LIBRARY PYTHONPATH 2>/dev/null || true
-cp -r "$root/python/tests" "$root/examples/python" "$folder"
+cp -r "$root/python/tests" "$root/examples/python" "$root/bench/python_call.py" "$folder"
 cd "$folder"
 for python in "$@"; do
   rm -rf venv
@@ -24,6 +24,7 @@ for python in "$@"; do
       exit 1
     }
   done
+  venv/bin/python python_call.py --check
   venv/bin/pip install -q ml_dtypes
   TESSERA_ROOT="$root" venv/bin/python -m unittest discover -s tests
 done

@@ -1,4 +1,5 @@
 """Problems, dispatchers, plans, kernel sets, registries and models."""
+import copy
 import json
 import os
 import pickle
@@ -170,6 +171,21 @@ class Plans(Case):
     @needs("tsr_verify")
     def test_verify(self):
         self.p.verify(seed=7)
+
+
+class Copies(Case):
+    def test_what_belongs_to_a_process_is_not_pickled(self):
+        d = tessera.Dispatcher()
+        packed = tessera.prepack(numpy.ones((8, 8), "float32"))
+        for handle in (d, d.plan("gemm m=8 n=8 k=8"), tessera.Registry("r"), packed):
+            for copy_of in (pickle.dumps, copy.copy, copy.deepcopy):
+                self.assert_refused("cannot be copied or pickled", copy_of, handle,
+                                    code="unsupported")
+
+    def test_what_is_data_is_pickled(self):
+        kernels = tessera.KernelSet("k", target="avx2").preselected("fp32_rcr_essential")
+        self.assertEqual(pickle.loads(pickle.dumps(kernels)).kernels, kernels.kernels)
+        self.assertEqual(copy.deepcopy(kernels).kernels, kernels.kernels)
 
 
 class Registries(Case):
