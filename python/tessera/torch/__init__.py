@@ -1,0 +1,14 @@
+"""Tessera for PyTorch: operators, a Linear module, and optimize(model).
+
+    import torch, tessera.torch
+    layer = tessera.torch.Linear(768, 3072, activation="gelu")
+    model, report = tessera.torch.optimize(model.eval().requires_grad_(False))
+
+See docs/torch.md. Nothing is compiled against PyTorch.
+"""
+from ._functions import layer_norm, linear, matmul, rms_norm, softmax
+from ._linear import Linear
+from ._optimize import Layer, Report, optimize
+
+__all__ = ["Layer", "Linear", "Report", "layer_norm", "linear", "matmul", "optimize", "rms_norm",
+           "softmax"]

@@ -1,0 +1,162 @@
+"""optimize(model): Tessera's Linear in the place of torch.nn.Linear, layer by layer."""
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import nn
+
+from .._abi import Error
+from .._dispatcher import default_dispatcher
+from . import _fuse, _run
+from ._linear import Linear
+
+# A packed weight takes memory twice, so that it must be predicted to be this much faster.
+LEAST_GAIN = 0.02
+
+
+class Layer(NamedTuple):
+    """What became of one torch.nn.Linear."""
+
+    name: str                 # its path in the model
+    problem: str              # the line; "" where the layer was left alone
+    activation: Optional[str]
+    kernel: str
+    source: str               # how the kernel was chosen
+    predicted_seconds: float
+    packed: bool
+    note: str                 # why it was left alone, or why it was not packed
+
+
+class Report(List[Layer]):
+    """The layers in the model's order; str() is a table of them."""
+
+    def __str__(self) -> str:
+        lines = []
+        for layer in self:
+            if not layer.problem:
+                lines.append(f"{layer.name}: left alone, because {layer.note}")
+                continue
+            packed = ", weight packed" if layer.packed else ""
+            note = f"; {layer.note}" if layer.note else ""
+            lines.append(f"{layer.name}: {layer.problem}\n    {layer.kernel} ({layer.source}), "
+                         f"{layer.predicted_seconds * 1e6:.1f} us predicted{packed}{note}")
+        done = sum(1 for layer in self if layer.problem)
+        return "\n".join([*lines, f"{done} of {len(self)} Linear modules were replaced"])
+
+
+def optimize(model: nn.Module, *, rows: int = 128, example: Any = None, pack: bool = True,
+             fuse: bool = True) -> Tuple[nn.Module, Report]:
+    """Replaces each torch.nn.Linear of the model, in place, by tessera.torch.Linear with the same
+    parameters. Returns the model and a Report; print it.
+
+    rows: for how many rows of input kernels are chosen and weights packed; any number stays right.
+    example: one input of the model, or a tuple of them: the model runs on it once, and each layer's
+    own number of rows is taken. pack: frozen weights on a CPU get a second copy in a kernel's own
+    form, where that is predicted to be faster. fuse: an activation that alone follows a Linear is
+    left to the kernel, where torch.fx can see it; a module whose forward calls it as a function
+    becomes a torch.fx.GraphModule, in evaluation mode only. The model returned is another object
+    only where that is the outermost module, or where the model is itself a Linear.
+    """
+    seen = _rows_seen(model, example) if example is not None else {}
+    words: Dict[int, str] = {}
+    if fuse:
+        model, words = _fuse.fuse(model)
+    report = Report()
+    made: Dict[int, nn.Module] = {}
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        if not isinstance(module, nn.Linear) or isinstance(module, Linear):
+            continue
+        if id(module) not in made:
+            count = seen.get(id(module), rows)
+            made[id(module)], layer = _replace(name, module, words.get(id(module)), count, pack)
+            report.append(layer)
+        if made[id(module)] is module:
+            continue
+        if not name:
+            return made[id(module)], report
+        _fuse._set(model, name, made[id(module)])
+    return model, report
+
+
+def _rows_seen(model: nn.Module, example: Any) -> Dict[int, int]:
+    """How many rows each Linear multiplied last, by id()."""
+    seen: Dict[int, int] = {}
+
+    def look(module: nn.Module, inputs: Tuple[Any, ...]) -> None:
+        seen[id(module)] = max(inputs[0].numel() // max(module.in_features, 1), 1)
+    hooks = [module.register_forward_pre_hook(look) for module in model.modules()
+             if isinstance(module, nn.Linear)]
+    try:
+        with torch.no_grad():
+            model(*(example if isinstance(example, tuple) else (example,)))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen
+
+
+def _refusal(module: nn.Linear) -> str:
+    if type(module) is not nn.Linear:
+        return f"it is a {type(module).__name__}, which may compute something else"
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks,
+             module._backward_pre_hooks)
+    if any(hooks):
+        return "it has hooks, which would be lost"
+    if hasattr(module, "parametrizations"):
+        return "its weight is computed anew for each call"
+    return ""
+
+
+def _replace(name: str, module: nn.Linear, activation: Optional[str], rows: int, pack: bool
+             ) -> Tuple[nn.Module, Layer]:
+    note = _refusal(module)
+    if not note:
+        try:
+            return _replaced(name, module, activation, rows, pack)
+        except Error as error:
+            note = str(error)
+    kept = module if activation is None else nn.Sequential(module, _module_of(activation))
+    return kept, Layer(name, "", activation, "", "", 0.0, False, note)
+
+
+def _module_of(activation: str) -> nn.Module:
+    """The activation again, for a layer that lost it and cannot have it in a kernel."""
+    if activation.startswith("gelu"):
+        return nn.GELU("tanh" if activation == "gelu_tanh" else "none")
+    return {word: kind for kind, word in _fuse.MODULES.items()}[activation]()
+
+
+def _replaced(name: str, module: nn.Linear, activation: Optional[str], rows: int, pack: bool
+              ) -> Tuple[nn.Module, Layer]:
+    made = Linear.of(module, activation)
+    device = made.weight.device
+    dispatcher = default_dispatcher(_run.device_key(device, "the weight"))
+    threads = _run.threads_on(device)
+    choice = dispatcher.select(made.problem(rows), threads=threads)
+    note = _why_not_packed(made, pack)
+    if not note:
+        try:
+            other = dispatcher.select(made.problem(rows, packed=True), threads=threads)
+        except Error as error:
+            note = f"not packed, because {error}"
+        else:
+            gain = 1 - other["predicted_seconds"] / max(choice["predicted_seconds"], 1e-12)
+            if gain >= LEAST_GAIN:
+                made.pack(rows)
+                choice = other
+            else:
+                note = f"not packed, because that is predicted to save only {gain:.1%}"
+    layer = Layer(name, choice["problem"], activation, choice["kernel"], choice["source"],
+                  choice["predicted_seconds"], made.packed is not None, note)
+    return made, layer
+
+
+def _why_not_packed(made: Linear, pack: bool) -> str:
+    if not pack:
+        return "not packed, because pack=False was given"
+    if made.weight.device.type != "cpu":
+        return "not packed, because kernels for GPUs take weights as they are"
+    if made.weight.requires_grad:
+        return "not packed, because the weight requires a gradient and will change"
+    return ""

@@ -1,0 +1,302 @@
+"""Plans for tensors, and their launches.
+
+A call is known by its tensors' shapes, strides, types and devices. Its plan is made at the first
+such call; later calls look it up, make the result with PyTorch's allocator and launch.
+"""
+from __future__ import annotations
+
+import ctypes
+import operator
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from .. import _abi, _arrays, _dtypes, _matmul, _norms
+from .._abi import Error
+from .._dispatcher import default_dispatcher
+from .._layout import collapse
+from .._plan import Plan
+from .._problem import Problem
+
+Tensor = torch.Tensor
+MOST_ENTRIES = 4096
+
+
+class Bound(NamedTuple):
+    """A plan, and what a launch of it needs."""
+
+    plan: Optional[Plan]          # None: the result has no elements
+    address: int                  # of the plan's handle
+    pick: Callable[[Any], Any]    # from the call's addresses to those of the plan's operands
+    addresses: Any                # the C type of an array of them
+    count: int
+    workspace_bytes: int
+    stream_of: Optional[int]      # the number of the GPU, on whose current stream it runs
+    results: Tuple[Any, ...]      # the shape and the type of each result
+    copied: Tuple[bool, ...]      # which tensors are copied first, because of their strides
+
+
+_bound: Dict[Any, Bound] = {}
+_launch: Any = None
+
+
+def tensor_view(tensor: Tensor, what: str) -> _arrays.View:
+    word = _dtypes.WORDS.get(str(tensor.dtype).rpartition(".")[2])
+    if tensor.dtype == torch.float64:
+        raise Error(f"{what} has the type float64, which Tessera does not know; convert it with "
+                    ".float()")
+    if word is None:
+        raise _dtypes.unknown(what, str(tensor.dtype).rpartition(".")[2])
+    return _arrays.View(tensor.data_ptr(), word, tuple(tensor.shape), tuple(tensor.stride()),
+                        device_key(tensor.device, what), False, tensor)
+
+
+def device_key(device: torch.device, what: str) -> Tuple[str, int]:
+    """Tessera's name of a device."""
+    if device.type == "cpu":
+        return "cpu", 0
+    if device.type == "cuda":
+        return "rocm" if torch.version.hip else "cuda", device.index or 0
+    raise Error(f"{what} lies on {device}, but Tessera runs on cpu and cuda", "unsupported")
+
+
+def check_devices(named: Sequence[Tuple[str, Optional[Tensor]]]) -> None:
+    given = [(name, tensor) for name, tensor in named if tensor is not None]
+    first, here = given[0][0], given[0][1].device
+    for name, tensor in given[1:]:
+        if tensor.device != here:
+            raise Error(f"{first} lies on {here} and {name} on {tensor.device}; all tensors must "
+                        "lie on one device")
+
+
+def _key_of(tensor: Optional[Tensor]) -> Any:
+    if tensor is None:
+        return None
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+def bind(plan: Optional[Plan], sources: Sequence[int], results: Sequence[Tuple[Any, Any]],
+         copied: Sequence[bool], device: torch.device) -> Bound:
+    """sources: for each operand of the plan its position among the call's addresses."""
+    if plan is None:
+        return Bound(None, 0, tuple, None, 0, 0, None, tuple(results), tuple(copied))
+    pick = operator.itemgetter(*sources) if len(sources) > 1 else tuple
+    on_gpu = device.type != "cpu"
+    return Bound(plan, plan._address, pick, ctypes.c_void_p * len(sources), len(sources),
+                 plan.workspace_bytes if on_gpu else 0,
+                 (device.index or 0) if on_gpu else None, tuple(results), tuple(copied))
+
+
+def launch(bound: Bound, addresses: Sequence[int], like: Tensor) -> None:
+    """On a GPU: on PyTorch's current stream, with a workspace of PyTorch's allocator, which may be
+    used again by later work of this stream. On a CPU the library's own memory is the workspace,
+    because it is kept between calls, and PyTorch would ask the system for it each time."""
+    global _launch
+    if _launch is None:
+        _launch = _abi.function("tsr_launch")
+    operands = bound.addresses(*bound.pick(addresses))
+    options = workspace = None
+    if bound.stream_of is not None:
+        fields = _abi.LaunchOptions(stream=torch._C._cuda_getCurrentRawStream(bound.stream_of))
+        if bound.workspace_bytes:
+            workspace = like.new_empty(bound.workspace_bytes, dtype=torch.uint8)
+            fields.workspace = workspace.data_ptr()
+            fields.workspace_bytes = bound.workspace_bytes
+        options = ctypes.byref(fields)
+    status = _launch(bound.address, operands, bound.count, options)
+    if status:
+        raise _abi.last_error(status)
+
+
+def remember(key: Any, bound: Bound) -> Bound:
+    if len(_bound) >= MOST_ENTRIES:
+        _bound.clear()
+    _bound[key] = bound
+    return bound
+
+
+def forget() -> None:
+    """Forgets all plans, for tests."""
+    _bound.clear()
+
+
+def plan_for(problem: Problem, device: torch.device, force: Optional[str] = None) -> Plan:
+    dispatcher = default_dispatcher(device_key(device, "a tensor"))
+    return dispatcher.plan(problem, threads=threads_on(device), force=force)
+
+
+def threads_on(device: torch.device) -> int:
+    """A launch takes as many threads as PyTorch does."""
+    return torch.get_num_threads() if device.type == "cpu" else 0
+
+
+def _lies_badly(tensor: Optional[Tensor]) -> bool:
+    """Whether no problem says the strides: neither rows at one distance nor columns."""
+    if tensor is None or tensor.numel() == 0 or tensor.dim() == 0:
+        return False
+    shape, strides = tensor.shape, tensor.stride()
+    if any(n > 1 and s == 0 for n, s in zip(shape, strides)):
+        return True
+    if tensor.dim() == 1:
+        return shape[0] > 1 and strides[0] != 1
+    return shape[-1] > 1 and strides[-1] != 1 and not (shape[-2] <= 1 or strides[-2] == 1)
+
+
+
+def _gemm(key: Any, tensors: List[Optional[Tensor]], activation: Optional[str],
+          transpose: bool, packed: Optional[Tensor] = None, kernel: Optional[str] = None) -> Bound:
+    """tensors: a, b, bias, residual. transpose: b is a weight of torch.nn.Linear, (n, k)."""
+    check_devices(list(zip(("the input", "the weight" if transpose else "b", "bias", "residual"),
+                           tensors)))
+    copied = [_lies_badly(tensor) for tensor in tensors]
+    try:
+        return _gemm_with(key, tensors, copied, activation, transpose, packed, kernel)
+    except Error as error:
+        uneven = [tensor is not None and not tensor.is_contiguous() for tensor in tensors]
+        if error.code != "invalid_argument" or not any(uneven) or uneven == copied:
+            raise
+        return _gemm_with(key, tensors, uneven, activation, transpose, packed, kernel)
+
+
+def _gemm_with(key: Any, tensors: List[Optional[Tensor]], copied: List[bool],
+               activation: Optional[str], transpose: bool, packed: Optional[Tensor],
+               kernel: Optional[str]) -> Bound:
+    a, b, bias, residual = [tensor.contiguous() if copy and tensor is not None else tensor
+                            for tensor, copy in zip(tensors, copied)]
+    assert a is not None and b is not None
+    labels = ("the input", "the weight") if transpose else ("a", "b")
+    views = {name: tensor_view(tensor, label) for name, label, tensor in
+             zip(("a", "b", "bias", "residual"), (*labels, "bias", "residual"),
+                 (a, b, bias, residual)) if tensor is not None}
+    if transpose:
+        views["b"] = _transposed(views["b"], "the weight")
+        _check_inner(views["a"], views["b"])
+    shape, word = _matmul.result_of(views)
+    out = torch.empty(shape, dtype=getattr(torch, _dtypes.NAMES[word]), device=a.device)
+    results = [(shape, out.dtype)]
+    if 0 in shape:
+        return remember(key, bind(None, [], results, copied, a.device))
+    views["out"] = tensor_view(out, "out")
+    call = _matmul._Call(a, b, bias, residual, out, activation, 1.0, 0.0)
+    made = _matmul.problem_of(call, views)
+    plan, is_packed = _plan_gemm(made.fields, a.device, packed, kernel)
+    slots = {**made.slots, "b": 5} if is_packed else made.slots
+    sources = [slots[operand.name] for operand in plan.operands]
+    return remember(key, bind(plan, sources, results, copied, a.device))
+
+
+def _transposed(view: _arrays.View, what: str) -> _arrays.View:
+    if len(view.shape) != 2:
+        raise Error(f"{what} must have 2 dimensions, got {len(view.shape)}")
+    return view._replace(shape=view.shape[::-1], strides=view.strides[::-1])
+
+
+def _check_inner(a: _arrays.View, b: _arrays.View) -> None:
+    if not a.shape or a.shape[-1] != b.shape[0]:
+        got = a.shape[-1] if a.shape else "a single number"
+        raise Error(f"the input's last dimension must have {b.shape[0]} elements as the weight's "
+                    f"has, got {got}")
+    if a.dtype != b.dtype:
+        raise Error(f"the input has the type {_dtypes.NAMES[a.dtype]} and the weight "
+                    f"{_dtypes.NAMES[b.dtype]}; the two must be equal")
+
+
+def packed_fields(fields: Dict[str, Any]) -> Dict[str, Any]:
+    """The same problem with a weight that is packed ahead."""
+    kept = {name: value for name, value in fields.items()
+            if name not in ("ld_b", "batch_stride_b")}
+    if "batch" in kept:
+        kept["batch_stride_b"] = 0
+    return {**kept, "preshuffle": True}
+
+
+def _plan_gemm(fields: Dict[str, Any], device: torch.device, packed: Optional[Tensor],
+               kernel: Optional[str]) -> Tuple[Plan, bool]:
+    """The plan, and whether it takes the packed weight: the faster one by prediction."""
+    plan = plan_for(Problem("gemm", **fields), device)
+    if packed is None:
+        return plan, False
+    try:
+        other = plan_for(Problem("gemm", **packed_fields(fields)), device, force=kernel)
+    except Error:  # the kernel that packed it cannot do this shape
+        return plan, False
+    if other.info()["predicted_seconds"] <= plan.info()["predicted_seconds"]:
+        return other, True
+    return plan, False
+
+
+def run_gemm(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[str],
+             residual: Optional[Tensor], transpose: bool, packed: Optional[Tensor] = None,
+             kernel: Optional[str] = None) -> Tensor:
+    key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device,
+           None if bias is None else _key_of(bias), activation,
+           None if residual is None else _key_of(residual), transpose, kernel,
+           torch.get_num_threads())
+    bound = _bound.get(key)
+    if bound is None:
+        bound = _gemm(key, [a, b, bias, residual], activation, transpose, packed, kernel)
+    (shape, dtype), = bound.results
+    out = a.new_empty(shape) if dtype is a.dtype else a.new_empty(shape, dtype=dtype)
+    if bound.plan is None:
+        return out
+    tensors = (a, b, bias, residual)
+    if True in bound.copied:
+        tensors = tuple(tensor.contiguous() if copy and tensor is not None else tensor
+                        for tensor, copy in zip(tensors, bound.copied))
+    a, b, bias, residual = tensors  # type: ignore[assignment]
+    launch(bound, (a.data_ptr(), b.data_ptr(), 0 if bias is None else bias.data_ptr(),
+                   0 if residual is None else residual.data_ptr(), out.data_ptr(),
+                   0 if packed is None else packed.data_ptr()), out)
+    return out
+
+
+# ---- Normalisations -----------------------------------------------------------------------------
+
+_SLOTS = ("in", "residual", "scale", "shift", "out", "sum")
+
+
+def _has_rows(tensor: Tensor) -> bool:
+    """Whether the elements of a row are neighbours, and the rows at one distance."""
+    if tensor.dim() == 0 or (tensor.shape[-1] > 1 and tensor.stride(-1) != 1):
+        return False
+    found = collapse(tuple(tensor.shape[:-1]), [tuple(tensor.stride()[:-1])])
+    return found is not None and (found[0] <= 1 or found[1][0] >= tensor.shape[-1])
+
+
+def _norm(key: Any, kind: str, tensors: List[Optional[Tensor]], epsilon: Optional[float]) -> Bound:
+    """tensors: x, residual, scale, shift."""
+    names = _SLOTS[:4]
+    check_devices(list(zip(("the input", *names[1:]), tensors)))
+    copied = [tensor is not None and tensor.dim() > 0 and not _has_rows(tensor)
+              for tensor in tensors]
+    x, residual, *weights = [tensor.contiguous() if copy and tensor is not None else tensor
+                             for tensor, copy in zip(tensors, copied)]
+    assert x is not None
+    views = {name: tensor_view(tensor, name) for name, tensor in
+             zip(names, (x, residual, *weights)) if tensor is not None}
+    made = ["out"] if residual is None else ["out", "sum"]
+    outs = {name: torch.empty(x.shape, dtype=x.dtype, device=x.device) for name in made}
+    views.update({name: tensor_view(tensor, name) for name, tensor in outs.items()})
+    results = [(tuple(x.shape), x.dtype)] * len(made)
+    if x.numel() == 0 and x.dim() > 0:
+        return remember(key, bind(None, [], results, copied, x.device))
+    plan = plan_for(_norms.problem_of(kind, views, epsilon), x.device)
+    sources = [_SLOTS.index(operand.name) for operand in plan.operands]
+    return remember(key, bind(plan, sources, results, copied, x.device))
+
+
+def run_norm(kind: str, x: Tensor, residual: Optional[Tensor], scale: Optional[Tensor],
+             shift: Optional[Tensor], epsilon: Optional[float]) -> Tuple[Tensor, ...]:
+    key = (kind, epsilon, x.shape, x.stride(), x.dtype, x.device, _key_of(residual),
+           _key_of(scale), _key_of(shift), torch.get_num_threads())
+    bound = _bound.get(key)
+    if bound is None:
+        bound = _norm(key, kind, [x, residual, scale, shift], epsilon)
+    outs = tuple(x.new_empty(shape) for shape, _ in bound.results)
+    if bound.plan is None:
+        return outs
+    tensors = [tensor.contiguous() if copy and tensor is not None else tensor
+               for tensor, copy in zip((x, residual, scale, shift), bound.copied)]
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in (*tensors, *outs)]
+    launch(bound, addresses, x)
+    return outs
