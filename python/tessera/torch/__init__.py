@@ -9,6 +9,7 @@ See docs/torch.md. Nothing is compiled against PyTorch.
 from ._functions import layer_norm, linear, matmul, rms_norm, softmax
 from ._linear import Linear
 from ._optimize import Layer, Report, optimize
+from ._paired import compare, worst_error
 
-__all__ = ["Layer", "Linear", "Report", "layer_norm", "linear", "matmul", "optimize", "rms_norm",
-           "softmax"]
+__all__ = ["Layer", "Linear", "Report", "compare", "layer_norm", "linear", "matmul", "optimize",
+           "rms_norm", "softmax", "worst_error"]

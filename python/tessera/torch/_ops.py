@@ -130,6 +130,12 @@ def through_activation(grad: Tensor, before: Tensor, activation: str) -> Tensor:
                 ", ".join(ACTIVATIONS))
 
 
+def _needs(ctx: Any, position: int) -> bool:
+    """Whether an argument needs a gradient. PyTorch leaves arguments out that are at their default
+    at the end."""
+    return position < len(ctx.needs_input_grad) and ctx.needs_input_grad[position]
+
+
 def _sum_rows(grad: Tensor) -> Tensor:
     """The sums of the columns, as a product with ones."""
     rows = grad.reshape(-1, grad.shape[-1])
@@ -149,13 +155,12 @@ def _linear_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
     if ctx.activation is not None:
         before = ops.linear(x, weight, bias[0] if bias else None)
         grad = through_activation(grad, before, ctx.activation)
-    needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-    d_x = ops.matmul(grad, weight) if needs_x else None
+    d_x = ops.matmul(grad, weight) if _needs(ctx, 0) else None
     d_weight = d_bias = None
-    if needs_weight:
+    if _needs(ctx, 1):
         rows = grad.reshape(-1, grad.shape[-1])
         d_weight = ops.matmul(rows.mT, x.reshape(-1, x.shape[-1]))
-    if needs_bias:
+    if _needs(ctx, 2):
         d_bias = _sum_rows(grad).to(bias[0].dtype)
     return d_x, d_weight, d_bias, None, None, None
 
@@ -169,7 +174,7 @@ def _matmul_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
 def _matmul_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
     a, b, *bias = ctx.saved_tensors
     ops = torch.ops.tessera
-    d_residual = grad.to(ctx.residual) if ctx.needs_input_grad[4] else None
+    d_residual = grad.to(ctx.residual) if _needs(ctx, 4) else None
     if ctx.activation is not None:
         before = ops.matmul(a, b, bias[0] if bias else None)
         grad = through_activation(grad, before, ctx.activation)
@@ -177,11 +182,11 @@ def _matmul_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
     over = grad[..., None] if b.dim() == 1 else grad
     over = over[..., None, :] if a.dim() == 1 else over
     d_a = d_b = d_bias = None
-    if ctx.needs_input_grad[0]:
+    if _needs(ctx, 0):
         d_a = ops.matmul(over, matrix_b.mT).sum_to_size(matrix_a.shape).reshape(a.shape)
-    if ctx.needs_input_grad[1]:
+    if _needs(ctx, 1):
         d_b = ops.matmul(matrix_a.mT, over).sum_to_size(matrix_b.shape).reshape(b.shape)
-    if ctx.needs_input_grad[2]:
+    if _needs(ctx, 2):
         d_bias = _sum_rows(over).to(bias[0].dtype)
     return d_a, d_b, d_bias, None, d_residual
 
