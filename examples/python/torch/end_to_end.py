@@ -63,8 +63,8 @@ def run(title, model, inputs, given):
     left = sum(1 for layer in report if not layer.problem)
     print(f"  {len(report) - left} Linear modules were replaced, {left} left alone")
     mine, torchs = errors(model, ours, inputs)
-    print(f"  built in {time.perf_counter() - start:.1f} s; error against fp64: Tessera {mine:.2e}, "
-          f"PyTorch {torchs:.2e}")
+    print(f"  built in {time.perf_counter() - start:.1f} s; error against fp64: Tessera "
+          f"{mine:.2e}, PyTorch {torchs:.2e}")
     # The sums are added in another order. Both must be of the same quality.
     unit = torch.finfo(getattr(torch, given.dtype)).eps
     if mine > 3 * torchs + 4 * unit:

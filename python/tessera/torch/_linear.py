@@ -10,7 +10,7 @@ from .. import _abi, _dtypes
 from .._abi import Error
 from .._problem import Problem
 from . import _ops, _run
-from ._functions import linear
+from ._functions import linear, packed_linear
 
 Tensor = torch.Tensor
 
@@ -43,8 +43,8 @@ class Linear(torch.nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if self.packed is None:
             return linear(x, self.weight, self.bias, self.activation)
-        return torch.ops.tessera.linear(x, self.weight, self.bias, self.activation, self.packed,
-                                        self.kernel)
+        return packed_linear(x, self.weight, self.bias, self.activation, self.packed,
+                             str(self.kernel))
 
     def problem(self, rows: int, packed: bool = False) -> Problem:
         """What forward() asks for an input of so many rows."""

@@ -13,10 +13,11 @@ ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
 
 # The operators live as long as this object.
 _library = torch.library.Library("tessera", "DEF")
-_GEMM = "Tensor? bias=None, str? activation=None"
-_library.define(f"linear(Tensor x, Tensor weight, {_GEMM}, Tensor? packed=None, "
-                "str? packed_for=None) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
-_library.define(f"matmul(Tensor a, Tensor b, {_GEMM}, Tensor? residual=None) -> Tensor",
+_library.define("linear(Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, "
+                "Tensor? packed=None, str? packed_for=None) -> Tensor",
+                tags=torch.Tag.pt2_compliant_tag)
+_library.define("matmul(Tensor a, Tensor b, Tensor? bias=None, Tensor? residual=None, "
+                "str? activation=None) -> Tensor",
                 tags=torch.Tag.pt2_compliant_tag)
 _library.define("softmax(Tensor x) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
 _library.define("rms_norm(Tensor x, Tensor? scale, float epsilon) -> Tensor",
@@ -38,29 +39,29 @@ def run_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None,
 
 
 def run_matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None,
-               activation: Optional[str] = None, residual: Optional[Tensor] = None) -> Tensor:
+               residual: Optional[Tensor] = None, activation: Optional[str] = None) -> Tensor:
     return _run.run_gemm(a, b, bias, activation, residual, False)
 
 
-def _run_softmax(x: Tensor) -> Tensor:
+def run_softmax(x: Tensor) -> Tensor:
     return _run.run_norm("softmax", x, None, None, None, None)[0]
 
 
-def _run_rms_norm(x: Tensor, scale: Optional[Tensor], epsilon: float) -> Tensor:
+def run_rms_norm(x: Tensor, scale: Optional[Tensor], epsilon: float) -> Tensor:
     return _run.run_norm("rmsnorm", x, None, scale, None, epsilon)[0]
 
 
-def _run_layer_norm(x: Tensor, scale: Optional[Tensor], shift: Optional[Tensor],
+def run_layer_norm(x: Tensor, scale: Optional[Tensor], shift: Optional[Tensor],
                     epsilon: float) -> Tensor:
     return _run.run_norm("layernorm", x, None, scale, shift, epsilon)[0]
 
 
-def _run_add_rms_norm(x: Tensor, residual: Tensor, scale: Optional[Tensor], epsilon: float
+def run_add_rms_norm(x: Tensor, residual: Tensor, scale: Optional[Tensor], epsilon: float
                       ) -> Tuple[Tensor, ...]:
     return _run.run_norm("rmsnorm", x, residual, scale, None, epsilon)
 
 
-def _run_add_layer_norm(x: Tensor, residual: Tensor, scale: Optional[Tensor],
+def run_add_layer_norm(x: Tensor, residual: Tensor, scale: Optional[Tensor],
                         shift: Optional[Tensor], epsilon: float) -> Tuple[Tensor, ...]:
     return _run.run_norm("layernorm", x, residual, scale, shift, epsilon)
 
@@ -81,7 +82,7 @@ def _fake_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None,
 
 
 def _fake_matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None,
-                 activation: Optional[str] = None, residual: Optional[Tensor] = None) -> Tensor:
+                 residual: Optional[Tensor] = None, activation: Optional[str] = None) -> Tensor:
     if a.dim() > 1 and b.dim() > 1:
         lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         shape = (*lead, a.shape[-2], b.shape[-1])
@@ -101,10 +102,10 @@ def _fake_two(x: Tensor, *_: Any) -> Tuple[Tensor, Tensor]:
 
 for _name, _function, _fake in (
         ("linear", run_linear, _fake_linear), ("matmul", run_matmul, _fake_matmul),
-        ("softmax", _run_softmax, _fake_one), ("rms_norm", _run_rms_norm, _fake_one),
-        ("layer_norm", _run_layer_norm, _fake_one),
-        ("add_rms_norm", _run_add_rms_norm, _fake_two),
-        ("add_layer_norm", _run_add_layer_norm, _fake_two)):
+        ("softmax", run_softmax, _fake_one), ("rms_norm", run_rms_norm, _fake_one),
+        ("layer_norm", run_layer_norm, _fake_one),
+        ("add_rms_norm", run_add_rms_norm, _fake_two),
+        ("add_layer_norm", run_add_layer_norm, _fake_two)):
     for _device in ("CPU", "CUDA"):
         _library.impl(_name, _function, _device)
     torch.library.register_fake(f"tessera::{_name}", _fake, lib=_library)
@@ -166,7 +167,7 @@ def _linear_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
 
 
 def _matmul_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
-    a, b, bias, ctx.activation, residual = inputs
+    a, b, bias, residual, ctx.activation = inputs
     ctx.residual = None if residual is None else residual.dtype
     ctx.save_for_backward(a, b, *([] if bias is None else [bias]))
 
@@ -174,7 +175,7 @@ def _matmul_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
 def _matmul_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
     a, b, *bias = ctx.saved_tensors
     ops = torch.ops.tessera
-    d_residual = grad.to(ctx.residual) if _needs(ctx, 4) else None
+    d_residual = grad.to(ctx.residual) if _needs(ctx, 3) else None
     if ctx.activation is not None:
         before = ops.matmul(a, b, bias[0] if bias else None)
         grad = through_activation(grad, before, ctx.activation)
@@ -188,7 +189,7 @@ def _matmul_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
         d_b = ops.matmul(matrix_a.mT, over).sum_to_size(matrix_b.shape).reshape(b.shape)
     if _needs(ctx, 2):
         d_bias = _sum_rows(over).to(bias[0].dtype)
-    return d_a, d_b, d_bias, None, d_residual
+    return d_a, d_b, d_bias, d_residual, None
 
 
 def _softmax_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:

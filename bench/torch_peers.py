@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Tessera beside PyTorch on a file of problems, in pairs and in random order, in one process.
+
+bench/torch_peers.py bench/shapes/bert_base.txt [--device cuda] [--dtype bf16] [--json FILE]
+
+Each problem (gemm and norm lines of the command line) becomes tensors. Both compute it once and are
+compared with fp64; then each round takes a reading of both, in random order. PyTorch runs what one
+would write: a product by torch.nn.functional.linear, torch.addmm or torch.bmm, with the epilogue as
+further calls. On a GPU both are CUDA graphs of --calls calls unless --eager is given, so that the
+time of kernels is compared and not that of the host.
+"""
+import argparse
+import json
+import random
+import statistics
+import sys
+
+import torch
+import torch.nn.functional as functional
+
+import tessera
+import tessera.torch
+from tessera.torch import _run
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+ACTIVATIONS = {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu,
+               "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+               "sigmoid": torch.sigmoid, "tanh": torch.tanh}
+
+
+class Skip(Exception):
+    """Why a problem has no peer."""
+
+
+def read_problems(path, dtype):
+    lines = [line.partition("#")[0].strip() for line in open(path, encoding="utf-8")]
+    for line in filter(None, lines):
+        if dtype and "dtype=" not in line:
+            line += f" dtype={dtype}" if line.startswith("gemm") else f" in={dtype}"
+        yield tessera.Problem(line)
+
+
+def tensors_of(problem, device):
+    """Random operands as the problem has them."""
+    made = {}
+    for operand in problem.operands:
+        if operand.dtype not in DTYPES or operand.in_array:
+            raise Skip(f"{operand.name} has the type {operand.dtype}")
+        span = sum((n - 1) * s for n, s in zip(operand.shape, operand.strides)) + 1
+        memory = torch.randn(max(span, 1), device=device).to(DTYPES[operand.dtype])
+        made[operand.name] = memory.as_strided(operand.shape, operand.strides)
+    return made
+
+
+def steps_of(problem):
+    """[(step, the operand that it reads or None), ...]"""
+    words = problem.get("epilogue")
+    steps, count = [], 0
+    for word in [] if words == "none" else words.split("+"):
+        if word in ("bias", "add", "multiply"):
+            steps.append((word, f"d{count}"))
+            count += 1
+        elif word in ACTIVATIONS:
+            steps.append((word, None))
+        else:
+            raise Skip(f"the epilogue {word} has no single call of PyTorch")
+    return steps
+
+
+def apply(x, steps, made):
+    for word, name in steps:
+        if word in ACTIVATIONS:
+            x = ACTIVATIONS[word](x)
+        else:
+            x = x * made[name] if word == "multiply" else x + made[name]
+    return x
+
+
+def gemm_peer(problem, made):
+    """PyTorch's calls, as a function of the operands."""
+    if float(problem.get("alpha")) != 1 or float(problem.get("beta")) != 0:
+        raise Skip("alpha and beta have no peer here")
+    steps = steps_of(problem)
+    names = [operand.name for operand in problem.operands]
+    swap_a, swap_b = (letter == "c" for letter in problem.get("layout")[:2])
+    has_bias = bool(steps) and steps[0][0] == "bias" and "c" not in names
+
+    def run(tensors):
+        a = tensors["a"].mT if swap_a else tensors["a"]
+        b = tensors["b"].mT if swap_b else tensors["b"]
+        if a.dim() == 2 and has_bias:
+            bias = tensors["d0"].reshape(-1)
+            return apply(torch.addmm(bias, a, b) if bias.dtype == a.dtype else a @ b + bias,
+                         steps[1:], tensors)
+        return apply(a @ b, steps, tensors)
+    return run
+
+
+def norm_peer(problem, made):
+    kind, epsilon = problem.get("kind"), float(problem.get("epsilon"))
+    columns = (int(problem.get("columns")),)
+
+    def run(tensors):
+        x = tensors["in"]
+        if "residual" in tensors:
+            x = x + tensors["residual"]
+        if kind == "softmax":
+            return x.softmax(-1)
+        scale, shift = tensors.get("scale"), tensors.get("shift")
+        if kind == "rmsnorm":
+            return functional.rms_norm(x, columns, scale, epsilon)
+        return functional.layer_norm(x, columns, scale, shift, epsilon)
+    return run
+
+
+def graph_of(function, calls):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        function()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            function()
+    return graph.replay
+
+
+def ours_of(problem, made, device):
+    """A launch of the plan, and the kernel. PyTorch's allocator gives the workspace."""
+    plan = _run.plan_for(problem, device)
+    names = [operand.name for operand in plan.operands]
+    bound = _run.bind(plan, range(len(names)), [], [], device)
+    addresses = [made[name].data_ptr() for name in names]
+    return (lambda: _run.launch(bound, addresses, made[names[0]])), plan.info()
+
+
+def measure(problem, given):
+    device = torch.device(given.device)
+    made = tensors_of(problem, device)
+    peer = (gemm_peer if problem.op == "gemm" else norm_peer)(problem, made)
+    ours, info = ours_of(problem, made, device)
+    theirs = lambda: peer(made)  # noqa: E731
+    ours()
+    exact = peer({name: tensor.double() for name, tensor in made.items()})
+    errors = [tessera.torch.worst_error(made["out"].reshape(exact.shape), exact),
+              tessera.torch.worst_error(theirs(), exact)]
+    calls = 1
+    if device.type == "cuda" and not given.eager:
+        calls = given.calls
+        ours, theirs = graph_of(ours, calls), graph_of(theirs, calls)
+    row = tessera.torch.compare(ours, theirs, rounds=given.rounds, device=given.device,
+                                seed=given.seed)
+    row.update(ours=row["ours"] / calls, theirs=row["theirs"] / calls)
+    return {"problem": problem.line, "kernel": info["kernel"], "source": info["source"],
+            "error": errors[0], "peer_error": errors[1],
+            "gflops": problem.flops / row["ours"] / 1e9, **row}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("shapes", help="a file of problems, one a line")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--dtype", default="", help="of lines that name none: fp32, bf16, fp16")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--calls", type=int, default=50, help="in a CUDA graph")
+    parser.add_argument("--eager", action="store_true", help="on a GPU: calls, not CUDA graphs")
+    parser.add_argument("--threads", type=int, default=0, help="of a CPU")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", default="", help="write the rows into this file")
+    given = parser.parse_args()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    torch.manual_seed(given.seed)
+    problems = list(read_problems(given.shapes, given.dtype))
+    random.Random(given.seed).shuffle(problems)
+    rows, failed = [], 0
+    print(f"PyTorch {torch.__version__}, {given.device}, {torch.get_num_threads()} threads; "
+          "times in us, speedup and its spread over the pairs")
+    for problem in problems:
+        try:
+            with torch.no_grad():
+                row = measure(problem, given)
+        except (Skip, tessera.Error) as reason:
+            print(f"{problem}: skipped, {reason}")
+            continue
+        rows.append(row)
+        unit = torch.finfo(DTYPES[problem.operands[-1].dtype]).eps
+        is_wrong = row["error"] > 3 * row["peer_error"] + 4 * unit
+        failed += is_wrong
+        print(f"{row['ours'] * 1e6:10.1f} {row['theirs'] * 1e6:10.1f} {row['speedup']:6.2f} "
+              f"{row['spread']:4.0%}  {problem}  {row['kernel']}"
+              f"{'  WRONG ' + format(row['error'], '.1e') if is_wrong else ''}")
+    if rows:
+        mean = statistics.geometric_mean(row["speedup"] for row in rows)
+        print(f"{len(rows)} problems, geometric mean of the speedups {mean:.2f}")
+    if given.json:
+        with open(given.json, "w", encoding="utf-8") as file:
+            json.dump({"pytorch": torch.__version__, "device": given.device, "rows": rows}, file,
+                      indent=1)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
