@@ -14,6 +14,7 @@ import json
 import random
 import statistics
 import sys
+import time
 
 import torch
 import torch.nn.functional as functional
@@ -41,13 +42,16 @@ def read_problems(path, dtype):
 
 
 def tensors_of(problem, device):
-    """Random operands as the problem has them."""
+    """Random operands as the problem has them. B is scaled so that results are of about 1, as in a
+    network: far from there an activation's cost is another."""
     made = {}
+    scale = {"b": int(problem.get("k")) ** -0.5} if problem.op == "gemm" else {}
     for operand in problem.operands:
         if operand.dtype not in DTYPES or operand.in_array:
             raise Skip(f"{operand.name} has the type {operand.dtype}")
         span = sum((n - 1) * s for n, s in zip(operand.shape, operand.strides)) + 1
-        memory = torch.randn(max(span, 1), device=device).to(DTYPES[operand.dtype])
+        memory = torch.randn(max(span, 1), device=device) * scale.get(operand.name, 1)
+        memory = memory.to(DTYPES[operand.dtype])
         made[operand.name] = memory.as_strided(operand.shape, operand.strides)
     return made
 
@@ -150,7 +154,8 @@ def measure(problem, given):
         calls = given.calls
         ours, theirs = graph_of(ours, calls), graph_of(theirs, calls)
     row = tessera.torch.compare(ours, theirs, rounds=given.rounds, device=given.device,
-                                seed=given.seed)
+                                seed=given.seed,
+                                clock=time.process_time if given.busy else time.perf_counter)
     row.update(ours=row["ours"] / calls, theirs=row["theirs"] / calls)
     return {"problem": problem.line, "kernel": info["kernel"], "source": info["source"],
             "error": errors[0], "peer_error": errors[1],
@@ -166,6 +171,8 @@ def main():
     parser.add_argument("--calls", type=int, default=50, help="in a CUDA graph")
     parser.add_argument("--eager", action="store_true", help="on a GPU: calls, not CUDA graphs")
     parser.add_argument("--threads", type=int, default=0, help="of a CPU")
+    parser.add_argument("--busy", action="store_true",
+                        help="count the processor's time, with --threads 1 on a busy machine")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", default="", help="write the rows into this file")
     given = parser.parse_args()

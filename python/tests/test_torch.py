@@ -460,7 +460,7 @@ class Cuda(Case):
         self.assertTrue(torch.equal(result, expected))
 
     def test_graph(self):
-        """A captured graph multiplies what its input holds at each replay, and allocates nothing."""
+        """A captured graph multiplies what its input holds at each replay."""
         layer = self.layer().requires_grad_(False)
         for rows in (1, 16, 512):
             x = torch.randn(rows, 512, device="cuda", dtype=torch.bfloat16)

@@ -17,9 +17,14 @@ def options(description, layers, rows):
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--sequence", type=int, default=rows)
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--threads", type=int, default=0, help="of a CPU")
+    parser.add_argument("--busy", action="store_true",
+                        help="count the processor's time, with --threads 1 on a busy machine")
     parser.add_argument("--graph", action="store_true", help="cuda: replay CUDA graphs of both")
     given = parser.parse_args()
     given.dtype = given.dtype or ("float32" if given.device == "cpu" else "bfloat16")
+    if given.threads:
+        torch.set_num_threads(given.threads)
     return given
 
 
@@ -72,7 +77,8 @@ def run(title, model, inputs, given):
     calls = [lambda: ours(*inputs), lambda: model(*inputs)]
     if given.graph:
         calls = [graph_of(call).replay for call in calls]
-    found = tessera.torch.compare(*calls, rounds=given.rounds, device=given.device)
+    found = tessera.torch.compare(*calls, rounds=given.rounds, device=given.device,
+                                  clock=time.process_time if given.busy else time.perf_counter)
     print(f"  Tessera {found['ours'] * 1e3:.3f} ms, PyTorch {found['theirs'] * 1e3:.3f} ms: "
           f"{found['speedup']:.2f} times as fast (median of {found['rounds']} pairs, spread "
           f"{found['spread']:.0%})")
