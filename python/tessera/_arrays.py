@@ -122,8 +122,8 @@ def _from_buffer(array: Any, what: str) -> View:
         raise Error(f"{what} is a {type(array).__name__} that is read-only or has gaps; wrap it by "
                     "numpy.asarray() first")
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if memory.nbytes else 0
-    strides = _in_elements(memory.strides, memory.itemsize, what)
-    return View(address, word, tuple(memory.shape), strides, ("cpu", 0), False, memory)
+    shape = tuple(memory.shape or ())
+    return View(address, word, shape, packed_strides(shape), ("cpu", 0), False, memory)
 
 
 def view_of(array: Any, what: str, stream: Optional[int] = None) -> View:

@@ -55,7 +55,7 @@ class Dispatcher(_abi.Handle):
         backend = self.target["backend"]
         self._device_key: Tuple[str, int] = (backend, device if backend != "cpu" else 0)
         self._table: _warm.Table = {}
-        self._plans: Dict[Any, Plan] = {}
+        self._plans: Dict[Any, Any] = {}  # plans, and what goes with them
 
     def close(self) -> None:
         """Gives the dispatcher back. Plans that it made stay good."""
@@ -106,7 +106,7 @@ class Dispatcher(_abi.Handle):
             plan = self._keep(key, self.plan(problem))
         return run_plan(plan, operands, stream, verify)
 
-    def _keep(self, key: Any, plan: Plan) -> Plan:
+    def _keep(self, key: Any, plan: Any) -> Any:
         if len(self._plans) >= _warm.MOST_ENTRIES:
             self._plans.clear()
         self._plans[key] = plan

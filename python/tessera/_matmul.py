@@ -117,11 +117,11 @@ def _first(call: _Call, stream: Any, dispatcher: Optional[Dispatcher], key: Any)
     views = {name: _arrays.view_of(array, name, address)
              for name, array in zip(_SLOTS, call)
              if (name in "ab" or array is not None) and not isinstance(array, PackedWeight)}
-    chosen = dispatcher_for(dispatcher, views["a"])
-    check_views(chosen, list(views.items()))
     packed = call.b if isinstance(call.b, PackedWeight) else None
     if packed is not None:
         views["b"] = packed.view
+    chosen = dispatcher_for(dispatcher, views["a"])
+    check_views(chosen, list(views.items()))
     shape, word = result_of(views, packed)
     if call.out is None:
         if call.beta != 0:
@@ -153,6 +153,9 @@ def _plan_of(call: _Call, views: Dict[str, _arrays.View], dispatcher: Dispatcher
     made = problem_of(call, views)
     fields, force = made.fields, None
     if packed is not None:
+        if made.slots["b"] != 1:
+            raise Error("matmul: out must lie by rows where b is a packed weight, got the strides "
+                        f"{views['out'].strides} over {views['out'].shape}")
         fields, force = packed.fit(made.fields), packed.kernel
     plan = dispatcher.plan(Problem("gemm", **fields), force=force)
     return dispatcher._keep(key, (plan, made.slots))

@@ -71,7 +71,7 @@ class Problem(_abi.Handle):
         if isinstance(value, bool):
             _abi.call("tsr_problem_set_integer", self, name, int(value))
         elif isinstance(value, numbers.Integral):
-            if not -2**63 <= value < 2**63:
+            if not -2**63 <= int(value) < 2**63:
                 raise _abi.Error(f"{field} must be below 2^63, got {value}")
             _abi.call("tsr_problem_set_integer", self, name, int(value))
         elif isinstance(value, numbers.Real):

@@ -210,6 +210,24 @@ class Matmul(Case):
             view = view.transpose(*[order.index(i) for i in range(len(lead))], -2, -1)
         return view.swapaxes(-1, -2) if swapped else view
 
+    def test_packed_weight_and_out_by_columns(self):
+        a, b = self.draw(8, 8), self.draw(8, 8)
+        for weight in (b, b.T):
+            packed = tessera.prepack(weight)
+            self.assert_refused("out must lie by rows", tessera.matmul, a, packed,
+                                out=numpy.empty((8, 8), "float32").T)
+
+    def test_packed_weight_and_batches(self):
+        a, b = self.draw(3, 4, 8), self.draw(8, 9)
+        packed = tessera.prepack(b)
+        got = tessera.matmul(a, packed)
+        self.assert_near(got, wide(a) @ wide(b), product_bound(a, b, got))
+        gaps = numpy.zeros((3, 6, 9), "float32")[:, :4]
+        tessera.matmul(a, packed, out=gaps)
+        self.assertEqual(gaps.tobytes(), got.tobytes())
+        self.assert_refused("a has 8 columns and b has 7 rows", tessera.matmul, a,
+                            tessera.prepack(self.draw(7, 9)))
+
     def test_any_views_are_right_or_refused(self):
         refused = 0
         for _ in range(300):
