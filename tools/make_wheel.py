@@ -41,9 +41,9 @@ def contents(build, folder):
     if missing:
         sys.exit(f"wheel: {build} has no {', '.join(missing)}; './dev build' makes the library and "
                  "the packs, the extension needs Python's headers (python3-dev)")
-    for path in sorted((ROOT / "python/tessera").iterdir()):
+    for path in sorted((ROOT / "python/tessera").rglob("*")):
         if path.suffix in (".py", ".pyi") or path.name == "py.typed":
-            files[f"tessera/{path.name}"] = path
+            files[path.relative_to(ROOT / "python").as_posix()] = path
     return {name: (path.read_bytes(), path.stat().st_mode & 0o111 != 0)
             for name, path in files.items()}
 
