@@ -124,7 +124,8 @@ TSR_API tsr_status_t tsr_problem_set_integer(tsr_problem_t* problem, const char*
                                              int64_t value);
 TSR_API tsr_status_t tsr_problem_set_number(tsr_problem_t* problem, const char* field,
                                             double value);
-/* One field's value as text; strides that follow from the sizes are written out. */
+/* One field's value as text; "packed" for a stride that follows from the sizes, which
+ * tsr_problem_describe() writes out. */
 TSR_API tsr_status_t tsr_problem_get(const tsr_problem_t* problem, const char* field, char** value);
 /* The line and the JSON: lossless. */
 TSR_API tsr_status_t tsr_problem_line(const tsr_problem_t* problem, char** line);
@@ -329,8 +330,8 @@ typedef struct tsr_model_t tsr_model_t;
 TSR_API tsr_status_t tsr_model_load(const char* path, tsr_model_t** model);
 /* The manifest: what the model learned, and from which data. */
 TSR_API tsr_status_t tsr_model_json(const tsr_model_t* model, char** json);
-/* The predicted seconds of one kernel on a problem. A model that predicts no times gives a score,
- * of which the least is the best. threads: 0 means those of the model's data. */
+/* The predicted seconds of one kernel on a problem; 0 by a model that predicts an order alone.
+ * threads: 0 means those of the model's data. */
 TSR_API tsr_status_t tsr_model_predict(const tsr_model_t* model, const tsr_problem_t* problem,
                                        const char* kernel, int threads, double* seconds);
 /* {"kernels": [{"kernel", "predicted"}, ...]}: the `top` best legal kernels (0: all), best first.

@@ -464,7 +464,7 @@ class Cuda(Case):
         layer = self.layer().requires_grad_(False)
         for rows in (1, 16, 512):
             x = torch.randn(rows, 512, device="cuda", dtype=torch.bfloat16)
-            layer(x)
+            tessera.torch.softmax(layer(x))  # a capture cannot load kernels
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
