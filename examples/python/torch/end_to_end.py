@@ -20,6 +20,7 @@ def options(description, layers, rows):
     parser.add_argument("--threads", type=int, default=0, help="of a CPU")
     parser.add_argument("--busy", action="store_true",
                         help="count the processor's time, with --threads 1 on a busy machine")
+    parser.add_argument("--no-pack", action="store_true", help="keep weights as they are")
     parser.add_argument("--graph", action="store_true", help="cuda: replay CUDA graphs of both")
     given = parser.parse_args()
     given.dtype = given.dtype or ("float32" if given.device == "cpu" else "bfloat16")
@@ -57,13 +58,13 @@ def run(title, model, inputs, given):
     inputs = [x.to(given.device, getattr(torch, given.dtype)) if x.is_floating_point()
               else x.to(given.device) for x in inputs]
     start = time.perf_counter()
-    ours, report = tessera.torch.optimize(copy.deepcopy(model), example=tuple(inputs))
+    ours, report = tessera.torch.optimize(copy.deepcopy(model), example=tuple(inputs),
+                                           pack=not given.no_pack)
     print(f"{title}, {given.dtype} on {given.device}, {torch.get_num_threads()} threads")
     seen = set()
     for layer in report:
         if layer.problem not in seen:
-            print(f"  {layer.name}: {layer.problem or layer.note}\n      {layer.kernel}"
-                  f"{', weight packed' if layer.packed else ''}")
+            print(f"  {layer.name}: {layer.problem}\n      {layer.kernel}\n      {layer.note}")
         seen.add(layer.problem)
     left = sum(1 for layer in report if not layer.problem)
     print(f"  {len(report) - left} Linear modules were replaced, {left} left alone")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from typing import Any, Dict, Optional
 
 import torch
@@ -73,6 +74,21 @@ class Linear(torch.nn.Linear):
             *[weight.data_ptr() if op.name == "b" else 0 for op in plan.operands])
         _abi.call("tsr_pack", plan, operands, len(plan.operands), packed.data_ptr(), None)
         self.packed, self.kernel = packed, plan.kernel
+
+    def cold_seconds(self, rows: int, packed: bool) -> float:
+        """The measured time of a call whose weight is in no cache, as it is in a model: the other
+        layers have passed through the caches since its last call."""
+        plan = _run.plan_for(self.problem(rows, packed), self.weight.device,
+                             force=self.kernel if packed else None)
+        x = self.weight.new_empty(rows, self.in_features).normal_()
+        tensors = {"a": x, "b": self.packed if packed else self.weight.detach().contiguous(),
+                   "d0": self.bias, "out": x.new_empty(rows, self.out_features)}
+        addresses = (ctypes.c_void_p * len(plan.operands))(
+            *[tensors[op.name].data_ptr() for op in plan.operands])  # type: ignore[union-attr]
+        options = _abi.BenchOptions(rounds=7, warmup=1, flush_caches=1)
+        found = _abi.text("tsr_bench", plan, addresses, len(plan.operands), ctypes.byref(options),
+                          None)
+        return json.loads(found)["median_seconds"]
 
     def unpack(self) -> None:
         """Forgets the packed copy."""
