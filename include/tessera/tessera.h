@@ -58,7 +58,9 @@ extern "C" {
 
 /* ---- Status ---------------------------------------------------------------------------------- */
 
-typedef enum tsr_status_t {
+/* An int, so that a number of another release is no undefined value. */
+typedef int tsr_status_t;
+enum {
   TSR_OK = 0,
   TSR_INVALID_ARGUMENT = 1,     /* a problem, operand, handle or option breaks a stated rule */
   TSR_PARSE_ERROR = 2,          /* malformed name, JSON, problem line or file */
@@ -77,7 +79,7 @@ typedef enum tsr_status_t {
   TSR_OUT_OF_MEMORY = 15,
   TSR_INTERNAL = 16,
   TSR_CANCELLED = 17 /* a call-back ended it */
-} tsr_status_t;
+};
 
 /* The release, "0.1.0", and the ABI's number. */
 TSR_API const char* tsr_version(void);

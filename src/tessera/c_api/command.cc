@@ -31,7 +31,8 @@ tsr_status_t tsr_commands(char** json) {
       rows.push_back(
           {{"name", command.name}, {"summary", command.summary}, {"example", command.example}});
     }
-    result_of(json, "JSON") = json_copy({{"commands", rows}});
+    result_of(json, "JSON");
+    *json = json_copy({{"commands", rows}});
   });
 }
 

@@ -85,7 +85,8 @@ tsr_status_t tsr_dispatcher_create(const tsr_dispatcher_options_t* options,
 tsr_status_t tsr_dispatcher_target(const tsr_dispatcher_t* dispatcher, char** json) {
   return guarded([&] {
     const Target& target = object_of(dispatcher, "dispatcher").dispatcher->target();
-    result_of(json, "JSON") = copy_of(to_json(target));
+    result_of(json, "JSON");
+    *json = copy_of(to_json(target));
   });
 }
 

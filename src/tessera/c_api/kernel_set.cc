@@ -68,7 +68,10 @@ tsr_status_t tsr_kernel_set_for_problem(tsr_kernel_set_t* set, const tsr_problem
 }
 
 tsr_status_t tsr_kernel_set_json(const tsr_kernel_set_t* set, char** json) {
-  return guarded([&] { result_of(json, "JSON") = copy_of(to_json(kernel_set_of(set))); });
+  return guarded([&] {
+    result_of(json, "JSON");
+    *json = copy_of(to_json(kernel_set_of(set)));
+  });
 }
 
 void tsr_kernel_set_destroy(tsr_kernel_set_t* set) { destroy(set); }

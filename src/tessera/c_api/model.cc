@@ -70,7 +70,8 @@ tsr_status_t tsr_model_load(const char* path, tsr_model_t** model) {
 
 tsr_status_t tsr_model_json(const tsr_model_t* model, char** json) {
   return guarded([&] {
-    result_of(json, "JSON") = copy_of(to_json(object_of(model, "model").model->manifest));
+    result_of(json, "JSON");
+    *json = copy_of(to_json(object_of(model, "model").model->manifest));
   });
 }
 

@@ -111,7 +111,10 @@ tsr_status_t tsr_plan(tsr_dispatcher_t* dispatcher, const tsr_problem_t* problem
 }
 
 tsr_status_t tsr_plan_json(const tsr_plan_t* plan, char** json) {
-  return guarded([&] { result_of(json, "JSON") = json_copy(to_json(object_of(plan, "plan"))); });
+  return guarded([&] {
+    result_of(json, "JSON");
+    *json = json_copy(to_json(object_of(plan, "plan")));
+  });
 }
 
 tsr_status_t tsr_operand_count(const tsr_plan_t* plan, size_t* count) {

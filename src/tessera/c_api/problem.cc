@@ -140,11 +140,17 @@ tsr_status_t tsr_problem_get(const tsr_problem_t* problem, const char* field, ch
 }
 
 tsr_status_t tsr_problem_line(const tsr_problem_t* problem, char** line) {
-  return guarded([&] { result_of(line, "line") = copy_of(to_string(problem_of(problem))); });
+  return guarded([&] {
+    result_of(line, "line");
+    *line = copy_of(to_string(problem_of(problem)));
+  });
 }
 
 tsr_status_t tsr_problem_json(const tsr_problem_t* problem, char** json) {
-  return guarded([&] { result_of(json, "JSON") = copy_of(to_json(problem_of(problem))); });
+  return guarded([&] {
+    result_of(json, "JSON");
+    *json = copy_of(to_json(problem_of(problem)));
+  });
 }
 
 tsr_status_t tsr_problem_validate(const tsr_problem_t* problem) {
@@ -155,7 +161,10 @@ tsr_status_t tsr_problem_validate(const tsr_problem_t* problem) {
 }
 
 tsr_status_t tsr_problem_describe(const tsr_problem_t* problem, char** json) {
-  return guarded([&] { result_of(json, "JSON") = json_copy(description_of(problem_of(problem))); });
+  return guarded([&] {
+    result_of(json, "JSON");
+    *json = json_copy(description_of(problem_of(problem)));
+  });
 }
 
 void tsr_problem_destroy(tsr_problem_t* problem) { destroy(problem); }

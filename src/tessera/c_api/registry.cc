@@ -95,7 +95,10 @@ tsr_status_t tsr_registry_build(tsr_registry_t* registry, int jobs,
 }
 
 tsr_status_t tsr_registry_list(const tsr_registry_t* registry, char** json) {
-  return guarded([&] { result_of(json, "JSON") = json_copy(list_of(registry_of(registry))); });
+  return guarded([&] {
+    result_of(json, "JSON");
+    *json = json_copy(list_of(registry_of(registry)));
+  });
 }
 
 tsr_status_t tsr_registry_filter(const tsr_registry_t* registry, const char* pattern,
@@ -115,7 +118,10 @@ tsr_status_t tsr_registry_merge(tsr_registry_t* registry, const tsr_registry_t* 
 }
 
 tsr_status_t tsr_registry_export(const tsr_registry_t* registry, char** json) {
-  return guarded([&] { result_of(json, "JSON") = copy_of(registry_of(registry).export_json()); });
+  return guarded([&] {
+    result_of(json, "JSON");
+    *json = copy_of(registry_of(registry).export_json());
+  });
 }
 
 tsr_status_t tsr_registry_import(tsr_registry_t* registry, const char* json) {
