@@ -6,7 +6,7 @@ forward cannot be traced costs only its own fusions.
 from __future__ import annotations
 
 import inspect
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as functional
