@@ -1,5 +1,6 @@
 // Dispatchers: choosing and explaining.
 #include "tessera/c_api/handles_internal.h"
+#include "tessera/commands/work.h"
 
 namespace tessera::c_api {
 namespace {
@@ -41,23 +42,6 @@ std::unique_ptr<tsr_dispatcher_t> make_dispatcher(const tsr_dispatcher_options_t
   return made;
 }
 
-Json to_json(const Problem& problem, const Target& target, const Decision& decision) {
-  Json considered = Json::array();
-  for (const Considered& each : decision.considered) {
-    considered.push_back({{"kernel", each.name},
-                          {"predicted_seconds", each.predicted_seconds},
-                          {"refusal", each.refusal}});
-  }
-  return {{"problem", to_string(problem)},
-          {"target", target.name},
-          {"kernel", decision.name},
-          {"source", to_string(decision.source)},
-          {"predicted_seconds", decision.predicted_seconds},
-          {"threads", decision.threads},
-          {"why", decision.why},
-          {"considered", considered}};
-}
-
 }  // namespace
 
 RunOptions run_options_of(const tsr_dispatcher_t& dispatcher, const tsr_choose_options_t* given) {
@@ -97,7 +81,7 @@ tsr_status_t tsr_choose(tsr_dispatcher_t* dispatcher, const tsr_problem_t* probl
     const tsr_dispatcher_t& chooser = object_of(dispatcher, "dispatcher");
     const Problem whole = problem_of(problem);
     const Decision decision = chooser.dispatcher->explain(whole, run_options_of(chooser, options));
-    *json = json_copy(to_json(whole, chooser.dispatcher->target(), decision));
+    *json = json_copy(commands::to_json(whole, chooser.dispatcher->target(), decision));
   });
 }
 

@@ -18,22 +18,6 @@ struct ExplainCommand {
   bool all = false;
 };
 
-Json to_json(const Problem& problem, const Target& target, const Decision& decision) {
-  Json considered = Json::array();
-  for (const Considered& each : decision.considered) {
-    considered.push_back({{"kernel", each.name},
-                          {"predicted_seconds", each.predicted_seconds},
-                          {"refusal", each.refusal}});
-  }
-  return {{"problem", to_string(problem)},
-          {"target", target.name},
-          {"kernel", decision.name},
-          {"source", to_string(decision.source)},
-          {"predicted_seconds", decision.predicted_seconds},
-          {"why", decision.why},
-          {"considered", considered}};
-}
-
 int explain(const ExplainCommand& command, const Console& console) {
   const Target target = resolve_target(command.target);
   ChooseOptions options = command.choose;
@@ -44,7 +28,7 @@ int explain(const ExplainCommand& command, const Console& console) {
   const auto each = [&](const Problem& problem) {
     const Decision decision = choose(problem, target, options);
     if (console.json) {
-      rows.add(to_json(problem, target, decision));
+      rows.add(commands::to_json(problem, target, decision));
     } else {
       console.put_out(
           tessera::explain(problem, target, decision,

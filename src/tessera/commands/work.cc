@@ -85,6 +85,23 @@ void require_verified(const RunReport& report) {
                           report.verified->message));
 }
 
+Json to_json(const Problem& problem, const Target& target, const Decision& decision) {
+  Json considered = Json::array();
+  for (const Considered& each : decision.considered) {
+    considered.push_back({{"kernel", each.name},
+                          {"predicted_seconds", each.predicted_seconds},
+                          {"refusal", each.refusal}});
+  }
+  return {{"problem", to_string(problem)},
+          {"target", target.name},
+          {"kernel", decision.name},
+          {"source", to_string(decision.source)},
+          {"predicted_seconds", decision.predicted_seconds},
+          {"threads", decision.threads},
+          {"why", decision.why},
+          {"considered", considered}};
+}
+
 Json to_json(const Mismatch& mismatch) {
   return {{"ok", mismatch.ok},
           {"checked", mismatch.checked},

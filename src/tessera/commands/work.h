@@ -77,6 +77,7 @@ RunReport run_and_time(Dispatcher& dispatcher, const Problem& problem, const Run
 // Error{verification_failed} that names the kernel, when the report holds a mismatch.
 void require_verified(const RunReport& report);
 
+Json to_json(const Problem& problem, const Target& target, const Decision& decision);
 Json to_json(const Mismatch& mismatch);
 Json to_json(const RunReport& report);
 
