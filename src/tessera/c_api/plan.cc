@@ -75,14 +75,14 @@ void launch(const tsr_plan_t& plan, const Operands& operands, const tsr_launch_o
                         launch_options_of(plan, options));
 }
 
-std::unique_ptr<tsr_plan_t> make_plan(const tsr_dispatcher_t& dispatcher, Problem problem,
+std::unique_ptr<tsr_plan_t> make_plan(const tsr_dispatcher_t& dispatcher, const Problem& problem,
                                       const tsr_choose_options_t* options) {
   const RunOptions run = run_options_of(dispatcher, options);
   const ReadyKernel& kernel = dispatcher.dispatcher->kernel_for(problem, run);
   auto made = std::make_unique<tsr_plan_t>();
   made->dispatcher = dispatcher.dispatcher;
   made->tensors = kernel.family->tensors(problem);
-  made->problem = std::move(problem);
+  made->problem = problem;
   made->kernel = kernel;
   made->run = run;
   return made;

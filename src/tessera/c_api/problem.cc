@@ -41,10 +41,10 @@ void set_field(tsr_problem_t& problem, std::string_view field, const std::string
   problem = std::move(changed);
 }
 
-void hand_out_problem(Problem problem, tsr_problem_t** place) {
+void hand_out_problem(const Problem& problem, tsr_problem_t** place) {
   auto made = std::make_unique<tsr_problem_t>();
   made->op = op_of(problem);
-  made->whole = std::move(problem);
+  made->whole = problem;
   hand_out(*place, made.release());
 }
 
