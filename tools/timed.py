@@ -27,7 +27,7 @@ BUDGETS = {
     "gemm": 70,      # running the tests of this family
     "norm": 20,
     "stages": 130,   # running all other tests
-    "python": 45,    # making the wheel, installing it twice, its tests and examples
+    "python": 60,    # making the wheel, installing it twice, its tests and examples
     "lint": 160,
 }
 MOST = 1.5  # times the budget: more is a failure
