@@ -75,8 +75,10 @@ class Fuzz {
     return text;
   }
 
-  // A failure has a sentence, and hands nothing out.
-  bool passed(tsr_status_t status, const void* result) {
+  // A failure has a sentence, and hands nothing out. The result is a reference, because the call
+  // that gives the status writes it, and arguments are evaluated in any order.
+  template <class T>
+  bool passed(tsr_status_t status, T* const& result) {
     if (status == TSR_OK) return result != nullptr;
     if (result != nullptr || tsr_error()[0] == '\0' || status == TSR_INTERNAL) {
       std::fprintf(stderr, "status %s: '%s'\n", tsr_status_name(status), tsr_error());

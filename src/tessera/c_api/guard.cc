@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <exception>
 #include <new>
 #include <unordered_set>
 
@@ -11,6 +10,7 @@
 #include "tessera/base/fork.h"
 #include "tessera/base/log.h"
 #include "tessera/base/per_thread.h"
+#include "tessera/commands/console.h"
 #include "tessera/tessera.hpp"
 
 namespace tessera::c_api {
@@ -48,19 +48,12 @@ Live& live() {
 
 tsr_status_t remember_failure() noexcept {
   try {
-    try {
-      throw;
-    } catch (const Error& error) {
-      return remember(error.code(), error.what(), error.context());
-    } catch (const std::bad_alloc&) {
-      return remember(ErrorCode::out_of_memory, "not enough memory for what was asked", "");
-    } catch (const std::exception& error) {
-      return remember(ErrorCode::internal, error.what(), "");
-    } catch (...) {
-      return remember(ErrorCode::internal, "an exception of an unknown type", "");
-    }
-  } catch (...) {  // no memory for the details, or for the failure itself
+    const Error error = commands::current_error();
+    return remember(error.code(), error.what(), error.context());
+  } catch (const std::bad_alloc&) {  // no memory for the sentence or the details
     return TSR_OUT_OF_MEMORY;
+  } catch (...) {  // an exception of a call-back, of no type of std
+    return TSR_INTERNAL;
   }
 }
 

@@ -154,7 +154,8 @@ tsr_status_t tsr_launch_named(const tsr_plan_t* plan, const tsr_operand_t* opera
 tsr_status_t tsr_synchronize(const tsr_plan_t* plan, const tsr_launch_options_t* options) {
   return guarded([&] {
     const tsr_plan_t& p = object_of(plan, "plan");
-    runtime::backend_for(p.dispatcher->target()).synchronize(forced(p, options).launch);
+    runtime::backend_for(p.dispatcher->target())
+        .synchronize(launch_options_of(p, options_of(options, "tsr_launch_options_t")));
   });
 }
 
