@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -30,17 +31,35 @@ inline constexpr Rule kPositive{.range = Range::positive};
 inline constexpr Rule kNotNegative{.range = Range::not_negative};
 inline constexpr Rule kRequiredPositive{.required = true, .range = Range::positive};
 
+// The ends of the keys of an array's elements.
+using KeyEnds = std::span<const std::string_view>;
+inline constexpr std::array<std::string_view, kMaxD> kNumbered = {"0", "1", "2", "3"};
+inline constexpr std::array<std::string_view, 3> kOfSize = {"d", "h", "w"};
+inline constexpr std::array<std::string_view, 3> kOfFilter = {"z", "y", "x"};
+inline constexpr std::array<std::string_view, 6> kOfImage = {"n", "g", "c", "d", "h", "w"};
+inline constexpr std::array<std::string_view, 6> kOfOutput = {"n", "g", "k", "d", "h", "w"};
+inline constexpr std::array<std::string_view, 6> kOfFilters = {"g", "k", "c", "z", "y", "x"};
+
 template <class Struct, class Value>
 struct Field {
   std::string_view key;
   Value Struct::*member;
   Rule rule;
+  KeyEnds ends;  // of an array: one for each element
 };
 
 template <class Struct, class Value>
 constexpr Field<Struct, Value> field(std::string_view key, Value Struct::*member,
                                      Rule rule = kOptional) {
-  return {key, member, rule};
+  return {key, member, rule, {}};
+}
+
+// An array: each element is a field of its own, whose key begins with `key`.
+template <class Struct, std::size_t n>
+constexpr Field<Struct, std::array<std::int64_t, n>> fields(
+    std::string_view key, std::array<std::int64_t, n> Struct::*member,
+    const std::array<std::string_view, n>& ends, Rule rule = kOptional) {
+  return {key, member, rule, ends};
 }
 
 template <class Struct>
@@ -51,8 +70,10 @@ concept HasFields = requires {
   Fields<Struct>::kAll;
 };
 
-// One value per D tensor: spelled ld_d0, ld_d1, ...
-using PerD = std::array<std::int64_t, kMaxD>;
+template <class T>
+inline constexpr bool kIsArray = false;
+template <class T, std::size_t n>
+inline constexpr bool kIsArray<std::array<T, n>> = true;
 
 // Calls visit(key, value, default value, rule) for each field, in the order of the table.
 template <class Struct, class Visit>
@@ -62,9 +83,9 @@ void for_each_field(Struct& object, Visit&& visit) {
   const auto one = [&](const auto& row) {
     auto& value = object.*row.member;
     const auto& standard = (*kDefaults).*row.member;
-    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, PerD>) {
+    if constexpr (kIsArray<std::remove_cvref_t<decltype(value)>>) {
       for (std::size_t i = 0; i < value.size(); ++i) {
-        visit(std::string(row.key) + std::to_string(i), value[i], standard[i], row.rule);
+        visit(std::string(row.key).append(row.ends[i]), value[i], standard[i], row.rule);
       }
     } else {
       visit(std::string(row.key), value, standard, row.rule);
@@ -114,12 +135,12 @@ struct Fields<GemmProblem> {
       field("ld_b", &S::ld_b),
       field("ld_c", &S::ld_c),
       field("ld_out", &S::ld_out),
-      field("ld_d", &S::ld_d),
+      fields("ld_d", &S::ld_d, kNumbered),
       field("batch_stride_a", &S::batch_stride_a),
       field("batch_stride_b", &S::batch_stride_b),
       field("batch_stride_c", &S::batch_stride_c),
       field("batch_stride_out", &S::batch_stride_out),
-      field("batch_stride_d", &S::batch_stride_d),
+      fields("batch_stride_d", &S::batch_stride_d, kNumbered),
       field("alpha", &S::alpha),
       field("beta", &S::beta),
       field("epilogue", &S::epilogue),
@@ -174,6 +195,55 @@ struct Fields<NormSignature> {
       field("weight", &S::weight),        field("out", &S::out),
       field("scale", &S::scale),          field("shift", &S::shift),
       field("residual", &S::residual),
+  };
+};
+
+template <>
+struct Fields<ConvProblem> {
+  using S = ConvProblem;
+  static constexpr auto kAll = std::tuple{
+      field("direction", &S::direction, kRequired),
+      field("n", &S::n, kRequired),
+      field("c", &S::c, kRequired),
+      field("k", &S::k, kRequired),
+      field("g", &S::g),
+      field("ndim", &S::ndim),
+      fields("", &S::size, kOfSize),
+      fields("", &S::filter, kOfFilter),
+      fields("stride_", &S::stride, kOfSize),
+      fields("dilation_", &S::dilation, kOfSize),
+      fields("pad_", &S::pad, kOfSize),
+      fields("pad_right_", &S::pad_right, kOfSize),
+      field("in", &S::in),
+      field("weight", &S::weight),
+      field("acc", &S::acc),
+      field("out", &S::out),
+      field("dtype_d", &S::d),
+      field("layout", &S::layout),
+      fields("in_stride_", &S::in_strides, kOfImage),
+      fields("weight_stride_", &S::weight_strides, kOfFilters),
+      fields("out_stride_", &S::out_strides, kOfOutput),
+      field("alpha", &S::alpha),
+      field("beta", &S::beta),
+      field("epilogue", &S::epilogue),
+      field("clamp_lo", &S::clamp_lo),
+      field("clamp_hi", &S::clamp_hi),
+  };
+};
+
+template <>
+struct Fields<ConvSignature> {
+  using S = ConvSignature;
+  static constexpr auto kAll = std::tuple{
+      field("direction", &S::direction, kRequired),
+      field("in", &S::in, kRequired),
+      field("weight", &S::weight),
+      field("acc", &S::acc),
+      field("out", &S::out),
+      field("dtype_d", &S::d),
+      field("layout", &S::layout),
+      field("ndim", &S::ndim, kPositive),
+      field("epilogue", &S::epilogue),
   };
 };
 

@@ -30,6 +30,18 @@ Signature signature(const NormProblem& p) {
                        .residual = p.residual};
 }
 
+Signature signature(const ConvProblem& p) {
+  return ConvSignature{.direction = p.direction,
+                       .layout = p.layout,
+                       .ndim = p.ndim,
+                       .in = p.in,
+                       .weight = p.weight,
+                       .acc = p.acc,
+                       .out = p.out,
+                       .d = p.d,
+                       .epilogue = p.epilogue};
+}
+
 }  // namespace
 
 std::string to_string(const Shape3& shape) {

@@ -23,7 +23,8 @@ std::string to_string(const Shape3& shape);  // "128x256x64"
 
 // How operands reach the multiplication. CPU: packab (A and B copied into panels), packb (B only),
 // packa (A only), direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer).
-// Hopper: tmaws, cpasync. CK Tile: compv3, compv4, compv5, mem.
+// Hopper: tmaws, cpasync. CK Tile: compv3, compv4, compv5, mem. Normalisations: rows. Convolutions:
+// direct and depthwise on every machine.
 enum class Pipeline : std::uint8_t {
   packab,
   packb,
@@ -37,6 +38,7 @@ enum class Pipeline : std::uint8_t {
   compv5,
   mem,
   rows,
+  depthwise,
 };
 std::string_view to_string(Pipeline pipeline);
 Pipeline parse_pipeline(std::string_view text);
@@ -72,7 +74,20 @@ struct NormSignature {
   bool residual = false;
   friend bool operator==(const NormSignature&, const NormSignature&) = default;
 };
-using Signature = std::variant<GemmSignature, NormSignature>;
+
+struct ConvSignature {
+  ConvDirection direction = ConvDirection::forward;
+  ConvLayout layout = ConvLayout::nhwgc;
+  std::int64_t ndim = 2;
+  DType in = DType::fp32;
+  DType weight = DType::fp32;
+  DType acc = DType::fp32;
+  DType out = DType::fp32;
+  DType d = DType::fp32;
+  Epilogue epilogue;
+  friend bool operator==(const ConvSignature&, const ConvSignature&) = default;
+};
+using Signature = std::variant<GemmSignature, NormSignature, ConvSignature>;
 
 // On CPUs a tile is the cache block, a wave the thread grid (0: as many threads as the caller
 // allows, shared between the dimensions that hold a 0), a warp tile the register block.

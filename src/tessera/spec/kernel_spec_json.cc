@@ -19,13 +19,19 @@ void set_default_types(NormSignature& s, DType in) {
   s.out = default_output(in);
 }
 
+void set_default_types(ConvSignature& s, DType in) {
+  s.in = s.weight = in;
+  s.acc = default_accumulator(in);
+  s.out = s.d = default_output(in);
+}
+
 template <class S>
 S read_signature(const json& value, const JsonPlace& place, const char* first_type) {
   S signature;
   if (value.is_object() && value.contains(first_type)) {
     set_default_types(signature, read_json_word<DType>(value[first_type], place.key(first_type)));
   }
-  if constexpr (std::is_same_v<S, GemmSignature>) {
+  if constexpr (requires { signature.d; }) {
     if (value.is_object() && value.contains("out")) {
       signature.d = read_json_word<DType>(value["out"], place.key("out"));
     }
@@ -37,6 +43,7 @@ S read_signature(const json& value, const JsonPlace& place, const char* first_ty
 Signature read_signature(Op op, const json& value, const JsonPlace& place) {
   if (op == Op::gemm) return read_signature<GemmSignature>(value, place, "a");
   if (op == Op::norm) return read_signature<NormSignature>(value, place, "in");
+  if (op == Op::conv) return read_signature<ConvSignature>(value, place, "in");
   refuse_operation(op);
 }
 

@@ -32,6 +32,8 @@ GemmSignature& gemm(Reading& r) { return std::get<GemmSignature>(r.spec.signatur
 const GemmSignature& gemm(const KernelSpec& s) { return std::get<GemmSignature>(s.signature); }
 NormSignature& norm(Reading& r) { return std::get<NormSignature>(r.spec.signature); }
 const NormSignature& norm(const KernelSpec& s) { return std::get<NormSignature>(s.signature); }
+ConvSignature& conv(Reading& r) { return std::get<ConvSignature>(r.spec.signature); }
+const ConvSignature& conv(const KernelSpec& s) { return std::get<ConvSignature>(s.signature); }
 
 // Words of names hold no '_': "gelu_tanh" is written "gelutanh".
 std::string squeezed(std::string_view word) {
@@ -205,6 +207,63 @@ constexpr Part kNormOptions[] = {
      [] { return std::vector<std::string>{"residual"}; }},
 };
 
+// "2d"
+bool read_dimensions(std::string_view word, Reading& r) {
+  int ndim = 0;
+  if (!word.ends_with('d') || !read_digits(word.substr(0, word.size() - 1), ndim)) return false;
+  conv(r).ndim = ndim;
+  return true;
+}
+
+constexpr Part kConvHead[] = {
+    {"a direction", true, [](const KernelSpec& s) { return squeezed(to_string(conv(s).direction)); },
+     [](std::string_view word, Reading& r) { return read_prefixed("", word, conv(r).direction); },
+     [] { return prefixed_words<ConvDirection>(""); }},
+    {"a dtype", true, [](const KernelSpec& s) { return std::string(to_string(conv(s).in)); },
+     [](std::string_view word, Reading& r) {
+       ConvSignature& s = conv(r);
+       if (!read_word(word, s.in)) return false;
+       s.weight = s.in;
+       s.acc = default_accumulator(s.in);
+       s.out = s.d = default_output(s.in);
+       return true;
+     },
+     known_words<DType>},
+    {"the dtype of the filters", false,
+     [](const KernelSpec& s) { return prefixed("", conv(s).weight, conv(s).in); },
+     [](std::string_view word, Reading& r) { return read_word(word, conv(r).weight); },
+     known_words<DType>},
+    {"a layout", true, [](const KernelSpec& s) { return std::string(to_string(conv(s).layout)); },
+     [](std::string_view word, Reading& r) { return read_prefixed("", word, conv(r).layout); },
+     known_words<ConvLayout>},
+    {"the number of spatial dimensions such as 2d", true,
+     [](const KernelSpec& s) { return digits(static_cast<int>(conv(s).ndim)) + "d"; },
+     read_dimensions, no_words},
+};
+
+constexpr Part kConvOptions[] = {
+    {"an accumulator", false,
+     [](const KernelSpec& s) {
+       return prefixed("acc", conv(s).acc, default_accumulator(conv(s).in));
+     },
+     [](std::string_view word, Reading& r) { return read_prefixed("acc", word, conv(r).acc); },
+     [] { return prefixed_words<DType>("acc"); }},
+    {"an output", false,
+     [](const KernelSpec& s) { return prefixed("out", conv(s).out, default_output(conv(s).in)); },
+     [](std::string_view word, Reading& r) {
+       if (!read_prefixed("out", word, conv(r).out)) return false;
+       conv(r).d = conv(r).out;
+       return true;
+     },
+     [] { return prefixed_words<DType>("out"); }},
+    {"a dtype of the D tensors", false,
+     [](const KernelSpec& s) { return prefixed("d", conv(s).d, conv(s).out); },
+     [](std::string_view word, Reading& r) { return read_prefixed("d", word, conv(r).d); },
+     [] { return prefixed_words<DType>("d"); }},
+    {"an epilogue op", false, [](const KernelSpec& s) { return write_epilogue(conv(s).epilogue); },
+     read_epilogue, [] { return prefixed_words<EpilogueOp>(""); }},
+};
+
 // The parts that every operation has: those of the algorithm.
 constexpr Part kAlgorithm[] = {
     {"a pipeline", true,
@@ -309,6 +368,7 @@ struct Grammar {
 Grammar grammar_of(Op op) {
   if (op == Op::gemm) return {kGemmHead, kGemmOptions, GemmSignature{}};
   if (op == Op::norm) return {kNormHead, kNormOptions, NormSignature{}};
+  if (op == Op::conv) return {kConvHead, kConvOptions, ConvSignature{}};
   refuse_operation(op);
 }
 
@@ -380,6 +440,7 @@ class Walker {
     try {
       const Epilogue epilogue = epilogue_of(reading_.steps);
       if (op_ == Op::gemm) gemm(reading_).epilogue = epilogue;
+      if (op_ == Op::conv) conv(reading_).epilogue = epilogue;
     } catch (const Error& error) {
       refuse(error.what());
     }

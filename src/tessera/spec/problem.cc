@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
 
 #include "tessera/base/hash.h"
 #include "tessera/spec/fields_internal.h"
@@ -24,6 +26,7 @@ void fill(std::int64_t& stride, std::int64_t packed) {
 
 Operands operands_of(const GemmProblem&) { return GemmOperands{}; }
 Operands operands_of(const NormProblem&) { return NormOperands{}; }
+Operands operands_of(const ConvProblem&) { return ConvOperands{}; }
 
 // The bytes that equality looks at, one field after the other. Fields are far fewer than the buffer
 // holds; the sizes are known to the compiler, which turns this into plain stores.
@@ -52,7 +55,7 @@ class Bytes {
   std::string_view view() const { return {bytes_.data(), size_}; }
 
  private:
-  std::array<char, 256> bytes_;
+  std::array<char, 512> bytes_;
   std::size_t size_ = 0;
 };
 
@@ -83,6 +86,8 @@ void refuse_operation(Op op) {
 std::string_view to_string(GemmLayout layout) { return word_of(layout); }
 GemmLayout parse_gemm_layout(std::string_view text) { return parse_word<GemmLayout>(text); }
 std::string_view to_string(NormKind kind) { return word_of(kind); }
+std::string_view to_string(ConvDirection direction) { return word_of(direction); }
+std::string_view to_string(ConvLayout layout) { return word_of(layout); }
 
 GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_t n,
                          std::int64_t k) {
@@ -126,6 +131,67 @@ NormProblem with_strides(const NormProblem& problem) {
   NormProblem p = problem;
   for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) fill(*ld, p.columns);
   return p;
+}
+
+namespace {
+
+// Fills in the strides of the dimensions in this order, innermost first: each is as long as all of
+// the dimension before.
+struct Dimension {
+  std::int64_t* stride;
+  std::int64_t size;
+};
+void fill_strides(std::initializer_list<Dimension> dimensions) {
+  std::int64_t packed = 1;
+  for (const Dimension& dimension : dimensions) {
+    fill(*dimension.stride, packed);
+    packed = product(*dimension.stride, std::max<std::int64_t>(dimension.size, 1));
+  }
+}
+
+// `strides` are {n, g, c, d, h, w}; g and c are counts.
+void fill_image(ConvStrides& strides, ConvLayout layout, std::int64_t g, std::int64_t c,
+                const Spatial& size) {
+  const Dimension n = {strides.data(), 1}, group = {&strides[1], g}, channel = {&strides[2], c};
+  const Dimension d = {&strides[3], size[0]}, h = {&strides[4], size[1]}, w = {&strides[5], size[2]};
+  if (layout == ConvLayout::nhwgc) return fill_strides({channel, group, w, h, d, n});
+  fill_strides({w, h, d, channel, group, n});
+}
+
+// `strides` are {g, k, c, z, y, x}.
+void fill_filters(ConvStrides& strides, ConvLayout layout, std::int64_t k, std::int64_t c,
+                  const Spatial& size) {
+  const Dimension group = {strides.data(), 1}, out = {&strides[1], k}, in = {&strides[2], c};
+  const Dimension z = {&strides[3], size[0]}, y = {&strides[4], size[1]}, x = {&strides[5], size[2]};
+  if (layout == ConvLayout::nhwgc) return fill_strides({in, x, y, z, out, group});
+  fill_strides({x, y, z, in, out, group});
+}
+
+}  // namespace
+
+ConvProblem with_strides(const ConvProblem& problem) {
+  ConvProblem p = problem;
+  for (std::size_t i = 0; i < p.pad.size(); ++i) fill(p.pad_right[i], p.pad[i]);
+  const std::int64_t groups = std::max<std::int64_t>(p.g, 1);
+  fill_image(p.in_strides, p.layout, groups, p.c / groups, p.size);
+  fill_filters(p.weight_strides, p.layout, p.k / groups, p.c / groups, p.filter);
+  fill_image(p.out_strides, p.layout, groups, p.k / groups, out_size(p));
+  return p;
+}
+
+Spatial out_size(const ConvProblem& problem) {
+  Spatial out{};
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::int64_t right = problem.pad_right[i] == kPacked ? problem.pad[i] : problem.pad_right[i];
+    const std::int64_t extent = product(problem.dilation[i], problem.filter[i] - 1);
+    std::int64_t room = 0;
+    bool too_long = __builtin_add_overflow(problem.size[i], problem.pad[i], &room);
+    too_long = too_long || __builtin_add_overflow(room, right, &room);
+    if (too_long) room = std::numeric_limits<std::int64_t>::max();
+    const std::int64_t last = room - extent - 1;  // the last place of the filter's first element
+    out[i] = last < 0 ? 0 : last / std::max<std::int64_t>(problem.stride[i], 1) + 1;
+  }
+  return out;
 }
 
 Op op_of(const Problem& problem) { return kVariantOps[problem.index()]; }

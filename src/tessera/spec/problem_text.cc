@@ -108,6 +108,25 @@ struct TypeKeys<NormProblem> {
   }
 };
 
+template <>
+struct TypeKeys<ConvProblem> {
+  static constexpr std::string_view kFirst = "in";
+  static constexpr std::string_view kSecond = "weight";
+  static constexpr std::string_view kExample =
+      "conv direction=forward n=32 c=64 k=64 h=56 w=56 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16";
+  static DType first(const ConvProblem& p) { return p.in; }
+  static DType second(const ConvProblem& p) { return p.weight; }
+  static ConvProblem standard(DType in, DType weight, DType out) {
+    ConvProblem problem;
+    problem.in = in;
+    problem.weight = weight;
+    problem.acc = default_accumulator(in);
+    problem.out = default_output(in);
+    problem.d = out;
+    return problem;
+  }
+};
+
 const Given* find(const GivenFields& fields, std::string_view key) {
   for (const Given& given : fields) {
     if (given.key == key) return &given;
@@ -176,6 +195,7 @@ Problem problem_from(Op op, const GivenFields& fields) {
 Problem problem_of(Op op, const GivenFields& fields) {
   if (op == Op::gemm) return problem_from<GemmProblem>(op, fields);
   if (op == Op::norm) return problem_from<NormProblem>(op, fields);
+  if (op == Op::conv) return problem_from<ConvProblem>(op, fields);
   refuse_operation(op);
 }
 
@@ -252,6 +272,7 @@ Problem parse_problem(std::string_view line) {
 std::vector<std::string> required_fields(Op op) {
   if (op == Op::gemm) return required_of<GemmProblem>();
   if (op == Op::norm) return required_of<NormProblem>();
+  if (op == Op::conv) return required_of<ConvProblem>();
   refuse_operation(op);
 }
 

@@ -59,12 +59,27 @@ struct Words<NormKind> {
 };
 
 template <>
+struct Words<ConvDirection> {
+  static constexpr std::string_view kNoun = "direction";
+  static constexpr auto kAll =
+      std::to_array<std::string_view>({"forward", "backward_data", "backward_weight"});
+  static_assert(kAll.size() == static_cast<std::size_t>(ConvDirection::backward_weight) + 1);
+};
+
+template <>
+struct Words<ConvLayout> {
+  static constexpr std::string_view kNoun = "layout";
+  static constexpr auto kAll = std::to_array<std::string_view>({"nhwgc", "nchw"});
+  static_assert(kAll.size() == static_cast<std::size_t>(ConvLayout::nchw) + 1);
+};
+
+template <>
 struct Words<Pipeline> {
   static constexpr std::string_view kNoun = "pipeline";
   static constexpr auto kAll =
       std::to_array<std::string_view>({"packab", "packb", "packa", "direct", "stream", "tmaws",
-                                       "cpasync", "compv3", "compv4", "compv5", "mem", "rows"});
-  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::rows) + 1);
+                                       "cpasync", "compv3", "compv4", "compv5", "mem", "rows", "depthwise"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::depthwise) + 1);
 };
 
 template <>
@@ -115,6 +130,23 @@ inline bool read_word(std::string_view text, Op& op) {
   if (text == "gemm_universal") text = "gemm";
   if (text == "grouped_conv") text = "conv";
   return read_word<Op>(text, op);
+}
+
+// A direction by its own word, or by the words that the CK Tile Dispatcher has for it.
+inline bool read_word(std::string_view text, ConvDirection& direction) {
+  if (text == "fwd") text = "forward";
+  if (text == "bwd_data" || text == "bwdd") text = "backward_data";
+  if (text == "bwd_weight" || text == "bwdw") text = "backward_weight";
+  return read_word<ConvDirection>(text, direction);
+}
+
+// A layout by its own word, or by those of other numbers of dimensions.
+inline bool read_word(std::string_view text, ConvLayout& layout) {
+  for (const std::string_view last : {"nwgc", "ndhwgc", "nhwc", "nwc", "ndhwc"}) {
+    if (text == last) text = "nhwgc";
+  }
+  if (text == "ncw" || text == "ncdhw") text = "nchw";
+  return read_word<ConvLayout>(text, layout);
 }
 
 template <Worded Enum>

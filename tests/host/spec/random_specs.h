@@ -56,6 +56,17 @@ class RandomSpecs {
   Shape3 shape() { return {small(0, 600), small(0, 600), small(0, 4)}; }
 
   Signature signature() {
+    if (integer(0, 2) == 0) {
+      return ConvSignature{.direction = word<ConvDirection>(),
+                           .layout = word<ConvLayout>(),
+                           .ndim = integer(1, 3),
+                           .in = word<DType>(),
+                           .weight = word<DType>(),
+                           .acc = word<DType>(),
+                           .out = word<DType>(),
+                           .d = word<DType>(),
+                           .epilogue = epilogue()};
+    }
     if (coin()) {
       return NormSignature{.kind = word<NormKind>(),
                            .in = word<DType>(),
@@ -130,7 +141,32 @@ class RandomSpecs {
     return p;
   }
 
-  Problem problem() { return coin() ? Problem(gemm()) : Problem(norm()); }
+  ConvProblem conv() {
+    ConvProblem p;
+    p.direction = word<ConvDirection>();
+    p.layout = word<ConvLayout>();
+    p.ndim = integer(1, 3);
+    for (DType* type : {&p.in, &p.weight, &p.acc, &p.out, &p.d}) *type = word<DType>();
+    for (std::int64_t* count : {&p.n, &p.c, &p.k, &p.g}) *count = integer(0, 1LL << 40);
+    for (Spatial* sizes : {&p.size, &p.filter, &p.stride, &p.dilation, &p.pad}) {
+      for (std::int64_t& size : *sizes) size = integer(0, 300);
+    }
+    for (std::int64_t& pad : p.pad_right) pad = stride();
+    for (ConvStrides* strides : {&p.in_strides, &p.weight_strides, &p.out_strides}) {
+      for (std::int64_t& one : *strides) one = stride();
+    }
+    p.alpha = number(1);
+    p.beta = number(0);
+    p.epilogue = epilogue();
+    p.clamp_lo = number(p.clamp_lo);
+    p.clamp_hi = number(p.clamp_hi);
+    return p;
+  }
+
+  Problem problem() {
+    const std::int64_t which = integer(0, 2);
+    return which == 0 ? Problem(gemm()) : which == 1 ? Problem(norm()) : Problem(conv());
+  }
 
  private:
   std::mt19937_64 engine_;

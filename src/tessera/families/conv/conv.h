@@ -1,0 +1,78 @@
+// The family of grouped convolutions: forward, backward data, backward weight. See README.md.
+#pragma once
+
+#include "tessera/device/conv.h"
+#include "tessera/families/family.h"
+
+namespace tessera::conv {
+
+const Family& family();
+
+// See Family::abi. What it counts: device/conv.h, the entries.
+inline constexpr int kAbi = 1;
+
+// problem.cc: the table, and what it says of problems
+const ConvProblem& conv_of(const Problem& problem);
+Tensors tensors(const Problem& problem);
+const void* pointer(const Operands& operands, std::size_t operand);
+void set_pointer(Operands& operands, std::size_t operand, void* data);
+double flops(const Problem& problem);
+double bytes(const Problem& problem);
+// Why no kernel has such a signature; empty where kernels do.
+std::string signature_reason(const ConvSignature& signature);
+
+// The product that a direction computes for each group: rows x columns sums of `depth` products.
+// forward: rows are the pixels of y, columns its channels, depth is filter x channels of x.
+// backward_data: the pixels of x, its channels, filter x channels of y. backward_weight: the
+// channels of y, filter x channels of x, the pixels of y.
+struct View {
+  std::int64_t rows, columns, depth;
+};
+View view_of(const ConvProblem& problem);
+bool is_depthwise(const ConvProblem& problem);  // one channel of x in each group
+// A filter of one element, no padding, strides of 1: a plain product of matrices.
+bool is_pointwise(const ConvProblem& problem);
+
+// validate.cc
+void validate(const Problem& problem);
+
+// kernels.cc
+Verdict is_legal(const KernelSpec& spec, const Target& target);
+Verdict is_deterministic(const KernelSpec& spec, const Target& target);
+Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
+std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes);
+std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
+                                     std::size_t most);
+std::span<const DerivedField> derived();
+std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
+KernelSpec general(const Problem& problem, const Target& target);
+
+// emit.cc
+Source emit(const KernelSpec& spec, const Target& target);
+Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
+// The arguments that kernels of every backend take; the problem has its strides.
+device::ConvArguments arguments_of(const ConvProblem& problem, const ConvOperands& operands);
+
+// estimate.cc
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
+                  int threads);
+
+// facts.cc: what learning and reports ask for
+std::string model_key(const Signature& signature);
+Facts facts(const Problem& problem);
+const Instruction* roof(const Problem& problem, const Target& target);
+Problem plain(const Problem& problem);
+Problem retyped(const Problem& problem, const TypeWords& words);
+Problem from_words(const ProblemWords& words);
+std::span<const std::string_view> problem_sets();
+std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& target,
+                          const TypeWords& words);
+std::vector<Problem> samples(const KernelSpec& spec, const Target& target);
+
+// reference.cc
+Mismatch verify(const Problem& problem, const Operands& operands);
+Reference reference(const Problem& problem, const Operands& operands,
+                    const ReferenceLimits& limits);
+Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference);
+
+}  // namespace tessera::conv
