@@ -20,13 +20,13 @@ enum { kFilterG, kFilterK, kFilterC, kFilterZ, kFilterY, kFilterX, kFilterStride
 // elements.
 struct ConvArguments {
   i64 n, groups;
-  i64 c, k;  // channels of x and of y in one group
-  i64 size[kSpatialDims];      // of x
+  i64 c, k;                // channels of x and of y in one group
+  i64 size[kSpatialDims];  // of x
   i64 filter[kSpatialDims];
   i64 out_size[kSpatialDims];  // of y
   i64 stride[kSpatialDims], dilation[kSpatialDims];
-  i64 pad[kSpatialDims];       // before the first element
-  const void* x;               // null where it is the result
+  i64 pad[kSpatialDims];  // before the first element
+  const void* x;          // null where it is the result
   const void* w;
   const void* y;
   const void* before;  // C, which lies as the result does; null when beta is 0

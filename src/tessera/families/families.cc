@@ -3,6 +3,7 @@
 #include <array>
 
 #include "tessera/base/error.h"
+#include "tessera/families/conv/conv.h"
 #include "tessera/families/family.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/norm/norm.h"
@@ -20,7 +21,7 @@ const Family& family_of(const Problem& problem) { return family_of(op_of(problem
 const Family& family_of(const KernelSpec& spec) { return family_of(op_of(spec)); }
 
 std::span<const Family* const> all_families() {
-  static const std::array<const Family*, 2> kAll = {&gemm::family(), &norm::family()};
+  static const std::array<const Family*, 3> kAll = {&gemm::family(), &norm::family(), &conv::family()};
   return kAll;
 }
 

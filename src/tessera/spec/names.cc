@@ -216,7 +216,8 @@ bool read_dimensions(std::string_view word, Reading& r) {
 }
 
 constexpr Part kConvHead[] = {
-    {"a direction", true, [](const KernelSpec& s) { return squeezed(to_string(conv(s).direction)); },
+    {"a direction", true,
+     [](const KernelSpec& s) { return squeezed(to_string(conv(s).direction)); },
      [](std::string_view word, Reading& r) { return read_prefixed("", word, conv(r).direction); },
      [] { return prefixed_words<ConvDirection>(""); }},
     {"a dtype", true, [](const KernelSpec& s) { return std::string(to_string(conv(s).in)); },

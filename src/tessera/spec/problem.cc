@@ -153,7 +153,8 @@ void fill_strides(std::initializer_list<Dimension> dimensions) {
 void fill_image(ConvStrides& strides, ConvLayout layout, std::int64_t g, std::int64_t c,
                 const Spatial& size) {
   const Dimension n = {strides.data(), 1}, group = {&strides[1], g}, channel = {&strides[2], c};
-  const Dimension d = {&strides[3], size[0]}, h = {&strides[4], size[1]}, w = {&strides[5], size[2]};
+  const Dimension d = {&strides[3], size[0]}, h = {&strides[4], size[1]},
+                  w = {&strides[5], size[2]};
   if (layout == ConvLayout::nhwgc) return fill_strides({channel, group, w, h, d, n});
   fill_strides({w, h, d, channel, group, n});
 }
@@ -162,7 +163,8 @@ void fill_image(ConvStrides& strides, ConvLayout layout, std::int64_t g, std::in
 void fill_filters(ConvStrides& strides, ConvLayout layout, std::int64_t k, std::int64_t c,
                   const Spatial& size) {
   const Dimension group = {strides.data(), 1}, out = {&strides[1], k}, in = {&strides[2], c};
-  const Dimension z = {&strides[3], size[0]}, y = {&strides[4], size[1]}, x = {&strides[5], size[2]};
+  const Dimension z = {&strides[3], size[0]}, y = {&strides[4], size[1]},
+                  x = {&strides[5], size[2]};
   if (layout == ConvLayout::nhwgc) return fill_strides({in, x, y, z, out, group});
   fill_strides({x, y, z, in, out, group});
 }
@@ -182,7 +184,8 @@ ConvProblem with_strides(const ConvProblem& problem) {
 Spatial out_size(const ConvProblem& problem) {
   Spatial out{};
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::int64_t right = problem.pad_right[i] == kPacked ? problem.pad[i] : problem.pad_right[i];
+    const std::int64_t right =
+        problem.pad_right[i] == kPacked ? problem.pad[i] : problem.pad_right[i];
     const std::int64_t extent = product(problem.dilation[i], problem.filter[i] - 1);
     std::int64_t room = 0;
     bool too_long = __builtin_add_overflow(problem.size[i], problem.pad[i], &room);

@@ -128,14 +128,14 @@ inline constexpr ConvStrides kPackedStrides = {kPacked, kPacked, kPacked,
 // places f of the filter and the channels of the group; x is 0 outside of its borders (a
 // cross-correlation, as all frameworks have it).
 // forward:         out         = epilogue(alpha * conv(in, weight) + beta * C, D0[o], ...)
-// backward_data:   grad_in     = alpha * the gradient of <grad_out, conv(x, weight)> by x + beta * C
-// backward_weight: grad_weight = alpha * the gradient of <grad_out, conv(in, w)> by w + beta * C
+// backward_data:   grad_in     = alpha * the gradient of <grad_out, conv(x, weight)> by x + beta *
+// C backward_weight: grad_weight = alpha * the gradient of <grad_out, conv(in, w)> by w + beta * C
 // C and D tensors of the output's size lie in memory as the result does; bias and col_scale have an
 // element for each of the k channels.
 struct ConvProblem {
   ConvDirection direction = ConvDirection::forward;
   ConvLayout layout = ConvLayout::nhwgc;
-  std::int64_t ndim = 2;  // spatial dimensions, 1 to 3; the others have size 1
+  std::int64_t ndim = 2;       // spatial dimensions, 1 to 3; the others have size 1
   DType in = DType::fp32;      // of x: in, grad_in
   DType weight = DType::fp32;  // of w: weight, grad_weight
   DType acc = DType::fp32;
@@ -149,7 +149,7 @@ struct ConvProblem {
   Spatial filter = {1, 1, 1};
   Spatial stride = {1, 1, 1};
   Spatial dilation = {1, 1, 1};
-  Spatial pad = {0, 0, 0};                           // before the first element
+  Spatial pad = {0, 0, 0};                          // before the first element
   Spatial pad_right = {kPacked, kPacked, kPacked};  // behind the last one; kPacked: as pad
   ConvStrides in_strides = kPackedStrides;          // of x
   ConvStrides weight_strides = kPackedStrides;      // of w
@@ -230,14 +230,14 @@ struct NormOperands {
 
 // The pointers a convolution reads and writes. Those that its direction does not use may be null.
 struct ConvOperands {
-  const void* in = nullptr;          // forward, backward_weight
-  const void* weight = nullptr;      // forward, backward_data
-  const void* grad_out = nullptr;    // backward_data, backward_weight
-  const void* c = nullptr;           // beta
+  const void* in = nullptr;        // forward, backward_weight
+  const void* weight = nullptr;    // forward, backward_data
+  const void* grad_out = nullptr;  // backward_data, backward_weight
+  const void* c = nullptr;         // beta
   std::array<const void*, kMaxD> d{};
-  void* out = nullptr;               // forward
-  void* grad_in = nullptr;           // backward_data
-  void* grad_weight = nullptr;       // backward_weight
+  void* out = nullptr;          // forward
+  void* grad_in = nullptr;      // backward_data
+  void* grad_weight = nullptr;  // backward_weight
 };
 using Operands = std::variant<GemmOperands, NormOperands, ConvOperands>;
 

@@ -1,6 +1,11 @@
 // The family of grouped convolutions: forward, backward data, backward weight. See README.md.
 #pragma once
 
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "tessera/device/conv.h"
 #include "tessera/families/family.h"
 
@@ -36,6 +41,32 @@ bool is_pointwise(const ConvProblem& problem);
 // validate.cc
 void validate(const Problem& problem);
 
+// How the kernels of one pipeline are made; ways.cc lists the rows. A case of legality is a
+// signature that is valid and an algorithm that holds nothing which the pipeline does not use.
+struct Way {
+  Pipeline pipeline;
+  std::string_view backend;
+  // The algorithms of the target's space that have this pipeline.
+  std::vector<Algorithm> (*algorithms)(const Target&);
+  // Why the target cannot run the kernel, and why the kernel does not serve a problem of its
+  // signature; empty where it does. The problem has its strides.
+  std::string (*illegal)(const ConvSignature&, const Algorithm&, const Target&);
+  std::string (*unsupported)(const KernelSpec&, const ConvProblem&);
+  Source (*emit)(const KernelSpec&, const Target&);
+  // The problem has its strides and is not empty. Pointers are added by bind().
+  Launch (*bind)(const KernelSpec&, const ConvProblem&, const ConvOperands&);
+  Estimate (*estimate)(const KernelSpec&, const ConvProblem&, const Target&, int threads);
+};
+std::span<const Way> ways();
+// Null where the backend has no such pipeline.
+const Way* find_way(std::string_view backend, Pipeline pipeline);
+// Any backend's: rows of one pipeline have the same bind().
+const Way* find_way(Pipeline pipeline);
+
+// direct.cc: the kernels that run any valid problem
+extern const Way kDirectCpu, kDirectCuda;
+Algorithm direct_algorithm(const Target& target);
+
 // kernels.cc
 Verdict is_legal(const KernelSpec& spec, const Target& target);
 Verdict is_deterministic(const KernelSpec& spec, const Target& target);
@@ -46,16 +77,18 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
 std::span<const DerivedField> derived();
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
 KernelSpec general(const Problem& problem, const Target& target);
-
-// emit.cc
 Source emit(const KernelSpec& spec, const Target& target);
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
-// The arguments that kernels of every backend take; the problem has its strides.
-device::ConvArguments arguments_of(const ConvProblem& problem, const ConvOperands& operands);
-
-// estimate.cc
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
+
+// arguments.cc
+// The arguments that kernels of every backend take; the problem has its strides.
+device::ConvArguments arguments_of(const ConvProblem& problem, const ConvOperands& operands);
+// The fields of a kernel's Config that every pipeline has, a line each: types, direction, layout,
+// tile, epilogue.
+// `tf32` is the storage type of that dtype.
+std::string config_text(const KernelSpec& spec, std::string_view tf32);
 
 // facts.cc: what learning and reports ask for
 std::string model_key(const Signature& signature);

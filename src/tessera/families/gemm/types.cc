@@ -2,78 +2,15 @@
 
 #include <algorithm>
 
-#include "tessera/base/text.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/tile/types.h"
 
 namespace tessera::gemm {
-namespace {
-
-// One row for each pair of operand types. An output type that is not listed would need a conversion
-// of its own.
-struct TypeRow {
-  DType a, b, acc;
-  std::array<DType, 4> outs;  // the last type is repeated to fill the array
-};
 
 using enum DType;
-constexpr std::array kTypes = {
-    TypeRow{fp32, fp32, fp32, {fp32, fp32, fp32, fp32}},
-    TypeRow{tf32, tf32, fp32, {tf32, fp32, fp32, fp32}},  // stored alike
-    TypeRow{fp16, fp16, fp32, {fp16, fp32, fp32, fp32}},
-    TypeRow{bf16, bf16, fp32, {bf16, fp32, fp32, fp32}},
-    TypeRow{fp8, fp8, fp32, {fp16, bf16, fp32, fp32}},
-    TypeRow{fp8, bf8, fp32, {fp16, bf16, fp32, fp32}},
-    TypeRow{bf8, fp8, fp32, {fp16, bf16, fp32, fp32}},
-    TypeRow{bf8, bf8, fp32, {fp16, bf16, fp32, fp32}},
-    TypeRow{int8, int8, int32, {int32, fp32, bf16, int8}},
-};
-
-// "fp16", "fp8 or bf8", "fp32, tf32 or fp16"
-std::string one_of(std::vector<std::string_view> words) {
-  words.erase(std::unique(words.begin(), words.end()), words.end());
-  std::string text(words.front());
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    text += i + 1 == words.size() ? " or " : ", ";
-    text += words[i];
-  }
-  return text;
-}
-
-std::string wrong_operand_types(const GemmSignature& s) {
-  std::vector<std::string_view> known;
-  std::vector<std::string_view> partners;
-  for (const TypeRow& row : kTypes) {
-    known.push_back(to_string(row.a));
-    if (row.a == s.a) partners.push_back(to_string(row.b));
-  }
-  if (partners.empty()) {
-    return fmt::format("a must be {}, got {}", one_of(known), to_string(s.a));
-  }
-  return fmt::format("b must be {} when a is {}, got {}; convert one of them", one_of(partners),
-                     to_string(s.a), to_string(s.b));
-}
-
-}  // namespace
 
 Verdict types_fit(const GemmSignature& s) {
-  const auto row = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& candidate) {
-    return candidate.a == s.a && candidate.b == s.b;
-  });
-  if (row == kTypes.end()) return {wrong_operand_types(s)};
-  if (s.acc != row->acc) {
-    return {fmt::format("acc must be {} for {} operands, got {}", to_string(row->acc),
-                        to_string(s.a), to_string(s.acc))};
-  }
-  if (std::find(row->outs.begin(), row->outs.end(), s.out) == row->outs.end()) {
-    std::vector<std::string_view> outs;
-    for (const DType out : row->outs) outs.push_back(to_string(out));
-    return {fmt::format("out must be {} for {} operands, got {}", one_of(outs), to_string(s.a),
-                        to_string(s.out))};
-  }
-  if (s.d != fp32 && s.d != s.out) {
-    return {fmt::format("d must be fp32 or {} like out, got {}", to_string(s.out), to_string(s.d))};
-  }
-  return {};
+  return {tile::types_reason({s.a, s.b, s.acc, s.out, s.d, {}})};
 }
 
 Verdict epilogue_fits(const GemmSignature& s) {

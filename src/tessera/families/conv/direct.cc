@@ -1,0 +1,107 @@
+// The general kernels: they read operands where they lie and run any valid problem.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/text.h"
+
+namespace tessera::conv {
+namespace {
+
+constexpr int kThreads = 128;              // of a GPU's block
+constexpr Shape3 kGpuTile = {64, 64, 16};  // of the product, see View
+constexpr double kCpuShare = 0.02;         // of a core's peak that the loops reach
+constexpr double kGpuShare = 0.25;         // of the ordinary cores' peak
+
+std::vector<Algorithm> algorithms(const Target& target) { return {direct_algorithm(target)}; }
+
+std::string illegal(const ConvSignature&, const Algorithm& a, const Target& target) {
+  const Algorithm only = direct_algorithm(target);
+  if (a == only) return {};
+  return fmt::format("direct has tile {}, wave {} and warp tile {}, got {}, {} and {}",
+                     to_string(only.tile), to_string(only.wave), to_string(only.warp_tile),
+                     to_string(a.tile), to_string(a.wave), to_string(a.warp_tile));
+}
+
+std::string unsupported(const KernelSpec&, const ConvProblem&) { return {}; }
+
+Source emit_cpu(const KernelSpec& spec, const Target& target) {
+  const std::string entry;
+  return tile::cpu_source(
+      spec, target, kAbi,
+      {"conv/direct_conv.h", "DirectConv", "ConvArguments", config_text(spec, "float")},
+      std::span(&entry, 1));
+}
+
+Source emit_cuda(const KernelSpec& spec, const Target&) {
+  constexpr tile::GpuEntry kEntry = {"", "run"};
+  return tile::cuda_source(
+      spec, kAbi, {"conv/direct_conv.h", "DirectConv", "ConvArguments", config_text(spec, "tf32")},
+      kThreads, std::span(&kEntry, 1));
+}
+
+// On GPUs a block for each tile of each group; a block takes further tiles where a grid ends. A
+// CPU's step takes no notice of blocks.
+Launch bind_any(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+  constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
+  const Shape3& tile = spec.algorithm.tile;
+  const View view = view_of(p);
+  const auto up = [](std::int64_t size, int part) { return (size + part - 1) / part; };
+  const std::int64_t tiles = up(view.rows, tile.m) * up(view.columns, tile.n) * p.g;
+  Launch launch;
+  launch.arguments.set(arguments_of(p, o));
+  Step step;
+  step.grid = {static_cast<unsigned>(std::min(tiles, kMostBlocks)), 1, 1};
+  step.block = {kThreads, 1, 1};
+  launch.steps.push(step);
+  return launch;
+}
+
+double share_of_tiles(const ConvProblem& p, const Shape3& tile) {
+  const View view = view_of(p);
+  const auto share = [](double size, double part) {
+    return size / (std::ceil(size / part) * part);
+  };
+  return share(double(view.rows), tile.m) * share(double(view.columns), tile.n);
+}
+
+Estimate estimate_cpu(const KernelSpec&, const ConvProblem& p, const Target& target, int threads) {
+  const Problem problem = p;
+  const double used = units_used(threads, target);
+  const Instruction* fma = find_instruction(target, DType::fp32, DType::fp32, DType::fp32);
+  const double peak = fma == nullptr ? 1e9 : peak_of(*fma, target, static_cast<int>(used));
+  const double memory = bytes(problem) / tile::cpu_bandwidth(target, bytes(problem), used);
+  return tile::total_of(flops(problem) / (peak * kCpuShare), memory, target.launch_us * 1e-6);
+}
+
+Estimate estimate_cuda(const KernelSpec& spec, const ConvProblem& p, const Target& target, int) {
+  const Problem problem = p;
+  const Instruction* fma = find_instruction(target, DType::fp32, DType::fp32, DType::fp32);
+  const double peak = fma == nullptr ? 1e12 : peak_of(*fma, target, target.units);
+  const View view = view_of(p);
+  const double tiles = std::ceil(double(view.rows) / spec.algorithm.tile.m) *
+                       std::ceil(double(view.columns) / spec.algorithm.tile.n) * double(p.g);
+  const double busy = std::min(1.0, tiles / target.units);
+  const double useful = share_of_tiles(p, spec.algorithm.tile) * busy * kGpuShare;
+  const double memory = bytes(problem) / (target.memory_gb_per_s * 1e9);
+  return tile::total_of(flops(problem) / (peak * useful), memory, target.launch_us * 1e-6);
+}
+
+}  // namespace
+
+const Way kDirectCpu = {Pipeline::direct, "cpu",    algorithms, illegal,
+                        unsupported,      emit_cpu, bind_any,   estimate_cpu};
+const Way kDirectCuda = {Pipeline::direct, "cuda",    algorithms, illegal,
+                         unsupported,      emit_cuda, bind_any,   estimate_cuda};
+
+Algorithm direct_algorithm(const Target& target) {
+  Algorithm a = {.pipeline = Pipeline::direct, .tile = {}, .wave = {0, 1, 1}, .warp_tile = {}};
+  if (is_gpu(target)) a.tile = kGpuTile, a.wave = {2, 2, 1};
+  return a;
+}
+
+}  // namespace tessera::conv
