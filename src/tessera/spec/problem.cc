@@ -75,12 +75,15 @@ Op parse_op(std::string_view text) { return parse_word<Op>(text); }
 void refuse_operation(Op op) {
   constexpr std::array<std::string_view, Words<Op>::kAll.size()> kWhat = {
       "matrix products", "normalisation", "convolution", "attention"};
-  std::vector<std::string> known;
-  for (const Op other : kVariantOps) known.emplace_back(to_string(other));
+  std::string known(to_string(kVariantOps.front()));
+  for (std::size_t i = 1; i < kVariantOps.size(); ++i) {
+    known += i + 1 < kVariantOps.size() ? ", " : " and ";
+    known += to_string(kVariantOps[i]);
+  }
   throw Error(
       ErrorCode::unsupported,
       fmt::format("{}: this build has no kernels for {} yet; {} are the families", to_string(op),
-                  row_of_enum(kWhat, "operation", op), join(known, " and ")));
+                  row_of_enum(kWhat, "operation", op), known));
 }
 
 std::string_view to_string(GemmLayout layout) { return word_of(layout); }

@@ -50,8 +50,8 @@ TEST(KernelSetBuilder, TakesAlternatives) {
 
 TEST(KernelSetBuilder, RefusesAnOperationWithoutAFamily) {
   EXPECT_EQ(
-      message_of([] { KernelSetBuilder("mine", "avx512").op(Op::conv); }, ErrorCode::unsupported),
-      "conv: this build has no kernels for convolution yet; gemm and norm are the families");
+      message_of([] { KernelSetBuilder("mine", "avx512").op(Op::fmha); }, ErrorCode::unsupported),
+      "fmha: this build has no kernels for attention yet; gemm, norm and conv are the families");
 }
 
 TEST(KernelSetBuilder, StarsLeaveEverythingIn) {
@@ -367,8 +367,8 @@ TEST(KernelSetJson, RefusesMalformedText) {
                 "kernel set: groups[0].tiles is not a known field, did you mean 'tile'?"},
            Case{R"({"name": "x", "target": "avx2", "groups": [{"dtype": [1]}]})",
                 "kernel set: groups[0].dtype[0] must be a string, got 1"},
-           Case{R"({"name": "x", "target": "avx2", "groups": [{"op": "conv"}]})",
-                "kernel set: groups[0].op must be gemm or norm, got \"conv\""},
+           Case{R"({"name": "x", "target": "avx2", "groups": [{"op": "fmha"}]})",
+                "kernel set: groups[0].op must be gemm or norm or conv, got \"fmha\""},
            Case{R"({"name": "x", "target": "avx2", "preselected": 7})",
                 "kernel set: preselected must be a string or a list of strings, got 7"},
        }) {

@@ -320,15 +320,14 @@ TEST(KernelSpec, SignatureHoldsEveryFieldThatALaunchDoesNotCarry) {
 
 // Known words that have no kernels in this build are refused alike wherever they are read.
 TEST(KernelSpec, OperationsWithoutKernelsAreRefused) {
-  const std::string conv =
-      "conv: this build has no kernels for convolution yet; gemm and norm are the families";
-  expect_error(ErrorCode::unsupported, conv, [] { parse_problem("conv batch=1"); });
-  expect_error(ErrorCode::unsupported, conv, [] { parse_problem("grouped_conv batch=1"); });
-  expect_error(ErrorCode::unsupported, conv, [] { problem_from_json(R"({"op": "conv"})"); });
-  expect_error(ErrorCode::unsupported, conv, [] { parse_name("conv_fwd_fp16_2d_compv3"); });
-  expect_error(ErrorCode::unsupported, conv, [] {
+  const std::string fmha =
+      "fmha: this build has no kernels for attention yet; gemm, norm and conv are the families";
+  expect_error(ErrorCode::unsupported, fmha, [] { parse_problem("fmha batch=1"); });
+  expect_error(ErrorCode::unsupported, fmha, [] { problem_from_json(R"({"op": "fmha"})"); });
+  expect_error(ErrorCode::unsupported, fmha, [] { parse_name("fmha_fwd_fp16_2d_compv3"); });
+  expect_error(ErrorCode::unsupported, fmha, [] {
     kernel_spec_from_json(
-        R"({"op": "grouped_conv", "signature": {}, "algorithm": {}, "target": "avx2"})");
+        R"({"op": "fmha", "signature": {}, "algorithm": {}, "target": "avx2"})");
   });
   expect_error(ErrorCode::unsupported,
                "fmha: this build has no kernels for attention yet; gemm and norm are the families",

@@ -120,10 +120,10 @@ TEST_F(Datasets, OperationsThatAreNotAskedForAreLeftOut) {
 // Nobody says on which side of the split such a problem is.
 TEST_F(Datasets, OperationWithoutAFamilyIsRefused) {
   measure::SweepData other = data_;
-  other.problems[static_cast<std::size_t>(other.rows[0].problem)] = "conv batch=2";
+  other.problems[static_cast<std::size_t>(other.rows[0].problem)] = "fmha batch=2";
   EXPECT_EQ(refusal(other),
-            "unsupported: data to learn from: row 1: conv: this build has no kernels for "
-            "convolution yet; gemm and norm are the families");
+            "unsupported: data to learn from: row 1: fmha: this build has no kernels for "
+            "attention yet; gemm, norm and conv are the families");
 }
 
 TEST_F(Datasets, TextsThatCannotBeRead) {
