@@ -124,7 +124,8 @@ Mismatch compare_rows(const Family& family, const Problem& problem, const Operan
   return result;
 }
 
-Mismatch verify_rows(const Family& family, const Problem& problem, const Operands& operands) {
+void require_unchanged_inputs(const Family& family, const Problem& problem,
+                              const Operands& operands) {
   const Tensors tensors = family.tensors(problem);
   for (const Tensor& read : tensors) {
     for (const Tensor& written : tensors) {
@@ -137,6 +138,10 @@ Mismatch verify_rows(const Family& family, const Problem& problem, const Operand
                               to_string(family.op), read.name, read.name, written.name));
     }
   }
+}
+
+Mismatch verify_rows(const Family& family, const Problem& problem, const Operands& operands) {
+  require_unchanged_inputs(family, problem, operands);
   return compare_rows(family, problem, operands, family.reference(problem, operands, {}));
 }
 

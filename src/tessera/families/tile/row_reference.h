@@ -17,6 +17,9 @@ Reference row_reference(const Family& family, const Problem& problem, const Refe
 Mismatch compare_rows(const Family& family, const Problem& problem, const Operands& operands,
                       const Reference& reference);
 // Throws Error{invalid_argument} when an operand that is read is an output.
+void require_unchanged_inputs(const Family& family, const Problem& problem,
+                              const Operands& operands);
+// The same, and then reference and comparison.
 Mismatch verify_rows(const Family& family, const Problem& problem, const Operands& operands);
 
 }  // namespace tessera::tile

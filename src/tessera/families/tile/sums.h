@@ -1,0 +1,36 @@
+// Sums of products: how far a kernel's sum may be from the exact one, what becomes of the sum until
+// it is stored, and how far a stored element is off.
+#pragma once
+
+#include "tessera/families/tile/epilogue.h"
+
+namespace tessera::tile {
+
+struct SumTypes {
+  DType a, b, acc, out;
+};
+
+// What a sum is made of, in double.
+struct Products {
+  double count = 0;
+  double sum = 0;
+  double magnitude = 0;  // the sum of the products' magnitudes
+  double operands = 0;   // no less than the sum of the operands' magnitudes where all are finite
+};
+
+// The sum of products that a kernel may add in any order, in parts, fused or not.
+Bounded sum_of(const SumTypes& types, const Products& products);
+
+// What a kernel makes of a sum: epilogue(alpha * sum + beta * c, d), saturated for an int8 output.
+// An int32 accumulator counts modulo 2^32. c is not read when beta is 0.
+struct Finish {
+  SumTypes types;
+  double alpha, beta;
+  EpilogueSteps steps;
+};
+Bounded finish_sum(const Finish& finish, Bounded sum, double c, const DValues& d);
+
+// The error of `got` as a share of its tolerance; infinite where no share can be named.
+double error_ratio(DType out, double got, const Bounded& x);
+
+}  // namespace tessera::tile
