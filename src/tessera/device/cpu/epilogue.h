@@ -22,11 +22,12 @@ enum class Step {
   sigmoid,
   tanh,
   clamp,
+  row_bias,  // bias where channels lie along rows
 };
 
 constexpr bool takes_one_d(Step s) {
   return s == Step::bias || s == Step::add || s == Step::multiply || s == Step::row_scale ||
-         s == Step::col_scale;
+         s == Step::col_scale || s == Step::row_bias;
 }
 constexpr bool takes_all_d(Step s) { return s == Step::multi_d_add || s == Step::multi_d_multiply; }
 
@@ -34,7 +35,7 @@ template <class C, Step kOp, class Arguments>
 [[gnu::always_inline]] inline f32v load_d(const Arguments& g, int index, const Place& at) {
   using D = typename C::D;
   const D* d = static_cast<const D*>(g.d[index]);
-  if constexpr (kOp == Step::row_scale) {
+  if constexpr (kOp == Step::row_scale || kOp == Step::row_bias) {
     return splat(load_float<D>(d + at.row, 1)[0]);
   } else {
     constexpr bool kIsVector = kOp == Step::bias || kOp == Step::col_scale;
@@ -50,7 +51,8 @@ template <class C, int kStep, int kUsed, class Arguments>
     constexpr Step kOp = C::kSteps[kStep];
     if constexpr (takes_one_d(kOp)) {
       const f32v d = load_d<C, kOp>(g, kUsed, at);
-      const f32v y = kOp == Step::bias || kOp == Step::add ? x + d : x * d;
+      constexpr bool kAdds = kOp == Step::bias || kOp == Step::add || kOp == Step::row_bias;
+      const f32v y = kAdds ? x + d : x * d;
       return apply_steps<C, kStep + 1, kUsed + 1>(g, y, at);
     } else if constexpr (takes_all_d(kOp)) {
       for (int i = kUsed; i < C::kNumD; ++i) {
