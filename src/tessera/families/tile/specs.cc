@@ -11,6 +11,7 @@ namespace tessera::tile {
 namespace {
 
 std::string text_of(bool value) { return value ? "1" : "0"; }
+std::string text_of(std::int64_t value) { return std::to_string(value); }
 template <class Value>
 std::string text_of(const Value& value) {
   return std::string(to_string(value));
