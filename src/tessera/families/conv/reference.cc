@@ -10,6 +10,7 @@
 
 #include "tessera/base/parallel.h"
 #include "tessera/families/conv/conv.h"
+#include "tessera/families/conv/reference_internal.h"
 #include "tessera/families/draw.h"
 #include "tessera/families/tile/row_reference.h"
 #include "tessera/families/tile/sums.h"
@@ -90,19 +91,6 @@ i64 spread_index(i64 size, i64 count, i64 i, std::uint64_t seed) {
   const auto width = static_cast<std::uint64_t>(std::max<i64>(end - begin, 1));
   return begin + static_cast<i64>(mix(seed ^ mix(static_cast<std::uint64_t>(i))) % width);
 }
-
-// The elements that are looked at: as many columns of each of some rows. A row is a run along the
-// result's innermost dimension, and each row has columns of its own.
-struct Sample {
-  std::vector<i64> rows;
-  i64 columns = 0;
-  i64 width = 0;
-  std::uint64_t seed = 0;
-
-  i64 column(std::size_t row, i64 i) const {
-    return spread_index(width, columns, i, seed ^ mix(static_cast<std::uint64_t>(rows[row])));
-  }
-};
 
 // The rows that lie at an end of each dimension.
 std::vector<i64> corner_rows(const Array& result, const Place& order) {
@@ -404,11 +392,6 @@ class Convolution {
 
 // ---- the comparison ----
 
-struct SampledElements {
-  Sample sample;
-  std::vector<Bounded> wanted;  // of the columns of each row
-};
-
 // "out[n=0, g=1, k=2, h=3, w=4]"
 std::string name_of_element(const ConvProblem& p, std::string_view tensor, const Place& at) {
   const auto& keys = p.direction == ConvDirection::forward         ? kOfOutput
@@ -423,6 +406,10 @@ std::string name_of_element(const ConvProblem& p, std::string_view tensor, const
 }
 
 }  // namespace
+
+i64 Sample::column(std::size_t row, i64 i) const {
+  return spread_index(width, columns, i, seed ^ mix(static_cast<std::uint64_t>(rows[row])));
+}
 
 Reference reference(const Problem& problem, const Operands& operands,
                     const ReferenceLimits& limits) {
