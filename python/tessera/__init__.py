@@ -9,6 +9,7 @@ See docs/python.md.
 from ._abi import Error
 from ._commands import (command, commands, data, evaluate, measurements, report, search, sweep,
                         targets, train)
+from ._conv import conv, conv_backward_data, conv_backward_weight, conv_problem
 from ._dispatcher import Dispatcher
 from ._doctor import Report, doctor
 from ._explain import Explanation
@@ -24,7 +25,7 @@ from ._registry import KernelSet, Registry
 __version__ = "0.1.0"
 
 __all__ = ["Dispatcher", "Error", "Explanation", "KernelSet", "Model", "Operand", "PackedWeight",
-           "Plan", "Problem", "Registry", "Report", "autotune", "command", "commands", "data",
-           "doctor", "evaluate", "explain", "gemm", "layer_norm", "matmul", "measurements",
-           "prepack", "report", "rms_norm", "run", "search", "select", "softmax", "sweep",
-           "targets", "train"]
+           "Plan", "Problem", "Registry", "Report", "autotune", "command", "commands", "conv",
+           "conv_backward_data", "conv_backward_weight", "conv_problem", "data", "doctor",
+           "evaluate", "explain", "gemm", "layer_norm", "matmul", "measurements", "prepack",
+           "report", "rms_norm", "run", "search", "select", "softmax", "sweep", "targets", "train"]

@@ -1,0 +1,409 @@
+"""Convolutions: from arrays to a problem, its plan and its launch, in three directions."""
+from __future__ import annotations
+
+import sys
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from . import _abi, _arrays, _conv_shapes, _dtypes, _warm
+from ._abi import Error
+from ._conv_shapes import Block, Geometry
+from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
+from ._matmul import _number
+from ._problem import Problem
+
+# The order in which a call's arrays stand in the table of plans: images, filters, images, extras.
+SLOTS = ("x", "w", "y", "bias", "residual")
+_RESULT = {"forward": "y", "backward_data": "x", "backward_weight": "w"}
+_NAMES = {"forward": "conv", "backward_data": "conv_backward_data",
+          "backward_weight": "conv_backward_weight"}
+# The operands of the problem, by direction: those of x, w and y.
+_OPERANDS = {"forward": ("in", "weight", "out"),
+             "backward_data": ("grad_in", "weight", "grad_out"),
+             "backward_weight": ("in", "grad_weight", "grad_out")}
+
+
+class Options(NamedTuple):
+    """What a call says besides its arrays."""
+
+    direction: str
+    stride: Any
+    padding: Any
+    dilation: Any
+    groups: Any
+    activation: Optional[str]
+    alpha: Any
+    beta: Any
+    layout: str
+    size: Any  # of the result: of x or of the filter; None: it follows, or out says it
+
+    @property
+    def result(self) -> str:
+        return _RESULT[self.direction]
+
+    def name_of(self, slot: str) -> str:
+        """What a sentence calls an array."""
+        if slot == self.result:
+            return "out"
+        return "grad_out" if slot == "y" else slot
+
+
+def conv(x: Any, w: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
+         bias: Any = None, residual: Any = None, activation: Optional[str] = None,
+         alpha: float = 1.0, beta: float = 0.0, layout: str = "nhwgc", out: Any = None,
+         stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+    """activation(alpha * conv(x, w) + beta * out + bias) + residual, in one to three dimensions.
+
+    layout: "nhwgc": x is (n, height, width, c), w is (k, filter's height, its width, c / groups),
+    out is (n, height, width, k). "nchw": (n, c, height, width), (k, c / groups, height, width),
+    (n, k, height, width), as PyTorch has them. One dimension has no height, three have a depth
+    before it. The filter is not turned over, as in all frameworks. Views cost nothing where the
+    channels, or the elements along the width, are neighbours in all arrays.
+    stride, dilation: a number, or one for each dimension. padding: a number, one for each
+    dimension, or a pair (before, behind) for each.
+    Types: float32, float16, bfloat16, int8, float8_e4m3fn, float8_e5m2. bias: (k,). residual: out's
+    shape, and its strides. activation, out, beta, stream, dispatcher: as in matmul().
+
+    Returns out.
+    """
+    options = Options("forward", _fixed(stride), _fixed(padding), _fixed(dilation), groups,
+                      activation, alpha, beta, layout, None)
+    return _call(options, (x, w, out, bias, residual), stream, dispatcher)
+
+
+def conv_backward_data(grad_out: Any, w: Any, *, size: Any = None, stride: Any = 1,
+                       padding: Any = 0, dilation: Any = 1, groups: int = 1, alpha: float = 1.0,
+                       beta: float = 0.0, layout: str = "nhwgc", out: Any = None,
+                       stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+    """alpha * the gradient of conv(x, w) by x + beta * out.
+
+    grad_out: the gradient by conv's result. size: the spatial size of x, such as (56, 56); without
+    it, and without out, the least that gives such a result. The other arguments are conv's. Returns
+    out, in x's shape and of grad_out's type.
+    """
+    options = Options("backward_data", _fixed(stride), _fixed(padding), _fixed(dilation), groups,
+                      None, alpha, beta, layout, _fixed(size))
+    return _call(options, (out, w, grad_out, None, None), stream, dispatcher)
+
+
+def conv_backward_weight(x: Any, grad_out: Any, *, filter: Any = None, stride: Any = 1,
+                         padding: Any = 0, dilation: Any = 1, groups: int = 1, alpha: float = 1.0,
+                         beta: float = 0.0, layout: str = "nhwgc", out: Any = None,
+                         stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+    """alpha * the gradient of conv(x, w) by w + beta * out.
+
+    grad_out: the gradient by conv's result. filter: the spatial size of w, such as (3, 3), needed
+    where out is not given. The other arguments are conv's. Returns out, in w's shape and of x's
+    type.
+    """
+    options = Options("backward_weight", _fixed(stride), _fixed(padding), _fixed(dilation), groups,
+                      None, alpha, beta, layout, _fixed(filter))
+    return _call(options, (x, out, grad_out, None, None), stream, dispatcher)
+
+
+def conv_problem(direction: str = "forward", *, n: int, c: int, k: int, size: Sequence[int],
+                 filter: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+                 groups: int = 1, dtype: Any = "fp32", layout: str = "nhwgc", **fields: Any
+                 ) -> Problem:
+    """A convolution's Problem, with a value for each spatial dimension of `size`.
+
+    conv_problem(n=32, c=64, k=64, size=(56, 56), filter=3, padding=1, dtype="bf16")
+
+    fields: any other of the problem's, such as epilogue="bias+relu".
+    """
+    sizes = tuple(size)
+    how = _conv_shapes.geometry_of(len(sizes), stride, padding, dilation, groups)
+    filters = _conv_shapes.for_each("filter", filter, len(sizes))
+    return Problem("conv", direction=direction, n=n, c=c, k=k, g=groups,
+                   dtype=_dtypes.word_of(dtype, "dtype"), layout=_conv_shapes.layout_word(layout),
+                   **_conv_shapes.size_fields(sizes, filters, how), **fields)
+
+
+# ---- Calls ---------------------------------------------------------------------------------------
+
+def _fixed(value: Any) -> Any:
+    """A list as a tuple, which has a hash."""
+    return tuple(map(_fixed, value)) if isinstance(value, list) else value
+
+
+def _call(options: Options, arrays: Tuple[Any, ...], stream: Any,
+          dispatcher: Optional[Dispatcher]) -> Any:
+    chosen = default_dispatcher() if dispatcher is None else dispatcher
+    place = SLOTS.index(options.result)
+    key: Any = False
+    if arrays[place] is None and options.beta == 0:
+        arrays = (*arrays[:place], _new_result(options, arrays), *arrays[place + 1:])
+    if arrays[place] is not None and stream is None:
+        key = _warm.call(getattr(chosen, "_table", {}), arrays, options)
+        if key is None:
+            return arrays[place]
+        if key is not False and not isinstance(key, tuple):
+            raise _abi.last_error(key)
+    try:
+        return _first(options, arrays, stream, dispatcher, key)
+    except Error as error:
+        raise _named(error, _NAMES[options.direction]) from None
+
+
+def _named(error: Error, function: str) -> Error:
+    """The same error, with the function's name before a sentence that has none."""
+    text = str(error)
+    if text.startswith("conv"):
+        return error
+    return Error(f"{function}: {text}", error.code, error.details)
+
+
+# (what is known of the arrays without reading their memory) -> how to make a result of NumPy's.
+_results: Dict[Any, Tuple[Any, Any, Any]] = {}
+
+
+def _result_key(options: Options, arrays: Tuple[Any, ...]) -> Any:
+    return options, tuple((array.shape, array.strides, array.dtype)
+                          for slot, array in zip("xwy", arrays) if slot != options.result)
+
+
+def _new_result(options: Options, arrays: Tuple[Any, ...]) -> Any:
+    """A new array where such arrays were convolved before, else None."""
+    try:
+        shape, dtype, order = _results[_result_key(options, arrays)]
+    except (AttributeError, KeyError, TypeError):  # no arrays, new ones, or types without a hash
+        return None
+    made = sys.modules["numpy"].empty(shape, dtype)
+    return made if order is None else made.transpose(order)
+
+
+def _remember_result(options: Options, arrays: Tuple[Any, ...], made: Any, order: Any) -> None:
+    if not all(hasattr(a, "__array_interface__") for a in (*arrays[:3], made) if a is not None):
+        return
+    if len(_results) >= _warm.MOST_ENTRIES:
+        _results.clear()
+    try:
+        _results[_result_key(options, arrays)] = made.shape, made.dtype, order
+    except (AttributeError, TypeError):
+        pass
+
+
+def _first(options: Options, arrays: Tuple[Any, ...], stream: Any,
+           dispatcher: Optional[Dispatcher], key: Any) -> Any:
+    """A call whose plan is not in the table, or whose arrays the table cannot know."""
+    options = options._replace(alpha=_number("alpha", options.alpha),
+                               beta=_number("beta", options.beta),
+                               layout=_conv_shapes.layout_word(options.layout))
+    if options.activation is not None and not isinstance(options.activation, str):
+        raise Error(f"activation must be a word such as 'relu', got {options.activation!r}")
+    address = _arrays.stream_address(stream)
+    views = {slot: _arrays.view_of(array, options.name_of(slot), address)
+             for slot, array in zip(SLOTS, arrays)
+             if array is not None or (slot in "xwy" and slot != options.result)}
+    inputs = [slot for slot in "xwy" if slot != options.result]
+    chosen = dispatcher_for(dispatcher, views[inputs[0]])
+    check_views(chosen, [(options.name_of(slot), view) for slot, view in views.items()])
+    result = arrays[SLOTS.index(options.result)]
+    if result is None:
+        result = _make_result(options, arrays, views, arrays[SLOTS.index(inputs[0])])
+        views[options.result] = _arrays.view_of(result, "out", address)
+    _arrays.check_output(views[options.result], "out")
+    plan, slots = _plan_of(options, views, chosen)
+    names = [operand.name for operand in plan.operands]
+    launch = _abi.LaunchOptions(stream=address) if address else None
+    plan.launch_at([views[slots[name]].address for name in names], launch)
+    place = SLOTS.index(options.result)
+    whole = (*arrays[:place], result, *arrays[place + 1:])
+    _warm.remember(chosen._table, key, plan, [SLOTS.index(slots[name]) for name in names], whole)
+    return result
+
+
+def _make_result(options: Options, arrays: Tuple[Any, ...], views: Dict[str, _arrays.View],
+                 like: Any) -> Any:
+    """A new array without gaps, whose dimensions lie in memory as those of the others do."""
+    if options.beta != 0:
+        raise Error(f"beta is {options.beta}, but there is no out whose contents it multiplies")
+    shape, word, memory = result_of(options, views)
+    order = _conv_shapes.to_memory(len(shape), options.layout, memory)
+    first = next(view for slot, view in views.items() if slot != options.result)
+    made = _arrays.empty(tuple(shape[i] for i in order), word, like, first)
+    back = None if memory == options.layout else _conv_shapes.inverse(order)
+    _remember_result(options, arrays, made, back)
+    if back is None:
+        return made
+    return made.permute(back) if hasattr(made, "permute") else made.transpose(back)
+
+
+def _plan_of(options: Options, views: Dict[str, _arrays.View], dispatcher: Dispatcher
+             ) -> Tuple[Any, Dict[str, str]]:
+    """The plan, and which array each of its operands is."""
+    key = options, tuple((slot, view[1:4]) for slot, view in views.items())
+    try:
+        found = dispatcher._plans.get(key)
+    except TypeError:  # an option has no hash, which problem_of() refuses
+        found = None
+    if found is not None:
+        return found
+    fields, slots = problem_of(options, views)
+    return dispatcher._keep(key, (dispatcher.plan(Problem("conv", **fields)), slots))
+
+
+# ---- Problems ------------------------------------------------------------------------------------
+
+def _blocks(options: Options, views: Dict[str, _arrays.View]) -> Dict[str, Block]:
+    """The arrays x, w and y that there are, as blocks of equal rank."""
+    given = [slot for slot in "xwy" if slot in views]
+    first = views[given[0]]
+    for slot in given:
+        name, rank = options.name_of(slot), len(views[slot].shape)
+        if not 3 <= rank <= 5:
+            raise Error(f"{name} must have 3 to 5 dimensions, got {rank}")
+        if rank != len(first.shape):
+            raise Error(f"{options.name_of(given[0])} has {len(first.shape)} dimensions and {name} "
+                        f"{rank}; the two must be equal")
+    return {slot: _conv_shapes.block_of(options.name_of(slot), *views[slot][2:4], options.layout)
+            for slot in given}
+
+
+def _geometry(options: Options, views: Dict[str, _arrays.View]) -> Geometry:
+    ndim = len(next(iter(views.values())).shape) - 2
+    return _conv_shapes.geometry_of(ndim, options.stride, options.padding, options.dilation,
+                                    options.groups)
+
+
+def _sizes(block: Block) -> Tuple[int, ...]:
+    return tuple(size for size, _ in block.spatial)
+
+
+def _check_channels(blocks: Dict[str, Block], groups: int) -> None:
+    if "x" in blocks and "w" in blocks:
+        x, w = blocks["x"], blocks["w"]
+        if x.channels[0] != w.channels[0] * groups:
+            raise Error(f"{x.name} has {x.channels[0]} channels, and {w.name} has {w.channels[0]} "
+                        f"in each of {groups} groups, which are {w.channels[0] * groups}; the two "
+                        "must be equal")
+    if "w" in blocks and "y" in blocks and blocks["w"].outer[0] != blocks["y"].channels[0]:
+        raise Error(f"{blocks['w'].name} has {blocks['w'].outer[0]} filters, and "
+                    f"{blocks['y'].name} has {blocks['y'].channels[0]} channels; the two must be "
+                    "equal")
+    for slot, what in (("x", "channels"), ("y", "channels"), ("w", "filters")):
+        if slot not in blocks:
+            continue
+        block = blocks[slot]
+        size = (block.outer if slot == "w" else block.channels)[0]
+        if size % groups != 0:
+            raise Error(f"groups must divide the {size} {what} of {block.name}, got {groups}")
+
+
+def result_of(options: Options, views: Dict[str, _arrays.View]
+              ) -> Tuple[Tuple[int, ...], str, str]:
+    """The shape of a result that was not given, its type, and the layout of its memory."""
+    blocks, how = _blocks(options, views), _geometry(options, views)
+    _check_channels(blocks, how.groups)
+    memory = _conv_shapes.memory_of(options.layout, list(blocks.values()))
+    ndim = len(how.stride)
+    if options.direction == "forward":
+        x, w = blocks["x"], blocks["w"]
+        spatial = _conv_shapes.out_sizes(_sizes(x), _sizes(w), how)
+        shape = _conv_shapes.shape_of(x.outer[0], w.outer[0], spatial, options.layout)
+        word = views["x"].dtype
+        return shape, {"int8": "int32", "fp8": "fp16", "bf8": "fp16"}.get(word, word), memory
+    y = blocks["y"]
+    if options.direction == "backward_data":
+        w = blocks["w"]
+        spatial = (_conv_shapes.least_sizes(_sizes(y), _sizes(w), how) if options.size is None
+                   else _conv_shapes.for_each("size", options.size, ndim))
+        channels = w.channels[0] * how.groups
+        shape = _conv_shapes.shape_of(y.outer[0], channels, spatial, options.layout)
+        return shape, views["y"].dtype, memory
+    if options.size is None:
+        raise Error("give the filter's size, such as filter=(3, 3), or out")
+    spatial = _conv_shapes.for_each("filter", options.size, ndim)
+    channels = blocks["x"].channels[0] // how.groups
+    shape = _conv_shapes.shape_of(y.channels[0], channels, spatial, options.layout)
+    return shape, views["x"].dtype, memory
+
+
+def _check_sizes(blocks: Dict[str, Block], how: Geometry) -> None:
+    x, w, y = blocks["x"], blocks["w"], blocks["y"]
+    if x.outer[0] != y.outer[0]:
+        raise Error(f"{x.name} has {x.outer[0]} images and {y.name} {y.outer[0]}; the two must be "
+                    "equal")
+    wanted = _conv_shapes.out_sizes(_sizes(x), _sizes(w), how)
+    if _sizes(y) != wanted:
+        raise Error(f"{y.name} must have the spatial size {wanted}, which a filter of {_sizes(w)} "
+                    f"on an image of {_sizes(x)} gives, got {_sizes(y)}")
+
+
+def _check_asked(options: Options, blocks: Dict[str, Block]) -> None:
+    """size= or filter= beside out= must say the same."""
+    if options.size is None:
+        return
+    name = "size" if options.result == "x" else "filter"
+    found = _sizes(blocks[options.result])
+    if _conv_shapes.for_each(name, options.size, len(found)) != found:
+        raise Error(f"{name} is {options.size}, but out has the spatial size {found}")
+
+
+def _extras(options: Options, views: Dict[str, _arrays.View]
+            ) -> Tuple[Dict[str, Any], Dict[str, str]]:
+    """The epilogue's fields, and the operands that it and beta read."""
+    steps: List[str] = []
+    slots: Dict[str, str] = {}
+    words = {slot: views[slot].dtype for slot in ("bias", "residual") if slot in views}
+    if len(set(words.values())) > 1:
+        raise Error("bias and residual must have one type, got " +
+                    " and ".join(_dtypes.NAMES[word] for word in words.values()))
+    if "bias" in views:
+        slots[f"d{len(slots)}"] = "bias"
+        steps.append("bias")
+    if options.activation is not None:
+        steps.append(options.activation)
+    if "residual" in views:
+        slots[f"d{len(slots)}"] = "residual"
+        steps.append("add")
+    fields: Dict[str, Any] = {"alpha": options.alpha, "beta": options.beta}
+    if steps:
+        fields["epilogue"] = "+".join(steps)
+    if words:
+        fields["dtype_d"] = next(iter(words.values()))
+    if options.beta != 0:
+        slots["c"] = options.result
+    return fields, slots
+
+
+def _check_extras(views: Dict[str, _arrays.View], k: int) -> None:
+    y = views["y"]
+    if "bias" in views:
+        bias = views["bias"]
+        if bias.shape != (k,) or (k > 1 and bias.strides != (1,)):
+            raise Error(f"bias must have the shape {(k,)} and the stride 1, got {bias.shape} and "
+                        f"{bias.strides}")
+    if "residual" in views:
+        residual = views["residual"]
+        if residual.shape != y.shape:
+            raise Error(f"residual must have the shape {y.shape}, got {residual.shape}")
+        uneven = any(size > 1 and a != b
+                     for size, a, b in zip(y.shape, residual.strides, y.strides))
+        if uneven:
+            raise Error(f"residual must lie as out does, got the strides {residual.strides} and "
+                        f"{y.strides}")
+
+
+def problem_of(options: Options, views: Dict[str, _arrays.View]
+               ) -> Tuple[Dict[str, Any], Dict[str, str]]:
+    """The problem's fields, and which array each operand is."""
+    blocks, how = _blocks(options, views), _geometry(options, views)
+    x, w, y = blocks["x"], blocks["w"], blocks["y"]
+    _check_channels(blocks, how.groups)
+    _check_sizes(blocks, how)
+    _check_asked(options, blocks)
+    _check_extras(views, w.outer[0])
+    # Channels last where the arrays lie as both layouts say: more kernels know it.
+    memory = _conv_shapes.memory_of("nhwgc", [x, w, y])
+    fields: Dict[str, Any] = {"direction": options.direction, "layout": memory, "n": x.outer[0],
+                              "c": x.channels[0], "k": w.outer[0]}
+    if how.groups != 1:
+        fields["g"] = how.groups
+    fields.update(_conv_shapes.size_fields(_sizes(x), _sizes(w), how))
+    fields.update({"in": views["x"].dtype, "weight": views["w"].dtype, "out": views["y"].dtype})
+    fields.update(_conv_shapes.image_strides("in_stride_", "c", x, how.groups, memory))
+    fields.update(_conv_shapes.filter_strides(w, how.groups, memory))
+    fields.update(_conv_shapes.image_strides("out_stride_", "k", y, how.groups, memory))
+    extras, slots = _extras(options, views)
+    slots.update(zip(_OPERANDS[options.direction], "xwy"))
+    return {**fields, **extras}, slots
