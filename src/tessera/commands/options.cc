@@ -95,6 +95,7 @@ std::vector<WishOption> wish_options() {
   return {{"--datatype,--dtype", "dtype", "Element types of A", true},
           {"--layout", "layout", "rcr, rrr, crr or ccr", true},
           {"--variants", "variant", derived_words("variant"), true},
+          {"--ndim-spatial", "ndim", "Spatial dimensions of convolutions: 1, 2, 3", true},
           {"--pipeline", "pipeline", "packab, packb, packa, direct, stream, ...", false},
           {"--tile", "tile", "Such as 128x*x64", false},
           {"--wave", "wave", "Such as 0x0x1", false},

@@ -19,7 +19,7 @@ std::string refusal(Op op) {
 }
 
 TEST(Families, AreListed) {
-  ASSERT_EQ(all_families().size(), 2U);
+  ASSERT_EQ(all_families().size(), 3U);
   for (const Op op : {Op::gemm, Op::norm, Op::conv}) {
     EXPECT_EQ(family_of(op).op, op);
     EXPECT_EQ(all_families()[static_cast<std::size_t>(op)], &family_of(op));
@@ -42,10 +42,12 @@ TEST(Families, TheFirstWordNamesTheFamily) {
 }
 
 TEST(Families, ConvolutionAndAttentionAreRefused) {
-  EXPECT_EQ(refusal(Op::fmha),
-            "fmha: this build has no kernels for attention yet; gemm, norm and conv are the families");
-  EXPECT_EQ(refusal(Op::fmha),
-            "fmha: this build has no kernels for attention yet; gemm, norm and conv are the families");
+  EXPECT_EQ(
+      refusal(Op::fmha),
+      "fmha: this build has no kernels for attention yet; gemm, norm and conv are the families");
+  EXPECT_EQ(
+      refusal(Op::fmha),
+      "fmha: this build has no kernels for attention yet; gemm, norm and conv are the families");
 }
 
 TEST(Families, EmitOnlyWhatIsLegal) {

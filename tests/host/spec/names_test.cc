@@ -242,7 +242,7 @@ TEST(KernelSpecJson, RefusesWithTheFieldsPath) {
        "algorithm.persistent must be true or false, got 0"},
       {"\"packb\"", "\"packd\"",
        "algorithm.pipeline must be one of packab, packb, packa, direct, stream, tmaws, cpasync, "
-       "compv3, compv4, compv5, mem, rows, got \"packd\", did you mean 'packb'?"},
+       "compv3, compv4, compv5, mem, rows, depthwise, got \"packd\", did you mean 'packb'?"},
       {"\"epilogue\": \"none\"", "\"epilogue\": \"relo\"",
        "signature.epilogue: unknown epilogue op 'relo', did you mean 'relu'?"},
       {"\"target\": \"avx512\"", "\"target\": 512", "target must be a string, got 512"},
@@ -326,17 +326,19 @@ TEST(KernelSpec, OperationsWithoutKernelsAreRefused) {
   expect_error(ErrorCode::unsupported, fmha, [] { problem_from_json(R"({"op": "fmha"})"); });
   expect_error(ErrorCode::unsupported, fmha, [] { parse_name("fmha_fwd_fp16_2d_compv3"); });
   expect_error(ErrorCode::unsupported, fmha, [] {
-    kernel_spec_from_json(
-        R"({"op": "fmha", "signature": {}, "algorithm": {}, "target": "avx2"})");
+    kernel_spec_from_json(R"({"op": "fmha", "signature": {}, "algorithm": {}, "target": "avx2"})");
   });
-  expect_error(ErrorCode::unsupported,
-               "fmha: this build has no kernels for attention yet; gemm and norm are the families",
-               [] { parse_name("fmha_fwd_fp16_h64x64_tmaws"); });
+  expect_error(
+      ErrorCode::unsupported,
+      "fmha: this build has no kernels for attention yet; gemm, norm and conv are the families",
+      [] { parse_name("fmha_fwd_fp16_h64x64_tmaws"); });
 }
 
 TEST(KernelSpec, OperationsHaveTheReplacedSystemsWordsToo) {
   EXPECT_EQ(parse_op("gemm_universal"), Op::gemm);
   EXPECT_EQ(parse_op("grouped_conv"), Op::conv);
+  EXPECT_EQ(to_string(parse_problem("grouped_conv direction=bwdd n=1 c=2 k=3 w=4 layout=nwgc")),
+            "conv direction=backward_data n=1 c=2 k=3 w=4");
   EXPECT_EQ(to_string(parse_problem("gemm_universal m=1 n=2 k=3")), "gemm m=1 n=2 k=3");
   EXPECT_EQ(problem_from_json(R"({"op": "gemm_universal", "m": 1, "n": 2, "k": 3})"),
             parse_problem("gemm m=1 n=2 k=3"));

@@ -72,17 +72,11 @@ std::vector<Signature> signatures() {
 
 const ConvSignature& in(const Signature& signature) { return std::get<ConvSignature>(signature); }
 std::vector<std::string> known_variants() { return known_words<ConvDirection>(); }
-std::vector<std::string> known_ndims() { return {"1", "2", "3"}; }
 constexpr std::array kDerived = {
     DerivedField{"dtype", known_words<DType>,
                  [](const Signature& s) -> std::string_view { return to_string(in(s).in); }},
     DerivedField{"variant", known_variants,
                  [](const Signature& s) -> std::string_view { return to_string(in(s).direction); }},
-    DerivedField{"ndim_spatial", known_ndims,
-                 [](const Signature& s) -> std::string_view {
-                   return std::array<std::string_view, 4>{"", "1", "2", "3"}.at(
-                       static_cast<std::size_t>(in(s).ndim));
-                 }},
 };
 
 }  // namespace
