@@ -303,6 +303,23 @@ def write_norm(target, table):
     write_file("norm", target, sets)
 
 
+# Convolutions: the kernels of each direction, type and layout, in two dimensions.
+CONV_DIRECTIONS = ("forward", "backward_data", "backward_weight")
+CONV_CPU = ["direct_1x1x1_0x1x1_1x1x1"]
+CONV_HOPPER = ["direct_64x64x16_2x2x1_1x1x1"]
+
+
+def write_conv(target, algorithms):
+    sets = {}
+    for direction in CONV_DIRECTIONS:
+        for dtype in ("fp32", "fp16", "bf16"):
+            for layout in ("nhwgc", "nchw"):
+                head = f"conv_{direction.replace('_', '')}_{dtype}_{layout}_2d"
+                sets[f"{direction}_{dtype}_{layout}_essential"] = sorted(
+                    f"{head}_{algorithm}_{target}" for algorithm in algorithms)
+    write_file("conv", target, sets)
+
+
 def write_file(op, target, sets):
     folder = FAMILIES / op / "sets"
     folder.mkdir(parents=True, exist_ok=True)
@@ -328,7 +345,9 @@ def main():
         write(target, lambda d, l, k, t=target: ck_names(t, d, l, k))
     for target in CPU:
         write_norm(target, NORM_CPU)
+        write_conv(target, CONV_CPU)
     write_norm("sm90a", NORM_HOPPER)
+    write_conv("sm90a", CONV_HOPPER)
 
 
 if __name__ == "__main__":

@@ -196,8 +196,10 @@ void check_strides(const Tensor& tensor, ConvLayout layout) {
   std::int64_t span = 1;  // of all smaller dimensions
   for (const Line& line : lines) {
     if (line.stride < span) {
-      refuse("strides must not fold {} onto itself: a stride of {} lies within {} elements",
-             tensor.name, line.stride, span);
+      refuse(
+          "strides must not fold {} onto itself: {} is less than the {} elements that smaller "
+          "strides span",
+          tensor.name, line.stride, span);
     }
     span += (line.size - 1) * line.stride;
   }
@@ -208,10 +210,12 @@ void check_strides(const Tensor& tensor, ConvLayout layout) {
 std::string signature_reason(const ConvSignature& s) {
   if (s.ndim < 1 || s.ndim > 3) return fmt::format("ndim must be 1, 2 or 3, got {}", s.ndim);
   const tile::ProductTypes types = types_of(s);
-  const bool is_narrow = size_of(types.a) == 1;
-  if (s.direction != ConvDirection::forward && is_narrow) {
-    return fmt::format("{} must be fp32, tf32, fp16 or bf16 with {}, got {}", types.names.a,
-                       to_string(s.direction), to_string(types.a));
+  if (s.direction != ConvDirection::forward) {
+    for (const DType dtype : {s.in, s.weight, s.out}) {
+      if (size_of(dtype) > 1 && dtype != DType::int32) continue;
+      return fmt::format("{} takes fp32, tf32, fp16 and bf16, got {}", to_string(s.direction),
+                         to_string(dtype));
+    }
   }
   if (std::string reason = tile::types_reason(types); !reason.empty()) return reason;
   return epilogue_reason(s);
