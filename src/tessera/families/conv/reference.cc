@@ -107,13 +107,14 @@ std::vector<i64> corner_rows(const Array& result, const Place& order) {
   return corners;
 }
 
-// At most half of the rows are corners, the first and the last row among them.
+// Where the corners do not leave room for other rows, half of the rows are corners, the first and
+// the last row among them.
 std::vector<i64> sample_rows(const Array& result, const Place& order, i64 all, i64 count,
                              std::uint64_t seed) {
   std::vector<i64> rows;
   if (count < all) {
     const std::vector<i64> corners = corner_rows(result, order);
-    const i64 used = std::min(std::ssize(corners), std::max<i64>(count / 2, 1));
+    const i64 used = std::ssize(corners) < count ? std::ssize(corners) : (count + 1) / 2;
     for (i64 i = 0; i < used; ++i) {
       rows.push_back(
           corners[static_cast<std::size_t>(spread_index(std::ssize(corners), used, i, seed))]);
@@ -139,8 +140,8 @@ Sample sample_of(const Array& result, const Place& order, double products,
       double(limits.elements), limits.multiplications / (products * kProductCost + kElementCost));
   const auto elements = [&] { return double(rows) * double(sample.columns); };
   while (elements() > affordable && elements() >= 2 * kLeastElements) {
-    i64& larger = rows >= sample.columns ? rows : sample.columns;
-    larger = (larger + 1) / 2;
+    i64& many = rows >= 4 * sample.columns ? rows : sample.columns;  // rows hold more corners
+    many = (many + 1) / 2;
   }
   sample.seed = mix(limits.seed ^ mix(static_cast<std::uint64_t>(all)));
   sample.rows = sample_rows(result, order, all_rows, rows, sample.seed);
@@ -226,7 +227,7 @@ Range inside(i64 first, i64 step, i64 size, i64 count) {
 // The products along one spatial dimension, before those are left out whose index into `a` is
 // outside of the image.
 struct Walk {
-  i64 a = 0, a_step = 0, a_size = 0;
+  i64 a = 0, a_step = 1, a_size = 0;
   i64 b = 0, b_step = 1, count = 0;
 };
 
