@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <random>
 #include <vector>
 
 #include "tessera/families/conv/conv.h"
@@ -164,73 +163,6 @@ inline void PlainCase::run() {
     ++visited;
     store(out(), at, finish(at, channel, sums[of(at)]));
   });
-}
-
-// ---- random problems ----
-
-class RandomConvs {
- public:
-  explicit RandomConvs(std::uint64_t seed) : engine_(seed) {}
-
-  std::int64_t integer(std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(engine_);
-  }
-  bool coin() { return integer(0, 1) == 1; }
-  double real() { return std::uniform_real_distribution<double>(-1, 1)(engine_); }
-
-  // Any sizes, pads, strides and gaps, in fp32 and forward. Every third problem is depthwise.
-  ConvProblem problem();
-
- private:
-  // Strides of dimensions of these sizes, innermost first, with gaps between some of them.
-  void spread_out(ConvStrides& strides, const std::vector<std::pair<std::size_t, std::int64_t>>&);
-
-  std::mt19937_64 engine_;
-};
-
-inline void RandomConvs::spread_out(
-    ConvStrides& strides, const std::vector<std::pair<std::size_t, std::int64_t>>& dimensions) {
-  std::int64_t span = 1;
-  for (const auto& [dimension, size] : dimensions) {
-    if (span > 1 && integer(0, 2) == 0) span += integer(1, 5);
-    strides[dimension] = size == 1 && coin() ? integer(0, 99) : span;  // of no consequence
-    span *= size;
-  }
-}
-
-inline ConvProblem RandomConvs::problem() {
-  ConvProblem p;
-  p.layout = coin() ? ConvLayout::nhwgc : ConvLayout::nchw;
-  p.ndim = integer(1, 3);
-  p.n = integer(1, 3);
-  p.g = integer(1, 3);
-  const bool is_depthwise = integer(0, 2) == 0;
-  const std::int64_t c = is_depthwise ? 1 : integer(1, 5), k = is_depthwise ? 1 : integer(1, 5);
-  p.c = p.g * c, p.k = p.g * k;
-  p.size = {1, 1, 1};
-  for (std::size_t i = 3 - static_cast<std::size_t>(p.ndim); i < 3; ++i) {
-    do {
-      p.size[i] = integer(1, p.ndim == 3 ? 5 : 9);
-      p.filter[i] = integer(1, 4);
-      p.stride[i] = integer(1, 4);
-      p.dilation[i] = integer(1, 4);
-      p.pad[i] = integer(0, p.dilation[i] * (p.filter[i] - 1));
-      p.pad_right[i] = coin() ? kPacked : integer(0, p.dilation[i] * (p.filter[i] - 1));
-    } while (out_size(p)[i] == 0);
-  }
-  if (coin()) return p;
-  const Spatial out = out_size(p);
-  const Spatial &in = p.size, &f = p.filter;
-  if (p.layout == ConvLayout::nhwgc) {
-    spread_out(p.in_strides, {{2, c}, {1, p.g}, {5, in[2]}, {4, in[1]}, {3, in[0]}, {0, p.n}});
-    spread_out(p.out_strides, {{2, k}, {1, p.g}, {5, out[2]}, {4, out[1]}, {3, out[0]}, {0, p.n}});
-    spread_out(p.weight_strides, {{2, c}, {5, f[2]}, {4, f[1]}, {3, f[0]}, {1, k}, {0, p.g}});
-  } else {
-    spread_out(p.in_strides, {{5, in[2]}, {4, in[1]}, {3, in[0]}, {2, c}, {1, p.g}, {0, p.n}});
-    spread_out(p.out_strides, {{5, out[2]}, {4, out[1]}, {3, out[0]}, {2, k}, {1, p.g}, {0, p.n}});
-    spread_out(p.weight_strides, {{5, f[2]}, {4, f[1]}, {3, f[0]}, {2, c}, {1, k}, {0, p.g}});
-  }
-  return p;
 }
 
 }  // namespace tessera::conv

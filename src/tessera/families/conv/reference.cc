@@ -25,9 +25,12 @@ using i64 = std::int64_t;
 // A value for each dimension of an image or of filters, in the order of ConvStrides.
 using Place = std::array<i64, 6>;
 
+constexpr std::size_t kChannel = 2;        // of an image's Place, and the innermost one of filters
+constexpr i64 kColumnsTogether = 16;       // that share the reading of an operand
+constexpr i64 kLineLength = 256;           // elements converted at a time
 constexpr double kProductCost = 2;         // of one product, in multiplications
-constexpr double kElementCost = 128;       // of one element besides its products
-constexpr double kLeastElements = 64;      // checked at least, where the result has as many
+constexpr double kElementCost = 512;       // of one element besides its products
+constexpr double kLeastElements = 32;      // checked at least, where the result has as many
 constexpr double kReadsForTable = 0x1p16;  // fewer reads are made one by one
 
 // ---- the three tensors ----
@@ -181,15 +184,23 @@ class Values {
     }
   }
 
-  double operator[](i64 at) const {
-    if (dtype_ == DType::fp32) return read<float>(at);
-    if (table_.empty()) return load_element(dtype_, data_, at);
-    return table_[bytes_ == 2 ? read<std::uint16_t>(at) : read<std::uint8_t>(at)];
+  // Converts the elements at `at`, at + step, ...
+  void read(i64 at, i64 step, i64 count, double* to) const {
+    const auto* const end = to + count;
+    if (dtype_ == DType::fp32) {
+      for (; to != end; at += step) *to++ = stored<float>(at);
+    } else if (table_.empty()) {
+      for (; to != end; at += step) *to++ = load_element(dtype_, data_, at);
+    } else if (bytes_ == 2) {
+      for (; to != end; at += step) *to++ = table_[stored<std::uint16_t>(at)];
+    } else {
+      for (; to != end; at += step) *to++ = table_[stored<std::uint8_t>(at)];
+    }
   }
 
  private:
   template <class T>
-  T read(i64 at) const {
+  T stored(i64 at) const {
     T value;
     std::memcpy(&value, static_cast<const std::byte*>(data_) + at * i64{sizeof(T)}, sizeof(T));
     return value;
@@ -200,6 +211,30 @@ class Values {
   const void* data_;
   std::vector<float> table_;
 };
+
+// In parts, so that sums do not wait for each other.
+void add_products(const double* x, const double* y, i64 count, tile::Products& all) {
+  constexpr i64 kParts = 4;
+  std::array<double, kParts> sums{}, magnitudes{}, operands{};
+  const auto add = [&](std::size_t part, double a, double b) {
+    sums[part] += a * b;
+    magnitudes[part] += std::abs(a * b);
+    operands[part] += std::abs(a) + std::abs(b);
+  };
+  i64 i = 0;
+  for (; i + kParts <= count; i += kParts) {
+    for (std::size_t part = 0; part < kParts; ++part) {
+      add(part, x[i + static_cast<i64>(part)], y[i + static_cast<i64>(part)]);
+    }
+  }
+  for (; i < count; ++i) add(0, x[i], y[i]);
+  all.count += static_cast<double>(count);
+  for (std::size_t part = 0; part < kParts; ++part) {
+    all.sum += sums[part];
+    all.magnitude += magnitudes[part];
+    all.operands += operands[part];
+  }
+}
 
 // A sum over loops, the innermost last: the products a[.] * b[.] whose offsets begin at `a` and `b`
 // and advance by the steps of each loop.
@@ -245,6 +280,9 @@ Walk walk_back(i64 at, i64 size, i64 filter, i64 stride, i64 dilation) {
   return walk;
 }
 
+// Elements of one row that differ in their channel alone.
+using Block = std::vector<Place>;
+
 class Convolution {
  public:
   Convolution(const ConvProblem& p, const ConvOperands& o)
@@ -266,18 +304,28 @@ class Convolution {
   }
 
   std::vector<Bounded> run(const Sample& sample, int threads) const {
-    const auto columns = static_cast<std::size_t>(sample.columns);
-    std::vector<Bounded> wanted(sample.rows.size() * columns);
+    const i64 columns = sample.columns;
+    const auto rows = std::ssize(sample.rows);
+    std::vector<Bounded> wanted(static_cast<std::size_t>(rows * columns));
     const double reads = products() * static_cast<double>(wanted.size());
     const Values a(image(), reads);
     const Values b(other(), reads);
-    share_work(threads, wanted.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) {
-        const std::size_t row = i / columns;
-        const i64 column = sample.column(row, static_cast<i64>(i % columns));
-        wanted[i] = element(a, b, place_of(result(), order_, sample.rows[row], column));
+    const i64 together = order_[0] == kChannel ? kColumnsTogether : 1;
+    const i64 blocks = (columns + together - 1) / together;
+    const auto work = [&](std::size_t, std::size_t begin, std::size_t end) {
+      Block block;
+      for (auto i = static_cast<i64>(begin); i < static_cast<i64>(end); ++i) {
+        const i64 row = i / blocks, first = i % blocks * together;
+        const i64 last = std::min(columns, first + together);
+        block.clear();
+        for (i64 j = first; j < last; ++j) {
+          const auto place = static_cast<std::size_t>(row);
+          block.push_back(place_of(result(), order_, sample.rows[place], sample.column(place, j)));
+        }
+        compute(a, b, block, &wanted[static_cast<std::size_t>(row * columns + first)]);
       }
-    });
+    };
+    share_work(threads, static_cast<std::size_t>(rows * blocks), work);
     return wanted;
   }
 
@@ -337,42 +385,75 @@ class Convolution {
     return sum;
   }
 
-  // Loops of one turn are left out, so that the innermost one is long.
-  static tile::Products add_up(const Values& a, const Values& b, const Sum& sum) {
+  // How far apart the operands of neighbouring channels of the result are; one of them is shared.
+  Loop channel_step() const {
+    const Place& a = image().strides;
+    const Place& b = other().strides;
+    if (p_.direction == ConvDirection::forward) return {1, 0, b[1]};
+    if (p_.direction == ConvDirection::backward_data) return {1, 0, b[2]};
+    return {1, a[2], 0};
+  }
+
+  // Adds the products of a line of the innermost loop. Elements of a block differ in their channel
+  // alone, so that they share one of the operands.
+  void add_line(const Values& a, const Values& b, const Block& block, i64 at_a, i64 at_b,
+                const Loop& loop, tile::Products* all) const {
+    double shared[kLineLength], own[kLineLength];
+    const Loop step = channel_step();
+    for (i64 done = 0; done < loop.count; done += kLineLength) {
+      const i64 count = std::min(kLineLength, loop.count - done);
+      const i64 line_a = at_a + done * loop.a, line_b = at_b + done * loop.b;
+      if (step.a == 0) {
+        a.read(line_a, loop.a, count, shared);
+      } else {
+        b.read(line_b, loop.b, count, shared);
+      }
+      for (std::size_t i = 0; i < block.size(); ++i) {
+        const i64 channels = block[i][kChannel] - block[0][kChannel];
+        if (step.a == 0) {
+          b.read(line_b + channels * step.b, loop.b, count, own);
+        } else {
+          a.read(line_a + channels * step.a, loop.a, count, own);
+        }
+        add_products(shared, own, count, all[i]);
+      }
+    }
+  }
+
+  // Loops of one turn are left out, so that lines are long.
+  void add_up(const Values& a, const Values& b, const Block& block, tile::Products* all) const {
+    const Sum sum = sum_at(block[0]);
     std::array<Loop, 4> loops;
     std::size_t place = loops.size();
     for (std::size_t i = loops.size(); i-- > 0;) {
       if (sum.loops[i].count != 1) loops[--place] = sum.loops[i];
     }
-    const auto& [l0, l1, l2, l3] = loops;
-    tile::Products all;
-    all.count = double(l0.count) * double(l1.count) * double(l2.count) * double(l3.count);
+    const auto& [l0, l1, l2, line] = loops;
     for (i64 i = 0; i < l0.count; ++i) {
       for (i64 j = 0; j < l1.count; ++j) {
         for (i64 k = 0; k < l2.count; ++k) {
-          i64 at_a = sum.a + i * l0.a + j * l1.a + k * l2.a;
-          i64 at_b = sum.b + i * l0.b + j * l1.b + k * l2.b;
-          for (i64 l = 0; l < l3.count; ++l, at_a += l3.a, at_b += l3.b) {
-            const double x = a[at_a], y = b[at_b];
-            all.sum += x * y;
-            all.magnitude += std::abs(x * y);
-            all.operands += std::abs(x) + std::abs(y);
-          }
+          add_line(a, b, block, sum.a + i * l0.a + j * l1.a + k * l2.a,
+                   sum.b + i * l0.b + j * l1.b + k * l2.b, line, all);
         }
       }
     }
-    return all;
   }
 
-  Bounded element(const Values& a, const Values& b, const Place& at) const {
+  void compute(const Values& a, const Values& b, const Block& block, Bounded* wanted) const {
+    std::array<tile::Products, kColumnsTogether> all{};
+    add_up(a, b, block, all.data());
+    for (std::size_t i = 0; i < block.size(); ++i) wanted[i] = finish(block[i], all[i]);
+  }
+
+  Bounded finish(const Place& at, const tile::Products& products) const {
     const tile::SumTypes types = {a_type(), b_type(), p_.acc, result().dtype};
-    const Bounded sum = tile::sum_of(types, add_up(a, b, sum_at(at)));
+    const Bounded sum = tile::sum_of(types, products);
     const i64 offset = offset_of(result(), at);
     const double c = p_.beta != 0 ? load_element(types.out, o_.c, offset) : 0;
     tile::DValues d{};
     const auto uses = d_uses(p_.epilogue);
     for (std::size_t i = 0; i < p_.epilogue.num_d; ++i) {
-      const i64 channel = at[1] * result().sizes[2] + at[2];
+      const i64 channel = at[1] * result().sizes[kChannel] + at[kChannel];
       d[i] = load_element(p_.d, o_.d[i], uses[i].is_vector() ? channel : offset);
     }
     return tile::finish_sum({types, p_.alpha, p_.beta, {p_.epilogue, p_.clamp_lo, p_.clamp_hi}},
