@@ -1,0 +1,363 @@
+// Convolutions as blocked products of matrices (see conv_view.h). Loops as in gemm/packed_gemm.h:
+// columns by tile_n, rows by the room for partial sums, depth by tile_k, rows by tile_m, register
+// blocks. Every thread owns rectangles of the result, and packs the factors that it reads. Each
+// sum is formed in one order, so that the number of threads does not change its bits.
+#pragma once
+
+#include "tessera/device/cpu/block.h"
+#include "tessera/device/cpu/conv/conv_operands.h"
+#include "tessera/device/cpu/gemm/operands.h"
+#include "tessera/device/cpu/packed_sizes.h"
+
+namespace tessera::device {
+
+// The sizes of a kernel, and the functions that depend on them or on the result.
+template <class T>
+struct PackedConvShape {
+  i64 rows, columns;           // of a register block
+  i64 tile_m, tile_n, tile_k;  // the cache block: rows, columns, elements of the depth
+  int wave_m, wave_n;          // most threads over rows and columns; 0: the caller's limit
+  bool sums_are_output;        // when alpha is 1 and beta is 0
+  void (*multiply)(const BlockTask& t, i64 rows, int columns);
+  typename ConvFactors<T>::PackB pack_b;
+  void (*correct)(const u32* panel, i64 words, u32* out);  // null where B needs none
+  void (*finish)(const ConvArguments& g, const ConvRectangle& r, const u32* sums, i64 ld);
+};
+
+template <class T>
+struct PackedConvDriver {
+  using Factors = ConvFactors<T>;
+  using Types = ConvTypes<T>;
+  using Math = typename T::Math;
+  static constexpr bool kWeights = Types::kWeights;
+  static constexpr bool kAAcross = Factors::kAAcross;
+  static constexpr int kPer = Math::kPerWord;
+
+  const PackedConvShape<T>& s;
+
+  static i64 round_up(i64 size, i64 to) { return blocks_of(size, to) * to; }
+
+  // ---- sizes of the workspace of a thread, in words ----
+
+  // Rows of A lie an odd number of vectors apart, so that they do not meet in one set of a cache.
+  static i64 row_words(i64 words) { return (blocks_of(words, kLanes) | 1) * kLanes; }
+  i64 a_pitch() const { return row_words(kAAcross ? s.tile_m : s.tile_k / kPer); }
+  i64 a_words() const { return a_pitch() * (kAAcross ? s.tile_k / kPer : s.tile_m) + kLanes; }
+  i64 start() const { return panel_start<Math>(s.columns); }
+  i64 panel_words(i64 depth) const { return start() + depth / kPer * s.columns; }
+  i64 b_words() const { return s.tile_n / s.columns * panel_words(s.tile_k) + kPanelSlack; }
+  i64 super_rows(i64 depth) const {
+    if (depth <= s.tile_k) return s.tile_m;
+    const i64 fit = kPartialBytes / (s.tile_n * 4) / s.tile_m * s.tile_m;
+    return fit > s.tile_m ? fit : s.tile_m;
+  }
+  // The largest view: class 0 has the most pixels and taps of all classes.
+  i64 partial_rows(const ConvArguments& g) const {
+    const ConvView v = view(g, 0, 0);
+    return round_up(smaller(super_rows(most_depth(g)), v.rows), s.rows);
+  }
+  i64 most_depth(const ConvArguments& g) const {
+    i64 depth = view(g, 0, 0).depth;
+    for (i64 c = 1; c < classes(g); ++c) {
+      const i64 other = view(g, 0, c).depth;
+      if (other > depth) depth = other;
+    }
+    return depth;
+  }
+  i64 thread_words(const ConvArguments& g) const {
+    const i64 tile_columns = s.tile_n;
+    return round_up(a_words() + b_words() + partial_rows(g) * tile_columns, kLanes);
+  }
+  i64 workspace_bytes(const ConvArguments& g, int threads) const {
+    return thread_words(g) * threads * 4;
+  }
+
+  // ---- views ----
+
+  static i64 classes_along(const ConvArguments& g, int dim) {
+    return smaller(g.stride[dim], g.size[dim]);
+  }
+  static i64 classes(const ConvArguments& g) {
+    if (T::kDirection != ConvDirection::backward_data) return 1;
+    return classes_along(g, kDepth) * classes_along(g, kHeight) * classes_along(g, kWidth);
+  }
+  static ConvView view(const ConvArguments& g, i64 group, i64 number) {
+    if constexpr (kWeights) {
+      return Factors::filter_view(g, group);
+    } else {
+      const i64 sizes[kSpatialDims] = {classes_along(g, kDepth), classes_along(g, kHeight),
+                                       classes_along(g, kWidth)};
+      i64 residue[kSpatialDims];
+      digits_of(number, sizes, residue);
+      return Factors::image_view(g, group, residue);
+    }
+  }
+
+  // ---- the result ----
+
+  // A run of rows or columns of the product that lie at one distance in the result.
+  struct Line {
+    i64 at, count, distance;
+  };
+  static Line pixel_line(const ConvView& v, i64 number, i64 count, bool are_even) {
+    const ConvPixel p = pixel_of(v, number);
+    const i64 rest = v.axis[kWidth].pixels - p.at[kWidth];
+    return {offset_of(v, p), are_even ? count : smaller(count, rest), pixel_distance(v)};
+  }
+  static Line filter_line(const ConvArguments& g, const ConvView& v, i64 column, i64 count) {
+    const i64 channel = column % v.channels;
+    const i64 at = filter_offset(g, v, tap_of(v, column / v.channels));
+    return {at + channel * g.w_stride[kFilterC], smaller(count, v.channels - channel),
+            g.w_stride[kFilterC]};
+  }
+  static Line channel_line(i64 channel, i64 count, i64 distance) {
+    return {channel * distance, count, distance};
+  }
+
+  struct Result {
+    const ConvArguments& g;
+    const ConvView& v;
+    i64 group;
+    bool even;
+
+    Line rows(i64 i, i64 count) const {
+      if (kWeights) return channel_line(i, count, g.w_stride[kFilterK]);
+      if (T::kChannelsLast) return pixel_line(v, i, count, even);
+      return channel_line(i, count, v.pixel_stride[kImageC]);
+    }
+    Line columns(i64 j, i64 count) const {
+      if (kWeights) return filter_line(g, v, j, count);
+      if (T::kChannelsLast) return channel_line(j, count, v.pixel_stride[kImageC]);
+      return pixel_line(v, j, count, even);
+    }
+    i64 channel(i64 i, i64 j) const {
+      if (kWeights) return 0;
+      return T::kChannelsLast ? group * v.columns + j : group * v.rows + i;
+    }
+  };
+
+  void finish(const Result& result, const u32* sums, i64 ld, Range m, Range n) const {
+    for (i64 i = m.begin; i < m.end;) {
+      const Line row = result.rows(i, m.end - i);
+      for (i64 j = n.begin; j < n.end;) {
+        const Line column = result.columns(j, n.end - j);
+        s.finish(result.g,
+                 {row.at + column.at, row.count, column.count, row.distance, column.distance,
+                  result.channel(i, j)},
+                 sums + (i - m.begin) * ld + j - n.begin, ld);
+        j += column.count;
+      }
+      i += row.count;
+    }
+  }
+
+  // Where raw sums may go to the result itself: it is a plain matrix.
+  u32* plain_output(const Result& result, i64& ld) const {
+    const ConvArguments& g = result.g;
+    const ConvView& v = result.v;
+    if (!s.sums_are_output || g.alpha != 1.0F || g.beta != 0.0F) return nullptr;
+    const Line row = result.rows(0, v.rows), column = result.columns(0, v.columns);
+    if (row.count != v.rows || column.count != v.columns) return nullptr;
+    if (column.distance != 1 && v.columns > 1) return nullptr;
+    ld = row.distance;
+    return static_cast<u32*>(g.out) + row.at + column.at;
+  }
+
+  // ---- a rectangle of the result of one view ----
+
+  struct Job {
+    const Result& result;
+    Range m, n;
+    u32* space;
+  };
+  // Sums of a block of the depth: added to those at `data`, which has room for whole register
+  // blocks where it is padded.
+  struct Sink {
+    u32* data;  // of row m.begin, column n.begin
+    i64 ld;
+    bool accumulate, padded;
+  };
+
+  void register_blocks(const u32* a, const u32* b, Range m, Range n, i64 depth,
+                       const Sink& sink) const {
+    BlockTask t{};
+    t.words = depth / kPer;
+    t.a_row = kAAcross ? 4 : a_pitch() * 4;
+    t.a_word = kAAcross ? a_pitch() * 4 : 4;
+    t.b_word = s.columns;
+    t.ld_before = t.ld_out = sink.ld;
+    for (i64 j = 0; j < n.end - n.begin; j += s.columns, b += panel_words(depth)) {
+      t.b = b + start();
+      t.start = b;
+      const int columns = static_cast<int>(smaller(s.columns, n.end - n.begin - j));
+      for (i64 i = 0; i < m.end - m.begin; i += s.rows) {
+        const i64 rows = smaller(s.rows, m.end - m.begin - i);
+        u32* const data = sink.data + i * sink.ld + j;
+        t.a = a + (kAAcross ? i : i * a_pitch());
+        t.out = data;
+        t.before = sink.accumulate ? data : nullptr;
+        if (sink.padded || (rows == s.rows && columns == s.columns)) {
+          s.multiply(t, rows, columns);
+        } else {
+          incomplete_block(t, rows, columns);
+        }
+      }
+    }
+  }
+  [[gnu::noinline]] void incomplete_block(BlockTask t, i64 rows, int columns) const {
+    constexpr i64 kMostSums = 32 * kLanes;
+    alignas(64) u32 scratch[kMostSums];
+    u32* const data = static_cast<u32*>(t.out);
+    const i64 ld = t.ld_out;
+    if (t.before) copy_rectangle(data, ld, scratch, s.columns, rows, columns);
+    t.before = t.before ? scratch : nullptr;
+    t.out = scratch;
+    t.ld_before = t.ld_out = s.columns;
+    s.multiply(t, rows, columns);
+    copy_rectangle(scratch, s.columns, data, ld, rows, columns);
+  }
+  static void copy_rectangle(const u32* from, i64 ld_from, u32* to, i64 ld_to, i64 rows,
+                             int columns) {
+    for (i64 r = 0; r < rows; ++r) {
+      for (int j = 0; j < columns; j += kLanes) {
+        const int count = static_cast<int>(smaller(kLanes, columns - j));
+        store_first(to + r * ld_to + j, load_first<u32v>(from + r * ld_from + j, count), count);
+      }
+    }
+  }
+
+  void prepare_b(const Job& job, Range n, Range k, u32* b) const {
+    const i64 depth = k.end - k.begin;
+    for (i64 j = n.begin; j < n.end; j += s.columns, b += panel_words(depth)) {
+      Factors::pack_b(job.result.g, job.result.v, s.pack_b, j, k, s.columns, b + start());
+      if (s.correct) s.correct(b + start(), depth / kPer, b);
+    }
+  }
+
+  void run_job(const Job& job) const {
+    const Result& result = job.result;
+    const ConvView& v = result.v;
+    u32* const a = job.space;
+    u32* const b = a + a_words();
+    u32* const partial = b + b_words();
+    i64 ld_plain = 0;
+    u32* const plain = plain_output(result, ld_plain);
+    const i64 super = super_rows(v.depth);
+    for (i64 n0 = job.n.begin; n0 < job.n.end; n0 += s.tile_n) {
+      const Range n{n0, smaller(n0 + s.tile_n, job.n.end)};
+      const i64 ld = round_up(n.end - n.begin, s.columns);
+      const bool keeps_b = v.depth <= s.tile_k;
+      for (i64 r = job.m.begin; r < job.m.end; r += super) {
+        const i64 rows_end = smaller(r + super, job.m.end);
+        for (i64 p = 0; p < v.depth; p += s.tile_k) {
+          const Range k{p, smaller(p + s.tile_k, v.depth)};
+          if (!keeps_b || r == job.m.begin) prepare_b(job, n, k, b);
+          for (i64 i = r; i < rows_end; i += s.tile_m) {
+            const Range m{i, smaller(i + s.tile_m, rows_end)};
+            Factors::pack_a(result.g, v, m, k, a, a_pitch());
+            Sink sink{partial + (i - r) * ld, ld, p > 0, true};
+            if (plain) sink = {plain + i * ld_plain + n0, ld_plain, p > 0, false};
+            register_blocks(a, b, m, n, k.end - k.begin, sink);
+            if (!plain && k.end == v.depth) finish(result, sink.data, ld, m, n);
+          }
+        }
+      }
+    }
+  }
+
+  // No taps, or no images: the sums are zero.
+  void run_empty(const Result& result, Range m, Range n) const {
+    constexpr int kSome = 64;
+    const u32 zeros[kSome] = {};
+    for (i64 j = n.begin; j < n.end; j += kSome) {
+      finish(result, zeros, 0, m, {j, smaller(j + kSome, n.end)});
+    }
+  }
+
+  void run(const ConvArguments& g, const CpuThread& thread) const {
+    u32* const space = static_cast<u32*>(thread.workspace) + thread.index * thread_words(g);
+    for (i64 c = 0; c < classes(g); ++c) {
+      ConvView v = view(g, 0, c);
+      GemmArguments sizes{};
+      sizes.m = v.rows, sizes.n = v.columns, sizes.batch = g.groups;
+      const Grid grid =
+          best_grid(sizes, thread.count, s.wave_m, s.wave_n, s.rows, s.columns, kLanes);
+      if (thread.index >= grid.batch * grid.m * grid.n) continue;
+      const Range m = part(v.rows, s.rows, grid.m, thread.index / grid.n % grid.m);
+      const Range n = part(v.columns, s.columns, grid.n, thread.index % grid.n);
+      const Range groups = part(g.groups, 1, grid.batch, thread.index / (grid.n * grid.m));
+      for (i64 group = groups.begin; group < groups.end; ++group) {
+        v = view(g, group, c);
+        const Result result{g, v, group, !kWeights && pixels_are_even(v)};
+        if (v.depth == 0) {
+          run_empty(result, m, n);
+        } else {
+          run_job({result, m, n, space});
+        }
+      }
+    }
+  }
+};
+
+// ---- what kernels share as compiled code ----
+
+template <class T>
+i64 packed_conv_workspace_bytes(const PackedConvShape<T>& shape, const void* arguments,
+                                int threads) {
+  const auto& g = *static_cast<const ConvArguments*>(arguments);
+  return PackedConvDriver<T>{shape}.workspace_bytes(g, threads);
+}
+template <class T>
+void packed_conv_run(const PackedConvShape<T>& shape, const void* arguments,
+                     const CpuThread& thread) {
+  PackedConvDriver<T>{shape}.run(*static_cast<const ConvArguments*>(arguments), thread);
+}
+// A panel of B, or a part of its depth.
+template <class E, class Math, int Width, bool kKContiguous>
+void pack_part(const PanelSource<E>& s, u32* panel) {
+  pack_panel<E, Math, Width, false, kKContiguous>(s, panel);
+}
+
+// A kernel: the code that depends on its configuration.
+template <class C>
+struct PackedConv {
+  using Math = typename C::Math;
+  using Types = PackedConvTypes<C::kDirection, C::kChannelsLast, typename C::X, typename C::W,
+                                typename C::Y, Math>;
+  using Factors = ConvFactors<Types>;
+  using Column = typename Factors::Column;
+  using Out = typename ConvTypes<C>::Out;
+  static constexpr int kRows = C::kWarpTileM, kColumns = C::kWarpTileN;
+  static constexpr int kPer = Math::kPerWord;
+  static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
+  static_assert(kColumns % kLanes == 0, "warp_tile_n must be a multiple of the vector's lanes");
+  static_assert(kColumns <= Factors::kMostColumns, "warp_tile_n is at most 64");
+  static_assert(C::kTileM % kRows == 0, "tile_m must be a multiple of warp_tile_m");
+  static_assert(C::kTileN % kColumns == 0, "tile_n must be a multiple of warp_tile_n");
+  static_assert(C::kTileK % kPer == 0, "tile_k must be a multiple of warp_tile_k");
+
+  static constexpr PackedConvShape<Types> shape() {
+    constexpr bool kIsInt = __is_same(typename Math::Acc, i32v);
+    PackedConvShape<Types> s{};
+    s.rows = kRows, s.columns = kColumns;
+    s.tile_m = C::kTileM, s.tile_n = C::kTileN, s.tile_k = C::kTileK;
+    s.wave_m = C::kWaveM, s.wave_n = C::kWaveN;
+    s.sums_are_output = C::kNumSteps == 0 && (kIsInt ? __is_same(Out, int) : __is_same(Out, float));
+    s.multiply = multiply_any<Math, kRows, kColumns / kLanes, 0>;
+    s.pack_b = pack_part<Column, Math, kColumns, Factors::kBKContiguous>;
+    if (Math::kBiased) s.correct = column_corrections<Math, kColumns>;
+    s.finish = finish_conv<C>;
+    return s;
+  }
+  static constexpr PackedConvShape<Types> kShape = shape();
+
+  static i64 workspace_bytes(const void* arguments, int threads) {
+    return packed_conv_workspace_bytes(kShape, arguments, threads);
+  }
+  static void run(const void* arguments, const CpuThread* thread) {
+    packed_conv_run(kShape, arguments, *thread);
+  }
+  static constexpr CpuKernel kernel() { return {C::kAbiVersion, {{workspace_bytes, run}}}; }
+};
+
+}  // namespace tessera::device
