@@ -113,7 +113,7 @@ struct Launch {
   ArgumentBlock arguments;      // the same for every step
   InlineVector<Step, 4> steps;  // run in this order; empty: there is nothing to compute
   Workspace workspace;  // GPU only; the entries of a CPU's kernel compute the size themselves
-  InlineVector<TensorMap, 12> tensor_maps;
+  InlineVector<TensorMap, 20> tensor_maps;
   InlineVector<const void*, 24> pointers;  // GPU: all that the kernel accesses, to be checked
   int max_threads = 0;  // CPU: the most threads that the kernel can use; 0: no limit
 };

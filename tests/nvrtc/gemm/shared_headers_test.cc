@@ -8,7 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/families/family.h"
-#include "tessera/families/gemm/wgmma_internal.h"
+#include "tessera/families/tile/wgmma.h"
 #include "tessera/families/headers.h"
 #include "tessera/jit/build.h"
 #include "tessera/jit/nvrtc.h"
@@ -17,8 +17,8 @@
 namespace tessera {
 namespace {
 
-using gemm::Wgmma;
-using gemm::WgmmaFrom;
+using tile::Wgmma;
+using tile::WgmmaFrom;
 
 // The code of a kernel: the section .text.<name> of its cubin.
 std::string code_of(const std::string& name, const std::string& text) {
@@ -109,7 +109,7 @@ TEST_F(SharedHeaders, TwoInstructionsInOneKernel) {
   const std::string code = code_of("two",
                                    "#include \"tessera/device/cuda/ptx.h\"\n"
                                    "#include \"tessera/device/cuda/wgmma.h\"\n\n" +
-                                       gemm::wgmma_text(instructions) + kTwo);
+                                       tile::wgmma_text(instructions) + kTwo);
   EXPECT_EQ(count(code, kHgmmaOfDescriptors), 1);
   EXPECT_EQ(count(code, kHgmmaOfRegisters), 1);
 }
@@ -210,7 +210,7 @@ TEST_F(SharedHeaders, MainLoopOfAnotherOperation) {
                                    "#include \"tessera/device/cuda/tile_order.h\"\n"
                                    "#include \"tessera/device/cuda/tma_main_loop.h\"\n"
                                    "#include \"tessera/device/cuda/tma_store.h\"\n\n" +
-                                       gemm::wgmma_text(std::span(&instruction, 1)) + kPointwise);
+                                       tile::wgmma_text(std::span(&instruction, 1)) + kPointwise);
   EXPECT_EQ(count(code, kHgmmaOfDescriptors), 4);  // 64 of k, 16 at a time
   EXPECT_EQ(count(code, kHgmmaOfRegisters), 0);
 }

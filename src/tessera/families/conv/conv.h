@@ -67,6 +67,9 @@ const Way* find_way(Pipeline pipeline);
 extern const Way kDirectCpu, kDirectCuda;
 Algorithm direct_algorithm(const Target& target);
 
+// tmaws.cc: implicit products by TMA and wgmma
+extern const Way kTmaws;
+
 // kernels.cc
 Verdict is_legal(const KernelSpec& spec, const Target& target);
 Verdict is_deterministic(const KernelSpec& spec, const Target& target);

@@ -100,7 +100,7 @@ const Way kDirectCuda = {Pipeline::direct, "cuda",    algorithms, illegal,
 
 Algorithm direct_algorithm(const Target& target) {
   Algorithm a = {.pipeline = Pipeline::direct, .tile = {}, .wave = {0, 1, 1}, .warp_tile = {}};
-  if (is_gpu(target)) a.tile = kGpuTile, a.wave = {2, 2, 1};
+  if (is_gpu(target)) a.tile = kGpuTile, a.wave = {2, 2, 1}, a.warp_tile = {4, 8, 1};
   return a;
 }
 

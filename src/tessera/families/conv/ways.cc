@@ -6,7 +6,7 @@
 namespace tessera::conv {
 
 std::span<const Way> ways() {
-  static const std::array kAll = {kDirectCpu, kDirectCuda};
+  static const std::array kAll = {kDirectCpu, kDirectCuda, kTmaws};
   return kAll;
 }
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "tessera/families/gemm/gemm_internal.h"
-#include "tessera/families/gemm/wgmma_internal.h"
+#include "tessera/families/tile/wgmma.h"
 
 namespace tessera::gemm {
 
@@ -13,10 +13,10 @@ std::string wgmma_text(const KernelSpec& spec) {
   const TmawsOperand p = a.swap_ab ? tmaws_b(s, a) : tmaws_a(s, a);
   const TmawsOperand q = a.swap_ab ? tmaws_a(s, a) : tmaws_b(s, a);
   const auto from = [](const TmawsOperand& o) {
-    return o.k_contiguous ? WgmmaFrom::k_lines : WgmmaFrom::row_lines;
+    return o.k_contiguous ? tile::WgmmaFrom::k_lines : tile::WgmmaFrom::row_lines;
   };
-  const Wgmma instruction{p.dtype, q.dtype, a.tile.n, from(p), from(q)};
-  return wgmma_text(std::span(&instruction, 1));
+  const tile::Wgmma instruction{p.dtype, q.dtype, a.tile.n, from(p), from(q)};
+  return tile::wgmma_text(std::span(&instruction, 1));
 }
 
 std::string pack_kernel_text(const KernelSpec& spec) {

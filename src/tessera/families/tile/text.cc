@@ -20,6 +20,7 @@ Source source_of(const KernelSpec& spec, std::string_view backend, const Templat
       "// Reproduce: tessera generate {0} --output-dir .\n"
       "#include \"tessera/device/{1}/{2}\"\n"
       "\n"
+      "{5}"
       "namespace {{\n"
       "\n"
       "using namespace tessera::device;\n"
@@ -33,7 +34,7 @@ Source source_of(const KernelSpec& spec, std::string_view backend, const Templat
       "extern \"C\" {{\n"
       "{4}"
       "}}\n",
-      source.name, backend, from.header, config, exports);
+      source.name, backend, from.header, config, exports, from.before);
   source.headers = headers_of(source.text);
   return source;
 }

@@ -15,10 +15,11 @@ struct GpuEntry {
 };
 
 // A template of src/tessera/device/<backend>/: its header below that folder, its name, the struct
-// that it takes, and the fields of the emitted Config, a line each.
+// that it takes, the fields of the emitted Config, a line each, and text that comes before that.
 struct Template {
   std::string_view header, name, arguments;
   std::string config;
+  std::string before = {};
 };
 
 // name, text, headers and entries of the kernel's source; the table of a CPU's entries is the

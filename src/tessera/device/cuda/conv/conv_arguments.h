@@ -29,12 +29,12 @@ struct alignas(64) ConvClass {
   CudaTensorMap image;  // the pixels that are read, as columns of pixels
   CudaTensorMap out;    // the results
   int first_tile, tiles_p;
-  int rows;              // pixels of all images
-  int steps;             // tiles of the depth
-  int pixels[3];         // of one image
-  int start[3];          // the place that the first tap of the first pixel has in the image
+  int rows;       // pixels of all images
+  int steps;      // tiles of the depth
+  int pixels[3];  // of one image
+  int start[3];   // the place that the first tap of the first pixel has in the image
   int taps[3];
-  int filter;            // the place of the first tap in the filter
+  int filter;  // the place of the first tap in the filter
 };
 
 // How many classes the arguments hold: strides of 3 by 3.
@@ -52,7 +52,7 @@ struct CudaConvArguments {
   int num_classes, tiles, tiles_q, raster_group;
   // Of one group: the channels of the image, of the other operand, and of the results.
   int image_channels, other_channels, result_channels;
-  int slabs;                           // how many tiles of depth, or of columns, a tap has
+  int slabs;  // how many tiles of depth, or of columns, a tap has
   int batch_is_tap;
   int pixel_step[3];   // from a pixel to the next one, in the image
   int tap_step[3];     // from a tap to the next one, in the image

@@ -39,8 +39,8 @@ struct ConvSums {
     }
   }
 
-  // A thread adds up 4 neighbours of every `lanes`-th slice, and the first thread of a lane's column
-  // adds up what these found.
+  // A thread adds up 4 neighbours of every `lanes`-th slice, and the first thread of a lane's
+  // column adds up what these found.
   static __device__ __forceinline__ void add(const CudaConvArguments& g) {
     __shared__ float4 found[kThreads];
     const ConvMatrix& result = g.result;

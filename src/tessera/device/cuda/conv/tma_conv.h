@@ -336,11 +336,11 @@ struct TmaConv {
       Sums::put(g, sums, place, u.slice, loop.thread);
     } else if constexpr (kData) {
       const int warp = uniform(loop.thread / 32);
-      const u32 area = shared + kOffsetStore + loop.warpgroup * kAreaBytes + warp * (kAreaBytes / 4);
+      const u32 area =
+          shared + kOffsetStore + loop.warpgroup * kAreaBytes + warp * (kAreaBytes / 4);
       const ResidueStore<C, kBlocks, kPass, kAreaBytes> store = {
-          g,         g.classes[u.class_index], u.class_index, place.batch,
-          place.row, place.column,             area,          warp,
-          loop.thread % 32};
+          g,    g.classes[u.class_index], u.class_index, place.batch, place.row, place.column, area,
+          warp, loop.thread % 32};
       store.store(sums);
     } else {
       store_of(phases).store(sums, place);

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "tessera/families/gemm/wgmma_internal.h"
+#include "tessera/families/tile/wgmma.h"
 
-namespace tessera::gemm {
+namespace tessera::tile {
 namespace {
 
 constexpr int kBytesK = 32;  // bytes along k that one wgmma takes
@@ -124,4 +124,4 @@ std::string wgmma_text(std::span<const Wgmma> instructions) {
   return text + "}  // namespace tessera::device\n";
 }
 
-}  // namespace tessera::gemm
+}  // namespace tessera::tile

@@ -8,7 +8,7 @@
 
 #include "tessera/spec/dtype.h"
 
-namespace tessera::gemm {
+namespace tessera::tile {
 
 // Where an operand comes from, as in src/tessera/device/cuda/wgmma.h.
 enum class WgmmaFrom : std::uint8_t { k_lines, row_lines, registers };
@@ -28,4 +28,4 @@ struct Wgmma {
 // The text of the specialisations, one for each different instruction.
 std::string wgmma_text(std::span<const Wgmma> instructions);
 
-}  // namespace tessera::gemm
+}  // namespace tessera::tile

@@ -1,0 +1,521 @@
+// The tmaws kernels: which there are, which problems they serve, their text and predicted times.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tessera/families/conv/tmaws_internal.h"
+#include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/gpu_estimate.h"
+#include "tessera/families/tile/rules.h"
+#include "tessera/families/tile/space.h"
+#include "tessera/families/tile/text.h"
+#include "tessera/families/tile/wgmma.h"
+
+namespace tessera::conv {
+namespace {
+
+constexpr int kMaxAccumulators = 208;  // per thread, without spills
+constexpr int kMaxColumns = 256;       // of wgmma
+constexpr int kMaxColumnsOf3 = 192;    // 3 consumers: 128 registers a thread at entry
+constexpr int kMaxStages = 9;
+constexpr int kMaxSlices = 128;
+constexpr int kInstructionK = 16;
+constexpr std::int64_t kMaxRows = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
+constexpr std::int64_t kMaxStride = std::int64_t{1} << 40;         // bytes
+constexpr std::int64_t kMaxStep = 8;  // of the copy engine from a pixel to the next one
+constexpr std::int64_t kMaxPartialBytes = std::int64_t{1} << 30;
+
+// ---- legality ----
+
+struct Case {
+  const ConvSignature& signature;
+  const Algorithm& algorithm;
+  const Target& target;
+};
+
+int column_unit(const Case& c) {
+  return c.signature.direction == ConvDirection::backward_weight ? kTmawsDepth : kInstructionK;
+}
+int consumers_of_tile(const Algorithm& a) {
+  return a.scheduler == Scheduler::pingpong ? 1 : a.wave.m;
+}
+int accumulators(const Algorithm& a) { return tile::tmaws_store(a).row_blocks * a.tile.n / 2; }
+bool is_16_bit(DType dtype) { return dtype == DType::fp16 || dtype == DType::bf16; }
+std::int64_t shared_bytes(const ConvSignature& s, const Algorithm& a) {
+  return tile::shared_memory(tmaws_product(s), a).all;
+}
+
+constexpr tile::Rule<Case> kTmawsRules[] = {
+    {[](const Case& c) { return c.signature.layout == ConvLayout::nhwgc; },
+     [](const Case& c) {
+       return fmt::format("tmaws reads channels last (nhwgc), got {}",
+                          to_string(c.signature.layout));
+     }},
+    {[](const Case& c) {
+       const tile::Product x = tmaws_product(c.signature);
+       return x.a == x.b && is_16_bit(x.a);
+     },
+     [](const Case& c) {
+       const tile::Product x = tmaws_product(c.signature);
+       return fmt::format("tmaws multiplies fp16 by fp16 or bf16 by bf16, got {} by {}",
+                          to_string(x.a), to_string(x.b));
+     }},
+    {[](const Case& c) {
+       const Shape3& w = c.algorithm.wave;
+       return w.m >= 1 && w.m <= 3 && w.n == 1 && w.k == 1;
+     },
+     [](const Case& c) {
+       return fmt::format("tmaws has 1 to 3 consumers over m (1x1x1, 2x1x1, 3x1x1), got {}",
+                          to_string(c.algorithm.wave));
+     }},
+    {[](const Case& c) {
+       const Scheduler s = c.algorithm.scheduler;
+       return s == Scheduler::cooperative || s == Scheduler::pingpong;
+     },
+     [](const Case& c) {
+       return fmt::format("tmaws is scheduled cooperative or pingpong, got {}",
+                          to_string(c.algorithm.scheduler));
+     }},
+    {[](const Case& c) {
+       return c.algorithm.scheduler != Scheduler::pingpong || c.algorithm.wave.m == 2;
+     },
+     [](const Case& c) {
+       return fmt::format("pingpong needs 2 consumers, got {}", c.algorithm.wave.m);
+     }},
+    {[](const Case& c) {
+       const int n = c.algorithm.tile.n;
+       return n >= 1 && n <= kMaxColumns && n % column_unit(c) == 0;
+     },
+     [](const Case& c) {
+       return fmt::format("tile_n must be a multiple of {} up to {} with {}, got {}",
+                          column_unit(c), kMaxColumns, to_string(c.signature.direction),
+                          c.algorithm.tile.n);
+     }},
+    {[](const Case& c) { return c.algorithm.tile.k == kTmawsDepth; },
+     [](const Case& c) {
+       return fmt::format("tile_k must be {} ({} bytes), got {}", kTmawsDepth,
+                          tile::kTmawsLineBytes, c.algorithm.tile.k);
+     }},
+    {[](const Case& c) {
+       const Shape3& t = c.algorithm.tile;
+       return t.m >= 1 && t.m <= kMaxColumns && tile::tmaws_store(c.algorithm).row_blocks >= 1;
+     },
+     [](const Case& c) {
+       return fmt::format("tile_m must be a multiple of {} rows of its consumers up to {}, got {}",
+                          device::kWgmmaRows * consumers_of_tile(c.algorithm), kMaxColumns,
+                          c.algorithm.tile.m);
+     }},
+    {[](const Case& c) {
+       return c.algorithm.warp_tile ==
+              Shape3{device::kWgmmaRows, c.algorithm.tile.n, kInstructionK};
+     },
+     [](const Case& c) {
+       return fmt::format("the warp tile is one wgmma: {}x{}x{}, got {}", device::kWgmmaRows,
+                          c.algorithm.tile.n, kInstructionK, to_string(c.algorithm.warp_tile));
+     }},
+    {[](const Case& c) { return accumulators(c.algorithm) <= kMaxAccumulators; },
+     [](const Case& c) {
+       return fmt::format("needs {} accumulators a thread, at most {} fit",
+                          accumulators(c.algorithm), kMaxAccumulators);
+     }},
+    {[](const Case& c) { return c.algorithm.wave.m < 3 || c.algorithm.tile.n <= kMaxColumnsOf3; },
+     [](const Case& c) {
+       return fmt::format("3 consumers leave registers for tile_n <= {}, got {}", kMaxColumnsOf3,
+                          c.algorithm.tile.n);
+     }},
+    {[](const Case& c) { return c.algorithm.stages >= 2 && c.algorithm.stages <= kMaxStages; },
+     [](const Case& c) {
+       return fmt::format("stages must be between 2 and {}, got {}", kMaxStages,
+                          c.algorithm.stages);
+     }},
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return a.splits == 1 && a.cluster_m == 1 && a.cluster_n == 1 && !a.swap_ab && !a.repack &&
+              a.store == Store::standard;
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "convolutions have splits=1, a 1x1 cluster, swap_ab=0, repack=0 and the standard store, "
+           "got splits={}, a {}x{} cluster, swap_ab={}, repack={} and {}",
+           a.splits, a.cluster_m, a.cluster_n, a.swap_ab ? 1 : 0, a.repack ? 1 : 0,
+           to_string(a.store));
+     }},
+    {[](const Case& c) { return c.algorithm.slices >= 1 && c.algorithm.slices <= kMaxSlices; },
+     [](const Case& c) {
+       return fmt::format("slices must be between 1 and {}, got {}", kMaxSlices,
+                          c.algorithm.slices);
+     }},
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return a.split_k == (a.slices > 1 ? SplitK::ordered : SplitK::none) &&
+              (a.slices == 1 || a.scheduler == Scheduler::cooperative);
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "split_k is ordered and the scheduler cooperative with slices, split_k is none without, "
+           "got slices={}, {} and {}",
+           a.slices, to_string(a.split_k), to_string(a.scheduler));
+     }},
+    {[](const Case& c) {
+       return shared_bytes(c.signature, c.algorithm) <= c.target.shared_memory_bytes;
+     },
+     [](const Case& c) {
+       return fmt::format("needs {} bytes of shared memory ({} stages and the rest), {} has {}",
+                          shared_bytes(c.signature, c.algorithm), c.algorithm.stages, c.target.name,
+                          c.target.shared_memory_bytes);
+     }},
+};
+
+std::string tmaws_illegal(const ConvSignature& s, const Algorithm& a, const Target& target) {
+  const Case c = {s, a, target};
+  const tile::Rule<Case>* rule = tile::first_broken(kTmawsRules, c);
+  return rule == nullptr ? std::string() : rule->sentence(c);
+}
+
+// ---- problems ----
+
+struct Ask {
+  const Algorithm& algorithm;
+  const ConvProblem& problem;
+  const TmawsPlan& plan;
+};
+
+bool is_data(const Ask& x) { return x.problem.direction == ConvDirection::backward_data; }
+bool is_weight(const Ask& x) { return x.problem.direction == ConvDirection::backward_weight; }
+
+// The corners of im2col's boxes and its offsets have so many bits.
+int bits_of(const Ask& x) { return 16 / x.plan.dims; }
+
+// The first value that the copy engine cannot take, or 0: corners, then distances of taps.
+std::int64_t wrong_corner(const Ask& x) {
+  const std::int64_t most = std::int64_t{1} << (bits_of(x) - 1);
+  for (const TmawsClass& c : x.plan.classes) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(x.plan.dims); ++i) {
+      for (const std::int64_t corner : {c.low[i], c.high[i]}) {
+        if (corner < -most || corner >= most) return corner;
+      }
+    }
+  }
+  return 0;
+}
+std::int64_t widest_filter(const Ask& x) {
+  std::int64_t most = 0;
+  for (const TmawsClass& c : x.plan.classes) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(x.plan.dims); ++i) {
+      most = std::max(most, (c.taps[i] - 1) * x.plan.tap_step[i]);
+    }
+  }
+  return most;
+}
+
+bool fits_stride(std::int64_t stride, DType dtype) {
+  const std::int64_t size = size_of(dtype);
+  return stride >= 0 && stride < kMaxStride / size && stride * size % tile::kTmaBytes == 0;
+}
+// A stride that counts and that the copy engine cannot take; 0: there is none.
+std::int64_t wrong_stride(const ConvStrides& s, const Spatial& size, std::int64_t n, DType dtype) {
+  const std::pair<std::int64_t, std::int64_t> all[] = {
+      {size[2], s[5]}, {size[1], s[4]}, {size[0], s[3]}, {n, s[0]}};
+  for (const auto& [count, stride] : all) {
+    if (count > 1 && !fits_stride(stride, dtype)) return stride;
+  }
+  return 0;
+}
+std::int64_t wrong_stride(const Ask& x) {
+  const ConvProblem& p = x.problem;
+  const bool forward = !is_data(x) && !is_weight(x);
+  if (!is_weight(x)) {
+    if (p.k > 1 && !fits_stride(p.weight_strides[1], p.weight)) return p.weight_strides[1];
+    const bool has_taps = p.filter[0] * p.filter[1] * p.filter[2] > 1;
+    if (has_taps && !fits_stride(x.plan.tap_distance, p.weight)) return x.plan.tap_distance;
+  }
+  const std::int64_t in = wrong_stride(p.in_strides, p.size, p.n, p.in);
+  if (in != 0 || forward) return in;
+  return wrong_stride(p.out_strides, out_size(p), p.n, p.out);
+}
+
+// Channels of all groups side by side, where a window spans all groups.
+bool groups_adjoin(const Ask& x) {
+  const ConvProblem& p = x.problem;
+  if (p.g == 1) return true;
+  const bool x_adjoins = p.in_strides[1] == p.c / p.g;
+  const bool y_adjoins = p.out_strides[1] == p.k / p.g;
+  const bool w_adjoins = p.weight_strides[0] == p.k / p.g * p.weight_strides[1];
+  if (is_weight(x)) return x_adjoins && y_adjoins;
+  return w_adjoins && (is_data(x) ? x_adjoins && y_adjoins : x_adjoins);
+}
+
+std::int64_t partial_bytes(const Ask& x) {
+  const std::int64_t pitch = (x.plan.columns + 3) / 4 * 4;
+  const double bytes =
+      4.0 * double(x.plan.batch) * double(x.plan.rows) * double(pitch) * x.algorithm.slices;
+  return bytes < 9e18 ? static_cast<std::int64_t>(bytes) : kMaxRows * kMaxRows;
+}
+
+bool is_short(const Ask& x) {
+  const ConvProblem& p = x.problem;
+  for (const std::int64_t size : {x.plan.rows, x.plan.columns, p.c, p.k}) {
+    if (size > kMaxRows) return false;
+  }
+  return x.plan.tiles <= kMaxRows / x.algorithm.slices;
+}
+
+constexpr tile::Rule<Ask> kProblemRules[] = {
+    {[](const Ask& x) { return x.problem.n > 0; },
+     [](const Ask&) { return std::string("tmaws needs n >= 1, got 0"); }},
+    {[](const Ask& x) {
+       const ConvProblem& p = x.problem;
+       return p.g == 1 || (p.c / p.g % kTmawsDepth == 0 && p.k / p.g % kTmawsDepth == 0);
+     },
+     [](const Ask& x) {
+       const ConvProblem& p = x.problem;
+       return fmt::format(
+           "tmaws needs one group, or c / g and k / g that are multiples of {}, got {} groups of "
+           "{} and {}",
+           kTmawsDepth, p.g, p.c / p.g, p.k / p.g);
+     }},
+    {groups_adjoin,
+     [](const Ask& x) {
+       const ConvProblem& p = x.problem;
+       return fmt::format(
+           "tmaws needs groups whose channels adjoin, got in_stride_g {}, weight_stride_g {} and "
+           "out_stride_g {}",
+           p.in_strides[1], p.weight_strides[0], p.out_strides[1]);
+     }},
+    {[](const Ask& x) { return x.plan.num_classes <= device::kMostClasses; },
+     [](const Ask& x) {
+       return fmt::format("tmaws serves strides of at most {} residues, got {}",
+                          device::kMostClasses, x.plan.num_classes);
+     }},
+    {[](const Ask& x) { return x.plan.tap_distance > 0; },
+     [](const Ask& x) {
+       const ConvStrides& w = x.problem.weight_strides;
+       return fmt::format(
+           "tmaws needs taps that lie at one distance, got weight_stride_x {}, weight_stride_y {} "
+           "and weight_stride_z {}",
+           w[5], w[4], w[3]);
+     }},
+    {[](const Ask& x) { return x.plan.y_distance > 0 || is_data(x); },
+     [](const Ask& x) {
+       const ConvStrides& y = x.problem.out_strides;
+       return fmt::format(
+           "tmaws needs pixels of y that lie at one distance, got out_stride_w {}, out_stride_h "
+           "{}, out_stride_d {} and out_stride_n {}",
+           y[5], y[4], y[3], y[0]);
+     }},
+    {[](const Ask& x) { return wrong_stride(x) == 0; },
+     [](const Ask& x) {
+       return fmt::format(
+           "tmaws needs strides of multiples of {} bytes below 2^40, got {} elements",
+           tile::kTmaBytes, wrong_stride(x));
+     }},
+    {[](const Ask& x) { return is_short(x); },
+     [](const Ask& x) {
+       return fmt::format("tmaws counts rows, columns and tiles up to {}, got {}, {} and {}",
+                          kMaxRows, x.plan.rows, x.plan.columns, x.plan.tiles);
+     }},
+    {[](const Ask& x) {
+       return *std::max_element(x.plan.pixel_step.begin(), x.plan.pixel_step.end()) <= kMaxStep;
+     },
+     [](const Ask& x) {
+       return fmt::format("the copy engine steps over at most {} pixels, got {}", kMaxStep,
+                          *std::max_element(x.plan.pixel_step.begin(), x.plan.pixel_step.end()));
+     }},
+    {[](const Ask& x) { return wrong_corner(x) == 0; },
+     [](const Ask& x) {
+       const std::int64_t most = std::int64_t{1} << (bits_of(x) - 1);
+       return fmt::format(
+           "the copy engine's boxes begin and end {} before to {} behind the image's borders in {} "
+           "dimensions, got {}",
+           most, most - 1, x.plan.dims, wrong_corner(x));
+     }},
+    {[](const Ask& x) { return widest_filter(x) < (std::int64_t{1} << bits_of(x)); },
+     [](const Ask& x) {
+       return fmt::format(
+           "the copy engine moves taps by at most {} pixels in {} dimensions, got {}",
+           (std::int64_t{1} << bits_of(x)) - 1, x.plan.dims, widest_filter(x));
+     }},
+    {[](const Ask& x) {
+       return x.algorithm.slices == 1 || (x.plan.classes.size() == 1 && x.plan.ld > 0 &&
+                                          x.plan.classes[0].steps >= x.algorithm.slices);
+     },
+     [](const Ask& x) {
+       return fmt::format(
+           "slices need as many steps of {}, one residue and rows of the result at one distance, "
+           "got {} slices of {} steps, {} residues and ld {}",
+           kTmawsDepth, x.algorithm.slices, x.plan.classes[0].steps, x.plan.classes.size(),
+           x.plan.ld);
+     }},
+    {[](const Ask& x) { return x.algorithm.slices == 1 || partial_bytes(x) <= kMaxPartialBytes; },
+     [](const Ask& x) {
+       return fmt::format("slices keep at most {} bytes of sums, got {}", kMaxPartialBytes,
+                          partial_bytes(x));
+     }},
+};
+
+std::string tmaws_unsupported(const KernelSpec& spec, const ConvProblem& p) {
+  const TmawsPlan plan = tmaws_plan(p, spec.algorithm.tile);
+  const Ask x = {spec.algorithm, p, plan};
+  const tile::Rule<Ask>* rule = tile::first_broken(kProblemRules, x);
+  return rule == nullptr ? std::string() : rule->sentence(x);
+}
+
+// ---- the space ----
+
+// As many stages as fit beside the store areas, where Q's columns take whole slabs or not.
+int deepest(const Algorithm& a, bool slabs, const Target& target) {
+  const DType dtype = DType::bf16;
+  const Epilogue none;
+  const tile::Product x = {dtype, dtype, dtype, dtype, true, !slabs, false, none};
+  Algorithm deeper = a;
+  deeper.stages = kMaxStages;
+  while (deeper.stages > 2 && tile::shared_memory(x, deeper).all > target.shared_memory_bytes) {
+    --deeper.stages;
+  }
+  return deeper.stages;
+}
+
+std::vector<Algorithm> tmaws_algorithms(const Target& target) {
+  const AlgorithmSpace& space = tile::space_of(Op::conv, target);
+  std::vector<Algorithm> all;
+  const auto add = [&](Algorithm a) {
+    const std::array<int, 2> depths = {deepest(a, false, target), deepest(a, true, target)};
+    for (std::size_t i = 0; i < (depths[0] == depths[1] ? 1U : 2U); ++i) {
+      a.stages = depths[i];
+      for (const int slices : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96}) {
+        if (slices > 1 && a.scheduler != Scheduler::cooperative) break;
+        a.slices = slices;
+        a.split_k = slices > 1 ? SplitK::ordered : SplitK::none;
+        all.push_back(a);
+      }
+    }
+  };
+  for (const Shape3& tile : tile::in_name_order(space.tiles)) {
+    for (const Shape3& wave : tile::in_name_order(space.waves)) {
+      for (const Scheduler scheduler : space.schedulers) {
+        Algorithm a = {.pipeline = Pipeline::tmaws,
+                       .tile = tile,
+                       .wave = wave,
+                       .warp_tile = {device::kWgmmaRows, tile.n, kInstructionK},
+                       .scheduler = scheduler};
+        if (tile.k != kTmawsDepth || wave.n != 1) continue;
+        if (scheduler == Scheduler::pingpong && wave.m != 2) continue;
+        if (tile::tmaws_store(a).row_blocks >= 1 && accumulators(a) <= kMaxAccumulators) add(a);
+      }
+    }
+  }
+  return all;
+}
+
+// ---- text ----
+
+std::string wgmma_text(const ConvSignature& s, const Algorithm& a) {
+  const tile::Product x = tmaws_product(s);
+  const auto from = [](bool along_k) {
+    return along_k ? tile::WgmmaFrom::k_lines : tile::WgmmaFrom::row_lines;
+  };
+  const tile::Wgmma instruction = {x.a, x.b, a.tile.n, from(x.a_k_contiguous),
+                                   from(x.b_k_contiguous)};
+  return tile::wgmma_text(std::span(&instruction, 1)) + "\n";
+}
+
+Source emit_tmaws(const KernelSpec& spec, const Target&) {
+  constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_sum", "run_sum"}}};
+  const auto& s = std::get<ConvSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  const std::string config =
+      config_text(spec, "tf32") + fmt::format(
+                                      "  static constexpr bool kPingpong = {};\n"
+                                      "  static constexpr int kSharedBytes = {};\n",
+                                      a.scheduler == Scheduler::pingpong, shared_bytes(s, a));
+  return tile::cuda_source(
+      spec, kAbi, {"conv/tma_conv.h", "TmaConv", "CudaConvArguments", config, wgmma_text(s, a)},
+      device::tma_threads(a.wave.m), std::span(kEntries).first(a.slices > 1 ? 2 : 1));
+}
+
+// ---- time ----
+
+// The product that a kernel computes, with the zeros that fill up its depth.
+tile::GpuKernel kernel_on(const ConvSignature& s, const Algorithm& a, const TmawsPlan& plan,
+                          const Target& target) {
+  const tile::Product product = tmaws_product(s);
+  tile::GpuKernel x{};
+  x.is_tmaws = 1;
+  x.is_pingpong = tile::flag(a.scheduler == Scheduler::pingpong);
+  x.rows = double(plan.rows);
+  x.columns = double(plan.columns);
+  x.tile_m = a.tile.m, x.tile_n = a.tile.n, x.tile_k = a.tile.k;
+  x.tile_mn = x.tile_m * x.tile_n;
+  x.tile_volume = x.tile_mn * x.tile_k;
+  x.wave_m = x.num_waves = a.wave.m, x.wave_n = 1;
+  x.lane_mn = double(a.warp_tile.m) * a.warp_tile.n;
+  x.splits = x.cluster_m = x.cluster_n = x.cluster_blocks = 1;
+  x.slices = a.slices, x.stages = a.stages;
+  x.size_m = x.size_n = 2;
+  x.macs = tile::gpu_macs_per_cycle(product.a, product.b, target, true);
+  const tile::SharedMemory shared = tile::shared_memory(product, a);
+  x.shared_bytes = double(shared.all);
+  x.store_chunk = shared.chunk;
+  x.stores_by_copy = tile::flag(size_of(product.out) == 2);
+  x.fetch_share = 1;
+  return x;
+}
+
+// The order matters, because each number depends on earlier ones.
+void count_out(const tile::GpuCase& c, double tiles, tile::GpuKernel& x) {
+  x.tiles_m = std::ceil(tiles / std::ceil(x.columns / x.tile_n) / c.batch);
+  x.tiles_n = std::ceil(x.columns / x.tile_n);
+  x.tiles_k = std::ceil(c.k / x.tile_k);
+  x.k_steps = std::ceil(x.tiles_k / x.slices);
+  x.block_threads = tile::block_threads(c, x);
+  x.accumulators = tile::accumulators(c, x);
+  x.resident = tile::resident_blocks(c, x);
+  x.blocks = tile::all_blocks(c, x);
+  x.step_bytes = tile::step_bytes(x);
+  x.step_operand_bytes = tile::step_operand_bytes(x);
+  x.step_cycles = tile::step_cycles(c, x);
+  x.store_times = tile::store_times(c, x);
+  x.finish_cycles = tile::finish_cycles(c, x);
+  x.busy_seconds = tile::busy_seconds(c, x);
+}
+
+constexpr double kSumStepSeconds = 4e-6;  // the second step, besides its bytes
+
+Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& p, const Target& target, int) {
+  const auto& s = std::get<ConvSignature>(spec.signature);
+  const Problem problem = p;
+  const TmawsPlan plan = tmaws_plan(p, spec.algorithm.tile);
+  const tile::Product product = tmaws_product(s);
+  tile::GpuCase c = tile::gpu_case(target, product.a, product.out, s.epilogue);
+  double steps = 0;  // of all tiles
+  for (const TmawsClass& of : plan.classes) steps += double(of.tiles_p) * double(of.steps);
+  double tiles = 0;
+  for (const TmawsClass& of : plan.classes) tiles += double(of.tiles_p);
+  c.k = steps / std::max(tiles, 1.0) * kTmawsDepth;
+  c.batch = double(plan.batch);
+  c.flops = flops(problem);
+  c.bytes = bytes(problem);
+  c.is_aligned = c.by_copy = 1;
+  tile::GpuKernel x = kernel_on(s, spec.algorithm, plan, target);
+  count_out(c, double(plan.tiles), x);
+  const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
+  double more = 0;
+  if (x.slices > 1) {
+    const double sums = double(plan.rows) * double(plan.columns) * c.batch * 8 * x.slices;
+    more = kSumStepSeconds + sums / (c.bandwidth * 2);
+  }
+  Estimate total = tile::total_of(seconds.compute, seconds.memory, seconds.overhead + more);
+  total.utilisation = seconds.utilisation;
+  return total;
+}
+
+}  // namespace
+
+const Way kTmaws = {Pipeline::tmaws,   "cuda",     tmaws_algorithms, tmaws_illegal,
+                    tmaws_unsupported, emit_tmaws, bind_tmaws,       estimate_tmaws};
+
+}  // namespace tessera::conv
