@@ -1,4 +1,4 @@
-"""Tessera for PyTorch: operators, a Linear module, and optimize(model).
+"""Tessera for PyTorch: operators, Linear and Conv modules, and optimize(model).
 
     import torch, tessera.torch
     layer = tessera.torch.Linear(768, 3072, activation="gelu")
@@ -6,10 +6,12 @@
 
 See docs/torch.md. Nothing is compiled against PyTorch.
 """
+from ._conv import Conv1d, Conv2d, Conv3d, conv1d, conv2d, conv3d
 from ._functions import layer_norm, linear, matmul, rms_norm, softmax
 from ._linear import Linear
 from ._optimize import Layer, Report, optimize
 from ._paired import compare, worst_error
 
-__all__ = ["Layer", "Linear", "Report", "compare", "layer_norm", "linear", "matmul", "optimize",
-           "rms_norm", "softmax", "worst_error"]
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "Layer", "Linear", "Report", "compare", "conv1d", "conv2d",
+           "conv3d", "layer_norm", "linear", "matmul", "optimize", "rms_norm", "softmax",
+           "worst_error"]

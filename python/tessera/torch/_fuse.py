@@ -1,4 +1,4 @@
-"""Finds activations that follow a Linear, and takes them out of the model, for the kernel.
+"""Finds activations that follow a layer, and takes them out of the model, for the kernel.
 
 Each module's own forward is traced with torch.fx, its children being leaves. So a module whose
 forward cannot be traced costs only its own fusions.
@@ -17,6 +17,7 @@ FUNCTIONS = {functional.relu: "relu", torch.relu: "relu", functional.silu: "silu
              torch.sigmoid: "sigmoid", functional.sigmoid: "sigmoid", torch.tanh: "tanh",
              functional.tanh: "tanh"}
 METHODS = ("relu", "sigmoid", "tanh")
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class _OneLevel(fx.Tracer):
@@ -59,11 +60,11 @@ def _activation(node: fx.Node, children: Dict[str, nn.Module]) -> Optional[str]:
 
 
 def _pairs(graph: fx.Graph, children: Dict[str, nn.Module]) -> List[Tuple[fx.Node, fx.Node, str]]:
-    """(a Linear's only call, the activation that alone reads it, its word)"""
+    """(a layer's only call, the activation that alone reads it, its word)"""
     calls = [node.target for node in graph.nodes if node.op == "call_module"]
     found = []
     for node in graph.nodes:
-        if (node.op != "call_module" or type(children[node.target]) is not nn.Linear or
+        if (node.op != "call_module" or type(children[node.target]) not in LAYERS or
                 len(node.users) != 1 or calls.count(node.target) != 1):
             continue
         user = next(iter(node.users))
@@ -79,10 +80,10 @@ def _set(root: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def _fuse_one(module: nn.Module, shared: Dict[int, int]) -> Tuple[nn.Module, Dict[int, str]]:
-    """The module, or a graph in its place where an activation was a function; and which Linear
+    """The module, or a graph in its place where an activation was a function; and which layer
     got which activation, by id()."""
     children = dict(module.named_modules(remove_duplicate=False))
-    if not any(type(child) is nn.Linear for child in module.children()):
+    if not any(type(child) in LAYERS for child in module.children()):
         return module, {}
     graph = _trace(module)
     pairs = _pairs(graph, children) if graph is not None else []
@@ -90,8 +91,8 @@ def _fuse_one(module: nn.Module, shared: Dict[int, int]) -> Tuple[nn.Module, Dic
     is_changed = False
     calls = [node.target for node in graph.nodes] if graph is not None else []
     for node, user, word in pairs:
-        linear = children[node.target]  # type: ignore[index]
-        if shared.get(id(linear), 1) > 1:
+        layer = children[node.target]  # type: ignore[index]
+        if shared.get(id(layer), 1) > 1:
             continue
         if user.op == "call_module" and calls.count(user.target) == 1:
             _set(module, str(user.target), nn.Identity())
@@ -101,7 +102,7 @@ def _fuse_one(module: nn.Module, shared: Dict[int, int]) -> Tuple[nn.Module, Dic
             is_changed = True
         else:
             continue
-        words[id(linear)] = word
+        words[id(layer)] = word
     if is_changed:
         graph.lint()  # type: ignore[union-attr]
         return fx.GraphModule(module, graph, type(module).__name__), words  # type: ignore[arg-type]

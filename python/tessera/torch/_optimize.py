@@ -1,4 +1,4 @@
-"""optimize(model): Tessera's Linear in the place of torch.nn.Linear, layer by layer."""
+"""optimize(model): Tessera's layers in the place of PyTorch's, one by one."""
 from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
@@ -8,8 +8,10 @@ from torch import nn
 
 from .._abi import Error
 from .._dispatcher import default_dispatcher
-from . import _fuse, _run
+from . import _conv, _fuse, _run
 from ._linear import Linear
+
+Tensor = torch.Tensor
 
 # A packed weight takes memory twice, so that it must be this much faster.
 LEAST_GAIN = 0.05
@@ -17,9 +19,12 @@ LEAST_GAIN = 0.05
 # A problem's measured seconds, with the weight as it is and with the packed one.
 Measured = Dict[str, Tuple[float, float]]
 
+# The modules of this package, which stay as they are.
+_OURS = (Linear, *_conv.MODULES.values())
+
 
 class Layer(NamedTuple):
-    """What became of one torch.nn.Linear."""
+    """What became of one torch.nn.Linear, Conv1d, Conv2d or Conv3d."""
 
     name: str                 # its path in the model
     problem: str              # the line; "" where the layer was left alone
@@ -44,24 +49,25 @@ class Report(List[Layer]):
             lines.append(f"{layer.name}: {layer.problem}\n    {layer.kernel} ({layer.source}), "
                          f"{layer.predicted_seconds * 1e6:.1f} us predicted{note}")
         done = sum(1 for layer in self if layer.problem)
-        return "\n".join([*lines, f"{done} of {len(self)} Linear modules were replaced"])
+        return "\n".join([*lines, f"{done} of {len(self)} modules were replaced"])
 
 
 def optimize(model: nn.Module, *, rows: int = 128, example: Any = None, pack: bool = True,
              fuse: bool = True) -> Tuple[nn.Module, Report]:
-    """Replaces each torch.nn.Linear of the model, in place, by tessera.torch.Linear with the same
-    parameters. Returns the model and a Report; print it.
+    """Replaces each torch.nn.Linear, Conv1d, Conv2d and Conv3d of the model, in place, by that of
+    tessera.torch with the same parameters. Returns the model and a Report; print it.
 
-    rows: for how many rows of input kernels are chosen and weights packed; any number stays right.
-    example: one input of the model, or a tuple of them: the model runs on it once, and each layer's
-    own number of rows is taken. pack: frozen weights on a CPU get a second copy in a kernel's own
-    form, where that is at least 5% faster; each shape is measured for this, in up to seconds. fuse:
-    an activation that alone follows a Linear is left to the kernel, where torch.fx can see it; a
-    module whose forward calls it as a function becomes a torch.fx.GraphModule, in evaluation mode
-    only. The model returned is another object only where that is the outermost module, or where the
-    model is itself a Linear.
+    rows: for how many rows of input kernels of Linear are chosen and weights packed; any number
+    stays right. example: one input of the model, or a tuple of them: the model runs on it once, and
+    each layer's own input is taken; without it the report has convolutions of one image of 56 x 56.
+    pack: frozen weights of Linear on a CPU get a second copy in a kernel's own form, where that is
+    at least 5% faster; each shape is measured for this, in up to seconds. fuse: an activation that
+    alone follows a layer is left to the kernel, where torch.fx can see it; a module whose forward
+    calls it as a function becomes a torch.fx.GraphModule, in evaluation mode only. The model
+    returned is another object only where that is the outermost module, or where the model is itself
+    such a layer.
     """
-    seen = _rows_seen(model, example) if example is not None else {}
+    seen = _inputs_seen(model, example) if example is not None else {}
     words: Dict[int, str] = {}
     if fuse:
         model, words = _fuse.fuse(model)
@@ -69,12 +75,11 @@ def optimize(model: nn.Module, *, rows: int = 128, example: Any = None, pack: bo
     made: Dict[int, nn.Module] = {}
     measured: Measured = {}
     for name, module in list(model.named_modules(remove_duplicate=False)):
-        if not isinstance(module, nn.Linear) or isinstance(module, Linear):
+        if not isinstance(module, _fuse.LAYERS) or isinstance(module, _OURS):
             continue
         if id(module) not in made:
-            count = seen.get(id(module), rows)
-            made[id(module)], layer = _replace(name, module, words.get(id(module)), count, pack,
-                                               measured)
+            made[id(module)], layer = _replace(name, module, words.get(id(module)),
+                                               seen.get(id(module)), rows, pack, measured)
             report.append(layer)
         if made[id(module)] is module:
             continue
@@ -84,14 +89,14 @@ def optimize(model: nn.Module, *, rows: int = 128, example: Any = None, pack: bo
     return model, report
 
 
-def _rows_seen(model: nn.Module, example: Any) -> Dict[int, int]:
-    """How many rows each Linear multiplied last, by id()."""
-    seen: Dict[int, int] = {}
+def _inputs_seen(model: nn.Module, example: Any) -> Dict[int, Tensor]:
+    """Each layer's last input, without memory, by the layer's id()."""
+    seen: Dict[int, Tensor] = {}
 
     def look(module: nn.Module, inputs: Tuple[Any, ...]) -> None:
-        seen[id(module)] = max(inputs[0].numel() // max(module.in_features, 1), 1)
+        seen[id(module)] = inputs[0].to("meta")
     hooks = [module.register_forward_pre_hook(look) for module in model.modules()
-             if isinstance(module, nn.Linear)]
+             if isinstance(module, _fuse.LAYERS)]
     try:
         with torch.no_grad():
             model(*(example if isinstance(example, tuple) else (example,)))
@@ -101,8 +106,8 @@ def _rows_seen(model: nn.Module, example: Any) -> Dict[int, int]:
     return seen
 
 
-def _refusal(module: nn.Linear) -> str:
-    if type(module) is not nn.Linear:
+def _refusal(module: nn.Module) -> str:
+    if type(module) not in _fuse.LAYERS:
         return f"it is a {type(module).__name__}, which may compute something else"
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks,
              module._backward_pre_hooks)
@@ -113,11 +118,15 @@ def _refusal(module: nn.Linear) -> str:
     return ""
 
 
-def _replace(name: str, module: nn.Linear, activation: Optional[str], rows: int, pack: bool,
-             measured: Measured) -> Tuple[nn.Module, Layer]:
+def _replace(name: str, module: nn.Module, activation: Optional[str], seen: Optional[Tensor],
+             rows: int, pack: bool, measured: Measured) -> Tuple[nn.Module, Layer]:
     note = _refusal(module)
     if not note:
         try:
+            if not isinstance(module, nn.Linear):
+                return _replaced_conv(name, module, activation, seen)
+            if seen is not None:
+                rows = max(seen.numel() // max(module.in_features, 1), 1)
             return _replaced(name, module, activation, rows, pack, measured)
         except Error as error:
             note = str(error)
@@ -130,6 +139,21 @@ def _module_of(activation: str) -> nn.Module:
     if activation.startswith("gelu"):
         return nn.GELU("tanh" if activation == "gelu_tanh" else "none")
     return {word: kind for kind, word in _fuse.MODULES.items()}[activation]()
+
+
+def _replaced_conv(name: str, module: nn.Module, activation: Optional[str],
+                   seen: Optional[Tensor]) -> Tuple[nn.Module, Layer]:
+    made = _conv.MODULES[type(module)].of(module, activation)  # type: ignore[index]
+    note = ""
+    if seen is None:
+        size = _conv.EXAMPLE_SIZES[len(made.stride) - 1]
+        seen = made.weight.new_empty(1, made.in_channels, *size, device="meta")
+        note = f"chosen for an image of {' x '.join(map(str, size))}, because there is no example"
+    device = made.weight.device
+    dispatcher = default_dispatcher(_run.device_key(device, "the weight"))
+    choice = dispatcher.select(made.problem(seen), threads=_run.threads_on(device))
+    return made, Layer(name, choice["problem"], activation, choice["kernel"], choice["source"],
+                       choice["predicted_seconds"], False, note)
 
 
 def _replaced(name: str, module: nn.Linear, activation: Optional[str], rows: int, pack: bool,

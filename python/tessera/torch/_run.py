@@ -40,13 +40,19 @@ _bound: Dict[Any, Bound] = {}
 _launch: Any = None
 
 
-def tensor_view(tensor: Tensor, what: str) -> _arrays.View:
+def type_word(tensor: Tensor, what: str) -> str:
+    """Tessera's word for a tensor's type."""
     word = _dtypes.WORDS.get(str(tensor.dtype).rpartition(".")[2])
     if tensor.dtype == torch.float64:
         raise Error(f"{what} has the type float64, which Tessera does not know; convert it with "
                     ".float()")
     if word is None:
         raise _dtypes.unknown(what, str(tensor.dtype).rpartition(".")[2])
+    return word
+
+
+def tensor_view(tensor: Tensor, what: str) -> _arrays.View:
+    word = type_word(tensor, what)
     return _arrays.View(tensor.data_ptr(), word, tuple(tensor.shape), tuple(tensor.stride()),
                         device_key(tensor.device, what), False, tensor)
 

@@ -1,0 +1,148 @@
+"""Convolutions: the functions and modules of PyTorch over Tessera's kernels."""
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence, Tuple, Union
+
+import torch
+import torch.nn.functional as functional
+from torch import nn
+
+from .._abi import Error
+from .._problem import Problem
+from . import _conv_ops, _conv_run, _ops
+from ._conv_run import How
+from ._functions import _call, ops
+
+Tensor = torch.Tensor
+Numbers = Union[int, Sequence[int]]
+
+
+def _each(name: str, value: Any, ndim: int) -> Tuple[int, ...]:
+    values = (value,) * ndim if isinstance(value, int) else tuple(value)
+    if len(values) == 1:
+        values *= ndim
+    if len(values) != ndim:
+        raise Error(f"{name} must be 1 number or {ndim}, got {len(values)}")
+    return values
+
+
+def _paddings(padding: Union[str, Numbers], stride: Tuple[int, ...], dilation: Tuple[int, ...],
+              weight: Tensor) -> Tuple[int, ...]:
+    """Before each dimension, then behind each."""
+    ndim = len(stride)
+    if not isinstance(padding, str):
+        return _each("padding", padding, ndim) * 2
+    if padding == "valid":
+        return (0,) * (2 * ndim)
+    if padding != "same":
+        raise Error(f"padding must be numbers, 'same' or 'valid', got '{padding}'")
+    if max(stride) > 1:
+        raise Error(f"padding 'same' is for a stride of 1, got {max(stride)}")
+    total = [d * (size - 1) for d, size in zip(dilation, weight.shape[2:])]
+    return (*[t // 2 for t in total], *[t - t // 2 for t in total])
+
+
+def _how(ndim: int, x: Tensor, weight: Tensor, stride: Numbers, padding: Union[str, Numbers],
+         dilation: Numbers, groups: int) -> How:
+    if x.dim() not in (ndim + 1, ndim + 2) or weight.dim() != ndim + 2:
+        raise Error(f"conv{ndim}d: the input must have {ndim + 1} or {ndim + 2} dimensions and the "
+                    f"weight {ndim + 2}, got {x.dim()} and {weight.dim()}")
+    strides, dilations = _each("stride", stride, ndim), _each("dilation", dilation, ndim)
+    return How(strides, _paddings(padding, strides, dilations, weight), dilations, groups)
+
+
+def _conv(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Numbers,
+          padding: Union[str, Numbers], dilation: Numbers, groups: int,
+          activation: Optional[str]) -> Tensor:
+    how = _how(ndim, x, weight, stride, padding, dilation, groups)
+    images = x if x.dim() == ndim + 2 else x.unsqueeze(0)
+    y = _call(ops.conv, _conv_ops.run_forward, (images, weight, bias), *how, activation)
+    return y if x.dim() == ndim + 2 else y.squeeze(0)
+
+
+def conv1d(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride: Numbers = 1,
+           padding: Union[str, Numbers] = 0, dilation: Numbers = 1, groups: int = 1, *,
+           activation: Optional[str] = None) -> Tensor:
+    """activation(torch.nn.functional.conv1d(...)), see conv2d()."""
+    return _conv(1, input, weight, bias, stride, padding, dilation, groups, activation)
+
+
+def conv2d(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride: Numbers = 1,
+           padding: Union[str, Numbers] = 0, dilation: Numbers = 1, groups: int = 1, *,
+           activation: Optional[str] = None) -> Tensor:
+    """activation(torch.nn.functional.conv2d(...)) in one pass.
+
+    Types: float32, float16, bfloat16. bias: of that type or float32. activation: "relu", "gelu",
+    "gelu_tanh", "silu", "sigmoid", "tanh". Contiguous tensors and those of torch.channels_last are
+    taken as they lie. The result is channels last where the input or the weight is; the other one
+    is then copied if it is not. Tensors of other strides are copied.
+    """
+    return _conv(2, input, weight, bias, stride, padding, dilation, groups, activation)
+
+
+def conv3d(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride: Numbers = 1,
+           padding: Union[str, Numbers] = 0, dilation: Numbers = 1, groups: int = 1, *,
+           activation: Optional[str] = None) -> Tensor:
+    """activation(torch.nn.functional.conv3d(...)), see conv2d()."""
+    return _conv(3, input, weight, bias, stride, padding, dilation, groups, activation)
+
+
+class _Fused:
+    """What the three modules add to PyTorch's: an activation, which the kernel applies."""
+
+    def __init__(self, *arguments: Any, activation: Optional[str] = None, **named: Any) -> None:
+        if activation is not None and activation not in _ops.ACTIVATIONS:
+            raise Error(f"the activation must be one of {', '.join(_ops.ACTIVATIONS)}, got "
+                        f"{activation!r}")
+        super().__init__(*arguments, **named)
+        self.activation = activation
+
+    @classmethod
+    def of(cls, module: Any, activation: Optional[str] = None) -> Any:
+        """A module with the same parameters, not copies of them."""
+        made: Any = cls(module.in_channels, module.out_channels, module.kernel_size, module.stride,
+                        module.padding, module.dilation, module.groups, module.bias is not None,
+                        module.padding_mode, "meta", module.weight.dtype, activation=activation)
+        made.weight, made.bias = module.weight, module.bias
+        return made.train(module.training)
+
+    def _padded(self, x: Tensor) -> Tuple[Tensor, Union[str, Numbers]]:
+        """The input and the padding that is left to the kernel, which pads with zeros."""
+        me: Any = self
+        if me.padding_mode == "zeros":
+            return x, me.padding
+        return functional.pad(x, me._reversed_padding_repeated_twice, mode=me.padding_mode), 0
+
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+        me: Any = self
+        x, padding = self._padded(x)
+        return _conv(len(me.stride), x, weight, bias, me.stride, padding, me.dilation, me.groups,
+                     self.activation)
+
+    def problem(self, x: Tensor) -> Problem:
+        """What forward() asks for such an input, whose memory is not read."""
+        me: Any = self
+        x, padding = self._padded(x.detach().to("meta"))
+        ndim = len(me.stride)
+        how = _how(ndim, x, me.weight, me.stride, padding, me.dilation, me.groups)
+        weight, bias = (None if t is None else t.detach().to("meta") for t in (me.weight, me.bias))
+        images = x if x.dim() == ndim + 2 else x.unsqueeze(0)
+        return _conv_run.forward_problem(images, weight, bias, how, self.activation)
+
+
+class Conv1d(_Fused, nn.Conv1d):  # type: ignore[misc]
+    """activation(conv1d(x)), with the parameters and the state dict of torch.nn.Conv1d."""
+
+
+class Conv2d(_Fused, nn.Conv2d):  # type: ignore[misc]
+    """activation(conv2d(x)), with the parameters and the state dict of torch.nn.Conv2d."""
+
+
+class Conv3d(_Fused, nn.Conv3d):  # type: ignore[misc]
+    """activation(conv3d(x)), with the parameters and the state dict of torch.nn.Conv3d."""
+
+
+# PyTorch's modules, and what takes their place.
+MODULES = {nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d}
+# The images that a report assumes where there is no example.
+EXAMPLE_SIZES: Tuple[Tuple[int, ...], ...] = ((1024,), (56, 56), (16, 56, 56))

@@ -1,0 +1,160 @@
+"""Plans for convolutions of tensors, and their launches; see _run.py.
+
+Tensors have the channels second, as PyTorch says their shapes. Their memory has them second or
+last. The result lies as the operands do.
+"""
+from __future__ import annotations
+
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from .. import _arrays, _conv, _dtypes
+from .._conv_shapes import inverse, to_memory
+from .._problem import Problem
+from . import _run
+
+Tensor = torch.Tensor
+_ways: Dict[Any, "_Way"] = {}
+
+
+class How(NamedTuple):
+    """How the filter moves over the image. padding: before each dimension, then behind each."""
+
+    stride: Tuple[int, ...]
+    padding: Tuple[int, ...]
+    dilation: Tuple[int, ...]
+    groups: int
+
+    def pairs(self) -> Tuple[Tuple[int, int], ...]:
+        ndim = len(self.stride)
+        return tuple(zip(self.padding[:ndim], self.padding[ndim:]))
+
+
+class _Way(NamedTuple):
+    bound: _run.Bound
+    memory: str                  # "nhwgc" or "nchw"
+    copied: Tuple[bool, ...]     # of x, w, y: whether the tensor is copied into that memory first
+    shape: Tuple[int, ...]       # of the result
+    dtype: torch.dtype
+
+
+def lies_last(tensor: Tensor) -> bool:
+    """Whether the channels are innermost in memory, and nothing else is."""
+    return (tensor.dim() > 2 and tensor.shape[1] > 1 and tensor.stride(1) == 1 and
+            not tensor.is_contiguous())
+
+
+def memory_of(first: Tensor, second: Tensor) -> str:
+    """The memory of a result: channels last where one of the operands has them last."""
+    return "nhwgc" if lies_last(first) or lies_last(second) else "nchw"
+
+
+def new_in(memory: str, like: Tensor, shape: Sequence[Any], dtype: torch.dtype) -> Tensor:
+    """A tensor of such a shape without gaps in such a memory."""
+    if memory == "nchw":
+        return like.new_empty(tuple(shape), dtype=dtype)
+    order = to_memory(len(shape), "nchw", memory)
+    return like.new_empty(tuple(shape[i] for i in order), dtype=dtype).permute(inverse(order))
+
+
+def _in_memory(tensor: Tensor, memory: str) -> Tensor:
+    """The tensor without gaps in such a memory."""
+    order = to_memory(tensor.dim(), "nchw", memory)
+    return tensor.permute(order).contiguous().permute(inverse(order))
+
+
+def _fits(tensor: Tensor, memory: str) -> bool:
+    axis = 1 if memory == "nhwgc" else -1
+    return tensor.shape[axis] <= 1 or tensor.stride(axis) == 1
+
+
+class _Asked(NamedTuple):
+    """What a call asks for."""
+
+    fields: Dict[str, Any]       # of the problem; none where the result has no elements
+    slots: Dict[str, str]        # an operand's name -> which tensor it is
+    memory: str
+    copied: Tuple[bool, ...]
+    shape: Tuple[int, ...]
+    dtype: torch.dtype
+
+
+def _view(tensor: Tensor, what: str) -> _arrays.View:
+    """Of a tensor whose memory is not read."""
+    return _arrays.View(0, _run.type_word(tensor, what), tuple(tensor.shape),
+                        tuple(tensor.stride()), ("cpu", 0), False, None)
+
+
+def _ask(direction: str, tensors: Sequence[Optional[Tensor]], bias: Optional[Tensor], how: How,
+         activation: Optional[str], size: Optional[Tuple[int, ...]]) -> _Asked:
+    options = _conv.Options(direction, how.stride, how.pairs(), how.dilation, how.groups,
+                            activation, 1.0, 0.0, "nchw", size)
+    named = [(options.name_of(slot), t) for slot, t in zip("xwy", tensors) if t is not None]
+    _run.check_devices([*named, ("bias", bias)])
+    memory = memory_of(*[tensor for _, tensor in named])
+    copied = tuple(tensor is not None and not _fits(tensor, memory) for tensor in tensors)
+    views: Dict[str, _arrays.View] = {}
+    for slot, tensor, copy in zip("xwy", tensors, copied):
+        if tensor is None:
+            continue
+        if copy:
+            tensor = new_in(memory, tensor.to("meta"), tensor.shape, tensor.dtype)
+        views[slot] = _view(tensor, options.name_of(slot))
+    if bias is not None:
+        views["bias"] = _view(bias.to("meta").contiguous(), "bias")
+    shape, word, _ = _conv.result_of(options, views)
+    dtype = getattr(torch, _dtypes.NAMES[word])
+    if 0 in shape:
+        return _Asked({}, {}, memory, copied, shape, dtype)
+    out = new_in(memory, named[0][1].to("meta"), shape, dtype)
+    views[options.result] = _view(out, "out")
+    return _Asked(*_conv.problem_of(options, views), memory, copied, shape, dtype)
+
+
+def forward_problem(x: Tensor, w: Tensor, bias: Optional[Tensor], how: How,
+                    activation: Optional[str]) -> Problem:
+    """What run_conv() asks for; the tensors may be without memory."""
+    return Problem("conv", **_ask("forward", (x, w, None), bias, how, activation, None).fields)
+
+
+def _bind(key: Any, direction: str, tensors: Sequence[Optional[Tensor]], bias: Optional[Tensor],
+          how: How, activation: Optional[str], size: Optional[Tuple[int, ...]]) -> _Way:
+    """tensors: x, w and y, of which the result is None."""
+    asked = _ask(direction, tensors, bias, how, activation, size)
+    device = next(tensor for tensor in tensors if tensor is not None).device
+    plan = _run.plan_for(Problem("conv", **asked.fields), device) if asked.fields else None
+    sources = [] if plan is None else [_conv.SLOTS.index(asked.slots[operand.name])
+                                       for operand in plan.operands]
+    bound = _run.bind(plan, sources, [(asked.shape, asked.dtype)], asked.copied, device)
+    if len(_ways) >= _run.MOST_ENTRIES:
+        _ways.clear()
+    _ways[key] = way = _Way(bound, asked.memory, asked.copied, asked.shape, asked.dtype)
+    return way
+
+
+def run_conv(direction: str, x: Optional[Tensor], w: Optional[Tensor], y: Optional[Tensor],
+             bias: Optional[Tensor], how: How, activation: Optional[str] = None,
+             size: Optional[Tuple[int, ...]] = None) -> Tensor:
+    """The one of x, w and y that is None."""
+    key = (direction, _run._key_of(x), _run._key_of(w), _run._key_of(y), _run._key_of(bias), how,
+           activation, size, torch.get_num_threads())
+    way = _ways.get(key)
+    if way is None:
+        way = _bind(key, direction, (x, w, y), bias, how, activation, size)
+    like = x if x is not None else y
+    assert like is not None
+    out = new_in(way.memory, like, way.shape, way.dtype)
+    if way.bound.plan is None:
+        return out
+    tensors = [out if tensor is None else _in_memory(tensor, way.memory) if copy else tensor
+               for tensor, copy in zip((x, w, y), way.copied)]
+    bias = None if bias is None else bias.contiguous()
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    _run.launch(way.bound, (*addresses, 0 if bias is None else bias.data_ptr(), 0), out)
+    return out
+
+
+def forget() -> None:
+    """Forgets all plans, for tests."""
+    _ways.clear()
