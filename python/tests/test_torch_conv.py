@@ -155,8 +155,8 @@ class Gradients(Convolved):
         terms = max(result.numel() // max(result.shape[1], 1), 400)
         for got, want in zip(mine, true):
             largest = float(want.detach().abs().max()) + 1
-            self.assertLess(float((got.double() - want).detach().abs().max()), terms * FP32 * largest,
-                            f"seed {SEED}")
+            error = float((got.double() - want).detach().abs().max())
+            self.assertLess(error, terms * FP32 * largest, f"seed {SEED}")
         return mine, true, leaves, exact
 
     def test_three_directions(self):
@@ -300,7 +300,8 @@ class Optimize(Convolved):
 
     def test_report(self):
         model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(),
-                              nn.Conv2d(8, 8, 3, groups=8), nn.Conv1d(4, 4, 1).double(), nn.ConvTranspose2d(8, 4, 2))
+                              nn.Conv2d(8, 8, 3, groups=8), nn.Conv1d(4, 4, 1).double(),
+                              nn.ConvTranspose2d(8, 4, 2))
         ours, report = tessera.torch.optimize(copy.deepcopy(model))
         self.assertEqual([layer.name for layer in report], ["0", "2", "3"])
         self.assertEqual(
