@@ -334,7 +334,7 @@ TEST_P(ConvOn, LaunchesHoldTheProblem) {
   std::byte memory[8] = {};
   o.weight = memory, o.grad_out = memory + 1, o.c = memory + 2, o.grad_in = memory + 3;
   const KernelSpec spec = family().general(problem, target_);
-  const Launch launch = bind(spec, problem, o);
+  const Launch launch = conv::bind(spec, problem, o);
   device::ConvArguments g{};
   ASSERT_EQ(launch.arguments.size(), sizeof(g));
   std::memcpy(&g, launch.arguments.data(), sizeof(g));
@@ -354,9 +354,11 @@ TEST_P(ConvOn, LaunchesHoldTheProblem) {
 
 TEST_P(ConvOn, NothingIsLaunchedForNoImages) {
   const Problem problem = parse_problem("conv direction=forward n=0 c=3 k=5 w=7");
-  EXPECT_EQ(bind(family().general(problem, target_), problem, ConvOperands{}).steps.size(), 0U);
+  EXPECT_EQ(conv::bind(family().general(problem, target_), problem, ConvOperands{}).steps.size(),
+            0U);
   const Problem gradient = parse_problem("conv direction=backward_weight n=0 c=3 k=5 w=7");
-  EXPECT_EQ(bind(family().general(gradient, target_), gradient, ConvOperands{}).steps.size(), 1U);
+  EXPECT_EQ(conv::bind(family().general(gradient, target_), gradient, ConvOperands{}).steps.size(),
+            1U);
 }
 
 }  // namespace
