@@ -160,9 +160,6 @@ using tile::Bounded;
 using tile::DValues;
 using tile::tolerance_of;
 using tile::within_tolerance;
-inline Bounded apply_epilogue(const GemmProblem& p, const DValues& d, Bounded x) {
-  return tile::apply_epilogue({p.epilogue, p.clamp_lo, p.clamp_hi}, d, x);
-}
 
 // In facts.cc: the hash that decides the side of the split.
 std::uint64_t shape_hash(std::int64_t m, std::int64_t n, std::int64_t k);

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "tessera/base/error.h"
 #include "tessera/base/parallel.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/tile/sums.h"
 #include "tessera/spec/numeric.h"
 
 namespace tessera::gemm {
@@ -21,10 +21,7 @@ constexpr double kLeastChecked = 4096;     // elements checked at least, when th
 constexpr std::int64_t kRowsPerBatch = 4;  // rows checked of each batch at least, when few rows are
                                            // checked
 constexpr std::int64_t kOne = 1;
-constexpr std::int64_t kChunk = 1 << 22;     // elements of an operand converted at a time
-constexpr int kExtraRoundings = 8;           // roundings of a product, of partial sums, of alpha
-constexpr double kTwoRoundings = 0x1.1p-23;  // of fp32; the second also rounds the first's error
-constexpr double kFlushed = 0x1p-126;        // below it, some machines read and write zero
+constexpr std::int64_t kChunk = 1 << 22;  // elements of an operand converted at a time
 
 using Indices = std::vector<std::int64_t>;
 
@@ -192,14 +189,14 @@ class Computation {
   }
 
   void compute_block(const Block& block, const Operand& a, const Operand& b) const {
-    const double flushed = kFlushed * static_cast<double>(k_ + 1) * (1 + a.largest + b.largest);
+    const double operands = static_cast<double>(k_ + 1) * (a.largest + b.largest);
     share_work(threads_, block.rows.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) compute_row(block, i, a, b, flushed);
+      for (std::size_t i = begin; i < end; ++i) compute_row(block, i, a, b, operands);
     });
   }
 
   void compute_row(const Block& block, std::size_t i, const Operand& a, const Operand& b,
-                   double flushed) const {
+                   double operands) const {
     const std::size_t width = block.columns.size();
     std::vector<double> sums(width, 0.0);
     std::vector<double> magnitudes(width, 0.0);
@@ -212,58 +209,24 @@ class Computation {
       }
     }
     for (std::size_t j = 0; j < width; ++j) {
-      const Bounded sum = {sums[j], sum_error(magnitudes[j]) + flushed};
+      const Bounded sum =
+          tile::sum_of(types(), {static_cast<double>(k_), sums[j], magnitudes[j], operands});
       block.first[i * block.stride + j] = finish(block.batch, block.rows[i], block.columns[j], sum);
     }
   }
 
-  // There are k + kExtraRoundings roundings, each of at most half an ulp of the sum of magnitudes.
-  // Twice that holds where pairs of bf16 may be rounded once more.
-  double sum_error(double magnitude) const {
-    if (p_.acc == DType::int32 || !std::isfinite(magnitude)) return 0;  // exact, infinite or NaN
-    if (magnitude > max_finite(DType::fp32) / 2) return std::numeric_limits<double>::infinity();
-    const bool pairs = p_.a == DType::bf16 || size_of(p_.a) == 1;
-    const double roundings = static_cast<double>(k_) + kExtraRoundings;
-    const double unit = pairs ? 0x1p-23 : 0x1p-24;
-    return magnitude * (roundings * unit + operand_error());
-  }
-
-  // The precision that instructions lose, as a share of the sum of magnitudes. tf32 cuts 13 bits
-  // off each operand. Hopper's instructions for 8-bit floats align products to the largest one and
-  // drop bits that are more than about 13 bits below it; the largest loss seen was 6e-4.
-  double operand_error() const {
-    if (p_.a == DType::tf32) return 0x1p-9;
-    return size_of(p_.a) == 1 ? 0x1p-10 : 0;
-  }
-
   // ---- one element ----
 
-  Bounded finish(std::int64_t batch, std::int64_t row, std::int64_t column, Bounded x) const {
-    if (p_.acc == DType::int32) x.value = wrapped(whole(x.value));
+  tile::SumTypes types() const { return {p_.a, p_.b, p_.acc, p_.out}; }
+
+  Bounded finish(std::int64_t batch, std::int64_t row, std::int64_t column, Bounded sum) const {
     double c = 0;
     if (p_.beta != 0) {
       const void* const from = matrix_of(p_, p_.out, o_.c, p_.batch_stride_c, batch);
       c = load_element(p_.out, from, row * p_.ld_c + column);
     }
-    if (p_.out == DType::int32) {
-      return {wrapped(whole(x.value) * whole(p_.alpha) + whole(c) * whole(p_.beta)), 0};
-    }
-    x.error = std::abs(double{p_.alpha}) * x.error;
-    x.value *= p_.alpha;
-    x.error += rounding(x.value);
-    if (p_.beta != 0) {
-      x.value += c * p_.beta;
-      x.error += rounding(c * p_.beta) + rounding(x.value);
-    }
-    x = apply_epilogue(p_, d_values(batch, row, column), x);
-    if (p_.out == DType::int8)
-      x.value = std::isnan(x.value) ? 0 : std::clamp(x.value, -128.0, 127.0);
-    return x;
-  }
-
-  // Two roundings: a conversion from int32 and a product, or a product and a sum.
-  static double rounding(double value) {
-    return std::isfinite(value) ? kTwoRoundings * std::abs(value) : 0;
+    return tile::finish_sum({types(), p_.alpha, p_.beta, {p_.epilogue, p_.clamp_lo, p_.clamp_hi}},
+                            sum, c, d_values(batch, row, column));
   }
 
   DValues d_values(std::int64_t batch, std::int64_t row, std::int64_t column) const {
@@ -280,12 +243,6 @@ class Computation {
     return values;
   }
 
-  // int32 arithmetic is modulo 2^32. Sums are whole numbers below 2^53, scalars at most 2^30.
-  static std::int64_t whole(double value) { return static_cast<std::int64_t>(value); }
-  static double wrapped(std::int64_t value) {
-    return static_cast<std::int32_t>(static_cast<std::uint32_t>(value));
-  }
-
   const GemmProblem& p_;
   const GemmOperands& o_;
   std::size_t k_;
@@ -299,13 +256,6 @@ struct Worst {
   double got = 0, ratio = 0;
   Bounded wanted;
 };
-
-double ratio(DType out, double got, const Bounded& x) {
-  const double tolerance = tolerance_of(out, x);
-  const double error = std::abs(got - x.value);
-  if (error == 0 || x.error == std::numeric_limits<double>::infinity()) return 0;
-  return std::isfinite(error) && tolerance > 0 ? error / tolerance : HUGE_VAL;
-}
 
 std::string describe(const GemmProblem& p, const Mismatch& result, const Worst& worst) {
   const std::string where = p.batch > 1
@@ -326,7 +276,7 @@ class Comparison {
     const void* const out = matrix_of(p_, p_.out, out_, p_.batch_stride_out, batch);
     const double got = load_element(p_.out, out, row * p_.ld_out + column);
     ++result_.checked;
-    const double r = ratio(p_.out, got, x);
+    const double r = tile::error_ratio(p_.out, got, x);
     if (within_tolerance(p_.out, got, x)) {
       if (std::isfinite(r)) result_.worst_ratio = std::max(result_.worst_ratio, r);
       return;
