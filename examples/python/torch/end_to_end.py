@@ -1,4 +1,4 @@
-"""What bert.py and llama_block.py share: the options, the comparison and what is printed."""
+"""What bert.py, llama_block.py and resnet50.py share: options, comparison, what is printed."""
 import argparse
 import copy
 import time
@@ -67,7 +67,7 @@ def run(title, model, inputs, given):
             print(f"  {layer.name}: {layer.problem}\n      {layer.kernel}\n      {layer.note}")
         seen.add(layer.problem)
     left = sum(1 for layer in report if not layer.problem)
-    print(f"  {len(report) - left} Linear modules were replaced, {left} left alone")
+    print(f"  {len(report) - left} modules were replaced, {left} left alone")
     mine, torchs = errors(model, ours, inputs)
     print(f"  built in {time.perf_counter() - start:.1f} s; error against fp64: Tessera "
           f"{mine:.2e}, PyTorch {torchs:.2e}")
