@@ -340,15 +340,23 @@ constexpr tile::Rule<Ask> kProblemRules[] = {
            (std::int64_t{1} << bits_of(x)) - 1, x.plan.dims, widest_filter(x));
      }},
     {[](const Ask& x) {
-       return x.algorithm.slices == 1 || (x.plan.classes.size() == 1 && x.plan.ld > 0 &&
-                                          x.plan.classes[0].steps >= x.algorithm.slices);
+       return x.algorithm.slices == 1 || x.plan.classes[0].steps >= x.algorithm.slices;
      },
      [](const Ask& x) {
+       return fmt::format("slices need a step of {} each, got {} slices of {} steps", kTmawsDepth,
+                          x.algorithm.slices, x.plan.classes[0].steps);
+     }},
+    {[](const Ask& x) { return x.algorithm.slices == 1 || x.plan.classes.size() == 1; },
+     [](const Ask& x) {
+       return fmt::format("slices need strides of 1 residue, got {}", x.plan.classes.size());
+     }},
+    {[](const Ask& x) { return x.algorithm.slices == 1 || x.plan.ld > 0; },
+     [](const Ask& x) {
+       const ConvStrides& s = x.problem.in_strides;
        return fmt::format(
-           "slices need as many steps of {}, one residue and rows of the result at one distance, "
-           "got {} slices of {} steps, {} residues and ld {}",
-           kTmawsDepth, x.algorithm.slices, x.plan.classes[0].steps, x.plan.classes.size(),
-           x.plan.ld);
+           "slices need pixels of x that lie at one distance, got in_stride_w {}, in_stride_h {}, "
+           "in_stride_d {} and in_stride_n {}",
+           s[5], s[4], s[3], s[0]);
      }},
     {[](const Ask& x) { return x.algorithm.slices == 1 || partial_bytes(x) <= kMaxPartialBytes; },
      [](const Ask& x) {

@@ -1,0 +1,182 @@
+// Convolutions on a GPU against the fp64 reference: every essential kernel on random problems, all
+// dimensions and types, gaps between lines, long sums in slices, and what the dispatcher chooses.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "cuda/gpu_test.h"
+
+namespace tessera {
+namespace {
+
+class GpuConv : public GpuTest {
+ protected:
+  std::int64_t draw(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
+  }
+  bool coin() { return draw(0, 1) == 1; }
+
+  std::vector<KernelSpec> essential() const {
+    std::vector<KernelSpec> specs;
+    for (const std::string& set : family_.preselected_names()) {
+      for (KernelSpec& spec : family_.preselected(set, target_)) specs.push_back(std::move(spec));
+    }
+    return specs;
+  }
+
+  void draw_channels(bool by_copy, ConvProblem& p) {
+    p.g = coin() ? 1 : draw(1, 4);
+    const std::int64_t unit = !by_copy ? 1 : p.g == 1 ? 8 : 64;
+    const std::int64_t most = unit == 64 ? 2 : 160 / unit;
+    p.c = p.g * unit * draw(1, most);
+    p.k = p.g * unit * draw(1, most);
+  }
+
+  void draw_dimension(std::size_t dim, std::int64_t most, ConvProblem& p) {
+    do {
+      p.size[dim] = draw(1, most);
+      p.filter[dim] = draw(1, 4);
+      p.stride[dim] = draw(1, 3);
+      p.dilation[dim] = draw(1, 2);
+      const std::int64_t span = (p.filter[dim] - 1) * p.dilation[dim];
+      p.pad[dim] = draw(0, span);
+      p.pad_right[dim] = draw(0, span);
+    } while (out_size(p)[dim] < 1);
+  }
+
+  ConvProblem any_problem(const KernelSpec& spec) {
+    const auto& s = std::get<ConvSignature>(spec.signature);
+    constexpr std::int64_t kMostSizes[] = {0, 200, 30, 9};
+    ConvProblem p;
+    p.direction = s.direction, p.layout = s.layout, p.ndim = s.ndim;
+    p.in = s.in, p.weight = s.weight, p.acc = s.acc, p.out = s.out, p.d = s.d;
+    p.epilogue = s.epilogue;
+    p.n = draw(1, 4) * (spec.algorithm.slices > 4 ? 16 : 1);
+    p.size = {1, 1, 1};
+    draw_channels(spec.algorithm.pipeline == Pipeline::tmaws, p);
+    for (std::size_t dim = 3 - static_cast<std::size_t>(s.ndim); dim < 3; ++dim) {
+      draw_dimension(dim, kMostSizes[s.ndim], p);
+    }
+    if (p.out != DType::int32 && draw(0, 2) == 0) p.alpha = 0.75F;
+    if (draw(0, 2) == 0) p.beta = 2.0F;
+    return p;
+  }
+
+  // One that the kernel serves.
+  ConvProblem problem_for(const KernelSpec& spec) {
+    for (;;) {
+      ConvProblem p = any_problem(spec);
+      if (family_.supports(spec, p, target_)) return p;
+    }
+  }
+
+  // Gaps behind the lines of x; channels of all groups stay side by side where they are.
+  static void add_gaps(ConvProblem& p) {
+    p.in_strides = with_strides(p).in_strides;
+    const bool by_line = p.layout == ConvLayout::nhwgc;
+    for (const std::size_t i : {0U, 1U, 2U, 3U, 4U}) {
+      if (!by_line || (i != 1 && i != 2)) p.in_strides[i] *= 2;
+    }
+  }
+
+  void check(const std::string& kernel, const Problem& problem) {
+    const std::uint64_t seed = random_();
+    SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed));
+    measure::OwnedOperands owned = measure::random_operands(problem, seed);
+    measure::PlacedOperands placed = measure::place_operands(owned, place_);
+    const std::vector<std::byte> first = run(problem, owned, placed, placed.operands, kernel);
+    EXPECT_EQ(measure::gaps_intact(owned), "");
+    expect_correct(problem, owned);
+    EXPECT_EQ(run(problem, owned, placed, placed.operands, kernel), first)
+        << "a repeat gave other bits";
+  }
+
+  void check_names(std::initializer_list<const char*> names) {
+    std::vector<KernelSpec> specs;
+    for (const char* name : names) {
+      specs.push_back(parse_name(name));
+      ASSERT_EQ(family_.is_legal(specs.back(), target_).reason, "") << name;
+    }
+    ASSERT_NO_FATAL_FAILURE(build(specs));
+    for (const KernelSpec& spec : specs) {
+      for (int i = 0; i < 6; ++i) check(name_of(spec), problem_for(spec));
+    }
+  }
+
+  const Family& family_ = family_of(Op::conv);
+};
+
+TEST_F(GpuConv, EveryEssentialKernelIsCorrectOnRandomProblems) {
+  const std::vector<KernelSpec> specs = essential();
+  ASSERT_EQ(specs.size(), 78U);
+  ASSERT_NO_FATAL_FAILURE(build(specs));
+  for (const KernelSpec& spec : specs) {
+    const std::string name = name_of(spec);
+    for (const Problem& problem : family_.samples(spec, target_)) check(name, problem);
+    for (int i = 0; i < 6; ++i) check(name, problem_for(spec));
+  }
+}
+
+TEST_F(GpuConv, EveryTypeIsCorrectOnOrdinaryCores) {
+  check_names({
+      "conv_forward_tf32_nhwgc_2d_direct_64x64x16_2x2x1_4x8x1_sm90a",
+      "conv_forward_fp8_nhwgc_2d_direct_64x64x16_2x2x1_4x8x1_sm90a",
+      "conv_forward_bf8_nchw_3d_direct_64x64x16_2x2x1_4x8x1_sm90a",
+      "conv_forward_int8_nhwgc_1d_direct_64x64x16_2x2x1_4x8x1_sm90a",
+      "conv_forward_fp16_nchw_3d_direct_64x64x16_2x2x1_4x8x1_bias_add_relu_sm90a",
+      "conv_backwarddata_tf32_nchw_2d_direct_64x64x16_2x2x1_4x8x1_sm90a",
+      "conv_backwarddata_bf16_nhwgc_3d_direct_64x64x16_2x2x1_4x8x1_sm90a",
+      "conv_backwardweight_fp16_nhwgc_1d_direct_64x64x16_2x2x1_4x8x1_sm90a",
+      "conv_backwardweight_fp32_nchw_3d_direct_64x64x16_2x2x1_4x8x1_sm90a",
+  });
+}
+
+TEST_F(GpuConv, EveryDimensionIsCorrectByCopies) {
+  check_names({
+      "conv_forward_fp16_nhwgc_1d_tmaws_128x64x64_2x1x1_64x64x16_pingpong_s8_sm90a",
+      "conv_forward_bf16_nhwgc_3d_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s4_sm90a",
+      "conv_forward_bf16_nhwgc_2d_tmaws_128x160x64_2x1x1_64x160x16_bias_add_relu_pingpong_s5_sm90a",
+      "conv_forward_fp16_nhwgc_3d_tmaws_64x64x64_1x1x1_64x64x16_bias_cooperative_splitordered1_"
+      "slices3_s6_sm90a",
+      "conv_backwarddata_bf16_nhwgc_1d_tmaws_192x64x64_3x1x1_64x64x16_cooperative_s6_sm90a",
+      "conv_backwarddata_fp16_nhwgc_3d_tmaws_128x80x64_2x1x1_64x80x16_pingpong_s6_sm90a",
+      "conv_backwardweight_bf16_nhwgc_1d_tmaws_64x128x64_1x1x1_64x128x16_cooperative_s8_sm90a",
+      "conv_backwardweight_fp16_nhwgc_3d_tmaws_128x128x64_2x1x1_64x128x16_cooperative_"
+      "splitordered1_slices6_s6_sm90a",
+  });
+}
+
+TEST_F(GpuConv, GapsBetweenLinesAreLeftAlone) {
+  for (const char* name :
+       {"conv_backwarddata_bf16_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a",
+        "conv_forward_bf16_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a",
+        "conv_backwarddata_bf16_nchw_2d_direct_64x64x16_2x2x1_4x8x1_sm90a"}) {
+    const KernelSpec spec = parse_name(name);
+    for (int i = 0; i < 6; ++i) {
+      ConvProblem p = problem_for(spec);
+      add_gaps(p);
+      check(name, p);
+    }
+  }
+}
+
+TEST_F(GpuConv, KernelsThatTheDispatcherChoosesAreCorrect) {
+  constexpr const char* kLayer =
+      "conv direction={} n=8 c=128 k=256 h=28 w=28 y=3 x=3 stride_h={} stride_w={} pad_h=1 pad_w=1 "
+      "dtype=bf16";
+  for (const char* direction : {"forward", "backward_data", "backward_weight"}) {
+    for (const int stride : {1, 2}) {
+      check("", parse_problem(fmt::format(fmt::runtime(kLayer), direction, stride, stride)));
+    }
+  }
+}
+
+TEST_F(GpuConv, RunVerifiesOnTheDevice) {
+  run_and_verify(parse_problem(
+      "conv direction=forward n=4 c=64 k=64 h=28 w=28 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16 "
+      "epilogue=bias+relu"));
+}
+
+}  // namespace
+}  // namespace tessera
