@@ -2,15 +2,18 @@
 """Tessera beside PyTorch on a file of problems, in pairs and in random order, in one process.
 
 bench/torch_peers.py bench/shapes/bert_base.txt [--device cuda] [--dtype bf16] [--json FILE]
+bench/torch_peers.py bench/shapes/resnet50.txt --direction backward_weight --layout nchw
 
-Each problem (gemm and norm lines of the command line) becomes tensors. Both compute it once and are
+Each problem (a line of the command line) becomes tensors. Both compute it once and are
 compared with fp64; then each round takes a reading of both, in random order. PyTorch runs what one
 would write: a product by torch.nn.functional.linear, torch.addmm or torch.bmm, with the epilogue as
-further calls. On a GPU both are CUDA graphs of --calls calls unless --eager is given, so that the
-time of kernels is compared and not that of the host.
+further calls, or a convolution, for which cuDNN searches among its own. On a GPU both are CUDA
+graphs of --calls calls unless --eager is given, so that the time of kernels is compared and not
+that of the host.
 """
 import argparse
 import json
+import math
 import random
 import statistics
 import sys
@@ -27,25 +30,40 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ACTIVATIONS = {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu,
                "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
                "sigmoid": torch.sigmoid, "tanh": torch.tanh}
+CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 
 
 class Skip(Exception):
     """Why a problem has no peer."""
 
 
-def read_problems(path, dtype):
-    lines = [line.partition("#")[0].strip() for line in open(path, encoding="utf-8")]
+def read_problems(given):
+    with open(given.shapes, encoding="utf-8") as file:
+        lines = [line.partition("#")[0].strip() for line in file]
     for line in filter(None, lines):
-        if dtype and "dtype=" not in line:
-            line += f" dtype={dtype}" if line.startswith("gemm") else f" in={dtype}"
+        if given.dtype and "dtype=" not in line:
+            line += f" in={given.dtype}" if line.startswith("norm") else f" dtype={given.dtype}"
+        if line.startswith("conv"):
+            line = line.replace("direction=forward", f"direction={given.direction}")
+            line += f" layout={given.layout}" if "layout=" not in line else ""
         yield tessera.Problem(line)
 
 
+def scales_of(problem):
+    """Weights are scaled so that results are of about 1, as in a network: far from there an
+    activation's cost is another."""
+    if problem.op == "gemm":
+        return {"b": int(problem.get("k")) ** -0.5}
+    if problem.op == "conv":
+        depth = [int(problem.get(name)) for name in ("c", "z", "y", "x")]
+        return {"weight": (math.prod(depth) / int(problem.get("g"))) ** -0.5}
+    return {}
+
+
 def tensors_of(problem, device):
-    """Random operands as the problem has them. B is scaled so that results are of about 1, as in a
-    network: far from there an activation's cost is another."""
+    """Random operands as the problem has them."""
     made = {}
-    scale = {"b": int(problem.get("k")) ** -0.5} if problem.op == "gemm" else {}
+    scale = scales_of(problem)
     for operand in problem.operands:
         if operand.dtype not in DTYPES or operand.in_array:
             raise Skip(f"{operand.name} has the type {operand.dtype}")
@@ -117,6 +135,63 @@ def norm_peer(problem, made):
     return run
 
 
+def as_torch(operand, problem):
+    """An image or filters as PyTorch has their dimensions; the memory stays."""
+    def function(tensor):
+        ndim, last = int(problem.get("ndim")), problem.get("layout") == "nhwgc"
+        if tensor.dim() == 1:  # a bias
+            return tensor
+        if tensor.dim() == 5:  # one image, or filters of one group
+            tensor = tensor.unsqueeze(0)
+        is_filter = operand in ("weight", "grad_weight")
+        if is_filter or not last:  # (g, k, ...), (n, g, c, d, h, w)
+            tensor = tensor.flatten(0, 1) if is_filter else tensor.flatten(1, 2)
+        else:
+            tensor = tensor.flatten(-2)
+        tensor = tensor.movedim(-1, 1) if last else tensor
+        return tensor.flatten(2, 5 - ndim)
+    return function
+
+
+def conv_peer(problem, made):
+    """PyTorch's convolution, forward or one of its gradients, on views of the same memory."""
+    if float(problem.get("alpha")) != 1 or float(problem.get("beta")) != 0:
+        raise Skip("alpha and beta have no peer here")
+    dims = "dhw"[3 - int(problem.get("ndim")):]
+    stride, dilation, pad = ([int(problem.get(f"{key}_{dim}")) for dim in dims]
+                             for key in ("stride", "dilation", "pad"))
+    if any(problem.get(f"pad_right_{dim}") not in ("packed", str(p)) for dim, p in zip(dims, pad)):
+        raise Skip("PyTorch pads both sides alike")
+    groups, direction = int(problem.get("g")), problem.get("direction")
+    steps = steps_of(problem)
+    has_bias = bool(steps) and steps[0][0] == "bias"
+
+    def run(given):
+        tensors = {name: as_torch(name, problem)(tensor) for name, tensor in given.items()}
+        if direction == "forward":
+            bias = tensors["d0"] if has_bias else None
+            x = CONVOLUTIONS[len(dims)](tensors["in"], tensors["weight"], bias, stride, pad,
+                                        dilation, groups)
+            return apply(x, steps[1 if has_bias else 0:], tensors)
+        mask = [direction == "backward_data", direction == "backward_weight", False]
+        x, w = (tensors.get(name, tensors.get(f"grad_{name}")) for name in ("in", "weight"))
+        found = torch.ops.aten.convolution_backward(tensors["grad_out"], x, w, None, stride, pad,
+                                                    dilation, False, [0] * len(dims), groups, mask)
+        return found[mask.index(True)]
+    return run
+
+
+PEERS = {"gemm": gemm_peer, "norm": norm_peer, "conv": conv_peer}
+
+
+def result_of(problem, made, like):
+    """Our output in the shape of PyTorch's."""
+    name = next(operand.name for operand in problem.operands if operand.access != "read")
+    if problem.op == "conv":
+        return as_torch(name, problem)(made[name])
+    return made[name].reshape(like.shape)
+
+
 def graph_of(function, calls):
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -142,12 +217,12 @@ def ours_of(problem, made, device):
 def measure(problem, given):
     device = torch.device(given.device)
     made = tensors_of(problem, device)
-    peer = (gemm_peer if problem.op == "gemm" else norm_peer)(problem, made)
+    peer = PEERS[problem.op](problem, made)
     ours, info = ours_of(problem, made, device)
     theirs = lambda: peer(made)  # noqa: E731
     ours()
     exact = peer({name: tensor.double() for name, tensor in made.items()})
-    errors = [tessera.torch.worst_error(made["out"].reshape(exact.shape), exact),
+    errors = [tessera.torch.worst_error(result_of(problem, made, exact), exact),
               tessera.torch.worst_error(theirs(), exact)]
     calls = 1
     if device.type == "cuda" and not given.eager:
@@ -167,6 +242,10 @@ def main():
     parser.add_argument("shapes", help="a file of problems, one a line")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="", help="of lines that name none: fp32, bf16, fp16")
+    parser.add_argument("--direction", default="forward", help="of convolutions",
+                        choices=("forward", "backward_data", "backward_weight"))
+    parser.add_argument("--layout", default="nhwgc", choices=("nhwgc", "nchw"),
+                        help="of convolutions")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--calls", type=int, default=50, help="in a CUDA graph")
     parser.add_argument("--eager", action="store_true", help="on a GPU: calls, not CUDA graphs")
@@ -179,7 +258,8 @@ def main():
     if given.threads:
         torch.set_num_threads(given.threads)
     torch.manual_seed(given.seed)
-    problems = list(read_problems(given.shapes, given.dtype))
+    torch.backends.cudnn.benchmark = True
+    problems = list(read_problems(given))
     random.Random(given.seed).shuffle(problems)
     rows, failed = [], 0
     print(f"PyTorch {torch.__version__}, {given.device}, {torch.get_num_threads()} threads; "
