@@ -323,7 +323,7 @@ class Refusals(Case):
         self.refused("out has stride 0 over 2 elements", out=folded)
         twice = numpy.lib.stride_tricks.as_strided(numpy.zeros(600, "float32"), (2, 4, 4, 8),
                                                    (512, 128, 16, 4))
-        self.refused("strides must not fold out onto itself: a stride of 4 lies within 8 elements",
+        self.refused("strides must not fold out onto itself: 4 is less than the 8 elements",
                      out=twice)
         small = self.x[:, :4, :4]
         self.refused("out must not overlap in", small, self.w[:4], out=small, padding=1)
