@@ -1,12 +1,13 @@
 """Convolutions against sums in fp64, one place of the filter at a time."""
 import itertools
+import os
 import unittest
 
 import ml_dtypes
 import numpy
 
 import tessera
-from support import ROUNDING, Case, random_numbers, wide
+from support import ROOT, ROUNDING, Case, random_numbers, wide
 
 # Spatial shapes: the image, the filter, and how it moves.
 PLANE = dict(size=(9, 11), filter=(3, 2), stride=(2, 1), padding=((1, 2), (0, 1)), dilation=(1, 2))
@@ -333,6 +334,27 @@ class Refusals(Case):
         self.refused("^conv: ", self.x, self.w.astype("float16"))
         self.refused("bias and residual must have one type, got float32 and float16",
                      bias=numpy.zeros(8, "float32"), residual=numpy.zeros((2, 4, 4, 8), "float16"))
+
+
+class Nets(Case):
+    """The files of bench/shapes hold whole nets: as many multiplications as are published."""
+
+    # Billions of multiplications for one image as torchvision's tables have them, and the
+    # classifier's, which is no convolution here.
+    PUBLISHED = {"resnet50": (4.09, 2048e3), "resnext101": (16.41, 2048e3),
+                 "mobilenet_v3": (0.22, 0), "efficientnet": (0.39, 1280e3),
+                 "convnext": (4.46, 768e3), "video_3d": (40.52, 512 * 400)}
+
+    def test_multiplications(self):
+        for name, (published, classifier) in self.PUBLISHED.items():
+            total = classifier
+            with open(os.path.join(ROOT, "bench/shapes", name + ".txt"), encoding="utf-8") as file:
+                lines = [line.partition("#") for line in file if line.startswith("conv ")]
+            for line, _, note in lines:
+                problem = tessera.Problem(line.strip())
+                times = int(note.split()[0]) if note else 1
+                total += times * problem.flops / 2 / int(problem.get("n"))
+            self.assertEqual(round(total / 1e9, 2), published, name)
 
 
 if __name__ == "__main__":
