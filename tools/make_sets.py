@@ -303,18 +303,48 @@ def write_norm(target, table):
     write_file("norm", target, sets)
 
 
-# Convolutions: the kernels of each direction, type and layout, in two dimensions.
-CONV_DIRECTIONS = ("forward", "backward_data", "backward_weight")
-CONV_CPU = ["direct_1x1x1_0x1x1_1x1x1"]
-CONV_HOPPER = ["direct_64x64x16_2x2x1_1x1x1"]
+# Convolutions in two dimensions. Each type and layout has the general kernel; half precision with
+# channels last has tmaws kernels besides, tile x wave and options: those that came out best over
+# the layers of networks on an H200 by our first kernels for it.
+CONV_DIRECT = {"cpu": "direct_1x1x1_0x1x1_1x1x1", "sm90a": "direct_64x64x16_2x2x1_4x8x1"}
+CONV_TMAWS = {
+    "forward": [
+        ("128x64", 2, "pingpong_s8"), ("256x64", 2, "cooperative_s5"),
+        ("192x64", 3, "cooperative_s6"), ("128x128", 2, "pingpong_s6"),
+        ("192x128", 3, "cooperative_s5"), ("128x80", 2, "cooperative_s8"),
+        ("128x160", 2, "pingpong_s6"), ("64x128", 2, "pingpong_s8"),
+        ("128x128", 2, "cooperative_splitordered1_slices3_s6")],
+    "backward_data": [
+        ("128x64", 2, "pingpong_s8"), ("256x64", 2, "cooperative_s5"),
+        ("128x128", 2, "pingpong_s6"), ("128x128", 2, "cooperative_s6"),
+        ("192x128", 3, "cooperative_s5"), ("128x160", 2, "pingpong_s5"),
+        ("64x128", 2, "pingpong_s8"), ("128x128", 2, "cooperative_splitordered1_slices3_s6")],
+    "backward_weight": [
+        ("64x64", 1, "cooperative_s9"), ("64x64", 1, "cooperative_splitordered1_slices48_s9"),
+        ("128x64", 2, "cooperative_splitordered1_slices8_s8"),
+        ("128x64", 2, "cooperative_splitordered1_slices64_s8"),
+        ("128x128", 2, "pingpong_s6"), ("128x128", 2, "cooperative_splitordered1_slices3_s6"),
+        ("128x128", 2, "cooperative_splitordered1_slices16_s6"), ("128x192", 2, "pingpong_s5"),
+        ("128x256", 2, "cooperative_s4")]}
 
 
-def write_conv(target, algorithms):
+def conv_tmaws_names(direction, dtype):
+    for tile, wave, options in CONV_TMAWS[direction]:
+        columns = tile.split("x")[1]
+        whole = direction == "forward" and dtype == "bf16" and "slices" not in options
+        for epilogue in ("", "bias_relu_") if whole else ("",):
+            yield f"tmaws_{tile}x64_{wave}x1x1_64x{columns}x16_{epilogue}{options}"
+
+
+def write_conv(target):
     sets = {}
-    for direction in CONV_DIRECTIONS:
+    for direction in CONV_TMAWS:
         for dtype in ("fp32", "fp16", "bf16"):
             for layout in ("nhwgc", "nchw"):
                 head = f"conv_{direction.replace('_', '')}_{dtype}_{layout}_2d"
+                algorithms = [CONV_DIRECT.get(target, CONV_DIRECT["cpu"])]
+                if target == "sm90a" and dtype != "fp32" and layout == "nhwgc":
+                    algorithms += conv_tmaws_names(direction, dtype)
                 sets[f"{direction}_{dtype}_{layout}_essential"] = sorted(
                     f"{head}_{algorithm}_{target}" for algorithm in algorithms)
     write_file("conv", target, sets)
@@ -345,9 +375,9 @@ def main():
         write(target, lambda d, l, k, t=target: ck_names(t, d, l, k))
     for target in CPU:
         write_norm(target, NORM_CPU)
-        write_conv(target, CONV_CPU)
+        write_conv(target)
     write_norm("sm90a", NORM_HOPPER)
-    write_conv("sm90a", CONV_HOPPER)
+    write_conv("sm90a")
 
 
 if __name__ == "__main__":

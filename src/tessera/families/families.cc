@@ -21,7 +21,8 @@ const Family& family_of(const Problem& problem) { return family_of(op_of(problem
 const Family& family_of(const KernelSpec& spec) { return family_of(op_of(spec)); }
 
 std::span<const Family* const> all_families() {
-  static const std::array<const Family*, 3> kAll = {&gemm::family(), &norm::family(), &conv::family()};
+  static const std::array<const Family*, 3> kAll = {&gemm::family(), &norm::family(),
+                                                    &conv::family()};
   return kAll;
 }
 

@@ -109,7 +109,8 @@ TEST_F(CliWords, UnknownNames) {
       {"cache listt",
        "cache: unknown action 'listt', did you mean 'list'? (known: list, verify, size, clear)"},
       {"bench gem",
-       "bench: unknown bench 'gem', did you mean 'gemm'? (known: gemm, norm, conv, dispatch, rank, jit, "
+       "bench: unknown bench 'gem', did you mean 'gemm'? (known: gemm, norm, conv, dispatch, rank, "
+       "jit, "
        "start, peak, peers)"},
       {"bench gemm m=1 n=1 k=1 --peers onedn",
        "unknown peer 'onedn', did you mean 'onednn'? (known: onednn, openblas, cublaslt)"},
