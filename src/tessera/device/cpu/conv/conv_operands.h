@@ -129,10 +129,7 @@ struct ConvFactors {
 
   // Which taps of a line lie inside for a pixel.
   static Range taps_inside(const ConvAxis& a, i64 place) {
-    if (a.tap_step > 0) return inside(place, a.tap_step, a.size, a.taps);
-    const i64 last = place + (a.taps - 1) * a.tap_step;  // ascending from there
-    const Range r = inside(last, a.tap_step == 0 ? 1 : -a.tap_step, a.size, a.taps);
-    return {a.taps - r.end, a.taps - r.begin};
+    return inside(place, a.tap_step, a.size, a.taps);
   }
   static bool is_inside(const ConvAxis& a, i64 place) { return place >= 0 && place < a.size; }
 
@@ -196,6 +193,32 @@ struct ConvFactors {
       copy_pixel(v, depth, from, place, out);
       if (++p.at[kWidth] == v.axis[kWidth].pixels) next_line(v, p);
     }
+  }
+
+  // Whether pixels can be multiplied where they lie.
+  static constexpr bool kMayBeInPlace =
+      !kWeights && T::kChannelsLast && sizeof(Image) * kPer == 4 && !Math::kBiased;
+
+  // Rows of a register block: where they lie, or copied where data is null.
+  struct InPlace {
+    const Image* data;  // of the first tap
+    i64 place[2];       // its depth and height
+    i64 distance;       // of rows
+  };
+  static InPlace in_place(const ConvView& v, const void* image, i64 first, i64 rows, bool even) {
+    const ConvAxis& w = v.axis[kWidth];
+    const ConvPixel p = pixel_of(v, first);
+    i64 place[kSpatialDims], at = v.source_at + p.n * v.image_stride[kImageN];
+    for (int dim = kDepth; dim <= kWidth; ++dim) {
+      place[dim] = v.axis[dim].base + p.at[dim] * v.axis[dim].pixel_step;
+      at += place[dim] * v.image_stride[kImageD + dim];
+    }
+    const i64 last = place[kWidth] + (rows - 1) * w.pixel_step + (w.taps - 1) * w.tap_step;
+    const bool is_line = p.at[kWidth] + rows <= w.pixels && place[kWidth] >= 0 && last < w.size;
+    if (v.channels != v.padded || (!even && !is_line)) return {};
+    return {static_cast<const Image*>(image) + at,
+            {place[kDepth], place[kHeight]},
+            w.pixel_step * v.image_stride[kImageW]};
   }
 
   // ---- filters by (taps, channels) ----

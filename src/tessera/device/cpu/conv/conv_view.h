@@ -54,14 +54,17 @@ inline ConvAxis backward_axis(const ConvArguments& g, int dim, i64 residue) {
   a.size = g.out_size[dim];
   a.pixel_step = 1;
   a.tap_stride = stride / greatest_divisor(stride, dilation);
-  a.tap_step = -(dilation * a.tap_stride / stride);
   const i64 place = residue + g.pad[dim];
   while (a.first_tap < g.filter[dim] && (place - a.first_tap * dilation) % stride != 0) {
     if (++a.first_tap == a.tap_stride) return a;  // no tap meets this class
   }
   if (a.first_tap >= g.filter[dim]) return a;
+  // Taps are taken from the last one on, so that their places ascend.
   a.taps = blocks_of(g.filter[dim] - a.first_tap, a.tap_stride);
+  a.first_tap += (a.taps - 1) * a.tap_stride;
   a.base = (place - a.first_tap * dilation) / stride;
+  a.tap_step = dilation * a.tap_stride / stride;
+  a.tap_stride = -a.tap_stride;
   return a;
 }
 
@@ -124,6 +127,20 @@ inline bool pixels_are_even(const ConvView& v) {
     count *= a.pixels;
   }
   return v.images == 1 || v.pixel_stride[kImageN] == distance * count;
+}
+
+// Whether the sources of all pixels lie at one distance, which is so for some filters of one tap.
+inline bool sources_are_even(const ConvView& v) {
+  const i64 distance = v.image_stride[kImageW] * v.axis[kWidth].pixel_step;
+  i64 count = 1;
+  for (int dim = kWidth; dim >= kDepth; --dim) {
+    const ConvAxis& a = v.axis[dim];
+    if (a.taps != 1 || a.base < 0 || a.base + (a.pixels - 1) * a.pixel_step >= a.size) return false;
+    const i64 step = v.image_stride[kImageD + dim] * a.pixel_step;
+    if (a.pixels > 1 && step != distance * count) return false;
+    count *= a.pixels;
+  }
+  return v.images == 1 || v.image_stride[kImageN] == distance * count;
 }
 
 struct ConvTap {

@@ -29,6 +29,7 @@ struct PackedConvDriver {
   using Factors = ConvFactors<T>;
   using Types = ConvTypes<T>;
   using Math = typename T::Math;
+  using InPlace = typename Factors::InPlace;
   static constexpr bool kWeights = Types::kWeights;
   static constexpr bool kAAcross = Factors::kAAcross;
   static constexpr int kPer = Math::kPerWord;
@@ -56,6 +57,9 @@ struct PackedConvDriver {
     const ConvView v = view(g, 0, 0);
     return round_up(smaller(super_rows(most_depth(g)), v.rows), s.rows);
   }
+  i64 partial_words(const ConvArguments& g) const {
+    return round_up(partial_rows(g) * s.tile_n, kLanes);
+  }
   i64 most_depth(const ConvArguments& g) const {
     i64 depth = view(g, 0, 0).depth;
     for (i64 c = 1; c < classes(g); ++c) {
@@ -65,8 +69,8 @@ struct PackedConvDriver {
     return depth;
   }
   i64 thread_words(const ConvArguments& g) const {
-    const i64 tile_columns = s.tile_n;
-    return round_up(a_words() + b_words() + partial_rows(g) * tile_columns, kLanes);
+    const i64 blocks = s.tile_m / s.rows * i64{sizeof(InPlace)} / 4;
+    return round_up(a_words() + b_words() + partial_words(g) + blocks, kLanes);
   }
   i64 workspace_bytes(const ConvArguments& g, int threads) const {
     return thread_words(g) * threads * 4;
@@ -178,31 +182,100 @@ struct PackedConvDriver {
     bool accumulate, padded;
   };
 
-  void register_blocks(const u32* a, const u32* b, Range m, Range n, i64 depth,
+  // The rows of a tile and a block of the depth, as register blocks read them.
+  struct Tile {
+    Range m, k;
+    const u32* copied;
+    const InPlace* blocks;  // null: all are copied
+  };
+
+  // Packs what cannot be read in place. Blocks of rows are told apart by their number alone, so
+  // that their sums do not depend on the number of threads.
+  Tile prepare_a(const Result& result, Range m, Range k, u32* a, InPlace* blocks) const {
+    const ConvArguments& g = result.g;
+    if constexpr (Factors::kMayBeInPlace) {
+      const void* const image = Types::kForward ? g.x : g.y;
+      const bool even = sources_are_even(result.v);
+      for (i64 i = m.begin; i < m.end; i += s.rows) {
+        const i64 rows = smaller(s.rows, m.end - i);
+        InPlace& block = blocks[(i - m.begin) / s.rows];
+        block = InPlace{};
+        if (rows == s.rows) block = Factors::in_place(result.v, image, i, rows, even);
+        if (block.data) continue;
+        Factors::pack_a(g, result.v, {i, i + rows}, k, a + (i - m.begin) * a_pitch(), a_pitch());
+      }
+      return {m, k, a, blocks};
+    } else {
+      Factors::pack_a(g, result.v, m, k, a, a_pitch());
+      return {m, k, a, nullptr};
+    }
+  }
+
+  // All rows of a tile by a panel.
+  void register_blocks(const ConvView& v, const Tile& tile, const u32* panel, i64 columns,
                        const Sink& sink) const {
     BlockTask t{};
-    t.words = depth / kPer;
-    t.a_row = kAAcross ? 4 : a_pitch() * 4;
-    t.a_word = kAAcross ? a_pitch() * 4 : 4;
     t.b_word = s.columns;
     t.ld_before = t.ld_out = sink.ld;
-    for (i64 j = 0; j < n.end - n.begin; j += s.columns, b += panel_words(depth)) {
-      t.b = b + start();
-      t.start = b;
-      const int columns = static_cast<int>(smaller(s.columns, n.end - n.begin - j));
-      for (i64 i = 0; i < m.end - m.begin; i += s.rows) {
-        const i64 rows = smaller(s.rows, m.end - m.begin - i);
-        u32* const data = sink.data + i * sink.ld + j;
-        t.a = a + (kAAcross ? i : i * a_pitch());
-        t.out = data;
-        t.before = sink.accumulate ? data : nullptr;
-        if (sink.padded || (rows == s.rows && columns == s.columns)) {
-          s.multiply(t, rows, columns);
-        } else {
-          incomplete_block(t, rows, columns);
+    const i64 height = tile.m.end - tile.m.begin;
+    for (i64 i = 0; i < height; i += s.rows) {
+      const i64 rows = smaller(s.rows, height - i);
+      u32* const data = sink.data + i * sink.ld;
+      t.out = data;
+      t.before = sink.accumulate ? data : nullptr;
+      t.start = panel;
+      const bool padded = sink.padded || (rows == s.rows && columns == s.columns);
+      if constexpr (Factors::kMayBeInPlace) {
+        const InPlace& block = tile.blocks[i / s.rows];
+        if (block.data) {
+          block_in_place(v, block, tile.k, t, panel, static_cast<int>(columns), padded);
+          continue;
         }
       }
+      t.a = tile.copied + (kAAcross ? i : i * a_pitch());
+      t.a_row = kAAcross ? 4 : a_pitch() * 4;
+      t.a_word = kAAcross ? a_pitch() * 4 : 4;
+      t.b = panel + start();
+      t.words = (tile.k.end - tile.k.begin) / kPer;
+      multiply(t, rows, static_cast<int>(columns), padded);
     }
+  }
+  void multiply(const BlockTask& t, i64 rows, int columns, bool padded) const {
+    if (padded) return s.multiply(t, rows, columns);
+    incomplete_block(t, rows, columns);
+  }
+
+  // Taps of a line, or one tap, at a time. Those outside of the image are left out.
+  void block_in_place(const ConvView& v, const InPlace& block, Range k, BlockTask t,
+                      const u32* panel, int columns, bool padded) const {
+    const bool by_lines = Factors::taps_are_neighbours(v);
+    const i64 span = by_lines ? v.axis[kWidth].taps * v.padded : v.padded;
+    const auto* const data = reinterpret_cast<const u8*>(block.data);
+    constexpr i64 kBytes = sizeof(typename Factors::Image);
+    t.a_row = block.distance * kBytes;
+    t.a_word = 4;
+    bool any = false;
+    for (i64 e = k.begin; e < k.end;) {
+      const ConvTap tap = tap_of(v, e / v.padded);
+      const i64 end = smaller(k.end, (e / span + 1) * span);
+      const i64 d = tap.at[kDepth] * v.axis[kDepth].tap_step;
+      const i64 h = tap.at[kHeight] * v.axis[kHeight].tap_step;
+      if (Factors::is_inside(v.axis[kDepth], block.place[0] + d) &&
+          Factors::is_inside(v.axis[kHeight], block.place[1] + h)) {
+        const i64 at = d * v.image_stride[kImageD] + h * v.image_stride[kImageH] +
+                       tap.at[kWidth] * v.axis[kWidth].tap_step * v.image_stride[kImageW] +
+                       e % v.padded;
+        t.a = data + at * kBytes;
+        t.b = panel + (e - k.begin) / kPer * s.columns;
+        t.words = (end - e) / kPer;
+        multiply(t, s.rows, columns, padded);
+        t.before = static_cast<const u32*>(t.out);
+        any = true;
+      }
+      e = end;
+    }
+    t.words = 0;
+    if (!any) multiply(t, s.rows, columns, padded);
   }
   [[gnu::noinline]] void incomplete_block(BlockTask t, i64 rows, int columns) const {
     constexpr i64 kMostSums = 32 * kLanes;
@@ -226,12 +299,9 @@ struct PackedConvDriver {
     }
   }
 
-  void prepare_b(const Job& job, Range n, Range k, u32* b) const {
-    const i64 depth = k.end - k.begin;
-    for (i64 j = n.begin; j < n.end; j += s.columns, b += panel_words(depth)) {
-      Factors::pack_b(job.result.g, job.result.v, s.pack_b, j, k, s.columns, b + start());
-      if (s.correct) s.correct(b + start(), depth / kPer, b);
-    }
+  void pack_panel(const Result& result, i64 j, Range k, u32* panel) const {
+    Factors::pack_b(result.g, result.v, s.pack_b, j, k, s.columns, panel + start());
+    if (s.correct) s.correct(panel + start(), (k.end - k.begin) / kPer, panel);
   }
 
   void run_job(const Job& job) const {
@@ -240,24 +310,31 @@ struct PackedConvDriver {
     u32* const a = job.space;
     u32* const b = a + a_words();
     u32* const partial = b + b_words();
+    auto* const blocks = reinterpret_cast<InPlace*>(partial + partial_words(result.g));
     i64 ld_plain = 0;
     u32* const plain = plain_output(result, ld_plain);
     const i64 super = super_rows(v.depth);
     for (i64 n0 = job.n.begin; n0 < job.n.end; n0 += s.tile_n) {
       const Range n{n0, smaller(n0 + s.tile_n, job.n.end)};
       const i64 ld = round_up(n.end - n.begin, s.columns);
-      const bool keeps_b = v.depth <= s.tile_k;
       for (i64 r = job.m.begin; r < job.m.end; r += super) {
         const i64 rows_end = smaller(r + super, job.m.end);
         for (i64 p = 0; p < v.depth; p += s.tile_k) {
           const Range k{p, smaller(p + s.tile_k, v.depth)};
-          if (!keeps_b || r == job.m.begin) prepare_b(job, n, k, b);
+          const i64 panel_size = panel_words(k.end - k.begin);
+          const bool packs_b = v.depth > s.tile_k || r == job.m.begin;
           for (i64 i = r; i < rows_end; i += s.tile_m) {
             const Range m{i, smaller(i + s.tile_m, rows_end)};
-            Factors::pack_a(result.g, v, m, k, a, a_pitch());
+            const Tile tile = prepare_a(result, m, k, a, blocks);
             Sink sink{partial + (i - r) * ld, ld, p > 0, true};
             if (plain) sink = {plain + i * ld_plain + n0, ld_plain, p > 0, false};
-            register_blocks(a, b, m, n, k.end - k.begin, sink);
+            u32* panel = b;
+            for (i64 j = n.begin; j < n.end; j += s.columns, panel += panel_size) {
+              if (packs_b && i == r) pack_panel(result, j, k, panel);
+              Sink part = sink;
+              part.data += j - n.begin;
+              register_blocks(v, tile, panel, smaller(s.columns, n.end - j), part);
+            }
             if (!plain && k.end == v.depth) finish(result, sink.data, ld, m, n);
           }
         }
