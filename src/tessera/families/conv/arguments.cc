@@ -9,18 +9,18 @@
 namespace tessera::conv {
 namespace {
 
-std::string_view storage_type(DType dtype, std::string_view backend_of_tf32) {
-  if (dtype == DType::fp32) return "float";
-  if (dtype == DType::tf32) return backend_of_tf32;
-  return dtype == DType::int32 ? "int" : to_string(dtype);
-}
-
 template <std::size_t n>
 void copy(const std::array<std::int64_t, n>& from, device::i64 (&to)[n]) {
   std::copy(from.begin(), from.end(), to);
 }
 
 }  // namespace
+
+std::string_view storage_type(DType dtype, std::string_view tf32) {
+  if (dtype == DType::fp32) return "float";
+  if (dtype == DType::tf32) return tf32;
+  return dtype == DType::int32 ? "int" : to_string(dtype);
+}
 
 std::string config_text(const KernelSpec& spec, std::string_view tf32) {
   const auto& s = std::get<ConvSignature>(spec.signature);

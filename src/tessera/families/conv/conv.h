@@ -67,6 +67,9 @@ const Way* find_way(Pipeline pipeline);
 extern const Way kDirectCpu, kDirectCuda;
 Algorithm direct_algorithm(const Target& target);
 
+// packed.cc: implicit products of packed panels
+extern const Way kPackedCpu;
+
 // tmaws.cc: implicit products by TMA and wgmma
 extern const Way kTmaws;
 
@@ -88,6 +91,8 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
 // arguments.cc
 // The arguments that kernels of every backend take; the problem has its strides.
 device::ConvArguments arguments_of(const ConvProblem& problem, const ConvOperands& operands);
+// The type of elements in a kernel's text; `tf32` is that of that dtype.
+std::string_view storage_type(DType dtype, std::string_view tf32);
 // The fields of a kernel's Config that every pipeline has, a line each: types, direction, layout,
 // tile, epilogue.
 // `tf32` is the storage type of that dtype.

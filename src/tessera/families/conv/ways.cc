@@ -6,7 +6,7 @@
 namespace tessera::conv {
 
 std::span<const Way> ways() {
-  static const std::array kAll = {kDirectCpu, kDirectCuda, kTmaws};
+  static const std::array kAll = {kDirectCpu, kDirectCuda, kPackedCpu, kTmaws};
   return kAll;
 }
 

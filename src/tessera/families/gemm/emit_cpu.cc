@@ -3,6 +3,7 @@
 
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/headers.h"
+#include "tessera/families/tile/objects.h"
 
 namespace tessera::gemm {
 namespace {
@@ -18,13 +19,6 @@ std::string_view storage_type(DType dtype) {
     default:
       return to_string(dtype);
   }
-}
-
-// The multiply-accumulate struct of src/tessera/device/cpu/words.h for words of `per_word`
-// operands.
-std::string_view math_type(DType a, int per_word) {
-  if (a == DType::int8) return per_word == 4 ? "MathVnni" : per_word == 2 ? "MathI16" : "MathI32";
-  return per_word == 2 ? "MathBf16" : "MathF32";
 }
 
 std::string config(const KernelSpec& spec, const GemmSignature& s, const CpuTypes& types,
@@ -67,7 +61,7 @@ Source emit_cpu(const KernelSpec& spec, const Target& target) {
   const CpuTypes types{.a = storage_type(signature.a),
                        .b = storage_type(signature.b),
                        .out = storage_type(signature.out),
-                       .math = math_type(signature.a, spec.algorithm.warp_tile.k)};
+                       .math = tile::math_type(signature.a, spec.algorithm.warp_tile.k)};
   std::string text = banner(spec, "cpu");
   text += fmt::format(
       "#include \"tessera/device/cpu/gemm/{}_kernel.h\"\n"

@@ -1,51 +1,14 @@
-// The code that CPU kernels share. It consists of explicit instantiations of templates in
-// src/tessera/device/cpu/. Each is compiled once and linked into every kernel that needs it.
+// The compiled code that GEMMs for CPU targets share.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
-
 #include "tessera/families/gemm/gemm_internal.h"
-#include "tessera/families/headers.h"
+#include "tessera/families/tile/objects.h"
 
 namespace tessera::gemm {
 namespace {
 
-// result function<arguments>(parameters)
-struct Instantiation {
-  std::string result;
-  std::string function;
-  std::string arguments;
-  std::string parameters;
-};
-
-struct Object {
-  std::string_view header;
-  std::vector<Instantiation> functions;
-};
-
-std::string name_of_object(const Object& object) {
-  const Instantiation& first = object.functions.front();
-  std::string name = "object_" + first.function;
-  bool in_word = false;
-  for (const unsigned char c : first.arguments) {
-    const bool is_word = std::isalnum(c) != 0;
-    if (is_word && !in_word) name += '_';
-    if (is_word) name += static_cast<char>(c);
-    in_word = is_word;
-  }
-  return name;
-}
-
-std::string instantiations(const Object& object, std::string_view keyword) {
-  std::string text = fmt::format("#include \"tessera/device/cpu/{}\"\n\n", object.header);
-  text += "namespace tessera::device {\n\n";
-  for (const Instantiation& f : object.functions) {
-    text += fmt::format("{} {} {}<{}>({});\n", keyword, f.result, f.function, f.arguments,
-                        f.parameters);
-  }
-  return text + "\n}  // namespace tessera::device\n";
-}
+using Object = tile::CpuObject;
+using tile::Instantiation;
 
 // The functions of a driver. Their first template argument is the kernel's shape.
 Object driver(std::string_view kind, const CpuTypes& t, const GemmSignature& s,
@@ -128,21 +91,7 @@ void add_cpu_objects(const KernelSpec& spec, const CpuTypes& types, int vector_b
   std::vector<Object> objects = spec.algorithm.pipeline == Pipeline::stream
                                     ? stream_objects(types, signature)
                                     : packed_objects(spec, types, signature, vector_bytes);
-  for (const Object& object : objects) {
-    const std::string name = name_of_object(object);
-    const auto has_name = [&name](const Source& other) { return other.name == name; };
-    // A and B share it
-    if (std::any_of(source.objects.begin(), source.objects.end(), has_name)) continue;
-    std::string text = instantiations(object, "template");
-    const std::shared_ptr<const Headers> headers = headers_of(text);
-    source.objects.push_back({.name = name,
-                              .extension = source.extension,
-                              .text = std::move(text),
-                              .headers = headers,
-                              .is_object = true,
-                              .abi = source.abi});
-    source.declarations += instantiations(object, "extern template");
-  }
+  tile::add_objects(objects, source);
 }
 
 }  // namespace tessera::gemm

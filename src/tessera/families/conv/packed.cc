@@ -1,0 +1,213 @@
+// Kernels for CPUs that pack the factors of an implicit product into panels, see
+// src/tessera/device/cpu/conv/packed_conv.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/objects.h"
+#include "tessera/families/tile/rules.h"
+#include "tessera/families/tile/space.h"
+#include "tessera/families/tile/text.h"
+
+namespace tessera::conv {
+namespace {
+
+constexpr int kMostTile = 65536;
+constexpr int kMostColumns = 64;     // of a register block, see ConvFactors
+constexpr double kLoads = 2;         // of vectors in a cycle
+constexpr double kBlockCycles = 1;   // of a step of a register block, besides
+constexpr double kPackCycles = 1.5;  // to pack a vector of words
+constexpr double kSumCycles = 3;     // to store, load and convert a vector of sums
+
+struct PackedCase {
+  const ConvSignature& signature;
+  const Algorithm& algorithm;
+  const Target& target;
+};
+
+int lanes_of(const Target& target) { return target.vector_bytes / 4; }
+
+// bf16 holds every fp8 and bf8 value, but not every fp16 or fp32 one.
+const Instruction* word_instruction(const ConvSignature& s, int products, const Target& target) {
+  if (products > 1 && (s.in == DType::fp32 || s.in == DType::tf32 || s.in == DType::fp16))
+    return nullptr;
+  const DType word = s.in == DType::int8 ? s.in : products == 2 ? DType::bf16 : DType::fp32;
+  for (const Instruction& i : target.instructions) {
+    if (i.a == word && i.b == word && i.acc == s.acc && i.shape.k == products) return &i;
+  }
+  return nullptr;
+}
+
+int registers_of(const PackedCase& c) {
+  const int vectors = c.algorithm.warp_tile.n / lanes_of(c.target);
+  return c.algorithm.warp_tile.m * vectors + vectors + 1;
+}
+
+constexpr tile::Rule<PackedCase> kPackedRules[] = {
+    {[](const PackedCase& c) {
+       const Shape3 &t = c.algorithm.tile, &w = c.algorithm.warp_tile;
+       return std::min({t.m, t.n, t.k, w.m, w.n, w.k}) >= 1 &&
+              std::max({t.m, t.n, t.k}) <= kMostTile;
+     },
+     [](const PackedCase& c) {
+       return fmt::format("tile sizes must be between 1 and {}, got {} and warp tile {}", kMostTile,
+                          to_string(c.algorithm.tile), to_string(c.algorithm.warp_tile));
+     }},
+    {[](const PackedCase& c) {
+       const Shape3 &t = c.algorithm.tile, &w = c.algorithm.warp_tile;
+       return t.m % w.m == 0 && t.n % w.n == 0 && t.k % w.k == 0;
+     },
+     [](const PackedCase& c) {
+       return fmt::format("tile {} is not a multiple of warp tile {}", to_string(c.algorithm.tile),
+                          to_string(c.algorithm.warp_tile));
+     }},
+    {[](const PackedCase& c) {
+       const Shape3& w = c.algorithm.wave;
+       return w == Shape3{0, 0, 1} || w == Shape3{};
+     },
+     [](const PackedCase& c) {
+       return fmt::format("wave must be 0x0x1 or 1x1x1, got {}", to_string(c.algorithm.wave));
+     }},
+    {[](const PackedCase& c) {
+       const int n = c.algorithm.warp_tile.n;
+       return c.target.vector_bytes >= 4 && n % lanes_of(c.target) == 0 && n <= kMostColumns;
+     },
+     [](const PackedCase& c) {
+       return fmt::format("warp_tile_n must be a multiple of {}, at most {}, got {}",
+                          lanes_of(c.target), kMostColumns, c.algorithm.warp_tile.n);
+     }},
+    {[](const PackedCase& c) {
+       return word_instruction(c.signature, c.algorithm.warp_tile.k, c.target) != nullptr;
+     },
+     [](const PackedCase& c) {
+       return fmt::format("{} has no instruction for {} with {} product{} per lane", c.target.name,
+                          to_string(c.signature.in), c.algorithm.warp_tile.k,
+                          c.algorithm.warp_tile.k == 1 ? "" : "s");
+     }},
+    {[](const PackedCase& c) { return registers_of(c) <= c.target.vector_registers; },
+     [](const PackedCase& c) {
+       return fmt::format("needs {} vector registers, {} has {}", registers_of(c), c.target.name,
+                          c.target.vector_registers);
+     }},
+};
+
+std::string illegal_packed(const ConvSignature& s, const Algorithm& a, const Target& target) {
+  const PackedCase c = {s, a, target};
+  const tile::Rule<PackedCase>* const rule = tile::first_broken(kPackedRules, c);
+  return rule == nullptr ? std::string() : rule->sentence(c);
+}
+
+std::string serves_all(const KernelSpec&, const ConvProblem&) { return {}; }
+
+std::vector<Algorithm> packed_algorithms(const Target& target) {
+  const AlgorithmSpace& space = tile::space_of(Op::conv, target);
+  std::vector<Shape3> warp_tiles;
+  for (const auto& [dtype, shapes] : space.warp_tiles) {
+    warp_tiles.insert(warp_tiles.end(), shapes.begin(), shapes.end());
+  }
+  std::vector<Algorithm> all;
+  tile::for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
+    if (a.pipeline == Pipeline::packab) all.push_back(a);
+  });
+  return all;
+}
+
+// ---- text ----
+
+std::string_view column_type(const ConvSignature& s) {
+  if (s.direction == ConvDirection::backward_weight) return storage_type(s.in, "float");
+  if (s.layout == ConvLayout::nhwgc) return storage_type(s.weight, "float");
+  return storage_type(s.direction == ConvDirection::forward ? s.in : s.out, "float");
+}
+
+std::vector<tile::CpuObject> objects_of(const KernelSpec& spec, const Target& target) {
+  const auto& s = std::get<ConvSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  const std::string_view math = tile::math_type(s.in, a.warp_tile.k);
+  const bool is_last = s.layout == ConvLayout::nhwgc;
+  const std::string types =
+      fmt::format("PackedConvTypes<ConvDirection::{}, {}, {}, {}, {}, {}>", to_string(s.direction),
+                  is_last, storage_type(s.in, "float"), storage_type(s.weight, "float"),
+                  storage_type(s.out, "float"), math);
+  const std::string shape = fmt::format("const PackedConvShape<{}>&, const void*, ", types);
+  const bool along_depth = s.direction == ConvDirection::forward
+                               ? is_last
+                               : s.direction == ConvDirection::backward_weight && !is_last;
+  return {{"block.h",
+           {{"void", "multiply_any",
+             fmt::format("{}, {}, {}, 0", math, a.warp_tile.m, a.warp_tile.n / lanes_of(target)),
+             "const BlockTask&, i64, int"}}},
+          {"conv/packed_conv.h",
+           {{"void", "packed_conv_run", types, shape + "const CpuThread&"},
+            {"i64", "packed_conv_workspace_bytes", types, shape + "int"}}},
+          {"conv/packed_conv.h",
+           {{"void", "pack_part",
+             fmt::format("{}, {}, {}, {}", column_type(s), math, a.warp_tile.n, along_depth),
+             fmt::format("const PanelSource<{}>&, u32*", column_type(s))}}}};
+}
+
+Source emit_packed(const KernelSpec& spec, const Target& target) {
+  const auto& s = std::get<ConvSignature>(spec.signature);
+  const std::string entry;
+  const std::string math =
+      fmt::format("  using Math = {};\n", tile::math_type(s.in, spec.algorithm.warp_tile.k));
+  Source source = tile::cpu_source(
+      spec, target, kAbi,
+      {"conv/packed_conv.h", "PackedConv", "ConvArguments", config_text(spec, "float") + math},
+      std::span(&entry, 1));
+  tile::add_objects(objects_of(spec, target), source);
+  return source;
+}
+
+Launch bind_packed(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+  Launch launch;
+  launch.arguments.set(arguments_of(p, o));
+  launch.max_threads = spec.algorithm.wave.m;
+  launch.steps.push(Step{});
+  return launch;
+}
+
+// ---- estimate ----
+
+double blocks_of_side(double size, double block) { return std::ceil(size / block); }
+
+Estimate estimate_packed(const KernelSpec& spec, const ConvProblem& p, const Target& target,
+                         int threads) {
+  const Problem problem = p;
+  const auto& s = std::get<ConvSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  const Instruction* const word = word_instruction(s, a.warp_tile.k, target);
+  const bool is_turned =
+      s.direction != ConvDirection::backward_weight && s.layout == ConvLayout::nchw;
+  const View view = view_of(p);
+  const auto depth = static_cast<double>(view.depth) / a.warp_tile.k;
+  const auto rows = static_cast<double>(is_turned ? view.columns : view.rows);
+  const auto columns = static_cast<double>(is_turned ? view.rows : view.columns);
+  const double lanes = lanes_of(target);
+  const double row_blocks = blocks_of_side(rows, a.warp_tile.m);
+  const double column_blocks = blocks_of_side(columns, a.warp_tile.n);
+  const double used = a.wave.m == 1 ? 1 : units_used(threads, target);
+  const double share = std::max(1.0, std::min(used, row_blocks * column_blocks * double(p.g)));
+  // Register blocks, which load every row and every vector of columns for a word of the depth; the
+  // factors' panels; and sums that come again with each block of the depth.
+  const double vectors = a.warp_tile.n / lanes;
+  const double macs = a.warp_tile.m * vectors / (word == nullptr ? 1 : word->per_cycle);
+  const double block_cycles = std::max(macs, (a.warp_tile.m + vectors) / kLoads) + kBlockCycles;
+  double cycles = row_blocks * column_blocks * depth * block_cycles;
+  cycles += rows * depth * blocks_of_side(columns, a.tile.n) / lanes * kPackCycles;
+  cycles += columns * depth / lanes * kPackCycles;
+  cycles += rows * columns / lanes * blocks_of_side(depth * a.warp_tile.k, a.tile.k) * kSumCycles;
+  const double compute = double(p.g) * cycles / (target.clock_ghz * 1e9 * share);
+  const double memory = bytes(problem) / tile::cpu_bandwidth(target, bytes(problem), used);
+  return tile::total_of(compute, memory, target.launch_us * 1e-6);
+}
+
+}  // namespace
+
+const Way kPackedCpu = {Pipeline::packab, "cpu",       packed_algorithms, illegal_packed,
+                        serves_all,       emit_packed, bind_packed,       estimate_packed};
+
+}  // namespace tessera::conv

@@ -1,0 +1,278 @@
+// Convolutions on CPUs against the fp64 reference: fresh random problems over all fields, gaps and
+// guard bytes of NaN, numbers of threads, tensors beyond 2^31 elements. To repeat a failure:
+// --gtest_filter=... --gtest_random_seed=<the seed printed>.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <random>
+
+#include "host/conv/conv_problems.h"
+#include "openmp_limit.h"
+#include "tessera/families/family.h"
+#include "tessera/measure/operands.h"
+#include "tessera/registry/registry.h"
+#include "tessera/runtime/runtime.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera {
+namespace {
+
+std::vector<Target> targets_here() {
+  std::vector<Target> targets;
+  for (const char* name : {"avx512", "avx2", "generic"}) {
+    Target row = name == host_target().name ? host_target() : load_target(name);
+    if (runtime::backend_for(row).unavailable_reason(row).empty()) targets.push_back(row);
+  }
+  return targets;
+}
+
+// One for the process; the folder outlives it, so that a second run compiles less.
+Registry& registry() {
+  static Registry& instance = []() -> Registry& {
+    jit::BuildOptions options;
+    options.cache.folder = std::filesystem::current_path() / "conv_test_kernels";
+    options.worker = TESSERA_WORKER;
+    static Registry made("conv_test", options);
+    for (const Target& target : targets_here()) made.add_target(target);
+    return made;
+  }();
+  return instance;
+}
+
+struct Types {
+  DType in;
+  std::vector<DType> outs;
+};
+const std::vector<Types>& types_of(ConvDirection direction) {
+  using enum DType;
+  static const std::vector<Types> forward = {{fp32, {fp32}},
+                                             {tf32, {fp32}},
+                                             {fp16, {fp16, fp32}},
+                                             {bf16, {bf16, fp32}},
+                                             {fp8, {fp16, bf16, fp32}},
+                                             {bf8, {fp16, fp32}},
+                                             {int8, {int32, fp32, int8}}};
+  static const std::vector<Types> gradients = {{fp32, {fp32}}, {fp16, {fp16}}, {bf16, {bf16}}};
+  return direction == ConvDirection::forward ? forward : gradients;
+}
+
+class ConvKernels : public testing::Test {
+ protected:
+  const Family& family_ = family_of(Op::conv);
+  std::uint64_t seed_ = [] {
+    const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
+    return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
+  }();
+  conv::RandomConvs random_{seed_};
+
+  void launch(const KernelSpec& spec, const Problem& problem, const Operands& operands,
+              int threads) {
+    const OpenMpLimit limit(threads);
+    runtime::LaunchOptions options;
+    options.threads = threads;
+    registry().get(spec)->launch(family_.bind(spec, problem, operands), options);
+  }
+
+  void check(const KernelSpec& spec, const Problem& problem, int threads) {
+    SCOPED_TRACE(fmt::format("seed {}: {} on '{}', {} threads", seed_, name_of(spec),
+                             to_string(problem), threads));
+    measure::OwnedOperands owned =
+        measure::random_operands(problem, static_cast<std::uint64_t>(random_.integer(0, 1 << 30)));
+    launch(spec, problem, owned.operands, threads);
+    EXPECT_EQ(measure::gaps_intact(owned), "");
+    const Mismatch mismatch = family_.verify(problem, owned.operands);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+  }
+
+  // The legal kernels that serve the problem.
+  std::vector<KernelSpec> kernels(const Problem& problem, const Target& target) {
+    std::vector<KernelSpec> legal;
+    for (const KernelSpec& spec : family_.candidates(problem, target)) {
+      if (!family_.is_legal(spec, target)) continue;
+      if (family_.supports(spec, problem, target)) legal.push_back(spec);
+    }
+    return legal;
+  }
+
+  std::size_t pick(std::size_t count) {
+    return static_cast<std::size_t>(random_.integer(0, static_cast<std::int64_t>(count) - 1));
+  }
+
+  ConvProblem problem() {
+    ConvProblem p = random_.problem();
+    p.direction = conv::kDirections[pick(3)];
+    if (p.in_strides == kPackedStrides && random_.coin()) {
+      p.c = p.g * random_.integer(1, 70);
+      p.k = p.g * random_.integer(1, 70);
+    }
+    const std::vector<Types>& types = types_of(p.direction);
+    const Types& row = types[pick(types.size())];
+    p.in = p.weight = row.in;
+    p.out = p.d = row.outs[pick(row.outs.size())];
+    p.acc = default_accumulator(row.in);
+    const bool is_exact = p.out == DType::int32;
+    if (random_.coin()) p.alpha = is_exact ? 3.0F : 0.75F;
+    if (random_.coin()) p.beta = is_exact ? -2.0F : 0.5F;
+    if (p.direction == ConvDirection::forward && !is_exact && random_.coin()) {
+      constexpr std::string_view kSome[] = {"bias+relu",      "bias+add+gelu", "col_scale+bias",
+                                            "multiply+clamp", "multi_d_add2",  "bias+silu"};
+      p.epilogue = parse_epilogue(kSome[pick(std::size(kSome))]);
+      p.clamp_lo = -0.25F, p.clamp_hi = 0.5F;
+    }
+    return p;
+  }
+};
+
+TEST_F(ConvKernels, RandomOnesAreCorrectOnRandomProblems) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    for (int i = 0; i < 20; ++i) {
+      const ConvProblem p = problem();
+      family_.validate(p);
+      const auto specs = kernels(p, target);
+      check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 5)));
+      if (i % 4 == 0) check(family_.general(p, target), p, 2);
+    }
+  }
+}
+
+// Sizes beyond one block of every kind.
+TEST_F(ConvKernels, LargerProblems) {
+  fmt::print("seed {}\n", seed_);
+  const Target target = targets_here().front();
+  for (const ConvDirection direction : conv::kDirections) {
+    for (const ConvLayout layout : {ConvLayout::nhwgc, ConvLayout::nchw}) {
+      ConvProblem p;
+      p.direction = direction;
+      p.layout = layout;
+      p.n = 2, p.c = 40, p.k = 70;
+      p.size = {1, random_.integer(12, 20), random_.integer(12, 20)};
+      p.filter = {1, 3, 3};
+      p.stride = {1, 1, random_.integer(1, 2)};
+      p.pad = {0, 1, 1};
+      if (direction == ConvDirection::forward) p.epilogue = parse_epilogue("bias+relu");
+      const auto specs = kernels(p, target);
+      for (int i = 0; i < 3; ++i) check(specs[pick(specs.size())], p, 2);
+    }
+  }
+}
+
+TEST_F(ConvKernels, AnyNumberOfThreadsGivesTheSameBits) {
+  fmt::print("seed {}\n", seed_);
+  const Target target = targets_here().front();
+  for (int i = 0; i < 12; ++i) {
+    const ConvProblem p = problem();
+    const auto specs = kernels(p, target);
+    const KernelSpec& spec = specs[pick(specs.size())];
+    SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
+    measure::OwnedOperands owned = measure::random_operands(p, seed_);
+    std::vector<std::byte> first;
+    for (const int threads : {1, 2, 3, 7}) {
+      measure::reset_outputs(owned);
+      launch(spec, p, owned.operands, threads);
+      const runtime::AlignedBuffer& output = owned.storage.at(owned.outputs.front());
+      const auto* bytes = static_cast<const std::byte*>(output.data());
+      std::vector<std::byte> now(bytes, bytes + output.size());
+      if (first.empty()) first = now;
+      EXPECT_EQ(now, first) << threads << " threads";
+    }
+  }
+}
+
+// The general kernels leave out taps beyond the image's borders: 0 * infinity would be NaN.
+TEST_F(ConvKernels, InfiniteFiltersMeetNoPadding) {
+  for (const Target& target : targets_here()) {
+    for (const ConvLayout layout : {ConvLayout::nhwgc, ConvLayout::nchw}) {
+      ConvProblem p = conv::small_problem(ConvDirection::forward, layout);
+      const std::vector<float> x(2 * 6 * 7 * 8, 1.0F);
+      const std::vector<float> w(9 * 2 * 9, std::numeric_limits<float>::infinity());
+      std::vector<float> y(2 * 9 * 7 * 8);
+      ConvOperands o;
+      o.in = x.data(), o.weight = w.data(), o.out = y.data();
+      launch(family_.general(p, target), p, o, 2);
+      EXPECT_EQ(y, std::vector<float>(y.size(), std::numeric_limits<float>::infinity()));
+    }
+  }
+}
+
+// Memory of which only the pages that are touched exist.
+class Sparse {
+ public:
+  explicit Sparse(std::size_t bytes) : bytes_(bytes) {
+    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data_ == MAP_FAILED) throw std::bad_alloc();
+  }
+  ~Sparse() { munmap(data_, bytes_); }
+  Sparse(const Sparse&) = delete;
+  Sparse& operator=(const Sparse&) = delete;
+  float* data() const { return static_cast<float*>(data_); }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
+// Two images more than 2^31 elements apart give the bits that neighbouring images give.
+TEST_F(ConvKernels, TensorsBeyondTwoToThe31Elements) {
+  constexpr std::int64_t kFar = (std::int64_t{1} << 31) + 4096;
+  constexpr std::size_t kBytes = (static_cast<std::size_t>(kFar) + (1 << 20)) * 4;
+  const Target target = targets_here().front();
+  for (const ConvDirection direction : conv::kDirections) {
+    for (const ConvLayout layout : {ConvLayout::nhwgc, ConvLayout::nchw}) {
+      ConvProblem p = conv::small_problem(direction, layout);
+      ConvProblem far = p;
+      far.in_strides[0] = far.out_strides[0] = kFar;
+      const std::int64_t of_x = 6 * 7 * 8, of_y = 9 * 7 * 8, of_w = 9 * 2 * 9;
+      std::vector<float> x(2 * of_x), y(2 * of_y), w(of_w), result(2 * of_y + of_w);
+      for (auto* tensor : {&x, &y, &w}) {
+        for (float& value : *tensor) value = static_cast<float>(random_.real());
+      }
+      const Sparse far_x(kBytes), far_y(kBytes);
+      for (const std::int64_t n : {0, 1}) {
+        std::copy_n(x.data() + n * of_x, of_x, far_x.data() + n * kFar);
+        std::copy_n(y.data() + n * of_y, of_y, far_y.data() + n * kFar);
+      }
+      ConvOperands near_o, far_o;
+      near_o.in = x.data(), near_o.weight = w.data(), near_o.grad_out = y.data();
+      far_o.in = far_x.data(), far_o.weight = w.data(), far_o.grad_out = far_y.data();
+      near_o.out = near_o.grad_in = near_o.grad_weight = result.data();
+      std::vector<float> far_result(of_w);
+      far_o.out = far_y.data(), far_o.grad_in = far_x.data();
+      far_o.grad_weight = far_result.data();
+      for (const KernelSpec& spec : kernels(p, target)) {
+        SCOPED_TRACE(name_of(spec));
+        launch(spec, p, near_o, 2);
+        launch(spec, far, far_o, 2);
+        if (direction == ConvDirection::backward_weight) {
+          EXPECT_EQ(std::memcmp(result.data(), far_result.data(), far_result.size() * 4), 0);
+          continue;
+        }
+        const bool is_forward = direction == ConvDirection::forward;
+        const std::int64_t image = is_forward ? of_y : of_x;
+        const float* const at = is_forward ? far_y.data() : far_x.data();
+        for (const std::int64_t n : {0, 1}) {
+          const auto bytes = static_cast<std::size_t>(image) * 4;
+          EXPECT_EQ(std::memcmp(result.data() + n * image, at + n * kFar, bytes), 0);
+        }
+      }
+    }
+  }
+}
+
+// No images: the gradient of the filters is beta * C.
+TEST_F(ConvKernels, NoImages) {
+  for (const Target& target : targets_here()) {
+    ConvProblem p = conv::small_problem(ConvDirection::backward_weight, ConvLayout::nhwgc);
+    p.n = 0;
+    p.beta = 0.5F;
+    for (const KernelSpec& spec : kernels(p, target)) check(spec, p, 2);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
