@@ -7,6 +7,7 @@
 
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/objects.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::conv {
@@ -29,12 +30,23 @@ std::string illegal(const ConvSignature&, const Algorithm& a, const Target& targ
 
 std::string unsupported(const KernelSpec&, const ConvProblem&) { return {}; }
 
+// Kernels of the same types share all but the epilogue.
 Source emit_cpu(const KernelSpec& spec, const Target& target) {
+  const auto& s = std::get<ConvSignature>(spec.signature);
   const std::string entry;
-  return tile::cpu_source(
+  Source source = tile::cpu_source(
       spec, target, kAbi,
       {"conv/direct_conv.h", "DirectConv", "ConvArguments", config_text(spec, "float")},
       std::span(&entry, 1));
+  const std::string types = fmt::format(
+      "ConvSums<ConvDirection::{}, {}, {}, {}, {}, {}>", to_string(s.direction),
+      s.layout == ConvLayout::nhwgc, storage_type(s.in, "float"), storage_type(s.weight, "float"),
+      storage_type(s.out, "float"), s.acc == DType::int32 ? "int" : "float");
+  const tile::CpuObject object = {
+      "conv/direct_conv.h",
+      {{"void", "direct_conv_run", types, "ConvFinish, const void*, const CpuThread&"}}};
+  tile::add_objects(std::span(&object, 1), source);
+  return source;
 }
 
 Source emit_cuda(const KernelSpec& spec, const Target&) {

@@ -140,10 +140,10 @@ std::vector<tile::CpuObject> objects_of(const KernelSpec& spec, const Target& ta
            {{"void", "multiply_any",
              fmt::format("{}, {}, {}, 0", math, a.warp_tile.m, a.warp_tile.n / lanes_of(target)),
              "const BlockTask&, i64, int"}}},
-          {"conv/packed_conv.h",
+          {"conv/packed_driver.h",
            {{"void", "packed_conv_run", types, shape + "const CpuThread&"},
             {"i64", "packed_conv_workspace_bytes", types, shape + "int"}}},
-          {"conv/packed_conv.h",
+          {"conv/packed_driver.h",
            {{"void", "pack_part",
              fmt::format("{}, {}, {}, {}", column_type(s), math, a.warp_tile.n, along_depth),
              fmt::format("const PanelSource<{}>&, u32*", column_type(s))}}}};

@@ -33,6 +33,17 @@ struct ConvTypes {
   using Sums = typename Choose<__is_same(typename C::Acc, int), i32v, f32v>::type;
 };
 
+// The fields of Config that say which sums are formed.
+template <ConvDirection kOfWhat, bool kLast, class TypeX, class TypeW, class TypeY, class TypeAcc>
+struct ConvSums {
+  using X = TypeX;
+  using W = TypeW;
+  using Y = TypeY;
+  using Acc = TypeAcc;
+  static constexpr ConvDirection kDirection = kOfWhat;
+  static constexpr bool kChannelsLast = kLast;
+};
+
 // The fields of Config that epilogue.h reads. In nchw channels lie along rows.
 template <class C>
 struct ConvEpilogue {
@@ -74,6 +85,10 @@ struct ConvRectangle {
   i64 rows, columns, row_stride, column_stride;
   i64 channel;  // of row 0 or column 0, of all groups
 };
+
+// Turns raw sums (32-bit, `ld` words between rows) into a rectangle of the result.
+using ConvFinish = void (*)(const ConvArguments& g, const ConvRectangle& r, const u32* sums,
+                            i64 ld);
 
 // What finish_rectangle() takes.
 struct ConvOutput {

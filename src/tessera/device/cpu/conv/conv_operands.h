@@ -2,45 +2,9 @@
 // words, B as panels. Places outside of an image are zeros.
 #pragma once
 
-#include "tessera/device/cpu/conv/conv_epilogue.h"
-#include "tessera/device/cpu/conv/conv_view.h"
-#include "tessera/device/cpu/conv/conv_walk.h"
-#include "tessera/device/cpu/pack.h"
+#include "tessera/device/cpu/conv/conv_pixels.h"
 
 namespace tessera::device {
-
-// Everything that the driver's code is compiled for.
-template <ConvDirection kOfWhat, bool kLast, class TypeX, class TypeW, class TypeY, class TypeMath>
-struct PackedConvTypes {
-  using X = TypeX;
-  using W = TypeW;
-  using Y = TypeY;
-  using Math = TypeMath;
-  using Acc = typename Choose<__is_same(typename TypeMath::Acc, i32v), int, float>::type;
-  static constexpr ConvDirection kDirection = kOfWhat;
-  static constexpr bool kChannelsLast = kLast;
-};
-
-// `count` neighbours as words; the last word is filled with zeros.
-template <class T, class Math>
-[[gnu::always_inline]] inline void copy_words(const T* p, i64 count, u32* out) {
-  constexpr int kSpan = kLanes * Math::kPerWord;
-  i64 i = 0;
-  for (; i + kSpan <= count; i += kSpan, out += kLanes) store(out, load_words<T, Math>(p + i));
-  if (i == count) return;
-  const int rest = static_cast<int>(count - i);
-  if constexpr (sizeof(T) == 4) {
-    store_first(out, load_first<u32v>(p + i, rest), rest);
-  } else {
-    const u32v raw = load_bytes(p + i, rest * static_cast<int>(sizeof(T)));
-    store_first(out, load_words<T, Math>(reinterpret_cast<const T*>(&raw)),
-                (rest + Math::kPerWord - 1) / Math::kPerWord);
-  }
-}
-inline void zero_words(i64 count, u32* out) {
-  for (; count >= kLanes; count -= kLanes, out += kLanes) store(out, u32v{});
-  if (count > 0) store_first(out, u32v{}, static_cast<int>(count));
-}
 
 template <class T>
 struct ConvFactors {
@@ -48,8 +12,7 @@ struct ConvFactors {
   using Math = typename T::Math;
   using Row = typename Types::Row;
   using Column = typename Types::Column;
-  using Image = typename Types::Image;
-  using W = typename T::W;
+  using Pixels = ConvPixels<T>;
   static constexpr bool kWeights = Types::kWeights;
   static constexpr bool kForward = Types::kForward;
   static constexpr int kPer = Math::kPerWord;
@@ -106,119 +69,6 @@ struct ConvFactors {
     v.columns = v.taps() * g.c;
     v.depth = g.n * g.out_size[kDepth] * g.out_size[kHeight] * v.padded;
     return v;
-  }
-
-  // ---- pixels by (taps, channels) ----
-
-  // A run of the depth: elements [begin, end) of a line of taps, or of one tap, of which those in
-  // `there` lie inside of the image, at data[element].
-  struct Run {
-    const Image* data;
-    Range elements, there;
-  };
-  static void copy_run(const Run& run, u32* out) {
-    const Range all = run.elements;
-    const i64 begin = smaller(run.there.begin < all.begin ? all.begin : run.there.begin, all.end);
-    const i64 end = run.there.end < begin ? begin : smaller(run.there.end, all.end);
-    const i64 first = to_words(begin - all.begin), last = blocks_of(end - all.begin, kPer);
-    const i64 words = to_words(all.end - all.begin);
-    if (first > 0) zero_words(first, out);
-    if (end > begin) copy_words<Image, Math>(run.data + begin, end - begin, out + first);
-    if (words > last) zero_words(words - last, out + last);
-  }
-
-  // Which taps of a line lie inside for a pixel.
-  static Range taps_inside(const ConvAxis& a, i64 place) {
-    return inside(place, a.tap_step, a.size, a.taps);
-  }
-  static bool is_inside(const ConvAxis& a, i64 place) { return place >= 0 && place < a.size; }
-
-  // Where the filter's taps of a line and their channels are neighbours in the image.
-  static bool taps_are_neighbours(const ConvView& v) {
-    const ConvAxis& w = v.axis[kWidth];
-    return v.channels == v.padded && w.tap_step * v.image_stride[kImageW] == v.channels;
-  }
-
-  struct Depth {
-    Range k;
-    ConvTap first;  // the tap of k.begin
-    i64 channel;
-    bool by_lines;
-  };
-  static void copy_pixel(const ConvView& v, const Depth& depth, const Image* image,
-                         const i64 (&place)[kSpatialDims], u32* out) {
-    const ConvAxis& w = v.axis[kWidth];
-    const Range across = taps_inside(w, place[kWidth]);
-    ConvTap tap = depth.first;
-    i64 channel = depth.channel;
-    for (i64 e = depth.k.begin; e < depth.k.end;) {
-      const i64 d = place[kDepth] + tap.at[kDepth] * v.axis[kDepth].tap_step;
-      const i64 h = place[kHeight] + tap.at[kHeight] * v.axis[kHeight].tap_step;
-      const bool is_there = is_inside(v.axis[kDepth], d) && is_inside(v.axis[kHeight], h);
-      const Image* line = image + d * v.image_stride[kImageD] + h * v.image_stride[kImageH] +
-                          place[kWidth] * v.image_stride[kImageW];
-      Run run{};
-      if (depth.by_lines) {
-        const i64 begin = tap.at[kWidth] * v.padded + channel;
-        const i64 end = smaller(w.taps * v.padded, begin + depth.k.end - e);
-        run = {line, {begin, end}, {across.begin * v.padded, across.end * v.padded}};
-        tap.at[kWidth] = w.taps - 1;
-      } else {
-        const i64 end = smaller(v.padded, channel + depth.k.end - e);
-        const bool tap_there = tap.at[kWidth] >= across.begin && tap.at[kWidth] < across.end;
-        run = {line + tap.at[kWidth] * w.tap_step * v.image_stride[kImageW],
-               {channel, end},
-               {0, tap_there ? v.channels : 0}};
-      }
-      if (!is_there) run.there = {0, 0};
-      copy_run(run, out);
-      e += run.elements.end - run.elements.begin;
-      out += to_words(run.elements.end - run.elements.begin);
-      next_tap(v, tap);
-      channel = 0;
-    }
-  }
-  static void copy_pixels(const ConvView& v, const void* image, Range m, Range k, u32* out,
-                          i64 ld) {
-    const Depth depth = {k, tap_of(v, k.begin / v.padded), k.begin % v.padded,
-                         taps_are_neighbours(v)};
-    ConvPixel p = pixel_of(v, m.begin);
-    for (i64 i = m.begin; i < m.end; ++i, out += ld) {
-      i64 place[kSpatialDims];
-      for (int dim = kDepth; dim <= kWidth; ++dim) {
-        place[dim] = v.axis[dim].base + p.at[dim] * v.axis[dim].pixel_step;
-      }
-      const Image* const from =
-          static_cast<const Image*>(image) + v.source_at + p.n * v.image_stride[kImageN];
-      copy_pixel(v, depth, from, place, out);
-      if (++p.at[kWidth] == v.axis[kWidth].pixels) next_line(v, p);
-    }
-  }
-
-  // Whether pixels can be multiplied where they lie.
-  static constexpr bool kMayBeInPlace =
-      !kWeights && T::kChannelsLast && sizeof(Image) * kPer == 4 && !Math::kBiased;
-
-  // Rows of a register block: where they lie, or copied where data is null.
-  struct InPlace {
-    const Image* data;  // of the first tap
-    i64 place[2];       // its depth and height
-    i64 distance;       // of rows
-  };
-  static InPlace in_place(const ConvView& v, const void* image, i64 first, i64 rows, bool even) {
-    const ConvAxis& w = v.axis[kWidth];
-    const ConvPixel p = pixel_of(v, first);
-    i64 place[kSpatialDims], at = v.source_at + p.n * v.image_stride[kImageN];
-    for (int dim = kDepth; dim <= kWidth; ++dim) {
-      place[dim] = v.axis[dim].base + p.at[dim] * v.axis[dim].pixel_step;
-      at += place[dim] * v.image_stride[kImageD + dim];
-    }
-    const i64 last = place[kWidth] + (rows - 1) * w.pixel_step + (w.taps - 1) * w.tap_step;
-    const bool is_line = p.at[kWidth] + rows <= w.pixels && place[kWidth] >= 0 && last < w.size;
-    if (v.channels != v.padded || (!even && !is_line)) return {};
-    return {static_cast<const Image*>(image) + at,
-            {place[kDepth], place[kHeight]},
-            w.pixel_step * v.image_stride[kImageW]};
   }
 
   // ---- filters by (taps, channels) ----
@@ -279,101 +129,6 @@ struct ConvFactors {
           copy_words<Row, Math>(together, some, out + words + to_words(c));
         }
       });
-    }
-  }
-
-  // ---- (taps, channels) by pixels: panels of B in nchw ----
-
-  // Lanes [lane, lane + count) of a panel; outside of the image where data is null.
-  struct Piece {
-    const Image* data;
-    int lane, count;
-  };
-  static constexpr int kMostColumns = 64;
-
-  // The pieces of a panel for a tap; in whole vectors.
-  static int pieces_of(const ConvView& v, const Image* image, i64 j, const ConvTap& tap,
-                       int columns, Piece (&pieces)[kMostColumns * 2]) {
-    int number = 0;
-    const auto add = [&](const Image* data, i64 step, i64 lane, i64 count) {
-      for (i64 i = 0; i < count; i += kLanes) {
-        pieces[number++] = {data == nullptr ? nullptr : data + i * step, static_cast<int>(lane + i),
-                            static_cast<int>(smaller(kLanes, count - i))};
-      }
-    };
-    const ConvAxis& w = v.axis[kWidth];
-    const i64 step = w.pixel_step * v.image_stride[kImageW];
-    ConvPixel p = pixel_of(v, j);
-    for (i64 lane = 0; lane < columns;) {
-      const i64 count = smaller(w.pixels - p.at[kWidth], columns - lane);
-      i64 place[kSpatialDims];
-      for (int dim = kDepth; dim <= kWidth; ++dim) {
-        const ConvAxis& a = v.axis[dim];
-        place[dim] = a.base + p.at[dim] * a.pixel_step + tap.at[dim] * a.tap_step;
-      }
-      Range in = inside(place[kWidth], w.pixel_step, w.size, count);
-      if (!is_inside(v.axis[kDepth], place[kDepth]) ||
-          !is_inside(v.axis[kHeight], place[kHeight]) || in.end <= in.begin) {
-        in = {count, count};
-      }
-      const i64 at =
-          v.source_at + p.n * v.image_stride[kImageN] + place[kDepth] * v.image_stride[kImageD] +
-          place[kHeight] * v.image_stride[kImageH] + place[kWidth] * v.image_stride[kImageW];
-      add(nullptr, 0, lane, in.begin);
-      add(image + at + in.begin * step, step, lane + in.begin, in.end - in.begin);
-      add(nullptr, 0, lane + in.end, count - in.end);
-      lane += count;
-      next_line(v, p);
-    }
-    return number;
-  }
-  template <class Element>
-  [[gnu::always_inline]] static void copy_piece(const Piece& piece, i64 channel, i64 step,
-                                                Element* out) {
-    Element* const to = out + piece.lane;
-    if (piece.data == nullptr) {
-      for (int i = 0; i < piece.count; ++i) to[i] = Element{};
-      return;
-    }
-    const Image* const from = piece.data + channel;
-    if constexpr (sizeof(Image) == 4) {
-      if (step == 1) return store_first(to, load_first<u32v>(from, piece.count), piece.count);
-    }
-    for (int i = 0; i < piece.count; ++i) __builtin_memcpy(to + i, from + i * step, sizeof(Image));
-  }
-  static void pack_pixels(const ConvView& v, const void* data, PackB pack, i64 j, Range k,
-                          i64 width, u32* out) {
-    Piece pieces[kMostColumns * 2];
-    const int columns = static_cast<int>(smaller(width, v.columns - j));
-    const i64 step = v.axis[kWidth].pixel_step * v.image_stride[kImageW];
-    i64 channel = k.begin % v.padded;
-    ConvTap tap = tap_of(v, k.begin / v.padded);
-    for (i64 e = k.begin; e < k.end; next_tap(v, tap)) {
-      const i64 span = smaller(v.padded - channel, k.end - e);
-      const i64 count = smaller(span, v.channels - channel);
-      const int number = pieces_of(v, static_cast<const Image*>(data), j, tap, columns, pieces);
-      if constexpr (sizeof(Image) == 4) {
-        for (i64 c = 0; c < count; ++c, out += width) {
-          for (int i = 0; i < number; ++i) {
-            copy_piece(pieces[i], (channel + c) * v.image_stride[kImageC], step, out);
-          }
-        }
-      } else {
-        Column together[16 * kMostColumns];
-        for (i64 c = 0; c < count; c += 16) {
-          const i64 some = smaller(16, count - c);
-          for (i64 x = 0; x < some; ++x) {
-            for (int i = 0; i < number; ++i) {
-              copy_piece(pieces[i], (channel + c + x) * v.image_stride[kImageC], step,
-                         together + x * kMostColumns);
-            }
-          }
-          pack({together, kMostColumns, width, some}, out);
-          out += blocks_of(some, kPer) * width;
-        }
-      }
-      e += span;
-      channel = 0;
     }
   }
 
@@ -467,8 +222,8 @@ struct ConvFactors {
         return zero_words((count - end) * width, out + end * width);
       }
     }
-    Column together[kShiftPixels * kMostColumns];
-    const i64 ld = kBKContiguous ? kShiftPixels : kMostColumns;
+    Column together[kShiftPixels * kMostConvColumns];
+    const i64 ld = kBKContiguous ? kShiftPixels : kMostConvColumns;
     for (i64 lane = 0; lane < columns;) {
       const i64 some = smaller(columns - lane, v.channels - (j + lane) % v.channels);
       copy_shift(shift_of(g, v, p, j + lane, count), channel_step, step, some, count,
@@ -498,7 +253,7 @@ struct ConvFactors {
     if constexpr (kWeights) {
       copy_lines(v, g.y, m, k, out, ld);
     } else if constexpr (T::kChannelsLast) {
-      copy_pixels(v, kForward ? g.x : g.y, m, k, out, ld);
+      Pixels::copy_pixels(v, kForward ? g.x : g.y, m, k, out, ld);
     } else {
       copy_filters(g, v, m, k, out, ld);
     }
@@ -510,7 +265,7 @@ struct ConvFactors {
     } else if constexpr (T::kChannelsLast) {
       pack_filters(g, v, pack, j, k, width, out);
     } else {
-      pack_pixels(v, kForward ? g.x : g.y, pack, j, k, width, out);
+      Pixels::pack_pixels(v, kForward ? g.x : g.y, pack, j, k, width, out);
     }
   }
 };

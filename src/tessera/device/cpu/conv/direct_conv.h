@@ -8,8 +8,9 @@
 namespace tessera::device {
 
 template <class C>
-struct DirectConv {
+struct DirectConvDriver {
   using Types = ConvTypes<C>;
+
   using Row = typename Types::Row;
   using Column = typename Types::Column;
   using Sums = typename Types::Sums;
@@ -22,7 +23,7 @@ struct DirectConv {
   static constexpr int kColumns = kDots ? 16 : 64;
   static constexpr int kTogether = kDots ? 4 : 2;  // columns or vectors in registers
 
-  static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
+  ConvFinish finish_block;
 
   // A rectangle of sums: a vector of partial sums for each, or a lane.
   struct Block {
@@ -177,7 +178,7 @@ struct DirectConv {
   }
 
   // Partial sums become sums, and these the result.
-  static void finish(const ConvArguments& g, const ConvRectangle& r, Block& block) {
+  void finish(const ConvArguments& g, const ConvRectangle& r, Block& block) const {
     if constexpr (kDots) {
       alignas(64) u32 sums[kRows * kColumns];
       for (i64 i = 0; i < r.rows; ++i) {
@@ -186,9 +187,9 @@ struct DirectConv {
           __builtin_memcpy(sums + i * kColumns + j, &sum, sizeof(sum));
         }
       }
-      finish_conv<C>(g, r, sums, kColumns);
+      finish_block(g, r, sums, kColumns);
     } else {
-      finish_conv<C>(g, r, block.sums, Block::kPitch);
+      finish_block(g, r, block.sums, Block::kPitch);
     }
   }
 
@@ -214,7 +215,7 @@ struct DirectConv {
     return {g.size, g.c, smaller(g.stride[kWidth], g.size[kWidth])};
   }
 
-  static void image_block(const ConvArguments& g, const Lines& lines, const i64 (&at)[7]) {
+  void image_block(const ConvArguments& g, const Lines& lines, const i64 (&at)[7]) const {
     const i64 classes = lines.classes, channel = at[6] * kChannels;
     const i64 first = at[4] + at[5] * kPixels * classes;
     const i64 pixels = smaller(kPixels, blocks_of(lines.size[kWidth] - first, classes));
@@ -270,7 +271,7 @@ struct DirectConv {
     finish(g, r, block);
   }
 
-  static void run_image(const ConvArguments& g, const CpuThread& thread) {
+  void run_image(const ConvArguments& g, const CpuThread& thread) const {
     const Lines lines = lines_of(g);
     const i64 sizes[7] = {g.n,
                           g.groups,
@@ -289,7 +290,7 @@ struct DirectConv {
 
   // ---- filters: some channels of y by some of x, for one tap ----
 
-  static void filter_block(const ConvArguments& g, const i64 (&at)[6]) {
+  void filter_block(const ConvArguments& g, const i64 (&at)[6]) const {
     const i64 k = at[4] * kRows, c = at[5] * kColumns;
     Term t{};
     t.rows = {0, smaller(kRows, g.k - k)};
@@ -331,7 +332,7 @@ struct DirectConv {
     finish(g, r, block);
   }
 
-  static void run_filters(const ConvArguments& g, const CpuThread& thread) {
+  void run_filters(const ConvArguments& g, const CpuThread& thread) const {
     const i64 sizes[6] = {g.groups,         g.filter[kDepth],      g.filter[kHeight],
                           g.filter[kWidth], blocks_of(g.k, kRows), blocks_of(g.c, kColumns)};
     const Range mine = part(product_of(sizes), 1, thread.count, thread.index);
@@ -342,13 +343,31 @@ struct DirectConv {
     }
   }
 
-  static void run(const void* arguments, const CpuThread* thread) {
-    const ConvArguments g = *static_cast<const ConvArguments*>(arguments);
+  void run(const ConvArguments& g, const CpuThread& thread) const {
     if constexpr (kWeights) {
-      run_filters(g, *thread);
+      run_filters(g, thread);
     } else {
-      run_image(g, *thread);
+      run_image(g, thread);
     }
+  }
+};
+
+// What kernels share as compiled code.
+template <class T>
+void direct_conv_run(ConvFinish finish, const void* arguments, const CpuThread& thread) {
+  const ConvArguments g = *static_cast<const ConvArguments*>(arguments);
+  DirectConvDriver<T>{finish}.run(g, thread);
+}
+
+// A kernel: the code that depends on its configuration.
+template <class C>
+struct DirectConv {
+  using Types = ConvSums<C::kDirection, C::kChannelsLast, typename C::X, typename C::W,
+                         typename C::Y, typename C::Acc>;
+  static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
+
+  static void run(const void* arguments, const CpuThread* thread) {
+    direct_conv_run<Types>(finish_conv<C>, arguments, *thread);
   }
   static i64 workspace_bytes(const void*, int) { return 0; }
   static constexpr CpuKernel kernel() { return {C::kAbiVersion, {{workspace_bytes, run}}}; }

@@ -1,0 +1,399 @@
+// Convolutions as blocked products of matrices (see conv_view.h). Loops as in gemm/packed_gemm.h:
+// columns by tile_n, rows by the room for partial sums, depth by tile_k, rows by tile_m, register
+// blocks. Every thread owns rectangles of the result, and packs the factors that it reads. Each
+// sum is formed in one order, so that the number of threads does not change its bits.
+#pragma once
+
+#include "tessera/device/cpu/block.h"
+#include "tessera/device/cpu/conv/conv_operands.h"
+#include "tessera/device/cpu/gemm/operands.h"
+#include "tessera/device/cpu/packed_sizes.h"
+
+namespace tessera::device {
+
+// The sizes of a kernel, and the functions that depend on them or on the result.
+template <class T>
+struct PackedConvShape {
+  i64 rows, columns;           // of a register block
+  i64 tile_m, tile_n, tile_k;  // the cache block: rows, columns, elements of the depth
+  int wave_m, wave_n;          // most threads over rows and columns; 0: the caller's limit
+  bool sums_are_output;        // when alpha is 1 and beta is 0
+  void (*multiply)(const BlockTask& t, i64 rows, int columns);
+  typename ConvFactors<T>::PackB pack_b;
+  void (*correct)(const u32* panel, i64 words, u32* out);  // null where B needs none
+  ConvFinish finish;
+};
+
+template <class T>
+struct PackedConvDriver {
+  using Factors = ConvFactors<T>;
+  using Types = ConvTypes<T>;
+  using Math = typename T::Math;
+  using Pixels = ConvPixels<T>;
+  using InPlace = typename Pixels::InPlace;
+  static constexpr bool kWeights = Types::kWeights;
+  static constexpr bool kAAcross = Factors::kAAcross;
+  static constexpr int kPer = Math::kPerWord;
+
+  const PackedConvShape<T>& s;
+
+  static i64 round_up(i64 size, i64 to) { return blocks_of(size, to) * to; }
+
+  // ---- sizes of the workspace of a thread, in words ----
+
+  // Rows of A lie an odd number of vectors apart, so that they do not meet in one set of a cache.
+  static i64 row_words(i64 words) { return (blocks_of(words, kLanes) | 1) * kLanes; }
+  i64 a_pitch() const { return row_words(kAAcross ? s.tile_m : s.tile_k / kPer); }
+  i64 a_words() const { return a_pitch() * (kAAcross ? s.tile_k / kPer : s.tile_m) + kLanes; }
+  i64 start() const { return panel_start<Math>(s.columns); }
+  i64 panel_words(i64 depth) const { return start() + depth / kPer * s.columns; }
+  i64 b_words() const { return s.tile_n / s.columns * panel_words(s.tile_k) + kPanelSlack; }
+  i64 super_rows(i64 depth) const {
+    if (depth <= s.tile_k) return s.tile_m;
+    const i64 fit = kPartialBytes / (s.tile_n * 4) / s.tile_m * s.tile_m;
+    return fit > s.tile_m ? fit : s.tile_m;
+  }
+  // The largest view: class 0 has the most pixels and taps of all classes.
+  i64 partial_rows(const ConvArguments& g) const {
+    const ConvView v = view(g, 0, 0);
+    return round_up(smaller(super_rows(most_depth(g)), v.rows), s.rows);
+  }
+  i64 partial_words(const ConvArguments& g) const {
+    return round_up(partial_rows(g) * s.tile_n, kLanes);
+  }
+  i64 most_depth(const ConvArguments& g) const {
+    i64 depth = view(g, 0, 0).depth;
+    for (i64 c = 1; c < classes(g); ++c) {
+      const i64 other = view(g, 0, c).depth;
+      if (other > depth) depth = other;
+    }
+    return depth;
+  }
+  i64 thread_words(const ConvArguments& g) const {
+    const i64 blocks = s.tile_m / s.rows * i64{sizeof(InPlace)} / 4;
+    return round_up(a_words() + b_words() + partial_words(g) + blocks, kLanes);
+  }
+  i64 workspace_bytes(const ConvArguments& g, int threads) const {
+    return thread_words(g) * threads * 4;
+  }
+
+  // ---- views ----
+
+  static i64 classes_along(const ConvArguments& g, int dim) {
+    return smaller(g.stride[dim], g.size[dim]);
+  }
+  static i64 classes(const ConvArguments& g) {
+    if (T::kDirection != ConvDirection::backward_data) return 1;
+    return classes_along(g, kDepth) * classes_along(g, kHeight) * classes_along(g, kWidth);
+  }
+  static ConvView view(const ConvArguments& g, i64 group, i64 number) {
+    if constexpr (kWeights) {
+      return Factors::filter_view(g, group);
+    } else {
+      const i64 sizes[kSpatialDims] = {classes_along(g, kDepth), classes_along(g, kHeight),
+                                       classes_along(g, kWidth)};
+      i64 residue[kSpatialDims];
+      digits_of(number, sizes, residue);
+      return Factors::image_view(g, group, residue);
+    }
+  }
+
+  // ---- the result ----
+
+  // A run of rows or columns of the product that lie at one distance in the result.
+  struct Line {
+    i64 at, count, distance;
+  };
+  static Line pixel_line(const ConvView& v, i64 number, i64 count, bool are_even) {
+    const ConvPixel p = pixel_of(v, number);
+    const i64 rest = v.axis[kWidth].pixels - p.at[kWidth];
+    return {offset_of(v, p), are_even ? count : smaller(count, rest), pixel_distance(v)};
+  }
+  static Line filter_line(const ConvArguments& g, const ConvView& v, i64 column, i64 count) {
+    const i64 channel = column % v.channels;
+    const i64 at = filter_offset(g, v, tap_of(v, column / v.channels));
+    return {at + channel * g.w_stride[kFilterC], smaller(count, v.channels - channel),
+            g.w_stride[kFilterC]};
+  }
+  static Line channel_line(i64 channel, i64 count, i64 distance) {
+    return {channel * distance, count, distance};
+  }
+
+  struct Result {
+    const ConvArguments& g;
+    const ConvView& v;
+    i64 group;
+    bool even;
+
+    Line rows(i64 i, i64 count) const {
+      if (kWeights) return channel_line(i, count, g.w_stride[kFilterK]);
+      if (T::kChannelsLast) return pixel_line(v, i, count, even);
+      return channel_line(i, count, v.pixel_stride[kImageC]);
+    }
+    Line columns(i64 j, i64 count) const {
+      if (kWeights) return filter_line(g, v, j, count);
+      if (T::kChannelsLast) return channel_line(j, count, v.pixel_stride[kImageC]);
+      return pixel_line(v, j, count, even);
+    }
+    i64 channel(i64 i, i64 j) const {
+      if (kWeights) return 0;
+      return T::kChannelsLast ? group * v.columns + j : group * v.rows + i;
+    }
+  };
+
+  void finish(const Result& result, const u32* sums, i64 ld, Range m, Range n) const {
+    for (i64 i = m.begin; i < m.end;) {
+      const Line row = result.rows(i, m.end - i);
+      for (i64 j = n.begin; j < n.end;) {
+        const Line column = result.columns(j, n.end - j);
+        s.finish(result.g,
+                 {row.at + column.at, row.count, column.count, row.distance, column.distance,
+                  result.channel(i, j)},
+                 sums + (i - m.begin) * ld + j - n.begin, ld);
+        j += column.count;
+      }
+      i += row.count;
+    }
+  }
+
+  // Where raw sums may go to the result itself: it is a plain matrix.
+  u32* plain_output(const Result& result, i64& ld) const {
+    const ConvArguments& g = result.g;
+    const ConvView& v = result.v;
+    if (!s.sums_are_output || g.alpha != 1.0F || g.beta != 0.0F) return nullptr;
+    const Line row = result.rows(0, v.rows), column = result.columns(0, v.columns);
+    if (row.count != v.rows || column.count != v.columns) return nullptr;
+    if (column.distance != 1 && v.columns > 1) return nullptr;
+    ld = row.distance;
+    return static_cast<u32*>(g.out) + row.at + column.at;
+  }
+
+  // ---- a rectangle of the result of one view ----
+
+  struct Job {
+    const Result& result;
+    Range m, n;
+    u32* space;
+  };
+  // Sums of a block of the depth: added to those at `data`, which has room for whole register
+  // blocks where it is padded.
+  struct Sink {
+    u32* data;  // of row m.begin, column n.begin
+    i64 ld;
+    bool accumulate, padded;
+  };
+
+  // The rows of a tile and a block of the depth, as register blocks read them.
+  struct Tile {
+    Range m, k;
+    const u32* copied;
+    const InPlace* blocks;  // null: all are copied
+  };
+
+  // Packs what cannot be read in place. Blocks of rows are told apart by their number alone, so
+  // that their sums do not depend on the number of threads.
+  Tile prepare_a(const Result& result, Range m, Range k, u32* a, InPlace* blocks) const {
+    const ConvArguments& g = result.g;
+    if constexpr (Pixels::kMayBeInPlace) {
+      const void* const image = Types::kForward ? g.x : g.y;
+      const bool even = sources_are_even(result.v);
+      for (i64 i = m.begin; i < m.end; i += s.rows) {
+        const i64 rows = smaller(s.rows, m.end - i);
+        InPlace& block = blocks[(i - m.begin) / s.rows];
+        block = InPlace{};
+        if (rows == s.rows) block = Pixels::in_place(result.v, image, i, rows, even);
+        if (block.data) continue;
+        Factors::pack_a(g, result.v, {i, i + rows}, k, a + (i - m.begin) * a_pitch(), a_pitch());
+      }
+      return {m, k, a, blocks};
+    } else {
+      Factors::pack_a(g, result.v, m, k, a, a_pitch());
+      return {m, k, a, nullptr};
+    }
+  }
+
+  // All rows of a tile by a panel.
+  void register_blocks(const ConvView& v, const Tile& tile, const u32* panel, i64 columns,
+                       const Sink& sink) const {
+    BlockTask t{};
+    t.b_word = s.columns;
+    t.ld_before = t.ld_out = sink.ld;
+    const i64 height = tile.m.end - tile.m.begin;
+    for (i64 i = 0; i < height; i += s.rows) {
+      const i64 rows = smaller(s.rows, height - i);
+      u32* const data = sink.data + i * sink.ld;
+      t.out = data;
+      t.before = sink.accumulate ? data : nullptr;
+      t.start = panel;
+      const bool padded = sink.padded || (rows == s.rows && columns == s.columns);
+      if constexpr (Pixels::kMayBeInPlace) {
+        const InPlace& block = tile.blocks[i / s.rows];
+        if (block.data) {
+          block_in_place(v, block, tile.k, t, panel, static_cast<int>(columns), padded);
+          continue;
+        }
+      }
+      t.a = tile.copied + (kAAcross ? i : i * a_pitch());
+      t.a_row = kAAcross ? 4 : a_pitch() * 4;
+      t.a_word = kAAcross ? a_pitch() * 4 : 4;
+      t.b = panel + start();
+      t.words = (tile.k.end - tile.k.begin) / kPer;
+      multiply(t, rows, static_cast<int>(columns), padded);
+    }
+  }
+  void multiply(const BlockTask& t, i64 rows, int columns, bool padded) const {
+    if (padded) return s.multiply(t, rows, columns);
+    incomplete_block(t, rows, columns);
+  }
+
+  // Taps of a line, or one tap, at a time. Those outside of the image are left out.
+  void block_in_place(const ConvView& v, const InPlace& block, Range k, BlockTask t,
+                      const u32* panel, int columns, bool padded) const {
+    const bool by_lines = Pixels::taps_are_neighbours(v);
+    const i64 span = by_lines ? v.axis[kWidth].taps * v.padded : v.padded;
+    const auto* const data = reinterpret_cast<const u8*>(block.data);
+    constexpr i64 kBytes = sizeof(typename Pixels::Image);
+    t.a_row = block.distance * kBytes;
+    t.a_word = 4;
+    bool any = false;
+    for (i64 e = k.begin; e < k.end;) {
+      const ConvTap tap = tap_of(v, e / v.padded);
+      const i64 end = smaller(k.end, (e / span + 1) * span);
+      const i64 d = tap.at[kDepth] * v.axis[kDepth].tap_step;
+      const i64 h = tap.at[kHeight] * v.axis[kHeight].tap_step;
+      if (is_inside(v.axis[kDepth], block.place[0] + d) &&
+          is_inside(v.axis[kHeight], block.place[1] + h)) {
+        const i64 at = d * v.image_stride[kImageD] + h * v.image_stride[kImageH] +
+                       tap.at[kWidth] * v.axis[kWidth].tap_step * v.image_stride[kImageW] +
+                       e % v.padded;
+        t.a = data + at * kBytes;
+        t.b = panel + (e - k.begin) / kPer * s.columns;
+        t.words = (end - e) / kPer;
+        multiply(t, s.rows, columns, padded);
+        t.before = static_cast<const u32*>(t.out);
+        any = true;
+      }
+      e = end;
+    }
+    t.words = 0;
+    if (!any) multiply(t, s.rows, columns, padded);
+  }
+  [[gnu::noinline]] void incomplete_block(BlockTask t, i64 rows, int columns) const {
+    constexpr i64 kMostSums = 32 * kLanes;
+    alignas(64) u32 scratch[kMostSums];
+    u32* const data = static_cast<u32*>(t.out);
+    const i64 ld = t.ld_out;
+    if (t.before) copy_rectangle(data, ld, scratch, s.columns, rows, columns);
+    t.before = t.before ? scratch : nullptr;
+    t.out = scratch;
+    t.ld_before = t.ld_out = s.columns;
+    s.multiply(t, rows, columns);
+    copy_rectangle(scratch, s.columns, data, ld, rows, columns);
+  }
+  static void copy_rectangle(const u32* from, i64 ld_from, u32* to, i64 ld_to, i64 rows,
+                             int columns) {
+    for (i64 r = 0; r < rows; ++r) {
+      for (int j = 0; j < columns; j += kLanes) {
+        const int count = static_cast<int>(smaller(kLanes, columns - j));
+        store_first(to + r * ld_to + j, load_first<u32v>(from + r * ld_from + j, count), count);
+      }
+    }
+  }
+
+  void pack_panel(const Result& result, i64 j, Range k, u32* panel) const {
+    Factors::pack_b(result.g, result.v, s.pack_b, j, k, s.columns, panel + start());
+    if (s.correct) s.correct(panel + start(), (k.end - k.begin) / kPer, panel);
+  }
+
+  void run_job(const Job& job) const {
+    const Result& result = job.result;
+    const ConvView& v = result.v;
+    u32* const a = job.space;
+    u32* const b = a + a_words();
+    u32* const partial = b + b_words();
+    auto* const blocks = reinterpret_cast<InPlace*>(partial + partial_words(result.g));
+    i64 ld_plain = 0;
+    u32* const plain = plain_output(result, ld_plain);
+    const i64 super = super_rows(v.depth);
+    for (i64 n0 = job.n.begin; n0 < job.n.end; n0 += s.tile_n) {
+      const Range n{n0, smaller(n0 + s.tile_n, job.n.end)};
+      const i64 ld = round_up(n.end - n.begin, s.columns);
+      for (i64 r = job.m.begin; r < job.m.end; r += super) {
+        const i64 rows_end = smaller(r + super, job.m.end);
+        for (i64 p = 0; p < v.depth; p += s.tile_k) {
+          const Range k{p, smaller(p + s.tile_k, v.depth)};
+          const i64 panel_size = panel_words(k.end - k.begin);
+          const bool packs_b = v.depth > s.tile_k || r == job.m.begin;
+          for (i64 i = r; i < rows_end; i += s.tile_m) {
+            const Range m{i, smaller(i + s.tile_m, rows_end)};
+            const Tile tile = prepare_a(result, m, k, a, blocks);
+            Sink sink{partial + (i - r) * ld, ld, p > 0, true};
+            if (plain) sink = {plain + i * ld_plain + n0, ld_plain, p > 0, false};
+            u32* panel = b;
+            for (i64 j = n.begin; j < n.end; j += s.columns, panel += panel_size) {
+              if (packs_b && i == r) pack_panel(result, j, k, panel);
+              Sink part = sink;
+              part.data += j - n.begin;
+              register_blocks(v, tile, panel, smaller(s.columns, n.end - j), part);
+            }
+            if (!plain && k.end == v.depth) finish(result, sink.data, ld, m, n);
+          }
+        }
+      }
+    }
+  }
+
+  // No taps, or no images: the sums are zero.
+  void run_empty(const Result& result, Range m, Range n) const {
+    constexpr int kSome = 64;
+    const u32 zeros[kSome] = {};
+    for (i64 j = n.begin; j < n.end; j += kSome) {
+      finish(result, zeros, 0, m, {j, smaller(j + kSome, n.end)});
+    }
+  }
+
+  void run(const ConvArguments& g, const CpuThread& thread) const {
+    u32* const space = static_cast<u32*>(thread.workspace) + thread.index * thread_words(g);
+    for (i64 c = 0; c < classes(g); ++c) {
+      ConvView v = view(g, 0, c);
+      GemmArguments sizes{};
+      sizes.m = v.rows, sizes.n = v.columns, sizes.batch = g.groups;
+      const Grid grid =
+          best_grid(sizes, thread.count, s.wave_m, s.wave_n, s.rows, s.columns, kLanes);
+      if (thread.index >= grid.batch * grid.m * grid.n) continue;
+      const Range m = part(v.rows, s.rows, grid.m, thread.index / grid.n % grid.m);
+      const Range n = part(v.columns, s.columns, grid.n, thread.index % grid.n);
+      const Range groups = part(g.groups, 1, grid.batch, thread.index / (grid.n * grid.m));
+      for (i64 group = groups.begin; group < groups.end; ++group) {
+        v = view(g, group, c);
+        const Result result{g, v, group, !kWeights && pixels_are_even(v)};
+        if (v.depth == 0) {
+          run_empty(result, m, n);
+        } else {
+          run_job({result, m, n, space});
+        }
+      }
+    }
+  }
+};
+
+// ---- what kernels share as compiled code ----
+
+template <class T>
+i64 packed_conv_workspace_bytes(const PackedConvShape<T>& shape, const void* arguments,
+                                int threads) {
+  const auto& g = *static_cast<const ConvArguments*>(arguments);
+  return PackedConvDriver<T>{shape}.workspace_bytes(g, threads);
+}
+template <class T>
+void packed_conv_run(const PackedConvShape<T>& shape, const void* arguments,
+                     const CpuThread& thread) {
+  PackedConvDriver<T>{shape}.run(*static_cast<const ConvArguments*>(arguments), thread);
+}
+// A panel of B, or a part of its depth.
+template <class E, class Math, int Width, bool kKContiguous>
+void pack_part(const PanelSource<E>& s, u32* panel) {
+  pack_panel<E, Math, Width, false, kKContiguous>(s, panel);
+}
+
+}  // namespace tessera::device
