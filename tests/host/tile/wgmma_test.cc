@@ -1,12 +1,12 @@
 // The text of wgmma instructions.
-#include "tessera/families/gemm/wgmma_internal.h"
+#include "tessera/families/tile/wgmma.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-namespace tessera::gemm {
+namespace tessera::tile {
 namespace {
 
 constexpr std::string_view kFromRegisters = R"(namespace tessera::device {
@@ -48,4 +48,4 @@ TEST(WgmmaText, WritesEachInstructionOnce) {
 }
 
 }  // namespace
-}  // namespace tessera::gemm
+}  // namespace tessera::tile
