@@ -151,6 +151,7 @@ struct ConvPixels {
     const Image* data;  // of the first tap
     i64 place[2];       // its depth and height
     i64 distance;       // of rows
+    bool is_cut;        // the rows are a part of a line, of which some taps lie outside
   };
   static InPlace in_place(const ConvView& v, const void* image, i64 first, i64 rows, bool even) {
     const ConvAxis& w = v.axis[kWidth];
@@ -161,11 +162,20 @@ struct ConvPixels {
       at += place[dim] * v.image_stride[kImageD + dim];
     }
     const i64 last = place[kWidth] + (rows - 1) * w.pixel_step + (w.taps - 1) * w.tap_step;
-    const bool is_line = p.at[kWidth] + rows <= w.pixels && place[kWidth] >= 0 && last < w.size;
-    if (v.channels != v.padded || (!even && !is_line)) return {};
+    const bool is_line = p.at[kWidth] + rows <= w.pixels;
+    const bool is_within = is_line && place[kWidth] >= 0 && last < w.size;
+    bool is_cut = false;
+    for (int dim = kDepth; dim <= kHeight; ++dim) {
+      const ConvAxis& a = v.axis[dim];
+      is_cut = is_cut || place[dim] < 0 || place[dim] + (a.taps - 1) * a.tap_step >= a.size;
+    }
+    if (v.channels != v.padded || (!even && !is_within)) {
+      return {nullptr, {place[kDepth], place[kHeight]}, 0, is_line && is_cut};
+    }
     return {static_cast<const Image*>(image) + at,
             {place[kDepth], place[kHeight]},
-            w.pixel_step * v.image_stride[kImageW]};
+            w.pixel_step * v.image_stride[kImageW],
+            false};
   }
 
   // ---- panels of B in nchw ----

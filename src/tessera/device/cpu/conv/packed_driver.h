@@ -6,6 +6,7 @@
 
 #include "tessera/device/cpu/block.h"
 #include "tessera/device/cpu/conv/conv_operands.h"
+#include "tessera/device/cpu/conv/conv_result.h"
 #include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/device/cpu/packed_sizes.h"
 
@@ -30,6 +31,7 @@ struct PackedConvDriver {
   using Types = ConvTypes<T>;
   using Math = typename T::Math;
   using Pixels = ConvPixels<T>;
+  using Result = ConvResult<T>;
   using InPlace = typename Pixels::InPlace;
   static constexpr bool kWeights = Types::kWeights;
   static constexpr bool kAAcross = Factors::kAAcross;
@@ -100,52 +102,11 @@ struct PackedConvDriver {
 
   // ---- the result ----
 
-  // A run of rows or columns of the product that lie at one distance in the result.
-  struct Line {
-    i64 at, count, distance;
-  };
-  static Line pixel_line(const ConvView& v, i64 number, i64 count, bool are_even) {
-    const ConvPixel p = pixel_of(v, number);
-    const i64 rest = v.axis[kWidth].pixels - p.at[kWidth];
-    return {offset_of(v, p), are_even ? count : smaller(count, rest), pixel_distance(v)};
-  }
-  static Line filter_line(const ConvArguments& g, const ConvView& v, i64 column, i64 count) {
-    const i64 channel = column % v.channels;
-    const i64 at = filter_offset(g, v, tap_of(v, column / v.channels));
-    return {at + channel * g.w_stride[kFilterC], smaller(count, v.channels - channel),
-            g.w_stride[kFilterC]};
-  }
-  static Line channel_line(i64 channel, i64 count, i64 distance) {
-    return {channel * distance, count, distance};
-  }
-
-  struct Result {
-    const ConvArguments& g;
-    const ConvView& v;
-    i64 group;
-    bool even;
-
-    Line rows(i64 i, i64 count) const {
-      if (kWeights) return channel_line(i, count, g.w_stride[kFilterK]);
-      if (T::kChannelsLast) return pixel_line(v, i, count, even);
-      return channel_line(i, count, v.pixel_stride[kImageC]);
-    }
-    Line columns(i64 j, i64 count) const {
-      if (kWeights) return filter_line(g, v, j, count);
-      if (T::kChannelsLast) return channel_line(j, count, v.pixel_stride[kImageC]);
-      return pixel_line(v, j, count, even);
-    }
-    i64 channel(i64 i, i64 j) const {
-      if (kWeights) return 0;
-      return T::kChannelsLast ? group * v.columns + j : group * v.rows + i;
-    }
-  };
-
   void finish(const Result& result, const u32* sums, i64 ld, Range m, Range n) const {
     for (i64 i = m.begin; i < m.end;) {
-      const Line row = result.rows(i, m.end - i);
+      const ResultLine row = result.rows(i, m.end - i);
       for (i64 j = n.begin; j < n.end;) {
-        const Line column = result.columns(j, n.end - j);
+        const ResultLine column = result.columns(j, n.end - j);
         s.finish(result.g,
                  {row.at + column.at, row.count, column.count, row.distance, column.distance,
                   result.channel(i, j)},
@@ -161,7 +122,7 @@ struct PackedConvDriver {
     const ConvArguments& g = result.g;
     const ConvView& v = result.v;
     if (!s.sums_are_output || g.alpha != 1.0F || g.beta != 0.0F) return nullptr;
-    const Line row = result.rows(0, v.rows), column = result.columns(0, v.columns);
+    const ResultLine row = result.rows(0, v.rows), column = result.columns(0, v.columns);
     if (row.count != v.rows || column.count != v.columns) return nullptr;
     if (column.distance != 1 && v.columns > 1) return nullptr;
     ld = row.distance;
@@ -228,8 +189,9 @@ struct PackedConvDriver {
       const bool padded = sink.padded || (rows == s.rows && columns == s.columns);
       if constexpr (Pixels::kMayBeInPlace) {
         const InPlace& block = tile.blocks[i / s.rows];
-        if (block.data) {
-          block_in_place(v, block, tile.k, t, panel, static_cast<int>(columns), padded);
+        if (block.data || block.is_cut) {
+          t.a = block.data ? static_cast<const void*>(block.data) : tile.copied + i * a_pitch();
+          block_by_taps(v, block, tile.k, t, panel, static_cast<int>(columns), padded);
           continue;
         }
       }
@@ -247,13 +209,13 @@ struct PackedConvDriver {
   }
 
   // Taps of a line, or one tap, at a time. Those outside of the image are left out.
-  void block_in_place(const ConvView& v, const InPlace& block, Range k, BlockTask t,
-                      const u32* panel, int columns, bool padded) const {
+  void block_by_taps(const ConvView& v, const InPlace& block, Range k, BlockTask t,
+                     const u32* panel, int columns, bool padded) const {
     const bool by_lines = Pixels::taps_are_neighbours(v);
     const i64 span = by_lines ? v.axis[kWidth].taps * v.padded : v.padded;
-    const auto* const data = reinterpret_cast<const u8*>(block.data);
     constexpr i64 kBytes = sizeof(typename Pixels::Image);
-    t.a_row = block.distance * kBytes;
+    const auto* const data = static_cast<const u8*>(t.a);
+    t.a_row = block.data ? block.distance * kBytes : a_pitch() * 4;
     t.a_word = 4;
     bool any = false;
     for (i64 e = k.begin; e < k.end;) {
@@ -266,7 +228,7 @@ struct PackedConvDriver {
         const i64 at = d * v.image_stride[kImageD] + h * v.image_stride[kImageH] +
                        tap.at[kWidth] * v.axis[kWidth].tap_step * v.image_stride[kImageW] +
                        e % v.padded;
-        t.a = data + at * kBytes;
+        t.a = data + (block.data ? at * kBytes : (e - k.begin) / kPer * 4);
         t.b = panel + (e - k.begin) / kPer * s.columns;
         t.words = (end - e) / kPer;
         multiply(t, s.rows, columns, padded);

@@ -1,0 +1,54 @@
+// Where rows and columns of the product lie in the result.
+#pragma once
+
+#include "tessera/device/cpu/conv/conv_epilogue.h"
+#include "tessera/device/cpu/conv/conv_view.h"
+
+namespace tessera::device {
+
+// A run of rows or columns of the product that lie at one distance in the result.
+struct ResultLine {
+  i64 at, count, distance;
+};
+inline ResultLine pixel_line(const ConvView& v, i64 number, i64 count, bool are_even) {
+  const ConvPixel p = pixel_of(v, number);
+  const i64 rest = v.axis[kWidth].pixels - p.at[kWidth];
+  return {offset_of(v, p), are_even ? count : smaller(count, rest), pixel_distance(v)};
+}
+inline ResultLine filter_line(const ConvArguments& g, const ConvView& v, i64 column, i64 count) {
+  const i64 channel = column % v.channels;
+  const i64 at = filter_offset(g, v, tap_of(v, column / v.channels));
+  return {at + channel * g.w_stride[kFilterC], smaller(count, v.channels - channel),
+          g.w_stride[kFilterC]};
+}
+inline ResultLine channel_line(i64 channel, i64 count, i64 distance) {
+  return {channel * distance, count, distance};
+}
+
+// The result of one view.
+template <class T>
+struct ConvResult {
+  static constexpr bool kWeights = ConvTypes<T>::kWeights;
+
+  const ConvArguments& g;
+  const ConvView& v;
+  i64 group;
+  bool even;
+
+  ResultLine rows(i64 i, i64 count) const {
+    if (kWeights) return channel_line(i, count, g.w_stride[kFilterK]);
+    if (T::kChannelsLast) return pixel_line(v, i, count, even);
+    return channel_line(i, count, v.pixel_stride[kImageC]);
+  }
+  ResultLine columns(i64 j, i64 count) const {
+    if (kWeights) return filter_line(g, v, j, count);
+    if (T::kChannelsLast) return channel_line(j, count, v.pixel_stride[kImageC]);
+    return pixel_line(v, j, count, even);
+  }
+  i64 channel(i64 i, i64 j) const {
+    if (kWeights) return 0;
+    return T::kChannelsLast ? group * v.columns + j : group * v.rows + i;
+  }
+};
+
+}  // namespace tessera::device
