@@ -80,10 +80,9 @@ void refuse_operation(Op op) {
     known += i + 1 < kVariantOps.size() ? ", " : " and ";
     known += to_string(kVariantOps[i]);
   }
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("{}: this build has no kernels for {} yet; {} are the families", to_string(op),
-                  row_of_enum(kWhat, "operation", op), known));
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{}: this build has no kernels for {} yet; {} are the families",
+                          to_string(op), row_of_enum(kWhat, "operation", op), known));
 }
 
 std::string_view to_string(GemmLayout layout) { return word_of(layout); }
