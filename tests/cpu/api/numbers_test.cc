@@ -27,6 +27,8 @@ TEST(ApiNumbers, HaveAWordOrAreRefused) {
       {[] { to_string(bad<DType>()); }, refusal("dtype", 7)},
       {[] { to_string(bad<Op>()); }, refusal("operation", 3)},
       {[] { to_string(bad<GemmLayout>()); }, refusal("layout", 3)},
+      {[] { to_string(bad<ConvDirection>()); }, refusal("direction", 2)},
+      {[] { to_string(bad<ConvLayout>()); }, refusal("layout", 1)},
       {[] { to_string(bad<EpilogueOp>()); }, refusal("epilogue op", 14)},
       {[] { to_string(bad<Pipeline>()); }, refusal("pipeline", 11)},
       {[] { to_string(bad<Scheduler>()); }, refusal("scheduler", 4)},

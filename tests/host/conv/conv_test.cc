@@ -1,4 +1,5 @@
 // Convolutions without running any: validity, sizes, operands, kernels, launches.
+#include "tessera/device/conv.h"
 #include "tessera/families/conv/conv.h"
 
 #include <gtest/gtest.h>

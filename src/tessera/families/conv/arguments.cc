@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tessera/device/conv.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/epilogue.h"
 

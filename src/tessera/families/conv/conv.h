@@ -6,8 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/device/conv.h"
 #include "tessera/families/family.h"
+
+namespace tessera::device {
+struct ConvArguments;
+}  // namespace tessera::device
 
 namespace tessera::conv {
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/device/conv.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/objects.h"

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "tessera/device/conv.h"
 #include "tessera/families/conv/tmaws_internal.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/gpu_estimate.h"

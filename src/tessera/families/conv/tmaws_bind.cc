@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "tessera/base/error.h"
+#include "tessera/device/conv.h"
 #include "tessera/families/conv/tmaws_internal.h"
 
 namespace tessera::conv {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tessera/device/conv.h"
 #include "tessera/families/conv/tmaws_internal.h"
 
 namespace tessera::conv {
