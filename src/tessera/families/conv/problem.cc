@@ -169,7 +169,8 @@ bool is_pointwise(const ConvProblem& p) {
 // Two for each element of y and each of its products, also where the filter is outside of x.
 double flops(const Problem& problem) {
   const ConvProblem& p = conv_of(problem);
-  return 2 * double(p.n) * double(volume(out_size(p))) * double(p.k) * double(p.c / p.g) *
+  const std::int64_t channels = p.c / p.g;
+  return 2 * double(p.n) * double(volume(out_size(p))) * double(p.k) * double(channels) *
          double(volume(p.filter));
 }
 
