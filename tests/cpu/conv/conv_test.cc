@@ -221,6 +221,7 @@ class Sparse {
 TEST_F(ConvKernels, TensorsBeyondTwoToThe31Elements) {
   constexpr std::int64_t kFar = (std::int64_t{1} << 31) + 4096;
   constexpr std::size_t kBytes = (static_cast<std::size_t>(kFar) + (1 << 20)) * 4;
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const Target target = targets_here().front();
   for (const ConvDirection direction : conv::kDirections) {
     for (const ConvLayout layout : {ConvLayout::nhwgc, ConvLayout::nchw}) {
@@ -246,15 +247,22 @@ TEST_F(ConvKernels, TensorsBeyondTwoToThe31Elements) {
       far_o.grad_weight = far_result.data();
       for (const KernelSpec& spec : kernels(p, target)) {
         SCOPED_TRACE(name_of(spec));
+        const bool is_forward = direction == ConvDirection::forward;
+        const std::int64_t image = is_forward ? of_y : of_x;
+        float* const at = is_forward ? far_y.data() : far_x.data();
+        // Another kernel's results must not pass for those of this one.
+        std::fill(result.begin(), result.end(), kNan);
+        std::fill(far_result.begin(), far_result.end(), -kNan);
+        for (const std::int64_t n : {0, 1}) {
+          const bool is_result = direction != ConvDirection::backward_weight;
+          if (is_result) std::fill_n(at + n * kFar, image, -kNan);
+        }
         launch(spec, p, near_o, 2);
         launch(spec, far, far_o, 2);
         if (direction == ConvDirection::backward_weight) {
           EXPECT_EQ(std::memcmp(result.data(), far_result.data(), far_result.size() * 4), 0);
           continue;
         }
-        const bool is_forward = direction == ConvDirection::forward;
-        const std::int64_t image = is_forward ? of_y : of_x;
-        const float* const at = is_forward ? far_y.data() : far_x.data();
         for (const std::int64_t n : {0, 1}) {
           const auto bytes = static_cast<std::size_t>(image) * 4;
           EXPECT_EQ(std::memcmp(result.data() + n * image, at + n * kFar, bytes), 0);

@@ -60,6 +60,8 @@ struct Way {
   Launch (*bind)(const KernelSpec&, const ConvProblem&, const ConvOperands&);
   Estimate (*estimate)(const KernelSpec&, const ConvProblem&, const Target&, int threads);
 };
+// Way::unsupported of kernels that serve any problem.
+std::string serves_all(const KernelSpec& spec, const ConvProblem& problem);
 std::span<const Way> ways();
 // Null where the backend has no such pipeline.
 const Way* find_way(std::string_view backend, Pipeline pipeline);

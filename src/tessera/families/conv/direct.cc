@@ -29,8 +29,6 @@ std::string illegal(const ConvSignature&, const Algorithm& a, const Target& targ
                      to_string(a.tile), to_string(a.wave), to_string(a.warp_tile));
 }
 
-std::string unsupported(const KernelSpec&, const ConvProblem&) { return {}; }
-
 // Kernels of the same types share all but the epilogue.
 Source emit_cpu(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<ConvSignature>(spec.signature);
@@ -107,9 +105,9 @@ Estimate estimate_cuda(const KernelSpec& spec, const ConvProblem& p, const Targe
 }  // namespace
 
 const Way kDirectCpu = {Pipeline::direct, "cpu",    algorithms, illegal,
-                        unsupported,      emit_cpu, bind_any,   estimate_cpu};
+                        serves_all,       emit_cpu, bind_any,   estimate_cpu};
 const Way kDirectCuda = {Pipeline::direct, "cuda",    algorithms, illegal,
-                         unsupported,      emit_cuda, bind_any,   estimate_cuda};
+                         serves_all,       emit_cuda, bind_any,   estimate_cuda};
 
 Algorithm direct_algorithm(const Target& target) {
   Algorithm a = {.pipeline = Pipeline::direct, .tile = {}, .wave = {0, 1, 1}, .warp_tile = {}};

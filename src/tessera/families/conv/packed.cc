@@ -12,6 +12,7 @@
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
+#include "tessera/families/tile/types.h"
 
 namespace tessera::conv {
 namespace {
@@ -31,15 +32,8 @@ struct PackedCase {
 
 int lanes_of(const Target& target) { return target.vector_bytes / 4; }
 
-// bf16 holds every fp8 and bf8 value, but not every fp16 or fp32 one.
 const Instruction* word_instruction(const ConvSignature& s, int products, const Target& target) {
-  if (products > 1 && (s.in == DType::fp32 || s.in == DType::tf32 || s.in == DType::fp16))
-    return nullptr;
-  const DType word = s.in == DType::int8 ? s.in : products == 2 ? DType::bf16 : DType::fp32;
-  for (const Instruction& i : target.instructions) {
-    if (i.a == word && i.b == word && i.acc == s.acc && i.shape.k == products) return &i;
-  }
-  return nullptr;
+  return tile::find_word_instruction(s.in, s.acc, products, target);
 }
 
 int registers_of(const PackedCase& c) {
@@ -100,8 +94,6 @@ std::string illegal_packed(const ConvSignature& s, const Algorithm& a, const Tar
   const tile::Rule<PackedCase>* const rule = tile::first_broken(kPackedRules, c);
   return rule == nullptr ? std::string() : rule->sentence(c);
 }
-
-std::string serves_all(const KernelSpec&, const ConvProblem&) { return {}; }
 
 std::vector<Algorithm> packed_algorithms(const Target& target) {
   const AlgorithmSpace& space = tile::space_of(Op::conv, target);

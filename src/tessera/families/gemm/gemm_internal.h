@@ -49,9 +49,6 @@ void add_cpu_objects(const KernelSpec& spec, const CpuTypes& types, int vector_b
 // Whether elements are stored as fp32 (tf32 is a way to multiply them).
 inline bool is_fp32(DType dtype) { return dtype == DType::fp32 || dtype == DType::tf32; }
 
-// The type that a CPU kernel multiplies after packing: int8, bf16 (two products per lane) or fp32.
-DType word_type(const GemmSignature& signature, int products_per_lane);
-
 // The CPU target's instruction that adds `products_per_lane` products in each lane, or null.
 const Instruction* find_word_instruction(const GemmSignature& signature, int products_per_lane,
                                          const Target& target);

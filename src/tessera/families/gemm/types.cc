@@ -22,23 +22,9 @@ Verdict epilogue_fits(const GemmSignature& s) {
   return {};
 }
 
-DType word_type(const GemmSignature& s, int products_per_lane) {
-  if (s.a == int8) return int8;
-  return products_per_lane == 2 ? bf16 : fp32;
-}
-
 const Instruction* find_word_instruction(const GemmSignature& s, int products_per_lane,
                                          const Target& target) {
-  // bf16 holds every fp8 and bf8 value, but not every fp16 or fp32 one.
-  if (products_per_lane > 1 && (is_fp32(s.a) || s.a == fp16)) return nullptr;
-  const DType word = word_type(s, products_per_lane);
-  for (const Instruction& instruction : target.instructions) {
-    if (instruction.a == word && instruction.b == word && instruction.acc == s.acc &&
-        instruction.shape.k == products_per_lane) {
-      return &instruction;
-    }
-  }
-  return nullptr;
+  return tile::find_word_instruction(s.a, s.acc, products_per_lane, target);
 }
 
 Problem plain(const Problem& problem) {

@@ -77,4 +77,19 @@ std::string types_reason(const ProductTypes& t) {
                      t.names.out, to_string(t.d));
 }
 
+const Instruction* find_word_instruction(DType operand, DType acc, int products_per_lane,
+                                         const Target& target) {
+  // bf16 holds every fp8 and bf8 value, but not every fp16 or fp32 one.
+  const bool is_wide = operand == fp32 || operand == tf32 || operand == fp16;
+  if (products_per_lane > 1 && is_wide) return nullptr;
+  const DType word = operand == int8 ? int8 : products_per_lane == 2 ? bf16 : fp32;
+  for (const Instruction& instruction : target.instructions) {
+    if (instruction.a == word && instruction.b == word && instruction.acc == acc &&
+        instruction.shape.k == products_per_lane) {
+      return &instruction;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace tessera::tile

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/spec/dtype.h"
+#include "tessera/spec/target.h"
 
 namespace tessera::tile {
 
@@ -21,5 +21,10 @@ struct ProductTypes {
 
 // Why no kernel computes such a product; empty where kernels do.
 std::string types_reason(const ProductTypes& types);
+
+// The CPU instruction that adds so many products of two operands of this type to each lane, with
+// the type in which the lanes hold them; null when the target has none.
+const Instruction* find_word_instruction(DType operand, DType acc, int products_per_lane,
+                                         const Target& target);
 
 }  // namespace tessera::tile
