@@ -51,7 +51,9 @@ class Problems(Case):
         self.assert_refused("zero byte", tessera.Problem, "gemm m=1\0")
         self.assert_refused("gelo", tessera.Problem, "gemm m=1 n=1 k=1 epilogue=gelo",
                             code="parse_error")
-        self.assert_refused("conv", tessera.Problem, "conv", m=1, code="unsupported")
+        self.assert_refused("unknown key 'm' for conv", tessera.Problem, "conv", m=1,
+                            code="parse_error")
+        self.assert_refused("attention", tessera.Problem, "fmha", b=1, code="unsupported")
 
 
 class Dispatchers(Case):
