@@ -24,7 +24,7 @@ std::string to_string(const Shape3& shape);  // "128x256x64"
 // How operands reach the multiplication. CPU: packab (A and B copied into panels), packb (B only),
 // packa (A only), direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer).
 // Hopper: tmaws, cpasync. CK Tile: compv3, compv4, compv5, mem. Normalisations: rows. direct runs
-// any convolution on any machine.
+// any convolution on any machine, depthwise those with one channel of x in each group.
 enum class Pipeline : std::uint8_t {
   packab,
   packb,
@@ -38,6 +38,7 @@ enum class Pipeline : std::uint8_t {
   compv5,
   mem,
   rows,
+  depthwise,
 };
 std::string_view to_string(Pipeline pipeline);
 Pipeline parse_pipeline(std::string_view text);

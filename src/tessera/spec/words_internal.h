@@ -76,10 +76,10 @@ struct Words<ConvLayout> {
 template <>
 struct Words<Pipeline> {
   static constexpr std::string_view kNoun = "pipeline";
-  static constexpr auto kAll =
-      std::to_array<std::string_view>({"packab", "packb", "packa", "direct", "stream", "tmaws",
-                                       "cpasync", "compv3", "compv4", "compv5", "mem", "rows"});
-  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::rows) + 1);
+  static constexpr auto kAll = std::to_array<std::string_view>(
+      {"packab", "packb", "packa", "direct", "stream", "tmaws", "cpasync", "compv3", "compv4",
+       "compv5", "mem", "rows", "depthwise"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::depthwise) + 1);
 };
 
 template <>

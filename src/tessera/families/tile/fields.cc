@@ -36,6 +36,7 @@ constexpr FieldMask kCk =
     mask_of({"scheduler", "store", "split_k", "splits", "stages", "persistent"});
 
 constexpr FieldMask kNorm = mask_of({"slices"});
+constexpr FieldMask kDepthwise = mask_of({"split_k", "slices"});
 
 constexpr FieldMask used_by(Pipeline pipeline) {
   switch (pipeline) {
@@ -50,6 +51,8 @@ constexpr FieldMask used_by(Pipeline pipeline) {
       return kShapes | kCk;
     case Pipeline::rows:
       return kShapes | kNorm;
+    case Pipeline::depthwise:
+      return kShapes | kDepthwise;
     default:  // the pipelines of CPUs
       return kShapes;
   }
@@ -88,6 +91,7 @@ bool unused_at_default(const Algorithm& a) {
   if (a.pipeline == Pipeline::tmaws) return at_default<Pipeline::tmaws>(a);
   if (a.pipeline == Pipeline::cpasync) return at_default<Pipeline::cpasync>(a);
   if (a.pipeline == Pipeline::rows) return at_default<Pipeline::rows>(a);
+  if (a.pipeline == Pipeline::depthwise) return at_default<Pipeline::depthwise>(a);
   return a.pipeline >= Pipeline::compv3 ? at_default<Pipeline::compv3>(a)
                                         : at_default<Pipeline::packab>(a);
 }
