@@ -6,6 +6,7 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "tessera/base/error.h"
 #include "tessera/base/hash.h"
 #include "tessera/spec/fields_internal.h"
 #include "tessera/spec/words_internal.h"
@@ -103,6 +104,33 @@ GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_
   problem.m = m;
   problem.n = n;
   problem.k = k;
+  return problem;
+}
+
+ConvProblem conv_problem(DType in, ConvDirection direction, std::int64_t n, std::int64_t c,
+                         std::int64_t k, std::initializer_list<std::int64_t> size,
+                         std::initializer_list<std::int64_t> filter) {
+  if (size.size() != filter.size() || size.size() < 1 || size.size() > 3) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("conv: images and filters have the same 1 to 3 dimensions, got {} and {}",
+                    size.size(), filter.size()));
+  }
+  const DType out = default_output(in);
+  ConvProblem problem = {.direction = direction,
+                         .ndim = static_cast<std::int64_t>(size.size()),
+                         .in = in,
+                         .weight = in,
+                         .acc = default_accumulator(in),
+                         .out = out,
+                         .d = out,
+                         .n = n,
+                         .c = c,
+                         .k = k,
+                         .size = {1, 1, 1},
+                         .epilogue = {}};
+  std::copy_backward(size.begin(), size.end(), problem.size.end());
+  std::copy_backward(filter.begin(), filter.end(), problem.filter.end());
   return problem;
 }
 

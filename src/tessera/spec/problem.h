@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -115,7 +116,6 @@ std::string_view to_string(ConvDirection direction);
 // [n][g][c][d][h][w], filters [g][k][c][z][y][x]. c and k count within a group here.
 enum class ConvLayout : std::uint8_t { nhwgc, nchw };
 std::string_view to_string(ConvLayout layout);
-
 // A value for each spatial dimension: depth, height, width.
 using Spatial = std::array<std::int64_t, 3>;
 // The strides of images {n, g, c, d, h, w} and of filters {g, k, c, z, y, x}, in elements.
@@ -125,11 +125,10 @@ inline constexpr ConvStrides kPackedStrides = {kPacked, kPacked, kPacked,
 
 // x is an image of n x c channels, y one of n x k channels, w the filters, in g groups of c/g and
 // k/g channels. conv(x, w)[o] is the sum of x[o * stride - pad + f * dilation] * w[f] over the
-// places f of the filter and the channels of the group; x is 0 outside of its borders (a
-// cross-correlation, as all frameworks have it).
-// forward:         out         = epilogue(alpha * conv(in, weight) + beta * C, D0[o], ...)
-// backward_data:   grad_in     = alpha * the gradient of <grad_out, conv(x, weight)> by x + beta *
-// C backward_weight: grad_weight = alpha * the gradient of <grad_out, conv(in, w)> by w + beta * C
+// places f of the filter and the group's channels; x is 0 outside of its borders.
+//   forward:         out = epilogue(alpha * conv(in, weight) + beta * C, D0[o], ...)
+//   backward_data:   grad_in = alpha * (gradient of <grad_out, conv(x, weight)> by x) + beta * C
+//   backward_weight: grad_weight = alpha * (gradient of <grad_out, conv(in, w)> by w) + beta * C
 // C and D tensors of the output's size lie in memory as the result does; bias and col_scale have an
 // element for each of the k channels.
 struct ConvProblem {
@@ -162,6 +161,12 @@ struct ConvProblem {
   friend bool operator==(const ConvProblem&, const ConvProblem&) = default;
 };
 
+// One group, strides of 1, no padding, channels last; types as gemm_problem() has them. The sizes
+// of x and the filter are {w}, {h, w} or {d, h, w}, or Error{invalid_argument}.
+ConvProblem conv_problem(DType in, ConvDirection direction, std::int64_t n, std::int64_t c,
+                         std::int64_t k, std::initializer_list<std::int64_t> size,
+                         std::initializer_list<std::int64_t> filter);
+
 // Replaces every kPacked by what it stands for: strides without gaps, pad_right = pad.
 ConvProblem with_strides(const ConvProblem& problem);
 
@@ -173,7 +178,6 @@ using Problem = std::variant<GemmProblem, NormProblem, ConvProblem>;
 
 // The operation of each member of Problem, and of Signature and Operands, in their order.
 inline constexpr std::array kVariantOps = {Op::gemm, Op::norm, Op::conv};
-
 Op op_of(const Problem& problem);
 
 // Equal problems have equal hashes, with one seed; no allocation.
@@ -206,10 +210,9 @@ Problem problem_from_json(std::string_view text);
 // matrix or vector (a: `const void* const*`, out: `void* const*`), which lies where the kernel can
 // read it: in the host's memory for CPU targets, in the device's for GPUs. Pointers of a, b, c and
 // d may be equal. Pointers of out must differ, and their memory must not overlap. Only the address
-// of an array is checked (null, misaligned, another device's). Only the kernel reads the pointers
-// in it, because reading a device's memory would mean waiting for the device. The caller must make
-// sure that each pointer is aligned to its element, and that no out overlaps an operand other than
-// its own batch's C or D.
+// of an array is checked (null, misaligned, another device's): reading a device's memory would mean
+// waiting for it. The caller must make sure that each pointer is aligned to its element, and that
+// no out overlaps an operand other than its own batch's C or D.
 struct GemmOperands {
   const void* a = nullptr;
   const void* b = nullptr;  // the packed B when preshuffled_b is set
@@ -240,7 +243,6 @@ struct ConvOperands {
   void* grad_weight = nullptr;  // backward_weight
 };
 using Operands = std::variant<GemmOperands, NormOperands, ConvOperands>;
-
 // The operands of the problem's operation, all null.
 Operands no_operands(const Problem& problem);
 

@@ -133,6 +133,23 @@ TEST(ConvValidate, AcceptsWhatIsAllowed) {
   }
 }
 
+TEST(ConvProblem, IsBuiltFromSizes) {
+  ConvProblem built =
+      conv_problem(DType::int8, ConvDirection::forward, 2, 6, 9, {4, 11, 20}, {1, 3, 5});
+  built.stride = {1, 2, 2};
+  EXPECT_EQ(Problem(built),
+            parse_problem("conv direction=forward ndim=3 n=2 c=6 k=9 d=4 h=11 w=20 y=3 x=5 "
+                          "stride_h=2 stride_w=2 dtype=int8"));
+  EXPECT_EQ(Problem(conv_problem(DType::bf16, ConvDirection::backward_weight, 1, 8, 8, {7}, {3})),
+            parse_problem("conv direction=backward_weight ndim=1 n=1 c=8 k=8 w=7 x=3 dtype=bf16"));
+  EXPECT_EQ(error_of(
+                [] {
+                  conv_problem(DType::bf16, ConvDirection::forward, 1, 8, 8, {7, 7}, {3});
+                },
+                ErrorCode::invalid_argument),
+            "conv: images and filters have the same 1 to 3 dimensions, got 2 and 1");
+}
+
 TEST(ConvSizes, FollowFromTheProblem) {
   const auto p = conv_of(parse_problem(
       "conv direction=forward n=2 c=6 k=9 g=3 h=11 w=20 y=3 x=4 stride_h=2 dilation_w=3 pad_h=1 "
