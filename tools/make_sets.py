@@ -6,6 +6,7 @@ check that every name is legal. Run it without arguments after editing a table.
 """
 import json
 import pathlib
+import re
 
 FAMILIES = pathlib.Path(__file__).resolve().parent.parent / "src/tessera/families"
 DTYPES = ["fp32", "tf32", "fp16", "bf16", "fp8", "bf8", "int8"]
@@ -336,6 +337,22 @@ def conv_tmaws_names(direction, dtype):
             yield f"tmaws_{tile}x64_{wave}x1x1_64x{columns}x16_{epilogue}{options}"
 
 
+# GEMM's layout for each layout and direction of a pointwise convolution.
+CONV_PRODUCTS = {"nhwgc": {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"},
+                 "nchw": {"forward": "rrr", "backward_data": "crr", "backward_weight": "rcr"}}
+EPILOGUE_WORDS = re.compile("bias|relu|gelu|gelutanh|silu|add|multiply|multid.*|out.*|d(fp|bf|int).*")
+
+
+def conv_pointwise_names(target, direction, dtype, layout):
+    """Four of GEMM's essential algorithms for the product, spread over the list."""
+    product = CONV_PRODUCTS[layout][direction]
+    sets = json.loads((FAMILIES / "gemm" / "sets" / f"{target}.json").read_text())
+    head = f"gemm_{dtype}_{product}_"
+    algorithms = [name[len(head):-len(target) - 1] for name in sets[f"{dtype}_{product}_essential"]]
+    plain = [a for a in algorithms if not any(map(EPILOGUE_WORDS.fullmatch, a.split("_")))]
+    return [f"{plain[i * len(plain) // 4]}_pointwise" for i in range(min(4, len(plain)))]
+
+
 def write_conv(target):
     sets = {}
     for direction in CONV_TMAWS:
@@ -345,6 +362,7 @@ def write_conv(target):
                 algorithms = [CONV_DIRECT.get(target, CONV_DIRECT["cpu"])]
                 if target == "sm90a" and dtype != "fp32" and layout == "nhwgc":
                     algorithms += conv_tmaws_names(direction, dtype)
+                algorithms += conv_pointwise_names(target, direction, dtype, layout)
                 sets[f"{direction}_{dtype}_{layout}_essential"] = sorted(
                     f"{head}_{algorithm}_{target}" for algorithm in algorithms)
     write_file("conv", target, sets)

@@ -137,6 +137,8 @@ struct Family {
   Required<bool(const KernelSpec&, const Target&)> is_essential;
 
   Required<Source(const KernelSpec&, const Target&)> emit;
+  // The name of that source without emitting it. Kernels of two operations may have one source.
+  Required<std::string(const KernelSpec&)> source_name;
   // `threads` limits the units of the target that may be used, see units_used().
   Required<Estimate(const KernelSpec&, const Problem&, const Target&, int threads)> estimate;
 

@@ -248,7 +248,8 @@ bool Registry::is_ready(const KernelSpec& spec) {
   const std::string name = name_of(spec);
   if (find(name) != nullptr) return true;
   // so the kernel need not be emitted
-  if (!state_->the_builder()->is_name_packed(name)) return false;
+  const std::string source = family_of(spec).source_name(spec);
+  if (!state_->the_builder()->is_name_packed(source)) return false;
   const TargetPtr target = state_->target_of(spec.target);
   return state_->the_builder()->is_packed(emit_legal(spec, *target), *target);
 }

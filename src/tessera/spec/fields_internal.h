@@ -169,6 +169,7 @@ struct Fields<Algorithm> {
       field("persistent", &S::persistent),
       field("swap_ab", &S::swap_ab),
       field("repack", &S::repack),
+      field("pointwise", &S::pointwise),
   };
 };
 

@@ -356,6 +356,12 @@ constexpr Part kAlgorithmOptions[] = {
        return read_exactly("repack", word, r.spec.algorithm.repack);
      },
      [] { return std::vector<std::string>{"repack"}; }},
+    {"pointwise", false,
+     [](const KernelSpec& s) { return std::string(s.algorithm.pointwise ? "pointwise" : ""); },
+     [](std::string_view word, Reading& r) {
+       return read_exactly("pointwise", word, r.spec.algorithm.pointwise);
+     },
+     [] { return std::vector<std::string>{"pointwise"}; }},
 };
 
 // The parts of an operation's name: the required ones in order, then any of the options, then those

@@ -140,6 +140,25 @@ TEST_F(ConvKernels, RandomOnesAreCorrectOnRandomProblems) {
   }
 }
 
+// By any of GEMM's kernels that serve the product.
+TEST_F(ConvKernels, PointwiseLayersAreProducts) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    for (int served = 0; served < 4;) {
+      ConvProblem p = problem();
+      p.filter = p.stride = p.dilation = {1, 1, 1};
+      p.pad = {0, 0, 0};
+      p.pad_right = {kPacked, kPacked, kPacked};
+      p.in_strides = p.out_strides = p.weight_strides = kPackedStrides;
+      std::vector<KernelSpec> specs = kernels(p, target);
+      std::erase_if(specs, [](const KernelSpec& spec) { return !spec.algorithm.pointwise; });
+      if (specs.empty()) continue;
+      check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 3)));
+      ++served;
+    }
+  }
+}
+
 // Sizes beyond one block of every kind.
 TEST_F(ConvKernels, LargerProblems) {
   fmt::print("seed {}\n", seed_);

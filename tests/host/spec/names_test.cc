@@ -27,7 +27,7 @@ TEST(KernelName, IsParsedAndSpelledAlike) {
 TEST(KernelName, EveryPartSetsItsField) {
   const KernelSpec spec = parse_name(
       "gemm_fp16_rcr_compv3_256x128x32_2x2x1_32x32x16_outfp32_bias_multidadd2_pingpong_storetma_"
-      "splitordered4_slices2_s3_c1x2_persistent_swap_repack_gfx942");
+      "splitordered4_slices2_s3_c1x2_persistent_swap_repack_pointwise_gfx942");
   const KernelSpec expected = {GemmSignature{.a = DType::fp16,
                                              .b = DType::fp16,
                                              .acc = DType::fp32,
@@ -49,7 +49,8 @@ TEST(KernelName, EveryPartSetsItsField) {
                                 .cluster_n = 2,
                                 .persistent = true,
                                 .swap_ab = true,
-                                .repack = true},
+                                .repack = true,
+                                .pointwise = true},
                                "gfx942"};
   EXPECT_EQ(spec, expected);
   EXPECT_EQ(op_of(spec), Op::gemm);
@@ -74,7 +75,7 @@ TEST(KernelName, RandomSpecsRoundTripAndAreUnique) {
 // Two specs that differ in one field have different names, whatever the field.
 TEST(KernelName, EveryAlgorithmFieldShows) {
   const KernelSpec base = parse_name("gemm_fp32_rrr_packb_240x480x256_1x1x1_12x32x1_avx512");
-  std::vector<KernelSpec> specs(16, base);
+  std::vector<KernelSpec> specs(17, base);
   std::get<GemmSignature>(specs[1].signature).preshuffled_b = true;
   specs[2].algorithm.splits = 2;
   specs[3].algorithm.split_k = SplitK::atomic;
@@ -90,6 +91,7 @@ TEST(KernelName, EveryAlgorithmFieldShows) {
   std::get<GemmSignature>(specs[13].signature).acc = DType::int32;
   specs[14].algorithm.slices = 4;
   specs[15].algorithm.repack = true;
+  specs[16].algorithm.pointwise = true;
   std::unordered_map<std::string, KernelSpec> names;
   for (const KernelSpec& spec : specs) {
     EXPECT_EQ(parse_name(name_of(spec)), spec) << name_of(spec);
@@ -205,7 +207,8 @@ TEST(KernelSpecJson, IsThisText) {
     "cluster_n": 1,
     "persistent": false,
     "swap_ab": false,
-    "repack": false
+    "repack": false,
+    "pointwise": false
   },
   "target": "avx512"
 })");
@@ -242,7 +245,7 @@ TEST(KernelSpecJson, RefusesWithTheFieldsPath) {
        "algorithm.persistent must be true or false, got 0"},
       {"\"packb\"", "\"packd\"",
        "algorithm.pipeline must be one of packab, packb, packa, direct, stream, tmaws, cpasync, "
-       "compv3, compv4, compv5, mem, rows, got \"packd\", did you mean 'packb'?"},
+       "compv3, compv4, compv5, mem, rows, depthwise, got \"packd\", did you mean 'packb'?"},
       {"\"epilogue\": \"none\"", "\"epilogue\": \"relo\"",
        "signature.epilogue: unknown epilogue op 'relo', did you mean 'relu'?"},
       {"\"target\": \"avx512\"", "\"target\": 512", "target must be a string, got 512"},

@@ -101,7 +101,8 @@ class RandomSpecs {
                               .cluster_n = small(1, 3),
                               .persistent = coin(),
                               .swap_ab = coin(),
-                              .repack = coin()};
+                              .repack = coin(),
+                              .pointwise = coin()};
     // Targets named like words of the grammar must not confuse it.
     constexpr const char* kTargets[] = {"avx512", "sm90a", "s4", "relu", "fp32", "c2x1", "swap"};
     return {signature(), algorithm, kTargets[integer(0, 6)]};

@@ -54,19 +54,20 @@ struct Way {
   // Why the target cannot run the kernel, and why the kernel does not serve a problem of its
   // signature; empty where it does. The problem has its strides.
   std::string (*illegal)(const ConvSignature&, const Algorithm&, const Target&);
-  std::string (*unsupported)(const KernelSpec&, const ConvProblem&);
+  std::string (*unsupported)(const KernelSpec&, const ConvProblem&, const Target&);
   Source (*emit)(const KernelSpec&, const Target&);
   // The problem has its strides and is not empty. Pointers are added by bind().
   Launch (*bind)(const KernelSpec&, const ConvProblem&, const ConvOperands&);
   Estimate (*estimate)(const KernelSpec&, const ConvProblem&, const Target&, int threads);
+  bool pointwise = false;  // GEMM's kernels, whose pipelines are not compared
 };
 // Way::unsupported of kernels that serve any problem.
-std::string serves_all(const KernelSpec& spec, const ConvProblem& problem);
+std::string serves_all(const KernelSpec& spec, const ConvProblem& problem, const Target& target);
 std::span<const Way> ways();
-// Null where the backend has no such pipeline.
-const Way* find_way(std::string_view backend, Pipeline pipeline);
+// Null where the backend has no such kernels.
+const Way* find_way(std::string_view backend, const Algorithm& algorithm);
 // Any backend's: rows of one pipeline have the same bind().
-const Way* find_way(Pipeline pipeline);
+const Way* find_way(const Algorithm& algorithm);
 
 // direct.cc: the kernels that run any valid problem
 extern const Way kDirectCpu, kDirectCuda;
@@ -78,7 +79,13 @@ extern const Way kPackedCpu;
 // tmaws.cc: implicit products by TMA and wgmma
 extern const Way kTmaws;
 
+// pointwise.cc: GEMM's kernels, for layers that are products of matrices
+extern const Way kPointwiseCpu, kPointwiseCuda;
+// The kernel of GEMM that a pointwise kernel is.
+KernelSpec product_kernel(const KernelSpec& spec);
+
 // kernels.cc
+std::string source_name(const KernelSpec& spec);
 Verdict is_legal(const KernelSpec& spec, const Target& target);
 Verdict is_deterministic(const KernelSpec& spec, const Target& target);
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);

@@ -23,7 +23,7 @@ const ConvSignature& signature_in(const KernelSpec& spec) {
 
 // The row of a legal kernel.
 const Way& way_of(const KernelSpec& spec, const Target& target) {
-  const Way* const way = find_way(target.backend, spec.algorithm.pipeline);
+  const Way* const way = find_way(target.backend, spec.algorithm);
   if (way != nullptr) return *way;
   throw Error(ErrorCode::unsupported,
               fmt::format("{}: this build has no convolution with pipeline {} for {} targets",
@@ -35,7 +35,7 @@ std::vector<Algorithm> algorithms_of(const Target& target) {
   std::vector<Algorithm> all;
   for (const Way& way : ways()) {
     if (way.backend != target.backend) continue;
-    if (!tile::has_pipeline(Op::conv, target, way.pipeline)) continue;
+    if (!way.pointwise && !tile::has_pipeline(Op::conv, target, way.pipeline)) continue;
     for (const Algorithm& a : way.algorithms(target)) all.push_back(a);
   }
   return all;
@@ -81,28 +81,35 @@ constexpr std::array kDerived = {
 
 }  // namespace
 
+std::string source_name(const KernelSpec& spec) {
+  return name_of(spec.algorithm.pointwise ? product_kernel(spec) : spec);
+}
+
 Verdict is_legal(const KernelSpec& spec, const Target& target) {
   if (std::string why = tile::foreign_reason(Op::conv, spec, target); !why.empty()) return {why};
   const Algorithm& a = spec.algorithm;
-  const Way* const way = find_way(target.backend, a.pipeline);
-  if (way == nullptr || !tile::has_pipeline(Op::conv, target, a.pipeline)) {
+  const Way* const way = find_way(target.backend, a);
+  if (way == nullptr || !(a.pointwise || tile::has_pipeline(Op::conv, target, a.pipeline))) {
     return {fmt::format("{} has no pipeline {}", target.name, to_string(a.pipeline))};
   }
   const ConvSignature& s = signature_in(spec);
   if (std::string why = signature_reason(s); !why.empty()) return {why};
-  if (!tile::unused_at_default(a)) return {tile::unused_field(a)};
+  if (!a.pointwise && !tile::unused_at_default(a)) return {tile::unused_field(a)};
   return {way->illegal(s, a, target)};
 }
 
 // Sums that blocks add to memory as they come would be the exception.
-Verdict is_deterministic(const KernelSpec& spec, const Target&) {
+Verdict is_deterministic(const KernelSpec& spec, const Target& target) {
+  if (spec.algorithm.pointwise) {
+    return family_of(Op::gemm).is_deterministic(product_kernel(spec), target);
+  }
   if (spec.algorithm.split_k != SplitK::atomic) return {};
   return {"split_k=atomic adds parts in any order"};
 }
 
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {
   if (std::string why = tile::signature_mismatch(spec, problem); !why.empty()) return {why};
-  return {way_of(spec, target).unsupported(spec, with_strides(conv_of(problem)))};
+  return {way_of(spec, target).unsupported(spec, with_strides(conv_of(problem)), target)};
 }
 
 std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
@@ -119,7 +126,9 @@ std::span<const DerivedField> derived() { return kDerived; }
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
   std::vector<KernelSpec> specs;
+  const bool pointwise = is_pointwise(conv_of(problem));
   for (const Algorithm& a : algorithms_of(target)) {
+    if (a.pointwise && !pointwise) continue;
     specs.push_back({signature_of(problem), a, target.name});
   }
   tile::sort_by_name(specs);
@@ -142,7 +151,7 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
   const Tensors all = tensors(problem);
   Launch launch;
   if (!writes_nothing(all)) {
-    launch = find_way(spec.algorithm.pipeline)
+    launch = find_way(spec.algorithm)
                  ->bind(spec, with_strides(conv_of(problem)), std::get<ConvOperands>(operands));
   }
   for (const Tensor& tensor : all) {

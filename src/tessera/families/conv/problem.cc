@@ -202,6 +202,7 @@ const Family& family() {
       .preselected_names = tile::preselected_names<Op::conv>,
       .is_essential = tile::is_essential<Op::conv>,
       .emit = emit,
+      .source_name = source_name,
       .estimate = estimate,
       .features = tile::usual_features,
       .features_fit = tile::features_fit,

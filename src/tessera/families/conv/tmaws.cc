@@ -367,7 +367,7 @@ constexpr tile::Rule<Ask> kProblemRules[] = {
      }},
 };
 
-std::string tmaws_unsupported(const KernelSpec& spec, const ConvProblem& p) {
+std::string tmaws_unsupported(const KernelSpec& spec, const ConvProblem& p, const Target&) {
   const TmawsPlan plan = tmaws_plan(p, spec.algorithm.tile);
   const Ask x = {spec.algorithm, p, plan};
   const tile::Rule<Ask>* rule = tile::first_broken(kProblemRules, x);

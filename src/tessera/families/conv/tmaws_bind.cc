@@ -147,7 +147,8 @@ TensorMap image_window(const Bound& b, std::size_t index) {
 TensorMap class_window(const Bound& b, std::size_t index) {
   const ConvProblem& p = b.problem;
   const TmawsClass& c = b.plan.classes[index];
-  const void* const base = static_cast<const char*>(b.arguments.out) + c.offset * size_of(p.in);
+  const auto* const out = static_cast<const char*>(b.arguments.out);
+  const void* const base = out == nullptr ? nullptr : out + c.offset * size_of(p.in);
   const std::size_t offset = class_offset(index) + offsetof(ConvClass, out);
   const Innermost stride = {p.in_strides[5] * p.stride[2], p.in_strides[4] * p.stride[1],
                             p.in_strides[3] * p.stride[0]};

@@ -6,22 +6,31 @@
 namespace tessera::conv {
 
 std::span<const Way> ways() {
-  static const std::array kAll = {kDirectCpu, kDirectCuda, kPackedCpu, kTmaws};
+  static const std::array kAll = {kDirectCpu, kDirectCuda,   kPackedCpu,
+                                  kTmaws,     kPointwiseCpu, kPointwiseCuda};
   return kAll;
 }
 
-std::string serves_all(const KernelSpec&, const ConvProblem&) { return {}; }
+namespace {
 
-const Way* find_way(std::string_view backend, Pipeline pipeline) {
+bool is_of(const Algorithm& a, const Way& way) {
+  return way.pointwise == a.pointwise && (a.pointwise || way.pipeline == a.pipeline);
+}
+
+}  // namespace
+
+std::string serves_all(const KernelSpec&, const ConvProblem&, const Target&) { return {}; }
+
+const Way* find_way(std::string_view backend, const Algorithm& algorithm) {
   for (const Way& way : ways()) {
-    if (way.backend == backend && way.pipeline == pipeline) return &way;
+    if (way.backend == backend && is_of(algorithm, way)) return &way;
   }
   return nullptr;
 }
 
-const Way* find_way(Pipeline pipeline) {
+const Way* find_way(const Algorithm& algorithm) {
   for (const Way& way : ways()) {
-    if (way.pipeline == pipeline) return &way;
+    if (is_of(algorithm, way)) return &way;
   }
   return nullptr;
 }

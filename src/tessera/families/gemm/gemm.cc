@@ -22,6 +22,7 @@ const Family& family() {
       .preselected_names = preselected_names,
       .is_essential = is_essential,
       .emit = emit,
+      .source_name = name_of,
       .estimate = estimate,
       .features = features,
       .features_fit = features_fit,

@@ -228,6 +228,7 @@ const Family& family() {
       .preselected_names = tile::preselected_names<Op::norm>,
       .is_essential = tile::is_essential<Op::norm>,
       .emit = emit,
+      .source_name = name_of,
       .estimate = estimate,
       .features = tile::usual_features,
       .features_fit = tile::features_fit,

@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "tessera/base/embedded.h"
 #include "tessera/base/error.h"
@@ -55,8 +54,12 @@ const std::set<std::string>& essentials_of(const std::string& path) {
 
 }  // namespace
 
+const std::set<std::string>& essential_names(Op op, const Target& target) {
+  return essentials_of(path_of(op, target.name));
+}
+
 bool is_essential(Op op, const KernelSpec& spec, const Target& target) {
-  const std::set<std::string>& names = essentials_of(path_of(op, target.name));
+  const std::set<std::string>& names = essential_names(op, target);
   return !names.empty() && names.contains(name_of(spec));
 }
 

@@ -1,6 +1,7 @@
 // The preselected kernels of every family: families/<op>/sets/<target>.json.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,9 @@ std::vector<KernelSpec> preselected(Op op, std::string_view set, const Target& t
 // The names of the sets of all shipped targets.
 std::vector<std::string> preselected_names(Op op);
 
-// Whether one of the target's sets named *_essential holds the kernel.
+// The kernels of the target's sets named *_essential. They stay as long as the process runs.
+const std::set<std::string>& essential_names(Op op, const Target& target);
+// Whether one of these sets holds the kernel.
 bool is_essential(Op op, const KernelSpec& spec, const Target& target);
 
 }  // namespace tessera::tile

@@ -1,0 +1,101 @@
+// Pointwise layers as products of matrices.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tessera/families/conv/conv.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::conv {
+namespace {
+
+std::vector<KernelSpec> pointwise_kernels(const Problem& problem, const Target& target) {
+  std::vector<KernelSpec> specs;
+  for (const KernelSpec& spec : family().candidates(problem, target)) {
+    if (spec.algorithm.pointwise && family().is_legal(spec, target)) specs.push_back(spec);
+  }
+  return specs;
+}
+
+std::string refusal(const std::string& line) {
+  const Target target = load_target("avx512");
+  const Problem problem = parse_problem(line);
+  const Problem plain = parse_problem("conv direction=forward n=1 c=8 k=8 w=5");
+  ConvProblem any = conv_of(plain);
+  any.direction = conv_of(problem).direction, any.layout = conv_of(problem).layout;
+  any.ndim = conv_of(problem).ndim;
+  const std::vector<KernelSpec> specs = pointwise_kernels(any, target);
+  return specs.empty() ? "" : family().supports(specs.front(), problem, target).reason;
+}
+
+TEST(ConvPointwise, KernelsAreThoseOfGemm) {
+  const Target target = load_target("sm90a");
+  const Family& gemm = family_of(Op::gemm);
+  for (const char* layout : {"nhwgc", "nchw"}) {
+    for (const char* direction : {"forward", "backward_data", "backward_weight"}) {
+      const Problem problem = parse_problem(fmt::format(
+          "conv direction={} n=1 c=64 k=256 h=14 w=14 dtype=bf16 layout={}", direction, layout));
+      const auto specs = pointwise_kernels(problem, target);
+      ASSERT_FALSE(specs.empty());
+      for (const KernelSpec& spec : specs) {
+        const KernelSpec product = product_kernel(spec);
+        EXPECT_EQ(family().source_name(spec), name_of(product));
+        EXPECT_EQ(family().emit(spec, target).text, gemm.emit(product, target).text);
+        EXPECT_TRUE(gemm.is_legal(product, target)) << name_of(product);
+      }
+    }
+  }
+}
+
+TEST(ConvPointwise, LaunchesAreThoseOfTheProduct) {
+  const Target target = load_target("avx512");
+  const Problem layer = parse_problem(
+      "conv direction=backward_data n=3 c=24 k=40 h=5 w=7 g=2 in_stride_w=30 in_stride_h=210 "
+      "in_stride_n=1050 alpha=2");
+  const Problem product = parse_problem(
+      "gemm m=105 n=12 k=20 batch=2 layout=rrr ld_a=40 batch_stride_a=20 ld_b=12 ld_out=30 ld_c=30 "
+      "batch_stride_out=12 batch_stride_c=12 alpha=2");
+  float w[1] = {}, dy[1] = {}, dx[1] = {};
+  int served = 0;
+  for (const KernelSpec& spec : pointwise_kernels(layer, target)) {
+    ASSERT_EQ(family().supports(spec, layer, target).reason,
+              family_of(Op::gemm).supports(product_kernel(spec), product, target).reason);
+    if (!family().supports(spec, layer, target)) continue;
+    ++served;
+    const Launch launch = family().bind(
+        spec, layer, ConvOperands{.weight = w, .grad_out = dy, .d = {}, .grad_in = dx});
+    const Launch wanted = family_of(Op::gemm).bind(
+        product_kernel(spec), product, GemmOperands{.a = dy, .b = w, .d = {}, .out = dx});
+    ASSERT_EQ(launch.arguments.size(), wanted.arguments.size());
+    EXPECT_EQ(
+        std::memcmp(launch.arguments.data(), wanted.arguments.data(), wanted.arguments.size()), 0)
+        << name_of(spec);
+    EXPECT_EQ(launch.pointers.size(), 3U);
+  }
+  EXPECT_GE(served, 4);
+}
+
+TEST(ConvPointwise, SaysWhyALayerIsNoProduct) {
+  EXPECT_EQ(refusal("conv direction=forward n=1 c=8 k=8 w=5 x=3"),
+            "pointwise kernels need a filter of 1, strides of 1 and no padding");
+  EXPECT_EQ(refusal("conv direction=forward n=1 c=8 k=8 h=4 w=5 in_stride_h=99 in_stride_n=400"),
+            "pointwise kernels need pixels at equal distances");
+  EXPECT_EQ(refusal("conv direction=forward n=2 c=8 k=8 g=2 h=4 w=5 layout=nchw"),
+            "pointwise kernels take one group or one image in nchw, got g=2 n=2");
+  EXPECT_EQ(refusal("conv direction=backward_weight n=2 c=8 k=8 h=4 w=5 layout=nchw"),
+            "pointwise kernels sum up the pixels of one image in nchw, got n=2");
+  EXPECT_EQ(refusal("conv direction=forward n=1 c=8 k=8 w=5 layout=nchw weight_stride_c=2 "
+                    "weight_stride_k=16"),
+            "pointwise kernels need weight_stride_c=1, got 2");
+}
+
+TEST(ConvPointwise, NoVectorAlongRows) {
+  const Target target = load_target("avx512");
+  const Problem problem =
+      parse_problem("conv direction=forward n=1 c=8 k=8 w=5 layout=nchw epilogue=bias");
+  EXPECT_TRUE(pointwise_kernels(problem, target).empty());
+}
+
+}  // namespace
+}  // namespace tessera::conv
