@@ -100,6 +100,13 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 
+// features.cc: what learned models see
+std::span<const Feature> features();
+Verdict features_fit(const Problem& problem);
+void extract(const Problem& problem, const Target& target, int threads,
+             std::span<const KernelSpec> specs, std::span<double> columns,
+             std::span<const FeatureUse> wanted = {});
+
 // arguments.cc
 // The arguments that kernels of every backend take; the problem has its strides.
 device::ConvArguments arguments_of(const ConvProblem& problem, const ConvOperands& operands);
@@ -117,10 +124,12 @@ const Instruction* roof(const Problem& problem, const Target& target);
 Problem plain(const Problem& problem);
 Problem retyped(const Problem& problem, const TypeWords& words);
 Problem from_words(const ProblemWords& words);
+std::vector<Problem> samples(const KernelSpec& spec, const Target& target);
+
+// problem_sets.cc: lists to learn from
 std::span<const std::string_view> problem_sets();
 std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& target,
                           const TypeWords& words);
-std::vector<Problem> samples(const KernelSpec& spec, const Target& target);
 
 // reference.cc
 Mismatch verify(const Problem& problem, const Operands& operands);

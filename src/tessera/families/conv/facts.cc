@@ -5,7 +5,6 @@
 #include <array>
 
 #include "tessera/families/conv/conv.h"
-#include "tessera/families/refusals.h"
 #include "tessera/families/tile/usual.h"
 
 namespace tessera::conv {
@@ -41,64 +40,22 @@ constexpr std::array<std::string_view, 28> kKeysOfRows = {
     "stride_w",    "dilation_d",  "dilation_h",  "dilation_w", "pad_d",  "pad_h",    "pad_w",
     "pad_right_d", "pad_right_h", "pad_right_w", "dtype",      "layout", "epilogue", "out"};
 
-// ---- problems to learn from ----
-
-constexpr std::array<std::string_view, 1> kSets = {"wide"};
-constexpr std::array<std::int64_t, 8> kSizes = {7, 8, 14, 16, 28, 32, 56, 112};
-
-std::int64_t channels(Draw& numbers) {
-  const std::int64_t count = numbers.log_uniform(3, 11);
-  return numbers.below(4) == 0 ? count : (count + 31) / 32 * 32;
-}
-
-// Layers as networks have them: sizes of 7 to 112, few channels where images are large, filters of
-// 1 to 7, a quarter with strides of 2, some grouped, some depthwise, some 1-D and 3-D.
-std::optional<Problem> draw_layer(std::uint64_t index, const ConvProblem& types,
-                                  std::int64_t most_flops) {
-  Draw numbers(1, index);
-  ConvProblem p = types;
-  p.n = numbers.log_uniform(0, 8);
-  p.c = channels(numbers);
-  p.k = numbers.below(2) == 0 ? p.c : channels(numbers);
-  const std::int64_t kind = numbers.below(8);
-  if (kind == 0) p.g = p.k = p.c;
-  if (kind == 1) {
-    p.g = std::int64_t{1} << numbers.between(1, 5);
-    p.c = (p.c + p.g - 1) / p.g * p.g;
-    p.k = (p.k + p.g - 1) / p.g * p.g;
-  }
-  if (kind == 2) p.c = numbers.between(1, 4);
-  const std::int64_t ndim = std::array<std::int64_t, 8>{1, 2, 2, 2, 2, 2, 2, 3}.at(
-      static_cast<std::size_t>(numbers.below(8)));
-  p.ndim = ndim;
-  const std::int64_t filter = numbers.one_of(std::array<std::int64_t, 6>{1, 1, 3, 3, 5, 7});
-  const std::int64_t stride = numbers.below(4) == 0 ? 2 : 1;
-  const std::int64_t size = numbers.one_of(kSizes);
-  for (std::size_t i = 3 - static_cast<std::size_t>(ndim); i < 3; ++i) {
-    p.size[i] = ndim == 1 ? size * size : i == 0 ? std::max<std::int64_t>(size / 4, 3) : size;
-    p.filter[i] = std::min(filter, p.size[i]);
-    p.stride[i] = stride;
-    p.pad[i] = (p.filter[i] - 1) / 2;
-  }
-  if (flops(p) > double(most_flops) || bytes(p) > 0x1p31) return std::nullopt;
-  return p;
-}
-
 }  // namespace
 
-// The direction, and the types: one model learns the kernels of one direction.
+// The direction, and the types: one model learns the kernels of one direction, in both layouts,
+// which have the same algorithms and a feature.
 std::string model_key(const Signature& signature) {
   const auto& s = std::get<ConvSignature>(signature);
   return fmt::format("{}_{}", to_string(s.direction), to_string(s.in));
 }
 
 tessera::Facts facts(const Problem& problem) {
-  const ConvProblem& p = conv_of(problem);
+  const ConvProblem p = with_strides(conv_of(problem));
   const View view = view_of(p);
   std::uint64_t hash = mix(static_cast<std::uint64_t>(p.n));
   const auto add = [&](std::int64_t size) { hash = mix(hash ^ static_cast<std::uint64_t>(size)); };
   for (const std::int64_t size : {p.c, p.k, p.g}) add(size);
-  for (const Spatial* sizes : {&p.size, &p.filter, &p.stride, &p.dilation, &p.pad}) {
+  for (const Spatial* sizes : {&p.size, &p.filter, &p.stride, &p.dilation, &p.pad, &p.pad_right}) {
     for (const std::int64_t size : *sizes) add(size);
   }
   return {.dtype = p.in,
@@ -146,17 +103,6 @@ Problem from_words(const ProblemWords& words) {
   }
   own.emplace("direction", "forward");
   return tile::from_words(Op::conv, own, kKeysOfRows);
-}
-
-std::span<const std::string_view> problem_sets() { return kSets; }
-
-std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& target,
-                          const TypeWords& words) {
-  if (set != kSets[0]) refuse_problem_set(set, kSets);
-  const std::int64_t most = std::int64_t{1} << (is_gpu(target) ? 42 : 32);
-  const ConvProblem types = conv_of(retyped(ConvProblem{}, words));
-  return tile::draw_problems(side == ProblemSide::unseen ? 300 : 1500, side,
-                             [&](std::uint64_t i) { return draw_layer(i, types, most); });
 }
 
 // Whole tiles, edges, strides, dilation, groups, and no images at all.

@@ -3,7 +3,6 @@
 #include <array>
 
 #include "tessera/families/conv/conv.h"
-#include "tessera/families/tile/features.h"
 #include "tessera/families/tile/usual.h"
 
 namespace tessera::conv {
@@ -204,9 +203,9 @@ const Family& family() {
       .emit = emit,
       .source_name = source_name,
       .estimate = estimate,
-      .features = tile::usual_features,
-      .features_fit = tile::features_fit,
-      .extract = tile::extract_usual,
+      .features = features,
+      .features_fit = features_fit,
+      .extract = extract,
       .bind = bind,
       .prepack = tile::packs_nothing,
       .unpacked = tile::same,
