@@ -1,11 +1,12 @@
 // oneDNN as a peer: its plain gemm functions, its matmul primitive, and separate passes over the
-// result for an epilogue.
+// result for an epilogue. Convolutions are in onednn_conv.cc.
 #include <fmt/format.h>
 
 #include <array>
 #include <optional>
 
 #include "peers/onednn_api.h"
+#include "peers/onednn_conv.h"
 #include "peers/peers.h"
 
 namespace tessera::peers {
@@ -17,22 +18,7 @@ using onednn::Handle;
 using onednn::Library;
 using onednn::Step;
 using onednn::Tensor;
-using onednn::Type;
-
-struct TypeRow {
-  DType dtype;
-  Type type;
-};
-constexpr std::array kTypes = {TypeRow{DType::fp32, Type::f32}, TypeRow{DType::fp16, Type::f16},
-                               TypeRow{DType::bf16, Type::bf16}, TypeRow{DType::int8, Type::s8},
-                               TypeRow{DType::int32, Type::s32}};
-
-std::optional<Type> type_of(DType dtype) {
-  for (const TypeRow& row : kTypes) {
-    if (row.dtype == dtype) return row.type;
-  }
-  return std::nullopt;
-}
+using onednn::type_of;
 
 struct PostOpRow {
   EpilogueOp op;
@@ -224,6 +210,10 @@ class OneDnn : public Peer {
   std::string version() const override { return library_->version(); }
 
   std::vector<PeerCall> calls(const Problem& problem, const Operands& pointers) const override {
+    if (op_of(problem) == Op::conv) {
+      return onednn::conv_calls(library_, std::get<ConvProblem>(problem),
+                                std::get<ConvOperands>(pointers));
+    }
     if (op_of(problem) != Op::gemm) return {};
     const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
     const auto& operands = std::get<GemmOperands>(pointers);

@@ -14,14 +14,18 @@ namespace {
 using Dims = std::array<std::int64_t, 12>;
 constexpr int kCpu = 1;
 constexpr unsigned kInOrder = 1;
-constexpr int kForwardInference = 96;
+constexpr int kForwardTraining = 64, kForwardInference = 96;
+constexpr int kConvolutionDirect = 1;
 constexpr int kTagAny = 1;
-constexpr int kQueryWeights = 131;
+constexpr int kQueryCode = 8;
+constexpr int kQuerySource = 129, kQuerySourceGradient = 130;
+constexpr int kQueryWeights = 131, kQueryWeightsGradient = 132;
+constexpr int kQueryDestination = 133, kQueryDestinationGradient = 134;
 
 // Version 2 describes memory and operations in plain structs that the caller provides. The room is
-// for the largest ones (696 and 2800 bytes in 2.6), with some to spare.
+// for the largest ones (696 and 5976 bytes in 2.6), with some to spare.
 constexpr std::size_t kDescriptorBytes = 1024;
-constexpr std::size_t kOperationBytes = 4096;
+constexpr std::size_t kOperationBytes = 8192;
 
 struct EltwiseRow {
   Eltwise op;
@@ -77,6 +81,13 @@ struct Library::Api {
                                        void* source_engine, const void* destination,
                                        void* destination_engine, const void* attributes);
   std::size_t (*memory_desc_get_size)(const void* descriptor);
+  int (*memory_desc_equal)(const void* descriptor, const void* other);
+  int (*primitive_desc_query)(const void* primitive_desc, int what, int index, void* result);
+  int (*primitive_attr_create)(void** attributes);
+  int (*primitive_attr_destroy)(void* attributes);
+  int (*primitive_attr_set_post_ops)(void* attributes, const void* post_ops);
+  int (*post_ops_create)(void** post_ops);
+  int (*post_ops_destroy)(void* post_ops);
   int (*sgemm)(char trans_a, char trans_b, std::int64_t m, std::int64_t n, std::int64_t k,
                float alpha, const float* a, std::int64_t ld_a, const float* b, std::int64_t ld_b,
                float beta, float* c, std::int64_t ld_c);
@@ -95,6 +106,20 @@ struct Library::Api {
     int (*binary_desc_init)(void*, int op, const void*, const void*, const void*);
     int (*primitive_desc_create)(void** primitive_desc, const void* operation,
                                  const void* attributes, void* engine, const void* hint);
+    int (*post_ops_append_eltwise)(void* post_ops, float scale, int op, float alpha, float beta);
+    int (*dilated_convolution_forward_desc_init)(void*, int propagation, int algorithm,
+                                                 const void* source, const void* weights,
+                                                 const void* bias, const void* destination,
+                                                 const Dims* strides, const Dims* dilations,
+                                                 const Dims* pads, const Dims* pads_right);
+    int (*dilated_convolution_backward_data_desc_init)(void*, int algorithm, const void* source,
+                                                       const void* weights, const void* destination,
+                                                       const Dims*, const Dims*, const Dims*,
+                                                       const Dims*);
+    int (*dilated_convolution_backward_weights_desc_init)(void*, int algorithm, const void* source,
+                                                          const void* weights, const void* bias,
+                                                          const void* destination, const Dims*,
+                                                          const Dims*, const Dims*, const Dims*);
   } v2;
   struct {
     int (*memory_desc_create_with_strides)(void**, int, const Dims*, int type, const Dims*);
@@ -109,6 +134,19 @@ struct Library::Api {
                                                  float, float, const void* attributes);
     int (*binary_primitive_desc_create)(void** primitive_desc, void* engine, int op, const void*,
                                         const void*, const void*, const void* attributes);
+    int (*post_ops_append_eltwise)(void* post_ops, int op, float alpha, float beta);
+    int (*convolution_forward_primitive_desc_create)(
+        void** primitive_desc, void* engine, int propagation, int algorithm, const void* source,
+        const void* weights, const void* bias, const void* destination, const Dims* strides,
+        const Dims* dilations, const Dims* pads, const Dims* pads_right, const void* attributes);
+    int (*convolution_backward_data_primitive_desc_create)(
+        void** primitive_desc, void* engine, int algorithm, const void* source, const void* weights,
+        const void* destination, const Dims*, const Dims*, const Dims*, const Dims*,
+        const void* hint, const void* attributes);
+    int (*convolution_backward_weights_primitive_desc_create)(
+        void** primitive_desc, void* engine, int algorithm, const void* source, const void* weights,
+        const void* bias, const void* destination, const Dims*, const Dims*, const Dims*,
+        const Dims*, const void* hint, const void* attributes);
   } v3;
 
   bool is_version_2() const { return version()->major == 2; }
@@ -140,6 +178,13 @@ void Library::Api::find_all() {
   find(primitive_execute, "primitive_execute");
   find(reorder_primitive_desc_create, "reorder_primitive_desc_create");
   find(memory_desc_get_size, "memory_desc_get_size");
+  find(memory_desc_equal, "memory_desc_equal");
+  find(primitive_desc_query, "primitive_desc_query");
+  find(primitive_attr_create, "primitive_attr_create");
+  find(primitive_attr_destroy, "primitive_attr_destroy");
+  find(primitive_attr_set_post_ops, "primitive_attr_set_post_ops");
+  find(post_ops_create, "post_ops_create");
+  find(post_ops_destroy, "post_ops_destroy");
   find(sgemm, "sgemm");
   find(gemm_s8s8s32, "gemm_s8s8s32");
   if (is_version_2()) {
@@ -149,6 +194,12 @@ void Library::Api::find_all() {
     find(v2.eltwise_forward_desc_init, "eltwise_forward_desc_init");
     find(v2.binary_desc_init, "binary_desc_init");
     find(v2.primitive_desc_create, "primitive_desc_create");
+    find(v2.post_ops_append_eltwise, "post_ops_append_eltwise");
+    find(v2.dilated_convolution_forward_desc_init, "dilated_convolution_forward_desc_init");
+    find(v2.dilated_convolution_backward_data_desc_init,
+         "dilated_convolution_backward_data_desc_init");
+    find(v2.dilated_convolution_backward_weights_desc_init,
+         "dilated_convolution_backward_weights_desc_init");
   } else {
     find(v3.memory_desc_create_with_strides, "memory_desc_create_with_strides");
     find(v3.memory_desc_create_with_tag, "memory_desc_create_with_tag");
@@ -157,6 +208,12 @@ void Library::Api::find_all() {
     find(v3.matmul_primitive_desc_create, "matmul_primitive_desc_create");
     find(v3.eltwise_forward_primitive_desc_create, "eltwise_forward_primitive_desc_create");
     find(v3.binary_primitive_desc_create, "binary_primitive_desc_create");
+    find(v3.post_ops_append_eltwise, "post_ops_append_eltwise");
+    find(v3.convolution_forward_primitive_desc_create, "convolution_forward_primitive_desc_create");
+    find(v3.convolution_backward_data_primitive_desc_create,
+         "convolution_backward_data_primitive_desc_create");
+    find(v3.convolution_backward_weights_primitive_desc_create,
+         "convolution_backward_weights_primitive_desc_create");
   }
 }
 
@@ -222,6 +279,28 @@ Handle Library::memory(const Handle& descriptor, void* data) const {
   return Handle(raw, api_->memory_destroy);
 }
 
+std::size_t Library::bytes(const Handle& descriptor) const {
+  return api_->memory_desc_get_size(descriptor.get());
+}
+
+bool Library::are_equal(const Handle& descriptor, const Handle& other) const {
+  return api_->memory_desc_equal(descriptor.get(), other.get()) != 0;
+}
+
+Handle Library::format_of(const void* primitive_desc, int query) const {
+  const void* format = api_->primitive_desc_query_md(primitive_desc, query, 0);
+  if (format == nullptr) return nullptr;
+  if (api_->is_version_2()) {
+    auto copy = std::make_shared<std::array<std::uint64_t, kDescriptorBytes / 8>>();
+    constexpr std::size_t kVersion2Bytes = 696;
+    std::memcpy(copy.get(), format, kVersion2Bytes);
+    return copy;
+  }
+  void* clone = nullptr;
+  if (api_->v3.memory_desc_clone(&clone, format) != 0) return nullptr;
+  return Handle(clone, api_->v3.memory_desc_destroy);
+}
+
 Handle Library::create_primitive(void* primitive_desc) const {
   void* raw = nullptr;
   if (api_->primitive_create(&raw, primitive_desc) != 0) return nullptr;
@@ -246,19 +325,9 @@ Handle Library::matmul(const Handle& source, const Handle& weights, const Handle
   if (status != 0) return nullptr;
   const Handle owner(raw, api_->primitive_desc_destroy);
 
-  // The primitive descriptor owns the descriptor, so a copy is kept.
-  const void* format = api_->primitive_desc_query_md(raw, kQueryWeights, 0);
-  weights_bytes = api_->memory_desc_get_size(format);
-  if (api_->is_version_2()) {
-    auto copy = std::make_shared<std::array<std::uint64_t, kDescriptorBytes / 8>>();
-    constexpr std::size_t kVersion2Bytes = 696;
-    std::memcpy(copy.get(), format, kVersion2Bytes);
-    weights_format = copy;
-  } else {
-    void* clone = nullptr;
-    if (api_->v3.memory_desc_clone(&clone, format) != 0) return nullptr;
-    weights_format = Handle(clone, api_->v3.memory_desc_destroy);
-  }
+  weights_format = format_of(raw, kQueryWeights);
+  if (weights_format == nullptr) return nullptr;
+  weights_bytes = bytes(weights_format);
   return create_primitive(raw);
 }
 
@@ -311,6 +380,98 @@ Handle Library::reorder(const Handle& from, const Handle& to) const {
   }
   const Handle owner(raw, api_->primitive_desc_destroy);
   return create_primitive(raw);
+}
+
+Handle Library::relu_attributes() const {
+  void* raw = nullptr;
+  if (api_->primitive_attr_create(&raw) != 0) return nullptr;
+  Handle attributes(raw, api_->primitive_attr_destroy);
+  if (api_->post_ops_create(&raw) != 0) return nullptr;
+  const Handle post_ops(raw, api_->post_ops_destroy);
+  const EltwiseRow& relu = kEltwise[static_cast<std::size_t>(Eltwise::relu)];
+  const int status = api_->is_version_2()
+                         ? api_->v2.post_ops_append_eltwise(raw, 1.0F, relu.version_2, 0.0F, 0.0F)
+                         : api_->v3.post_ops_append_eltwise(raw, relu.version_3, 0.0F, 0.0F);
+  if (status != 0) return nullptr;
+  // The attributes keep a copy.
+  if (api_->primitive_attr_set_post_ops(attributes.get(), raw) != 0) return nullptr;
+  return attributes;
+}
+
+Handle Library::conv_primitive_desc(const Convolution& c, int propagation, const Handle& attributes,
+                                    const Handle& hint) const {
+  const Dims strides = to_dims(c.strides), dilations = to_dims(c.dilations);
+  const Dims pads = to_dims(c.pads), pads_right = to_dims(c.pads_right);
+  const void *x = c.source.get(), *w = c.weights.get(), *y = c.destination.get();
+  const void* const bias = c.bias.get();
+  void* const engine = api_->engine;
+  void* raw = nullptr;
+  int status = 0;
+  if (api_->is_version_2()) {
+    std::array<std::uint64_t, kOperationBytes / 8> operation{};
+    const auto& v2 = api_->v2;
+    if (c.result == ConvResult::destination) {
+      status = v2.dilated_convolution_forward_desc_init(&operation, propagation, kConvolutionDirect,
+                                                        x, w, bias, y, &strides, &dilations, &pads,
+                                                        &pads_right);
+    } else if (c.result == ConvResult::source) {
+      status = v2.dilated_convolution_backward_data_desc_init(
+          &operation, kConvolutionDirect, x, w, y, &strides, &dilations, &pads, &pads_right);
+    } else {
+      status = v2.dilated_convolution_backward_weights_desc_init(&operation, kConvolutionDirect, x,
+                                                                 w, nullptr, y, &strides,
+                                                                 &dilations, &pads, &pads_right);
+    }
+    if (status == 0) {
+      status = v2.primitive_desc_create(&raw, &operation, attributes.get(), engine, hint.get());
+    }
+  } else {
+    const auto& v3 = api_->v3;
+    if (c.result == ConvResult::destination) {
+      status = v3.convolution_forward_primitive_desc_create(
+          &raw, engine, propagation, kConvolutionDirect, x, w, bias, y, &strides, &dilations, &pads,
+          &pads_right, attributes.get());
+    } else if (c.result == ConvResult::source) {
+      status = v3.convolution_backward_data_primitive_desc_create(
+          &raw, engine, kConvolutionDirect, x, w, y, &strides, &dilations, &pads, &pads_right,
+          hint.get(), attributes.get());
+    } else {
+      status = v3.convolution_backward_weights_primitive_desc_create(
+          &raw, engine, kConvolutionDirect, x, w, nullptr, y, &strides, &dilations, &pads,
+          &pads_right, hint.get(), attributes.get());
+    }
+  }
+  return status == 0 ? Handle(raw, api_->primitive_desc_destroy) : nullptr;
+}
+
+std::optional<ConvPrimitive> Library::convolution(const Convolution& c) const {
+  // A gradient wants to know the forward convolution that it belongs to.
+  const bool is_forward = c.result == ConvResult::destination;
+  Handle hint, attributes;
+  if (!is_forward) {
+    Convolution forward = c;
+    forward.result = ConvResult::destination;
+    hint = conv_primitive_desc(forward, kForwardTraining, nullptr, nullptr);
+    if (hint == nullptr) return std::nullopt;
+  }
+  if (c.relu && (attributes = relu_attributes()) == nullptr) return std::nullopt;
+  const Handle described = conv_primitive_desc(c, kForwardInference, attributes, hint);
+  if (described == nullptr) return std::nullopt;
+
+  const void* const raw = described.get();
+  const char* code = nullptr;
+  api_->primitive_desc_query(raw, kQueryCode, 0, static_cast<void*>(&code));
+  ConvPrimitive made;
+  made.code = code == nullptr ? "" : code;
+  made.source =
+      format_of(raw, c.result == ConvResult::source ? kQuerySourceGradient : kQuerySource);
+  made.weights =
+      format_of(raw, c.result == ConvResult::weights ? kQueryWeightsGradient : kQueryWeights);
+  made.destination = format_of(raw, is_forward ? kQueryDestination : kQueryDestinationGradient);
+  made.primitive = create_primitive(described.get());
+  const bool is_whole = made.source != nullptr && made.weights != nullptr &&
+                        made.destination != nullptr && made.primitive != nullptr;
+  return is_whole ? std::optional(made) : std::nullopt;
 }
 
 bool Library::run(std::span<const Step> steps) const {

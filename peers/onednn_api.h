@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,7 +14,16 @@ namespace tessera::peers::onednn {
 
 // Values of the C API's enumerations that versions 2 and 3 share.
 enum class Type : int { f16 = 1, bf16 = 2, f32 = 3, s32 = 4, s8 = 5 };
-enum class Argument : int { source = 1, source_1 = 2, destination = 17, weights = 33 };
+enum class Argument : int {
+  source = 1,
+  source_1 = 2,
+  destination = 17,
+  weights = 33,
+  bias = 41,
+  source_gradient = 129,
+  destination_gradient = 145,
+  weights_gradient = 161
+};
 enum class Binary : int { add = 0x1fff0, multiply = 0x1fff1 };
 enum class Eltwise { relu, tanh, clip, logistic, gelu_tanh, gelu_erf, swish };
 
@@ -30,6 +40,22 @@ struct Tensor {
 struct Operand {
   Argument argument;
   Handle memory;
+};
+
+// What a convolution computes from the other two of its tensors.
+enum class ConvResult { destination, source, weights };
+// All descriptors; those without strides are left to the library. The bias may be null.
+struct Convolution {
+  ConvResult result = ConvResult::destination;
+  Handle source, weights, destination, bias;
+  std::vector<std::int64_t> strides, dilations, pads, pads_right;  // a dilation of 0 has no gaps
+  bool relu = false;
+};
+// A convolution's primitive, the formats that it wants, and what oneDNN calls the code in it.
+struct ConvPrimitive {
+  Handle primitive;
+  Handle source, weights, destination;
+  std::string code;
 };
 
 // A primitive with its operands bound.
@@ -52,6 +78,8 @@ class Library {
 
   Handle describe(const Tensor& tensor) const;
   Handle memory(const Handle& descriptor, void* data) const;
+  std::size_t bytes(const Handle& descriptor) const;
+  bool are_equal(const Handle& descriptor, const Handle& other) const;
 
   // source x weights = destination, all descriptors. `weights_format` gets the descriptor of the
   // format that the primitive wants its weights in, and its size in bytes.
@@ -60,6 +88,8 @@ class Library {
   Handle eltwise(Eltwise op, const Handle& data, float alpha, float beta) const;
   Handle binary(Binary op, const Handle& source_0, const Handle& source_1) const;
   Handle reorder(const Handle& from, const Handle& to) const;
+
+  std::optional<ConvPrimitive> convolution(const Convolution& convolution) const;
 
   // Runs the steps in order and waits; false when one fails.
   bool run(std::span<const Step> steps) const;
@@ -82,6 +112,12 @@ class Library {
   struct Api;
   explicit Library(std::unique_ptr<Api> api);
   Handle create_primitive(void* primitive_desc) const;
+  // A copy of a descriptor that a primitive descriptor owns.
+  Handle format_of(const void* primitive_desc, int query) const;
+  // `hint` is the forward convolution, to whose gradient it belongs; null for a forward one.
+  Handle conv_primitive_desc(const Convolution& convolution, int propagation,
+                             const Handle& attributes, const Handle& hint) const;
+  Handle relu_attributes() const;
   std::unique_ptr<Api> api_;
 };
 
