@@ -102,14 +102,25 @@ BenchSettings settings_for(const BenchCommand& command, const Target& target) {
   return settings;
 }
 
+// The peers of the target's kind that have one of the operations.
+std::vector<std::string> usual_peers(const Target& target, const std::vector<Problem>& problems) {
+  std::vector<std::string> names = peers::peer_names(target.backend);
+  std::erase_if(names, [&](const std::string& name) {
+    return std::ranges::none_of(problems, [&](const Problem& problem) {
+      return peers::peer_computes(name, op_of(problem));
+    });
+  });
+  return names;
+}
+
 int bench_problems(const BenchCommand& command, const Console& console) {
   const std::vector<Problem> problems = read_problems(command.problems);
   const int threads = runtime::thread_limit({.threads = command.settings.run.threads});
   Dispatcher dispatcher({.target = command.target});
   const Target& target = dispatcher.target();
   const BenchSettings settings = settings_for(command, target);
-  const peers::PeerSearch peers = find_peers(
-      command.peers.empty() ? peers::peer_names(target.backend) : command.peers, threads);
+  const peers::PeerSearch peers =
+      find_peers(command.peers.empty() ? usual_peers(target, problems) : command.peers, threads);
 
   std::vector<BenchCase> cases;
   Progress progress(console, "bench", Plain::signs);
@@ -408,7 +419,8 @@ Action declare_bench(CLI::App& app) {
   app.add_option(
          "--peer-seconds", command->settings.peer_seconds,
          "A peer that takes longer for one problem, and 100 times as long as the kernel, is "
-         "left out")
+         "left out; 0 runs peers without trying them in a process of their own first")
+      ->check(real_from(0))
       ->capture_default_str();
   add_integer_option(app, "--first", command->first, 0,
                      "Of bench peers: the way to begin with, counted from 0");

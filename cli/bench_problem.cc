@@ -57,7 +57,7 @@ void add_shares(BenchCase& bench, const Target& target, int threads) {
 // The settings for trying peers before they run in this process.
 struct Trials {
   RunSettings run;
-  double limit_seconds = 0;
+  double limit_seconds = 0;  // 0: there are none
 };
 
 // The ways in which a peer computes the problem; when there are none, adds a note.
@@ -74,12 +74,21 @@ std::vector<peers::PeerCall> calls_of(const peers::Peer& peer, const Workload& w
         fmt::format("{} runs on device 0 only; choose it with CUDA_VISIBLE_DEVICES", peer.name()));
     return {};
   }
+  const std::string refusal = peer.name() + " cannot compute this problem";
+  if (!peers::peer_computes(peer.name(), op_of(plain))) {
+    bench.notes.push_back(refusal);
+    return {};
+  }
   try {
-    const PeerTrial trial = try_peer(peer.name(), &plain, trials.run, trials.limit_seconds);
+    PeerTrial trial{.is_usable = true, .good = {}, .notes = {}};
+    if (trials.limit_seconds > 0) {
+      trial = try_peer(peer.name(), &plain, trials.run, trials.limit_seconds);
+    }
     bench.notes.insert(bench.notes.end(), trial.notes.begin(), trial.notes.end());
     if (!trial.is_usable) return {};
     std::vector<peers::PeerCall> calls = peer.calls(plain, work.operands());
-    if (calls.empty()) bench.notes.push_back(peer.name() + " cannot compute this problem");
+    if (calls.empty()) bench.notes.push_back(refusal);
+    if (trials.limit_seconds == 0) return calls;
     std::erase_if(calls, [&trial](const peers::PeerCall& call) {
       const std::string way = fmt::format("{} {}", call.group, call.how);
       return std::ranges::find(trial.good, way) == trial.good.end();
@@ -198,6 +207,7 @@ std::vector<runtime::Timing> measure_good(Workload& work, std::vector<peers::Pee
 
 // The time limit of a peer: many times our kernel's time, and the start of the child.
 Trials trials_for(Workload& work, const BenchSettings& settings) {
+  if (settings.peer_seconds == 0) return {settings.run, 0};
   constexpr double kTimesOurs = 100;
   const auto begin = std::chrono::steady_clock::now();
   work.run();

@@ -20,7 +20,9 @@ struct BenchSettings {
   RunSettings run;
   runtime::Protocol protocol;
   std::vector<std::string> beside;
-  double peer_seconds = 30;  // the least time limit of a peer for trying its ways of one problem
+  // The least time limit of a peer for trying its ways of one problem in a process of its own. 0:
+  // they are not tried.
+  double peer_seconds = 30;
 };
 
 // The fastest of a peer's ways to compute a problem.

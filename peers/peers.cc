@@ -13,12 +13,18 @@ struct PeerRow {
   std::string_view name;
   std::string_view backend;
   std::unique_ptr<Peer> (*load)(int threads);
+  bool (*computes)(Op op);
   std::string_view how_to_get;
 };
+bool is_gemm(Op op) { return op == Op::gemm; }
+bool is_conv(Op op) { return op == Op::conv; }
+bool is_gemm_or_conv(Op op) { return is_gemm(op) || is_conv(op); }
 constexpr std::array kPeers = {
-    PeerRow{"onednn", "cpu", load_onednn, "apt install libdnnl2"},
-    PeerRow{"openblas", "cpu", load_openblas, "apt install libopenblas0"},
-    PeerRow{"cublaslt", "cuda", load_cublaslt, "pip install nvidia-cublas, or a CUDA toolkit"},
+    PeerRow{"onednn", "cpu", load_onednn, is_gemm_or_conv, "apt install libdnnl2"},
+    PeerRow{"openblas", "cpu", load_openblas, is_gemm, "apt install libopenblas0"},
+    PeerRow{"cublaslt", "cuda", load_cublaslt, is_gemm,
+            "pip install nvidia-cublas, or a CUDA toolkit"},
+    PeerRow{"cudnn", "cuda", load_cudnn, is_conv, "pip install nvidia-cudnn-cu13"},
 };
 
 }  // namespace
@@ -29,6 +35,11 @@ std::vector<std::string> peer_names(std::string_view backend) {
     if (backend.empty() || row.backend == backend) names.emplace_back(row.name);
   }
   return names;
+}
+
+bool peer_computes(std::string_view peer, Op op) {
+  const auto* row = std::ranges::find(kPeers, peer, &PeerRow::name);
+  return row != kPeers.end() && row->computes(op);
 }
 
 std::string_view backend_of_peer(std::string_view peer) {

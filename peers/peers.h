@@ -12,8 +12,8 @@ namespace tessera::peers {
 
 // One way in which a peer computes a problem. The fastest call of a group represents the group.
 struct PeerCall {
-  std::string group;  // "onednn", "onednn_packed", "openblas", "cublaslt"
-  std::string how;    // "sgemm", "matmul"
+  std::string group;  // "onednn", "onednn_packed", "openblas", "cudnn"
+  std::string how;    // "sgemm", "matmul"; the same in every process
   std::function<void()> call;
 };
 
@@ -36,6 +36,9 @@ struct PeerSearch {
 // The names of peers: all of them, or only those for the backend's kernels.
 std::vector<std::string> peer_names(std::string_view backend = {});
 
+// Whether a known peer has the operation at all.
+bool peer_computes(std::string_view peer, Op op);
+
 // The memory in which a peer's operands lie: "cpu" or "cuda", and a place of that kind.
 std::string_view backend_of_peer(std::string_view peer);
 runtime::Place place_of_peer(std::string_view peer);
@@ -45,10 +48,11 @@ runtime::Place place_of_peer(std::string_view peer);
 PeerSearch load_peers(const std::vector<std::string>& names, int threads);
 
 // Each returns null when the library is not installed, and throws Error{unsupported} when it cannot
-// be used. See onednn.cc, openblas.cc and cublaslt.cc.
+// be used. See onednn.cc, openblas.cc, cublaslt.cc and cudnn.cc.
 std::unique_ptr<Peer> load_onednn(int threads);
 std::unique_ptr<Peer> load_openblas(int threads);
 std::unique_ptr<Peer> load_cublaslt(int threads);
+std::unique_ptr<Peer> load_cudnn(int threads);
 
 // The first of the libraries that dlopen finds; `found` gets its name.
 void* open_library(const std::vector<std::string>& names, std::string& found);

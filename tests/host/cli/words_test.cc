@@ -113,7 +113,7 @@ TEST_F(CliWords, UnknownNames) {
        "jit, "
        "start, peak, peers)"},
       {"bench gemm m=1 n=1 k=1 --peers onedn",
-       "unknown peer 'onedn', did you mean 'onednn'? (known: onednn, openblas, cublaslt)"},
+       "unknown peer 'onedn', did you mean 'onednn'? (known: onednn, openblas, cublaslt, cudnn)"},
       {"list --dtype fp322", "unknown dtype 'fp322', did you mean 'fp32'?"},
       {"list --layout rcc", "unknown layout 'rcc', did you mean 'rcr'?"},
       {"list --op gem", "unknown operation 'gem', did you mean 'gemm'?"},
