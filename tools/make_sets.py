@@ -340,7 +340,8 @@ def conv_tmaws_names(direction, dtype):
 # GEMM's layout for each layout and direction of a pointwise convolution.
 CONV_PRODUCTS = {"nhwgc": {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"},
                  "nchw": {"forward": "rrr", "backward_data": "crr", "backward_weight": "rcr"}}
-EPILOGUE_WORDS = re.compile("bias|relu|gelu|gelutanh|silu|add|multiply|multid.*|out.*|d(fp|bf|int).*")
+EPILOGUE_WORDS = re.compile(
+    "bias|relu|gelu|gelutanh|silu|add|multiply|multid.*|out.*|d(fp|bf|int).*")
 
 
 def conv_pointwise_names(target, direction, dtype, layout):

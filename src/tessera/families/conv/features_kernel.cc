@@ -100,6 +100,8 @@ constexpr auto kOwn = std::to_array<OwnFeature>({
     {{"swap_ab", "1", "1: rows and columns change places", kernel},
      [](F, K x) { return flag(x.a.swap_ab); }},
     {{"repack", "1", "1: copies operands first", kernel}, [](F, K x) { return flag(x.a.repack); }},
+    {{"pointwise", "1", "1: one of GEMM's kernels", kernel},
+     [](F, K x) { return flag(x.a.pointwise); }},
     {{"num_waves", "1", "wave_m wave_n wave_k", kernel}, [](F, K x) { return waves_of(x); }},
     {{"block_threads", "1", "threads of a block, with those that copy; CPU: 1", kernel},
      [](F, K x) { return x.threads; }},
@@ -258,8 +260,8 @@ double threads_of(const Algorithm& a, const Target& target) {
   return std::max(1.0, double(a.wave.m) * a.wave.n * a.wave.k * target.warp_size);
 }
 
-bool changes_places(const ProblemFacts& f, Pipeline pipeline) {
-  return pipeline == Pipeline::packab && f.p.layout == ConvLayout::nchw &&
+bool changes_places(const ProblemFacts& f, const Algorithm& a) {
+  return (a.pointwise || a.pipeline == Pipeline::packab) && f.p.layout == ConvLayout::nchw &&
          f.p.direction != ConvDirection::backward_weight;
 }
 
@@ -274,7 +276,7 @@ void put_sides(const ProblemFacts& f, KernelFacts& x) {
     (by_w ? x.rows : x.columns) *= f.g;
     x.groups = 1;
   }
-  if (!changes_places(f, x.a.pipeline)) return;
+  if (!changes_places(f, x.a)) return;
   std::swap(x.rows, x.columns);
   std::swap(x.size_m, x.size_n);
 }
