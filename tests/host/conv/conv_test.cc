@@ -251,21 +251,6 @@ TEST(ConvWords, RetypedKeepsTheRest) {
             "conv direction=backward_data n=2 c=8 k=4 g=2 h=9 w=7 y=3 dtype=bf16 layout=nchw");
 }
 
-TEST(ConvSets, SidesShareNoShapeAndAreValid) {
-  const Target target = load_target("sm90a");
-  std::set<std::uint64_t> learned;
-  for (const ProblemSide side : {ProblemSide::learned, ProblemSide::unseen}) {
-    const auto problems = family().draw("wide", side, target, {.dtype = "bf16", .layout = ""});
-    EXPECT_EQ(problems.size(), side == ProblemSide::learned ? 1500U : 300U);
-    for (const Problem& problem : problems) {
-      EXPECT_EQ(refusal(problem), "");
-      const std::uint64_t shape = facts(problem).shape_hash;
-      if (side == ProblemSide::learned) learned.insert(shape);
-      EXPECT_EQ(learned.contains(shape), side == ProblemSide::learned);
-    }
-  }
-}
-
 // ---- kernels ----
 
 struct Rejected {

@@ -21,6 +21,7 @@ constexpr double kCpuFlops = 0x1p31;
 constexpr double kCpuBytes = 0x1p28;
 constexpr double kGpuSeconds = 4.4e-3;  // at the peak: 2^42 operations of an H200 in bf16
 constexpr double kGpuBytes = 0x1p31;
+constexpr double kLeastOutputs = 16;
 constexpr std::uint64_t kMostTries = 100000;  // of a kind in a row without a problem that fits
 
 constexpr std::array<std::int64_t, 9> kSizes = {7, 8, 14, 16, 28, 32, 56, 64, 112};
@@ -312,8 +313,11 @@ class Shapes {
  private:
   bool fits(const ConvProblem& p) const {
     const Spatial out = out_size(p);
-    return *std::min_element(out.begin(), out.end()) > 0 && flops(p) <= bounds_.flops &&
-           bytes(p) <= bounds_.bytes && side_of(facts(p).shape_hash) == side_;
+    if (*std::min_element(out.begin(), out.end()) == 0) return false;
+    const double outputs = double(p.k / p.g);
+    const double computed = flops(p) / outputs * std::max(outputs, kLeastOutputs);
+    return computed <= bounds_.flops && bytes(p) <= bounds_.bytes &&
+           side_of(facts(p).shape_hash) == side_;
   }
 
   ProblemSide side_;
