@@ -48,9 +48,10 @@ double halo_of(F f, K x) {
 double of_estimate(K x, double seconds) { return seconds / x.estimated_seconds; }
 
 // The words of the formulas are those of features_problem.cc. tiles_m, tiles_n, tiles_k: tiles of a
-// group's product; its rows and columns change places in packab kernels of nchw images, and
-// depthwise kernels count all groups along one side. jobs: blocks; on CPUs the register blocks,
-// which threads share. slots: jobs that run at a time.
+// group's product. Its rows and columns change places in packab kernels of nchw images. For
+// depthwise kernels the rows are pixels, the columns channels of all groups, and tile_k is the
+// whole depth, the taps. jobs: blocks; on CPUs the register blocks, which threads share. slots:
+// jobs that run at a time.
 constexpr auto kOwn = std::to_array<OwnFeature>({
     // ---- the kernel ----
     {{"is_direct", "1", "1: pipeline direct", kernel},
@@ -273,7 +274,9 @@ void put_sides(const ProblemFacts& f, KernelFacts& x) {
   x.size_n = size_of(by_w ? f.p.in : f.p.weight);
   x.groups = f.g;
   if (x.a.pipeline == Pipeline::depthwise) {
-    (by_w ? x.rows : x.columns) *= f.g;
+    x.rows = number(by_w ? f.view.depth : f.view.rows);
+    x.columns = number(by_w ? f.view.rows : f.view.columns) * f.g;
+    x.depth = f.taps;
     x.groups = 1;
   }
   if (!changes_places(f, x.a)) return;
@@ -284,7 +287,7 @@ void put_sides(const ProblemFacts& f, KernelFacts& x) {
 void put_tiles(KernelFacts& x) {
   x.tile_m = std::max(1, x.a.tile.m);
   x.tile_n = std::max(1, x.a.tile.n);
-  x.tile_k = std::max(1, x.a.tile.k);
+  x.tile_k = x.a.pipeline == Pipeline::depthwise ? x.depth : std::max(1, x.a.tile.k);
   x.tiles_m = ceil_of(x.rows / x.tile_m);
   x.tiles_n = ceil_of(x.columns / x.tile_n);
   x.tiles_k = ceil_of(x.depth / x.tile_k);
@@ -321,7 +324,8 @@ KernelFacts kernel_facts(const ProblemFacts& f, const Algorithm& algorithm) {
   x.shared_bytes = x.stage_bytes * std::max(1, algorithm.stages);
   x.tiled_bytes = x.stage_bytes * x.tiles_k * x.tiles;
   if (algorithm.slices > 1) {
-    x.slice_bytes = 2 * kAccumulatorBytes * algorithm.slices * x.rows * x.columns * x.groups;
+    const double results = number(f.view.rows) * number(f.view.columns) * f.g;
+    x.slice_bytes = 2 * kAccumulatorBytes * algorithm.slices * results;
   }
   put_jobs(f, x);
   return x;
