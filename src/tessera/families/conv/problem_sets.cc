@@ -314,8 +314,8 @@ class Shapes {
   bool fits(const ConvProblem& p) const {
     const Spatial out = out_size(p);
     if (*std::min_element(out.begin(), out.end()) == 0) return false;
-    const double outputs = double(p.k / p.g);
-    const double computed = flops(p) / outputs * std::max(outputs, kLeastOutputs);
+    const std::int64_t outputs = p.k / p.g;  // of a group
+    const double computed = flops(p) * std::max(1.0, kLeastOutputs / double(outputs));
     return computed <= bounds_.flops && bytes(p) <= bounds_.bytes &&
            side_of(facts(p).shape_hash) == side_;
   }
