@@ -41,6 +41,20 @@ Problem with_types(const Problem& problem, const ProblemOptions& options) {
   return family_of(problem).retyped(problem, {options.dtype, options.layout});
 }
 
+// The problem with fields replaced by the words that the options set.
+Problem with_fields(const Problem& problem, const ProblemOptions& options) {
+  if (options.set.empty()) return problem;
+  const auto key_of = [](std::string_view word) { return word.substr(0, word.find('=')); };
+  std::string line;
+  const std::string given = to_string(problem);
+  for (const std::string_view word : split_words(given)) {
+    const bool is_replaced = std::ranges::any_of(
+        options.set, [&](const std::string& set) { return key_of(set) == key_of(word); });
+    if (!is_replaced) line += fmt::format("{} ", word);
+  }
+  return parse_problem(line + join(options.set, " "));
+}
+
 // Calls `read` and returns its result; errors get the line as a prefix.
 template <class Read>
 Problem read_line(const ProblemOptions& options, int number, Read read) {
@@ -62,7 +76,7 @@ std::vector<Problem> read_lines(const ProblemOptions& options) {
     if (split_words(line).empty()) continue;
     const Problem given = read_line(options, number, [&] { return parse_problem(line); });
     // errors here come from options, not from a line
-    const Problem problem = with_types(given, options);
+    const Problem problem = with_types(with_fields(given, options), options);
     problems.push_back(read_line(options, number, [&] {
       family_of(problem).validate(problem);
       return problem;
@@ -102,9 +116,17 @@ std::vector<WishOption> wish_options() {
           {"--warp-tile", "warp_tile", "Such as 12x*x1", false}};
 }
 
-std::string check_wish(const std::string& text) {
+bool is_assignment(std::string_view text) {
   const std::size_t equals = text.find('=');
-  if (equals != 0 && equals != std::string::npos) return "";
+  return equals != 0 && equals != std::string_view::npos;
+}
+
+std::string check_assignment(const std::string& text) {
+  return is_assignment(text) ? "" : fmt::format("must be KEY=VALUE such as n=1, got {}", text);
+}
+
+std::string check_wish(const std::string& text) {
+  if (is_assignment(text)) return "";
   return fmt::format("must be FIELD=PATTERN such as stages=4, got {}", text);
 }
 
@@ -173,6 +195,9 @@ void add_problem_options(CLI::App& app, ProblemOptions& options) {
       fmt::format("A file with a problem a line, or one of {}", join(shape_names(), ", ")));
   app.add_option("--dtype", options.dtype, "Replaces the problems' element types");
   app.add_option("--layout", options.layout, "Replaces the problems' layouts");
+  app.add_option("--set", options.set, "KEY=VALUE, replaces this field of every problem: n=1")
+      ->check(check_assignment)
+      ->allow_extra_args(false);
 }
 
 std::string usual_op() { return std::string(to_string(all_families().front()->op)); }
@@ -197,7 +222,7 @@ std::vector<Problem> read_problems(const ProblemOptions& options) {
                 "give a problem, such as 'gemm m=128 n=3072 k=768', or a file after --shapes");
   }
   if (!options.shapes.empty()) return read_lines(options);
-  return {with_types(parse_problem(join(options.words, " ")), options)};
+  return {with_types(with_fields(parse_problem(join(options.words, " ")), options), options)};
 }
 
 void add_target_option(CLI::App& app, std::string& name) {

@@ -33,6 +33,7 @@ struct ProblemOptions {
   std::string shapes;              // a file, or the name of a file of bench/shapes
   std::string dtype;               // replaces every problem's types
   std::string layout;
+  std::vector<std::string> set = {};  // "n=1": replaces this field of every problem
 };
 void add_problem_options(CLI::App& app, ProblemOptions& options);
 // The names of all families' lists of problems.

@@ -195,6 +195,22 @@ TEST_F(CliFiles, ShapeFilesAreLookedAtBeforeTheFirstProblemRuns) {
   EXPECT_EQ(result.err.find("tessera: shapes.txt:3: "), 0U) << result.err;
 }
 
+TEST_F(CliFiles, FieldsOfAllLinesOfAShapeFileAreReplaced) {
+  write("shapes.txt",
+        "conv direction=forward n=32 c=8 k=8 h=9 w=9 y=3 x=3\n"
+        "conv direction=forward n=2 c=3 k=4 w=7 layout=nchw epilogue=relu\n");
+  const Json json =
+      run_json("explain --shapes shapes.txt --target avx2 --dtype bf16 --set n=1 --set stride_w=2");
+  std::vector<std::string> problems;
+  for (const Json& decision : json.at("decisions")) problems.push_back(decision.at("problem"));
+  const std::vector<std::string> expected = {
+      "conv direction=forward n=1 c=8 k=8 h=9 w=9 y=3 x=3 stride_w=2 dtype=bf16",
+      "conv direction=forward n=1 c=3 k=4 w=7 stride_w=2 dtype=bf16 layout=nchw epilogue=relu"};
+  EXPECT_EQ(problems, expected);
+  expect_failure("explain --shapes shapes.txt --target avx2 --set direction=backward_data",
+                 "shapes.txt:2: conv: backward_data takes no epilogue, got relu");
+}
+
 TEST_F(CliFiles, ByteOrderMark) {
   write("shapes.txt", "\xEF\xBB\xBFgemm m=1 n=1 k=1\n");
   EXPECT_EQ(run_json("explain --shapes shapes.txt").at("decisions").size(), 1U);

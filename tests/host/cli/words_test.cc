@@ -43,6 +43,7 @@ TEST_F(CliWords, UnknownCommandsAndOptions) {
        "run: --repeat: must be a whole number of at least 1, got 0", kUsage},
       {"run gemm m=1 n=1 k=1 --threads -2",
        "run: --threads: must be a whole number of at least 0, got -2", kUsage},
+      {"run gemm m=1 n=1 k=1 --set k", "run: --set: must be KEY=VALUE such as n=1, got k", kUsage},
       {"generate --output-dir x --jobs many",
        "generate: --jobs: must be a whole number of at least 0, got many", kUsage},
       {"generate", "generate: --output-dir is required", kUsage},
@@ -188,6 +189,8 @@ TEST_F(CliWords, MalformedProblems) {
        "problem: layout must be one of rcr, rrr, crr, ccr, got 'rcc', did you mean 'rcr'?"},
       {"run gemm m=1 n=1 k=1 epilogue=bias+geluu",
        "problem: epilogue: unknown epilogue op 'geluu', did you mean 'gelu'?"},
+      {"run gemm m=1 n=1 k=1 --set kk=2", "problem: unknown key 'kk' for gemm, did you mean 'k'?"},
+      {"run gemm m=1 n=1 k=1 --set k=x", "problem: k must be an integer, got 'x'"},
       {"run gemm m=1 n=1 k=1 --dtype fp322", "unknown dtype 'fp322', did you mean 'fp32'?"},
       {"run gemm m=1 n=1 k=1 --layout rcc", "unknown layout 'rcc', did you mean 'rcr'?"},
   });
