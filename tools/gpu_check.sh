@@ -1,79 +1,166 @@
 #!/bin/sh
-# Checks and measures the GPU kernels on a machine with a Hopper GPU, in one go of under 9 minutes:
-#   tools/gpu_check.sh BUILD OUT
-# BUILD is a build folder (a copy of its bin, src and tests will do), OUT gets summary.txt and one
-# JSON file per bench. Nothing here changes a setting of the GPU.
+# Checks and measures the GPU kernels on a machine with a Hopper GPU:
+#   tools/gpu_check.sh BUILD OUT [PART]
+# BUILD is a build folder (a copy of its bin, src and tests will do). OUT gets PART.txt, a summary,
+# and one JSON file per bench. Nothing here changes a setting of the GPU. No part takes more than 9
+# minutes; what a bench has measured by then is kept. The parts:
+#   gemm             correctness, sanitizers and benches of GEMM beside cuBLASLt (the usual part)
+#   conv             correctness of convolutions; images of more than 2^31 elements (5 minutes)
+#   conv-sanitizers  memcheck and racecheck of every essential convolution (9 minutes)
+#   conv-DIRECTION-BATCH   dense layers beside cuDNN (6 minutes); DIRECTION is forward,
+#                          backward_data or backward_weight, BATCH is 32 or 1
+#   conv-DIRECTION-others  grouped and depthwise layers, 3-D and 1-D (7 minutes)
+# cuDNN lies where NVRTC does, in LD_LIBRARY_PATH, or in the Python environment of VIRTUAL_ENV.
 set -eu
 build=$(cd "$1" && pwd)
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
+part=${3:-gemm}
 export LD_LIBRARY_PATH="$build/src:$build/lib:${LD_LIBRARY_PATH:-}"
 export TESSERA_CACHE_DIR="${TESSERA_CACHE_DIR:-$out/kernel-cache}"
 tessera="$build/bin/tessera"
-summary="$out/summary.txt"
+sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+summary="$out/$part.txt"
+begin=$(date +%s)
 : >"$summary"
 
 note() { echo "$*" | tee -a "$summary"; }
+elapsed() { echo $(($(date +%s) - begin)); }
+# limit SECONDS: so many, or what is left of the part's 530 s
+limit() {
+  left=$((530 - $(elapsed)))
+  [ "$left" -gt "$1" ] && left=$1
+  [ "$left" -gt 0 ] || left=1
+  echo "$left"
+}
 
-note "tessera gpu check"
-nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,power.limit --format=csv,noheader |
-  tee -a "$summary"
+# gtest SECONDS NAME PROGRAM FILTER
+gtest() {
+  if timeout "$(limit "$1")" "$build/tests/$3" --gtest_filter="$4" >"$out/$2.log" 2>&1; then
+    note "passed after $(elapsed) s"
+  else
+    note "FAILED after $(elapsed) s"
+  fi
+  grep -E "^\[  (PASSED|FAILED)|SKIPPED|seed|kernels, |looked at$" "$out/$2.log" | sort | uniq -c |
+    head -60 | tee -a "$summary"
+}
 
-note "== every essential kernel on random odd shapes, against fp64"
-if timeout 200 "$build/tests/cuda_gemm_test" >"$out/cuda_test.log" 2>&1; then
-  note "passed"
-else
-  note "FAILED"
-fi
-grep -E "^\[  (PASSED|FAILED)|seed|kernels, " "$out/cuda_test.log" | sort | uniq -c |
-  head -40 | tee -a "$summary"
-
-note "== launches: captured in a graph, cost on the host"
-if timeout 60 "$build/tests/cuda_launch_test" >"$out/launch_test.log" 2>&1; then
-  note "passed"
-else
-  note "FAILED"
-fi
-grep -E "^driver |FAILED" "$out/launch_test.log" | tee -a "$summary"
-
-note "== compute-sanitizer, one kernel per pipeline and class of types"
-sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
-for tool in memcheck racecheck; do
-  for line in "m=136 n=264 k=200 dtype=bf16" "m=136 n=264 k=208 dtype=fp8" \
-    "m=8 n=264 k=512 dtype=bf16" "m=67 n=45 k=33 dtype=bf16" "m=67 n=45 k=33 dtype=int8" \
-    "m=67 n=45 k=33 dtype=fp32" "m=520 n=264 k=1001 dtype=bf16" "m=512 n=264 k=1008 dtype=fp8 layout=crr" \
-    "m=9 n=130 k=32768 dtype=bf16"; do
-    # shellcheck disable=SC2086
-    words=$(timeout 60 "$sanitizer" --tool $tool "$tessera" run gemm $line --target sm90a \
-      --repeat 1 2>&1 | grep -E "ERROR SUMMARY|RACECHECK SUMMARY" || echo "no summary")
-    note "$tool gemm $line: $words"
-  done
-done
-
+# bench SECONDS NAME OP ARGUMENTS...
 bench() {
-  name=$1
-  shift
-  note "== $name: tessera bench gemm $*"
-  timeout 120 "$tessera" bench gemm "$@" --target sm90a --peers cublaslt --json \
+  seconds=$1 name=$2
+  shift 2
+  note "== $name: tessera bench $*"
+  timeout "$(limit "$seconds")" "$tessera" bench "$@" --target sm90a --json \
     >"$out/$name.json" 2>"$out/$name.err" || note "FAILED: $(tail -1 "$out/$name.err")"
   python3 - "$out/$name.json" <<'PY' | tee -a "$summary"
 import json, sys
 try:
     report = json.load(open(sys.argv[1]))
     print(json.dumps(report["summary"]))
+    for case in report["cases"]:
+        for note in case["notes"]:
+            print(f"note: {case['problem']}: {note}")
 except Exception as error:
     print("no report:", error)
 PY
 }
-bench llama3_8b_bf16 --shapes llama3_8b --dtype bf16
-bench square_bf16 --shapes square_gpu --dtype bf16 --layout rcr
-bench skinny_bf16 --shapes skinny --dtype bf16 --layout rcr
-bench odd_bf16 --shapes odd_gpu
-bench deepseek_v3_bf16 --shapes deepseek_v3
-bench square_fp16 --shapes square_gpu --dtype fp16 --layout rcr
-bench square_fp8 --shapes square_gpu --dtype fp8 --layout rcr
-bench square_int8 --shapes square_gpu --dtype int8 --layout rcr
-bench square_tf32 --shapes square_gpu --dtype tf32 --layout rcr
-bench llama3_8b_int8 --shapes llama3_8b --dtype int8
-bench square_fp32 --shapes square_gpu --dtype fp32 --layout rcr
-note "done"
+
+gemm_part() {
+  note "== every essential kernel on random odd shapes, against fp64"
+  gtest 200 cuda_test cuda_gemm_test '*'
+  note "== launches: captured in a graph, cost on the host"
+  gtest 60 launch_test cuda_launch_test '*'
+  grep -E "^driver |FAILED" "$out/launch_test.log" | tee -a "$summary" || true
+
+  note "== compute-sanitizer, one kernel per pipeline and class of types"
+  for tool in memcheck racecheck; do
+    for line in "m=136 n=264 k=200 dtype=bf16" "m=136 n=264 k=208 dtype=fp8" \
+      "m=8 n=264 k=512 dtype=bf16" "m=67 n=45 k=33 dtype=bf16" "m=67 n=45 k=33 dtype=int8" \
+      "m=67 n=45 k=33 dtype=fp32" "m=520 n=264 k=1001 dtype=bf16" \
+      "m=512 n=264 k=1008 dtype=fp8 layout=crr" "m=9 n=130 k=32768 dtype=bf16"; do
+      # shellcheck disable=SC2086
+      words=$(timeout 60 "$sanitizer" --tool $tool "$tessera" run gemm $line --target sm90a \
+        --repeat 1 2>&1 | grep -E "ERROR SUMMARY|RACECHECK SUMMARY" || echo "no summary")
+      note "$tool gemm $line: $words"
+    done
+  done
+
+  set -- --peers cublaslt
+  bench 120 llama3_8b_bf16 gemm --shapes llama3_8b --dtype bf16 "$@"
+  bench 120 square_bf16 gemm --shapes square_gpu --dtype bf16 --layout rcr "$@"
+  bench 120 skinny_bf16 gemm --shapes skinny --dtype bf16 --layout rcr "$@"
+  bench 120 odd_bf16 gemm --shapes odd_gpu "$@"
+  bench 120 deepseek_v3_bf16 gemm --shapes deepseek_v3 "$@"
+  bench 120 square_fp16 gemm --shapes square_gpu --dtype fp16 --layout rcr "$@"
+  bench 120 square_fp8 gemm --shapes square_gpu --dtype fp8 --layout rcr "$@"
+  bench 120 square_int8 gemm --shapes square_gpu --dtype int8 --layout rcr "$@"
+  bench 120 square_tf32 gemm --shapes square_gpu --dtype tf32 --layout rcr "$@"
+  bench 120 llama3_8b_int8 gemm --shapes llama3_8b --dtype int8 "$@"
+  bench 120 square_fp32 gemm --shapes square_gpu --dtype fp32 --layout rcr "$@"
+}
+
+conv_part() {
+  note "== every essential kernel on random problems, against fp64"
+  gtest 240 conv_test cuda_conv_test '*:-GpuLargeConv.*:GpuConvSmall.*'
+  note "== images of more than 2^31 elements"
+  gtest 200 conv_large cuda_conv_test 'GpuLargeConv.*'
+}
+
+# The program runs every kernel in one process: starting the sanitizer takes longer than a kernel.
+conv_sanitizers_part() {
+  for direction in Forward BackwardData BackwardWeight; do
+    for tool in memcheck racecheck; do
+      log="$out/conv_${tool}_$direction.log"
+      timeout "$(limit 150)" "$sanitizer" --tool $tool --target-processes application-only \
+        "$build/tests/cuda_conv_test" --gtest_filter="GpuConvSmall.$direction" >"$log" 2>&1 || true
+      words=$(grep -E "ERROR SUMMARY|RACECHECK SUMMARY|^\[  (PASSED|FAILED)|kernels, " "$log" |
+        tr '\n' ' ')
+      note "$tool $direction: ${words:-no summary} ($(elapsed) s)"
+    done
+  done
+}
+
+# Layers that no model has learned from, every seventh of the list.
+drawn_layers() {
+  "$tessera" problems wide --op conv --target sm90a --dtype bf16 --unseen |
+    awk '/^conv/ && ++count % 7 == 0' >"$1"
+}
+
+conv_bench_part() {
+  direction=$1
+  set -- --set "direction=$1" --dtype bf16 --peers cudnn --peer-seconds 0 --rounds 7 --soak 0.1
+  case $part in
+  *-others)
+    for shapes in resnext101 mobilenet_v3 efficientnet video_3d wavenet; do
+      bench 150 "conv_${direction}_$shapes" conv --shapes $shapes "$@"
+    done
+    ;;
+  *)
+    batch=${part##*-}
+    for shapes in resnet50 unet_sd15 convnext; do
+      bench 180 "conv_${direction}_${shapes}_$batch" conv --shapes $shapes --set "n=$batch" "$@"
+    done
+    if [ "$batch" = 32 ]; then
+      drawn_layers "$out/drawn.txt"
+      bench 180 "conv_${direction}_drawn" conv --shapes "$out/drawn.txt" "$@"
+    fi
+    ;;
+  esac
+}
+
+note "tessera gpu check: $part"
+nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,power.limit --format=csv,noheader |
+  tee -a "$summary"
+case $part in
+gemm) gemm_part ;;
+conv) conv_part ;;
+conv-sanitizers) conv_sanitizers_part ;;
+conv-backward_data-*) conv_bench_part backward_data ;;
+conv-backward_weight-*) conv_bench_part backward_weight ;;
+conv-forward-*) conv_bench_part forward ;;
+*)
+  note "unknown part $part; the head of this script lists them"
+  exit 2
+  ;;
+esac
+note "done after $(elapsed) s"
