@@ -329,10 +329,27 @@ CONV_TMAWS = {
         ("128x256", 2, "cooperative_s4")]}
 
 
-def conv_tmaws_names(direction, dtype):
-    for tile, wave, options in CONV_TMAWS[direction]:
+# The same with operands copied first, in both layouts.
+CONV_REPACK = {
+    "forward": [
+        ("128x64", 2, "pingpong_s8_repack"), ("256x64", 2, "cooperative_s5_repack"),
+        ("128x128", 2, "pingpong_s6_repack")],
+    "backward_data": [
+        ("128x64", 2, "pingpong_s8_repack"), ("256x64", 2, "cooperative_s5_repack"),
+        ("128x128", 2, "pingpong_s6_repack")],
+    "backward_weight": [
+        ("64x64", 1, "cooperative_s9_repack"),
+        ("64x64", 1, "cooperative_splitordered1_slices64_s9_repack"),
+        ("64x192", 1, "cooperative_splitordered1_slices16_s6_repack"),
+        ("128x128", 2, "cooperative_splitordered1_slices4_s6_repack")]}
+
+
+def conv_tmaws_names(direction, dtype, layout):
+    plain = CONV_TMAWS[direction] if layout == "nhwgc" else []
+    for tile, wave, options in plain + CONV_REPACK[direction]:
         columns = tile.split("x")[1]
-        whole = direction == "forward" and dtype == "bf16" and "slices" not in options
+        whole = (direction == "forward" and dtype == "bf16" and layout == "nhwgc"
+                 and "slices" not in options)
         for epilogue in ("", "bias_relu_") if whole else ("",):
             yield f"tmaws_{tile}x64_{wave}x1x1_64x{columns}x16_{epilogue}{options}"
 
@@ -361,8 +378,8 @@ def write_conv(target):
             for layout in ("nhwgc", "nchw"):
                 head = f"conv_{direction.replace('_', '')}_{dtype}_{layout}_2d"
                 algorithms = [CONV_DIRECT.get(target, CONV_DIRECT["cpu"])]
-                if target == "sm90a" and dtype != "fp32" and layout == "nhwgc":
-                    algorithms += conv_tmaws_names(direction, dtype)
+                if target == "sm90a" and dtype != "fp32":
+                    algorithms += conv_tmaws_names(direction, dtype, layout)
                 algorithms += conv_pointwise_names(target, direction, dtype, layout)
                 sets[f"{direction}_{dtype}_{layout}_essential"] = sorted(
                     f"{head}_{algorithm}_{target}" for algorithm in algorithms)

@@ -18,7 +18,7 @@ struct Row {
 
 constexpr Row kIllegal[] = {
     {"conv_forward_bf16_nchw_2d_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a",
-     "tmaws reads channels last (nhwgc), got nchw"},
+     "tmaws without repack reads channels last (nhwgc), got nchw"},
     {"conv_forward_tf32_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a",
      "tmaws multiplies fp16 by fp16 or bf16 by bf16, got tf32 by tf32"},
     {"conv_forward_bf16_nhwgc_2d_tmaws_128x128x64_2x2x1_64x128x16_cooperative_s6_sm90a",
@@ -44,8 +44,12 @@ constexpr Row kIllegal[] = {
     {"conv_forward_bf16_nhwgc_2d_tmaws_64x64x64_1x1x1_64x64x16_cooperative_s10_sm90a",
      "stages must be between 2 and 9, got 10"},
     {"conv_forward_bf16_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_cooperative_s6_c2x1_sm90a",
-     "convolutions have splits=1, a 1x1 cluster, swap_ab=0, repack=0 and the standard store, got "
-     "splits=1, a 2x1 cluster, swap_ab=0, repack=0 and standard"},
+     "convolutions have splits=1, a 1x1 cluster, swap_ab=0 and the standard store, got splits=1, a "
+     "2x1 cluster, swap_ab=0 and standard"},
+    {"conv_forward_bf16_nhwgc_2d_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered1_slices3_"
+     "s6_"
+     "repack_sm90a",
+     "repack takes slices with backward_weight only, got slices=3 with forward"},
     {"conv_forward_bf16_nhwgc_2d_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered1_"
      "slices200_s6_sm90a",
      "slices must be between 1 and 128, got 200"},

@@ -25,7 +25,6 @@ constexpr int kMostOfConsumer = 128;  // rows; listed kernels have no more
 constexpr int kMaxSlices = 128;
 constexpr int kInstructionK = 16;
 constexpr std::int64_t kMaxRows = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
-constexpr std::int64_t kMaxStride = std::int64_t{1} << 40;         // bytes
 constexpr std::int64_t kMaxStep = 8;  // of the copy engine from a pixel to the next one
 constexpr std::int64_t kMaxPartialBytes = std::int64_t{1} << 30;
 
@@ -50,9 +49,9 @@ std::int64_t shared_bytes(const ConvSignature& s, const Algorithm& a) {
 }
 
 constexpr tile::Rule<Case> kTmawsRules[] = {
-    {[](const Case& c) { return c.signature.layout == ConvLayout::nhwgc; },
+    {[](const Case& c) { return c.algorithm.repack || c.signature.layout == ConvLayout::nhwgc; },
      [](const Case& c) {
-       return fmt::format("tmaws reads channels last (nhwgc), got {}",
+       return fmt::format("tmaws without repack reads channels last (nhwgc), got {}",
                           to_string(c.signature.layout));
      }},
     {[](const Case& c) {
@@ -134,16 +133,23 @@ constexpr tile::Rule<Case> kTmawsRules[] = {
      }},
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
-       return a.splits == 1 && a.cluster_m == 1 && a.cluster_n == 1 && !a.swap_ab && !a.repack &&
+       return a.splits == 1 && a.cluster_m == 1 && a.cluster_n == 1 && !a.swap_ab &&
               a.store == Store::standard;
      },
      [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format(
-           "convolutions have splits=1, a 1x1 cluster, swap_ab=0, repack=0 and the standard store, "
-           "got splits={}, a {}x{} cluster, swap_ab={}, repack={} and {}",
-           a.splits, a.cluster_m, a.cluster_n, a.swap_ab ? 1 : 0, a.repack ? 1 : 0,
-           to_string(a.store));
+           "convolutions have splits=1, a 1x1 cluster, swap_ab=0 and the standard store, got "
+           "splits={}, a {}x{} cluster, swap_ab={} and {}",
+           a.splits, a.cluster_m, a.cluster_n, a.swap_ab ? 1 : 0, to_string(a.store));
+     }},
+    {[](const Case& c) {
+       return !c.algorithm.repack || c.algorithm.slices == 1 ||
+              c.signature.direction == ConvDirection::backward_weight;
+     },
+     [](const Case& c) {
+       return fmt::format("repack takes slices with backward_weight only, got slices={} with {}",
+                          c.algorithm.slices, to_string(c.signature.direction));
      }},
     {[](const Case& c) { return c.algorithm.slices >= 1 && c.algorithm.slices <= kMaxSlices; },
      [](const Case& c) {
@@ -182,12 +188,15 @@ std::string tmaws_illegal(const ConvSignature& s, const Algorithm& a, const Targ
 
 struct Ask {
   const Algorithm& algorithm;
-  const ConvProblem& problem;
+  const ConvProblem& problem;  // with repack: as the main loop sees it
   const TmawsPlan& plan;
+  bool pixel_by_pixel;  // how results are stored
 };
 
 bool is_data(const Ask& x) { return x.problem.direction == ConvDirection::backward_data; }
 bool is_weight(const Ask& x) { return x.problem.direction == ConvDirection::backward_weight; }
+bool repacks(const Ask& x) { return x.algorithm.repack; }
+bool keeps_sums(const Ask& x) { return x.algorithm.slices > 1 || (repacks(x) && is_weight(x)); }
 
 // The corners of im2col's boxes and its offsets have so many bits.
 int bits_of(const Ask& x) { return 16 / x.plan.dims; }
@@ -214,20 +223,7 @@ std::int64_t widest_filter(const Ask& x) {
   return most;
 }
 
-bool fits_stride(std::int64_t stride, DType dtype) {
-  const std::int64_t size = size_of(dtype);
-  return stride >= 0 && stride < kMaxStride / size && stride * size % tile::kTmaBytes == 0;
-}
-// A stride that counts and that the copy engine cannot take; 0: there is none.
-std::int64_t wrong_stride(const ConvStrides& s, const Spatial& size, std::int64_t n, DType dtype) {
-  const std::pair<std::int64_t, std::int64_t> all[] = {
-      {size[2], s[5]}, {size[1], s[4]}, {size[0], s[3]}, {n, s[0]}};
-  for (const auto& [count, stride] : all) {
-    if (count > 1 && !fits_stride(stride, dtype)) return stride;
-  }
-  return 0;
-}
-std::int64_t wrong_stride(const Ask& x) {
+std::int64_t first_wrong_stride(const Ask& x) {
   const ConvProblem& p = x.problem;
   const bool forward = !is_data(x) && !is_weight(x);
   if (!is_weight(x)) {
@@ -243,7 +239,7 @@ std::int64_t wrong_stride(const Ask& x) {
 // Channels of all groups side by side, where a window spans all groups.
 bool groups_adjoin(const Ask& x) {
   const ConvProblem& p = x.problem;
-  if (p.g == 1) return true;
+  if (p.g == 1 || repacks(x)) return true;
   const bool x_adjoins = p.in_strides[1] == p.c / p.g;
   const bool y_adjoins = p.out_strides[1] == p.k / p.g;
   const bool w_adjoins = p.weight_strides[0] == p.k / p.g * p.weight_strides[1];
@@ -301,7 +297,7 @@ constexpr tile::Rule<Ask> kProblemRules[] = {
            "and weight_stride_z {}",
            w[5], w[4], w[3]);
      }},
-    {[](const Ask& x) { return x.plan.y_distance > 0 || is_data(x); },
+    {[](const Ask& x) { return x.plan.y_distance > 0 || is_data(x) || x.pixel_by_pixel; },
      [](const Ask& x) {
        const ConvStrides& y = x.problem.out_strides;
        return fmt::format(
@@ -309,11 +305,11 @@ constexpr tile::Rule<Ask> kProblemRules[] = {
            "{}, out_stride_d {} and out_stride_n {}",
            y[5], y[4], y[3], y[0]);
      }},
-    {[](const Ask& x) { return wrong_stride(x) == 0; },
+    {[](const Ask& x) { return repacks(x) || first_wrong_stride(x) == 0; },
      [](const Ask& x) {
        return fmt::format(
            "tmaws needs strides of multiples of {} bytes below 2^40, got {} elements",
-           tile::kTmaBytes, wrong_stride(x));
+           tile::kTmaBytes, first_wrong_stride(x));
      }},
     {[](const Ask& x) { return is_short(x); },
      [](const Ask& x) {
@@ -360,16 +356,21 @@ constexpr tile::Rule<Ask> kProblemRules[] = {
            "in_stride_d {} and in_stride_n {}",
            s[5], s[4], s[3], s[0]);
      }},
-    {[](const Ask& x) { return x.algorithm.slices == 1 || partial_bytes(x) <= kMaxPartialBytes; },
+    {[](const Ask& x) { return !keeps_sums(x) || partial_bytes(x) <= kMaxPartialBytes; },
      [](const Ask& x) {
        return fmt::format("slices keep at most {} bytes of sums, got {}", kMaxPartialBytes,
                           partial_bytes(x));
      }},
 };
 
-std::string tmaws_unsupported(const KernelSpec& spec, const ConvProblem& p, const Target&) {
-  const TmawsPlan plan = tmaws_plan(p, spec.algorithm.tile);
-  const Ask x = {spec.algorithm, p, plan};
+std::string tmaws_unsupported(const KernelSpec& spec, const ConvProblem& given, const Target&) {
+  const Algorithm& a = spec.algorithm;
+  if (a.repack && given.n > 0) {
+    if (std::string why = unrepackable(given); !why.empty()) return why;
+  }
+  const ConvProblem p = a.repack ? repack(given, {}, 0).problem : given;
+  const TmawsPlan plan = tmaws_plan(p, a.tile);
+  const Ask x = {a, p, plan, a.repack && given.layout == ConvLayout::nchw};
   const tile::Rule<Ask>* rule = tile::first_broken(kProblemRules, x);
   return rule == nullptr ? std::string() : rule->sentence(x);
 }
@@ -389,6 +390,10 @@ int deepest(const Algorithm& a, bool slabs, const Target& target) {
   return deeper.stages;
 }
 
+constexpr int kSlices[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96};
+// Kernels with repack come in fewer numbers of slices, because fewer problems need them.
+bool has_power(int slices) { return (slices & (slices - 1)) == 0 || slices == 48; }
+
 std::vector<Algorithm> tmaws_algorithms(const Target& target) {
   const AlgorithmSpace& space = tile::space_of(Op::conv, target);
   std::vector<Algorithm> all;
@@ -396,11 +401,14 @@ std::vector<Algorithm> tmaws_algorithms(const Target& target) {
     const std::array<int, 2> depths = {deepest(a, false, target), deepest(a, true, target)};
     for (std::size_t i = 0; i < (depths[0] == depths[1] ? 1U : 2U); ++i) {
       a.stages = depths[i];
-      for (const int slices : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96}) {
+      for (const int slices : kSlices) {
         if (slices > 1 && a.scheduler != Scheduler::cooperative) break;
         a.slices = slices;
         a.split_k = slices > 1 ? SplitK::ordered : SplitK::none;
+        a.repack = false;
         all.push_back(a);
+        a.repack = true;
+        if (has_power(slices)) all.push_back(a);
       }
     }
   };
@@ -435,6 +443,8 @@ std::string wgmma_text(const ConvSignature& s, const Algorithm& a) {
 
 Source emit_tmaws(const KernelSpec& spec, const Target&) {
   constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_sum", "run_sum"}}};
+  constexpr std::array<tile::GpuEntry, 3> kRepackEntries = {
+      {{"", "run"}, {"_prepare", "run_prepare"}, {"_sum", "run_sum"}}};
   const auto& s = std::get<ConvSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   const std::string config =
@@ -442,9 +452,17 @@ Source emit_tmaws(const KernelSpec& spec, const Target&) {
                                       "  static constexpr bool kPingpong = {};\n"
                                       "  static constexpr int kSharedBytes = {};\n",
                                       a.scheduler == Scheduler::pingpong, shared_bytes(s, a));
+  const int threads = device::tma_threads(a.wave.m);
+  const std::string before = wgmma_text(s, a);
+  if (!a.repack) {
+    return tile::cuda_source(spec, kAbi,
+                             {"conv/tma_conv.h", "TmaConv", "CudaConvArguments", config, before},
+                             threads, std::span(kEntries).first(a.slices > 1 ? 2 : 1));
+  }
+  const bool sums = s.direction == ConvDirection::backward_weight;
   return tile::cuda_source(
-      spec, kAbi, {"conv/tma_conv.h", "TmaConv", "CudaConvArguments", config, wgmma_text(s, a)},
-      device::tma_threads(a.wave.m), std::span(kEntries).first(a.slices > 1 ? 2 : 1));
+      spec, kAbi, {"conv/repack_conv.h", "RepackConv", "CudaRepackArguments", config, before},
+      threads, std::span(kRepackEntries).first(sums ? 3 : 2));
 }
 
 // ---- time ----
@@ -470,7 +488,8 @@ tile::GpuKernel kernel_on(const ConvSignature& s, const Algorithm& a, const Tmaw
   const tile::SharedMemory shared = tile::shared_memory(product, a);
   x.shared_bytes = double(shared.all);
   x.store_chunk = shared.chunk;
-  x.stores_by_copy = tile::flag(size_of(product.out) == 2 && a.slices == 1);
+  const bool by_pixels = a.repack && s.layout == ConvLayout::nchw;
+  x.stores_by_copy = tile::flag(size_of(product.out) == 2 && a.slices == 1 && !by_pixels);
   x.fetch_share = 1;
   return x;
 }
@@ -498,9 +517,21 @@ void count_out(const tile::GpuCase& c, double tiles, tile::GpuKernel& x) {
 constexpr double kSumStepSeconds = 3e-6;
 constexpr double kCacheTimes = 2;  // how much faster than memory L2 moves the sums
 
-Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& p, const Target& target, int) {
+// The bytes that a kernel with repack copies where operands are as aligned as allocators make
+// them. A kernel that has nothing to copy is priced like one that copies an element, so that the
+// one without repack is preferred.
+Repacked repacked_at_best(const ConvProblem& p) {
+  const auto* const aligned = reinterpret_cast<const void*>(std::uintptr_t{4096});
+  return repack(p, {.in = aligned, .weight = aligned, .grad_out = aligned}, 0);
+}
+
+Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& given, const Target& target,
+                        int) {
   const auto& s = std::get<ConvSignature>(spec.signature);
-  const Problem problem = p;
+  const bool repacks = spec.algorithm.repack;
+  const Repacked repacked = repacks ? repacked_at_best(given) : Repacked{};
+  const ConvProblem& p = repacks ? repacked.problem : given;
+  const Problem problem = given;
   const TmawsPlan plan = tmaws_plan(p, spec.algorithm.tile);
   const tile::Product product = tmaws_product(s);
   tile::GpuCase c = tile::gpu_case(target, product.a, product.out, s.epilogue);
@@ -514,11 +545,13 @@ Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& p, const Targ
   c.bytes = bytes(problem);
   c.is_aligned = c.by_copy = 1;
   tile::GpuKernel x = kernel_on(s, spec.algorithm, plan, target);
+  if (repacks) x.copied_bytes = double(std::max<std::int64_t>(repacked.copied_bytes(), 2));
   count_out(c, double(plan.tiles), x);
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
   const int slices = spec.algorithm.slices;
   const double sums = double(plan.rows) * double(plan.columns) * c.batch * 4 * slices;
-  const double more = slices == 1 ? 0 : kSumStepSeconds + 2 * sums / (c.bandwidth * kCacheTimes);
+  const bool sums_up = slices > 1 || (repacks && p.direction == ConvDirection::backward_weight);
+  const double more = !sums_up ? 0 : kSumStepSeconds + 2 * sums / (c.bandwidth * kCacheTimes);
   Estimate total = tile::total_of(seconds.compute, seconds.memory, seconds.overhead + more);
   total.utilisation = seconds.utilisation;
   return total;

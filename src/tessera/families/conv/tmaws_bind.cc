@@ -14,11 +14,13 @@ namespace {
 using device::ConvClass;
 using device::ConvMatrix;
 using device::CudaConvArguments;
+using device::CudaRepackArguments;
 
 constexpr int kRasterGroup = 8;
 constexpr int kStoredPixels = 16;         // of a warp, see device/cuda/conv/residue_store.h
 constexpr std::uint32_t kStoreRows = 64;  // rows of wgmma's output that one store writes
 constexpr int kMostLanes = 16;
+constexpr std::int64_t kMostCopyBlocks = 1 << 20;
 constexpr std::int64_t kManyThreads = 132 * 1024;
 
 // What one launch needs besides the plan.
@@ -28,11 +30,20 @@ struct Bound {
   const ConvProblem& problem;
   const TmawsPlan& plan;
   device::ConvArguments arguments;
+  RepackedOperand x = {}, w = {}, y = {};
+  // With repack: whether the result's channels come first, and whether the copy engine stores the
+  // pixels of backward_data.
+  bool channels_first = false;
+  bool by_copy = true;
 };
 
 bool is_forward(const Bound& b) { return b.problem.direction == ConvDirection::forward; }
 bool is_data(const Bound& b) { return b.problem.direction == ConvDirection::backward_data; }
 bool is_weight(const Bound& b) { return b.problem.direction == ConvDirection::backward_weight; }
+
+bool keeps_sums(const Bound& b) {
+  return b.algorithm.slices > 1 || (b.algorithm.repack && is_weight(b));
+}
 
 std::uintptr_t misalignment(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % tile::kTmaBytes;
@@ -50,6 +61,14 @@ TensorMap window(std::string_view name, const void* base, DType dtype, std::size
   map.offset = offset;
   map.base = base;
   map.dtype = dtype;
+  return map;
+}
+
+TensorMap window(std::string_view name, const RepackedOperand& operand, DType dtype,
+                 std::size_t offset) {
+  TensorMap map = window(name, operand.data, dtype, offset);
+  map.in_workspace = operand.at != 0;
+  map.workspace_offset = static_cast<std::size_t>(operand.at);
   return map;
 }
 
@@ -120,21 +139,20 @@ TensorMap other_window(const Bound& b) {
   constexpr std::uint32_t kUnit = kTmawsDepth;
   constexpr std::size_t kOffset = offsetof(CudaConvArguments, other);
   if (is_weight(b)) {
-    return tiled(window("grad_out", b.arguments.y, p.out, kOffset),
-                 {p.k / p.g, plan.classes[0].rows, p.g}, {plan.y_distance, p.out_strides[1]},
-                 {kUnit, kUnit, 1}, tile::kTmawsLineBytes);
+    return tiled(window("grad_out", b.y, p.out, kOffset), {p.k / p.g, plan.classes[0].rows, p.g},
+                 {plan.y_distance, p.out_strides[1]}, {kUnit, kUnit, 1}, tile::kTmawsLineBytes);
   }
   const std::int64_t taps = p.filter[0] * p.filter[1] * p.filter[2];
   const std::uint32_t lines =
       is_forward(b) ? static_cast<std::uint32_t>(b.algorithm.tile.n) : kUnit;
-  return tiled(window("weight", b.arguments.w, p.weight, kOffset), {p.c / p.g, taps, p.k},
+  return tiled(window("weight", b.w, p.weight, kOffset), {p.c / p.g, taps, p.k},
                {plan.tap_distance, p.weight_strides[1]}, {kUnit, 1, lines}, tile::kTmawsLineBytes);
 }
 
 TensorMap image_window(const Bound& b, std::size_t index) {
   const TmawsImage& image = b.plan.image;
   const TmawsClass& c = b.plan.classes[index];
-  const void* const base = is_data(b) ? b.arguments.y : b.arguments.x;
+  const RepackedOperand& base = is_data(b) ? b.y : b.x;
   const std::size_t offset = class_offset(index) + offsetof(ConvClass, image);
   const int rows = is_weight(b) ? static_cast<int>(kTmawsDepth) : b.algorithm.tile.m;
   return pixels(window(is_data(b) ? "grad_out" : "in", base, image.dtype, offset), b.plan.dims,
@@ -204,9 +222,9 @@ void add_windows(const Bound& b, const ConvMatrix& g, Launch& launch) {
   launch.tensor_maps.push(other_window(b));
   for (std::size_t i = 0; i < b.plan.classes.size(); ++i) {
     if (b.plan.classes[i].steps > 0) launch.tensor_maps.push(image_window(b, i));
-    if (is_data(b) && b.algorithm.slices == 1) launch.tensor_maps.push(class_window(b, i));
+    if (is_data(b) && !keeps_sums(b) && b.by_copy) launch.tensor_maps.push(class_window(b, i));
   }
-  if (!is_data(b) && b.algorithm.slices == 1) add_output_windows(b, g, launch);
+  if (!is_data(b) && !keeps_sums(b) && !b.channels_first) add_output_windows(b, g, launch);
 }
 
 // ---- the arguments ----
@@ -284,19 +302,94 @@ int lanes_of(std::int64_t vectors, int slices) {
   return lanes;
 }
 
-void add_slices(const Bound& b, unsigned threads, CudaConvArguments& to, Launch& launch) {
+// Reserves the sums of all slices, and adds the step that adds them up: `results` of them, at the
+// entry of that number.
+void add_sums(const Bound& b, std::int64_t results, std::uint8_t entry, unsigned threads,
+              CudaConvArguments& to, Launch& launch) {
   const std::int64_t pitch = (b.plan.columns + 3) / 4 * 4;
   const std::int64_t vectors = b.plan.batch * b.plan.rows * pitch / 4;
   to.pitch = static_cast<int>(pitch);
-  to.lanes = lanes_of(vectors, b.algorithm.slices);
+  to.lanes = lanes_of(results, b.algorithm.slices);
   to.partial_sums = device::kCounterBytes;
   launch.workspace.bytes =
       static_cast<std::size_t>(device::kCounterBytes + vectors * 16 * b.algorithm.slices);
   launch.workspace.address_offset = offsetof(CudaConvArguments, workspace);
   const std::int64_t per_block = threads / static_cast<unsigned>(to.lanes);
-  launch.steps.push({.entry = 1,
-                     .grid = {static_cast<unsigned>((vectors + per_block - 1) / per_block), 1, 1},
+  launch.steps.push({.entry = entry,
+                     .grid = {static_cast<unsigned>((results + per_block - 1) / per_block), 1, 1},
                      .block = {threads, 1, 1}});
+}
+void add_slices(const Bound& b, unsigned threads, CudaConvArguments& to, Launch& launch) {
+  const std::int64_t vectors = b.plan.batch * b.plan.rows * ((b.plan.columns + 3) / 4);
+  add_sums(b, vectors, 1, threads, to, launch);
+}
+
+Step main_step(const Bound& b, unsigned threads) {
+  return {.extent = Step::Extent::resident,
+          .grid = {static_cast<unsigned>(b.plan.tiles * b.algorithm.slices), 1, 1},
+          .block = {threads, 1, 1},
+          .shared_memory_bytes = static_cast<std::size_t>(
+              tile::shared_memory(tmaws_product(b.signature), b.algorithm).all)};
+}
+
+// ---- repack ----
+
+// Copies, 16 bytes a thread; any number of blocks is right.
+Step prepare_step(const Repacked& r, unsigned threads) {
+  const std::int64_t blocks = r.copied_bytes() / 16 / threads + 1;
+  return {.entry = 1,
+          .extent = Step::Extent::any,
+          .grid = {static_cast<unsigned>(std::min(blocks, kMostCopyBlocks)), 1, 1},
+          .block = {threads, 1, 1}};
+}
+
+// Whether the copy engine can store the pixels of backward_data.
+bool copies_pixels(const ConvProblem& p, const void* out) {
+  const ConvStrides& s = p.in_strides;
+  return p.layout == ConvLayout::nhwgc && p.beta == 0 && misalignment(out) == 0 &&
+         size_of(p.in) == 2 && (p.g == 1 || s[1] == p.c / p.g) &&
+         wrong_stride(s, p.size, p.n, p.in) == 0;
+}
+
+Launch bind_repacked(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+  const auto& s = std::get<ConvSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  // The sums of filters come first in the workspace; their size follows from the plan, which does
+  // not depend on where operands lie.
+  Repacked repacked = repack(p, o, device::kCounterBytes);
+  const TmawsPlan plan = tmaws_plan(repacked.problem, a.tile);
+  const auto threads = static_cast<unsigned>(device::tma_threads(a.wave.m));
+  Launch launch;
+  CudaRepackArguments arguments{};
+  Bound b = {s, a, repacked.problem, plan, arguments_of(repacked.problem, o)};
+  launch.workspace.bytes = device::kCounterBytes;
+  Launch sums;
+  if (is_weight(b)) {
+    const std::int64_t elements = p.k * (p.c / p.g) * p.filter[0] * p.filter[1] * p.filter[2];
+    add_sums(b, elements, 2, threads, arguments, sums);
+    launch.workspace.bytes = sums.workspace.bytes;
+    repacked = repack(p, o, static_cast<std::int64_t>(launch.workspace.bytes));
+  }
+  launch.workspace.address_offset = offsetof(CudaConvArguments, workspace);
+  for (const RepackedOperand* operand : {&repacked.x, &repacked.y, &repacked.w}) {
+    if (operand->at == 0) continue;
+    launch.workspace.bytes =
+        std::max(launch.workspace.bytes, static_cast<std::size_t>(operand->at + operand->bytes));
+  }
+  b.x = repacked.x, b.w = repacked.w, b.y = repacked.y;
+  b.channels_first = p.layout == ConvLayout::nchw;
+  b.by_copy = copies_pixels(p, o.grad_in);
+  arguments.result = matrix_of(b);
+  add_plan(b, arguments);
+  add_repack(p, o, repacked, arguments);
+  arguments.by_copy = b.by_copy ? 1 : 0;
+  add_windows(b, arguments.result, launch);
+  if (repacked.copied_bytes() > 0) launch.steps.push(prepare_step(repacked, threads));
+  launch.steps.push(main_step(b, threads));
+  for (const Step& step : sums.steps) launch.steps.push(step);
+  if (launch.workspace.bytes == device::kCounterBytes) launch.workspace.bytes = 0;
+  launch.arguments.set(arguments);
+  return launch;
 }
 
 }  // namespace
@@ -304,19 +397,17 @@ void add_slices(const Bound& b, unsigned threads, CudaConvArguments& to, Launch&
 Launch bind_tmaws(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
   const auto& s = std::get<ConvSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
+  if (a.repack) return bind_repacked(spec, p, o);
   const TmawsPlan plan = tmaws_plan(p, a.tile);
-  const Bound b = {s, a, p, plan, arguments_of(p, o)};
+  Bound b = {s, a, p, plan, arguments_of(p, o)};
+  b.x.data = b.arguments.x, b.w.data = b.arguments.w, b.y.data = b.arguments.y;
   Launch launch;
   CudaConvArguments arguments{};
   arguments.result = matrix_of(b);
   add_plan(b, arguments);
   add_windows(b, arguments.result, launch);
   const auto threads = static_cast<unsigned>(device::tma_threads(a.wave.m));
-  launch.steps.push({.extent = Step::Extent::resident,
-                     .grid = {static_cast<unsigned>(plan.tiles * a.slices), 1, 1},
-                     .block = {threads, 1, 1},
-                     .shared_memory_bytes =
-                         static_cast<std::size_t>(tile::shared_memory(tmaws_product(s), a).all)});
+  launch.steps.push(main_step(b, threads));
   if (a.slices > 1) add_slices(b, threads, arguments, launch);
   launch.arguments.set(arguments);
   return launch;

@@ -5,7 +5,7 @@
 #include <array>
 #include <string>
 
-#include "tessera/device/cuda/conv/conv_arguments.h"
+#include "tessera/device/cuda/conv/repack_arguments.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/tmaws.h"
 
@@ -49,6 +49,39 @@ struct TmawsPlan {
 };
 // The problem has its strides.
 TmawsPlan tmaws_plan(const ConvProblem& problem, const Shape3& tile);
+
+// Whether the copy engine can take a stride of so many elements.
+bool fits_stride(std::int64_t stride, DType dtype);
+// A stride between pixels or images that it cannot take; 0: there is none.
+std::int64_t wrong_stride(const ConvStrides& strides, const Spatial& size, std::int64_t n,
+                          DType dtype);
+
+// An operand of a kernel with repack: where it lies, or where its copy lies in the workspace.
+struct RepackedOperand {
+  const void* data = nullptr;  // null where it is copied
+  std::int64_t at = 0;         // the copy's offset in the workspace; 0: it is read where it lies
+  std::int64_t bytes = 0;
+};
+
+// A problem as the main loop of a kernel with repack sees it, in nhwgc.
+struct Repacked {
+  ConvProblem problem;    // its strides are those of copies where operands are copied
+  std::int64_t together;  // groups of the given problem in one of its groups; 0: a stem
+  RepackedOperand x, w, y;
+  bool x_transposed, y_transposed;
+  device::ImageCopy cells;  // how the copy of x divides into cells: step, pad, cells, cell_channels
+  std::int64_t copied_bytes() const { return x.bytes + w.bytes + y.bytes; }
+};
+// The problem has its strides. A null operand stands for any address: it is copied wherever the
+// address could ask for that. Offsets begin at `workspace`.
+Repacked repack(const ConvProblem& problem, const ConvOperands& operands, std::int64_t workspace);
+
+// Why no kernel with repack serves the problem; empty where one may.
+std::string unrepackable(const ConvProblem& problem);
+
+// The arguments of the steps that copy and that store.
+void add_repack(const ConvProblem& problem, const ConvOperands& operands, const Repacked& repacked,
+                device::CudaRepackArguments& to);
 
 // What a kernel multiplies, see tile/tmaws.h.
 tile::Product tmaws_product(const ConvSignature& signature);

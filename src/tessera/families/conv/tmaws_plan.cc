@@ -8,6 +8,8 @@
 namespace tessera::conv {
 namespace {
 
+constexpr std::int64_t kMaxStride = std::int64_t{1} << 40;  // bytes
+
 std::int64_t divided_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
 
 Innermost innermost(const Spatial& s) { return {s[2], s[1], s[0]}; }
@@ -154,6 +156,20 @@ void add_classes(const ConvProblem& p, const Shape3& tile, TmawsPlan& plan) {
 }
 
 }  // namespace
+
+bool fits_stride(std::int64_t stride, DType dtype) {
+  const std::int64_t size = size_of(dtype);
+  return stride >= 0 && stride < kMaxStride / size && stride * size % tile::kTmaBytes == 0;
+}
+
+std::int64_t wrong_stride(const ConvStrides& s, const Spatial& size, std::int64_t n, DType dtype) {
+  const std::pair<std::int64_t, std::int64_t> all[] = {
+      {size[2], s[5]}, {size[1], s[4]}, {size[0], s[3]}, {n, s[0]}};
+  for (const auto& [count, stride] : all) {
+    if (count > 1 && !fits_stride(stride, dtype)) return stride;
+  }
+  return 0;
+}
 
 TmawsPlan tmaws_plan(const ConvProblem& p, const Shape3& tile) {
   TmawsPlan plan{};

@@ -32,9 +32,16 @@ struct ConvTile64 {
   static constexpr u64 kHint = kEvictNormal;
 };
 
-template <class Config>
+// How a tile is stored where nothing was copied: repack_conv.h has the other way.
+struct PlainResult {
+  using Arguments = CudaConvArguments;
+  static constexpr bool kSums = false, kPixels = false;
+};
+
+template <class Config, class Result = PlainResult>
 struct TmaConv {
   using C = TmaConvConfig<Config>;
+  using Arguments = typename Result::Arguments;
   static constexpr bool kForward = C::kDirection == ConvDirection::forward;
   static constexpr bool kData = C::kDirection == ConvDirection::backward_data;
   static constexpr bool kWeight = C::kDirection == ConvDirection::backward_weight;
@@ -57,7 +64,8 @@ struct TmaConv {
   static constexpr int kSlabsN = TileQ::kSlabs;  // rows contiguous: of 64 columns
   static constexpr TmaShape kShape = {C::kTileM, C::kTileN, kConsumers, 1, C::kPingpong};
   static constexpr int kMatrices = copied_matrices<C>(kBlocks * kAccumulators);
-  static constexpr bool kAsksForD = kMatrices > 0 && C::kSlices == 1;
+  static constexpr bool kKeepsSums = C::kSlices > 1 || Result::kSums;
+  static constexpr bool kAsksForD = kMatrices > 0 && !kKeepsSums && !Result::kPixels;
   static constexpr TmaSizes kSizes = tma_sizes(kShape, C::kStages, Loop::kStageBytes, kMatrices);
   static constexpr int kPass = kSizes.area.pass;
   static constexpr int kAreaBytes = kSizes.area.bytes;
@@ -80,11 +88,11 @@ struct TmaConv {
     StepRange range;
   };
 
-  const CudaConvArguments& g;
+  const Arguments& g;
   u32 shared;  // base address
   Loop loop;
 
-  __device__ __forceinline__ explicit TmaConv(const CudaConvArguments& arguments) : g(arguments) {
+  __device__ __forceinline__ explicit TmaConv(const Arguments& arguments) : g(arguments) {
     extern __shared__ __align__(1024) unsigned char memory[];
     shared = shared_address(memory);
     loop = Loop::at(shared, shared + kOffsetBarriers, 0);
@@ -127,7 +135,7 @@ struct TmaConv {
 
   // ---- roles ----
 
-  static __device__ __forceinline__ void run(const CudaConvArguments& arguments) {
+  static __device__ __forceinline__ void run(const Arguments& arguments) {
     TmaConv block(arguments);
     if (threadIdx.x == 0) {
       tma_prefetch(&arguments.other);
@@ -332,16 +340,20 @@ struct TmaConv {
   __device__ __forceinline__ void finish(const Acc (&sums)[kBlocks][kAccumulators], const Unit& u,
                                          u32& phases) const {
     const StorePlace place = store_place(u);
-    if constexpr (C::kSlices > 1) {
+    if constexpr (kKeepsSums) {
       Sums::put(g, sums, place, u.slice, loop.thread);
-    } else if constexpr (kData) {
+    } else if constexpr (kData || Result::kPixels) {
       const int warp = uniform(loop.thread / 32);
       const u32 area =
           shared + kOffsetStore + loop.warpgroup * kAreaBytes + warp * (kAreaBytes / 4);
       const ResidueStore<C, kBlocks, kPass, kAreaBytes> store = {
           g,    g.classes[u.class_index], u.class_index, place.batch, place.row, place.column, area,
           warp, loop.thread % 32};
-      store.store(sums);
+      if constexpr (Result::kPixels) {
+        Result::store_pixels(store, g, sums);
+      } else {
+        store.store(sums);
+      }
     } else {
       store_of(phases).store(sums, place);
     }

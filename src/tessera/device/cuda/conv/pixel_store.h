@@ -1,0 +1,100 @@
+// Stores a warpgroup's sums to elements of an image that lie anywhere, one by one: channels first,
+// or rows that the copy engine cannot write. Each warp stores its rows by itself, 16 at a time.
+#pragma once
+
+#include "tessera/device/cuda/conv/conv_result.h"
+#include "tessera/device/cuda/conv/repack_arguments.h"
+#include "tessera/device/cuda/conv/residue_store.h"
+
+namespace tessera::device {
+
+template <class C, int kBlocks, int kPass, int kAreaBytes>
+struct PixelStore {
+  static constexpr int kCount = C::kTileN / 2;
+  static constexpr int kPairs = kPass / 2;  // of columns, in a row of the area
+  static_assert(16 * kPairs * 8 <= kAreaBytes / 4, "the area holds 16 rows of raw sums");
+  using Pixel = ClassPixel<C::kNdim>;
+
+  const CudaRepackArguments& g;
+  const ConvClass& of;
+  int class_index, batch;
+  int row, column;  // the warpgroup's first ones
+  u32 area;         // the warp's
+  int warp, lane;
+
+  __device__ __forceinline__ void store(const float (&sums)[kBlocks][kCount]) const {
+    constexpr int kPasses = C::kTileN / kPass;  // of a block
+    const ConvMatrix& m = g.result;
+    const ConvResult<C> result(
+        {m.c, {m.d[0], m.d[1], m.d[2], m.d[3]}, m.out, m.alpha, m.beta, m.clamp_lo, m.clamp_hi},
+        batch * m.batch_stride_out);
+#pragma unroll 1
+    for (int pass = 0; pass < kBlocks * kPasses; ++pass) {
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kBlocks * kPasses; ++i) {
+        if (i == pass) stage(&sums[i / kPasses][i % kPasses * (kPass / 2)]);
+      }
+      __syncwarp();
+      finish(result, row + pass / kPasses * kWgmmaRows + warp * 16,
+             column + pass % kPasses * kPass);
+    }
+    __syncwarp();
+  }
+
+  // The swizzle keeps both a row's pairs and a pair's rows in different banks.
+  __device__ __forceinline__ u32 pair_at(int at_row, int pair) const {
+    return area + (at_row * kPairs + (pair ^ (at_row & (kPairs - 1)))) * 8;
+  }
+  __device__ __forceinline__ void stage(const float* sums) const {
+#pragma unroll
+    for (int i = 0; i < kPass / 4; ++i) {
+      store_shared(pair_at(lane / 4 + i % 2 * 8, i / 2 * 4 + lane % 4), sums[i * 2],
+                   sums[i * 2 + 1]);
+    }
+  }
+
+  __device__ __forceinline__ i64 offset_of(int at_row) const {
+    const Pixel pixel = Pixel::of(of, at_row);
+    i64 offset = g.class_offset[class_index] + i64{pixel.image} * g.image_stride;
+#pragma unroll
+    for (int dim = 0; dim < C::kNdim; ++dim) offset += i64{pixel.at[dim]} * g.pixel_stride[dim];
+    return offset;
+  }
+
+  // Lanes follow memory: along a pixel's channels, or along the pixels of a channel.
+  __device__ __forceinline__ void finish(const ConvResult<C>& result, int first,
+                                         int first_column) const {
+    if constexpr (C::kChannelsLast) {
+#pragma unroll 1
+      for (int at_row = 0; at_row < 16 && first + at_row < of.rows; ++at_row) {
+        const i64 offset = offset_of(first + at_row);
+#pragma unroll 1
+        for (int pair = lane; pair < kPairs; pair += 32) {
+          put(result, offset, at_row, pair, first_column);
+        }
+      }
+    } else {
+      const int at_row = lane % 16;
+      if (first + at_row >= of.rows) return;
+      const i64 offset = offset_of(first + at_row);
+#pragma unroll 1
+      for (int pair = lane / 16; pair < kPairs; pair += 2) {
+        put(result, offset, at_row, pair, first_column);
+      }
+    }
+  }
+  __device__ __forceinline__ void put(const ConvResult<C>& result, i64 offset, int at_row, int pair,
+                                      int first_column) const {
+    const int at = first_column + pair * 2;
+    if (at >= g.result.columns) return;
+    float x, y;
+    load_shared(pair_at(at_row, pair), x, y);
+    const i64 channel = i64{batch} * g.result.columns + at;
+    result.store(offset + at * g.channel_stride, channel, x);
+    if (at + 1 >= g.result.columns) return;
+    result.store(offset + (at + 1) * g.channel_stride, channel + 1, y);
+  }
+};
+
+}  // namespace tessera::device

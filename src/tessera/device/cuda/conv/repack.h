@@ -1,0 +1,99 @@
+// The entry _prepare, a kernel that runs before a tmaws kernel of a convolution. It copies the
+// operands that the copy engine cannot read, or should not, to the workspace
+// (repack_arguments.h).
+#pragma once
+
+#include "tessera/device/cuda/conv/repack_arguments.h"
+#include "tessera/device/cuda/copy_lines.h"
+
+namespace tessera::device {
+
+// T is a type of 16 bits. All threads of a grid of any size copy, 16 bytes each at a time.
+template <class T>
+struct Repack {
+  static __device__ __forceinline__ int first() {
+    return static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  }
+  static __device__ __forceinline__ int step() { return static_cast<int>(gridDim.x * blockDim.x); }
+  static __device__ __forceinline__ char* at(const CudaRepackArguments& g, i64 offset) {
+    return static_cast<char*>(g.workspace) + offset;
+  }
+  static __device__ __forceinline__ u32 element(const void* from, i64 offset) {
+    return offset < 0 ? 0 : u32{static_cast<const u16*>(from)[offset]};
+  }
+
+  static __device__ __forceinline__ void image(const CudaRepackArguments& g, int index) {
+    const ImageCopy& x = g.images[index];
+    if (x.to == 0) return;
+    if ((g.transposed >> index & 1) != 0) return transpose(g, x);
+    const bool in_lines = x.channel == 1 && x.cell_channels % kOctet == 0;
+    for (i64 i = first(); i < x.octets; i += step()) {
+      const CellPlace place = cell_place(x, static_cast<int>(i));
+      u32 words[4];
+      if (!in_lines || !line(x, place, words)) elements(x, place, words);
+      store_global(at(g, x.to) + i * 16, words);
+    }
+  }
+
+  // Eight channels that lie side by side, whole words at a time where they are aligned.
+  static __device__ __forceinline__ bool line(const ImageCopy& x, const CellPlace& place,
+                                              u32 (&words)[4]) {
+    const i64 from = cell_source(x, place, 0);
+    const i64 to = cell_source(x, place, kOctet - 1);
+    if (from < 0 || to != from + kOctet - 1) return false;
+    const u16* const source = static_cast<const u16*>(x.from) + from;
+    const bool in_words = reinterpret_cast<u64>(source) % 4 == 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      words[i] = in_words ? reinterpret_cast<const u32*>(source)[i]
+                          : u32{source[i * 2 + 1]} << 16 | source[i * 2];
+    }
+    return true;
+  }
+
+  static __device__ __forceinline__ void elements(const ImageCopy& x, const CellPlace& place,
+                                                  u32 (&words)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const u32 low = element(x.from, cell_source(x, place, i * 2));
+      words[i] = element(x.from, cell_source(x, place, i * 2 + 1)) << 16 | low;
+    }
+  }
+
+  // Planes of pixels without gaps become pixels of channels.
+  static __device__ __forceinline__ void transpose(const CudaRepackArguments& g,
+                                                   const ImageCopy& x) {
+    const i64 pixels = i64{x.size[0]} * x.size[1] * x.size[2];
+    const i64 images = x.octets / (pixels * (x.cell_channels / kOctet));
+    TransposeLines<T>::run({x.from, false, pixels, x.channels, x.channel, images, x.image,
+                            at(g, x.to), x.cell_channels, pixels * x.cell_channels});
+  }
+
+  static __device__ __forceinline__ void filter(const CudaRepackArguments& g) {
+    const FilterCopy& w = g.filter;
+    if (w.to == 0) return;
+    const FilterShape shape = filter_shape(w, g.images[0]);
+    const int octets = (shape.channels + kOctet - 1) / kOctet;  // of a tap
+    const i64 all = i64{w.groups} * w.k * shape.taps * octets;
+    for (i64 i = first(); i < all; i += step()) {
+      const int lines = static_cast<int>(i / octets);
+      const int channel = static_cast<int>(i - i64{lines} * octets) * kOctet;
+      const int row = lines / shape.taps;
+      u32 words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        words[j] = 0;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int at = channel + j * 2 + half;
+          if (at >= shape.channels) continue;
+          const i64 from = filter_source(w, g.images[0], row, lines - row * shape.taps, at);
+          words[j] |= element(w.from, from) << (16 * half);
+        }
+      }
+      store_global(at(g, w.to) + i * 16, words);
+    }
+  }
+};
+
+}  // namespace tessera::device

@@ -1,0 +1,192 @@
+// The arguments of tmaws kernels that copy operands first, and where each element of a copy comes
+// from. Plain C layout; a change here raises the family's ABI number (kAbi in
+// src/tessera/families/conv/conv.h).
+//
+// An image is copied to cells of channels. Mostly a cell is a pixel and its channels are those of
+// all groups, rounded up to a multiple of 8. For few channels (a stem) a cell holds the pixels
+// between two results, in every dimension, so that one line of cells holds all that a line of the
+// filter needs; pixels outside of the image are zeros in the copy.
+#pragma once
+
+#include "tessera/device/cuda/conv/conv_arguments.h"
+
+namespace tessera::device {
+
+inline constexpr int kOctet = 8;  // elements of 16 bits in 16 bytes
+
+struct ImageCopy {
+  const void* from;
+  i64 to;                 // offset in the workspace, in bytes; 0: the image is read where it lies
+  i64 image, group;       // strides of the image that is given, in elements
+  i64 channel, pixel[3];  // depth, height, width
+  int size[3];            // of that image
+  int step[3], pad[3];    // pixels of a cell, pixels before the first one
+  int cells[3];
+  int octets;  // in the whole copy
+  int channels, group_channels;
+  int cell_channels;  // of a pixel in its cell, a multiple of 4
+};
+
+// The filters of a problem, and their copy: [k][tap][channel]. In the copy a group of `together`
+// groups has the channels of all of them, and zeros where the channel is another group's. 0: the
+// filter of a stem, whose taps are lines of cells.
+struct FilterCopy {
+  const void* from;
+  i64 to;
+  i64 stride[kFilterStrides];
+  int groups, k, c;  // k and c of one group
+  int together;
+  int taps[3], dilation[3];
+};
+
+struct CudaRepackArguments : CudaConvArguments {
+  ImageCopy images[2];  // backward_weight: x and y; otherwise the one that is read
+  FilterCopy filter;    // backward_weight: the result
+  i64 channel_stride;   // of the result, where it is not filters
+  int by_copy;          // backward_data: the copy engine stores the result
+  int transposed;       // a bit for each of `images`: planes that are transposed
+};
+static_assert(sizeof(CudaRepackArguments) <= 4088, "a launch has 4096 bytes of arguments");
+
+struct CellPlace {
+  int at[3];  // the cell
+  int image, octet;
+};
+inline CellPlace cell_place(const ImageCopy& x, int index) {
+  const int octets = x.step[0] * x.step[1] * x.step[2] * x.cell_channels / kOctet;
+  CellPlace place;
+  int rest = index / octets;
+  place.octet = index - rest * octets;
+  for (int dim = 2; dim >= 0; --dim) {
+    const int next = rest / x.cells[dim];
+    place.at[dim] = rest - next * x.cells[dim];
+    rest = next;
+  }
+  place.image = rest;
+  return place;
+}
+
+// The offset in the image of element `i` of an octet; -1: there is none.
+inline i64 cell_source(const ImageCopy& x, const CellPlace& place, int i) {
+  const int element = place.octet * kOctet + i;
+  int within = element / x.cell_channels;  // the pixel's number in its cell
+  const int channel = element - within * x.cell_channels;
+  if (channel >= x.channels) return -1;
+  const int group = channel / x.group_channels;
+  i64 offset =
+      place.image * x.image + group * x.group + (channel - group * x.group_channels) * x.channel;
+  for (int dim = 2; dim >= 0; --dim) {
+    const int next = within / x.step[dim];
+    const int at = place.at[dim] * x.step[dim] + within - next * x.step[dim] - x.pad[dim];
+    within = next;
+    if (at < 0 || at >= x.size[dim]) return -1;
+    offset += at * x.pixel[dim];
+  }
+  return offset;
+}
+
+// How many cells of the image a filter touches along a dimension.
+inline int cells_of(const FilterCopy& w, const ImageCopy& x, int dim) {
+  return ((w.taps[dim] - 1) * w.dilation[dim] + x.step[dim]) / x.step[dim];
+}
+
+// The copy's sizes: taps of a filter and channels of a tap.
+struct FilterShape {
+  int taps, channels;
+};
+inline FilterShape filter_shape(const FilterCopy& w, const ImageCopy& x) {
+  if (w.together > 0) return {w.taps[0] * w.taps[1] * w.taps[2], w.together * w.c};
+  const int cell = x.step[0] * x.step[1] * x.step[2] * x.cell_channels;
+  return {cells_of(w, x, 0) * cells_of(w, x, 1), cells_of(w, x, 2) * cell};
+}
+
+// An element of the filters.
+struct FilterElement {
+  int group, k, c;
+  int tap[3];
+};
+inline i64 filter_offset(const FilterCopy& w, const FilterElement& at) {
+  return at.group * w.stride[kFilterG] + at.k * w.stride[kFilterK] + at.c * w.stride[kFilterC] +
+         at.tap[0] * w.stride[kFilterZ] + at.tap[1] * w.stride[kFilterY] +
+         at.tap[2] * w.stride[kFilterX];
+}
+
+// Where the copy has an element: its row among those of the groups that lie together.
+struct FilterPlace {
+  int group, row, tap, channel;
+};
+inline FilterPlace filter_place(const FilterCopy& w, const ImageCopy& x, const FilterElement& at) {
+  if (w.together > 0) {
+    const int group = at.group / w.together;
+    const int within = at.group - group * w.together;
+    return {group, within * w.k + at.k, (at.tap[0] * w.taps[1] + at.tap[1]) * w.taps[2] + at.tap[2],
+            within * w.c + at.c};
+  }
+  int cell[3];
+  int within = 0;
+  for (int dim = 0; dim < 3; ++dim) {
+    const int place = at.tap[dim] * w.dilation[dim];
+    cell[dim] = place / x.step[dim];
+    within = within * x.step[dim] + place % x.step[dim];
+  }
+  const int pixels = x.step[0] * x.step[1] * x.step[2];
+  return {0, at.k, cell[0] * cells_of(w, x, 1) + cell[1],
+          (cell[2] * pixels + within) * x.cell_channels + at.c};
+}
+
+// The offset in the filters of an element of the copy; -1: there is none. `row` counts the k of all
+// groups.
+inline i64 filter_source(const FilterCopy& w, const ImageCopy& x, int row, int tap, int channel) {
+  FilterElement at;
+  at.group = row / w.k;
+  at.k = row - at.group * w.k;
+  if (w.together > 0) {
+    const int group = channel / w.c;
+    if (group != at.group % w.together) return -1;
+    at.c = channel - group * w.c;
+    at.tap[2] = tap % w.taps[2];
+    at.tap[1] = tap / w.taps[2] % w.taps[1];
+    at.tap[0] = tap / w.taps[2] / w.taps[1];
+    return filter_offset(w, at);
+  }
+  const int cell = x.step[0] * x.step[1] * x.step[2] * x.cell_channels;
+  const int lines = cells_of(w, x, 1);
+  const int cells[3] = {tap / lines, tap % lines, channel / cell};
+  int within = channel % cell / x.cell_channels;
+  at.c = channel % x.cell_channels;
+  if (at.c >= w.c) return -1;
+  for (int dim = 2; dim >= 0; --dim) {
+    const int place = cells[dim] * x.step[dim] + within % x.step[dim];
+    within /= x.step[dim];
+    at.tap[dim] = place / w.dilation[dim];
+    if (place % w.dilation[dim] != 0 || at.tap[dim] >= w.taps[dim]) return -1;
+  }
+  return filter_offset(w, at);
+}
+
+// Elements count in the order [group][k][tap][c].
+inline FilterElement filter_element(const FilterCopy& w, i64 index) {
+  FilterElement at;
+  const auto next = [&index](int size) {
+    const i64 rest = index / size;
+    const int digit = static_cast<int>(index - rest * size);
+    index = rest;
+    return digit;
+  };
+  at.c = next(w.c);
+  for (int dim = 2; dim >= 0; --dim) at.tap[dim] = next(w.taps[dim]);
+  at.k = next(w.k);
+  at.group = static_cast<int>(index);
+  return at;
+}
+
+// The place of an element among the sums of one slice, see ConvSums.
+inline i64 filter_sum(const CudaRepackArguments& g, const FilterElement& at) {
+  const FilterPlace place = filter_place(g.filter, g.images[0], at);
+  const bool by_tap = g.batch_is_tap != 0;
+  const int batch = by_tap ? place.tap : place.group;
+  const int column = by_tap ? place.channel : place.tap * g.image_channels + place.channel;
+  return (batch * g.result.rows + place.row) * g.pitch + column;
+}
+
+}  // namespace tessera::device
