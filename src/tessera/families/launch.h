@@ -96,6 +96,7 @@ struct Step {
   std::array<unsigned, 3> block = {1, 1, 1};
   std::array<unsigned, 3> cluster = {1, 1, 1};
   std::size_t shared_memory_bytes = 0;
+  std::size_t copied_bytes = 0;  // size of the copies of operands that the step makes
 };
 
 struct Launch {

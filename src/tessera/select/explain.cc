@@ -18,6 +18,7 @@ constexpr std::array kTimeUnits = {TimeUnit{1, "s"}, TimeUnit{1e-3, "ms"}, TimeU
                                    TimeUnit{1e-9, "ns"}};
 
 constexpr std::size_t kShownNext = 5;
+constexpr std::uintptr_t kAlignedAddress = 4096;
 
 // Three significant digits, never in scientific notation.
 std::string three_digits(double value) {
@@ -115,6 +116,27 @@ std::string describe_next(const Subject& subject, const Considered& entry) {
                      why_lost(subject, entry));
 }
 
+// The steps of the chosen kernel that copy operands to another form, where operands lie at aligned
+// addresses.
+std::string copying_steps(const Subject& subject) {
+  const KernelSpec& spec = subject.decision.spec;
+  const Family& family = family_of(spec);
+  Operands operands = no_operands(subject.problem);
+  for (const Tensor& tensor : family.tensors(subject.problem)) {
+    family.set_pointer(operands, tensor.operand, reinterpret_cast<void*>(kAlignedAddress));
+  }
+  const Launch launch = family.bind(spec, subject.problem, operands);
+  std::string text;
+  for (const Step& step : launch.steps) {
+    if (step.copied_bytes == 0) continue;
+    const std::string entry = family.emit(spec, subject.target).entries.at(step.entry);
+    text += fmt::format(
+        "{:<9} {}{} makes copies of {} bytes before the kernel runs; workspace {} bytes\n",
+        "copies", subject.decision.name, entry, step.copied_bytes, launch.workspace.bytes);
+  }
+  return text;
+}
+
 // The refused kernels counted by rule. Each rule shows the sentence of the first kernel that it
 // refuses.
 std::string refused_by_rule(std::span<const Considered> refused) {
@@ -173,6 +195,7 @@ std::string explain(const Problem& problem, const Target& target, const Decision
   text +=
       row("chosen", decision.name, width, describe(decision.predicted_seconds, decision.source));
   text += fmt::format("{:<9} {}\n", "why", decision.why);
+  if (decision.spec.algorithm.repack) text += copying_steps(subject);
   for (const Considered& entry : next) {
     text += row("next", entry.name, width, describe_next(subject, entry));
   }

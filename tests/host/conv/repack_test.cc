@@ -173,8 +173,11 @@ class Sources {
  private:
   std::int64_t image(std::size_t index, std::int64_t at) const {
     const device::ImageCopy& image = g_.images[index];
-    return device::cell_source(image, device::cell_place(image, static_cast<int>(at / 8)),
-                               static_cast<int>(at % 8));
+    const auto within = static_cast<int>(at % 8);
+    const device::CellPlace place = device::cell_place(image, static_cast<int>(at / 8));
+    device::CellQuarter quarter = device::cell_quarter(image, place, within / 4 * 4);
+    for (int i = 0; i < within % 4; ++i) device::go_on(image, quarter);
+    return device::source_of(image, quarter);
   }
   // Results lie where they were given: only the groups' strides differ.
   static std::int64_t result(std::int64_t at, const ConvStrides& seen, const ConvStrides& given) {

@@ -148,7 +148,8 @@ void add_image(const RepackedOperand& copy, const void* from, const ConvStrides&
   narrow(size, to.size);
   to.octets = static_cast<int>(copy.bytes / 16);
   to.channels = static_cast<int>(channels);
-  to.group_channels = static_cast<int>(channels / groups);
+  const std::int64_t of_group = channels / groups;
+  to.group_channels = static_cast<int>(s[1] == of_group * s[2] ? channels : of_group);
 }
 
 device::ImageCopy pixels_as_cells(const Spatial& size, std::int64_t channels) {

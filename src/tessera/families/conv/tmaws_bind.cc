@@ -54,7 +54,7 @@ TensorMap window(std::string_view name, const void* base, DType dtype, std::size
   if (excess != 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("conv: {} must be aligned to {} bytes for tmaws, got an address {} "
-                            "past a multiple of that; use a direct kernel",
+                            "past a multiple of that; use a direct kernel or one with repack",
                             name, tile::kTmaBytes, excess));
   }
   TensorMap map{};
@@ -340,7 +340,8 @@ Step prepare_step(const Repacked& r, unsigned threads) {
   return {.entry = 1,
           .extent = Step::Extent::any,
           .grid = {static_cast<unsigned>(std::min(blocks, kMostCopyBlocks)), 1, 1},
-          .block = {threads, 1, 1}};
+          .block = {threads, 1, 1},
+          .copied_bytes = static_cast<std::size_t>(r.copied_bytes())};
 }
 
 // Whether the copy engine can store the pixels of backward_data.

@@ -200,11 +200,12 @@ void add_slices(const Algorithm& a, std::int64_t clusters, CudaGemmArguments& ar
 }
 
 // The step that runs the entry _prepare; any number of blocks is right.
-Step prepare_step(const KernelSpec& spec, unsigned blocks) {
+Step prepare_step(const KernelSpec& spec, unsigned blocks, std::size_t copied_bytes) {
   return {.entry = prepare_entry(spec),
           .extent = Step::Extent::any,
           .grid = {blocks, 1, 1},
-          .block = {kPrepareThreads, 1, 1}};
+          .block = {kPrepareThreads, 1, 1},
+          .copied_bytes = copied_bytes};
 }
 
 Step main_step(const GemmSignature& s, const Algorithm& a, std::int64_t clusters) {
@@ -235,14 +236,17 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::Ge
   launch.workspace.bytes = device::kCounterBytes;
   launch.workspace.address_offset = offsetof(CudaGemmArguments, workspace);
   unsigned prepare_blocks = 0;
+  std::size_t copied_bytes = 0;
   if (!is_empty) {
     if (a.slices > 1) add_slices(a, clusters, arguments, launch, prepare_blocks);
+    const std::size_t before = launch.workspace.bytes;
     add_windows(s, a, p, arguments, launch, prepare_blocks);
+    copied_bytes = launch.workspace.bytes - before;
   }
   if (launch.workspace.bytes == device::kCounterBytes) launch.workspace.bytes = 0;
   launch.arguments.set(arguments);
   if (is_empty) return launch;
-  if (prepare_blocks > 0) launch.steps.push(prepare_step(spec, prepare_blocks));
+  if (prepare_blocks > 0) launch.steps.push(prepare_step(spec, prepare_blocks, copied_bytes));
   launch.steps.push(main_step(s, a, clusters));
   return launch;
 }

@@ -17,8 +17,8 @@ struct FilterSums {
     const FilterCopy& w = g.filter;
     const int per_block = kThreads / g.lanes;
     const int lane = static_cast<int>(threadIdx.x) / per_block;
-    const i64 index = i64{blockIdx.x} * per_block + threadIdx.x % per_block;
-    const i64 all = i64{w.groups} * w.k * w.taps[0] * w.taps[1] * w.taps[2] * w.c;
+    const int index = static_cast<int>(blockIdx.x * per_block + threadIdx.x % per_block);
+    const int all = w.groups * w.k * w.taps[0] * w.taps[1] * w.taps[2] * w.c;
     const bool exists = lane < g.lanes && index < all;
     const FilterElement at = filter_element(w, exists ? index : 0);
     float sum = 0;

@@ -22,25 +22,28 @@ struct Repack {
     return offset < 0 ? 0 : u32{static_cast<const u16*>(from)[offset]};
   }
 
+  template <bool kMayTranspose>
   static __device__ __forceinline__ void image(const CudaRepackArguments& g, int index) {
     const ImageCopy& x = g.images[index];
     if (x.to == 0) return;
-    if ((g.transposed >> index & 1) != 0) return transpose(g, x);
+    if constexpr (kMayTranspose) {
+      if ((g.transposed >> index & 1) != 0) return transpose(g, x);
+    }
     const bool in_lines = x.channel == 1 && x.cell_channels % kOctet == 0;
-    for (i64 i = first(); i < x.octets; i += step()) {
-      const CellPlace place = cell_place(x, static_cast<int>(i));
+    for (int i = first(); i < x.octets; i += step()) {
+      const CellPlace place = cell_place(x, i);
       u32 words[4];
       if (!in_lines || !line(x, place, words)) elements(x, place, words);
-      store_global(at(g, x.to) + i * 16, words);
+      store_global(at(g, x.to) + i64{i} * 16, words);
     }
   }
 
   // Eight channels that lie side by side, whole words at a time where they are aligned.
   static __device__ __forceinline__ bool line(const ImageCopy& x, const CellPlace& place,
                                               u32 (&words)[4]) {
-    const i64 from = cell_source(x, place, 0);
-    const i64 to = cell_source(x, place, kOctet - 1);
-    if (from < 0 || to != from + kOctet - 1) return false;
+    const CellQuarter quarter = cell_quarter(x, place, 0);
+    const i64 from = source_of(x, quarter);
+    if (from < 0 || quarter.group_channel + kOctet > x.group_channels) return false;
     const u16* const source = static_cast<const u16*>(x.from) + from;
     const bool in_words = reinterpret_cast<u64>(source) % 4 == 0;
 #pragma unroll
@@ -53,10 +56,18 @@ struct Repack {
 
   static __device__ __forceinline__ void elements(const ImageCopy& x, const CellPlace& place,
                                                   u32 (&words)[4]) {
+#pragma unroll 1
+    for (int first = 0; first < kOctet; first += 4) {
+      CellQuarter quarter = cell_quarter(x, place, first);
+      u32 four[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const u32 low = element(x.from, cell_source(x, place, i * 2));
-      words[i] = element(x.from, cell_source(x, place, i * 2 + 1)) << 16 | low;
+      for (int i = 0; i < 4; ++i) {
+        four[i] = element(x.from, source_of(x, quarter));
+        go_on(x, quarter);
+      }
+      words[0] = words[2], words[1] = words[3];
+      words[2] = four[1] << 16 | four[0];
+      words[3] = four[3] << 16 | four[2];
     }
   }
 
@@ -74,24 +85,23 @@ struct Repack {
     if (w.to == 0) return;
     const FilterShape shape = filter_shape(w, g.images[0]);
     const int octets = (shape.channels + kOctet - 1) / kOctet;  // of a tap
-    const i64 all = i64{w.groups} * w.k * shape.taps * octets;
-    for (i64 i = first(); i < all; i += step()) {
-      const int lines = static_cast<int>(i / octets);
-      const int channel = static_cast<int>(i - i64{lines} * octets) * kOctet;
+    const int all = w.groups * w.k * shape.taps * octets;
+    for (int i = first(); i < all; i += step()) {
+      const int lines = i / octets;
+      const int channel = (i - lines * octets) * kOctet;
       const int row = lines / shape.taps;
-      u32 words[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        words[j] = 0;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int at = channel + j * 2 + half;
-          if (at >= shape.channels) continue;
-          const i64 from = filter_source(w, g.images[0], row, lines - row * shape.taps, at);
-          words[j] |= element(w.from, from) << (16 * half);
-        }
+      u64 low = 0, high = 0;  // elements move from the end of `high` to the begin of `low`
+#pragma unroll 1
+      for (int j = 0; j < kOctet; ++j) {
+        const bool exists = channel + j < shape.channels;
+        const i64 from =
+            exists ? filter_source(w, g.images[0], row, lines - row * shape.taps, channel + j) : -1;
+        low = low >> 16 | high << 48;
+        high = high >> 16 | u64{element(w.from, from)} << 48;
       }
-      store_global(at(g, w.to) + i * 16, words);
+      const u32 words[4] = {static_cast<u32>(low), static_cast<u32>(low >> 32),
+                            static_cast<u32>(high), static_cast<u32>(high >> 32)};
+      store_global(at(g, w.to) + i64{i} * 16, words);
     }
   }
 };

@@ -22,9 +22,9 @@ struct ImageCopy {
   int size[3];            // of that image
   int step[3], pad[3];    // pixels of a cell, pixels before the first one
   int cells[3];
-  int octets;  // in the whole copy
-  int channels, group_channels;
-  int cell_channels;  // of a pixel in its cell, a multiple of 4
+  int octets;                    // in the whole copy
+  int channels, group_channels;  // one group where the channels of all adjoin
+  int cell_channels;             // of a pixel in its cell, a multiple of 4
 };
 
 // The filters of a problem, and their copy: [k][tap][channel]. In the copy a group of `together`
@@ -66,23 +66,46 @@ inline CellPlace cell_place(const ImageCopy& x, int index) {
   return place;
 }
 
-// The offset in the image of element `i` of an octet; -1: there is none.
-inline i64 cell_source(const ImageCopy& x, const CellPlace& place, int i) {
-  const int element = place.octet * kOctet + i;
-  int within = element / x.cell_channels;  // the pixel's number in its cell
-  const int channel = element - within * x.cell_channels;
-  if (channel >= x.channels) return -1;
-  const int group = channel / x.group_channels;
-  i64 offset =
-      place.image * x.image + group * x.group + (channel - group * x.group_channels) * x.channel;
+// The offset in the image of a cell's pixel; -1: it is outside.
+inline i64 pixel_source(const ImageCopy& x, const CellPlace& place, int within) {
+  i64 offset = place.image * x.image;
+  bool is_inside = true;
   for (int dim = 2; dim >= 0; --dim) {
-    const int next = within / x.step[dim];
+    const int next = within == 0 ? 0 : within / x.step[dim];
     const int at = place.at[dim] * x.step[dim] + within - next * x.step[dim] - x.pad[dim];
     within = next;
-    if (at < 0 || at >= x.size[dim]) return -1;
+    is_inside = is_inside && at >= 0 && at < x.size[dim];
     offset += at * x.pixel[dim];
   }
-  return offset;
+  return is_inside ? offset : -1;
+}
+
+// Four neighbours of an octet, which belong to one pixel of its cell.
+struct CellQuarter {
+  i64 pixel;    // its offset in the image, or -1
+  int channel;  // of the first neighbour
+  int group, group_channel;
+};
+inline CellQuarter cell_quarter(const ImageCopy& x, const CellPlace& place, int first) {
+  CellQuarter quarter;
+  const int element = place.octet * kOctet + first;
+  const int within = element / x.cell_channels;
+  quarter.channel = element - within * x.cell_channels;
+  quarter.group = quarter.channel / x.group_channels;
+  quarter.group_channel = quarter.channel - quarter.group * x.group_channels;
+  quarter.pixel = pixel_source(x, place, within);
+  return quarter;
+}
+// The offset in the image of the neighbour at hand, or -1.
+inline i64 source_of(const ImageCopy& x, const CellQuarter& at) {
+  if (at.pixel < 0 || at.channel >= x.channels) return -1;
+  return at.pixel + at.group * x.group + at.group_channel * x.channel;
+}
+inline void go_on(const ImageCopy& x, CellQuarter& at) {
+  ++at.channel;
+  if (++at.group_channel < x.group_channels) return;
+  at.group_channel = 0;
+  ++at.group;
 }
 
 // How many cells of the image a filter touches along a dimension.
@@ -165,18 +188,18 @@ inline i64 filter_source(const FilterCopy& w, const ImageCopy& x, int row, int t
 }
 
 // Elements count in the order [group][k][tap][c].
-inline FilterElement filter_element(const FilterCopy& w, i64 index) {
+inline FilterElement filter_element(const FilterCopy& w, int index) {
   FilterElement at;
   const auto next = [&index](int size) {
-    const i64 rest = index / size;
-    const int digit = static_cast<int>(index - rest * size);
+    const int rest = index / size;
+    const int digit = index - rest * size;
     index = rest;
     return digit;
   };
   at.c = next(w.c);
   for (int dim = 2; dim >= 0; --dim) at.tap[dim] = next(w.taps[dim]);
   at.k = next(w.k);
-  at.group = static_cast<int>(index);
+  at.group = index;
   return at;
 }
 

@@ -34,17 +34,16 @@ struct RepackedResult {
 template <class Config>
 struct RepackConv {
   using Main = TmaConv<Config, RepackedResult<Config>>;
-  static constexpr bool kData = Main::kData, kWeight = Main::kWeight;
-  using Image = typename Main::Element;
+  static constexpr bool kWeight = Main::kWeight;
 
   static __device__ __forceinline__ void run(const CudaRepackArguments& g) { Main::run(g); }
   static __device__ __forceinline__ void run_prepare(const CudaRepackArguments& g) {
-    Repack<Image>::image(g, 0);
-    if constexpr (kWeight) {
-      Repack<typename Config::Y>::image(g, 1);
-    } else {
-      Repack<typename Config::W>::filter(g);
+    using Copies = Repack<typename Main::Element>;
+#pragma unroll 1
+    for (int i = 0; i < (kWeight ? 2 : 1); ++i) {
+      Copies::template image<!Config::kChannelsLast>(g, i);
     }
+    if constexpr (!kWeight) Copies::filter(g);
   }
   static __device__ __forceinline__ void run_sum(const CudaRepackArguments& g) {
     FilterSums<typename Main::C, Main::kThreads>::add(g);
