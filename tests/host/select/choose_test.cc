@@ -483,6 +483,19 @@ TEST(Explain, WithoutCandidatesOnlySaysWhatWasChosen) {
             head + "chosen    k  measured 1.00 ms (tuned)\nwhy       first\n");
 }
 
+TEST(Explain, NamesTheStepThatCopiesAndItsBytes) {
+  const Problem problem =
+      parse_problem("conv direction=forward n=2 c=20 k=64 h=8 w=8 y=3 x=3 dtype=bf16");
+  const std::string name =
+      "conv_forward_bf16_nhwgc_2d_tmaws_128x64x64_2x1x1_64x64x16_pingpong_s8_repack_sm90a";
+  const Target target = load_target("sm90a");
+  const std::string text = explain(problem, target, choose(problem, target, {.pinned = name}));
+  const std::string line = "copies    " + name +
+                           "_prepare makes copies of 33792 bytes before the kernel runs; workspace "
+                           "99328 bytes\n";
+  EXPECT_NE(text.find(line), std::string::npos) << text;
+}
+
 // It takes 0.7 us per candidate of a CPU and 2.2 us of a GPU; twenty times as long leaves room for
 // builds without optimisation and with sanitizers.
 TEST_F(Choose, TakesAtMost40MicrosecondsPerCandidate) {
