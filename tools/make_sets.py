@@ -371,6 +371,30 @@ def conv_pointwise_names(target, direction, dtype, layout):
     return [f"{plain[i * len(plain) // 4]}_pointwise" for i in range(min(4, len(plain)))]
 
 
+# One channel in each group: tile_m, which is the stride, and warp tile for filters of 3, 5 and 7 taps
+# (2: half of the taps of a gradient with a stride). Those with tile_m = 2 are for fp32 alone.
+CONV_DEPTHWISE_CPU = {
+    "avx512": {"forward": [(1, "7x32x3"), (1, "7x32x5"), (1, "7x32x7"), (2, "7x32x3"),
+                           (2, "7x32x5")],
+               "backward_data": [(1, "7x32x3"), (1, "7x32x5"), (1, "7x32x7"), (1, "8x16x2")],
+               "backward_weight": [(1, "7x48x3"), (1, "7x32x5"), (1, "7x32x7"), (2, "7x48x3"),
+                                   (2, "7x32x5")]}}
+for _target, _lanes in (("avx2", 8), ("generic", 4)):
+    CONV_DEPTHWISE_CPU[_target] = {
+        "forward": [(_step, f"7x{_lanes}x{_taps}")
+                    for _step, _taps in ((1, 3), (1, 5), (1, 7), (2, 3), (2, 5))],
+        "backward_data": [(1, f"7x{_lanes}x{_taps}") for _taps in (2, 3, 5, 7)]}
+    CONV_DEPTHWISE_CPU[_target]["backward_weight"] = CONV_DEPTHWISE_CPU[_target]["forward"]
+
+
+def conv_depthwise_names(target, direction, dtype, layout):
+    if dtype != "fp32" and layout != "nhwgc":
+        return
+    for step, warp_tile in CONV_DEPTHWISE_CPU.get(target, {}).get(direction, []):
+        if dtype == "fp32" or step == 1:
+            yield f"depthwise_{step}x1x1_0x0x1_{warp_tile}"
+
+
 def write_conv(target):
     sets = {}
     for direction in CONV_TMAWS:
@@ -381,6 +405,7 @@ def write_conv(target):
                 if target == "sm90a" and dtype != "fp32":
                     algorithms += conv_tmaws_names(direction, dtype, layout)
                 algorithms += conv_pointwise_names(target, direction, dtype, layout)
+                algorithms += conv_depthwise_names(target, direction, dtype, layout)
                 sets[f"{direction}_{dtype}_{layout}_essential"] = sorted(
                     f"{head}_{algorithm}_{target}" for algorithm in algorithms)
     write_file("conv", target, sets)

@@ -98,6 +98,14 @@ class ConvKernels : public testing::Test {
     return legal;
   }
 
+  std::vector<KernelSpec> depthwise_kernels(const Problem& problem, const Target& target) {
+    std::vector<KernelSpec> specs = kernels(problem, target);
+    std::erase_if(specs, [](const KernelSpec& spec) {
+      return spec.algorithm.pipeline != Pipeline::depthwise;
+    });
+    return specs;
+  }
+
   std::size_t pick(std::size_t count) {
     return static_cast<std::size_t>(random_.integer(0, static_cast<std::int64_t>(count) - 1));
   }
@@ -122,6 +130,32 @@ class ConvKernels : public testing::Test {
                                             "multiply+clamp", "multi_d_add2",  "bias+silu"};
       p.epilogue = parse_epilogue(kSome[pick(std::size(kSome))]);
       p.clamp_lo = -0.25F, p.clamp_hi = 0.5F;
+    }
+    return p;
+  }
+
+  // Half of the dimensions have a filter, stride and dilation that windows are made for.
+  ConvProblem depthwise_problem() {
+    ConvProblem p;
+    p.direction = conv::kDirections[pick(3)];
+    p.layout = random_.coin() ? ConvLayout::nhwgc : ConvLayout::nchw;
+    p.ndim = random_.integer(1, 3);
+    p.n = random_.integer(1, 2);
+    p.g = p.c = random_.integer(1, 110);
+    p.k = p.g * (random_.coin() ? 1 : random_.integer(2, 3));
+    if (random_.integer(0, 3) == 0) p.in = p.weight = p.out = p.d = DType::bf16;
+    for (std::size_t i = 3 - static_cast<std::size_t>(p.ndim); i < 3; ++i) {
+      const bool is_usual = random_.coin();
+      p.filter[i] = is_usual ? random_.integer(1, 3) * 2 + 1 : random_.integer(1, 8);
+      p.stride[i] = random_.integer(1, is_usual ? 2 : 3);
+      p.dilation[i] = is_usual ? 1 : random_.integer(1, 2);
+      p.pad[i] = random_.integer(0, p.dilation[i] * (p.filter[i] - 1));
+      p.size[i] = p.dilation[i] * (p.filter[i] - 1) + random_.integer(1, p.ndim == 3 ? 4 : 17);
+    }
+    if (random_.coin()) p.alpha = 0.75F;
+    if (random_.coin()) p.beta = 0.5F;
+    if (p.direction == ConvDirection::forward && random_.coin()) {
+      p.epilogue = parse_epilogue("bias+relu");
     }
     return p;
   }
@@ -155,6 +189,20 @@ TEST_F(ConvKernels, PointwiseLayersAreProducts) {
       if (specs.empty()) continue;
       check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 3)));
       ++served;
+    }
+  }
+}
+
+// More channels than a vector and a block of vectors have lanes, filters with and without a window.
+TEST_F(ConvKernels, DepthwiseOnesAreCorrectOnDepthwiseProblems) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    for (int i = 0; i < 12; ++i) {
+      const ConvProblem p = depthwise_problem();
+      family_.validate(p);
+      const auto specs = depthwise_kernels(p, target);
+      ASSERT_FALSE(specs.empty());
+      check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 5)));
     }
   }
 }
@@ -198,6 +246,28 @@ TEST_F(ConvKernels, AnyNumberOfThreadsGivesTheSameBits) {
       std::vector<std::byte> now(bytes, bytes + output.size());
       if (first.empty()) first = now;
       EXPECT_EQ(now, first) << threads << " threads";
+    }
+  }
+}
+
+// The depthwise kernels too, in the results and in gradients by x.
+TEST_F(ConvKernels, InfiniteFiltersMeetNoPaddingOfDepthwiseOnes) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const Target& target : targets_here()) {
+    for (const ConvLayout layout : {ConvLayout::nhwgc, ConvLayout::nchw}) {
+      for (const ConvDirection direction : {conv::kDirections[0], conv::kDirections[1]}) {
+        ConvProblem p = conv::small_problem(direction, layout);
+        p.c = p.k = p.g = 6;
+        const std::vector<float> ones(2 * 6 * 7 * 8, 1.0F);
+        const std::vector<float> w(6 * 9, kInfinity);
+        std::vector<float> result(ones.size());
+        ConvOperands o;
+        o.in = o.grad_out = ones.data(), o.weight = w.data();
+        o.out = o.grad_in = result.data();
+        const auto specs = depthwise_kernels(p, target);
+        launch(specs[pick(specs.size())], p, o, 2);
+        EXPECT_EQ(result, std::vector<float>(result.size(), kInfinity));
+      }
     }
   }
 }

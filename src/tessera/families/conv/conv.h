@@ -76,6 +76,9 @@ Algorithm direct_algorithm(const Target& target);
 // packed.cc: implicit products of packed panels
 extern const Way kPackedCpu;
 
+// depthwise_cpu.cc: one channel of x in each group
+extern const Way kDepthwiseCpu;
+
 // tmaws.cc: implicit products by TMA and wgmma
 extern const Way kTmaws;
 

@@ -6,7 +6,7 @@
 namespace tessera::conv {
 
 std::span<const Way> ways() {
-  static const std::array kAll = {kDirectCpu, kDirectCuda,   kPackedCpu,
+  static const std::array kAll = {kDirectCpu, kDirectCuda,   kPackedCpu,    kDepthwiseCpu,
                                   kTmaws,     kPointwiseCpu, kPointwiseCuda};
   return kAll;
 }

@@ -1,0 +1,233 @@
+// Kernels for CPUs of convolutions with one channel of x in each group, see
+// src/tessera/device/cpu/conv/depthwise_conv.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/device/conv.h"
+#include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/objects.h"
+#include "tessera/families/tile/rules.h"
+#include "tessera/families/tile/space.h"
+#include "tessera/families/tile/text.h"
+
+namespace tessera::conv {
+namespace {
+
+constexpr int kMostRows = 32;
+constexpr double kWindowCycles = 0.5;  // of a product of vectors in a window, besides
+constexpr double kTapCycles = 1.2;     // of each load of a source, which a window's taps share
+constexpr double kAnyCycles = 2.2;     // of a product of vectors outside of windows
+constexpr double kVectorCycles = 2;    // to store and finish a vector of results
+constexpr double kCopyCycles = 3;      // to copy a vector of pixels, in nchw
+constexpr double kLineCycles = 60;     // of a line of results
+
+// What the rules look at. A window has `taps` of a line (of a column in nchw) of pixels `step`
+// places apart: warp_tile.k and tile.m.
+struct DepthwiseCase {
+  const ConvSignature& signature;
+  const Algorithm& algorithm;
+  const Target& target;
+};
+
+int vector_lanes(const Target& target) { return target.vector_bytes / 4; }
+
+int window_registers(const DepthwiseCase& c) {
+  const Shape3& w = c.algorithm.warp_tile;
+  return (w.m + w.k) * (w.n / vector_lanes(c.target)) + 1;
+}
+
+bool is_float(DType dtype) {
+  return dtype == DType::fp32 || dtype == DType::tf32 || dtype == DType::fp16 ||
+         dtype == DType::bf16;
+}
+
+constexpr tile::Rule<DepthwiseCase> kDepthwiseRules[] = {
+    {[](const DepthwiseCase& c) {
+       const ConvSignature& s = c.signature;
+       return is_float(s.in) && is_float(s.weight) && is_float(s.out);
+     },
+     [](const DepthwiseCase& c) {
+       return fmt::format("depthwise multiplies fp32, tf32, fp16 and bf16, got {} and {} to {}",
+                          to_string(c.signature.in), to_string(c.signature.weight),
+                          to_string(c.signature.out));
+     }},
+    {[](const DepthwiseCase& c) {
+       const Shape3 &t = c.algorithm.tile, &w = c.algorithm.wave;
+       return t.n == 1 && t.k == 1 && (t.m == 1 || t.m == 2) && w == Shape3{0, 0, 1};
+     },
+     [](const DepthwiseCase& c) {
+       return fmt::format("depthwise has tile 1x1x1 or 2x1x1 and wave 0x0x1, got {} and {}",
+                          to_string(c.algorithm.tile), to_string(c.algorithm.wave));
+     }},
+    {[](const DepthwiseCase& c) {
+       return c.signature.direction != ConvDirection::backward_data || c.algorithm.tile.m == 1;
+     },
+     [](const DepthwiseCase& c) {
+       return fmt::format("tile_m must be 1 in backward_data, whose sources are neighbours, got {}",
+                          c.algorithm.tile.m);
+     }},
+    {[](const DepthwiseCase& c) {
+       const Shape3& w = c.algorithm.warp_tile;
+       return std::min({w.m, w.n, w.k - 1}) >= 1 && std::max(w.m, w.k) <= kMostRows &&
+              w.n % vector_lanes(c.target) == 0;
+     },
+     [](const DepthwiseCase& c) {
+       return fmt::format(
+           "warp_tile must have 1 to {0} rows, a multiple of {1} lanes and 2 to {0} steps, got {2}",
+           kMostRows, vector_lanes(c.target), to_string(c.algorithm.warp_tile));
+     }},
+    {[](const DepthwiseCase& c) { return window_registers(c) <= c.target.vector_registers; },
+     [](const DepthwiseCase& c) {
+       return fmt::format("needs {} vector registers, {} has {}", window_registers(c),
+                          c.target.name, c.target.vector_registers);
+     }},
+};
+
+std::string illegal_depthwise(const ConvSignature& s, const Algorithm& a, const Target& target) {
+  const DepthwiseCase c = {s, a, target};
+  const tile::Rule<DepthwiseCase>* const rule = tile::first_broken(kDepthwiseRules, c);
+  return rule == nullptr ? std::string() : rule->sentence(c);
+}
+
+std::vector<Algorithm> depthwise_algorithms(const Target& target) {
+  const AlgorithmSpace& space = tile::space_of(Op::conv, target);
+  std::vector<Shape3> warp_tiles;
+  for (const auto& [dtype, shapes] : space.warp_tiles) {
+    warp_tiles.insert(warp_tiles.end(), shapes.begin(), shapes.end());
+  }
+  std::vector<Algorithm> all;
+  tile::for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
+    if (a.pipeline == Pipeline::depthwise) all.push_back(a);
+  });
+  return all;
+}
+
+// Lanes are groups in nhwgc, which therefore have to be neighbours.
+std::string unsupported_depthwise(const KernelSpec&, const ConvProblem& p) {
+  if (p.c != p.g) {
+    return fmt::format("depthwise needs one channel of x in each group, got {} in {} groups", p.c,
+                       p.g);
+  }
+  if (p.layout != ConvLayout::nhwgc || p.g == 1) return {};
+  constexpr std::size_t kGroup = device::kImageG;
+  const std::int64_t x = p.in_strides[kGroup], y = p.out_strides[kGroup], k = p.k / p.g;
+  if (x == 1 && y == k) return {};
+  return fmt::format("depthwise needs groups without gaps: strides of 1 and {}, got {} and {}", k,
+                     x, y);
+}
+
+// ---- text ----
+
+struct DepthwiseText {
+  std::string types, operands, kind, parameters;
+};
+DepthwiseText text_of(const ConvSignature& s) {
+  const bool is_last = s.layout == ConvLayout::nhwgc;
+  const bool is_weights = s.direction == ConvDirection::backward_weight;
+  const std::string_view x = storage_type(s.in, "float"), w = storage_type(s.weight, "float");
+  const std::string_view y = storage_type(s.out, "float");
+  const std::string_view image = s.direction == ConvDirection::backward_data ? y : x;
+  const std::string operands =
+      fmt::format("{}, {}", is_last ? image : "float", is_last && is_weights ? y : "float");
+  return {fmt::format("DepthwiseTypes<ConvDirection::{}, {}, {}, {}, {}>", to_string(s.direction),
+                      is_last, x, w, y),
+          operands, fmt::format("DepthwiseKind::{}", is_last || is_weights ? "vectors" : "splat"),
+          fmt::format("const DepthwiseNest<{}>&, const DepthwiseSums&", operands)};
+}
+
+std::vector<tile::CpuObject> depthwise_objects(const KernelSpec& spec, const Target& target) {
+  const auto& s = std::get<ConvSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  const DepthwiseText text = text_of(s);
+  const auto any = [&](std::string_view kind) {
+    return tile::Instantiation{"void", "depthwise_any", fmt::format("{}, {}", text.operands, kind),
+                               text.parameters};
+  };
+  const auto window = [&](int vectors) {
+    return tile::Instantiation{"void", "depthwise_window",
+                               fmt::format("{}, {}, {}, {}, {}, {}, {}", text.operands, text.kind,
+                                           s.direction == ConvDirection::backward_weight, a.tile.m,
+                                           a.warp_tile.m, a.warp_tile.k, vectors),
+                               text.parameters};
+  };
+  const std::string shape = fmt::format("const DepthwiseShape<{}>&, const void*, ", text.types);
+  std::vector<tile::CpuObject> objects = {
+      {"conv/depthwise_driver.h",
+       {{"void", "depthwise_conv_run", text.types, shape + "const CpuThread&"},
+        {"i64", "depthwise_conv_workspace_bytes", text.types, shape + "int"}}},
+      {"conv/depthwise_block.h", {any(text.kind)}},
+      {"conv/depthwise_window.h", {window(1)}}};
+  if (s.layout == ConvLayout::nhwgc && s.direction != ConvDirection::forward) {
+    const bool is_data = s.direction == ConvDirection::backward_data;
+    objects[1].functions.push_back(
+        any(is_data ? "DepthwiseKind::source_apart" : "DepthwiseKind::apart"));
+  }
+  const int vectors = a.warp_tile.n / vector_lanes(target);
+  if (vectors > 1) objects.push_back({"conv/depthwise_window.h", {window(vectors)}});
+  return objects;
+}
+
+Source emit_depthwise(const KernelSpec& spec, const Target& target) {
+  const std::string entry;
+  Source source = tile::cpu_source(
+      spec, target, kAbi,
+      {"conv/depthwise_conv.h", "DepthwiseConv", "ConvArguments", config_text(spec, "float")},
+      std::span(&entry, 1));
+  tile::add_objects(depthwise_objects(spec, target), source);
+  return source;
+}
+
+Launch bind_depthwise(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+  Launch launch;
+  launch.arguments.set(arguments_of(p, o));
+  launch.max_threads = spec.algorithm.wave.m;
+  launch.steps.push(Step{});
+  return launch;
+}
+
+// ---- estimate ----
+
+// Whether the kernel's window fits the problem along the dimension that its rows take.
+bool has_window(const Algorithm& a, const ConvProblem& p) {
+  const std::size_t dim = p.layout == ConvLayout::nhwgc ? device::kWidth : device::kHeight;
+  if (p.dilation[dim] != 1) return false;
+  if (p.direction != ConvDirection::backward_data) {
+    return p.filter[dim] == a.warp_tile.k && p.stride[dim] == a.tile.m;
+  }
+  // A stride leaves a part of the taps to each class of pixels.
+  const std::int64_t most = (p.filter[dim] + p.stride[dim] - 1) / p.stride[dim];
+  return most == a.warp_tile.k;
+}
+
+Estimate estimate_depthwise(const KernelSpec& spec, const ConvProblem& p, const Target& target,
+                            int threads) {
+  const Problem problem = p;
+  const Algorithm& a = spec.algorithm;
+  const bool is_last = p.layout == ConvLayout::nhwgc;
+  const double lanes = vector_lanes(target);
+  const Spatial out = out_size(p);
+  const double taps = double(p.filter[0] * p.filter[1] * p.filter[2]);
+  const double lines = double(p.n) * double(out[0] * out[1]) * (is_last ? 1 : double(p.k));
+  const double vectors = lines * std::ceil(double(is_last ? p.g : out[2]) / lanes) *
+                         double(is_last ? out[2] * (p.k / p.g) : 1);
+  const double product = has_window(a, p) ? kWindowCycles + kTapCycles / a.warp_tile.k : kAnyCycles;
+  double cycles = vectors * (taps * product + kVectorCycles) + lines * kLineCycles;
+  const double sources = double(p.n) * double(p.size[0] * p.size[1]) * double(p.c);
+  if (!is_last) cycles += sources * std::ceil(double(p.size[2]) / lanes) * kCopyCycles;
+  const double used = units_used(threads, target);
+  const double share = std::max(1.0, std::min(used, lines));
+  const double compute = cycles / (target.clock_ghz * 1e9 * share);
+  const double memory = bytes(problem) / tile::cpu_bandwidth(target, bytes(problem), used);
+  return tile::total_of(compute, memory, target.launch_us * 1e-6);
+}
+
+}  // namespace
+
+const Way kDepthwiseCpu = {
+    Pipeline::depthwise,   "cpu",          depthwise_algorithms, illegal_depthwise,
+    unsupported_depthwise, emit_depthwise, bind_depthwise,       estimate_depthwise};
+
+}  // namespace tessera::conv
