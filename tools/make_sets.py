@@ -329,6 +329,36 @@ CONV_TMAWS = {
         ("128x256", 2, "cooperative_s4")]}
 
 
+# Depthwise, channels last: tile, warp tile and slices: the filters and strides of MobileNetV3,
+# EfficientNet and ConvNeXt, for large images and for small ones, and any filter. Chosen by counting
+# instructions and registers, not yet measured.
+CONV_DEPTHWISE = {
+    "forward": [
+        ("64x128x1", "4x4x3", 1), ("32x128x1", "2x4x3", 1), ("64x128x2", "4x4x3", 1),
+        ("16x128x2", "2x2x3", 1), ("112x64x1", "4x7x5", 1), ("56x64x1", "2x7x5", 1),
+        ("56x64x2", "2x7x5", 1), ("112x64x1", "4x7x7", 1), ("56x64x1", "2x7x7", 1),
+        ("4x32x0", "1x1x0", 1)],
+    "backward_data": [
+        ("64x128x1", "4x4x3", 1), ("32x128x1", "2x4x3", 1), ("64x128x2", "4x4x3", 1),
+        ("16x128x2", "2x2x3", 1), ("112x64x1", "4x7x5", 1), ("56x64x1", "2x7x5", 1),
+        ("64x64x2", "4x4x5", 1), ("112x64x1", "4x7x7", 1), ("56x64x1", "2x7x7", 1),
+        ("4x32x0", "1x1x0", 1)],
+    "backward_weight": [
+        ("32x128x1", "2x4x3", 16), ("32x128x1", "2x4x3", 128), ("32x128x2", "2x4x3", 16),
+        ("32x128x2", "2x4x3", 128), ("32x64x1", "2x4x5", 16), ("32x64x1", "2x4x5", 128),
+        ("32x64x2", "2x4x5", 16), ("32x64x1", "2x4x7", 16), ("32x64x1", "2x4x7", 128),
+        ("4x32x0", "1x1x0", 16)]}
+
+
+def conv_hopper_depthwise_names(direction, dtype):
+    whole = direction == "forward" and dtype == "bf16"
+    # Other types than bf16 get every second one, so that the pack stays small.
+    for tile, warp_tile, slices in CONV_DEPTHWISE[direction][::1 if dtype == "bf16" else 2]:
+        options = f"_splitordered1_slices{slices}" if slices > 1 else ""
+        for epilogue in ("", "_bias_relu") if whole else ("",):
+            yield f"depthwise_{tile}_2x2x1_{warp_tile}{epilogue}{options}"
+
+
 # The same with operands copied first, in both layouts.
 CONV_REPACK = {
     "forward": [
@@ -402,6 +432,8 @@ def write_conv(target):
             for layout in ("nhwgc", "nchw"):
                 head = f"conv_{direction.replace('_', '')}_{dtype}_{layout}_2d"
                 algorithms = [CONV_DIRECT.get(target, CONV_DIRECT["cpu"])]
+                if target == "sm90a" and layout == "nhwgc":
+                    algorithms += conv_hopper_depthwise_names(direction, dtype)
                 if target == "sm90a" and dtype != "fp32":
                     algorithms += conv_tmaws_names(direction, dtype, layout)
                 algorithms += conv_pointwise_names(target, direction, dtype, layout)

@@ -25,7 +25,16 @@ class GpuConv : public GpuTest {
     return specs;
   }
 
-  void draw_channels(bool by_copy, ConvProblem& p) {
+  // One channel of x in each group; kernels for one filter have vectors of up to 4 channels.
+  void draw_depthwise_channels(const Algorithm& a, ConvProblem& p) {
+    const bool any_filter = a.warp_tile.k == 0;
+    p.c = p.g = any_filter ? draw(1, 80) : 4 * draw(1, 40);
+    p.k = any_filter ? p.g * draw(1, 3) : p.g;
+  }
+
+  void draw_channels(const Algorithm& a, ConvProblem& p) {
+    if (a.pipeline == Pipeline::depthwise) return draw_depthwise_channels(a, p);
+    const bool by_copy = a.pipeline == Pipeline::tmaws && !a.repack && !a.pointwise;
     p.g = coin() ? 1 : draw(1, 4);
     const std::int64_t unit = !by_copy ? 1 : p.g == 1 ? 8 : 64;
     const std::int64_t most = unit == 64 ? 2 : 160 / unit;
@@ -33,12 +42,17 @@ class GpuConv : public GpuTest {
     p.k = p.g * unit * draw(1, most);
   }
 
-  void draw_dimension(std::size_t dim, std::int64_t most, ConvProblem& p) {
+  void draw_dimension(const Algorithm& a, std::size_t dim, std::int64_t most, ConvProblem& p) {
+    if (a.pointwise) {
+      p.size[dim] = draw(1, most);
+      return;
+    }
+    const bool one_filter = a.pipeline == Pipeline::depthwise && a.warp_tile.k > 0;
     do {
       p.size[dim] = draw(1, most);
-      p.filter[dim] = draw(1, 4);
-      p.stride[dim] = draw(1, 3);
-      p.dilation[dim] = draw(1, 2);
+      p.filter[dim] = one_filter ? a.warp_tile.k : draw(1, 4);
+      p.stride[dim] = one_filter ? a.tile.k : draw(1, 3);
+      p.dilation[dim] = one_filter ? 1 : draw(1, 2);
       const std::int64_t span = (p.filter[dim] - 1) * p.dilation[dim];
       p.pad[dim] = draw(0, span);
       p.pad_right[dim] = draw(0, span);
@@ -54,9 +68,10 @@ class GpuConv : public GpuTest {
     p.epilogue = s.epilogue;
     p.n = draw(1, 4) * (spec.algorithm.slices > 4 ? 16 : 1);
     p.size = {1, 1, 1};
-    draw_channels(spec.algorithm.pipeline == Pipeline::tmaws && !spec.algorithm.repack, p);
+    draw_channels(spec.algorithm, p);
+    if (spec.algorithm.pointwise && s.layout == ConvLayout::nchw) p.n = p.g = 1;
     for (std::size_t dim = 3 - static_cast<std::size_t>(s.ndim); dim < 3; ++dim) {
-      draw_dimension(dim, kMostSizes[s.ndim], p);
+      draw_dimension(spec.algorithm, dim, kMostSizes[s.ndim], p);
     }
     if (p.out != DType::int32 && draw(0, 2) == 0) p.alpha = 0.75F;
     if (draw(0, 2) == 0) p.beta = 2.0F;
@@ -109,7 +124,7 @@ class GpuConv : public GpuTest {
 
 TEST_F(GpuConv, EveryEssentialKernelIsCorrectOnRandomProblems) {
   const std::vector<KernelSpec> specs = essential();
-  ASSERT_EQ(specs.size(), 121U);
+  ASSERT_EQ(specs.size(), 188U);
   ASSERT_NO_FATAL_FAILURE(build(specs));
   for (const KernelSpec& spec : specs) {
     const std::string name = name_of(spec);
@@ -147,9 +162,23 @@ TEST_F(GpuConv, EveryDimensionIsCorrectByCopies) {
   });
 }
 
+TEST_F(GpuConv, EveryDimensionIsCorrectDepthwise) {
+  check_names({
+      "conv_forward_bf16_nhwgc_1d_depthwise_64x128x2_2x2x1_4x4x3_sm90a",
+      "conv_forward_fp16_nhwgc_3d_depthwise_32x128x1_2x2x1_2x4x3_bias_add_relu_sm90a",
+      "conv_forward_fp32_nhwgc_3d_depthwise_112x64x1_2x2x1_4x7x5_bias_sm90a",
+      "conv_backwarddata_fp16_nhwgc_1d_depthwise_64x64x2_2x2x1_4x4x5_sm90a",
+      "conv_backwarddata_bf16_nhwgc_3d_depthwise_64x128x2_2x2x1_4x4x3_sm90a",
+      "conv_backwardweight_fp32_nhwgc_1d_depthwise_32x64x2_2x2x1_2x4x5_splitordered1_slices4_sm90a",
+      "conv_backwardweight_bf16_nhwgc_3d_depthwise_32x128x1_2x2x1_2x4x3_sm90a",
+  });
+}
+
 TEST_F(GpuConv, GapsBetweenLinesAreLeftAlone) {
   for (const char* name :
-       {"conv_backwarddata_bf16_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a",
+       {"conv_forward_bf16_nhwgc_2d_depthwise_112x64x1_2x2x1_4x7x7_sm90a",
+        "conv_backwarddata_bf16_nhwgc_2d_depthwise_64x128x2_2x2x1_4x4x3_sm90a",
+        "conv_backwarddata_bf16_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a",
         "conv_forward_bf16_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a",
         "conv_backwarddata_bf16_nchw_2d_direct_64x64x16_2x2x1_4x8x1_sm90a"}) {
     const KernelSpec spec = parse_name(name);

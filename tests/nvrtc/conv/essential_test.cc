@@ -26,7 +26,7 @@ TEST(EssentialConvs, CompileForHopperWithoutSpills) {
       sources.push_back(family.emit(spec, target));
     }
   }
-  ASSERT_EQ(sources.size(), 121U);
+  ASSERT_EQ(sources.size(), 188U);
   jit::BuildOptions options;
   options.cache.folder = TESSERA_BUILD "/kernel-cache";
   options.worker = TESSERA_WORKER;

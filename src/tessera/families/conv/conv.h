@@ -82,6 +82,9 @@ extern const Way kDepthwiseCpu;
 // tmaws.cc: implicit products by TMA and wgmma
 extern const Way kTmaws;
 
+// depthwise.cc: one channel of x in each group
+extern const Way kDepthwiseCuda;
+
 // pointwise.cc: GEMM's kernels, for layers that are products of matrices
 extern const Way kPointwiseCpu, kPointwiseCuda;
 // The kernel of GEMM that a pointwise kernel is.

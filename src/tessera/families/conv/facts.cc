@@ -132,6 +132,7 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
       {1, 24, 24, 24, 13, 5, 2, 1, 2},
       {1, 20, 20, 20, 12, 3, 1, 2, 2},
       {1, 18, 36, 18, 8, 3, 1, 1, 1},
+      {2, 7, 7, 7, 10, 5, 1, 1, 2},
   };
   const auto& s = std::get<ConvSignature>(spec.signature);
   std::vector<Problem> problems;

@@ -6,8 +6,8 @@
 namespace tessera::conv {
 
 std::span<const Way> ways() {
-  static const std::array kAll = {kDirectCpu, kDirectCuda,   kPackedCpu,    kDepthwiseCpu,
-                                  kTmaws,     kPointwiseCpu, kPointwiseCuda};
+  static const std::array kAll = {kDirectCpu,     kDirectCuda, kPackedCpu,    kDepthwiseCpu,
+                                  kDepthwiseCuda, kTmaws,      kPointwiseCpu, kPointwiseCuda};
   return kAll;
 }
 
