@@ -304,9 +304,11 @@ def write_norm(target, table):
     write_file("norm", target, sets)
 
 
-# Convolutions in two dimensions. Each type and layout has the general kernel; half precision with
-# channels last has tmaws kernels besides, tile x wave and options: those that came out best over
-# the layers of networks on an H200 by our first kernels for it.
+# Convolutions in two dimensions. fp32 and half precision have the general kernel, as all types have
+# on CPUs. Half precision with channels last has tmaws kernels besides, tile x wave and options:
+# those that came out best over the layers of networks on an H200 by our first kernels for it.
+# cpasync kernels serve what tmaws cannot: direction -> (tile, wave, slices), reckoned and not
+# measured.
 CONV_DIRECT = {"cpu": "direct_1x1x1_0x1x1_1x1x1", "sm90a": "direct_64x64x16_2x2x1_4x8x1"}
 CONV_TMAWS = {
     "forward": [
@@ -327,6 +329,31 @@ CONV_TMAWS = {
         ("128x128", 2, "pingpong_s6"), ("128x128", 2, "cooperative_splitordered1_slices3_s6"),
         ("128x128", 2, "cooperative_splitordered1_slices16_s6"), ("128x192", 2, "pingpong_s5"),
         ("128x256", 2, "cooperative_s4")]}
+
+
+CONV_CPASYNC = {
+    "forward": [("128x128", "2x4", 1), ("128x64", "2x2", 1), ("256x32", "4x1", 1)],
+    "backward_data": [("128x128", "2x4", 1), ("128x64", "2x2", 1), ("256x32", "4x1", 1)],
+    "backward_weight": [
+        ("128x64", "2x2", 8), ("64x64", "2x2", 1), ("64x64", "2x2", 16), ("64x64", "2x2", 64)],
+}
+# Depth and instruction of each type. 8-bit types and tf32 have fewer kernels.
+CONV_MMA = {
+    "fp16": (32, "16x8x16"), "bf16": (32, "16x8x16"), "tf32": (16, "16x8x8"),
+    "fp8": (64, "16x8x16"), "int8": (64, "16x8x32")}
+CONV_TYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+
+
+def conv_cpasync_names(direction, dtype):
+    depth, mma = CONV_MMA[dtype]
+    is_half = dtype in ("fp16", "bf16")
+    for tile, wave, slices in CONV_CPASYNC[direction]:
+        is_special = tile != "128x64" if direction != "backward_weight" else slices in (1, 64)
+        if is_special and not is_half:
+            continue
+        split = f"splitordered1_slices{slices}_" if slices > 1 else ""
+        stages = 3 if dtype == "fp8" else 4
+        yield f"cpasync_{tile}x{depth}_{wave}x1_{mma}_{split}s{stages}"
 
 
 # Depthwise, channels last: tile, warp tile and slices: the filters and strides of MobileNetV3,
@@ -425,21 +452,35 @@ def conv_depthwise_names(target, direction, dtype, layout):
             yield f"depthwise_{step}x1x1_0x0x1_{warp_tile}"
 
 
+def conv_algorithms(direction, dtype, layout, target):
+    is_common = dtype in ("fp32", "fp16", "bf16")
+    if not is_common and (layout == "nchw" or direction != "forward" and dtype != "tf32"):
+        return
+    if is_common or target != "sm90a":
+        yield CONV_DIRECT.get(target, CONV_DIRECT["cpu"])
+    if is_common:
+        yield from conv_pointwise_names(target, direction, dtype, layout)
+        yield from conv_depthwise_names(target, direction, dtype, layout)
+    if target != "sm90a":
+        return
+    if is_common and layout == "nhwgc":
+        yield from conv_hopper_depthwise_names(direction, dtype)
+    if is_common and dtype != "fp32":
+        yield from conv_tmaws_names(direction, dtype, layout)
+    if dtype != "fp32":
+        yield from conv_cpasync_names(direction, dtype)
+
+
 def write_conv(target):
     sets = {}
     for direction in CONV_TMAWS:
-        for dtype in ("fp32", "fp16", "bf16"):
+        for dtype in CONV_TYPES:
             for layout in ("nhwgc", "nchw"):
                 head = f"conv_{direction.replace('_', '')}_{dtype}_{layout}_2d"
-                algorithms = [CONV_DIRECT.get(target, CONV_DIRECT["cpu"])]
-                if target == "sm90a" and layout == "nhwgc":
-                    algorithms += conv_hopper_depthwise_names(direction, dtype)
-                if target == "sm90a" and dtype != "fp32":
-                    algorithms += conv_tmaws_names(direction, dtype, layout)
-                algorithms += conv_pointwise_names(target, direction, dtype, layout)
-                algorithms += conv_depthwise_names(target, direction, dtype, layout)
-                sets[f"{direction}_{dtype}_{layout}_essential"] = sorted(
-                    f"{head}_{algorithm}_{target}" for algorithm in algorithms)
+                algorithms = list(conv_algorithms(direction, dtype, layout, target))
+                if algorithms:
+                    sets[f"{direction}_{dtype}_{layout}_essential"] = sorted(
+                        f"{head}_{algorithm}_{target}" for algorithm in algorithms)
     write_file("conv", target, sets)
 
 

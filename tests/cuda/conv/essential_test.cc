@@ -32,9 +32,16 @@ class GpuConv : public GpuTest {
     p.k = any_filter ? p.g * draw(1, 3) : p.g;
   }
 
+  // Few channels of many groups too, which a tile has several of.
   void draw_channels(const Algorithm& a, ConvProblem& p) {
     if (a.pipeline == Pipeline::depthwise) return draw_depthwise_channels(a, p);
     const bool by_copy = a.pipeline == Pipeline::tmaws && !a.repack && !a.pointwise;
+    if (!by_copy && draw(0, 2) == 0) {
+      p.g = draw(2, 40);
+      p.c = p.g * draw(1, 9);
+      p.k = p.g * draw(1, 9);
+      return;
+    }
     p.g = coin() ? 1 : draw(1, 4);
     const std::int64_t unit = !by_copy ? 1 : p.g == 1 ? 8 : 64;
     const std::int64_t most = unit == 64 ? 2 : 160 / unit;
@@ -124,7 +131,7 @@ class GpuConv : public GpuTest {
 
 TEST_F(GpuConv, EveryEssentialKernelIsCorrectOnRandomProblems) {
   const std::vector<KernelSpec> specs = essential();
-  ASSERT_EQ(specs.size(), 188U);
+  ASSERT_EQ(specs.size(), 309U);
   ASSERT_NO_FATAL_FAILURE(build(specs));
   for (const KernelSpec& spec : specs) {
     const std::string name = name_of(spec);
@@ -172,6 +179,54 @@ TEST_F(GpuConv, EveryDimensionIsCorrectDepthwise) {
       "conv_backwardweight_fp32_nhwgc_1d_depthwise_32x64x2_2x2x1_2x4x5_splitordered1_slices4_sm90a",
       "conv_backwardweight_bf16_nhwgc_3d_depthwise_32x128x1_2x2x1_2x4x3_sm90a",
   });
+}
+
+TEST_F(GpuConv, EveryTypeAndDimensionIsCorrectByGathering) {
+  check_names({
+      "conv_forward_bf16_nhwgc_1d_cpasync_128x64x64_2x2x1_16x8x16_bias_add_relu_s3_sm90a",
+      "conv_forward_fp16_nhwgc_3d_cpasync_64x128x32_2x2x1_16x8x16_s4_sm90a",
+      "conv_forward_fp16_nchw_3d_cpasync_256x32x32_4x1x1_16x8x16_s4_sm90a",
+      "conv_forward_tf32_nchw_1d_cpasync_64x64x16_2x2x1_16x8x8_s4_sm90a",
+      "conv_forward_int8_nchw_2d_cpasync_128x64x64_2x2x1_16x8x32_s4_sm90a",
+      "conv_forward_fp8_nchw_2d_cpasync_64x64x64_2x2x1_16x8x16_s3_sm90a",
+      "conv_forward_bf8_nhwgc_3d_cpasync_128x64x64_2x2x1_16x8x16_s3_sm90a",
+      "conv_backwarddata_fp16_nhwgc_3d_cpasync_64x64x32_2x2x1_16x8x16_s4_sm90a",
+      "conv_backwarddata_bf16_nchw_1d_cpasync_64x128x32_2x2x1_16x8x16_s4_sm90a",
+      "conv_backwarddata_tf32_nchw_3d_cpasync_64x64x16_2x2x1_16x8x8_s4_sm90a",
+      "conv_backwardweight_bf16_nhwgc_1d_cpasync_256x32x32_4x1x1_16x8x16_s4_sm90a",
+      "conv_backwardweight_fp16_nhwgc_3d_cpasync_64x128x32_2x2x1_16x8x16_s4_sm90a",
+      "conv_backwardweight_fp16_nchw_3d_cpasync_64x64x32_2x2x1_16x8x16_splitordered1_slices2_s4_"
+      "sm90a",
+      "conv_backwardweight_tf32_nchw_2d_cpasync_64x64x16_2x2x1_16x8x8_splitordered1_slices4_s4_"
+      "sm90a",
+  });
+}
+
+// Several groups share a tile, and padding is multiplied: what does not exist must not turn a
+// neighbour's sums into NaN.
+TEST_F(GpuConv, NotANumberStaysInItsGroup) {
+  constexpr const char* kLine =
+      "conv direction={} n=2 c=32 k=32 g=8 h=9 w=9 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16";
+  const std::pair<const char*, const char*> cases[] = {
+      {"forward", "conv_forward_bf16_nhwgc_2d_cpasync_128x64x32_2x2x1_16x8x16_s4_sm90a"},
+      {"backward_data", "conv_backwarddata_bf16_nhwgc_2d_cpasync_128x64x32_2x2x1_16x8x16_s4_sm90a"},
+      {"backward_weight",
+       "conv_backwardweight_bf16_nhwgc_2d_cpasync_64x64x32_2x2x1_16x8x16_s4_sm90a"}};
+  for (const auto& [direction, kernel] : cases) {
+    const Problem problem = parse_problem(fmt::format(fmt::runtime(kLine), direction));
+    measure::OwnedOperands owned = measure::random_operands(problem, random_());
+    constexpr std::uint16_t kInfinity = 0x7f80;
+    for (const std::size_t operand : {0U, 1U, 2U}) {
+      const void* const data = family_.pointer(owned.operands, operand);
+      if (data == nullptr) continue;
+      auto* const elements = static_cast<std::uint16_t*>(const_cast<void*>(data));
+      elements[draw(0, 1000)] = kInfinity;
+    }
+    measure::PlacedOperands placed = measure::place_operands(owned, place_);
+    run(problem, owned, placed, placed.operands, kernel);
+    SCOPED_TRACE(kernel);
+    expect_correct(problem, owned);
+  }
 }
 
 TEST_F(GpuConv, GapsBetweenLinesAreLeftAlone) {

@@ -26,7 +26,7 @@ TEST(EssentialConvs, CompileForHopperWithoutSpills) {
       sources.push_back(family.emit(spec, target));
     }
   }
-  ASSERT_EQ(sources.size(), 188U);
+  ASSERT_EQ(sources.size(), 309U);
   jit::BuildOptions options;
   options.cache.folder = TESSERA_BUILD "/kernel-cache";
   options.worker = TESSERA_WORKER;

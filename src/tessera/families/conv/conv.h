@@ -82,6 +82,9 @@ extern const Way kDepthwiseCpu;
 // tmaws.cc: implicit products by TMA and wgmma
 extern const Way kTmaws;
 
+// cpasync.cc: implicit products by threads that gather, and mma
+extern const Way kCpasync;
+
 // depthwise.cc: one channel of x in each group
 extern const Way kDepthwiseCuda;
 

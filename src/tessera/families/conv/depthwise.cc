@@ -378,7 +378,7 @@ constexpr tile::Rule<DepthwiseAsk> kDepthwiseProblemRules[] = {
      }},
 };
 
-std::string depthwise_unsupported(const KernelSpec& spec, const ConvProblem& p) {
+std::string depthwise_unsupported(const KernelSpec& spec, const ConvProblem& p, const Target&) {
   const DepthwisePlan plan = depthwise_plan(p, spec.algorithm);
   const DepthwiseAsk x = {spec.algorithm, p, plan};
   const tile::Rule<DepthwiseAsk>* rule = tile::first_broken(kDepthwiseProblemRules, x);

@@ -106,7 +106,7 @@ std::vector<Algorithm> depthwise_algorithms(const Target& target) {
 }
 
 // Lanes are groups in nhwgc, which therefore have to be neighbours.
-std::string unsupported_depthwise(const KernelSpec&, const ConvProblem& p) {
+std::string unsupported_depthwise(const KernelSpec&, const ConvProblem& p, const Target&) {
   if (p.c != p.g) {
     return fmt::format("depthwise needs one channel of x in each group, got {} in {} groups", p.c,
                        p.g);

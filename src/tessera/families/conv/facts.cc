@@ -133,6 +133,8 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
       {1, 20, 20, 20, 12, 3, 1, 2, 2},
       {1, 18, 36, 18, 8, 3, 1, 1, 1},
       {2, 7, 7, 7, 10, 5, 1, 1, 2},
+      {2, 128, 64, 16, 8, 3, 2, 1, 1},
+      {1, 4, 36, 1, 12, 5, 1, 1, 2},
   };
   const auto& s = std::get<ConvSignature>(spec.signature);
   std::vector<Problem> problems;

@@ -21,6 +21,7 @@ constexpr int kMaxAccumulators = 208;  // per thread, without spills
 constexpr int kMaxColumns = 256;       // of wgmma
 constexpr int kMaxColumnsOf3 = 192;    // 3 consumers: 128 registers a thread at entry
 constexpr int kMaxStages = 9;
+constexpr int kMostConsumers = 3;
 constexpr int kMostOfConsumer = 128;  // rows; listed kernels have no more
 constexpr int kMaxSlices = 128;
 constexpr int kInstructionK = 16;
@@ -420,7 +421,8 @@ std::vector<Algorithm> tmaws_algorithms(const Target& target) {
                        .wave = wave,
                        .warp_tile = {device::kWgmmaRows, tile.n, kInstructionK},
                        .scheduler = scheduler};
-        if (tile.k != kTmawsDepth || wave.n != 1 || tile.m > kMostOfConsumer * wave.m) continue;
+        if (tile.k != kTmawsDepth || wave.n != 1 || wave.m > kMostConsumers) continue;
+        if (tile.m > kMostOfConsumer * wave.m) continue;
         if (scheduler == Scheduler::pingpong && wave.m != 2) continue;
         if (tile::tmaws_store(a).row_blocks >= 1 && accumulators(a) <= kMaxAccumulators) add(a);
       }

@@ -6,8 +6,9 @@
 namespace tessera::conv {
 
 std::span<const Way> ways() {
-  static const std::array kAll = {kDirectCpu,     kDirectCuda, kPackedCpu,    kDepthwiseCpu,
-                                  kDepthwiseCuda, kTmaws,      kPointwiseCpu, kPointwiseCuda};
+  static const std::array kAll = {kDirectCpu,    kDirectCuda,    kPackedCpu,
+                                  kDepthwiseCpu, kDepthwiseCuda, kTmaws,
+                                  kCpasync,      kPointwiseCpu,  kPointwiseCuda};
   return kAll;
 }
 
