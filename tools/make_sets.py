@@ -428,8 +428,8 @@ def conv_pointwise_names(target, direction, dtype, layout):
     return [f"{plain[i * len(plain) // 4]}_pointwise" for i in range(min(4, len(plain)))]
 
 
-# One channel in each group: tile_m, which is the stride, and warp tile for filters of 3, 5 and 7 taps
-# (2: half of the taps of a gradient with a stride). Those with tile_m = 2 are for fp32 alone.
+# One channel in each group: tile_m, which is the stride, and warp tile for filters of 3, 5 and 7
+# taps (2: half of the taps of a gradient with a stride). Those with tile_m = 2 are for fp32 alone.
 CONV_DEPTHWISE_CPU = {
     "avx512": {"forward": [(1, "7x32x3"), (1, "7x32x5"), (1, "7x32x7"), (2, "7x32x3"),
                            (2, "7x32x5")],

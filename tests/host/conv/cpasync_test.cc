@@ -59,7 +59,7 @@ TEST(ConvCpasync, IllegalSpecsSayWhy) {
   }
 }
 
-ConvProblem problem_of(const std::string& words) {
+ConvProblem layer_of(const std::string& words) {
   return with_strides(std::get<ConvProblem>(parse_problem("conv dtype=bf16 direction=" + words)));
 }
 
@@ -75,7 +75,7 @@ TEST(ConvCpasync, UnservedProblemsSayWhy) {
        "4000000000"},
   };
   for (const GatherRow& row : kUnservedGathers) {
-    const Problem problem = problem_of(row.name);
+    const Problem problem = layer_of(row.name);
     EXPECT_EQ(supports(parse_name(kForward), problem, target).reason, row.text) << row.name;
   }
 }
@@ -85,7 +85,7 @@ TEST(ConvCpasync, SlicesNeedSteps) {
   const KernelSpec spec = parse_name(
       "conv_backwardweight_bf16_nhwgc_2d_cpasync_64x64x32_2x2x1_16x8x16_splitordered1_slices8_s4_"
       "sm90a");
-  EXPECT_EQ(supports(spec, problem_of("backward_weight n=2 c=64 k=64 h=9 w=9"), target).reason,
+  EXPECT_EQ(supports(spec, layer_of("backward_weight n=2 c=64 k=64 h=9 w=9"), target).reason,
             "slices need a step of 32 each, got 8 slices of 6 steps");
 }
 
@@ -93,7 +93,7 @@ TEST(ConvCpasync, SlicesNeedSteps) {
 
 TEST(ConvCpasync, GroupsOfFewChannelsShareATile) {
   const auto together = [](const std::string& words, const Shape3& tile) {
-    return gather_plan(problem_of(words), tile).together;
+    return gather_plan(layer_of(words), tile).together;
   };
   EXPECT_EQ(together("forward n=1 c=128 k=128 g=32 h=9 w=9", kTile), 16);
   EXPECT_EQ(together("forward n=1 c=128 k=256 g=32 h=9 w=9", kTile), 8);
@@ -107,7 +107,7 @@ TEST(ConvCpasync, GroupsOfFewChannelsShareATile) {
 }
 
 TEST(ConvCpasync, LinesOfFewChannelsAreOneRun) {
-  const GatherPlan stem = gather_plan(problem_of("forward n=2 c=3 k=64 h=32 w=32 y=7 x=7"), kTile);
+  const GatherPlan stem = gather_plan(layer_of("forward n=2 c=3 k=64 h=32 w=32 y=7 x=7"), kTile);
   EXPECT_TRUE(stem.taps_in_run);
   EXPECT_EQ(stem.run, 21);
   EXPECT_EQ(stem.padded_run, 24);
@@ -117,17 +117,17 @@ TEST(ConvCpasync, LinesOfFewChannelsAreOneRun) {
                             "forward n=2 c=3 k=64 h=32 w=32 y=7 x=7 in_stride_w=4 in_stride_h=128 "
                             "in_stride_n=4096",
                             "backward_data n=2 c=3 k=3 h=32 w=32 y=7 x=7"}) {
-    const GatherPlan plan = gather_plan(problem_of(words), kTile);
+    const GatherPlan plan = gather_plan(layer_of(words), kTile);
     EXPECT_FALSE(plan.taps_in_run) << words;
     EXPECT_EQ(plan.run, 3) << words;
   }
   const std::string whole_chunks = "forward n=2 c=8 k=64 h=32 w=32 y=7 x=7";
-  EXPECT_FALSE(gather_plan(problem_of(whole_chunks), kTile).taps_in_run);
+  EXPECT_FALSE(gather_plan(layer_of(whole_chunks), kTile).taps_in_run);
 }
 
 TEST(ConvCpasync, ResiduesHaveTilesOfTheirOwn) {
   const GatherPlan plan = gather_plan(
-      problem_of("backward_data n=4 c=64 k=64 h=30 w=31 y=3 x=3 stride_h=2 stride_w=3"), kTile);
+      layer_of("backward_data n=4 c=64 k=64 h=30 w=31 y=3 x=3 stride_h=2 stride_w=3"), kTile);
   EXPECT_EQ(plan.residues, 6);
   EXPECT_EQ(plan.rows, 4 * 15 * 11);
   EXPECT_EQ(plan.tiles, 6 * 6);
@@ -135,7 +135,7 @@ TEST(ConvCpasync, ResiduesHaveTilesOfTheirOwn) {
 
 TEST(ConvCpasync, LinesOfPixelsEndWithWholeChunks) {
   const GatherPlan plan =
-      gather_plan(problem_of("forward n=2 c=16 k=64 h=7 w=7 layout=nchw"), kTile);
+      gather_plan(layer_of("forward n=2 c=16 k=64 h=7 w=7 layout=nchw"), kTile);
   EXPECT_EQ(plan.rows, 2 * 7 * 8);
 }
 
@@ -159,12 +159,12 @@ constexpr WidthRow kWidths[] = {
 
 TEST(ConvCpasync, WidthsOfCopiesFollowFromAlignment) {
   for (const WidthRow& row : kWidths) {
-    const ConvProblem p = problem_of(row.words);
+    const ConvProblem p = layer_of(row.words);
     const auto arguments = gather_arguments(p, gather_plan(p, kTile), {});
     EXPECT_EQ(arguments.image.width, row.image) << row.words;
     EXPECT_EQ(arguments.other.width, row.other) << row.words;
   }
-  const ConvProblem p = problem_of(kWidths[0].words);
+  const ConvProblem p = layer_of(kWidths[0].words);
   ConvOperands operands;
   operands.in = reinterpret_cast<const void*>(0x1008);
   EXPECT_EQ(gather_arguments(p, gather_plan(p, kTile), operands).image.width, device::kBy8);
@@ -175,7 +175,7 @@ TEST(ConvCpasync, SlicesReserveTheirSums) {
       "conv_backwardweight_bf16_nhwgc_2d_cpasync_64x64x32_2x2x1_16x8x16_splitordered1_slices8_s4_"
       "sm90a");
   const ConvProblem p =
-      problem_of("backward_weight n=8 c=64 k=96 h=16 w=16 y=3 x=3 pad_h=1 pad_w=1");
+      layer_of("backward_weight n=8 c=64 k=96 h=16 w=16 y=3 x=3 pad_h=1 pad_w=1");
   const Launch launch = conv::bind(spec, p, ConvOperands{});
   EXPECT_EQ(launch.workspace.bytes,
             std::size_t{device::kCounterBytes} + std::size_t{8} * 2 * 9 * 64 * 64 * sizeof(float));

@@ -22,11 +22,11 @@ constexpr double kTapCycles = 1.2;     // of each load of a source, which a wind
 constexpr double kAnyCycles = 2.2;     // of a product of vectors outside of windows
 constexpr double kVectorCycles = 2;    // to store and finish a vector of results
 constexpr double kCopyCycles = 3;      // to copy a vector of pixels, in nchw
-constexpr double kLineCycles = 60;     // of a line of results
+constexpr double kCpuLineCycles = 60;  // of a line of results
 
 // What the rules look at. A window has `taps` of a line (of a column in nchw) of pixels `step`
 // places apart: warp_tile.k and tile.m.
-struct DepthwiseCase {
+struct CpuDepthwiseCase {
   const ConvSignature& signature;
   const Algorithm& algorithm;
   const Target& target;
@@ -34,65 +34,66 @@ struct DepthwiseCase {
 
 int vector_lanes(const Target& target) { return target.vector_bytes / 4; }
 
-int window_registers(const DepthwiseCase& c) {
+int window_registers(const CpuDepthwiseCase& c) {
   const Shape3& w = c.algorithm.warp_tile;
   return (w.m + w.k) * (w.n / vector_lanes(c.target)) + 1;
 }
 
-bool is_float(DType dtype) {
+bool is_cpu_float(DType dtype) {
   return dtype == DType::fp32 || dtype == DType::tf32 || dtype == DType::fp16 ||
          dtype == DType::bf16;
 }
 
-constexpr tile::Rule<DepthwiseCase> kDepthwiseRules[] = {
-    {[](const DepthwiseCase& c) {
+constexpr tile::Rule<CpuDepthwiseCase> kCpuDepthwiseRules[] = {
+    {[](const CpuDepthwiseCase& c) {
        const ConvSignature& s = c.signature;
-       return is_float(s.in) && is_float(s.weight) && is_float(s.out);
+       return is_cpu_float(s.in) && is_cpu_float(s.weight) && is_cpu_float(s.out);
      },
-     [](const DepthwiseCase& c) {
+     [](const CpuDepthwiseCase& c) {
        return fmt::format("depthwise multiplies fp32, tf32, fp16 and bf16, got {} and {} to {}",
                           to_string(c.signature.in), to_string(c.signature.weight),
                           to_string(c.signature.out));
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const CpuDepthwiseCase& c) {
        const Shape3 &t = c.algorithm.tile, &w = c.algorithm.wave;
        return t.n == 1 && t.k == 1 && (t.m == 1 || t.m == 2) && w == Shape3{0, 0, 1};
      },
-     [](const DepthwiseCase& c) {
+     [](const CpuDepthwiseCase& c) {
        return fmt::format("depthwise has tile 1x1x1 or 2x1x1 and wave 0x0x1, got {} and {}",
                           to_string(c.algorithm.tile), to_string(c.algorithm.wave));
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const CpuDepthwiseCase& c) {
        return c.signature.direction != ConvDirection::backward_data || c.algorithm.tile.m == 1;
      },
-     [](const DepthwiseCase& c) {
+     [](const CpuDepthwiseCase& c) {
        return fmt::format("tile_m must be 1 in backward_data, whose sources are neighbours, got {}",
                           c.algorithm.tile.m);
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const CpuDepthwiseCase& c) {
        const Shape3& w = c.algorithm.warp_tile;
        return std::min({w.m, w.n, w.k - 1}) >= 1 && std::max(w.m, w.k) <= kMostRows &&
               w.n % vector_lanes(c.target) == 0;
      },
-     [](const DepthwiseCase& c) {
+     [](const CpuDepthwiseCase& c) {
        return fmt::format(
            "warp_tile must have 1 to {0} rows, a multiple of {1} lanes and 2 to {0} steps, got {2}",
            kMostRows, vector_lanes(c.target), to_string(c.algorithm.warp_tile));
      }},
-    {[](const DepthwiseCase& c) { return window_registers(c) <= c.target.vector_registers; },
-     [](const DepthwiseCase& c) {
+    {[](const CpuDepthwiseCase& c) { return window_registers(c) <= c.target.vector_registers; },
+     [](const CpuDepthwiseCase& c) {
        return fmt::format("needs {} vector registers, {} has {}", window_registers(c),
                           c.target.name, c.target.vector_registers);
      }},
 };
 
-std::string illegal_depthwise(const ConvSignature& s, const Algorithm& a, const Target& target) {
-  const DepthwiseCase c = {s, a, target};
-  const tile::Rule<DepthwiseCase>* const rule = tile::first_broken(kDepthwiseRules, c);
+std::string illegal_cpu_depthwise(const ConvSignature& s, const Algorithm& a,
+                                  const Target& target) {
+  const CpuDepthwiseCase c = {s, a, target};
+  const tile::Rule<CpuDepthwiseCase>* const rule = tile::first_broken(kCpuDepthwiseRules, c);
   return rule == nullptr ? std::string() : rule->sentence(c);
 }
 
-std::vector<Algorithm> depthwise_algorithms(const Target& target) {
+std::vector<Algorithm> cpu_depthwise_algorithms(const Target& target) {
   const AlgorithmSpace& space = tile::space_of(Op::conv, target);
   std::vector<Shape3> warp_tiles;
   for (const auto& [dtype, shapes] : space.warp_tiles) {
@@ -106,7 +107,7 @@ std::vector<Algorithm> depthwise_algorithms(const Target& target) {
 }
 
 // Lanes are groups in nhwgc, which therefore have to be neighbours.
-std::string unsupported_depthwise(const KernelSpec&, const ConvProblem& p, const Target&) {
+std::string unsupported_cpu_depthwise(const KernelSpec&, const ConvProblem& p, const Target&) {
   if (p.c != p.g) {
     return fmt::format("depthwise needs one channel of x in each group, got {} in {} groups", p.c,
                        p.g);
@@ -170,7 +171,7 @@ std::vector<tile::CpuObject> depthwise_objects(const KernelSpec& spec, const Tar
   return objects;
 }
 
-Source emit_depthwise(const KernelSpec& spec, const Target& target) {
+Source emit_cpu_depthwise(const KernelSpec& spec, const Target& target) {
   const std::string entry;
   Source source = tile::cpu_source(
       spec, target, kAbi,
@@ -180,7 +181,7 @@ Source emit_depthwise(const KernelSpec& spec, const Target& target) {
   return source;
 }
 
-Launch bind_depthwise(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+Launch bind_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
   Launch launch;
   launch.arguments.set(arguments_of(p, o));
   launch.max_threads = spec.algorithm.wave.m;
@@ -202,8 +203,8 @@ bool has_window(const Algorithm& a, const ConvProblem& p) {
   return most == a.warp_tile.k;
 }
 
-Estimate estimate_depthwise(const KernelSpec& spec, const ConvProblem& p, const Target& target,
-                            int threads) {
+Estimate estimate_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, const Target& target,
+                                int threads) {
   const Problem problem = p;
   const Algorithm& a = spec.algorithm;
   const bool is_last = p.layout == ConvLayout::nhwgc;
@@ -214,7 +215,7 @@ Estimate estimate_depthwise(const KernelSpec& spec, const ConvProblem& p, const 
   const double vectors = lines * std::ceil(double(is_last ? p.g : out[2]) / lanes) *
                          double(is_last ? out[2] * (p.k / p.g) : 1);
   const double product = has_window(a, p) ? kWindowCycles + kTapCycles / a.warp_tile.k : kAnyCycles;
-  double cycles = vectors * (taps * product + kVectorCycles) + lines * kLineCycles;
+  double cycles = vectors * (taps * product + kVectorCycles) + lines * kCpuLineCycles;
   const double sources = double(p.n) * double(p.size[0] * p.size[1]) * double(p.c);
   if (!is_last) cycles += sources * std::ceil(double(p.size[2]) / lanes) * kCopyCycles;
   const double used = units_used(threads, target);
@@ -226,8 +227,9 @@ Estimate estimate_depthwise(const KernelSpec& spec, const ConvProblem& p, const 
 
 }  // namespace
 
-const Way kDepthwiseCpu = {
-    Pipeline::depthwise,   "cpu",          depthwise_algorithms, illegal_depthwise,
-    unsupported_depthwise, emit_depthwise, bind_depthwise,       estimate_depthwise};
+const Way kDepthwiseCpu = {Pipeline::depthwise,       "cpu",
+                           cpu_depthwise_algorithms,  illegal_cpu_depthwise,
+                           unsupported_cpu_depthwise, emit_cpu_depthwise,
+                           bind_cpu_depthwise,        estimate_cpu_depthwise};
 
 }  // namespace tessera::conv
