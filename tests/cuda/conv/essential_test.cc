@@ -43,10 +43,12 @@ class GpuConv : public GpuTest {
       return;
     }
     p.g = coin() ? 1 : draw(1, 4);
+    if (!by_copy && draw(0, 3) == 0) p.g = 32;
     const std::int64_t unit = !by_copy ? 1 : p.g == 1 ? 8 : 64;
-    const std::int64_t most = unit == 64 ? 2 : 160 / unit;
+    const std::int64_t most = unit == 64 ? 2 : p.g == 32 ? 12 : 160 / unit;
     p.c = p.g * unit * draw(1, most);
     p.k = p.g * unit * draw(1, most);
+    if (!by_copy && p.g == 1 && draw(0, 3) == 0) p.c = draw(1, 4);  // a stem
   }
 
   void draw_dimension(const Algorithm& a, std::size_t dim, std::int64_t most, ConvProblem& p) {
@@ -229,10 +231,30 @@ TEST_F(GpuConv, NotANumberStaysInItsGroup) {
   }
 }
 
+TEST_F(GpuConv, EveryDimensionIsCorrectWithCopiedOperands) {
+  check_names({
+      "conv_forward_bf16_nchw_2d_tmaws_128x80x64_2x1x1_64x80x16_bias_add_relu_cooperative_s6_"
+      "repack_sm90a",
+      "conv_forward_fp16_nchw_1d_tmaws_128x64x64_2x1x1_64x64x16_pingpong_s8_repack_sm90a",
+      "conv_forward_bf16_nhwgc_3d_tmaws_128x128x64_2x1x1_64x128x16_bias_relu_pingpong_s6_repack_"
+      "sm90a",
+      "conv_backwarddata_bf16_nchw_3d_tmaws_192x128x64_3x1x1_64x128x16_cooperative_s5_repack_sm90a",
+      "conv_backwarddata_fp16_nhwgc_1d_tmaws_128x160x64_2x1x1_64x160x16_pingpong_s5_repack_sm90a",
+      "conv_backwardweight_bf16_nchw_1d_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s4_repack_"
+      "sm90a",
+      "conv_backwardweight_fp16_nhwgc_3d_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered1_"
+      "slices4_s9_repack_sm90a",
+  });
+}
+
 TEST_F(GpuConv, GapsBetweenLinesAreLeftAlone) {
   for (const char* name :
        {"conv_forward_bf16_nhwgc_2d_depthwise_112x64x1_2x2x1_4x7x7_sm90a",
         "conv_backwarddata_bf16_nhwgc_2d_depthwise_64x128x2_2x2x1_4x4x3_sm90a",
+        "conv_forward_bf16_nchw_2d_tmaws_128x64x64_2x1x1_64x64x16_pingpong_s8_repack_sm90a",
+        "conv_backwarddata_bf16_nhwgc_2d_tmaws_128x64x64_2x1x1_64x64x16_pingpong_s8_repack_sm90a",
+        "conv_backwardweight_bf16_nhwgc_2d_tmaws_64x64x64_1x1x1_64x64x16_cooperative_s9_repack_"
+        "sm90a",
         "conv_backwarddata_bf16_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a",
         "conv_forward_bf16_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a",
         "conv_backwarddata_bf16_nchw_2d_direct_64x64x16_2x2x1_4x8x1_sm90a"}) {

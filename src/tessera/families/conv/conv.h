@@ -66,7 +66,7 @@ std::string serves_all(const KernelSpec& spec, const ConvProblem& problem, const
 std::span<const Way> ways();
 // Null where the backend has no such kernels.
 const Way* find_way(std::string_view backend, const Algorithm& algorithm);
-// Any backend's: rows of one pipeline have the same bind().
+// The row whose bind() serves the algorithm.
 const Way* find_way(const Algorithm& algorithm);
 
 // direct.cc: the kernels that run any valid problem

@@ -29,9 +29,12 @@ const Way* find_way(std::string_view backend, const Algorithm& algorithm) {
   return nullptr;
 }
 
+// A launch is bound without the target's row. Only CPUs leave the number of threads to the caller.
 const Way* find_way(const Algorithm& algorithm) {
+  const bool on_cpu = algorithm.wave.m == 0;
   for (const Way& way : ways()) {
-    if (is_of(algorithm, way)) return &way;
+    if (!is_of(algorithm, way)) continue;
+    if (way.pointwise || (way.backend == "cpu") == on_cpu) return &way;
   }
   return nullptr;
 }
