@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -27,8 +28,10 @@ constexpr std::int64_t kLeastWorkspace = std::int64_t{64} << 20;
 constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 30;
 constexpr std::int64_t kMostKnobs = 64;
 constexpr std::size_t kKept = 3;  // of the search; the benchmark takes the fastest of them
-constexpr std::array kModes = {cudnn::Mode::instant, cudnn::Mode::by_network,
-                               cudnn::Mode::fallback};
+// A search ends after so long, when so many engines were timed: some are compiled when their plan
+// is made. PyTorch's own search ends after ten.
+constexpr double kSearchSeconds = 4;
+constexpr std::size_t kLeastTimed = 10;
 constexpr std::array kPlaces = {"fastest of the search", "second of the search",
                                 "third of the search"};
 
@@ -106,7 +109,7 @@ class Convolution {
         problem_(with_strides(problem)),
         pointers_(pointers_of(problem_, operands)) {
     make_graph(tensors);
-    for (const cudnn::Mode mode : kModes) propose(mode);
+    add_choices();
     if (choices_.empty()) refuse();
   }
 
@@ -145,9 +148,12 @@ class Convolution {
     library().set(descriptor, attribute, As::data_type, 1, &type);
   }
 
-  Descriptor tensor_of(const ConvTensor& tensor, std::int64_t id, const void* pointer) const {
+  // A part of the graph, which lives as long as the graph.
+  Descriptor make_part(Kind kind) { return parts_.emplace_back(library().make(kind)); }
+
+  Descriptor tensor_of(const ConvTensor& tensor, std::int64_t id, const void* pointer) {
     const cudnn::Library& lib = library();
-    const Descriptor made = lib.make(Kind::tensor);
+    const Descriptor made = make_part(Kind::tensor);
     set_type(made, Attribute::tensor_type, *data_type_of(tensor.dtype));
     lib.set(made, Attribute::tensor_dims, tensor.dims);
     lib.set(made, Attribute::tensor_strides, tensor.strides);
@@ -157,11 +163,11 @@ class Convolution {
     return made;
   }
 
-  Descriptor convolution(std::int64_t places) const {
+  Descriptor convolution(std::int64_t places) {
     constexpr int kCrossCorrelation = 1;
     const cudnn::Library& lib = library();
     const ConvProblem& p = problem_;
-    const Descriptor made = lib.make(Kind::convolution);
+    const Descriptor made = make_part(Kind::convolution);
     set_type(made, Attribute::convolution_compute,
              p.in == DType::int8 ? DataType::int32 : DataType::fp32);
     lib.set(made, Attribute::convolution_mode, As::convolution_mode, 1, &kCrossCorrelation);
@@ -180,7 +186,7 @@ class Convolution {
     const auto attribute = [&](int behind) {
       return static_cast<Attribute>(static_cast<int>(row.alpha) + behind);
     };
-    const Descriptor operation = lib.make(row.kind);
+    const Descriptor operation = make_part(row.kind);
     lib.set(operation, attribute(0), problem_.alpha);
     lib.set(operation, attribute(1), 0.0F);
     lib.set(operation, attribute(2),
@@ -207,8 +213,26 @@ class Convolution {
     lib.finish(pack_);
   }
 
-  // Adds what the heuristics propose and is not there yet. A mode may know nothing of a problem.
-  void propose(cudnn::Mode mode) {
+  // The two kinds of heuristics take turns, so that a search that ends early has asked both.
+  void add_choices() {
+    const std::vector<Descriptor> instant = proposed(cudnn::Mode::instant);
+    const std::vector<Descriptor> by_network = proposed(cudnn::Mode::by_network);
+    for (std::size_t i = 0; i < std::max(instant.size(), by_network.size()); ++i) {
+      if (i < instant.size()) add_choice(instant[i]);
+      if (i < by_network.size()) add_choice(by_network[i]);
+    }
+    for (const Descriptor& config : proposed(cudnn::Mode::fallback)) add_choice(config);
+  }
+
+  // Adds what is not there yet.
+  void add_choice(const Descriptor& config) {
+    if (known_.insert(tag_of(config)).second) {
+      choices_.push_back({.config = config, .plan = nullptr});
+    }
+  }
+
+  // A mode may know nothing of a problem.
+  std::vector<Descriptor> proposed(cudnn::Mode mode) {
     const cudnn::Library& lib = library();
     try {
       const Descriptor heuristics = lib.make(Kind::heuristics);
@@ -217,14 +241,13 @@ class Convolution {
       lib.finish(heuristics);
       const std::int64_t count =
           lib.get(heuristics, Attribute::heuristics_results, As::descriptor, 0, nullptr);
-      for (const Descriptor& config :
-           lib.get_all(heuristics, Attribute::heuristics_results, Kind::config, count)) {
-        if (keeps_precision(config) && known_.insert(tag_of(config)).second) {
-          choices_.push_back({.config = config, .plan = nullptr});
-        }
-      }
+      std::vector<Descriptor> configs =
+          lib.get_all(heuristics, Attribute::heuristics_results, Kind::config, count);
+      std::erase_if(configs, [&](const Descriptor& each) { return !keeps_precision(each); });
+      return configs;
     } catch (const Error& error) {
       last_refusal_ = error.what();
+      return {};
     }
   }
 
@@ -302,7 +325,10 @@ class Convolution {
     runtime::Stopwatch watch(session_->place, {.min_seconds = 0, .flush_caches = true});
     std::vector<std::pair<double, std::size_t>> found;
     double best = std::numeric_limits<double>::infinity();
+    const auto begin = std::chrono::steady_clock::now();
     for (std::size_t i = 0; i < choices_.size(); ++i) {
+      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+      if (found.size() >= kLeastTimed && spent.count() > kSearchSeconds) break;
       if (!build(choices_[i])) continue;
       try {
         found.emplace_back(seconds_of(choices_[i], best, watch), i);
@@ -321,6 +347,7 @@ class Convolution {
   std::shared_ptr<Session> session_;
   ConvProblem problem_;
   std::array<const void*, 3> pointers_;  // x, w, y
+  std::vector<Descriptor> parts_;        // of the graph
   Descriptor graph_, pack_;
   const void* packed_workspace_ = nullptr;  // of the pack
   std::vector<Choice> choices_;

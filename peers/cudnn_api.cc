@@ -11,14 +11,15 @@
 namespace tessera::peers::cudnn {
 namespace {
 
-// It lies beside NVRTC, or in a Python environment in a folder of its own.
+// It lies beside NVRTC, in a Python environment in a folder of its own, or where the system looks.
 std::vector<std::string> library_files() {
   constexpr const char* kFile = "libcudnn.so.9";
-  std::vector<std::string> names = {kFile};
+  std::vector<std::string> names;
   for (const fs::path& folder : jit::nvrtc_places()) {
     names.push_back((folder / kFile).string());
     names.push_back((folder / "../../cudnn/lib" / kFile).string());
   }
+  names.emplace_back(kFile);
   return names;
 }
 

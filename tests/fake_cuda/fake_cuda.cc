@@ -16,6 +16,11 @@ EXPORT Held fake_cuda_held() {
   return {static_cast<int>(l.w.modules.size()), static_cast<int>(l.w.functions.size()),
           static_cast<int>(l.w.memory.size()), static_cast<int>(l.w.events.size()), t_stack.size};
 }
+// Lets time pass on the device, as other libraries' kernels do.
+EXPORT void fake_cuda_pass(double milliseconds) {
+  const Locked l;
+  l.w.now += milliseconds;
+}
 // As cuDevicePrimaryCtxReset, called by another part of the process.
 EXPORT void fake_cuda_reset_context(int device) {
   const Locked l;
