@@ -56,12 +56,14 @@ bench() {
 import json, sys
 try:
     report = json.load(open(sys.argv[1]))
+    if "error" in report:
+        print("ended early:", report["error"]["message"])
     print(json.dumps(report["summary"]))
     for case in report["cases"]:
         for note in case["notes"]:
             print(f"note: {case['problem']}: {note}")
 except Exception as error:
-    print("no report:", error)
+    print("no whole report:", repr(error))
 PY
 }
 
