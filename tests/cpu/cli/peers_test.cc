@@ -67,5 +67,48 @@ TEST_F(CliPeers, OneThatFailsOrIsWrongHasNoTime) {
   }
 }
 
+// Nothing stands between such a peer and the bench but the comparison with the reference.
+TEST_F(CliPeers, WithoutATrialResultsAreStillCompared) {
+  write("p.txt", "gemm m=100 n=24 k=16\ngemm m=104 n=24 k=16\n");
+  const Json json = run_json(
+      "bench gemm --shapes p.txt --threads 1 --rounds 3 --min-seconds 0.0002 --peers openblas "
+      "--peer-seconds 0",
+      peer("fake_openblas", ""));
+  EXPECT_EQ(json.at("cases").at(0).at("peers").size(), 1U);
+  EXPECT_EQ(json.at("cases").at(0).at("notes").size(), 0U);
+  const Json& wrong = json.at("cases").at(1);
+  EXPECT_EQ(wrong.at("peers").size(), 0U);
+  EXPECT_EQ(wrong.at("notes").at(0).get<std::string>().find(
+                "openblas sgemm is left out, its result is wrong: gemm: out[0, 0] is "),
+            0U);
+}
+
+TEST_F(CliPeers, OneWithoutTheOperationIsAskedOnlyByName) {
+  const std::string norm = "bench norm kind=softmax rows=8 columns=64 --threads 1 --rounds 3 ";
+  const Json all = run_json(words_of(norm + "--min-seconds 0.0002"), peer("fake_openblas", ""));
+  EXPECT_EQ(all.at("peers"), Json::object());
+  EXPECT_EQ(all.at("cases").at(0).at("notes"), Json::array());
+  const Json one =
+      run_json(words_of(norm + "--min-seconds 0.0002 --peers openblas"), peer("fake_openblas", ""));
+  EXPECT_EQ(one.at("cases").at(0).at("notes"),
+            Json::array({"openblas cannot compute this problem"}));
+}
+
+TEST_F(CliPeers, LayersOfAllDirectionsAreMeasured) {
+  write("p.txt", "conv direction=forward n=32 c=8 k=16 h=9 w=9 y=3 x=3 pad_h=1 pad_w=1\n");
+  for (const std::string direction : {"forward", "backward_data", "backward_weight"}) {
+    const Json json = run_json(
+        words_of("bench conv --shapes p.txt --set n=1 --threads 1 --rounds 3 --min-seconds 0.0002 "
+                 "--peer-seconds 0 --set direction=" +
+                 direction));
+    EXPECT_EQ(json.at("cases").at(0).at("problem"),
+              "conv direction=" + direction + " n=1 c=8 k=16 h=9 w=9 y=3 x=3 pad_h=1 pad_w=1");
+    EXPECT_EQ(json.at("cases").at(0).at("notes"), Json::array());
+    EXPECT_EQ(json.at("peers").contains("openblas"), false);
+    if (!json.at("peers").contains("onednn")) continue;
+    EXPECT_GT(json.at("summary").at("geomean_vs").at("onednn").get<double>(), 0);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::cli_test
