@@ -86,7 +86,8 @@ void run_ways(const peers::Peer& peer, const Problem& problem, const RunSettings
   runtime::Place place = peers::place_of_peer(peer.name());
   place.options = run_options(run).launch;
   const Problem plain = family_of(problem).unpacked(problem);
-  const measure::OwnedOperands owned = measure::random_operands(plain, run.seed);
+  const measure::OwnedOperands owned =
+      measure::random_operands(plain, run.seed, runtime::thread_limit(place.options));
   const measure::PlacedOperands placed = measure::place_operands(owned, place);
   const std::vector<peers::PeerCall> calls = peer.calls(plain, placed.operands);
   say("loaded");
