@@ -31,6 +31,8 @@ constexpr int kMostDepthwiseSlices = 256;
 constexpr std::int64_t kMostStride32 = (std::int64_t{1} << 29) - 1;  // 2^31 bytes of fp32
 constexpr std::int64_t kMostPlaces = (std::int64_t{1} << 30) - 1;
 
+std::int64_t parts_of(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
+
 // ---- a thread's patch ----
 
 bool gives_x(ConvDirection d) { return d == ConvDirection::backward_data; }
@@ -51,9 +53,11 @@ int met_by(ConvDirection d, const Algorithm& a, int results) {
   return (a.warp_tile.k - 1) / a.tile.k + (results - 1) / a.tile.k + 1;
 }
 int registers_of(ConvDirection d, const Algorithm& a) {
-  const int taps = gives_w(d) ? a.warp_tile.k * a.warp_tile.k : 0;
   const int columns = met_by(d, a, a.warp_tile.n);
-  return channels_of(a) * (results_of(a) + taps + columns * (gives_w(d) ? 3 : 2));
+  if (!gives_w(d) || takes_any(a)) return channels_of(a) * (results_of(a) + columns * 2);
+  const int window = static_cast<int>(parts_of(a.warp_tile.k, a.tile.k));
+  const int taps = a.warp_tile.k * a.warp_tile.k;
+  return channels_of(a) * (taps + window * a.warp_tile.n + columns * (1 + a.tile.k));
 }
 
 // ---- legality ----
@@ -191,8 +195,6 @@ std::string depthwise_illegal(const ConvSignature& s, const Algorithm& a, const 
 }
 
 // ---- the plan of a problem ----
-
-std::int64_t parts_of(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
 
 struct DepthwisePlan {
   std::int64_t channels, vectors, channel_blocks, together;
@@ -412,12 +414,23 @@ std::vector<Algorithm> depthwise_algorithms(const Target& target) {
 
 // ---- text and launches ----
 
+// How many blocks of a kernel fit a unit without spilling a register, where the compiler would use
+// more registers to no purpose.
+int blocks_together(const KernelSpec& spec) {
+  const auto& s = std::get<ConvSignature>(spec.signature);
+  if (gives_w(s.direction) || takes_any(spec.algorithm)) return 1;
+  const DType image = gives_x(s.direction) ? s.out : s.in;
+  if (size_of(image) > 2) return 1;
+  return spec.algorithm.warp_tile.k > 3 && num_ops(s.epilogue) < 2 ? 4 : 3;
+}
+
 Source emit_depthwise(const KernelSpec& spec, const Target&) {
   constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_sum", "run_sum"}}};
   return tile::cuda_source(
       spec, kAbi,
       {"conv/depthwise_conv.h", "DepthwiseConv", "DepthwiseArguments", config_text(spec, "tf32")},
-      kDepthwiseThreads, std::span(kEntries).first(spec.algorithm.slices > 1 ? 2 : 1));
+      kDepthwiseThreads, std::span(kEntries).first(spec.algorithm.slices > 1 ? 2 : 1),
+      blocks_together(spec));
 }
 
 void add_sum_step(const DepthwisePlan& plan, int slices, device::DepthwiseArguments& to,

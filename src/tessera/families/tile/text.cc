@@ -56,20 +56,21 @@ Source cpu_source(const KernelSpec& spec, const Target& target, int abi, const T
 }
 
 Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int threads,
-                   std::span<const GpuEntry> entries) {
+                   std::span<const GpuEntry> entries, int blocks) {
   const std::string name = name_of(spec);
   std::string exports = fmt::format("__device__ extern const int {}_abi = {};\n", name, abi);
   std::vector<std::string> ends;
-  // One block at a time on a multiprocessor is enough: the compiler may then use so many registers
-  // that it need not spill, and blocks of few registers still share a multiprocessor.
+  // One block at a time on a multiprocessor is enough for most: the compiler may then use so many
+  // registers that it need not spill, and blocks of few registers still share a multiprocessor.
   for (const GpuEntry& entry : entries) {
     ends.emplace_back(entry.end);
     exports += fmt::format(
-        "__global__ void __launch_bounds__({}, 1) {}{}(\n"
+        "__global__ void __launch_bounds__({}, {}) {}{}(\n"
         "    const __grid_constant__ {} arguments) {{\n"
         "  {}<Config>::{}(arguments);\n"
         "}}\n",
-        threads, name, entry.end, from.arguments, from.name, entry.function);
+        threads, ends.size() == 1 ? blocks : 1, name, entry.end, from.arguments, from.name,
+        entry.function);
   }
   Source source = source_of(spec, "cuda", from, abi, from.config, exports);
   source.entries = std::move(ends);

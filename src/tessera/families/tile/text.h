@@ -26,8 +26,9 @@ struct Template {
 // template's own, kernel().
 Source cpu_source(const KernelSpec& spec, const Target& target, int abi, const Template& from,
                   std::span<const std::string> entries);
+// `blocks`: so many blocks of the first entry shall run on a unit at a time.
 Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int threads,
-                   std::span<const GpuEntry> entries);
+                   std::span<const GpuEntry> entries, int blocks = 1);
 
 // Whether every row of every operand begins at a multiple of so many bytes.
 bool rows_aligned(const Family& family, const Problem& problem, const Operands& operands,

@@ -99,6 +99,7 @@ class DepthwiseImage {
     const char* at;  // this thread's channels of the first line, at the first column
     int line;        // the first one
     u32 columns;     // those that exist
+    int distance;    // of columns, in bytes
   };
   __device__ __forceinline__ Source source(int depth) const {
     const int line = view.image_start(kHeight, patch.at[kHeight]);
@@ -107,13 +108,13 @@ class DepthwiseImage {
                             View::offset_in(view.image_stride(), patch.image, depth, line, column) +
                             channel;
     return {reinterpret_cast<const char*>(at), line,
-            places_inside(column, kImageColumns, view.image_size(kWidth))};
+            places_inside<kImageColumns>(column, view.image_size(kWidth)), g.image_column};
   }
   // Line number l, and then the next one.
   __device__ __forceinline__ void fetch(Source& from, int l, Line& to) const {
     const bool exists =
         static_cast<u32>(from.line + l) < static_cast<u32>(view.image_size(kHeight));
-    to.load(from.at, g.image_column, exists ? from.columns : 0);
+    to.load(from.at, from.distance, exists ? from.columns : 0);
     from.at += g.image_line;
   }
 
@@ -146,6 +147,7 @@ class DepthwiseImage {
   __device__ __forceinline__ void multiply_plane(Source& from, Line (&lines)[kAhead],
                                                  float (&sums)[kLines][kColumns][kChannels]) {
     const int rows = view.filter(kHeight);
+    stay(from.distance);
     float kept[kKept ? kTaps * kTaps : 1][kChannels];
     if constexpr (kKept) {
 #pragma unroll
@@ -190,7 +192,7 @@ class DepthwiseImage {
     using Run = Neighbours<PairBits<Out>, kChannels / 2>;
     const int line = patch.at[kHeight] + r;
     if (static_cast<u32>(line) >= static_cast<u32>(view.size_of(kHeight))) return;
-    const u32 columns = places_inside(patch.at[kWidth], kColumns, view.size_of(kWidth));
+    const u32 columns = places_inside<kColumns>(patch.at[kWidth], view.size_of(kWidth));
     const i64 first = result_offset(line, patch.at[kWidth]);
     const int distance = g.other_column / static_cast<int>(sizeof(Out));
     auto* const to = reinterpret_cast<char*>(finish.address({first, channel, 2}));

@@ -47,7 +47,6 @@ struct DepthwiseView {
   }
   static constexpr int kImageLines = met_by(kLines);
   static constexpr int kImageColumns = met_by(kColumns);
-  static_assert(kImageColumns <= 32, "a word has a bit for each column");
   // The tap by which a result meets a line or column of the image; it exists where it is in range.
   static constexpr int tap(int of_image, int result) {
     return kData ? result - (of_image - kReach) * kStep : of_image - result * kStep;
@@ -196,6 +195,11 @@ struct DepthwiseView {
 
 // ---- vectors of channels ----
 
+// The value stays in its register. Otherwise the compiler would convert an element, or load a
+// constant, once more in each branch that uses it.
+__device__ __forceinline__ void stay(float& x) { asm volatile("" : "+f"(x)); }
+__device__ __forceinline__ void stay(int& x) { asm volatile("" : "+r"(x)); }
+
 // kCount neighbours in memory, aligned to their size, as words.
 template <class T, int kCount>
 struct ChannelRun {
@@ -243,6 +247,10 @@ template <class T, int kCount, int kRuns>
 struct ImageLine {
   ChannelRun<T, kCount> runs[kRuns];
 
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) runs[i].clear();
+  }
   // `distance` is that of columns, in bytes.
   __device__ __forceinline__ void load(const char* from, int distance, u32 exist) {
 #pragma unroll
@@ -253,18 +261,21 @@ struct ImageLine {
   }
   __device__ __forceinline__ void to_floats(float (&x)[kRuns][kCount]) const {
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) runs[i].to_floats(x[i]);
+    for (int i = 0; i < kRuns; ++i) {
+      runs[i].to_floats(x[i]);
+#pragma unroll
+      for (int c = 0; c < kCount; ++c) stay(x[i][c]);
+    }
   }
 };
 
-// A bit for each of `count` places from `first` on: whether it is below `size` and not negative.
-__device__ __forceinline__ u32 places_inside(int first, int count, int size) {
-  u32 bits = 0;
-#pragma unroll
-  for (int i = 0; i < count; ++i) {
-    bits |= static_cast<u32>(first + i) < static_cast<u32>(size) ? 1U << i : 0;
-  }
-  return bits;
+// A bit for each of kCount places from `first` on: whether it is below `size` and not negative.
+template <int kCount>
+__device__ __forceinline__ u32 places_inside(int first, int size) {
+  static_assert(kCount < 32, "a word has a bit for each place");
+  const int low = min(max(-first, 0), kCount);
+  const int high = min(max(size - first, 0), kCount);
+  return ((1U << high) - 1) & ~((1U << low) - 1);
 }
 
 // The quotient and the rest of two numbers that are not negative.

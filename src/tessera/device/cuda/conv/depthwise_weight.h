@@ -17,7 +17,7 @@ class DepthwiseWeight {
   static constexpr int kColumns = View::kColumns;
   static constexpr int kTaps = View::kTaps;
   static constexpr int kChannels = View::kChannels;
-  static constexpr int kImageLines = View::kImageLines;
+  static constexpr int kStep = View::kStep;
   static constexpr int kImageColumns = View::kImageColumns;
   static constexpr int kLoaded = View::kAny ? 4 : kChannels;
 
@@ -93,50 +93,80 @@ class DepthwiseWeight {
     }
   }
 
+  // The lines of x and y that a patch meets, this thread's channels of them.
+  struct Source {
+    const char* x;
+    const char* y;
+    int x_line, y_line;  // the next ones
+    u32 x_columns, y_columns;
+    int x_distance, y_distance;
+  };
+  __device__ __forceinline__ Source source(const DepthwisePatch& patch, int depth) const {
+    const int line = view.image_start(kHeight, patch.at[kHeight]);
+    const int column = view.image_start(kWidth, patch.at[kWidth]);
+    const i64 of_x = View::offset_in(g.conv.x_stride, patch.image, depth, line, column);
+    const i64 of_y = View::offset_in(g.conv.y_stride, patch.image, patch.at[kDepth],
+                                     patch.at[kHeight], patch.at[kWidth]);
+    return {reinterpret_cast<const char*>(view.image() + of_x + channel),
+            reinterpret_cast<const char*>(static_cast<const Gradient*>(g.conv.y) + of_y + channel),
+            line,
+            patch.at[kHeight],
+            places_inside<kImageColumns>(column, view.image_size(kWidth)),
+            places_inside<kColumns>(patch.at[kWidth], view.size_of(kWidth)),
+            g.image_column,
+            g.other_column};
+  }
+  __device__ __forceinline__ void fetch_x(Source& from, Line& to) const {
+    const bool exists = static_cast<u32>(from.x_line) < static_cast<u32>(view.image_size(kHeight));
+    to.load(from.x, from.x_distance, exists ? from.x_columns : 0);
+    from.x += g.image_line;
+    ++from.x_line;
+  }
+  __device__ __forceinline__ void fetch_y(Source& from, bool is_of_patch, GradientLine& to) const {
+    const bool exists = is_of_patch && from.y_line < view.size_of(kHeight);
+    to.load(from.y, from.y_distance, exists ? from.y_columns : 0);
+    from.y += g.other_line;
+    ++from.y_line;
+  }
+
+  // Lines of x pass by a window of those lines of y that meet them. In each round a line of y comes
+  // in, and as many lines of x pass as the stride has.
   __device__ __forceinline__ void add_patch(int index, Sums& sums) const {
+    constexpr int kWindow = (kTaps + kStep - 1) / kStep;
     const DepthwisePatch patch = view.patch(static_cast<u32>(index));
     const int depth = view.met(kDepth, patch.at[kDepth], part);
     if (depth < 0) return;
-    const int line = view.image_start(kHeight, patch.at[kHeight]);
-    const int column = view.image_start(kWidth, patch.at[kWidth]);
-    auto* x = reinterpret_cast<const char*>(
-        view.image() + View::offset_in(g.conv.x_stride, patch.image, depth, line, column) +
-        channel);
-    const u32 columns = places_inside(column, kImageColumns, view.image_size(kWidth));
-    const auto fetch = [&](int l, Line& to) {
-      const bool exists = static_cast<u32>(line + l) < static_cast<u32>(view.image_size(kHeight));
-      to.load(x, g.image_column, exists ? columns : 0);
-      x += g.image_line;
-    };
-    Line lines[2];
-    fetch(0, lines[0]);
-    auto* gradient = reinterpret_cast<const char*>(
-        static_cast<const Gradient*>(g.conv.y) +
-        View::offset_in(g.conv.y_stride, patch.image, patch.at[kDepth], patch.at[kHeight],
-                        patch.at[kWidth]) +
-        channel);
-    const u32 y_columns = places_inside(patch.at[kWidth], kColumns, view.size_of(kWidth));
-    GradientLine of_y[kLines];
-#pragma unroll
-    for (int r = 0; r < kLines; ++r) {
-      const bool exists = patch.at[kHeight] + r < view.size_of(kHeight);
-      of_y[r].load(gradient, g.other_column, exists ? y_columns : 0);
-      gradient += g.other_line;
-    }
-    if (kImageLines > 1) fetch(1, lines[1]);
-    float y[kLines][kColumns][kChannels];
-#pragma unroll
-    for (int r = 0; r < kLines; ++r) of_y[r].to_floats(y[r]);
+    Source from = source(patch, depth);
+    stay(from.x_distance);
+    stay(from.y_distance);
     const int rows = view.filter(kHeight);
+    GradientLine window[kWindow];
+    GradientLine next_y;
+    Line next_x[kStep];
 #pragma unroll
-    for (int l = 0; l < kImageLines; ++l) {
-      float in[kImageColumns][kChannels];
-      lines[l % 2].to_floats(in);
-      if (l + 2 < kImageLines) fetch(l + 2, lines[l % 2]);
+    for (int u = 0; u < kStep; ++u) fetch_x(from, next_x[u]);
+    fetch_y(from, true, next_y);
 #pragma unroll
-      for (int r = 0; r < kLines; ++r) {
-        const int tap = View::tap(l, r);
-        if (tap >= 0 && tap < kTaps && tap < rows) multiply(in, y[r], sums[tap]);
+    for (int j = 0; j < kWindow; ++j) window[j].clear();
+#pragma unroll 1
+    for (int q = 0; q < kLines + kWindow - 1; ++q) {
+#pragma unroll
+      for (int j = kWindow - 1; j > 0; --j) window[j] = window[j - 1];
+      window[0] = next_y;
+      fetch_y(from, q + 1 < kLines, next_y);
+#pragma unroll
+      for (int u = 0; u < kStep; ++u) {
+        float in[kImageColumns][kChannels];
+        next_x[u].to_floats(in);
+        fetch_x(from, next_x[u]);
+#pragma unroll
+        for (int j = 0; j < kWindow; ++j) {
+          const int tap = u + j * kStep;
+          if (tap >= kTaps || tap >= rows || q < j || q - j >= kLines) continue;
+          float y[kColumns][kChannels];
+          window[j].to_floats(y);
+          multiply(in, y, sums[tap]);
+        }
       }
     }
   }
