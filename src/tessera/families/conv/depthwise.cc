@@ -421,7 +421,8 @@ int blocks_together(const KernelSpec& spec) {
   if (gives_w(s.direction) || takes_any(spec.algorithm)) return 1;
   const DType image = gives_x(s.direction) ? s.out : s.in;
   if (size_of(image) > 2) return 1;
-  return spec.algorithm.warp_tile.k > 3 && num_ops(s.epilogue) < 2 ? 4 : 3;
+  const int taps = spec.algorithm.warp_tile.k;
+  return taps > 3 && taps <= (gives_x(s.direction) ? 5 : 7) && num_ops(s.epilogue) < 2 ? 4 : 3;
 }
 
 Source emit_depthwise(const KernelSpec& spec, const Target&) {

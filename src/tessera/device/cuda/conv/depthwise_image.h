@@ -110,11 +110,12 @@ class DepthwiseImage {
     return {reinterpret_cast<const char*>(at), line,
             places_inside<kImageColumns>(column, view.image_size(kWidth)), g.image_column};
   }
+  __device__ __forceinline__ bool line_exists(const Source& from, int l) const {
+    return static_cast<u32>(from.line + l) < static_cast<u32>(view.image_size(kHeight));
+  }
   // Line number l, and then the next one.
   __device__ __forceinline__ void fetch(Source& from, int l, Line& to) const {
-    const bool exists =
-        static_cast<u32>(from.line + l) < static_cast<u32>(view.image_size(kHeight));
-    to.load(from.at, from.distance, exists ? from.columns : 0);
+    to.load(from.at, from.distance, line_exists(from, l) ? from.columns : 0);
     from.at += g.image_line;
   }
 
@@ -155,13 +156,15 @@ class DepthwiseImage {
     }
 #pragma unroll kWrittenOut ? kImageLines : 1
     for (int l = 0; l < kImageLines; ++l) {
+      // A line that does not exist is not multiplied, unless a branch would cost more.
+      const bool exists = kWrittenOut || line_exists(from, l);
       float in[kImageColumns][kChannels];
       lines[kWrittenOut ? l % 2 : 0].to_floats(in);
       if (l + kAhead < kImageLines) fetch(from, l + kAhead, lines[kWrittenOut ? l % 2 : 0]);
 #pragma unroll
       for (int r = 0; r < kLines; ++r) {
         const int y = View::tap(l, r);
-        if (y >= 0 && y < kTaps && y < rows) {
+        if (y >= 0 && y < kTaps && y < rows && exists) {
           multiply(
               in,
               [&](int x, float(&w)[kChannels]) {

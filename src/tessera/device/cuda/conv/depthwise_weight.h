@@ -130,7 +130,7 @@ class DepthwiseWeight {
   }
 
   // Lines of x pass by a window of those lines of y that meet them. In each round a line of y comes
-  // in, and as many lines of x pass as the stride has.
+  // in, and as many lines of x pass as the stride has. Lines that do not exist are left out.
   __device__ __forceinline__ void add_patch(int index, Sums& sums) const {
     constexpr int kWindow = (kTaps + kStep - 1) / kStep;
     const DepthwisePatch patch = view.patch(static_cast<u32>(index));
@@ -140,6 +140,8 @@ class DepthwiseWeight {
     stay(from.x_distance);
     stay(from.y_distance);
     const int rows = view.filter(kHeight);
+    const int first_line = from.x_line;
+    const int lines = min(kLines, view.size_of(kHeight) - patch.at[kHeight]);
     GradientLine window[kWindow];
     GradientLine next_y;
     Line next_x[kStep];
@@ -149,20 +151,22 @@ class DepthwiseWeight {
 #pragma unroll
     for (int j = 0; j < kWindow; ++j) window[j].clear();
 #pragma unroll 1
-    for (int q = 0; q < kLines + kWindow - 1; ++q) {
+    for (int q = 0; q < lines + kWindow - 1; ++q) {
 #pragma unroll
       for (int j = kWindow - 1; j > 0; --j) window[j] = window[j - 1];
       window[0] = next_y;
-      fetch_y(from, q + 1 < kLines, next_y);
+      fetch_y(from, q + 1 < lines, next_y);
 #pragma unroll
       for (int u = 0; u < kStep; ++u) {
         float in[kImageColumns][kChannels];
+        const bool exists = static_cast<u32>(first_line + q * kStep + u) <
+                            static_cast<u32>(view.image_size(kHeight));
         next_x[u].to_floats(in);
         fetch_x(from, next_x[u]);
 #pragma unroll
         for (int j = 0; j < kWindow; ++j) {
           const int tap = u + j * kStep;
-          if (tap >= kTaps || tap >= rows || q < j || q - j >= kLines) continue;
+          if (tap >= kTaps || tap >= rows || !exists || q < j || q - j >= lines) continue;
           float y[kColumns][kChannels];
           window[j].to_floats(y);
           multiply(in, y, sums[tap]);
