@@ -420,9 +420,11 @@ int blocks_together(const KernelSpec& spec) {
   const auto& s = std::get<ConvSignature>(spec.signature);
   if (gives_w(s.direction) || takes_any(spec.algorithm)) return 1;
   const DType image = gives_x(s.direction) ? s.out : s.in;
-  if (size_of(image) > 2) return 1;
+  const int needed = registers_of(s.direction, spec.algorithm);
+  if (size_of(image) > 2 || needed > 136 || spec.algorithm.tile.k > 1) return 1;
   const int taps = spec.algorithm.warp_tile.k;
-  return taps > 3 && taps <= (gives_x(s.direction) ? 5 : 7) && num_ops(s.epilogue) < 2 ? 4 : 3;
+  const bool is_lean = needed <= 108 && num_ops(s.epilogue) < 2;
+  return is_lean && taps > 3 && taps <= (gives_x(s.direction) ? 5 : 7) ? 4 : 3;
 }
 
 Source emit_depthwise(const KernelSpec& spec, const Target&) {
