@@ -17,6 +17,7 @@ namespace tessera::conv {
 namespace {
 
 constexpr int kMostSums = 128;       // per thread, without spills
+constexpr int kFewSums = 64;         // beside which half of a thread's registers suffice
 constexpr int kMostTransposed = 64;  // the same where 8-bit floats are also transposed
 constexpr int kCopyBytes = 16;       // that one cp.async moves
 constexpr int kSwizzleBytes = 1024;  // after which the swizzle of a tile repeats
@@ -26,7 +27,7 @@ constexpr int kMostRingStages = 8;
 constexpr int kMostOfSlices = 128;
 constexpr double kMostPlace = 0x1p28;  // along a line of channels, with its padding
 constexpr double kMostCount = 0x1p30;  // of rows, columns, steps and tiles
-constexpr int kPlacesBytes = 20480;    // of a block, besides the ring
+constexpr int kPlacesBytes = 24576;    // of a block, besides the ring
 constexpr std::int64_t kMostSumBytes = std::int64_t{1} << 30;
 
 // ---- legality ----
@@ -313,16 +314,32 @@ std::vector<Algorithm> gather_algorithms(const Target& target) {
 
 // ---- text ----
 
+// Registers of a thread. 8-bit floats are converted in some; so many spill none.
+int registers_of(const ConvSignature& s, const Algorithm& a, const Target& target) {
+  if (a.tile.m * a.tile.n / block_threads(a, target) > kFewSums) return target.registers_per_thread;
+  const DType operand = gather_product(s).a;
+  const bool converts = operand == DType::fp8 || operand == DType::bf8;
+  const bool finishes = s.layout == ConvLayout::nchw && num_ops(s.epilogue) > 0;
+  return converts || finishes ? 168 : 128;
+}
+
+// How many blocks share a multiprocessor.
+int blocks_of(const ConvSignature& s, const Algorithm& a, const Target& target) {
+  const int registers = registers_of(s, a, target) * block_threads(a, target);
+  return std::max(1, target.registers_per_unit / registers);
+}
+
 Source emit_gather(const KernelSpec& spec, const Target& target) {
-  constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_sum", "run_sum"}}};
   const auto& s = std::get<ConvSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
+  const std::array<tile::GpuEntry, 2> entries = {
+      {{"", "run", blocks_of(s, a, target)}, {"_sum", "run_sum"}}};
   const std::string config =
       config_text(spec, "tf32") +
       fmt::format("  static constexpr int kSharedBytes = {};\n", ring_bytes(s, a));
   return tile::cuda_source(
       spec, kAbi, {"conv/gather_conv.h", "GatherConv", "GatherArguments", config},
-      block_threads(a, target), std::span(kEntries).first(a.slices > 1 ? 2 : 1));
+      block_threads(a, target), std::span(entries).first(a.slices > 1 ? 2 : 1));
 }
 
 // ---- time ----

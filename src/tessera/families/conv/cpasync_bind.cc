@@ -32,14 +32,18 @@ std::int64_t channel_stride(const ConvStrides& strides, std::int64_t channels, s
   if (channels > 1) return strides[kStrideC];
   return g == 1 ? 1 : strides[kStrideG];
 }
-bool groups_follow(const ConvStrides& strides, std::int64_t channels) {
-  return channels == 1 || strides[kStrideG] == channels * strides[kStrideC];
+// Kernels of channels last copy neighbouring channels only.
+bool groups_follow(const ConvProblem& p, const ConvStrides& strides, std::int64_t channels) {
+  const std::int64_t between = channel_stride(strides, channels, p.g);
+  if (channels_last(p) && between != 1) return false;
+  return strides[kStrideG] == channels * between;
 }
 
 // Neighbouring groups whose rows and columns a tile has room for.
 std::int64_t groups_together(const ConvProblem& p, const Shape3& tile) {
   const std::int64_t c = p.c / p.g, k = p.k / p.g;
-  if (p.g == 1 || !groups_follow(p.in_strides, c) || !groups_follow(p.out_strides, k)) return 1;
+  if (p.g == 1 || !groups_follow(p, p.in_strides, c) || !groups_follow(p, p.out_strides, k))
+    return 1;
   std::int64_t most = tile.n / (p.direction == ConvDirection::forward ? k : c);
   if (by_weight(p)) most = std::min(most, tile.m / k);
   most = std::clamp<std::int64_t>(most, 1, p.g);
@@ -56,6 +60,19 @@ bool takes_lines(const ConvProblem& p) {
     return false;
   }
   return up_to(taps * p.c, per_chunk(p)) < taps * up_to(p.c, per_chunk(p));
+}
+
+// Elements of the line before the first tap that a run takes along, so that chunks of all pixels
+// begin at multiples of 16, 8 or 4 bytes; they cost nothing where they fit into the last chunk.
+std::int64_t lead_of(const ConvProblem& p, std::int64_t run) {
+  const std::int64_t size = size_of(p.in);
+  for (std::int64_t width = kChunkBytes; width > size; width /= 2) {
+    if (p.stride[kW] * p.c * size % width != 0) continue;
+    const std::int64_t unit = width / size;
+    const std::int64_t lead = up_to(p.pad[kW] * p.c, unit) - p.pad[kW] * p.c;
+    if (up_to(run + lead, per_chunk(p)) == up_to(run, per_chunk(p))) return lead;
+  }
+  return 0;
 }
 
 // Whether chunks lie along runs.
@@ -137,10 +154,11 @@ GatherOperand image_operand(const ConvProblem& p, const GatherPlan& plan, const 
   const std::int64_t between = channel_stride(strides, channels, p.g);
   Addresses x = {size_of(image_type(p))};
   x.add_if(plan.products > 1, plan.together * strides[kStrideG]);
-  add_image_dimensions(strides, size, p.n, channels_last(p), x);
-  std::int64_t step = plan.taps_in_run ? 1 : between;
+  add_image_dimensions(strides, size, p.n, channels_last(p) && !plan.taps_in_run, x);
+  std::int64_t step = 1;
   if (channels_last(p)) {
-    x.add_if(plan.taps_in_run, p.c);
+    x.add_if(plan.taps_in_run, p.stride[kW] * p.c);
+    x.add_if(plan.taps_in_run, p.pad[kW] * p.c + plan.lead);
   } else {
     const bool moves = p.pad[kW] > 0 || p.filter[kW] > 1;
     x.add_if(moves, 1);
@@ -170,7 +188,8 @@ GatherOperand filter_operand(const ConvProblem& p, const GatherPlan& plan, const
     x.add_if(p.filter[i] > 1 && !(i == kW && plan.taps_in_run), w[3 + i]);
   }
   x.add_if(plan.together > 1, c);
-  const std::int64_t step = c == 1 || plan.taps_in_run ? 1 : w[kStrideC];
+  x.add_if(plan.taps_in_run, plan.lead);
+  const std::int64_t step = c == 1 || channels_last(p) ? 1 : w[kStrideC];
   const std::int64_t span = span_of(w, {p.g, k, c, p.filter[0], p.filter[1], p.filter[2]}, x.size);
   GatherOperand operand = operand_of(data, x, step, span);
   operand.product = plan.together * w[0];
@@ -190,7 +209,7 @@ GatherOperand gradient_operand(const ConvProblem& p, const GatherPlan& plan, con
   const std::int64_t along_w = size[kW] == 1 ? 1 : y[kStrideW];
   const std::int64_t span =
       span_of(y, {std::max<std::int64_t>(p.n, 1), p.g, k, size[0], size[1], size[2]}, x.size);
-  GatherOperand operand = operand_of(data, x, channels_last(p) ? between : along_w, span);
+  GatherOperand operand = operand_of(data, x, channels_last(p) ? 1 : along_w, span);
   operand.product = plan.together * y[kStrideG];
   operand.run_limit = static_cast<int>(channels_last(p) ? plan.together * k : size[kW]);
   return operand;
@@ -210,7 +229,7 @@ bool stores_pairs(const ConvProblem& p, const GatherPlan& plan) {
     for (std::size_t i = 0; i < 3; ++i) {
       x.add_if(p.filter[i] > 1 && !(i == kW && plan.taps_in_run), w[3 + i]);
     }
-    x.add(plan.taps_in_run ? plan.run : channels);
+    x.add(plan.taps_in_run ? plan.run | plan.lead : channels);
     return x.bits % 2 == 0;
   }
   const ConvStrides& strides = forward ? p.out_strides : p.in_strides;
@@ -240,7 +259,8 @@ GatherPlan gather_plan(const ConvProblem& p, const Shape3& tile) {
   plan.taps_in_run = takes_lines(p);
   const std::int64_t channels = (by_data(p) ? p.k : p.c) / p.g * plan.together;
   plan.run = plan.taps_in_run ? p.filter[kW] * channels : channels;
-  plan.padded_run = has_chunks_in_runs(p) ? up_to(plan.run, per_chunk(p)) : plan.run;
+  plan.lead = plan.taps_in_run ? lead_of(p, plan.run) : 0;
+  plan.padded_run = has_chunks_in_runs(p) ? up_to(plan.run + plan.lead, per_chunk(p)) : plan.run;
   plan.residues = residues_of(p);
   const std::int64_t taps =
       p.filter[0] * p.filter[1] * (plan.taps_in_run ? 1 : p.filter[kW]) * plan.padded_run;
@@ -275,6 +295,7 @@ GatherArguments gather_arguments(const ConvProblem& p, const GatherPlan& plan,
   }
   g.together = static_cast<int>(plan.together), g.products = static_cast<int>(plan.products);
   g.run = static_cast<int>(plan.run), g.padded_run = static_cast<int>(plan.padded_run);
+  g.lead = static_cast<int>(plan.lead);
   g.taps_in_run = plan.taps_in_run ? 1 : 0;
   g.run_scale = plan.taps_in_run ? static_cast<int>(p.c) : width_in_run ? 1 : 0;
   g.at_scale = width_in_run ? 0 : 1;

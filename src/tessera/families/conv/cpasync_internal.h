@@ -13,7 +13,7 @@ namespace tessera::conv {
 struct GatherPlan {
   std::int64_t together, products;  // groups in a product, products in all
   bool taps_in_run;
-  std::int64_t run, padded_run;
+  std::int64_t run, padded_run, lead;
   std::int64_t rows, columns, depth;
   std::int64_t residues;
   std::int64_t tiles_down, tiles_right, tiles;

@@ -428,12 +428,12 @@ int blocks_together(const KernelSpec& spec) {
 }
 
 Source emit_depthwise(const KernelSpec& spec, const Target&) {
-  constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_sum", "run_sum"}}};
+  const std::array<tile::GpuEntry, 2> entries = {
+      {{"", "run", blocks_together(spec)}, {"_sum", "run_sum"}}};
   return tile::cuda_source(
       spec, kAbi,
       {"conv/depthwise_conv.h", "DepthwiseConv", "DepthwiseArguments", config_text(spec, "tf32")},
-      kDepthwiseThreads, std::span(kEntries).first(spec.algorithm.slices > 1 ? 2 : 1),
-      blocks_together(spec));
+      kDepthwiseThreads, std::span(entries).first(spec.algorithm.slices > 1 ? 2 : 1));
 }
 
 void add_sum_step(const DepthwisePlan& plan, int slices, device::DepthwiseArguments& to,

@@ -56,12 +56,10 @@ Source cpu_source(const KernelSpec& spec, const Target& target, int abi, const T
 }
 
 Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int threads,
-                   std::span<const GpuEntry> entries, int blocks) {
+                   std::span<const GpuEntry> entries) {
   const std::string name = name_of(spec);
   std::string exports = fmt::format("__device__ extern const int {}_abi = {};\n", name, abi);
   std::vector<std::string> ends;
-  // One block at a time on a multiprocessor is enough for most: the compiler may then use so many
-  // registers that it need not spill, and blocks of few registers still share a multiprocessor.
   for (const GpuEntry& entry : entries) {
     ends.emplace_back(entry.end);
     exports += fmt::format(
@@ -69,8 +67,7 @@ Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int th
         "    const __grid_constant__ {} arguments) {{\n"
         "  {}<Config>::{}(arguments);\n"
         "}}\n",
-        threads, ends.size() == 1 ? blocks : 1, name, entry.end, from.arguments, from.name,
-        entry.function);
+        threads, entry.blocks, name, entry.end, from.arguments, from.name, entry.function);
   }
   Source source = source_of(spec, "cuda", from, abi, from.config, exports);
   source.entries = std::move(ends);

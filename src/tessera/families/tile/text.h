@@ -9,9 +9,13 @@
 
 namespace tessera::tile {
 
-// An entry of a GPU's kernel: the end of its name, and the function of the template that it runs.
+// An entry of a GPU's kernel: the end of its name, the function of the template that it runs, and
+// how many blocks are to share a multiprocessor, for which the compiler saves registers. One block
+// is enough for most: the compiler may then use so many registers that it need not spill, and
+// blocks of few registers still share a multiprocessor.
 struct GpuEntry {
   std::string_view end, function;
+  int blocks = 1;
 };
 
 // A template of src/tessera/device/<backend>/: its header below that folder, its name, the struct
@@ -26,9 +30,8 @@ struct Template {
 // template's own, kernel().
 Source cpu_source(const KernelSpec& spec, const Target& target, int abi, const Template& from,
                   std::span<const std::string> entries);
-// `blocks`: so many blocks of the first entry shall run on a unit at a time.
 Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int threads,
-                   std::span<const GpuEntry> entries, int blocks = 1);
+                   std::span<const GpuEntry> entries);
 
 // Whether every row of every operand begins at a multiple of so many bytes.
 bool rows_aligned(const Family& family, const Problem& problem, const Operands& operands,

@@ -256,10 +256,17 @@ class DepthwiseImage {
 
   // Whether all vectors of channels begin where one load can read them.
   __device__ __forceinline__ bool in_vectors() const {
-    return finish.in_pairs() &&
-           is_aligned(view.image(), kChannels * static_cast<int>(sizeof(Image))) &&
-           is_aligned(static_cast<const Out*>(g.conv.out),
-                      kChannels * static_cast<int>(sizeof(Out)));
+    bool all =
+        is_aligned(view.image(), kChannels * static_cast<int>(sizeof(Image))) &&
+        is_aligned(static_cast<const Out*>(g.conv.out),
+                   kChannels * static_cast<int>(sizeof(Out))) &&
+        is_aligned(static_cast<const Out*>(g.conv.before), 2 * static_cast<int>(sizeof(Out)));
+    using D = typename Config::D;
+#pragma unroll
+    for (int i = 0; i < Config::kNumD; ++i) {
+      all = all && is_aligned(static_cast<const D*>(g.conv.d[i]), 2 * static_cast<int>(sizeof(D)));
+    }
+    return all;
   }
 
   // Zeros outside of the image are multiplied, unless a weight is NaN or infinite.

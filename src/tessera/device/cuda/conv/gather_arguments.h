@@ -31,6 +31,7 @@ struct GatherArguments {
   int image_limit[kSpatialDims];
   int together, products;
   int run, padded_run;  // elements; chunks begin at multiples of a chunk in the padded run
+  int lead;             // elements of the padded run before the run: its chunks are then aligned
   int taps_in_run;
   // The share of a pixel's place along the width in the place in the run, and in image_limit's.
   int run_scale, at_scale;

@@ -44,6 +44,7 @@ class GatherConv {
   using OtherShape = Pick<kWeight, typename Math::ShapeA, typename Math::ShapeB>;
   using ImageCopy = GatherCopy<Image, ImageShape, Places::kDims, kImageAlong, kUnit, kThreads>;
   using OtherCopy = GatherCopy<Other, OtherShape, 0, kOtherAlong, kUnit, kThreads>;
+  using Chunks = GatherChunks<static_cast<int>(sizeof(Image)), !C::kChannelsLast>;
   static constexpr int kAhead = C::kStages - 1;
   static constexpr int kImageAt = kWeight ? Math::ShapeA::kBytes : 0;  // in a stage
   static constexpr int kOtherAt = kWeight ? 0 : Math::ShapeA::kBytes;
@@ -55,7 +56,7 @@ class GatherConv {
 
   struct Shared {
     GatherTile tile;
-    typename Store::Results results;
+    GatherLines<C> lines;
     ImagePlace image[2][kEntries];
     OtherPlace other[2][kEntries];
   };
@@ -74,37 +75,55 @@ class GatherConv {
     places().step(digits, shared.image[turn & 1][threadIdx.x], shared.other[turn & 1][threadIdx.x]);
   }
 
+  __device__ __forceinline__ void fetch(const ImageCopy& image, const OtherCopy& other, u32 stage,
+                                        int table) const {
+    constexpr int kAtOnce = 2;
+    constexpr int kOthers = ImageCopy::kCopies;  // the first chunk of the other operand
+    if (image.copies_chunks()) image.copy_chunks(stage + kImageAt, shared.image[table]);
+    if (other.copies_chunks()) other.copy_chunks(stage + kOtherAt, shared.other[table]);
+    const int last = kOthers + (other.copies_chunks() ? 0 : OtherCopy::kCopies);
+#pragma unroll 1
+    for (int first = image.copies_chunks() ? kOthers : 0; first < last; first += kAtOnce) {
+      GatherChunk chunks[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int index = first + i;
+        chunks[i] = index < kOthers ? image.chunk_of(index, stage + kImageAt, shared.image[table])
+                                    : other.chunk_of(min(index - kOthers, OtherCopy::kCopies - 1),
+                                                     stage + kOtherAt, shared.other[table]);
+        if (index >= last) chunks[i].to = kNoChunk;
+      }
+      Chunks::fetch(chunks);
+    }
+  }
+
   // Adds up the tiles [first, last) of the depth. A stage is filled kAhead turns before it is
-  // multiplied; meanwhile the entries of the next one are written.
+  // multiplied, and its entries are written in the turn before that.
   __device__ __forceinline__ void accumulate(u32 first, u32 last, u32 ring, Math& math) const {
     if (first == last) return;  // pixels that no tap meets have digits of no size
     const GatherTile& t = shared.tile;
     const auto sizes = places().depth_sizes();
     const Index tile_step = Index::split(C::kTileK, sizes.of);
     Index digits = Index::split(first * C::kTileK + threadIdx.x * kUnit, sizes.of);
-    write_steps(digits, 0);
-    const ImageCopy image(a.image, a.image_limit, t.product, threadIdx.x, [&](u32 i) {
-      return places().image_line((kWeight ? t.column : t.row) + i);
-    });
-    const OtherCopy other(a.other, a.image_limit, t.product, threadIdx.x, [&](u32 i) {
-      return places().other_line((kWeight ? t.row : t.column) + i);
-    });
+    const ImageCopy image(a.image, a.image_limit, t.product, shared.lines.image);
+    const OtherCopy other(a.other, a.image_limit, t.product, shared.lines.other);
     u32 fill = 0;
     u32 use = 0;
     const int tiles = static_cast<int>(last - first);
 #pragma unroll 1
-    for (int turn = 0; turn < tiles + kAhead; ++turn) {
+    for (int turn = -1; turn < tiles + kAhead; ++turn) {
       copies_wait<kAhead - 1>();
       __syncthreads();
-      if (turn < tiles) {
+      if (turn >= 0 && turn < tiles) {
         const u32 stage = ring + fill * Math::kStageBytes;
-        image.fetch(stage + kImageAt, shared.image[turn & 1]);
-        other.fetch(stage + kOtherAt, shared.other[turn & 1]);
+        fetch(image, other, stage, turn & 1);
         fill = fill + 1 == C::kStages ? 0 : fill + 1;
-        digits.add(tile_step, sizes.of);
-        write_steps(digits, turn + 1);
       }
       copies_commit();
+      if (turn + 1 < tiles) {
+        write_steps(digits, turn + 1);
+        digits.add(tile_step, sizes.of);
+      }
       if (turn >= kAhead) {
         const u32 stage = ring + use * Math::kStageBytes;
         math.multiply(stage, stage + Math::ShapeA::kBytes);
@@ -130,13 +149,13 @@ class GatherConv {
     }
   }
 
-  // Adds up the products that exist until the sum is no number.
+  // Adds up the products of a row and a column of the tile that exist, until the sum is no number.
   __device__ __noinline__ float add_again(u32 row, u32 column, u32 first, u32 last) const {
     const GatherTile& t = shared.tile;
     const Places in = places();
     const auto sizes = in.depth_sizes();
-    const ImagePlace image_line = in.image_line(kWeight ? column : row);
-    const OtherPlace other_line = in.other_line(kWeight ? row : column);
+    const ImagePlace image_line = shared.lines.image[kWeight ? column : row];
+    const OtherPlace other_line = shared.lines.other[kWeight ? row : column];
     const auto* const image =
         reinterpret_cast<const Image*>(a.image.data) + t.product * a.image.product;
     const auto* const other =
@@ -171,14 +190,13 @@ class GatherConv {
       __syncthreads();
     } else {
       if (__syncthreads_or(!all_numbers) == 0) return;
-      const GatherTile& t = shared.tile;
 #pragma unroll 1
       for (u32 i = threadIdx.x; i < C::kTileM * C::kTileN; i += kThreads) {
         const u32 row = i / C::kTileN;
         const u32 column = i % C::kTileN;
         Acc& sum = Store::at(staged, row, column);
-        if (is_number(sum) || !shared.results.has(row, column)) continue;
-        sum = add_again(t.row + row, t.column + column, first, last);
+        if (is_number(sum) || !shared.lines.has(row, column)) continue;
+        sum = add_again(row, column, first, last);
       }
       __syncthreads();
     }
@@ -190,7 +208,8 @@ class GatherConv {
     const GatherTile& t = shared.tile;
     if (t.row < t.rows && t.column < t.columns) {
       const Places in = places();
-      shared.results.find(in, threadIdx.x, kThreads);
+      shared.lines.find(in, threadIdx.x, kThreads);
+      __syncthreads();
       const u32 tiles = static_cast<u32>(divided_up(t.depth, C::kTileK));
       const u32 first = static_cast<u32>(u64{tiles} * slice / C::kSlices);
       const u32 last = static_cast<u32>(u64{tiles} * (slice + 1) / C::kSlices);
@@ -201,7 +220,7 @@ class GatherConv {
       if constexpr (C::kSlices > 1) {
         Store::put_slice(a, tile, slice, staged, threadIdx.x, kThreads);
       } else {
-        Store::store(a, in, shared.results, staged, threadIdx.x, kThreads);
+        Store::store(a, in, shared.lines, staged, threadIdx.x, kThreads);
       }
     }
     __syncthreads();

@@ -183,7 +183,7 @@ struct GatherPlaces {
   // `offset` is in the filters, without the channel.
   __device__ __forceinline__ bool tap(const Index& digits, ImagePlace& place, i64& offset) const {
     const i64* const image = View{a.conv}.image_stride();
-    const int channel = digits.of[0];
+    const int channel = digits.of[0] - a.lead;
     place.offset = channel * (a.taps_in_run != 0 ? 1 : image[kImageC]);
     offset = 0;
 #pragma unroll
@@ -203,18 +203,43 @@ struct GatherPlaces {
 
   // ---- lines and steps ----
 
-  // A channel of the other operand that is no step of the depth: of y in forward and
-  // backward_weight, of x in backward_data. `result` is its share in the place of a result.
-  __device__ __forceinline__ bool channel(u32 index, OtherPlace& place, i64& result,
-                                          int& group) const {
+  // Row or column `index` of the product that is a line of the image or the first of a chunk, and
+  // its share in the place of a result. Results exist where the groups of a row and of a column are
+  // equal; they are 0 where a product's rows belong to all columns.
+  __device__ __forceinline__ void image_line(u32 index, ImagePlace& place, i64& result,
+                                             int& group) const {
+    if constexpr (kWeight) {
+      const Index digits = Index::split(index, tap_sizes().of);
+      const bool exists = tap(digits, place, result);
+      const int channel = digits.of[0] - a.lead;
+      const int channels = static_cast<int>(a.conv.c);
+      group = a.taps_in_run != 0 ? 0 : channel / channels;
+      result += i64{channel - group * channels} * a.conv.w_stride[kFilterC];
+      if (!exists || channel < 0 || channel >= a.run) group = -2;
+    } else {
+      const int width = kSpatialDims - 1;
+      const Index digits = Index::split(index, pixel_sizes().of);
+      const bool exists =
+          pixel(digits, kData ? a.conv.x_stride : a.conv.y_stride, place, result) &&
+          (C::kChannelsLast ||
+           digits.of[0] < static_cast<int>(View{a.conv}.pixels_along(width, t.residue[width])));
+      group = exists ? 0 : -2;
+    }
+  }
+
+  // The same of the other operand, whose rows or columns are channels: of y in forward and
+  // backward_weight, of x in backward_data.
+  __device__ __forceinline__ void other_line(u32 index, OtherPlace& place, i64& result,
+                                             int& group) const {
     const ConvArguments& g = a.conv;
     const int channels = static_cast<int>(kData ? g.c : g.k);
     const int i = static_cast<int>(index);
-    group = i / channels;
-    const i64 in_group = i - group * channels;
+    const int of = i / channels;
+    const i64 in_group = i - of * channels;
+    place.at[0] = 0;
     if constexpr (C::kDirection == ConvDirection::forward) {
-      const i64 first = i64{group} * g.c;
-      place.offset = group * g.w_stride[kFilterG] + in_group * g.w_stride[kFilterK] -
+      const i64 first = of * g.c;
+      place.offset = of * g.w_stride[kFilterG] + in_group * g.w_stride[kFilterK] -
                      first * g.w_stride[kFilterC];
       place.run = -static_cast<int>(first);
       result = i * g.y_stride[kImageC];
@@ -225,31 +250,12 @@ struct GatherPlaces {
     } else {
       place.offset = i * g.y_stride[kImageC];
       place.run = C::kChannelsLast ? i : 0;
-      result = group * g.w_stride[kFilterG] + in_group * g.w_stride[kFilterK];
+      result = of * g.w_stride[kFilterG] + in_group * g.w_stride[kFilterK];
     }
-    const bool exists = group < a.together;
-    if (!exists) place.run = kNowhere;
-    return exists;
-  }
-
-  // A row or column whose elements of the image are a line, or the first of a chunk.
-  __device__ __forceinline__ ImagePlace image_line(u32 index) const {
-    ImagePlace place;
-    i64 ignored;
-    if constexpr (kWeight) {
-      tap(Index::split(index, tap_sizes().of), place, ignored);
-    } else {
-      pixel(Index::split(index, pixel_sizes().of), a.conv.y_stride, place, ignored);
-    }
-    return place;
-  }
-  __device__ __forceinline__ OtherPlace other_line(u32 index) const {
-    OtherPlace place;
-    place.at[0] = 0;
-    i64 ignored;
-    int group;
-    channel(index, place, ignored, group);
-    return place;
+    group = kWeight ? of : 0;
+    if (of < a.together) return;
+    group = -1;
+    place.run = kNowhere;
   }
 
   // A step of the depth.
@@ -262,7 +268,7 @@ struct GatherPlaces {
       other.run = !exists ? kNowhere : C::kChannelsLast ? 0 : digits.of[0];
     } else {
       const bool exists = tap(digits, image, other.offset);
-      const int channel = digits.of[0];
+      const int channel = digits.of[0] - a.lead;
       if constexpr (kData) {
         const int channels = static_cast<int>(g.k);
         const int group = channel / channels;
@@ -278,47 +284,43 @@ struct GatherPlaces {
     }
   }
 
-  // ---- results ----
-
-  // The share of a row and of a column in the place of a result, within the product. Results exist
-  // where both have the same group; groups are 0 where a product's rows belong to all columns.
-  __device__ __forceinline__ int row_result(u32 index, i64& result) const {
-    if (index >= t.rows) return -1;
-    if constexpr (kWeight) {
-      OtherPlace ignored;
-      int group;
-      channel(index, ignored, result, group);
-      return group;
-    } else {
-      ImagePlace ignored;
-      const Index digits = Index::split(index, pixel_sizes().of);
-      pixel(digits, kData ? a.conv.x_stride : a.conv.y_stride, ignored, result);
-      const int width = kSpatialDims - 1;
-      if (C::kChannelsLast) return 0;
-      return digits.of[0] < View{a.conv}.pixels_along(width, t.residue[width]) ? 0 : -1;
-    }
-  }
-  __device__ __forceinline__ int column_result(u32 index, i64& result) const {
-    if (index >= t.columns) return -2;
-    if constexpr (kWeight) {
-      ImagePlace ignored;
-      const Index digits = Index::split(index, tap_sizes().of);
-      const int channel = digits.of[0];
-      tap(digits, ignored, result);
-      const int group = a.taps_in_run != 0 ? 0 : channel / static_cast<int>(a.conv.c);
-      const i64 in_group = channel - i64{group} * a.conv.c;
-      result += (a.taps_in_run != 0 ? i64{channel} : in_group) * a.conv.w_stride[kFilterC];
-      return channel < a.run ? group : -2;
-    } else {
-      OtherPlace ignored;
-      int group;
-      channel(index, ignored, result, group);
-      return 0;
-    }
-  }
   // The elements before the first result of the tile's product.
   __device__ __forceinline__ i64 product_result() const {
     return i64{t.product} * a.together * View{a.conv}.result_group();
+  }
+};
+
+// The places of a tile's rows and columns, and of their results.
+template <class C>
+struct GatherLines {
+  using Places = GatherPlaces<C>;
+  static constexpr bool kWeight = Places::kWeight;
+  static constexpr int kImageLines = kWeight ? C::kTileN : C::kTileM;
+  static constexpr int kOtherLines = kWeight ? C::kTileM : C::kTileN;
+
+  typename Places::ImagePlace image[kImageLines];
+  typename Places::OtherPlace other[kOtherLines];
+  i64 image_result[kImageLines], other_result[kOtherLines];
+  int image_group[kImageLines], other_group[kOtherLines];
+
+  __device__ __forceinline__ void find(const Places& in, int thread, int threads) {
+    const u32 first_image = kWeight ? in.t.column : in.t.row;
+    const u32 first_other = kWeight ? in.t.row : in.t.column;
+#pragma unroll 1
+    for (int i = thread; i < kImageLines; i += threads) {
+      in.image_line(first_image + i, image[i], image_result[i], image_group[i]);
+    }
+#pragma unroll 1
+    for (int i = thread; i < kOtherLines; i += threads) {
+      in.other_line(first_other + i, other[i], other_result[i], other_group[i]);
+    }
+  }
+  __device__ __forceinline__ bool has(u32 row, u32 column) const {
+    return image_group[kWeight ? column : row] == other_group[kWeight ? row : column];
+  }
+  // Elements from the product's first result.
+  __device__ __forceinline__ i64 result(u32 row, u32 column) const {
+    return image_result[kWeight ? column : row] + other_result[kWeight ? row : column];
   }
 };
 

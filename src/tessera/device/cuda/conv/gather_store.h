@@ -63,31 +63,13 @@ class GatherStore {
   }
 
  public:
-  // Where the results of a tile lie: a row's share and a column's.
-  struct Results {
-    i64 row[C::kTileM], column[C::kTileN];
-    int row_group[C::kTileM], column_group[C::kTileN];
-
-    __device__ __forceinline__ void find(const Places& in, u32 thread, u32 threads) {
-      for (u32 i = thread; i < C::kTileM; i += threads) {
-        row_group[i] = in.row_result(in.t.row + i, row[i]);
-      }
-      for (u32 i = thread; i < C::kTileN; i += threads) {
-        column_group[i] = in.column_result(in.t.column + i, column[i]);
-      }
-    }
-    __device__ __forceinline__ bool has(u32 r, u32 c) const {
-      return row_group[r] == column_group[c];
-    }
-  };
-
   // The place of a sum in shared memory.
   static __device__ __forceinline__ Acc& at(Acc* staged, u32 row, u32 column) {
     return staged[row * kRow + column];
   }
 
   static __device__ __forceinline__ void store(const GatherArguments& a, const Places& in,
-                                               const Results& results, Acc* staged, u32 thread,
+                                               const GatherLines<C>& lines, Acc* staged, u32 thread,
                                                u32 threads) {
     const GatherResultArguments arguments = arguments_of(a);
     const End end(arguments, 0);
@@ -102,11 +84,11 @@ class GatherStore {
         row = i * step / C::kTileN;
         column = i * step % C::kTileN;
       }
-      if (!results.has(row, column)) continue;
+      if (!lines.has(row, column)) continue;
       const Acc x = at(staged, row, column);
       const Acc y = step == 2 ? at(staged, row, column + 1) : x;
-      finish(a, end, first + results.row[row] + results.column[column],
-             channel_of(in, in.t.column + column), static_cast<int>(step), x, y);
+      finish(a, end, first + lines.result(row, column), channel_of(in, in.t.column + column),
+             static_cast<int>(step), x, y);
     }
   }
 
@@ -130,12 +112,22 @@ class GatherStore {
                                                     u32 tile, u32 pair) {
     const u32 row = pair * 2 / C::kTileN;
     const u32 column = pair * 2 % C::kTileN;
-    i64 row_at = 0;
-    i64 column_at[2] = {};
-    const int group = in.row_result(in.t.row + row, row_at);
-    const bool first = in.column_result(in.t.column + column, column_at[0]) == group;
-    const bool second = in.column_result(in.t.column + column + 1, column_at[1]) == group;
-    if (!first && !second) return;
+    const bool by_weight = Places::kWeight;
+    typename Places::ImagePlace image;
+    typename Places::OtherPlace other;
+    i64 image_at[2];
+    i64 other_at[2];
+    bool exists[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const u32 at_column = in.t.column + column + i;
+      int image_group;
+      int other_group;
+      in.image_line(by_weight ? at_column : in.t.row + row, image, image_at[i], image_group);
+      in.other_line(by_weight ? in.t.row + row : at_column, other, other_at[i], other_group);
+      exists[i] = image_group == other_group;
+    }
+    if (!exists[0] && !exists[1]) return;
     Acc sums[2] = {};
 #pragma unroll 8
     for (u32 slice = 0; slice < C::kSlices; ++slice) {
@@ -145,14 +137,14 @@ class GatherStore {
     }
     const GatherResultArguments arguments = arguments_of(a);
     const End end(arguments, 0);
-    const i64 at = in.product_result() + row_at;
     const i64 channel = channel_of(in, in.t.column + column);
-    if (a.pairs != 0) {
-      finish(a, end, at + column_at[0], channel, 2, sums[0], sums[1]);
-      return;
+    const int step = a.pairs != 0 ? 2 : 1;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (!exists[i] || i >= 3 - step) continue;
+      const i64 at = in.product_result() + image_at[i] + other_at[i];
+      finish(a, end, at, channel + i, step, sums[i], sums[1]);
     }
-    if (first) finish(a, end, at + column_at[0], channel, 1, sums[0], sums[0]);
-    if (second) finish(a, end, at + column_at[1], channel + 1, 1, sums[1], sums[1]);
   }
 };
 
