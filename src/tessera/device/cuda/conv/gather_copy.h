@@ -8,6 +8,14 @@
 
 namespace tessera::device {
 
+// Copies the first `count` elements of kSize bytes, the others become zeros. Where there is none,
+// the place may lie anywhere; a copy's address must be aligned nevertheless, as `start` is.
+template <int kWidth, int kSize>
+__device__ __forceinline__ void copy_elements(u32 to, const char* from, int count,
+                                              const char* start) {
+  copy_async<kWidth>(to, count > 0 ? from : start, max(0, count) * kSize);
+}
+
 // A chunk that is not copied as a whole.
 struct GatherChunk {
   const char* from;
@@ -67,9 +75,9 @@ struct GatherChunks {
       const int left = chunk.exists && run >= 0 ? g.run_limit - run : 0;
       const char* const from = chunk.from + word * 4 * (kSteps ? g.step : 1);
       if (g.width != kBy8) {
-        copy_async<4>(chunk.to + word * 4, from, max(0, min(left, kPerWord)) * kSize);
+        copy_elements<4, kSize>(chunk.to + word * 4, from, min(left, kPerWord), g.data);
       } else if (word % 2 == 0) {
-        copy_async<8>(chunk.to + word * 4, from, max(0, min(left, 2 * kPerWord)) * kSize);
+        copy_elements<8, kSize>(chunk.to + word * 4, from, min(left, 2 * kPerWord), g.data);
       }
     }
   }
@@ -171,8 +179,8 @@ class GatherCopy {
       if (!has(i)) break;
       const Place at = place(i, steps);
       const int left = inside(at) && at.run >= 0 ? g.run_limit - at.run : 0;
-      const int count = max(0, min(left, kPerChunk));
-      copy_async<16>(to + place_in_tile(i), data + at.offset, count * Shape::kSize);
+      const auto* const from = reinterpret_cast<const char*>(data + at.offset);
+      copy_elements<16, Shape::kSize>(to + place_in_tile(i), from, min(left, kPerChunk), g.data);
     }
   }
   // Chunk `i` of such a tile.
