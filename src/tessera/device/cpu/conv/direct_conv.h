@@ -128,7 +128,8 @@ struct DirectConvDriver {
     }
     constexpr bool kMayBeApart = kForward;
     const i64 step = kMayBeApart ? t.column_step : 1;
-    const Column* column = t.column + c * step;
+    // A line of one pixel may have any distance of pixels.
+    const Column* column = t.column + c * t.column_step;
     for (i64 d = 0; d < t.depth; ++d, column += t.column_depth) {
       Sums y[kV];
 #pragma GCC unroll 4
