@@ -23,6 +23,9 @@ constexpr double kLoads = 2;         // of vectors in a cycle
 constexpr double kBlockCycles = 1;   // of a step of a register block, besides
 constexpr double kPackCycles = 1.5;  // to pack a vector of words
 constexpr double kSumCycles = 3;     // to store, load and convert a vector of sums
+constexpr double kTurnCycles = 6;    // to begin a pixel of A in gradients by w
+constexpr double kNear = 0.75;       // of L1, which a panel may take
+constexpr double kKeptCycles = 1.5;  // of a vector of a panel that leaves L1 before it is read
 
 struct PackedCase {
   const ConvSignature& signature;
@@ -129,17 +132,25 @@ std::vector<tile::CpuObject> objects_of(const KernelSpec& spec, const Target& ta
   const bool along_depth = s.direction == ConvDirection::forward
                                ? is_last
                                : s.direction == ConvDirection::backward_weight && !is_last;
-  return {{"block.h",
-           {{"void", "multiply_any",
-             fmt::format("{}, {}, {}, 0", math, a.warp_tile.m, a.warp_tile.n / lanes_of(target)),
-             "const BlockTask&, i64, int"}}},
-          {"conv/packed_driver.h",
-           {{"void", "packed_conv_run", types, shape + "const CpuThread&"},
-            {"i64", "packed_conv_workspace_bytes", types, shape + "int"}}},
-          {"conv/packed_driver.h",
-           {{"void", "pack_part",
-             fmt::format("{}, {}, {}, {}", column_type(s), math, a.warp_tile.n, along_depth),
-             fmt::format("const PanelSource<{}>&, u32*", column_type(s))}}}};
+  const std::string block =
+      fmt::format("{}, {}, {}", math, a.warp_tile.m, a.warp_tile.n / lanes_of(target));
+  std::vector<tile::CpuObject> objects = {
+      {"block.h", {{"void", "multiply_any", block + ", 0", "const BlockTask&, i64, int"}}},
+      {"conv/packed_driver.h",
+       {{"void", "packed_conv_run", types, shape + "const CpuThread&"},
+        {"i64", "packed_conv_workspace_bytes", types, shape + "int"}}},
+      {"conv/packed_driver.h",
+       {{"void", "pack_part",
+         fmt::format("{}, {}, {}, {}", column_type(s), math, a.warp_tile.n, along_depth),
+         fmt::format("const PanelSource<{}>&, u32*", column_type(s))}}}};
+  // Rows of images are read where they lie, in runs; int8's words have changed signs.
+  const bool reads_images = is_last && s.direction != ConvDirection::backward_weight;
+  if (reads_images && s.in != DType::int8) {
+    objects.push_back(
+        {"conv/conv_block.h",
+         {{"void", "multiply_runs", block, "const BlockTask&, const ConvRun*, i64"}}});
+  }
+  return objects;
 }
 
 Source emit_packed(const KernelSpec& spec, const Target& target) {
@@ -190,7 +201,16 @@ Estimate estimate_packed(const KernelSpec& spec, const ConvProblem& p, const Tar
   const double macs = a.warp_tile.m * vectors / (word == nullptr ? 1 : word->per_cycle);
   const double block_cycles = std::max(macs, (a.warp_tile.m + vectors) / kLoads) + kBlockCycles;
   double cycles = row_blocks * column_blocks * depth * block_cycles;
-  cycles += rows * depth * blocks_of_side(columns, a.tile.n) / lanes * kPackCycles;
+  const double times = blocks_of_side(columns, a.tile.n);
+  cycles += rows * depth * times / lanes * kPackCycles;
+  if (s.direction == ConvDirection::backward_weight) {
+    const double row_tiles = blocks_of_side(rows, a.tile.m);
+    const double l1 = target.caches.empty() ? 0 : double(target.caches.front().bytes);
+    const double panel = double(a.tile.k) / a.warp_tile.k * a.warp_tile.n * 4;
+    const bool is_kept = row_tiles > 1 || panel > kNear * l1;
+    cycles += row_tiles * depth * times * kTurnCycles;
+    if (is_kept) cycles += columns * depth / lanes * kKeptCycles;
+  }
   cycles += columns * depth / lanes * kPackCycles;
   cycles += rows * columns / lanes * blocks_of_side(depth * a.warp_tile.k, a.tile.k) * kSumCycles;
   const double compute = double(p.g) * cycles / (target.clock_ghz * 1e9 * share);

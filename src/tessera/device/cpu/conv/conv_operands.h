@@ -122,6 +122,10 @@ struct ConvFactors {
       for_each_tap(g, v, k, [&](i64 at, i64 count, i64 words) {
         const Row* from = w + at + i * outer;
         if (inner == 1) return copy_words<Row, Math>(from, count, out + words);
+        if constexpr (sizeof(Row) == 4) {
+          for (i64 c = 0; c < count; ++c) __builtin_memcpy(out + words + c, from + c * inner, 4);
+          return;
+        }
         Row together[kSpan];
         for (i64 c = 0; c < count; c += kSpan) {
           const i64 some = smaller(kSpan, count - c);
@@ -233,17 +237,94 @@ struct ConvFactors {
     pack({together, ld, columns, count}, out);
   }
   static constexpr i64 kShiftPixels = 32;
+
+  // Columns that lie side by side in x: channels of a tap, or of the taps of a line.
+  struct ColumnRun {
+    i64 lane, count, channel;
+    ConvTap tap;  // of the first column
+    i64 last;     // tap of the width of the last column
+  };
+  struct ColumnRuns {
+    int number;
+    ColumnRun runs[kMostConvColumns];
+  };
+  static ColumnRuns runs_of(const ConvView& v, i64 j, i64 columns) {
+    const ConvAxis& w = v.axis[kWidth];
+    const bool by_lines = w.tap_step == 1 && v.image_stride[kImageW] == v.channels;
+    const i64 span = by_lines ? w.taps * v.channels : v.channels;
+    ColumnRuns all;
+    all.number = 0;
+    for (i64 lane = 0; lane < columns;) {
+      const i64 first = j + lane, count = smaller(columns - lane, span - first % span);
+      all.runs[all.number++] = {lane, count, first % v.channels, tap_of(v, first / v.channels),
+                                (first + count - 1) / v.channels % w.taps};
+      lane += count;
+    }
+    return all;
+  }
+  // One pixel whose taps lie outside in part; `place` is that of the first tap.
+  static void copy_cut(const ConvView& v, const ColumnRun& run, i64 place, const Column* from,
+                       u32* out) {
+    for (i64 c = 0; c < run.count; ++c) {
+      const i64 tap = (run.channel + c) / v.channels;
+      out[c] = 0;
+      if (is_inside(v.axis[kWidth], place + tap)) __builtin_memcpy(out + c, from + c, 4);
+    }
+  }
+  // `count` pixels of a line from p on, whose words are elements.
+  static void copy_run(const ConvArguments& g, const ConvView& v, const ColumnRun& run,
+                       const ConvPixel& p, i64 count, i64 width, u32* out) {
+    i64 place[kSpatialDims];
+    for (int dim = kDepth; dim <= kWidth; ++dim) {
+      const ConvAxis& a = v.axis[dim];
+      place[dim] = a.base + p.at[dim] * a.pixel_step + run.tap.at[dim] * a.tap_step;
+    }
+    const ConvAxis& w = v.axis[kWidth];
+    if (!is_inside(v.axis[kDepth], place[kDepth]) || !is_inside(v.axis[kHeight], place[kHeight])) {
+      for (i64 i = 0; i < count; ++i, out += width) zero_words(run.count, out);
+      return;
+    }
+    const Column* from = static_cast<const Column*>(g.x) + v.source_at +
+                         p.n * v.image_stride[kImageN] + place[kDepth] * v.image_stride[kImageD] +
+                         place[kHeight] * v.image_stride[kImageH] +
+                         place[kWidth] * v.image_stride[kImageW] + run.channel;
+    const i64 step = w.pixel_step * v.image_stride[kImageW];
+    const i64 reach = (run.last - run.tap.at[kWidth]) * w.tap_step;
+    for (i64 i = 0; i < count; ++i, out += width, from += step, place[kWidth] += w.pixel_step) {
+      if (place[kWidth] >= 0 && place[kWidth] + reach < w.size) {
+        copy_words<Column, Math>(from, run.count, out);
+      } else {
+        copy_cut(v, run, place[kWidth], from, out);
+      }
+    }
+  }
+  static void pack_runs(const ConvArguments& g, const ConvView& v, i64 j, i64 columns, Range k,
+                        i64 width, u32* out) {
+    const ColumnRuns all = runs_of(v, j, columns);
+    if (columns < width) zero_words(to_words(k.end - k.begin) * width, out);
+    for_each_line(v, k, [&](const ConvPixel& p, i64 count, i64 words) {
+      for (int r = 0; r < all.number; ++r) {
+        const ColumnRun& run = all.runs[r];
+        copy_run(g, v, run, p, count, width, out + words * width + run.lane);
+      }
+    });
+  }
+
   static void pack_shifted(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
                            i64 width, u32* out) {
     const i64 columns = smaller(width, v.columns - j);
-    for_each_line(v, k, [&](ConvPixel p, i64 count, i64 words) {
-      for (; count > 0; count -= kShiftPixels) {
-        pack_shift(g, v, pack, j, columns, p, smaller(count, kShiftPixels), width,
-                   out + words * width);
-        p.at[kWidth] += kShiftPixels;
-        words += to_words(kShiftPixels);
-      }
-    });
+    if constexpr (sizeof(Column) == 4 && kPer == 1 && !kBKContiguous) {
+      return pack_runs(g, v, j, columns, k, width, out);
+    } else {
+      for_each_line(v, k, [&](ConvPixel p, i64 count, i64 words) {
+        for (; count > 0; count -= kShiftPixels) {
+          pack_shift(g, v, pack, j, columns, p, smaller(count, kShiftPixels), width,
+                     out + words * width);
+          p.at[kWidth] += kShiftPixels;
+          words += to_words(kShiftPixels);
+        }
+      });
+    }
   }
 
   // ---- what the driver calls ----

@@ -152,9 +152,15 @@ struct ConvPixels {
     i64 place[2];       // its depth and height
     i64 distance;       // of rows
     bool is_cut;        // the rows are a part of a line, of which some taps lie outside
+    bool is_even;       // all pixels lie at one distance, their one tap is inside
   };
   static InPlace in_place(const ConvView& v, const void* image, i64 first, i64 rows, bool even) {
     const ConvAxis& w = v.axis[kWidth];
+    const i64 distance = w.pixel_step * v.image_stride[kImageW];
+    if (even && v.channels == v.padded) {  // one tap, which is inside for all pixels
+      const i64 at = v.source_at + base_of(v) + first * distance;
+      return {static_cast<const Image*>(image) + at, {0, 0}, distance, false, true};
+    }
     const ConvPixel p = pixel_of(v, first);
     i64 place[kSpatialDims], at = v.source_at + p.n * v.image_stride[kImageN];
     for (int dim = kDepth; dim <= kWidth; ++dim) {
@@ -169,12 +175,13 @@ struct ConvPixels {
       const ConvAxis& a = v.axis[dim];
       is_cut = is_cut || place[dim] < 0 || place[dim] + (a.taps - 1) * a.tap_step >= a.size;
     }
-    if (v.channels != v.padded || (!even && !is_within)) {
-      return {nullptr, {place[kDepth], place[kHeight]}, 0, is_line && is_cut};
+    if (v.channels != v.padded || !is_within) {
+      return {nullptr, {place[kDepth], place[kHeight]}, 0, is_line && is_cut, false};
     }
     return {static_cast<const Image*>(image) + at,
             {place[kDepth], place[kHeight]},
-            w.pixel_step * v.image_stride[kImageW],
+            distance,
+            false,
             false};
   }
 
@@ -185,6 +192,20 @@ struct ConvPixels {
     const Image* data;
     int lane, count;
   };
+
+  // Whether the sources of an image's pixels lie at one distance, see sources_are_even().
+  static bool lines_are_even(const ConvView& v) {
+    ConvView one = v;
+    one.images = 1;
+    return sources_are_even(one);
+  }
+  static i64 base_of(const ConvView& v) {
+    i64 at = 0;
+    for (int dim = kDepth; dim <= kWidth; ++dim) {
+      at += v.axis[dim].base * v.image_stride[kImageD + dim];
+    }
+    return at;
+  }
 
   // The pieces of a panel for a tap; in whole vectors.
   static int pieces_of(const ConvView& v, const Image* image, i64 j, const ConvTap& tap,
@@ -198,6 +219,17 @@ struct ConvPixels {
     };
     const ConvAxis& w = v.axis[kWidth];
     const i64 step = w.pixel_step * v.image_stride[kImageW];
+    if (lines_are_even(v)) {
+      const i64 of_image = v.pixels() / v.images;
+      for (i64 lane = 0; lane < columns;) {
+        const i64 n = (j + lane) / of_image, first = (j + lane) % of_image;
+        const i64 count = smaller(of_image - first, columns - lane);
+        add(image + v.source_at + n * v.image_stride[kImageN] + base_of(v) + first * step, step,
+            lane, count);
+        lane += count;
+      }
+      return number;
+    }
     ConvPixel p = pixel_of(v, j);
     for (i64 lane = 0; lane < columns;) {
       const i64 count = smaller(w.pixels - p.at[kWidth], columns - lane);
@@ -222,19 +254,24 @@ struct ConvPixels {
     }
     return number;
   }
+  // A piece of `channels` neighbouring channels, as rows of elements at a distance of ld.
   template <class Element>
-  [[gnu::always_inline]] static void copy_piece(const Piece& piece, i64 channel, i64 step,
-                                                Element* out) {
-    Element* const to = out + piece.lane;
-    if (piece.data == nullptr) {
-      for (int i = 0; i < piece.count; ++i) to[i] = Element{};
-      return;
+  static void copy_piece(const Piece& piece, i64 channels, i64 distance, i64 step, Element* out,
+                         i64 ld) {
+    const Image* from = piece.data;
+    Element* to = out + piece.lane;
+    for (i64 c = 0; c < channels; ++c, to += ld) {
+      if (piece.data == nullptr) {
+        for (int i = 0; i < piece.count; ++i) to[i] = Element{};
+      } else if (sizeof(Image) == 4 && step == 1) {
+        store_first(to, load_first<u32v>(from + c * distance, piece.count), piece.count);
+      } else {
+        const Image* element = from + c * distance;
+        for (int i = 0; i < piece.count; ++i, element += step) {
+          __builtin_memcpy(to + i, element, sizeof(Image));
+        }
+      }
     }
-    const Image* const from = piece.data + channel;
-    if constexpr (sizeof(Image) == 4) {
-      if (step == 1) return store_first(to, load_first<u32v>(from, piece.count), piece.count);
-    }
-    for (int i = 0; i < piece.count; ++i) __builtin_memcpy(to + i, from + i * step, sizeof(Image));
   }
   static void pack_pixels(const ConvView& v, const void* data, Pack pack, i64 j, Range k, i64 width,
                           u32* out) {
@@ -247,21 +284,21 @@ struct ConvPixels {
       const i64 span = smaller(v.padded - channel, k.end - e);
       const i64 count = smaller(span, v.channels - channel);
       const int number = pieces_of(v, static_cast<const Image*>(data), j, tap, columns, pieces);
+      const i64 distance = v.image_stride[kImageC];
+      const i64 first = channel * distance;
+      for (int i = 0; i < number; ++i) {
+        if (pieces[i].data != nullptr) pieces[i].data += first;
+      }
       if constexpr (sizeof(Image) == 4) {
-        for (i64 c = 0; c < count; ++c, out += width) {
-          for (int i = 0; i < number; ++i) {
-            copy_piece(pieces[i], (channel + c) * v.image_stride[kImageC], step, out);
-          }
-        }
+        for (int i = 0; i < number; ++i) copy_piece(pieces[i], count, distance, step, out, width);
+        out += count * width;
       } else {
         Image together[16 * kMostConvColumns];
         for (i64 c = 0; c < count; c += 16) {
           const i64 some = smaller(16, count - c);
-          for (i64 x = 0; x < some; ++x) {
-            for (int i = 0; i < number; ++i) {
-              copy_piece(pieces[i], (channel + c + x) * v.image_stride[kImageC], step,
-                         together + x * kMostConvColumns);
-            }
+          for (int i = 0; i < number; ++i) {
+            copy_piece(pieces[i], some, distance, step, together, kMostConvColumns);
+            if (pieces[i].data != nullptr) pieces[i].data += 16 * distance;
           }
           pack({together, kMostConvColumns, width, some}, out);
           out += blocks_of(some, kPer) * width;

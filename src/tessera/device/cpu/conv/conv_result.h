@@ -10,10 +10,20 @@ namespace tessera::device {
 struct ResultLine {
   i64 at, count, distance;
 };
-inline ResultLine pixel_line(const ConvView& v, i64 number, i64 count, bool are_even) {
+// Which pixels lie at one distance: those of a line, of an image, or all.
+enum class EvenPixels { line, image, all };
+inline EvenPixels even_pixels(const ConvView& v) {
+  if (pixels_are_even(v)) return EvenPixels::all;
+  ConvView one = v;
+  one.images = 1;
+  return pixels_are_even(one) ? EvenPixels::image : EvenPixels::line;
+}
+inline ResultLine pixel_line(const ConvView& v, i64 number, i64 count, EvenPixels even) {
   const ConvPixel p = pixel_of(v, number);
-  const i64 rest = v.axis[kWidth].pixels - p.at[kWidth];
-  return {offset_of(v, p), are_even ? count : smaller(count, rest), pixel_distance(v)};
+  i64 rest = v.axis[kWidth].pixels - p.at[kWidth];
+  if (even == EvenPixels::image) rest = (p.n + 1) * (v.pixels() / v.images) - number;
+  return {offset_of(v, p), even == EvenPixels::all ? count : smaller(count, rest),
+          pixel_distance(v)};
 }
 inline ResultLine filter_line(const ConvArguments& g, const ConvView& v, i64 column, i64 count) {
   const i64 channel = column % v.channels;
@@ -33,7 +43,8 @@ struct ConvResult {
   const ConvArguments& g;
   const ConvView& v;
   i64 group;
-  bool even;
+  EvenPixels even;
+  bool sources_even;  // whether the sources of all pixels lie at one distance
 
   ResultLine rows(i64 i, i64 count) const {
     if (kWeights) return channel_line(i, count, g.w_stride[kFilterK]);

@@ -31,6 +31,9 @@ struct PackedConv {
     s.wave_m = C::kWaveM, s.wave_n = C::kWaveN;
     s.sums_are_output = C::kNumSteps == 0 && (kIsInt ? __is_same(Out, int) : __is_same(Out, float));
     s.multiply = multiply_any<Math, kRows, kColumns / kLanes, 0>;
+    if constexpr (Factors::Pixels::kMayBeInPlace) {
+      s.multiply_runs = multiply_runs<Math, kRows, kColumns / kLanes>;
+    }
     s.pack_b = pack_part<Column, Math, kColumns, Factors::kBKContiguous>;
     if (Math::kBiased) s.correct = column_corrections<Math, kColumns>;
     s.finish = finish_conv<C>;

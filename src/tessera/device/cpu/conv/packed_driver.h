@@ -4,7 +4,7 @@
 // sum is formed in one order, so that the number of threads does not change its bits.
 #pragma once
 
-#include "tessera/device/cpu/block.h"
+#include "tessera/device/cpu/conv/conv_block.h"
 #include "tessera/device/cpu/conv/conv_operands.h"
 #include "tessera/device/cpu/conv/conv_result.h"
 #include "tessera/device/cpu/gemm/operands.h"
@@ -20,6 +20,7 @@ struct PackedConvShape {
   int wave_m, wave_n;          // most threads over rows and columns; 0: the caller's limit
   bool sums_are_output;        // when alpha is 1 and beta is 0
   void (*multiply)(const BlockTask& t, i64 rows, int columns);
+  void (*multiply_runs)(const BlockTask& t, const ConvRun* runs, i64 number);  // `rows` rows
   typename ConvFactors<T>::PackB pack_b;
   void (*correct)(const u32* panel, i64 words, u32* out);  // null where B needs none
   ConvFinish finish;
@@ -117,14 +118,15 @@ struct PackedConvDriver {
     }
   }
 
-  // Where raw sums may go to the result itself: it is a plain matrix.
-  u32* plain_output(const Result& result, i64& ld) const {
+  // Where raw sums of some columns may go to the result itself: it is a plain matrix.
+  u32* plain_output(const Result& result, Range n, i64& ld) const {
     const ConvArguments& g = result.g;
     const ConvView& v = result.v;
     if (!s.sums_are_output || g.alpha != 1.0F || g.beta != 0.0F) return nullptr;
-    const ResultLine row = result.rows(0, v.rows), column = result.columns(0, v.columns);
-    if (row.count != v.rows || column.count != v.columns) return nullptr;
-    if (column.distance != 1 && v.columns > 1) return nullptr;
+    const ResultLine row = result.rows(0, v.rows),
+                     column = result.columns(n.begin, n.end - n.begin);
+    if (row.count != v.rows || column.count != n.end - n.begin) return nullptr;
+    if (column.distance != 1 && column.count > 1) return nullptr;
     ld = row.distance;
     return static_cast<u32*>(g.out) + row.at + column.at;
   }
@@ -157,7 +159,7 @@ struct PackedConvDriver {
     const ConvArguments& g = result.g;
     if constexpr (Pixels::kMayBeInPlace) {
       const void* const image = Types::kForward ? g.x : g.y;
-      const bool even = sources_are_even(result.v);
+      const bool even = result.sources_even;
       for (i64 i = m.begin; i < m.end; i += s.rows) {
         const i64 rows = smaller(s.rows, m.end - i);
         InPlace& block = blocks[(i - m.begin) / s.rows];
@@ -208,33 +210,63 @@ struct PackedConvDriver {
     incomplete_block(t, rows, columns);
   }
 
-  // Taps of a line, or one tap, at a time. Those outside of the image are left out.
+  // All rows of a block by some runs of the depth.
+  void multiply_by_runs(BlockTask& t, const ConvRun* runs, i64 number, int columns,
+                        bool padded) const {
+    if (padded && columns * 2 > s.columns) {
+      s.multiply_runs(t, runs, number);
+      t.before = static_cast<const u32*>(t.out);
+      return;
+    }
+    BlockTask part = t;
+    for (const ConvRun* run = runs; run != runs + number; ++run) {
+      part.a = static_cast<const u8*>(t.a) + run->a;
+      part.b = t.b + run->b;
+      part.words = run->words;
+      part.before = t.before;
+      multiply(part, s.rows, columns, padded);
+      t.before = static_cast<const u32*>(t.out);
+    }
+  }
+  // Taps of a line, or one tap, are a run. Those outside of the image are left out.
   void block_by_taps(const ConvView& v, const InPlace& block, Range k, BlockTask t,
                      const u32* panel, int columns, bool padded) const {
-    const bool by_lines = Pixels::taps_are_neighbours(v);
-    const i64 span = by_lines ? v.axis[kWidth].taps * v.padded : v.padded;
-    constexpr i64 kBytes = sizeof(typename Pixels::Image);
-    const auto* const data = static_cast<const u8*>(t.a);
+    constexpr i64 kBytes = sizeof(typename Pixels::Image), kMostRuns = 32;
     t.a_row = block.data ? block.distance * kBytes : a_pitch() * 4;
     t.a_word = 4;
+    t.b = panel;
+    if (block.is_even) {
+      t.a = block.data + k.begin;
+      t.words = (k.end - k.begin) / kPer;
+      return multiply(t, s.rows, columns, padded);
+    }
+    const bool by_lines = Pixels::taps_are_neighbours(v);
+    const i64 span = (by_lines ? v.axis[kWidth].taps : 1) * v.padded;
+    ConvTap tap = tap_of(v, k.begin / v.padded);
+    i64 inner = k.begin % v.padded + (by_lines ? tap.at[kWidth] * v.padded : 0);
+    if (by_lines) tap.at[kWidth] = 0;
+    ConvRun runs[kMostRuns];
+    i64 number = 0;
     bool any = false;
-    for (i64 e = k.begin; e < k.end;) {
-      const ConvTap tap = tap_of(v, e / v.padded);
-      const i64 end = smaller(k.end, (e / span + 1) * span);
+    for (i64 e = k.begin; e < k.end; inner = 0) {
+      const i64 end = smaller(k.end, e + span - inner);
       const i64 d = tap.at[kDepth] * v.axis[kDepth].tap_step;
       const i64 h = tap.at[kHeight] * v.axis[kHeight].tap_step;
       if (is_inside(v.axis[kDepth], block.place[0] + d) &&
           is_inside(v.axis[kHeight], block.place[1] + h)) {
         const i64 at = d * v.image_stride[kImageD] + h * v.image_stride[kImageH] +
-                       tap.at[kWidth] * v.axis[kWidth].tap_step * v.image_stride[kImageW] +
-                       e % v.padded;
-        t.a = data + (block.data ? at * kBytes : (e - k.begin) / kPer * 4);
-        t.b = panel + (e - k.begin) / kPer * s.columns;
-        t.words = (end - e) / kPer;
-        multiply(t, s.rows, columns, padded);
-        t.before = static_cast<const u32*>(t.out);
+                       tap.at[kWidth] * v.axis[kWidth].tap_step * v.image_stride[kImageW] + inner;
+        const i64 words = (e - k.begin) / kPer;
+        runs[number++] = {block.data ? at * kBytes : words * 4, words * s.columns,
+                          (end - e) / kPer};
         any = true;
       }
+      if (number == kMostRuns || (end == k.end && number > 0)) {
+        multiply_by_runs(t, runs, number, columns, padded);
+        number = 0;
+      }
+      if (by_lines) tap.at[kWidth] = v.axis[kWidth].taps - 1;
+      next_tap(v, tap);
       e = end;
     }
     t.words = 0;
@@ -274,25 +306,28 @@ struct PackedConvDriver {
     u32* const b = a + a_words();
     u32* const partial = b + b_words();
     auto* const blocks = reinterpret_cast<InPlace*>(partial + partial_words(result.g));
-    i64 ld_plain = 0;
-    u32* const plain = plain_output(result, ld_plain);
     const i64 super = super_rows(v.depth);
     for (i64 n0 = job.n.begin; n0 < job.n.end; n0 += s.tile_n) {
       const Range n{n0, smaller(n0 + s.tile_n, job.n.end)};
       const i64 ld = round_up(n.end - n.begin, s.columns);
+      i64 ld_plain = 0;
+      u32* const plain = plain_output(result, n, ld_plain);
       for (i64 r = job.m.begin; r < job.m.end; r += super) {
         const i64 rows_end = smaller(r + super, job.m.end);
         for (i64 p = 0; p < v.depth; p += s.tile_k) {
           const Range k{p, smaller(p + s.tile_k, v.depth)};
           const i64 panel_size = panel_words(k.end - k.begin);
           const bool packs_b = v.depth > s.tile_k || r == job.m.begin;
+          // A panel that no other tile of rows reads gives its place, which is in a near cache, to
+          // the next one.
+          const bool keeps_b = v.depth <= s.tile_k || rows_end - r > s.tile_m;
           for (i64 i = r; i < rows_end; i += s.tile_m) {
             const Range m{i, smaller(i + s.tile_m, rows_end)};
             const Tile tile = prepare_a(result, m, k, a, blocks);
             Sink sink{partial + (i - r) * ld, ld, p > 0, true};
-            if (plain) sink = {plain + i * ld_plain + n0, ld_plain, p > 0, false};
+            if (plain) sink = {plain + i * ld_plain, ld_plain, p > 0, false};
             u32* panel = b;
-            for (i64 j = n.begin; j < n.end; j += s.columns, panel += panel_size) {
+            for (i64 j = n.begin; j < n.end; j += s.columns, panel += keeps_b ? panel_size : 0) {
               if (packs_b && i == r) pack_panel(result, j, k, panel);
               Sink part = sink;
               part.data += j - n.begin;
@@ -328,7 +363,8 @@ struct PackedConvDriver {
       const Range groups = part(g.groups, 1, grid.batch, thread.index / (grid.n * grid.m));
       for (i64 group = groups.begin; group < groups.end; ++group) {
         v = view(g, group, c);
-        const Result result{g, v, group, !kWeights && pixels_are_even(v)};
+        const Result result{g, v, group, kWeights ? EvenPixels::line : even_pixels(v),
+                            !kWeights && sources_are_even(v)};
         if (v.depth == 0) {
           run_empty(result, m, n);
         } else {
