@@ -361,6 +361,18 @@ TEST_F(ConvKernels, TensorsBeyondTwoToThe31Elements) {
   }
 }
 
+// A stride of a dimension of one place is of no consequence.
+TEST_F(ConvKernels, LineOfOnePixelWithAnyStride) {
+  for (const Target& target : targets_here()) {
+    ConvProblem p = conv::line(9, 3);
+    p.direction = ConvDirection::backward_data;
+    p.layout = ConvLayout::nchw;
+    p.dilation[2] = 4;
+    p.out_strides = {1, 1, 1, 30, 30, 30};
+    for (const KernelSpec& spec : kernels(p, target)) check(spec, p, 1);
+  }
+}
+
 // No images: the gradient of the filters is beta * C.
 TEST_F(ConvKernels, NoImages) {
   for (const Target& target : targets_here()) {
