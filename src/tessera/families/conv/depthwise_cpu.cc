@@ -16,7 +16,7 @@
 namespace tessera::conv {
 namespace {
 
-constexpr int kMostRows = 32;
+constexpr int kMostWindow = 32;
 constexpr double kWindowCycles = 0.5;  // of a product of vectors in a window, besides
 constexpr double kTapCycles = 1.2;     // of each load of a source, which a window's taps share
 constexpr double kAnyCycles = 2.2;     // of a product of vectors outside of windows
@@ -39,7 +39,7 @@ int window_registers(const CpuDepthwiseCase& c) {
   return (w.m + w.k) * (w.n / vector_lanes(c.target)) + 1;
 }
 
-bool is_cpu_float(DType dtype) {
+bool is_floating_point(DType dtype) {
   return dtype == DType::fp32 || dtype == DType::tf32 || dtype == DType::fp16 ||
          dtype == DType::bf16;
 }
@@ -47,7 +47,7 @@ bool is_cpu_float(DType dtype) {
 constexpr tile::Rule<CpuDepthwiseCase> kCpuDepthwiseRules[] = {
     {[](const CpuDepthwiseCase& c) {
        const ConvSignature& s = c.signature;
-       return is_cpu_float(s.in) && is_cpu_float(s.weight) && is_cpu_float(s.out);
+       return is_floating_point(s.in) && is_floating_point(s.weight) && is_floating_point(s.out);
      },
      [](const CpuDepthwiseCase& c) {
        return fmt::format("depthwise multiplies fp32, tf32, fp16 and bf16, got {} and {} to {}",
@@ -71,13 +71,13 @@ constexpr tile::Rule<CpuDepthwiseCase> kCpuDepthwiseRules[] = {
      }},
     {[](const CpuDepthwiseCase& c) {
        const Shape3& w = c.algorithm.warp_tile;
-       return std::min({w.m, w.n, w.k - 1}) >= 1 && std::max(w.m, w.k) <= kMostRows &&
+       return std::min({w.m, w.n, w.k - 1}) >= 1 && std::max(w.m, w.k) <= kMostWindow &&
               w.n % vector_lanes(c.target) == 0;
      },
      [](const CpuDepthwiseCase& c) {
        return fmt::format(
            "warp_tile must have 1 to {0} rows, a multiple of {1} lanes and 2 to {0} steps, got {2}",
-           kMostRows, vector_lanes(c.target), to_string(c.algorithm.warp_tile));
+           kMostWindow, vector_lanes(c.target), to_string(c.algorithm.warp_tile));
      }},
     {[](const CpuDepthwiseCase& c) { return window_registers(c) <= c.target.vector_registers; },
      [](const CpuDepthwiseCase& c) {
@@ -122,10 +122,10 @@ std::string unsupported_cpu_depthwise(const KernelSpec&, const ConvProblem& p, c
 
 // ---- text ----
 
-struct DepthwiseText {
+struct CpuDepthwiseText {
   std::string types, operands, kind, parameters;
 };
-DepthwiseText text_of(const ConvSignature& s) {
+CpuDepthwiseText cpu_depthwise_text(const ConvSignature& s) {
   const bool is_last = s.layout == ConvLayout::nhwgc;
   const bool is_weights = s.direction == ConvDirection::backward_weight;
   const std::string_view x = storage_type(s.in, "float"), w = storage_type(s.weight, "float");
@@ -139,10 +139,10 @@ DepthwiseText text_of(const ConvSignature& s) {
           fmt::format("const DepthwiseNest<{}>&, const DepthwiseSums&", operands)};
 }
 
-std::vector<tile::CpuObject> depthwise_objects(const KernelSpec& spec, const Target& target) {
+std::vector<tile::CpuObject> cpu_depthwise_objects(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<ConvSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
-  const DepthwiseText text = text_of(s);
+  const CpuDepthwiseText text = cpu_depthwise_text(s);
   const auto any = [&](std::string_view kind) {
     return tile::Instantiation{"void", "depthwise_any", fmt::format("{}, {}", text.operands, kind),
                                text.parameters};
@@ -177,7 +177,7 @@ Source emit_cpu_depthwise(const KernelSpec& spec, const Target& target) {
       spec, target, kAbi,
       {"conv/depthwise_conv.h", "DepthwiseConv", "ConvArguments", config_text(spec, "float")},
       std::span(&entry, 1));
-  tile::add_objects(depthwise_objects(spec, target), source);
+  tile::add_objects(cpu_depthwise_objects(spec, target), source);
   return source;
 }
 
@@ -192,7 +192,7 @@ Launch bind_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, const Co
 // ---- estimate ----
 
 // Whether the kernel's window fits the problem along the dimension that its rows take.
-bool has_window(const Algorithm& a, const ConvProblem& p) {
+bool has_cpu_window(const Algorithm& a, const ConvProblem& p) {
   const std::size_t dim = p.layout == ConvLayout::nhwgc ? device::kWidth : device::kHeight;
   if (p.dilation[dim] != 1) return false;
   if (p.direction != ConvDirection::backward_data) {
@@ -214,7 +214,8 @@ Estimate estimate_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, co
   const double lines = double(p.n) * double(out[0] * out[1]) * (is_last ? 1 : double(p.k));
   const double vectors = lines * std::ceil(double(is_last ? p.g : out[2]) / lanes) *
                          double(is_last ? out[2] * (p.k / p.g) : 1);
-  const double product = has_window(a, p) ? kWindowCycles + kTapCycles / a.warp_tile.k : kAnyCycles;
+  const double product =
+      has_cpu_window(a, p) ? kWindowCycles + kTapCycles / a.warp_tile.k : kAnyCycles;
   double cycles = vectors * (taps * product + kVectorCycles) + lines * kCpuLineCycles;
   const double sources = double(p.n) * double(p.size[0] * p.size[1]) * double(p.c);
   if (!is_last) cycles += sources * std::ceil(double(p.size[2]) / lanes) * kCopyCycles;
