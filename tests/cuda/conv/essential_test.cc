@@ -6,6 +6,7 @@
 #include <random>
 
 #include "cuda/gpu_test.h"
+#include "tessera/base/processors.h"
 
 namespace tessera {
 namespace {
@@ -104,14 +105,23 @@ class GpuConv : public GpuTest {
     }
   }
 
+  // Compares a fresh sample: whole problems would take the reference longer than the kernels.
+  void expect_sample_correct(const Problem& problem, const measure::OwnedOperands& owned) {
+    const ReferenceLimits limits = {
+        .multiplications = 0x1p23, .seed = random_(), .threads = usable_processors()};
+    const Mismatch mismatch = family_.compare(problem, owned.operands,
+                                              family_.reference(problem, owned.operands, limits));
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+  }
+
   void check(const std::string& kernel, const Problem& problem) {
     const std::uint64_t seed = random_();
     SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed));
-    measure::OwnedOperands owned = measure::random_operands(problem, seed);
+    measure::OwnedOperands owned = measure::random_operands(problem, seed, usable_processors());
     measure::PlacedOperands placed = measure::place_operands(owned, place_);
     const std::vector<std::byte> first = run(problem, owned, placed, placed.operands, kernel);
     EXPECT_EQ(measure::gaps_intact(owned), "");
-    expect_correct(problem, owned);
+    expect_sample_correct(problem, owned);
     EXPECT_EQ(run(problem, owned, placed, placed.operands, kernel), first)
         << "a repeat gave other bits";
   }
@@ -138,7 +148,7 @@ TEST_F(GpuConv, EveryEssentialKernelIsCorrectOnRandomProblems) {
   for (const KernelSpec& spec : specs) {
     const std::string name = name_of(spec);
     for (const Problem& problem : family_.samples(spec, target_)) check(name, problem);
-    for (int i = 0; i < 6; ++i) check(name, problem_for(spec));
+    for (int i = 0; i < 3; ++i) check(name, problem_for(spec));
   }
 }
 
