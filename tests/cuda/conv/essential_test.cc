@@ -36,6 +36,10 @@ class GpuConv : public GpuTest {
   // Few channels of many groups too, which a tile has several of.
   void draw_channels(const Algorithm& a, ConvProblem& p) {
     if (a.pipeline == Pipeline::depthwise) return draw_depthwise_channels(a, p);
+    if (a.pointwise && a.slices > 1) {  // each slice needs a depth of its own
+      p.g = 1, p.c = draw(1, 400), p.k = draw(1, 400);
+      return;
+    }
     const bool by_copy = a.pipeline == Pipeline::tmaws && !a.repack && !a.pointwise;
     if (!by_copy && draw(0, 2) == 0) {
       p.g = draw(2, 40);

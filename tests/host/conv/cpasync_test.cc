@@ -129,11 +129,11 @@ TEST(ConvCpasync, LinesOfFewChannelsAreOneRun) {
 // A pixel's line of 7 x 3 elements begins 9 before the image, and the next one's 6 further.
 TEST(ConvCpasync, LeadsAlignLinesOfFewChannels) {
   const std::string stem = " k=64 h=32 w=32 y=7 x=7 stride_h=2 stride_w=2 pad_h=3 pad_w=3";
-  const ConvProblem p = problem_of("forward n=2 c=3" + stem);
+  const ConvProblem p = layer_of("forward n=2 c=3" + stem);
   EXPECT_EQ(gather_plan(p, kTile).lead, 1);
   EXPECT_EQ(gather_plan(p, kTile).padded_run, 24);
   EXPECT_EQ(gather_arguments(p, gather_plan(p, kTile), {}).image.width, device::kBy4);
-  const ConvProblem q = problem_of("backward_weight n=2 c=4" + stem);
+  const ConvProblem q = layer_of("backward_weight n=2 c=4" + stem);
   EXPECT_EQ(gather_plan(q, kTile).lead, 4);
   EXPECT_EQ(gather_plan(q, kTile).padded_run, 32);
   EXPECT_EQ(gather_arguments(q, gather_plan(q, kTile), {}).image.width, device::kBy16);
