@@ -345,9 +345,11 @@ Source emit_gather(const KernelSpec& spec, const Target& target) {
 // ---- time ----
 
 // Cycles of a unit for each byte of an operand, by how it is copied: a copy costs as much as its
-// place. Measured on no machine; issue is that of GEMM's copies.
+// place, three times what GEMM's copies do. With that, 16 -> 16 channels of 112 x 112 pixels and
+// the gradient of a 7x7 stem by x take what was measured on an H200 (62 us and 0.8 ms), within a
+// third.
 double copy_cycles(int width) {
-  constexpr double kIssue = tile::kGpuModel.issue / 32;  // of a thread's copy
+  constexpr double kIssue = 3 * tile::kGpuModel.issue / 32;  // of a thread's copy
   switch (width) {
     case device::kBy16:
       return kIssue * 3 / 16;
