@@ -63,6 +63,8 @@ struct Way {
 };
 // Way::unsupported of kernels that serve any problem.
 std::string serves_all(const KernelSpec& spec, const ConvProblem& problem, const Target& target);
+// Way::algorithms of a CPU's pipeline: each tile, wave and warp tile of the target's space.
+std::vector<Algorithm> blocked_algorithms(const Target& target, Pipeline pipeline);
 std::span<const Way> ways();
 // Null where the backend has no such kernels.
 const Way* find_way(std::string_view backend, const Algorithm& algorithm);

@@ -10,7 +10,6 @@
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/objects.h"
 #include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::conv {
@@ -94,16 +93,7 @@ std::string illegal_cpu_depthwise(const ConvSignature& s, const Algorithm& a,
 }
 
 std::vector<Algorithm> cpu_depthwise_algorithms(const Target& target) {
-  const AlgorithmSpace& space = tile::space_of(Op::conv, target);
-  std::vector<Shape3> warp_tiles;
-  for (const auto& [dtype, shapes] : space.warp_tiles) {
-    warp_tiles.insert(warp_tiles.end(), shapes.begin(), shapes.end());
-  }
-  std::vector<Algorithm> all;
-  tile::for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
-    if (a.pipeline == Pipeline::depthwise) all.push_back(a);
-  });
-  return all;
+  return blocked_algorithms(target, Pipeline::depthwise);
 }
 
 // Lanes are groups in nhwgc, which therefore have to be neighbours.

@@ -10,7 +10,6 @@
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/objects.h"
 #include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
 #include "tessera/families/tile/types.h"
 
@@ -99,16 +98,7 @@ std::string illegal_packed(const ConvSignature& s, const Algorithm& a, const Tar
 }
 
 std::vector<Algorithm> packed_algorithms(const Target& target) {
-  const AlgorithmSpace& space = tile::space_of(Op::conv, target);
-  std::vector<Shape3> warp_tiles;
-  for (const auto& [dtype, shapes] : space.warp_tiles) {
-    warp_tiles.insert(warp_tiles.end(), shapes.begin(), shapes.end());
-  }
-  std::vector<Algorithm> all;
-  tile::for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
-    if (a.pipeline == Pipeline::packab) all.push_back(a);
-  });
-  return all;
+  return blocked_algorithms(target, Pipeline::packab);
 }
 
 // ---- text ----

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/space.h"
 
 namespace tessera::conv {
 
@@ -19,6 +20,19 @@ bool is_of(const Algorithm& a, const Way& way) {
 }
 
 }  // namespace
+
+std::vector<Algorithm> blocked_algorithms(const Target& target, Pipeline pipeline) {
+  const AlgorithmSpace& space = tile::space_of(Op::conv, target);
+  std::vector<Shape3> warp_tiles;
+  for (const auto& [dtype, shapes] : space.warp_tiles) {
+    warp_tiles.insert(warp_tiles.end(), shapes.begin(), shapes.end());
+  }
+  std::vector<Algorithm> all;
+  tile::for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
+    if (a.pipeline == pipeline) all.push_back(a);
+  });
+  return all;
+}
 
 std::string serves_all(const KernelSpec&, const ConvProblem&, const Target&) { return {}; }
 
