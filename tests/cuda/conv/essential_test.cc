@@ -261,6 +261,35 @@ TEST_F(GpuConv, EveryDimensionIsCorrectWithCopiedOperands) {
   });
 }
 
+// Tiles whose slices all run at the same time, in one round of blocks and in several, and tiles
+// whose slices run in two rounds.
+TEST_F(GpuConv, SlicesHaveEqualBitsInEveryRun) {
+  constexpr const char* kWeight =
+      "conv direction=backward_weight n=16 c={} k={} h=14 w=14 beta={} dtype=bf16";
+  constexpr const char* k128x128 =
+      "conv_backwardweight_bf16_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_cooperative_"
+      "splitordered1_slices3_s6_sm90a";
+  constexpr const char* k64x64 =
+      "conv_backwardweight_bf16_nhwgc_2d_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered1_"
+      "slices48_s9_sm90a";
+  for (const char* kernel : {k128x128, k64x64}) {
+    for (const int channels : {64, 208, 1024}) {
+      for (const int beta : {0, 1}) {
+        const Problem problem =
+            parse_problem(fmt::format(fmt::runtime(kWeight), channels, channels / 2, beta));
+        SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed_));
+        measure::OwnedOperands owned = measure::random_operands(problem, random_());
+        measure::PlacedOperands placed = measure::place_operands(owned, place_);
+        const auto bits = run(problem, owned, placed, placed.operands, kernel);
+        expect_correct(problem, owned);
+        for (int i = 0; i < 20; ++i) {
+          EXPECT_TRUE(run(problem, owned, placed, placed.operands, kernel) == bits) << i;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(GpuConv, GapsBetweenLinesAreLeftAlone) {
   for (const char* name :
        {"conv_forward_bf16_nhwgc_2d_depthwise_112x64x1_2x2x1_4x7x7_sm90a",

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "tessera/device/cuda/conv/conv_arguments.h"
 #include "tessera/families/conv/conv.h"
@@ -142,18 +143,34 @@ TEST(ConvTmaws, ResiduesHaveWindowsAndTiles) {
   }
 }
 
-TEST(ConvTmaws, SlicesReserveTheirSums) {
+// Tiles are 2 x 9, and each of their 2 consumers has a counter.
+TEST(ConvTmaws, SlicesReserveTheirSumsAndCounters) {
   const KernelSpec spec = parse_name(
-      "conv_backwardweight_bf16_nhwgc_2d_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered1_"
+      "conv_backwardweight_bf16_nhwgc_2d_tmaws_128x64x64_2x1x1_64x64x16_cooperative_splitordered1_"
       "slices8_s6_sm90a");
   const Problem problem = parse_problem(
-      "conv direction=backward_weight n=8 c=64 k=96 h=16 w=16 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16");
+      "conv direction=backward_weight n=8 c=64 k=160 h=16 w=16 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16");
   const Launch launch = conv::bind(spec, problem, ConvOperands{});
   EXPECT_EQ(launch.workspace.bytes,
-            std::size_t{device::kCounterBytes} + std::size_t{8} * 96 * 9 * 64 * sizeof(float));
-  ASSERT_EQ(launch.steps.size(), 2U);
+            std::size_t{device::kCounterBytes} + std::size_t{8} * 160 * 9 * 64 * sizeof(float));
+  EXPECT_EQ(launch.workspace.counter_bytes, 2U * 9U * 2U * sizeof(unsigned));
+  EXPECT_EQ(emit(spec, load_target("sm90a")).entries, std::vector<std::string>{""});
+  ASSERT_EQ(launch.steps.size(), 1U);
+  EXPECT_EQ(launch.steps[0].entry, 0);
+  EXPECT_EQ(launch.steps[0].extent, Step::Extent::resident);
   EXPECT_EQ(launch.steps[0].grid[0], 2U * 9U * 8U);
-  EXPECT_EQ(launch.steps[1].entry, 1);
+}
+
+TEST(ConvTmaws, SlicesNeedCounters) {
+  const Target target = load_target("sm90a");
+  const KernelSpec spec = parse_name(
+      "conv_forward_bf16_nhwgc_2d_tmaws_64x32x64_1x1x1_64x32x16_cooperative_splitordered1_slices2_"
+      "s6_sm90a");
+  const std::string line = "conv direction=forward dtype=bf16 c=64 k=32 y=2 h=65 w=128 n=";
+  EXPECT_EQ(supports(spec, parse_problem(line + "128"), target).reason, "");
+  EXPECT_EQ(supports(spec, parse_problem(line + "129"), target).reason,
+            "slices take a counter for each of 1 consumers of a tile, 16384 at most, got 16512 "
+            "tiles");
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ constexpr int kMaxSlices = 128;
 constexpr int kInstructionK = 16;
 constexpr std::int64_t kMaxRows = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
 constexpr std::int64_t kMaxStep = 8;  // of the copy engine from a pixel to the next one
+constexpr std::int64_t kMostCounters = device::kCounterBytes / 4;
 constexpr std::int64_t kMaxPartialBytes = std::int64_t{1} << 30;
 
 // ---- legality ----
@@ -197,6 +198,7 @@ struct Ask {
 bool is_data(const Ask& x) { return x.problem.direction == ConvDirection::backward_data; }
 bool is_weight(const Ask& x) { return x.problem.direction == ConvDirection::backward_weight; }
 bool repacks(const Ask& x) { return x.algorithm.repack; }
+bool meets(const Ask& x) { return x.algorithm.slices > 1 && !repacks(x); }
 bool keeps_sums(const Ask& x) { return x.algorithm.slices > 1 || (repacks(x) && is_weight(x)); }
 
 // The corners of im2col's boxes and its offsets have so many bits.
@@ -254,6 +256,9 @@ std::int64_t partial_bytes(const Ask& x) {
       4.0 * double(x.plan.batch) * double(x.plan.rows) * double(pitch) * x.algorithm.slices;
   return bytes < 9e18 ? static_cast<std::int64_t>(bytes) : kMaxRows * kMaxRows;
 }
+
+// Each consumer counts the slices of its part of a tile.
+std::int64_t counters(const Ask& x) { return x.plan.tiles * x.algorithm.wave.m; }
 
 bool is_short(const Ask& x) {
   const ConvProblem& p = x.problem;
@@ -357,6 +362,12 @@ constexpr tile::Rule<Ask> kProblemRules[] = {
            "in_stride_d {} and in_stride_n {}",
            s[5], s[4], s[3], s[0]);
      }},
+    {[](const Ask& x) { return !meets(x) || counters(x) <= kMostCounters; },
+     [](const Ask& x) {
+       return fmt::format(
+           "slices take a counter for each of {} consumers of a tile, {} at most, got {} tiles",
+           x.algorithm.wave.m, kMostCounters, x.plan.tiles);
+     }},
     {[](const Ask& x) { return !keeps_sums(x) || partial_bytes(x) <= kMaxPartialBytes; },
      [](const Ask& x) {
        return fmt::format("slices keep at most {} bytes of sums, got {}", kMaxPartialBytes,
@@ -444,7 +455,7 @@ std::string wgmma_text(const ConvSignature& s, const Algorithm& a) {
 }
 
 Source emit_tmaws(const KernelSpec& spec, const Target&) {
-  constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_sum", "run_sum"}}};
+  constexpr std::array<tile::GpuEntry, 1> kEntries = {{{"", "run"}}};
   constexpr std::array<tile::GpuEntry, 3> kRepackEntries = {
       {{"", "run"}, {"_prepare", "run_prepare"}, {"_sum", "run_sum"}}};
   const auto& s = std::get<ConvSignature>(spec.signature);
@@ -459,7 +470,7 @@ Source emit_tmaws(const KernelSpec& spec, const Target&) {
   if (!a.repack) {
     return tile::cuda_source(spec, kAbi,
                              {"conv/tma_conv.h", "TmaConv", "CudaConvArguments", config, before},
-                             threads, std::span(kEntries).first(a.slices > 1 ? 2 : 1));
+                             threads, kEntries);
   }
   const bool sums = s.direction == ConvDirection::backward_weight;
   return tile::cuda_source(
@@ -510,14 +521,21 @@ void count_out(const tile::GpuCase& c, double tiles, tile::GpuKernel& x) {
   x.step_operand_bytes = tile::step_operand_bytes(x);
   x.step_cycles = tile::step_cycles(c, x);
   x.store_times = tile::store_times(c, x);
-  x.slices = 1;  // a second step adds them up
+  x.slices = 1;  // seconds_of_sums() counts them
   x.finish_cycles = tile::finish_cycles(c, x);
   x.busy_seconds = tile::busy_seconds(c, x);
 }
 
-// The second step, besides its bytes: on an H200, all of it took 4 us.
+// What slices cost besides the bytes of their sums: with repack, a further step, of which all took
+// 4 us on an H200; otherwise, that groups meet in device memory (a guess).
 constexpr double kSumStepSeconds = 3e-6;
+constexpr double kMeetingSeconds = 1.5e-6;
 constexpr double kCacheTimes = 2;  // how much faster than memory L2 moves the sums
+
+double seconds_of_sums(const Algorithm& a, const TmawsPlan& plan, double bandwidth) {
+  const double sums = double(plan.rows) * double(plan.columns) * double(plan.batch) * 4 * a.slices;
+  return (a.repack ? kSumStepSeconds : kMeetingSeconds) + 2 * sums / (bandwidth * kCacheTimes);
+}
 
 // The bytes that a kernel with repack copies where operands are as aligned as allocators make
 // them. A kernel that has nothing to copy is priced like one that copies an element, so that the
@@ -555,10 +573,9 @@ Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& given, const 
   if (repacks) x.copied_bytes = double(std::max<std::int64_t>(repacked.copied_bytes(), 2));
   count_out(c, double(plan.tiles), x);
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
-  const int slices = spec.algorithm.slices;
-  const double sums = double(plan.rows) * double(plan.columns) * c.batch * 4 * slices;
-  const bool sums_up = slices > 1 || (repacks && p.direction == ConvDirection::backward_weight);
-  const double more = !sums_up ? 0 : kSumStepSeconds + 2 * sums / (c.bandwidth * kCacheTimes);
+  const bool sums_up =
+      spec.algorithm.slices > 1 || (repacks && p.direction == ConvDirection::backward_weight);
+  const double more = sums_up ? seconds_of_sums(spec.algorithm, plan, c.bandwidth) : 0;
   Estimate total = tile::total_of(seconds.compute, seconds.memory, seconds.overhead + more);
   total.utilisation = seconds.utilisation;
   return total;

@@ -295,33 +295,14 @@ void add_plan(const Bound& b, CudaConvArguments& to) {
 
 // ---- the steps ----
 
-// Few elements of many slices are added up by several threads each.
-int lanes_of(std::int64_t vectors, int slices) {
-  int lanes = 1;
-  while (lanes < kMostLanes && lanes * 2 <= slices && vectors * lanes < kManyThreads) lanes *= 2;
-  return lanes;
-}
-
-// Reserves the sums of all slices, and adds the step that adds them up: `results` of them, at the
-// entry of that number.
-void add_sums(const Bound& b, std::int64_t results, std::uint8_t entry, unsigned threads,
-              CudaConvArguments& to, Launch& launch) {
+// Reserves the sums of all slices.
+void reserve_sums(const Bound& b, CudaConvArguments& to, Launch& launch) {
   const std::int64_t pitch = (b.plan.columns + 3) / 4 * 4;
-  const std::int64_t vectors = b.plan.batch * b.plan.rows * pitch / 4;
+  const std::int64_t bytes = b.plan.batch * b.plan.rows * pitch * 4 * b.algorithm.slices;
   to.pitch = static_cast<int>(pitch);
-  to.lanes = lanes_of(results, b.algorithm.slices);
   to.partial_sums = device::kCounterBytes;
-  launch.workspace.bytes =
-      static_cast<std::size_t>(device::kCounterBytes + vectors * 16 * b.algorithm.slices);
+  launch.workspace.bytes = static_cast<std::size_t>(device::kCounterBytes + bytes);
   launch.workspace.address_offset = offsetof(CudaConvArguments, workspace);
-  const std::int64_t per_block = threads / static_cast<unsigned>(to.lanes);
-  launch.steps.push({.entry = entry,
-                     .grid = {static_cast<unsigned>((results + per_block - 1) / per_block), 1, 1},
-                     .block = {threads, 1, 1}});
-}
-void add_slices(const Bound& b, unsigned threads, CudaConvArguments& to, Launch& launch) {
-  const std::int64_t vectors = b.plan.batch * b.plan.rows * ((b.plan.columns + 3) / 4);
-  add_sums(b, vectors, 1, threads, to, launch);
 }
 
 Step main_step(const Bound& b, unsigned threads) {
@@ -344,6 +325,21 @@ Step prepare_step(const Repacked& r, unsigned threads) {
           .copied_bytes = static_cast<std::size_t>(r.copied_bytes())};
 }
 
+// Few elements of many slices are added up by several threads each.
+int lanes_of(std::int64_t elements, int slices) {
+  int lanes = 1;
+  while (lanes < kMostLanes && lanes * 2 <= slices && elements * lanes < kManyThreads) lanes *= 2;
+  return lanes;
+}
+
+// The step that adds up the sums of so many elements of the filters.
+Step filter_sum_step(std::int64_t elements, int lanes, unsigned threads) {
+  const std::int64_t per_block = threads / static_cast<unsigned>(lanes);
+  return {.entry = 2,
+          .grid = {static_cast<unsigned>((elements + per_block - 1) / per_block), 1, 1},
+          .block = {threads, 1, 1}};
+}
+
 // Whether the copy engine can store the pixels of backward_data.
 bool copies_pixels(const ConvProblem& p, const void* out) {
   const ConvStrides& s = p.in_strides;
@@ -364,11 +360,10 @@ Launch bind_repacked(const KernelSpec& spec, const ConvProblem& p, const ConvOpe
   CudaRepackArguments arguments{};
   Bound b = {s, a, repacked.problem, plan, arguments_of(repacked.problem, o)};
   launch.workspace.bytes = device::kCounterBytes;
-  Launch sums;
+  const std::int64_t elements = p.k * (p.c / p.g) * p.filter[0] * p.filter[1] * p.filter[2];
   if (is_weight(b)) {
-    const std::int64_t elements = p.k * (p.c / p.g) * p.filter[0] * p.filter[1] * p.filter[2];
-    add_sums(b, elements, 2, threads, arguments, sums);
-    launch.workspace.bytes = sums.workspace.bytes;
+    reserve_sums(b, arguments, launch);
+    arguments.lanes = lanes_of(elements, a.slices);
     repacked = repack(p, o, static_cast<std::int64_t>(launch.workspace.bytes));
   }
   launch.workspace.address_offset = offsetof(CudaConvArguments, workspace);
@@ -387,7 +382,7 @@ Launch bind_repacked(const KernelSpec& spec, const ConvProblem& p, const ConvOpe
   add_windows(b, arguments.result, launch);
   if (repacked.copied_bytes() > 0) launch.steps.push(prepare_step(repacked, threads));
   launch.steps.push(main_step(b, threads));
-  for (const Step& step : sums.steps) launch.steps.push(step);
+  if (is_weight(b)) launch.steps.push(filter_sum_step(elements, arguments.lanes, threads));
   if (launch.workspace.bytes == device::kCounterBytes) launch.workspace.bytes = 0;
   launch.arguments.set(arguments);
   return launch;
@@ -409,7 +404,10 @@ Launch bind_tmaws(const KernelSpec& spec, const ConvProblem& p, const ConvOperan
   add_windows(b, arguments.result, launch);
   const auto threads = static_cast<unsigned>(device::tma_threads(a.wave.m));
   launch.steps.push(main_step(b, threads));
-  if (a.slices > 1) add_slices(b, threads, arguments, launch);
+  if (a.slices > 1) {
+    reserve_sums(b, arguments, launch);
+    launch.workspace.counter_bytes = static_cast<std::size_t>(plan.tiles * a.wave.m * 4);
+  }
   launch.arguments.set(arguments);
   return launch;
 }

@@ -48,7 +48,7 @@ struct CudaConvArguments {
   void* workspace;
   i64 partial_sums;  // slices: their offset in the workspace, in bytes
   int pitch;         // slices: columns between two rows of partial sums
-  int lanes;         // slices: how many threads add up the slices of an element
+  int lanes;         // repack: how many threads add up the slices of an element
   int num_classes, tiles, tiles_q, raster_group;
   // Of one group: the channels of the image, of the other operand, and of the results.
   int image_channels, other_channels, result_channels;

@@ -1,5 +1,5 @@
-// For slices of the depth: blocks leave their sums in the workspace, and a second step adds them up
-// in their order and finishes them.
+// For slices of the depth: warpgroups leave their sums in the workspace; when all slices of a part
+// of a tile are there, they add them up and finish them.
 #pragma once
 
 #include "tessera/device/cuda/conv/conv_arguments.h"
@@ -9,8 +9,41 @@
 
 namespace tessera::device {
 
+// A share of the sums of a warpgroup, whose blocks have 64 rows: a range of its vectors of 4
+// neighbours, which count row by row. The sums have as many shares as slices.
+template <int kBlocks, int kColumns, int kSlices>
+struct SumShare {
+  static constexpr int kPerRow = kColumns / 4;
+  static constexpr int kVectors = kBlocks * kWgmmaRows * kPerRow;
+  static constexpr int kMost = (kVectors + kSlices - 1) / kSlices;  // vectors of a share
+  __device__ __forceinline__ static constexpr int begin(int share) {
+    return kVectors * share / kSlices;
+  }
+
+  // Few vectors of many slices are added up by several lanes of a warp each: lane i adds up every
+  // kLanes-th slice from slice i on.
+  static constexpr int lanes() {
+    int lanes = 1;
+    while (lanes < 16 && kSlices % (lanes * 2) == 0 && kMost * lanes * 2 <= kGroupThreads) {
+      lanes *= 2;
+    }
+    return lanes;
+  }
+  static constexpr int kLanes = lanes();
+  static constexpr int kOwnSlices = kSlices / kLanes;
+  static constexpr int kWide = 32 / kLanes;  // vectors of a warp
+  static constexpr int kStep = kGroupThreads / kLanes;
+
+  // How many slices of how many vectors a thread loads at a time.
+  static constexpr int kTimes = (kOwnSlices + 7) / 8;
+  static constexpr int kAhead = (kOwnSlices + kTimes - 1) / kTimes;
+  static constexpr int kRounds = (kMost + kStep - 1) / kStep;
+  static constexpr int kFit = kAhead > 6 ? 1 : 12 / kAhead;
+  static constexpr int kAtOnce = least_of(kRounds, kFit);
+};
+
 // The sums are matrices of rows `pitch` apart, a multiple of 4: [slice][batch][row][column].
-template <class C, int kThreads>
+template <class C>
 struct ConvSums {
   static __device__ __forceinline__ float* at(const CudaConvArguments& g) {
     return reinterpret_cast<float*>(static_cast<char*>(g.workspace) + g.partial_sums);
@@ -39,49 +72,93 @@ struct ConvSums {
     }
   }
 
-  // A thread adds up 4 neighbours of every `lanes`-th slice, and the first thread of a lane's
-  // column adds up what these found.
-  static __device__ __forceinline__ void add(const CudaConvArguments& g) {
-    __shared__ float4 found[kThreads];
-    const ConvMatrix& result = g.result;
-    const int per_block = kThreads / g.lanes;
-    const int lane = static_cast<int>(threadIdx.x) / per_block;
-    const int vectors = g.pitch / 4;  // of a row
-    const i64 index = i64{blockIdx.x} * per_block + threadIdx.x % per_block;
-    const i64 rows = result.batch * result.rows;
-    const bool exists = lane < g.lanes && index < rows * vectors;
-    float4 sum = make_float4(0, 0, 0, 0);
-    if (exists) {
-      const auto* const from = reinterpret_cast<const float4*>(at(g)) + index;
-#pragma unroll 8
-      for (int slice = lane; slice < C::kSlices; slice += g.lanes) {
-        add_to(sum, from[slice * rows * vectors]);
+  // Adds up the slices of a share and finishes it, once all of them are in the workspace.
+  // Whichever group does so, the additions have the same order.
+  template <int kBlocks>
+  static __device__ __forceinline__ void finish_share(const CudaConvArguments& g,
+                                                      const StorePlace& place, int share,
+                                                      int thread) {
+    using Share = SumShare<kBlocks, C::kTileN, C::kSlices>;
+    const Finish<C, ConvMatrix> finish(g.result, place.batch);
+    const int last = Share::begin(share + 1);
+    const int lane = thread % 32 / Share::kWide;
+    const int own = thread / 32 * Share::kWide + thread % Share::kWide;
+#pragma unroll 1
+    for (int first = Share::begin(share); first < last; first += Share::kAtOnce * Share::kStep) {
+      float sums[Share::kAtOnce][4] = {};
+      StorePlace at[Share::kAtOnce];
+      bool exists[Share::kAtOnce];
+#pragma unroll
+      for (int i = 0; i < Share::kAtOnce; ++i) {
+        const int index = first + own + i * Share::kStep;
+        at[i] = {place.row + index / Share::kPerRow, place.column + index % Share::kPerRow * 4,
+                 place.batch};
+        exists[i] = index < last && at[i].row < g.result.rows && at[i].column < g.pitch;
+      }
+      add_slices<Share>(g, at, exists, lane, sums);
+#pragma unroll
+      for (int i = 0; i < Share::kAtOnce; ++i) {
+        add_lanes<Share>(sums[i]);
+        if (exists[i] && lane == 0) store(g, finish, at[i], sums[i]);
       }
     }
-    found[threadIdx.x] = sum;
-    __syncthreads();
-    if (!exists || lane != 0) return;
-#pragma unroll 1
-    for (int i = 1; i < g.lanes; ++i) add_to(sum, found[threadIdx.x + i * per_block]);
-    const i64 row = index / vectors;
-    const i64 batch = row / result.rows;
-    const i64 column = (index - row * vectors) * 4;
-    const Finish<C, ConvMatrix> finish(result, batch);
-    const float x[4] = {sum.x, sum.y, sum.z, sum.w};
+  }
+
+ private:
+  // Loads several slices of several vectors at a time; one by one, each would wait for L2.
+  template <class Share>
+  static __device__ __forceinline__ void add_slices(const CudaConvArguments& g,
+                                                    const StorePlace (&at_places)[Share::kAtOnce],
+                                                    const bool (&exists)[Share::kAtOnce], int lane,
+                                                    float (&sums)[Share::kAtOnce][4]) {
+    const i64 slice_stride = g.result.batch * g.result.rows * g.pitch;
+    const float* from[Share::kAtOnce];
 #pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      const i64 left = result.columns - column - i;
-      const int count = left < 0 ? 0 : left < 2 ? static_cast<int>(left) : 2;
-      const Place place = {row - batch * result.rows, column + i, count};
-      const auto done = finish.finish(place, x[i], x[i + 1]);
-      finish.store(finish.address(place), done, count);
+    for (int i = 0; i < Share::kAtOnce; ++i) {
+      const StorePlace& place = at_places[i];
+      from[i] = at(g) + lane * slice_stride + (place.batch * g.result.rows + place.row) * g.pitch +
+                place.column;
+    }
+#pragma unroll 1
+    for (int slice = 0; slice < Share::kOwnSlices; slice += Share::kAhead) {
+      float next[Share::kAhead][Share::kAtOnce][4] = {};
+#pragma unroll
+      for (int j = 0; j < Share::kAhead * Share::kAtOnce; ++j) {
+        const int ahead = j / Share::kAtOnce;
+        const int i = j % Share::kAtOnce;
+        const bool is_slice =
+            Share::kOwnSlices % Share::kAhead == 0 || slice + ahead < Share::kOwnSlices;
+        const i64 offset = i64{slice + ahead} * Share::kLanes * slice_stride;
+        if (exists[i] && is_slice) load_global(from[i] + offset, next[ahead][i]);
+      }
+#pragma unroll
+      for (int j = 0; j < Share::kAhead * Share::kAtOnce * 4; ++j) {
+        sums[j / 4 % Share::kAtOnce][j % 4] +=
+            next[j / 4 / Share::kAtOnce][j / 4 % Share::kAtOnce][j % 4];
+      }
     }
   }
-  static __device__ __forceinline__ void add_to(float4& sum, const float4& x) {
-    sum.x += x.x;
-    sum.y += x.y;
-    sum.z += x.z;
-    sum.w += x.w;
+
+  template <class Share>
+  static __device__ __forceinline__ void add_lanes(float (&sum)[4]) {
+#pragma unroll
+    for (int distance = Share::kWide; distance < 32; distance *= 2) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[i] += __shfl_xor_sync(0xffffffffU, sum[i], distance);
+    }
+  }
+
+  static __device__ __forceinline__ void store(const CudaConvArguments& g,
+                                               const Finish<C, ConvMatrix>& finish,
+                                               const StorePlace& at, const float (&sum)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const i64 left = g.result.columns - at.column - i;
+      const int count = left < 0 ? 0 : left < 2 ? static_cast<int>(left) : 2;
+      const Place place = {at.row, at.column + i, count};
+      const auto done = finish.finish(place, sum[i], sum[i + 1]);
+      finish.store(finish.address(place), done, count);
+    }
   }
 };
 

@@ -23,7 +23,7 @@ struct FilterSums {
     const FilterElement at = filter_element(w, exists ? index : 0);
     float sum = 0;
     if (exists) {
-      const float* const from = ConvSums<C, kThreads>::at(g) + filter_sum(g, at);
+      const float* const from = ConvSums<C>::at(g) + filter_sum(g, at);
       const i64 slice_stride = g.result.batch * g.result.rows * g.pitch;
 #pragma unroll 8
       for (int slice = lane; slice < C::kSlices; slice += g.lanes) {

@@ -6,13 +6,14 @@
 //   backward_weight:        P are channels of y, Q are channels of x at a tap, in slabs of 64, a
 //                           step of the depth is 64 pixels
 //   kSlices:                as many blocks share the depth; their sums go to the workspace, and
-//                           the entry _sum adds them up in their order
+//                           when all of them are there, each block adds up and stores a part
 //
 // Elements outside of the image are zeros that are multiplied.
 #pragma once
 
 #include "tessera/device/cuda/conv/conv_sums.h"
 #include "tessera/device/cuda/conv/residue_store.h"
+#include "tessera/device/cuda/slice_meeting.h"
 #include "tessera/device/cuda/tile_order.h"
 #include "tessera/device/cuda/tma_main_loop.h"
 #include "tessera/device/cuda/tma_store.h"
@@ -47,6 +48,7 @@ struct TmaConv {
   static constexpr bool kWeight = C::kDirection == ConvDirection::backward_weight;
   static constexpr int kDims = C::kNdim;
   static_assert(C::kTileK == 64, "a line of 128 bytes is 64 elements of 16 bits");
+  static_assert(C::kSlices <= SliceMeeting::kMostSlices, "counters have 8 bits for slices");
   static_assert(!kWeight || C::kTileN % 64 == 0, "columns are slabs of 64 channels");
 
   // ---- sizes ----
@@ -65,6 +67,7 @@ struct TmaConv {
   static constexpr TmaShape kShape = {C::kTileM, C::kTileN, kConsumers, 1, C::kPingpong};
   static constexpr int kMatrices = copied_matrices<C>(kBlocks * kAccumulators);
   static constexpr bool kKeepsSums = C::kSlices > 1 || Result::kSums;
+  static constexpr bool kMeets = C::kSlices > 1 && !Result::kSums;
   static constexpr bool kAsksForD = kMatrices > 0 && !kKeepsSums && !Result::kPixels;
   static constexpr TmaSizes kSizes = tma_sizes(kShape, C::kStages, Loop::kStageBytes, kMatrices);
   static constexpr int kPass = kSizes.area.pass;
@@ -74,7 +77,7 @@ struct TmaConv {
   static_assert(kSizes.shared_bytes == C::kSharedBytes,
                 "the host counts other bytes of shared memory");
 
-  using Sums = ConvSums<C, kThreads>;
+  using Sums = ConvSums<C>;
   using Pixel = ClassPixel<kDims>;
   using Column = PixelColumn<kDims>;
 
@@ -84,6 +87,7 @@ struct TmaConv {
   struct Unit {
     int class_index;
     TileOrder::Tile tile;
+    int index;  // of the tile, over all classes
     int slice;
     StepRange range;
   };
@@ -108,6 +112,7 @@ struct TmaConv {
   __device__ __forceinline__ Unit unit(int i) const {
     Unit u;
     int index = i / C::kSlices;
+    u.index = index;
     u.slice = i % C::kSlices;
     u.class_index = 0;
     if constexpr (kData) {
@@ -145,11 +150,6 @@ struct TmaConv {
     }
     __syncthreads();
     block.loop.run_roles(block);
-  }
-
-  // The second step, with slices.
-  static __device__ __forceinline__ void run_sum(const CudaConvArguments& arguments) {
-    Sums::add(arguments);
   }
 
   // ---- the producer: one thread fills the ring ----
@@ -307,7 +307,9 @@ struct TmaConv {
       if constexpr (kAsksForD) store_of(phases).ask(store_place(u));
       if constexpr (C::kPingpong) loop.wait_turn();
       const int count = u.range.last - u.range.first;
-      if constexpr (kData || C::kSlices > 1) {
+      if constexpr (kMeets) {
+        clear(sums);  // so that they take no registers while slices are added up
+      } else if constexpr (kData || C::kSlices > 1) {
         if (count == 0) clear(sums);
       }
       loop.multiply(sums, ring, free, count);
@@ -337,11 +339,32 @@ struct TmaConv {
             1 + loop.warpgroup, loop.thread,       d_here(), phases};
   }
 
+  // Each consumer meets those of the other slices. Blocks that take a tile's slices in different
+  // rounds do not wait for each other.
+  __device__ __forceinline__ void add_slices(const Unit& u, const StorePlace& place) const {
+    const int first = u.index * C::kSlices;
+    const int blocks = static_cast<int>(gridDim.x);
+    const SliceMeeting meeting = {
+        static_cast<u32*>(g.workspace) + u.index * kConsumers + loop.warpgroup,
+        u.slice,
+        C::kSlices,
+        1 + loop.warpgroup,
+        loop.thread,
+        first / blocks == (first + C::kSlices - 1) / blocks};
+    const SliceShares shares = meeting.shares();
+#pragma unroll 1
+    for (int share = shares.first; share < shares.last; ++share) {
+      Sums::template finish_share<kBlocks>(g, place, share, loop.thread);
+    }
+    meeting.end(shares);
+  }
+
   __device__ __forceinline__ void finish(const Acc (&sums)[kBlocks][kAccumulators], const Unit& u,
                                          u32& phases) const {
     const StorePlace place = store_place(u);
     if constexpr (kKeepsSums) {
       Sums::put(g, sums, place, u.slice, loop.thread);
+      if constexpr (kMeets) add_slices(u, place);
     } else if constexpr (kData || Result::kPixels) {
       const int warp = uniform(loop.thread / 32);
       const u32 area =
