@@ -139,6 +139,7 @@ TEST(GemmWishes, EveryFieldNarrowsByItsWords) {
       {"persistent", {"true", "false"}},
       {"swap_ab", {"true", "false"}},
       {"repack", {"true", "false"}},
+      {"pointwise", {"true", "false"}},
       {"name", {"*"}}};
   for (const std::string& field : wish_fields(family())) {
     ASSERT_EQ(words.count(field), 1U) << field;

@@ -37,6 +37,7 @@ void add_rates(Facts& f) {
   f.narrow_macs = tile::gpu_macs_per_cycle(f.problem.a, f.problem.b, target, false);
   f.capacity.fill(std::max(1.0, number(target.shared_memory_bytes)));
   for (const auto& [pipeline, limit] : target.pipeline_limits) {
+    if (pipeline > Pipeline::mem) continue;  // no pipeline of GEMM's
     row_of_enum(f.capacity, "pipeline", pipeline) *= std::max(limit.shared_memory_fraction, 1e-3);
   }
 }
