@@ -310,6 +310,7 @@ TEST_P(ConvOn, EssentialKernelsAreLegalAndOfTheirSet) {
       EXPECT_EQ(set, std::string(to_string(s.direction)) + "_" + std::string(to_string(s.in)) +
                          "_" + std::string(to_string(s.layout)) + "_essential");
       EXPECT_TRUE(family().is_essential(spec, target_));
+      EXPECT_FALSE(family().samples(spec, target_).empty()) << name_of(spec) << " has no sample";
     }
   }
 }

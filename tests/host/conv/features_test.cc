@@ -248,12 +248,13 @@ TEST(ConvFeatures, DepthwiseKernelsCountPixelsAndChannels) {
                        .tile = {64, 16, 2},
                        .wave = {4, 1, 1},
                        .warp_tile = {2, 4, 3}};
+  const Target target = load_target("sm90a");
   const std::string line =
       " n=2 c=40 k=40 g=40 h=12 w=10 y=3 x=3 stride_h=2 stride_w=2 pad_h=1 pad_w=1";
   for (const auto& [direction, pixels] :
        {std::pair{"forward", 60.0}, {"backward_data", 240.0}, {"backward_weight", 60.0}}) {
     const std::string text = std::string("conv direction=") + direction + line;
-    const ProblemFacts f = problem_facts(conv_of(parse_problem(text)), load_target("sm90a"), 0);
+    const ProblemFacts f = problem_facts(conv_of(parse_problem(text)), target, 0);
     const KernelFacts x = kernel_facts(f, a);
     EXPECT_EQ(x.rows, pixels) << direction;
     EXPECT_EQ(x.columns, 40) << direction;

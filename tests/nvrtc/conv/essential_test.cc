@@ -21,12 +21,15 @@ TEST(EssentialConvs, CompileForHopperWithoutSpills) {
   const Target target = load_target("sm90a");
   const Family& family = family_of(Op::conv);
   std::vector<Source> sources;
+  std::set<std::string> names;  // GEMM's kernels serve two directions
   for (const std::string& set : family.preselected_names()) {
     for (const KernelSpec& spec : family.preselected(set, target)) {
-      sources.push_back(family.emit(spec, target));
+      if (names.insert(family.source_name(spec)).second) {
+        sources.push_back(family.emit(spec, target));
+      }
     }
   }
-  ASSERT_EQ(sources.size(), 309U);
+  ASSERT_EQ(sources.size(), 273U);
   jit::BuildOptions options;
   options.cache.folder = TESSERA_BUILD "/kernel-cache";
   options.worker = TESSERA_WORKER;

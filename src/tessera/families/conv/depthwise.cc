@@ -423,7 +423,7 @@ int blocks_together(const KernelSpec& spec) {
   const int needed = registers_of(s.direction, spec.algorithm);
   if (size_of(image) > 2 || needed > 136 || spec.algorithm.tile.k > 1) return 1;
   const int taps = spec.algorithm.warp_tile.k;
-  const bool is_lean = needed <= 108 && num_ops(s.epilogue) < 2;
+  const bool is_lean = needed <= 104 && num_ops(s.epilogue) < 2;
   return is_lean && taps > 3 && taps <= (gives_x(s.direction) ? 5 : 7) ? 4 : 3;
 }
 

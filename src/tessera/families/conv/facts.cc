@@ -120,6 +120,10 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
       {3, 16, 16, 16, 10, 3, 1, 1, 1},
       {1, 3, 20, 1, 13, 7, 2, 1, 3},
       {0, 8, 8, 1, 5, 3, 1, 1, 0},
+      // Products of matrices with few rows and columns, and with a long depth.
+      {1, 6, 7, 1, 2, 1, 1, 1, 0},
+      {1, 384, 320, 1, 6, 1, 1, 1, 0},
+      {1, 64, 48, 1, 64, 1, 1, 1, 0},
       // Small groups, a stem, odd channels.
       {1, 128, 128, 32, 9, 3, 1, 1, 1},
       {1, 256, 256, 32, 8, 3, 2, 1, 1},
@@ -129,6 +133,7 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
       {1, 40, 40, 40, 9, 5, 1, 1, 2},
       {1, 48, 48, 48, 14, 7, 1, 1, 3},
       {2, 33, 33, 33, 11, 3, 2, 1, 1},
+      {2, 36, 36, 36, 13, 3, 2, 1, 1},
       {1, 24, 24, 24, 13, 5, 2, 1, 2},
       {1, 20, 20, 20, 12, 3, 1, 2, 2},
       {1, 18, 36, 18, 8, 3, 1, 1, 1},
@@ -149,7 +154,13 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
       p.size[i] = sample.size, p.filter[i] = sample.filter, p.stride[i] = sample.stride;
       p.dilation[i] = sample.dilation, p.pad[i] = sample.pad;
     }
-    if (supports(spec, p, target)) problems.emplace_back(p);
+    // Kernels with slices need a depth for each, which gradients by w have by their images.
+    for (const std::int64_t times : {1, 16, 256}) {
+      p.n = sample.n * times;
+      if (!supports(spec, p, target)) continue;
+      problems.emplace_back(p);
+      break;
+    }
   }
   return problems;
 }
