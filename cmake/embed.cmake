@@ -1,4 +1,5 @@
-# Turns files into one C++ source; see tessera_embed(). Texts become raw string literals. With
+# Turns files into one C++ source; see tessera_embed(). Texts become raw string literals, of known
+# length: a compiler that counts characters at compile time reaches its limit of steps. With
 # BINARY the assembler copies the bytes as they are, which takes megabytes in no time.
 set(rows "")
 set(symbols "")
@@ -18,7 +19,7 @@ foreach(file ${FILES})
     string(APPEND rows "      EmbeddedFile{\"${path}\", {${begin}, ${begin}_end}},\n")
   else()
     file(READ ${file} content)
-    string(APPEND rows "      EmbeddedFile{\"${path}\", R\"tessera~(${content})tessera~\"},\n")
+    string(APPEND rows "      EmbeddedFile{\"${path}\", R\"tessera~(${content})tessera~\"sv},\n")
   endif()
   math(EXPR count "${count} + 1")
 endforeach()
@@ -28,7 +29,8 @@ if(BINARY)  # where the assembler's bytes end is known to the linker only
 endif()
 file(WRITE ${OUTPUT}
   "// Generated from the files named below by cmake/embed.cmake. Do not edit.\n"
-  "#include \"tessera/base/embedded.h\"\n\n#include <array>\n\n${symbols}namespace tessera {\n\n"
+  "#include \"tessera/base/embedded.h\"\n\n#include <array>\n#include <string_view>\n\n"
+  "${symbols}using std::string_view_literals::operator\"\"sv;\n\nnamespace tessera {\n\n"
   "std::span<const EmbeddedFile> ${FUNCTION}() {\n"
   "  static ${storage} std::array<EmbeddedFile, ${count}> kFiles = {\n${rows}  };\n"
   "  return kFiles;\n}\n\n}  // namespace tessera\n")
