@@ -106,7 +106,7 @@ struct Algorithm {
   int cluster_n = 1;
   bool persistent = false;
   bool swap_ab = false;
-  bool repack = false;  // copies A or B first when the pipeline cannot read it in place (GPU)
+  bool repack = false;     // copies A or B first when the pipeline cannot read it in place (GPU)
   bool pointwise = false;  // of a convolution: the kernel is one of GEMM's
   friend bool operator==(const Algorithm&, const Algorithm&) = default;
 };

@@ -148,8 +148,7 @@ TEST(ConvCpasync, ResiduesHaveTilesOfTheirOwn) {
 }
 
 TEST(ConvCpasync, LinesOfPixelsEndWithWholeChunks) {
-  const GatherPlan plan =
-      gather_plan(layer_of("forward n=2 c=16 k=64 h=7 w=7 layout=nchw"), kTile);
+  const GatherPlan plan = gather_plan(layer_of("forward n=2 c=16 k=64 h=7 w=7 layout=nchw"), kTile);
   EXPECT_EQ(plan.rows, 2 * 7 * 8);
 }
 
@@ -188,8 +187,7 @@ TEST(ConvCpasync, SlicesReserveTheirSums) {
   const KernelSpec spec = parse_name(
       "conv_backwardweight_bf16_nhwgc_2d_cpasync_64x64x32_2x2x1_16x8x16_splitordered1_slices8_s4_"
       "sm90a");
-  const ConvProblem p =
-      layer_of("backward_weight n=8 c=64 k=96 h=16 w=16 y=3 x=3 pad_h=1 pad_w=1");
+  const ConvProblem p = layer_of("backward_weight n=8 c=64 k=96 h=16 w=16 y=3 x=3 pad_h=1 pad_w=1");
   const Launch launch = conv::bind(spec, p, ConvOperands{});
   EXPECT_EQ(launch.workspace.bytes,
             std::size_t{device::kCounterBytes} + std::size_t{8} * 2 * 9 * 64 * 64 * sizeof(float));

@@ -378,7 +378,8 @@ tile::GpuKernel gather_on(const ConvSignature& s, const Algorithm& a, const Gath
   x.slices = a.slices, x.stages = a.stages;
   x.size_m = x.size_n = size_of(product.a);
   x.macs = tile::gpu_macs_per_cycle(product.a, product.b, target, false);
-  x.shared_bytes = double(ring_bytes(s, a)) + kPlacesBytes / 2;
+  const std::int64_t bytes = ring_bytes(s, a) + kPlacesBytes / 2;
+  x.shared_bytes = double(bytes);
   x.fetch_share = 1;
   return x;
 }

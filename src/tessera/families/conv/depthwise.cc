@@ -212,10 +212,11 @@ void share_channels(std::int64_t vectors, std::int64_t most, DepthwisePlan& plan
   for (std::int64_t blocks = first; blocks < first + 32; ++blocks) {
     const std::int64_t own = parts_of(vectors, blocks);
     if (blocks > first && own < kLeast) break;
-    const double busy = double(vectors) / double(blocks) * double(kDepthwiseThreads / own);
+    const std::int64_t together = kDepthwiseThreads / own;
+    const double busy = double(vectors * together) / double(blocks);
     if (busy <= best * kWorth) continue;
     best = busy;
-    plan.vectors = own, plan.channel_blocks = blocks, plan.together = kDepthwiseThreads / own;
+    plan.vectors = own, plan.channel_blocks = blocks, plan.together = together;
   }
 }
 
