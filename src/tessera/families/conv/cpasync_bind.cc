@@ -132,13 +132,15 @@ std::int64_t span_of(const ConvStrides& strides, const ConvStrides& sizes, std::
   return (last + 1) * size;
 }
 
+// Ends are found as numbers: nobody reads here, and whoever asks for sizes alone has no addresses.
 GatherOperand operand_of(const void* data, const Addresses& x, std::int64_t step,
                          std::int64_t span) {
   GatherOperand operand{};
   Addresses all = x;
-  all.bits |= reinterpret_cast<std::uintptr_t>(data);
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  all.bits |= begin;
   operand.data = static_cast<const char*>(data);
-  operand.end = operand.data + span;
+  operand.end = reinterpret_cast<const char*>(begin + static_cast<std::uintptr_t>(span));
   operand.step = step;
   operand.width = width_of(all, step);
   operand.run_step = 1;
