@@ -2,6 +2,7 @@
 import math
 import os
 import random
+import signal
 import sys
 import unittest
 
@@ -9,6 +10,9 @@ import numpy
 
 import tessera
 from tessera import _abi
+
+# A shell's background jobs ignore Ctrl-C, and so would the tests of what it ends.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SEED = int(os.environ.get("TESSERA_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
 # The checkout; the tests may lie elsewhere, so that they see the installed package alone.
