@@ -18,40 +18,48 @@ struct Choice {
 };
 
 const Choice kChoices[] = {
-    {"gemm_avx512_fp32", "m=1 n=4096 k=4096",
+    {"gemm_avx512_fp32", "gemm m=1 n=4096 k=4096",
      "gemm_fp32_rcr_stream_8x4096x512_0x0x1_8x16x1_avx512"},
-    {"gemm_avx512_fp32", "m=512 n=768 k=3072",
+    {"gemm_avx512_fp32", "gemm m=512 n=768 k=3072",
      "gemm_fp32_rcr_packb_960x960x1024_0x0x1_8x32x1_avx512"},
-    {"gemm_avx512_fp32", "m=333 n=77 k=1001",
+    {"gemm_avx512_fp32", "gemm m=333 n=77 k=1001",
      "gemm_fp32_rcr_packb_960x960x1024_0x0x1_12x32x1_avx512"},
-    {"gemm_avx512_bf16", "m=1 n=4096 k=4096 dtype=bf16",
+    {"gemm_avx512_bf16", "gemm m=1 n=4096 k=4096 dtype=bf16",
      "gemm_bf16_rcr_stream_8x4096x512_0x0x1_8x16x2_avx512"},
-    {"gemm_avx512_bf16", "m=512 n=768 k=3072 dtype=bf16",
+    {"gemm_avx512_bf16", "gemm m=512 n=768 k=3072 dtype=bf16",
      "gemm_bf16_rcr_packb_96x960x2048_0x0x1_8x32x2_avx512"},
-    {"gemm_avx512_bf16", "m=333 n=77 k=1001 dtype=bf16",
+    {"gemm_avx512_bf16", "gemm m=333 n=77 k=1001 dtype=bf16",
      "gemm_bf16_rcr_packb_960x960x1024_0x0x1_8x32x2_avx512"},
-    {"gemm_avx512_int8", "m=1 n=4096 k=4096 dtype=int8",
+    {"gemm_avx512_int8", "gemm m=1 n=4096 k=4096 dtype=int8",
      "gemm_int8_rcr_stream_8x4096x512_0x0x1_8x16x4_avx512"},
-    {"gemm_avx512_int8", "m=512 n=768 k=3072 dtype=int8",
+    {"gemm_avx512_int8", "gemm m=512 n=768 k=3072 dtype=int8",
      "gemm_int8_rcr_packb_96x960x2048_0x0x1_8x32x4_avx512"},
-    {"gemm_avx512_int8", "m=333 n=77 k=1001 dtype=int8",
+    {"gemm_avx512_int8", "gemm m=333 n=77 k=1001 dtype=int8",
      "gemm_int8_rcr_packb_960x960x1024_0x0x1_12x32x4_avx512"},
-    {"gemm_sm90a_bf16", "m=1 n=4096 k=4096 dtype=bf16",
+    {"gemm_sm90a_bf16", "gemm m=1 n=4096 k=4096 dtype=bf16",
      "gemm_bf16_rcr_tmaws_64x8x128_1x1x1_64x8x16_cooperative_splitordered2_s8_swap_sm90a"},
-    {"gemm_sm90a_bf16", "m=512 n=768 k=3072 dtype=bf16",
+    {"gemm_sm90a_bf16", "gemm m=512 n=768 k=3072 dtype=bf16",
      "gemm_bf16_rcr_tmaws_64x64x64_2x1x1_64x64x16_pingpong_s10_sm90a"},
-    {"gemm_sm90a_bf16", "m=2048 n=2048 k=2048 dtype=bf16",
+    {"gemm_sm90a_bf16", "gemm m=2048 n=2048 k=2048 dtype=bf16",
      "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s4_sm90a"},
-    {"gemm_sm90a_bf16", "m=333 n=77 k=1001 dtype=bf16",
+    {"gemm_sm90a_bf16", "gemm m=333 n=77 k=1001 dtype=bf16",
      "gemm_bf16_rcr_tmaws_64x16x128_1x1x1_64x16x16_cooperative_splitordered4_s3_repack_sm90a"},
-    {"gemm_sm90a_fp8", "m=1 n=4096 k=4096 dtype=fp8",
+    {"gemm_sm90a_fp8", "gemm m=1 n=4096 k=4096 dtype=fp8",
      "gemm_fp8_rcr_tmaws_64x8x256_1x1x1_64x8x32_cooperative_splitordered2_s8_swap_sm90a"},
-    {"gemm_sm90a_fp8", "m=512 n=768 k=3072 dtype=fp8",
+    {"gemm_sm90a_fp8", "gemm m=512 n=768 k=3072 dtype=fp8",
      "gemm_fp8_rcr_tmaws_64x64x128_2x1x1_64x64x32_pingpong_s10_sm90a"},
-    {"gemm_sm90a_fp8", "m=2048 n=2048 k=2048 dtype=fp8",
+    {"gemm_sm90a_fp8", "gemm m=2048 n=2048 k=2048 dtype=fp8",
      "gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_pingpong_s6_sm90a"},
-    {"gemm_sm90a_fp8", "m=333 n=77 k=1001 dtype=fp8",
+    {"gemm_sm90a_fp8", "gemm m=333 n=77 k=1001 dtype=fp8",
      "gemm_fp8_rcr_tmaws_64x16x256_1x1x1_64x16x32_cooperative_splitordered4_s3_swap_repack_sm90a"},
+    {"conv_avx512_forward_fp32",
+     "conv direction=forward n=8 c=64 k=64 h=28 w=28 y=3 x=3 pad_h=1 pad_w=1",
+     "conv_forward_fp32_nhwgc_2d_packab_14x512x576_0x0x1_14x32x1_avx512"},
+    {"conv_avx512_forward_fp32",
+     "conv direction=forward n=4 c=96 k=96 g=96 h=28 w=28 y=7 x=7 pad_h=3 pad_w=3",
+     "conv_forward_fp32_nhwgc_2d_depthwise_1x1x1_0x0x1_7x32x7_avx512"},
+    {"conv_avx512_forward_fp32", "conv direction=forward n=4 c=256 k=64 h=28 w=28",
+     "conv_forward_fp32_nhwgc_2d_packb_96x960x2048_0x0x1_8x32x1_pointwise_avx512"},
 };
 
 Manifest manifest_of(const std::string& model) {
@@ -71,8 +79,7 @@ TEST(ShippedModels, ChooseTheseKernels) {
     ChooseOptions options;
     options.threads = manifest.threads;
     options.rankers = {make_shelf_ranker(shelf), make_analytic_ranker()};
-    const Decision decision =
-        choose(parse_problem("gemm " + std::string(choice.problem)), target, options);
+    const Decision decision = choose(parse_problem(choice.problem), target, options);
     EXPECT_EQ(decision.name, choice.kernel) << choice.model << ": " << choice.problem;
     EXPECT_EQ(decision.source, ChoiceSource::learned)
         << choice.model << ": " << choice.problem << ": " << decision.why;
