@@ -40,6 +40,7 @@ peers() {
 }
 
 step 100 "$python" python/tests/test_torch.py
+step 30 "$python" python/tests/test_torch_attention.py
 step 45 "$python" examples/python/torch/bert.py --device cuda
 step 20 "$python" examples/python/torch/bert.py --device cuda --graph
 step 45 "$python" examples/python/torch/llama_block.py --device cuda --layers 4

@@ -58,7 +58,6 @@ void fill(const Tensor& tensor, Word* first, std::uint64_t seed, int threads) {
     store_element(tensor.dtype, table.data(), static_cast<std::int64_t>(i),
                   random_value(tensor.dtype, random));
   }
-  const std::int64_t batches = tensor.batch_stride == 0 ? 1 : tensor.batches;
   const auto fill_rows = [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t row = begin; row < end; ++row) {
       Random own(hash_combine(seed, row));
@@ -70,10 +69,44 @@ void fill(const Tensor& tensor, Word* first, std::uint64_t seed, int threads) {
       }
     }
   };
-  share_work(threads, static_cast<std::size_t>(batches * tensor.rows()), fill_rows);
+  share_work(threads, static_cast<std::size_t>(tensor.batches * tensor.rows()), fill_rows);
 }
 
-void fill_random(const Tensor& tensor, void* data, std::uint64_t seed, int threads) {
+// An eighth of all sequences is empty, and an eighth is as long as they get.
+std::int64_t random_length(std::int64_t most, Random& random) {
+  const std::uint64_t kind = random.next() >> 61;
+  if (kind < 2) return kind == 0 ? 0 : most;
+  return static_cast<std::int64_t>(random.uniform() * static_cast<double>(most + 1));
+}
+
+// Lengths, or 0 and their sums.
+void fill_lengths(const Tensor& tensor, std::int32_t* to, std::uint64_t seed) {
+  Random random(seed);
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < tensor.sizes[0]; ++i) {
+    const std::int64_t length = random_length(tensor.most, random);
+    const bool adds_up = tensor.fill == Fill::prefix_sums;
+    to[i] = static_cast<std::int32_t>(adds_up ? sum : length);
+    sum = std::min(tensor.total, sum + length);
+  }
+}
+
+// Each element once, where a stride of 0 has one place for all indices.
+Tensor without_copies(Tensor tensor) {
+  for (std::size_t i = 0; i < tensor.rank; ++i) {
+    if (tensor.strides[i] == 0) tensor.sizes[i] = std::min<std::int64_t>(tensor.sizes[i], 1);
+  }
+  if (tensor.batch_stride == 0) tensor.batches = std::min<std::int64_t>(tensor.batches, 1);
+  return tensor;
+}
+
+// Where rows overlap, the last row remains whole, so that one thread fills them.
+void fill_random(const Tensor& all, void* data, std::uint64_t seed, int threads) {
+  const Tensor tensor = without_copies(all);
+  if (tensor.fill != Fill::numbers) {
+    return fill_lengths(tensor, static_cast<std::int32_t*>(data), seed);
+  }
+  if (tensor.fold()) threads = 1;
   switch (size_of(tensor.dtype)) {
     case 1:
       return fill(tensor, static_cast<std::uint8_t*>(data), seed, threads);

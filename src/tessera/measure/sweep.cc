@@ -340,16 +340,15 @@ bool in_shard(const std::string& problem, int shard, int shards) {
 
 std::vector<KernelSpec> kernels_for(std::span<const Problem> problems, const Target& target,
                                     std::string_view wildcard) {
+  // Two problems of one signature need not have the same candidates: a convolution with a filter of
+  // one point has some of its own.
   std::map<std::string, KernelSpec> found;
-  std::vector<Signature> seen;
   for (const Problem& problem : problems) {
-    const Signature signature = signature_of(problem);
-    if (std::find(seen.begin(), seen.end(), signature) != seen.end()) continue;
-    seen.push_back(signature);
     const Family& family = family_of(problem);
     for (const KernelSpec& spec : family.candidates(problem, target)) {
       const std::string name = name_of(spec);
-      if (matches_wildcard(wildcard, name) && family.is_legal(spec, target)) {
+      if (!found.contains(name) && matches_wildcard(wildcard, name) &&
+          family.is_legal(spec, target)) {
         found.emplace(name, spec);
       }
     }

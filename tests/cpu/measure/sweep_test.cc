@@ -193,6 +193,19 @@ TEST_F(SweepTest, NonsenseIsRefusedWithASentence) {
   EXPECT_EQ(words(kernels(1)), "sweep: shard must be 1/n to n/n, got 3/2");
 }
 
+// The kernels of a filter of one point are no candidates of other convolutions of its signature.
+TEST_F(SweepTest, AllLegalKernelsAreThoseOfEveryProblem) {
+  const Problem wide = parse_problem("conv direction=forward n=1 c=8 k=8 h=9 w=9 y=3 x=3");
+  const Problem pointwise = parse_problem("conv direction=forward n=1 c=8 k=8 h=9 w=9");
+  const auto names = [&](const std::vector<Problem>& some) {
+    std::vector<std::string> all;
+    for (const KernelSpec& spec : kernels_for(some, target, "*")) all.push_back(name_of(spec));
+    return all;
+  };
+  EXPECT_EQ(names({wide, pointwise}), names({pointwise}));
+  EXPECT_LT(names({wide}).size(), names({pointwise}).size());
+}
+
 // ---- a GPU that is none: see fake_cuda/ ----
 
 struct CudaSweepTest : SweepTest {

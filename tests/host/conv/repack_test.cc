@@ -126,6 +126,24 @@ TEST(ConvRepack, LaunchHasTheStepsAroundTheMainLoop) {
   EXPECT_EQ(aligned.steps[0].entry, 0);
 }
 
+// The copy engine has a window of x for each class of pixels that it stores.
+TEST(ConvRepack, StoresPiecesOfChannelsByThreads) {
+  const KernelSpec spec = parse_name(
+      "conv_backwarddata_bf16_nhwgc_2d_tmaws_64x64x64_1x1x1_64x64x16_cooperative_s9_repack_sm90a");
+  ConvProblem p = problem_of("backward_data n=1 c=8 k=96 h=1 w=1");
+  EXPECT_TRUE(copies_pixels(p, kAligned));
+  EXPECT_FALSE(copies_pixels(p, kOdd));
+  const std::size_t maps = conv::bind(spec, p, ConvOperands{}).tensor_maps.size();
+
+  p = problem_of("backward_data n=1 c=4 k=96 h=1 w=1");
+  EXPECT_FALSE(copies_pixels(p, kAligned)) << "the last 8 of 16 bytes are not x's";
+  EXPECT_EQ(conv::bind(spec, p, ConvOperands{}).tensor_maps.size(), maps - 1);
+
+  p = problem_of("backward_data n=2 c=20 k=96 h=4 w=4");
+  for (const std::size_t i : {0U, 3U, 4U, 5U}) p.in_strides[i] = p.in_strides[i] / 20 * 24;
+  EXPECT_FALSE(copies_pixels(p, kAligned)) << "the last 8 of 48 bytes are a gap";
+}
+
 // ---- the same products ----
 
 struct Products {

@@ -112,6 +112,73 @@ TEST(RandomOperands, SharedBatchesAreFilledOnce) {
   EXPECT_EQ(owned.storage.front().size(), 4 * 4 * 4 + 512U);
 }
 
+// Elements that lie in one place are filled once, also where heads share them.
+TEST(RandomOperands, SharedElementsAreFilledOnce) {
+  FmhaProblem p = fmha_problem(DType::bf16, 3, 4, 4, 5, 6, 8);
+  p.bias = FmhaBias::elementwise;
+  p.k_strides[0] = 0;             // one batch for all
+  p.v_strides[1] = 4;             // heads that overlap
+  p.bias_strides = {0, 0, 6, 1};  // one matrix for all
+  const std::uint64_t seed = fresh_seed();
+  const OwnedOperands owned = random_operands(p, seed);
+  const OwnedOperands many = random_operands(p, seed, 5);
+  const auto& a = std::get<FmhaOperands>(owned.operands);
+  const auto& b = std::get<FmhaOperands>(many.operands);
+  const std::pair<const void*, const void*> pairs[] = {
+      {a.q, b.q}, {a.k, b.k}, {a.v, b.v}, {a.bias, b.bias}};
+  for (std::size_t i = 0; i < std::size(pairs); ++i) {
+    const std::size_t bytes = owned.tensors[i].bytes();
+    EXPECT_EQ(std::memcmp(pairs[i].first, pairs[i].second, bytes), 0) << i << " seed " << seed;
+    for (std::int64_t e = 0; e < owned.tensors[i].elements(); ++e) {
+      const bool is_gap = std::isnan(load_element(DType::bf16, pairs[i].first, e));
+      EXPECT_EQ(is_gap, false) << owned.tensors[i].name << " " << e;
+    }
+  }
+  EXPECT_EQ(owned.storage[3].size(), 5 * 6 * 2 + 512U);
+}
+
+FmhaProblem with_lengths(FmhaLengths lengths) {
+  FmhaProblem p = fmha_problem(DType::bf16, 200, 1, 1, 7, 1000, 1);
+  p.lengths = lengths;
+  return p;
+}
+
+TEST(RandomOperands, LengthsAreRandomUpToTheLongest) {
+  const std::uint64_t seed = fresh_seed();
+  const OwnedOperands owned = random_operands(with_lengths(FmhaLengths::padded), seed);
+  const auto& o = std::get<FmhaOperands>(owned.operands);
+  std::set<std::int32_t> of_q, of_k;
+  for (int i = 0; i < 200; ++i) of_q.insert(o.seqlens_q[i]), of_k.insert(o.seqlens_k[i]);
+  EXPECT_EQ(of_q, (std::set<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7})) << seed;
+  EXPECT_EQ(*of_k.begin(), 0) << seed;
+  EXPECT_EQ(*of_k.rbegin(), 1000) << seed;
+  EXPECT_GT(of_k.size(), 50U) << seed;
+  EXPECT_EQ(o.seqlens_q[200], 0x5a5a5a5a);
+  EXPECT_EQ(o.seqlens_q[-1], 0x5a5a5a5a);
+}
+
+TEST(RandomOperands, PrefixSumsAreThoseOfLengths) {
+  const std::uint64_t seed = fresh_seed();
+  FmhaProblem p = with_lengths(FmhaLengths::packed);
+  for (const std::int64_t tokens : {200000, 50000, 3, 0}) {
+    p.tokens_k = tokens;
+    const OwnedOperands owned = random_operands(p, seed);
+    const auto& o = std::get<FmhaOperands>(owned.operands);
+    EXPECT_EQ(o.seqlens_k[0], 0);
+    std::set<std::int32_t> lengths;
+    for (int i = 0; i < 200; ++i) {
+      const std::int32_t length = o.seqlens_k[i + 1] - o.seqlens_k[i];
+      EXPECT_GE(length, 0) << seed;
+      EXPECT_LE(length, 1000) << seed;
+      lengths.insert(length);
+    }
+    EXPECT_LE(o.seqlens_k[200], tokens) << seed;
+    EXPECT_TRUE(lengths.contains(0)) << seed;
+    EXPECT_EQ(lengths.contains(1000), tokens > 40000) << seed;
+    EXPECT_EQ(o.seqlens_k[201], 0x5a5a5a5a);
+  }
+}
+
 GemmProblem in_arrays() {
   GemmProblem p = strided();
   p.batch = 9;

@@ -126,10 +126,9 @@ TEST(SweepForeignJson, WordsOfTheRunStandForThoseOfRows) {
       from_foreign_json(row, {.op = "GEMM", .dtype = "FP16", .layout = "CRR"}, "f").problems.at(0),
       "gemm m=64 n=32 k=16 dtype=fp16 layout=crr");
   EXPECT_EQ(message_of([&] { from_foreign_json(row, {}, "f"); }), "'f': object 0 has no 'op'");
-  EXPECT_EQ(
-      message_of([&] { from_foreign_json(row, {.op = "fmha"}, "f"); }),
-      "'f': object 0 fmha: this build has no kernels for attention yet; gemm, norm and conv are "
-      "the families");
+  EXPECT_EQ(message_of([&] { from_foreign_json(row, {.op = "fmha"}, "f"); }),
+            "'f': object 0 cannot be read: problem: fmha needs heads, as in 'fmha batch=2 heads=16 "
+            "seqlen_q=512 seqlen_k=512 hdim=128 dtype=bf16'");
 }
 
 TEST(SweepForeignJson, HostileTextGetsASentence) {

@@ -117,15 +117,6 @@ TEST_F(Datasets, OperationsThatAreNotAskedForAreLeftOut) {
       "the learned side of the split");
 }
 
-// Nobody says on which side of the split such a problem is.
-TEST_F(Datasets, OperationWithoutAFamilyIsRefused) {
-  measure::SweepData other = data_;
-  other.problems[static_cast<std::size_t>(other.rows[0].problem)] = "fmha batch=2";
-  EXPECT_EQ(refusal(other),
-            "unsupported: data to learn from: row 1: fmha: this build has no kernels for "
-            "attention yet; gemm, norm and conv are the families");
-}
-
 TEST_F(Datasets, TextsThatCannotBeRead) {
   measure::SweepData other = data_;
   other.kernels[static_cast<std::size_t>(other.rows[2].kernel)] = "gemm_fp33";

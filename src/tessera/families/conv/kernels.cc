@@ -125,14 +125,11 @@ std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wi
 std::span<const DerivedField> derived() { return kDerived; }
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  std::vector<KernelSpec> specs;
-  const bool pointwise = is_pointwise(conv_of(problem));
-  for (const Algorithm& a : algorithms_of(target)) {
-    if (a.pointwise && !pointwise) continue;
-    specs.push_back({signature_of(problem), a, target.name});
+  std::vector<Algorithm> algorithms = algorithms_of(target);
+  if (!is_pointwise(conv_of(problem))) {
+    std::erase_if(algorithms, [](const Algorithm& a) { return a.pointwise; });
   }
-  tile::sort_by_name(specs);
-  return specs;
+  return tile::specs_for(problem, target, algorithms);
 }
 
 KernelSpec general(const Problem& problem, const Target& target) {

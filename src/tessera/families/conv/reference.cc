@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "tessera/base/parallel.h"
@@ -14,6 +13,7 @@
 #include "tessera/families/draw.h"
 #include "tessera/families/tile/row_reference.h"
 #include "tessera/families/tile/sums.h"
+#include "tessera/families/tile/values.h"
 #include "tessera/spec/fields_internal.h"
 #include "tessera/spec/numeric.h"
 
@@ -25,13 +25,12 @@ using i64 = std::int64_t;
 // A value for each dimension of an image or of filters, in the order of ConvStrides.
 using Place = std::array<i64, 6>;
 
-constexpr std::size_t kChannel = 2;        // of an image's Place, and the innermost one of filters
-constexpr i64 kColumnsTogether = 16;       // that share the reading of an operand
-constexpr i64 kLineLength = 256;           // elements converted at a time
-constexpr double kProductCost = 2;         // of one product, in multiplications
-constexpr double kElementCost = 512;       // of one element besides its products
-constexpr double kLeastElements = 32;      // checked at least, where the result has as many
-constexpr double kReadsForTable = 0x1p16;  // fewer reads are made one by one
+constexpr std::size_t kChannel = 2;    // of an image's Place, and the innermost one of filters
+constexpr i64 kColumnsTogether = 16;   // that share the reading of an operand
+constexpr i64 kLineLength = 256;       // elements converted at a time
+constexpr double kProductCost = 2;     // of one product, in multiplications
+constexpr double kElementCost = 512;   // of one element besides its products
+constexpr double kLeastElements = 32;  // checked at least, where the result has as many
 
 // ---- the three tensors ----
 
@@ -170,72 +169,6 @@ i64 offset_of(const Array& array, const Place& at) {
 
 // ---- sums of products ----
 
-// The elements of an operand. Types of one or two bytes are looked up in a table of all their
-// values when there are many reads.
-class Values {
- public:
-  Values(const Array& array, double reads)
-      : dtype_(array.dtype), bytes_(size_of(array.dtype)), data_(array.data) {
-    if (bytes_ > 2 || reads < kReadsForTable) return;
-    table_.resize(std::size_t{1} << (8 * bytes_));
-    for (std::size_t bits = 0; bits < table_.size(); ++bits) {
-      const auto stored = static_cast<std::uint16_t>(bits);  // little-endian
-      table_[bits] = static_cast<float>(load_element(dtype_, &stored, 0));
-    }
-  }
-
-  // Converts the elements at `at`, at + step, ...
-  void read(i64 at, i64 step, i64 count, double* to) const {
-    const auto* const end = to + count;
-    if (dtype_ == DType::fp32) {
-      for (; to != end; at += step) *to++ = stored<float>(at);
-    } else if (table_.empty()) {
-      for (; to != end; at += step) *to++ = load_element(dtype_, data_, at);
-    } else if (bytes_ == 2) {
-      for (; to != end; at += step) *to++ = table_[stored<std::uint16_t>(at)];
-    } else {
-      for (; to != end; at += step) *to++ = table_[stored<std::uint8_t>(at)];
-    }
-  }
-
- private:
-  template <class T>
-  T stored(i64 at) const {
-    T value;
-    std::memcpy(&value, static_cast<const std::byte*>(data_) + at * i64{sizeof(T)}, sizeof(T));
-    return value;
-  }
-
-  DType dtype_;
-  int bytes_;
-  const void* data_;
-  std::vector<float> table_;
-};
-
-// In parts, so that sums do not wait for each other.
-void add_products(const double* x, const double* y, i64 count, tile::Products& all) {
-  constexpr i64 kParts = 4;
-  std::array<double, kParts> sums{}, magnitudes{}, operands{};
-  const auto add = [&](std::size_t part, double a, double b) {
-    sums[part] += a * b;
-    magnitudes[part] += std::abs(a * b);
-    operands[part] += std::abs(a) + std::abs(b);
-  };
-  i64 i = 0;
-  for (; i + kParts <= count; i += kParts) {
-    for (std::size_t part = 0; part < kParts; ++part) {
-      add(part, x[i + static_cast<i64>(part)], y[i + static_cast<i64>(part)]);
-    }
-  }
-  for (; i < count; ++i) add(0, x[i], y[i]);
-  all.count += static_cast<double>(count);
-  for (std::size_t part = 0; part < kParts; ++part) {
-    all.sum += sums[part];
-    all.magnitude += magnitudes[part];
-    all.operands += operands[part];
-  }
-}
-
 // A sum over loops, the innermost last: the products a[.] * b[.] whose offsets begin at `a` and `b`
 // and advance by the steps of each loop.
 struct Loop {
@@ -308,8 +241,8 @@ class Convolution {
     const auto rows = std::ssize(sample.rows);
     std::vector<Bounded> wanted(static_cast<std::size_t>(rows * columns));
     const double reads = products() * static_cast<double>(wanted.size());
-    const Values a(image(), reads);
-    const Values b(other(), reads);
+    const tile::Values a(image().dtype, image().data, reads);
+    const tile::Values b(other().dtype, other().data, reads);
     const i64 together = order_[0] == kChannel ? kColumnsTogether : 1;
     const i64 blocks = (columns + together - 1) / together;
     const auto work = [&](std::size_t, std::size_t begin, std::size_t end) {
@@ -396,8 +329,8 @@ class Convolution {
 
   // Adds the products of a line of the innermost loop. Elements of a block differ in their channel
   // alone, so that they share one of the operands.
-  void add_line(const Values& a, const Values& b, const Block& block, i64 at_a, i64 at_b,
-                const Loop& loop, tile::Products* all) const {
+  void add_line(const tile::Values& a, const tile::Values& b, const Block& block, i64 at_a,
+                i64 at_b, const Loop& loop, tile::Products* all) const {
     double shared[kLineLength], own[kLineLength];
     const Loop step = channel_step();
     for (i64 done = 0; done < loop.count; done += kLineLength) {
@@ -415,13 +348,14 @@ class Convolution {
         } else {
           a.read(line_a + channels * step.a, loop.a, count, own);
         }
-        add_products(shared, own, count, all[i]);
+        tile::add_products(shared, own, count, all[i]);
       }
     }
   }
 
   // Loops of one turn are left out, so that lines are long.
-  void add_up(const Values& a, const Values& b, const Block& block, tile::Products* all) const {
+  void add_up(const tile::Values& a, const tile::Values& b, const Block& block,
+              tile::Products* all) const {
     const Sum sum = sum_at(block[0]);
     std::array<Loop, 4> loops;
     std::size_t place = loops.size();
@@ -439,7 +373,8 @@ class Convolution {
     }
   }
 
-  void compute(const Values& a, const Values& b, const Block& block, Bounded* wanted) const {
+  void compute(const tile::Values& a, const tile::Values& b, const Block& block,
+               Bounded* wanted) const {
     std::array<tile::Products, kColumnsTogether> all{};
     add_up(a, b, block, all.data());
     for (std::size_t i = 0; i < block.size(); ++i) wanted[i] = finish(block[i], all[i]);

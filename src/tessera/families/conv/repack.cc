@@ -161,6 +161,14 @@ device::ImageCopy pixels_as_cells(const Spatial& size, std::int64_t channels) {
 
 }  // namespace
 
+bool copies_pixels(const ConvProblem& p, const void* out) {
+  const ConvStrides& s = p.in_strides;
+  const bool is_odd = reinterpret_cast<std::uintptr_t>(out) % tile::kTmaBytes != 0;
+  return p.layout == ConvLayout::nhwgc && p.beta == 0 && !is_odd && size_of(p.in) == 2 &&
+         fits_stride(p.c, p.in) && (p.g == 1 || s[1] == p.c / p.g) &&
+         wrong_stride(s, p.size, p.n, p.in) == 0;
+}
+
 Repacked repack(const ConvProblem& p, const ConvOperands& o, std::int64_t workspace) {
   const bool forward = p.direction == ConvDirection::forward;
   const bool data = p.direction == ConvDirection::backward_data;

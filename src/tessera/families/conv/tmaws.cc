@@ -566,10 +566,7 @@ Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& given, const 
   c.is_aligned = c.by_copy = 1;
   tile::GpuKernel x = kernel_on(s, spec.algorithm, plan, target);
   const bool is_gradient = p.direction == ConvDirection::backward_data;
-  if (repacks && is_gradient &&
-      wrong_stride(given.in_strides, given.size, given.n, given.in) != 0) {
-    x.stores_by_copy = 0;
-  }
+  if (repacks && is_gradient && !copies_pixels(given, nullptr)) x.stores_by_copy = 0;
   if (repacks) x.copied_bytes = double(std::max<std::int64_t>(repacked.copied_bytes(), 2));
   count_out(c, double(plan.tiles), x);
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);

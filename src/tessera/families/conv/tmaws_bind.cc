@@ -340,14 +340,6 @@ Step filter_sum_step(std::int64_t elements, int lanes, unsigned threads) {
           .block = {threads, 1, 1}};
 }
 
-// Whether the copy engine can store the pixels of backward_data.
-bool copies_pixels(const ConvProblem& p, const void* out) {
-  const ConvStrides& s = p.in_strides;
-  return p.layout == ConvLayout::nhwgc && p.beta == 0 && misalignment(out) == 0 &&
-         size_of(p.in) == 2 && (p.g == 1 || s[1] == p.c / p.g) &&
-         wrong_stride(s, p.size, p.n, p.in) == 0;
-}
-
 Launch bind_repacked(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
   const auto& s = std::get<ConvSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;

@@ -56,6 +56,10 @@ bool fits_stride(std::int64_t stride, DType dtype);
 std::int64_t wrong_stride(const ConvStrides& strides, const Spatial& size, std::int64_t n,
                           DType dtype);
 
+// Whether the copy engine can store the pixels of backward_data, with repack. It writes whole
+// pieces of 16 bytes, also where the channels end within one. A null `out` counts as aligned.
+bool copies_pixels(const ConvProblem& p, const void* out);
+
 // An operand of a kernel with repack: where it lies, or where its copy lies in the workspace.
 struct RepackedOperand {
   const void* data = nullptr;  // null where it is copied

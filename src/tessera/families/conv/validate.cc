@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/strides.h"
 #include "tessera/families/tile/types.h"
 #include "tessera/spec/fields_internal.h"
 
@@ -161,47 +161,14 @@ void check_scalars(const ConvProblem& p) {
 
 // ---- strides ----
 
-struct Line {
-  std::int64_t size, stride;
-};
-
-// The dimensions with more than one element, by their strides.
-std::vector<Line> lines_of(const Tensor& tensor) {
-  std::vector<Line> lines;
-  for (std::size_t i = 0; i < tensor.rank; ++i) {
-    if (tensor.sizes[i] > 1) lines.push_back({tensor.sizes[i], tensor.strides[i]});
-  }
-  if (tensor.batches > 1) lines.push_back({tensor.batches, tensor.batch_stride});
-  std::sort(lines.begin(), lines.end(),
-            [](const Line& a, const Line& b) { return a.stride < b.stride; });
-  return lines;
-}
-
 void check_strides(const Tensor& tensor, ConvLayout layout) {
   if (tensor.rank == 1) return;
-  const std::vector<Line> lines = lines_of(tensor);
-  for (const Line& line : lines) {
-    if (line.stride >= 0) continue;
-    refuse("strides of {} must be at least 0, got {}", tensor.name, line.stride);
-  }
   if (tensor.sizes[0] > 1 && tensor.strides[0] != 1) {
     refuse("the innermost stride of {} must be 1 in layout {}, got {}", tensor.name,
            to_string(layout), tensor.strides[0]);
   }
-  if (tensor.is_too_long()) {
-    refuse("the last byte of {} must be below 2^63, got strides of up to {}", tensor.name,
-           lines.back().stride);
-  }
-  if (!tensor.is_written()) return;
-  std::int64_t span = 1;  // of all smaller dimensions
-  for (const Line& line : lines) {
-    if (line.stride < span) {
-      refuse(
-          "strides must not fold {} onto itself: {} is less than the {} elements that smaller "
-          "strides span",
-          tensor.name, line.stride, span);
-    }
-    span += (line.size - 1) * line.stride;
+  if (const std::string reason = tile::strides_reason(tensor); !reason.empty()) {
+    refuse("{}", reason);
   }
 }
 
