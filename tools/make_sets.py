@@ -484,6 +484,30 @@ def write_conv(target):
     write_file("conv", target, sets)
 
 
+# Attention with and without a mask, and with what training needs. CPUs: tiles for few and for many
+# queries, and the register block. GPUs: the longest heads, in what the general kernel is shipped.
+FMHA_CPU = {"avx512": "6x64x1", "avx2": "6x16x1", "generic": "4x8x1"}
+FMHA_CPU_TILES = ("24x64x576", "96x64x576")
+FMHA_HOPPER_TILES = ("16x32x64", "16x32x128")
+FMHA_OPTIONS = ("", "_masked", "_lse", "_masked_lse")
+
+
+def fmha_names(target, dtype):
+    for options in FMHA_OPTIONS:
+        if target in FMHA_CPU:
+            for tile in FMHA_CPU_TILES:
+                yield (f"fmha_forward_{dtype}_flash_{tile}_0x1x1_{FMHA_CPU[target]}{options}"
+                       f"_{target}")
+        else:
+            for tile in FMHA_HOPPER_TILES:
+                yield f"fmha_forward_{dtype}_direct_{tile}_4x1x1_1x1x1{options}_{target}"
+
+
+def write_fmha(target):
+    write_file("fmha", target, {f"forward_{dtype}_essential": sorted(fmha_names(target, dtype))
+                                for dtype in ("fp32", "fp16", "bf16")})
+
+
 def write_file(op, target, sets):
     folder = FAMILIES / op / "sets"
     folder.mkdir(parents=True, exist_ok=True)
@@ -510,8 +534,10 @@ def main():
     for target in CPU:
         write_norm(target, NORM_CPU)
         write_conv(target)
+        write_fmha(target)
     write_norm("sm90a", NORM_HOPPER)
     write_conv("sm90a")
+    write_fmha("sm90a")
 
 
 if __name__ == "__main__":

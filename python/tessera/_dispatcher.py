@@ -11,7 +11,7 @@ from . import _abi, _arrays, _warm
 from ._abi import Error
 from ._explain import Explanation
 from ._plan import Plan
-from ._problem import Problem, as_problem
+from ._problem import Operand, Problem, as_problem
 from ._registry import Registry, build_options
 
 # The target of arrays on such a device, where neither the caller nor TESSERA_TARGET names one.
@@ -142,13 +142,24 @@ def run_plan(plan: Plan, operands: Dict[str, Any], stream: Any, verify: bool = F
         like = given[first]
         view = _arrays.view_of(like, first, _arrays.stream_address(stream))
         for op in missing:
-            if op.strides != _arrays.packed_strides(op.shape):
-                raise Error(f"{op.name} has the strides {op.strides}; give the array, because only "
-                            "arrays without gaps are made")
-            given[op.name] = _arrays.empty(op.shape, op.dtype, like, view)
+            given[op.name] = _make_output(op, like, view)
     plan.launch(stream=stream, verify=verify, **given)
     results = tuple(given[op.name] for op in outputs)
     return results[0] if len(results) == 1 else results
+
+
+def _make_output(op: Operand, like: Any, view: _arrays.View) -> Any:
+    """A new array without gaps, whatever the order of its dimensions in memory."""
+    order = sorted(range(len(op.shape)), key=lambda i: -op.strides[i])
+    shape = tuple(op.shape[i] for i in order)
+    if tuple(op.strides[i] for i in order) != _arrays.packed_strides(shape):
+        raise Error(f"{op.name} has the strides {op.strides}; give the array, because only arrays "
+                    "without gaps are made")
+    made = _arrays.empty(shape, op.dtype, like, view)
+    if order == sorted(order):
+        return made
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return made.permute(back) if hasattr(made, "permute") else made.transpose(back)
 
 
 _defaults: Dict[Any, Dispatcher] = {}

@@ -17,7 +17,7 @@ for python in "$@"; do
   rm -rf venv
   "$python" -m venv venv
   venv/bin/pip install -q "$wheel"
-  for example in python/[0-9]*.py python/conv/[0-9]*.py; do
+  for example in python/[0-9]*.py python/conv/[0-9]*.py python/fmha/[0-9]*.py; do
     case $example in *_pytorch_*) continue ;; esac # './dev test-torch' runs these
     echo "python: $(venv/bin/python -V) runs $example"
     venv/bin/python "$example" >output.txt || {

@@ -29,11 +29,11 @@ for result in (driver.cuInit(0), driver.cuDevicePrimaryCtxRetain(ctypes.byref(co
     assert result == 0, result
 
 
-def on_gpu(shape):
-    bytes, address = 4 * shape[0] * shape[1], ctypes.c_void_p()
+def on_gpu(shape, dtype="float32"):
+    bytes, address = 4 * int(numpy.prod(shape)), ctypes.c_void_p()
     assert driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(bytes)) == 0
     memory = (ctypes.c_char * bytes).from_address(address.value)
-    return Shared(numpy.frombuffer(memory, "float32").reshape(shape), GPU)
+    return Shared(numpy.frombuffer(memory, dtype).reshape(shape), GPU)
 
 
 x, out = on_gpu((4, 1024)), on_gpu((4, 1024))
@@ -49,6 +49,12 @@ def stream_of(launch):  # LaunchRecord: a name of 160 bytes, an int, the stream
 
 
 assert (stream_of(0), stream_of(1)) == (STREAM, None), (stream_of(0), stream_of(1))
+
+# Lengths on a GPU are not read.
+q, k, v, into = (on_gpu((12, 2, 64)) for _ in range(4))
+sums = on_gpu((4,), "int32")
+tessera.attention(q, k, v, seqlens_q=sums, seqlens_k=sums, max_seqlen_q=8, out=into, stream=STREAM)
+assert stream_of(2) == STREAM and sums.streams == [STREAM] * 2, sums.streams
 
 def child():
     tessera.softmax(x, out=out)

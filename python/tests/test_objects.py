@@ -53,7 +53,8 @@ class Problems(Case):
                             code="parse_error")
         self.assert_refused("unknown key 'm' for conv", tessera.Problem, "conv", m=1,
                             code="parse_error")
-        self.assert_refused("attention", tessera.Problem, "fmha", b=1, code="unsupported")
+        self.assert_refused("unknown key 'b' for fmha", tessera.Problem, "fmha", b=1,
+                            code="parse_error")
 
 
 class Dispatchers(Case):

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/processors.h"
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/measure/operands.h"
 #include "tessera/targets/targets.h"
@@ -53,6 +54,28 @@ class GpuTest : public testing::Test {
   static void expect_correct(const Problem& problem, const measure::OwnedOperands& owned) {
     const Mismatch mismatch = family_of(problem).verify(problem, owned.operands);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
+  }
+
+  // Runs the kernel twice on fresh operands: guards intact, right, and equal bits.
+  template <class ExpectCorrect>
+  void check_twice(const std::string& kernel, const Problem& problem, ExpectCorrect correct) {
+    const std::uint64_t seed = random_();
+    SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed));
+    measure::OwnedOperands owned = measure::random_operands(problem, seed, usable_processors());
+    measure::PlacedOperands placed = measure::place_operands(owned, place_);
+    const std::vector<std::byte> first = run(problem, owned, placed, placed.operands, kernel);
+    EXPECT_EQ(measure::gaps_intact(owned), "");
+    correct(problem, owned);
+    EXPECT_EQ(run(problem, owned, placed, placed.operands, kernel), first)
+        << "a repeat gave other bits";
+  }
+
+  std::vector<KernelSpec> essential(const Family& family) const {
+    std::vector<KernelSpec> specs;
+    for (const std::string& set : family.preselected_names()) {
+      for (KernelSpec& spec : family.preselected(set, target_)) specs.push_back(std::move(spec));
+    }
+    return specs;
   }
 
   // The dispatcher compares with the fp64 answer itself.

@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/family.h"
+#include "tessera/families/fmha/fmha.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/norm/norm.h"
 
@@ -14,15 +15,15 @@ const Family& family_of(Op op) {
   for (const Family* family : all_families()) {
     if (family->op == op) return *family;
   }
-  refuse_operation(op);
+  throw Error(ErrorCode::internal, fmt::format("{} has no family", to_string(op)));
 }
 
 const Family& family_of(const Problem& problem) { return family_of(op_of(problem)); }
 const Family& family_of(const KernelSpec& spec) { return family_of(op_of(spec)); }
 
 std::span<const Family* const> all_families() {
-  static const std::array<const Family*, 3> kAll = {&gemm::family(), &norm::family(),
-                                                    &conv::family()};
+  static const std::array<const Family*, 4> kAll = {&gemm::family(), &norm::family(),
+                                                    &conv::family(), &fmha::family()};
   return kAll;
 }
 

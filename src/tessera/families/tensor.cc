@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "tessera/base/error.h"
 
@@ -34,6 +36,23 @@ bool Tensor::is_too_long() const {
   std::int64_t bytes = 0;
   return overflows(in_array ? 1 : batches, batch_stride) ||
          __builtin_mul_overflow(elements, std::int64_t{size_of(dtype)}, &bytes);
+}
+
+std::optional<Fold> Tensor::fold() const {
+  if (is_empty()) return std::nullopt;
+  std::vector<std::pair<std::int64_t, std::int64_t>> lines;  // strides and sizes
+  for (std::size_t i = 0; i < rank; ++i) {
+    if (sizes[i] > 1) lines.emplace_back(strides[i], sizes[i]);
+  }
+  if (batches > 1) lines.emplace_back(batch_stride, batches);
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::int64_t span = 1;
+  for (const auto& [stride, size] : lines) {
+    if (stride < span) return Fold{stride, span};
+    span += (size - 1) * stride;
+  }
+  return std::nullopt;
 }
 
 std::int64_t Tensor::rows() const {

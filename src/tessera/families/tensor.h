@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <string_view>
 
 #include "tessera/spec/dtype.h"
@@ -20,6 +21,15 @@ inline constexpr std::size_t kMaxTensors = 16;
 // What a kernel does with an operand. `update` means that it reads the elements and then overwrites
 // them.
 enum class Access : std::uint8_t { read, write, update };
+
+// What measurements and tests fill an operand with: numbers of its type, or, in int32, lengths of
+// sequences, or 0 and the sums of the first one, two, ... of them.
+enum class Fill : std::uint8_t { numbers, lengths, prefix_sums };
+
+// A stride that is less than the elements that all smaller strides span.
+struct Fold {
+  std::int64_t stride = 0, span = 0;
+};
 
 // One operand of a problem. Sizes and strides begin with the innermost dimension; strides count
 // elements.
@@ -39,6 +49,9 @@ struct Tensor {
   // An output of equal type, sizes and strides may lie in the same place.
   bool may_be_output = false;
   int alignment = 0;  // of the address, in bytes; 0: the size of an element
+  Fill fill = Fill::numbers;
+  std::int64_t most = 0;   // lengths and prefix sums: the longest length
+  std::int64_t total = 0;  // prefix sums: the largest sum
 
   bool is_read() const { return access != Access::write; }
   bool is_written() const { return access != Access::read; }
@@ -64,6 +77,8 @@ struct Tensor {
   // Whether the last byte lies 2^63 bytes or more behind the first byte. With in_array, whether
   // this holds within one batch.
   bool is_too_long() const;
+  // The first stride that lets elements share a place, if there is one. The tensor is not too long.
+  std::optional<Fold> fold() const;
 
   // The number of rows of one batch. A row is a run of elements along the innermost dimension.
   std::int64_t rows() const;

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
-#include "tessera/base/text.h"
 #include "tessera/registry/kernel_set_internal.h"
 #include "tessera/registry/registry_json_internal.h"
 #include "tessera/spec/json_internal.h"
@@ -36,13 +35,7 @@ std::vector<std::string> read_words_at(const json& object, const JsonPlace& plac
 Op read_op(const json& group, const JsonPlace& place) {
   const auto found = group.find("op");
   if (found == group.end()) return all_families().front()->op;
-  const Op op = read_json_word<Op>(*found, place.key("op"));
-  std::vector<std::string> words;
-  for (const Family* family : all_families()) {
-    if (family->op == op) return op;
-    words.emplace_back(to_string(family->op));
-  }
-  refuse_json(place.key("op"), join(words, " or "), *found);
+  return read_json_word<Op>(*found, place.key("op"));
 }
 
 // Every key but "op" is a field that wishes name.

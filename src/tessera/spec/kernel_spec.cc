@@ -42,6 +42,18 @@ Signature signature(const ConvProblem& p) {
                        .epilogue = p.epilogue};
 }
 
+Signature signature(const FmhaProblem& p) {
+  return FmhaSignature{.kind = p.kind,
+                       .in = p.in,
+                       .out = p.out,
+                       .dtype_bias = p.dtype_bias,
+                       .lengths = p.lengths,
+                       .masked = p.mask != FmhaMask::none,
+                       .bias = p.bias,
+                       .soft_cap = p.soft_cap != 0,
+                       .lse = p.lse};
+}
+
 }  // namespace
 
 std::string to_string(const Shape3& shape) {

@@ -24,7 +24,8 @@ std::string to_string(const Shape3& shape);  // "128x256x64"
 // How operands reach the multiplication. CPU: packab (A and B copied into panels), packb (B only),
 // packa (A only), direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer).
 // Hopper: tmaws, cpasync. CK Tile: compv3, compv4, compv5, mem. Normalisations: rows. direct runs
-// any convolution on any machine, depthwise those with one channel of x in each group.
+// any convolution or attention on any machine, depthwise convolutions with one channel of x in each
+// group. Attention: flash (the keys go by in blocks, the sums stay).
 enum class Pipeline : std::uint8_t {
   packab,
   packb,
@@ -39,6 +40,7 @@ enum class Pipeline : std::uint8_t {
   mem,
   rows,
   depthwise,
+  flash,
 };
 std::string_view to_string(Pipeline pipeline);
 Pipeline parse_pipeline(std::string_view text);
@@ -87,7 +89,20 @@ struct ConvSignature {
   Epilogue epilogue;
   friend bool operator==(const ConvSignature&, const ConvSignature&) = default;
 };
-using Signature = std::variant<GemmSignature, NormSignature, ConvSignature>;
+
+struct FmhaSignature {
+  FmhaKind kind = FmhaKind::forward;
+  DType in = DType::fp32;
+  DType out = DType::fp32;
+  DType dtype_bias = DType::fp32;
+  FmhaLengths lengths = FmhaLengths::equal;
+  bool masked = false;  // by either mask, with any window
+  FmhaBias bias = FmhaBias::none;
+  bool soft_cap = false;
+  bool lse = false;
+  friend bool operator==(const FmhaSignature&, const FmhaSignature&) = default;
+};
+using Signature = std::variant<GemmSignature, NormSignature, ConvSignature, FmhaSignature>;
 
 // On CPUs a tile is the cache block, a wave the thread grid (0: as many threads as the caller
 // allows, shared between the dimensions that hold a 0), a warp tile the register block.

@@ -25,6 +25,11 @@ void set_default_types(ConvSignature& s, DType in) {
   s.out = s.d = default_output(in);
 }
 
+void set_default_types(FmhaSignature& s, DType in) {
+  s.in = s.dtype_bias = in;
+  s.out = default_output(in);
+}
+
 template <class S>
 S read_signature(const json& value, const JsonPlace& place, const char* first_type) {
   S signature;
@@ -44,7 +49,7 @@ Signature read_signature(Op op, const json& value, const JsonPlace& place) {
   if (op == Op::gemm) return read_signature<GemmSignature>(value, place, "a");
   if (op == Op::norm) return read_signature<NormSignature>(value, place, "in");
   if (op == Op::conv) return read_signature<ConvSignature>(value, place, "in");
-  refuse_operation(op);
+  return read_signature<FmhaSignature>(value, place, "in");
 }
 
 // A spec that has no name, for example because its target contains a blank, is refused.

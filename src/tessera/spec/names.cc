@@ -34,6 +34,8 @@ NormSignature& norm(Reading& r) { return std::get<NormSignature>(r.spec.signatur
 const NormSignature& norm(const KernelSpec& s) { return std::get<NormSignature>(s.signature); }
 ConvSignature& conv(Reading& r) { return std::get<ConvSignature>(r.spec.signature); }
 const ConvSignature& conv(const KernelSpec& s) { return std::get<ConvSignature>(s.signature); }
+FmhaSignature& fmha(Reading& r) { return std::get<FmhaSignature>(r.spec.signature); }
+const FmhaSignature& fmha(const KernelSpec& s) { return std::get<FmhaSignature>(s.signature); }
 
 // Words of names hold no '_': "gelu_tanh" is written "gelutanh".
 std::string squeezed(std::string_view word) {
@@ -265,6 +267,55 @@ constexpr Part kConvOptions[] = {
      read_epilogue, [] { return prefixed_words<EpilogueOp>(""); }},
 };
 
+constexpr Part kFmhaHead[] = {
+    {"a kind", true, [](const KernelSpec& s) { return std::string(to_string(fmha(s).kind)); },
+     [](std::string_view word, Reading& r) { return read_word(word, fmha(r).kind); },
+     known_words<FmhaKind>},
+    {"a dtype", true, [](const KernelSpec& s) { return std::string(to_string(fmha(s).in)); },
+     [](std::string_view word, Reading& r) {
+       FmhaSignature& s = fmha(r);
+       if (!read_word(word, s.in)) return false;
+       s.out = default_output(s.in);
+       s.dtype_bias = s.in;
+       return true;
+     },
+     known_words<DType>},
+};
+
+constexpr Part kFmhaOptions[] = {
+    {"an output", false,
+     [](const KernelSpec& s) { return prefixed("out", fmha(s).out, default_output(fmha(s).in)); },
+     [](std::string_view word, Reading& r) { return read_prefixed("out", word, fmha(r).out); },
+     [] { return prefixed_words<DType>("out"); }},
+    {"lengths", false,
+     [](const KernelSpec& s) { return prefixed("", fmha(s).lengths, FmhaLengths::equal); },
+     [](std::string_view word, Reading& r) { return read_prefixed("", word, fmha(r).lengths); },
+     known_words<FmhaLengths>},
+    {"masked", false,
+     [](const KernelSpec& s) { return std::string(fmha(s).masked ? "masked" : ""); },
+     [](std::string_view word, Reading& r) { return read_exactly("masked", word, fmha(r).masked); },
+     [] { return std::vector<std::string>{"masked"}; }},
+    {"a bias", false,
+     [](const KernelSpec& s) { return prefixed("bias", fmha(s).bias, FmhaBias::none); },
+     [](std::string_view word, Reading& r) { return read_prefixed("bias", word, fmha(r).bias); },
+     [] { return prefixed_words<FmhaBias>("bias"); }},
+    {"a dtype of the bias", false,
+     [](const KernelSpec& s) { return prefixed("by", fmha(s).dtype_bias, fmha(s).in); },
+     [](std::string_view word, Reading& r) {
+       return read_prefixed("by", word, fmha(r).dtype_bias);
+     },
+     [] { return prefixed_words<DType>("by"); }},
+    {"softcap", false,
+     [](const KernelSpec& s) { return std::string(fmha(s).soft_cap ? "softcap" : ""); },
+     [](std::string_view word, Reading& r) {
+       return read_exactly("softcap", word, fmha(r).soft_cap);
+     },
+     [] { return std::vector<std::string>{"softcap"}; }},
+    {"lse", false, [](const KernelSpec& s) { return std::string(fmha(s).lse ? "lse" : ""); },
+     [](std::string_view word, Reading& r) { return read_exactly("lse", word, fmha(r).lse); },
+     [] { return std::vector<std::string>{"lse"}; }},
+};
+
 // The parts that every operation has: those of the algorithm.
 constexpr Part kAlgorithm[] = {
     {"a pipeline", true,
@@ -376,7 +427,7 @@ Grammar grammar_of(Op op) {
   if (op == Op::gemm) return {kGemmHead, kGemmOptions, GemmSignature{}};
   if (op == Op::norm) return {kNormHead, kNormOptions, NormSignature{}};
   if (op == Op::conv) return {kConvHead, kConvOptions, ConvSignature{}};
-  refuse_operation(op);
+  return {kFmhaHead, kFmhaOptions, FmhaSignature{}};
 }
 
 bool is_target_name(std::string_view word) {

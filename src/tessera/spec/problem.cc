@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <initializer_list>
 
@@ -28,6 +29,7 @@ void fill(std::int64_t& stride, std::int64_t packed) {
 Operands operands_of(const GemmProblem&) { return GemmOperands{}; }
 Operands operands_of(const NormProblem&) { return NormOperands{}; }
 Operands operands_of(const ConvProblem&) { return ConvOperands{}; }
+Operands operands_of(const FmhaProblem&) { return FmhaOperands{}; }
 
 // The bytes that equality looks at, one field after the other. Fields are far fewer than the buffer
 // holds; the sizes are known to the compiler, which turns this into plain stores.
@@ -73,24 +75,15 @@ static_assert([] {
 std::string_view to_string(Op op) { return word_of(op); }
 Op parse_op(std::string_view text) { return parse_word<Op>(text); }
 
-void refuse_operation(Op op) {
-  constexpr std::array<std::string_view, Words<Op>::kAll.size()> kWhat = {
-      "matrix products", "normalisation", "convolution", "attention"};
-  std::string known(to_string(kVariantOps.front()));
-  for (std::size_t i = 1; i < kVariantOps.size(); ++i) {
-    known += i + 1 < kVariantOps.size() ? ", " : " and ";
-    known += to_string(kVariantOps[i]);
-  }
-  throw Error(ErrorCode::unsupported,
-              fmt::format("{}: this build has no kernels for {} yet; {} are the families",
-                          to_string(op), row_of_enum(kWhat, "operation", op), known));
-}
-
 std::string_view to_string(GemmLayout layout) { return word_of(layout); }
 GemmLayout parse_gemm_layout(std::string_view text) { return parse_word<GemmLayout>(text); }
 std::string_view to_string(NormKind kind) { return word_of(kind); }
 std::string_view to_string(ConvDirection direction) { return word_of(direction); }
 std::string_view to_string(ConvLayout layout) { return word_of(layout); }
+std::string_view to_string(FmhaKind kind) { return word_of(kind); }
+std::string_view to_string(FmhaLengths lengths) { return word_of(lengths); }
+std::string_view to_string(FmhaMask mask) { return word_of(mask); }
+std::string_view to_string(FmhaBias bias) { return word_of(bias); }
 
 GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_t n,
                          std::int64_t k) {
@@ -132,6 +125,19 @@ ConvProblem conv_problem(DType in, ConvDirection direction, std::int64_t n, std:
   std::copy_backward(size.begin(), size.end(), problem.size.end());
   std::copy_backward(filter.begin(), filter.end(), problem.filter.end());
   return problem;
+}
+
+FmhaProblem fmha_problem(DType in, std::int64_t batch, std::int64_t heads, std::int64_t heads_kv,
+                         std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t hdim) {
+  return {.in = in,
+          .out = default_output(in),
+          .dtype_bias = in,
+          .batch = batch,
+          .heads = heads,
+          .heads_kv = heads_kv,
+          .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k,
+          .hdim = hdim};
 }
 
 GemmProblem with_strides(const GemmProblem& problem) {
@@ -208,6 +214,34 @@ ConvProblem with_strides(const ConvProblem& problem) {
   fill_image(p.in_strides, p.layout, groups, p.c / groups, p.size);
   fill_filters(p.weight_strides, p.layout, p.k / groups, p.c / groups, p.filter);
   fill_image(p.out_strides, p.layout, groups, p.k / groups, out_size(p));
+  return p;
+}
+
+namespace {
+
+// {batch, token, head, element} in memory; `strides` are {batch, head, token, element}.
+void fill_tokens(FmhaStrides& strides, std::int64_t heads, std::int64_t tokens, std::int64_t hdim) {
+  fill_strides(
+      {{&strides[3], hdim}, {&strides[1], heads}, {&strides[2], tokens}, {&strides[0], 1}});
+}
+
+}  // namespace
+
+FmhaProblem with_strides(const FmhaProblem& problem) {
+  FmhaProblem p = problem;
+  fill(p.heads_kv, p.heads);
+  fill(p.hdim_v, p.hdim);
+  fill(p.tokens_q, product(p.batch, p.seqlen_q));
+  fill(p.tokens_k, product(p.batch, p.seqlen_k));
+  fill_tokens(p.q_strides, p.heads, p.seqlen_q, p.hdim);
+  fill_tokens(p.k_strides, p.heads_kv, p.seqlen_k, p.hdim);
+  fill_tokens(p.v_strides, p.heads_kv, p.seqlen_k, p.hdim_v);
+  fill_tokens(p.out_strides, p.heads, p.seqlen_q, p.hdim_v);
+  fill_strides({{&p.bias_strides[3], p.seqlen_k},
+                {&p.bias_strides[2], p.seqlen_q},
+                {&p.bias_strides[1], p.heads},
+                {p.bias_strides.data(), 1}});
+  if (p.scale == 0 && p.hdim > 0) p.scale = static_cast<float>(1 / std::sqrt(double(p.hdim)));
   return p;
 }
 

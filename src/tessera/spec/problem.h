@@ -12,18 +12,17 @@
 
 #include "tessera/spec/dtype.h"
 #include "tessera/spec/epilogue.h"
+#include "tessera/spec/fmha_problem.h"
+#include "tessera/spec/packed.h"
 
 #pragma GCC visibility push(default)
 namespace tessera {
 
-// The operations that have a name. Those with a problem of their own come first, in the order of
-// Problem's members; the others have no kernels yet.
+// The operations, in the order of Problem's members.
 enum class Op : std::uint8_t { gemm, norm, conv, fmha };
 std::string_view to_string(Op op);
 // Also accepts the CK Tile Dispatcher's words: gemm_universal is gemm, grouped_conv is conv.
 Op parse_op(std::string_view text);
-// Throws Error{unsupported}: "conv: this build has no kernels for convolution yet; ...".
-[[noreturn]] void refuse_operation(Op op);
 
 // The layouts of A, B and C: r is row-major, c is column-major. rcr: A[m][k], B[n][k], C[m][n].
 enum class GemmLayout : std::uint8_t { rcr, rrr, crr, ccr };
@@ -31,9 +30,6 @@ std::string_view to_string(GemmLayout layout);
 GemmLayout parse_gemm_layout(std::string_view text);
 constexpr bool a_is_row_major(GemmLayout l) { return l == GemmLayout::rcr || l == GemmLayout::rrr; }
 constexpr bool b_is_row_major(GemmLayout l) { return l == GemmLayout::rrr || l == GemmLayout::crr; }
-
-// A stride left at kPacked follows from the sizes: no gap between rows, columns or batches.
-inline constexpr std::int64_t kPacked = std::numeric_limits<std::int64_t>::min();
 
 // out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b], D0[b], ...), for b in [0, batch).
 // A is m x k, B is k x n, C, D and out are m x n, row-major. Strides count elements.
@@ -174,10 +170,10 @@ ConvProblem with_strides(const ConvProblem& problem);
 // the division rounds down; 0 where the filter does not fit. Saturates instead of overflowing.
 Spatial out_size(const ConvProblem& problem);
 
-using Problem = std::variant<GemmProblem, NormProblem, ConvProblem>;
+using Problem = std::variant<GemmProblem, NormProblem, ConvProblem, FmhaProblem>;
 
 // The operation of each member of Problem, and of Signature and Operands, in their order.
-inline constexpr std::array kVariantOps = {Op::gemm, Op::norm, Op::conv};
+inline constexpr std::array kVariantOps = {Op::gemm, Op::norm, Op::conv, Op::fmha};
 Op op_of(const Problem& problem);
 
 // Equal problems have equal hashes, with one seed; no allocation.
@@ -242,7 +238,7 @@ struct ConvOperands {
   void* grad_in = nullptr;      // backward_data
   void* grad_weight = nullptr;  // backward_weight
 };
-using Operands = std::variant<GemmOperands, NormOperands, ConvOperands>;
+using Operands = std::variant<GemmOperands, NormOperands, ConvOperands, FmhaOperands>;
 // The operands of the problem's operation, all null.
 Operands no_operands(const Problem& problem);
 

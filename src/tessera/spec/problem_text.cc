@@ -127,6 +127,19 @@ struct TypeKeys<ConvProblem> {
   }
 };
 
+template <>
+struct TypeKeys<FmhaProblem> {
+  static constexpr std::string_view kFirst = "in";
+  static constexpr std::string_view kSecond = "dtype_bias";
+  static constexpr std::string_view kExample =
+      "fmha batch=2 heads=16 seqlen_q=512 seqlen_k=512 hdim=128 dtype=bf16";
+  static DType first(const FmhaProblem& p) { return p.in; }
+  static DType second(const FmhaProblem& p) { return p.dtype_bias; }
+  static FmhaProblem standard(DType in, DType dtype_bias, DType) {
+    return {.in = in, .out = default_output(in), .dtype_bias = dtype_bias};
+  }
+};
+
 const Given* find(const GivenFields& fields, std::string_view key) {
   for (const Given& given : fields) {
     if (given.key == key) return &given;
@@ -196,7 +209,7 @@ Problem problem_of(Op op, const GivenFields& fields) {
   if (op == Op::gemm) return problem_from<GemmProblem>(op, fields);
   if (op == Op::norm) return problem_from<NormProblem>(op, fields);
   if (op == Op::conv) return problem_from<ConvProblem>(op, fields);
-  refuse_operation(op);
+  return problem_from<FmhaProblem>(op, fields);
 }
 
 // Compares every field with the default that goes with the problem's types.
@@ -273,7 +286,7 @@ std::vector<std::string> required_fields(Op op) {
   if (op == Op::gemm) return required_of<GemmProblem>();
   if (op == Op::norm) return required_of<NormProblem>();
   if (op == Op::conv) return required_of<ConvProblem>();
-  refuse_operation(op);
+  return required_of<FmhaProblem>();
 }
 
 std::string field_of(const Problem& problem, std::string_view key) {

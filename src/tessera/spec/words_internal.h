@@ -74,12 +74,41 @@ struct Words<ConvLayout> {
 };
 
 template <>
+struct Words<FmhaKind> {
+  static constexpr std::string_view kNoun = "kind";
+  static constexpr auto kAll = std::to_array<std::string_view>({"forward"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaKind::forward) + 1);
+};
+
+template <>
+struct Words<FmhaLengths> {
+  static constexpr std::string_view kNoun = "kind of lengths";
+  static constexpr auto kAll = std::to_array<std::string_view>({"equal", "packed", "padded"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaLengths::padded) + 1);
+};
+
+template <>
+struct Words<FmhaMask> {
+  static constexpr std::string_view kNoun = "mask";
+  static constexpr auto kAll =
+      std::to_array<std::string_view>({"none", "top_left", "bottom_right"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaMask::bottom_right) + 1);
+};
+
+template <>
+struct Words<FmhaBias> {
+  static constexpr std::string_view kNoun = "bias";
+  static constexpr auto kAll = std::to_array<std::string_view>({"none", "elementwise", "alibi"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaBias::alibi) + 1);
+};
+
+template <>
 struct Words<Pipeline> {
   static constexpr std::string_view kNoun = "pipeline";
   static constexpr auto kAll = std::to_array<std::string_view>(
       {"packab", "packb", "packa", "direct", "stream", "tmaws", "cpasync", "compv3", "compv4",
-       "compv5", "mem", "rows", "depthwise"});
-  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::depthwise) + 1);
+       "compv5", "mem", "rows", "depthwise", "flash"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::flash) + 1);
 };
 
 template <>
@@ -129,6 +158,7 @@ bool read_word(std::string_view text, Enum& value) {
 inline bool read_word(std::string_view text, Op& op) {
   if (text == "gemm_universal") text = "gemm";
   if (text == "grouped_conv") text = "conv";
+  if (text == "attention") text = "fmha";
   return read_word<Op>(text, op);
 }
 

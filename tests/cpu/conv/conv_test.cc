@@ -10,6 +10,7 @@
 #include <limits>
 #include <random>
 
+#include "cpu/kernel_folder.h"
 #include "host/conv/conv_problems.h"
 #include "openmp_limit.h"
 #include "tessera/families/family.h"
@@ -21,27 +22,9 @@
 namespace tessera {
 namespace {
 
-std::vector<Target> targets_here() {
-  std::vector<Target> targets;
-  for (const char* name : {"avx512", "avx2", "generic"}) {
-    Target row = name == host_target().name ? host_target() : load_target(name);
-    if (runtime::backend_for(row).unavailable_reason(row).empty()) targets.push_back(row);
-  }
-  return targets;
-}
+using testing_support::targets_here;
 
-// One for the process; the folder outlives it, so that a second run compiles less.
-Registry& registry() {
-  static Registry& instance = []() -> Registry& {
-    jit::BuildOptions options;
-    options.cache.folder = std::filesystem::current_path() / "conv_test_kernels";
-    options.worker = TESSERA_WORKER;
-    static Registry made("conv_test", options);
-    for (const Target& target : targets_here()) made.add_target(target);
-    return made;
-  }();
-  return instance;
-}
+Registry& registry() { return testing_support::registry_in("conv_test"); }
 
 struct Types {
   DType in;

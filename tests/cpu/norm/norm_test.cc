@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 
+#include "cpu/kernel_folder.h"
 #include "openmp_limit.h"
 #include "tessera/families/family.h"
 #include "tessera/measure/operands.h"
@@ -20,14 +21,7 @@
 namespace tessera {
 namespace {
 
-std::vector<Target> targets_here() {
-  std::vector<Target> targets;
-  for (const char* name : {"avx512", "avx2", "generic"}) {
-    Target row = name == host_target().name ? host_target() : load_target(name);
-    if (runtime::backend_for(row).unavailable_reason(row).empty()) targets.push_back(row);
-  }
-  return targets;
-}
+using testing_support::targets_here;
 
 Target target_named(const std::string& name) {
   for (const Target& target : targets_here()) {
@@ -36,18 +30,7 @@ Target target_named(const std::string& name) {
   return load_target(name);
 }
 
-// One for the process; the folder outlives it, so that a second run compiles nothing.
-Registry& registry() {
-  static Registry& instance = []() -> Registry& {
-    jit::BuildOptions options;
-    options.cache.folder = std::filesystem::current_path() / "norm_test_kernels";
-    options.worker = TESSERA_WORKER;
-    static Registry made("norm_test", options);
-    for (const Target& target : targets_here()) made.add_target(target);
-    return made;
-  }();
-  return instance;
-}
+Registry& registry() { return testing_support::registry_in("norm_test"); }
 
 class NormKernels : public testing::Test {
  protected:

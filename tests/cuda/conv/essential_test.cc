@@ -18,14 +18,6 @@ class GpuConv : public GpuTest {
   }
   bool coin() { return draw(0, 1) == 1; }
 
-  std::vector<KernelSpec> essential() const {
-    std::vector<KernelSpec> specs;
-    for (const std::string& set : family_.preselected_names()) {
-      for (KernelSpec& spec : family_.preselected(set, target_)) specs.push_back(std::move(spec));
-    }
-    return specs;
-  }
-
   // One channel of x in each group; kernels for one filter have vectors of up to 4 channels.
   void draw_depthwise_channels(const Algorithm& a, ConvProblem& p) {
     const bool any_filter = a.warp_tile.k == 0;
@@ -119,15 +111,9 @@ class GpuConv : public GpuTest {
   }
 
   void check(const std::string& kernel, const Problem& problem) {
-    const std::uint64_t seed = random_();
-    SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed));
-    measure::OwnedOperands owned = measure::random_operands(problem, seed, usable_processors());
-    measure::PlacedOperands placed = measure::place_operands(owned, place_);
-    const std::vector<std::byte> first = run(problem, owned, placed, placed.operands, kernel);
-    EXPECT_EQ(measure::gaps_intact(owned), "");
-    expect_sample_correct(problem, owned);
-    EXPECT_EQ(run(problem, owned, placed, placed.operands, kernel), first)
-        << "a repeat gave other bits";
+    check_twice(kernel, problem, [this](const Problem& p, const measure::OwnedOperands& owned) {
+      expect_sample_correct(p, owned);
+    });
   }
 
   void check_names(std::initializer_list<const char*> names) {
@@ -146,7 +132,7 @@ class GpuConv : public GpuTest {
 };
 
 TEST_F(GpuConv, EveryEssentialKernelIsCorrectOnRandomProblems) {
-  const std::vector<KernelSpec> specs = essential();
+  const std::vector<KernelSpec> specs = essential(family_);
   ASSERT_EQ(specs.size(), 309U);
   ASSERT_NO_FATAL_FAILURE(build(specs));
   for (const KernelSpec& spec : specs) {

@@ -17,14 +17,6 @@ class GpuNorm : public GpuTest {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
   }
 
-  std::vector<KernelSpec> essential() const {
-    std::vector<KernelSpec> specs;
-    for (const std::string& set : family_.preselected_names()) {
-      for (KernelSpec& spec : family_.preselected(set, target_)) specs.push_back(std::move(spec));
-    }
-    return specs;
-  }
-
   NormProblem problem_for(const KernelSpec& spec, std::int64_t rows, std::int64_t columns) const {
     auto p = std::get<NormProblem>(family_.samples(spec, target_).front());
     p.rows = rows;
@@ -39,22 +31,14 @@ class GpuNorm : public GpuTest {
   }
 
   void check(const std::string& kernel, const Problem& problem) {
-    const std::uint64_t seed = random_();
-    SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed));
-    measure::OwnedOperands owned = measure::random_operands(problem, seed);
-    measure::PlacedOperands placed = measure::place_operands(owned, place_);
-    const std::vector<std::byte> first = run(problem, owned, placed, placed.operands, kernel);
-    EXPECT_EQ(measure::gaps_intact(owned), "");
-    expect_correct(problem, owned);
-    EXPECT_EQ(run(problem, owned, placed, placed.operands, kernel), first)
-        << "a repeat gave other bits";
+    check_twice(kernel, problem, expect_correct);
   }
 
   const Family& family_ = family_of(Op::norm);
 };
 
 TEST_F(GpuNorm, EveryEssentialKernelIsCorrectOnOddShapes) {
-  const std::vector<KernelSpec> specs = essential();
+  const std::vector<KernelSpec> specs = essential(family_);
   ASSERT_EQ(specs.size(), 36U);
   ASSERT_NO_FATAL_FAILURE(build(specs));
   for (const KernelSpec& spec : specs) {

@@ -245,7 +245,7 @@ TEST(KernelSpecJson, RefusesWithTheFieldsPath) {
        "algorithm.persistent must be true or false, got 0"},
       {"\"packb\"", "\"packd\"",
        "algorithm.pipeline must be one of packab, packb, packa, direct, stream, tmaws, cpasync, "
-       "compv3, compv4, compv5, mem, rows, depthwise, got \"packd\", did you mean 'packb'?"},
+       "compv3, compv4, compv5, mem, rows, depthwise, flash, got \"packd\", did you mean 'packb'?"},
       {"\"epilogue\": \"none\"", "\"epilogue\": \"relo\"",
        "signature.epilogue: unknown epilogue op 'relo', did you mean 'relu'?"},
       {"\"target\": \"avx512\"", "\"target\": 512", "target must be a string, got 512"},
@@ -321,27 +321,14 @@ TEST(KernelSpec, SignatureHoldsEveryFieldThatALaunchDoesNotCarry) {
   EXPECT_EQ(in_signature, std::set<std::string>());
 }
 
-// Known words that have no kernels in this build are refused alike wherever they are read.
-TEST(KernelSpec, OperationsWithoutKernelsAreRefused) {
-  const std::string fmha =
-      "fmha: this build has no kernels for attention yet; gemm, norm and conv are the families";
-  expect_error(ErrorCode::unsupported, fmha, [] { parse_problem("fmha batch=1"); });
-  expect_error(ErrorCode::unsupported, fmha, [] { problem_from_json(R"({"op": "fmha"})"); });
-  expect_error(ErrorCode::unsupported, fmha, [] { parse_name("fmha_fwd_fp16_2d_compv3"); });
-  expect_error(ErrorCode::unsupported, fmha, [] {
-    kernel_spec_from_json(R"({"op": "fmha", "signature": {}, "algorithm": {}, "target": "avx2"})");
-  });
-  expect_error(
-      ErrorCode::unsupported,
-      "fmha: this build has no kernels for attention yet; gemm, norm and conv are the families",
-      [] { parse_name("fmha_fwd_fp16_h64x64_tmaws"); });
-}
-
 TEST(KernelSpec, OperationsHaveTheReplacedSystemsWordsToo) {
   EXPECT_EQ(parse_op("gemm_universal"), Op::gemm);
   EXPECT_EQ(parse_op("grouped_conv"), Op::conv);
+  EXPECT_EQ(parse_op("attention"), Op::fmha);
   EXPECT_EQ(to_string(parse_problem("grouped_conv direction=bwdd n=1 c=2 k=3 w=4 layout=nwgc")),
             "conv direction=backward_data n=1 c=2 k=3 w=4");
+  EXPECT_EQ(to_string(parse_problem("attention heads=2 seqlen_q=3 seqlen_k=4 hdim=5")),
+            "fmha heads=2 seqlen_q=3 seqlen_k=4 hdim=5");
   EXPECT_EQ(to_string(parse_problem("gemm_universal m=1 n=2 k=3")), "gemm m=1 n=2 k=3");
   EXPECT_EQ(problem_from_json(R"({"op": "gemm_universal", "m": 1, "n": 2, "k": 3})"),
             parse_problem("gemm m=1 n=2 k=3"));

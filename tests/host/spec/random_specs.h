@@ -56,6 +56,17 @@ class RandomSpecs {
   Shape3 shape() { return {small(0, 600), small(0, 600), small(0, 4)}; }
 
   Signature signature() {
+    if (integer(0, 3) == 0) {
+      return FmhaSignature{.kind = word<FmhaKind>(),
+                           .in = word<DType>(),
+                           .out = word<DType>(),
+                           .dtype_bias = word<DType>(),
+                           .lengths = word<FmhaLengths>(),
+                           .masked = coin(),
+                           .bias = word<FmhaBias>(),
+                           .soft_cap = coin(),
+                           .lse = coin()};
+    }
     if (integer(0, 2) == 0) {
       return ConvSignature{.direction = word<ConvDirection>(),
                            .layout = word<ConvLayout>(),
@@ -164,8 +175,34 @@ class RandomSpecs {
     return p;
   }
 
+  FmhaProblem fmha() {
+    FmhaProblem p;
+    p.kind = word<FmhaKind>();
+    for (DType* type : {&p.in, &p.out, &p.dtype_bias}) *type = word<DType>();
+    p.lengths = word<FmhaLengths>();
+    for (std::int64_t* size : {&p.batch, &p.heads, &p.seqlen_q, &p.seqlen_k, &p.hdim}) {
+      *size = integer(0, 1LL << 40);
+    }
+    for (std::int64_t* size : {&p.heads_kv, &p.tokens_q, &p.tokens_k, &p.hdim_v}) *size = stride();
+    for (FmhaStrides* strides :
+         {&p.q_strides, &p.k_strides, &p.v_strides, &p.out_strides, &p.bias_strides}) {
+      for (std::int64_t& one : *strides) one = stride();
+    }
+    p.mask = word<FmhaMask>();
+    for (std::int64_t* end : {&p.window_left, &p.window_right}) *end = integer(-3, 5000);
+    for (std::int64_t* count : {&p.sink, &p.slope_stride, &p.skip_q}) {
+      *count = coin() ? 0 : integer(-4, 5000);
+    }
+    p.bias = word<FmhaBias>();
+    p.scale = number(0);
+    p.soft_cap = number(0);
+    p.lse = coin();
+    return p;
+  }
+
   Problem problem() {
-    const std::int64_t which = integer(0, 2);
+    const std::int64_t which = integer(0, 3);
+    if (which == 3) return fmha();
     return which == 0 ? Problem(gemm()) : which == 1 ? Problem(norm()) : Problem(conv());
   }
 

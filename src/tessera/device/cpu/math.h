@@ -33,6 +33,24 @@ namespace tessera::device {
   return scale_by_power(q * r2 + (r + 1.0F), n);
 }
 
+// The natural logarithm of a positive number, within a few units in the last place: 2^e * m with m
+// near 1, and the series of log((1 + z) / (1 - z)). 0 gives minus infinity; a NaN stays one.
+inline float log(float x) {
+  if (x == 0 || x - x != 0) return x == 0 ? -__builtin_inff() : x;
+  const bool is_small = x < 0x1p-126F;
+  if (is_small) x = x * 0x1p24F;
+  u32 bits = 0;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  const int exponent = static_cast<int>((bits - 0x3f3504f3U) >> 23);  // of 2^e * sqrt(1/2)
+  const int e = exponent < 256 ? exponent : exponent - 512;
+  bits -= static_cast<u32>(e) << 23;
+  float m = 0;
+  __builtin_memcpy(&m, &bits, sizeof(m));
+  const float z = (m - 1) / (m + 1), w = z * z;
+  const float series = ((w * 0.22222222F + 0.28571429F) * w + 0.4F) * w + 0.66666667F;
+  return static_cast<float>(is_small ? e - 24 : e) * 0.69314718F + (z * w * series + 2 * z);
+}
+
 [[gnu::always_inline]] inline f32v sigmoid(f32v x) { return 1.0F / (1.0F + exp(-x)); }
 
 [[gnu::always_inline]] inline f32v magnitude(f32v x) {

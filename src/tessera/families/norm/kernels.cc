@@ -167,12 +167,7 @@ std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wi
 std::span<const DerivedField> derived() { return kDerived; }
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  std::vector<KernelSpec> specs;
-  for (const Algorithm& a : algorithms_of(target)) {
-    specs.push_back({signature_of(problem), a, target.name});
-  }
-  tile::sort_by_name(specs);
-  return specs;
+  return tile::specs_for(problem, target, algorithms_of(target));
 }
 
 KernelSpec general(const Problem& problem, const Target& target) {

@@ -75,6 +75,14 @@ std::vector<KernelSpec> product(const Family& family, const Target& target,
   return specs;
 }
 
+std::vector<KernelSpec> specs_for(const Problem& problem, const Target& target,
+                                  std::span<const Algorithm> algorithms) {
+  std::vector<KernelSpec> specs;
+  for (const Algorithm& a : algorithms) specs.push_back({signature_of(problem), a, target.name});
+  sort_by_name(specs);
+  return specs;
+}
+
 std::vector<KernelSpec> legal_by_name(const Family& family, const Target& target,
                                       std::vector<KernelSpec> specs) {
   std::erase_if(specs, [&](const KernelSpec& spec) { return !family.is_legal(spec, target); });

@@ -24,6 +24,9 @@ std::string signature_mismatch(const KernelSpec& spec, const Problem& problem);
 std::vector<KernelSpec> product(const Family& family, const Target& target,
                                 std::span<const Wish> wishes, std::span<const Signature> signatures,
                                 std::span<const Algorithm> algorithms, std::size_t most);
+// Each algorithm with the problem's signature, sorted by name.
+std::vector<KernelSpec> specs_for(const Problem& problem, const Target& target,
+                                  std::span<const Algorithm> algorithms);
 // Those that are legal, sorted by name.
 std::vector<KernelSpec> legal_by_name(const Family& family, const Target& target,
                                       std::vector<KernelSpec> specs);

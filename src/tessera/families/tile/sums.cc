@@ -47,6 +47,30 @@ double wrapped(std::int64_t value) {
 
 }  // namespace
 
+// In parts, so that sums do not wait for each other.
+void add_products(const double* x, const double* y, std::int64_t count, Products& all) {
+  constexpr std::int64_t kParts = 4;
+  std::array<double, kParts> sums{}, magnitudes{}, operands{};
+  const auto add = [&](std::size_t part, double a, double b) {
+    sums[part] += a * b;
+    magnitudes[part] += std::abs(a * b);
+    operands[part] += std::abs(a) + std::abs(b);
+  };
+  std::int64_t i = 0;
+  for (; i + kParts <= count; i += kParts) {
+    for (std::size_t part = 0; part < kParts; ++part) {
+      add(part, x[i + static_cast<std::int64_t>(part)], y[i + static_cast<std::int64_t>(part)]);
+    }
+  }
+  for (; i < count; ++i) add(0, x[i], y[i]);
+  all.count += static_cast<double>(count);
+  for (std::size_t part = 0; part < kParts; ++part) {
+    all.sum += sums[part];
+    all.magnitude += magnitudes[part];
+    all.operands += operands[part];
+  }
+}
+
 Bounded sum_of(const SumTypes& types, const Products& products) {
   return {products.sum, sum_error(types, products)};
 }

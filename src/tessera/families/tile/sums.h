@@ -18,6 +18,9 @@ struct Products {
   double operands = 0;   // no less than the sum of the operands' magnitudes where all are finite
 };
 
+// Adds the products x[i] * y[i].
+void add_products(const double* x, const double* y, std::int64_t count, Products& all);
+
 // The sum of products that a kernel may add in any order, in parts, fused or not.
 Bounded sum_of(const SumTypes& types, const Products& products);
 

@@ -1,0 +1,289 @@
+"""Attention: from arrays to a problem, its plan and its launch."""
+from __future__ import annotations
+
+import sys
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import _abi, _arrays, _attention_shapes, _dtypes, _warm
+from ._abi import Error
+from ._attention_shapes import Options
+from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
+from ._problem import Problem
+
+# The order in which a call's arrays stand in the table of plans. added: bias or slopes.
+SLOTS = ("q", "k", "v", "added", "seqlens_q", "seqlens_k", "out", "lse")
+_RESULTS = SLOTS.index("out")
+
+
+def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any = None,
+              sink: int = 0, bias: Any = None, slopes: Any = None, scale: Optional[float] = None,
+              soft_cap: float = 0.0, seqlens_q: Any = None, seqlens_k: Any = None,
+              max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None,
+              skip_q: int = 0, return_lse: bool = False, layout: str = "bshd", out: Any = None,
+              lse: Any = None, stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+    """softmax(scale * q @ k.T + bias) @ v of each sequence and head.
+
+    q: (batch, queries, heads, hdim), k: (batch, keys, heads_kv, hdim), v: (batch, keys, heads_kv,
+    hdim_v), of one type: float32, float16, bfloat16. heads_kv divides heads; consecutive query
+    heads share one. layout="bhsd": heads before queries and keys. Any strides cost nothing.
+    mask: "top_left": query i sees the keys up to i. "bottom_right": the last query sees the last
+    key. window: (left, right), how far from this diagonal a query sees, -1 for no end; a mask alone
+    is (-1, 0). sink: so many first keys are seen although they lie left of the window.
+    bias: (batch, heads, queries, keys) or broadcast to it. slopes: (heads,) or (batch, heads) of
+    float32, ALiBi: slope * -|distance to the bottom-right diagonal| is added. scale: None is
+    1 / sqrt(hdim). soft_cap: scores become soft_cap * tanh(score / soft_cap); 0 is none.
+    seqlens_q, seqlens_k: with arrays of 4 dimensions the sequences' lengths, without one of the two
+    all of its length. With 3 dimensions, (tokens, heads, hdim), sequences lie one behind the other,
+    and these are batch + 1 prefix sums of their lengths. Lists and arrays of whole numbers on a
+    CPU, int32 on a GPU, where their values are not read: give max_seqlen_q and max_seqlen_k for
+    speed, the longest lengths. skip_q: sequences of at most so many queries are left out; 0 is
+    none. return_lse: also returns the logarithms of the sums of exp(score), float32, (batch, heads,
+    queries) or (heads, tokens). out, lse: the places of the results. stream, dispatcher: as in
+    matmul().
+
+    A query that sees no key gets 0, and minus infinity in lse. Rows behind a sequence's length and
+    those of skipped sequences are not written; in new results they hold the same.
+
+    Returns out, or (out, lse).
+    """
+    try:
+        if bias is not None and slopes is not None:
+            raise Error("bias and slopes cannot both be given; add the slopes to the bias")
+        added = "bias" if bias is not None else "slopes" if slopes is not None else None
+        lengths, longest = _lengths(q, k, seqlens_q, seqlens_k, (max_seqlen_q, max_seqlen_k),
+                                    layout)
+        ends = tuple(window) if isinstance(window, list) else window
+        options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, added, *longest)
+        arrays = (q, k, v, slopes if bias is None else bias, *lengths, out, lse)
+        results = _call(options, arrays, return_lse or lse is not None, stream, dispatcher)
+    except Error as error:
+        raise _named(error) from None
+    return results if return_lse else results[0]
+
+
+def attention_problem(*, batch: int, heads: int, seqlen_q: int, seqlen_k: int, hdim: int,
+                      heads_kv: Optional[int] = None, hdim_v: Optional[int] = None,
+                      dtype: Any = "fp32", mask: Optional[str] = None, window: Any = None,
+                      sink: int = 0, layout: str = "bshd", **fields: Any) -> Problem:
+    """An attention's Problem.
+
+    attention_problem(batch=2, heads=32, heads_kv=8, seqlen_q=512, seqlen_k=512, hdim=128,
+                      dtype="bf16", mask="top_left")
+
+    fields: any other of the problem's, such as lse=1 or lengths="packed".
+    """
+    sizes = {"batch": batch, "heads": heads, "seqlen_q": seqlen_q, "seqlen_k": seqlen_k,
+             "hdim": hdim}
+    if heads_kv is not None:
+        sizes["heads_kv"] = heads_kv
+    if hdim_v is not None:
+        sizes["hdim_v"] = hdim_v
+    if _attention_shapes.layout_word(layout) == "bhsd":
+        kv, last = sizes.get("heads_kv", heads), sizes.get("hdim_v", hdim)
+        for name, h, s, d in (("q", heads, seqlen_q, hdim), ("k", kv, seqlen_k, hdim),
+                              ("v", kv, seqlen_k, last), ("out", heads, seqlen_q, last)):
+            tokens = _attention_shapes.Tokens(name, (batch, h * s * d), (h, s * d), (s, d), (d, 1))
+            fields = {**_attention_shapes.token_strides(tokens), **fields}
+    word = _dtypes.word_of(dtype, "dtype")
+    return Problem("fmha", **sizes, **{"in": word, "out": word, "dtype_bias": word,
+                                       **_attention_shapes.mask_fields(mask, window, sink),
+                                       **fields})
+
+
+def _named(error: Error) -> Error:
+    """The same error, with the function's name before a sentence that has none."""
+    text = str(error)
+    if text.startswith("fmha"):
+        return error
+    return Error(f"attention: {text}", error.code, error.details)
+
+
+# ---- Lengths -------------------------------------------------------------------------------------
+
+def _is_on_host(array: Any) -> bool:
+    place = getattr(array, "__dlpack_device__", None)
+    return place is None or _arrays._DEVICES.get(int(place()[0])) == "cpu"
+
+
+def _whole_numbers(name: str, given: Any) -> Any:
+    """An array of NumPy's, whose values fit into int32 once they were checked."""
+    import numpy
+    try:
+        found = numpy.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise Error(f"{name} must hold whole numbers: {error}") from None
+    if found.dtype.kind not in "iu":
+        raise Error(f"{name} must hold whole numbers, got the type {found.dtype}")
+    if found.ndim != 1:
+        raise Error(f"{name} must have 1 dimension, got {found.ndim}")
+    return found
+
+
+def _shape_of(array: Any, name: str) -> Tuple[int, ...]:
+    shape = getattr(array, "shape", None)
+    return _arrays.view_of(array, name).shape if shape is None else tuple(shape)
+
+
+def _lengths(q: Any, k: Any, seqlens_q: Any, seqlens_k: Any, most: Tuple[Any, Any], layout: Any
+             ) -> Tuple[Tuple[Any, Any], Tuple[Optional[int], Optional[int]]]:
+    """seqlens_q and seqlens_k in int32, and how long packed sequences are at most."""
+    most_q, most_k = (None if given is None else _attention_shapes.whole(name, given)
+                      for name, given in zip(("max_seqlen_q", "max_seqlen_k"), most))
+    has_lengths = seqlens_q is not None or seqlens_k is not None
+    if not has_lengths and most_q is None and most_k is None:
+        return (None, None), (None, None)
+    _attention_shapes.layout_word(layout)
+    shapes = [_shape_of(array, name) for name, array in (("q", q), ("k", k))]
+    for name, shape in zip("qk", shapes):
+        _attention_shapes.check_rank(name, len(shape))
+    is_packed = has_lengths and len(shapes[0]) == 3
+    if not is_packed and (most_q is not None or most_k is not None):
+        name, limit = ("q", most_q) if most_q is not None else ("k", most_k)
+        raise Error(f"max_seqlen_{name} is for packed tokens, q of 3 dimensions and "
+                    f"seqlens_{name}; got {limit}")
+    found: List[Any] = []
+    longest: List[Optional[int]] = []
+    for name, given, other, shape, limit in (
+            ("q", seqlens_q, seqlens_k, shapes[0], most_q),
+            ("k", seqlens_k, seqlens_q, shapes[1], most_k)):
+        room = _attention_shapes.tokens_in(shape, layout)
+        array, length = _one_length(name, given, other, shape[0], room, is_packed)
+        found.append(array)
+        longest.append(_attention_shapes.check_most(name, limit, length)
+                       if length is not None else limit)
+    return (found[0], found[1]), (longest[0], longest[1])
+
+
+def _one_length(name: str, given: Any, other: Any, batch: int, room: int, is_packed: bool
+                ) -> Tuple[Any, Optional[int]]:
+    """The lengths or prefix sums as the kernel takes them, and the longest packed sequence where
+    they can be read."""
+    label = f"seqlens_{name}"
+    if given is None:
+        if is_packed or not _is_on_host(other):
+            why = "for packed tokens" if is_packed else "on a GPU"
+            raise Error(f"{label} must be given beside the other one {why}")
+        return sys.modules["numpy"].full(batch, room, "int32"), None
+    if not _is_on_host(given):
+        return given, None
+    array = _whole_numbers(label, given)
+    if is_packed:
+        longest = _attention_shapes.check_sums(label, array.tolist(), name, room)
+    else:
+        longest = None
+        _attention_shapes.check_lengths(label, array.tolist(), name, room)
+    return sys.modules["numpy"].ascontiguousarray(array, "int32"), longest
+
+
+# ---- Calls ---------------------------------------------------------------------------------------
+
+def _call(options: Options, arrays: Tuple[Any, ...], has_lse: bool, stream: Any,
+          dispatcher: Optional[Dispatcher]) -> Tuple[Any, ...]:
+    chosen = default_dispatcher() if dispatcher is None else dispatcher
+    key: Any = False
+    if type(arrays[0]).__module__ == "numpy":
+        arrays = _with_results(options, arrays, has_lse)
+    if arrays[_RESULTS] is not None and stream is None:
+        key = _warm.call(getattr(chosen, "_table", {}), arrays, options)
+        if key is None:
+            return arrays[_RESULTS:]
+        if key is not False and not isinstance(key, tuple):
+            raise _abi.last_error(key)
+    return _first(options, arrays, has_lse, stream, dispatcher, key)
+
+
+def _with_results(options: Options, arrays: Tuple[Any, ...], has_lse: bool) -> Tuple[Any, ...]:
+    """The arrays of a call of NumPy's, and new ones for the results that were not given. What has
+    no right shape is left to the checks of the first call."""
+    q, v, out, lse = arrays[0], arrays[2], arrays[_RESULTS], arrays[_RESULTS + 1]
+    try:
+        shape, rows = _attention_shapes.result_shapes(q.shape, v.shape, options.layout)
+        if q.ndim not in (3, 4) or q.dtype.itemsize > 4:
+            return arrays
+        if out is None:
+            out = _new_out(options, arrays, shape, q.dtype)
+        if lse is None and has_lse:
+            lse = _new_lse(options, arrays, rows)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return arrays
+    return (*arrays[:_RESULTS], out, lse)
+
+
+def _new_out(options: Options, arrays: Tuple[Any, ...], shape: Tuple[int, ...], dtype: Any) -> Any:
+    """A new array without gaps, whose heads and tokens lie in memory as those of q do."""
+    numpy = sys.modules["numpy"]
+    q = arrays[0]
+    leaves = _attention_shapes.leaves_rows(options, len(shape), arrays[4])
+    make = numpy.zeros if leaves else numpy.empty
+    token_first = _attention_shapes.lies_token_first(q.shape, q.strides, options.layout)
+    if token_first == (options.layout == "bshd"):
+        return make(shape, dtype)
+    swapped = (*shape[:-3], shape[-2], shape[-3], shape[-1])
+    return make(swapped, dtype).swapaxes(-2, -3)
+
+
+def _new_lse(options: Options, arrays: Tuple[Any, ...], rows: Tuple[int, ...]) -> Any:
+    numpy = sys.modules["numpy"]
+    if _attention_shapes.leaves_rows(options, len(arrays[0].shape), arrays[4]):
+        return numpy.full(rows, -numpy.inf, "float32")
+    return numpy.empty(rows, "float32")
+
+
+def _first(options: Options, arrays: Tuple[Any, ...], has_lse: bool, stream: Any,
+           dispatcher: Optional[Dispatcher], key: Any) -> Tuple[Any, ...]:
+    """A call whose plan is not in the table, or whose arrays the table cannot know."""
+    address = _arrays.stream_address(stream)
+    names = [options.added if slot == "added" else slot for slot in SLOTS]
+    given = {name: array for name, array in zip(names, arrays)
+             if name is not None and (array is not None or name in ("q", "k", "v"))}
+    views = {name: _arrays.view_of(array, name, address) for name, array in given.items()}
+    chosen = dispatcher_for(dispatcher, views["q"])
+    check_views(chosen, list(views.items()))
+    _attention_shapes.all_tokens(options, views)
+    for name, made in _missing(options, arrays, given, views, has_lse):
+        given[name], views[name] = made, _arrays.view_of(made, name, address)
+    for name in ("out", "lse"):
+        if name in views:
+            _arrays.check_output(views[name], name)
+    results = (given["out"], given.get("lse"))
+    plan = _plan_of(options, views, chosen)
+    if plan is None:
+        return results
+    operands = [operand.name for operand in plan.operands]
+    launch = _abi.LaunchOptions(stream=address) if address else None
+    plan.launch_at([views[name].address for name in operands], launch)
+    _warm.remember(chosen._table, key, plan, [names.index(name) for name in operands],
+                   (*arrays[:_RESULTS], *results))
+    return results
+
+
+def _missing(options: Options, arrays: Tuple[Any, ...], given: Dict[str, Any],
+             views: Dict[str, _arrays.View], has_lse: bool) -> List[Tuple[str, Any]]:
+    """Results beside arrays that are not NumPy's."""
+    q = views["q"]
+    shapes = _attention_shapes.result_shapes(q.shape, views["v"].shape, options.layout)
+    made = []
+    for name, shape, word, rest in (("out", shapes[0], q.dtype, 0.0),
+                                    ("lse", shapes[1], "fp32", float("-inf"))):
+        if name in given or (name == "lse" and not has_lse):
+            continue
+        array = _arrays.empty(shape, word, arrays[0], q)
+        if _attention_shapes.leaves_rows(options, len(q.shape), arrays[4]):
+            array[...] = rest
+        made.append((name, array))
+    return made
+
+
+def _plan_of(options: Options, views: Dict[str, _arrays.View], dispatcher: Dispatcher) -> Any:
+    """None where the results have no elements."""
+    key = "attention", options, tuple((name, view[1:4]) for name, view in views.items())
+    try:
+        found = dispatcher._plans.get(key)
+    except TypeError:  # an option has no hash, which problem_fields() refuses
+        found = None
+    if found is not None:
+        return found
+    problem = Problem("fmha", **_attention_shapes.problem_fields(options, views))
+    if 0 in views["out"].shape:
+        return None
+    return dispatcher._keep(key, dispatcher.plan(problem))

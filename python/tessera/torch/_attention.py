@@ -1,0 +1,129 @@
+"""Attention: the function of PyTorch over Tessera's kernels, and one with all that these can."""
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence, Tuple, Union
+
+import torch
+
+from .._abi import Error
+from . import _attention_ops
+from ._functions import _call, ops
+
+Tensor = torch.Tensor
+
+
+def _refuse_gradients(named: Sequence[Tuple[str, Optional[Tensor]]]) -> None:
+    if not torch.is_grad_enabled():
+        return
+    for name, tensor in named:
+        if tensor is not None and tensor.requires_grad:
+            raise Error(f"{name} requires a gradient, but {_attention_ops.NO_GRADIENT}",
+                        "unsupported")
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, window: Any = None,
+              sink: int = 0, bias: Optional[Tensor] = None, slopes: Optional[Tensor] = None,
+              scale: Optional[float] = None, soft_cap: float = 0.0,
+              seqlens_q: Optional[Tensor] = None, seqlens_k: Optional[Tensor] = None,
+              max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None,
+              skip_q: int = 0, return_lse: bool = False, layout: str = "bshd"
+              ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """softmax(scale * q @ k.T + bias) @ v of each sequence and head, as tessera.attention() has it.
+
+    q: (batch, queries, heads, hdim), or (batch, heads, queries, hdim) with layout="bhsd". Tensors
+    are taken as they lie. seqlens_q, seqlens_k: int32 or int64, on q's device. The results of
+    queries that are left out hold 0, and minus infinity in lse. Forward alone: inputs that require
+    a gradient are refused.
+    """
+    _refuse_gradients((("q", q), ("k", k), ("v", v), ("bias", bias), ("slopes", slopes)))
+    ends = window
+    if window is not None:
+        if not isinstance(window, (tuple, list)) or len(window) != 2:
+            raise Error(f"attention: window must be a pair (left, right), got {window!r}")
+        ends = list(window)
+    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k)
+    out, lse = _call(ops.attention, _attention_ops.run, tensors, layout, mask, ends, sink,
+                     None if scale is None else float(scale), float(soft_cap), max_seqlen_q,
+                     max_seqlen_k, skip_q, return_lse)
+    return (out, lse) if return_lse else out
+
+
+# ---- PyTorch's function --------------------------------------------------------------------------
+
+_NAME = "scaled_dot_product_attention"
+
+
+def _four_dimensions(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor]
+                     ) -> Tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
+    """(batch, heads, tokens, hdim); more dimensions before the heads are one, and what is repeated
+    along them has no memory of its own."""
+    tensors = []
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.dim() < 2:
+            raise Error(f"{_NAME}: {name} must have at least 2 dimensions, got {tensor.dim()}")
+        tensors.append(tensor[(None,) * max(0, 4 - tensor.dim())])
+    lead = torch.broadcast_shapes(*[tensor.shape[:-3] for tensor in tensors])
+    query, key, value = (tensor.expand(*lead, *tensor.shape[-3:]).flatten(0, -4)
+                         for tensor in tensors)
+    if mask is not None and mask.dim() > 3:
+        mask = mask.expand(*lead, *mask.shape[-3:]).flatten(0, -4)
+    return query, key, value, mask
+
+
+def _heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool
+           ) -> Tuple[Tensor, Tensor, Tensor]:
+    """One head is repeated as PyTorch does, several only where groups are asked for."""
+    of_q, of_k, of_v = (tensor.shape[-3] for tensor in (query, key, value))
+    of_kv = max(of_k, of_v)
+    key, value = (tensor.expand(-1, of_kv, -1, -1) if tensor.shape[-3] == 1 else tensor
+                  for tensor in (key, value))
+    if not enable_gqa and of_q == 1:
+        query, of_q = query.expand(-1, of_kv, -1, -1), of_kv
+    if not enable_gqa and of_kv not in (1, of_q):
+        raise Error(f"{_NAME}: query has {of_q} heads and key {of_kv}; the two must be equal where "
+                    "enable_gqa is False")
+    return query, key, value
+
+
+def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores: of a mask of truth values 0 and minus infinity."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, float("-inf"))
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], is_causal: bool,
+             scale: Optional[float]) -> Tensor:
+    bias = None if mask is None else _added(mask, q.dtype)
+    return _call(ops.attention, _attention_ops.run, (q, k, v, bias, None, None, None), "bhsd",
+                 "top_left" if is_causal else None, None, 0,
+                 None if scale is None else float(scale), 0.0, None, None, 0, False)[0]
+
+
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
+                                 attn_mask: Optional[Tensor] = None, dropout_p: float = 0.0,
+                                 is_causal: bool = False, scale: Optional[float] = None,
+                                 enable_gqa: bool = False) -> Tensor:
+    """torch.nn.functional.scaled_dot_product_attention, forward.
+
+    Types: float32, float16, bfloat16. query: (..., heads, queries, hdim); any strides, and heads or
+    leading dimensions that are repeated, cost nothing. attn_mask: truth values, or what is added to
+    the scores. Dropout, and inputs that require a gradient, are refused.
+    """
+    if dropout_p != 0:
+        raise Error(f"{_NAME}: dropout_p must be 0, because there is no dropout yet, got "
+                    f"{dropout_p}", "unsupported")
+    if attn_mask is not None and is_causal:
+        raise Error(f"{_NAME}: attn_mask and is_causal cannot both be given")
+    _refuse_gradients((("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)))
+    is_plain = query.dim() == key.dim() == value.dim() == 4
+    if is_plain and query.shape[:2] == key.shape[:2] == value.shape[:2]:
+        return _forward(query, key, value, attn_mask, is_causal, scale)
+    q, k, v, mask = _four_dimensions(query, key, value, attn_mask)
+    q, k, v = _heads(q, k, v, enable_gqa)
+    out = _forward(q, k, v, mask, is_causal, scale)
+    rank = max(query.dim(), key.dim(), value.dim())
+    if rank > 4:
+        lead = torch.broadcast_shapes(*[tensor.shape[:-3] for tensor in (query, key, value)])
+        return out.unflatten(0, lead)
+    return out[(0,) * (4 - rank)]

@@ -1,0 +1,79 @@
+"""The operator torch.ops.tessera.attention: what it computes, and its shapes."""
+from __future__ import annotations
+
+from typing import Any, List, Optional, Tuple
+
+import torch
+
+from .._abi import Error
+from .._attention_shapes import Options
+from ._attention_run import new_results, run_attention
+from ._ops import _library
+
+Tensor = torch.Tensor
+NO_GRADIENT = ("attention has no backward pass yet; call it under torch.no_grad(), or on tensors "
+               "that require no gradient")
+_library.define("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes, "
+                "Tensor? seqlens_q, Tensor? seqlens_k, str layout, str? mask, int[]? window, "
+                "int sink, float? scale, float soft_cap, int? max_seqlen_q, int? max_seqlen_k, "
+                "int skip_q, bool has_lse) -> (Tensor, Tensor)",
+                tags=torch.Tag.pt2_compliant_tag)
+
+
+def run(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optional[Tensor],
+        seqlens_q: Optional[Tensor], seqlens_k: Optional[Tensor], layout: str, mask: Optional[str],
+        window: Optional[List[int]], sink: int, scale: Optional[float], soft_cap: float,
+        max_seqlen_q: Optional[int], max_seqlen_k: Optional[int], skip_q: int, has_lse: bool
+        ) -> Tuple[Tensor, Tensor]:
+    """out and lse, which is empty without has_lse."""
+    if bias is not None and slopes is not None:
+        raise Error("bias and slopes cannot both be given; add the slopes to the bias")
+    options = Options(layout, mask, None if window is None else tuple(window), sink, scale,
+                      soft_cap, skip_q, None, max_seqlen_q, max_seqlen_k)
+    try:
+        return run_attention(q, k, v, bias, slopes, seqlens_q, seqlens_k, options, has_lse)
+    except Error as error:
+        if str(error).startswith("fmha"):
+            raise
+        raise Error(f"attention: {error}", error.code, error.details) from None
+
+
+def _fake(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optional[Tensor],
+          seqlens_q: Optional[Tensor], seqlens_k: Optional[Tensor], layout: str, *rest: Any
+          ) -> Tuple[Tensor, Tensor]:
+    for tensor in (q, k, v):
+        torch._check(tensor.dim() == q.dim() and q.dim() in (3, 4),
+                     lambda: "q, k and v must all have 4 dimensions, or 3")
+    torch._check(q.shape[-1] == k.shape[-1], lambda: "q and k must have heads of one length")
+    return new_results(q, v, layout, rest[-1])
+
+
+def _setup(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
+    pass
+
+
+def _backward(ctx: Any, *grads: Tensor) -> Tuple[Any, ...]:
+    raise Error(NO_GRADIENT, "unsupported")
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("attention", run, _device)
+torch.library.register_fake("tessera::attention", _fake, lib=_library)
+torch.library.register_autograd("tessera::attention", _backward, setup_context=_setup, lib=_library)
+
+
+# ---- Mixed precision -----------------------------------------------------------------------------
+
+def _cast_and_call(device: str) -> Any:
+    """As PyTorch does under torch.autocast: in the smaller type, and the slopes as they are."""
+    def call(*arguments: Any) -> Any:
+        dtype = torch.get_autocast_dtype(device)
+        with torch.autocast(device, enabled=False):
+            cast = [t if t is None or not t.is_floating_point() else t.to(dtype)
+                    for t in arguments[:4]]
+            return torch.ops.tessera.attention(*cast, *arguments[4:])
+    return call
+
+
+for _key, _device in (("AutocastCPU", "cpu"), ("AutocastCUDA", "cuda")):
+    _library.impl("attention", _cast_and_call(_device), _key)

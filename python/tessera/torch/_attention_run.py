@@ -1,0 +1,130 @@
+"""Plans for attention of tensors, and their launches; see _run.py. No tensor is copied."""
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+import torch
+
+from .. import _arrays, _attention_shapes
+from .._abi import Error
+from .._attention_shapes import Options
+from .._problem import Problem
+from . import _run
+
+Tensor = torch.Tensor
+_NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "out", "lse")
+_ways: Dict[Any, _run.Bound] = {}
+
+
+# ---- Lengths -------------------------------------------------------------------------------------
+
+def _int32(name: str, given: Tensor) -> Tensor:
+    if given.dtype not in (torch.int32, torch.int64):
+        raise Error(f"{name} must have the type int32 or int64, got "
+                    f"{str(given.dtype).rpartition('.')[2]}")
+    if given.dim() != 1:
+        raise Error(f"{name} must have 1 dimension, got {given.dim()}")
+    return given.to(torch.int32).contiguous()
+
+
+def _length(name: str, given: Optional[Tensor], tokens: Tensor, layout: str, most: Optional[int]
+            ) -> Tuple[Tensor, Optional[int]]:
+    """The lengths or prefix sums as the kernel takes them, and the longest packed sequence where
+    it is known. Values are read on a CPU alone, because a GPU would have to be waited for."""
+    label = f"seqlens_{name}"
+    _attention_shapes.check_rank(name, tokens.dim())
+    room, is_packed = _attention_shapes.tokens_in(tokens.shape, layout), tokens.dim() == 3
+    if given is None:
+        if is_packed:
+            raise Error(f"{label} must be given beside the other one for packed tokens")
+        return tokens.new_full((tokens.shape[0],), room, dtype=torch.int32), None
+    if given.is_cpu and is_packed:
+        longest = _attention_shapes.check_sums(label, given.tolist(), name, room)
+        most = _attention_shapes.check_most(name, most, longest)
+    elif given.is_cpu and given.dim() == 1:
+        _attention_shapes.check_lengths(label, given.tolist(), name, room)
+    return _int32(label, given), most
+
+
+def _check_most(tokens: Tensor, seqlens: Optional[Tensor], name: str, most: Optional[int]) -> None:
+    if most is not None and (tokens.dim() != 3 or seqlens is None):
+        raise Error(f"max_seqlen_{name} is for packed tokens, q of 3 dimensions and "
+                    f"seqlens_{name}; got {most}")
+
+
+# ---- Results -------------------------------------------------------------------------------------
+
+def new_results(q: Tensor, v: Tensor, layout: str, has_lse: bool) -> Tuple[Tensor, Tensor]:
+    """out, whose heads and tokens lie in memory as those of q do, and lse, which is empty where it
+    is not asked for."""
+    shape, rows = _attention_shapes.result_shapes(tuple(q.shape), tuple(v.shape), layout)
+    lse = q.new_empty(rows if has_lse else (0,), dtype=torch.float32)
+    token_first = _attention_shapes.lies_token_first(q.shape, q.stride(), layout)
+    if token_first == (layout == "bshd"):
+        return q.new_empty(shape), lse
+    swapped = (*shape[:-3], shape[-2], shape[-3], shape[-1])
+    return q.new_empty(swapped).transpose(-2, -3), lse
+
+
+# ---- Calls ---------------------------------------------------------------------------------------
+
+def _view(tensor: Tensor, what: str) -> _arrays.View:
+    """Of a tensor whose memory is not read."""
+    return _arrays.View(0, _run.type_word(tensor, what), tuple(tensor.shape),
+                        tuple(tensor.stride()), ("cpu", 0), False, None)
+
+
+def _bind(key: Any, options: Options, tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
+    """tensors: in the order of _NAMES."""
+    given = [(name, tensor) for name, tensor in zip(_NAMES, tensors) if tensor is not None]
+    _run.check_devices(given)
+    views = {name: _view(tensor, name) for name, tensor in given}
+    problem = Problem("fmha", **_attention_shapes.problem_fields(options, views))
+    out, device = views["out"], given[0][1].device
+    plan = None if 0 in out.shape else _run.plan_for(problem, device)
+    sources = [] if plan is None else [_NAMES.index(operand.name) for operand in plan.operands]
+    if len(_ways) >= _run.MOST_ENTRIES:
+        _ways.clear()
+    _ways[key] = bound = _run.bind(plan, sources, [], [], device)
+    return bound
+
+
+def _check_ranks(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """What new_results() relies on."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        _attention_shapes.check_rank(name, tensor.dim())
+        if tensor.dim() != q.dim():
+            raise Error(f"q has {q.dim()} dimensions and {name} {tensor.dim()}; the two must be "
+                        "equal")
+
+
+def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
+                  slopes: Optional[Tensor], seqlens_q: Optional[Tensor],
+                  seqlens_k: Optional[Tensor], options: Options, has_lse: bool
+                  ) -> Tuple[Tensor, Tensor]:
+    _attention_shapes.layout_word(options.layout)
+    _check_ranks(q, k, v)
+    _check_most(q, seqlens_q, "q", options.longest_q)
+    _check_most(k, seqlens_k, "k", options.longest_k)
+    if seqlens_q is not None or seqlens_k is not None:
+        of_q, longest_q = _length("q", seqlens_q, q, options.layout, options.longest_q)
+        of_k, longest_k = _length("k", seqlens_k, k, options.layout, options.longest_k)
+        seqlens_q, seqlens_k = of_q, of_k
+        options = options._replace(longest_q=longest_q, longest_k=longest_k)
+    out, lse = new_results(q, v, options.layout, has_lse)
+    if _attention_shapes.leaves_rows(options, q.dim(), seqlens_q):
+        out.zero_()
+        lse.fill_(float("-inf"))
+    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, out, lse if has_lse else None)
+    key = (options, *map(_run._key_of, tensors), torch.get_num_threads())
+    bound = _ways.get(key)
+    if bound is None:
+        bound = _bind(key, options, tensors)
+    if bound.plan is not None:
+        _run.launch(bound, [0 if t is None else t.data_ptr() for t in tensors], out)
+    return out, lse
+
+
+def forget() -> None:
+    """Forgets all plans, for tests."""
+    _ways.clear()

@@ -1,0 +1,298 @@
+"""Attention of tessera.torch against PyTorch in fp64.
+
+Where PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=1 asks for them.
+TESSERA_TEST_SEED=N repeats a run.
+"""
+import unittest
+
+from test_torch import DEVICES, SEED, Case, wide
+
+import torch
+import torch.nn.functional as functional
+
+import tessera.torch
+from tessera.torch import scaled_dot_product_attention
+
+TYPES = (torch.float32, torch.float16, torch.bfloat16)
+FP32 = 2.0**-24  # half an ulp
+
+
+def setUpModule():
+    print(f"test_torch_attention: TESSERA_TEST_SEED={SEED}, PyTorch {torch.__version__}, {DEVICES}")
+
+
+def heads_first(tensor, layout="bshd"):
+    return tensor.transpose(-2, -3) if layout == "bshd" else tensor
+
+
+def repeated(tensor, heads):
+    """A head of keys for each head of queries."""
+    return tensor.repeat_interleave(heads // tensor.shape[-3], -3)
+
+
+def bound_of(q, k, v, scale, bias, dtype):
+    """How far sums in fp32 may be from fp64. Of (..., heads, tokens, hdim): a rounding for each
+    product of a score and some for its exponential, which are a part of each weight, and one of
+    the weights and of the result in a narrow type."""
+    q, k, v = wide(q), wide(k), wide(v)
+    if q.dim() > 2:
+        k, v = repeated(k, q.shape[-3]), repeated(v, q.shape[-3])
+    scale = q.shape[-1]**-0.5 if scale is None else scale
+    sizes = (abs(scale) * q.abs() @ k.abs().mT).amax() * (q.shape[-1] + 32)
+    if bias is not None and bias.dtype != torch.bool:
+        sizes = sizes + 12 * wide(bias)[bias.isfinite()].abs().amax()
+    lost = torch.expm1(2 * FP32 * (sizes + 4 * k.shape[-2] + 64))
+    return (lost + (0 if dtype == torch.float32 else 1.5 * torch.finfo(dtype).eps) +
+            FP32) * v.abs().amax() + 1e-30
+
+
+class Attended(Case):
+    def draw(self, *shape, device="cpu", dtype=torch.float32):
+        return torch.randn(*shape, device=device).to(dtype)
+
+    def assert_sdpa(self, q, k, v, attn_mask=None, **how):
+        """Twice: the second call finds its plan."""
+        for _ in range(2):
+            out = scaled_dot_product_attention(q, k, v, attn_mask, **how)
+        is_bool = attn_mask is None or attn_mask.dtype == torch.bool
+        expected = functional.scaled_dot_product_attention(
+            wide(q), wide(k), wide(v), attn_mask if is_bool else wide(attn_mask), **how)
+        self.assertEqual(out.dtype, q.dtype)
+        self.assert_close(out, expected, bound_of(q, k, v, how.get("scale"), attn_mask, q.dtype),
+                          f"{tuple(q.shape)} {tuple(k.shape)} {how} {q.dtype}")
+        return out
+
+    def tensors(self, batch=2, heads=4, queries=20, keys=30, hdim=32, heads_kv=None, hdim_v=None,
+                **how):
+        heads_kv = heads_kv or heads
+        return (self.draw(batch, heads, queries, hdim, **how),
+                self.draw(batch, heads_kv, keys, hdim, **how),
+                self.draw(batch, heads_kv, keys, hdim_v or hdim, **how))
+
+
+class ScaledDotProduct(Attended):
+    def test_random_shapes(self):
+        for device in DEVICES:
+            for i in range(15):
+                pick = self.random.randint
+                heads_kv = pick(1, 3)
+                heads, dtype = heads_kv * pick(1, 3), TYPES[i % 3]
+                q, k, v = self.tensors(pick(1, 3), heads, pick(1, 70), pick(1, 90), 8 * pick(1, 16),
+                                       heads_kv, 8 * pick(1, 16), device=device, dtype=dtype)
+                how = {"enable_gqa": heads != heads_kv}
+                if self.random.random() < 0.5:
+                    how["scale"] = self.random.uniform(0.05, 0.5)
+                mask, kind = None, pick(0, 3)
+                if kind == 1:
+                    how["is_causal"] = True
+                if kind == 2:
+                    mask = torch.rand(q.shape[0], 1, q.shape[2], k.shape[2], device=device) < 0.7
+                    mask[..., 0] = True
+                if kind == 3:
+                    mask = self.draw(heads, q.shape[2], k.shape[2], device=device, dtype=dtype)
+                with self.subTest(i=i, device=device, dtype=dtype, **how):
+                    self.assert_sdpa(q, k, v, mask, **how)
+
+    def test_masks(self):
+        for device in DEVICES:
+            q, k, v = self.tensors(device=device)
+            for shape in ((2, 4, 20, 30), (2, 1, 20, 30), (2, 1, 1, 30), (4, 20, 30), (20, 30),
+                          (20, 1)):
+                self.assert_sdpa(q, k, v, self.draw(*shape, device=device))
+                seen = torch.rand(*shape, device=device) < 0.5
+                if shape[-1] > 1:
+                    seen[..., 3] = True
+                else:
+                    seen[...] = True
+                self.assert_sdpa(q, k, v, seen)
+            for queries, keys in ((20, 30), (30, 20), (25, 25)):
+                self.assert_sdpa(*self.tensors(queries=queries, keys=keys, device=device),
+                                 is_causal=True)
+
+    def test_rows_without_keys(self):
+        q, k, v = self.tensors()
+        seen = torch.ones(20, 30, dtype=torch.bool)
+        seen[3] = False
+        out = self.assert_sdpa(q, k, v, seen)
+        self.assertTrue((out[:, :, 3] == 0).all())
+
+    def test_dimensions(self):
+        q, k, v = self.tensors(6)
+        self.assert_sdpa(q[0, 0], k[0, 0], v[0, 0])
+        self.assert_sdpa(q[0], k[0], v[0], self.draw(4, 20, 30))
+        self.assert_sdpa(*[x.unflatten(0, (2, 3)) for x in (q, k, v)], self.draw(2, 1, 4, 20, 30))
+        self.assert_sdpa(q, k[:1], v[:1])
+        for q, k, v in ((q[:0], k[:0], v[:0]), (q[:, :, :0], k, v)):
+            self.assertEqual(scaled_dot_product_attention(q, k, v).shape, q.shape)
+
+    def test_strides(self):
+        """Nothing is copied, and the result's heads and tokens lie as those of the query do."""
+        both = self.draw(2, 25, 3, 4, 32)
+        q, k, v = (x.transpose(1, 2) for x in both.unbind(2))
+        out = self.assert_sdpa(q, k, v, is_causal=True)
+        self.assertTrue(out.transpose(1, 2).is_contiguous())
+        q, k, v = self.tensors()
+        self.assert_sdpa(q[..., ::2], k[..., 1::2], v[:, :, :, ::4])
+        self.assertTrue(self.assert_sdpa(q, k.expand(2, -1, -1, -1), v).is_contiguous())
+
+    def test_operator(self):
+        q, k, v = self.tensors(heads_kv=2, dtype=torch.bfloat16)
+        more = (None, None, None, None, "bhsd", "top_left", [5, 0], 1, 0.2, 0.0, None, None, 0,
+                True)
+        tests = ("test_schema", "test_faketensor")
+        torch.library.opcheck(torch.ops.tessera.attention.default, (q, k, v, *more),
+                              test_utils=tests)
+        swapped = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+        torch.library.opcheck(torch.ops.tessera.attention.default, (*swapped, *more),
+                              test_utils=tests)
+
+    def test_compile(self):
+        q, k, v = self.tensors()
+        seen = torch.rand(20, 30) < 0.8
+
+        def block(q, k, v, seen):
+            return scaled_dot_product_attention(q * 2, k, v, seen) + 1
+
+        compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+        self.assertTrue(torch.equal(compiled(q, k, v, seen), block(q, k, v, seen)))
+
+    def test_autocast(self):
+        q, k, v = self.tensors()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = scaled_dot_product_attention(q, k, v, self.draw(20, 30))
+        self.assertEqual(out.dtype, torch.bfloat16)
+
+
+class Everything(Attended):
+    """tessera.torch.attention(): what PyTorch's function has no words for."""
+
+    def test_equals_numpy(self):
+        for layout in ("bshd", "bhsd"):
+            q, k, v = (heads_first(x, layout) for x in self.tensors(heads_kv=2))
+            slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+            for how in ({}, {"mask": "bottom_right", "window": (7, 2), "sink": 3},
+                        {"soft_cap": 5.0, "scale": 0.3}, {"slopes": slopes},
+                        {"bias": self.draw(4, 20, 30)}):
+                out, lse = tessera.torch.attention(q, k, v, layout=layout, return_lse=True, **how)
+                same = {name: x.numpy() if isinstance(x, torch.Tensor) else x
+                        for name, x in how.items()}
+                mine = tessera.attention(q.numpy(), k.numpy(), v.numpy(), layout=layout,
+                                         return_lse=True, **same)
+                torch.testing.assert_close(out, torch.from_numpy(mine[0]))
+                torch.testing.assert_close(lse, torch.from_numpy(mine[1]))
+
+    def sequences(self, device):
+        of_q, of_k = ([self.random.randint(0, 30) for _ in range(5)] for _ in range(2))
+        sums = [torch.tensor([sum(lengths[:i]) for i in range(6)], device=device)
+                for lengths in (of_q, of_k)]
+        return sums[0], sums[1]
+
+    def test_packed(self):
+        for device in DEVICES:
+            for dtype in TYPES:
+                of_q, of_k = self.sequences(device)
+                q = self.draw(int(of_q[-1]), 4, 32, device=device, dtype=dtype)
+                k, v = (self.draw(int(of_k[-1]), 2, 32, device=device, dtype=dtype)
+                        for _ in range(2))
+                out, lse = tessera.torch.attention(q, k, v, seqlens_q=of_q, seqlens_k=of_k.int(),
+                                                   return_lse=True)
+                for a, b, c, d in zip(of_q, of_q[1:], of_k, of_k[1:]):
+                    self.assert_sequence(out[a:b], lse[:, a:b], q[a:b], k[c:d], v[c:d])
+
+    def assert_sequence(self, out, lse, q, k, v):
+        q, k, v = (heads_first(x) for x in (q, k, v))
+        if q.numel() == 0:
+            return
+        if k.numel() == 0:
+            self.assertTrue((out == 0).all() and torch.isneginf(lse).all())
+            return
+        expected = functional.scaled_dot_product_attention(wide(q), wide(k), wide(v),
+                                                           enable_gqa=True)
+        self.assert_close(heads_first(out), expected, bound_of(q, k, v, None, None, q.dtype))
+        scores = wide(q) @ repeated(wide(k), 4).mT * 32**-0.5
+        self.assert_close(lse, scores.logsumexp(-1), 1e-4)
+
+    def test_padded(self):
+        for device in DEVICES:
+            q, k, v = (heads_first(x) for x in self.tensors(4, heads_kv=2, device=device))
+            of_k = torch.tensor([30, 0, 7, 19], device=device)
+            of_q = torch.tensor([5, 20, 0, 11], device=device)
+            for how in ({"seqlens_k": of_k}, {"seqlens_q": of_q},
+                        {"seqlens_q": of_q, "seqlens_k": of_k, "skip_q": 6}):
+                out, lse = tessera.torch.attention(q, k, v, return_lse=True, **how)
+                for b in range(4):
+                    n = int(how["seqlens_q"][b]) if "seqlens_q" in how else 20
+                    n = 0 if n <= how.get("skip_q", 0) else n
+                    keys = int(of_k[b]) if "seqlens_k" in how else 30
+                    self.assert_sequence(out[b, :n], lse[b, :, :n], q[b, :n], k[b, :keys],
+                                         v[b, :keys])
+                    self.assertTrue((out[b, n:] == 0).all())
+                    self.assertTrue(torch.isneginf(lse[b, :, n:]).all())
+
+    def test_compile(self):
+        q, k, v = (heads_first(x) for x in self.tensors())
+
+        def block(q, k, v):
+            return tessera.torch.attention(q, k, v, mask="top_left", window=(4, 0), return_lse=True)
+
+        compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+        for mine, same in zip(compiled(q, k, v), block(q, k, v)):
+            self.assertTrue(torch.equal(mine, same))
+
+
+class Refusals(Attended):
+    def refused(self, pattern, function, *arguments, **named):
+        with self.assertRaisesRegex(tessera.Error, pattern):
+            function(*arguments, **named)
+
+    def test_scaled_dot_product(self):
+        q, k, v = self.tensors()
+        sdpa = scaled_dot_product_attention
+        self.refused("dropout_p must be 0, because there is no dropout yet, got 0.1", sdpa, q, k, v,
+                     dropout_p=0.1)
+        self.refused("attn_mask and is_causal cannot both be given", sdpa, q, k, v,
+                     torch.ones(20, 30, dtype=torch.bool), is_causal=True)
+        self.refused("query has 4 heads and key 2; the two must be equal where enable_gqa is False",
+                     sdpa, q, k[:, :2], v[:, :2])
+        self.refused("query must have at least 2 dimensions, got 1", sdpa, q[0, 0, 0], k, v)
+        self.refused("heads_kv must divide heads, got heads_kv=3 and heads=4", sdpa, q, k[:, :3],
+                     v[:, :3], enable_gqa=True)
+        self.refused("q has the type float32 and k float16; the two must be equal", sdpa, q,
+                     k.half(), v)
+        self.refused("q has the type float64", sdpa, q.double(), k, v)
+        self.refused("scale must not be 0", sdpa, q, k, v, scale=0.0)
+
+    def test_gradients(self):
+        q, k, v = self.tensors()
+        k.requires_grad_(True)
+        self.refused("key requires a gradient, but attention has no backward pass yet",
+                     scaled_dot_product_attention, q, k, v)
+        self.refused("k requires a gradient, but", tessera.torch.attention, q, k, v)
+        with torch.no_grad():
+            self.assertEqual(scaled_dot_product_attention(q, k, v).shape, q.shape)
+        out, _ = torch.ops.tessera.attention(q, k, v, None, None, None, None, "bhsd", None, None, 0,
+                                             None, 0.0, None, None, 0, False)
+        self.refused("attention has no backward pass yet", out.sum().backward)
+
+    def test_lengths(self):
+        q, k, v = (heads_first(x) for x in self.tensors())
+        call = tessera.torch.attention
+        self.refused(r"^attention: seqlens_k\[1\] must be at least 0 and at most 30, .*, got 31",
+                     call, q, k, v, seqlens_k=torch.tensor([1, 31]))
+        self.refused("seqlens_q must hold 2 numbers, got 1", call, q, k, v,
+                     seqlens_q=torch.tensor([1]))
+        self.refused("seqlens_q must have the type int32 or int64, got float32", call, q, k, v,
+                     seqlens_q=torch.tensor([1.0, 2.0]))
+        self.refused("seqlens_k must be given beside the other one", call, q[0], k[0], v[0],
+                     seqlens_q=torch.tensor([0, 20]))
+        self.refused("seqlens_q ends with 19, but q has 20 tokens", call, q[0], k[0], v[0],
+                     seqlens_q=torch.tensor([0, 19]), seqlens_k=torch.tensor([0, 30]))
+        self.refused("max_seqlen_q must be at least 20, .*, got 19", call, q[0], k[0], v[0],
+                     seqlens_q=torch.tensor([0, 20]), seqlens_k=torch.tensor([0, 30]),
+                     max_seqlen_q=19)
+        self.refused("max_seqlen_q is for packed tokens, .*; got 7", call, q, k, v, max_seqlen_q=7)
+        self.refused("window must be a pair", call, q, k, v, mask="top_left", window=3)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,271 @@
+// Attention on a CPU. A thread takes kTileM rows: the queries of all heads that share a key-value
+// head, query by query. The keys go by in blocks of kTileN, of which scores, exponentials and
+// products with the values stay in its caches; only running maxima, sums and outputs are kept.
+// Dao et al., "FlashAttention", 2022, algorithm 1; outputs are divided once, at the end.
+#pragma once
+
+#include "tessera/device/cpu/fmha/flash_block.h"
+#include "tessera/device/cpu/fmha/flash_pack.h"
+#include "tessera/device/cpu/grid.h"
+#include "tessera/device/cpu/sums.h"
+#include "tessera/device/fmha.h"
+
+namespace tessera::device {
+
+template <class C>
+struct FmhaKernel {
+  using In = typename C::In;
+  using Out = typename C::Out;
+  using Bias = typename C::Bias;
+  static constexpr int kRows = C::kWarpM;
+  static constexpr int kWidth = C::kWarpN;
+  static constexpr int kVectors = kWidth / kLanes;
+  static constexpr int kKeys = C::kTileN;
+  static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
+  static_assert(C::kTileM % kRows == 0 && kKeys % kWidth == 0 && kWidth % kLanes == 0, "tiles");
+
+  // Rows of one key-value head of one sequence.
+  struct Item {
+    FmhaSequence sequence;
+    i64 batch, head_kv, group;  // query heads of the key-value head
+    i64 first, count;           // rows
+    i64 query_of(i64 row) const { return (first + row) / group; }
+    i64 head_of(i64 row) const { return head_kv * group + (first + row) % group; }
+  };
+
+  // A thread's part of the workspace.
+  struct Buffers {
+    FloatRows q, scores, sums;
+    float *keys, *values, *most, *total;
+  };
+  static i64 rounded(i64 count, i64 unit) { return blocks_of(count, unit) * unit; }
+  static i64 q_pitch(const FmhaArguments& g) { return rounded(g.hdim, kLanes); }
+  static i64 v_pitch(const FmhaArguments& g) { return rounded(g.hdim_v, kWidth); }
+  static i64 floats_of_thread(const FmhaArguments& g) {
+    const i64 floats =
+        C::kTileM * (q_pitch(g) + kKeys + v_pitch(g) + 2) + kKeys * (q_pitch(g) + v_pitch(g));
+    return rounded(floats, 1024) + 16;  // threads' parts begin in different sets of a cache
+  }
+  static Buffers buffers_of(const FmhaArguments& g, const CpuThread& thread) {
+    float* next = static_cast<float*>(thread.workspace) + thread.index * floats_of_thread(g);
+    const auto take = [&next](i64 floats) {
+      float* const begin = next;
+      next += floats;
+      return begin;
+    };
+    Buffers b{};
+    b.keys = take(kKeys * q_pitch(g));
+    b.values = take(kKeys * v_pitch(g));
+    b.q = {take(C::kTileM * q_pitch(g)), q_pitch(g)};
+    b.scores = {take(i64{C::kTileM} * kKeys), kKeys};
+    b.sums = {take(C::kTileM * v_pitch(g)), v_pitch(g)};
+    b.most = take(C::kTileM);
+    b.total = take(C::kTileM);
+    return b;
+  }
+
+  // ---- rows ----
+
+  static i64 offset(const i64 (&stride)[kTokenStrides], i64 batch, i64 head, i64 token) {
+    return batch * stride[kTokenBatch] + head * stride[kTokenHead] + token * stride[kToken];
+  }
+
+  static void begin(const FmhaArguments& g, const Item& item, const Buffers& b) {
+    for (i64 row = 0; row < rounded(item.count, kRows); ++row) {
+      b.most[row] = -__builtin_inff();
+      b.total[row] = 0;
+      for (i64 i = 0; i < b.sums.ld; i += kLanes) store(b.sums.row(row) + i, f32v{});
+      if (row >= item.count) {
+        for (i64 i = 0; i < b.q.ld; i += kLanes) store(b.q.row(row) + i, f32v{});
+        continue;
+      }
+      const i64 token = item.sequence.first_query + item.query_of(row);
+      const In* const q =
+          static_cast<const In*>(g.q) + offset(g.q_stride, item.batch, item.head_of(row), token);
+      copy_token(q, g.q_stride[kTokenElement], g.hdim, g.scale, b.q.row(row));
+    }
+  }
+
+  static void finish(const FmhaArguments& g, const Item& item, const Buffers& b) {
+    for (i64 row = 0; row < item.count; ++row) {
+      const i64 token = item.sequence.first_query + item.query_of(row);
+      const i64 head = item.head_of(row);
+      const float factor = b.total[row] == 0 ? 0.0F : 1.0F / b.total[row];
+      Out* const out = static_cast<Out*>(g.out) + offset(g.out_stride, item.batch, head, token);
+      const i64 stride = g.out_stride[kTokenElement];
+      for (i64 i = 0; i < g.hdim_v; i += kLanes) {
+        const int lanes = lanes_left(g.hdim_v - i);
+        const f32v x = load<f32v>(b.sums.row(row) + i) * factor;
+        if (stride == 1) {
+          store_float(out + i, x, lanes);
+          continue;
+        }
+        Out together[kLanes];
+        store_float(together, x, kLanes);
+        for (int j = 0; j < lanes; ++j) out[(i + j) * stride] = together[j];
+      }
+      if constexpr (C::kLse) {
+        g.lse[item.batch * g.lse_stride[0] + head * g.lse_stride[1] + token * g.lse_stride[2]] =
+            b.most[row] + log(b.total[row]);
+      }
+    }
+  }
+
+  // ---- one block of keys ----
+
+  struct Block {
+    i64 first, count;  // keys of the sequence
+  };
+
+  // Adds the bias of a row, which may lie anywhere.
+  static void add_bias(const FmhaArguments& g, const Item& item, i64 row, const Block& block,
+                       float* scores) {
+    const i64 query = item.query_of(row), head = item.head_of(row);
+    if constexpr (C::kBias == FmhaBias::alibi) {
+      const float slope = g.slopes[item.batch * g.slope_stride + head];
+      for (i64 j = 0; j < block.count; ++j) {
+        scores[j] += alibi_of(slope, item.sequence, query, block.first + j);
+      }
+    }
+    if constexpr (C::kBias == FmhaBias::elementwise) {
+      const i64 stride = g.bias_stride[kTokenElement];
+      const Bias* const bias = static_cast<const Bias*>(g.bias) +
+                               offset(g.bias_stride, item.batch, head, query) +
+                               block.first * stride;
+      for (i64 j = 0; j < block.count; j += kLanes) {
+        const f32v more = load_elements(bias + j * stride, stride, lanes_left(block.count - j));
+        store(scores + j, load<f32v>(scores + j) + more);
+      }
+    }
+  }
+
+  // Scores of a row, from products; minus infinity where the row sees no key.
+  static void score(const FmhaArguments& g, const Item& item, i64 row, const Block& block,
+                    float* scores) {
+    if constexpr (C::kSoftCap) {
+      for (i64 j = 0; j < block.count; j += kLanes) {
+        store(scores + j, tanh(load<f32v>(scores + j) * (1 / g.soft_cap)) * g.soft_cap);
+      }
+    }
+    add_bias(g, item, row, block, scores);
+    const FmhaKeys keys = keys_of<C::kMasked>(g, item.sequence, item.query_of(row));
+    const i64 last = block.first + block.count;
+    const bool sees_all = (keys.begin <= block.first && last <= keys.end) || last <= keys.sink;
+    for (i64 j = 0; !sees_all && j < block.count; ++j) {
+      if (!keys.has(block.first + j)) scores[j] = -__builtin_inff();
+    }
+    pad_lanes(scores, static_cast<int>(block.count), -__builtin_inff());
+  }
+
+  // Replaces a row's scores by exponentials, and what was added up by what fits the new maximum.
+  static void exponentiate(const Block& block, i64 row, float* scores, const Buffers& b) {
+    const int count = static_cast<int>(block.count);
+    const float before = b.most[row];
+    const float of_block = most_of_vectors(scores, count);
+    const float most = of_block > before ? of_block : before;
+    const float offset = most == -__builtin_inff() ? 0.0F : most;
+    const float sum = sum_of_vectors(scores, count, [=](int i, f32v v) {
+      const f32v y = exp_of_negative(v - offset);
+      store(scores + i, y);
+      return y;
+    });
+    if (most != before) {
+      const float factor = exp_of_negative(splat(before - offset))[0];
+      b.total[row] *= factor;
+      float* const sums = b.sums.row(row);
+      for (i64 i = 0; i < b.sums.ld; i += kLanes) store(sums + i, load<f32v>(sums + i) * factor);
+    }
+    b.most[row] = most;
+    b.total[row] += sum;
+  }
+
+  static void attend(const FmhaArguments& g, const Item& item, const Block& block,
+                     const Buffers& b) {
+    const i64 width = rounded(block.count, kWidth);
+    for (i64 row = 0; row < item.count; row += kRows) {
+      const FloatRows scores = {b.scores.row(row), kKeys};
+      for (i64 j = 0; j < width; j += kWidth) {
+        multiply_panel<kRows, kVectors, false>({b.q.row(row), b.q.ld}, b.keys + j * g.hdim, g.hdim,
+                                               {scores.data + j, kKeys});
+      }
+      const i64 rows = smaller(kRows, item.count - row);
+      for (i64 r = 0; r < rows; ++r) {
+        score(g, item, row + r, block, scores.row(r));
+        exponentiate(block, row + r, scores.row(r), b);
+      }
+      for (i64 j = 0; j < b.sums.ld; j += kWidth) {
+        multiply_panel<kRows, kVectors, true>(scores, b.values + j * kKeys, block.count,
+                                              {b.sums.row(row) + j, b.sums.ld});
+      }
+    }
+  }
+
+  // ---- all keys ----
+
+  // Keys that some row sees; those of the sink that lie before them go by on their own.
+  static FmhaKeys keys_of_rows(const FmhaArguments& g, const Item& item) {
+    FmhaKeys all = keys_of<C::kMasked>(g, item.sequence, item.query_of(0));
+    all.end = keys_of<C::kMasked>(g, item.sequence, item.query_of(item.count - 1)).end;
+    if constexpr (C::kMasked) {
+      const i64 sink = smaller(g.sink, all.end);
+      if (sink >= all.begin) all.begin = 0;
+      all.sink = all.begin == 0 ? 0 : sink;
+    }
+    return all;
+  }
+
+  static void attend_range(const FmhaArguments& g, const Item& item, Range keys, const Buffers& b) {
+    const auto tokens = [&](const void* base, const i64(&stride)[kTokenStrides], i64 key) {
+      const i64 token = item.sequence.first_key + key;
+      return Tokens<In>{
+          static_cast<const In*>(base) + offset(stride, item.batch, item.head_kv, token),
+          stride[kToken], stride[kTokenElement]};
+    };
+    for (i64 first = keys.begin; first < keys.end; first += kKeys) {
+      const Block block = {first, smaller(kKeys, keys.end - first)};
+      const i64 room = rounded(block.count, kWidth);
+      pack_keys<kWidth>(tokens(g.k, g.k_stride, first), block.count, g.hdim, room, b.keys);
+      pack_values<kWidth>(tokens(g.v, g.v_stride, first), block.count, g.hdim_v, kKeys, b.values);
+      attend(g, item, block, b);
+    }
+  }
+
+  static Item item_of(const FmhaArguments& g, i64 index) {
+    const i64 pairs = g.batch * g.heads_kv;
+    Item item{};
+    item.group = g.heads / g.heads_kv;
+    item.batch = index % pairs / g.heads_kv;
+    item.head_kv = index % g.heads_kv;
+    item.sequence = sequence_of<C::kLengths>(g, item.batch);
+    item.first = (blocks_of_pair(g) - 1 - index / pairs) * C::kTileM;
+    item.count = clamped(item.sequence.queries * item.group - item.first, 0, C::kTileM);
+    return item;
+  }
+  static i64 blocks_of_pair(const FmhaArguments& g) {
+    return blocks_of(g.seqlen_q * (g.heads / g.heads_kv), C::kTileM);
+  }
+
+  // The last queries come first: under most masks they see the most keys.
+  static void run(const void* arguments, const CpuThread* thread) {
+    const auto& g = *static_cast<const FmhaArguments*>(arguments);
+    const Buffers b = buffers_of(g, *thread);
+    const i64 items = blocks_of_pair(g) * g.batch * g.heads_kv;
+    for (i64 i = thread->index; i < items; i += thread->count) {
+      const Item item = item_of(g, i);
+      if (item.count == 0) continue;
+      begin(g, item, b);
+      const FmhaKeys keys = keys_of_rows(g, item);
+      attend_range(g, item, {0, keys.sink}, b);
+      attend_range(g, item, {keys.begin, keys.end}, b);
+      finish(g, item, b);
+    }
+  }
+
+  static i64 workspace_bytes(const void* arguments, int threads) {
+    return floats_of_thread(*static_cast<const FmhaArguments*>(arguments)) * threads * 4;
+  }
+
+  static constexpr CpuKernel kernel() { return {C::kAbiVersion, {{workspace_bytes, run}}}; }
+};
+
+}  // namespace tessera::device

@@ -1,0 +1,394 @@
+// Any attention forward on the ordinary cores of a GPU: every mask, bias, stride and alignment, and
+// any heads of up to tile_k and hdim_v elements. Keys go by in blocks of 32 through shared memory,
+// with an online softmax in fp32.
+//
+// Launch: blocks of 32 * wave_m threads with fmha_direct_shared_bytes() of dynamic shared memory;
+// grid {blocks of tile_m queries of the longest sequence, query heads, batch}. A block takes
+// further tiles where a side of the grid is shorter.
+#pragma once
+
+#include "tessera/device/cuda/fmha/direct_sizes.h"
+#include "tessera/device/cuda/fmha/token_rows.h"
+#include "tessera/device/cuda/math.h"
+#include "tessera/device/fmha.h"
+
+namespace tessera::device {
+
+// For the scores a lane has one key, and all queries of its warp. For the sums over the values it
+// has pairs of elements of v, 64 elements apart, and again all queries of its warp.
+template <class C>
+class FmhaKernel {
+  using In = typename C::In;
+  using Out = typename C::Out;
+  static constexpr int kKeys = C::kTileN;
+  static constexpr int kQueries = C::kTileM / C::kWaveM;  // of a warp
+  static constexpr int kPairs = (C::kHdimV + 63) / 64;    // of elements of v, of a lane
+  static constexpr int kVector = 16 / static_cast<int>(sizeof(In));
+  static constexpr FmhaDirectSizes kSizes =
+      fmha_direct_sizes(C::kTileM, C::kTileK, C::kHdimV, static_cast<int>(sizeof(In)));
+  static_assert(kKeys == kFmhaDirectKeys, "a lane has one key of a block");
+  static_assert(C::kTileM % C::kWaveM == 0, "warps have equally many queries");
+
+  using Rows = TokenRows<In, C::kWaveM>;
+  using Run = typename Rows::Run;
+  struct alignas(16) Four {
+    float x[4];
+  };
+
+  // The keys that some query of a range sees, [0, sink) and [begin, end), and those that all of
+  // them see, [0, all_sink) and [all_begin, all_end).
+  struct Range {
+    i64 sink, begin, end;
+    i64 all_sink, all_begin, all_end;
+    __device__ __forceinline__ bool has_some(i64 key) const {
+      return key < sink || (key + kKeys > begin && key < end);
+    }
+    __device__ __forceinline__ bool has_all(i64 key) const {
+      return key + kKeys <= all_sink || (key >= all_begin && key + kKeys <= all_end);
+    }
+  };
+
+  const FmhaArguments& g;
+  const FmhaSequence s;
+  unsigned char* const memory;
+  const i64 batch, head, head_kv;
+  const int lane, warp;
+  const i64 tile;                         // the block's first query
+  const i64 first;                        // the warp's
+  const int count;                        // of the warp's queries; 0 or less: there are none
+  float most[kQueries], total[kQueries];  // of the scores; of the weights of this lane's keys
+  float sums[kQueries][2 * kPairs];
+
+  __device__ __forceinline__ FmhaKernel(const FmhaArguments& arguments,
+                                        const FmhaSequence& sequence, unsigned char* shared,
+                                        i64 batch_index, i64 head_index, i64 first_query)
+      : g(arguments),
+        s(sequence),
+        memory(shared),
+        batch(batch_index),
+        head(head_index),
+        head_kv(head_index * arguments.heads_kv / arguments.heads),
+        lane(static_cast<int>(threadIdx.x) % 32),
+        warp(static_cast<int>(threadIdx.x) / 32),
+        tile(first_query),
+        first(first_query + warp * kQueries),
+        count(static_cast<int>(clamped(s.queries - first, 0, kQueries))) {
+#pragma unroll
+    for (int r = 0; r < kQueries; ++r) {
+      most[r] = -infinity();
+      total[r] = 0;
+#pragma unroll
+      for (int i = 0; i < 2 * kPairs; ++i) sums[r][i] = 0;
+    }
+  }
+
+  static __device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000U); }
+
+  // ---- places ----
+
+  // A head's first token in this sequence.
+  template <class T>
+  __device__ __forceinline__ T* tokens(const void* base, const i64 (&stride)[kTokenStrides],
+                                       i64 head_index, i64 token) const {
+    const i64 sequence = C::kLengths == FmhaLengths::packed ? 0 : batch * stride[kTokenBatch];
+    return static_cast<T*>(const_cast<void*>(base)) + sequence + head_index * stride[kTokenHead] +
+           token * stride[kToken];
+  }
+
+  __device__ __forceinline__ float* query_row(int row) const {
+    return reinterpret_cast<float*>(memory + row * kSizes.query_row);
+  }
+  __device__ __forceinline__ In* key_row(int row) const {
+    return reinterpret_cast<In*>(memory + kSizes.key_block + row * kSizes.key_row);
+  }
+  __device__ __forceinline__ In* value_row(int row) const {
+    return reinterpret_cast<In*>(memory + kSizes.value_block + row * kSizes.value_row);
+  }
+  // Of a query of this warp.
+  __device__ __forceinline__ float* weight_row(int r) const {
+    return reinterpret_cast<float*>(memory + kSizes.weight_block) + (warp * kQueries + r) * kKeys;
+  }
+
+  // Of the queries [from, to].
+  __device__ __forceinline__ Range range_of(i64 from, i64 to) const {
+    const FmhaKeys low = keys_of<C::kMasked>(g, s, from);
+    const FmhaKeys high = keys_of<C::kMasked>(g, s, to);
+    return {high.sink, low.begin, high.end, low.sink, high.begin, low.end};
+  }
+
+  // ---- tokens on their way to shared memory ----
+
+  __device__ __forceinline__ void bring_queries() const {
+    const Rows from = {tokens<const In>(g.q, g.q_stride, head, s.first_query + tile),
+                       g.q_stride[kToken], g.q_stride[kTokenElement], s.queries - tile,
+                       static_cast<int>(g.hdim)};
+    from.template bring<C::kTileM, C::kTileK>(
+        lane, warp, [this](int row, int element, const Run& run) {
+#pragma unroll
+          for (int i = 0; i < kVector; i += 4) {
+            *reinterpret_cast<Four*>(query_row(row) + element +
+                                     i) = {{to_float(run.x[i]), to_float(run.x[i + 1]),
+                                            to_float(run.x[i + 2]), to_float(run.x[i + 3])}};
+          }
+        });
+  }
+  __device__ __forceinline__ void bring_keys(i64 key) const {
+    const Rows from = {tokens<const In>(g.k, g.k_stride, head_kv, s.first_key + key),
+                       g.k_stride[kToken], g.k_stride[kTokenElement], s.keys - key,
+                       static_cast<int>(g.hdim)};
+    from.template bring<kKeys, C::kTileK>(lane, warp, [this](int row, int element, const Run& run) {
+      *reinterpret_cast<Run*>(key_row(row) + element) = run;
+    });
+  }
+  // Whether what this thread brought has a NaN or an infinity.
+  __device__ __forceinline__ bool bring_values(i64 key) const {
+    const Rows from = {tokens<const In>(g.v, g.v_stride, head_kv, s.first_key + key),
+                       g.v_stride[kToken], g.v_stride[kTokenElement], s.keys - key,
+                       static_cast<int>(g.hdim_v)};
+    float zero = 0;
+    from.template bring<kKeys, C::kHdimV>(lane, warp,
+                                          [this, &zero](int row, int element, const Run& run) {
+                                            *reinterpret_cast<Run*>(value_row(row) + element) = run;
+#pragma unroll
+                                            for (int i = 0; i < kVector; ++i)
+                                              zero += to_float(run.x[i]) * 0.0F;
+                                          });
+    return zero != 0;
+  }
+
+  // ---- scores ----
+
+  // x[r] = <query r, this lane's key>
+  __device__ __forceinline__ void multiply(float (&x)[kQueries]) const {
+    const In* const key = key_row(lane);
+    const float* const query = query_row(warp * kQueries);
+    const int hdim = static_cast<int>(g.hdim);
+#pragma unroll
+    for (int r = 0; r < kQueries; ++r) x[r] = 0;
+#pragma unroll 1
+    for (int element = 0; element < hdim; element += kVector) {
+      const Run run = *reinterpret_cast<const Run*>(key + element);
+#pragma unroll
+      for (int part = 0; part < kVector; part += 4) {
+#pragma unroll
+        for (int r = 0; r < kQueries; ++r) {
+          const Four q =
+              *reinterpret_cast<const Four*>(query + r * (kSizes.query_row / 4) + element + part);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) x[r] += q.x[i] * to_float(run.x[part + i]);
+        }
+      }
+    }
+  }
+
+  // The score of a query and a key whose product is x.
+  __device__ __forceinline__ float score(float x, i64 query, i64 key) const {
+    x *= g.scale;
+    if constexpr (C::kSoftCap) x = g.soft_cap * tanhf(x * (1.0F / g.soft_cap));
+    if constexpr (C::kBias == FmhaBias::elementwise) {
+      const i64 place = batch * g.bias_stride[0] + head * g.bias_stride[1] +
+                        query * g.bias_stride[2] + key * g.bias_stride[3];
+      x += to_float(static_cast<const typename C::Bias*>(g.bias)[place]);
+    }
+    if constexpr (C::kBias == FmhaBias::alibi) {
+      x += alibi_of(g.slopes[batch * g.slope_stride + head], s, query, key);
+    }
+    return x;
+  }
+
+  // Makes scores of this lane's products, -inf where a query does not see the key. Bit r of the
+  // result: whether query r does. Products go through shared memory, so that the loop need not be
+  // unrolled: what it calls is long.
+  __device__ __forceinline__ u32 score_all(bool whole, i64 key, float (&x)[kQueries]) const {
+    static_assert(kQueries <= 32, "a word has a bit for each query");
+    u32 seen = 0;
+#pragma unroll
+    for (int r = 0; r < kQueries; ++r) weight_row(r)[lane] = x[r];
+#pragma unroll 1
+    for (int r = 0; r < count; ++r) {
+      const i64 query = first + r;
+      if (!whole && !keys_of<C::kMasked>(g, s, query).has(key)) continue;
+      float& place = weight_row(r)[lane];
+      place = score(place, query, key);
+      seen |= 1U << r;
+    }
+#pragma unroll
+    for (int r = 0; r < kQueries; ++r) {
+      x[r] = (seen >> r & 1) != 0 ? weight_row(r)[lane] : -infinity();
+    }
+    return seen;
+  }
+
+  // Adds a score to the softmax of query r and returns what the lane weighs its key with; the sums
+  // so far are scaled to the new maximum. A NaN never becomes the maximum, but it makes the weight
+  // NaN, and so does +inf.
+  __device__ __forceinline__ float weigh(int r, float x) {
+    float top = x;
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+      top = fmaxf(top, __shfl_xor_sync(~0U, top, distance));
+    }
+    top = fmaxf(top, most[r]);
+    const float offset = top == -infinity() ? 0.0F : top;
+    const float weight = exp_fast(x - offset);
+    if (top != most[r]) {
+      const float factor = exp_fast(most[r] - offset);
+      total[r] *= factor;
+#pragma unroll
+      for (int i = 0; i < 2 * kPairs; ++i) sums[r][i] *= factor;
+      most[r] = top;
+    }
+    total[r] += weight;
+    return weight;
+  }
+
+  // ---- sums over the values ----
+
+  static constexpr float kUnseen = -1.0F;  // in place of the weight of a key that is masked
+
+  // Adds value `key` of the block to all sums. With kWild, keys that a query does not see are left
+  // out: the block has values that are not finite, and 0 times such a value would be NaN.
+  template <bool kWild>
+  __device__ __forceinline__ void add_value(int key, const float (&weights)[kQueries]) {
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const auto v =
+          *reinterpret_cast<const Neighbours<In, 2>*>(value_row(key) + 64 * i + 2 * lane);
+      const float x = to_float(v.x[0]);
+      const float y = to_float(v.x[1]);
+#pragma unroll
+      for (int r = 0; r < kQueries; ++r) {
+        if (kWild && weights[r] < 0) continue;
+        sums[r][2 * i] += weights[r] * x;
+        sums[r][2 * i + 1] += weights[r] * y;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void add_values(bool wild) {
+    float weights[4][kQueries];
+    if (wild) {
+#pragma unroll 1
+      for (int key = 0; key < kKeys; ++key) {
+#pragma unroll
+        for (int r = 0; r < kQueries; ++r) weights[0][r] = weight_row(r)[key];
+        add_value<true>(key, weights[0]);
+      }
+      return;
+    }
+#pragma unroll 1
+    for (int key = 0; key < kKeys; key += 4) {
+#pragma unroll
+      for (int r = 0; r < kQueries; ++r) {
+        const Four four = *reinterpret_cast<const Four*>(weight_row(r) + key);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) weights[k][r] = four.x[k];
+      }
+#pragma unroll
+      for (int k = 0; k < 4; ++k) add_value<false>(key + k, weights[k]);
+    }
+  }
+
+  // The block of keys from `from` on.
+  __device__ __forceinline__ void add_block(const Range& range, i64 from, bool wild) {
+    constexpr bool kPlain = !C::kSoftCap && C::kBias == FmhaBias::none;
+    const bool whole = range.has_all(from);
+    float x[kQueries];
+    multiply(x);
+    u32 seen = ~0U;
+    if (kPlain && whole && count == kQueries) {
+#pragma unroll
+      for (int r = 0; r < kQueries; ++r) x[r] *= g.scale;
+    } else {
+      seen = score_all(whole, from + lane, x);
+    }
+#pragma unroll
+    for (int r = 0; r < kQueries; ++r) {
+      const float weight = weigh(r, x[r]);
+      weight_row(r)[lane] = wild && (seen >> r & 1) == 0 ? kUnseen : weight;
+    }
+    __syncwarp();
+    add_values(wild);
+  }
+
+  // ---- results ----
+
+  __device__ __forceinline__ void store_row(int r, float factor) const {
+    Out* const out = tokens<Out>(g.out, g.out_stride, head, s.first_query + first + r);
+    const i64 stride = g.out_stride[kTokenElement];
+    const bool aligned = pairs_aligned(out, 0);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const int element = 64 * i + 2 * lane;
+      const int left = static_cast<int>(g.hdim_v) - element;
+      // The factor is 0 where there is no key, or no key with a finite score.
+      const float x = factor == 0 ? 0.0F : sums[r][2 * i] * factor;
+      const float y = factor == 0 ? 0.0F : sums[r][2 * i + 1] * factor;
+      if (stride == 1) {
+        store_pair(out + element, round_pair<Out>(x, y), left, aligned);
+      } else {
+        if (left > 0) out[element * stride] = rounded<Out>(x);
+        if (left > 1) out[(element + 1) * stride] = rounded<Out>(y);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store() const {
+#pragma unroll
+    for (int r = 0; r < kQueries; ++r) {
+      if (r >= count) return;
+      float all = total[r];
+#pragma unroll
+      for (int distance = 16; distance > 0; distance /= 2) {
+        all += __shfl_xor_sync(~0U, all, distance);
+      }
+      store_row(r, all == 0 ? 0.0F : 1.0F / all);
+      if (C::kLse && lane == 0) {
+        g.lse[batch * g.lse_stride[0] + head * g.lse_stride[1] +
+              (s.first_query + first + r) * g.lse_stride[2]] =
+            all == 0 ? -infinity() : most[r] + logf(all);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void run_tile() {
+    const i64 last = (tile + C::kTileM < s.queries ? tile + C::kTileM : s.queries) - 1;
+    const Range all = range_of(tile, last);
+    const Range mine = range_of(first, first + (count > 0 ? count - 1 : 0));
+    const i64 begin = all.begin / kKeys * kKeys;
+    bring_queries();
+    i64 key = all.sink > 0 ? 0 : begin;
+#pragma unroll 1
+    while (key < all.end) {
+      __syncthreads();
+      bring_keys(key);
+      const bool wild = __syncthreads_or(bring_values(key)) != 0;
+      if (count > 0 && mine.has_some(key)) add_block(mine, key, wild);
+      key += kKeys;
+      if (key >= all.sink && key < begin) key = begin;
+    }
+    store();
+    __syncthreads();  // the next tile's queries take the place of these
+  }
+
+ public:
+  static __device__ __forceinline__ void run(const FmhaArguments& g) {
+    extern __shared__ __align__(16) unsigned char fmha_memory[];
+    const i64 tiles = (g.seqlen_q + C::kTileM - 1) / C::kTileM;
+#pragma unroll 1
+    for (i64 batch = blockIdx.z; batch < g.batch; batch += gridDim.z) {
+      const FmhaSequence s = sequence_of<C::kLengths>(g, batch);
+#pragma unroll 1
+      for (i64 head = blockIdx.y; head < g.heads; head += gridDim.y) {
+#pragma unroll 1
+        for (i64 index = blockIdx.x; index < tiles; index += gridDim.x) {
+          // With a mask the last queries see most: they begin first.
+          const i64 tile = (C::kMasked ? tiles - 1 - index : index) * C::kTileM;
+          if (tile < s.queries) FmhaKernel(g, s, fmha_memory, batch, head, tile).run_tile();
+        }
+      }
+    }
+  }
+};
+
+}  // namespace tessera::device

@@ -1,0 +1,123 @@
+// The thread of a flash kernel that fetches: the queries of each tile, and its blocks of keys and
+// values from the last to the first.
+#pragma once
+
+#include "tessera/device/cuda/fmha/flash_block.h"
+
+namespace tessera::device {
+
+// The values of a block follow the keys of the next one, across tiles too, because the consumers
+// multiply the two together. No values come before the first keys, and no keys before the last
+// values: such a stage is passed on as it is.
+template <class C>
+class FlashProducer {
+  using Block = FlashBlock<C>;
+  static constexpr int kKeys = C::kTileN;
+  static constexpr u64 kEvictLast = 0x14F0000000000000;  // other blocks read keys and values too
+
+  struct Head {
+    int head, batch;
+  };
+
+  const FlashArguments& a;
+  const Block block;
+  Ring<C::kStages> ring;
+  Ring<Block::kBuffers> buffers;
+
+  template <int kHdim, int kRows>
+  static __device__ __forceinline__ void load(const CudaTensorMap* map, TmaTarget target, int row,
+                                              Head of) {
+    constexpr int kSlabs = kHdim / kFlashSlab;
+    barrier_expect(target.barrier, kSlabs * kRows * kLineBytes);
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      tma_load<false>(target, TmaBox<4>{map, {slab * kFlashSlab, row, of.head, of.batch}});
+      target.to += kRows * kLineBytes;
+    }
+  }
+
+  // Fills the next stage with a block, or passes it on.
+  template <int kHdim>
+  __device__ __forceinline__ void put(const CudaTensorMap* map, int index, Head of, bool is_there) {
+    barrier_wait(block.empty(ring.stage), ring.phase ^ 1);
+    const u32 full = block.full(ring.stage);
+    if (is_there) {
+      load<kHdim, kKeys>(map, {block.stage(ring.stage), full, 0, kEvictLast}, index * kKeys, of);
+    } else {
+      barrier_arrive(full);
+    }
+    ring.next();
+  }
+  __device__ __forceinline__ void put_keys(int index, Head of, bool is_there) {
+    put<C::kTileK>(&a.k_map, index, of, is_there);
+  }
+  __device__ __forceinline__ void put_values(int index, Head of, bool is_there) {
+    put<C::kHdimV>(&a.v_map, index, of, is_there);
+  }
+
+  // Hands a tile to a consumer.
+  __device__ __forceinline__ void put_queries(u32 consumer, const FlashTile& tile) {
+    const u32 buffer = consumer * Block::kBuffers + buffers.stage;
+    barrier_wait(block.queries_empty(buffer), buffers.phase ^ 1);
+    const int row = tile.row + static_cast<int>(consumer) * kWgmmaRows;
+    store_shared(block.place(buffer), row, tile.head, tile.batch, tile.blocks);
+    const u32 full = block.queries_full(buffer);
+    if (tile.blocks > 0) {
+      load<C::kTileK, kWgmmaRows>(&a.q_map, {block.queries(buffer), full, 0, kEvictFirst}, row,
+                                  {tile.head, tile.batch});
+    } else {
+      barrier_arrive(full);
+    }
+  }
+
+  // The last block to end clears the counters.
+  __device__ __forceinline__ void end() const {
+    auto* const counters = static_cast<u32*>(a.workspace);
+    __threadfence();
+    if (atomicAdd(counters + 1, 1U) == gridDim.x - 1) {
+      counters[0] = 0;
+      counters[1] = 0;
+      __threadfence();
+    }
+  }
+
+ public:
+  __device__ __forceinline__ FlashProducer(const FlashArguments& arguments, const Block& shared)
+      : a(arguments), block(shared) {}
+
+  __device__ __forceinline__ void run() {
+    const int group = static_cast<int>(a.fmha.heads / a.fmha.heads_kv);
+    int index = static_cast<int>(blockIdx.x);
+    Head last = {0, 0};
+    bool has_last = false;  // whether the values of the block before are still to come
+#pragma unroll 1
+    for (;;) {
+      const bool is_tile = index < a.tiles;
+      // Asked for early: the answer takes a while.
+      int next = static_cast<int>(gridDim.x);
+      if (is_tile) next += static_cast<int>(atomicAdd(static_cast<u32*>(a.workspace), 1U));
+      FlashTile tile = Block::tile(a, is_tile ? index : 0);
+      const Head head = {tile.head / group, tile.batch};
+      if (!is_tile) tile.blocks = 0;
+#pragma unroll 1
+      for (u32 consumer = 0; consumer < Block::kConsumers; ++consumer) {
+        put_queries(consumer, tile);
+        if (consumer == 0) put_keys(tile.blocks - 1, head, is_tile);
+      }
+      put_values(0, last, has_last);
+      if (!is_tile) break;
+#pragma unroll 1
+      for (int i = tile.blocks - 1; i > 0; --i) {
+        put_keys(i - 1, head, true);
+        put_values(i, head, true);
+      }
+      last = head;
+      has_last = true;
+      index = next;
+      buffers.next();
+    }
+    end();
+  }
+};
+
+}  // namespace tessera::device

@@ -1,0 +1,34 @@
+// Instructions of the flash kernels that C++ cannot express.
+#pragma once
+
+#include "tessera/device/cuda/ptx.h"
+
+namespace tessera::device {
+
+// Without a branch: behind one the compiler no longer sees that the threads of a warp go the same
+// way.
+__device__ __forceinline__ void store_shared_if(u32 to, int x, bool stores) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.shared.s32 [%0], %1;\n}" ::"r"(to),
+               "r"(x), "r"(static_cast<u32>(stores))
+               : "memory");
+}
+__device__ __forceinline__ void barrier_arrive_if(u32 barrier, bool arrives) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
+      "@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(barrier),
+      "r"(static_cast<u32>(arrives))
+      : "memory");
+}
+
+__device__ __forceinline__ void store_shared(u32 to, int x, int y, int z, int w) {
+  asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x), "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
+__device__ __forceinline__ void load_shared(u32 from, int& x, int& y, int& z, int& w) {
+  asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
+               : "r"(from)
+               : "memory");
+}
+
+}  // namespace tessera::device

@@ -1,0 +1,70 @@
+// What a flash kernel of attention keeps in shared memory and in registers, for host and device.
+#pragma once
+
+#include "tessera/device/cuda/tile_sizes.h"
+
+namespace tessera::device {
+
+struct FlashShape {
+  int consumers;     // warpgroups that multiply, with 64 queries each
+  int keys;          // of a block
+  int hdim, hdim_v;  // the longest heads, whole slabs of 64 elements
+  int stages;        // of the ring of blocks of keys and of values
+};
+
+inline constexpr int kFlashSlab = 64;            // elements of a swizzled line
+inline constexpr int kFlashStoredRows = 16;      // rows of the output that a warp stores at a time
+inline constexpr int kFlashSmallRegisters = 32;  // of a consumer's thread, besides the arrays
+inline constexpr int kFlashQueryRegisters = 8;   // more where it has the queries
+
+// Registers of a consumer's thread that the machine has, of 64 Ki for all threads.
+constexpr int flash_registers(int consumers) { return consumers == 3 ? 160 : 240; }
+
+// Registers of a consumer's thread: sums, scores, weights, and the queries if these fit, which
+// spares the tensor cores reading them again for each block of keys.
+constexpr int flash_registers_used(const FlashShape& s, bool with_queries) {
+  return s.hdim_v / 2 + s.keys / 2 + s.keys / 4 +
+         (with_queries ? s.hdim / 4 + kFlashQueryRegisters : 0) + kFlashSmallRegisters;
+}
+
+// Short heads have room for more buffers.
+struct FlashSizes {
+  int query_buffers;                        // of a consumer
+  int out_slabs;                            // slabs of the output that a consumer stages at a time
+  bool queries_in_registers;                // else the tensor cores read them from shared memory
+  int query_bytes, stage_bytes, out_bytes;  // of a buffer, of a stage, of a consumer
+  // Where the stages, the staging of outputs, the tiles' places, the flags and the barriers begin;
+  // the queries begin at 0.
+  int stages, out, places, flags, barriers;
+  int bytes;
+};
+
+constexpr FlashSizes flash_sizes(const FlashShape& s) {
+  FlashSizes z{};
+  z.query_buffers = s.hdim <= 128 ? 2 : 1;
+  z.out_slabs = s.hdim == 128 && s.hdim_v == 128 ? 2 : 1;
+  z.queries_in_registers = flash_registers_used(s, true) <= flash_registers(s.consumers);
+  z.query_bytes = kWgmmaRows * s.hdim * 2;
+  z.stage_bytes = s.keys * (s.hdim > s.hdim_v ? s.hdim : s.hdim_v) * 2;
+  z.out_bytes = z.out_slabs * kWgmmaRows * kLineBytes;
+  const int buffers = s.consumers * z.query_buffers;
+  z.stages = buffers * z.query_bytes;
+  z.out = z.stages + s.stages * z.stage_bytes;
+  z.places = z.out + s.consumers * z.out_bytes;
+  z.flags = z.places + buffers * 16;
+  z.barriers = z.flags + s.consumers * 8;
+  z.bytes = z.barriers + 2 * (s.stages + buffers) * 8;
+  return z;
+}
+
+// The shared memory that a launch must give each block. It does not overflow for tiles that are too
+// large for any machine.
+constexpr long long flash_bytes(const FlashShape& s) {
+  const FlashSizes one = flash_sizes({s.consumers, s.keys, s.hdim, s.hdim_v, 0});
+  return one.bytes + static_cast<long long>(s.stages) * (one.stage_bytes + 2 * 8);
+}
+
+// Threads of a block: the consumers and a warpgroup of which one thread fetches.
+constexpr int flash_threads(int consumers) { return (consumers + 1) * kGroupThreads; }
+
+}  // namespace tessera::device

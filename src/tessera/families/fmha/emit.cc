@@ -1,0 +1,119 @@
+// The text of kernels, and the arguments and steps of a launch.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tessera/base/error.h"
+#include "tessera/device/cuda/fmha/direct_sizes.h"
+#include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/flash_gpu.h"
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/tile/text.h"
+
+namespace tessera::fmha {
+namespace {
+
+std::string_view storage_type(DType dtype) {
+  return dtype == DType::fp32 ? "float" : to_string(dtype);
+}
+
+std::string config_text(const KernelSpec& spec) {
+  const auto& s = std::get<FmhaSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  return fmt::format(
+      "  using In = {};\n"
+      "  using Out = {};\n"
+      "  using Bias = {};\n"
+      "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
+      "  static constexpr FmhaBias kBias = FmhaBias::{};\n"
+      "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
+      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
+      "  static constexpr int kWaveM = {}, kWarpM = {}, kWarpN = {};\n",
+      storage_type(s.in), storage_type(s.out), storage_type(s.dtype_bias), to_string(s.lengths),
+      to_string(s.bias), s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k,
+      most_hdim_v(a.tile.k), a.wave.m, a.warp_tile.m, a.warp_tile.n);
+}
+
+void copy(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrides]) {
+  std::copy(from.begin(), from.end(), to);
+}
+
+// A GPU's blocks: of queries, of heads, of the batch. Kernels walk on from there where a grid would
+// be too large.
+void add_step(const KernelSpec& spec, const FmhaProblem& p, Launch& launch) {
+  constexpr std::int64_t kMost = 65535;
+  const Algorithm& a = spec.algorithm;
+  Step step;
+  const std::int64_t blocks = (p.seqlen_q + a.tile.m - 1) / a.tile.m;
+  step.grid = {static_cast<unsigned>(std::min<std::int64_t>(blocks, 1 << 30)),
+               static_cast<unsigned>(std::min(p.heads, kMost)),
+               static_cast<unsigned>(std::min(p.batch, kMost))};
+  step.block = {static_cast<unsigned>(32 * std::max(1, a.wave.m)), 1, 1};
+  step.shared_memory_bytes = static_cast<std::size_t>(
+      device::fmha_direct_shared_bytes(a.tile.m, a.tile.k, most_hdim_v(a.tile.k), size_of(p.in)));
+  launch.steps.push(step);
+}
+
+}  // namespace
+
+device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) {
+  device::FmhaArguments g{};
+  g.q = o.q, g.k = o.k, g.v = o.v, g.bias = o.bias, g.slopes = o.slopes;
+  g.seqlens_q = o.seqlens_q, g.seqlens_k = o.seqlens_k;
+  g.out = o.out, g.lse = o.lse;
+  g.batch = p.batch, g.heads = p.heads, g.heads_kv = p.heads_kv;
+  g.seqlen_q = p.seqlen_q, g.seqlen_k = p.seqlen_k;
+  g.tokens_q = p.tokens_q, g.tokens_k = p.tokens_k;
+  g.hdim = p.hdim, g.hdim_v = p.hdim_v;
+  copy(p.q_strides, g.q_stride), copy(p.k_strides, g.k_stride), copy(p.v_strides, g.v_stride);
+  copy(p.out_strides, g.out_stride), copy(p.bias_strides, g.bias_stride);
+  if (p.lengths == FmhaLengths::packed) {
+    for (device::i64* stride : {g.q_stride, g.k_stride, g.v_stride, g.out_stride}) stride[0] = 0;
+  }
+  const LseLayout lse = lse_layout(p);
+  std::copy(lse.strides.begin(), lse.strides.end(), g.lse_stride);
+  g.slope_stride = p.slope_stride;
+  g.window_left = p.window_left, g.window_right = p.window_right;
+  g.sink = p.sink, g.skip_q = p.skip_q;
+  g.scale = p.scale, g.soft_cap = p.soft_cap;
+  g.at_end = p.mask == FmhaMask::bottom_right ? 1 : 0;
+  return g;
+}
+
+Source emit(const KernelSpec& spec, const Target& target) {
+  const std::string config = config_text(spec);
+  if (target.backend == "cpu") {
+    const std::array<std::string, 1> ends = {""};
+    return tile::cpu_source(spec, target, kAbi,
+                            {"fmha/flash_fmha.h", "FmhaKernel", "FmhaArguments", config}, ends);
+  }
+  if (spec.algorithm.pipeline == Pipeline::tmaws) return emit_flash_gpu(spec);
+  if (target.backend == "cuda") {
+    constexpr std::array<tile::GpuEntry, 1> kEntries = {{{"", "run"}}};
+    return tile::cuda_source(spec, kAbi,
+                             {"fmha/direct_fmha.h", "FmhaKernel", "FmhaArguments", config},
+                             32 * spec.algorithm.wave.m, kEntries);
+  }
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{}: this build emits attention for cpu and cuda targets, {} is a {} "
+                          "target",
+                          name_of(spec), target.name, target.backend));
+}
+
+Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands) {
+  const FmhaProblem p = with_strides(fmha_of(problem));
+  const auto& o = std::get<FmhaOperands>(operands);
+  Launch launch;
+  if (spec.algorithm.pipeline == Pipeline::tmaws) {
+    if (has_queries(p)) bind_flash_gpu(spec, p, o, launch);
+  } else {
+    launch.arguments.set(arguments_of(p, o));
+    if (has_queries(p)) add_step(spec, p, launch);
+  }
+  for (const Tensor& tensor : tensors(problem))
+    launch.pointers.push(pointer(operands, tensor.operand));
+  return launch;
+}
+
+}  // namespace tessera::fmha

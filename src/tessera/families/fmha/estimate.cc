@@ -1,0 +1,90 @@
+// Predicted times: products over rates, bytes over bandwidth, and what is paid once.
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/families/fmha/flash_gpu.h"
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/tile/bandwidth.h"
+
+namespace tessera::fmha {
+namespace {
+
+// Reckoned from instructions and the prototype's share, not fitted to measurements.
+constexpr double kCyclesOfScores = 8;   // CPU: of a vector, for its exponentials and what is around
+constexpr double kCyclesOfPacking = 2;  // CPU: of a vector of keys or values
+constexpr double kGpuStepSeconds = 2e-6;
+constexpr double kGpuShare = 0.35;    // direct: of the machine's products that it reaches
+constexpr double kTensorShare = 0.7;  // tmaws: the same, of the tensor cores
+
+double product_rate(const Target& target, DType in) {
+  const Instruction* one = find_instruction(target, in, in, DType::fp32);
+  const double products = one == nullptr ? 1 : double(one->shape.m) * one->shape.n * one->shape.k;
+  return products * (one == nullptr ? 1 : one->per_cycle) * target.clock_ghz * 1e9;
+}
+
+// Blocks of rows of which each packs the keys and values that it sees.
+double blocks_of(const Algorithm& a, const FmhaProblem& p) {
+  const std::int64_t group = p.heads / p.heads_kv;
+  const double rows = double(p.seqlen_q) * double(group);
+  return std::ceil(rows / a.tile.m) * double(p.heads_kv) * double(p.batch);
+}
+
+Estimate estimate_cpu(const Algorithm& a, const FmhaProblem& p, const Target& target, int limit) {
+  const double lanes = std::max(1, target.vector_bytes / 4);
+  const double blocks = blocks_of(a, p);
+  const double used = std::min<double>(limit, blocks);
+  const double idle = std::ceil(blocks / used) * used / blocks;  // while others do the last block
+  const double rows = double(p.heads) * double(p.seqlen_q) * double(p.batch);
+  const double padding = blocks * a.tile.m / std::max(1.0, rows);
+  const double whole_v = std::ceil(double(p.hdim_v) / a.warp_tile.n) * a.warp_tile.n;
+  const double products = scores(p) * (double(p.hdim) + whole_v);
+  const double seen = scores(p) / std::max(1.0, rows);  // keys of a row
+  const double packed = blocks * seen * (double(p.hdim) + whole_v) / lanes;
+  const double cycles = scores(p) / lanes * kCyclesOfScores + packed * kCyclesOfPacking;
+  const double rate = product_rate(target, DType::fp32);
+  const double compute = (products * std::min(padding, double(a.warp_tile.m)) / rate +
+                          cycles / (target.clock_ghz * 1e9)) *
+                         idle / used;
+  const double memory = bytes(p) / tile::cpu_bandwidth(target, bytes(p), used);
+  return tile::total_of(compute, memory, used > 1 ? target.launch_us * 1e-6 : 1e-7);
+}
+
+// Keys of a block are multiplied whole where the mask cuts it.
+Estimate estimate_flash_gpu(const Algorithm& a, const FmhaProblem& p, const Target& target) {
+  const double tiles = std::ceil(double(p.seqlen_q) / a.tile.m) * double(p.heads) * double(p.batch);
+  const double rounds = std::ceil(tiles / target.units) * target.units / tiles;
+  const double padding = std::ceil(double(p.seqlen_q) / a.tile.m) * a.tile.m / double(p.seqlen_q);
+  const double cut = p.mask == FmhaMask::none ? 0 : tiles * a.tile.m * a.tile.n / 2;
+  const double products = (scores(p) * padding + cut) * (a.tile.k + flash_gpu_hdim_v(a.tile.k));
+  const double rate = product_rate(target, p.in) * target.units * kTensorShare;
+  const double memory = bytes(p) / (target.memory_gb_per_s * 1e9);
+  return tile::total_of(products / rate * rounds, memory,
+                        target.launch_us * 1e-6 + kGpuStepSeconds);
+}
+
+Estimate estimate_gpu(const Algorithm& a, const FmhaProblem& p, const Target& target) {
+  const double blocks =
+      std::ceil(double(p.seqlen_q) / a.tile.m) * double(p.heads) * double(p.batch);
+  const double share = std::min(1.0, blocks / target.units);
+  // The padding of heads is loaded, the products stop at the heads' ends.
+  const double waste = double(a.tile.k + most_hdim_v(a.tile.k)) / double(p.hdim + p.hdim_v);
+  const double rate = product_rate(target, DType::fp32) * target.units * kGpuShare * share;
+  const double compute = scores(p) * double(p.hdim + p.hdim_v) / rate * (0.9 + 0.1 * waste);
+  const double memory = bytes(p) / (target.memory_gb_per_s * 1e9 * share);
+  return tile::total_of(compute, memory, target.launch_us * 1e-6 + kGpuStepSeconds);
+}
+
+}  // namespace
+
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
+                  int threads) {
+  const FmhaProblem p = with_strides(fmha_of(problem));
+  if (!has_queries(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
+  if (spec.algorithm.pipeline == Pipeline::tmaws) {
+    return estimate_flash_gpu(spec.algorithm, p, target);
+  }
+  if (is_gpu(target)) return estimate_gpu(spec.algorithm, p, target);
+  return estimate_cpu(spec.algorithm, p, target, units_used(threads, target));
+}
+
+}  // namespace tessera::fmha

@@ -1,0 +1,75 @@
+// The family of fused attention. See README.md.
+#pragma once
+
+#include "tessera/families/family.h"
+
+namespace tessera::fmha {
+
+const Family& family();
+
+// See Family::abi. What it counts: device/fmha.h, the entries.
+inline constexpr int kAbi = 1;
+
+// The longest heads that kernels exist for.
+inline constexpr std::int64_t kMostHdim = 576;
+inline constexpr std::int64_t kMostHdimV = 512;
+
+inline const FmhaProblem& fmha_of(const Problem& problem) { return std::get<FmhaProblem>(problem); }
+
+// validate.cc
+void validate(const Problem& problem);
+// Why no kernel has such a signature; empty where kernels do.
+std::string signature_reason(const FmhaSignature& signature);
+
+// problem.cc: the table, and what it says of problems
+Tensors tensors(const Problem& problem);
+const void* pointer(const Operands& operands, std::size_t operand);
+// Where lse lies: strides {batch, head, token}. Packed sequences are one of all tokens.
+struct LseLayout {
+  std::int64_t tokens, batches;
+  std::array<std::int64_t, 3> strides;
+};
+LseLayout lse_layout(const FmhaProblem& problem);
+// Whether any query is written. A packed tensor may have room for tokens that no sequence has. The
+// problem has its strides.
+inline bool has_queries(const FmhaProblem& p) {
+  return p.batch > 0 && p.seqlen_q > 0 && p.tokens_q > 0;
+}
+// Products of a query with a key that are not masked, of all heads, with the longest lengths.
+double scores(const FmhaProblem& problem);
+double flops(const Problem& problem);
+double bytes(const Problem& problem);
+
+// kernels.cc
+// The longest v of a kernel whose tile.k is the longest q and k.
+int most_hdim_v(int most_hdim);
+Verdict is_legal(const KernelSpec& spec, const Target& target);
+Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
+std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes);
+std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
+                                     std::size_t most);
+std::span<const DerivedField> derived();
+std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
+KernelSpec general(const Problem& problem, const Target& target);
+
+// emit.cc
+Source emit(const KernelSpec& spec, const Target& target);
+Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
+
+// estimate.cc
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
+                  int threads);
+
+// draw.cc: lists to learn from, and problems that exercise a kernel
+std::span<const std::string_view> problem_sets();
+std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& target,
+                          const TypeWords& words);
+std::vector<Problem> samples(const KernelSpec& spec, const Target& target);
+
+// reference.cc
+Mismatch verify(const Problem& problem, const Operands& operands);
+Reference reference(const Problem& problem, const Operands& operands,
+                    const ReferenceLimits& limits);
+Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference);
+
+}  // namespace tessera::fmha

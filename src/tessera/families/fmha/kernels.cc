@@ -1,0 +1,214 @@
+// Which kernels there are: rules, enumeration, and the kernels of a problem.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/device/cuda/fmha/direct_sizes.h"
+#include "tessera/families/fmha/flash_gpu.h"
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/tile/fields.h"
+#include "tessera/families/tile/rules.h"
+#include "tessera/families/tile/space.h"
+#include "tessera/families/tile/specs.h"
+#include "tessera/spec/words_internal.h"
+
+namespace tessera::fmha {
+namespace {
+
+constexpr int kMostTile = 4096;  // rows or keys
+constexpr int kLaneKeys = 32;    // direct: a lane for each key of a block
+constexpr std::array kHeads = {64, 128, 256, 576};
+
+struct Case {
+  const FmhaSignature& signature;
+  const Algorithm& algorithm;
+  const Target& target;
+};
+
+bool on_gpu(const Case& c) { return is_gpu(c.target); }
+int lanes(const Case& c) { return std::max(1, c.target.vector_bytes / 4); }
+
+std::int64_t shared_bytes(const Case& c) {
+  const Shape3& t = c.algorithm.tile;
+  return device::fmha_direct_shared_bytes(t.m, t.k, most_hdim_v(t.k), size_of(c.signature.in));
+}
+
+bool tile_fits(const Case& c) {
+  const Shape3& t = c.algorithm.tile;
+  const Shape3& w = c.algorithm.warp_tile;
+  if (t.m < 1 || t.m > kMostTile || t.n < 1 || t.n > kMostTile) return false;
+  if (std::find(kHeads.begin(), kHeads.end(), t.k) == kHeads.end()) return false;
+  if (on_gpu(c)) return t.n == kLaneKeys && t.m % std::max(1, c.algorithm.wave.m) == 0;
+  return w.m > 0 && w.n > 0 && t.m % w.m == 0 && t.n % w.n == 0 && t.k == kMostHdim;
+}
+
+std::string tile_sentence(const Case& c) {
+  const std::string tile = to_string(c.algorithm.tile);
+  if (on_gpu(c)) {
+    return fmt::format(
+        "tile must be m x {} x k, m a multiple of {} warps, k 64, 128, 256 or {}, "
+        "got {}",
+        kLaneKeys, c.algorithm.wave.m, kMostHdim, tile);
+  }
+  return fmt::format(
+      "tile must be m x n x {}, at most {}, m and n multiples of warp tile {}, got "
+      "{}",
+      kMostHdim, kMostTile, to_string(c.algorithm.warp_tile), tile);
+}
+
+bool warp_tile_fits(const Case& c) {
+  const Shape3& w = c.algorithm.warp_tile;
+  if (on_gpu(c)) return w == Shape3{};
+  const int vectors = w.n / lanes(c);
+  return w.k == 1 && w.m >= 1 && vectors >= 1 && w.n % lanes(c) == 0 &&
+         w.m * vectors + vectors < c.target.vector_registers;
+}
+
+// What holds for kernels of every pipeline, and what for those of `flash` and `direct`.
+constexpr tile::Rule<Case> kCommonRules[] = {
+    {[](const Case& c) { return tile::has_pipeline(Op::fmha, c.target, c.algorithm.pipeline); },
+     [](const Case& c) {
+       return fmt::format("{} has no pipeline {}", c.target.name, to_string(c.algorithm.pipeline));
+     }},
+    {[](const Case& c) { return signature_reason(c.signature).empty(); },
+     [](const Case& c) { return signature_reason(c.signature); }},
+};
+constexpr tile::Rule<Case> kRules[] = {
+    {[](const Case& c) { return tile::unused_at_default(c.algorithm); },
+     [](const Case& c) { return tile::unused_field(c.algorithm); }},
+    {[](const Case& c) {
+       const Shape3& w = c.algorithm.wave;
+       if (!on_gpu(c)) return w == Shape3{0, 1, 1};
+       return w.m >= 1 && w.m * 32 <= c.target.max_threads_per_block && w.n == 1 && w.k == 1;
+     },
+     [](const Case& c) {
+       const std::string wave = to_string(c.algorithm.wave);
+       if (!on_gpu(c)) return fmt::format("wave must be 0x1x1, got {}", wave);
+       return fmt::format("wave must be m x 1 x 1 warps of 32 threads, at most {} threads, got {}",
+                          c.target.max_threads_per_block, wave);
+     }},
+    {warp_tile_fits,
+     [](const Case& c) {
+       const std::string warp_tile = to_string(c.algorithm.warp_tile);
+       if (on_gpu(c)) return fmt::format("warp tile must be 1x1x1, got {}", warp_tile);
+       return fmt::format(
+           "warp tile must be m x n x 1, n a multiple of {} lanes, with less than {} "
+           "registers in use, got {}",
+           lanes(c), c.target.vector_registers, warp_tile);
+     }},
+    {tile_fits, tile_sentence},
+    {[](const Case& c) { return !on_gpu(c) || shared_bytes(c) <= c.target.shared_memory_bytes; },
+     [](const Case& c) {
+       return fmt::format("needs {} bytes of shared memory, {} has {}", shared_bytes(c),
+                          c.target.name, c.target.shared_memory_bytes);
+     }},
+};
+
+// ---- enumeration ----
+
+std::vector<Algorithm> algorithms_of(const Target& target) {
+  const AlgorithmSpace& space = tile::space_of(Op::fmha, target);
+  const std::vector<Shape3> one = {Shape3{}};
+  const auto& warp_tiles = is_gpu(target) ? one : tile::warp_tiles_for(space, DType::fp32);
+  std::vector<Algorithm> all;
+  tile::for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
+    if (a.pipeline != Pipeline::tmaws) all.push_back(a);
+  });
+  if (tile::has_pipeline(Op::fmha, target, Pipeline::tmaws)) {
+    for (const Algorithm& a : flash_gpu_algorithms()) all.push_back(a);
+  }
+  return all;
+}
+
+// What networks use: all of one type, with or without a mask, and lse for training.
+std::vector<Signature> signatures() {
+  std::vector<Signature> all;
+  for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
+    for (const FmhaLengths lengths :
+         {FmhaLengths::equal, FmhaLengths::packed, FmhaLengths::padded}) {
+      for (const FmhaBias bias : {FmhaBias::none, FmhaBias::elementwise, FmhaBias::alibi}) {
+        for (const bool masked : {false, true}) {
+          for (const bool lse : {false, true}) {
+            all.push_back(FmhaSignature{.in = in,
+                                        .out = in,
+                                        .dtype_bias = in,
+                                        .lengths = lengths,
+                                        .masked = masked,
+                                        .bias = bias,
+                                        .lse = lse});
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+const FmhaSignature& fmha(const Signature& signature) { return std::get<FmhaSignature>(signature); }
+constexpr std::array kDerived = {
+    DerivedField{"dtype", known_words<DType>,
+                 [](const Signature& s) { return to_string(fmha(s).in); }},
+    DerivedField{"variant", known_words<FmhaKind>,
+                 [](const Signature& s) { return to_string(fmha(s).kind); }}};
+
+}  // namespace
+
+int most_hdim_v(int most_hdim) { return std::min(most_hdim, static_cast<int>(kMostHdimV)); }
+
+Verdict is_legal(const KernelSpec& spec, const Target& target) {
+  if (std::string why = tile::foreign_reason(Op::fmha, spec, target); !why.empty()) return {why};
+  const Case c = {std::get<FmhaSignature>(spec.signature), spec.algorithm, target};
+  const tile::Rule<Case>* rule = tile::first_broken(kCommonRules, c);
+  if (rule == nullptr && c.algorithm.pipeline == Pipeline::tmaws) {
+    return {flash_gpu_illegal(c.signature, c.algorithm, target)};
+  }
+  if (rule == nullptr) rule = tile::first_broken(kRules, c);
+  return {rule == nullptr ? std::string() : rule->sentence(c)};
+}
+
+Verdict supports(const KernelSpec& spec, const Problem& problem, const Target&) {
+  if (std::string why = tile::signature_mismatch(spec, problem); !why.empty()) return {why};
+  const FmhaProblem p = with_strides(fmha_of(problem));
+  if (spec.algorithm.pipeline == Pipeline::tmaws) return {flash_gpu_unsupported(spec, p)};
+  const int most = spec.algorithm.tile.k;
+  if (p.hdim > most)
+    return {fmt::format("tile {} serves heads of {} elements, got {} (hdim)",
+                        to_string(spec.algorithm.tile), most, p.hdim)};
+  if (p.hdim_v <= most_hdim_v(most)) return {};
+  return {fmt::format("tile {} serves values of {} elements, got {} (hdim_v)",
+                      to_string(spec.algorithm.tile), most_hdim_v(most), p.hdim_v)};
+}
+
+std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
+                                     std::size_t most) {
+  return tile::product(family(), target, wishes, signatures(), algorithms_of(target), most);
+}
+
+std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
+  constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+  return tile::legal_by_name(family(), target, combinations(target, wishes, kAll));
+}
+
+std::span<const DerivedField> derived() { return kDerived; }
+
+std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
+  return tile::specs_for(problem, target, algorithms_of(target));
+}
+
+// The first in the order of names that serves the problem, wherever its operands lie.
+KernelSpec general(const Problem& problem, const Target& target) {
+  std::string why;
+  for (const KernelSpec& spec : candidates(problem, target)) {
+    if (spec.algorithm.pipeline == Pipeline::tmaws) continue;
+    Verdict verdict = is_legal(spec, target);
+    if (verdict) verdict = supports(spec, problem, target);
+    if (verdict) return spec;
+    why = verdict.reason;
+  }
+  throw Error(ErrorCode::unsupported, fmt::format("fmha: {}", why));
+}
+
+}  // namespace tessera::fmha

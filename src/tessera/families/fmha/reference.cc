@@ -1,0 +1,344 @@
+// The slow obvious answer: each query in fp64, and how far a correct kernel may be from it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/tile/row_reference.h"
+#include "tessera/families/tile/sums.h"
+#include "tessera/families/tile/values.h"
+#include "tessera/spec/numeric.h"
+
+namespace tessera::fmha {
+namespace {
+
+using device::i64;
+using device::kToken;
+using device::kTokenBatch;
+using device::kTokenElement;
+using device::kTokenHead;
+using tile::Bounded;
+
+constexpr double kUnit = 0x1p-24;       // half an ulp of fp32
+constexpr double kFlushed = 0x1p-125;   // below it some machines read and write zero
+constexpr double kScoreCost = 24;       // of one score besides its products, in multiplications
+constexpr double kProductCost = 2;      // of one product
+constexpr i64 kLeastKeysTogether = 16;  // whose scores a kernel merges into a row's sums
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+constexpr Bounded kUnbounded = {0, kInfinity};  // any bits are right
+
+// ---- which query ----
+
+device::FmhaSequence sequence_at(FmhaLengths lengths, const device::FmhaArguments& g, i64 batch) {
+  switch (lengths) {
+    case FmhaLengths::packed:
+      return device::sequence_of<device::FmhaLengths::packed>(g, batch);
+    case FmhaLengths::padded:
+      return device::sequence_of<device::FmhaLengths::padded>(g, batch);
+    default:
+      return device::sequence_of<device::FmhaLengths::equal>(g, batch);
+  }
+}
+
+// A query of a head: where it lies in its sequence, and where in its tensor.
+struct Query {
+  i64 batch = 0, head = 0, index = 0, token = 0;
+  bool is_written = false;
+};
+
+// ---- one row of scores ----
+
+// The weights of the keys that a query sees, exp(score - most). `errors` are absolute.
+struct Weights {
+  std::vector<i64> keys;
+  std::vector<double> values, errors;
+  double most = -kInfinity;
+  double sum = 0, sum_error = 0;
+};
+
+// tanh has a slope of at most 1, and of less the further its argument is from 0. Some kernels make
+// tanh of an exponential, whose rounding it then keeps, however small it is itself.
+Bounded capped(double cap, Bounded x) {
+  const double nearest = std::max(0.0, std::abs(x.value) - x.error) / cap;
+  const double slope = 1 - std::tanh(nearest) * std::tanh(nearest);
+  const double value = cap * std::tanh(x.value / cap);
+  if (x.error == kInfinity || std::isnan(value)) return {value, x.error};
+  return {value, std::min(x.error * slope, 2 * cap) + 8 * kUnit * cap};
+}
+
+// A few roundings of numbers of this size. Beyond fp32's range a kernel's score is infinite or not
+// a number.
+Bounded rounded(Bounded x, double size) {
+  if (!std::isfinite(size)) return x;
+  x.error += 4 * kUnit * std::abs(size) + kFlushed;
+  const bool overflows = std::abs(x.value) + x.error > max_finite(DType::fp32) / 2;
+  return {x.value, overflows ? kInfinity : x.error};
+}
+
+// A kernel may multiply scores and maxima by scale and log2(e) before it subtracts them, and merge
+// one block of keys after the other, or parts of all keys at the end. The weight of a key then
+// carries the roundings of its own score and of a maximum between it and the largest one, of
+// exponentials whose arguments add up to their distance, and of a factor for each merge.
+double share_of(const Weights& weights, const Bounded& score, double count) {
+  const double merges = count / kLeastKeysTogether + 8;
+  const double distance = weights.most - score.value;
+  const double size = std::abs(score.value) + std::abs(weights.most) + std::log(count + 1);
+  return score.error + kUnit * (4 * distance + 4 * size + 6 * merges + 16);
+}
+
+// `scores` are those of weights.keys. No score is NaN or above weights.most, which is finite.
+void set_weights(const std::vector<Bounded>& scores, Weights& weights) {
+  const auto count = static_cast<double>(scores.size());
+  for (const Bounded& score : scores) {
+    const double weight = std::exp(score.value - weights.most);
+    double error = 0;  // of a score of minus infinity, which is exact
+    if (score.value > -kInfinity) {
+      const double share = share_of(weights, score, count);
+      error = std::exp(score.value - weights.most + share) - weight + kFlushed;
+    }
+    weights.values.push_back(weight);
+    weights.errors.push_back(error);
+    weights.sum += weight;
+    weights.sum_error += error;
+  }
+  weights.sum_error += weights.sum * kUnit * (count + 8);
+}
+
+// ---- the result ----
+
+// What the columns of v add up to, times the keys' weights.
+struct Columns {
+  std::vector<tile::Products> products;
+  std::vector<double> errors;
+  explicit Columns(std::size_t count) : products(count), errors(count) {}
+};
+
+class Attention {
+ public:
+  Attention(const FmhaProblem& p, const FmhaOperands& o, double reads)
+      : p_(p),
+        g_(arguments_of(p, o)),
+        q_(p.in, o.q, reads),
+        k_(p.in, o.k, reads),
+        v_(p.in, o.v, reads),
+        bias_(p.dtype_bias, o.bias, p.bias == FmhaBias::elementwise ? reads : 0) {
+    for (i64 b = 0; b < p.batch; ++b) sequences_.push_back(sequence_at(p.lengths, g_, b));
+    if (p.lengths == FmhaLengths::packed) find_owners();
+  }
+
+  // The row is one query of one head; outputs[1] is its lse where that is stored.
+  void compute_row(i64 row, Bounded* const* outputs) const {
+    const Query query = query_of(row);
+    Bounded* const lse = p_.lse ? outputs[1] : nullptr;
+    if (!query.is_written) return fill(kUnbounded, kUnbounded, outputs[0], lse);
+    Weights weights;
+    const std::vector<Bounded> scores = scores_of(query, weights);
+    const bool is_bounded = std::all_of(scores.begin(), scores.end(),
+                                        [](const Bounded& x) { return x.error < kInfinity; });
+    if (std::isnan(weights.most)) {
+      const Bounded nan = {weights.most, 0};
+      return fill(nan, nan, outputs[0], lse);
+    }
+    if (!is_bounded) return fill(kUnbounded, kUnbounded, outputs[0], lse);
+    if (weights.most == kInfinity) {  // infinity minus itself; kernels that subtract it lose lse
+      return fill({std::nan(""), 0}, kUnbounded, outputs[0], lse);
+    }
+    if (weights.most > -kInfinity) {
+      set_weights(scores, weights);
+    } else {  // scores of minus infinity see no key
+      weights.values.resize(scores.size());
+      weights.errors.resize(scores.size());
+    }
+    if (lse != nullptr) *lse = lse_of(weights);
+    set_out(query, weights, outputs[0]);
+  }
+
+ private:
+  // Which sequence a packed token belongs to; -1 where to none.
+  void find_owners() {
+    owners_.assign(static_cast<std::size_t>(p_.tokens_q), -1);
+    for (i64 b = p_.batch - 1; b >= 0; --b) {
+      const device::FmhaSequence& s = sequences_[static_cast<std::size_t>(b)];
+      for (i64 i = 0; i < s.queries; ++i) owners_[static_cast<std::size_t>(s.first_query + i)] = b;
+    }
+  }
+
+  Query query_of(i64 row) const {
+    const bool is_packed = p_.lengths == FmhaLengths::packed;
+    const i64 tokens = is_packed ? p_.tokens_q : p_.seqlen_q;
+    Query query;
+    query.index = query.token = row % tokens;
+    query.head = row / tokens % p_.heads;
+    query.batch =
+        is_packed ? owners_[static_cast<std::size_t>(query.token)] : row / tokens / p_.heads;
+    if (query.batch < 0) return query;
+    const device::FmhaSequence& s = sequence(query);
+    if (is_packed) query.index = query.token - s.first_query;
+    query.is_written = query.index < s.queries;
+    return query;
+  }
+
+  const device::FmhaSequence& sequence(const Query& query) const {
+    return sequences_[static_cast<std::size_t>(query.batch)];
+  }
+
+  // The place of a token's head. Packed sequences lie one behind the other in one batch.
+  i64 place(const i64* strides, i64 batch, i64 head, i64 token) const {
+    const i64 first = p_.lengths == FmhaLengths::packed ? 0 : batch * strides[kTokenBatch];
+    return first + head * strides[kTokenHead] + token * strides[kToken];
+  }
+
+  i64 key_place(const i64* strides, const Query& query, i64 key) const {
+    const i64 head = query.head * p_.heads_kv / p_.heads;
+    return place(strides, query.batch, head, sequence(query).first_key + key);
+  }
+
+  std::vector<i64> keys_of(const Query& query) const {
+    const device::FmhaSequence& s = sequence(query);
+    const device::FmhaKeys seen = p_.mask == FmhaMask::none
+                                      ? device::keys_of<false>(g_, s, query.index)
+                                      : device::keys_of<true>(g_, s, query.index);
+    std::vector<i64> keys;
+    for (i64 key = 0; key < seen.sink; ++key) keys.push_back(key);
+    for (i64 key = seen.begin; key < seen.end; ++key) keys.push_back(key);
+    return keys;
+  }
+
+  std::vector<Bounded> scores_of(const Query& query, Weights& weights) const {
+    std::vector<double> q(static_cast<std::size_t>(p_.hdim)), k(q.size());
+    q_.read(place(g_.q_stride, query.batch, query.head, query.token), g_.q_stride[kTokenElement],
+            p_.hdim, q.data());
+    weights.keys = keys_of(query);
+    std::vector<Bounded> scores;
+    for (const i64 key : weights.keys) {
+      k_.read(key_place(g_.k_stride, query, key), g_.k_stride[kTokenElement], p_.hdim, k.data());
+      tile::Products products;
+      tile::add_products(q.data(), k.data(), p_.hdim, products);
+      scores.push_back(score_of(query, key, products));
+      const double value = scores.back().value;
+      if (!(value <= weights.most)) weights.most = std::isnan(weights.most) ? weights.most : value;
+    }
+    return scores;
+  }
+
+  Bounded score_of(const Query& query, i64 key, const tile::Products& products) const {
+    const double scale = p_.scale;
+    Bounded x = tile::sum_of({p_.in, p_.in, DType::fp32, DType::fp32}, products);
+    if (x.error < kInfinity) x.error *= std::abs(scale);
+    x = rounded({x.value * scale, x.error}, x.value * scale);
+    if (p_.soft_cap != 0) x = capped(p_.soft_cap, x);
+    if (p_.bias == FmhaBias::none) return x;
+    const double bias = bias_of(query, key);
+    return rounded({x.value + bias, x.error}, std::abs(x.value) + std::abs(bias));
+  }
+
+  double bias_of(const Query& query, i64 key) const {
+    if (p_.bias == FmhaBias::alibi) {
+      const float slope = g_.slopes[query.batch * g_.slope_stride + query.head];
+      return device::alibi_of(slope, sequence(query), query.index, key);
+    }
+    const i64* const strides = g_.bias_stride;
+    return bias_.at(query.batch * strides[0] + query.head * strides[1] + query.index * strides[2] +
+                    key * strides[3]);
+  }
+
+  static Bounded lse_of(const Weights& weights) {
+    if (weights.sum == 0) return {-kInfinity, 0};
+    const double share = weights.sum_error / weights.sum;
+    if (!(share < 0.5)) return kUnbounded;
+    const double logarithm = std::log(weights.sum);
+    const double size = std::abs(weights.most) + std::abs(logarithm) + 1;
+    return {weights.most + logarithm, 2 * share + 8 * kUnit * size};
+  }
+
+  // P is rounded to a type of two bytes before tensor cores multiply it with v.
+  double rounding() const { return size_of(p_.in) == 2 ? epsilon(p_.in) / 2 : 0; }
+  double vanishing() const {
+    return size_of(p_.in) == 2 ? epsilon(p_.in) * min_normal(p_.in) + kFlushed : kFlushed;
+  }
+
+  // Whether a weight of a few times 0 meets an infinity depends on the kernel.
+  void add_key(const Weights& weights, std::size_t at, const std::vector<double>& v,
+               Columns& columns) const {
+    const double weight = weights.values[at], error = weights.errors[at];
+    const double lost = error + rounding() * (weight + error) + vanishing();
+    for (std::size_t c = 0; c < v.size(); ++c) {
+      tile::Products& all = columns.products[c];
+      const double product = weight * v[c];
+      const double size = std::abs(v[c]);
+      ++all.count;
+      all.sum += product;
+      all.magnitude += std::abs(product);
+      all.operands += weight + size;
+      if (std::isfinite(v[c])) {
+        columns.errors[c] += lost * size;
+      } else if (weight <= 4 * vanishing() + error) {
+        columns.errors[c] = kInfinity;
+      }
+    }
+  }
+
+  void set_out(const Query& query, const Weights& weights, Bounded* out) const {
+    std::vector<double> v(static_cast<std::size_t>(p_.hdim_v));
+    Columns columns(v.size());
+    for (std::size_t i = 0; i < weights.keys.size(); ++i) {
+      v_.read(key_place(g_.v_stride, query, weights.keys[i]), g_.v_stride[kTokenElement], p_.hdim_v,
+              v.data());
+      add_key(weights, i, v, columns);
+    }
+    for (std::size_t c = 0; c < v.size(); ++c) {
+      out[c] = quotient(weights, columns.products[c], columns.errors[c]);
+    }
+  }
+
+  Bounded quotient(const Weights& weights, const tile::Products& products, double error) const {
+    if (error == kInfinity) return kUnbounded;
+    if (weights.sum == 0) return {0, 0};
+    const Bounded sum = tile::sum_of({p_.in, p_.in, DType::fp32, DType::fp32}, products);
+    const double value = sum.value / weights.sum;
+    if (!std::isfinite(value)) return {value, 0};
+    const double share = weights.sum_error / weights.sum;
+    if (!(share < 0.5)) return kUnbounded;
+    const double lost = (sum.error + error) / weights.sum + std::abs(value) * share;
+    return {value, lost / (1 - share) + 8 * kUnit * std::abs(value) + kFlushed};
+  }
+
+  void fill(const Bounded& value, const Bounded& of_lse, Bounded* out, Bounded* lse) const {
+    std::fill_n(out, p_.hdim_v, value);
+    if (lse != nullptr) *lse = of_lse;
+  }
+
+  const FmhaProblem& p_;
+  device::FmhaArguments g_;
+  tile::Values q_, k_, v_, bias_;
+  std::vector<device::FmhaSequence> sequences_;
+  std::vector<i64> owners_;
+};
+
+}  // namespace
+
+Reference reference(const Problem& problem, const Operands& operands,
+                    const ReferenceLimits& limits) {
+  const FmhaProblem p = with_strides(fmha_of(problem));
+  const auto hdims = static_cast<double>(p.hdim + p.hdim_v);
+  const double cost =
+      std::max(1.0, static_cast<double>(p.seqlen_k) * (kProductCost * hdims + kScoreCost) /
+                        static_cast<double>(p.hdim_v));
+  const double reads = std::min(limits.multiplications, scores(p) * hdims);
+  const Attention attention(p, std::get<FmhaOperands>(operands), reads);
+  return tile::row_reference(
+      family(), problem, limits, cost,
+      [&](i64 row, Bounded* const* outputs) { attention.compute_row(row, outputs); });
+}
+
+Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference) {
+  return tile::compare_rows(family(), problem, operands, reference);
+}
+
+Mismatch verify(const Problem& problem, const Operands& operands) {
+  return tile::verify_rows(family(), problem, operands);
+}
+
+}  // namespace tessera::fmha

@@ -1,0 +1,186 @@
+// Which problems are valid.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tessera/base/error.h"
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/tile/strides.h"
+#include "tessera/spec/fields_internal.h"
+
+namespace tessera::fmha {
+namespace {
+
+// Kernels count tokens in int32, and so do prefix sums. Sums of a few such numbers fit in int64.
+constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1;
+
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> sentence, Args&&... args) {
+  throw Error(ErrorCode::invalid_argument,
+              "fmha: " + fmt::format(sentence, std::forward<Args>(args)...));
+}
+
+// ---- sizes ----
+
+struct Count {
+  std::string_view name;
+  std::int64_t value, least, most;
+};
+
+void check_counts(std::span<const Count> counts) {
+  for (const auto& [name, value, least, most] : counts) {
+    if (value < least) refuse("{} must be at least {}, got {}", name, least, value);
+    if (value > most) refuse("{} must be at most {}, got {}", name, most, value);
+  }
+}
+
+// `p` has its strides, and with them the numbers of heads and tokens.
+void check_sizes(const FmhaProblem& p) {
+  check_counts(std::array<Count, 7>{{{"batch", p.batch, 0, kMostCount},
+                                     {"heads", p.heads, 1, kMostCount},
+                                     {"heads_kv", p.heads_kv, 1, kMostCount},
+                                     {"seqlen_q", p.seqlen_q, 0, kMostCount},
+                                     {"seqlen_k", p.seqlen_k, 0, kMostCount},
+                                     {"hdim", p.hdim, 1, kMostHdim},
+                                     {"hdim_v", p.hdim_v, 1, kMostHdimV}}});
+  if (p.heads % p.heads_kv == 0) return;
+  refuse("heads_kv must divide heads, got heads_kv={} and heads={}", p.heads_kv, p.heads);
+}
+
+// Tokens of all sequences are counted where these lie one behind the other. Elsewhere the sizes say
+// how many there are.
+void check_tokens(const FmhaProblem& given, const FmhaProblem& p) {
+  if (p.lengths == FmhaLengths::packed) {
+    return check_counts(std::array<Count, 2>{
+        {{"tokens_q", p.tokens_q, 0, kMostCount}, {"tokens_k", p.tokens_k, 0, kMostCount}}});
+  }
+  const auto check = [&](std::string_view of, std::int64_t tokens, std::int64_t longest) {
+    if (tokens == kPacked || tokens == p.batch * longest) return;
+    refuse("tokens_{0} must be left out or {1} (batch x seqlen_{0}) with lengths={2}, got {3}", of,
+           p.batch * longest, to_string(p.lengths), tokens);
+  };
+  check("q", given.tokens_q, p.seqlen_q);
+  check("k", given.tokens_k, p.seqlen_k);
+}
+
+void check_skipped(const FmhaProblem& p) {
+  check_counts(std::array<Count, 1>{{{"skip_q", p.skip_q, 0, kMostCount}}});
+  if (p.skip_q == 0 || p.lengths != FmhaLengths::equal) return;
+  refuse("skip_q must be 0 with lengths=equal, where all sequences are as long, got {}", p.skip_q);
+}
+
+// ---- masks, biases and scalars ----
+
+void check_mask(const FmhaProblem& p) {
+  constexpr FmhaProblem kStandard;
+  struct Field {
+    std::string_view name;
+    std::int64_t value, standard;
+  };
+  const std::array<Field, 3> fields = {{{"window_left", p.window_left, kStandard.window_left},
+                                        {"window_right", p.window_right, kStandard.window_right},
+                                        {"sink", p.sink, kStandard.sink}}};
+  for (const auto& [name, value, standard] : fields) {
+    if (p.mask != FmhaMask::none || value == standard) continue;
+    refuse("{} must be {} with mask=none, got {}", name, standard, value);
+  }
+  check_counts(std::array<Count, 3>{{{"window_left", p.window_left, -1, kMostCount},
+                                     {"window_right", p.window_right, -1, kMostCount},
+                                     {"sink", p.sink, 0, kMostCount}}});
+}
+
+void check_bias(const FmhaProblem& given) {
+  if (given.bias != FmhaBias::elementwise) {
+    for (std::size_t i = 0; i < kOfScores.size(); ++i) {
+      if (given.bias_strides[i] == kPacked) continue;
+      refuse("bias_stride_{} must be left out with bias={}, got {}", kOfScores[i],
+             to_string(given.bias), given.bias_strides[i]);
+    }
+  }
+  if (given.slope_stride < 0) refuse("slope_stride must be at least 0, got {}", given.slope_stride);
+  if (given.bias == FmhaBias::alibi || given.slope_stride == 0) return;
+  refuse("slope_stride must be 0 with bias={}, which has no slopes, got {}", to_string(given.bias),
+         given.slope_stride);
+}
+
+void check_scalars(const FmhaProblem& p) {
+  if (!std::isfinite(p.scale)) refuse("scale must be finite, got {}", p.scale);
+  if (std::isfinite(p.soft_cap) && p.soft_cap >= 0) return;
+  refuse("soft_cap must be finite and at least 0 (none), got {}", p.soft_cap);
+}
+
+// ---- memory ----
+
+// Neither the bytes of a tensor without gaps nor the operations may be 2^63 or more.
+void check_products(const FmhaProblem& p) {
+  const bool is_packed = p.lengths == FmhaLengths::packed;
+  const auto check = [](std::string_view what, std::initializer_list<std::int64_t> factors) {
+    std::int64_t product = 1;
+    for (const std::int64_t factor : factors) {
+      if (!__builtin_mul_overflow(product, std::max<std::int64_t>(factor, 1), &product)) continue;
+      refuse("{} must be below 2^63, got {}", what, fmt::join(factors, " x "));
+    }
+  };
+  const std::int64_t batch = is_packed ? 1 : p.batch;
+  const std::int64_t q = is_packed ? p.tokens_q : p.seqlen_q;
+  const std::int64_t k = is_packed ? p.tokens_k : p.seqlen_k;
+  check("bytes of q, batch x tokens x heads x hdim x 4,", {batch, q, p.heads, p.hdim, 4});
+  check("bytes of k, batch x tokens x heads_kv x hdim x 4,", {batch, k, p.heads_kv, p.hdim, 4});
+  check("bytes of v, batch x tokens x heads_kv x hdim_v x 4,", {batch, k, p.heads_kv, p.hdim_v, 4});
+  check("bytes of out, batch x tokens x heads x hdim_v x 4,", {batch, q, p.heads, p.hdim_v, 4});
+  check("operations, 2 x batch x heads x seqlen_q x seqlen_k x (hdim + hdim_v),",
+        {2, p.batch, p.heads, p.seqlen_q, p.seqlen_k, p.hdim + p.hdim_v});
+}
+
+void check_batch_strides(const FmhaProblem& given) {
+  if (given.lengths != FmhaLengths::packed) return;
+  const std::pair<std::string_view, std::int64_t> strides[] = {{"q", given.q_strides[0]},
+                                                               {"k", given.k_strides[0]},
+                                                               {"v", given.v_strides[0]},
+                                                               {"out", given.out_strides[0]}};
+  for (const auto& [name, stride] : strides) {
+    if (stride == kPacked || stride == 0) continue;
+    refuse(
+        "{}_stride_b must be left out or 0 with lengths=packed, where all sequences are one run of "
+        "tokens, got {}",
+        name, stride);
+  }
+}
+
+}  // namespace
+
+std::string signature_reason(const FmhaSignature& s) {
+  const std::pair<std::string_view, DType> types[] = {
+      {"in", s.in}, {"out", s.out}, {"dtype_bias", s.dtype_bias}};
+  for (const auto& [name, dtype] : types) {
+    if (dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16) continue;
+    return fmt::format("{} must be fp32, fp16 or bf16, got {}", name, to_string(dtype));
+  }
+  if (s.bias == FmhaBias::elementwise || s.dtype_bias == s.in) return {};
+  return fmt::format("dtype_bias must be {} like in with bias={}, got {}", to_string(s.in),
+                     to_string(s.bias), to_string(s.dtype_bias));
+}
+
+void validate(const Problem& problem) {
+  const FmhaProblem& given = fmha_of(problem);
+  check_numbers("fmha", given);
+  const std::string reason = signature_reason(std::get<FmhaSignature>(signature_of(problem)));
+  if (!reason.empty()) refuse("{}", reason);
+  const FmhaProblem p = with_strides(given);
+  check_sizes(p);
+  check_tokens(given, p);
+  check_skipped(p);
+  check_mask(p);
+  check_bias(given);
+  check_scalars(p);
+  check_products(p);
+  check_batch_strides(given);
+  for (const Tensor& tensor : tensors(problem)) {
+    const std::string wrong = tile::strides_reason(tensor);
+    if (!wrong.empty()) refuse("{}", wrong);
+  }
+}
+
+}  // namespace tessera::fmha

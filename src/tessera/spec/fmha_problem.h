@@ -1,0 +1,104 @@
+// What is asked of fused attention, and the pointers that it gets.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "tessera/spec/dtype.h"
+#include "tessera/spec/packed.h"
+
+#pragma GCC visibility push(default)
+namespace tessera {
+
+// What is computed of attention.
+enum class FmhaKind : std::uint8_t { forward };
+std::string_view to_string(FmhaKind kind);
+
+// How the lengths of a batch's sequences are given.
+//   equal:  every sequence has seqlen_q queries and seqlen_k keys
+//   packed: sequences lie one behind the other; seqlens_q and seqlens_k hold batch + 1 prefix sums
+//           of their lengths, beginning with 0
+//   padded: every sequence has room for seqlen_q queries and seqlen_k keys; seqlens_q and seqlens_k
+//           hold the `batch` lengths
+enum class FmhaLengths : std::uint8_t { equal, packed, padded };
+std::string_view to_string(FmhaLengths lengths);
+
+// Where the diagonal of the mask lies: query i and key i + shift. top_left: shift is 0;
+// bottom_right: the sequence's number of keys minus that of its queries.
+enum class FmhaMask : std::uint8_t { none, top_left, bottom_right };
+std::string_view to_string(FmhaMask mask);
+
+// What is added to the scores. elementwise: bias[b][h][i][j]. alibi: the head's slope times
+// -|i + keys - queries - j|.
+enum class FmhaBias : std::uint8_t { none, elementwise, alibi };
+std::string_view to_string(FmhaBias bias);
+
+// The strides of a tensor of tokens {batch, head, token, element}, in elements.
+using FmhaStrides = std::array<std::int64_t, 4>;
+inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked};
+
+// Of each sequence and each query head h, with the key-value head h * heads_kv / heads:
+//   s[i][j] = cap(scale * <q[i], k[j]>) + bias[i][j], where cap(x) = soft_cap * tanh(x / soft_cap)
+//   p[i][j] = exp(s[i][j] - lse[i]) where key j is seen by query i, else 0
+//   out[i]  = sum of p[i][j] * v[j],  lse[i] = log(sum of exp(s[i][j])) over the keys that are seen
+// A query that sees no key has out = 0 and lse = minus infinity. With a mask and i' = i + shift,
+// query i sees key j when i' - window_left <= j or j < sink, and j <= i' + window_right; a window
+// of -1 has no end on that side. q and out have heads * hdim and heads * hdim_v elements a token, k
+// and v have heads_kv * hdim and heads_kv * hdim_v.
+struct FmhaProblem {
+  FmhaKind kind = FmhaKind::forward;
+  DType in = DType::fp32;  // of q, k and v
+  DType out = DType::fp32;
+  DType dtype_bias = DType::fp32;  // of an elementwise bias
+  FmhaLengths lengths = FmhaLengths::equal;
+  std::int64_t batch = 1;
+  std::int64_t heads = 0;
+  std::int64_t heads_kv = kPacked;  // kPacked: as heads
+  std::int64_t seqlen_q = 0;        // of the longest sequence
+  std::int64_t seqlen_k = 0;
+  std::int64_t tokens_q = kPacked;  // packed: of all sequences; kPacked: batch * seqlen_q
+  std::int64_t tokens_k = kPacked;
+  std::int64_t hdim = 0;  // elements of q and k in a head
+  std::int64_t hdim_v = kPacked;
+  FmhaStrides q_strides = kPackedTokens;  // packed: the batch's stride is not used
+  FmhaStrides k_strides = kPackedTokens;
+  FmhaStrides v_strides = kPackedTokens;
+  FmhaStrides out_strides = kPackedTokens;
+  FmhaStrides bias_strides = kPackedTokens;  // {batch, head, query, key}; 0: the same for all
+  FmhaMask mask = FmhaMask::none;
+  std::int64_t window_left = -1;
+  std::int64_t window_right = 0;
+  std::int64_t sink = 0;
+  FmhaBias bias = FmhaBias::none;
+  std::int64_t slope_stride = 0;  // alibi: distance of two sequences' slopes; 0: the same for all
+  float scale = 0.0F;             // 0: 1 / sqrt(hdim)
+  float soft_cap = 0.0F;          // 0: none
+  bool lse = false;               // whether lse is stored: fp32, {batch, head, query}
+  std::int64_t skip_q = 0;        // sequences of at most so many queries are left out; 0: none
+  friend bool operator==(const FmhaProblem&, const FmhaProblem&) = default;
+};
+
+// Attention without a mask, all sequences equal: {batch, token, head, element} in memory.
+FmhaProblem fmha_problem(DType in, std::int64_t batch, std::int64_t heads, std::int64_t heads_kv,
+                         std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t hdim);
+
+// Replaces every kPacked by what it stands for, and a scale of 0 by 1 / sqrt(hdim).
+FmhaProblem with_strides(const FmhaProblem& problem);
+
+// The pointers that attention reads and writes. Those that the problem does not use may be null.
+// Prefix sums and lengths lie where the kernel can read them.
+struct FmhaOperands {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* bias = nullptr;               // elementwise
+  const float* slopes = nullptr;            // alibi: one for each query head
+  const std::int32_t* seqlens_q = nullptr;  // packed: batch + 1 prefix sums; padded: lengths
+  const std::int32_t* seqlens_k = nullptr;
+  void* out = nullptr;
+  float* lse = nullptr;
+};
+
+}  // namespace tessera
+#pragma GCC visibility pop

@@ -1,0 +1,61 @@
+// The commands on attention: nothing but its family knows it.
+#include <fmt/format.h>
+
+#include "host/cli/cli.h"
+
+namespace tessera::cli_test {
+namespace {
+
+using CliFmha = CliTest;
+
+constexpr const char* kAttention = "fmha_forward_fp32_flash_24x64x576_0x1x1_4x8x1_generic";
+
+TEST_F(CliFmha, IsListedShownGeneratedAndExplained) {
+  const Json kernels = run_json(
+      "list --op fmha --target generic --where lengths=equal --where masked=false")["kernels"];
+  EXPECT_NE(std::find(kernels.begin(), kernels.end(), kAttention), kernels.end());
+  const Json shown = run_json(words_of(std::string("show ") + kAttention));
+  EXPECT_EQ(shown.at("spec").at("signature").at("bias"), "none");
+  const Json written = run_json(
+      "generate --op fmha --preselected forward_bf16_essential --target sm90a --output-dir g");
+  EXPECT_EQ(written.at("written"), 8);
+  EXPECT_TRUE(fs::exists(folder() / "g/include/tessera/device/cuda/fmha/direct_fmha.h"));
+  const Json why = run_json(
+      "explain fmha heads=16 seqlen_q=100 seqlen_k=200 hdim=96 dtype=bf16 mask=top_left --target "
+      "sm90a");
+  EXPECT_TRUE(why.at("decisions")
+                  .at(0)
+                  .at("kernel")
+                  .get<std::string>()
+                  .starts_with("fmha_forward_bf16_direct_16x32x128_"));
+  const std::string problems = run("problems decode --op fmha --target generic").out;
+  EXPECT_NE(problems.find("\nfmha "), std::string::npos) << problems;
+}
+
+TEST_F(CliFmha, RunsVerifiesAndIsBenched) {
+  for (const std::string dtype : {"fp32", "fp16", "bf16"}) {
+    const Json json = run_json({"run", "fmha", "heads=3", "seqlen_q=7", "seqlen_k=15", "hdim=24",
+                                "mask=bottom_right", "lse=1", "dtype=" + dtype, "--target",
+                                "generic", "--verify", "--repeat", "1"});
+    const Json& verified = json.at("runs").at(0).at("verified");
+    EXPECT_TRUE(verified.at("ok"));
+    EXPECT_EQ(verified.at("checked"), 3 * 7 * (24 + 1));
+  }
+  EXPECT_EQ(run_json(words_of(std::string("verify --target generic ") + kAttention)).at("verified"),
+            1);
+  const Json bench = run_json(
+      "bench fmha heads=2 seqlen_q=64 seqlen_k=64 hdim=32 --target generic --threads 1 "
+      "--rounds 3");
+  EXPECT_GT(bench.at("cases").at(0).at("gflops").get<double>(), 0);
+}
+
+TEST_F(CliFmha, WrongProblemsAreRefusedWithBothNumbers) {
+  const CliResult refused = run("run fmha heads=6 heads_kv=4 seqlen_q=8 seqlen_k=8 hdim=16");
+  EXPECT_NE(refused.status, 0);
+  EXPECT_NE(refused.err.find("heads_kv"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find('6'), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find('4'), std::string::npos) << refused.err;
+}
+
+}  // namespace
+}  // namespace tessera::cli_test

@@ -1,0 +1,169 @@
+// The lists of problems to learn from, and the problems that exercise a kernel.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "host/spec/expect_error.h"
+#include "tessera/base/hash.h"
+#include "tessera/families/fmha/flash_gpu.h"
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::fmha {
+namespace {
+
+std::vector<Problem> drawn(std::string_view set, ProblemSide side, const std::string& target,
+                           const std::string& dtype) {
+  return draw(set, side, load_target(target), {.dtype = dtype, .layout = ""});
+}
+
+std::string digest(const std::vector<Problem>& problems) {
+  std::string lines;
+  for (const Problem& p : problems) lines += to_string(p) + "\n";
+  return hash_hex(lines).substr(0, 16);
+}
+
+struct Frozen {
+  const char *set, *target, *dtype, *hash, *unseen_hash;
+};
+constexpr Frozen kFrozen[] = {
+    {"wide", "sm90a", "bf16", "ad399d749d70c7a0", "bf8d15acae794cff"},
+    {"wide", "avx512", "fp32", "c1308bb62b2739fa", "c6ac9827089463a8"},
+    {"prefill", "sm90a", "bf16", "7c19c0f7bcfa37d2", "78cfa45718f331fa"},
+    {"prefill", "avx512", "fp32", "fa0162a6a1e3d14c", "737f743df1ec2834"},
+    {"decode", "sm90a", "fp16", "eda743f426d3e3da", "92a8c85827276b47"},
+    {"decode", "avx2", "bf16", "0126db12a70fe628", "f6facd53223cb574"},
+};
+
+// Whatever was measured or learned so far was measured and learned on these very lists.
+TEST(FmhaProblemSets, AreFrozen) {
+  for (const Frozen& f : kFrozen) {
+    const auto learned = drawn(f.set, ProblemSide::learned, f.target, f.dtype);
+    const auto unseen = drawn(f.set, ProblemSide::unseen, f.target, f.dtype);
+    EXPECT_EQ(learned.size(), 300U) << f.target << " " << f.set;
+    EXPECT_EQ(digest(learned), f.hash) << f.target << " " << f.set;
+    EXPECT_EQ(unseen.size(), 100U) << f.target << " " << f.set;
+    EXPECT_EQ(digest(unseen), f.unseen_hash) << f.target << " " << f.set;
+  }
+}
+
+TEST(FmhaProblemSets, SidesShareNoShapeAndNoProblemIsThereTwice) {
+  std::set<std::uint64_t> shapes[2];
+  for (const std::string_view set : problem_sets()) {
+    for (const char* target : {"avx512", "sm90a"}) {
+      for (const ProblemSide side : {ProblemSide::learned, ProblemSide::unseen}) {
+        std::set<std::string> lines;
+        for (const Problem& p : drawn(set, side, target, "bf16")) {
+          EXPECT_TRUE(lines.insert(to_string(p)).second) << to_string(p);
+          EXPECT_EQ(parse_problem(to_string(p)), p);
+          shapes[side == ProblemSide::unseen].insert(family().facts(p).shape_hash);
+        }
+      }
+    }
+  }
+  for (const std::uint64_t shape : shapes[0]) EXPECT_FALSE(shapes[1].contains(shape));
+}
+
+TEST(FmhaProblemSets, ProblemsAreBounded) {
+  double most = 0;
+  for (const Problem& p : drawn("wide", ProblemSide::learned, "avx512", "fp32")) {
+    EXPECT_LE(flops(p), 0x1p31) << to_string(p);
+    EXPECT_LE(bytes(p), 0x1p28) << to_string(p);
+    most = std::max(most, flops(p));
+  }
+  EXPECT_GE(most, 0x1p30);
+  most = 0;
+  for (const Problem& p : drawn("prefill", ProblemSide::learned, "sm90a", "bf16")) {
+    EXPECT_LE(flops(p), 0x1p42) << to_string(p);
+    EXPECT_LE(bytes(p), 0x1p31) << to_string(p);
+    most = std::max(most, flops(p));
+  }
+  EXPECT_GE(most, 0x1p41);
+}
+
+// Every kind of problem, in every prefix.
+TEST(FmhaProblemSets, EveryPrefixIsAMix) {
+  struct Kind {
+    const char* name;
+    bool (*is_one)(const FmhaProblem&);
+    double least;  // share of a prefix
+  };
+  constexpr Kind kKinds[] = {
+      {"one query", [](const FmhaProblem& p) { return p.seqlen_q == 1; }, 0.1},
+      {"as many keys", [](const FmhaProblem& p) { return p.seqlen_q == p.seqlen_k; }, 0.2},
+      {"masked", [](const FmhaProblem& p) { return p.mask != FmhaMask::none; }, 0.3},
+      {"not masked", [](const FmhaProblem& p) { return p.mask == FmhaMask::none; }, 0.2},
+      {"window", [](const FmhaProblem& p) { return p.window_left >= 0; }, 0.02},
+      {"groups", [](const FmhaProblem& p) { return p.heads_kv != kPacked; }, 0.3},
+      {"packed", [](const FmhaProblem& p) { return p.lengths == FmhaLengths::packed; }, 0.03},
+      {"padded", [](const FmhaProblem& p) { return p.lengths == FmhaLengths::padded; }, 0.08},
+      {"bias", [](const FmhaProblem& p) { return p.bias == FmhaBias::elementwise; }, 0.03},
+      {"alibi", [](const FmhaProblem& p) { return p.bias == FmhaBias::alibi; }, 0.03},
+      {"soft cap", [](const FmhaProblem& p) { return p.soft_cap != 0; }, 0.02},
+      {"lse", [](const FmhaProblem& p) { return p.lse; }, 0.1},
+      {"128", [](const FmhaProblem& p) { return p.hdim == 128; }, 0.15},
+      {"64", [](const FmhaProblem& p) { return p.hdim == 64; }, 0.1},
+      {"unequal heads", [](const FmhaProblem& p) { return p.hdim_v != kPacked; }, 0.05},
+  };
+  for (const char* target : {"sm90a", "avx512"}) {
+    const auto all = drawn("wide", ProblemSide::learned, target, "bf16");
+    for (const std::size_t size : {std::size_t{100}, all.size()}) {
+      for (const Kind& kind : kKinds) {
+        const auto count =
+            std::count_if(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size),
+                          [&](const Problem& p) { return kind.is_one(fmha_of(p)); });
+        EXPECT_GE(double(count), kind.least * double(size))
+            << kind.name << " among the first " << size << " on " << target;
+      }
+    }
+  }
+}
+
+TEST(FmhaProblemSets, UnknownWord) {
+  expect_error(
+      ErrorCode::not_found,
+      "unknown problem set 'decoed', did you mean 'decode'? (known: wide, prefill, decode)",
+      [] { drawn("decoed", ProblemSide::learned, "sm90a", "bf16"); });
+}
+
+// Problems that the kernel serves, among them those that kernels get wrong.
+void expect_samples(const KernelSpec& spec, const Target& target) {
+  const bool is_copied = spec.algorithm.pipeline == Pipeline::tmaws;  // which needs a key
+  const std::vector<Problem> problems = samples(spec, target);
+  EXPECT_EQ(problems.size(), is_copied ? 12U : 13U) << name_of(spec);
+  bool no_query = false, no_key = false, one_query = false, sees_nothing = false;
+  for (const Problem& problem : problems) {
+    family().validate(problem);
+    EXPECT_EQ(supports(spec, problem, target).reason, "");
+    const FmhaProblem& p = fmha_of(problem);
+    no_query |= p.seqlen_q == 0, no_key |= p.seqlen_k == 0, one_query |= p.seqlen_q == 1;
+    sees_nothing |= p.mask == FmhaMask::bottom_right && p.seqlen_q > p.seqlen_k && p.seqlen_k > 0;
+  }
+  EXPECT_TRUE(no_query && one_query) << name_of(spec);
+  EXPECT_EQ(no_key, !is_copied) << name_of(spec);
+  EXPECT_EQ(sees_nothing, std::get<FmhaSignature>(spec.signature).masked) << name_of(spec);
+}
+
+TEST(FmhaSamples, AreValidAndServed) {
+  for (const char* name : {"avx512", "avx2", "generic", "sm90a"}) {
+    const Target target = load_target(name);
+    for (const KernelSpec& spec : enumerate(target, {})) expect_samples(spec, target);
+  }
+}
+
+TEST(FmhaSamples, OfFlashKernelsOnHopper) {
+  const Target target = load_target("sm90a");
+  for (const Algorithm& algorithm : flash_gpu_algorithms()) {
+    for (const bool masked : {false, true}) {
+      const FmhaSignature signature = {.in = DType::bf16,
+                                       .out = DType::bf16,
+                                       .dtype_bias = DType::bf16,
+                                       .masked = masked,
+                                       .lse = true};
+      expect_samples({signature, algorithm, target.name}, target);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::fmha

@@ -1,0 +1,139 @@
+// Random problems of attention over all fields, small enough to compute them plainly.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <utility>
+
+#include "tessera/spec/problem.h"
+
+namespace tessera::fmha {
+
+inline constexpr std::array kTypes = {DType::fp32, DType::fp16, DType::bf16};
+
+// One head of one sequence, in fp32.
+inline FmhaProblem small_problem(std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t hdim) {
+  FmhaProblem p;
+  p.heads = 1;
+  p.seqlen_q = seqlen_q, p.seqlen_k = seqlen_k, p.hdim = hdim;
+  p.lse = true;
+  return p;
+}
+
+class RandomFmhas {
+ public:
+  explicit RandomFmhas(std::uint64_t seed) : engine_(seed) {}
+
+  std::int64_t integer(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(engine_);
+  }
+  bool coin() { return integer(0, 1) == 1; }
+  double normal() { return std::normal_distribution<double>()(engine_); }
+  template <class List>
+  auto one_of(const List& list) {
+    return list[static_cast<std::size_t>(integer(0, std::ssize(list) - 1))];
+  }
+
+  // Sequences of up to `longest` queries and keys, heads of up to `widest` elements.
+  FmhaProblem problem(std::int64_t longest, std::int64_t widest);
+
+ private:
+  using Sizes = std::array<std::int64_t, 4>;  // {batch, head, token, element}
+
+  void set_types(FmhaProblem& p);
+  void set_mask(FmhaProblem& p, std::int64_t longest);
+  void set_lengths(FmhaProblem& p);
+  void set_bias(FmhaProblem& p);
+  void set_strides(FmhaProblem& p);
+  void spread_out(FmhaStrides& strides, const Sizes& sizes, bool may_share);
+
+  std::mt19937_64 engine_;
+};
+
+inline void RandomFmhas::set_types(FmhaProblem& p) {
+  p.in = one_of(kTypes);
+  p.out = coin() ? p.in : one_of(kTypes);
+  p.dtype_bias = p.in;
+}
+
+inline void RandomFmhas::set_mask(FmhaProblem& p, std::int64_t longest) {
+  p.mask = static_cast<FmhaMask>(integer(0, 2));
+  if (p.mask == FmhaMask::none || coin()) return;
+  p.window_left = integer(-1, longest);
+  p.window_right = integer(-1, longest);
+  if (coin()) p.sink = integer(0, longest);
+}
+
+inline void RandomFmhas::set_lengths(FmhaProblem& p) {
+  p.lengths = static_cast<FmhaLengths>(integer(0, 2));
+  if (p.lengths == FmhaLengths::equal) return;
+  if (coin()) p.skip_q = integer(0, p.seqlen_q);
+  if (p.lengths != FmhaLengths::packed || coin()) return;
+  p.tokens_q = integer(0, p.batch * p.seqlen_q + 5);
+  p.tokens_k = integer(0, p.batch * p.seqlen_k + 5);
+}
+
+inline void RandomFmhas::set_bias(FmhaProblem& p) {
+  p.bias = static_cast<FmhaBias>(integer(0, 2));
+  if (p.bias == FmhaBias::alibi && coin()) p.slope_stride = p.heads + integer(0, 3);
+  if (p.bias != FmhaBias::elementwise) return;
+  p.dtype_bias = one_of(kTypes);
+  if (coin()) spread_out(p.bias_strides, {p.batch, p.heads, p.seqlen_q, p.seqlen_k}, true);
+}
+
+// Dimensions in any order with gaps between some of them. Inputs may have all batches or heads in
+// one place.
+inline void RandomFmhas::spread_out(FmhaStrides& strides, const Sizes& sizes, bool may_share) {
+  std::array<std::size_t, 4> order = {3, 2, 1, 0};
+  if (coin()) std::shuffle(order.begin(), order.end(), engine_);
+  std::int64_t span = 1;
+  for (const std::size_t dimension : order) {
+    if (span > 1 && integer(0, 2) == 0) span += integer(1, 5);
+    strides[dimension] = span;
+    if (may_share && dimension < 2 && integer(0, 4) == 0) {
+      strides[dimension] = 0;
+    } else {
+      span *= std::max<std::int64_t>(sizes[dimension], 1);
+    }
+  }
+}
+
+inline void RandomFmhas::set_strides(FmhaProblem& p) {
+  const bool is_packed = p.lengths == FmhaLengths::packed;
+  const FmhaProblem full = with_strides(p);
+  const std::int64_t batch = is_packed ? 1 : p.batch;
+  const std::int64_t q = is_packed ? full.tokens_q : p.seqlen_q;
+  const std::int64_t k = is_packed ? full.tokens_k : p.seqlen_k;
+  if (coin()) spread_out(p.q_strides, {batch, p.heads, q, p.hdim}, true);
+  if (coin()) spread_out(p.k_strides, {batch, full.heads_kv, k, p.hdim}, true);
+  if (coin()) spread_out(p.v_strides, {batch, full.heads_kv, k, full.hdim_v}, true);
+  if (coin()) spread_out(p.out_strides, {batch, p.heads, q, full.hdim_v}, false);
+  if (!is_packed) return;
+  for (FmhaStrides* strides : {&p.q_strides, &p.k_strides, &p.v_strides, &p.out_strides}) {
+    (*strides)[0] = coin() ? kPacked : 0;
+  }
+}
+
+inline FmhaProblem RandomFmhas::problem(std::int64_t longest, std::int64_t widest) {
+  FmhaProblem p;
+  set_types(p);
+  p.batch = integer(1, 3);
+  const std::int64_t group = integer(1, 3);
+  p.heads = group * integer(1, 2);
+  if (group > 1 || coin()) p.heads_kv = p.heads / group;
+  p.seqlen_q = integer(0, 9) == 0 ? integer(0, 1) : integer(1, longest);
+  p.seqlen_k = integer(0, 9) == 0 ? integer(0, 1) : integer(1, longest);
+  p.hdim = integer(1, widest);
+  if (coin()) p.hdim_v = integer(1, widest);
+  set_mask(p, longest);
+  set_lengths(p);
+  set_bias(p);
+  if (coin()) p.scale = static_cast<float>(normal());
+  if (coin()) p.soft_cap = static_cast<float>(integer(1, 8)) / 2;
+  p.lse = coin();
+  set_strides(p);
+  return p;
+}
+
+}  // namespace tessera::fmha

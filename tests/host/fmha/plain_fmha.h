@@ -1,0 +1,187 @@
+// Attention as its definition in spec/problem.h stands, one loop inside the other, in long double.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "host/fmha/fmha_problems.h"
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/spec/numeric.h"
+
+namespace tessera::fmha {
+
+// A problem with operands in memory of its own.
+struct PlainCase {
+  FmhaProblem problem;  // as given
+  FmhaProblem p;        // with its strides
+  Tensors list;
+  std::vector<std::vector<std::byte>> memory;  // of each tensor
+  Operands operands;
+
+  explicit PlainCase(const FmhaProblem& given)
+      : problem(given), p(with_strides(given)), list(tensors(given)), operands(FmhaOperands{}) {
+    for (const Tensor& tensor : list) {
+      memory.emplace_back(tensor.bytes() + 16, std::byte{0});
+      family().set_pointer(operands, tensor.operand, memory.back().data());
+    }
+  }
+
+  std::size_t index_of(std::string_view name) const {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i].name == name) return i;
+    }
+    return list.size();
+  }
+  double load(std::size_t tensor, std::int64_t at) const {
+    return load_element(list[tensor].dtype, memory[tensor].data(), at);
+  }
+  double load(std::string_view name, std::int64_t at) const { return load(index_of(name), at); }
+  void store(std::size_t tensor, std::int64_t at, double value) {
+    store_element(list[tensor].dtype, memory[tensor].data(), at, value);
+  }
+  void store(std::string_view name, std::int64_t at, double value) {
+    store(index_of(name), at, value);
+  }
+
+  void fill(RandomFmhas& random);
+  void set_lengths(RandomFmhas& random, const Tensor& tensor, std::size_t index);
+  // Fills the outputs with what every query should have. Those that are not written keep NaN.
+  void compute();
+  Mismatch verify() const { return family().verify(problem, operands); }
+};
+
+inline void PlainCase::set_lengths(RandomFmhas& random, const Tensor& tensor, std::size_t index) {
+  const bool is_q = tensor.name == "seqlens_q";
+  const std::int64_t longest = is_q ? p.seqlen_q : p.seqlen_k;
+  const std::int64_t tokens = is_q ? p.tokens_q : p.tokens_k;
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < tensor.sizes[0]; ++i) {
+    const std::int64_t length = random.integer(0, 3) == 0 ? 0 : random.integer(0, longest);
+    if (p.lengths == FmhaLengths::padded) {
+      store(index, i, static_cast<double>(length));
+      continue;
+    }
+    store(index, i, static_cast<double>(sum));
+    sum += std::min(length, tokens - sum);
+  }
+}
+
+inline void PlainCase::fill(RandomFmhas& random) {
+  for (std::size_t t = 0; t < list.size(); ++t) {
+    const Tensor& tensor = list[t];
+    if (tensor.name.starts_with("seqlens")) {
+      set_lengths(random, tensor, t);
+      continue;
+    }
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+      store(t, i, tensor.is_written() ? std::nan("") : random.normal());
+    }
+  }
+}
+
+// One query of one head of one sequence.
+struct PlainRow {
+  const PlainCase& c;
+  std::int64_t b, h, i;
+  std::int64_t queries, keys, first_query, first_key;
+
+  bool sees(std::int64_t j) const {
+    const FmhaProblem& p = c.p;
+    if (p.mask == FmhaMask::none) return true;
+    const std::int64_t at = i + (p.mask == FmhaMask::bottom_right ? keys - queries : 0);
+    const bool from = p.window_left == -1 || at - p.window_left <= j || j < p.sink;
+    const bool to = p.window_right == -1 || j <= at + p.window_right;
+    return from && to;
+  }
+
+  std::int64_t place(const FmhaStrides& s, std::int64_t head, std::int64_t token) const {
+    const std::int64_t batch = c.p.lengths == FmhaLengths::packed ? 0 : b * s[0];
+    return batch + head * s[1] + token * s[2];
+  }
+  std::int64_t kv_head() const { return h * c.p.heads_kv / c.p.heads; }
+
+  long double score(std::int64_t j) const {
+    const FmhaProblem& p = c.p;
+    long double dot = 0;
+    for (std::int64_t d = 0; d < p.hdim; ++d) {
+      const std::int64_t q = place(p.q_strides, h, first_query + i) + d * p.q_strides[3];
+      const std::int64_t k = place(p.k_strides, kv_head(), first_key + j) + d * p.k_strides[3];
+      dot += static_cast<long double>(c.load("q", q)) * c.load("k", k);
+    }
+    dot *= p.scale;
+    if (p.soft_cap != 0) dot = p.soft_cap * std::tanh(dot / p.soft_cap);
+    if (p.bias == FmhaBias::elementwise) {
+      const FmhaStrides& s = p.bias_strides;
+      dot += c.load("bias", b * s[0] + h * s[1] + i * s[2] + j * s[3]);
+    }
+    if (p.bias == FmhaBias::alibi) {
+      const auto distance = static_cast<long double>(std::abs(i + keys - queries - j));
+      dot -= c.load("slopes", b * p.slope_stride + h) * distance;
+    }
+    return dot;
+  }
+
+  std::int64_t out_place(std::int64_t column) const {
+    const FmhaStrides& s = c.p.out_strides;
+    return place(s, h, first_query + i) + column * s[3];
+  }
+  std::int64_t lse_place() const {
+    if (c.p.lengths == FmhaLengths::packed) return h * c.p.tokens_q + first_query + i;
+    return (b * c.p.heads + h) * c.p.seqlen_q + i;
+  }
+  double value(std::int64_t j, std::int64_t column) const {
+    const FmhaStrides& s = c.p.v_strides;
+    return c.load("v", place(s, kv_head(), first_key + j) + column * s[3]);
+  }
+};
+
+// Calls visit(row) for each query that is written.
+template <class Visit>
+void for_each_row(const PlainCase& c, const Visit& visit) {
+  const FmhaProblem& p = c.p;
+  const auto length = [&](std::string_view name, std::int64_t at) {
+    return static_cast<std::int64_t>(c.load(name, at));
+  };
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    PlainRow row{c, b, 0, 0, p.seqlen_q, p.seqlen_k, 0, 0};
+    if (p.lengths == FmhaLengths::padded) {
+      row.queries = length("seqlens_q", b), row.keys = length("seqlens_k", b);
+    }
+    if (p.lengths == FmhaLengths::packed) {
+      row.first_query = length("seqlens_q", b), row.first_key = length("seqlens_k", b);
+      row.queries = length("seqlens_q", b + 1) - row.first_query;
+      row.keys = length("seqlens_k", b + 1) - row.first_key;
+    }
+    if (row.queries <= p.skip_q) continue;
+    for (row.h = 0; row.h < p.heads; ++row.h) {
+      for (row.i = 0; row.i < row.queries; ++row.i) visit(row);
+    }
+  }
+}
+
+inline void PlainCase::compute() {
+  for_each_row(*this, [this](const PlainRow& row) {
+    std::vector<long double> sums(static_cast<std::size_t>(p.hdim_v), 0);
+    long double total = 0, most = -std::numeric_limits<long double>::infinity();
+    for (std::int64_t j = 0; j < row.keys; ++j) {
+      if (row.sees(j)) most = std::max(most, row.score(j));
+    }
+    for (std::int64_t j = 0; j < row.keys; ++j) {
+      if (!row.sees(j)) continue;
+      const long double weight = std::exp(row.score(j) - most);
+      total += weight;
+      for (std::size_t d = 0; d < sums.size(); ++d) {
+        sums[d] += weight * row.value(j, static_cast<std::int64_t>(d));
+      }
+    }
+    for (std::size_t d = 0; d < sums.size(); ++d) {
+      const long double value = total == 0 ? 0 : sums[d] / total;
+      store("out", row.out_place(static_cast<std::int64_t>(d)), static_cast<double>(value));
+    }
+    if (p.lse) store("lse", row.lse_place(), static_cast<double>(most + std::log(total)));
+  });
+}
+
+}  // namespace tessera::fmha

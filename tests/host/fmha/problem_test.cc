@@ -1,0 +1,311 @@
+// What attention's table says of problems: tensors, counts, facts, the checks of a caller's
+// operands, and the arguments of a launch.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "host/fmha/plain_fmha.h"
+#include "host/spec/expect_error.h"
+#include "tessera/families/fmha/arguments.h"
+#include "tessera/families/operands.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::fmha {
+namespace {
+
+std::map<std::string_view, Tensor> tensors_of(const char* line) {
+  std::map<std::string_view, Tensor> all;
+  for (const Tensor& tensor : tensors(parse_problem(line))) all[tensor.name] = tensor;
+  return all;
+}
+
+std::vector<std::int64_t> sizes(const Tensor& t) {
+  return {t.sizes.begin(), t.sizes.begin() + static_cast<std::ptrdiff_t>(t.rank)};
+}
+std::vector<std::int64_t> strides(const Tensor& t) {
+  return {t.strides.begin(), t.strides.begin() + static_cast<std::ptrdiff_t>(t.rank)};
+}
+
+using Sizes = std::vector<std::int64_t>;
+
+TEST(FmhaTensors, TokensLieBehindEachOther) {
+  const auto all = tensors_of(
+      "fmha batch=2 heads=6 heads_kv=3 seqlen_q=5 seqlen_k=7 hdim=8 hdim_v=4 dtype=bf16 out=fp32 "
+      "lse=1");
+  EXPECT_EQ(all.size(), 5U);
+  EXPECT_EQ(sizes(all.at("q")), (Sizes{8, 5, 6, 2}));
+  EXPECT_EQ(strides(all.at("q")), (Sizes{1, 48, 8, 240}));
+  EXPECT_EQ(sizes(all.at("k")), (Sizes{8, 7, 3, 2}));
+  EXPECT_EQ(sizes(all.at("v")), (Sizes{4, 7, 3, 2}));
+  EXPECT_EQ(sizes(all.at("out")), (Sizes{4, 5, 6, 2}));
+  EXPECT_EQ(all.at("out").dtype, DType::fp32);
+  EXPECT_EQ(sizes(all.at("lse")), (Sizes{1, 5, 6, 2}));
+  EXPECT_EQ(strides(all.at("lse")), (Sizes{1, 1, 5, 30}));
+  EXPECT_EQ(all.at("lse").dtype, DType::fp32);
+  EXPECT_FALSE(all.at("lse").has_gaps());
+}
+
+TEST(FmhaTensors, PackedSequencesAreOneRun) {
+  const auto all = tensors_of(
+      "fmha batch=2 heads=6 seqlen_q=5 seqlen_k=7 hdim=8 lengths=packed tokens_q=9 tokens_k=11 "
+      "lse=1 bias=elementwise dtype=bf16,fp32");
+  EXPECT_EQ(all.size(), 8U);
+  EXPECT_EQ(sizes(all.at("q")), (Sizes{8, 9, 6, 1}));
+  EXPECT_EQ(sizes(all.at("v")), (Sizes{8, 11, 6, 1}));
+  EXPECT_EQ(sizes(all.at("lse")), (Sizes{1, 9, 6, 1}));
+  EXPECT_EQ(strides(all.at("lse")), (Sizes{1, 1, 9, 0}));
+  EXPECT_EQ(sizes(all.at("bias")), (Sizes{7, 5, 6, 2}));
+  EXPECT_EQ(all.at("bias").dtype, DType::fp32);
+  const Tensor& q = all.at("seqlens_q");
+  const Tensor& k = all.at("seqlens_k");
+  EXPECT_EQ(sizes(q), (Sizes{3}));
+  EXPECT_EQ(q.dtype, DType::int32);
+  EXPECT_EQ(q.fill, Fill::prefix_sums);
+  EXPECT_EQ(q.most, 5);
+  EXPECT_EQ(q.total, 9);
+  EXPECT_EQ(k.most, 7);
+  EXPECT_EQ(k.total, 11);
+}
+
+TEST(FmhaTensors, PaddedSequencesHaveLengths) {
+  const auto all = tensors_of(
+      "fmha batch=3 heads=6 seqlen_q=5 seqlen_k=7 hdim=8 lengths=padded bias=alibi slope_stride=9");
+  EXPECT_EQ(all.size(), 7U);
+  EXPECT_EQ(sizes(all.at("seqlens_k")), (Sizes{3}));
+  EXPECT_EQ(all.at("seqlens_k").fill, Fill::lengths);
+  EXPECT_EQ(sizes(all.at("slopes")), (Sizes{6, 3}));
+  EXPECT_EQ(strides(all.at("slopes")), (Sizes{1, 9}));
+}
+
+// Each pointer goes to the member that has its name.
+TEST(FmhaTensors, PointersAreThoseOfTheirOperands) {
+  PlainCase c(fmha_of(parse_problem(
+      "fmha batch=2 heads=2 seqlen_q=3 seqlen_k=4 hdim=5 lengths=padded bias=alibi lse=1")));
+  const auto& o = std::get<FmhaOperands>(c.operands);
+  const std::map<std::string_view, const void*> members = {{"q", o.q},
+                                                           {"k", o.k},
+                                                           {"v", o.v},
+                                                           {"slopes", o.slopes},
+                                                           {"seqlens_q", o.seqlens_q},
+                                                           {"seqlens_k", o.seqlens_k},
+                                                           {"out", o.out},
+                                                           {"lse", o.lse}};
+  EXPECT_EQ(c.list.size(), members.size());
+  for (std::size_t i = 0; i < c.list.size(); ++i) {
+    EXPECT_EQ(members.at(c.list[i].name), c.memory[i].data()) << c.list[i].name;
+    EXPECT_EQ(pointer(c.operands, c.list[i].operand), c.memory[i].data()) << c.list[i].name;
+  }
+}
+
+// ---- counts ----
+
+double scores_of(const std::string& fields) {
+  return scores(fmha_of(parse_problem("fmha batch=2 heads=3 hdim=4 " + fields)));
+}
+
+TEST(FmhaCounts, ScoresAreThoseOfSeenKeys) {
+  EXPECT_EQ(scores_of("seqlen_q=5 seqlen_k=7"), 6 * 35);
+  EXPECT_EQ(scores_of("seqlen_q=5 seqlen_k=7 mask=top_left"), 6 * (1 + 2 + 3 + 4 + 5));
+  EXPECT_EQ(scores_of("seqlen_q=5 seqlen_k=7 mask=bottom_right"), 6 * (3 + 4 + 5 + 6 + 7));
+  EXPECT_EQ(scores_of("seqlen_q=5 seqlen_k=2 mask=bottom_right"), 6 * (0 + 0 + 0 + 1 + 2));
+  EXPECT_EQ(scores_of("seqlen_q=5 seqlen_k=7 mask=top_left window_left=1 window_right=1"),
+            6 * (2 + 3 + 3 + 3 + 3));
+  EXPECT_EQ(scores_of("seqlen_q=5 seqlen_k=7 mask=top_left window_left=1 sink=2"),
+            6 * (1 + 2 + 3 + 4 + 4));
+  EXPECT_EQ(scores_of("seqlen_q=0 seqlen_k=7 mask=top_left"), 0);
+  const double many = scores_of("seqlen_q=100000 seqlen_k=100000 mask=top_left");
+  EXPECT_NEAR(many / (6 * 5e9), 1, 1e-3);
+}
+
+TEST(FmhaCounts, OperationsAndBytes) {
+  const Problem p = parse_problem(
+      "fmha batch=2 heads=6 heads_kv=3 seqlen_q=5 seqlen_k=7 hdim=8 hdim_v=4 dtype=bf16 lse=1 "
+      "bias=elementwise bias_stride_b=0");
+  EXPECT_EQ(flops(p), 2.0 * 2 * 6 * 5 * 7 * (8 + 4));
+  const double q = 2 * 5 * 6 * 8, k = 2 * 7 * 3 * 8, v = 2 * 7 * 3 * 4, out = 2 * 5 * 6 * 4;
+  EXPECT_EQ(bytes(p), 2 * (q + k + v + out) + 2 * 6 * 5 * 7 + 4 * 2 * 6 * 5);
+}
+
+TEST(FmhaFacts, SizesDecideTheSide) {
+  const auto hash = [](const std::string& more) {
+    return family()
+        .facts(parse_problem("fmha batch=2 heads=4 seqlen_q=30 seqlen_k=40 hdim=64" + more))
+        .shape_hash;
+  };
+  EXPECT_EQ(hash(""), hash(" dtype=bf16 mask=top_left bias=alibi lse=1 heads_kv=4"));
+  EXPECT_NE(hash(""), hash(" heads_kv=2"));
+  const Facts facts = family().facts(parse_problem("fmha heads=4 seqlen_q=1 seqlen_k=40 hdim=64"));
+  EXPECT_EQ(facts.sizes, (std::vector<Label>{{"queries", "decode"}}));
+  EXPECT_TRUE(facts.bandwidth_bound);
+}
+
+TEST(FmhaFacts, RetypedKeepsTheRest) {
+  const Problem p = parse_problem("fmha heads=4 seqlen_q=3 seqlen_k=4 hdim=8 mask=top_left");
+  EXPECT_EQ(family().retyped(p, {.dtype = "fp16", .layout = ""}),
+            parse_problem("fmha heads=4 seqlen_q=3 seqlen_k=4 hdim=8 mask=top_left dtype=fp16"));
+}
+
+TEST(FmhaWords, ForeignRowsAreReadByTheirKeys) {
+  EXPECT_EQ(family().from_words({{"heads", "4"},
+                                 {"seqlen_q", "3"},
+                                 {"seqlen_k", "4"},
+                                 {"hdim", "8"},
+                                 {"dtype", "bf16"},
+                                 {"m", "3"}}),
+            parse_problem("fmha heads=4 seqlen_q=3 seqlen_k=4 hdim=8 dtype=bf16"));
+  expect_error(ErrorCode::parse_error,
+               "cannot be read: problem: fmha needs heads, as in 'fmha batch=2 heads=16 "
+               "seqlen_q=512 seqlen_k=512 hdim=128 dtype=bf16'",
+               [] {
+                 family().from_words({{"hdim", "8"}});
+               });
+}
+
+// ---- a caller's operands ----
+
+class FmhaOperandsTest : public testing::Test {
+ protected:
+  FmhaOperands& operands() { return std::get<FmhaOperands>(c_.operands); }
+  std::string refusal() {
+    try {
+      validate_operands(family(), c_.problem, c_.operands);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      return error.what();
+    }
+    return "";
+  }
+
+  PlainCase c_{fmha_of(parse_problem(
+      "fmha batch=2 heads=3 seqlen_q=4 seqlen_k=4 hdim=8 lengths=packed bias=elementwise lse=1"))};
+};
+
+TEST_F(FmhaOperandsTest, Accepted) { EXPECT_EQ(refusal(), ""); }
+
+TEST_F(FmhaOperandsTest, Null) {
+  operands().lse = nullptr;
+  EXPECT_EQ(refusal(), "fmha: lse must not be null: 24 rows of 1 elements are needed");
+  c_ = PlainCase(c_.problem);
+  operands().seqlens_k = nullptr;
+  EXPECT_EQ(refusal(), "fmha: seqlens_k must not be null: 1 rows of 3 elements are needed");
+  c_ = PlainCase(c_.problem);
+  operands().bias = nullptr;
+  EXPECT_EQ(refusal(), "fmha: bias must not be null: 24 rows of 4 elements are needed");
+}
+
+TEST_F(FmhaOperandsTest, Misaligned) {
+  operands().k = static_cast<const std::byte*>(operands().k) + 2;
+  EXPECT_EQ(
+      refusal(),
+      "fmha: k must be aligned to 4 bytes for fp32, got an address 2 past a multiple of that");
+}
+
+TEST_F(FmhaOperandsTest, OutputsMustNotOverlapAnything) {
+  operands().out = const_cast<void*>(operands().q);
+  EXPECT_EQ(refusal(),
+            "fmha: out must not overlap q, got out 0 bytes after the start of q, which spans 768 "
+            "bytes");
+  c_ = PlainCase(c_.problem);
+  operands().lse = static_cast<float*>(operands().out) + 1;
+  EXPECT_EQ(refusal(),
+            "fmha: out must not overlap lse, got out 4 bytes before the start of lse, which spans "
+            "96 bytes");
+}
+
+TEST_F(FmhaOperandsTest, NothingIsNeededForNoQueries) {
+  c_.problem = fmha_of(parse_problem("fmha heads=3 seqlen_q=0 seqlen_k=4 hdim=8 lse=1"));
+  operands() = {};
+  EXPECT_EQ(refusal(), "");
+}
+
+// ---- launches ----
+
+device::FmhaArguments arguments_of(const Launch& launch) {
+  device::FmhaArguments g;
+  EXPECT_EQ(launch.arguments.size(), sizeof(g));
+  std::memcpy(&g, launch.arguments.data(), sizeof(g));
+  return g;
+}
+
+TEST(FmhaBind, ArgumentsSayWhatTheProblemSays) {
+  const Target target = load_target("avx512");
+  const Problem problem = parse_problem(
+      "fmha batch=2 heads=6 heads_kv=3 seqlen_q=5 seqlen_k=7 hdim=8 lengths=packed tokens_q=9 "
+      "mask=bottom_right window_left=4 sink=2 soft_cap=30 skip_q=1 bias=alibi slope_stride=6 "
+      "lse=1");
+  PlainCase c(fmha_of(problem));
+  const Launch launch = fmha::bind(family().general(problem, target), problem, c.operands);
+  const device::FmhaArguments g = arguments_of(launch);
+  const auto& o = std::get<FmhaOperands>(c.operands);
+  EXPECT_EQ(g.q, o.q);
+  EXPECT_EQ(g.lse, o.lse);
+  EXPECT_EQ(g.seqlens_k, o.seqlens_k);
+  EXPECT_EQ(g.heads_kv, 3);
+  EXPECT_EQ(g.tokens_q, 9);
+  EXPECT_EQ(g.tokens_k, 14);
+  EXPECT_EQ(g.hdim_v, 8);
+  EXPECT_EQ(g.q_stride[0], 0);
+  EXPECT_EQ(g.q_stride[2], 48);
+  EXPECT_EQ(g.k_stride[2], 24);
+  EXPECT_EQ(g.lse_stride[0], 0);
+  EXPECT_EQ(g.lse_stride[1], 9);
+  EXPECT_EQ(g.window_left, 4);
+  EXPECT_EQ(g.window_right, 0);
+  EXPECT_EQ(g.sink, 2);
+  EXPECT_EQ(g.skip_q, 1);
+  EXPECT_EQ(g.slope_stride, 6);
+  EXPECT_EQ(g.at_end, 1);
+  EXPECT_EQ(g.soft_cap, 30);
+  EXPECT_FLOAT_EQ(g.scale, 1 / std::sqrt(8.0F));
+}
+
+// Neither does a packed tensor with room for tokens that no sequence has.
+TEST(FmhaBind, NothingToCompute) {
+  const auto steps = [](const std::string& target, const std::string& fields) {
+    const Problem p = parse_problem("fmha heads=3 hdim=8 " + fields);
+    const KernelSpec spec = family().general(p, load_target(target));
+    return fmha::bind(spec, p, FmhaOperands{}).steps.size();
+  };
+  for (const char* target : {"avx2", "sm90a"}) {
+    for (const char* fields : {"seqlen_q=0 seqlen_k=4", "batch=0 seqlen_q=2 seqlen_k=4",
+                               "seqlen_q=0 seqlen_k=4 lengths=packed tokens_q=5",
+                               "batch=0 seqlen_q=2 seqlen_k=4 lengths=packed tokens_q=5",
+                               "seqlen_q=2 seqlen_k=4 lengths=packed tokens_q=0"}) {
+      EXPECT_EQ(steps(target, fields), 0U) << target << " " << fields;
+    }
+    EXPECT_EQ(steps(target, "seqlen_q=2 seqlen_k=0"), 1U) << "zeros are written";
+  }
+}
+
+// ---- which keys a query sees ----
+
+// By the definition, for every mask, window and sink, and lengths of 0 too.
+TEST(FmhaKeys, AreThoseOfTheDefinition) {
+  FmhaProblem p = small_problem(5, 6, 1);
+  for (const FmhaMask mask : {FmhaMask::top_left, FmhaMask::bottom_right}) {
+    for (std::int64_t code = 0; code < 9 * 9 * 4 * 7 * 6; ++code) {
+      p.mask = mask;
+      p.window_left = code % 9 - 1, p.window_right = code / 9 % 9 - 1;
+      p.sink = code / 81 % 4 * 2;
+      p.seqlen_k = code / 324 % 7, p.seqlen_q = code / 2268;
+      const PlainCase c(p);
+      const device::FmhaArguments g = fmha::arguments_of(c.p, FmhaOperands{});
+      const device::FmhaSequence s = device::sequence_of<device::FmhaLengths::equal>(g, 0);
+      for (std::int64_t i = 0; i < p.seqlen_q; ++i) {
+        const PlainRow row{c, 0, 0, i, p.seqlen_q, p.seqlen_k, 0, 0};
+        const device::FmhaKeys keys = device::keys_of<true>(g, s, i);
+        ASSERT_LE(keys.sink, keys.begin);
+        ASSERT_LE(keys.begin, keys.end);
+        ASSERT_LE(keys.end, p.seqlen_k);
+        for (std::int64_t j = 0; j < p.seqlen_k; ++j) {
+          ASSERT_EQ(keys.has(j), row.sees(j)) << to_string(Problem(p)) << " " << i << " " << j;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::fmha
