@@ -113,8 +113,15 @@ std::vector<std::string> usual_peers(const Target& target, const std::vector<Pro
   return names;
 }
 
+// A shape file may hold a whole network, of which one operation is measured.
+std::vector<Problem> problems_of(const BenchCommand& command) {
+  ProblemOptions options = command.problems;
+  options.op = command.what;
+  return read_problems(options);
+}
+
 int bench_problems(const BenchCommand& command, const Console& console) {
-  const std::vector<Problem> problems = read_problems(command.problems);
+  const std::vector<Problem> problems = problems_of(command);
   const int threads = runtime::thread_limit({.threads = command.settings.run.threads});
   Dispatcher dispatcher({.target = command.target});
   const Target& target = dispatcher.target();

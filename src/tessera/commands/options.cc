@@ -75,6 +75,7 @@ std::vector<Problem> read_lines(const ProblemOptions& options) {
     line = line.substr(0, line.find('#'));
     if (split_words(line).empty()) continue;
     const Problem given = read_line(options, number, [&] { return parse_problem(line); });
+    if (!options.op.empty() && to_string(op_of(given)) != options.op) continue;
     // errors here come from options, not from a line
     const Problem problem = with_types(with_fields(given, options), options);
     problems.push_back(read_line(options, number, [&] {
@@ -83,7 +84,9 @@ std::vector<Problem> read_lines(const ProblemOptions& options) {
     }));
   }
   if (problems.empty()) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{} holds no problem", options.shapes));
+    const std::string of = options.op.empty() ? "" : " of " + options.op;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} holds no problem{}", options.shapes, of));
   }
   return problems;
 }

@@ -34,6 +34,7 @@ struct ProblemOptions {
   std::string dtype;               // replaces every problem's types
   std::string layout;
   std::vector<std::string> set = {};  // "n=1": replaces this field of every problem
+  std::string op = {};                // takes a shape file's problems of this operation alone
 };
 void add_problem_options(CLI::App& app, ProblemOptions& options);
 // The names of all families' lists of problems.

@@ -23,9 +23,10 @@ const std::string kTargets =
     " (known: avx512, avx2, generic, sm90a, gfx90a, gfx942, gfx950; a row of your own is a file "
     "that ends in .json)";
 const std::string kShapes =
-    " (known: bert_base, convnext, deepseek_v3, efficientnet, fused, gpt2, llama3_8b, "
-    "mobilenet_v3, odd, odd_gpu, resnet50, resnet50_gemm, resnext101, skinny, square, "
-    "square_gpu, unet_sd15, video_3d, wavenet; a file of your own is named by its path)";
+    " (known: bert, bert_base, convnext, decode_128k, decode_32k, decode_8k, deepseek_v3, "
+    "efficientnet, fused, gpt2, llama3_70b, llama3_8b, mobilenet_v3, odd, odd_gpu, "
+    "prefill_ragged, qwen3, resnet50, resnet50_gemm, resnext101, skinny, square, square_gpu, "
+    "stable_diffusion, unet_sd15, video_3d, wavenet; a file of your own is named by its path)";
 const std::string kNoProblem =
     "give a problem, such as 'gemm m=128 n=3072 k=768', or a file after --shapes";
 
