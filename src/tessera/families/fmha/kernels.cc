@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <limits>
 
 #include "tessera/base/error.h"
@@ -123,36 +124,59 @@ std::vector<Algorithm> algorithms_of(const Target& target) {
   return all;
 }
 
-// What networks use: all of one type, with or without a mask, and lse for training.
-std::vector<Signature> signatures() {
-  std::vector<Signature> all;
-  for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
-    for (const FmhaLengths lengths :
-         {FmhaLengths::equal, FmhaLengths::packed, FmhaLengths::padded}) {
-      for (const FmhaBias bias : {FmhaBias::none, FmhaBias::elementwise, FmhaBias::alibi}) {
-        for (const bool masked : {false, true}) {
-          for (const bool lse : {false, true}) {
-            all.push_back(FmhaSignature{.in = in,
-                                        .out = in,
-                                        .dtype_bias = in,
-                                        .lengths = lengths,
-                                        .masked = masked,
-                                        .bias = bias,
-                                        .lse = lse});
-          }
-        }
-      }
+// Each of the signatures with each value of a field.
+template <class Value>
+std::vector<FmhaSignature> with_each(const std::vector<FmhaSignature>& some,
+                                     Value FmhaSignature::*field,
+                                     std::initializer_list<Value> values) {
+  std::vector<FmhaSignature> all;
+  for (const FmhaSignature& signature : some) {
+    for (const Value value : values) {
+      all.push_back(signature);
+      all.back().*field = value;
     }
   }
   return all;
 }
 
+// What networks use: all of one type, with or without a mask, and lse for training.
+std::vector<Signature> signatures() {
+  std::vector<FmhaSignature> all;
+  for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
+    all.push_back(FmhaSignature{.in = in, .out = in, .dtype_bias = in});
+  }
+  all = with_each(all, &FmhaSignature::lengths,
+                  {FmhaLengths::equal, FmhaLengths::packed, FmhaLengths::padded});
+  all = with_each(all, &FmhaSignature::bias,
+                  {FmhaBias::none, FmhaBias::elementwise, FmhaBias::alibi});
+  all = with_each(all, &FmhaSignature::masked, {false, true});
+  all = with_each(all, &FmhaSignature::soft_cap, {false, true});
+  all = with_each(all, &FmhaSignature::lse, {false, true});
+  return {all.begin(), all.end()};
+}
+
 const FmhaSignature& fmha(const Signature& signature) { return std::get<FmhaSignature>(signature); }
+
+// Words of other libraries' kernel sets: how sequences are told apart, whether there is a mask of
+// any kind, whether scores are bent.
+std::vector<std::string> mode_words() { return {"batch", "group"}; }
+std::vector<std::string> mask_words() { return {"no", "generic"}; }
+std::vector<std::string> logits_words() { return {"false", "true"}; }
 constexpr std::array kDerived = {
     DerivedField{"dtype", known_words<DType>,
                  [](const Signature& s) { return to_string(fmha(s).in); }},
     DerivedField{"variant", known_words<FmhaKind>,
-                 [](const Signature& s) { return to_string(fmha(s).kind); }}};
+                 [](const Signature& s) { return to_string(fmha(s).kind); }},
+    DerivedField{"mode", mode_words,
+                 [](const Signature& s) -> std::string_view {
+                   return fmha(s).lengths == FmhaLengths::equal ? "batch" : "group";
+                 }},
+    DerivedField{
+        "mask", mask_words,
+        [](const Signature& s) -> std::string_view { return fmha(s).masked ? "generic" : "no"; }},
+    DerivedField{"logits", logits_words, [](const Signature& s) -> std::string_view {
+                   return fmha(s).soft_cap ? "true" : "false";
+                 }}};
 
 }  // namespace
 

@@ -1,0 +1,190 @@
+"""Fourteen named configurations of attention forward against PyTorch in fp64.
+
+The names are those of a suite that other attention libraries are measured by. Its dropout and its
+paged keys have no counterpart here yet; `padded` and `short_left_out` take their places. Where
+PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=1 asks for them.
+TESSERA_TEST_SEED=N repeats a run.
+"""
+import unittest
+from typing import Any, NamedTuple, Optional
+
+from test_torch import DEVICES, SEED, wide
+from test_torch_attention import Attended, bound_of, repeated
+
+import torch
+import torch.nn.functional as functional
+from torch.nn.attention.flex_attention import flex_attention
+
+import tessera.torch
+
+HALF, BRAIN, FULL = torch.float16, torch.bfloat16, torch.float32
+
+
+def setUpModule():
+    print(f"test_torch_attention_parity: TESSERA_TEST_SEED={SEED}, PyTorch {torch.__version__}, "
+          f"{DEVICES}")
+
+
+class Config(NamedTuple):
+    """Sizes, and what attention() is asked besides. batch, heads, heads_kv, queries, keys."""
+
+    name: str
+    dtype: Any
+    sizes: Any = (2, 4, 4, 64, 64)
+    hdim: int = 64
+    hdim_v: Optional[int] = None
+    ask: Any = {}  # of attention(), by name
+    added: Optional[str] = None  # "bias", "slopes"
+    lengths: Optional[str] = None  # "packed", "padded"
+
+
+CONFIGS = (
+    Config("basic_fp16", HALF),
+    Config("basic_bf16", BRAIN, (2, 4, 4, 128, 128), 128),
+    Config("causal", HALF, (2, 4, 4, 70, 70), ask={"mask": "top_left"}),
+    Config("causal_bottom_right", BRAIN, (2, 4, 4, 33, 90), ask={"mask": "bottom_right"}),
+    Config("window", HALF, (1, 4, 4, 96, 96), ask={"mask": "bottom_right", "window": (20, 3)}),
+    Config("bias", HALF, (2, 4, 4, 50, 77), added="bias"),
+    Config("alibi", BRAIN, (2, 4, 4, 64, 80), added="slopes"),
+    Config("gqa", BRAIN, (2, 8, 2, 40, 72), 128, ask={"mask": "bottom_right"}),
+    Config("unequal_hdims", BRAIN, (1, 4, 4, 48, 65), 192, 128, ask={"mask": "top_left"}),
+    Config("group_mode", HALF, (5, 4, 2, 40, 60), ask={"mask": "bottom_right"}, lengths="packed"),
+    Config("padded", BRAIN, (4, 4, 2, 40, 60), lengths="padded"),
+    Config("logits_soft_cap", HALF, (2, 4, 4, 40, 72), ask={"soft_cap": 5.0, "scale": 0.5}),
+    Config("sink_tokens", HALF, (2, 4, 4, 80, 80),
+           ask={"mask": "top_left", "window": (11, 0), "sink": 4}),
+    Config("short_left_out", FULL, (6, 4, 4, 20, 30), 40, ask={"skip_q": 7}, lengths="packed"),
+)
+
+
+def seen(config, queries, keys, device):
+    """Which keys each query sees."""
+    shift = keys - queries if config.ask.get("mask") == "bottom_right" else 0
+    diagonal = torch.arange(queries, device=device)[:, None] + shift
+    key = torch.arange(keys, device=device)
+    if "mask" not in config.ask:
+        return torch.ones(queries, keys, dtype=torch.bool, device=device)
+    left, right = config.ask.get("window", (-1, 0))
+    near = (key >= diagonal - left) | (key < config.ask.get("sink", 0)) | (left < 0)
+    return near & (key <= diagonal + right)
+
+
+def added_scores(config, added, queries, keys):
+    """What is added to the scores, in fp64: (heads, queries, keys) or None."""
+    if added is None:
+        return None
+    if config.added == "bias":
+        return wide(added)
+    far = (torch.arange(queries)[:, None] + keys - queries - torch.arange(keys)).abs()
+    return -wide(added)[:, None, None] * far.to(added.device)
+
+
+def by_torch(config, q, k, v, added):
+    """One sequence, heads first, in fp64, and the log-sum-exp."""
+    q, k, v = wide(q), repeated(wide(k), q.shape[-3]), repeated(wide(v), q.shape[-3])
+    mask = seen(config, q.shape[-2], k.shape[-2], q.device)
+    more = added_scores(config, added, q.shape[-2], k.shape[-2])
+    scale, cap = config.ask.get("scale", q.shape[-1]**-0.5), config.ask.get("soft_cap")
+    scores = q @ k.mT * scale
+    if cap is not None:
+        scores = cap * torch.tanh(scores / cap)
+        out = flex_attention(q[None], k[None], v[None], scale=scale,
+                             score_mod=lambda s, *_: cap * torch.tanh(s / cap))[0]
+    else:
+        bias = torch.zeros((), dtype=torch.float64, device=q.device) if more is None else more
+        out = functional.scaled_dot_product_attention(
+            q, k, v, bias.masked_fill(~mask, float("-inf")), scale=scale)
+    scores = (scores if more is None else scores + more).masked_fill(~mask, float("-inf"))
+    return out, scores.logsumexp(-1)
+
+
+class Parity(Attended):
+    def lengths_of(self, config, longest):
+        """One sequence is as long as can be, and one has a single token."""
+        batch = config.sizes[0]
+        if config.lengths is None:
+            return [longest] * batch
+        return [longest, 1] + [self.random.randint(0, longest) for _ in range(batch - 2)]
+
+    def tokens(self, config, of_q, of_k, device):
+        """q, k and v with tokens before heads: a batch, padded or packed."""
+        _, heads, heads_kv, queries, keys = config.sizes
+        hdim_v = config.hdim_v or config.hdim
+        for lengths, longest, of_heads, hdim in (
+                (of_q, queries, heads, config.hdim), (of_k, keys, heads_kv, config.hdim),
+                (of_k, keys, heads_kv, hdim_v)):
+            places = (sum(lengths),) if config.lengths == "packed" else (len(lengths), longest)
+            yield self.draw(*places, of_heads, hdim, device=device, dtype=config.dtype)
+
+    def added_of(self, config, device):
+        _, heads, _, queries, keys = config.sizes
+        if config.added == "bias":
+            return self.draw(heads, queries, keys, device=device, dtype=config.dtype)
+        if config.added == "slopes":
+            return torch.rand(heads, device=device)
+        return None
+
+    def one_sequence(self, config, tensor, lengths, index):
+        if config.lengths == "packed":
+            first = sum(lengths[:index])
+            return tensor[first:first + lengths[index]].transpose(-2, -3)
+        return tensor[index, :lengths[index]].transpose(-2, -3)
+
+    def assert_parity(self, config, device):
+        of_q, of_k = (self.lengths_of(config, longest) for longest in config.sizes[3:])
+        q, k, v = self.tokens(config, of_q, of_k, device)
+        added = self.added_of(config, device)
+        ask = dict(config.ask, **({config.added: added} if config.added else {}))
+        for name, lengths in (("seqlens_q", of_q), ("seqlens_k", of_k)):
+            if config.lengths == "packed":
+                lengths = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+            if config.lengths is not None:
+                ask[name] = torch.tensor(lengths, device=device)
+        out, lse = tessera.torch.attention(q, k, v, return_lse=True, **ask)
+        self.assertEqual(out.dtype, config.dtype)
+        for i, queries in enumerate(of_q):
+            part = [self.one_sequence(config, x, lengths, i)
+                    for x, lengths in ((q, of_q), (k, of_k), (v, of_k), (out, of_q))]
+            first = sum(of_q[:i])
+            sums = lse[:, first:first + queries] if config.lengths == "packed" else lse[i, :, :queries]
+            with self.subTest(sequence=i, queries=queries, keys=of_k[i]):
+                self.assert_sequence(config, part, sums, added)
+
+    def assert_sequence(self, config, part, lse, added):
+        q, k, v, out = part
+        if q.numel() == 0:
+            return
+        if k.shape[-2] == 0 or q.shape[-2] <= config.ask.get("skip_q", 0):
+            self.assertTrue((out == 0).all() and torch.isneginf(lse).all())
+            return
+        wanted, sums = by_torch(config, q, k, v, added)
+        scores = added_scores(config, added, q.shape[-2], k.shape[-2])
+        blind = ~seen(config, q.shape[-2], k.shape[-2], q.device).any(-1)
+        self.assertTrue((out[:, blind] == 0).all() and torch.isneginf(lse[:, blind]).all())
+        bound = bound_of(q, k, v, config.ask.get("scale"), scores, config.dtype)
+        self.assert_close(out[:, ~blind], wanted[:, ~blind], bound)
+        # The sum of exponentials has no rounding to the narrow type.
+        loose = bound_of(q, k, torch.ones_like(v), config.ask.get("scale"), scores, FULL)
+        self.assert_close(lse[:, ~blind], sums[:, ~blind], loose + 2.0**-20 * (1 + sums[:, ~blind].abs()))
+
+
+def add_test(config):
+    def test(self):
+        for device in DEVICES:
+            self.assert_parity(config, device)
+    test.__name__ = f"test_{config.name}"
+    setattr(Parity, test.__name__, test)
+
+
+for _config in CONFIGS:
+    add_test(_config)
+del _config
+
+
+class Suite(unittest.TestCase):
+    def test_fourteen_names(self):
+        self.assertEqual(len({config.name for config in CONFIGS}), 14)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,206 @@
+// The rules of docs/attention.md, "What a kernel must satisfy", in its order: each refuses with its
+// sentence, or the kernels do without it.
+#include <gtest/gtest.h>
+
+#include "host/spec/expect_error.h"
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::fmha {
+namespace {
+
+std::string illegal(std::string_view name) {
+  const KernelSpec spec = parse_name(name);
+  return is_legal(spec, load_target(spec.target)).reason;
+}
+
+// Kernels for tensor cores, whether or not the target's row lists them.
+Target with_tensor_cores() {
+  Target target = load_target("sm90a");
+  target.spaces.at(Op::fmha).pipelines.push_back(Pipeline::tmaws);
+  return target;
+}
+constexpr const char* kFlashGpu = "fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a";
+std::string illegal_flash(const std::string& name) {
+  return is_legal(parse_name(name), with_tensor_cores()).reason;
+}
+
+Problem problem_of(const std::string& fields) {
+  return parse_problem("fmha heads=2 seqlen_q=3 seqlen_k=4 dtype=bf16 " + fields);
+}
+std::string unsupported(const std::string& kernel, const std::string& fields) {
+  return supports(parse_name(kernel), problem_of(fields), with_tensor_cores()).reason;
+}
+
+// Some kernel of every target serves the problem.
+void expect_served(const std::string& fields) {
+  for (const char* name : {"avx512", "avx2", "generic", "sm90a"}) {
+    const Target target = load_target(name);
+    const KernelSpec spec = general(problem_of(fields), target);
+    EXPECT_EQ(is_legal(spec, target).reason, "") << name << ": " << fields;
+    EXPECT_EQ(supports(spec, problem_of(fields), target).reason, "") << name << ": " << fields;
+  }
+}
+
+TEST(FmhaRules, TargetIsKnown) {
+  const std::string sentence =
+      "unknown target 'sm90b', did you mean 'sm90a'? (known: avx512, avx2, generic, sm90a, gfx90a, "
+      "gfx942, gfx950; a row of your own is a file that ends in .json)";
+  expect_error(ErrorCode::not_found, sentence,
+               [] { illegal("fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_sm90b"); });
+}
+
+TEST(FmhaRules, KindIsKnown) {
+  for (const std::string kind : {"sideways", "splitkv"}) {
+    const std::string name = "fmha_" + kind + "_bf16_direct_16x32x64_4x1x1_1x1x1_sm90a";
+    EXPECT_THROW(parse_name(name), Error) << kind;
+  }
+}
+
+TEST(FmhaRules, TypesOfKernels) {
+  const std::string more = "_flash_96x64x576_0x1x1_6x64x1_";
+  EXPECT_EQ(illegal("fmha_forward_fp8" + more + "avx512"),
+            "in must be fp32, fp16 or bf16, got fp8");
+  EXPECT_EQ(illegal("fmha_forward_bf16" + more + "outint8_avx512"),
+            "out must be fp32, fp16 or bf16, got int8");
+  EXPECT_EQ(illegal("fmha_forward_bf16" + more + "biaselementwise_byfp8_avx512"),
+            "dtype_bias must be fp32, fp16 or bf16, got fp8");
+  EXPECT_EQ(illegal_flash("fmha_forward_fp32_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a"),
+            "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias and no soft "
+            "cap, got in fp32, out fp32, lengths equal, bias none");
+}
+
+TEST(FmhaRules, PipelineOfTheTarget) {
+  EXPECT_EQ(illegal("fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_avx512"),
+            "avx512 has no pipeline direct");
+  EXPECT_EQ(illegal("fmha_forward_bf16_flash_96x64x576_0x1x1_6x64x1_sm90a"),
+            "sm90a has no pipeline flash");
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s4_avx512"),
+            "avx512 has no pipeline tmaws");
+  EXPECT_EQ(illegal_flash(kFlashGpu), "");
+}
+
+TEST(FmhaRules, HeadsOfAnyLength) {
+  for (const char* fields : {"hdim=1", "hdim=33 hdim_v=7", "hdim=129", "hdim=256 hdim_v=257"}) {
+    expect_served(fields);
+  }
+  EXPECT_EQ(unsupported(kFlashGpu, "hdim=60"), "hdim must be a multiple of 8 with tmaws, got 60");
+  EXPECT_EQ(unsupported(kFlashGpu, "hdim=64 hdim_v=36"),
+            "hdim_v must be a multiple of 8 with tmaws, got 36");
+  EXPECT_EQ(unsupported(kFlashGpu, "hdim=64"), "");
+}
+
+TEST(FmhaRules, UnequalHeadsWithABias) {
+  expect_served("hdim=192 hdim_v=128 bias=elementwise");
+  expect_served("hdim=192 hdim_v=128 bias=alibi");
+}
+
+TEST(FmhaRules, SoftCapWithABias) {
+  expect_served("hdim=64 soft_cap=30 bias=elementwise");
+  expect_served("hdim=64 soft_cap=30 bias=alibi");
+}
+
+TEST(FmhaRules, UnequalHeadsOfTensorCores) {
+  const std::string wide = "fmha_forward_bf16_tmaws_128x128x192_2x1x1_1x1x1_s3_sm90a";
+  EXPECT_EQ(unsupported(wide, "hdim=192 hdim_v=128"), "");
+  EXPECT_EQ(unsupported(wide, "hdim=192"),
+            "hdim_v must be 8 to 128 with tmaws and tile 128x128x192, got 192");
+  EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_128x128x96_2x1x1_1x1x1_s4_sm90a"),
+            "tile must be 128 x n x k with 2 consumers, n 64, 128, 192 or 256, k 64, 128, 192 or "
+            "256, got 128x128x96");
+}
+
+TEST(FmhaRules, ShapesHaveThreeNumbers) {
+  for (const char* tile : {"16x32", "16x32x64x128", "16x32x"}) {
+    const std::string name = std::string("fmha_forward_bf16_direct_") + tile + "_4x1x1_1x1x1_sm90a";
+    EXPECT_THROW(parse_name(name), Error) << tile;
+  }
+}
+
+TEST(FmhaRules, ProductsFitIntoRegisters) {
+  EXPECT_EQ(illegal("fmha_forward_bf16_flash_96x64x576_0x1x1_8x64x1_avx512"),
+            "warp tile must be m x n x 1, n a multiple of 16 lanes, with less than 32 registers in "
+            "use, got 8x64x1");
+  const std::string reason =
+      illegal_flash("fmha_forward_bf16_tmaws_192x256x128_3x1x1_1x1x1_s3_sm90a");
+  EXPECT_TRUE(reason.starts_with("tile 192x256x128 needs ")) << reason;
+  EXPECT_TRUE(reason.ends_with(" registers a thread, 3 consumers have 160")) << reason;
+}
+
+TEST(FmhaRules, FieldsOfOtherPipelinesStayAtTheirDefaults) {
+  EXPECT_EQ(illegal("fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_slices3_sm90a"),
+            "slices must be 1 with direct, got 3");
+  EXPECT_EQ(illegal("fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_persistent_sm90a"),
+            "persistent must be false with direct, got true");
+  EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s4_persistent_sm90a"),
+            "tmaws of fmha has nothing but tile, wave and stages");
+}
+
+TEST(FmhaRules, WarpsOfABlock) {
+  EXPECT_EQ(illegal("fmha_forward_bf16_direct_16x32x64_0x1x1_1x1x1_sm90a"),
+            "wave must be m x 1 x 1 warps of 32 threads, at most 1024 threads, got 0x1x1");
+  EXPECT_EQ(illegal("fmha_forward_bf16_flash_96x64x576_4x1x1_6x64x1_avx512"),
+            "wave must be 0x1x1, got 4x1x1");
+  EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_64x128x128_1x1x1_1x1x1_s4_sm90a"),
+            "tmaws has 2 or 3 consumers over m (2x1x1, 3x1x1), got 1x1x1");
+}
+
+TEST(FmhaRules, WarpsShareTheRows) {
+  EXPECT_EQ(illegal("fmha_forward_bf16_direct_18x32x64_4x1x1_1x1x1_sm90a"),
+            "tile must be m x 32 x k, m a multiple of 4 warps, k 64, 128, 256 or 576, got "
+            "18x32x64");
+  EXPECT_EQ(illegal("fmha_forward_bf16_flash_100x64x576_0x1x1_6x64x1_avx512"),
+            "tile must be m x n x 576, at most 4096, m and n multiples of warp tile 6x64x1, got "
+            "100x64x576");
+}
+
+TEST(FmhaRules, LengthsAreTheKernels) {
+  for (const char* lengths : {"equal", "packed", "padded"}) {
+    expect_served(std::string("hdim=64 lengths=") + lengths);
+  }
+  EXPECT_EQ(
+      unsupported("fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_sm90a", "hdim=64 lengths=packed"),
+      "the kernel has lengths=equal, the problem lengths=packed");
+  EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_padded_s4_sm90a"),
+            "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias and no soft "
+            "cap, got in bf16, out bf16, lengths padded, bias none");
+}
+
+TEST(FmhaRules, TilesFitIntoSharedMemory) {
+  EXPECT_EQ(illegal("fmha_forward_fp32_direct_64x32x576_4x1x1_1x1x1_sm90a"),
+            "needs 295424 bytes of shared memory, sm90a has 232448");
+  const std::string reason =
+      illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s9_sm90a");
+  EXPECT_TRUE(reason.starts_with("needs ")) << reason;
+  EXPECT_TRUE(reason.ends_with(" bytes of shared memory, sm90a has 232448")) << reason;
+  EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s2_sm90a"),
+            "stages must be at least 3, got 2");
+}
+
+TEST(FmhaRules, TilesHoldTheHead) {
+  const std::string small = "fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_sm90a";
+  EXPECT_EQ(unsupported(small, "hdim=65"),
+            "tile 16x32x64 serves heads of 64 elements, got 65 (hdim)");
+  EXPECT_EQ(unsupported(small, "hdim=64 hdim_v=65"),
+            "tile 16x32x64 serves values of 64 elements, got 65 (hdim_v)");
+  EXPECT_EQ(unsupported(small, "hdim=64"), "");
+}
+
+TEST(FmhaRules, CopiesAreAligned) {
+  EXPECT_EQ(unsupported(kFlashGpu, "hdim=64 q_stride_s=132"),
+            "the strides of q must be multiples of 8 elements, above 0 and below 549755813888, "
+            "with tmaws, got 132 from token to token");
+  EXPECT_EQ(unsupported(kFlashGpu, "hdim=64 v_stride_d=2"),
+            "tmaws reads elements of v that are neighbours, got a stride of 2");
+  expect_served("hdim=64 q_stride_s=132 v_stride_d=2");
+}
+
+TEST(FmhaRules, WindowsOfTensorCores) {
+  EXPECT_EQ(unsupported("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_masked_s4_sm90a",
+                        "hdim=64 mask=top_left window_left=5"),
+            "tmaws has no left end of a window (window_left -1), got 5");
+  expect_served("hdim=64 mask=top_left window_left=5 sink=2");
+}
+
+}  // namespace
+}  // namespace tessera::fmha
