@@ -41,12 +41,14 @@ peers() {
 
 step 100 "$python" python/tests/test_torch.py
 step 30 "$python" python/tests/test_torch_attention.py
+step 20 "$python" python/tests/test_torch_attention_parity.py
 step 45 "$python" examples/python/torch/bert.py --device cuda
 step 20 "$python" examples/python/torch/bert.py --device cuda --graph
 step 45 "$python" examples/python/torch/llama_block.py --device cuda --layers 4
 step 20 "$python" examples/python/torch/llama_block.py --device cuda --layers 4 --graph
 peers bert bench/shapes/bert_base.txt --dtype bf16
-peers llama bench/shapes/llama3_8b.txt --dtype bf16
+peers llama bench/shapes/llama3_8b.txt --op gemm --dtype bf16
+peers attention bench/shapes/llama3_8b.txt --op fmha --calls 5 --rounds 7
 norms=$(mktemp)
 cat >"$norms" <<'TEXT'
 norm kind=rmsnorm rows=128 columns=4096 in=bf16 out=bf16 weight=bf16 scale=1

@@ -3,15 +3,18 @@
 
 bench/torch_peers.py bench/shapes/bert_base.txt [--device cuda] [--dtype bf16] [--json FILE]
 bench/torch_peers.py bench/shapes/resnet50.txt --direction backward_weight --layout nchw
+bench/torch_peers.py bench/shapes/gpt2.txt --op fmha [--backends flash,math]
 
 Each problem (a line of the command line) becomes tensors. Both compute it once and are
 compared with fp64; then each round takes a reading of both, in random order. PyTorch runs what one
 would write: a product by torch.nn.functional.linear, torch.addmm or torch.bmm, with the epilogue as
-further calls, or a convolution, for which cuDNN searches among its own. On a GPU both are CUDA
+further calls, or a convolution, for which cuDNN searches among its own; attention is compared with
+each backend of scaled_dot_product_attention that computes it. On a GPU both are CUDA
 graphs of --calls calls unless --eager is given, so that the time of kernels is compared and not
 that of the host.
 """
 import argparse
+import contextlib
 import json
 import math
 import random
@@ -24,6 +27,7 @@ import torch.nn.functional as functional
 
 import tessera
 import tessera.torch
+import torch_attention
 from tessera.torch import _run
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -41,6 +45,8 @@ def read_problems(given):
     with open(given.shapes, encoding="utf-8") as file:
         lines = [line.partition("#")[0].strip() for line in file]
     for line in filter(None, lines):
+        if given.op and line.split()[0] != given.op:
+            continue
         if given.dtype and "dtype=" not in line:
             line += f" in={given.dtype}" if line.startswith("norm") else f" dtype={given.dtype}"
         if line.startswith("conv"):
@@ -184,6 +190,20 @@ def conv_peer(problem, made):
 PEERS = {"gemm": gemm_peer, "norm": norm_peer, "conv": conv_peer}
 
 
+def peers_of(problem, made, given):
+    """({backend: (a call, the context in which it runs)}, the answer in fp64)"""
+    if problem.op != "fmha":
+        peer = PEERS[problem.op](problem, made)
+        exact = peer({name: tensor.double() for name, tensor in made.items()})
+        return {"": (lambda: peer(made), contextlib.nullcontext)}, exact
+    reason = torch_attention.refusal(problem)
+    wanted = [word for word in given.backends.split(",") if word]
+    peers = {} if reason else torch_attention.attention_peers(problem, made, wanted)
+    if not peers:
+        raise Skip(reason or "no backend of PyTorch computes it")
+    return peers, torch_attention.exact(problem, made)
+
+
 def result_of(problem, made, like):
     """Our output in the shape of PyTorch's."""
     name = next(operand.name for operand in problem.operands if operand.access != "read")
@@ -215,26 +235,47 @@ def ours_of(problem, made, device):
 
 
 def measure(problem, given):
+    """A row for each backend of PyTorch's."""
     device = torch.device(given.device)
     made = tensors_of(problem, device)
-    peer = PEERS[problem.op](problem, made)
+    peers, exact = peers_of(problem, made, given)
     ours, info = ours_of(problem, made, device)
-    theirs = lambda: peer(made)  # noqa: E731
     ours()
-    exact = peer({name: tensor.double() for name, tensor in made.items()})
-    errors = [tessera.torch.worst_error(result_of(problem, made, exact), exact),
-              tessera.torch.worst_error(theirs(), exact)]
-    calls = 1
-    if device.type == "cuda" and not given.eager:
-        calls = given.calls
-        ours, theirs = graph_of(ours, calls), graph_of(theirs, calls)
-    row = tessera.torch.compare(ours, theirs, rounds=given.rounds, device=given.device,
-                                seed=given.seed,
-                                clock=time.process_time if given.busy else time.perf_counter)
-    row.update(ours=row["ours"] / calls, theirs=row["theirs"] / calls)
-    return {"problem": problem.line, "kernel": info["kernel"], "source": info["source"],
-            "error": errors[0], "peer_error": errors[1],
-            "gflops": problem.flops / row["ours"] / 1e9, **row}
+    error = tessera.torch.worst_error(result_of(problem, made, exact), exact)
+    calls = given.calls if device.type == "cuda" and not given.eager else 1
+    if calls > 1:
+        ours = graph_of(ours, calls)
+    for backend, (theirs, context) in peers.items():
+        with context():
+            peer_error = tessera.torch.worst_error(theirs(), exact)
+            if calls > 1:
+                theirs = graph_of(theirs, calls)
+            row = tessera.torch.compare(
+                ours, theirs, rounds=given.rounds, device=given.device, seed=given.seed,
+                clock=time.process_time if given.busy else time.perf_counter)
+        row.update(ours=row["ours"] / calls, theirs=row["theirs"] / calls)
+        yield {"problem": problem.line, "kernel": info["kernel"], "source": info["source"],
+               "backend": backend, "error": error, "peer_error": peer_error,
+               "gflops": problem.flops / row["ours"] / 1e9, **row}
+
+
+def report(problem, row):
+    """Prints the row, and returns whether the result is right."""
+    unit = torch.finfo(DTYPES[problem.operands[-1].dtype]).eps
+    is_wrong = not row["error"] <= 3 * row["peer_error"] + 4 * unit  # also where it is NaN
+    print(f"{row['ours'] * 1e6:10.1f} {row['theirs'] * 1e6:10.1f} {row['speedup']:6.2f} "
+          f"{row['spread']:4.0%}  {row['backend']:{10 if row['backend'] else 0}}{problem}  "
+          f"{row['kernel']}"
+          f"{'  WRONG ' + format(row['error'], '.1e') if is_wrong else ''}", flush=True)
+    return not is_wrong
+
+
+def print_means(rows):
+    """Of the rows beside each backend."""
+    for backend in sorted({row["backend"] for row in rows}):
+        speedups = [row["speedup"] for row in rows if row["backend"] == backend]
+        print(f"{len(speedups)} problems, geometric mean of the speedups "
+              f"{statistics.geometric_mean(speedups):.2f}{' over ' + backend if backend else ''}")
 
 
 def main():
@@ -242,6 +283,9 @@ def main():
     parser.add_argument("shapes", help="a file of problems, one a line")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="", help="of lines that name none: fp32, bf16, fp16")
+    parser.add_argument("--op", default="", help="takes the lines of this operation alone")
+    parser.add_argument("--backends", default="",
+                        help=f"of attention, of {', '.join(torch_attention.NAMES)}; all if left out")
     parser.add_argument("--direction", default="forward", help="of convolutions",
                         choices=("forward", "backward_data", "backward_weight"))
     parser.add_argument("--layout", default="nhwgc", choices=("nhwgc", "nchw"),
@@ -267,20 +311,12 @@ def main():
     for problem in problems:
         try:
             with torch.no_grad():
-                row = measure(problem, given)
+                for row in measure(problem, given):
+                    rows.append(row)
+                    failed += not report(problem, row)
         except (Skip, tessera.Error) as reason:
             print(f"{problem}: skipped, {reason}")
-            continue
-        rows.append(row)
-        unit = torch.finfo(DTYPES[problem.operands[-1].dtype]).eps
-        is_wrong = row["error"] > 3 * row["peer_error"] + 4 * unit
-        failed += is_wrong
-        print(f"{row['ours'] * 1e6:10.1f} {row['theirs'] * 1e6:10.1f} {row['speedup']:6.2f} "
-              f"{row['spread']:4.0%}  {problem}  {row['kernel']}"
-              f"{'  WRONG ' + format(row['error'], '.1e') if is_wrong else ''}")
-    if rows:
-        mean = statistics.geometric_mean(row["speedup"] for row in rows)
-        print(f"{len(rows)} problems, geometric mean of the speedups {mean:.2f}")
+    print_means(rows)
     if given.json:
         with open(given.json, "w", encoding="utf-8") as file:
             json.dump({"pytorch": torch.__version__, "device": given.device, "rows": rows}, file,
