@@ -1,4 +1,4 @@
-"""PyTorch's attention as the peer of a problem: its backends, masks that they take, the fp64 answer."""
+"""PyTorch's attention as the peer of a problem: its backends, their masks, the answer in fp64."""
 import contextlib
 
 import torch

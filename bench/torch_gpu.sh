@@ -46,6 +46,8 @@ step 45 "$python" examples/python/torch/bert.py --device cuda
 step 20 "$python" examples/python/torch/bert.py --device cuda --graph
 step 45 "$python" examples/python/torch/llama_block.py --device cuda --layers 4
 step 20 "$python" examples/python/torch/llama_block.py --device cuda --layers 4 --graph
+step 45 "$python" examples/python/torch/llama_generate.py --device cuda --dtype bf16 \
+  --width 4096 --heads 32 --kv-heads 8 --inner 14336
 peers bert bench/shapes/bert_base.txt --dtype bf16
 peers llama bench/shapes/llama3_8b.txt --op gemm --dtype bf16
 peers attention bench/shapes/llama3_8b.txt --op fmha --calls 5 --rounds 7

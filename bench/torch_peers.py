@@ -285,7 +285,7 @@ def main():
     parser.add_argument("--dtype", default="", help="of lines that name none: fp32, bf16, fp16")
     parser.add_argument("--op", default="", help="takes the lines of this operation alone")
     parser.add_argument("--backends", default="",
-                        help=f"of attention, of {', '.join(torch_attention.NAMES)}; all if left out")
+                        help=f"of attention: {', '.join(torch_attention.NAMES)}; all if left out")
     parser.add_argument("--direction", default="forward", help="of convolutions",
                         choices=("forward", "backward_data", "backward_weight"))
     parser.add_argument("--layout", default="nhwgc", choices=("nhwgc", "nchw"),
