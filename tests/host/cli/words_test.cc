@@ -170,6 +170,7 @@ TEST_F(CliWords, MalformedProblems) {
       {"run", kNoProblem},
       {"bench gemm", kNoProblem},
       {"explain", kNoProblem},
+      {"bench fmha --shapes square", "square holds no problem of fmha"},
       {"run gemm m=1 n=1 k=1 --shapes square", kNoProblem},
       {"run gem m=1 n=1 k=1", "problem: unknown operation 'gem', did you mean 'gemm'?"},
       {"run gemm m=1 n=1", "problem: gemm needs k, as in 'gemm m=128 n=3072 k=768 dtype=bf16'"},
