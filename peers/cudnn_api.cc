@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "peers/peers.h"
 
@@ -81,10 +82,12 @@ std::unique_ptr<Library> Library::load() {
 }
 
 std::string Library::version() const {
-  const std::size_t version = api_->version();
+  const std::size_t version = version_number();
   return fmt::format("{}.{}.{} ({})", version / 10000, version / 100 % 100, version % 100,
                      api_->file);
 }
+
+std::size_t Library::version_number() const { return api_->version(); }
 
 void Library::check(int status, const char* what, int which) const {
   if (status == 0) return;
@@ -133,10 +136,20 @@ void Library::set(const Descriptor& descriptor, Attribute attribute, float value
   set(descriptor, attribute, As::float32, 1, &value);
 }
 
+void Library::set(const Descriptor& descriptor, Attribute attribute, DataType value) const {
+  set(descriptor, attribute, As::data_type, 1, &value);
+}
+
 void Library::set(const Descriptor& descriptor, Attribute attribute,
                   const Descriptor& value) const {
-  const void* raw = value.get();
-  set(descriptor, attribute, As::descriptor, 1, static_cast<const void*>(&raw));
+  set(descriptor, attribute, std::vector<Descriptor>{value});
+}
+
+void Library::set(const Descriptor& descriptor, Attribute attribute,
+                  const std::vector<Descriptor>& values) const {
+  std::vector<const void*> raw;
+  for (const Descriptor& value : values) raw.push_back(value.get());
+  set(descriptor, attribute, As::descriptor, std::ssize(raw), static_cast<const void*>(raw.data()));
 }
 
 void Library::set_handle(const Descriptor& descriptor, Attribute attribute) const {

@@ -12,6 +12,7 @@ namespace tessera::peers::cudnn {
 
 // Values of the C API's enumerations.
 enum class Kind : int {
+  pointwise = 0,
   convolution = 1,
   engine = 2,
   config = 3,  // an engine with its knobs
@@ -21,11 +22,19 @@ enum class Kind : int {
   forward = 10,
   backward_weight = 11,
   backward_data = 12,
+  pointwise_operation = 13,
   graph = 15,
   pack = 16,  // the pointers of one run
-  tensor = 17
+  tensor = 17,
+  matmul = 18,
+  matmul_operation = 19,
+  reduction = 21,
+  reduction_operation = 22
 };
 enum class Attribute : int {
+  pointwise_mode = 0,
+  pointwise_compute = 1,
+  pointwise_axis = 9,
   convolution_compute = 100,
   convolution_mode = 101,
   convolution_dilations = 102,
@@ -46,6 +55,11 @@ enum class Attribute : int {
   forward_alpha = 700,  // beta, convolution, w, x and y follow, as in the next two
   backward_data_alpha = 706,
   backward_weight_alpha = 712,
+  pointwise_of = 750,  // the descriptor with the mode
+  pointwise_x = 751,
+  pointwise_b = 752,
+  pointwise_y = 753,
+  pointwise_condition = 758,
   graph_handle = 800,
   graph_operations = 801,
   tensor_alignment = 900,
@@ -53,16 +67,33 @@ enum class Attribute : int {
   tensor_dims = 902,
   tensor_strides = 903,
   tensor_id = 906,
+  tensor_is_virtual = 907,
+  tensor_is_value = 908,  // its one element is in the host's memory
+  tensor_offsets = 913,   // a tensor of where its batches begin
   pack_ids = 1000,
   pack_pointers = 1001,
   pack_workspace = 1003,
   engine_index = 1301,
-  engine_notes = 1303
+  engine_notes = 1303,
+  matmul_compute = 1500,
+  matmul_a = 1520,
+  matmul_b = 1521,
+  matmul_c = 1522,
+  matmul_of = 1523,    // the descriptor with the type
+  matmul_rows = 1525,  // how many of each batch count, as in the next two
+  matmul_columns = 1526,
+  matmul_depth = 1527,
+  reduction_mode = 1600,
+  reduction_compute = 1601,
+  reduction_x = 1610,
+  reduction_y = 1611,
+  reduction_of = 1612  // the descriptor with the mode
 };
 // How an attribute's values lie in memory.
 enum class As : int {
   handle = 0,
   data_type = 1,
+  boolean = 2,
   int64 = 3,
   float32 = 4,
   pointer = 6,
@@ -70,7 +101,9 @@ enum class As : int {
   heuristics_mode = 8,
   knob_type = 9,
   note = 11,
-  descriptor = 15
+  pointwise_mode = 14,
+  descriptor = 15,
+  reduction_mode = 18
 };
 enum class DataType : int {
   fp32 = 0,
@@ -78,9 +111,26 @@ enum class DataType : int {
   int8 = 3,
   int32 = 4,
   bf16 = 9,
+  boolean = 11,
   e4m3 = 12,
   e5m2 = 13
 };
+enum class Pointwise : int {
+  add = 0,
+  multiply = 1,
+  divide = 6,
+  subtract = 9,
+  exp = 13,
+  log = 15,
+  tanh = 101,
+  is_greater = 302,
+  is_at_least = 303,
+  is_less = 304,
+  logical_and = 400,
+  index = 501,  // of an element along an axis
+  select = 601  // x where the condition holds, else b
+};
+enum class Reduction : int { add = 0, max = 3 };
 // Where heuristics get their proposals from; `fallback` are engines that run, however slowly.
 enum class Mode : int { instant = 0, by_network = 1, fallback = 2 };
 enum class Note : int { tensor_core = 0, converts_inputs_down = 1 };
@@ -96,7 +146,8 @@ class Library {
   static std::unique_ptr<Library> load();
   ~Library();
 
-  std::string version() const;  // "9.19.0 (libcudnn.so.9)"
+  std::string version() const;         // "9.19.0 (libcudnn.so.9)"
+  std::size_t version_number() const;  // 91900
   // Makes the handle, once, which runs on the default stream of the current device.
   void start();
 
@@ -108,7 +159,10 @@ class Library {
            const std::vector<std::int64_t>& values) const;
   void set(const Descriptor& descriptor, Attribute attribute, std::int64_t value) const;
   void set(const Descriptor& descriptor, Attribute attribute, float value) const;
+  void set(const Descriptor& descriptor, Attribute attribute, DataType value) const;
   void set(const Descriptor& descriptor, Attribute attribute, const Descriptor& value) const;
+  void set(const Descriptor& descriptor, Attribute attribute,
+           const std::vector<Descriptor>& values) const;
   void set_handle(const Descriptor& descriptor, Attribute attribute) const;
   // Writes at most `room` values and returns how many there are.
   std::int64_t get(const Descriptor& descriptor, Attribute attribute, As as, std::int64_t room,

@@ -17,14 +17,14 @@ struct PeerRow {
   std::string_view how_to_get;
 };
 bool is_gemm(Op op) { return op == Op::gemm; }
-bool is_conv(Op op) { return op == Op::conv; }
-bool is_gemm_or_conv(Op op) { return is_gemm(op) || is_conv(op); }
+bool is_conv_or_fmha(Op op) { return op == Op::conv || op == Op::fmha; }
+bool is_no_norm(Op op) { return is_gemm(op) || is_conv_or_fmha(op); }
 constexpr std::array kPeers = {
-    PeerRow{"onednn", "cpu", load_onednn, is_gemm_or_conv, "apt install libdnnl2"},
+    PeerRow{"onednn", "cpu", load_onednn, is_no_norm, "apt install libdnnl2"},
     PeerRow{"openblas", "cpu", load_openblas, is_gemm, "apt install libopenblas0"},
     PeerRow{"cublaslt", "cuda", load_cublaslt, is_gemm,
             "pip install nvidia-cublas, or a CUDA toolkit"},
-    PeerRow{"cudnn", "cuda", load_cudnn, is_conv, "pip install nvidia-cudnn-cu13"},
+    PeerRow{"cudnn", "cuda", load_cudnn, is_conv_or_fmha, "pip install nvidia-cudnn-cu13"},
 };
 
 }  // namespace
