@@ -1,5 +1,5 @@
 // oneDNN as a peer: its plain gemm functions, its matmul primitive, and separate passes over the
-// result for an epilogue. Convolutions are in onednn_conv.cc.
+// result for an epilogue. Convolutions are in onednn_conv.cc, attention in onednn_fmha.cc.
 #include <fmt/format.h>
 
 #include <array>
@@ -7,6 +7,7 @@
 
 #include "peers/onednn_api.h"
 #include "peers/onednn_conv.h"
+#include "peers/onednn_fmha.h"
 #include "peers/peers.h"
 
 namespace tessera::peers {
@@ -154,23 +155,22 @@ bool add_matmul(const Library& library, const GemmProblem& p, const GemmOperands
   if (packed) wanted.strides.clear();
   const Handle weights = library.describe(wanted);
   if (a == nullptr || b == nullptr || out == nullptr || weights == nullptr) return false;
-  Handle format;
-  std::size_t bytes = 0;
-  const Handle matmul = library.matmul(a, weights, out, format, bytes);
-  if (matmul == nullptr) return false;
+  const auto matmul = library.matmul(a, weights, out);
+  if (!matmul) return false;
 
   Handle b_memory = library.memory(b, const_cast<void*>(operands.b));
   if (packed) {
-    const Handle reorder = library.reorder(b, format);
+    const Handle reorder = library.reorder(b, matmul->weights);
     if (reorder == nullptr) return false;
-    program.packed_weights = std::make_shared<runtime::AlignedBuffer>(bytes);
-    const Handle packed_memory = library.memory(format, program.packed_weights->data());
+    program.packed_weights =
+        std::make_shared<runtime::AlignedBuffer>(library.bytes(matmul->weights));
+    const Handle packed_memory = library.memory(matmul->weights, program.packed_weights->data());
     const Step pack{reorder,
                     {{Argument::source, b_memory}, {Argument::destination, packed_memory}}};
     if (!library.run(std::span(&pack, 1))) return false;
     b_memory = packed_memory;
   }
-  program.steps.push_back({matmul,
+  program.steps.push_back({matmul->primitive,
                            {{Argument::source, library.memory(a, const_cast<void*>(operands.a))},
                             {Argument::weights, b_memory},
                             {Argument::destination, library.memory(out, operands.out)}}});
@@ -213,6 +213,9 @@ class OneDnn : public Peer {
     if (op_of(problem) == Op::conv) {
       return onednn::conv_calls(library_, std::get<ConvProblem>(problem),
                                 std::get<ConvOperands>(pointers));
+    }
+    if (const auto* fmha = std::get_if<FmhaProblem>(&problem)) {
+      return onednn::fmha_calls(library_, *fmha, std::get<FmhaOperands>(pointers));
     }
     if (op_of(problem) != Op::gemm) return {};
     const GemmProblem p = with_strides(std::get<GemmProblem>(problem));

@@ -16,6 +16,7 @@ constexpr int kCpu = 1;
 constexpr unsigned kInOrder = 1;
 constexpr int kForwardTraining = 64, kForwardInference = 96;
 constexpr int kConvolutionDirect = 1;
+constexpr int kSoftmaxAccurate = 0x30000;
 constexpr int kTagAny = 1;
 constexpr int kQueryCode = 8;
 constexpr int kQuerySource = 129, kQuerySourceGradient = 130;
@@ -33,10 +34,10 @@ struct EltwiseRow {
   int version_3;
 };
 constexpr std::array kEltwise = {
-    EltwiseRow{Eltwise::relu, 0x1f, 0x20},      EltwiseRow{Eltwise::tanh, 0x2f, 0x21},
-    EltwiseRow{Eltwise::clip, 0xff, 0x2e},      EltwiseRow{Eltwise::logistic, 0xaf, 0x29},
-    EltwiseRow{Eltwise::gelu_tanh, 0xcf, 0x2b}, EltwiseRow{Eltwise::gelu_erf, 0x30, 0x31},
-    EltwiseRow{Eltwise::swish, 0xdf, 0x2c},
+    EltwiseRow{Eltwise::relu, 0x1f, 0x20},     EltwiseRow{Eltwise::tanh, 0x2f, 0x21},
+    EltwiseRow{Eltwise::linear, 0x7f, 0x26},   EltwiseRow{Eltwise::clip, 0xff, 0x2e},
+    EltwiseRow{Eltwise::logistic, 0xaf, 0x29}, EltwiseRow{Eltwise::gelu_tanh, 0xcf, 0x2b},
+    EltwiseRow{Eltwise::gelu_erf, 0x30, 0x31}, EltwiseRow{Eltwise::swish, 0xdf, 0x2c},
 };
 
 Dims to_dims(const std::vector<std::int64_t>& values) {
@@ -104,6 +105,8 @@ struct Library::Api {
                             const void* destination);
     int (*eltwise_forward_desc_init)(void*, int propagation, int op, const void*, float, float);
     int (*binary_desc_init)(void*, int op, const void*, const void*, const void*);
+    int (*softmax_v2_forward_desc_init)(void*, int propagation, int op, const void* source,
+                                        const void* destination, int axis);
     int (*primitive_desc_create)(void** primitive_desc, const void* operation,
                                  const void* attributes, void* engine, const void* hint);
     int (*post_ops_append_eltwise)(void* post_ops, float scale, int op, float alpha, float beta);
@@ -134,6 +137,10 @@ struct Library::Api {
                                                  float, float, const void* attributes);
     int (*binary_primitive_desc_create)(void** primitive_desc, void* engine, int op, const void*,
                                         const void*, const void*, const void* attributes);
+    int (*softmax_forward_primitive_desc_create)(void** primitive_desc, void* engine,
+                                                 int propagation, int op, const void* source,
+                                                 const void* destination, int axis,
+                                                 const void* attributes);
     int (*post_ops_append_eltwise)(void* post_ops, int op, float alpha, float beta);
     int (*convolution_forward_primitive_desc_create)(
         void** primitive_desc, void* engine, int propagation, int algorithm, const void* source,
@@ -193,6 +200,7 @@ void Library::Api::find_all() {
     find(v2.matmul_desc_init, "matmul_desc_init");
     find(v2.eltwise_forward_desc_init, "eltwise_forward_desc_init");
     find(v2.binary_desc_init, "binary_desc_init");
+    find(v2.softmax_v2_forward_desc_init, "softmax_v2_forward_desc_init");
     find(v2.primitive_desc_create, "primitive_desc_create");
     find(v2.post_ops_append_eltwise, "post_ops_append_eltwise");
     find(v2.dilated_convolution_forward_desc_init, "dilated_convolution_forward_desc_init");
@@ -208,6 +216,7 @@ void Library::Api::find_all() {
     find(v3.matmul_primitive_desc_create, "matmul_primitive_desc_create");
     find(v3.eltwise_forward_primitive_desc_create, "eltwise_forward_primitive_desc_create");
     find(v3.binary_primitive_desc_create, "binary_primitive_desc_create");
+    find(v3.softmax_forward_primitive_desc_create, "softmax_forward_primitive_desc_create");
     find(v3.post_ops_append_eltwise, "post_ops_append_eltwise");
     find(v3.convolution_forward_primitive_desc_create, "convolution_forward_primitive_desc_create");
     find(v3.convolution_backward_data_primitive_desc_create,
@@ -307,8 +316,17 @@ Handle Library::create_primitive(void* primitive_desc) const {
   return Handle(raw, api_->primitive_destroy);
 }
 
-Handle Library::matmul(const Handle& source, const Handle& weights, const Handle& destination,
-                       Handle& weights_format, std::size_t& weights_bytes) const {
+std::string Library::code_of(const void* primitive_desc) const {
+  const char* code = nullptr;
+  api_->primitive_desc_query(primitive_desc, kQueryCode, 0, static_cast<void*>(&code));
+  return code == nullptr ? "" : code;
+}
+
+std::optional<Matmul> Library::matmul(const Handle& source, const Handle& weights,
+                                      const Handle& destination,
+                                      std::span<const PostOp> post_ops) const {
+  const Handle attributes = post_ops.empty() ? nullptr : attributes_of(post_ops);
+  if (!post_ops.empty() && attributes == nullptr) return std::nullopt;
   void* raw = nullptr;
   int status = 0;
   if (api_->is_version_2()) {
@@ -316,18 +334,37 @@ Handle Library::matmul(const Handle& source, const Handle& weights, const Handle
     status = api_->v2.matmul_desc_init(&operation, source.get(), weights.get(), nullptr,
                                        destination.get());
     if (status == 0) {
-      status = api_->v2.primitive_desc_create(&raw, &operation, nullptr, api_->engine, nullptr);
+      status =
+          api_->v2.primitive_desc_create(&raw, &operation, attributes.get(), api_->engine, nullptr);
     }
   } else {
     status = api_->v3.matmul_primitive_desc_create(&raw, api_->engine, source.get(), weights.get(),
-                                                   nullptr, destination.get(), nullptr);
+                                                   nullptr, destination.get(), attributes.get());
+  }
+  if (status != 0) return std::nullopt;
+  const Handle owner(raw, api_->primitive_desc_destroy);
+  Matmul made{create_primitive(raw), format_of(raw, kQueryWeights), code_of(raw)};
+  const bool is_whole = made.primitive != nullptr && made.weights != nullptr;
+  return is_whole ? std::optional(made) : std::nullopt;
+}
+
+Handle Library::softmax(const Handle& source, const Handle& destination, int rank) const {
+  void* raw = nullptr;
+  int status = 0;
+  if (api_->is_version_2()) {
+    std::array<std::uint64_t, kOperationBytes / 8> operation{};
+    status = api_->v2.softmax_v2_forward_desc_init(&operation, kForwardInference, kSoftmaxAccurate,
+                                                   source.get(), destination.get(), rank - 1);
+    if (status == 0) {
+      status = api_->v2.primitive_desc_create(&raw, &operation, nullptr, api_->engine, nullptr);
+    }
+  } else {
+    status = api_->v3.softmax_forward_primitive_desc_create(&raw, api_->engine, kForwardInference,
+                                                            kSoftmaxAccurate, source.get(),
+                                                            destination.get(), rank - 1, nullptr);
   }
   if (status != 0) return nullptr;
   const Handle owner(raw, api_->primitive_desc_destroy);
-
-  weights_format = format_of(raw, kQueryWeights);
-  if (weights_format == nullptr) return nullptr;
-  weights_bytes = bytes(weights_format);
   return create_primitive(raw);
 }
 
@@ -382,17 +419,20 @@ Handle Library::reorder(const Handle& from, const Handle& to) const {
   return create_primitive(raw);
 }
 
-Handle Library::relu_attributes() const {
+Handle Library::attributes_of(std::span<const PostOp> post_ops) const {
   void* raw = nullptr;
   if (api_->primitive_attr_create(&raw) != 0) return nullptr;
   Handle attributes(raw, api_->primitive_attr_destroy);
   if (api_->post_ops_create(&raw) != 0) return nullptr;
-  const Handle post_ops(raw, api_->post_ops_destroy);
-  const EltwiseRow& relu = kEltwise[static_cast<std::size_t>(Eltwise::relu)];
-  const int status = api_->is_version_2()
-                         ? api_->v2.post_ops_append_eltwise(raw, 1.0F, relu.version_2, 0.0F, 0.0F)
-                         : api_->v3.post_ops_append_eltwise(raw, relu.version_3, 0.0F, 0.0F);
-  if (status != 0) return nullptr;
+  const Handle all(raw, api_->post_ops_destroy);
+  for (const PostOp& op : post_ops) {
+    const EltwiseRow& row = kEltwise[static_cast<std::size_t>(op.eltwise)];
+    const int status =
+        api_->is_version_2()
+            ? api_->v2.post_ops_append_eltwise(raw, 1.0F, row.version_2, op.alpha, 0.0F)
+            : api_->v3.post_ops_append_eltwise(raw, row.version_3, op.alpha, 0.0F);
+    if (status != 0) return nullptr;
+  }
   // The attributes keep a copy.
   if (api_->primitive_attr_set_post_ops(attributes.get(), raw) != 0) return nullptr;
   return attributes;
@@ -454,15 +494,14 @@ std::optional<ConvPrimitive> Library::convolution(const Convolution& c) const {
     hint = conv_primitive_desc(forward, kForwardTraining, nullptr, nullptr);
     if (hint == nullptr) return std::nullopt;
   }
-  if (c.relu && (attributes = relu_attributes()) == nullptr) return std::nullopt;
+  const std::array kRelu = {PostOp{.eltwise = Eltwise::relu}};
+  if (c.relu && (attributes = attributes_of(kRelu)) == nullptr) return std::nullopt;
   const Handle described = conv_primitive_desc(c, kForwardInference, attributes, hint);
   if (described == nullptr) return std::nullopt;
 
   const void* const raw = described.get();
-  const char* code = nullptr;
-  api_->primitive_desc_query(raw, kQueryCode, 0, static_cast<void*>(&code));
   ConvPrimitive made;
-  made.code = code == nullptr ? "" : code;
+  made.code = code_of(raw);
   made.source =
       format_of(raw, c.result == ConvResult::source ? kQuerySourceGradient : kQuerySource);
   made.weights =

@@ -25,7 +25,7 @@ enum class Argument : int {
   weights_gradient = 161
 };
 enum class Binary : int { add = 0x1fff0, multiply = 0x1fff1 };
-enum class Eltwise { relu, tanh, clip, logistic, gelu_tanh, gelu_erf, swish };
+enum class Eltwise { relu, tanh, linear, clip, logistic, gelu_tanh, gelu_erf, swish };
 
 // An object of oneDNN that has a destructor.
 using Handle = std::shared_ptr<void>;
@@ -40,6 +40,19 @@ struct Tensor {
 struct Operand {
   Argument argument;
   Handle memory;
+};
+
+// What becomes of each element of a result.
+struct PostOp {
+  Eltwise eltwise;
+  float alpha = 0;
+};
+
+// A product's primitive, the format that it wants its weights in, and what oneDNN calls its code.
+struct Matmul {
+  Handle primitive;
+  Handle weights;
+  std::string code;
 };
 
 // What a convolution computes from the other two of its tensors.
@@ -81,10 +94,12 @@ class Library {
   std::size_t bytes(const Handle& descriptor) const;
   bool are_equal(const Handle& descriptor, const Handle& other) const;
 
-  // source x weights = destination, all descriptors. `weights_format` gets the descriptor of the
-  // format that the primitive wants its weights in, and its size in bytes.
-  Handle matmul(const Handle& source, const Handle& weights, const Handle& destination,
-                Handle& weights_format, std::size_t& weights_bytes) const;
+  // source x weights = destination, all descriptors.
+  std::optional<Matmul> matmul(const Handle& source, const Handle& weights,
+                               const Handle& destination,
+                               std::span<const PostOp> post_ops = {}) const;
+  // Along the last dimension.
+  Handle softmax(const Handle& source, const Handle& destination, int rank) const;
   Handle eltwise(Eltwise op, const Handle& data, float alpha, float beta) const;
   Handle binary(Binary op, const Handle& source_0, const Handle& source_1) const;
   Handle reorder(const Handle& from, const Handle& to) const;
@@ -117,7 +132,8 @@ class Library {
   // `hint` is the forward convolution, to whose gradient it belongs; null for a forward one.
   Handle conv_primitive_desc(const Convolution& convolution, int propagation,
                              const Handle& attributes, const Handle& hint) const;
-  Handle relu_attributes() const;
+  Handle attributes_of(std::span<const PostOp> post_ops) const;
+  std::string code_of(const void* primitive_desc) const;
   std::unique_ptr<Api> api_;
 };
 

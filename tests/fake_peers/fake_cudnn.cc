@@ -1,5 +1,6 @@
 // cuDNN's backend interface over host memory, for tests of what its peer asks for and does with the
-// answers. It knows fp32 only, and checks the kind of every value. Its heuristics propose engines:
+// answers. It knows convolutions in fp32 and graphs of attention, and checks the kind of every
+// value. Its heuristics propose engines:
 //   0 computes                  3 wants 2 GiB of workspace
 //   1 computes in tf32          4 computes slowly
 //   2 cannot be built           5 fails when it runs
@@ -14,23 +15,48 @@
 #include <map>
 #include <vector>
 
+#include "fake_cudnn.h"
+
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 
+using fake_cudnn::Descriptor;
+
 constexpr int kOk = 0, kBadParameter = 2000, kNotSupported = 3000, kFailed = 5000;
-enum Kind { kConvolution = 1, kEngine, kConfig, kHeuristics, kPlan, kKnob = 7, kTensor = 17 };
+enum Kind {
+  kPointwise,
+  kConvolution,
+  kEngine,
+  kConfig,
+  kHeuristics,
+  kPlan,
+  kKnob = 7,
+  kForward = 10,
+  kBackwardData = 12,
+  kPointwiseOperation,
+  kGraph = 15,
+  kPack,
+  kTensor,
+  kMatmul,
+  kMatmulOperation,
+  kReduction = 21,
+  kReductionOperation
+};
 enum As {
   kHandle,
   kDataType,
-  kInt64 = 3,
+  kBoolean,
+  kInt64,
   kFloat,
   kPointer = 6,
   kMode,
   kHeuristicsMode,
   kKnobType,
   kNote = 11,
-  kDescriptor = 15
+  kPointwiseMode = 14,
+  kDescriptor,
+  kReductionMode = 18
 };
 
 bool is_wanted(const char* what) {
@@ -46,6 +72,8 @@ std::size_t size_of(int as) {
     case kPointer:
     case kDescriptor:
       return 8;
+    case kBoolean:
+      return 1;
     default:
       return 4;
   }
@@ -53,36 +81,24 @@ std::size_t size_of(int as) {
 
 int expected(int attribute) {
   static const std::map<int, int> all = {
-      {100, kDataType},   {101, kMode},   {102, kInt64},      {103, kInt64},
-      {104, kInt64},      {105, kInt64},  {106, kInt64},      {200, kHeuristicsMode},
-      {201, kDescriptor}, {400, kHandle}, {401, kDescriptor}, {800, kHandle},
-      {801, kDescriptor}, {900, kInt64},  {901, kDataType},   {902, kInt64},
-      {903, kInt64},      {906, kInt64},  {1000, kInt64},     {1001, kPointer},
-      {1003, kPointer}};
+      {100, kDataType},       {101, kMode},        {102, kInt64},      {103, kInt64},
+      {104, kInt64},          {105, kInt64},       {106, kInt64},      {200, kHeuristicsMode},
+      {201, kDescriptor},     {400, kHandle},      {401, kDescriptor}, {800, kHandle},
+      {801, kDescriptor},     {900, kInt64},       {901, kDataType},   {902, kInt64},
+      {903, kInt64},          {906, kInt64},       {1000, kInt64},     {1001, kPointer},
+      {1003, kPointer},       {0, kPointwiseMode}, {1, kDataType},     {9, kInt64},
+      {907, kBoolean},        {908, kBoolean},     {913, kDescriptor}, {1500, kDataType},
+      {1600, kReductionMode}, {1601, kDataType}};
+  const bool is_part = (attribute >= 750 && attribute <= 758) ||
+                       (attribute >= 1520 && attribute <= 1527) ||
+                       (attribute >= 1610 && attribute <= 1612);
+  if (is_part) return kDescriptor;
   if (attribute >= 700 && attribute < 718) {
     return (attribute - 700) % 6 < 2 ? kFloat : kDescriptor;
   }
   const auto found = all.find(attribute);
   return found == all.end() ? -1 : found->second;
 }
-
-struct Descriptor {
-  int kind = 0;
-  bool is_finished = false;
-  std::int64_t number = 0;            // of an engine, its config, knobs and plan
-  const Descriptor* graph = nullptr;  // of a config and its plan
-  std::map<int, std::vector<char>> values;
-
-  template <class T>
-  std::vector<T> get(int attribute) const {
-    const std::vector<char>& bytes = values.at(attribute);
-    std::vector<T> all(bytes.size() / sizeof(T));
-    std::memcpy(all.data(), bytes.data(), bytes.size());
-    return all;
-  }
-  std::int64_t one(int attribute) const { return get<std::int64_t>(attribute).at(0); }
-  const Descriptor& part(int attribute) const { return *get<const Descriptor*>(attribute).at(0); }
-};
 
 // ---- the convolution ----
 
@@ -111,17 +127,13 @@ void for_each_place(const std::vector<std::int64_t>& dims, Each each) {
 Image image_of(const Descriptor& operation, int attribute, const Descriptor& pack) {
   const Descriptor& tensor = operation.part(attribute);
   Image image{tensor.get<std::int64_t>(902), tensor.get<std::int64_t>(903)};
-  const auto ids = pack.get<std::int64_t>(1000);
-  const auto pointers = pack.get<float*>(1001);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] == tensor.one(906)) image.data = pointers[i];
-  }
+  image.data = static_cast<float*>(fake_cudnn::pointer_of(tensor, pack));
   return image;
 }
 
 // Every product of x and w is added to its y, or gives its share of a gradient.
 void compute(const Descriptor& operation, const Descriptor& pack) {
-  const int base = operation.kind == 10 ? 700 : operation.kind == 12 ? 706 : 712;
+  const int base = operation.kind == kForward ? 700 : operation.kind == kBackwardData ? 706 : 712;
   const float alpha = operation.get<float>(base).at(0);
   const Descriptor& conv = operation.part(base + 2);
   const Image w = image_of(operation, base + 3, pack), x = image_of(operation, base + 4, pack);
@@ -169,6 +181,49 @@ std::vector<std::int64_t> proposals(int mode) {
 bool has_all(const Descriptor& d, std::initializer_list<int> attributes) {
   for (const int attribute : attributes) {
     if (d.values.count(attribute) == 0) return false;
+  }
+  return true;
+}
+
+// Whether a descriptor has all that its kind needs.
+bool is_whole(const Descriptor& d) {
+  switch (d.kind) {
+    case kTensor:
+      return has_all(d, {900, 901, 902, 903, 906});
+    case kConvolution:
+      return has_all(d, {100, 101, 102, 103, 104, 105, 106});
+    case kHeuristics:
+      return has_all(d, {200, 201});
+    case kPlan:
+      return has_all(d, {400, 401});
+    case kGraph:
+      return has_all(d, {801});
+    case kPack:
+      return has_all(d, {1000, 1001, 1003});
+    case kPointwise:
+      return has_all(d, {0, 1}) && (d.get<int>(0).at(0) != 501 || d.has(9));
+    case kPointwiseOperation:
+      return has_all(d, {750, 751, 753});
+    case kMatmul:
+      return has_all(d, {1500});
+    case kMatmulOperation:
+      return has_all(d, {1520, 1521, 1522, 1523});
+    case kReduction:
+      return has_all(d, {1600, 1601});
+    case kReductionOperation:
+      return has_all(d, {1610, 1611, 1612});
+    default:
+      return true;
+  }
+}
+
+bool is_convolution(const Descriptor& d) { return d.kind >= kForward && d.kind <= kBackwardData; }
+
+// Of a convolution's operation.
+bool is_fp32(const Descriptor& d) {
+  const int base = d.kind == kForward ? 700 : d.kind == kBackwardData ? 706 : 712;
+  for (int i = 3; i < 6; ++i) {
+    if (d.part(base + i).get<int>(901).at(0) != 0) return false;
   }
   return true;
 }
@@ -238,22 +293,19 @@ EXPORT int cudnnBackendSetAttribute(void* descriptor, int attribute, int as, std
   if (d.is_finished || as != expected(attribute) || count < 1) return kBadParameter;
   const auto* const bytes = static_cast<const char*>(values);
   d.values[attribute].assign(bytes, bytes + static_cast<std::size_t>(count) * size_of(as));
-  if (as == kDescriptor && !d.part(attribute).is_finished) return kBadParameter;
+  if (as == kDescriptor) {
+    for (const auto* const part : d.get<const Descriptor*>(attribute)) {
+      if (part == nullptr || !part->is_finished) return kBadParameter;
+    }
+  }
   if (attribute == 401) d.number = d.part(401).number, d.graph = d.part(401).graph;
   return kOk;
 }
 
 EXPORT int cudnnBackendFinalize(void* descriptor) {
   auto& d = *static_cast<Descriptor*>(descriptor);
-  bool is_whole = true;
-  if (d.kind == kTensor) is_whole = has_all(d, {900, 901, 902, 903, 906});
-  if (d.kind == kConvolution) is_whole = has_all(d, {100, 101, 102, 103, 104, 105, 106});
-  if (d.kind == kHeuristics) is_whole = has_all(d, {200, 201});
-  if (d.kind == kPlan) is_whole = has_all(d, {400, 401});
-  if (d.kind == 15) is_whole = has_all(d, {801});
-  if (d.kind == 16) is_whole = has_all(d, {1000, 1001, 1003});
-  if (!is_whole || d.is_finished) return kBadParameter;
-  if (d.kind == kTensor && d.get<int>(901).at(0) != 0) return kNotSupported;
+  if (!is_whole(d) || d.is_finished) return kBadParameter;
+  if (is_convolution(d) && !is_fp32(d)) return kNotSupported;
   if (d.kind == kPlan && d.number == 2) return kNotSupported;
   d.is_finished = true;
   return kOk;
@@ -295,6 +347,12 @@ EXPORT int cudnnBackendExecute(void* handle, void* plan, void* pack) {
   ++g_runs[d.number];
   if (d.number == 5) return kFailed;
   pass(d.number == 4 ? 5 : 1);
-  compute(d.graph->part(801), *static_cast<const Descriptor*>(pack));
+  const auto operations = d.graph->get<const Descriptor*>(801);
+  const auto& packed = *static_cast<const Descriptor*>(pack);
+  if (is_convolution(*operations.front())) {
+    compute(*operations.front(), packed);
+  } else {
+    fake_cudnn::compute_fusion(operations, packed);
+  }
   return kOk;
 }

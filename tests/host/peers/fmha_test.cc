@@ -1,0 +1,164 @@
+// Peers compute attention: oneDNN where it is installed, and what cuDNN's peer asks for, which a
+// library that is none computes operation by operation.
+#include <random>
+
+#include "host/fmha/fmha_problems.h"
+#include "host/peers/ways.h"
+
+namespace tessera::peers {
+namespace {
+
+FmhaProblem fmha(const std::string& words) {
+  return std::get<FmhaProblem>(parse_problem("fmha " + words));
+}
+
+// Of cuDNN, where none is named.
+FmhaProblem half(const std::string& words, const std::string& type = "bf16") {
+  return fmha(fmt::format("{} in={} out={} dtype_bias={}", words, type, type, type));
+}
+
+// The words with fields of `changes` in place of their own.
+std::string changed(const std::string& words, const std::string& changes) {
+  std::string all = changes;
+  for (const std::string_view word : split_words(words)) {
+    const std::string key(word.substr(0, word.find('=') + 1));
+    if (fmt::format(" {}", changes).find(" " + key) == std::string::npos)
+      all += fmt::format(" {}", word);
+  }
+  return all;
+}
+
+void check_all(const Peer& peer, const runtime::Place& place, const FmhaProblem& p,
+               std::uint64_t seed) {
+  Ways ways(peer, p, place, seed);
+  ASSERT_GT(ways.size(), 0U) << to_string(Problem(p));
+  for (std::size_t way = 0; way < ways.size(); ++way) ways.check(way);
+}
+
+// ---- cuDNN ----
+
+struct CuDnnFmha : CuDnnTest {
+  std::size_t count(const FmhaProblem& p) { return Ways(*peer_, p, place(), 1).size(); }
+  void SetUp() override {
+    CuDnnTest::SetUp();
+    fmt::print("seed {}\n", seed_);
+  }
+  // The first choice runs no search.
+  void check(const std::string& words) {
+    is_bf16_ = !is_bf16_;
+    Ways ways(*peer_, half(words, is_bf16_ ? "bf16" : "fp16"), place(), seed_);
+    ASSERT_GT(ways.size(), 0U) << words;
+    ways.check(0);
+  }
+  std::uint64_t seed_ = std::random_device{}();
+  bool is_bf16_ = false;
+  static runtime::Place place() { return place_of_peer("cudnn"); }
+};
+
+constexpr const char* kSmall = "batch=2 heads=4 heads_kv=2 seqlen_q=9 seqlen_k=13 hdim=16 hdim_v=8";
+
+TEST_F(CuDnnFmha, EveryWayOfGroupsOfHeads) { check_all(*peer_, place(), half(kSmall), seed_); }
+TEST_F(CuDnnFmha, LogSumExp) { check(fmt::format("{} lse=1 scale=0.7", kSmall)); }
+TEST_F(CuDnnFmha, OneQuery) { check("heads=4 heads_kv=1 seqlen_q=1 seqlen_k=33 hdim=8 lse=1"); }
+
+TEST_F(CuDnnFmha, Masks) {
+  for (const char* mask :
+       {"mask=top_left", "mask=bottom_right", "mask=bottom_right window_right=2",
+        "mask=top_left window_right=3", "mask=top_left window_left=4",
+        "mask=bottom_right window_left=4", "mask=bottom_right window_left=0",
+        "mask=top_left window_left=3 window_right=2", "mask=bottom_right window_right=-1",
+        "mask=top_left window_left=2 window_right=-1"}) {
+    check(fmt::format("{} {}", kSmall, mask));
+  }
+}
+
+TEST_F(CuDnnFmha, BiasAndCap) {
+  for (const char* words :
+       {"bias=elementwise", "bias=elementwise bias_stride_b=0 bias_stride_h=0 mask=top_left lse=1",
+        "bias=elementwise bias_stride_h=0", "bias=alibi mask=top_left",
+        "bias=alibi mask=top_left window_left=3", "soft_cap=2", "soft_cap=2 mask=bottom_right"}) {
+    check(fmt::format("{} {}", kSmall, words));
+  }
+  check("batch=2 heads=4 seqlen_q=9 seqlen_k=9 hdim=8 bias=alibi mask=top_left lse=1");
+}
+
+TEST_F(CuDnnFmha, Lengths) {
+  const std::string many = "batch=9 heads=2 heads_kv=1 seqlen_q=9 seqlen_k=13 hdim=8";
+  for (const char* words :
+       {"lengths=padded", "lengths=padded lse=1 mask=top_left",
+        "lengths=padded mask=bottom_right window_left=4", "lengths=packed",
+        "lengths=packed tokens_q=20 tokens_k=30", "lengths=packed mask=bottom_right",
+        "lengths=packed mask=top_left window_left=3 window_right=1"}) {
+    check(fmt::format("{} {}", many, words));
+  }
+}
+
+TEST_F(CuDnnFmha, Strides) {
+  check(
+      fmt::format("{} q_stride_b=2000 q_stride_h=200 q_stride_s=20 k_stride_b=2000 "
+                  "k_stride_h=16 k_stride_s=40 v_stride_b=300 v_stride_h=8 v_stride_s=16 "
+                  "out_stride_b=1000 out_stride_h=80 out_stride_s=8",
+                  kSmall));
+}
+
+TEST_F(CuDnnFmha, LeavesOutWhatItDoesNotHave) {
+  EXPECT_GT(count(half(kSmall)), 0U);
+  for (const char* words :
+       {"sink=1 mask=top_left", "lengths=padded skip_q=3", "hdim_v=12", "hdim=12", "seqlen_k=0",
+        "batch=0", "q_stride_h=0", "mask=bottom_right seqlen_k=8",
+        "mask=top_left window_left=2 seqlen_k=8", "mask=bottom_right bias=elementwise",
+        "bias=alibi", "bias=alibi mask=top_left slope_stride=4",
+        "bias=alibi mask=top_left window_right=1", "bias=alibi mask=top_left seqlen_k=8",
+        "bias=alibi mask=top_left lse=1", "lengths=packed lse=1"}) {
+    EXPECT_EQ(count(half(changed(kSmall, words))), 0U) << words;
+  }
+  EXPECT_EQ(count(fmha(kSmall)), 0U);
+  EXPECT_EQ(count(fmha(fmt::format("{} in=bf16 out=fp32 dtype_bias=bf16", kSmall))), 0U);
+}
+
+// ---- oneDNN ----
+
+class OneDnnFmha : public testing::Test {
+ protected:
+  void SetUp() override {
+    peer_ = load_onednn(2);
+    if (peer_ == nullptr) GTEST_SKIP() << "oneDNN is not installed";
+    fmt::print("seed {}\n", seed_);
+  }
+  std::size_t count(const std::string& words) {
+    return Ways(*peer_, fmha(words), runtime::host_place(), 1).size();
+  }
+  void check(const std::string& words) {
+    check_all(*peer_, runtime::host_place(), fmha(words), seed_);
+  }
+  std::uint64_t seed_ = std::random_device{}();
+  std::unique_ptr<Peer> peer_;
+};
+
+TEST_F(OneDnnFmha, EveryWayIsCorrect) {
+  for (const char* words :
+       {"", "heads_kv=4", "mask=top_left", "mask=bottom_right scale=0.7", "soft_cap=2",
+        "mask=bottom_right window_left=4 window_right=2 sink=1", "bias=elementwise",
+        "bias=elementwise mask=top_left bias_stride_b=0 bias_stride_h=0"}) {
+    check(changed(kSmall, words));
+  }
+}
+
+TEST_F(OneDnnFmha, Bf16) {
+  const std::string words = fmt::format("{} in=bf16 out=bf16 dtype_bias=bf16", kSmall);
+  if (count(words) == 0) GTEST_SKIP() << "oneDNN has no bf16 on this processor";
+  check(words);
+  check(words + " mask=top_left");
+}
+
+TEST_F(OneDnnFmha, LeavesOutWhatItDoesNotHave) {
+  for (const char* words :
+       {"lengths=padded", "lengths=packed", "lse=1", "bias=alibi", "mask=bottom_right seqlen_k=8",
+        "mask=top_left window_left=2 seqlen_k=5", "seqlen_q=0", "batch=0",
+        "seqlen_q=16384 seqlen_k=16384"}) {
+    EXPECT_EQ(count(changed(kSmall, words)), 0U) << words;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::peers
