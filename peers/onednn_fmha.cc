@@ -20,14 +20,21 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // of the scores
 
 // ---- which problems ----
 
-// A query that sees no key would be the quotient of two zeros.
+// oneDNN accepts tensors whose batches or heads share memory, but what comes out is wrong. It
+// accepts gaps between the elements of a head, and fails for some when it runs.
+bool is_usual(const FmhaStrides& strides) {
+  return strides[0] > 0 && strides[1] > 0 && strides[2] > 0 && strides[3] == 1;
+}
+
 bool is_known(const FmhaProblem& p) {
   const bool is_empty = p.batch == 0 || p.seqlen_q == 0 || p.seqlen_k == 0;
   const bool is_type_known = type_of(p.in) && type_of(p.out) && type_of(p.dtype_bias);
   const auto scores = static_cast<double>(p.batch * p.heads) * static_cast<double>(p.seqlen_q) *
                       static_cast<double>(p.seqlen_k);
   return !is_empty && is_type_known && p.lengths == FmhaLengths::equal && !p.lse &&
-         p.bias != FmhaBias::alibi && scores * sizeof(float) <= double{kMostBytes};
+         is_usual(p.q_strides) && is_usual(p.k_strides) && is_usual(p.v_strides) &&
+         is_usual(p.out_strides) && p.bias != FmhaBias::alibi &&
+         scores * sizeof(float) <= double{kMostBytes};
 }
 
 bool is_seen(const FmhaProblem& p, std::int64_t query, std::int64_t key) {
@@ -39,7 +46,8 @@ bool is_seen(const FmhaProblem& p, std::int64_t query, std::int64_t key) {
   return !is_right_of_end && (!is_left_of_end || key < p.sink);
 }
 
-// 0 for the keys that a query sees and minus infinity for others; empty where a query sees none.
+// 0 for the keys that a query sees and minus infinity for others; empty where a query sees none,
+// whose output would be the quotient of two zeros.
 std::vector<float> mask_of(const FmhaProblem& p) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::vector<float> mask;
@@ -78,13 +86,14 @@ FmhaTensor transposed(FmhaTensor place) {
 }
 
 // {batch, group, head of the group, row, column}. Without groups these are one dimension with the
-// heads. A tensor with fewer heads has one for each group.
+// heads. A tensor with fewer heads has one for each group. Nobody needs the distance of the next
+// row where there is one row, but oneDNN's products look at it.
 Tensor tensor_of(const FmhaProblem& p, DType dtype, std::int64_t heads, std::int64_t rows,
                  std::int64_t columns, const FmhaStrides& s) {
   const std::int64_t each = heads / p.heads_kv;
   Tensor tensor{{p.batch, p.heads_kv, each, rows, columns},
                 *type_of(dtype),
-                {s[0], s[1] * each, s[1], s[2], s[3]}};
+                {s[0], s[1] * each, s[1], rows == 1 ? columns : s[2], s[3]}};
   if (p.heads != p.heads_kv) return tensor;
   tensor.dims.erase(tensor.dims.begin() + 2);
   tensor.strides.erase(tensor.strides.begin() + 2);

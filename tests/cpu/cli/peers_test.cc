@@ -110,5 +110,15 @@ TEST_F(CliPeers, LayersOfAllDirectionsAreMeasured) {
   }
 }
 
+TEST_F(CliPeers, AttentionIsMeasured) {
+  const Json json = run_json(
+      "bench fmha heads=4 heads_kv=2 seqlen_q=24 seqlen_k=40 hdim=16 mask=bottom_right --threads 1 "
+      "--rounds 3 --min-seconds 0.0002");
+  EXPECT_EQ(json.at("cases").at(0).at("notes"), Json::array());
+  EXPECT_EQ(json.at("peers").contains("openblas"), false);
+  if (!json.at("peers").contains("onednn")) GTEST_SKIP() << "oneDNN is not installed";
+  EXPECT_GT(json.at("summary").at("geomean_vs").at("onednn").get<double>(), 0);
+}
+
 }  // namespace
 }  // namespace tessera::cli_test

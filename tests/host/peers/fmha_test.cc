@@ -8,13 +8,15 @@
 namespace tessera::peers {
 namespace {
 
-FmhaProblem fmha(const std::string& words) {
+using fmha::RandomFmhas;
+
+FmhaProblem attention(const std::string& words) {
   return std::get<FmhaProblem>(parse_problem("fmha " + words));
 }
 
 // Of cuDNN, where none is named.
 FmhaProblem half(const std::string& words, const std::string& type = "bf16") {
-  return fmha(fmt::format("{} in={} out={} dtype_bias={}", words, type, type, type));
+  return attention(fmt::format("{} in={} out={} dtype_bias={}", words, type, type, type));
 }
 
 // The words with fields of `changes` in place of their own.
@@ -101,6 +103,26 @@ TEST_F(CuDnnFmha, Strides) {
                   kSmall));
 }
 
+TEST_F(CuDnnFmha, RandomProblems) {
+  RandomFmhas random(seed_);
+  int computed = 0;
+  for (int i = 0; i < 40; ++i) {
+    FmhaProblem p = random.problem(12, 3);
+    p.hdim *= 8;
+    if (p.hdim_v != kPacked) p.hdim_v *= 8;
+    p.in = p.out = random.coin() ? DType::fp16 : DType::bf16;
+    p.sink = p.skip_q = 0;
+    for (FmhaStrides* strides : {&p.q_strides, &p.k_strides, &p.v_strides, &p.out_strides}) {
+      *strides = kPackedTokens;
+    }
+    Ways ways(*peer_, p, place(), seed_);
+    if (ways.size() == 0) continue;
+    ways.check(0);
+    ++computed;
+  }
+  EXPECT_GT(computed, 5);
+}
+
 TEST_F(CuDnnFmha, LeavesOutWhatItDoesNotHave) {
   EXPECT_GT(count(half(kSmall)), 0U);
   for (const char* words :
@@ -112,8 +134,8 @@ TEST_F(CuDnnFmha, LeavesOutWhatItDoesNotHave) {
         "bias=alibi mask=top_left lse=1", "lengths=packed lse=1"}) {
     EXPECT_EQ(count(half(changed(kSmall, words))), 0U) << words;
   }
-  EXPECT_EQ(count(fmha(kSmall)), 0U);
-  EXPECT_EQ(count(fmha(fmt::format("{} in=bf16 out=fp32 dtype_bias=bf16", kSmall))), 0U);
+  EXPECT_EQ(count(attention(kSmall)), 0U);
+  EXPECT_EQ(count(attention(fmt::format("{} in=bf16 out=fp32 dtype_bias=bf16", kSmall))), 0U);
 }
 
 // ---- oneDNN ----
@@ -126,10 +148,10 @@ class OneDnnFmha : public testing::Test {
     fmt::print("seed {}\n", seed_);
   }
   std::size_t count(const std::string& words) {
-    return Ways(*peer_, fmha(words), runtime::host_place(), 1).size();
+    return Ways(*peer_, attention(words), runtime::host_place(), 1).size();
   }
   void check(const std::string& words) {
-    check_all(*peer_, runtime::host_place(), fmha(words), seed_);
+    check_all(*peer_, runtime::host_place(), attention(words), seed_);
   }
   std::uint64_t seed_ = std::random_device{}();
   std::unique_ptr<Peer> peer_;
@@ -144,6 +166,26 @@ TEST_F(OneDnnFmha, EveryWayIsCorrect) {
   }
 }
 
+TEST_F(OneDnnFmha, RandomProblemsWithStrides) {
+  RandomFmhas random(seed_);
+  int computed = 0;
+  for (int i = 0; i < 40; ++i) {
+    FmhaProblem p = random.problem(20, 40);
+    p.in = p.out = DType::fp32;
+    p.lengths = FmhaLengths::equal;
+    p.tokens_q = p.tokens_k = kPacked;
+    p.lse = false, p.skip_q = 0;
+    for (FmhaStrides* strides : {&p.q_strides, &p.k_strides, &p.v_strides, &p.out_strides}) {
+      const bool is_usual = (*strides)[0] > 0 && (*strides)[1] > 0 && (*strides)[3] == 1;
+      if (!is_usual) *strides = kPackedTokens;
+    }
+    Ways ways(*peer_, p, runtime::host_place(), seed_);
+    for (std::size_t way = 0; way < ways.size(); ++way) ways.check(way);
+    if (ways.size() > 0) ++computed;
+  }
+  EXPECT_GT(computed, 5);
+}
+
 TEST_F(OneDnnFmha, Bf16) {
   const std::string words = fmt::format("{} in=bf16 out=bf16 dtype_bias=bf16", kSmall);
   if (count(words) == 0) GTEST_SKIP() << "oneDNN has no bf16 on this processor";
@@ -154,7 +196,8 @@ TEST_F(OneDnnFmha, Bf16) {
 TEST_F(OneDnnFmha, LeavesOutWhatItDoesNotHave) {
   for (const char* words :
        {"lengths=padded", "lengths=packed", "lse=1", "bias=alibi", "mask=bottom_right seqlen_k=8",
-        "mask=top_left window_left=2 seqlen_k=5", "seqlen_q=0", "batch=0",
+        "mask=top_left window_left=2 seqlen_k=5", "seqlen_q=0", "batch=0", "k_stride_h=0",
+        "v_stride_d=2 v_stride_h=99 v_stride_s=999 v_stride_b=99999",
         "seqlen_q=16384 seqlen_k=16384"}) {
     EXPECT_EQ(count(changed(kSmall, words)), 0U) << words;
   }
