@@ -19,6 +19,8 @@ def refusal(problem):
         return "PyTorch's function has no sequences of several lengths"
     if float(problem.get("soft_cap")) != 0:
         return "PyTorch's function has no soft cap"
+    if float(problem.get("p_drop")) != 0:
+        return "PyTorch's function draws other random numbers"
     if problem.get("lse") == "1":
         return "PyTorch's function does not return the log-sum-exp"
     return None

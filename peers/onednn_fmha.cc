@@ -33,7 +33,7 @@ bool is_known(const FmhaProblem& p) {
                       static_cast<double>(p.seqlen_k);
   return !is_empty && is_type_known && p.lengths == FmhaLengths::equal && !p.lse &&
          is_usual(p.q_strides) && is_usual(p.k_strides) && is_usual(p.v_strides) &&
-         is_usual(p.out_strides) && p.bias != FmhaBias::alibi &&
+         is_usual(p.out_strides) && p.bias != FmhaBias::alibi && p.p_drop == 0 &&
          scores * sizeof(float) <= double{kMostBytes};
 }
 

@@ -160,6 +160,11 @@ def check_output(view: View, what: str) -> None:
             raise Error(f"{what} has stride 0 over {size} elements, so that results would overlap")
 
 
+def is_on_host(array: Any) -> bool:
+    place = getattr(array, "__dlpack_device__", None)
+    return place is None or _DEVICES.get(int(place()[0])) == "cpu"
+
+
 def stream_address(stream: Any) -> Optional[int]:
     """A stream given as an address, or as an object of PyTorch (cuda_stream) or CuPy (ptr)."""
     if stream is None or isinstance(stream, int):

@@ -2,25 +2,35 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _abi, _arrays, _attention_shapes, _dtypes, _warm
+from . import _abi, _arrays, _attention_dropout, _attention_shapes, _dtypes, _warm
 from ._abi import Error
 from ._attention_shapes import Options
 from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
 from ._problem import Problem
 
 # The order in which a call's arrays stand in the table of plans. added: bias or slopes.
-SLOTS = ("q", "k", "v", "added", "seqlens_q", "seqlens_k", "out", "lse")
+SLOTS = ("q", "k", "v", "added", "seqlens_q", "seqlens_k", "dropout_rng", "out", "lse",
+         "random_values")
 _RESULTS = SLOTS.index("out")
+
+
+class _Wanted(NamedTuple):
+    """The results beside out."""
+
+    lse: bool
+    random: bool
 
 
 def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any = None,
               sink: int = 0, bias: Any = None, slopes: Any = None, scale: Optional[float] = None,
               soft_cap: float = 0.0, seqlens_q: Any = None, seqlens_k: Any = None,
               max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None,
-              skip_q: int = 0, return_lse: bool = False, layout: str = "bshd", out: Any = None,
-              lse: Any = None, stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+              skip_q: int = 0, dropout: float = 0.0, seed: Any = None, offset: int = 0,
+              return_lse: bool = False, return_random: bool = False, layout: str = "bshd",
+              out: Any = None, lse: Any = None, stream: Any = None,
+              dispatcher: Optional[Dispatcher] = None) -> Any:
     """softmax(scale * q @ k.T + bias) @ v of each sequence and head.
 
     q: (batch, queries, heads, hdim), k: (batch, keys, heads_kv, hdim), v: (batch, keys, heads_kv,
@@ -37,14 +47,18 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
     and these are batch + 1 prefix sums of their lengths. Lists and arrays of whole numbers on a
     CPU, int32 on a GPU, where their values are not read: give max_seqlen_q and max_seqlen_k for
     speed, the longest lengths. skip_q: sequences of at most so many queries are left out; 0 is
-    none. return_lse: also returns the logarithms of the sums of exp(score), float32, (batch, heads,
-    queries) or (heads, tokens). out, lse: the places of the results. stream, dispatcher: as in
-    matmul().
+    none. dropout: the part of the weights that become 0; the others grow, so that their mean stays.
+    seed, offset: 64 bits each, which say which ones; a new offset is a new choice. seed may be an
+    array of both, int64 or uint64, which a GPU's kernel reads when it runs. return_lse: also
+    returns the logarithms of the sums of exp(score), float32, (batch, heads, queries) or (heads,
+    tokens). return_random: also returns dropout's random values, uint8, (batch, heads, queries,
+    keys) or (heads, tokens, longest keys). out, lse: the places of the results. stream, dispatcher:
+    as in matmul().
 
     A query that sees no key gets 0, and minus infinity in lse. Rows behind a sequence's length and
     those of skipped sequences are not written; in new results they hold the same.
 
-    Returns out, or (out, lse).
+    Returns out, or (out, lse), (out, random values), (out, lse, random values).
     """
     try:
         if bias is not None and slopes is not None:
@@ -53,12 +67,16 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
         lengths, longest = _lengths(q, k, seqlens_q, seqlens_k, (max_seqlen_q, max_seqlen_k),
                                     layout)
         ends = tuple(window) if isinstance(window, list) else window
-        options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, added, *longest)
-        arrays = (q, k, v, slopes if bias is None else bias, *lengths, out, lse)
-        results = _call(options, arrays, return_lse or lse is not None, stream, dispatcher)
+        options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, added, *longest,
+                          dropout)
+        words = _attention_dropout.words(dropout, seed, offset, q)
+        arrays = (q, k, v, slopes if bias is None else bias, *lengths, words, out, lse, None)
+        wanted = _Wanted(return_lse or lse is not None, return_random)
+        results = _call(options, arrays, wanted, stream, dispatcher)
     except Error as error:
         raise _named(error) from None
-    return results if return_lse else results[0]
+    asked = [results[0], *results[1:2] * return_lse, *results[2:] * return_random]
+    return tuple(asked) if len(asked) > 1 else asked[0]
 
 
 def attention_problem(*, batch: int, heads: int, seqlen_q: int, seqlen_k: int, hdim: int,
@@ -99,11 +117,6 @@ def _named(error: Error) -> Error:
 
 
 # ---- Lengths -------------------------------------------------------------------------------------
-
-def _is_on_host(array: Any) -> bool:
-    place = getattr(array, "__dlpack_device__", None)
-    return place is None or _arrays._DEVICES.get(int(place()[0])) == "cpu"
-
 
 def _whole_numbers(name: str, given: Any) -> Any:
     """An array of NumPy's, whose values fit into int32 once they were checked."""
@@ -160,11 +173,11 @@ def _one_length(name: str, given: Any, other: Any, batch: int, room: int, is_pac
     they can be read."""
     label = f"seqlens_{name}"
     if given is None:
-        if is_packed or not _is_on_host(other):
+        if is_packed or not _arrays.is_on_host(other):
             why = "for packed tokens" if is_packed else "on a GPU"
             raise Error(f"{label} must be given beside the other one {why}")
         return sys.modules["numpy"].full(batch, room, "int32"), None
-    if not _is_on_host(given):
+    if not _arrays.is_on_host(given):
         return given, None
     array = _whole_numbers(label, given)
     if is_packed:
@@ -177,36 +190,39 @@ def _one_length(name: str, given: Any, other: Any, batch: int, room: int, is_pac
 
 # ---- Calls ---------------------------------------------------------------------------------------
 
-def _call(options: Options, arrays: Tuple[Any, ...], has_lse: bool, stream: Any,
+def _call(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted, stream: Any,
           dispatcher: Optional[Dispatcher]) -> Tuple[Any, ...]:
     chosen = default_dispatcher() if dispatcher is None else dispatcher
     key: Any = False
     if type(arrays[0]).__module__ == "numpy":
-        arrays = _with_results(options, arrays, has_lse)
+        arrays = _with_results(options, arrays, wanted)
     if arrays[_RESULTS] is not None and stream is None:
         key = _warm.call(getattr(chosen, "_table", {}), arrays, options)
         if key is None:
             return arrays[_RESULTS:]
         if key is not False and not isinstance(key, tuple):
             raise _abi.last_error(key)
-    return _first(options, arrays, has_lse, stream, dispatcher, key)
+    return _first(options, arrays, wanted, stream, dispatcher, key)
 
 
-def _with_results(options: Options, arrays: Tuple[Any, ...], has_lse: bool) -> Tuple[Any, ...]:
+def _with_results(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted) -> Tuple[Any, ...]:
     """The arrays of a call of NumPy's, and new ones for the results that were not given. What has
     no right shape is left to the checks of the first call."""
-    q, v, out, lse = arrays[0], arrays[2], arrays[_RESULTS], arrays[_RESULTS + 1]
+    (q, k, v), (out, lse, random) = arrays[:3], arrays[_RESULTS:]
     try:
         shape, rows = _attention_shapes.result_shapes(q.shape, v.shape, options.layout)
         if q.ndim not in (3, 4) or q.dtype.itemsize > 4:
             return arrays
         if out is None:
             out = _new_out(options, arrays, shape, q.dtype)
-        if lse is None and has_lse:
+        if lse is None and wanted.lse:
             lse = _new_lse(options, arrays, rows)
+        if wanted.random:
+            keys = _attention_shapes.keys_of(options, k.shape)
+            random = _attention_dropout.random_values((*rows, keys), q)
     except (AttributeError, IndexError, KeyError, TypeError):
         return arrays
-    return (*arrays[:_RESULTS], out, lse)
+    return (*arrays[:_RESULTS], out, lse, random)
 
 
 def _new_out(options: Options, arrays: Tuple[Any, ...], shape: Tuple[int, ...], dtype: Any) -> Any:
@@ -229,23 +245,24 @@ def _new_lse(options: Options, arrays: Tuple[Any, ...], rows: Tuple[int, ...]) -
     return numpy.empty(rows, "float32")
 
 
-def _first(options: Options, arrays: Tuple[Any, ...], has_lse: bool, stream: Any,
+def _first(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted, stream: Any,
            dispatcher: Optional[Dispatcher], key: Any) -> Tuple[Any, ...]:
     """A call whose plan is not in the table, or whose arrays the table cannot know."""
     address = _arrays.stream_address(stream)
     names = [options.added if slot == "added" else slot for slot in SLOTS]
     given = {name: array for name, array in zip(names, arrays)
              if name is not None and (array is not None or name in ("q", "k", "v"))}
-    views = {name: _arrays.view_of(array, name, address) for name, array in given.items()}
+    views = {name: _attention_dropout.view_of(array, name, address)
+             for name, array in given.items()}
     chosen = dispatcher_for(dispatcher, views["q"])
     check_views(chosen, list(views.items()))
     _attention_shapes.all_tokens(options, views)
-    for name, made in _missing(options, arrays, given, views, has_lse):
-        given[name], views[name] = made, _arrays.view_of(made, name, address)
+    for name, made in _missing(options, arrays, given, views, wanted):
+        given[name], views[name] = made, _attention_dropout.view_of(made, name, address)
     for name in ("out", "lse"):
         if name in views:
             _arrays.check_output(views[name], name)
-    results = (given["out"], given.get("lse"))
+    results = (given["out"], given.get("lse"), given.get("random_values"))
     plan = _plan_of(options, views, chosen)
     if plan is None:
         return results
@@ -258,19 +275,23 @@ def _first(options: Options, arrays: Tuple[Any, ...], has_lse: bool, stream: Any
 
 
 def _missing(options: Options, arrays: Tuple[Any, ...], given: Dict[str, Any],
-             views: Dict[str, _arrays.View], has_lse: bool) -> List[Tuple[str, Any]]:
+             views: Dict[str, _arrays.View], wanted: _Wanted) -> List[Tuple[str, Any]]:
     """Results beside arrays that are not NumPy's."""
     q = views["q"]
     shapes = _attention_shapes.result_shapes(q.shape, views["v"].shape, options.layout)
     made = []
     for name, shape, word, rest in (("out", shapes[0], q.dtype, 0.0),
                                     ("lse", shapes[1], "fp32", float("-inf"))):
-        if name in given or (name == "lse" and not has_lse):
+        if name in given or (name == "lse" and not wanted.lse):
             continue
         array = _arrays.empty(shape, word, arrays[0], q)
         if _attention_shapes.leaves_rows(options, len(q.shape), arrays[4]):
             array[...] = rest
         made.append((name, array))
+    if wanted.random and "random_values" not in given:
+        keys = _attention_shapes.keys_of(options, views["k"].shape)
+        made.append(("random_values",
+                     _attention_dropout.random_values((*shapes[1], keys), arrays[0])))
     return made
 
 

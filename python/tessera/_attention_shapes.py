@@ -30,6 +30,7 @@ class Options(NamedTuple):
     added: Optional[str]  # "bias", "slopes"
     longest_q: Optional[int]  # of packed sequences
     longest_k: Optional[int]
+    dropout: Any = 0.0
 
 
 class Tokens(NamedTuple):
@@ -60,6 +61,11 @@ def whole(name: str, value: Any) -> int:
 def tokens_in(shape: Sequence[int], layout: str) -> int:
     """How many tokens a sequence has room for."""
     return shape[_AXES[layout][1] + len(shape) - 4]
+
+
+def keys_of(options: Options, k: Sequence[int]) -> int:
+    """Those of the longest sequence. k: the shape of k."""
+    return tokens_in(k, options.layout) if options.longest_k is None else options.longest_k
 
 
 def check_rank(name: str, rank: int) -> None:
@@ -203,9 +209,10 @@ def mask_fields(mask: Any, window: Any, sink: Any) -> Dict[str, Any]:
             "window_right": whole("window", ends[1]), "sink": sinks}
 
 
-def scalar_fields(scale: Any, soft_cap: Any, skip_q: Any) -> Dict[str, Any]:
+def scalar_fields(scale: Any, soft_cap: Any, skip_q: Any, dropout: Any) -> Dict[str, Any]:
     fields: Dict[str, Any] = {"soft_cap": _number("soft_cap", soft_cap),
-                              "skip_q": whole("skip_q", skip_q)}
+                              "skip_q": whole("skip_q", skip_q),
+                              "p_drop": _number("dropout", dropout)}
     if scale is not None:
         fields["scale"] = _number("scale", scale)
         if fields["scale"] == 0:
@@ -295,11 +302,11 @@ def problem_fields(options: Options, views: Dict[str, View]) -> Dict[str, Any]:
             del fields[name]
     word = views["q"].dtype
     fields.update({"in": word, "out": views["out"].dtype, "dtype_bias": word,
-                   "lse": "lse" in views})
+                   "lse": "lse" in views, "random": "random_values" in views})
     for part in tokens.values():
         fields.update(token_strides(part))
     fields.update(mask_fields(options.mask, options.window, options.sink))
-    fields.update(scalar_fields(options.scale, options.soft_cap, options.skip_q))
+    fields.update(scalar_fields(options.scale, options.soft_cap, options.skip_q, options.dropout))
     if "bias" in views:
         sizes = (fields["batch"], fields["heads"], fields["seqlen_q"], fields["seqlen_k"])
         fields.update(_bias_fields(views["bias"], sizes))

@@ -27,12 +27,37 @@ def seen_keys(queries, keys, mask, window, sink):
     return seen & ((right < 0) | (j <= i + right))
 
 
+def philox(counter, key):
+    """Philox4x32-10 of arrays of counters: four words, each an array of uint64."""
+    mask = numpy.uint64(2**32 - 1)
+    c = [numpy.asarray(word, "uint64") & mask for word in counter]
+    for _ in range(10):
+        a, b = c[0] * numpy.uint64(0xD2511F53), c[2] * numpy.uint64(0xCD9E8D57)
+        c = [b >> numpy.uint64(32) ^ c[1] ^ numpy.uint64(key[0]), b & mask,
+             a >> numpy.uint64(32) ^ c[3] ^ numpy.uint64(key[1]), a & mask]
+        key = (key[0] + 0x9E3779B9) % 2**32, (key[1] + 0xBB67AE85) % 2**32
+    return c
+
+
+def random_bytes(seed, offset, heads, queries, keys):
+    """Of heads [0, heads) of the batch: (heads, queries, keys), as docs/attention.md has it."""
+    parts = -(-keys // 16)
+    head, query, part = numpy.meshgrid(*(numpy.arange(n) for n in (heads, queries, parts)),
+                                       indexing="ij")
+    words = philox((part, query, head, numpy.full(part.shape, offset % 2**32)),
+                   (seed % 2**32, seed >> 32 ^ offset >> 32))
+    words = numpy.stack(words, -1).astype("<u4")
+    return words.view("uint8").reshape(heads, queries, 16 * parts)[..., :keys]
+
+
 class Expected:
     """Of one sequence: q (heads, queries, hdim), k and v (heads_kv, keys, hdim). out, lse, and how
     far a kernel that sums in fp32 may be from them."""
 
     def __init__(self, q, k, v, mask=None, window=None, sink=0, bias=None, slopes=None, scale=None,
-                 soft_cap=0.0, dtype="float32"):
+                 soft_cap=0.0, factors=1.0, dtype="float32"):
+        """factors: what dropout multiplies each weight with."""
+        self.factors = factors
         q, k, v = wide(q), wide(k), wide(v)
         k, v = (numpy.repeat(x, len(q) // len(k), 0) for x in (k, v))
         (_, queries, hdim), keys = q.shape, k.shape[1]
@@ -57,6 +82,7 @@ class Expected:
         weights = numpy.exp(scores - most)
         total = weights.sum(-1, keepdims=True)
         share = numpy.divide(weights, total, out=numpy.zeros_like(weights), where=total > 0)
+        share = share * self.factors
         self.out = share @ v
         with numpy.errstate(divide="ignore"):
             self.lse = (numpy.log(total) + most)[..., 0]
@@ -203,6 +229,101 @@ class Attention(Attended):
     def test_nothing(self):
         for batch, queries, keys in ((0, 5, 5), (2, 0, 5), (2, 5, 0)):
             self.check(*self.tensors(batch, queries, keys))
+
+
+class Dropout(Attended):
+    def word(self):
+        return self.pick(-2**63, 2**63 - 1) % 2**64
+
+    def check(self, q, k, v, dropout, **how):
+        """The random values are those of the definition, and the result that of the weights that
+        they leave."""
+        seed, offset, kept = self.word(), self.word(), max(1, round(256 * (1 - dropout)))
+        batch, queries, heads, _ = q.shape
+        keys = k.shape[1]
+        all_bytes = random_bytes(seed, offset, batch * heads, queries, keys)
+        seen = seen_keys(queries, keys, how.get("mask"), how.get("window"), how.get("sink", 0))
+        for given in ((seed, offset), (numpy.array([seed, offset], "uint64"), 0)):
+            out, lse, random = tessera.attention(q, k, v, dropout=dropout, seed=given[0],
+                                                 offset=given[1], return_lse=True,
+                                                 return_random=True, **how)
+            self.assertEqual(random.dtype, numpy.uint8)
+            for b in range(batch):
+                mine = all_bytes[b * heads:(b + 1) * heads]
+                numpy.testing.assert_array_equal(random[b], numpy.where(seen, mine, 0))
+                factors = numpy.where(mine < kept, 256 / kept, 0.0)
+                self.near(heads_first(out[b], "bshd"), lse[b],
+                          Expected(*[heads_first(x[b], "bshd") for x in (q, k, v)],
+                                   factors=factors, dtype=q.dtype, **how))
+        return out
+
+    def test_definition(self):
+        for dtype in WIDE_TYPES:
+            for dropout in (0.1, 0.5, 0.9):
+                with self.subTest(dtype=dtype, dropout=dropout):
+                    self.check(*self.tensors(2, 21, 70, dtype=dtype), dropout)
+
+    def test_masks(self):
+        for how in ({"mask": "top_left"}, {"mask": "bottom_right", "window": (5, 3), "sink": 4},
+                    {"soft_cap": 3.0, "scale": 0.5}):
+            with self.subTest(**how):
+                self.check(*self.tensors(2, 40, 50), 0.3, **how)
+
+    def test_packed(self):
+        """Masks are those of each sequence alone, whose place in the batch decides."""
+        q, k, v = self.tensors(2, 9, 20)
+        given = [x.reshape(-1, *x.shape[2:]) for x in (q, k, v)]
+        how = {"dropout": 0.4, "seed": 7, "offset": 3, "return_random": True}
+        out, random = tessera.attention(*given, seqlens_q=[0, 9, 18], seqlens_k=[0, 20, 40], **how)
+        plain, same = tessera.attention(q, k, v, **how)
+        self.assertEqual(random.shape, (4, 18, 20))
+        numpy.testing.assert_array_equal(random.reshape(4, 2, 9, 20).swapaxes(0, 1), same)
+        numpy.testing.assert_allclose(out.reshape(plain.shape), plain, atol=1e-5)
+
+    def test_seed_and_offset(self):
+        q, k, v = self.tensors(2, 9, 200)
+        call = lambda **how: tessera.attention(q, k, v, dropout=0.5, **how)
+        first = call(seed=11, offset=4)
+        numpy.testing.assert_array_equal(call(seed=11, offset=4), first)
+        numpy.testing.assert_array_equal(call(seed=numpy.array([11, 4])), first)
+        for how in ({"seed": 12, "offset": 4}, {"seed": 11, "offset": 5}, {"seed": 11 + 2**40,
+                    "offset": 4}, {"seed": 11}):
+            self.assertFalse((call(**how) == first).all())
+        numpy.testing.assert_array_equal(call(seed=-1), call(seed=2**64 - 1))
+
+    def test_no_dropout(self):
+        """Neither a seed nor random values are needed."""
+        q, k, v = self.tensors(1, 9, 20)
+        numpy.testing.assert_array_equal(tessera.attention(q, k, v, dropout=0.0, seed=3),
+                                         tessera.attention(q, k, v))
+
+    def test_other_arrays(self):
+        q, k, v = self.tensors(1, 9, 20)
+        how = {"dropout": 0.4, "seed": 7}
+        numpy.testing.assert_array_equal(
+            tessera.attention(Shared(q), Shared(k), Shared(v), **how),
+            tessera.attention(q, k, v, **how))
+
+    def test_refusals(self):
+        q, k, v = self.tensors(1, 9, 20)
+        refused = lambda pattern, **how: self.assert_refused(pattern, tessera.attention, q, k, v,
+                                                             **how)
+        refused("p_drop must be at least 0 .none. and below 1, got 1", dropout=1.0, seed=1)
+        refused("p_drop must be at least 0 .none. and below 1, got -0.5", dropout=-0.5, seed=1)
+        refused("p_drop must be at least 0 .none. and below 1, got nan", dropout=float("nan"),
+                seed=1)
+        refused("seed must be given with dropout", dropout=0.5)
+        refused("seed must be a whole number, got 1.5", dropout=0.5, seed=1.5)
+        refused(r"offset must be at least -2\^63 and below 2\^64, got 18446744073709551616",
+                dropout=0.5, seed=1, offset=2**64)
+        refused(r"the shape \(2,\) and the type int64 or uint64, got \(3,\) and int64",
+                dropout=0.5, seed=numpy.array([1, 2, 3]))
+        refused("got .2,. and float64", dropout=0.5, seed=numpy.array([1.0, 2.0]))
+        refused("offset must be 0 where seed is an array, .*, got 3", dropout=0.5,
+                seed=numpy.array([1, 2]), offset=3)
+        refused("dropout_rng must have no gaps", dropout=0.5,
+                seed=numpy.array([1, 2, 3])[::2])
+        refused("random must be 0 without dropout", return_random=True)
 
 
 class Lengths(Attended):

@@ -137,8 +137,8 @@ class ScaledDotProduct(Attended):
 
     def test_operator(self):
         q, k, v = self.tensors(heads_kv=2, dtype=torch.bfloat16)
-        more = (None, None, None, None, "bhsd", "top_left", [5, 0], 1, 0.2, 0.0, None, None, 0,
-                True)
+        more = (None, None, None, None, torch.tensor([3, 4]), "bhsd", "top_left", [5, 0], 1, 0.2,
+                0.0, None, None, 0, 0.25, True, True)
         tests = ("test_schema", "test_faketensor")
         torch.library.opcheck(torch.ops.tessera.attention.default, (q, k, v, *more),
                               test_utils=tests)
@@ -240,6 +240,72 @@ class Everything(Attended):
             self.assertTrue(torch.equal(mine, same))
 
 
+class Dropout(Attended):
+    def test_equals_numpy(self):
+        q, k, v = (heads_first(x) for x in self.tensors(heads_kv=2))
+        for device in DEVICES:
+            given = [x.to(device) for x in (q, k, v)]
+            for seed, offset in ((5, 6), (torch.tensor([5, 6], device=device), 0)):
+                how = {"dropout": 0.3, "return_lse": True, "return_random": True}
+                out, lse, random = tessera.torch.attention(*given, seed=seed, offset=offset, **how)
+                mine = tessera.attention(*[x.numpy() for x in (q, k, v)], seed=5, offset=6, **how)
+                self.assertTrue((random.cpu().numpy() == mine[2]).all())
+                torch.testing.assert_close(out.cpu(), torch.from_numpy(mine[0]))
+                torch.testing.assert_close(lse.cpu(), torch.from_numpy(mine[1]))
+
+    def test_generator(self):
+        """As PyTorch's own dropout, it follows from torch.manual_seed()."""
+        for device in DEVICES:
+            q, k, v = self.tensors(device=device)
+            for call in (lambda: scaled_dot_product_attention(q, k, v, dropout_p=0.5),
+                         lambda: tessera.torch.attention(q, k, v, layout="bhsd", dropout=0.5)):
+                seed = self.random.randint(0, 2**30)
+                torch.manual_seed(seed)
+                first, second = call(), call()
+                self.assertFalse(torch.equal(first, second))
+                torch.manual_seed(seed)
+                self.assertTrue(torch.equal(call(), first))
+
+    def test_scaled_dot_product(self):
+        """The mean over masks is the result without dropout."""
+        for device in DEVICES:
+            q, k, v = self.tensors(1, 1, 1, device=device)
+            many = scaled_dot_product_attention(q.expand(-1, -1, 4000, -1), k, v, dropout_p=0.3)
+            plain = scaled_dot_product_attention(q, k, v)
+            error = (many - plain).double()
+            bound = 5 * error.square().sum(2).sqrt() / 4000
+            self.assertTrue((error.mean(2).abs() <= bound).all())
+            self.assertGreater(float(bound.min()), 1e-5)
+
+    def test_compile(self):
+        q, k, v = (heads_first(x) for x in self.tensors())
+
+        def block(q, k, v, words):
+            return tessera.torch.attention(q, k, v, dropout=0.5, seed=words, return_random=True)
+
+        words = torch.tensor([1, 2])
+        compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+        for mine, same in zip(compiled(q, k, v, words), block(q, k, v, words)):
+            self.assertTrue(torch.equal(mine, same))
+        q, k, v = self.tensors()
+        drop = torch.compile(lambda q: scaled_dot_product_attention(q, k, v, dropout_p=0.5),
+                             fullgraph=True, backend="aot_eager")
+        out = drop(q)
+        self.assertEqual(out.shape, q.shape)
+        self.assertFalse(torch.equal(drop(q), out))
+
+    def test_refusals(self):
+        q, k, v = self.tensors()
+        for pattern, how in (("seed must be a whole number, got 1.5", {"seed": 1.5}),
+                             ("seed must be a whole number, got None", {"offset": 3}),
+                             ("the shape .2,. and the type int64 or uint64, got .3,. and int64",
+                              {"seed": torch.tensor([1, 2, 3])}),
+                             ("offset must be 0 where seed is an array, .*, got 1",
+                              {"seed": torch.tensor([1, 2]), "offset": 1})):
+            with self.assertRaisesRegex(tessera.Error, "^attention: .*" + pattern):
+                tessera.torch.attention(q, k, v, layout="bhsd", dropout=0.5, **how)
+
+
 class Refusals(Attended):
     def refused(self, pattern, function, *arguments, **named):
         with self.assertRaisesRegex(tessera.Error, pattern):
@@ -248,8 +314,8 @@ class Refusals(Attended):
     def test_scaled_dot_product(self):
         q, k, v = self.tensors()
         sdpa = scaled_dot_product_attention
-        self.refused("dropout_p must be 0, because there is no dropout yet, got 0.1", sdpa, q, k, v,
-                     dropout_p=0.1)
+        self.refused("dropout_p must be at least 0 and below 1, got 1.0", sdpa, q, k, v,
+                     dropout_p=1.0)
         self.refused("attn_mask and is_causal cannot both be given", sdpa, q, k, v,
                      torch.ones(20, 30, dtype=torch.bool), is_causal=True)
         self.refused("query has 4 heads and key 2; the two must be equal where enable_gqa is False",
@@ -270,8 +336,9 @@ class Refusals(Attended):
         self.refused("k requires a gradient, but", tessera.torch.attention, q, k, v)
         with torch.no_grad():
             self.assertEqual(scaled_dot_product_attention(q, k, v).shape, q.shape)
-        out, _ = torch.ops.tessera.attention(q, k, v, None, None, None, None, "bhsd", None, None, 0,
-                                             None, 0.0, None, None, 0, False)
+        out, _, _ = torch.ops.tessera.attention(q, k, v, None, None, None, None, None, "bhsd", None,
+                                                None, 0, None, 0.0, None, None, 0, 0.0, False,
+                                                False)
         self.refused("attention has no backward pass yet", out.sum().backward)
 
     def test_lengths(self):

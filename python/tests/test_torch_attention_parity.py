@@ -1,9 +1,9 @@
 """Fourteen named configurations of attention forward against PyTorch in fp64.
 
-The names are those of a suite that other attention libraries are measured by. Its dropout and its
-paged keys have no counterpart here yet; `padded` and `short_left_out` take their places. Where
-PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=1 asks for them.
-TESSERA_TEST_SEED=N repeats a run.
+The names are those of a suite that other attention libraries are measured by. Its dropout, whose
+random numbers are not PyTorch's, has tests of its own, and its paged keys have no counterpart here
+yet; `padded` and `short_left_out` take their places. Where PyTorch is not installed the tests are
+skipped, unless TESSERA_TEST_TORCH=1 asks for them. TESSERA_TEST_SEED=N repeats a run.
 """
 import unittest
 from typing import Any, NamedTuple, Optional

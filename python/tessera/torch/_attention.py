@@ -7,6 +7,7 @@ import torch
 
 from .._abi import Error
 from . import _attention_ops
+from ._attention_run import random_words, words_of
 from ._functions import _call, ops
 
 Tensor = torch.Tensor
@@ -26,14 +27,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
               scale: Optional[float] = None, soft_cap: float = 0.0,
               seqlens_q: Optional[Tensor] = None, seqlens_k: Optional[Tensor] = None,
               max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None,
-              skip_q: int = 0, return_lse: bool = False, layout: str = "bshd"
-              ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+              skip_q: int = 0, dropout: float = 0.0, seed: Union[None, int, Tensor] = None,
+              offset: int = 0, return_lse: bool = False, return_random: bool = False,
+              layout: str = "bshd") -> Union[Tensor, Tuple[Tensor, ...]]:
     """softmax(scale * q @ k.T + bias) @ v of each sequence and head, as tessera.attention() has it.
 
     q: (batch, queries, heads, hdim), or (batch, heads, queries, hdim) with layout="bhsd". Tensors
-    are taken as they lie. seqlens_q, seqlens_k: int32 or int64, on q's device. The results of
-    queries that are left out hold 0, and minus infinity in lse. Forward alone: inputs that require
-    a gradient are refused.
+    are taken as they lie. seqlens_q, seqlens_k: int32 or int64, on q's device. seed, offset: of
+    dropout; PyTorch's generator draws them where they are left out, and seed may be a tensor of
+    both, int64, on q's device. The results of queries that are left out hold 0, and minus infinity
+    in lse. Forward alone: inputs that require a gradient are refused.
     """
     _refuse_gradients((("q", q), ("k", k), ("v", v), ("bias", bias), ("slopes", slopes)))
     ends = window
@@ -41,11 +44,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
         if not isinstance(window, (tuple, list)) or len(window) != 2:
             raise Error(f"attention: window must be a pair (left, right), got {window!r}")
         ends = list(window)
-    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k)
-    out, lse = _call(ops.attention, _attention_ops.run, tensors, layout, mask, ends, sink,
-                     None if scale is None else float(scale), float(soft_cap), max_seqlen_q,
-                     max_seqlen_k, skip_q, return_lse)
-    return (out, lse) if return_lse else out
+    try:
+        words = words_of(dropout, seed, offset, q)
+    except Error as error:
+        raise Error(f"attention: {error}", error.code, error.details) from None
+    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, words)
+    out, lse, random = _call(ops.attention, _attention_ops.run, tensors, layout, mask, ends, sink,
+                             None if scale is None else float(scale), float(soft_cap), max_seqlen_q,
+                             max_seqlen_k, skip_q, float(dropout), return_lse, return_random)
+    asked = (out,) + (lse,) * return_lse + (random,) * return_random
+    return asked if len(asked) > 1 else out
 
 
 # ---- PyTorch's function --------------------------------------------------------------------------
@@ -93,11 +101,14 @@ def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], is_causal: bool,
-             scale: Optional[float]) -> Tensor:
+             scale: Optional[float], dropout: float) -> Tensor:
     bias = None if mask is None else _added(mask, q.dtype)
-    return _call(ops.attention, _attention_ops.run, (q, k, v, bias, None, None, None), "bhsd",
+    words = random_words(q) if dropout != 0 else None
+    tensors = (q, k, v, bias, None, None, None, words)
+    return _call(ops.attention, _attention_ops.run, tensors, "bhsd",
                  "top_left" if is_causal else None, None, 0,
-                 None if scale is None else float(scale), 0.0, None, None, 0, False)[0]
+                 None if scale is None else float(scale), 0.0, None, None, 0, float(dropout), False,
+                 False)[0]
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
@@ -108,20 +119,20 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
 
     Types: float32, float16, bfloat16. query: (..., heads, queries, hdim); any strides, and heads or
     leading dimensions that are repeated, cost nothing. attn_mask: truth values, or what is added to
-    the scores. Dropout, and inputs that require a gradient, are refused.
+    the scores. dropout_p: below 1; PyTorch's generator says which weights become 0, and they are
+    others than PyTorch's own. Inputs that require a gradient are refused.
     """
-    if dropout_p != 0:
-        raise Error(f"{_NAME}: dropout_p must be 0, because there is no dropout yet, got "
-                    f"{dropout_p}", "unsupported")
+    if not 0 <= dropout_p < 1:
+        raise Error(f"{_NAME}: dropout_p must be at least 0 and below 1, got {dropout_p}")
     if attn_mask is not None and is_causal:
         raise Error(f"{_NAME}: attn_mask and is_causal cannot both be given")
     _refuse_gradients((("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)))
     is_plain = query.dim() == key.dim() == value.dim() == 4
     if is_plain and query.shape[:2] == key.shape[:2] == value.shape[:2]:
-        return _forward(query, key, value, attn_mask, is_causal, scale)
+        return _forward(query, key, value, attn_mask, is_causal, scale, dropout_p)
     q, k, v, mask = _four_dimensions(query, key, value, attn_mask)
     q, k, v = _heads(q, k, v, enable_gqa)
-    out = _forward(q, k, v, mask, is_causal, scale)
+    out = _forward(q, k, v, mask, is_causal, scale, dropout_p)
     rank = max(query.dim(), key.dim(), value.dim())
     if rank > 4:
         lead = torch.broadcast_shapes(*[tensor.shape[:-3] for tensor in (query, key, value)])

@@ -14,24 +14,27 @@ Tensor = torch.Tensor
 NO_GRADIENT = ("attention has no backward pass yet; call it under torch.no_grad(), or on tensors "
                "that require no gradient")
 _library.define("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes, "
-                "Tensor? seqlens_q, Tensor? seqlens_k, str layout, str? mask, int[]? window, "
-                "int sink, float? scale, float soft_cap, int? max_seqlen_q, int? max_seqlen_k, "
-                "int skip_q, bool has_lse) -> (Tensor, Tensor)",
+                "Tensor? seqlens_q, Tensor? seqlens_k, Tensor? dropout_rng, str layout, str? mask, "
+                "int[]? window, int sink, float? scale, float soft_cap, int? max_seqlen_q, "
+                "int? max_seqlen_k, int skip_q, float dropout, bool has_lse, bool has_random) -> "
+                "(Tensor, Tensor, Tensor)",
                 tags=torch.Tag.pt2_compliant_tag)
 
 
 def run(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optional[Tensor],
-        seqlens_q: Optional[Tensor], seqlens_k: Optional[Tensor], layout: str, mask: Optional[str],
-        window: Optional[List[int]], sink: int, scale: Optional[float], soft_cap: float,
-        max_seqlen_q: Optional[int], max_seqlen_k: Optional[int], skip_q: int, has_lse: bool
-        ) -> Tuple[Tensor, Tensor]:
-    """out and lse, which is empty without has_lse."""
+        seqlens_q: Optional[Tensor], seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor],
+        layout: str, mask: Optional[str], window: Optional[List[int]], sink: int,
+        scale: Optional[float], soft_cap: float, max_seqlen_q: Optional[int],
+        max_seqlen_k: Optional[int], skip_q: int, dropout: float, has_lse: bool, has_random: bool
+        ) -> Tuple[Tensor, Tensor, Tensor]:
+    """out, lse and dropout's random values, which are empty where they are not asked for."""
     if bias is not None and slopes is not None:
         raise Error("bias and slopes cannot both be given; add the slopes to the bias")
     options = Options(layout, mask, None if window is None else tuple(window), sink, scale,
-                      soft_cap, skip_q, None, max_seqlen_q, max_seqlen_k)
+                      soft_cap, skip_q, None, max_seqlen_q, max_seqlen_k, dropout)
     try:
-        return run_attention(q, k, v, bias, slopes, seqlens_q, seqlens_k, options, has_lse)
+        return run_attention(q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, options,
+                             has_lse, has_random)
     except Error as error:
         if str(error).startswith("fmha"):
             raise
@@ -39,13 +42,21 @@ def run(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optiona
 
 
 def _fake(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optional[Tensor],
-          seqlens_q: Optional[Tensor], seqlens_k: Optional[Tensor], layout: str, *rest: Any
-          ) -> Tuple[Tensor, Tensor]:
+          seqlens_q: Optional[Tensor], seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor],
+          layout: str, mask: Optional[str], window: Optional[List[int]], sink: int,
+          scale: Optional[float], soft_cap: float, max_seqlen_q: Optional[int],
+          max_seqlen_k: Optional[int], skip_q: int, dropout: float, has_lse: bool, has_random: bool
+          ) -> Tuple[Tensor, Tensor, Tensor]:
     for tensor in (q, k, v):
         torch._check(tensor.dim() == q.dim() and q.dim() in (3, 4),
                      lambda: "q, k and v must all have 4 dimensions, or 3")
     torch._check(q.shape[-1] == k.shape[-1], lambda: "q and k must have heads of one length")
-    return new_results(q, v, layout, rest[-1])
+    is_packed = q.dim() == 3 and seqlens_q is not None
+    if is_packed and has_random and max_seqlen_k is None:
+        torch._check(False, lambda: "random values of packed tokens need max_seqlen_k here")
+    options = Options(layout, mask, None, sink, scale, soft_cap, skip_q, None, max_seqlen_q,
+                      max_seqlen_k, dropout)
+    return new_results(q, k, v, options, has_lse, has_random)
 
 
 def _setup(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:

@@ -5,14 +5,15 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 
 import torch
 
-from .. import _arrays, _attention_shapes
+from .. import _arrays, _attention_dropout, _attention_shapes
 from .._abi import Error
 from .._attention_shapes import Options
 from .._problem import Problem
 from . import _run
 
 Tensor = torch.Tensor
-_NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "out", "lse")
+_NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "out", "lse",
+          "random_values")
 _ways: Dict[Any, _run.Bound] = {}
 
 
@@ -52,24 +53,55 @@ def _check_most(tokens: Tensor, seqlens: Optional[Tensor], name: str, most: Opti
                     f"seqlens_{name}; got {most}")
 
 
+# ---- Dropout -------------------------------------------------------------------------------------
+
+def random_words(like: Tensor) -> Tensor:
+    """Seed and offset from PyTorch's generator of the tensor's device, which a captured graph draws
+    anew at each replay."""
+    return torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=like.device)
+
+
+def words_of(dropout: float, seed: Any, offset: int, like: Tensor) -> Optional[Tensor]:
+    """None without dropout."""
+    if dropout == 0:
+        return None
+    if seed is None and offset == 0:
+        return random_words(like)
+    if isinstance(seed, Tensor):
+        _attention_dropout.check_array(seed, offset, seed.shape, seed.dtype)
+        return seed
+    numbers = [_attention_dropout.signed(_attention_dropout.whole_word(name, value))
+               for name, value in (("seed", seed), ("offset", offset))]
+    return torch.tensor(numbers, dtype=torch.int64, device=like.device)
+
+
 # ---- Results -------------------------------------------------------------------------------------
 
-def new_results(q: Tensor, v: Tensor, layout: str, has_lse: bool) -> Tuple[Tensor, Tensor]:
-    """out, whose heads and tokens lie in memory as those of q do, and lse, which is empty where it
-    is not asked for."""
+def new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lse: bool, has_random: bool
+                ) -> Tuple[Tensor, Tensor, Tensor]:
+    """out, whose heads and tokens lie in memory as those of q do, and lse and random values, which
+    are empty where they are not asked for."""
+    layout = options.layout
     shape, rows = _attention_shapes.result_shapes(tuple(q.shape), tuple(v.shape), layout)
     lse = q.new_empty(rows if has_lse else (0,), dtype=torch.float32)
+    keys = _attention_shapes.keys_of(options, tuple(k.shape))
+    random = q.new_zeros((*rows, keys) if has_random else (0,), dtype=torch.uint8)
     token_first = _attention_shapes.lies_token_first(q.shape, q.stride(), layout)
     if token_first == (layout == "bshd"):
-        return q.new_empty(shape), lse
+        return q.new_empty(shape), lse, random
     swapped = (*shape[:-3], shape[-2], shape[-3], shape[-1])
-    return q.new_empty(swapped).transpose(-2, -3), lse
+    return q.new_empty(swapped).transpose(-2, -3), lse, random
 
 
 # ---- Calls ---------------------------------------------------------------------------------------
 
 def _view(tensor: Tensor, what: str) -> _arrays.View:
     """Of a tensor whose memory is not read."""
+    if what == "dropout_rng":
+        _attention_dropout.check_array(tensor, 0, tensor.shape, tensor.dtype)
+        return _view(tensor.contiguous().view(torch.int32), "the seed")
+    if what == "random_values":
+        return _view(tensor.view(torch.int8), "the random values")
     return _arrays.View(0, _run.type_word(tensor, what), tuple(tensor.shape),
                         tuple(tensor.stride()), ("cpu", 0), False, None)
 
@@ -100,8 +132,8 @@ def _check_ranks(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
                   slopes: Optional[Tensor], seqlens_q: Optional[Tensor],
-                  seqlens_k: Optional[Tensor], options: Options, has_lse: bool
-                  ) -> Tuple[Tensor, Tensor]:
+                  seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor], options: Options,
+                  has_lse: bool, has_random: bool) -> Tuple[Tensor, Tensor, Tensor]:
     _attention_shapes.layout_word(options.layout)
     _check_ranks(q, k, v)
     _check_most(q, seqlens_q, "q", options.longest_q)
@@ -111,18 +143,23 @@ def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         of_k, longest_k = _length("k", seqlens_k, k, options.layout, options.longest_k)
         seqlens_q, seqlens_k = of_q, of_k
         options = options._replace(longest_q=longest_q, longest_k=longest_k)
-    out, lse = new_results(q, v, options.layout, has_lse)
+    if options.dropout != 0 and dropout_rng is None:
+        raise Error("dropout needs dropout_rng, the two words of its random numbers")
+    if dropout_rng is not None:
+        dropout_rng = dropout_rng.contiguous() if options.dropout != 0 else None
+    out, lse, random = new_results(q, k, v, options, has_lse, has_random)
     if _attention_shapes.leaves_rows(options, q.dim(), seqlens_q):
         out.zero_()
         lse.fill_(float("-inf"))
-    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, out, lse if has_lse else None)
+    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, out,
+               lse if has_lse else None, random if has_random else None)
     key = (options, *map(_run._key_of, tensors), torch.get_num_threads())
     bound = _ways.get(key)
     if bound is None:
         bound = _bind(key, options, tensors)
     if bound.plan is not None:
         _run.launch(bound, [0 if t is None else t.data_ptr() for t in tensors], out)
-    return out, lse
+    return out, lse, random
 
 
 def forget() -> None:

@@ -44,6 +44,18 @@ Operands operands_of(const tsr_plan_t& plan, const tsr_operand_t* given, std::si
   return operands;
 }
 
+// Values that may take an operand's place in C++ have none in C.
+void require_all(const tsr_plan_t& plan, const Operands& operands) {
+  if (writes_nothing(plan.tensors)) return;
+  for (const Tensor& tensor : plan.tensors) {
+    if (!tensor.may_be_null || plan.kernel.family->pointer(operands, tensor.operand) != nullptr) {
+      continue;
+    }
+    refuse(fmt::format("'{}' needs its operand {}, of {} bytes; it must not be null",
+                       to_string(plan.problem), tensor.name, tensor.bytes()));
+  }
+}
+
 // The options of a launch, beside the threads and the device that the plan was made for.
 runtime::LaunchOptions launch_options_of(const tsr_plan_t& plan,
                                          const tsr_launch_options_t& given) {
@@ -64,6 +76,7 @@ RunOptions forced(const tsr_plan_t& plan, const tsr_launch_options_t* given) {
 
 void launch(const tsr_plan_t& plan, const Operands& operands, const tsr_launch_options_t* given) {
   const tsr_launch_options_t options = options_of(given, "tsr_launch_options_t");
+  require_all(plan, operands);
   if (options.verify != 0) {
     RunOptions run = forced(plan, given);
     run.verify = true;

@@ -35,6 +35,11 @@ struct FmhaArguments {
   i64 skip_q;
   float scale, soft_cap;
   int at_end;  // whether the mask's diagonal ends at the last query and the last key
+  // Dropout, see fmha_dropout.h.
+  int kept;
+  const unsigned long long* dropout_rng;  // {seed, offset}; null: the two that follow
+  unsigned long long seed, offset;
+  unsigned char* random_values;
 };
 
 // Queries and keys of one sequence: how many, and where the first one lies, in tokens.

@@ -142,6 +142,7 @@ void validate_operands(const Family& family, const Tensors& tensors, const Opera
     for (const Tensor& tensor : tensors) {
       if (tensor.is_written() != is_output || tensor.is_empty()) continue;
       const Region region = {op, &tensor, family.pointer(operands, tensor.operand), tensor.bytes()};
+      if (region.data == nullptr && tensor.may_be_null) continue;
       check_pointer(region);
       for (std::size_t i = 0; i < num_outputs; ++i) check_apart(outputs[i], region);
       if (is_output) outputs[num_outputs++] = region;

@@ -48,7 +48,8 @@ struct Tensor {
   bool in_array = false;
   // An output of equal type, sizes and strides may lie in the same place.
   bool may_be_output = false;
-  int alignment = 0;  // of the address, in bytes; 0: the size of an element
+  bool may_be_null = false;  // values beside the pointers then take the operand's place
+  int alignment = 0;         // of the address, in bytes; 0: the size of an element
   Fill fill = Fill::numbers;
   std::int64_t most = 0;   // lengths and prefix sums: the longest length
   std::int64_t total = 0;  // prefix sums: the largest sum

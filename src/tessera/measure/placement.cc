@@ -157,7 +157,9 @@ HostOperands fetch_inputs(const Family& family, const Problem& problem, const Op
   HostOperands host{family.tensors(problem), operands, {}};
   if (place.backend->uses_host_memory() || writes_nothing(host.tensors)) return host;
   for (const Tensor& tensor : host.tensors) {
-    if (tensor.is_empty()) continue;
+    const bool is_left_out =
+        tensor.may_be_null && family.pointer(operands, tensor.operand) == nullptr;
+    if (tensor.is_empty() || is_left_out) continue;
     void* const to = tensor.in_array ? array_for(tensor, host)
                                      : host.storage.emplace_back(tensor.bytes()).data();
     family.set_pointer(host.operands, tensor.operand, to);

@@ -184,6 +184,8 @@ struct Fields<FmhaProblem> {
       field("scale", &S::scale),
       field("soft_cap", &S::soft_cap),
       field("lse", &S::lse),
+      field("p_drop", &S::p_drop),
+      field("random", &S::random),
       field("skip_q", &S::skip_q),
   };
 };
@@ -201,6 +203,8 @@ struct Fields<FmhaSignature> {
       field("bias", &S::bias),
       field("soft_cap", &S::soft_cap),
       field("lse", &S::lse),
+      field("dropout", &S::dropout),
+      field("random", &S::random),
   };
 };
 

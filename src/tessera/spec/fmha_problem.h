@@ -46,6 +46,11 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // query i sees key j when i' - window_left <= j or j < sink, and j <= i' + window_right; a window
 // of -1 has no end on that side. q and out have heads * hdim and heads * hdim_v elements a token, k
 // and v have heads_kv * hdim and heads_kv * hdim_v.
+// With dropout out[i] is the sum of 256 / t * p[i][j] * v[j] over the keys whose random byte
+// r[i][j] is below t = round(256 * (1 - p_drop)), which is at least 1; lse stays as it is.
+// docs/attention.md says how r follows from seed, offset, batch, head, query and key. It is stored
+// for the keys that a query sees: {batch, head, query, key}, packed sequences {head, token, key},
+// seqlen_k bytes a row.
 struct FmhaProblem {
   FmhaKind kind = FmhaKind::forward;
   DType in = DType::fp32;  // of q, k and v
@@ -75,6 +80,8 @@ struct FmhaProblem {
   float scale = 0.0F;             // 0: 1 / sqrt(hdim)
   float soft_cap = 0.0F;          // 0: none
   bool lse = false;               // whether lse is stored: fp32, {batch, head, query}
+  float p_drop = 0.0F;            // the part of the weights that dropout makes 0; 0: no dropout
+  bool random = false;            // whether dropout's random values are stored
   std::int64_t skip_q = 0;        // sequences of at most so many queries are left out; 0: none
   friend bool operator==(const FmhaProblem&, const FmhaProblem&) = default;
 };
@@ -96,8 +103,14 @@ struct FmhaOperands {
   const float* slopes = nullptr;            // alibi: one for each query head
   const std::int32_t* seqlens_q = nullptr;  // packed: batch + 1 prefix sums; padded: lengths
   const std::int32_t* seqlens_k = nullptr;
+  // Dropout: two words {seed, offset} where the kernel can read them, at each launch. Where it is
+  // null, the two numbers that follow take their place.
+  const std::uint64_t* dropout_rng = nullptr;
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;
   void* out = nullptr;
   float* lse = nullptr;
+  std::uint8_t* random_values = nullptr;
 };
 
 }  // namespace tessera

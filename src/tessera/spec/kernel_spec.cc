@@ -51,7 +51,9 @@ Signature signature(const FmhaProblem& p) {
                        .masked = p.mask != FmhaMask::none,
                        .bias = p.bias,
                        .soft_cap = p.soft_cap != 0,
-                       .lse = p.lse};
+                       .lse = p.lse,
+                       .dropout = p.p_drop != 0,
+                       .random = p.random};
 }
 
 }  // namespace

@@ -100,6 +100,8 @@ struct FmhaSignature {
   FmhaBias bias = FmhaBias::none;
   bool soft_cap = false;
   bool lse = false;
+  bool dropout = false;
+  bool random = false;  // whether dropout's random values are stored
   friend bool operator==(const FmhaSignature&, const FmhaSignature&) = default;
 };
 using Signature = std::variant<GemmSignature, NormSignature, ConvSignature, FmhaSignature>;

@@ -314,6 +314,16 @@ constexpr Part kFmhaOptions[] = {
     {"lse", false, [](const KernelSpec& s) { return std::string(fmha(s).lse ? "lse" : ""); },
      [](std::string_view word, Reading& r) { return read_exactly("lse", word, fmha(r).lse); },
      [] { return std::vector<std::string>{"lse"}; }},
+    {"dropout", false,
+     [](const KernelSpec& s) { return std::string(fmha(s).dropout ? "dropout" : ""); },
+     [](std::string_view word, Reading& r) {
+       return read_exactly("dropout", word, fmha(r).dropout);
+     },
+     [] { return std::vector<std::string>{"dropout"}; }},
+    {"random", false,
+     [](const KernelSpec& s) { return std::string(fmha(s).random ? "random" : ""); },
+     [](std::string_view word, Reading& r) { return read_exactly("random", word, fmha(r).random); },
+     [] { return std::vector<std::string>{"random"}; }},
 };
 
 // The parts that every operation has: those of the algorithm.

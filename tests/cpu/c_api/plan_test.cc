@@ -126,6 +126,24 @@ TEST_F(CPlanTest, RefusesWrongOperands) {
   for (const float x : out) EXPECT_EQ(x, -7.0F);
 }
 
+// In C++ numbers may take their place.
+TEST_F(CPlanTest, NeedsTheWordsOfDropout) {
+  make("fmha heads=1 seqlen_q=2 seqlen_k=3 hdim=4 p_drop=0.5");
+  const std::vector<float> ones(12, 1.0F);
+  const std::uint64_t words[] = {3, 4};
+  const tsr_operand_t given[] = {{"q", ones.data()},
+                                 {"k", ones.data()},
+                                 {"v", ones.data()},
+                                 {"out", out.data()},
+                                 {"dropout_rng", words}};
+  EXPECT_EQ(failure(tsr_launch_named(plan, given, 4, nullptr)),
+            "invalid_argument: 'fmha heads=1 seqlen_q=2 seqlen_k=3 hdim=4 p_drop=0.5' needs its "
+            "operand dropout_rng, of 16 bytes; it must not be null");
+  EXPECT_EQ(out[0], -7.0F);
+  ASSERT_TRUE(ok(tsr_launch_named(plan, given, 5, nullptr)));
+  EXPECT_GE(out[0], 0);
+}
+
 TEST_F(CPlanTest, RefusesAWorkspaceOfTheWrongSize) {
   make("gemm m=64 n=64 k=512");
   size_t bytes = 0;

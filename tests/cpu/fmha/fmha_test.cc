@@ -12,8 +12,7 @@
 #include "cpu/kernel_folder.h"
 #include "host/fmha/fmha_problems.h"
 #include "openmp_limit.h"
-#include "tessera/device/fmha.h"
-#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/arguments.h"
 #include "tessera/measure/operands.h"
 #include "tessera/registry/registry.h"
 #include "tessera/runtime/runtime.h"
@@ -103,7 +102,7 @@ int FmhaKernels::written_elsewhere(const FmhaProblem& p, const measure::OwnedOpe
   int count = 0;
   for (const std::size_t output : owned.outputs) {
     const Tensor& tensor = owned.tensors[output];
-    const int width = size_of(tensor.dtype);
+    const int width = size_of(tensor.dtype), poison = is_integer(tensor.dtype) ? 0x5a : 0xff;
     const auto* const bytes = static_cast<const unsigned char*>(
         family_of(Op::fmha).pointer(owned.operands, tensor.operand));
     for (std::int64_t row = 0; row < tensor.rows() * tensor.batches; ++row) {
@@ -111,7 +110,7 @@ int FmhaKernels::written_elsewhere(const FmhaProblem& p, const measure::OwnedOpe
       if (is_written(p, o, row / tensor.sizes[1] / tensor.sizes[2], token)) continue;
       for (std::int64_t c = 0; c < tensor.sizes[0]; ++c) {
         const std::int64_t at = (tensor.row_offset(row) + c * tensor.strides[0]) * width;
-        for (int i = 0; i < width; ++i) count += bytes[at + i] != 0xff ? 1 : 0;
+        for (int i = 0; i < width; ++i) count += bytes[at + i] != poison ? 1 : 0;
       }
     }
   }

@@ -16,6 +16,8 @@ constexpr Rejected kRejected[] = {
     {"fmha_forward_fp32_rows_96x64x576_0x1x1_6x16x1_avx2", "avx2 has no pipeline rows"},
     {"fmha_forward_fp8_flash_96x64x576_0x1x1_6x16x1_outfp8_avx2",
      "in must be fp32, fp16 or bf16, got fp8"},
+    {"fmha_forward_fp32_flash_96x64x576_0x1x1_6x16x1_random_avx2",
+     "random must be 0 without dropout (p_drop 0), which draws no random values, got 1"},
     {"fmha_forward_fp32_flash_96x64x576_0x1x1_6x16x1_slices3_avx2",
      "slices must be 1 with flash, got 3"},
     {"fmha_forward_fp32_flash_96x64x576_2x1x1_6x16x1_avx2", "wave must be 0x1x1, got 2x1x1"},
@@ -76,7 +78,7 @@ TEST_P(FmhaOn, ListedKernelsAreLegalSortedAndNamed) {
     last = name;
   }
   for (const Wish& wish : {Wish{"lengths", "packed"}, Wish{"bias", "alibi"}, Wish{"dtype", "bf16"},
-                           Wish{"masked", "true"}, Wish{"lse", "false"}}) {
+                           Wish{"masked", "true"}, Wish{"lse", "false"}, Wish{"dropout", "true"}}) {
     const auto some = enumerate(target_, {&wish, 1});
     EXPECT_GT(some.size(), 0U) << wish.field;
     EXPECT_LT(some.size(), specs.size()) << wish.field;
@@ -120,15 +122,16 @@ TEST_P(FmhaOn, GeneralServesEveryValidProblem) {
 TEST_P(FmhaOn, TextNamesKernelAndTypes) {
   const Problem p = parse_problem(
       "fmha heads=2 seqlen_q=3 seqlen_k=4 hdim=8 dtype=bf16,fp32 out=fp16 bias=elementwise "
-      "mask=top_left lengths=packed lse=1");
+      "mask=top_left lengths=packed lse=1 p_drop=0.5");
   const KernelSpec spec = family().general(p, target_);
   const Source source = emit(spec, target_);
   EXPECT_EQ(source.name, name_of(spec));
   EXPECT_EQ(source.abi, kAbi);
   EXPECT_FALSE(source.entries.empty());
-  for (const char* part : {"using In = bf16;", "using Out = fp16;", "using Bias = float;",
-                           "kLengths = FmhaLengths::packed;", "kBias = FmhaBias::elementwise;",
-                           "kMasked = true, kSoftCap = false, kLse = true;"}) {
+  for (const char* part :
+       {"using In = bf16;", "using Out = fp16;", "using Bias = float;",
+        "kLengths = FmhaLengths::packed;", "kBias = FmhaBias::elementwise;",
+        "kMasked = true, kSoftCap = false, kLse = true;", "kDropout = true, kRandom = false;"}) {
     EXPECT_NE(source.text.find(part), std::string::npos) << part;
   }
 }
@@ -147,6 +150,7 @@ TEST(FmhaSupports, SaysWhatDiffers) {
   EXPECT_EQ(reason("dtype=bf16 hdim_v=128"), "");
   EXPECT_EQ(reason("dtype=bf16 mask=top_left"), "the kernel has masked=0, the problem masked=1");
   EXPECT_EQ(reason("dtype=bf16 lse=1"), "the kernel has lse=0, the problem lse=1");
+  EXPECT_EQ(reason("dtype=bf16 p_drop=0.5"), "the kernel has dropout=0, the problem dropout=1");
   EXPECT_EQ(reason("dtype=bf16 soft_cap=3"), "the kernel has soft_cap=0, the problem soft_cap=1");
   EXPECT_EQ(reason("dtype=bf16 lengths=padded"),
             "the kernel has lengths=equal, the problem lengths=padded");

@@ -1,8 +1,10 @@
 // Attention as its definition in spec/problem.h stands, one loop inside the other, in long double.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -11,6 +13,18 @@
 #include "tessera/spec/numeric.h"
 
 namespace tessera::fmha {
+
+// Philox4x32-10 as its authors define it.
+inline std::array<std::uint32_t, 4> plain_philox(std::array<std::uint32_t, 4> c,
+                                                 std::array<std::uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53} * c[0], b = std::uint64_t{0xCD9E8D57} * c[2];
+    c = {static_cast<std::uint32_t>(b >> 32) ^ c[1] ^ key[0], static_cast<std::uint32_t>(b),
+         static_cast<std::uint32_t>(a >> 32) ^ c[3] ^ key[1], static_cast<std::uint32_t>(a)};
+    key[0] += 0x9E3779B9, key[1] += 0xBB67AE85;
+  }
+  return c;
+}
 
 // A problem with operands in memory of its own.
 struct PlainCase {
@@ -76,7 +90,10 @@ inline void PlainCase::fill(RandomFmhas& random) {
       continue;
     }
     for (std::int64_t i = 0; i < tensor.elements(); ++i) {
-      store(t, i, tensor.is_written() ? std::nan("") : random.normal());
+      const bool is_random = tensor.name == "dropout_rng";
+      const double value =
+          is_random ? double(random.integer(-(1LL << 31), (1LL << 31) - 1)) : random.normal();
+      store(t, i, tensor.is_written() ? std::nan("") : value);
     }
   }
 }
@@ -100,6 +117,29 @@ struct PlainRow {
     const std::int64_t batch = c.p.lengths == FmhaLengths::packed ? 0 : b * s[0];
     return batch + head * s[1] + token * s[2];
   }
+  // Byte j % 16 of the 16 that belong to the keys from j / 16 * 16 on.
+  int random_byte(std::int64_t j) const {
+    std::uint64_t words[2];
+    std::memcpy(words, c.memory[c.index_of("dropout_rng")].data(), sizeof(words));
+    const auto [seed, offset] = words;
+    const auto low = [](auto x) { return static_cast<std::uint32_t>(x); };
+    const std::array<std::uint32_t, 4> counter = {low(j / 16), low(i), low(b * c.p.heads + h),
+                                                  low(offset)};
+    const auto bits = plain_philox(counter, {low(seed), low(seed >> 32) ^ low(offset >> 32)});
+    unsigned char bytes[16];
+    std::memcpy(bytes, bits.data(), sizeof(bytes));
+    return bytes[j % 16];
+  }
+  // Of 256 values of the byte, with those the weight is kept.
+  int kept() const {
+    return std::max(1, static_cast<int>(std::lround(256.0 * (1.0 - c.p.p_drop))));
+  }
+  // What a weight is multiplied with.
+  double factor(std::int64_t j) const {
+    if (c.p.p_drop == 0) return 1;
+    return random_byte(j) < kept() ? 256.0 / kept() : 0;
+  }
+
   std::int64_t kv_head() const { return h * c.p.heads_kv / c.p.heads; }
 
   long double score(std::int64_t j) const {
@@ -131,6 +171,8 @@ struct PlainRow {
     if (c.p.lengths == FmhaLengths::packed) return h * c.p.tokens_q + first_query + i;
     return (b * c.p.heads + h) * c.p.seqlen_q + i;
   }
+  std::int64_t random_place(std::int64_t j) const { return lse_place() * c.p.seqlen_k + j; }
+  double stored_byte(std::int64_t j) const { return static_cast<std::int8_t>(random_byte(j)); }
   double value(std::int64_t j, std::int64_t column) const {
     const FmhaStrides& s = c.p.v_strides;
     return c.load("v", place(s, kv_head(), first_key + j) + column * s[3]);
@@ -173,8 +215,9 @@ inline void PlainCase::compute() {
       const long double weight = std::exp(row.score(j) - most);
       total += weight;
       for (std::size_t d = 0; d < sums.size(); ++d) {
-        sums[d] += weight * row.value(j, static_cast<std::int64_t>(d));
+        sums[d] += weight * row.factor(j) * row.value(j, static_cast<std::int64_t>(d));
       }
+      if (p.random) store("random_values", row.random_place(j), row.stored_byte(j));
     }
     for (std::size_t d = 0; d < sums.size(); ++d) {
       const long double value = total == 0 ? 0 : sums[d] / total;

@@ -79,10 +79,30 @@ TEST(FmhaTensors, PaddedSequencesHaveLengths) {
   EXPECT_EQ(strides(all.at("slopes")), (Sizes{1, 9}));
 }
 
+TEST(FmhaTensors, DropoutHasTwoWordsAndAByteForEachScore) {
+  auto all = tensors_of(
+      "fmha batch=3 heads=6 seqlen_q=5 seqlen_k=7 hdim=8 lengths=padded p_drop=0.5 random=1");
+  EXPECT_EQ(all.size(), 8U);
+  EXPECT_EQ(all.at("dropout_rng").bytes(), 16U);
+  EXPECT_EQ(all.at("dropout_rng").alignment, 8);
+  EXPECT_TRUE(all.at("dropout_rng").may_be_null);
+  EXPECT_EQ(sizes(all.at("random_values")), (Sizes{7, 5, 6, 3}));
+  EXPECT_EQ(strides(all.at("random_values")), (Sizes{1, 7, 35, 210}));
+  EXPECT_EQ(all.at("random_values").dtype, DType::int8);
+  EXPECT_FALSE(all.at("random_values").has_gaps());
+  all = tensors_of(
+      "fmha batch=3 heads=6 seqlen_q=5 seqlen_k=7 hdim=8 lengths=packed tokens_q=11 p_drop=0.5 "
+      "random=1");
+  EXPECT_EQ(sizes(all.at("random_values")), (Sizes{7, 11, 6, 1}));
+  EXPECT_EQ(strides(all.at("random_values")), (Sizes{1, 7, 77, 0}));
+  EXPECT_EQ(tensors_of("fmha heads=6 seqlen_q=5 seqlen_k=7 hdim=8 p_drop=0.5").size(), 5U);
+}
+
 // Each pointer goes to the member that has its name.
 TEST(FmhaTensors, PointersAreThoseOfTheirOperands) {
   PlainCase c(fmha_of(parse_problem(
-      "fmha batch=2 heads=2 seqlen_q=3 seqlen_k=4 hdim=5 lengths=padded bias=alibi lse=1")));
+      "fmha batch=2 heads=2 seqlen_q=3 seqlen_k=4 hdim=5 lengths=padded bias=alibi lse=1 "
+      "p_drop=0.5 random=1")));
   const auto& o = std::get<FmhaOperands>(c.operands);
   const std::map<std::string_view, const void*> members = {{"q", o.q},
                                                            {"k", o.k},
@@ -90,8 +110,10 @@ TEST(FmhaTensors, PointersAreThoseOfTheirOperands) {
                                                            {"slopes", o.slopes},
                                                            {"seqlens_q", o.seqlens_q},
                                                            {"seqlens_k", o.seqlens_k},
+                                                           {"dropout_rng", o.dropout_rng},
                                                            {"out", o.out},
-                                                           {"lse", o.lse}};
+                                                           {"lse", o.lse},
+                                                           {"random_values", o.random_values}};
   EXPECT_EQ(c.list.size(), members.size());
   for (std::size_t i = 0; i < c.list.size(); ++i) {
     EXPECT_EQ(members.at(c.list[i].name), c.memory[i].data()) << c.list[i].name;
@@ -214,6 +236,17 @@ TEST_F(FmhaOperandsTest, OutputsMustNotOverlapAnything) {
             "96 bytes");
 }
 
+// The numbers beside the pointers then count.
+TEST_F(FmhaOperandsTest, WordsOfDropoutMayBeNull) {
+  c_ = PlainCase(fmha_of(parse_problem("fmha heads=3 seqlen_q=4 seqlen_k=4 hdim=8 p_drop=0.5")));
+  operands().dropout_rng = nullptr;
+  EXPECT_EQ(refusal(), "");
+  operands().dropout_rng = reinterpret_cast<const std::uint64_t*>(4);
+  EXPECT_EQ(refusal(),
+            "fmha: dropout_rng must be aligned to 8 bytes for int32, got an address 4 past a "
+            "multiple of that");
+}
+
 TEST_F(FmhaOperandsTest, NothingIsNeededForNoQueries) {
   c_.problem = fmha_of(parse_problem("fmha heads=3 seqlen_q=0 seqlen_k=4 hdim=8 lse=1"));
   operands() = {};
@@ -234,8 +267,10 @@ TEST(FmhaBind, ArgumentsSayWhatTheProblemSays) {
   const Problem problem = parse_problem(
       "fmha batch=2 heads=6 heads_kv=3 seqlen_q=5 seqlen_k=7 hdim=8 lengths=packed tokens_q=9 "
       "mask=bottom_right window_left=4 sink=2 soft_cap=30 skip_q=1 bias=alibi slope_stride=6 "
-      "lse=1");
+      "lse=1 p_drop=0.1 random=1");
   PlainCase c(fmha_of(problem));
+  std::get<FmhaOperands>(c.operands).seed = 0x123456789abcdefULL;
+  std::get<FmhaOperands>(c.operands).offset = 77;
   const Launch launch = fmha::bind(family().general(problem, target), problem, c.operands);
   const device::FmhaArguments g = arguments_of(launch);
   const auto& o = std::get<FmhaOperands>(c.operands);
@@ -258,6 +293,11 @@ TEST(FmhaBind, ArgumentsSayWhatTheProblemSays) {
   EXPECT_EQ(g.slope_stride, 6);
   EXPECT_EQ(g.at_end, 1);
   EXPECT_EQ(g.soft_cap, 30);
+  EXPECT_EQ(g.kept, 230);
+  EXPECT_EQ(static_cast<const void*>(g.dropout_rng), o.dropout_rng);
+  EXPECT_EQ(g.seed, 0x123456789abcdefULL);
+  EXPECT_EQ(g.offset, 77U);
+  EXPECT_EQ(g.random_values, o.random_values);
   EXPECT_FLOAT_EQ(g.scale, 1 / std::sqrt(8.0F));
 }
 

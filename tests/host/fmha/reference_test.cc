@@ -32,6 +32,9 @@ std::vector<Place> written(const PlainCase& c) {
   for_each_row(c, [&](const PlainRow& row) {
     for (std::int64_t d = 0; d < c.p.hdim_v; ++d) places.push_back({"out", row.out_place(d)});
     if (c.p.lse) places.push_back({"lse", row.lse_place()});
+    for (std::int64_t j = 0; c.p.random && j < row.keys; ++j) {
+      if (row.sees(j)) places.push_back({"random_values", row.random_place(j)});
+    }
   });
   return places;
 }
@@ -54,7 +57,10 @@ TEST(FmhaReference, AgreesWithPlainLoops) {
     // One element that is far off is one too many.
     const Place wrong = random.one_of(places);
     const double right = c.load(wrong.tensor, wrong.at);
-    c.store(wrong.tensor, wrong.at, std::isinf(right) ? -100 : right + 0.25 + std::abs(right) / 16);
+    const double other = wrong.tensor == "random_values" ? (right == 0 ? 1 : 0)
+                         : std::isinf(right)             ? -100
+                                                         : right + 0.25 + std::abs(right) / 16;
+    c.store(wrong.tensor, wrong.at, other);
     EXPECT_EQ(c.verify().bad, 1) << wrong.tensor << " " << wrong.at << " was " << right;
   }
 }
@@ -75,6 +81,8 @@ constexpr Mistake kMistakes[] = {
     {"no bias", [](FmhaProblem& p) { p.bias = FmhaBias::none; }},
     {"bias of another head", [](FmhaProblem& p) { p.bias_strides[1] = 0; }},
     {"head of keys", [](FmhaProblem& p) { p.heads_kv = 1; }},
+    {"no dropout", [](FmhaProblem& p) { p.p_drop = 0; }},
+    {"dropout of less", [](FmhaProblem& p) { p.p_drop -= 0.05F; }},
     {"token of v", [](FmhaProblem& p) { p.v_strides[2] -= p.v_strides[3]; }},
 };
 
@@ -88,6 +96,7 @@ TEST(FmhaReference, NoticesWhatIsWrongInOnePlace) {
       p.window_left = 12, p.window_right = 3, p.sink = 2;
       p.bias = FmhaBias::elementwise;
       p.soft_cap = 2;
+      p.p_drop = 0.3F;
       SCOPED_TRACE(fmt::format("seed {}: {} in {}", seed, mistake.name, to_string(in)));
       PlainCase c(p);
       c.fill(random);
@@ -134,12 +143,14 @@ void run_flash(PlainCase& c, std::int64_t block) {
         total += weight;
         for (std::size_t d = 0; d < sums.size(); ++d) {
           const auto value = static_cast<float>(row.value(j, static_cast<std::int64_t>(d)));
-          sums[d] += rounded(c.p.in, weight) * value;
+          if (row.factor(j) != 0) sums[d] += rounded(c.p.in, weight) * value;
         }
+        if (c.p.random) c.store("random_values", row.random_place(j), row.stored_byte(j));
       }
     }
     for (std::size_t d = 0; d < sums.size(); ++d) {
-      const float value = total == 0 ? 0 : sums[d] / total;
+      const float scale = c.p.p_drop == 0 ? 1.0F : 256.0F / static_cast<float>(row.kept());
+      const float value = total == 0 ? 0 : sums[d] * (scale / total);
       c.store("out", row.out_place(static_cast<std::int64_t>(d)), double{value});
     }
     if (c.p.lse) c.store("lse", row.lse_place(), double{(most + std::log2(total)) / log2e});

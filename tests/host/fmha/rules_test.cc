@@ -66,8 +66,8 @@ TEST(FmhaRules, TypesOfKernels) {
   EXPECT_EQ(illegal("fmha_forward_bf16" + more + "biaselementwise_byfp8_avx512"),
             "dtype_bias must be fp32, fp16 or bf16, got fp8");
   EXPECT_EQ(illegal_flash("fmha_forward_fp32_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a"),
-            "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias and no soft "
-            "cap, got in fp32, out fp32, lengths equal, bias none");
+            "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft "
+            "cap and no dropout, got in fp32, out fp32, lengths equal, bias none");
 }
 
 TEST(FmhaRules, PipelineOfTheTarget) {
@@ -93,6 +93,18 @@ TEST(FmhaRules, HeadsOfAnyLength) {
 TEST(FmhaRules, UnequalHeadsWithABias) {
   expect_served("hdim=192 hdim_v=128 bias=elementwise");
   expect_served("hdim=192 hdim_v=128 bias=alibi");
+}
+
+TEST(FmhaRules, UnequalHeadsWithDropout) {
+  expect_served("hdim=192 hdim_v=128 p_drop=0.5");
+  expect_served("hdim=192 hdim_v=128 p_drop=0.5 random=1 mask=top_left");
+}
+
+TEST(FmhaRules, DropoutOfTensorCores) {
+  EXPECT_EQ(
+      illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"),
+      "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft cap "
+      "and no dropout, got in bf16, out bf16, lengths equal, bias none, dropout");
 }
 
 TEST(FmhaRules, SoftCapWithABias) {
@@ -162,8 +174,8 @@ TEST(FmhaRules, LengthsAreTheKernels) {
       unsupported("fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_sm90a", "hdim=64 lengths=packed"),
       "the kernel has lengths=equal, the problem lengths=packed");
   EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_padded_s4_sm90a"),
-            "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias and no soft "
-            "cap, got in bf16, out bf16, lengths padded, bias none");
+            "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft "
+            "cap and no dropout, got in bf16, out bf16, lengths padded, bias none");
 }
 
 TEST(FmhaRules, TilesFitIntoSharedMemory) {

@@ -71,6 +71,10 @@ constexpr BadProblem kBadSizes[] = {
      "fmha: bytes of out, batch x tokens x heads x hdim_v x 4, must be below 2^63, got 2147483647 "
      "x "
      "3 x 1048576 x 512 x 4"},
+    {"lengths=packed batch=1 heads=64 seqlen_q=1 tokens_q=2147483647 seqlen_k=2147483647 "
+     "p_drop=0.5 random=1",
+     "fmha: bytes of random_values, batch x heads x tokens x seqlen_k, must be below 2^63, got 1 x "
+     "64 x 2147483647 x 2147483647"},
     {"batch=16 heads=64 seqlen_q=2147483647 seqlen_k=2147483647",
      "fmha: operations, 2 x batch x heads x seqlen_q x seqlen_k x (hdim + hdim_v), must be below "
      "2^63, got 2 x 16 x 64 x 2147483647 x 2147483647 x 16"},
@@ -98,6 +102,10 @@ constexpr BadProblem kBadOptions[] = {
     {"scale=inf", "fmha: scale must be finite, got inf"},
     {"soft_cap=-1", "fmha: soft_cap must be finite and at least 0 (none), got -1"},
     {"soft_cap=inf", "fmha: soft_cap must be finite and at least 0 (none), got inf"},
+    {"p_drop=1", "fmha: p_drop must be at least 0 (none) and below 1, got 1"},
+    {"p_drop=-0.25", "fmha: p_drop must be at least 0 (none) and below 1, got -0.25"},
+    {"random=1",
+     "fmha: random must be 0 without dropout (p_drop 0), which draws no random values, got 1"},
     {"slope_stride=4", "fmha: slope_stride must be 0 with bias=none, which has no slopes, got 4"},
     {"bias=elementwise slope_stride=4",
      "fmha: slope_stride must be 0 with bias=elementwise, which has no slopes, got 4"},
@@ -180,6 +188,9 @@ TEST(FmhaValidate, SaysWhichNumberIsNone) {
   p.scale = 1;
   p.soft_cap = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(refusal(p), "fmha: soft_cap must be finite and at least 0 (none), got nan");
+  p.soft_cap = 0;
+  p.p_drop = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(refusal(p), "fmha: p_drop must be at least 0 (none) and below 1, got nan");
 }
 
 TEST(FmhaValidate, AcceptsWhatIsAllowed) {
@@ -197,6 +208,7 @@ TEST(FmhaValidate, AcceptsWhatIsAllowed) {
            "mask=top_left window_left=-1 window_right=-1 sink=2147483647",
            "mask=bottom_right window_left=0 window_right=2147483647",
            "scale=-0.5 soft_cap=30",
+           "p_drop=0.999999 random=1",
            "dtype=bf16,fp32 bias=elementwise out=fp16",
            "dtype=fp16 out=bf16 bias=alibi slope_stride=1",
            "bias=elementwise bias_stride_b=0 bias_stride_h=0 bias_stride_q=0 bias_stride_k=0",

@@ -47,6 +47,7 @@ TEST_P(FmhaKernelSets, DocumentedWords) {
   expect_those({{"logits", "true"}}, [](const S& s) { return s.soft_cap; });
   expect_those({{"logits", "false"}}, [](const S& s) { return !s.soft_cap; });
   expect_those({{"lse", "true"}}, [](const S& s) { return s.lse; });
+  expect_those({{"dropout", "true"}}, [](const S& s) { return s.dropout; });
 }
 
 TEST_P(FmhaKernelSets, OwnFields) {
@@ -85,7 +86,8 @@ TEST_P(FmhaKernelSets, ServeWhatTheirWordsSay) {
                                             {"mask", "generic"},
                                             {"bias", "alibi"},
                                             {"logits", "true"},
-                                            {"lse", "true"}});
+                                            {"lse", "true"},
+                                            {"dropout", "false"}});
   ASSERT_FALSE(set.specs.empty());
   for (const KernelSpec& spec : set.specs) {
     EXPECT_EQ(supports(spec, problem, target).reason, "") << name_of(spec);
@@ -103,13 +105,14 @@ TEST(FmhaKernelSet, TilesOfAHead) {
 TEST(FmhaKernelSet, FromJson) {
   const KernelSet set = kernel_set_from_json(R"({"name": "mine", "target": "sm90a",
     "groups": [{"op": "fmha", "dtype": ["fp16", "bf16"], "mode": "group", "lengths": "packed",
-                "mask": "*", "bias": "none", "logits": "false", "lse": "true", "tile": "16x*x64"},
+                "mask": "*", "bias": "none", "logits": "false", "lse": "true", "dropout": "false",
+                "tile": "16x*x64"},
                {"op": "fmha", "dtype": "bf16", "mode": "batch", "mask": "generic", "bias": "alibi",
-                "soft_cap": "true", "lse": "false", "tile": "*x*x576"}],
+                "soft_cap": "true", "lse": "false", "dropout": "true", "tile": "*x*x576"}],
     "preselected": "forward_fp32_essential",
     "problems": ["fmha heads=2 seqlen_q=8 seqlen_k=8 hdim=200 dtype=fp16 soft_cap=9"]})");
   const std::vector<std::string> expected = {
-      "fmha_forward_bf16_direct_16x32x576_4x1x1_1x1x1_masked_biasalibi_softcap_sm90a",
+      "fmha_forward_bf16_direct_16x32x576_4x1x1_1x1x1_masked_biasalibi_softcap_dropout_sm90a",
       "fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_packed_lse_sm90a",
       "fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_packed_masked_lse_sm90a",
       "fmha_forward_fp16_direct_16x32x256_4x1x1_1x1x1_softcap_sm90a",

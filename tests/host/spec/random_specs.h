@@ -65,7 +65,9 @@ class RandomSpecs {
                            .masked = coin(),
                            .bias = word<FmhaBias>(),
                            .soft_cap = coin(),
-                           .lse = coin()};
+                           .lse = coin(),
+                           .dropout = coin(),
+                           .random = coin()};
     }
     if (integer(0, 2) == 0) {
       return ConvSignature{.direction = word<ConvDirection>(),
@@ -197,6 +199,8 @@ class RandomSpecs {
     p.scale = number(0);
     p.soft_cap = number(0);
     p.lse = coin();
+    p.p_drop = number(0);
+    p.random = coin();
     return p;
   }
 

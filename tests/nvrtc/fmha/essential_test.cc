@@ -13,6 +13,20 @@ TEST_F(EssentialFmha, CompileForHopperWithoutSpills) {
   expect_no_spills(sources);
 }
 
+// For heads of every length, with and without a store of the random values.
+TEST_F(EssentialFmha, DropoutCompilesWithoutSpills) {
+  const Family& family = family_of(Op::fmha);
+  std::vector<Source> sources;
+  for (const char* words : {"hdim=64 dtype=bf16 random=1", "hdim=128 dtype=fp32 mask=top_left",
+                            "hdim=256 dtype=fp16 mask=top_left random=1 lse=1 lengths=packed",
+                            "hdim=576 hdim_v=512 dtype=bf16 bias=alibi soft_cap=3"}) {
+    const Problem problem =
+        parse_problem(std::string("fmha heads=2 seqlen_q=64 seqlen_k=64 p_drop=0.5 ") + words);
+    sources.push_back(family.emit(family.general(problem, target_), target_));
+  }
+  expect_no_spills(sources);
+}
+
 // The row lists no flash kernels yet, because none has run on a GPU.
 TEST_F(EssentialFmha, FlashKernelsCompileWithoutSpills) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};

@@ -178,6 +178,8 @@ FmhaProblem problem_of(const KernelSpec& spec, const Sample& sample, std::size_t
     p.window_left = sample.window_left, p.window_right = sample.window_right, p.sink = sample.sink;
   }
   if (s.soft_cap) p.soft_cap = 2;
+  if (s.dropout) p.p_drop = turn % 2 == 0 ? 0.25F : 0.9F;
+  p.random = s.random;
   if (s.lengths != FmhaLengths::equal && turn % 5 == 4) p.skip_q = 2;
   set_head_sizes(spec, turn, p);
   set_bias_strides(turn, p);

@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
+#include "tessera/device/fmha_dropout.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
@@ -28,11 +29,12 @@ std::string config_text(const KernelSpec& spec) {
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
       "  static constexpr FmhaBias kBias = FmhaBias::{};\n"
       "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
+      "  static constexpr bool kDropout = {}, kRandom = {};\n"
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
       "  static constexpr int kWaveM = {}, kWarpM = {}, kWarpN = {};\n",
       storage_type(s.in), storage_type(s.out), storage_type(s.dtype_bias), to_string(s.lengths),
-      to_string(s.bias), s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k,
-      most_hdim_v(a.tile.k), a.wave.m, a.warp_tile.m, a.warp_tile.n);
+      to_string(s.bias), s.masked, s.soft_cap, s.lse, s.dropout, s.random, a.tile.m, a.tile.n,
+      a.tile.k, most_hdim_v(a.tile.k), a.wave.m, a.warp_tile.m, a.warp_tile.n);
 }
 
 void copy(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrides]) {
@@ -78,6 +80,10 @@ device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) 
   g.sink = p.sink, g.skip_q = p.skip_q;
   g.scale = p.scale, g.soft_cap = p.soft_cap;
   g.at_end = p.mask == FmhaMask::bottom_right ? 1 : 0;
+  g.kept = device::dropout_kept(p.p_drop);
+  g.dropout_rng = reinterpret_cast<const device::u64*>(o.dropout_rng);
+  g.seed = o.seed, g.offset = o.offset;
+  g.random_values = o.random_values;
   return g;
 }
 

@@ -13,6 +13,7 @@ namespace {
 // rows side by side on an Intel Xeon with AVX-512 gave 12 to 17 cycles for three shapes.
 constexpr double kCyclesOfScores = 8;  // CPU: of a vector, for its exponentials and what is around
 constexpr double kCyclesOfPacking = 16;  // CPU: of a vector of keys or values
+constexpr double kCyclesOfDropout = 2;   // CPU: of a score's random byte, measured with 64 keys
 constexpr double kGpuStepSeconds = 2e-6;
 constexpr double kGpuShare = 0.35;    // direct: of the machine's products that it reaches
 constexpr double kTensorShare = 0.7;  // tmaws: the same, of the tensor cores
@@ -51,7 +52,8 @@ Estimate estimate_cpu(const Algorithm& a, const FmhaProblem& p, const Target& ta
   const double products = multiplied * (double(p.hdim) + whole_v);
   const double seen = multiplied / std::max(1.0, rows);  // keys of a row
   const double packed = blocks * seen * (double(p.hdim) + whole_v) / lanes;
-  const double cycles = scores(p) / lanes * kCyclesOfScores + packed * kCyclesOfPacking;
+  const double dropout = p.p_drop == 0 ? 0 : scores(p) * kCyclesOfDropout;
+  const double cycles = scores(p) / lanes * kCyclesOfScores + packed * kCyclesOfPacking + dropout;
   const double rate = product_rate(target, DType::fp32);
   const double compute =
       (products * padding / rate + cycles / (target.clock_ghz * 1e9)) * idle / used;

@@ -46,8 +46,9 @@ struct FlashCase {
 };
 
 std::string features_of(const FmhaSignature& s) {
-  return fmt::format("in {}, out {}, lengths {}, bias {}{}", to_string(s.in), to_string(s.out),
-                     to_string(s.lengths), to_string(s.bias), s.soft_cap ? ", soft cap" : "");
+  return fmt::format("in {}, out {}, lengths {}, bias {}{}{}", to_string(s.in), to_string(s.out),
+                     to_string(s.lengths), to_string(s.bias), s.soft_cap ? ", soft cap" : "",
+                     s.dropout ? ", dropout" : "");
 }
 
 bool sizes_fit(const Algorithm& a) {
@@ -60,12 +61,12 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
     {[](const FlashCase& c) {
        const FmhaSignature& s = c.signature;
        return (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in && !s.soft_cap &&
-              s.lengths == FmhaLengths::equal && s.bias == FmhaBias::none;
+              !s.dropout && s.lengths == FmhaLengths::equal && s.bias == FmhaBias::none;
      },
      [](const FlashCase& c) {
        return fmt::format(
-           "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias and no soft "
-           "cap, got {}",
+           "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft cap "
+           "and no dropout, got {}",
            features_of(c.signature));
      }},
     {[](const FlashCase& c) {

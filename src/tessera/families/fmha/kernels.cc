@@ -139,7 +139,7 @@ std::vector<FmhaSignature> with_each(const std::vector<FmhaSignature>& some,
   return all;
 }
 
-// What networks use: all of one type, with or without a mask, and lse for training.
+// What networks use: all of one type, with or without a mask, and lse and dropout for training.
 std::vector<Signature> signatures() {
   std::vector<FmhaSignature> all;
   for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
@@ -152,6 +152,7 @@ std::vector<Signature> signatures() {
   all = with_each(all, &FmhaSignature::masked, {false, true});
   all = with_each(all, &FmhaSignature::soft_cap, {false, true});
   all = with_each(all, &FmhaSignature::lse, {false, true});
+  all = with_each(all, &FmhaSignature::dropout, {false, true});
   return {all.begin(), all.end()};
 }
 

@@ -14,9 +14,23 @@ namespace {
 // ---- operands ----
 
 // The pointers of FmhaOperands in their order.
-enum Operand : std::size_t { kQ, kK, kV, kBias, kSlopes, kSeqlensQ, kSeqlensK, kOut, kLse };
-constexpr std::array<std::string_view, 9> kNames = {
-    "q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "out", "lse"};
+enum Operand : std::size_t {
+  kQ,
+  kK,
+  kV,
+  kBias,
+  kSlopes,
+  kSeqlensQ,
+  kSeqlensK,
+  kDropoutRng,
+  kOut,
+  kLse,
+  kRandomValues,
+  kOperands
+};
+constexpr std::array<std::string_view, kOperands> kNames = {
+    "q",         "k",           "v",   "bias", "slopes",       "seqlens_q",
+    "seqlens_k", "dropout_rng", "out", "lse",  "random_values"};
 
 Tensor& add(Operand operand, DType dtype, Tensors& all) {
   Tensor& tensor = all.add();
@@ -55,6 +69,22 @@ void add_lengths(Operand operand, std::int64_t longest, std::int64_t tokens, con
   tensor.most = longest, tensor.total = tokens;
 }
 
+// Two words of 64 bits, for which there is no type.
+void add_dropout_rng(Tensors& all) {
+  Tensor& tensor = add(kDropoutRng, DType::int32, all);
+  tensor.sizes[0] = 4, tensor.strides[0] = 1;
+  tensor.alignment = sizeof(std::uint64_t);
+  tensor.may_be_null = true;
+}
+
+// Bytes, in the type of one byte that counts; their rows lie as those of lse do.
+void add_random_values(const FmhaProblem& p, Tensors& all) {
+  const LseLayout rows = lse_layout(p);
+  const auto stride = [&](std::size_t i) { return rows.strides[i] * p.seqlen_k; };
+  set_rows(add(kRandomValues, DType::int8, all), {p.seqlen_k, rows.tokens, p.heads, rows.batches},
+           {stride(0), stride(1), stride(2), 1});
+}
+
 void set_pointer(Operands& operands, std::size_t operand, void* data) {
   auto& o = std::get<FmhaOperands>(operands);
   const std::array<const void**, 4> inputs = {&o.q, &o.k, &o.v, &o.bias};
@@ -62,8 +92,10 @@ void set_pointer(Operands& operands, std::size_t operand, void* data) {
   if (operand == kSlopes) o.slopes = static_cast<const float*>(data);
   if (operand == kSeqlensQ) o.seqlens_q = static_cast<const std::int32_t*>(data);
   if (operand == kSeqlensK) o.seqlens_k = static_cast<const std::int32_t*>(data);
+  if (operand == kDropoutRng) o.dropout_rng = static_cast<const std::uint64_t*>(data);
   if (operand == kOut) o.out = data;
   if (operand == kLse) o.lse = static_cast<float*>(data);
+  if (operand == kRandomValues) o.random_values = static_cast<std::uint8_t*>(data);
 }
 
 // ---- what learning and reports ask for ----
@@ -129,19 +161,22 @@ Tensors tensors(const Problem& problem) {
     add_lengths(kSeqlensQ, p.seqlen_q, p.tokens_q, p, all);
     add_lengths(kSeqlensK, p.seqlen_k, p.tokens_k, p, all);
   }
+  if (p.p_drop != 0) add_dropout_rng(all);
   add_tokens(kOut, p.out, p, p.heads, p.hdim_v, p.out_strides, all);
   if (p.lse) {
     const LseLayout lse = lse_layout(p);
     set_rows(add(kLse, DType::fp32, all), {1, lse.tokens, p.heads, lse.batches},
              {lse.strides[0], lse.strides[1], lse.strides[2], 1});
   }
+  if (p.random) add_random_values(p, all);
   return all;
 }
 
 const void* pointer(const Operands& operands, std::size_t operand) {
   const auto& o = std::get<FmhaOperands>(operands);
-  return std::array<const void*, 9>{o.q,         o.k,         o.v,   o.bias, o.slopes,
-                                    o.seqlens_q, o.seqlens_k, o.out, o.lse}
+  return std::array<const void*, kOperands>{
+      o.q,         o.k,           o.v,   o.bias, o.slopes,       o.seqlens_q,
+      o.seqlens_k, o.dropout_rng, o.out, o.lse,  o.random_values}
       .at(operand);
 }
 

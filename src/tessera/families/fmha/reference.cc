@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/device/fmha_dropout.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/row_reference.h"
@@ -54,6 +55,7 @@ struct Query {
 struct Weights {
   std::vector<i64> keys;
   std::vector<double> values, errors;
+  std::vector<bool> dropped;  // empty without dropout
   double most = -kInfinity;
   double sum = 0, sum_error = 0;
 };
@@ -124,17 +126,26 @@ class Attention {
         k_(p.in, o.k, reads),
         v_(p.in, o.v, reads),
         bias_(p.dtype_bias, o.bias, p.bias == FmhaBias::elementwise ? reads : 0) {
+    if (p.p_drop != 0) scale_of_kept_ = 256.0 / g_.kept;
+    if (p.p_drop != 0 && o.dropout_rng != nullptr) {  // in the type that the caller stored them in
+      g_.dropout_rng = nullptr;
+      g_.seed = o.dropout_rng[0], g_.offset = o.dropout_rng[1];
+    }
     for (i64 b = 0; b < p.batch; ++b) sequences_.push_back(sequence_at(p.lengths, g_, b));
     if (p.lengths == FmhaLengths::packed) find_owners();
   }
 
-  // The row is one query of one head; outputs[1] is its lse where that is stored.
+  // The row is one query of one head; behind out come its lse and its random values, where these
+  // are stored.
   void compute_row(i64 row, Bounded* const* outputs) const {
     const Query query = query_of(row);
     Bounded* const lse = p_.lse ? outputs[1] : nullptr;
+    Bounded* const random = p_.random ? outputs[p_.lse ? 2 : 1] : nullptr;
+    if (random != nullptr) std::fill_n(random, p_.seqlen_k, kUnbounded);
     if (!query.is_written) return fill(kUnbounded, kUnbounded, outputs[0], lse);
     Weights weights;
     const std::vector<Bounded> scores = scores_of(query, weights);
+    if (p_.p_drop != 0) draw(query, weights, random);
     const bool is_bounded = std::all_of(scores.begin(), scores.end(),
                                         [](const Bounded& x) { return x.error < kInfinity; });
     if (std::isnan(weights.most)) {
@@ -234,6 +245,18 @@ class Attention {
     return rounded({x.value + bias, x.error}, std::abs(x.value) + std::abs(bias));
   }
 
+  // Which keys are dropped. Their random bytes are stored as signed ones.
+  void draw(const Query& query, Weights& weights, Bounded* random) const {
+    const device::DropoutKey key = device::dropout_key(g_);
+    const device::DropoutRow row = device::dropout_row(g_, query.batch, query.head, query.index);
+    for (const i64 j : weights.keys) {
+      const auto words = device::dropout_words(key, row, j / device::kKeysOfCounter);
+      const device::u32 byte = device::dropout_byte(words, j);
+      weights.dropped.push_back(byte >= static_cast<device::u32>(g_.kept));
+      if (random != nullptr) random[j] = {double(static_cast<std::int8_t>(byte)), 0};
+    }
+  }
+
   double bias_of(const Query& query, i64 key) const {
     if (p_.bias == FmhaBias::alibi) {
       const float slope = g_.slopes[query.batch * g_.slope_stride + query.head];
@@ -280,13 +303,21 @@ class Attention {
     }
   }
 
+  // The weight is exactly 0, but 0 times an infinity is NaN.
+  static void add_dropped(const std::vector<double>& v, Columns& columns) {
+    for (std::size_t c = 0; c < v.size(); ++c) {
+      if (!std::isfinite(v[c])) columns.errors[c] = kInfinity;
+    }
+  }
+
   void set_out(const Query& query, const Weights& weights, Bounded* out) const {
     std::vector<double> v(static_cast<std::size_t>(p_.hdim_v));
     Columns columns(v.size());
     for (std::size_t i = 0; i < weights.keys.size(); ++i) {
       v_.read(key_place(g_.v_stride, query, weights.keys[i]), g_.v_stride[kTokenElement], p_.hdim_v,
               v.data());
-      add_key(weights, i, v, columns);
+      const bool is_dropped = !weights.dropped.empty() && weights.dropped[i];
+      is_dropped ? add_dropped(v, columns) : add_key(weights, i, v, columns);
     }
     for (std::size_t c = 0; c < v.size(); ++c) {
       out[c] = quotient(weights, columns.products[c], columns.errors[c]);
@@ -297,11 +328,12 @@ class Attention {
     if (error == kInfinity) return kUnbounded;
     if (weights.sum == 0) return {0, 0};
     const Bounded sum = tile::sum_of({p_.in, p_.in, DType::fp32, DType::fp32}, products);
-    const double value = sum.value / weights.sum;
+    const double value = sum.value * scale_of_kept_ / weights.sum;
     if (!std::isfinite(value)) return {value, 0};
     const double share = weights.sum_error / weights.sum;
     if (!(share < 0.5)) return kUnbounded;
-    const double lost = (sum.error + error) / weights.sum + std::abs(value) * share;
+    const double lost =
+        (sum.error + error) * scale_of_kept_ / weights.sum + std::abs(value) * share;
     return {value, lost / (1 - share) + 8 * kUnit * std::abs(value) + kFlushed};
   }
 
@@ -313,6 +345,7 @@ class Attention {
   const FmhaProblem& p_;
   device::FmhaArguments g_;
   tile::Values q_, k_, v_, bias_;
+  double scale_of_kept_ = 1;
   std::vector<device::FmhaSequence> sequences_;
   std::vector<i64> owners_;
 };

@@ -111,6 +111,11 @@ void check_scalars(const FmhaProblem& p) {
   refuse("soft_cap must be finite and at least 0 (none), got {}", p.soft_cap);
 }
 
+void check_dropout(const FmhaProblem& p) {
+  if (p.p_drop >= 0 && p.p_drop < 1) return;
+  refuse("p_drop must be at least 0 (none) and below 1, got {}", p.p_drop);
+}
+
 // ---- memory ----
 
 // Neither the bytes of a tensor without gaps nor the operations may be 2^63 or more.
@@ -132,6 +137,9 @@ void check_products(const FmhaProblem& p) {
   check("bytes of out, batch x tokens x heads x hdim_v x 4,", {batch, q, p.heads, p.hdim_v, 4});
   check("operations, 2 x batch x heads x seqlen_q x seqlen_k x (hdim + hdim_v),",
         {2, p.batch, p.heads, p.seqlen_q, p.seqlen_k, p.hdim + p.hdim_v});
+  if (!p.random) return;
+  check("bytes of random_values, batch x heads x tokens x seqlen_k,",
+        {batch, p.heads, q, p.seqlen_k});
 }
 
 void check_batch_strides(const FmhaProblem& given) {
@@ -158,6 +166,9 @@ std::string signature_reason(const FmhaSignature& s) {
     if (dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16) continue;
     return fmt::format("{} must be fp32, fp16 or bf16, got {}", name, to_string(dtype));
   }
+  if (s.random && !s.dropout) {
+    return "random must be 0 without dropout (p_drop 0), which draws no random values, got 1";
+  }
   if (s.bias == FmhaBias::elementwise || s.dtype_bias == s.in) return {};
   return fmt::format("dtype_bias must be {} like in with bias={}, got {}", to_string(s.in),
                      to_string(s.bias), to_string(s.dtype_bias));
@@ -175,6 +186,7 @@ void validate(const Problem& problem) {
   check_mask(p);
   check_bias(given);
   check_scalars(p);
+  check_dropout(p);
   check_products(p);
   check_batch_strides(given);
   for (const Tensor& tensor : tensors(problem)) {

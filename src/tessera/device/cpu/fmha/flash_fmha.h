@@ -5,6 +5,7 @@
 #pragma once
 
 #include "tessera/device/cpu/fmha/flash_block.h"
+#include "tessera/device/cpu/fmha/flash_dropout.h"
 #include "tessera/device/cpu/fmha/flash_pack.h"
 #include "tessera/device/cpu/grid.h"
 #include "tessera/device/cpu/sums.h"
@@ -90,7 +91,8 @@ struct FmhaKernel {
     for (i64 row = 0; row < item.count; ++row) {
       const i64 token = item.sequence.first_query + item.query_of(row);
       const i64 head = item.head_of(row);
-      const float factor = b.total[row] == 0 ? 0.0F : 1.0F / b.total[row];
+      float factor = b.total[row] == 0 ? 0.0F : 1.0F / b.total[row];
+      if constexpr (C::kDropout) factor *= dropout_scale(g);
       Out* const out = static_cast<Out*>(g.out) + offset(g.out_stride, item.batch, head, token);
       const i64 stride = g.out_stride[kTokenElement];
       for (i64 i = 0; i < g.hdim_v; i += kLanes) {
@@ -179,6 +181,22 @@ struct FmhaKernel {
     b.total[row] += sum;
   }
 
+  // Of a row of weights, after they were added up.
+  static void drop(const FmhaArguments& g, const Item& item, i64 row, const Block& block,
+                   float* weights) {
+    const i64 query = item.query_of(row), head = item.head_of(row);
+    const RandomBytes<kKeys> random(dropout_key(g), dropout_row(g, item.batch, head, query),
+                                    block.first, block.count);
+    drop_weights(random, g.kept, block.count, weights);
+    if constexpr (C::kRandom) {
+      u8* const to = random_row(g, item.batch, head, item.sequence.first_query + query);
+      const FmhaKeys keys = keys_of<C::kMasked>(g, item.sequence, query);
+      for (i64 j = 0; j < block.count; ++j) {
+        if (keys.has(block.first + j)) to[block.first + j] = *random.of(j);
+      }
+    }
+  }
+
   static void attend(const FmhaArguments& g, const Item& item, const Block& block,
                      const Buffers& b) {
     const i64 width = rounded(block.count, kWidth);
@@ -192,6 +210,7 @@ struct FmhaKernel {
       for (i64 r = 0; r < rows; ++r) {
         score(g, item, row + r, block, scores.row(r));
         exponentiate(block, row + r, scores.row(r), b);
+        if constexpr (C::kDropout) drop(g, item, row + r, block, scores.row(r));
       }
       for (i64 j = 0; j < b.sums.ld; j += kWidth) {
         multiply_panel<kRows, kVectors, true>(scores, b.values + j * kKeys, block.count,

@@ -7,6 +7,7 @@
 // further tiles where a side of the grid is shorter.
 #pragma once
 
+#include "tessera/device/cuda/fmha/direct_dropout.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
 #include "tessera/device/cuda/fmha/token_rows.h"
 #include "tessera/device/cuda/math.h"
@@ -307,6 +308,10 @@ class FmhaKernel {
       const float weight = weigh(r, x[r]);
       weight_row(r)[lane] = wild && (seen >> r & 1) == 0 ? kUnseen : weight;
     }
+    if constexpr (C::kDropout) {
+      drop_weights<kQueries, C::kRandom>(g, {batch, head, first, from, s.first_query + first, lane},
+                                         seen, weight_row(0) + lane);
+    }
     __syncwarp();
     add_values(wild);
   }
@@ -342,7 +347,7 @@ class FmhaKernel {
       for (int distance = 16; distance > 0; distance /= 2) {
         all += __shfl_xor_sync(~0U, all, distance);
       }
-      store_row(r, all == 0 ? 0.0F : 1.0F / all);
+      store_row(r, all == 0 ? 0.0F : (C::kDropout ? dropout_scale(g) : 1.0F) / all);
       if (C::kLse && lane == 0) {
         g.lse[batch * g.lse_stride[0] + head * g.lse_stride[1] +
               (s.first_query + first + r) * g.lse_stride[2]] =
