@@ -4,15 +4,16 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _abi, _arrays, _attention_dropout, _attention_shapes, _dtypes, _warm
+from . import (_abi, _arrays, _attention_dropout, _attention_shapes, _dtypes, _paged,
+               _warm)
 from ._abi import Error
 from ._attention_shapes import Options
 from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
 from ._problem import Problem
 
 # The order in which a call's arrays stand in the table of plans. added: bias or slopes.
-SLOTS = ("q", "k", "v", "added", "seqlens_q", "seqlens_k", "dropout_rng", "out", "lse",
-         "random_values")
+SLOTS = ("q", "k", "v", "added", "seqlens_q", "seqlens_k", "page_table", "page_starts", "bad_page",
+         "dropout_rng", "out", "lse", "random_values")
 _RESULTS = SLOTS.index("out")
 
 
@@ -27,8 +28,10 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
               sink: int = 0, bias: Any = None, slopes: Any = None, scale: Optional[float] = None,
               soft_cap: float = 0.0, seqlens_q: Any = None, seqlens_k: Any = None,
               max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None,
-              skip_q: int = 0, dropout: float = 0.0, seed: Any = None, offset: int = 0,
-              return_lse: bool = False, return_random: bool = False, layout: str = "bshd",
+              skip_q: int = 0, page_table: Any = None, page_starts: Any = None,
+              check_pages: Optional[bool] = None, dropout: float = 0.0, seed: Any = None,
+              offset: int = 0, return_lse: bool = False, return_random: bool = False,
+              layout: str = "bshd",
               out: Any = None, lse: Any = None, stream: Any = None,
               dispatcher: Optional[Dispatcher] = None) -> Any:
     """softmax(scale * q @ k.T + bias) @ v of each sequence and head.
@@ -47,7 +50,16 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
     and these are batch + 1 prefix sums of their lengths. Lists and arrays of whole numbers on a
     CPU, int32 on a GPU, where their values are not read: give max_seqlen_q and max_seqlen_k for
     speed, the longest lengths. skip_q: sequences of at most so many queries are left out; 0 is
-    none. dropout: the part of the weights that become 0; the others grow, so that their mean stays.
+    none.
+    page_table: k and v are caches, (pages, tokens of a page, heads_kv, hdim), with layout="bhsd"
+    heads before tokens, or in runs of x elements, 16 bytes: k (pages, heads_kv, hdim / x, tokens,
+    x) and v (pages, heads_kv, tokens / x, hdim_v, x). page_table (batch, most pages) holds the
+    pages of each sequence in order, or (pages of all sequences) with page_starts, batch + 1 prefix
+    sums of how many each has. seqlens_k then holds the lengths of all sequences' keys.
+    check_pages: whether a page out of range is an error, and nothing is written; None: where
+    page_table lies on a CPU. On a GPU the call then waits for the launch. Without it such indices
+    are taken as the nearest page.
+    dropout: the part of the weights that become 0; the others grow, so that their mean stays.
     seed, offset: 64 bits each, which say which ones; a new offset is a new choice. seed may be an
     array of both, int64 or uint64, which a GPU's kernel reads when it runs. return_lse: also
     returns the logarithms of the sums of exp(score), float32, (batch, heads, queries) or (heads,
@@ -64,15 +76,19 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
         if bias is not None and slopes is not None:
             raise Error("bias and slopes cannot both be given; add the slopes to the bias")
         added = "bias" if bias is not None else "slopes" if slopes is not None else None
+        pages, report = _pages(q, k, page_table, page_starts, check_pages, layout)
         lengths, longest = _lengths(q, k, seqlens_q, seqlens_k, (max_seqlen_q, max_seqlen_k),
-                                    layout)
+                                    layout, pages)
         ends = tuple(window) if isinstance(window, list) else window
         options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, added, *longest,
                           dropout)
         words = _attention_dropout.words(dropout, seed, offset, q)
-        arrays = (q, k, v, slopes if bias is None else bias, *lengths, words, out, lse, None)
+        arrays = (q, k, v, slopes if bias is None else bias, *lengths, *pages, report, words, out,
+                  lse, None)
         wanted = _Wanted(return_lse or lse is not None, return_random)
         results = _call(options, arrays, wanted, stream, dispatcher)
+        if report is not None:
+            _paged.check_report(report, *pages, _shape_of(k, "k")[0])
     except Error as error:
         raise _named(error) from None
     asked = [results[0], *results[1:2] * return_lse, *results[2:] * return_random]
@@ -98,9 +114,16 @@ def attention_problem(*, batch: int, heads: int, seqlen_q: int, seqlen_k: int, h
         sizes["hdim_v"] = hdim_v
     if _attention_shapes.layout_word(layout) == "bhsd":
         kv, last = sizes.get("heads_kv", heads), sizes.get("hdim_v", hdim)
-        for name, h, s, d in (("q", heads, seqlen_q, hdim), ("k", kv, seqlen_k, hdim),
-                              ("v", kv, seqlen_k, last), ("out", heads, seqlen_q, last)):
-            tokens = _attention_shapes.Tokens(name, (batch, h * s * d), (h, s * d), (s, d), (d, 1))
+        keys, parts = seqlen_k, batch
+        if fields.get("pages", "none") != "none":
+            keys, parts = fields.get("page_size", 1), fields.get("num_pages", 2)
+        in_runs = fields.get("cache_layout") == "vectorized"
+        for name, b, h, s, d in (("q", batch, heads, seqlen_q, hdim), ("k", parts, kv, keys, hdim),
+                                 ("v", parts, kv, keys, last),
+                                 ("out", batch, heads, seqlen_q, last)):
+            if in_runs and name in "kv":
+                continue
+            tokens = _attention_shapes.Tokens(name, (b, h * s * d), (h, s * d), (s, d), (d, 1))
             fields = {**_attention_shapes.token_strides(tokens), **fields}
     word = _dtypes.word_of(dtype, "dtype")
     return Problem("fmha", **sizes, **{"in": word, "out": word, "dtype_bias": word,
@@ -137,11 +160,14 @@ def _shape_of(array: Any, name: str) -> Tuple[int, ...]:
     return _arrays.view_of(array, name).shape if shape is None else tuple(shape)
 
 
-def _lengths(q: Any, k: Any, seqlens_q: Any, seqlens_k: Any, most: Tuple[Any, Any], layout: Any
+def _lengths(q: Any, k: Any, seqlens_q: Any, seqlens_k: Any, most: Tuple[Any, Any], layout: Any,
+             pages: Tuple[Any, Any]
              ) -> Tuple[Tuple[Any, Any], Tuple[Optional[int], Optional[int]]]:
     """seqlens_q and seqlens_k in int32, and how long packed sequences are at most."""
     most_q, most_k = (None if given is None else _attention_shapes.whole(name, given)
                       for name, given in zip(("max_seqlen_q", "max_seqlen_k"), most))
+    if pages[0] is not None:
+        return _paged_lengths(q, k, (seqlens_q, seqlens_k), (most_q, most_k), layout, pages)
     has_lengths = seqlens_q is not None or seqlens_k is not None
     if not has_lengths and most_q is None and most_k is None:
         return (None, None), (None, None)
@@ -165,6 +191,52 @@ def _lengths(q: Any, k: Any, seqlens_q: Any, seqlens_k: Any, most: Tuple[Any, An
         longest.append(_attention_shapes.check_most(name, limit, length)
                        if length is not None else limit)
     return (found[0], found[1]), (longest[0], longest[1])
+
+
+def _paged_lengths(q: Any, k: Any, given: Tuple[Any, Any],
+                   most: Tuple[Optional[int], Optional[int]], layout: Any, pages: Tuple[Any, Any]
+                   ) -> Tuple[Tuple[Any, Any], Tuple[Optional[int], Optional[int]]]:
+    """The same where the keys lie in pages, and how many keys a sequence has room for."""
+    shape, table = _shape_of(q, "q"), _shape_of(pages[0], "page_table")
+    _attention_shapes.check_rank("q", len(shape))
+    is_packed = len(shape) == 3
+    longest_k = _paged.room_of(table, _paged.page_size(_shape_of(k, "k"), layout), most[1])
+    if most[0] is not None and not is_packed:
+        raise Error(f"max_seqlen_q is for packed tokens, q of 3 dimensions and seqlens_q; got "
+                    f"{most[0]}")
+    if given[1] is None and len(table) == 1:
+        raise Error("seqlens_k must be given with a list of pages, which may end within a page")
+    if given[0] is None and given[1] is None:
+        return (None, None), (None, longest_k)
+    batch = table[0] if len(table) == 2 else _shape_of(pages[1], "page_starts")[0] - 1
+    room = _attention_shapes.tokens_in(shape, layout)
+    of_q, longest_q = _one_length("q", given[0], given[1], batch, room, is_packed)
+    if longest_q is not None:
+        longest_q = _attention_shapes.check_most("q", most[0], longest_q)
+    of_k = _one_length("k", given[1], given[0], batch, longest_k, False)[0]
+    return (of_q, of_k), (longest_q if longest_q is not None else most[0], longest_k)
+
+
+def _pages(q: Any, k: Any, table: Any, starts: Any, is_checked: Optional[bool], layout: Any
+           ) -> Tuple[Tuple[Any, Any], Any]:
+    """page_table and page_starts in int32, and a new array for what a checked launch finds."""
+    if table is None:
+        for name, given in (("page_starts", starts), ("check_pages", is_checked)):
+            if given is not None:
+                raise Error(f"{name} is for keys in pages, which need page_table")
+        return (None, None), None
+    _paged.page_size(_shape_of(k, "k"), layout)
+    on_host = _is_on_host(table)
+    if on_host:
+        table = _paged.whole_numbers("page_table", table)
+    if starts is not None and _is_on_host(starts):
+        starts = _paged.whole_numbers("page_starts", starts)
+        _paged.check_starts(starts.tolist(), table.shape[-1])
+    if len(_shape_of(table, "page_table")) == 1 and starts is None:
+        raise Error("page_table of 1 dimension is a list, which needs page_starts")
+    if on_host if is_checked is None else is_checked:
+        return (table, starts), _paged.new_report(q, _arrays.view_of(table, "page_table"))
+    return (table, starts), None
 
 
 def _one_length(name: str, given: Any, other: Any, batch: int, room: int, is_packed: bool
@@ -256,7 +328,8 @@ def _first(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted, stream: A
              for name, array in given.items()}
     chosen = dispatcher_for(dispatcher, views["q"])
     check_views(chosen, list(views.items()))
-    _attention_shapes.all_tokens(options, views)
+    shapes = _paged if "page_table" in views else _attention_shapes
+    shapes.all_tokens(options, views)
     for name, made in _missing(options, arrays, given, views, wanted):
         given[name], views[name] = made, _attention_dropout.view_of(made, name, address)
     for name in ("out", "lse"):
@@ -269,6 +342,8 @@ def _first(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted, stream: A
     operands = [operand.name for operand in plan.operands]
     launch = _abi.LaunchOptions(stream=address) if address else None
     plan.launch_at([views[name].address for name in operands], launch)
+    if "bad_page" in views and views["q"].device[0] != "cpu":
+        plan.synchronize(address)
     _warm.remember(chosen._table, key, plan, [names.index(name) for name in operands],
                    (*arrays[:_RESULTS], *results))
     return results
@@ -304,7 +379,8 @@ def _plan_of(options: Options, views: Dict[str, _arrays.View], dispatcher: Dispa
         found = None
     if found is not None:
         return found
-    problem = Problem("fmha", **_attention_shapes.problem_fields(options, views))
+    shapes = _paged if "page_table" in views else _attention_shapes
+    problem = Problem("fmha", **shapes.problem_fields(options, views))
     if 0 in views["out"].shape:
         return None
     return dispatcher._keep(key, dispatcher.plan(problem))

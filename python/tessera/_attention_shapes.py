@@ -29,7 +29,7 @@ class Options(NamedTuple):
     skip_q: Any
     added: Optional[str]  # "bias", "slopes"
     longest_q: Optional[int]  # of packed sequences
-    longest_k: Optional[int]
+    longest_k: Optional[int]  # of packed sequences, and of those in pages
     dropout: Any = 0.0
 
 
@@ -88,43 +88,49 @@ def _tokens_of(name: str, view: View, layout: str) -> Tokens:
     return Tokens(name, batch, heads, tokens, pairs[2])
 
 
-def _equal(what: str, one: Tokens, one_size: int, other: Tokens, size: int) -> None:
+def check_equal(what: str, one: Tokens, one_size: int, other: Tokens, size: int) -> None:
     if one_size != size:
         raise Error(f"{one.name} has {one_size} {what} and {other.name} {size}; the two must be "
                     "equal")
 
 
 def _check_tokens(q: Tokens, k: Tokens, v: Tokens) -> None:
-    _equal("sequences", q, q.batch[0], k, k.batch[0])
-    _equal("sequences", q, q.batch[0], v, v.batch[0])
-    _equal("elements a head", q, q.hdim[0], k, k.hdim[0])
-    _equal("heads", k, k.heads[0], v, v.heads[0])
-    _equal("tokens", k, k.tokens[0], v, v.tokens[0])
+    check_equal("sequences", q, q.batch[0], k, k.batch[0])
+    check_equal("sequences", q, q.batch[0], v, v.batch[0])
+    check_equal("elements a head", q, q.hdim[0], k, k.hdim[0])
+    check_equal("heads", k, k.heads[0], v, v.heads[0])
+    check_equal("tokens", k, k.tokens[0], v, v.tokens[0])
+
+
+def tokens_of(views: Dict[str, View], names: Sequence[str], layout: str) -> Dict[str, Tokens]:
+    """Those of the names that are there."""
+    for name in (name for name in names if name in views):
+        check_rank(name, len(views[name].shape))
+    return {name: _tokens_of(name, views[name], layout) for name in names if name in views}
 
 
 def all_tokens(options: Options, views: Dict[str, View]) -> Dict[str, Tokens]:
     """q, k and v, and out where it is there; all have one rank, and the first three one type."""
     layout = layout_word(options.layout)
-    names = [name for name in ("q", "k", "v", "out") if name in views]
+    found = tokens_of(views, ("q", "k", "v", "out"), layout)
     rank = len(views["q"].shape)
-    for name in names:
-        check_rank(name, len(views[name].shape))
+    for name in found:
         if len(views[name].shape) != rank:
             raise Error(f"q has {rank} dimensions and {name} {len(views[name].shape)}; the two "
                         "must be equal")
         if name != "out" and views[name].dtype != views["q"].dtype:
             raise Error(f"q has the type {_dtypes.NAMES[views['q'].dtype]} and {name} "
                         f"{_dtypes.NAMES[views[name].dtype]}; the two must be equal")
-    found = {name: _tokens_of(name, views[name], layout) for name in names}
     _check_tokens(found["q"], found["k"], found["v"])
     return found
 
 
 def result_shapes(q: Sequence[int], v: Sequence[int], layout: str
                   ) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """The shapes of out and lse."""
+    """The shapes of out and lse. v has five dimensions in pages of runs."""
     heads, tokens = (axis + len(q) - 4 for axis in _AXES[layout])
-    return (*q[:-1], v[-1]), (*q[:len(q) - 3], q[heads], q[tokens])
+    hdim_v = v[3] if len(v) == 5 else v[-1]
+    return (*q[:-1], hdim_v), (*q[:len(q) - 3], q[heads], q[tokens])
 
 
 def leaves_rows(options: Options, rank: int, lengths: Any) -> bool:
@@ -293,18 +299,25 @@ def _check_results(views: Dict[str, View], layout: str) -> None:
 def problem_fields(options: Options, views: Dict[str, View]) -> Dict[str, Any]:
     """The problem's fields; views has out, and lse where that is stored."""
     tokens = all_tokens(options, views)
+    lengths = _length_fields(options, views, tokens["q"], tokens["k"])
+    return fields_of(options, views, tokens, lengths, tuple(tokens))
+
+
+def fields_of(options: Options, views: Dict[str, View], tokens: Dict[str, Tokens],
+              lengths: Dict[str, Any], moved: Sequence[str]) -> Dict[str, Any]:
+    """lengths: with sequences and what the problem says of them; moved: what has strides."""
     _check_results(views, options.layout)
     q, k, v = (tokens[name] for name in "qkv")
     fields = {"heads": q.heads[0], "heads_kv": k.heads[0], "hdim": q.hdim[0], "hdim_v": v.hdim[0],
-              **_length_fields(options, views, q, k)}
+              **lengths}
     for name, same in (("heads_kv", "heads"), ("hdim_v", "hdim")):
         if fields[name] == fields[same]:
             del fields[name]
     word = views["q"].dtype
     fields.update({"in": word, "out": views["out"].dtype, "dtype_bias": word,
                    "lse": "lse" in views, "random": "random_values" in views})
-    for part in tokens.values():
-        fields.update(token_strides(part))
+    for name in moved:
+        fields.update(token_strides(tokens[name]))
     fields.update(mask_fields(options.mask, options.window, options.sink))
     fields.update(scalar_fields(options.scale, options.soft_cap, options.skip_q, options.dropout))
     if "bias" in views:

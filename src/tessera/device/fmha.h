@@ -1,5 +1,5 @@
-// What attention of every backend and its reference share: the arguments, where a sequence lies,
-// and which keys a query sees.
+// What attention of every backend and its reference share: the arguments, where a sequence and its
+// pages lie, and which keys a query sees.
 #pragma once
 
 #include "tessera/device/integers.h"
@@ -8,6 +8,8 @@ namespace tessera::device {
 
 enum class FmhaLengths { equal, packed, padded };
 enum class FmhaBias { none, elementwise, alibi };
+enum class FmhaPages { none, table, list };
+enum class FmhaCacheLayout { linear, vectorized };
 
 // Indices into strides.
 enum { kTokenBatch, kTokenHead, kToken, kTokenElement, kTokenStrides };
@@ -40,9 +42,16 @@ struct FmhaArguments {
   const unsigned long long* dropout_rng;  // {seed, offset}; null: the two that follow
   unsigned long long seed, offset;
   unsigned char* random_values;
+  // Pages: k_stride and v_stride are {page, head, token of a page, element}.
+  const int *page_table, *page_starts;
+  int* bad_page;  // null: pages are not checked
+  i64 page_size, num_pages;
+  i64 max_pages, table_stride;  // table: entries of a sequence, their distance
+  i64 page_entries;             // list: of all sequences
 };
 
-// Queries and keys of one sequence: how many, and where the first one lies, in tokens.
+// Queries and keys of one sequence: how many, and where the first one lies, in tokens. With pages,
+// first_key is the place of the sequence's first entry in page_table.
 struct FmhaSequence {
   i64 queries, keys;
   i64 first_query, first_key;
@@ -59,21 +68,119 @@ inline void packed_part(const int* sums, i64 sequence, i64 tokens, i64 longest, 
       clamped(sums[sequence + 1] - first, 0, longest < tokens - first ? longest : tokens - first);
 }
 
+// Where a sequence's entries begin in page_table, and how many of its keys have an entry.
+template <FmhaPages kPages>
+inline void paged_part(const FmhaArguments& g, i64 sequence, i64& first, i64& keys) {
+  i64 entries = g.max_pages;
+  if constexpr (kPages == FmhaPages::table) first = sequence * g.table_stride;
+  if constexpr (kPages == FmhaPages::list) {
+    packed_part(g.page_starts, sequence, g.page_entries, g.page_entries, first, entries);
+  }
+  if (entries * g.page_size < keys) keys = entries * g.page_size;
+}
+
 // A sequence without queries is left out.
-template <FmhaLengths kLengths>
+template <FmhaLengths kLengths, FmhaPages kPages = FmhaPages::none>
 inline FmhaSequence sequence_of(const FmhaArguments& g, i64 batch) {
+  constexpr bool kPaged = kPages != FmhaPages::none;
   FmhaSequence s = {g.seqlen_q, g.seqlen_k, 0, 0};
   if constexpr (kLengths == FmhaLengths::packed) {
     packed_part(g.seqlens_q, batch, g.tokens_q, g.seqlen_q, s.first_query, s.queries);
-    packed_part(g.seqlens_k, batch, g.tokens_k, g.seqlen_k, s.first_key, s.keys);
+    if constexpr (!kPaged)
+      packed_part(g.seqlens_k, batch, g.tokens_k, g.seqlen_k, s.first_key, s.keys);
   }
   if constexpr (kLengths == FmhaLengths::padded) {
     s.queries = clamped(g.seqlens_q[batch], 0, g.seqlen_q);
+  }
+  if constexpr (kLengths == FmhaLengths::padded || (kPaged && kLengths == FmhaLengths::packed)) {
     s.keys = clamped(g.seqlens_k[batch], 0, g.seqlen_k);
   }
+  if constexpr (kPaged) paged_part<kPages>(g, batch, s.first_key, s.keys);
   if (s.queries <= g.skip_q) s.queries = 0;
   return s;
 }
+
+// ---- pages ----
+
+// Where a key lies: the entry of its page, and which token of the page it is.
+struct FmhaSlot {
+  i64 entry, token;
+};
+inline FmhaSlot slot_of(const FmhaArguments& g, i64 key) {
+  const auto at = static_cast<unsigned>(key), size = static_cast<unsigned>(g.page_size);
+  return {at / size, at % size};  // 64 bits take several times as long
+}
+
+// The page of a sequence's entry. Whatever the table holds, it is one of the cache.
+inline i64 page_of(const FmhaArguments& g, const FmhaSequence& s, i64 entry) {
+  return clamped(g.page_table[s.first_key + entry], 0, g.num_pages - 1);
+}
+
+// Where coordinate x lies of which `run` neighbours lie together, and the next ones `far` elements
+// on. The layout `vectorized` cuts the elements of k and the tokens of v into runs of 16 bytes.
+inline i64 in_runs(i64 x, i64 run, i64 far) { return x / run * far + x % run; }
+
+// Where a token of a page lies in k and in v. `run` are the elements of 16 bytes.
+inline i64 key_token(const FmhaArguments& g, i64 page, i64 head, i64 token) {
+  return page * g.k_stride[kTokenBatch] + head * g.k_stride[kTokenHead] +
+         token * g.k_stride[kToken];
+}
+template <FmhaCacheLayout kLayout>
+inline i64 value_token(const FmhaArguments& g, i64 page, i64 head, i64 token, i64 run) {
+  const i64 first = page * g.v_stride[kTokenBatch] + head * g.v_stride[kTokenHead];
+  if constexpr (kLayout == FmhaCacheLayout::linear) return first + token * g.v_stride[kToken];
+  return first + in_runs(token, run, run * g.hdim_v);
+}
+
+// Where an element lies from its token's first one on.
+template <FmhaCacheLayout kLayout>
+inline i64 key_element(const FmhaArguments& g, i64 element, i64 run) {
+  if constexpr (kLayout == FmhaCacheLayout::linear) return element * g.k_stride[kTokenElement];
+  return in_runs(element, run, run * g.page_size);
+}
+
+// ---- the check of pages ----
+
+// How many pages the keys of a sequence need, and whether one of them is out of range.
+inline i64 entries_of(const FmhaArguments& g, const FmhaSequence& s) {
+  return (s.keys + g.page_size - 1) / g.page_size;
+}
+inline bool is_bad_page(const FmhaArguments& g, const FmhaSequence& s, i64 entry) {
+  const int page = g.page_table[s.first_key + entry];
+  return page < 0 || page >= g.num_pages;
+}
+
+// What bad_page says: {found, sequence, entry, index}.
+struct FmhaBadPage {
+  int found, sequence, entry, index;
+};
+inline FmhaBadPage no_bad_page() { return {0, -1, -1, -1}; }
+inline FmhaBadPage bad_page_at(const FmhaArguments& g, const FmhaSequence& s, i64 batch,
+                               i64 entry) {
+  return {1, static_cast<int>(batch), static_cast<int>(entry), g.page_table[s.first_key + entry]};
+}
+inline void report(const FmhaBadPage& bad, int* to) {
+  to[0] = bad.found, to[1] = bad.sequence, to[2] = bad.entry, to[3] = bad.index;
+}
+
+// sequence_at(batch) is sequence_of() of the problem's lengths and pages.
+template <class SequenceAt>
+inline FmhaBadPage first_bad_page(const FmhaArguments& g, SequenceAt sequence_at) {
+  for (i64 batch = 0; batch < g.batch; ++batch) {
+    const FmhaSequence s = sequence_at(batch);
+    for (i64 entry = 0; entry < entries_of(g, s); ++entry) {
+      if (is_bad_page(g, s, entry)) return bad_page_at(g, s, batch, entry);
+    }
+  }
+  return no_bad_page();
+}
+
+// Whether the check has found a page, so that the rest of the launch has nothing to do.
+inline bool has_bad_page(const FmhaArguments& g) {
+  return g.bad_page != nullptr && g.bad_page[0] != 0;
+}
+
+// ---- masks and biases ----
 
 // The keys that a query sees: [0, sink) and [begin, end), with sink <= begin <= end.
 struct FmhaKeys {

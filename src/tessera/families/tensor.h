@@ -22,9 +22,12 @@ inline constexpr std::size_t kMaxTensors = 16;
 // them.
 enum class Access : std::uint8_t { read, write, update };
 
-// What measurements and tests fill an operand with: numbers of its type, or, in int32, lengths of
-// sequences, or 0 and the sums of the first one, two, ... of them.
-enum class Fill : std::uint8_t { numbers, lengths, prefix_sums };
+// What measurements and tests fill an operand with: numbers of its type, or, in int32,
+//   lengths:     of sequences
+//   prefix_sums: 0 and the sums of the first one, two, ... of them
+//   even_sums:   the same where all of them are as long as the longest
+//   indices:     numbers from 0 to `most`, each of which comes once before any of them comes again
+enum class Fill : std::uint8_t { numbers, lengths, prefix_sums, even_sums, indices };
 
 // A stride that is less than the elements that all smaller strides span.
 struct Fold {
@@ -49,10 +52,11 @@ struct Tensor {
   // An output of equal type, sizes and strides may lie in the same place.
   bool may_be_output = false;
   bool may_be_null = false;  // values beside the pointers then take the operand's place
+  bool is_report = false;    // an output that says something of the launch, without a reference
   int alignment = 0;         // of the address, in bytes; 0: the size of an element
   Fill fill = Fill::numbers;
-  std::int64_t most = 0;   // lengths and prefix sums: the longest length
-  std::int64_t total = 0;  // prefix sums: the largest sum
+  std::int64_t most = 0;   // lengths and sums: the longest length; indices: the largest
+  std::int64_t total = 0;  // sums: the largest
 
   bool is_read() const { return access != Access::write; }
   bool is_written() const { return access != Access::read; }

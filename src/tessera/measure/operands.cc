@@ -84,10 +84,33 @@ void fill_lengths(const Tensor& tensor, std::int32_t* to, std::uint64_t seed) {
   Random random(seed);
   std::int64_t sum = 0;
   for (std::int64_t i = 0; i < tensor.sizes[0]; ++i) {
-    const std::int64_t length = random_length(tensor.most, random);
-    const bool adds_up = tensor.fill == Fill::prefix_sums;
+    const bool is_longest = tensor.fill == Fill::even_sums;
+    const bool adds_up = is_longest || tensor.fill == Fill::prefix_sums;
+    const std::int64_t length = is_longest ? tensor.most : random_length(tensor.most, random);
     to[i] = static_cast<std::int32_t>(adds_up ? sum : length);
     sum = std::min(tensor.total, sum + length);
+  }
+}
+
+template <class T>
+void shuffle(std::vector<T>& list, Random& random) {
+  for (std::size_t i = list.size(); i > 1; --i) {
+    std::swap(list[i - 1], list[(random.next() >> 32) % i]);
+  }
+}
+
+// One order of all indices after the other, through all rows.
+void fill_indices(const Tensor& tensor, std::int32_t* to, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<std::int32_t> all(static_cast<std::size_t>(std::max<std::int64_t>(tensor.most, 0)) +
+                                1);
+  std::iota(all.begin(), all.end(), 0);
+  std::size_t next = all.size();
+  for (std::int64_t row = 0; row < tensor.rows() * tensor.batches; ++row) {
+    for (std::int64_t c = 0; c < tensor.sizes[0]; ++c, ++next) {
+      if (next == all.size()) shuffle(all, random), next = 0;
+      to[tensor.row_offset(row) + c * tensor.strides[0]] = all[next];
+    }
   }
 }
 
@@ -103,6 +126,9 @@ Tensor without_copies(Tensor tensor) {
 // Where rows overlap, the last row remains whole, so that one thread fills them.
 void fill_random(const Tensor& all, void* data, std::uint64_t seed, int threads) {
   const Tensor tensor = without_copies(all);
+  if (tensor.fill == Fill::indices) {
+    return fill_indices(tensor, static_cast<std::int32_t*>(data), seed);
+  }
   if (tensor.fill != Fill::numbers) {
     return fill_lengths(tensor, static_cast<std::int32_t*>(data), seed);
   }
@@ -145,7 +171,7 @@ void put_in_array(std::size_t index, Random& random, OwnedOperands& owned) {
   const auto count = static_cast<std::size_t>(tensor.batches);
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[(random.next() >> 32) % i]);
+  shuffle(order, random);
   owned.arrays.push_back(owned.storage.size());
   owned.storage.emplace_back(std::max<std::size_t>(count, 1) * sizeof(void*));
   auto* const pointers = static_cast<void**>(owned.storage.back().data());

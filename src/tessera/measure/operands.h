@@ -27,12 +27,12 @@ struct OwnedOperands {
 };
 
 // Allocates the operands and fills those that the problem reads. No element is zero; floating-point
-// magnitudes lie between 1/16 and 1, int8 covers its whole range, and lengths of sequences are
-// random up to the longest, some of them 0. The same seed gives the same bytes with any number of
-// threads. Gaps between rows and batches, the bytes around an operand, and outputs that are not
-// read hold NaN (integers: 0x5a bytes). Operands that the problem neither reads nor writes are
-// null. B is never packed, even when the problem has preshuffled_b set, see pack_b(). With
-// pointer_arrays, the seed decides the order in which batches lie in memory.
+// magnitudes lie between 1/16 and 1, int8 covers its whole range; Fill says what the others hold,
+// and some lengths are 0. The same seed gives the same bytes with any number of threads. Gaps
+// between rows and batches, the bytes around an operand, and outputs that are not read hold NaN
+// (integers: 0x5a bytes). Operands that the problem neither reads nor writes are null. B is never
+// packed, even when the problem has preshuffled_b set, see pack_b(). With pointer_arrays, the seed
+// decides the order in which batches lie in memory.
 OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads = 1);
 OwnedOperands random_operands(const Family& family, const Problem& problem, std::uint64_t seed,
                               int threads = 1);

@@ -187,6 +187,14 @@ struct Fields<FmhaProblem> {
       field("p_drop", &S::p_drop),
       field("random", &S::random),
       field("skip_q", &S::skip_q),
+      field("pages", &S::pages),
+      field("cache_layout", &S::cache_layout),
+      field("page_size", &S::page_size),
+      field("num_pages", &S::num_pages),
+      field("max_pages", &S::max_pages),
+      field("table_stride", &S::table_stride),
+      field("page_entries", &S::page_entries),
+      field("check_pages", &S::check_pages),
   };
 };
 
@@ -205,6 +213,8 @@ struct Fields<FmhaSignature> {
       field("lse", &S::lse),
       field("dropout", &S::dropout),
       field("random", &S::random),
+      field("pages", &S::pages),
+      field("cache_layout", &S::cache_layout),
   };
 };
 

@@ -34,6 +34,20 @@ std::string_view to_string(FmhaMask mask);
 enum class FmhaBias : std::uint8_t { none, elementwise, alibi };
 std::string_view to_string(FmhaBias bias);
 
+// Where the keys and values lie.
+//   none:  each sequence's one behind the other, in k and v
+//   table: in pages of a cache; page_table {batch, max_pages} holds the pages of each sequence
+//   list:  the same; page_table {page_entries} holds the pages of all sequences one behind the
+//          other, and page_starts batch + 1 prefix sums of how many each has, beginning with 0
+enum class FmhaPages : std::uint8_t { none, table, list };
+std::string_view to_string(FmhaPages pages);
+
+// How a page lies in memory. linear: by the strides of k and v, {page, token, head, element}
+// without them. vectorized: in runs of x elements that fill 16 bytes, without gaps; k is {page,
+// head, hdim / x, token, x} and v is {page, head, token / x, hdim_v, x}.
+enum class FmhaCacheLayout : std::uint8_t { linear, vectorized };
+std::string_view to_string(FmhaCacheLayout layout);
+
 // The strides of a tensor of tokens {batch, head, token, element}, in elements.
 using FmhaStrides = std::array<std::int64_t, 4>;
 inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked};
@@ -83,6 +97,16 @@ struct FmhaProblem {
   float p_drop = 0.0F;            // the part of the weights that dropout makes 0; 0: no dropout
   bool random = false;            // whether dropout's random values are stored
   std::int64_t skip_q = 0;        // sequences of at most so many queries are left out; 0: none
+  // With pages, strides of k and v are {page, head, token of a page, element}, and seqlens_k holds
+  // the `batch` lengths of the keys wherever seqlens_q is there. tokens_k is not used.
+  FmhaPages pages = FmhaPages::none;
+  FmhaCacheLayout cache_layout = FmhaCacheLayout::linear;
+  std::int64_t page_size = 0;           // tokens of a page
+  std::int64_t num_pages = kPacked;     // of the cache; kPacked: as many as all sequences need
+  std::int64_t max_pages = kPacked;     // table: of a sequence; kPacked: as seqlen_k needs
+  std::int64_t table_stride = kPacked;  // table: distance of two sequences; kPacked: max_pages
+  std::int64_t page_entries = kPacked;  // list: of all sequences; kPacked: as seqlen_k needs
+  bool check_pages = false;             // whether bad_page is written
   friend bool operator==(const FmhaProblem&, const FmhaProblem&) = default;
 };
 
@@ -90,8 +114,12 @@ struct FmhaProblem {
 FmhaProblem fmha_problem(DType in, std::int64_t batch, std::int64_t heads, std::int64_t heads_kv,
                          std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t hdim);
 
-// Replaces every kPacked by what it stands for, and a scale of 0 by 1 / sqrt(hdim).
+// Replaces every kPacked by what it stands for, and a scale of 0 by 1 / sqrt(hdim). Numbers of
+// pages that the problem does not use become 0.
 FmhaProblem with_strides(const FmhaProblem& problem);
+
+// How many pages seqlen_k keys need; 0 without pages.
+std::int64_t pages_needed(const FmhaProblem& problem);
 
 // The pointers that attention reads and writes. Those that the problem does not use may be null.
 // Prefix sums and lengths lie where the kernel can read them.
@@ -103,6 +131,8 @@ struct FmhaOperands {
   const float* slopes = nullptr;            // alibi: one for each query head
   const std::int32_t* seqlens_q = nullptr;  // packed: batch + 1 prefix sums; padded: lengths
   const std::int32_t* seqlens_k = nullptr;
+  const std::int32_t* page_table = nullptr;   // pages: indices from 0 to num_pages - 1
+  const std::int32_t* page_starts = nullptr;  // list: batch + 1 prefix sums
   // Dropout: two words {seed, offset} where the kernel can read them, at each launch. Where it is
   // null, the two numbers that follow take their place.
   const std::uint64_t* dropout_rng = nullptr;
@@ -111,6 +141,10 @@ struct FmhaOperands {
   void* out = nullptr;
   float* lse = nullptr;
   std::uint8_t* random_values = nullptr;
+  // check_pages: {1, sequence, entry, index} of the first index out of range, in the order of the
+  // sequences and of the entries that their keys need; nothing else is then written. {0, -1, -1,
+  // -1} where there is none.
+  std::int32_t* bad_page = nullptr;
 };
 
 }  // namespace tessera

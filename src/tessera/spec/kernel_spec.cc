@@ -53,7 +53,9 @@ Signature signature(const FmhaProblem& p) {
                        .soft_cap = p.soft_cap != 0,
                        .lse = p.lse,
                        .dropout = p.p_drop != 0,
-                       .random = p.random};
+                       .random = p.random,
+                       .pages = p.pages,
+                       .cache_layout = p.cache_layout};
 }
 
 }  // namespace

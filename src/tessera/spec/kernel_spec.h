@@ -102,6 +102,8 @@ struct FmhaSignature {
   bool lse = false;
   bool dropout = false;
   bool random = false;  // whether dropout's random values are stored
+  FmhaPages pages = FmhaPages::none;
+  FmhaCacheLayout cache_layout = FmhaCacheLayout::linear;
   friend bool operator==(const FmhaSignature&, const FmhaSignature&) = default;
 };
 using Signature = std::variant<GemmSignature, NormSignature, ConvSignature, FmhaSignature>;

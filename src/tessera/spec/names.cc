@@ -324,6 +324,18 @@ constexpr Part kFmhaOptions[] = {
      [](const KernelSpec& s) { return std::string(fmha(s).random ? "random" : ""); },
      [](std::string_view word, Reading& r) { return read_exactly("random", word, fmha(r).random); },
      [] { return std::vector<std::string>{"random"}; }},
+    {"pages", false,
+     [](const KernelSpec& s) { return prefixed("pages", fmha(s).pages, FmhaPages::none); },
+     [](std::string_view word, Reading& r) { return read_prefixed("pages", word, fmha(r).pages); },
+     [] { return prefixed_words<FmhaPages>("pages"); }},
+    {"a layout of a cache", false,
+     [](const KernelSpec& s) {
+       return prefixed("", fmha(s).cache_layout, FmhaCacheLayout::linear);
+     },
+     [](std::string_view word, Reading& r) {
+       return read_prefixed("", word, fmha(r).cache_layout);
+     },
+     known_words<FmhaCacheLayout>},
 };
 
 // The parts that every operation has: those of the algorithm.

@@ -84,6 +84,8 @@ std::string_view to_string(FmhaKind kind) { return word_of(kind); }
 std::string_view to_string(FmhaLengths lengths) { return word_of(lengths); }
 std::string_view to_string(FmhaMask mask) { return word_of(mask); }
 std::string_view to_string(FmhaBias bias) { return word_of(bias); }
+std::string_view to_string(FmhaPages pages) { return word_of(pages); }
+std::string_view to_string(FmhaCacheLayout layout) { return word_of(layout); }
 
 GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_t n,
                          std::int64_t k) {
@@ -225,17 +227,53 @@ void fill_tokens(FmhaStrides& strides, std::int64_t heads, std::int64_t tokens, 
       {{&strides[3], hdim}, {&strides[1], heads}, {&strides[2], tokens}, {&strides[0], 1}});
 }
 
+// Each page is as a sequence. In runs, tokens of k are a run apart, and so are elements of v.
+void fill_pages(FmhaProblem& p) {
+  if (p.cache_layout == FmhaCacheLayout::linear) {
+    fill_tokens(p.k_strides, p.heads_kv, p.page_size, p.hdim);
+    return fill_tokens(p.v_strides, p.heads_kv, p.page_size, p.hdim_v);
+  }
+  const std::int64_t run = 16 / size_of(p.in);
+  fill(p.k_strides[3], 1), fill(p.k_strides[2], run);
+  fill(p.v_strides[3], run), fill(p.v_strides[2], 1);
+  for (const auto& [strides, hdim] : {std::pair{&p.k_strides, p.hdim}, {&p.v_strides, p.hdim_v}}) {
+    fill((*strides)[1], product(hdim, p.page_size));
+    fill((*strides)[0], product((*strides)[1], p.heads_kv));
+  }
+}
+
+// How many pages there are, and where the keys and values lie.
+void fill_cache(FmhaProblem& p) {
+  if (p.pages == FmhaPages::none) {
+    fill(p.tokens_k, product(p.batch, p.seqlen_k));
+    fill_tokens(p.k_strides, p.heads_kv, p.seqlen_k, p.hdim);
+    fill_tokens(p.v_strides, p.heads_kv, p.seqlen_k, p.hdim_v);
+  } else {
+    fill_pages(p);
+  }
+  const bool is_paged = p.pages != FmhaPages::none, is_table = p.pages == FmhaPages::table;
+  const std::int64_t needed = pages_needed(p);
+  fill(p.tokens_k, 0);
+  fill(p.num_pages, is_paged ? product(p.batch, needed) : 0);
+  fill(p.max_pages, is_table ? needed : 0);
+  fill(p.table_stride, is_table ? p.max_pages : 0);
+  fill(p.page_entries, is_paged && !is_table ? product(p.batch, needed) : 0);
+}
+
 }  // namespace
+
+std::int64_t pages_needed(const FmhaProblem& p) {
+  if (p.page_size < 1 || p.seqlen_k < 1) return 0;
+  return (p.seqlen_k - 1) / p.page_size + 1;
+}
 
 FmhaProblem with_strides(const FmhaProblem& problem) {
   FmhaProblem p = problem;
   fill(p.heads_kv, p.heads);
   fill(p.hdim_v, p.hdim);
   fill(p.tokens_q, product(p.batch, p.seqlen_q));
-  fill(p.tokens_k, product(p.batch, p.seqlen_k));
   fill_tokens(p.q_strides, p.heads, p.seqlen_q, p.hdim);
-  fill_tokens(p.k_strides, p.heads_kv, p.seqlen_k, p.hdim);
-  fill_tokens(p.v_strides, p.heads_kv, p.seqlen_k, p.hdim_v);
+  fill_cache(p);
   fill_tokens(p.out_strides, p.heads, p.seqlen_q, p.hdim_v);
   fill_strides({{&p.bias_strides[3], p.seqlen_k},
                 {&p.bias_strides[2], p.seqlen_q},

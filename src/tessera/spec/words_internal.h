@@ -103,6 +103,20 @@ struct Words<FmhaBias> {
 };
 
 template <>
+struct Words<FmhaPages> {
+  static constexpr std::string_view kNoun = "kind of pages";
+  static constexpr auto kAll = std::to_array<std::string_view>({"none", "table", "list"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaPages::list) + 1);
+};
+
+template <>
+struct Words<FmhaCacheLayout> {
+  static constexpr std::string_view kNoun = "layout of a cache";
+  static constexpr auto kAll = std::to_array<std::string_view>({"linear", "vectorized"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaCacheLayout::vectorized) + 1);
+};
+
+template <>
 struct Words<Pipeline> {
   static constexpr std::string_view kNoun = "pipeline";
   static constexpr auto kAll = std::to_array<std::string_view>(

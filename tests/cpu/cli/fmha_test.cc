@@ -49,6 +49,26 @@ TEST_F(CliFmha, RunsVerifiesAndIsBenched) {
   EXPECT_GT(bench.at("cases").at(0).at("gflops").get<double>(), 0);
 }
 
+TEST_F(CliFmha, PagesAreRunVerifiedAndChecked) {
+  for (const std::string pages : {"pages=table", "pages=list"}) {
+    const Json json =
+        run_json({"run", "fmha", "batch=3", "heads=4", "heads_kv=2", "seqlen_q=1", "seqlen_k=50",
+                  "hdim=16", "lengths=padded", pages, "page_size=16", "check_pages=1", "--target",
+                  "generic", "--verify", "--repeat", "1"});
+    const Json& verified = json.at("runs").at(0).at("verified");
+    EXPECT_TRUE(verified.at("ok"));
+    EXPECT_EQ(verified.at("checked"), 3 * 4 * 16 + 4);
+  }
+  const CliResult refused =
+      run("run fmha heads=2 seqlen_q=1 seqlen_k=50 hdim=16 pages=table page_size=16 max_pages=3");
+  EXPECT_NE(refused.status, 0);
+  EXPECT_NE(
+      refused.err.find("max_pages must be at least 4, the pages of 16 tokens that seqlen_k=50 "
+                       "needs, got 3"),
+      std::string::npos)
+      << refused.err;
+}
+
 TEST_F(CliFmha, WrongProblemsAreRefusedWithBothNumbers) {
   const CliResult refused = run("run fmha heads=6 heads_kv=4 seqlen_q=8 seqlen_k=8 hdim=16");
   EXPECT_NE(refused.status, 0);

@@ -45,6 +45,7 @@ class RandomFmhas {
   void set_mask(FmhaProblem& p, std::int64_t longest);
   void set_lengths(FmhaProblem& p);
   void set_bias(FmhaProblem& p);
+  void set_pages(FmhaProblem& p);
   void set_strides(FmhaProblem& p);
   void spread_out(FmhaStrides& strides, const Sizes& sizes, bool may_share);
 
@@ -99,20 +100,45 @@ inline void RandomFmhas::spread_out(FmhaStrides& strides, const Sizes& sizes, bo
   }
 }
 
+// Half of all problems. Sizes of pages are those that are usual, and any.
+inline void RandomFmhas::set_pages(FmhaProblem& p) {
+  if (coin()) return;
+  p.pages = coin() ? FmhaPages::table : FmhaPages::list;
+  p.page_size = coin() ? integer(1, 40) : one_of(std::array{1, 16, 64, 1024});
+  p.tokens_k = kPacked;
+  if (coin()) {
+    const std::int64_t run = 16 / size_of(p.in);
+    p.cache_layout = FmhaCacheLayout::vectorized;
+    for (std::int64_t* size : {&p.page_size, &p.hdim}) *size = (*size + run - 1) / run * run;
+  }
+  const std::int64_t needed = pages_needed(p);
+  if (coin()) p.num_pages = integer(1, p.batch * needed + 4);
+  if (p.pages == FmhaPages::table && coin()) p.max_pages = needed + integer(0, 3);
+  if (p.pages == FmhaPages::table && coin()) p.table_stride = integer(0, 2 * needed + 3);
+  if (p.pages == FmhaPages::list && p.lengths != FmhaLengths::equal && coin()) {
+    p.page_entries = integer(0, p.batch * needed);
+  }
+  p.check_pages = coin();
+}
+
 inline void RandomFmhas::set_strides(FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const FmhaProblem full = with_strides(p);
   const std::int64_t batch = is_packed ? 1 : p.batch;
   const std::int64_t q = is_packed ? full.tokens_q : p.seqlen_q;
-  const std::int64_t k = is_packed ? full.tokens_k : p.seqlen_k;
+  const bool is_paged = p.pages != FmhaPages::none;
+  const std::int64_t parts = is_paged ? full.num_pages : batch;
+  const std::int64_t k = is_paged ? p.page_size : is_packed ? full.tokens_k : p.seqlen_k;
   if (coin()) spread_out(p.q_strides, {batch, p.heads, q, p.hdim}, true);
-  if (coin()) spread_out(p.k_strides, {batch, full.heads_kv, k, p.hdim}, true);
-  if (coin()) spread_out(p.v_strides, {batch, full.heads_kv, k, full.hdim_v}, true);
+  if (p.cache_layout == FmhaCacheLayout::linear) {
+    if (coin()) spread_out(p.k_strides, {parts, full.heads_kv, k, p.hdim}, true);
+    if (coin()) spread_out(p.v_strides, {parts, full.heads_kv, k, full.hdim_v}, true);
+  }
   if (coin()) spread_out(p.out_strides, {batch, p.heads, q, full.hdim_v}, false);
   if (!is_packed) return;
-  for (FmhaStrides* strides : {&p.q_strides, &p.k_strides, &p.v_strides, &p.out_strides}) {
-    (*strides)[0] = coin() ? kPacked : 0;
-  }
+  for (FmhaStrides* strides : {&p.q_strides, &p.out_strides}) (*strides)[0] = coin() ? kPacked : 0;
+  if (is_paged) return;
+  for (FmhaStrides* strides : {&p.k_strides, &p.v_strides}) (*strides)[0] = coin() ? kPacked : 0;
 }
 
 inline FmhaProblem RandomFmhas::problem(std::int64_t longest, std::int64_t widest) {
@@ -136,6 +162,7 @@ inline FmhaProblem RandomFmhas::problem(std::int64_t longest, std::int64_t wides
     p.p_drop = static_cast<float>(integer(1, 999)) / 1000;
     p.random = coin();
   }
+  set_pages(p);
   set_strides(p);
   return p;
 }

@@ -8,6 +8,16 @@
 namespace tessera::fmha {
 namespace {
 
+TEST(FmhaNames, SayHowPagesAreRead) {
+  for (const char* name : {"fmha_forward_bf16_direct_16x32x128_4x1x1_1x1x1_pagestable_sm90a",
+                           "fmha_forward_fp32_flash_96x64x576_0x1x1_6x16x1_padded_masked_lse_"
+                           "pageslist_vectorized_avx2"}) {
+    const KernelSpec spec = parse_name(name);
+    EXPECT_EQ(name_of(spec), name);
+    EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, "") << name;
+  }
+}
+
 struct Rejected {
   const char* name;
   const char* reason;
@@ -33,6 +43,8 @@ constexpr Rejected kRejected[] = {
     {"fmha_forward_fp32_flash_96x64x512_0x1x1_6x16x1_avx2",
      "tile must be m x n x 576, at most 4096, m and n multiples of warp tile 6x16x1, got "
      "96x64x512"},
+    {"fmha_forward_fp32_flash_96x64x576_0x1x1_6x16x1_vectorized_avx2",
+     "cache_layout must be linear with pages=none, got vectorized"},
     {"fmha_forward_fp32_direct_16x32x64_33x1x1_1x1x1_sm90a",
      "wave must be m x 1 x 1 warps of 32 threads, at most 1024 threads, got 33x1x1"},
     {"fmha_forward_fp32_direct_16x32x64_4x1x1_1x8x1_sm90a", "warp tile must be 1x1x1, got 1x8x1"},

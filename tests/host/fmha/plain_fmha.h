@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "host/fmha/fmha_problems.h"
+#include "host/fmha/plain_case.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/spec/numeric.h"
 
@@ -26,78 +26,6 @@ inline std::array<std::uint32_t, 4> plain_philox(std::array<std::uint32_t, 4> c,
   return c;
 }
 
-// A problem with operands in memory of its own.
-struct PlainCase {
-  FmhaProblem problem;  // as given
-  FmhaProblem p;        // with its strides
-  Tensors list;
-  std::vector<std::vector<std::byte>> memory;  // of each tensor
-  Operands operands;
-
-  explicit PlainCase(const FmhaProblem& given)
-      : problem(given), p(with_strides(given)), list(tensors(given)), operands(FmhaOperands{}) {
-    for (const Tensor& tensor : list) {
-      memory.emplace_back(tensor.bytes() + 16, std::byte{0});
-      family().set_pointer(operands, tensor.operand, memory.back().data());
-    }
-  }
-
-  std::size_t index_of(std::string_view name) const {
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (list[i].name == name) return i;
-    }
-    return list.size();
-  }
-  double load(std::size_t tensor, std::int64_t at) const {
-    return load_element(list[tensor].dtype, memory[tensor].data(), at);
-  }
-  double load(std::string_view name, std::int64_t at) const { return load(index_of(name), at); }
-  void store(std::size_t tensor, std::int64_t at, double value) {
-    store_element(list[tensor].dtype, memory[tensor].data(), at, value);
-  }
-  void store(std::string_view name, std::int64_t at, double value) {
-    store(index_of(name), at, value);
-  }
-
-  void fill(RandomFmhas& random);
-  void set_lengths(RandomFmhas& random, const Tensor& tensor, std::size_t index);
-  // Fills the outputs with what every query should have. Those that are not written keep NaN.
-  void compute();
-  Mismatch verify() const { return family().verify(problem, operands); }
-};
-
-inline void PlainCase::set_lengths(RandomFmhas& random, const Tensor& tensor, std::size_t index) {
-  const bool is_q = tensor.name == "seqlens_q";
-  const std::int64_t longest = is_q ? p.seqlen_q : p.seqlen_k;
-  const std::int64_t tokens = is_q ? p.tokens_q : p.tokens_k;
-  std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < tensor.sizes[0]; ++i) {
-    const std::int64_t length = random.integer(0, 3) == 0 ? 0 : random.integer(0, longest);
-    if (p.lengths == FmhaLengths::padded) {
-      store(index, i, static_cast<double>(length));
-      continue;
-    }
-    store(index, i, static_cast<double>(sum));
-    sum += std::min(length, tokens - sum);
-  }
-}
-
-inline void PlainCase::fill(RandomFmhas& random) {
-  for (std::size_t t = 0; t < list.size(); ++t) {
-    const Tensor& tensor = list[t];
-    if (tensor.name.starts_with("seqlens")) {
-      set_lengths(random, tensor, t);
-      continue;
-    }
-    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
-      const bool is_random = tensor.name == "dropout_rng";
-      const double value =
-          is_random ? double(random.integer(-(1LL << 31), (1LL << 31) - 1)) : random.normal();
-      store(t, i, tensor.is_written() ? std::nan("") : value);
-    }
-  }
-}
-
 // One query of one head of one sequence.
 struct PlainRow {
   const PlainCase& c;
@@ -111,6 +39,22 @@ struct PlainRow {
     const bool from = p.window_left == -1 || at - p.window_left <= j || j < p.sink;
     const bool to = p.window_right == -1 || j <= at + p.window_right;
     return from && to;
+  }
+
+  // Where element d of key j lies in k or v, by the definition in spec/fmha_problem.h.
+  std::int64_t key_place(bool of_k, std::int64_t j, std::int64_t d) const {
+    const FmhaProblem& p = c.p;
+    const FmhaStrides& s = of_k ? p.k_strides : p.v_strides;
+    if (p.pages == FmhaPages::none) return place(s, kv_head(), first_key + j) + d * s[3];
+    const std::int64_t entry = first_key + j / p.page_size, t = j % p.page_size;
+    const auto page = static_cast<std::int64_t>(c.load("page_table", entry));
+    if (p.cache_layout == FmhaCacheLayout::linear) {
+      return page * s[0] + kv_head() * s[1] + t * s[2] + d * s[3];
+    }
+    const std::int64_t x = 16 / size_of(p.in), hdim = of_k ? p.hdim : p.hdim_v;
+    const std::int64_t first = (page * p.heads_kv + kv_head()) * hdim * p.page_size;
+    if (of_k) return first + (d / x * p.page_size + t) * x + d % x;
+    return first + (t / x * hdim + d) * x + t % x;
   }
 
   std::int64_t place(const FmhaStrides& s, std::int64_t head, std::int64_t token) const {
@@ -147,8 +91,7 @@ struct PlainRow {
     long double dot = 0;
     for (std::int64_t d = 0; d < p.hdim; ++d) {
       const std::int64_t q = place(p.q_strides, h, first_query + i) + d * p.q_strides[3];
-      const std::int64_t k = place(p.k_strides, kv_head(), first_key + j) + d * p.k_strides[3];
-      dot += static_cast<long double>(c.load("q", q)) * c.load("k", k);
+      dot += static_cast<long double>(c.load("q", q)) * c.load("k", key_place(true, j, d));
     }
     dot *= p.scale;
     if (p.soft_cap != 0) dot = p.soft_cap * std::tanh(dot / p.soft_cap);
@@ -174,8 +117,7 @@ struct PlainRow {
   std::int64_t random_place(std::int64_t j) const { return lse_place() * c.p.seqlen_k + j; }
   double stored_byte(std::int64_t j) const { return static_cast<std::int8_t>(random_byte(j)); }
   double value(std::int64_t j, std::int64_t column) const {
-    const FmhaStrides& s = c.p.v_strides;
-    return c.load("v", place(s, kv_head(), first_key + j) + column * s[3]);
+    return c.load("v", key_place(false, j, column));
   }
 };
 
@@ -192,9 +134,19 @@ void for_each_row(const PlainCase& c, const Visit& visit) {
       row.queries = length("seqlens_q", b), row.keys = length("seqlens_k", b);
     }
     if (p.lengths == FmhaLengths::packed) {
-      row.first_query = length("seqlens_q", b), row.first_key = length("seqlens_k", b);
+      row.first_query = length("seqlens_q", b);
       row.queries = length("seqlens_q", b + 1) - row.first_query;
+      row.keys = length("seqlens_k", b);  // with pages
+    }
+    if (p.lengths == FmhaLengths::packed && p.pages == FmhaPages::none) {
+      row.first_key = length("seqlens_k", b);
       row.keys = length("seqlens_k", b + 1) - row.first_key;
+    }
+    if (p.pages == FmhaPages::table) row.first_key = b * p.table_stride;
+    if (p.pages == FmhaPages::list) {
+      row.first_key = length("page_starts", b);
+      const std::int64_t entries = length("page_starts", b + 1) - row.first_key;
+      row.keys = std::min(row.keys, entries * p.page_size);
     }
     if (row.queries <= p.skip_q) continue;
     for (row.h = 0; row.h < p.heads; ++row.h) {

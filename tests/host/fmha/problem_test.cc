@@ -21,15 +21,6 @@ std::map<std::string_view, Tensor> tensors_of(const char* line) {
   return all;
 }
 
-std::vector<std::int64_t> sizes(const Tensor& t) {
-  return {t.sizes.begin(), t.sizes.begin() + static_cast<std::ptrdiff_t>(t.rank)};
-}
-std::vector<std::int64_t> strides(const Tensor& t) {
-  return {t.strides.begin(), t.strides.begin() + static_cast<std::ptrdiff_t>(t.rank)};
-}
-
-using Sizes = std::vector<std::int64_t>;
-
 TEST(FmhaTensors, TokensLieBehindEachOther) {
   const auto all = tensors_of(
       "fmha batch=2 heads=6 heads_kv=3 seqlen_q=5 seqlen_k=7 hdim=8 hdim_v=4 dtype=bf16 out=fp32 "
@@ -102,7 +93,7 @@ TEST(FmhaTensors, DropoutHasTwoWordsAndAByteForEachScore) {
 TEST(FmhaTensors, PointersAreThoseOfTheirOperands) {
   PlainCase c(fmha_of(parse_problem(
       "fmha batch=2 heads=2 seqlen_q=3 seqlen_k=4 hdim=5 lengths=padded bias=alibi lse=1 "
-      "p_drop=0.5 random=1")));
+      "pages=list page_size=2 check_pages=1 p_drop=0.5 random=1")));
   const auto& o = std::get<FmhaOperands>(c.operands);
   const std::map<std::string_view, const void*> members = {{"q", o.q},
                                                            {"k", o.k},
@@ -110,10 +101,13 @@ TEST(FmhaTensors, PointersAreThoseOfTheirOperands) {
                                                            {"slopes", o.slopes},
                                                            {"seqlens_q", o.seqlens_q},
                                                            {"seqlens_k", o.seqlens_k},
+                                                           {"page_table", o.page_table},
+                                                           {"page_starts", o.page_starts},
                                                            {"dropout_rng", o.dropout_rng},
                                                            {"out", o.out},
                                                            {"lse", o.lse},
-                                                           {"random_values", o.random_values}};
+                                                           {"random_values", o.random_values},
+                                                           {"bad_page", o.bad_page}};
   EXPECT_EQ(c.list.size(), members.size());
   for (std::size_t i = 0; i < c.list.size(); ++i) {
     EXPECT_EQ(members.at(c.list[i].name), c.memory[i].data()) << c.list[i].name;

@@ -154,6 +154,57 @@ constexpr BadProblem kBadStrides[] = {
      "run of tokens, got 384"},
 };
 
+constexpr BadProblem kBadPages[] = {
+    {"pages=table", "fmha: page_size must be at least 1, got 0"},
+    {"pages=list page_size=-3", "fmha: page_size must be at least 1, got -3"},
+    {"pages=list page_size=2147483648",
+     "fmha: page_size must be at most 2147483647, got 2147483648"},
+    {"pages=table page_size=4 num_pages=0",
+     "fmha: num_pages must be at least 1 with seqlen_k=9, got 0"},
+    {"pages=table page_size=4 num_pages=-1", "fmha: num_pages must be at least 0, got -1"},
+    {"pages=table page_size=4 num_pages=2147483648",
+     "fmha: num_pages must be at most 2147483647, got 2147483648"},
+    {"pages=table page_size=4 max_pages=2",
+     "fmha: max_pages must be at least 3, the pages of 4 tokens that seqlen_k=9 needs, got 2"},
+    {"pages=table page_size=4 max_pages=2147483648",
+     "fmha: max_pages must be at most 2147483647, got 2147483648"},
+    {"pages=table page_size=4 table_stride=-1", "fmha: table_stride must be at least 0, got -1"},
+    {"pages=table page_size=4 page_entries=6",
+     "fmha: page_entries must be left out with pages=table, got 6"},
+    {"pages=list page_size=4 page_entries=5",
+     "fmha: page_entries must be at least 6 with lengths=equal, 3 pages of 4 tokens for each of 2 "
+     "sequences, got 5"},
+    {"pages=list page_size=4 page_entries=-1 lengths=padded",
+     "fmha: page_entries must be at least 0, got -1"},
+    {"pages=list page_size=4 max_pages=3",
+     "fmha: max_pages must be left out with pages=list, got 3"},
+    {"pages=list page_size=4 table_stride=3",
+     "fmha: table_stride must be left out with pages=list, got 3"},
+    {"page_size=4", "fmha: page_size must be left out with pages=none, got 4"},
+    {"num_pages=4", "fmha: num_pages must be left out with pages=none, got 4"},
+    {"check_pages=1", "fmha: check_pages must be left out with pages=none, got 1"},
+    {"cache_layout=vectorized",
+     "fmha: cache_layout must be linear with pages=none, got vectorized"},
+    {"pages=table page_size=16 cache_layout=vectorized hdim=12 dtype=bf16",
+     "fmha: hdim must be a multiple of 8, 16 bytes of bf16, with cache_layout=vectorized, got 12"},
+    {"pages=list page_size=18 cache_layout=vectorized",
+     "fmha: page_size must be a multiple of 4, 16 bytes of fp32, with cache_layout=vectorized, got "
+     "18"},
+    {"pages=table page_size=16 cache_layout=vectorized k_stride_s=4",
+     "fmha: k_stride_s must be left out with cache_layout=vectorized, got 4"},
+    {"pages=table page_size=16 cache_layout=vectorized v_stride_b=512",
+     "fmha: v_stride_b must be left out with cache_layout=vectorized, got 512"},
+    {"lengths=packed pages=table page_size=4 tokens_k=9",
+     "fmha: tokens_k must be left out with pages=table, got 9"},
+    {"pages=table page_size=4 k_stride_b=-1", "fmha: strides of k must be at least 0, got -1"},
+    {"pages=list page_size=2147483647 num_pages=2147483647",
+     "fmha: bytes of k, num_pages x page_size x heads_kv x hdim x 4, must be below 2^63, got "
+     "2147483647 x 2147483647 x 4 x 8 x 4"},
+    {"pages=table page_size=1 table_stride=4611686018427387904",
+     "fmha: the last byte of page_table must be below 2^63, got strides of up to "
+     "4611686018427387904"},
+};
+
 // The head's fields without those that `fields` sets.
 std::string line_of(std::string_view fields) {
   std::string line;
@@ -177,6 +228,7 @@ void expect_refusals(const BadProblem (&rows)[n]) {
 TEST(FmhaValidate, SaysWhichSizeIsWrong) { expect_refusals(kBadSizes); }
 TEST(FmhaValidate, SaysWhichOptionIsWrong) { expect_refusals(kBadOptions); }
 TEST(FmhaValidate, SaysWhichStrideIsWrong) { expect_refusals(kBadStrides); }
+TEST(FmhaValidate, SaysWhatIsWrongOfPages) { expect_refusals(kBadPages); }
 
 TEST(FmhaValidate, SaysWhichNumberIsNone) {
   FmhaProblem p = small_problem(1, 1, 1);
@@ -216,6 +268,13 @@ TEST(FmhaValidate, AcceptsWhatIsAllowed) {
            "out_stride_d=6 out_stride_s=1 out_stride_h=48 out_stride_b=192",
            "batch=1 out_stride_b=-7",
            "seqlen_q=0 out_stride_h=0",
+           "pages=table page_size=1",
+           "pages=table page_size=4 num_pages=1 max_pages=9 table_stride=0 check_pages=1",
+           "pages=list page_size=1024 lengths=packed page_entries=0",
+           "pages=list page_size=3 lengths=padded k_stride_b=0 v_stride_s=7 skip_q=1",
+           "pages=table page_size=16 cache_layout=vectorized dtype=bf16 hdim_v=3 lengths=packed",
+           "pages=table page_size=4 num_pages=0 seqlen_k=0",
+           "pages=list page_size=4 num_pages=0 batch=0",
        }) {
     EXPECT_EQ(refusal(parse_problem(line_of(fields))), "") << fields;
   }

@@ -67,7 +67,9 @@ class RandomSpecs {
                            .soft_cap = coin(),
                            .lse = coin(),
                            .dropout = coin(),
-                           .random = coin()};
+                           .random = coin(),
+                           .pages = word<FmhaPages>(),
+                           .cache_layout = word<FmhaCacheLayout>()};
     }
     if (integer(0, 2) == 0) {
       return ConvSignature{.direction = word<ConvDirection>(),
@@ -201,6 +203,13 @@ class RandomSpecs {
     p.lse = coin();
     p.p_drop = number(0);
     p.random = coin();
+    p.pages = word<FmhaPages>();
+    p.cache_layout = word<FmhaCacheLayout>();
+    p.page_size = coin() ? 0 : integer(-4, 5000);
+    for (std::int64_t* count : {&p.num_pages, &p.max_pages, &p.table_stride, &p.page_entries}) {
+      *count = stride();
+    }
+    p.check_pages = coin();
     return p;
   }
 

@@ -27,6 +27,25 @@ TEST_F(EssentialFmha, DropoutCompilesWithoutSpills) {
   expect_no_spills(sources);
 }
 
+// Kernels that read pages of a cache are made when they are needed.
+TEST_F(EssentialFmha, PagedKernelsCompileWithoutSpills) {
+  const Family& family = family_of(Op::fmha);
+  std::vector<Source> sources;
+  for (const char* words :
+       {"dtype=fp32 pages=table", "dtype=bf16 pages=list cache_layout=vectorized lengths=packed",
+        "dtype=fp32 pages=list cache_layout=vectorized lengths=padded mask=bottom_right lse=1",
+        "dtype=fp16 pages=table lengths=padded mask=bottom_right lse=1"}) {
+    const Problem problem = parse_problem(
+        std::string("fmha heads=2 seqlen_q=64 seqlen_k=64 hdim=64 page_size=16 ") + words);
+    family.validate(problem);
+    for (const KernelSpec& spec : family.candidates(problem, target_)) {
+      if (family.is_legal(spec, target_)) sources.push_back(family.emit(spec, target_));
+    }
+  }
+  ASSERT_EQ(sources.size(), 16U);
+  expect_no_spills(sources);
+}
+
 // The row lists no flash kernels yet, because none has run on a GPU.
 TEST_F(EssentialFmha, FlashKernelsCompileWithoutSpills) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};

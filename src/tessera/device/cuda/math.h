@@ -64,4 +64,20 @@ __device__ __forceinline__ float silu(float x) {
   return x < -80.0F ? 0.0F : y;
 }
 
+__device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000U); }
+
+// Of a warp's 32 values, for all of its lanes.
+__device__ __forceinline__ float most_of_warp(float x) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    x = fmaxf(x, __shfl_xor_sync(~0U, x, distance));
+  }
+  return x;
+}
+__device__ __forceinline__ float sum_of_warp(float x) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(~0U, x, distance);
+  return x;
+}
+
 }  // namespace tessera::device

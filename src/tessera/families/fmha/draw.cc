@@ -167,6 +167,24 @@ void set_head_sizes(const KernelSpec& spec, std::size_t turn, FmhaProblem& p) {
   if (p.seqlen_q == 1) p.hdim = longest, p.hdim_v = most_hdim_v(longest);
 }
 
+// Pages of one token, of a few and of more than there are, in a cache that has others, too. Runs of
+// 16 bytes need whole ones.
+void set_pages(const FmhaSignature& s, std::size_t turn, FmhaProblem& p) {
+  static constexpr std::array<std::int64_t, 5> kSizes = {16, 1, 64, 5, 1024};
+  p.pages = s.pages, p.cache_layout = s.cache_layout;
+  if (p.pages == FmhaPages::none) return;
+  p.page_size = kSizes[turn % kSizes.size()];
+  if (p.cache_layout == FmhaCacheLayout::vectorized) {
+    const std::int64_t run = 16 / size_of(p.in);
+    for (std::int64_t* size : {&p.page_size, &p.hdim}) *size = (*size + run - 1) / run * run;
+  }
+  p.check_pages = turn % 3 == 0;
+  if (turn % 2 == 0) return;
+  p.num_pages = p.batch * pages_needed(p) + 3;
+  if (p.pages == FmhaPages::table)
+    p.max_pages = pages_needed(p) + 1, p.table_stride = p.max_pages + 2;
+}
+
 FmhaProblem problem_of(const KernelSpec& spec, const Sample& sample, std::size_t turn) {
   const auto& s = std::get<FmhaSignature>(spec.signature);
   FmhaProblem p{.kind = s.kind, .in = s.in, .out = s.out, .dtype_bias = s.dtype_bias};
@@ -182,6 +200,7 @@ FmhaProblem problem_of(const KernelSpec& spec, const Sample& sample, std::size_t
   p.random = s.random;
   if (s.lengths != FmhaLengths::equal && turn % 5 == 4) p.skip_q = 2;
   set_head_sizes(spec, turn, p);
+  set_pages(s, turn, p);
   set_bias_strides(turn, p);
   return p;
 }

@@ -28,13 +28,16 @@ std::string config_text(const KernelSpec& spec) {
       "  using Bias = {};\n"
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
       "  static constexpr FmhaBias kBias = FmhaBias::{};\n"
+      "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
+      "  static constexpr FmhaCacheLayout kCacheLayout = FmhaCacheLayout::{};\n"
       "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
       "  static constexpr bool kDropout = {}, kRandom = {};\n"
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
       "  static constexpr int kWaveM = {}, kWarpM = {}, kWarpN = {};\n",
       storage_type(s.in), storage_type(s.out), storage_type(s.dtype_bias), to_string(s.lengths),
-      to_string(s.bias), s.masked, s.soft_cap, s.lse, s.dropout, s.random, a.tile.m, a.tile.n,
-      a.tile.k, most_hdim_v(a.tile.k), a.wave.m, a.warp_tile.m, a.warp_tile.n);
+      to_string(s.bias), to_string(s.pages), to_string(s.cache_layout), s.masked, s.soft_cap, s.lse,
+      s.dropout, s.random, a.tile.m, a.tile.n, a.tile.k, most_hdim_v(a.tile.k), a.wave.m,
+      a.warp_tile.m, a.warp_tile.n);
 }
 
 void copy(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrides]) {
@@ -57,6 +60,14 @@ void add_step(const KernelSpec& spec, const FmhaProblem& p, Launch& launch) {
   launch.steps.push(step);
 }
 
+// The first step of a checked launch: one block looks at the pages.
+void add_check(const KernelSpec& spec, Launch& launch) {
+  Step step;
+  step.entry = 1;
+  step.block = {static_cast<unsigned>(32 * std::max(1, spec.algorithm.wave.m)), 1, 1};
+  launch.steps.push(step);
+}
+
 }  // namespace
 
 device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) {
@@ -71,7 +82,8 @@ device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) 
   copy(p.q_strides, g.q_stride), copy(p.k_strides, g.k_stride), copy(p.v_strides, g.v_stride);
   copy(p.out_strides, g.out_stride), copy(p.bias_strides, g.bias_stride);
   if (p.lengths == FmhaLengths::packed) {
-    for (device::i64* stride : {g.q_stride, g.k_stride, g.v_stride, g.out_stride}) stride[0] = 0;
+    g.q_stride[0] = g.out_stride[0] = 0;
+    if (p.pages == FmhaPages::none) g.k_stride[0] = g.v_stride[0] = 0;
   }
   const LseLayout lse = lse_layout(p);
   std::copy(lse.strides.begin(), lse.strides.end(), g.lse_stride);
@@ -84,22 +96,29 @@ device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) 
   g.dropout_rng = reinterpret_cast<const device::u64*>(o.dropout_rng);
   g.seed = o.seed, g.offset = o.offset;
   g.random_values = o.random_values;
+  g.page_table = o.page_table, g.page_starts = o.page_starts;
+  g.bad_page = p.check_pages ? o.bad_page : nullptr;
+  g.page_size = p.page_size, g.num_pages = p.num_pages;
+  g.max_pages = p.max_pages, g.table_stride = p.table_stride, g.page_entries = p.page_entries;
   return g;
 }
 
 Source emit(const KernelSpec& spec, const Target& target) {
   const std::string config = config_text(spec);
+  const bool is_paged = std::get<FmhaSignature>(spec.signature).pages != FmhaPages::none;
+  const std::size_t entries = is_paged ? 2 : 1;
   if (target.backend == "cpu") {
-    const std::array<std::string, 1> ends = {""};
+    const std::array<std::string, 2> ends = {"", "_check"};
     return tile::cpu_source(spec, target, kAbi,
-                            {"fmha/flash_fmha.h", "FmhaKernel", "FmhaArguments", config}, ends);
+                            {"fmha/flash_fmha.h", "FmhaKernel", "FmhaArguments", config},
+                            std::span(ends).first(entries));
   }
   if (spec.algorithm.pipeline == Pipeline::tmaws) return emit_flash_gpu(spec);
   if (target.backend == "cuda") {
-    constexpr std::array<tile::GpuEntry, 1> kEntries = {{{"", "run"}}};
+    constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_check", "check"}}};
     return tile::cuda_source(spec, kAbi,
                              {"fmha/direct_fmha.h", "FmhaKernel", "FmhaArguments", config},
-                             32 * spec.algorithm.wave.m, kEntries);
+                             32 * spec.algorithm.wave.m, std::span(kEntries).first(entries));
   }
   throw Error(ErrorCode::unsupported,
               fmt::format("{}: this build emits attention for cpu and cuda targets, {} is a {} "
@@ -115,6 +134,7 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
     if (has_queries(p)) bind_flash_gpu(spec, p, o, launch);
   } else {
     launch.arguments.set(arguments_of(p, o));
+    if (p.check_pages) add_check(spec, launch);
     if (has_queries(p)) add_step(spec, p, launch);
   }
   for (const Tensor& tensor : tensors(problem))

@@ -46,9 +46,9 @@ struct FlashCase {
 };
 
 std::string features_of(const FmhaSignature& s) {
-  return fmt::format("in {}, out {}, lengths {}, bias {}{}{}", to_string(s.in), to_string(s.out),
-                     to_string(s.lengths), to_string(s.bias), s.soft_cap ? ", soft cap" : "",
-                     s.dropout ? ", dropout" : "");
+  return fmt::format("in {}, out {}, lengths {}, bias {}, pages {}{}{}", to_string(s.in),
+                     to_string(s.out), to_string(s.lengths), to_string(s.bias), to_string(s.pages),
+                     s.soft_cap ? ", soft cap" : "", s.dropout ? ", dropout" : "");
 }
 
 bool sizes_fit(const Algorithm& a) {
@@ -61,12 +61,13 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
     {[](const FlashCase& c) {
        const FmhaSignature& s = c.signature;
        return (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in && !s.soft_cap &&
-              !s.dropout && s.lengths == FmhaLengths::equal && s.bias == FmhaBias::none;
+              !s.dropout && s.lengths == FmhaLengths::equal && s.bias == FmhaBias::none &&
+              s.pages == FmhaPages::none;
      },
      [](const FlashCase& c) {
        return fmt::format(
-           "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft cap "
-           "and no dropout, got {}",
+           "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft "
+           "cap, no dropout and no pages, got {}",
            features_of(c.signature));
      }},
     {[](const FlashCase& c) {

@@ -139,8 +139,25 @@ std::vector<FmhaSignature> with_each(const std::vector<FmhaSignature>& some,
   return all;
 }
 
+// Those of servers, which read pages: no bias, no soft cap and no dropout.
+std::vector<FmhaSignature> paged(std::vector<FmhaSignature> some) {
+  std::erase_if(some, [](const FmhaSignature& s) {
+    return s.bias != FmhaBias::none || s.soft_cap || s.dropout;
+  });
+  some = with_each(some, &FmhaSignature::pages, {FmhaPages::table, FmhaPages::list});
+  return with_each(some, &FmhaSignature::cache_layout,
+                   {FmhaCacheLayout::linear, FmhaCacheLayout::vectorized});
+}
+
+bool names_pages(std::span<const Wish> wishes) {
+  return std::any_of(wishes.begin(), wishes.end(), [](const Wish& wish) {
+    return wish.field == "pages" || wish.field == "cache_layout";
+  });
+}
+
 // What networks use: all of one type, with or without a mask, and lse and dropout for training.
-std::vector<Signature> signatures() {
+// Kernels that read pages are listed where a wish asks for them.
+std::vector<Signature> signatures(std::span<const Wish> wishes) {
   std::vector<FmhaSignature> all;
   for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
     all.push_back(FmhaSignature{.in = in, .out = in, .dtype_bias = in});
@@ -153,6 +170,10 @@ std::vector<Signature> signatures() {
   all = with_each(all, &FmhaSignature::soft_cap, {false, true});
   all = with_each(all, &FmhaSignature::lse, {false, true});
   all = with_each(all, &FmhaSignature::dropout, {false, true});
+  if (names_pages(wishes)) {
+    const std::vector<FmhaSignature> more = paged(all);
+    all.insert(all.end(), more.begin(), more.end());
+  }
   return {all.begin(), all.end()};
 }
 
@@ -209,7 +230,7 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target&) 
 
 std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
                                      std::size_t most) {
-  return tile::product(family(), target, wishes, signatures(), algorithms_of(target), most);
+  return tile::product(family(), target, wishes, signatures(wishes), algorithms_of(target), most);
 }
 
 std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {

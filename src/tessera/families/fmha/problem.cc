@@ -22,15 +22,18 @@ enum Operand : std::size_t {
   kSlopes,
   kSeqlensQ,
   kSeqlensK,
+  kPageTable,
+  kPageStarts,
   kDropoutRng,
   kOut,
   kLse,
   kRandomValues,
+  kBadPage,
   kOperands
 };
 constexpr std::array<std::string_view, kOperands> kNames = {
-    "q",         "k",           "v",   "bias", "slopes",       "seqlens_q",
-    "seqlens_k", "dropout_rng", "out", "lse",  "random_values"};
+    "q",          "k",           "v",           "bias", "slopes", "seqlens_q",     "seqlens_k",
+    "page_table", "page_starts", "dropout_rng", "out",  "lse",    "random_values", "bad_page"};
 
 Tensor& add(Operand operand, DType dtype, Tensors& all) {
   Tensor& tensor = all.add();
@@ -48,6 +51,7 @@ void set_rows(Tensor& tensor, const std::array<std::int64_t, 4>& sizes, const Fm
 }
 
 bool is_packed(const FmhaProblem& p) { return p.lengths == FmhaLengths::packed; }
+bool is_paged(const FmhaProblem& p) { return p.pages != FmhaPages::none; }
 
 // Packed tokens are one long sequence.
 void add_tokens(Operand operand, DType dtype, const FmhaProblem& p, std::int64_t heads,
@@ -60,13 +64,67 @@ void add_tokens(Operand operand, DType dtype, const FmhaProblem& p, std::int64_t
   set_rows(add(operand, dtype, all), {hdim, tokens, heads, is_packed(p) ? 1 : p.batch}, s);
 }
 
-void add_lengths(Operand operand, std::int64_t longest, std::int64_t tokens, const FmhaProblem& p,
-                 Tensors& all) {
+// Pages as if each were a sequence; with `vectorized` runs of elements of k, of tokens of v.
+void add_cache(Operand operand, const FmhaProblem& p, std::int64_t hdim, const FmhaStrides& s,
+               Tensors& all) {
+  Tensor& tensor = add(operand, p.in, all);
+  if (p.cache_layout == FmhaCacheLayout::linear) {
+    return set_rows(tensor, {hdim, p.page_size, p.heads_kv, p.num_pages}, s);
+  }
+  const std::int64_t run = 16 / size_of(p.in);
+  const std::int64_t together = operand == kK ? p.page_size : hdim;
+  const std::int64_t runs = (operand == kK ? hdim : p.page_size) / run;
+  tensor.rank = 5;
+  tensor.sizes = {run, together, runs, p.heads_kv, p.num_pages};
+  tensor.strides = {1, run, run * together, s[1], s[0]};
+}
+
+void add_keys(Operand operand, const FmhaProblem& p, std::int64_t hdim, const FmhaStrides& strides,
+              Tensors& all) {
+  if (is_paged(p)) return add_cache(operand, p, hdim, strides, all);
+  add_tokens(operand, p.in, p, p.heads_kv, hdim, strides, all);
+}
+
+Tensor& add_indices(Operand operand, std::int64_t count, Fill fill, Tensors& all) {
   Tensor& tensor = add(operand, DType::int32, all);
-  tensor.sizes[0] = p.batch + (is_packed(p) ? 1 : 0);
+  tensor.sizes[0] = count;
   tensor.strides[0] = 1;
-  tensor.fill = is_packed(p) ? Fill::prefix_sums : Fill::lengths;
-  tensor.most = longest, tensor.total = tokens;
+  tensor.fill = fill;
+  return tensor;
+}
+
+void add_sums(Operand operand, std::int64_t longest, std::int64_t tokens, const FmhaProblem& p,
+              Tensors& all) {
+  Tensor& sums = add_indices(operand, p.batch + 1, Fill::prefix_sums, all);
+  sums.most = longest, sums.total = tokens;
+}
+
+// With pages the keys have lengths, because each sequence begins with a page of its own.
+void add_lengths(const FmhaProblem& p, Tensors& all) {
+  if (is_packed(p)) {
+    add_sums(kSeqlensQ, p.seqlen_q, p.tokens_q, p, all);
+  } else {
+    add_indices(kSeqlensQ, p.batch, Fill::lengths, all).most = p.seqlen_q;
+  }
+  if (is_packed(p) && !is_paged(p)) {
+    add_sums(kSeqlensK, p.seqlen_k, p.tokens_k, p, all);
+  } else {
+    add_indices(kSeqlensK, p.batch, Fill::lengths, all).most = p.seqlen_k;
+  }
+}
+
+void add_pages(const FmhaProblem& p, Tensors& all) {
+  const bool is_table = p.pages == FmhaPages::table;
+  Tensor& table =
+      add_indices(kPageTable, is_table ? p.max_pages : p.page_entries, Fill::indices, all);
+  table.most = p.num_pages - 1;
+  if (is_table) {
+    table.rank = 2;
+    table.sizes[1] = p.batch, table.strides[1] = p.table_stride;
+    return;
+  }
+  Tensor& starts = add_indices(kPageStarts, p.batch + 1, Fill::even_sums, all);
+  starts.most = pages_needed(p), starts.total = p.page_entries;
 }
 
 // Two words of 64 bits, for which there is no type.
@@ -93,6 +151,9 @@ void set_pointer(Operands& operands, std::size_t operand, void* data) {
   if (operand == kSeqlensQ) o.seqlens_q = static_cast<const std::int32_t*>(data);
   if (operand == kSeqlensK) o.seqlens_k = static_cast<const std::int32_t*>(data);
   if (operand == kDropoutRng) o.dropout_rng = static_cast<const std::uint64_t*>(data);
+  if (operand == kPageTable) o.page_table = static_cast<const std::int32_t*>(data);
+  if (operand == kPageStarts) o.page_starts = static_cast<const std::int32_t*>(data);
+  if (operand == kBadPage) o.bad_page = static_cast<std::int32_t*>(data);
   if (operand == kOut) o.out = data;
   if (operand == kLse) o.lse = static_cast<float*>(data);
   if (operand == kRandomValues) o.random_values = static_cast<std::uint8_t*>(data);
@@ -145,8 +206,8 @@ Tensors tensors(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   Tensors all;
   add_tokens(kQ, p.in, p, p.heads, p.hdim, p.q_strides, all);
-  add_tokens(kK, p.in, p, p.heads_kv, p.hdim, p.k_strides, all);
-  add_tokens(kV, p.in, p, p.heads_kv, p.hdim_v, p.v_strides, all);
+  add_keys(kK, p, p.hdim, p.k_strides, all);
+  add_keys(kV, p, p.hdim_v, p.v_strides, all);
   if (p.bias == FmhaBias::elementwise) {
     set_rows(add(kBias, p.dtype_bias, all), {p.seqlen_k, p.seqlen_q, p.heads, p.batch},
              p.bias_strides);
@@ -157,10 +218,8 @@ Tensors tensors(const Problem& problem) {
     slopes.sizes[0] = p.heads, slopes.sizes[1] = p.batch;
     slopes.strides[0] = 1, slopes.strides[1] = p.slope_stride;
   }
-  if (p.lengths != FmhaLengths::equal) {
-    add_lengths(kSeqlensQ, p.seqlen_q, p.tokens_q, p, all);
-    add_lengths(kSeqlensK, p.seqlen_k, p.tokens_k, p, all);
-  }
+  if (p.lengths != FmhaLengths::equal) add_lengths(p, all);
+  if (is_paged(p)) add_pages(p, all);
   if (p.p_drop != 0) add_dropout_rng(all);
   add_tokens(kOut, p.out, p, p.heads, p.hdim_v, p.out_strides, all);
   if (p.lse) {
@@ -169,14 +228,15 @@ Tensors tensors(const Problem& problem) {
              {lse.strides[0], lse.strides[1], lse.strides[2], 1});
   }
   if (p.random) add_random_values(p, all);
+  if (p.check_pages) add_indices(kBadPage, 4, Fill::numbers, all).is_report = true;
   return all;
 }
 
 const void* pointer(const Operands& operands, std::size_t operand) {
   const auto& o = std::get<FmhaOperands>(operands);
   return std::array<const void*, kOperands>{
-      o.q,         o.k,           o.v,   o.bias, o.slopes,       o.seqlens_q,
-      o.seqlens_k, o.dropout_rng, o.out, o.lse,  o.random_values}
+      o.q,          o.k,           o.v,           o.bias, o.slopes, o.seqlens_q,     o.seqlens_k,
+      o.page_table, o.page_starts, o.dropout_rng, o.out,  o.lse,    o.random_values, o.bad_page}
       .at(operand);
 }
 
@@ -207,13 +267,18 @@ double flops(const Problem& problem) {
   return 2 * scores(p) * (double(p.hdim) + double(p.hdim_v));
 }
 
+// Of a cache the tokens that all sequences may have.
 double bytes(const Problem& problem) {
+  const FmhaProblem p = with_strides(fmha_of(problem));
+  const double tokens = double(p.num_pages) * double(p.page_size);
+  const double share = std::min(1.0, double(p.batch) * double(p.seqlen_k) / std::max(1.0, tokens));
   double sum = 0;
   for (const Tensor& tensor : tensors(problem)) {
     double elements = size_of(tensor.dtype);
     for (std::size_t i = 0; i < tensor.rank; ++i) {
       if (tensor.strides[i] != 0) elements *= double(tensor.sizes[i]);  // 0: one for all
     }
+    if (is_paged(p) && (tensor.operand == kK || tensor.operand == kV)) elements *= share;
     sum += elements;
   }
   return sum;

@@ -1,8 +1,12 @@
 // The slow obvious answer: each query in fp64, and how far a correct kernel may be from it.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
+#include "tessera/base/error.h"
 #include "tessera/device/fmha_dropout.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/fmha.h"
@@ -32,14 +36,26 @@ constexpr Bounded kUnbounded = {0, kInfinity};  // any bits are right
 
 // ---- which query ----
 
-device::FmhaSequence sequence_at(FmhaLengths lengths, const device::FmhaArguments& g, i64 batch) {
+template <device::FmhaPages kPages>
+device::FmhaSequence sequence_in(FmhaLengths lengths, const device::FmhaArguments& g, i64 batch) {
   switch (lengths) {
     case FmhaLengths::packed:
-      return device::sequence_of<device::FmhaLengths::packed>(g, batch);
+      return device::sequence_of<device::FmhaLengths::packed, kPages>(g, batch);
     case FmhaLengths::padded:
-      return device::sequence_of<device::FmhaLengths::padded>(g, batch);
+      return device::sequence_of<device::FmhaLengths::padded, kPages>(g, batch);
     default:
-      return device::sequence_of<device::FmhaLengths::equal>(g, batch);
+      return device::sequence_of<device::FmhaLengths::equal, kPages>(g, batch);
+  }
+}
+
+device::FmhaSequence sequence_at(const FmhaProblem& p, const device::FmhaArguments& g, i64 batch) {
+  switch (p.pages) {
+    case FmhaPages::table:
+      return sequence_in<device::FmhaPages::table>(p.lengths, g, batch);
+    case FmhaPages::list:
+      return sequence_in<device::FmhaPages::list>(p.lengths, g, batch);
+    default:
+      return sequence_in<device::FmhaPages::none>(p.lengths, g, batch);
   }
 }
 
@@ -131,7 +147,7 @@ class Attention {
       g_.dropout_rng = nullptr;
       g_.seed = o.dropout_rng[0], g_.offset = o.dropout_rng[1];
     }
-    for (i64 b = 0; b < p.batch; ++b) sequences_.push_back(sequence_at(p.lengths, g_, b));
+    for (i64 b = 0; b < p.batch; ++b) sequences_.push_back(sequence_at(p, g_, b));
     if (p.lengths == FmhaLengths::packed) find_owners();
   }
 
@@ -202,9 +218,38 @@ class Attention {
   }
 
   i64 key_place(const i64* strides, const Query& query, i64 key) const {
-    const i64 head = query.head * p_.heads_kv / p_.heads;
-    return place(strides, query.batch, head, sequence(query).first_key + key);
+    return place(strides, query.batch, head_of(query), sequence(query).first_key + key);
   }
+  i64 head_of(const Query& query) const { return query.head * p_.heads_kv / p_.heads; }
+
+  void read_key(const Query& query, i64 key, double* to) const {
+    if (p_.pages == FmhaPages::none) {
+      return k_.read(key_place(g_.k_stride, query, key), g_.k_stride[kTokenElement], p_.hdim, to);
+    }
+    const device::FmhaSlot slot = device::slot_of(g_, key);
+    const i64 page = device::page_of(g_, sequence(query), slot.entry);
+    const i64 first = device::key_token(g_, page, head_of(query), slot.token);
+    if (is_linear()) return k_.read(first, g_.k_stride[kTokenElement], p_.hdim, to);
+    for (i64 i = 0; i < p_.hdim; i += run_) {
+      const i64 more = device::key_element<device::FmhaCacheLayout::vectorized>(g_, i, run_);
+      k_.read(first + more, 1, run_, to + i);
+    }
+  }
+
+  void read_value(const Query& query, i64 key, double* to) const {
+    const i64 step = g_.v_stride[kTokenElement];
+    if (p_.pages == FmhaPages::none) {
+      return v_.read(key_place(g_.v_stride, query, key), step, p_.hdim_v, to);
+    }
+    using enum device::FmhaCacheLayout;
+    const device::FmhaSlot slot = device::slot_of(g_, key);
+    const i64 page = device::page_of(g_, sequence(query), slot.entry), head = head_of(query);
+    const i64 first = is_linear()
+                          ? device::value_token<linear>(g_, page, head, slot.token, run_)
+                          : device::value_token<vectorized>(g_, page, head, slot.token, run_);
+    v_.read(first, step, p_.hdim_v, to);
+  }
+  bool is_linear() const { return p_.cache_layout == FmhaCacheLayout::linear; }
 
   std::vector<i64> keys_of(const Query& query) const {
     const device::FmhaSequence& s = sequence(query);
@@ -224,7 +269,7 @@ class Attention {
     weights.keys = keys_of(query);
     std::vector<Bounded> scores;
     for (const i64 key : weights.keys) {
-      k_.read(key_place(g_.k_stride, query, key), g_.k_stride[kTokenElement], p_.hdim, k.data());
+      read_key(query, key, k.data());
       tile::Products products;
       tile::add_products(q.data(), k.data(), p_.hdim, products);
       scores.push_back(score_of(query, key, products));
@@ -314,8 +359,7 @@ class Attention {
     std::vector<double> v(static_cast<std::size_t>(p_.hdim_v));
     Columns columns(v.size());
     for (std::size_t i = 0; i < weights.keys.size(); ++i) {
-      v_.read(key_place(g_.v_stride, query, weights.keys[i]), g_.v_stride[kTokenElement], p_.hdim_v,
-              v.data());
+      read_value(query, weights.keys[i], v.data());
       const bool is_dropped = !weights.dropped.empty() && weights.dropped[i];
       is_dropped ? add_dropped(v, columns) : add_key(weights, i, v, columns);
     }
@@ -343,12 +387,41 @@ class Attention {
   }
 
   const FmhaProblem& p_;
+  const i64 run_ = 16 / size_of(p_.in);  // elements of 16 bytes
   device::FmhaArguments g_;
   tile::Values q_, k_, v_, bias_;
   double scale_of_kept_ = 1;
   std::vector<device::FmhaSequence> sequences_;
   std::vector<i64> owners_;
 };
+
+// ---- the check of pages ----
+
+// A checked launch with such a page writes nothing that could be compared.
+void refuse_bad_page(const FmhaProblem& p, const FmhaOperands& o) {
+  const device::FmhaArguments g = arguments_of(p, o);
+  const auto at = [&](i64 batch) { return sequence_at(p, g, batch); };
+  const device::FmhaBadPage bad = device::first_bad_page(g, at);
+  if (bad.found == 0) return;
+  const std::string place = p.pages == FmhaPages::table
+                                ? fmt::format("{}, {}", bad.sequence, bad.entry)
+                                : fmt::format("{}", at(bad.sequence).first_key + bad.entry);
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("fmha: page_table[{}] must be from 0 to {}, got {}", place,
+                          p.num_pages - 1, bad.index));
+}
+
+std::array<std::int32_t, 4> no_bad_page() {
+  std::array<std::int32_t, 4> words{};
+  device::report(device::no_bad_page(), words.data());
+  return words;
+}
+
+std::size_t report_of(const Tensors& all) {
+  std::size_t i = 0;
+  while (!all[i].is_report) ++i;
+  return i;
+}
 
 }  // namespace
 
@@ -360,18 +433,34 @@ Reference reference(const Problem& problem, const Operands& operands,
       std::max(1.0, static_cast<double>(p.seqlen_k) * (kProductCost * hdims + kScoreCost) /
                         static_cast<double>(p.hdim_v));
   const double reads = std::min(limits.multiplications, scores(p) * hdims);
-  const Attention attention(p, std::get<FmhaOperands>(operands), reads);
-  return tile::row_reference(
+  const auto& o = std::get<FmhaOperands>(operands);
+  if (p.check_pages) refuse_bad_page(p, o);
+  const Attention attention(p, o, reads);
+  Reference found = tile::row_reference(
       family(), problem, limits, cost,
       [&](i64 row, Bounded* const* outputs) { attention.compute_row(row, outputs); });
+  if (p.check_pages) found.runs.push_back({report_of(tensors(problem)), 0, 0, 16});
+  return found;
 }
 
 Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference) {
-  return tile::compare_rows(family(), problem, operands, reference);
+  Mismatch result = tile::compare_rows(family(), problem, operands, reference);
+  if (!fmha_of(problem).check_pages) return result;
+  const std::int32_t* const bad = std::get<FmhaOperands>(operands).bad_page;
+  const std::array<std::int32_t, 4> right = no_bad_page();
+  result.checked += std::ssize(right);
+  if (std::equal(right.begin(), right.end(), bad)) return result;
+  ++result.bad;
+  if (!result.ok) return result;
+  result.ok = false;
+  result.message = fmt::format("fmha: bad_page is {}, but all pages are in range: it must be {}",
+                               fmt::join(bad, bad + right.size(), " "), fmt::join(right, " "));
+  return result;
 }
 
 Mismatch verify(const Problem& problem, const Operands& operands) {
-  return tile::verify_rows(family(), problem, operands);
+  tile::require_unchanged_inputs(family(), problem, operands);
+  return compare(problem, operands, reference(problem, operands, {}));
 }
 
 }  // namespace tessera::fmha

@@ -52,6 +52,9 @@ void check_sizes(const FmhaProblem& p) {
 // Tokens of all sequences are counted where these lie one behind the other. Elsewhere the sizes say
 // how many there are.
 void check_tokens(const FmhaProblem& given, const FmhaProblem& p) {
+  if (p.pages != FmhaPages::none && given.tokens_k != kPacked) {
+    refuse("tokens_k must be left out with pages={}, got {}", to_string(p.pages), given.tokens_k);
+  }
   if (p.lengths == FmhaLengths::packed) {
     return check_counts(std::array<Count, 2>{
         {{"tokens_q", p.tokens_q, 0, kMostCount}, {"tokens_k", p.tokens_k, 0, kMostCount}}});
@@ -62,7 +65,7 @@ void check_tokens(const FmhaProblem& given, const FmhaProblem& p) {
            p.batch * longest, to_string(p.lengths), tokens);
   };
   check("q", given.tokens_q, p.seqlen_q);
-  check("k", given.tokens_k, p.seqlen_k);
+  if (p.pages == FmhaPages::none) check("k", given.tokens_k, p.seqlen_k);
 }
 
 void check_skipped(const FmhaProblem& p) {
@@ -116,6 +119,82 @@ void check_dropout(const FmhaProblem& p) {
   refuse("p_drop must be at least 0 (none) and below 1, got {}", p.p_drop);
 }
 
+// ---- pages ----
+
+struct Unused {
+  std::string_view name;
+  std::int64_t value, standard = kPacked;
+};
+
+void check_unused(FmhaPages pages, std::initializer_list<Unused> fields) {
+  for (const auto& [name, value, standard] : fields) {
+    if (value == standard) continue;
+    refuse("{} must be left out with pages={}, got {}", name, to_string(pages), value);
+  }
+}
+
+void check_no_pages(const FmhaProblem& given) {
+  check_unused(given.pages, {{"page_size", given.page_size, 0},
+                             {"num_pages", given.num_pages},
+                             {"max_pages", given.max_pages},
+                             {"table_stride", given.table_stride},
+                             {"page_entries", given.page_entries},
+                             {"check_pages", given.check_pages ? 1 : 0, 0}});
+}
+
+// Runs of 16 bytes are cut from the elements of k and from the tokens of v.
+void check_runs(const FmhaProblem& given, const FmhaProblem& p) {
+  const std::int64_t run = 16 / size_of(p.in);
+  for (const auto& [name, value] :
+       {std::pair{"hdim", p.hdim}, std::pair{"page_size", p.page_size}}) {
+    if (value % run == 0) continue;
+    refuse("{} must be a multiple of {}, 16 bytes of {}, with cache_layout=vectorized, got {}",
+           name, run, to_string(p.in), value);
+  }
+  for (const auto& [name, strides] : {std::pair{"k", given.k_strides}, {"v", given.v_strides}}) {
+    for (std::size_t i = 0; i < strides.size(); ++i) {
+      if (strides[i] == kPacked) continue;
+      refuse("{}_stride_{} must be left out with cache_layout=vectorized, got {}", name,
+             kOfTokens[i], strides[i]);
+    }
+  }
+}
+
+void check_table(const FmhaProblem& given, const FmhaProblem& p) {
+  check_unused(given.pages, {{"page_entries", given.page_entries}});
+  const std::int64_t needed = pages_needed(p);
+  check_counts(std::array<Count, 1>{{{"max_pages", p.max_pages, 0, kMostCount}}});
+  if (p.max_pages < needed) {
+    refuse("max_pages must be at least {}, the pages of {} tokens that seqlen_k={} needs, got {}",
+           needed, p.page_size, p.seqlen_k, p.max_pages);
+  }
+  if (p.table_stride >= 0) return;
+  refuse("table_stride must be at least 0, got {}", p.table_stride);
+}
+
+// Where lengths vary, a list of fewer entries has room for all.
+void check_list(const FmhaProblem& given, const FmhaProblem& p) {
+  check_unused(given.pages, {{"max_pages", given.max_pages}, {"table_stride", given.table_stride}});
+  check_counts(std::array<Count, 1>{{{"page_entries", p.page_entries, 0, kMostCount}}});
+  const std::int64_t needed = pages_needed(p);
+  if (p.lengths != FmhaLengths::equal || p.page_entries >= p.batch * needed) return;
+  refuse(
+      "page_entries must be at least {} with lengths=equal, {} pages of {} tokens for each of {} "
+      "sequences, got {}",
+      p.batch * needed, needed, p.page_size, p.batch, p.page_entries);
+}
+
+void check_pages(const FmhaProblem& given, const FmhaProblem& p) {
+  if (p.pages == FmhaPages::none) return check_no_pages(given);
+  check_counts(std::array<Count, 2>{
+      {{"page_size", p.page_size, 1, kMostCount}, {"num_pages", p.num_pages, 0, kMostCount}}});
+  if (p.num_pages == 0 && p.batch > 0 && p.seqlen_k > 0) {
+    refuse("num_pages must be at least 1 with seqlen_k={}, got 0", p.seqlen_k);
+  }
+  if (p.cache_layout == FmhaCacheLayout::vectorized) check_runs(given, p);
+  p.pages == FmhaPages::table ? check_table(given, p) : check_list(given, p);
+}
+
 // ---- memory ----
 
 // Neither the bytes of a tensor without gaps nor the operations may be 2^63 or more.
@@ -128,12 +207,17 @@ void check_products(const FmhaProblem& p) {
       refuse("{} must be below 2^63, got {}", what, fmt::join(factors, " x "));
     }
   };
+  const bool is_paged = p.pages != FmhaPages::none;
   const std::int64_t batch = is_packed ? 1 : p.batch;
   const std::int64_t q = is_packed ? p.tokens_q : p.seqlen_q;
-  const std::int64_t k = is_packed ? p.tokens_k : p.seqlen_k;
+  const std::int64_t parts = is_paged ? p.num_pages : batch;
+  const std::int64_t k = is_paged ? p.page_size : is_packed ? p.tokens_k : p.seqlen_k;
+  const std::string_view of_parts = is_paged ? "num_pages x page_size" : "batch x tokens";
   check("bytes of q, batch x tokens x heads x hdim x 4,", {batch, q, p.heads, p.hdim, 4});
-  check("bytes of k, batch x tokens x heads_kv x hdim x 4,", {batch, k, p.heads_kv, p.hdim, 4});
-  check("bytes of v, batch x tokens x heads_kv x hdim_v x 4,", {batch, k, p.heads_kv, p.hdim_v, 4});
+  check(fmt::format("bytes of k, {} x heads_kv x hdim x 4,", of_parts),
+        {parts, k, p.heads_kv, p.hdim, 4});
+  check(fmt::format("bytes of v, {} x heads_kv x hdim_v x 4,", of_parts),
+        {parts, k, p.heads_kv, p.hdim_v, 4});
   check("bytes of out, batch x tokens x heads x hdim_v x 4,", {batch, q, p.heads, p.hdim_v, 4});
   check("operations, 2 x batch x heads x seqlen_q x seqlen_k x (hdim + hdim_v),",
         {2, p.batch, p.heads, p.seqlen_q, p.seqlen_k, p.hdim + p.hdim_v});
@@ -149,7 +233,8 @@ void check_batch_strides(const FmhaProblem& given) {
                                                                {"v", given.v_strides[0]},
                                                                {"out", given.out_strides[0]}};
   for (const auto& [name, stride] : strides) {
-    if (stride == kPacked || stride == 0) continue;
+    const bool is_cache = given.pages != FmhaPages::none && (name == "k" || name == "v");
+    if (is_cache || stride == kPacked || stride == 0) continue;
     refuse(
         "{}_stride_b must be left out or 0 with lengths=packed, where all sequences are one run of "
         "tokens, got {}",
@@ -169,6 +254,10 @@ std::string signature_reason(const FmhaSignature& s) {
   if (s.random && !s.dropout) {
     return "random must be 0 without dropout (p_drop 0), which draws no random values, got 1";
   }
+  if (s.pages == FmhaPages::none && s.cache_layout != FmhaCacheLayout::linear) {
+    return fmt::format("cache_layout must be linear with pages=none, got {}",
+                       to_string(s.cache_layout));
+  }
   if (s.bias == FmhaBias::elementwise || s.dtype_bias == s.in) return {};
   return fmt::format("dtype_bias must be {} like in with bias={}, got {}", to_string(s.in),
                      to_string(s.bias), to_string(s.dtype_bias));
@@ -183,6 +272,7 @@ void validate(const Problem& problem) {
   check_sizes(p);
   check_tokens(given, p);
   check_skipped(p);
+  check_pages(given, p);
   check_mask(p);
   check_bias(given);
   check_scalars(p);

@@ -19,10 +19,12 @@ struct RowElements {
   std::vector<std::vector<Bounded>> outputs;
 };
 
+bool has_reference(const Tensor& tensor) { return tensor.is_written() && !tensor.is_report; }
+
 std::vector<Tensor> outputs_of(const Tensors& tensors) {
   std::vector<Tensor> outputs;
   for (const Tensor& tensor : tensors) {
-    if (tensor.is_written()) outputs.push_back(tensor);
+    if (has_reference(tensor)) outputs.push_back(tensor);
   }
   return outputs;
 }
@@ -97,7 +99,7 @@ Reference row_reference(const Family& family, const Problem& problem, const Refe
   share_work(limits.threads, elements->rows.size(), compute_rows);
   Reference found;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!tensors[i].is_written() || tensors[i].is_empty()) continue;
+    if (!has_reference(tensors[i])) continue;
     const std::int64_t size = size_of(tensors[i].dtype);
     for (const std::int64_t row : elements->rows) {
       const std::int64_t bytes = ((tensors[i].sizes[0] - 1) * tensors[i].strides[0] + 1) * size;

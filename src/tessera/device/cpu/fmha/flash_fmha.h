@@ -7,6 +7,7 @@
 #include "tessera/device/cpu/fmha/flash_block.h"
 #include "tessera/device/cpu/fmha/flash_dropout.h"
 #include "tessera/device/cpu/fmha/flash_pack.h"
+#include "tessera/device/cpu/fmha/paged_tokens.h"
 #include "tessera/device/cpu/grid.h"
 #include "tessera/device/cpu/sums.h"
 #include "tessera/device/fmha.h"
@@ -233,18 +234,50 @@ struct FmhaKernel {
     return all;
   }
 
-  static void attend_range(const FmhaArguments& g, const Item& item, Range keys, const Buffers& b) {
-    const auto tokens = [&](const void* base, const i64(&stride)[kTokenStrides], i64 key) {
-      const i64 token = item.sequence.first_key + key;
+  // Packs what both `keys` and `values` hold of a block.
+  template <class Keys, class Values>
+  static void pack(const FmhaArguments& g, i64 count, const Keys& keys, const Values& values,
+                   const Buffers& b) {
+    pack_keys<kWidth>(keys, count, g.hdim, rounded(count, kWidth), b.keys);
+    pack_values<kWidth>(values, count, g.hdim_v, kKeys, b.values);
+  }
+
+  static void pack_block(const FmhaArguments& g, const Item& item, const Block& block,
+                         const Buffers& b) {
+    const auto tokens = [&](const void* base, const i64(&stride)[kTokenStrides]) {
+      const i64 token = item.sequence.first_key + block.first;
       return Tokens<In>{
           static_cast<const In*>(base) + offset(stride, item.batch, item.head_kv, token),
           stride[kToken], stride[kTokenElement]};
     };
+    pack(g, block.count, tokens(g.k, g.k_stride), tokens(g.v, g.v_stride), b);
+  }
+
+  static void pack_paged_block(const FmhaArguments& g, const Item& item, const Block& block,
+                               const Buffers& b) {
+    constexpr i64 kRun = 16 / static_cast<i64>(sizeof(In));
+    PagedPlaces<kKeys> places;
+    find_places<C::kCacheLayout>(g, item.sequence, item.head_kv, block.first, block.count, kRun,
+                                 places);
+    const PagedTokens<In> values = {static_cast<const In*>(g.v), places.values,
+                                    g.v_stride[kTokenElement]};
+    if constexpr (C::kCacheLayout == FmhaCacheLayout::vectorized) {
+      pack(g, block.count, KeysInRuns<In>{g, places.keys}, values, b);
+    } else {
+      const PagedTokens<In> keys = {static_cast<const In*>(g.k), places.keys,
+                                    g.k_stride[kTokenElement]};
+      pack(g, block.count, keys, values, b);
+    }
+  }
+
+  static void attend_range(const FmhaArguments& g, const Item& item, Range keys, const Buffers& b) {
     for (i64 first = keys.begin; first < keys.end; first += kKeys) {
       const Block block = {first, smaller(kKeys, keys.end - first)};
-      const i64 room = rounded(block.count, kWidth);
-      pack_keys<kWidth>(tokens(g.k, g.k_stride, first), block.count, g.hdim, room, b.keys);
-      pack_values<kWidth>(tokens(g.v, g.v_stride, first), block.count, g.hdim_v, kKeys, b.values);
+      if constexpr (C::kPages == FmhaPages::none) {
+        pack_block(g, item, block, b);
+      } else {
+        pack_paged_block(g, item, block, b);
+      }
       attend(g, item, block, b);
     }
   }
@@ -255,7 +288,7 @@ struct FmhaKernel {
     item.group = g.heads / g.heads_kv;
     item.batch = index % pairs / g.heads_kv;
     item.head_kv = index % g.heads_kv;
-    item.sequence = sequence_of<C::kLengths>(g, item.batch);
+    item.sequence = sequence_of<C::kLengths, C::kPages>(g, item.batch);
     item.first = (blocks_of_pair(g) - 1 - index / pairs) * C::kTileM;
     item.count = clamped(item.sequence.queries * item.group - item.first, 0, C::kTileM);
     return item;
@@ -267,6 +300,7 @@ struct FmhaKernel {
   // The last queries come first: under most masks they see the most keys.
   static void run(const void* arguments, const CpuThread* thread) {
     const auto& g = *static_cast<const FmhaArguments*>(arguments);
+    if (C::kPages != FmhaPages::none && has_bad_page(g)) return;
     const Buffers b = buffers_of(g, *thread);
     const i64 items = blocks_of_pair(g) * g.batch * g.heads_kv;
     for (i64 i = thread->index; i < items; i += thread->count) {
@@ -284,7 +318,24 @@ struct FmhaKernel {
     return floats_of_thread(*static_cast<const FmhaArguments*>(arguments)) * threads * 4;
   }
 
-  static constexpr CpuKernel kernel() { return {C::kAbiVersion, {{workspace_bytes, run}}}; }
+  // The entry that a checked launch runs first.
+  static void check(const void* arguments, const CpuThread* thread) {
+    const auto& g = *static_cast<const FmhaArguments*>(arguments);
+    if (thread->index != 0) return;
+    const auto sequence_at = [&g](i64 batch) {
+      return sequence_of<C::kLengths, C::kPages>(g, batch);
+    };
+    report(first_bad_page(g, sequence_at), g.bad_page);
+  }
+  static i64 no_bytes(const void*, int) { return 0; }
+
+  static constexpr CpuKernel kernel() {
+    if constexpr (C::kPages == FmhaPages::none) {
+      return {C::kAbiVersion, {{workspace_bytes, run}}};
+    } else {
+      return {C::kAbiVersion, {{workspace_bytes, run}, {no_bytes, check}}};
+    }
+  }
 };
 
 }  // namespace tessera::device

@@ -1,14 +1,16 @@
-// Any attention forward on the ordinary cores of a GPU: every mask, bias, stride and alignment, and
-// any heads of up to tile_k and hdim_v elements. Keys go by in blocks of 32 through shared memory,
-// with an online softmax in fp32.
+// Any attention forward on the ordinary cores of a GPU: every mask, bias, stride and alignment,
+// keys and values in pages of a cache, and any heads of up to tile_k and hdim_v elements. Keys go
+// by in blocks of 32 through shared memory, with an online softmax in fp32.
 //
 // Launch: blocks of 32 * wave_m threads with fmha_direct_shared_bytes() of dynamic shared memory;
 // grid {blocks of tile_m queries of the longest sequence, query heads, batch}. A block takes
 // further tiles where a side of the grid is shorter.
 #pragma once
 
+#include "tessera/device/cuda/fmha/check_pages.h"
 #include "tessera/device/cuda/fmha/direct_dropout.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
+#include "tessera/device/cuda/fmha/key_range.h"
 #include "tessera/device/cuda/fmha/token_rows.h"
 #include "tessera/device/cuda/math.h"
 #include "tessera/device/fmha.h"
@@ -32,21 +34,9 @@ class FmhaKernel {
 
   using Rows = TokenRows<In, C::kWaveM>;
   using Run = typename Rows::Run;
+  using Range = FmhaKeyRange<kKeys>;
   struct alignas(16) Four {
     float x[4];
-  };
-
-  // The keys that some query of a range sees, [0, sink) and [begin, end), and those that all of
-  // them see, [0, all_sink) and [all_begin, all_end).
-  struct Range {
-    i64 sink, begin, end;
-    i64 all_sink, all_begin, all_end;
-    __device__ __forceinline__ bool has_some(i64 key) const {
-      return key < sink || (key + kKeys > begin && key < end);
-    }
-    __device__ __forceinline__ bool has_all(i64 key) const {
-      return key + kKeys <= all_sink || (key >= all_begin && key + kKeys <= all_end);
-    }
   };
 
   const FmhaArguments& g;
@@ -76,14 +66,12 @@ class FmhaKernel {
         count(static_cast<int>(clamped(s.queries - first, 0, kQueries))) {
 #pragma unroll
     for (int r = 0; r < kQueries; ++r) {
-      most[r] = -infinity();
+      most[r] = minus_infinity();
       total[r] = 0;
 #pragma unroll
       for (int i = 0; i < 2 * kPairs; ++i) sums[r][i] = 0;
     }
   }
-
-  static __device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000U); }
 
   // ---- places ----
 
@@ -120,40 +108,50 @@ class FmhaKernel {
   // ---- tokens on their way to shared memory ----
 
   __device__ __forceinline__ void bring_queries() const {
-    const Rows from = {tokens<const In>(g.q, g.q_stride, head, s.first_query + tile),
-                       g.q_stride[kToken], g.q_stride[kTokenElement], s.queries - tile,
+    const Rows from = {{tokens<const In>(g.q, g.q_stride, head, s.first_query + tile),
+                        g.q_stride[kToken], g.q_stride[kTokenElement]},
+                       s.queries - tile,
                        static_cast<int>(g.hdim)};
-    from.template bring<C::kTileM, C::kTileK>(
-        lane, warp, [this](int row, int element, const Run& run) {
+    const auto widen = [this](int row, int element, const Run& run) {
+      float* const to = query_row(row) + element;
 #pragma unroll
-          for (int i = 0; i < kVector; i += 4) {
-            *reinterpret_cast<Four*>(query_row(row) + element +
-                                     i) = {{to_float(run.x[i]), to_float(run.x[i + 1]),
-                                            to_float(run.x[i + 2]), to_float(run.x[i + 3])}};
-          }
-        });
+      for (int i = 0; i < kVector; i += 4) {
+        *reinterpret_cast<Four*>(to + i) = {{to_float(run.x[i]), to_float(run.x[i + 1]),
+                                             to_float(run.x[i + 2]), to_float(run.x[i + 3])}};
+      }
+    };
+    from.template bring<C::kTileM, C::kTileK>(lane, warp, widen);
+  }
+  // Keys, or values, of this sequence from `key` on.
+  template <bool kOfKeys>
+  __device__ __forceinline__ auto rows_from(i64 key) const {
+    const int hdim = static_cast<int>(kOfKeys ? g.hdim : g.hdim_v);
+    if constexpr (C::kPages != FmhaPages::none) {
+      using Paged = PagedTokens<In, C::kCacheLayout, kOfKeys>;
+      return TokenRows<In, C::kWaveM, Paged>{{g, s, head_kv, key}, s.keys - key, hdim};
+    } else {
+      const i64(&stride)[kTokenStrides] = kOfKeys ? g.k_stride : g.v_stride;
+      const In* const first =
+          tokens<const In>(kOfKeys ? g.k : g.v, stride, head_kv, s.first_key + key);
+      return Rows{{first, stride[kToken], stride[kTokenElement]}, s.keys - key, hdim};
+    }
   }
   __device__ __forceinline__ void bring_keys(i64 key) const {
-    const Rows from = {tokens<const In>(g.k, g.k_stride, head_kv, s.first_key + key),
-                       g.k_stride[kToken], g.k_stride[kTokenElement], s.keys - key,
-                       static_cast<int>(g.hdim)};
+    const auto from = rows_from<true>(key);
     from.template bring<kKeys, C::kTileK>(lane, warp, [this](int row, int element, const Run& run) {
       *reinterpret_cast<Run*>(key_row(row) + element) = run;
     });
   }
   // Whether what this thread brought has a NaN or an infinity.
   __device__ __forceinline__ bool bring_values(i64 key) const {
-    const Rows from = {tokens<const In>(g.v, g.v_stride, head_kv, s.first_key + key),
-                       g.v_stride[kToken], g.v_stride[kTokenElement], s.keys - key,
-                       static_cast<int>(g.hdim_v)};
+    const auto from = rows_from<false>(key);
     float zero = 0;
-    from.template bring<kKeys, C::kHdimV>(lane, warp,
-                                          [this, &zero](int row, int element, const Run& run) {
-                                            *reinterpret_cast<Run*>(value_row(row) + element) = run;
+    const auto keep = [this, &zero](int row, int element, const Run& run) {
+      *reinterpret_cast<Run*>(value_row(row) + element) = run;
 #pragma unroll
-                                            for (int i = 0; i < kVector; ++i)
-                                              zero += to_float(run.x[i]) * 0.0F;
-                                          });
+      for (int i = 0; i < kVector; ++i) zero += to_float(run.x[i]) * 0.0F;
+    };
+    from.template bring<kKeys, C::kHdimV>(lane, warp, keep);
     return zero != 0;
   }
 
@@ -215,7 +213,7 @@ class FmhaKernel {
     }
 #pragma unroll
     for (int r = 0; r < kQueries; ++r) {
-      x[r] = (seen >> r & 1) != 0 ? weight_row(r)[lane] : -infinity();
+      x[r] = (seen >> r & 1) != 0 ? weight_row(r)[lane] : minus_infinity();
     }
     return seen;
   }
@@ -224,13 +222,8 @@ class FmhaKernel {
   // so far are scaled to the new maximum. A NaN never becomes the maximum, but it makes the weight
   // NaN, and so does +inf.
   __device__ __forceinline__ float weigh(int r, float x) {
-    float top = x;
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-      top = fmaxf(top, __shfl_xor_sync(~0U, top, distance));
-    }
-    top = fmaxf(top, most[r]);
-    const float offset = top == -infinity() ? 0.0F : top;
+    const float top = fmaxf(most_of_warp(x), most[r]);
+    const float offset = top == minus_infinity() ? 0.0F : top;
     const float weight = exp_fast(x - offset);
     if (top != most[r]) {
       const float factor = exp_fast(most[r] - offset);
@@ -342,16 +335,12 @@ class FmhaKernel {
 #pragma unroll
     for (int r = 0; r < kQueries; ++r) {
       if (r >= count) return;
-      float all = total[r];
-#pragma unroll
-      for (int distance = 16; distance > 0; distance /= 2) {
-        all += __shfl_xor_sync(~0U, all, distance);
-      }
+      const float all = sum_of_warp(total[r]);
       store_row(r, all == 0 ? 0.0F : (C::kDropout ? dropout_scale(g) : 1.0F) / all);
       if (C::kLse && lane == 0) {
         g.lse[batch * g.lse_stride[0] + head * g.lse_stride[1] +
               (s.first_query + first + r) * g.lse_stride[2]] =
-            all == 0 ? -infinity() : most[r] + logf(all);
+            all == 0 ? minus_infinity() : most[r] + logf(all);
       }
     }
   }
@@ -379,10 +368,11 @@ class FmhaKernel {
  public:
   static __device__ __forceinline__ void run(const FmhaArguments& g) {
     extern __shared__ __align__(16) unsigned char fmha_memory[];
+    if (C::kPages != FmhaPages::none && has_bad_page(g)) return;
     const i64 tiles = (g.seqlen_q + C::kTileM - 1) / C::kTileM;
 #pragma unroll 1
     for (i64 batch = blockIdx.z; batch < g.batch; batch += gridDim.z) {
-      const FmhaSequence s = sequence_of<C::kLengths>(g, batch);
+      const FmhaSequence s = sequence_of<C::kLengths, C::kPages>(g, batch);
 #pragma unroll 1
       for (i64 head = blockIdx.y; head < g.heads; head += gridDim.y) {
 #pragma unroll 1
@@ -393,6 +383,10 @@ class FmhaKernel {
         }
       }
     }
+  }
+
+  static __device__ __forceinline__ void check(const FmhaArguments& g) {
+    check_pages<C::kLengths, C::kPages>(g);
   }
 };
 

@@ -29,8 +29,6 @@ struct FlashRange<fp16> {
 
 inline constexpr float kFlashLag = 8;  // by how much a reference may lag behind, in powers of 2
 
-__device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000U); }
-
 // The rows: their reference, this thread's part of their sum of weights, and what is subtracted
 // from scores in powers of 2.
 struct FlashRows {

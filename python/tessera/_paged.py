@@ -1,0 +1,186 @@
+"""Attention over the pages of a cache: from arrays to the fields of a problem, and what a checked
+launch found."""
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import _arrays, _attention_shapes, _dtypes
+from ._abi import Error
+from ._arrays import View
+from ._attention_shapes import Options, Tokens
+
+_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}  # of an element
+_LARGEST = 2**31 - 1
+Shape = Tuple[int, ...]
+
+
+# ---- What a call gives ---------------------------------------------------------------------------
+
+def _rank(name: str, rank: int, wanted: str, right: Tuple[int, ...]) -> None:
+    if rank not in right:
+        raise Error(f"{name} must have {wanted}, got {rank} dimensions")
+
+
+def page_size(shape: Shape, layout: str) -> int:
+    """Of k, (pages, ...): four dimensions, or five where elements lie in runs of 16 bytes."""
+    _rank("k", len(shape), "4 dimensions, or 5 in runs of 16 bytes", (4, 5))
+    if len(shape) == 5:
+        return shape[3]
+    return _attention_shapes.tokens_in(shape, _attention_shapes.layout_word(layout))
+
+
+def room_of(table: Shape, size: int, most: Optional[int]) -> int:
+    """How many keys a sequence may have."""
+    _rank("page_table", len(table), "2 dimensions, or 1 with page_starts", (1, 2))
+    room = min(table[-1] * size, _LARGEST)
+    if most is None:
+        return room
+    if not 0 <= most <= room:
+        raise Error(f"max_seqlen_k must be at least 0 and at most {room}, which page_table has "
+                    f"room for, got {most}")
+    return most
+
+
+def whole_numbers(name: str, given: Any) -> Any:
+    """An array of NumPy's in int32."""
+    import numpy
+    try:
+        found = numpy.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise Error(f"{name} must hold whole numbers: {error}") from None
+    if found.dtype.kind not in "iu":
+        raise Error(f"{name} must hold whole numbers, got the type {found.dtype}")
+    for value in (found.min(), found.max()) if found.size and found.dtype != "int32" else ():
+        if not -_LARGEST - 1 <= value <= _LARGEST:
+            raise Error(f"{name} must hold numbers of 32 bits, got {value}")
+    return numpy.ascontiguousarray(found, "int32")
+
+
+def check_starts(starts: List[int], entries: int) -> None:
+    """That prefix sums of pages divide the list."""
+    if not starts or starts[0] != 0:
+        raise Error(f"page_starts must begin with 0, got {starts[0] if starts else 'no number'}")
+    for i, (before, after) in enumerate(zip(starts, starts[1:])):
+        if after < before:
+            raise Error(f"page_starts must not fall, but [{i}] is {before} and [{i + 1}] is "
+                        f"{after}")
+    if starts[-1] > entries:
+        raise Error(f"page_starts ends with {starts[-1]}, but page_table holds {entries} pages")
+
+
+# ---- Fields --------------------------------------------------------------------------------------
+
+def _runs(name: str, view: View) -> Tokens:
+    """k (pages, heads, hdim / x, tokens, x) or v (pages, heads, tokens / x, hdim, x) as tokens."""
+    run, packed = 16 // _BYTES[view.dtype], 1
+    if view.shape[4] != run:
+        raise Error(f"{name} of 5 dimensions must end with runs of {run} elements, 16 bytes of "
+                    f"{_dtypes.NAMES[view.dtype]}, got {view.shape[4]}")
+    for size, stride in zip(reversed(view.shape), reversed(view.strides)):
+        if size > 1 and stride != packed and 0 not in view.shape:
+            raise Error(f"{name} of 5 dimensions must have no gaps, got the strides "
+                        f"{view.strides} over {view.shape}")
+        packed *= size
+    pages, heads, runs, together = view.shape[:4]
+    hdim, tokens = (runs * run, together) if name == "k" else (together, runs * run)
+    return Tokens(name, (pages, 0), (heads, 0), (tokens, 0), (hdim, 0))
+
+
+def all_tokens(options: Options, views: Dict[str, View]) -> Dict[str, Tokens]:
+    """q, and out where it is there, and k and v, whose sequences are the pages of the cache."""
+    layout = _attention_shapes.layout_word(options.layout)
+    found = _attention_shapes.tokens_of(views, ("q", "out"), layout)
+    for name in "kv":
+        _rank(name, len(views[name].shape), "4 dimensions, or 5 in runs of 16 bytes", (4, 5))
+        if views[name].dtype != views["q"].dtype:
+            raise Error(f"q has the type {_dtypes.NAMES[views['q'].dtype]} and {name} "
+                        f"{_dtypes.NAMES[views[name].dtype]}; the two must be equal")
+    if len(views["k"].shape) != len(views["v"].shape):
+        raise Error(f"k has {len(views['k'].shape)} dimensions and v {len(views['v'].shape)}; the "
+                    "two must be equal")
+    for name in "kv":
+        found[name] = (_runs(name, views[name]) if len(views[name].shape) == 5
+                       else _attention_shapes.tokens_of(views, (name,), layout)[name])
+    q, k, v = (found[name] for name in "qkv")
+    for what, one, size, other, wanted in (
+            ("elements a head", q, q.hdim, k, k.hdim), ("pages", k, k.batch, v, v.batch),
+            ("heads", k, k.heads, v, v.heads), ("tokens a page", k, k.tokens, v, v.tokens)):
+        _attention_shapes.check_equal(what, one, size[0], other, wanted[0])
+    return found
+
+
+def _index_view(views: Dict[str, View], name: str, ranks: Tuple[int, ...]) -> View:
+    view = views[name]
+    _rank(name, len(view.shape), " or ".join(map(str, ranks)) + " dimensions", ranks)
+    if view.dtype != "int32":
+        raise Error(f"{name} must have the type int32, got {_dtypes.NAMES[view.dtype]}")
+    if view.shape[-1] > 1 and view.strides[-1] != 1:
+        raise Error(f"{name} must have neighbours along its last dimension, got the strides "
+                    f"{view.strides}")
+    return view
+
+
+def _page_fields(views: Dict[str, View], k: Tokens, is_checked: bool) -> Dict[str, Any]:
+    fields = {"page_size": k.tokens[0], "num_pages": k.batch[0], "check_pages": is_checked,
+              "cache_layout": "vectorized" if len(views["k"].shape) == 5 else "linear"}
+    table = _index_view(views, "page_table", (1, 2))
+    if len(table.shape) == 1:
+        if "page_starts" not in views:
+            raise Error("page_table of 1 dimension is a list, which needs page_starts")
+        starts = _index_view(views, "page_starts", (1,))
+        return {**fields, "pages": "list", "batch": starts.shape[0] - 1,
+                "page_entries": table.shape[0]}
+    if "page_starts" in views:
+        raise Error("page_starts is for a page_table of 1 dimension, got 2")
+    stride = {"table_stride": table.strides[0]} if table.shape[0] > 1 else {}
+    return {**fields, **stride, "pages": "table", "batch": table.shape[0],
+            "max_pages": table.shape[1]}
+
+
+def _length_fields(options: Options, views: Dict[str, View], q: Tokens, batch: int
+                   ) -> Dict[str, Any]:
+    is_packed = len(views["q"].shape) == 3
+    fields = {"seqlen_q": q.tokens[0], "seqlen_k": options.longest_k}
+    if not is_packed and q.batch[0] != batch:
+        raise Error(f"q has {q.batch[0]} sequences and page_table {batch}; the two must be equal")
+    if "seqlens_q" not in views:
+        if is_packed:
+            raise Error("q has 3 dimensions, which are packed tokens; they need seqlens_q, the "
+                        "prefix sums of the lengths")
+        return fields
+    for name, wanted in (("seqlens_q", batch + is_packed), ("seqlens_k", batch)):
+        _attention_shapes.check_count(name, _index_view(views, name, (1,)).shape[0], wanted)
+    if not is_packed:
+        return {**fields, "lengths": "padded"}
+    if options.longest_q is not None:
+        fields["seqlen_q"] = options.longest_q
+    return {**fields, "lengths": "packed", "tokens_q": q.tokens[0]}
+
+
+def problem_fields(options: Options, views: Dict[str, View]) -> Dict[str, Any]:
+    """The problem's fields; views has page_table and out."""
+    tokens = all_tokens(options, views)
+    pages = _page_fields(views, tokens["k"], "bad_page" in views)
+    lengths = _length_fields(options, views, tokens["q"], pages["batch"])
+    moved = ("q", "out") if len(views["k"].shape) == 5 else ("q", "k", "v", "out")
+    return _attention_shapes.fields_of(options, views, tokens, {**lengths, **pages}, moved)
+
+
+# ---- The check -----------------------------------------------------------------------------------
+
+def new_report(like: Any, table: View) -> Any:
+    """Where a checked launch says what it found; nothing, where there is nothing to launch."""
+    report = _arrays.empty((4,), "int32", like, table)
+    report[...] = 0
+    return report
+
+
+def check_report(report: Any, table: Any, starts: Any, pages: int) -> None:
+    """Refuses what a checked launch found, which has written nothing then."""
+    found, sequence, entry, index = report.tolist()
+    if not found:
+        return
+    place = f"{sequence}, {entry}"
+    if len(table.shape) == 1:
+        place = str(entry if sequence == 0 else int(starts[sequence]) + entry)
+    raise Error(f"page_table[{place}] must be from 0 to {pages - 1}, got {index}")
