@@ -226,10 +226,10 @@ def _pages(q: Any, k: Any, table: Any, starts: Any, is_checked: Optional[bool], 
                 raise Error(f"{name} is for keys in pages, which need page_table")
         return (None, None), None
     _paged.page_size(_shape_of(k, "k"), layout)
-    on_host = _is_on_host(table)
+    on_host = _arrays.is_on_host(table)
     if on_host:
         table = _paged.whole_numbers("page_table", table)
-    if starts is not None and _is_on_host(starts):
+    if starts is not None and _arrays.is_on_host(starts):
         starts = _paged.whole_numbers("page_starts", starts)
         _paged.check_starts(starts.tolist(), table.shape[-1])
     if len(_shape_of(table, "page_table")) == 1 and starts is None:

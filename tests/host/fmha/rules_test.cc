@@ -67,7 +67,8 @@ TEST(FmhaRules, TypesOfKernels) {
             "dtype_bias must be fp32, fp16 or bf16, got fp8");
   EXPECT_EQ(illegal_flash("fmha_forward_fp32_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a"),
             "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft "
-            "cap and no dropout, got in fp32, out fp32, lengths equal, bias none");
+            "cap, no dropout and no pages, got in fp32, out fp32, lengths equal, bias none, pages "
+            "none");
 }
 
 TEST(FmhaRules, PipelineOfTheTarget) {
@@ -175,7 +176,8 @@ TEST(FmhaRules, LengthsAreTheKernels) {
       "the kernel has lengths=equal, the problem lengths=packed");
   EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_padded_s4_sm90a"),
             "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft "
-            "cap and no dropout, got in bf16, out bf16, lengths padded, bias none");
+            "cap, no dropout and no pages, got in bf16, out bf16, lengths padded, bias none, pages "
+            "none");
 }
 
 TEST(FmhaRules, TilesFitIntoSharedMemory) {

@@ -99,7 +99,7 @@ Reference row_reference(const Family& family, const Problem& problem, const Refe
   share_work(limits.threads, elements->rows.size(), compute_rows);
   Reference found;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!has_reference(tensors[i])) continue;
+    if (!has_reference(tensors[i]) || tensors[i].is_empty()) continue;
     const std::int64_t size = size_of(tensors[i].dtype);
     for (const std::int64_t row : elements->rows) {
       const std::int64_t bytes = ((tensors[i].sizes[0] - 1) * tensors[i].strides[0] + 1) * size;
