@@ -15,6 +15,8 @@ QUERIES = 2048  # at a time, of the answer in fp64
 
 def refusal(problem):
     """Why PyTorch's function has no words for the problem; None where it has."""
+    if problem.get("kind") != "forward":
+        return f"PyTorch's function has no kind={problem.get('kind')}"
     if problem.get("lengths") != "equal":
         return "PyTorch's function has no sequences of several lengths"
     if float(problem.get("soft_cap")) != 0:

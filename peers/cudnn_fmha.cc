@@ -30,8 +30,8 @@ bool has_right_end(const FmhaProblem& p) { return p.mask != FmhaMask::none && p.
 bool are_sizes_known(const FmhaProblem& p) {
   const bool is_empty =
       p.batch == 0 || p.seqlen_q == 0 || p.seqlen_k == 0 || p.tokens_q == 0 || p.tokens_k == 0;
-  const bool is_paged = p.pages != FmhaPages::none;
-  return !is_empty && !is_paged && p.hdim % 8 == 0 && p.hdim_v % 8 == 0 && p.skip_q == 0;
+  return p.kind == FmhaKind::forward && !is_empty && p.pages == FmhaPages::none &&
+         p.hdim % 8 == 0 && p.hdim_v % 8 == 0 && p.skip_q == 0;
 }
 
 bool are_types_known(const FmhaProblem& p) {

@@ -31,7 +31,7 @@ bool is_known(const FmhaProblem& p) {
   const bool is_type_known = type_of(p.in) && type_of(p.out) && type_of(p.dtype_bias);
   const auto scores = static_cast<double>(p.batch * p.heads) * static_cast<double>(p.seqlen_q) *
                       static_cast<double>(p.seqlen_k);
-  return !is_empty && is_type_known && p.pages == FmhaPages::none &&
+  return p.kind == FmhaKind::forward && !is_empty && is_type_known && p.pages == FmhaPages::none &&
          p.lengths == FmhaLengths::equal && !p.lse && is_usual(p.q_strides) &&
          is_usual(p.k_strides) && is_usual(p.v_strides) && is_usual(p.out_strides) &&
          p.bias != FmhaBias::alibi && p.p_drop == 0 && scores * sizeof(float) <= double{kMostBytes};

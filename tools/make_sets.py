@@ -503,8 +503,20 @@ def fmha_names(target, dtype):
                 yield f"fmha_forward_{dtype}_direct_{tile}_4x1x1_1x1x1{options}_{target}"
 
 
+# Appending to a cache: without an embedding, and with that of Llama, of keys alone and of queries.
+FMHA_ROTARY = ("", "_rotaryhalf", "_rotaryhalf_rotateq")
+
+
+def fmha_append_names(target, dtype):
+    wave = "0x1x1" if target in FMHA_CPU else "4x1x1"
+    for options in FMHA_ROTARY:
+        yield f"fmha_append_{dtype}_direct_1x1x1_{wave}_1x1x1{options}_{target}"
+
+
 def write_fmha(target):
-    write_file("fmha", target, {f"forward_{dtype}_essential": sorted(fmha_names(target, dtype))
+    write_file("fmha", target, {f"{kind}_{dtype}_essential": sorted(names(target, dtype))
+                                for kind, names in (("forward", fmha_names),
+                                                    ("append", fmha_append_names))
                                 for dtype in ("fp32", "fp16", "bf16")})
 
 

@@ -7,6 +7,7 @@
 See docs/python.md.
 """
 from ._abi import Error
+from ._append import append_kv
 from ._attention import attention, attention_problem
 from ._commands import (command, commands, data, evaluate, measurements, report, search, sweep,
                         targets, train)
@@ -26,8 +27,8 @@ from ._registry import KernelSet, Registry
 __version__ = "0.1.0"
 
 __all__ = ["Dispatcher", "Error", "Explanation", "KernelSet", "Model", "Operand", "PackedWeight",
-           "Plan", "Problem", "Registry", "Report", "attention", "attention_problem", "autotune",
-           "command", "commands", "conv", "conv_backward_data", "conv_backward_weight",
-           "conv_problem", "data", "doctor", "evaluate", "explain", "gemm", "layer_norm", "matmul",
-           "measurements", "prepack", "report", "rms_norm", "run", "search", "select", "softmax",
-           "sweep", "targets", "train"]
+           "Plan", "Problem", "Registry", "Report", "append_kv", "attention", "attention_problem",
+           "autotune", "command", "commands", "conv", "conv_backward_data",
+           "conv_backward_weight", "conv_problem", "data", "doctor", "evaluate", "explain", "gemm",
+           "layer_norm", "matmul", "measurements", "prepack", "report", "rms_norm", "run",
+           "search", "select", "softmax", "sweep", "targets", "train"]

@@ -135,6 +135,9 @@ def run_plan(plan: Plan, operands: Dict[str, Any], stream: Any, verify: bool = F
     given = {name: array for name, array in operands.items() if array is not None}
     outputs = [op for op in plan.operands if op.access != "read"]
     missing = [op for op in outputs if op.name not in given]
+    for op in missing:
+        if op.access == "update":
+            raise Error(f"'{plan.problem}' needs the operand {op.name}")
     if missing:
         first = next((op.name for op in plan.operands if op.name in given), None)
         if first is None:

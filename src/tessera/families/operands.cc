@@ -62,31 +62,35 @@ void check_pointer(const Region& region) {
   }
 }
 
-// The distance between rows in bytes, when all rows of all batches lie at multiples of it;
-// otherwise 0.
-std::int64_t pitch_of(const Tensor& tensor) {
-  if (tensor.rank < 2) return 0;
-  const std::int64_t pitch = tensor.strides[1];
-  if (pitch == 0) return 0;
-  for (std::size_t i = 2; i < tensor.rank; ++i) {
-    if (tensor.sizes[i] > 1 && tensor.strides[i] % pitch != 0) return 0;
-  }
-  if (tensor.batches > 1 && tensor.batch_stride % pitch != 0) return 0;
-  return pitch * size_of(tensor.dtype);
+// The bytes that a tensor spans within one period of so many bytes, when all of its other parts lie
+// whole periods away; 0 when it spans more.
+std::int64_t bytes_within(const Tensor& tensor, std::int64_t period) {
+  const std::int64_t width = size_of(tensor.dtype);
+  std::int64_t span = width;
+  const auto add = [&](std::int64_t size, std::int64_t stride) {
+    if (size > 1 && stride * width % period != 0) span += (size - 1) * stride * width;
+  };
+  for (std::size_t i = 0; i < tensor.rank; ++i) add(tensor.sizes[i], tensor.strides[i]);
+  add(tensor.batches, tensor.batch_stride);
+  return span <= period ? span : 0;
 }
 
-std::int64_t row_bytes(const Tensor& tensor) {
-  return ((tensor.sizes[0] - 1) * tensor.strides[0] + 1) * size_of(tensor.dtype);
-}
-
-// Two tensors whose rows have equal distances and occupy different columns never overlap, although
-// their address ranges do.
+// Two tensors with rows at equal distances that occupy different columns never overlap, although
+// their address ranges do: parts of wider matrices, or heads of queries and of keys of one tensor
+// of tokens.
 bool columns_apart(const Region& out, const Region& other) {
-  const std::int64_t pitch = pitch_of(*out.tensor);
-  if (pitch == 0 || pitch_of(*other.tensor) != pitch) return false;
-  std::int64_t shift = static_cast<std::int64_t>(address(out.data) - address(other.data)) % pitch;
-  if (shift < 0) shift += pitch;
-  return shift >= row_bytes(*other.tensor) && shift + row_bytes(*out.tensor) <= pitch;
+  for (std::size_t i = 1; i < out.tensor->rank; ++i) {
+    const std::int64_t period = out.tensor->strides[i] * size_of(out.tensor->dtype);
+    if (period <= 0) continue;
+    const std::int64_t own = bytes_within(*out.tensor, period);
+    const std::int64_t its = bytes_within(*other.tensor, period);
+    if (own == 0 || its == 0) continue;
+    std::int64_t shift =
+        static_cast<std::int64_t>(address(out.data) - address(other.data)) % period;
+    if (shift < 0) shift += period;
+    if (shift >= its && shift + own <= period) return true;
+  }
+  return false;
 }
 
 bool overlap(const Region& out, const Region& other) {
@@ -110,7 +114,9 @@ bool same_place(const Region& out, const Region& other) {
 // The pointers in arrays are not checked.
 void check_apart(const Region& out, const Region& other) {
   if (out.tensor->in_array || other.tensor->in_array) return;
-  const bool may_be_same = other.tensor->may_be_output;
+  const std::size_t which = other.tensor->may_be;
+  const bool may_be_same =
+      other.tensor->may_be_output && (which == kAnyOperand || which == out.tensor->operand);
   if (may_be_same && same_place(out, other)) return;
   if (!overlap(out, other)) return;
   const auto shift = static_cast<std::int64_t>(address(out.data) - address(other.data));

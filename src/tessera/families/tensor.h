@@ -17,6 +17,7 @@ namespace tessera {
 
 inline constexpr std::size_t kMaxRank = 5;  // dimensions of a tensor, without the batches
 inline constexpr std::size_t kMaxTensors = 16;
+inline constexpr std::size_t kAnyOperand = ~std::size_t{0};
 
 // What a kernel does with an operand. `update` means that it reads the elements and then overwrites
 // them.
@@ -49,8 +50,10 @@ struct Tensor {
   // The operand is an array of `batches` pointers. The batch stride then describes memory that the
   // library allocates for all batches together.
   bool in_array = false;
-  // An output of equal type, sizes and strides may lie in the same place.
+  // An output of equal type, sizes and strides may lie in the same place: any output, or the one
+  // of this operand.
   bool may_be_output = false;
+  std::size_t may_be = kAnyOperand;
   bool may_be_null = false;  // values beside the pointers then take the operand's place
   bool is_report = false;    // an output that says something of the launch, without a reference
   int alignment = 0;         // of the address, in bytes; 0: the size of an element

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "tessera/spec/field_table_internal.h"
+#include "tessera/spec/fmha_fields_internal.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
@@ -18,8 +19,6 @@ inline constexpr std::array<std::string_view, 3> kOfSize = {"d", "h", "w"};
 inline constexpr std::array<std::string_view, 3> kOfFilter = {"z", "y", "x"};
 inline constexpr std::array<std::string_view, 6> kOfImage = {"n", "g", "c", "d", "h", "w"};
 inline constexpr std::array<std::string_view, 6> kOfOutput = {"n", "g", "k", "d", "h", "w"};
-inline constexpr std::array<std::string_view, 4> kOfTokens = {"b", "h", "s", "d"};
-inline constexpr std::array<std::string_view, 4> kOfScores = {"b", "h", "q", "k"};
 inline constexpr std::array<std::string_view, 6> kOfFilters = {"g", "k", "c", "z", "y", "x"};
 
 template <>
@@ -149,72 +148,6 @@ struct Fields<ConvSignature> {
       field("layout", &S::layout),
       field("ndim", &S::ndim, kPositive),
       field("epilogue", &S::epilogue),
-  };
-};
-
-template <>
-struct Fields<FmhaProblem> {
-  using S = FmhaProblem;
-  static constexpr auto kAll = std::tuple{
-      field("kind", &S::kind),
-      field("batch", &S::batch),
-      field("heads", &S::heads, kRequired),
-      field("heads_kv", &S::heads_kv),
-      field("seqlen_q", &S::seqlen_q, kRequired),
-      field("seqlen_k", &S::seqlen_k, kRequired),
-      field("hdim", &S::hdim, kRequired),
-      field("hdim_v", &S::hdim_v),
-      field("lengths", &S::lengths),
-      field("tokens_q", &S::tokens_q),
-      field("tokens_k", &S::tokens_k),
-      field("in", &S::in),
-      field("out", &S::out),
-      field("dtype_bias", &S::dtype_bias),
-      fields("q_stride_", &S::q_strides, kOfTokens),
-      fields("k_stride_", &S::k_strides, kOfTokens),
-      fields("v_stride_", &S::v_strides, kOfTokens),
-      fields("out_stride_", &S::out_strides, kOfTokens),
-      fields("bias_stride_", &S::bias_strides, kOfScores),
-      field("mask", &S::mask),
-      field("window_left", &S::window_left),
-      field("window_right", &S::window_right),
-      field("sink", &S::sink),
-      field("bias", &S::bias),
-      field("slope_stride", &S::slope_stride),
-      field("scale", &S::scale),
-      field("soft_cap", &S::soft_cap),
-      field("lse", &S::lse),
-      field("p_drop", &S::p_drop),
-      field("random", &S::random),
-      field("skip_q", &S::skip_q),
-      field("pages", &S::pages),
-      field("cache_layout", &S::cache_layout),
-      field("page_size", &S::page_size),
-      field("num_pages", &S::num_pages),
-      field("max_pages", &S::max_pages),
-      field("table_stride", &S::table_stride),
-      field("page_entries", &S::page_entries),
-      field("check_pages", &S::check_pages),
-  };
-};
-
-template <>
-struct Fields<FmhaSignature> {
-  using S = FmhaSignature;
-  static constexpr auto kAll = std::tuple{
-      field("kind", &S::kind, kRequired),
-      field("in", &S::in, kRequired),
-      field("out", &S::out),
-      field("dtype_bias", &S::dtype_bias),
-      field("lengths", &S::lengths),
-      field("masked", &S::masked),
-      field("bias", &S::bias),
-      field("soft_cap", &S::soft_cap),
-      field("lse", &S::lse),
-      field("dropout", &S::dropout),
-      field("random", &S::random),
-      field("pages", &S::pages),
-      field("cache_layout", &S::cache_layout),
   };
 };
 

@@ -11,8 +11,8 @@
 #pragma GCC visibility push(default)
 namespace tessera {
 
-// What is computed of attention.
-enum class FmhaKind : std::uint8_t { forward };
+// What is computed: attention itself, or new keys and values are appended to a cache.
+enum class FmhaKind : std::uint8_t { forward, append };
 std::string_view to_string(FmhaKind kind);
 
 // How the lengths of a batch's sequences are given.
@@ -47,6 +47,10 @@ std::string_view to_string(FmhaPages pages);
 // head, hdim / x, token, x} and v is {page, head, token / x, hdim_v, x}.
 enum class FmhaCacheLayout : std::uint8_t { linear, vectorized };
 std::string_view to_string(FmhaCacheLayout layout);
+// Which elements of a head a rotary embedding turns together: none; interleaved: 2i and 2i + 1
+// (GPT-J); half: i and i + rotary_dim / 2 (NeoX, Llama).
+enum class FmhaRotary : std::uint8_t { none, interleaved, half };
+std::string_view to_string(FmhaRotary rotary);
 
 // The strides of a tensor of tokens {batch, head, token, element}, in elements.
 using FmhaStrides = std::array<std::int64_t, 4>;
@@ -65,6 +69,15 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // docs/attention.md says how r follows from seed, offset, batch, head, query and key. It is stored
 // for the keys that a query sees: {batch, head, query, key}, packed sequences {head, token, key},
 // seqlen_k bytes a row.
+//
+// With kind=append, k and v are caches with room for seqlen_k keys of each sequence, of which the
+// first seqlens_k[b] are there. New token t of sequence b gets the position p = seqlens_k[b] + t,
+// and k_new and v_new of it go there. A rotary embedding turns pair i of the first rotary_dim
+// elements of the new keys, and with rotate_q of q into out, by the angle of the position:
+//   x' = x * cos[p][i] - y * sin[p][i],  y' = y * cos[p][i] + x * sin[p][i]
+// Su et al., "RoFormer", 2021, equation 34. A token is left out where p is not in [0, seqlen_k), or
+// with an embedding not in [0, rotary_positions). `lengths` is that of the new tokens alone:
+// seqlens_k always holds `batch` lengths.
 struct FmhaProblem {
   FmhaKind kind = FmhaKind::forward;
   DType in = DType::fp32;  // of q, k and v
@@ -107,6 +120,13 @@ struct FmhaProblem {
   std::int64_t table_stride = kPacked;  // table: distance of two sequences; kPacked: max_pages
   std::int64_t page_entries = kPacked;  // list: of all sequences; kPacked: as seqlen_k needs
   bool check_pages = false;             // whether bad_page is written
+  // append:
+  FmhaStrides k_new_strides = kPackedTokens;
+  FmhaStrides v_new_strides = kPackedTokens;
+  FmhaRotary rotary = FmhaRotary::none;
+  std::int64_t rotary_dim = 0;              // even; 0: hdim
+  std::int64_t rotary_positions = kPacked;  // rows of cos and sin; kPacked: seqlen_k
+  bool rotate_q = false;                    // whether q is turned into out, which may be q
   friend bool operator==(const FmhaProblem&, const FmhaProblem&) = default;
 };
 
@@ -127,10 +147,10 @@ struct FmhaOperands {
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
-  const void* bias = nullptr;               // elementwise
-  const float* slopes = nullptr;            // alibi: one for each query head
-  const std::int32_t* seqlens_q = nullptr;  // packed: batch + 1 prefix sums; padded: lengths
-  const std::int32_t* seqlens_k = nullptr;
+  const void* bias = nullptr;                 // elementwise
+  const float* slopes = nullptr;              // alibi: one for each query head
+  const std::int32_t* seqlens_q = nullptr;    // packed: batch + 1 prefix sums; padded: lengths
+  const std::int32_t* seqlens_k = nullptr;    // append: keys in the cache before the call
   const std::int32_t* page_table = nullptr;   // pages: indices from 0 to num_pages - 1
   const std::int32_t* page_starts = nullptr;  // list: batch + 1 prefix sums
   // Dropout: two words {seed, offset} where the kernel can read them, at each launch. Where it is
@@ -145,6 +165,11 @@ struct FmhaOperands {
   // sequences and of the entries that their keys need; nothing else is then written. {0, -1, -1,
   // -1} where there is none.
   std::int32_t* bad_page = nullptr;
+  // append, which writes to k and v
+  const void* k_new = nullptr;
+  const void* v_new = nullptr;
+  const float* cos = nullptr;  // {rotary_positions, rotary_dim / 2}
+  const float* sin = nullptr;
 };
 
 }  // namespace tessera

@@ -55,7 +55,9 @@ Signature signature(const FmhaProblem& p) {
                        .dropout = p.p_drop != 0,
                        .random = p.random,
                        .pages = p.pages,
-                       .cache_layout = p.cache_layout};
+                       .cache_layout = p.cache_layout,
+                       .rotary = p.rotary,
+                       .rotate_q = p.rotate_q};
 }
 
 }  // namespace

@@ -104,6 +104,8 @@ struct FmhaSignature {
   bool random = false;  // whether dropout's random values are stored
   FmhaPages pages = FmhaPages::none;
   FmhaCacheLayout cache_layout = FmhaCacheLayout::linear;
+  FmhaRotary rotary = FmhaRotary::none;
+  bool rotate_q = false;
   friend bool operator==(const FmhaSignature&, const FmhaSignature&) = default;
 };
 using Signature = std::variant<GemmSignature, NormSignature, ConvSignature, FmhaSignature>;

@@ -336,6 +336,18 @@ constexpr Part kFmhaOptions[] = {
        return read_prefixed("", word, fmha(r).cache_layout);
      },
      known_words<FmhaCacheLayout>},
+    {"a rotary embedding", false,
+     [](const KernelSpec& s) { return prefixed("rotary", fmha(s).rotary, FmhaRotary::none); },
+     [](std::string_view word, Reading& r) {
+       return read_prefixed("rotary", word, fmha(r).rotary);
+     },
+     [] { return prefixed_words<FmhaRotary>("rotary"); }},
+    {"rotateq", false,
+     [](const KernelSpec& s) { return std::string(fmha(s).rotate_q ? "rotateq" : ""); },
+     [](std::string_view word, Reading& r) {
+       return read_exactly("rotateq", word, fmha(r).rotate_q);
+     },
+     [] { return std::vector<std::string>{"rotateq"}; }},
 };
 
 // The parts that every operation has: those of the algorithm.

@@ -58,7 +58,7 @@ class Bytes {
   std::string_view view() const { return {bytes_.data(), size_}; }
 
  private:
-  std::array<char, 512> bytes_;
+  std::array<char, 1024> bytes_;
   std::size_t size_ = 0;
 };
 
@@ -86,6 +86,7 @@ std::string_view to_string(FmhaMask mask) { return word_of(mask); }
 std::string_view to_string(FmhaBias bias) { return word_of(bias); }
 std::string_view to_string(FmhaPages pages) { return word_of(pages); }
 std::string_view to_string(FmhaCacheLayout layout) { return word_of(layout); }
+std::string_view to_string(FmhaRotary rotary) { return word_of(rotary); }
 
 GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_t n,
                          std::int64_t k) {
@@ -274,7 +275,13 @@ FmhaProblem with_strides(const FmhaProblem& problem) {
   fill(p.tokens_q, product(p.batch, p.seqlen_q));
   fill_tokens(p.q_strides, p.heads, p.seqlen_q, p.hdim);
   fill_cache(p);
-  fill_tokens(p.out_strides, p.heads, p.seqlen_q, p.hdim_v);
+  const bool appends = p.kind == FmhaKind::append;
+  fill_tokens(p.out_strides, p.heads, p.seqlen_q, appends ? p.hdim : p.hdim_v);
+  fill_tokens(p.k_new_strides, p.heads_kv, p.seqlen_q, p.hdim);
+  fill_tokens(p.v_new_strides, p.heads_kv, p.seqlen_q, p.hdim_v);
+  const bool rotates = p.rotary != FmhaRotary::none;
+  if (rotates && p.rotary_dim == 0) p.rotary_dim = p.hdim;
+  fill(p.rotary_positions, rotates ? p.seqlen_k : 0);
   fill_strides({{&p.bias_strides[3], p.seqlen_k},
                 {&p.bias_strides[2], p.seqlen_q},
                 {&p.bias_strides[1], p.heads},

@@ -76,8 +76,8 @@ struct Words<ConvLayout> {
 template <>
 struct Words<FmhaKind> {
   static constexpr std::string_view kNoun = "kind";
-  static constexpr auto kAll = std::to_array<std::string_view>({"forward"});
-  static_assert(kAll.size() == static_cast<std::size_t>(FmhaKind::forward) + 1);
+  static constexpr auto kAll = std::to_array<std::string_view>({"forward", "append"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaKind::append) + 1);
 };
 
 template <>
@@ -114,6 +114,13 @@ struct Words<FmhaCacheLayout> {
   static constexpr std::string_view kNoun = "layout of a cache";
   static constexpr auto kAll = std::to_array<std::string_view>({"linear", "vectorized"});
   static_assert(kAll.size() == static_cast<std::size_t>(FmhaCacheLayout::vectorized) + 1);
+};
+
+template <>
+struct Words<FmhaRotary> {
+  static constexpr std::string_view kNoun = "rotary embedding";
+  static constexpr auto kAll = std::to_array<std::string_view>({"none", "interleaved", "half"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaRotary::half) + 1);
 };
 
 template <>

@@ -69,6 +69,22 @@ TEST_F(CliFmha, PagesAreRunVerifiedAndChecked) {
       << refused.err;
 }
 
+TEST_F(CliFmha, AppendsToCaches) {
+  const Json json = run_json(
+      "run fmha kind=append heads=4 heads_kv=2 seqlen_q=5 seqlen_k=20 hdim=24 dtype=bf16 "
+      "rotary=half rotate_q=1 --target generic --verify --repeat 1");
+  const Json& run = json.at("runs").at(0);
+  EXPECT_EQ(run.at("kernel"),
+            "fmha_append_bf16_direct_1x1x1_0x1x1_1x1x1_rotaryhalf_rotateq_generic");
+  EXPECT_TRUE(run.at("verified").at("ok"));
+  EXPECT_EQ(run.at("verified").at("checked"), 2 * 2 * 20 * 24 + 4 * 5 * 24);
+  const Json listed = run_json("list --op fmha --target generic --where variant=append");
+  EXPECT_EQ(listed.at("kernels").size(), 45U);
+  const Json written =
+      run_json("generate --op fmha --variants append --target sm90a --emit-only --output-dir a");
+  EXPECT_EQ(written.at("written"), 45);
+}
+
 TEST_F(CliFmha, WrongProblemsAreRefusedWithBothNumbers) {
   const CliResult refused = run("run fmha heads=6 heads_kv=4 seqlen_q=8 seqlen_k=8 hdim=16");
   EXPECT_NE(refused.status, 0);

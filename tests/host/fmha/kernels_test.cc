@@ -1,4 +1,5 @@
 // Kernels of attention without running any: which there are, which are legal, what they serve.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "host/fmha/fmha_problems.h"
@@ -104,7 +105,7 @@ TEST_P(FmhaOn, EssentialKernelsAreLegalAndOfTheirSet) {
     EXPECT_GE(specs.size(), 1U) << set;
     for (const KernelSpec& spec : specs) {
       const auto& s = std::get<FmhaSignature>(spec.signature);
-      EXPECT_EQ(set, "forward_" + std::string(to_string(s.in)) + "_essential");
+      EXPECT_EQ(set, fmt::format("{}_{}_essential", to_string(s.kind), to_string(s.in)));
       EXPECT_TRUE(family().is_essential(spec, target_));
       EXPECT_EQ(is_legal(spec, target_).reason, "") << name_of(spec);
       ++found;

@@ -133,7 +133,7 @@ TEST_F(CuDnnFmha, LeavesOutWhatItDoesNotHave) {
         "bias=alibi", "bias=alibi mask=top_left slope_stride=4",
         "bias=alibi mask=top_left window_right=1", "bias=alibi mask=top_left seqlen_k=8",
         "bias=alibi mask=top_left lse=1", "lengths=packed lse=1", "p_drop=0.5",
-        "pages=table page_size=4"}) {
+        "pages=table page_size=4", "kind=append"}) {
     EXPECT_EQ(count(half(changed(kSmall, words))), 0U) << words;
   }
   EXPECT_EQ(count(attention(kSmall)), 0U);
@@ -199,8 +199,8 @@ TEST_F(OneDnnFmha, Bf16) {
 TEST_F(OneDnnFmha, LeavesOutWhatItDoesNotHave) {
   for (const char* words :
        {"lengths=padded", "lengths=packed", "pages=list page_size=4", "lse=1", "bias=alibi",
-        "p_drop=0.5", "mask=bottom_right seqlen_k=8", "mask=top_left window_left=2 seqlen_k=5",
-        "seqlen_q=0", "batch=0", "k_stride_h=0",
+        "p_drop=0.5", "kind=append", "mask=bottom_right seqlen_k=8",
+        "mask=top_left window_left=2 seqlen_k=5", "seqlen_q=0", "batch=0", "k_stride_h=0",
         "v_stride_d=2 v_stride_h=99 v_stride_s=999 v_stride_b=99999",
         "seqlen_q=16384 seqlen_k=16384"}) {
     EXPECT_EQ(count(changed(kSmall, words)), 0U) << words;

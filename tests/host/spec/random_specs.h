@@ -69,7 +69,9 @@ class RandomSpecs {
                            .dropout = coin(),
                            .random = coin(),
                            .pages = word<FmhaPages>(),
-                           .cache_layout = word<FmhaCacheLayout>()};
+                           .cache_layout = word<FmhaCacheLayout>(),
+                           .rotary = word<FmhaRotary>(),
+                           .rotate_q = coin()};
     }
     if (integer(0, 2) == 0) {
       return ConvSignature{.direction = word<ConvDirection>(),
@@ -188,8 +190,8 @@ class RandomSpecs {
       *size = integer(0, 1LL << 40);
     }
     for (std::int64_t* size : {&p.heads_kv, &p.tokens_q, &p.tokens_k, &p.hdim_v}) *size = stride();
-    for (FmhaStrides* strides :
-         {&p.q_strides, &p.k_strides, &p.v_strides, &p.out_strides, &p.bias_strides}) {
+    for (FmhaStrides* strides : {&p.q_strides, &p.k_strides, &p.v_strides, &p.out_strides,
+                                 &p.bias_strides, &p.k_new_strides, &p.v_new_strides}) {
       for (std::int64_t& one : *strides) one = stride();
     }
     p.mask = word<FmhaMask>();
@@ -210,6 +212,10 @@ class RandomSpecs {
       *count = stride();
     }
     p.check_pages = coin();
+    p.rotary = word<FmhaRotary>();
+    p.rotary_dim = coin() ? 0 : integer(-4, 5000);
+    p.rotary_positions = stride();
+    p.rotate_q = coin();
     return p;
   }
 

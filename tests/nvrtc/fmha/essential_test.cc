@@ -9,7 +9,19 @@ using EssentialFmha = NvrtcTest;
 
 TEST_F(EssentialFmha, CompileForHopperWithoutSpills) {
   const std::vector<Source> sources = essential_sources(Op::fmha);
-  ASSERT_EQ(sources.size(), 24U);
+  ASSERT_EQ(sources.size(), 33U);
+  expect_no_spills(sources);
+}
+
+TEST_F(EssentialFmha, OtherAppendingKernelsCompileWithoutSpills) {
+  const Family& family = family_of(Op::fmha);
+  std::vector<Source> sources;
+  for (const char* words : {"dtype=bf16 lengths=packed rotary=interleaved rotate_q=1",
+                            "dtype=fp32 lengths=padded rotary=interleaved"}) {
+    const Problem problem = parse_problem(
+        std::string("fmha kind=append heads=2 seqlen_q=64 seqlen_k=64 hdim=64 ") + words);
+    sources.push_back(family.emit(family.general(problem, target_), target_));
+  }
   expect_no_spills(sources);
 }
 

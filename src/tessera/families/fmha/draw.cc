@@ -8,7 +8,7 @@
 #include <array>
 
 #include "tessera/families/draw.h"
-#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/append.h"
 #include "tessera/families/refusals.h"
 #include "tessera/families/tile/usual.h"
 
@@ -105,10 +105,12 @@ struct Set {
   std::string_view name;
   void (*draw)(Draw&, FmhaProblem&);
 };
-constexpr std::array<Set, 3> kSets = {
-    {{"wide", draw_wide}, {"prefill", draw_prefill}, {"decode", draw_decode}}};
+constexpr std::array<Set, 4> kSets = {{{"wide", draw_wide},
+                                       {"prefill", draw_prefill},
+                                       {"decode", draw_decode},
+                                       {"append", draw_append}}};
 constexpr std::array<std::string_view, kSets.size()> kSetNames = {kSets[0].name, kSets[1].name,
-                                                                  kSets[2].name};
+                                                                  kSets[2].name, kSets[3].name};
 
 struct Bounds {
   double flops, bytes;
@@ -239,6 +241,7 @@ std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& 
 }
 
 std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
+  if (appends(spec)) return append_samples(spec);
   std::vector<Problem> problems;
   std::size_t turn = 0;
   for (const Sample& sample : sizes_for(spec.algorithm.tile)) {

@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
 #include "tessera/device/fmha_dropout.h"
+#include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
@@ -104,6 +105,9 @@ device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) 
 }
 
 Source emit(const KernelSpec& spec, const Target& target) {
+  if (appends(spec) && (target.backend == "cpu" || target.backend == "cuda")) {
+    return emit_append(spec, target);
+  }
   const std::string config = config_text(spec);
   const bool is_paged = std::get<FmhaSignature>(spec.signature).pages != FmhaPages::none;
   const std::size_t entries = is_paged ? 2 : 1;
@@ -130,7 +134,9 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
   const FmhaProblem p = with_strides(fmha_of(problem));
   const auto& o = std::get<FmhaOperands>(operands);
   Launch launch;
-  if (spec.algorithm.pipeline == Pipeline::tmaws) {
+  if (appends(spec)) {
+    bind_append(spec, p, o, launch);
+  } else if (spec.algorithm.pipeline == Pipeline::tmaws) {
     if (has_queries(p)) bind_flash_gpu(spec, p, o, launch);
   } else {
     launch.arguments.set(arguments_of(p, o));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/bandwidth.h"
@@ -91,6 +92,7 @@ Estimate estimate_gpu(const Algorithm& a, const FmhaProblem& p, const Target& ta
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads) {
   const FmhaProblem p = with_strides(fmha_of(problem));
+  if (appends(spec)) return estimate_append(spec, p, target, threads);
   if (!has_queries(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
   if (spec.algorithm.pipeline == Pipeline::tmaws) {
     return estimate_flash_gpu(spec.algorithm, p, target);

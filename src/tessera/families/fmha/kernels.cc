@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
+#include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/fields.h"
@@ -207,6 +208,7 @@ int most_hdim_v(int most_hdim) { return std::min(most_hdim, static_cast<int>(kMo
 Verdict is_legal(const KernelSpec& spec, const Target& target) {
   if (std::string why = tile::foreign_reason(Op::fmha, spec, target); !why.empty()) return {why};
   const Case c = {std::get<FmhaSignature>(spec.signature), spec.algorithm, target};
+  if (appends(spec)) return {append_illegal(c.signature, c.algorithm, target)};
   const tile::Rule<Case>* rule = tile::first_broken(kCommonRules, c);
   if (rule == nullptr && c.algorithm.pipeline == Pipeline::tmaws) {
     return {flash_gpu_illegal(c.signature, c.algorithm, target)};
@@ -217,6 +219,7 @@ Verdict is_legal(const KernelSpec& spec, const Target& target) {
 
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target&) {
   if (std::string why = tile::signature_mismatch(spec, problem); !why.empty()) return {why};
+  if (appends(spec)) return {};
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (spec.algorithm.pipeline == Pipeline::tmaws) return {flash_gpu_unsupported(spec, p)};
   const int most = spec.algorithm.tile.k;
@@ -230,7 +233,13 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target&) 
 
 std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
                                      std::size_t most) {
-  return tile::product(family(), target, wishes, signatures(wishes), algorithms_of(target), most);
+  std::vector<KernelSpec> specs =
+      tile::product(family(), target, wishes, append_signatures(), append_algorithms(target), most);
+  for (KernelSpec& spec : tile::product(family(), target, wishes, signatures(wishes),
+                                        algorithms_of(target), most - specs.size())) {
+    specs.push_back(std::move(spec));
+  }
+  return specs;
 }
 
 std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
@@ -241,7 +250,9 @@ std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wi
 std::span<const DerivedField> derived() { return kDerived; }
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  return tile::specs_for(problem, target, algorithms_of(target));
+  const bool is_append = appends(fmha_of(problem));
+  return tile::specs_for(problem, target,
+                         is_append ? append_algorithms(target) : algorithms_of(target));
 }
 
 // The first in the order of names that serves the problem, wherever its operands lie.

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/features.h"
@@ -29,17 +30,22 @@ enum Operand : std::size_t {
   kLse,
   kRandomValues,
   kBadPage,
+  kKNew,
+  kVNew,
+  kCos,
+  kSin,
   kOperands
 };
 constexpr std::array<std::string_view, kOperands> kNames = {
     "q",          "k",           "v",           "bias", "slopes", "seqlens_q",     "seqlens_k",
-    "page_table", "page_starts", "dropout_rng", "out",  "lse",    "random_values", "bad_page"};
+    "page_table", "page_starts", "dropout_rng", "out",  "lse",    "random_values", "bad_page",
+    "k_new",      "v_new",       "cos",         "sin"};
 
 Tensor& add(Operand operand, DType dtype, Tensors& all) {
   Tensor& tensor = all.add();
   tensor.name = kNames[operand];
   tensor.operand = operand;
-  tensor.access = operand >= kOut ? Access::write : Access::read;
+  tensor.access = operand >= kOut && operand <= kRandomValues ? Access::write : Access::read;
   tensor.dtype = dtype;
   return tensor;
 }
@@ -54,14 +60,16 @@ bool is_packed(const FmhaProblem& p) { return p.lengths == FmhaLengths::packed; 
 bool is_paged(const FmhaProblem& p) { return p.pages != FmhaPages::none; }
 
 // Packed tokens are one long sequence.
-void add_tokens(Operand operand, DType dtype, const FmhaProblem& p, std::int64_t heads,
-                std::int64_t hdim, const FmhaStrides& strides, Tensors& all) {
-  const bool is_q = operand == kQ || operand == kOut;
+Tensor& add_tokens(Operand operand, DType dtype, const FmhaProblem& p, std::int64_t heads,
+                   std::int64_t hdim, const FmhaStrides& strides, Tensors& all) {
+  const bool is_q = operand != kK && operand != kV;
   const std::int64_t longest = is_q ? p.seqlen_q : p.seqlen_k;
   const std::int64_t tokens = is_packed(p) ? (is_q ? p.tokens_q : p.tokens_k) : longest;
   FmhaStrides s = strides;
   if (is_packed(p)) s[0] = 0;
-  set_rows(add(operand, dtype, all), {hdim, tokens, heads, is_packed(p) ? 1 : p.batch}, s);
+  Tensor& tensor = add(operand, dtype, all);
+  set_rows(tensor, {hdim, tokens, heads, is_packed(p) ? 1 : p.batch}, s);
+  return tensor;
 }
 
 // Pages as if each were a sequence; with `vectorized` runs of elements of k, of tokens of v.
@@ -99,13 +107,17 @@ void add_sums(Operand operand, std::int64_t longest, std::int64_t tokens, const 
   sums.most = longest, sums.total = tokens;
 }
 
-// With pages the keys have lengths, because each sequence begins with a page of its own.
-void add_lengths(const FmhaProblem& p, Tensors& all) {
+void add_query_lengths(const FmhaProblem& p, Tensors& all) {
   if (is_packed(p)) {
     add_sums(kSeqlensQ, p.seqlen_q, p.tokens_q, p, all);
   } else {
     add_indices(kSeqlensQ, p.batch, Fill::lengths, all).most = p.seqlen_q;
   }
+}
+
+// With pages the keys have lengths, because each sequence begins with a page of its own.
+void add_lengths(const FmhaProblem& p, Tensors& all) {
+  add_query_lengths(p, all);
   if (is_packed(p) && !is_paged(p)) {
     add_sums(kSeqlensK, p.seqlen_k, p.tokens_k, p, all);
   } else {
@@ -143,6 +155,42 @@ void add_random_values(const FmhaProblem& p, Tensors& all) {
            {stride(0), stride(1), stride(2), 1});
 }
 
+// The cache keeps what is not written. How long sequences are before the call leaves room for the
+// longest new part, as callers do.
+void add_updated_cache(const FmhaProblem& p, Tensors& all) {
+  const auto of = [&](std::int64_t hdim) {
+    return std::array<std::int64_t, 4>{hdim, p.seqlen_k, p.heads_kv, p.batch};
+  };
+  for (const Operand operand : {kK, kV}) {
+    Tensor& tensor = add(operand, p.in, all);
+    tensor.access = Access::update;
+    set_rows(tensor, of(operand == kK ? p.hdim : p.hdim_v),
+             operand == kK ? p.k_strides : p.v_strides);
+  }
+  add_indices(kSeqlensK, p.batch, Fill::lengths, all).most =
+      std::max<std::int64_t>(0, end_of_positions(p) - p.seqlen_q);
+}
+
+Tensors append_tensors(const FmhaProblem& p) {
+  Tensors all;
+  add_updated_cache(p, all);
+  add_tokens(kKNew, p.in, p, p.heads_kv, p.hdim, p.k_new_strides, all);
+  add_tokens(kVNew, p.in, p, p.heads_kv, p.hdim_v, p.v_new_strides, all);
+  for (const Operand table : {kCos, kSin}) {
+    if (p.rotary == FmhaRotary::none) continue;
+    Tensor& tensor = add(table, DType::fp32, all);
+    tensor.rank = 2;
+    tensor.sizes[0] = tensor.strides[1] = p.rotary_dim / 2;
+    tensor.sizes[1] = p.rotary_positions, tensor.strides[0] = 1;
+  }
+  if (p.lengths != FmhaLengths::equal) add_query_lengths(p, all);
+  if (!p.rotate_q) return all;
+  Tensor& q = add_tokens(kQ, p.in, p, p.heads, p.hdim, p.q_strides, all);
+  q.may_be_output = true, q.may_be = kOut;
+  add_tokens(kOut, p.out, p, p.heads, p.hdim, p.out_strides, all);
+  return all;
+}
+
 void set_pointer(Operands& operands, std::size_t operand, void* data) {
   auto& o = std::get<FmhaOperands>(operands);
   const std::array<const void**, 4> inputs = {&o.q, &o.k, &o.v, &o.bias};
@@ -157,12 +205,17 @@ void set_pointer(Operands& operands, std::size_t operand, void* data) {
   if (operand == kOut) o.out = data;
   if (operand == kLse) o.lse = static_cast<float*>(data);
   if (operand == kRandomValues) o.random_values = static_cast<std::uint8_t*>(data);
+  if (operand == kKNew) o.k_new = data;
+  if (operand == kVNew) o.v_new = data;
+  if (operand == kCos) o.cos = static_cast<const float*>(data);
+  if (operand == kSin) o.sin = static_cast<const float*>(data);
 }
 
 // ---- what learning and reports ask for ----
 
 std::string model_key(const Signature& signature) {
-  return "forward_" + std::string(to_string(std::get<FmhaSignature>(signature).in));
+  const auto& s = std::get<FmhaSignature>(signature);
+  return std::string(to_string(s.kind)) + "_" + std::string(to_string(s.in));
 }
 
 tessera::Facts facts(const Problem& problem) {
@@ -179,7 +232,7 @@ tessera::Facts facts(const Problem& problem) {
       .sizes = {{"queries", queries}},
       .axes = {Axis{"seqlen_q", p.seqlen_q}, Axis{"seqlen_k", p.seqlen_k}},
       .shape_hash = shape,
-      .bandwidth_bound = p.seqlen_q <= 16};
+      .bandwidth_bound = p.seqlen_q <= 16 || appends(p)};
 }
 
 const Instruction* roof(const Problem& problem, const Target& target) {
@@ -196,14 +249,16 @@ Problem retyped(const Problem& problem, const TypeWords& words) {
 Problem from_words(const ProblemWords& words) {
   return tile::from_words(
       Op::fmha, words,
-      std::array<std::string_view, 10>{"batch", "heads", "heads_kv", "seqlen_q", "seqlen_k", "hdim",
-                                       "hdim_v", "mask", "dtype", "lse"});
+      std::array<std::string_view, 14>{"batch", "heads", "heads_kv", "seqlen_q", "seqlen_k", "hdim",
+                                       "hdim_v", "mask", "dtype", "lse", "kind", "rotary",
+                                       "rotary_dim", "rotate_q"});
 }
 
 }  // namespace
 
 Tensors tensors(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
+  if (appends(p)) return append_tensors(p);
   Tensors all;
   add_tokens(kQ, p.in, p, p.heads, p.hdim, p.q_strides, all);
   add_keys(kK, p, p.hdim, p.k_strides, all);
@@ -236,7 +291,8 @@ const void* pointer(const Operands& operands, std::size_t operand) {
   const auto& o = std::get<FmhaOperands>(operands);
   return std::array<const void*, kOperands>{
       o.q,          o.k,           o.v,           o.bias, o.slopes, o.seqlens_q,     o.seqlens_k,
-      o.page_table, o.page_starts, o.dropout_rng, o.out,  o.lse,    o.random_values, o.bad_page}
+      o.page_table, o.page_starts, o.dropout_rng, o.out,  o.lse,    o.random_values, o.bad_page,
+      o.k_new,      o.v_new,       o.cos,         o.sin}
       .at(operand);
 }
 
@@ -264,12 +320,14 @@ double scores(const FmhaProblem& problem) {
 // A product and a sum for each element of q and k, and of p and v.
 double flops(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
+  if (appends(p)) return append_flops(p);
   return 2 * scores(p) * (double(p.hdim) + double(p.hdim_v));
 }
 
 // Of a cache the tokens that all sequences may have.
 double bytes(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
+  if (appends(p)) return append_bytes(p);
   const double tokens = double(p.num_pages) * double(p.page_size);
   const double share = std::min(1.0, double(p.batch) * double(p.seqlen_k) / std::max(1.0, tokens));
   double sum = 0;

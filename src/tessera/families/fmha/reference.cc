@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/fmha_dropout.h"
+#include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/row_reference.h"
@@ -428,6 +429,7 @@ std::size_t report_of(const Tensors& all) {
 Reference reference(const Problem& problem, const Operands& operands,
                     const ReferenceLimits& limits) {
   const FmhaProblem p = with_strides(fmha_of(problem));
+  if (appends(p)) return append_reference(problem, std::get<FmhaOperands>(operands), limits);
   const auto hdims = static_cast<double>(p.hdim + p.hdim_v);
   const double cost =
       std::max(1.0, static_cast<double>(p.seqlen_k) * (kProductCost * hdims + kScoreCost) /
@@ -458,7 +460,9 @@ Mismatch compare(const Problem& problem, const Operands& operands, const Referen
   return result;
 }
 
+// Appending reads nothing of the cache, which may hold the result already.
 Mismatch verify(const Problem& problem, const Operands& operands) {
+  if (appends(fmha_of(problem))) return verify_append(problem, std::get<FmhaOperands>(operands));
   tile::require_unchanged_inputs(family(), problem, operands);
   return compare(problem, operands, reference(problem, operands, {}));
 }

@@ -1,33 +1,16 @@
 // Which problems are valid.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "tessera/base/error.h"
-#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/append.h"
+#include "tessera/families/fmha/validate_internal.h"
 #include "tessera/families/tile/strides.h"
 #include "tessera/spec/fields_internal.h"
 
 namespace tessera::fmha {
-namespace {
-
-// Kernels count tokens in int32, and so do prefix sums. Sums of a few such numbers fit in int64.
-constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1;
-
-template <class... Args>
-[[noreturn]] void refuse(fmt::format_string<Args...> sentence, Args&&... args) {
-  throw Error(ErrorCode::invalid_argument,
-              "fmha: " + fmt::format(sentence, std::forward<Args>(args)...));
-}
 
 // ---- sizes ----
-
-struct Count {
-  std::string_view name;
-  std::int64_t value, least, most;
-};
 
 void check_counts(std::span<const Count> counts) {
   for (const auto& [name, value, least, most] : counts) {
@@ -36,7 +19,6 @@ void check_counts(std::span<const Count> counts) {
   }
 }
 
-// `p` has its strides, and with them the numbers of heads and tokens.
 void check_sizes(const FmhaProblem& p) {
   check_counts(std::array<Count, 7>{{{"batch", p.batch, 0, kMostCount},
                                      {"heads", p.heads, 1, kMostCount},
@@ -49,8 +31,15 @@ void check_sizes(const FmhaProblem& p) {
   refuse("heads_kv must divide heads, got heads_kv={} and heads={}", p.heads_kv, p.heads);
 }
 
-// Tokens of all sequences are counted where these lie one behind the other. Elsewhere the sizes say
-// how many there are.
+void check_token_count(std::string_view of, std::int64_t given, std::int64_t longest,
+                       const FmhaProblem& p) {
+  if (given == kPacked || given == p.batch * longest) return;
+  refuse("tokens_{0} must be left out or {1} (batch x seqlen_{0}) with lengths={2}, got {3}", of,
+         p.batch * longest, to_string(p.lengths), given);
+}
+
+namespace {
+
 void check_tokens(const FmhaProblem& given, const FmhaProblem& p) {
   if (p.pages != FmhaPages::none && given.tokens_k != kPacked) {
     refuse("tokens_k must be left out with pages={}, got {}", to_string(p.pages), given.tokens_k);
@@ -59,13 +48,8 @@ void check_tokens(const FmhaProblem& given, const FmhaProblem& p) {
     return check_counts(std::array<Count, 2>{
         {{"tokens_q", p.tokens_q, 0, kMostCount}, {"tokens_k", p.tokens_k, 0, kMostCount}}});
   }
-  const auto check = [&](std::string_view of, std::int64_t tokens, std::int64_t longest) {
-    if (tokens == kPacked || tokens == p.batch * longest) return;
-    refuse("tokens_{0} must be left out or {1} (batch x seqlen_{0}) with lengths={2}, got {3}", of,
-           p.batch * longest, to_string(p.lengths), tokens);
-  };
-  check("q", given.tokens_q, p.seqlen_q);
-  if (p.pages == FmhaPages::none) check("k", given.tokens_k, p.seqlen_k);
+  check_token_count("q", given.tokens_q, p.seqlen_q, p);
+  if (p.pages == FmhaPages::none) check_token_count("k", given.tokens_k, p.seqlen_k, p);
 }
 
 void check_skipped(const FmhaProblem& p) {
@@ -184,6 +168,8 @@ void check_list(const FmhaProblem& given, const FmhaProblem& p) {
       p.batch * needed, needed, p.page_size, p.batch, p.page_entries);
 }
 
+}  // namespace
+
 void check_pages(const FmhaProblem& given, const FmhaProblem& p) {
   if (p.pages == FmhaPages::none) return check_no_pages(given);
   check_counts(std::array<Count, 2>{
@@ -197,33 +183,52 @@ void check_pages(const FmhaProblem& given, const FmhaProblem& p) {
 
 // ---- memory ----
 
+void check_product(std::string_view what, std::initializer_list<std::int64_t> factors) {
+  std::int64_t product = 1;
+  for (const std::int64_t factor : factors) {
+    if (!__builtin_mul_overflow(product, std::max<std::int64_t>(factor, 1), &product)) continue;
+    refuse("{} must be below 2^63, got {}", what, fmt::join(factors, " x "));
+  }
+}
+
+void check_batch_stride(std::string_view name, std::int64_t stride) {
+  if (stride == kPacked || stride == 0) return;
+  refuse(
+      "{}_stride_b must be left out or 0 with lengths=packed, where all sequences are one run of "
+      "tokens, got {}",
+      name, stride);
+}
+
+void check_tensors(const Problem& problem) {
+  for (const Tensor& tensor : tensors(problem)) {
+    const std::string wrong = tile::strides_reason(tensor);
+    if (!wrong.empty()) refuse("{}", wrong);
+  }
+}
+
+namespace {
+
 // Neither the bytes of a tensor without gaps nor the operations may be 2^63 or more.
 void check_products(const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
-  const auto check = [](std::string_view what, std::initializer_list<std::int64_t> factors) {
-    std::int64_t product = 1;
-    for (const std::int64_t factor : factors) {
-      if (!__builtin_mul_overflow(product, std::max<std::int64_t>(factor, 1), &product)) continue;
-      refuse("{} must be below 2^63, got {}", what, fmt::join(factors, " x "));
-    }
-  };
   const bool is_paged = p.pages != FmhaPages::none;
   const std::int64_t batch = is_packed ? 1 : p.batch;
   const std::int64_t q = is_packed ? p.tokens_q : p.seqlen_q;
   const std::int64_t parts = is_paged ? p.num_pages : batch;
   const std::int64_t k = is_paged ? p.page_size : is_packed ? p.tokens_k : p.seqlen_k;
   const std::string_view of_parts = is_paged ? "num_pages x page_size" : "batch x tokens";
-  check("bytes of q, batch x tokens x heads x hdim x 4,", {batch, q, p.heads, p.hdim, 4});
-  check(fmt::format("bytes of k, {} x heads_kv x hdim x 4,", of_parts),
-        {parts, k, p.heads_kv, p.hdim, 4});
-  check(fmt::format("bytes of v, {} x heads_kv x hdim_v x 4,", of_parts),
-        {parts, k, p.heads_kv, p.hdim_v, 4});
-  check("bytes of out, batch x tokens x heads x hdim_v x 4,", {batch, q, p.heads, p.hdim_v, 4});
-  check("operations, 2 x batch x heads x seqlen_q x seqlen_k x (hdim + hdim_v),",
-        {2, p.batch, p.heads, p.seqlen_q, p.seqlen_k, p.hdim + p.hdim_v});
+  check_product("bytes of q, batch x tokens x heads x hdim x 4,", {batch, q, p.heads, p.hdim, 4});
+  check_product(fmt::format("bytes of k, {} x heads_kv x hdim x 4,", of_parts),
+                {parts, k, p.heads_kv, p.hdim, 4});
+  check_product(fmt::format("bytes of v, {} x heads_kv x hdim_v x 4,", of_parts),
+                {parts, k, p.heads_kv, p.hdim_v, 4});
+  check_product("bytes of out, batch x tokens x heads x hdim_v x 4,",
+                {batch, q, p.heads, p.hdim_v, 4});
+  check_product("operations, 2 x batch x heads x seqlen_q x seqlen_k x (hdim + hdim_v),",
+                {2, p.batch, p.heads, p.seqlen_q, p.seqlen_k, p.hdim + p.hdim_v});
   if (!p.random) return;
-  check("bytes of random_values, batch x heads x tokens x seqlen_k,",
-        {batch, p.heads, q, p.seqlen_k});
+  check_product("bytes of random_values, batch x heads x tokens x seqlen_k,",
+                {batch, p.heads, q, p.seqlen_k});
 }
 
 void check_batch_strides(const FmhaProblem& given) {
@@ -234,11 +239,7 @@ void check_batch_strides(const FmhaProblem& given) {
                                                                {"out", given.out_strides[0]}};
   for (const auto& [name, stride] : strides) {
     const bool is_cache = given.pages != FmhaPages::none && (name == "k" || name == "v");
-    if (is_cache || stride == kPacked || stride == 0) continue;
-    refuse(
-        "{}_stride_b must be left out or 0 with lengths=packed, where all sequences are one run of "
-        "tokens, got {}",
-        name, stride);
+    if (!is_cache) check_batch_stride(name, stride);
   }
 }
 
@@ -258,7 +259,7 @@ std::string signature_reason(const FmhaSignature& s) {
     return fmt::format("cache_layout must be linear with pages=none, got {}",
                        to_string(s.cache_layout));
   }
-  if (s.bias == FmhaBias::elementwise || s.dtype_bias == s.in) return {};
+  if (s.bias == FmhaBias::elementwise || s.dtype_bias == s.in) return append_signature_reason(s);
   return fmt::format("dtype_bias must be {} like in with bias={}, got {}", to_string(s.in),
                      to_string(s.bias), to_string(s.dtype_bias));
 }
@@ -266,6 +267,8 @@ std::string signature_reason(const FmhaSignature& s) {
 void validate(const Problem& problem) {
   const FmhaProblem& given = fmha_of(problem);
   check_numbers("fmha", given);
+  if (appends(given)) return validate_append(given);
+  refuse_append_fields(given);
   const std::string reason = signature_reason(std::get<FmhaSignature>(signature_of(problem)));
   if (!reason.empty()) refuse("{}", reason);
   const FmhaProblem p = with_strides(given);
@@ -279,10 +282,7 @@ void validate(const Problem& problem) {
   check_dropout(p);
   check_products(p);
   check_batch_strides(given);
-  for (const Tensor& tensor : tensors(problem)) {
-    const std::string wrong = tile::strides_reason(tensor);
-    if (!wrong.empty()) refuse("{}", wrong);
-  }
+  check_tensors(problem);
 }
 
 }  // namespace tessera::fmha

@@ -13,9 +13,9 @@
 namespace tessera::tile {
 namespace {
 
-// Of each output the elements of all rows that are looked at, one row after the other.
+// Of each output the rows that are looked at, and all their elements, one row after the other.
 struct RowElements {
-  std::vector<std::int64_t> rows;
+  std::vector<std::vector<std::int64_t>> rows;
   std::vector<std::vector<Bounded>> outputs;
 };
 
@@ -29,7 +29,46 @@ std::vector<Tensor> outputs_of(const Tensors& tensors) {
   return outputs;
 }
 
-// One row from each of equal parts, the first and the last among them.
+void look(std::string_view op, const Tensor& tensor, const void* data,
+          const std::vector<std::int64_t>& rows, const Bounded* x, Mismatch& result) {
+  for (const std::int64_t row : rows) {
+    const std::int64_t first = tensor.row_offset(row);
+    for (std::int64_t c = 0; c < tensor.sizes[0]; ++c, ++x) {
+      const double got = load_element(tensor.dtype, data, first + c * tensor.strides[0]);
+      const double tolerance = tolerance_of(tensor.dtype, *x);
+      const double ratio = std::abs(got - x->value) / tolerance;
+      ++result.checked;
+      if (std::isfinite(ratio)) result.worst_ratio = std::max(result.worst_ratio, ratio);
+      if (within_tolerance(tensor.dtype, got, *x)) continue;
+      result.ok = false;
+      if (result.bad++ > 0) continue;
+      result.message =
+          fmt::format("{}: {}[{}, {}] is {:.9g}, the reference is {:.9g} with tolerance {:.3g}", op,
+                      tensor.name, row, c, got, x->value, tolerance);
+    }
+  }
+}
+
+// The runs of bytes that the rows lie in.
+Reference found_in(const Tensors& tensors, std::shared_ptr<RowElements> elements) {
+  Reference found;
+  std::size_t output = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!has_reference(tensors[i])) continue;
+    const std::vector<std::int64_t>& rows = elements->rows[output++];
+    if (tensors[i].is_empty()) continue;
+    const std::int64_t size = size_of(tensors[i].dtype);
+    for (const std::int64_t row : rows) {
+      const std::int64_t bytes = ((tensors[i].sizes[0] - 1) * tensors[i].strides[0] + 1) * size;
+      found.runs.push_back({i, row / tensors[i].rows(), tensors[i].row_offset(row) * size, bytes});
+    }
+  }
+  found.elements = std::move(elements);
+  return found;
+}
+
+}  // namespace
+
 std::vector<std::int64_t> spread_rows(const Tensor& tensor, const ReferenceLimits& limits,
                                       double cost) {
   if (tensor.is_empty()) return {};
@@ -55,37 +94,32 @@ std::vector<std::int64_t> spread_rows(const Tensor& tensor, const ReferenceLimit
   return rows;
 }
 
-void look(std::string_view op, const Tensor& tensor, const void* data,
-          const std::vector<std::int64_t>& rows, const Bounded* x, Mismatch& result) {
-  for (const std::int64_t row : rows) {
-    const std::int64_t first = tensor.row_offset(row);
-    for (std::int64_t c = 0; c < tensor.sizes[0]; ++c, ++x) {
-      const double got = load_element(tensor.dtype, data, first + c * tensor.strides[0]);
-      const double tolerance = tolerance_of(tensor.dtype, *x);
-      const double ratio = std::abs(got - x->value) / tolerance;
-      ++result.checked;
-      if (std::isfinite(ratio)) result.worst_ratio = std::max(result.worst_ratio, ratio);
-      if (within_tolerance(tensor.dtype, got, *x)) continue;
-      result.ok = false;
-      if (result.bad++ > 0) continue;
-      result.message =
-          fmt::format("{}: {}[{}, {}] is {:.9g}, the reference is {:.9g} with tolerance {:.3g}", op,
-                      tensor.name, row, c, got, x->value, tolerance);
-    }
+Reference reference_of_rows(const Family& family, const Problem& problem,
+                            std::vector<std::vector<std::int64_t>> rows, int threads,
+                            const ComputeOutputRow& compute) {
+  const std::vector<Tensor> outputs = outputs_of(family.tensors(problem));
+  auto elements = std::make_shared<RowElements>();
+  elements->rows = std::move(rows);
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    const std::vector<std::int64_t>& of_output = elements->rows[j];
+    const auto columns = static_cast<std::size_t>(outputs[j].sizes[0]);
+    std::vector<Bounded>& all = elements->outputs.emplace_back(of_output.size() * columns);
+    share_work(threads, of_output.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) compute(j, of_output[i], all.data() + i * columns);
+    });
   }
+  return found_in(family.tensors(problem), std::move(elements));
 }
-
-}  // namespace
 
 Reference row_reference(const Family& family, const Problem& problem, const ReferenceLimits& limits,
                         double cost, const ComputeRow& compute) {
   const Tensors tensors = family.tensors(problem);
   const std::vector<Tensor> outputs = outputs_of(tensors);
   auto elements = std::make_shared<RowElements>();
-  elements->rows = spread_rows(outputs.front(), limits, cost);
+  const std::vector<std::int64_t> rows = spread_rows(outputs.front(), limits, cost);
   for (const Tensor& tensor : outputs) {
-    elements->outputs.emplace_back(elements->rows.size() *
-                                   static_cast<std::size_t>(tensor.sizes[0]));
+    elements->rows.push_back(rows);
+    elements->outputs.emplace_back(rows.size() * static_cast<std::size_t>(tensor.sizes[0]));
   }
   const auto compute_rows = [&](std::size_t, std::size_t begin, std::size_t end) {
     std::vector<Bounded*> places(outputs.size());
@@ -93,21 +127,11 @@ Reference row_reference(const Family& family, const Problem& problem, const Refe
       for (std::size_t j = 0; j < outputs.size(); ++j) {
         places[j] = elements->outputs[j].data() + i * static_cast<std::size_t>(outputs[j].sizes[0]);
       }
-      compute(elements->rows[i], places.data());
+      compute(rows[i], places.data());
     }
   };
-  share_work(limits.threads, elements->rows.size(), compute_rows);
-  Reference found;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!has_reference(tensors[i]) || tensors[i].is_empty()) continue;
-    const std::int64_t size = size_of(tensors[i].dtype);
-    for (const std::int64_t row : elements->rows) {
-      const std::int64_t bytes = ((tensors[i].sizes[0] - 1) * tensors[i].strides[0] + 1) * size;
-      found.runs.push_back({i, row / tensors[i].rows(), tensors[i].row_offset(row) * size, bytes});
-    }
-  }
-  found.elements = std::move(elements);
-  return found;
+  share_work(limits.threads, rows.size(), compute_rows);
+  return found_in(tensors, std::move(elements));
 }
 
 Mismatch compare_rows(const Family& family, const Problem& problem, const Operands& operands,
@@ -117,7 +141,7 @@ Mismatch compare_rows(const Family& family, const Problem& problem, const Operan
   Mismatch result;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     look(to_string(family.op), outputs[i], family.pointer(operands, outputs[i].operand),
-         elements.rows, elements.outputs[i].data(), result);
+         elements.rows[i], elements.outputs[i].data(), result);
   }
   if (!result.ok) {
     result.message += fmt::format(" ({} of {} elements checked {} outside)", result.bad,

@@ -1,0 +1,246 @@
+"""Appending new keys and values to a cache: from arrays to a problem, its plan and its launch."""
+from __future__ import annotations
+
+import sys
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from . import _abi, _arrays, _attention_shapes, _dtypes
+from ._abi import Error
+from ._attention import _is_on_host, _whole_numbers
+from ._attention_shapes import Tokens
+from ._dispatcher import Dispatcher, check_views, dispatcher_for
+from ._problem import Problem
+
+_ROTARY = ("interleaved", "half")
+
+
+class _Options(NamedTuple):
+    layout: str
+    rotary: Optional[str]
+    longest_q: Optional[int]  # of packed sequences
+
+
+def append_kv(k_cache: Any, v_cache: Any, k_new: Any, v_new: Any, seqlens_k: Any, *, q: Any = None,
+              cos: Any = None, sin: Any = None, rotary: Optional[str] = None,
+              seqlens_q: Any = None, max_seqlen_q: Optional[int] = None, layout: str = "bshd",
+              out: Any = None, stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+    """Writes new keys and values behind those that a cache has, in place.
+
+    k_cache: (batch, room, heads_kv, hdim), v_cache: (batch, room, heads_kv, hdim_v), k_new: (batch,
+    tokens, heads_kv, hdim), v_new: (batch, tokens, heads_kv, hdim_v), of one type: float32,
+    float16, bfloat16. layout="bhsd": heads before tokens. Any strides cost nothing. seqlens_k:
+    (batch,), how many keys each sequence has before the call; new token t of sequence b becomes key
+    seqlens_k[b] + t.
+    rotary: "half" turns elements i and i + n / 2 of new keys together (NeoX, Llama), "interleaved"
+    2 i and 2 i + 1 (GPT-J), by the angles whose cosines and sines are the rows of cos and sin,
+    (positions, n / 2) of float32; elements from n on are copied. q: (batch, tokens, heads, hdim),
+    turned by the same angles into out, which is returned and may be q.
+    seqlens_q: how many new tokens sequences have, all of k_new's without it. With k_new, v_new and
+    q of 3 dimensions, (tokens, heads, hdim), sequences lie one behind the other, and these are
+    batch + 1 prefix sums. Lists and arrays of whole numbers on a CPU, int32 on a GPU, where their
+    values are not read: give max_seqlen_q for speed, the most new tokens of a sequence.
+
+    A token that does not fit into the room, or has no row in cos and sin, is refused where the
+    lengths can be read, and left out where they lie on a GPU. Returns out, None without q.
+    """
+    try:
+        options = _checked(rotary, q, cos, sin, out, layout)
+        lengths, longest = _lengths(k_cache, k_new, seqlens_k, seqlens_q, cos, max_seqlen_q, layout)
+        arrays = {"k": k_cache, "v": v_cache, "k_new": k_new, "v_new": v_new, "q": q, "cos": cos,
+                  "sin": sin, "out": out, **lengths}
+        return _call(options._replace(longest_q=longest), arrays, stream, dispatcher)
+    except Error as error:
+        text = str(error)
+        if text.startswith("fmha"):
+            raise
+        raise Error(f"append_kv: {text}", error.code, error.details) from None
+
+
+# ---- Options and lengths -------------------------------------------------------------------------
+
+def _checked(rotary: Optional[str], q: Any, cos: Any, sin: Any, out: Any, layout: Any) -> _Options:
+    _attention_shapes.layout_word(layout)
+    if rotary is not None and rotary not in _ROTARY:
+        raise Error(f"rotary must be None or one of {', '.join(_ROTARY)}, got {rotary!r}")
+    for name, array in (("cos", cos), ("sin", sin)):
+        if (array is None) != (rotary is None):
+            raise Error(f"rotary={rotary!r} {'needs' if rotary else 'has no'} {name}")
+    if rotary is None and q is not None:
+        raise Error("q is for a rotary embedding, which turns it; got rotary=None and q")
+    if q is None and out is not None:
+        raise Error("out is for q, which is turned into it; got out and no q")
+    return _Options(layout, rotary, None)
+
+
+def _lengths(k_cache: Any, k_new: Any, seqlens_k: Any, seqlens_q: Any, cos: Any,
+             most: Optional[int], layout: str) -> Tuple[Dict[str, Any], Optional[int]]:
+    """seqlens_k, and seqlens_q where it is given, in int32, and how many new tokens packed
+    sequences have at most."""
+    cache, new = (tuple(_arrays.view_of(array, name).shape) if not hasattr(array, "shape")
+                  else tuple(array.shape) for array, name in ((k_cache, "k_cache"),
+                                                              (k_new, "k_new")))
+    _attention_shapes.check_rank("k_new", len(new))
+    if len(cache) != 4:
+        raise Error(f"k_cache must have 4 dimensions, got {len(cache)}")
+    is_packed = len(new) == 3
+    if is_packed and seqlens_q is None:
+        raise Error("k_new has 3 dimensions, which are packed tokens; they need seqlens_q, the "
+                    "prefix sums of their numbers")
+    if most is not None and not is_packed:
+        raise Error(f"max_seqlen_q is for packed tokens, k_new of 3 dimensions; got {most}")
+    limit = None if most is None else _attention_shapes.whole("max_seqlen_q", most)
+    room = _attention_shapes.tokens_in(cache, layout)
+    counts, found_q, longest = _counts(seqlens_q, new, layout, cache[0], is_packed)
+    found: Dict[str, Any] = {} if seqlens_q is None else {"seqlens_q": found_q}
+    found["seqlens_k"] = seqlens_k
+    if _is_on_host(seqlens_k):
+        before = _whole_numbers("seqlens_k", seqlens_k)
+        _attention_shapes.check_count("seqlens_k", len(before), cache[0])
+        end = room if cos is None else min(room, int(cos.shape[0]))
+        _check_places(before.tolist(), counts, end)
+        found["seqlens_k"] = sys.modules["numpy"].ascontiguousarray(before, "int32")
+    if longest is not None:
+        limit = _attention_shapes.check_most("q", limit, longest)
+    return found, limit
+
+
+def _counts(seqlens_q: Any, new: Tuple[int, ...], layout: str, batch: int, is_packed: bool
+            ) -> Tuple[Optional[List[int]], Any, Optional[int]]:
+    """How many new tokens each sequence has, where that can be read; the array that the kernel
+    takes; the most of a packed sequence."""
+    tokens = _attention_shapes.tokens_in(new, layout)
+    if seqlens_q is None:
+        return [tokens] * batch, None, None
+    if not _is_on_host(seqlens_q):
+        return None, seqlens_q, None
+    array = _whole_numbers("seqlens_q", seqlens_q)
+    numbers = array.tolist()
+    as_int32 = sys.modules["numpy"].ascontiguousarray(array, "int32")
+    _attention_shapes.check_count("seqlens_q", len(numbers), batch + int(is_packed))
+    if not is_packed:
+        _attention_shapes.check_lengths("seqlens_q", numbers, "k_new", tokens)
+        return numbers, as_int32, None
+    longest = _attention_shapes.check_sums("seqlens_q", numbers, "k_new", tokens)
+    return [after - first for first, after in zip(numbers, numbers[1:])], as_int32, longest
+
+
+def _check_places(before: List[int], counts: Optional[List[int]], end: int) -> None:
+    for i, length in enumerate(before):
+        count = 0 if counts is None else counts[i]
+        if length < 0 or length + count > end:
+            raise Error(f"seqlens_k[{i}] must be at least 0 and at most {end - count}, because "
+                        f"{count} new tokens need places below {end}, got {length}")
+
+
+# ---- Calls ---------------------------------------------------------------------------------------
+
+def _call(options: _Options, arrays: Dict[str, Any], stream: Any,
+          dispatcher: Optional[Dispatcher]) -> Any:
+    address = _arrays.stream_address(stream)
+    given = {name: array for name, array in arrays.items() if array is not None}
+    views = {name: _arrays.view_of(array, name, address) for name, array in given.items()}
+    chosen = dispatcher_for(dispatcher, views["k"])
+    check_views(chosen, list(views.items()))
+    if "q" in views and "out" not in views:
+        like = views["q"]
+        given["out"] = _arrays.empty(like.shape, like.dtype, arrays["q"], like)
+        if "seqlens_q" in views:
+            given["out"][...] = 0
+        views["out"] = _arrays.view_of(given["out"], "out", address)
+    for name in ("k", "v", "out"):
+        if name in views:
+            _arrays.check_output(views[name], name)
+    key = "append_kv", options, tuple((name, view[1:4]) for name, view in views.items())
+    plan = chosen._plans.get(key)
+    if plan is None:
+        plan = chosen._keep(key, chosen.plan(Problem("fmha", **problem_fields(options, views))))
+    plan.launch_at([views[operand.name].address for operand in plan.operands],
+                   _abi.LaunchOptions(stream=address) if address else None)
+    return given.get("out")
+
+
+def problem_fields(options: _Options, views: Dict[str, _arrays.View]) -> Dict[str, Any]:
+    found = _tokens(options, views)
+    k, new = found["k"], found["k_new"]
+    is_packed = len(views["k_new"].shape) == 3
+    word = views["k"].dtype
+    heads = found["q"].heads[0] if "q" in found else k.heads[0]
+    fields: Dict[str, Any] = {
+        "kind": "append", "in": word, "out": word, "dtype_bias": word, "batch": k.batch[0],
+        "heads": heads, "seqlen_q": new.tokens[0], "seqlen_k": k.tokens[0], "hdim": k.hdim[0]}
+    if k.heads[0] != heads:
+        fields["heads_kv"] = k.heads[0]
+    if found["v"].hdim[0] != k.hdim[0]:
+        fields["hdim_v"] = found["v"].hdim[0]
+    if is_packed:
+        fields.update(lengths="packed", tokens_q=new.tokens[0])
+        if options.longest_q is not None:
+            fields["seqlen_q"] = options.longest_q
+    elif "seqlens_q" in views:
+        fields["lengths"] = "padded"
+    for part in found.values():
+        fields.update(_attention_shapes.token_strides(part))
+    fields.update(_rotary_fields(options, views))
+    _check_lengths(views, k.batch[0], is_packed)
+    return fields
+
+
+def _tokens(options: _Options, views: Dict[str, _arrays.View]) -> Dict[str, Tokens]:
+    """All arrays of tokens, which fit together."""
+    names = [name for name in ("k", "v", "k_new", "v_new", "q", "out") if name in views]
+    rank = len(views["k_new"].shape)
+    for name in names:
+        wanted = 4 if name in ("k", "v") else rank
+        if len(views[name].shape) != wanted:
+            raise Error(f"{name} must have {wanted} dimensions, got {len(views[name].shape)}")
+        if views[name].dtype != views["k"].dtype:
+            raise Error(f"k has the type {_dtypes.NAMES[views['k'].dtype]} and {name} "
+                        f"{_dtypes.NAMES[views[name].dtype]}; the two must be equal")
+    found = {name: _attention_shapes._tokens_of(name, views[name], options.layout)
+             for name in names}
+    equal = _attention_shapes._equal
+    for one, other, what, field in _EQUAL:
+        if one in found and other in found and (what != "sequences" or rank == 4 or other == "v"):
+            equal(what, found[one], getattr(found[one], field)[0], found[other],
+                  getattr(found[other], field)[0])
+    if "out" in views and views["out"].shape != views["q"].shape:
+        raise Error(f"out must have the shape {views['q'].shape}, got {views['out'].shape}")
+    return found
+
+
+# Pairs of arrays, and what is equal in both.
+_EQUAL = (("k", "v", "sequences", "batch"), ("k", "v", "heads", "heads"),
+          ("k", "v", "tokens", "tokens"), ("k", "k_new", "sequences", "batch"),
+          ("k", "k_new", "heads", "heads"), ("k", "k_new", "elements a head", "hdim"),
+          ("k_new", "v_new", "sequences", "batch"), ("k_new", "v_new", "tokens", "tokens"),
+          ("v", "v_new", "heads", "heads"), ("v", "v_new", "elements a head", "hdim"),
+          ("k_new", "q", "sequences", "batch"), ("k_new", "q", "tokens", "tokens"),
+          ("k_new", "q", "elements a head", "hdim"))
+
+
+def _rotary_fields(options: _Options, views: Dict[str, _arrays.View]) -> Dict[str, Any]:
+    if options.rotary is None:
+        return {}
+    for name in ("cos", "sin"):
+        view = views[name]
+        if view.dtype != "fp32" or len(view.shape) != 2 or view.shape != views["cos"].shape:
+            raise Error(f"{name} must have the type float32 and 2 dimensions, those of cos, got "
+                        f"{_dtypes.NAMES[view.dtype]} and {view.shape}")
+        if 0 not in view.shape and view.strides != _arrays.packed_strides(view.shape):
+            raise Error(f"{name} must have no gaps, got the strides {view.strides} over "
+                        f"{view.shape}")
+    positions, pairs = views["cos"].shape
+    if pairs == 0:
+        raise Error("cos and sin must have at least 1 column, got 0")
+    return {"rotary": options.rotary, "rotary_dim": 2 * pairs, "rotary_positions": positions,
+            "rotate_q": "q" in views}
+
+
+def _check_lengths(views: Dict[str, _arrays.View], batch: int, is_packed: bool) -> None:
+    for name, wanted in (("seqlens_k", batch), ("seqlens_q", batch + int(is_packed))):
+        if name not in views:
+            continue
+        if views[name].dtype != "int32" or len(views[name].shape) != 1:
+            raise Error(f"{name} must have the type int32 and 1 dimension, got "
+                        f"{_dtypes.NAMES[views[name].dtype]} and {views[name].shape}")
+        _attention_shapes.check_count(name, views[name].shape[0], wanted)

@@ -1,0 +1,149 @@
+// What appending to a cache of keys and values shares on every backend and in its reference: the
+// arguments, where a new token goes, which elements are turned together, and by what.
+#pragma once
+
+#include "tessera/device/fmha.h"
+
+namespace tessera::device {
+
+enum class FmhaRotary { none, interleaved, half };
+
+// The one argument of the kernels that append. Plain C layout; a change here raises the family's
+// ABI number. Strides count elements. Packed sequences are one run of tokens: the batch's strides
+// of all but k and v are 0.
+struct FmhaAppendArguments {
+  const void *q, *k_new, *v_new;
+  const float *cos, *sin;  // {positions, rotary_dim / 2}
+  const int *seqlens_q, *seqlens_k;
+  void *k, *v, *out;
+  i64 batch, heads, heads_kv;
+  i64 seqlen_q;  // new tokens of the longest sequence
+  i64 tokens_q;  // packed: of all sequences
+  i64 end;       // of the positions that are written: the cache's room, or the tables' rows
+  i64 hdim, hdim_v, rotary_dim;
+  i64 q_stride[kTokenStrides], k_new_stride[kTokenStrides], v_new_stride[kTokenStrides];
+  i64 k_stride[kTokenStrides], v_stride[kTokenStrides], out_stride[kTokenStrides];
+};
+
+// The new tokens of a sequence: how many, where the first one lies, and its position in the cache.
+struct FmhaNewTokens {
+  i64 count, first, position;
+};
+
+template <FmhaLengths kLengths>
+inline FmhaNewTokens new_tokens_of(const FmhaAppendArguments& g, i64 batch) {
+  FmhaNewTokens s = {g.seqlen_q, 0, g.seqlens_k[batch]};
+  if constexpr (kLengths == FmhaLengths::packed) {
+    packed_part(g.seqlens_q, batch, g.tokens_q, g.seqlen_q, s.first, s.count);
+  }
+  if constexpr (kLengths == FmhaLengths::padded) {
+    s.count = clamped(g.seqlens_q[batch], 0, g.seqlen_q);
+  }
+  return s;
+}
+
+// Whether a token of this position is written at all, whatever the lengths hold.
+inline bool has_place(const FmhaAppendArguments& g, i64 position) {
+  return position >= 0 && position < g.end;
+}
+
+inline i64 token_offset(const i64 (&stride)[kTokenStrides], i64 batch, i64 head, i64 token) {
+  return batch * stride[kTokenBatch] + head * stride[kTokenHead] + token * stride[kToken];
+}
+
+// One head of a new token: what moves where, the elements that are turned first.
+template <class T>
+struct FmhaAppendRow {
+  const T* from;
+  T* to;
+  i64 from_stride, to_stride;  // of elements
+  i64 count, turned;
+};
+
+// A token's rows: its heads of keys, those of values, and those of queries where these are turned.
+inline i64 rows_of_token(const FmhaAppendArguments& g, bool rotates_q) {
+  return 2 * g.heads_kv + (rotates_q ? g.heads : 0);
+}
+
+template <class T>
+inline FmhaAppendRow<T> append_row(const FmhaAppendArguments& g, const FmhaNewTokens& s, i64 batch,
+                                   i64 token, i64 row) {
+  const i64 from = s.first + token, to = s.position + token;
+  if (row < g.heads_kv) {
+    return {static_cast<const T*>(g.k_new) + token_offset(g.k_new_stride, batch, row, from),
+            static_cast<T*>(g.k) + token_offset(g.k_stride, batch, row, to),
+            g.k_new_stride[kTokenElement],
+            g.k_stride[kTokenElement],
+            g.hdim,
+            g.rotary_dim};
+  }
+  const i64 head = row - g.heads_kv;
+  if (head < g.heads_kv) {
+    return {static_cast<const T*>(g.v_new) + token_offset(g.v_new_stride, batch, head, from),
+            static_cast<T*>(g.v) + token_offset(g.v_stride, batch, head, to),
+            g.v_new_stride[kTokenElement],
+            g.v_stride[kTokenElement],
+            g.hdim_v,
+            0};
+  }
+  const i64 query = head - g.heads_kv;
+  return {static_cast<const T*>(g.q) + token_offset(g.q_stride, batch, query, from),
+          static_cast<T*>(g.out) + token_offset(g.out_stride, batch, query, from),
+          g.q_stride[kTokenElement],
+          g.out_stride[kTokenElement],
+          g.hdim,
+          g.rotary_dim};
+}
+
+// Two elements that are turned together, and the pair that an element belongs to.
+struct FmhaPair {
+  i64 index, first, second;
+};
+inline FmhaPair pair_of(FmhaRotary rotary, i64 element, i64 rotary_dim) {
+  if (rotary == FmhaRotary::interleaved) return {element / 2, element / 2 * 2, element / 2 * 2 + 1};
+  const i64 half = rotary_dim / 2;
+  const i64 index = element < half ? element : element - half;
+  return {index, index, index + half};
+}
+
+// The turn of a pair (x, y) by an angle, of numbers or of vectors of them. Su et al., "RoFormer",
+// 2021, equation 34.
+template <class Number>
+struct FmhaTurned {
+  Number x, y;
+};
+template <class Number>
+inline FmhaTurned<Number> turned(Number x, Number y, Number cos, Number sin) {
+  return {x * cos - y * sin, y * cos + x * sin};
+}
+
+// ---- how a GPU's block shares out rows ----
+
+// Threads of a row and rows of a token that a block takes at a time, both powers of two; the
+// block's other threads take further tokens.
+struct FmhaAppendBlock {
+  int thread_bits, row_bits, tokens;
+};
+
+constexpr int bits_for(i64 count, int most) {
+  int bits = 0;
+  while (bits < most && (i64{1} << bits) < count) ++bits;
+  return bits;
+}
+
+// The pieces of `vector` elements of a row; a piece of the pairs i and i + half has two of them.
+constexpr i64 append_pieces(FmhaRotary rotary, i64 count, i64 rotary_dim, int vector) {
+  const i64 firsts = rotary == FmhaRotary::half ? rotary_dim / 2 : rotary_dim;
+  return (firsts + vector - 1) / vector + (count - rotary_dim + vector - 1) / vector;
+}
+
+inline FmhaAppendBlock append_block(const FmhaAppendArguments& g, FmhaRotary rotary, bool rotates_q,
+                                    int vector, int thread_bits) {
+  const i64 of_key = append_pieces(rotary, g.hdim, g.rotary_dim, vector);
+  const i64 of_value = append_pieces(rotary, g.hdim_v, 0, vector);
+  const int threads = bits_for(of_key > of_value ? of_key : of_value, 5);
+  const int rows = bits_for(rows_of_token(g, rotates_q), thread_bits - threads);
+  return {threads, rows, 1 << (thread_bits - threads - rows)};
+}
+
+}  // namespace tessera::device

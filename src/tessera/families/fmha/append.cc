@@ -1,0 +1,239 @@
+// Appending to a cache: counts, kernels, their text and launch, predicted times.
+#include "tessera/families/fmha/append.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tessera/base/error.h"
+#include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/fields.h"
+#include "tessera/families/tile/rules.h"
+#include "tessera/families/tile/space.h"
+#include "tessera/families/tile/text.h"
+
+namespace tessera::fmha {
+namespace {
+
+constexpr int kGpuWarps = 4;
+constexpr int kWarpThreads = 32;
+constexpr int kRegisters = 40;           // of a GPU's thread
+constexpr double kCyclesOfVector = 6;    // CPU: of a vector, from load to store
+constexpr double kCyclesOfRow = 30;      // CPU: of a head of a token
+constexpr double kAppendSeconds = 2e-6;  // first bytes, last bytes
+
+struct AppendCase {
+  const FmhaSignature& signature;
+  const Algorithm& algorithm;
+  const Target& target;
+};
+
+Shape3 wave_for(const Target& target) {
+  return is_gpu(target) ? Shape3{kGpuWarps, 1, 1} : Shape3{0, 1, 1};
+}
+
+constexpr tile::Rule<AppendCase> kAppendRules[] = {
+    {[](const AppendCase& c) { return c.target.spaces.contains(Op::fmha); },
+     [](const AppendCase& c) { return fmt::format("{} has no space for fmha", c.target.name); }},
+    {[](const AppendCase& c) { return signature_reason(c.signature).empty(); },
+     [](const AppendCase& c) { return signature_reason(c.signature); }},
+    {[](const AppendCase& c) { return c.algorithm.pipeline == Pipeline::direct; },
+     [](const AppendCase& c) {
+       return fmt::format("the pipeline must be direct with kind=append, got {}",
+                          to_string(c.algorithm.pipeline));
+     }},
+    {[](const AppendCase& c) { return tile::unused_at_default(c.algorithm); },
+     [](const AppendCase& c) { return tile::unused_field(c.algorithm); }},
+    {[](const AppendCase& c) {
+       const Algorithm& a = c.algorithm;
+       return a.tile == Shape3{} && a.warp_tile == Shape3{} && a.wave == wave_for(c.target);
+     },
+     [](const AppendCase& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format("tile, wave and warp tile must be 1x1x1, {} and 1x1x1, got {}, {} and {}",
+                          to_string(wave_for(c.target)), to_string(a.tile), to_string(a.wave),
+                          to_string(a.warp_tile));
+     }},
+};
+
+// Heads of new tokens that are read and written.
+struct AppendRows {
+  double of_keys, of_queries;  // values have as many as keys
+};
+AppendRows rows_of(const FmhaProblem& p) {
+  const double tokens = std::min(double(p.batch) * double(p.seqlen_q), double(p.tokens_q));
+  return {tokens * double(p.heads_kv), p.rotate_q ? tokens * double(p.heads) : 0};
+}
+
+double moved_elements(const FmhaProblem& p) {
+  const AppendRows rows = rows_of(p);
+  return rows.of_keys * double(p.hdim + p.hdim_v) + rows.of_queries * double(p.hdim);
+}
+
+void copy_strides(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrides]) {
+  std::copy(from.begin(), from.end(), to);
+}
+
+std::string append_config(const KernelSpec& spec) {
+  const auto& s = std::get<FmhaSignature>(spec.signature);
+  return fmt::format(
+      "  using In = {};\n"
+      "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
+      "  static constexpr FmhaRotary kRotary = FmhaRotary::{};\n"
+      "  static constexpr bool kRotateQ = {};\n"
+      "  static constexpr int kWaveM = {};\n",
+      s.in == DType::fp32 ? "float" : to_string(s.in), to_string(s.lengths), to_string(s.rotary),
+      s.rotate_q, spec.algorithm.wave.m);
+}
+
+device::FmhaAppendBlock block_of(const FmhaProblem& p, const device::FmhaAppendArguments& g) {
+  const auto rotary = static_cast<device::FmhaRotary>(p.rotary);
+  return device::append_block(g, rotary, p.rotate_q, 16 / size_of(p.in),
+                              device::bits_for(kGpuWarps * kWarpThreads, 10));
+}
+
+// The kernel walks on from there where a side of the grid would be too large.
+std::array<unsigned, 3> grid_of(const FmhaProblem& p, const device::FmhaAppendArguments& g) {
+  constexpr std::int64_t kMost = 65535, kMostTokens = 1 << 30;
+  const device::FmhaAppendBlock block = block_of(p, g);
+  const std::int64_t rows = std::int64_t{1} << block.row_bits;
+  const std::int64_t of_token = device::rows_of_token(g, p.rotate_q);
+  const std::int64_t tokens = (p.seqlen_q + block.tokens - 1) / block.tokens;
+  return {static_cast<unsigned>(std::min(tokens, kMostTokens)),
+          static_cast<unsigned>(std::min((of_token + rows - 1) / rows, kMost)),
+          static_cast<unsigned>(std::min(p.batch, kMost))};
+}
+
+bool has_tokens(const FmhaProblem& p) { return has_queries(p) && end_of_positions(p) > 0; }
+
+Estimate append_on_gpu(const FmhaProblem& p, const Target& target) {
+  const auto grid = grid_of(p, append_arguments(p, {}));
+  const double blocks = double(grid[0]) * grid[1] * grid[2];
+  const double bandwidth = tile::gpu_bandwidth(target, blocks, kGpuWarps * kWarpThreads, kRegisters,
+                                               append_bytes(p) / 2 / std::max(1.0, blocks));
+  return tile::total_of(0, append_bytes(p) / bandwidth, target.launch_us * 1e-6 + kAppendSeconds);
+}
+
+Estimate append_on_cpu(const FmhaProblem& p, const Target& target, int limit) {
+  const AppendRows rows = rows_of(p);
+  const double all = 2 * rows.of_keys + rows.of_queries;
+  const double used = std::clamp<double>(all / 32, 1, limit);
+  const double lanes = std::max(1, target.vector_bytes / 4);
+  const double cycles = moved_elements(p) / lanes * kCyclesOfVector + all * kCyclesOfRow;
+  const double memory = append_bytes(p) / tile::cpu_bandwidth(target, append_bytes(p), used);
+  return tile::total_of(cycles / (target.clock_ghz * 1e9 * used), memory,
+                        used > 1 ? target.launch_us * 1e-6 : 1e-7);
+}
+
+}  // namespace
+
+std::int64_t end_of_positions(const FmhaProblem& p) {
+  return p.rotary == FmhaRotary::none ? p.seqlen_k : std::min(p.seqlen_k, p.rotary_positions);
+}
+
+device::FmhaAppendArguments append_arguments(const FmhaProblem& p, const FmhaOperands& o) {
+  device::FmhaAppendArguments g{};
+  g.q = o.q, g.k_new = o.k_new, g.v_new = o.v_new;
+  g.cos = o.cos, g.sin = o.sin;
+  g.seqlens_q = o.seqlens_q, g.seqlens_k = o.seqlens_k;
+  g.k = const_cast<void*>(o.k), g.v = const_cast<void*>(o.v), g.out = o.out;
+  g.batch = p.batch, g.heads = p.heads, g.heads_kv = p.heads_kv;
+  g.seqlen_q = p.seqlen_q, g.tokens_q = p.tokens_q;
+  g.end = end_of_positions(p);
+  g.hdim = p.hdim, g.hdim_v = p.hdim_v, g.rotary_dim = p.rotary_dim;
+  copy_strides(p.q_strides, g.q_stride), copy_strides(p.out_strides, g.out_stride);
+  copy_strides(p.k_new_strides, g.k_new_stride), copy_strides(p.v_new_strides, g.v_new_stride);
+  copy_strides(p.k_strides, g.k_stride), copy_strides(p.v_strides, g.v_stride);
+  if (p.lengths == FmhaLengths::packed) {
+    for (device::i64* stride : {g.q_stride, g.k_new_stride, g.v_new_stride, g.out_stride}) {
+      stride[device::kTokenBatch] = 0;
+    }
+  }
+  return g;
+}
+
+// One for each element that is moved, and two products and a sum for each that is turned.
+double append_flops(const FmhaProblem& p) {
+  const AppendRows rows = rows_of(p);
+  return moved_elements(p) + 3 * double(p.rotary_dim) * (rows.of_keys + rows.of_queries);
+}
+
+// Each new element is read and written; of the tables, a row for each new token.
+double append_bytes(const FmhaProblem& p) {
+  const double tokens = std::min(double(p.batch) * double(p.seqlen_q), double(p.tokens_q));
+  const double table = std::min(tokens, double(p.rotary_positions)) * double(p.rotary_dim);
+  return 2 * moved_elements(p) * size_of(p.in) + 4 * table + 4 * double(p.batch);
+}
+
+// What networks use: of all types, with each embedding.
+std::vector<Signature> append_signatures() {
+  std::vector<Signature> all;
+  for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
+    for (const FmhaLengths lengths :
+         {FmhaLengths::equal, FmhaLengths::packed, FmhaLengths::padded}) {
+      for (const FmhaRotary rotary :
+           {FmhaRotary::none, FmhaRotary::interleaved, FmhaRotary::half}) {
+        for (const bool rotate_q : {false, true}) {
+          if (rotate_q && rotary == FmhaRotary::none) continue;
+          all.push_back(FmhaSignature{.kind = FmhaKind::append,
+                                      .in = in,
+                                      .out = in,
+                                      .dtype_bias = in,
+                                      .lengths = lengths,
+                                      .rotary = rotary,
+                                      .rotate_q = rotate_q});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<Algorithm> append_algorithms(const Target& target) {
+  tile::space_of(Op::fmha, target);  // refuses targets without one
+  return {Algorithm{
+      .pipeline = Pipeline::direct, .tile = {}, .wave = wave_for(target), .warp_tile = {}}};
+}
+
+std::string append_illegal(const FmhaSignature& signature, const Algorithm& algorithm,
+                           const Target& target) {
+  const AppendCase c = {signature, algorithm, target};
+  const tile::Rule<AppendCase>* rule = tile::first_broken(kAppendRules, c);
+  return rule == nullptr ? std::string() : rule->sentence(c);
+}
+
+Source emit_append(const KernelSpec& spec, const Target& target) {
+  if (!is_gpu(target)) {
+    const std::array<std::string, 1> ends = {""};
+    return tile::cpu_source(
+        spec, target, kAbi,
+        {"fmha/append_fmha.h", "FmhaAppendKernel", "FmhaAppendArguments", append_config(spec)},
+        ends);
+  }
+  constexpr std::array<tile::GpuEntry, 1> kEntries = {{{"", "run"}}};
+  return tile::cuda_source(
+      spec, kAbi,
+      {"fmha/append_fmha.h", "FmhaAppendKernel", "FmhaAppendArguments", append_config(spec)},
+      kGpuWarps * kWarpThreads, kEntries);
+}
+
+void bind_append(const KernelSpec&, const FmhaProblem& p, const FmhaOperands& o, Launch& launch) {
+  const device::FmhaAppendArguments g = append_arguments(p, o);
+  launch.arguments.set(g);
+  if (!has_tokens(p)) return;
+  Step step;
+  step.grid = grid_of(p, g);
+  step.block = {kGpuWarps * kWarpThreads, 1, 1};
+  launch.steps.push(step);
+}
+
+Estimate estimate_append(const KernelSpec&, const FmhaProblem& p, const Target& target,
+                         int threads) {
+  if (!has_tokens(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
+  return is_gpu(target) ? append_on_gpu(p, target)
+                        : append_on_cpu(p, target, units_used(threads, target));
+}
+
+}  // namespace tessera::fmha

@@ -1,0 +1,161 @@
+// Appending to a cache on CPUs: fresh random problems over all fields against the fp64 reference of
+// what was there before, elements that must stay, lengths of any content, q in place, special
+// values. To repeat a failure: --gtest_filter=... --gtest_random_seed=<the seed printed>.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "cpu/kernel_folder.h"
+#include "host/fmha/append_problems.h"
+#include "openmp_limit.h"
+#include "tessera/families/operands.h"
+#include "tessera/registry/registry.h"
+#include "tessera/runtime/runtime.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::fmha {
+namespace {
+
+using testing_support::targets_here;
+
+Registry& append_registry() { return testing_support::registry_in("fmha_append_test"); }
+
+class FmhaAppend : public testing::Test {
+ protected:
+  const Family& family_ = family_of(Op::fmha);
+  std::uint64_t seed_ = [] {
+    const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
+    return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
+  }();
+  RandomFmhas random_{seed_};
+
+  measure::OwnedOperands operands(const Problem& problem) {
+    return measure::random_operands(problem,
+                                    static_cast<std::uint64_t>(random_.integer(0, 1 << 30)));
+  }
+  void launch(const Target& target, const Problem& problem, const Operands& operands, int threads) {
+    const KernelSpec spec = family_.general(problem, target);
+    const OpenMpLimit limit(threads);
+    runtime::LaunchOptions options;
+    options.threads = threads;
+    append_registry().get(spec)->launch(family_.bind(spec, problem, operands), options);
+  }
+  // Also begins in the middle of the room, behind it, and in front of it.
+  void move_positions(const FmhaProblem& p, const FmhaOperands& o) {
+    for (std::int64_t b = 0; b < p.batch; ++b) {
+      if (random_.coin()) continue;
+      const auto position = static_cast<std::int32_t>(random_.integer(-3, p.seqlen_k + 2));
+      const_cast<std::int32_t*>(o.seqlens_k)[b] = position;
+    }
+  }
+  void expect_right(const Problem& problem, const measure::OwnedOperands& owned,
+                    const Reference& before) {
+    EXPECT_EQ(measure::gaps_intact(owned), "");
+    EXPECT_EQ(changed_elsewhere(with_strides(fmha_of(problem)), owned), 0);
+    const Mismatch mismatch = family_.compare(problem, owned.operands, before);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+  }
+};
+
+TEST_F(FmhaAppend, RandomProblemsAreCorrect) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    for (int i = 0; i < 40; ++i) {
+      const FmhaProblem p = random_append(random_, i % 4 == 0 ? 70 : 10, i % 8 == 0 ? 300 : 90);
+      family_.validate(p);
+      SCOPED_TRACE(fmt::format("seed {}: '{}' on {}", seed_, to_string(Problem(p)), target.name));
+      measure::OwnedOperands owned = operands(p);
+      if (i % 2 == 0) move_positions(p, std::get<FmhaOperands>(owned.operands));
+      const Reference before = family_.reference(p, owned.operands, {});
+      launch(target, p, owned.operands, static_cast<int>(random_.integer(1, 5)));
+      expect_right(p, owned, before);
+    }
+  }
+}
+
+TEST_F(FmhaAppend, SamplesAreCorrect) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    const Problem any = parse_problem(
+        "fmha kind=append heads=1 seqlen_q=1 seqlen_k=1 hdim=2 rotary=half rotate_q=1 dtype=bf16");
+    for (const Problem& p : family_.samples(family_.general(any, target), target)) {
+      SCOPED_TRACE(fmt::format("seed {}: '{}' on {}", seed_, to_string(p), target.name));
+      measure::OwnedOperands owned = operands(p);
+      const Reference before = family_.reference(p, owned.operands, {});
+      launch(target, p, owned.operands, 2);
+      expect_right(p, owned, before);
+    }
+  }
+}
+
+TEST_F(FmhaAppend, QMayBeTurnedInPlace) {
+  for (const FmhaRotary rotary : {FmhaRotary::interleaved, FmhaRotary::half}) {
+    for (const Target& target : targets_here()) {
+      FmhaProblem p = fmha_of(parse_problem(
+          "fmha kind=append batch=2 heads=3 seqlen_q=5 seqlen_k=20 hdim=72 rotary_dim=44 "
+          "rotate_q=1 rotary=half"));
+      p.rotary = rotary;
+      p.in = p.out = p.dtype_bias = random_.one_of(kTypes);
+      SCOPED_TRACE(fmt::format("seed {}: {}", seed_, to_string(Problem(p))));
+      measure::OwnedOperands owned = operands(p);
+      launch(target, p, owned.operands, 2);
+      auto in_place = owned.operands;
+      auto& o = std::get<FmhaOperands>(in_place);
+      const auto bytes = static_cast<std::size_t>(2 * 5 * 3 * 72 * size_of(p.in));
+      o.out = const_cast<void*>(o.q);
+      validate_operands(family_, p, in_place);
+      launch(target, p, in_place, 2);
+      EXPECT_EQ(std::memcmp(o.q, std::get<FmhaOperands>(owned.operands).out, bytes), 0);
+    }
+  }
+}
+
+// Whatever lengths hold, no other memory is touched.
+TEST_F(FmhaAppend, LengthsOutOfRangeAreClamped) {
+  const auto any = [&] {
+    return static_cast<std::int32_t>(random_.integer(-(1LL << 31), 2147483647));
+  };
+  for (const char* lengths : {"equal", "packed", "padded"}) {
+    for (const Target& target : targets_here()) {
+      const Problem p = parse_problem(
+          fmt::format("fmha kind=append batch=4 heads=2 seqlen_q=6 seqlen_k=9 hdim=16 rotary=half "
+                      "rotate_q=1 lengths={}",
+                      lengths));
+      measure::OwnedOperands owned = operands(p);
+      const auto& o = std::get<FmhaOperands>(owned.operands);
+      for (int i = 0; i < 4; ++i) const_cast<std::int32_t*>(o.seqlens_k)[i] = any();
+      for (int i = 0; o.seqlens_q != nullptr && i < 4; ++i) {
+        const_cast<std::int32_t*>(o.seqlens_q)[i] = any();
+      }
+      launch(target, p, owned.operands, 1);
+      EXPECT_EQ(measure::gaps_intact(owned), "") << "seed " << seed_;
+    }
+  }
+}
+
+// Elements behind the turned ones keep every bit; a pair with a NaN or an infinity keeps to itself.
+TEST_F(FmhaAppend, SpecialValuesStayInTheirPairs) {
+  for (const DType in : kTypes) {
+    for (const char* rotary : {"none", "interleaved", "half"}) {
+      FmhaProblem p = fmha_of(parse_problem(
+          fmt::format("fmha kind=append heads=1 seqlen_q=3 seqlen_k=9 hdim=40 rotary={}", rotary)));
+      p.in = p.out = p.dtype_bias = in;
+      if (p.rotary != FmhaRotary::none) p.rotary_dim = 36;
+      for (const Target& target : targets_here()) {
+        SCOPED_TRACE(fmt::format("seed {}: {}", seed_, to_string(Problem(p))));
+        measure::OwnedOperands owned = operands(p);
+        auto* const data = const_cast<void*>(std::get<FmhaOperands>(owned.operands).k_new);
+        store_element(in, data, 3, std::numeric_limits<double>::quiet_NaN());
+        store_element(in, data, 40 + 20, std::numeric_limits<double>::infinity());
+        store_element(in, data, 80 + 38, -std::numeric_limits<double>::infinity());
+        const Reference before = family_.reference(p, owned.operands, {});
+        launch(target, p, owned.operands, 1);
+        expect_right(p, owned, before);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::fmha
