@@ -25,7 +25,8 @@ std::string to_string(const Shape3& shape);  // "128x256x64"
 // packa (A only), direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer).
 // Hopper: tmaws, cpasync. CK Tile: compv3, compv4, compv5, mem. Normalisations: rows. direct runs
 // any convolution or attention on any machine, depthwise convolutions with one channel of x in each
-// group. Attention: flash (the keys go by in blocks, the sums stay).
+// group. Attention: flash (the keys go by in blocks, the sums stay), splitkv (few queries: the keys
+// are cut into parts, whose sums are merged).
 enum class Pipeline : std::uint8_t {
   packab,
   packb,
@@ -41,6 +42,7 @@ enum class Pipeline : std::uint8_t {
   rows,
   depthwise,
   flash,
+  splitkv,
 };
 std::string_view to_string(Pipeline pipeline);
 Pipeline parse_pipeline(std::string_view text);

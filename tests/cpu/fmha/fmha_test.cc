@@ -164,11 +164,35 @@ TEST_F(FmhaKernels, LongestHeads) {
   }
 }
 
+// Few queries and many keys, which are cut into parts.
+FmhaProblem long_problem(RandomFmhas& random, int turn) {
+  FmhaProblem p = random.problem(3, 40);
+  p.seqlen_q = random.integer(1, 5);
+  p.seqlen_k = random.integer(2048, 5000);
+  p.tokens_q = p.tokens_k = kPacked;
+  p.q_strides = p.k_strides = p.v_strides = p.out_strides = p.bias_strides = kPackedTokens;
+  p.skip_q = 0;
+  if (p.mask != FmhaMask::none && turn % 2 == 0) p.mask = FmhaMask::bottom_right;
+  if (turn % 4 == 0 && p.window_left >= 0) p.window_left = 2500;
+  return p;
+}
+
+TEST_F(FmhaKernels, KeysInPartsAreCorrect) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    for (int i = 0; i < 3; ++i) {
+      const FmhaProblem p = long_problem(random_, i);
+      family_.validate(p);
+      check(random_.one_of(kernels(p, target)), p, static_cast<int>(random_.integer(1, 5)));
+    }
+  }
+}
+
 TEST_F(FmhaKernels, AnyNumberOfThreadsGivesTheSameBits) {
   fmt::print("seed {}\n", seed_);
   const Target target = targets_here().front();
   for (int i = 0; i < 12; ++i) {
-    const FmhaProblem p = random_.problem(150, 70);
+    const FmhaProblem p = i % 4 == 0 ? long_problem(random_, i) : random_.problem(150, 70);
     const KernelSpec spec = random_.one_of(kernels(p, target));
     SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
     measure::OwnedOperands owned = measure::random_operands(p, seed_);

@@ -8,6 +8,7 @@
 #include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/split_gpu.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::fmha {
@@ -165,6 +166,20 @@ TEST(FmhaSamples, OfFlashKernelsOnHopper) {
                                        .dtype_bias = DType::bf16,
                                        .masked = masked,
                                        .lse = true};
+      expect_samples({signature, algorithm, target.name}, target);
+    }
+  }
+}
+
+TEST(FmhaSamples, OfKernelsWithSplitKeys) {
+  const Target target = load_target("sm90a");
+  for (const Algorithm& algorithm : split_gpu_algorithms(target)) {
+    for (const bool masked : {false, true}) {
+      const FmhaSignature signature = {.in = DType::fp16,
+                                       .out = DType::fp16,
+                                       .dtype_bias = DType::fp16,
+                                       .lengths = FmhaLengths::padded,
+                                       .masked = masked};
       expect_samples({signature, algorithm, target.name}, target);
     }
   }

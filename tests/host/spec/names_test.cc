@@ -245,7 +245,8 @@ TEST(KernelSpecJson, RefusesWithTheFieldsPath) {
        "algorithm.persistent must be true or false, got 0"},
       {"\"packb\"", "\"packd\"",
        "algorithm.pipeline must be one of packab, packb, packa, direct, stream, tmaws, cpasync, "
-       "compv3, compv4, compv5, mem, rows, depthwise, flash, got \"packd\", did you mean 'packb'?"},
+       "compv3, compv4, compv5, mem, rows, depthwise, flash, splitkv, "
+       "got \"packd\", did you mean 'packb'?"},
       {"\"epilogue\": \"none\"", "\"epilogue\": \"relo\"",
        "signature.epilogue: unknown epilogue op 'relo', did you mean 'relu'?"},
       {"\"target\": \"avx512\"", "\"target\": 512", "target must be a string, got 512"},

@@ -207,13 +207,18 @@ FmhaProblem problem_of(const KernelSpec& spec, const Sample& sample, std::size_t
   return p;
 }
 
-// For kernels that move pieces of 16 bytes and mask one side. 192 goes with 128.
-FmhaProblem simplified(FmhaProblem p) {
+// For kernels that move pieces of 16 bytes. 192 goes with 128.
+FmhaProblem in_pieces(FmhaProblem p) {
   const auto whole = [](std::int64_t size) { return std::max<std::int64_t>(8, size / 8 * 8); };
   p.hdim = whole(p.hdim);
   p.hdim_v = p.hdim_v == kPacked ? p.hdim : std::min<std::int64_t>(128, whole(p.hdim_v));
-  p.window_left = -1;
   return p;
+}
+
+// For kernels that mask one side, too.
+FmhaProblem simplified(FmhaProblem p) {
+  p.window_left = -1;
+  return in_pieces(p);
 }
 
 }  // namespace
@@ -246,7 +251,7 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
   std::size_t turn = 0;
   for (const Sample& sample : sizes_for(spec.algorithm.tile)) {
     const FmhaProblem p = problem_of(spec, sample, turn++);
-    for (const FmhaProblem& one : {p, simplified(p)}) {
+    for (const FmhaProblem& one : {p, in_pieces(p), simplified(p)}) {
       if (!supports(spec, one, target)) continue;
       problems.emplace_back(one);
       break;

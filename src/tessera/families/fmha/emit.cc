@@ -11,6 +11,7 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/split_gpu.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::fmha {
@@ -118,6 +119,7 @@ Source emit(const KernelSpec& spec, const Target& target) {
                             std::span(ends).first(entries));
   }
   if (spec.algorithm.pipeline == Pipeline::tmaws) return emit_flash_gpu(spec);
+  if (spec.algorithm.pipeline == Pipeline::splitkv) return emit_split_gpu(spec);
   if (target.backend == "cuda") {
     constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_check", "check"}}};
     return tile::cuda_source(spec, kAbi,
@@ -138,6 +140,8 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
     bind_append(spec, p, o, launch);
   } else if (spec.algorithm.pipeline == Pipeline::tmaws) {
     if (has_queries(p)) bind_flash_gpu(spec, p, o, launch);
+  } else if (spec.algorithm.pipeline == Pipeline::splitkv) {
+    if (has_queries(p)) bind_split_gpu(spec, p, o, launch);
   } else {
     launch.arguments.set(arguments_of(p, o));
     if (p.check_pages) add_check(spec, launch);

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/device/cpu/fmha/flash_parts.h"
 #include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/split_gpu.h"
 #include "tessera/families/tile/bandwidth.h"
 
 namespace tessera::fmha {
@@ -18,6 +20,13 @@ constexpr double kCyclesOfDropout = 2;   // CPU: of a score's random byte, measu
 constexpr double kGpuStepSeconds = 2e-6;
 constexpr double kGpuShare = 0.35;    // direct: of the machine's products that it reaches
 constexpr double kTensorShare = 0.7;  // tmaws: the same, of the tensor cores
+constexpr double kMmaShare = 0.2;     // splitkv: the same, which mma.sync reaches beside its loads
+constexpr double kSplitBandwidth = 0.85;       // splitkv: of the memory's, when all units are busy
+constexpr double kSplitL2Bytes = 26;           // splitkv: of a cycle and unit, from L2
+constexpr double kStepCycles = 400;            // splitkv: of a block of keys, and
+constexpr double kElementCycles = 0.25;        // more for each of its elements
+constexpr double kPartSeconds = 1.5e-6;        // splitkv: a block's begin and end
+constexpr double kMergeBytesPerSecond = 30e9;  // splitkv: of the block that merges
 
 double product_rate(const Target& target, DType in) {
   const Instruction* one = find_instruction(target, in, in, DType::fp32);
@@ -43,8 +52,10 @@ double cut_scores(const Algorithm& a, const FmhaProblem& p) {
 Estimate estimate_cpu(const Algorithm& a, const FmhaProblem& p, const Target& target, int limit) {
   const double lanes = std::max(1, target.vector_bytes / 4);
   const double blocks = blocks_of(a, p);
-  const double used = std::min<double>(limit, blocks);
-  const double idle = std::ceil(blocks / used) * used / blocks;  // while others do the last block
+  const auto parts = static_cast<double>(
+      device::flash_parts(static_cast<device::i64>(std::min(blocks, 1e18)), p.seqlen_k));
+  const double used = std::min<double>(limit, blocks * parts);
+  const double idle = std::ceil(blocks * parts / used) * used / (blocks * parts);  // at the end
   const double rows = double(p.heads) * double(p.seqlen_q) * double(p.batch);
   const double own = double(p.seqlen_q) * double(p.heads / p.heads_kv);  // of a key-value head
   const double padding = std::ceil(own / a.warp_tile.m) * a.warp_tile.m / std::max(1.0, own);
@@ -75,6 +86,32 @@ Estimate estimate_flash_gpu(const Algorithm& a, const FmhaProblem& p, const Targ
                         target.launch_us * 1e-6 + kGpuStepSeconds);
 }
 
+// Keys and values come from memory once; the tiles of a key-value head read them in L2. Blocks run
+// `slices` at a time, and half as many, one for each unit, are enough for the memory. Each takes
+// its blocks of keys one after the other. A tile's last one reads the sums of all its parts.
+Estimate estimate_split_gpu(const Algorithm& a, const FmhaProblem& p, const Target& target) {
+  const SplitPlan plan = split_gpu_plan(a, p);
+  const double hertz = target.clock_ghz * 1e9;
+  const double blocks = double(plan.items) * double(plan.parts);
+  const double rounds = std::ceil(blocks / a.slices);
+  const double share = blocks / (rounds * a.slices);
+  const double seen = scores(p) / (double(p.batch) * double(p.heads) * double(p.seqlen_q));
+  const double products = double(plan.items) * a.tile.m * seen * 2 * a.tile.k;
+  const double compute = products / (product_rate(target, p.in) * target.units * kMmaShare);
+  const double read = double(plan.items) * seen * double(p.hdim + p.hdim_v) * size_of(p.in);
+  const double memory = std::max(bytes(p) / (target.memory_gb_per_s * 1e9 * kSplitBandwidth),
+                                 read / (kSplitL2Bytes * hertz * target.units));
+  const double steps = std::ceil(seen / (double(a.tile.n) * a.wave.n * double(plan.parts)));
+  const double chain =
+      rounds * steps * (kStepCycles + kElementCycles * a.tile.n * a.tile.k) / hertz;
+  const double rows = std::min<double>(a.tile.m, double(p.seqlen_q) * double(p.heads / p.heads_kv));
+  const double merging =
+      plan.parts == 1 ? 0 : double(plan.parts) * rows * double(p.hdim_v) * 4 / kMergeBytesPerSecond;
+  return tile::total_of(std::max(compute / share, chain),
+                        memory / (rounds > 1 ? share : std::min(1.0, 2 * share)),
+                        target.launch_us * 1e-6 + rounds * kPartSeconds + merging);
+}
+
 Estimate estimate_gpu(const Algorithm& a, const FmhaProblem& p, const Target& target) {
   const double blocks =
       std::ceil(double(p.seqlen_q) / a.tile.m) * double(p.heads) * double(p.batch);
@@ -82,7 +119,10 @@ Estimate estimate_gpu(const Algorithm& a, const FmhaProblem& p, const Target& ta
   // The padding of heads is loaded, the products stop at the heads' ends.
   const double waste = double(a.tile.k + most_hdim_v(a.tile.k)) / double(p.hdim + p.hdim_v);
   const double rate = product_rate(target, DType::fp32) * target.units * kGpuShare * share;
-  const double compute = scores(p) * double(p.hdim + p.hdim_v) / rate * (0.9 + 0.1 * waste);
+  // Rows of a tile that are not there take as long.
+  const double padding = std::ceil(double(p.seqlen_q) / a.tile.m) * a.tile.m / double(p.seqlen_q);
+  const double products = scores(p) * padding * double(p.hdim + p.hdim_v);
+  const double compute = products / rate * (0.9 + 0.1 * waste);
   const double memory = bytes(p) / (target.memory_gb_per_s * 1e9 * share);
   return tile::total_of(compute, memory, target.launch_us * 1e-6 + kGpuStepSeconds);
 }
@@ -96,6 +136,9 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
   if (!has_queries(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
   if (spec.algorithm.pipeline == Pipeline::tmaws) {
     return estimate_flash_gpu(spec.algorithm, p, target);
+  }
+  if (spec.algorithm.pipeline == Pipeline::splitkv) {
+    return estimate_split_gpu(spec.algorithm, p, target);
   }
   if (is_gpu(target)) return estimate_gpu(spec.algorithm, p, target);
   return estimate_cpu(spec.algorithm, p, target, units_used(threads, target));

@@ -11,6 +11,7 @@
 #include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/split_gpu.h"
 #include "tessera/families/tile/fields.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
@@ -69,7 +70,8 @@ bool warp_tile_fits(const Case& c) {
          w.m * vectors + vectors < c.target.vector_registers;
 }
 
-// What holds for kernels of every pipeline, and what for those of `flash` and `direct`.
+// What holds for kernels of every pipeline, and what for those of `flash` and `direct`, whose
+// unused fields are at their defaults.
 constexpr tile::Rule<Case> kCommonRules[] = {
     {[](const Case& c) { return tile::has_pipeline(Op::fmha, c.target, c.algorithm.pipeline); },
      [](const Case& c) {
@@ -79,8 +81,6 @@ constexpr tile::Rule<Case> kCommonRules[] = {
      [](const Case& c) { return signature_reason(c.signature); }},
 };
 constexpr tile::Rule<Case> kRules[] = {
-    {[](const Case& c) { return tile::unused_at_default(c.algorithm); },
-     [](const Case& c) { return tile::unused_field(c.algorithm); }},
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        if (!on_gpu(c)) return w == Shape3{0, 1, 1};
@@ -111,16 +111,26 @@ constexpr tile::Rule<Case> kRules[] = {
 
 // ---- enumeration ----
 
+// Whether a pipeline lists its algorithms itself, as they are no products of lists of a row. Such
+// kernels do not serve every problem.
+bool has_own_algorithms(Pipeline pipeline) {
+  return pipeline == Pipeline::tmaws || pipeline == Pipeline::splitkv;
+}
+
 std::vector<Algorithm> algorithms_of(const Target& target) {
   const AlgorithmSpace& space = tile::space_of(Op::fmha, target);
   const std::vector<Shape3> one = {Shape3{}};
   const auto& warp_tiles = is_gpu(target) ? one : tile::warp_tiles_for(space, DType::fp32);
   std::vector<Algorithm> all;
   tile::for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
-    if (a.pipeline != Pipeline::tmaws) all.push_back(a);
+    if (has_own_algorithms(a.pipeline)) return;
+    all.push_back(a);
   });
   if (tile::has_pipeline(Op::fmha, target, Pipeline::tmaws)) {
     for (const Algorithm& a : flash_gpu_algorithms()) all.push_back(a);
+  }
+  if (tile::has_pipeline(Op::fmha, target, Pipeline::splitkv)) {
+    for (const Algorithm& a : split_gpu_algorithms(target)) all.push_back(a);
   }
   return all;
 }
@@ -210,10 +220,15 @@ Verdict is_legal(const KernelSpec& spec, const Target& target) {
   const Case c = {std::get<FmhaSignature>(spec.signature), spec.algorithm, target};
   if (appends(spec)) return {append_illegal(c.signature, c.algorithm, target)};
   const tile::Rule<Case>* rule = tile::first_broken(kCommonRules, c);
-  if (rule == nullptr && c.algorithm.pipeline == Pipeline::tmaws) {
+  if (rule != nullptr) return {rule->sentence(c)};
+  if (c.algorithm.pipeline == Pipeline::tmaws) {
     return {flash_gpu_illegal(c.signature, c.algorithm, target)};
   }
-  if (rule == nullptr) rule = tile::first_broken(kRules, c);
+  if (!tile::unused_at_default(c.algorithm)) return {tile::unused_field(c.algorithm)};
+  if (c.algorithm.pipeline == Pipeline::splitkv) {
+    return {split_gpu_illegal(c.signature, c.algorithm, target)};
+  }
+  rule = tile::first_broken(kRules, c);
   return {rule == nullptr ? std::string() : rule->sentence(c)};
 }
 
@@ -222,6 +237,7 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target&) 
   if (appends(spec)) return {};
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (spec.algorithm.pipeline == Pipeline::tmaws) return {flash_gpu_unsupported(spec, p)};
+  if (spec.algorithm.pipeline == Pipeline::splitkv) return {split_gpu_unsupported(spec, p)};
   const int most = spec.algorithm.tile.k;
   if (p.hdim > most)
     return {fmt::format("tile {} serves heads of {} elements, got {} (hdim)",
@@ -259,7 +275,7 @@ std::vector<KernelSpec> candidates(const Problem& problem, const Target& target)
 KernelSpec general(const Problem& problem, const Target& target) {
   std::string why;
   for (const KernelSpec& spec : candidates(problem, target)) {
-    if (spec.algorithm.pipeline == Pipeline::tmaws) continue;
+    if (has_own_algorithms(spec.algorithm.pipeline)) continue;
     Verdict verdict = is_legal(spec, target);
     if (verdict) verdict = supports(spec, problem, target);
     if (verdict) return spec;

@@ -37,6 +37,7 @@ constexpr FieldMask kCk =
 
 constexpr FieldMask kNorm = mask_of({"slices"});
 constexpr FieldMask kDepthwise = mask_of({"split_k", "slices"});
+constexpr FieldMask kSplitkv = mask_of({"slices", "stages"});
 
 constexpr FieldMask used_by(Pipeline pipeline) {
   switch (pipeline) {
@@ -53,6 +54,8 @@ constexpr FieldMask used_by(Pipeline pipeline) {
       return kShapes | kNorm;
     case Pipeline::depthwise:
       return kShapes | kDepthwise;
+    case Pipeline::splitkv:
+      return kShapes | kSplitkv;
     default:  // the pipelines of CPUs
       return kShapes;
   }
@@ -92,8 +95,9 @@ bool unused_at_default(const Algorithm& a) {
   if (a.pipeline == Pipeline::cpasync) return at_default<Pipeline::cpasync>(a);
   if (a.pipeline == Pipeline::rows) return at_default<Pipeline::rows>(a);
   if (a.pipeline == Pipeline::depthwise) return at_default<Pipeline::depthwise>(a);
-  return a.pipeline >= Pipeline::compv3 ? at_default<Pipeline::compv3>(a)
-                                        : at_default<Pipeline::packab>(a);
+  if (a.pipeline == Pipeline::splitkv) return at_default<Pipeline::splitkv>(a);
+  const bool is_ck = a.pipeline >= Pipeline::compv3 && a.pipeline <= Pipeline::mem;
+  return is_ck ? at_default<Pipeline::compv3>(a) : at_default<Pipeline::packab>(a);
 }
 
 std::string unused_field(const Algorithm& a) {

@@ -1,11 +1,13 @@
 // Attention on a CPU. A thread takes kTileM rows: the queries of all heads that share a key-value
 // head, query by query. The keys go by in blocks of kTileN, of which scores, exponentials and
 // products with the values stay in its caches; only running maxima, sums and outputs are kept.
-// Dao et al., "FlashAttention", 2022, algorithm 1; outputs are divided once, at the end.
+// Dao et al., "FlashAttention", 2022, algorithm 1; outputs are divided once, at the end. Where
+// there are few rows, the keys are cut into parts, whose sums are merged in their order.
 #pragma once
 
 #include "tessera/device/cpu/fmha/flash_block.h"
 #include "tessera/device/cpu/fmha/flash_dropout.h"
+#include "tessera/device/cpu/fmha/flash_merge.h"
 #include "tessera/device/cpu/fmha/flash_pack.h"
 #include "tessera/device/cpu/fmha/paged_tokens.h"
 #include "tessera/device/cpu/grid.h"
@@ -64,6 +66,43 @@ struct FmhaKernel {
     b.most = take(C::kTileM);
     b.total = take(C::kTileM);
     return b;
+  }
+
+  // ---- parts of the keys ----
+
+  static FlashWork work_of(const FmhaArguments& g) {
+    const i64 items = blocks_of_pair(g) * g.batch * g.heads_kv;
+    return {items, flash_parts(items, g.seqlen_k)};
+  }
+  static i64 rows_of_part(const FmhaArguments& g) {
+    return smaller(C::kTileM, rounded(g.seqlen_q * (g.heads / g.heads_kv), kRows));
+  }
+  static i64 floats_of_part(const FmhaArguments& g) {
+    return rounded(rows_of_part(g) * (v_pitch(g) + 2), kLanes);
+  }
+
+  // The same buffers with the sums of a part, which lie behind the parts of all threads.
+  static Buffers with_part(const FmhaArguments& g, const CpuThread& thread, i64 part, Buffers b) {
+    float* const all = static_cast<float*>(thread.workspace) + thread.count * floats_of_thread(g);
+    b.sums.data = all + part * floats_of_part(g);
+    b.most = b.sums.row(rows_of_part(g));
+    b.total = b.most + rows_of_part(g);
+    return b;
+  }
+
+  static void finish_parts(const FmhaArguments& g, const CpuThread& thread, const FlashWork& work,
+                           const Buffers& own) {
+    thread.barrier(thread.barrier_context);
+    for (i64 i = thread.index; i < work.items; i += thread.count) {
+      const Item item = item_of(g, i);
+      const i64 parts = item.count == 0 ? 1 : own_parts(work, keys_of_rows(g, item));
+      if (parts == 1) continue;
+      const Buffers b = with_part(g, thread, i * work.parts, own);
+      const i64 step = floats_of_part(g);
+      for (i64 row = 0; row < item.count; ++row)
+        merge_row({b.sums.row(row), b.most + row, b.total + row}, b.sums.ld, parts, step);
+      finish(g, item, b);
+    }
   }
 
   // ---- rows ----
@@ -282,6 +321,16 @@ struct FmhaKernel {
     }
   }
 
+  // Part `index` of `parts` of the keys that are seen, in their order.
+  static void attend_part(const FmhaArguments& g, const Item& item, const FmhaKeys& keys, i64 parts,
+                          i64 index, const Buffers& b) {
+    const Range seen = part(keys.sink + keys.end - keys.begin, kKeys, parts, index);
+    const i64 skipped = keys.begin - keys.sink;
+    attend_range(g, item, {seen.begin, smaller(seen.end, keys.sink)}, b);
+    const i64 first = seen.begin > keys.sink ? seen.begin : keys.sink;
+    attend_range(g, item, {first + skipped, seen.end + skipped}, b);
+  }
+
   static Item item_of(const FmhaArguments& g, i64 index) {
     const i64 pairs = g.batch * g.heads_kv;
     Item item{};
@@ -297,25 +346,35 @@ struct FmhaKernel {
     return blocks_of(g.seqlen_q * (g.heads / g.heads_kv), C::kTileM);
   }
 
+  static void attend_item(const FmhaArguments& g, const Item& item, const CpuThread& thread,
+                          const FlashWork& work, i64 index, const Buffers& own) {
+    const FmhaKeys keys = keys_of_rows(g, item);
+    const i64 parts = own_parts(work, keys);
+    if (index % work.parts >= parts) return;
+    const Buffers b = parts == 1 ? own : with_part(g, thread, index, own);
+    begin(g, item, b);
+    attend_part(g, item, keys, parts, index % work.parts, b);
+    if (parts == 1) finish(g, item, b);
+  }
+
   // The last queries come first: under most masks they see the most keys.
   static void run(const void* arguments, const CpuThread* thread) {
     const auto& g = *static_cast<const FmhaArguments*>(arguments);
     if (C::kPages != FmhaPages::none && has_bad_page(g)) return;
     const Buffers b = buffers_of(g, *thread);
-    const i64 items = blocks_of_pair(g) * g.batch * g.heads_kv;
-    for (i64 i = thread->index; i < items; i += thread->count) {
-      const Item item = item_of(g, i);
-      if (item.count == 0) continue;
-      begin(g, item, b);
-      const FmhaKeys keys = keys_of_rows(g, item);
-      attend_range(g, item, {0, keys.sink}, b);
-      attend_range(g, item, {keys.begin, keys.end}, b);
-      finish(g, item, b);
+    const FlashWork work = work_of(g);
+    for (i64 i = thread->index; i < work.items * work.parts; i += thread->count) {
+      const Item item = item_of(g, i / work.parts);
+      if (item.count > 0) attend_item(g, item, *thread, work, i, b);
     }
+    if (work.parts > 1) finish_parts(g, *thread, work, b);
   }
 
   static i64 workspace_bytes(const void* arguments, int threads) {
-    return floats_of_thread(*static_cast<const FmhaArguments*>(arguments)) * threads * 4;
+    const auto& g = *static_cast<const FmhaArguments*>(arguments);
+    const FlashWork work = work_of(g);
+    const i64 of_parts = work.parts > 1 ? work.items * work.parts * floats_of_part(g) : 0;
+    return (floats_of_thread(g) * threads + of_parts) * 4;
   }
 
   // The entry that a checked launch runs first.

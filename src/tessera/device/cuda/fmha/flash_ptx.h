@@ -31,4 +31,13 @@ __device__ __forceinline__ void load_shared(u32 from, int& x, int& y, int& z, in
                : "memory");
 }
 
+__device__ __forceinline__ void store_shared_half(u32 to, u16 x) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
+}
+
+// Loads two floats that another block may have stored before a fence.
+__device__ __forceinline__ void load_global(const void* from, float& x, float& y) {
+  asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(from) : "memory");
+}
+
 }  // namespace tessera::device

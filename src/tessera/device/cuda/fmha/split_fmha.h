@@ -1,0 +1,300 @@
+// Attention of few queries to many keys, which reads keys and values about once at the memory's
+// pace: decoding. The rows of a tile are the queries of all heads that share a key-value head,
+// query by query. The keys of a tile are cut into parts; each part is a block's, and the last block
+// of a tile to end merges what all have left in the workspace, part after part.
+//
+// Launch: one block of 32 * wave_m * wave_n threads with split_sizes().bytes of dynamic shared
+// memory for each part of each tile of each key-value head and sequence; the parts of a tile are
+// neighbours.
+#pragma once
+
+#include "tessera/device/cuda/fmha/split_ring.h"
+#include "tessera/device/cuda/fmha/split_store.h"
+
+namespace tessera::device {
+
+// A lane has parts of two rows of scores, as in flash_rows.h, and of two rows of sums. The warps of
+// a team have different rows of the same keys, teams have different keys.
+template <class C>
+class SplitFmha {
+  using In = typename C::In;
+  using Store = SplitStore<C>;
+  static constexpr int kRows = C::kTileM, kKeys = C::kTileN, kHdim = C::kTileK;
+  static constexpr int kTeams = C::kWaveN, kStages = C::kStages;
+  static constexpr int kTeamThreads = 32 * C::kWaveM;
+  static constexpr int kScores = kKeys / 2;  // of a lane
+  static constexpr bool kKeepsQueries = kHdim <= 128;
+  static constexpr SplitSizes kSizes = Store::kSizes;
+  static_assert(kRows == kSplitRows * C::kWaveM && kKeys % 16 == 0 && kStages >= 2, "tile");
+
+  using Copy = SplitCopy<In, kKeys, kHdim, kTeamThreads>;
+  using Block = typename Copy::Shape;
+  using Queries = TileShape<In, kRows, kHdim, true>;
+
+  const SplitTile<C>& tile;
+  const FmhaArguments& g;
+  unsigned char* const memory;
+  const int thread, lane, warp, team;  // warp: of the team
+  SplitRow row[2];
+  u32 queries[kKeepsQueries ? kHdim / 16 : 1][4];
+  float most[2], total[2];  // total: of this lane's keys
+  float sums[kHdim / 8][4];
+
+  __device__ __forceinline__ SplitFmha(const SplitTile<C>& of_tile, unsigned char* shared)
+      : tile(of_tile),
+        g(of_tile.g),
+        memory(shared),
+        thread(static_cast<int>(threadIdx.x)),
+        lane(thread % 32),
+        warp(thread / 32 % C::kWaveM),
+        team(thread / kTeamThreads) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      row[r] = tile.row(warp * kSplitRows + lane / 4 + 8 * r);
+      most[r] = minus_infinity();
+      total[r] = 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kHdim / 8; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sums[i][j] = 0;
+    }
+  }
+
+  __device__ __forceinline__ u32 stage_at(int stage) const {
+    return shared_address(memory) + team * kSizes.ring + stage * kSizes.stage;
+  }
+
+  __device__ __forceinline__ void sync_team() const {
+    if constexpr (C::kWaveM == 1) {
+      __syncwarp();
+    } else {
+      threads_sync(1 + team, kTeamThreads);
+    }
+  }
+
+  // ---- queries ----
+
+  // Brings the tile's queries to shared memory, zeros where there are none.
+  __device__ __forceinline__ void bring_queries() const {
+    constexpr int kChunks = Queries::kChunks, kPerChunk = Queries::kPerChunk;
+    const i64 stride = g.q_stride[kTokenElement];
+#pragma unroll 1
+    for (int i = thread; i < kRows * kChunks; i += kTeams * kTeamThreads) {
+      const int r = i / kChunks, first = i % kChunks * kPerChunk;
+      u32 words[4] = {};
+      if (r < tile.rows) {
+        const i64 token = tile.s.first_query + tile.query_of(r);
+        const In* const q = tile.template token<const In>(g.q, g.q_stride, tile.head_of(r), token);
+#pragma unroll
+        for (int e = 0; e < kPerChunk; ++e) {
+          if (first + e < g.hdim) words[e / 2] |= u32{q[(first + e) * stride].bits} << e % 2 * 16;
+        }
+      }
+      const u32 to = shared_address(memory) + kSizes.queries;
+      store_chunk(to + Queries::at(r, i % kChunks), words);
+    }
+    __syncthreads();
+  }
+
+  // The warp's 16 rows of 16 elements, as the left operand.
+  __device__ __forceinline__ void load_queries(int step, u32 (&words)[4]) const {
+    const u32 from = shared_address(memory) + kSizes.queries;
+    load_matrices<false>(from + Queries::at(warp * kSplitRows + lane % 16, 2 * step + lane / 16),
+                         words);
+  }
+
+  __device__ __forceinline__ void keep_queries() {
+    if constexpr (kKeepsQueries) {
+#pragma unroll
+      for (int step = 0; step < kHdim / 16; ++step) load_queries(step, queries[step]);
+    }
+  }
+
+  // ---- scores ----
+
+  __device__ __forceinline__ void multiply(u32 keys, float (&x)[kScores / 4][4]) const {
+    const u32 start = Block::at(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) x[i / 4][i % 4] = 0;
+#pragma unroll
+    for (int step = 0; step < kHdim / 16; ++step) {
+      u32 q[4];
+      if constexpr (kKeepsQueries) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) q[i] = queries[step][i];
+      } else {
+        load_queries(step, q);
+      }
+      const u32 upper[2] = {q[0], q[2]};
+      const u32 lower[2] = {q[1], q[3]};
+#pragma unroll
+      for (int i = 0; i < kKeys / 16; ++i) {
+        u32 k[4];
+        load_matrices<false>(keys + (start ^ step * 32) + i * 16 * Block::kLineBytes, k);
+        mma<In>(x[2 * i], upper, lower, {k[0], k[1]});
+        mma<In>(x[2 * i + 1], upper, lower, {k[2], k[3]});
+      }
+    }
+  }
+
+  // Makes scores of the products of the block from `first` on; minus infinity where a row does not
+  // see the key.
+  __device__ __forceinline__ void score(int first, bool whole, float (&x)[kScores / 4][4]) const {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+      const SplitRow& r = row[i / 2 % 2];
+      const int key = first + i / 4 * 8 + lane % 4 * 2 + i % 2;
+      float& y = x[i / 4][i % 4];
+      y = whole || r.keys.has(key) ? tile.score(y, r, key) : minus_infinity();
+    }
+  }
+
+  // Makes weights of scores, and scales what was added up to the new maxima. A NaN never becomes
+  // the maximum, but it makes its weight NaN, and so does +inf.
+  __device__ __forceinline__ void weigh(float (&x)[kScores / 4][4]) {
+    float top[2] = {most[0], most[1]};
+    float offset[2];
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+      top[i / 2 % 2] = fmaxf(top[i / 2 % 2], x[i / 4][i % 4]);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      top[r] = most_of_row(top[r]);
+      offset[r] = split_offset(top[r]) * kLog2E;
+    }
+    if (__any_sync(~0U, top[0] != most[0] || top[1] != most[1])) rescale(top, offset);
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+      const int r = i / 2 % 2;
+      x[i / 4][i % 4] = exp2_fast(x[i / 4][i % 4] * kLog2E - offset[r]);
+      total[r] += x[i / 4][i % 4];
+    }
+  }
+
+  __device__ __forceinline__ void rescale(const float (&top)[2], const float (&offset)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float factor = exp2_fast(most[r] * kLog2E - offset[r]);
+      most[r] = top[r];
+      total[r] *= factor;
+#pragma unroll
+      for (int i = 0; i < kHdim / 8; ++i) sums[i][2 * r] *= factor, sums[i][2 * r + 1] *= factor;
+    }
+  }
+
+  // ---- sums over the values ----
+
+  __device__ __forceinline__ void add_values(u32 values, const float (&x)[kScores / 4][4]) {
+    const u32 start = Block::at(lane % 16, lane / 16);
+#pragma unroll
+    for (int i = 0; i < kKeys / 16; ++i) {
+      const float(&p)[4] = x[2 * i];
+      const float(&q)[4] = x[2 * i + 1];
+      const u32 upper[2] = {round_pair<In>(p[0], p[1]), round_pair<In>(q[0], q[1])};
+      const u32 lower[2] = {round_pair<In>(p[2], p[3]), round_pair<In>(q[2], q[3])};
+#pragma unroll
+      for (int chunk = 0; chunk < kHdim / 8; chunk += 2) {
+        u32 v[4];
+        load_matrices<true>(values + (start ^ chunk * 16) + i * 16 * Block::kLineBytes, v);
+        mma<In>(sums[chunk], upper, lower, {v[0], v[1]});
+        mma<In>(sums[chunk + 1], upper, lower, {v[2], v[3]});
+      }
+    }
+  }
+
+  // ---- one part of the keys ----
+
+  __device__ __forceinline__ Copy copy_of(const void* base, const i64 (&stride)[kTokenStrides],
+                                          i64 hdim) const {
+    const In* const first =
+        tile.template token<const In>(base, stride, tile.head_kv, tile.s.first_key);
+    return Copy({first, stride[kToken], static_cast<int>(hdim)}, tile.s.keys,
+                thread % kTeamThreads);
+  }
+
+  // The team's blocks of a part: every kTeams-th. The queries come while the first ones are on
+  // their way.
+  __device__ __forceinline__ void attend(const SplitBlocks& blocks, const SplitPart& part) {
+    const Copy keys = copy_of(g.k, g.k_stride, g.hdim);
+    const Copy values = copy_of(g.v, g.v_stride, g.hdim_v);
+    int next = part.first + team;  // what is fetched next, and to which stage
+    int to = 0;
+    const auto fetch = [&] {
+      if (next < part.last) {
+        const int key = blocks.block(next) * kKeys;
+        keys.fetch(stage_at(to), key);
+        values.fetch(stage_at(to) + kSizes.block, key);
+      }
+      copies_commit();
+      next += kTeams;
+      to = to + 1 < kStages ? to + 1 : 0;
+    };
+#pragma unroll 1
+    for (int i = 0; i + 1 < kStages; ++i) fetch();
+    bring_queries();
+    keep_queries();
+    const SplitKeys all = tile.seen_by_all();
+    int from = 0;
+#pragma unroll 1
+    for (int index = part.first + team; index < part.last; index += kTeams) {
+      copies_wait<kStages - 2>();
+      sync_team();
+      fetch();
+      const int first = blocks.block(index) * kKeys;
+      const int last = first + kKeys;
+      float x[kScores / 4][4];
+      multiply(stage_at(from), x);
+      score(first, last <= all.sink || (first >= all.begin && last <= all.end), x);
+      weigh(x);
+      add_values(stage_at(from) + kSizes.block, x);
+      from = from + 1 < kStages ? from + 1 : 0;
+    }
+    copies_wait<0>();
+    __syncthreads();
+  }
+
+  // Leaves the sums in shared memory, in place of keys and queries.
+  __device__ __forceinline__ void leave_sums() const {
+    float* const heads = reinterpret_cast<float*>(memory + kSizes.heads);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int at = team * kRows + warp * kSplitRows + lane / 4 + 8 * r;
+      const float all = sum_of_row(total[r]);
+      if (lane % 4 == 0) heads[2 * at] = most[r], heads[2 * at + 1] = all;
+      float* const to = reinterpret_cast<float*>(memory) + at * kSizes.sum_pitch + lane % 4 * 2;
+#pragma unroll
+      for (int i = 0; i < kHdim / 8; ++i) {
+        *reinterpret_cast<float2*>(to + 8 * i) = {sums[i][2 * r], sums[i][2 * r + 1]};
+      }
+    }
+    __syncthreads();
+  }
+
+ public:
+  static __device__ __forceinline__ void run(const SplitArguments& a) {
+    extern __shared__ __align__(128) unsigned char fmha_memory[];
+    const FmhaArguments& g = a.fmha;
+    const int item = static_cast<int>(blockIdx.x) / a.parts;
+    const int index = static_cast<int>(blockIdx.x) % a.parts;
+    const int pair = item / a.tiles;
+    const int heads = static_cast<int>(g.heads_kv), group = static_cast<int>(g.heads) / heads;
+    const int batch = pair / heads;
+    const int first = item % a.tiles * kRows;
+    const FmhaSequence s = sequence_of<C::kLengths>(g, batch);
+    const int rows = static_cast<int>(clamped(s.queries * group - first, 0, kRows));
+    if (rows == 0) return;
+    const SplitTile<C> tile = {g, s, batch, pair % heads, group, first, rows};
+    const SplitBlocks blocks =
+        split_blocks<C::kMasked>(g, s, tile.query_of(0), tile.query_of(rows - 1), kKeys);
+    const SplitPart part = split_part(blocks.count, kTeams, a.parts, index);
+    if (index >= part.parts) return;
+    SplitFmha state(tile, fmha_memory);
+    state.attend(blocks, part);
+    state.leave_sums();
+    Store{a, tile, fmha_memory, state.thread}.store(item, part, index);
+  }
+};
+
+}  // namespace tessera::device

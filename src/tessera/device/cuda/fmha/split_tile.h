@@ -1,0 +1,110 @@
+// The rows of a tile of attention with split keys: which queries they are, where these lie, and
+// which keys they see.
+#pragma once
+
+#include "tessera/device/cuda/fmha/flash_rows.h"
+#include "tessera/device/cuda/fmha/split_merge.h"
+#include "tessera/device/cuda/vectors.h"
+#include "tessera/device/fmha.h"
+
+namespace tessera::device {
+
+// Keys as a range of a masked row: [0, sink) and [begin, end).
+struct SplitKeys {
+  int sink, begin, end;
+  __device__ __forceinline__ bool has(int key) const {
+    return key < sink || (key >= begin && key < end);
+  }
+};
+
+// One row: a query of one head.
+struct SplitRow {
+  int query;
+  i64 head;
+  SplitKeys keys;
+  float slope;
+};
+
+// Rows of one key-value head of one sequence: the queries of all its heads, query by query.
+template <class C>
+struct SplitTile {
+  const FmhaArguments& g;
+  FmhaSequence s;
+  i64 batch, head_kv;
+  int group;      // heads of the key-value head
+  int first_row;  // of the tile
+  int rows;
+
+  __device__ __forceinline__ int query_of(int r) const { return (first_row + r) / group; }
+  __device__ __forceinline__ i64 head_of(int r) const {
+    return head_kv * group + (first_row + r) % group;
+  }
+
+  // A head's token in this sequence.
+  template <class T>
+  __device__ __forceinline__ T* token(const void* base, const i64 (&stride)[kTokenStrides],
+                                      i64 head, i64 index) const {
+    const i64 sequence = C::kLengths == FmhaLengths::packed ? 0 : batch * stride[kTokenBatch];
+    return static_cast<T*>(const_cast<void*>(base)) + sequence + head * stride[kTokenHead] +
+           index * stride[kToken];
+  }
+
+  // Row r; behind the last row the last one again.
+  __device__ __forceinline__ SplitRow row(int r) const {
+    if (r >= rows) r = rows - 1;
+    SplitRow x = {query_of(r), head_of(r), {}, 0};
+    const FmhaKeys keys = keys_of<C::kMasked>(g, s, x.query);
+    x.keys = {static_cast<int>(keys.sink), static_cast<int>(keys.begin),
+              static_cast<int>(keys.end)};
+    if constexpr (C::kBias == FmhaBias::alibi) x.slope = g.slopes[batch * g.slope_stride + x.head];
+    return x;
+  }
+
+  // The keys that all rows see.
+  __device__ __forceinline__ SplitKeys seen_by_all() const {
+    const FmhaKeys low = keys_of<C::kMasked>(g, s, query_of(0));
+    const FmhaKeys high = keys_of<C::kMasked>(g, s, query_of(rows - 1));
+    return {static_cast<int>(low.sink), static_cast<int>(high.begin), static_cast<int>(low.end)};
+  }
+
+  // The score of a row and a key whose product is x.
+  __device__ __forceinline__ float score(float x, const SplitRow& r, int key) const {
+    x *= g.scale;
+    if constexpr (C::kSoftCap) x = g.soft_cap * tanhf(x * (1.0F / g.soft_cap));
+    if constexpr (C::kBias == FmhaBias::alibi) x += alibi_of(r.slope, s, r.query, key);
+    if constexpr (C::kBias == FmhaBias::elementwise) {
+      const i64 place = batch * g.bias_stride[0] + r.head * g.bias_stride[1] +
+                        r.query * g.bias_stride[2] + key * g.bias_stride[3];
+      x += to_float(static_cast<const typename C::Bias*>(g.bias)[place]);
+    }
+    return x;
+  }
+
+  // Stores four outputs of row r from `column` on, and its lse.
+  __device__ __forceinline__ void finish(int r, int column, const SplitSums& x) const {
+    using Out = typename C::Out;
+    const i64 query = s.first_query + query_of(r), head = head_of(r);
+    Out* const out = token<Out>(g.out, g.out_stride, head, query);
+    const i64 stride = g.out_stride[kTokenElement];
+    const int left = static_cast<int>(g.hdim_v) - column;
+    const float factor = x.total == 0 ? 0.0F : 1.0F / x.total;
+    float y[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) y[i] = factor == 0 ? 0.0F : x.x[i] * factor;
+    if (stride == 1) {
+      const bool aligned = reinterpret_cast<u64>(out + column) % (4 * sizeof(Out)) == 0;
+      store_floats<Out>(out + column, aligned, left, y);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i < left) out[(column + i) * stride] = rounded<Out>(y[i]);
+      }
+    }
+    if (C::kLse && column == 0) {
+      g.lse[batch * g.lse_stride[0] + head * g.lse_stride[1] + query * g.lse_stride[2]] =
+          x.total == 0 ? minus_infinity() : x.most + logf(x.total);
+    }
+  }
+};
+
+}  // namespace tessera::device

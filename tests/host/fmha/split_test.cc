@@ -1,0 +1,263 @@
+// Attention with split keys without running any kernel: how the work is divided, which kernels
+// there are, what they serve, and when they are preferred. The target's row comes from JSON,
+// because the shipped row does not list the pipeline.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "host/fmha/fmha_problems.h"
+#include "tessera/device/cpu/fmha/flash_parts.h"
+#include "tessera/device/cuda/abi.h"
+#include "tessera/device/cuda/fmha/split_arguments.h"
+#include "tessera/device/cuda/fmha/split_work.h"
+#include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/split_gpu.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::fmha {
+namespace {
+
+using device::i64;
+
+class FmhaSplit : public testing::Test {
+ protected:
+  static Target with_pipeline() {
+    Target row = load_target("sm90a");
+    row.spaces.at(Op::fmha).pipelines = {Pipeline::direct, Pipeline::splitkv};
+    return target_from_json(to_json(row));
+  }
+
+  static Problem problem(const std::string& words) { return parse_problem("fmha " + words); }
+
+  Target target_ = with_pipeline();
+  unsigned seed_ = std::random_device{}() % 99999;
+  RandomFmhas random_{seed_};
+};
+
+// ---- parts ----
+
+TEST_F(FmhaSplit, PartsKeepAllUnitsBusy) {
+  for (int i = 0; i < 3000; ++i) {
+    const i64 items = random_.integer(1, 1500), slices = random_.integer(1, 600);
+    const i64 steps = random_.integer(0, 3000), merge = random_.integer(1, 16);
+    SCOPED_TRACE(
+        fmt::format("seed {}: {} items, {} steps, {} slices", seed_, items, steps, slices));
+    const i64 parts = device::split_parts(items, steps, slices, merge);
+    ASSERT_GE(parts, 1);
+    ASSERT_LE(parts, std::max<i64>(1, std::min(steps, device::kMostSplitParts)));
+    EXPECT_TRUE(parts == 1 || items < 4 * slices) << "there is no counter for each tile";
+    // Nobody waits longer than without parts. Where merging costs little, the last block ends
+    // before twice the time that all units together would need.
+    const auto time = [&](i64 count) {
+      return double((items * count + slices - 1) / slices) *
+             double((steps + count - 1) / count + 2);
+    };
+    EXPECT_LE(time(parts), time(1));
+    if (steps < 200 || items * 100 < slices || merge > 2) continue;
+    EXPECT_LT(time(parts), 2 * double(items) * double(steps) / double(slices) + 64);
+  }
+  // The more rows are merged, the fewer parts.
+  EXPECT_GT(device::split_parts(1, 2048, 264, 1), device::split_parts(1, 2048, 264, 16));
+  EXPECT_EQ(device::split_merge_cost(8, 64), 1);
+  EXPECT_EQ(device::split_merge_cost(64, 32), 16);
+  EXPECT_EQ(device::split_parts(8, 2048, 264, 1), 33);
+  EXPECT_EQ(device::split_parts(512, 128, 264, 1), 1);
+  EXPECT_EQ(device::split_parts(4, 1, 264, 1), 1);
+  EXPECT_EQ(device::split_parts(0, 100, 264, 1), 1);
+}
+
+TEST_F(FmhaSplit, PartsCoverAllBlocksOnce) {
+  for (int i = 0; i < 2000; ++i) {
+    const int blocks = static_cast<int>(random_.integer(0, 500));
+    const int teams = static_cast<int>(random_.integer(1, 8));
+    const int parts = static_cast<int>(random_.integer(1, 70));
+    SCOPED_TRACE(
+        fmt::format("seed {}: {} blocks, {} teams, {} parts", seed_, blocks, teams, parts));
+    const int own = device::split_part(blocks, teams, parts, 0).parts;
+    ASSERT_GE(own, 1);
+    ASSERT_LE(own, parts);
+    int next = 0, least = blocks, most = 0;
+    for (int index = 0; index < own; ++index) {
+      const device::SplitPart part = device::split_part(blocks, teams, parts, index);
+      ASSERT_EQ(part.parts, own);
+      ASSERT_EQ(part.first, next);
+      ASSERT_EQ(part.first % teams, 0);
+      next = part.last;
+      const int steps = (part.last - part.first + teams - 1) / teams;
+      least = std::min(least, steps), most = std::max(most, steps);
+    }
+    EXPECT_EQ(next, blocks);
+    EXPECT_LE(most - least, 1);
+  }
+}
+
+// The blocks in their order, each once, with every key that a row sees.
+TEST_F(FmhaSplit, BlocksHaveEveryKeyThatARowSees) {
+  for (int i = 0; i < 2000; ++i) {
+    FmhaProblem p = random_.problem(90, 8);
+    if (p.mask == FmhaMask::none || p.seqlen_q == 0) continue;
+    SCOPED_TRACE(fmt::format("seed {}: '{}'", seed_, to_string(Problem(p))));
+    const device::FmhaArguments g = fmha::arguments_of(with_strides(p), FmhaOperands{});
+    const device::FmhaSequence s = {p.seqlen_q, p.seqlen_k, 0, 0};
+    const i64 first = random_.integer(0, p.seqlen_q - 1);
+    const i64 last = random_.integer(first, p.seqlen_q - 1);
+    const int keys = random_.one_of(std::array{16, 32});
+    const device::SplitBlocks blocks = device::split_blocks<true>(g, s, first, last, keys);
+    std::vector<bool> has(static_cast<std::size_t>(p.seqlen_k + keys));
+    int before = -1;
+    for (int index = 0; index < blocks.count; ++index) {
+      const int block = blocks.block(index);
+      ASSERT_GT(block, before);
+      ASSERT_LT(i64{block} * keys, p.seqlen_k);
+      before = block;
+      std::fill_n(has.begin() + i64{block} * keys, keys, true);
+    }
+    for (i64 query = first; query <= last; ++query) {
+      const device::FmhaKeys seen = device::keys_of<true>(g, s, query);
+      for (i64 key = 0; key < p.seqlen_k; ++key) {
+        ASSERT_TRUE(!seen.has(key) || has[static_cast<std::size_t>(key)]) << query << ", " << key;
+      }
+    }
+  }
+}
+
+TEST(FmhaFlashParts, FollowFromTheProblem) {
+  EXPECT_EQ(device::flash_parts(1, 2047), 1);
+  EXPECT_EQ(device::flash_parts(1, 131072), 128);
+  EXPECT_EQ(device::flash_parts(8, 131072), 32);
+  EXPECT_EQ(device::flash_parts(200, 131072), 1);
+  EXPECT_EQ(device::flash_parts(0, 131072), 1);
+  EXPECT_EQ(device::flash_own_parts(32, 0), 1);
+  EXPECT_EQ(device::flash_own_parts(32, 5000), 4);
+  EXPECT_EQ(device::flash_own_parts(32, 131072), 32);
+}
+
+// ---- kernels ----
+
+TEST_F(FmhaSplit, SaysWhichRuleIsBroken) {
+  const std::pair<const char*, const char*> rejected[] = {
+      {"fp32_splitkv_16x16x128_1x4x1_1x1x1_s3", "splitkv computes fp16 or bf16, got fp32"},
+      {"bf16_splitkv_16x16x128_1x4x1_1x1x1_s3_dropout",
+       "splitkv computes without dropout and without pages, got dropout and pages none"},
+      {"bf16_splitkv_16x16x128_1x9x1_1x1x1_s3",
+       "wave must be m x n x 1, m warps over rows and n over keys, at most 8 in all, got 1x9x1"},
+      {"bf16_splitkv_32x16x128_1x4x1_1x1x1_s3",
+       "tile must be 16 x n x k with 1 warps over rows, n 16, 32 or 64, k 64, 128 or 256, got "
+       "32x16x128"},
+      {"bf16_splitkv_16x16x192_1x4x1_1x1x1_s3",
+       "tile must be 16 x n x k with 1 warps over rows, n 16, 32 or 64, k 64, 128 or 256, got "
+       "16x16x192"},
+      {"bf16_splitkv_16x16x128_1x4x1_1x8x1_s3", "warp tile must be 1x1x1, got 1x8x1"},
+      {"bf16_splitkv_16x16x128_1x4x1_1x1x1", "stages must be between 2 and 8, got 1"},
+      {"bf16_splitkv_16x16x128_1x4x1_1x1x1_slices4097_s3",
+       "slices must be between 1 and 4096, got 4097"},
+      {"bf16_splitkv_16x16x128_1x4x1_1x1x1_s3_swap",
+       "swap_ab must be false with splitkv, got true"},
+      {"bf16_splitkv_16x64x256_1x4x1_1x1x1_s3",
+       "needs 794624 bytes of shared memory, sm90a has 232448"},
+  };
+  for (const auto& [name, reason] : rejected) {
+    const KernelSpec spec = parse_name(fmt::format("fmha_forward_{}_sm90a", name));
+    EXPECT_EQ(is_legal(spec, target_).reason, reason) << name;
+  }
+  const KernelSpec spec = parse_name("fmha_forward_bf16_splitkv_16x16x128_1x4x1_1x1x1_s3_sm90a");
+  EXPECT_EQ(is_legal(spec, target_).reason, "");
+  EXPECT_EQ(is_legal(spec, load_target("sm90a")).reason, "sm90a has no pipeline splitkv");
+}
+
+TEST_F(FmhaSplit, SaysWhatIsNotServed) {
+  const KernelSpec spec = parse_name("fmha_forward_bf16_splitkv_16x16x128_1x4x1_1x1x1_s3_sm90a");
+  const auto reason = [&](const std::string& more) {
+    return supports(spec, problem("heads=8 heads_kv=2 dtype=bf16 " + more), target_).reason;
+  };
+  const std::string sizes = "batch=2 seqlen_q=1 seqlen_k=99 ";
+  EXPECT_EQ(reason(sizes + "hdim=128 hdim_v=8"), "");
+  EXPECT_EQ(reason(sizes + "hdim=128 q_stride_d=2 q_stride_h=256 out_stride_s=1025"), "");
+  EXPECT_EQ(reason(sizes + "hdim=136"),
+            "hdim must be a multiple of 8 of at most 128 with splitkv and tile 16x16x128, got 136");
+  EXPECT_EQ(
+      reason(sizes + "hdim=64 hdim_v=20"),
+      "hdim_v must be a multiple of 8 of at most 128 with splitkv and tile 16x16x128, got 20");
+  EXPECT_EQ(reason(sizes + "hdim=64 k_stride_d=2 k_stride_h=128 k_stride_s=256"),
+            "splitkv reads elements of k that are neighbours, got a stride of 2");
+  EXPECT_EQ(reason(sizes + "hdim=64 v_stride_s=132"),
+            "the strides of v must be multiples of 8 elements with splitkv, got 132 from token to "
+            "token");
+  EXPECT_EQ(reason("hdim=64 seqlen_q=1 seqlen_k=300000000"),
+            "seqlen_k must be at most 268435456 with splitkv, got 300000000");
+  EXPECT_EQ(reason("hdim=64 seqlen_k=9 seqlen_q=300000000"),
+            "seqlen_q must be at most 67108864 with splitkv and 4 heads a key-value head, got "
+            "300000000");
+  EXPECT_EQ(reason("hdim=64 seqlen_k=9 batch=10000 seqlen_q=1000000"),
+            "splitkv has at most 1073741824 blocks, got about 5000000004 of 16 rows");
+}
+
+// The least estimate, as where nothing was measured.
+TEST_F(FmhaSplit, IsPreferredForFewQueries) {
+  const auto chosen = [&](const std::string& words) {
+    const Problem asked = problem(words + " dtype=bf16 hdim=128");
+    Algorithm best;
+    double least = 1e9;
+    for (const KernelSpec& spec : candidates(asked, target_)) {
+      if (!is_legal(spec, target_) || !supports(spec, asked, target_)) continue;
+      const double seconds = estimate(spec, asked, target_, 0).seconds;
+      if (seconds < least) best = spec.algorithm, least = seconds;
+    }
+    return best;
+  };
+  for (const char* words :
+       {"batch=64 heads=32 heads_kv=8 seqlen_q=1 seqlen_k=8192", "heads=8 seqlen_q=1 seqlen_k=512",
+        "heads=64 heads_kv=8 seqlen_q=1 seqlen_k=131072",
+        "batch=4 heads=32 heads_kv=8 seqlen_q=4 seqlen_k=4096 mask=bottom_right lengths=padded"}) {
+    const Algorithm a = chosen(words);
+    EXPECT_EQ(a.pipeline, Pipeline::splitkv) << words;
+    EXPECT_EQ(a.tile.m, 16) << words;
+    EXPECT_EQ(a.slices, 264) << words;
+  }
+  EXPECT_EQ(chosen("heads=64 heads_kv=4 seqlen_q=4 seqlen_k=131072").tile.m, 64);
+}
+
+TEST_F(FmhaSplit, LaunchHasABlockForEachPart) {
+  const KernelSpec spec =
+      parse_name("fmha_forward_bf16_splitkv_16x16x128_1x4x1_1x1x1_slices264_s3_sm90a");
+  const auto launch_of = [&](const std::string& words) {
+    return fmha::bind(spec, problem("dtype=bf16 hdim=128 " + words), FmhaOperands{});
+  };
+  const Launch many = launch_of("heads=64 heads_kv=8 seqlen_q=1 seqlen_k=131072");
+  ASSERT_EQ(many.steps.size(), 1U);
+  EXPECT_EQ(many.steps[0].grid[0], 8U * 33);
+  EXPECT_EQ(many.steps[0].block[0], 128U);
+  EXPECT_EQ(many.workspace.counter_bytes, 8 * 4U);
+  EXPECT_EQ(many.workspace.bytes, device::kCounterBytes + 8 * 33 * 16 * (128 + 2) * 4U);
+  EXPECT_EQ(many.workspace.address_offset, offsetof(device::SplitArguments, workspace));
+  const Launch one = launch_of("batch=64 heads=64 heads_kv=8 seqlen_q=1 seqlen_k=64");
+  EXPECT_EQ(one.steps[0].grid[0], 64U * 8);
+  EXPECT_EQ(one.workspace.bytes, 0U);
+  // A window leaves out what no row sees.
+  const Launch window = launch_of(
+      "heads=8 heads_kv=1 seqlen_q=1 seqlen_k=131072 mask=bottom_right window_left=255 sink=4");
+  EXPECT_LE(window.steps[0].grid[0], 5U);
+  EXPECT_TRUE(launch_of("heads=8 seqlen_q=0 seqlen_k=9").steps.empty());
+}
+
+TEST_F(FmhaSplit, TextNamesShapeAndFeatures) {
+  const FmhaSignature signature = {.in = DType::bf16,
+                                   .out = DType::fp32,
+                                   .dtype_bias = DType::bf16,
+                                   .lengths = FmhaLengths::padded,
+                                   .masked = true,
+                                   .soft_cap = true};
+  const Source source = emit({signature, split_gpu_algorithms(target_)[4], target_.name}, target_);
+  for (const char* part :
+       {"using In = bf16;", "using Out = float;", "kLengths = FmhaLengths::padded;",
+        "kMasked = true, kSoftCap = true, kLse = false;", "kTileM = 64, kTileN = 32, kTileK = 128;",
+        "kStages = 5, kWaveM = 4, kWaveN = 1;"}) {
+    EXPECT_NE(source.text.find(part), std::string::npos) << part;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::fmha
