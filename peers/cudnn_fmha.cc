@@ -10,6 +10,8 @@
 #include <initializer_list>
 #include <limits>
 
+#include "peers/fmha_fields.h"
+
 namespace tessera::peers::cudnn {
 namespace {
 
@@ -383,7 +385,7 @@ class Attention {
 std::optional<Graph> fmha_graph(std::shared_ptr<const Library> library, const FmhaProblem& problem,
                                 const FmhaOperands& operands) {
   const FmhaProblem p = with_strides(problem);
-  if (!is_computed(p)) return std::nullopt;
+  if (!has_known_fields(problem) || !is_computed(p)) return std::nullopt;
   Graph graph(std::move(library));
   Attention(graph, p, operands).add_operations();
   return graph;

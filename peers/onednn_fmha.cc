@@ -6,9 +6,11 @@
 // heads. A way leaves tensors where they are, or moves them to where the products are fast.
 #include "peers/onednn_fmha.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
+#include "peers/fmha_fields.h"
 #include "peers/onednn_conv.h"
 
 namespace tessera::peers::onednn {
@@ -93,18 +95,21 @@ Tensor tensor_of(const FmhaProblem& p, DType dtype, std::int64_t heads, std::int
   const std::int64_t each = heads / p.heads_kv;
   Tensor tensor{{p.batch, p.heads_kv, each, rows, columns},
                 *type_of(dtype),
-                {s[0], s[1] * each, s[1], rows == 1 ? columns : s[2], s[3]}};
+                {s[0], s[1] * each, s[1], rows == 1 ? std::max(columns, s[2]) : s[2], s[3]}};
   if (p.heads != p.heads_kv) return tensor;
   tensor.dims.erase(tensor.dims.begin() + 2);
   tensor.strides.erase(tensor.strides.begin() + 2);
   return tensor;
 }
 
-// A stride of 0 is a dimension of size 1.
+// A stride of 0 is a dimension of size 1. Sums with a tensor that has an unusual stride in such a
+// dimension are wrong, where no other is unusual.
 Tensor bias_of(const FmhaProblem& p) {
   Tensor bias = tensor_of(p, p.dtype_bias, p.heads, p.seqlen_q, p.seqlen_k, p.bias_strides);
-  for (std::size_t i = 0; i < bias.dims.size(); ++i) {
-    if (bias.strides[i] == 0) bias.dims[i] = bias.strides[i] = 1;
+  for (std::size_t i = bias.dims.size(); i-- > 0;) {
+    if (bias.strides[i] == 0) bias.dims[i] = 1;
+    if (bias.dims[i] > 1) continue;
+    bias.strides[i] = i + 1 == bias.dims.size() ? 1 : bias.strides[i + 1] * bias.dims[i + 1];
   }
   return bias;
 }
@@ -271,7 +276,7 @@ class FmhaBuilder {
 std::vector<PeerCall> fmha_calls(const std::shared_ptr<const Library>& library,
                                  const FmhaProblem& problem, const FmhaOperands& operands) {
   const FmhaProblem p = with_strides(problem);
-  if (!is_known(p)) return {};
+  if (!has_known_fields(problem) || !is_known(p)) return {};
   Mask mask;
   if (p.mask != FmhaMask::none) {
     mask = std::make_shared<std::vector<float>>(mask_of(p));
