@@ -6,7 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _abi, _arrays, _attention_shapes, _dtypes
 from ._abi import Error
-from ._attention import _is_on_host, _whole_numbers
+from ._attention import _whole_numbers
 from ._attention_shapes import Tokens
 from ._dispatcher import Dispatcher, check_views, dispatcher_for
 from ._problem import Problem
@@ -93,7 +93,7 @@ def _lengths(k_cache: Any, k_new: Any, seqlens_k: Any, seqlens_q: Any, cos: Any,
     counts, found_q, longest = _counts(seqlens_q, new, layout, cache[0], is_packed)
     found: Dict[str, Any] = {} if seqlens_q is None else {"seqlens_q": found_q}
     found["seqlens_k"] = seqlens_k
-    if _is_on_host(seqlens_k):
+    if _arrays.is_on_host(seqlens_k):
         before = _whole_numbers("seqlens_k", seqlens_k)
         _attention_shapes.check_count("seqlens_k", len(before), cache[0])
         end = room if cos is None else min(room, int(cos.shape[0]))
@@ -111,7 +111,7 @@ def _counts(seqlens_q: Any, new: Tuple[int, ...], layout: str, batch: int, is_pa
     tokens = _attention_shapes.tokens_in(new, layout)
     if seqlens_q is None:
         return [tokens] * batch, None, None
-    if not _is_on_host(seqlens_q):
+    if not _arrays.is_on_host(seqlens_q):
         return None, seqlens_q, None
     array = _whole_numbers("seqlens_q", seqlens_q)
     numbers = array.tolist()
@@ -198,7 +198,7 @@ def _tokens(options: _Options, views: Dict[str, _arrays.View]) -> Dict[str, Toke
                         f"{_dtypes.NAMES[views[name].dtype]}; the two must be equal")
     found = {name: _attention_shapes._tokens_of(name, views[name], options.layout)
              for name in names}
-    equal = _attention_shapes._equal
+    equal = _attention_shapes.check_equal
     for one, other, what, field in _EQUAL:
         if one in found and other in found and (what != "sequences" or rank == 4 or other == "v"):
             equal(what, found[one], getattr(found[one], field)[0], found[other],
