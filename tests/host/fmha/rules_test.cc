@@ -104,8 +104,9 @@ TEST(FmhaRules, UnequalHeadsWithDropout) {
 TEST(FmhaRules, DropoutOfTensorCores) {
   EXPECT_EQ(
       illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"),
-      "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft cap "
-      "and no dropout, got in bf16, out bf16, lengths equal, bias none, dropout");
+      "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft cap, "
+      "no dropout and no pages, got in bf16, out bf16, lengths equal, bias none, pages none, "
+      "dropout");
 }
 
 TEST(FmhaRules, SoftCapWithABias) {

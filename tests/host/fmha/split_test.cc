@@ -140,7 +140,7 @@ TEST(FmhaFlashParts, FollowFromTheProblem) {
 TEST_F(FmhaSplit, SaysWhichRuleIsBroken) {
   const std::pair<const char*, const char*> rejected[] = {
       {"fp32_splitkv_16x16x128_1x4x1_1x1x1_s3", "splitkv computes fp16 or bf16, got fp32"},
-      {"bf16_splitkv_16x16x128_1x4x1_1x1x1_s3_dropout",
+      {"bf16_splitkv_16x16x128_1x4x1_1x1x1_dropout_s3",
        "splitkv computes without dropout and without pages, got dropout and pages none"},
       {"bf16_splitkv_16x16x128_1x9x1_1x1x1_s3",
        "wave must be m x n x 1, m warps over rows and n over keys, at most 8 in all, got 1x9x1"},
