@@ -57,7 +57,8 @@ Estimate estimate_cpu(const Algorithm& a, const FmhaProblem& p, const Target& ta
   const double used = std::min<double>(limit, blocks * parts);
   const double idle = std::ceil(blocks * parts / used) * used / (blocks * parts);  // at the end
   const double rows = double(p.heads) * double(p.seqlen_q) * double(p.batch);
-  const double own = double(p.seqlen_q) * double(p.heads / p.heads_kv);  // of a key-value head
+  const double own =
+      double(p.seqlen_q) * double(p.heads) / double(p.heads_kv);  // of a key-value head
   const double padding = std::ceil(own / a.warp_tile.m) * a.warp_tile.m / std::max(1.0, own);
   const double whole_v = std::ceil(double(p.hdim_v) / a.warp_tile.n) * a.warp_tile.n;
   const double multiplied = scores(p) + cut_scores(a, p);
@@ -104,7 +105,8 @@ Estimate estimate_split_gpu(const Algorithm& a, const FmhaProblem& p, const Targ
   const double steps = std::ceil(seen / (double(a.tile.n) * a.wave.n * double(plan.parts)));
   const double chain =
       rounds * steps * (kStepCycles + kElementCycles * a.tile.n * a.tile.k) / hertz;
-  const double rows = std::min<double>(a.tile.m, double(p.seqlen_q) * double(p.heads / p.heads_kv));
+  const double rows =
+      std::min<double>(a.tile.m, double(p.seqlen_q) * double(p.heads) / double(p.heads_kv));
   const double merging =
       plan.parts == 1 ? 0 : double(plan.parts) * rows * double(p.hdim_v) * 4 / kMergeBytesPerSecond;
   return tile::total_of(std::max(compute / share, chain),
