@@ -106,27 +106,27 @@ struct FmhaProblem {
   std::int64_t slope_stride = 0;  // alibi: distance of two sequences' slopes; 0: the same for all
   float scale = 0.0F;             // 0: 1 / sqrt(hdim)
   float soft_cap = 0.0F;          // 0: none
-  bool lse = false;               // whether lse is stored: fp32, {batch, head, query}
   float p_drop = 0.0F;            // the part of the weights that dropout makes 0; 0: no dropout
+  bool lse = false;               // whether lse is stored: fp32, {batch, head, query}
   bool random = false;            // whether dropout's random values are stored
   std::int64_t skip_q = 0;        // sequences of at most so many queries are left out; 0: none
   // With pages, strides of k and v are {page, head, token of a page, element}, and seqlens_k holds
   // the `batch` lengths of the keys wherever seqlens_q is there. tokens_k is not used.
   FmhaPages pages = FmhaPages::none;
   FmhaCacheLayout cache_layout = FmhaCacheLayout::linear;
+  bool check_pages = false;             // whether bad_page is written
   std::int64_t page_size = 0;           // tokens of a page
   std::int64_t num_pages = kPacked;     // of the cache; kPacked: as many as all sequences need
   std::int64_t max_pages = kPacked;     // table: of a sequence; kPacked: as seqlen_k needs
   std::int64_t table_stride = kPacked;  // table: distance of two sequences; kPacked: max_pages
   std::int64_t page_entries = kPacked;  // list: of all sequences; kPacked: as seqlen_k needs
-  bool check_pages = false;             // whether bad_page is written
   // append:
   FmhaStrides k_new_strides = kPackedTokens;
   FmhaStrides v_new_strides = kPackedTokens;
   FmhaRotary rotary = FmhaRotary::none;
+  bool rotate_q = false;                    // whether q is turned into out, which may be q
   std::int64_t rotary_dim = 0;              // even; 0: hdim
   std::int64_t rotary_positions = kPacked;  // rows of cos and sin; kPacked: seqlen_k
-  bool rotate_q = false;                    // whether q is turned into out, which may be q
   friend bool operator==(const FmhaProblem&, const FmhaProblem&) = default;
 };
 

@@ -121,7 +121,7 @@ int FmhaKernels::written_elsewhere(const FmhaProblem& p, const measure::OwnedOpe
 TEST_F(FmhaKernels, RandomOnesAreCorrectOnRandomProblems) {
   fmt::print("seed {}\n", seed_);
   for (const Target& target : targets_here()) {
-    for (int i = 0; i < 12; ++i) {
+    for (int i = 0; i < 8; ++i) {
       const FmhaProblem p = random_.problem(i % 3 == 0 ? 300 : 60, i % 4 == 0 ? 200 : 70);
       family_.validate(p);
       const auto specs = kernels(p, target);
@@ -217,19 +217,18 @@ TEST_F(FmhaKernels, AnyNumberOfThreadsGivesTheSameBits) {
 // The values of tests that follow are those of fp32 heads of one element.
 class FmhaSpecialKernels : public FmhaKernels {
  protected:
-  // Runs every kernel of every target on a problem whose operands `change` has changed.
+  // Runs one kernel of every target on a problem whose operands `change` has changed. Tiles differ
+  // in their rows only.
   template <class Change>
   void check_all(const FmhaProblem& p, const Change& change) {
     family_.validate(p);
     for (const Target& target : targets_here()) {
-      for (const KernelSpec& spec : kernels(p, target)) {
-        SCOPED_TRACE(
-            fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
-        measure::OwnedOperands owned = measure::random_operands(p, seed_);
-        change(std::get<FmhaOperands>(owned.operands));
-        launch(spec, p, owned.operands, 2);
-        expect_right(p, owned);
-      }
+      const KernelSpec spec = random_.one_of(kernels(p, target));
+      SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
+      measure::OwnedOperands owned = measure::random_operands(p, seed_);
+      change(std::get<FmhaOperands>(owned.operands));
+      launch(spec, p, owned.operands, 2);
+      expect_right(p, owned);
     }
   }
 
