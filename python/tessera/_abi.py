@@ -195,14 +195,24 @@ def library() -> ctypes.CDLL:
     return _library
 
 
+_functions: Dict[str, Any] = {}
+
+
 def function(name: str) -> Any:
-    """A function that returns a status, declared at its first use."""
-    try:
-        found = getattr(library(), name)
-    except AttributeError:
-        raise Error(f"the library of release {version()} has no function {name}", "unsupported"
-                    ) from None
-    found.argtypes = _FUNCTIONS[name]
+    """A function that returns a status, declared at its first use.
+
+    No other thread sees it before its arguments are declared, because ctypes reads wrong ones
+    where they change during a call.
+    """
+    found = _functions.get(name)
+    if found is None:
+        try:
+            made = library()[name]
+        except AttributeError:
+            raise Error(f"the library of release {version()} has no function {name}",
+                        "unsupported") from None
+        made.argtypes = _FUNCTIONS[name]
+        found = _functions.setdefault(name, made)
     return found
 
 
