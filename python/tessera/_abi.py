@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 ABI = 1
 _HERE = pathlib.Path(__file__).resolve().parent
