@@ -1,5 +1,7 @@
 // The operations of which graphs of attention consist, each computed plainly as cuDNN's manual
 // defines it. Tensors have four dimensions; one of size 1 is the same for all indices of it.
+#include <immintrin.h>
+
 #include <array>
 #include <cmath>
 #include <functional>
@@ -11,6 +13,12 @@ namespace fake_cudnn {
 namespace {
 
 using Index = std::array<std::int64_t, 4>;
+
+// clang has no _Float16 on every machine.
+[[gnu::target("f16c")]] float from_fp16(std::uint16_t bits) { return _cvtsh_ss(bits); }
+[[gnu::target("f16c")]] std::uint16_t to_fp16(float value) {
+  return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+}
 
 float from_bf16(std::uint16_t bits) {
   const std::uint32_t wide = std::uint32_t{bits} << 16;
@@ -30,14 +38,14 @@ std::uint16_t to_bf16(float value) {
 enum Type { kFp32 = 0, kFp16 = 2, kInt32 = 4, kBf16 = 9, kBoolean = 11 };
 
 float rounded(int type, float value) {
-  if (type == kFp16) return static_cast<float>(static_cast<_Float16>(value));
+  if (type == kFp16) return from_fp16(to_fp16(value));
   return type == kBf16 ? from_bf16(to_bf16(value)) : value;
 }
 
 float read(int type, const void* memory, std::int64_t at) {
   switch (type) {
     case kFp16:
-      return static_cast<float>(static_cast<const _Float16*>(memory)[at]);
+      return from_fp16(static_cast<const std::uint16_t*>(memory)[at]);
     case kBf16:
       return from_bf16(static_cast<const std::uint16_t*>(memory)[at]);
     case kInt32:
@@ -49,7 +57,7 @@ float read(int type, const void* memory, std::int64_t at) {
 
 void write(int type, void* memory, std::int64_t at, float value) {
   if (type == kFp16) {
-    static_cast<_Float16*>(memory)[at] = static_cast<_Float16>(value);
+    static_cast<std::uint16_t*>(memory)[at] = to_fp16(value);
   } else if (type == kBf16) {
     static_cast<std::uint16_t*>(memory)[at] = to_bf16(value);
   } else {

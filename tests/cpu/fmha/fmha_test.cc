@@ -170,6 +170,7 @@ FmhaProblem long_problem(RandomFmhas& random, int turn) {
   p.seqlen_q = random.integer(1, 5);
   p.seqlen_k = random.integer(2048, 5000);
   p.tokens_q = p.tokens_k = kPacked;
+  p.num_pages = p.max_pages = p.table_stride = p.page_entries = kPacked;
   p.q_strides = p.k_strides = p.v_strides = p.out_strides = p.bias_strides = kPackedTokens;
   p.skip_q = 0;
   if (p.mask != FmhaMask::none && turn % 2 == 0) p.mask = FmhaMask::bottom_right;

@@ -21,6 +21,16 @@ inline FmhaProblem small_problem(std::int64_t seqlen_q, std::int64_t seqlen_k, s
   return p;
 }
 
+// The same attention of keys that lie one behind the other.
+inline FmhaProblem without_pages(FmhaProblem p) {
+  if (p.pages == FmhaPages::none) return p;
+  p.pages = FmhaPages::none, p.cache_layout = FmhaCacheLayout::linear;
+  p.check_pages = false, p.page_size = 0;
+  p.num_pages = p.max_pages = p.table_stride = p.page_entries = kPacked;
+  p.k_strides = p.v_strides = kPackedTokens;
+  return p;
+}
+
 class RandomFmhas {
  public:
   explicit RandomFmhas(std::uint64_t seed) : engine_(seed) {}
