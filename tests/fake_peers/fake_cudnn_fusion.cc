@@ -17,7 +17,8 @@ using Index = std::array<std::int64_t, 4>;
 // clang has no _Float16 on every machine.
 [[gnu::target("f16c")]] float from_fp16(std::uint16_t bits) { return _cvtsh_ss(bits); }
 [[gnu::target("f16c")]] std::uint16_t to_fp16(float value) {
-  return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+  return static_cast<std::uint16_t>(
+      _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(value), _MM_FROUND_TO_NEAREST_INT)));
 }
 
 float from_bf16(std::uint16_t bits) {
