@@ -6,7 +6,6 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _abi, _arrays, _attention_shapes, _dtypes
 from ._abi import Error
-from ._attention import _whole_numbers
 from ._attention_shapes import Tokens
 from ._dispatcher import Dispatcher, check_views, dispatcher_for
 from ._problem import Problem
@@ -94,7 +93,7 @@ def _lengths(k_cache: Any, k_new: Any, seqlens_k: Any, seqlens_q: Any, cos: Any,
     found: Dict[str, Any] = {} if seqlens_q is None else {"seqlens_q": found_q}
     found["seqlens_k"] = seqlens_k
     if _arrays.is_on_host(seqlens_k):
-        before = _whole_numbers("seqlens_k", seqlens_k)
+        before = _attention_shapes.row_of_numbers("seqlens_k", seqlens_k)
         _attention_shapes.check_count("seqlens_k", len(before), cache[0])
         end = room if cos is None else min(room, int(cos.shape[0]))
         _check_places(before.tolist(), counts, end)
@@ -113,7 +112,7 @@ def _counts(seqlens_q: Any, new: Tuple[int, ...], layout: str, batch: int, is_pa
         return [tokens] * batch, None, None
     if not _arrays.is_on_host(seqlens_q):
         return None, seqlens_q, None
-    array = _whole_numbers("seqlens_q", seqlens_q)
+    array = _attention_shapes.row_of_numbers("seqlens_q", seqlens_q)
     numbers = array.tolist()
     as_int32 = sys.modules["numpy"].ascontiguousarray(array, "int32")
     _attention_shapes.check_count("seqlens_q", len(numbers), batch + int(is_packed))

@@ -141,20 +141,6 @@ def _named(error: Error) -> Error:
 
 # ---- Lengths -------------------------------------------------------------------------------------
 
-def _whole_numbers(name: str, given: Any) -> Any:
-    """An array of NumPy's, whose values fit into int32 once they were checked."""
-    import numpy
-    try:
-        found = numpy.asarray(given)
-    except (TypeError, ValueError) as error:
-        raise Error(f"{name} must hold whole numbers: {error}") from None
-    if found.dtype.kind not in "iu":
-        raise Error(f"{name} must hold whole numbers, got the type {found.dtype}")
-    if found.ndim != 1:
-        raise Error(f"{name} must have 1 dimension, got {found.ndim}")
-    return found
-
-
 def _shape_of(array: Any, name: str) -> Tuple[int, ...]:
     shape = getattr(array, "shape", None)
     return _arrays.view_of(array, name).shape if shape is None else tuple(shape)
@@ -228,9 +214,9 @@ def _pages(q: Any, k: Any, table: Any, starts: Any, is_checked: Optional[bool], 
     _paged.page_size(_shape_of(k, "k"), layout)
     on_host = _arrays.is_on_host(table)
     if on_host:
-        table = _paged.whole_numbers("page_table", table)
+        table = _paged.indices("page_table", table)
     if starts is not None and _arrays.is_on_host(starts):
-        starts = _paged.whole_numbers("page_starts", starts)
+        starts = _paged.indices("page_starts", starts)
         _paged.check_starts(starts.tolist(), table.shape[-1])
     if len(_shape_of(table, "page_table")) == 1 and starts is None:
         raise Error("page_table of 1 dimension is a list, which needs page_starts")
@@ -251,7 +237,7 @@ def _one_length(name: str, given: Any, other: Any, batch: int, room: int, is_pac
         return sys.modules["numpy"].full(batch, room, "int32"), None
     if not _arrays.is_on_host(given):
         return given, None
-    array = _whole_numbers(label, given)
+    array = _attention_shapes.row_of_numbers(label, given)
     if is_packed:
         longest = _attention_shapes.check_sums(label, array.tolist(), name, room)
     else:

@@ -56,6 +56,26 @@ def whole(name: str, value: Any) -> int:
         raise Error(f"{name} must be a whole number, got {value!r}") from None
 
 
+def whole_numbers(name: str, given: Any) -> Any:
+    """An array of NumPy's, of any type of whole numbers."""
+    import numpy
+    try:
+        found = numpy.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise Error(f"{name} must hold whole numbers: {error}") from None
+    if found.dtype.kind not in "iu":
+        raise Error(f"{name} must hold whole numbers, got the type {found.dtype}")
+    return found
+
+
+def row_of_numbers(name: str, given: Any) -> Any:
+    """The same of one dimension, whose values fit into int32 once they were checked."""
+    found = whole_numbers(name, given)
+    if found.ndim != 1:
+        raise Error(f"{name} must have 1 dimension, got {found.ndim}")
+    return found
+
+
 # ---- Tokens --------------------------------------------------------------------------------------
 
 def tokens_in(shape: Sequence[int], layout: str) -> int:

@@ -2,6 +2,7 @@
 launch found."""
 from __future__ import annotations
 
+import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import _arrays, _attention_shapes, _dtypes
@@ -41,19 +42,13 @@ def room_of(table: Shape, size: int, most: Optional[int]) -> int:
     return most
 
 
-def whole_numbers(name: str, given: Any) -> Any:
+def indices(name: str, given: Any) -> Any:
     """An array of NumPy's in int32."""
-    import numpy
-    try:
-        found = numpy.asarray(given)
-    except (TypeError, ValueError) as error:
-        raise Error(f"{name} must hold whole numbers: {error}") from None
-    if found.dtype.kind not in "iu":
-        raise Error(f"{name} must hold whole numbers, got the type {found.dtype}")
+    found = _attention_shapes.whole_numbers(name, given)
     for value in (found.min(), found.max()) if found.size and found.dtype != "int32" else ():
         if not -_LARGEST - 1 <= value <= _LARGEST:
             raise Error(f"{name} must hold numbers of 32 bits, got {value}")
-    return numpy.ascontiguousarray(found, "int32")
+    return sys.modules["numpy"].ascontiguousarray(found, "int32")
 
 
 def check_starts(starts: List[int], entries: int) -> None:

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/families/fmha/arguments.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/fields.h"
 #include "tessera/families/tile/rules.h"
@@ -72,10 +73,6 @@ double moved_elements(const FmhaProblem& p) {
   return rows.of_keys * double(p.hdim + p.hdim_v) + rows.of_queries * double(p.hdim);
 }
 
-void copy_strides(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrides]) {
-  std::copy(from.begin(), from.end(), to);
-}
-
 std::string append_config(const KernelSpec& spec) {
   const auto& s = std::get<FmhaSignature>(spec.signature);
   return fmt::format(
@@ -84,8 +81,8 @@ std::string append_config(const KernelSpec& spec) {
       "  static constexpr FmhaRotary kRotary = FmhaRotary::{};\n"
       "  static constexpr bool kRotateQ = {};\n"
       "  static constexpr int kWaveM = {};\n",
-      s.in == DType::fp32 ? "float" : to_string(s.in), to_string(s.lengths), to_string(s.rotary),
-      s.rotate_q, spec.algorithm.wave.m);
+      tile::storage_type(s.in), to_string(s.lengths), to_string(s.rotary), s.rotate_q,
+      spec.algorithm.wave.m);
 }
 
 device::FmhaAppendBlock block_of(const FmhaProblem& p, const device::FmhaAppendArguments& g) {

@@ -53,7 +53,10 @@ class Append {
         k_(p.in, o.k, reads),
         v_(p.in, o.v, reads) {
     for (std::int64_t b = 0; b < p.batch; ++b) sequences_.push_back(tokens_at(p.lengths, g_, b));
-    if (p.lengths == FmhaLengths::packed) find_owners();
+    if (p.lengths != FmhaLengths::packed) return;
+    std::vector<TokenRun> runs;
+    for (const device::FmhaNewTokens& s : sequences_) runs.push_back({s.first, s.count});
+    owners_ = owners_of(p.tokens_q, runs);
   }
 
   // A row of the cache: a head of a position.
@@ -108,15 +111,6 @@ class Append {
   }
 
  private:
-  // Which sequence a packed token belongs to; -1 where to none.
-  void find_owners() {
-    owners_.assign(static_cast<std::size_t>(p_.tokens_q), -1);
-    for (std::int64_t b = p_.batch - 1; b >= 0; --b) {
-      const device::FmhaNewTokens& s = sequences_[static_cast<std::size_t>(b)];
-      for (std::int64_t i = 0; i < s.count; ++i) owners_[static_cast<std::size_t>(s.first + i)] = b;
-    }
-  }
-
   // Elements as they are, and those in front turned by a position that is not negative.
   void place(const std::vector<double>& x, std::int64_t position, Bounded* to) const {
     for (std::size_t i = 0; i < x.size(); ++i) to[i] = {x[i], 0};

@@ -9,4 +9,6 @@ namespace tessera::fmha {
 // The problem has its strides.
 device::FmhaArguments arguments_of(const FmhaProblem& problem, const FmhaOperands& operands);
 
+void copy_strides(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrides]);
+
 }  // namespace tessera::fmha

@@ -17,10 +17,6 @@
 namespace tessera::fmha {
 namespace {
 
-std::string_view storage_type(DType dtype) {
-  return dtype == DType::fp32 ? "float" : to_string(dtype);
-}
-
 std::string config_text(const KernelSpec& spec) {
   const auto& s = std::get<FmhaSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
@@ -36,14 +32,10 @@ std::string config_text(const KernelSpec& spec) {
       "  static constexpr bool kDropout = {}, kRandom = {};\n"
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
       "  static constexpr int kWaveM = {}, kWarpM = {}, kWarpN = {};\n",
-      storage_type(s.in), storage_type(s.out), storage_type(s.dtype_bias), to_string(s.lengths),
-      to_string(s.bias), to_string(s.pages), to_string(s.cache_layout), s.masked, s.soft_cap, s.lse,
-      s.dropout, s.random, a.tile.m, a.tile.n, a.tile.k, most_hdim_v(a.tile.k), a.wave.m,
-      a.warp_tile.m, a.warp_tile.n);
-}
-
-void copy(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrides]) {
-  std::copy(from.begin(), from.end(), to);
+      tile::storage_type(s.in), tile::storage_type(s.out), tile::storage_type(s.dtype_bias),
+      to_string(s.lengths), to_string(s.bias), to_string(s.pages), to_string(s.cache_layout),
+      s.masked, s.soft_cap, s.lse, s.dropout, s.random, a.tile.m, a.tile.n, a.tile.k,
+      most_hdim_v(a.tile.k), a.wave.m, a.warp_tile.m, a.warp_tile.n);
 }
 
 // A GPU's blocks: of queries, of heads, of the batch. Kernels walk on from there where a grid would
@@ -72,6 +64,10 @@ void add_check(const KernelSpec& spec, Launch& launch) {
 
 }  // namespace
 
+void copy_strides(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrides]) {
+  std::copy(from.begin(), from.end(), to);
+}
+
 device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) {
   device::FmhaArguments g{};
   g.q = o.q, g.k = o.k, g.v = o.v, g.bias = o.bias, g.slopes = o.slopes;
@@ -81,8 +77,9 @@ device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) 
   g.seqlen_q = p.seqlen_q, g.seqlen_k = p.seqlen_k;
   g.tokens_q = p.tokens_q, g.tokens_k = p.tokens_k;
   g.hdim = p.hdim, g.hdim_v = p.hdim_v;
-  copy(p.q_strides, g.q_stride), copy(p.k_strides, g.k_stride), copy(p.v_strides, g.v_stride);
-  copy(p.out_strides, g.out_stride), copy(p.bias_strides, g.bias_stride);
+  copy_strides(p.q_strides, g.q_stride), copy_strides(p.k_strides, g.k_stride);
+  copy_strides(p.v_strides, g.v_stride), copy_strides(p.out_strides, g.out_stride);
+  copy_strides(p.bias_strides, g.bias_stride);
   if (p.lengths == FmhaLengths::packed) {
     g.q_stride[0] = g.out_stride[0] = 0;
     if (p.pages == FmhaPages::none) g.k_stride[0] = g.v_stride[0] = 0;

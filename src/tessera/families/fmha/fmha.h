@@ -67,6 +67,13 @@ std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& 
 std::vector<Problem> samples(const KernelSpec& spec, const Target& target);
 
 // reference.cc
+// The tokens [first, first + count) of a packed tensor.
+struct TokenRun {
+  std::int64_t first, count;
+};
+// Which run each of `tokens` packed tokens belongs to, the first one where several have it; -1: to
+// none.
+std::vector<std::int64_t> owners_of(std::int64_t tokens, std::span<const TokenRun> runs);
 Mismatch verify(const Problem& problem, const Operands& operands);
 Reference reference(const Problem& problem, const Operands& operands,
                     const ReferenceLimits& limits);

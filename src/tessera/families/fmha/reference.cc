@@ -149,7 +149,10 @@ class Attention {
       g_.seed = o.dropout_rng[0], g_.offset = o.dropout_rng[1];
     }
     for (i64 b = 0; b < p.batch; ++b) sequences_.push_back(sequence_at(p, g_, b));
-    if (p.lengths == FmhaLengths::packed) find_owners();
+    if (p.lengths != FmhaLengths::packed) return;
+    std::vector<TokenRun> runs;
+    for (const device::FmhaSequence& s : sequences_) runs.push_back({s.first_query, s.queries});
+    owners_ = owners_of(p.tokens_q, runs);
   }
 
   // The row is one query of one head; behind out come its lse and its random values, where these
@@ -184,15 +187,6 @@ class Attention {
   }
 
  private:
-  // Which sequence a packed token belongs to; -1 where to none.
-  void find_owners() {
-    owners_.assign(static_cast<std::size_t>(p_.tokens_q), -1);
-    for (i64 b = p_.batch - 1; b >= 0; --b) {
-      const device::FmhaSequence& s = sequences_[static_cast<std::size_t>(b)];
-      for (i64 i = 0; i < s.queries; ++i) owners_[static_cast<std::size_t>(s.first_query + i)] = b;
-    }
-  }
-
   Query query_of(i64 row) const {
     const bool is_packed = p_.lengths == FmhaLengths::packed;
     const i64 tokens = is_packed ? p_.tokens_q : p_.seqlen_q;
@@ -393,7 +387,7 @@ class Attention {
   tile::Values q_, k_, v_, bias_;
   double scale_of_kept_ = 1;
   std::vector<device::FmhaSequence> sequences_;
-  std::vector<i64> owners_;
+  std::vector<std::int64_t> owners_;
 };
 
 // ---- the check of pages ----
@@ -425,6 +419,14 @@ std::size_t report_of(const Tensors& all) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> owners_of(std::int64_t tokens, std::span<const TokenRun> runs) {
+  std::vector<std::int64_t> owners(static_cast<std::size_t>(tokens), -1);
+  for (std::size_t run = runs.size(); run-- > 0;) {
+    std::fill_n(owners.begin() + runs[run].first, runs[run].count, static_cast<std::int64_t>(run));
+  }
+  return owners;
+}
 
 Reference reference(const Problem& problem, const Operands& operands,
                     const ReferenceLimits& limits) {

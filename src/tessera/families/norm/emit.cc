@@ -17,10 +17,6 @@ namespace {
 
 constexpr std::int64_t kAligned = 16;  // bytes of a row's address for the widest loads
 
-std::string_view storage_type(DType dtype) {
-  return dtype == DType::fp32 ? "float" : to_string(dtype);
-}
-
 std::string config_text(const KernelSpec& spec) {
   const auto& s = std::get<NormSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
@@ -31,8 +27,8 @@ std::string config_text(const KernelSpec& spec) {
       "  static constexpr NormKind kKind = NormKind::{};\n"
       "  static constexpr bool kScale = {}, kShift = {}, kResidual = {};\n"
       "  static constexpr int kTileN = {}, kWaveM = {}, kWaveN = {}, kSlices = {};\n",
-      storage_type(s.in), storage_type(s.weight), storage_type(s.out), to_string(s.kind), s.scale,
-      s.shift, s.residual, a.tile.n, a.wave.m, a.wave.n, a.slices);
+      tile::storage_type(s.in), tile::storage_type(s.weight), tile::storage_type(s.out),
+      to_string(s.kind), s.scale, s.shift, s.residual, a.tile.n, a.wave.m, a.wave.n, a.slices);
 }
 
 // A CPU runs the same steps, and takes no notice of blocks and of the workspace.

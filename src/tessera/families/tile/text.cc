@@ -74,6 +74,10 @@ Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int th
   return source;
 }
 
+std::string_view storage_type(DType dtype) {
+  return dtype == DType::fp32 ? "float" : to_string(dtype);
+}
+
 bool rows_aligned(const Family& family, const Problem& problem, const Operands& operands,
                   std::int64_t bytes) {
   for (const Tensor& tensor : family.tensors(problem)) {
