@@ -15,6 +15,7 @@ bool has_known_fields(const FmhaProblem& p) {
   known.mask = p.mask, known.sink = p.sink;
   known.window_left = p.window_left, known.window_right = p.window_right;
   known.bias = p.bias, known.slope_stride = p.slope_stride;
+  known.num_splits = p.num_splits;  // says how, not what
   known.scale = p.scale, known.soft_cap = p.soft_cap, known.lse = p.lse;
   return with_strides(known) == with_strides(p);
 }

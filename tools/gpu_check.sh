@@ -10,6 +10,10 @@
 #   conv-DIRECTION-BATCH   dense layers beside cuDNN (6 minutes); DIRECTION is forward,
 #                          backward_data or backward_weight, BATCH is 32 or 1
 #   conv-DIRECTION-others  grouped and depthwise layers, 3-D and 1-D (7 minutes)
+#   fmha             correctness of attention: essential kernels and every pipeline (3 minutes)
+#   fmha-sanitizers  memcheck and racecheck of every essential kernel of attention (9 minutes)
+#   fmha-prefill     prompts beside cuDNN: d 64, 128 and 256, 512 to 16 k tokens (6 minutes)
+#   fmha-decode      one query against 8 k to 128 k keys, beside cuDNN (6 minutes)
 # cuDNN lies where NVRTC does, in LD_LIBRARY_PATH, or in the Python environment of VIRTUAL_ENV.
 set -eu
 build=$(cd "$1" && pwd)
@@ -108,12 +112,18 @@ conv_part() {
   gtest 200 conv_large cuda_conv_test 'GpuLargeConv.*'
 }
 
-# sanitize TOOL DIRECTION: writes a log.
+# sanitize TOOL PROGRAM FILTER NAME: writes a log.
 sanitize() {
   timeout "$(limit 500)" "$sanitizer" --tool "$1" --launch-timeout 500 \
-    --target-processes application-only \
-    "$build/tests/cuda_conv_test" --gtest_filter="GpuConvSmall.$2" \
-    >"$out/conv_$1_$2.log" 2>&1 || true
+    --target-processes application-only "$build/tests/$2" --gtest_filter="$3" \
+    >"$out/$4_$1.log" 2>&1 || true
+}
+
+# sanitized NAME TOOL: what the log says.
+sanitized() {
+  words=$(grep -E "ERROR SUMMARY|RACECHECK SUMMARY|^\[  (PASSED|FAILED)|kernels, " \
+    "$out/$1_$2.log" | tr '\n' ' ')
+  note "$2 $1: ${words:-no summary}"
 }
 
 # The program runs every kernel in one process: starting the sanitizer takes longer than a kernel.
@@ -121,15 +131,53 @@ sanitize() {
 # The six runs share the GPU, since nothing is timed.
 conv_sanitizers_part() {
   for direction in Forward BackwardData BackwardWeight; do
-    for tool in memcheck racecheck; do sanitize $tool $direction & done
+    for tool in memcheck racecheck; do
+      sanitize $tool cuda_conv_test "GpuConvSmall.$direction" "conv_$direction" &
+    done
   done
   wait
   for direction in Forward BackwardData BackwardWeight; do
-    for tool in memcheck racecheck; do
-      words=$(grep -E "ERROR SUMMARY|RACECHECK SUMMARY|^\[  (PASSED|FAILED)|kernels, " \
-        "$out/conv_${tool}_$direction.log" | tr '\n' ' ')
-      note "$tool $direction: ${words:-no summary}"
+    for tool in memcheck racecheck; do sanitized "conv_$direction" $tool; done
+  done
+}
+
+fmha_part() {
+  note "== essential kernels on samples, and every pipeline on random problems, against fp64"
+  gtest 400 fmha_test cuda_fmha_test '*:-GpuFmhaSmall.*'
+}
+
+fmha_sanitizers_part() {
+  for tool in memcheck racecheck; do
+    sanitize $tool cuda_fmha_test 'GpuFmhaSmall.*' fmha &
+  done
+  wait
+  for tool in memcheck racecheck; do sanitized fmha $tool; done
+}
+
+# 16 k tokens of 2048 elements, as papers on attention have them.
+prefill_shapes() {
+  for mask in none top_left; do
+    for hdim in 64 128 256; do
+      for length in 512 1024 2048 4096 8192 16384; do
+        echo "fmha batch=$((16384 / length)) heads=$((2048 / hdim)) seqlen_q=$length" \
+          "seqlen_k=$length hdim=$hdim dtype=$1 mask=$mask"
+      done
     done
+  done
+}
+
+fmha_prefill_part() {
+  for dtype in bf16 fp16; do
+    prefill_shapes $dtype >"$out/prefill_$dtype.txt"
+    bench 200 "fmha_prefill_$dtype" fmha --shapes "$out/prefill_$dtype.txt" --peers cudnn \
+      --rounds 9 --soak 0.1
+  done
+  bench 120 fmha_llama3_8b fmha --shapes llama3_8b --peers cudnn --rounds 9 --soak 0.1
+}
+
+fmha_decode_part() {
+  for shapes in decode_8k decode_32k decode_128k; do
+    bench 120 "fmha_$shapes" fmha --shapes $shapes --peers cudnn --rounds 9 --soak 0.1
   done
 }
 
@@ -168,6 +216,10 @@ case $part in
 gemm) gemm_part ;;
 conv) conv_part ;;
 conv-sanitizers) conv_sanitizers_part ;;
+fmha) fmha_part ;;
+fmha-sanitizers) fmha_sanitizers_part ;;
+fmha-prefill) fmha_prefill_part ;;
+fmha-decode) fmha_decode_part ;;
 conv-backward_data-*) conv_bench_part backward_data ;;
 conv-backward_weight-*) conv_bench_part backward_weight ;;
 conv-forward-*) conv_bench_part forward ;;

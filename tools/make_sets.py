@@ -485,11 +485,23 @@ def write_conv(target):
 
 
 # Attention with and without a mask, and with what training needs. CPUs: tiles for few and for many
-# queries, and the register block. GPUs: the longest heads, in what the general kernel is shipped.
+# queries, and the register block. Hopper: the general kernel, and in types of 2 bytes those of
+# tensor cores, for prompts of equal and other lengths and for decoding, with pages too.
 FMHA_CPU = {"avx512": "6x64x1", "avx2": "6x16x1", "generic": "4x8x1"}
-FMHA_CPU_TILES = ("24x64x576", "96x64x576")
+FMHA_CPU_TILES = ("24x64x576", "192x64x576")
 FMHA_HOPPER_TILES = ("16x32x64", "16x32x128")
 FMHA_OPTIONS = ("", "_masked", "_lse", "_masked_lse")
+FMHA_FLASH = ("tmaws_128x128x64_2x1x1_s6", "tmaws_128x128x128_2x1x1_s4")
+FMHA_EQUAL = FMHA_FLASH + ("tmaws_192x128x64_3x1x1_s6", "tmaws_128x128x192_2x1x1_s3",
+                           "tmaws_128x64x256_2x1x1_s4", "splitkv_16x16x128_1x4x1_s3",
+                           "direct_16x32x128_4x1x1_s0")
+FMHA_PADDED = FMHA_FLASH + ("splitkv_16x16x128_1x4x1_s3",)
+FMHA_HOPPER = {
+    "": FMHA_EQUAL, "_masked": FMHA_EQUAL, "_packed": FMHA_FLASH, "_packed_masked": FMHA_FLASH,
+    "_padded": FMHA_PADDED, "_padded_masked": FMHA_PADDED,
+    "_padded_pagestable": ("splitkv_16x16x128_1x4x1_s3",),
+    "_padded_masked_pagestable": ("splitkv_16x16x128_1x4x1_s3",),
+    "_packed_masked_pagestable": ("splitkv_64x32x128_4x1x1_s5",)}
 
 
 def fmha_names(target, dtype):
@@ -498,9 +510,16 @@ def fmha_names(target, dtype):
             for tile in FMHA_CPU_TILES:
                 yield (f"fmha_forward_{dtype}_flash_{tile}_0x1x1_{FMHA_CPU[target]}{options}"
                        f"_{target}")
-        else:
+        elif dtype == "fp32":
             for tile in FMHA_HOPPER_TILES:
                 yield f"fmha_forward_{dtype}_direct_{tile}_4x1x1_1x1x1{options}_{target}"
+    if target not in FMHA_CPU and dtype != "fp32":
+        for options, kernels in FMHA_HOPPER.items():
+            for kernel in kernels:
+                pipeline, stages = kernel.rsplit("_s", 1)
+                slices = "_slices132" if pipeline.startswith("splitkv") else ""
+                stages = f"_s{stages}" if stages != "0" else ""
+                yield f"fmha_forward_{dtype}_{pipeline}_1x1x1{options}{slices}{stages}_{target}"
 
 
 # Appending to a cache: without an embedding, and with that of Llama, of keys alone and of queries.

@@ -10,7 +10,7 @@
 #include <dlfcn.h>
 #include <stdint.h>
 
-enum { kMostOperands = 16, kMostDimensions = 8, kBufStrides = 0x18 };
+enum { kMostOperands = 24, kMostDimensions = 8, kBufStrides = 0x18 };
 enum { kMostWords = kMostOperands * (3 + 2 * kMostDimensions) };
 
 /* The buffer protocol came into the limited API with Python 3.11. Its struct and functions have

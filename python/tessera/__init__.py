@@ -12,10 +12,12 @@ from ._attention import attention, attention_problem
 from ._commands import (command, commands, data, evaluate, measurements, report, search, sweep,
                         targets, train)
 from ._conv import conv, conv_backward_data, conv_backward_weight, conv_problem
+from ._decode import decode
 from ._dispatcher import Dispatcher
 from ._doctor import Report, doctor
 from ._explain import Explanation
 from ._functions import autotune, explain, gemm, run, select
+from ._kv_cache import KvCache
 from ._matmul import matmul
 from ._model import Model
 from ._norms import layer_norm, rms_norm, softmax
@@ -26,9 +28,9 @@ from ._registry import KernelSet, Registry
 
 __version__ = "0.1.0"
 
-__all__ = ["Dispatcher", "Error", "Explanation", "KernelSet", "Model", "Operand", "PackedWeight",
-           "Plan", "Problem", "Registry", "Report", "append_kv", "attention", "attention_problem",
-           "autotune", "command", "commands", "conv", "conv_backward_data",
-           "conv_backward_weight", "conv_problem", "data", "doctor", "evaluate", "explain", "gemm",
-           "layer_norm", "matmul", "measurements", "prepack", "report", "rms_norm", "run",
-           "search", "select", "softmax", "sweep", "targets", "train"]
+__all__ = ["Dispatcher", "Error", "Explanation", "KernelSet", "KvCache", "Model", "Operand",
+           "PackedWeight", "Plan", "Problem", "Registry", "Report", "append_kv", "attention",
+           "attention_problem", "autotune", "command", "commands", "conv", "conv_backward_data",
+           "conv_backward_weight", "conv_problem", "data", "decode", "doctor", "evaluate",
+           "explain", "gemm", "layer_norm", "matmul", "measurements", "prepack", "report",
+           "rms_norm", "run", "search", "select", "softmax", "sweep", "targets", "train"]

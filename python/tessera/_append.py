@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _abi, _arrays, _attention_shapes, _dtypes
+from . import _abi, _arrays, _attention_shapes, _dtypes, _paged
 from ._abi import Error
 from ._attention_shapes import Tokens
 from ._dispatcher import Dispatcher, check_views, dispatcher_for
@@ -17,11 +17,13 @@ class _Options(NamedTuple):
     layout: str
     rotary: Optional[str]
     longest_q: Optional[int]  # of packed sequences
+    room: Optional[int]  # of a sequence whose keys lie in pages
 
 
 def append_kv(k_cache: Any, v_cache: Any, k_new: Any, v_new: Any, seqlens_k: Any, *, q: Any = None,
               cos: Any = None, sin: Any = None, rotary: Optional[str] = None,
-              seqlens_q: Any = None, max_seqlen_q: Optional[int] = None, layout: str = "bshd",
+              seqlens_q: Any = None, max_seqlen_q: Optional[int] = None, page_table: Any = None,
+              page_starts: Any = None, check_pages: Optional[bool] = None, layout: str = "bshd",
               out: Any = None, stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
     """Writes new keys and values behind those that a cache has, in place.
 
@@ -38,16 +40,26 @@ def append_kv(k_cache: Any, v_cache: Any, k_new: Any, v_new: Any, seqlens_k: Any
     q of 3 dimensions, (tokens, heads, hdim), sequences lie one behind the other, and these are
     batch + 1 prefix sums. Lists and arrays of whole numbers on a CPU, int32 on a GPU, where their
     values are not read: give max_seqlen_q for speed, the most new tokens of a sequence.
+    page_table, page_starts, check_pages: as in attention(), whose caches k_cache and v_cache are
+    then. New tokens need pages that no other sequence has.
 
     A token that does not fit into the room, or has no row in cos and sin, is refused where the
     lengths can be read, and left out where they lie on a GPU. Returns out, None without q.
     """
     try:
         options = _checked(rotary, q, cos, sin, out, layout)
-        lengths, longest = _lengths(k_cache, k_new, seqlens_k, seqlens_q, cos, max_seqlen_q, layout)
+        pages, report = _pages(k_cache, k_new, page_table, page_starts, check_pages)
+        batch, rooms = _rooms(k_cache, pages, layout)
+        lengths, longest = _lengths((batch, rooms), k_new, seqlens_k, seqlens_q, cos,
+                                    max_seqlen_q, layout)
         arrays = {"k": k_cache, "v": v_cache, "k_new": k_new, "v_new": v_new, "q": q, "cos": cos,
-                  "sin": sin, "out": out, **lengths}
-        return _call(options._replace(longest_q=longest), arrays, stream, dispatcher)
+                  "sin": sin, "out": out, **lengths, "page_table": pages[0],
+                  "page_starts": pages[1], "bad_page": report}
+        room = max(rooms, default=0) if pages[0] is not None else None
+        out = _call(options._replace(longest_q=longest, room=room), arrays, stream, dispatcher)
+        if report is not None:
+            _paged.check_report(report, *pages, _shape_of(k_cache, "k_cache")[0])
+        return out
     except Error as error:
         text = str(error)
         if text.startswith("fmha"):
@@ -68,19 +80,48 @@ def _checked(rotary: Optional[str], q: Any, cos: Any, sin: Any, out: Any, layout
         raise Error("q is for a rotary embedding, which turns it; got rotary=None and q")
     if q is None and out is not None:
         raise Error("out is for q, which is turned into it; got out and no q")
-    return _Options(layout, rotary, None)
+    return _Options(layout, rotary, None, None)
 
 
-def _lengths(k_cache: Any, k_new: Any, seqlens_k: Any, seqlens_q: Any, cos: Any,
+def _shape_of(array: Any, name: str) -> Tuple[int, ...]:
+    shape = getattr(array, "shape", None)
+    return _arrays.view_of(array, name).shape if shape is None else tuple(shape)
+
+
+def _pages(k_cache: Any, k_new: Any, table: Any, starts: Any, is_checked: Optional[bool]
+           ) -> Tuple[Tuple[Any, Any], Any]:
+    if table is not None:
+        return _paged.tables(k_new, table, starts, is_checked)
+    _paged.refuse_without_table(starts, is_checked)
+    return (None, None), None
+
+
+def _rooms(k_cache: Any, pages: Tuple[Any, Any], layout: str) -> Tuple[int, List[int]]:
+    """How many sequences there are, and how many keys each has room for. Of a list on a GPU, which
+    is not read, as many as all entries have."""
+    cache = _shape_of(k_cache, "k_cache")
+    table, starts = pages
+    if table is None:
+        if len(cache) != 4:
+            raise Error(f"k_cache must have 4 dimensions, got {len(cache)}")
+        return cache[0], [_attention_shapes.tokens_in(cache, layout)] * cache[0]
+    size, entries = _paged.page_size(cache, layout), _shape_of(table, "page_table")
+    room = _paged.room_of(entries, size, None)
+    if starts is None:
+        return entries[0], [room] * entries[0]
+    batch = _shape_of(starts, "page_starts")[0] - 1
+    if not _arrays.is_on_host(starts):
+        return batch, [room] * batch
+    sums = starts.tolist()
+    return batch, [(after - before) * size for before, after in zip(sums, sums[1:])]
+
+
+def _lengths(cache: Tuple[int, List[int]], k_new: Any, seqlens_k: Any, seqlens_q: Any, cos: Any,
              most: Optional[int], layout: str) -> Tuple[Dict[str, Any], Optional[int]]:
     """seqlens_k, and seqlens_q where it is given, in int32, and how many new tokens packed
-    sequences have at most."""
-    cache, new = (tuple(_arrays.view_of(array, name).shape) if not hasattr(array, "shape")
-                  else tuple(array.shape) for array, name in ((k_cache, "k_cache"),
-                                                              (k_new, "k_new")))
+    sequences have at most. cache: how many sequences it has, and the room of each."""
+    new = _shape_of(k_new, "k_new")
     _attention_shapes.check_rank("k_new", len(new))
-    if len(cache) != 4:
-        raise Error(f"k_cache must have 4 dimensions, got {len(cache)}")
     is_packed = len(new) == 3
     if is_packed and seqlens_q is None:
         raise Error("k_new has 3 dimensions, which are packed tokens; they need seqlens_q, the "
@@ -88,15 +129,15 @@ def _lengths(k_cache: Any, k_new: Any, seqlens_k: Any, seqlens_q: Any, cos: Any,
     if most is not None and not is_packed:
         raise Error(f"max_seqlen_q is for packed tokens, k_new of 3 dimensions; got {most}")
     limit = None if most is None else _attention_shapes.whole("max_seqlen_q", most)
-    room = _attention_shapes.tokens_in(cache, layout)
-    counts, found_q, longest = _counts(seqlens_q, new, layout, cache[0], is_packed)
+    batch, rooms = cache
+    counts, found_q, longest = _counts(seqlens_q, new, layout, batch, is_packed)
     found: Dict[str, Any] = {} if seqlens_q is None else {"seqlens_q": found_q}
     found["seqlens_k"] = seqlens_k
     if _arrays.is_on_host(seqlens_k):
         before = _attention_shapes.row_of_numbers("seqlens_k", seqlens_k)
-        _attention_shapes.check_count("seqlens_k", len(before), cache[0])
-        end = room if cos is None else min(room, int(cos.shape[0]))
-        _check_places(before.tolist(), counts, end)
+        _attention_shapes.check_count("seqlens_k", len(before), batch)
+        ends = rooms if cos is None else [min(room, int(cos.shape[0])) for room in rooms]
+        _check_places(before.tolist(), counts, ends)
         found["seqlens_k"] = sys.modules["numpy"].ascontiguousarray(before, "int32")
     if longest is not None:
         limit = _attention_shapes.check_most("q", limit, longest)
@@ -123,8 +164,8 @@ def _counts(seqlens_q: Any, new: Tuple[int, ...], layout: str, batch: int, is_pa
     return [after - first for first, after in zip(numbers, numbers[1:])], as_int32, longest
 
 
-def _check_places(before: List[int], counts: Optional[List[int]], end: int) -> None:
-    for i, length in enumerate(before):
+def _check_places(before: List[int], counts: Optional[List[int]], ends: List[int]) -> None:
+    for i, (length, end) in enumerate(zip(before, ends)):
         count = 0 if counts is None else counts[i]
         if length < 0 or length + count > end:
             raise Error(f"seqlens_k[{i}] must be at least 0 and at most {end - count}, because "
@@ -155,6 +196,8 @@ def _call(options: _Options, arrays: Dict[str, Any], stream: Any,
         plan = chosen._keep(key, chosen.plan(Problem("fmha", **problem_fields(options, views))))
     plan.launch_at([views[operand.name].address for operand in plan.operands],
                    _abi.LaunchOptions(stream=address) if address else None)
+    if "bad_page" in views and views["k"].device[0] != "cpu":
+        plan.synchronize(address)
     return given.get("out")
 
 
@@ -164,9 +207,17 @@ def problem_fields(options: _Options, views: Dict[str, _arrays.View]) -> Dict[st
     is_packed = len(views["k_new"].shape) == 3
     word = views["k"].dtype
     heads = found["q"].heads[0] if "q" in found else k.heads[0]
+    pages: Dict[str, Any] = {}
+    if "page_table" in views:
+        pages = _paged.page_fields(views, k, "bad_page" in views)
+    batch = pages.get("batch", k.batch[0])
+    if not is_packed and new.batch[0] != batch:
+        raise Error(f"k_new has {new.batch[0]} sequences and page_table {batch}; the two must be "
+                    "equal")
     fields: Dict[str, Any] = {
-        "kind": "append", "in": word, "out": word, "dtype_bias": word, "batch": k.batch[0],
-        "heads": heads, "seqlen_q": new.tokens[0], "seqlen_k": k.tokens[0], "hdim": k.hdim[0]}
+        "kind": "append", "in": word, "out": word, "dtype_bias": word, "batch": batch,
+        "heads": heads, "seqlen_q": new.tokens[0], "hdim": k.hdim[0],
+        "seqlen_k": k.tokens[0] if options.room is None else options.room, **pages}
     if k.heads[0] != heads:
         fields["heads_kv"] = k.heads[0]
     if found["v"].hdim[0] != k.hdim[0]:
@@ -177,28 +228,36 @@ def problem_fields(options: _Options, views: Dict[str, _arrays.View]) -> Dict[st
             fields["seqlen_q"] = options.longest_q
     elif "seqlens_q" in views:
         fields["lengths"] = "padded"
+    in_runs = len(views["k"].shape) == 5
     for part in found.values():
-        fields.update(_attention_shapes.token_strides(part))
+        if not in_runs or part.name not in ("k", "v"):
+            fields.update(_attention_shapes.token_strides(part))
     fields.update(_rotary_fields(options, views))
-    _check_lengths(views, k.batch[0], is_packed)
+    _check_lengths(views, batch, is_packed)
     return fields
 
 
 def _tokens(options: _Options, views: Dict[str, _arrays.View]) -> Dict[str, Tokens]:
     """All arrays of tokens, which fit together."""
     names = [name for name in ("k", "v", "k_new", "v_new", "q", "out") if name in views]
-    rank = len(views["k_new"].shape)
+    rank, is_paged = len(views["k_new"].shape), "page_table" in views
+    in_runs = is_paged and len(views["k"].shape) == 5
     for name in names:
-        wanted = 4 if name in ("k", "v") else rank
+        wanted = (5 if in_runs else 4) if name in ("k", "v") else rank
         if len(views[name].shape) != wanted:
             raise Error(f"{name} must have {wanted} dimensions, got {len(views[name].shape)}")
         if views[name].dtype != views["k"].dtype:
             raise Error(f"k has the type {_dtypes.NAMES[views['k'].dtype]} and {name} "
                         f"{_dtypes.NAMES[views[name].dtype]}; the two must be equal")
-    found = {name: _attention_shapes._tokens_of(name, views[name], options.layout)
+    found = {name: _paged.runs(name, views[name]) if in_runs and name in ("k", "v")
+             else _attention_shapes._tokens_of(name, views[name], options.layout)
              for name in names}
     equal = _attention_shapes.check_equal
     for one, other, what, field in _EQUAL:
+        if is_paged and one == "k" and what in ("sequences", "tokens"):
+            what = "pages" if what == "sequences" else "tokens a page"
+            if other != "v":
+                continue
         if one in found and other in found and (what != "sequences" or rank == 4 or other == "v"):
             equal(what, found[one], getattr(found[one], field)[0], found[other],
                   getattr(found[other], field)[0])

@@ -149,6 +149,17 @@ def empty(shape: Tuple[int, ...], word: str, like: Any, view: View) -> Any:
     raise Error(f"a result on {view.device[0]} cannot be made for an array of {package}; give out=")
 
 
+def from_host(array: Any, like: Any) -> Any:
+    """An array of NumPy's, copied to where `like` lies and of its package, where that is PyTorch or
+    CuPy."""
+    package = type(like).__module__.partition(".")[0]
+    if package == "torch":
+        return sys.modules["torch"].from_numpy(array).to(like.device)
+    if package == "cupy":
+        return sys.modules["cupy"].asarray(array)
+    return array
+
+
 def check_output(view: View, what: str) -> None:
     if view.is_readonly:
         raise Error(f"{what} is read-only, but the result goes there")

@@ -4,8 +4,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import (_abi, _arrays, _attention_dropout, _attention_shapes, _dtypes, _paged,
-               _warm)
+from . import (_abi, _arrays, _attention_dropout, _attention_scales, _attention_shapes, _dtypes,
+               _paged, _warm)
 from ._abi import Error
 from ._attention_shapes import Options
 from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
@@ -13,7 +13,7 @@ from ._problem import Problem
 
 # The order in which a call's arrays stand in the table of plans. added: bias or slopes.
 SLOTS = ("q", "k", "v", "added", "seqlens_q", "seqlens_k", "page_table", "page_starts", "bad_page",
-         "dropout_rng", "out", "lse", "random_values")
+         "dropout_rng", *_attention_scales.NAMES, "out", "lse", "random_values")
 _RESULTS = SLOTS.index("out")
 
 
@@ -30,15 +30,18 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
               max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None,
               skip_q: int = 0, page_table: Any = None, page_starts: Any = None,
               check_pages: Optional[bool] = None, dropout: float = 0.0, seed: Any = None,
-              offset: int = 0, return_lse: bool = False, return_random: bool = False,
-              layout: str = "bshd",
+              offset: int = 0, descale_q: Any = None, descale_k: Any = None, descale_v: Any = None,
+              scale_o: Any = None, scale_block_q: Optional[int] = None,
+              scale_block_k: Optional[int] = None, return_lse: bool = False,
+              return_random: bool = False, layout: str = "bshd",
               out: Any = None, lse: Any = None, stream: Any = None,
               dispatcher: Optional[Dispatcher] = None) -> Any:
     """softmax(scale * q @ k.T + bias) @ v of each sequence and head.
 
     q: (batch, queries, heads, hdim), k: (batch, keys, heads_kv, hdim), v: (batch, keys, heads_kv,
-    hdim_v), of one type: float32, float16, bfloat16. heads_kv divides heads; consecutive query
-    heads share one. layout="bhsd": heads before queries and keys. Any strides cost nothing.
+    hdim_v), of one type: float32, float16, bfloat16, float8_e4m3fn, float8_e5m2. heads_kv divides
+    heads; consecutive query heads share one. layout="bhsd": heads before queries and keys. Any
+    strides cost nothing.
     mask: "top_left": query i sees the keys up to i. "bottom_right": the last query sees the last
     key. window: (left, right), how far from this diagonal a query sees, -1 for no end; a mask alone
     is (-1, 0). sink: so many first keys are seen although they lie left of the window.
@@ -61,7 +64,13 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
     are taken as the nearest page.
     dropout: the part of the weights that become 0; the others grow, so that their mean stays.
     seed, offset: 64 bits each, which say which ones; a new offset is a new choice. seed may be an
-    array of both, int64 or uint64, which a GPU's kernel reads when it runs. return_lse: also
+    array of both, int64 or uint64, which a GPU's kernel reads when it runs.
+    descale_q, descale_k, descale_v: what the numbers of float8 stand for: they times factors, which
+    are one number each; or float32 (batch, heads, blocks of scale_block_q queries) and (batch,
+    heads_kv, blocks of scale_block_k keys), both 128 where None, counted in each sequence; or one
+    number for q and those of blocks for k and v, with page_table (pages, heads_kv). scale_o: what a
+    result of float8, which out then is, is multiplied by before it is rounded; it has at most the
+    type's largest number. A new result of float8 inputs is float16. return_lse: also
     returns the logarithms of the sums of exp(score), float32, (batch, heads, queries) or (heads,
     tokens). return_random: also returns dropout's random values, uint8, (batch, heads, queries,
     keys) or (heads, tokens, longest keys). out, lse: the places of the results. stream, dispatcher:
@@ -81,10 +90,11 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
                                     layout, pages)
         ends = tuple(window) if isinstance(window, list) else window
         options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, added, *longest,
-                          dropout)
+                          dropout, (scale_block_q, scale_block_k))
         words = _attention_dropout.words(dropout, seed, offset, q)
-        arrays = (q, k, v, slopes if bias is None else bias, *lengths, *pages, report, words, out,
-                  lse, None)
+        scales = _attention_scales.arrays_of((descale_q, descale_k, descale_v, scale_o), q, out)
+        arrays = (q, k, v, slopes if bias is None else bias, *lengths, *pages, report, words,
+                  *scales, out, lse, None)
         wanted = _Wanted(return_lse or lse is not None, return_random)
         results = _call(options, arrays, wanted, stream, dispatcher)
         if report is not None:
@@ -126,7 +136,8 @@ def attention_problem(*, batch: int, heads: int, seqlen_q: int, seqlen_k: int, h
             tokens = _attention_shapes.Tokens(name, (b, h * s * d), (h, s * d), (s, d), (d, 1))
             fields = {**_attention_shapes.token_strides(tokens), **fields}
     word = _dtypes.word_of(dtype, "dtype")
-    return Problem("fmha", **sizes, **{"in": word, "out": word, "dtype_bias": word,
+    return Problem("fmha", **sizes, **{"in": word, "out": _attention_scales.result_word(word),
+                                       "dtype_bias": word,
                                        **_attention_shapes.mask_fields(mask, window, sink),
                                        **fields})
 
@@ -207,22 +218,10 @@ def _pages(q: Any, k: Any, table: Any, starts: Any, is_checked: Optional[bool], 
            ) -> Tuple[Tuple[Any, Any], Any]:
     """page_table and page_starts in int32, and a new array for what a checked launch finds."""
     if table is None:
-        for name, given in (("page_starts", starts), ("check_pages", is_checked)):
-            if given is not None:
-                raise Error(f"{name} is for keys in pages, which need page_table")
+        _paged.refuse_without_table(starts, is_checked)
         return (None, None), None
     _paged.page_size(_shape_of(k, "k"), layout)
-    on_host = _arrays.is_on_host(table)
-    if on_host:
-        table = _paged.indices("page_table", table)
-    if starts is not None and _arrays.is_on_host(starts):
-        starts = _paged.indices("page_starts", starts)
-        _paged.check_starts(starts.tolist(), table.shape[-1])
-    if len(_shape_of(table, "page_table")) == 1 and starts is None:
-        raise Error("page_table of 1 dimension is a list, which needs page_starts")
-    if on_host if is_checked is None else is_checked:
-        return (table, starts), _paged.new_report(q, _arrays.view_of(table, "page_table"))
-    return (table, starts), None
+    return _paged.tables(q, table, starts, is_checked)
 
 
 def _one_length(name: str, given: Any, other: Any, batch: int, room: int, is_packed: bool
@@ -272,7 +271,8 @@ def _with_results(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted) ->
         if q.ndim not in (3, 4) or q.dtype.itemsize > 4:
             return arrays
         if out is None:
-            out = _new_out(options, arrays, shape, q.dtype)
+            dtype = "float16" if q.dtype.itemsize == 1 else q.dtype
+            out = _new_out(options, arrays, shape, dtype)
         if lse is None and wanted.lse:
             lse = _new_lse(options, arrays, rows)
         if wanted.random:
@@ -341,7 +341,7 @@ def _missing(options: Options, arrays: Tuple[Any, ...], given: Dict[str, Any],
     q = views["q"]
     shapes = _attention_shapes.result_shapes(q.shape, views["v"].shape, options.layout)
     made = []
-    for name, shape, word, rest in (("out", shapes[0], q.dtype, 0.0),
+    for name, shape, word, rest in (("out", shapes[0], _attention_scales.result_word(q.dtype), 0.0),
                                     ("lse", shapes[1], "fp32", float("-inf"))):
         if name in given or (name == "lse" and not wanted.lse):
             continue

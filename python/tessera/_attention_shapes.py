@@ -4,7 +4,7 @@ from __future__ import annotations
 import operator
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _dtypes
+from . import _attention_scales, _dtypes
 from ._abi import Error
 from ._arrays import View
 from ._matmul import _number
@@ -31,6 +31,7 @@ class Options(NamedTuple):
     longest_q: Optional[int]  # of packed sequences
     longest_k: Optional[int]  # of packed sequences, and of those in pages
     dropout: Any = 0.0
+    blocks: _attention_scales.Blocks = (None, None)  # of factors
 
 
 class Tokens(NamedTuple):
@@ -343,6 +344,7 @@ def fields_of(options: Options, views: Dict[str, View], tokens: Dict[str, Tokens
     if "bias" in views:
         sizes = (fields["batch"], fields["heads"], fields["seqlen_q"], fields["seqlen_k"])
         fields.update(_bias_fields(views["bias"], sizes))
+    fields.update(_attention_scales.fields(options.blocks, views, fields))
     if "slopes" in views:
         fields.update(_slope_fields(views["slopes"], fields["heads"], fields["batch"]))
     return fields

@@ -10,7 +10,6 @@ from ._abi import Error
 from ._arrays import View
 from ._attention_shapes import Options, Tokens
 
-_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}  # of an element
 _LARGEST = 2**31 - 1
 Shape = Tuple[int, ...]
 
@@ -42,6 +41,28 @@ def room_of(table: Shape, size: int, most: Optional[int]) -> int:
     return most
 
 
+def tables(q: Any, table: Any, starts: Any, is_checked: Optional[bool]
+           ) -> Tuple[Tuple[Any, Any], Any]:
+    """page_table and page_starts in int32, and a new array for what a checked launch finds."""
+    on_host = _arrays.is_on_host(table)
+    if on_host:
+        table = indices("page_table", table)
+    if starts is not None and _arrays.is_on_host(starts):
+        starts = indices("page_starts", starts)
+        check_starts(starts.tolist(), table.shape[-1])
+    if starts is None and len(_arrays.view_of(table, "page_table").shape) == 1:
+        raise Error("page_table of 1 dimension is a list, which needs page_starts")
+    if on_host if is_checked is None else is_checked:
+        return (table, starts), new_report(q, _arrays.view_of(table, "page_table"))
+    return (table, starts), None
+
+
+def refuse_without_table(starts: Any, is_checked: Optional[bool]) -> None:
+    for name, given in (("page_starts", starts), ("check_pages", is_checked)):
+        if given is not None:
+            raise Error(f"{name} is for keys in pages, which need page_table")
+
+
 def indices(name: str, given: Any) -> Any:
     """An array of NumPy's in int32."""
     found = _attention_shapes.whole_numbers(name, given)
@@ -65,9 +86,9 @@ def check_starts(starts: List[int], entries: int) -> None:
 
 # ---- Fields --------------------------------------------------------------------------------------
 
-def _runs(name: str, view: View) -> Tokens:
+def runs(name: str, view: View) -> Tokens:
     """k (pages, heads, hdim / x, tokens, x) or v (pages, heads, tokens / x, hdim, x) as tokens."""
-    run, packed = 16 // _BYTES[view.dtype], 1
+    run, packed = 16 // _dtypes.BYTES[view.dtype], 1
     if view.shape[4] != run:
         raise Error(f"{name} of 5 dimensions must end with runs of {run} elements, 16 bytes of "
                     f"{_dtypes.NAMES[view.dtype]}, got {view.shape[4]}")
@@ -94,7 +115,7 @@ def all_tokens(options: Options, views: Dict[str, View]) -> Dict[str, Tokens]:
         raise Error(f"k has {len(views['k'].shape)} dimensions and v {len(views['v'].shape)}; the "
                     "two must be equal")
     for name in "kv":
-        found[name] = (_runs(name, views[name]) if len(views[name].shape) == 5
+        found[name] = (runs(name, views[name]) if len(views[name].shape) == 5
                        else _attention_shapes.tokens_of(views, (name,), layout)[name])
     q, k, v = (found[name] for name in "qkv")
     for what, one, size, other, wanted in (
@@ -115,7 +136,7 @@ def _index_view(views: Dict[str, View], name: str, ranks: Tuple[int, ...]) -> Vi
     return view
 
 
-def _page_fields(views: Dict[str, View], k: Tokens, is_checked: bool) -> Dict[str, Any]:
+def page_fields(views: Dict[str, View], k: Tokens, is_checked: bool) -> Dict[str, Any]:
     fields = {"page_size": k.tokens[0], "num_pages": k.batch[0], "check_pages": is_checked,
               "cache_layout": "vectorized" if len(views["k"].shape) == 5 else "linear"}
     table = _index_view(views, "page_table", (1, 2))
@@ -155,7 +176,7 @@ def _length_fields(options: Options, views: Dict[str, View], q: Tokens, batch: i
 def problem_fields(options: Options, views: Dict[str, View]) -> Dict[str, Any]:
     """The problem's fields; views has page_table and out."""
     tokens = all_tokens(options, views)
-    pages = _page_fields(views, tokens["k"], "bad_page" in views)
+    pages = page_fields(views, tokens["k"], "bad_page" in views)
     lengths = _length_fields(options, views, tokens["q"], pages["batch"])
     moved = ("q", "out") if len(views["k"].shape) == 5 else ("q", "k", "v", "out")
     return _attention_shapes.fields_of(options, views, tokens, {**lengths, **pages}, moved)

@@ -17,7 +17,7 @@ try:
 except ImportError:
     _fast = None  # type: ignore[assignment]
 
-MOST_OPERANDS = 16
+MOST_OPERANDS = 24
 MOST_ENTRIES = 4096
 Table = Dict[Any, Any]
 

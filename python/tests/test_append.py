@@ -7,6 +7,8 @@ import numpy
 
 import tessera
 from support import ROUNDING, SEED, Case, wide
+from test_attention import heads_first
+from test_paged_attention import Cache
 
 WIDE_TYPES = ("float32", "float16", ml_dtypes.bfloat16)
 
@@ -95,6 +97,57 @@ class Append(Case):
         self.assert_turned(out, want, "float32")
         self.assertTrue((k[0, :9] == before[0, :9]).all() and (k[1, 5:] == before[1, 5:]).all())
         self.assertTrue((v[0, 9:] == v_new[0]).all())
+
+    def test_pages_get_what_a_contiguous_cache_gets(self):
+        cos, sin = self.tables(40, 4)
+        for turn, layout in enumerate(("bshd", "bhsd", "runs")):
+            for is_list in (False, True):
+                dtype = WIDE_TYPES[(turn + is_list) % 3]
+                with self.subTest(layout=layout, is_list=is_list, dtype=dtype, seed=SEED):
+                    self.check_pages(cos, sin, dtype, layout, is_list)
+
+    def check_pages(self, cos, sin, dtype, layout, is_list):
+        lengths, counts = [37, 8, 20], [3, 4, 1]
+        cache = Cache(self, lengths, 8, dtype=dtype, layout=layout)
+        before = [length - count for length, count in zip(lengths, counts)]
+        new = [self.draw(3, 4, 2, n, dtype=dtype) for n in (16, 24)]
+        flat = [numpy.zeros((3, 40, 2, n), dtype) for n in (16, 24)]
+        for b in range(3):
+            for to, old in zip(flat, cache.sequence(b)):
+                to[b, :lengths[b]] = old.swapaxes(0, 1)
+        how = {"cos": cos, "sin": sin, "rotary": "half", "seqlens_q": counts}
+        tessera.append_kv(*flat, *new, before, **how)
+        if is_list:
+            how.update(page_table=cache.list, page_starts=cache.starts)
+        else:
+            how["page_table"] = cache.table
+        k, v = cache.arrays()
+        order = "bhsd" if layout == "bhsd" else "bshd"
+        laid = [numpy.ascontiguousarray(heads_first(x, "bshd")) if order == "bhsd" else x
+                for x in new]
+        tessera.append_kv(k, v, *laid, before, layout=order, **how)
+        cache.take(k, v)
+        for b in range(3):
+            for to, now in zip(flat, cache.sequence(b)):
+                self.assertTrue((to[b, :lengths[b]] == now.swapaxes(0, 1)).all())
+
+    def test_a_bad_page_is_refused_and_nothing_written(self):
+        cache = Cache(self, [20, 9], 8)
+        new = self.draw(2, 1, 2, 16), self.draw(2, 1, 2, 24)
+        before = cache.k.copy()
+        cache.table[1, 1] = 9000
+        self.assert_refused(
+            re.escape(f"append_kv: page_table[1, 1] must be from 0 to {len(cache.k) - 1}, got "
+                      "9000"), tessera.append_kv, cache.k, cache.v, *new, [19, 8],
+            page_table=cache.table)
+        self.assertTrue((cache.k == before).all())
+        self.assert_refused(
+            re.escape("append_kv: seqlens_k[0] must be at least 0 and at most 23, because 1 new "
+                      "tokens need places below 24, got 24"), tessera.append_kv, cache.k, cache.v,
+            *new, [24, 8], page_table=cache.list[:5], page_starts=cache.starts)
+        self.assert_refused(
+            re.escape("append_kv: check_pages is for keys in pages, which need page_table"),
+            tessera.append_kv, cache.k, cache.v, *new, [1, 1], check_pages=True)
 
     def test_refusals(self):
         cos, sin = self.tables(6, 4)

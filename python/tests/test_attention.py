@@ -570,7 +570,7 @@ class Refusals(Attended):
         self.refused("q has the type float32 and k float16; the two must be equal", q,
                      k.astype("float16"), v)
         self.refused("q has the type float64", q.astype("float64"), k, v)
-        self.refused("in must be fp32, fp16 or bf16, got int8", *(x.astype("int8")
+        self.refused("in must be fp32, fp16, bf16, fp8 or bf8, got int8", *(x.astype("int8")
                                                                   for x in (q, k, v)))
         self.refused("out must not overlap q", q, k, v, out=q)
         self.refused("out has stride 0 over 2 elements",

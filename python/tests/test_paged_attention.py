@@ -46,6 +46,16 @@ class Cache:
         return numpy.ascontiguousarray(k), numpy.ascontiguousarray(v)
 
 
+    def take(self, k, v):
+        """What arrays() gave, after it was changed."""
+        if self.layout == "bhsd":
+            k, v = (heads_first(x, "bhsd").swapaxes(1, 2) for x in (k, v))
+        if self.layout == "runs":
+            k = k.transpose(0, 3, 1, 2, 4).reshape(self.k.shape)
+            v = v.transpose(0, 2, 4, 1, 3).reshape(self.v.shape)
+        self.k, self.v = k, v
+
+
 class PagedAttention(Attended):
     def run_cache(self, cache, q, how, is_list=False, layout="bshd"):
         how = {"page_table": cache.list if is_list else cache.table, **how}

@@ -137,8 +137,8 @@ class ScaledDotProduct(Attended):
 
     def test_operator(self):
         q, k, v = self.tensors(heads_kv=2, dtype=torch.bfloat16)
-        more = (None, None, None, None, torch.tensor([3, 4]), "bhsd", "top_left", [5, 0], 1, 0.2,
-                0.0, None, None, 0, 0.25, True, True)
+        more = (None, None, None, None, torch.tensor([3, 4]), None, None, "bhsd", "top_left",
+                [5, 0], 1, 0.2, 0.0, None, None, 0, 0.25, True, True)
         tests = ("test_schema", "test_faketensor")
         torch.library.opcheck(torch.ops.tessera.attention.default, (q, k, v, *more),
                               test_utils=tests)
@@ -240,6 +240,98 @@ class Everything(Attended):
             self.assertTrue(torch.equal(mine, same))
 
 
+class Paged(Attended):
+    def cache(self, lengths, page_size=8, device="cpu", dtype=torch.float32):
+        """Keys and values in pages, their table, and the same behind each other."""
+        counts = [-(-n // page_size) for n in lengths]
+        order = torch.randperm(sum(counts) + 2)[:sum(counts)]
+        k, v = (self.draw(sum(counts) + 2, page_size, 2, n, device=device, dtype=dtype)
+                for n in (32, 24))
+        table = torch.zeros(len(lengths), max(counts), dtype=torch.int64)
+        for row, pages in zip(table, order.split(counts)):
+            row[:len(pages)] = pages
+        table = table.to(device)
+        flat = [x[table].flatten(1, 2) for x in (k, v)]
+        return k, v, table, flat
+
+    def test_equals_what_lies_together(self):
+        lengths = [30, 5, 17]
+        for device in DEVICES:
+            for dtype in TYPES:
+                k, v, table, flat = self.cache(lengths, device=device, dtype=dtype)
+                q = self.draw(3, 2, 4, 32, device=device, dtype=dtype)
+                how = {"seqlens_k": torch.tensor(lengths, device=device), "return_lse": True,
+                       "mask": "bottom_right"}
+                wanted = tessera.torch.attention(q, *flat, **how)
+                for index in (table, table.to(torch.int32)):
+                    got = tessera.torch.attention(q, k, v, page_table=index, **how)
+                    for mine, same in zip(got, wanted):
+                        torch.testing.assert_close(mine, same, atol=0, rtol=2**-7)
+                starts = torch.tensor([0, 4, 5, 8], device=device)
+                pages = torch.cat([table[0], table[1, :1], table[2, :3]])
+                got = tessera.torch.attention(q, k, v, page_table=pages, page_starts=starts, **how)
+                self.assertTrue(torch.equal(got[0], tessera.torch.attention(
+                    q, k, v, page_table=table, **how)[0]))
+
+    def test_packed_queries_and_runs(self):
+        k, v, table, _ = self.cache([30, 5, 17])
+        q, sums = self.draw(6, 4, 32), torch.tensor([0, 1, 4, 6])
+        how = {"seqlens_q": sums, "seqlens_k": torch.tensor([30, 5, 17]), "page_table": table}
+        runs = (k.unflatten(-1, (-1, 4)).permute(0, 2, 3, 1, 4).contiguous(),
+                v.unflatten(1, (-1, 4)).permute(0, 3, 1, 4, 2).contiguous())
+        out = tessera.torch.attention(q, k, v, **how)
+        self.assertTrue(torch.equal(out, tessera.torch.attention(q, *runs, **how)))
+        more = [x.numpy() for x in (q, k, v)]
+        mine = tessera.attention(*more, seqlens_q=sums.numpy(), seqlens_k=[30, 5, 17],
+                                 page_table=table.numpy())
+        self.assertTrue((out.numpy() == mine).all())
+
+    def test_operator_and_compile(self):
+        k, v, table, _ = self.cache([30, 5])
+        q, lengths = self.draw(2, 1, 4, 32), torch.tensor([30, 5])
+        arguments = (q, k, v, None, None, None, lengths, None, table, None, "bshd", None, None, 0,
+                     None, 0.0, None, None, 0, 0.0, True, False)
+        torch.library.opcheck(torch.ops.tessera.attention.default, arguments,
+                              test_utils=("test_schema", "test_faketensor"))
+
+        def block(q, k, v, table, lengths):
+            return tessera.torch.attention(q * 2, k, v, page_table=table, seqlens_k=lengths) + 1
+
+        compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+        given = (q, k, v, table, lengths)
+        self.assertTrue(torch.equal(compiled(*given), block(*given)))
+
+    def test_a_bad_page_is_refused(self):
+        k, v, table, _ = self.cache([30, 5])
+        q, lengths, most = self.draw(2, 1, 4, 32), torch.tensor([30, 5]), len(k) - 1
+        table[0, 3] = 77
+        for sentence, how in (
+                (rf"page_table\[0, 3\] must be from 0 to {most}, got 77", {"page_table": table}),
+                ("check_pages is for keys in pages, which need page_table", {"check_pages": True}),
+                ("page_table must have the type int32 or int64, got float32",
+                 {"page_table": table.float()})):
+            with self.assertRaisesRegex(tessera.Error, f"attention: {sentence}"):
+                tessera.torch.attention(q, k, v, seqlens_k=lengths, **how)
+
+    def test_kv_cache(self):
+        """A cache of PyTorch's tensors, filled in steps."""
+        for device in DEVICES:
+            cache = tessera.KvCache(pages=16, page_size=4, heads_kv=2, hdim=16,
+                                    like=torch.empty(0, device=device))
+            texts = [cache.add() for _ in range(2)]
+            new = [self.draw(2, 9, 2, 16, device=device) for _ in range(2)]
+            for first, last in ((0, 5), (5, 6), (6, 9)):
+                step = cache.step(texts, last - first)
+                step.append(0, *(x[:, first:last] for x in new))
+            q = self.draw(2, 3, 4, 16, device=device)
+            wanted = tessera.torch.attention(q, *new, mask="bottom_right")
+            torch.testing.assert_close(step.attend(0, q), wanted)
+            torch.testing.assert_close(tessera.torch.attention(
+                q, cache.keys[0], cache.values[0], page_table=step.page_table,
+                seqlens_k=step.lengths, mask="bottom_right"), wanted)
+            self.assertEqual(step.page_table.device.type, device)
+
+
 class Dropout(Attended):
     def test_equals_numpy(self):
         q, k, v = (heads_first(x) for x in self.tensors(heads_kv=2))
@@ -336,7 +428,7 @@ class Refusals(Attended):
         self.refused("k requires a gradient, but", tessera.torch.attention, q, k, v)
         with torch.no_grad():
             self.assertEqual(scaled_dot_product_attention(q, k, v).shape, q.shape)
-        out, _, _ = torch.ops.tessera.attention(q, k, v, None, None, None, None, None, "bhsd", None,
+        out, _, _ = torch.ops.tessera.attention(q, k, v, *(None,) * 7, "bhsd", None,
                                                 None, 0, None, 0.0, None, None, 0, 0.0, False,
                                                 False)
         self.refused("attention has no backward pass yet", out.sum().backward)

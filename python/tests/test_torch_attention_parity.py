@@ -181,6 +181,66 @@ for _config in CONFIGS:
 del _config
 
 
+class EightBits(Attended):
+    """Against PyTorch's attention of what the numbers stand for, in fp32 and wider."""
+
+    def quantised(self, dtype, *shape, device):
+        return torch.randn(*shape, device=device).to(dtype)
+
+    def factors(self, *shape, device):
+        return 0.5 + 1.5 * torch.rand(*shape, device=device)
+
+    def assert_parity(self, dtype, factors, device, **how):
+        """factors: of q, k and v, (batch, heads, tokens, 1) or numbers."""
+        q, k, v = (self.quantised(dtype, 2, tokens, heads, 32, device=device)
+                   for tokens, heads in ((40, 4), (150, 2), (150, 2)))
+        out = tessera.torch.attention(q, k, v, mask="bottom_right", **how)
+        self.assertEqual(out.dtype, how.get("out_dtype", HALF))
+        q, k, v = (x.float().transpose(1, 2) * by for x, by in zip((q, k, v), factors))
+        k, v = repeated(k, 4), repeated(v, 4)
+        seen = torch.ones(40, 150, dtype=torch.bool, device=device).tril(110)
+        expected = functional.scaled_dot_product_attention(q, k, v, seen)
+        bound = 2 * bound_of(q, k, v, None, None, out.dtype)  # PyTorch's has one of its own
+        self.assert_close(out.transpose(1, 2), wide(expected), bound)
+
+    def test_factors_of_tensors(self):
+        for device in DEVICES:
+            for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+                self.assert_parity(dtype, (0.5, 2.0, 1.5), device, descale_q=0.5, descale_k=2.0,
+                                   descale_v=torch.tensor(1.5, device=device))
+
+    def test_factors_of_blocks(self):
+        for device in DEVICES:
+            of_q = self.factors(2, 4, 2, device=device)
+            of_k, of_v = (self.factors(2, 2, 3, device=device) for _ in "kv")
+            spread = [by.repeat_interleave(block, -1)[..., :tokens, None]
+                      for by, block, tokens in ((of_q, 32, 40), (of_k, 64, 150), (of_v, 64, 150))]
+            self.assert_parity(torch.float8_e4m3fn, spread, device, descale_q=of_q,
+                               descale_k=of_k, descale_v=of_v, scale_block_q=32, scale_block_k=64,
+                               out_dtype=FULL)
+
+    def test_results_of_eight_bits(self):
+        for device in DEVICES:
+            q, k, v = (self.quantised(torch.float8_e5m2, 1, 20, 4, 32, device=device)
+                       for _ in "qkv")
+            ask = {"descale_q": 1, "descale_k": 1, "descale_v": 3}
+            exact = tessera.torch.attention(q, k, v, out_dtype=FULL, **ask)
+            for scale_o in (None, 400.0):
+                out = tessera.torch.attention(q, k, v, out_dtype=torch.float8_e4m3fn,
+                                              scale_o=scale_o, **ask)
+                wanted = (exact * (scale_o or 1)).clamp(-448, 448)
+                self.assert_close(out.float(), wide(wanted),
+                                  2.0**-4 * 1.001 * wide(wanted).abs() + 2.0**-9)
+
+    def test_fake_results(self):
+        """They have the shapes and types of the operator's own."""
+        q, k, v = (self.quantised(torch.float8_e4m3fn, 1, 8, 2, 16, device="meta") for _ in "qkv")
+        for out_dtype in (None, torch.float8_e5m2):
+            out = tessera.torch.attention(q, k, v, descale_q=1, descale_k=1, descale_v=1,
+                                          out_dtype=out_dtype)
+            self.assertEqual((out.shape, out.dtype), (q.shape, out_dtype or HALF))
+
+
 class Suite(unittest.TestCase):
     def test_fourteen_names(self):
         self.assertEqual(len({config.name for config in CONFIGS}), 14)

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -76,6 +78,33 @@ class GpuTest : public testing::Test {
       for (KernelSpec& spec : family.preselected(set, target_)) specs.push_back(std::move(spec));
     }
     return specs;
+  }
+
+  // Of the kernel's samples, all of which are small, the one with the most operations: its loops
+  // go round several times.
+  Problem largest_sample(const Family& family, const KernelSpec& spec) const {
+    const std::vector<Problem> samples = family.samples(spec, target_);
+    const auto most = std::max_element(
+        samples.begin(), samples.end(),
+        [&](const Problem& a, const Problem& b) { return family.flops(a) < family.flops(b); });
+    if (most == samples.end()) throw std::runtime_error(name_of(spec) + " has no sample");
+    return *most;
+  }
+
+  // Builds the kernels and checks each on one small problem.
+  void check_small(const Family& family, const std::vector<KernelSpec>& specs) {
+    ASSERT_FALSE(specs.empty());
+    ASSERT_NO_FATAL_FAILURE(build(specs));
+    for (const KernelSpec& spec : specs) {
+      const Problem problem = largest_sample(family, spec);
+      SCOPED_TRACE(fmt::format("{} on '{}'", name_of(spec), to_string(problem)));
+      measure::OwnedOperands owned = measure::random_operands(problem, seed_);
+      measure::PlacedOperands placed = measure::place_operands(owned, place_);
+      run(problem, owned, placed, placed.operands, name_of(spec));
+      EXPECT_EQ(measure::gaps_intact(owned), "");
+      expect_correct(problem, owned);
+    }
+    fmt::print("{} kernels, one problem each\n", specs.size());
   }
 
   // The dispatcher compares with the fp64 answer itself.

@@ -33,6 +33,7 @@ constexpr Feature kFeatures[] = {
     {"packed sequences", "lengths=packed"},
     {"padded sequences", "lengths=padded"},
     {"short ones left out", "lengths=packed skip_q=6"},
+    {"fp8 with factors", "dtype=fp8 out=fp8 qscale=per_block qscale_block_q=16"},
     {"all together",
      "dtype=bf16 heads_kv=2 mask=bottom_right window_left=20 sink=2 bias=elementwise soft_cap=9 "
      "lse=1 lengths=padded skip_q=2"},

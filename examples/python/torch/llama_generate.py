@@ -1,5 +1,6 @@
 """A network of Llama's shape that generates: a prompt, then token by token with a cache of keys and
-values, by PyTorch's attention and by Tessera's. Both must choose the same tokens.
+values, by PyTorch's attention over one tensor, and by Tessera's over pages. Both must choose the
+same tokens.
 
 python3 examples/python/torch/llama_generate.py [--tokens 128] [--device cuda --dtype bf16]
 
@@ -21,46 +22,66 @@ BASE = 500000.0
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
+def angles(first, count, head, device):
+    """Of pairs of elements of a head at the places from `first` on."""
+    places = torch.arange(first, first + count, device=device, dtype=torch.float32)
+    rates = BASE ** (-torch.arange(0, head, 2, device=device, dtype=torch.float32) / head)
+    return places[:, None] * rates
+
+
 def turned(x, first):
     """Rotary positions of tokens before heads; the first token has the place `first`."""
-    head = x.shape[-1]
-    places = torch.arange(first, first + x.shape[1], device=x.device, dtype=torch.float32)
-    rates = BASE ** (-torch.arange(0, head, 2, device=x.device, dtype=torch.float32) / head)
-    angles = (places[:, None] * rates)[:, None]
-    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    turns = angles(first, x.shape[1], x.shape[-1], x.device)[:, None]
+    cosine, sine = turns.cos().to(x.dtype), turns.sin().to(x.dtype)
     left, right = x.chunk(2, -1)
     return torch.cat([left * cosine - right * sine, right * cosine + left * sine], -1)
 
 
-class Cache:
-    """Keys and values of one layer: (batch, room, heads, hdim), of which `length` tokens count."""
+class ByTorch:
+    """Keys and values of all layers, (batch, room, heads, hdim), of which `length` tokens count."""
 
-    def __init__(self, batch, room, heads, hdim, like):
-        self.keys, self.values = (like.new_zeros(batch, room, heads, hdim) for _ in range(2))
-        self.lengths = torch.zeros(batch, dtype=torch.int32, device=like.device)
-        self.length = 0
+    def __init__(self, given, batch, room, like):
+        self.keys, self.values = (like.new_zeros(given.layers, batch, room, given.kv_heads,
+                                                 given.width // given.heads) for _ in range(2))
+        self.first = self.length = 0
 
-    def append(self, keys, values):
-        end = self.length + keys.shape[1]
-        self.keys[:, self.length:end] = keys
-        self.values[:, self.length:end] = values
-        self.length = end
-        self.lengths.fill_(end)
+    def start(self, tokens):
+        self.first, self.length = self.length, self.length + tokens
 
-
-def by_torch(query, cache):
-    """A prompt begins with an empty cache; a single token sees all that the cache holds."""
-    q, k, v = (x.transpose(1, 2) for x in (query, cache.keys[:, :cache.length],
-                                           cache.values[:, :cache.length]))
-    mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1,
-                                                    enable_gqa=True)
-    return mixed.transpose(1, 2)
+    def attend(self, layer, query, key, value):
+        """A prompt begins with an empty cache; a single token sees all that the cache holds."""
+        self.keys[layer, :, self.first:self.length] = turned(key, self.first)
+        self.values[layer, :, self.first:self.length] = value
+        q, k, v = (x.transpose(1, 2) for x in (turned(query, self.first),
+                                               self.keys[layer, :, :self.length],
+                                               self.values[layer, :, :self.length]))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1,
+                                                        enable_gqa=True)
+        return mixed.transpose(1, 2)
 
 
-def by_tessera(query, cache):
-    """The cache as it lies, with its lengths: one kernel and one plan for every step."""
-    return tessera.torch.attention(query, cache.keys, cache.values, seqlens_k=cache.lengths,
-                                   mask="bottom_right")
+class ByTessera:
+    """Pages of 16 tokens, which texts get as they grow; one kernel for the prompt and for every
+    step."""
+
+    def __init__(self, given, batch, room, like):
+        head = given.width // given.heads
+        self.cache = tessera.KvCache(pages=batch * -(-room // 16), heads_kv=given.kv_heads,
+                                     hdim=head, layers=given.layers, like=like.detach())
+        self.texts = [self.cache.add() for _ in range(batch)]
+        turns = angles(0, room, head, like.device)
+        self.turn = {"cos": turns.cos(), "sin": turns.sin(), "rotary": "half"}
+        self.step = None
+
+    def start(self, tokens):
+        self.step = self.cache.step(self.texts, tokens)
+
+    def attend(self, layer, query, key, value):
+        query = self.step.append(layer, key, value, q=query, **self.turn)
+        return tessera.torch.attention(query, self.cache.keys[layer], self.cache.values[layer],
+                                       page_table=self.step.page_table,
+                                       seqlens_k=self.step.lengths, mask="bottom_right",
+                                       check_pages=False)
 
 
 class Block(nn.Module):
@@ -74,13 +95,11 @@ class Block(nn.Module):
         self.down = nn.Linear(given.inner, given.width, bias=False)
         self.norm_1, self.norm_2 = (nn.RMSNorm(given.width, eps=1e-5) for _ in range(2))
 
-    def forward(self, x, cache, attend):
+    def forward(self, x, layer, cache):
         normed = self.norm_1(x)
-        query, key, value = (layer(normed).unflatten(-1, (-1, self.hdim))
-                             for layer in (self.query, self.key, self.value))
-        first = cache.length
-        cache.append(turned(key, first), value)
-        x = x + self.out(attend(turned(query, first), cache).flatten(-2))
+        query, key, value = (product(normed).unflatten(-1, (-1, self.hdim))
+                             for product in (self.query, self.key, self.value))
+        x = x + self.out(cache.attend(layer, query, key, value).flatten(-2))
         normed = self.norm_2(x)
         return x + self.down(functional.silu(self.gate(normed)) * self.up(normed))
 
@@ -96,11 +115,12 @@ class Llama(nn.Module):
             if isinstance(layer, nn.Linear):  # scores and what attention adds are about 1
                 nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
 
-    def forward(self, tokens, caches, attend):
+    def forward(self, tokens, cache):
         """The logits of the word after the last one."""
+        cache.start(tokens.shape[1])
         x = self.words(tokens)
-        for block, cache in zip(self.blocks, caches):
-            x = block(x, cache, attend)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, layer, cache)
         return self.logits(self.norm(x[:, -1]))
 
 
@@ -117,13 +137,12 @@ class Text(NamedTuple):
     other_seconds: float
 
 
-def generate(model, prompt, given, attend):
+def generate(model, prompt, given, way):
     like = model.logits.weight
-    caches = [Cache(len(prompt), prompt.shape[1] + given.tokens, given.kv_heads,
-                    given.width // given.heads, like) for _ in model.blocks]
+    cache = way(given, len(prompt), prompt.shape[1] + given.tokens, like)
     chosen, logits, start, tokens = [], [], now(like.device), prompt
     for _ in range(given.tokens):
-        logits.append(model(tokens, caches, attend))
+        logits.append(model(tokens, cache))
         tokens = logits[-1].argmax(-1, keepdim=True)
         chosen.append(tokens)
         if len(chosen) == 1:
@@ -173,7 +192,7 @@ def main():
     dtype = DTYPES[given.dtype]
     model = Llama(given).to(given.device, dtype).eval()
     prompt = torch.randint(given.vocabulary, (given.batch, given.prompt), device=given.device)
-    ways = {"PyTorch": by_torch, "Tessera": by_tessera}
+    ways = {"PyTorch": ByTorch, "Tessera": ByTessera}
     texts = {name: [] for name in ways}
     with torch.no_grad():
         for i in range(given.rounds + 1):  # the first round builds kernels and is not counted

@@ -7,7 +7,7 @@ import torch
 
 from .._abi import Error
 from . import _attention_ops
-from ._attention_run import random_words, words_of
+from ._attention_run import random_words, scales_of, words_of
 from ._functions import _call, ops
 
 Tensor = torch.Tensor
@@ -27,16 +27,26 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
               scale: Optional[float] = None, soft_cap: float = 0.0,
               seqlens_q: Optional[Tensor] = None, seqlens_k: Optional[Tensor] = None,
               max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None,
-              skip_q: int = 0, dropout: float = 0.0, seed: Union[None, int, Tensor] = None,
-              offset: int = 0, return_lse: bool = False, return_random: bool = False,
-              layout: str = "bshd") -> Union[Tensor, Tuple[Tensor, ...]]:
+              skip_q: int = 0, page_table: Optional[Tensor] = None,
+              page_starts: Optional[Tensor] = None, check_pages: Optional[bool] = None,
+              dropout: float = 0.0, seed: Union[None, int, Tensor] = None,
+              offset: int = 0, descale_q: Any = None, descale_k: Any = None, descale_v: Any = None,
+              scale_o: Any = None, scale_block_q: Optional[int] = None,
+              scale_block_k: Optional[int] = None, out_dtype: Optional[torch.dtype] = None,
+              return_lse: bool = False, return_random: bool = False, layout: str = "bshd"
+              ) -> Union[Tensor, Tuple[Tensor, ...]]:
     """softmax(scale * q @ k.T + bias) @ v of each sequence and head, as tessera.attention() has it.
 
     q: (batch, queries, heads, hdim), or (batch, heads, queries, hdim) with layout="bhsd". Tensors
-    are taken as they lie. seqlens_q, seqlens_k: int32 or int64, on q's device. seed, offset: of
+    are taken as they lie. seqlens_q, seqlens_k: int32 or int64, on q's device. page_table,
+    page_starts: of the same types there; k and v are then caches of pages, (pages, tokens,
+    heads_kv, hdim) or in runs of 16 bytes. check_pages=True refuses a page out of range, as calls
+    on a CPU do; on a GPU it waits for the launch. seed, offset: of
     dropout; PyTorch's generator draws them where they are left out, and seed may be a tensor of
-    both, int64, on q's device. The results of queries that are left out hold 0, and minus infinity
-    in lse. Forward alone: inputs that require a gradient are refused.
+    both, int64, on q's device. descale_q, descale_k, descale_v, scale_o: of tensors of float8,
+    numbers or float32 tensors on q's device. out_dtype: float16, bfloat16, float32 or one of
+    float8; None is q's, and float16 for float8. The results of queries that are left out hold 0,
+    and minus infinity in lse. Forward alone: inputs that require a gradient are refused.
     """
     _refuse_gradients((("q", q), ("k", k), ("v", v), ("bias", bias), ("slopes", slopes)))
     ends = window
@@ -46,12 +56,14 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
         ends = list(window)
     try:
         words = words_of(dropout, seed, offset, q)
+        scales = scales_of((descale_q, descale_k, descale_v, scale_o), q, out_dtype)
     except Error as error:
         raise Error(f"attention: {error}", error.code, error.details) from None
-    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, words)
+    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, words, page_table, page_starts)
     out, lse, random = _call(ops.attention, _attention_ops.run, tensors, layout, mask, ends, sink,
                              None if scale is None else float(scale), float(soft_cap), max_seqlen_q,
-                             max_seqlen_k, skip_q, float(dropout), return_lse, return_random)
+                             max_seqlen_k, skip_q, float(dropout), return_lse, return_random,
+                             check_pages, *scales, scale_block_q, scale_block_k, out_dtype)
     asked = (out,) + (lse,) * return_lse + (random,) * return_random
     return asked if len(asked) > 1 else out
 
@@ -104,11 +116,11 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], is_causal:
              scale: Optional[float], dropout: float) -> Tensor:
     bias = None if mask is None else _added(mask, q.dtype)
     words = random_words(q) if dropout != 0 else None
-    tensors = (q, k, v, bias, None, None, None, words)
+    tensors = (q, k, v, bias, None, None, None, words, None, None)
     return _call(ops.attention, _attention_ops.run, tensors, "bhsd",
                  "top_left" if is_causal else None, None, 0,
                  None if scale is None else float(scale), 0.0, None, None, 0, float(dropout), False,
-                 False)[0]
+                 False, None)[0]
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,

@@ -1,19 +1,19 @@
 """Plans for attention of tensors, and their launches; see _run.py. No tensor is copied."""
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from .. import _arrays, _attention_dropout, _attention_shapes
+from .. import _arrays, _attention_dropout, _attention_scales, _attention_shapes, _paged
 from .._abi import Error
 from .._attention_shapes import Options
 from .._problem import Problem
 from . import _run
 
 Tensor = torch.Tensor
-_NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "out", "lse",
-          "random_values")
+_NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "page_table",
+          "page_starts", "bad_page", "out", "lse", "random_values", *_attention_scales.NAMES)
 _ways: Dict[Any, _run.Bound] = {}
 
 
@@ -53,6 +53,67 @@ def _check_most(tokens: Tensor, seqlens: Optional[Tensor], name: str, most: Opti
                     f"seqlens_{name}; got {most}")
 
 
+# ---- Pages ---------------------------------------------------------------------------------------
+
+class Pages(NamedTuple):
+    """Where the keys lie in pages, and whether a page out of range is an error; None: on a CPU."""
+
+    table: Optional[Tensor]
+    starts: Optional[Tensor]
+    is_checked: Optional[bool]
+
+
+def _indices(name: str, given: Tensor) -> Tensor:
+    if given.dtype not in (torch.int32, torch.int64):
+        raise Error(f"{name} must have the type int32 or int64, got "
+                    f"{str(given.dtype).rpartition('.')[2]}")
+    if given.dtype == torch.int64 and given.is_cpu and given.numel():
+        _paged.indices(name, [int(given.min()), int(given.max())])
+    given = given.to(torch.int32)
+    return given if given.dim() == 0 or given.stride(-1) == 1 else given.contiguous()
+
+
+def _checked_pages(pages: Pages) -> Tuple[Pages, Optional[Tensor]]:
+    """The indices as the kernel takes them, and where a checked launch says what it found."""
+    if pages.table is None:
+        _paged.refuse_without_table(pages.starts, pages.is_checked)
+        return pages, None
+    table, starts = _indices("page_table", pages.table), pages.starts
+    if starts is not None:
+        starts = _indices("page_starts", starts)
+        if starts.is_cpu:
+            _paged.check_starts(starts.tolist(), table.shape[-1])
+    elif table.dim() == 1:
+        raise Error("page_table of 1 dimension is a list, which needs page_starts")
+    is_checked = table.is_cpu if pages.is_checked is None else pages.is_checked
+    report = table.new_zeros(4) if is_checked else None
+    return Pages(table, starts, is_checked), report
+
+
+def _paged_lengths(q: Tensor, k: Tensor, seqlens: Tuple[Optional[Tensor], Optional[Tensor]],
+                   pages: Pages, options: Options
+                   ) -> Tuple[Tuple[Optional[Tensor], Optional[Tensor]], Options]:
+    table, starts = pages.table, pages.starts
+    assert table is not None
+    room = _paged.room_of(tuple(table.shape), _paged.page_size(tuple(k.shape), options.layout),
+                          options.longest_k)
+    if options.longest_q is not None and q.dim() != 3:
+        raise Error(f"max_seqlen_q is for packed tokens, q of 3 dimensions and seqlens_q; got "
+                    f"{options.longest_q}")
+    if seqlens[1] is None and table.dim() == 1:
+        raise Error("seqlens_k must be given with a list of pages, which may end within a page")
+    if seqlens[0] is None and seqlens[1] is None:
+        return seqlens, options._replace(longest_k=room)
+    of_q, longest_q = _length("q", seqlens[0], q, options.layout, options.longest_q)
+    batch = table.shape[0] if starts is None else starts.shape[0] - 1
+    of_k = seqlens[1]
+    if of_k is None:
+        of_k = q.new_full((batch,), room, dtype=torch.int32)
+    elif of_k.is_cpu and of_k.dim() == 1:
+        _attention_shapes.check_lengths("seqlens_k", of_k.tolist(), "k", room)
+    return (of_q, _int32("seqlens_k", of_k)), options._replace(longest_q=longest_q, longest_k=room)
+
+
 # ---- Dropout -------------------------------------------------------------------------------------
 
 def random_words(like: Tensor) -> Tensor:
@@ -75,10 +136,22 @@ def words_of(dropout: float, seed: Any, offset: int, like: Tensor) -> Optional[T
     return torch.tensor(numbers, dtype=torch.int64, device=like.device)
 
 
+# ---- Factors -------------------------------------------------------------------------------------
+
+Scales = Tuple[Optional[Tensor], ...]  # in the order of _attention_scales.NAMES
+
+
+def scales_of(given: Tuple[Any, ...], like: Tensor, out_dtype: Optional[torch.dtype]) -> Scales:
+    """As tensors beside q. A result of 8 bits has a factor where the inputs have."""
+    if given[0] is not None and given[3] is None and (out_dtype or like.dtype).itemsize == 1:
+        given = (*given[:3], 1.0 if out_dtype is not None else None)
+    return _attention_scales.arrays_of(given, like, None)
+
+
 # ---- Results -------------------------------------------------------------------------------------
 
-def new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lse: bool, has_random: bool
-                ) -> Tuple[Tensor, Tensor, Tensor]:
+def new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lse: bool, has_random: bool,
+                dtype: Optional[torch.dtype] = None) -> Tuple[Tensor, Tensor, Tensor]:
     """out, whose heads and tokens lie in memory as those of q do, and lse and random values, which
     are empty where they are not asked for."""
     layout = options.layout
@@ -87,10 +160,11 @@ def new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lse: bool
     keys = _attention_shapes.keys_of(options, tuple(k.shape))
     random = q.new_zeros((*rows, keys) if has_random else (0,), dtype=torch.uint8)
     token_first = _attention_shapes.lies_token_first(q.shape, q.stride(), layout)
+    dtype = dtype or (torch.float16 if q.itemsize == 1 else q.dtype)
     if token_first == (layout == "bshd"):
-        return q.new_empty(shape), lse, random
+        return q.new_empty(shape, dtype=dtype), lse, random
     swapped = (*shape[:-3], shape[-2], shape[-3], shape[-1])
-    return q.new_empty(swapped).transpose(-2, -3), lse, random
+    return q.new_empty(swapped, dtype=dtype).transpose(-2, -3), lse, random
 
 
 # ---- Calls ---------------------------------------------------------------------------------------
@@ -111,7 +185,8 @@ def _bind(key: Any, options: Options, tensors: Sequence[Optional[Tensor]]) -> _r
     given = [(name, tensor) for name, tensor in zip(_NAMES, tensors) if tensor is not None]
     _run.check_devices(given)
     views = {name: _view(tensor, name) for name, tensor in given}
-    problem = Problem("fmha", **_attention_shapes.problem_fields(options, views))
+    shapes = _paged if "page_table" in views else _attention_shapes
+    problem = Problem("fmha", **shapes.problem_fields(options, views))
     out, device = views["out"], given[0][1].device
     plan = None if 0 in out.shape else _run.plan_for(problem, device)
     sources = [] if plan is None else [_NAMES.index(operand.name) for operand in plan.operands]
@@ -121,8 +196,10 @@ def _bind(key: Any, options: Options, tensors: Sequence[Optional[Tensor]]) -> _r
     return bound
 
 
-def _check_ranks(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """What new_results() relies on."""
+def _check_ranks(q: Tensor, k: Tensor, v: Tensor, is_paged: bool) -> None:
+    """What new_results() relies on; caches are looked at with their pages."""
+    if is_paged:
+        return _attention_shapes.check_rank("q", q.dim())
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _attention_shapes.check_rank(name, tensor.dim())
         if tensor.dim() != q.dim():
@@ -133,12 +210,18 @@ def _check_ranks(q: Tensor, k: Tensor, v: Tensor) -> None:
 def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
                   slopes: Optional[Tensor], seqlens_q: Optional[Tensor],
                   seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor], options: Options,
-                  has_lse: bool, has_random: bool) -> Tuple[Tensor, Tensor, Tensor]:
+                  has_lse: bool, has_random: bool, pages: Pages, scales: Scales = (None,) * 4,
+                  out_dtype: Optional[torch.dtype] = None) -> Tuple[Tensor, Tensor, Tensor]:
     _attention_shapes.layout_word(options.layout)
-    _check_ranks(q, k, v)
-    _check_most(q, seqlens_q, "q", options.longest_q)
-    _check_most(k, seqlens_k, "k", options.longest_k)
-    if seqlens_q is not None or seqlens_k is not None:
+    _check_ranks(q, k, v, pages.table is not None)
+    pages, report = _checked_pages(pages)
+    if pages.table is not None:
+        (seqlens_q, seqlens_k), options = _paged_lengths(q, k, (seqlens_q, seqlens_k), pages,
+                                                         options)
+    else:
+        _check_most(q, seqlens_q, "q", options.longest_q)
+        _check_most(k, seqlens_k, "k", options.longest_k)
+    if pages.table is None and (seqlens_q is not None or seqlens_k is not None):
         of_q, longest_q = _length("q", seqlens_q, q, options.layout, options.longest_q)
         of_k, longest_k = _length("k", seqlens_k, k, options.layout, options.longest_k)
         seqlens_q, seqlens_k = of_q, of_k
@@ -147,18 +230,20 @@ def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         raise Error("dropout needs dropout_rng, the two words of its random numbers")
     if dropout_rng is not None:
         dropout_rng = dropout_rng.contiguous() if options.dropout != 0 else None
-    out, lse, random = new_results(q, k, v, options, has_lse, has_random)
+    out, lse, random = new_results(q, k, v, options, has_lse, has_random, out_dtype)
     if _attention_shapes.leaves_rows(options, q.dim(), seqlens_q):
         out.zero_()
         lse.fill_(float("-inf"))
-    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, out,
-               lse if has_lse else None, random if has_random else None)
+    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, pages.table, pages.starts,
+               report, out, lse if has_lse else None, random if has_random else None, *scales)
     key = (options, *map(_run._key_of, tensors), torch.get_num_threads())
     bound = _ways.get(key)
     if bound is None:
         bound = _bind(key, options, tensors)
     if bound.plan is not None:
         _run.launch(bound, [0 if t is None else t.data_ptr() for t in tensors], out)
+    if report is not None:
+        _paged.check_report(report, pages.table, pages.starts, k.shape[0])
     return out, lse, random
 
 

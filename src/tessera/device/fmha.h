@@ -10,6 +10,7 @@ enum class FmhaLengths { equal, packed, padded };
 enum class FmhaBias { none, elementwise, alibi };
 enum class FmhaPages { none, table, list };
 enum class FmhaCacheLayout { linear, vectorized };
+enum class FmhaQscale { none, per_tensor, per_block, kv_block };
 
 // Indices into strides.
 enum { kTokenBatch, kTokenHead, kToken, kTokenElement, kTokenStrides };
@@ -48,7 +49,17 @@ struct FmhaArguments {
   i64 page_size, num_pages;
   i64 max_pages, table_stride;  // table: entries of a sequence, their distance
   i64 page_entries;             // list: of all sequences
+  // Factors of numbers of 8 bits, see fmha_scales.h.
+  const float *descale_q, *descale_k, *descale_v, *scale_o;
+  i64 block_q, block_k;    // queries and keys of a factor
+  i64 blocks_q, blocks_k;  // factors of a head
+  i64 num_splits;          // parts of the keys that were asked for; 0: as the kernel chooses
 };
+
+// Where a head's token lies.
+inline i64 token_offset(const i64 (&stride)[kTokenStrides], i64 batch, i64 head, i64 token) {
+  return batch * stride[kTokenBatch] + head * stride[kTokenHead] + token * stride[kToken];
+}
 
 // Queries and keys of one sequence: how many, and where the first one lies, in tokens. With pages,
 // first_key is the place of the sequence's first entry in page_table.
@@ -69,8 +80,8 @@ inline void packed_part(const int* sums, i64 sequence, i64 tokens, i64 longest, 
 }
 
 // Where a sequence's entries begin in page_table, and how many of its keys have an entry.
-template <FmhaPages kPages>
-inline void paged_part(const FmhaArguments& g, i64 sequence, i64& first, i64& keys) {
+template <FmhaPages kPages, class Arguments>
+inline void paged_part(const Arguments& g, i64 sequence, i64& first, i64& keys) {
   i64 entries = g.max_pages;
   if constexpr (kPages == FmhaPages::table) first = sequence * g.table_stride;
   if constexpr (kPages == FmhaPages::list) {
@@ -101,18 +112,24 @@ inline FmhaSequence sequence_of(const FmhaArguments& g, i64 batch) {
 }
 
 // ---- pages ----
+//
+// What reads a cache and what appends to it share these functions. Arguments have page_table,
+// page_starts, bad_page, page_size, num_pages, max_pages, table_stride, page_entries, hdim_v,
+// k_stride and v_stride, as FmhaArguments has them, and a sequence has first_key.
 
 // Where a key lies: the entry of its page, and which token of the page it is.
 struct FmhaSlot {
   i64 entry, token;
 };
-inline FmhaSlot slot_of(const FmhaArguments& g, i64 key) {
+template <class Arguments>
+inline FmhaSlot slot_of(const Arguments& g, i64 key) {
   const auto at = static_cast<unsigned>(key), size = static_cast<unsigned>(g.page_size);
   return {at / size, at % size};  // 64 bits take several times as long
 }
 
 // The page of a sequence's entry. Whatever the table holds, it is one of the cache.
-inline i64 page_of(const FmhaArguments& g, const FmhaSequence& s, i64 entry) {
+template <class Arguments, class Sequence>
+inline i64 page_of(const Arguments& g, const Sequence& s, i64 entry) {
   return clamped(g.page_table[s.first_key + entry], 0, g.num_pages - 1);
 }
 
@@ -121,31 +138,35 @@ inline i64 page_of(const FmhaArguments& g, const FmhaSequence& s, i64 entry) {
 inline i64 in_runs(i64 x, i64 run, i64 far) { return x / run * far + x % run; }
 
 // Where a token of a page lies in k and in v. `run` are the elements of 16 bytes.
-inline i64 key_token(const FmhaArguments& g, i64 page, i64 head, i64 token) {
+template <class Arguments>
+inline i64 key_token(const Arguments& g, i64 page, i64 head, i64 token) {
   return page * g.k_stride[kTokenBatch] + head * g.k_stride[kTokenHead] +
          token * g.k_stride[kToken];
 }
-template <FmhaCacheLayout kLayout>
-inline i64 value_token(const FmhaArguments& g, i64 page, i64 head, i64 token, i64 run) {
+template <FmhaCacheLayout kLayout, class Arguments>
+inline i64 value_token(const Arguments& g, i64 page, i64 head, i64 token, i64 run) {
   const i64 first = page * g.v_stride[kTokenBatch] + head * g.v_stride[kTokenHead];
   if constexpr (kLayout == FmhaCacheLayout::linear) return first + token * g.v_stride[kToken];
   return first + in_runs(token, run, run * g.hdim_v);
 }
 
 // Where an element lies from its token's first one on.
-template <FmhaCacheLayout kLayout>
-inline i64 key_element(const FmhaArguments& g, i64 element, i64 run) {
+template <FmhaCacheLayout kLayout, class Arguments>
+inline i64 key_element(const Arguments& g, i64 element, i64 run) {
   if constexpr (kLayout == FmhaCacheLayout::linear) return element * g.k_stride[kTokenElement];
   return in_runs(element, run, run * g.page_size);
 }
 
 // ---- the check of pages ----
 
-// How many pages the keys of a sequence need, and whether one of them is out of range.
+// The entries [first_entry, entries_of) that the keys of a sequence need, and whether one of them
+// is out of range.
+inline i64 first_entry(const FmhaArguments&, const FmhaSequence&) { return 0; }
 inline i64 entries_of(const FmhaArguments& g, const FmhaSequence& s) {
   return (s.keys + g.page_size - 1) / g.page_size;
 }
-inline bool is_bad_page(const FmhaArguments& g, const FmhaSequence& s, i64 entry) {
+template <class Arguments, class Sequence>
+inline bool is_bad_page(const Arguments& g, const Sequence& s, i64 entry) {
   const int page = g.page_table[s.first_key + entry];
   return page < 0 || page >= g.num_pages;
 }
@@ -155,8 +176,8 @@ struct FmhaBadPage {
   int found, sequence, entry, index;
 };
 inline FmhaBadPage no_bad_page() { return {0, -1, -1, -1}; }
-inline FmhaBadPage bad_page_at(const FmhaArguments& g, const FmhaSequence& s, i64 batch,
-                               i64 entry) {
+template <class Arguments, class Sequence>
+inline FmhaBadPage bad_page_at(const Arguments& g, const Sequence& s, i64 batch, i64 entry) {
   return {1, static_cast<int>(batch), static_cast<int>(entry), g.page_table[s.first_key + entry]};
 }
 inline void report(const FmhaBadPage& bad, int* to) {
@@ -164,11 +185,11 @@ inline void report(const FmhaBadPage& bad, int* to) {
 }
 
 // sequence_at(batch) is sequence_of() of the problem's lengths and pages.
-template <class SequenceAt>
-inline FmhaBadPage first_bad_page(const FmhaArguments& g, SequenceAt sequence_at) {
+template <class Arguments, class SequenceAt>
+inline FmhaBadPage first_bad_page(const Arguments& g, SequenceAt sequence_at) {
   for (i64 batch = 0; batch < g.batch; ++batch) {
-    const FmhaSequence s = sequence_at(batch);
-    for (i64 entry = 0; entry < entries_of(g, s); ++entry) {
+    const auto s = sequence_at(batch);
+    for (i64 entry = first_entry(g, s); entry < entries_of(g, s); ++entry) {
       if (is_bad_page(g, s, entry)) return bad_page_at(g, s, batch, entry);
     }
   }
@@ -176,7 +197,8 @@ inline FmhaBadPage first_bad_page(const FmhaArguments& g, SequenceAt sequence_at
 }
 
 // Whether the check has found a page, so that the rest of the launch has nothing to do.
-inline bool has_bad_page(const FmhaArguments& g) {
+template <class Arguments>
+inline bool has_bad_page(const Arguments& g) {
   return g.bad_page != nullptr && g.bad_page[0] != 0;
 }
 

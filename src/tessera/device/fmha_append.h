@@ -1,5 +1,6 @@
 // What appending to a cache of keys and values shares on every backend and in its reference: the
-// arguments, where a new token goes, which elements are turned together, and by what.
+// arguments, where a new token goes, which elements are turned together, and by what. Pages are
+// found by the functions of fmha.h.
 #pragma once
 
 #include "tessera/device/fmha.h"
@@ -23,11 +24,23 @@ struct FmhaAppendArguments {
   i64 hdim, hdim_v, rotary_dim;
   i64 q_stride[kTokenStrides], k_new_stride[kTokenStrides], v_new_stride[kTokenStrides];
   i64 k_stride[kTokenStrides], v_stride[kTokenStrides], out_stride[kTokenStrides];
+  // As in FmhaArguments.
+  const int *page_table, *page_starts;
+  int* bad_page;
+  i64 page_size, num_pages;
+  i64 max_pages, table_stride;
+  i64 page_entries;
 };
 
 // The new tokens of a sequence: how many, where the first one lies, and its position in the cache.
 struct FmhaNewTokens {
   i64 count, first, position;
+};
+// The same with pages: also the end of the positions that have an entry, and the place of the
+// sequence's first entry in page_table.
+struct FmhaPagedTokens {
+  i64 count, first, position;
+  i64 end, first_key;
 };
 
 template <FmhaLengths kLengths>
@@ -41,23 +54,63 @@ inline FmhaNewTokens new_tokens_of(const FmhaAppendArguments& g, i64 batch) {
   }
   return s;
 }
+template <FmhaLengths kLengths, FmhaPages kPages>
+inline auto sequence_of(const FmhaAppendArguments& g, i64 batch) {
+  const FmhaNewTokens s = new_tokens_of<kLengths>(g, batch);
+  if constexpr (kPages == FmhaPages::none) {
+    return s;
+  } else {
+    FmhaPagedTokens paged = {s.count, s.first, s.position, g.end, 0};
+    paged_part<kPages>(g, batch, paged.first_key, paged.end);
+    return paged;
+  }
+}
 
 // Whether a token of this position is written at all, whatever the lengths hold.
-inline bool has_place(const FmhaAppendArguments& g, i64 position) {
+inline bool has_place(const FmhaAppendArguments& g, const FmhaNewTokens&, i64 position) {
   return position >= 0 && position < g.end;
 }
-
-inline i64 token_offset(const i64 (&stride)[kTokenStrides], i64 batch, i64 head, i64 token) {
-  return batch * stride[kTokenBatch] + head * stride[kTokenHead] + token * stride[kToken];
+inline bool has_place(const FmhaAppendArguments&, const FmhaPagedTokens& s, i64 position) {
+  return position >= 0 && position < s.end;
 }
 
-// One head of a new token: what moves where, the elements that are turned first.
-template <class T>
+// The entries [first_entry, entries_of) that the new tokens need; the former may be larger.
+inline i64 first_entry(const FmhaAppendArguments& g, const FmhaPagedTokens& s) {
+  return s.position < 0 ? 0 : s.position / g.page_size;
+}
+inline i64 entries_of(const FmhaAppendArguments& g, const FmhaPagedTokens& s) {
+  const i64 end = s.position + s.count < s.end ? s.position + s.count : s.end;
+  return s.count == 0 || end <= 0 ? 0 : (end - 1) / g.page_size + 1;
+}
+
+// How far runs of elements are apart; nothing where there are none.
+template <FmhaCacheLayout kLayout>
+struct FmhaRunDistance {
+  constexpr explicit FmhaRunDistance(i64 /*elements*/) {}
+};
+template <>
+struct FmhaRunDistance<FmhaCacheLayout::vectorized> {
+  i64 elements;
+};
+
+// One head of a new token: what moves where, the elements that are turned first. In a vectorized
+// cache the elements of a run are to_stride apart, and runs to_far.
+template <class T, FmhaCacheLayout kLayout>
 struct FmhaAppendRow {
+  static constexpr FmhaCacheLayout kTo = kLayout;
   const T* from;
   T* to;
   i64 from_stride, to_stride;  // of elements
   i64 count, turned;
+  [[no_unique_address]] FmhaRunDistance<kLayout> to_far;
+  T* to_element(i64 element) const {
+    if constexpr (kLayout == FmhaCacheLayout::linear) {
+      return to + element * to_stride;
+    } else {
+      constexpr i64 kRun = 16 / static_cast<i64>(sizeof(T));
+      return to + element / kRun * to_far.elements + element % kRun * to_stride;
+    }
+  }
 };
 
 // A token's rows: its heads of keys, those of values, and those of queries where these are turned.
@@ -65,26 +118,56 @@ inline i64 rows_of_token(const FmhaAppendArguments& g, bool rotates_q) {
   return 2 * g.heads_kv + (rotates_q ? g.heads : 0);
 }
 
-template <class T>
-inline FmhaAppendRow<T> append_row(const FmhaAppendArguments& g, const FmhaNewTokens& s, i64 batch,
-                                   i64 token, i64 row) {
-  const i64 from = s.first + token, to = s.position + token;
+// Where a head of a new token goes in k and in v, in elements.
+struct FmhaAppendPlaces {
+  i64 key, value;
+};
+template <FmhaPages kPages, FmhaCacheLayout kLayout, class Sequence>
+inline FmhaAppendPlaces append_places(const FmhaAppendArguments& g, const Sequence& s, i64 batch,
+                                      i64 head, i64 position, i64 run) {
+  if constexpr (kPages == FmhaPages::none) {
+    return {token_offset(g.k_stride, batch, head, position),
+            token_offset(g.v_stride, batch, head, position)};
+  } else {
+    const FmhaSlot slot = slot_of(g, position);
+    const i64 page = page_of(g, s, slot.entry);
+    return {key_token(g, page, head, slot.token),
+            value_token<kLayout>(g, page, head, slot.token, run)};
+  }
+}
+
+// C: types, lengths, pages and layout of the kernel.
+template <class C>
+using FmhaAppendRowOf = FmhaAppendRow<typename C::In, C::kCacheLayout>;
+
+template <class C, class Sequence>
+inline FmhaAppendRowOf<C> append_row(const FmhaAppendArguments& g, const Sequence& s, i64 batch,
+                                     i64 token, i64 row) {
+  using T = typename C::In;
+  using Far = FmhaRunDistance<C::kCacheLayout>;
+  constexpr i64 kRun = 16 / static_cast<i64>(sizeof(T));
+  const auto places = [&](i64 head) {
+    return append_places<C::kPages, C::kCacheLayout>(g, s, batch, head, s.position + token, kRun);
+  };
+  const i64 from = s.first + token;
   if (row < g.heads_kv) {
     return {static_cast<const T*>(g.k_new) + token_offset(g.k_new_stride, batch, row, from),
-            static_cast<T*>(g.k) + token_offset(g.k_stride, batch, row, to),
+            static_cast<T*>(g.k) + places(row).key,
             g.k_new_stride[kTokenElement],
             g.k_stride[kTokenElement],
             g.hdim,
-            g.rotary_dim};
+            g.rotary_dim,
+            Far{kRun * g.page_size}};
   }
   const i64 head = row - g.heads_kv;
   if (head < g.heads_kv) {
     return {static_cast<const T*>(g.v_new) + token_offset(g.v_new_stride, batch, head, from),
-            static_cast<T*>(g.v) + token_offset(g.v_stride, batch, head, to),
+            static_cast<T*>(g.v) + places(head).value,
             g.v_new_stride[kTokenElement],
             g.v_stride[kTokenElement],
             g.hdim_v,
-            0};
+            0,
+            Far{kRun * g.v_stride[kTokenElement]}};
   }
   const i64 query = head - g.heads_kv;
   return {static_cast<const T*>(g.q) + token_offset(g.q_stride, batch, query, from),
@@ -92,7 +175,8 @@ inline FmhaAppendRow<T> append_row(const FmhaAppendArguments& g, const FmhaNewTo
           g.q_stride[kTokenElement],
           g.out_stride[kTokenElement],
           g.hdim,
-          g.rotary_dim};
+          g.rotary_dim,
+          Far{kRun * g.out_stride[kTokenElement]}};
 }
 
 // Two elements that are turned together, and the pair that an element belongs to.

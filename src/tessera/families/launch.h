@@ -116,7 +116,8 @@ struct Launch {
   Workspace workspace;  // GPU only; the entries of a CPU's kernel compute the size themselves
   InlineVector<TensorMap, 20> tensor_maps;
   InlineVector<const void*, 24> pointers;  // GPU: all that the kernel accesses, to be checked
-  int max_threads = 0;  // CPU: the most threads that the kernel can use; 0: no limit
+  std::int64_t parts = 1;  // into which the kernel cuts the longest sums, at most; it merges them
+  int max_threads = 0;     // CPU: the most threads that the kernel can use; 0: no limit
 };
 
 }  // namespace tessera

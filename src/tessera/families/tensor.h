@@ -16,7 +16,7 @@
 namespace tessera {
 
 inline constexpr std::size_t kMaxRank = 5;  // dimensions of a tensor, without the batches
-inline constexpr std::size_t kMaxTensors = 16;
+inline constexpr std::size_t kMaxTensors = 20;
 inline constexpr std::size_t kAnyOperand = ~std::size_t{0};
 
 // What a kernel does with an operand. `update` means that it reads the elements and then overwrites

@@ -116,16 +116,21 @@ std::string describe_next(const Subject& subject, const Considered& entry) {
                      why_lost(subject, entry));
 }
 
+Operands aligned_operands(const Subject& subject) {
+  const Family& family = family_of(subject.decision.spec);
+  Operands operands = no_operands(subject.problem);
+  for (const Tensor& tensor : family.tensors(subject.problem)) {
+    family.set_pointer(operands, tensor.operand, reinterpret_cast<void*>(kAlignedAddress));
+  }
+  return operands;
+}
+
 // The steps of the chosen kernel that copy operands to another form, where operands lie at aligned
 // addresses.
 std::string copying_steps(const Subject& subject) {
   const KernelSpec& spec = subject.decision.spec;
   const Family& family = family_of(spec);
-  Operands operands = no_operands(subject.problem);
-  for (const Tensor& tensor : family.tensors(subject.problem)) {
-    family.set_pointer(operands, tensor.operand, reinterpret_cast<void*>(kAlignedAddress));
-  }
-  const Launch launch = family.bind(spec, subject.problem, operands);
+  const Launch launch = family.bind(spec, subject.problem, aligned_operands(subject));
   std::string text;
   for (const Step& step : launch.steps) {
     if (step.copied_bytes == 0) continue;
@@ -135,6 +140,16 @@ std::string copying_steps(const Subject& subject) {
         "copies", subject.decision.name, entry, step.copied_bytes, launch.workspace.bytes);
   }
   return text;
+}
+
+// Into how many parts the chosen kernel cuts long sums.
+std::string merged_parts(const Subject& subject) {
+  const KernelSpec& spec = subject.decision.spec;
+  const std::int64_t parts =
+      family_of(spec).bind(spec, subject.problem, aligned_operands(subject)).parts;
+  if (parts <= 1) return {};
+  return fmt::format("{:<9} the longest sums are cut into {} and merged in their order\n", "parts",
+                     parts);
 }
 
 // The refused kernels counted by rule. Each rule shows the sentence of the first kernel that it
@@ -196,6 +211,7 @@ std::string explain(const Problem& problem, const Target& target, const Decision
       row("chosen", decision.name, width, describe(decision.predicted_seconds, decision.source));
   text += fmt::format("{:<9} {}\n", "why", decision.why);
   if (decision.spec.algorithm.repack) text += copying_steps(subject);
+  text += merged_parts(subject);
   for (const Considered& entry : next) {
     text += row("next", entry.name, width, describe_next(subject, entry));
   }

@@ -47,6 +47,18 @@ std::string_view to_string(FmhaPages pages);
 // head, hdim / x, token, x} and v is {page, head, token / x, hdim_v, x}.
 enum class FmhaCacheLayout : std::uint8_t { linear, vectorized };
 std::string_view to_string(FmhaCacheLayout layout);
+
+// What stands for numbers of 8 bits: each element of q, k and v is multiplied by a factor in fp32.
+//   none:       1
+//   per_tensor: descale_q, descale_k and descale_v hold one factor each
+//   per_block:  of each sequence and head, one for each run of qscale_block_q queries in descale_q
+//               {batch, heads, blocks}, and for each of qscale_block_k keys in descale_k and
+//               descale_v {batch, heads_kv, blocks}; blocks of the longest sequence
+//   kv_block:   descale_q holds one factor; descale_k and descale_v are those of per_block, but
+//               with pages a block is a page of the cache: {num_pages, heads_kv}
+enum class FmhaQscale : std::uint8_t { none, per_tensor, per_block, kv_block };
+std::string_view to_string(FmhaQscale qscale);
+
 // Which elements of a head a rotary embedding turns together: none; interleaved: 2i and 2i + 1
 // (GPT-J); half: i and i + rotary_dim / 2 (NeoX, Llama).
 enum class FmhaRotary : std::uint8_t { none, interleaved, half };
@@ -70,13 +82,19 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // for the keys that a query sees: {batch, head, query, key}, packed sequences {head, token, key},
 // seqlen_k bytes a row.
 //
+// q, k and v of 8 bits may have factors, see FmhaQscale. An output of 8 bits is out[i] times
+// scale_o, which is there with qscale, rounded to nearest even; beyond the largest number it is
+// that one.
+//
 // With kind=append, k and v are caches with room for seqlen_k keys of each sequence, of which the
 // first seqlens_k[b] are there. New token t of sequence b gets the position p = seqlens_k[b] + t,
 // and k_new and v_new of it go there. A rotary embedding turns pair i of the first rotary_dim
 // elements of the new keys, and with rotate_q of q into out, by the angle of the position:
 //   x' = x * cos[p][i] - y * sin[p][i],  y' = y * cos[p][i] + x * sin[p][i]
 // Su et al., "RoFormer", 2021, equation 34. A token is left out where p is not in [0, seqlen_k), or
-// with an embedding not in [0, rotary_positions). `lengths` is that of the new tokens alone:
+// with an embedding not in [0, rotary_positions). With pages it goes to token p % page_size of the
+// page of the sequence's entry p / page_size, and is left out where there is no such entry. New
+// tokens need pages that no other sequence has. `lengths` is that of the new tokens alone:
 // seqlens_k always holds `batch` lengths.
 struct FmhaProblem {
   FmhaKind kind = FmhaKind::forward;
@@ -84,6 +102,9 @@ struct FmhaProblem {
   DType out = DType::fp32;
   DType dtype_bias = DType::fp32;  // of an elementwise bias
   FmhaLengths lengths = FmhaLengths::equal;
+  FmhaMask mask = FmhaMask::none;
+  FmhaBias bias = FmhaBias::none;
+  FmhaQscale qscale = FmhaQscale::none;  // of inputs of 8 bits
   std::int64_t batch = 1;
   std::int64_t heads = 0;
   std::int64_t heads_kv = kPacked;  // kPacked: as heads
@@ -98,11 +119,9 @@ struct FmhaProblem {
   FmhaStrides v_strides = kPackedTokens;
   FmhaStrides out_strides = kPackedTokens;
   FmhaStrides bias_strides = kPackedTokens;  // {batch, head, query, key}; 0: the same for all
-  FmhaMask mask = FmhaMask::none;
   std::int64_t window_left = -1;
   std::int64_t window_right = 0;
   std::int64_t sink = 0;
-  FmhaBias bias = FmhaBias::none;
   std::int64_t slope_stride = 0;  // alibi: distance of two sequences' slopes; 0: the same for all
   float scale = 0.0F;             // 0: 1 / sqrt(hdim)
   float soft_cap = 0.0F;          // 0: none
@@ -110,16 +129,21 @@ struct FmhaProblem {
   bool lse = false;               // whether lse is stored: fp32, {batch, head, query}
   bool random = false;            // whether dropout's random values are stored
   std::int64_t skip_q = 0;        // sequences of at most so many queries are left out; 0: none
+  // Into how many parts kernels that can cut the keys do so, at most as many as there are blocks of
+  // keys; 0: as suits the machine.
+  std::int64_t num_splits = 0;
   // With pages, strides of k and v are {page, head, token of a page, element}, and seqlens_k holds
   // the `batch` lengths of the keys wherever seqlens_q is there. tokens_k is not used.
   FmhaPages pages = FmhaPages::none;
   FmhaCacheLayout cache_layout = FmhaCacheLayout::linear;
-  bool check_pages = false;             // whether bad_page is written
-  std::int64_t page_size = 0;           // tokens of a page
-  std::int64_t num_pages = kPacked;     // of the cache; kPacked: as many as all sequences need
-  std::int64_t max_pages = kPacked;     // table: of a sequence; kPacked: as seqlen_k needs
-  std::int64_t table_stride = kPacked;  // table: distance of two sequences; kPacked: max_pages
-  std::int64_t page_entries = kPacked;  // list: of all sequences; kPacked: as seqlen_k needs
+  bool check_pages = false;               // whether bad_page is written
+  std::int64_t page_size = 0;             // tokens of a page
+  std::int64_t num_pages = kPacked;       // of the cache; kPacked: as many as all sequences need
+  std::int64_t max_pages = kPacked;       // table: of a sequence; kPacked: as seqlen_k needs
+  std::int64_t table_stride = kPacked;    // table: distance of two sequences; kPacked: max_pages
+  std::int64_t page_entries = kPacked;    // list: of all sequences; kPacked: as seqlen_k needs
+  std::int64_t qscale_block_q = kPacked;  // per_block: queries of a factor; kPacked: 128
+  std::int64_t qscale_block_k = kPacked;  // keys of a factor; kPacked: 128, or a page
   // append:
   FmhaStrides k_new_strides = kPackedTokens;
   FmhaStrides v_new_strides = kPackedTokens;
@@ -135,11 +159,14 @@ FmhaProblem fmha_problem(DType in, std::int64_t batch, std::int64_t heads, std::
                          std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t hdim);
 
 // Replaces every kPacked by what it stands for, and a scale of 0 by 1 / sqrt(hdim). Numbers of
-// pages that the problem does not use become 0.
+// pages and of blocks that the problem does not use become 0.
 FmhaProblem with_strides(const FmhaProblem& problem);
 
 // How many pages seqlen_k keys need; 0 without pages.
 std::int64_t pages_needed(const FmhaProblem& problem);
+
+// Whether a factor of k and v belongs to a page of the cache.
+bool scales_pages(const FmhaProblem& problem);
 
 // The pointers that attention reads and writes. Those that the problem does not use may be null.
 // Prefix sums and lengths lie where the kernel can read them.
@@ -158,12 +185,18 @@ struct FmhaOperands {
   const std::uint64_t* dropout_rng = nullptr;
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;
+  // qscale: what stored numbers are multiplied by, and with an output of 8 bits what it is
+  // multiplied by before it is stored. They must be finite.
+  const float* descale_q = nullptr;
+  const float* descale_k = nullptr;
+  const float* descale_v = nullptr;
+  const float* scale_o = nullptr;
   void* out = nullptr;
   float* lse = nullptr;
   std::uint8_t* random_values = nullptr;
   // check_pages: {1, sequence, entry, index} of the first index out of range, in the order of the
-  // sequences and of the entries that their keys need; nothing else is then written. {0, -1, -1,
-  // -1} where there is none.
+  // sequences and of the entries that their keys need, or their new tokens with append; nothing
+  // else is then written. {0, -1, -1, -1} where there is none.
   std::int32_t* bad_page = nullptr;
   // append, which writes to k and v
   const void* k_new = nullptr;

@@ -56,6 +56,7 @@ Signature signature(const FmhaProblem& p) {
                        .random = p.random,
                        .pages = p.pages,
                        .cache_layout = p.cache_layout,
+                       .qscale = p.qscale,
                        .rotary = p.rotary,
                        .rotate_q = p.rotate_q};
 }

@@ -106,6 +106,7 @@ struct FmhaSignature {
   bool random = false;  // whether dropout's random values are stored
   FmhaPages pages = FmhaPages::none;
   FmhaCacheLayout cache_layout = FmhaCacheLayout::linear;
+  FmhaQscale qscale = FmhaQscale::none;
   FmhaRotary rotary = FmhaRotary::none;
   bool rotate_q = false;
   friend bool operator==(const FmhaSignature&, const FmhaSignature&) = default;

@@ -336,6 +336,12 @@ constexpr Part kFmhaOptions[] = {
        return read_prefixed("", word, fmha(r).cache_layout);
      },
      known_words<FmhaCacheLayout>},
+    {"factors", false,
+     [](const KernelSpec& s) { return prefixed("scales", fmha(s).qscale, FmhaQscale::none); },
+     [](std::string_view word, Reading& r) {
+       return read_prefixed("scales", word, fmha(r).qscale);
+     },
+     [] { return prefixed_words<FmhaQscale>("scales"); }},
     {"a rotary embedding", false,
      [](const KernelSpec& s) { return prefixed("rotary", fmha(s).rotary, FmhaRotary::none); },
      [](std::string_view word, Reading& r) {

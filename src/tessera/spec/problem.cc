@@ -86,6 +86,7 @@ std::string_view to_string(FmhaMask mask) { return word_of(mask); }
 std::string_view to_string(FmhaBias bias) { return word_of(bias); }
 std::string_view to_string(FmhaPages pages) { return word_of(pages); }
 std::string_view to_string(FmhaCacheLayout layout) { return word_of(layout); }
+std::string_view to_string(FmhaQscale qscale) { return word_of(qscale); }
 std::string_view to_string(FmhaRotary rotary) { return word_of(rotary); }
 
 GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_t n,
@@ -261,7 +262,19 @@ void fill_cache(FmhaProblem& p) {
   fill(p.page_entries, is_paged && !is_table ? product(p.batch, needed) : 0);
 }
 
+void fill_blocks(FmhaProblem& p) {
+  constexpr std::int64_t kRowsOfFactor = 128;
+  const bool of_queries = p.qscale == FmhaQscale::per_block;
+  const bool of_keys = of_queries || p.qscale == FmhaQscale::kv_block;
+  fill(p.qscale_block_q, of_queries ? kRowsOfFactor : 0);
+  fill(p.qscale_block_k, scales_pages(p) ? p.page_size : of_keys ? kRowsOfFactor : 0);
+}
+
 }  // namespace
+
+bool scales_pages(const FmhaProblem& p) {
+  return p.qscale == FmhaQscale::kv_block && p.pages != FmhaPages::none;
+}
 
 std::int64_t pages_needed(const FmhaProblem& p) {
   if (p.page_size < 1 || p.seqlen_k < 1) return 0;
@@ -275,6 +288,7 @@ FmhaProblem with_strides(const FmhaProblem& problem) {
   fill(p.tokens_q, product(p.batch, p.seqlen_q));
   fill_tokens(p.q_strides, p.heads, p.seqlen_q, p.hdim);
   fill_cache(p);
+  fill_blocks(p);
   const bool appends = p.kind == FmhaKind::append;
   fill_tokens(p.out_strides, p.heads, p.seqlen_q, appends ? p.hdim : p.hdim_v);
   fill_tokens(p.k_new_strides, p.heads_kv, p.seqlen_q, p.hdim);

@@ -117,6 +117,14 @@ struct Words<FmhaCacheLayout> {
 };
 
 template <>
+struct Words<FmhaQscale> {
+  static constexpr std::string_view kNoun = "kind of factors";
+  static constexpr auto kAll =
+      std::to_array<std::string_view>({"none", "per_tensor", "per_block", "kv_block"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaQscale::kv_block) + 1);
+};
+
+template <>
 struct Words<FmhaRotary> {
   static constexpr std::string_view kNoun = "rotary embedding";
   static constexpr auto kAll = std::to_array<std::string_view>({"none", "interleaved", "half"});

@@ -18,16 +18,16 @@ TEST_F(CliFmha, IsListedShownGeneratedAndExplained) {
   EXPECT_EQ(shown.at("spec").at("signature").at("bias"), "none");
   const Json written = run_json(
       "generate --op fmha --preselected forward_bf16_essential --target sm90a --output-dir g");
-  EXPECT_EQ(written.at("written"), 8);
+  EXPECT_EQ(written.at("written"), 27);
   EXPECT_TRUE(fs::exists(folder() / "g/include/tessera/device/cuda/fmha/direct_fmha.h"));
   const Json why = run_json(
-      "explain fmha heads=16 seqlen_q=100 seqlen_k=200 hdim=96 dtype=bf16 mask=top_left --target "
+      "explain fmha heads=16 seqlen_q=900 seqlen_k=800 hdim=96 dtype=bf16 mask=top_left --target "
       "sm90a");
   EXPECT_TRUE(why.at("decisions")
                   .at(0)
                   .at("kernel")
                   .get<std::string>()
-                  .starts_with("fmha_forward_bf16_direct_16x32x128_"));
+                  .starts_with("fmha_forward_bf16_tmaws_128x128x128_"));
   const std::string problems = run("problems decode --op fmha --target generic").out;
   EXPECT_NE(problems.find("\nfmha "), std::string::npos) << problems;
 }

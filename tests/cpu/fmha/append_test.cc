@@ -61,7 +61,7 @@ class FmhaAppend : public testing::Test {
 TEST_F(FmhaAppend, RandomProblemsAreCorrect) {
   fmt::print("seed {}\n", seed_);
   for (const Target& target : targets_here()) {
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < 12; ++i) {
       const FmhaProblem p = random_append(random_, i % 4 == 0 ? 70 : 10, i % 8 == 0 ? 300 : 90);
       family_.validate(p);
       SCOPED_TRACE(fmt::format("seed {}: '{}' on {}", seed_, to_string(Problem(p)), target.name));
@@ -89,6 +89,54 @@ TEST_F(FmhaAppend, SamplesAreCorrect) {
   }
 }
 
+TEST_F(FmhaAppend, SamplesOfPagesAreCorrect) {
+  const Target target = targets_here().front();
+  for (const char* pages : {"table page_size=4", "list page_size=8 cache_layout=vectorized"}) {
+    const Problem any = parse_problem(
+        fmt::format("fmha kind=append heads=1 seqlen_q=1 seqlen_k=1 hdim=8 rotary=half rotate_q=1 "
+                    "dtype=fp16 pages={}",
+                    pages));
+    for (const Problem& p : family_.samples(family_.general(any, target), target)) {
+      SCOPED_TRACE(fmt::format("seed {}: '{}' on {}", seed_, to_string(p), target.name));
+      measure::OwnedOperands owned = operands(p);
+      const Reference before = family_.reference(p, owned.operands, {});
+      launch(target, p, owned.operands, 2);
+      expect_right(p, owned, before);
+    }
+  }
+}
+
+// The first page out of range that new tokens need is reported, and nothing else is written.
+TEST_F(FmhaAppend, ABadPageStopsACheckedLaunch) {
+  const Target target = targets_here().front();
+  for (const char* pages : {"table", "list"}) {
+    const Problem p = parse_problem(fmt::format(
+        "fmha kind=append batch=3 heads=2 seqlen_q=6 seqlen_k=40 hdim=16 page_size=4 pages={} "
+        "check_pages=1 lengths=padded",
+        pages));
+    measure::OwnedOperands owned = operands(p);
+    const auto& o = std::get<FmhaOperands>(owned.operands);
+    auto* const table = const_cast<std::int32_t*>(o.page_table);
+    auto* const before = const_cast<std::int32_t*>(o.seqlens_k);
+    auto* const counts = const_cast<std::int32_t*>(o.seqlens_q);
+    for (int b = 0; b < 3; ++b) before[b] = 5 + 10 * b, counts[b] = 6;
+    table[0] = -3;         // which lies before the new tokens
+    table[10 + 6] = -3;    // and behind them: the last one is 20
+    table[20 + 7] = 1000;  // of positions 28 to 31
+    launch(target, p, owned.operands, 2);
+    const auto report = [&] { return std::vector<std::int32_t>(o.bad_page, o.bad_page + 4); };
+    EXPECT_EQ(report(), (std::vector<std::int32_t>{1, 2, 7, 1000})) << pages;
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(std::memcmp(owned.storage[owned.outputs[i]].data(), owned.originals[i].data(),
+                            owned.originals[i].size()),
+                0);
+    }
+    table[20 + 7] = 29;
+    launch(target, p, owned.operands, 2);
+    EXPECT_EQ(report(), (std::vector<std::int32_t>{0, -1, -1, -1})) << pages;
+  }
+}
+
 TEST_F(FmhaAppend, QMayBeTurnedInPlace) {
   for (const FmhaRotary rotary : {FmhaRotary::interleaved, FmhaRotary::half}) {
     for (const Target& target : targets_here()) {
@@ -111,7 +159,9 @@ TEST_F(FmhaAppend, QMayBeTurnedInPlace) {
   }
 }
 
-// Whatever lengths hold, no other memory is touched.
+constexpr std::array kAnyPages = {"", " pages=table page_size=4", " pages=list page_size=2"};
+
+// Whatever lengths and tables hold, no other memory is touched.
 TEST_F(FmhaAppend, LengthsOutOfRangeAreClamped) {
   const auto any = [&] {
     return static_cast<std::int32_t>(random_.integer(-(1LL << 31), 2147483647));
@@ -120,13 +170,18 @@ TEST_F(FmhaAppend, LengthsOutOfRangeAreClamped) {
     for (const Target& target : targets_here()) {
       const Problem p = parse_problem(
           fmt::format("fmha kind=append batch=4 heads=2 seqlen_q=6 seqlen_k=9 hdim=16 rotary=half "
-                      "rotate_q=1 lengths={}",
-                      lengths));
+                      "rotate_q=1 lengths={}{}",
+                      lengths, random_.one_of(kAnyPages)));
       measure::OwnedOperands owned = operands(p);
       const auto& o = std::get<FmhaOperands>(owned.operands);
       for (int i = 0; i < 4; ++i) const_cast<std::int32_t*>(o.seqlens_k)[i] = any();
       for (int i = 0; o.seqlens_q != nullptr && i < 4; ++i) {
         const_cast<std::int32_t*>(o.seqlens_q)[i] = any();
+      }
+      for (const std::int32_t* pages : {o.page_table, o.page_starts}) {
+        for (int i = 0; pages != nullptr && i < 4; ++i) {
+          const_cast<std::int32_t*>(pages)[i] = any();
+        }
       }
       launch(target, p, owned.operands, 1);
       EXPECT_EQ(measure::gaps_intact(owned), "") << "seed " << seed_;

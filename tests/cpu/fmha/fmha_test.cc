@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -137,7 +138,9 @@ TEST_F(FmhaKernels, EveryTileIsCorrectOnItsSamples) {
   fmt::print("seed {}\n", seed_);
   for (const Target& target : targets_here()) {
     FmhaProblem p = small_problem(1, 1, 64);
-    p.in = p.out = p.dtype_bias = random_.one_of(kTypes);
+    p.in = p.dtype_bias = random_.coin() ? random_.one_of(kTypes) : random_.one_of(kEightBits);
+    p.out = p.in;
+    if (size_of(p.in) == 1) p.qscale = static_cast<FmhaQscale>(random_.integer(0, 3));
     p.mask = FmhaMask::bottom_right;
     p.lengths = static_cast<FmhaLengths>(random_.integer(0, 2));
     p.bias = static_cast<FmhaBias>(random_.integer(0, 2));
@@ -175,6 +178,7 @@ FmhaProblem long_problem(RandomFmhas& random, int turn) {
   p.skip_q = 0;
   if (p.mask != FmhaMask::none && turn % 2 == 0) p.mask = FmhaMask::bottom_right;
   if (turn % 4 == 0 && p.window_left >= 0) p.window_left = 2500;
+  if (p.num_splits > 0) p.num_splits = random.integer(1, 90);
   return p;
 }
 
@@ -185,6 +189,23 @@ TEST_F(FmhaKernels, KeysInPartsAreCorrect) {
       const FmhaProblem p = long_problem(random_, i);
       family_.validate(p);
       check(random_.one_of(kernels(p, target)), p, static_cast<int>(random_.integer(1, 5)));
+    }
+  }
+}
+
+// Around the number of rows up to which keys and values are read in place, and heads of whole
+// vectors, which that needs.
+TEST_F(FmhaKernels, FewRowsAreCorrect) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    const DType type = random_.one_of(kTypes);
+    for (const std::int64_t rows : {1, 2, 7, 8, 9}) {
+      FmhaProblem p = small_problem(1, random_.integer(1, 200), 16 * random_.integer(1, 5));
+      p.hdim_v = 16 * random_.integer(1, 5);
+      p.batch = 2, p.heads = 2 * rows, p.heads_kv = 2;
+      p.lengths = FmhaLengths::padded;
+      p.in = p.out = p.dtype_bias = type;
+      check(kernels(p, target).front(), p, 2);
     }
   }
 }
@@ -341,6 +362,42 @@ TEST_F(FmhaSpecialKernels, SoftCapOfLargeAndInfiniteProducts) {
     fill(DType::fp32, o.k, 5 * 8, 1, kInf);
     fill(DType::fp32, o.k, 6 * 8, 1, -kInf);
   });
+}
+
+// ---- numbers of 8 bits ----
+
+// With one key a result is its value, exactly. All patterns of a type go through all factors, and
+// what is stored is rounded to nearest even, and no larger than the largest number.
+TEST_F(FmhaSpecialKernels, EightBitsAreReadAndRoundedExactly) {
+  fmt::print("seed {}\n", seed_);
+  for (const DType in : kEightBits) {
+    for (const DType out : kEightBits) {
+      if (in == out) continue;
+      FmhaProblem p = small_problem(1, 1, 1);
+      p.hdim_v = 256, p.in = p.dtype_bias = in, p.out = out;
+      p.qscale = FmhaQscale::per_tensor;
+      const KernelSpec spec = random_.one_of(kernels(p, targets_here().front()));
+      for (const float factor : {1.0F, -3.0F, 1e-3F, 40.0F, 1e6F, 0.0F}) {
+        SCOPED_TRACE(fmt::format("seed {}: {} by {}", seed_, name_of(spec), factor));
+        measure::OwnedOperands owned = measure::random_operands(p, seed_);
+        auto& o = std::get<FmhaOperands>(owned.operands);
+        const auto by = static_cast<float>(random_.normal());
+        *writable(o.descale_v) = by, *writable(o.scale_o) = factor;
+        auto* const v = static_cast<unsigned char*>(const_cast<void*>(o.v));
+        for (int i = 0; i < 256; ++i) v[i] = static_cast<unsigned char>(i);
+        launch(spec, p, owned.operands, 1);
+        for (int i = 0; i < 256; ++i) {
+          const float x = static_cast<float>(load_element(in, v, i)) * by * factor;
+          const auto most = static_cast<float>(max_finite(out));
+          unsigned char right = 0;
+          store_element(out, &right, 0, std::isnan(x) ? x : std::clamp(x, -most, most));
+          const double got = load_element(out, o.out, i), wanted = load_element(out, &right, 0);
+          EXPECT_TRUE(got == wanted || (std::isnan(got) && std::isnan(wanted)))
+              << i << ": " << got << " instead of " << wanted;
+        }
+      }
+    }
+  }
 }
 
 // Prefix sums that no caller should pass lead to no access out of range.

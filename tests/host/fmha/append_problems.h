@@ -39,14 +39,41 @@ inline void set_rotary(RandomFmhas& random, FmhaProblem& p) {
   p.rotate_q = random.coin();
 }
 
+// Half of all problems. Mostly each entry can have a page of its own.
+inline void set_append_pages(RandomFmhas& random, FmhaProblem& p) {
+  if (random.coin()) return;
+  p.pages = random.coin() ? FmhaPages::table : FmhaPages::list;
+  p.page_size = random.coin() ? random.integer(1, 20) : random.one_of(std::array{1, 16, 64, 1024});
+  if (random.coin()) {
+    const std::int64_t run = 16 / size_of(p.in);
+    p.cache_layout = FmhaCacheLayout::vectorized;
+    for (std::int64_t* size : {&p.page_size, &p.hdim}) *size = (*size + run - 1) / run * run;
+  }
+  const std::int64_t needed = pages_needed(p);
+  if (random.coin()) p.num_pages = random.integer(1, p.batch * needed + 4);
+  if (p.pages == FmhaPages::table && random.coin()) {
+    p.max_pages = needed + random.integer(0, 2),
+    p.table_stride = p.max_pages + random.integer(0, 2);
+  }
+  if (p.pages == FmhaPages::list && p.lengths != FmhaLengths::equal && random.coin()) {
+    p.page_entries = random.integer(0, p.batch * needed);
+  }
+  p.check_pages = random.coin();
+}
+
 inline void set_append_strides(RandomFmhas& random, FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const FmhaProblem full = with_strides(p);
   const std::int64_t batch = is_packed ? 1 : p.batch;
   const std::int64_t tokens = is_packed ? full.tokens_q : p.seqlen_q;
   const std::int64_t kv = full.heads_kv, hdim_v = full.hdim_v;
-  if (random.coin()) spread(random, {p.batch, kv, p.seqlen_k, p.hdim}, p.k_strides);
-  if (random.coin()) spread(random, {p.batch, kv, p.seqlen_k, hdim_v}, p.v_strides);
+  const bool is_paged = p.pages != FmhaPages::none;
+  const std::int64_t parts = is_paged ? full.num_pages : p.batch;
+  const std::int64_t room = is_paged ? p.page_size : p.seqlen_k;
+  if (p.cache_layout == FmhaCacheLayout::linear) {
+    if (random.coin()) spread(random, {parts, kv, room, p.hdim}, p.k_strides);
+    if (random.coin()) spread(random, {parts, kv, room, hdim_v}, p.v_strides);
+  }
   if (random.coin()) spread(random, {batch, kv, tokens, p.hdim}, p.k_new_strides);
   if (random.coin()) spread(random, {batch, kv, tokens, hdim_v}, p.v_new_strides);
   if (p.rotate_q && random.coin()) {
@@ -75,6 +102,7 @@ inline FmhaProblem random_append(RandomFmhas& random, std::int64_t longest, std:
   if (p.lengths == FmhaLengths::packed && random.coin()) {
     p.tokens_q = random.integer(0, p.batch * p.seqlen_q + 5);
   }
+  set_append_pages(random, p);
   set_rotary(random, p);
   set_append_strides(random, p);
   return p;
@@ -82,10 +110,24 @@ inline FmhaProblem random_append(RandomFmhas& random, std::int64_t longest, std:
 
 // ---- the definition ----
 
-// A new token that has a place: its sequence, the batch and the token of its tensors, its position.
+// A new token that has a place: the batch and the token of its tensors, its position, and the part
+// and the token of the cache that it becomes.
 struct PlainToken {
-  std::int64_t sequence, batch, token, position;
+  std::int64_t batch, token, position, part, place;
 };
+
+// The index of the page that a position lies in, in the order of the tokens of a sequence; -1: the
+// sequence has no such entry.
+inline std::int64_t plain_page(const FmhaProblem& p, const FmhaOperands& o, std::int64_t b,
+                               std::int64_t position) {
+  const std::int64_t entry = position / p.page_size;
+  std::int64_t first = b * p.table_stride, entries = p.max_pages;
+  if (p.pages == FmhaPages::list) {
+    first = o.page_starts[b], entries = std::int64_t{o.page_starts[b + 1]} - first;
+  }
+  if (entry >= entries) return -1;
+  return std::clamp<std::int64_t>(o.page_table[first + entry], 0, p.num_pages - 1);
+}
 
 inline std::vector<PlainToken> placed_tokens(const FmhaProblem& p, const FmhaOperands& o) {
   std::vector<PlainToken> tokens;
@@ -98,7 +140,11 @@ inline std::vector<PlainToken> placed_tokens(const FmhaProblem& p, const FmhaOpe
       const std::int64_t position = std::int64_t{o.seqlens_k[b]} + t;
       const bool has_angle = p.rotary == FmhaRotary::none || position < p.rotary_positions;
       if (position < 0 || position >= p.seqlen_k || !has_angle) continue;
-      tokens.push_back({b, is_packed ? 0 : b, first + t, position});
+      const bool is_paged = p.pages != FmhaPages::none;
+      const std::int64_t part = is_paged ? plain_page(p, o, b, position) : b;
+      if (part < 0) continue;
+      const std::int64_t place = is_paged ? position % p.page_size : position;
+      tokens.push_back({is_packed ? 0 : b, first + t, position, part, place});
     }
   }
   return tokens;
@@ -107,6 +153,18 @@ inline std::vector<PlainToken> placed_tokens(const FmhaProblem& p, const FmhaOpe
 inline std::int64_t plain_place(const FmhaStrides& s, std::int64_t batch, std::int64_t head,
                                 std::int64_t token, std::int64_t element) {
   return (batch == 0 ? 0 : batch * s[0]) + head * s[1] + token * s[2] + element * s[3];
+}
+
+// Where element `d` of a head of a token of the cache lies.
+inline std::int64_t cache_place(const FmhaProblem& p, bool of_k, const PlainToken& t,
+                                std::int64_t h, std::int64_t d) {
+  if (p.cache_layout == FmhaCacheLayout::linear) {
+    return plain_place(of_k ? p.k_strides : p.v_strides, t.part, h, t.place, d);
+  }
+  const std::int64_t x = 16 / size_of(p.in), hdim = of_k ? p.hdim : p.hdim_v;
+  const std::int64_t first = (t.part * p.heads_kv + h) * hdim * p.page_size;
+  if (of_k) return first + (d / x * p.page_size + t.place) * x + d % x;
+  return first + (t.place / x * hdim + d) * x + t.place % x;
 }
 
 // Element `d` of a head, whose element e is at(e), turned by a position.
@@ -132,13 +190,13 @@ void for_each_appended(const FmhaProblem& p, const FmhaOperands& o, const Visit&
   for (const PlainToken& t : placed_tokens(p, o)) {
     for (std::int64_t h = 0; h < p.heads_kv; ++h) {
       for (std::int64_t d = 0; d < p.hdim; ++d) {
-        visit("k", plain_place(p.k_strides, t.sequence, h, t.position, d),
+        visit("k", cache_place(p, true, t, h, d),
               plain_turned(p, o, t.position, d, [&](std::int64_t e) {
                 return load(o.k_new, plain_place(p.k_new_strides, t.batch, h, t.token, e));
               }));
       }
       for (std::int64_t d = 0; d < p.hdim_v; ++d) {
-        visit("v", plain_place(p.v_strides, t.sequence, h, t.position, d),
+        visit("v", cache_place(p, false, t, h, d),
               load(o.v_new, plain_place(p.v_new_strides, t.batch, h, t.token, d)));
       }
     }
@@ -158,6 +216,7 @@ inline int changed_elsewhere(const FmhaProblem& p, const measure::OwnedOperands&
   int changed = 0;
   for (std::size_t i = 0; i < owned.outputs.size(); ++i) {
     const Tensor& tensor = owned.tensors[owned.outputs[i]];
+    if (tensor.is_report) continue;
     std::vector<bool> is_written(static_cast<std::size_t>(tensor.elements()), false);
     for_each_appended(p, std::get<FmhaOperands>(owned.operands),
                       [&](std::string_view name, std::int64_t at, long double) {

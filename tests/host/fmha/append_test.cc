@@ -65,6 +65,18 @@ constexpr RefusedAppend kRefusedAppends[] = {
      "fmha: rotary_positions must be at most 2147483647, got 2147483648"},
     {"tokens_k=19",
      "fmha: tokens_k must be left out or 18 (batch x seqlen_k) with lengths=equal, got 19"},
+    {"pages=table page_size=4 tokens_k=18",
+     "fmha: tokens_k must be left out with pages=table, got 18"},
+    {"pages=table page_size=4 max_pages=2",
+     "fmha: max_pages must be at least 3, the pages of 4 tokens that seqlen_k=9 needs, got 2"},
+    {"pages=list", "fmha: page_size must be at least 1, got 0"},
+    {"page_size=4", "fmha: page_size must be left out with pages=none, got 4"},
+    {"pages=list page_size=6 cache_layout=vectorized",
+     "fmha: page_size must be a multiple of 4, 16 bytes of fp32, with cache_layout=vectorized, got "
+     "6"},
+    {"pages=table page_size=4 k_stride_s=31",
+     "fmha: strides must not fold k onto itself: 31 is less than the 32 elements that smaller "
+     "strides span"},
     {"lengths=packed tokens_k=19",
      "fmha: tokens_k must be left out or 18 (batch x seqlen_k) with lengths=packed, got 19"},
     {"tokens_q=11",
@@ -119,6 +131,7 @@ TEST(FmhaAppendValidate, AcceptsWhatIsAllowed) {
        {"", "rotary=half", "rotary=interleaved rotary_dim=4", "rotary=half rotary_positions=0",
         "rotary=half rotate_q=1 dtype=bf16", "lengths=packed tokens_q=0", "lengths=padded",
         "k_stride_d=9 k_stride_s=1 k_stride_h=72 k_stride_b=288", "v_new_stride_h=0",
+        "pages=table page_size=4 check_pages=1", "pages=list page_size=16 cache_layout=vectorized",
         "k_new_stride_b=0 v_new_stride_s=0"}) {
     EXPECT_EQ(append_refusal(append_of(fields)), "") << fields;
   }
@@ -156,6 +169,20 @@ TEST(FmhaAppendTensors, CachesAreUpdated) {
   EXPECT_EQ(all.at("v").access, Access::update);
   EXPECT_EQ(all.at("v_new").access, Access::read);
   EXPECT_EQ(all.at("k").dtype, DType::bf16);
+}
+
+TEST(FmhaAppendTensors, PagesAreUpdatedInPlace) {
+  const auto all = append_tensors_of(
+      "heads_kv=2 hdim_v=16 dtype=bf16 pages=table page_size=8 num_pages=7 cache_layout=vectorized "
+      "check_pages=1");
+  EXPECT_EQ(all.size(), 7U);
+  EXPECT_EQ(sizes_of(all.at("k")), (AppendSizes{8, 8, 1, 2, 7}));
+  EXPECT_EQ(sizes_of(all.at("v")), (AppendSizes{8, 16, 1, 2, 7}));
+  EXPECT_EQ(all.at("v").access, Access::update);
+  EXPECT_EQ(sizes_of(all.at("page_table")), (AppendSizes{2, 2}));
+  EXPECT_EQ(all.at("page_table").most, 6);
+  EXPECT_EQ(sizes_of(all.at("seqlens_k")), (AppendSizes{2}));
+  EXPECT_EQ(all.at("bad_page").access, Access::write);
 }
 
 TEST(FmhaAppendTensors, TablesAndQueriesAreThereWhereTheyAreUsed) {
@@ -272,15 +299,19 @@ TEST(FmhaAppendReference, AgreesWithPlainLoops) {
     PlainCase c(given);
     fill_append(c.p, random, c);
     const Reference before = reference(given, c.operands, {});
-    std::vector<std::pair<std::string_view, std::int64_t>> places;
+    std::map<std::pair<std::string_view, std::int64_t>, int> writes;
     for_each_appended(c.p, std::get<FmhaOperands>(c.operands),
                       [&](std::string_view name, std::int64_t at, long double value) {
                         c.store(name, at, static_cast<double>(value));
-                        places.emplace_back(name, at);
+                        ++writes[{name, at}];
                       });
     const Mismatch mismatch = compare(given, c.operands, before);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
     EXPECT_TRUE(verify(given, c.operands).ok);
+    std::vector<std::pair<std::string_view, std::int64_t>> places;  // that one token becomes
+    for (const auto& [place, count] : writes) {
+      if (count == 1) places.push_back(place);
+    }
     if (places.empty()) continue;
     const auto [name, at] = random.one_of(places);
     const double right = c.load(name, at);
@@ -335,6 +366,41 @@ TEST(FmhaAppendReference, LooksAtNewTokensOfLargeCaches) {
   std::set<std::int64_t> offsets;
   for (const Reference::Run& run : some.runs) offsets.insert(run.offset);
   EXPECT_TRUE(offsets.contains(12345 * 8 * 4)) << seed;
+}
+
+// Which of two tokens stays is not said where sequences write to one page.
+TEST(FmhaAppendReference, SharedPlacesMayHoldEither) {
+  const std::uint64_t seed = std::random_device{}();
+  RandomFmhas random(seed);
+  PlainCase c(fmha_of(append_of("pages=table page_size=16 num_pages=3")));
+  fill_append(c.p, random, c);
+  c.store("page_table", 0, 1), c.store("page_table", 1, 1);
+  c.store("seqlens_k", 0, 2), c.store("seqlens_k", 1, 0);
+  const Reference before = reference(c.problem, c.operands, {});
+  for_each_appended(c.p, std::get<FmhaOperands>(c.operands),
+                    [&](std::string_view name, std::int64_t at, long double value) {
+                      c.store(name, at, static_cast<double>(value));
+                    });
+  EXPECT_TRUE(compare(c.problem, c.operands, before).ok) << seed;
+  const std::int64_t token = 4 * 8, page = 16 * token;  // elements
+  c.store("k", page + 2 * token, 100);
+  EXPECT_TRUE(compare(c.problem, c.operands, before).ok) << seed;
+  c.store("k", page + 6 * token, 100);  // of the first sequence alone
+  EXPECT_EQ(compare(c.problem, c.operands, before).bad, 1) << seed;
+}
+
+TEST(FmhaAppendReference, ABadPageIsRefused) {
+  RandomFmhas random(std::random_device{}());
+  PlainCase c(fmha_of(append_of("pages=table page_size=4 num_pages=6 check_pages=1")));
+  fill_append(c.p, random, c);
+  for (int i = 0; i < 6; ++i) c.store("page_table", i, i);
+  c.store("seqlens_k", 0, 4), c.store("seqlens_k", 1, 2);
+  c.store("page_table", 0, -1);  // which the new tokens do not need
+  const auto check = [&] { return reference(c.problem, c.operands, {}); };
+  EXPECT_NO_THROW(check());
+  c.store("page_table", 4, 6);
+  expect_error(ErrorCode::invalid_argument, "fmha: page_table[1, 1] must be from 0 to 5, got 6",
+               check);
 }
 
 TEST(FmhaAppendReference, InPlaceNeedsACopyOfQ) {
@@ -424,6 +490,37 @@ TEST(FmhaAppendKernels, SamplesAreValidAndServed) {
   }
 }
 
+// Kernels that append to pages are listed where a wish names pages.
+TEST(FmhaAppendKernels, PagesAreListedWhereAskedFor) {
+  for (const char* name : {"avx2", "sm90a"}) {
+    const Target target = load_target(name);
+    const std::vector<Wish> wishes = {{"variant", "append"}, {"pages", "list"}, {"in", "bf16"}};
+    const std::vector<KernelSpec> specs = enumerate(target, wishes);
+    EXPECT_EQ(specs.size(), 30U);  // lengths, embeddings with and without q, layouts
+    for (const KernelSpec& spec : specs) {
+      EXPECT_EQ(emit(spec, target).entries, (std::vector<std::string>{"", "_check"}));
+      for (const Problem& problem : samples(spec, target)) {
+        EXPECT_EQ(append_refusal(problem), "") << to_string(problem);
+        EXPECT_EQ(supports(spec, problem, target).reason, "");
+      }
+    }
+  }
+}
+
+TEST(FmhaAppendBind, TheCheckIsAStepOfItsOwn) {
+  const auto steps = [](const char* fields) {
+    const Problem p = append_of(std::string("pages=table page_size=4 ") + fields);
+    std::vector<int> entries;
+    const KernelSpec spec = family().general(p, load_target("sm90a"));
+    for (const Step& step : fmha::bind(spec, p, FmhaOperands{}).steps)
+      entries.push_back(step.entry);
+    return entries;
+  };
+  EXPECT_EQ(steps(""), (std::vector<int>{0}));
+  EXPECT_EQ(steps("check_pages=1"), (std::vector<int>{1, 0}));
+  EXPECT_EQ(steps("check_pages=1 rotary=half rotary_positions=0"), (std::vector<int>{1}));
+}
+
 TEST(FmhaAppendBind, NothingToCompute) {
   for (const char* target : {"avx2", "sm90a"}) {
     for (const char* fields :
@@ -448,12 +545,12 @@ TEST(FmhaAppendBind, GridCoversTokensAndRows) {
       p = fmha_problem(DType::bf16, 100000, 1000000, 1000000, 5, 9, 8), p.kind = FmhaKind::append;
     }
     const Launch launch = fmha::bind(family().general(p, target), p, FmhaOperands{});
-    if (launch.steps.size() == 0) continue;
+    if (launch.steps.size() == 0 || launch.steps[launch.steps.size() - 1].entry != 0) continue;
     const FmhaProblem full = with_strides(p);
     const auto g = append_arguments(full, {});
     const auto block = device::append_block(g, static_cast<device::FmhaRotary>(p.rotary),
                                             p.rotate_q, 16 / size_of(p.in), 7);
-    const Step& step = launch.steps[0];
+    const Step& step = launch.steps[launch.steps.size() - 1];
     EXPECT_EQ(step.block[0], 128U);
     EXPECT_EQ(block.tokens << (block.row_bits + block.thread_bits), 128);
     EXPECT_GE(std::int64_t{step.grid[0]} * block.tokens, p.seqlen_q) << seed;

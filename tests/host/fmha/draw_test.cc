@@ -86,6 +86,19 @@ TEST(FmhaProblemSets, ProblemsAreBounded) {
 }
 
 // Every kind of problem, in every prefix.
+TEST(FmhaProblemSets, EightBitsHaveFactors) {
+  for (const std::string_view set : {"wide", "prefill", "decode"}) {
+    std::set<FmhaQscale> kinds;
+    std::set<DType> outs;
+    for (const Problem& p : drawn(set, ProblemSide::learned, "sm90a", "fp8")) {
+      family().validate(p);
+      kinds.insert(fmha_of(p).qscale), outs.insert(fmha_of(p).out);
+    }
+    EXPECT_EQ(kinds.size(), 4U) << set;
+    EXPECT_EQ(outs, (std::set{DType::fp16, DType::fp8})) << set;
+  }
+}
+
 TEST(FmhaProblemSets, EveryPrefixIsAMix) {
   struct Kind {
     const char* name;
@@ -154,6 +167,23 @@ TEST(FmhaSamples, AreValidAndServed) {
     for (const KernelSpec& spec : enumerate(target, {})) {
       if (!appends(spec)) expect_samples(spec, target);
     }
+  }
+}
+
+// Every kind of factors and every output, which kernel sets list where a wish asks for them.
+TEST(FmhaSamples, OfEightBits) {
+  const Wish wishes[] = {{"in", "bf8"},        {"pages", "table"},    {"lengths", "packed"},
+                         {"bias", "none"},     {"masked", "true"},    {"lse", "false"},
+                         {"dropout", "false"}, {"soft_cap", "false"}, {"cache_layout", "*"}};
+  for (const char* name : {"avx2", "sm90a"}) {
+    const Target target = load_target(name);
+    std::set<std::pair<FmhaQscale, DType>> kinds;
+    for (const KernelSpec& spec : enumerate(target, wishes)) {
+      expect_samples(spec, target);
+      const auto& s = std::get<FmhaSignature>(spec.signature);
+      kinds.emplace(s.qscale, s.out);
+    }
+    EXPECT_EQ(kinds.size(), 16U) << name;
   }
 }
 

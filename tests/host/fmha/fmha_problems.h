@@ -11,6 +11,7 @@
 namespace tessera::fmha {
 
 inline constexpr std::array kTypes = {DType::fp32, DType::fp16, DType::bf16};
+inline constexpr std::array kEightBits = {DType::fp8, DType::bf8};
 
 // One head of one sequence, in fp32.
 inline FmhaProblem small_problem(std::int64_t seqlen_q, std::int64_t seqlen_k, std::int64_t hdim) {
@@ -56,6 +57,7 @@ class RandomFmhas {
   void set_lengths(FmhaProblem& p);
   void set_bias(FmhaProblem& p);
   void set_pages(FmhaProblem& p);
+  void set_scales(FmhaProblem& p);
   void set_strides(FmhaProblem& p);
   void spread_out(FmhaStrides& strides, const Sizes& sizes, bool may_share);
 
@@ -65,6 +67,10 @@ class RandomFmhas {
 inline void RandomFmhas::set_types(FmhaProblem& p) {
   p.in = one_of(kTypes);
   p.out = coin() ? p.in : one_of(kTypes);
+  if (integer(0, 2) == 0) {
+    p.in = one_of(kEightBits);
+    if (coin()) p.out = one_of(kEightBits);
+  }
   p.dtype_bias = p.in;
 }
 
@@ -89,7 +95,7 @@ inline void RandomFmhas::set_bias(FmhaProblem& p) {
   p.bias = static_cast<FmhaBias>(integer(0, 2));
   if (p.bias == FmhaBias::alibi && coin()) p.slope_stride = p.heads + integer(0, 3);
   if (p.bias != FmhaBias::elementwise) return;
-  p.dtype_bias = one_of(kTypes);
+  if (coin()) p.dtype_bias = one_of(kTypes);
   if (coin()) spread_out(p.bias_strides, {p.batch, p.heads, p.seqlen_q, p.seqlen_k}, true);
 }
 
@@ -131,6 +137,15 @@ inline void RandomFmhas::set_pages(FmhaProblem& p) {
   p.check_pages = coin();
 }
 
+inline void RandomFmhas::set_scales(FmhaProblem& p) {
+  if (p.in != DType::fp8 && p.in != DType::bf8) return;
+  p.qscale = static_cast<FmhaQscale>(integer(0, 3));
+  const bool of_queries = p.qscale == FmhaQscale::per_block;
+  if (of_queries && coin()) p.qscale_block_q = integer(1, 40);
+  const bool of_keys = p.qscale == FmhaQscale::kv_block && p.pages == FmhaPages::none;
+  if ((of_queries || of_keys) && coin()) p.qscale_block_k = integer(1, 40);
+}
+
 inline void RandomFmhas::set_strides(FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const FmhaProblem full = with_strides(p);
@@ -168,11 +183,13 @@ inline FmhaProblem RandomFmhas::problem(std::int64_t longest, std::int64_t wides
   if (coin()) p.scale = static_cast<float>(normal());
   if (coin()) p.soft_cap = static_cast<float>(integer(1, 8)) / 2;
   p.lse = coin();
+  if (coin()) p.num_splits = integer(1, 5);
   if (integer(0, 2) == 0) {
     p.p_drop = static_cast<float>(integer(1, 999)) / 1000;
     p.random = coin();
   }
   set_pages(p);
+  set_scales(p);
   set_strides(p);
   return p;
 }

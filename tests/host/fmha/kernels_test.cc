@@ -10,6 +10,17 @@
 namespace tessera::fmha {
 namespace {
 
+TEST(FmhaNames, SayWhichFactorsThereAre) {
+  for (const char* name :
+       {"fmha_forward_fp8_direct_16x32x128_4x1x1_1x1x1_scalespertensor_sm90a",
+        "fmha_forward_bf8_flash_96x64x576_0x1x1_6x16x1_outbf8_packed_pageslist_vectorized_"
+        "scaleskvblock_avx2"}) {
+    const KernelSpec spec = parse_name(name);
+    EXPECT_EQ(name_of(spec), name);
+    EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, "") << name;
+  }
+}
+
 TEST(FmhaNames, SayHowPagesAreRead) {
   for (const char* name : {"fmha_forward_bf16_direct_16x32x128_4x1x1_1x1x1_pagestable_sm90a",
                            "fmha_forward_fp32_flash_96x64x576_0x1x1_6x16x1_padded_masked_lse_"
@@ -26,8 +37,8 @@ struct Rejected {
 };
 constexpr Rejected kRejected[] = {
     {"fmha_forward_fp32_rows_96x64x576_0x1x1_6x16x1_avx2", "avx2 has no pipeline rows"},
-    {"fmha_forward_fp8_flash_96x64x576_0x1x1_6x16x1_outfp8_avx2",
-     "in must be fp32, fp16 or bf16, got fp8"},
+    {"fmha_forward_tf32_flash_96x64x576_0x1x1_6x16x1_avx2",
+     "in must be fp32, fp16, bf16, fp8 or bf8, got tf32"},
     {"fmha_forward_fp32_flash_96x64x576_0x1x1_6x16x1_random_avx2",
      "random must be 0 without dropout (p_drop 0), which draws no random values, got 1"},
     {"fmha_forward_fp32_flash_96x64x576_0x1x1_6x16x1_slices3_avx2",

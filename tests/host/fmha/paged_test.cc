@@ -51,6 +51,7 @@ TEST(FmhaPages, TensorsOfAList) {
   EXPECT_EQ(sizes(all.at("page_starts")), (Sizes{4}));
   EXPECT_EQ(sizes(all.at("bad_page")), (Sizes{4}));
   EXPECT_TRUE(all.at("bad_page").is_report);
+  EXPECT_EQ(all.at("bad_page").access, Access::write);
   EXPECT_EQ(all.at("bad_page").dtype, DType::int32);
 }
 

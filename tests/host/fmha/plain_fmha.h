@@ -1,6 +1,7 @@
 // Attention as its definition in spec/problem.h stands, one loop inside the other, in long double.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -86,6 +87,33 @@ struct PlainRow {
 
   std::int64_t kv_head() const { return h * c.p.heads_kv / c.p.heads; }
 
+  // Factors of 8 bits, by the definition in spec/fmha_problem.h.
+  double query_factor() const {
+    const FmhaProblem& p = c.p;
+    if (p.qscale == FmhaQscale::none) return 1;
+    if (p.qscale != FmhaQscale::per_block) return c.load("descale_q", 0);
+    const std::int64_t blocks = (p.seqlen_q - 1) / p.qscale_block_q + 1;
+    return c.load("descale_q", (b * p.heads + h) * blocks + i / p.qscale_block_q);
+  }
+  double key_factor(std::string_view name, std::int64_t j) const {
+    const FmhaProblem& p = c.p;
+    if (p.qscale == FmhaQscale::none) return 1;
+    if (p.qscale == FmhaQscale::per_tensor) return c.load(name, 0);
+    if (p.qscale == FmhaQscale::kv_block && p.pages != FmhaPages::none) {
+      const double page = c.load("page_table", first_key + j / p.page_size);
+      return c.load(name, static_cast<std::int64_t>(page) * p.heads_kv + kv_head());
+    }
+    const std::int64_t blocks = (p.seqlen_k - 1) / p.qscale_block_k + 1;
+    return c.load(name, (b * p.heads_kv + kv_head()) * blocks + j / p.qscale_block_k);
+  }
+  // What is stored of a result.
+  double stored(double x) const {
+    const DType out = c.p.out;
+    if (out != DType::fp8 && out != DType::bf8) return x;
+    if (c.p.qscale != FmhaQscale::none) x *= c.load("scale_o", 0);
+    return std::isnan(x) ? x : std::clamp(x, -max_finite(out), max_finite(out));
+  }
+
   long double score(std::int64_t j) const {
     const FmhaProblem& p = c.p;
     long double dot = 0;
@@ -93,7 +121,7 @@ struct PlainRow {
       const std::int64_t q = place(p.q_strides, h, first_query + i) + d * p.q_strides[3];
       dot += static_cast<long double>(c.load("q", q)) * c.load("k", key_place(true, j, d));
     }
-    dot *= p.scale;
+    dot *= p.scale * query_factor() * key_factor("descale_k", j);
     if (p.soft_cap != 0) dot = p.soft_cap * std::tanh(dot / p.soft_cap);
     if (p.bias == FmhaBias::elementwise) {
       const FmhaStrides& s = p.bias_strides;
@@ -117,7 +145,7 @@ struct PlainRow {
   std::int64_t random_place(std::int64_t j) const { return lse_place() * c.p.seqlen_k + j; }
   double stored_byte(std::int64_t j) const { return static_cast<std::int8_t>(random_byte(j)); }
   double value(std::int64_t j, std::int64_t column) const {
-    return c.load("v", key_place(false, j, column));
+    return c.load("v", key_place(false, j, column)) * key_factor("descale_v", j);
   }
 };
 
@@ -173,7 +201,8 @@ inline void PlainCase::compute() {
     }
     for (std::size_t d = 0; d < sums.size(); ++d) {
       const long double value = total == 0 ? 0 : sums[d] / total;
-      store("out", row.out_place(static_cast<std::int64_t>(d)), static_cast<double>(value));
+      store("out", row.out_place(static_cast<std::int64_t>(d)),
+            row.stored(static_cast<double>(value)));
     }
     if (p.lse) store("lse", row.lse_place(), static_cast<double>(most + std::log(total)));
   });

@@ -89,11 +89,38 @@ TEST(FmhaTensors, DropoutHasTwoWordsAndAByteForEachScore) {
   EXPECT_EQ(tensors_of("fmha heads=6 seqlen_q=5 seqlen_k=7 hdim=8 p_drop=0.5").size(), 5U);
 }
 
+TEST(FmhaTensors, FactorsAreThoseOfTensorsBlocksAndPages) {
+  const std::string head = "fmha batch=3 heads=6 heads_kv=2 seqlen_q=5 seqlen_k=300 hdim=8 ";
+  auto all = tensors_of((head + "dtype=fp8").c_str());
+  EXPECT_EQ(all.size(), 4U);
+  EXPECT_EQ(all.at("out").dtype, DType::fp16);
+  all = tensors_of((head + "dtype=fp8 out=bf8 qscale=per_tensor").c_str());
+  EXPECT_EQ(all.size(), 8U);
+  for (const char* name : {"descale_q", "descale_k", "descale_v", "scale_o"}) {
+    EXPECT_EQ(sizes(all.at(name)), (Sizes{1})) << name;
+    EXPECT_EQ(all.at(name).dtype, DType::fp32) << name;
+  }
+  all = tensors_of((head + "dtype=fp8 qscale=per_block qscale_block_q=2").c_str());
+  EXPECT_EQ(all.size(), 7U);
+  EXPECT_EQ(sizes(all.at("descale_q")), (Sizes{3, 6, 3}));
+  EXPECT_EQ(strides(all.at("descale_q")), (Sizes{1, 3, 18}));
+  EXPECT_EQ(sizes(all.at("descale_k")), (Sizes{3, 2, 3}));
+  EXPECT_EQ(sizes(all.at("descale_v")), (Sizes{3, 2, 3}));
+  all = tensors_of((head + "dtype=bf8 qscale=kv_block qscale_block_k=100").c_str());
+  EXPECT_EQ(sizes(all.at("descale_q")), (Sizes{1}));
+  EXPECT_EQ(strides(all.at("descale_v")), (Sizes{1, 3, 6}));
+  all =
+      tensors_of((head + "dtype=bf8 qscale=kv_block pages=list page_size=16 num_pages=9").c_str());
+  EXPECT_EQ(sizes(all.at("descale_k")), (Sizes{2, 9}));
+  EXPECT_EQ(strides(all.at("descale_v")), (Sizes{1, 2}));
+}
+
 // Each pointer goes to the member that has its name.
 TEST(FmhaTensors, PointersAreThoseOfTheirOperands) {
   PlainCase c(fmha_of(parse_problem(
       "fmha batch=2 heads=2 seqlen_q=3 seqlen_k=4 hdim=5 lengths=padded bias=alibi lse=1 "
-      "pages=list page_size=2 check_pages=1 p_drop=0.5 random=1")));
+      "pages=list page_size=2 check_pages=1 p_drop=0.5 random=1 dtype=fp8 out=fp8 "
+      "qscale=kv_block")));
   const auto& o = std::get<FmhaOperands>(c.operands);
   const std::map<std::string_view, const void*> members = {{"q", o.q},
                                                            {"k", o.k},
@@ -104,6 +131,10 @@ TEST(FmhaTensors, PointersAreThoseOfTheirOperands) {
                                                            {"page_table", o.page_table},
                                                            {"page_starts", o.page_starts},
                                                            {"dropout_rng", o.dropout_rng},
+                                                           {"descale_q", o.descale_q},
+                                                           {"descale_k", o.descale_k},
+                                                           {"descale_v", o.descale_v},
+                                                           {"scale_o", o.scale_o},
                                                            {"out", o.out},
                                                            {"lse", o.lse},
                                                            {"random_values", o.random_values},
@@ -163,6 +194,15 @@ TEST(FmhaFacts, RetypedKeepsTheRest) {
             parse_problem("fmha heads=4 seqlen_q=3 seqlen_k=4 hdim=8 mask=top_left dtype=fp16"));
 }
 
+TEST(FmhaFacts, RetypedDropsFactorsOfEightBits) {
+  const std::string sizes = "fmha heads=4 seqlen_q=3 seqlen_k=4 hdim=8 ";
+  const Problem p = parse_problem(sizes + "dtype=fp8 out=fp8 qscale=per_block qscale_block_q=2");
+  EXPECT_EQ(family().retyped(p, {.dtype = "fp16", .layout = ""}),
+            parse_problem(sizes + "dtype=fp16"));
+  EXPECT_EQ(family().retyped(p, {.dtype = "bf8", .layout = ""}),
+            parse_problem(sizes + "dtype=bf8 qscale=per_block qscale_block_q=2"));
+}
+
 TEST(FmhaWords, ForeignRowsAreReadByTheirKeys) {
   EXPECT_EQ(family().from_words({{"heads", "4"},
                                  {"seqlen_q", "3"},
@@ -209,6 +249,16 @@ TEST_F(FmhaOperandsTest, Null) {
   c_ = PlainCase(c_.problem);
   operands().bias = nullptr;
   EXPECT_EQ(refusal(), "fmha: bias must not be null: 24 rows of 4 elements are needed");
+}
+
+TEST_F(FmhaOperandsTest, NullFactors) {
+  c_ = PlainCase(fmha_of(parse_problem(
+      "fmha batch=2 heads=3 seqlen_q=4 seqlen_k=300 hdim=8 dtype=fp8 out=fp8 qscale=per_block")));
+  operands().descale_k = nullptr;
+  EXPECT_EQ(refusal(), "fmha: descale_k must not be null: 6 rows of 3 elements are needed");
+  c_ = PlainCase(c_.problem);
+  operands().scale_o = nullptr;
+  EXPECT_EQ(refusal(), "fmha: scale_o must not be null: 1 rows of 1 elements are needed");
 }
 
 TEST_F(FmhaOperandsTest, Misaligned) {

@@ -57,7 +57,9 @@ TEST(FmhaReference, AgreesWithPlainLoops) {
     // One element that is far off is one too many.
     const Place wrong = random.one_of(places);
     const double right = c.load(wrong.tensor, wrong.at);
+    const bool is_coarse = size_of(p.out) == 1 && wrong.tensor == "out";
     const double other = wrong.tensor == "random_values" ? (right == 0 ? 1 : 0)
+                         : is_coarse                     ? (right > 0 ? -1 : 1) - right
                          : std::isinf(right)             ? -100
                                                          : right + 0.25 + std::abs(right) / 16;
     c.store(wrong.tensor, wrong.at, other);
@@ -110,6 +112,36 @@ TEST(FmhaReference, NoticesWhatIsWrongInOnePlace) {
   }
 }
 
+constexpr Mistake kWrongFactors[] = {
+    {"no factors", [](FmhaProblem& p) { p.qscale = FmhaQscale::none; }},
+    {"blocks of other queries", [](FmhaProblem& p) { p.qscale_block_q = 9; }},
+    {"blocks of other keys", [](FmhaProblem& p) { p.qscale_block_k = 11; }},
+    {"one factor", [](FmhaProblem& p) { p.qscale = FmhaQscale::per_tensor; }},
+    {"one factor of q", [](FmhaProblem& p) { p.qscale = FmhaQscale::kv_block; }},
+    {"head of keys", [](FmhaProblem& p) { p.heads_kv = 1; }},
+};
+
+TEST(FmhaReference, NoticesWrongFactors) {
+  const std::uint64_t seed = fresh_seed();
+  RandomFmhas random(seed);
+  for (const DType in : kEightBits) {
+    for (const Mistake& mistake : kWrongFactors) {
+      FmhaProblem p = fmha_problem(in, 2, 4, 2, 30, 40, 16);
+      p.qscale = FmhaQscale::per_block;
+      p.qscale_block_q = 6, p.qscale_block_k = 8;
+      SCOPED_TRACE(fmt::format("seed {}: {} in {}", seed, mistake.name, to_string(in)));
+      PlainCase c(p);
+      c.fill(random);
+      mistake.make(c.p);
+      c.compute();
+      EXPECT_GT(c.verify().bad, 20);
+      c.p = with_strides(p);
+      c.compute();
+      EXPECT_EQ(c.verify().message, "");
+    }
+  }
+}
+
 // ---- what a correct kernel may do ----
 
 float rounded(DType dtype, float x) {
@@ -119,8 +151,9 @@ float rounded(DType dtype, float x) {
 }
 
 // As flash attention goes: in fp32, blocks of keys, exponentials of 2, weights rounded to the
-// inputs' type.
+// inputs' type, but not to 8 bits.
 void run_flash(PlainCase& c, std::int64_t block) {
+  const DType of_weights = size_of(c.p.in) == 2 ? c.p.in : DType::fp32;
   for_each_row(c, [&](const PlainRow& row) {
     const auto log2e = 1.44269504F;
     float most = -kInf, total = 0;
@@ -143,7 +176,7 @@ void run_flash(PlainCase& c, std::int64_t block) {
         total += weight;
         for (std::size_t d = 0; d < sums.size(); ++d) {
           const auto value = static_cast<float>(row.value(j, static_cast<std::int64_t>(d)));
-          if (row.factor(j) != 0) sums[d] += rounded(c.p.in, weight) * value;
+          if (row.factor(j) != 0) sums[d] += rounded(of_weights, weight) * value;
         }
         if (c.p.random) c.store("random_values", row.random_place(j), row.stored_byte(j));
       }
@@ -151,7 +184,7 @@ void run_flash(PlainCase& c, std::int64_t block) {
     for (std::size_t d = 0; d < sums.size(); ++d) {
       const float scale = c.p.p_drop == 0 ? 1.0F : 256.0F / static_cast<float>(row.kept());
       const float value = total == 0 ? 0 : sums[d] * (scale / total);
-      c.store("out", row.out_place(static_cast<std::int64_t>(d)), double{value});
+      c.store("out", row.out_place(static_cast<std::int64_t>(d)), row.stored(double{value}));
     }
     if (c.p.lse) c.store("lse", row.lse_place(), double{(most + std::log2(total)) / log2e});
   });

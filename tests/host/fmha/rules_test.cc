@@ -14,22 +14,14 @@ std::string illegal(std::string_view name) {
   return is_legal(spec, load_target(spec.target)).reason;
 }
 
-// Kernels for tensor cores, whether or not the target's row lists them.
-Target with_tensor_cores() {
-  Target target = load_target("sm90a");
-  target.spaces.at(Op::fmha).pipelines.push_back(Pipeline::tmaws);
-  return target;
-}
 constexpr const char* kFlashGpu = "fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a";
-std::string illegal_flash(const std::string& name) {
-  return is_legal(parse_name(name), with_tensor_cores()).reason;
-}
 
 Problem problem_of(const std::string& fields) {
-  return parse_problem("fmha heads=2 seqlen_q=3 seqlen_k=4 dtype=bf16 " + fields);
+  const std::string type = fields.find("dtype=") == std::string::npos ? "dtype=bf16 " : "";
+  return parse_problem("fmha heads=2 seqlen_q=3 seqlen_k=4 " + type + fields);
 }
 std::string unsupported(const std::string& kernel, const std::string& fields) {
-  return supports(parse_name(kernel), problem_of(fields), with_tensor_cores()).reason;
+  return supports(parse_name(kernel), problem_of(fields), load_target("sm90a")).reason;
 }
 
 // Some kernel of every target serves the problem.
@@ -59,16 +51,17 @@ TEST(FmhaRules, KindIsKnown) {
 
 TEST(FmhaRules, TypesOfKernels) {
   const std::string more = "_flash_96x64x576_0x1x1_6x64x1_";
-  EXPECT_EQ(illegal("fmha_forward_fp8" + more + "avx512"),
+  EXPECT_EQ(illegal("fmha_forward_int8" + more + "avx512"),
+            "in must be fp32, fp16, bf16, fp8 or bf8, got int8");
+  EXPECT_EQ(illegal("fmha_forward_bf16" + more + "outfp8_avx512"),
+            "out must be fp32, fp16 or bf16 with in=bf16, got fp8");
+  EXPECT_EQ(illegal("fmha_append_fp8_direct_1x1x1_0x1x1_1x1x1_avx512"),
             "in must be fp32, fp16 or bf16, got fp8");
-  EXPECT_EQ(illegal("fmha_forward_bf16" + more + "outint8_avx512"),
-            "out must be fp32, fp16 or bf16, got int8");
   EXPECT_EQ(illegal("fmha_forward_bf16" + more + "biaselementwise_byfp8_avx512"),
             "dtype_bias must be fp32, fp16 or bf16, got fp8");
-  EXPECT_EQ(illegal_flash("fmha_forward_fp32_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a"),
-            "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft "
-            "cap, no dropout and no pages, got in fp32, out fp32, lengths equal, bias none, pages "
-            "none");
+  EXPECT_EQ(illegal("fmha_forward_fp32_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a"),
+            "tmaws computes fp16 or bf16 with out of that type, no dropout and no pages, got in "
+            "fp32, out fp32, pages none");
 }
 
 TEST(FmhaRules, PipelineOfTheTarget) {
@@ -78,7 +71,7 @@ TEST(FmhaRules, PipelineOfTheTarget) {
             "sm90a has no pipeline flash");
   EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s4_avx512"),
             "avx512 has no pipeline tmaws");
-  EXPECT_EQ(illegal_flash(kFlashGpu), "");
+  EXPECT_EQ(illegal(kFlashGpu), "");
 }
 
 TEST(FmhaRules, HeadsOfAnyLength) {
@@ -89,6 +82,18 @@ TEST(FmhaRules, HeadsOfAnyLength) {
   EXPECT_EQ(unsupported(kFlashGpu, "hdim=64 hdim_v=36"),
             "hdim_v must be a multiple of 8 with tmaws, got 36");
   EXPECT_EQ(unsupported(kFlashGpu, "hdim=64"), "");
+}
+
+TEST(FmhaRules, FactorsOfEightBits) {
+  for (const char* fields : {"dtype=fp8", "dtype=bf8 out=fp8 qscale=per_block",
+                             "dtype=fp8 out=fp32 qscale=kv_block pages=table page_size=16"}) {
+    expect_served(std::string("hdim=64 ") + fields);
+  }
+  EXPECT_EQ(illegal("fmha_forward_bf16_flash_96x64x576_0x1x1_6x64x1_scalespertensor_avx512"),
+            "qscale must be none with in=bf16, only fp8 and bf8 have factors, got per_tensor");
+  EXPECT_EQ(unsupported("fmha_forward_fp8_direct_16x32x64_4x1x1_1x1x1_sm90a",
+                        "hdim=64 dtype=fp8 qscale=per_tensor"),
+            "the kernel has qscale=none, the problem qscale=per_tensor");
 }
 
 TEST(FmhaRules, UnequalHeadsWithABias) {
@@ -103,10 +108,9 @@ TEST(FmhaRules, UnequalHeadsWithDropout) {
 
 TEST(FmhaRules, DropoutOfTensorCores) {
   EXPECT_EQ(
-      illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"),
-      "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft cap, "
-      "no dropout and no pages, got in bf16, out bf16, lengths equal, bias none, pages none, "
-      "dropout");
+      illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"),
+      "tmaws computes fp16 or bf16 with out of that type, no dropout and no pages, got in bf16, "
+      "out bf16, pages none, dropout");
 }
 
 TEST(FmhaRules, SoftCapWithABias) {
@@ -119,7 +123,7 @@ TEST(FmhaRules, UnequalHeadsOfTensorCores) {
   EXPECT_EQ(unsupported(wide, "hdim=192 hdim_v=128"), "");
   EXPECT_EQ(unsupported(wide, "hdim=192"),
             "hdim_v must be 8 to 128 with tmaws and tile 128x128x192, got 192");
-  EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_128x128x96_2x1x1_1x1x1_s4_sm90a"),
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x96_2x1x1_1x1x1_s4_sm90a"),
             "tile must be 128 x n x k with 2 consumers, n 64, 128, 192 or 256, k 64, 128, 192 or "
             "256, got 128x128x96");
 }
@@ -135,8 +139,7 @@ TEST(FmhaRules, ProductsFitIntoRegisters) {
   EXPECT_EQ(illegal("fmha_forward_bf16_flash_96x64x576_0x1x1_8x64x1_avx512"),
             "warp tile must be m x n x 1, n a multiple of 16 lanes, with less than 32 registers in "
             "use, got 8x64x1");
-  const std::string reason =
-      illegal_flash("fmha_forward_bf16_tmaws_192x256x128_3x1x1_1x1x1_s3_sm90a");
+  const std::string reason = illegal("fmha_forward_bf16_tmaws_192x256x128_3x1x1_1x1x1_s3_sm90a");
   EXPECT_TRUE(reason.starts_with("tile 192x256x128 needs ")) << reason;
   EXPECT_TRUE(reason.ends_with(" registers a thread, 3 consumers have 160")) << reason;
 }
@@ -146,7 +149,7 @@ TEST(FmhaRules, FieldsOfOtherPipelinesStayAtTheirDefaults) {
             "slices must be 1 with direct, got 3");
   EXPECT_EQ(illegal("fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_persistent_sm90a"),
             "persistent must be false with direct, got true");
-  EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s4_persistent_sm90a"),
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s4_persistent_sm90a"),
             "tmaws of fmha has nothing but tile, wave and stages");
 }
 
@@ -155,7 +158,7 @@ TEST(FmhaRules, WarpsOfABlock) {
             "wave must be m x 1 x 1 warps of 32 threads, at most 1024 threads, got 0x1x1");
   EXPECT_EQ(illegal("fmha_forward_bf16_flash_96x64x576_4x1x1_6x64x1_avx512"),
             "wave must be 0x1x1, got 4x1x1");
-  EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_64x128x128_1x1x1_1x1x1_s4_sm90a"),
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_64x128x128_1x1x1_1x1x1_s4_sm90a"),
             "tmaws has 2 or 3 consumers over m (2x1x1, 3x1x1), got 1x1x1");
 }
 
@@ -175,20 +178,18 @@ TEST(FmhaRules, LengthsAreTheKernels) {
   EXPECT_EQ(
       unsupported("fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_sm90a", "hdim=64 lengths=packed"),
       "the kernel has lengths=equal, the problem lengths=packed");
-  EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_padded_s4_sm90a"),
-            "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft "
-            "cap, no dropout and no pages, got in bf16, out bf16, lengths padded, bias none, pages "
-            "none");
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_padded_pagestable_s4_sm90a"),
+            "tmaws computes fp16 or bf16 with out of that type, no dropout and no pages, got in "
+            "bf16, out bf16, pages table");
 }
 
 TEST(FmhaRules, TilesFitIntoSharedMemory) {
   EXPECT_EQ(illegal("fmha_forward_fp32_direct_64x32x576_4x1x1_1x1x1_sm90a"),
             "needs 295424 bytes of shared memory, sm90a has 232448");
-  const std::string reason =
-      illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s9_sm90a");
+  const std::string reason = illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s9_sm90a");
   EXPECT_TRUE(reason.starts_with("needs ")) << reason;
   EXPECT_TRUE(reason.ends_with(" bytes of shared memory, sm90a has 232448")) << reason;
-  EXPECT_EQ(illegal_flash("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s2_sm90a"),
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s2_sm90a"),
             "stages must be at least 3, got 2");
 }
 
@@ -212,8 +213,8 @@ TEST(FmhaRules, CopiesAreAligned) {
 
 TEST(FmhaRules, WindowsOfTensorCores) {
   EXPECT_EQ(unsupported("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_masked_s4_sm90a",
-                        "hdim=64 mask=top_left window_left=5"),
-            "tmaws has no left end of a window (window_left -1), got 5");
+                        "hdim=64 mask=top_left window_left=5 sink=2"),
+            "tmaws keeps no keys outside of a window, got a sink of 2 with a window_left of 5");
   expect_served("hdim=64 mask=top_left window_left=5 sink=2");
 }
 

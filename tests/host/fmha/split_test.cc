@@ -1,6 +1,5 @@
 // Attention with split keys without running any kernel: how the work is divided, which kernels
-// there are, what they serve, and when they are preferred. The target's row comes from JSON,
-// because the shipped row does not list the pipeline.
+// there are, what they serve, and when they are preferred.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "host/fmha/fmha_problems.h"
+#include "host/spec/expect_error.h"
 #include "tessera/device/cpu/fmha/flash_parts.h"
 #include "tessera/device/cuda/abi.h"
 #include "tessera/device/cuda/fmha/split_arguments.h"
@@ -24,15 +24,9 @@ using device::i64;
 
 class FmhaSplit : public testing::Test {
  protected:
-  static Target with_pipeline() {
-    Target row = load_target("sm90a");
-    row.spaces.at(Op::fmha).pipelines = {Pipeline::direct, Pipeline::splitkv};
-    return target_from_json(to_json(row));
-  }
-
   static Problem problem(const std::string& words) { return parse_problem("fmha " + words); }
 
-  Target target_ = with_pipeline();
+  Target target_ = load_target("sm90a");
   unsigned seed_ = std::random_device{}() % 99999;
   RandomFmhas random_{seed_};
 };
@@ -125,14 +119,55 @@ TEST_F(FmhaSplit, BlocksHaveEveryKeyThatARowSees) {
 }
 
 TEST(FmhaFlashParts, FollowFromTheProblem) {
-  EXPECT_EQ(device::flash_parts(1, 2047), 1);
-  EXPECT_EQ(device::flash_parts(1, 131072), 128);
-  EXPECT_EQ(device::flash_parts(8, 131072), 32);
-  EXPECT_EQ(device::flash_parts(200, 131072), 1);
-  EXPECT_EQ(device::flash_parts(0, 131072), 1);
-  EXPECT_EQ(device::flash_own_parts(32, 0), 1);
-  EXPECT_EQ(device::flash_own_parts(32, 5000), 4);
-  EXPECT_EQ(device::flash_own_parts(32, 131072), 32);
+  EXPECT_EQ(device::flash_parts(1, 2047, 0, 64), 1);
+  EXPECT_EQ(device::flash_parts(1, 131072, 0, 64), 128);
+  EXPECT_EQ(device::flash_parts(8, 131072, 0, 64), 32);
+  EXPECT_EQ(device::flash_parts(200, 131072, 0, 64), 1);
+  EXPECT_EQ(device::flash_parts(0, 131072, 0, 64), 1);
+  EXPECT_EQ(device::flash_own_parts(32, 0, 1024), 1);
+  EXPECT_EQ(device::flash_own_parts(32, 5000, 1024), 4);
+  EXPECT_EQ(device::flash_own_parts(32, 131072, 1024), 32);
+  EXPECT_EQ(device::flash_parts(200, 131072, 7, 64), 7);
+  EXPECT_EQ(device::flash_parts(1, 300, 7, 64), 4);
+  EXPECT_EQ(device::flash_parts(1, 63, 7, 64), 1);
+  EXPECT_EQ(device::flash_parts(0, 131072, 7, 64), 1);
+}
+
+// A number of parts that a caller asks for.
+TEST(FmhaSplits, AreCheckedAndHonoured) {
+  const std::string line = "fmha batch=2 heads=8 heads_kv=2 seqlen_q=1 seqlen_k=9000 hdim=64 ";
+  const auto refused = [&](const std::string& fields, const std::string& sentence) {
+    expect_error(ErrorCode::invalid_argument, sentence,
+                 [&] { family().validate(parse_problem(line + fields)); });
+  };
+  EXPECT_NO_THROW(family().validate(parse_problem(line + "num_splits=512")));
+  refused("num_splits=513", "fmha: num_splits must be at most 512, got 513");
+  refused("num_splits=-1", "fmha: num_splits must be at least 0, got -1");
+  refused("kind=append num_splits=2", "fmha: num_splits must be 0 with kind=append, got 2");
+  const Target target = load_target("avx2");
+  const auto parts = [&](const std::string& fields) {
+    const Problem p = parse_problem(line + fields);
+    return fmha::bind(family().general(p, target), p, FmhaOperands{}).parts;
+  };
+  EXPECT_EQ(parts(""), 8);  // of 1024 keys at least
+  EXPECT_EQ(parts("num_splits=1"), 1);
+  EXPECT_EQ(parts("num_splits=11"), 11);
+  EXPECT_EQ(parts("num_splits=500"), 140);  // whole blocks of 64 keys
+}
+
+TEST(FmhaSplits, AreHonouredOnHopper) {
+  Target target = load_target("sm90a");
+  FmhaProblem p = with_strides(fmha_problem(DType::bf16, 2, 8, 2, 1, 9000, 128));
+  const Algorithm a = split_gpu_algorithms(target)[1];
+  for (const std::int64_t splits : {1, 2, 30, 512}) {
+    p.num_splits = splits;
+    const std::int64_t steps = (9000 + a.tile.n * a.wave.n - 1) / (a.tile.n * a.wave.n);
+    EXPECT_EQ(split_gpu_plan(a, p).parts, std::min(splits, steps));
+  }
+  p.batch = 100000;
+  const KernelSpec spec = {.signature = signature_of(p), .algorithm = a, .target = "sm90a"};
+  EXPECT_EQ(split_gpu_unsupported(spec, with_strides(p)).substr(0, 38),
+            "splitkv cuts the keys of at most 16384");
 }
 
 // ---- kernels ----
@@ -140,8 +175,9 @@ TEST(FmhaFlashParts, FollowFromTheProblem) {
 TEST_F(FmhaSplit, SaysWhichRuleIsBroken) {
   const std::pair<const char*, const char*> rejected[] = {
       {"fp32_splitkv_16x16x128_1x4x1_1x1x1_s3", "splitkv computes fp16 or bf16, got fp32"},
-      {"bf16_splitkv_16x16x128_1x4x1_1x1x1_dropout_s3",
-       "splitkv computes without dropout and without pages, got dropout and pages none"},
+      {"bf16_splitkv_16x16x128_1x4x1_1x1x1_dropout_s3", "splitkv computes without dropout"},
+      {"bf16_splitkv_16x16x128_1x4x1_1x1x1_pagestable_vectorized_s3",
+       "splitkv reads pages whose layout is linear, got vectorized"},
       {"bf16_splitkv_16x16x128_1x9x1_1x1x1_s3",
        "wave must be m x n x 1, m warps over rows and n over keys, at most 8 in all, got 1x9x1"},
       {"bf16_splitkv_32x16x128_1x4x1_1x1x1_s3",
@@ -165,7 +201,6 @@ TEST_F(FmhaSplit, SaysWhichRuleIsBroken) {
   }
   const KernelSpec spec = parse_name("fmha_forward_bf16_splitkv_16x16x128_1x4x1_1x1x1_s3_sm90a");
   EXPECT_EQ(is_legal(spec, target_).reason, "");
-  EXPECT_EQ(is_legal(spec, load_target("sm90a")).reason, "sm90a has no pipeline splitkv");
 }
 
 TEST_F(FmhaSplit, SaysWhatIsNotServed) {
@@ -215,7 +250,7 @@ TEST_F(FmhaSplit, IsPreferredForFewQueries) {
     const Algorithm a = chosen(words);
     EXPECT_EQ(a.pipeline, Pipeline::splitkv) << words;
     EXPECT_EQ(a.tile.m, 16) << words;
-    EXPECT_EQ(a.slices, 264) << words;
+    EXPECT_EQ(a.slices, 132) << words;
   }
   EXPECT_EQ(chosen("heads=64 heads_kv=4 seqlen_q=4 seqlen_k=131072").tile.m, 64);
 }

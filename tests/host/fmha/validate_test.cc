@@ -81,9 +81,30 @@ constexpr BadProblem kBadSizes[] = {
 };
 
 constexpr BadProblem kBadOptions[] = {
-    {"dtype=fp8 out=bf16", "fmha: in must be fp32, fp16 or bf16, got fp8"},
-    {"dtype=tf32", "fmha: in must be fp32, fp16 or bf16, got tf32"},
-    {"dtype=bf16 out=int8", "fmha: out must be fp32, fp16 or bf16, got int8"},
+    {"dtype=int8 out=bf16", "fmha: in must be fp32, fp16, bf16, fp8 or bf8, got int8"},
+    {"dtype=tf32", "fmha: in must be fp32, fp16, bf16, fp8 or bf8, got tf32"},
+    {"dtype=bf16 out=int8", "fmha: out must be fp32, fp16 or bf16 with in=bf16, got int8"},
+    {"dtype=fp32 out=bf8", "fmha: out must be fp32, fp16 or bf16 with in=fp32, got bf8"},
+    {"dtype=fp8 out=int8", "fmha: out must be fp32, fp16, bf16, fp8 or bf8 with in=fp8, got int8"},
+    {"dtype=bf8,fp8 bias=elementwise",
+     "fmha: dtype_bias must be fp32, fp16, bf16 or bf8 like in, got fp8"},
+    {"dtype=fp16 qscale=per_tensor",
+     "fmha: qscale must be none with in=fp16, only fp8 and bf8 have factors, got per_tensor"},
+    {"dtype=fp8 qscale_block_k=64",
+     "fmha: qscale_block_k must be left out with qscale=none, got 64"},
+    {"dtype=fp8 qscale=per_tensor qscale_block_q=64",
+     "fmha: qscale_block_q must be left out with qscale=per_tensor, got 64"},
+    {"dtype=fp8 qscale=kv_block qscale_block_q=128",
+     "fmha: qscale_block_q must be left out with qscale=kv_block, got 128"},
+    {"dtype=fp8 qscale=per_block qscale_block_q=0",
+     "fmha: qscale_block_q must be at least 1, got 0"},
+    {"dtype=bf8 qscale=kv_block qscale_block_k=-2",
+     "fmha: qscale_block_k must be at least 1, got -2"},
+    {"dtype=bf8 qscale=per_block qscale_block_k=2147483648",
+     "fmha: qscale_block_k must be at most 2147483647, got 2147483648"},
+    {"dtype=fp8 qscale=kv_block pages=table page_size=4 qscale_block_k=4",
+     "fmha: qscale_block_k must be left out with qscale=kv_block and pages=table, where each page "
+     "of 4 tokens has factors, got 4"},
     {"dtype=bf16,fp8 bias=elementwise", "fmha: dtype_bias must be fp32, fp16 or bf16, got fp8"},
     {"dtype=bf16,fp32", "fmha: dtype_bias must be bf16 like in with bias=none, got fp32"},
     {"dtype=fp16,fp32 bias=alibi",
@@ -275,6 +296,12 @@ TEST(FmhaValidate, AcceptsWhatIsAllowed) {
            "pages=table page_size=16 cache_layout=vectorized dtype=bf16 hdim_v=3 lengths=packed",
            "pages=table page_size=4 num_pages=0 seqlen_k=0",
            "pages=list page_size=4 num_pages=0 batch=0",
+           "dtype=fp8",
+           "dtype=bf8 out=fp8 bias=elementwise",
+           "dtype=fp8,fp32 out=bf8 bias=elementwise qscale=per_tensor",
+           "dtype=bf8 qscale=per_block qscale_block_q=1 qscale_block_k=2147483647",
+           "dtype=fp8 qscale=per_block pages=list page_size=4 qscale_block_k=3",
+           "dtype=fp8 qscale=kv_block pages=table page_size=16 cache_layout=vectorized hdim=16",
        }) {
     EXPECT_EQ(refusal(parse_problem(line_of(fields))), "") << fields;
   }

@@ -70,6 +70,7 @@ class RandomSpecs {
                            .random = coin(),
                            .pages = word<FmhaPages>(),
                            .cache_layout = word<FmhaCacheLayout>(),
+                           .qscale = word<FmhaQscale>(),
                            .rotary = word<FmhaRotary>(),
                            .rotate_q = coin()};
     }
@@ -196,7 +197,7 @@ class RandomSpecs {
     }
     p.mask = word<FmhaMask>();
     for (std::int64_t* end : {&p.window_left, &p.window_right}) *end = integer(-3, 5000);
-    for (std::int64_t* count : {&p.sink, &p.slope_stride, &p.skip_q}) {
+    for (std::int64_t* count : {&p.sink, &p.slope_stride, &p.skip_q, &p.num_splits}) {
       *count = coin() ? 0 : integer(-4, 5000);
     }
     p.bias = word<FmhaBias>();
@@ -207,6 +208,8 @@ class RandomSpecs {
     p.random = coin();
     p.pages = word<FmhaPages>();
     p.cache_layout = word<FmhaCacheLayout>();
+    p.qscale = word<FmhaQscale>();
+    for (std::int64_t* block : {&p.qscale_block_q, &p.qscale_block_k}) *block = stride();
     p.page_size = coin() ? 0 : integer(-4, 5000);
     for (std::int64_t* count : {&p.num_pages, &p.max_pages, &p.table_stride, &p.page_entries}) {
       *count = stride();

@@ -79,10 +79,12 @@ std::string append_config(const KernelSpec& spec) {
       "  using In = {};\n"
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
       "  static constexpr FmhaRotary kRotary = FmhaRotary::{};\n"
+      "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
+      "  static constexpr FmhaCacheLayout kCacheLayout = FmhaCacheLayout::{};\n"
       "  static constexpr bool kRotateQ = {};\n"
       "  static constexpr int kWaveM = {};\n",
-      tile::storage_type(s.in), to_string(s.lengths), to_string(s.rotary), s.rotate_q,
-      spec.algorithm.wave.m);
+      tile::storage_type(s.in), to_string(s.lengths), to_string(s.rotary), to_string(s.pages),
+      to_string(s.cache_layout), s.rotate_q, spec.algorithm.wave.m);
 }
 
 device::FmhaAppendBlock block_of(const FmhaProblem& p, const device::FmhaAppendArguments& g) {
@@ -148,6 +150,7 @@ device::FmhaAppendArguments append_arguments(const FmhaProblem& p, const FmhaOpe
       stride[device::kTokenBatch] = 0;
     }
   }
+  set_page_fields(p, o, g);
   return g;
 }
 
@@ -157,16 +160,20 @@ double append_flops(const FmhaProblem& p) {
   return moved_elements(p) + 3 * double(p.rotary_dim) * (rows.of_keys + rows.of_queries);
 }
 
-// Each new element is read and written; of the tables, a row for each new token.
+// Each new element is read and written; of the angles' tables, a row for each new token. Entries of
+// pages are read as often as there are pages with new tokens.
 double append_bytes(const FmhaProblem& p) {
   const double tokens = std::min(double(p.batch) * double(p.seqlen_q), double(p.tokens_q));
   const double table = std::min(tokens, double(p.rotary_positions)) * double(p.rotary_dim);
-  return 2 * moved_elements(p) * size_of(p.in) + 4 * table + 4 * double(p.batch);
+  const double pages = p.pages == FmhaPages::none
+                           ? 0
+                           : std::min(tokens, tokens / double(p.page_size) + double(p.batch));
+  return 2 * moved_elements(p) * size_of(p.in) + 4 * table + 4 * double(p.batch) + 4 * pages;
 }
 
 // What networks use: of all types, with each embedding.
-std::vector<Signature> append_signatures() {
-  std::vector<Signature> all;
+std::vector<FmhaSignature> append_signatures() {
+  std::vector<FmhaSignature> all;
   for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
     for (const FmhaLengths lengths :
          {FmhaLengths::equal, FmhaLengths::packed, FmhaLengths::padded}) {
@@ -202,27 +209,32 @@ std::string append_illegal(const FmhaSignature& signature, const Algorithm& algo
 }
 
 Source emit_append(const KernelSpec& spec, const Target& target) {
+  const bool is_paged = std::get<FmhaSignature>(spec.signature).pages != FmhaPages::none;
+  const std::size_t entries = is_paged ? 2 : 1;
   if (!is_gpu(target)) {
-    const std::array<std::string, 1> ends = {""};
+    const std::array<std::string, 2> ends = {"", "_check"};
     return tile::cpu_source(
         spec, target, kAbi,
         {"fmha/append_fmha.h", "FmhaAppendKernel", "FmhaAppendArguments", append_config(spec)},
-        ends);
+        std::span(ends).first(entries));
   }
-  constexpr std::array<tile::GpuEntry, 1> kEntries = {{{"", "run"}}};
+  constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_check", "check"}}};
   return tile::cuda_source(
       spec, kAbi,
       {"fmha/append_fmha.h", "FmhaAppendKernel", "FmhaAppendArguments", append_config(spec)},
-      kGpuWarps * kWarpThreads, kEntries);
+      kGpuWarps * kWarpThreads, std::span(kEntries).first(entries));
 }
 
 void bind_append(const KernelSpec&, const FmhaProblem& p, const FmhaOperands& o, Launch& launch) {
   const device::FmhaAppendArguments g = append_arguments(p, o);
   launch.arguments.set(g);
-  if (!has_tokens(p)) return;
   Step step;
-  step.grid = grid_of(p, g);
   step.block = {kGpuWarps * kWarpThreads, 1, 1};
+  step.entry = 1;
+  if (p.check_pages) launch.steps.push(step);
+  if (!has_tokens(p)) return;
+  step.entry = 0;
+  step.grid = grid_of(p, g);
   launch.steps.push(step);
 }
 

@@ -32,7 +32,7 @@ device::FmhaAppendArguments append_arguments(const FmhaProblem& problem,
                                              const FmhaOperands& operands);
 double append_flops(const FmhaProblem& problem);
 double append_bytes(const FmhaProblem& problem);
-std::vector<Signature> append_signatures();
+std::vector<FmhaSignature> append_signatures();
 std::vector<Algorithm> append_algorithms(const Target& target);
 std::string append_illegal(const FmhaSignature& signature, const Algorithm& algorithm,
                            const Target& target);

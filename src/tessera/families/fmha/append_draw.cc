@@ -27,6 +27,23 @@ constexpr AppendSample kAppendSamples[] = {
     {2, 2, 2, 3, 0, 16, 16},           // no room
 };
 
+// Pages of one token, of a few and of more than there is room, as many as the sequences need, so
+// that each token has a place of its own, and some more. Runs of 16 bytes need whole ones.
+void set_append_pages(const FmhaSignature& s, std::size_t turn, FmhaProblem& p) {
+  static constexpr std::int64_t kSizes[] = {16, 1, 5, 64, 1024};
+  p.pages = s.pages, p.cache_layout = s.cache_layout;
+  if (p.pages == FmhaPages::none) return;
+  p.page_size = kSizes[turn % std::size(kSizes)];
+  if (p.cache_layout == FmhaCacheLayout::vectorized) {
+    const std::int64_t run = 16 / size_of(p.in);
+    for (std::int64_t* size : {&p.page_size, &p.hdim}) *size = (*size + run - 1) / run * run;
+  }
+  p.check_pages = turn % 3 == 0;
+  p.num_pages = p.batch * pages_needed(p) + static_cast<std::int64_t>(turn % 2) * 3;
+  if (turn % 2 == 0 || p.pages == FmhaPages::list) return;
+  p.max_pages = pages_needed(p), p.table_stride = p.max_pages + 2;
+}
+
 FmhaProblem append_problem_of(const FmhaSignature& s, const AppendSample& sample) {
   FmhaProblem p{.kind = s.kind, .in = s.in, .out = s.out, .dtype_bias = s.dtype_bias};
   p.lengths = s.lengths;
@@ -45,8 +62,10 @@ void spread_append(FmhaProblem& p) {
   const std::int64_t both = p.hdim + p.hdim_v + 1;
   p.k_new_strides = p.v_new_strides = {p.seqlen_q * p.heads_kv * both, both, p.heads_kv * both, 1};
   if (p.lengths == FmhaLengths::packed) p.k_new_strides[0] = p.v_new_strides[0] = kPacked;
-  p.k_strides = {p.heads_kv * p.seqlen_k * p.hdim, p.seqlen_k * p.hdim, p.hdim, 1};
-  p.v_strides = {p.heads_kv * p.hdim_v * p.seqlen_k, p.hdim_v * p.seqlen_k, 1, p.seqlen_k};
+  if (p.cache_layout == FmhaCacheLayout::vectorized) return;
+  const std::int64_t room = p.pages == FmhaPages::none ? p.seqlen_k : p.page_size;
+  p.k_strides = {p.heads_kv * room * p.hdim, room * p.hdim, p.hdim, 1};
+  p.v_strides = {p.heads_kv * p.hdim_v * room, p.hdim_v * room, 1, room};
 }
 
 }  // namespace
@@ -74,6 +93,7 @@ std::vector<Problem> append_samples(const KernelSpec& spec) {
   std::vector<Problem> problems;
   for (const AppendSample& sample : kAppendSamples) {
     FmhaProblem p = append_problem_of(s, sample);
+    set_append_pages(s, problems.size(), p);
     if (problems.size() % 3 == 2) spread_append(p);
     problems.emplace_back(p);
   }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
 
 #include "tessera/base/error.h"
 #include "tessera/families/fmha/append.h"
+#include "tessera/families/fmha/arguments.h"
 #include "tessera/families/tile/row_reference.h"
 #include "tessera/families/tile/values.h"
 #include "tessera/spec/numeric.h"
@@ -20,18 +22,6 @@ constexpr double kAppendFlushed = 0x1p-125;  // below it some machines read and 
 constexpr double kAppendCost = 4;            // of an element, in multiplications
 constexpr double kAnyBits = std::numeric_limits<double>::infinity();
 
-device::FmhaNewTokens tokens_at(FmhaLengths lengths, const device::FmhaAppendArguments& g,
-                                std::int64_t batch) {
-  switch (lengths) {
-    case FmhaLengths::packed:
-      return device::new_tokens_of<device::FmhaLengths::packed>(g, batch);
-    case FmhaLengths::padded:
-      return device::new_tokens_of<device::FmhaLengths::padded>(g, batch);
-    default:
-      return device::new_tokens_of<device::FmhaLengths::equal>(g, batch);
-  }
-}
-
 // Two products and a sum in fp32, fused or not. Products beyond fp32's range may be infinite.
 Bounded turned_by(double x, double y, double cos, double sin, double value) {
   const double first = std::abs(x * cos), second = std::abs(y * sin);
@@ -42,43 +32,51 @@ Bounded turned_by(double x, double y, double cos, double sin, double value) {
   return {value, 4 * kAppendUnit * (first + second) + kAppendFlushed};
 }
 
+// A head of a token in the cache. `part` is the sequence, or the page.
+struct Cell {
+  std::int64_t part, head, token;
+};
+
 class Append {
  public:
   Append(const FmhaProblem& p, const FmhaOperands& o, double reads)
       : p_(p),
         g_(append_arguments(p, o)),
+        room_(p.pages == FmhaPages::none ? p.seqlen_k : p.page_size),
         q_(p.in, o.q, p.rotate_q ? reads : 0),
         k_new_(p.in, o.k_new, reads),
         v_new_(p.in, o.v_new, reads),
         k_(p.in, o.k, reads),
         v_(p.in, o.v, reads) {
-    for (std::int64_t b = 0; b < p.batch; ++b) sequences_.push_back(tokens_at(p.lengths, g_, b));
+    if (p.check_pages) refuse_bad_page(p, g_);
+    for (std::int64_t b = 0; b < p.batch; ++b) {
+      sequences_.push_back(tokens_at(b));
+      const device::FmhaPagedTokens& s = sequences_.back();
+      for (std::int64_t t = 0; t < s.count; ++t) add_writer(b, t);
+    }
     if (p.lengths != FmhaLengths::packed) return;
     std::vector<TokenRun> runs;
-    for (const device::FmhaNewTokens& s : sequences_) runs.push_back({s.first, s.count});
+    for (const device::FmhaPagedTokens& s : sequences_) runs.push_back({s.first, s.count});
     owners_ = owners_of(p.tokens_q, runs);
   }
 
-  // A row of the cache: a head of a position.
+  // A row of k or v: the elements of a head of a token. Of a vectorized cache: a run of elements of
+  // a token of k, or a run of tokens of an element of v.
   void compute_cache(bool is_k, std::int64_t row, Bounded* to) const {
-    const std::int64_t position = row % p_.seqlen_k, head = row / p_.seqlen_k % p_.heads_kv;
-    const std::int64_t batch = row / p_.seqlen_k / p_.heads_kv;
-    const device::FmhaNewTokens& s = sequences_[static_cast<std::size_t>(batch)];
-    const std::int64_t token = position - s.position;
     const std::int64_t hdim = is_k ? p_.hdim : p_.hdim_v;
-    std::vector<double> x(static_cast<std::size_t>(hdim));
-    if (token >= 0 && token < s.count && device::has_place(g_, position)) {
-      const auto& stride = is_k ? g_.k_new_stride : g_.v_new_stride;
-      (is_k ? k_new_ : v_new_)
-          .read(device::token_offset(stride, batch, head, s.first + token),
-                stride[device::kTokenElement], hdim, x.data());
-      return place(x, is_k ? position : -1, to);
+    if (p_.cache_layout == FmhaCacheLayout::linear) {
+      const Cell cell = {row / room_ / p_.heads_kv, row / room_ % p_.heads_kv, row % room_};
+      for (std::int64_t i = 0; i < hdim; ++i) to[i] = element_of(is_k, cell, i);
+      return;
     }
-    const auto& stride = is_k ? g_.k_stride : g_.v_stride;
-    (is_k ? k_ : v_)
-        .read(device::token_offset(stride, batch, head, position), stride[device::kTokenElement],
-              hdim, x.data());
-    place(x, -1, to);
+    const std::int64_t together = is_k ? room_ : hdim, runs = (is_k ? hdim : room_) / run_;
+    const std::int64_t inner = row % together, first = row / together % runs * run_;
+    const std::int64_t head = row / together / runs;
+    Cell cell = {head / p_.heads_kv, head % p_.heads_kv, inner};
+    for (std::int64_t i = first; i < first + run_; ++i) {
+      if (!is_k) cell.token = i;
+      *to++ = element_of(is_k, cell, is_k ? i : inner);
+    }
   }
 
   // A row of `out`: a head of a query. Those without a place are not written.
@@ -90,54 +88,120 @@ class Append {
         is_packed ? owners_[static_cast<std::size_t>(at)] : row / tokens / p_.heads;
     std::fill_n(to, p_.hdim, Bounded{0, kAnyBits});
     if (batch < 0) return;
-    const device::FmhaNewTokens& s = sequences_[static_cast<std::size_t>(batch)];
+    const device::FmhaPagedTokens& s = sequences_[static_cast<std::size_t>(batch)];
     const std::int64_t token = at - s.first;
-    if (token >= s.count || !device::has_place(g_, s.position + token)) return;
-    std::vector<double> x(static_cast<std::size_t>(p_.hdim));
-    q_.read(device::token_offset(g_.q_stride, batch, head, at), g_.q_stride[device::kTokenElement],
-            p_.hdim, x.data());
-    place(x, s.position + token, to);
-  }
-
-  // The row of the cache that a head of a new token goes to, counted through all sequences; -1:
-  // there is none.
-  std::int64_t cache_row(std::int64_t index) const {
-    const std::int64_t token = index % p_.seqlen_q, head = index / p_.seqlen_q % p_.heads_kv;
-    const std::int64_t batch = index / p_.seqlen_q / p_.heads_kv;
-    const device::FmhaNewTokens& s = sequences_[static_cast<std::size_t>(batch)];
-    const std::int64_t position = s.position + token;
-    if (token >= s.count || !device::has_place(g_, position)) return -1;
-    return (batch * p_.heads_kv + head) * p_.seqlen_k + position;
-  }
-
- private:
-  // Elements as they are, and those in front turned by a position that is not negative.
-  void place(const std::vector<double>& x, std::int64_t position, Bounded* to) const {
-    for (std::size_t i = 0; i < x.size(); ++i) to[i] = {x[i], 0};
-    if (position < 0) return;
-    const auto rotary = static_cast<device::FmhaRotary>(p_.rotary);
-    const std::int64_t row = position * (p_.rotary_dim / 2);
-    for (std::int64_t i = 0; i < p_.rotary_dim; ++i) {
-      const device::FmhaPair pair = device::pair_of(rotary, i, p_.rotary_dim);
-      if (i != pair.first) continue;
-      const double a = x[static_cast<std::size_t>(pair.first)];
-      const double b = x[static_cast<std::size_t>(pair.second)];
-      const double cos = g_.cos[row + pair.index], sin = g_.sin[row + pair.index];
-      const auto both = device::turned(a, b, cos, sin);
-      to[pair.first] = turned_by(a, b, cos, sin, both.x);
-      to[pair.second] = turned_by(b, a, cos, sin, both.y);
+    if (token >= s.count || !device::has_place(g_, s, s.position + token)) return;
+    const std::int64_t first = device::token_offset(g_.q_stride, batch, head, at);
+    for (std::int64_t i = 0; i < p_.hdim; ++i) {
+      to[i] = turned_element(q_, first, g_.q_stride[device::kTokenElement], i, s.position + token);
     }
   }
 
+  // A row of k, or of v, that a head of a new token goes to, counted through all sequences; -1:
+  // there is none.
+  std::int64_t cache_row(bool is_k, std::int64_t index) const {
+    const std::int64_t token = index % p_.seqlen_q, head = index / p_.seqlen_q % p_.heads_kv;
+    const std::int64_t batch = index / p_.seqlen_q / p_.heads_kv;
+    if (token >= sequences_[static_cast<std::size_t>(batch)].count) return -1;
+    const std::int64_t place = place_of(batch, token);
+    if (place < 0) return -1;
+    const std::int64_t heads = place / room_ * p_.heads_kv + head;
+    if (p_.cache_layout == FmhaCacheLayout::linear) return heads * room_ + place % room_;
+    if (is_k) return heads * (p_.hdim / run_) * room_ + place % room_;
+    return (heads * (room_ / run_) + place % room_ / run_) * p_.hdim_v;
+  }
+
+ private:
+  // Without pages, the end is that of all positions.
+  device::FmhaPagedTokens tokens_at(std::int64_t batch) const {
+    using enum device::FmhaPages;
+    if (p_.pages == FmhaPages::table) return sequence_in<table>(p_.lengths, g_, batch);
+    if (p_.pages == FmhaPages::list) return sequence_in<list>(p_.lengths, g_, batch);
+    const device::FmhaNewTokens s = sequence_in<none>(p_.lengths, g_, batch);
+    return {s.count, s.first, s.position, g_.end, 0};
+  }
+
+  // Which token of the cache a new one becomes, counted through all sequences or pages; -1: none.
+  std::int64_t place_of(std::int64_t batch, std::int64_t token) const {
+    const device::FmhaPagedTokens& s = sequences_[static_cast<std::size_t>(batch)];
+    const std::int64_t position = s.position + token;
+    if (!device::has_place(g_, s, position)) return -1;
+    if (p_.pages == FmhaPages::none) return batch * room_ + position;
+    const device::FmhaSlot slot = device::slot_of(g_, position);
+    return device::page_of(g_, s, slot.entry) * room_ + slot.token;
+  }
+
+  // Sequences that share a page may both write a token of it.
+  void add_writer(std::int64_t batch, std::int64_t token) {
+    const std::int64_t place = place_of(batch, token);
+    if (place < 0) return;
+    const auto [found, is_first] = writers_.try_emplace(place, Writer{batch, token});
+    if (!is_first) found->second.batch = kSeveral;
+  }
+
+  Bounded element_of(bool is_k, const Cell& cell, std::int64_t element) const {
+    const auto found = writers_.find(cell.part * room_ + cell.token);
+    if (found == writers_.end())
+      return {is_k ? old_key(cell, element) : old_value(cell, element), 0};
+    const auto [batch, token] = found->second;
+    if (batch == kSeveral) return {0, kAnyBits};
+    const device::FmhaPagedTokens& s = sequences_[static_cast<std::size_t>(batch)];
+    const auto& stride = is_k ? g_.k_new_stride : g_.v_new_stride;
+    const std::int64_t first = device::token_offset(stride, batch, cell.head, s.first + token);
+    return turned_element(is_k ? k_new_ : v_new_, first, stride[device::kTokenElement], element,
+                          is_k ? s.position + token : -1);
+  }
+
+  // What the cache held.
+  double old_key(const Cell& c, std::int64_t element) const {
+    using enum device::FmhaCacheLayout;
+    const std::int64_t more = p_.cache_layout == FmhaCacheLayout::linear
+                                  ? device::key_element<linear>(g_, element, run_)
+                                  : device::key_element<vectorized>(g_, element, run_);
+    return k_.at(device::key_token(g_, c.part, c.head, c.token) + more);
+  }
+  double old_value(const Cell& c, std::int64_t element) const {
+    using enum device::FmhaCacheLayout;
+    const std::int64_t first =
+        p_.cache_layout == FmhaCacheLayout::linear
+            ? device::value_token<linear>(g_, c.part, c.head, c.token, run_)
+            : device::value_token<vectorized>(g_, c.part, c.head, c.token, run_);
+    return v_.at(first + element * g_.v_stride[device::kTokenElement]);
+  }
+
+  // An element of a head, turned by a position that is not negative where it is one of those in
+  // front.
+  Bounded turned_element(const tile::Values& values, std::int64_t first, std::int64_t step,
+                         std::int64_t element, std::int64_t position) const {
+    const auto at = [&](std::int64_t i) { return values.at(first + i * step); };
+    if (position < 0 || element >= p_.rotary_dim) return {at(element), 0};
+    const auto rotary = static_cast<device::FmhaRotary>(p_.rotary);
+    const device::FmhaPair pair = device::pair_of(rotary, element, p_.rotary_dim);
+    const std::int64_t angle = position * (p_.rotary_dim / 2) + pair.index;
+    const double a = at(pair.first), b = at(pair.second);
+    const double cos = g_.cos[angle], sin = g_.sin[angle];
+    const auto both = device::turned(a, b, cos, sin);
+    return element == pair.first ? turned_by(a, b, cos, sin, both.x)
+                                 : turned_by(b, a, cos, sin, both.y);
+  }
+
+  static constexpr std::int64_t kSeveral = -1;
+  struct Writer {
+    std::int64_t batch, token;
+  };
+
   const FmhaProblem& p_;
   device::FmhaAppendArguments g_;
+  const std::int64_t room_;                       // tokens of a sequence, or of a page
+  const std::int64_t run_ = 16 / size_of(p_.in);  // elements of 16 bytes
   tile::Values q_, k_new_, v_new_, k_, v_;
-  std::vector<device::FmhaNewTokens> sequences_;
+  std::vector<device::FmhaPagedTokens> sequences_;
   std::vector<std::int64_t> owners_;
+  std::unordered_map<std::int64_t, Writer> writers_;  // of tokens of the cache
 };
 
 // All rows of the cache, or as many of those that are written as of all.
-std::vector<std::int64_t> cache_rows(const Append& append, const FmhaProblem& p,
+std::vector<std::int64_t> cache_rows(const Append& append, const FmhaProblem& p, bool is_k,
                                      const Tensor& tensor, const ReferenceLimits& limits) {
   std::vector<std::int64_t> rows = tile::spread_rows(tensor, limits, kAppendCost);
   const std::int64_t all = tensor.rows(), count = std::ssize(rows);
@@ -145,7 +209,7 @@ std::vector<std::int64_t> cache_rows(const Append& append, const FmhaProblem& p,
   if (count == all || fresh == 0) return rows;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto index = static_cast<std::int64_t>(double(fresh) * double(i) / double(count));
-    const std::int64_t row = append.cache_row(index);
+    const std::int64_t row = append.cache_row(is_k, index);
     if (row >= 0) rows.push_back(row);
   }
   std::sort(rows.begin(), rows.end());
@@ -162,13 +226,15 @@ Reference append_reference(const Problem& problem, const FmhaOperands& operands,
   std::vector<const Tensor*> outputs;
   const Tensors all = tensors(problem);
   for (const Tensor& tensor : all) {
-    if (tensor.is_written()) outputs.push_back(&tensor);
+    if (tensor.is_written() && !tensor.is_report) outputs.push_back(&tensor);
   }
   ReferenceLimits of_one = limits;
   of_one.multiplications /= double(2 * outputs.size());
   of_one.elements /= std::ssize(outputs) * 2;
   std::vector<std::vector<std::int64_t>> rows;
-  for (std::size_t i = 0; i < 2; ++i) rows.push_back(cache_rows(append, p, *outputs[i], of_one));
+  for (std::size_t i = 0; i < 2; ++i) {
+    rows.push_back(cache_rows(append, p, i == 0, *outputs[i], of_one));
+  }
   if (p.rotate_q) rows.push_back(tile::spread_rows(*outputs[2], of_one, kAppendCost));
   return tile::reference_of_rows(family(), problem, std::move(rows), limits.threads,
                                  [&](std::size_t output, std::int64_t row, Bounded* to) {

@@ -40,16 +40,21 @@ void refuse_forward_fields(const FmhaProblem& given) {
     refuse("mask must be none with {}, got {}", kWith, to_string(given.mask));
   }
   check_standard(
-      std::array<Standard, 5>{{{"window_left", given.window_left, kDefault.window_left},
+      std::array<Standard, 6>{{{"window_left", given.window_left, kDefault.window_left},
                                {"window_right", given.window_right, kDefault.window_right},
                                {"sink", given.sink, 0},
                                {"slope_stride", given.slope_stride, 0},
-                               {"skip_q", given.skip_q, 0}}},
+                               {"skip_q", given.skip_q, 0},
+                               {"num_splits", given.num_splits, 0}}},
       kWith);
   if (given.scale != 0) refuse("scale must be left out with {}, got {}", kWith, given.scale);
   if (given.soft_cap != 0) refuse("soft_cap must be 0 with {}, got {}", kWith, given.soft_cap);
   if (given.p_drop != 0) refuse("p_drop must be 0 with {}, got {}", kWith, given.p_drop);
   check_left_out({"bias", given.bias_strides, kOfScores}, kWith);
+  for (const auto& [name, value] : {std::pair{"qscale_block_q", given.qscale_block_q},
+                                    {"qscale_block_k", given.qscale_block_k}}) {
+    if (value != kPacked) refuse("{} must be left out with {}, got {}", name, kWith, value);
+  }
 }
 
 void check_rotary(const FmhaProblem& given, const FmhaProblem& p) {
@@ -72,10 +77,14 @@ void check_memory(const FmhaProblem& given, const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const std::int64_t batch = is_packed ? 1 : p.batch;
   const std::int64_t tokens = is_packed ? p.tokens_q : p.seqlen_q;
-  check_product("bytes of k, batch x seqlen_k x heads_kv x hdim x 4,",
-                {p.batch, p.seqlen_k, p.heads_kv, p.hdim, 4});
-  check_product("bytes of v, batch x seqlen_k x heads_kv x hdim_v x 4,",
-                {p.batch, p.seqlen_k, p.heads_kv, p.hdim_v, 4});
+  const bool is_paged = p.pages != FmhaPages::none;
+  const std::int64_t parts = is_paged ? p.num_pages : p.batch;
+  const std::int64_t room = is_paged ? p.page_size : p.seqlen_k;
+  const std::string_view of_parts = is_paged ? "num_pages x page_size" : "batch x seqlen_k";
+  check_product(fmt::format("bytes of k, {} x heads_kv x hdim x 4,", of_parts),
+                {parts, room, p.heads_kv, p.hdim, 4});
+  check_product(fmt::format("bytes of v, {} x heads_kv x hdim_v x 4,", of_parts),
+                {parts, room, p.heads_kv, p.hdim_v, 4});
   check_product("bytes of k_new, batch x tokens x heads_kv x hdim x 4,",
                 {batch, tokens, p.heads_kv, p.hdim, 4});
   check_product("bytes of v_new, batch x tokens x heads_kv x hdim_v x 4,",
@@ -107,9 +116,6 @@ std::string append_signature_reason(const FmhaSignature& s) {
   if (s.bias != FmhaBias::none) {
     return fmt::format("bias must be none with kind=append, got {}", to_string(s.bias));
   }
-  if (s.pages != FmhaPages::none) {
-    return fmt::format("pages must be none with kind=append, got {}", to_string(s.pages));
-  }
   for (const auto& [name, value] :
        {std::pair{"masked", s.masked}, std::pair{"lse", s.lse}, std::pair{"soft_cap", s.soft_cap},
         std::pair{"dropout", s.dropout}, std::pair{"random", s.random}}) {
@@ -135,7 +141,7 @@ void validate_append(const FmhaProblem& given) {
   const FmhaProblem p = with_strides(given);
   check_sizes(p);
   check_pages(given, p);
-  check_token_count("k", given.tokens_k, p.seqlen_k, p);
+  check_key_count(given, p);
   if (p.lengths == FmhaLengths::packed) {
     check_counts(std::array<Count, 1>{{{"tokens_q", p.tokens_q, 0, kMostCount}}});
   } else {

@@ -70,6 +70,13 @@ void set_extras(Draw& draw, FmhaProblem& p) {
   p.lse = draw.below(4) == 0;
 }
 
+// Only for numbers of 8 bits, so that the lists of other types stay what they are.
+void set_scales(Draw& draw, FmhaProblem& p) {
+  if (!is_eight_bits(p.in) || appends(p)) return;
+  p.qscale = static_cast<FmhaQscale>(draw.below(4));
+  if (draw.below(3) == 0) p.out = p.in;
+}
+
 // ---- kinds of problems ----
 
 void draw_prefill(Draw& draw, FmhaProblem& p) {
@@ -187,6 +194,16 @@ void set_pages(const FmhaSignature& s, std::size_t turn, FmhaProblem& p) {
     p.max_pages = pages_needed(p) + 1, p.table_stride = p.max_pages + 2;
 }
 
+// Blocks of all lengths, of which pages have no use.
+void set_blocks(const FmhaSignature& s, std::size_t turn, FmhaProblem& p) {
+  static constexpr std::array<std::int64_t, 4> kRows = {32, 1, 7, 1000};
+  p.qscale = s.qscale;
+  const bool of_queries = p.qscale == FmhaQscale::per_block;
+  if (of_queries && turn % 3 != 0) p.qscale_block_q = kRows[turn % kRows.size()];
+  if (!of_queries && (p.qscale != FmhaQscale::kv_block || scales_pages(p))) return;
+  if (turn % 4 != 0) p.qscale_block_k = kRows[(turn + 1) % kRows.size()];
+}
+
 FmhaProblem problem_of(const KernelSpec& spec, const Sample& sample, std::size_t turn) {
   const auto& s = std::get<FmhaSignature>(spec.signature);
   FmhaProblem p{.kind = s.kind, .in = s.in, .out = s.out, .dtype_bias = s.dtype_bias};
@@ -203,6 +220,7 @@ FmhaProblem problem_of(const KernelSpec& spec, const Sample& sample, std::size_t
   if (s.lengths != FmhaLengths::equal && turn % 5 == 4) p.skip_q = 2;
   set_head_sizes(spec, turn, p);
   set_pages(s, turn, p);
+  set_blocks(s, turn, p);
   set_bias_strides(turn, p);
   return p;
 }
@@ -215,9 +233,9 @@ FmhaProblem in_pieces(FmhaProblem p) {
   return p;
 }
 
-// For kernels that mask one side, too.
+// For kernels that keep no keys outside of a window, too.
 FmhaProblem simplified(FmhaProblem p) {
-  p.window_left = -1;
+  p.sink = 0;
   return in_pieces(p);
 }
 
@@ -238,6 +256,7 @@ std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& 
                                Draw numbers(stream, i);
                                FmhaProblem p = types;
                                found->draw(numbers, p);
+                               set_scales(numbers, p);
                                if (flops(p) > bounds.flops || bytes(p) > bounds.bytes) {
                                  return std::nullopt;
                                }

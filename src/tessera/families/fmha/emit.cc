@@ -12,6 +12,7 @@
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/fmha/split_gpu.h"
+#include "tessera/families/tile/objects.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::fmha {
@@ -28,14 +29,42 @@ std::string config_text(const KernelSpec& spec) {
       "  static constexpr FmhaBias kBias = FmhaBias::{};\n"
       "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
       "  static constexpr FmhaCacheLayout kCacheLayout = FmhaCacheLayout::{};\n"
+      "  static constexpr FmhaQscale kQscale = FmhaQscale::{};\n"
       "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
       "  static constexpr bool kDropout = {}, kRandom = {};\n"
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
       "  static constexpr int kWaveM = {}, kWarpM = {}, kWarpN = {};\n",
       tile::storage_type(s.in), tile::storage_type(s.out), tile::storage_type(s.dtype_bias),
       to_string(s.lengths), to_string(s.bias), to_string(s.pages), to_string(s.cache_layout),
-      s.masked, s.soft_cap, s.lse, s.dropout, s.random, a.tile.m, a.tile.n, a.tile.k,
-      most_hdim_v(a.tile.k), a.wave.m, a.warp_tile.m, a.warp_tile.n);
+      to_string(s.qscale), s.masked, s.soft_cap, s.lse, s.dropout, s.random, a.tile.m, a.tile.n,
+      a.tile.k, most_hdim_v(a.tile.k), a.wave.m, a.warp_tile.m, a.warp_tile.n);
+}
+
+// What kernels of `flash` share: packing, products of packed blocks, and those of few rows in
+// place.
+std::vector<tile::CpuObject> cpu_objects(const KernelSpec& spec, const Target& target) {
+  const auto& s = std::get<FmhaSignature>(spec.signature);
+  const Shape3& w = spec.algorithm.warp_tile;
+  const std::string in(tile::storage_type(s.in));
+  const auto panels = [&](bool adds) {
+    return tile::Instantiation{
+        "void", "multiply_panels",
+        fmt::format("FlashMath<{}>, {}, {}, {}", in, w.m, w.n * 4 / target.vector_bytes, adds),
+        "const FloatRows&, const float*, i64, i64, i64, const FloatRows&"};
+  };
+  const std::string placed = fmt::format("PlacedTokens<{}>", in);
+  const std::string packing = fmt::format("{}, FlashMath<{}>::kPerWord, {}", w.n, in, placed);
+  const std::string tokens = fmt::format("const {}&, i64, i64, ", placed);
+  const std::string run = fmt::format("const TokenRun<{}>&, const FloatRows&", in);
+  std::vector<tile::CpuObject> objects = {{"fmha/flash_block.h", {panels(false), panels(true)}}};
+  if (size_of(s.in) == 1) return objects;  // packed with factors, and never read in place
+  objects.push_back({"fmha/flash_pack.h",
+                     {{"void", "pack_keys", packing, tokens + "float*"},
+                      {"void", "pack_values", packing, tokens + "i64, float*"}}});
+  objects.push_back({"fmha/flash_few.h",
+                     {{"void", "multiply_few_keys", in, "const FloatRows&, i64, " + run},
+                      {"void", "add_few_values", in, "const FloatRows&, i64, " + run}}});
+  return objects;
 }
 
 // A GPU's blocks: of queries, of heads, of the batch. Kernels walk on from there where a grid would
@@ -56,10 +85,27 @@ void add_step(const KernelSpec& spec, const FmhaProblem& p, Launch& launch) {
 
 // The first step of a checked launch: one block looks at the pages.
 void add_check(const KernelSpec& spec, Launch& launch) {
+  const Shape3& wave = spec.algorithm.wave;
   Step step;
   step.entry = 1;
-  step.block = {static_cast<unsigned>(32 * std::max(1, spec.algorithm.wave.m)), 1, 1};
+  step.block = {static_cast<unsigned>(32 * std::max(1, wave.m) * wave.n), 1, 1};
   launch.steps.push(step);
+}
+
+void bind_forward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
+                  Launch& launch) {
+  if (p.check_pages) add_check(spec, launch);
+  if (spec.algorithm.pipeline == Pipeline::tmaws) {
+    if (has_queries(p)) bind_flash_gpu(spec, p, o, launch);
+  } else if (spec.algorithm.pipeline == Pipeline::splitkv) {
+    bind_split_gpu(spec, p, o, launch);
+  } else {
+    launch.arguments.set(arguments_of(p, o));
+    if (has_queries(p)) add_step(spec, p, launch);
+    if (spec.algorithm.pipeline == Pipeline::flash) {
+      launch.parts = flash_cpu_parts(spec.algorithm, p);
+    }
+  }
 }
 
 }  // namespace
@@ -89,16 +135,18 @@ device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) 
   g.slope_stride = p.slope_stride;
   g.window_left = p.window_left, g.window_right = p.window_right;
   g.sink = p.sink, g.skip_q = p.skip_q;
+  g.num_splits = p.num_splits;
   g.scale = p.scale, g.soft_cap = p.soft_cap;
   g.at_end = p.mask == FmhaMask::bottom_right ? 1 : 0;
   g.kept = device::dropout_kept(p.p_drop);
   g.dropout_rng = reinterpret_cast<const device::u64*>(o.dropout_rng);
   g.seed = o.seed, g.offset = o.offset;
   g.random_values = o.random_values;
-  g.page_table = o.page_table, g.page_starts = o.page_starts;
-  g.bad_page = p.check_pages ? o.bad_page : nullptr;
-  g.page_size = p.page_size, g.num_pages = p.num_pages;
-  g.max_pages = p.max_pages, g.table_stride = p.table_stride, g.page_entries = p.page_entries;
+  set_page_fields(p, o, g);
+  g.descale_q = o.descale_q, g.descale_k = o.descale_k, g.descale_v = o.descale_v;
+  g.scale_o = o.scale_o;
+  g.block_q = p.qscale_block_q, g.block_k = p.qscale_block_k;
+  g.blocks_q = blocks_of_queries(p), g.blocks_k = blocks_of_keys(p);
   return g;
 }
 
@@ -111,9 +159,11 @@ Source emit(const KernelSpec& spec, const Target& target) {
   const std::size_t entries = is_paged ? 2 : 1;
   if (target.backend == "cpu") {
     const std::array<std::string, 2> ends = {"", "_check"};
-    return tile::cpu_source(spec, target, kAbi,
-                            {"fmha/flash_fmha.h", "FmhaKernel", "FmhaArguments", config},
-                            std::span(ends).first(entries));
+    Source source = tile::cpu_source(spec, target, kAbi,
+                                     {"fmha/flash_fmha.h", "FmhaKernel", "FmhaArguments", config},
+                                     std::span(ends).first(entries));
+    tile::add_objects(cpu_objects(spec, target), source);
+    return source;
   }
   if (spec.algorithm.pipeline == Pipeline::tmaws) return emit_flash_gpu(spec);
   if (spec.algorithm.pipeline == Pipeline::splitkv) return emit_split_gpu(spec);
@@ -135,14 +185,8 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
   Launch launch;
   if (appends(spec)) {
     bind_append(spec, p, o, launch);
-  } else if (spec.algorithm.pipeline == Pipeline::tmaws) {
-    if (has_queries(p)) bind_flash_gpu(spec, p, o, launch);
-  } else if (spec.algorithm.pipeline == Pipeline::splitkv) {
-    if (has_queries(p)) bind_split_gpu(spec, p, o, launch);
   } else {
-    launch.arguments.set(arguments_of(p, o));
-    if (p.check_pages) add_check(spec, launch);
-    if (has_queries(p)) add_step(spec, p, launch);
+    bind_forward(spec, p, o, launch);
   }
   for (const Tensor& tensor : tensors(problem))
     launch.pointers.push(pointer(operands, tensor.operand));

@@ -16,11 +16,16 @@ namespace {
 // rows side by side on an AMD EPYC (Zen 4) at work gave 12 to 17 cycles for three shapes.
 constexpr double kCyclesOfScores = 8;  // CPU: of a vector, for its exponentials and what is around
 constexpr double kCyclesOfPacking = 16;  // CPU: of a vector of keys or values
+constexpr double kFewRowsShare = 0.5;    // CPU: of the products that few rows in place reach
 constexpr double kCyclesOfDropout = 2;   // CPU: of a score's random byte, measured with 64 keys
 constexpr double kGpuStepSeconds = 2e-6;
 constexpr double kGpuShare = 0.35;    // direct: of the machine's products that it reaches
 constexpr double kTensorShare = 0.7;  // tmaws: the same, of the tensor cores
-constexpr double kMmaShare = 0.2;     // splitkv: the same, which mma.sync reaches beside its loads
+// tmaws with heads of 64 elements on an H200: 3 consumers were 1.02 to 1.04 times as fast as 2
+// without a mask although 3% more rows were padding, and slower with a mask. With lengths of their
+// own they have no registers left.
+constexpr double kThirdConsumer = 1.07, kThirdOtherwise = 0.96;
+constexpr double kMmaShare = 0.2;  // splitkv: the same, which mma.sync reaches beside its loads
 constexpr double kSplitBandwidth = 0.85;       // splitkv: of the memory's, when all units are busy
 constexpr double kSplitL2Bytes = 26;           // splitkv: of a cycle and unit, from L2
 constexpr double kStepCycles = 400;            // splitkv: of a block of keys, and
@@ -41,33 +46,35 @@ double blocks_of(const Algorithm& a, const FmhaProblem& p) {
   return std::ceil(rows / a.tile.m) * double(p.heads_kv) * double(p.batch);
 }
 
-// Scores that a mask takes away from a block of rows, which is multiplied whole.
+// Scores that a mask takes away from a register block, which is multiplied whole.
 double cut_scores(const Algorithm& a, const FmhaProblem& p) {
   if (p.mask == FmhaMask::none) return 0;
   const double queries =
-      std::min(double(p.seqlen_q), double(a.tile.m) * double(p.heads_kv) / double(p.heads));
+      std::min(double(p.seqlen_q), double(a.warp_tile.m) * double(p.heads_kv) / double(p.heads));
   return double(p.batch) * double(p.heads) * double(p.seqlen_q) * std::max(1.0, queries) / 2;
 }
 
 Estimate estimate_cpu(const Algorithm& a, const FmhaProblem& p, const Target& target, int limit) {
   const double lanes = std::max(1, target.vector_bytes / 4);
   const double blocks = blocks_of(a, p);
-  const auto parts = static_cast<double>(
-      device::flash_parts(static_cast<device::i64>(std::min(blocks, 1e18)), p.seqlen_k));
+  const auto parts = static_cast<double>(flash_cpu_parts(a, p));
   const double used = std::min<double>(limit, blocks * parts);
   const double idle = std::ceil(blocks * parts / used) * used / (blocks * parts);  // at the end
   const double rows = double(p.heads) * double(p.seqlen_q) * double(p.batch);
   const double own =
       double(p.seqlen_q) * double(p.heads) / double(p.heads_kv);  // of a key-value head
-  const double padding = std::ceil(own / a.warp_tile.m) * a.warp_tile.m / std::max(1.0, own);
-  const double whole_v = std::ceil(double(p.hdim_v) / a.warp_tile.n) * a.warp_tile.n;
+  const bool in_place = own <= device::kFlashFewRows;
+  const double padding =
+      in_place ? 1 / kFewRowsShare : std::ceil(own / a.warp_tile.m) * a.warp_tile.m / own;
   const double multiplied = scores(p) + cut_scores(a, p);
-  const double products = multiplied * (double(p.hdim) + whole_v);
+  const double elements = double(p.hdim) + std::ceil(double(p.hdim_v) / lanes) * lanes;
+  const double products = multiplied * elements;
   const double seen = multiplied / std::max(1.0, rows);  // keys of a row
-  const double packed = blocks * seen * (double(p.hdim) + whole_v) / lanes;
+  const double packed = in_place ? 0 : blocks * seen * elements / lanes;
   const double dropout = p.p_drop == 0 ? 0 : scores(p) * kCyclesOfDropout;
   const double cycles = scores(p) / lanes * kCyclesOfScores + packed * kCyclesOfPacking + dropout;
-  const double rate = product_rate(target, DType::fp32);
+  const bool in_pairs = !in_place && find_instruction(target, p.in, p.in, DType::fp32) != nullptr;
+  const double rate = product_rate(target, in_pairs ? p.in : DType::fp32);
   const double compute =
       (products * padding / rate + cycles / (target.clock_ghz * 1e9)) * idle / used;
   const double memory = bytes(p) / tile::cpu_bandwidth(target, bytes(p), used);
@@ -81,7 +88,9 @@ Estimate estimate_flash_gpu(const Algorithm& a, const FmhaProblem& p, const Targ
   const double padding = std::ceil(double(p.seqlen_q) / a.tile.m) * a.tile.m / double(p.seqlen_q);
   const double cut = p.mask == FmhaMask::none ? 0 : tiles * a.tile.m * a.tile.n / 2;
   const double products = (scores(p) * padding + cut) * (a.tile.k + flash_gpu_hdim_v(a.tile.k));
-  const double rate = product_rate(target, p.in) * target.units * kTensorShare;
+  const bool suits = p.mask == FmhaMask::none && p.lengths == FmhaLengths::equal;
+  const double third = a.wave.m < 3 ? 1 : suits ? kThirdConsumer : kThirdOtherwise;
+  const double rate = product_rate(target, p.in) * target.units * kTensorShare * third;
   const double memory = bytes(p) / (target.memory_gb_per_s * 1e9);
   return tile::total_of(products / rate * rounds, memory,
                         target.launch_us * 1e-6 + kGpuStepSeconds);
@@ -130,6 +139,11 @@ Estimate estimate_gpu(const Algorithm& a, const FmhaProblem& p, const Target& ta
 }
 
 }  // namespace
+
+std::int64_t flash_cpu_parts(const Algorithm& a, const FmhaProblem& p) {
+  const double items = std::min(blocks_of(a, p), 1e18);
+  return device::flash_parts(static_cast<device::i64>(items), p.seqlen_k, p.num_splits, a.tile.n);
+}
 
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads) {

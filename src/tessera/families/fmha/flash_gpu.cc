@@ -33,8 +33,9 @@ constexpr std::int64_t kMostStride = (std::int64_t{1} << 40) / 2;  // elements
 constexpr std::int64_t kSectionBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kLeastSection = 8;  // heads
 
-device::FlashShape shape_of(const Algorithm& a) {
-  return {a.wave.m, a.tile.n, a.tile.k, flash_gpu_hdim_v(a.tile.k), a.stages};
+device::FlashShape shape_of(const FmhaSignature& s, const Algorithm& a) {
+  const bool bends = s.soft_cap || s.bias != FmhaBias::none;
+  return {a.wave.m, a.tile.n, a.tile.k, flash_gpu_hdim_v(a.tile.k), a.stages, bends};
 }
 
 // ---- which kernels there are ----
@@ -46,9 +47,8 @@ struct FlashCase {
 };
 
 std::string features_of(const FmhaSignature& s) {
-  return fmt::format("in {}, out {}, lengths {}, bias {}, pages {}{}{}", to_string(s.in),
-                     to_string(s.out), to_string(s.lengths), to_string(s.bias), to_string(s.pages),
-                     s.soft_cap ? ", soft cap" : "", s.dropout ? ", dropout" : "");
+  return fmt::format("in {}, out {}, pages {}{}", to_string(s.in), to_string(s.out),
+                     to_string(s.pages), s.dropout ? ", dropout" : "");
 }
 
 bool sizes_fit(const Algorithm& a) {
@@ -60,14 +60,12 @@ bool sizes_fit(const Algorithm& a) {
 constexpr tile::Rule<FlashCase> kFlashRules[] = {
     {[](const FlashCase& c) {
        const FmhaSignature& s = c.signature;
-       return (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in && !s.soft_cap &&
-              !s.dropout && s.lengths == FmhaLengths::equal && s.bias == FmhaBias::none &&
+       return (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in && !s.dropout &&
               s.pages == FmhaPages::none;
      },
      [](const FlashCase& c) {
        return fmt::format(
-           "tmaws computes fp16 or bf16 with out of that type, lengths equal, no bias, no soft "
-           "cap, no dropout and no pages, got {}",
+           "tmaws computes fp16 or bf16 with out of that type, no dropout and no pages, got {}",
            features_of(c.signature));
      }},
     {[](const FlashCase& c) {
@@ -106,22 +104,23 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
        return std::string("tmaws of fmha has nothing but tile, wave and stages");
      }},
     {[](const FlashCase& c) {
-       return device::flash_registers_used(shape_of(c.algorithm), false) <=
+       return device::flash_registers_used(shape_of(c.signature, c.algorithm), false) <=
               device::flash_registers(c.algorithm.wave.m);
      },
      [](const FlashCase& c) {
        const int consumers = c.algorithm.wave.m;
        return fmt::format("tile {} needs {} registers a thread, {} consumers have {}",
                           to_string(c.algorithm.tile),
-                          device::flash_registers_used(shape_of(c.algorithm), false), consumers,
-                          device::flash_registers(consumers));
+                          device::flash_registers_used(shape_of(c.signature, c.algorithm), false),
+                          consumers, device::flash_registers(consumers));
      }},
     {[](const FlashCase& c) {
-       return device::flash_bytes(shape_of(c.algorithm)) <= c.target.shared_memory_bytes;
+       return device::flash_bytes(shape_of(c.signature, c.algorithm)) <=
+              c.target.shared_memory_bytes;
      },
      [](const FlashCase& c) {
        return fmt::format("needs {} bytes of shared memory, {} has {}",
-                          device::flash_bytes(shape_of(c.algorithm)), c.target.name,
+                          device::flash_bytes(shape_of(c.signature, c.algorithm)), c.target.name,
                           c.target.shared_memory_bytes);
      }},
 };
@@ -132,14 +131,18 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
 struct Tokens {
   std::string_view name;
   const FmhaStrides& strides;
-  std::int64_t heads, tokens, hdim;
+  std::int64_t heads, tokens, hdim, sequences;
 };
 
 std::array<Tokens, 4> tokens_of(const FmhaProblem& p) {
-  return {{{"q", p.q_strides, p.heads, p.seqlen_q, p.hdim},
-           {"k", p.k_strides, p.heads_kv, p.seqlen_k, p.hdim},
-           {"v", p.v_strides, p.heads_kv, p.seqlen_k, p.hdim_v},
-           {"out", p.out_strides, p.heads, p.seqlen_q, p.hdim_v}}};
+  const bool is_packed = p.lengths == FmhaLengths::packed;
+  const std::int64_t sequences = is_packed ? 1 : p.batch;
+  const std::int64_t queries = is_packed ? p.tokens_q : p.seqlen_q;
+  const std::int64_t keys = is_packed ? p.tokens_k : p.seqlen_k;
+  return {{{"q", p.q_strides, p.heads, queries, p.hdim, sequences},
+           {"k", p.k_strides, p.heads_kv, keys, p.hdim, sequences},
+           {"v", p.v_strides, p.heads_kv, keys, p.hdim_v, sequences},
+           {"out", p.out_strides, p.heads, queries, p.hdim_v, sequences}}};
 }
 
 // {token, head, sequence}: how many, and their distance.
@@ -147,18 +150,18 @@ struct Dimension {
   std::string_view name;
   std::int64_t size, stride;
 };
-std::array<Dimension, 3> dimensions(const Tokens& t, std::int64_t batch) {
+std::array<Dimension, 3> dimensions(const Tokens& t) {
   return {{{"token", t.tokens, t.strides[device::kToken]},
            {"head", t.heads, t.strides[device::kTokenHead]},
-           {"sequence", batch, t.strides[device::kTokenBatch]}}};
+           {"sequence", t.sequences, t.strides[device::kTokenBatch]}}};
 }
 
-std::string stride_reason(const Tokens& t, std::int64_t batch) {
+std::string stride_reason(const Tokens& t) {
   if (t.hdim > 1 && t.strides[device::kTokenElement] != 1) {
     return fmt::format("tmaws reads elements of {} that are neighbours, got a stride of {}", t.name,
                        t.strides[device::kTokenElement]);
   }
-  for (const auto& [name, size, stride] : dimensions(t, batch)) {
+  for (const auto& [name, size, stride] : dimensions(t)) {
     if (size <= 1 || (stride > 0 && stride % kTmaElements == 0 && stride < kMostStride)) continue;
     return fmt::format(
         "the strides of {} must be multiples of {} elements, above 0 and below {}, with tmaws, got "
@@ -173,12 +176,23 @@ struct FlashLimit {
   std::int64_t value, least, most;
 };
 
+// At most, where sequences have lengths of their own: how many queries they may have together, and
+// a tile that is not full for each.
+double most_tiles(const Algorithm& a, const FmhaProblem& p) {
+  const double each = std::ceil(double(p.seqlen_q) / a.tile.m) * double(p.batch);
+  if (p.lengths != FmhaLengths::packed) return each * double(p.heads);
+  return std::min(each, double(p.tokens_q) / a.tile.m + double(p.batch)) * double(p.heads);
+}
+
 std::string size_reason(const Algorithm& a, const FmhaProblem& p) {
-  const std::array<FlashLimit, 4> limits = {
+  const bool is_packed = p.lengths == FmhaLengths::packed;
+  const std::array<FlashLimit, 6> limits = {
       {{"hdim", p.hdim, kTmaElements, a.tile.k},
        {"hdim_v", p.hdim_v, kTmaElements, flash_gpu_hdim_v(a.tile.k)},
        {"seqlen_q", p.seqlen_q, 0, kMostTokens},
-       {"seqlen_k", p.seqlen_k, 1, kMostTokens}}};
+       {"seqlen_k", p.seqlen_k, 1, kMostTokens},
+       {"tokens_q", is_packed ? p.tokens_q : 1, 0, kMostTokens},
+       {"tokens_k", is_packed ? p.tokens_k : 1, has_queries(p) ? 1 : 0, kMostTokens}}};
   for (const auto& [name, value, least, most] : limits) {
     if (value >= least && value <= most) continue;
     return fmt::format("{} must be {} to {} with tmaws and tile {}, got {}", name, least, most,
@@ -188,8 +202,7 @@ std::string size_reason(const Algorithm& a, const FmhaProblem& p) {
     if (value % kTmaElements == 0) continue;
     return fmt::format("{} must be a multiple of {} with tmaws, got {}", name, kTmaElements, value);
   }
-  const std::int64_t of_head = (p.seqlen_q + a.tile.m - 1) / a.tile.m;
-  const double tiles = double(of_head) * double(p.heads) * double(p.batch);
+  const double tiles = most_tiles(a, p);
   if (tiles <= kMostTiles) return {};
   return fmt::format("tmaws counts its tiles up to {}, got about {:.0f} of {} queries", kMostTiles,
                      tiles, a.tile.m);
@@ -217,7 +230,7 @@ TensorMap window(const Tokens& t, const void* base, const FmhaProblem& p, std::s
   map.box = {device::kFlashSlab, static_cast<std::uint32_t>(rows), 1, 1};
   map.swizzle_bytes = device::kLineBytes;
   std::size_t i = 0;
-  for (const auto& [name, size, stride] : dimensions(t, p.batch)) {
+  for (const auto& [name, size, stride] : dimensions(t)) {
     // A dimension of one element has any stride; the copy engine wants a multiple of 16 bytes.
     const std::int64_t elements = size == 1 ? kTmaElements : stride;
     map.strides[i++] = static_cast<std::uint64_t>(elements * size_of(p.in));
@@ -237,12 +250,16 @@ int section_of(const FmhaProblem& p) {
   return static_cast<int>((pairs + sections - 1) / sections);
 }
 
-// Query i sees the keys below i + shift.
-int shift_of(const FmhaProblem& p) {
+// Query i sees the keys from i + left on and below i + right. The kernel adds the diagonal of
+// sequences that have lengths of their own.
+void set_window(const FmhaProblem& p, FlashArguments& g) {
   constexpr std::int64_t kAll = 2 * kMostTokens;
-  if (p.window_right < 0) return static_cast<int>(kAll);
-  const std::int64_t diagonal = p.mask == FmhaMask::bottom_right ? p.seqlen_k - p.seqlen_q : 0;
-  return static_cast<int>(std::clamp(diagonal + std::min(p.window_right, kAll) + 1, -kAll, kAll));
+  const bool is_known = p.lengths == FmhaLengths::equal && p.mask == FmhaMask::bottom_right;
+  const std::int64_t diagonal = is_known ? p.seqlen_k - p.seqlen_q : 0;
+  const std::int64_t right = p.window_right < 0 ? kAll : std::min(p.window_right, kAll);
+  const std::int64_t left = p.window_left < 0 ? kAll : std::min(p.window_left, kAll);
+  g.right = static_cast<int>(std::clamp(diagonal + right + 1, -kAll, kAll));
+  g.left = static_cast<int>(std::clamp(diagonal - left, -kAll, kAll));
 }
 
 }  // namespace
@@ -276,10 +293,16 @@ std::string flash_gpu_illegal(const FmhaSignature& signature, const Algorithm& a
 std::string flash_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) {
   if (std::string why = size_reason(spec.algorithm, p); !why.empty()) return why;
   for (const Tokens& t : tokens_of(p)) {
-    if (std::string why = stride_reason(t, p.batch); !why.empty()) return why;
+    if (std::string why = stride_reason(t); !why.empty()) return why;
   }
-  if (p.mask != FmhaMask::none && p.window_left != -1) {
-    return fmt::format("tmaws has no left end of a window (window_left -1), got {}", p.window_left);
+  if (p.num_splits > 1) {
+    return fmt::format("tmaws does not cut keys, num_splits must be 0 or 1, got {}", p.num_splits);
+  }
+  if (p.mask != FmhaMask::none && p.window_left >= 0 && p.sink > 0) {
+    return fmt::format(
+        "tmaws keeps no keys outside of a window, got a sink of {} with a window_left "
+        "of {}",
+        p.sink, p.window_left);
   }
   // Scores are compared before they are scaled.
   if (!(p.scale > 0)) return fmt::format("tmaws needs a scale above 0, got {}", p.scale);
@@ -290,7 +313,7 @@ Source emit_flash_gpu(const KernelSpec& spec) {
   const auto& s = std::get<FmhaSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   const int hdim_v = flash_gpu_hdim_v(a.tile.k);
-  const bool in_registers = device::flash_sizes(shape_of(a)).queries_in_registers;
+  const bool in_registers = device::flash_sizes(shape_of(s, a)).queries_in_registers;
   const tile::WgmmaFrom queries =
       in_registers ? tile::WgmmaFrom::registers : tile::WgmmaFrom::k_lines;
   const std::array<tile::Wgmma, 2> products = {
@@ -298,10 +321,14 @@ Source emit_flash_gpu(const KernelSpec& spec) {
        {s.in, s.in, hdim_v, tile::WgmmaFrom::registers, tile::WgmmaFrom::row_lines}}};
   const std::string config = fmt::format(
       "  using In = {};\n"
-      "  static constexpr bool kMasked = {}, kLse = {};\n"
+      "  using Bias = {};\n"
+      "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
+      "  static constexpr FmhaBias kBias = FmhaBias::{};\n"
+      "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
       "  static constexpr int kStages = {}, kWaveM = {};\n",
-      to_string(s.in), s.masked, s.lse, a.tile.m, a.tile.n, a.tile.k, hdim_v, a.stages, a.wave.m);
+      to_string(s.in), tile::storage_type(s.dtype_bias), to_string(s.lengths), to_string(s.bias),
+      s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k, hdim_v, a.stages, a.wave.m);
   constexpr std::array<tile::GpuEntry, 1> kEntries = {{{"", "run"}}};
   return tile::cuda_source(
       spec, kAbi,
@@ -315,9 +342,9 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   FlashArguments g{};
   g.fmha = arguments_of(p, o);
   g.query_tiles = static_cast<int>((p.seqlen_q + a.tile.m - 1) / a.tile.m);
-  g.tiles = static_cast<int>(g.query_tiles * p.heads * p.batch);
+  g.tiles = static_cast<int>(most_tiles(a, p));
   g.section = section_of(p);
-  g.shift = shift_of(p);
+  set_window(p, g);
   launch.arguments.set(g);
   launch.workspace.bytes = device::kCounterBytes;
   launch.workspace.counter_bytes = 2 * sizeof(std::uint32_t);
@@ -336,7 +363,8 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   step.extent = Step::Extent::resident;
   step.grid = {static_cast<unsigned>(g.tiles), 1, 1};
   step.block = {static_cast<unsigned>(device::flash_threads(a.wave.m)), 1, 1};
-  step.shared_memory_bytes = static_cast<std::size_t>(device::flash_bytes(shape_of(a)));
+  step.shared_memory_bytes = static_cast<std::size_t>(
+      device::flash_bytes(shape_of(std::get<FmhaSignature>(spec.signature), a)));
   launch.steps.push(step);
 }
 

@@ -8,7 +8,7 @@ namespace tessera::fmha {
 const Family& family();
 
 // See Family::abi. What it counts: device/fmha.h, the entries.
-inline constexpr int kAbi = 2;
+inline constexpr int kAbi = 3;
 
 // The longest heads that kernels exist for.
 inline constexpr std::int64_t kMostHdim = 576;
@@ -30,6 +30,11 @@ struct LseLayout {
   std::array<std::int64_t, 3> strides;
 };
 LseLayout lse_layout(const FmhaProblem& problem);
+// How many factors a head has; 0 where blocks have none.
+std::int64_t blocks_of_queries(const FmhaProblem& problem);
+std::int64_t blocks_of_keys(const FmhaProblem& problem);
+// Whether numbers of the type have 8 bits, which may have factors.
+inline bool is_eight_bits(DType dtype) { return dtype == DType::fp8 || dtype == DType::bf8; }
 // Whether any query is written. A packed tensor may have room for tokens that no sequence has. The
 // problem has its strides.
 inline bool has_queries(const FmhaProblem& p) {
@@ -51,6 +56,10 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
 std::span<const DerivedField> derived();
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
 KernelSpec general(const Problem& problem, const Target& target);
+
+// estimate.cc: into how many parts a CPU's kernel cuts the keys of the longest sequence. The
+// problem has its strides.
+std::int64_t flash_cpu_parts(const Algorithm& algorithm, const FmhaProblem& problem);
 
 // emit.cc
 Source emit(const KernelSpec& spec, const Target& target);

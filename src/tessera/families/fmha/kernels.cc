@@ -160,18 +160,45 @@ std::vector<FmhaSignature> paged(std::vector<FmhaSignature> some) {
                    {FmhaCacheLayout::linear, FmhaCacheLayout::vectorized});
 }
 
+void add_all(const std::vector<FmhaSignature>& more, std::vector<FmhaSignature>& all) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
 bool names_pages(std::span<const Wish> wishes) {
   return std::any_of(wishes.begin(), wishes.end(), [](const Wish& wish) {
     return wish.field == "pages" || wish.field == "cache_layout";
   });
 }
 
+bool names_eight_bits(std::span<const Wish> wishes) {
+  return std::any_of(wishes.begin(), wishes.end(), [](const Wish& wish) {
+    const bool is_type = wish.field == "dtype" || wish.field == "in" || wish.field == "out";
+    return wish.field == "qscale" || (is_type && (wish.pattern == "fp8" || wish.pattern == "bf8"));
+  });
+}
+
+// Of 8 bits, with any factors and every output.
+std::vector<FmhaSignature> eight_bits() {
+  std::vector<FmhaSignature> all;
+  for (const DType in : {DType::fp8, DType::bf8}) {
+    for (const DType out : {DType::fp16, DType::bf16, DType::fp32, in}) {
+      all.push_back(FmhaSignature{.in = in, .out = out, .dtype_bias = in});
+    }
+  }
+  using enum FmhaQscale;
+  return with_each(all, &FmhaSignature::qscale, {none, per_tensor, per_block, kv_block});
+}
+
 // What networks use: all of one type, with or without a mask, and lse and dropout for training.
-// Kernels that read pages are listed where a wish asks for them.
+// Kernels that read pages, and those of 8 bits, are listed where a wish asks for them.
 std::vector<Signature> signatures(std::span<const Wish> wishes) {
   std::vector<FmhaSignature> all;
   for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
     all.push_back(FmhaSignature{.in = in, .out = in, .dtype_bias = in});
+  }
+  if (names_eight_bits(wishes)) {
+    const std::vector<FmhaSignature> more = eight_bits();
+    all.insert(all.end(), more.begin(), more.end());
   }
   all = with_each(all, &FmhaSignature::lengths,
                   {FmhaLengths::equal, FmhaLengths::packed, FmhaLengths::padded});
@@ -181,10 +208,7 @@ std::vector<Signature> signatures(std::span<const Wish> wishes) {
   all = with_each(all, &FmhaSignature::soft_cap, {false, true});
   all = with_each(all, &FmhaSignature::lse, {false, true});
   all = with_each(all, &FmhaSignature::dropout, {false, true});
-  if (names_pages(wishes)) {
-    const std::vector<FmhaSignature> more = paged(all);
-    all.insert(all.end(), more.begin(), more.end());
-  }
+  if (names_pages(wishes)) add_all(paged(all), all);
   return {all.begin(), all.end()};
 }
 
@@ -249,8 +273,11 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target&) 
 
 std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
                                      std::size_t most) {
+  std::vector<FmhaSignature> append = append_signatures();
+  if (names_pages(wishes)) add_all(paged(append), append);
+  const std::vector<Signature> of_append(append.begin(), append.end());
   std::vector<KernelSpec> specs =
-      tile::product(family(), target, wishes, append_signatures(), append_algorithms(target), most);
+      tile::product(family(), target, wishes, of_append, append_algorithms(target), most);
   for (KernelSpec& spec : tile::product(family(), target, wishes, signatures(wishes),
                                         algorithms_of(target), most - specs.size())) {
     specs.push_back(std::move(spec));

@@ -26,6 +26,10 @@ enum Operand : std::size_t {
   kPageTable,
   kPageStarts,
   kDropoutRng,
+  kDescaleQ,
+  kDescaleK,
+  kDescaleV,
+  kScaleO,
   kOut,
   kLse,
   kRandomValues,
@@ -37,15 +41,16 @@ enum Operand : std::size_t {
   kOperands
 };
 constexpr std::array<std::string_view, kOperands> kNames = {
-    "q",          "k",           "v",           "bias", "slopes", "seqlens_q",     "seqlens_k",
-    "page_table", "page_starts", "dropout_rng", "out",  "lse",    "random_values", "bad_page",
-    "k_new",      "v_new",       "cos",         "sin"};
+    "q",         "k",          "v",           "bias",        "slopes",        "seqlens_q",
+    "seqlens_k", "page_table", "page_starts", "dropout_rng", "descale_q",     "descale_k",
+    "descale_v", "scale_o",    "out",         "lse",         "random_values", "bad_page",
+    "k_new",     "v_new",      "cos",         "sin"};
 
 Tensor& add(Operand operand, DType dtype, Tensors& all) {
   Tensor& tensor = all.add();
   tensor.name = kNames[operand];
   tensor.operand = operand;
-  tensor.access = operand >= kOut && operand <= kRandomValues ? Access::write : Access::read;
+  tensor.access = operand >= kOut && operand <= kBadPage ? Access::write : Access::read;
   tensor.dtype = dtype;
   return tensor;
 }
@@ -73,11 +78,12 @@ Tensor& add_tokens(Operand operand, DType dtype, const FmhaProblem& p, std::int6
 }
 
 // Pages as if each were a sequence; with `vectorized` runs of elements of k, of tokens of v.
-void add_cache(Operand operand, const FmhaProblem& p, std::int64_t hdim, const FmhaStrides& s,
-               Tensors& all) {
+Tensor& add_cache(Operand operand, const FmhaProblem& p, std::int64_t hdim, const FmhaStrides& s,
+                  Tensors& all) {
   Tensor& tensor = add(operand, p.in, all);
   if (p.cache_layout == FmhaCacheLayout::linear) {
-    return set_rows(tensor, {hdim, p.page_size, p.heads_kv, p.num_pages}, s);
+    set_rows(tensor, {hdim, p.page_size, p.heads_kv, p.num_pages}, s);
+    return tensor;
   }
   const std::int64_t run = 16 / size_of(p.in);
   const std::int64_t together = operand == kK ? p.page_size : hdim;
@@ -85,11 +91,15 @@ void add_cache(Operand operand, const FmhaProblem& p, std::int64_t hdim, const F
   tensor.rank = 5;
   tensor.sizes = {run, together, runs, p.heads_kv, p.num_pages};
   tensor.strides = {1, run, run * together, s[1], s[0]};
+  return tensor;
 }
 
 void add_keys(Operand operand, const FmhaProblem& p, std::int64_t hdim, const FmhaStrides& strides,
               Tensors& all) {
-  if (is_paged(p)) return add_cache(operand, p, hdim, strides, all);
+  if (is_paged(p)) {
+    add_cache(operand, p, hdim, strides, all);
+    return;
+  }
   add_tokens(operand, p.in, p, p.heads_kv, hdim, strides, all);
 }
 
@@ -139,12 +149,44 @@ void add_pages(const FmhaProblem& p, Tensors& all) {
   starts.most = pages_needed(p), starts.total = p.page_entries;
 }
 
+void add_bad_page(Tensors& all) { add_indices(kBadPage, 4, Fill::numbers, all).is_report = true; }
+
 // Two words of 64 bits, for which there is no type.
 void add_dropout_rng(Tensors& all) {
   Tensor& tensor = add(kDropoutRng, DType::int32, all);
   tensor.sizes[0] = 4, tensor.strides[0] = 1;
   tensor.alignment = sizeof(std::uint64_t);
   tensor.may_be_null = true;
+}
+
+// Factors lie without gaps; `sizes` begin with the innermost dimension.
+void add_factors(Operand operand, std::initializer_list<std::int64_t> sizes, Tensors& all) {
+  Tensor& tensor = add(operand, DType::fp32, all);
+  tensor.rank = sizes.size();
+  std::copy(sizes.begin(), sizes.end(), tensor.sizes.begin());
+  std::int64_t stride = 1;
+  for (std::size_t i = 0; i < tensor.rank; ++i) {
+    tensor.strides[i] = stride;
+    stride *= tensor.sizes[i];
+  }
+}
+
+void add_scales(const FmhaProblem& p, Tensors& all) {
+  if (p.qscale == FmhaQscale::per_block) {
+    add_factors(kDescaleQ, {blocks_of_queries(p), p.heads, p.batch}, all);
+  } else {
+    add_factors(kDescaleQ, {1}, all);
+  }
+  for (const Operand operand : {kDescaleK, kDescaleV}) {
+    if (p.qscale == FmhaQscale::per_tensor) {
+      add_factors(operand, {1}, all);
+    } else if (scales_pages(p)) {
+      add_factors(operand, {p.heads_kv, p.num_pages}, all);
+    } else {
+      add_factors(operand, {blocks_of_keys(p), p.heads_kv, p.batch}, all);
+    }
+  }
+  if (is_eight_bits(p.out)) add_factors(kScaleO, {1}, all);
 }
 
 // Bytes, in the type of one byte that counts; their rows lie as those of lse do.
@@ -158,14 +200,15 @@ void add_random_values(const FmhaProblem& p, Tensors& all) {
 // The cache keeps what is not written. How long sequences are before the call leaves room for the
 // longest new part, as callers do.
 void add_updated_cache(const FmhaProblem& p, Tensors& all) {
-  const auto of = [&](std::int64_t hdim) {
-    return std::array<std::int64_t, 4>{hdim, p.seqlen_k, p.heads_kv, p.batch};
-  };
-  for (const Operand operand : {kK, kV}) {
+  for (const auto& [operand, hdim, strides] :
+       {std::tuple{kK, p.hdim, &p.k_strides}, {kV, p.hdim_v, &p.v_strides}}) {
+    if (is_paged(p)) {
+      add_cache(operand, p, hdim, *strides, all).access = Access::update;
+      continue;
+    }
     Tensor& tensor = add(operand, p.in, all);
     tensor.access = Access::update;
-    set_rows(tensor, of(operand == kK ? p.hdim : p.hdim_v),
-             operand == kK ? p.k_strides : p.v_strides);
+    set_rows(tensor, {hdim, p.seqlen_k, p.heads_kv, p.batch}, *strides);
   }
   add_indices(kSeqlensK, p.batch, Fill::lengths, all).most =
       std::max<std::int64_t>(0, end_of_positions(p) - p.seqlen_q);
@@ -184,10 +227,13 @@ Tensors append_tensors(const FmhaProblem& p) {
     tensor.sizes[1] = p.rotary_positions, tensor.strides[0] = 1;
   }
   if (p.lengths != FmhaLengths::equal) add_query_lengths(p, all);
-  if (!p.rotate_q) return all;
-  Tensor& q = add_tokens(kQ, p.in, p, p.heads, p.hdim, p.q_strides, all);
-  q.may_be_output = true, q.may_be = kOut;
-  add_tokens(kOut, p.out, p, p.heads, p.hdim, p.out_strides, all);
+  if (is_paged(p)) add_pages(p, all);
+  if (p.rotate_q) {
+    Tensor& q = add_tokens(kQ, p.in, p, p.heads, p.hdim, p.q_strides, all);
+    q.may_be_output = true, q.may_be = kOut;
+    add_tokens(kOut, p.out, p, p.heads, p.hdim, p.out_strides, all);
+  }
+  if (p.check_pages) add_bad_page(all);
   return all;
 }
 
@@ -202,6 +248,11 @@ void set_pointer(Operands& operands, std::size_t operand, void* data) {
   if (operand == kPageTable) o.page_table = static_cast<const std::int32_t*>(data);
   if (operand == kPageStarts) o.page_starts = static_cast<const std::int32_t*>(data);
   if (operand == kBadPage) o.bad_page = static_cast<std::int32_t*>(data);
+  const std::array<const float**, 4> scales = {&o.descale_q, &o.descale_k, &o.descale_v,
+                                               &o.scale_o};
+  if (operand >= kDescaleQ && operand <= kScaleO) {
+    *scales.at(operand - kDescaleQ) = static_cast<const float*>(data);
+  }
   if (operand == kOut) o.out = data;
   if (operand == kLse) o.lse = static_cast<float*>(data);
   if (operand == kRandomValues) o.random_values = static_cast<std::uint8_t*>(data);
@@ -242,16 +293,21 @@ const Instruction* roof(const Problem& problem, const Target& target) {
 
 Problem retyped(const Problem& problem, const TypeWords& words) {
   FmhaProblem p = fmha_of(problem);
-  if (!words.dtype.empty()) p.in = p.out = p.dtype_bias = parse_dtype(words.dtype);
+  if (words.dtype.empty()) return p;
+  p.in = p.dtype_bias = parse_dtype(words.dtype);
+  p.out = default_output(p.in);
+  if (is_eight_bits(p.in)) return p;
+  p.qscale = FmhaQscale::none;
+  p.qscale_block_q = p.qscale_block_k = kPacked;
   return p;
 }
 
 Problem from_words(const ProblemWords& words) {
   return tile::from_words(
       Op::fmha, words,
-      std::array<std::string_view, 14>{"batch", "heads", "heads_kv", "seqlen_q", "seqlen_k", "hdim",
+      std::array<std::string_view, 15>{"batch", "heads", "heads_kv", "seqlen_q", "seqlen_k", "hdim",
                                        "hdim_v", "mask", "dtype", "lse", "kind", "rotary",
-                                       "rotary_dim", "rotate_q"});
+                                       "rotary_dim", "rotate_q", "qscale"});
 }
 
 }  // namespace
@@ -276,6 +332,7 @@ Tensors tensors(const Problem& problem) {
   if (p.lengths != FmhaLengths::equal) add_lengths(p, all);
   if (is_paged(p)) add_pages(p, all);
   if (p.p_drop != 0) add_dropout_rng(all);
+  if (p.qscale != FmhaQscale::none) add_scales(p, all);
   add_tokens(kOut, p.out, p, p.heads, p.hdim_v, p.out_strides, all);
   if (p.lse) {
     const LseLayout lse = lse_layout(p);
@@ -283,17 +340,26 @@ Tensors tensors(const Problem& problem) {
              {lse.strides[0], lse.strides[1], lse.strides[2], 1});
   }
   if (p.random) add_random_values(p, all);
-  if (p.check_pages) add_indices(kBadPage, 4, Fill::numbers, all).is_report = true;
+  if (p.check_pages) add_bad_page(all);
   return all;
 }
 
 const void* pointer(const Operands& operands, std::size_t operand) {
   const auto& o = std::get<FmhaOperands>(operands);
   return std::array<const void*, kOperands>{
-      o.q,          o.k,           o.v,           o.bias, o.slopes, o.seqlens_q,     o.seqlens_k,
-      o.page_table, o.page_starts, o.dropout_rng, o.out,  o.lse,    o.random_values, o.bad_page,
-      o.k_new,      o.v_new,       o.cos,         o.sin}
+      o.q,         o.k,          o.v,           o.bias,        o.slopes,        o.seqlens_q,
+      o.seqlens_k, o.page_table, o.page_starts, o.dropout_rng, o.descale_q,     o.descale_k,
+      o.descale_v, o.scale_o,    o.out,         o.lse,         o.random_values, o.bad_page,
+      o.k_new,     o.v_new,      o.cos,         o.sin}
       .at(operand);
+}
+
+std::int64_t blocks_of_queries(const FmhaProblem& p) {
+  return p.qscale_block_q < 1 ? 0 : (p.seqlen_q + p.qscale_block_q - 1) / p.qscale_block_q;
+}
+
+std::int64_t blocks_of_keys(const FmhaProblem& p) {
+  return p.qscale_block_k < 1 ? 0 : (p.seqlen_k + p.qscale_block_k - 1) / p.qscale_block_k;
 }
 
 LseLayout lse_layout(const FmhaProblem& p) {

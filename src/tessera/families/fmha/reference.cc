@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/fmha_dropout.h"
+#include "tessera/device/fmha_scales.h"
 #include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/fmha.h"
@@ -36,18 +37,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr Bounded kUnbounded = {0, kInfinity};  // any bits are right
 
 // ---- which query ----
-
-template <device::FmhaPages kPages>
-device::FmhaSequence sequence_in(FmhaLengths lengths, const device::FmhaArguments& g, i64 batch) {
-  switch (lengths) {
-    case FmhaLengths::packed:
-      return device::sequence_of<device::FmhaLengths::packed, kPages>(g, batch);
-    case FmhaLengths::padded:
-      return device::sequence_of<device::FmhaLengths::padded, kPages>(g, batch);
-    default:
-      return device::sequence_of<device::FmhaLengths::equal, kPages>(g, batch);
-  }
-}
 
 device::FmhaSequence sequence_at(const FmhaProblem& p, const device::FmhaArguments& g, i64 batch) {
   switch (p.pages) {
@@ -257,6 +246,62 @@ class Attention {
     return keys;
   }
 
+  // ---- factors ----
+
+  // Numbers of 8 bits are multiplied as fp32.
+  tile::SumTypes sum_types() const {
+    const DType type = is_eight_bits(p_.in) ? DType::fp32 : p_.in;
+    return {type, type, DType::fp32, DType::fp32};
+  }
+
+  double factor_of(const Query& query) const {
+    if (p_.qscale == FmhaQscale::none) return 1;
+    if (p_.qscale != FmhaQscale::per_block) return *g_.descale_q;
+    return device::query_factor<device::FmhaQscale::per_block>(g_, query.batch, query.head,
+                                                               query.index);
+  }
+
+  // Of k or of v.
+  double factor_of(const float* factors, const Query& query, i64 key) const {
+    if (p_.qscale == FmhaQscale::none) return 1;
+    if (p_.qscale == FmhaQscale::per_tensor) return *factors;
+    using enum device::FmhaQscale;
+    const device::FmhaSequence& s = sequence(query);
+    const i64 head = head_of(query);
+    return factors[scales_pages(p_) ? device::key_factor_place<kv_block, device::FmhaPages::table>(
+                                          g_, s, query.batch, head, key)
+                                    : device::key_factor_place<per_block, device::FmhaPages::none>(
+                                          g_, s, query.batch, head, key)];
+  }
+
+  // A kernel may multiply elements or their products by scale and factors, each of which is rounded
+  // or flushed, and may be infinite.
+  static Bounded scaled(Bounded x, const tile::Products& products, double of_query, double of_key) {
+    const double by = of_query * of_key;
+    if (x.error < kInfinity) x.error *= std::abs(by);
+    x.value *= by;
+    const double most = (1 + std::abs(of_query)) * (1 + std::abs(of_key));
+    const double sizes = products.operands + products.magnitude;
+    if (!std::isfinite(sizes)) return x;
+    x.error += 4 * kUnit * products.magnitude * std::abs(by) + kFlushed * most * sizes;
+    return {x.value, most * (1 + sizes) > max_finite(DType::fp32) / 2 ? kInfinity : x.error};
+  }
+
+  // An output of 8 bits.
+  Bounded stored(Bounded x) const {
+    if (!is_eight_bits(p_.out) || x.error == kInfinity || std::isnan(x.value)) return x;
+    if (p_.qscale != FmhaQscale::none) {
+      const double by = *g_.scale_o;
+      if (std::isfinite(x.value) && std::abs(x.value) + x.error > max_finite(DType::fp32) / 2) {
+        return kUnbounded;
+      }
+      x = {x.value * by, x.error * std::abs(by)};
+      if (std::isfinite(x.value)) x.error += 2 * kUnit * std::abs(x.value) + kFlushed;
+    }
+    const double most = max_finite(p_.out);
+    return {std::clamp(x.value, -most, most), x.error};
+  }
+
   std::vector<Bounded> scores_of(const Query& query, Weights& weights) const {
     std::vector<double> q(static_cast<std::size_t>(p_.hdim)), k(q.size());
     q_.read(place(g_.q_stride, query.batch, query.head, query.token), g_.q_stride[kTokenElement],
@@ -276,9 +321,14 @@ class Attention {
 
   Bounded score_of(const Query& query, i64 key, const tile::Products& products) const {
     const double scale = p_.scale;
-    Bounded x = tile::sum_of({p_.in, p_.in, DType::fp32, DType::fp32}, products);
-    if (x.error < kInfinity) x.error *= std::abs(scale);
-    x = rounded({x.value * scale, x.error}, x.value * scale);
+    Bounded x = tile::sum_of(sum_types(), products);
+    if (p_.qscale != FmhaQscale::none) {
+      x = scaled(x, products, scale * factor_of(query), factor_of(g_.descale_k, query, key));
+    } else {
+      if (x.error < kInfinity) x.error *= std::abs(scale);
+      x.value *= scale;
+    }
+    x = rounded(x, x.value);
     if (p_.soft_cap != 0) x = capped(p_.soft_cap, x);
     if (p_.bias == FmhaBias::none) return x;
     const double bias = bias_of(query, key);
@@ -316,17 +366,21 @@ class Attention {
     return {weights.most + logarithm, 2 * share + 8 * kUnit * size};
   }
 
-  // P is rounded to a type of two bytes before tensor cores multiply it with v.
+  // P is rounded to a type of two bytes before tensor cores, or a CPU's instruction for bf16,
+  // multiply it with v.
   double rounding() const { return size_of(p_.in) == 2 ? epsilon(p_.in) / 2 : 0; }
   double vanishing() const {
     return size_of(p_.in) == 2 ? epsilon(p_.in) * min_normal(p_.in) + kFlushed : kFlushed;
   }
 
-  // Whether a weight of a few times 0 meets an infinity depends on the kernel.
-  void add_key(const Weights& weights, std::size_t at, const std::vector<double>& v,
+  // Whether a weight of a few times 0 meets an infinity depends on the kernel. It may multiply the
+  // weights by the values' factor.
+  void add_key(const Weights& weights, std::size_t at, double factor, const std::vector<double>& v,
                Columns& columns) const {
     const double weight = weights.values[at], error = weights.errors[at];
-    const double lost = error + rounding() * (weight + error) + vanishing();
+    const bool is_scaled = p_.qscale != FmhaQscale::none;
+    double lost = error + rounding() * (weight + error) + vanishing();
+    if (is_scaled) lost += 2 * kUnit * weight + kFlushed / std::max(std::abs(factor), kFlushed);
     for (std::size_t c = 0; c < v.size(); ++c) {
       tile::Products& all = columns.products[c];
       const double product = weight * v[c];
@@ -356,17 +410,19 @@ class Attention {
     for (std::size_t i = 0; i < weights.keys.size(); ++i) {
       read_value(query, weights.keys[i], v.data());
       const bool is_dropped = !weights.dropped.empty() && weights.dropped[i];
-      is_dropped ? add_dropped(v, columns) : add_key(weights, i, v, columns);
+      const double factor = factor_of(g_.descale_v, query, weights.keys[i]);
+      for (double& x : v) x *= factor;
+      is_dropped ? add_dropped(v, columns) : add_key(weights, i, factor, v, columns);
     }
     for (std::size_t c = 0; c < v.size(); ++c) {
-      out[c] = quotient(weights, columns.products[c], columns.errors[c]);
+      out[c] = stored(quotient(weights, columns.products[c], columns.errors[c]));
     }
   }
 
   Bounded quotient(const Weights& weights, const tile::Products& products, double error) const {
     if (error == kInfinity) return kUnbounded;
     if (weights.sum == 0) return {0, 0};
-    const Bounded sum = tile::sum_of({p_.in, p_.in, DType::fp32, DType::fp32}, products);
+    const Bounded sum = tile::sum_of(sum_types(), products);
     const double value = sum.value * scale_of_kept_ / weights.sum;
     if (!std::isfinite(value)) return {value, 0};
     const double share = weights.sum_error / weights.sum;
@@ -392,20 +448,6 @@ class Attention {
 
 // ---- the check of pages ----
 
-// A checked launch with such a page writes nothing that could be compared.
-void refuse_bad_page(const FmhaProblem& p, const FmhaOperands& o) {
-  const device::FmhaArguments g = arguments_of(p, o);
-  const auto at = [&](i64 batch) { return sequence_at(p, g, batch); };
-  const device::FmhaBadPage bad = device::first_bad_page(g, at);
-  if (bad.found == 0) return;
-  const std::string place = p.pages == FmhaPages::table
-                                ? fmt::format("{}, {}", bad.sequence, bad.entry)
-                                : fmt::format("{}", at(bad.sequence).first_key + bad.entry);
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("fmha: page_table[{}] must be from 0 to {}, got {}", place,
-                          p.num_pages - 1, bad.index));
-}
-
 std::array<std::int32_t, 4> no_bad_page() {
   std::array<std::int32_t, 4> words{};
   device::report(device::no_bad_page(), words.data());
@@ -420,6 +462,15 @@ std::size_t report_of(const Tensors& all) {
 
 }  // namespace
 
+void throw_bad_page(const FmhaProblem& p, const device::FmhaBadPage& bad, std::int64_t place) {
+  const std::string entry = p.pages == FmhaPages::table
+                                ? fmt::format("{}, {}", bad.sequence, bad.entry)
+                                : fmt::format("{}", place);
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("fmha: page_table[{}] must be from 0 to {}, got {}", entry,
+                          p.num_pages - 1, bad.index));
+}
+
 std::vector<std::int64_t> owners_of(std::int64_t tokens, std::span<const TokenRun> runs) {
   std::vector<std::int64_t> owners(static_cast<std::size_t>(tokens), -1);
   for (std::size_t run = runs.size(); run-- > 0;) {
@@ -431,14 +482,18 @@ std::vector<std::int64_t> owners_of(std::int64_t tokens, std::span<const TokenRu
 Reference reference(const Problem& problem, const Operands& operands,
                     const ReferenceLimits& limits) {
   const FmhaProblem p = with_strides(fmha_of(problem));
-  if (appends(p)) return append_reference(problem, std::get<FmhaOperands>(operands), limits);
+  if (appends(p)) {
+    Reference found = append_reference(problem, std::get<FmhaOperands>(operands), limits);
+    if (p.check_pages) found.runs.push_back({report_of(tensors(problem)), 0, 0, 16});
+    return found;
+  }
   const auto hdims = static_cast<double>(p.hdim + p.hdim_v);
   const double cost =
       std::max(1.0, static_cast<double>(p.seqlen_k) * (kProductCost * hdims + kScoreCost) /
                         static_cast<double>(p.hdim_v));
   const double reads = std::min(limits.multiplications, scores(p) * hdims);
   const auto& o = std::get<FmhaOperands>(operands);
-  if (p.check_pages) refuse_bad_page(p, o);
+  if (p.check_pages) refuse_bad_page(p, arguments_of(p, o));
   const Attention attention(p, o, reads);
   Reference found = tile::row_reference(
       family(), problem, limits, cost,

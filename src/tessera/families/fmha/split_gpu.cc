@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 
 #include "tessera/device/cuda/abi.h"
 #include "tessera/device/cuda/fmha/split_arguments.h"
@@ -62,13 +63,12 @@ constexpr tile::Rule<SplitCase> kSplitRules[] = {
      [](const SplitCase& c) {
        return fmt::format("splitkv computes fp16 or bf16, got {}", to_string(c.signature.in));
      }},
-    {[](const SplitCase& c) {
-       return !c.signature.dropout && c.signature.pages == FmhaPages::none;
-     },
+    {[](const SplitCase& c) { return !c.signature.dropout; },
+     [](const SplitCase&) { return std::string("splitkv computes without dropout"); }},
+    {[](const SplitCase& c) { return c.signature.cache_layout == FmhaCacheLayout::linear; },
      [](const SplitCase& c) {
-       return fmt::format("splitkv computes without dropout and without pages, got {} and pages {}",
-                          c.signature.dropout ? "dropout" : "no dropout",
-                          to_string(c.signature.pages));
+       return fmt::format("splitkv reads pages whose layout is linear, got {}",
+                          to_string(c.signature.cache_layout));
      }},
     {[](const SplitCase& c) {
        const Shape3& w = c.algorithm.wave;
@@ -126,12 +126,21 @@ std::string split_stride_reason(std::string_view name, const FmhaStrides& stride
                        strides[device::kTokenElement]);
   }
   const bool is_packed = p.lengths == FmhaLengths::packed;
+  const bool is_paged = p.pages != FmhaPages::none;
   const struct {
     std::string_view name;
     std::int64_t size, stride;
-  } dimensions[] = {{"token", is_packed ? p.tokens_k : p.seqlen_k, strides[device::kToken]},
+  } dimensions[] = {{"token",
+                     is_paged    ? p.page_size
+                     : is_packed ? p.tokens_k
+                                 : p.seqlen_k,
+                     strides[device::kToken]},
                     {"head", p.heads_kv, strides[device::kTokenHead]},
-                    {"sequence", is_packed ? 1 : p.batch, strides[device::kTokenBatch]}};
+                    {is_paged ? "page" : "sequence",
+                     is_paged    ? p.num_pages
+                     : is_packed ? 1
+                                 : p.batch,
+                     strides[device::kTokenBatch]}};
   for (const auto& [of, size, stride] : dimensions) {
     if (size <= 1 || stride % kSplitPiece == 0) continue;
     return fmt::format(
@@ -139,6 +148,17 @@ std::string split_stride_reason(std::string_view name, const FmhaStrides& stride
         name, kSplitPiece, stride, of, of);
   }
   return {};
+}
+
+// Each tile that is cut has a counter, and each part of it a block.
+std::string asked_splits_reason(const Algorithm& a, const FmhaProblem& p) {
+  const std::int64_t group = p.heads / p.heads_kv;
+  const double tiles =
+      double(split_blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch);
+  const double most = double(device::kCounterBytes) / sizeof(std::uint32_t);
+  if (tiles <= most) return {};
+  return fmt::format("splitkv cuts the keys of at most {:.0f} tiles, got {:.0f} with num_splits={}",
+                     most, tiles, p.num_splits);
 }
 
 std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
@@ -161,6 +181,7 @@ std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
   const double most =
       double(split_blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch) +
       4.0 * a.slices;
+  if (p.num_splits > 1) return asked_splits_reason(a, p);
   if (most <= kMostSplitBlocks) return {};
   return fmt::format("splitkv has at most {} blocks, got about {:.0f} of {} rows", kMostSplitBlocks,
                      most, a.tile.m);
@@ -184,8 +205,9 @@ std::vector<Algorithm> split_gpu_algorithms(const Target& target) {
   struct Row {
     int keys, hdim, row_warps, teams, stages;
   };
-  // Two blocks share a unit; each has about 64 KB of keys and values on their way.
-  constexpr int kBlocksOfUnit = 2;
+  // A unit has room for two blocks, each with about 64 KB of keys and values on their way. One
+  // block a unit is as fast where the parts are long, and there is less to merge where they are
+  // short (docs/performance/fmha_decode.md).
   constexpr Row kRows[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
                            {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
   std::vector<Algorithm> all;
@@ -194,7 +216,7 @@ std::vector<Algorithm> split_gpu_algorithms(const Target& target) {
                    .tile = {row_warps * device::kSplitRows, keys, hdim},
                    .wave = {row_warps, teams, 1},
                    .warp_tile = {},
-                   .slices = std::clamp(kBlocksOfUnit * target.units, 1, kMostSplitSlices),
+                   .slices = std::clamp(target.units, 1, kMostSplitSlices),
                    .stages = stages});
   }
   return all;
@@ -220,7 +242,9 @@ SplitPlan split_gpu_plan(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t steps = split_blocks_of(key_blocks(a, p, plan.tiles), a.wave.n);
   const std::int64_t rows = std::min<std::int64_t>(a.tile.m, p.seqlen_q * (p.heads / p.heads_kv));
   const std::int64_t merge = device::split_merge_cost(rows, std::int64_t{a.tile.n} * a.wave.n);
-  plan.parts = device::split_parts(plan.items, steps, a.slices, merge);
+  plan.parts = p.num_splits == 0 ? device::split_parts(plan.items, steps, a.slices, merge)
+                                 : std::clamp<std::int64_t>(std::min(p.num_splits, steps), 1,
+                                                            device::kMostSplitParts);
   return plan;
 }
 
@@ -236,25 +260,30 @@ Source emit_split_gpu(const KernelSpec& spec) {
       "  using Bias = {};\n"
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
       "  static constexpr FmhaBias kBias = FmhaBias::{};\n"
+      "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
       "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
       "  static constexpr int kStages = {}, kWaveM = {}, kWaveN = {};\n",
       word(s.in), word(s.out), word(s.dtype_bias), to_string(s.lengths), to_string(s.bias),
-      s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k, a.stages, a.wave.m, a.wave.n);
-  constexpr std::array<tile::GpuEntry, 1> kEntries = {{{"", "run"}}};
+      to_string(s.pages), s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k, a.stages,
+      a.wave.m, a.wave.n);
+  constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_check", "check"}}};
+  const std::size_t entries = s.pages == FmhaPages::none ? 1 : 2;
   return tile::cuda_source(spec, kAbi, {"fmha/split_fmha.h", "SplitFmha", "SplitArguments", config},
-                           split_threads(a), kEntries);
+                           split_threads(a), std::span(kEntries).first(entries));
 }
 
 void bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
                     Launch& launch) {
   const Algorithm& a = spec.algorithm;
-  const SplitPlan plan = split_gpu_plan(a, p);
   device::SplitArguments g{};
   g.fmha = arguments_of(p, o);
+  if (!has_queries(p)) return launch.arguments.set(g);  // pages may be checked all the same
+  const SplitPlan plan = split_gpu_plan(a, p);
   g.tiles = static_cast<int>(plan.tiles);
   g.parts = static_cast<int>(plan.parts);
   launch.arguments.set(g);
+  launch.parts = plan.parts;
   if (plan.parts > 1) {
     const std::int64_t floats =
         plan.items * plan.parts * device::split_part_floats(a.tile.m, p.hdim_v);

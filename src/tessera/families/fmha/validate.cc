@@ -38,18 +38,26 @@ void check_token_count(std::string_view of, std::int64_t given, std::int64_t lon
          p.batch * longest, to_string(p.lengths), given);
 }
 
+void check_key_count(const FmhaProblem& given, const FmhaProblem& p) {
+  if (p.pages == FmhaPages::none) return check_token_count("k", given.tokens_k, p.seqlen_k, p);
+  if (given.tokens_k == kPacked) return;
+  refuse("tokens_k must be left out with pages={}, got {}", to_string(p.pages), given.tokens_k);
+}
+
 namespace {
 
 void check_tokens(const FmhaProblem& given, const FmhaProblem& p) {
-  if (p.pages != FmhaPages::none && given.tokens_k != kPacked) {
-    refuse("tokens_k must be left out with pages={}, got {}", to_string(p.pages), given.tokens_k);
-  }
+  if (p.pages != FmhaPages::none) check_key_count(given, p);
   if (p.lengths == FmhaLengths::packed) {
     return check_counts(std::array<Count, 2>{
         {{"tokens_q", p.tokens_q, 0, kMostCount}, {"tokens_k", p.tokens_k, 0, kMostCount}}});
   }
   check_token_count("q", given.tokens_q, p.seqlen_q, p);
-  if (p.pages == FmhaPages::none) check_token_count("k", given.tokens_k, p.seqlen_k, p);
+  if (p.pages == FmhaPages::none) check_key_count(given, p);
+}
+
+void check_splits(const FmhaProblem& p) {
+  check_counts(std::array<Count, 1>{{{"num_splits", p.num_splits, 0, kMostSplits}}});
 }
 
 void check_skipped(const FmhaProblem& p) {
@@ -101,6 +109,35 @@ void check_scalars(const FmhaProblem& p) {
 void check_dropout(const FmhaProblem& p) {
   if (p.p_drop >= 0 && p.p_drop < 1) return;
   refuse("p_drop must be at least 0 (none) and below 1, got {}", p.p_drop);
+}
+
+// ---- factors ----
+
+struct Block {
+  std::string_view name;
+  std::int64_t given, value;
+  bool is_used;
+};
+
+void check_qscale(const FmhaProblem& given, const FmhaProblem& p) {
+  const bool of_queries = p.qscale == FmhaQscale::per_block;
+  const bool of_keys = of_queries || p.qscale == FmhaQscale::kv_block;
+  const std::string with = fmt::format("qscale={}", to_string(p.qscale));
+  if (scales_pages(p) && given.qscale_block_k != kPacked) {
+    refuse(
+        "qscale_block_k must be left out with {} and pages={}, where each page of {} tokens has "
+        "factors, got {}",
+        with, to_string(p.pages), p.page_size, given.qscale_block_k);
+  }
+  for (const auto& [name, from, value, is_used] :
+       {Block{"qscale_block_q", given.qscale_block_q, p.qscale_block_q, of_queries},
+        Block{"qscale_block_k", given.qscale_block_k, p.qscale_block_k, of_keys}}) {
+    if (is_used) {
+      check_counts(std::array<Count, 1>{{{name, value, 1, kMostCount}}});
+    } else if (from != kPacked) {
+      refuse("{} must be left out with {}, got {}", name, with, from);
+    }
+  }
 }
 
 // ---- pages ----
@@ -245,13 +282,41 @@ void check_batch_strides(const FmhaProblem& given) {
 
 }  // namespace
 
-std::string signature_reason(const FmhaSignature& s) {
-  const std::pair<std::string_view, DType> types[] = {
-      {"in", s.in}, {"out", s.out}, {"dtype_bias", s.dtype_bias}};
-  for (const auto& [name, dtype] : types) {
-    if (dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16) continue;
-    return fmt::format("{} must be fp32, fp16 or bf16, got {}", name, to_string(dtype));
+namespace {
+
+bool is_plain(DType dtype) {
+  return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
+}
+
+// Numbers of 8 bits are read by attention itself alone. An output or a bias has them where the
+// inputs have.
+std::string types_reason(const FmhaSignature& s) {
+  constexpr std::string_view kPlain = "fp32, fp16 or bf16";
+  constexpr std::string_view kAll = "fp32, fp16, bf16, fp8 or bf8";
+  const bool may_be_eight = s.kind == FmhaKind::forward;
+  if (!is_plain(s.in) && !(may_be_eight && is_eight_bits(s.in))) {
+    return fmt::format("in must be {}, got {}", may_be_eight ? kAll : kPlain, to_string(s.in));
   }
+  const bool is_eight = is_eight_bits(s.in);
+  if (!is_plain(s.out) && !(is_eight && is_eight_bits(s.out))) {
+    return fmt::format("out must be {} with in={}, got {}", is_eight ? kAll : kPlain,
+                       to_string(s.in), to_string(s.out));
+  }
+  if (!is_plain(s.dtype_bias) && s.dtype_bias != s.in) {
+    return fmt::format("dtype_bias must be {}, got {}",
+                       is_eight ? fmt::format("fp32, fp16, bf16 or {} like in", to_string(s.in))
+                                : std::string(kPlain),
+                       to_string(s.dtype_bias));
+  }
+  if (is_eight || s.qscale == FmhaQscale::none) return {};
+  return fmt::format("qscale must be none with in={}, only fp8 and bf8 have factors, got {}",
+                     to_string(s.in), to_string(s.qscale));
+}
+
+}  // namespace
+
+std::string signature_reason(const FmhaSignature& s) {
+  if (std::string why = types_reason(s); !why.empty()) return why;
   if (s.random && !s.dropout) {
     return "random must be 0 without dropout (p_drop 0), which draws no random values, got 1";
   }
@@ -275,7 +340,9 @@ void validate(const Problem& problem) {
   check_sizes(p);
   check_tokens(given, p);
   check_skipped(p);
+  check_splits(p);
   check_pages(given, p);
+  check_qscale(given, p);
   check_mask(p);
   check_bias(given);
   check_scalars(p);

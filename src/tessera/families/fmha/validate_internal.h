@@ -15,6 +15,9 @@ namespace tessera::fmha {
 // Kernels count tokens in int32, and so do prefix sums. Sums of a few such numbers fit in int64.
 inline constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1;
 
+// Parts of the keys that a caller may ask for, as many as kernels may choose by themselves.
+inline constexpr std::int64_t kMostSplits = 512;
+
 template <class... Args>
 [[noreturn]] void refuse(fmt::format_string<Args...> sentence, Args&&... args) {
   throw Error(ErrorCode::invalid_argument,
@@ -32,6 +35,8 @@ void check_sizes(const FmhaProblem& p);
 // how many there are. `given`: the count as it was given; of: "q" or "k".
 void check_token_count(std::string_view of, std::int64_t given, std::int64_t longest,
                        const FmhaProblem& p);
+// The same of the keys, of which pages have no count.
+void check_key_count(const FmhaProblem& given, const FmhaProblem& p);
 // The factors' product must be below 2^63.
 void check_product(std::string_view what, std::initializer_list<std::int64_t> factors);
 // Packed sequences have no distance between batches.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tessera/device/cpu/fmha/flash_pack.h"
+#include "tessera/device/cpu/fmha/page_check.h"
 #include "tessera/device/cpu/grid.h"
 #include "tessera/device/fmha_append.h"
 
@@ -35,7 +36,7 @@ template <int... I>
 template <class C>
 struct FmhaAppendKernel {
   using T = typename C::In;
-  using Row = FmhaAppendRow<T>;
+  using Row = FmhaAppendRowOf<C>;
   static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
   static constexpr i64 kRowsTogether = 32;  // that a thread takes at a time
 
@@ -43,7 +44,12 @@ struct FmhaAppendKernel {
     return load_elements(row.from + element * row.from_stride, row.from_stride, count);
   }
   static void store_at(const Row& row, i64 element, f32v x, int count) {
-    store_elements(row.to + element * row.to_stride, row.to_stride, x, count);
+    if constexpr (Row::kTo == FmhaCacheLayout::linear) {
+      return store_elements(row.to_element(element), row.to_stride, x, count);
+    }
+    T together[kLanes];
+    store_float(together, x, kLanes);
+    for (int i = 0; i < count; ++i) *row.to_element(element + i) = together[i];
   }
 
   // Pairs of elements half the turned ones apart. Both are read before one is written: `to` may be
@@ -73,7 +79,7 @@ struct FmhaAppendKernel {
 
   // The bits as they are: a conversion would change some NaN.
   static void copy_rest(const Row& row) {
-    if (row.from_stride == 1 && row.to_stride == 1) {
+    if (Row::kTo == FmhaCacheLayout::linear && row.from_stride == 1 && row.to_stride == 1) {
       constexpr int kSize = static_cast<int>(sizeof(T));
       constexpr i64 kWhole = kVectorBytes / kSize;
       i64 i = row.turned;
@@ -83,7 +89,7 @@ struct FmhaAppendKernel {
       return;
     }
     for (i64 i = row.turned; i < row.count; ++i) {
-      row.to[i * row.to_stride] = row.from[i * row.from_stride];
+      *row.to_element(i) = row.from[i * row.from_stride];
     }
   }
 
@@ -106,22 +112,23 @@ struct FmhaAppendKernel {
     i64 row = rows.begin % of_token;
     i64 token = rows.begin / of_token % g.seqlen_q;
     i64 batch = rows.begin / of_token / g.seqlen_q;
-    FmhaNewTokens s = new_tokens_of<C::kLengths>(g, batch);
+    auto s = sequence_of<C::kLengths, C::kPages>(g, batch);
     for (i64 left = rows.end - rows.begin; left > 0; --left) {
       const i64 position = s.position + token;
-      if (token < s.count && has_place(g, position)) {
-        move(g, append_row<T>(g, s, batch, token, row), position);
+      if (token < s.count && has_place(g, s, position)) {
+        move(g, append_row<C>(g, s, batch, token, row), position);
       }
       if (++row < of_token) continue;
       row = 0;
       if (++token < g.seqlen_q || left == 1) continue;
       token = 0;
-      s = new_tokens_of<C::kLengths>(g, ++batch);
+      s = sequence_of<C::kLengths, C::kPages>(g, ++batch);
     }
   }
 
   static void run(const void* arguments, const CpuThread* thread) {
     const auto& g = *static_cast<const FmhaAppendArguments*>(arguments);
+    if (C::kPages != FmhaPages::none && has_bad_page(g)) return;
     const i64 rows = g.batch * g.seqlen_q * rows_of_token(g, C::kRotateQ);
     for (i64 begin = thread->index * kRowsTogether; begin < rows;
          begin += thread->count * kRowsTogether) {
@@ -131,7 +138,14 @@ struct FmhaAppendKernel {
 
   static i64 workspace_bytes(const void*, int) { return 0; }
 
-  static constexpr CpuKernel kernel() { return {C::kAbiVersion, {{workspace_bytes, run}}}; }
+  static constexpr CpuKernel kernel() {
+    if constexpr (C::kPages == FmhaPages::none) {
+      return {C::kAbiVersion, {{workspace_bytes, run}}};
+    } else {
+      using Check = PageCheck<C::kLengths, C::kPages, FmhaAppendArguments>;
+      return {C::kAbiVersion, {{workspace_bytes, run}, {Check::workspace_bytes, Check::run}}};
+    }
+  }
 };
 
 }  // namespace tessera::device

@@ -8,8 +8,9 @@
 #include "tessera/device/cpu/fmha/flash_block.h"
 #include "tessera/device/cpu/fmha/flash_dropout.h"
 #include "tessera/device/cpu/fmha/flash_merge.h"
-#include "tessera/device/cpu/fmha/flash_pack.h"
-#include "tessera/device/cpu/fmha/paged_tokens.h"
+#include "tessera/device/cpu/fmha/flash_scales.h"
+#include "tessera/device/cpu/fmha/flash_tokens.h"
+#include "tessera/device/cpu/fmha/page_check.h"
 #include "tessera/device/cpu/grid.h"
 #include "tessera/device/cpu/sums.h"
 #include "tessera/device/fmha.h"
@@ -25,29 +26,28 @@ struct FmhaKernel {
   static constexpr int kWidth = C::kWarpN;
   static constexpr int kVectors = kWidth / kLanes;
   static constexpr int kKeys = C::kTileN;
+  using Math = FlashMath<In>;
+  static constexpr int kPer = Math::kPerWord;  // elements, or keys, that are multiplied at once
   static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
   static_assert(C::kTileM % kRows == 0 && kKeys % kWidth == 0 && kWidth % kLanes == 0, "tiles");
 
-  // Rows of one key-value head of one sequence.
-  struct Item {
-    FmhaSequence sequence;
-    i64 batch, head_kv, group;  // query heads of the key-value head
-    i64 first, count;           // rows
-    i64 query_of(i64 row) const { return (first + row) / group; }
-    i64 head_of(i64 row) const { return head_kv * group + (first + row) % group; }
-  };
+  using Item = FlashItem;
+  using Block = FlashBlock;
+  using Tokens = BlockTokens<In, kKeys>;
 
   // A thread's part of the workspace.
   struct Buffers {
     FloatRows q, scores, sums;
     float *keys, *values, *most, *total;
+    In* plain;  // a block whose elements lie in runs, without these
   };
-  static i64 rounded(i64 count, i64 unit) { return blocks_of(count, unit) * unit; }
   static i64 q_pitch(const FmhaArguments& g) { return rounded(g.hdim, kLanes); }
   static i64 v_pitch(const FmhaArguments& g) { return rounded(g.hdim_v, kWidth); }
+  static constexpr bool kInRuns = C::kCacheLayout == FmhaCacheLayout::vectorized;
   static i64 floats_of_thread(const FmhaArguments& g) {
-    const i64 floats =
+    i64 floats =
         C::kTileM * (q_pitch(g) + kKeys + v_pitch(g) + 2) + kKeys * (q_pitch(g) + v_pitch(g));
+    if (kInRuns) floats += kKeys * (g.hdim + g.hdim_v);
     return rounded(floats, 1024) + 16;  // threads' parts begin in different sets of a cache
   }
   static Buffers buffers_of(const FmhaArguments& g, const CpuThread& thread) {
@@ -65,6 +65,7 @@ struct FmhaKernel {
     b.sums = {take(C::kTileM * v_pitch(g)), v_pitch(g)};
     b.most = take(C::kTileM);
     b.total = take(C::kTileM);
+    b.plain = reinterpret_cast<In*>(next);
     return b;
   }
 
@@ -72,7 +73,7 @@ struct FmhaKernel {
 
   static FlashWork work_of(const FmhaArguments& g) {
     const i64 items = blocks_of_pair(g) * g.batch * g.heads_kv;
-    return {items, flash_parts(items, g.seqlen_k)};
+    return flash_work(items, g.seqlen_k, g.num_splits, kKeys);
   }
   static i64 rows_of_part(const FmhaArguments& g) {
     return smaller(C::kTileM, rounded(g.seqlen_q * (g.heads / g.heads_kv), kRows));
@@ -107,11 +108,8 @@ struct FmhaKernel {
 
   // ---- rows ----
 
-  static i64 offset(const i64 (&stride)[kTokenStrides], i64 batch, i64 head, i64 token) {
-    return batch * stride[kTokenBatch] + head * stride[kTokenHead] + token * stride[kToken];
-  }
-
   static void begin(const FmhaArguments& g, const Item& item, const Buffers& b) {
+    const bool in_place = reads_in_place<C>(g, item);
     for (i64 row = 0; row < rounded(item.count, kRows); ++row) {
       b.most[row] = -__builtin_inff();
       b.total[row] = 0;
@@ -121,9 +119,10 @@ struct FmhaKernel {
         continue;
       }
       const i64 token = item.sequence.first_query + item.query_of(row);
-      const In* const q =
-          static_cast<const In*>(g.q) + offset(g.q_stride, item.batch, item.head_of(row), token);
-      copy_token(q, g.q_stride[kTokenElement], g.hdim, g.scale, b.q.row(row));
+      const In* const q = static_cast<const In*>(g.q) +
+                          token_offset(g.q_stride, item.batch, item.head_of(row), token);
+      const float factor = row_factor<C>(g, item, row);
+      copy_query<kPer>(q, g.q_stride[kTokenElement], g.hdim, in_place, factor, b.q.row(row));
     }
   }
 
@@ -133,19 +132,9 @@ struct FmhaKernel {
       const i64 head = item.head_of(row);
       float factor = b.total[row] == 0 ? 0.0F : 1.0F / b.total[row];
       if constexpr (C::kDropout) factor *= dropout_scale(g);
-      Out* const out = static_cast<Out*>(g.out) + offset(g.out_stride, item.batch, head, token);
-      const i64 stride = g.out_stride[kTokenElement];
-      for (i64 i = 0; i < g.hdim_v; i += kLanes) {
-        const int lanes = lanes_left(g.hdim_v - i);
-        const f32v x = load<f32v>(b.sums.row(row) + i) * factor;
-        if (stride == 1) {
-          store_float(out + i, x, lanes);
-          continue;
-        }
-        Out together[kLanes];
-        store_float(together, x, kLanes);
-        for (int j = 0; j < lanes; ++j) out[(i + j) * stride] = together[j];
-      }
+      Out* const out =
+          static_cast<Out*>(g.out) + token_offset(g.out_stride, item.batch, head, token);
+      store_result<C::kQscale>(g, b.sums.row(row), factor, out);
       if constexpr (C::kLse) {
         g.lse[item.batch * g.lse_stride[0] + head * g.lse_stride[1] + token * g.lse_stride[2]] =
             b.most[row] + log(b.total[row]);
@@ -154,10 +143,6 @@ struct FmhaKernel {
   }
 
   // ---- one block of keys ----
-
-  struct Block {
-    i64 first, count;  // keys of the sequence
-  };
 
   // Adds the bias of a row, which may lie anywhere.
   static void add_bias(const FmhaArguments& g, const Item& item, i64 row, const Block& block,
@@ -172,7 +157,7 @@ struct FmhaKernel {
     if constexpr (C::kBias == FmhaBias::elementwise) {
       const i64 stride = g.bias_stride[kTokenElement];
       const Bias* const bias = static_cast<const Bias*>(g.bias) +
-                               offset(g.bias_stride, item.batch, head, query) +
+                               token_offset(g.bias_stride, item.batch, head, query) +
                                block.first * stride;
       for (i64 j = 0; j < block.count; j += kLanes) {
         const f32v more = load_elements(bias + j * stride, stride, lanes_left(block.count - j));
@@ -190,11 +175,10 @@ struct FmhaKernel {
       }
     }
     add_bias(g, item, row, block, scores);
-    const FmhaKeys keys = keys_of<C::kMasked>(g, item.sequence, item.query_of(row));
-    const i64 last = block.first + block.count;
-    const bool sees_all = (keys.begin <= block.first && last <= keys.end) || last <= keys.sink;
-    for (i64 j = 0; !sees_all && j < block.count; ++j) {
-      if (!keys.has(block.first + j)) scores[j] = -__builtin_inff();
+    if constexpr (C::kMasked) {
+      const FmhaKeys keys = keys_of<true>(g, item.sequence, item.query_of(row));
+      hide(scores, block, keys.sink, keys.begin);
+      hide(scores, block, keys.end, item.sequence.keys);
     }
     pad_lanes(scores, static_cast<int>(block.count), -__builtin_inff());
   }
@@ -237,26 +221,60 @@ struct FmhaKernel {
     }
   }
 
+  // Makes weights of the products of some rows.
+  static void weigh(const FmhaArguments& g, const Item& item, const Block& block, Range rows,
+                    const Buffers& b) {
+    for (i64 row = rows.begin; row < rows.end; ++row) {
+      float* const scores = b.scores.row(row);
+      score(g, item, row, block, scores);
+      exponentiate(block, row, scores, b);
+      if constexpr (C::kDropout) drop(g, item, row, block, scores);
+    }
+  }
+
   static void attend(const FmhaArguments& g, const Item& item, const Block& block,
                      const Buffers& b) {
-    const i64 width = rounded(block.count, kWidth);
     for (i64 row = 0; row < item.count; row += kRows) {
-      const FloatRows scores = {b.scores.row(row), kKeys};
-      for (i64 j = 0; j < width; j += kWidth) {
-        multiply_panel<kRows, kVectors, false>({b.q.row(row), b.q.ld}, b.keys + j * g.hdim, g.hdim,
-                                               {scores.data + j, kKeys});
-      }
-      const i64 rows = smaller(kRows, item.count - row);
-      for (i64 r = 0; r < rows; ++r) {
-        score(g, item, row + r, block, scores.row(r));
-        exponentiate(block, row + r, scores.row(r), b);
-        if constexpr (C::kDropout) drop(g, item, row + r, block, scores.row(r));
-      }
-      for (i64 j = 0; j < b.sums.ld; j += kWidth) {
-        multiply_panel<kRows, kVectors, true>(scores, b.values + j * kKeys, block.count,
-                                              {b.sums.row(row) + j, b.sums.ld});
-      }
+      const Range rows = {row, smaller(row + kRows, item.count)};
+      const Block part = part_of_rows<C::kMasked>(g, item, block, rows);
+      if (part.count <= 0) continue;
+      const FloatRows scores = b.scores.from(row);
+      const i64 depth = blocks_of(g.hdim, kPer), width = kWidth;
+      multiply_panels<Math, kRows, kVectors, false>(b.q.from(row), b.keys, width * depth, depth,
+                                                    part.count, scores);
+      if constexpr (kPer > 1) scale_rows(scores, kRows, part.count, g.scale);
+      weigh(g, item, part, rows, b);
+      if constexpr (kPer > 1) round_rows(scores, kRows, part.count);
+      multiply_panels<Math, kRows, kVectors, true>(
+          scores, b.values, width * kKeys, blocks_of(part.count, kPer), g.hdim_v, b.sums.from(row));
     }
+  }
+
+  // ---- few rows, with keys and values in place ----
+
+  // What comes behind the block is asked for: the first keys of the next one, before key `end`.
+  static void attend_few(const FmhaArguments& g, const Item& item, const Block& block, i64 end,
+                         const Buffers& b) {
+    const i64 room = rounded(block.count, kChains);
+    Tokens tokens;
+    TokenList<In, kKeys> list;
+    find_tokens<C>(g, item, block, b.plain, tokens);
+    list.add(tokens.keys, block.count);
+    list.pad(room);
+    list.add(tokens.values, block.count);
+    list.pad(2 * room);
+    const i64 next = block.first + block.count;
+    if (!kInRuns && next < end) {
+      const Block ahead = {next, smaller(kTokensAhead, end - next)};
+      find_tokens<C>(g, item, ahead, b.plain, tokens);
+      list.add(tokens.keys, ahead.count);
+    }
+    list.pad(2 * room + kTokensBehind);
+    const TokenRun<In> keys = {list.tokens, block.count, g.hdim};
+    const TokenRun<In> values = {list.tokens + room, block.count, g.hdim_v};
+    multiply_few_keys<In>(b.q, item.count, keys, b.scores);
+    weigh(g, item, block, {0, item.count}, b);
+    add_few_values<In>(b.scores, item.count, values, b.sums);
   }
 
   // ---- all keys ----
@@ -273,50 +291,36 @@ struct FmhaKernel {
     return all;
   }
 
-  // Packs what both `keys` and `values` hold of a block.
   template <class Keys, class Values>
-  static void pack(const FmhaArguments& g, i64 count, const Keys& keys, const Values& values,
-                   const Buffers& b) {
-    pack_keys<kWidth>(keys, count, g.hdim, rounded(count, kWidth), b.keys);
-    pack_values<kWidth>(values, count, g.hdim_v, kKeys, b.values);
+  static void pack(const FmhaArguments& g, const Block& block, const Keys& keys,
+                   const Values& values, const Buffers& b) {
+    pack_keys<kWidth, kPer>(keys, block.count, g.hdim, b.keys);
+    pack_values<kWidth, kPer>(values, block.count, g.hdim_v, kKeys, b.values);
   }
-
   static void pack_block(const FmhaArguments& g, const Item& item, const Block& block,
                          const Buffers& b) {
-    const auto tokens = [&](const void* base, const i64(&stride)[kTokenStrides]) {
-      const i64 token = item.sequence.first_key + block.first;
-      return Tokens<In>{
-          static_cast<const In*>(base) + offset(stride, item.batch, item.head_kv, token),
-          stride[kToken], stride[kTokenElement]};
-    };
-    pack(g, block.count, tokens(g.k, g.k_stride), tokens(g.v, g.v_stride), b);
-  }
-
-  static void pack_paged_block(const FmhaArguments& g, const Item& item, const Block& block,
-                               const Buffers& b) {
-    constexpr i64 kRun = 16 / static_cast<i64>(sizeof(In));
-    PagedPlaces<kKeys> places;
-    find_places<C::kCacheLayout>(g, item.sequence, item.head_kv, block.first, block.count, kRun,
-                                 places);
-    const PagedTokens<In> values = {static_cast<const In*>(g.v), places.values,
-                                    g.v_stride[kTokenElement]};
-    if constexpr (C::kCacheLayout == FmhaCacheLayout::vectorized) {
-      pack(g, block.count, KeysInRuns<In>{g, places.keys}, values, b);
+    Tokens tokens;
+    find_tokens<C>(g, item, block, b.plain, tokens);
+    if constexpr (scales_keys(C::kQscale)) {
+      const auto by = key_factors<C, kKeys>(g, item, block);
+      using Scaled = ScaledTokens<PlacedTokens<In>>;
+      pack(g, block, Scaled{tokens.keys, by.keys}, Scaled{tokens.values, by.values}, b);
     } else {
-      const PagedTokens<In> keys = {static_cast<const In*>(g.k), places.keys,
-                                    g.k_stride[kTokenElement]};
-      pack(g, block.count, keys, values, b);
+      pack(g, block, tokens.keys, tokens.values, b);
     }
   }
 
   static void attend_range(const FmhaArguments& g, const Item& item, Range keys, const Buffers& b) {
+    const bool in_place = reads_in_place<C>(g, item);
     for (i64 first = keys.begin; first < keys.end; first += kKeys) {
       const Block block = {first, smaller(kKeys, keys.end - first)};
-      if constexpr (C::kPages == FmhaPages::none) {
-        pack_block(g, item, block, b);
-      } else {
-        pack_paged_block(g, item, block, b);
+      if constexpr (kReadsInPlace<In>) {
+        if (in_place) {
+          attend_few(g, item, block, keys.end, b);
+          continue;
+        }
       }
+      pack_block(g, item, block, b);
       attend(g, item, block, b);
     }
   }
@@ -331,14 +335,18 @@ struct FmhaKernel {
     attend_range(g, item, {first + skipped, seen.end + skipped}, b);
   }
 
+  // The blocks of a key-value head follow each other, so that its keys and values stay in the
+  // caches. Under most masks the last queries see the most keys. Every other head therefore begins
+  // with them: threads take items in turn, and none is to get the long ones of all heads.
   static Item item_of(const FmhaArguments& g, i64 index) {
-    const i64 pairs = g.batch * g.heads_kv;
+    const i64 blocks = blocks_of_pair(g);
+    const i64 pair = index / blocks, block = index % blocks;
     Item item{};
     item.group = g.heads / g.heads_kv;
-    item.batch = index % pairs / g.heads_kv;
-    item.head_kv = index % g.heads_kv;
+    item.batch = pair / g.heads_kv;
+    item.head_kv = pair % g.heads_kv;
     item.sequence = sequence_of<C::kLengths, C::kPages>(g, item.batch);
-    item.first = (blocks_of_pair(g) - 1 - index / pairs) * C::kTileM;
+    item.first = (pair % 2 == 0 ? blocks - 1 - block : block) * C::kTileM;
     item.count = clamped(item.sequence.queries * item.group - item.first, 0, C::kTileM);
     return item;
   }
@@ -357,7 +365,6 @@ struct FmhaKernel {
     if (parts == 1) finish(g, item, b);
   }
 
-  // The last queries come first: under most masks they see the most keys.
   static void run(const void* arguments, const CpuThread* thread) {
     const auto& g = *static_cast<const FmhaArguments*>(arguments);
     if (C::kPages != FmhaPages::none && has_bad_page(g)) return;
@@ -377,22 +384,12 @@ struct FmhaKernel {
     return (floats_of_thread(g) * threads + of_parts) * 4;
   }
 
-  // The entry that a checked launch runs first.
-  static void check(const void* arguments, const CpuThread* thread) {
-    const auto& g = *static_cast<const FmhaArguments*>(arguments);
-    if (thread->index != 0) return;
-    const auto sequence_at = [&g](i64 batch) {
-      return sequence_of<C::kLengths, C::kPages>(g, batch);
-    };
-    report(first_bad_page(g, sequence_at), g.bad_page);
-  }
-  static i64 no_bytes(const void*, int) { return 0; }
-
   static constexpr CpuKernel kernel() {
     if constexpr (C::kPages == FmhaPages::none) {
       return {C::kAbiVersion, {{workspace_bytes, run}}};
     } else {
-      return {C::kAbiVersion, {{workspace_bytes, run}, {no_bytes, check}}};
+      using Check = PageCheck<C::kLengths, C::kPages, FmhaArguments>;
+      return {C::kAbiVersion, {{workspace_bytes, run}, {Check::workspace_bytes, Check::run}}};
     }
   }
 };

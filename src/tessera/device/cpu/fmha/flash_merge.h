@@ -7,14 +7,19 @@
 
 namespace tessera::device {
 
-// Blocks of rows, and into how many parts the keys of each are cut at most.
+// Blocks of rows, into how many parts the keys of each are cut at most, and keys of a part at
+// least.
 struct FlashWork {
-  i64 items, parts;
+  i64 items, parts, least;
 };
+
+inline FlashWork flash_work(i64 items, i64 keys, i64 splits, i64 block) {
+  return {items, flash_parts(items, keys, splits, block), flash_least_keys(splits, block)};
+}
 
 // Parts of an item whose rows see these keys.
 inline i64 own_parts(const FlashWork& work, const FmhaKeys& keys) {
-  return flash_own_parts(work.parts, keys.sink + keys.end - keys.begin);
+  return flash_own_parts(work.parts, keys.sink + keys.end - keys.begin, work.least);
 }
 
 // A row's sums, its largest score and the sum of its weights.

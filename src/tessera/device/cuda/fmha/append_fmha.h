@@ -8,6 +8,7 @@
 // of the grid is shorter.
 #pragma once
 
+#include "tessera/device/cuda/fmha/check_pages.h"
 #include "tessera/device/cuda/vectors.h"
 #include "tessera/device/fmha_append.h"
 
@@ -19,7 +20,7 @@ class FmhaAppendKernel {
   static constexpr int kVector = 16 / static_cast<int>(sizeof(T));
   static constexpr int kThreadBits = bits_for(32 * C::kWaveM, 10);
   static_assert(1 << kThreadBits == 32 * C::kWaveM, "threads are a power of two");
-  using Row = FmhaAppendRow<T>;
+  using Row = FmhaAppendRowOf<C>;
   using Run = Neighbours<T, kVector>;
 
   template <int kBytes>
@@ -43,14 +44,16 @@ class FmhaAppendKernel {
 
   static __device__ __forceinline__ void store(const Row& row, i64 element, i64 left,
                                                const Run& run) {
-    T* const p = row.to + element * row.to_stride;
-    if (row.to_stride == 1 && left >= kVector && is_aligned<16>(p)) {
+    constexpr bool kInRuns = Row::kTo == FmhaCacheLayout::vectorized;
+    T* const p = row.to_element(element);
+    const bool is_whole = row.to_stride == 1 && left >= kVector && is_aligned<16>(p);
+    if (is_whole && (!kInRuns || element % kVector == 0)) {
       *reinterpret_cast<Run*>(p) = run;
       return;
     }
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      if (i < left) p[i * row.to_stride] = run.x[i];
+      if (i < left) *(kInRuns ? row.to_element(element + i) : p + i * row.to_stride) = run.x[i];
     }
   }
 
@@ -128,6 +131,7 @@ class FmhaAppendKernel {
 
  public:
   static __device__ __forceinline__ void run(const FmhaAppendArguments& g) {
+    if (C::kPages != FmhaPages::none && has_bad_page(g)) return;
     const FmhaAppendBlock block = append_block(g, C::kRotary, C::kRotateQ, kVector, kThreadBits);
     const int threads = 1 << block.thread_bits, rows = 1 << block.row_bits;
     const int index = static_cast<int>(threadIdx.x);
@@ -137,19 +141,24 @@ class FmhaAppendKernel {
     const i64 all_rows = rows_of_token(g, C::kRotateQ);
 #pragma unroll 1
     for (i64 batch = blockIdx.z; batch < g.batch; batch += gridDim.z) {
-      const FmhaNewTokens s = new_tokens_of<C::kLengths>(g, batch);
+      const auto s = sequence_of<C::kLengths, C::kPages>(g, batch);
 #pragma unroll 1
       for (i64 token = i64{blockIdx.x} * block.tokens + token_of_block; token < s.count;
            token += i64{gridDim.x} * block.tokens) {
         const i64 position = s.position + token;
-        if (!has_place(g, position)) continue;
+        if (!has_place(g, s, position)) continue;
 #pragma unroll 1
         for (i64 row = i64{blockIdx.y} * rows + row_of_block; row < all_rows;
              row += i64{gridDim.y} * rows) {
-          move(g, append_row<T>(g, s, batch, token, row), position, thread, threads);
+          move(g, append_row<C>(g, s, batch, token, row), position, thread, threads);
         }
       }
     }
+  }
+
+  // The entry that a checked launch runs first.
+  static __device__ __forceinline__ void check(const FmhaAppendArguments& g) {
+    check_pages<C::kLengths, C::kPages>(g);
   }
 };
 

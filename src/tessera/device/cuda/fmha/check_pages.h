@@ -7,18 +7,19 @@ namespace tessera::device {
 
 // One block looks at the entries of one sequence after the other. It stops at the first sequence
 // with a bad page, of which its threads have found the least.
-template <FmhaLengths kLengths, FmhaPages kPages>
-__device__ __forceinline__ void check_pages(const FmhaArguments& g) {
+template <FmhaLengths kLengths, FmhaPages kPages, class Arguments>
+__device__ __forceinline__ void check_pages(const Arguments& g) {
   constexpr int kNone = 0x7fffffff;
   __shared__ int least;
   if (threadIdx.x == 0) report(no_bad_page(), g.bad_page);
 #pragma unroll 1
   for (i64 batch = 0; batch < g.batch; ++batch) {
-    const FmhaSequence s = sequence_of<kLengths, kPages>(g, batch);
+    const auto s = sequence_of<kLengths, kPages>(g, batch);
     if (threadIdx.x == 0) least = kNone;
     __syncthreads();
 #pragma unroll 1
-    for (i64 entry = threadIdx.x; entry < entries_of(g, s); entry += blockDim.x) {
+    for (i64 entry = first_entry(g, s) + threadIdx.x; entry < entries_of(g, s);
+         entry += blockDim.x) {
       if (!is_bad_page(g, s, entry)) continue;
       atomicMin(&least, static_cast<int>(entry));
       break;

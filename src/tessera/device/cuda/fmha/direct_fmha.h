@@ -7,8 +7,10 @@
 // further tiles where a side of the grid is shorter.
 #pragma once
 
+#include "tessera/device/cuda/eight_bits.h"
 #include "tessera/device/cuda/fmha/check_pages.h"
 #include "tessera/device/cuda/fmha/direct_dropout.h"
+#include "tessera/device/cuda/fmha/direct_scales.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
 #include "tessera/device/cuda/fmha/key_range.h"
 #include "tessera/device/cuda/fmha/token_rows.h"
@@ -114,10 +116,13 @@ class FmhaKernel {
                        static_cast<int>(g.hdim)};
     const auto widen = [this](int row, int element, const Run& run) {
       float* const to = query_row(row) + element;
+      const i64 query = tile + row < s.queries ? tile + row : s.queries - 1;
+      const float by = query_factor<C::kQscale>(g, batch, head, query);
 #pragma unroll
       for (int i = 0; i < kVector; i += 4) {
-        *reinterpret_cast<Four*>(to + i) = {{to_float(run.x[i]), to_float(run.x[i + 1]),
-                                             to_float(run.x[i + 2]), to_float(run.x[i + 3])}};
+        *reinterpret_cast<Four*>(to + i) = {{by * to_float(run.x[i]), by * to_float(run.x[i + 1]),
+                                             by * to_float(run.x[i + 2]),
+                                             by * to_float(run.x[i + 3])}};
       }
     };
     from.template bring<C::kTileM, C::kTileK>(lane, warp, widen);
@@ -180,9 +185,8 @@ class FmhaKernel {
     }
   }
 
-  // The score of a query and a key whose product is x.
+  // The score of a query and a key whose product times its factor is x.
   __device__ __forceinline__ float score(float x, i64 query, i64 key) const {
-    x *= g.scale;
     if constexpr (C::kSoftCap) x = g.soft_cap * tanhf(x * (1.0F / g.soft_cap));
     if constexpr (C::kBias == FmhaBias::elementwise) {
       const i64 place = batch * g.bias_stride[0] + head * g.bias_stride[1] +
@@ -195,10 +199,11 @@ class FmhaKernel {
     return x;
   }
 
-  // Makes scores of this lane's products, -inf where a query does not see the key. Bit r of the
-  // result: whether query r does. Products go through shared memory, so that the loop need not be
-  // unrolled: what it calls is long.
-  __device__ __forceinline__ u32 score_all(bool whole, i64 key, float (&x)[kQueries]) const {
+  // Makes scores of this lane's products times `by`, -inf where a query does not see the key. Bit r
+  // of the result: whether query r does. Products go through shared memory, so that the loop need
+  // not be unrolled: what it calls is long.
+  __device__ __forceinline__ u32 score_all(bool whole, i64 key, float by,
+                                           float (&x)[kQueries]) const {
     static_assert(kQueries <= 32, "a word has a bit for each query");
     u32 seen = 0;
 #pragma unroll
@@ -208,7 +213,7 @@ class FmhaKernel {
       const i64 query = first + r;
       if (!whole && !keys_of<C::kMasked>(g, s, query).has(key)) continue;
       float& place = weight_row(r)[lane];
-      place = score(place, query, key);
+      place = score(place * by, query, key);
       seen |= 1U << r;
     }
 #pragma unroll
@@ -238,8 +243,6 @@ class FmhaKernel {
 
   // ---- sums over the values ----
 
-  static constexpr float kUnseen = -1.0F;  // in place of the weight of a key that is masked
-
   // Adds value `key` of the block to all sums. With kWild, keys that a query does not see are left
   // out: the block has values that are not finite, and 0 times such a value would be NaN.
   template <bool kWild>
@@ -252,7 +255,7 @@ class FmhaKernel {
       const float y = to_float(v.x[1]);
 #pragma unroll
       for (int r = 0; r < kQueries; ++r) {
-        if (kWild && weights[r] < 0) continue;
+        if (kWild && is_unseen<C::kQscale>(weights[r])) continue;
         sums[r][2 * i] += weights[r] * x;
         sums[r][2 * i + 1] += weights[r] * y;
       }
@@ -287,19 +290,21 @@ class FmhaKernel {
   __device__ __forceinline__ void add_block(const Range& range, i64 from, bool wild) {
     constexpr bool kPlain = !C::kSoftCap && C::kBias == FmhaBias::none;
     const bool whole = range.has_all(from);
+    const LaneFactors by = lane_factors<C::kQscale, C::kPages>(g, s, batch, head_kv, from + lane);
     float x[kQueries];
     multiply(x);
     u32 seen = ~0U;
     if (kPlain && whole && count == kQueries) {
 #pragma unroll
-      for (int r = 0; r < kQueries; ++r) x[r] *= g.scale;
+      for (int r = 0; r < kQueries; ++r) x[r] *= by.score;
     } else {
-      seen = score_all(whole, from + lane, x);
+      seen = score_all(whole, from + lane, by.score, x);
     }
 #pragma unroll
     for (int r = 0; r < kQueries; ++r) {
       const float weight = weigh(r, x[r]);
-      weight_row(r)[lane] = wild && (seen >> r & 1) == 0 ? kUnseen : weight;
+      const bool is_left_out = wild && (seen >> r & 1) == 0;
+      weight_row(r)[lane] = is_left_out ? unseen<C::kQscale>() : weight * by.value;
     }
     if constexpr (C::kDropout) {
       drop_weights<kQueries, C::kRandom>(g, {batch, head, first, from, s.first_query + first, lane},
@@ -320,13 +325,15 @@ class FmhaKernel {
       const int element = 64 * i + 2 * lane;
       const int left = static_cast<int>(g.hdim_v) - element;
       // The factor is 0 where there is no key, or no key with a finite score.
-      const float x = factor == 0 ? 0.0F : sums[r][2 * i] * factor;
-      const float y = factor == 0 ? 0.0F : sums[r][2 * i + 1] * factor;
+      const auto result = [&](float sum) {
+        return scaled_result<C::kQscale, Out>(g, factor == 0 ? 0.0F : sum * factor);
+      };
+      const float x = result(sums[r][2 * i]), y = result(sums[r][2 * i + 1]);
       if (stride == 1) {
-        store_pair(out + element, round_pair<Out>(x, y), left, aligned);
+        store_pair(out + element, round_output<Out>(x, y), left, aligned);
       } else {
-        if (left > 0) out[element * stride] = rounded<Out>(x);
-        if (left > 1) out[(element + 1) * stride] = rounded<Out>(y);
+        if (left > 0) out[element * stride] = rounded_output<Out>(x);
+        if (left > 1) out[(element + 1) * stride] = rounded_output<Out>(y);
       }
     }
   }

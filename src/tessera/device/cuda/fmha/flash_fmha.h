@@ -8,6 +8,8 @@
 
 #include "tessera/device/cuda/fmha/flash_producer.h"
 #include "tessera/device/cuda/fmha/flash_rows.h"
+#include "tessera/device/cuda/fmha/flash_scores.h"
+#include "tessera/device/cuda/fmha/flash_store.h"
 #include "tessera/device/cuda/wgmma.h"
 
 namespace tessera::device {
@@ -28,8 +30,11 @@ class FlashConsumer {
   static constexpr int kSteps = kKeys / 16;      // steps of P V
   static constexpr int kScores = kKeys / 2;      // of a thread
   static constexpr int kSums = C::kHdimV / 2;
-  static constexpr int kTurns = 4;      // named barriers: consumers take turns to multiply
+  // Named barriers: consumers take turns to multiply; all consumers; a consumer.
+  static constexpr int kTurns = 4, kTogether = 7, kAlone = 8;
   static constexpr int kWaryTiles = 8;  // for which a consumer expects further repairs
+  static constexpr bool kEqual = Block::kEqual;
+  static constexpr bool kBends = Block::kBends;
   using MultiplyKeys = Wgmma<T, T, kKeys, kInRegisters ? WgmmaFrom::registers : WgmmaFrom::k_lines,
                              WgmmaFrom::k_lines>;
   using MultiplyValues = Wgmma<T, T, C::kHdimV, WgmmaFrom::registers, WgmmaFrom::row_lines>;
@@ -43,11 +48,15 @@ class FlashConsumer {
   Ring<Block::kBuffers> buffers;
   u32 buffer = 0;  // of this tile's queries
   u32 values = 0;  // the stage of the values that are being multiplied
-  FlashTile tile = {0, 0, 0, 0};
+  FlashTile tile = {0, 0, 0, 0, 0, 0, 0, 0};
   int index = 0;  // the block whose weights are held
+  int first = 0;  // the tile's first block, and
+  int stop = 0;   // the first one that has no key before a query's window
+  int right = 0;  // query i sees the keys below i + right
   FlashRows rows;
   float sums[kSums], scores[kScores];
   u32 weights[kSteps][4];
+  u32 biases[Block::kFetchesBias ? kScores / 2 : 1];  // of the next block, in pairs
   u32 queries[kInRegisters ? kDepth : 1][4];
 
   // A repair costs as much as several blocks. So the warps of a consumer tell each other of repairs
@@ -131,7 +140,7 @@ class FlashConsumer {
     }
   }
   __device__ __forceinline__ void release_queries() const {
-    barrier_arrive_if(block.queries_empty(buffer), lane == 0 && index == 0);
+    barrier_arrive_if(block.queries_empty(buffer), lane == 0 && index == first);
   }
 
   // ---- blocks ----
@@ -140,19 +149,21 @@ class FlashConsumer {
   // that has some. In all other blocks every query has a reference.
   __device__ __forceinline__ bool is_cut(int i, int more) const {
     const int end = (i + 1) * kKeys;
-    return end > a.fmha.seqlen_k || (C::kMasked && end + more > tile.row + a.shift);
+    return end > Block::keys_of(a, tile) || (C::kMasked && end + more > tile.row + right);
   }
   __device__ __forceinline__ bool is_edge(int i) const { return wary > 0 || is_cut(i, 1); }
 
   // The blocks of a tile that have neither masks nor a mean jump of the scores. True: this warp's
   // scores jumped in the last one, and are to be weighed anew.
   __device__ __forceinline__ bool steady(int& adds) {
-    if (index == 0 || is_edge(index - 1)) return false;
+    // A bias may hide all keys of a block: then a query has no reference.
+    if (C::kBias == FmhaBias::elementwise || index <= stop || is_edge(index - 1)) return false;
 #pragma unroll 1
     do {
       multiply(adds);
       adds = 1;
       --index;
+      bend();
       const float before[2] = {rows.total[0], rows.total[1]};
       weigh(scores, unit, rows);
       const bool has_room = FlashRange<T>::has_room(before[0], rows.total[0]) &&
@@ -166,18 +177,20 @@ class FlashConsumer {
       release_queries();
       finish();
       pack();
-    } while (index > 0 && wary == 0);
+    } while (index > stop && wary == 0);
     return false;
   }
 
   __device__ __forceinline__ void repair() {
     const FmhaArguments& g = a.fmha;
     const i64 head = tile.head / static_cast<int>(g.heads / g.heads_kv);
+    const i64 token = i64{index} * kKeys + (kEqual ? 0 : tile.first_key);
     const T* const keys = static_cast<const T*>(g.k) + tile.batch * g.k_stride[kTokenBatch] +
-                          head * g.k_stride[kTokenHead] + i64{index} * kKeys * g.k_stride[kToken];
+                          head * g.k_stride[kTokenHead] + token * g.k_stride[kToken];
     const FlashTokens<T> tokens = {keys, g.k_stride[kToken], static_cast<int>(g.hdim)};
     multiply_again<C::kTileK>(
         tokens, lane, [this](int step, u32(&words)[4]) { load_fragment(step, words); }, scores);
+    bend();
     store_shared_if(flag(parity ^ 1), number, lane == 0);
   }
 
@@ -185,9 +198,18 @@ class FlashConsumer {
     buffer = static_cast<u32>(group) * Block::kBuffers + buffers.stage;
     barrier_wait(block.queries_full(buffer), buffers.phase);
     buffers.next();
-    load_shared(block.place(buffer), tile.row, tile.head, tile.batch, tile.blocks);
-    tile.row = uniform(tile.row);
-    tile.blocks = uniform(tile.blocks);
+    // Lane 0 reads, since it is lane 0 that releases the buffer.
+    int words[4];
+    load_shared_if(block.place(buffer), words, lane == 0);
+    tile.row = uniform(words[0]), tile.head = uniform(words[1]);
+    tile.batch = uniform(words[2]), tile.blocks = uniform(words[3]);
+    if constexpr (!kEqual) {
+      load_shared_if(block.place(buffer) + 16, words, lane == 0);
+      tile.queries = uniform(words[0]), tile.keys = uniform(words[1]);
+      tile.first_query = uniform(words[2]), tile.first_key = uniform(words[3]);
+    }
+    if constexpr (C::kMasked) open_window();
+    if constexpr (!kEqual) clear_queries();
     if constexpr (kInRegisters) {
 #pragma unroll
       for (int step = 0; step < kDepth; ++step) load_fragment(step, queries[step]);
@@ -198,70 +220,69 @@ class FlashConsumer {
     if (wary > 0) --wary;
   }
 
+  // Which blocks the tile sees, and which of them are cut on the left.
+  __device__ __forceinline__ void open_window() {
+    const int left = a.left + Block::diagonal(a, tile);
+    right = a.right + Block::diagonal(a, tile);
+    first = Block::first_block(a, tile, tile.row - group * kWgmmaRows);
+    stop = max(first, min((tile.row + kWgmmaRows - 1 + left + kKeys - 1) / kKeys, tile.blocks));
+  }
+
+  // Makes scores of products times the scale, where these are not all.
+  __device__ __forceinline__ void bend() {
+    if constexpr (kBends) {
+      const FlashScores<C> bent = bent_scores();
+#pragma unroll
+      for (int i = 0; i < kScores; ++i) {
+        scores[i] = bent.score(scores[i], i / 2 % 2 * 8, i / 4 * 8 + i % 2);
+        if constexpr (Block::kFetchesBias)
+          scores[i] += half_of<typename C::Bias>(biases[i / 2], i % 2);
+      }
+    }
+  }
+  __device__ __forceinline__ FlashScores<C> bent_scores() const {
+    return FlashScores<C>(a, tile, warp * 16 + lane / 4, index * kKeys + lane % 4 * 2);
+  }
+  // The biases arrive while the tensor cores multiply.
+  __device__ __forceinline__ void fetch_biases() {
+    if constexpr (Block::kFetchesBias) bent_scores().fetch(biases);
+  }
+
   __device__ __forceinline__ void mask() {
-    if (!is_cut(index, 0)) return;
-    const int first = index * kKeys + lane % 4 * 2;
-    const int left = static_cast<int>(a.fmha.seqlen_k) - first;
-    const int seen = tile.row + warp * 16 + lane / 4 + a.shift - first;
-    hide(scores, C::kMasked ? min(left, seen) : left, C::kMasked ? min(left, seen + 8) : left);
+    const int key = index * kKeys + lane % 4 * 2;
+    const int row = tile.row + warp * 16 + lane / 4;
+    if (is_cut(index, 0)) {
+      const int there = Block::keys_of(a, tile) - key;
+      const int seen = row + right - key;
+      hide(scores, C::kMasked ? min(there, seen) : there,
+           C::kMasked ? min(there, seen + 8) : there);
+    }
+    if (C::kMasked && index < stop) {
+      const int unseen = row + a.left + Block::diagonal(a, tile) - key;
+      hide_before(scores, unseen, unseen + 8);
+    }
   }
 
-  // ---- results ----
+  // ---- sequences with lengths of their own ----
 
-  // Each warp stores its rows by itself, through staging of its own.
-  __device__ __forceinline__ void store(const FlashTile& done, const FlashRows& its) const {
-    float factor[2], lse[2];
-#pragma unroll
-    for (int x = 0; x < 2; ++x) {
-      const float total = sum_of_row(its.total[x]);
-      factor[x] = total == 0 ? 0.0F : reciprocal(total);
-      lse[x] = total == 0 ? minus_infinity()
-                          : its.reference[x] * a.fmha.scale +
-                                (__log2f(total) + FlashRange<T>::kShift) * 0.69314718056F;
-    }
-    const int row = done.row + warp * 16;
-    if (C::kLse && lane % 4 == 0) store_lse(done, row + lane / 4, lse);
-    const u32 staging = block.shared + kSizes.out + static_cast<u32>(group) * kSizes.out_bytes +
-                        static_cast<u32>(warp) * kSizes.out_slabs * kFlashStoredRows * kLineBytes;
-#pragma unroll
-    for (int slab = 0; slab < C::kHdimV / kFlashSlab; slab += kSizes.out_slabs) {
-      stores_wait_read<0>();  // only lane 0 has stores to wait for
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < kSizes.out_slabs; ++i) {
-        stage_slab(staging + i * kFlashStoredRows * kLineBytes, &sums[(slab + i) * 32], factor);
-      }
-      copy_engine_fence();
-      __syncwarp();
-      if (lane != 0 || row >= a.fmha.seqlen_q) continue;
-#pragma unroll
-      for (int i = 0; i < kSizes.out_slabs; ++i) {
-        tma_store(TmaBox<4>{&a.out_map, {(slab + i) * kFlashSlab, row, done.head, done.batch}},
-                  staging + i * kFlashStoredRows * kLineBytes);
-      }
-      stores_commit();
-    }
+  __device__ __forceinline__ void clear_queries() const {
+    const int rows = max(0, tile.queries - tile.row);
+    if (rows >= kWgmmaRows || tile.blocks == 0) return;
+    clear_rows<C::kTileK / kFlashSlab, kWgmmaRows>(block.queries(buffer), rows, thread,
+                                                   kGroupThreads);
+    threads_sync(kAlone + group, kGroupThreads);
   }
-  __device__ __forceinline__ void store_lse(const FlashTile& done, int row,
-                                            const float (&lse)[2]) const {
-    const FmhaArguments& g = a.fmha;
-    float* const to = g.lse + done.batch * g.lse_stride[0] + done.head * g.lse_stride[1];
-    if (row < g.seqlen_q) to[row * g.lse_stride[2]] = lse[0];
-    if (row + 8 < g.seqlen_q) to[(row + 8) * g.lse_stride[2]] = lse[1];
-  }
-  // 16 rows of 64 elements, from 32 sums of each lane.
-  __device__ __forceinline__ void stage_slab(u32 to, const float* from,
-                                             const float (&factor)[2]) const {
-    const int row = lane % 16;
-#pragma unroll
-    for (int i = 0; i < 8; i += 2) {
-      const float* const f = from + i * 4;
-      const u32 words[4] = {round_pair<T>(f[0] * factor[0], f[1] * factor[0]),
-                            round_pair<T>(f[2] * factor[1], f[3] * factor[1]),
-                            round_pair<T>(f[4] * factor[0], f[5] * factor[0]),
-                            round_pair<T>(f[6] * factor[1], f[7] * factor[1])};
-      store_matrices<false>(to + row * kLineBytes + (((i + lane / 16) ^ (row & 7)) << 4), words);
-    }
+  // Of the tile's last block, which is not multiplied before the next keys are there.
+  __device__ __forceinline__ void clear_values() const {
+    const int rows = tile.keys - (tile.blocks - 1) * kKeys;
+    if (rows >= kKeys || tile.blocks == 0) return;
+    Ring<C::kStages> at = ring;
+    at.next();
+    barrier_wait(block.full(at.stage), at.phase);
+    clear_rows<C::kHdimV / kFlashSlab, kKeys>(block.stage(at.stage), rows,
+                                              group * kGroupThreads + thread,
+                                              Block::kConsumers * kGroupThreads);
+    threads_sync(kTogether, Block::kConsumers * kGroupThreads);
   }
 
  public:
@@ -273,7 +294,7 @@ class FlashConsumer {
         thread(static_cast<int>(threadIdx.x) % kGroupThreads),
         lane(static_cast<int>(threadIdx.x) % 32),
         warp(uniform(thread / 32)),
-        unit(arguments.fmha.scale * 1.44269504F) {
+        unit((kBends ? 1.0F : arguments.fmha.scale) * 1.44269504F) {
     rows.clear();
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums[i] = 0;
@@ -289,13 +310,15 @@ class FlashConsumer {
 #pragma unroll 1
     for (;;) {
       const bool repaired = steady(adds);
-      const bool opens = index == 0 && !repaired;
+      const bool opens = index == first && !repaired;
       const FlashRows before = rows;
       const FlashTile done = tile;
       if (!repaired) {
         if (opens) open_tile();
         --index;
+        fetch_biases();
         multiply(adds);
+        bend();
         mask();
       }
       float factor[2];
@@ -304,13 +327,14 @@ class FlashConsumer {
       release_queries();
       finish();
       if (opens) {
-        if (done.blocks > 0) store(done, before);
+        if (done.blocks > 0) FlashStore<C>{a, block, group, warp, lane}.store(done, before, sums);
         if (tile.blocks == 0) break;
       } else if (moved) {
 #pragma unroll
         for (int i = 0; i < kSums; ++i) sums[i] *= factor[i / 2 % 2];
       }
       pack();
+      if (!kEqual && opens) clear_values();
       adds = opens ? 0 : 1;
     }
     stores_wait_all();

@@ -15,8 +15,9 @@ class FlashProducer {
   static constexpr int kKeys = C::kTileN;
   static constexpr u64 kEvictLast = 0x14F0000000000000;  // other blocks read keys and values too
 
+  // Where the keys of a head, or its queries, begin.
   struct Head {
-    int head, batch;
+    int head, batch, first;
   };
 
   const FlashArguments& a;
@@ -31,7 +32,8 @@ class FlashProducer {
     barrier_expect(target.barrier, kSlabs * kRows * kLineBytes);
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
-      tma_load<false>(target, TmaBox<4>{map, {slab * kFlashSlab, row, of.head, of.batch}});
+      tma_load<false>(target,
+                      TmaBox<4>{map, {slab * kFlashSlab, of.first + row, of.head, of.batch}});
       target.to += kRows * kLineBytes;
     }
   }
@@ -55,16 +57,25 @@ class FlashProducer {
     put<C::kHdimV>(&a.v_map, index, of, is_there);
   }
 
+  // Packed sequences are one sequence to the copy engine.
+  static __device__ __forceinline__ Head head_of(const FlashTile& tile, int head, int first) {
+    return {head, C::kLengths == FmhaLengths::packed ? 0 : tile.batch, Block::kEqual ? 0 : first};
+  }
+
   // Hands a tile to a consumer.
   __device__ __forceinline__ void put_queries(u32 consumer, const FlashTile& tile) {
     const u32 buffer = consumer * Block::kBuffers + buffers.stage;
     barrier_wait(block.queries_empty(buffer), buffers.phase ^ 1);
     const int row = tile.row + static_cast<int>(consumer) * kWgmmaRows;
     store_shared(block.place(buffer), row, tile.head, tile.batch, tile.blocks);
+    if constexpr (!Block::kEqual) {
+      store_shared(block.place(buffer) + 16, tile.queries, tile.keys, tile.first_query,
+                   tile.first_key);
+    }
     const u32 full = block.queries_full(buffer);
     if (tile.blocks > 0) {
       load<C::kTileK, kWgmmaRows>(&a.q_map, {block.queries(buffer), full, 0, kEvictFirst}, row,
-                                  {tile.head, tile.batch});
+                                  head_of(tile, tile.head, tile.first_query));
     } else {
       barrier_arrive(full);
     }
@@ -88,30 +99,33 @@ class FlashProducer {
   __device__ __forceinline__ void run() {
     const int group = static_cast<int>(a.fmha.heads / a.fmha.heads_kv);
     int index = static_cast<int>(blockIdx.x);
-    Head last = {0, 0};
+    FlashTiles<C> tiles(a);
+    Head last = {0, 0, 0};
+    int last_first = 0;     // the first block of the tile before
     bool has_last = false;  // whether the values of the block before are still to come
 #pragma unroll 1
     for (;;) {
-      const bool is_tile = index < a.tiles;
+      FlashTile tile = {0, 0, 0, 0, 0, 0, 0, 0};
+      const bool is_tile = tiles.find(index, tile);
       // Asked for early: the answer takes a while.
       int next = static_cast<int>(gridDim.x);
       if (is_tile) next += static_cast<int>(atomicAdd(static_cast<u32*>(a.workspace), 1U));
-      FlashTile tile = Block::tile(a, is_tile ? index : 0);
-      const Head head = {tile.head / group, tile.batch};
-      if (!is_tile) tile.blocks = 0;
+      const Head head = head_of(tile, tile.head / group, tile.first_key);
+      const int first = Block::first_block(a, tile, tile.row);
 #pragma unroll 1
       for (u32 consumer = 0; consumer < Block::kConsumers; ++consumer) {
         put_queries(consumer, tile);
         if (consumer == 0) put_keys(tile.blocks - 1, head, is_tile);
       }
-      put_values(0, last, has_last);
+      put_values(last_first, last, has_last);
       if (!is_tile) break;
 #pragma unroll 1
-      for (int i = tile.blocks - 1; i > 0; --i) {
+      for (int i = tile.blocks - 1; i > first; --i) {
         put_keys(i - 1, head, true);
         put_values(i, head, true);
       }
       last = head;
+      last_first = first;
       has_last = true;
       index = next;
       buffers.next();

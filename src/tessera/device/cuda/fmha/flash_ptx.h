@@ -24,11 +24,15 @@ __device__ __forceinline__ void store_shared(u32 to, int x, int y, int z, int w)
   asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x), "r"(y), "r"(z), "r"(w)
                : "memory");
 }
-__device__ __forceinline__ void load_shared(u32 from, int& x, int& y, int& z, int& w) {
-  asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
-               : "r"(from)
-               : "memory");
+// Zeros where it does not load.
+__device__ __forceinline__ void load_shared_if(u32 from, int (&x)[4], bool loads) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@p ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];\n}"
+      : "=&r"(x[0]), "=&r"(x[1]), "=&r"(x[2]), "=&r"(x[3])
+      : "r"(from), "r"(static_cast<u32>(loads))
+      : "memory");
 }
 
 __device__ __forceinline__ void store_shared_half(u32 to, u16 x) {

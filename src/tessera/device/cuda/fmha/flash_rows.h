@@ -64,6 +64,16 @@ __device__ __forceinline__ void hide(float (&scores)[kCount], int first, int sec
   }
 }
 
+// Hides the keys before `first` in the upper row, and before `second` in the lower one.
+template <int kCount>
+__device__ __forceinline__ void hide_before(float (&scores)[kCount], int first, int second) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int key = i / 4 * 8 + i % 2;
+    if (key < (i / 2 % 2 == 0 ? first : second)) scores[i] = minus_infinity();
+  }
+}
+
 // Moves the references to the maxima where they lag too far behind, and scales the sums; factor:
 // by how much. Whether a row of the warp moved. `unit` turns scores into powers of 2.
 template <class T, int kCount>
@@ -138,6 +148,20 @@ __device__ __forceinline__ void multiply_again(const FlashTokens<T>& keys, int l
       for (int e = 0; e < 4; ++e) scores[i + e] = sums[e];
     }
   }
+}
+
+// What lies behind a sequence belongs to another one or to nobody, and 0 times that may be NaN.
+// Zeros take its place: whole lines of 128 bytes of each slab, from row `from` on.
+template <int kSlabs, int kRows>
+__device__ __forceinline__ void clear_rows(u32 slabs, int from, int index, int threads) {
+#pragma unroll 1
+  for (int slab = 0; slab < kSlabs; ++slab) {
+#pragma unroll 1
+    for (int at = from * kLineBytes + index * 16; at < kRows * kLineBytes; at += threads * 16) {
+      store_shared(slabs + slab * kRows * kLineBytes + at, 0, 0, 0, 0);
+    }
+  }
+  copy_engine_fence();
 }
 
 }  // namespace tessera::device

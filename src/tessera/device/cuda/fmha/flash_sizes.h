@@ -10,11 +10,14 @@ struct FlashShape {
   int keys;          // of a block
   int hdim, hdim_v;  // the longest heads, whole slabs of 64 elements
   int stages;        // of the ring of blocks of keys and of values
+  bool bends;        // whether a score is more than a product times the scale
 };
 
 inline constexpr int kFlashSlab = 64;            // elements of a swizzled line
 inline constexpr int kFlashStoredRows = 16;      // rows of the output that a warp stores at a time
+inline constexpr int kFlashPlaceBytes = 32;      // what a consumer is told of a tile
 inline constexpr int kFlashSmallRegisters = 32;  // of a consumer's thread, besides the arrays
+inline constexpr int kFlashBendRegisters = 16;   // more where scores are more than products
 inline constexpr int kFlashQueryRegisters = 8;   // more where it has the queries
 
 // Registers of a consumer's thread that the machine has, of 64 Ki for all threads.
@@ -23,7 +26,7 @@ constexpr int flash_registers(int consumers) { return consumers == 3 ? 160 : 240
 // Registers of a consumer's thread: sums, scores, weights, and the queries if these fit, which
 // spares the tensor cores reading them again for each block of keys.
 constexpr int flash_registers_used(const FlashShape& s, bool with_queries) {
-  return s.hdim_v / 2 + s.keys / 2 + s.keys / 4 +
+  return s.hdim_v / 2 + s.keys / 2 + s.keys / 4 + (s.bends ? kFlashBendRegisters : 0) +
          (with_queries ? s.hdim / 4 + kFlashQueryRegisters : 0) + kFlashSmallRegisters;
 }
 
@@ -43,7 +46,8 @@ constexpr FlashSizes flash_sizes(const FlashShape& s) {
   FlashSizes z{};
   z.query_buffers = s.hdim <= 128 ? 2 : 1;
   z.out_slabs = s.hdim == 128 && s.hdim_v == 128 ? 2 : 1;
-  z.queries_in_registers = flash_registers_used(s, true) <= flash_registers(s.consumers);
+  z.queries_in_registers =
+      !s.bends && flash_registers_used(s, true) <= flash_registers(s.consumers);
   z.query_bytes = kWgmmaRows * s.hdim * 2;
   z.stage_bytes = s.keys * (s.hdim > s.hdim_v ? s.hdim : s.hdim_v) * 2;
   z.out_bytes = z.out_slabs * kWgmmaRows * kLineBytes;
@@ -51,7 +55,7 @@ constexpr FlashSizes flash_sizes(const FlashShape& s) {
   z.stages = buffers * z.query_bytes;
   z.out = z.stages + s.stages * z.stage_bytes;
   z.places = z.out + s.consumers * z.out_bytes;
-  z.flags = z.places + buffers * 16;
+  z.flags = z.places + buffers * kFlashPlaceBytes;
   z.barriers = z.flags + s.consumers * 8;
   z.bytes = z.barriers + 2 * (s.stages + buffers) * 8;
   return z;
@@ -60,7 +64,7 @@ constexpr FlashSizes flash_sizes(const FlashShape& s) {
 // The shared memory that a launch must give each block. It does not overflow for tiles that are too
 // large for any machine.
 constexpr long long flash_bytes(const FlashShape& s) {
-  const FlashSizes one = flash_sizes({s.consumers, s.keys, s.hdim, s.hdim_v, 0});
+  const FlashSizes one = flash_sizes({s.consumers, s.keys, s.hdim, s.hdim_v, 0, false});
   return one.bytes + static_cast<long long>(s.stages) * (one.stage_bytes + 2 * 8);
 }
 

@@ -8,6 +8,7 @@
 // neighbours.
 #pragma once
 
+#include "tessera/device/cuda/fmha/check_pages.h"
 #include "tessera/device/cuda/fmha/split_ring.h"
 #include "tessera/device/cuda/fmha/split_store.h"
 
@@ -206,33 +207,45 @@ class SplitFmha {
 
   // ---- one part of the keys ----
 
-  __device__ __forceinline__ Copy copy_of(const void* base, const i64 (&stride)[kTokenStrides],
-                                          i64 hdim) const {
-    const In* const first =
-        tile.template token<const In>(base, stride, tile.head_kv, tile.s.first_key);
-    return Copy({first, stride[kToken], static_cast<int>(hdim)}, tile.s.keys,
-                thread % kTeamThreads);
+  __device__ __forceinline__ Copy copy_of(i64 hdim) const {
+    return Copy(static_cast<int>(hdim), tile.s.keys, thread % kTeamThreads);
+  }
+
+  // Fetches the block of keys and values from `key` on to a stage. A block that lies in one page is
+  // as tokens at equal distances are; `page` is that page, which was asked for a block earlier.
+  __device__ __forceinline__ void fetch(u32 to, const Copy& keys, const Copy& values, int key,
+                                        i64 page) const {
+    if (C::kPages != FmhaPages::none && !tile.has_whole_blocks(kKeys)) {
+      keys.fetch(to, tile.template paged<true>(), key);
+      values.fetch(to + kSizes.block, tile.template paged<false>(), key);
+    } else {
+      keys.fetch(to, tile.template strided<true>(key, page), key);
+      values.fetch(to + kSizes.block, tile.template strided<false>(key, page), key);
+    }
   }
 
   // The team's blocks of a part: every kTeams-th. The queries come while the first ones are on
   // their way.
   __device__ __forceinline__ void attend(const SplitBlocks& blocks, const SplitPart& part) {
-    const Copy keys = copy_of(g.k, g.k_stride, g.hdim);
-    const Copy values = copy_of(g.v, g.v_stride, g.hdim_v);
+    const Copy keys = copy_of(g.hdim);
+    const Copy values = copy_of(g.hdim_v);
     int next = part.first + team;  // what is fetched next, and to which stage
     int to = 0;
-    const auto fetch = [&] {
+    const auto page_of_next = [&]() -> i64 {
+      return next < part.last ? tile.page_of(blocks.block(next) * kKeys) : 0;
+    };
+    i64 page = page_of_next();
+    const auto fetch_next = [&] {
       if (next < part.last) {
-        const int key = blocks.block(next) * kKeys;
-        keys.fetch(stage_at(to), key);
-        values.fetch(stage_at(to) + kSizes.block, key);
+        fetch(stage_at(to), keys, values, blocks.block(next) * kKeys, page);
       }
       copies_commit();
       next += kTeams;
       to = to + 1 < kStages ? to + 1 : 0;
+      page = page_of_next();
     };
 #pragma unroll 1
-    for (int i = 0; i + 1 < kStages; ++i) fetch();
+    for (int i = 0; i + 1 < kStages; ++i) fetch_next();
     bring_queries();
     keep_queries();
     const SplitKeys all = tile.seen_by_all();
@@ -241,7 +254,7 @@ class SplitFmha {
     for (int index = part.first + team; index < part.last; index += kTeams) {
       copies_wait<kStages - 2>();
       sync_team();
-      fetch();
+      fetch_next();
       const int first = blocks.block(index) * kKeys;
       const int last = first + kKeys;
       float x[kScores / 4][4];
@@ -276,13 +289,14 @@ class SplitFmha {
   static __device__ __forceinline__ void run(const SplitArguments& a) {
     extern __shared__ __align__(128) unsigned char fmha_memory[];
     const FmhaArguments& g = a.fmha;
+    if (C::kPages != FmhaPages::none && has_bad_page(g)) return;
     const int item = static_cast<int>(blockIdx.x) / a.parts;
     const int index = static_cast<int>(blockIdx.x) % a.parts;
     const int pair = item / a.tiles;
     const int heads = static_cast<int>(g.heads_kv), group = static_cast<int>(g.heads) / heads;
     const int batch = pair / heads;
     const int first = item % a.tiles * kRows;
-    const FmhaSequence s = sequence_of<C::kLengths>(g, batch);
+    const FmhaSequence s = sequence_of<C::kLengths, C::kPages>(g, batch);
     const int rows = static_cast<int>(clamped(s.queries * group - first, 0, kRows));
     if (rows == 0) return;
     const SplitTile<C> tile = {g, s, batch, pair % heads, group, first, rows};
@@ -294,6 +308,10 @@ class SplitFmha {
     state.attend(blocks, part);
     state.leave_sums();
     Store{a, tile, fmha_memory, state.thread}.store(item, part, index);
+  }
+
+  static __device__ __forceinline__ void check(const SplitArguments& a) {
+    check_pages<C::kLengths, C::kPages>(a.fmha);
   }
 };
 

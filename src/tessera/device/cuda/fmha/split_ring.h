@@ -7,43 +7,31 @@
 
 namespace tessera::device {
 
-// Tokens of one head of a sequence; their elements are neighbours. Tokens that are no multiple of
-// 16 bytes apart are moved element by element.
-template <class T>
-struct SplitTokens {
-  const T* first;
-  i64 stride;
-  int hdim;
-
-  __device__ __forceinline__ bool aligned() const {
-    return ((reinterpret_cast<u64>(first) | static_cast<u64>(stride * sizeof(T))) & 15) == 0;
-  }
-};
-
-// One thread's share of the copies of blocks of kKeys tokens of up to kHdim elements. What lies
-// behind the last token or behind the end of a head arrives as zeros.
+// One thread's share of the copies of blocks of kKeys tokens of up to kHdim elements, which are
+// neighbours. What lies behind the last token or behind the end of a head arrives as zeros. Tokens
+// that do not begin at multiples of 16 bytes are moved element by element.
 template <class T, int kKeys, int kHdim, int kThreads>
 class SplitCopy {
  public:
   using Shape = TileShape<T, kKeys, kHdim, true>;
 
-  __device__ __forceinline__ SplitCopy(const SplitTokens<T>& tokens, i64 keys, int thread)
-      : from(tokens.first + thread / kChunks * tokens.stride + thread % kChunks * kPerChunk),
-        stride(tokens.stride),
-        left(static_cast<int>(keys) - thread / kChunks),
-        elements(
-            static_cast<int>(clamped(tokens.hdim - thread % kChunks * kPerChunk, 0, kPerChunk))),
-        place(Shape::at(thread / kChunks, thread % kChunks)),
-        is_aligned(tokens.aligned()) {}
+  __device__ __forceinline__ SplitCopy(int hdim, i64 all_keys, int thread)
+      : row(thread / kChunks),
+        chunk(thread % kChunks * kPerChunk),
+        keys(static_cast<int>(all_keys)),
+        elements(static_cast<int>(clamped(hdim - chunk, 0, kPerChunk))),
+        place(Shape::at(row, thread % kChunks)) {}
 
-  // Fetches the block whose first key is `key` to address `to`.
-  __device__ __forceinline__ void fetch(u32 to, int key) const {
-    if (!is_aligned) return fetch_elements(to, key);
-    const T* const first = from + key * stride;
+  // Fetches the block whose first key is `key` to address `to`. tokens.token(k) is the first
+  // element of key k.
+  template <class Tokens>
+  __device__ __forceinline__ void fetch(u32 to, const Tokens& tokens, int key) const {
+    if (!tokens.aligned()) return fetch_elements(to, tokens, key);
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      const int bytes = key + i * kAtOnce < left ? elements * 2 : 0;
-      copy_async<16>(to + place_of(i), first + i * kAtOnce * stride, bytes);
+      const int token = key + row + i * kAtOnce;
+      const int bytes = token < keys ? elements * 2 : 0;
+      copy_async<16>(to + place_of(i), tokens.token(token) + chunk, bytes);
     }
   }
 
@@ -60,22 +48,21 @@ class SplitCopy {
     return (place ^ Shape::way(i * kAtOnce) * 16) + i * kAtOnce * Shape::kLineBytes;
   }
 
-  __device__ __forceinline__ void fetch_elements(u32 to, int key) const {
+  template <class Tokens>
+  __device__ __forceinline__ void fetch_elements(u32 to, const Tokens& tokens, int key) const {
 #pragma unroll 1
     for (int i = 0; i < kCopies * kPerChunk; ++i) {
-      const int token = i / kPerChunk * kAtOnce, element = i % kPerChunk;
-      const bool exists = key + token < left && element < elements;
-      const T* const p = from + (i64{key} + token) * stride + element;
-      store_shared_half(to + place_of(i / kPerChunk) + 2 * element, exists ? p->bits : u16{0});
+      const int token = key + row + i / kPerChunk * kAtOnce, element = i % kPerChunk;
+      const bool exists = token < keys && element < elements;
+      const u16 bits = exists ? tokens.token(token)[chunk + element].bits : u16{0};
+      store_shared_half(to + place_of(i / kPerChunk) + 2 * element, bits);
     }
   }
 
-  const T* from;  // this thread's chunk of the first block
-  i64 stride;
-  int left;      // tokens from that one on
-  int elements;  // of the chunk
+  int row, chunk;  // of the block's first copy: its token and its element
+  int keys;        // of the sequence
+  int elements;    // of the chunk
   u32 place;
-  bool is_aligned;
 };
 
 }  // namespace tessera::device

@@ -4,6 +4,7 @@
 
 #include "tessera/device/cuda/fmha/flash_rows.h"
 #include "tessera/device/cuda/fmha/split_merge.h"
+#include "tessera/device/cuda/fmha/token_rows.h"
 #include "tessera/device/cuda/vectors.h"
 #include "tessera/device/fmha.h"
 
@@ -28,6 +29,7 @@ struct SplitRow {
 // Rows of one key-value head of one sequence: the queries of all its heads, query by query.
 template <class C>
 struct SplitTile {
+  using In = typename C::In;
   const FmhaArguments& g;
   FmhaSequence s;
   i64 batch, head_kv;
@@ -47,6 +49,38 @@ struct SplitTile {
     const i64 sequence = C::kLengths == FmhaLengths::packed ? 0 : batch * stride[kTokenBatch];
     return static_cast<T*>(const_cast<void*>(base)) + sequence + head * stride[kTokenHead] +
            index * stride[kToken];
+  }
+
+  // ---- keys and values, from the sequence's first token on ----
+
+  template <bool kOfKeys>
+  __device__ __forceinline__ const In* cache() const {
+    return static_cast<const In*>(kOfKeys ? g.k : g.v);
+  }
+  // Whether a block of keys lies in one page.
+  __device__ __forceinline__ bool has_whole_blocks(int keys) const {
+    return static_cast<int>(g.page_size) % keys == 0;
+  }
+  // The page of a key; 0 without pages.
+  __device__ __forceinline__ i64 page_of(int key) const {
+    if constexpr (C::kPages == FmhaPages::none) return 0;
+    return device::page_of(g, s, slot_of(g, key).entry);
+  }
+  // Tokens whose distance is that of the block from `key` on, which lies in `page`.
+  template <bool kOfKeys>
+  __device__ __forceinline__ StridedTokens<In> strided(int key, i64 page) const {
+    const i64(&stride)[kTokenStrides] = kOfKeys ? g.k_stride : g.v_stride;
+    if constexpr (C::kPages == FmhaPages::none) {
+      return {token<const In>(cache<kOfKeys>(), stride, head_kv, s.first_key), stride[kToken], 1};
+    }
+    const i64 ahead = slot_of(g, key).token - key;
+    return {cache<kOfKeys>() + page * stride[kTokenBatch] + head_kv * stride[kTokenHead] +
+                ahead * stride[kToken],
+            stride[kToken], 1};
+  }
+  template <bool kOfKeys>
+  __device__ __forceinline__ PagedTokens<In, FmhaCacheLayout::linear, kOfKeys> paged() const {
+    return {g, s, head_kv, 0};
   }
 
   // Row r; behind the last row the last one again.
@@ -70,7 +104,7 @@ struct SplitTile {
   // The score of a row and a key whose product is x.
   __device__ __forceinline__ float score(float x, const SplitRow& r, int key) const {
     x *= g.scale;
-    if constexpr (C::kSoftCap) x = g.soft_cap * tanhf(x * (1.0F / g.soft_cap));
+    if constexpr (C::kSoftCap) x = g.soft_cap * tanh_fast(x * (1.0F / g.soft_cap));
     if constexpr (C::kBias == FmhaBias::alibi) x += alibi_of(r.slope, s, r.query, key);
     if constexpr (C::kBias == FmhaBias::elementwise) {
       const i64 place = batch * g.bias_stride[0] + r.head * g.bias_stride[1] +

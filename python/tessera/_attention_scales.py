@@ -1,0 +1,117 @@
+"""Factors of attention's numbers of 8 bits: from arrays and their shapes to a problem's fields."""
+from __future__ import annotations
+
+import sys
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from . import _arrays, _dtypes
+from ._abi import Error
+from ._arrays import View
+
+NAMES = ("descale_q", "descale_k", "descale_v", "scale_o")
+_OF_INPUTS = NAMES[:3]
+_BLOCK = 128  # queries or keys of a factor, where a call does not say how many
+Blocks = Tuple[Optional[int], Optional[int]]  # of queries, of keys
+
+
+def result_word(word: str) -> str:
+    """The type of a new result."""
+    return "fp16" if _dtypes.BYTES[word] == 1 else word
+
+
+def arrays_of(given: Tuple[Any, ...], q: Any, out: Any) -> Tuple[Any, ...]:
+    """Those of NAMES beside q. A number becomes an array; an output of 8 bits has a factor where
+    the inputs have."""
+    if all(one is None for one in given):
+        return given
+    for name, one in zip(_OF_INPUTS, given):
+        if one is None:
+            raise Error(f"{name} must be given beside the other factors of q, k and v")
+    if given[3] is None and out is not None and _is_eight_bits(out):
+        given = (*given[:3], 1.0)
+    return tuple(_array(name, one, q) for name, one in zip(NAMES, given))
+
+
+def _is_eight_bits(array: Any) -> bool:
+    return str(getattr(array, "dtype", "")).rpartition(".")[2].startswith("float8")
+
+
+def _array(name: str, given: Any, q: Any) -> Any:
+    if given is None or hasattr(given, "shape"):
+        return given
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        raise Error(f"{name} must be a number or an array of float32, got {given!r}") from None
+    package = type(q).__module__.partition(".")[0]
+    if package == "torch":
+        return q.new_full((1,), number, dtype=sys.modules["torch"].float32)
+    if _arrays.is_on_host(q):
+        import numpy
+        return numpy.array([number], "float32")
+    if package == "cupy":
+        return sys.modules["cupy"].array([number], "float32")
+    raise Error(f"{name} must be an array on the GPU for an array of {package}, got {given!r}")
+
+
+def _is_one(view: View) -> bool:
+    return view.shape in ((), (1,))
+
+
+def _check(name: str, view: View, wanted: Tuple[int, ...], what: str) -> None:
+    if view.dtype != "fp32":
+        raise Error(f"{name} must have the type float32, got {_dtypes.NAMES[view.dtype]}")
+    if view.shape != wanted and not (wanted == (1,) and view.shape == ()):
+        raise Error(f"{name} must have the shape {wanted}{what}, got {view.shape}")
+    packed = 1
+    for size, stride in zip(reversed(view.shape), reversed(view.strides)):
+        if size > 1 and stride != packed and 0 not in view.shape:
+            raise Error(f"{name} must have no gaps, got the strides {view.strides} over "
+                        f"{view.shape}")
+        packed *= size
+
+
+def fields(blocks: Blocks, views: Mapping[str, View], problem: Mapping[str, Any]
+           ) -> Dict[str, Any]:
+    """problem: the fields that say how large it is."""
+    found: Dict[str, Any] = {name: block for name, block in
+                             zip(("qscale_block_q", "qscale_block_k"), blocks)
+                             if block is not None}
+    if "descale_q" not in views:
+        if "scale_o" in views:
+            raise Error("scale_o needs descale_q, descale_k and descale_v")
+        return found
+    if _dtypes.BYTES[views["q"].dtype] != 1:
+        raise Error("descale_q, descale_k and descale_v are for q, k and v of float8, got "
+                    f"{_dtypes.NAMES[views['q'].dtype]}")
+    found["qscale"] = _kind(views)
+    for name in _OF_INPUTS:
+        _check(name, views[name], *_shape(found["qscale"], name, blocks, problem))
+    if "scale_o" in views:
+        _check("scale_o", views["scale_o"], (1,), "")
+        if _dtypes.BYTES[views["out"].dtype] != 1:
+            raise Error("scale_o is for a result of float8, got "
+                        f"{_dtypes.NAMES[views['out'].dtype]}; give out of that type")
+    return found
+
+
+def _kind(views: Mapping[str, View]) -> str:
+    if all(_is_one(views[name]) for name in _OF_INPUTS):
+        return "per_tensor"
+    return "kv_block" if _is_one(views["descale_q"]) else "per_block"
+
+
+def _shape(kind: str, name: str, blocks: Blocks, problem: Mapping[str, Any]
+           ) -> Tuple[Tuple[int, ...], str]:
+    if kind == "per_tensor" or (kind == "kv_block" and name == "descale_q"):
+        return (1,), ""
+    heads = problem["heads"] if name == "descale_q" else problem.get("heads_kv", problem["heads"])
+    if kind == "kv_block" and problem.get("pages", "none") != "none":
+        return (problem["num_pages"], heads), " (pages, heads)"
+    is_q = name == "descale_q"
+    given = blocks[0 if is_q else 1]
+    block = _BLOCK if given is None else given
+    tokens = problem["seqlen_q" if is_q else "seqlen_k"]
+    count = -(-tokens // max(block, 1))
+    return ((problem["batch"], heads, count),
+            f" (sequences, heads, blocks of {block} {'queries' if is_q else 'keys'})")

@@ -1,0 +1,149 @@
+"""Decoding over caches, contiguous and in pages, and the cache that gives out its pages, against
+their definition in fp64."""
+import re
+
+import ml_dtypes
+import numpy
+
+import tessera
+from support import SEED
+from test_append import turned
+from test_attention import Attended, Expected, heads_first
+from test_paged_attention import Cache
+
+TYPES = ("float32", "float16", ml_dtypes.bfloat16)
+
+
+def tables(random, positions, pairs):
+    angles = random.uniform(0, 6.3, (positions, pairs))
+    return numpy.cos(angles).astype("float32"), numpy.sin(angles).astype("float32")
+
+
+class Decode(Attended):
+    def test_contiguous_caches(self):
+        for layout in ("bshd", "bhsd"):
+            for tokens in (1, 3):
+                q, k, v = self.tensors(2, tokens, 20, dtype=TYPES[self.pick(0, 3)])
+                lengths = [self.pick(tokens, 21) for _ in range(2)]
+                given = [heads_first(x, "bshd") if layout == "bhsd" else x for x in (q, k, v)]
+                out, lse = tessera.decode(*given, lengths, layout=layout, return_lse=True)
+                for b, n in enumerate(lengths):
+                    expected = Expected(*(x.swapaxes(0, 1) for x in (q[b], k[b, :n], v[b, :n])),
+                                        mask="bottom_right", dtype=q.dtype)
+                    self.near(heads_first(out[b], layout), lse[b], expected)
+        q, k, v = self.tensors(2, 1, 20)
+        self.assertTrue((tessera.decode(q, k, v) == tessera.attention(q, k, v)).all())
+
+    def test_new_keys_are_appended_and_attended(self):
+        cos, sin = tables(self.random, 64, 8)
+        for is_paged in (False, True):
+            lengths = [30, 4, 17]
+            cache = Cache(self, lengths, 8)
+            before = [n - 2 for n in lengths]
+            q, k_new, v_new = (self.draw(3, 2, n, d) for n, d in ((4, 16), (2, 16), (2, 24)))
+            kept = q.copy()
+            how = {"page_table": cache.table, "page_starts": None} if is_paged else {}
+            k, v = cache.k, cache.v
+            if not is_paged:
+                k, v = (numpy.zeros((3, 32, 2, n), "float32") for n in (16, 24))
+                for b, n in enumerate(lengths):
+                    for to, old in zip((k, v), cache.sequence(b)):
+                        to[b, :n] = old.swapaxes(0, 1)
+            out = tessera.decode(q, k, v, before, k_new=k_new, v_new=v_new, cos=cos, sin=sin,
+                                 rotary="half", **how)
+            self.assertTrue((q == kept).all())
+            for b, n in enumerate(lengths):
+                places = numpy.arange(n - 2, n)
+                keys, values = cache.sequence(b)
+                keys, values = keys.astype("float64"), values.copy()
+                keys[:, -2:] = turned(k_new[b], places, cos, sin, "half").swapaxes(0, 1)
+                values[:, -2:] = v_new[b].swapaxes(0, 1)
+                expected = Expected(turned(q[b], places, cos, sin, "half").swapaxes(0, 1), keys,
+                                    values, mask="bottom_right")
+                expected.bound = 2 * expected.bound + 1e-6  # turned in fp32
+                self.near(out[b].swapaxes(0, 1), None, expected)
+
+    def test_what_does_not_fit_is_refused(self):
+        q, k, v = self.tensors(2, 1, 20)
+        new = k[:, :1]
+        for sentence, arrays, how in (
+                ("decode: k_new is given without v_new", (q, k, v, [3, 4]), {"k_new": new}),
+                ("decode: rotary='half' turns new keys; give k_new and v_new", (q, k, v),
+                 {"rotary": "half"}),
+                ("decode: k_new needs seqlens_k, how many keys the cache has before it", (q, k, v),
+                 {"k_new": new, "v_new": new}),
+                ("decode: q has 1 tokens and k_new 2; the two must be equal", (q, k, v, [3, 4]),
+                 {"k_new": k[:, :2], "v_new": new}),
+                ("decode: q must have 4 dimensions, got 3; attention() takes packed tokens",
+                 (q[0], k, v), {})):
+            self.assert_refused(re.escape(sentence), tessera.decode, *arrays, **how)
+
+
+class Sequences(Attended):
+    def test_sequences_grow_and_go(self):
+        """Ten steps of sequences that come, grow by any numbers of tokens, shrink and go."""
+        for dtype in TYPES[:2]:
+            cache = tessera.KvCache(pages=12, page_size=4, heads_kv=2, hdim=16, hdim_v=8, layers=2,
+                                    dtype=dtype)
+            held = {}
+            for turn in range(10):
+                with self.subTest(turn=turn, dtype=dtype, seed=SEED):
+                    self.step(cache, held, dtype, self.pick(0, 2))
+            for number in list(held):
+                cache.free(number)
+            self.assertEqual(cache.free_pages, 12)
+
+    def step(self, cache, held, dtype, layer):
+        while len(held) < 3:
+            held[cache.add()] = [numpy.zeros((2, 0, n)) for n in (16, 8)]
+        rows = list(held)[:self.pick(1, 4)]
+        counts = [self.pick(0, 4) for _ in rows]
+        step = cache.step(rows, counts)
+        most = max(counts)
+        new = [self.draw(len(rows), most, 2, n, dtype=dtype) for n in (16, 8)]
+        q = self.draw(len(rows), most, 4, 16, dtype=dtype)
+        for each in range(2):
+            self.assertIsNone(step.append(each, *new))
+        out, lse = step.attend(layer, q, return_lse=True)
+        for i, (row, count) in enumerate(zip(rows, counts)):
+            held[row] = [numpy.concatenate([old, x[i, :count].swapaxes(0, 1)], 1)
+                         for old, x in zip(held[row], new)]
+            self.assertEqual(cache.length(row), held[row][0].shape[1])
+            expected = Expected(q[i, :count].swapaxes(0, 1), *held[row], mask="bottom_right",
+                                dtype=numpy.dtype(dtype))
+            self.near(out[i, :count].swapaxes(0, 1), lse[i, :, :count], expected)
+        pages = [page for row in held for page in cache.pages_of(row)]
+        self.assertEqual(len(set(pages)), len(pages))
+        self.assertEqual(cache.free_pages + len(pages), 12)
+        last = rows[-1]
+        if cache.length(last) > 8:
+            cache.free(last)
+            del held[last]
+        elif cache.length(last) > 2:
+            cache.truncate(last, 2)
+            held[last] = [x[:, :2] for x in held[last]]
+
+    def test_what_does_not_fit_is_refused_and_changes_nothing(self):
+        cache = tessera.KvCache(pages=3, page_size=4, heads_kv=1, hdim=8)
+        one, other = cache.add(), cache.add()
+        cache.step([one], 7)
+
+        def refused(sentence, call, *arguments):
+            self.assert_refused(re.escape(f"KvCache: {sentence}"), call, *arguments)
+        refused("the new tokens need 2 pages, but 1 are free; free() sequences, or make a cache of "
+                "more pages", cache.step, [one, other], [2, 3])
+        self.assertEqual((cache.length(one), cache.length(other), cache.free_pages), (7, 0, 1))
+        refused("there is no sequence 9; add() makes one", cache.step, [9])
+        refused("there is no sequence 9; add() makes one", cache.free, 9)
+        refused(f"a step has each sequence once, got [{one}, {one}]", cache.step, [one, one])
+        refused("tokens must hold 2 numbers, one for each sequence, got 1", cache.step,
+                [one, other], [1])
+        refused("tokens must be at least 0, got -1", cache.step, [one], -1)
+        refused("length must be at least 0 and at most 7, which the sequence has, got 8",
+                cache.truncate, one, 8)
+        refused("pages must be at least 1, got 0",
+                lambda: tessera.KvCache(pages=0, heads_kv=1, hdim=8))
+        refused("dtype must be float32, float16 or bfloat16, got int8",
+                lambda: tessera.KvCache(pages=1, heads_kv=1, hdim=8, dtype="int8"))
+        refused("page_size must be a whole number, got 2.5",
+                lambda: tessera.KvCache(pages=1, heads_kv=1, hdim=8, page_size=2.5))
