@@ -13,7 +13,9 @@ from ._problem import Problem
 _ROTARY = ("interleaved", "half")
 
 
-class _Options(NamedTuple):
+class Options(NamedTuple):
+    """What a call says besides its arrays."""
+
     layout: str
     rotary: Optional[str]
     longest_q: Optional[int]  # of packed sequences
@@ -47,10 +49,10 @@ def append_kv(k_cache: Any, v_cache: Any, k_new: Any, v_new: Any, seqlens_k: Any
     lengths can be read, and left out where they lie on a GPU. Returns out, None without q.
     """
     try:
-        options = _checked(rotary, q, cos, sin, out, layout)
+        options = checked(rotary, q, cos, sin, out, layout)
         pages, report = _pages(k_cache, k_new, page_table, page_starts, check_pages)
-        batch, rooms = _rooms(k_cache, pages, layout)
-        lengths, longest = _lengths((batch, rooms), k_new, seqlens_k, seqlens_q, cos,
+        batch, rooms = rooms_of(k_cache, pages, layout)
+        lengths, longest = lengths_of((batch, rooms), k_new, seqlens_k, seqlens_q, cos,
                                     max_seqlen_q, layout)
         arrays = {"k": k_cache, "v": v_cache, "k_new": k_new, "v_new": v_new, "q": q, "cos": cos,
                   "sin": sin, "out": out, **lengths, "page_table": pages[0],
@@ -69,7 +71,7 @@ def append_kv(k_cache: Any, v_cache: Any, k_new: Any, v_new: Any, seqlens_k: Any
 
 # ---- Options and lengths -------------------------------------------------------------------------
 
-def _checked(rotary: Optional[str], q: Any, cos: Any, sin: Any, out: Any, layout: Any) -> _Options:
+def checked(rotary: Optional[str], q: Any, cos: Any, sin: Any, out: Any, layout: Any) -> Options:
     _attention_shapes.layout_word(layout)
     if rotary is not None and rotary not in _ROTARY:
         raise Error(f"rotary must be None or one of {', '.join(_ROTARY)}, got {rotary!r}")
@@ -80,7 +82,7 @@ def _checked(rotary: Optional[str], q: Any, cos: Any, sin: Any, out: Any, layout
         raise Error("q is for a rotary embedding, which turns it; got rotary=None and q")
     if q is None and out is not None:
         raise Error("out is for q, which is turned into it; got out and no q")
-    return _Options(layout, rotary, None, None)
+    return Options(layout, rotary, None, None)
 
 
 def _shape_of(array: Any, name: str) -> Tuple[int, ...]:
@@ -96,7 +98,7 @@ def _pages(k_cache: Any, k_new: Any, table: Any, starts: Any, is_checked: Option
     return (None, None), None
 
 
-def _rooms(k_cache: Any, pages: Tuple[Any, Any], layout: str) -> Tuple[int, List[int]]:
+def rooms_of(k_cache: Any, pages: Tuple[Any, Any], layout: str) -> Tuple[int, List[int]]:
     """How many sequences there are, and how many keys each has room for. Of a list on a GPU, which
     is not read, as many as all entries have."""
     cache = _shape_of(k_cache, "k_cache")
@@ -116,7 +118,7 @@ def _rooms(k_cache: Any, pages: Tuple[Any, Any], layout: str) -> Tuple[int, List
     return batch, [(after - before) * size for before, after in zip(sums, sums[1:])]
 
 
-def _lengths(cache: Tuple[int, List[int]], k_new: Any, seqlens_k: Any, seqlens_q: Any, cos: Any,
+def lengths_of(cache: Tuple[int, List[int]], k_new: Any, seqlens_k: Any, seqlens_q: Any, cos: Any,
              most: Optional[int], layout: str) -> Tuple[Dict[str, Any], Optional[int]]:
     """seqlens_k, and seqlens_q where it is given, in int32, and how many new tokens packed
     sequences have at most. cache: how many sequences it has, and the room of each."""
@@ -174,7 +176,7 @@ def _check_places(before: List[int], counts: Optional[List[int]], ends: List[int
 
 # ---- Calls ---------------------------------------------------------------------------------------
 
-def _call(options: _Options, arrays: Dict[str, Any], stream: Any,
+def _call(options: Options, arrays: Dict[str, Any], stream: Any,
           dispatcher: Optional[Dispatcher]) -> Any:
     address = _arrays.stream_address(stream)
     given = {name: array for name, array in arrays.items() if array is not None}
@@ -201,7 +203,7 @@ def _call(options: _Options, arrays: Dict[str, Any], stream: Any,
     return given.get("out")
 
 
-def problem_fields(options: _Options, views: Dict[str, _arrays.View]) -> Dict[str, Any]:
+def problem_fields(options: Options, views: Dict[str, _arrays.View]) -> Dict[str, Any]:
     found = _tokens(options, views)
     k, new = found["k"], found["k_new"]
     is_packed = len(views["k_new"].shape) == 3
@@ -237,7 +239,7 @@ def problem_fields(options: _Options, views: Dict[str, _arrays.View]) -> Dict[st
     return fields
 
 
-def _tokens(options: _Options, views: Dict[str, _arrays.View]) -> Dict[str, Tokens]:
+def _tokens(options: Options, views: Dict[str, _arrays.View]) -> Dict[str, Tokens]:
     """All arrays of tokens, which fit together."""
     names = [name for name in ("k", "v", "k_new", "v_new", "q", "out") if name in views]
     rank, is_paged = len(views["k_new"].shape), "page_table" in views
@@ -276,7 +278,7 @@ _EQUAL = (("k", "v", "sequences", "batch"), ("k", "v", "heads", "heads"),
           ("k_new", "q", "elements a head", "hdim"))
 
 
-def _rotary_fields(options: _Options, views: Dict[str, _arrays.View]) -> Dict[str, Any]:
+def _rotary_fields(options: Options, views: Dict[str, _arrays.View]) -> Dict[str, Any]:
     if options.rotary is None:
         return {}
     for name in ("cos", "sin"):

@@ -32,8 +32,8 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
               check_pages: Optional[bool] = None, dropout: float = 0.0, seed: Any = None,
               offset: int = 0, descale_q: Any = None, descale_k: Any = None, descale_v: Any = None,
               scale_o: Any = None, scale_block_q: Optional[int] = None,
-              scale_block_k: Optional[int] = None, return_lse: bool = False,
-              return_random: bool = False, layout: str = "bshd",
+              scale_block_k: Optional[int] = None, num_splits: int = 0,
+              return_lse: bool = False, return_random: bool = False, layout: str = "bshd",
               out: Any = None, lse: Any = None, stream: Any = None,
               dispatcher: Optional[Dispatcher] = None) -> Any:
     """softmax(scale * q @ k.T + bias) @ v of each sequence and head.
@@ -70,7 +70,8 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
     heads_kv, blocks of scale_block_k keys), both 128 where None, counted in each sequence; or one
     number for q and those of blocks for k and v, with page_table (pages, heads_kv). scale_o: what a
     result of float8, which out then is, is multiplied by before it is rounded; it has at most the
-    type's largest number. A new result of float8 inputs is float16. return_lse: also
+    type's largest number. A new result of float8 inputs is float16. num_splits: into how many parts
+    the keys are cut by kernels that can, 0 as suits the machine. return_lse: also
     returns the logarithms of the sums of exp(score), float32, (batch, heads, queries) or (heads,
     tokens). return_random: also returns dropout's random values, uint8, (batch, heads, queries,
     keys) or (heads, tokens, longest keys). out, lse: the places of the results. stream, dispatcher:
@@ -90,7 +91,7 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
                                     layout, pages)
         ends = tuple(window) if isinstance(window, list) else window
         options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, added, *longest,
-                          dropout, (scale_block_q, scale_block_k))
+                          dropout, (scale_block_q, scale_block_k), num_splits)
         words = _attention_dropout.words(dropout, seed, offset, q)
         scales = _attention_scales.arrays_of((descale_q, descale_k, descale_v, scale_o), q, out)
         arrays = (q, k, v, slopes if bias is None else bias, *lengths, *pages, report, words,

@@ -32,6 +32,7 @@ class Options(NamedTuple):
     longest_k: Optional[int]  # of packed sequences, and of those in pages
     dropout: Any = 0.0
     blocks: _attention_scales.Blocks = (None, None)  # of factors
+    num_splits: Any = 0  # 0: as suits the machine
 
 
 class Tokens(NamedTuple):
@@ -341,6 +342,7 @@ def fields_of(options: Options, views: Dict[str, View], tokens: Dict[str, Tokens
         fields.update(token_strides(tokens[name]))
     fields.update(mask_fields(options.mask, options.window, options.sink))
     fields.update(scalar_fields(options.scale, options.soft_cap, options.skip_q, options.dropout))
+    fields["num_splits"] = whole("num_splits", options.num_splits)
     if "bias" in views:
         sizes = (fields["batch"], fields["heads"], fields["seqlen_q"], fields["seqlen_k"])
         fields.update(_bias_fields(views["bias"], sizes))

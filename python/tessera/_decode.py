@@ -16,7 +16,8 @@ def decode(q: Any, k_cache: Any, v_cache: Any, seqlens_k: Any = None, *, k_new: 
            seqlens_q: Any = None, page_table: Any = None, page_starts: Any = None,
            check_pages: Optional[bool] = None, window: Any = None, sink: int = 0,
            slopes: Any = None, scale: Optional[float] = None, soft_cap: float = 0.0,
-           max_seqlen_k: Optional[int] = None, return_lse: bool = False, layout: str = "bshd",
+           max_seqlen_k: Optional[int] = None, num_splits: int = 0, return_lse: bool = False,
+           layout: str = "bshd",
            out: Any = None, stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
     """Attention of one query, or of a few that follow each other, over the keys of a cache.
 
@@ -29,8 +30,8 @@ def decode(q: Any, k_cache: Any, v_cache: Any, seqlens_k: Any = None, *, k_new: 
     into the cache first, as append_kv() does; seqlens_k, which must be given, then counts the keys
     before them. rotary, cos, sin: turn the new keys, and q, whose array stays as it is.
     seqlens_q: how many tokens of q, and new keys, each sequence has; all without it.
-    window, sink, slopes, scale, soft_cap, max_seqlen_k, return_lse, out, stream, dispatcher: as in
-    attention().
+    window, sink, slopes, scale, soft_cap, max_seqlen_k, num_splits, return_lse, out, stream,
+    dispatcher: as in attention().
 
     Returns out, (batch, tokens, heads, hdim_v), or (out, lse). Two launches with k_new, one
     without.
@@ -52,7 +53,8 @@ def decode(q: Any, k_cache: Any, v_cache: Any, seqlens_k: Any = None, *, k_new: 
     mask = None if tokens == 1 and window is None else "bottom_right"
     return attention(q, k_cache, v_cache, mask=mask, window=window, sink=sink, slopes=slopes,
                      scale=scale, soft_cap=soft_cap, seqlens_q=seqlens_q, seqlens_k=seqlens_k,
-                     max_seqlen_k=max_seqlen_k, return_lse=return_lse, out=out, **pages, **where)
+                     max_seqlen_k=max_seqlen_k, num_splits=num_splits, return_lse=return_lse,
+                     out=out, **pages, **where)
 
 
 def _shape_of(array: Any, name: str) -> Tuple[int, ...]:

@@ -187,6 +187,16 @@ class Everything(Attended):
                 for lengths in (of_q, of_k)]
         return sums[0], sums[1]
 
+    def test_num_splits(self):
+        """The number of parts changes the order of sums and nothing else."""
+        q, k, v = self.draw(1, 1, 4, 64), self.draw(1, 4096, 2, 64), self.draw(1, 4096, 2, 64)
+        outs = [tessera.torch.attention(q, k, v, num_splits=n) for n in (1, 1, 16)]
+        self.assertTrue(torch.equal(outs[0], outs[1]))
+        self.assertFalse(torch.equal(outs[0], outs[2]))
+        torch.testing.assert_close(outs[0], outs[2], rtol=0, atol=1e-5)
+        mine = tessera.attention(*(x.numpy() for x in (q, k, v)), num_splits=16)
+        self.assertTrue((outs[2].numpy() == mine).all())
+
     def test_packed(self):
         for device in DEVICES:
             for dtype in TYPES:

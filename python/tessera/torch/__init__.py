@@ -6,6 +6,7 @@
 
 See docs/torch.md. Nothing is compiled against PyTorch.
 """
+from ._append import append_kv
 from ._attention import attention, scaled_dot_product_attention
 from ._conv import Conv1d, Conv2d, Conv3d, conv1d, conv2d, conv3d
 from ._functions import layer_norm, linear, matmul, rms_norm, softmax
@@ -13,6 +14,6 @@ from ._linear import Linear
 from ._optimize import Layer, Report, optimize
 from ._paired import compare, worst_error
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "Layer", "Linear", "Report", "attention", "compare",
-           "conv1d", "conv2d", "conv3d", "layer_norm", "linear", "matmul", "optimize", "rms_norm",
-           "scaled_dot_product_attention", "softmax", "worst_error"]
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "Layer", "Linear", "Report", "append_kv", "attention",
+           "compare", "conv1d", "conv2d", "conv3d", "layer_norm", "linear", "matmul", "optimize",
+           "rms_norm", "scaled_dot_product_attention", "softmax", "worst_error"]

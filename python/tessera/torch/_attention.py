@@ -33,8 +33,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
               offset: int = 0, descale_q: Any = None, descale_k: Any = None, descale_v: Any = None,
               scale_o: Any = None, scale_block_q: Optional[int] = None,
               scale_block_k: Optional[int] = None, out_dtype: Optional[torch.dtype] = None,
-              return_lse: bool = False, return_random: bool = False, layout: str = "bshd"
-              ) -> Union[Tensor, Tuple[Tensor, ...]]:
+              num_splits: int = 0, return_lse: bool = False, return_random: bool = False,
+              layout: str = "bshd") -> Union[Tensor, Tuple[Tensor, ...]]:
     """softmax(scale * q @ k.T + bias) @ v of each sequence and head, as tessera.attention() has it.
 
     q: (batch, queries, heads, hdim), or (batch, heads, queries, hdim) with layout="bhsd". Tensors
@@ -45,8 +45,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     dropout; PyTorch's generator draws them where they are left out, and seed may be a tensor of
     both, int64, on q's device. descale_q, descale_k, descale_v, scale_o: of tensors of float8,
     numbers or float32 tensors on q's device. out_dtype: float16, bfloat16, float32 or one of
-    float8; None is q's, and float16 for float8. The results of queries that are left out hold 0,
-    and minus infinity in lse. Forward alone: inputs that require a gradient are refused.
+    float8; None is q's, and float16 for float8. num_splits: as in tessera.attention(). The results
+    of queries that are left out hold 0, and minus infinity in lse. Forward alone: inputs that
+    require a gradient are refused.
     """
     _refuse_gradients((("q", q), ("k", k), ("v", v), ("bias", bias), ("slopes", slopes)))
     ends = window
@@ -63,7 +64,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     out, lse, random = _call(ops.attention, _attention_ops.run, tensors, layout, mask, ends, sink,
                              None if scale is None else float(scale), float(soft_cap), max_seqlen_q,
                              max_seqlen_k, skip_q, float(dropout), return_lse, return_random,
-                             check_pages, *scales, scale_block_q, scale_block_k, out_dtype)
+                             check_pages, *scales, scale_block_q, scale_block_k, out_dtype,
+                             num_splits)
     asked = (out,) + (lse,) * return_lse + (random,) * return_random
     return asked if len(asked) > 1 else out
 

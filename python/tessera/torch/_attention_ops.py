@@ -21,7 +21,7 @@ _library.define("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? s
                 "float dropout, bool has_lse, bool has_random, bool? check_pages=None, "
                 "Tensor? descale_q=None, Tensor? descale_k=None, Tensor? descale_v=None, "
                 "Tensor? scale_o=None, int? scale_block_q=None, int? scale_block_k=None, "
-                "ScalarType? out_dtype=None) -> (Tensor, Tensor, Tensor)",
+                "ScalarType? out_dtype=None, int num_splits=0) -> (Tensor, Tensor, Tensor)",
                 tags=torch.Tag.pt2_compliant_tag)
 
 
@@ -34,13 +34,14 @@ def run(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optiona
         descale_q: Optional[Tensor] = None, descale_k: Optional[Tensor] = None,
         descale_v: Optional[Tensor] = None, scale_o: Optional[Tensor] = None,
         scale_block_q: Optional[int] = None, scale_block_k: Optional[int] = None,
-        out_dtype: Optional[torch.dtype] = None) -> Tuple[Tensor, Tensor, Tensor]:
+        out_dtype: Optional[torch.dtype] = None,
+        num_splits: int = 0) -> Tuple[Tensor, Tensor, Tensor]:
     """out, lse and dropout's random values, which are empty where they are not asked for."""
     if bias is not None and slopes is not None:
         raise Error("bias and slopes cannot both be given; add the slopes to the bias")
     options = Options(layout, mask, None if window is None else tuple(window), sink, scale,
                       soft_cap, skip_q, None, max_seqlen_q, max_seqlen_k, dropout,
-                      (scale_block_q, scale_block_k))
+                      (scale_block_q, scale_block_k), num_splits)
     try:
         return run_attention(q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, options,
                              has_lse, has_random, Pages(page_table, page_starts, check_pages),
@@ -60,7 +61,8 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optio
           descale_q: Optional[Tensor] = None, descale_k: Optional[Tensor] = None,
           descale_v: Optional[Tensor] = None, scale_o: Optional[Tensor] = None,
           scale_block_q: Optional[int] = None, scale_block_k: Optional[int] = None,
-          out_dtype: Optional[torch.dtype] = None) -> Tuple[Tensor, Tensor, Tensor]:
+          out_dtype: Optional[torch.dtype] = None,
+          num_splits: int = 0) -> Tuple[Tensor, Tensor, Tensor]:
     is_paged, hdim = page_table is not None, k.shape[-1]
     torch._check(q.dim() in (3, 4), lambda: "q must have 4 dimensions, or 3")
     for tensor in (k, v):

@@ -63,7 +63,7 @@ class Pages(NamedTuple):
     is_checked: Optional[bool]
 
 
-def _indices(name: str, given: Tensor) -> Tensor:
+def indices(name: str, given: Tensor) -> Tensor:
     if given.dtype not in (torch.int32, torch.int64):
         raise Error(f"{name} must have the type int32 or int64, got "
                     f"{str(given.dtype).rpartition('.')[2]}")
@@ -73,14 +73,14 @@ def _indices(name: str, given: Tensor) -> Tensor:
     return given if given.dim() == 0 or given.stride(-1) == 1 else given.contiguous()
 
 
-def _checked_pages(pages: Pages) -> Tuple[Pages, Optional[Tensor]]:
+def checked_pages(pages: Pages) -> Tuple[Pages, Optional[Tensor]]:
     """The indices as the kernel takes them, and where a checked launch says what it found."""
     if pages.table is None:
         _paged.refuse_without_table(pages.starts, pages.is_checked)
         return pages, None
-    table, starts = _indices("page_table", pages.table), pages.starts
+    table, starts = indices("page_table", pages.table), pages.starts
     if starts is not None:
-        starts = _indices("page_starts", starts)
+        starts = indices("page_starts", starts)
         if starts.is_cpu:
             _paged.check_starts(starts.tolist(), table.shape[-1])
     elif table.dim() == 1:
@@ -214,7 +214,7 @@ def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
                   out_dtype: Optional[torch.dtype] = None) -> Tuple[Tensor, Tensor, Tensor]:
     _attention_shapes.layout_word(options.layout)
     _check_ranks(q, k, v, pages.table is not None)
-    pages, report = _checked_pages(pages)
+    pages, report = checked_pages(pages)
     if pages.table is not None:
         (seqlens_q, seqlens_k), options = _paged_lengths(q, k, (seqlens_q, seqlens_k), pages,
                                                          options)

@@ -144,6 +144,46 @@ TEST_F(CPlanTest, NeedsTheWordsOfDropout) {
   EXPECT_GE(out[0], 0);
 }
 
+// One sequence of three keys, whose fourth lies in the second entry's page.
+TEST_F(CPlanTest, AppendsToAPage) {
+  make("fmha kind=append heads=1 seqlen_q=1 seqlen_k=4 hdim=4 pages=table page_size=2 num_pages=3");
+  std::vector<float> k(3 * 2 * 4, -7.0F), v(k.size(), -7.0F);
+  const std::int32_t before[] = {3}, table[] = {2, 1};
+  const tsr_operand_t given[] = {{"k", k.data()},     {"v", v.data()},       {"k_new", a.data()},
+                                 {"v_new", b.data()}, {"seqlens_k", before}, {"page_table", table}};
+  ASSERT_TRUE(ok(tsr_launch_named(plan, given, 6, nullptr)));
+  for (std::size_t i = 0; i < k.size(); ++i) {
+    const bool is_new = i / 4 == 1 * 2 + 3 % 2;  // a row of page 1
+    EXPECT_EQ(k[i], is_new ? a[i % 4] : -7.0F) << i;
+    EXPECT_EQ(v[i], is_new ? b[i % 4] : -7.0F) << i;
+  }
+}
+
+TEST_F(CPlanTest, ThePartsOfKeysAreThoseThatWereAskedFor) {
+  constexpr std::size_t kKeys = 4096;
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> q(64), k(kKeys * 64), v(kKeys * 64);
+  for (auto* all : {&q, &k, &v}) {
+    for (float& x : *all) x = normal(random);
+  }
+  std::vector<std::vector<float>> results;
+  for (const char* parts : {"1", "1", "16"}) {
+    tsr_plan_destroy(plan.it), tsr_problem_destroy(problem.it);
+    tsr_dispatcher_destroy(dispatcher.it);
+    plan.it = nullptr, problem.it = nullptr, dispatcher.it = nullptr;
+    make(
+        ("fmha heads=1 seqlen_q=1 seqlen_k=4096 hdim=64 num_splits=" + std::string(parts)).c_str());
+    results.emplace_back(64, -7.0F);
+    const tsr_operand_t given[] = {
+        {"q", q.data()}, {"k", k.data()}, {"v", v.data()}, {"out", results.back().data()}};
+    ASSERT_TRUE(ok(tsr_launch_named(plan, given, 4, nullptr)));
+  }
+  EXPECT_EQ(results[0], results[1]) << "seed " << seed;
+  EXPECT_NE(results[0], results[2]) << "seed " << seed;
+  EXPECT_THAT(results[2], testing::Pointwise(testing::FloatNear(1e-5F), results[0])) << seed;
+}
+
 TEST_F(CPlanTest, RefusesAWorkspaceOfTheWrongSize) {
   make("gemm m=64 n=64 k=512");
   size_t bytes = 0;

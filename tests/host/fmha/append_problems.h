@@ -55,7 +55,7 @@ inline void set_append_pages(RandomFmhas& random, FmhaProblem& p) {
     p.max_pages = needed + random.integer(0, 2),
     p.table_stride = p.max_pages + random.integer(0, 2);
   }
-  if (p.pages == FmhaPages::list && p.lengths != FmhaLengths::equal && random.coin()) {
+  if (p.pages == FmhaPages::list && random.coin()) {
     p.page_entries = random.integer(0, p.batch * needed);
   }
   p.check_pages = random.coin();

@@ -132,7 +132,7 @@ TEST(FmhaAppendValidate, AcceptsWhatIsAllowed) {
         "rotary=half rotate_q=1 dtype=bf16", "lengths=packed tokens_q=0", "lengths=padded",
         "k_stride_d=9 k_stride_s=1 k_stride_h=72 k_stride_b=288", "v_new_stride_h=0",
         "pages=table page_size=4 check_pages=1", "pages=list page_size=16 cache_layout=vectorized",
-        "k_new_stride_b=0 v_new_stride_s=0"}) {
+        "pages=list page_size=4 page_entries=1", "k_new_stride_b=0 v_new_stride_s=0"}) {
     EXPECT_EQ(append_refusal(append_of(fields)), "") << fields;
   }
   const std::uint64_t seed = std::random_device{}();

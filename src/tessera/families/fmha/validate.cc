@@ -193,12 +193,14 @@ void check_table(const FmhaProblem& given, const FmhaProblem& p) {
   refuse("table_stride must be at least 0, got {}", p.table_stride);
 }
 
-// Where lengths vary, a list of fewer entries has room for all.
+// Where lengths vary, a list of fewer entries has room for all. Those of appended tokens say
+// nothing of how many keys a sequence may have.
 void check_list(const FmhaProblem& given, const FmhaProblem& p) {
   check_unused(given.pages, {{"max_pages", given.max_pages}, {"table_stride", given.table_stride}});
   check_counts(std::array<Count, 1>{{{"page_entries", p.page_entries, 0, kMostCount}}});
   const std::int64_t needed = pages_needed(p);
-  if (p.lengths != FmhaLengths::equal || p.page_entries >= p.batch * needed) return;
+  const bool varies = p.lengths != FmhaLengths::equal || appends(p);
+  if (varies || p.page_entries >= p.batch * needed) return;
   refuse(
       "page_entries must be at least {} with lengths=equal, {} pages of {} tokens for each of {} "
       "sequences, got {}",

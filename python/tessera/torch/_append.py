@@ -1,0 +1,69 @@
+"""Appending to a cache of keys and values: the operator torch.ops.tessera.append_kv."""
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+from .. import _append
+from .._abi import Error
+from ._append_run import run_append
+from ._attention_run import Pages
+from ._functions import _call, ops
+from ._ops import _library
+
+Tensor = torch.Tensor
+_library.define("append_kv(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k_new, Tensor v_new, "
+                "Tensor seqlens_k, Tensor? q, Tensor? cos, Tensor? sin, Tensor? seqlens_q, "
+                "Tensor? page_table, Tensor? page_starts, str? rotary, int? max_seqlen_q, "
+                "bool? check_pages, str layout) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+
+
+def run(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, seqlens_k: Tensor,
+        q: Optional[Tensor], cos: Optional[Tensor], sin: Optional[Tensor],
+        seqlens_q: Optional[Tensor], page_table: Optional[Tensor], page_starts: Optional[Tensor],
+        rotary: Optional[str], max_seqlen_q: Optional[int], check_pages: Optional[bool],
+        layout: str) -> Tensor:
+    """q as it was turned; without q a tensor without elements."""
+    try:
+        options = _append.checked(rotary, q, cos, sin, None, layout)
+        return run_append(k_cache, v_cache, k_new, v_new, seqlens_k, q, cos, sin, seqlens_q,
+                          options._replace(longest_q=max_seqlen_q),
+                          Pages(page_table, page_starts, check_pages))
+    except Error as error:
+        if str(error).startswith("fmha"):
+            raise
+        raise Error(f"append_kv: {error}", error.code, error.details) from None
+
+
+def _fake(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, seqlens_k: Tensor,
+          q: Optional[Tensor], *others: Any) -> Tensor:
+    return k_new.new_empty(0) if q is None else torch.empty_like(q)
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("append_kv", run, _device)
+torch.library.register_fake("tessera::append_kv", _fake, lib=_library)
+
+
+def append_kv(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, seqlens_k: Tensor, *,
+              q: Optional[Tensor] = None, cos: Optional[Tensor] = None,
+              sin: Optional[Tensor] = None, rotary: Optional[str] = None,
+              seqlens_q: Optional[Tensor] = None, max_seqlen_q: Optional[int] = None,
+              page_table: Optional[Tensor] = None, page_starts: Optional[Tensor] = None,
+              check_pages: Optional[bool] = None, layout: str = "bshd") -> Optional[Tensor]:
+    """Writes new keys and values behind those that a cache has, in place, as tessera.append_kv().
+
+    k_cache: (batch, room, heads_kv, hdim), or the pages of a cache with page_table. seqlens_k,
+    seqlens_q, page_table, page_starts: int32 or int64, on the device of k_cache. Returns q as it
+    was turned, in new memory; None without q. No input may require a gradient.
+    """
+    tensors = (k_cache, v_cache, k_new, v_new, seqlens_k, q, cos, sin, seqlens_q, page_table,
+               page_starts)
+    if torch.is_grad_enabled():
+        for name, tensor in zip(("k_cache", "v_cache", "k_new", "v_new"), tensors):
+            if tensor.requires_grad:  # type: ignore[union-attr]
+                raise Error(f"append_kv: {name} requires a gradient, which a cache has not; call "
+                            "it under torch.no_grad()", "unsupported")
+    out = _call(ops.append_kv, run, tensors, rotary, max_seqlen_q, check_pages, layout)
+    return None if q is None else out
