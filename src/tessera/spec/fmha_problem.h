@@ -103,7 +103,7 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // With kind=extend new tokens are appended in this way, and attention of their queries reads the
 // cache then. The lengths of the keys, seqlen_k or seqlens_k, count the new tokens: token t of the
 // n new ones of sequence b gets the position p = length - n + t. With rotate_q q is turned into
-// q_turned, which has the strides of q, and attention reads it.
+// q_turned, and attention reads it.
 struct FmhaProblem {
   FmhaKind kind = FmhaKind::forward;
   DType in = DType::fp32;  // of q, k and v
@@ -155,6 +155,7 @@ struct FmhaProblem {
   // append and extend:
   FmhaStrides k_new_strides = kPackedTokens;
   FmhaStrides v_new_strides = kPackedTokens;
+  FmhaStrides q_turned_strides = kPackedTokens;  // extend with rotate_q
   FmhaRotary rotary = FmhaRotary::none;
   bool rotate_q = false;        // whether q is turned into out, or q_turned; both may be q
   std::int64_t rotary_dim = 0;  // even; 0: hdim

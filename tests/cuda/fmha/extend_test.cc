@@ -33,7 +33,7 @@ class GpuFmhaExtend : public GpuFmhaPipeline {
     p.p_drop = 0, p.random = false, p.sink = 0;
     p.scale = 0, p.num_splits = 0;
     p.q_strides = p.k_strides = p.v_strides = p.out_strides = kPackedTokens;
-    p.k_new_strides = p.v_new_strides = kPackedTokens;
+    p.k_new_strides = p.v_new_strides = p.q_turned_strides = kPackedTokens;
   }
 };
 

@@ -16,7 +16,7 @@ inline void set_own_pages(RandomFmhas& random, FmhaProblem& p) {
   if (p.pages == FmhaPages::table && random.coin()) p.table_stride = needed + random.integer(0, 2);
 }
 
-// Caches are written, and with rotate_q places like those of q: no two elements share one.
+// Caches and turned queries are written: no two elements share a place.
 inline void set_extend_strides(RandomFmhas& random, FmhaProblem& p) {
   const FmhaProblem full = with_strides(p);
   const bool is_packed = p.lengths == FmhaLengths::packed;
@@ -31,12 +31,13 @@ inline void set_extend_strides(RandomFmhas& random, FmhaProblem& p) {
     if (random.coin()) spread(random, {parts, kv, room, p.hdim}, p.k_strides);
     if (random.coin()) spread(random, {parts, kv, room, hdim_v}, p.v_strides);
   }
-  if (p.rotate_q) p.q_strides = kPackedTokens;
-  if (p.rotate_q && random.coin()) spread(random, {batch, p.heads, tokens, p.hdim}, p.q_strides);
+  if (p.rotate_q && random.coin()) {
+    spread(random, {batch, p.heads, tokens, p.hdim}, p.q_turned_strides);
+  }
   if (random.coin()) spread(random, {batch, kv, tokens, p.hdim}, p.k_new_strides);
   if (random.coin()) spread(random, {batch, kv, tokens, hdim_v}, p.v_new_strides);
   if (!is_packed) return;
-  for (FmhaStrides* strides : {&p.q_strides, &p.k_new_strides, &p.v_new_strides}) {
+  for (FmhaStrides* strides : {&p.q_turned_strides, &p.k_new_strides, &p.v_new_strides}) {
     (*strides)[0] = kPacked;
   }
 }

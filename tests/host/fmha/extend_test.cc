@@ -43,9 +43,10 @@ constexpr RefusedExtend kRefusedExtends[] = {
     {"k_stride_s=15",
      "fmha: strides must not fold k onto itself: 15 is less than the 16 elements that smaller "
      "strides span"},
-    {"rotary=half rotate_q=1 q_stride_h=0",
+    {"rotary=half rotate_q=1 q_turned_stride_h=0",
      "fmha: strides must not fold q_turned onto itself: 0 is less than the 1 elements that smaller "
      "strides span"},
+    {"q_turned_stride_h=8", "fmha: q_turned_stride_h must be left out with rotate_q=0, got 8"},
     {"v_new_stride_s=-1", "fmha: strides of v_new must be at least 0, got -1"},
     {"lengths=packed pages=table page_size=4 k_new_stride_b=7",
      "fmha: k_new_stride_b must be left out or 0 with lengths=packed, where all sequences are one "

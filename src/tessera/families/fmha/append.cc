@@ -155,7 +155,7 @@ device::FmhaAppendArguments append_arguments(const FmhaProblem& p, const FmhaOpe
   g.end = end_of_positions(p);
   g.hdim = p.hdim, g.hdim_v = p.hdim_v, g.rotary_dim = p.rotary_dim;
   copy_strides(p.q_strides, g.q_stride);
-  copy_strides(extends(p) ? p.q_strides : p.out_strides, g.out_stride);
+  copy_strides(extends(p) ? p.q_turned_strides : p.out_strides, g.out_stride);
   copy_strides(p.k_new_strides, g.k_new_stride), copy_strides(p.v_new_strides, g.v_new_stride);
   copy_strides(p.k_strides, g.k_stride), copy_strides(p.v_strides, g.v_stride);
   if (p.lengths == FmhaLengths::packed) {

@@ -74,7 +74,7 @@ WrittenRows written_rows(const FmhaProblem& problem, const FmhaOperands& operand
 // What a cache and queries hold when new tokens are appended, in the layout of the operands. The
 // problem appends and has its strides.
 struct AppendedCopies {
-  std::vector<std::byte> q, k, v;  // q: with rotate_q
+  std::vector<std::byte> q, k, v;  // q: as q_turned lies, with rotate_q
   // How far the heads of new tokens may be from these, because a kernel may round turned elements
   // otherwise: Euclidean norms. Those of keys have the token's place in the cache, counted through
   // all sequences or pages, times heads_kv plus the head; others are exact. Those of queries, with

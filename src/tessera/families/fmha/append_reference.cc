@@ -159,10 +159,10 @@ class Append {
       const auto index = static_cast<std::int64_t>(at);
       compute_query(index, row.data());
       const std::int64_t head = index / tokens % p_.heads, batch = index / tokens / p_.heads;
-      const std::int64_t first = device::token_offset(g_.q_stride, batch, head, index % tokens);
+      const std::int64_t first = device::token_offset(g_.out_stride, batch, head, index % tokens);
       double error = 0;
       for (std::int64_t i = 0; i < p_.hdim; ++i) {
-        const std::int64_t offset = first + i * g_.q_stride[device::kTokenElement];
+        const std::int64_t offset = first + i * g_.out_stride[device::kTokenElement];
         error += store(row[static_cast<std::size_t>(i)], offset, copies.q);
       }
       copies.query_errors[at] = std::sqrt(error);
@@ -293,7 +293,7 @@ AppendedCopies appended_copies(const FmhaProblem& p, const FmhaOperands& operand
   for (const Tensor& tensor : tensors(p)) {
     if (tensor.name == "k") copies.k = copy_of(tensor, operands.k);
     if (tensor.name == "v") copies.v = copy_of(tensor, operands.v);
-    if (tensor.name == "q") copies.q = copy_of(tensor, operands.q);
+    if (tensor.name == "q_turned") copies.q.resize(tensor.bytes());
   }
   Append(p, operands, 0).write_to(copies);
   return copies;

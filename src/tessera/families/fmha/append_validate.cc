@@ -6,14 +6,6 @@
 #include "tessera/spec/fields_internal.h"
 
 namespace tessera::fmha {
-namespace {
-
-struct Strides {
-  std::string_view name;
-  const FmhaStrides& values;
-  const std::array<std::string_view, 4>& ends = kOfTokens;
-};
-
 void check_left_out(const Strides& strides, std::string_view with) {
   for (std::size_t i = 0; i < strides.values.size(); ++i) {
     if (strides.values[i] == kPacked) continue;
@@ -21,6 +13,8 @@ void check_left_out(const Strides& strides, std::string_view with) {
            strides.values[i]);
   }
 }
+
+namespace {
 
 struct Standard {
   std::string_view name;
@@ -144,6 +138,7 @@ void refuse_append_fields(const FmhaProblem& given) {
   constexpr std::string_view kWith = "kind=forward";
   check_left_out({"k_new", given.k_new_strides}, kWith);
   check_left_out({"v_new", given.v_new_strides}, kWith);
+  check_left_out({"q_turned", given.q_turned_strides}, kWith);
   check_standard(std::array<Standard, 1>{{{"rotary_dim", given.rotary_dim, 0}}}, kWith);
   if (given.rotary_positions == kPacked) return;
   refuse("rotary_positions must be left out with {}, got {}", kWith, given.rotary_positions);
@@ -164,6 +159,7 @@ void validate_append(const FmhaProblem& given) {
   }
   check_rotary(given, p);
   check_memory(given, p);
+  check_left_out({"q_turned", given.q_turned_strides}, "kind=append");
   if (!given.rotate_q) {
     check_left_out({"q", given.q_strides}, "rotate_q=0");
     check_left_out({"out", given.out_strides}, "rotate_q=0");

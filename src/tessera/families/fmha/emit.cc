@@ -133,7 +133,7 @@ device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) 
   g.seqlen_q = p.seqlen_q, g.seqlen_k = p.seqlen_k;
   g.tokens_q = p.tokens_q, g.tokens_k = p.tokens_k;
   g.hdim = p.hdim, g.hdim_v = p.hdim_v;
-  copy_strides(p.q_strides, g.q_stride), copy_strides(p.k_strides, g.k_stride);
+  copy_strides(query_strides(p), g.q_stride), copy_strides(p.k_strides, g.k_stride);
   copy_strides(p.v_strides, g.v_stride), copy_strides(p.out_strides, g.out_stride);
   copy_strides(p.bias_strides, g.bias_stride);
   if (p.lengths == FmhaLengths::packed) {

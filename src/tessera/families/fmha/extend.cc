@@ -42,7 +42,9 @@ FmhaProblem append_part(const FmhaProblem& p) {
   part.scale = part.soft_cap = part.p_drop = 0;
   part.lse = part.random = false;
   part.bias_strides = kPackedTokens;
-  part.q_strides = part.out_strides = p.rotate_q ? p.q_strides : kPackedTokens;
+  part.q_strides = p.rotate_q ? p.q_strides : kPackedTokens;
+  part.out_strides = p.rotate_q ? p.q_turned_strides : kPackedTokens;
+  part.q_turned_strides = kPackedTokens;
   part.tokens_k = part.qscale_block_q = part.qscale_block_k = kPacked;
   return part;
 }
@@ -50,16 +52,21 @@ FmhaProblem append_part(const FmhaProblem& p) {
 FmhaProblem attention_part(const FmhaProblem& p) {
   FmhaProblem part = p;
   part.kind = FmhaKind::forward;
+  part.q_strides = query_strides(p);
   part.rotary = FmhaRotary::none;
   part.rotate_q = false;
   part.rotary_dim = 0;
   part.rotary_positions = kPacked;
-  part.k_new_strides = part.v_new_strides = kPackedTokens;
+  part.k_new_strides = part.v_new_strides = part.q_turned_strides = kPackedTokens;
   return part;
 }
 
 const void* queries_of(const FmhaProblem& p, const FmhaOperands& o) {
   return extends(p) && p.rotate_q ? o.q_turned : o.q;
+}
+
+const FmhaStrides& query_strides(const FmhaProblem& p) {
+  return extends(p) && p.rotate_q ? p.q_turned_strides : p.q_strides;
 }
 
 Source attention_on_cpu(const KernelSpec& spec, const Target& target, tile::Template attention) {

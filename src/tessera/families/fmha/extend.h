@@ -22,8 +22,9 @@ void check_extended(const FmhaProblem& given, const FmhaProblem& p);
 // that a half does not have.
 FmhaProblem append_part(const FmhaProblem& problem);
 FmhaProblem attention_part(const FmhaProblem& problem);
-// Where attention reads q.
+// Where attention reads q, and the strides there.
 const void* queries_of(const FmhaProblem& problem, const FmhaOperands& operands);
+const FmhaStrides& query_strides(const FmhaProblem& problem);
 // The text of a CPU's kernel, and of a GPU's whose blocks have so many threads. `attention` is the
 // template that attends; kernels that extend append first.
 Source attention_on_cpu(const KernelSpec& spec, const Target& target, tile::Template attention);

@@ -18,6 +18,10 @@ void check_extended(const FmhaProblem& given, const FmhaProblem& p) {
         "tokens, got {}",
         p.seqlen_q, p.seqlen_k);
   }
+  if (!p.rotate_q) check_left_out({"q_turned", given.q_turned_strides}, "rotate_q=0");
+  if (p.lengths == FmhaLengths::packed) {
+    check_batch_stride("q_turned", given.q_turned_strides[0]);
+  }
   check_rotary(given, p);
   check_new_tokens(given, p);
   if (p.rotary == FmhaRotary::none || p.rotary_positions >= p.seqlen_k) return;

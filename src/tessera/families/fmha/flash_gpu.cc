@@ -139,7 +139,7 @@ std::array<Tokens, 4> tokens_of(const FmhaProblem& p) {
   const std::int64_t sequences = is_packed ? 1 : p.batch;
   const std::int64_t queries = is_packed ? p.tokens_q : p.seqlen_q;
   const std::int64_t keys = is_packed ? p.tokens_k : p.seqlen_k;
-  return {{{"q", p.q_strides, p.heads, queries, p.hdim, sequences},
+  return {{{"q", query_strides(p), p.heads, queries, p.hdim, sequences},
            {"k", p.k_strides, p.heads_kv, keys, p.hdim, sequences},
            {"v", p.v_strides, p.heads_kv, keys, p.hdim_v, sequences},
            {"out", p.out_strides, p.heads, queries, p.hdim_v, sequences}}};

@@ -256,7 +256,7 @@ void add_attended(const FmhaProblem& p, Tensors& all) {
   }
   if (p.rotate_q) {
     q.may_be_output = true, q.may_be = kQTurned;
-    add_tokens(kQTurned, p.in, p, p.heads, p.hdim, p.q_strides, all);
+    add_tokens(kQTurned, p.in, p, p.heads, p.hdim, p.q_turned_strides, all);
   }
   add_updated_cache(p, all);
   add_new_tokens(p, all);
