@@ -11,8 +11,9 @@
 #pragma GCC visibility push(default)
 namespace tessera {
 
-// What is computed: attention itself, or new keys and values are appended to a cache.
-enum class FmhaKind : std::uint8_t { forward, append };
+// What is computed: attention itself, new keys and values appended to a cache, or the gradients of
+// attention.
+enum class FmhaKind : std::uint8_t { forward, append, backward };
 std::string_view to_string(FmhaKind kind);
 
 // How the lengths of a batch's sequences are given.
@@ -96,6 +97,21 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // page of the sequence's entry p / page_size, and is left out where there is no such entry. New
 // tokens need pages that no other sequence has. `lengths` is that of the new tokens alone:
 // seqlens_k always holds `batch` lengths.
+//
+// With kind=backward, out and lse are what attention gave, and dout is a loss's gradient by out. With
+// c[i][j] the capped score before the bias, and z[i][j] what dropout multiplies a weight with (1
+// without dropout):
+//   delta[i] = <dout[i], out[i]>
+//   p[i][j] = exp(s[i][j] - lse[i]) where key j is seen by query i and lse[i] > -infinity, else 0
+//   ds[i][j] = p[i][j] * (z[i][j] * <dout[i], v[j]> - delta[i])
+//   dx[i][j] = ds[i][j] * (1 - (c[i][j] / soft_cap)^2), without a soft cap ds[i][j]
+//   dq[i] = scale * sum of dx[i][j] * k[j]
+//   dk[j] = scale * sum of dx[i][j] * q[i],  dv[j] = sum of z[i][j] * p[i][j] * dout[i]
+// The sums of dk and dv are over the queries of all heads that share the key-value head. Keys and
+// queries of a sequence that have nothing to add up get zeros. With `dbias` the gradient of an
+// elementwise bias is written, too: ds[b][h][i][j], added up over each dimension whose stride in
+// bias_strides is 0. dbias is {batch, head, query, key} without gaps in dtype_bias, with one index in
+// those dimensions.
 struct FmhaProblem {
   FmhaKind kind = FmhaKind::forward;
   DType in = DType::fp32;  // of q, k and v
@@ -151,6 +167,12 @@ struct FmhaProblem {
   bool rotate_q = false;                    // whether q is turned into out, which may be q
   std::int64_t rotary_dim = 0;              // even; 0: hdim
   std::int64_t rotary_positions = kPacked;  // rows of cos and sin; kPacked: seqlen_k
+  // backward:
+  FmhaStrides dout_strides = kPackedTokens;
+  FmhaStrides dq_strides = kPackedTokens;
+  FmhaStrides dk_strides = kPackedTokens;
+  FmhaStrides dv_strides = kPackedTokens;
+  bool dbias = false;  // whether the gradient of an elementwise bias is written
   friend bool operator==(const FmhaProblem&, const FmhaProblem&) = default;
 };
 
@@ -203,6 +225,12 @@ struct FmhaOperands {
   const void* v_new = nullptr;
   const float* cos = nullptr;  // {rotary_positions, rotary_dim / 2}
   const float* sin = nullptr;
+  // backward, which reads out and lse
+  const void* dout = nullptr;
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  void* dbias = nullptr;
 };
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include "tessera/device/cpu/fmha/flash_parts.h"
 #include "tessera/families/fmha/append.h"
+#include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/fmha/split_gpu.h"
@@ -149,6 +150,7 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
                   int threads) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (appends(spec)) return estimate_append(spec, p, target, threads);
+  if (goes_back(spec)) return estimate_backward(spec, p, target, threads);
   if (!has_queries(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
   if (spec.algorithm.pipeline == Pipeline::tmaws) {
     return estimate_flash_gpu(spec.algorithm, p, target);
