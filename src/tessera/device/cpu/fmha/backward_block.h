@@ -23,7 +23,7 @@ struct BackwardQueries {
 // A thread's part of the workspace.
 struct BackwardBuffers {
   FloatRows keys, values;             // as rows of products
-  float *key_panels;                  // keys, as columns of dq
+  float* key_panels;                  // keys, as columns of dq
   float *queries, *douts;             // as columns of scores
   float *query_panels, *dout_panels;  // as columns of dk and dv
   FloatRows weights, scores, turned;  // {key, query}, {key, query}, {query, key}
@@ -47,11 +47,11 @@ inline void store_gradient(const float* sums, float factor, i64 count, T* to, i6
     const int lanes = lanes_left(count - i);
     const f32v x = load<f32v>(sums + i) * factor;
     if (stride == 1) {
-      store_rounded(to + i, x, lanes);
+      store_float(to + i, x, lanes);
       continue;
     }
     T together[kLanes];
-    store_rounded(together, x, kLanes);
+    store_float(together, x, kLanes);
     for (int j = 0; j < lanes; ++j) to[(i + j) * stride] = together[j];
   }
 }
@@ -107,7 +107,9 @@ struct BackwardBlock {
     if (C::kDbias) b.dbias = {take(kKeys * kQueries), kQueries};
     b.turned = {take(kTurnedRows * kTurnedPitch), kTurnedPitch};
     b.lse = take(kQueries), b.delta = take(kQueries);
-    for (int** limits : {&b.sink, &b.begin, &b.end}) *limits = reinterpret_cast<int*>(take(kQueries));
+    b.sink = reinterpret_cast<int*>(take(kQueries));
+    b.begin = reinterpret_cast<int*>(take(kQueries));
+    b.end = reinterpret_cast<int*>(take(kQueries));
     b.kept = reinterpret_cast<u8*>(take(kKeys * kQueries / 4));
     return b;
   }
