@@ -20,8 +20,8 @@ inline i64 offset_of_lse(const FmhaArguments& g, i64 batch, i64 head, i64 token)
   return batch * g.lse_stride[0] + head * g.lse_stride[1] + token * g.lse_stride[2];
 }
 
-// A score's gradient: `weight` is exp(score - lse), `kept` what dropout multiplies it with, `dweight`
-// the product of dout and v, `delta` that of dout and out.
+// A score's gradient: `weight` is exp(score - lse), `kept` what dropout multiplies it with,
+// `dweight` the product of dout and v, `delta` that of dout and out.
 template <class T>
 inline T score_gradient(T weight, T kept, T dweight, T delta) {
   return weight * (kept * dweight - delta);

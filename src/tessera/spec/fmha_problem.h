@@ -98,9 +98,9 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // tokens need pages that no other sequence has. `lengths` is that of the new tokens alone:
 // seqlens_k always holds `batch` lengths.
 //
-// With kind=backward, out and lse are what attention gave, and dout is a loss's gradient by out. With
-// c[i][j] the capped score before the bias, and z[i][j] what dropout multiplies a weight with (1
-// without dropout):
+// With kind=backward, out and lse are what attention gave, and dout is a loss's gradient by out.
+// With c[i][j] the capped score before the bias, and z[i][j] what dropout multiplies a weight with
+// (1 without dropout):
 //   delta[i] = <dout[i], out[i]>
 //   p[i][j] = exp(s[i][j] - lse[i]) where key j is seen by query i and lse[i] > -infinity, else 0
 //   ds[i][j] = p[i][j] * (z[i][j] * <dout[i], v[j]> - delta[i])
@@ -110,8 +110,8 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // The sums of dk and dv are over the queries of all heads that share the key-value head. Keys and
 // queries of a sequence that have nothing to add up get zeros. With `dbias` the gradient of an
 // elementwise bias is written, too: ds[b][h][i][j], added up over each dimension whose stride in
-// bias_strides is 0. dbias is {batch, head, query, key} without gaps in dtype_bias, with one index in
-// those dimensions.
+// bias_strides is 0. dbias is {batch, head, query, key} without gaps in dtype_bias, with one index
+// in those dimensions.
 struct FmhaProblem {
   FmhaKind kind = FmhaKind::forward;
   DType in = DType::fp32;  // of q, k and v

@@ -108,8 +108,8 @@ Estimate estimate_backward(const KernelSpec& spec, const FmhaProblem& p, const T
   const double cycles = (seen * (kCyclesOfGradients + (p.p_drop == 0 ? 0 : kCyclesOfBytes)) +
                          packed * kCyclesOfPackedTokens) *
                         passes / lanes;
-  const double compute = (products / rate_of(target, p.in) + cycles / (target.clock_ghz * 1e9)) *
-                         idle / used;
+  const double compute =
+      (products / rate_of(target, p.in) + cycles / (target.clock_ghz * 1e9)) * idle / used;
   return tile::total_of(compute, bytes(p) / tile::cpu_bandwidth(target, bytes(p), used),
                         used > 1 ? target.launch_us * 1e-6 : 1e-7);
 }

@@ -105,8 +105,8 @@ class Gradients {
     const bool is_packed = p_.lengths == FmhaLengths::packed;
     const i64 tokens = is_packed ? p_.tokens_k : p_.seqlen_k;
     const i64 token = row % tokens, head = row / tokens % p_.heads_kv;
-    const i64 batch = is_packed ? key_owners_[static_cast<std::size_t>(token)]
-                                : row / tokens / p_.heads_kv;
+    const i64 batch =
+        is_packed ? key_owners_[static_cast<std::size_t>(token)] : row / tokens / p_.heads_kv;
     const i64 key = batch < 0 ? 0 : token - (is_packed ? sequence(batch).first_key : 0);
     const bool is_written = batch >= 0 && key < sequence(batch).keys;
     if (!is_written || spoiled_[static_cast<std::size_t>(batch * p_.heads_kv + head)]) {
@@ -129,12 +129,14 @@ class Gradients {
     each(row / sizes.of[2] / sizes.of[1], sizes.of[0], p_.batch, [&](i64 batch) {
       each(row / sizes.of[2] % sizes.of[1], sizes.of[1], p_.heads, [&](i64 head) {
         each(row % sizes.of[2], sizes.of[2], p_.seqlen_q, [&](i64 query) {
-          if (query < sequence(batch).queries) add_scores(query_at(batch, head, query), sums, errors);
+          if (query < sequence(batch).queries)
+            add_scores(query_at(batch, head, query), sums, errors);
         });
       });
     });
     for (std::size_t i = 0; i < sums.size(); ++i) {
-      const Bounded sum = tile::sum_of({DType::fp32, DType::fp32, DType::fp32, DType::fp32}, sums[i]);
+      const Bounded sum =
+          tile::sum_of({DType::fp32, DType::fp32, DType::fp32, DType::fp32}, sums[i]);
       to[i] = {sum.value, sum.error + errors[i]};
     }
   }
@@ -178,8 +180,11 @@ class Gradients {
   }
 
   GradientRow row_of(const Query& query) const {
-    GradientRow row = {query, Doubles(static_cast<std::size_t>(p_.hdim)),
-                       Doubles(static_cast<std::size_t>(p_.hdim_v)), 0, {}};
+    GradientRow row = {query,
+                       Doubles(static_cast<std::size_t>(p_.hdim)),
+                       Doubles(static_cast<std::size_t>(p_.hdim_v)),
+                       0,
+                       {}};
     scores_.read_query(query, row.q.data());
     read(dout_, g_.dout_stride, query, row.dout);
     Doubles out(row.dout.size());
@@ -210,10 +215,9 @@ class Gradients {
     if (score.value.value == -kInfinity && score.value.error < kInfinity) return {};
     if (!std::isfinite(row.lse) || !std::isfinite(score.value.value)) return kAnyPair;
     const Bounded weight = weight_of(score.value, row.lse);
-    const double kept =
-        p_.p_drop != 0 && scores_.is_dropped(scores_.random_byte(row.query, key))
-            ? 0
-            : scores_.scale_of_kept();
+    const double kept = p_.p_drop != 0 && scores_.is_dropped(scores_.random_byte(row.query, key))
+                            ? 0
+                            : scores_.scale_of_kept();
     const Bounded dweight = product_sum(row.dout, v);
     if (is_unbounded(weight) || is_unbounded(dweight) || is_unbounded(row.delta)) return kAnyPair;
     Bounded difference = {device::score_gradient(1.0, kept, dweight.value, row.delta.value),
@@ -235,8 +239,8 @@ class Gradients {
     return {device::cap_gradient(capped.value, cap), error * (2 * share + error) + 4 * kUnit};
   }
 
-  // A factor is rounded to a type of two bytes before tensor cores, or a CPU's instruction for bf16,
-  // multiply it.
+  // A factor is rounded to a type of two bytes before tensor cores, or a CPU's instruction for
+  // bf16, multiply it.
   void add(const Bounded& factor, const Doubles& row, GradientSums& sums) const {
     double lost = factor.error;
     const double size = std::abs(factor.value) + factor.error;

@@ -13,10 +13,8 @@ struct GradientStrides {
   const FmhaStrides& values;
 };
 std::array<GradientStrides, 4> strides_of(const FmhaProblem& p) {
-  return {{{"dout", p.dout_strides},
-           {"dq", p.dq_strides},
-           {"dk", p.dk_strides},
-           {"dv", p.dv_strides}}};
+  return {
+      {{"dout", p.dout_strides}, {"dq", p.dq_strides}, {"dk", p.dk_strides}, {"dv", p.dv_strides}}};
 }
 
 }  // namespace
@@ -32,8 +30,7 @@ std::string backward_signature_reason(const FmhaSignature& s) {
   if (s.pages != FmhaPages::none) {
     return fmt::format("pages must be none with kind=backward, got {}", to_string(s.pages));
   }
-  for (const auto& [name, value] :
-       {std::pair{"lse", s.lse}, std::pair{"random", s.random}}) {
+  for (const auto& [name, value] : {std::pair{"lse", s.lse}, std::pair{"random", s.random}}) {
     if (value) return fmt::format("{} must be 0 with kind=backward, got 1", name);
   }
   if (!s.dbias || s.bias == FmhaBias::elementwise) return {};

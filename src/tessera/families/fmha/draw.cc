@@ -126,9 +126,8 @@ constexpr std::array<Set, 5> kSets = {{{"wide", draw_wide},
                                        {"decode", draw_decode},
                                        {"append", draw_append},
                                        {"backward", draw_gradients}}};
-constexpr std::array<std::string_view, kSets.size()> kSetNames = {kSets[0].name, kSets[1].name,
-                                                                  kSets[2].name, kSets[3].name,
-                                                                  kSets[4].name};
+constexpr std::array<std::string_view, kSets.size()> kSetNames = {
+    kSets[0].name, kSets[1].name, kSets[2].name, kSets[3].name, kSets[4].name};
 
 struct Bounds {
   double flops, bytes;

@@ -146,9 +146,8 @@ void Scores::read_value(const Query& query, std::int64_t key, double* to) const 
   using enum device::FmhaCacheLayout;
   const device::FmhaSlot slot = device::slot_of(g_, key);
   const i64 page = device::page_of(g_, sequence(query), slot.entry), head = head_of(query);
-  const i64 first = is_linear()
-                        ? device::value_token<linear>(g_, page, head, slot.token, run_)
-                        : device::value_token<vectorized>(g_, page, head, slot.token, run_);
+  const i64 first = is_linear() ? device::value_token<linear>(g_, page, head, slot.token, run_)
+                                : device::value_token<vectorized>(g_, page, head, slot.token, run_);
   v_.read(first, step, p_.hdim_v, to);
 }
 
@@ -185,7 +184,8 @@ double Scores::value_factor(const Query& query, std::int64_t key) const {
 
 // ---- scores ----
 
-Score Scores::score_of(const Query& query, std::int64_t key, const double* q, const double* k) const {
+Score Scores::score_of(const Query& query, std::int64_t key, const double* q,
+                       const double* k) const {
   tile::Products products;
   tile::add_products(q, k, p_.hdim, products);
   const double scale = p_.scale;

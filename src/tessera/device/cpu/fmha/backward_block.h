@@ -236,9 +236,8 @@ struct BackwardBlock {
   static void draw(const FmhaArguments& g, const Queries& at, const FlashBlock& block, i64 rows,
                    const Buffers& b) {
     for (i64 i = 0; i < at.count; ++i) {
-      const RandomBytes<kKeys> random(dropout_key(g),
-                                      dropout_row(g, at.batch, at.head, at.first + i), block.first,
-                                      rows);
+      const RandomBytes<kKeys> random(
+          dropout_key(g), dropout_row(g, at.batch, at.head, at.first + i), block.first, rows);
       for (i64 j = 0; j < rows; ++j) b.kept[j * kQueries + i] = *random.of(j);
     }
   }

@@ -113,9 +113,9 @@ struct FmhaBackwardKernel {
         for (i64 part = 1; part < parts; ++part) sum = sum + load<f32v>(row + part * step + d);
         store(row + d, sum);
       }
-      In* const dq = static_cast<In*>(a.dq) +
-                     token_offset(a.dq_stride, pair.batch, pair.head_kv * pair.group + head,
-                                  pair.sequence.first_query + i);
+      In* const dq = static_cast<In*>(a.dq) + token_offset(a.dq_stride, pair.batch,
+                                                           pair.head_kv * pair.group + head,
+                                                           pair.sequence.first_query + i);
       store_gradient(row, g.scale, g.hdim, dq, a.dq_stride[kTokenElement]);
     }
   }

@@ -1,6 +1,6 @@
-// The gradient of an element-wise bias on a CPU: a second pass over queries and keys. A thread takes
-// a block of elements of dbias and adds up the gradients of all scores that share them, so that sums
-// have one order and no two threads write one element.
+// The gradient of an element-wise bias on a CPU: a second pass over queries and keys. A thread
+// takes a block of elements of dbias and adds up the gradients of all scores that share them, so
+// that sums have one order and no two threads write one element.
 #pragma once
 
 #include "tessera/device/cpu/fmha/backward_block.h"
@@ -87,9 +87,9 @@ struct FlashDbias {
     for (i64 i = 0; i < queries; ++i) {
       float row[rounded_keys()];
       for (i64 r = 0; r < keys; ++r) row[r] = b.dbias.row(r)[i];
-      Bias* const to = static_cast<Bias*>(a.dbias) +
-                       offset_of_dbias(sizes, item.batches.begin, item.heads.begin,
-                                       item.queries.begin + i, item.keys.begin);
+      Bias* const to =
+          static_cast<Bias*>(a.dbias) + offset_of_dbias(sizes, item.batches.begin, item.heads.begin,
+                                                        item.queries.begin + i, item.keys.begin);
       store_gradient(row, 1.0F, keys, to, 1);
     }
   }
