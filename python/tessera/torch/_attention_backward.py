@@ -10,14 +10,14 @@ from .. import _attention_shapes
 from .._abi import Error
 from .._attention_shapes import Options
 from .._problem import Problem
-from . import _run
+from . import _attention_ops, _run
 from ._attention_run import _view, checked_lengths
-from ._ops import _library
 
 Tensor = torch.Tensor
 _NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "out", "lse",
           "dout", "dq", "dk", "dv", "dbias")
 _ways: Dict[Any, _run.Bound] = {}
+_library = _attention_ops._library
 _library.define("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? bias, "
                 "Tensor? slopes, Tensor out, Tensor lse, Tensor? seqlens_q, Tensor? seqlens_k, "
                 "Tensor? dropout_rng, str layout, str? mask, int[]? window, int sink, "
