@@ -184,7 +184,8 @@ bool names_eight_bits(std::span<const Wish> wishes) {
 
 bool names_gradients(std::span<const Wish> wishes) {
   return std::any_of(wishes.begin(), wishes.end(), [](const Wish& wish) {
-    return wish.field == "kind" || wish.field == "variant" || wish.field == "dbias";
+    const bool is_kind = wish.field == "kind" || wish.field == "variant";
+    return wish.field == "dbias" || (is_kind && wish.pattern != "*");
   });
 }
 
