@@ -551,11 +551,20 @@ def fmha_extend_names(target, dtype):
                    f"_slices132_s3_{target}")
 
 
+def fmha_backward_names(target, dtype):
+    """Gradients of training, with a causal mask and without."""
+    for options in ("", "_masked"):
+        if target in FMHA_CPU:
+            yield (f"fmha_backward_{dtype}_flash_192x64x576_0x1x1_{FMHA_CPU[target]}{options}"
+                   f"_{target}")
+
+
 def write_fmha(target):
-    kinds = (("forward", fmha_names), ("append", fmha_append_names), ("extend", fmha_extend_names))
+    kinds = (("forward", fmha_names), ("append", fmha_append_names), ("extend", fmha_extend_names),
+             ("backward", fmha_backward_names))
     sets = {f"{kind}_{dtype}_essential": sorted(names(target, dtype))
             for kind, names in kinds for dtype in ("fp32", "fp16", "bf16")}
-    write_file("fmha", target, sets)
+    write_file("fmha", target, {name: kernels for name, kernels in sets.items() if kernels})
 
 
 def write_file(op, target, sets):

@@ -325,6 +325,20 @@ def problem_fields(options: Options, views: Dict[str, View]) -> Dict[str, Any]:
     return fields_of(options, views, tokens, lengths, tuple(tokens))
 
 
+def gradient_fields(options: Options, views: Dict[str, View]) -> Dict[str, Any]:
+    """The same of gradients; views has out and lse, which are read, and dout, dq, dk and dv."""
+    fields = problem_fields(options, views)
+    for name, like in (("dout", "out"), ("dq", "q"), ("dk", "k"), ("dv", "v")):
+        if views[name].shape != views[like].shape:
+            raise Error(f"{name} must have the shape {views[like].shape} of {like}, got "
+                        f"{views[name].shape}")
+        if views[name].dtype != views["q"].dtype:
+            raise Error(f"{name} must have the type {_dtypes.NAMES[views['q'].dtype]} of q, got "
+                        f"{_dtypes.NAMES[views[name].dtype]}")
+        fields.update(token_strides(_tokens_of(name, views[name], options.layout)))
+    return {**fields, "kind": "backward", "lse": False, "dbias": "dbias" in views}
+
+
 def fields_of(options: Options, views: Dict[str, View], tokens: Dict[str, Tokens],
               lengths: Dict[str, Any], moved: Sequence[str]) -> Dict[str, Any]:
     """lengths: with sequences and what the problem says of them; moved: what has strides."""

@@ -6,20 +6,22 @@ from typing import Any, Optional, Sequence, Tuple, Union
 import torch
 
 from .._abi import Error
-from . import _attention_ops
+from . import _attention_backward, _attention_ops
 from ._attention_run import random_words, scales_of, words_of
 from ._functions import _call, ops
 
 Tensor = torch.Tensor
 
 
-def _refuse_gradients(named: Sequence[Tuple[str, Optional[Tensor]]]) -> None:
-    if not torch.is_grad_enabled():
-        return
-    for name, tensor in named:
-        if tensor is not None and tensor.requires_grad:
-            raise Error(f"{name} requires a gradient, but {_attention_ops.NO_GRADIENT}",
-                        "unsupported")
+def _needs_gradients(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool = False) -> bool:
+    """Whether lse is to be kept for them; refuses those that there are not."""
+    if not torch.is_grad_enabled() or not any(tensor is not None and tensor.requires_grad
+                                              for _, tensor in named):
+        return False
+    why = _attention_backward.refusal(named, is_paged)
+    if why is not None:
+        raise Error(f"attention: {why}", "unsupported")
+    return True
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, window: Any = None,
@@ -46,10 +48,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     both, int64, on q's device. descale_q, descale_k, descale_v, scale_o: of tensors of float8,
     numbers or float32 tensors on q's device. out_dtype: float16, bfloat16, float32 or one of
     float8; None is q's, and float16 for float8. num_splits: as in tessera.attention(). The results
-    of queries that are left out hold 0, and minus infinity in lse. Forward alone: inputs that
-    require a gradient are refused.
+    of queries that are left out hold 0, and minus infinity in lse. On a CPU gradients of q, k, v
+    and bias are computed, except with 8 bits or pages.
     """
-    _refuse_gradients((("q", q), ("k", k), ("v", v), ("bias", bias), ("slopes", slopes)))
+    has_lse = return_lse or _needs_gradients(
+        (("q", q), ("k", k), ("v", v), ("bias", bias), ("slopes", slopes)), page_table is not None)
     ends = window
     if window is not None:
         if not isinstance(window, (tuple, list)) or len(window) != 2:
@@ -63,7 +66,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, words, page_table, page_starts)
     out, lse, random = _call(ops.attention, _attention_ops.run, tensors, layout, mask, ends, sink,
                              None if scale is None else float(scale), float(soft_cap), max_seqlen_q,
-                             max_seqlen_k, skip_q, float(dropout), return_lse, return_random,
+                             max_seqlen_k, skip_q, float(dropout), has_lse, return_random,
                              check_pages, *scales, scale_block_q, scale_block_k, out_dtype,
                              num_splits)
     asked = (out,) + (lse,) * return_lse + (random,) * return_random
@@ -115,38 +118,39 @@ def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], is_causal: bool,
-             scale: Optional[float], dropout: float) -> Tensor:
+             scale: Optional[float], dropout: float, has_lse: bool) -> Tensor:
     bias = None if mask is None else _added(mask, q.dtype)
     words = random_words(q) if dropout != 0 else None
     tensors = (q, k, v, bias, None, None, None, words, None, None)
     return _call(ops.attention, _attention_ops.run, tensors, "bhsd",
                  "top_left" if is_causal else None, None, 0,
-                 None if scale is None else float(scale), 0.0, None, None, 0, float(dropout), False,
-                 False, None)[0]
+                 None if scale is None else float(scale), 0.0, None, None, 0, float(dropout),
+                 has_lse, False, None)[0]
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
                                  attn_mask: Optional[Tensor] = None, dropout_p: float = 0.0,
                                  is_causal: bool = False, scale: Optional[float] = None,
                                  enable_gqa: bool = False) -> Tensor:
-    """torch.nn.functional.scaled_dot_product_attention, forward.
+    """torch.nn.functional.scaled_dot_product_attention, with gradients on a CPU.
 
     Types: float32, float16, bfloat16. query: (..., heads, queries, hdim); any strides, and heads or
     leading dimensions that are repeated, cost nothing. attn_mask: truth values, or what is added to
     the scores. dropout_p: below 1; PyTorch's generator says which weights become 0, and they are
-    others than PyTorch's own. Inputs that require a gradient are refused.
+    others than PyTorch's own.
     """
     if not 0 <= dropout_p < 1:
         raise Error(f"{_NAME}: dropout_p must be at least 0 and below 1, got {dropout_p}")
     if attn_mask is not None and is_causal:
         raise Error(f"{_NAME}: attn_mask and is_causal cannot both be given")
-    _refuse_gradients((("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)))
+    has_lse = _needs_gradients((("query", query), ("key", key), ("value", value),
+                                ("attn_mask", attn_mask)))
     is_plain = query.dim() == key.dim() == value.dim() == 4
     if is_plain and query.shape[:2] == key.shape[:2] == value.shape[:2]:
-        return _forward(query, key, value, attn_mask, is_causal, scale, dropout_p)
+        return _forward(query, key, value, attn_mask, is_causal, scale, dropout_p, has_lse)
     q, k, v, mask = _four_dimensions(query, key, value, attn_mask)
     q, k, v = _heads(q, k, v, enable_gqa)
-    out = _forward(q, k, v, mask, is_causal, scale, dropout_p)
+    out = _forward(q, k, v, mask, is_causal, scale, dropout_p, has_lse)
     rank = max(query.dim(), key.dim(), value.dim())
     if rank > 4:
         lead = torch.broadcast_shapes(*[tensor.shape[:-3] for tensor in (query, key, value)])

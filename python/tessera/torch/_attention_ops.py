@@ -12,8 +12,6 @@ from ._attention_run import Pages, new_results, run_attention
 from ._ops import _library
 
 Tensor = torch.Tensor
-NO_GRADIENT = ("attention has no backward pass yet; call it under torch.no_grad(), or on tensors "
-               "that require no gradient")
 _library.define("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes, "
                 "Tensor? seqlens_q, Tensor? seqlens_k, Tensor? dropout_rng, Tensor? page_table, "
                 "Tensor? page_starts, str layout, str? mask, int[]? window, int sink, "
@@ -83,18 +81,9 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optio
     return new_results(q, k, v, options, has_lse, has_random, out_dtype)
 
 
-def _setup(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
-    pass
-
-
-def _backward(ctx: Any, *grads: Tensor) -> Tuple[Any, ...]:
-    raise Error(NO_GRADIENT, "unsupported")
-
-
 for _device in ("CPU", "CUDA"):
     _library.impl("attention", run, _device)
 torch.library.register_fake("tessera::attention", _fake, lib=_library)
-torch.library.register_autograd("tessera::attention", _backward, setup_context=_setup, lib=_library)
 
 
 # ---- Mixed precision -----------------------------------------------------------------------------

@@ -207,6 +207,19 @@ def _check_ranks(q: Tensor, k: Tensor, v: Tensor, is_paged: bool) -> None:
                         "equal")
 
 
+def checked_lengths(q: Tensor, k: Tensor, seqlens: Tuple[Optional[Tensor], Optional[Tensor]],
+                    options: Options
+                    ) -> Tuple[Tuple[Optional[Tensor], Optional[Tensor]], Options]:
+    """The lengths as the kernel takes them, of keys that lie in no pages."""
+    _check_most(q, seqlens[0], "q", options.longest_q)
+    _check_most(k, seqlens[1], "k", options.longest_k)
+    if seqlens[0] is None and seqlens[1] is None:
+        return seqlens, options
+    of_q, longest_q = _length("q", seqlens[0], q, options.layout, options.longest_q)
+    of_k, longest_k = _length("k", seqlens[1], k, options.layout, options.longest_k)
+    return (of_q, of_k), options._replace(longest_q=longest_q, longest_k=longest_k)
+
+
 def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
                   slopes: Optional[Tensor], seqlens_q: Optional[Tensor],
                   seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor], options: Options,
@@ -219,13 +232,7 @@ def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         (seqlens_q, seqlens_k), options = _paged_lengths(q, k, (seqlens_q, seqlens_k), pages,
                                                          options)
     else:
-        _check_most(q, seqlens_q, "q", options.longest_q)
-        _check_most(k, seqlens_k, "k", options.longest_k)
-    if pages.table is None and (seqlens_q is not None or seqlens_k is not None):
-        of_q, longest_q = _length("q", seqlens_q, q, options.layout, options.longest_q)
-        of_k, longest_k = _length("k", seqlens_k, k, options.layout, options.longest_k)
-        seqlens_q, seqlens_k = of_q, of_k
-        options = options._replace(longest_q=longest_q, longest_k=longest_k)
+        (seqlens_q, seqlens_k), options = checked_lengths(q, k, (seqlens_q, seqlens_k), options)
     if options.dropout != 0 and dropout_rng is None:
         raise Error("dropout needs dropout_rng, the two words of its random numbers")
     if dropout_rng is not None:

@@ -28,7 +28,18 @@ enum class Access : std::uint8_t { read, write, update };
 //   prefix_sums: 0 and the sums of the first one, two, ... of them
 //   even_sums:   the same where all of them are as long as the longest
 //   indices:     numbers from 0 to `most`, each of which comes once before any of them comes again
-enum class Fill : std::uint8_t { numbers, lengths, prefix_sums, even_sums, indices };
+// or, in fp32,
+//   positive:    numbers without their sign
+//   log_sums:    logarithms of `most` and up to e times more, as of a sum of exponentials
+enum class Fill : std::uint8_t {
+  numbers,
+  lengths,
+  prefix_sums,
+  even_sums,
+  indices,
+  positive,
+  log_sums
+};
 
 // A stride that is less than the elements that all smaller strides span.
 struct Fold {
@@ -59,7 +70,7 @@ struct Tensor {
   int alignment = 0;         // of the address, in bytes; 0: the size of an element
   Fill fill = Fill::numbers;
   std::int64_t least = 0;  // lengths: the shortest
-  std::int64_t most = 0;   // lengths and sums: the longest length; indices: the largest
+  std::int64_t most = 0;   // lengths and sums: the longest length; indices: the largest; log_sums
   std::int64_t total = 0;  // sums: the largest
 
   bool is_read() const { return access != Access::write; }

@@ -48,6 +48,14 @@ double random_value(DType dtype, Random& random) {
   return value == 0 ? limit - 1 : value;
 }
 
+double random_value(const Tensor& tensor, Random& random) {
+  if (tensor.fill == Fill::log_sums) {
+    return std::log(double(std::max<std::int64_t>(1, tensor.most))) + random.uniform();
+  }
+  const double value = random_value(tensor.dtype, random);
+  return tensor.fill == Fill::positive ? std::abs(value) : value;
+}
+
 // Rounding to a type is slow, so elements are drawn from a table of rounded values, four with one
 // random number. Each row has its own sequence, so the number of threads does not matter.
 template <typename Word>
@@ -56,7 +64,7 @@ void fill(const Tensor& tensor, Word* first, std::uint64_t seed, int threads) {
   Random random(seed);
   for (std::size_t i = 0; i < kTableSize; ++i) {
     store_element(tensor.dtype, table.data(), static_cast<std::int64_t>(i),
-                  random_value(tensor.dtype, random));
+                  random_value(tensor, random));
   }
   const auto fill_rows = [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t row = begin; row < end; ++row) {
@@ -130,7 +138,9 @@ void fill_random(const Tensor& all, void* data, std::uint64_t seed, int threads)
   if (tensor.fill == Fill::indices) {
     return fill_indices(tensor, static_cast<std::int32_t*>(data), seed);
   }
-  if (tensor.fill != Fill::numbers) {
+  const bool are_numbers = tensor.fill == Fill::numbers || tensor.fill == Fill::positive ||
+                           tensor.fill == Fill::log_sums;
+  if (!are_numbers) {
     return fill_lengths(tensor, static_cast<std::int32_t*>(data), seed);
   }
   if (tensor.fold()) threads = 1;

@@ -68,6 +68,11 @@ struct Fields<FmhaProblem> {
       field("rotary_dim", &S::rotary_dim),
       field("rotary_positions", &S::rotary_positions),
       field("rotate_q", &S::rotate_q),
+      fields("dout_stride_", &S::dout_strides, kOfTokens),
+      fields("dq_stride_", &S::dq_strides, kOfTokens),
+      fields("dk_stride_", &S::dk_strides, kOfTokens),
+      fields("dv_stride_", &S::dv_strides, kOfTokens),
+      field("dbias", &S::dbias),
   };
 };
 
@@ -91,6 +96,7 @@ struct Fields<FmhaSignature> {
       field("qscale", &S::qscale),
       field("rotary", &S::rotary),
       field("rotate_q", &S::rotate_q),
+      field("dbias", &S::dbias),
   };
 };
 

@@ -12,10 +12,11 @@
 namespace tessera {
 
 // What is computed.
-//   forward: attention
-//   append:  nothing but a cache, which new keys and values are written to
-//   extend:  the same, and then attention over the cache
-enum class FmhaKind : std::uint8_t { forward, append, extend };
+//   forward:  attention
+//   append:   nothing but a cache, which new keys and values are written to
+//   extend:   the same, and then attention over the cache
+//   backward: the gradients of attention
+enum class FmhaKind : std::uint8_t { forward, append, extend, backward };
 std::string_view to_string(FmhaKind kind);
 
 // How the lengths of a batch's sequences are given.
@@ -104,6 +105,21 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // cache then. The lengths of the keys, seqlen_k or seqlens_k, count the new tokens: token t of the
 // n new ones of sequence b gets the position p = length - n + t. With rotate_q q is turned into
 // q_turned, and attention reads it.
+//
+// With kind=backward, out and lse are what attention gave, and dout is a loss's gradient by out.
+// With c[i][j] the capped score before the bias, and z[i][j] what dropout multiplies a weight with
+// (1 without dropout):
+//   delta[i] = <dout[i], out[i]>
+//   p[i][j] = exp(s[i][j] - lse[i]) where key j is seen by query i and lse[i] > -infinity, else 0
+//   ds[i][j] = p[i][j] * (z[i][j] * <dout[i], v[j]> - delta[i])
+//   dx[i][j] = ds[i][j] * (1 - (c[i][j] / soft_cap)^2), without a soft cap ds[i][j]
+//   dq[i] = scale * sum of dx[i][j] * k[j]
+//   dk[j] = scale * sum of dx[i][j] * q[i],  dv[j] = sum of z[i][j] * p[i][j] * dout[i]
+// The sums of dk and dv are over the queries of all heads that share the key-value head. Keys and
+// queries of a sequence that have nothing to add up get zeros. With `dbias` the gradient of an
+// elementwise bias is written, too: ds[b][h][i][j], added up over each dimension whose stride in
+// bias_strides is 0. dbias is {batch, head, query, key} without gaps in dtype_bias, with one index
+// in those dimensions.
 struct FmhaProblem {
   FmhaKind kind = FmhaKind::forward;
   DType in = DType::fp32;  // of q, k and v
@@ -160,6 +176,12 @@ struct FmhaProblem {
   bool rotate_q = false;        // whether q is turned into out, or q_turned; both may be q
   std::int64_t rotary_dim = 0;  // even; 0: hdim
   std::int64_t rotary_positions = kPacked;  // rows of cos and sin; kPacked: seqlen_k
+  // backward:
+  FmhaStrides dout_strides = kPackedTokens;
+  FmhaStrides dq_strides = kPackedTokens;
+  FmhaStrides dk_strides = kPackedTokens;
+  FmhaStrides dv_strides = kPackedTokens;
+  bool dbias = false;  // whether the gradient of an elementwise bias is written
   friend bool operator==(const FmhaProblem&, const FmhaProblem&) = default;
 };
 
@@ -213,6 +235,12 @@ struct FmhaOperands {
   const float* cos = nullptr;  // {rotary_positions, rotary_dim / 2}
   const float* sin = nullptr;
   void* q_turned = nullptr;  // extend with rotate_q
+  // backward, which reads out and lse
+  const void* dout = nullptr;
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  void* dbias = nullptr;
 };
 
 }  // namespace tessera

@@ -58,7 +58,8 @@ Signature signature(const FmhaProblem& p) {
                        .cache_layout = p.cache_layout,
                        .qscale = p.qscale,
                        .rotary = p.rotary,
-                       .rotate_q = p.rotate_q};
+                       .rotate_q = p.rotate_q,
+                       .dbias = p.dbias};
 }
 
 }  // namespace

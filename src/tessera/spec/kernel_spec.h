@@ -109,6 +109,7 @@ struct FmhaSignature {
   FmhaQscale qscale = FmhaQscale::none;
   FmhaRotary rotary = FmhaRotary::none;
   bool rotate_q = false;
+  bool dbias = false;  // backward: whether the bias's gradient is written
   friend bool operator==(const FmhaSignature&, const FmhaSignature&) = default;
 };
 using Signature = std::variant<GemmSignature, NormSignature, ConvSignature, FmhaSignature>;

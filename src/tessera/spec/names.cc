@@ -354,6 +354,9 @@ constexpr Part kFmhaOptions[] = {
        return read_exactly("rotateq", word, fmha(r).rotate_q);
      },
      [] { return std::vector<std::string>{"rotateq"}; }},
+    {"dbias", false, [](const KernelSpec& s) { return std::string(fmha(s).dbias ? "dbias" : ""); },
+     [](std::string_view word, Reading& r) { return read_exactly("dbias", word, fmha(r).dbias); },
+     [] { return std::vector<std::string>{"dbias"}; }},
 };
 
 // The parts that every operation has: those of the algorithm.

@@ -294,6 +294,10 @@ FmhaProblem with_strides(const FmhaProblem& problem) {
   fill_tokens(p.k_new_strides, p.heads_kv, p.seqlen_q, p.hdim);
   fill_tokens(p.v_new_strides, p.heads_kv, p.seqlen_q, p.hdim_v);
   fill_tokens(p.q_turned_strides, p.heads, p.seqlen_q, p.hdim);
+  fill_tokens(p.dout_strides, p.heads, p.seqlen_q, p.hdim_v);
+  fill_tokens(p.dq_strides, p.heads, p.seqlen_q, p.hdim);
+  fill_tokens(p.dk_strides, p.heads_kv, p.seqlen_k, p.hdim);
+  fill_tokens(p.dv_strides, p.heads_kv, p.seqlen_k, p.hdim_v);
   const bool rotates = p.rotary != FmhaRotary::none;
   if (rotates && p.rotary_dim == 0) p.rotary_dim = p.hdim;
   fill(p.rotary_positions, rotates ? p.seqlen_k : 0);

@@ -139,7 +139,7 @@ TEST(FmhaProblemSets, EveryPrefixIsAMix) {
 TEST(FmhaProblemSets, UnknownWord) {
   expect_error(
       ErrorCode::not_found,
-      "unknown problem set 'decoed', did you mean 'decode'? (known: wide, prefill, decode, append)",
+      "unknown problem set 'decoed', did you mean 'decode'? (known: wide, prefill, decode, append, backward)",
       [] { drawn("decoed", ProblemSide::learned, "sm90a", "bf16"); });
 }
 

@@ -72,7 +72,8 @@ class RandomSpecs {
                            .cache_layout = word<FmhaCacheLayout>(),
                            .qscale = word<FmhaQscale>(),
                            .rotary = word<FmhaRotary>(),
-                           .rotate_q = coin()};
+                           .rotate_q = coin(),
+                           .dbias = coin()};
     }
     if (integer(0, 2) == 0) {
       return ConvSignature{.direction = word<ConvDirection>(),
@@ -192,7 +193,8 @@ class RandomSpecs {
     }
     for (std::int64_t* size : {&p.heads_kv, &p.tokens_q, &p.tokens_k, &p.hdim_v}) *size = stride();
     for (FmhaStrides* strides : {&p.q_strides, &p.k_strides, &p.v_strides, &p.out_strides,
-                                 &p.bias_strides, &p.k_new_strides, &p.v_new_strides}) {
+                                 &p.bias_strides, &p.k_new_strides, &p.v_new_strides,
+                                 &p.dout_strides, &p.dq_strides, &p.dk_strides, &p.dv_strides}) {
       for (std::int64_t& one : *strides) one = stride();
     }
     p.mask = word<FmhaMask>();
@@ -219,6 +221,7 @@ class RandomSpecs {
     p.rotary_dim = coin() ? 0 : integer(-4, 5000);
     p.rotary_positions = stride();
     p.rotate_q = coin();
+    p.dbias = coin();
     return p;
   }
 

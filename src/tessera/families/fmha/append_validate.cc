@@ -109,11 +109,13 @@ void check_memory(const FmhaProblem& given, const FmhaProblem& p) {
 }  // namespace
 
 std::string append_signature_reason(const FmhaSignature& s) {
-  if (s.kind == FmhaKind::forward) {
+  if (s.kind == FmhaKind::forward || s.kind == FmhaKind::backward) {
     if (s.rotary != FmhaRotary::none) {
-      return fmt::format("rotary must be none with kind=forward, got {}", to_string(s.rotary));
+      return fmt::format("rotary must be none with kind={}, got {}", to_string(s.kind),
+                         to_string(s.rotary));
     }
-    return s.rotate_q ? "rotate_q must be 0 with kind=forward, got 1" : "";
+    return s.rotate_q ? fmt::format("rotate_q must be 0 with kind={}, got 1", to_string(s.kind))
+                      : "";
   }
   if (s.rotate_q && s.rotary == FmhaRotary::none) {
     return "rotate_q must be 0 with rotary=none, got 1";
@@ -135,13 +137,13 @@ std::string append_signature_reason(const FmhaSignature& s) {
 }
 
 void refuse_append_fields(const FmhaProblem& given) {
-  constexpr std::string_view kWith = "kind=forward";
-  check_left_out({"k_new", given.k_new_strides}, kWith);
-  check_left_out({"v_new", given.v_new_strides}, kWith);
-  check_left_out({"q_turned", given.q_turned_strides}, kWith);
-  check_standard(std::array<Standard, 1>{{{"rotary_dim", given.rotary_dim, 0}}}, kWith);
+  const std::string with = fmt::format("kind={}", to_string(given.kind));
+  check_left_out({"k_new", given.k_new_strides}, with);
+  check_left_out({"v_new", given.v_new_strides}, with);
+  check_left_out({"q_turned", given.q_turned_strides}, with);
+  check_standard(std::array<Standard, 1>{{{"rotary_dim", given.rotary_dim, 0}}}, with);
   if (given.rotary_positions == kPacked) return;
-  refuse("rotary_positions must be left out with {}, got {}", kWith, given.rotary_positions);
+  refuse("rotary_positions must be left out with {}, got {}", with, given.rotary_positions);
 }
 
 void validate_append(const FmhaProblem& given) {

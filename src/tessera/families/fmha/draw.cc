@@ -8,6 +8,7 @@
 #include <array>
 
 #include "tessera/families/draw.h"
+#include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/refusals.h"
 #include "tessera/families/tile/usual.h"
@@ -72,7 +73,7 @@ void set_extras(Draw& draw, FmhaProblem& p) {
 
 // Only for numbers of 8 bits, so that the lists of other types stay what they are.
 void set_scales(Draw& draw, FmhaProblem& p) {
-  if (!is_eight_bits(p.in) || appends(p)) return;
+  if (!is_eight_bits(p.in) || p.kind != FmhaKind::forward) return;
   p.qscale = static_cast<FmhaQscale>(draw.below(4));
   if (draw.below(3) == 0) p.out = p.in;
 }
@@ -108,16 +109,25 @@ void draw_wide(Draw& draw, FmhaProblem& p) {
   set_extras(draw, p);
 }
 
+void draw_gradients(Draw& draw, FmhaProblem& p) {
+  draw_prefill(draw, p);
+  set_extras(draw, p);
+  p.kind = FmhaKind::backward;
+  p.lse = false;
+  p.dbias = p.bias == FmhaBias::elementwise && draw.below(2) == 0;
+}
+
 struct Set {
   std::string_view name;
   void (*draw)(Draw&, FmhaProblem&);
 };
-constexpr std::array<Set, 4> kSets = {{{"wide", draw_wide},
+constexpr std::array<Set, 5> kSets = {{{"wide", draw_wide},
                                        {"prefill", draw_prefill},
                                        {"decode", draw_decode},
-                                       {"append", draw_append}}};
-constexpr std::array<std::string_view, kSets.size()> kSetNames = {kSets[0].name, kSets[1].name,
-                                                                  kSets[2].name, kSets[3].name};
+                                       {"append", draw_append},
+                                       {"backward", draw_gradients}}};
+constexpr std::array<std::string_view, kSets.size()> kSetNames = {
+    kSets[0].name, kSets[1].name, kSets[2].name, kSets[3].name, kSets[4].name};
 
 struct Bounds {
   double flops, bytes;
@@ -218,7 +228,7 @@ void set_blocks(const FmhaSignature& s, std::size_t turn, FmhaProblem& p) {
 FmhaProblem problem_of(const KernelSpec& spec, const Sample& sample, std::size_t turn) {
   const auto& s = std::get<FmhaSignature>(spec.signature);
   FmhaProblem p{.kind = s.kind, .in = s.in, .out = s.out, .dtype_bias = s.dtype_bias};
-  p.lengths = s.lengths, p.bias = s.bias, p.lse = s.lse;
+  p.lengths = s.lengths, p.bias = s.bias, p.lse = s.lse, p.dbias = s.dbias;
   p.batch = sample.batch, p.heads = sample.heads, p.heads_kv = sample.heads_kv;
   p.seqlen_q = sample.seqlen_q, p.seqlen_k = sample.seqlen_k;
   if (s.masked) {

@@ -9,6 +9,7 @@
 #include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/device/fmha_dropout.h"
 #include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
@@ -17,7 +18,6 @@
 #include "tessera/families/tile/text.h"
 
 namespace tessera::fmha {
-namespace {
 
 std::string config_text(const KernelSpec& spec) {
   const auto& s = std::get<FmhaSignature>(spec.signature);
@@ -41,9 +41,7 @@ std::string config_text(const KernelSpec& spec) {
       a.tile.k, most_hdim_v(a.tile.k), a.wave.m, a.warp_tile.m, a.warp_tile.n);
 }
 
-// What kernels of `flash` share: packing, products of packed blocks, and those of few rows in
-// place.
-std::vector<tile::CpuObject> cpu_objects(const KernelSpec& spec, const Target& target) {
+std::vector<tile::CpuObject> product_objects(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<FmhaSignature>(spec.signature);
   const Shape3& w = spec.algorithm.warp_tile;
   const std::string in(tile::storage_type(s.in));
@@ -56,12 +54,23 @@ std::vector<tile::CpuObject> cpu_objects(const KernelSpec& spec, const Target& t
   const std::string placed = fmt::format("PlacedTokens<{}>", in);
   const std::string packing = fmt::format("{}, FlashMath<{}>::kPerWord, {}", w.n, in, placed);
   const std::string tokens = fmt::format("const {}&, i64, i64, ", placed);
-  const std::string run = fmt::format("const TokenRun<{}>&, const FloatRows&", in);
   std::vector<tile::CpuObject> objects = {{"fmha/flash_block.h", {panels(false), panels(true)}}};
-  if (size_of(s.in) == 1) return objects;  // packed with factors, and never read in place
+  if (size_of(s.in) == 1) return objects;  // packed with factors
   objects.push_back({"fmha/flash_pack.h",
                      {{"void", "pack_keys", packing, tokens + "float*"},
                       {"void", "pack_values", packing, tokens + "i64, float*"}}});
+  return objects;
+}
+
+namespace {
+
+// And products of few rows in place.
+std::vector<tile::CpuObject> cpu_objects(const KernelSpec& spec, const Target& target) {
+  const DType type = std::get<FmhaSignature>(spec.signature).in;
+  std::vector<tile::CpuObject> objects = product_objects(spec, target);
+  if (size_of(type) == 1) return objects;  // never read in place
+  const std::string in(tile::storage_type(type));
+  const std::string run = fmt::format("const TokenRun<{}>&, const FloatRows&", in);
   objects.push_back({"fmha/flash_few.h",
                      {{"void", "multiply_few_keys", in, "const FloatRows&, i64, " + run},
                       {"void", "add_few_values", in, "const FloatRows&, i64, " + run}}});
@@ -164,6 +173,7 @@ Source emit(const KernelSpec& spec, const Target& target) {
   if (appends(spec) && (target.backend == "cpu" || target.backend == "cuda")) {
     return emit_append(spec, target);
   }
+  if (goes_back(spec) && target.backend == "cpu") return emit_backward(spec, target);
   const std::string config = config_text(spec);
   if (target.backend == "cpu") {
     Source source = attention_on_cpu(spec, target,
@@ -189,6 +199,8 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
   Launch launch;
   if (appends(spec)) {
     bind_append(spec, p, o, launch);
+  } else if (goes_back(spec)) {
+    bind_backward(spec, p, o, launch);
   } else {
     bind_forward(spec, p, o, launch);
   }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tessera/device/cpu/fmha/flash_parts.h"
+#include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
@@ -172,6 +173,7 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
                   int threads) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (appends(spec)) return estimate_append(spec, p, target, threads);
+  if (goes_back(spec)) return estimate_backward(spec, p, target, threads);
   if (!has_queries(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
   if (!extends(spec)) return estimate_attention(spec, p, target, threads);
   const Estimate attention =

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
+#include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
@@ -79,6 +80,10 @@ constexpr tile::Rule<Case> kCommonRules[] = {
      }},
     {[](const Case& c) { return signature_reason(c.signature).empty(); },
      [](const Case& c) { return signature_reason(c.signature); }},
+    {[](const Case& c) { return c.signature.kind != FmhaKind::backward || !on_gpu(c); },
+     [](const Case& c) {
+       return fmt::format("kind=backward has kernels for CPUs alone, {} is a GPU", c.target.name);
+     }},
 };
 constexpr tile::Rule<Case> kRules[] = {
     {[](const Case& c) {
@@ -196,6 +201,13 @@ bool names_eight_bits(std::span<const Wish> wishes) {
   });
 }
 
+bool names_gradients(std::span<const Wish> wishes) {
+  return std::any_of(wishes.begin(), wishes.end(), [](const Wish& wish) {
+    const bool is_kind = wish.field == "kind" || wish.field == "variant";
+    return wish.field == "dbias" || (is_kind && wish.pattern != "*");
+  });
+}
+
 // Of 8 bits, with any factors and every output.
 std::vector<FmhaSignature> eight_bits() {
   std::vector<FmhaSignature> all;
@@ -209,7 +221,7 @@ std::vector<FmhaSignature> eight_bits() {
 }
 
 // What networks use: all of one type, with or without a mask, and lse and dropout for training.
-// Kernels that read pages, and those of 8 bits, are listed where a wish asks for them.
+// Kernels that read pages, of 8 bits, and of gradients are listed where a wish asks for them.
 std::vector<Signature> signatures(std::span<const Wish> wishes) {
   std::vector<FmhaSignature> all;
   for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
@@ -227,8 +239,10 @@ std::vector<Signature> signatures(std::span<const Wish> wishes) {
   all = with_each(all, &FmhaSignature::soft_cap, {false, true});
   all = with_each(all, &FmhaSignature::lse, {false, true});
   all = with_each(all, &FmhaSignature::dropout, {false, true});
-  if (names_pages(wishes)) add_all(paged(all), all);
+  const std::vector<FmhaSignature> plain = all;
+  if (names_pages(wishes)) add_all(paged(plain), all);
   if (names_extend(wishes)) all = extended(std::move(all));
+  if (names_gradients(wishes)) add_all(backward_signatures(plain), all);
   return {all.begin(), all.end()};
 }
 

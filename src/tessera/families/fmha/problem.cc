@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/features.h"
@@ -39,19 +40,26 @@ enum Operand : std::size_t {
   kCos,
   kSin,
   kQTurned,
+  kDout,
+  kDq,
+  kDk,
+  kDv,
+  kDbias,
   kOperands
 };
 constexpr std::array<std::string_view, kOperands> kNames = {
     "q",         "k",          "v",           "bias",        "slopes",        "seqlens_q",
     "seqlens_k", "page_table", "page_starts", "dropout_rng", "descale_q",     "descale_k",
     "descale_v", "scale_o",    "out",         "lse",         "random_values", "bad_page",
-    "k_new",     "v_new",      "cos",         "sin",         "q_turned"};
+    "k_new",     "v_new",      "cos",         "sin",         "q_turned",      "dout",
+    "dq",        "dk",         "dv",          "dbias"};
 
 Tensor& add(Operand operand, DType dtype, Tensors& all) {
   Tensor& tensor = all.add();
   tensor.name = kNames[operand];
   tensor.operand = operand;
-  const bool is_output = (operand >= kOut && operand <= kBadPage) || operand == kQTurned;
+  const bool is_output = (operand >= kOut && operand <= kBadPage) || operand == kQTurned ||
+                         (operand >= kDq && operand <= kDbias);
   tensor.access = is_output ? Access::write : Access::read;
   tensor.dtype = dtype;
   return tensor;
@@ -69,7 +77,7 @@ bool is_paged(const FmhaProblem& p) { return p.pages != FmhaPages::none; }
 // Packed tokens are one long sequence.
 Tensor& add_tokens(Operand operand, DType dtype, const FmhaProblem& p, std::int64_t heads,
                    std::int64_t hdim, const FmhaStrides& strides, Tensors& all) {
-  const bool is_q = operand != kK && operand != kV;
+  const bool is_q = operand != kK && operand != kV && operand != kDk && operand != kDv;
   const std::int64_t longest = is_q ? p.seqlen_q : p.seqlen_k;
   const std::int64_t tokens = is_packed(p) ? (is_q ? p.tokens_q : p.tokens_k) : longest;
   FmhaStrides s = strides;
@@ -262,6 +270,55 @@ void add_attended(const FmhaProblem& p, Tensors& all) {
   add_new_tokens(p, all);
 }
 
+void add_lse(const FmhaProblem& p, Tensors& all) {
+  const LseLayout lse = lse_layout(p);
+  Tensor& tensor = add(kLse, DType::fp32, all);
+  set_rows(tensor, {1, lse.tokens, p.heads, lse.batches},
+           {lse.strides[0], lse.strides[1], lse.strides[2], 1});
+  if (!goes_back(p)) return;
+  tensor.access = Access::read;
+  tensor.fill = Fill::log_sums, tensor.most = p.seqlen_k;
+}
+
+// What scores and weights are made of.
+void add_inputs(const FmhaProblem& p, Tensors& all) {
+  add_attended(p, all);
+  if (p.bias == FmhaBias::elementwise) {
+    set_rows(add(kBias, p.dtype_bias, all), {p.seqlen_k, p.seqlen_q, p.heads, p.batch},
+             p.bias_strides);
+  }
+  if (p.bias == FmhaBias::alibi) {
+    Tensor& slopes = add(kSlopes, DType::fp32, all);
+    slopes.rank = 2;
+    slopes.sizes[0] = p.heads, slopes.sizes[1] = p.batch;
+    slopes.strides[0] = 1, slopes.strides[1] = p.slope_stride;
+    if (goes_back(p)) slopes.fill = Fill::positive;  // so that weights stay below 1
+  }
+  if (p.lengths != FmhaLengths::equal) add_lengths(p, all);
+  if (is_paged(p)) add_pages(p, all);
+  if (p.p_drop != 0) add_dropout_rng(all);
+}
+
+// Without gaps, and with one index where the bias is shared.
+void add_dbias(const FmhaProblem& p, Tensors& all) {
+  const auto [sizes] = device::sizes_of_dbias(arguments_of(p, {}));
+  set_rows(add(kDbias, p.dtype_bias, all), {sizes[3], sizes[2], sizes[1], sizes[0]},
+           {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1});
+}
+
+Tensors backward_tensors(const FmhaProblem& p) {
+  Tensors all;
+  add_inputs(p, all);
+  add_tokens(kOut, p.out, p, p.heads, p.hdim_v, p.out_strides, all).access = Access::read;
+  add_lse(p, all);
+  add_tokens(kDout, p.in, p, p.heads, p.hdim_v, p.dout_strides, all);
+  add_tokens(kDq, p.in, p, p.heads, p.hdim, p.dq_strides, all);
+  add_tokens(kDk, p.in, p, p.heads_kv, p.hdim, p.dk_strides, all);
+  add_tokens(kDv, p.in, p, p.heads_kv, p.hdim_v, p.dv_strides, all);
+  if (p.dbias) add_dbias(p, all);
+  return all;
+}
+
 void set_pointer(Operands& operands, std::size_t operand, void* data) {
   auto& o = std::get<FmhaOperands>(operands);
   const std::array<const void**, 4> inputs = {&o.q, &o.k, &o.v, &o.bias};
@@ -286,6 +343,9 @@ void set_pointer(Operands& operands, std::size_t operand, void* data) {
   if (operand == kCos) o.cos = static_cast<const float*>(data);
   if (operand == kSin) o.sin = static_cast<const float*>(data);
   if (operand == kQTurned) o.q_turned = data;
+  if (operand == kDout) o.dout = data;
+  const std::array<void**, 4> gradients = {&o.dq, &o.dk, &o.dv, &o.dbias};
+  if (operand >= kDq && operand <= kDbias) *gradients.at(operand - kDq) = data;
 }
 
 // ---- what learning and reports ask for ----
@@ -341,28 +401,12 @@ Problem from_words(const ProblemWords& words) {
 Tensors tensors(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (appends(p)) return append_tensors(p);
+  if (goes_back(p)) return backward_tensors(p);
   Tensors all;
-  add_attended(p, all);
-  if (p.bias == FmhaBias::elementwise) {
-    set_rows(add(kBias, p.dtype_bias, all), {p.seqlen_k, p.seqlen_q, p.heads, p.batch},
-             p.bias_strides);
-  }
-  if (p.bias == FmhaBias::alibi) {
-    Tensor& slopes = add(kSlopes, DType::fp32, all);
-    slopes.rank = 2;
-    slopes.sizes[0] = p.heads, slopes.sizes[1] = p.batch;
-    slopes.strides[0] = 1, slopes.strides[1] = p.slope_stride;
-  }
-  if (p.lengths != FmhaLengths::equal) add_lengths(p, all);
-  if (is_paged(p)) add_pages(p, all);
-  if (p.p_drop != 0) add_dropout_rng(all);
+  add_inputs(p, all);
   if (p.qscale != FmhaQscale::none) add_scales(p, all);
   add_tokens(kOut, p.out, p, p.heads, p.hdim_v, p.out_strides, all);
-  if (p.lse) {
-    const LseLayout lse = lse_layout(p);
-    set_rows(add(kLse, DType::fp32, all), {1, lse.tokens, p.heads, lse.batches},
-             {lse.strides[0], lse.strides[1], lse.strides[2], 1});
-  }
+  if (p.lse) add_lse(p, all);
   if (p.random) add_random_values(p, all);
   if (p.check_pages) add_bad_page(all);
   return all;
@@ -374,7 +418,8 @@ const void* pointer(const Operands& operands, std::size_t operand) {
       o.q,         o.k,          o.v,           o.bias,        o.slopes,        o.seqlens_q,
       o.seqlens_k, o.page_table, o.page_starts, o.dropout_rng, o.descale_q,     o.descale_k,
       o.descale_v, o.scale_o,    o.out,         o.lse,         o.random_values, o.bad_page,
-      o.k_new,     o.v_new,      o.cos,         o.sin,         o.q_turned}
+      o.k_new,     o.v_new,      o.cos,         o.sin,         o.q_turned,      o.dout,
+      o.dq,        o.dk,         o.dv,          o.dbias}
       .at(operand);
 }
 
@@ -411,6 +456,7 @@ double scores(const FmhaProblem& problem) {
 double flops(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (appends(p)) return append_flops(p);
+  if (goes_back(p)) return backward_flops(p);
   const double attention = 2 * scores(p) * (double(p.hdim) + double(p.hdim_v));
   return extends(p) ? attention + append_flops(p) : attention;
 }

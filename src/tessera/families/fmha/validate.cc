@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/validate_internal.h"
 #include "tessera/families/tile/strides.h"
@@ -326,7 +327,9 @@ std::string signature_reason(const FmhaSignature& s) {
     return fmt::format("cache_layout must be linear with pages=none, got {}",
                        to_string(s.cache_layout));
   }
-  if (s.bias == FmhaBias::elementwise || s.dtype_bias == s.in) return append_signature_reason(s);
+  if (std::string why = append_signature_reason(s); !why.empty()) return why;
+  if (std::string why = backward_signature_reason(s); !why.empty()) return why;
+  if (s.bias == FmhaBias::elementwise || s.dtype_bias == s.in) return {};
   return fmt::format("dtype_bias must be {} like in with bias={}, got {}", to_string(s.in),
                      to_string(s.bias), to_string(s.dtype_bias));
 }
@@ -334,6 +337,7 @@ std::string signature_reason(const FmhaSignature& s) {
 void validate(const Problem& problem) {
   const FmhaProblem& given = fmha_of(problem);
   check_numbers("fmha", given);
+  if (!goes_back(given)) refuse_backward_fields(given);
   if (appends(given)) return validate_append(given);
   if (!extends(given)) refuse_append_fields(given);
   const std::string reason = signature_reason(std::get<FmhaSignature>(signature_of(problem)));
@@ -352,6 +356,7 @@ void validate(const Problem& problem) {
   check_products(p);
   check_batch_strides(given);
   if (extends(given)) check_extended(given, p);
+  if (goes_back(given)) check_backward(given, p);
   check_tensors(problem);
 }
 

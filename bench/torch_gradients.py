@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""The gradients of attention beside PyTorch's on a file of problems, in pairs and in random order.
+
+bench/torch_gradients.py bench/shapes/gpt2.txt [--dtype bf16] [--threads 1 --busy] [--json FILE]
+
+Each line of attention becomes tensors. Both functions run forward once; then each round takes a
+reading of both backward passes: torch.autograd.grad() of q, k and v for one gradient of the
+output. Their results are compared with fp64 first. On the CPU.
+"""
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as functional
+
+import tessera
+import tessera.torch
+import torch_attention
+from torch_peers import DTYPES, read_problems
+
+
+def tensors_of(problem):
+    """q, k, v as networks have them, heads behind tokens in memory, and a gradient of the output."""
+    number = {name: int(problem.get(name)) for name in ("batch", "heads", "seqlen_q", "seqlen_k",
+                                                        "hdim")}
+    kv = int(problem.get("heads_kv")) if problem.get("heads_kv") != "packed" else number["heads"]
+    hdim_v = int(problem.get("hdim_v")) if problem.get("hdim_v") != "packed" else number["hdim"]
+    dtype = DTYPES[problem.get("in")]
+
+    def draw(tokens, heads, hdim):
+        return torch.randn(number["batch"], tokens, heads, hdim).to(dtype).transpose(1, 2)
+
+    q, k, v = (draw(number["seqlen_q"], number["heads"], number["hdim"]),
+               draw(number["seqlen_k"], kv, number["hdim"]), draw(number["seqlen_k"], kv, hdim_v))
+    return {"q": q, "k": k, "v": v}, draw(number["seqlen_q"], number["heads"], hdim_v)
+
+
+def gradients_of(function, made, dout, how, dtype=None):
+    """A function that computes them, after a forward pass."""
+    leaves = [x.detach().to(dtype or x.dtype).requires_grad_() for x in made.values()]
+    mask = how.get("attn_mask")
+    if dtype is not None and mask is not None and mask.dtype != torch.bool:
+        how = how | {"attn_mask": mask.to(dtype)}
+    out = function(*leaves, **how)
+    return lambda: torch.autograd.grad(out, leaves, dout.to(out.dtype), retain_graph=True)
+
+
+def measure(problem, given):
+    reason = torch_attention.refusal(problem)
+    if reason:
+        raise ValueError(reason)
+    made, dout = tensors_of(problem)
+    how = torch_attention.ask(problem, made, "flash")
+    theirs = functional.scaled_dot_product_attention
+    exact = gradients_of(theirs, made, dout, how, torch.float64)()
+    calls = [gradients_of(function, made, dout, how)
+             for function in (tessera.torch.scaled_dot_product_attention, theirs)]
+    errors = [max(tessera.torch.worst_error(got, want) for got, want in zip(call(), exact))
+              for call in calls]
+    row = tessera.torch.compare(*calls, rounds=given.rounds,
+                                clock=time.process_time if given.busy else time.perf_counter)
+    return {"problem": problem.line, "error": errors[0], "peer_error": errors[1], **row}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("shapes", help="a file of problems, one a line")
+    parser.add_argument("--dtype", default="", help="of lines that name none: fp32, bf16, fp16")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--busy", action="store_true",
+                        help="count the processor's time, with --threads 1 on a busy machine")
+    parser.add_argument("--json", default="", help="write the rows into this file")
+    given = parser.parse_args()
+    given.op, given.direction, given.layout = "fmha", "", ""
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    torch.manual_seed(1)
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads; times of the backward "
+          "pass in us, speedup and its spread over the pairs")
+    rows, failed = [], 0
+    for problem in read_problems(given):
+        try:
+            row = measure(problem, given)
+        except (ValueError, tessera.Error) as reason:
+            print(f"{problem}: skipped, {reason}")
+            continue
+        rows.append(row)
+        unit = torch.finfo(DTYPES[problem.get("in")]).eps
+        is_wrong = not row["error"] <= 3 * row["peer_error"] + 8 * unit
+        failed += is_wrong
+        print(f"{row['ours'] * 1e6:10.1f} {row['theirs'] * 1e6:10.1f} {row['speedup']:6.2f} "
+              f"{row['spread']:4.0%}  {problem}"
+              f"{'  WRONG ' + format(row['error'], '.1e') if is_wrong else ''}", flush=True)
+    if rows:
+        print(f"{len(rows)} problems, geometric mean of the speedups "
+              f"{statistics.geometric_mean(row['speedup'] for row in rows):.2f}")
+    if given.json:
+        with open(given.json, "w", encoding="utf-8") as file:
+            json.dump({"pytorch": torch.__version__, "rows": rows}, file, indent=1)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The gradients of attention: the operator torch.ops.tessera.attention_backward, and what makes
+torch.ops.tessera.attention differentiable. On CPUs."""
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+
+from .. import _attention_shapes
+from .._abi import Error
+from .._attention_shapes import Options
+from .._problem import Problem
+from . import _attention_ops, _run
+from ._attention_run import _view, checked_lengths
+
+Tensor = torch.Tensor
+_NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "out", "lse",
+          "dout", "dq", "dk", "dv", "dbias")
+_ways: Dict[Any, _run.Bound] = {}
+_library = _attention_ops._library
+_library.define("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? bias, "
+                "Tensor? slopes, Tensor out, Tensor lse, Tensor? seqlens_q, Tensor? seqlens_k, "
+                "Tensor? dropout_rng, str layout, str? mask, int[]? window, int sink, "
+                "float? scale, float soft_cap, int? max_seqlen_q, int? max_seqlen_k, int skip_q, "
+                "float dropout, bool has_dbias) -> (Tensor, Tensor, Tensor, Tensor)",
+                tags=torch.Tag.pt2_compliant_tag)
+
+
+def refusal(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool) -> Optional[str]:
+    """Why the gradients that are asked for cannot be computed; None where they can."""
+    for name, tensor in named:
+        if tensor is None or not tensor.requires_grad:
+            continue
+        if name == "slopes":
+            return "slopes require a gradient, which attention has of q, k, v and bias alone"
+        if is_paged:
+            return f"{name} requires a gradient, which attention has not where keys lie in pages"
+        if tensor.itemsize == 1:
+            return f"{name} requires a gradient, which attention has not of 8 bits"
+        if not tensor.is_cpu:
+            return (f"{name} requires a gradient, which attention has on CPUs alone, and lies on "
+                    f"{tensor.device}; call it under torch.no_grad()")
+    return None
+
+
+# ---- Calls ---------------------------------------------------------------------------------------
+
+def _bind(key: Any, options: Options, tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
+    """tensors: in the order of _NAMES."""
+    given = [(name, tensor) for name, tensor in zip(_NAMES, tensors) if tensor is not None]
+    _run.check_devices(given)
+    views = {name: _view(tensor, name) for name, tensor in given}
+    problem = Problem("fmha", **_attention_shapes.gradient_fields(options, views))
+    device, plan = given[0][1].device, None
+    if any(0 not in views[name].shape for name in ("dq", "dk", "dv", "dbias") if name in views):
+        plan = _run.plan_for(problem, device)
+    sources = [] if plan is None else [_NAMES.index(operand.name) for operand in plan.operands]
+    if len(_ways) >= _run.MOST_ENTRIES:
+        _ways.clear()
+    _ways[key] = bound = _run.bind(plan, sources, [], [], device)
+    return bound
+
+
+def _gradient_of(tensor: Tensor, leaves: bool) -> Tensor:
+    """Room for it, which lies as the tensor does where that has no gaps."""
+    return torch.zeros_like(tensor) if leaves else torch.empty_like(tensor)
+
+
+def _without_copies(bias: Tensor) -> Tensor:
+    """Elements that a stride of 0 repeats have a gradient each. A dimension of one element has the
+    sum of all that it is broadcast to."""
+    repeats = any(size > 1 and step == 0 for size, step in zip(bias.shape, bias.stride()))
+    return bias.contiguous() if repeats else bias
+
+
+def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
+        slopes: Optional[Tensor], out: Tensor, lse: Tensor, seqlens_q: Optional[Tensor],
+        seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor], layout: str,
+        mask: Optional[str], window: Optional[List[int]], sink: int, scale: Optional[float],
+        soft_cap: float, max_seqlen_q: Optional[int], max_seqlen_k: Optional[int], skip_q: int,
+        dropout: float, has_dbias: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dq, dk, dv and dbias, which is empty where it is not asked for. out, lse: what attention
+    gave; dropout_rng: the same two words."""
+    options = Options(layout, mask, None if window is None else tuple(window), sink, scale,
+                      soft_cap, skip_q, None, max_seqlen_q, max_seqlen_k, dropout)
+    (seqlens_q, seqlens_k), options = checked_lengths(q, k, (seqlens_q, seqlens_k), options)
+    if dropout_rng is not None:
+        dropout_rng = dropout_rng.contiguous() if dropout != 0 else None
+    if dout.dim() and dout.stride(-1) != 1:
+        dout = dout.contiguous()
+    dbias = None
+    if has_dbias and bias is not None:
+        bias = _without_copies(bias)
+        dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device)
+    leaves = _attention_shapes.leaves_rows(options, q.dim(), seqlens_q)
+    dq, dk, dv = (_gradient_of(tensor, leaves) for tensor in (q, k, v))
+    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, out, lse.contiguous(),
+               dout, dq, dk, dv, dbias)
+    key = (options, *map(_run._key_of, tensors), torch.get_num_threads())
+    bound = _ways.get(key)
+    if bound is None:
+        bound = _bind(key, options, tensors)
+    if bound.plan is not None:
+        _run.launch(bound, [0 if t is None else t.data_ptr() for t in tensors], dq)
+    return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
+
+
+def _fake(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], *others: Any
+          ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    dbias = q.new_empty(0)
+    if others[-1] and bias is not None:
+        dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device)
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), dbias
+
+
+def forget() -> None:
+    """Forgets all plans, for tests."""
+    _ways.clear()
+
+
+# ---- What PyTorch calls --------------------------------------------------------------------------
+
+def _setup(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
+    q, k, v, bias, slopes, seqlens_q, seqlens_k, words, table = inputs[:9]
+    named = (("q", q), ("k", k), ("v", v), ("bias", bias), ("slopes", slopes))
+    ctx.why = refusal(named, table is not None)
+    ctx.set_materialize_grads(False)
+    out, lse, _ = output
+    ctx.save_for_backward(q, k, v, bias, slopes, seqlens_q, seqlens_k, words, out, lse)
+    ctx.inputs = inputs[8:]
+    ctx.how = inputs[10:20]  # from layout on, up to dropout
+    ctx.count = len(inputs)
+
+
+def _backward(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], _: Any) -> Tuple[Any, ...]:
+    if ctx.why is not None:
+        raise Error(ctx.why, "unsupported")
+    if dlse is not None:
+        raise Error("lse has no gradient; only the first result of attention has", "unsupported")
+    none = (None,) * ctx.count
+    if dout is None:
+        return none
+    q, k, v, bias, slopes, seqlens_q, seqlens_k, words, out, lse = ctx.saved_tensors
+    if lse.dim() == 1 and lse.numel() == 0 and q.dim() > 2:  # was not asked for
+        with torch.no_grad():
+            out, lse, _ = torch.ops.tessera.attention(
+                q, k, v, bias, slopes, seqlens_q, seqlens_k, words, *ctx.inputs[:2], *ctx.how, True,
+                False)
+    has_dbias = bias is not None and ctx.needs_input_grad[3]
+    dq, dk, dv, dbias = torch.ops.tessera.attention_backward(
+        dout, q, k, v, bias, slopes, out, lse, seqlens_q, seqlens_k, words, *ctx.how, has_dbias)
+    return (dq, dk, dv, dbias if has_dbias else None, *none[4:])
+
+
+def _no_setup(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
+    pass
+
+
+def _no_second(ctx: Any, *grads: Any) -> Tuple[Any, ...]:
+    raise Error("attention has no second derivative", "unsupported")
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("attention_backward", run, _device)
+torch.library.register_fake("tessera::attention_backward", _fake, lib=_library)
+torch.library.register_autograd("tessera::attention", _backward, setup_context=_setup, lib=_library)
+torch.library.register_autograd("tessera::attention_backward", _no_second, setup_context=_no_setup,
+                                lib=_library)

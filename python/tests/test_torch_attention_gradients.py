@@ -1,0 +1,328 @@
+"""Gradients of attention in tessera.torch against those of PyTorch in fp64.
+
+Where PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=1 asks for them.
+TESSERA_TEST_SEED=N repeats a run.
+"""
+import math
+import unittest
+import warnings
+
+from test_torch import SEED, Case
+
+import torch
+import torch.nn.functional as functional
+
+import tessera
+import tessera.torch
+from tessera.torch import scaled_dot_product_attention
+
+# Of the largest element of a gradient. In a narrow type the result, from which delta is made, and
+# weights are rounded to the type.
+LIMITS = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def setUpModule():
+    print(f"test_torch_attention_gradients: TESSERA_TEST_SEED={SEED}, PyTorch {torch.__version__}")
+
+
+def seen_keys(queries, keys, mask, window, sink):
+    """Which keys the queries of a sequence see."""
+    if mask is None:
+        return torch.ones(queries, keys, dtype=torch.bool)
+    left, right = (-1, 0) if window is None else window
+    at = torch.arange(queries)[:, None] + (keys - queries if mask == "bottom_right" else 0)
+    key = torch.arange(keys)
+    is_right = key <= at + right if right >= 0 else torch.ones(queries, keys, dtype=torch.bool)
+    return is_right & ((key >= at - left) | (key < sink)) if left >= 0 else is_right
+
+
+def attended(q, k, v, *, mask=None, window=None, sink=0, bias=None, slopes=None, scale=None,
+             soft_cap=0.0, kept=None):
+    """Of (..., heads, tokens, hdim) in fp64. kept: what dropout multiplies weights with."""
+    group = q.shape[-3] // k.shape[-3]
+    k, v = (x.repeat_interleave(group, -3) for x in (k, v))
+    scores = q @ k.mT * (q.shape[-1]**-0.5 if scale is None else scale)
+    if soft_cap:
+        scores = soft_cap * torch.tanh(scores / soft_cap)
+    queries, keys = scores.shape[-2:]
+    if bias is not None:
+        scores = scores + bias
+    if slopes is not None:
+        far = (torch.arange(queries)[:, None] + keys - queries - torch.arange(keys)).abs()
+        scores = scores - slopes.double()[:, None, None] * far
+    seen = seen_keys(queries, keys, mask, window, sink)
+    weights = torch.softmax(scores.masked_fill(~seen, -math.inf), -1)
+    weights = torch.where(seen.any(-1, keepdim=True), weights, 0.0)
+    return (weights if kept is None else weights * kept) @ v
+
+
+class Gradients(Case):
+    def draw(self, *shape, dtype=torch.float32):
+        return torch.randn(*shape).to(dtype)
+
+    def leaves(self, tensors):
+        return [x.detach().requires_grad_() for x in tensors]
+
+    def assert_gradients(self, ours, theirs, tensors, dtype, hint=""):
+        """Of two functions of the tensors, the second in fp64."""
+        mine = self.leaves(tensors)
+        wide = self.leaves([x.double() for x in tensors])
+        out, expected = ours(*mine), theirs(*wide)
+        dout = self.draw(*out.shape, dtype=dtype)
+        found = torch.autograd.grad(out, mine, dout)
+        right = torch.autograd.grad(expected, wide, dout.double())
+        for at, (got, want, leaf) in enumerate(zip(found, right, mine)):
+            self.assertEqual((got.shape, got.dtype), (leaf.shape, leaf.dtype))
+            most = max(float(want.abs().max()) if want.numel() else 0.0, 0.1)
+            error = float((got.double() - want).abs().max()) if want.numel() else 0.0
+            self.assertLessEqual(error, LIMITS[dtype] * most, f"gradient {at} of {hint}")
+        return found
+
+
+class ScaledDotProduct(Gradients):
+    def test_random_shapes(self):
+        for i in range(24):
+            pick = self.random.randint
+            heads_kv = pick(1, 3)
+            heads, dtype = heads_kv * pick(1, 3), list(LIMITS)[i % 3]
+            batch, queries, keys, hdim = pick(1, 3), pick(1, 90), pick(1, 250), 8 * pick(1, 12)
+            tensors = [self.draw(batch, heads, queries, hdim, dtype=dtype),
+                       self.draw(batch, heads_kv, keys, hdim, dtype=dtype),
+                       self.draw(batch, heads_kv, keys, 8 * pick(1, 12), dtype=dtype)]
+            how = {"enable_gqa": True, "is_causal": i % 4 == 1}
+            with self.subTest(i=i, seed=SEED, dtype=dtype):
+                self.assert_gradients(
+                    lambda q, k, v: scaled_dot_product_attention(q, k, v, **how),
+                    lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, **how),
+                    tensors, dtype, f"{[tuple(x.shape) for x in tensors]} {how}")
+
+    def test_masks_have_gradients(self):
+        """In the shape that they were given, added up over what they are broadcast to."""
+        q, k, v = self.draw(2, 4, 20, 32), self.draw(2, 4, 30, 32), self.draw(2, 4, 30, 32)
+        for shape in ((2, 4, 20, 30), (2, 1, 20, 30), (2, 1, 1, 30), (1, 4, 20, 30), (20, 30),
+                      (4, 20, 1), (30,)):
+            with self.subTest(shape=shape, seed=SEED):
+                self.assert_gradients(
+                    lambda q, k, v, mask: scaled_dot_product_attention(q, k, v, mask),
+                    lambda q, k, v, mask: functional.scaled_dot_product_attention(q, k, v, mask),
+                    [q, k, v, self.draw(*shape)], torch.float32, shape)
+        self.assert_gradients(  # a tensor that repeats elements itself
+            lambda q, k, v, mask: scaled_dot_product_attention(q, k, v, mask.expand(2, 4, 20, 30)),
+            lambda q, k, v, mask: functional.scaled_dot_product_attention(
+                q, k, v, mask.expand(2, 4, 20, 30)),
+            [q, k, v, self.draw(2, 1, 20, 30)], torch.float32, "expanded")
+
+    def test_truth_values(self):
+        q, k, v = self.draw(2, 4, 20, 32), self.draw(2, 4, 30, 32), self.draw(2, 4, 30, 32)
+        mask = torch.rand(2, 1, 20, 30) < 0.6
+        mask[..., 3] = True
+        self.assert_gradients(
+            lambda q, k, v: scaled_dot_product_attention(q, k, v, mask),
+            lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, mask), [q, k, v],
+            torch.float32)
+
+    def test_dimensions_and_strides(self):
+        q, k, v = (self.draw(6, 4, 20, 32) for _ in range(3))
+        both = functional.scaled_dot_product_attention
+        for tensors in ([x[0, 0] for x in (q, k, v)], [x[0] for x in (q, k, v)],
+                        [x.unflatten(0, (2, 3)) for x in (q, k, v)],
+                        [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)],
+                        [q[..., ::2], k[..., ::2], v], [q, k[:1], v[:1]], [q[:, :, :0], k, v]):
+            self.assert_gradients(scaled_dot_product_attention, both, tensors, torch.float32,
+                                  [tuple(x.shape) for x in tensors])
+
+    def test_of_sums(self):
+        """Whose gradient repeats one element."""
+        tensors = [self.draw(2, 4, 20, 32) for _ in range(3)]
+        mine, wide = self.leaves(tensors), self.leaves([x.double() for x in tensors])
+        scaled_dot_product_attention(*mine).sum().backward()
+        functional.scaled_dot_product_attention(*wide).sum().backward()
+        for got, want in zip(mine, wide):
+            self.assertLess(float((got.grad - want.grad).abs().max()), 1e-4)
+
+    def test_one_input(self):
+        for at in range(3):
+            tensors = [self.draw(2, 4, 20, 32) for _ in range(3)]
+            leaf = tensors[at].requires_grad_()
+            out = scaled_dot_product_attention(*tensors)
+            dout = self.draw(*out.shape)
+            got, = torch.autograd.grad(out, leaf, dout)
+            wide = [x.detach().double() for x in tensors]
+            wide[at].requires_grad_()
+            want, = torch.autograd.grad(functional.scaled_dot_product_attention(*wide), wide[at],
+                                        dout.double())
+            self.assertLess(float((got - want).abs().max()), 1e-4)
+
+
+class Attention(Gradients):
+    def check(self, heads=4, heads_kv=2, queries=40, keys=50, hdim=32, dtype=torch.float32,
+              layout="bshd", bias=None, **how):
+        shapes = [(2, heads, queries, hdim), (2, heads_kv, keys, hdim), (2, heads_kv, keys, 24)]
+        tensors = [self.draw(*shape, dtype=dtype) for shape in shapes]
+        turn = (lambda x: x.transpose(1, 2)) if layout == "bshd" else (lambda x: x)
+        if bias is not None:
+            tensors.append(bias)
+        self.assert_gradients(
+            lambda q, k, v, bias=None: turn(tessera.torch.attention(
+                turn(q), turn(k), turn(v), bias=bias, layout=layout, **how)),
+            lambda q, k, v, bias=None: attended(q, k, v, bias=bias, **how), tensors, dtype,
+            f"{dtype} {layout} {how}")
+
+    def test_features(self):
+        for dtype in LIMITS:
+            for how in ({}, {"mask": "top_left"}, {"mask": "bottom_right"}, {"scale": 0.3},
+                        {"mask": "bottom_right", "window": (9, 3)},
+                        {"mask": "top_left", "window": (6, 0), "sink": 2},
+                        {"soft_cap": 1.5}, {"slopes": torch.rand(4)},
+                        {"slopes": torch.rand(4), "mask": "bottom_right", "soft_cap": 3.0}):
+                with self.subTest(dtype=dtype, seed=SEED, **how):
+                    self.check(dtype=dtype, **how)
+            self.check(dtype=dtype, layout="bhsd", mask="bottom_right", queries=70, keys=20)
+            self.check(dtype=dtype, bias=self.draw(4, 40, 50, dtype=dtype), soft_cap=2.0)
+
+    def test_bias_of_another_type(self):
+        self.check(dtype=torch.float32, bias=self.draw(2, 1, 40, 50))
+
+    def test_dropout(self):
+        """With the weights that the forward pass kept."""
+        for p in (0.1, 0.6):
+            tensors = [self.draw(2, 4, 30, 32) for _ in range(3)]
+            how = {"dropout": p, "seed": 5, "offset": 3, "layout": "bhsd", "mask": "bottom_right"}
+            _, random = tessera.torch.attention(*tensors, return_random=True, **how)
+            kept = max(1, round(256 * (1 - p)))
+            factors = torch.where(random < kept, 256 / kept, 0.0).double()
+            self.assert_gradients(
+                lambda q, k, v: tessera.torch.attention(q, k, v, **how),
+                lambda q, k, v: attended(q, k, v, mask="bottom_right", kept=factors), tensors,
+                torch.float32, p)
+
+    def test_packed(self):
+        lengths = ((0, 20), (7, 7), (33, 12), (1, 60))
+        sums = [torch.tensor([0, *x]).cumsum(0) for x in zip(*lengths)]
+        for dtype in LIMITS:
+            tensors = [self.draw(int(sums[at][-1]), heads, hdim, dtype=dtype)
+                       for at, heads, hdim in ((0, 4, 32), (1, 2, 32), (1, 2, 40))]
+
+            def theirs(q, k, v):
+                parts = []
+                for i in range(len(lengths)):
+                    of_q, of_k = (slice(int(s[i]), int(s[i + 1])) for s in sums)
+                    one = [x.transpose(0, 1) for x in (q[of_q], k[of_k], v[of_k])]
+                    parts.append(attended(*one, mask="bottom_right").transpose(0, 1))
+                return torch.cat(parts)
+
+            self.assert_gradients(
+                lambda q, k, v: tessera.torch.attention(q, k, v, mask="bottom_right",
+                                                        seqlens_q=sums[0], seqlens_k=sums[1]),
+                theirs, tensors, dtype, "packed")
+
+    def test_padded(self):
+        """Tokens behind a sequence get zeros."""
+        of_q, of_k = torch.tensor([20, 3, 0]), torch.tensor([11, 30, 7])
+        tensors = [self.draw(3, tokens, 4, 32) for tokens in (20, 30, 30)]
+
+        def theirs(q, k, v):
+            out = torch.zeros_like(q)
+            for i in range(3):
+                one = [x[i, :n].transpose(0, 1) for x, n in
+                       ((q, int(of_q[i])), (k, int(of_k[i])), (v, int(of_k[i])))]
+                out[i, :int(of_q[i])] = attended(*one).transpose(0, 1)
+            return out
+
+        found = self.assert_gradients(
+            lambda q, k, v: tessera.torch.attention(q, k, v, seqlens_q=of_q, seqlens_k=of_k),
+            theirs, tensors, torch.float32, "padded")
+        self.assertTrue((found[0][1, 3:] == 0).all() and (found[1][0, 11:] == 0).all())
+
+    def test_results_beside_out(self):
+        """lse may be asked for, and is the same as without gradients."""
+        q, k, v = (self.draw(1, 20, 2, 32) for _ in range(3))
+        plain = tessera.torch.attention(q, k, v, return_lse=True)
+        q.requires_grad_()
+        out, lse = tessera.torch.attention(q, k, v, return_lse=True)
+        self.assertTrue(torch.equal(out, plain[0]) and torch.equal(lse, plain[1]))
+        self.assertIsNotNone(torch.autograd.grad(out.sum(), q)[0])
+
+    def test_operator_without_lse(self):
+        """The backward pass computes it."""
+        tensors = [self.draw(2, 4, 20, 32) for _ in range(3)]
+        self.assert_gradients(
+            lambda q, k, v: torch.ops.tessera.attention(
+                q, k, v, *(None,) * 7, "bhsd", None, None, 0, None, 0.0, None, None, 0, 0.0, False,
+                False)[0],
+            attended, tensors, torch.float32)
+
+    def test_operators_follow_pytorchs_rules(self):
+        q, k, v = (self.draw(2, 3, 20, 16).requires_grad_() for _ in range(3))
+        more = (None,) * 7 + ("bhsd", "top_left", None, 0, None, 0.0, None, None, 0, 0.0, True,
+                              False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.library.opcheck(torch.ops.tessera.attention.default, (q, k, v, *more),
+                                  test_utils=("test_schema", "test_faketensor"))
+        out, lse, _ = torch.ops.tessera.attention(q.detach(), k.detach(), v.detach(), *more)
+        torch.library.opcheck(
+            torch.ops.tessera.attention_backward.default,
+            (out, q.detach(), k.detach(), v.detach(), None, None, out, lse, None, None, None,
+             *more[7:17], False), test_utils=("test_schema", "test_faketensor"))
+
+    def test_autocast(self):
+        q, k, v = (self.draw(2, 4, 20, 32).requires_grad_() for _ in range(3))
+        with torch.autocast("cpu", torch.bfloat16):
+            out = scaled_dot_product_attention(q, k, v)
+        self.assertEqual(out.dtype, torch.bfloat16)
+        out.float().square().sum().backward()
+        self.assertEqual(q.grad.dtype, torch.float32)
+        wide = self.leaves([x.double() for x in (q, k, v)])
+        functional.scaled_dot_product_attention(*wide).square().sum().backward()
+        for got, want in zip((q, k, v), wide):
+            self.assertLess(float((got.grad - want.grad).abs().max()),
+                            5e-2 * float(want.grad.abs().max()))
+
+    def test_a_layer_learns(self):
+        """A few steps, beside the same with PyTorch's function."""
+        def losses(function):
+            torch.manual_seed(3)
+            layer = torch.nn.Linear(32, 96)
+            steps = torch.optim.SGD(layer.parameters(), lr=0.5)
+            x, goal = torch.randn(2, 20, 32), torch.randn(2, 20, 32)
+            found = []
+            for _ in range(5):
+                q, k, v = (y.unflatten(-1, (4, 8)).transpose(1, 2)
+                           for y in layer(x).chunk(3, -1))
+                out = function(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+                loss = (out - goal).square().mean()
+                steps.zero_grad()
+                loss.backward()
+                steps.step()
+                found.append(loss.item())
+            return found
+
+        ours, theirs = losses(scaled_dot_product_attention), losses(
+            functional.scaled_dot_product_attention)
+        self.assertLess(ours[-1], ours[0])
+        for one, other in zip(ours, theirs):
+            self.assertAlmostEqual(one, other, places=5)
+
+
+class Refusals(Gradients):
+    def refused(self, sentence, function, *args, **how):
+        with self.assertRaisesRegex(tessera.Error, sentence):
+            function(*args, **how)
+
+    def test_what_has_no_gradient(self):
+        q, k, v = (self.draw(1, 20, 4, 32).requires_grad_() for _ in range(3))
+        call = tessera.torch.attention
+        self.refused("^attention: slopes require a gradient, which attention has of q, k, v and "
+                     "bias alone", call, q, k, v, slopes=torch.rand(4, requires_grad=True))
+        table = torch.zeros(1, 2, dtype=torch.int32)
+        self.refused("q requires a gradient, which attention has not where keys lie in pages", call,
+                     q, k.detach(), v.detach(), page_table=table)
+        out, lse = call(q, k, v, return_lse=True)
+        self.refused("lse has no gradient", torch.autograd.grad, lse.sum(), q)
+        dq, = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+        self.refused("attention has no second derivative", torch.autograd.grad, dq.sum(), q)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,117 @@
+// The gradients of attention: counts, kernels, their text and launch, predicted times.
+#include "tessera/families/fmha/backward.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tessera/device/cpu/fmha/backward_work.h"
+#include "tessera/families/fmha/arguments.h"
+#include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/text.h"
+
+namespace tessera::fmha {
+namespace {
+
+// Of a vector of scores, for its exponentials, gradients and transposition.
+constexpr double kCyclesOfGradients = 16;
+constexpr double kCyclesOfPackedTokens = 16;  // of a vector of queries or gradients of outputs
+constexpr double kCyclesOfBytes = 24;         // of a vector of scores, for dropout
+
+double rate_of(const Target& target, DType in) {
+  const Instruction* one = find_instruction(target, in, in, DType::fp32);
+  if (one == nullptr) one = find_instruction(target, DType::fp32, DType::fp32, DType::fp32);
+  const double products = one == nullptr ? 1 : double(one->shape.m) * one->shape.n * one->shape.k;
+  return products * (one == nullptr ? 1 : one->per_cycle) * target.clock_ghz * 1e9;
+}
+
+std::int64_t parts_of(const Algorithm& a, const FmhaProblem& p) {
+  const double floats = double(p.seqlen_q) * double(p.heads) / double(p.heads_kv) * double(p.hdim);
+  return device::backward_parts(p.batch * p.heads_kv, (p.seqlen_k + a.tile.m - 1) / a.tile.m,
+                                static_cast<std::int64_t>(std::min(floats, 1e18)));
+}
+
+}  // namespace
+
+device::FmhaBackwardArguments backward_arguments(const FmhaProblem& p, const FmhaOperands& o) {
+  device::FmhaBackwardArguments g{};
+  g.forward = arguments_of(p, o);
+  g.dout = o.dout, g.dq = o.dq, g.dk = o.dk, g.dv = o.dv, g.dbias = o.dbias;
+  copy_strides(p.dout_strides, g.dout_stride), copy_strides(p.dq_strides, g.dq_stride);
+  copy_strides(p.dk_strides, g.dk_stride), copy_strides(p.dv_strides, g.dv_stride);
+  if (p.lengths == FmhaLengths::packed) {
+    for (device::i64* stride : {g.dout_stride, g.dq_stride, g.dk_stride, g.dv_stride}) {
+      stride[device::kTokenBatch] = 0;
+    }
+  }
+  return g;
+}
+
+// Five products: of q and k, of dout and v, and those that give dq, dk and dv.
+double backward_flops(const FmhaProblem& p) {
+  return 2 * scores(p) * (3 * double(p.hdim) + 2 * double(p.hdim_v));
+}
+
+std::vector<FmhaSignature> backward_signatures(const std::vector<FmhaSignature>& forward) {
+  std::vector<FmhaSignature> all;
+  for (FmhaSignature s : forward) {
+    if (s.lse || is_eight_bits(s.in)) continue;
+    s.kind = FmhaKind::backward;
+    all.push_back(s);
+    s.dbias = true;
+    if (s.bias == FmhaBias::elementwise) all.push_back(s);
+  }
+  return all;
+}
+
+Source emit_backward(const KernelSpec& spec, const Target& target) {
+  const auto& s = std::get<FmhaSignature>(spec.signature);
+  const std::string config =
+      config_text(spec) + fmt::format("  static constexpr bool kDbias = {};\n", s.dbias);
+  const std::array<std::string, 1> ends = {""};
+  Source source = tile::cpu_source(
+      spec, target, kAbi,
+      {"fmha/flash_backward.h", "FmhaBackwardKernel", "FmhaBackwardArguments", config}, ends);
+  tile::add_objects(product_objects(spec, target), source);
+  return source;
+}
+
+void bind_backward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
+                   Launch& launch) {
+  launch.arguments.set(backward_arguments(p, o));
+  launch.steps.push({});
+  launch.parts = parts_of(spec.algorithm, p);
+}
+
+Estimate estimate_backward(const KernelSpec& spec, const FmhaProblem& p, const Target& target,
+                           int threads) {
+  const Algorithm& a = spec.algorithm;
+  const double pairs = double(p.batch) * double(p.heads_kv), seen = scores(p);
+  const int limit = units_used(threads, target);
+  if (seen == 0) return tile::total_of(0, bytes(p) / 1e9, target.launch_us * 1e-6);
+  const double lanes = std::max(1, target.vector_bytes / 4);
+  const double items = pairs * double(parts_of(a, p));
+  const double used = std::clamp<double>(limit, 1, std::max(1.0, items));
+  const double idle = std::ceil(items / used) * used / items;
+  // Keys behind the last one of a block, and what a mask cuts from blocks, are multiplied, too.
+  const double keys = std::max(1.0, double(p.seqlen_k));
+  const double padding = std::ceil(keys / a.warp_tile.m) * a.warp_tile.m / keys;
+  const double cut = p.mask == FmhaMask::none
+                         ? 0
+                         : double(p.batch) * double(p.heads) * double(p.seqlen_q) * a.tile.n / 2;
+  const double elements = 3 * double(p.hdim) + 2 * double(p.hdim_v);
+  const double passes = p.dbias ? 1 + (double(p.hdim) + double(p.hdim_v)) / elements : 1;
+  const double products = (seen + cut) * elements * padding * passes;
+  const double packed = seen / std::min<double>(a.tile.m, keys) * 2 * double(p.hdim + p.hdim_v);
+  const double cycles = (seen * (kCyclesOfGradients + (p.p_drop == 0 ? 0 : kCyclesOfBytes)) +
+                         packed * kCyclesOfPackedTokens) *
+                        passes / lanes;
+  const double compute =
+      (products / rate_of(target, p.in) + cycles / (target.clock_ghz * 1e9)) * idle / used;
+  return tile::total_of(compute, bytes(p) / tile::cpu_bandwidth(target, bytes(p), used),
+                        used > 1 ? target.launch_us * 1e-6 : 1e-7);
+}
+
+}  // namespace tessera::fmha
