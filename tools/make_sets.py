@@ -536,7 +536,8 @@ def fmha_backward_names(target, dtype):
     """Gradients of training, on CPUs: with a causal mask and without."""
     if target in FMHA_CPU:
         for options in ("", "_masked"):
-            yield f"fmha_backward_{dtype}_flash_192x64x576_0x1x1_{FMHA_CPU[target]}{options}_{target}"
+            yield (f"fmha_backward_{dtype}_flash_192x64x576_0x1x1_{FMHA_CPU[target]}{options}"
+                   f"_{target}")
 
 
 def write_fmha(target):
