@@ -533,7 +533,7 @@ def fmha_append_names(target, dtype):
 
 
 def fmha_backward_names(target, dtype):
-    """Gradients of training, on CPUs: with a causal mask and without."""
+    """Gradients of training, on CPUs alone: with a causal mask and without."""
     if target in FMHA_CPU:
         for options in ("", "_masked"):
             yield (f"fmha_backward_{dtype}_flash_192x64x576_0x1x1_{FMHA_CPU[target]}{options}"
@@ -541,11 +541,10 @@ def fmha_backward_names(target, dtype):
 
 
 def write_fmha(target):
-    sets = {f"{kind}_{dtype}_essential": sorted(names(target, dtype))
-            for kind, names in (("forward", fmha_names), ("append", fmha_append_names),
-                                ("backward", fmha_backward_names))
-            for dtype in ("fp32", "fp16", "bf16")}
-    write_file("fmha", target, {name: names for name, names in sets.items() if names})
+    kinds = (("forward", fmha_names), ("append", fmha_append_names),
+             ("backward", fmha_backward_names))
+    write_file("fmha", target, {f"{kind}_{dtype}_essential": sorted(names(target, dtype))
+                                for kind, names in kinds for dtype in ("fp32", "fp16", "bf16")})
 
 
 def write_file(op, target, sets):
