@@ -16,8 +16,8 @@ import tessera
 import tessera.torch
 from tessera.torch import scaled_dot_product_attention
 
-# Of the largest element of a gradient, or of 1 where that is less, as where sums cancel. In a narrow
-# type the result, from which delta is made, and weights are rounded to the type.
+# Of the largest element of a gradient, or of 1 where that is less, as where sums cancel. Narrow
+# types round the result, from which delta is made, and weights.
 LIMITS = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
