@@ -23,7 +23,7 @@ from torch_peers import DTYPES, read_problems
 
 
 def tensors_of(problem):
-    """q, k, v as networks have them, heads behind tokens in memory, and a gradient of the output."""
+    """q, k, v as networks have them, heads behind tokens in memory, and the output's gradient."""
     number = {name: int(problem.get(name)) for name in ("batch", "heads", "seqlen_q", "seqlen_k",
                                                         "hdim")}
     kv = int(problem.get("heads_kv")) if problem.get("heads_kv") != "packed" else number["heads"]

@@ -557,6 +557,9 @@ def fmha_backward_names(target, dtype):
         if target in FMHA_CPU:
             yield (f"fmha_backward_{dtype}_flash_192x64x576_0x1x1_{FMHA_CPU[target]}{options}"
                    f"_{target}")
+        else:
+            for tile in FMHA_HOPPER_TILES:
+                yield f"fmha_backward_{dtype}_direct_{tile}_4x1x1_1x1x1{options}_{target}"
 
 
 def write_fmha(target):
@@ -564,7 +567,7 @@ def write_fmha(target):
              ("backward", fmha_backward_names))
     sets = {f"{kind}_{dtype}_essential": sorted(names(target, dtype))
             for kind, names in kinds for dtype in ("fp32", "fp16", "bf16")}
-    write_file("fmha", target, {name: kernels for name, kernels in sets.items() if kernels})
+    write_file("fmha", target, sets)
 
 
 def write_file(op, target, sets):

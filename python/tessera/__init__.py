@@ -9,6 +9,7 @@ See docs/python.md.
 from ._abi import Error
 from ._append import append_kv
 from ._attention import attention, attention_problem
+from ._attention_backward import attention_backward
 from ._commands import (command, commands, data, evaluate, measurements, report, search, sweep,
                         targets, train)
 from ._conv import conv, conv_backward_data, conv_backward_weight, conv_problem
@@ -30,7 +31,7 @@ __version__ = "0.1.0"
 
 __all__ = ["Dispatcher", "Error", "Explanation", "KernelSet", "KvCache", "Model", "Operand",
            "PackedWeight", "Plan", "Problem", "Registry", "Report", "append_kv", "attention",
-           "attention_problem", "autotune", "command", "commands", "conv", "conv_backward_data",
-           "conv_backward_weight", "conv_problem", "data", "decode", "doctor", "evaluate",
-           "explain", "gemm", "layer_norm", "matmul", "measurements", "prepack", "report",
-           "rms_norm", "run", "search", "select", "softmax", "sweep", "targets", "train"]
+           "attention_backward", "attention_problem", "autotune", "command", "commands", "conv",
+           "conv_backward_data", "conv_backward_weight", "conv_problem", "data", "decode", "doctor",
+           "evaluate", "explain", "gemm", "layer_norm", "matmul", "measurements", "prepack",
+           "report", "rms_norm", "run", "search", "select", "softmax", "sweep", "targets", "train"]

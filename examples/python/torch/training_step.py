@@ -53,7 +53,8 @@ def show(title, model, width, given):
     print(f"{title}, {given.batch} x {given.sequence} words, {given.dtype}, "
           f"{torch.get_num_threads()} threads")
     print(f"  loss: Tessera {ours[0]:.6f}, PyTorch {theirs[0]:.6f}, in fp64 {right_loss:.6f}")
-    print(f"  error of the gradients against fp64: Tessera {errors[0]:.2e}, PyTorch {errors[1]:.2e}")
+    print(f"  error of the gradients against fp64: Tessera {errors[0]:.2e}, "
+          f"PyTorch {errors[1]:.2e}")
     if errors[0] > 3 * errors[1] + 8 * torch.finfo(dtype).eps:
         raise SystemExit(f"the error is {errors[0]:.2e}, more than 3 times PyTorch's and 8 "
                          "roundings")
@@ -61,9 +62,9 @@ def show(title, model, width, given):
              for how in (tessera.torch.scaled_dot_product_attention, PYTORCH)]
     found = tessera.torch.compare(*calls, rounds=given.rounds,
                                   clock=time.process_time if given.busy else time.perf_counter)
-    print(f"  a step: Tessera {found['ours'] * 1e3:.2f} ms, PyTorch {found['theirs'] * 1e3:.2f} ms: "
-          f"{found['speedup']:.2f} times as fast (median of {found['rounds']} pairs, spread "
-          f"{found['spread']:.0%})")
+    print(f"  a step: Tessera {found['ours'] * 1e3:.2f} ms, "
+          f"PyTorch {found['theirs'] * 1e3:.2f} ms: {found['speedup']:.2f} times as fast "
+          f"(median of {found['rounds']} pairs, spread {found['spread']:.0%})")
 
 
 def shrink():

@@ -85,6 +85,25 @@ TEST_F(CliFmha, AppendsToCaches) {
   EXPECT_EQ(written.at("written"), 45);
 }
 
+TEST_F(CliFmha, ComputesGradients) {
+  const Json json = run_json(
+      "run fmha kind=backward heads=4 heads_kv=2 seqlen_q=5 seqlen_k=20 hdim=24 bias=elementwise "
+      "bias_stride_b=0 dbias=1 --target generic --verify --repeat 1");
+  const Json& row = json.at("runs").at(0);
+  EXPECT_EQ(row.at("kernel"),
+            "fmha_backward_fp32_flash_192x64x576_0x1x1_4x8x1_biaselementwise_dbias_generic");
+  EXPECT_TRUE(row.at("verified").at("ok"));
+  EXPECT_EQ(row.at("verified").at("checked"), 4 * 5 * 24 + 2 * (2 * 20 * 24) + 4 * 5 * 20);
+  const Json listed = run_json("list --op fmha --target generic --where variant=backward");
+  for (const Json& kernel : listed.at("kernels")) {
+    EXPECT_TRUE(kernel.get<std::string>().starts_with("fmha_backward_"));
+  }
+  const CliResult refused =
+      run("run fmha kind=backward heads=2 seqlen_q=1 seqlen_k=50 hdim=16 lse=1");
+  EXPECT_NE(refused.err.find("lse must be 0 with kind=backward, got 1"), std::string::npos)
+      << refused.err;
+}
+
 TEST_F(CliFmha, WrongProblemsAreRefusedWithBothNumbers) {
   const CliResult refused = run("run fmha heads=6 heads_kv=4 seqlen_q=8 seqlen_k=8 hdim=16");
   EXPECT_NE(refused.status, 0);

@@ -137,10 +137,10 @@ TEST(FmhaProblemSets, EveryPrefixIsAMix) {
 }
 
 TEST(FmhaProblemSets, UnknownWord) {
-  expect_error(
-      ErrorCode::not_found,
-      "unknown problem set 'decoed', did you mean 'decode'? (known: wide, prefill, decode, append, backward)",
-      [] { drawn("decoed", ProblemSide::learned, "sm90a", "bf16"); });
+  expect_error(ErrorCode::not_found,
+               "unknown problem set 'decoed', did you mean 'decode'? (known: wide, prefill, "
+               "decode, append, backward)",
+               [] { drawn("decoed", ProblemSide::learned, "sm90a", "bf16"); });
 }
 
 // Problems that the kernel serves, among them those that kernels get wrong.
