@@ -56,7 +56,8 @@ class Builder(Case):
                             b().build)
         self.assert_refused("group_mode needs max_seqlen with q of at least 1, got 0",
                             standard().group_mode(True).build)
-        self.assert_refused(r"needs lse\(true\), which the forward pass stored, got false", standard().api_family("bwd").build)
+        self.assert_refused(r"needs lse\(true\), which the forward pass stored, got false",
+                            standard().api_family("bwd").build)
         self.assert_refused("unknown mask_type '7'", standard().mask_type(7).build,
                             code="parse_error")
         self.assert_refused("setters take words, numbers", standard().lse(object()).build)
