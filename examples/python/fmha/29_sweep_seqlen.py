@@ -6,7 +6,7 @@ import sys
 
 import tessera
 
-here = tessera.Dispatcher(*sys.argv[1:])
+here = tessera.Dispatcher(*sys.argv[1:], threads=1)
 on_gpu = here.target["backend"] != "cpu"
 here.set_timing(cold=1, repeat=3)
 lengths = [(128 if on_gpu else 8) << i for i in range(7)]
@@ -20,7 +20,7 @@ for length in lengths:
     plan = here.plan(problem)
     result = plan.bench()  # the result is verified first
     print(f"{length:7} {result['median_seconds'] * 1e6:10.1f} "
-          f"{result['gflops'] * 1e-3:10.4f}  {plan.kernel}")
+          f"{result['gflops'] * 1e-3:10.3g}  {plan.kernel}")
     right += result["gflops"] > 0
 print(f"{right} of {len(lengths)}")
 assert right == 7
