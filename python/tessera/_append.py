@@ -50,7 +50,7 @@ def append_kv(k_cache: Any, v_cache: Any, k_new: Any, v_new: Any, seqlens_k: Any
     """
     try:
         options = checked(rotary, q, cos, sin, out, layout)
-        pages, report = _pages(k_cache, k_new, page_table, page_starts, check_pages)
+        pages, report = pages_of(k_cache, k_new, page_table, page_starts, check_pages)
         batch, rooms = rooms_of(k_cache, pages, layout)
         lengths, longest = lengths_of((batch, rooms), k_new, seqlens_k, seqlens_q, cos,
                                     max_seqlen_q, layout)
@@ -90,8 +90,8 @@ def _shape_of(array: Any, name: str) -> Tuple[int, ...]:
     return _arrays.view_of(array, name).shape if shape is None else tuple(shape)
 
 
-def _pages(k_cache: Any, k_new: Any, table: Any, starts: Any, is_checked: Optional[bool]
-           ) -> Tuple[Tuple[Any, Any], Any]:
+def pages_of(k_cache: Any, k_new: Any, table: Any, starts: Any, is_checked: Optional[bool]
+             ) -> Tuple[Tuple[Any, Any], Any]:
     if table is not None:
         return _paged.tables(k_new, table, starts, is_checked)
     _paged.refuse_without_table(starts, is_checked)

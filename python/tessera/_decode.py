@@ -1,14 +1,14 @@
 """Attention of the newest tokens of sequences over a cache of their keys and values."""
 from __future__ import annotations
 
-import sys
 from typing import Any, Optional, Tuple
 
-from . import _arrays, _attention_shapes
+from . import _append, _arrays, _attention_shapes, _paged
 from ._abi import Error
-from ._append import append_kv
 from ._attention import attention
+from ._attention_shapes import Options
 from ._dispatcher import Dispatcher
+from ._extend import New, extend
 
 
 def decode(q: Any, k_cache: Any, v_cache: Any, seqlens_k: Any = None, *, k_new: Any = None,
@@ -33,28 +33,61 @@ def decode(q: Any, k_cache: Any, v_cache: Any, seqlens_k: Any = None, *, k_new: 
     window, sink, slopes, scale, soft_cap, max_seqlen_k, num_splits, return_lse, out, stream,
     dispatcher: as in attention().
 
-    Returns out, (batch, tokens, heads, hdim_v), or (out, lse). Two launches with k_new, one
-    without.
+    Returns out, (batch, tokens, heads, hdim_v), or (out, lse), of one launch.
     """
     tokens = _tokens(q, layout)
     _check_new(k_new, v_new, rotary, seqlens_k)
-    pages = {"page_table": page_table, "page_starts": page_starts, "check_pages": check_pages}
-    where = {"layout": layout, "stream": stream, "dispatcher": dispatcher}
-    if k_new is not None:
-        if _tokens(k_new, layout, "k_new") != tokens:
-            raise Error(f"decode: q has {tokens} tokens and k_new "
-                        f"{_tokens(k_new, layout, 'k_new')}; the two must be equal")
-        turned = append_kv(k_cache, v_cache, k_new, v_new, seqlens_k, q=q if rotary else None,
-                           cos=cos, sin=sin, rotary=rotary, seqlens_q=seqlens_q, **pages, **where)
-        q = turned if rotary else q
-        seqlens_k = _sum(seqlens_k, tokens if seqlens_q is None else seqlens_q)
-        if page_table is not None:
-            pages["check_pages"] = False  # its pages were looked at
     mask = None if tokens == 1 and window is None else "bottom_right"
-    return attention(q, k_cache, v_cache, mask=mask, window=window, sink=sink, slopes=slopes,
-                     scale=scale, soft_cap=soft_cap, seqlens_q=seqlens_q, seqlens_k=seqlens_k,
-                     max_seqlen_k=max_seqlen_k, num_splits=num_splits, return_lse=return_lse,
-                     out=out, **pages, **where)
+    if k_new is None:
+        return attention(q, k_cache, v_cache, mask=mask, window=window, sink=sink, slopes=slopes,
+                         scale=scale, soft_cap=soft_cap, seqlens_q=seqlens_q, seqlens_k=seqlens_k,
+                         max_seqlen_k=max_seqlen_k, num_splits=num_splits, return_lse=return_lse,
+                         out=out, page_table=page_table, page_starts=page_starts,
+                         check_pages=check_pages, layout=layout, stream=stream,
+                         dispatcher=dispatcher)
+    if _tokens(k_new, layout, "k_new") != tokens:
+        raise Error(f"decode: q has {tokens} tokens and k_new "
+                    f"{_tokens(k_new, layout, 'k_new')}; the two must be equal")
+    new = New(k_new, v_new, rotary, cos, sin, seqlens_q, seqlens_k)
+    options = Options(layout, mask, tuple(window) if isinstance(window, list) else window, sink,
+                      scale, soft_cap, 0, None if slopes is None else "slopes", None, max_seqlen_k,
+                      num_splits=num_splits)
+    pages = page_table, page_starts, check_pages
+    try:
+        return _extended((q, k_cache, v_cache), new, options, pages, slopes,
+                         (out, True if return_lse else None), stream, dispatcher)
+    except Error as error:
+        text = str(error)
+        if text.startswith("fmha"):
+            raise
+        raise Error(f"decode: {text}", error.code, error.details) from None
+
+
+def _extended(arrays: Tuple[Any, Any, Any], new: New, options: Options,
+              pages: Tuple[Any, Any, Optional[bool]], slopes: Any, results: Tuple[Any, Any],
+              stream: Any, dispatcher: Optional[Dispatcher]) -> Any:
+    """Checks the lengths of what is appended, and appends and attends."""
+    q, k_cache, v_cache = arrays
+    _append.checked(new.rotary, q if new.rotary else None, new.cos, new.sin, None, options.layout)
+    found, report = _append.pages_of(k_cache, new.keys, *pages)
+    rooms = _append.rooms_of(k_cache, found, options.layout)
+    lengths, _ = _append.lengths_of(rooms, new.keys, new.lengths, new.counts, new.cos, None,
+                                    options.layout)
+    before = lengths["seqlens_k"]
+    counts = lengths.get("seqlens_q")
+    if counts is None:
+        counts = before * 0 + _attention_shapes.tokens_in(_shape_of(q, "q"), options.layout)
+    longest = None
+    if found[0] is not None:
+        longest = _paged.room_of(_shape_of(found[0], "page_table"),
+                                 _paged.page_size(_shape_of(k_cache, "k_cache"), options.layout),
+                                 options.longest_k)
+    new = new._replace(counts=counts, lengths=before + counts)
+    out, lse = extend(q, k_cache, v_cache, slopes, new, options._replace(longest_k=longest),
+                      (found, report), results, stream, dispatcher)
+    if report is not None:
+        _paged.check_report(report, *found, _shape_of(k_cache, "k_cache")[0])
+    return out if results[1] is None else (out, lse)
 
 
 def _shape_of(array: Any, name: str) -> Tuple[int, ...]:
@@ -82,11 +115,3 @@ def _check_new(k_new: Any, v_new: Any, rotary: Optional[str], seqlens_k: Any) ->
         raise Error(f"decode: rotary={rotary!r} turns new keys; give k_new and v_new")
     if k_new is not None and seqlens_k is None:
         raise Error("decode: k_new needs seqlens_k, how many keys the cache has before it")
-
-
-def _sum(before: Any, count: Any) -> Any:
-    """How many keys there are behind the new ones, of lists and of arrays of any package."""
-    if not _arrays.is_on_host(before):
-        return before + count
-    numpy = sys.modules["numpy"]
-    return numpy.add(before, count).astype("int32")

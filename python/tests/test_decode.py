@@ -63,6 +63,24 @@ class Decode(Attended):
                 expected.bound = 2 * expected.bound + 1e-6  # turned in fp32
                 self.near(out[b].swapaxes(0, 1), None, expected)
 
+    def test_new_keys_take_one_launch(self):
+        dispatcher = tessera.Dispatcher()
+        k, v = (numpy.zeros((2, 40, 2, 16), "float32") for _ in range(2))
+        q, k_new, v_new = (self.draw(2, 3, n, 16) for n in (4, 2, 2))
+        cos, sin = tables(self.random, 20, 8)  # fewer rows than there is room
+        out, lse = tessera.decode(q, k, v, [4, 17], k_new=k_new, v_new=v_new, cos=cos, sin=sin,
+                                  rotary="half", seqlens_q=[2, 3], return_lse=True,
+                                  dispatcher=dispatcher)
+        (plan,) = dispatcher._plans.values()
+        self.assertIn("fmha_extend_fp32_", plan.kernel)
+        self.assertTrue((k[0, 6:] == 0).all() and (k[0, 4:6] != 0).all())
+        self.assertTrue((v[1, 17:20] == v_new[1]).all())
+        self.assertTrue((out[0, 2] == 0).all() and (lse[0, :, 2] == -numpy.inf).all())
+        self.assert_refused(re.escape(
+            "decode: seqlens_k[1] must be at least 0 and at most 17, because 3 new tokens need "
+            "places below 20, got 18"), tessera.decode, q, k, v, [4, 18], k_new=k_new, v_new=v_new,
+            cos=cos, sin=sin, rotary="half")
+
     def test_what_does_not_fit_is_refused(self):
         q, k, v = self.tensors(2, 1, 20)
         new = k[:, :1]

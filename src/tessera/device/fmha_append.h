@@ -20,7 +20,9 @@ struct FmhaAppendArguments {
   i64 batch, heads, heads_kv;
   i64 seqlen_q;  // new tokens of the longest sequence
   i64 tokens_q;  // packed: of all sequences
-  i64 end;       // of the positions that are written: the cache's room, or the tables' rows
+  // Keys of every sequence where seqlens_k is null, and whether these lengths count the new tokens.
+  i64 seqlen_k, counts_new;
+  i64 end;  // of the positions that are written: the cache's room, or the tables' rows
   i64 hdim, hdim_v, rotary_dim;
   i64 q_stride[kTokenStrides], k_new_stride[kTokenStrides], v_new_stride[kTokenStrides];
   i64 k_stride[kTokenStrides], v_stride[kTokenStrides], out_stride[kTokenStrides];
@@ -30,6 +32,13 @@ struct FmhaAppendArguments {
   i64 page_size, num_pages;
   i64 max_pages, table_stride;
   i64 page_entries;
+};
+
+// The one argument of the kernels that append and then attend, whose arguments are `Attention`.
+template <class Attention>
+struct FmhaExtendArguments {
+  Attention attention;
+  FmhaAppendArguments append;
 };
 
 // The new tokens of a sequence: how many, where the first one lies, and its position in the cache.
@@ -45,13 +54,14 @@ struct FmhaPagedTokens {
 
 template <FmhaLengths kLengths>
 inline FmhaNewTokens new_tokens_of(const FmhaAppendArguments& g, i64 batch) {
-  FmhaNewTokens s = {g.seqlen_q, 0, g.seqlens_k[batch]};
+  FmhaNewTokens s = {g.seqlen_q, 0, g.seqlens_k == nullptr ? g.seqlen_k : g.seqlens_k[batch]};
   if constexpr (kLengths == FmhaLengths::packed) {
     packed_part(g.seqlens_q, batch, g.tokens_q, g.seqlen_q, s.first, s.count);
   }
   if constexpr (kLengths == FmhaLengths::padded) {
     s.count = clamped(g.seqlens_q[batch], 0, g.seqlen_q);
   }
+  if (g.counts_new != 0) s.position -= s.count;
   return s;
 }
 template <FmhaLengths kLengths, FmhaPages kPages>

@@ -58,6 +58,7 @@ struct Tensor {
   bool is_report = false;    // an output that says something of the launch, without a reference
   int alignment = 0;         // of the address, in bytes; 0: the size of an element
   Fill fill = Fill::numbers;
+  std::int64_t least = 0;  // lengths: the shortest
   std::int64_t most = 0;   // lengths and sums: the longest length; indices: the largest
   std::int64_t total = 0;  // sums: the largest
 

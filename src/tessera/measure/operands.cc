@@ -86,7 +86,8 @@ void fill_lengths(const Tensor& tensor, std::int32_t* to, std::uint64_t seed) {
   for (std::int64_t i = 0; i < tensor.sizes[0]; ++i) {
     const bool is_longest = tensor.fill == Fill::even_sums;
     const bool adds_up = is_longest || tensor.fill == Fill::prefix_sums;
-    const std::int64_t length = is_longest ? tensor.most : random_length(tensor.most, random);
+    const std::int64_t length =
+        is_longest ? tensor.most : std::max(tensor.least, random_length(tensor.most, random));
     to[i] = static_cast<std::int32_t>(adds_up ? sum : length);
     sum = std::min(tensor.total, sum + length);
   }

@@ -63,6 +63,7 @@ struct Fields<FmhaProblem> {
       field("qscale_block_k", &S::qscale_block_k),
       fields("k_new_stride_", &S::k_new_strides, kOfTokens),
       fields("v_new_stride_", &S::v_new_strides, kOfTokens),
+      fields("q_turned_stride_", &S::q_turned_strides, kOfTokens),
       field("rotary", &S::rotary),
       field("rotary_dim", &S::rotary_dim),
       field("rotary_positions", &S::rotary_positions),

@@ -11,8 +11,11 @@
 #pragma GCC visibility push(default)
 namespace tessera {
 
-// What is computed: attention itself, or new keys and values are appended to a cache.
-enum class FmhaKind : std::uint8_t { forward, append };
+// What is computed.
+//   forward: attention
+//   append:  nothing but a cache, which new keys and values are written to
+//   extend:  the same, and then attention over the cache
+enum class FmhaKind : std::uint8_t { forward, append, extend };
 std::string_view to_string(FmhaKind kind);
 
 // How the lengths of a batch's sequences are given.
@@ -96,6 +99,11 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // page of the sequence's entry p / page_size, and is left out where there is no such entry. New
 // tokens need pages that no other sequence has. `lengths` is that of the new tokens alone:
 // seqlens_k always holds `batch` lengths.
+//
+// With kind=extend new tokens are appended in this way, and attention of their queries reads the
+// cache then. The lengths of the keys, seqlen_k or seqlens_k, count the new tokens: token t of the
+// n new ones of sequence b gets the position p = length - n + t. With rotate_q q is turned into
+// q_turned, and attention reads it.
 struct FmhaProblem {
   FmhaKind kind = FmhaKind::forward;
   DType in = DType::fp32;  // of q, k and v
@@ -144,12 +152,13 @@ struct FmhaProblem {
   std::int64_t page_entries = kPacked;    // list: of all sequences; kPacked: as seqlen_k needs
   std::int64_t qscale_block_q = kPacked;  // per_block: queries of a factor; kPacked: 128
   std::int64_t qscale_block_k = kPacked;  // keys of a factor; kPacked: 128, or a page
-  // append:
+  // append and extend:
   FmhaStrides k_new_strides = kPackedTokens;
   FmhaStrides v_new_strides = kPackedTokens;
+  FmhaStrides q_turned_strides = kPackedTokens;  // extend with rotate_q
   FmhaRotary rotary = FmhaRotary::none;
-  bool rotate_q = false;                    // whether q is turned into out, which may be q
-  std::int64_t rotary_dim = 0;              // even; 0: hdim
+  bool rotate_q = false;        // whether q is turned into out, or q_turned; both may be q
+  std::int64_t rotary_dim = 0;  // even; 0: hdim
   std::int64_t rotary_positions = kPacked;  // rows of cos and sin; kPacked: seqlen_k
   friend bool operator==(const FmhaProblem&, const FmhaProblem&) = default;
 };
@@ -198,11 +207,12 @@ struct FmhaOperands {
   // sequences and of the entries that their keys need, or their new tokens with append; nothing
   // else is then written. {0, -1, -1, -1} where there is none.
   std::int32_t* bad_page = nullptr;
-  // append, which writes to k and v
+  // append and extend, which write to k and v
   const void* k_new = nullptr;
   const void* v_new = nullptr;
   const float* cos = nullptr;  // {rotary_positions, rotary_dim / 2}
   const float* sin = nullptr;
+  void* q_turned = nullptr;  // extend with rotate_q
 };
 
 }  // namespace tessera

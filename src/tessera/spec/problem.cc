@@ -293,6 +293,7 @@ FmhaProblem with_strides(const FmhaProblem& problem) {
   fill_tokens(p.out_strides, p.heads, p.seqlen_q, appends ? p.hdim : p.hdim_v);
   fill_tokens(p.k_new_strides, p.heads_kv, p.seqlen_q, p.hdim);
   fill_tokens(p.v_new_strides, p.heads_kv, p.seqlen_q, p.hdim_v);
+  fill_tokens(p.q_turned_strides, p.heads, p.seqlen_q, p.hdim);
   const bool rotates = p.rotary != FmhaRotary::none;
   if (rotates && p.rotary_dim == 0) p.rotary_dim = p.hdim;
   fill(p.rotary_positions, rotates ? p.seqlen_k : 0);

@@ -76,8 +76,8 @@ struct Words<ConvLayout> {
 template <>
 struct Words<FmhaKind> {
   static constexpr std::string_view kNoun = "kind";
-  static constexpr auto kAll = std::to_array<std::string_view>({"forward", "append"});
-  static_assert(kAll.size() == static_cast<std::size_t>(FmhaKind::append) + 1);
+  static constexpr auto kAll = std::to_array<std::string_view>({"forward", "append", "extend"});
+  static_assert(kAll.size() == static_cast<std::size_t>(FmhaKind::extend) + 1);
 };
 
 template <>

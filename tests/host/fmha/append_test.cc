@@ -85,6 +85,8 @@ constexpr RefusedAppend kRefusedAppends[] = {
     {"lengths=packed k_new_stride_b=7",
      "fmha: k_new_stride_b must be left out or 0 with lengths=packed, where all sequences are one "
      "run of tokens, got 7"},
+    {"rotary=half rotate_q=1 q_turned_stride_h=8",
+     "fmha: q_turned_stride_h must be left out with kind=append, got 8"},
     {"q_stride_s=8", "fmha: q_stride_s must be left out with rotate_q=0, got 8"},
     {"out_stride_h=8", "fmha: out_stride_h must be left out with rotate_q=0, got 8"},
     {"k_stride_s=31",

@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/fields.h"
 #include "tessera/families/tile/rules.h"
@@ -73,30 +74,18 @@ double moved_elements(const FmhaProblem& p) {
   return rows.of_keys * double(p.hdim + p.hdim_v) + rows.of_queries * double(p.hdim);
 }
 
-std::string append_config(const KernelSpec& spec) {
-  const auto& s = std::get<FmhaSignature>(spec.signature);
-  return fmt::format(
-      "  using In = {};\n"
-      "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
-      "  static constexpr FmhaRotary kRotary = FmhaRotary::{};\n"
-      "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
-      "  static constexpr FmhaCacheLayout kCacheLayout = FmhaCacheLayout::{};\n"
-      "  static constexpr bool kRotateQ = {};\n"
-      "  static constexpr int kWaveM = {};\n",
-      tile::storage_type(s.in), to_string(s.lengths), to_string(s.rotary), to_string(s.pages),
-      to_string(s.cache_layout), s.rotate_q, spec.algorithm.wave.m);
-}
-
-device::FmhaAppendBlock block_of(const FmhaProblem& p, const device::FmhaAppendArguments& g) {
+device::FmhaAppendBlock block_of(const FmhaProblem& p, const device::FmhaAppendArguments& g,
+                                 int warps) {
   const auto rotary = static_cast<device::FmhaRotary>(p.rotary);
   return device::append_block(g, rotary, p.rotate_q, 16 / size_of(p.in),
-                              device::bits_for(kGpuWarps * kWarpThreads, 10));
+                              device::bits_for(warps * kWarpThreads, 10));
 }
 
 // The kernel walks on from there where a side of the grid would be too large.
-std::array<unsigned, 3> grid_of(const FmhaProblem& p, const device::FmhaAppendArguments& g) {
+std::array<unsigned, 3> grid_of(const FmhaProblem& p, const device::FmhaAppendArguments& g,
+                                int warps) {
   constexpr std::int64_t kMost = 65535, kMostTokens = 1 << 30;
-  const device::FmhaAppendBlock block = block_of(p, g);
+  const device::FmhaAppendBlock block = block_of(p, g, warps);
   const std::int64_t rows = std::int64_t{1} << block.row_bits;
   const std::int64_t of_token = device::rows_of_token(g, p.rotate_q);
   const std::int64_t tokens = (p.seqlen_q + block.tokens - 1) / block.tokens;
@@ -108,7 +97,7 @@ std::array<unsigned, 3> grid_of(const FmhaProblem& p, const device::FmhaAppendAr
 bool has_tokens(const FmhaProblem& p) { return has_queries(p) && end_of_positions(p) > 0; }
 
 Estimate append_on_gpu(const FmhaProblem& p, const Target& target) {
-  const auto grid = grid_of(p, append_arguments(p, {}));
+  const auto grid = grid_of(p, append_arguments(p, {}), kGpuWarps);
   const double blocks = double(grid[0]) * grid[1] * grid[2];
   const double bandwidth = tile::gpu_bandwidth(target, blocks, kGpuWarps * kWarpThreads, kRegisters,
                                                append_bytes(p) / 2 / std::max(1.0, blocks));
@@ -128,6 +117,27 @@ Estimate append_on_cpu(const FmhaProblem& p, const Target& target, int limit) {
 
 }  // namespace
 
+std::string append_config(const KernelSpec& spec, int warps) {
+  const auto& s = std::get<FmhaSignature>(spec.signature);
+  return fmt::format(
+      "  using In = {};\n"
+      "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
+      "  static constexpr FmhaRotary kRotary = FmhaRotary::{};\n"
+      "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
+      "  static constexpr FmhaCacheLayout kCacheLayout = FmhaCacheLayout::{};\n"
+      "  static constexpr bool kRotateQ = {};\n"
+      "  static constexpr int kWaveM = {};\n",
+      tile::storage_type(s.in), to_string(s.lengths), to_string(s.rotary), to_string(s.pages),
+      to_string(s.cache_layout), s.rotate_q, warps);
+}
+
+Step append_step(const FmhaProblem& p, const device::FmhaAppendArguments& g, int warps) {
+  Step step;
+  step.block = {static_cast<unsigned>(warps * kWarpThreads), 1, 1};
+  step.grid = grid_of(p, g, warps);
+  return step;
+}
+
 std::int64_t end_of_positions(const FmhaProblem& p) {
   return p.rotary == FmhaRotary::none ? p.seqlen_k : std::min(p.seqlen_k, p.rotary_positions);
 }
@@ -137,12 +147,15 @@ device::FmhaAppendArguments append_arguments(const FmhaProblem& p, const FmhaOpe
   g.q = o.q, g.k_new = o.k_new, g.v_new = o.v_new;
   g.cos = o.cos, g.sin = o.sin;
   g.seqlens_q = o.seqlens_q, g.seqlens_k = o.seqlens_k;
-  g.k = const_cast<void*>(o.k), g.v = const_cast<void*>(o.v), g.out = o.out;
+  g.k = const_cast<void*>(o.k), g.v = const_cast<void*>(o.v);
+  g.out = extends(p) ? o.q_turned : o.out;
   g.batch = p.batch, g.heads = p.heads, g.heads_kv = p.heads_kv;
   g.seqlen_q = p.seqlen_q, g.tokens_q = p.tokens_q;
+  g.seqlen_k = p.seqlen_k, g.counts_new = extends(p) ? 1 : 0;
   g.end = end_of_positions(p);
   g.hdim = p.hdim, g.hdim_v = p.hdim_v, g.rotary_dim = p.rotary_dim;
-  copy_strides(p.q_strides, g.q_stride), copy_strides(p.out_strides, g.out_stride);
+  copy_strides(p.q_strides, g.q_stride);
+  copy_strides(extends(p) ? p.q_turned_strides : p.out_strides, g.out_stride);
   copy_strides(p.k_new_strides, g.k_new_stride), copy_strides(p.v_new_strides, g.v_new_stride);
   copy_strides(p.k_strides, g.k_stride), copy_strides(p.v_strides, g.v_stride);
   if (p.lengths == FmhaLengths::packed) {
@@ -213,29 +226,26 @@ Source emit_append(const KernelSpec& spec, const Target& target) {
   const std::size_t entries = is_paged ? 2 : 1;
   if (!is_gpu(target)) {
     const std::array<std::string, 2> ends = {"", "_check"};
-    return tile::cpu_source(
-        spec, target, kAbi,
-        {"fmha/append_fmha.h", "FmhaAppendKernel", "FmhaAppendArguments", append_config(spec)},
-        std::span(ends).first(entries));
+    return tile::cpu_source(spec, target, kAbi,
+                            {"fmha/append_fmha.h", "FmhaAppendKernel", "FmhaAppendArguments",
+                             append_config(spec, spec.algorithm.wave.m)},
+                            std::span(ends).first(entries));
   }
   constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_check", "check"}}};
-  return tile::cuda_source(
-      spec, kAbi,
-      {"fmha/append_fmha.h", "FmhaAppendKernel", "FmhaAppendArguments", append_config(spec)},
-      kGpuWarps * kWarpThreads, std::span(kEntries).first(entries));
+  return tile::cuda_source(spec, kAbi,
+                           {"fmha/append_fmha.h", "FmhaAppendKernel", "FmhaAppendArguments",
+                            append_config(spec, spec.algorithm.wave.m)},
+                           kGpuWarps * kWarpThreads, std::span(kEntries).first(entries));
 }
 
 void bind_append(const KernelSpec&, const FmhaProblem& p, const FmhaOperands& o, Launch& launch) {
   const device::FmhaAppendArguments g = append_arguments(p, o);
   launch.arguments.set(g);
-  Step step;
-  step.block = {kGpuWarps * kWarpThreads, 1, 1};
-  step.entry = 1;
-  if (p.check_pages) launch.steps.push(step);
-  if (!has_tokens(p)) return;
-  step.entry = 0;
-  step.grid = grid_of(p, g);
-  launch.steps.push(step);
+  Step check;
+  check.block = {kGpuWarps * kWarpThreads, 1, 1};
+  check.entry = 1;
+  if (p.check_pages) launch.steps.push(check);
+  if (has_tokens(p)) launch.steps.push(append_step(p, g, kGpuWarps));
 }
 
 Estimate estimate_append(const KernelSpec&, const FmhaProblem& p, const Target& target,

@@ -1,13 +1,17 @@
 // The slow obvious answer of appending: each head of a token in fp64, and what the cache held where
 // nothing is written.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <memory>
 #include <unordered_map>
 
 #include "tessera/base/error.h"
-#include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/tile/row_reference.h"
 #include "tessera/families/tile/values.h"
 #include "tessera/spec/numeric.h"
@@ -111,7 +115,60 @@ class Append {
     return (heads * (room_ / run_) + place % room_ / run_) * p_.hdim_v;
   }
 
+  // The cache and the queries as a kernel leaves them, in `copies` of what was there.
+  void write_to(AppendedCopies& copies) const {
+    for (const auto& [place, writer] : writers_) {
+      for (std::int64_t head = 0; head < p_.heads_kv; ++head) {
+        const Cell cell = {place / room_, head, place % room_};
+        double& error = copies.key_errors[place * p_.heads_kv + head];
+        for (std::int64_t i = 0; i < p_.hdim; ++i) {
+          error += store(element_of(true, cell, i), key_offset(cell, i), copies.k);
+        }
+        error = std::sqrt(error);
+        for (std::int64_t i = 0; i < p_.hdim_v; ++i) {
+          store(element_of(false, cell, i), value_offset(cell, i), copies.v);
+        }
+      }
+    }
+    if (p_.rotate_q) write_queries(copies);
+  }
+
  private:
+  // A correct kernel may round to either side where the element lies near the middle. Returns the
+  // square of how far it may then be from what is stored here.
+  double store(const Bounded& x, std::int64_t offset, std::vector<std::byte>& to) const {
+    if (x.error == kAnyBits) return kAnyBits;
+    const auto stored = [&](double value) {
+      store_element(p_.in, to.data(), offset, value);
+      return load_element(p_.in, to.data(), offset);
+    };
+    const double low = stored(x.value - x.error), high = stored(x.value + x.error);
+    const double here = stored(x.value);
+    if (!std::isfinite(here)) return 0;
+    const double away = std::max(high - here, here - low);
+    return away * away;
+  }
+
+  void write_queries(AppendedCopies& copies) const {
+    const bool is_packed = p_.lengths == FmhaLengths::packed;
+    const std::int64_t tokens = is_packed ? p_.tokens_q : p_.seqlen_q;
+    std::vector<Bounded> row(static_cast<std::size_t>(p_.hdim));
+    copies.query_errors.resize(
+        static_cast<std::size_t>((is_packed ? 1 : p_.batch) * p_.heads * tokens));
+    for (std::size_t at = 0; at < copies.query_errors.size(); ++at) {
+      const auto index = static_cast<std::int64_t>(at);
+      compute_query(index, row.data());
+      const std::int64_t head = index / tokens % p_.heads, batch = index / tokens / p_.heads;
+      const std::int64_t first = device::token_offset(g_.out_stride, batch, head, index % tokens);
+      double error = 0;
+      for (std::int64_t i = 0; i < p_.hdim; ++i) {
+        const std::int64_t offset = first + i * g_.out_stride[device::kTokenElement];
+        error += store(row[static_cast<std::size_t>(i)], offset, copies.q);
+      }
+      copies.query_errors[at] = std::sqrt(error);
+    }
+  }
+
   // Without pages, the end is that of all positions.
   device::FmhaPagedTokens tokens_at(std::int64_t batch) const {
     using enum device::FmhaPages;
@@ -154,19 +211,25 @@ class Append {
 
   // What the cache held.
   double old_key(const Cell& c, std::int64_t element) const {
+    return k_.at(key_offset(c, element));
+  }
+  double old_value(const Cell& c, std::int64_t element) const {
+    return v_.at(value_offset(c, element));
+  }
+  std::int64_t key_offset(const Cell& c, std::int64_t element) const {
     using enum device::FmhaCacheLayout;
     const std::int64_t more = p_.cache_layout == FmhaCacheLayout::linear
                                   ? device::key_element<linear>(g_, element, run_)
                                   : device::key_element<vectorized>(g_, element, run_);
-    return k_.at(device::key_token(g_, c.part, c.head, c.token) + more);
+    return device::key_token(g_, c.part, c.head, c.token) + more;
   }
-  double old_value(const Cell& c, std::int64_t element) const {
+  std::int64_t value_offset(const Cell& c, std::int64_t element) const {
     using enum device::FmhaCacheLayout;
     const std::int64_t first =
         p_.cache_layout == FmhaCacheLayout::linear
             ? device::value_token<linear>(g_, c.part, c.head, c.token, run_)
             : device::value_token<vectorized>(g_, c.part, c.head, c.token, run_);
-    return v_.at(first + element * g_.v_stride[device::kTokenElement]);
+    return first + element * g_.v_stride[device::kTokenElement];
   }
 
   // An element of a head, turned by a position that is not negative where it is one of those in
@@ -217,38 +280,66 @@ std::vector<std::int64_t> cache_rows(const Append& append, const FmhaProblem& p,
   return rows;
 }
 
+std::vector<std::byte> copy_of(const Tensor& tensor, const void* data) {
+  std::vector<std::byte> bytes(tensor.bytes());
+  if (!bytes.empty()) std::memcpy(bytes.data(), data, bytes.size());
+  return bytes;
+}
+
 }  // namespace
+
+AppendedCopies appended_copies(const FmhaProblem& p, const FmhaOperands& operands) {
+  AppendedCopies copies;
+  for (const Tensor& tensor : tensors(p)) {
+    if (tensor.name == "k") copies.k = copy_of(tensor, operands.k);
+    if (tensor.name == "v") copies.v = copy_of(tensor, operands.v);
+    if (tensor.name == "q_turned") copies.q.resize(tensor.bytes());
+  }
+  Append(p, operands, 0).write_to(copies);
+  return copies;
+}
+
+WrittenRows written_rows(const FmhaProblem& p, const FmhaOperands& operands,
+                         const ReferenceLimits& limits) {
+  const auto append =
+      std::make_shared<const Append>(p, operands, limits.multiplications / kAppendCost);
+  WrittenRows found;
+  for (const Tensor& tensor : tensors(p)) {
+    if (tensor.name == "k") found.rows[0] = cache_rows(*append, p, true, tensor, limits);
+    if (tensor.name == "v") found.rows[1] = cache_rows(*append, p, false, tensor, limits);
+    if (p.rotate_q && tensor.name == (extends(p) ? "q_turned" : "out")) {
+      found.rows[2] = tile::spread_rows(tensor, limits, kAppendCost);
+    }
+  }
+  found.compute = [append](std::size_t output, std::int64_t row, Bounded* to) {
+    if (output == 2) return append->compute_query(row, to);
+    append->compute_cache(output == 0, row, to);
+  };
+  return found;
+}
 
 Reference append_reference(const Problem& problem, const FmhaOperands& operands,
                            const ReferenceLimits& limits) {
   const FmhaProblem p = with_strides(fmha_of(problem));
-  const Append append(p, operands, limits.multiplications / kAppendCost);
-  std::vector<const Tensor*> outputs;
-  const Tensors all = tensors(problem);
-  for (const Tensor& tensor : all) {
-    if (tensor.is_written() && !tensor.is_report) outputs.push_back(&tensor);
-  }
+  const std::size_t outputs = p.rotate_q ? 3 : 2;
   ReferenceLimits of_one = limits;
-  of_one.multiplications /= double(2 * outputs.size());
-  of_one.elements /= std::ssize(outputs) * 2;
-  std::vector<std::vector<std::int64_t>> rows;
-  for (std::size_t i = 0; i < 2; ++i) {
-    rows.push_back(cache_rows(append, p, i == 0, *outputs[i], of_one));
-  }
-  if (p.rotate_q) rows.push_back(tile::spread_rows(*outputs[2], of_one, kAppendCost));
-  return tile::reference_of_rows(family(), problem, std::move(rows), limits.threads,
-                                 [&](std::size_t output, std::int64_t row, Bounded* to) {
-                                   if (output == 2) return append.compute_query(row, to);
-                                   append.compute_cache(output == 0, row, to);
-                                 });
+  of_one.multiplications /= double(2 * outputs);
+  of_one.elements /= static_cast<std::int64_t>(2 * outputs);
+  WrittenRows all = written_rows(p, operands, of_one);
+  std::vector<std::vector<std::int64_t>> rows(all.rows.begin(), all.rows.begin() + outputs);
+  return tile::reference_of_rows(family(), problem, std::move(rows), limits.threads, all.compute);
 }
 
 Mismatch verify_append(const Problem& problem, const FmhaOperands& operands) {
-  if (fmha_of(problem).rotate_q && operands.q == operands.out) {
+  const FmhaProblem& p = fmha_of(problem);
+  const void* const turned = extends(p) ? operands.q_turned : operands.out;
+  if (p.rotate_q && operands.q == turned) {
     throw Error(ErrorCode::invalid_argument,
-                "fmha: verify needs q as it was before the kernel ran, but q is out; pass a copy");
+                fmt::format("fmha: verify needs q as it was before the kernel ran, but q is {}; "
+                            "pass a copy",
+                            extends(p) ? "q_turned" : "out"));
   }
-  return compare(problem, operands, append_reference(problem, operands, {}));
+  return compare(problem, operands, reference(problem, operands, {}));
 }
 
 }  // namespace tessera::fmha

@@ -1,19 +1,11 @@
 // Which problems that append are valid.
 #include <array>
 
-#include "tessera/families/fmha/append.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/validate_internal.h"
 #include "tessera/spec/fields_internal.h"
 
 namespace tessera::fmha {
-namespace {
-
-struct Strides {
-  std::string_view name;
-  const FmhaStrides& values;
-  const std::array<std::string_view, 4>& ends = kOfTokens;
-};
-
 void check_left_out(const Strides& strides, std::string_view with) {
   for (std::size_t i = 0; i < strides.values.size(); ++i) {
     if (strides.values[i] == kPacked) continue;
@@ -21,6 +13,8 @@ void check_left_out(const Strides& strides, std::string_view with) {
            strides.values[i]);
   }
 }
+
+namespace {
 
 struct Standard {
   std::string_view name;
@@ -57,6 +51,8 @@ void refuse_forward_fields(const FmhaProblem& given) {
   }
 }
 
+}  // namespace
+
 void check_rotary(const FmhaProblem& given, const FmhaProblem& p) {
   if (given.rotary == FmhaRotary::none) {
     check_standard(std::array<Standard, 1>{{{"rotary_dim", given.rotary_dim, 0}}}, "rotary=none");
@@ -73,6 +69,23 @@ void check_rotary(const FmhaProblem& given, const FmhaProblem& p) {
          given.rotary_dim == 0 ? " (hdim)" : "");
 }
 
+void check_new_tokens(const FmhaProblem& given, const FmhaProblem& p) {
+  const bool is_packed = p.lengths == FmhaLengths::packed;
+  const std::int64_t batch = is_packed ? 1 : p.batch;
+  const std::int64_t tokens = is_packed ? p.tokens_q : p.seqlen_q;
+  check_product("bytes of k_new, batch x tokens x heads_kv x hdim x 4,",
+                {batch, tokens, p.heads_kv, p.hdim, 4});
+  check_product("bytes of v_new, batch x tokens x heads_kv x hdim_v x 4,",
+                {batch, tokens, p.heads_kv, p.hdim_v, 4});
+  check_product("heads of new tokens, 3 x batch x seqlen_q x heads,",
+                {3, p.batch, p.seqlen_q, p.heads});
+  if (!is_packed) return;
+  check_batch_stride("k_new", given.k_new_strides[0]);
+  check_batch_stride("v_new", given.v_new_strides[0]);
+}
+
+namespace {
+
 void check_memory(const FmhaProblem& given, const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const std::int64_t batch = is_packed ? 1 : p.batch;
@@ -85,30 +98,27 @@ void check_memory(const FmhaProblem& given, const FmhaProblem& p) {
                 {parts, room, p.heads_kv, p.hdim, 4});
   check_product(fmt::format("bytes of v, {} x heads_kv x hdim_v x 4,", of_parts),
                 {parts, room, p.heads_kv, p.hdim_v, 4});
-  check_product("bytes of k_new, batch x tokens x heads_kv x hdim x 4,",
-                {batch, tokens, p.heads_kv, p.hdim, 4});
-  check_product("bytes of v_new, batch x tokens x heads_kv x hdim_v x 4,",
-                {batch, tokens, p.heads_kv, p.hdim_v, 4});
   check_product("bytes of q, batch x tokens x heads x hdim x 4,",
                 {batch, tokens, p.heads, p.hdim, 4});
-  check_product("heads of new tokens, 3 x batch x seqlen_q x heads,",
-                {3, p.batch, p.seqlen_q, p.heads});
+  check_new_tokens(given, p);
   if (!is_packed) return;
   check_batch_stride("q", given.q_strides[0]);
-  check_batch_stride("k_new", given.k_new_strides[0]);
-  check_batch_stride("v_new", given.v_new_strides[0]);
   check_batch_stride("out", given.out_strides[0]);
 }
 
 }  // namespace
 
 std::string append_signature_reason(const FmhaSignature& s) {
-  if (s.kind != FmhaKind::append) {
+  if (s.kind == FmhaKind::forward) {
     if (s.rotary != FmhaRotary::none) {
       return fmt::format("rotary must be none with kind=forward, got {}", to_string(s.rotary));
     }
     return s.rotate_q ? "rotate_q must be 0 with kind=forward, got 1" : "";
   }
+  if (s.rotate_q && s.rotary == FmhaRotary::none) {
+    return "rotate_q must be 0 with rotary=none, got 1";
+  }
+  if (s.kind == FmhaKind::extend) return extend_signature_reason(s);
   if (s.out != s.in) {
     return fmt::format("out must be {} like in with kind=append, got {}", to_string(s.in),
                        to_string(s.out));
@@ -121,14 +131,14 @@ std::string append_signature_reason(const FmhaSignature& s) {
         std::pair{"dropout", s.dropout}, std::pair{"random", s.random}}) {
     if (value) return fmt::format("{} must be 0 with kind=append, got 1", name);
   }
-  if (!s.rotate_q || s.rotary != FmhaRotary::none) return {};
-  return "rotate_q must be 0 with rotary=none, got 1";
+  return {};
 }
 
 void refuse_append_fields(const FmhaProblem& given) {
   constexpr std::string_view kWith = "kind=forward";
   check_left_out({"k_new", given.k_new_strides}, kWith);
   check_left_out({"v_new", given.v_new_strides}, kWith);
+  check_left_out({"q_turned", given.q_turned_strides}, kWith);
   check_standard(std::array<Standard, 1>{{{"rotary_dim", given.rotary_dim, 0}}}, kWith);
   if (given.rotary_positions == kPacked) return;
   refuse("rotary_positions must be left out with {}, got {}", kWith, given.rotary_positions);
@@ -149,6 +159,7 @@ void validate_append(const FmhaProblem& given) {
   }
   check_rotary(given, p);
   check_memory(given, p);
+  check_left_out({"q_turned", given.q_turned_strides}, "kind=append");
   if (!given.rotate_q) {
     check_left_out({"q", given.q_strides}, "rotate_q=0");
     check_left_out({"out", given.out_strides}, "rotate_q=0");

@@ -8,7 +8,7 @@
 #include <array>
 
 #include "tessera/families/draw.h"
-#include "tessera/families/fmha/append.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/refusals.h"
 #include "tessera/families/tile/usual.h"
 
@@ -189,9 +189,20 @@ void set_pages(const FmhaSignature& s, std::size_t turn, FmhaProblem& p) {
   }
   p.check_pages = turn % 3 == 0;
   if (turn % 2 == 0) return;
-  p.num_pages = p.batch * pages_needed(p) + 3;
-  if (p.pages == FmhaPages::table)
-    p.max_pages = pages_needed(p) + 1, p.table_stride = p.max_pages + 2;
+  const bool has_one_more = p.pages == FmhaPages::table;
+  if (has_one_more) p.max_pages = pages_needed(p) + 1, p.table_stride = p.max_pages + 2;
+  const bool is_shared = s.kind == FmhaKind::forward;
+  p.num_pages = p.batch * (pages_needed(p) + (has_one_more && !is_shared ? 1 : 0)) + 3;
+}
+
+// Room for the new tokens, a place of its own for each, and heads whose elements form pairs.
+void set_extended(const FmhaSignature& s, std::size_t turn, FmhaProblem& p) {
+  if (s.kind != FmhaKind::extend) return;
+  p.seqlen_k = std::max(p.seqlen_k, p.seqlen_q);
+  p.rotary = s.rotary, p.rotate_q = s.rotate_q;
+  if (s.rotary == FmhaRotary::none) return;
+  p.hdim = std::max<std::int64_t>(2, p.hdim / 2 * 2);
+  if (turn % 2 == 1) p.rotary_dim = p.hdim / 4 * 2;
 }
 
 // Blocks of all lengths, of which pages have no use.
@@ -219,6 +230,7 @@ FmhaProblem problem_of(const KernelSpec& spec, const Sample& sample, std::size_t
   p.random = s.random;
   if (s.lengths != FmhaLengths::equal && turn % 5 == 4) p.skip_q = 2;
   set_head_sizes(spec, turn, p);
+  set_extended(s, turn, p);
   set_pages(s, turn, p);
   set_blocks(s, turn, p);
   set_bias_strides(turn, p);

@@ -6,9 +6,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
+#include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/device/fmha_dropout.h"
-#include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/fmha/split_gpu.h"
@@ -67,6 +68,13 @@ std::vector<tile::CpuObject> cpu_objects(const KernelSpec& spec, const Target& t
   return objects;
 }
 
+// Of a block. tmaws has a group of threads that loads besides those that compute.
+int gpu_threads(const KernelSpec& spec) {
+  const Algorithm& a = spec.algorithm;
+  if (a.pipeline == Pipeline::tmaws) return device::flash_threads(a.wave.m);
+  return 32 * std::max(1, a.wave.m) * a.wave.n;
+}
+
 // A GPU's blocks: of queries, of heads, of the batch. Kernels walk on from there where a grid would
 // be too large.
 void add_step(const KernelSpec& spec, const FmhaProblem& p, Launch& launch) {
@@ -77,7 +85,7 @@ void add_step(const KernelSpec& spec, const FmhaProblem& p, Launch& launch) {
   step.grid = {static_cast<unsigned>(std::min<std::int64_t>(blocks, 1 << 30)),
                static_cast<unsigned>(std::min(p.heads, kMost)),
                static_cast<unsigned>(std::min(p.batch, kMost))};
-  step.block = {static_cast<unsigned>(32 * std::max(1, a.wave.m)), 1, 1};
+  step.block = {static_cast<unsigned>(gpu_threads(spec)), 1, 1};
   step.shared_memory_bytes = static_cast<std::size_t>(
       device::fmha_direct_shared_bytes(a.tile.m, a.tile.k, most_hdim_v(a.tile.k), size_of(p.in)));
   launch.steps.push(step);
@@ -85,22 +93,24 @@ void add_step(const KernelSpec& spec, const FmhaProblem& p, Launch& launch) {
 
 // The first step of a checked launch: one block looks at the pages.
 void add_check(const KernelSpec& spec, Launch& launch) {
-  const Shape3& wave = spec.algorithm.wave;
   Step step;
   step.entry = 1;
-  step.block = {static_cast<unsigned>(32 * std::max(1, wave.m) * wave.n), 1, 1};
+  step.block = {static_cast<unsigned>(gpu_threads(spec)), 1, 1};
   launch.steps.push(step);
 }
 
 void bind_forward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
                   Launch& launch) {
   if (p.check_pages) add_check(spec, launch);
+  if (spec.algorithm.pipeline != Pipeline::flash) {
+    add_append_step(spec, p, gpu_threads(spec), launch);
+  }
   if (spec.algorithm.pipeline == Pipeline::tmaws) {
     if (has_queries(p)) bind_flash_gpu(spec, p, o, launch);
   } else if (spec.algorithm.pipeline == Pipeline::splitkv) {
     bind_split_gpu(spec, p, o, launch);
   } else {
-    launch.arguments.set(arguments_of(p, o));
+    set_arguments(arguments_of(p, o), p, o, launch);
     if (has_queries(p)) add_step(spec, p, launch);
     if (spec.algorithm.pipeline == Pipeline::flash) {
       launch.parts = flash_cpu_parts(spec.algorithm, p);
@@ -116,14 +126,14 @@ void copy_strides(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrid
 
 device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) {
   device::FmhaArguments g{};
-  g.q = o.q, g.k = o.k, g.v = o.v, g.bias = o.bias, g.slopes = o.slopes;
+  g.q = queries_of(p, o), g.k = o.k, g.v = o.v, g.bias = o.bias, g.slopes = o.slopes;
   g.seqlens_q = o.seqlens_q, g.seqlens_k = o.seqlens_k;
   g.out = o.out, g.lse = o.lse;
   g.batch = p.batch, g.heads = p.heads, g.heads_kv = p.heads_kv;
   g.seqlen_q = p.seqlen_q, g.seqlen_k = p.seqlen_k;
   g.tokens_q = p.tokens_q, g.tokens_k = p.tokens_k;
   g.hdim = p.hdim, g.hdim_v = p.hdim_v;
-  copy_strides(p.q_strides, g.q_stride), copy_strides(p.k_strides, g.k_stride);
+  copy_strides(query_strides(p), g.q_stride), copy_strides(p.k_strides, g.k_stride);
   copy_strides(p.v_strides, g.v_stride), copy_strides(p.out_strides, g.out_stride);
   copy_strides(p.bias_strides, g.bias_stride);
   if (p.lengths == FmhaLengths::packed) {
@@ -155,23 +165,17 @@ Source emit(const KernelSpec& spec, const Target& target) {
     return emit_append(spec, target);
   }
   const std::string config = config_text(spec);
-  const bool is_paged = std::get<FmhaSignature>(spec.signature).pages != FmhaPages::none;
-  const std::size_t entries = is_paged ? 2 : 1;
   if (target.backend == "cpu") {
-    const std::array<std::string, 2> ends = {"", "_check"};
-    Source source = tile::cpu_source(spec, target, kAbi,
-                                     {"fmha/flash_fmha.h", "FmhaKernel", "FmhaArguments", config},
-                                     std::span(ends).first(entries));
+    Source source = attention_on_cpu(spec, target,
+                                     {"fmha/flash_fmha.h", "FmhaKernel", "FmhaArguments", config});
     tile::add_objects(cpu_objects(spec, target), source);
     return source;
   }
   if (spec.algorithm.pipeline == Pipeline::tmaws) return emit_flash_gpu(spec);
   if (spec.algorithm.pipeline == Pipeline::splitkv) return emit_split_gpu(spec);
   if (target.backend == "cuda") {
-    constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_check", "check"}}};
-    return tile::cuda_source(spec, kAbi,
-                             {"fmha/direct_fmha.h", "FmhaKernel", "FmhaArguments", config},
-                             32 * spec.algorithm.wave.m, std::span(kEntries).first(entries));
+    return attention_on_gpu(spec, {"fmha/direct_fmha.h", "FmhaKernel", "FmhaArguments", config},
+                            gpu_threads(spec));
   }
   throw Error(ErrorCode::unsupported,
               fmt::format("{}: this build emits attention for cpu and cuda targets, {} is a {} "

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tessera/device/cpu/fmha/flash_parts.h"
-#include "tessera/families/fmha/append.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/fmha/split_gpu.h"
@@ -138,6 +138,29 @@ Estimate estimate_gpu(const Algorithm& a, const FmhaProblem& p, const Target& ta
   return tile::total_of(compute, memory, target.launch_us * 1e-6 + kGpuStepSeconds);
 }
 
+// The problem has its strides.
+Estimate estimate_attention(const KernelSpec& spec, const FmhaProblem& p, const Target& target,
+                            int threads) {
+  if (spec.algorithm.pipeline == Pipeline::tmaws) {
+    return estimate_flash_gpu(spec.algorithm, p, target);
+  }
+  if (spec.algorithm.pipeline == Pipeline::splitkv) {
+    return estimate_split_gpu(spec.algorithm, p, target);
+  }
+  if (is_gpu(target)) return estimate_gpu(spec.algorithm, p, target);
+  return estimate_cpu(spec.algorithm, p, target, units_used(threads, target));
+}
+
+// Two steps of a launch.
+Estimate one_after_the_other(const Estimate& first, const Estimate& second) {
+  Estimate both = second;
+  both.seconds += first.seconds;
+  both.compute_seconds += first.compute_seconds;
+  both.memory_seconds += first.memory_seconds;
+  both.overhead_seconds += first.overhead_seconds;
+  return both;
+}
+
 }  // namespace
 
 std::int64_t flash_cpu_parts(const Algorithm& a, const FmhaProblem& p) {
@@ -150,14 +173,11 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (appends(spec)) return estimate_append(spec, p, target, threads);
   if (!has_queries(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
-  if (spec.algorithm.pipeline == Pipeline::tmaws) {
-    return estimate_flash_gpu(spec.algorithm, p, target);
-  }
-  if (spec.algorithm.pipeline == Pipeline::splitkv) {
-    return estimate_split_gpu(spec.algorithm, p, target);
-  }
-  if (is_gpu(target)) return estimate_gpu(spec.algorithm, p, target);
-  return estimate_cpu(spec.algorithm, p, target, units_used(threads, target));
+  if (!extends(spec)) return estimate_attention(spec, p, target, threads);
+  const Estimate attention =
+      estimate_attention(spec, with_strides(attention_part(p)), target, threads);
+  return one_after_the_other(estimate_append(spec, with_strides(append_part(p)), target, threads),
+                             attention);
 }
 
 }  // namespace tessera::fmha

@@ -12,8 +12,8 @@
 #include "tessera/device/cuda/fmha/flash_arguments.h"
 #include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/text.h"
 #include "tessera/families/tile/tmaws.h"
 #include "tessera/families/tile/wgmma.h"
 
@@ -139,7 +139,7 @@ std::array<Tokens, 4> tokens_of(const FmhaProblem& p) {
   const std::int64_t sequences = is_packed ? 1 : p.batch;
   const std::int64_t queries = is_packed ? p.tokens_q : p.seqlen_q;
   const std::int64_t keys = is_packed ? p.tokens_k : p.seqlen_k;
-  return {{{"q", p.q_strides, p.heads, queries, p.hdim, sequences},
+  return {{{"q", query_strides(p), p.heads, queries, p.hdim, sequences},
            {"k", p.k_strides, p.heads_kv, keys, p.hdim, sequences},
            {"v", p.v_strides, p.heads_kv, keys, p.hdim_v, sequences},
            {"out", p.out_strides, p.heads, queries, p.hdim_v, sequences}}};
@@ -329,11 +329,10 @@ Source emit_flash_gpu(const KernelSpec& spec) {
       "  static constexpr int kStages = {}, kWaveM = {};\n",
       to_string(s.in), tile::storage_type(s.dtype_bias), to_string(s.lengths), to_string(s.bias),
       s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k, hdim_v, a.stages, a.wave.m);
-  constexpr std::array<tile::GpuEntry, 1> kEntries = {{{"", "run"}}};
-  return tile::cuda_source(
-      spec, kAbi,
+  return attention_on_gpu(
+      spec,
       {"fmha/flash_fmha.h", "FlashFmha", "FlashArguments", config, tile::wgmma_text(products)},
-      device::flash_threads(a.wave.m), kEntries);
+      device::flash_threads(a.wave.m));
 }
 
 void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
@@ -345,11 +344,11 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   g.tiles = static_cast<int>(most_tiles(a, p));
   g.section = section_of(p);
   set_window(p, g);
-  launch.arguments.set(g);
+  set_arguments(g, p, o, launch);
   launch.workspace.bytes = device::kCounterBytes;
   launch.workspace.counter_bytes = 2 * sizeof(std::uint32_t);
   launch.workspace.address_offset = offsetof(FlashArguments, workspace);
-  const std::array<const void*, 4> bases = {o.q, o.k, o.v, o.out};
+  const std::array<const void*, 4> bases = {queries_of(p, o), o.k, o.v, o.out};
   const std::array<std::size_t, 4> offsets = {
       offsetof(FlashArguments, q_map), offsetof(FlashArguments, k_map),
       offsetof(FlashArguments, v_map), offsetof(FlashArguments, out_map)};

@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
-#include "tessera/families/fmha/append.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/fmha/split_gpu.h"
@@ -160,6 +160,25 @@ std::vector<FmhaSignature> paged(std::vector<FmhaSignature> some) {
                    {FmhaCacheLayout::linear, FmhaCacheLayout::vectorized});
 }
 
+// Those that append first: a server's, with each embedding.
+std::vector<FmhaSignature> extended(std::vector<FmhaSignature> some) {
+  std::erase_if(some, [](const FmhaSignature& s) {
+    return s.bias != FmhaBias::none || s.soft_cap || s.dropout || is_eight_bits(s.in);
+  });
+  some = with_each(some, &FmhaSignature::kind, {FmhaKind::extend});
+  using enum FmhaRotary;
+  some = with_each(some, &FmhaSignature::rotary, {none, interleaved, half});
+  some = with_each(some, &FmhaSignature::rotate_q, {false, true});
+  std::erase_if(some, [](const FmhaSignature& s) { return !signature_reason(s).empty(); });
+  return some;
+}
+
+bool names_extend(std::span<const Wish> wishes) {
+  return std::any_of(wishes.begin(), wishes.end(), [](const Wish& wish) {
+    return (wish.field == "kind" || wish.field == "variant") && wish.pattern == "extend";
+  });
+}
+
 void add_all(const std::vector<FmhaSignature>& more, std::vector<FmhaSignature>& all) {
   all.insert(all.end(), more.begin(), more.end());
 }
@@ -209,6 +228,7 @@ std::vector<Signature> signatures(std::span<const Wish> wishes) {
   all = with_each(all, &FmhaSignature::lse, {false, true});
   all = with_each(all, &FmhaSignature::dropout, {false, true});
   if (names_pages(wishes)) add_all(paged(all), all);
+  if (names_extend(wishes)) all = extended(std::move(all));
   return {all.begin(), all.end()};
 }
 

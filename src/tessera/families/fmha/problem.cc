@@ -3,8 +3,8 @@
 #include <array>
 #include <cmath>
 
-#include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/features.h"
 #include "tessera/families/tile/usual.h"
@@ -38,19 +38,21 @@ enum Operand : std::size_t {
   kVNew,
   kCos,
   kSin,
+  kQTurned,
   kOperands
 };
 constexpr std::array<std::string_view, kOperands> kNames = {
     "q",         "k",          "v",           "bias",        "slopes",        "seqlens_q",
     "seqlens_k", "page_table", "page_starts", "dropout_rng", "descale_q",     "descale_k",
     "descale_v", "scale_o",    "out",         "lse",         "random_values", "bad_page",
-    "k_new",     "v_new",      "cos",         "sin"};
+    "k_new",     "v_new",      "cos",         "sin",         "q_turned"};
 
 Tensor& add(Operand operand, DType dtype, Tensors& all) {
   Tensor& tensor = all.add();
   tensor.name = kNames[operand];
   tensor.operand = operand;
-  tensor.access = operand >= kOut && operand <= kBadPage ? Access::write : Access::read;
+  const bool is_output = (operand >= kOut && operand <= kBadPage) || operand == kQTurned;
+  tensor.access = is_output ? Access::write : Access::read;
   tensor.dtype = dtype;
   return tensor;
 }
@@ -131,7 +133,9 @@ void add_lengths(const FmhaProblem& p, Tensors& all) {
   if (is_packed(p) && !is_paged(p)) {
     add_sums(kSeqlensK, p.seqlen_k, p.tokens_k, p, all);
   } else {
-    add_indices(kSeqlensK, p.batch, Fill::lengths, all).most = p.seqlen_k;
+    Tensor& lengths = add_indices(kSeqlensK, p.batch, Fill::lengths, all);
+    lengths.most = p.seqlen_k;
+    if (extends(p)) lengths.least = std::min(p.seqlen_q, p.seqlen_k);
   }
 }
 
@@ -197,8 +201,7 @@ void add_random_values(const FmhaProblem& p, Tensors& all) {
            {stride(0), stride(1), stride(2), 1});
 }
 
-// The cache keeps what is not written. How long sequences are before the call leaves room for the
-// longest new part, as callers do.
+// The cache keeps what is not written.
 void add_updated_cache(const FmhaProblem& p, Tensors& all) {
   for (const auto& [operand, hdim, strides] :
        {std::tuple{kK, p.hdim, &p.k_strides}, {kV, p.hdim_v, &p.v_strides}}) {
@@ -210,13 +213,10 @@ void add_updated_cache(const FmhaProblem& p, Tensors& all) {
     tensor.access = Access::update;
     set_rows(tensor, {hdim, p.seqlen_k, p.heads_kv, p.batch}, *strides);
   }
-  add_indices(kSeqlensK, p.batch, Fill::lengths, all).most =
-      std::max<std::int64_t>(0, end_of_positions(p) - p.seqlen_q);
 }
 
-Tensors append_tensors(const FmhaProblem& p) {
-  Tensors all;
-  add_updated_cache(p, all);
+// New keys and values, and what turns them.
+void add_new_tokens(const FmhaProblem& p, Tensors& all) {
   add_tokens(kKNew, p.in, p, p.heads_kv, p.hdim, p.k_new_strides, all);
   add_tokens(kVNew, p.in, p, p.heads_kv, p.hdim_v, p.v_new_strides, all);
   for (const Operand table : {kCos, kSin}) {
@@ -226,6 +226,15 @@ Tensors append_tensors(const FmhaProblem& p) {
     tensor.sizes[0] = tensor.strides[1] = p.rotary_dim / 2;
     tensor.sizes[1] = p.rotary_positions, tensor.strides[0] = 1;
   }
+}
+
+// How long sequences are before the call leaves room for the longest new part, as callers do.
+Tensors append_tensors(const FmhaProblem& p) {
+  Tensors all;
+  add_updated_cache(p, all);
+  add_indices(kSeqlensK, p.batch, Fill::lengths, all).most =
+      std::max<std::int64_t>(0, end_of_positions(p) - p.seqlen_q);
+  add_new_tokens(p, all);
   if (p.lengths != FmhaLengths::equal) add_query_lengths(p, all);
   if (is_paged(p)) add_pages(p, all);
   if (p.rotate_q) {
@@ -235,6 +244,22 @@ Tensors append_tensors(const FmhaProblem& p) {
   }
   if (p.check_pages) add_bad_page(all);
   return all;
+}
+
+// What attention reads. With kind=extend the cache is updated before, and q may be turned.
+void add_attended(const FmhaProblem& p, Tensors& all) {
+  Tensor& q = add_tokens(kQ, p.in, p, p.heads, p.hdim, p.q_strides, all);
+  if (!extends(p)) {
+    add_keys(kK, p, p.hdim, p.k_strides, all);
+    add_keys(kV, p, p.hdim_v, p.v_strides, all);
+    return;
+  }
+  if (p.rotate_q) {
+    q.may_be_output = true, q.may_be = kQTurned;
+    add_tokens(kQTurned, p.in, p, p.heads, p.hdim, p.q_turned_strides, all);
+  }
+  add_updated_cache(p, all);
+  add_new_tokens(p, all);
 }
 
 void set_pointer(Operands& operands, std::size_t operand, void* data) {
@@ -260,6 +285,7 @@ void set_pointer(Operands& operands, std::size_t operand, void* data) {
   if (operand == kVNew) o.v_new = data;
   if (operand == kCos) o.cos = static_cast<const float*>(data);
   if (operand == kSin) o.sin = static_cast<const float*>(data);
+  if (operand == kQTurned) o.q_turned = data;
 }
 
 // ---- what learning and reports ask for ----
@@ -316,9 +342,7 @@ Tensors tensors(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (appends(p)) return append_tensors(p);
   Tensors all;
-  add_tokens(kQ, p.in, p, p.heads, p.hdim, p.q_strides, all);
-  add_keys(kK, p, p.hdim, p.k_strides, all);
-  add_keys(kV, p, p.hdim_v, p.v_strides, all);
+  add_attended(p, all);
   if (p.bias == FmhaBias::elementwise) {
     set_rows(add(kBias, p.dtype_bias, all), {p.seqlen_k, p.seqlen_q, p.heads, p.batch},
              p.bias_strides);
@@ -350,7 +374,7 @@ const void* pointer(const Operands& operands, std::size_t operand) {
       o.q,         o.k,          o.v,           o.bias,        o.slopes,        o.seqlens_q,
       o.seqlens_k, o.page_table, o.page_starts, o.dropout_rng, o.descale_q,     o.descale_k,
       o.descale_v, o.scale_o,    o.out,         o.lse,         o.random_values, o.bad_page,
-      o.k_new,     o.v_new,      o.cos,         o.sin}
+      o.k_new,     o.v_new,      o.cos,         o.sin,         o.q_turned}
       .at(operand);
 }
 
@@ -387,13 +411,15 @@ double scores(const FmhaProblem& problem) {
 double flops(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (appends(p)) return append_flops(p);
-  return 2 * scores(p) * (double(p.hdim) + double(p.hdim_v));
+  const double attention = 2 * scores(p) * (double(p.hdim) + double(p.hdim_v));
+  return extends(p) ? attention + append_flops(p) : attention;
 }
 
 // Of a cache the tokens that all sequences may have.
 double bytes(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (appends(p)) return append_bytes(p);
+  if (extends(p)) return bytes(attention_part(p)) + append_bytes(p);
   const double tokens = double(p.num_pages) * double(p.page_size);
   const double share = std::min(1.0, double(p.batch) * double(p.seqlen_k) / std::max(1.0, tokens));
   double sum = 0;

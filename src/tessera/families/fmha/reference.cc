@@ -5,12 +5,14 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <numeric>
 
 #include "tessera/base/error.h"
 #include "tessera/device/fmha_dropout.h"
 #include "tessera/device/fmha_scales.h"
-#include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/row_reference.h"
 #include "tessera/families/tile/sums.h"
@@ -125,13 +127,16 @@ struct Columns {
 
 class Attention {
  public:
-  Attention(const FmhaProblem& p, const FmhaOperands& o, double reads)
+  // appended: what `o` points to where new tokens were appended before; null where they were not
+  Attention(const FmhaProblem& p, const FmhaOperands& o, double reads,
+            const AppendedCopies* appended)
       : p_(p),
         g_(arguments_of(p, o)),
         q_(p.in, o.q, reads),
         k_(p.in, o.k, reads),
         v_(p.in, o.v, reads),
-        bias_(p.dtype_bias, o.bias, p.bias == FmhaBias::elementwise ? reads : 0) {
+        bias_(p.dtype_bias, o.bias, p.bias == FmhaBias::elementwise ? reads : 0),
+        appended_(appended) {
     if (p.p_drop != 0) scale_of_kept_ = 256.0 / g_.kept;
     if (p.p_drop != 0 && o.dropout_rng != nullptr) {  // in the type that the caller stored them in
       g_.dropout_rng = nullptr;
@@ -312,16 +317,45 @@ class Attention {
       read_key(query, key, k.data());
       tile::Products products;
       tile::add_products(q.data(), k.data(), p_.hdim, products);
-      scores.push_back(score_of(query, key, products));
+      const double turned = appended_ == nullptr ? 0 : turning_error(query, key, q, k);
+      scores.push_back(score_of(query, key, products, turned));
       const double value = scores.back().value;
       if (!(value <= weights.most)) weights.most = std::isnan(weights.most) ? weights.most : value;
     }
     return scores;
   }
 
-  Bounded score_of(const Query& query, i64 key, const tile::Products& products) const {
+  // How far a product may be off, because a kernel may have rounded turned elements otherwise.
+  double turning_error(const Query& query, i64 key, const std::vector<double>& q,
+                       const std::vector<double>& k) const {
+    const auto found =
+        appended_->key_errors.find(place_in_cache(query, key) * p_.heads_kv + head_of(query));
+    const double of_key = found == appended_->key_errors.end() ? 0 : found->second;
+    const double of_query =
+        appended_->query_errors.empty() ? 0 : appended_->query_errors[row_of(query)];
+    if (of_key == 0 && of_query == 0) return 0;
+    if (of_key == kInfinity || of_query == kInfinity) return kInfinity;
+    const auto norm = [](const std::vector<double>& x) {
+      return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+    };
+    return norm(q) * of_key + (norm(k) + of_key) * of_query;
+  }
+  i64 place_in_cache(const Query& query, i64 key) const {
+    if (p_.pages == FmhaPages::none) return query.batch * p_.seqlen_k + key;
+    const device::FmhaSlot slot = device::slot_of(g_, key);
+    return device::page_of(g_, sequence(query), slot.entry) * p_.page_size + slot.token;
+  }
+  std::size_t row_of(const Query& query) const {
+    const bool is_packed = p_.lengths == FmhaLengths::packed;
+    const i64 head = is_packed ? query.head : query.batch * p_.heads + query.head;
+    return static_cast<std::size_t>(head * (is_packed ? p_.tokens_q : p_.seqlen_q) + query.token);
+  }
+
+  Bounded score_of(const Query& query, i64 key, const tile::Products& products,
+                   double turned) const {
     const double scale = p_.scale;
     Bounded x = tile::sum_of(sum_types(), products);
+    x.error += turned;
     if (p_.qscale != FmhaQscale::none) {
       x = scaled(x, products, scale * factor_of(query), factor_of(g_.descale_k, query, key));
     } else {
@@ -444,6 +478,7 @@ class Attention {
   double scale_of_kept_ = 1;
   std::vector<device::FmhaSequence> sequences_;
   std::vector<std::int64_t> owners_;
+  const AppendedCopies* appended_;
 };
 
 // ---- the check of pages ----
@@ -479,6 +514,20 @@ std::vector<std::int64_t> owners_of(std::int64_t tokens, std::span<const TokenRu
   return owners;
 }
 
+double cost_of_row(const FmhaProblem& p) {
+  const auto hdims = static_cast<double>(p.hdim + p.hdim_v);
+  return std::max(1.0, static_cast<double>(p.seqlen_k) * (kProductCost * hdims + kScoreCost) /
+                           static_cast<double>(p.hdim_v));
+}
+
+tile::ComputeRow attention_rows(const FmhaProblem& p, const FmhaOperands& operands,
+                                const ReferenceLimits& limits, const AppendedCopies* appended) {
+  const double reads =
+      std::min(limits.multiplications, scores(p) * static_cast<double>(p.hdim + p.hdim_v));
+  return [attention = std::make_shared<const Attention>(p, operands, reads, appended)](
+             i64 row, Bounded* const* outputs) { attention->compute_row(row, outputs); };
+}
+
 Reference reference(const Problem& problem, const Operands& operands,
                     const ReferenceLimits& limits) {
   const FmhaProblem p = with_strides(fmha_of(problem));
@@ -487,17 +536,11 @@ Reference reference(const Problem& problem, const Operands& operands,
     if (p.check_pages) found.runs.push_back({report_of(tensors(problem)), 0, 0, 16});
     return found;
   }
-  const auto hdims = static_cast<double>(p.hdim + p.hdim_v);
-  const double cost =
-      std::max(1.0, static_cast<double>(p.seqlen_k) * (kProductCost * hdims + kScoreCost) /
-                        static_cast<double>(p.hdim_v));
-  const double reads = std::min(limits.multiplications, scores(p) * hdims);
   const auto& o = std::get<FmhaOperands>(operands);
   if (p.check_pages) refuse_bad_page(p, arguments_of(p, o));
-  const Attention attention(p, o, reads);
-  Reference found = tile::row_reference(
-      family(), problem, limits, cost,
-      [&](i64 row, Bounded* const* outputs) { attention.compute_row(row, outputs); });
+  Reference found = extends(p) ? extend_reference(p, o, limits)
+                               : tile::row_reference(family(), problem, limits, cost_of_row(p),
+                                                     attention_rows(p, o, limits, nullptr));
   if (p.check_pages) found.runs.push_back({report_of(tensors(problem)), 0, 0, 16});
   return found;
 }
@@ -517,9 +560,10 @@ Mismatch compare(const Problem& problem, const Operands& operands, const Referen
   return result;
 }
 
-// Appending reads nothing of the cache, which may hold the result already.
+// Appending reads nothing of the places that it writes, which may hold the result already.
 Mismatch verify(const Problem& problem, const Operands& operands) {
-  if (appends(fmha_of(problem))) return verify_append(problem, std::get<FmhaOperands>(operands));
+  const FmhaProblem& p = fmha_of(problem);
+  if (appends(p) || extends(p)) return verify_append(problem, std::get<FmhaOperands>(operands));
   tile::require_unchanged_inputs(family(), problem, operands);
   return compare(problem, operands, reference(problem, operands, {}));
 }

@@ -13,6 +13,7 @@
 #include "tessera/device/cuda/fmha/split_arguments.h"
 #include "tessera/device/cuda/fmha/split_work.h"
 #include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/text.h"
 
@@ -267,10 +268,8 @@ Source emit_split_gpu(const KernelSpec& spec) {
       word(s.in), word(s.out), word(s.dtype_bias), to_string(s.lengths), to_string(s.bias),
       to_string(s.pages), s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k, a.stages,
       a.wave.m, a.wave.n);
-  constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_check", "check"}}};
-  const std::size_t entries = s.pages == FmhaPages::none ? 1 : 2;
-  return tile::cuda_source(spec, kAbi, {"fmha/split_fmha.h", "SplitFmha", "SplitArguments", config},
-                           split_threads(a), std::span(kEntries).first(entries));
+  return attention_on_gpu(spec, {"fmha/split_fmha.h", "SplitFmha", "SplitArguments", config},
+                          split_threads(a));
 }
 
 void bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
@@ -278,11 +277,11 @@ void bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   const Algorithm& a = spec.algorithm;
   device::SplitArguments g{};
   g.fmha = arguments_of(p, o);
-  if (!has_queries(p)) return launch.arguments.set(g);  // pages may be checked all the same
+  if (!has_queries(p)) return set_arguments(g, p, o, launch);  // pages may be checked all the same
   const SplitPlan plan = split_gpu_plan(a, p);
   g.tiles = static_cast<int>(plan.tiles);
   g.parts = static_cast<int>(plan.parts);
-  launch.arguments.set(g);
+  set_arguments(g, p, o, launch);
   launch.parts = plan.parts;
   if (plan.parts > 1) {
     const std::int64_t floats =

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "tessera/families/fmha/append.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/validate_internal.h"
 #include "tessera/families/tile/strides.h"
 #include "tessera/spec/fields_internal.h"
@@ -335,7 +335,7 @@ void validate(const Problem& problem) {
   const FmhaProblem& given = fmha_of(problem);
   check_numbers("fmha", given);
   if (appends(given)) return validate_append(given);
-  refuse_append_fields(given);
+  if (!extends(given)) refuse_append_fields(given);
   const std::string reason = signature_reason(std::get<FmhaSignature>(signature_of(problem)));
   if (!reason.empty()) refuse("{}", reason);
   const FmhaProblem p = with_strides(given);
@@ -351,6 +351,7 @@ void validate(const Problem& problem) {
   check_dropout(p);
   check_products(p);
   check_batch_strides(given);
+  if (extends(given)) check_extended(given, p);
   check_tensors(problem);
 }
 

@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/fmha/fmha.h"
+#include "tessera/spec/fmha_fields_internal.h"
 
 namespace tessera::fmha {
 
@@ -37,6 +38,13 @@ void check_token_count(std::string_view of, std::int64_t given, std::int64_t lon
                        const FmhaProblem& p);
 // The same of the keys, of which pages have no count.
 void check_key_count(const FmhaProblem& given, const FmhaProblem& p);
+// Strides that a problem does not have: q_stride_b and so on.
+struct Strides {
+  std::string_view name;
+  const FmhaStrides& values;
+  const std::array<std::string_view, 4>& ends = kOfTokens;
+};
+void check_left_out(const Strides& strides, std::string_view with);
 // The factors' product must be below 2^63.
 void check_product(std::string_view what, std::initializer_list<std::int64_t> factors);
 // Packed sequences have no distance between batches.

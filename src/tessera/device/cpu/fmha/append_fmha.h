@@ -37,7 +37,6 @@ template <class C>
 struct FmhaAppendKernel {
   using T = typename C::In;
   using Row = FmhaAppendRowOf<C>;
-  static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
   static constexpr i64 kRowsTogether = 32;  // that a thread takes at a time
 
   static f32v load_at(const Row& row, i64 element, int count) {
@@ -139,6 +138,7 @@ struct FmhaAppendKernel {
   static i64 workspace_bytes(const void*, int) { return 0; }
 
   static constexpr CpuKernel kernel() {
+    static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
     if constexpr (C::kPages == FmhaPages::none) {
       return {C::kAbiVersion, {{workspace_bytes, run}}};
     } else {
