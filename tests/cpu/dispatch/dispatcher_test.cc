@@ -524,6 +524,7 @@ TEST_F(DispatcherTest, PlansListTheStagesOfALaunch) {
       {"fmha kind=append heads=2 seqlen_q=8 seqlen_k=64 hdim=64 pages=table page_size=16 "
        "check_pages=1",
        {"check pages", "append"}},
+      {"fmha kind=extend heads=2 seqlen_q=8 seqlen_k=64 hdim=64", {"append and attend"}},
       {"fmha heads=2 seqlen_q=0 seqlen_k=8 hdim=64", {}},
   };
   Dispatcher dispatcher(options());
@@ -534,6 +535,18 @@ TEST_F(DispatcherTest, PlansListTheStagesOfALaunch) {
     EXPECT_EQ(plan.stages.back().entry, plan.kernel);
     EXPECT_EQ(dispatcher.registry().find(plan.kernel), nullptr);  // nothing was built
   }
+}
+
+TEST_F(DispatcherTest, PlansOfGpusListEachStep) {
+  DispatcherOptions gpu = options();
+  gpu.target = "sm90a";
+  const Dispatcher dispatcher(gpu);
+  const std::string extend =
+      "fmha kind=extend heads=2 seqlen_q=8 seqlen_k=64 hdim=64 dtype=bf16 pages=table page_size=16";
+  EXPECT_EQ(stage_names(dispatcher.plan(parse_problem(extend))),
+            (std::vector<std::string>{"append", "attend"}));
+  EXPECT_EQ(stage_names(dispatcher.plan(parse_problem(extend + " check_pages=1"))),
+            (std::vector<std::string>{"check pages", "append", "attend"}));
 }
 
 TEST_F(DispatcherTest, PlansSayIntoHowManyPartsKeysAreCut) {

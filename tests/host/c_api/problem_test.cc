@@ -189,7 +189,7 @@ TEST(CProblem, RefusesWrongSetters) {
       {"fmha", R"({"dim": 1})", "parse_error: fmha: unknown setter 'dim', did you mean 'dims'?"},
       {"fmha", "[1]",
        R"(parse_error: problem: the setters must be a JSON object such as {"lse": true}, )"
-       "got '[1]'"}, got '[1]')"},
+       "got '[1]'"},
       {"gemm", "{}", "unsupported: gemm: there is no builder; set the problem's fields"},
   };
   for (const auto& [op, json, sentence] : all) {

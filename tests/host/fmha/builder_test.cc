@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "host/spec/expect_error.h"
+#include "tessera/base/text.h"
 #include "tessera/families/fmha/builder.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/spec/words_internal.h"
@@ -193,7 +194,8 @@ TEST(FmhaBuilder, OfGradientsSaysWhatIsMissing) {
   FmhaKind kind{};
   if (read_word("backward", kind)) GTEST_SKIP() << "there are kernels of gradients";
   expect_error(ErrorCode::unsupported,
-               "fmha: api_family=bwd needs kernels of kind backward; there are forward, append",
+               "fmha: api_family=bwd needs kernels of kind backward; there are " +
+                   join(known_words<FmhaKind>(), ", "),
                [] { standard_builder().api_family("bwd").lse(true).build(); });
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "host/registry/support.h"
+#include "tessera/base/text.h"
 #include "tessera/families/family.h"
 #include "tessera/spec/words_internal.h"
 #include "tessera/targets/targets.h"
@@ -112,7 +113,8 @@ TEST(Receipts, OfGradientsAloneSayWhatIsMissing) {
     if (!is_about_gradients_alone(receipt)) continue;
     EXPECT_EQ(message_of([&] { receipt_signatures(receipt.name); }, ErrorCode::unsupported),
               "fmha: receipt '" + std::string(receipt.name) + "' (" + std::string(receipt.number) +
-                  ") asks for kernels of kind backward alone; there are forward, append");
+                  ") asks for kernels of kind backward alone; there are " +
+                  join(known_words<FmhaKind>(), ", "));
   }
 }
 

@@ -37,6 +37,12 @@ constexpr std::string_view kFlashForward[] = {
     "pages=table page_size=64",
     "kind=append dtype=fp16|bf16 rotary=none|interleaved|half",
     "kind=append dtype=fp16|bf16 rotary=none|interleaved|half pages=table page_size=64",
+    "kind=extend dtype=fp16|bf16 lengths=equal|padded mask=none|bottom_right",
+    "kind=extend dtype=fp16|bf16 lengths=equal|padded mask=none|bottom_right "
+    "rotary=interleaved|half rotate_q=1",
+    "kind=extend dtype=fp16|bf16 lengths=padded mask=none|bottom_right pages=table page_size=64",
+    "kind=extend dtype=fp16|bf16 lengths=padded mask=none|bottom_right pages=table page_size=64 "
+    "rotary=interleaved|half rotate_q=1",
 };
 constexpr std::string_view kFlashBackward[] = {
     "kind=backward dtype=fp16|bf16 lengths=equal|packed mask=none|bottom_right bias=none|alibi "

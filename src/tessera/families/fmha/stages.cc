@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "tessera/families/fmha/append.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/usual.h"
 
@@ -30,16 +30,20 @@ bool packs_heads(Pipeline pipeline) {
 
 }  // namespace
 
+// A CPU's kernel that extends a cache appends in the step that attends.
 std::string stage(const KernelSpec& spec, std::string_view entry) {
   const std::string_view said = word_in(kEntryWords, entry, "");
   if (!said.empty()) return std::string(said);
+  if (extends(spec) && entry.empty()) {
+    return spec.algorithm.pipeline == Pipeline::flash ? "append and attend" : "attend";
+  }
   const std::string_view kind = to_string(std::get<FmhaSignature>(spec.signature).kind);
   return tile::stage_of(word_in(kVerbs, kind, kind), entry);
 }
 
 std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
-  if (p.kind != FmhaKind::forward) return std::nullopt;
+  if (p.kind != FmhaKind::forward && !extends(p)) return std::nullopt;
   const std::int64_t heads = packs_heads(spec.algorithm.pipeline) ? p.heads / p.heads_kv : 1;
   return TunedLength{spec.algorithm.tile.m, p.seqlen_q * heads};
 }
