@@ -166,10 +166,10 @@ TSR_API tsr_status_t tsr_kernel_set_where(tsr_kernel_set_t* set, const char* fie
  * for a problem, by estimate. */
 TSR_API tsr_status_t tsr_kernel_set_add(tsr_kernel_set_t* set, const char* kernel);
 TSR_API tsr_status_t tsr_kernel_set_preselected(tsr_kernel_set_t* set, const char* name);
-/* What a framework needs, by a receipt's name or number: "flash", "4". */
-TSR_API tsr_status_t tsr_kernel_set_receipt(tsr_kernel_set_t* set, const char* receipt);
 TSR_API tsr_status_t tsr_kernel_set_for_problem(tsr_kernel_set_t* set, const tsr_problem_t* problem,
                                                 int best);
+/* What a framework needs, by a receipt's name or number: "flash", "4". */
+TSR_API tsr_status_t tsr_kernel_set_receipt(tsr_kernel_set_t* set, const char* receipt);
 /* {"name", "kernels": ["gemm_...", ...]}: sorted by name, lossless. */
 TSR_API tsr_status_t tsr_kernel_set_json(const tsr_kernel_set_t* set, char** json);
 TSR_API void tsr_kernel_set_destroy(tsr_kernel_set_t* set);
