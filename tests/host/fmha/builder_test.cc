@@ -3,7 +3,7 @@
 
 #include "host/spec/expect_error.h"
 #include "tessera/base/text.h"
-#include "tessera/families/fmha/builder.h"
+#include "tessera/families/fmha_builder.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/spec/words_internal.h"
 

@@ -1,10 +1,10 @@
-#include "tessera/families/fmha/builder.h"
+#include "tessera/families/fmha_builder.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/family.h"
 
 namespace tessera {
 namespace {
@@ -73,7 +73,9 @@ Builder& Builder::bwd_flags(bool dbias, bool store_randval, bool deterministic) 
   return call("bwd_flags", words_of(dbias, store_randval, deterministic));
 }
 
-FmhaProblem Builder::build() const { return fmha::fmha_of(fmha::from_settings(settings_)); }
+FmhaProblem Builder::build() const {
+  return std::get<FmhaProblem>(family_of(Op::fmha).from_settings(settings_));
+}
 
 std::string Builder::target() const {
   const auto found = std::find_if(settings_.rbegin(), settings_.rend(),
