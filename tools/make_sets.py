@@ -532,24 +532,30 @@ def fmha_append_names(target, dtype):
         yield f"fmha_append_{dtype}_direct_1x1x1_{wave}_1x1x1{options}_{target}"
 
 
-# Appending and attending: the next tokens of texts, one of each or several, in caches with room and in
+# Appending and attending: the next tokens of texts, one of each or several, in caches and in
 # pages, with the embedding of Llama.
 FMHA_EXTEND = ("_padded", "_padded_pagestable", "_padded_masked", "_padded_masked_pagestable")
 
 
 def fmha_extend_names(target, dtype):
-    if target in FMHA_CPU or dtype == "fp32":
-        return
-    for options in FMHA_EXTEND:
-        yield (f"fmha_extend_{dtype}_splitkv_16x16x128_1x4x1_1x1x1{options}_rotaryhalf_rotateq"
-               f"_slices132_s3_{target}")
+    turned = "rotaryhalf_rotateq"
+    if target in FMHA_CPU:
+        yield (f"fmha_extend_{dtype}_flash_{FMHA_CPU_TILES[-1]}_0x1x1_{FMHA_CPU[target]}"
+               f"_padded_masked_{turned}_{target}")
+    elif dtype == "fp32":
+        yield (f"fmha_extend_{dtype}_direct_{FMHA_HOPPER_TILES[-1]}_4x1x1_1x1x1_padded_masked"
+               f"_{turned}_{target}")
+    else:
+        for options in FMHA_EXTEND:
+            yield (f"fmha_extend_{dtype}_splitkv_16x16x128_1x4x1_1x1x1{options}_{turned}"
+                   f"_slices132_s3_{target}")
 
 
 def write_fmha(target):
     kinds = (("forward", fmha_names), ("append", fmha_append_names), ("extend", fmha_extend_names))
     sets = {f"{kind}_{dtype}_essential": sorted(names(target, dtype))
             for kind, names in kinds for dtype in ("fp32", "fp16", "bf16")}
-    write_file("fmha", target, {name: kernels for name, kernels in sets.items() if kernels})
+    write_file("fmha", target, sets)
 
 
 def write_file(op, target, sets):
