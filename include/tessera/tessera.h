@@ -139,6 +139,11 @@ TSR_API tsr_status_t tsr_problem_validate(const tsr_problem_t* problem);
  * "batches", "batch_stride", "bytes", "in_array"}, ...]}. The list has the order of tsr_launch().
  */
 TSR_API tsr_status_t tsr_problem_describe(const tsr_problem_t* problem, char** json);
+/* By the setters of the operation's builder: an object with a key for each setter and its
+ * arguments, one or a list: {"dims": [128, 128, 2, 512, 512], "nheads": [32, 8], "lse": true}.
+ * docs/attention.md lists those of "fmha", the operation that has a builder. Fails with the rule
+ * that the problem breaks. */
+TSR_API tsr_status_t tsr_problem_build(const char* op, const char* json, tsr_problem_t** problem);
 TSR_API void tsr_problem_destroy(tsr_problem_t* problem);
 
 /* ---- Kernel sets and registries -------------------------------------------------------------- */
@@ -150,7 +155,7 @@ typedef struct tsr_registry_t tsr_registry_t;
 TSR_API tsr_status_t tsr_kernel_set_create(const char* name, const char* target,
                                            tsr_kernel_set_t** set);
 /* {"name", "kernels": [...]}, and what is written by hand: "target", "groups", "preselected",
- * "problems". */
+ * "receipt", "problems". */
 TSR_API tsr_status_t tsr_kernel_set_from_json(const char* json, tsr_kernel_set_t** set);
 /* Starts a group: the kernels of an operation. tsr_kernel_set_where narrows it by a field and a
  * pattern ("dtype", "bf16"; "tile", "128x*x*"); several patterns of one field are alternatives. */
@@ -163,6 +168,8 @@ TSR_API tsr_status_t tsr_kernel_set_add(tsr_kernel_set_t* set, const char* kerne
 TSR_API tsr_status_t tsr_kernel_set_preselected(tsr_kernel_set_t* set, const char* name);
 TSR_API tsr_status_t tsr_kernel_set_for_problem(tsr_kernel_set_t* set, const tsr_problem_t* problem,
                                                 int best);
+/* What a framework needs, by a receipt's name or number: "flash", "4". */
+TSR_API tsr_status_t tsr_kernel_set_receipt(tsr_kernel_set_t* set, const char* receipt);
 /* {"name", "kernels": ["gemm_...", ...]}: sorted by name, lossless. */
 TSR_API tsr_status_t tsr_kernel_set_json(const tsr_kernel_set_t* set, char** json);
 TSR_API void tsr_kernel_set_destroy(tsr_kernel_set_t* set);
@@ -199,6 +206,11 @@ TSR_API tsr_status_t tsr_registry_list(const tsr_registry_t* registry, char** js
 /* A copy with the kernels whose names match a wildcard ("*_sm90a"; NULL: any). */
 TSR_API tsr_status_t tsr_registry_filter(const tsr_registry_t* registry, const char* pattern,
                                          tsr_registry_t** filtered);
+/* A copy with the kernels whose signatures a receipt asks for. */
+TSR_API tsr_status_t tsr_registry_filter_receipt(const tsr_registry_t* registry,
+                                                 const char* receipt, tsr_registry_t** filtered);
+/* {"receipts": ["pytorch", ...]}: those that have a kernel here. */
+TSR_API tsr_status_t tsr_registry_receipts(const tsr_registry_t* registry, char** json);
 /* Adds what the other registry has declared and loaded. */
 TSR_API tsr_status_t tsr_registry_merge(tsr_registry_t* registry, const tsr_registry_t* other);
 TSR_API tsr_status_t tsr_registry_export(const tsr_registry_t* registry, char** json);
@@ -225,6 +237,7 @@ typedef struct tsr_dispatcher_options_t {
    * dispatcher keeps it. NULL: the target's whole space, and `build` says how. */
   tsr_registry_t* pool;
   const tsr_build_options_t* build; /* NULL: defaults; must be NULL where a pool is given */
+  int by_length; /* 1: choose by the lengths that kernels are tuned for, not by predicted times */
 } tsr_dispatcher_options_t;
 
 /* How one problem is chosen for. */
@@ -282,7 +295,8 @@ typedef struct tsr_operand_t {
 /* Chooses, builds and loads; later launches do none of that. `options` may be NULL. */
 TSR_API tsr_status_t tsr_plan(tsr_dispatcher_t* dispatcher, const tsr_problem_t* problem,
                               const tsr_choose_options_t* options, tsr_plan_t** plan);
-/* {"problem", "target", "kernel", "source", "predicted_seconds"}. */
+/* {"problem", "target", "kernel", "source", "predicted_seconds", "stages": what the steps of a
+ * launch do, in their order: [{"name", "entry", "parts"}, ...]}. */
 TSR_API tsr_status_t tsr_plan_json(const tsr_plan_t* plan, char** json);
 /* How many operands a launch takes, and the position of one of them by name. */
 TSR_API tsr_status_t tsr_operand_count(const tsr_plan_t* plan, size_t* count);

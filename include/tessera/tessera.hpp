@@ -24,6 +24,7 @@
 #include "tessera/base/log.h"
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/families/family.h"
+#include "tessera/families/fmha_builder.h"
 #include "tessera/jit/build.h"
 #include "tessera/registry/registry.h"
 #include "tessera/runtime/runtime.h"

@@ -17,6 +17,7 @@ from ._decode import decode
 from ._dispatcher import Dispatcher
 from ._doctor import Report, doctor
 from ._explain import Explanation
+from ._fmha_builder import FmhaProblemBuilder
 from ._functions import autotune, explain, gemm, run, select
 from ._kv_cache import KvCache
 from ._matmul import matmul
@@ -29,9 +30,10 @@ from ._registry import KernelSet, Registry
 
 __version__ = "0.1.0"
 
-__all__ = ["Dispatcher", "Error", "Explanation", "KernelSet", "KvCache", "Model", "Operand",
-           "PackedWeight", "Plan", "Problem", "Registry", "Report", "append_kv", "attention",
-           "attention_backward", "attention_problem", "autotune", "command", "commands", "conv",
+__all__ = ["Dispatcher", "Error", "Explanation", "FmhaProblemBuilder", "KernelSet", "KvCache",
+           "Model", "Operand", "PackedWeight", "Plan", "Problem", "Registry", "Report", "append_kv",
+           "attention", "attention_backward", "attention_problem", "autotune", "command",
+           "commands", "conv",
            "conv_backward_data", "conv_backward_weight", "conv_problem", "data", "decode", "doctor",
            "evaluate", "explain", "gemm", "layer_norm", "matmul", "measurements", "prepack",
            "report", "rms_norm", "run", "search", "select", "softmax", "sweep", "targets", "train"]

@@ -70,7 +70,7 @@ class DispatcherOptions(_Options):
     _fields_ = [("struct_size", _SIZE), ("target", _S), ("threads", _INT), ("device", _INT),
                 ("models", _S), ("deterministic", _INT), ("autotune", _INT),
                 ("autotune_seconds", _DOUBLE), ("autotune_top", _INT), ("tuning_store", _S),
-                ("pool", _P), ("build", ctypes.POINTER(BuildOptions))]
+                ("pool", _P), ("build", ctypes.POINTER(BuildOptions)), ("by_length", _INT)]
 
 
 class ChooseOptions(_Options):
@@ -102,12 +102,14 @@ _FUNCTIONS = {
     "tsr_problem_json": [_P, _P],
     "tsr_problem_validate": [_P],
     "tsr_problem_describe": [_P, _P],
+    "tsr_problem_build": [_S, _S, _P],
     "tsr_kernel_set_create": [_S, _S, _P],
     "tsr_kernel_set_from_json": [_S, _P],
     "tsr_kernel_set_op": [_P, _S],
     "tsr_kernel_set_where": [_P, _S, _S],
     "tsr_kernel_set_add": [_P, _S],
     "tsr_kernel_set_preselected": [_P, _S],
+    "tsr_kernel_set_receipt": [_P, _S],
     "tsr_kernel_set_for_problem": [_P, _P, _INT],
     "tsr_kernel_set_json": [_P, _P],
     "tsr_registry_create": [_S, _P, _P],
@@ -116,6 +118,8 @@ _FUNCTIONS = {
     "tsr_registry_build": [_P, _INT, _P, _P],
     "tsr_registry_list": [_P, _P],
     "tsr_registry_filter": [_P, _S, _P],
+    "tsr_registry_filter_receipt": [_P, _S, _P],
+    "tsr_registry_receipts": [_P, _P],
     "tsr_registry_merge": [_P, _P],
     "tsr_registry_export": [_P, _P],
     "tsr_registry_import": [_P, _S],

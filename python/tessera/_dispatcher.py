@@ -26,7 +26,8 @@ class Dispatcher(_abi.Handle):
     models: a folder of models that replace the shipped ones. cache: the folder of built kernels;
     None: TESSERA_CACHE_DIR, or the user's. pool: a Registry; only its kernels are chosen.
     deterministic: only kernels whose bits do not depend on threads or order. autotune: measure each
-    new problem's best kernels and remember the winner. build: a dict of further fields of
+    new problem's best kernels and remember the winner. by_length: choose by the lengths that
+    kernels are tuned for, not by predicted times. build: a dict of further fields of
     tsr_build_options_t ("compiler", "nvrtc", "worker", "packs", "no_shipped_packs", "no_compile",
     "timeout_seconds", "cache_bytes"). Raises Error for an unknown target and for values that break
     a rule.
@@ -38,8 +39,8 @@ class Dispatcher(_abi.Handle):
                  models: Optional[str] = None, cache: Optional[str] = None,
                  pool: Optional[Registry] = None, deterministic: bool = False,
                  autotune: bool = False, autotune_seconds: float = 0, autotune_top: int = 0,
-                 tuning_store: Optional[str] = None, build: Optional[Dict[str, Any]] = None
-                 ) -> None:
+                 tuning_store: Optional[str] = None, build: Optional[Dict[str, Any]] = None,
+                 by_length: bool = False) -> None:
         if pool is not None and not isinstance(pool, Registry):
             raise Error(f"pool must be a Registry, got {type(pool).__name__}")
         build_struct = build_options(cache, build)
@@ -48,12 +49,13 @@ class Dispatcher(_abi.Handle):
             deterministic=int(deterministic), autotune=int(autotune),
             autotune_seconds=autotune_seconds, autotune_top=autotune_top,
             tuning_store=_abi.encode(tuning_store),
-            pool=None if pool is None else pool._as_parameter_,
+            by_length=int(by_length), pool=None if pool is None else pool._as_parameter_,
             build=None if build_struct is None else ctypes.pointer(build_struct))
         self._make("tsr_dispatcher_create", ctypes.byref(options))
         self.target: Dict[str, Any] = json.loads(_abi.text("tsr_dispatcher_target", self))
         backend = self.target["backend"]
         self._device_key: Tuple[str, int] = (backend, device if backend != "cpu" else 0)
+        self._timing: Tuple[int, int] = (0, 0)
         self._table: _warm.Table = {}
         self._plans: Dict[Any, Any] = {}  # plans, and what goes with them
 
@@ -92,6 +94,13 @@ class Dispatcher(_abi.Handle):
         """Chooses, builds and loads; launches of the plan do none of that."""
         options = _choose_options(threads, force)
         return Plan(self, as_problem(problem, **fields), ctypes.byref(options))
+
+    def set_timing(self, cold: int = 5, repeat: int = 10) -> None:
+        """How plans that are made later are timed by Plan.bench(), where it is not told otherwise:
+        `cold` calls before the first reading, then `repeat` readings."""
+        if cold < 1 or repeat < 1:
+            raise Error(f"set_timing: cold and repeat must be at least 1, got {cold} and {repeat}")
+        self._timing = (cold, repeat)
 
     def run(self, problem: Union[str, Problem], *, stream: Any = None, verify: bool = False,
             **operands: Any) -> Any:

@@ -42,6 +42,7 @@ class Plan(_abi.Handle):
         self.device = dispatcher._device_key
         self._names = [operand.name for operand in self.operands]
         self._table: _warm.Table = {}
+        self._timing: Tuple[int, int] = dispatcher._timing
 
     def close(self) -> None:
         """Gives the plan back."""
@@ -49,13 +50,19 @@ class Plan(_abi.Handle):
         super().close()
 
     def info(self) -> Dict[str, Any]:
-        """{"problem", "target", "kernel", "source", "predicted_seconds"}"""
+        """{"problem", "target", "kernel", "source", "predicted_seconds", "stages"}"""
         return json.loads(_abi.text("tsr_plan_json", self))
 
     @property
     def kernel(self) -> str:
         """The kernel's name."""
         return self.info()["kernel"]
+
+    @property
+    def stages(self) -> List[Dict[str, Any]]:
+        """What the steps of a launch do, in their order: [{"name", "entry", "parts"}, ...]; parts:
+        into how many the last step cuts the longest sums, which it then merges."""
+        return self.info()["stages"]
 
     @property
     def workspace_bytes(self) -> int:
@@ -162,9 +169,11 @@ class Plan(_abi.Handle):
         """Times the plan on arrays by name, or on random ones, whose result it checks first.
 
         Returns {"median_seconds", "min_seconds", "spread" (interquartile range over median),
-        "seconds": one for each round, "gflops", "gb_per_second"}. 0 means the default: 11 rounds, 2
-        calls before the first, 0.002 seconds for a round.
+        "seconds": one for each round, "gflops", "gb_per_second"}. 0 means the default: what
+        Dispatcher.set_timing() said, or 11 rounds, 2 calls before the first, 0.002 seconds for a
+        round.
         """
+        warmup, rounds = warmup or self._timing[0], rounds or self._timing[1]
         options = _abi.BenchOptions(rounds=rounds, warmup=warmup, min_seconds=min_seconds,
                                     flush_caches=int(flush_caches), seed=seed)
         views = self._views(operands, None) if operands else []

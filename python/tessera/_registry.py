@@ -51,7 +51,7 @@ class KernelSet(_abi.Handle):
     @classmethod
     def from_json(cls, given: Union[str, Dict[str, Any]]) -> "KernelSet":
         """{"name", "kernels": [...]}, and what is written by hand: "target", "groups",
-        "preselected", "problems"."""
+        "preselected", "receipt", "problems"."""
         made = cls.__new__(cls)
         made._make("tsr_kernel_set_from_json",
                    _abi.encode(given if isinstance(given, str) else json.dumps(given)))
@@ -77,6 +77,11 @@ class KernelSet(_abi.Handle):
     def preselected(self, name: str) -> "KernelSet":
         """A preselected set such as "fp32_rcr_essential"."""
         _abi.call("tsr_kernel_set_preselected", self, _abi.encode(name))
+        return self
+
+    def receipt(self, name: Union[str, int]) -> "KernelSet":
+        """What a framework needs, by a receipt's name or number: "flash", 4."""
+        _abi.call("tsr_kernel_set_receipt", self, _abi.encode(str(name)))
         return self
 
     def for_problem(self, problem: Union[str, Problem], best: int = 1) -> "KernelSet":
@@ -151,6 +156,16 @@ class Registry(_abi.Handle):
         made = Registry.__new__(Registry)
         made._make("tsr_registry_filter", self, _abi.encode(pattern))
         return made
+
+    def filter_receipt(self, name: Union[str, int]) -> "Registry":
+        """A copy with the kernels whose signatures a receipt asks for."""
+        made = Registry.__new__(Registry)
+        made._make("tsr_registry_filter_receipt", self, _abi.encode(str(name)))
+        return made
+
+    def receipts(self) -> List[str]:
+        """The names of the receipts that have a kernel here."""
+        return json.loads(_abi.text("tsr_registry_receipts", self))["receipts"]
 
     def merge(self, other: "Registry") -> "Registry":
         """Adds what the other registry has declared and loaded."""

@@ -217,6 +217,17 @@ class Registries(Case):
         self.assertTrue(all("_fp32_rrr_" in k and "192x960x" in k for k in some.kernels))
         self.assert_refused("nofield", some.where, nofield="1", code="parse_error")
 
+    def test_receipts(self):
+        some = tessera.KernelSet(target="avx2").receipt(801)
+        self.assertEqual(len(some), 2)
+        self.assertEqual(some.kernels, tessera.KernelSet(target="avx2").receipt("fp32_min").kernels)
+        r = tessera.Registry("r").declare(some).declare(
+            tessera.KernelSet(target="avx2").receipt("fp8_test"))
+        self.assertEqual(len(r.filter_receipt("fp32")), 2)
+        self.assertIn("fp8_test", r.receipts())
+        self.assertNotIn("pytorch", r.receipts())
+        self.assert_refused("unknown receipt 'flsh'", some.receipt, "flsh", code="not_found")
+
     def test_preselected(self):
         self.assertTrue(len(tessera.KernelSet(target="avx2").preselected("fp32_rcr_essential")))
 

@@ -17,6 +17,9 @@ DispatcherOptions dispatcher_options_of(const tsr_dispatcher_options_t& given) {
   options.build = build_options_of(given.build);
   options.tuning_worker = options.build.worker;
   options.deterministic = given.deterministic != 0;
+  if (given.by_length != 0) {
+    options.rankers = {make_length_ranker(), make_analytic_ranker(), make_first_legal_ranker()};
+  }
   options.autotune = given.autotune != 0;
   if (given.autotune_seconds > 0) options.autotune_seconds = given.autotune_seconds;
   if (given.autotune_top > 0) options.autotune_top = given.autotune_top;

@@ -59,6 +59,10 @@ tsr_status_t tsr_kernel_set_preselected(tsr_kernel_set_t* set, const char* name)
   return guarded([&] { builder_of(set).preselected(text_of(name, "preselected set's name")); });
 }
 
+tsr_status_t tsr_kernel_set_receipt(tsr_kernel_set_t* set, const char* receipt) {
+  return guarded([&] { builder_of(set).receipt(text_of(receipt, "receipt's name")); });
+}
+
 tsr_status_t tsr_kernel_set_for_problem(tsr_kernel_set_t* set, const tsr_problem_t* problem,
                                         int best) {
   return guarded([&] {

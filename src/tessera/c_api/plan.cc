@@ -101,12 +101,21 @@ std::unique_ptr<tsr_plan_t> make_plan(const tsr_dispatcher_t& dispatcher, const 
   return made;
 }
 
+Json stages_json(const tsr_plan_t& plan) {
+  Json rows = Json::array();
+  for (const Stage& stage : stages_of(plan.kernel.spec, plan.problem, plan.dispatcher->target())) {
+    rows.push_back({{"name", stage.name}, {"entry", stage.entry}, {"parts", stage.parts}});
+  }
+  return rows;
+}
+
 Json to_json(const tsr_plan_t& plan) {
   return {{"problem", to_string(plan.problem)},
           {"target", plan.dispatcher->target().name},
           {"kernel", plan.kernel.name},
           {"source", to_string(plan.kernel.source)},
-          {"predicted_seconds", plan.kernel.predicted_seconds}};
+          {"predicted_seconds", plan.kernel.predicted_seconds},
+          {"stages", stages_json(plan)}};
 }
 
 }  // namespace

@@ -48,6 +48,36 @@ void hand_out_problem(const Problem& problem, tsr_problem_t** place) {
   hand_out(*place, made.release());
 }
 
+// A setter's argument as a word of a line.
+std::string word_of(const Json& value, std::string_view setter) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
+  if (value.is_number_float()) return fmt::format("{}", value.get<float>());
+  if (value.is_number()) return value.dump();
+  refuse(fmt::format("problem: {} takes words, numbers, true or false, got {}", setter,
+                     shortened(value.dump(), 40)));
+}
+
+// The setters in the order of their names: which one is called first makes no difference.
+std::vector<Setting> settings_of(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) {
+    throw Error(ErrorCode::parse_error,
+                fmt::format("problem: the setters must be a JSON object such as {{\"lse\": true}}, "
+                            "got '{}'",
+                            shortened(text, 40)));
+  }
+  std::vector<Setting> settings;
+  for (const auto& [setter, value] : json.items()) {
+    Setting& setting = settings.emplace_back();
+    setting.setter = setter;
+    for (const Json& each : value.is_array() ? value : Json::array({value})) {
+      setting.arguments.push_back(word_of(each, setter));
+    }
+  }
+  return settings;
+}
+
 Json to_json(const Tensor& tensor) {
   constexpr std::array<const char*, 3> kAccess = {"read", "write", "update"};
   Json sizes = Json::array();
@@ -164,6 +194,14 @@ tsr_status_t tsr_problem_describe(const tsr_problem_t* problem, char** json) {
   return guarded([&] {
     result_of(json, "JSON");
     *json = json_copy(description_of(problem_of(problem)));
+  });
+}
+
+tsr_status_t tsr_problem_build(const char* op, const char* json, tsr_problem_t** problem) {
+  return guarded([&] {
+    result_of(problem, "problem");
+    const Family& family = family_of(parse_op(text_of(op, "operation")));
+    hand_out_problem(family.from_settings(settings_of(text_of(json, "setters' JSON"))), problem);
   });
 }
 

@@ -113,6 +113,22 @@ tsr_status_t tsr_registry_filter(const tsr_registry_t* registry, const char* pat
   });
 }
 
+tsr_status_t tsr_registry_filter_receipt(const tsr_registry_t* registry, const char* receipt,
+                                         tsr_registry_t** filtered) {
+  return guarded([&] {
+    result_of(filtered, "registry");
+    hand_out_registry(registry_of(registry).filtered_by_receipt(text_of(receipt, "receipt's name")),
+                      filtered);
+  });
+}
+
+tsr_status_t tsr_registry_receipts(const tsr_registry_t* registry, char** json) {
+  return guarded([&] {
+    result_of(json, "JSON");
+    *json = json_copy({{"receipts", registry_of(registry).receipts()}});
+  });
+}
+
 tsr_status_t tsr_registry_merge(tsr_registry_t* registry, const tsr_registry_t* other) {
   return guarded([&] { registry_of(registry).merge(registry_of(other)); });
 }

@@ -41,6 +41,7 @@ int explain(const ExplainCommand& command, const Console& console) {
 struct ListCommand {
   KernelOptions kernels;
   bool sets = false;
+  bool receipts = false;
   bool dtypes = false;
 };
 
@@ -53,11 +54,23 @@ int print_words(const char* key, const std::vector<std::string>& words, const Co
   return 0;
 }
 
+int print_receipts(const Console& console) {
+  Json rows = Json::array();
+  for (const Receipt& receipt : all_receipts()) {
+    rows.push_back({{"name", receipt.name}, {"number", receipt.number}, {"about", receipt.about}});
+    if (console.json) continue;
+    console.write_out("{:<16} {:>3}  {}\n", receipt.name, receipt.number, receipt.about);
+  }
+  if (console.json) console.print_json({{"receipts", rows}});
+  return 0;
+}
+
 int list(const ListCommand& command, const Console& console) {
   if (command.sets) {
     return print_words("sets", family_of(parse_op(command.kernels.op)).preselected_names(),
                        console);
   }
+  if (command.receipts) return print_receipts(console);
   if (command.dtypes) {
     std::vector<std::string> dtypes;
     for (DType dtype : all_dtypes()) dtypes.emplace_back(to_string(dtype));
@@ -151,6 +164,7 @@ Action declare_list(CLI::App& app) {
   auto command = std::make_shared<ListCommand>();
   add_kernel_options(app, command->kernels);
   app.add_flag("--sets", command->sets, "The preselected sets instead");
+  app.add_flag("--receipts", command->receipts, "What frameworks need instead");
   app.add_flag("--dtypes", command->dtypes, "The element types instead");
   return [command](const Console& console) { return list(*command, console); };
 }

@@ -169,14 +169,36 @@ KernelSet wished_set(const KernelOptions& options, const Target& target) {
   return builder.build();
 }
 
+KernelSet narrowed(KernelSet set, const KernelOptions& options) {
+  const WishList wishes(family_of(parse_op(options.op)), options.wishes);
+  std::erase_if(set.specs, [&](const KernelSpec& spec) { return !wishes.accepts(spec); });
+  return set;
+}
+
 // A shipped set, narrowed by the wishes.
 KernelSet preselected_set(const KernelOptions& options, const Target& target) {
   const Family& family = family_of(parse_op(options.op));
-  const WishList wishes(family, options.wishes);
   KernelSet set{.name = options.preselected,
                 .specs = family.preselected(options.preselected, target)};
-  std::erase_if(set.specs, [&](const KernelSpec& spec) { return !wishes.accepts(spec); });
-  return set;
+  return narrowed(std::move(set), options);
+}
+
+// What a framework needs, narrowed by the wishes.
+KernelSet receipt_set(const KernelOptions& options, const Target& target) {
+  const FoundReceipt found = find_receipt(options.receipt);
+  if (found.family->op != parse_op(options.op)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("receipt '{}' is one of --op {}, got --op {}", options.receipt,
+                            to_string(found.family->op), options.op));
+  }
+  const std::string name(found.receipt->name);
+  return narrowed(KernelSetBuilder(name, target).receipt(name).build(), options);
+}
+
+KernelSet declared_set(const KernelOptions& options, const Target& target) {
+  if (!options.preselected.empty()) return preselected_set(options, target);
+  if (!options.receipt.empty()) return receipt_set(options, target);
+  return wished_set(options, target);
 }
 
 }  // namespace
@@ -309,16 +331,18 @@ void add_kernel_options(CLI::App& app, KernelOptions& options) {
   app.add_option("--op", options.op, "The operation")->capture_default_str();
   add_wish_options(app, options.wishes);
   app.add_option("--pattern", options.pattern, "A wildcard over the whole name");
-  app.add_option("--preselected", options.preselected,
-                 "A shipped set (tessera list --sets lists them)");
+  CLI::Option* const set = app.add_option("--preselected", options.preselected,
+                                          "A shipped set (tessera list --sets lists them)");
+  app.add_option("--receipt", options.receipt,
+                 "What a framework needs: flash, 4, ... (tessera list --receipts lists them)")
+      ->excludes(set);
   add_target_option(app, options.target);
 }
 
 KernelSet select_kernels(const KernelOptions& options, const Target& target) {
   family_of(parse_op(options.op));
   if (!options.names.empty()) return named_set(options.names, target);
-  KernelSet set =
-      options.preselected.empty() ? wished_set(options, target) : preselected_set(options, target);
+  KernelSet set = declared_set(options, target);
   if (!options.pattern.empty()) {
     std::erase_if(set.specs, [&](const KernelSpec& spec) {
       return !matches_wildcard(options.pattern, name_of(spec));

@@ -72,18 +72,19 @@ void add_threads_option(CLI::App& app, int& threads);
 void add_device_option(CLI::App& app, int& device);
 void add_jobs_option(CLI::App& app, int& jobs);
 
-// The options that select kernels: names, a preselected set, or all kernels of the operation that
-// pass the wishes.
+// The options that select kernels: names, a preselected set, a receipt, or all kernels of the
+// operation that pass the wishes.
 struct KernelOptions {
   std::string op = usual_op();
   std::vector<std::string> names;
   std::string preselected;
+  std::string receipt;
   std::vector<Wish> wishes;
   std::string pattern;  // a wildcard over the whole name; empty: any
   std::string target;
 };
 void add_kernel_options(CLI::App& app, KernelOptions& options);
-// The selected kernels. Wishes narrow a preselected set too. Throws Error{not_found} when nothing
+// The selected kernels. Wishes narrow sets and receipts, too. Throws Error{not_found} when nothing
 // is left.
 KernelSet select_kernels(const KernelOptions& options, const Target& target);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "tessera/dispatch/tuning_internal.h"
 #include "tessera/families/operands.h"
 #include "tessera/measure/operands.h"
+#include "tessera/runtime/benchmark.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera {
@@ -66,6 +68,8 @@ struct Dispatcher::State {
   std::shared_ptr<Registry> registry;
   Tuning tuning;
   Memo memo;
+  std::atomic<int> cold = 5;
+  std::atomic<int> repeat = 10;
 
   State(DispatcherOptions given, std::shared_ptr<Registry> shared)
       : options(std::move(given)),
@@ -214,6 +218,39 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
     throw Error(ErrorCode::verification_failed,
                 fmt::format("{}: {}", kernel.name, mismatch.message));
   }
+}
+
+void Dispatcher::set_timing(int cold, int repeat) {
+  if (cold < 0 || repeat < 1) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("set_timing: cold must be at least 0 and repeat at least 1, got cold={} "
+                    "and repeat={}",
+                    cold, repeat));
+  }
+  state_->cold = cold;
+  state_->repeat = repeat;
+}
+
+// A reading is one run, as callers of one run see it.
+RunTiming Dispatcher::time(const Problem& problem, const Operands& operands,
+                           const RunOptions& options) {
+  const ReadyKernel& kernel = kernel_for(problem, options);
+  validate_operands(*kernel.family, problem, operands);
+  const Launch launch = kernel.family->bind(kernel.spec, problem, operands);
+  const auto call = [&] { kernel.loaded->launch(launch, options.launch); };
+  runtime::Protocol protocol;
+  protocol.rounds = state_->repeat;
+  protocol.warmup = state_->cold;
+  protocol.min_seconds = 0;
+  const runtime::Place place{&runtime::backend_for(state_->target), options.launch};
+  const runtime::Timing timing = runtime::measure({{kernel.name, call}}, protocol, place).front();
+  return {timing.median_seconds, timing.min_seconds, timing.seconds};
+}
+
+ExecutionPlan Dispatcher::plan(const Problem& problem, const RunOptions& options) const {
+  const Decision decision = explain(problem, options);
+  return {decision.name, stages_of(decision.spec, problem, state_->target)};
 }
 
 Decision Dispatcher::explain(const Problem& problem, const RunOptions& options) const {

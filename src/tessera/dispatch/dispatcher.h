@@ -42,6 +42,19 @@ struct ReadyKernel {
   std::shared_ptr<const runtime::LoadedKernel> loaded;
 };
 
+// A kernel for a problem, and what its steps do.
+struct ExecutionPlan {
+  std::string kernel;
+  std::vector<Stage> stages;
+};
+
+// What time() measured.
+struct RunTiming {
+  double median_seconds = 0;
+  double min_seconds = 0;
+  std::vector<double> seconds;  // one for each timed run
+};
+
 // Thread-safe. Holds the memo; kernels themselves live in the registry.
 class Dispatcher {
  public:
@@ -63,6 +76,14 @@ class Dispatcher {
   // operand cannot be verified, because the reference needs the operand as it was before.
   void run(const Problem& problem, const Operands& operands, const RunOptions& options = {});
 
+  // How often time() runs a problem: `cold` times before it reads the clock, then `repeat` times.
+  // Without a call, 5 and 10. Throws Error{invalid_argument} for cold below 0 or repeat below 1.
+  void set_timing(int cold, int repeat);
+  // run(), timed: on a GPU by events of the stream. Returns when the work is done.
+  RunTiming time(const Problem& problem, const Operands& operands, const RunOptions& options = {});
+
+  // The decision and its stages, in their order; builds nothing.
+  ExecutionPlan plan(const Problem& problem, const RunOptions& options = {}) const;
   // The decision alone; builds nothing.
   Decision explain(const Problem& problem, const RunOptions& options = {}) const;
 

@@ -53,6 +53,12 @@ struct TypeWords {
   std::string dtype, layout;
 };
 
+// Up to which length a kernel is tuned, and the length of a problem, both counted alike.
+struct TunedLength {
+  std::int64_t tuned = 0;
+  std::int64_t asked = 0;
+};
+
 // A row of another program's file: keys in small letters, and the text of their values.
 using ProblemWords = std::map<std::string, std::string>;
 

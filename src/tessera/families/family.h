@@ -17,7 +17,10 @@
 #include "tessera/families/facts.h"
 #include "tessera/families/features.h"
 #include "tessera/families/launch.h"
+#include "tessera/families/receipts.h"
 #include "tessera/families/reference.h"
+#include "tessera/families/settings.h"
+#include "tessera/families/stages.h"
 #include "tessera/families/tensor.h"
 #include "tessera/families/wishes.h"
 #include "tessera/spec/kernel_spec.h"
@@ -136,6 +139,14 @@ struct Family {
   // Whether the spec is in one of the target's essential sets, which are shipped ready-built.
   Required<bool(const KernelSpec&, const Target&)> is_essential;
 
+  // What frameworks ask of the operation; of most operations nothing.
+  Required<std::span<const Receipt>()> receipts;
+  // Problems of every signature that the receipt asks for, of the sizes that kernels are made for.
+  // Throws Error{unsupported} when kernels of none of its kinds exist.
+  Required<std::vector<Problem>(const Receipt&)> receipt_problems;
+  // Nothing where kernels are not told apart by length.
+  Required<std::optional<TunedLength>(const KernelSpec&, const Problem&)> tuned_length;
+
   Required<Source(const KernelSpec&, const Target&)> emit;
   // The name of that source without emitting it. Kernels of two operations may have one source.
   Required<std::string(const KernelSpec&)> source_name;
@@ -162,6 +173,8 @@ struct Family {
   // The launch of a kernel on a problem. A null operand stands for any address: the launch then has
   // the largest workspace that any address may need.
   Required<Launch(const KernelSpec&, const Problem&, const Operands&)> bind;
+  // What a step does that runs the entry with this suffix, see Source::entries: "check pages".
+  Required<std::string(const KernelSpec&, std::string_view entry)> stage;
   // For kernels that read an operand in a packed form of their own: how to pack it into `packed`.
   // `packed` may be null when only the size is wanted. Empty for other kernels.
   Required<std::optional<Prepack>(const KernelSpec&, const Problem&, const Operands&, void* packed)>
@@ -202,6 +215,11 @@ struct Family {
   // Makes a problem from a row of another program's file. Unknown keys are ignored. Throws
   // Error{parse_error}; its text continues a sentence of the caller that begins with the row.
   Required<Problem(const ProblemWords&)> from_words;
+
+  // The problem that calls of the operation's builder describe. Throws Error{parse_error} for an
+  // unknown setter or word, with the nearest one, Error{invalid_argument} with the rule that is
+  // broken, and Error{unsupported} for an operation without a builder.
+  Required<Problem(std::span<const Setting>)> from_settings;
 
   // The names of the lists of problems to learn from. The first list is for general use.
   Required<std::span<const std::string_view>()> problem_sets;

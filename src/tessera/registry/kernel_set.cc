@@ -11,11 +11,12 @@
 
 namespace tessera {
 
-// One entry of the declaration: exactly one of the four kinds.
+// One entry of the declaration: exactly one of the five kinds.
 struct KernelSetBuilder::Group {
   SpecGroup wildcards;
   std::string kernel;
   std::string preselected;
+  std::string receipt;
   std::optional<Problem> problem;
   int best = 1;
 };
@@ -53,6 +54,18 @@ std::vector<KernelSpec> specs_for(const Problem& problem, int best, const Target
   order.resize(std::min(order.size(), static_cast<std::size_t>(best)));
   std::vector<KernelSpec> specs;
   for (const auto& [seconds, name] : order) specs.push_back(able.at(name));
+  return specs;
+}
+
+// The best kernel for each problem of the receipt, and those that run any problem of its
+// signatures.
+std::vector<KernelSpec> receipt_specs(std::string_view name, const Target& target) {
+  const FoundReceipt found = find_receipt(name);
+  std::vector<KernelSpec> specs;
+  for (const Problem& problem : found.family->receipt_problems(*found.receipt)) {
+    specs.push_back(found.family->general(problem, target));
+    for (KernelSpec& best : specs_for(problem, 1, target)) specs.push_back(std::move(best));
+  }
   return specs;
 }
 
@@ -111,6 +124,13 @@ KernelSetBuilder& KernelSetBuilder::preselected(std::string_view set_name) {
   return *this;
 }
 
+KernelSetBuilder& KernelSetBuilder::receipt(std::string_view name) {
+  find_receipt(name);
+  groups_.push_back(std::make_shared<Group>());
+  groups_.back()->receipt = name;
+  return *this;
+}
+
 KernelSetBuilder& KernelSetBuilder::for_problem(const Problem& problem, int best) {
   if (best < 1) {
     throw Error(ErrorCode::invalid_argument,
@@ -133,6 +153,8 @@ KernelSet KernelSetBuilder::build() const {
       more = specs_for(*group->problem, group->best, *target_);
     } else if (!group->preselected.empty()) {
       more = preselected_specs(group->preselected, *target_);
+    } else if (!group->receipt.empty()) {
+      more = receipt_specs(group->receipt, *target_);
     } else {
       more = {parse_name(group->kernel)};
       check_kernel(name_, more.front(), *target_);

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
@@ -29,6 +31,13 @@ std::vector<std::string> read_words_at(const json& object, const JsonPlace& plac
   const auto found = object.find(key);
   if (found == object.end()) return {};
   return read_words(*found, place.key(key));
+}
+
+// A receipt's number may be a number.
+std::vector<std::string> read_receipts(const json& object, const JsonPlace& place) {
+  const auto found = object.find("receipt");
+  if (found != object.end() && found->is_number_integer()) return {found->dump()};
+  return read_words_at(object, place, "receipt");
 }
 
 // The operation of a group. When it is left out, "gemm": older files do not name it.
@@ -64,7 +73,9 @@ KernelSpec read_kernel(const json& value, const JsonPlace& place) {
 }
 
 bool needs_target(const json& value) {
-  return value.contains("groups") || value.contains("preselected") || value.contains("problems");
+  constexpr std::array kDeclarations = {"groups", "preselected", "receipt", "problems"};
+  return std::any_of(kDeclarations.begin(), kDeclarations.end(),
+                     [&](const char* key) { return value.contains(key); });
 }
 
 // The groups, sets and problems, which the builder expands for the target that the file names.
@@ -82,6 +93,7 @@ std::vector<KernelSpec> read_declarations(const std::string& name, const json& v
   for (const std::string& set : read_words_at(value, place, "preselected")) {
     builder.preselected(set);
   }
+  for (const std::string& receipt : read_receipts(value, place)) builder.receipt(receipt);
   for (const std::string& line : read_words_at(value, place, "problems")) {
     builder.for_problem(parse_problem(line));
   }
@@ -116,7 +128,8 @@ std::string to_json(const KernelSet& set) { return dump_json(kernel_set_json(set
 KernelSet kernel_set_from_json(std::string_view text) {
   const json value = parse_json(text, "kernel set");
   const JsonPlace place{"kernel set", ""};
-  check_keys(value, place, {"name", "target", "groups", "preselected", "problems", "kernels"});
+  check_keys(value, place,
+             {"name", "target", "groups", "preselected", "receipt", "problems", "kernels"});
   return read_kernel_set(value, place);
 }
 

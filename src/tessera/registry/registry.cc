@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -93,6 +94,20 @@ Target read_target(const nlohmann::json& row, const JsonPlace& place) {
     return target_from_json(row.dump());
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}: {}", place.what, place.path, error.what()));
+  }
+}
+
+bool is_among(const KernelSpec& spec, const std::vector<Signature>& signatures) {
+  return std::find(signatures.begin(), signatures.end(), spec.signature) != signatures.end();
+}
+
+// A receipt may ask for kernels alone that do not exist.
+std::vector<Signature> signatures_or_none(const Receipt& receipt) {
+  try {
+    return receipt_signatures(receipt.name);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return {};
   }
 }
 
@@ -307,6 +322,22 @@ Registry Registry::filtered(const std::function<bool(const KernelSpec&)>& keep) 
   return copy;
 }
 
+Registry Registry::filtered_by_receipt(std::string_view receipt) const {
+  const std::vector<Signature> wanted = receipt_signatures(receipt);
+  return filtered([&](const KernelSpec& spec) { return is_among(spec, wanted); });
+}
+
+std::vector<std::string> Registry::receipts() const {
+  const std::vector<KernelSpec> specs = declared();
+  std::vector<std::string> names;
+  for (const Receipt& receipt : all_receipts()) {
+    const std::vector<Signature> wanted = signatures_or_none(receipt);
+    const auto has = [&](const KernelSpec& spec) { return is_among(spec, wanted); };
+    if (std::any_of(specs.begin(), specs.end(), has)) names.emplace_back(receipt.name);
+  }
+  return names;
+}
+
 std::string Registry::export_json() const {
   nlohmann::ordered_json value = kernel_set_json({state_->name, declared()});
   const std::scoped_lock lock(state_->mutex);
@@ -321,8 +352,9 @@ std::string Registry::export_json() const {
 void Registry::import_json(std::string_view text) {
   const nlohmann::json value = parse_json(text, "registry");
   const JsonPlace place{"registry", ""};
-  check_keys(value, place,
-             {"name", "target", "groups", "preselected", "problems", "kernels", "targets"});
+  check_keys(
+      value, place,
+      {"name", "target", "groups", "preselected", "receipt", "problems", "kernels", "targets"});
   const KernelSet set = read_kernel_set(value, place);
   std::vector<Target> rows;
   if (const auto targets = value.find("targets"); targets != value.end()) {

@@ -51,6 +51,10 @@ class KernelSetBuilder {
   // Adds one kernel by name, or a preselected set such as "fp32_rcr_essential".
   KernelSetBuilder& add(std::string_view kernel_name);
   KernelSetBuilder& preselected(std::string_view set_name);
+  // Adds what a framework needs, by the receipt's name or number ("flash", "4"): for each signature
+  // of the receipt the fastest kernels by estimate, from a single query to long prompts, and the
+  // kernel that runs any problem. Throws Error{not_found} with the nearest name.
+  KernelSetBuilder& receipt(std::string_view name);
   // Adds the `best` fastest kernels, by estimate, of those that choose() would consider for the
   // problem.
   KernelSetBuilder& for_problem(const Problem& problem, int best = 1);
@@ -73,8 +77,8 @@ class KernelSetBuilder {
 
 // {"name": "mine", "kernels": ["gemm_...", ...]}; lossless, because names are. A file written by
 // hand may also hold "target" and whatever the builder takes: "groups" of wildcards, "preselected"
-// sets and "problems". Throws Error{parse_error} with line and column or the field's path, and what
-// KernelSetBuilder::build() throws.
+// sets, a "receipt" or several, and "problems". Throws Error{parse_error} with line and column or
+// the field's path, and what KernelSetBuilder::build() throws.
 std::string to_json(const KernelSet& set);
 KernelSet kernel_set_from_json(std::string_view text);
 
@@ -120,6 +124,10 @@ class Registry {
   // A copy with the kernels of one target only.
   Registry filtered(std::string_view target_name) const;
   Registry filtered(const std::function<bool(const KernelSpec&)>& keep) const;
+  // A copy with the kernels whose signatures the receipt asks for; see KernelSetBuilder::receipt().
+  Registry filtered_by_receipt(std::string_view receipt) const;
+  // The receipts that have a kernel here, in the order of all_receipts().
+  std::vector<std::string> receipts() const;
 
   // The JSON is lossless: import_json(export_json()) declares the same kernels and adds the same
   // targets.

@@ -200,6 +200,43 @@ class FirstLegalRanker final : public Ranker {
   }
 };
 
+// A candidate by the length that it is tuned for.
+struct ByLength {
+  bool is_short = false;  // whether the problem is longer
+  std::int64_t order = 0;
+  double seconds = 0;
+  std::size_t index = 0;
+  auto operator<=>(const ByLength&) const = default;
+};
+
+class LengthRanker final : public Ranker {
+ public:
+  ChoiceSource source() const override { return ChoiceSource::first_legal; }
+  std::string why(const RankInput& input, const Ranked& best) const override {
+    const auto length =
+        family_of(input.problem).tuned_length(input.legal[best.index], input.problem);
+    return fmt::format(
+        "the length that it is tuned for, {}, suits {} best among {} legal candidates",
+        length ? length->tuned : 0, length ? length->asked : 0, input.legal.size());
+  }
+  std::vector<Ranked> rank(const RankInput& input) const override {
+    const Family& family = family_of(input.problem);
+    std::vector<ByLength> all;
+    for (std::size_t i = 0; i < input.legal.size(); ++i) {
+      const auto length = family.tuned_length(input.legal[i], input.problem);
+      if (!length) return {};
+      const bool is_short = length->tuned < length->asked;
+      const double seconds =
+          family.estimate(input.legal[i], input.problem, input.target, input.threads).seconds;
+      all.push_back({is_short, is_short ? -length->tuned : length->tuned, seconds, i});
+    }
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return (a <=> b) < 0; });
+    std::vector<Ranked> ranked;
+    for (const ByLength& each : all) ranked.push_back({each.index, each.seconds});
+    return ranked;
+  }
+};
+
 }  // namespace
 
 std::string_view to_string(ChoiceSource source) {
@@ -230,6 +267,7 @@ std::shared_ptr<const Ranker> make_learned_ranker(LearnedModel model) {
   return std::make_shared<LearnedRanker>(std::move(model));
 }
 std::shared_ptr<const Ranker> make_analytic_ranker() { return std::make_shared<AnalyticRanker>(); }
+std::shared_ptr<const Ranker> make_length_ranker() { return std::make_shared<LengthRanker>(); }
 std::shared_ptr<const Ranker> make_first_legal_ranker() {
   return std::make_shared<FirstLegalRanker>();
 }

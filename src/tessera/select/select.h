@@ -68,6 +68,11 @@ class Ranker {
 
 std::shared_ptr<const Ranker> make_analytic_ranker();
 std::shared_ptr<const Ranker> make_first_legal_ranker();
+// Chooses by the lengths that kernels are tuned for: the shortest that reaches the problem's
+// length, and behind those the others, the longest first. Among kernels for one length the
+// estimate decides. No opinion on operations whose kernels are not told apart by length. The
+// source is first_legal.
+std::shared_ptr<const Ranker> make_length_ranker();
 // The ranker that looks up a problem's measured winner. `find` returns the kernel's name and its
 // measured seconds.
 struct TunedEntry {

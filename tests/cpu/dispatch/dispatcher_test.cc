@@ -503,5 +503,82 @@ TEST_F(AutotuneTest, ThreadsShareOneMeasurement) {
   EXPECT_EQ(tune::Store(folder / "cache" / "tuning.sqlite").all().size(), 3U);
 }
 
+std::vector<std::string> stage_names(const ExecutionPlan& plan) {
+  std::vector<std::string> names;
+  for (const Stage& stage : plan.stages) names.push_back(stage.name);
+  return names;
+}
+
+TEST_F(DispatcherTest, PlansListTheStagesOfALaunch) {
+  struct Planned {
+    const char* line;
+    std::vector<std::string> names;
+  };
+  const Planned plans[] = {
+      {"gemm m=64 n=64 k=64", {"multiply"}},
+      {"norm kind=softmax rows=8 columns=8", {"normalise"}},
+      {"conv direction=forward n=1 c=8 k=8 h=8 w=8", {"convolve"}},
+      {"fmha heads=2 seqlen_q=8 seqlen_k=8 hdim=64", {"attend"}},
+      {"fmha heads=2 seqlen_q=8 seqlen_k=64 hdim=64 pages=table page_size=16 check_pages=1",
+       {"check pages", "attend"}},
+      {"fmha kind=append heads=2 seqlen_q=8 seqlen_k=64 hdim=64 pages=table page_size=16 "
+       "check_pages=1",
+       {"check pages", "append"}},
+      {"fmha kind=extend heads=2 seqlen_q=8 seqlen_k=64 hdim=64", {"append and attend"}},
+      {"fmha heads=2 seqlen_q=0 seqlen_k=8 hdim=64", {}},
+  };
+  Dispatcher dispatcher(options());
+  for (const auto& [line, names] : plans) {
+    const ExecutionPlan plan = dispatcher.plan(parse_problem(line));
+    EXPECT_EQ(stage_names(plan), names) << line;
+    if (plan.stages.empty()) continue;
+    EXPECT_EQ(plan.stages.back().entry, plan.kernel);
+    EXPECT_EQ(dispatcher.registry().find(plan.kernel), nullptr);  // nothing was built
+  }
+}
+
+TEST_F(DispatcherTest, PlansOfGpusListEachStep) {
+  DispatcherOptions gpu = options();
+  gpu.target = "sm90a";
+  const Dispatcher dispatcher(gpu);
+  const std::string extend =
+      "fmha kind=extend heads=2 seqlen_q=8 seqlen_k=64 hdim=64 dtype=bf16 pages=table page_size=16";
+  EXPECT_EQ(stage_names(dispatcher.plan(parse_problem(extend))),
+            (std::vector<std::string>{"append", "attend"}));
+  EXPECT_EQ(stage_names(dispatcher.plan(parse_problem(extend + " check_pages=1"))),
+            (std::vector<std::string>{"check pages", "append", "attend"}));
+}
+
+TEST_F(DispatcherTest, PlansSayIntoHowManyPartsKeysAreCut) {
+  const Dispatcher dispatcher(options());
+  const Problem problem =
+      parse_problem("fmha heads=2 seqlen_q=1 seqlen_k=4096 hdim=64 num_splits=4");
+  EXPECT_EQ(dispatcher.plan(problem).stages.back().parts, 4);
+}
+
+TEST_F(DispatcherTest, TimesAsOftenAsItIsTold) {
+  Dispatcher dispatcher(options());
+  const NormProblem problem = {.rows = 64, .columns = 64};
+  std::vector<float> in(64 * 64, 1), out(64 * 64, -1);
+  const NormOperands operands = {.in = in.data(), .out = out.data()};
+  EXPECT_EQ(dispatcher.time(problem, operands).seconds.size(), 10);
+  dispatcher.set_timing(0, 3);
+  const RunTiming timing = dispatcher.time(problem, operands);
+  EXPECT_EQ(timing.seconds.size(), 3);
+  EXPECT_GT(timing.min_seconds, 0);
+  EXPECT_LE(timing.min_seconds, timing.median_seconds);
+  EXPECT_EQ(out, std::vector<float>(64 * 64, 1.0F / 64));
+  for (const auto& [cold, repeat] : {std::pair{-1, 3}, {2, 0}}) {
+    try {
+      dispatcher.set_timing(cold, repeat);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), fmt::format("set_timing: cold must be at least 0 and repeat at least "
+                                          "1, got cold={} and repeat={}",
+                                          cold, repeat));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -164,5 +164,40 @@ TEST(CProblem, RefusesUseAfterDestroy) {
 }
 #endif
 
+TEST(CProblem, IsBuiltBySetters) {
+  CProblem problem;
+  ASSERT_TRUE(ok(tsr_problem_build(
+      "fmha",
+      R"({"dims": [128, 64, 2, 300, 400], "nheads": [8, 2], "data_type": "bf16", "lse": true,
+          "dropout": [true, 0.25], "mask_type": "2"})",
+      &problem)));
+  EXPECT_EQ(line_of(problem),
+            "fmha batch=2 heads=8 heads_kv=2 seqlen_q=300 seqlen_k=400 hdim=128 hdim_v=64 "
+            "dtype=bf16 mask=bottom_right lse=1 p_drop=0.25");
+}
+
+TEST(CProblem, RefusesWrongSetters) {
+  struct Wrong {
+    const char *op, *json, *sentence;
+  };
+  const Wrong all[] = {
+      {"fmha", "{}",
+       "invalid_argument: fmha: dims needs hdim_q, hdim_v and batch of at least 1, got 0, 0 and "
+       "0"},
+      {"fmha", R"({"dims": [1, {}]})",
+       "invalid_argument: problem: dims takes words, numbers, true or false, got {}"},
+      {"fmha", R"({"dim": 1})", "parse_error: fmha: unknown setter 'dim', did you mean 'dims'?"},
+      {"fmha", "[1]",
+       R"(parse_error: problem: the setters must be a JSON object such as {"lse": true}, )"
+       "got '[1]'"},
+      {"gemm", "{}", "unsupported: gemm: there is no builder; set the problem's fields"},
+  };
+  for (const auto& [op, json, sentence] : all) {
+    CProblem problem;
+    EXPECT_EQ(failure(tsr_problem_build(op, json, &problem)), sentence);
+    EXPECT_EQ(problem.it, nullptr);
+  }
+}
+
 }  // namespace
 }  // namespace tessera

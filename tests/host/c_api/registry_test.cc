@@ -203,5 +203,25 @@ TEST(COptions, RefusesNumbersOutOfRange) {
             "invalid_argument: threads must be at least 0, got -1");
 }
 
+TEST(CReceipts, DeclareAndFilter) {
+  CKernelSet set;
+  ASSERT_TRUE(ok(tsr_kernel_set_create("mine", "avx2", &set)));
+  ASSERT_TRUE(ok(tsr_kernel_set_receipt(set, "801")));
+  EXPECT_EQ(kernels_of(set).size(), 2);
+  EXPECT_THAT(failure(tsr_kernel_set_receipt(set, "flsh")),
+              HasSubstr("not_found: unknown receipt 'flsh', did you mean 'flash'?"));
+  CRegistry registry;
+  ASSERT_TRUE(ok(tsr_registry_create("mine", nullptr, &registry)));
+  ASSERT_TRUE(ok(tsr_registry_declare(registry, set)));
+  CText names;
+  ASSERT_TRUE(ok(tsr_registry_receipts(registry, &names)));
+  EXPECT_EQ(parsed(names)["receipts"], (nlohmann::json{"fp32_all", "fp32_min", "fp32"}));
+  CRegistry filtered;
+  ASSERT_TRUE(ok(tsr_registry_filter_receipt(registry, "pytorch", &filtered)));
+  CText list;
+  ASSERT_TRUE(ok(tsr_registry_list(filtered, &list)));
+  EXPECT_TRUE(parsed(list)["kernels"].empty());
+}
+
 }  // namespace
 }  // namespace tessera

@@ -248,5 +248,24 @@ TEST_F(CliText, EmptyCache) {
   EXPECT_EQ(run("cache clear").out, "0 entries removed from " + cache + "\n");
 }
 
+TEST_F(CliText, ReceiptsAreListedAndSelectKernels) {
+  const Json receipts = run_json("list --receipts")["receipts"];
+  EXPECT_EQ(receipts.size(), 17);
+  EXPECT_EQ(receipts[4]["name"], "pytorch");
+  EXPECT_EQ(receipts[4]["number"], "4");
+  const Json all = run_json("list --op fmha --receipt 4 --target avx2")["kernels"];
+  EXPECT_EQ(run_json("list --op fmha --receipt pytorch --target avx2")["kernels"], all);
+  const Json some =
+      run_json("list --op fmha --receipt pytorch --dtype bf16 --where lse=true --target avx2");
+  EXPECT_FALSE(some["kernels"].empty());
+  EXPECT_LT(some["kernels"].size(), all.size());
+  for (const std::string name : some["kernels"]) {
+    EXPECT_NE(name.find("_bf16_"), std::string::npos);
+    EXPECT_NE(name.find("_lse_"), std::string::npos);
+  }
+  const Json made = run_json("generate --op fmha --receipt 801 --target avx2 --output-dir r");
+  EXPECT_EQ(made["written"], 2);
+}
+
 }  // namespace
 }  // namespace tessera::cli_test

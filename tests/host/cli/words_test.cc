@@ -135,6 +135,7 @@ TEST_F(CliWords, UnknownNames) {
        "'fp32_rcr_essential'?"},
       {"list --pattern nothing --target avx512",
        "no kernel for avx512 passes these filters; tessera list shows what there is"},
+      {"list --receipt flash", "receipt 'flash' is one of --op fmha, got --op gemm"},
       {"pack --preselected fp32_rcr_esential --target avx512 --output x.pack",
        "pack: unknown preselected set 'fp32_rcr_esential', did you mean 'fp32_rcr_essential'? "
        "(tessera list --sets lists them)"},

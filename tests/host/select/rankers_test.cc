@@ -260,5 +260,40 @@ TEST(FormatSeconds, HasThreeDigitsAndAUnit) {
   for (const Case& c : cases) EXPECT_EQ(format_seconds(c.seconds), c.text) << c.seconds;
 }
 
+// The length that a kernel of attention is tuned for is the rows of its tile.
+struct LengthCase {
+  const char* name;
+  int queries;
+  int rows;  // of the tile of the kernel that comes first
+};
+class LengthRanker : public testing::TestWithParam<LengthCase> {};
+INSTANTIATE_TEST_SUITE_P(Queries, LengthRanker,
+                         testing::Values(LengthCase{"one", 1, 16}, LengthCase{"tile", 16, 16},
+                                         LengthCase{"longer", 17, 64}, LengthCase{"most", 192, 192},
+                                         LengthCase{"beyond", 4096, 192}),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+TEST_P(LengthRanker, TakesTheShortestThatReaches) {
+  const Target target = load_target("sm90a");
+  const Problem problem = parse_problem(
+      fmt::format("fmha heads=8 seqlen_q={} seqlen_k=4096 hdim=64 dtype=bf16", GetParam().queries));
+  ChooseOptions options;
+  options.rankers = {make_length_ranker(), make_analytic_ranker()};
+  options.explain = true;
+  const Decision decision = choose(problem, target, options);
+  EXPECT_EQ(decision.spec.algorithm.tile.m, GetParam().rows) << decision.name;
+  EXPECT_EQ(decision.source, ChoiceSource::first_legal);
+  EXPECT_EQ(decision.why.substr(0, decision.why.find(" best")),
+            fmt::format("the length that it is tuned for, {}, suits {}", GetParam().rows,
+                        GetParam().queries));
+}
+
+TEST(LengthRankerElsewhere, HasNoOpinion) {
+  ChooseOptions options;
+  options.rankers = {make_length_ranker(), make_analytic_ranker()};
+  const Problem problem = parse_problem("gemm m=64 n=64 k=64");
+  EXPECT_EQ(choose(problem, load_target("avx512"), options).source, ChoiceSource::analytic);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -113,6 +113,10 @@ double elements_of(const Tensor& tensor) {
   return count;
 }
 
+std::string stage(const KernelSpec&, std::string_view entry) {
+  return tile::stage_of("convolve", entry);
+}
+
 }  // namespace
 
 const ConvProblem& conv_of(const Problem& problem) { return std::get<ConvProblem>(problem); }
@@ -200,6 +204,9 @@ const Family& family() {
       .preselected = tile::preselected<Op::conv>,
       .preselected_names = tile::preselected_names<Op::conv>,
       .is_essential = tile::is_essential<Op::conv>,
+      .receipts = tile::no_receipts,
+      .receipt_problems = tile::no_receipt_problems,
+      .tuned_length = tile::no_tuned_length,
       .emit = emit,
       .source_name = source_name,
       .estimate = estimate,
@@ -207,6 +214,7 @@ const Family& family() {
       .features_fit = features_fit,
       .extract = extract,
       .bind = bind,
+      .stage = stage,
       .prepack = tile::packs_nothing,
       .unpacked = tile::same,
       .verify = verify,
@@ -221,6 +229,7 @@ const Family& family() {
       .roof = roof,
       .retyped = retyped,
       .from_words = from_words,
+      .from_settings = tile::no_builder<Op::conv>,
       .problem_sets = problem_sets,
       .draw = draw,
       .samples = samples,

@@ -65,6 +65,17 @@ std::int64_t flash_cpu_parts(const Algorithm& algorithm, const FmhaProblem& prob
 Source emit(const KernelSpec& spec, const Target& target);
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
 
+// receipts.cc: what frameworks ask for
+std::span<const Receipt> receipts();
+std::vector<Problem> receipt_problems(const Receipt& receipt);
+std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem);
+
+// stages.cc
+std::string stage(const KernelSpec& spec, std::string_view entry);
+
+// settings.cc
+Problem from_settings(std::span<const Setting> settings);
+
 // estimate.cc
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);

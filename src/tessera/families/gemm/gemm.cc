@@ -1,6 +1,12 @@
 #include "tessera/families/gemm/gemm.h"
 
+#include "tessera/families/tile/usual.h"
+
 namespace tessera::gemm {
+
+std::string stage(const KernelSpec&, std::string_view entry) {
+  return tile::stage_of("multiply", entry);
+}
 
 const Family& family() {
   static constexpr Family kFamily = {
@@ -21,6 +27,9 @@ const Family& family() {
       .preselected = preselected,
       .preselected_names = preselected_names,
       .is_essential = is_essential,
+      .receipts = tile::no_receipts,
+      .receipt_problems = tile::no_receipt_problems,
+      .tuned_length = tile::no_tuned_length,
       .emit = emit,
       .source_name = name_of,
       .estimate = estimate,
@@ -28,6 +37,7 @@ const Family& family() {
       .features_fit = features_fit,
       .extract = extract,
       .bind = bind,
+      .stage = stage,
       .prepack = prepack,
       .unpacked = unpacked,
       .verify = verify,
@@ -42,6 +52,7 @@ const Family& family() {
       .roof = roof,
       .retyped = retyped,
       .from_words = from_words,
+      .from_settings = tile::no_builder<Op::gemm>,
       .problem_sets = problem_sets,
       .draw = draw,
       .samples = samples,

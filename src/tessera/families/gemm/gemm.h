@@ -72,6 +72,7 @@ tessera::Facts facts(const Problem& problem);
 const Instruction* roof(const Problem& problem, const Target& target);
 Problem retyped(const Problem& problem, const TypeWords& words);
 Problem from_words(const ProblemWords& words);
+std::string stage(const KernelSpec& spec, std::string_view entry);
 
 // samples.cc
 std::vector<Problem> samples(const KernelSpec& spec, const Target& target);

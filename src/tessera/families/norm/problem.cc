@@ -159,6 +159,10 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target&) {
   return problems;
 }
 
+std::string stage(const KernelSpec&, std::string_view entry) {
+  return tile::stage_of("normalise", entry);
+}
+
 }  // namespace
 
 std::string signature_reason(const NormSignature& s) {
@@ -227,6 +231,9 @@ const Family& family() {
       .preselected = tile::preselected<Op::norm>,
       .preselected_names = tile::preselected_names<Op::norm>,
       .is_essential = tile::is_essential<Op::norm>,
+      .receipts = tile::no_receipts,
+      .receipt_problems = tile::no_receipt_problems,
+      .tuned_length = tile::no_tuned_length,
       .emit = emit,
       .source_name = name_of,
       .estimate = estimate,
@@ -234,6 +241,7 @@ const Family& family() {
       .features_fit = tile::features_fit,
       .extract = tile::extract_usual,
       .bind = bind,
+      .stage = stage,
       .prepack = tile::packs_nothing,
       .unpacked = tile::same,
       .verify = verify,
@@ -248,6 +256,7 @@ const Family& family() {
       .roof = roof,
       .retyped = retyped,
       .from_words = from_words,
+      .from_settings = tile::no_builder<Op::norm>,
       .problem_sets = problem_sets,
       .draw = draw,
       .samples = samples,

@@ -2,9 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 namespace tessera::tile {
+
+std::string stage_of(std::string_view verb, std::string_view entry) {
+  if (entry.empty()) return std::string(verb);
+  std::string words(entry.substr(1));
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
 
 Problem from_words(Op op, const ProblemWords& words, std::span<const std::string_view> keys) {
   std::string line(to_string(op));

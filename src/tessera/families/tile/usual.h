@@ -29,6 +29,19 @@ bool is_essential(const KernelSpec& spec, const Target& target) {
   return is_essential(kOp, spec, target);
 }
 
+// Of operations that no framework's receipt is about, and whose kernels are not told apart by
+// length.
+inline std::span<const Receipt> no_receipts() { return {}; }
+inline std::vector<Problem> no_receipt_problems(const Receipt&) { return {}; }
+inline std::optional<TunedLength> no_tuned_length(const KernelSpec&, const Problem&) { return {}; }
+template <Op kOp>
+Problem no_builder(std::span<const Setting>) {
+  throw Error(ErrorCode::unsupported,
+              std::string(to_string(kOp)) + ": there is no builder; set the problem's fields");
+}
+// "_check": "check"; the kernel itself: the verb.
+std::string stage_of(std::string_view verb, std::string_view entry);
+
 // A problem from another program's row, of these keys of a problem's line.
 Problem from_words(Op op, const ProblemWords& words, std::span<const std::string_view> keys);
 

@@ -1,0 +1,51 @@
+// What the steps of a launch do, and the lengths that kernels are tuned for.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "tessera/families/fmha/extend.h"
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/tile/usual.h"
+
+namespace tessera::fmha {
+namespace {
+
+using Words = std::pair<std::string_view, std::string_view>;
+
+// The verbs of kinds, and what entries do whose suffix does not say it.
+constexpr std::array kVerbs = {Words{"forward", "attend"}, Words{"append", "append"}};
+constexpr std::array kEntryWords = {Words{"_check", "check pages"}};
+
+template <class Table>
+std::string_view word_in(const Table& table, std::string_view key, std::string_view otherwise) {
+  const auto found = std::find_if(table.begin(), table.end(),
+                                  [&](const Words& words) { return words.first == key; });
+  return found == table.end() ? otherwise : found->second;
+}
+
+// Whether the rows of a tile are those of all query heads that have a head of keys.
+bool packs_heads(Pipeline pipeline) {
+  return pipeline == Pipeline::flash || pipeline == Pipeline::splitkv;
+}
+
+}  // namespace
+
+// A CPU's kernel that extends a cache appends in the step that attends.
+std::string stage(const KernelSpec& spec, std::string_view entry) {
+  const std::string_view said = word_in(kEntryWords, entry, "");
+  if (!said.empty()) return std::string(said);
+  if (extends(spec) && entry.empty()) {
+    return spec.algorithm.pipeline == Pipeline::flash ? "append and attend" : "attend";
+  }
+  const std::string_view kind = to_string(std::get<FmhaSignature>(spec.signature).kind);
+  return tile::stage_of(word_in(kVerbs, kind, kind), entry);
+}
+
+std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem) {
+  const FmhaProblem p = with_strides(fmha_of(problem));
+  if (p.kind != FmhaKind::forward && !extends(p)) return std::nullopt;
+  const std::int64_t heads = packs_heads(spec.algorithm.pipeline) ? p.heads / p.heads_kv : 1;
+  return TunedLength{spec.algorithm.tile.m, p.seqlen_q * heads};
+}
+
+}  // namespace tessera::fmha
