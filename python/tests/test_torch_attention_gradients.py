@@ -7,7 +7,7 @@ import math
 import unittest
 import warnings
 
-from test_torch import SEED, Case
+from test_torch import DEVICES, SEED, Case
 
 import torch
 import torch.nn.functional as functional
@@ -63,13 +63,13 @@ class Gradients(Case):
     def leaves(self, tensors):
         return [x.detach().requires_grad_() for x in tensors]
 
-    def assert_gradients(self, ours, theirs, tensors, dtype, hint=""):
-        """Of two functions of the tensors, the second in fp64."""
-        mine = self.leaves(tensors)
+    def assert_gradients(self, ours, theirs, tensors, dtype, hint="", device="cpu"):
+        """Of two functions of the tensors, the second in fp64 on a CPU."""
+        mine = self.leaves([x.to(device) for x in tensors])
         wide = self.leaves([x.double() for x in tensors])
         out, expected = ours(*mine), theirs(*wide)
         dout = self.draw(*out.shape, dtype=dtype)
-        found = torch.autograd.grad(out, mine, dout)
+        found = [x.cpu() for x in torch.autograd.grad(out, mine, dout.to(device))]
         right = torch.autograd.grad(expected, wide, dout.double())
         for at, (got, want, leaf) in enumerate(zip(found, right, mine)):
             self.assertEqual((got.shape, got.dtype), (leaf.shape, leaf.dtype))
@@ -90,11 +90,12 @@ class ScaledDotProduct(Gradients):
                        self.draw(batch, heads_kv, keys, hdim, dtype=dtype),
                        self.draw(batch, heads_kv, keys, 8 * pick(1, 12), dtype=dtype)]
             how = {"enable_gqa": True, "is_causal": i % 4 == 1}
-            with self.subTest(i=i, seed=SEED, dtype=dtype):
+            device = DEVICES[i % len(DEVICES)]
+            with self.subTest(i=i, seed=SEED, dtype=dtype, device=device):
                 self.assert_gradients(
                     lambda q, k, v: scaled_dot_product_attention(q, k, v, **how),
                     lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, **how),
-                    tensors, dtype, f"{[tuple(x.shape) for x in tensors]} {how}")
+                    tensors, dtype, f"{[tuple(x.shape) for x in tensors]} {how}", device)
 
     def test_masks_have_gradients(self):
         """In the shape that they were given, added up over what they are broadcast to."""
@@ -105,7 +106,7 @@ class ScaledDotProduct(Gradients):
                 self.assert_gradients(
                     lambda q, k, v, mask: scaled_dot_product_attention(q, k, v, mask),
                     lambda q, k, v, mask: functional.scaled_dot_product_attention(q, k, v, mask),
-                    [q, k, v, self.draw(*shape)], torch.float32, shape)
+                    [q, k, v, self.draw(*shape)], torch.float32, shape, DEVICES[-1])
         self.assert_gradients(  # a tensor that repeats elements itself
             lambda q, k, v, mask: scaled_dot_product_attention(q, k, v, mask.expand(2, 4, 20, 30)),
             lambda q, k, v, mask: functional.scaled_dot_product_attention(

@@ -1,5 +1,5 @@
 """The gradients of attention: the operator torch.ops.tessera.attention_backward, and what makes
-torch.ops.tessera.attention differentiable. On CPUs."""
+torch.ops.tessera.attention differentiable."""
 from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -37,9 +37,6 @@ def refusal(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool) -> Op
             return f"{name} requires a gradient, which attention has not where keys lie in pages"
         if tensor.itemsize == 1:
             return f"{name} requires a gradient, which attention has not of 8 bits"
-        if not tensor.is_cpu:
-            return (f"{name} requires a gradient, which attention has on CPUs alone, and lies on "
-                    f"{tensor.device}; call it under torch.no_grad()")
     return None
 
 

@@ -134,21 +134,53 @@ TEST(FmhaBackwardTensors, CountFiveProducts) {
 
 // ---- kernels ----
 
-TEST(FmhaBackwardKernels, AreForCpusAlone) {
+TEST(FmhaBackwardKernels, ThoseOfAGpuAreGeneral) {
   const Target gpu = load_target("sm90a");
   const Problem p = backward_of("dtype=bf16");
+  int legal = 0;
   for (const KernelSpec& spec : family().candidates(p, gpu)) {
+    const std::string reason = family().is_legal(spec, gpu).reason;
     if (spec.algorithm.pipeline == Pipeline::direct) {
-      EXPECT_EQ(family().is_legal(spec, gpu).reason,
-                "kind=backward has kernels for CPUs alone, sm90a is a GPU");
+      EXPECT_EQ(reason, "") << name_of(spec);
+      ++legal;
+    } else {
+      EXPECT_EQ(reason, fmt::format("the pipeline must be direct with kind=backward on a GPU, got "
+                                    "{}",
+                                    to_string(spec.algorithm.pipeline)));
     }
-    EXPECT_FALSE(family().is_legal(spec, gpu));
   }
+  EXPECT_EQ(legal, 4);
   for (const char* cpu : {"generic", "avx2", "avx512"}) {
     const Target target = load_target(cpu);
     const KernelSpec spec = family().general(p, target);
     EXPECT_EQ(parse_name(name_of(spec)), spec);
     EXPECT_TRUE(name_of(spec).starts_with("fmha_backward_bf16_flash_")) << name_of(spec);
+  }
+}
+
+// Keys, queries and, where it is asked for, the bias have a step each, and a grid that covers them.
+TEST(FmhaBackwardBind, GradientsOfAGpuAreSteps) {
+  struct Row {
+    const char* fields;
+    std::vector<std::array<unsigned, 3>> grids;
+  };
+  const Row rows[] = {
+      {"seqlen_q=33 seqlen_k=65 heads=6 heads_kv=2 batch=3 hdim=8", {{3, 2, 3}, {3, 6, 3}}},
+      {"seqlen_q=0 seqlen_k=65 heads=6 heads_kv=2 batch=3 hdim=8", {{3, 2, 3}}},
+      {"seqlen_q=33 seqlen_k=65 heads=6 batch=3 hdim=8 bias=elementwise dbias=1",
+       {{3, 6, 3}, {3, 6, 3}, {9, 6, 3}}},
+      {"seqlen_q=33 seqlen_k=65 heads=6 batch=3 hdim=8 bias=elementwise dbias=1 bias_stride_b=0 "
+       "bias_stride_q=0",
+       {{3, 6, 3}, {3, 6, 3}, {3, 6, 1}}},
+  };
+  const Target gpu = load_target("sm90a");
+  for (const Row& row : rows) {
+    const Problem p = parse_problem(std::string("fmha kind=backward ") + row.fields);
+    family().validate(p);
+    const Launch launch = family().bind(family().general(p, gpu), p, FmhaOperands{});
+    std::vector<std::array<unsigned, 3>> grids;
+    for (const Step& step : launch.steps) grids.push_back(step.grid);
+    EXPECT_EQ(grids, row.grids) << row.fields;
   }
 }
 

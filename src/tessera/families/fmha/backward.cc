@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "tessera/device/cpu/fmha/backward_work.h"
+#include "tessera/device/cuda/fmha/backward_sizes.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/text.h"
@@ -20,6 +21,9 @@ constexpr double kCyclesOfGradients = 16;
 constexpr double kCyclesOfPackedTokens = 16;  // of a vector of queries or gradients of outputs
 constexpr double kCyclesOfBytes = 24;         // of a vector of scores, for dropout
 
+constexpr double kGpuShare = 0.3;  // of the machine's products, reckoned from instructions
+constexpr double kGpuStepSeconds = 2e-6;
+
 double rate_of(const Target& target, DType in) {
   const Instruction* one = find_instruction(target, in, in, DType::fp32);
   if (one == nullptr) one = find_instruction(target, DType::fp32, DType::fp32, DType::fp32);
@@ -31,6 +35,68 @@ std::int64_t parts_of(const Algorithm& a, const FmhaProblem& p) {
   const double floats = double(p.seqlen_q) * double(p.heads) / double(p.heads_kv) * double(p.hdim);
   return device::backward_parts(p.batch * p.heads_kv, (p.seqlen_k + a.tile.m - 1) / a.tile.m,
                                 static_cast<std::int64_t>(std::min(floats, 1e18)));
+}
+
+// ---- GPUs ----
+
+int gpu_threads(const Algorithm& a) { return 32 * a.wave.m; }
+
+Source emit_on_gpu(const KernelSpec& spec, const FmhaSignature& s, const std::string& config) {
+  constexpr std::array<tile::GpuEntry, 3> kEntries = {
+      {{"", "run"}, {"_dq", "dq"}, {"_dbias", "dbias"}}};
+  return tile::cuda_source(
+      spec, kAbi, {"fmha/direct_backward.h", "FmhaBackwardKernel", "FmhaBackwardArguments", config},
+      gpu_threads(spec.algorithm), std::span(kEntries).first(s.dbias ? 3 : 2));
+}
+
+std::int64_t blocks_in(std::int64_t size, std::int64_t block) { return (size + block - 1) / block; }
+
+// Blocks walk on from there where a side of the grid would be too large.
+void add_gpu_step(std::uint8_t entry, const std::array<std::int64_t, 3>& blocks, Step step,
+                  Launch& launch) {
+  constexpr std::array<std::int64_t, 3> kMost = {1 << 30, 65535, 65535};
+  step.entry = entry;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i] == 0) return;
+    step.grid[i] = static_cast<unsigned>(std::min(blocks[i], kMost[i]));
+  }
+  launch.steps.push(step);
+}
+
+void add_gpu_steps(const KernelSpec& spec, const FmhaProblem& p,
+                   const device::FmhaBackwardArguments& g, Launch& launch) {
+  const Algorithm& a = spec.algorithm;
+  Step step;
+  step.block = {static_cast<unsigned>(gpu_threads(a)), 1, 1};
+  step.shared_memory_bytes = static_cast<std::size_t>(
+      device::fmha_backward_sizes(a.tile.m, a.tile.k, most_hdim_v(a.tile.k), size_of(p.in)).bytes);
+  add_gpu_step(0, {blocks_in(p.seqlen_k, a.tile.n), p.heads_kv, p.batch}, step, launch);
+  add_gpu_step(1, {blocks_in(p.seqlen_q, a.tile.m), p.heads, p.batch}, step, launch);
+  if (!p.dbias) return;
+  const auto [of] = device::sizes_of_dbias(g.forward);
+  const std::int64_t queries = of[2] > 1 ? blocks_in(of[2], a.tile.m) : of[2];
+  const std::int64_t keys = of[3] > 1 ? blocks_in(of[3], a.tile.n) : of[3];
+  add_gpu_step(2, {queries * keys, of[1], of[0]}, step, launch);
+}
+
+// Scores are made twice, and a third time for dbias.
+Estimate estimate_on_gpu(const Algorithm& a, const FmhaProblem& p, const Target& target) {
+  const double heads = double(p.batch) * double(p.heads);
+  const double key_blocks =
+      double(blocks_in(p.seqlen_k, a.tile.n)) * double(p.heads_kv) * double(p.batch);
+  const double query_blocks = double(blocks_in(p.seqlen_q, a.tile.m)) * heads;
+  const double share =
+      std::clamp(std::min(key_blocks, query_blocks) / target.units, 1.0 / target.units, 1.0);
+  const double both = double(p.hdim) + double(p.hdim_v);
+  const double products =
+      scores(p) * (2 * both + 2 * double(p.hdim) + double(p.hdim_v) + (p.dbias ? both : 0));
+  // The padding of heads is added up, too.
+  const double waste = double(a.tile.k + most_hdim_v(a.tile.k)) / std::max(1.0, both);
+  const double rate = rate_of(target, DType::fp32) * target.units * kGpuShare * share;
+  const double steps = p.dbias ? 3 : 2;
+  return tile::total_of(products / rate * (0.5 + 0.5 * waste),
+                        bytes(p) / (target.memory_gb_per_s * 1e9),
+                        steps * (target.launch_us * 1e-6 + kGpuStepSeconds));
 }
 
 }  // namespace
@@ -70,6 +136,7 @@ Source emit_backward(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<FmhaSignature>(spec.signature);
   const std::string config =
       config_text(spec) + fmt::format("  static constexpr bool kDbias = {};\n", s.dbias);
+  if (is_gpu(target)) return emit_on_gpu(spec, s, config);
   const std::array<std::string, 1> ends = {""};
   Source source = tile::cpu_source(
       spec, target, kAbi,
@@ -80,13 +147,16 @@ Source emit_backward(const KernelSpec& spec, const Target& target) {
 
 void bind_backward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
                    Launch& launch) {
-  launch.arguments.set(backward_arguments(p, o));
+  const device::FmhaBackwardArguments g = backward_arguments(p, o);
+  launch.arguments.set(g);
+  if (spec.algorithm.pipeline == Pipeline::direct) return add_gpu_steps(spec, p, g, launch);
   launch.steps.push({});
   launch.parts = parts_of(spec.algorithm, p);
 }
 
 Estimate estimate_backward(const KernelSpec& spec, const FmhaProblem& p, const Target& target,
                            int threads) {
+  if (is_gpu(target)) return estimate_on_gpu(spec.algorithm, p, target);
   const Algorithm& a = spec.algorithm;
   const double pairs = double(p.batch) * double(p.heads_kv), seen = scores(p);
   const int limit = units_used(threads, target);

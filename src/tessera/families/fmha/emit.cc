@@ -173,7 +173,9 @@ Source emit(const KernelSpec& spec, const Target& target) {
   if (appends(spec) && (target.backend == "cpu" || target.backend == "cuda")) {
     return emit_append(spec, target);
   }
-  if (goes_back(spec) && target.backend == "cpu") return emit_backward(spec, target);
+  if (goes_back(spec) && (target.backend == "cpu" || target.backend == "cuda")) {
+    return emit_backward(spec, target);
+  }
   const std::string config = config_text(spec);
   if (target.backend == "cpu") {
     Source source = attention_on_cpu(spec, target,

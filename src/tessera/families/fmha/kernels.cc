@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/device/cuda/fmha/backward_sizes.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
 #include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
@@ -37,7 +38,11 @@ int lanes(const Case& c) { return std::max(1, c.target.vector_bytes / 4); }
 
 std::int64_t shared_bytes(const Case& c) {
   const Shape3& t = c.algorithm.tile;
-  return device::fmha_direct_shared_bytes(t.m, t.k, most_hdim_v(t.k), size_of(c.signature.in));
+  const int hdim_v = most_hdim_v(t.k), size = size_of(c.signature.in);
+  if (c.signature.kind != FmhaKind::backward) {
+    return device::fmha_direct_shared_bytes(t.m, t.k, hdim_v, size);
+  }
+  return device::fmha_backward_sizes(t.m, t.k, hdim_v, size).bytes;
 }
 
 bool tile_fits(const Case& c) {
@@ -80,9 +85,13 @@ constexpr tile::Rule<Case> kCommonRules[] = {
      }},
     {[](const Case& c) { return signature_reason(c.signature).empty(); },
      [](const Case& c) { return signature_reason(c.signature); }},
-    {[](const Case& c) { return c.signature.kind != FmhaKind::backward || !on_gpu(c); },
+    {[](const Case& c) {
+       const bool is_general = c.algorithm.pipeline == Pipeline::direct;
+       return c.signature.kind != FmhaKind::backward || !on_gpu(c) || is_general;
+     },
      [](const Case& c) {
-       return fmt::format("kind=backward has kernels for CPUs alone, {} is a GPU", c.target.name);
+       return fmt::format("the pipeline must be direct with kind=backward on a GPU, got {}",
+                          to_string(c.algorithm.pipeline));
      }},
 };
 constexpr tile::Rule<Case> kRules[] = {
