@@ -101,8 +101,7 @@ TEST_P(FmhaOn, EssentialKernelsAreLegalAndOfTheirSet) {
   std::size_t found = 0;
   for (const std::string& set : family().preselected_names()) {
     const std::vector<KernelSpec> specs = family().preselected(set, target_);
-    // Gradients have kernels for CPUs alone.
-    EXPECT_EQ(specs.empty(), is_gpu(target_) && set.starts_with("backward")) << set;
+    EXPECT_GE(specs.size(), 1U) << set;
     for (const KernelSpec& spec : specs) {
       const auto& s = std::get<FmhaSignature>(spec.signature);
       EXPECT_EQ(set, fmt::format("{}_{}_essential", to_string(s.kind), to_string(s.in)));
