@@ -2,27 +2,33 @@
 """The gradients of attention beside PyTorch's on a file of problems, in pairs and in random order.
 
 bench/torch_gradients.py bench/shapes/gpt2.txt [--dtype bf16] [--threads 1 --busy] [--json FILE]
+bench/torch_gradients.py lines.txt --device cuda --dtype bf16 --backend cudnn
 
 Each line of attention becomes tensors. Both functions run forward once; then each round takes a
 reading of both backward passes: torch.autograd.grad() of q, k and v for one gradient of the
-output. Their results are compared with fp64 first. On the CPU.
+output. Their results are compared with fp64 first; where the scores in fp64 would be too large for
+that, ours is compared with PyTorch's.
 """
 import argparse
 import json
+import math
 import statistics
 import sys
 import time
 
 import torch
 import torch.nn.functional as functional
+from torch.nn.attention import sdpa_kernel
 
 import tessera
 import tessera.torch
 import torch_attention
 from torch_peers import DTYPES, read_problems
 
+MOST_SCORES = 1 << 28  # of the answer in fp64
 
-def tensors_of(problem):
+
+def tensors_of(problem, device):
     """q, k, v as networks have them, heads behind tokens in memory, and the output's gradient."""
     number = {name: int(problem.get(name)) for name in ("batch", "heads", "seqlen_q", "seqlen_k",
                                                         "hdim")}
@@ -31,7 +37,8 @@ def tensors_of(problem):
     dtype = DTYPES[problem.get("in")]
 
     def draw(tokens, heads, hdim):
-        return torch.randn(number["batch"], tokens, heads, hdim).to(dtype).transpose(1, 2)
+        x = torch.randn(number["batch"], tokens, heads, hdim, device=device)
+        return x.to(dtype).transpose(1, 2)
 
     q, k, v = (draw(number["seqlen_q"], number["heads"], number["hdim"]),
                draw(number["seqlen_k"], kv, number["hdim"]), draw(number["seqlen_k"], kv, hdim_v))
@@ -48,26 +55,59 @@ def gradients_of(function, made, dout, how, dtype=None):
     return lambda: torch.autograd.grad(out, leaves, dout.to(out.dtype), retain_graph=True)
 
 
+def scores_of(problem):
+    return math.prod(int(problem.get(name)) for name in ("batch", "heads", "seqlen_q", "seqlen_k"))
+
+
+def flops_of(problem):
+    """Of the backward pass: five products where the forward pass has two."""
+    return 2.5 * problem.flops
+
+
+def errors_of(calls, exact):
+    """The worst error of each call; without the exact answer, ours beside PyTorch's."""
+    found = [call() for call in calls]
+    wanted = exact() if exact else found[1]
+    return [max(tessera.torch.worst_error(x, y) for x, y in zip(got, wanted)) for got in found]
+
+
 def measure(problem, given):
     reason = torch_attention.refusal(problem)
     if reason:
         raise ValueError(reason)
-    made, dout = tensors_of(problem)
-    how = torch_attention.ask(problem, made, "flash")
+    device = torch.device(given.device)
+    made, dout = tensors_of(problem, device)
+    how = torch_attention.ask(problem, made, given.backend)
     theirs = functional.scaled_dot_product_attention
-    exact = gradients_of(theirs, made, dout, how, torch.float64)()
-    calls = [gradients_of(function, made, dout, how)
-             for function in (tessera.torch.scaled_dot_product_attention, theirs)]
-    errors = [max(tessera.torch.worst_error(got, want) for got, want in zip(call(), exact))
-              for call in calls]
-    row = tessera.torch.compare(*calls, rounds=given.rounds,
-                                clock=time.process_time if given.busy else time.perf_counter)
-    return {"problem": problem.line, "error": errors[0], "peer_error": errors[1], **row}
+    exact = None
+    if scores_of(problem) <= MOST_SCORES:
+        exact = gradients_of(theirs, made, dout, how, torch.float64)
+    with sdpa_kernel([torch_attention.NAMES[given.backend]]):
+        calls = [gradients_of(function, made, dout, how)
+                 for function in (tessera.torch.scaled_dot_product_attention, theirs)]
+        error, peer_error = errors_of(calls, exact)
+        row = tessera.torch.compare(*calls, rounds=given.rounds, device=given.device,
+                                    clock=time.process_time if given.busy else time.perf_counter)
+    return {"problem": problem.line, "error": error, "peer_error": peer_error,
+            "is_exact": exact is not None, "gflops": flops_of(problem) / row["ours"] / 1e9, **row}
+
+
+def report(problem, row):
+    """Prints the row, and returns whether the result is right."""
+    unit = torch.finfo(DTYPES[problem.get("in")]).eps
+    is_right = row["error"] <= 3 * row["peer_error"] + 8 * unit  # not where it is NaN
+    print(f"{row['ours'] * 1e6:10.1f} {row['theirs'] * 1e6:10.1f} {row['gflops'] / 1e3:8.3f} "
+          f"{row['speedup']:6.2f} {row['spread']:4.0%}  {problem}"
+          f"{'' if is_right else '  WRONG ' + format(row['error'], '.1e')}", flush=True)
+    return is_right
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("shapes", help="a file of problems, one a line")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--backend", default="flash", choices=tuple(torch_attention.NAMES),
+                        help="of PyTorch's function")
     parser.add_argument("--dtype", default="", help="of lines that name none: fp32, bf16, fp16")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--threads", type=int, default=0)
@@ -79,22 +119,17 @@ def main():
     if given.threads:
         torch.set_num_threads(given.threads)
     torch.manual_seed(1)
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads; times of the backward "
-          "pass in us, speedup and its spread over the pairs")
+    print(f"PyTorch {torch.__version__}, {given.device}, {torch.get_num_threads()} threads; times of "
+          "the backward pass in us, our TFLOP/s, speedup and its spread over the pairs")
     rows, failed = [], 0
     for problem in read_problems(given):
         try:
             row = measure(problem, given)
-        except (ValueError, tessera.Error) as reason:
+        except (ValueError, RuntimeError, tessera.Error) as reason:
             print(f"{problem}: skipped, {reason}")
             continue
         rows.append(row)
-        unit = torch.finfo(DTYPES[problem.get("in")]).eps
-        is_wrong = not row["error"] <= 3 * row["peer_error"] + 8 * unit
-        failed += is_wrong
-        print(f"{row['ours'] * 1e6:10.1f} {row['theirs'] * 1e6:10.1f} {row['speedup']:6.2f} "
-              f"{row['spread']:4.0%}  {problem}"
-              f"{'  WRONG ' + format(row['error'], '.1e') if is_wrong else ''}", flush=True)
+        failed += not report(problem, row)
     if rows:
         print(f"{len(rows)} problems, geometric mean of the speedups "
               f"{statistics.geometric_mean(row['speedup'] for row in rows):.2f}")
