@@ -131,14 +131,14 @@ class FlashTurns {
         u32* const turn = Block::turns_of(a, walk.index()) + group;
         const u32 mine = static_cast<u32>(item.key / Block::kKeys - first_of(a, item, walk.block));
         if (lane == 0) {
-          while (load_turn(turn) != mine) __nanosleep(20);
+          while (load_acquired(turn) != mine) __nanosleep(20);
         }
         __syncwarp();
         threads_arrive(kGo + group, kThreads);
         threads_sync(kDone + group, kThreads);
         if (lane == 0) {
-          device_fence();
-          store_turn(turn, mine + 1);
+          device_fence();  // of the whole consumer, which the barrier has put before it
+          store_released(turn, mine + 1);
         }
       }
       barrier_arrive_if(block.keys_empty(), lane == 0);
@@ -152,14 +152,6 @@ class FlashTurns {
     if (!C::kMasked) return 0;
     const int key = queries * Block::kQueries + a.left + Block::diagonal(a, item);
     return max(0, key) / Block::kKeys;
-  }
-  static __device__ __forceinline__ u32 load_turn(const u32* turn) {
-    u32 x;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(turn) : "memory");
-    return x;
-  }
-  static __device__ __forceinline__ void store_turn(u32* turn, u32 x) {
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(turn), "r"(x) : "memory");
   }
 };
 
