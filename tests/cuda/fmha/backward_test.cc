@@ -1,6 +1,10 @@
-// Gradients of attention on a GPU against the fp64 reference: every essential kernel on its samples,
-// and any features together.
+// Gradients of attention on a GPU against the fp64 reference: every essential kernel on its
+// samples, and any features together.
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
 
 #include "cuda/fmha/pipelines.h"
 #include "host/fmha/backward_problems.h"
@@ -15,7 +19,7 @@ TEST_F(GpuFmhaBackward, EveryEssentialKernelIsCorrectOnItsSamples) {
   for (const KernelSpec& spec : essential(family_)) {
     if (std::get<FmhaSignature>(spec.signature).kind == FmhaKind::backward) specs.push_back(spec);
   }
-  ASSERT_EQ(specs.size(), 12U);
+  ASSERT_EQ(specs.size(), 28U);
   ASSERT_NO_FATAL_FAILURE(build(specs));
   for (const KernelSpec& spec : specs) {
     for (const Problem& problem : family_.samples(spec, target_)) check(spec, problem);
@@ -29,6 +33,90 @@ TEST_F(GpuFmhaBackward, AnyFeaturesTogetherAreCorrect) {
         fmha::random_backward(random, i % 4 == 0 ? 200 : 50, i % 8 == 0 ? 512 : 130);
     check(family_.general(p, target_), p);
   }
+}
+
+// ---- tensor cores ----
+
+std::int64_t in_eights(std::int64_t hdim) { return std::max<std::int64_t>(8, hdim / 8 * 8); }
+
+// What the kernels of tensor cores compute; all else is random. Heads before tokens, and gaps, in
+// every other problem.
+FmhaProblem for_tensor_cores(fmha::RandomFmhas& random, std::int64_t longest) {
+  FmhaProblem p;
+  p.kind = FmhaKind::backward;
+  p.in = p.out = p.dtype_bias = random.coin() ? DType::fp16 : DType::bf16;
+  p.batch = random.integer(1, 3);
+  const std::int64_t group = random.integer(1, 4);
+  p.heads = group * random.integer(1, 3);
+  p.heads_kv = p.heads / group;
+  p.seqlen_q = random.integer(1, longest), p.seqlen_k = random.integer(1, longest);
+  const std::int64_t widest = random.coin() ? 64 : 128;
+  p.hdim = random.coin() ? widest : in_eights(random.integer(8, widest));
+  p.hdim_v = random.coin() ? p.hdim : in_eights(random.integer(8, widest));
+  p.mask = static_cast<FmhaMask>(random.integer(0, 2));
+  if (p.mask != FmhaMask::none && random.coin()) {
+    p.window_left = random.integer(-1, longest);
+    p.window_right = random.integer(-1, longest);
+  }
+  p.lengths = static_cast<FmhaLengths>(random.integer(0, 2));
+  if (p.lengths != FmhaLengths::equal && random.coin()) p.skip_q = random.integer(0, p.seqlen_q);
+  if (p.lengths == FmhaLengths::packed || random.coin()) return p;
+  const std::int64_t row = p.hdim + 8 * random.integer(0, 2);
+  const std::int64_t row_v = p.hdim_v + 8 * random.integer(0, 2);
+  const auto strides = [](std::int64_t heads, std::int64_t tokens, std::int64_t elements) {
+    return FmhaStrides{heads * tokens * elements, tokens * elements, elements, 1};
+  };
+  p.dq_strides = strides(p.heads, p.seqlen_q, row);
+  p.dk_strides = p.k_strides = strides(p.heads_kv, p.seqlen_k, row);
+  p.dv_strides = strides(p.heads_kv, p.seqlen_k, row_v);
+  p.dout_strides = p.out_strides = strides(p.heads, p.seqlen_q, row_v);
+  return p;
+}
+
+TEST_F(GpuFmhaBackward, TensorCoresAreCorrectOnRandomProblems) {
+  fmha::RandomFmhas random(random_());
+  for (int i = 0; i < 40; ++i) {
+    const FmhaProblem p = for_tensor_cores(random, i % 4 == 0 ? 700 : 200);
+    const std::vector<KernelSpec> specs = kernels(Pipeline::tmaws, p);
+    ASSERT_GE(specs.size(), 2U) << to_string(Problem(p));
+    for (const KernelSpec& spec : specs) check(spec, p);
+  }
+}
+
+// So many keys that every block takes several, in the order of a counter.
+TEST_F(GpuFmhaBackward, TensorCoresAreCorrectOnManyBlocks) {
+  for (const char* fields :
+       {"batch=2 heads=8 heads_kv=4 seqlen_q=1000 seqlen_k=4500 hdim=128 dtype=bf16",
+        "heads=8 seqlen_q=4500 seqlen_k=4500 hdim=64 mask=top_left dtype=fp16",
+        "batch=3 heads=12 heads_kv=6 seqlen_q=1100 seqlen_k=2900 hdim=64 mask=bottom_right "
+        "window_left=700 lengths=packed dtype=bf16",
+        "batch=40 heads=8 heads_kv=2 seqlen_q=300 seqlen_k=300 hdim=128 mask=top_left "
+        "lengths=padded dtype=bf16"}) {
+    const Problem p = parse_problem(std::string("fmha kind=backward ") + fields);
+    const std::vector<KernelSpec> specs = kernels(Pipeline::tmaws, p);
+    ASSERT_GE(specs.size(), 2U) << fields;
+    for (const KernelSpec& spec : specs) check(spec, p);
+  }
+}
+
+// Blocks of keys end in another order in every run.
+TEST_F(GpuFmhaBackward, SumsInOrderHaveEqualBits) {
+  const Problem p = parse_problem(
+      "fmha kind=backward batch=2 heads=16 heads_kv=8 seqlen_q=2048 seqlen_k=2048 hdim=128 "
+      "mask=top_left dtype=bf16");
+  int looked = 0;
+  for (const KernelSpec& spec : kernels(Pipeline::tmaws, p)) {
+    if (!family_.is_deterministic(spec, target_)) continue;
+    const std::string kernel = name_of(spec);
+    measure::OwnedOperands owned = measure::random_operands(p, random_(), usable_processors());
+    measure::PlacedOperands placed = measure::place_operands(owned, place_);
+    const std::vector<std::byte> first = run(p, owned, placed, placed.operands, kernel);
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_EQ(run(p, owned, placed, placed.operands, kernel), first) << kernel << ", run " << i;
+    }
+    ++looked;
+  }
+  EXPECT_GE(looked, 1);
 }
 
 }  // namespace

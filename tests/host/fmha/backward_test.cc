@@ -134,22 +134,21 @@ TEST(FmhaBackwardTensors, CountFiveProducts) {
 
 // ---- kernels ----
 
-TEST(FmhaBackwardKernels, ThoseOfAGpuAreGeneral) {
+TEST(FmhaBackwardKernels, ThoseOfAGpuAreGeneralOrFlash) {
   const Target gpu = load_target("sm90a");
   const Problem p = backward_of("dtype=bf16");
-  int legal = 0;
+  int general = 0, flash = 0;
   for (const KernelSpec& spec : family().candidates(p, gpu)) {
-    const std::string reason = family().is_legal(spec, gpu).reason;
-    if (spec.algorithm.pipeline == Pipeline::direct) {
-      EXPECT_EQ(reason, "") << name_of(spec);
-      ++legal;
-    } else {
-      EXPECT_EQ(reason, fmt::format("the pipeline must be direct with kind=backward on a GPU, got "
-                                    "{}",
-                                    to_string(spec.algorithm.pipeline)));
-    }
+    if (!family().is_legal(spec, gpu)) continue;
+    general += spec.algorithm.pipeline == Pipeline::direct;
+    flash += spec.algorithm.pipeline == Pipeline::tmaws;
   }
-  EXPECT_EQ(legal, 4);
+  EXPECT_EQ(general, 4);
+  EXPECT_EQ(flash, 4);
+  const KernelSpec parts =
+      parse_name("fmha_backward_bf16_splitkv_16x16x128_1x4x1_1x1x1_slices132_s3_sm90a");
+  EXPECT_EQ(family().is_legal(parts, gpu).reason,
+            "the pipeline must be tmaws or direct with kind=backward on a GPU, got splitkv");
   for (const char* cpu : {"generic", "avx2", "avx512"}) {
     const Target target = load_target(cpu);
     const KernelSpec spec = family().general(p, target);

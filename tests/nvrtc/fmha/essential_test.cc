@@ -98,6 +98,20 @@ TEST_F(EssentialFmha, FlashKernelsCompileWithoutSpills) {
   expect_no_spills(sources);
 }
 
+TEST_F(EssentialFmha, FlashKernelsOfGradientsCompileWithoutSpills) {
+  const Family& family = family_of(Op::fmha);
+  std::vector<Source> sources;
+  for (const char* name : {"fp16_tmaws_128x128x64_2x1x1_1x1x1_packed_masked_splitordered1_s3",
+                           "bf16_tmaws_128x64x128_2x1x1_1x1x1_packed_masked_splitordered1_s3",
+                           "fp16_tmaws_128x64x128_2x1x1_1x1x1_padded_masked_splitatomic1_s3",
+                           "bf16_tmaws_128x128x64_2x1x1_1x1x1_padded_splitatomic1_s3"}) {
+    const KernelSpec spec = parse_name(std::string("fmha_backward_") + name + "_sm90a");
+    ASSERT_TRUE(family.is_legal(spec, target_)) << name;
+    sources.push_back(family.emit(spec, target_));
+  }
+  expect_no_spills(sources);
+}
+
 TEST_F(EssentialFmha, SplitKernelsCompileWithoutSpills) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::splitkv};
   const std::vector<Source> sources = some_sources(

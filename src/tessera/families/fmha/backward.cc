@@ -10,6 +10,7 @@
 #include "tessera/device/cpu/fmha/backward_work.h"
 #include "tessera/device/cuda/fmha/backward_sizes.h"
 #include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/backward_gpu.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/text.h"
 
@@ -21,8 +22,8 @@ constexpr double kCyclesOfGradients = 16;
 constexpr double kCyclesOfPackedTokens = 16;  // of a vector of queries or gradients of outputs
 constexpr double kCyclesOfBytes = 24;         // of a vector of scores, for dropout
 
-constexpr double kGpuShare = 0.3;  // of the machine's products, reckoned from instructions
-constexpr double kGpuStepSeconds = 2e-6;
+constexpr double kDirectShare = 0.3;  // of the machine's products, reckoned from instructions
+constexpr double kDirectStepSeconds = 2e-6;
 
 double rate_of(const Target& target, DType in) {
   const Instruction* one = find_instruction(target, in, in, DType::fp32);
@@ -92,11 +93,11 @@ Estimate estimate_on_gpu(const Algorithm& a, const FmhaProblem& p, const Target&
       scores(p) * (2 * both + 2 * double(p.hdim) + double(p.hdim_v) + (p.dbias ? both : 0));
   // The padding of heads is added up, too.
   const double waste = double(a.tile.k + most_hdim_v(a.tile.k)) / std::max(1.0, both);
-  const double rate = rate_of(target, DType::fp32) * target.units * kGpuShare * share;
+  const double rate = rate_of(target, DType::fp32) * target.units * kDirectShare * share;
   const double steps = p.dbias ? 3 : 2;
   return tile::total_of(products / rate * (0.5 + 0.5 * waste),
                         bytes(p) / (target.memory_gb_per_s * 1e9),
-                        steps * (target.launch_us * 1e-6 + kGpuStepSeconds));
+                        steps * (target.launch_us * 1e-6 + kDirectStepSeconds));
 }
 
 }  // namespace
@@ -133,6 +134,7 @@ std::vector<FmhaSignature> backward_signatures(const std::vector<FmhaSignature>&
 }
 
 Source emit_backward(const KernelSpec& spec, const Target& target) {
+  if (spec.algorithm.pipeline == Pipeline::tmaws) return emit_flash_backward(spec);
   const auto& s = std::get<FmhaSignature>(spec.signature);
   const std::string config =
       config_text(spec) + fmt::format("  static constexpr bool kDbias = {};\n", s.dbias);
@@ -147,6 +149,7 @@ Source emit_backward(const KernelSpec& spec, const Target& target) {
 
 void bind_backward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
                    Launch& launch) {
+  if (spec.algorithm.pipeline == Pipeline::tmaws) return bind_flash_backward(spec, p, o, launch);
   const device::FmhaBackwardArguments g = backward_arguments(p, o);
   launch.arguments.set(g);
   if (spec.algorithm.pipeline == Pipeline::direct) return add_gpu_steps(spec, p, g, launch);
@@ -156,6 +159,7 @@ void bind_backward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOpera
 
 Estimate estimate_backward(const KernelSpec& spec, const FmhaProblem& p, const Target& target,
                            int threads) {
+  if (spec.algorithm.pipeline == Pipeline::tmaws) return estimate_flash_backward(spec, p, target);
   if (is_gpu(target)) return estimate_on_gpu(spec.algorithm, p, target);
   const Algorithm& a = spec.algorithm;
   const double pairs = double(p.batch) * double(p.heads_kv), seen = scores(p);

@@ -13,8 +13,8 @@
 #include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
+#include "tessera/families/fmha/token_windows.h"
 #include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/tmaws.h"
 #include "tessera/families/tile/wgmma.h"
 
 namespace tessera::fmha {
@@ -23,11 +23,8 @@ namespace {
 using device::FlashArguments;
 
 constexpr int kMostWgmmaColumns = 256;
-constexpr int kLeastStages = 3;           // keys, the values before them, and what comes next
-constexpr std::int64_t kTmaElements = 8;  // elements of 16 bytes, which the copy engine moves
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;  // the kernel adds up a few of these
+constexpr int kLeastStages = 3;  // keys, the values before them, and what comes next
 constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
-constexpr std::int64_t kMostStride = (std::int64_t{1} << 40) / 2;  // elements
 
 // A section's keys and values are to stay in L2, and it has enough tiles for all blocks.
 constexpr std::int64_t kSectionBytes = std::int64_t{32} << 20;
@@ -127,14 +124,7 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
 
 // ---- which problems they serve ----
 
-// A tensor of tokens as the copy engine sees it.
-struct Tokens {
-  std::string_view name;
-  const FmhaStrides& strides;
-  std::int64_t heads, tokens, hdim, sequences;
-};
-
-std::array<Tokens, 4> tokens_of(const FmhaProblem& p) {
+std::array<WindowTokens, 4> tokens_of(const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const std::int64_t sequences = is_packed ? 1 : p.batch;
   const std::int64_t queries = is_packed ? p.tokens_q : p.seqlen_q;
@@ -143,32 +133,6 @@ std::array<Tokens, 4> tokens_of(const FmhaProblem& p) {
            {"k", p.k_strides, p.heads_kv, keys, p.hdim, sequences},
            {"v", p.v_strides, p.heads_kv, keys, p.hdim_v, sequences},
            {"out", p.out_strides, p.heads, queries, p.hdim_v, sequences}}};
-}
-
-// {token, head, sequence}: how many, and their distance.
-struct Dimension {
-  std::string_view name;
-  std::int64_t size, stride;
-};
-std::array<Dimension, 3> dimensions(const Tokens& t) {
-  return {{{"token", t.tokens, t.strides[device::kToken]},
-           {"head", t.heads, t.strides[device::kTokenHead]},
-           {"sequence", t.sequences, t.strides[device::kTokenBatch]}}};
-}
-
-std::string stride_reason(const Tokens& t) {
-  if (t.hdim > 1 && t.strides[device::kTokenElement] != 1) {
-    return fmt::format("tmaws reads elements of {} that are neighbours, got a stride of {}", t.name,
-                       t.strides[device::kTokenElement]);
-  }
-  for (const auto& [name, size, stride] : dimensions(t)) {
-    if (size <= 1 || (stride > 0 && stride % kTmaElements == 0 && stride < kMostStride)) continue;
-    return fmt::format(
-        "the strides of {} must be multiples of {} elements, above 0 and below {}, with tmaws, got "
-        "{} from {} to {}",
-        t.name, kTmaElements, kMostStride, stride, name, name);
-  }
-  return {};
 }
 
 struct FlashLimit {
@@ -210,35 +174,6 @@ std::string size_reason(const Algorithm& a, const FmhaProblem& p) {
 
 // ---- the launch ----
 
-// A window of `rows` tokens of one head by 64 elements.
-TensorMap window(const Tokens& t, const void* base, const FmhaProblem& p, std::size_t offset,
-                 int rows) {
-  const auto excess = reinterpret_cast<std::uintptr_t>(base) % tile::kTmaBytes;
-  if (excess != 0) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("fmha: {} must be aligned to {} bytes for tmaws, got an address {} past "
-                    "a multiple of that; use a direct kernel",
-                    t.name, tile::kTmaBytes, excess));
-  }
-  TensorMap map{};
-  map.offset = offset;
-  map.base = base;
-  map.dtype = p.in;
-  map.rank = 4;
-  map.sizes[0] = static_cast<std::uint64_t>(t.hdim);
-  map.box = {device::kFlashSlab, static_cast<std::uint32_t>(rows), 1, 1};
-  map.swizzle_bytes = device::kLineBytes;
-  std::size_t i = 0;
-  for (const auto& [name, size, stride] : dimensions(t)) {
-    // A dimension of one element has any stride; the copy engine wants a multiple of 16 bytes.
-    const std::int64_t elements = size == 1 ? kTmaElements : stride;
-    map.strides[i++] = static_cast<std::uint64_t>(elements * size_of(p.in));
-    map.sizes[i] = static_cast<std::uint64_t>(size);
-  }
-  return map;
-}
-
 // With a mask the tiles of a head differ, and heads that read the same keys run side by side.
 int section_of(const FmhaProblem& p) {
   if (p.mask == FmhaMask::none) return 1;
@@ -248,18 +183,6 @@ int section_of(const FmhaProblem& p) {
   const std::int64_t most = std::max(kLeastSection, fit);
   const std::int64_t sections = (pairs + most - 1) / most;
   return static_cast<int>((pairs + sections - 1) / sections);
-}
-
-// Query i sees the keys from i + left on and below i + right. The kernel adds the diagonal of
-// sequences that have lengths of their own.
-void set_window(const FmhaProblem& p, FlashArguments& g) {
-  constexpr std::int64_t kAll = 2 * kMostTokens;
-  const bool is_known = p.lengths == FmhaLengths::equal && p.mask == FmhaMask::bottom_right;
-  const std::int64_t diagonal = is_known ? p.seqlen_k - p.seqlen_q : 0;
-  const std::int64_t right = p.window_right < 0 ? kAll : std::min(p.window_right, kAll);
-  const std::int64_t left = p.window_left < 0 ? kAll : std::min(p.window_left, kAll);
-  g.right = static_cast<int>(std::clamp(diagonal + right + 1, -kAll, kAll));
-  g.left = static_cast<int>(std::clamp(diagonal - left, -kAll, kAll));
 }
 
 }  // namespace
@@ -292,8 +215,8 @@ std::string flash_gpu_illegal(const FmhaSignature& signature, const Algorithm& a
 
 std::string flash_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) {
   if (std::string why = size_reason(spec.algorithm, p); !why.empty()) return why;
-  for (const Tokens& t : tokens_of(p)) {
-    if (std::string why = stride_reason(t); !why.empty()) return why;
+  for (const WindowTokens& t : tokens_of(p)) {
+    if (std::string why = window_reason(t); !why.empty()) return why;
   }
   if (p.num_splits > 1) {
     return fmt::format("tmaws does not cut keys, num_splits must be 0 or 1, got {}", p.num_splits);
@@ -343,7 +266,8 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   g.query_tiles = static_cast<int>((p.seqlen_q + a.tile.m - 1) / a.tile.m);
   g.tiles = static_cast<int>(most_tiles(a, p));
   g.section = section_of(p);
-  set_window(p, g);
+  const SeenKeys seen = seen_keys(p);
+  g.left = seen.left, g.right = seen.right;
   set_arguments(g, p, o, launch);
   launch.workspace.bytes = device::kCounterBytes;
   launch.workspace.counter_bytes = 2 * sizeof(std::uint32_t);
@@ -354,9 +278,9 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
       offsetof(FlashArguments, v_map), offsetof(FlashArguments, out_map)};
   const std::array<int, 4> rows = {device::kWgmmaRows, a.tile.n, a.tile.n,
                                    device::kFlashStoredRows};
-  const std::array<Tokens, 4> all = tokens_of(p);
+  const std::array<WindowTokens, 4> all = tokens_of(p);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    launch.tensor_maps.push(window(all[i], bases[i], p, offsets[i], rows[i]));
+    launch.tensor_maps.push(window_of(all[i], bases[i], p.in, offsets[i], rows[i]));
   }
   Step step;
   step.extent = Step::Extent::resident;

@@ -49,6 +49,7 @@ double bytes(const Problem& problem);
 // The longest v of a kernel whose tile.k is the longest q and k.
 int most_hdim_v(int most_hdim);
 Verdict is_legal(const KernelSpec& spec, const Target& target);
+Verdict is_deterministic(const KernelSpec& spec, const Target& target);
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
 std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes);
 std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,

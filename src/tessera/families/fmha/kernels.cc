@@ -10,6 +10,7 @@
 #include "tessera/device/cuda/fmha/backward_sizes.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
 #include "tessera/families/fmha/backward.h"
+#include "tessera/families/fmha/backward_gpu.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
@@ -86,12 +87,13 @@ constexpr tile::Rule<Case> kCommonRules[] = {
     {[](const Case& c) { return signature_reason(c.signature).empty(); },
      [](const Case& c) { return signature_reason(c.signature); }},
     {[](const Case& c) {
-       const bool is_general = c.algorithm.pipeline == Pipeline::direct;
-       return c.signature.kind != FmhaKind::backward || !on_gpu(c) || is_general;
+       return c.signature.kind != FmhaKind::backward || !on_gpu(c) ||
+              c.algorithm.pipeline != Pipeline::splitkv;
      },
      [](const Case& c) {
-       return fmt::format("the pipeline must be direct with kind=backward on a GPU, got {}",
-                          to_string(c.algorithm.pipeline));
+       return fmt::format(
+           "the pipeline must be tmaws or direct with kind=backward on a GPU, got {}",
+           to_string(c.algorithm.pipeline));
      }},
 };
 constexpr tile::Rule<Case> kRules[] = {
@@ -131,7 +133,8 @@ bool has_own_algorithms(Pipeline pipeline) {
   return pipeline == Pipeline::tmaws || pipeline == Pipeline::splitkv;
 }
 
-std::vector<Algorithm> algorithms_of(const Target& target) {
+// Gradients have flash kernels of their own on a GPU, which `backward_too` adds.
+std::vector<Algorithm> algorithms_of(const Target& target, bool backward_too) {
   const AlgorithmSpace& space = tile::space_of(Op::fmha, target);
   const std::vector<Shape3> one = {Shape3{}};
   const auto& warp_tiles = is_gpu(target) ? one : tile::warp_tiles_for(space, DType::fp32);
@@ -142,6 +145,9 @@ std::vector<Algorithm> algorithms_of(const Target& target) {
   });
   if (tile::has_pipeline(Op::fmha, target, Pipeline::tmaws)) {
     for (const Algorithm& a : flash_gpu_algorithms()) all.push_back(a);
+    if (backward_too) {
+      for (const Algorithm& a : flash_backward_algorithms()) all.push_back(a);
+    }
   }
   if (tile::has_pipeline(Op::fmha, target, Pipeline::splitkv)) {
     for (const Algorithm& a : split_gpu_algorithms(target)) all.push_back(a);
@@ -289,7 +295,8 @@ Verdict is_legal(const KernelSpec& spec, const Target& target) {
   const tile::Rule<Case>* rule = tile::first_broken(kCommonRules, c);
   if (rule != nullptr) return {rule->sentence(c)};
   if (c.algorithm.pipeline == Pipeline::tmaws) {
-    return {flash_gpu_illegal(c.signature, c.algorithm, target)};
+    return {goes_back(spec) ? flash_backward_illegal(c.signature, c.algorithm, target)
+                            : flash_gpu_illegal(c.signature, c.algorithm, target)};
   }
   if (!tile::unused_at_default(c.algorithm)) return {tile::unused_field(c.algorithm)};
   if (c.algorithm.pipeline == Pipeline::splitkv) {
@@ -299,11 +306,19 @@ Verdict is_legal(const KernelSpec& spec, const Target& target) {
   return {rule == nullptr ? std::string() : rule->sentence(c)};
 }
 
+// Only sums of dq are added by several blocks.
+Verdict is_deterministic(const KernelSpec& spec, const Target&) {
+  if (spec.algorithm.split_k != SplitK::atomic) return {};
+  return {"deterministic kernels must add up dq in the order of the keys, got split_k atomic"};
+}
+
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target&) {
   if (std::string why = tile::signature_mismatch(spec, problem); !why.empty()) return {why};
   if (appends(spec)) return {};
   const FmhaProblem p = with_strides(fmha_of(problem));
-  if (spec.algorithm.pipeline == Pipeline::tmaws) return {flash_gpu_unsupported(spec, p)};
+  if (spec.algorithm.pipeline == Pipeline::tmaws) {
+    return {goes_back(spec) ? flash_backward_unsupported(spec, p) : flash_gpu_unsupported(spec, p)};
+  }
   if (spec.algorithm.pipeline == Pipeline::splitkv) return {split_gpu_unsupported(spec, p)};
   const int most = spec.algorithm.tile.k;
   if (p.hdim > most)
@@ -322,7 +337,7 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
   std::vector<KernelSpec> specs =
       tile::product(family(), target, wishes, of_append, append_algorithms(target), most);
   for (KernelSpec& spec : tile::product(family(), target, wishes, signatures(wishes),
-                                        algorithms_of(target), most - specs.size())) {
+                                        algorithms_of(target, true), most - specs.size())) {
     specs.push_back(std::move(spec));
   }
   return specs;
@@ -336,9 +351,10 @@ std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wi
 std::span<const DerivedField> derived() { return kDerived; }
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  const bool is_append = appends(fmha_of(problem));
-  return tile::specs_for(problem, target,
-                         is_append ? append_algorithms(target) : algorithms_of(target));
+  if (appends(fmha_of(problem))) {
+    return tile::specs_for(problem, target, append_algorithms(target));
+  }
+  return tile::specs_for(problem, target, algorithms_of(target, goes_back(fmha_of(problem))));
 }
 
 // The first in the order of names that serves the problem, wherever its operands lie.

@@ -489,7 +489,7 @@ const Family& family() {
       .pointer = pointer,
       .set_pointer = set_pointer,
       .is_legal = is_legal,
-      .is_deterministic = tile::always,
+      .is_deterministic = is_deterministic,
       .supports = supports,
       .enumerate = enumerate,
       .combinations = combinations,

@@ -44,4 +44,14 @@ __device__ __forceinline__ void load_global(const void* from, float& x, float& y
   asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(from) : "memory");
 }
 
+// A number in device memory by which blocks hand on what they stored.
+__device__ __forceinline__ u32 load_acquired(const u32* from) {
+  u32 x;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+__device__ __forceinline__ void store_released(u32* to, u32 x) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+
 }  // namespace tessera::device

@@ -1,0 +1,57 @@
+// What a flash kernel of attention's gradients keeps in shared memory and in its workspace, for
+// host and device.
+#pragma once
+
+#include "tessera/device/cuda/fmha/flash_sizes.h"
+
+namespace tessera::device {
+
+inline constexpr int kFlashOwnKeys = 128;        // of a block, 64 for each consumer
+inline constexpr int kFlashOwnConsumers = 2;     // warpgroups that multiply
+inline constexpr int kFlashWarps = 8;            // of both consumers
+inline constexpr int kFlashGradientBuffers = 2;  // of gradients of scores
+inline constexpr int kFlashPlainThreads = 256;   // of a block that prepares or converts
+// A consumer adds up dq of 64 queries by 64 elements at a time.
+inline constexpr int kFlashPartFloats = 64 * 64;
+
+struct FlashBackwardShape {
+  int queries;  // that meet the keys of a block at a time
+  int hdim;     // the longest heads of q, k and v, whole slabs of 64 elements
+  int stages;   // of the rings of queries and of gradients of outputs
+};
+
+// Where the parts begin; keys begin at 0.
+struct FlashBackwardSizes {
+  int key_bytes, query_bytes, gradient_bytes;  // of a block of keys or values; of a stage; of dS
+  int stats_bytes;                             // of a stage: lse and delta of its queries
+  int values, queries, douts, gradients, out, stats, place, barriers;
+  int bytes;
+};
+
+constexpr FlashBackwardSizes flash_backward_sizes(const FlashBackwardShape& s) {
+  FlashBackwardSizes z{};
+  z.key_bytes = kFlashOwnKeys * s.hdim * 2;
+  z.query_bytes = s.queries * s.hdim * 2;
+  z.gradient_bytes = s.queries * kFlashOwnKeys * 2;
+  z.stats_bytes = 2 * s.queries * 4;
+  z.values = z.key_bytes;
+  z.queries = z.values + z.key_bytes;
+  z.douts = z.queries + s.stages * z.query_bytes;
+  z.gradients = z.douts + s.stages * z.query_bytes;
+  z.out = z.gradients + kFlashGradientBuffers * z.gradient_bytes;
+  z.stats = z.out + kFlashWarps * kFlashStoredRows * s.hdim * 2;
+  z.place = z.stats + s.stages * z.stats_bytes;
+  z.barriers = z.place + kFlashPlaceBytes;
+  // Full and empty: of keys, of values, of each stage of both rings; and full gradients of scores.
+  z.bytes = z.barriers + (4 + 4 * s.stages + kFlashGradientBuffers) * 8;
+  return z;
+}
+
+// The shared memory that a launch must give each block, which does not overflow.
+constexpr long long flash_backward_bytes(const FlashBackwardShape& s) {
+  const FlashBackwardSizes one = flash_backward_sizes({s.queries, s.hdim, 0});
+  return one.bytes +
+         static_cast<long long>(s.stages) * (2 * one.query_bytes + one.stats_bytes + 4 * 8);
+}
+
+}  // namespace tessera::device

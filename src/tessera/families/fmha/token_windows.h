@@ -1,0 +1,40 @@
+// Tensors of tokens as the copy engine of Hopper sees them, for the flash kernels of attention and
+// of its gradients.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tessera/families/fmha/fmha.h"
+
+namespace tessera::fmha {
+
+inline constexpr std::int64_t kTmaElements = 8;  // of 16 bytes, which the copy engine moves
+// What kernels count up to: they add up a few of these.
+inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
+
+struct WindowTokens {
+  std::string_view name;
+  const FmhaStrides& strides;
+  std::int64_t heads, tokens, hdim, sequences;
+};
+
+// Why the copy engine cannot read or write the tensor; empty where it can.
+std::string window_reason(const WindowTokens& tokens);
+
+// Throws where a tensor does not begin at a multiple of 16 bytes.
+void refuse_unaligned(std::string_view name, const void* base);
+
+// A window of `rows` tokens of one head by 64 elements, `offset` being the map's in the arguments.
+// Throws where the tensor is not aligned.
+TensorMap window_of(const WindowTokens& tokens, const void* base, DType dtype, std::size_t offset,
+                    int rows);
+
+// Query i sees the keys from i + left on and below i + right. The kernel adds the diagonal of
+// sequences that have lengths of their own.
+struct SeenKeys {
+  int left, right;
+};
+SeenKeys seen_keys(const FmhaProblem& problem);
+
+}  // namespace tessera::fmha
