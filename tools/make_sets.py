@@ -504,6 +504,24 @@ FMHA_HOPPER = {
     "_packed_masked_pagestable": ("splitkv_64x32x128_4x1x1_s5",)}
 
 
+# Of 8 bits on Hopper: fp16 or bf16 out, without factors and with one for each tensor. On CPUs: the
+# usual ones.
+FMHA_EIGHT_BITS = FMHA_FLASH + ("tmaws_128x64x256_2x1x1_s4",)
+
+
+def fmha_eight_bits(target):
+    if target in FMHA_CPU:
+        for options in ("", "_masked"):
+            yield (f"fmha_forward_fp8_flash_{FMHA_CPU_TILES[-1]}_0x1x1_{FMHA_CPU[target]}{options}"
+                   f"_{target}")
+        return
+    for kernel in FMHA_EIGHT_BITS:
+        pipeline, stages = kernel.rsplit("_s", 1)
+        for options in ("", "_outbf16", "_masked", "_outbf16_masked"):
+            for factors in ("", "_scalespertensor"):
+                yield (f"fmha_forward_fp8_{pipeline}_1x1x1{options}{factors}_s{stages}_{target}")
+
+
 def fmha_names(target, dtype):
     for options in FMHA_OPTIONS:
         if target in FMHA_CPU:
@@ -567,6 +585,7 @@ def write_fmha(target):
              ("backward", fmha_backward_names))
     sets = {f"{kind}_{dtype}_essential": sorted(names(target, dtype))
             for kind, names in kinds for dtype in ("fp32", "fp16", "bf16")}
+    sets["forward_fp8_essential"] = sorted(fmha_eight_bits(target))
     write_file("fmha", target, sets)
 
 
