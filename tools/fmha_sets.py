@@ -10,14 +10,33 @@ FMHA_OPTIONS = ("", "_masked", "_lse", "_masked_lse")
 FMHA_FLASH = ("tmaws_128x128x64_2x1x1_s6", "tmaws_128x128x128_2x1x1_s4")
 FMHA_EQUAL = FMHA_FLASH + ("tmaws_192x128x64_3x1x1_s6", "tmaws_128x128x192_2x1x1_s3",
                            "tmaws_128x64x256_2x1x1_s4", "splitkv_16x16x128_1x4x1_s3",
-                           "direct_16x32x128_4x1x1_s0")
-FMHA_PADDED = FMHA_FLASH + ("splitkv_16x16x128_1x4x1_s3",)
+                           "splitkv_64x32x576_4x1x1_s4", "direct_16x32x128_4x1x1_s0")
+FMHA_DECODE = ("splitkv_16x16x128_1x4x1_s3", "splitkv_64x32x576_4x1x1_s4")
+FMHA_PADDED = FMHA_FLASH + FMHA_DECODE
 FMHA_HOPPER = {
     "": FMHA_EQUAL, "_masked": FMHA_EQUAL, "_packed": FMHA_FLASH, "_packed_masked": FMHA_FLASH,
     "_padded": FMHA_PADDED, "_padded_masked": FMHA_PADDED,
-    "_padded_pagestable": ("splitkv_16x16x128_1x4x1_s3",),
-    "_padded_masked_pagestable": ("splitkv_16x16x128_1x4x1_s3",),
-    "_packed_masked_pagestable": ("splitkv_64x32x128_4x1x1_s5",)}
+    "_padded_pagestable": FMHA_DECODE, "_padded_masked_pagestable": FMHA_DECODE,
+    "_packed_masked_pagestable": ("splitkv_64x32x128_4x1x1_s5", FMHA_FLASH[1]),
+    "_packed_masked_pageslist": (FMHA_FLASH[1],)}
+
+
+# Of 8 bits on Hopper: fp16 or bf16 out, without factors and with one for each tensor. On CPUs: the
+# usual ones.
+FMHA_EIGHT_BITS = FMHA_FLASH + ("tmaws_128x64x256_2x1x1_s4",)
+
+
+def fmha_eight_bits(target):
+    if target in FMHA_CPU:
+        for options in ("", "_masked"):
+            yield (f"fmha_forward_fp8_flash_{FMHA_CPU_TILES[-1]}_0x1x1_{FMHA_CPU[target]}{options}"
+                   f"_{target}")
+        return
+    for kernel in FMHA_EIGHT_BITS:
+        pipeline, stages = kernel.rsplit("_s", 1)
+        for options in ("", "_outbf16", "_masked", "_outbf16_masked"):
+            for factors in ("", "_scalespertensor"):
+                yield (f"fmha_forward_fp8_{pipeline}_1x1x1{options}{factors}_s{stages}_{target}")
 
 
 def fmha_names(target, dtype):
@@ -89,5 +108,7 @@ def fmha_backward_names(target, dtype):
 def fmha_sets(target):
     kinds = (("forward", fmha_names), ("append", fmha_append_names), ("extend", fmha_extend_names),
              ("backward", fmha_backward_names))
-    return {f"{kind}_{dtype}_essential": sorted(names(target, dtype))
+    sets = {f"{kind}_{dtype}_essential": sorted(names(target, dtype))
             for kind, names in kinds for dtype in ("fp32", "fp16", "bf16")}
+    sets["forward_fp8_essential"] = sorted(fmha_eight_bits(target))
+    return sets

@@ -151,9 +151,9 @@ float rounded(DType dtype, float x) {
 }
 
 // As flash attention goes: in fp32, blocks of keys, exponentials of 2, weights rounded to the
-// inputs' type, but not to 8 bits.
+// inputs' type, or to fp16 where these have 8 bits.
 void run_flash(PlainCase& c, std::int64_t block) {
-  const DType of_weights = size_of(c.p.in) == 2 ? c.p.in : DType::fp32;
+  const DType of_weights = size_of(c.p.in) == 1 ? DType::fp16 : c.p.in;
   for_each_row(c, [&](const PlainRow& row) {
     const auto log2e = 1.44269504F;
     float most = -kInf, total = 0;

@@ -59,9 +59,10 @@ TEST(FmhaRules, TypesOfKernels) {
             "in must be fp32, fp16 or bf16, got fp8");
   EXPECT_EQ(illegal("fmha_forward_bf16" + more + "biaselementwise_byfp8_avx512"),
             "dtype_bias must be fp32, fp16 or bf16, got fp8");
-  EXPECT_EQ(illegal("fmha_forward_fp32_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a"),
-            "tmaws computes fp16 or bf16 with out of that type, no dropout and no pages, got in "
-            "fp32, out fp32, pages none");
+  EXPECT_EQ(
+      illegal("fmha_forward_fp32_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a"),
+      "tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, no dropout and no pages, "
+      "got in fp32, out fp32, pages none");
 }
 
 TEST(FmhaRules, PipelineOfTheTarget) {
@@ -96,6 +97,60 @@ TEST(FmhaRules, FactorsOfEightBits) {
             "the kernel has qscale=none, the problem qscale=per_tensor");
 }
 
+TEST(FmhaRules, EightBitsOfTensorCores) {
+  const std::string small = "fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_";
+  const std::string long_heads = "fmha_forward_bf8_tmaws_128x64x256_2x1x1_1x1x1_";
+  for (const char* more : {"s4_sm90a", "outfp8_packed_masked_lse_scalesperblock_s4_sm90a",
+                           "outfp32_scaleskvblock_s4_sm90a"}) {
+    EXPECT_EQ(illegal(small + more), "") << more;
+  }
+  EXPECT_EQ(illegal(long_heads + "scalesperblock_s4_sm90a"), "");
+  EXPECT_EQ(illegal("fmha_forward_fp8_tmaws_128x128x64_2x1x1_1x1x1_biasalibi_softcap_s6_sm90a"),
+            "");
+  EXPECT_EQ(illegal("fmha_forward_fp8_tmaws_192x128x64_3x1x1_1x1x1_s6_sm90a"),
+            "tmaws has 2 consumers (2x1x1) with in fp8, got 3");
+  EXPECT_EQ(illegal(small + "packed_softcap_s4_sm90a"),
+            "tmaws with in fp8 has registers for a soft cap or a bias only with lengths equal, out "
+            "fp16 or bf16, no factors of blocks and k 64, got lengths packed, out fp16, "
+            "qscale none, k 128");
+  EXPECT_EQ(illegal(long_heads + "padded_scaleskvblock_s4_sm90a"),
+            "tmaws with tile 128x64x256 has registers for factors of blocks only with lengths "
+            "equal, got padded");
+  const std::string reason = illegal("fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_s9_sm90a");
+  EXPECT_TRUE(reason.starts_with("needs ")) << reason;
+}
+
+TEST(FmhaRules, EightBitsThatTensorCoresServe) {
+  const std::string any = "fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a";
+  EXPECT_EQ(unsupported(any, "hdim=112 dtype=fp8"), "");
+  EXPECT_EQ(unsupported(any, "hdim=128 dtype=fp8 scale=-1"), "");
+  EXPECT_EQ(unsupported(any, "hdim=120 dtype=fp8"),
+            "hdim must be a multiple of 16 with tmaws, got 120");
+  EXPECT_EQ(unsupported(any, "hdim=64 dtype=fp8 k_stride_s=136"),
+            "the strides of k must be multiples of 16 elements, above 0 and below 549755813888, "
+            "with tmaws, got 136 from token to token");
+  EXPECT_EQ(unsupported(any, "hdim=64 dtype=fp8 out_stride_s=136"), "");
+  const std::string blocks =
+      "fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_scalesperblock_s4_sm90a";
+  const auto with_blocks = [&](const std::string& more) {
+    return supports(parse_name(blocks),
+                    parse_problem("fmha heads=2 seqlen_q=200 seqlen_k=300 hdim=64 dtype=fp8 "
+                                  "qscale=per_block " +
+                                  more),
+                    load_target("sm90a"))
+        .reason;
+  };
+  EXPECT_EQ(with_blocks(""), "");
+  EXPECT_EQ(with_blocks("qscale_block_q=64 qscale_block_k=256"), "");
+  EXPECT_EQ(with_blocks("qscale_block_q=200 qscale_block_k=301"), "");
+  EXPECT_EQ(with_blocks("qscale_block_q=100"),
+            "qscale_block_q must be a multiple of 64 with tmaws and tile 128x128x128, or at least "
+            "seqlen_q 200, got 100");
+  EXPECT_EQ(with_blocks("qscale_block_k=64"),
+            "qscale_block_k must be a multiple of 128 with tmaws and tile 128x128x128, or at least "
+            "seqlen_k 300, got 64");
+}
+
 TEST(FmhaRules, UnequalHeadsWithABias) {
   expect_served("hdim=192 hdim_v=128 bias=elementwise");
   expect_served("hdim=192 hdim_v=128 bias=alibi");
@@ -107,10 +162,10 @@ TEST(FmhaRules, UnequalHeadsWithDropout) {
 }
 
 TEST(FmhaRules, DropoutOfTensorCores) {
-  EXPECT_EQ(
-      illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"),
-      "tmaws computes fp16 or bf16 with out of that type, no dropout and no pages, got in bf16, "
-      "out bf16, pages none, dropout");
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"),
+            "tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, no dropout and no "
+            "pages, got in "
+            "bf16, out bf16, pages none, dropout");
 }
 
 TEST(FmhaRules, SoftCapWithABias) {
@@ -178,9 +233,10 @@ TEST(FmhaRules, LengthsAreTheKernels) {
   EXPECT_EQ(
       unsupported("fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_sm90a", "hdim=64 lengths=packed"),
       "the kernel has lengths=equal, the problem lengths=packed");
-  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_padded_pagestable_s4_sm90a"),
-            "tmaws computes fp16 or bf16 with out of that type, no dropout and no pages, got in "
-            "bf16, out bf16, pages table");
+  EXPECT_EQ(
+      illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_padded_pagestable_s4_sm90a"),
+      "tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, no dropout and no pages, "
+      "got in bf16, out bf16, pages table");
 }
 
 TEST(FmhaRules, TilesFitIntoSharedMemory) {

@@ -112,6 +112,27 @@ TEST_F(EssentialFmha, FlashKernelsOfGradientsCompileWithoutSpills) {
   expect_no_spills(sources);
 }
 
+// Each kind of factors, each output, each length of heads.
+TEST_F(EssentialFmha, FlashKernelsOfEightBitsCompileWithoutSpills) {
+  target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
+  const std::vector<Source> sources =
+      some_sources({"dtype=fp8 lengths=packed qscale=per_tensor mask=bottom_right lse=1",
+                    "dtype=fp8 out=fp8 lengths=packed qscale=per_block mask=bottom_right lse=1",
+                    "dtype=bf8 out=fp32 lengths=padded qscale=kv_block mask=top_left",
+                    "dtype=fp8 out=bf16 qscale=kv_block mask=top_left lse=1"},
+                   target_, "seqlen_q=64 seqlen_k=64 hdim=64");
+  ASSERT_EQ(sources.size(), 4U);
+  expect_no_spills(sources);
+}
+TEST_F(EssentialFmha, BentScoresOfEightBitsCompileWithoutSpills) {
+  target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
+  const std::vector<Source> sources =
+      some_sources({"dtype=bf8 qscale=per_tensor mask=top_left bias=alibi soft_cap=30 lse=1"},
+                   target_, "seqlen_q=64 seqlen_k=64 hdim=64");
+  ASSERT_EQ(sources.size(), 1U);
+  expect_no_spills(sources);
+}
+
 TEST_F(EssentialFmha, SplitKernelsCompileWithoutSpills) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::splitkv};
   const std::vector<Source> sources = some_sources(

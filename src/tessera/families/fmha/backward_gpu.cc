@@ -129,14 +129,14 @@ std::array<WindowTokens, kMaps + 2> backward_tokens(const FmhaProblem& p) {
   const std::int64_t sequences = is_packed ? 1 : p.batch;
   const std::int64_t queries = is_packed ? p.tokens_q : p.seqlen_q;
   const std::int64_t keys = is_packed ? p.tokens_k : p.seqlen_k;
-  return {{{"q", p.q_strides, p.heads, queries, p.hdim, sequences},
-           {"k", p.k_strides, p.heads_kv, keys, p.hdim, sequences},
-           {"v", p.v_strides, p.heads_kv, keys, p.hdim_v, sequences},
-           {"dout", p.dout_strides, p.heads, queries, p.hdim_v, sequences},
-           {"dk", p.dk_strides, p.heads_kv, keys, p.hdim, sequences},
-           {"dv", p.dv_strides, p.heads_kv, keys, p.hdim_v, sequences},
-           {"out", p.out_strides, p.heads, queries, p.hdim_v, sequences},
-           {"dq", p.dq_strides, p.heads, queries, p.hdim, sequences}}};
+  return {{{"q", p.in, p.q_strides, p.heads, queries, p.hdim, sequences},
+           {"k", p.in, p.k_strides, p.heads_kv, keys, p.hdim, sequences},
+           {"v", p.in, p.v_strides, p.heads_kv, keys, p.hdim_v, sequences},
+           {"dout", p.in, p.dout_strides, p.heads, queries, p.hdim_v, sequences},
+           {"dk", p.in, p.dk_strides, p.heads_kv, keys, p.hdim, sequences},
+           {"dv", p.in, p.dv_strides, p.heads_kv, keys, p.hdim_v, sequences},
+           {"out", p.in, p.out_strides, p.heads, queries, p.hdim_v, sequences},
+           {"dq", p.in, p.dq_strides, p.heads, queries, p.hdim, sequences}}};
 }
 
 struct GradientLimit {
@@ -166,9 +166,10 @@ double most_items(const Algorithm& a, const FmhaProblem& p) {
 
 std::string limit_reason(const Algorithm& a, const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
+  const std::int64_t unit = tma_elements(p.in);
   const std::array<GradientLimit, 7> limits = {
-      {{"hdim", p.hdim, kTmaElements, a.tile.k},
-       {"hdim_v", p.hdim_v, kTmaElements, a.tile.k},
+      {{"hdim", p.hdim, unit, a.tile.k},
+       {"hdim_v", p.hdim_v, unit, a.tile.k},
        {"batch", p.batch, 1, kMostTokens},
        {"seqlen_q", p.seqlen_q, 1, kMostTokens},
        {"seqlen_k", p.seqlen_k, 1, kMostTokens},
@@ -180,8 +181,8 @@ std::string limit_reason(const Algorithm& a, const FmhaProblem& p) {
                        to_string(a.tile), value);
   }
   for (const auto& [name, value] : {std::pair{"hdim", p.hdim}, std::pair{"hdim_v", p.hdim_v}}) {
-    if (value % kTmaElements == 0) continue;
-    return fmt::format("{} must be a multiple of {} with tmaws, got {}", name, kTmaElements, value);
+    if (value % unit == 0) continue;
+    return fmt::format("{} must be a multiple of {} with tmaws, got {}", name, unit, value);
   }
   const double items = std::max(most_items(a, p), query_blocks(a, p));
   if (items > kMostItems) {
@@ -226,7 +227,7 @@ void push_windows(const Algorithm& a, const FmhaProblem& p, const FmhaOperands& 
   const std::array<WindowTokens, kMaps + 2> all = backward_tokens(p);
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i < kMaps) {
-      launch.tensor_maps.push(window_of(all[i], bases[i], p.in, kOffsets[i], rows[i]));
+      launch.tensor_maps.push(window_of(all[i], bases[i], kOffsets[i], rows[i]));
     } else {
       refuse_unaligned(all[i].name, bases[i]);
     }

@@ -88,10 +88,15 @@ Estimate estimate_flash_gpu(const Algorithm& a, const FmhaProblem& p, const Targ
   const double rounds = std::ceil(tiles / target.units) * target.units / tiles;
   const double padding = std::ceil(double(p.seqlen_q) / a.tile.m) * a.tile.m / double(p.seqlen_q);
   const double cut = p.mask == FmhaMask::none ? 0 : tiles * a.tile.m * a.tile.n / 2;
-  const double products = (scores(p) * padding + cut) * (a.tile.k + flash_gpu_hdim_v(a.tile.k));
+  // Values of 8 bits are multiplied as fp16.
+  const DType of_values = is_eight_bits(p.in) ? DType::fp16 : p.in;
+  const double rate_of_values = product_rate(target, of_values);
+  const double elements =
+      a.tile.k * rate_of_values / product_rate(target, p.in) + flash_gpu_hdim_v(a.tile.k);
+  const double products = (scores(p) * padding + cut) * elements;
   const bool suits = p.mask == FmhaMask::none && p.lengths == FmhaLengths::equal;
   const double third = a.wave.m < 3 ? 1 : suits ? kThirdConsumer : kThirdOtherwise;
-  const double rate = product_rate(target, p.in) * target.units * kTensorShare * third;
+  const double rate = rate_of_values * target.units * kTensorShare * third;
   const double memory = bytes(p) / (target.memory_gb_per_s * 1e9);
   return tile::total_of(products / rate * rounds, memory,
                         target.launch_us * 1e-6 + kGpuStepSeconds);

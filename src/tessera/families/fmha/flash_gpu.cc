@@ -30,9 +30,21 @@ constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
 constexpr std::int64_t kSectionBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kLeastSection = 8;  // heads
 
+bool has_block_factors(FmhaQscale how) {
+  return how == FmhaQscale::per_block || how == FmhaQscale::kv_block;
+}
+
 device::FlashShape shape_of(const FmhaSignature& s, const Algorithm& a) {
   const bool bends = s.soft_cap || s.bias != FmhaBias::none;
-  return {a.wave.m, a.tile.n, a.tile.k, flash_gpu_hdim_v(a.tile.k), a.stages, bends};
+  return {a.wave.m,
+          a.tile.n,
+          a.tile.k,
+          flash_gpu_hdim_v(a.tile.k),
+          a.stages,
+          bends,
+          is_eight_bits(s.in),
+          has_block_factors(s.qscale),
+          size_of(s.out) != 2};
 }
 
 // ---- which kernels there are ----
@@ -54,15 +66,30 @@ bool sizes_fit(const Algorithm& a) {
          a.tile.n <= kMostWgmmaColumns && a.tile.n % device::kFlashSlab == 0;
 }
 
+// Kernels of 8 bits that would spill registers.
+bool bends_too_much(const FlashCase& c) {
+  const FmhaSignature& s = c.signature;
+  if (!is_eight_bits(s.in) || (!s.soft_cap && s.bias == FmhaBias::none)) return false;
+  return s.lengths != FmhaLengths::equal || size_of(s.out) != 2 || has_block_factors(s.qscale) ||
+         c.algorithm.tile.k > 64;
+}
+bool scales_too_much(const FlashCase& c) {
+  const FmhaSignature& s = c.signature;
+  return has_block_factors(s.qscale) && s.lengths != FmhaLengths::equal &&
+         c.algorithm.tile.k == 256;
+}
+
 constexpr tile::Rule<FlashCase> kFlashRules[] = {
     {[](const FlashCase& c) {
        const FmhaSignature& s = c.signature;
-       return (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in && !s.dropout &&
-              s.pages == FmhaPages::none;
+       const bool is_half = (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in;
+       return (is_half || is_eight_bits(s.in)) && !s.dropout && s.pages == FmhaPages::none;
      },
      [](const FlashCase& c) {
        return fmt::format(
-           "tmaws computes fp16 or bf16 with out of that type, no dropout and no pages, got {}",
+           "tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, no dropout and no "
+           "pages, "
+           "got {}",
            features_of(c.signature));
      }},
     {[](const FlashCase& c) {
@@ -72,6 +99,11 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
      [](const FlashCase& c) {
        return fmt::format("tmaws has 2 or 3 consumers over m (2x1x1, 3x1x1), got {}",
                           to_string(c.algorithm.wave));
+     }},
+    {[](const FlashCase& c) { return c.algorithm.wave.m == 2 || !is_eight_bits(c.signature.in); },
+     [](const FlashCase& c) {
+       return fmt::format("tmaws has 2 consumers (2x1x1) with in {}, got {}",
+                          to_string(c.signature.in), c.algorithm.wave.m);
      }},
     {[](const FlashCase& c) {
        const Algorithm& a = c.algorithm;
@@ -100,16 +132,31 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
      [](const FlashCase&) {
        return std::string("tmaws of fmha has nothing but tile, wave and stages");
      }},
+    {[](const FlashCase& c) { return !bends_too_much(c); },
+     [](const FlashCase& c) {
+       const FmhaSignature& s = c.signature;
+       return fmt::format(
+           "tmaws with in {} has registers for a soft cap or a bias only with lengths equal, out "
+           "fp16 "
+           "or bf16, no factors of blocks and k 64, got lengths {}, out {}, qscale {}, k {}",
+           to_string(s.in), to_string(s.lengths), to_string(s.out), to_string(s.qscale),
+           c.algorithm.tile.k);
+     }},
+    {[](const FlashCase& c) { return !scales_too_much(c); },
+     [](const FlashCase& c) {
+       return fmt::format(
+           "tmaws with tile {} has registers for factors of blocks only with lengths equal, got {}",
+           to_string(c.algorithm.tile), to_string(c.signature.lengths));
+     }},
     {[](const FlashCase& c) {
-       return device::flash_registers_used(shape_of(c.signature, c.algorithm), false) <=
-              device::flash_registers(c.algorithm.wave.m);
+       const device::FlashShape shape = shape_of(c.signature, c.algorithm);
+       return device::flash_registers_used(shape, false) <= device::flash_registers(shape);
      },
      [](const FlashCase& c) {
-       const int consumers = c.algorithm.wave.m;
+       const device::FlashShape shape = shape_of(c.signature, c.algorithm);
        return fmt::format("tile {} needs {} registers a thread, {} consumers have {}",
-                          to_string(c.algorithm.tile),
-                          device::flash_registers_used(shape_of(c.signature, c.algorithm), false),
-                          consumers, device::flash_registers(consumers));
+                          to_string(c.algorithm.tile), device::flash_registers_used(shape, false),
+                          shape.consumers, device::flash_registers(shape));
      }},
     {[](const FlashCase& c) {
        return device::flash_bytes(shape_of(c.signature, c.algorithm)) <=
@@ -129,10 +176,10 @@ std::array<WindowTokens, 4> tokens_of(const FmhaProblem& p) {
   const std::int64_t sequences = is_packed ? 1 : p.batch;
   const std::int64_t queries = is_packed ? p.tokens_q : p.seqlen_q;
   const std::int64_t keys = is_packed ? p.tokens_k : p.seqlen_k;
-  return {{{"q", query_strides(p), p.heads, queries, p.hdim, sequences},
-           {"k", p.k_strides, p.heads_kv, keys, p.hdim, sequences},
-           {"v", p.v_strides, p.heads_kv, keys, p.hdim_v, sequences},
-           {"out", p.out_strides, p.heads, queries, p.hdim_v, sequences}}};
+  return {{{"q", p.in, query_strides(p), p.heads, queries, p.hdim, sequences},
+           {"k", p.in, p.k_strides, p.heads_kv, keys, p.hdim, sequences},
+           {"v", p.in, p.v_strides, p.heads_kv, keys, p.hdim_v, sequences},
+           {"out", p.out, p.out_strides, p.heads, queries, p.hdim_v, sequences}}};
 }
 
 struct FlashLimit {
@@ -150,9 +197,10 @@ double most_tiles(const Algorithm& a, const FmhaProblem& p) {
 
 std::string size_reason(const Algorithm& a, const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
+  const std::int64_t unit = tma_elements(p.in);
   const std::array<FlashLimit, 6> limits = {
-      {{"hdim", p.hdim, kTmaElements, a.tile.k},
-       {"hdim_v", p.hdim_v, kTmaElements, flash_gpu_hdim_v(a.tile.k)},
+      {{"hdim", p.hdim, unit, a.tile.k},
+       {"hdim_v", p.hdim_v, unit, flash_gpu_hdim_v(a.tile.k)},
        {"seqlen_q", p.seqlen_q, 0, kMostTokens},
        {"seqlen_k", p.seqlen_k, 1, kMostTokens},
        {"tokens_q", is_packed ? p.tokens_q : 1, 0, kMostTokens},
@@ -163,13 +211,35 @@ std::string size_reason(const Algorithm& a, const FmhaProblem& p) {
                        to_string(a.tile), value);
   }
   for (const auto& [name, value] : {std::pair{"hdim", p.hdim}, std::pair{"hdim_v", p.hdim_v}}) {
-    if (value % kTmaElements == 0) continue;
-    return fmt::format("{} must be a multiple of {} with tmaws, got {}", name, kTmaElements, value);
+    if (value % unit == 0) continue;
+    return fmt::format("{} must be a multiple of {} with tmaws, got {}", name, unit, value);
   }
   const double tiles = most_tiles(a, p);
   if (tiles <= kMostTiles) return {};
   return fmt::format("tmaws counts its tiles up to {}, got about {:.0f} of {} queries", kMostTiles,
                      tiles, a.tile.m);
+}
+
+// A block of keys of the kernel has one factor, and so do the queries of a consumer.
+std::string factors_reason(const Algorithm& a, const FmhaProblem& p) {
+  const bool of_queries = p.qscale == FmhaQscale::per_block;
+  const bool of_keys = has_block_factors(p.qscale);
+  struct Limit {
+    char name;
+    bool counts;
+    std::int64_t block, unit, length;
+  };
+  for (const auto& [name, counts, block, unit, length] :
+       {Limit{'q', of_queries, p.qscale_block_q, device::kWgmmaRows, p.seqlen_q},
+        Limit{'k', of_keys, p.qscale_block_k, a.tile.n, p.seqlen_k}}) {
+    if (!counts || block % unit == 0 || block >= length) continue;
+    return fmt::format(
+        "qscale_block_{} must be a multiple of {} with tmaws and tile {}, or at least seqlen_{} "
+        "{}, "
+        "got {}",
+        name, unit, to_string(a.tile), name, length, block);
+  }
+  return {};
 }
 
 // ---- the launch ----
@@ -227,9 +297,11 @@ std::string flash_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) 
         "of {}",
         p.sink, p.window_left);
   }
-  // Scores are compared before they are scaled.
-  if (!(p.scale > 0)) return fmt::format("tmaws needs a scale above 0, got {}", p.scale);
-  return {};
+  // Scores of 16 bits are compared before they are scaled.
+  if (!is_eight_bits(p.in) && !(p.scale > 0)) {
+    return fmt::format("tmaws needs a scale above 0, got {}", p.scale);
+  }
+  return factors_reason(spec.algorithm, p);
 }
 
 Source emit_flash_gpu(const KernelSpec& spec) {
@@ -239,19 +311,23 @@ Source emit_flash_gpu(const KernelSpec& spec) {
   const bool in_registers = device::flash_sizes(shape_of(s, a)).queries_in_registers;
   const tile::WgmmaFrom queries =
       in_registers ? tile::WgmmaFrom::registers : tile::WgmmaFrom::k_lines;
+  const DType weight = is_eight_bits(s.in) ? DType::fp16 : s.in;
   const std::array<tile::Wgmma, 2> products = {
       {{s.in, s.in, a.tile.n, queries, tile::WgmmaFrom::k_lines},
-       {s.in, s.in, hdim_v, tile::WgmmaFrom::registers, tile::WgmmaFrom::row_lines}}};
+       {weight, weight, hdim_v, tile::WgmmaFrom::registers, tile::WgmmaFrom::row_lines}}};
   const std::string config = fmt::format(
       "  using In = {};\n"
+      "  using Out = {};\n"
       "  using Bias = {};\n"
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
       "  static constexpr FmhaBias kBias = FmhaBias::{};\n"
+      "  static constexpr FmhaQscale kQscale = FmhaQscale::{};\n"
       "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
       "  static constexpr int kStages = {}, kWaveM = {};\n",
-      to_string(s.in), tile::storage_type(s.dtype_bias), to_string(s.lengths), to_string(s.bias),
-      s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k, hdim_v, a.stages, a.wave.m);
+      to_string(s.in), tile::storage_type(s.out), tile::storage_type(s.dtype_bias),
+      to_string(s.lengths), to_string(s.bias), to_string(s.qscale), s.masked, s.soft_cap, s.lse,
+      a.tile.m, a.tile.n, a.tile.k, hdim_v, a.stages, a.wave.m);
   return attention_on_gpu(
       spec,
       {"fmha/flash_fmha.h", "FlashFmha", "FlashArguments", config, tile::wgmma_text(products)},
@@ -279,8 +355,13 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   const std::array<int, 4> rows = {device::kWgmmaRows, a.tile.n, a.tile.n,
                                    device::kFlashStoredRows};
   const std::array<WindowTokens, 4> all = tokens_of(p);
+  const int of_values = is_eight_bits(p.in) ? flash_gpu_hdim_v(a.tile.k) : 0;
+  const std::array<int, 4> elements = {0, 0, of_values, 0};
   for (std::size_t i = 0; i < all.size(); ++i) {
-    launch.tensor_maps.push(window_of(all[i], bases[i], p.in, offsets[i], rows[i]));
+    refuse_unaligned(all[i].name, bases[i]);
+    // Threads store results that do not have 16 bits.
+    if (i == 3 && size_of(p.out) != 2) continue;
+    launch.tensor_maps.push(window_of(all[i], bases[i], offsets[i], rows[i], elements[i]));
   }
   Step step;
   step.extent = Step::Extent::resident;

@@ -162,10 +162,12 @@ class Attention {
   }
 
   // P is rounded to a type of two bytes before tensor cores, or a CPU's instruction for bf16,
-  // multiply it with v.
-  double rounding() const { return size_of(p_.in) == 2 ? epsilon(p_.in) / 2 : 0; }
+  // multiply it with v: to fp16 where v has 8 bits, which fp16 holds exactly.
+  DType weight_type() const { return is_eight_bits(p_.in) ? DType::fp16 : p_.in; }
+  double rounding() const { return p_.in == DType::fp32 ? 0 : epsilon(weight_type()) / 2; }
   double vanishing() const {
-    return size_of(p_.in) == 2 ? epsilon(p_.in) * min_normal(p_.in) + kFlushed : kFlushed;
+    if (p_.in == DType::fp32) return kFlushed;
+    return epsilon(weight_type()) * min_normal(weight_type()) + kFlushed;
   }
 
   // Whether a weight of a few times 0 meets an infinity depends on the kernel. It may multiply the
@@ -217,7 +219,8 @@ class Attention {
   Bounded quotient(const Weights& weights, const tile::Products& products, double error) const {
     if (error == kInfinity) return kUnbounded;
     if (weights.sum == 0) return {0, 0};
-    const Bounded sum = tile::sum_of(scores_.sum_types(), products);
+    const tile::SumTypes types = {weight_type(), weight_type(), DType::fp32, DType::fp32};
+    const Bounded sum = tile::sum_of(types, products);
     const double value = sum.value * scores_.scale_of_kept() / weights.sum;
     if (!std::isfinite(value)) return {value, 0};
     const double share = weights.sum_error / weights.sum;

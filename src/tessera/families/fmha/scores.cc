@@ -156,10 +156,7 @@ void Scores::read_value(const Query& query, std::int64_t key, double* to) const 
 
 // ---- factors ----
 
-tile::SumTypes Scores::sum_types() const {
-  const DType type = is_eight_bits(p_.in) ? DType::fp32 : p_.in;
-  return {type, type, DType::fp32, DType::fp32};
-}
+tile::SumTypes Scores::sum_types() const { return {p_.in, p_.in, DType::fp32, DType::fp32}; }
 
 double Scores::factor_of(const Query& query) const {
   if (p_.qscale == FmhaQscale::none) return 1;

@@ -29,17 +29,20 @@ std::array<Dimension, 3> dimensions(const WindowTokens& t) {
 
 }  // namespace
 
+std::int64_t tma_elements(DType dtype) { return tile::kTmaBytes / size_of(dtype); }
+
 std::string window_reason(const WindowTokens& t) {
   if (t.hdim > 1 && t.strides[device::kTokenElement] != 1) {
     return fmt::format("tmaws reads elements of {} that are neighbours, got a stride of {}", t.name,
                        t.strides[device::kTokenElement]);
   }
+  const std::int64_t unit = tma_elements(t.dtype);
   for (const auto& [name, size, stride] : dimensions(t)) {
-    if (size <= 1 || (stride > 0 && stride % kTmaElements == 0 && stride < kMostStride)) continue;
+    if (size <= 1 || (stride > 0 && stride % unit == 0 && stride < kMostStride)) continue;
     return fmt::format(
         "the strides of {} must be multiples of {} elements, above 0 and below {}, with tmaws, got "
         "{} from {} to {}",
-        t.name, kTmaElements, kMostStride, stride, name, name);
+        t.name, unit, kMostStride, stride, name, name);
   }
   return {};
 }
@@ -53,22 +56,24 @@ void refuse_unaligned(std::string_view name, const void* base) {
                           name, tile::kTmaBytes, excess));
 }
 
-TensorMap window_of(const WindowTokens& t, const void* base, DType dtype, std::size_t offset,
-                    int rows) {
+TensorMap window_of(const WindowTokens& t, const void* base, std::size_t offset, int rows,
+                    int elements) {
   refuse_unaligned(t.name, base);
   TensorMap map{};
   map.offset = offset;
   map.base = base;
-  map.dtype = dtype;
+  map.dtype = t.dtype;
   map.rank = 4;
   map.sizes[0] = static_cast<std::uint64_t>(t.hdim);
-  map.box = {device::kFlashSlab, static_cast<std::uint32_t>(rows), 1, 1};
-  map.swizzle_bytes = device::kLineBytes;
+  const int line = device::kLineBytes / size_of(t.dtype);
+  map.box = {static_cast<std::uint32_t>(elements > 0 ? elements : line),
+             static_cast<std::uint32_t>(rows), 1, 1};
+  map.swizzle_bytes = elements > 0 ? 0 : device::kLineBytes;
   std::size_t i = 0;
   for (const auto& [name, size, stride] : dimensions(t)) {
     // A dimension of one element has any stride; the copy engine wants a multiple of 16 bytes.
-    const std::int64_t elements = size == 1 ? kTmaElements : stride;
-    map.strides[i++] = static_cast<std::uint64_t>(elements * size_of(dtype));
+    const std::int64_t distance = size == 1 ? tma_elements(t.dtype) : stride;
+    map.strides[i++] = static_cast<std::uint64_t>(distance * size_of(t.dtype));
     map.sizes[i] = static_cast<std::uint64_t>(size);
   }
   return map;

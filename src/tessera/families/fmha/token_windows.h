@@ -9,12 +9,15 @@
 
 namespace tessera::fmha {
 
-inline constexpr std::int64_t kTmaElements = 8;  // of 16 bytes, which the copy engine moves
+// Elements of 16 bytes, which the copy engine moves.
+std::int64_t tma_elements(DType dtype);
+
 // What kernels count up to: they add up a few of these.
 inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
 
 struct WindowTokens {
   std::string_view name;
+  DType dtype;
   const FmhaStrides& strides;
   std::int64_t heads, tokens, hdim, sequences;
 };
@@ -25,10 +28,10 @@ std::string window_reason(const WindowTokens& tokens);
 // Throws where a tensor does not begin at a multiple of 16 bytes.
 void refuse_unaligned(std::string_view name, const void* base);
 
-// A window of `rows` tokens of one head by 64 elements, `offset` being the map's in the arguments.
-// Throws where the tensor is not aligned.
-TensorMap window_of(const WindowTokens& tokens, const void* base, DType dtype, std::size_t offset,
-                    int rows);
+// A window of `rows` tokens of one head by a swizzled line of elements, or by `elements` in lines
+// of their own; `offset` is the map's in the arguments. Throws where the tensor is not aligned.
+TensorMap window_of(const WindowTokens& tokens, const void* base, std::size_t offset, int rows,
+                    int elements = 0);
 
 // Query i sees the keys from i + left on and below i + right. The kernel adds the diagonal of
 // sequences that have lengths of their own.

@@ -7,6 +7,7 @@
 #include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/device/cuda/ring.h"
 #include "tessera/device/cuda/tma_tile.h"
+#include "tessera/device/fmha_scales.h"
 
 namespace tessera::device {
 
@@ -21,6 +22,12 @@ struct FlashTile {
 template <class C>
 struct FlashBlock {
   using T = typename C::In;
+  using Out = typename C::Out;
+  static constexpr FmhaQscale kQscale = C::kQscale;
+  // Numbers of 8 bits are multiplied as such for the scores only. Weights have 16 bits, and values
+  // are converted to them, which is exact.
+  static constexpr bool kConverts = sizeof(T) == 1;
+  using Weight = typename If<kConverts, fp16, T>::Type;
   static constexpr int kConsumers = C::kWaveM;
   static constexpr int kKeys = C::kTileN;
   static constexpr int kStages = C::kStages;
@@ -30,17 +37,21 @@ struct FlashBlock {
   // registers for that.
   static constexpr bool kFetchesBias =
       C::kBias == FmhaBias::elementwise && sizeof(typename C::Bias) == 2 && kConsumers == 2;
-  static constexpr FlashSizes kSizes =
-      flash_sizes({kConsumers, kKeys, C::kTileK, C::kHdimV, kStages, kBends});
+  static constexpr FlashShape kShape = {kConsumers,      kKeys,  C::kTileK, C::kHdimV,
+                                        kStages,         kBends, kConverts, scales_keys(kQscale),
+                                        sizeof(Out) != 2};
+  static constexpr FlashSizes kSizes = flash_sizes(kShape);
   static constexpr int kBuffers = kSizes.query_buffers;
   static constexpr bool kEqual = C::kLengths == FmhaLengths::equal;
   static_assert(C::kTileM == kConsumers * kWgmmaRows, "a consumer has 64 queries");
   static_assert(kConsumers == 2 || kConsumers == 3, "consumers take turns");
   static_assert(kSizes.bytes <= kSharedLimit, "the block must fit into shared memory");
 
-  using Queries = OperandTile<T, kWgmmaRows, C::kTileK, true>;
-  using Keys = OperandTile<T, kKeys, C::kTileK, true>;
-  using Values = OperandTile<T, C::kHdimV, kKeys, false>;
+  // Queries and keys lie in whole lines; what is behind a head in them is not multiplied.
+  static constexpr int kPerLine = kLineBytes / static_cast<int>(sizeof(T));
+  using Queries = OperandTile<T, kWgmmaRows, rounded_up(C::kTileK, kPerLine), true>;
+  using Keys = OperandTile<T, kKeys, rounded_up(C::kTileK, kPerLine), true>;
+  using Values = OperandTile<Weight, C::kHdimV, kKeys, false>;
   static_assert(Keys::kBytes <= kSizes.stage_bytes && Values::kBytes <= kSizes.stage_bytes,
                 "a stage holds keys or values");
 
@@ -67,6 +78,18 @@ struct FlashBlock {
     return queries_full(kConsumers * kBuffers + buffer);
   }
 
+  // Values of 8 bits, which wait for conversion, and what is said of them.
+  __device__ __forceinline__ u32 raw(u32 index) const {
+    return shared + kSizes.raws + index * kSizes.raw_bytes;
+  }
+  __device__ __forceinline__ u32 raw_state(u32 index) const {
+    return shared + kSizes.states + index * 8;
+  }
+  __device__ __forceinline__ u32 raw_full(u32 index) const {
+    return queries_empty(kConsumers * kBuffers + index);
+  }
+  __device__ __forceinline__ u32 raw_empty(u32 index) const { return raw_full(kFlashRaws + index); }
+
   // Queries are released by each warp, because a warp reads them on its own when it repairs a
   // block.
   __device__ __forceinline__ void init() const {
@@ -77,6 +100,12 @@ struct FlashBlock {
     for (u32 i = 0; i < kConsumers * kBuffers; ++i) {
       barrier_init(queries_full(i), 1);
       barrier_init(queries_empty(i), 4);
+    }
+    if constexpr (kConverts) {
+      for (u32 i = 0; i < kFlashRaws; ++i) {
+        barrier_init(raw_full(i), 1);
+        barrier_init(raw_empty(i), 1);
+      }
     }
     for (u32 i = 0; i < kConsumers; ++i) {
       store_shared(shared + kSizes.flags + i * 8, 0, 0);

@@ -6,6 +6,7 @@
 // memory; any number of blocks, which take tiles from a counter.
 #pragma once
 
+#include "tessera/device/cuda/fmha/flash_factors.h"
 #include "tessera/device/cuda/fmha/flash_producer.h"
 #include "tessera/device/cuda/fmha/flash_rows.h"
 #include "tessera/device/cuda/fmha/flash_scores.h"
@@ -26,23 +27,27 @@ class FlashConsumer {
   static constexpr FlashSizes kSizes = Block::kSizes;
   static constexpr int kKeys = C::kTileN;
   static constexpr bool kInRegisters = kSizes.queries_in_registers;
-  static constexpr int kDepth = C::kTileK / 16;  // steps of Q K^T
-  static constexpr int kSteps = kKeys / 16;      // steps of P V
-  static constexpr int kScores = kKeys / 2;      // of a thread
+  using Weight = typename Block::Weight;
+  // Steps of Q K^T and of P V; scores of a thread.
+  static constexpr int kDepth = C::kTileK * static_cast<int>(sizeof(T)) / kWgmmaBytesK;
+  static constexpr int kSteps = kKeys / 16;
+  static constexpr int kScores = kKeys / 2;
   static constexpr int kSums = C::kHdimV / 2;
   // Named barriers: consumers take turns to multiply; all consumers; a consumer.
   static constexpr int kTurns = 4, kTogether = 7, kAlone = 8;
   static constexpr int kWaryTiles = 8;  // for which a consumer expects further repairs
   static constexpr bool kEqual = Block::kEqual;
   static constexpr bool kBends = Block::kBends;
+  static constexpr bool kEightBits = Block::kConverts;
   using MultiplyKeys = Wgmma<T, T, kKeys, kInRegisters ? WgmmaFrom::registers : WgmmaFrom::k_lines,
                              WgmmaFrom::k_lines>;
-  using MultiplyValues = Wgmma<T, T, C::kHdimV, WgmmaFrom::registers, WgmmaFrom::row_lines>;
+  using MultiplyValues =
+      Wgmma<Weight, Weight, C::kHdimV, WgmmaFrom::registers, WgmmaFrom::row_lines>;
 
   const FlashArguments& a;
   const Block block;
   const int group, thread, lane, warp;
-  const float unit;  // of scores, in powers of 2
+  FlashFactors<C> factors;
 
   Ring<C::kStages> ring;
   Ring<Block::kBuffers> buffers;
@@ -136,7 +141,7 @@ class FlashConsumer {
   __device__ __forceinline__ void pack() {
 #pragma unroll
     for (int i = 0; i < kScores / 2; ++i) {
-      weights[i / 4][i % 4] = round_pair<T>(scores[2 * i], scores[2 * i + 1]);
+      weights[i / 4][i % 4] = round_pair<Weight>(scores[2 * i], scores[2 * i + 1]);
     }
   }
   __device__ __forceinline__ void release_queries() const {
@@ -160,14 +165,15 @@ class FlashConsumer {
     if (C::kBias == FmhaBias::elementwise || index <= stop || is_edge(index - 1)) return false;
 #pragma unroll 1
     do {
+      factors.fetch(a, index - 1);
       multiply(adds);
       adds = 1;
       --index;
       bend();
       const float before[2] = {rows.total[0], rows.total[1]};
-      weigh(scores, unit, rows);
-      const bool has_room = FlashRange<T>::has_room(before[0], rows.total[0]) &&
-                            FlashRange<T>::has_room(before[1], rows.total[1]);
+      weigh(scores, unit(), rows);
+      const bool has_room = FlashRange<Weight>::has_room(before[0], rows.total[0]) &&
+                            FlashRange<Weight>::has_room(before[1], rows.total[1]);
       if (__any_sync(~0U, !has_room)) {
         repair();
         rows.total[0] = before[0];
@@ -176,6 +182,7 @@ class FlashConsumer {
       }
       release_queries();
       finish();
+      factors.turn(sums, scores, true);
       pack();
     } while (index > stop && wary == 0);
     return false;
@@ -188,9 +195,14 @@ class FlashConsumer {
     const T* const keys = static_cast<const T*>(g.k) + tile.batch * g.k_stride[kTokenBatch] +
                           head * g.k_stride[kTokenHead] + token * g.k_stride[kToken];
     const FlashTokens<T> tokens = {keys, g.k_stride[kToken], static_cast<int>(g.hdim)};
-    multiply_again<C::kTileK>(
-        tokens, lane, [this](int step, u32(&words)[4]) { load_fragment(step, words); }, scores);
+    const auto fragment = [this](int step, u32(&words)[4]) { load_fragment(step, words); };
+    if constexpr (kEightBits) {
+      multiply_bytes_again<C::kTileK>(tokens, lane, fragment, scores);
+    } else {
+      multiply_again<C::kTileK>(tokens, lane, fragment, scores);
+    }
     bend();
+    raise();
     store_shared_if(flag(parity ^ 1), number, lane == 0);
   }
 
@@ -214,6 +226,7 @@ class FlashConsumer {
 #pragma unroll
       for (int step = 0; step < kDepth; ++step) load_fragment(step, queries[step]);
     }
+    factors.open(a, tile);
     index = tile.blocks;
     rows.clear();
     ++number;
@@ -234,7 +247,8 @@ class FlashConsumer {
       const FlashScores<C> bent = bent_scores();
 #pragma unroll
       for (int i = 0; i < kScores; ++i) {
-        scores[i] = bent.score(scores[i], i / 2 % 2 * 8, i / 4 * 8 + i % 2);
+        const float product = kEightBits ? scores[i] * factors.of_products() : scores[i];
+        scores[i] = bent.score(product, i / 2 % 2 * 8, i / 4 * 8 + i % 2);
         if constexpr (Block::kFetchesBias)
           scores[i] += half_of<typename C::Bias>(biases[i / 2], i % 2);
       }
@@ -242,6 +256,17 @@ class FlashConsumer {
   }
   __device__ __forceinline__ FlashScores<C> bent_scores() const {
     return FlashScores<C>(a, tile, warp * 16 + lane / 4, index * kKeys + lane % 4 * 2);
+  }
+  // What turns scores, or products where these are all, into powers of 2.
+  __device__ __forceinline__ float unit() const {
+    return kEightBits && kBends ? 1.44269504F : factors.of_products();
+  }
+  // Scores of 8 bits in powers of 2, where they are compared.
+  __device__ __forceinline__ void raise() {
+    if constexpr (kEightBits) {
+#pragma unroll
+      for (int i = 0; i < kScores; ++i) scores[i] *= unit();
+    }
   }
   // The biases arrive while the tensor cores multiply.
   __device__ __forceinline__ void fetch_biases() {
@@ -268,8 +293,7 @@ class FlashConsumer {
   __device__ __forceinline__ void clear_queries() const {
     const int rows = max(0, tile.queries - tile.row);
     if (rows >= kWgmmaRows || tile.blocks == 0) return;
-    clear_rows<C::kTileK / kFlashSlab, kWgmmaRows>(block.queries(buffer), rows, thread,
-                                                   kGroupThreads);
+    clear_rows<Queries::kSlabs, kWgmmaRows>(block.queries(buffer), rows, thread, kGroupThreads);
     threads_sync(kAlone + group, kGroupThreads);
   }
   // Of the tile's last block, which is not multiplied before the next keys are there.
@@ -279,9 +303,8 @@ class FlashConsumer {
     Ring<C::kStages> at = ring;
     at.next();
     barrier_wait(block.full(at.stage), at.phase);
-    clear_rows<C::kHdimV / kFlashSlab, kKeys>(block.stage(at.stage), rows,
-                                              group * kGroupThreads + thread,
-                                              Block::kConsumers * kGroupThreads);
+    clear_rows<Values::kSlabs, kKeys>(block.stage(at.stage), rows, group * kGroupThreads + thread,
+                                      Block::kConsumers * kGroupThreads);
     threads_sync(kTogether, Block::kConsumers * kGroupThreads);
   }
 
@@ -294,7 +317,7 @@ class FlashConsumer {
         thread(static_cast<int>(threadIdx.x) % kGroupThreads),
         lane(static_cast<int>(threadIdx.x) % 32),
         warp(uniform(thread / 32)),
-        unit((kBends ? 1.0F : arguments.fmha.scale) * 1.44269504F) {
+        factors(arguments) {
     rows.clear();
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums[i] = 0;
@@ -313,26 +336,32 @@ class FlashConsumer {
       const bool opens = index == first && !repaired;
       const FlashRows before = rows;
       const FlashTile done = tile;
+      const float scale_of_sums = factors.of_sums();
       if (!repaired) {
         if (opens) open_tile();
         --index;
         fetch_biases();
+        factors.fetch(a, index);
         multiply(adds);
         bend();
+        raise();
         mask();
       }
       float factor[2];
-      const bool moved = refer<T>(scores, unit, rows, factor);
-      weigh(scores, unit, rows);
+      const bool moved = refer<Weight>(scores, factors.of_compared(), rows, factor);
+      weigh(scores, factors.of_compared(), rows);
       release_queries();
       finish();
       if (opens) {
-        if (done.blocks > 0) FlashStore<C>{a, block, group, warp, lane}.store(done, before, sums);
+        if (done.blocks > 0) {
+          FlashStore<C>{a, block, group, warp, lane}.store(done, before, sums, scale_of_sums);
+        }
         if (tile.blocks == 0) break;
       } else if (moved) {
 #pragma unroll
         for (int i = 0; i < kSums; ++i) sums[i] *= factor[i / 2 % 2];
       }
+      factors.turn(sums, scores, !opens);
       pack();
       if (!kEqual && opens) clear_values();
       adds = opens ? 0 : 1;
@@ -353,11 +382,14 @@ struct FlashFmha {
     if (threadIdx.x == 0) block.init();
     __syncthreads();
     if (group == kConsumers) {
-      registers_shrink<kConsumers == 3 ? 32 : 24>();
+      registers_shrink<flash_fetch_registers(Block::kShape)>();
       const int warp = uniform(static_cast<int>(threadIdx.x) % kGroupThreads / 32);
       if (warp == 0 && elect_one()) FlashProducer<C>(arguments, block).run();
+      if constexpr (Block::kConverts) {
+        if (warp > 0) FlashConverter<C>(block, warp - 1).run();
+      }
     } else {
-      registers_grow<flash_registers(kConsumers)>();
+      registers_grow<flash_registers(Block::kShape)>();
       FlashConsumer<C>(arguments, block, group).run();
     }
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tessera/device/cuda/fmha/flash_block.h"
+#include "tessera/device/cuda/fmha/flash_convert.h"
 
 namespace tessera::device {
 
@@ -24,16 +25,17 @@ class FlashProducer {
   const Block block;
   Ring<C::kStages> ring;
   Ring<Block::kBuffers> buffers;
+  Ring<kFlashRaws> raws;
 
   template <int kHdim, int kRows>
   static __device__ __forceinline__ void load(const CudaTensorMap* map, TmaTarget target, int row,
                                               Head of) {
-    constexpr int kSlabs = kHdim / kFlashSlab;
+    constexpr int kSlabs = rounded_up(kHdim, Block::kPerLine) / Block::kPerLine;
     barrier_expect(target.barrier, kSlabs * kRows * kLineBytes);
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
       tma_load<false>(target,
-                      TmaBox<4>{map, {slab * kFlashSlab, of.first + row, of.head, of.batch}});
+                      TmaBox<4>{map, {slab * Block::kPerLine, of.first + row, of.head, of.batch}});
       target.to += kRows * kLineBytes;
     }
   }
@@ -53,8 +55,28 @@ class FlashProducer {
   __device__ __forceinline__ void put_keys(int index, Head of, bool is_there) {
     put<C::kTileK>(&a.k_map, index, of, is_there);
   }
-  __device__ __forceinline__ void put_values(int index, Head of, bool is_there) {
-    put<C::kHdimV>(&a.v_map, index, of, is_there);
+  __device__ __forceinline__ void put_values(int index, Head of, bool is_there, bool is_last) {
+    if constexpr (Block::kConverts) {
+      put_raw_values(index, of, is_there, is_last);
+    } else {
+      put<C::kHdimV>(&a.v_map, index, of, is_there);
+    }
+  }
+  // Values of 8 bits take the next stage when they are converted, see flash_convert.h.
+  __device__ __forceinline__ void put_raw_values(int index, Head of, bool is_there, bool is_last) {
+    barrier_wait(block.raw_empty(raws.stage), raws.phase ^ 1);
+    store_shared(block.raw_state(raws.stage),
+                 (is_there ? kRawIsThere : 0) | (is_last ? kRawIsLast : 0));
+    const u32 full = block.raw_full(raws.stage);
+    if (is_there) {
+      barrier_expect(full, Block::kSizes.raw_bytes);
+      tma_load<false>({block.raw(raws.stage), full, 0, kEvictLast},
+                      TmaBox<4>{&a.v_map, {0, of.first + index * kKeys, of.head, of.batch}});
+    } else {
+      barrier_arrive(full);
+    }
+    raws.next();
+    ring.next();
   }
 
   // Packed sequences are one sequence to the copy engine.
@@ -117,12 +139,12 @@ class FlashProducer {
         put_queries(consumer, tile);
         if (consumer == 0) put_keys(tile.blocks - 1, head, is_tile);
       }
-      put_values(last_first, last, has_last);
+      put_values(last_first, last, has_last, !is_tile);
       if (!is_tile) break;
 #pragma unroll 1
       for (int i = tile.blocks - 1; i > first; --i) {
         put_keys(i - 1, head, true);
-        put_values(i, head, true);
+        put_values(i, head, true, false);
       }
       last = head;
       last_first = first;

@@ -35,6 +35,18 @@ __device__ __forceinline__ void load_shared_if(u32 from, int (&x)[4], bool loads
       : "memory");
 }
 
+__device__ __forceinline__ void load_words(u32 from, u32 (&x)[4]) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(from)
+               : "memory");
+}
+__device__ __forceinline__ void store_words(u32 to, const u32* x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x[0]), "r"(x[1]),
+               "r"(x[2]), "r"(x[3])
+               : "memory");
+}
+
 __device__ __forceinline__ void store_shared_half(u32 to, u16 x) {
   asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
 }

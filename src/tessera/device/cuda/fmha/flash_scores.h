@@ -23,6 +23,8 @@ class FlashScores {
   const int query, key;
   const int queries, keys;
   const float cap, unit;  // unit: of products, in powers of 2 with a cap
+  // Products of 8 bits come multiplied by the scale and their factors.
+  static constexpr bool kIsScaled = FlashBlock<C>::kConverts;
   float slope = 0;
   int distance = 0;  // from the query's diagonal to `key`
   const typename C::Bias* bias = nullptr;
@@ -36,7 +38,8 @@ class FlashScores {
         queries(FlashBlock<C>::queries_of(a, tile)),
         keys(FlashBlock<C>::keys_of(a, tile)),
         cap(g.soft_cap),
-        unit(C::kSoftCap ? g.scale * (2 * 1.44269504F) / cap : g.scale) {
+        unit(C::kSoftCap ? (kIsScaled ? 1.0F : g.scale) * (2 * 1.44269504F) / cap
+                         : (kIsScaled ? 1.0F : g.scale)) {
     if constexpr (C::kBias == FmhaBias::alibi) {
       slope = g.slopes[tile.batch * g.slope_stride + tile.head];
       distance = query + keys - queries - key;

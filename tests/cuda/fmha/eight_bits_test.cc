@@ -1,0 +1,112 @@
+// The flash kernels of 8 bits on a GPU against the fp64 reference: every kind of factors and
+// output, scores that jump, negative and zero factors, and many tiles.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "cuda/fmha/pipelines.h"
+
+namespace tessera {
+namespace {
+
+class GpuFmhaEightBits : public GpuFmhaPipeline {
+ protected:
+  void check_all(const std::string& words) {
+    const Problem problem = parse_problem("fmha " + words);
+    const std::vector<KernelSpec> some = kernels(Pipeline::tmaws, problem);
+    ASSERT_FALSE(some.empty()) << words;
+    for (const KernelSpec& spec : some) check(spec, problem);
+  }
+};
+
+std::int64_t whole(std::int64_t hdim) { return std::max<std::int64_t>(16, hdim / 16 * 16); }
+
+// What the kernels read; lengths, masks, factors and strides are random.
+FmhaProblem for_eight_bits(fmha::RandomFmhas& random, std::int64_t longest) {
+  FmhaProblem p;
+  p.in = p.dtype_bias = random.one_of(fmha::kEightBits);
+  p.out = random.one_of(std::array{DType::fp16, DType::bf16, DType::fp32, DType::fp8, DType::bf8});
+  p.batch = random.integer(1, 3);
+  const std::int64_t group = random.integer(1, 4);
+  p.heads = group * random.integer(1, 3);
+  p.heads_kv = p.heads / group;
+  p.seqlen_q = random.integer(1, longest), p.seqlen_k = random.integer(1, longest);
+  const std::int64_t widest = random.one_of(std::array{64, 128, 192, 256});
+  p.hdim = whole(random.integer(16, widest));
+  p.hdim_v = whole(random.integer(16, widest == 192 ? 128 : widest));
+  p.mask = static_cast<FmhaMask>(random.integer(0, 2));
+  if (p.mask != FmhaMask::none && random.coin()) {
+    p.window_left = random.integer(-1, longest);
+    p.window_right = random.integer(-1, longest);
+  }
+  p.lengths = static_cast<FmhaLengths>(random.integer(0, 2));
+  p.qscale = static_cast<FmhaQscale>(random.integer(0, 3));
+  if (p.qscale == FmhaQscale::per_block) p.qscale_block_q = 64 * random.integer(1, 3);
+  const bool of_keys = p.qscale == FmhaQscale::per_block || p.qscale == FmhaQscale::kv_block;
+  if (of_keys) p.qscale_block_k = 128 * random.integer(1, 2);
+  const bool is_long = std::max(p.hdim, p.hdim_v) > 128 && (p.hdim > 192 || p.hdim_v > 128);
+  if (of_keys && is_long) p.lengths = FmhaLengths::equal;
+  if (random.coin()) p.scale = static_cast<float>(random.normal()) / 8;
+  p.lse = random.coin();
+  if (p.lengths != FmhaLengths::packed && random.coin()) {  // {batch, head, token, element}
+    const FmhaProblem full = with_strides(p);
+    const std::int64_t row = full.hdim_v + 16 * random.integer(0, 2);
+    p.out_strides = {row * p.seqlen_q * p.heads, row * p.seqlen_q, row, 1};
+    p.k_strides = {full.hdim * p.seqlen_k * full.heads_kv, full.hdim * p.seqlen_k, full.hdim, 1};
+  }
+  return p;
+}
+
+TEST_F(GpuFmhaEightBits, RandomProblemsAreCorrect) {
+  fmha::RandomFmhas random(random_());
+  for (int i = 0; i < 60; ++i) {
+    const Problem problem = for_eight_bits(random, i % 12 == 0 ? 1200 : 300);
+    const std::vector<KernelSpec> some = kernels(Pipeline::tmaws, problem);
+    ASSERT_FALSE(some.empty()) << to_string(problem);
+    check(random.one_of(some), problem);
+  }
+}
+
+// Scores bent by a soft cap, ALiBi and an element-wise bias, for which only short heads have room.
+TEST_F(GpuFmhaEightBits, BentScoresAreCorrect) {
+  for (const char* words :
+       {"dtype=fp8 bias=alibi soft_cap=9 qscale=per_tensor", "dtype=bf8 out=bf16 soft_cap=5",
+        "dtype=fp8,fp32 out=bf16 bias=elementwise mask=top_left qscale=per_tensor"}) {
+    check_all(std::string("batch=2 heads=4 heads_kv=2 seqlen_q=300 seqlen_k=333 hdim=64 lse=1 ") +
+              words);
+  }
+}
+
+// With weights of fp16 many blocks are repaired where scores differ by tens of nats.
+TEST_F(GpuFmhaEightBits, ScoresThatJumpAreCorrect) {
+  for (const char* words : {"dtype=fp8 scale=0.7", "dtype=bf8 out=bf16 scale=2 mask=bottom_right",
+                            "dtype=fp8 out=fp32 scale=-0.6", "dtype=fp8 scale=0.0001"}) {
+    for (const int hdim : {64, 128, 192, 256}) {
+      check_all(fmt::format("batch=2 heads=3 seqlen_q=200 seqlen_k=900 hdim={} hdim_v={} lse=1 {}",
+                            hdim, hdim == 192 ? 128 : hdim, words));
+    }
+  }
+}
+
+// More tiles than units, so that blocks take several, whose products overlap.
+TEST_F(GpuFmhaEightBits, ManyTilesAreCorrect) {
+  for (const char* words :
+       {"batch=8 heads=16 heads_kv=4 seqlen_q=500 seqlen_k=300 hdim=64 dtype=fp8 out=bf16",
+        "batch=4 heads=16 heads_kv=2 seqlen_q=777 seqlen_k=777 hdim=128 mask=top_left dtype=fp8 "
+        "qscale=per_tensor",
+        "batch=8 heads=9 seqlen_q=300 seqlen_k=520 hdim=128 mask=bottom_right dtype=bf8 "
+        "qscale=per_block",
+        "batch=60 heads=4 seqlen_q=300 seqlen_k=200 hdim=64 lengths=packed dtype=fp8 out=fp8 "
+        "qscale=kv_block",
+        "batch=20 heads=8 heads_kv=2 seqlen_q=500 seqlen_k=400 hdim=128 lengths=padded "
+        "mask=bottom_right window_left=200 dtype=fp8",
+        "batch=4 heads=16 seqlen_q=500 seqlen_k=500 hdim=256 mask=top_left window_left=99 "
+        "dtype=fp8 out=bf16 qscale=per_block"}) {
+    check_all(std::string("lse=1 ") + words);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
