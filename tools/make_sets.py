@@ -501,7 +501,8 @@ FMHA_HOPPER = {
     "_padded": FMHA_PADDED, "_padded_masked": FMHA_PADDED,
     "_padded_pagestable": ("splitkv_16x16x128_1x4x1_s3",),
     "_padded_masked_pagestable": ("splitkv_16x16x128_1x4x1_s3",),
-    "_packed_masked_pagestable": ("splitkv_64x32x128_4x1x1_s5",)}
+    "_packed_masked_pagestable": ("splitkv_64x32x128_4x1x1_s5", FMHA_FLASH[1]),
+    "_packed_masked_pageslist": (FMHA_FLASH[1],)}
 
 
 def fmha_names(target, dtype):

@@ -10,6 +10,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/fmha/flash_arguments.h"
+#include "tessera/device/cuda/fmha/flash_box.h"
 #include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
@@ -24,8 +25,11 @@ using device::FlashArguments;
 
 constexpr int kMostWgmmaColumns = 256;
 constexpr int kLeastStages = 3;           // keys, the values before them, and what comes next
+constexpr int kPagedConsumers = 2;        // 3 have no registers left
 constexpr std::int64_t kTmaElements = 8;  // elements of 16 bytes, which the copy engine moves
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;  // the kernel adds up a few of these
+constexpr std::int64_t kMostEntries = (std::int64_t{1} << 31) - 1;
+constexpr std::int64_t kMostPagedElements = kTmaElements << 32;  // of k, counted in 16 bytes
 constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
 constexpr std::int64_t kMostStride = (std::int64_t{1} << 40) / 2;  // elements
 
@@ -46,9 +50,8 @@ struct FlashCase {
   const Target& target;
 };
 
-std::string features_of(const FmhaSignature& s) {
-  return fmt::format("in {}, out {}, pages {}{}", to_string(s.in), to_string(s.out),
-                     to_string(s.pages), s.dropout ? ", dropout" : "");
+std::string types_of(const FmhaSignature& s) {
+  return fmt::format("in {}, out {}", to_string(s.in), to_string(s.out));
 }
 
 bool sizes_fit(const Algorithm& a) {
@@ -60,13 +63,18 @@ bool sizes_fit(const Algorithm& a) {
 constexpr tile::Rule<FlashCase> kFlashRules[] = {
     {[](const FlashCase& c) {
        const FmhaSignature& s = c.signature;
-       return (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in && !s.dropout &&
-              s.pages == FmhaPages::none;
+       return (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in;
      },
      [](const FlashCase& c) {
-       return fmt::format(
-           "tmaws computes fp16 or bf16 with out of that type, no dropout and no pages, got {}",
-           features_of(c.signature));
+       return fmt::format("tmaws computes fp16 or bf16 with out of that type, got {}",
+                          types_of(c.signature));
+     }},
+    {[](const FlashCase& c) { return !c.signature.dropout; },
+     [](const FlashCase&) { return std::string("tmaws computes without dropout"); }},
+    {[](const FlashCase& c) { return c.signature.cache_layout == FmhaCacheLayout::linear; },
+     [](const FlashCase& c) {
+       return fmt::format("tmaws reads pages whose layout is linear, got {}",
+                          to_string(c.signature.cache_layout));
      }},
     {[](const FlashCase& c) {
        const Shape3& w = c.algorithm.wave;
@@ -75,6 +83,13 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
      [](const FlashCase& c) {
        return fmt::format("tmaws has 2 or 3 consumers over m (2x1x1, 3x1x1), got {}",
                           to_string(c.algorithm.wave));
+     }},
+    {[](const FlashCase& c) {
+       return c.signature.pages == FmhaPages::none || c.algorithm.wave.m == kPagedConsumers;
+     },
+     [](const FlashCase& c) {
+       return fmt::format("tmaws reads pages with {} consumers, got {}", kPagedConsumers,
+                          c.algorithm.wave.m);
      }},
     {[](const FlashCase& c) {
        const Algorithm& a = c.algorithm;
@@ -127,25 +142,29 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
 
 // ---- which problems they serve ----
 
-// A tensor of tokens as the copy engine sees it.
+// A tensor of tokens as the copy engine sees it. A part is a sequence, or a page.
 struct Tokens {
   std::string_view name;
   const FmhaStrides& strides;
-  std::int64_t heads, tokens, hdim, sequences;
+  std::int64_t heads, tokens, hdim, parts;
+  std::string_view part = "sequence";
 };
 
 std::array<Tokens, 4> tokens_of(const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const std::int64_t sequences = is_packed ? 1 : p.batch;
   const std::int64_t queries = is_packed ? p.tokens_q : p.seqlen_q;
-  const std::int64_t keys = is_packed ? p.tokens_k : p.seqlen_k;
+  const bool is_paged = p.pages != FmhaPages::none;
+  const std::int64_t keys = is_paged ? p.page_size : is_packed ? p.tokens_k : p.seqlen_k;
+  const std::int64_t parts = is_paged ? p.num_pages : sequences;
+  const std::string_view part = is_paged ? "page" : "sequence";
   return {{{"q", query_strides(p), p.heads, queries, p.hdim, sequences},
-           {"k", p.k_strides, p.heads_kv, keys, p.hdim, sequences},
-           {"v", p.v_strides, p.heads_kv, keys, p.hdim_v, sequences},
+           {"k", p.k_strides, p.heads_kv, keys, p.hdim, parts, part},
+           {"v", p.v_strides, p.heads_kv, keys, p.hdim_v, parts, part},
            {"out", p.out_strides, p.heads, queries, p.hdim_v, sequences}}};
 }
 
-// {token, head, sequence}: how many, and their distance.
+// {token, head, sequence or page}: how many, and their distance.
 struct Dimension {
   std::string_view name;
   std::int64_t size, stride;
@@ -153,7 +172,7 @@ struct Dimension {
 std::array<Dimension, 3> dimensions(const Tokens& t) {
   return {{{"token", t.tokens, t.strides[device::kToken]},
            {"head", t.heads, t.strides[device::kTokenHead]},
-           {"sequence", t.sequences, t.strides[device::kTokenBatch]}}};
+           {t.part, t.parts, t.strides[device::kTokenBatch]}}};
 }
 
 std::string stride_reason(const Tokens& t) {
@@ -184,15 +203,39 @@ double most_tiles(const Algorithm& a, const FmhaProblem& p) {
   return std::min(each, double(p.tokens_q) / a.tile.m + double(p.batch)) * double(p.heads);
 }
 
+// The kernel counts the entries of page_table in int.
+std::string page_reason(const FmhaProblem& p) {
+  if (p.pages == FmhaPages::none) return {};
+  if (p.page_size % device::kFlashLeastBox != 0) {
+    return fmt::format("page_size must be a multiple of {} with tmaws, got {}",
+                       device::kFlashLeastBox, p.page_size);
+  }
+  const double entries = p.pages == FmhaPages::list
+                             ? double(p.page_entries)
+                             : double(p.batch) * double(p.table_stride) + double(p.max_pages);
+  if (entries > kMostEntries) {
+    return fmt::format("tmaws counts the entries of page_table up to {}, got about {:.0f}",
+                       kMostEntries, entries);
+  }
+  const FmhaStrides& k = p.k_strides;
+  const double elements = double(p.num_pages) * double(k[device::kTokenBatch]) +
+                          double(p.heads_kv) * double(k[device::kTokenHead]) +
+                          double(p.page_size) * double(k[device::kToken]);
+  if (elements <= kMostPagedElements) return {};
+  return fmt::format("tmaws reads a cache of keys of at most {} elements, got about {:.0f}",
+                     kMostPagedElements, elements);
+}
+
 std::string size_reason(const Algorithm& a, const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
+  const bool has_tokens_k = is_packed && p.pages == FmhaPages::none;
   const std::array<FlashLimit, 6> limits = {
       {{"hdim", p.hdim, kTmaElements, a.tile.k},
        {"hdim_v", p.hdim_v, kTmaElements, flash_gpu_hdim_v(a.tile.k)},
        {"seqlen_q", p.seqlen_q, 0, kMostTokens},
        {"seqlen_k", p.seqlen_k, 1, kMostTokens},
        {"tokens_q", is_packed ? p.tokens_q : 1, 0, kMostTokens},
-       {"tokens_k", is_packed ? p.tokens_k : 1, has_queries(p) ? 1 : 0, kMostTokens}}};
+       {"tokens_k", has_tokens_k ? p.tokens_k : 1, has_queries(p) ? 1 : 0, kMostTokens}}};
   for (const auto& [name, value, least, most] : limits) {
     if (value >= least && value <= most) continue;
     return fmt::format("{} must be {} to {} with tmaws and tile {}, got {}", name, least, most,
@@ -254,7 +297,8 @@ int section_of(const FmhaProblem& p) {
 // sequences that have lengths of their own.
 void set_window(const FmhaProblem& p, FlashArguments& g) {
   constexpr std::int64_t kAll = 2 * kMostTokens;
-  const bool is_known = p.lengths == FmhaLengths::equal && p.mask == FmhaMask::bottom_right;
+  const bool is_known = p.lengths == FmhaLengths::equal && p.pages == FmhaPages::none &&
+                        p.mask == FmhaMask::bottom_right;
   const std::int64_t diagonal = is_known ? p.seqlen_k - p.seqlen_q : 0;
   const std::int64_t right = p.window_right < 0 ? kAll : std::min(p.window_right, kAll);
   const std::int64_t left = p.window_left < 0 ? kAll : std::min(p.window_left, kAll);
@@ -295,6 +339,7 @@ std::string flash_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) 
   for (const Tokens& t : tokens_of(p)) {
     if (std::string why = stride_reason(t); !why.empty()) return why;
   }
+  if (std::string why = page_reason(p); !why.empty()) return why;
   if (p.num_splits > 1) {
     return fmt::format("tmaws does not cut keys, num_splits must be 0 or 1, got {}", p.num_splits);
   }
@@ -324,11 +369,13 @@ Source emit_flash_gpu(const KernelSpec& spec) {
       "  using Bias = {};\n"
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
       "  static constexpr FmhaBias kBias = FmhaBias::{};\n"
+      "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
       "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
       "  static constexpr int kStages = {}, kWaveM = {};\n",
       to_string(s.in), tile::storage_type(s.dtype_bias), to_string(s.lengths), to_string(s.bias),
-      s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k, hdim_v, a.stages, a.wave.m);
+      to_string(s.pages), s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k, hdim_v,
+      a.stages, a.wave.m);
   return attention_on_gpu(
       spec,
       {"fmha/flash_fmha.h", "FlashFmha", "FlashArguments", config, tile::wgmma_text(products)},
@@ -352,8 +399,8 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   const std::array<std::size_t, 4> offsets = {
       offsetof(FlashArguments, q_map), offsetof(FlashArguments, k_map),
       offsetof(FlashArguments, v_map), offsetof(FlashArguments, out_map)};
-  const std::array<int, 4> rows = {device::kWgmmaRows, a.tile.n, a.tile.n,
-                                   device::kFlashStoredRows};
+  const int keys = p.pages == FmhaPages::none ? a.tile.n : device::flash_box(p.page_size, a.tile.n);
+  const std::array<int, 4> rows = {device::kWgmmaRows, keys, keys, device::kFlashStoredRows};
   const std::array<Tokens, 4> all = tokens_of(p);
   for (std::size_t i = 0; i < all.size(); ++i) {
     launch.tensor_maps.push(window(all[i], bases[i], p, offsets[i], rows[i]));

@@ -6,6 +6,8 @@
 // memory; any number of blocks, which take tiles from a counter.
 #pragma once
 
+#include "tessera/device/cuda/fmha/check_pages.h"
+#include "tessera/device/cuda/fmha/flash_paged_producer.h"
 #include "tessera/device/cuda/fmha/flash_producer.h"
 #include "tessera/device/cuda/fmha/flash_rows.h"
 #include "tessera/device/cuda/fmha/flash_scores.h"
@@ -184,12 +186,20 @@ class FlashConsumer {
   __device__ __forceinline__ void repair() {
     const FmhaArguments& g = a.fmha;
     const i64 head = tile.head / static_cast<int>(g.heads / g.heads_kv);
-    const i64 token = i64{index} * kKeys + (kEqual ? 0 : tile.first_key);
-    const T* const keys = static_cast<const T*>(g.k) + tile.batch * g.k_stride[kTokenBatch] +
-                          head * g.k_stride[kTokenHead] + token * g.k_stride[kToken];
-    const FlashTokens<T> tokens = {keys, g.k_stride[kToken], static_cast<int>(g.hdim)};
-    multiply_again<C::kTileK>(
-        tokens, lane, [this](int step, u32(&words)[4]) { load_fragment(step, words); }, scores);
+    const auto fragment = [this](int step, u32(&words)[4]) { load_fragment(step, words); };
+    if constexpr (Block::kPaged) {
+      int words[4];  // a register of its own would be one too many
+      load_shared_if(block.place(buffer) + 16, words, true);
+      const FlashTile at = {0, 0, 0, 0, 0, 0, 0, words[3]};
+      const FlashPagedKeys<T, kKeys> keys(g, at, head, index * kKeys, lane);
+      keys.template multiply_again<C::kTileK>(fragment, scores);
+    } else {
+      const i64 token = i64{index} * kKeys + (kEqual ? 0 : tile.first_key);
+      const T* const keys = static_cast<const T*>(g.k) + tile.batch * g.k_stride[kTokenBatch] +
+                            head * g.k_stride[kTokenHead] + token * g.k_stride[kToken];
+      const FlashTokens<T> tokens = {keys, g.k_stride[kToken], static_cast<int>(g.hdim)};
+      multiply_again<C::kTileK>(tokens, lane, fragment, scores);
+    }
     bend();
     store_shared_if(flag(parity ^ 1), number, lane == 0);
   }
@@ -345,7 +355,12 @@ template <class C>
 struct FlashFmha {
   using Block = FlashBlock<C>;
 
+  static __device__ __forceinline__ void check(const FlashArguments& arguments) {
+    check_pages<C::kLengths, C::kPages>(arguments.fmha);
+  }
+
   static __device__ __forceinline__ void run(const FlashArguments& arguments) {
+    if (Block::kPaged && has_bad_page(arguments.fmha)) return;
     extern __shared__ __align__(1024) unsigned char flash_memory[];
     constexpr int kConsumers = Block::kConsumers;
     const Block block = {shared_address(flash_memory)};
@@ -353,9 +368,13 @@ struct FlashFmha {
     if (threadIdx.x == 0) block.init();
     __syncthreads();
     if (group == kConsumers) {
-      registers_shrink<kConsumers == 3 ? 32 : 24>();
+      registers_shrink<kConsumers == 3 || Block::kPaged ? 32 : 24>();
       const int warp = uniform(static_cast<int>(threadIdx.x) % kGroupThreads / 32);
-      if (warp == 0 && elect_one()) FlashProducer<C>(arguments, block).run();
+      if constexpr (Block::kPaged) {
+        if (warp == 0) FlashPagedProducer<C>(arguments, block).run();
+      } else {
+        if (warp == 0 && elect_one()) FlashProducer<C>(arguments, block).run();
+      }
     } else {
       registers_grow<flash_registers(kConsumers)>();
       FlashConsumer<C>(arguments, block, group).run();
