@@ -104,6 +104,19 @@ TEST_F(GpuFmhaFlash, ScoresThatJumpInPagesAreCorrect) {
   }
 }
 
+// Half of them in pages, too. All weights but 1 of 256 are dropped, at most.
+TEST_F(GpuFmhaFlash, RandomProblemsWithDropoutAreCorrect) {
+  fmha::RandomFmhas random(random_());
+  for (int i = 0; i < 60; ++i) {
+    FmhaProblem p = for_flash(random, i % 12 == 0 ? 1200 : 300);
+    if (random.coin()) p = in_pages(random, p);
+    p.p_drop = static_cast<float>(random.integer(1, 999)) / 1000;
+    const std::vector<KernelSpec> some = kernels(Pipeline::tmaws, p);
+    ASSERT_FALSE(some.empty()) << to_string(Problem(p));
+    check(random.one_of(some), p);
+  }
+}
+
 TEST_F(GpuFmhaFlash, RandomProblemsAreCorrect) {
   fmha::RandomFmhas random(random_());
   for (int i = 0; i < 120; ++i) {

@@ -106,8 +106,12 @@ TEST(FmhaRules, UnequalHeadsWithDropout) {
 }
 
 TEST(FmhaRules, DropoutOfTensorCores) {
-  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"),
-            "tmaws computes without dropout");
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"), "");
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_random_s4_sm90a"),
+            "tmaws stores no random values of dropout, got random=1");
+  const std::string reason =
+      illegal("fmha_forward_bf16_tmaws_192x128x64_3x1x1_1x1x1_dropout_s6_sm90a");
+  EXPECT_EQ(reason, "tile 192x128x64 needs 176 registers a thread, 3 consumers have 160");
 }
 
 TEST(FmhaRules, SoftCapWithABias) {

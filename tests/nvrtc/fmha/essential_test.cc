@@ -98,6 +98,15 @@ TEST_F(EssentialFmha, FlashKernelsCompileWithoutSpills) {
   expect_no_spills(sources);
 }
 
+TEST_F(EssentialFmha, FlashKernelsWithDropoutCompileWithoutSpills) {
+  target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
+  const std::vector<Source> sources =
+      some_sources({"dtype=bf16 mask=top_left lse=1", "dtype=fp16 lengths=packed lse=1"}, target_,
+                   "seqlen_q=64 seqlen_k=64 hdim=64 p_drop=0.1");
+  ASSERT_EQ(sources.size(), 4U);
+  expect_no_spills(sources);
+}
+
 TEST_F(EssentialFmha, FlashKernelsOfPagesCompileWithoutSpills) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
   const std::vector<Source> sources = some_sources(

@@ -38,7 +38,7 @@ constexpr std::int64_t kSectionBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kLeastSection = 8;  // heads
 
 device::FlashShape shape_of(const FmhaSignature& s, const Algorithm& a) {
-  const bool bends = s.soft_cap || s.bias != FmhaBias::none;
+  const bool bends = s.soft_cap || s.bias != FmhaBias::none || s.dropout;
   return {a.wave.m, a.tile.n, a.tile.k, flash_gpu_hdim_v(a.tile.k), a.stages, bends};
 }
 
@@ -69,8 +69,10 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
        return fmt::format("tmaws computes fp16 or bf16 with out of that type, got {}",
                           types_of(c.signature));
      }},
-    {[](const FlashCase& c) { return !c.signature.dropout; },
-     [](const FlashCase&) { return std::string("tmaws computes without dropout"); }},
+    {[](const FlashCase& c) { return !c.signature.random; },
+     [](const FlashCase&) {
+       return std::string("tmaws stores no random values of dropout, got random=1");
+     }},
     {[](const FlashCase& c) { return c.signature.cache_layout == FmhaCacheLayout::linear; },
      [](const FlashCase& c) {
        return fmt::format("tmaws reads pages whose layout is linear, got {}",
@@ -370,12 +372,12 @@ Source emit_flash_gpu(const KernelSpec& spec) {
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
       "  static constexpr FmhaBias kBias = FmhaBias::{};\n"
       "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
-      "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
+      "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {}, kDropout = {};\n"
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
       "  static constexpr int kStages = {}, kWaveM = {};\n",
       to_string(s.in), tile::storage_type(s.dtype_bias), to_string(s.lengths), to_string(s.bias),
-      to_string(s.pages), s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k, hdim_v,
-      a.stages, a.wave.m);
+      to_string(s.pages), s.masked, s.soft_cap, s.lse, s.dropout, a.tile.m, a.tile.n, a.tile.k,
+      hdim_v, a.stages, a.wave.m);
   return attention_on_gpu(
       spec,
       {"fmha/flash_fmha.h", "FlashFmha", "FlashArguments", config, tile::wgmma_text(products)},

@@ -32,7 +32,7 @@ struct FlashBlock {
   static constexpr bool kFetchesBias =
       C::kBias == FmhaBias::elementwise && sizeof(typename C::Bias) == 2 && kConsumers == 2;
   static constexpr FlashSizes kSizes =
-      flash_sizes({kConsumers, kKeys, C::kTileK, C::kHdimV, kStages, kBends});
+      flash_sizes({kConsumers, kKeys, C::kTileK, C::kHdimV, kStages, kBends || C::kDropout});
   static constexpr int kBuffers = kSizes.query_buffers;
   static constexpr bool kPaged = C::kPages != FmhaPages::none;
   // Whether all sequences are equally long. A list of pages may cut the keys of each.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "tessera/device/cuda/fmha/check_pages.h"
+#include "tessera/device/cuda/fmha/flash_dropout.h"
 #include "tessera/device/cuda/fmha/flash_paged_producer.h"
 #include "tessera/device/cuda/fmha/flash_producer.h"
 #include "tessera/device/cuda/fmha/flash_rows.h"
@@ -60,6 +61,8 @@ class FlashConsumer {
   u32 weights[kSteps][4];
   u32 biases[Block::kFetchesBias ? kScores / 2 : 1];  // of the next block, in pairs
   u32 queries[kInRegisters ? kDepth : 1][4];
+
+  FlashDropout<kKeys> dropout;
 
   // A repair costs as much as several blocks. So the warps of a consumer tell each other of repairs
   // by two flags that hold the tile's number, one for every other block; what is written beside one
@@ -128,6 +131,10 @@ class FlashConsumer {
     barrier_arrive_if(block.empty(keys), thread == 0);
   }
   __device__ __forceinline__ void finish() {
+    if constexpr (C::kDropout) {
+      const int row = tile.row + warp * 16 + lane / 4;
+      dropout.draw(a.fmha, dropout_row(a.fmha, tile.batch, tile.head, row), index * kKeys, lane);
+    }
     wgmma_wait<0>();
 #pragma unroll
     for (int i = 0; i < kSums; ++i) wgmma_done(sums[i]);
@@ -140,6 +147,7 @@ class FlashConsumer {
     for (int i = 0; i < kScores / 2; ++i) {
       weights[i / 4][i % 4] = round_pair<T>(scores[2 * i], scores[2 * i + 1]);
     }
+    if constexpr (C::kDropout) dropout.drop(&weights[0][0], lane);
   }
   __device__ __forceinline__ void release_queries() const {
     barrier_arrive_if(block.queries_empty(buffer), lane == 0 && index == first);

@@ -10,15 +10,16 @@ struct FlashShape {
   int keys;          // of a block
   int hdim, hdim_v;  // the longest heads, whole slabs of 64 elements
   int stages;        // of the ring of blocks of keys and of values
-  bool bends;        // whether a score is more than a product times the scale
+  bool bends;        // whether a score is more than a product times the scale, or may be dropped
 };
 
 inline constexpr int kFlashSlab = 64;            // elements of a swizzled line
 inline constexpr int kFlashStoredRows = 16;      // rows of the output that a warp stores at a time
 inline constexpr int kFlashPlaceBytes = 32;      // what a consumer is told of a tile
 inline constexpr int kFlashSmallRegisters = 32;  // of a consumer's thread, besides the arrays
-inline constexpr int kFlashBendRegisters = 16;   // more where scores are more than products
-inline constexpr int kFlashQueryRegisters = 8;   // more where it has the queries
+inline constexpr int kFlashBendRegisters =
+    16;  // more where scores are more than products, or dropped
+inline constexpr int kFlashQueryRegisters = 8;  // more where it has the queries
 
 // Registers of a consumer's thread that the machine has, of 64 Ki for all threads.
 constexpr int flash_registers(int consumers) { return consumers == 3 ? 160 : 240; }

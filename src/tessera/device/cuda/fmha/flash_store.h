@@ -3,6 +3,7 @@
 
 #include "tessera/device/cuda/fmha/flash_block.h"
 #include "tessera/device/cuda/fmha/flash_rows.h"
+#include "tessera/device/fmha_dropout.h"
 
 namespace tessera::device {
 
@@ -26,6 +27,7 @@ struct FlashStore {
     for (int x = 0; x < 2; ++x) {
       const float total = sum_of_row(its.total[x]);
       factor[x] = total == 0 ? 0.0F : reciprocal(total);
+      if constexpr (C::kDropout) factor[x] *= dropout_scale(a.fmha);
       lse[x] = total == 0 ? minus_infinity()
                           : its.reference[x] * (Block::kBends ? 1.0F : a.fmha.scale) +
                                 (__log2f(total) + FlashRange<T>::kShift) * 0.69314718056F;
