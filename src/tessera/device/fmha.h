@@ -127,10 +127,16 @@ inline FmhaSlot slot_of(const Arguments& g, i64 key) {
   return {at / size, at % size};  // 64 bits take several times as long
 }
 
-// The page of a sequence's entry. Whatever the table holds, it is one of the cache.
+// Whatever a table holds, the page is one of the cache.
+template <class Arguments>
+inline i64 page_in_cache(const Arguments& g, int page) {
+  return clamped(page, 0, g.num_pages - 1);
+}
+
+// The page of a sequence's entry.
 template <class Arguments, class Sequence>
 inline i64 page_of(const Arguments& g, const Sequence& s, i64 entry) {
-  return clamped(g.page_table[s.first_key + entry], 0, g.num_pages - 1);
+  return page_in_cache(g, g.page_table[s.first_key + entry]);
 }
 
 // Where coordinate x lies of which `run` neighbours lie together, and the next ones `far` elements

@@ -58,6 +58,65 @@ FmhaProblem for_flash(fmha::RandomFmhas& random, std::int64_t longest) {
   return p;
 }
 
+// The keys and values in the pages of a cache, which may have too few for all tokens: then
+// sequences share some.
+FmhaProblem in_pages(fmha::RandomFmhas& random, FmhaProblem p) {
+  p.pages = random.coin() ? FmhaPages::table : FmhaPages::list;
+  p.page_size = random.one_of(std::array{8, 16, 24, 64, 128, 384, 1024});
+  p.tokens_k = kPacked;
+  p.k_strides = kPackedTokens;
+  const std::int64_t needed = pages_needed(p);
+  if (random.coin()) p.num_pages = random.integer(1, p.batch * needed + 4);
+  if (p.pages == FmhaPages::table && random.coin()) p.max_pages = needed + random.integer(0, 3);
+  if (p.pages == FmhaPages::table && random.coin()) p.table_stride = random.integer(0, 2 * needed);
+  if (p.pages == FmhaPages::list && p.lengths != FmhaLengths::equal && random.coin()) {
+    p.page_entries = random.integer(0, p.batch * needed);
+  }
+  if (random.coin()) {  // heads apart, with room between tokens: {page, head, token, element}
+    const std::int64_t row = p.hdim + 8 * random.integer(0, 2);
+    p.k_strides = {row * p.page_size * p.heads_kv, row * p.page_size, row, 1};
+  }
+  p.check_pages = random.coin();
+  return p;
+}
+
+TEST_F(GpuFmhaFlash, RandomPagesAreCorrect) {
+  fmha::RandomFmhas random(random_());
+  for (int i = 0; i < 80; ++i) {
+    const Problem problem = in_pages(random, for_flash(random, i % 8 == 0 ? 1200 : 300));
+    const std::vector<KernelSpec> some = kernels(Pipeline::tmaws, problem);
+    ASSERT_FALSE(some.empty()) << to_string(problem);
+    check(random.one_of(some), problem);
+  }
+}
+
+// Nearly every block is repaired, by keys that are found in their pages again.
+TEST_F(GpuFmhaFlash, ScoresThatJumpInPagesAreCorrect) {
+  for (const char* words : {"dtype=bf16 scale=2 pages=table page_size=16",
+                            "dtype=fp16 scale=40 pages=list page_size=64 mask=bottom_right",
+                            "dtype=bf16 scale=40 pages=table page_size=1024 lengths=padded"}) {
+    for (const int hdim : {64, 128, 192, 256}) {
+      const Problem problem = parse_problem(
+          fmt::format("fmha batch=2 heads=3 seqlen_q=200 seqlen_k=900 hdim={} hdim_v={} lse=1 {}",
+                      hdim, hdim == 192 ? 128 : hdim, words));
+      for (const KernelSpec& spec : kernels(Pipeline::tmaws, problem)) check(spec, problem);
+    }
+  }
+}
+
+// Half of them in pages, too. All weights but 1 of 256 are dropped, at most.
+TEST_F(GpuFmhaFlash, RandomProblemsWithDropoutAreCorrect) {
+  fmha::RandomFmhas random(random_());
+  for (int i = 0; i < 60; ++i) {
+    FmhaProblem p = for_flash(random, i % 12 == 0 ? 1200 : 300);
+    if (random.coin()) p = in_pages(random, p);
+    p.p_drop = static_cast<float>(random.integer(1, 999)) / 1000;
+    const std::vector<KernelSpec> some = kernels(Pipeline::tmaws, p);
+    ASSERT_FALSE(some.empty()) << to_string(Problem(p));
+    check(random.one_of(some), p);
+  }
+}
+
 TEST_F(GpuFmhaFlash, RandomProblemsAreCorrect) {
   fmha::RandomFmhas random(random_());
   for (int i = 0; i < 120; ++i) {
@@ -91,7 +150,11 @@ TEST_F(GpuFmhaFlash, ManyTilesAreCorrect) {
         "batch=20 heads=8 heads_kv=2 seqlen_q=500 seqlen_k=400 hdim=128 lengths=padded "
         "mask=bottom_right window_left=200 dtype=bf16",
         "batch=4 heads=16 seqlen_q=500 seqlen_k=500 hdim=128 mask=top_left window_left=99 "
-        "bias=alibi soft_cap=9 dtype=fp16"}) {
+        "bias=alibi soft_cap=9 dtype=fp16",
+        "batch=60 heads=4 seqlen_q=300 seqlen_k=200 hdim=64 lengths=packed mask=bottom_right "
+        "pages=table page_size=16 dtype=bf16",
+        "batch=20 heads=8 heads_kv=2 seqlen_q=500 seqlen_k=700 hdim=128 lengths=packed "
+        "mask=bottom_right window_left=200 pages=list page_size=64 check_pages=1 dtype=fp16"}) {
     const Problem problem = parse_problem(std::string("fmha lse=1 ") + words);
     for (const KernelSpec& spec : kernels(Pipeline::tmaws, problem)) check(spec, problem);
   }

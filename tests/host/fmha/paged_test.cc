@@ -215,7 +215,9 @@ TEST(FmhaPages, KernelsAreListedWhereAskedFor) {
     EXPECT_GT(specs.size(), 0U);
     for (const KernelSpec& spec : specs) {
       const std::vector<Problem> problems = samples(spec, target);
-      EXPECT_EQ(problems.size(), 13U) << name_of(spec);
+      // tmaws needs a key, and tokens of a page in eights.
+      EXPECT_EQ(problems.size(), spec.algorithm.pipeline == Pipeline::tmaws ? 7U : 13U)
+          << name_of(spec);
       for (const Problem& problem : problems) {
         family().validate(problem);
         EXPECT_EQ(supports(spec, problem, target).reason, "") << to_string(problem);

@@ -59,10 +59,12 @@ TEST(FmhaRules, TypesOfKernels) {
             "in must be fp32, fp16 or bf16, got fp8");
   EXPECT_EQ(illegal("fmha_forward_bf16" + more + "biaselementwise_byfp8_avx512"),
             "dtype_bias must be fp32, fp16 or bf16, got fp8");
-  EXPECT_EQ(
-      illegal("fmha_forward_fp32_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a"),
-      "tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, no dropout and no pages, "
-      "got in fp32, out fp32, pages none");
+  EXPECT_EQ(illegal("fmha_forward_fp32_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a"),
+            "tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, got in fp32, out fp32");
+  EXPECT_EQ(illegal("fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_padded_pagestable_s4_sm90a"),
+            "tmaws computes fp8 without dropout and pages, got pages table");
+  EXPECT_EQ(illegal("fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"),
+            "tmaws computes fp8 without dropout and pages, got pages none, dropout");
 }
 
 TEST(FmhaRules, PipelineOfTheTarget) {
@@ -162,10 +164,12 @@ TEST(FmhaRules, UnequalHeadsWithDropout) {
 }
 
 TEST(FmhaRules, DropoutOfTensorCores) {
-  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"),
-            "tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, no dropout and no "
-            "pages, got in "
-            "bf16, out bf16, pages none, dropout");
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"), "");
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_dropout_random_s4_sm90a"),
+            "tmaws stores no random values of dropout, got random=1");
+  const std::string reason =
+      illegal("fmha_forward_bf16_tmaws_192x128x64_3x1x1_1x1x1_dropout_s6_sm90a");
+  EXPECT_EQ(reason, "tile 192x128x64 needs 176 registers a thread, 3 consumers have 160");
 }
 
 TEST(FmhaRules, SoftCapWithABias) {
@@ -233,10 +237,34 @@ TEST(FmhaRules, LengthsAreTheKernels) {
   EXPECT_EQ(
       unsupported("fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_sm90a", "hdim=64 lengths=packed"),
       "the kernel has lengths=equal, the problem lengths=packed");
+}
+
+TEST(FmhaRules, PagesOfTensorCores) {
+  const std::string paged =
+      "fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_padded_pagestable_s4_sm90a";
+  EXPECT_EQ(illegal(paged), "");
   EXPECT_EQ(
-      illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_padded_pagestable_s4_sm90a"),
-      "tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, no dropout and no pages, "
-      "got in bf16, out bf16, pages table");
+      illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_pageslist_vectorized_s4_sm90a"),
+      "tmaws reads pages whose layout is linear, got vectorized");
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_192x128x64_3x1x1_1x1x1_pageslist_s6_sm90a"),
+            "tmaws reads pages with 2 consumers, got 3");
+  const std::string fields = "hdim=64 lengths=padded pages=table page_size=";
+  for (const char* size : {"8", "16", "24", "64", "1024"}) {
+    EXPECT_EQ(unsupported(paged, fields + size), "") << size;
+  }
+  EXPECT_EQ(unsupported(paged, fields + "4"),
+            "page_size must be a multiple of 8 with tmaws, got 4");
+  EXPECT_EQ(unsupported(paged, fields + "16 k_stride_s=68"),
+            "the strides of k must be multiples of 8 elements, above 0 and below 549755813888, "
+            "with tmaws, got 68 from token to token");
+  EXPECT_EQ(unsupported(paged, fields + "16 num_pages=5 v_stride_b=12"),
+            "the strides of v must be multiples of 8 elements, above 0 and below 549755813888, "
+            "with tmaws, got 12 from page to page");
+  EXPECT_EQ(unsupported(paged, fields + "16 batch=3 table_stride=1000000000"),
+            "tmaws counts the entries of page_table up to 2147483647, got about 3000000001");
+  EXPECT_EQ(unsupported(paged, fields + "16 num_pages=100 k_stride_b=400000000"),
+            "tmaws reads a cache of keys of at most 34359738368 elements, got about 40000002176");
+  expect_served(fields + "4");
 }
 
 TEST(FmhaRules, TilesFitIntoSharedMemory) {

@@ -133,6 +133,26 @@ TEST_F(EssentialFmha, BentScoresOfEightBitsCompileWithoutSpills) {
   expect_no_spills(sources);
 }
 
+TEST_F(EssentialFmha, FlashKernelsWithDropoutCompileWithoutSpills) {
+  target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
+  const std::vector<Source> sources =
+      some_sources({"dtype=bf16 mask=top_left lse=1", "dtype=fp16 lengths=packed lse=1"}, target_,
+                   "seqlen_q=64 seqlen_k=64 hdim=64 p_drop=0.1");
+  ASSERT_EQ(sources.size(), 4U);
+  expect_no_spills(sources);
+}
+
+TEST_F(EssentialFmha, FlashKernelsOfPagesCompileWithoutSpills) {
+  target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
+  const std::vector<Source> sources = some_sources(
+      {"dtype=bf16 lengths=packed mask=bottom_right pages=table lse=1",
+       "dtype=fp16 lengths=padded soft_cap=30 mask=bottom_right pages=list check_pages=1",
+       "dtype=bf16 pages=list lse=1"},
+      target_, "seqlen_q=64 seqlen_k=64 hdim=64 page_size=16");
+  ASSERT_EQ(sources.size(), 4U);
+  expect_no_spills(sources);
+}
+
 TEST_F(EssentialFmha, SplitKernelsCompileWithoutSpills) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::splitkv};
   const std::vector<Source> sources = some_sources(

@@ -26,6 +26,8 @@ constexpr double kTensorShare = 0.7;  // tmaws: the same, of the tensor cores
 // without a mask although 3% more rows were padding, and slower with a mask. With lengths of their
 // own they have no registers left.
 constexpr double kThirdConsumer = 1.07, kThirdOtherwise = 0.96;
+// tmaws with dropout, reckoned from instructions: random bits take about as many as all else.
+constexpr double kDropoutTensorShare = 0.4;
 constexpr double kMmaShare = 0.2;  // splitkv: the same, which mma.sync reaches beside its loads
 constexpr double kSplitBandwidth = 0.85;       // splitkv: of the memory's, when all units are busy
 constexpr double kSplitL2Bytes = 26;           // splitkv: of a cycle and unit, from L2
@@ -96,7 +98,8 @@ Estimate estimate_flash_gpu(const Algorithm& a, const FmhaProblem& p, const Targ
   const double products = (scores(p) * padding + cut) * elements;
   const bool suits = p.mask == FmhaMask::none && p.lengths == FmhaLengths::equal;
   const double third = a.wave.m < 3 ? 1 : suits ? kThirdConsumer : kThirdOtherwise;
-  const double rate = rate_of_values * target.units * kTensorShare * third;
+  const double share = p.p_drop == 0 ? kTensorShare : kDropoutTensorShare;
+  const double rate = rate_of_values * target.units * share * third;
   const double memory = bytes(p) / (target.memory_gb_per_s * 1e9);
   return tile::total_of(products / rate * rounds, memory,
                         target.launch_us * 1e-6 + kGpuStepSeconds);

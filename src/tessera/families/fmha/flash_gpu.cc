@@ -10,6 +10,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/fmha/flash_arguments.h"
+#include "tessera/device/cuda/fmha/flash_box.h"
 #include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
@@ -23,7 +24,10 @@ namespace {
 using device::FlashArguments;
 
 constexpr int kMostWgmmaColumns = 256;
-constexpr int kLeastStages = 3;  // keys, the values before them, and what comes next
+constexpr int kLeastStages = 3;     // keys, the values before them, and what comes next
+constexpr int kPagedConsumers = 2;  // 3 have no registers left
+constexpr std::int64_t kMostEntries = (std::int64_t{1} << 31) - 1;
+constexpr std::int64_t kMostPagedElements = std::int64_t{8} << 32;  // of k, counted in 16 bytes
 constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
 
 // A section's keys and values are to stay in L2, and it has enough tiles for all blocks.
@@ -35,7 +39,7 @@ bool has_block_factors(FmhaQscale how) {
 }
 
 device::FlashShape shape_of(const FmhaSignature& s, const Algorithm& a) {
-  const bool bends = s.soft_cap || s.bias != FmhaBias::none;
+  const bool bends = s.soft_cap || s.bias != FmhaBias::none || s.dropout;
   return {a.wave.m,
           a.tile.n,
           a.tile.k,
@@ -55,9 +59,8 @@ struct FlashCase {
   const Target& target;
 };
 
-std::string features_of(const FmhaSignature& s) {
-  return fmt::format("in {}, out {}, pages {}{}", to_string(s.in), to_string(s.out),
-                     to_string(s.pages), s.dropout ? ", dropout" : "");
+std::string types_of(const FmhaSignature& s) {
+  return fmt::format("in {}, out {}", to_string(s.in), to_string(s.out));
 }
 
 bool sizes_fit(const Algorithm& a) {
@@ -83,14 +86,29 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
     {[](const FlashCase& c) {
        const FmhaSignature& s = c.signature;
        const bool is_half = (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in;
-       return (is_half || is_eight_bits(s.in)) && !s.dropout && s.pages == FmhaPages::none;
+       return is_half || is_eight_bits(s.in);
      },
      [](const FlashCase& c) {
-       return fmt::format(
-           "tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, no dropout and no "
-           "pages, "
-           "got {}",
-           features_of(c.signature));
+       return fmt::format("tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, got {}",
+                          types_of(c.signature));
+     }},
+    {[](const FlashCase& c) {
+       const FmhaSignature& s = c.signature;
+       return !is_eight_bits(s.in) || (!s.dropout && s.pages == FmhaPages::none);
+     },
+     [](const FlashCase& c) {
+       const FmhaSignature& s = c.signature;
+       return fmt::format("tmaws computes {} without dropout and pages, got pages {}{}",
+                          to_string(s.in), to_string(s.pages), s.dropout ? ", dropout" : "");
+     }},
+    {[](const FlashCase& c) { return !c.signature.random; },
+     [](const FlashCase&) {
+       return std::string("tmaws stores no random values of dropout, got random=1");
+     }},
+    {[](const FlashCase& c) { return c.signature.cache_layout == FmhaCacheLayout::linear; },
+     [](const FlashCase& c) {
+       return fmt::format("tmaws reads pages whose layout is linear, got {}",
+                          to_string(c.signature.cache_layout));
      }},
     {[](const FlashCase& c) {
        const Shape3& w = c.algorithm.wave;
@@ -104,6 +122,13 @@ constexpr tile::Rule<FlashCase> kFlashRules[] = {
      [](const FlashCase& c) {
        return fmt::format("tmaws has 2 consumers (2x1x1) with in {}, got {}",
                           to_string(c.signature.in), c.algorithm.wave.m);
+     }},
+    {[](const FlashCase& c) {
+       return c.signature.pages == FmhaPages::none || c.algorithm.wave.m == kPagedConsumers;
+     },
+     [](const FlashCase& c) {
+       return fmt::format("tmaws reads pages with {} consumers, got {}", kPagedConsumers,
+                          c.algorithm.wave.m);
      }},
     {[](const FlashCase& c) {
        const Algorithm& a = c.algorithm;
@@ -175,10 +200,13 @@ std::array<WindowTokens, 4> tokens_of(const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const std::int64_t sequences = is_packed ? 1 : p.batch;
   const std::int64_t queries = is_packed ? p.tokens_q : p.seqlen_q;
-  const std::int64_t keys = is_packed ? p.tokens_k : p.seqlen_k;
+  const bool is_paged = p.pages != FmhaPages::none;
+  const std::int64_t keys = is_paged ? p.page_size : is_packed ? p.tokens_k : p.seqlen_k;
+  const std::int64_t parts = is_paged ? p.num_pages : sequences;
+  const std::string_view part = is_paged ? "page" : "sequence";
   return {{{"q", p.in, query_strides(p), p.heads, queries, p.hdim, sequences},
-           {"k", p.in, p.k_strides, p.heads_kv, keys, p.hdim, sequences},
-           {"v", p.in, p.v_strides, p.heads_kv, keys, p.hdim_v, sequences},
+           {"k", p.in, p.k_strides, p.heads_kv, keys, p.hdim, parts, part},
+           {"v", p.in, p.v_strides, p.heads_kv, keys, p.hdim_v, parts, part},
            {"out", p.out, p.out_strides, p.heads, queries, p.hdim_v, sequences}}};
 }
 
@@ -195,16 +223,40 @@ double most_tiles(const Algorithm& a, const FmhaProblem& p) {
   return std::min(each, double(p.tokens_q) / a.tile.m + double(p.batch)) * double(p.heads);
 }
 
+// The kernel counts the entries of page_table in int.
+std::string page_reason(const FmhaProblem& p) {
+  if (p.pages == FmhaPages::none) return {};
+  if (p.page_size % device::kFlashLeastBox != 0) {
+    return fmt::format("page_size must be a multiple of {} with tmaws, got {}",
+                       device::kFlashLeastBox, p.page_size);
+  }
+  const double entries = p.pages == FmhaPages::list
+                             ? double(p.page_entries)
+                             : double(p.batch) * double(p.table_stride) + double(p.max_pages);
+  if (entries > kMostEntries) {
+    return fmt::format("tmaws counts the entries of page_table up to {}, got about {:.0f}",
+                       kMostEntries, entries);
+  }
+  const FmhaStrides& k = p.k_strides;
+  const double elements = double(p.num_pages) * double(k[device::kTokenBatch]) +
+                          double(p.heads_kv) * double(k[device::kTokenHead]) +
+                          double(p.page_size) * double(k[device::kToken]);
+  if (elements <= kMostPagedElements) return {};
+  return fmt::format("tmaws reads a cache of keys of at most {} elements, got about {:.0f}",
+                     kMostPagedElements, elements);
+}
+
 std::string size_reason(const Algorithm& a, const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const std::int64_t unit = tma_elements(p.in);
+  const bool has_tokens_k = is_packed && p.pages == FmhaPages::none;
   const std::array<FlashLimit, 6> limits = {
       {{"hdim", p.hdim, unit, a.tile.k},
        {"hdim_v", p.hdim_v, unit, flash_gpu_hdim_v(a.tile.k)},
        {"seqlen_q", p.seqlen_q, 0, kMostTokens},
        {"seqlen_k", p.seqlen_k, 1, kMostTokens},
        {"tokens_q", is_packed ? p.tokens_q : 1, 0, kMostTokens},
-       {"tokens_k", is_packed ? p.tokens_k : 1, has_queries(p) ? 1 : 0, kMostTokens}}};
+       {"tokens_k", has_tokens_k ? p.tokens_k : 1, has_queries(p) ? 1 : 0, kMostTokens}}};
   for (const auto& [name, value, least, most] : limits) {
     if (value >= least && value <= most) continue;
     return fmt::format("{} must be {} to {} with tmaws and tile {}, got {}", name, least, most,
@@ -288,6 +340,7 @@ std::string flash_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) 
   for (const WindowTokens& t : tokens_of(p)) {
     if (std::string why = window_reason(t); !why.empty()) return why;
   }
+  if (std::string why = page_reason(p); !why.empty()) return why;
   if (p.num_splits > 1) {
     return fmt::format("tmaws does not cut keys, num_splits must be 0 or 1, got {}", p.num_splits);
   }
@@ -322,12 +375,13 @@ Source emit_flash_gpu(const KernelSpec& spec) {
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
       "  static constexpr FmhaBias kBias = FmhaBias::{};\n"
       "  static constexpr FmhaQscale kQscale = FmhaQscale::{};\n"
-      "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
+      "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
+      "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {}, kDropout = {};\n"
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
       "  static constexpr int kStages = {}, kWaveM = {};\n",
       to_string(s.in), tile::storage_type(s.out), tile::storage_type(s.dtype_bias),
-      to_string(s.lengths), to_string(s.bias), to_string(s.qscale), s.masked, s.soft_cap, s.lse,
-      a.tile.m, a.tile.n, a.tile.k, hdim_v, a.stages, a.wave.m);
+      to_string(s.lengths), to_string(s.bias), to_string(s.qscale), to_string(s.pages), s.masked,
+      s.soft_cap, s.lse, s.dropout, a.tile.m, a.tile.n, a.tile.k, hdim_v, a.stages, a.wave.m);
   return attention_on_gpu(
       spec,
       {"fmha/flash_fmha.h", "FlashFmha", "FlashArguments", config, tile::wgmma_text(products)},
@@ -352,8 +406,8 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   const std::array<std::size_t, 4> offsets = {
       offsetof(FlashArguments, q_map), offsetof(FlashArguments, k_map),
       offsetof(FlashArguments, v_map), offsetof(FlashArguments, out_map)};
-  const std::array<int, 4> rows = {device::kWgmmaRows, a.tile.n, a.tile.n,
-                                   device::kFlashStoredRows};
+  const int keys = p.pages == FmhaPages::none ? a.tile.n : device::flash_box(p.page_size, a.tile.n);
+  const std::array<int, 4> rows = {device::kWgmmaRows, keys, keys, device::kFlashStoredRows};
   const std::array<WindowTokens, 4> all = tokens_of(p);
   const int of_values = is_eight_bits(p.in) ? flash_gpu_hdim_v(a.tile.k) : 0;
   const std::array<int, 4> elements = {0, 0, of_values, 0};

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kMostStride = (std::int64_t{1} << 40) / 2;  // elements
 
-// {token, head, sequence}: how many, and their distance.
+// {token, head, sequence or page}: how many, and their distance.
 struct Dimension {
   std::string_view name;
   std::int64_t size, stride;
@@ -24,7 +24,7 @@ struct Dimension {
 std::array<Dimension, 3> dimensions(const WindowTokens& t) {
   return {{{"token", t.tokens, t.strides[device::kToken]},
            {"head", t.heads, t.strides[device::kTokenHead]},
-           {"sequence", t.sequences, t.strides[device::kTokenBatch]}}};
+           {t.part, t.parts, t.strides[device::kTokenBatch]}}};
 }
 
 }  // namespace
@@ -81,7 +81,8 @@ TensorMap window_of(const WindowTokens& t, const void* base, std::size_t offset,
 
 SeenKeys seen_keys(const FmhaProblem& p) {
   constexpr std::int64_t kAll = 2 * kMostTokens;
-  const bool is_known = p.lengths == FmhaLengths::equal && p.mask == FmhaMask::bottom_right;
+  const bool is_known = p.lengths == FmhaLengths::equal && p.pages == FmhaPages::none &&
+                        p.mask == FmhaMask::bottom_right;
   const std::int64_t diagonal = is_known ? p.seqlen_k - p.seqlen_q : 0;
   const std::int64_t right = p.window_right < 0 ? kAll : std::min(p.window_right, kAll);
   const std::int64_t left = p.window_left < 0 ? kAll : std::min(p.window_left, kAll);

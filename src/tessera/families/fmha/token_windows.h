@@ -15,11 +15,13 @@ std::int64_t tma_elements(DType dtype);
 // What kernels count up to: they add up a few of these.
 inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
 
+// A part is a sequence, or a page.
 struct WindowTokens {
   std::string_view name;
   DType dtype;
   const FmhaStrides& strides;
-  std::int64_t heads, tokens, hdim, sequences;
+  std::int64_t heads, tokens, hdim, parts;
+  std::string_view part = "sequence";
 };
 
 // Why the copy engine cannot read or write the tensor; empty where it can.

@@ -13,7 +13,8 @@ namespace tessera::device {
 
 // Queries of one head and one sequence, and the end of the blocks of keys that they see: at least
 // 1, or 0 where there are no more tiles. The rest is told only where sequences have lengths of
-// their own: how many queries and keys the sequence has, and where these begin.
+// their own: how many queries and keys the sequence has, and where these begin. With pages,
+// first_key is the place of the sequence's first entry in page_table.
 struct FlashTile {
   int row, head, batch, blocks;
   int queries, keys, first_query, first_key;
@@ -37,12 +38,16 @@ struct FlashBlock {
   // registers for that.
   static constexpr bool kFetchesBias =
       C::kBias == FmhaBias::elementwise && sizeof(typename C::Bias) == 2 && kConsumers == 2;
-  static constexpr FlashShape kShape = {kConsumers,      kKeys,  C::kTileK, C::kHdimV,
-                                        kStages,         kBends, kConverts, scales_keys(kQscale),
+  static constexpr FlashShape kShape = {kConsumers,      kKeys,
+                                        C::kTileK,       C::kHdimV,
+                                        kStages,         kBends || C::kDropout,
+                                        kConverts,       scales_keys(kQscale),
                                         sizeof(Out) != 2};
   static constexpr FlashSizes kSizes = flash_sizes(kShape);
   static constexpr int kBuffers = kSizes.query_buffers;
-  static constexpr bool kEqual = C::kLengths == FmhaLengths::equal;
+  static constexpr bool kPaged = C::kPages != FmhaPages::none;
+  // Whether all sequences are equally long. A list of pages may cut the keys of each.
+  static constexpr bool kEqual = C::kLengths == FmhaLengths::equal && !kPaged;
   static_assert(C::kTileM == kConsumers * kWgmmaRows, "a consumer has 64 queries");
   static_assert(kConsumers == 2 || kConsumers == 3, "consumers take turns");
   static_assert(kSizes.bytes <= kSharedLimit, "the block must fit into shared memory");
@@ -143,6 +148,23 @@ struct FlashBlock {
   }
 };
 
+// What is kept of a sequence: 32 bits of each number where fetching needs the registers.
+template <bool kShort>
+struct FlashSequence {
+  using Kept = FmhaSequence;
+  static __device__ __forceinline__ Kept of(const FmhaSequence& s) { return s; }
+};
+template <>
+struct FlashSequence<true> {
+  struct Kept {
+    int queries, keys, first_query, first_key;
+  };
+  static __device__ __forceinline__ Kept of(const FmhaSequence& s) {
+    return {static_cast<int>(s.queries), static_cast<int>(s.keys), static_cast<int>(s.first_query),
+            static_cast<int>(s.first_key)};
+  }
+};
+
 // The tiles of all heads and sequences, in the order in which blocks take them: section by section,
 // and within a section from the last queries of all its heads on, which see most keys with a mask.
 // Where sequences have lengths of their own, one sequence follows the other.
@@ -153,12 +175,12 @@ class FlashTiles {
 
   const FlashArguments& a;
   const int heads;
-  int batch = 0;     // the sequence that was looked at last, and
-  int begin = 0;     // its first tile
-  FmhaSequence own;  // its lengths
+  int batch = 0;                                    // the sequence that was looked at last, and
+  int begin = 0;                                    // its first tile
+  typename FlashSequence<Block::kPaged>::Kept own;  // its lengths
 
-  __device__ __forceinline__ FmhaSequence sequence() const {
-    return sequence_of<C::kLengths>(a.fmha, batch);
+  __device__ __forceinline__ auto sequence() const {
+    return FlashSequence<Block::kPaged>::of(sequence_of<C::kLengths, C::kPages>(a.fmha, batch));
   }
   static __device__ __forceinline__ int tiles_of(i64 queries) {
     return static_cast<int>((queries + C::kTileM - 1) / C::kTileM);

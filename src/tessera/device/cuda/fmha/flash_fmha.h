@@ -6,7 +6,10 @@
 // memory; any number of blocks, which take tiles from a counter.
 #pragma once
 
+#include "tessera/device/cuda/fmha/check_pages.h"
+#include "tessera/device/cuda/fmha/flash_dropout.h"
 #include "tessera/device/cuda/fmha/flash_factors.h"
+#include "tessera/device/cuda/fmha/flash_paged_producer.h"
 #include "tessera/device/cuda/fmha/flash_producer.h"
 #include "tessera/device/cuda/fmha/flash_rows.h"
 #include "tessera/device/cuda/fmha/flash_scores.h"
@@ -63,6 +66,8 @@ class FlashConsumer {
   u32 weights[kSteps][4];
   u32 biases[Block::kFetchesBias ? kScores / 2 : 1];  // of the next block, in pairs
   u32 queries[kInRegisters ? kDepth : 1][4];
+
+  FlashDropout<kKeys> dropout;
 
   // A repair costs as much as several blocks. So the warps of a consumer tell each other of repairs
   // by two flags that hold the tile's number, one for every other block; what is written beside one
@@ -131,6 +136,10 @@ class FlashConsumer {
     barrier_arrive_if(block.empty(keys), thread == 0);
   }
   __device__ __forceinline__ void finish() {
+    if constexpr (C::kDropout) {
+      const int row = tile.row + warp * 16 + lane / 4;
+      dropout.draw(a.fmha, dropout_row(a.fmha, tile.batch, tile.head, row), index * kKeys, lane);
+    }
     wgmma_wait<0>();
 #pragma unroll
     for (int i = 0; i < kSums; ++i) wgmma_done(sums[i]);
@@ -143,6 +152,7 @@ class FlashConsumer {
     for (int i = 0; i < kScores / 2; ++i) {
       weights[i / 4][i % 4] = round_pair<Weight>(scores[2 * i], scores[2 * i + 1]);
     }
+    if constexpr (C::kDropout) dropout.drop(&weights[0][0], lane);
   }
   __device__ __forceinline__ void release_queries() const {
     barrier_arrive_if(block.queries_empty(buffer), lane == 0 && index == first);
@@ -191,15 +201,23 @@ class FlashConsumer {
   __device__ __forceinline__ void repair() {
     const FmhaArguments& g = a.fmha;
     const i64 head = tile.head / static_cast<int>(g.heads / g.heads_kv);
-    const i64 token = i64{index} * kKeys + (kEqual ? 0 : tile.first_key);
-    const T* const keys = static_cast<const T*>(g.k) + tile.batch * g.k_stride[kTokenBatch] +
-                          head * g.k_stride[kTokenHead] + token * g.k_stride[kToken];
-    const FlashTokens<T> tokens = {keys, g.k_stride[kToken], static_cast<int>(g.hdim)};
     const auto fragment = [this](int step, u32(&words)[4]) { load_fragment(step, words); };
-    if constexpr (kEightBits) {
-      multiply_bytes_again<C::kTileK>(tokens, lane, fragment, scores);
+    if constexpr (Block::kPaged) {
+      int words[4];  // a register of its own would be one too many
+      load_shared_if(block.place(buffer) + 16, words, true);
+      const FlashTile at = {0, 0, 0, 0, 0, 0, 0, words[3]};
+      const FlashPagedKeys<T, kKeys> keys(g, at, head, index * kKeys, lane);
+      keys.template multiply_again<C::kTileK>(fragment, scores);
     } else {
-      multiply_again<C::kTileK>(tokens, lane, fragment, scores);
+      const i64 token = i64{index} * kKeys + (kEqual ? 0 : tile.first_key);
+      const T* const keys = static_cast<const T*>(g.k) + tile.batch * g.k_stride[kTokenBatch] +
+                            head * g.k_stride[kTokenHead] + token * g.k_stride[kToken];
+      const FlashTokens<T> tokens = {keys, g.k_stride[kToken], static_cast<int>(g.hdim)};
+      if constexpr (kEightBits) {
+        multiply_bytes_again<C::kTileK>(tokens, lane, fragment, scores);
+      } else {
+        multiply_again<C::kTileK>(tokens, lane, fragment, scores);
+      }
     }
     bend();
     raise();
@@ -374,7 +392,12 @@ template <class C>
 struct FlashFmha {
   using Block = FlashBlock<C>;
 
+  static __device__ __forceinline__ void check(const FlashArguments& arguments) {
+    check_pages<C::kLengths, C::kPages>(arguments.fmha);
+  }
+
   static __device__ __forceinline__ void run(const FlashArguments& arguments) {
+    if (Block::kPaged && has_bad_page(arguments.fmha)) return;
     extern __shared__ __align__(1024) unsigned char flash_memory[];
     constexpr int kConsumers = Block::kConsumers;
     const Block block = {shared_address(flash_memory)};
@@ -382,9 +405,13 @@ struct FlashFmha {
     if (threadIdx.x == 0) block.init();
     __syncthreads();
     if (group == kConsumers) {
-      registers_shrink<flash_fetch_registers(Block::kShape)>();
+      registers_shrink<Block::kPaged ? 32 : flash_fetch_registers(Block::kShape)>();
       const int warp = uniform(static_cast<int>(threadIdx.x) % kGroupThreads / 32);
-      if (warp == 0 && elect_one()) FlashProducer<C>(arguments, block).run();
+      if constexpr (Block::kPaged) {
+        if (warp == 0) FlashPagedProducer<C>(arguments, block).run();
+      } else {
+        if (warp == 0 && elect_one()) FlashProducer<C>(arguments, block).run();
+      }
       if constexpr (Block::kConverts) {
         if (warp > 0) FlashConverter<C>(block, warp - 1).run();
       }

@@ -11,7 +11,10 @@ namespace tessera::device {
 // multiply the two together. No values come before the first keys, and no keys before the last
 // values: such a stage is passed on as it is.
 template <class C>
+class FlashPagedProducer;
+template <class C>
 class FlashProducer {
+  friend class FlashPagedProducer<C>;
   using Block = FlashBlock<C>;
   static constexpr int kKeys = C::kTileN;
   static constexpr u64 kEvictLast = 0x14F0000000000000;  // other blocks read keys and values too

@@ -4,6 +4,7 @@
 #include "tessera/device/cuda/eight_bits.h"
 #include "tessera/device/cuda/fmha/flash_block.h"
 #include "tessera/device/cuda/fmha/flash_rows.h"
+#include "tessera/device/fmha_dropout.h"
 #include "tessera/device/fmha_scales.h"
 
 namespace tessera::device {
@@ -35,6 +36,7 @@ struct FlashStore {
       if constexpr (Block::kConverts) {
         factor[x] = scaled_result<Block::kQscale, T>(a.fmha, factor[x] * unit);
       }
+      if constexpr (C::kDropout) factor[x] *= dropout_scale(a.fmha);
       lse[x] = total == 0 ? minus_infinity()
                           : its.reference[x] * nats +
                                 (__log2f(total) + FlashRange<Weight>::kShift) * 0.69314718056F;
