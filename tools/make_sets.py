@@ -494,13 +494,13 @@ FMHA_OPTIONS = ("", "_masked", "_lse", "_masked_lse")
 FMHA_FLASH = ("tmaws_128x128x64_2x1x1_s6", "tmaws_128x128x128_2x1x1_s4")
 FMHA_EQUAL = FMHA_FLASH + ("tmaws_192x128x64_3x1x1_s6", "tmaws_128x128x192_2x1x1_s3",
                            "tmaws_128x64x256_2x1x1_s4", "splitkv_16x16x128_1x4x1_s3",
-                           "direct_16x32x128_4x1x1_s0")
-FMHA_PADDED = FMHA_FLASH + ("splitkv_16x16x128_1x4x1_s3",)
+                           "splitkv_64x32x576_4x1x1_s4", "direct_16x32x128_4x1x1_s0")
+FMHA_DECODE = ("splitkv_16x16x128_1x4x1_s3", "splitkv_64x32x576_4x1x1_s4")
+FMHA_PADDED = FMHA_FLASH + FMHA_DECODE
 FMHA_HOPPER = {
     "": FMHA_EQUAL, "_masked": FMHA_EQUAL, "_packed": FMHA_FLASH, "_packed_masked": FMHA_FLASH,
     "_padded": FMHA_PADDED, "_padded_masked": FMHA_PADDED,
-    "_padded_pagestable": ("splitkv_16x16x128_1x4x1_s3",),
-    "_padded_masked_pagestable": ("splitkv_16x16x128_1x4x1_s3",),
+    "_padded_pagestable": FMHA_DECODE, "_padded_masked_pagestable": FMHA_DECODE,
     "_packed_masked_pagestable": ("splitkv_64x32x128_4x1x1_s5",)}
 
 
