@@ -26,6 +26,7 @@ struct Fields<FmhaProblem> {
       field("seqlen_k", &S::seqlen_k, kRequired),
       field("hdim", &S::hdim, kRequired),
       field("hdim_v", &S::hdim_v),
+      field("v_in_k", &S::v_in_k),
       field("lengths", &S::lengths),
       field("tokens_q", &S::tokens_q),
       field("tokens_k", &S::tokens_k),

@@ -138,6 +138,9 @@ struct FmhaProblem {
   std::int64_t tokens_k = kPacked;
   std::int64_t hdim = 0;  // elements of q and k in a head
   std::int64_t hdim_v = kPacked;
+  // Whether the values are the first hdim_v elements of the keys, as in latent attention: there is
+  // no v then, and v_strides are k_strides.
+  bool v_in_k = false;
   FmhaStrides q_strides = kPackedTokens;  // packed: the batch's stride is not used
   FmhaStrides k_strides = kPackedTokens;
   FmhaStrides v_strides = kPackedTokens;

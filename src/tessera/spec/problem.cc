@@ -253,6 +253,7 @@ void fill_cache(FmhaProblem& p) {
   } else {
     fill_pages(p);
   }
+  if (p.v_in_k) p.v_strides = p.k_strides;
   const bool is_paged = p.pages != FmhaPages::none, is_table = p.pages == FmhaPages::table;
   const std::int64_t needed = pages_needed(p);
   fill(p.tokens_k, 0);

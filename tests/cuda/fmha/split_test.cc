@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "cuda/fmha/pipelines.h"
 
@@ -43,10 +44,80 @@ TEST_F(GpuFmhaSplit, RandomProblemsAreCorrect) {
   }
 }
 
+// Latent attention: the values are the first elements of the keys, or lie elsewhere, also where
+// tokens do not begin at multiples of 16 bytes.
+FmhaProblem latent(fmha::RandomFmhas& random) {
+  FmhaProblem p = few_queries(random);
+  p.heads_kv = random.integer(1, 2);
+  p.heads = p.heads_kv * random.one_of(std::array{1, 3, 16, 17, 64, 128});
+  p.bias_strides = kPackedTokens;
+  p.seqlen_q = random.integer(1, 3);
+  p.seqlen_k = random.integer(1, 1500);
+  p.hdim = random.coin() ? 576 : random.integer(33, 72) * 8;
+  p.hdim_v = random.coin() ? std::min<std::int64_t>(p.hdim, 512) : random.integer(1, 64) * 8;
+  p.v_in_k = p.hdim_v <= p.hdim && random.integer(0, 3) > 0;
+  p.scale = 0.05F;
+  return p;
+}
+
+TEST_F(GpuFmhaSplit, RandomLatentProblemsAreCorrect) {
+  fmha::RandomFmhas random(random_());
+  for (int i = 0; i < 30; ++i) {
+    const Problem problem = latent(random);
+    const std::vector<KernelSpec> some = kernels(Pipeline::splitkv, problem);
+    ASSERT_FALSE(some.empty()) << to_string(problem);
+    check(random.one_of(some), problem);
+  }
+}
+
+// Parts of less than a ring of blocks, of one block, and of none; pages that hold whole blocks of
+// keys and pages that don't; more rows than a tile has.
+TEST_F(GpuFmhaSplit, LatentPartsAndPagesAreCorrect) {
+  int turn = 0;
+  for (const char* words :
+       {"heads=16 seqlen_q=1 seqlen_k=1", "heads=16 seqlen_q=1 seqlen_k=32 v_in_k=1",
+        "heads=64 seqlen_q=1 seqlen_k=100 v_in_k=1 num_splits=1",
+        "heads=64 seqlen_q=1 seqlen_k=3000 v_in_k=1 num_splits=2",
+        "heads=128 seqlen_q=2 seqlen_k=4096 v_in_k=1 mask=bottom_right lse=1",
+        "heads=128 seqlen_q=1 seqlen_k=4096 num_splits=7 lse=1",
+        "batch=3 heads=32 seqlen_q=1 seqlen_k=2000 v_in_k=1 lengths=padded lse=1",
+        "batch=3 heads=16 seqlen_q=1 seqlen_k=2000 v_in_k=1 lengths=padded pages=table "
+        "page_size=64",
+        "batch=3 heads=16 seqlen_q=1 seqlen_k=900 v_in_k=1 lengths=padded pages=list page_size=16",
+        "batch=2 heads=16 seqlen_q=1 seqlen_k=500 lengths=padded pages=table page_size=1",
+        "batch=2 heads=8 seqlen_q=9 seqlen_k=700 v_in_k=1 lengths=packed mask=bottom_right",
+        "heads=64 seqlen_q=1 seqlen_k=20000 v_in_k=1 mask=bottom_right window_left=99 sink=40",
+        "batch=150 heads=16 seqlen_q=1 seqlen_k=300 v_in_k=1",
+        "batch=70 heads=128 seqlen_q=1 seqlen_k=256 v_in_k=1 num_splits=3"}) {
+    const std::string line = "fmha heads_kv=1 hdim=576 hdim_v=512 scale=0.07 ";
+    const Problem problem =
+        parse_problem(line + (turn++ % 2 == 0 ? "dtype=bf16 " : "dtype=fp16 ") + words);
+    const std::vector<KernelSpec> some = kernels(Pipeline::splitkv, problem);
+    ASSERT_EQ(some.size(), 1U) << words;
+    for (const KernelSpec& spec : some) check(spec, problem);
+  }
+}
+
+// All blocks of a tile merge, twice in a row: the counters are clean again, and the bits are those
+// of a launch before.
+TEST_F(GpuFmhaSplit, SharesOfAllBlocksAreMerged) {
+  for (const char* words :
+       {"heads=64 heads_kv=4 seqlen_q=1 seqlen_k=8192 hdim=128",
+        "heads=64 heads_kv=1 seqlen_q=1 seqlen_k=30000 hdim=128 lse=1",
+        "batch=2 heads=16 heads_kv=2 seqlen_q=4 seqlen_k=20000 hdim=64 mask=bottom_right lse=1",
+        "heads=64 heads_kv=1 seqlen_q=1 seqlen_k=16384 hdim=576 hdim_v=512 v_in_k=1 lse=1"}) {
+    const Problem problem = parse_problem(std::string("fmha dtype=bf16 ") + words);
+    for (const KernelSpec& spec : kernels(Pipeline::splitkv, problem)) {
+      for (int i = 0; i < 3; ++i) check(spec, problem);
+    }
+  }
+}
+
 TEST_F(GpuFmhaSplit, SamplesAreCorrect) {
-  for (const char* words : {"dtype=bf16 lse=1", "dtype=fp16 lengths=padded mask=bottom_right"}) {
-    const Problem any =
-        parse_problem(std::string("fmha heads=2 seqlen_q=1 seqlen_k=64 hdim=64 ") + words);
+  for (const char* words : {"hdim=64 dtype=bf16 lse=1", "hdim=576 hdim_v=512 dtype=bf16 lse=1",
+                            "hdim=64 dtype=fp16 lengths=padded mask=bottom_right",
+                            "hdim=576 hdim_v=512 dtype=fp16 lengths=padded mask=bottom_right"}) {
+    const Problem any = parse_problem(std::string("fmha heads=2 seqlen_q=1 seqlen_k=64 ") + words);
     for (const KernelSpec& spec : kernels(Pipeline::splitkv, any)) {
       for (const Problem& problem : family_.samples(spec, target_)) check(spec, problem);
     }

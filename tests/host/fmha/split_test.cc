@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "host/fmha/fmha_problems.h"
@@ -53,8 +54,13 @@ TEST_F(FmhaSplit, PartsKeepAllUnitsBusy) {
     if (steps < 200 || items * 100 < slices || merge > 2) continue;
     EXPECT_LT(time(parts), 2 * double(items) * double(steps) / double(slices) + 64);
   }
-  // The more rows are merged, the fewer parts.
-  EXPECT_GT(device::split_parts(1, 2048, 264, 1), device::split_parts(1, 2048, 264, 16));
+  // Blocks that run all at once merge a share each, whatever the number of parts. Otherwise the
+  // last one merges all: the more rows, the fewer parts.
+  EXPECT_EQ(device::split_parts(1, 2048, 264, 1), 264);
+  EXPECT_EQ(device::split_parts(1, 2048, 264, 16), 264);
+  EXPECT_EQ(device::split_parts(4, 128, 132, 2), 33);
+  EXPECT_EQ(device::split_parts(200, 4096, 264, 1), 5);
+  EXPECT_EQ(device::split_parts(200, 4096, 264, 10000), 1);
   EXPECT_EQ(device::split_merge_cost(8, 64), 1);
   EXPECT_EQ(device::split_merge_cost(64, 32), 16);
   EXPECT_EQ(device::split_parts(8, 2048, 264, 1), 33);
@@ -181,11 +187,19 @@ TEST_F(FmhaSplit, SaysWhichRuleIsBroken) {
       {"bf16_splitkv_16x16x128_1x9x1_1x1x1_s3",
        "wave must be m x n x 1, m warps over rows and n over keys, at most 8 in all, got 1x9x1"},
       {"bf16_splitkv_32x16x128_1x4x1_1x1x1_s3",
-       "tile must be 16 x n x k with 1 warps over rows, n 16, 32 or 64, k 64, 128 or 256, got "
-       "32x16x128"},
+       "tile must be 16 x n x k with 1 warps over rows, n 16, 32 or 64, k 64, 128 or 256, or "
+       "64x32x576 with wave 4x1x1, got 32x16x128"},
       {"bf16_splitkv_16x16x192_1x4x1_1x1x1_s3",
-       "tile must be 16 x n x k with 1 warps over rows, n 16, 32 or 64, k 64, 128 or 256, got "
-       "16x16x192"},
+       "tile must be 16 x n x k with 1 warps over rows, n 16, 32 or 64, k 64, 128 or 256, or "
+       "64x32x576 with wave 4x1x1, got 16x16x192"},
+      {"bf16_splitkv_16x16x576_1x4x1_1x1x1_s3",
+       "tile must be 16 x n x k with 1 warps over rows, n 16, 32 or 64, k 64, 128 or 256, or "
+       "64x32x576 with wave 4x1x1, got 16x16x576"},
+      {"bf16_splitkv_64x32x576_4x2x1_1x1x1_s4",
+       "tile must be 64 x n x k with 4 warps over rows, n 16, 32 or 64, k 64, 128 or 256, or "
+       "64x32x576 with wave 4x1x1, got 64x32x576"},
+      {"bf16_splitkv_64x32x576_4x1x1_1x1x1_s3", "stages must be 4 with tile 64x32x576, got 3"},
+      {"fp32_splitkv_64x32x576_4x1x1_1x1x1_s4", "splitkv computes fp16 or bf16, got fp32"},
       {"bf16_splitkv_16x16x128_1x4x1_1x8x1_s3", "warp tile must be 1x1x1, got 1x8x1"},
       {"bf16_splitkv_16x16x128_1x4x1_1x1x1", "stages must be between 2 and 8, got 1"},
       {"bf16_splitkv_16x16x128_1x4x1_1x1x1_slices4097_s3",
@@ -230,6 +244,68 @@ TEST_F(FmhaSplit, SaysWhatIsNotServed) {
             "splitkv has at most 1073741824 blocks, got about 5000000004 of 16 rows");
 }
 
+// Latent attention: heads of 576 elements whose first 512 are the values.
+TEST_F(FmhaSplit, SaysWhatLatentAttentionDoesNotServe) {
+  const KernelSpec spec = parse_name("fmha_forward_bf16_splitkv_64x32x576_4x1x1_1x1x1_s4_sm90a");
+  EXPECT_EQ(is_legal(spec, target_).reason, "");
+  const auto reason = [&](const std::string& more) {
+    return supports(spec, problem("heads=128 heads_kv=1 seqlen_q=1 seqlen_k=99 dtype=bf16 " + more),
+                    target_)
+        .reason;
+  };
+  EXPECT_EQ(reason("hdim=576 hdim_v=512"), "");
+  EXPECT_EQ(reason("hdim=576 hdim_v=512 v_in_k=1"), "");
+  EXPECT_EQ(reason("hdim=264 hdim_v=8 batch=3"), "");
+  EXPECT_EQ(reason("hdim=8 hdim_v=264"), "");
+  EXPECT_EQ(reason("hdim=570 hdim_v=512"),
+            "hdim must be a multiple of 8 of at most 576 with splitkv and tile 64x32x576, got 570");
+  EXPECT_EQ(
+      reason("hdim=512 hdim_v=500"),
+      "hdim_v must be a multiple of 8 of at most 512 with splitkv and tile 64x32x576, got 500");
+  EXPECT_EQ(reason("hdim=256 hdim_v=128"),
+            "tile 64x32x576 serves heads of more than 256 elements, got 256 (hdim) and 128 "
+            "(hdim_v)");
+  EXPECT_EQ(reason("hdim=576 hdim_v=512 v_in_k=1 k_stride_s=580"),
+            "the strides of k must be multiples of 8 elements with splitkv, got 580 from token to "
+            "token");
+}
+
+TEST_F(FmhaSplit, ValuesInKeysAreCheckedAndCountedOnce) {
+  const std::string line = "heads=16 heads_kv=1 seqlen_q=1 seqlen_k=1000 hdim=576 ";
+  const auto refused = [&](const std::string& fields, const std::string& sentence) {
+    expect_error(ErrorCode::invalid_argument, sentence,
+                 [&] { family().validate(problem(line + fields)); });
+  };
+  refused("hdim_v=512 v_in_k=1 v_stride_s=512",
+          "fmha: v_stride_s must be left out with v_in_k=1, got 512");
+  refused("hdim_v=512 v_in_k=1 kind=extend", "fmha: v_in_k must be 0 with kind=extend, got 1");
+  refused("hdim_v=512 v_in_k=1 kind=append", "fmha: v_in_k must be 0 with kind=append, got 1");
+  refused("hdim_v=512 v_in_k=1 kind=backward", "fmha: v_in_k must be 0 with kind=backward, got 1");
+  refused("hdim_v=512 v_in_k=1 dtype=fp8 qscale=per_tensor",
+          "fmha: v_in_k must be 0 with qscale=per_tensor, got 1");
+  refused("hdim_v=512 v_in_k=1 pages=table page_size=16 cache_layout=vectorized",
+          "fmha: v_in_k must be 0 with cache_layout=vectorized, got 1");
+  const Problem wider = problem("heads=1 seqlen_q=1 seqlen_k=9 hdim=64 hdim_v=72 v_in_k=1");
+  expect_error(ErrorCode::invalid_argument,
+               "fmha: hdim_v must be at most hdim=64 with v_in_k=1, got 72",
+               [&] { family().validate(wider); });
+  const Problem apart = problem(line + "hdim_v=512"),
+                within = problem(line + "hdim_v=512 v_in_k=1");
+  EXPECT_NO_THROW(family().validate(within));
+  EXPECT_EQ(bytes(apart) - bytes(within), 1000.0 * 512 * 4);
+  EXPECT_EQ(tensors(apart).size(), tensors(within).size() + 1);
+  // The kernels find out by pointers and strides.
+  FmhaOperands o;
+  o.k = o.q = &o;
+  const device::FmhaArguments g =
+      fmha::arguments_of(with_strides(std::get<FmhaProblem>(within)), o);
+  EXPECT_EQ(g.v, g.k);
+  EXPECT_TRUE(device::values_in_keys<device::FmhaPages::none>(g));
+  const device::FmhaArguments other =
+      fmha::arguments_of(with_strides(std::get<FmhaProblem>(apart)), o);
+  EXPECT_FALSE(device::values_in_keys<device::FmhaPages::none>(other));
+}
+
 // The least estimate, as where nothing was measured.
 TEST_F(FmhaSplit, IsPreferredForFewQueries) {
   const auto chosen = [&](const std::string& words) {
@@ -253,6 +329,50 @@ TEST_F(FmhaSplit, IsPreferredForFewQueries) {
     EXPECT_EQ(a.slices, 132) << words;
   }
   EXPECT_EQ(chosen("heads=64 heads_kv=4 seqlen_q=4 seqlen_k=131072").tile.m, 64);
+}
+
+TEST_F(FmhaSplit, IsPreferredForLatentAttention) {
+  for (const char* words : {"heads=16", "heads=128 batch=32", "heads=128 seqlen_q=512",
+                            "heads=128 batch=4 seqlen_q=2 mask=bottom_right lengths=padded"}) {
+    const Problem asked = problem(fmt::format(
+        "heads_kv=1 {}seqlen_k=4096 hdim=576 hdim_v=512 v_in_k=1 dtype=bf16 {}",
+        std::string_view(words).find("seqlen_q") == std::string_view::npos ? "seqlen_q=1 " : "",
+        words));
+    double split = 1e9, other = 1e9;
+    for (const KernelSpec& spec : candidates(asked, target_)) {
+      if (!is_legal(spec, target_) || !supports(spec, asked, target_)) continue;
+      const double seconds = estimate(spec, asked, target_, 0).seconds;
+      (spec.algorithm.pipeline == Pipeline::splitkv ? split : other) = seconds;
+    }
+    EXPECT_LT(split, other) << words;
+  }
+}
+
+TEST_F(FmhaSplit, LatentLaunchSaysWhetherAllBlocksRunAtOnce) {
+  const KernelSpec spec =
+      parse_name("fmha_forward_bf16_splitkv_64x32x576_4x1x1_1x1x1_slices132_s4_sm90a");
+  const auto launch_of = [&](const std::string& words) {
+    return fmha::bind(spec,
+                      problem("dtype=bf16 heads=128 heads_kv=1 seqlen_q=1 hdim=576 "
+                              "hdim_v=512 v_in_k=1 seqlen_k=4096 " +
+                              words),
+                      FmhaOperands{});
+  };
+  const auto waits = [](const Launch& launch) {
+    device::SplitArguments g;
+    std::memcpy(&g, launch.arguments.data(), sizeof g);
+    return g.waits;
+  };
+  const Launch few = launch_of("batch=32");
+  ASSERT_EQ(few.steps.size(), 1U);
+  EXPECT_EQ(few.steps[0].grid[0], 128U);  // two parts of each of two tiles
+  EXPECT_EQ(few.steps[0].block[0], 384U);
+  EXPECT_EQ(few.steps[0].shared_memory_bytes, 231616U);
+  EXPECT_EQ(waits(few), 1);
+  EXPECT_EQ(few.workspace.counter_bytes, 64 * 4U);
+  const Launch many = launch_of("batch=67");
+  EXPECT_GT(many.steps[0].grid[0], 132U);
+  EXPECT_EQ(waits(many), 0);
 }
 
 TEST_F(FmhaSplit, LaunchHasABlockForEachPart) {

@@ -160,7 +160,22 @@ TEST_F(EssentialFmha, SplitKernelsCompileWithoutSpills) {
        "dtype=bf16 lengths=packed bias=elementwise soft_cap=30",
        "dtype=fp16 bias=alibi mask=top_left pages=table page_size=16 check_pages=1"},
       target_, "seqlen_q=1 seqlen_k=64 hdim=64");
-  ASSERT_EQ(sources.size(), 6U);
+  ASSERT_EQ(sources.size(), 7U);
+  expect_no_spills(sources);
+}
+
+// Its sums leave few registers for what features need.
+TEST_F(EssentialFmha, LatentKernelsCompileWithoutSpills) {
+  const Family& family = family_of(Op::fmha);
+  std::vector<Source> sources;
+  for (const char* options :
+       {"masked_lse", "padded_lse_pageslist", "packed_masked_biaselementwise_softcap_lse",
+        "packed_masked_biasalibi", "padded_masked_pagestable"}) {
+    const KernelSpec spec = parse_name(std::string("fmha_forward_bf16_splitkv_64x32x576_4x1x1_") +
+                                       "1x1x1_" + options + "_slices132_s4_sm90a");
+    ASSERT_EQ(family.is_legal(spec, target_).reason, "") << options;
+    sources.push_back(family.emit(spec, target_));
+  }
   expect_no_spills(sources);
 }
 

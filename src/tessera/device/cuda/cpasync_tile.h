@@ -28,6 +28,11 @@ template <int kPending>
 __device__ __forceinline__ void copies_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
+// Arrives at the barrier when all copies that this thread has asked for are there. The thread is
+// one of those that the barrier expects.
+__device__ __forceinline__ void copies_arrive(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 
 // A matrix in memory. `lines` and `line` count elements outside and along the contiguous side.
 struct Source {

@@ -1,5 +1,5 @@
-// For a depth in slices: the groups of 128 threads that left the slices of the same sums in device
-// memory meet at a counter, and then each of them adds up a share of these sums.
+// For sums in slices: the groups of threads that left the slices of the same sums in device memory
+// meet at a counter, and then each of them adds up a share of these sums.
 #pragma once
 
 #include "tessera/device/cuda/ptx.h"
@@ -15,11 +15,12 @@ struct SliceShares {
 
 // A group waits for the others only for a while, because their blocks may not be running yet. Once
 // a group has left, the last group to arrive adds up all shares.
-struct SliceMeeting {
+template <int kThreads, int kFieldBits>
+struct Meeting {
   // Fields of the counter: the groups that have arrived, those of them that left before the last
   // one came, and those that have seen that all are here.
-  static constexpr u32 kArrived = 1, kLeft = 1 << 8, kSaw = 1 << 16;
-  static constexpr int kMostSlices = 255;
+  static constexpr u32 kArrived = 1, kLeft = 1 << kFieldBits, kSaw = 1 << 2 * kFieldBits;
+  static constexpr int kMostSlices = (1 << kFieldBits) - 1;
   static constexpr u32 kPatience = 1 << 15;  // clock cycles, about 18 us
 
   u32* counter;  // 0 before and after
@@ -28,15 +29,15 @@ struct SliceMeeting {
   int thread;
   bool waits;  // whether all groups run at the same time; equal for all of them
 
-  static __device__ __forceinline__ int arrived(u32 count) { return count & 255; }
-  static __device__ __forceinline__ int left(u32 count) { return count / kLeft & 255; }
-  static __device__ __forceinline__ int saw(u32 count) { return count / kSaw & 255; }
+  static __device__ __forceinline__ int arrived(u32 count) { return count & kMostSlices; }
+  static __device__ __forceinline__ int left(u32 count) { return count / kLeft & kMostSlices; }
+  static __device__ __forceinline__ int saw(u32 count) { return count / kSaw & kMostSlices; }
 
   // What this group adds up: its own share, or none, or all. Call it when the group has stored its
   // sums; then the sums of all groups can be loaded. Thread 0 releases and acquires for its group,
   // because the named barrier orders the accesses of all threads before and after its own.
   __device__ __forceinline__ SliceShares shares() const {
-    threads_sync(barrier, kGroupThreads);
+    threads_sync(barrier, kThreads);
     bool own = false, all = false, saw_all = false;
     if (thread == 0) {
       const u32 before = count_global(counter);
@@ -46,8 +47,8 @@ struct SliceMeeting {
       all = !own && arrived(before) == slices - 1;
     }
     __syncwarp();
-    own = any_of_threads(barrier, kGroupThreads, own);
-    all = any_of_threads(barrier, kGroupThreads, all);
+    own = any_of_threads(barrier, kThreads, own);
+    all = any_of_threads(barrier, kThreads, all);
     if (own) return {slice, slice + 1, saw_all};
     return {0, all ? slices : 0, saw_all};
   }
@@ -99,5 +100,8 @@ struct SliceMeeting {
     return found;
   }
 };
+
+// Of the groups of 128 threads that multiply slices of a depth.
+using SliceMeeting = Meeting<kGroupThreads, 8>;
 
 }  // namespace tessera::device

@@ -30,7 +30,8 @@ struct OperandTile {
   static constexpr int kDepth = kTileK;
   static constexpr bool kAlongK = kKContiguous;
   static constexpr int kPerLine = kLineBytes / static_cast<int>(sizeof(T));
-  static_assert(kTileK % kPerLine == 0, "tile_k must be whole lines of 128 bytes");
+  static_assert(kTileK % (kKContiguous ? kPerLine : 8) == 0,
+                "tile_k must be whole lines of 128 bytes, or whole atoms of lines");
   static_assert(kKContiguous || sizeof(T) == 2, "wgmma transposes 16-bit operands only");
 
   static constexpr int kSlabs =

@@ -34,7 +34,8 @@ void refuse_forward_fields(const FmhaProblem& given) {
     refuse("mask must be none with {}, got {}", kWith, to_string(given.mask));
   }
   check_standard(
-      std::array<Standard, 6>{{{"window_left", given.window_left, kDefault.window_left},
+      std::array<Standard, 7>{{{"v_in_k", given.v_in_k ? 1 : 0, 0},
+                               {"window_left", given.window_left, kDefault.window_left},
                                {"window_right", given.window_right, kDefault.window_right},
                                {"sink", given.sink, 0},
                                {"slope_stride", given.slope_stride, 0},

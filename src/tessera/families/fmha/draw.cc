@@ -10,6 +10,7 @@
 #include "tessera/families/draw.h"
 #include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
+#include "tessera/families/fmha/split_gpu.h"
 #include "tessera/families/refusals.h"
 #include "tessera/families/tile/usual.h"
 
@@ -177,11 +178,15 @@ void set_bias_strides(std::size_t turn, FmhaProblem& p) {
   if (p.bias == FmhaBias::alibi && turn % 2 == 1) p.slope_stride = p.heads;
 }
 
-// The longest heads with one query, which is soon done.
+// The longest heads with one query, which is soon done. Kernels of latent attention have long ones
+// only, whose values may be the first elements of keys.
 void set_head_sizes(const KernelSpec& spec, std::size_t turn, FmhaProblem& p) {
   const int longest = spec.algorithm.tile.k;
-  const std::int64_t usual = std::clamp(longest, 1, 128);
-  p.hdim = turn % 3 == 1 ? std::max<std::int64_t>(1, usual / 2 - 3) : usual;
+  const bool has_long = spec.algorithm.pipeline == Pipeline::splitkv && is_latent(spec.algorithm);
+  const std::int64_t usual = has_long ? most_hdim_v(longest) : std::clamp(longest, 1, 128);
+  p.v_in_k = has_long && p.kind == FmhaKind::forward && turn % 2 == 1;
+  const std::int64_t shorter = has_long ? usual / 4 * 3 : usual / 2;
+  p.hdim = turn % 3 == 1 ? std::max<std::int64_t>(1, shorter - 3) : usual;
   if (turn % 4 == 2) p.hdim_v = std::max<std::int64_t>(1, usual / 2);
   if (p.seqlen_q == 1) p.hdim = longest, p.hdim_v = most_hdim_v(longest);
 }

@@ -135,7 +135,7 @@ void copy_strides(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrid
 
 device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) {
   device::FmhaArguments g{};
-  g.q = queries_of(p, o), g.k = o.k, g.v = o.v, g.bias = o.bias, g.slopes = o.slopes;
+  g.q = queries_of(p, o), g.k = o.k, g.v = values_of(p, o), g.bias = o.bias, g.slopes = o.slopes;
   g.seqlens_q = o.seqlens_q, g.seqlens_k = o.seqlens_k;
   g.out = o.out, g.lse = o.lse;
   g.batch = p.batch, g.heads = p.heads, g.heads_kv = p.heads_kv;

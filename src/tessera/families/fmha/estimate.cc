@@ -33,6 +33,8 @@ constexpr double kSplitBandwidth = 0.85;       // splitkv: of the memory's, when
 constexpr double kSplitL2Bytes = 26;           // splitkv: of a cycle and unit, from L2
 constexpr double kStepCycles = 400;            // splitkv: of a block of keys, and
 constexpr double kElementCycles = 0.25;        // more for each of its elements
+constexpr double kLatentShare = 0.5;           // splitkv of latent attention: by wgmma
+constexpr double kLatentCycles = 1400;         // and of a block of keys, by reads of shared memory
 constexpr double kPartSeconds = 1.5e-6;        // splitkv: a block's begin and end
 constexpr double kMergeBytesPerSecond = 30e9;  // splitkv: of the block that merges
 
@@ -107,7 +109,8 @@ Estimate estimate_flash_gpu(const Algorithm& a, const FmhaProblem& p, const Targ
 
 // Keys and values come from memory once; the tiles of a key-value head read them in L2. Blocks run
 // `slices` at a time, and half as many, one for each unit, are enough for the memory. Each takes
-// its blocks of keys one after the other. A tile's last one reads the sums of all its parts.
+// its blocks of keys one after the other. The blocks of a tile store the sums of a part and read as
+// many, or a tile's last one reads those of all its parts.
 Estimate estimate_split_gpu(const Algorithm& a, const FmhaProblem& p, const Target& target) {
   const SplitPlan plan = split_gpu_plan(a, p);
   const double hertz = target.clock_ghz * 1e9;
@@ -115,18 +118,23 @@ Estimate estimate_split_gpu(const Algorithm& a, const FmhaProblem& p, const Targ
   const double rounds = std::ceil(blocks / a.slices);
   const double share = blocks / (rounds * a.slices);
   const double seen = scores(p) / (double(p.batch) * double(p.heads) * double(p.seqlen_q));
-  const double products = double(plan.items) * a.tile.m * seen * 2 * a.tile.k;
-  const double compute = products / (product_rate(target, p.in) * target.units * kMmaShare);
-  const double read = double(plan.items) * seen * double(p.hdim + p.hdim_v) * size_of(p.in);
+  const double products =
+      double(plan.items) * a.tile.m * seen * double(a.tile.k + most_hdim_v(a.tile.k));
+  const double compute = products / (product_rate(target, p.in) * target.units *
+                                     (is_latent(a) ? kLatentShare : kMmaShare));
+  const double elements = double(p.hdim) + (p.v_in_k ? 0 : double(p.hdim_v));
+  const double read = double(plan.items) * seen * elements * size_of(p.in);
   const double memory = std::max(bytes(p) / (target.memory_gb_per_s * 1e9 * kSplitBandwidth),
                                  read / (kSplitL2Bytes * hertz * target.units));
   const double steps = std::ceil(seen / (double(a.tile.n) * a.wave.n * double(plan.parts)));
-  const double chain =
-      rounds * steps * (kStepCycles + kElementCycles * a.tile.n * a.tile.k) / hertz;
+  const double step_cycles =
+      is_latent(a) ? kLatentCycles : kStepCycles + kElementCycles * a.tile.n * a.tile.k;
+  const double chain = rounds * steps * step_cycles / hertz;
   const double rows =
       std::min<double>(a.tile.m, double(p.seqlen_q) * double(p.heads) / double(p.heads_kv));
+  const double merged = blocks <= a.slices ? 2 : double(plan.parts);  // parts that a block reads
   const double merging =
-      plan.parts == 1 ? 0 : double(plan.parts) * rows * double(p.hdim_v) * 4 / kMergeBytesPerSecond;
+      plan.parts == 1 ? 0 : merged * rows * double(p.hdim_v) * 4 / kMergeBytesPerSecond;
   return tile::total_of(std::max(compute / share, chain),
                         memory / (rounds > 1 ? share : std::min(1.0, 2 * share)),
                         target.launch_us * 1e-6 + rounds * kPartSeconds + merging);

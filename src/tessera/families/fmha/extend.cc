@@ -65,6 +65,8 @@ const void* queries_of(const FmhaProblem& p, const FmhaOperands& o) {
   return extends(p) && p.rotate_q ? o.q_turned : o.q;
 }
 
+const void* values_of(const FmhaProblem& p, const FmhaOperands& o) { return p.v_in_k ? o.k : o.v; }
+
 const FmhaStrides& query_strides(const FmhaProblem& p) {
   return extends(p) && p.rotate_q ? p.q_turned_strides : p.q_strides;
 }

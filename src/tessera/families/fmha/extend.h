@@ -24,6 +24,8 @@ FmhaProblem append_part(const FmhaProblem& problem);
 FmhaProblem attention_part(const FmhaProblem& problem);
 // Where attention reads q, and the strides there.
 const void* queries_of(const FmhaProblem& problem, const FmhaOperands& operands);
+// And the values, which may be the first elements of the keys.
+const void* values_of(const FmhaProblem& problem, const FmhaOperands& operands);
 const FmhaStrides& query_strides(const FmhaProblem& problem);
 // The text of a CPU's kernel, and of a GPU's whose blocks have so many threads. `attention` is the
 // template that attends; kernels that extend append first.

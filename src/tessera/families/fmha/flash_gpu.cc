@@ -402,7 +402,7 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   launch.workspace.bytes = device::kCounterBytes;
   launch.workspace.counter_bytes = 2 * sizeof(std::uint32_t);
   launch.workspace.address_offset = offsetof(FlashArguments, workspace);
-  const std::array<const void*, 4> bases = {queries_of(p, o), o.k, o.v, o.out};
+  const std::array<const void*, 4> bases = {queries_of(p, o), o.k, values_of(p, o), o.out};
   const std::array<std::size_t, 4> offsets = {
       offsetof(FlashArguments, q_map), offsetof(FlashArguments, k_map),
       offsetof(FlashArguments, v_map), offsetof(FlashArguments, out_map)};

@@ -259,7 +259,7 @@ void add_attended(const FmhaProblem& p, Tensors& all) {
   Tensor& q = add_tokens(kQ, p.in, p, p.heads, p.hdim, p.q_strides, all);
   if (!extends(p)) {
     add_keys(kK, p, p.hdim, p.k_strides, all);
-    add_keys(kV, p, p.hdim_v, p.v_strides, all);
+    if (!p.v_in_k) add_keys(kV, p, p.hdim_v, p.v_strides, all);
     return;
   }
   if (p.rotate_q) {

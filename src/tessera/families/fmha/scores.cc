@@ -69,7 +69,7 @@ Scores::Scores(const FmhaProblem& p, const FmhaOperands& o, double reads,
       g_(arguments_of(p, o)),
       q_(p.in, o.q, reads),
       k_(p.in, o.k, reads),
-      v_(p.in, o.v, reads),
+      v_(p.in, values_of(p, o), reads),
       bias_(p.dtype_bias, o.bias, p.bias == FmhaBias::elementwise ? reads : 0),
       appended_(appended) {
   if (p.p_drop != 0 && o.dropout_rng != nullptr) {  // in the type that the caller stored them in

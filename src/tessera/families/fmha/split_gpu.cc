@@ -1,5 +1,5 @@
 // Attention with split keys on GPUs: legality, text, launch. device/cuda/fmha/split_fmha.h says how
-// the kernels work.
+// the kernels work, and split_latent.h how those of latent attention do.
 #include "tessera/families/fmha/split_gpu.h"
 
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <tuple>
 
 #include "tessera/device/cuda/abi.h"
 #include "tessera/device/cuda/fmha/split_arguments.h"
@@ -16,6 +17,7 @@
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/text.h"
+#include "tessera/families/tile/wgmma.h"
 
 namespace tessera::fmha {
 namespace {
@@ -34,11 +36,21 @@ constexpr std::int64_t kMostSplitBlocks = std::int64_t{1} << 30;
 constexpr int kMostSplitSlices =
     device::kCounterBytes / static_cast<int>(4 * sizeof(std::uint32_t));
 
+// The one shape for heads of more than 256 elements, and the warps over its rows.
+constexpr Shape3 kLatentTile = {device::kLatentRows, device::kLatentKeys, device::kLatentHead};
+constexpr Shape3 kLatentWave = {device::kLatentRows / device::kSplitRows, 1, 1};
+constexpr std::int64_t kLongestOtherHead = kSplitHeads.back();
+
 device::SplitShape split_shape(const Algorithm& a) {
   return {a.tile.m, a.tile.n, a.tile.k, a.stages, a.wave.n};
 }
-std::int64_t split_bytes(const Algorithm& a) { return device::split_sizes(split_shape(a)).bytes; }
-int split_threads(const Algorithm& a) { return 32 * a.wave.m * a.wave.n; }
+std::int64_t split_bytes(const Algorithm& a) {
+  if (is_latent(a)) return device::latent_sizes(a.stages).bytes;
+  return device::split_sizes(split_shape(a)).bytes;
+}
+int split_threads(const Algorithm& a) {
+  return is_latent(a) ? device::kLatentThreads : 32 * a.wave.m * a.wave.n;
+}
 
 std::int64_t split_blocks_of(std::int64_t count, std::int64_t size) {
   return (count + size - 1) / size;
@@ -55,6 +67,13 @@ struct SplitCase {
 template <std::size_t kCount>
 bool is_split_size(const std::array<int, kCount>& all, int value) {
   return std::find(all.begin(), all.end(), value) != all.end();
+}
+
+bool is_split_tile(const Algorithm& a) {
+  const Shape3& t = a.tile;
+  if (is_latent(a)) return t == kLatentTile && a.wave == kLatentWave;
+  return t.m == device::kSplitRows * a.wave.m && is_split_size(kSplitKeys, t.n) &&
+         is_split_size(kSplitHeads, t.k);
 }
 
 constexpr tile::Rule<SplitCase> kSplitRules[] = {
@@ -81,17 +100,13 @@ constexpr tile::Rule<SplitCase> kSplitRules[] = {
            "wave must be m x n x 1, m warps over rows and n over keys, at most {} in all, got {}",
            kMostSplitWarps, to_string(c.algorithm.wave));
      }},
-    {[](const SplitCase& c) {
-       const Shape3& t = c.algorithm.tile;
-       return t.m == device::kSplitRows * c.algorithm.wave.m && is_split_size(kSplitKeys, t.n) &&
-              is_split_size(kSplitHeads, t.k);
-     },
+    {[](const SplitCase& c) { return is_split_tile(c.algorithm); },
      [](const SplitCase& c) {
        return fmt::format(
-           "tile must be {} x n x k with {} warps over rows, n 16, 32 or 64, k 64, 128 or 256, got "
-           "{}",
-           device::kSplitRows * c.algorithm.wave.m, c.algorithm.wave.m,
-           to_string(c.algorithm.tile));
+           "tile must be {} x n x k with {} warps over rows, n 16, 32 or 64, k 64, 128 or 256, or "
+           "{} with wave {}, got {}",
+           device::kSplitRows * c.algorithm.wave.m, c.algorithm.wave.m, to_string(kLatentTile),
+           to_string(kLatentWave), to_string(c.algorithm.tile));
      }},
     {[](const SplitCase& c) { return c.algorithm.warp_tile == Shape3{}; },
      [](const SplitCase& c) {
@@ -103,6 +118,13 @@ constexpr tile::Rule<SplitCase> kSplitRules[] = {
      [](const SplitCase& c) {
        return fmt::format("stages must be between {} and {}, got {}", kLeastSplitStages,
                           kMostSplitStages, c.algorithm.stages);
+     }},
+    {[](const SplitCase& c) {
+       return !is_latent(c.algorithm) || c.algorithm.stages == device::kLatentStages;
+     },
+     [](const SplitCase& c) {
+       return fmt::format("stages must be {} with tile {}, got {}", device::kLatentStages,
+                          to_string(kLatentTile), c.algorithm.stages);
      }},
     {[](const SplitCase& c) {
        return c.algorithm.slices >= 1 && c.algorithm.slices <= kMostSplitSlices;
@@ -163,10 +185,16 @@ std::string asked_splits_reason(const Algorithm& a, const FmhaProblem& p) {
 }
 
 std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
-  for (const auto& [name, value] : {std::pair{"hdim", p.hdim}, std::pair{"hdim_v", p.hdim_v}}) {
-    if (value <= a.tile.k && value % kSplitPiece == 0) continue;
+  for (const auto& [name, value, most] :
+       {std::tuple{"hdim", p.hdim, a.tile.k}, {"hdim_v", p.hdim_v, most_hdim_v(a.tile.k)}}) {
+    if (value <= most && value % kSplitPiece == 0) continue;
     return fmt::format("{} must be a multiple of {} of at most {} with splitkv and tile {}, got {}",
-                       name, kSplitPiece, a.tile.k, to_string(a.tile), value);
+                       name, kSplitPiece, most, to_string(a.tile), value);
+  }
+  if (is_latent(a) && std::max(p.hdim, p.hdim_v) <= kLongestOtherHead) {
+    return fmt::format(
+        "tile {} serves heads of more than {} elements, got {} (hdim) and {} (hdim_v)",
+        to_string(a.tile), kLongestOtherHead, p.hdim, p.hdim_v);
   }
   const std::int64_t group = p.heads / p.heads_kv;
   if (p.seqlen_k > kMostSplitTokens) {
@@ -202,6 +230,8 @@ std::int64_t key_blocks(const Algorithm& a, const FmhaProblem& p, std::int64_t t
 
 }  // namespace
 
+bool is_latent(const Algorithm& a) { return a.tile.k == device::kLatentHead; }
+
 std::vector<Algorithm> split_gpu_algorithms(const Target& target) {
   struct Row {
     int keys, hdim, row_warps, teams, stages;
@@ -220,6 +250,12 @@ std::vector<Algorithm> split_gpu_algorithms(const Target& target) {
                    .slices = std::clamp(target.units, 1, kMostSplitSlices),
                    .stages = stages});
   }
+  all.push_back({.pipeline = Pipeline::splitkv,
+                 .tile = kLatentTile,
+                 .wave = kLatentWave,
+                 .warp_tile = {},
+                 .slices = std::clamp(target.units, 1, kMostSplitSlices),
+                 .stages = device::kLatentStages});
   return all;
 }
 
@@ -242,7 +278,9 @@ SplitPlan split_gpu_plan(const Algorithm& a, const FmhaProblem& p) {
   plan.items = plan.tiles * p.heads_kv * p.batch;
   const std::int64_t steps = split_blocks_of(key_blocks(a, p, plan.tiles), a.wave.n);
   const std::int64_t rows = std::min<std::int64_t>(a.tile.m, p.seqlen_q * (p.heads / p.heads_kv));
-  const std::int64_t merge = device::split_merge_cost(rows, std::int64_t{a.tile.n} * a.wave.n);
+  const std::int64_t elements = p.hdim + (p.v_in_k ? 0 : p.hdim_v);  // that are read of a key
+  const std::int64_t merge =
+      device::split_merge_cost(rows * p.hdim_v * 4, a.tile.n * a.wave.n * elements * 2);
   plan.parts = p.num_splits == 0 ? device::split_parts(plan.items, steps, a.slices, merge)
                                  : std::clamp<std::int64_t>(std::min(p.num_splits, steps), 1,
                                                             device::kMostSplitParts);
@@ -268,8 +306,19 @@ Source emit_split_gpu(const KernelSpec& spec) {
       word(s.in), word(s.out), word(s.dtype_bias), to_string(s.lengths), to_string(s.bias),
       to_string(s.pages), s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k, a.stages,
       a.wave.m, a.wave.n);
-  return attention_on_gpu(spec, {"fmha/split_fmha.h", "SplitFmha", "SplitArguments", config},
-                          split_threads(a));
+  if (!is_latent(a)) {
+    return attention_on_gpu(spec, {"fmha/split_fmha.h", "SplitFmha", "SplitArguments", config},
+                            split_threads(a));
+  }
+  using enum tile::WgmmaFrom;
+  const std::array<tile::Wgmma, 3> products = {
+      {{s.in, s.in, device::kLatentKeys, k_lines, k_lines},
+       {s.in, s.in, device::kLatentKeys, registers, k_lines},
+       {s.in, s.in, device::kLatentProduct, registers, row_lines}}};
+  return attention_on_gpu(
+      spec,
+      {"fmha/split_latent.h", "SplitLatent", "SplitArguments", config, tile::wgmma_text(products)},
+      split_threads(a));
 }
 
 void bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
@@ -281,6 +330,7 @@ void bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   const SplitPlan plan = split_gpu_plan(a, p);
   g.tiles = static_cast<int>(plan.tiles);
   g.parts = static_cast<int>(plan.parts);
+  g.waits = plan.items * plan.parts <= a.slices ? 1 : 0;
   set_arguments(g, p, o, launch);
   launch.parts = plan.parts;
   if (plan.parts > 1) {

@@ -9,9 +9,12 @@
 
 namespace tessera::fmha {
 
-// What is worth a try: tiles of 16 and of 64 rows for each length of heads, with as many slices as
-// blocks run at once.
+// What is worth a try: tiles of 16 and of 64 rows for each length of heads, one of 64 rows for
+// latent attention, with as many slices as blocks run at once.
 std::vector<Algorithm> split_gpu_algorithms(const Target& target);
+
+// Whether it is the one of latent attention.
+bool is_latent(const Algorithm& algorithm);
 
 // Why there is no such kernel, and why it does not serve a problem that has its strides; empty
 // where there is, and where it does.

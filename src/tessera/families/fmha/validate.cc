@@ -271,6 +271,27 @@ void check_products(const FmhaProblem& p) {
                 {batch, p.heads, q, p.seqlen_k});
 }
 
+// What has values of its own: strides of them, caches that are appended to, gradients, factors, and
+// the vectorised layout, in which keys and values lie differently.
+void check_values(const FmhaProblem& given, const FmhaProblem& p) {
+  if (!p.v_in_k) return;
+  if (p.hdim_v > p.hdim) {
+    refuse("hdim_v must be at most hdim={} with v_in_k=1, got {}", p.hdim, p.hdim_v);
+  }
+  for (std::size_t i = 0; i < kOfTokens.size(); ++i) {
+    if (given.v_strides[i] == kPacked || given.v_strides[i] == p.k_strides[i]) continue;
+    refuse("v_stride_{} must be left out with v_in_k=1, got {}", kOfTokens[i], given.v_strides[i]);
+  }
+  if (p.kind != FmhaKind::forward) {
+    refuse("v_in_k must be 0 with kind={}, got 1", to_string(p.kind));
+  }
+  if (p.cache_layout != FmhaCacheLayout::linear) {
+    refuse("v_in_k must be 0 with cache_layout={}, got 1", to_string(p.cache_layout));
+  }
+  if (p.qscale == FmhaQscale::none) return;
+  refuse("v_in_k must be 0 with qscale={}, got 1", to_string(p.qscale));
+}
+
 void check_batch_strides(const FmhaProblem& given) {
   if (given.lengths != FmhaLengths::packed) return;
   const std::pair<std::string_view, std::int64_t> strides[] = {{"q", given.q_strides[0]},
@@ -355,6 +376,7 @@ void validate(const Problem& problem) {
   check_dropout(p);
   check_products(p);
   check_batch_strides(given);
+  check_values(given, p);
   if (extends(given)) check_extended(given, p);
   if (goes_back(given)) check_backward(given, p);
   check_tensors(problem);

@@ -11,6 +11,7 @@ struct SplitArguments {
   void* workspace;  // a counter for each item, behind all counters the partial sums
   int tiles;        // of rows, of a key-value head of the longest sequence
   int parts;        // of the keys of a tile, at most
+  int waits;        // whether all blocks run at once
 };
 
 }  // namespace tessera::device

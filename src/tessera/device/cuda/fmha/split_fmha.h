@@ -1,7 +1,7 @@
 // Attention of few queries to many keys, which reads keys and values about once at the memory's
 // pace: decoding. The rows of a tile are the queries of all heads that share a key-value head,
-// query by query. The keys of a tile are cut into parts; each part is a block's, and the last block
-// of a tile to end merges what all have left in the workspace, part after part.
+// query by query. The keys of a tile are cut into parts; each part is a block's, and the blocks of
+// a tile merge a share each of what all have left in the workspace, in the order of the parts.
 //
 // Launch: one block of 32 * wave_m * wave_n threads with split_sizes().bytes of dynamic shared
 // memory for each part of each tile of each key-value head and sequence; the parts of a tile are
@@ -19,18 +19,23 @@ namespace tessera::device {
 template <class C>
 class SplitFmha {
   using In = typename C::In;
-  using Store = SplitStore<C>;
   static constexpr int kRows = C::kTileM, kKeys = C::kTileN, kHdim = C::kTileK;
   static constexpr int kTeams = C::kWaveN, kStages = C::kStages;
   static constexpr int kTeamThreads = 32 * C::kWaveM;
   static constexpr int kScores = kKeys / 2;  // of a lane
   static constexpr bool kKeepsQueries = kHdim <= 128;
-  static constexpr SplitSizes kSizes = Store::kSizes;
+  static constexpr SplitSizes kSizes = split_sizes({kRows, kKeys, kHdim, kStages, kTeams});
   static_assert(kRows == kSplitRows * C::kWaveM && kKeys % 16 == 0 && kStages >= 2, "tile");
 
   using Copy = SplitCopy<In, kKeys, kHdim, kTeamThreads>;
   using Block = typename Copy::Shape;
   using Queries = TileShape<In, kRows, kHdim, true>;
+
+  struct Area {
+    static constexpr int kTeams = C::kWaveN, kThreads = kTeams * kTeamThreads, kBarrier = 0;
+    static constexpr int kSumPitch = kSizes.sum_pitch, kHeads = kSizes.heads;
+  };
+  using Store = SplitStore<C, Area>;
 
   const SplitTile<C>& tile;
   const FmhaArguments& g;
@@ -290,24 +295,17 @@ class SplitFmha {
     extern __shared__ __align__(128) unsigned char fmha_memory[];
     const FmhaArguments& g = a.fmha;
     if (C::kPages != FmhaPages::none && has_bad_page(g)) return;
-    const int item = static_cast<int>(blockIdx.x) / a.parts;
-    const int index = static_cast<int>(blockIdx.x) % a.parts;
-    const int pair = item / a.tiles;
-    const int heads = static_cast<int>(g.heads_kv), group = static_cast<int>(g.heads) / heads;
-    const int batch = pair / heads;
-    const int first = item % a.tiles * kRows;
-    const FmhaSequence s = sequence_of<C::kLengths, C::kPages>(g, batch);
-    const int rows = static_cast<int>(clamped(s.queries * group - first, 0, kRows));
-    if (rows == 0) return;
-    const SplitTile<C> tile = {g, s, batch, pair % heads, group, first, rows};
+    const SplitItem<C> item(a);
+    if (item.rows == 0) return;
+    const SplitTile<C> tile = item.tile(g);
     const SplitBlocks blocks =
-        split_blocks<C::kMasked>(g, s, tile.query_of(0), tile.query_of(rows - 1), kKeys);
-    const SplitPart part = split_part(blocks.count, kTeams, a.parts, index);
-    if (index >= part.parts) return;
+        split_blocks<C::kMasked>(g, tile.s, tile.query_of(0), tile.query_of(item.rows - 1), kKeys);
+    const SplitPart part = split_part(blocks.count, kTeams, a.parts, item.index);
+    if (item.index >= part.parts) return;
     SplitFmha state(tile, fmha_memory);
     state.attend(blocks, part);
     state.leave_sums();
-    Store{a, tile, fmha_memory, state.thread}.store(item, part, index);
+    Store{a, tile, fmha_memory, state.thread}.store(item.number, part, item.index);
   }
 
   static __device__ __forceinline__ void check(const SplitArguments& a) {

@@ -55,21 +55,22 @@ __device__ __forceinline__ void add_sums(const SplitSums& more, float offset, Sp
   for (int i = 0; i < 4; ++i) all.x[i] += more.x[i] * factor;
 }
 
-// Merges one row's sums from `column` on, in the order of their numbers. kAhead of them are loaded
-// at a time: one by one, each would wait for L2.
+// Merges one row's sums from `column` on, in the order of their numbers: those of number `begin`,
+// begin + step, ... below `count`. kAhead of them are loaded at a time: one by one, each would wait
+// for L2.
 template <class Load, int kAhead>
-__device__ __forceinline__ SplitSums merge_sums(const SplitRows& rows, int count, int row,
-                                                int column) {
+__device__ __forceinline__ SplitSums merge_sums(const SplitRows& rows, int begin, int step,
+                                                int count, int row, int column) {
   const float* const head = rows.heads + 2 * row;
   const float* const sums = rows.sums + row * rows.pitch + column;
   SplitSums all = {__uint_as_float(0xff800000U), 0, {0, 0, 0, 0}};
 #pragma unroll 1
-  for (int first = 0; first < count; first += kAhead) {
+  for (int first = begin; first < count; first += kAhead * step) {
     SplitSums one[kAhead];
     float top = all.most;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const int number = first + i < count ? first + i : count - 1;
+      const int number = first + i * step < count ? first + i * step : count - 1;
       Load::head(head + number * rows.head_step, one[i].most, one[i].total);
       Load::sums(sums + number * rows.step, one[i].x);
     }
@@ -81,10 +82,27 @@ __device__ __forceinline__ SplitSums merge_sums(const SplitRows& rows, int count
     add_sums(before, offset, all);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      if (first + i < count) add_sums(one[i], offset, all);
+      if (first + i * step < count) add_sums(one[i], offset, all);
     }
   }
   return all;
+}
+
+// In the first of `lanes` neighbours, a power of 2, the sums of all of them. Each of them merges
+// its own before those of the neighbour behind it, so that equal sums give equal bits.
+__device__ __forceinline__ void merge_lanes(int lanes, SplitSums& sums) {
+#pragma unroll 1
+  for (int distance = 1; distance < lanes; distance *= 2) {
+    const auto other = [distance](float x) { return __shfl_xor_sync(~0U, x, distance); };
+    const SplitSums mine = sums;
+    SplitSums more = {other(mine.most), other(mine.total), {}};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) more.x[i] = other(mine.x[i]);
+    sums = {fmaxf(mine.most, more.most), 0, {0, 0, 0, 0}};
+    const float offset = split_offset(sums.most);
+    add_sums(mine, offset, sums);
+    add_sums(more, offset, sums);
+  }
 }
 
 }  // namespace tessera::device

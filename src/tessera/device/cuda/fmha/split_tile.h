@@ -141,4 +141,29 @@ struct SplitTile {
   }
 };
 
+// What a block computes: part `index` of the keys of a tile of rows.
+template <class C>
+struct SplitItem {
+  int number, index;  // number: of the tile among all
+  int batch, head_kv, group, first_row, rows;
+  FmhaSequence s;
+
+  template <class Arguments>
+  __device__ __forceinline__ explicit SplitItem(const Arguments& a)
+      : number(static_cast<int>(blockIdx.x) / a.parts),
+        index(static_cast<int>(blockIdx.x) % a.parts) {
+    const FmhaArguments& g = a.fmha;
+    const int heads = static_cast<int>(g.heads_kv), pair = number / a.tiles;
+    group = static_cast<int>(g.heads) / heads;
+    batch = pair / heads, head_kv = pair % heads;
+    first_row = number % a.tiles * C::kTileM;
+    s = sequence_of<C::kLengths, C::kPages>(g, batch);
+    rows = static_cast<int>(clamped(s.queries * group - first_row, 0, C::kTileM));
+  }
+
+  __device__ __forceinline__ SplitTile<C> tile(const FmhaArguments& g) const {
+    return {g, s, batch, head_kv, group, first_row, rows};
+  }
+};
+
 }  // namespace tessera::device

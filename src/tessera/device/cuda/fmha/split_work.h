@@ -7,6 +7,7 @@ namespace tessera::device {
 
 inline constexpr int kSplitRows = 16;  // of a warp
 inline constexpr i64 kMostSplitParts = 512;
+inline constexpr int kSplitFieldBits = 10;  // of a counter, which hold numbers of parts
 
 // The shape of a kernel: rows and keys of a block, the longest head, stages of a ring, teams. The
 // warps of a team share keys and have different rows; teams have different keys.
@@ -33,6 +34,53 @@ constexpr SplitSizes split_sizes(const SplitShape& s) {
   const int loaded = queries + s.rows * s.hdim * 2;
   const int merged = heads + s.teams * s.rows * 2 * 4;
   return {block, 2 * block, ring, queries, sum_pitch, heads, loaded > merged ? loaded : merged};
+}
+
+// ---- latent attention ----
+
+// The one shape of its kernels: rows, keys of a block, the longest head, the longest values, and
+// the columns of these that a warpgroup adds up.
+inline constexpr int kLatentRows = 64, kLatentKeys = 32, kLatentHead = 576, kLatentValues = 512;
+inline constexpr int kLatentColumns = kLatentValues / 2;
+inline constexpr int kLatentProduct = 128;  // of them in one instruction
+inline constexpr int kLatentStages = 4;
+inline constexpr int kLatentSlots = 2;         // of weights, between warpgroups
+inline constexpr int kLatentSlotBytes = 5120;  // 32 of weights and 8 of factors a thread
+inline constexpr int kLatentWorkBytes = 128;   // what a block is to do
+inline constexpr int kLatentThreads = 384;     // of three warpgroups
+
+// Shared memory: queries, a ring of stages of keys, or of keys and values in turn, weights,
+// barriers, what there is to do. The sums take the place of queries and keys at the end, as in
+// SplitSizes.
+struct LatentSizes {
+  int stages, stage;            // where they begin, bytes of one
+  int weights, barriers, work;  // where they begin
+  int sum_pitch, heads;
+  int bytes;
+};
+constexpr LatentSizes latent_sizes(int stages) {
+  const int first = kLatentRows * kLatentHead * 2, stage = kLatentKeys * kLatentHead * 2;
+  const int weights = first + stages * stage;
+  const int barriers = weights + kLatentSlots * kLatentSlotBytes;
+  const int work = barriers + (stages + 2 * kLatentSlots) * 8;
+  const int sum_pitch = kLatentValues + 8;  // rows begin in different banks
+  return {first,
+          stage,
+          weights,
+          barriers,
+          work,
+          sum_pitch,
+          kLatentRows * sum_pitch * 4,
+          work + kLatentWorkBytes};
+}
+
+// Whether the values are the first elements of the keys.
+template <FmhaPages kPages>
+inline bool values_in_keys(const FmhaArguments& g) {
+  const i64 sequences = kPages == FmhaPages::none ? g.batch : g.num_pages;
+  return g.k == g.v && g.hdim_v <= g.hdim && g.k_stride[kToken] == g.v_stride[kToken] &&
+         (g.heads_kv == 1 || g.k_stride[kTokenHead] == g.v_stride[kTokenHead]) &&
+         (sequences == 1 || g.k_stride[kTokenBatch] == g.v_stride[kTokenBatch]);
 }
 
 // ---- the partial sums in the workspace ----
@@ -68,26 +116,33 @@ inline SplitBlocks split_blocks(const FmhaArguments& g, const FmhaSequence& s, i
 
 // ---- parts ----
 
-// In sixteenths of a step. A row of sums has about as many bytes as a key with its value. The last
-// block reads rows from L2 at about twice the pace at which a step's keys come from memory.
-constexpr i64 split_merge_cost(i64 rows, i64 keys_of_step) {
-  const i64 cost = 8 * rows / keys_of_step;
+// In sixteenths of a step: what a block takes to read the sums of a part from L2, at about twice
+// the pace at which a step's keys come from memory.
+constexpr i64 split_merge_cost(i64 sum_bytes, i64 step_bytes) {
+  const i64 cost = 8 * sum_bytes / step_bytes;
   return cost < 1 ? 1 : cost;
 }
 
 // Into how many parts the keys are cut. `items` are tiles of rows of all sequences and heads,
 // `steps` the blocks of keys that a thread block takes one after the other for the longest of them,
 // `slices` how many thread blocks run at once. A thread block that begins costs as much as two
-// steps. A part that is merged costs the last thread block `merge` sixteenths of a step, as
-// split_merge_cost() has it. Of each number of rounds of thread blocks the largest number of parts
-// is looked at, and smaller ones down to 1, each three quarters of the one before.
+// steps. Where all blocks run at once, each of them stores a part's sums and reads as many for its
+// share of the merging, which takes `merge` sixteenths of a step each, as split_merge_cost() has
+// it, and what takes longer with more parts is an eighth of a sixteenth for each. Otherwise the
+// last block of a tile reads those of all parts. Of each number of rounds of thread blocks the
+// largest number of parts is looked at, and smaller ones down to 1, each three quarters of the one
+// before.
 constexpr i64 split_parts(i64 items, i64 steps, i64 slices, i64 merge) {
   constexpr i64 kBegin = 2, kMostRounds = 4;
   if (items <= 0 || items >= kMostRounds * slices) return 1;
+  const auto merging = [=](i64 parts) {
+    if (parts == 1) return i64{0};
+    return items * parts <= slices ? 2 * merge + parts / 8 : parts * merge;
+  };
   const auto cost = [=](i64 parts) {
     const i64 rounds = (items * parts + slices - 1) / slices;
     const i64 own = (steps + parts - 1) / parts;
-    return rounds * (own + kBegin) * 16 + (parts == 1 ? 0 : parts * merge);
+    return rounds * (own + kBegin) * 16 + merging(parts);
   };
   i64 best = 1, least = cost(1);
   for (i64 rounds = 1; rounds <= kMostRounds; ++rounds) {
