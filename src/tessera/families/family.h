@@ -192,11 +192,11 @@ struct Family {
   Required<Reference(const Problem&, const Operands&, const ReferenceLimits&)> reference;
   Required<Mismatch(const Problem&, const Operands&, const Reference&)> compare;
 
-  // The same problem without its epilogue and D tensors.
+  // The same problem without its epilogue and what else costs every kernel about as much.
   Required<Problem(const Problem&)> plain;
   // The same problem in other types that every algorithm multiplies as fast on this target, so that
-  // models of those types can be asked. The estimate accounts for the other differences. Returns
-  // the problem itself when there are no such types.
+  // models of those types can be asked, or of a kind with the same algorithms. The estimate
+  // accounts for the other differences. Returns the problem itself when there are no such types.
   Required<Problem(const Problem&, const Target&)> twin;
 
   Required<double(const Problem&)> flops;  // useful operations

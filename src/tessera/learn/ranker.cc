@@ -66,12 +66,12 @@ Question question_for(const Model& model, ExtractFeatures extract, const RankInp
   const Problem plain = family.plain(question.problem);
   if (question.fits || plain == question.problem) return question;
   question.problem = plain;
-  question.in_place += ", asked without the epilogue, whose share the estimate adds";
+  question.in_place += ", asked about the plain problem, to which the estimate adds the rest";
   question.fits = can_judge(model, extract, question.input(input));
   return question;
 }
 
-// For a model that was asked about another problem (without the epilogue, or the twin in other
+// For a model that was asked about another problem (the plain one, or the twin in other
 // types): multiplies each kernel's time by how many times longer the problem itself takes according
 // to the estimate. No factor is below 1. The rows of a twin are narrower and may begin at odd
 // addresses although the problem's rows do not; the estimate would then call the problem faster.

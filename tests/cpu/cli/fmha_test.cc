@@ -112,5 +112,51 @@ TEST_F(CliFmha, WrongProblemsAreRefusedWithBothNumbers) {
   EXPECT_NE(refused.err.find('4'), std::string::npos) << refused.err;
 }
 
+// From measurements to a model that chooses.
+TEST_F(CliFmha, IsSweptLearnedAndChosenByTheModel) {
+  std::string problems;
+  for (int i = 1; i <= 12; ++i) {
+    problems += fmt::format("fmha heads={} seqlen_q={} seqlen_k={} hdim={}\n", 1 + i % 4, 7 * i,
+                            10 * i + i % 3, 8 * (1 + i % 5));
+    problems += fmt::format("fmha heads=4 heads_kv={} seqlen_q=1 seqlen_k={} hdim=16\n",
+                            i % 2 == 0 ? 2 : 4, 40 * i);
+  }
+  write("p.txt", problems);
+  for (const std::string shard : {"1", "2"}) {
+    const Json swept =
+        run_json({"sweep", "--problems", "p.txt", "--kernels", "all-legal", "--target", "generic",
+                  "--threads", "1", "--store", shard + ".sqlite", "--shard", shard + "/2"});
+    EXPECT_EQ(swept.at("remaining"), 0);
+    EXPECT_EQ(swept.at("outcomes").size(), 1U);
+  }
+  const Json merged = run_json("data merge s.sqlite 1.sqlite 2.sqlite");
+  EXPECT_EQ(merged.at("added"), 2 * 24);
+  try {
+    lightgbm::load();
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const Json trained = run_json(
+      "train --data s.sqlite --op fmha --dtype forward_fp32 --target generic --folds 2 --trees 20 "
+      "--jobs 1 --param min_data_in_leaf=1 --output models/fmha_generic_forward_fp32");
+  EXPECT_GT(trained.at("rows").get<int>(), 20);
+  const CliResult evaluated =
+      run("evaluate --model models/fmha_generic_forward_fp32 --data s.sqlite --by queries");
+  EXPECT_EQ(evaluated.status, 0) << evaluated.err;
+  const std::vector<std::string> own = {"TESSERA_MODELS=" + (folder() / "models").string()};
+  const auto chosen = [&](const char* options) {
+    const Words words = words_of(
+        std::string("run fmha heads=2 seqlen_q=35 seqlen_k=52 hdim=8 --target generic --threads 1 "
+                    "--repeat 1 --verify ") +
+        options);
+    return run_json(words, own).at("runs").at(0);
+  };
+  EXPECT_EQ(chosen("").at("source"), "learned");
+  EXPECT_TRUE(chosen("").at("verified").at("ok"));
+  // The model learned no mask, so that it has no opinion; it need not have learned a soft cap.
+  EXPECT_EQ(chosen("mask=top_left").at("source"), "analytic");
+  EXPECT_EQ(chosen("soft_cap=5 lse=1").at("source"), "learned");
+}
+
 }  // namespace
 }  // namespace tessera::cli_test

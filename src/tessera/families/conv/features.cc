@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "tessera/base/enums.h"
 #include "tessera/base/forever.h"
 #include "tessera/families/conv/features_internal.h"
 #include "tessera/families/tile/features.h"
@@ -16,13 +15,6 @@ std::vector<Feature> both_tables() {
   for (const SharedFeature& row : shared_features()) all.push_back(row.feature);
   for (const OwnFeature& row : own_features()) all.push_back(row.feature);
   return all;
-}
-
-// How many candidates want the feature.
-std::size_t count_of(std::span<const FeatureUse> wanted, std::size_t feature, std::size_t specs) {
-  const FeatureUse how = wanted.empty() ? FeatureUse::all : wanted[feature];
-  check_enum("conv: use of a feature", how, FeatureUse::all);
-  return how == FeatureUse::none ? 0 : how == FeatureUse::first ? 1 : specs;
 }
 
 struct Wanted {
@@ -80,14 +72,14 @@ void extract(const Problem& problem, const Target& target, int threads,
   if (specs.empty()) return;
   const ProblemFacts f = problem_facts(conv_of(problem), target, threads);
   for (std::size_t i = 0; i < shared.size(); ++i) {
-    const std::size_t some = count_of(wanted, i, count);
+    const std::size_t some = tile::wanted_count(Op::conv, wanted, i, count);
     if (some > 0) std::fill_n(columns.data() + i * count, some, shared[i].value(f));
   }
   std::vector<Wanted> list;
   bool is_estimated = false;
   for (std::size_t i = 0; i < own.size(); ++i) {
     const std::size_t at = shared.size() + i;
-    const std::size_t some = count_of(wanted, at, count);
+    const std::size_t some = tile::wanted_count(Op::conv, wanted, at, count);
     if (some > 0) list.push_back({&own[i], columns.data() + at * count, some});
     is_estimated = is_estimated || (some > 0 && own[i].is_estimated);
   }

@@ -72,6 +72,8 @@ std::vector<Problem> receipt_problems(const Receipt& receipt);
 std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem);
 
 // stages.cc
+// Whether the rows of a tile are those of all query heads that have a head of keys.
+bool packs_heads(const KernelSpec& spec);
 std::string stage(const KernelSpec& spec, std::string_view entry);
 
 // settings.cc
@@ -80,6 +82,15 @@ Problem from_settings(std::span<const Setting> settings);
 // estimate.cc
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
+
+// features.cc: what learned models see
+std::span<const Feature> features();
+Verdict features_fit(const Problem& problem);
+void extract(const Problem& problem, const Target& target, int threads,
+             std::span<const KernelSpec> specs, std::span<double> columns,
+             std::span<const FeatureUse> wanted = {});
+Problem plain(const Problem& problem);
+Problem twin(const Problem& problem, const Target& target);
 
 // draw.cc: lists to learn from, and problems that exercise a kernel
 std::span<const std::string_view> problem_sets();

@@ -7,7 +7,6 @@
 #include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/fmha.h"
-#include "tessera/families/tile/features.h"
 #include "tessera/families/tile/usual.h"
 
 namespace tessera::fmha {
@@ -505,9 +504,9 @@ const Family& family() {
       .emit = emit,
       .source_name = name_of,
       .estimate = estimate,
-      .features = tile::usual_features,
-      .features_fit = tile::features_fit,
-      .extract = tile::extract_usual,
+      .features = features,
+      .features_fit = features_fit,
+      .extract = extract,
       .bind = bind,
       .stage = stage,
       .prepack = tile::packs_nothing,
@@ -515,8 +514,8 @@ const Family& family() {
       .verify = verify,
       .reference = reference,
       .compare = compare,
-      .plain = tile::same,
-      .twin = tile::no_twin,
+      .plain = plain,
+      .twin = twin,
       .flops = flops,
       .bytes = bytes,
       .model_key = model_key,

@@ -23,12 +23,13 @@ std::string_view word_in(const Table& table, std::string_view key, std::string_v
   return found == table.end() ? otherwise : found->second;
 }
 
-// Whether the rows of a tile are those of all query heads that have a head of keys.
-bool packs_heads(Pipeline pipeline) {
-  return pipeline == Pipeline::flash || pipeline == Pipeline::splitkv;
-}
-
 }  // namespace
+
+bool packs_heads(const KernelSpec& spec) {
+  const Pipeline pipeline = spec.algorithm.pipeline;
+  return (pipeline == Pipeline::flash || pipeline == Pipeline::splitkv) &&
+         std::get<FmhaSignature>(spec.signature).kind != FmhaKind::backward;
+}
 
 // A CPU's kernel that extends a cache appends in the step that attends.
 std::string stage(const KernelSpec& spec, std::string_view entry) {
@@ -44,7 +45,7 @@ std::string stage(const KernelSpec& spec, std::string_view entry) {
 std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (p.kind != FmhaKind::forward && !extends(p)) return std::nullopt;
-  const std::int64_t heads = packs_heads(spec.algorithm.pipeline) ? p.heads / p.heads_kv : 1;
+  const std::int64_t heads = packs_heads(spec) ? p.heads / p.heads_kv : 1;
   return TunedLength{spec.algorithm.tile.m, p.seqlen_q * heads};
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "tessera/base/enums.h"
 #include "tessera/base/error.h"
 
 namespace tessera::tile {
@@ -68,6 +69,15 @@ void check_features(Op op, std::size_t features, std::size_t specs, std::size_t 
   if (wanted == 0 || wanted == features) return;
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: there are {} features to want, got {}",
                                                        to_string(op), features, wanted));
+}
+
+std::size_t wanted_count(Op op, std::span<const FeatureUse> wanted, std::size_t feature,
+                         std::size_t specs) {
+  const FeatureUse how = wanted.empty() ? FeatureUse::all : wanted[feature];
+  if (how > FeatureUse::all) {
+    check_enum(fmt::format("{}: use of a feature", to_string(op)), how, FeatureUse::all);
+  }
+  return how == FeatureUse::none ? 0 : how == FeatureUse::first ? 1 : specs;
 }
 
 std::span<const Feature> usual_features() { return kUsual; }

@@ -1,0 +1,122 @@
+// Fills in the features of candidates: the problem's part once, then kernel by kernel.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "tessera/base/forever.h"
+#include "tessera/device/fmha.h"
+#include "tessera/families/fmha/extend.h"
+#include "tessera/families/fmha/features_internal.h"
+#include "tessera/families/tile/features.h"
+
+namespace tessera::fmha {
+namespace {
+
+std::vector<Feature> all_rows() {
+  std::vector<Feature> all;
+  for (const SharedFeature& row : shared_features()) all.push_back(row.feature);
+  for (const OwnFeature& row : own_features()) all.push_back(row.feature);
+  return all;
+}
+
+struct WantedColumn {
+  const OwnFeature* row;
+  double* column;
+  std::size_t count;  // of candidates
+};
+
+}  // namespace
+
+std::span<const Feature> features() {
+  static const Forever<std::vector<Feature>> kAll(all_rows());
+  return *kAll;
+}
+
+// Rows of 16 bytes and more come from memory at the same pace wherever they lie, but elements that
+// lie apart do not.
+Verdict features_fit(const Problem& problem) {
+  const FmhaProblem p = with_strides(fmha_of(problem));
+  if (appends(p) || p.cache_layout != FmhaCacheLayout::linear) return {};
+  for (const auto& [name, hdim, strides] : {std::tuple{"q", p.hdim, &query_strides(p)},
+                                            {"k", p.hdim, &p.k_strides},
+                                            {"v", p.hdim_v, &p.v_strides},
+                                            {"out", p.hdim_v, &p.out_strides}}) {
+    const std::int64_t stride = strides->at(device::kTokenElement);
+    if (hdim <= 1 || stride == 1) continue;
+    return {fmt::format("no feature describes elements of {} that lie apart, got a stride of {}",
+                        name, stride)};
+  }
+  return {};
+}
+
+// Lists to learn from have attention alone: what comes on top costs every kernel about as much.
+Problem plain(const Problem& problem) {
+  FmhaProblem p = fmha_of(problem);
+  if (p.kind != FmhaKind::forward && p.kind != FmhaKind::backward) return p;
+  const FmhaProblem standard;
+  p.bias = standard.bias, p.dtype_bias = p.in, p.bias_strides = standard.bias_strides;
+  p.slope_stride = standard.slope_stride, p.dbias = standard.dbias;
+  p.soft_cap = standard.soft_cap, p.p_drop = standard.p_drop, p.random = standard.random;
+  p.lse = standard.lse, p.skip_q = standard.skip_q, p.num_splits = standard.num_splits;
+  p.sink = standard.sink;
+  if (p.pages == FmhaPages::none) return p;
+  p.pages = standard.pages, p.cache_layout = standard.cache_layout;
+  p.check_pages = standard.check_pages, p.page_size = standard.page_size;
+  p.num_pages = standard.num_pages, p.max_pages = standard.max_pages;
+  p.table_stride = standard.table_stride, p.page_entries = standard.page_entries;
+  p.tokens_k = standard.tokens_k;
+  p.k_strides = p.v_strides = standard.k_strides;
+  return p;
+}
+
+// Appending takes the same time whatever kernel attends. The tensor cores of GPUs multiply both
+// types of 16 bits at one rate.
+Problem twin(const Problem& problem, const Target& target) {
+  FmhaProblem p = fmha_of(problem);
+  if (extends(p)) p = attention_part(p);
+  if (!is_gpu(target) || p.in != DType::fp16) return p;
+  for (DType* type : {&p.in, &p.out, &p.dtype_bias}) {
+    if (*type == DType::fp16) *type = DType::bf16;
+  }
+  return p;
+}
+
+void extract(const Problem& problem, const Target& target, int threads,
+             std::span<const KernelSpec> specs, std::span<double> columns,
+             std::span<const FeatureUse> wanted) {
+  const std::span<const SharedFeature> shared = shared_features();
+  const std::span<const OwnFeature> own = own_features();
+  const std::size_t count = specs.size();
+  tile::check_features(Op::fmha, shared.size() + own.size(), count, columns.size(), wanted.size());
+  if (specs.empty()) return;
+  const ProblemFacts f = problem_facts(fmha_of(problem), target, threads);
+  for (std::size_t i = 0; i < shared.size(); ++i) {
+    const std::size_t some = tile::wanted_count(Op::fmha, wanted, i, count);
+    if (some > 0) std::fill_n(columns.data() + i * count, some, shared[i].value(f));
+  }
+  std::vector<WantedColumn> list;
+  bool is_estimated = false;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const std::size_t at = shared.size() + i;
+    const std::size_t some = tile::wanted_count(Op::fmha, wanted, at, count);
+    if (some > 0) list.push_back({&own[i], columns.data() + at * count, some});
+    is_estimated = is_estimated || (some > 0 && own[i].is_estimated);
+  }
+  // A model may be asked about a plain problem in place of that of the kernels.
+  KernelSpec spec = {signature_of(problem), {}, {}};
+  for (std::size_t s = 0; s < count && !list.empty(); ++s) {
+    spec.algorithm = specs[s].algorithm, spec.target = specs[s].target;
+    KernelFacts x = kernel_facts(f, spec);
+    if (is_estimated) {
+      x.estimate = estimate(spec, problem, target, threads);
+      x.estimated_seconds = std::max(x.estimate.seconds, kLeastSeconds);
+    }
+    for (const WantedColumn& each : list) {
+      if (s < each.count) each.column[s] = each.row->value(f, x);
+    }
+  }
+}
+
+}  // namespace tessera::fmha

@@ -1,0 +1,82 @@
+// The parts of the feature extractor: what it looks up once for a problem and once for a kernel,
+// and the two tables of features.
+#pragma once
+
+#include <span>
+
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/tile/lanes.h"
+
+namespace tessera::fmha {
+
+inline constexpr double kLeastSeconds = 1e-9;  // of any predicted time
+
+inline double number(std::int64_t value) { return static_cast<double>(value); }
+inline double log2_from_1(double value) { return tile::log2_of(tile::at_least(value, 1)); }
+inline double quotient(double part, double whole) { return whole > 0 ? part / whole : 0; }
+// The share of whole tiles that is not padding.
+inline double used_share(double size, double tile) {
+  return quotient(size, tile::ceil_of(size / tile) * tile);
+}
+
+// What all kernels of a problem share. A cache of 0 bytes does not exist.
+struct ProblemFacts {
+  FmhaProblem p;  // with its strides filled in
+  const Target* target = nullptr;
+  int threads = 1;
+  bool on_cpu = false;
+  double group = 1;                // query heads of a key-value head
+  double pairs = 0, pairs_kv = 0;  // heads and key-value heads of all sequences
+  double rows_kv = 0;              // queries of a key-value head
+  double tokens_q = 0, tokens_k = 0;
+  double seen = 0;      // scores that no mask hides
+  double row_keys = 0;  // keys that a query sees, on average
+  double q_bytes = 0, kv_bytes = 0, bytes = 0, flops = 0;
+  double units = 1;                // on a CPU, the threads
+  double peak = 1, bandwidth = 1;  // each second
+  double l1 = 0, l2 = 0, l3 = 0;   // bytes
+  double ideal_log2 = 0;
+};
+// The problem is valid.
+ProblemFacts problem_facts(const FmhaProblem& problem, const Target& target, int threads);
+
+// A kernel on a problem. Rows are those that tile_m counts: queries of a head, or of all heads that
+// share keys.
+struct KernelFacts {
+  const Algorithm& a;
+  double tile_m = 1, tile_n = 1, tile_k = 1;
+  double room_v = 1;  // elements of v that a tile has room for
+  double rows = 0, tiles_m = 0, items = 0;
+  double threads = 1;  // of a block
+  double shared_bytes = 0, workspace_bytes = 0;
+  double steps = 0;              // of the launch
+  double parts = 1;              // of the keys
+  double resident = 1;           // blocks of a unit at a time
+  double jobs = 0;               // blocks; on a CPU, what threads take one after the other
+  double slots = 1;              // jobs that run at a time
+  double part_steps = 0;         // blocks of keys that a team takes for a part
+  double tiled_bytes = 0;        // keys and values that tiles read
+  Estimate estimate = {};        // only where a feature of it is wanted
+  double estimated_seconds = 0;  // at least kLeastSeconds
+};
+// The kernel has the problem's signature and serves it.
+KernelFacts kernel_facts(const ProblemFacts& problem, const KernelSpec& spec);
+
+struct SharedFeature {
+  Feature feature;
+  double (*value)(const ProblemFacts&);
+};
+struct OwnFeature {
+  Feature feature;
+  double (*value)(const ProblemFacts&, const KernelFacts&);
+  bool is_estimated = false;  // needs KernelFacts::estimate
+};
+// Problem and machine: the same for every candidate.
+std::span<const SharedFeature> shared_features();
+// Kernel and interaction.
+std::span<const OwnFeature> own_features();
+
+// The pipelines that have a feature of their own, in the order of those features.
+std::span<const Pipeline> pipelines_with_flags();
+
+}  // namespace tessera::fmha
