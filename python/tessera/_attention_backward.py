@@ -18,7 +18,7 @@ def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *,
                        skip_q: int = 0, dropout: float = 0.0, seed: Any = None, offset: int = 0,
                        return_dbias: bool = False, layout: str = "bshd",
                        dispatcher: Optional[Dispatcher] = None) -> Tuple[Any, ...]:
-    """The gradients of a loss by q, k and v, from its gradient by attention's result. On a CPU.
+    """The gradients of a loss by q, k and v, from its gradient by attention's result.
 
     out, lse: what attention(..., return_lse=True) returned for the same arrays and options, which
     are those of attention(); dropout needs the same seed and offset. Types: float32, float16,

@@ -50,6 +50,16 @@ class Builder(Case):
             self.assertIn(word, line)
         self.assertEqual(builder.target, "avx2")
 
+    def test_gradients(self):
+        common = "fmha kind=backward batch=2 heads=8 heads_kv=2 seqlen_q=300 seqlen_k=400 hdim=128 "
+        backward = standard().api_family("bwd").lse(True)
+        self.assertEqual(backward.build(), tessera.Problem(common + "hdim_v=64 dtype=bf16"))
+        backward.bias_type("elementwise").bwd_flags(True, False, True)
+        self.assertEqual(backward.build(), tessera.Problem(
+            common + "hdim_v=64 dtype=bf16 bias=elementwise dbias=1"))
+        backward.dropout(True).bwd_flags(True, True, True)
+        self.assert_refused("store_randval must be false with api_family=bwd", backward.build)
+
     def test_refusals(self):
         b = tessera.FmhaProblemBuilder
         self.assert_refused("dims needs hdim_q, hdim_v and batch of at least 1, got 0, 0 and 0",
@@ -68,6 +78,8 @@ class Plans(Case):
         d = tessera.Dispatcher(threads=1)
         plan = d.plan("norm kind=softmax rows=8 columns=8")
         self.assertEqual(plan.stages, [{"name": "normalise", "entry": plan.kernel, "parts": 1}])
+        plan = d.plan("fmha kind=backward heads=1 seqlen_q=8 seqlen_k=8 hdim=16")
+        self.assertEqual([stage["name"] for stage in plan.stages], ["dq dk dv"])
 
     def test_set_timing(self):
         d = tessera.Dispatcher(threads=1)

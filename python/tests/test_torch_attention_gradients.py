@@ -132,6 +132,27 @@ class ScaledDotProduct(Gradients):
             self.assert_gradients(scaled_dot_product_attention, both, tensors, torch.float32,
                                   [tuple(x.shape) for x in tensors])
 
+    def test_dropout(self):
+        """With values that are a unit matrix the output says which weights were kept; the same seed
+        keeps them again."""
+        for i, p in enumerate((0.1, 0.5)):
+            q, k = self.draw(2, 4, 20, 32), self.draw(2, 4, 24, 32)
+            v, unit = self.draw(2, 4, 24, 16), torch.eye(24).expand(2, 4, 24, 24)
+            how = {"dropout_p": p, "is_causal": i == 1}
+            torch.manual_seed(SEED)
+            weights = scaled_dot_product_attention(q, k, unit, **how)
+            kept = max(1, round(256 * (1 - p)))
+            factors = torch.where(weights > 0, 256 / kept, 0.0).double()
+
+            def ours(q, k, v):
+                torch.manual_seed(SEED)
+                return scaled_dot_product_attention(q, k, v, **how)
+
+            self.assert_gradients(
+                ours, lambda q, k, v: attended(q, k, v, kept=factors,
+                                               mask="top_left" if i == 1 else None),
+                [q, k, v], torch.float32, how)
+
     def test_of_sums(self):
         """Whose gradient repeats one element."""
         tensors = [self.draw(2, 4, 20, 32) for _ in range(3)]
@@ -196,6 +217,65 @@ class Attention(Gradients):
                 lambda q, k, v: tessera.torch.attention(q, k, v, **how),
                 lambda q, k, v: attended(q, k, v, mask="bottom_right", kept=factors), tensors,
                 torch.float32, p)
+
+    def test_random_features_together(self):
+        """Lengths, heads and every feature that has a gradient, drawn at random."""
+        for i in range(30):
+            pick, dtype = self.random.randint, list(LIMITS)[i % 3]
+            heads_kv, keys = pick(1, 3), pick(1, 90)
+            heads, queries, hdim = heads_kv * pick(1, 3), pick(1, 70), pick(1, 40)
+            mask = self.random.choice((None, "top_left", "bottom_right"))
+            how = {"mask": mask, "soft_cap": self.random.choice((0.0, 2.0))}
+            if mask and pick(0, 1):
+                how["window"] = (pick(0, 20), pick(0, 9))
+                how["sink"] = pick(0, 4)
+            if pick(0, 2) == 0:
+                how["slopes"] = torch.rand(heads)
+            tensors = [self.draw(2, heads, queries, hdim, dtype=dtype),
+                       self.draw(2, heads_kv, keys, hdim, dtype=dtype),
+                       self.draw(2, heads_kv, keys, pick(1, 40), dtype=dtype)]
+            if "slopes" not in how and pick(0, 1):
+                tensors.append(self.draw(*((pick(0, 1) and n) or 1 for n in (2, heads, queries,
+                                                                             keys)), dtype=dtype))
+            drop = {"dropout": 0.3, "seed": i, "return_random": True} if pick(0, 1) else {}
+            results = []
+
+            def ours(q, k, v, bias=None):
+                found = tessera.torch.attention(q, k, v, bias=bias, layout="bhsd", **how, **drop)
+                results.append(found)
+                return found[0] if drop else found
+
+            def theirs(q, k, v, bias=None):
+                factors = None
+                if drop:
+                    kept = round(256 * 0.7)
+                    factors = torch.where(results[0][1] < kept, 256 / kept, 0.0).double()
+                return attended(q, k, v, bias=bias, kept=factors, **how)
+
+            with self.subTest(i=i, seed=SEED):
+                self.assert_gradients(
+                    ours, theirs, tensors, dtype,
+                    f"{dtype} {[tuple(x.shape) for x in tensors]} {how} {drop}")
+
+    def test_short_sequences_left_out(self):
+        """Their queries get zeros, and so do keys that no other query sees."""
+        sums = torch.tensor([0, 20, 23, 50]), torch.tensor([0, 30, 50, 61])
+        tensors = [self.draw(int(sums[at][-1]), 4, 32) for at in (0, 1, 1)]
+
+        def theirs(q, k, v):
+            parts = []
+            for i in range(3):
+                of_q, of_k = (slice(int(s[i]), int(s[i + 1])) for s in sums)
+                one = [x.transpose(0, 1) for x in (q[of_q], k[of_k], v[of_k])]
+                parts.append(attended(*one).transpose(0, 1) * (of_q.stop - of_q.start > 3))
+            return torch.cat(parts)
+
+        found = self.assert_gradients(
+            lambda q, k, v: tessera.torch.attention(q, k, v, seqlens_q=sums[0], seqlens_k=sums[1],
+                                                    skip_q=3),
+            theirs, tensors, torch.float32, "skip_q")
+        self.assertTrue((found[0][20:23] == 0).all())
+        self.assertTrue((found[1][30:50] == 0).all() and (found[2][30:50] == 0).all())
 
     def test_packed(self):
         lengths = ((0, 20), (7, 7), (33, 12), (1, 60))

@@ -1,10 +1,10 @@
 """Fourteen named configurations of attention forward against PyTorch in fp64.
 
-The names are those of a suite that other attention libraries are measured by. Its dropout, whose
-random numbers are not PyTorch's, has tests of its own, and its paged keys have no counterpart here
-yet; `padded` and `short_left_out` take their places. Where PyTorch is not installed the tests are
-skipped, unless TESSERA_TEST_TORCH=1 asks for them. TESSERA_TEST_SEED=N repeats a run.
+The names are those of a suite that other attention libraries are measured by. PyTorch drops other
+weights, so that its result is made with those that were kept here. Where PyTorch is not installed
+the tests are skipped, unless TESSERA_TEST_TORCH=1 asks for them. TESSERA_TEST_SEED=N repeats a run.
 """
+import math
 import unittest
 from typing import Any, NamedTuple, Optional
 
@@ -35,6 +35,7 @@ class Config(NamedTuple):
     ask: Any = {}  # of attention(), by name
     added: Optional[str] = None  # "bias", "slopes"
     lengths: Optional[str] = None  # "packed", "padded"
+    page: Optional[int] = None  # tokens of a page, where keys lie in pages
 
 
 CONFIGS = (
@@ -48,11 +49,12 @@ CONFIGS = (
     Config("gqa", BRAIN, (2, 8, 2, 40, 72), 128, ask={"mask": "bottom_right"}),
     Config("unequal_hdims", BRAIN, (1, 4, 4, 48, 65), 192, 128, ask={"mask": "top_left"}),
     Config("group_mode", HALF, (5, 4, 2, 40, 60), ask={"mask": "bottom_right"}, lengths="packed"),
-    Config("padded", BRAIN, (4, 4, 2, 40, 60), lengths="padded"),
+    Config("paged_kv", BRAIN, (4, 4, 2, 40, 60), ask={"mask": "bottom_right"}, lengths="padded",
+           page=16),
     Config("logits_soft_cap", HALF, (2, 4, 4, 40, 72), ask={"soft_cap": 5.0, "scale": 0.5}),
     Config("sink_tokens", HALF, (2, 4, 4, 80, 80),
            ask={"mask": "top_left", "window": (11, 0), "sink": 4}),
-    Config("short_left_out", FULL, (6, 4, 4, 20, 30), 40, ask={"skip_q": 7}, lengths="packed"),
+    Config("dropout", FULL, (2, 4, 4, 40, 72), ask={"dropout": 0.2, "seed": 7}),
 )
 
 
@@ -78,16 +80,18 @@ def added_scores(config, added, queries, keys):
     return -wide(added)[:, None, None] * far.to(added.device)
 
 
-def by_torch(config, q, k, v, added):
-    """One sequence, heads first, in fp64, and the log-sum-exp."""
+def by_torch(config, q, k, v, added, factors):
+    """One sequence, heads first, in fp64, and the log-sum-exp. factors: what dropout multiplies
+    weights with, or None."""
     q, k, v = wide(q), repeated(wide(k), q.shape[-3]), repeated(wide(v), q.shape[-3])
     mask = seen(config, q.shape[-2], k.shape[-2], q.device)
     more = added_scores(config, added, q.shape[-2], k.shape[-2])
     scale, cap = config.ask.get("scale", q.shape[-1]**-0.5), config.ask.get("soft_cap")
     scores = q @ k.mT * scale
-    if cap is not None:
-        scores = cap * torch.tanh(scores / cap)
-        out = scores.softmax(-1) @ v  # PyTorch's function has no cap
+    if cap is not None or factors is not None:  # which PyTorch's function does not take
+        scores = scores if cap is None else cap * torch.tanh(scores / cap)
+        weights = scores.softmax(-1)
+        out = (weights if factors is None else weights * factors) @ v
     else:
         bias = torch.zeros((), dtype=torch.float64, device=q.device) if more is None else more
         out = functional.scaled_dot_product_attention(
@@ -138,7 +142,9 @@ class Parity(Attended):
                 lengths = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
             if config.lengths is not None:
                 ask[name] = torch.tensor(lengths, device=device)
-        out, lse = tessera.torch.attention(q, k, v, return_lse=True, **ask)
+        out, lse, *random = tessera.torch.attention(
+            q, *self.caches(config, k, v, ask), return_lse=True,
+            return_random="dropout" in ask, **ask)
         self.assertEqual(out.dtype, config.dtype)
         for i, queries in enumerate(of_q):
             part = [self.one_sequence(config, x, lengths, i)
@@ -147,20 +153,45 @@ class Parity(Attended):
             packed = config.lengths == "packed"
             sums = lse[:, first:first + queries] if packed else lse[i, :, :queries]
             with self.subTest(sequence=i, queries=queries, keys=of_k[i]):
-                self.assert_sequence(config, part, sums, added)
+                self.assert_sequence(config, part, sums, added, *(x[i] for x in random))
 
-    def assert_sequence(self, config, part, lse, added):
+    def caches(self, config, k, v, ask):
+        """k and v, or caches that hold their pages in any order and NaN elsewhere, with a table in
+        what is asked."""
+        if config.page is None:
+            return k, v
+        batch, keys = k.shape[:2]
+        entries = -(-keys // config.page)
+        pages = torch.randperm(batch * entries + 3)[:batch * entries].view(batch, entries)
+        ask["page_table"] = pages.int().to(k.device)
+        found = []
+        for x in (k, v):
+            cache = torch.full((batch * entries + 3, config.page, *x.shape[2:]), math.nan,
+                               dtype=x.dtype, device=x.device)
+            for b in range(batch):
+                for token in range(keys):
+                    cache[pages[b, token // config.page], token % config.page] = x[b, token]
+            found.append(cache)
+        return found
+
+    def assert_sequence(self, config, part, lse, added, random=None):
         q, k, v, out = part
         if q.numel() == 0:
             return
         if k.shape[-2] == 0 or q.shape[-2] <= config.ask.get("skip_q", 0):
             self.assertTrue((out == 0).all() and torch.isneginf(lse).all())
             return
-        wanted, sums = by_torch(config, q, k, v, added)
+        factors = None
+        if random is not None:
+            kept = round(256 * (1 - config.ask["dropout"]))
+            factors = torch.where(random < kept, 256 / kept, 0.0).double()
+            self.assertTrue(0 < int((factors == 0).sum()) < factors.numel())
+        wanted, sums = by_torch(config, q, k, v, added, factors)
         scores = added_scores(config, added, q.shape[-2], k.shape[-2])
         blind = ~seen(config, q.shape[-2], k.shape[-2], q.device).any(-1)
         self.assertTrue((out[:, blind] == 0).all() and torch.isneginf(lse[:, blind]).all())
         bound = bound_of(q, k, v, config.ask.get("scale"), scores, config.dtype)
+        bound = bound if factors is None else bound * float(factors.max())
         self.assert_close(out[:, ~blind], wanted[:, ~blind], bound)
         # The sum of exponentials has no rounding to the narrow type.
         loose = bound_of(q, k, torch.ones_like(v), config.ask.get("scale"), scores, FULL)

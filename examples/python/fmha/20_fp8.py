@@ -5,10 +5,9 @@ from definition import attend, check, draw
 import tessera
 
 here = tessera.Dispatcher()
-for fields in ({}, {"qscale": "per_tensor", "mask": "bottom_right"},
-               {"qscale": "per_block", "out": "bf16"},
-               {"qscale": "kv_block", "pages": "table", "page_size": 16, "heads_kv": 2},
-               {"qscale": "per_tensor", "out": "fp8"}):
+for fields in ({"qscale": "per_tensor", "mask": "bottom_right", "out": "bf16"},
+               {"qscale": "per_block", "out": "fp8"},
+               {"qscale": "kv_block", "pages": "table", "page_size": 16, "heads_kv": 2}):
     problem = tessera.attention_problem(batch=2, heads=8, seqlen_q=33, seqlen_k=70, hdim=64,
                                         dtype="fp8", **fields)
     plan = here.plan(problem)

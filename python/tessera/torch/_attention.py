@@ -48,8 +48,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     both, int64, on q's device. descale_q, descale_k, descale_v, scale_o: of tensors of float8,
     numbers or float32 tensors on q's device. out_dtype: float16, bfloat16, float32 or one of
     float8; None is q's, and float16 for float8. num_splits: as in tessera.attention(). The results
-    of queries that are left out hold 0, and minus infinity in lse. On a CPU gradients of q, k, v
-    and bias are computed, except with 8 bits or pages.
+    of queries that are left out hold 0, and minus infinity in lse. Gradients of q, k, v and
+    bias are computed, except with 8 bits or pages.
     """
     has_lse = return_lse or _needs_gradients(
         (("q", q), ("k", k), ("v", v), ("bias", bias), ("slopes", slopes)), page_table is not None)
@@ -132,7 +132,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
                                  attn_mask: Optional[Tensor] = None, dropout_p: float = 0.0,
                                  is_causal: bool = False, scale: Optional[float] = None,
                                  enable_gqa: bool = False) -> Tensor:
-    """torch.nn.functional.scaled_dot_product_attention, with gradients on a CPU.
+    """torch.nn.functional.scaled_dot_product_attention, with gradients.
 
     Types: float32, float16, bfloat16. query: (..., heads, queries, hdim); any strides, and heads or
     leading dimensions that are repeated, cost nothing. attn_mask: truth values, or what is added to

@@ -525,6 +525,9 @@ TEST_F(DispatcherTest, PlansListTheStagesOfALaunch) {
        "check_pages=1",
        {"check pages", "append"}},
       {"fmha kind=extend heads=2 seqlen_q=8 seqlen_k=64 hdim=64", {"append and attend"}},
+      {"fmha kind=backward heads=2 seqlen_q=8 seqlen_k=8 hdim=64", {"dq dk dv"}},
+      {"fmha kind=backward heads=2 seqlen_q=8 seqlen_k=8 hdim=64 bias=elementwise dbias=1",
+       {"dq dk dv dbias"}},
       {"fmha heads=2 seqlen_q=0 seqlen_k=8 hdim=64", {}},
   };
   Dispatcher dispatcher(options());
@@ -547,6 +550,12 @@ TEST_F(DispatcherTest, PlansOfGpusListEachStep) {
             (std::vector<std::string>{"append", "attend"}));
   EXPECT_EQ(stage_names(dispatcher.plan(parse_problem(extend + " check_pages=1"))),
             (std::vector<std::string>{"check pages", "append", "attend"}));
+  const std::string backward =
+      "fmha kind=backward heads=2 seqlen_q=8 seqlen_k=64 hdim=64 bias=elementwise";
+  EXPECT_EQ(stage_names(dispatcher.plan(parse_problem(backward))),
+            (std::vector<std::string>{"dk dv", "dq"}));
+  EXPECT_EQ(stage_names(dispatcher.plan(parse_problem(backward + " dbias=1"))),
+            (std::vector<std::string>{"dk dv", "dq", "dbias"}));
 }
 
 TEST_F(DispatcherTest, PlansSayIntoHowManyPartsKeysAreCut) {

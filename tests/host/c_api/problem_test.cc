@@ -174,6 +174,35 @@ TEST(CProblem, IsBuiltBySetters) {
   EXPECT_EQ(line_of(problem),
             "fmha batch=2 heads=8 heads_kv=2 seqlen_q=300 seqlen_k=400 hdim=128 hdim_v=64 "
             "dtype=bf16 mask=bottom_right lse=1 p_drop=0.25");
+  CProblem backward;
+  ASSERT_TRUE(ok(tsr_problem_build(
+      "fmha",
+      R"({"api_family": "bwd", "dims": [128, 64, 2, 300, 400], "nheads": [8, 2], "lse": true,
+          "bias_type": "elementwise", "bwd_flags": [true, false, true]})",
+      &backward)));
+  EXPECT_EQ(line_of(backward),
+            "fmha kind=backward batch=2 heads=8 heads_kv=2 seqlen_q=300 seqlen_k=400 hdim=128 "
+            "hdim_v=64 dtype=fp16 bias=elementwise dbias=1");
+}
+
+// Every documented setter is known, so that JSON from C reaches all of them.
+TEST(CProblem, KnowsEveryDocumentedSetter) {
+  CProblem problem;
+  ASSERT_TRUE(ok(tsr_problem_build(
+      "fmha",
+      R"({"api_family": "fwd", "kernel_family": "fwd", "gfx_arch": "avx2", "data_type": "fp8",
+          "dims": [64, 64, 1, 8, 8], "nheads": [1, 1], "mask_type": "generic", "bias_type": "no",
+          "lse": true, "dropout": true, "qscale_type": "pertensor", "rope_type": "none",
+          "logits_soft_cap": true, "v_rowmajor": true, "group_mode": true, "paged_kv": true,
+          "fp8_static_quant": true, "skip_min_seqlen_q": true, "sink": true,
+          "kv_cache": ["linear", "vllm_2d", 1], "window": [1, 1], "sink_size": 1,
+          "max_seqlen": [8, 8], "num_splits": 1, "bwd_flags": [false, true, false]})",
+      &problem)));
+  EXPECT_EQ(
+      line_of(problem),
+      "fmha heads=1 heads_kv=1 seqlen_q=8 seqlen_k=8 hdim=64 hdim_v=64 lengths=packed tokens_q=8 "
+      "dtype=fp8 out=fp8 mask=top_left window_left=1 window_right=1 sink=1 soft_cap=30 lse=1 "
+      "p_drop=0.2 random=1 skip_q=1 num_splits=1 pages=table page_size=1 qscale=per_tensor");
 }
 
 TEST(CProblem, RefusesWrongSetters) {

@@ -5,9 +5,7 @@
 #include <set>
 
 #include "host/registry/support.h"
-#include "tessera/base/text.h"
 #include "tessera/families/family.h"
-#include "tessera/spec/words_internal.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera {
@@ -21,15 +19,6 @@ std::set<std::string> receipt_set_names(std::string_view receipt, std::string_vi
 
 const FmhaSignature& attention(const Signature& signature) {
   return std::get<FmhaSignature>(signature);
-}
-
-bool knows_backward() {
-  FmhaKind kind{};
-  return read_word("backward", kind);
-}
-
-bool is_about_gradients_alone(const Receipt& receipt) {
-  return receipt.name.find("bwd") != std::string_view::npos;
 }
 
 // A receipt, a rule of its signatures, and whether every signature has to keep it.
@@ -51,6 +40,14 @@ const ReceiptRule kReceiptRules[] = {
      }},
     {"aiter_batch", [](const FmhaSignature& s) { return s.lengths == FmhaLengths::equal; }},
     {"aiter_group", [](const FmhaSignature& s) { return s.lengths != FmhaLengths::equal; }},
+    {"flash_bwd",
+     [](const FmhaSignature& s) {
+       return is_half(s) && s.kind == FmhaKind::backward && s.bias != FmhaBias::elementwise;
+     }},
+    {"aiter_bwd_batch",
+     [](const FmhaSignature& s) { return is_half(s) && s.lengths == FmhaLengths::equal; }},
+    {"aiter_bwd_group",
+     [](const FmhaSignature& s) { return is_half(s) && s.lengths != FmhaLengths::equal; }},
     {"fp32_all", [](const FmhaSignature& s) { return s.in == DType::fp32 && !s.soft_cap; }},
     {"fp32_min",
      [](const FmhaSignature& s) {
@@ -99,7 +96,6 @@ TEST(Receipts, HaveTheDocumentedNumbers) {
 
 TEST(Receipts, HaveValidProblems) {
   for (const Receipt& receipt : all_receipts()) {
-    if (is_about_gradients_alone(receipt) && !knows_backward()) continue;
     const Family& family = *find_receipt(receipt.name).family;
     for (const Problem& problem : family.receipt_problems(receipt)) {
       ASSERT_NO_THROW(family.validate(problem)) << receipt.name << ": " << to_string(problem);
@@ -107,14 +103,36 @@ TEST(Receipts, HaveValidProblems) {
   }
 }
 
-TEST(Receipts, OfGradientsAloneSayWhatIsMissing) {
-  if (knows_backward()) GTEST_SKIP() << "there are kernels of gradients";
-  for (const Receipt& receipt : all_receipts()) {
-    if (!is_about_gradients_alone(receipt)) continue;
-    EXPECT_EQ(message_of([&] { receipt_signatures(receipt.name); }, ErrorCode::unsupported),
-              "fmha: receipt '" + std::string(receipt.name) + "' (" + std::string(receipt.number) +
-                  ") asks for kernels of kind backward alone; there are " +
-                  join(known_words<FmhaKind>(), ", "));
+// Frameworks train: the bias's gradient belongs to the receipts that have biases with elements.
+TEST(Receipts, HoldGradients) {
+  struct Counted {
+    const char* receipt;
+    bool has_forward, has_backward, has_dbias;
+  };
+  const Counted counted[] = {
+      {"ck_default", true, true, true},
+      {"flash_fwd", true, false, false},
+      {"flash_bwd", false, true, false},
+      {"pytorch", true, true, true},
+      {"aiter_batch", true, false, false},
+      {"aiter_bwd_batch", false, true, true},
+      {"aiter_bwd_group", false, true, true},
+      {"fp32_all", true, true, true},
+      {"fp32_min", true, false, false},
+      {"flash", true, true, false},
+      {"aiter", true, true, true},
+  };
+  for (const auto& [receipt, has_forward, has_backward, has_dbias] : counted) {
+    bool forward = false, backward = false, dbias = false;
+    for (const Signature& each : receipt_signatures(receipt)) {
+      const FmhaSignature& s = attention(each);
+      forward = forward || s.kind == FmhaKind::forward;
+      backward = backward || s.kind == FmhaKind::backward;
+      dbias = dbias || s.dbias;
+    }
+    EXPECT_EQ(std::tuple(forward, backward, dbias),
+              std::tuple(has_forward, has_backward, has_dbias))
+        << receipt;
   }
 }
 

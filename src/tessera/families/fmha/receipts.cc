@@ -4,18 +4,15 @@
 #include <algorithm>
 #include <array>
 
-#include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/families/fmha/fmha.h"
-#include "tessera/spec/words_internal.h"
 
 namespace tessera::fmha {
 namespace {
 
 using Lines = std::span<const std::string_view>;
 
-// A line holds fields of a problem with their alternatives, and stands for every combination. It
-// begins with the kind: kernels of a kind that does not exist are left out.
+// A line holds fields of a problem with their alternatives, and stands for every combination.
 constexpr std::string_view kCkDefault[] = {
     "kind=forward dtype=fp16|bf16 lengths=equal|packed|padded mask=none|bottom_right "
     "soft_cap=0|30 lse=0|1 p_drop=0|0.2",
@@ -29,6 +26,8 @@ constexpr std::string_view kCkDefault[] = {
     "kind=append dtype=fp16|bf16 rotary=none|interleaved|half pages=table page_size=64",
     "kind=backward dtype=fp16|bf16 lengths=equal|packed mask=none|bottom_right "
     "bias=none|elementwise|alibi p_drop=0|0.2",
+    "kind=backward dtype=fp16|bf16 lengths=equal|packed mask=none|bottom_right bias=elementwise "
+    "dbias=1 p_drop=0|0.2",
 };
 constexpr std::string_view kFlashForward[] = {
     "kind=forward dtype=fp16|bf16 lengths=equal|packed|padded mask=none|bottom_right "
@@ -53,6 +52,8 @@ constexpr std::string_view kPytorch[] = {
     "lse=0|1 p_drop=0|0.2",
     "kind=backward dtype=fp16|bf16 lengths=equal|packed mask=none|top_left bias=none|elementwise "
     "p_drop=0|0.2",
+    "kind=backward dtype=fp16|bf16 lengths=equal|packed mask=none|top_left bias=elementwise "
+    "dbias=1 p_drop=0|0.2",
 };
 constexpr std::string_view kAiterBatch[] = {
     "kind=forward dtype=fp16|bf16 mask=none|bottom_right bias=none|elementwise|alibi "
@@ -70,10 +71,13 @@ constexpr std::string_view kAiterGroup[] = {
 constexpr std::string_view kAiterBackwardBatch[] = {
     "kind=backward dtype=fp16|bf16 mask=none|bottom_right bias=none|elementwise|alibi "
     "p_drop=0|0.2",
+    "kind=backward dtype=fp16|bf16 mask=none|bottom_right bias=elementwise dbias=1 p_drop=0|0.2",
 };
 constexpr std::string_view kAiterBackwardGroup[] = {
     "kind=backward dtype=fp16|bf16 lengths=packed|padded mask=none|bottom_right "
     "bias=none|elementwise|alibi p_drop=0|0.2",
+    "kind=backward dtype=fp16|bf16 lengths=packed|padded mask=none|bottom_right bias=elementwise "
+    "dbias=1 p_drop=0|0.2",
 };
 constexpr std::string_view kAllOfFp32[] = {
     "kind=forward dtype=fp32 lengths=equal|packed|padded mask=none|bottom_right "
@@ -81,6 +85,8 @@ constexpr std::string_view kAllOfFp32[] = {
     "kind=append dtype=fp32 rotary=none|interleaved|half",
     "kind=backward dtype=fp32 lengths=equal|packed mask=none|bottom_right "
     "bias=none|elementwise|alibi p_drop=0|0.2",
+    "kind=backward dtype=fp32 lengths=equal|packed mask=none|bottom_right bias=elementwise "
+    "dbias=1 p_drop=0|0.2",
 };
 constexpr std::string_view kLeastOfFp32[] = {
     "kind=forward dtype=fp32 mask=none|bottom_right hdim=48|128",
@@ -143,16 +149,6 @@ std::vector<std::string> combinations_of(std::string_view line) {
   return all;
 }
 
-std::string_view kind_in(std::string_view line) {
-  constexpr std::string_view kKey = "kind=";
-  return split_words(line).front().substr(kKey.size());
-}
-
-bool has_kind(std::string_view word) {
-  FmhaKind kind{};
-  return read_word(word, kind);
-}
-
 void add_problems(std::string_view line, std::vector<Problem>& all) {
   const bool has_heads = line.find("hdim=") != std::string_view::npos;
   const std::span<const std::string_view> heads(kReceiptHeads);
@@ -194,19 +190,8 @@ std::span<const Receipt> receipts() {
 
 std::vector<Problem> receipt_problems(const Receipt& receipt) {
   std::vector<Problem> all;
-  std::string_view missing;
-  for (const std::string_view line : lines_of(row_of(receipt.name))) {
-    if (has_kind(kind_in(line))) {
-      add_problems(line, all);
-    } else {
-      missing = kind_in(line);
-    }
-  }
-  if (!all.empty()) return all;
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("fmha: receipt '{}' ({}) asks for kernels of kind {} alone; there are {}",
-                  receipt.name, receipt.number, missing, join(known_words<FmhaKind>(), ", ")));
+  for (const std::string_view line : lines_of(row_of(receipt.name))) add_problems(line, all);
+  return all;
 }
 
 }  // namespace tessera::fmha

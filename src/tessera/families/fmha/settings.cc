@@ -282,6 +282,12 @@ constexpr tile::Rule<Wanted> kSettingRules[] = {
      [](const Wanted& w) {
        return fmt::format("bwd_flags' dbias must be false with api_family={}, got true", w.family);
      }},
+    {[](const Wanted& w) { return !is_backward(w) || !w.random; },
+     [](const Wanted&) {
+       return std::string(
+           "bwd_flags' store_randval must be false with api_family=bwd, because attention stores "
+           "the bytes of the same weights, got true");
+     }},
     {[](const Wanted& w) { return w.p_drop > 0 || !w.random; },
      [](const Wanted&) {
        return std::string("bwd_flags' store_randval needs dropout(true), got dropout(false)");
@@ -416,13 +422,6 @@ Problem from_settings(std::span<const Setting> settings) {
   for (const Setting& setting : settings) apply(setting, wanted);
   const tile::Rule<Wanted>* broken = tile::first_broken(kSettingRules, wanted);
   if (broken != nullptr) refuse_setting(ErrorCode::invalid_argument, broken->sentence(wanted));
-  FmhaKind kind{};
-  if (!read_word(kind_of(wanted), kind)) {
-    refuse_setting(
-        ErrorCode::unsupported,
-        fmt::format("api_family={} needs kernels of kind {}; there are {}", wanted.family,
-                    kind_of(wanted), join(known_words<FmhaKind>(), ", ")));
-  }
   Problem problem = parse_problem(line_of(wanted));
   validate(problem);
   return problem;

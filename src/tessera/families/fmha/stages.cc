@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/usual.h"
@@ -31,12 +32,18 @@ bool packs_heads(const KernelSpec& spec) {
          std::get<FmhaSignature>(spec.signature).kind != FmhaKind::backward;
 }
 
-// A CPU's kernel that extends a cache appends in the step that attends.
+// A CPU's kernel that extends a cache appends in the step that attends. The first step of gradients
+// makes all that no other step of the launch does: all of them on CPUs, dk and dv with direct.
 std::string stage(const KernelSpec& spec, std::string_view entry) {
   const std::string_view said = word_in(kEntryWords, entry, "");
   if (!said.empty()) return std::string(said);
   if (extends(spec) && entry.empty()) {
     return spec.algorithm.pipeline == Pipeline::flash ? "append and attend" : "attend";
+  }
+  if (goes_back(spec) && entry.empty()) {
+    if (spec.algorithm.pipeline == Pipeline::direct) return "dk dv";
+    const bool has_dbias = std::get<FmhaSignature>(spec.signature).dbias;
+    return spec.algorithm.pipeline == Pipeline::flash && has_dbias ? "dq dk dv dbias" : "dq dk dv";
   }
   const std::string_view kind = to_string(std::get<FmhaSignature>(spec.signature).kind);
   return tile::stage_of(word_in(kVerbs, kind, kind), entry);
