@@ -125,18 +125,48 @@ TEST_F(FmhaSplit, BlocksHaveEveryKeyThatARowSees) {
 }
 
 TEST(FmhaFlashParts, FollowFromTheProblem) {
-  EXPECT_EQ(device::flash_parts(1, 2047, 0, 64), 1);
-  EXPECT_EQ(device::flash_parts(1, 131072, 0, 64), 128);
-  EXPECT_EQ(device::flash_parts(8, 131072, 0, 64), 32);
-  EXPECT_EQ(device::flash_parts(200, 131072, 0, 64), 1);
-  EXPECT_EQ(device::flash_parts(0, 131072, 0, 64), 1);
+  EXPECT_EQ(device::flash_parts({1, 1, 2047, 0, 64}), 1);
+  EXPECT_EQ(device::flash_parts({1, 2, 2047, 0, 64}), 3);
+  EXPECT_EQ(device::flash_parts({1, 32, 2047, 0, 64}), 7);
+  EXPECT_EQ(device::flash_parts({1, 1, 131072, 0, 64}), 128);
+  EXPECT_EQ(device::flash_parts({8, 1, 131072, 0, 64}), 32);
+  EXPECT_EQ(device::flash_parts({200, 1, 131072, 0, 64}), 1);
+  EXPECT_EQ(device::flash_parts({0, 1, 131072, 0, 64}), 1);
   EXPECT_EQ(device::flash_own_parts(32, 0, 1024), 1);
   EXPECT_EQ(device::flash_own_parts(32, 5000, 1024), 4);
   EXPECT_EQ(device::flash_own_parts(32, 131072, 1024), 32);
-  EXPECT_EQ(device::flash_parts(200, 131072, 7, 64), 7);
-  EXPECT_EQ(device::flash_parts(1, 300, 7, 64), 4);
-  EXPECT_EQ(device::flash_parts(1, 63, 7, 64), 1);
-  EXPECT_EQ(device::flash_parts(0, 131072, 7, 64), 1);
+  EXPECT_EQ(device::flash_parts({200, 1, 131072, 7, 64}), 7);
+  EXPECT_EQ(device::flash_parts({1, 1, 300, 7, 64}), 4);
+  EXPECT_EQ(device::flash_parts({1, 1, 63, 7, 64}), 1);
+  EXPECT_EQ(device::flash_parts({0, 1, 131072, 7, 64}), 1);
+}
+
+// Heads of a token that are neighbours are read together, as many as a tile has rows for.
+TEST(FmhaFlashParts, TakeHeadsThatLieSideBySideTogether) {
+  const auto together = [](const std::string& fields, device::i64 tile) {
+    const Problem problem = parse_problem("fmha seqlen_k=4096 " + fields);
+    const FmhaProblem p = with_strides(std::get<FmhaProblem>(problem));
+    return device::flash_heads_together(fmha::arguments_of(p, {}),
+                                        static_cast<device::FmhaCacheLayout>(p.cache_layout),
+                                        size_of(p.in), tile);
+  };
+  EXPECT_EQ(together("heads=32 heads_kv=8 seqlen_q=1 hdim=128", 192), 8);
+  EXPECT_EQ(together("heads=32 heads_kv=8 seqlen_q=2 hdim=128 dtype=bf16", 192), 8);
+  EXPECT_EQ(together("heads=32 heads_kv=8 seqlen_q=1 hdim=128", 16), 4);
+  EXPECT_EQ(together("heads=256 seqlen_q=1 hdim=64", 192), 192);
+  EXPECT_EQ(together("heads=32 heads_kv=8 seqlen_q=3 hdim=128", 192), 1);  // 12 rows of a head
+  EXPECT_EQ(together("heads=32 seqlen_q=1 hdim=72", 192), 1);
+  EXPECT_EQ(together("heads=32 seqlen_q=1 hdim=64 dtype=fp8", 192), 1);
+  EXPECT_EQ(together("heads=32 seqlen_q=1 hdim=64 k_stride_b=8388608 k_stride_h=262144 "
+                     "k_stride_s=64 k_stride_d=1",
+                     192),
+            1);  // a head's tokens follow each other
+  EXPECT_EQ(together("heads=32 seqlen_q=1 hdim=64 pages=table page_size=16 num_pages=256", 192),
+            32);
+  EXPECT_EQ(together("heads=32 seqlen_q=1 hdim=64 pages=table page_size=16 num_pages=256 "
+                     "cache_layout=vectorized",
+                     192),
+            1);
 }
 
 // A number of parts that a caller asks for.
@@ -155,7 +185,7 @@ TEST(FmhaSplits, AreCheckedAndHonoured) {
     const Problem p = parse_problem(line + fields);
     return fmha::bind(family().general(p, target), p, FmhaOperands{}).parts;
   };
-  EXPECT_EQ(parts(""), 8);  // of 1024 keys at least
+  EXPECT_EQ(parts(""), 17);  // of 512 keys of two heads at least
   EXPECT_EQ(parts("num_splits=1"), 1);
   EXPECT_EQ(parts("num_splits=11"), 11);
   EXPECT_EQ(parts("num_splits=500"), 140);  // whole blocks of 64 keys

@@ -181,8 +181,13 @@ Estimate one_after_the_other(const Estimate& first, const Estimate& second) {
 }  // namespace
 
 std::int64_t flash_cpu_parts(const Algorithm& a, const FmhaProblem& p) {
-  const double items = std::min(blocks_of(a, p), 1e18);
-  return device::flash_parts(static_cast<device::i64>(items), p.seqlen_k, p.num_splits, a.tile.n);
+  const device::FmhaArguments g = arguments_of(p, {});
+  const auto layout = static_cast<device::FmhaCacheLayout>(p.cache_layout);
+  const std::int64_t heads = device::flash_heads_together(g, layout, size_of(p.in), a.tile.m);
+  const double shared = std::ceil(double(p.heads_kv) / double(heads)) / double(p.heads_kv);
+  const double items = std::min(std::round(blocks_of(a, p) * shared), 1e18);
+  return device::flash_parts(
+      {static_cast<device::i64>(items), heads, p.seqlen_k, p.num_splits, a.tile.n});
 }
 
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,

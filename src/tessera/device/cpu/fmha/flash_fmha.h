@@ -71,12 +71,17 @@ struct FmhaKernel {
 
   // ---- parts of the keys ----
 
+  static i64 heads_together(const FmhaArguments& g) {
+    return flash_heads_together(g, C::kCacheLayout, static_cast<int>(sizeof(In)), C::kTileM);
+  }
   static FlashWork work_of(const FmhaArguments& g) {
-    const i64 items = blocks_of_pair(g) * g.batch * g.heads_kv;
-    return flash_work(items, g.seqlen_k, g.num_splits, kKeys);
+    const i64 heads = heads_together(g);
+    const i64 items = blocks_of_pair(g) * g.batch * blocks_of(g.heads_kv, heads);
+    return flash_work({items, heads, g.seqlen_k, g.num_splits, kKeys});
   }
   static i64 rows_of_part(const FmhaArguments& g) {
-    return smaller(C::kTileM, rounded(g.seqlen_q * (g.heads / g.heads_kv), kRows));
+    const i64 heads = heads_together(g);
+    return smaller(C::kTileM, rounded(heads * g.seqlen_q * (g.heads / g.heads_kv), kRows));
   }
   static i64 floats_of_part(const FmhaArguments& g) {
     return rounded(rows_of_part(g) * (v_pitch(g) + 2), kLanes);
@@ -109,7 +114,7 @@ struct FmhaKernel {
   // ---- rows ----
 
   static void begin(const FmhaArguments& g, const Item& item, const Buffers& b) {
-    const bool in_place = reads_in_place<C>(g, item);
+    const bool in_place = reads_in_place<C>(g, item.rows_of_head());
     for (i64 row = 0; row < rounded(item.count, kRows); ++row) {
       b.most[row] = -__builtin_inff();
       b.total[row] = 0;
@@ -270,11 +275,14 @@ struct FmhaKernel {
       list.add(tokens.keys, ahead.count);
     }
     list.pad(2 * room + kTokensBehind);
-    const TokenRun<In> keys = {list.tokens, block.count, g.hdim};
-    const TokenRun<In> values = {list.tokens + room, block.count, g.hdim_v};
-    multiply_few_keys<In>(b.q, item.count, keys, b.scores);
+    const i64 rows = item.rows_of_head();
+    const TokenRun<In> keys = {list.tokens, block.count, g.hdim, item.heads,
+                               g.k_stride[kTokenHead]};
+    const TokenRun<In> values = {list.tokens + room, block.count, g.hdim_v, item.heads,
+                                 g.v_stride[kTokenHead]};
+    multiply_few_keys<In>(b.q, rows, keys, b.scores);
     weigh(g, item, block, {0, item.count}, b);
-    add_few_values<In>(b.scores, item.count, values, b.sums);
+    add_few_values<In>(b.scores, rows, values, b.sums);
   }
 
   // ---- all keys ----
@@ -311,7 +319,7 @@ struct FmhaKernel {
   }
 
   static void attend_range(const FmhaArguments& g, const Item& item, Range keys, const Buffers& b) {
-    const bool in_place = reads_in_place<C>(g, item);
+    const bool in_place = reads_in_place<C>(g, item.rows_of_head());
     for (i64 first = keys.begin; first < keys.end; first += kKeys) {
       const Block block = {first, smaller(kKeys, keys.end - first)};
       if constexpr (kReadsInPlace<In>) {
@@ -341,13 +349,17 @@ struct FmhaKernel {
   static Item item_of(const FmhaArguments& g, i64 index) {
     const i64 blocks = blocks_of_pair(g);
     const i64 pair = index / blocks, block = index % blocks;
+    const i64 together = heads_together(g);
+    const i64 of_sequence = blocks_of(g.heads_kv, together);
     Item item{};
     item.group = g.heads / g.heads_kv;
-    item.batch = pair / g.heads_kv;
-    item.head_kv = pair % g.heads_kv;
+    item.batch = pair / of_sequence;
+    item.head_kv = pair % of_sequence * together;
+    item.heads = smaller(together, g.heads_kv - item.head_kv);
     item.sequence = sequence_of<C::kLengths, C::kPages>(g, item.batch);
     item.first = (pair % 2 == 0 ? blocks - 1 - block : block) * C::kTileM;
-    item.count = clamped(item.sequence.queries * item.group - item.first, 0, C::kTileM);
+    item.count =
+        item.heads * clamped(item.sequence.queries * item.group - item.first, 0, C::kTileM);
     return item;
   }
   static i64 blocks_of_pair(const FmhaArguments& g) {

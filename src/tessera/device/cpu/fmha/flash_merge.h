@@ -13,8 +13,8 @@ struct FlashWork {
   i64 items, parts, least;
 };
 
-inline FlashWork flash_work(i64 items, i64 keys, i64 splits, i64 block) {
-  return {items, flash_parts(items, keys, splits, block), flash_least_keys(splits, block)};
+inline FlashWork flash_work(const FlashCut& cut) {
+  return {cut.items, flash_parts(cut), flash_least_keys(cut)};
 }
 
 // Parts of an item whose rows see these keys.

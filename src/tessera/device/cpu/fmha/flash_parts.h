@@ -3,7 +3,7 @@
 // the problem alone, so that the bits of a result do not depend on how many threads there are.
 #pragma once
 
-#include "tessera/device/integers.h"
+#include "tessera/device/fmha.h"
 
 namespace tessera::device {
 
@@ -11,8 +11,32 @@ namespace tessera::device {
 // with packed ones: on an AMD EPYC (Zen 3) the two took equally long at about 12 rows.
 inline constexpr i64 kFlashFewRows = 8;
 
-// Fewer keys are not worth a part of their own: its sums are merged in the end.
+// Heads of which every CPU's vectors are whole.
+inline constexpr i64 kFlashWholeElements = 16;
+
+// Whether the heads of a token are neighbours in memory.
+inline bool flash_side_by_side(const i64 (&stride)[kTokenStrides]) {
+  return stride[kTokenElement] == 1 && 0 < stride[kTokenHead] &&
+         stride[kTokenHead] < stride[kToken];
+}
+
+// Key-value heads that an item has together, which memory gives at its full rate: all heads of a
+// few tokens one behind the other. Elements have `bytes`; `tile` is room for rows.
+inline i64 flash_heads_together(const FmhaArguments& g, FmhaCacheLayout layout, int bytes,
+                                i64 tile) {
+  const i64 rows = g.seqlen_q * (g.heads / g.heads_kv);
+  const bool is_few = rows > 0 && rows <= kFlashFewRows && rows <= tile;
+  const bool is_whole = g.hdim % kFlashWholeElements == 0 && g.hdim_v % kFlashWholeElements == 0;
+  if (!is_few || !is_whole || bytes < 2 || layout != FmhaCacheLayout::linear) return 1;
+  if (!flash_side_by_side(g.k_stride) || !flash_side_by_side(g.v_stride)) return 1;
+  const i64 most = tile / rows;
+  return g.heads_kv < most ? g.heads_kv : most;
+}
+
+// Fewer keys are not worth a part of their own: its sums are merged in the end. Several heads read
+// so much more for each key.
 inline constexpr i64 kFlashLeastKeys = 1024;
+inline constexpr i64 kFlashLeastKeysOfAll = 256;
 // Enough parts of all items together for the threads of any machine.
 inline constexpr i64 kFlashParts = 256;
 
@@ -22,18 +46,26 @@ constexpr i64 flash_own_parts(i64 parts, i64 keys, i64 least) {
   return most < 1 ? 1 : most < parts ? most : parts;
 }
 
-// Keys of a part at least, where `splits` parts were asked for, or none.
-constexpr i64 flash_least_keys(i64 splits, i64 block) {
-  return splits > 0 ? block : kFlashLeastKeys;
+// What is cut: blocks of rows of all sequences and heads, with so many key-value heads each, the
+// keys of the longest sequence, and how many of them go by together. `splits` parts are asked for;
+// 0: as suits the machine.
+struct FlashCut {
+  i64 items, heads, keys, splits, block;
+};
+
+// Keys of a part at least.
+constexpr i64 flash_least_keys(const FlashCut& c) {
+  if (c.splits > 0) return c.block;
+  const i64 least = kFlashLeastKeys / c.heads;
+  return least > kFlashLeastKeysOfAll ? least : kFlashLeastKeysOfAll;
 }
 
-// `items` are blocks of rows of all sequences and heads, `keys` those of the longest sequence,
-// `block` how many of them go by together. `splits` parts are asked for; 0: as suits the machine.
-constexpr i64 flash_parts(i64 items, i64 keys, i64 splits, i64 block) {
-  if (splits > 0 && items > 0) return flash_own_parts(splits, keys, block);
-  if (items < 1 || items > kFlashParts / 2 || keys < 2 * kFlashLeastKeys) return 1;
-  const i64 wanted = kFlashParts / items;
-  const i64 most = keys / kFlashLeastKeys;
+constexpr i64 flash_parts(const FlashCut& c) {
+  const i64 least = flash_least_keys(c);
+  if (c.splits > 0 && c.items > 0) return flash_own_parts(c.splits, c.keys, least);
+  if (c.items < 1 || c.items > kFlashParts / 2 || c.keys < 2 * least) return 1;
+  const i64 wanted = kFlashParts / c.items;
+  const i64 most = c.keys / least;
   return wanted < most ? wanted : most;
 }
 

@@ -10,13 +10,17 @@
 
 namespace tessera::device {
 
-// Rows of one key-value head of one sequence.
+// Rows of one sequence and of one key-value head, or of several with equally many rows each.
 struct FlashItem {
   FmhaSequence sequence;
-  i64 batch, head_kv, group;  // query heads of the key-value head
-  i64 first, count;           // rows
-  i64 query_of(i64 row) const { return (first + row) / group; }
-  i64 head_of(i64 row) const { return head_kv * group + (first + row) % group; }
+  i64 batch, head_kv, heads, group;  // key-value heads from head_kv on; query heads of each
+  i64 first, count;                  // rows
+  i64 rows_of_head() const { return count / heads; }
+  i64 query_of(i64 row) const { return (first + row % rows_of_head()) / group; }
+  i64 head_of(i64 row) const {
+    const i64 own = rows_of_head();
+    return (head_kv + row / own) * group + (first + row % own) % group;
+  }
 };
 
 // Keys of a sequence.
@@ -111,11 +115,11 @@ template <class C, class T, int kMost>
 template <class T>
 inline constexpr bool kReadsInPlace = sizeof(T) > 1;
 
-// Whether the rows are few, and multiplied with keys and values in place.
+// Whether so many rows of a head are few, and multiplied with keys and values in place.
 template <class C>
-inline bool reads_in_place(const FmhaArguments& g, const FlashItem& item) {
+inline bool reads_in_place(const FmhaArguments& g, i64 rows) {
   if (!kReadsInPlace<typename C::In>) return false;
-  if (item.count > kFlashFewRows || g.hdim % kLanes != 0 || g.hdim_v % kLanes != 0) return false;
+  if (rows > kFlashFewRows || g.hdim % kLanes != 0 || g.hdim_v % kLanes != 0) return false;
   if (C::kCacheLayout == FmhaCacheLayout::vectorized) return true;
   return g.k_stride[kTokenElement] == 1 && g.v_stride[kTokenElement] == 1;
 }
