@@ -28,9 +28,10 @@ inline constexpr int kFlashOtherRegisters = 8;   // more for factors, and for re
 
 // Registers that the machine has, of 64 Ki for all threads: of a consumer's thread, and of one of
 // the group that fetches, and that converts where values have 8 bits.
+constexpr int flash_registers(int consumers) { return consumers == 3 ? 160 : 240; }
 constexpr int flash_registers(const FlashShape& s) {
   if (s.converts) return s.hdim_v == 256 ? 232 : 224;
-  return s.consumers == 3 ? 160 : 240;
+  return flash_registers(s.consumers);
 }
 constexpr int flash_fetch_registers(const FlashShape& s) {
   if (s.converts) return s.hdim_v == 256 ? 40 : 56;
