@@ -119,8 +119,8 @@ def main():
     if given.threads:
         torch.set_num_threads(given.threads)
     torch.manual_seed(1)
-    print(f"PyTorch {torch.__version__}, {given.device}, {torch.get_num_threads()} threads; times of "
-          "the backward pass in us, our TFLOP/s, speedup and its spread over the pairs")
+    print(f"PyTorch {torch.__version__}, {given.device}, {torch.get_num_threads()} threads; times "
+          "of the backward pass in us, our TFLOP/s, speedup and its spread over the pairs")
     rows, failed = [], 0
     for problem in read_problems(given):
         try:

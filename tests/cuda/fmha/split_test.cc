@@ -22,7 +22,7 @@ FmhaProblem few_queries(fmha::RandomFmhas& random) {
   p.in = random.coin() ? DType::fp16 : DType::bf16;
   p.out = random.coin() ? p.in : DType::fp32;
   p.qscale = FmhaQscale::none, p.qscale_block_q = p.qscale_block_k = kPacked;
-  if (p.bias != FmhaBias::elementwise) p.dtype_bias = p.in;
+  if (p.bias != FmhaBias::elementwise || size_of(p.dtype_bias) == 1) p.dtype_bias = p.in;
   p.seqlen_q = random.integer(1, 9);
   p.seqlen_k = random.integer(1, 6000);
   p.heads *= random.one_of(std::array{1, 1, 4});

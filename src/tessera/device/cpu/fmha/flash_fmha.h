@@ -71,16 +71,13 @@ struct FmhaKernel {
 
   // ---- parts of the keys ----
 
-  static i64 heads_together(const FmhaArguments& g) {
-    return flash_heads_together(g, C::kCacheLayout, static_cast<int>(sizeof(In)), C::kTileM);
-  }
   static FlashWork work_of(const FmhaArguments& g) {
-    const i64 heads = heads_together(g);
-    const i64 items = blocks_of_pair(g) * g.batch * blocks_of(g.heads_kv, heads);
+    const i64 heads = flash_heads_of_item<C>(g);
+    const i64 items = flash_blocks_of_head<C>(g) * g.batch * blocks_of(g.heads_kv, heads);
     return flash_work({items, heads, g.seqlen_k, g.num_splits, kKeys});
   }
   static i64 rows_of_part(const FmhaArguments& g) {
-    const i64 heads = heads_together(g);
+    const i64 heads = flash_heads_of_item<C>(g);
     return smaller(C::kTileM, rounded(heads * g.seqlen_q * (g.heads / g.heads_kv), kRows));
   }
   static i64 floats_of_part(const FmhaArguments& g) {
@@ -100,7 +97,7 @@ struct FmhaKernel {
                            const Buffers& own) {
     thread.barrier(thread.barrier_context);
     for (i64 i = thread.index; i < work.items; i += thread.count) {
-      const Item item = item_of(g, i);
+      const Item item = flash_item<C>(g, i);
       const i64 parts = item.count == 0 ? 1 : own_parts(work, keys_of_rows(g, item));
       if (parts == 1) continue;
       const Buffers b = with_part(g, thread, i * work.parts, own);
@@ -343,29 +340,6 @@ struct FmhaKernel {
     attend_range(g, item, {first + skipped, seen.end + skipped}, b);
   }
 
-  // The blocks of a key-value head follow each other, so that its keys and values stay in the
-  // caches. Under most masks the last queries see the most keys. Every other head therefore begins
-  // with them: threads take items in turn, and none is to get the long ones of all heads.
-  static Item item_of(const FmhaArguments& g, i64 index) {
-    const i64 blocks = blocks_of_pair(g);
-    const i64 pair = index / blocks, block = index % blocks;
-    const i64 together = heads_together(g);
-    const i64 of_sequence = blocks_of(g.heads_kv, together);
-    Item item{};
-    item.group = g.heads / g.heads_kv;
-    item.batch = pair / of_sequence;
-    item.head_kv = pair % of_sequence * together;
-    item.heads = smaller(together, g.heads_kv - item.head_kv);
-    item.sequence = sequence_of<C::kLengths, C::kPages>(g, item.batch);
-    item.first = (pair % 2 == 0 ? blocks - 1 - block : block) * C::kTileM;
-    item.count =
-        item.heads * clamped(item.sequence.queries * item.group - item.first, 0, C::kTileM);
-    return item;
-  }
-  static i64 blocks_of_pair(const FmhaArguments& g) {
-    return blocks_of(g.seqlen_q * (g.heads / g.heads_kv), C::kTileM);
-  }
-
   static void attend_item(const FmhaArguments& g, const Item& item, const CpuThread& thread,
                           const FlashWork& work, i64 index, const Buffers& own) {
     const FmhaKeys keys = keys_of_rows(g, item);
@@ -383,7 +357,7 @@ struct FmhaKernel {
     const Buffers b = buffers_of(g, *thread);
     const FlashWork work = work_of(g);
     for (i64 i = thread->index; i < work.items * work.parts; i += thread->count) {
-      const Item item = item_of(g, i / work.parts);
+      const Item item = flash_item<C>(g, i / work.parts);
       if (item.count > 0) attend_item(g, item, *thread, work, i, b);
     }
     if (work.parts > 1) finish_parts(g, *thread, work, b);

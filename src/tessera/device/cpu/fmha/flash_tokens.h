@@ -124,6 +124,37 @@ inline bool reads_in_place(const FmhaArguments& g, i64 rows) {
   return g.k_stride[kTokenElement] == 1 && g.v_stride[kTokenElement] == 1;
 }
 
+// Key-value heads that an item has.
+template <class C>
+inline i64 flash_heads_of_item(const FmhaArguments& g) {
+  return flash_heads_together(g, C::kCacheLayout, static_cast<int>(sizeof(typename C::In)),
+                              C::kTileM);
+}
+template <class C>
+inline i64 flash_blocks_of_head(const FmhaArguments& g) {
+  return blocks_of(g.seqlen_q * (g.heads / g.heads_kv), C::kTileM);
+}
+
+// The blocks of a key-value head follow each other, so that its keys and values stay in the
+// caches. Under most masks the last queries see the most keys. Every other head therefore begins
+// with them: threads take items in turn, and none is to get the long ones of all heads.
+template <class C>
+inline FlashItem flash_item(const FmhaArguments& g, i64 index) {
+  const i64 blocks = flash_blocks_of_head<C>(g);
+  const i64 pair = index / blocks, block = index % blocks;
+  const i64 together = flash_heads_of_item<C>(g);
+  const i64 of_sequence = blocks_of(g.heads_kv, together);
+  FlashItem item{};
+  item.group = g.heads / g.heads_kv;
+  item.batch = pair / of_sequence;
+  item.head_kv = pair % of_sequence * together;
+  item.heads = smaller(together, g.heads_kv - item.head_kv);
+  item.sequence = sequence_of<C::kLengths, C::kPages>(g, item.batch);
+  item.first = (pair % 2 == 0 ? blocks - 1 - block : block) * C::kTileM;
+  item.count = item.heads * clamped(item.sequence.queries * item.group - item.first, 0, C::kTileM);
+  return item;
+}
+
 // The tokens of a block in the order in which they are read: its keys, its values, and what is
 // asked for after these. Behind keys and values there is room for whole chains.
 template <class T, int kMost>
