@@ -239,10 +239,10 @@ std::vector<Algorithm> split_gpu_algorithms(const Target& target) {
   // A unit has room for two blocks, each with about 64 KB of keys and values on their way. One
   // block a unit is as fast where the parts are long, and there is less to merge where they are
   // short (docs/performance/fmha_decode.md).
-  constexpr Row kRows[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
-                           {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
+  constexpr Row kTiles[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
+                            {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
   std::vector<Algorithm> all;
-  for (const auto& [keys, hdim, row_warps, teams, stages] : kRows) {
+  for (const auto& [keys, hdim, row_warps, teams, stages] : kTiles) {
     all.push_back({.pipeline = Pipeline::splitkv,
                    .tile = {row_warps * device::kSplitRows, keys, hdim},
                    .wave = {row_warps, teams, 1},
