@@ -25,7 +25,10 @@ class NvrtcTest : public testing::Test {
     }
   }
 
-  void expect_no_spills(const std::vector<Source>& sources) const {
+  void expect_no_spills(const std::vector<Source>& sources) const { expect_spills(sources, 0); }
+
+  // At most so many bytes of a thread.
+  void expect_spills(const std::vector<Source>& sources, int most) const {
     jit::BuildOptions options;
     options.cache.folder = TESSERA_BUILD "/kernel-cache";
     options.worker = TESSERA_WORKER;
@@ -41,7 +44,7 @@ class NvrtcTest : public testing::Test {
       if (!keys.contains(entry.key)) continue;
       ++seen;
       for (const char* fact : {"spill_store_bytes", "spill_load_bytes"}) {
-        EXPECT_EQ(entry.facts.at(fact), 0) << entry.name << ": " << fact;
+        EXPECT_LE(entry.facts.at(fact), most) << entry.name << ": " << fact;
       }
     }
     EXPECT_EQ(seen, sources.size());

@@ -18,7 +18,7 @@ TEST_F(CliFmha, IsListedShownGeneratedAndExplained) {
   EXPECT_EQ(shown.at("spec").at("signature").at("bias"), "none");
   const Json written = run_json(
       "generate --op fmha --preselected forward_bf16_essential --target sm90a --output-dir g");
-  EXPECT_EQ(written.at("written"), 27);
+  EXPECT_EQ(written.at("written"), 35);
   EXPECT_TRUE(fs::exists(folder() / "g/include/tessera/device/cuda/fmha/direct_fmha.h"));
   const Json why = run_json(
       "explain fmha heads=16 seqlen_q=900 seqlen_k=800 hdim=96 dtype=bf16 mask=top_left --target "

@@ -130,7 +130,10 @@ void add_query_lengths(const FmhaProblem& p, Tensors& all) {
   if (is_packed(p)) {
     add_sums(kSeqlensQ, p.seqlen_q, p.tokens_q, p, all);
   } else {
-    add_indices(kSeqlensQ, p.batch, Fill::lengths, all).most = p.seqlen_q;
+    Tensor& lengths = add_indices(kSeqlensQ, p.batch, Fill::lengths, all);
+    lengths.most = p.seqlen_q;
+    // Without its only query a sequence would show nothing.
+    if (p.seqlen_q == 1) lengths.least = 1;
   }
 }
 
