@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tessera/device/fmha.h"
+#include "tessera/device/fmha_append.h"  // a template below needs both
 #include "tessera/families/fmha/fmha.h"
 
 namespace tessera::fmha {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tessera/device/cpu/fmha/flash_parts.h"
+#include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/flash_gpu.h"

@@ -6,6 +6,7 @@
 
 #include "tessera/device/fmha_scales.h"
 #include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/extend.h"
 #include "tessera/spec/numeric.h"
 
 namespace tessera::fmha {
