@@ -19,7 +19,7 @@ struct BackendRow {
 constexpr std::array kBackends = {
     BackendRow{"cpu", cpu_backend, ""},
     BackendRow{"cuda", cuda_backend, ""},
-    BackendRow{"ck", nullptr, "its kernels are emitted as CK Tile sources, to be built with hipcc"},
+    BackendRow{"hip", nullptr, "its kernels are for AMD GPUs"},
 };
 
 }  // namespace

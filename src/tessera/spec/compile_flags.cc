@@ -131,7 +131,7 @@ std::string compile_flag_damage(std::string_view backend, std::string_view flag)
     return "one of " + listed(kNvrtcValues) + " with a value, or one of " + listed(kNvrtcWords);
   }
   if (is_for_compilers(flag)) return {};
-  if (backend != "ck") return what_compilers_take();
+  if (backend != "hip") return what_compilers_take();
   if (is_valued(kHipValues, flag)) return {};
   return listed(kHipValues) + " with a value, " + what_compilers_take();
 }

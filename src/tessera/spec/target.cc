@@ -103,7 +103,7 @@ struct BackendRow {
 constexpr auto kBackends = std::to_array<BackendRow>({
     {.name = "cpu", .is_gpu = false, .counts_threads = true, .starts_cold = false},
     {.name = "cuda", .is_gpu = true, .counts_threads = false, .starts_cold = true},
-    {.name = "ck", .is_gpu = true, .counts_threads = false, .starts_cold = true},
+    {.name = "hip", .is_gpu = true, .counts_threads = false, .starts_cold = true},
 });
 
 const BackendRow& backend_row(const Target& target) {

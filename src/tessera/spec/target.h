@@ -56,7 +56,7 @@ struct AlgorithmSpace {
 
 struct Target {
   std::string name;     // [a-z0-9]+, the last word of every kernel name
-  std::string backend;  // "cpu", "cuda", "ck"
+  std::string backend;  // "cpu", "cuda", "hip"
   std::string description;
   std::vector<std::string> features;       // "avx512bf16", "avx512vnni"; matched against the host's
   std::vector<std::string> compile_flags;  // a row may have only those of compile_flags.cc

@@ -226,7 +226,7 @@ TEST_F(CliWords, TargetsThatCannotRunHere) {
        "container start it with the GPU made visible"},
       {"pack --target gfx942 --output x.pack",
        "pack: only kernels of cpu and cuda targets can be compiled here, got target gfx942 of "
-       "backend ck; write its source with 'tessera generate'"},
+       "backend hip; write its source with 'tessera generate'"},
       {"pack --target avx2 avx2 --output x.pack",
        "pack: each target is named once, got 'avx2' twice"},
       {"pack", "pack: give a file to write after --output, or one to look into after --list"},

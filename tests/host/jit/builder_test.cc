@@ -319,11 +319,11 @@ TEST_F(BuilderTest, NeedsACompilerOnlyToCompile) {
 TEST_F(BuilderTest, RefusesTargetsThatItHasNoCompilerFor) {
   Target target = make_target();
   target.name = "gfx942";
-  target.backend = "ck";
+  target.backend = "hip";
   expect_error(
       ErrorCode::unsupported,
       "gemm_a: only kernels of cpu and cuda targets can be compiled here, got target gfx942 "
-      "of backend ck; write its source with 'tessera generate'",
+      "of backend hip; write its source with 'tessera generate'",
       [&] { Builder(options()).build(make_source("gemm_a"), target); });
 }
 

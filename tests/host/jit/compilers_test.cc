@@ -30,14 +30,14 @@ TEST(Compilers, HaveOneRowForEachBackendAndBinary) {
   EXPECT_EQ(compiler_of_binary(kObjectFile), nullptr);
   for (const std::string& name : target_names()) {
     const Target target = load_target(name);
-    if (target.backend == "ck") continue;
+    if (target.backend == "hip") continue;
     EXPECT_EQ(compiler_for(target).backend, target.backend);
   }
 }
 
 // A row as a third kind of machine would have it: clang for AMD's GPUs.
 Toolchain find_clang(const BuildOptions&, const fs::path& memo) {
-  for (const char* name : {"amdclang++", "clang-22", "clang-19"}) {
+  for (const char* name : {"amdclang++", "clang-19"}) {
     if (!find_executable(name).empty()) return find_toolchain(name, memo);
   }
   throw Error(ErrorCode::compile_failed, "no clang for AMD's GPUs was found");
@@ -56,7 +56,7 @@ std::vector<std::string> clang_command(const Toolchain& clang, const Target& tar
 std::map<std::string, std::int64_t> no_facts(std::string_view, std::string_view) { return {}; }
 
 constexpr unsigned kAmdMachine = 224;
-constexpr CompilerRow kClang = {.backend = "ck",
+constexpr CompilerRow kClang = {.backend = "hip",
                                 .title = "clang for AMD",
                                 .find = find_clang,
                                 .command = clang_command,
@@ -83,7 +83,7 @@ cp {} "$5"
     source.extension = ".hip";
     Target target = make_target();
     target.name = "gfx942";
-    target.backend = "ck";
+    target.backend = "hip";
     fs::create_directory(temp_ / "folder");
     compile({.source = &source,
              .objects = {},

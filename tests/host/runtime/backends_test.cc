@@ -32,13 +32,12 @@ TEST(Backends, OthersAreRefusedWithASentence) {
     std::string message;
   };
   const std::vector<Case> cases = {
-      {"ck",
-       "target 't' cannot run here: this build has no 'ck' backend; its kernels are emitted as CK "
-       "Tile sources, to be built with hipcc"},
-      {"opencl", "target 't' names the unknown backend 'opencl'; the backends are cpu, cuda, ck"},
+      {"hip",
+       "target 't' cannot run here: this build has no 'hip' backend; its kernels are for AMD GPUs"},
+      {"opencl", "target 't' names the unknown backend 'opencl'; the backends are cpu, cuda, hip"},
       {"cuba",
        "target 't' names the unknown backend 'cuba', did you mean 'cuda'?; the backends are cpu, "
-       "cuda, ck"},
+       "cuda, hip"},
   };
   for (const Case& c : cases) {
     try {

@@ -19,7 +19,7 @@ const std::vector<Flags> kTaken = {
       "-march=native", "-march=armv8.2-a+sve", "-mcpu=neoverse-v1", "-mcmodel=large", "-O0", "-O3",
       "-funroll-loops", "-fno-tree-vectorize", "-fomit-frame-pointer"}},
     {"cuda", {"--gpu-architecture=sm_90a", "-arch=sm_90", "--maxrregcount=128", "--fmad=false"}},
-    {"ck", {"--offload-arch=gfx942:xnack-", "-O3", "-mcumode"}},
+    {"hip", {"--offload-arch=gfx942:xnack-", "-O3", "-mcumode"}},
 };
 
 // Each names a file, a folder or a program, takes the next word, or changes what is computed.
@@ -114,7 +114,7 @@ const std::vector<Flags> kRefused = {
       "--create-pch=x", "--use-pch=x", "--pch-dir=x", "-Xptxas", "--ptxas-options=x", "-o",
       "--gpu-architecture", "--gpu-architecture=", "--gpu-architecture=a/b", "x.cu", "-mavx2",
       "--fdevice-time-trace=x"}},
-    {"ck", {"--offload-arch=", "--offload-arch=a/b", "--hip-path=x", "-wrapper"}},
+    {"hip", {"--offload-arch=", "--offload-arch=a/b", "--hip-path=x", "-wrapper"}},
 };
 
 TEST(CompileFlags, ThatOnlyMakeCodeDifferentlyAreTaken) {

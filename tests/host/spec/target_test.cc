@@ -67,7 +67,7 @@ TEST(Target, KnowsTheFactsOfItsBackend) {
   EXPECT_FALSE(is_gpu(target));
   EXPECT_TRUE(counts_threads(target));
   EXPECT_FALSE(starts_cold(target));
-  for (const char* gpu : {"cuda", "ck", "of a later version"}) {
+  for (const char* gpu : {"cuda", "hip", "of a later version"}) {
     target.backend = gpu;
     EXPECT_TRUE(is_gpu(target)) << gpu;
     EXPECT_FALSE(counts_threads(target)) << gpu;
@@ -105,7 +105,7 @@ TEST(Target, RefusesAMalformedRowWithTheFieldsPath) {
        "name must be lower-case letters and digits, got \"my machine\""},
       {with("\"mine\"", "\"\""), "name must be lower-case letters and digits, got \"\""},
       {with("\"cpu\"", "\"cpus\""),
-       "backend must be one of cpu, cuda, ck, got \"cpus\", did you mean 'cpu'?"},
+       "backend must be one of cpu, cuda, hip, got \"cpus\", did you mean 'cpu'?"},
       {with("\"cpu\"", "\"cuda\""), "warp_size is missing: a cuda target needs it"},
       {with("\"vector_bytes\": 32", "\"vector_bytes\": 0"),
        "vector_bytes must be a positive integer, got 0"},

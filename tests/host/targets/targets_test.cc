@@ -100,7 +100,7 @@ TEST(Targets, NumbersAreStated) {
                                [](const CacheLevel& a, const CacheLevel& b) {
                                  return a.bytes < b.bytes && a.name < b.name;
                                }) ||
-                row.backend == "ck");  // the vector L1 of one CU beside a smaller L2 slice
+                row.backend == "hip");  // the vector L1 of one CU beside a smaller L2 slice
     ASSERT_EQ(row.spaces.count(Op::gemm), 1U);
     for (const Pipeline pipeline : row.spaces.at(Op::gemm).pipelines) {
       EXPECT_EQ(row.pipeline_limits.count(pipeline), 1U) << to_string(pipeline);

@@ -175,7 +175,7 @@ std::vector<GemmSignature> signatures_of(DType operand, GemmLayout layout, const
   std::vector<GemmSignature> all = {standard};
   const std::span<const std::string_view> epilogues(kEpilogues);
   for (const std::string_view text :
-       target.backend == "ck" ? epilogues.first(kCkEpilogues) : epilogues) {
+       target.backend == "hip" ? epilogues.first(kCkEpilogues) : epilogues) {
     all.push_back(with_chain(standard, parse_epilogue(text)));
   }
   all.push_back(standard);
