@@ -1,0 +1,233 @@
+// out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b]) by matrix instructions. A workgroup of
+// kWaveM x kWaveN waves makes a tile of kTileM x kTileN, kTileK at a time, from tiles of A and B in
+// LDS, while the next tiles are on their way.
+//
+// Config is a struct of types and constants:
+//   A, B, Acc, Out, D                      as in types.h
+//   kTileM, kTileN, kTileK, kWaveM, kWaveN, kWarpTileM, kWarpTileN, kWarpTileK
+//   kBuffers, kPrefetch, kDirectToLds      tiles in LDS, tiles under way in registers
+//   kSlices, kAtomicSplit, kPersistent
+//   kAKContiguous, kBKContiguous, kPreshuffled
+//   kNumSteps, kNumD, kSteps               the epilogue; kSteps only if there are steps
+//   kXcds                                  compute dies with an L2 of their own
+#pragma once
+
+#include "tessera/device/hip/epilogue.h"
+#include "tessera/device/hip/gemm/gemm_arguments.h"
+#include "tessera/device/hip/mfma.h"
+#include "tessera/device/hip/operand_lines.h"
+#include "tessera/device/hip/tile_order.h"
+#include "tessera/device/hip/tile_sizes.h"
+
+namespace tessera::device {
+
+template <class C>
+struct MfmaGemm {
+  using A = typename C::A;
+  using B = typename C::B;
+  using Acc = typename C::Acc;
+  static constexpr int kSide = C::kWarpTileM;
+  using Op = Mfma<B, A, kSide>;
+  using Sum = typename Op::Sum;
+
+  static constexpr MfmaShape kShape = {C::kTileM,
+                                       C::kTileN,
+                                       C::kTileK,
+                                       C::kWaveM,
+                                       C::kWaveN,
+                                       kSide,
+                                       static_cast<int>(sizeof(A)),
+                                       static_cast<int>(sizeof(B)),
+                                       C::kBuffers,
+                                       C::kPrefetch};
+  static constexpr int kThreads = mfma_threads(kShape);
+  static constexpr int kLdsBytes = mfma_lds_bytes(kShape);
+#if defined(__gfx950__)
+  static constexpr int kLdsLimit = 160 * 1024;
+#else
+  static constexpr int kLdsLimit = 64 * 1024;
+#endif
+  static constexpr int kMinWaves = mfma_waves(kShape, kLdsLimit);
+  static constexpr int kMaxWaves = kMinWaves;
+  static_assert(kLdsBytes <= kLdsLimit, "the tiles fit into LDS");
+
+  using LoadA = LineLoader<A, C::kTileM, C::kTileK, kThreads>;
+  using LoadB = LineLoader<B, C::kTileN, C::kTileK, kThreads>;
+  using TileA = typename LoadA::Tile;
+  using TileB = typename LoadB::Tile;
+  static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
+
+  static constexpr int kGroups = 64 / kSide;  // groups of lanes, each with chunks of its own
+  static constexpr int kSteps = LoadA::kChunks / kGroups;
+  static constexpr int kBlocksM = C::kTileM / C::kWaveM / kSide;
+  static constexpr int kBlocksN = C::kTileN / C::kWaveN / kSide;
+  static constexpr int kQuads = kSide * kSide / 256;  // of a block's sums in a lane
+  static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;
+  // Matrix instructions in the code.
+  static constexpr int kMfmas = kBlocksM * kBlocksN * kSteps * Op::kParts * kTurns;
+  static_assert(C::kWarpTileM == C::kWarpTileN, "a block of sums is square");
+  static_assert(sizeof(A) == sizeof(B), "chunks of A and B hold the same k");
+  static_assert(C::kWarpTileK == kGroups * LoadA::kElements, "kWarpTileK is 16 bytes of each lane");
+  static_assert(kBlocksM * C::kWaveM * kSide == C::kTileM, "waves cover the rows");
+  static_assert(kBlocksN * C::kWaveN * kSide == C::kTileN, "waves cover the columns");
+  static_assert(kSteps * kGroups == LoadA::kChunks && kSteps > 0, "matrix steps cover kTileK");
+
+  static __device__ __forceinline__ void run(const HipGemmArguments& arguments) {
+    __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
+    const HipTileOrder<C> order(arguments.gemm, arguments.raster_group);
+#pragma unroll 1
+    for (u32 index = __builtin_amdgcn_workgroup_id_x(); index < order.total;
+         index += static_cast<u32>(arguments.blocks)) {
+      MfmaGemm block(arguments, order.tile(index), (Shared*)memory);
+      block.multiply();
+      block.store();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ MfmaGemm(const HipGemmArguments& a, const HipTile& tile, Shared* lds)
+      : arguments(a), at(tile), memory(lds) {
+    thread = static_cast<int>(__builtin_amdgcn_workitem_id_x());
+    lane = thread % 64;
+    wave = __builtin_amdgcn_readfirstlane(thread / 64);
+    group = lane / kSide;
+    row_a = wave % C::kWaveM * (C::kTileM / C::kWaveM) + lane % kSide;
+    row_b = wave / C::kWaveM * (C::kTileN / C::kWaveN) + lane % kSide;
+#pragma unroll
+    for (int i = 0; i < kBlocksM * kBlocksN; ++i) sums[i] = Sum(0);
+  }
+
+  static __device__ __forceinline__ HipOperand operand(const void* data, i64 ld, i64 rows, i64 k) {
+    return {data, ld, static_cast<int>(rows), static_cast<int>(k)};
+  }
+
+  // ---- sums ----
+
+  // While a tile is multiplied, the next kPrefetch ones are on their way to registers.
+  __device__ __forceinline__ void multiply() {
+    const GemmArguments& g = arguments.gemm;
+    const bool in_array = g.pointer_arrays != 0;
+    const int k_tiles = static_cast<int>((g.k + C::kTileK - 1) / C::kTileK);
+    const int begin = static_cast<int>(i64{k_tiles} * at.slice / C::kSlices);
+    const int end = static_cast<int>(i64{k_tiles} * (at.slice + 1) / C::kSlices);
+    LoadA a(operand(matrix_of<A>(g.a, g.batch_stride_a, at.batch, in_array), g.ld_a, g.m, g.k),
+            at.row, begin * C::kTileK, thread);
+    LoadB b(operand(matrix_of<B>(g.b, g.batch_stride_b, at.batch, in_array), g.ld_b, g.n, g.k),
+            at.column, begin * C::kTileK, thread);
+    typename LoadA::Staged staged_a[kTurns];
+    typename LoadB::Staged staged_b[kTurns];
+#pragma unroll
+    for (int i = 0; i < kTurns; ++i) {
+      a.fetch(staged_a[i]);
+      b.fetch(staged_b[i]);
+    }
+    int now = 0;
+#pragma unroll 1
+    for (int tile = begin; tile < end; tile += kTurns) {
+#pragma unroll
+      for (int i = 0; i < kTurns; ++i) {
+        if (i > 0 && tile + i >= end) break;
+        Shared* const lds = memory + now;
+        if constexpr (C::kBuffers == 1) {
+          barrier();  // the last tile has been read
+        } else {
+          now = kStageBytes - now;
+        }
+        a.put(lds, staged_a[i]);
+        b.put(lds + TileA::kBytes, staged_b[i]);
+        a.fetch(staged_a[i]);
+        b.fetch(staged_b[i]);
+        barrier();
+        multiply_tile(lds);
+      }
+    }
+    barrier();
+  }
+
+  __device__ __forceinline__ void multiply_tile(const Shared* lds) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Chunk a[kBlocksM], b[kBlocksN];
+#pragma unroll
+      for (int i = 0; i < kBlocksM; ++i) {
+        a[i] = TileA::load(lds, row_a + i * kSide, step * kGroups + group);
+      }
+#pragma unroll
+      for (int j = 0; j < kBlocksN; ++j) {
+        b[j] = TileB::load(lds + TileA::kBytes, row_b + j * kSide, step * kGroups + group);
+      }
+      __builtin_amdgcn_s_setprio(1);
+#pragma unroll
+      for (int part = 0; part < Op::kParts; ++part) {
+#pragma unroll
+        for (int i = 0; i < kBlocksM * kBlocksN; ++i) {
+          // B goes first: a lane then has neighbours along n of one row.
+          sums[i] = Op::step(part, b[i % kBlocksN], a[i / kBlocksN], sums[i]);
+        }
+      }
+      __builtin_amdgcn_s_setprio(0);
+    }
+  }
+
+  // ---- store ----
+
+  // A wave stages kStaged neighbouring blocks of its sums in LDS, so that lanes finish and store
+  // neighbours of a row together. The code for that exists once: the sums to stage are chosen by
+  // branches that all lanes take alike.
+  static constexpr int kStaged = mfma_staged_blocks(kShape);
+  static constexpr int kPasses = kBlocksM * kBlocksN / kStaged;
+  static constexpr int kRowQuads = kStaged * kSide / 4;
+  using Staging = LdsTile<kSide, kRowQuads, 1>;
+
+  __device__ __forceinline__ void store() {
+    const GemmArguments& g = arguments.gemm;
+    const Finish<C, GemmArguments> finish(g, at.batch);
+    Shared* const staging = memory + wave * Staging::kBytes;
+    const int first_row = at.row + wave % C::kWaveM * (C::kTileM / C::kWaveM);
+    const int first_column = at.column + wave / C::kWaveM * (C::kTileN / C::kWaveN);
+#pragma unroll 1
+    for (int pass = 0; pass < kPasses; ++pass) {
+      stage(staging, pass);
+      wave_barrier();
+      const int i = pass * kStaged / kBlocksN, j = pass * kStaged % kBlocksN;
+#pragma unroll 1
+      for (int quad = lane; quad < kSide * kRowQuads; quad += 64) {
+        const int row = quad / kRowQuads, column = quad % kRowQuads;
+        const i64 to_row = first_row + i * kSide + row;
+        const i64 to_column = first_column + j * kSide + column * 4;
+        const i64 columns = to_row < g.m ? g.n - to_column : 0;
+        const Chunk words = Staging::load(staging, row, column);
+        finish.store({to_row, to_column, static_cast<int>(columns < 4 ? columns : 4)},
+                     bits<Vec<Acc, 4>>(words));
+      }
+      wave_barrier();
+    }
+    barrier();
+  }
+
+  __device__ __forceinline__ void stage(Shared* staging, int pass) const {
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      if (i != pass) continue;
+#pragma unroll
+      for (int j = 0; j < kStaged; ++j) {
+#pragma unroll
+        for (int s = 0; s < kQuads; ++s) {
+          const Sum& all = sums[i * kStaged + j];
+          const Vec<Acc, 4> quad = {all[4 * s], all[4 * s + 1], all[4 * s + 2], all[4 * s + 3]};
+          Staging::store(staging, lane % kSide, (j * kSide + 4 * kGroups * s) / 4 + group,
+                         bits<Chunk>(quad));
+        }
+      }
+    }
+  }
+
+  const HipGemmArguments& arguments;
+  HipTile at;
+  Shared* memory;
+  int thread, lane, wave, group;
+  int row_a, row_b;  // of the lane's first chunks
+  Sum sums[kBlocksM * kBlocksN];
+};
+
+}  // namespace tessera::device
