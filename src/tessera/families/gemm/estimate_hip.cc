@@ -21,7 +21,7 @@ constexpr double kGeneralMacs =
     24;  // multiply-adds that a CU of the general kernel does in a cycle
 constexpr double kGeneralRegisters = 128;
 constexpr double kMostResidentBlocks = 8;
-constexpr double kUnalignedRows = 1.5;  // times that rows which begin anywhere take to fetch
+constexpr double kUnalignedRows = 8;  // times that dwords which are not aligned take to fetch
 
 double rate_of(const Target& target, std::size_t level) {
   if (level >= target.caches.size()) return 0;
@@ -90,7 +90,7 @@ double step_cycles(const HipCase& c) {
   const Shape3& t = a.tile;
   const double multiply = double(t.m) * t.n * t.k / mfma_macs(c);
   const double fetch_rate = std::max(1.0, rate_of(c.target, 1));
-  const double aligned = copy_bytes(c.p) == 16 ? 1 : kUnalignedRows;
+  const double aligned = copy_bytes(c.p) >= 4 ? 1 : kUnalignedRows;
   const double fetch = tile_bytes(c) / fetch_rate * aligned;
   if (c.is_general()) return std::max(multiply, fetch);
   const double lds_rate = std::max(1.0, c.target.shared_bytes_per_cycle);
