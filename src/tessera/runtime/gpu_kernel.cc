@@ -115,6 +115,7 @@ class GpuKernel final : public LoadedKernel {
   void check_pointers(Gpu& gpu, const Launch& launch) const;
   void fill_arguments(Gpu& gpu, const Launch& launch, Pointer workspace,
                       Arguments& arguments) const;
+  static void write_blocks(const Launch& launch, const ReadySteps& ready, Arguments& arguments);
   void enqueue(Gpu& gpu, Stream stream, Function function, const LaunchConfig& config,
                Parameters& parameters) const;
   Placed& placed_on(Gpu& gpu, Stream stream) const;
@@ -175,6 +176,7 @@ void GpuKernel::launch(const Launch& launch, const LaunchOptions& options) const
 
   Arguments arguments;
   fill_arguments(gpu, launch, workspace, arguments);
+  if (launch.blocks_offset > 0) write_blocks(launch, ready, arguments);
   Parameters parameters(arguments.bytes.data(), launch.arguments);
   if (wanted > 0) {
     clear_workspace(gpu, stream, launch.workspace, workspace, lease.has_value(), name());
@@ -182,6 +184,15 @@ void GpuKernel::launch(const Launch& launch, const LaunchOptions& options) const
   for (std::size_t i = 0; i < ready.size(); ++i) {
     const Configuration configuration(launch.steps[i], ready[i].blocks, stream);
     enqueue(gpu, stream, ready[i].function, configuration.config, parameters);
+  }
+}
+
+// A kernel for AMD's GPUs cannot ask how many blocks run with it.
+void GpuKernel::write_blocks(const Launch& launch, const ReadySteps& ready, Arguments& arguments) {
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    if (launch.steps[i].extent != Step::Extent::resident) continue;
+    const auto blocks = static_cast<int>(ready[i].blocks);
+    std::memcpy(arguments.bytes.data() + launch.blocks_offset, &blocks, sizeof(blocks));
   }
 }
 

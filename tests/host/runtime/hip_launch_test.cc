@@ -63,8 +63,12 @@ TEST_F(HipLaunch, CutsAPersistentGridToWhatTheDeviceRunsAtOnce) {
     Launch launch = small_launch();
     launch.steps[0].extent = Step::Extent::resident;
     launch.steps[0].grid = {grid, 1, 1};
+    launch.blocks_offset = 12;
     kernel->launch(launch, {});
     EXPECT_EQ(last_record().grid[0], expected);
+    unsigned told = 0;
+    std::memcpy(&told, last_record().arguments + 12, sizeof(told));
+    EXPECT_EQ(told, expected);
   }
   EXPECT_EQ(fake_amd().counters().occupancy_queries, 1);
 }
