@@ -262,16 +262,20 @@ gpu::DriverState& hip_state() {
   return state;
 }
 
-// The emulator's words, where the library is one, are what a reader needs.
+// An emulator's sentence about what a kernel did; empty elsewhere.
+std::string emulator_finding() {
+  const char* const words = g_hip.emulator_finding == nullptr ? nullptr : g_hip.emulator_finding();
+  return words == nullptr ? "" : words;
+}
+bool has_finding() { return !emulator_finding().empty(); }
+
 std::string hip_describe(const Driver&, Result result) {
   const char* const name = g_hip.error_name == nullptr ? nullptr : g_hip.error_name(result);
   const char* const text = g_hip.error_string == nullptr ? nullptr : g_hip.error_string(result);
-  std::string words = gpu::describe(result, name, text);
+  const std::string words = gpu::describe(result, name, text);
   if (g_hip.last_error != nullptr) g_hip.last_error();
-  const char* const finding =
-      g_hip.emulator_finding == nullptr ? nullptr : g_hip.emulator_finding();
-  if (finding != nullptr && *finding != 0) words += fmt::format(": {}", finding);
-  return words;
+  const std::string finding = emulator_finding();
+  return finding.empty() ? words : fmt::format("{}: {}", words, finding);
 }
 
 std::string hip_init_failure(const DriverLibrary& library, Result result) {
@@ -424,6 +428,7 @@ constexpr gpu::Vendor kHip = {
     .words_of = hip_words_of,
     .binary_damage = code_object_damage,
     .load_hint = hip_load_hint,
+    .has_run = has_finding,
     .state = hip_state,
 };
 

@@ -199,6 +199,17 @@ TEST_F(HipErrors, AnEmulatorsFindingIsPartOfTheSentence) {
                 "1 writes");
 }
 
+// An emulator runs a kernel at once, so that it is the launched kernel which failed.
+TEST_F(HipErrors, AnEmulatorsFindingAtTheLaunchIsTheKernels) {
+  const auto kernel = load();
+  fake_amd().settings().launch_result = 719;
+  std::strcpy(fake_amd().settings().finding, "wave 0 reads 4 bytes outside of all buffers");
+  EXPECT_EQ(error_of(ErrorCode::launch_failed, [&] { kernel->launch(small_launch(), {}); }),
+            std::string("kernel 'kernel' failed on ") + kAmd0 +
+                ": hipErrorLaunchFailure (as the test wished): wave 0 reads 4 bytes outside of all "
+                "buffers");
+}
+
 TEST_F(HipErrors, MemoryThatIsNotThereIsOutOfMemory) {
   EXPECT_EQ(
       error_of(ErrorCode::out_of_memory, [&] { backend().allocate(std::size_t{1} << 40, {}); }),
