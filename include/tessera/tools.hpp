@@ -13,6 +13,7 @@
 #include "tessera/base/text.h"
 #include "tessera/commands/commands.h"
 #include "tessera/jit/compilers.h"
+#include "tessera/jit/hip_compilers.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/pack.h"
 #include "tessera/jit/toolchain.h"

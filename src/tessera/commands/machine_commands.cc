@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -79,18 +80,35 @@ Finding find_machine() {
                       host_target().name, join(useful_features(host), " "))};
 }
 
+// "/usr/bin/g++: g++ 12", or where targets differ, "gfx90a: /usr/bin/clang++-19: clang 19; ...".
+std::string by_target(const std::map<std::string, std::vector<std::string>>& targets_of) {
+  if (targets_of.size() == 1) return targets_of.begin()->first;
+  std::vector<std::string> parts;
+  for (const auto& [words, targets] : targets_of) {
+    parts.push_back(fmt::format("{}: {}", join(targets, ", "), words));
+  }
+  return join(parts, "; ");
+}
+
 // Without the processor's kernels nothing runs. Packs of kernels for other machines may be missing.
 Finding find_compiler(const jit::CompilerRow& compiler) {
   const std::string title(compiler.title);
   const bool is_needed = compiler.host_runs;
-  try {
-    const jit::Toolchain found = compiler.find({}, {});
-    return {title, true, is_needed, fmt::format("{}: {}", found.path.string(), found.version)};
-  } catch (const Error& error) {
-    return {
-        title, false, is_needed,
-        fmt::format("{}{}", is_needed ? "" : "only needed to compile for GPUs: ", error.what())};
+  std::map<std::string, std::vector<std::string>> found, missing;  // targets by what was found
+  for (const std::string& name : target_names()) {
+    const Target target = load_target(name);
+    if (target.backend != compiler.backend) continue;
+    try {
+      const jit::Toolchain one = compiler.find({}, target, {});
+      found[fmt::format("{}: {}", one.path.string(), one.version)].push_back(name);
+    } catch (const Error& error) {
+      missing[error.what()].push_back(name);
+    }
   }
+  const std::string why = is_needed ? "" : "only needed to compile for GPUs: ";
+  if (found.empty()) return {title, false, is_needed, why + by_target(missing)};
+  if (missing.empty()) return {title, true, is_needed, by_target(found)};
+  return {title, true, is_needed, fmt::format("{}; but {}", by_target(found), by_target(missing))};
 }
 
 void add_compilers(std::vector<Finding>& findings, bool needed) {
