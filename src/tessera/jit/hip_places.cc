@@ -61,4 +61,19 @@ std::vector<fs::path> hip_compiler_places() {
   return places;
 }
 
+fs::path find_objdump() {
+  const std::string named = environment("TESSERA_LLVM_OBJDUMP");
+  if (!named.empty()) return find_executable(named);
+  for (const fs::path& root : rocm_folders()) {
+    for (const char* folder : {"llvm/bin", "lib/llvm/bin"}) {
+      const fs::path file = root / folder / "llvm-objdump";
+      if (is_regular(file)) return file;
+    }
+  }
+  for (const char* name : {"llvm-objdump-22", "llvm-objdump-19"}) {
+    if (fs::path found = find_executable(name); !found.empty()) return found;
+  }
+  return {};
+}
+
 }  // namespace tessera::jit

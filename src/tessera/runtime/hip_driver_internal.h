@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace tessera::runtime::hip {
 
@@ -115,5 +116,8 @@ struct Functions {
   const char* (*emulator_finding)();  // tessera_emulator_finding
   const char* (*emulator_report)();   // tessera_emulator_report
 };
+
+// 50221153 is HIP 5.2.21153: "5.2.21153".
+std::string version_text(int version);
 
 }  // namespace tessera::runtime::hip

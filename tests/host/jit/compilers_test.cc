@@ -56,7 +56,6 @@ std::map<std::string, std::int64_t> no_facts(std::string_view, std::string_view,
   return {};
 }
 
-constexpr unsigned kAmdMachine = 224;
 constexpr CompilerRow kClang = {.backend = "other",
                                 .title = "clang for others",
                                 .find = find_clang,
