@@ -98,6 +98,11 @@ __device__ __forceinline__ void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
+// The same while copies to LDS may be under way. The compiler would make a fence wait for them all.
+__device__ __forceinline__ void barrier_between_copies() {
+  asm volatile("s_waitcnt lgkmcnt(0)\n\ts_barrier" ::: "memory");
+}
+
 // The same for the lanes of one wave, which run together: only the compiler must keep the order.
 __device__ __forceinline__ void wave_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
