@@ -209,26 +209,27 @@ Algorithm general_on_hip() {
           .warp_tile = {4, 4, 1}};
 }
 
-// The kernels count sizes, tiles and bytes within a tile in 32 bits.
+// All kernels but direct count sizes, tiles and bytes within a tile in 32 bits.
 Verdict hip_supports(const KernelSpec& spec, const GemmProblem& problem) {
   const GemmProblem p = with_strides(problem);
   const Algorithm& a = spec.algorithm;
+  if (a.pipeline == Pipeline::direct) return {};
   if (Verdict fits = parts_fit(a, p); !fits) return fits;
   const std::pair<std::string_view, std::int64_t> sizes[] = {
       {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}};
   for (const auto& [name, size] : sizes) {
     if (size > kMostCount) {
-      return {fmt::format("{} must be at most {} on AMD GPUs, got {}", name, kMostCount, size)};
+      return {fmt::format("{} must be at most {} with {}, got {}; use a direct kernel", name,
+                          kMostCount, to_string(a.pipeline), size)};
     }
   }
   const double blocks = std::ceil(static_cast<double>(p.m) / a.tile.m) *
                         std::ceil(static_cast<double>(p.n) / a.tile.n) *
                         static_cast<double>(p.batch) * a.slices;
   if (blocks > static_cast<double>(kMostCount)) {
-    return {fmt::format("kernels for AMD GPUs count tiles up to {}, got about {:.0f} of {}x{}",
-                        kMostCount, blocks, a.tile.m, a.tile.n)};
+    return {fmt::format("{} counts tiles up to {}, got about {:.0f} of {}x{}; use a direct kernel",
+                        to_string(a.pipeline), kMostCount, blocks, a.tile.m, a.tile.n)};
   }
-  if (a.pipeline == Pipeline::direct) return {};
   const std::int64_t most_a = kMostTileBytes / (a_is_row_major(p.layout) ? a.tile.m : a.tile.k);
   const std::int64_t most_b = kMostTileBytes / (b_is_row_major(p.layout) ? a.tile.k : a.tile.n);
   if (p.ld_a > most_a / size_of(p.a)) return far_rows("a", p.ld_a, most_a / size_of(p.a));
