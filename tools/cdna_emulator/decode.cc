@@ -100,6 +100,7 @@ std::optional<Operand> read_register(std::string_view text) {
 
 std::optional<Written> read_constant(std::string_view text) {
   Written w;
+  if (take_prefix(text, "lit(") && !text.empty()) text.remove_suffix(1);  // lit(0x1)
   const std::string copy(text);
   char* end = nullptr;
   w.is_literal = starts_with(text, "0x");

@@ -14,6 +14,7 @@ float greater(float a, float b) { return a > b || b != b ? a : b; }
 float lesser(float a, float b) { return a < b || b != b ? a : b; }
 float middle(float a, float b, float c) { return greater(lesser(a, b), lesser(greater(a, b), c)); }
 
+constexpr auto kMad = [](float a, float b, float c) { return a * b + c; };  // rounded twice
 constexpr auto kFma = [](float a, float b, float c) { return std::fma(a, b, c); };
 
 // d = a * b + d, where d is in no list of sources.
@@ -130,6 +131,9 @@ constexpr Row kFloatRows[] = {
     {"v_fma_f32", "dfff", float3(kFma)},
     {"v_fmamk_f32", "dfff", float3(kFma)},
     {"v_fmaak_f32", "dfff", float3(kFma)},
+    {"v_mad_f32", "dfff", float3(kMad)},
+    {"v_madmk_f32", "dfff", float3(kMad)},
+    {"v_madak_f32", "dfff", float3(kMad)},
     {"v_fmac_f32", "dff", multiply_add_to},
     {"v_max3_f32", "dfff",
      float3([](float a, float b, float c) { return greater(greater(a, b), c); })},

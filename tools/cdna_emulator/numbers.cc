@@ -108,6 +108,7 @@ u32 float_to_fp8(float value, Fp8 encoding, bool saturate) {
     if (saturate && !lasting) return sign | largest;
     return infinite == 0x80U ? infinite : sign | infinite;
   }
+  if (size == 0) return shape.fnuz ? 0U : sign;  // FNUZ has no negative zero
   int exponent = 0;
   const double fraction = std::frexp(size, &exponent);
   const int e = exponent - 1 + shape.bias();
@@ -118,7 +119,7 @@ u32 float_to_fp8(float value, Fp8 encoding, bool saturate) {
   } else {
     byte = static_cast<u32>(std::ldexp(size, m_bits - 1 + shape.bias()));
   }
-  return shape.fnuz && byte == 0 ? 0U : sign | byte;  // FNUZ has no negative zero
+  return sign | byte;
 }
 
 }  // namespace tessera::cdna_emulator

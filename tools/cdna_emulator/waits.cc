@@ -1,5 +1,6 @@
 // Loads under way: registers may not be used before their load was waited for.
 #include "machine.h"
+#include "tables.h"
 
 namespace tessera::cdna_emulator {
 
@@ -33,7 +34,7 @@ void remove(Wave& w, Queue& queue, u32 n) {
 }
 
 bool is_load_of(const Instruction& i, std::size_t n) {
-  return n == 0 && i.memory != nullptr && !i.lds && i.name.find("load") != std::string::npos;
+  return n == 0 && i.memory != nullptr && !i.lds && i.memory->kind == MemoryRow::Kind::load;
 }
 bool overlaps(Queue& queue, const Operand& o) {
   for (u32 n = 0; n < queue.count; ++n) {
@@ -84,7 +85,8 @@ void check_awaited(Wave& w, const Instruction& i) {
     }
     if (found == 0) continue;
     // Loads of one kind end in their order, so that a second one to a register is fine.
-    if (is_load_of(i, n) && !overlaps(w.lgkm, o)) continue;
+    Queue& other = i.name.starts_with("ds_") ? w.vm : w.lgkm;
+    if (is_load_of(i, n) && !overlaps(other, o)) continue;
     throw Finding{Finding::Kind::early_use,
                   "A register was used before its load was waited for: '" + i.text + "'."};
   }

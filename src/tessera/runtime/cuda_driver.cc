@@ -250,6 +250,7 @@ constexpr Vendor kCuda = {
     .words_of = cuda_words_of,
     .binary_damage = cubin_damage,
     .load_hint = cuda_load_hint,
+    .has_run = nullptr,
     .state = cuda_state,
 };
 

@@ -207,6 +207,8 @@ struct Vendor {
   std::string (*binary_damage)(const Architecture& architecture, std::string_view binary);
   // What to do when the driver does not take a binary.
   std::string (*load_hint)(const Driver& driver);
+  // Whether the launch that has just failed had run: an emulator works at once. Null: never.
+  bool (*has_run)();
   DriverState& (*state)();
 };
 

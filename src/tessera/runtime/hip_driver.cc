@@ -28,6 +28,13 @@ constinit Functions g_hip{};
 
 // ---- The functions that are not as CUDA's ----
 
+// HIP remembers each thread's last failure for whoever asks. What is no failure to us, or fails
+// while something is cleaned up, is not left there; hip_describe() clears the rest.
+Result forget(Result result) {
+  if (result != kSuccess) g_hip.last_error();
+  return result;
+}
+
 Context context_of(int ordinal) {
   return reinterpret_cast<Context>(static_cast<std::uintptr_t>(ordinal) + 1);
 }
@@ -51,20 +58,13 @@ Result is_always_active(int, unsigned* flags, int* active) {
 }
 Result get_current(Context* context) {
   int ordinal = 0;
-  const Result result = g_hip.get_device(&ordinal);
+  const Result result = forget(g_hip.get_device(&ordinal));
   if (result == kSuccess) *context = context_of(ordinal);
   return result;
 }
 Result make_current(Context context) { return g_hip.set_device(ordinal_of(context)); }
 Result go_back(Context* before) {
-  return *before == nullptr ? kSuccess : g_hip.set_device(ordinal_of(*before));
-}
-
-// HIP remembers each thread's last failure for whoever asks. Answers that are no failures to us are
-// not left there.
-Result forget(Result result) {
-  if (result != kSuccess) g_hip.last_error();
-  return result;
+  return *before == nullptr ? kSuccess : forget(g_hip.set_device(ordinal_of(*before)));
 }
 
 Result find_function(gpu::Function* function, gpu::Module module, const char* name) {
@@ -74,6 +74,17 @@ Result find_function(gpu::Function* function, gpu::Module module, const char* na
 Result find_global(gpu::Pointer* address, std::size_t* bytes, gpu::Module module,
                    const char* name) {
   return forget(g_hip.module_global(address, bytes, reinterpret_cast<Module>(module), name));
+}
+Result unload(gpu::Module module) {
+  return forget(g_hip.module_unload(reinterpret_cast<Module>(module)));
+}
+Result free_memory(gpu::Pointer address) { return forget(g_hip.free(address)); }
+Result destroy_event(gpu::EventHandle event) {
+  return forget(g_hip.event_destroy(reinterpret_cast<EventHandle>(event)));
+}
+Result record_event(gpu::EventHandle event, gpu::Stream stream) {
+  return forget(
+      g_hip.event_record(reinterpret_cast<EventHandle>(event), reinterpret_cast<Stream>(stream)));
 }
 Result query_event(gpu::EventHandle event) {
   return forget(g_hip.event_query(reinterpret_cast<EventHandle>(event)));
@@ -173,13 +184,13 @@ void fill_table(const Functions& hip, Driver& d) {
   d.context_push = make_current;
   d.context_pop = go_back;
   adopt(d.module_load, hip.module_load);
-  adopt(d.module_unload, hip.module_unload);
+  d.module_unload = unload;
   d.module_function = find_function;
   d.module_global = find_global;
   d.launch = launch;
   adopt(d.blocks_per_unit, hip.blocks_per_unit);
   d.allocate = hip.allocate;
-  d.free = hip.free;
+  d.free = free_memory;
   adopt(d.copy_to_device, hip.copy_to_device);
   adopt(d.copy_to_host, hip.copy_to_host);
   adopt(d.fill, hip.fill);
@@ -187,8 +198,8 @@ void fill_table(const Functions& hip, Driver& d) {
   adopt(d.stream_synchronize, hip.stream_synchronize);
   adopt(d.stream_is_capturing, hip.stream_is_capturing);
   adopt(d.event_create, hip.event_create);
-  adopt(d.event_destroy, hip.event_destroy);
-  adopt(d.event_record, hip.event_record);
+  d.event_destroy = destroy_event;
+  d.event_record = record_event;
   d.event_query = query_event;
   adopt(d.event_synchronize, hip.event_synchronize);
   adopt(d.event_elapsed, hip.event_elapsed);
@@ -251,16 +262,20 @@ gpu::DriverState& hip_state() {
   return state;
 }
 
-// The emulator's words, where the library is one, are what a reader needs.
+// An emulator's sentence about what a kernel did; empty elsewhere.
+std::string emulator_finding() {
+  const char* const words = g_hip.emulator_finding == nullptr ? nullptr : g_hip.emulator_finding();
+  return words == nullptr ? "" : words;
+}
+bool has_finding() { return !emulator_finding().empty(); }
+
 std::string hip_describe(const Driver&, Result result) {
   const char* const name = g_hip.error_name == nullptr ? nullptr : g_hip.error_name(result);
   const char* const text = g_hip.error_string == nullptr ? nullptr : g_hip.error_string(result);
-  std::string words = gpu::describe(result, name, text);
+  const std::string words = gpu::describe(result, name, text);
   if (g_hip.last_error != nullptr) g_hip.last_error();
-  const char* const finding =
-      g_hip.emulator_finding == nullptr ? nullptr : g_hip.emulator_finding();
-  if (finding != nullptr && *finding != 0) words += fmt::format(": {}", finding);
-  return words;
+  const std::string finding = emulator_finding();
+  return finding.empty() ? words : fmt::format("{}: {}", words, finding);
 }
 
 std::string hip_init_failure(const DriverLibrary& library, Result result) {
@@ -413,6 +428,7 @@ constexpr gpu::Vendor kHip = {
     .words_of = hip_words_of,
     .binary_damage = code_object_damage,
     .load_hint = hip_load_hint,
+    .has_run = has_finding,
     .state = hip_state,
 };
 

@@ -271,7 +271,7 @@ struct MfmaGemm {
   static constexpr int kStaged = mfma_staged_blocks(kShape);
   static constexpr int kPasses = kBlocksM * kBlocksN / kStaged;
   static constexpr int kRowQuads = kStaged * kSide / 4;
-  using Staging = LdsTile<kSide, kRowQuads, 1, 8>;
+  using Staging = LdsTile<kSide, kRowQuads, 1>;
 
   __device__ __forceinline__ void store() {
     const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
