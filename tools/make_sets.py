@@ -211,6 +211,8 @@ HIP = {
     ],
     "memory": [
         ("mem", "16x64x128", "1x4x1", 16, ""),
+        ("compv4", "64x64x64", "2x2x1", 16, "splitordered1_slices4"),
+        ("compv4", "32x64x128", "1x4x1", 16, ""),
         ("mem", "64x16x128", "4x1x1", 16, ""),
         ("mem", "32x64x128", "1x4x1", 16, "splitatomic1_slices4"),
         ("mem", "64x64x64", "2x2x1", 32, "splitordered1_slices4"),
@@ -238,7 +240,7 @@ HIP_ESSENTIAL = {
                 ("mem", "64x64x64", "2x2x1", 32, ""), DIRECT]),
     "rare": ([("compv4", "256x128x32", "2x2x1", 32, ""), ("compv3", "128x128x32", "2x2x1", 16, ""),
               ("mem", "64x64x64", "2x2x1", 32, ""), DIRECT],
-             [("compv4", "128x128x32", "2x2x1", 32, ""), ("mem", "64x64x64", "2x2x1", 16, "")]),
+             [("compv4", "128x128x32", "2x2x1", 32, ""), ("compv3", "64x64x64", "2x2x1", 16, "")]),
 }
 HIP_ASYNC_ESSENTIAL = [("async", "256x256x64", "2x4x1", 16, "s2"),
                        ("async", "128x128x64", "2x2x1", 32, "s3")]
@@ -320,6 +322,13 @@ def hip_name(head, dtype, row, target, words=""):
 
 
 def hip_rows(target, dtype, layout, kind):
+    # Two tiles under way leave no registers to transpose elements of one byte.
+    keeps_two = SIZES[dtype] > 1 or layout == "rcr"
+    return [row for row in hip_rows_of_kind(target, dtype, layout, kind)
+            if row[0] != "mem" or keeps_two]
+
+
+def hip_rows_of_kind(target, dtype, layout, kind):
     has_async = target == "gfx950" and layout == "rcr"
     if kind != "essential":
         return HIP[kind] + (ASYNC[kind] if has_async else [])

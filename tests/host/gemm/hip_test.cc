@@ -196,12 +196,17 @@ TEST(HipSupports, CountsIn32Bits) {
   GemmProblem p = gemm_problem(DType::fp16, GemmLayout::rcr, 128, 128, 64);
   EXPECT_EQ(why(spec, p), "");
   p.k = std::int64_t{1} << 32;
-  EXPECT_EQ(why(direct, p), "k must be at most 2147482624 on AMD GPUs, got 4294967296");
+  EXPECT_EQ(why(spec, p),
+            "k must be at most 2147482624 with compv4, got 4294967296; use a direct kernel");
+  EXPECT_EQ(why(direct, p), "");
   p = gemm_problem(DType::fp16, GemmLayout::rcr, 128, 128, 64);
   p.m = std::int64_t{1} << 30;
   p.batch = 1 << 20;
-  EXPECT_EQ(why(direct, p),
-            "kernels for AMD GPUs count tiles up to 2147482624, got about 35184372088832 of 64x64");
+  EXPECT_EQ(
+      why(spec, p),
+      "compv4 counts tiles up to 2147482624, got about 8796093022208 of 128x128; use a direct "
+      "kernel");
+  EXPECT_EQ(why(direct, p), "");
   p = gemm_problem(DType::fp16, GemmLayout::rcr, 128, 128, 64);
   p.ld_b = (std::int64_t{1} << 31) / 128;
   EXPECT_EQ(

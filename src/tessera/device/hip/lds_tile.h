@@ -1,48 +1,32 @@
-// Where the chunks of an operand's tile lie in LDS. A row of the tile is k in chunks of 16 bytes. A
-// line of LDS is all banks: 8 chunks, and 16 on gfx950 (of which a write serves 8). The chunks of a
-// line are exchanged by an exclusive or with a number of the line's, so that lanes that are served
-// together, whether they read one chunk of several rows or write, use different banks.
+// Where the chunks of an operand's tile lie in LDS. A row of the tile is k in chunks of 16 bytes, a
+// line is 8 chunks: a row, several rows or a part of one. The chunks of a line are exchanged by an
+// exclusive or with a number of the line's, so that lanes that are served together use different
+// banks, whether they read one chunk of several rows or write.
 //
-// Served together are, of a read of 16 bytes, lanes 0-3 and 20-23 and so on (gfx950: 0-3, 12-15,
-// 20-23, 24-27), of a write 8 neighbours. A lane that transposes (kRowsALane > 1) writes rows
-// kRowsALane apart from those of its neighbour.
+// Served together are, of a read of 16 bytes, lanes 0-3 and 20-23 and so on, by 32 banks (gfx950:
+// 0-3, 12-15, 20-23 and 24-27, by 64), of a write 8 neighbours. A lane that transposes
+// (kRowsALane > 1) writes rows kRowsALane apart from those of its neighbour. The numbers below were
+// found by trying; they are good for all targets.
 #pragma once
 
 #include "tessera/device/hip/memory.h"
 
 namespace tessera::device {
 
-#if defined(__gfx950__)
-inline constexpr int kChunksALine = 16;
-#else
-inline constexpr int kChunksALine = 8;
-#endif
-
 template <int kRows, int kChunks, int kRowsALane>
 struct LdsTile {
   static_assert((kChunks & (kChunks - 1)) == 0, "a row has a power of two of chunks");
   static constexpr int kBytes = kRows * kChunks * 16;
-  static constexpr int kRowsALine = kChunks < kChunksALine ? kChunksALine / kChunks : 1;
-  static constexpr int kMask = kChunksALine - 1;
+  static constexpr int kRowsALine = kChunks < 8 ? 8 / kChunks : 1;
+  static constexpr int kExchanged = kChunks < 16 ? 8 : 16;  // chunks among which one changes place
+  static constexpr bool kFar = kRowsALane == 4 && kChunks >= 8;
+  // After so many rows the exchange repeats.
+  static constexpr int kPeriod = kRowsALine * kExchanged * (kFar ? 16 : 2);
 
   __device__ __forceinline__ static int exchange(int line) {
-    if constexpr (kRowsALine == 4) return -line & kMask;
-    if constexpr (kChunksALine == 8) {
-      if constexpr (kRowsALane == 2 && kRowsALine == 1) return (line >> 1) + (line & 1) * 4 & kMask;
-      if constexpr (kRowsALane == 4 && kRowsALine == 1) return (line >> 2) + (line & 3) * 2 & kMask;
-      if constexpr (kRowsALane == 4) return (line >> 1) + (line & 1) * 2 & kMask;
-    } else {
-      if constexpr (kRowsALane == 2 && kRowsALine == 1) return (line >> 1) + (line & 1) * 8 & kMask;
-      if constexpr (kRowsALane == 4 && kRowsALine == 1) {
-        return -((line >> 2) + (line & 3) * 4) & kMask;
-      }
-      if constexpr (kRowsALane == 4) return -((line >> 1) + (line & 1) * 4) & kMask;
-    }
-    return line & kMask;
+    const int number = line ^ line >> 1 ^ (kFar ? line >> 4 : 0);
+    return number & (kExchanged - 1);
   }
-
-  // After so many rows the exchange repeats.
-  static constexpr int kPeriod = kRowsALine * kChunksALine * (kRowsALine == 4 ? 1 : kRowsALane);
 
   // The place of a chunk, counted in chunks from the start of the tile.
   __device__ __forceinline__ static int place(int row, int chunk) {

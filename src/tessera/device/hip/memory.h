@@ -60,12 +60,16 @@ __device__ __forceinline__ const Arguments& fresh_arguments() {
   asm volatile("" : "+s"(from));
   return *(const Arguments*)(Constant*)from;
 }
-// The thread's number, of which the compiler can't compute anything ahead of this call.
+// The same number, of which the compiler can't compute anything ahead of this call.
+__device__ __forceinline__ int not_ahead(int lane_value) {
+  asm volatile("" : "+v"(lane_value));
+  return lane_value;
+}
+// The thread's number in this way.
 template <int kThreads>
 __device__ __forceinline__ int fresh_thread() {
-  u32 thread = __builtin_amdgcn_workitem_id_x();
-  asm volatile("" : "+v"(thread));
-  return static_cast<int>(thread % kThreads);
+  const int thread = not_ahead(static_cast<int>(__builtin_amdgcn_workitem_id_x()));
+  return static_cast<int>(static_cast<u32>(thread) % kThreads);
 }
 
 // ---- LDS ----
@@ -96,6 +100,11 @@ __device__ __forceinline__ void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+// The same while copies to LDS may be under way. The compiler would make a fence wait for them all.
+__device__ __forceinline__ void barrier_between_copies() {
+  asm volatile("s_waitcnt lgkmcnt(0)\n\ts_barrier" ::: "memory");
 }
 
 // The same for the lanes of one wave, which run together: only the compiler must keep the order.

@@ -80,9 +80,10 @@ class RowLoader {
     const Chunk buffer = make_buffer(base, misaligned ? 0 : bytes);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
+      const int from = not_ahead(offset[i]);  // or all addresses would stay in registers
 #pragma unroll
       for (int k = 0; k < kElements; ++k) {
-        const int at = has(i) ? offset[i] + k * static_cast<int>(pitch) : kNowhere;
+        const int at = has(i) ? from + k * static_cast<int>(pitch) : kNowhere;
         to.words[i][k] = raw_buffer_load_4(buffer, at, 0, 0);
       }
     }

@@ -1,6 +1,7 @@
 // The launch of a kernel for AMD GPUs (src/tessera/device/hip/gemm/).
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 
 #include "tessera/device/hip/gemm/gemm_arguments.h"
@@ -13,7 +14,7 @@ namespace {
 using device::HipGemmArguments;
 
 constexpr int kSumBytes = 4;
-constexpr std::int64_t kMostHipBlocks = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMostThreads = std::numeric_limits<std::uint32_t>::max();  // of a grid
 
 // Reserves the partial sums: one for each slice of each tile, or with atomic adds one for all
 // slices, which starts at zero.
@@ -29,6 +30,16 @@ void add_partial_sums(const Algorithm& a, std::int64_t all_tiles, HipGemmArgumen
   launch.workspace.address_offset = offsetof(HipGemmArguments, workspace);
 }
 
+// All tiles of the output, or `most` where there are more.
+std::int64_t tiles_up_to(const GemmProblem& p, const Algorithm& a, std::int64_t most) {
+  std::int64_t all = 1;
+  for (const std::int64_t count : {tiles(p.m, a.tile.m), tiles(p.n, a.tile.n), p.batch}) {
+    if (count == 0) return 0;
+    all = count > most / all ? most : all * count;
+  }
+  return all;
+}
+
 }  // namespace
 
 bool runs_on_hip(const Algorithm& a) { return tile::is_mfma(a.pipeline) || a == general_on_hip(); }
@@ -41,9 +52,10 @@ Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const device::Gemm
   arguments.gemm = g;
   arguments.raster_group = kRasterGroup;
   drop_unused_strides(arguments.gemm);
-  const std::int64_t all_tiles = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n) * p.batch;
+  const std::int64_t most_blocks = kMostThreads / tile::block_lanes(a);
+  const std::int64_t all_tiles = tiles_up_to(p, a, most_blocks);
   if (a.slices > 1 && !is_empty) add_partial_sums(a, all_tiles, arguments, launch);
-  const std::int64_t blocks = std::min(all_tiles * a.slices, kMostHipBlocks);
+  const std::int64_t blocks = std::min(all_tiles * a.slices, most_blocks);
   arguments.blocks = static_cast<int>(blocks);
   launch.arguments.set(arguments);
   if (is_empty) return launch;

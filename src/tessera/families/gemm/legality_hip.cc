@@ -78,6 +78,14 @@ bool copies_whole_rounds(const Case& c) {
   return c.algorithm.pipeline != Pipeline::async || unmoved_side(c) == 0;
 }
 
+// Two tiles under way leave no registers to transpose elements of one byte: some of these kernels
+// spilled when they were compiled.
+bool keeps_what_it_transposes(const Case& c) {
+  const GemmSignature& s = c.signature;
+  const bool as_lines = a_is_row_major(s.layout) && (s.preshuffled_b || !b_is_row_major(s.layout));
+  return c.algorithm.pipeline != Pipeline::mem || size_of(s.a) > 1 || as_lines;
+}
+
 Verdict far_rows(std::string_view name, std::int64_t ld, std::int64_t most) {
   return {
       fmt::format("ld_{} must be at most {} for the rows of a tile, got {}; use a direct kernel",
@@ -152,6 +160,14 @@ constexpr Rule kMfmaRules[] = {
            "a row of a tile must be 16 bytes times a power of two, got {} x {} bytes ({})",
            c.algorithm.tile.k, size_of(c.signature.a), to_string(c.signature.a));
      }},
+    {keeps_what_it_transposes,
+     [](const Case& c) {
+       return fmt::format(
+           "mem has two tiles in registers and cannot transpose {} besides: it takes lines of k "
+           "(rcr), "
+           "got {}",
+           to_string(c.signature.a), to_string(c.signature.layout));
+     }},
     {copies_lines,
      [](const Case& c) {
        return fmt::format("async copies lines of k (rcr, or rrr with a preshuffled B), got {}",
@@ -209,26 +225,27 @@ Algorithm general_on_hip() {
           .warp_tile = {4, 4, 1}};
 }
 
-// The kernels count sizes, tiles and bytes within a tile in 32 bits.
+// All kernels but direct count sizes, tiles and bytes within a tile in 32 bits.
 Verdict hip_supports(const KernelSpec& spec, const GemmProblem& problem) {
   const GemmProblem p = with_strides(problem);
   const Algorithm& a = spec.algorithm;
+  if (a.pipeline == Pipeline::direct) return {};
   if (Verdict fits = parts_fit(a, p); !fits) return fits;
   const std::pair<std::string_view, std::int64_t> sizes[] = {
       {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}};
   for (const auto& [name, size] : sizes) {
     if (size > kMostCount) {
-      return {fmt::format("{} must be at most {} on AMD GPUs, got {}", name, kMostCount, size)};
+      return {fmt::format("{} must be at most {} with {}, got {}; use a direct kernel", name,
+                          kMostCount, to_string(a.pipeline), size)};
     }
   }
   const double blocks = std::ceil(static_cast<double>(p.m) / a.tile.m) *
                         std::ceil(static_cast<double>(p.n) / a.tile.n) *
                         static_cast<double>(p.batch) * a.slices;
   if (blocks > static_cast<double>(kMostCount)) {
-    return {fmt::format("kernels for AMD GPUs count tiles up to {}, got about {:.0f} of {}x{}",
-                        kMostCount, blocks, a.tile.m, a.tile.n)};
+    return {fmt::format("{} counts tiles up to {}, got about {:.0f} of {}x{}; use a direct kernel",
+                        to_string(a.pipeline), kMostCount, blocks, a.tile.m, a.tile.n)};
   }
-  if (a.pipeline == Pipeline::direct) return {};
   const std::int64_t most_a = kMostTileBytes / (a_is_row_major(p.layout) ? a.tile.m : a.tile.k);
   const std::int64_t most_b = kMostTileBytes / (b_is_row_major(p.layout) ? a.tile.k : a.tile.n);
   if (p.ld_a > most_a / size_of(p.a)) return far_rows("a", p.ld_a, most_a / size_of(p.a));

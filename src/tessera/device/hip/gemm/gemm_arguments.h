@@ -18,7 +18,8 @@ struct HipGemmArguments {
   i64 partial_sums;   // slices: offset of the partial sums in the workspace, in bytes
   i64 partial_bytes;  // slices: bytes of the partial sums
   int raster_group;   // how many tiles along m run together (negative: along n)
-  int blocks;         // workgroups of the launch; each of them takes every `blocks`-th tile
+  int blocks;         // workgroups of the launch, at most 2^32 / threads - 1; each of them takes
+                      // every `blocks`-th tile
 };
 
 }  // namespace tessera::device

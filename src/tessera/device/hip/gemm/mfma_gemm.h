@@ -193,7 +193,7 @@ struct MfmaGemm {
       } else {
         wait_for_loads<0>();
       }
-      barrier();
+      barrier_between_copies();
       if (tile + kAhead < end) copy(a, b, to);
       multiply_tile(from);
       from = from == memory + kAhead * kStageBytes ? memory : from + kStageBytes;
@@ -205,30 +205,45 @@ struct MfmaGemm {
     to = to == memory + (C::kBuffers - 1) * kStageBytes ? memory : to + kStageBytes;
   }
 
+  // The chunks of a step are read while those of the last one are multiplied, when there are
+  // registers for both.
+  static constexpr int kFragments = kSteps > 1 && kBlocksM + kBlocksN <= 8 ? 2 : 1;
+  struct Fragment {
+    Chunk a[kBlocksM], b[kBlocksN];
+  };
+
   __device__ __forceinline__ void multiply_tile(const Shared* lds) {
+    Fragment fragments[kFragments];
+    if constexpr (kFragments == 2) read_step(lds, 0, fragments[0]);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      Chunk a[kBlocksM], b[kBlocksN];
-#pragma unroll
-      for (int i = 0; i < kBlocksM; ++i) {
-        a[i] = load_shared<Chunk>(lds + TileA::offset(row_a, group, i * kSide, step * kGroups));
-      }
-#pragma unroll
-      for (int j = 0; j < kBlocksN; ++j) {
-        const int offset = TileB::offset(row_b, group, j * kSide, step * kGroups);
-        b[j] = load_shared<Chunk>(lds + TileA::kBytes + offset);
-      }
-      __builtin_amdgcn_s_setprio(1);
-#pragma unroll
-      for (int part = 0; part < Op::kParts; ++part) {
-#pragma unroll
-        for (int i = 0; i < kBlocksM * kBlocksN; ++i) {
-          // B goes first: a lane then has neighbours along n of one row.
-          sums[i] = Op::step(part, b[i % kBlocksN], a[i / kBlocksN], sums[i]);
-        }
-      }
-      __builtin_amdgcn_s_setprio(0);
+      const int next = step + kFragments - 1;
+      if (next < kSteps) read_step(lds, next, fragments[next % kFragments]);
+      multiply_step(fragments[step % kFragments]);
     }
+  }
+  __device__ __forceinline__ void read_step(const Shared* lds, int step, Fragment& to) const {
+#pragma unroll
+    for (int i = 0; i < kBlocksM; ++i) {
+      to.a[i] = load_shared<Chunk>(lds + TileA::offset(row_a, group, i * kSide, step * kGroups));
+    }
+#pragma unroll
+    for (int j = 0; j < kBlocksN; ++j) {
+      const int offset = TileB::offset(row_b, group, j * kSide, step * kGroups);
+      to.b[j] = load_shared<Chunk>(lds + TileA::kBytes + offset);
+    }
+  }
+  __device__ __forceinline__ void multiply_step(const Fragment& from) {
+    __builtin_amdgcn_s_setprio(1);
+#pragma unroll
+    for (int part = 0; part < Op::kParts; ++part) {
+#pragma unroll
+      for (int i = 0; i < kBlocksM * kBlocksN; ++i) {
+        // B goes first: a lane then has neighbours along n of one row.
+        sums[i] = Op::step(part, from.b[i % kBlocksN], from.a[i / kBlocksN], sums[i]);
+      }
+    }
+    __builtin_amdgcn_s_setprio(0);
   }
 
   // ---- slices ----
