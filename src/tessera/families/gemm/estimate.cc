@@ -53,6 +53,7 @@ double bytes(const Problem& problem) {
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads) {
   const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+  if (target.backend == "hip") return estimate_hip(spec, p, target);
   if (is_gpu(target)) return estimate_gpu(spec, p, target);
   return estimate_cpu(spec, p, target, units_used(threads, target));
 }

@@ -21,6 +21,9 @@ void set_pointer(Operands& operands, std::size_t operand, void* data);
 
 // legality.cc
 Verdict is_legal(const KernelSpec& spec, const Target& target);
+// The same for a kernel that is made from CK Tile's headers: `spaces` of the target do not matter
+// for it, `cktile_spaces` do. See docs/decisions/cdna.md.
+Verdict is_legal_for_cktile(const KernelSpec& spec, const Target& target);
 Verdict is_deterministic(const KernelSpec& spec, const Target& target);
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
 

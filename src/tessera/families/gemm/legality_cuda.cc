@@ -1,5 +1,5 @@
-// The rules of GPU pipelines. Hopper: the limits that a measured prototype found and the PTX ISA's
-// wgmma shapes. CK Tile: the checks of its own architecture filter.
+// The rules of NVIDIA's pipelines: the limits that a measured prototype found and the PTX ISA's
+// wgmma shapes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,21 +21,10 @@ constexpr int kMaxColumnsOf3 = 192;  // 3 consumers: 128 registers a thread at e
 constexpr int kMaxMulticast = 4;     // cluster_m + cluster_n - 1
 constexpr std::int64_t kMaxTmaStride = std::int64_t{1} << 40;
 constexpr std::int64_t kMaxTmaSize = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
-constexpr int kMinTile[] = {16, 16, 8};                               // CK Tile, m n k
-constexpr int kMinPreshuffle[] = {64, 64, 32};
-constexpr int kPreshuffleUnit[] = {32, 32, 16};
-
-int waves_of(const Algorithm& a) { return a.wave.m * a.wave.n * a.wave.k; }
 
 // ---- tmaws: a producer warp moves tiles by TMA, consumer warpgroups multiply by wgmma ---- tile_m
 // counts the rows that feed wgmma's M, tile_n the rows that feed its N. They are rows of A and B,
 // with swap_ab rows of B and A, which gives a tall tile for problems with few rows.
-
-std::int64_t bytes_of_stage(const Case& c) {
-  const Shape3& t = c.algorithm.tile;
-  return std::int64_t{t.m} * t.k * size_of(c.signature.a) +
-         std::int64_t{t.n} * t.k * size_of(c.signature.b);
-}
 
 int accumulators_per_thread(const Case& c) {
   return tmaws_store(c.algorithm).row_blocks * c.algorithm.tile.n / 2;
@@ -253,182 +242,18 @@ constexpr Rule kTmaws[] = {
      }},
 };
 
-// ---- CK Tile ----
-
-std::int64_t lds_budget(const Case& c) {
-  return static_cast<std::int64_t>(static_cast<double>(c.target.shared_memory_bytes) *
-                                   limit_of(c).shared_memory_fraction);
-}
-
-SplitK kind_of_splits(const Algorithm& a) { return a.splits == 1 ? SplitK::none : SplitK::atomic; }
-
-bool wave_listed(const Case& c) {
-  const auto& all = c.target.spaces.at(Op::gemm).waves;
-  return std::find(all.begin(), all.end(), c.algorithm.wave) != all.end();
-}
-
-bool divides_over_waves(const Algorithm& a) {
-  return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 && a.tile.n % (a.wave.n * a.warp_tile.n) == 0 &&
-         a.tile.k % (a.wave.k * a.warp_tile.k) == 0;
-}
-
-std::int64_t accumulators_per_lane(const Case& c) {
-  const Algorithm& a = c.algorithm;
-  return std::int64_t{a.tile.m} * a.tile.n / (a.wave.m * a.wave.n * c.target.warp_size);
-}
-
-// With an odd number of 32-wide warp tiles per wave, other than one, the kernel stores wrong values
-// through LDS.
-bool cshuffle_stores_right(const Algorithm& a) {
-  const int repeat_m = a.tile.m / (a.wave.m * a.warp_tile.m);
-  const int repeat_n = a.tile.n / (a.wave.n * a.warp_tile.n);
-  const bool odd_m = a.warp_tile.m == 32 && repeat_m > 1 && repeat_m % 2 == 1;
-  const bool odd_n = a.warp_tile.n == 32 && repeat_n > 1 && repeat_n % 2 == 1;
-  return !odd_m && !odd_n;
-}
-
-bool preshuffle_fits(const Case& c) {
-  if (!c.signature.preshuffled_b) return true;
-  const Shape3& t = c.algorithm.tile;
-  return t.m >= kMinPreshuffle[0] && t.n >= kMinPreshuffle[1] && t.k >= kMinPreshuffle[2] &&
-         t.m % kPreshuffleUnit[0] == 0 && t.n % kPreshuffleUnit[1] == 0 &&
-         t.k % kPreshuffleUnit[2] == 0;
-}
-
-// Each lane of a wave loads its part of A's warp tile in vectors of 16 bytes.
-bool preshuffle_vectors_fit(const Case& c) {
-  if (!c.signature.preshuffled_b) return true;
-  const Algorithm& a = c.algorithm;
-  const int repeat_m = a.tile.m / (a.wave.m * a.warp_tile.m);
-  const int bytes = a.warp_tile.m * a.warp_tile.k * size_of(c.signature.a) * repeat_m;
-  return bytes / c.target.warp_size % 16 == 0;
-}
-
-constexpr Rule kCk[] = {
-    kWaveRule,
-    kStagesRule,
-    {[](const Case& c) {
-       const Scheduler s = c.algorithm.scheduler;
-       return s == Scheduler::intrawave || s == Scheduler::interwave;
-     },
-     [](const Case& c) {
-       return fmt::format("CK Tile schedules intrawave or interwave, got {}",
-                          to_string(c.algorithm.scheduler));
-     }},
-    {[](const Case& c) {
-       return c.algorithm.scheduler == Scheduler::intrawave ||
-              c.algorithm.pipeline == Pipeline::mem;
-     },
-     [](const Case& c) {
-       return fmt::format("interwave needs the mem pipeline, got {}",
-                          to_string(c.algorithm.pipeline));
-     }},
-    kUnusedFieldsRule,
-    {[](const Case& c) {
-       const Store store = c.algorithm.store;
-       return store == Store::standard || store == Store::cshuffle;
-     },
-     [](const Case& c) {
-       return fmt::format("CK Tile stores standard or cshuffle, got {}",
-                          to_string(c.algorithm.store));
-     }},
-    {[](const Case& c) { return c.algorithm.split_k == kind_of_splits(c.algorithm); },
-     [](const Case& c) {
-       return fmt::format("split_k must be {} for splits={} with CK Tile, got {}",
-                          to_string(kind_of_splits(c.algorithm)), c.algorithm.splits,
-                          to_string(c.algorithm.split_k));
-     }},
-    {[](const Case& c) { return find_instruction_named(c, "mfma") != nullptr; },
-     [](const Case& c) { return no_instruction(c, "mfma"); }},
-    {[](const Case& c) { return wave_listed(c); },
-     [](const Case& c) {
-       return fmt::format("{} does not list wave {}", c.target.name, to_string(c.algorithm.wave));
-     }},
-    kWarpTileRule,
-    {[](const Case& c) {
-       const Shape3& t = c.algorithm.tile;
-       return t.m >= kMinTile[0] && t.n >= kMinTile[1] && t.k >= kMinTile[2];
-     },
-     [](const Case& c) {
-       return fmt::format("tiles must be at least {}x{}x{}, got {}", kMinTile[0], kMinTile[1],
-                          kMinTile[2], to_string(c.algorithm.tile));
-     }},
-    {[](const Case& c) { return divides_over_waves(c.algorithm); },
-     [](const Case& c) {
-       return fmt::format("tile {} does not divide over waves {} of warp tile {}",
-                          to_string(c.algorithm.tile), to_string(c.algorithm.wave),
-                          to_string(c.algorithm.warp_tile));
-     }},
-    {[](const Case& c) {
-       return waves_of(c.algorithm) * c.target.warp_size <= c.target.max_threads_per_block;
-     },
-     [](const Case& c) {
-       return fmt::format("needs {} threads a block, {} has {}",
-                          waves_of(c.algorithm) * c.target.warp_size, c.target.name,
-                          c.target.max_threads_per_block);
-     }},
-    {[](const Case& c) { return accumulators_per_lane(c) <= c.target.registers_per_thread / 2; },
-     [](const Case& c) {
-       return fmt::format(
-           "needs {} accumulators a lane ({}x{} over {} waves of {}), half of {}'s {} "
-           "registers are for them",
-           accumulators_per_lane(c), c.algorithm.tile.m, c.algorithm.tile.n,
-           c.algorithm.wave.m * c.algorithm.wave.n, c.target.warp_size, c.target.name,
-           c.target.registers_per_thread);
-     }},
-    {[](const Case& c) {
-       return c.algorithm.store != Store::cshuffle || cshuffle_stores_right(c.algorithm);
-     },
-     [](const Case& c) {
-       return fmt::format(
-           "cshuffle stores wrong values for an odd number of 32-wide warp tiles a "
-           "wave, got tile {} over waves {}",
-           to_string(c.algorithm.tile), to_string(c.algorithm.wave));
-     }},
-    {[](const Case& c) { return preshuffle_fits(c); },
-     [](const Case& c) {
-       return fmt::format(
-           "preshuffle needs tiles of at least 64x64x32 in steps of 32x32x16, got {}",
-           to_string(c.algorithm.tile));
-     }},
-    {[](const Case& c) { return preshuffle_vectors_fit(c); },
-     [](const Case& c) {
-       return fmt::format(
-           "preshuffle loads 16 bytes a lane, which does not divide warp tile {} of "
-           "{} over {} lanes",
-           to_string(c.algorithm.warp_tile), to_string(c.signature.a), c.target.warp_size);
-     }},
-    {[](const Case& c) { return bytes_of_stage(c) <= lds_budget(c); },
-     [](const Case& c) {
-       return fmt::format("needs {} bytes of LDS, {} allows {} of {}'s {}", bytes_of_stage(c),
-                          to_string(c.algorithm.pipeline), lds_budget(c), c.target.name,
-                          c.target.shared_memory_bytes);
-     }},
-};
-
 constexpr Rule kNone[] = {
     {[](const Case&) { return false; },
      [](const Case& c) {
-       return fmt::format("{} is not a GPU pipeline", to_string(c.algorithm.pipeline));
+       return fmt::format("{} is not a pipeline of CUDA targets", to_string(c.algorithm.pipeline));
      }},
 };
 
 }  // namespace
 
-std::span<const Rule> gpu_rules(Pipeline pipeline) {
-  switch (pipeline) {
-    case Pipeline::tmaws:
-      return kTmaws;
-    case Pipeline::cpasync:
-      return cpasync_rules();
-    case Pipeline::compv3:
-    case Pipeline::compv4:
-    case Pipeline::compv5:
-    case Pipeline::mem:
-      return kCk;
-    default:
-      return kNone;
-  }
+std::span<const Rule> cuda_rules(Pipeline pipeline) {
+  if (pipeline == Pipeline::tmaws) return kTmaws;
+  return pipeline == Pipeline::cpasync ? cpasync_rules() : kNone;
 }
 
 namespace {
@@ -463,29 +288,6 @@ Verdict window_fits(const Window& w, std::string_view role) {
     return refusal(fmt::format("batch_stride_{}", w.name), w.batch_stride);
   }
   return strides_are_small(w);
-}
-
-// Every block needs a tile of K. Every group of threads that adds up slices needs a counter.
-Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
-  if (a.splits * a.slices == 1) return {};
-  const auto tiles = [](std::int64_t size, int tile) { return (size + tile - 1) / tile; };
-  const std::int64_t steps = tiles(p.k, a.tile.k);
-  if (a.slices > 1 && steps < a.splits * a.slices) {
-    return {fmt::format("{} x {} parts of K need as many tiles of {}, got {} of k={}", a.splits,
-                        a.slices, a.tile.k, steps, p.k)};
-  }
-  if (a.slices == 1) return {};
-  const std::int64_t rows = a.swap_ab ? p.n : p.m;
-  const std::int64_t columns = a.swap_ab ? p.m : p.n;
-  const double groups =
-      static_cast<double>(tiles(rows, a.tile.m)) * static_cast<double>(tiles(columns, a.tile.n)) *
-      static_cast<double>(p.batch) * (a.pipeline == Pipeline::tmaws ? tmaws_slice_groups(a) : 1);
-  constexpr int kCounters = device::kCounterBytes / 4;
-  if (groups <= kCounters) return {};
-  return {
-      fmt::format("slices of K are added by at most {} groups of threads, {}x{}x{} with tile "
-                  "{} has {:.0f}",
-                  kCounters, p.m, p.n, p.batch, to_string(a.tile), groups)};
 }
 
 // The copy engine reads rows of any length, but it writes multiples of 16 bytes.
@@ -534,6 +336,29 @@ Verdict counts_fit(const Algorithm& a, const GemmProblem& p) {
 
 }  // namespace
 
+// Every block needs a tile of K. Every group of threads that adds up slices needs a counter.
+Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
+  if (a.splits * a.slices == 1) return {};
+  const auto tiles = [](std::int64_t size, int tile) { return (size + tile - 1) / tile; };
+  const std::int64_t steps = tiles(p.k, a.tile.k);
+  if (a.slices > 1 && steps < a.splits * a.slices) {
+    return {fmt::format("{} x {} parts of K need as many tiles of {}, got {} of k={}", a.splits,
+                        a.slices, a.tile.k, steps, p.k)};
+  }
+  if (a.slices == 1) return {};
+  const std::int64_t rows = a.swap_ab ? p.n : p.m;
+  const std::int64_t columns = a.swap_ab ? p.m : p.n;
+  const double groups =
+      static_cast<double>(tiles(rows, a.tile.m)) * static_cast<double>(tiles(columns, a.tile.n)) *
+      static_cast<double>(p.batch) * (a.pipeline == Pipeline::tmaws ? tmaws_slice_groups(a) : 1);
+  constexpr int kCounters = device::kCounterBytes / 4;
+  if (groups <= kCounters) return {};
+  return {
+      fmt::format("slices of K are added by at most {} groups of threads, {}x{}x{} with tile "
+                  "{} has {:.0f}",
+                  kCounters, p.m, p.n, p.batch, to_string(a.tile), groups)};
+}
+
 TmawsCopies tmaws_copies(const GemmProblem& problem) {
   // The copy engine reads batches at equal distances, not through pointers.
   if (problem.pointer_arrays) return {true, true};
@@ -545,7 +370,7 @@ TmawsCopies tmaws_copies(const GemmProblem& problem) {
           !p.preshuffled_b && (!fits_b || !tmaws_reads(p.b, p.ld_b, stride(p.batch_stride_b)))};
 }
 
-Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem) {
+Verdict cuda_supports(const KernelSpec& spec, const GemmProblem& problem) {
   const GemmProblem p = with_strides(problem);
   if (spec.algorithm.pipeline == Pipeline::cpasync) return parts_fit(spec.algorithm, p);
   if (spec.algorithm.pipeline != Pipeline::tmaws) return {};
