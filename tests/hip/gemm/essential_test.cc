@@ -134,8 +134,9 @@ class EmulatedGemm : public testing::TestWithParam<std::string> {
     add_operands(owned, memory);
     Operands operands = owned.operands;
     std::vector<std::byte> packed;
-    if (p.preshuffled_b && p.k > 0)
+    if (p.preshuffled_b && p.k > 0) {
       ASSERT_NO_FATAL_FAILURE(pack(spec, source, p, kernel, memory, operands, packed));
+    }
     const auto resident = static_cast<unsigned>(between(1, 4));
     ASSERT_EQ(kernel.run(name_of(spec), source, family_.bind(spec, p, operands), memory, resident),
               "");
