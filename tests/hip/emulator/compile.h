@@ -23,17 +23,18 @@ inline std::string missing_tool() {
 #define SKIP_WITHOUT_TOOLS() \
   if (!missing_tool().empty()) GTEST_SKIP() << missing_tool()
 
-inline std::filesystem::path scratch_folder() {
-  static const std::filesystem::path folder = [] {
+// A folder that is removed when the program ends.
+inline const std::filesystem::path& scratch_folder() {
+  static const std::filesystem::path* const folder = [] {
     std::string name = (std::filesystem::temp_directory_path() / "emulator_test_XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) std::abort();
     std::atexit([] {
       std::error_code error;
       std::filesystem::remove_all(scratch_folder(), error);
     });
-    return std::filesystem::path(name);
+    return new std::filesystem::path(name);
   }();
-  return folder;
+  return *folder;
 }
 
 inline std::vector<u8> read_bytes(const std::filesystem::path& file) {

@@ -312,7 +312,7 @@ TEST_P(Gemm, SeesThatTheExchangeOfChunksIsMissing) {
   auto random = fresh_random();
   const Shape s;
   const std::string include =
-      with_change("hip/lds_tile.h", "return line & kMask;", "return 0 * line;");
+      with_change("hip/lds_tile.h", "return number & (kExchanged - 1);", "return 0 * number;");
   const Program program = program_of(compile_gemm(s, GetParam(), include));
   const Result r = run_gemm(program, s, make_product(kLong, random));
   EXPECT_EQ(r.outcome.finding.text, "");

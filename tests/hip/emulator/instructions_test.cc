@@ -16,12 +16,13 @@ namespace {
 #define EXPRESSIONS(E)                                                                             \
   E(a + b)                                                                                         \
   E(a - b)                                                                                         \
-  E(a* b) E(a&(b | c)) E(a ^ ~b) E(a << (b & 31)) E(a >> (b & 31)) E(x >> (b & 31)) E(             \
-      (u64)a* b >> 32) E((i64)x* y >> 32) E((u64)a* b + p) E((i64)x* y + q) E(a / (b | 1))         \
-      E(a % (b | 1)) E(x / (y | 1)) E(p / (q | 1)) E((i64)p % ((i64)q | 1)) E(p + q) E(p - q) E(   \
-          p* q) E(p << (a & 63)) E(p >> (a & 63)) E((i64)p >> (a & 63)) E(a < b ? c : a)           \
-          E(x < y ? c : a) E(p < q ? p : q) E((i64)p < (i64)q ? q : p) E(                          \
-              f < g ? a : b) E(f <= h ? a : b) E(!(f > g) ? a : b) E(f != g ? a : b)               \
+  E(a* b)                                                                                          \
+  E(a&(b | c)) E(a ^ ~b) E(a << (b & 31)) E(a >> (b & 31)) E(x >> (b & 31)) E((u64)a* b >> 32) E(  \
+      (i64)x* y >> 32) E((u64)a* b + p) E((i64)x* y + q) E(a / (b | 1)) E(a % (b | 1))             \
+      E(x / (y | 1)) E(p / (q | 1)) E((i64)p % ((i64)q | 1)) E(p + q) E(p - q) E(p* q) E(          \
+          p << (a & 63)) E(p >> (a & 63)) E((i64)p >> (a & 63)) E(a < b ? c : a) E(x < y ? c : a)  \
+          E(p < q ? p : q) E((i64)p < (i64)q ? q : p) E(f < g ? a : b) E(f <= h ? a : b) E(        \
+              !(f > g) ? a : b) E(f != g ? a : b)                                                  \
               E(__builtin_popcount(a)) E(__builtin_clz(a | 1)) E(                                  \
                   __builtin_ctz(b | 0x80000000U)) E(__builtin_clzll(p | 1))                        \
                   E(__builtin_ctzll(q | 1ULL << 63)) E(__builtin_bswap32(                          \
