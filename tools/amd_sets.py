@@ -80,13 +80,6 @@ def hip_name(head, dtype, row, target, words=""):
 
 
 def hip_rows(target, dtype, layout, kind):
-    # Two tiles under way leave no registers to transpose elements of one byte.
-    keeps_two = SIZES[dtype] > 1 or layout == "rcr"
-    return [row for row in hip_rows_of_kind(target, dtype, layout, kind)
-            if row[0] != "mem" or keeps_two]
-
-
-def hip_rows_of_kind(target, dtype, layout, kind):
     has_async = target == "gfx950" and layout == "rcr"
     if kind != "essential":
         return HIP[kind] + (ASYNC[kind] if has_async else [])
