@@ -20,7 +20,8 @@ class CliWords : public CliTest {
 };
 
 const std::string kTargets =
-    " (known: avx512, avx2, generic, sm90a, gfx90a, gfx942, gfx950; a row of your own is a file "
+    " (known: avx512, avx2, generic, sm90a, gfx1100, gfx1201, gfx90a, gfx942, gfx950; a row of "
+    "your own is a file "
     "that ends in .json)";
 const std::string kShapes =
     " (known: bert, bert_base, convnext, decode_128k, decode_32k, decode_8k, deepseek_v3, "
