@@ -68,9 +68,16 @@ std::vector<std::string> stated_numbers(const Target& row) {
   add_if(row.registers_per_unit != 0, "registers_per_unit");
   add_if(row.max_threads_per_block != 1, "max_threads_per_block");
   add_if(row.shared_memory_bytes != 0, "shared_memory_bytes");
+  add_if(row.shared_bytes_per_cycle != 0, "shared_bytes_per_cycle");
+  add_if(row.xcds != 1, "xcds");
+  add_if(row.fp8_encoding != Fp8Encoding::ocp, "fp8_encoding");
   for (const Instruction& i : row.instructions) keys.push_back("instructions." + i.name);
-  for (const auto& [op, space] : row.spaces)
+  for (const auto& [op, space] : row.spaces) {
     keys.push_back(fmt::format("spaces.{}", to_string(op)));
+  }
+  for (const auto& [op, space] : row.cktile_spaces) {
+    keys.push_back(fmt::format("cktile_spaces.{}", to_string(op)));
+  }
   return keys;
 }
 
@@ -166,6 +173,28 @@ TEST(Targets, CpuInstructionsServeEveryDtype) {
       EXPECT_EQ(i.shape.m, 1);
       EXPECT_EQ(i.shape.n, row.vector_bytes / 4) << row.name << ' ' << i.name;
     }
+  }
+}
+
+// What kernels and estimates of AMD's GPUs take from the row besides.
+TEST(Targets, AmdsRowsSayWhatTheirKernelsNeed) {
+  for (const Target& row : all_rows()) {
+    const bool on_hip = row.backend == "hip";
+    SCOPED_TRACE(row.name);
+    EXPECT_EQ(row.unmeasured, on_hip);
+    EXPECT_EQ(row.shared_bytes_per_cycle > 0, on_hip);
+    EXPECT_EQ(row.xcds, row.name == "gfx942" || row.name == "gfx950" ? 8 : 1);
+    EXPECT_EQ(row.fp8_encoding == Fp8Encoding::fnuz, row.name == "gfx942");
+    EXPECT_EQ(row.units % row.xcds, 0);
+    if (!on_hip) continue;
+    EXPECT_EQ(row.cktile_spaces.count(Op::gemm), 1U);
+    const auto& pipelines = row.spaces.at(Op::gemm).pipelines;
+    EXPECT_EQ(std::count(pipelines.begin(), pipelines.end(), Pipeline::async),
+              row.name == "gfx950" ? 1 : 0);
+    EXPECT_EQ(find_instruction(row, DType::tf32, DType::tf32, DType::fp32) != nullptr,
+              row.name == "gfx942");
+    EXPECT_EQ(find_instruction(row, DType::fp8, DType::fp8, DType::fp32) != nullptr,
+              row.name != "gfx90a");
   }
 }
 

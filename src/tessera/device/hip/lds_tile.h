@@ -41,21 +41,24 @@ struct LdsTile {
     return line & kMask;
   }
 
+  // After so many rows the exchange repeats.
+  static constexpr int kPeriod = kRowsALine * kChunksALine * (kRowsALine == 4 ? 1 : kRowsALane);
+
   // The place of a chunk, counted in chunks from the start of the tile.
   __device__ __forceinline__ static int place(int row, int chunk) {
-    return row * kChunks + chunk ^ exchange(row / kRowsALine);
+    return (row * kChunks + chunk) ^ exchange(row / kRowsALine);
   }
   // The chunk of the tile that lies at a place, counted as row * kChunks + chunk.
   __device__ __forceinline__ static int chunk_at(int place) {
-    constexpr int kALine = kRowsALine * kChunks;
-    return place ^ exchange(place / kALine);
+    return place ^ exchange(place / (kRowsALine * kChunks));
   }
 
-  __device__ __forceinline__ static Chunk load(const Shared* tile, int row, int chunk) {
-    return load_shared<Chunk>(tile + place(row, chunk) * 16);
-  }
-  __device__ __forceinline__ static void store(Shared* tile, int row, int chunk, Chunk value) {
-    store_shared(tile + place(row, chunk) * 16, value);
+  // The chunk `more_chunks` after `chunk`, `more_rows` rows below `row`, where both numbers are
+  // known to the compiler and no bit of `more_chunks` is set in any `chunk`. Places then differ by
+  // constants, of which one address is enough.
+  __device__ __forceinline__ static int offset(int row, int chunk, int more_rows, int more_chunks) {
+    const int from = place(row + more_rows % kPeriod, chunk) ^ more_chunks;
+    return (from + more_rows / kPeriod * kPeriod * kChunks) * 16;
   }
 };
 

@@ -5,6 +5,31 @@
 
 namespace tessera::device {
 
+// A number that is the same in all lanes, in scalar registers.
+__device__ __forceinline__ u64 uniform(u64 x) {
+  const u32 low = __builtin_amdgcn_readfirstlane(static_cast<u32>(x));
+  return u64{static_cast<u32>(__builtin_amdgcn_readfirstlane(static_cast<u32>(x >> 32)))} << 32 |
+         low;
+}
+
+// Whether x, the same in all lanes, is not 0. The compiler can't decide it ahead, so that it stays
+// a scalar branch.
+__device__ __forceinline__ bool is_set(u32 x) {
+  asm volatile("" : "+s"(x));
+  return x != 0;
+}
+
+// Waits until at most `loads` of the wave's last loads are under way.
+template <int kLoads>
+__device__ __forceinline__ void wait_for_loads() {
+  __builtin_amdgcn_s_waitcnt((kLoads & 15) | (kLoads >> 4) << 14 | 0x0f70);
+}
+
+// ---- plain memory ----
+
+template <class T>
+using Global = const __attribute__((address_space(1))) T*;
+
 // ---- buffers: past the end they read zeros ----
 
 __device__ Chunk raw_buffer_load_16(Chunk buffer, int offset, int scalar,
@@ -13,17 +38,34 @@ __device__ u32 raw_buffer_load_4(Chunk buffer, int offset, int scalar,
                                  int flags) __asm("llvm.amdgcn.raw.buffer.load.i32");
 
 inline constexpr int kNowhere = 0x7fffffff;           // an offset past the end of every buffer
-inline constexpr int kMostRecords = 0x7fffffff - 63;  // bytes of a buffer at most
+inline constexpr u32 kMostRecords = 0x7fffffff - 63;  // bytes of a buffer at most
 
 // The descriptor of `bytes` bytes from `base` on. Both must be the same in all lanes.
 __device__ __forceinline__ Chunk make_buffer(u64 base, i64 bytes) {
-  const u32 size = bytes < 0 ? 0 : bytes < kMostRecords ? static_cast<u32>(bytes) : kMostRecords;
-  Chunk buffer;
-  buffer.x = __builtin_amdgcn_readfirstlane(static_cast<u32>(base));
-  buffer.y = __builtin_amdgcn_readfirstlane(static_cast<u32>(base >> 32) & 0xffffU);
-  buffer.z = __builtin_amdgcn_readfirstlane(size);
-  buffer.w = 0x00027000U;
-  return buffer;
+  // Compared in halves, because the scalar unit compares no 64 bits.
+  const int high = static_cast<int>(bytes >> 32);
+  const u32 low = static_cast<u32>(bytes);
+  const u32 size = high < 0 ? 0 : high > 0 || low > kMostRecords ? kMostRecords : low;
+  return Chunk{static_cast<u32>(base), static_cast<u32>(base >> 32) & 0xffffU, size, 0x00027000U};
+}
+
+// ---- arguments ----
+
+// The kernel's first parameter, whose loads the compiler can't move to before this call. It would
+// otherwise load all of them when the kernel starts and run out of scalar registers.
+template <class Arguments>
+__device__ __forceinline__ const Arguments& fresh_arguments() {
+  using Constant = const __attribute__((address_space(4))) Arguments;
+  u64 from = (u64)__builtin_amdgcn_kernarg_segment_ptr();
+  asm volatile("" : "+s"(from));
+  return *(const Arguments*)(Constant*)from;
+}
+// The thread's number, of which the compiler can't compute anything ahead of this call.
+template <int kThreads>
+__device__ __forceinline__ int fresh_thread() {
+  u32 thread = __builtin_amdgcn_workitem_id_x();
+  asm volatile("" : "+v"(thread));
+  return static_cast<int>(thread % kThreads);
 }
 
 // ---- LDS ----

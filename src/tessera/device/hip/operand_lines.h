@@ -1,20 +1,11 @@
-// Brings the tiles of an operand whose k is contiguous from memory to LDS, one after the other
-// along k, through registers. Rows begin at any address. Chunks of 16 bytes are loaded from a
-// buffer where all dwords are aligned, which the hardware asks for; otherwise from plain memory.
+// The loader of an operand whose k is contiguous (operand.h): a thread moves chunks of 16 bytes.
 #pragma once
 
-#include "tessera/device/hip/lds_tile.h"
+#include "tessera/device/hip/operand.h"
 
 namespace tessera::device {
 
-// One operand of one batch: `rows` lines of `k` elements, ld apart.
-struct HipOperand {
-  const void* data;
-  i64 ld;
-  int rows, k;
-};
-
-template <class T, int kTileRows, int kTileK, int kThreads>
+template <class T, int kTileRows, int kTileK, int kThreads, int kAhead>
 class LineLoader {
  public:
   static constexpr int kSize = static_cast<int>(sizeof(T));
@@ -23,100 +14,101 @@ class LineLoader {
   using Tile = LdsTile<kTileRows, kChunks, 1>;
   static constexpr int kAll = kTileRows * kChunks;
   static constexpr int kLoads = (kAll + kThreads - 1) / kThreads;
-  static constexpr bool kWhole = kAll % kThreads == 0;
+  static constexpr int kRowsAtOnce = kThreads / kChunks;
+  static_assert(kThreads % kChunks == 0, "threads move whole rows");
+  static constexpr int kInstructions = kLoads;  // that load a tile
   struct Staged {
     Chunk chunks[kLoads];
-    int left;  // elements of k from the tile's start on
   };
 
-  // Starts at the tile of `row` and `k_first`.
-  __device__ __forceinline__ LineLoader(const HipOperand& o, int row, int k_first, int thread)
-      : thread_(thread), rows_left(o.rows - row), left(o.k - k_first), pitch(o.ld * kSize) {
-    base = bits<u64>(o.data) + static_cast<u64>(row * pitch + i64{k_first} * kSize);
-    bytes = (o.rows - 1 - row) * pitch + i64{left} * kSize;
-    in_dwords =
-        ((bits<u64>(o.data) | static_cast<u64>(pitch) | static_cast<u64>(o.k) * kSize) & 3) == 0;
+  __device__ __forceinline__ LineLoader(const HipOperand& o, int row, int k_first, int thread_index)
+      : pitch(o.ld * kSize),
+        bytes((o.rows - 1 - row) * pitch + i64{o.k - k_first} * kSize),
+        rows_left(o.rows - row),
+        left(o.k - k_first),
+        thread(thread_index),
+        misaligned(misalignment(o.address, pitch, i64{o.k} * kSize)) {
+    base = o.address + static_cast<u64>(row * pitch + i64{k_first} * kSize);
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i)
-      offset[i] = row_of(i) * static_cast<int>(pitch) + k_of(i) * kSize;
+    for (int i = 0; i < kLoads; ++i) {
+      offset[i] = (row_of() + i * kRowsAtOnce) * static_cast<int>(pitch) + k_of() * kSize;
+    }
   }
 
-  // Requests the next tile. What does not exist is zero, also when the tile is past the end.
   __device__ __forceinline__ void fetch(Staged& to) {
-    to.left = left;
-    if (in_dwords) {
-      const Chunk buffer = make_buffer(base, bytes);
+    const Chunk buffer = make_buffer(base, misaligned ? 0 : bytes);
 #pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        const bool exists = k_of(i) < left && has(i);
-        to.chunks[i] = raw_buffer_load_16(buffer, exists ? offset[i] : kNowhere, 0, 0);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        const int count = has(i) && row_of(i) < rows_left ? left - k_of(i) : 0;
-        to.chunks[i] =
-            load_plain(reinterpret_cast<const T*>(base + static_cast<u32>(offset[i])), count);
-      }
+    for (int i = 0; i < kLoads; ++i) {
+      to.chunks[i] = raw_buffer_load_16(buffer, k_of() < left ? offset[i] : kNowhere, 0, 0);
     }
-    base += kTileK * kSize;
-    bytes -= kTileK * kSize;
-    left -= kTileK;
+    advance();
   }
 
   __device__ __forceinline__ void put(Shared* tile, Staged& from) const {
-    if (from.left < kTileK && from.left % kElements != 0) cut(from);
+    if (__builtin_expect(is_set(misaligned), 0)) return put_plain(tile, kAhead);
+    const int here = left + kAhead * kTileK;
+    if (__builtin_expect(here < kTileK && here % kElements != 0, 0)) cut(from, here);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const int index = thread_ + i * kThreads;
-      if (has(i)) Tile::store(tile, index / kChunks, index % kChunks, from.chunks[i]);
+      const int at = Tile::offset(row_of(), k_of() / kElements, i * kRowsAtOnce, 0);
+      if (has(i)) store_shared(tile + at, from.chunks[i]);
     }
   }
 
  private:
   __device__ __forceinline__ bool has(int i) const {
-    return kWhole || thread_ + i * kThreads < kAll;
+    return kAll % kThreads == 0 || thread + i * kThreads < kAll;
   }
-  __device__ __forceinline__ int row_of(int i) const { return (thread_ + i * kThreads) / kChunks; }
-  __device__ __forceinline__ int k_of(int i) const {
-    return (thread_ + i * kThreads) % kChunks * kElements;
+  __device__ __forceinline__ int row_of() const { return thread / kChunks; }
+  __device__ __forceinline__ int k_of() const { return thread % kChunks * kElements; }
+
+  __device__ __forceinline__ void advance() {
+    base += kTileK * kSize;
+    bytes -= kTileK * kSize;
+    left -= kTileK;
   }
 
   // Makes the dwords zero that lie past the end of k.
-  __device__ __forceinline__ void cut(Staged& staged) const {
+  __device__ __forceinline__ void cut(Staged& staged, int here) const {
     constexpr int kPerWord = 4 / kSize;
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
+    for (int word = 0; word < 4; ++word) {
+      const bool exists = k_of() + word * kPerWord < here;
 #pragma unroll
-      for (int word = 0; word < 4; ++word) {
-        if (k_of(i) + word * kPerWord >= staged.left) staged.chunks[i][word] = 0;
+      for (int i = 0; i < kLoads; ++i) {
+        staged.chunks[i][word] = exists ? staged.chunks[i][word] : 0;
       }
     }
   }
 
-  // The first `count` elements from `from` on, which may have the alignment of one element only.
-  __device__ __forceinline__ static Chunk load_plain(const T* from, int count) {
-    Chunk chunk = 0;
-    if (count >= kElements) {
-      __builtin_memcpy(&chunk, from, 16);
-    } else {
-      unsigned __int128 all = 0;
+  struct __attribute__((packed, may_alias)) Unaligned {
+    Chunk chunk;
+  };
+
+  // Loads and writes the tile that lies `back` tiles before the next one.
+  __device__ __forceinline__ void put_plain(Shared* tile, int back) const {
+    const u64 start = base - static_cast<u64>(back * kTileK * kSize);
+    const int here = left + back * kTileK;
 #pragma unroll 1
-      for (int i = count - 1; i >= 0; --i) {
-        all = all << (kSize * 8) | bits<WordBits<T>>(from[i]);
+    for (int row = row_of(); row < kTileRows; row += kRowsAtOnce) {
+      const int missing = row < rows_left ? kElements - (here - k_of()) : kElements;
+      const auto from = reinterpret_cast<Global<T>>(start + static_cast<u64>(row * pitch)) + k_of();
+      Chunk chunk;
+      if (missing <= 0) {
+        chunk = reinterpret_cast<Global<Unaligned>>(from)->chunk;
+      } else {
+        chunk = gather_chunk(from, 1, kElements - missing);
       }
-      chunk = bits<Chunk>(all);
+      store_shared(tile + Tile::place(row, k_of() / kElements) * 16, chunk);
     }
-    return chunk;
   }
 
-  int thread_;
-  int rows_left;  // rows from the tile's first one on
-  int left;       // elements of k from the next tile on
-  i64 pitch;
-  u64 base;   // address of the next tile
-  i64 bytes;  // from there to the end of the operand
-  bool in_dwords;
+  i64 pitch;            // bytes between lines
+  u64 base;             // address of the next tile
+  i64 bytes;            // from there to the end of the operand
+  int rows_left, left;  // rows and k from the next tile's start on
+  int thread;
+  u32 misaligned;      // no dwords
   int offset[kLoads];  // of the thread's chunks from base
 };
 

@@ -16,12 +16,12 @@ struct MfmaShape {
 
 constexpr int mfma_threads(const MfmaShape& s) { return 64 * s.wave_m * s.wave_n; }
 
-// Blocks of side x side sums that a wave stages in LDS at a time when it stores them: up to 64
-// columns, in equal parts of the wave's columns.
+// Blocks of side x side sums that a wave stages in LDS at a time when it stores them: a power of
+// two that divides the wave's columns, at most 64 columns.
 constexpr int mfma_staged_blocks(const MfmaShape& s) {
   const int blocks = s.tile_n / s.wave_n / s.side;
   int staged = 64 / s.side;
-  while (staged > 1 && blocks % staged != 0) --staged;
+  while (staged > 1 && blocks % staged != 0) staged /= 2;
   return staged;
 }
 

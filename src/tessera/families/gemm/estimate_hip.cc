@@ -32,10 +32,10 @@ struct HipCase {
   const KernelSpec& spec;
   const GemmProblem& p;
   const Target& target;
-  double units, hertz;
-  double tiles_m, tiles_n, steps;  // steps of K of a block
-  double blocks;
-  double size_a, size_b;
+  double units = 1, hertz = 1;
+  double tiles_m = 0, tiles_n = 0, steps = 0;  // steps of K of a block
+  double blocks = 0;
+  double size_a = 1, size_b = 1;
 
   const Algorithm& algorithm() const { return spec.algorithm; }
   bool is_general() const { return spec.algorithm.pipeline == Pipeline::direct; }

@@ -72,8 +72,9 @@ std::span<const Rule> cktile_rules();
 // is_legal() without the sentence. Enumeration filters by it.
 bool is_legal_quick(const Case& c);
 
-// Whether a GPU kernel can run the problem's sizes and strides.
-Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem);
+// Whether a GPU's kernel can run the problem's sizes and strides.
+Verdict cuda_supports(const KernelSpec& spec, const GemmProblem& problem);
+Verdict hip_supports(const KernelSpec& spec, const GemmProblem& problem);
 
 // Sizes of GPU kernels that do not depend on the signature.
 using tile::kTmaBytes;

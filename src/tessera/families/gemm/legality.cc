@@ -279,7 +279,8 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& t
   }
   const auto wanted = std::get<GemmSignature>(signature_of(problem));
   if (std::string reason = signature_mismatch(*kernel, wanted); !reason.empty()) return {reason};
-  if (is_gpu(target)) return gpu_supports(spec, *p);
+  if (target.backend == "hip") return hip_supports(spec, *p);
+  if (is_gpu(target)) return cuda_supports(spec, *p);
   const int most_rows = most_stream_rows(target);
   const bool is_narrow = p->m <= p->n ? p->m <= most_rows : p->n <= kStreamBlock;
   if (spec.algorithm.pipeline == Pipeline::stream && !is_narrow) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <utility>
 
 #include "tessera/families/gemm/legality_internal.h"
 #include "tessera/families/tile/mfma.h"
@@ -16,7 +18,9 @@ using tile::mfma_tiles;
 
 constexpr int kMaxWaveSide = 4;
 constexpr int kMaxTileSide = 256;
-constexpr int kMaxTileBytes = 512;  // along k
+constexpr int kMaxTileBytes = 512;                                   // along k
+constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
+constexpr std::int64_t kMostTileBytes = (std::int64_t{1} << 31) - 1024;
 
 device::MfmaShape shape_of(const Case& c) {
   return tile::mfma_shape(c.algorithm, size_of(c.signature.a), size_of(c.signature.b));
@@ -56,12 +60,11 @@ bool row_fits(const Case& c) {
   return c.algorithm.tile.k * size_of(c.signature.a) % tile::kLaneBytes == 0 &&
          std::has_single_bit(static_cast<unsigned>(row_chunks(c)));
 }
-int unmoved_side(const Case& c) {
-  const int lanes = block_lanes(c.algorithm);
-  for (const int side : {c.algorithm.tile.m, c.algorithm.tile.n}) {
-    if (side * row_chunks(c) % lanes != 0) return side;
-  }
-  return 0;
+
+Verdict far_rows(std::string_view name, std::int64_t ld, std::int64_t most) {
+  return {
+      fmt::format("ld_{} must be at most {} for the rows of a tile, got {}; use a direct kernel",
+                  name, most, ld)};
 }
 
 bool has_slices(const Algorithm& a) { return a.slices != 1; }
@@ -132,12 +135,6 @@ constexpr Rule kMfmaRules[] = {
            "a row of a tile must be 16 bytes times a power of two, got {} x {} bytes ({})",
            c.algorithm.tile.k, size_of(c.signature.a), to_string(c.signature.a));
      }},
-    {[](const Case& c) { return unmoved_side(c) == 0; },
-     [](const Case& c) {
-       return fmt::format(
-           "{} lanes move whole rounds of 16 bytes, which {} rows of {} such chunks are not",
-           block_lanes(c.algorithm), unmoved_side(c), row_chunks(c));
-     }},
     {[](const Case& c) { return registers(c) <= registers_left(c); },
      [](const Case& c) {
        return fmt::format(
@@ -182,6 +179,35 @@ Algorithm general_on_hip() {
           .tile = {64, 64, 16},
           .wave = {2, 2, 1},
           .warp_tile = {4, 4, 1}};
+}
+
+// The kernels count sizes, tiles and bytes within a tile in 32 bits.
+Verdict hip_supports(const KernelSpec& spec, const GemmProblem& problem) {
+  const GemmProblem p = with_strides(problem);
+  const Algorithm& a = spec.algorithm;
+  if (Verdict fits = parts_fit(a, p); !fits) return fits;
+  const std::pair<std::string_view, std::int64_t> sizes[] = {
+      {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}};
+  for (const auto& [name, size] : sizes) {
+    if (size > kMostCount) {
+      return {fmt::format("{} must be at most {} on AMD GPUs, got {}", name, kMostCount, size)};
+    }
+  }
+  const double blocks = std::ceil(static_cast<double>(p.m) / a.tile.m) *
+                        std::ceil(static_cast<double>(p.n) / a.tile.n) *
+                        static_cast<double>(p.batch) * a.slices;
+  if (blocks > static_cast<double>(kMostCount)) {
+    return {fmt::format("kernels for AMD GPUs count tiles up to {}, got about {:.0f} of {}x{}",
+                        kMostCount, blocks, a.tile.m, a.tile.n)};
+  }
+  if (a.pipeline == Pipeline::direct) return {};
+  const std::int64_t most_a = kMostTileBytes / (a_is_row_major(p.layout) ? a.tile.m : a.tile.k);
+  const std::int64_t most_b = kMostTileBytes / (b_is_row_major(p.layout) ? a.tile.k : a.tile.n);
+  if (p.ld_a > most_a / size_of(p.a)) return far_rows("a", p.ld_a, most_a / size_of(p.a));
+  if (!p.preshuffled_b && p.ld_b > most_b / size_of(p.b)) {
+    return far_rows("b", p.ld_b, most_b / size_of(p.b));
+  }
+  return {};
 }
 
 std::span<const Rule> hip_rules(Pipeline pipeline) {

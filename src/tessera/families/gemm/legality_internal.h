@@ -37,6 +37,9 @@ std::string slices_do_not_fit(const Case& c);
 // The end of a sentence about what only CK Tile has.
 inline constexpr std::string_view kOnlyCktile = "; CK Tile has it (--source cktile)";
 
+// Whether the problem has as many tiles of K as the kernel has parts, and counters for their sums.
+Verdict parts_fit(const Algorithm& algorithm, const GemmProblem& problem);
+
 inline constexpr Rule kUnusedFieldsRule = {unused_fields_fit, unused_fields_do_not_fit};
 inline constexpr Rule kSlicesRule = {slices_fit, slices_do_not_fit};
 inline constexpr Rule kStagesRule = {stages_fit, stages_do_not_fit};

@@ -16,6 +16,7 @@
 #include "tessera/device/hip/gemm/gemm_arguments.h"
 #include "tessera/device/hip/mfma.h"
 #include "tessera/device/hip/operand_lines.h"
+#include "tessera/device/hip/operand_rows.h"
 #include "tessera/device/hip/tile_order.h"
 #include "tessera/device/hip/tile_sizes.h"
 
@@ -51,8 +52,13 @@ struct MfmaGemm {
   static constexpr int kMaxWaves = kMinWaves;
   static_assert(kLdsBytes <= kLdsLimit, "the tiles fit into LDS");
 
-  using LoadA = LineLoader<A, C::kTileM, C::kTileK, kThreads>;
-  using LoadB = LineLoader<B, C::kTileN, C::kTileK, kThreads>;
+  static constexpr int kTurns =
+      C::kPrefetch == 2 ? 2 : 1;  // tiles that a turn of the loop multiplies
+  template <class T, int kRows, bool kKContiguous>
+  using Loader = typename If<kKContiguous, LineLoader<T, kRows, C::kTileK, kThreads, kTurns>,
+                             RowLoader<T, kRows, C::kTileK, kThreads, kTurns>>::Type;
+  using LoadA = Loader<A, C::kTileM, C::kAKContiguous>;
+  using LoadB = Loader<B, C::kTileN, C::kBKContiguous>;
   using TileA = typename LoadA::Tile;
   using TileB = typename LoadB::Tile;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
@@ -62,7 +68,6 @@ struct MfmaGemm {
   static constexpr int kBlocksM = C::kTileM / C::kWaveM / kSide;
   static constexpr int kBlocksN = C::kTileN / C::kWaveN / kSide;
   static constexpr int kQuads = kSide * kSide / 256;  // of a block's sums in a lane
-  static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;
   // Matrix instructions in the code.
   static constexpr int kMfmas = kBlocksM * kBlocksN * kSteps * Op::kParts * kTurns;
   static_assert(C::kWarpTileM == C::kWarpTileN, "a block of sums is square");
@@ -72,22 +77,23 @@ struct MfmaGemm {
   static_assert(kBlocksN * C::kWaveN * kSide == C::kTileN, "waves cover the columns");
   static_assert(kSteps * kGroups == LoadA::kChunks && kSteps > 0, "matrix steps cover kTileK");
 
-  static __device__ __forceinline__ void run(const HipGemmArguments& arguments) {
+  static __device__ __forceinline__ void run(const HipGemmArguments&) {
     __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
-    const HipTileOrder<C> order(arguments.gemm, arguments.raster_group);
-#pragma unroll 1
-    for (u32 index = __builtin_amdgcn_workgroup_id_x(); index < order.total;
-         index += static_cast<u32>(arguments.blocks)) {
-      MfmaGemm block(arguments, order.tile(index), (Shared*)memory);
+    u32 index = __builtin_amdgcn_workgroup_id_x();
+    for (;;) {
+      const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
+      const HipTileOrder<C> order(arguments.gemm, arguments.raster_group);
+      if (index >= order.total) break;
+      MfmaGemm block(order.tile(index), (Shared*)memory);
       block.multiply();
       block.store();
+      index += static_cast<u32>(fresh_arguments<HipGemmArguments>().blocks);
     }
   }
 
  private:
-  __device__ __forceinline__ MfmaGemm(const HipGemmArguments& a, const HipTile& tile, Shared* lds)
-      : arguments(a), at(tile), memory(lds) {
-    thread = static_cast<int>(__builtin_amdgcn_workitem_id_x());
+  __device__ __forceinline__ MfmaGemm(const HipTile& tile, Shared* lds) : at(tile), memory(lds) {
+    thread = fresh_thread<kThreads>();
     lane = thread % 64;
     wave = __builtin_amdgcn_readfirstlane(thread / 64);
     group = lane / kSide;
@@ -98,21 +104,31 @@ struct MfmaGemm {
   }
 
   static __device__ __forceinline__ HipOperand operand(const void* data, i64 ld, i64 rows, i64 k) {
-    return {data, ld, static_cast<int>(rows), static_cast<int>(k)};
+    return {uniform(bits<u64>(data)), ld, static_cast<int>(rows), static_cast<int>(k)};
   }
 
   // ---- sums ----
 
-  // While a tile is multiplied, the next kPrefetch ones are on their way to registers.
+  // When a tile has been put into LDS, at most the loads of the other turns are under way. Telling
+  // the compiler so keeps it from waiting for more: it knows less where the ways of aligned and
+  // other operands meet.
+  static constexpr int kTurnLoads = LoadA::kInstructions + LoadB::kInstructions;
+  static constexpr int kOtherLoads =
+      (kTurns - 1) * kTurnLoads < 63 ? (kTurns - 1) * kTurnLoads : 63;
+
+  // While a tile is multiplied, the next kPrefetch ones are on their way to registers. Past the end
+  // of K, or of the slice, tiles are zero: a last turn may multiply one of them.
   __device__ __forceinline__ void multiply() {
-    const GemmArguments& g = arguments.gemm;
+    const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
     const bool in_array = g.pointer_arrays != 0;
     const int k_tiles = static_cast<int>((g.k + C::kTileK - 1) / C::kTileK);
     const int begin = static_cast<int>(i64{k_tiles} * at.slice / C::kSlices);
     const int end = static_cast<int>(i64{k_tiles} * (at.slice + 1) / C::kSlices);
-    LoadA a(operand(matrix_of<A>(g.a, g.batch_stride_a, at.batch, in_array), g.ld_a, g.m, g.k),
+    const int k =
+        C::kSlices == 1 || at.slice + 1 == C::kSlices ? static_cast<int>(g.k) : end * C::kTileK;
+    LoadA a(operand(matrix_of<A>(g.a, g.batch_stride_a, at.batch, in_array), g.ld_a, g.m, k),
             at.row, begin * C::kTileK, thread);
-    LoadB b(operand(matrix_of<B>(g.b, g.batch_stride_b, at.batch, in_array), g.ld_b, g.n, g.k),
+    LoadB b(operand(matrix_of<B>(g.b, g.batch_stride_b, at.batch, in_array), g.ld_b, g.n, k),
             at.column, begin * C::kTileK, thread);
     typename LoadA::Staged staged_a[kTurns];
     typename LoadB::Staged staged_b[kTurns];
@@ -126,7 +142,6 @@ struct MfmaGemm {
     for (int tile = begin; tile < end; tile += kTurns) {
 #pragma unroll
       for (int i = 0; i < kTurns; ++i) {
-        if (i > 0 && tile + i >= end) break;
         Shared* const lds = memory + now;
         if constexpr (C::kBuffers == 1) {
           barrier();  // the last tile has been read
@@ -135,6 +150,7 @@ struct MfmaGemm {
         }
         a.put(lds, staged_a[i]);
         b.put(lds + TileA::kBytes, staged_b[i]);
+        wait_for_loads<kOtherLoads>();
         a.fetch(staged_a[i]);
         b.fetch(staged_b[i]);
         barrier();
@@ -150,11 +166,12 @@ struct MfmaGemm {
       Chunk a[kBlocksM], b[kBlocksN];
 #pragma unroll
       for (int i = 0; i < kBlocksM; ++i) {
-        a[i] = TileA::load(lds, row_a + i * kSide, step * kGroups + group);
+        a[i] = load_shared<Chunk>(lds + TileA::offset(row_a, group, i * kSide, step * kGroups));
       }
 #pragma unroll
       for (int j = 0; j < kBlocksN; ++j) {
-        b[j] = TileB::load(lds + TileA::kBytes, row_b + j * kSide, step * kGroups + group);
+        const int offset = TileB::offset(row_b, group, j * kSide, step * kGroups);
+        b[j] = load_shared<Chunk>(lds + TileA::kBytes + offset);
       }
       __builtin_amdgcn_s_setprio(1);
 #pragma unroll
@@ -180,7 +197,9 @@ struct MfmaGemm {
   using Staging = LdsTile<kSide, kRowQuads, 1>;
 
   __device__ __forceinline__ void store() {
-    const GemmArguments& g = arguments.gemm;
+    const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
+    lane = fresh_thread<kThreads>() % 64;
+    group = lane / kSide;
     const Finish<C, GemmArguments> finish(g, at.batch);
     Shared* const staging = memory + wave * Staging::kBytes;
     const int first_row = at.row + wave % C::kWaveM * (C::kTileM / C::kWaveM);
@@ -196,7 +215,7 @@ struct MfmaGemm {
         const i64 to_row = first_row + i * kSide + row;
         const i64 to_column = first_column + j * kSide + column * 4;
         const i64 columns = to_row < g.m ? g.n - to_column : 0;
-        const Chunk words = Staging::load(staging, row, column);
+        const Chunk words = load_shared<Chunk>(staging + Staging::place(row, column) * 16);
         finish.store({to_row, to_column, static_cast<int>(columns < 4 ? columns : 4)},
                      bits<Vec<Acc, 4>>(words));
       }
@@ -215,14 +234,13 @@ struct MfmaGemm {
         for (int s = 0; s < kQuads; ++s) {
           const Sum& all = sums[i * kStaged + j];
           const Vec<Acc, 4> quad = {all[4 * s], all[4 * s + 1], all[4 * s + 2], all[4 * s + 3]};
-          Staging::store(staging, lane % kSide, (j * kSide + 4 * kGroups * s) / 4 + group,
-                         bits<Chunk>(quad));
+          const int more = j * kSide / 4 + kGroups * s;
+          store_shared(staging + Staging::offset(lane % kSide, group, 0, more), bits<Chunk>(quad));
         }
       }
     }
   }
 
-  const HipGemmArguments& arguments;
   HipTile at;
   Shared* memory;
   int thread, lane, wave, group;

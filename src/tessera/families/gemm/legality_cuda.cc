@@ -26,12 +26,6 @@ constexpr std::int64_t kMaxTmaSize = (std::int64_t{1} << 31) - 1024;  // leaves 
 // counts the rows that feed wgmma's M, tile_n the rows that feed its N. They are rows of A and B,
 // with swap_ab rows of B and A, which gives a tall tile for problems with few rows.
 
-std::int64_t bytes_of_stage(const Case& c) {
-  const Shape3& t = c.algorithm.tile;
-  return std::int64_t{t.m} * t.k * size_of(c.signature.a) +
-         std::int64_t{t.n} * t.k * size_of(c.signature.b);
-}
-
 int accumulators_per_thread(const Case& c) {
   return tmaws_store(c.algorithm).row_blocks * c.algorithm.tile.n / 2;
 }
@@ -296,29 +290,6 @@ Verdict window_fits(const Window& w, std::string_view role) {
   return strides_are_small(w);
 }
 
-// Every block needs a tile of K. Every group of threads that adds up slices needs a counter.
-Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
-  if (a.splits * a.slices == 1) return {};
-  const auto tiles = [](std::int64_t size, int tile) { return (size + tile - 1) / tile; };
-  const std::int64_t steps = tiles(p.k, a.tile.k);
-  if (a.slices > 1 && steps < a.splits * a.slices) {
-    return {fmt::format("{} x {} parts of K need as many tiles of {}, got {} of k={}", a.splits,
-                        a.slices, a.tile.k, steps, p.k)};
-  }
-  if (a.slices == 1) return {};
-  const std::int64_t rows = a.swap_ab ? p.n : p.m;
-  const std::int64_t columns = a.swap_ab ? p.m : p.n;
-  const double groups =
-      static_cast<double>(tiles(rows, a.tile.m)) * static_cast<double>(tiles(columns, a.tile.n)) *
-      static_cast<double>(p.batch) * (a.pipeline == Pipeline::tmaws ? tmaws_slice_groups(a) : 1);
-  constexpr int kCounters = device::kCounterBytes / 4;
-  if (groups <= kCounters) return {};
-  return {
-      fmt::format("slices of K are added by at most {} groups of threads, {}x{}x{} with tile "
-                  "{} has {:.0f}",
-                  kCounters, p.m, p.n, p.batch, to_string(a.tile), groups)};
-}
-
 // The copy engine reads rows of any length, but it writes multiples of 16 bytes.
 Verdict stores_fit(const Window& out) {
   const std::int64_t unit = kTmaBytes / size_of(out.dtype);
@@ -365,6 +336,29 @@ Verdict counts_fit(const Algorithm& a, const GemmProblem& p) {
 
 }  // namespace
 
+// Every block needs a tile of K. Every group of threads that adds up slices needs a counter.
+Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
+  if (a.splits * a.slices == 1) return {};
+  const auto tiles = [](std::int64_t size, int tile) { return (size + tile - 1) / tile; };
+  const std::int64_t steps = tiles(p.k, a.tile.k);
+  if (a.slices > 1 && steps < a.splits * a.slices) {
+    return {fmt::format("{} x {} parts of K need as many tiles of {}, got {} of k={}", a.splits,
+                        a.slices, a.tile.k, steps, p.k)};
+  }
+  if (a.slices == 1) return {};
+  const std::int64_t rows = a.swap_ab ? p.n : p.m;
+  const std::int64_t columns = a.swap_ab ? p.m : p.n;
+  const double groups =
+      static_cast<double>(tiles(rows, a.tile.m)) * static_cast<double>(tiles(columns, a.tile.n)) *
+      static_cast<double>(p.batch) * (a.pipeline == Pipeline::tmaws ? tmaws_slice_groups(a) : 1);
+  constexpr int kCounters = device::kCounterBytes / 4;
+  if (groups <= kCounters) return {};
+  return {
+      fmt::format("slices of K are added by at most {} groups of threads, {}x{}x{} with tile "
+                  "{} has {:.0f}",
+                  kCounters, p.m, p.n, p.batch, to_string(a.tile), groups)};
+}
+
 TmawsCopies tmaws_copies(const GemmProblem& problem) {
   // The copy engine reads batches at equal distances, not through pointers.
   if (problem.pointer_arrays) return {true, true};
@@ -376,7 +370,7 @@ TmawsCopies tmaws_copies(const GemmProblem& problem) {
           !p.preshuffled_b && (!fits_b || !tmaws_reads(p.b, p.ld_b, stride(p.batch_stride_b)))};
 }
 
-Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem) {
+Verdict cuda_supports(const KernelSpec& spec, const GemmProblem& problem) {
   const GemmProblem p = with_strides(problem);
   if (spec.algorithm.pipeline == Pipeline::cpasync) return parts_fit(spec.algorithm, p);
   if (spec.algorithm.pipeline != Pipeline::tmaws) return {};
