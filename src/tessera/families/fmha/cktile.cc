@@ -134,12 +134,12 @@ constexpr tile::Rule<CkCase> kCkRules[] = {
      }},
     {[](const CkCase& c) {
        const Shape3& t = c.algorithm.tile;
-       return c.algorithm.pipeline != Pipeline::qr_async ||
+       return c.algorithm.pipeline != Pipeline::qrasync ||
               (t.m == 128 && t != Shape3{128, 64, 128});
      },
      [](const CkCase& c) {
        return fmt::format(
-           "qr_async has tiles of 128 rows, for heads of 128 elements 128x128x128, "
+           "qrasync has tiles of 128 rows, for heads of 128 elements 128x128x128, "
            "got {}",
            to_string(c.algorithm.tile));
      }},
@@ -224,6 +224,10 @@ std::string_view ck_bias(const FmhaSignature& s) {
   return kWords[static_cast<std::size_t>(s.bias)];
 }
 
+std::string_view ck_pipeline(const Algorithm& a) {
+  return a.pipeline == Pipeline::qrasync ? "qr_async" : "qr";
+}
+
 std::string ck_tile_numbers(const CkTile& t) {
   return fmt::format("{}, {}, {}, {}, {}, {}", t.tile.m, t.tile.n, t.k0, t.hdim_v, t.k1, t.head);
 }
@@ -243,8 +247,8 @@ std::string hashed_text(const KernelSpec& spec) {
       "\"num_wave_groups\": 1, \"padding\": [true, true, true, true], \"pipeline\": \"{2}\", "
       "\"selection_rank\": 0, \"tile\": [{3}], \"use_trload\": false, \"warp\": [{4}, {4}, 16, 16, "
       "16], \"wave\": [{5}, {5}, 1, 1, 1]}}",
-      tile.tile.k, tile.hdim_v, to_string(a.pipeline), ck_tile_numbers(tile),
-      ck_numbers(a.warp_tile), ck_numbers(a.wave));
+      tile.tile.k, tile.hdim_v, ck_pipeline(a), ck_tile_numbers(tile), ck_numbers(a.warp_tile),
+      ck_numbers(a.wave));
   const std::string signature = fmt::format(
       "{{\"bias\": \"{0}\", \"data_type\": \"{1}\", \"dbias\": false, \"deterministic\": false, "
       "\"dropout\": {2}, \"family\": \"fwd\", \"fp8_static_quant\": false, \"hdim_q\": {3}, "
@@ -266,7 +270,7 @@ std::string ck_name(const KernelSpec& spec) {
   const auto& s = std::get<FmhaSignature>(spec.signature);
   const CkTile& tile = *find_ck_tile(spec.algorithm.tile);
   return fmt::format("fmha_fwd_{}_{}_h{}x{}_{}_{}", to_string(s.in), ck_mode(s), tile.tile.k,
-                     tile.hdim_v, to_string(spec.algorithm.pipeline),
+                     tile.hdim_v, ck_pipeline(spec.algorithm),
                      sha1_hex(hashed_text(spec)).substr(0, kDigits));
 }
 
@@ -329,8 +333,8 @@ Instance ck_emit(const KernelSpec& spec, const Target&) {
       {"Dropout", word(s.dropout)},
       {"Masks", s.masked ? "true, true" : "false"},
       {"Group", word(s.lengths != FmhaLengths::equal)},
-      {"Pipeline", a.pipeline == Pipeline::qr_async ? "BlockFmhaPipelineQRKSVSAsync"
-                                                    : "BlockFmhaPipelineQRKSVS"}};
+      {"Pipeline", a.pipeline == Pipeline::qrasync ? "BlockFmhaPipelineQRKSVSAsync"
+                                                   : "BlockFmhaPipelineQRKSVS"}};
   const std::string body = tile::fill_in(kCkBody, places);
   return tile::cktile_instance(
       std::move(name), spec,
