@@ -28,9 +28,9 @@ class Dispatcher(_abi.Handle):
     deterministic: only kernels whose bits do not depend on threads or order. autotune: measure each
     new problem's best kernels and remember the winner. by_length: choose by the lengths that
     kernels are tuned for, not by predicted times. build: a dict of further fields of
-    tsr_build_options_t ("compiler", "nvrtc", "worker", "packs", "no_shipped_packs", "no_compile",
-    "timeout_seconds", "cache_bytes"). Raises Error for an unknown target and for values that break
-    a rule.
+    tsr_build_options_t ("compiler", "nvrtc", "hip_compiler", "worker", "packs", "no_shipped_packs",
+    "no_compile", "timeout_seconds", "cache_bytes"). Raises Error for an unknown target and
+    for values that break a rule.
     """
 
     _kind = "dispatcher"

@@ -236,7 +236,8 @@ TEST_F(CliText, VersionAndDoctor) {
   const std::vector<std::string> expected = {"processor",     "C++ compiler", "kernel cache",
                                              "threads",       "peer onednn",  "peer openblas",
                                              "peer cublaslt", "peer cudnn",   "NVIDIA driver",
-                                             "GPU targets",   "NVRTC"};
+                                             "AMD HIP",       "GPU targets",  "NVRTC",
+                                             "AMD compiler",  "llvm-objdump"};
   EXPECT_EQ(found, expected);
 }
 

@@ -58,7 +58,7 @@ class Finish {
 #pragma unroll
     for (int i = 0; i < C::kNumD; ++i) {
       d[i] = matrix_of<D>(g.d[i], g.batch_stride_d[i], batch, in_array);
-      d_in_quads[i] = quads_aligned(d[i], is_matrix(i) ? g.ld_d[i] : 0);
+      d_in_quads[i] = quads_aligned(d[i], (kMatrices >> i & 1) != 0 ? g.ld_d[i] : 0);
     }
   }
 
@@ -91,18 +91,20 @@ class Finish {
     }
   }
 
-  // Whether D tensor `index` has rows of its own. A step takes at most one vector.
-  static constexpr bool is_matrix(int index) {
+  // The D tensors that have rows of their own, a bit for each. A step takes at most one vector.
+  static constexpr u32 matrices() {
+    u32 all = 15;
     if constexpr (C::kNumSteps > 0) {
       int used = 0;
       for (const Step step : C::kSteps) {
-        if (takes_one_d(step) && used++ == index) {
-          return step == Step::add || step == Step::multiply;
-        }
+        if (!takes_one_d(step)) continue;
+        if (step != Step::add && step != Step::multiply) all &= ~(1U << used);
+        ++used;
       }
     }
-    return true;
+    return all;
   }
+  static constexpr u32 kMatrices = matrices();
 
   template <Step kOp>
   __device__ __forceinline__ Float4 load_d(int index, const Place& at) const {

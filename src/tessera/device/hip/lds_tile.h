@@ -18,16 +18,17 @@ inline constexpr int kChunksALine = 16;
 inline constexpr int kChunksALine = 8;
 #endif
 
-template <int kRows, int kChunks, int kRowsALane>
+// kALine may be less than a whole line where writes matter more than reads.
+template <int kRows, int kChunks, int kRowsALane, int kALine = kChunksALine>
 struct LdsTile {
   static_assert((kChunks & (kChunks - 1)) == 0, "a row has a power of two of chunks");
   static constexpr int kBytes = kRows * kChunks * 16;
-  static constexpr int kRowsALine = kChunks < kChunksALine ? kChunksALine / kChunks : 1;
-  static constexpr int kMask = kChunksALine - 1;
+  static constexpr int kRowsALine = kChunks < kALine ? kALine / kChunks : 1;
+  static constexpr int kMask = kALine - 1;
 
   __device__ __forceinline__ static int exchange(int line) {
     if constexpr (kRowsALine == 4) return -line & kMask;
-    if constexpr (kChunksALine == 8) {
+    if constexpr (kALine == 8) {
       if constexpr (kRowsALane == 2 && kRowsALine == 1) return (line >> 1) + (line & 1) * 4 & kMask;
       if constexpr (kRowsALane == 4 && kRowsALine == 1) return (line >> 2) + (line & 3) * 2 & kMask;
       if constexpr (kRowsALane == 4) return (line >> 1) + (line & 1) * 2 & kMask;
@@ -42,7 +43,7 @@ struct LdsTile {
   }
 
   // After so many rows the exchange repeats.
-  static constexpr int kPeriod = kRowsALine * kChunksALine * (kRowsALine == 4 ? 1 : kRowsALane);
+  static constexpr int kPeriod = kRowsALine * kALine * (kRowsALine == 4 ? 1 : kRowsALane);
 
   // The place of a chunk, counted in chunks from the start of the tile.
   __device__ __forceinline__ static int place(int row, int chunk) {

@@ -81,11 +81,26 @@ __device__ __forceinline__ void store_shared(Shared* to, const T& value) {
   *reinterpret_cast<__attribute__((address_space(3))) T*>(to) = value;
 }
 
+__device__ void raw_buffer_load_lds(Chunk buffer, Shared* to, int size, int offset, int scalar,
+                                    int immediate,
+                                    int flags) __asm("llvm.amdgcn.raw.buffer.load.lds");
+
+// gfx950: each lane copies 16 bytes to LDS, lane l to 16 * l after `to`. It has happened when the
+// load has been waited for.
+__device__ __forceinline__ void copy_to_shared(Chunk buffer, Shared* to, int offset) {
+  raw_buffer_load_lds(buffer, to, 16, offset, 0, 0, 0);
+}
+
 // All waves of the workgroup have done their accesses to LDS. Loads into registers stay under way.
 __device__ __forceinline__ void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+// The same while copies to LDS may be under way. The compiler would make a fence wait for them all.
+__device__ __forceinline__ void barrier_between_copies() {
+  asm volatile("s_waitcnt lgkmcnt(0)\n\ts_barrier" ::: "memory");
 }
 
 // The same for the lanes of one wave, which run together: only the compiler must keep the order.

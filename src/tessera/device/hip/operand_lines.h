@@ -1,11 +1,13 @@
 // The loader of an operand whose k is contiguous (operand.h): a thread moves chunks of 16 bytes.
+// With kDirect the hardware copies them to LDS in the order of the threads, so a thread chooses the
+// chunk that belongs to its place.
 #pragma once
 
 #include "tessera/device/hip/operand.h"
 
 namespace tessera::device {
 
-template <class T, int kTileRows, int kTileK, int kThreads, int kAhead>
+template <class T, int kTileRows, int kTileK, int kThreads, int kAhead, bool kDirect>
 class LineLoader {
  public:
   static constexpr int kSize = static_cast<int>(sizeof(T));
@@ -31,7 +33,7 @@ class LineLoader {
     base = o.address + static_cast<u64>(row * pitch + i64{k_first} * kSize);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      offset[i] = (row_of() + i * kRowsAtOnce) * static_cast<int>(pitch) + k_of() * kSize;
+      offset[i] = row_of(i) * static_cast<int>(pitch) + k_of(i) * kSize;
     }
   }
 
@@ -39,7 +41,7 @@ class LineLoader {
     const Chunk buffer = make_buffer(base, misaligned ? 0 : bytes);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      to.chunks[i] = raw_buffer_load_16(buffer, k_of() < left ? offset[i] : kNowhere, 0, 0);
+      to.chunks[i] = raw_buffer_load_16(buffer, k_of(i) < left ? offset[i] : kNowhere, 0, 0);
     }
     advance();
   }
@@ -47,20 +49,43 @@ class LineLoader {
   __device__ __forceinline__ void put(Shared* tile, Staged& from) const {
     if (__builtin_expect(is_set(misaligned), 0)) return put_plain(tile, kAhead);
     const int here = left + kAhead * kTileK;
-    if (__builtin_expect(here < kTileK && here % kElements != 0, 0)) cut(from, here);
+    if (__builtin_expect(is_cut(here), 0)) cut(from, here);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const int at = Tile::offset(row_of(), k_of() / kElements, i * kRowsAtOnce, 0);
+      const int at = Tile::offset(row_of(0), k_of(0) / kElements, i * kRowsAtOnce, 0);
       if (has(i)) store_shared(tile + at, from.chunks[i]);
     }
   }
 
+  // Copies the next tile straight to LDS, where that is possible.
+  __device__ __forceinline__ void copy(Shared* tile, int wave) {
+    static_assert(!kDirect || kAll % kThreads == 0, "threads copy whole tiles");
+    if (__builtin_expect(misaligned != 0 || is_cut(left), 0)) {
+      put_plain(tile, 0);
+    } else {
+      const Chunk buffer = make_buffer(base, bytes);
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        copy_to_shared(buffer, tile + (wave * 64 + i * kThreads) * 16,
+                       k_of(i) < left ? offset[i] : kNowhere);
+      }
+    }
+    advance();
+  }
+
  private:
+  // Whether a chunk of a tile with this much of k exists in part.
+  static __device__ __forceinline__ bool is_cut(int here) {
+    return here < kTileK && here % kElements != 0;
+  }
   __device__ __forceinline__ bool has(int i) const {
     return kAll % kThreads == 0 || thread + i * kThreads < kAll;
   }
-  __device__ __forceinline__ int row_of() const { return thread / kChunks; }
-  __device__ __forceinline__ int k_of() const { return thread % kChunks * kElements; }
+  __device__ __forceinline__ int index_of(int i) const {
+    return kDirect ? Tile::chunk_at(thread + i * kThreads) : thread + i * kThreads;
+  }
+  __device__ __forceinline__ int row_of(int i) const { return index_of(i) / kChunks; }
+  __device__ __forceinline__ int k_of(int i) const { return index_of(i) % kChunks * kElements; }
 
   __device__ __forceinline__ void advance() {
     base += kTileK * kSize;
@@ -73,7 +98,7 @@ class LineLoader {
     constexpr int kPerWord = 4 / kSize;
 #pragma unroll
     for (int word = 0; word < 4; ++word) {
-      const bool exists = k_of() + word * kPerWord < here;
+      const bool exists = k_of(0) + word * kPerWord < here;
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
         staged.chunks[i][word] = exists ? staged.chunks[i][word] : 0;
@@ -90,16 +115,17 @@ class LineLoader {
     const u64 start = base - static_cast<u64>(back * kTileK * kSize);
     const int here = left + back * kTileK;
 #pragma unroll 1
-    for (int row = row_of(); row < kTileRows; row += kRowsAtOnce) {
-      const int missing = row < rows_left ? kElements - (here - k_of()) : kElements;
-      const auto from = reinterpret_cast<Global<T>>(start + static_cast<u64>(row * pitch)) + k_of();
+    for (int index = thread; index < kAll; index += kThreads) {
+      const int row = index / kChunks, k = index % kChunks * kElements;
+      const int count = row < rows_left ? here - k : 0;
+      const auto from = reinterpret_cast<Global<T>>(start + static_cast<u64>(row * pitch)) + k;
       Chunk chunk;
-      if (missing <= 0) {
+      if (count >= kElements) {
         chunk = reinterpret_cast<Global<Unaligned>>(from)->chunk;
       } else {
-        chunk = gather_chunk(from, 1, kElements - missing);
+        chunk = gather_chunk<T>(from, 1, count);
       }
-      store_shared(tile + Tile::place(row, k_of() / kElements) * 16, chunk);
+      store_shared(tile + Tile::place(row, k / kElements) * 16, chunk);
     }
   }
 

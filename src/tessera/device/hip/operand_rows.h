@@ -129,7 +129,8 @@ class RowLoader {
       const int row = index % kTileRows, k = index / kTileRows * kElements;
       const int exist = row < rows_left ? here - k : 0;
       const auto from = reinterpret_cast<Global<T>>(start + static_cast<u64>(k * pitch)) + row;
-      const Chunk chunk = gather_chunk(from, pitch / kSize, exist < kElements ? exist : kElements);
+      const Chunk chunk =
+          gather_chunk<T>(from, pitch / kSize, exist < kElements ? exist : kElements);
       store_shared(tile + Tile::place(row, k / kElements) * 16, chunk);
     }
   }

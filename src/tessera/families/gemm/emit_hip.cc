@@ -66,10 +66,10 @@ std::string hip_config(const KernelSpec& spec, const Target& target) {
 // The entry that packs a preshuffled B. Its second parameter is the packed B's address.
 std::string hip_pack_text(const std::string& name) {
   return fmt::format(
-      "__attribute__((global, amdgpu_flat_work_group_size(MfmaPack<Config>::kThreads,\n"
-      "                                                    MfmaPack<Config>::kThreads)))\n"
+      "__attribute__((global, amdgpu_flat_work_group_size(HipPackedB<Config>::kThreads,\n"
+      "                                                   HipPackedB<Config>::kThreads)))\n"
       "void {}_pack(HipGemmArguments arguments, void* packed) {{\n"
-      "  MfmaPack<Config>::run(arguments, packed);\n"
+      "  HipPackedB<Config>::pack(arguments, packed);\n"
       "}}\n",
       name);
 }

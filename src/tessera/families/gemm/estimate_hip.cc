@@ -17,11 +17,13 @@ constexpr double kFirstTile = 3000;     // before a block's first MFMA
 constexpr double kStoreStart = 400;     // of a tile's epilogue
 constexpr double kStoreByte = 0.05;     // further, for each byte of the output
 constexpr double kSliceMeeting = 4000;  // of the slices of a tile
+constexpr double kSumTimes = 2;         // times that a sum's bytes take, of the operands'
 constexpr double kGeneralMacs =
     24;  // multiply-adds that a CU of the general kernel does in a cycle
 constexpr double kGeneralRegisters = 128;
+constexpr double kNotHidden = 0.25;  // share of the shorter of computing and moving
 constexpr double kMostResidentBlocks = 8;
-constexpr double kUnalignedRows = 1.5;  // times that rows which begin anywhere take to fetch
+constexpr double kUnalignedRows = 8;  // times that dwords which are not aligned take to fetch
 
 double rate_of(const Target& target, std::size_t level) {
   if (level >= target.caches.size()) return 0;
@@ -84,21 +86,27 @@ double resident(const HipCase& c) {
   return std::clamp(std::floor(std::min(by_lds, by_registers)), 1.0, kMostResidentBlocks);
 }
 
-// Cycles in which a CU multiplies, moves LDS and fetches a step; each of them can be the longest.
+// Cycles in which a CU multiplies, moves LDS and fetches a step: the longest of them, and a part of
+// the others, since nothing hides them wholly.
+double together_cycles(double x, double y, double z) {
+  const double longest = std::max({x, y, z});
+  return longest + kNotHidden * (x + y + z - longest) / 2;
+}
+
 double step_cycles(const HipCase& c) {
   const Algorithm& a = c.algorithm();
   const Shape3& t = a.tile;
   const double multiply = double(t.m) * t.n * t.k / mfma_macs(c);
   const double fetch_rate = std::max(1.0, rate_of(c.target, 1));
-  const double aligned = copy_bytes(c.p) == 16 ? 1 : kUnalignedRows;
+  const double aligned = copy_bytes(c.p) >= 4 ? 1 : kUnalignedRows;
   const double fetch = tile_bytes(c) / fetch_rate * aligned;
-  if (c.is_general()) return std::max(multiply, fetch);
+  if (c.is_general()) return together_cycles(multiply, 0, fetch);
   const double lds_rate = std::max(1.0, c.target.shared_bytes_per_cycle);
   const double read = t.k * (t.m * c.size_a * a.wave.n + t.n * c.size_b * a.wave.m);
   const double lds = (read + tile_bytes(c)) / lds_rate;
   // With one buffer in LDS the waves write while none of their block multiplies.
   const double apart = tile::mfma_tiles(a).buffers == 1 ? tile_bytes(c) / lds_rate : 0;
-  return std::max({multiply + apart, lds, fetch});
+  return together_cycles(multiply + apart, lds, fetch);
 }
 
 double finish_of_tile(const HipCase& c) {
@@ -108,9 +116,18 @@ double finish_of_tile(const HipCase& c) {
                   outputs * tile::output_cycles(c.p.epilogue);
   if (a.slices > 1) {
     const double sums = outputs * 4 * (a.split_k == SplitK::atomic ? 2 : a.slices + 1);
-    cycles += kSliceMeeting + sums / std::max(1.0, rate_of(c.target, 1));
+    cycles += kSliceMeeting + kSumTimes * sums / std::max(1.0, rate_of(c.target, 1));
   }
   return cycles;
+}
+
+// Bytes of the sums of slices: each is written and read; atomic adds read what they write, and what
+// they add to is zero first.
+double sliced_bytes(const HipCase& c) {
+  const Algorithm& a = c.algorithm();
+  if (a.slices == 1) return 0;
+  const double sums = c.blocks / a.slices * a.tile.m * a.tile.n * 4;
+  return sums * (a.split_k == SplitK::atomic ? 2.0 * a.slices + 2 : 2.0 * a.slices);
 }
 
 // The busiest CU computes its blocks, some of them at a time. A block alone waits for its tiles.
@@ -145,7 +162,7 @@ double missed_bytes(const HipCase& c) {
 // The operands that the Infinity Cache cannot hold are read again.
 double memory_seconds(const HipCase& c) {
   const double once = bytes_of(c.p);
-  const double again = std::max(0.0, missed_bytes(c) - once);
+  const double again = std::max(0.0, missed_bytes(c) - once) + sliced_bytes(c);
   const bool has_l3 = c.target.caches.size() > 2;
   const double kept =
       has_l3 ? std::min(1.0, static_cast<double>(c.target.caches[2].bytes) / std::max(1.0, once))
@@ -173,7 +190,8 @@ Estimate estimate_hip(const KernelSpec& spec, const GemmProblem& p, const Target
   const Shape3& t = spec.algorithm.tile;
   const double issued = std::ceil(c.blocks / c.units) * c.units * c.steps * t.m * t.n * t.k;
   const double useful = flops_of(p) / 2;
-  return total_of(busy_cycles(c) / c.hertz, memory_seconds(c), launch,
+  const double compute = busy_cycles(c) / c.hertz, memory = memory_seconds(c);
+  return total_of(compute, memory, launch + kNotHidden * std::min(compute, memory),
                   issued > 0 ? std::min(1.0, useful / issued) : 1);
 }
 

@@ -98,16 +98,16 @@ constexpr Rule kCk[] = {
        return fmt::format("CK Tile stores standard or cshuffle, got {}",
                           to_string(c.algorithm.store));
      }},
+    {[](const Case& c) { return c.algorithm.slices == 1; },
+     [](const Case& c) {
+       return fmt::format("CK Tile cuts K into splits: slices must be 1, got {}",
+                          c.algorithm.slices);
+     }},
     {[](const Case& c) { return c.algorithm.split_k == kind_of_splits(c.algorithm); },
      [](const Case& c) {
        return fmt::format("split_k must be {} for splits={} with CK Tile, got {}",
                           to_string(kind_of_splits(c.algorithm)), c.algorithm.splits,
                           to_string(c.algorithm.split_k));
-     }},
-    {[](const Case& c) { return c.algorithm.slices == 1; },
-     [](const Case& c) {
-       return fmt::format("CK Tile cuts K into splits: slices must be 1, got {}",
-                          c.algorithm.slices);
      }},
     {[](const Case& c) { return wave_listed(c); },
      [](const Case& c) {

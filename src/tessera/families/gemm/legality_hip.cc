@@ -61,6 +61,23 @@ bool row_fits(const Case& c) {
          std::has_single_bit(static_cast<unsigned>(row_chunks(c)));
 }
 
+// async copies to LDS as the lanes lie, so that it cannot transpose, and all lanes copy.
+bool copies_lines(const Case& c) {
+  const GemmSignature& s = c.signature;
+  const bool b_fits = s.preshuffled_b || !b_is_row_major(s.layout);
+  return c.algorithm.pipeline != Pipeline::async || (a_is_row_major(s.layout) && b_fits);
+}
+int unmoved_side(const Case& c) {
+  const int lanes = block_lanes(c.algorithm);
+  for (const int side : {c.algorithm.tile.m, c.algorithm.tile.n}) {
+    if (side * row_chunks(c) % lanes != 0) return side;
+  }
+  return 0;
+}
+bool copies_whole_rounds(const Case& c) {
+  return c.algorithm.pipeline != Pipeline::async || unmoved_side(c) == 0;
+}
+
 Verdict far_rows(std::string_view name, std::int64_t ld, std::int64_t most) {
   return {
       fmt::format("ld_{} must be at most {} for the rows of a tile, got {}; use a direct kernel",
@@ -134,6 +151,17 @@ constexpr Rule kMfmaRules[] = {
        return fmt::format(
            "a row of a tile must be 16 bytes times a power of two, got {} x {} bytes ({})",
            c.algorithm.tile.k, size_of(c.signature.a), to_string(c.signature.a));
+     }},
+    {copies_lines,
+     [](const Case& c) {
+       return fmt::format("async copies lines of k (rcr, or rrr with a preshuffled B), got {}",
+                          to_string(c.signature.layout));
+     }},
+    {copies_whole_rounds,
+     [](const Case& c) {
+       return fmt::format(
+           "{} lanes copy whole rounds of 16 bytes, which {} rows of {} such chunks are not",
+           block_lanes(c.algorithm), unmoved_side(c), row_chunks(c));
      }},
     {[](const Case& c) { return registers(c) <= registers_left(c); },
      [](const Case& c) {

@@ -13,10 +13,11 @@
 #pragma once
 
 #include "tessera/device/hip/epilogue.h"
-#include "tessera/device/hip/gemm/gemm_arguments.h"
+#include "tessera/device/hip/gemm/mfma_pack.h"
 #include "tessera/device/hip/mfma.h"
 #include "tessera/device/hip/operand_lines.h"
 #include "tessera/device/hip/operand_rows.h"
+#include "tessera/device/hip/slices.h"
 #include "tessera/device/hip/tile_order.h"
 #include "tessera/device/hip/tile_sizes.h"
 
@@ -55,10 +56,13 @@ struct MfmaGemm {
   static constexpr int kTurns =
       C::kPrefetch == 2 ? 2 : 1;  // tiles that a turn of the loop multiplies
   template <class T, int kRows, bool kKContiguous>
-  using Loader = typename If<kKContiguous, LineLoader<T, kRows, C::kTileK, kThreads, kTurns>,
-                             RowLoader<T, kRows, C::kTileK, kThreads, kTurns>>::Type;
+  using Loader =
+      typename If<kKContiguous, LineLoader<T, kRows, C::kTileK, kThreads, kTurns, C::kDirectToLds>,
+                  RowLoader<T, kRows, C::kTileK, kThreads, kTurns>>::Type;
   using LoadA = Loader<A, C::kTileM, C::kAKContiguous>;
-  using LoadB = Loader<B, C::kTileN, C::kBKContiguous>;
+  using LoadB =
+      typename If<C::kPreshuffled, PackedLoader<B, C::kTileN, C::kTileK, kThreads, kTurns>,
+                  Loader<B, C::kTileN, C::kBKContiguous>>::Type;
   using TileA = typename LoadA::Tile;
   using TileB = typename LoadB::Tile;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
@@ -86,7 +90,7 @@ struct MfmaGemm {
       if (index >= order.total) break;
       MfmaGemm block(order.tile(index), (Shared*)memory);
       block.multiply();
-      block.store();
+      if (C::kSlices == 1 || block.add_slices(order.total / C::kSlices)) block.store();
       index += static_cast<u32>(fresh_arguments<HipGemmArguments>().blocks);
     }
   }
@@ -116,20 +120,34 @@ struct MfmaGemm {
   static constexpr int kOtherLoads =
       (kTurns - 1) * kTurnLoads < 63 ? (kTurns - 1) * kTurnLoads : 63;
 
-  // While a tile is multiplied, the next kPrefetch ones are on their way to registers. Past the end
-  // of K, or of the slice, tiles are zero: a last turn may multiply one of them.
   __device__ __forceinline__ void multiply() {
     const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
     const bool in_array = g.pointer_arrays != 0;
     const int k_tiles = static_cast<int>((g.k + C::kTileK - 1) / C::kTileK);
     const int begin = static_cast<int>(i64{k_tiles} * at.slice / C::kSlices);
     const int end = static_cast<int>(i64{k_tiles} * (at.slice + 1) / C::kSlices);
-    const int k =
-        C::kSlices == 1 || at.slice + 1 == C::kSlices ? static_cast<int>(g.k) : end * C::kTileK;
-    LoadA a(operand(matrix_of<A>(g.a, g.batch_stride_a, at.batch, in_array), g.ld_a, g.m, k),
-            at.row, begin * C::kTileK, thread);
-    LoadB b(operand(matrix_of<B>(g.b, g.batch_stride_b, at.batch, in_array), g.ld_b, g.n, k),
-            at.column, begin * C::kTileK, thread);
+    const int k = at.slice + 1 == C::kSlices ? static_cast<int>(g.k) : end * C::kTileK;
+    const void* const data_a = matrix_of<A>(g.a, g.batch_stride_a, at.batch, in_array);
+    LoadA a(operand(data_a, g.ld_a, g.m, k), at.row, begin * C::kTileK, thread);
+    const void* data_b;
+    if constexpr (C::kPreshuffled) {
+      data_b = HipPackedB<C>::of_batch(g, at.batch);
+    } else {
+      data_b = matrix_of<B>(g.b, g.batch_stride_b, at.batch, in_array);
+    }
+    const i64 ld_b = C::kPreshuffled ? k_tiles : g.ld_b;
+    LoadB b(operand(data_b, ld_b, g.n, k), at.column, begin * C::kTileK, thread);
+    if constexpr (C::kDirectToLds) {
+      multiply_direct(a, b, begin, end);
+    } else {
+      multiply_staged(a, b, begin, end);
+    }
+    barrier();
+  }
+
+  // While a tile is multiplied, the next kPrefetch ones are on their way to registers. Past the end
+  // of K, or of the slice, tiles are zero: a last turn may multiply one of them.
+  __device__ __forceinline__ void multiply_staged(LoadA& a, LoadB& b, int begin, int end) {
     typename LoadA::Staged staged_a[kTurns];
     typename LoadB::Staged staged_b[kTurns];
 #pragma unroll
@@ -157,33 +175,92 @@ struct MfmaGemm {
         multiply_tile(lds);
       }
     }
-    barrier();
   }
 
+  // While a tile is multiplied, the next kBuffers - 1 ones are on their way to LDS.
+  __device__ __forceinline__ void multiply_direct(LoadA& a, LoadB& b, int begin, int end) {
+    constexpr int kAhead = C::kBuffers - 1;
+    Shared* to = memory;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (begin + i < end) copy(a, b, to);
+    }
+    const Shared* from = memory;
+#pragma unroll 1
+    for (int tile = begin; tile < end; ++tile) {
+      if (kAhead == 2 && tile + 1 < end) {
+        wait_for_loads<kTurnLoads>();
+      } else {
+        wait_for_loads<0>();
+      }
+      barrier_between_copies();
+      if (tile + kAhead < end) copy(a, b, to);
+      multiply_tile(from);
+      from = from == memory + kAhead * kStageBytes ? memory : from + kStageBytes;
+    }
+  }
+  __device__ __forceinline__ void copy(LoadA& a, LoadB& b, Shared*& to) const {
+    a.copy(to, wave);
+    b.copy(to + TileA::kBytes, wave);
+    to = to == memory + (C::kBuffers - 1) * kStageBytes ? memory : to + kStageBytes;
+  }
+
+  // The chunks of a step are read while those of the last one are multiplied, when there are
+  // registers for both.
+  static constexpr int kFragments = kSteps > 1 && kBlocksM + kBlocksN <= 8 ? 2 : 1;
+  struct Fragment {
+    Chunk a[kBlocksM], b[kBlocksN];
+  };
+
   __device__ __forceinline__ void multiply_tile(const Shared* lds) {
+    Fragment fragments[kFragments];
+    if constexpr (kFragments == 2) read_step(lds, 0, fragments[0]);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      Chunk a[kBlocksM], b[kBlocksN];
-#pragma unroll
-      for (int i = 0; i < kBlocksM; ++i) {
-        a[i] = load_shared<Chunk>(lds + TileA::offset(row_a, group, i * kSide, step * kGroups));
-      }
-#pragma unroll
-      for (int j = 0; j < kBlocksN; ++j) {
-        const int offset = TileB::offset(row_b, group, j * kSide, step * kGroups);
-        b[j] = load_shared<Chunk>(lds + TileA::kBytes + offset);
-      }
-      __builtin_amdgcn_s_setprio(1);
-#pragma unroll
-      for (int part = 0; part < Op::kParts; ++part) {
-#pragma unroll
-        for (int i = 0; i < kBlocksM * kBlocksN; ++i) {
-          // B goes first: a lane then has neighbours along n of one row.
-          sums[i] = Op::step(part, b[i % kBlocksN], a[i / kBlocksN], sums[i]);
-        }
-      }
-      __builtin_amdgcn_s_setprio(0);
+      const int next = step + kFragments - 1;
+      if (next < kSteps) read_step(lds, next, fragments[next % kFragments]);
+      multiply_step(fragments[step % kFragments]);
     }
+  }
+  __device__ __forceinline__ void read_step(const Shared* lds, int step, Fragment& to) const {
+#pragma unroll
+    for (int i = 0; i < kBlocksM; ++i) {
+      to.a[i] = load_shared<Chunk>(lds + TileA::offset(row_a, group, i * kSide, step * kGroups));
+    }
+#pragma unroll
+    for (int j = 0; j < kBlocksN; ++j) {
+      const int offset = TileB::offset(row_b, group, j * kSide, step * kGroups);
+      to.b[j] = load_shared<Chunk>(lds + TileA::kBytes + offset);
+    }
+  }
+  __device__ __forceinline__ void multiply_step(const Fragment& from) {
+    __builtin_amdgcn_s_setprio(1);
+#pragma unroll
+    for (int part = 0; part < Op::kParts; ++part) {
+#pragma unroll
+      for (int i = 0; i < kBlocksM * kBlocksN; ++i) {
+        // B goes first: a lane then has neighbours along n of one row.
+        sums[i] = Op::step(part, from.b[i % kBlocksN], from.a[i / kBlocksN], sums[i]);
+      }
+    }
+    __builtin_amdgcn_s_setprio(0);
+  }
+
+  // ---- slices ----
+
+  // Whether this workgroup is the last one of its tile; it then holds the sums over all slices.
+  __device__ __forceinline__ bool add_slices(u32 tiles) {
+    const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
+    const u64 workspace = bits<u64>(arguments.workspace);
+    const HipSliceSums<Acc, kBlocksM * kBlocksN * kQuads, C::kAtomicSplit, kThreads> all = {
+        workspace + static_cast<u64>(arguments.partial_sums),
+        static_cast<u32*>(arguments.workspace),
+        at.index,
+        static_cast<int>(tiles),
+        at.slice,
+        C::kSlices,
+        fresh_thread<kThreads>()};
+    return all.add(sums, memory);
   }
 
   // ---- store ----
@@ -194,7 +271,7 @@ struct MfmaGemm {
   static constexpr int kStaged = mfma_staged_blocks(kShape);
   static constexpr int kPasses = kBlocksM * kBlocksN / kStaged;
   static constexpr int kRowQuads = kStaged * kSide / 4;
-  using Staging = LdsTile<kSide, kRowQuads, 1>;
+  using Staging = LdsTile<kSide, kRowQuads, 1, 8>;
 
   __device__ __forceinline__ void store() {
     const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
-#include "tessera/base/forever.h"
-#include "tessera/runtime/cuda_device_internal.h"
+#include "tessera/runtime/gpu_device_internal.h"
 
-namespace tessera::runtime::cuda {
+namespace tessera::runtime::gpu {
 namespace {
 
 // One device of this process and its contexts, one after the other. Lost contexts stay in the list,
@@ -24,22 +22,32 @@ struct Slot {
 };
 using Slots = std::vector<Slot>;
 
-std::atomic<Slots*> g_slots = nullptr;
+constexpr std::size_t kVendors = 2;
+std::array<std::atomic<Slots*>, kVendors> g_slots{};  // never destroyed
 
 // Throws when there is no such device.
 std::size_t device_count(const Driver& driver) {
   int count = 0;
-  cuda::check(driver.device_count(&count), "cannot count the CUDA devices");
-  if (count < 1) throw Error(ErrorCode::unsupported, "no CUDA device: the driver finds none");
+  const Vendor& vendor = *driver.vendor;
+  check(vendor, driver.device_count(&count),
+        fmt::format("cannot count the {} devices", vendor.api));
+  if (count < 1) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("no {} device: the driver finds none", vendor.api));
+  }
   return static_cast<std::size_t>(count);
 }
 
 // Kernels and buffers of static objects are released after other statics.
 Slots& slots(const Driver& driver) {
-  if (Slots* const known = g_slots.load(std::memory_order_acquire)) return *known;
-  static Forever<Slots> all(device_count(driver));
-  g_slots.store(&*all, std::memory_order_release);
-  return *all;
+  std::atomic<Slots*>& place = g_slots[static_cast<std::size_t>(driver.vendor->index)];
+  if (Slots* const known = place.load(std::memory_order_acquire)) return *known;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (place.load() == nullptr) {
+    place.store(std::make_unique<Slots>(device_count(driver)).release(), std::memory_order_release);
+  }
+  return *place.load();
 }
 
 Slot& slot_of(const Driver& driver, int ordinal) {
@@ -52,9 +60,10 @@ Slot& slot_of(const Driver& driver, int ordinal) {
 }
 
 // Null before the first context and in a forked child. Used by clean-up, which never throws.
-Slot* find_slot(int ordinal) noexcept {
-  Slots* const all = g_slots.load(std::memory_order_acquire);
-  if (all == nullptr || !is_usable() || ordinal < 0) return nullptr;
+Slot* find_slot(const Vendor& vendor, int ordinal) noexcept {
+  Slots* const all =
+      g_slots[static_cast<std::size_t>(vendor.index)].load(std::memory_order_acquire);
+  if (all == nullptr || !is_usable(vendor) || ordinal < 0) return nullptr;
   const auto index = static_cast<std::size_t>(ordinal);
   return index < all->size() ? &(*all)[index] : nullptr;
 }
@@ -63,7 +72,7 @@ const DeviceFacts& facts_of(const Driver& driver, int ordinal, Slot& slot) {
   if (const DeviceFacts* known = slot.facts.load(std::memory_order_acquire)) return *known;
   const std::lock_guard lock(slot.mutex);
   if (slot.facts.load() == nullptr) {
-    slot.facts_storage = device_facts(driver, ordinal);
+    slot.facts_storage = driver.vendor->facts(driver, ordinal);
     slot.facts.store(&slot.facts_storage, std::memory_order_release);
   }
   return slot.facts_storage;
@@ -71,10 +80,12 @@ const DeviceFacts& facts_of(const Driver& driver, int ordinal, Slot& slot) {
 
 // Whether the context still works; other code in the process may have broken it.
 Result try_context(const Driver& driver, Context context) {
+  Context before = nullptr;
+  driver.context_get_current(&before);
   Result result = driver.context_push(context);
   if (result != kSuccess) return result;
   result = driver.stream_synchronize(nullptr);
-  driver.context_pop(&context);
+  driver.context_pop(&before);
   return result;
 }
 
@@ -95,15 +106,13 @@ Context retain_context(const Driver& driver, const DeviceFacts& facts, Slot& slo
     if (result == kSuccess) return made;
     slot.retained = driver.context_release(facts.device) != kSuccess;
   }
-  if (!slot.made.empty() && active != 0 && is_sticky(result)) {
+  if (!slot.made.empty() && active != 0 && is_sticky(*driver.vendor, result)) {
     throw Error(ErrorCode::launch_failed,
-                fmt::format("{} is unusable since a kernel failed on it: its context cannot be "
-                            "rebuilt, because another part of this process holds it too; restart "
-                            "the process",
-                            facts.label()));
+                fmt::format("{} is unusable since a kernel failed on it: {}", facts.label(),
+                            driver.vendor->lost));
   }
-  throw Error(ErrorCode::unsupported,
-              fmt::format("cannot make a context on {}: {}", facts.label(), describe(result)));
+  throw Error(ErrorCode::unsupported, fmt::format("cannot make a context on {}: {}", facts.label(),
+                                                  describe(*driver.vendor, result)));
 }
 
 // A thread's cache of pointers that passed the check, with their contexts. Each slot keeps the last
@@ -118,9 +127,10 @@ thread_local CheckedPointer t_checked_workspace;
 
 // The context that a thread last used on each device; null once the thread was told of its loss.
 constexpr std::size_t kMostDevices = 64;
-const Gpu*& seen_by_this_thread(int ordinal) {
-  thread_local std::array<const Gpu*, kMostDevices> seen{};
-  return seen[static_cast<std::size_t>(ordinal) % kMostDevices];
+const Gpu*& seen_by_this_thread(const Vendor& vendor, int ordinal) {
+  thread_local std::array<std::array<const Gpu*, kMostDevices>, kVendors> seen{};
+  return seen[static_cast<std::size_t>(vendor.index)]
+             [static_cast<std::size_t>(ordinal) % kMostDevices];
 }
 
 // The stream of each thread, which has one handle for all of them (CU_STREAM_PER_THREAD).
@@ -129,9 +139,6 @@ thread_local const char t_thread = 0;
 
 // The results by which the driver says that it does not know a handle.
 bool is_of_stream(Result result) { return result == kInvalidHandle || result == kInvalidContext; }
-constexpr std::string_view kStreamHint =
-    "; check that the stream still exists and belongs to this device's primary context";
-
 CheckedPointer& checked_place(const void* pointer) {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   return t_checked[(address >> 4 ^ address >> 13 ^ address >> 21) % kCheckedPointers];
@@ -144,54 +151,8 @@ std::uintptr_t key_of(Stream stream) {
   return handle == kStreamPerThread ? reinterpret_cast<std::uintptr_t>(&t_thread) : handle;
 }
 
-std::string to_string(Capability capability) {
-  return fmt::format("{}.{}", capability.major, capability.minor);
-}
-
-Architecture architecture_of(const Target& target) {
-  for (const std::string& feature : target.features) {
-    int number = 0;
-    const char* const end = feature.data() + feature.size();
-    if (!feature.starts_with("sm_")) continue;
-    const auto [rest, error] = std::from_chars(feature.data() + 3, end, number);
-    if (error != std::errc() || number < 10 || end - rest > 1 || (rest != end && *rest != 'a')) {
-      continue;
-    }
-    return {feature, {number / 10, number % 10}, rest != end};
-  }
-  throw Error(ErrorCode::unsupported,
-              fmt::format("target '{}' must name its architecture among its features, as in "
-                          "\"sm_90a\"",
-                          target.name));
-}
-
-bool runs_on(const Architecture& architecture, Capability capability) {
-  const Capability& wanted = architecture.capability;
-  if (wanted.major != capability.major) return false;
-  return architecture.exact ? wanted.minor == capability.minor : wanted.minor <= capability.minor;
-}
-
-DeviceFacts device_facts(const Driver& driver, int ordinal) {
-  const std::string what = fmt::format("cannot ask the driver about device {}", ordinal);
-  DeviceFacts facts;
-  facts.ordinal = ordinal;
-  std::array<char, 128> name{};
-  check(driver.device_get(&facts.device, ordinal), what);
-  check(driver.device_name(name.data(), static_cast<int>(name.size()) - 1, facts.device), what);
-  facts.name = name.data();
-  const auto ask = [&](DeviceAttribute which) {
-    int value = 0;
-    check(driver.device_attribute(&value, which, facts.device), what);
-    return value;
-  };
-  facts.capability = {ask(kCapabilityMajor), ask(kCapabilityMinor)};
-  facts.units = ask(kMultiprocessors);
-  facts.l2_bytes = static_cast<std::size_t>(ask(kL2Bytes));
-  return facts;
-}
-
 std::string DeviceFacts::label() const {
-  return fmt::format("device {} ({}, compute capability {})", ordinal, name, to_string(capability));
+  return fmt::format("device {} ({}, {})", ordinal, name, kind);
 }
 
 Gpu& Gpu::ready(const Driver& driver, int ordinal) {
@@ -213,12 +174,12 @@ Gpu& Gpu::ready(const Driver& driver, int ordinal) {
 
 Gpu& Gpu::use(const Driver& driver, int ordinal) {
   Gpu& gpu = ready(driver, ordinal);
-  const Gpu* const before = std::exchange(seen_by_this_thread(ordinal), &gpu);
+  const Gpu* const before = std::exchange(seen_by_this_thread(*driver.vendor, ordinal), &gpu);
   if (before == &gpu || before == nullptr) return gpu;
   throw Error(ErrorCode::launch_failed,
               fmt::format("the context of {} was lost since this thread used it last, and all "
                           "memory in it: {}; allocate and copy again",
-                          gpu.label(), describe(before->lost_.load())));
+                          gpu.label(), describe(*driver.vendor, before->lost_.load())));
 }
 
 const DeviceFacts& Gpu::look_up(const Driver& driver, int ordinal) {
@@ -226,7 +187,7 @@ const DeviceFacts& Gpu::look_up(const Driver& driver, int ordinal) {
 }
 
 bool Gpu::is_current() const noexcept {
-  const Slot* const slot = find_slot(ordinal());
+  const Slot* const slot = find_slot(vendor(), ordinal());
   return slot != nullptr && slot->gpu.load(std::memory_order_acquire) == this;
 }
 
@@ -239,8 +200,8 @@ Pointer Gpu::allocate(std::size_t bytes, std::string_view what) {
   return address;
 }
 
-void Gpu::release(int ordinal, Pointer memory) noexcept {
-  Slot* const slot = find_slot(ordinal);
+void Gpu::release(const Vendor& vendor, int ordinal, Pointer memory) noexcept {
+  Slot* const slot = find_slot(vendor, ordinal);
   if (slot == nullptr) return;
   Gpu* owner = nullptr;
   {
@@ -316,20 +277,24 @@ bool Gpu::is_capturing(Stream stream, const std::string& kernel) {
 }
 
 void Gpu::note_failure(Result result) noexcept {
-  if (is_sticky(result)) lost_.store(result, std::memory_order_release);
+  if (is_sticky(vendor(), result)) lost_.store(result, std::memory_order_release);
 }
 
 void Gpu::note_reported(Result result) noexcept {
   note_failure(result);
-  if (is_sticky(result)) seen_by_this_thread(ordinal()) = nullptr;
+  if (is_sticky(vendor(), result)) seen_by_this_thread(vendor(), ordinal()) = nullptr;
 }
 
 void Gpu::check(Result result, std::string_view what, std::string_view detail) {
   if (result == kSuccess) return;
   note_reported(result);
-  throw Error(code_of(result),
-              fmt::format("{} on {}: {}{}{}", what, label(), detail, describe(result),
-                          is_of_stream(result) ? kStreamHint : ""));
+  std::string hint;
+  if (is_of_stream(result)) {
+    hint = fmt::format("; check that the stream still exists and belongs to {}",
+                       vendor().stream_owner);
+  }
+  throw Error(code_of(vendor(), result), fmt::format("{} on {}: {}{}{}", what, label(), detail,
+                                                     gpu::describe(vendor(), result), hint));
 }
 
 // False for a pointer that the driver does not know.
@@ -386,15 +351,13 @@ void Gpu::check_workspace(const void* pointer, const std::string& kernel) {
 
 CurrentContext::CurrentContext(Gpu& gpu) : gpu_(gpu) {
   const Context wanted = gpu.context();
-  Context before = nullptr;
-  if (gpu.driver().context_get_current(&before) == kSuccess && before == wanted) return;
+  if (gpu.driver().context_get_current(&before_) == kSuccess && before_ == wanted) return;
   gpu.check(gpu.driver().context_push(wanted), "cannot make the context current");
   pushed_ = true;
 }
 
 CurrentContext::~CurrentContext() {
-  Context popped = nullptr;
-  if (pushed_) gpu_.note_failure(gpu_.driver().context_pop(&popped));
+  if (pushed_) gpu_.note_failure(gpu_.driver().context_pop(&before_));
 }
 
-}  // namespace tessera::runtime::cuda
+}  // namespace tessera::runtime::gpu

@@ -1,4 +1,4 @@
-#include "tessera/runtime/cuda_kernel_internal.h"
+#include "tessera/runtime/gpu_kernel_internal.h"
 
 #include <fmt/format.h>
 
@@ -11,10 +11,10 @@
 #include "tessera/base/files.h"
 #include "tessera/device/cuda/abi.h"
 #include "tessera/runtime/cuda_tensor_map_internal.h"
-#include "tessera/runtime/cuda_workspace_internal.h"
+#include "tessera/runtime/gpu_workspace_internal.h"
 #include "tessera/runtime/launch_checks_internal.h"
 
-namespace tessera::runtime::cuda {
+namespace tessera::runtime::gpu {
 namespace {
 
 static_assert(sizeof(device::CudaTensorMap) == kTensorMapBytes);
@@ -43,6 +43,22 @@ struct Configuration {
   }
   Configuration(const Configuration&) = delete;
   Configuration& operator=(const Configuration&) = delete;
+};
+
+// The arguments in both forms that drivers take: the address of each parameter, or all as a buffer
+// with its size. Both point into the object.
+struct Parameters {
+  std::size_t bytes;
+  void* each[2];
+  void* buffer[5];
+
+  Parameters(std::byte* data, const ArgumentBlock& block)
+      : bytes(block.size()),
+        each{data, data + block.second()},
+        buffer{reinterpret_cast<void*>(1), data, reinterpret_cast<void*>(2), &bytes,
+               reinterpret_cast<void*>(3)} {}
+  Parameters(const Parameters&) = delete;
+  Parameters& operator=(const Parameters&) = delete;
 };
 
 // How many blocks of one step's geometry a device runs at once.
@@ -75,15 +91,17 @@ struct ReadyStep {
 };
 using ReadySteps = InlineVector<ReadyStep, decltype(Launch::steps)::most()>;
 
-class CudaKernel final : public LoadedKernel {
+class GpuKernel final : public LoadedKernel {
  public:
-  CudaKernel(const jit::Artifact& artifact, std::string image, Architecture architecture)
-      : name_(std::make_shared<const std::string>(artifact.name)),
+  GpuKernel(const Vendor& vendor, const jit::Artifact& artifact, std::string image,
+            Architecture architecture)
+      : vendor_(vendor),
+        name_(std::make_shared<const std::string>(artifact.name)),
         abi_(artifact.abi),
         entries_(artifact.entries),
         image_(std::move(image)),
         architecture_(std::move(architecture)) {}
-  ~CudaKernel() override;
+  ~GpuKernel() override;
 
   void launch(const Launch& launch, const LaunchOptions& options) const override;
   std::size_t workspace_bytes(const Launch& launch, const LaunchOptions&) const override {
@@ -97,8 +115,9 @@ class CudaKernel final : public LoadedKernel {
   void check_pointers(Gpu& gpu, const Launch& launch) const;
   void fill_arguments(Gpu& gpu, const Launch& launch, Pointer workspace,
                       Arguments& arguments) const;
+  static void write_blocks(const Launch& launch, const ReadySteps& ready, Arguments& arguments);
   void enqueue(Gpu& gpu, Stream stream, Function function, const LaunchConfig& config,
-               void** parameters) const;
+               Parameters& parameters) const;
   Placed& placed_on(Gpu& gpu, Stream stream) const;
   Placed load_on(Gpu& gpu) const;
   Entry find_entry(Gpu& gpu, Module module, const std::string& suffix) const;
@@ -106,11 +125,13 @@ class CudaKernel final : public LoadedKernel {
   ReadySteps prepare(Gpu& gpu, const Launch& launch, Stream stream) const;
   unsigned blocks_of(Gpu& gpu, Entry& entry, const Step& step) const;
   void allow(Gpu& gpu, Entry& entry, const Step& step) const;
+  void refuse_clusters(const Step& step) const;
   unsigned resident_blocks(Gpu& gpu, const Entry& entry, const Step& step) const;
   [[noreturn]] void fail_to_load(const Gpu& gpu, Result result) const;
   void fail_to_launch(Gpu& gpu, Stream stream, Result result) const;
   const std::string& name() const { return *name_; }
 
+  const Vendor& vendor_;
   std::shared_ptr<const std::string> name_;
   int abi_;
   std::vector<std::string> entries_;
@@ -120,7 +141,7 @@ class CudaKernel final : public LoadedKernel {
   mutable std::map<int, Placed> placed_;  // by device
 };
 
-CudaKernel::~CudaKernel() {
+GpuKernel::~GpuKernel() {
   for (const auto& [ordinal, placed] : placed_) {
     if (placed.gpu == nullptr || !placed.gpu->is_current()) continue;
     try {
@@ -133,9 +154,9 @@ CudaKernel::~CudaKernel() {
 }
 
 // The order matters: all checks come before anything is enqueued.
-void CudaKernel::launch(const Launch& launch, const LaunchOptions& options) const {
+void GpuKernel::launch(const Launch& launch, const LaunchOptions& options) const {
   if (launch.steps.empty()) return;
-  const Driver& driver = cuda::driver();
+  const Driver& driver = gpu::driver(vendor_);
   Gpu& gpu = Gpu::use(driver, options.device);
   const CurrentContext current(gpu);
   const Stream stream = stream_of(options);
@@ -155,7 +176,8 @@ void CudaKernel::launch(const Launch& launch, const LaunchOptions& options) cons
 
   Arguments arguments;
   fill_arguments(gpu, launch, workspace, arguments);
-  void* parameters[] = {arguments.bytes.data(), arguments.bytes.data() + launch.arguments.second()};
+  if (launch.blocks_offset > 0) write_blocks(launch, ready, arguments);
+  Parameters parameters(arguments.bytes.data(), launch.arguments);
   if (wanted > 0) {
     clear_workspace(gpu, stream, launch.workspace, workspace, lease.has_value(), name());
   }
@@ -165,23 +187,40 @@ void CudaKernel::launch(const Launch& launch, const LaunchOptions& options) cons
   }
 }
 
-void CudaKernel::enqueue(Gpu& gpu, Stream stream, Function function, const LaunchConfig& config,
-                         void** parameters) const {
-  const Result result = gpu.driver().launch(&config, function, parameters, nullptr);
+// A kernel for AMD's GPUs cannot ask how many blocks run with it.
+void GpuKernel::write_blocks(const Launch& launch, const ReadySteps& ready, Arguments& arguments) {
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    if (launch.steps[i].extent != Step::Extent::resident) continue;
+    const auto blocks = static_cast<int>(ready[i].blocks);
+    std::memcpy(arguments.bytes.data() + launch.blocks_offset, &blocks, sizeof(blocks));
+  }
+}
+
+void GpuKernel::enqueue(Gpu& gpu, Stream stream, Function function, const LaunchConfig& config,
+                        Parameters& parameters) const {
+  const bool as_buffer = vendor_.arguments_in_buffer;
+  const Result result =
+      gpu.driver().launch(&config, function, as_buffer ? nullptr : parameters.each,
+                          as_buffer ? parameters.buffer : nullptr);
   if (result != kSuccess) fail_to_launch(gpu, stream, result);
   gpu.note_launch(stream, name_);
 }
 
-void CudaKernel::check_pointers(Gpu& gpu, const Launch& launch) const {
+void GpuKernel::check_pointers(Gpu& gpu, const Launch& launch) const {
   for (const void* pointer : launch.pointers) gpu.check_pointer(pointer, name());
 }
 
-void CudaKernel::fill_arguments(Gpu& gpu, const Launch& launch, Pointer workspace,
-                                Arguments& arguments) const {
+void GpuKernel::fill_arguments(Gpu& gpu, const Launch& launch, Pointer workspace,
+                               Arguments& arguments) const {
   std::memcpy(arguments.bytes.data(), launch.arguments.data(), launch.arguments.size());
   if (workspace != 0) {
     std::memcpy(arguments.bytes.data() + launch.workspace.address_offset, &workspace,
                 sizeof(workspace));
+  }
+  if (gpu.driver().encode_tiled == nullptr && launch.tensor_maps.size() > 0) {
+    throw Error(ErrorCode::internal,
+                fmt::format("{}: has {} tensor maps, which {} does not know", name(),
+                            launch.tensor_maps.size(), vendor_.driver));
   }
   for (const TensorMap& map : launch.tensor_maps) {
     const void* const base = map.in_workspace
@@ -191,7 +230,7 @@ void CudaKernel::fill_arguments(Gpu& gpu, const Launch& launch, Pointer workspac
   }
 }
 
-ReadySteps CudaKernel::prepare(Gpu& gpu, const Launch& launch, Stream stream) const {
+ReadySteps GpuKernel::prepare(Gpu& gpu, const Launch& launch, Stream stream) const {
   const std::lock_guard lock(mutex_);
   Placed& placed = placed_on(gpu, stream);
   ReadySteps ready;
@@ -206,7 +245,7 @@ ReadySteps CudaKernel::prepare(Gpu& gpu, const Launch& launch, Stream stream) co
 }
 
 // How much of the step's grid[0] is launched.
-unsigned CudaKernel::blocks_of(Gpu& gpu, Entry& entry, const Step& step) const {
+unsigned GpuKernel::blocks_of(Gpu& gpu, Entry& entry, const Step& step) const {
   if (step.extent == Step::Extent::exact) return step.grid[0];
   if (step.extent == Step::Extent::any) {
     return std::min(step.grid[0], kBlocksPerUnit * static_cast<unsigned>(gpu.units()));
@@ -222,7 +261,7 @@ unsigned CudaKernel::blocks_of(Gpu& gpu, Entry& entry, const Step& step) const {
   return std::min(step.grid[0], known.blocks);
 }
 
-Placed& CudaKernel::placed_on(Gpu& gpu, Stream stream) const {
+Placed& GpuKernel::placed_on(Gpu& gpu, Stream stream) const {
   Placed& placed = placed_[gpu.ordinal()];
   if (placed.gpu == &gpu) return placed;
   if (gpu.is_capturing(stream, name())) {
@@ -235,13 +274,11 @@ Placed& CudaKernel::placed_on(Gpu& gpu, Stream stream) const {
   return placed;
 }
 
-Placed CudaKernel::load_on(Gpu& gpu) const {
-  if (!runs_on(architecture_, gpu.capability())) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("cannot load kernel '{}': it was built for {} (compute capability {}), "
-                    "which {} does not run",
-                    name(), architecture_.name, to_string(architecture_.capability), gpu.label()));
+Placed GpuKernel::load_on(Gpu& gpu) const {
+  if (const std::string why = vendor_.why_not(architecture_, gpu.facts()); !why.empty()) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("cannot load kernel '{}': it was built for {}, which {} {}", name(),
+                            vendor_.words_of(architecture_), gpu.label(), why));
   }
   const Driver& driver = gpu.driver();
   Placed placed;
@@ -262,21 +299,21 @@ Placed CudaKernel::load_on(Gpu& gpu) const {
   return placed;
 }
 
-Entry CudaKernel::find_entry(Gpu& gpu, Module module, const std::string& suffix) const {
+Entry GpuKernel::find_entry(Gpu& gpu, Module module, const std::string& suffix) const {
   const std::string symbol = name() + suffix;
   Entry entry;
   const Result result = gpu.driver().module_function(&entry.function, module, symbol.c_str());
   if (result == kNotFound) {
     throw Error(ErrorCode::load_failed,
-                fmt::format("cannot load kernel '{}': its cubin must hold the entry '{}', but does "
+                fmt::format("cannot load kernel '{}': its {} must hold the entry '{}', but does "
                             "not; clear its cache entry to build it again",
-                            name(), symbol));
+                            name(), vendor_.binary, symbol));
   }
   gpu.check(result, fmt::format("cannot find '{}' in its module", symbol));
   return entry;
 }
 
-void CudaKernel::check_abi(Gpu& gpu, Module module) const {
+void GpuKernel::check_abi(Gpu& gpu, Module module) const {
   const Driver& driver = gpu.driver();
   const std::string symbol = name() + "_abi";
   Pointer address = 0;
@@ -298,16 +335,18 @@ void CudaKernel::check_abi(Gpu& gpu, Module module) const {
                           name(), abi_, version == 0 ? "none" : std::to_string(version)));
 }
 
-// Raises the driver's limits as needed. They start at 48 KB of shared memory and clusters of 8
+// Raises NVIDIA's limits as needed. They start at 48 KB of shared memory and clusters of 8
 // blocks.
-void CudaKernel::allow(Gpu& gpu, Entry& entry, const Step& step) const {
+void GpuKernel::allow(Gpu& gpu, Entry& entry, const Step& step) const {
+  if (gpu.driver().function_set == nullptr) return refuse_clusters(step);
   constexpr unsigned kPortableCluster = 8;
   const auto raise = [&](FunctionAttribute attribute, int value, std::string_view what) {
     const Result result = gpu.driver().function_set(entry.function, attribute, value);
     if (result == kSuccess) return;
     gpu.note_reported(result);
-    throw Error(code_of(result), fmt::format("{}: {} does not grant it {}: {}", name(), gpu.label(),
-                                             what, describe(result)));
+    throw Error(code_of(vendor_, result),
+                fmt::format("{}: {} does not grant it {}: {}", name(), gpu.label(), what,
+                            gpu::describe(vendor_, result)));
   };
   if (step.shared_memory_bytes > entry.shared_bytes) {
     raise(kMaxDynamicSharedBytes, static_cast<int>(step.shared_memory_bytes),
@@ -320,7 +359,14 @@ void CudaKernel::allow(Gpu& gpu, Entry& entry, const Step& step) const {
   }
 }
 
-unsigned CudaKernel::resident_blocks(Gpu& gpu, const Entry& entry, const Step& step) const {
+void GpuKernel::refuse_clusters(const Step& step) const {
+  if (product(step.cluster) == 1) return;
+  throw Error(ErrorCode::internal, fmt::format("{}: has clusters of {} blocks, which {} does not "
+                                               "know",
+                                               name(), product(step.cluster), vendor_.driver));
+}
+
+unsigned GpuKernel::resident_blocks(Gpu& gpu, const Entry& entry, const Step& step) const {
   const Driver& driver = gpu.driver();
   const unsigned cluster = product(step.cluster);
   int count = 0;
@@ -344,29 +390,20 @@ unsigned CudaKernel::resident_blocks(Gpu& gpu, const Entry& entry, const Step& s
                   name(), gpu.label(), product(step.block), step.shared_memory_bytes, cluster));
 }
 
-void CudaKernel::fail_to_load(const Gpu& gpu, Result result) const {
-  int version = 0;
-  gpu.driver().driver_version(&version);
+void GpuKernel::fail_to_load(const Gpu& gpu, Result result) const {
   const bool not_understood = result == kInvalidImage || result == kNoBinaryForGpu ||
                               result == kInvalidPtx || result == kUnsupportedPtx;
-  const ErrorCode code = code_of(result);
-  throw Error(
-      code == ErrorCode::launch_failed ? ErrorCode::load_failed : code,
-      fmt::format(
-          "cannot load kernel '{}' for {} on {}: {}{}", name(), architecture_.name, gpu.label(),
-          describe(result),
-          not_understood
-              ? fmt::format("; the driver supports CUDA {}: a cubin of a later CUDA needs a "
-                            "later driver, or build it with an earlier NVRTC "
-                            "(TESSERA_NVRTC)",
-                            version_text(version))
-              : ""));
+  const ErrorCode code = code_of(vendor_, result);
+  throw Error(code == ErrorCode::launch_failed ? ErrorCode::load_failed : code,
+              fmt::format("cannot load kernel '{}' for {} on {}: {}{}", name(), architecture_.name,
+                          gpu.label(), gpu::describe(vendor_, result),
+                          not_understood ? "; " + vendor_.load_hint(gpu.driver()) : ""));
 }
 
 // A lost context shows at the next call, whichever thread lost it.
-void CudaKernel::fail_to_launch(Gpu& gpu, Stream stream, Result result) const {
+void GpuKernel::fail_to_launch(Gpu& gpu, Stream stream, Result result) const {
   std::string detail;
-  if (is_sticky(result)) {
+  if (is_sticky(vendor_, result)) {
     const std::string last = gpu.last_kernel(stream);
     detail = fmt::format("an earlier one failed there{}: ",
                          last.empty() ? "" : ", perhaps '" + last + "', the last on this stream");
@@ -376,7 +413,7 @@ void CudaKernel::fail_to_launch(Gpu& gpu, Stream stream, Result result) const {
 
 }  // namespace
 
-std::shared_ptr<const LoadedKernel> load_kernel(const jit::Artifact& artifact,
+std::shared_ptr<const LoadedKernel> load_kernel(const Vendor& vendor, const jit::Artifact& artifact,
                                                 const Architecture& architecture) {
   std::string image;
   try {
@@ -385,13 +422,13 @@ std::shared_ptr<const LoadedKernel> load_kernel(const jit::Artifact& artifact,
     throw Error(ErrorCode::load_failed,
                 fmt::format("cannot load kernel '{}': {}", artifact.name, error.what()));
   }
-  if (!image.starts_with("\177ELF")) {
+  if (const std::string damage = vendor.binary_damage(architecture, image); !damage.empty()) {
     throw Error(ErrorCode::load_failed,
-                fmt::format("cannot load kernel '{}': '{}' must be a cubin (an ELF file), but is "
-                            "not; clear its cache entry to build it again",
-                            artifact.name, artifact.binary.string()));
+                fmt::format("cannot load kernel '{}': '{}' {}; clear its cache entry to build it "
+                            "again",
+                            artifact.name, artifact.binary.string(), damage));
   }
-  return std::make_shared<CudaKernel>(artifact, std::move(image), architecture);
+  return std::make_shared<GpuKernel>(vendor, artifact, std::move(image), architecture);
 }
 
-}  // namespace tessera::runtime::cuda
+}  // namespace tessera::runtime::gpu

@@ -5,10 +5,10 @@
 #include <mutex>
 #include <string>
 
-#include "tessera/runtime/cuda_device_internal.h"
+#include "tessera/runtime/gpu_device_internal.h"
 #include "tessera/runtime/runtime.h"
 
-namespace tessera::runtime::cuda {
+namespace tessera::runtime::gpu {
 
 inline constexpr std::size_t kWorkspaceAlignment = 256;
 
@@ -34,4 +34,4 @@ class WorkspaceLease {
 void clear_workspace(Gpu& gpu, Stream stream, const Launch::Workspace& workspace, Pointer address,
                      bool is_callers, const std::string& kernel);
 
-}  // namespace tessera::runtime::cuda
+}  // namespace tessera::runtime::gpu

@@ -2,9 +2,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/abi.h"
-#include "tessera/runtime/cuda_workspace_internal.h"
+#include "tessera/runtime/gpu_workspace_internal.h"
 
-namespace tessera::runtime::cuda {
+namespace tessera::runtime::gpu {
 namespace {
 
 constexpr unsigned kWithoutTime = 2;  // CU_EVENT_DISABLE_TIMING
@@ -112,4 +112,4 @@ void clear_workspace(Gpu& gpu, Stream stream, const Launch::Workspace& workspace
   fill(device::kCounterBytes, workspace.clear_bytes);
 }
 
-}  // namespace tessera::runtime::cuda
+}  // namespace tessera::runtime::gpu

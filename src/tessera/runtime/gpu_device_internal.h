@@ -12,37 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tessera/runtime/cuda_driver_internal.h"
-#include "tessera/spec/target.h"
+#include "tessera/runtime/gpu_driver_internal.h"
 
-namespace tessera::runtime::cuda {
-
-// A compute capability and whether a target's kernels run on it.
-struct Capability {
-  int major = 0;
-  int minor = 0;
-};
-std::string to_string(Capability capability);  // "9.0"
-// The target's "sm_90a" or "sm_80"; throws Error{unsupported} for a row without such a feature.
-struct Architecture {
-  std::string name;
-  Capability capability;
-  bool exact = false;  // the name ends in "a": kernels run on this capability only
-};
-Architecture architecture_of(const Target& target);
-bool runs_on(const Architecture& architecture, Capability capability);
-
-// The properties of a device that never change.
-struct DeviceFacts {
-  int ordinal = 0;
-  Device device = 0;
-  std::string name;
-  Capability capability;
-  int units = 0;
-  std::size_t l2_bytes = 0;
-  std::string label() const;  // "device 0 (NVIDIA H200, compute capability 9.0)"
-};
-DeviceFacts device_facts(const Driver& driver, int ordinal);
+namespace tessera::runtime::gpu {
 
 // A key that identifies a stream. The per-thread default stream has a different key in every
 // thread.
@@ -80,7 +52,8 @@ class Gpu {
 
   const Driver& driver() const { return driver_; }
   int ordinal() const { return facts_.ordinal; }
-  Capability capability() const { return facts_.capability; }
+  const DeviceFacts& facts() const { return facts_; }
+  const Vendor& vendor() const { return *driver_.vendor; }
   int units() const { return facts_.units; }
   Context context() const { return context_; }
   std::string label() const { return facts_.label(); }
@@ -90,7 +63,7 @@ class Gpu {
   // Device memory. Memory of an earlier, lost context is gone already, so releasing it does
   // nothing, even if the driver has given the address out again.
   Pointer allocate(std::size_t bytes, std::string_view what);
-  static void release(int ordinal, Pointer memory) noexcept;
+  static void release(const Vendor& vendor, int ordinal, Pointer memory) noexcept;
 
   // Device memory for kernels on this stream, zeroed when it is allocated. Grows on demand. Smaller
   // memory is kept, because captured graphs may still use it. Throws Error{launch_failed} when the
@@ -149,7 +122,8 @@ class CurrentContext {
 
  private:
   Gpu& gpu_;
+  Context before_ = nullptr;
   bool pushed_ = false;
 };
 
-}  // namespace tessera::runtime::cuda
+}  // namespace tessera::runtime::gpu
