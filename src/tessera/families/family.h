@@ -16,6 +16,7 @@
 #include "tessera/base/limits.h"
 #include "tessera/families/facts.h"
 #include "tessera/families/features.h"
+#include "tessera/families/instances.h"
 #include "tessera/families/launch.h"
 #include "tessera/families/receipts.h"
 #include "tessera/families/reference.h"
@@ -150,6 +151,8 @@ struct Family {
   Required<Source(const KernelSpec&, const Target&)> emit;
   // The name of that source without emitting it. Kernels of two operations may have one source.
   Required<std::string(const KernelSpec&)> source_name;
+  // The libraries for whose templates the family can write instances; see instances.h.
+  Required<std::span<const InstanceSource>()> instances;
   // `threads` limits the units of the target that may be used, see units_used().
   Required<Estimate(const KernelSpec&, const Problem&, const Target&, int threads)> estimate;
 
