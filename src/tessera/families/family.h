@@ -41,7 +41,7 @@ struct Verdict {
 // Text to compile: a pure function of (spec, target).
 struct Source {
   std::string name;                        // the kernel's name, which is also its symbol
-  std::string extension;                   // ".cc", ".cu", ".cpp"
+  std::string extension;                   // ".cc", ".cu", ".hip"
   std::string text;                        // compiles with `headers` and nothing else
   std::shared_ptr<const Headers> headers;  // headers that text and declarations include; null: none
   // Code that kernels share. Each object is compiled once and linked into every kernel that lists
@@ -53,8 +53,7 @@ struct Source {
   // The number of the contract with the family's argument block: see Family::abi.
   int abi = 0;
   // The entries that the binary exports, as suffixes of the kernel's name; "" is the kernel itself.
-  // A step runs one entry. On GPUs each entry is a kernel of its own, on CPUs a row of the kernel's
-  // table.
+  // A step runs one. On GPUs each is a kernel of its own, on CPUs a row of the kernel's table.
   std::vector<std::string> entries = {""};
 };
 
@@ -156,8 +155,7 @@ struct Family {
   // `threads` limits the units of the target that may be used, see units_used().
   Required<Estimate(const KernelSpec&, const Problem&, const Target&, int threads)> estimate;
 
-  // The features: what learned models know about a kernel on a problem, as a table of names, units
-  // and formulas.
+  // What learned models know about a kernel on a problem: a table of names, units and formulas.
   Required<std::span<const Feature>()> features;
   // Whether the features describe all of the problem that matters for its time. On other problems
   // models have no opinion, and models do not learn from them.
@@ -197,9 +195,9 @@ struct Family {
 
   // The same problem without its epilogue and what else costs every kernel about as much.
   Required<Problem(const Problem&)> plain;
-  // The same problem in other types that every algorithm multiplies as fast on this target, so that
-  // models of those types can be asked, or of a kind with the same algorithms. The estimate
-  // accounts for the other differences. Returns the problem itself when there are no such types.
+  // The same problem in other types that every algorithm multiplies as fast on this target, or of a
+  // kind with the same algorithms, so that its models can be asked; the estimate accounts for the
+  // other differences. Returns the problem itself when there is none.
   Required<Problem(const Problem&, const Target&)> twin;
 
   Required<double(const Problem&)> flops;  // useful operations
@@ -212,8 +210,7 @@ struct Family {
   // The target's instruction for the problem's types; null when the target's row has none.
   Required<const Instruction*(const Problem&, const Target&)> roof;
 
-  // The same problem in other types. Throws Error{parse_error} for words that name no type or
-  // layout.
+  // The same problem in other types. Throws Error{parse_error} for an unknown type or layout.
   Required<Problem(const Problem&, const TypeWords&)> retyped;
   // Makes a problem from a row of another program's file. Unknown keys are ignored. Throws
   // Error{parse_error}; its text continues a sentence of the caller that begins with the row.
@@ -224,7 +221,7 @@ struct Family {
   // broken, and Error{unsupported} for an operation without a builder.
   Required<Problem(std::span<const Setting>)> from_settings;
 
-  // The names of the lists of problems to learn from. The first list is for general use.
+  // The names of the lists of problems to learn from, the one for general use first.
   Required<std::span<const std::string_view>()> problem_sets;
   // The problems of a list on one side of the split. No problem repeats, and every prefix is a fair
   // sample. Lists are frozen: the result depends on the arguments alone. Throws Error{not_found}

@@ -98,7 +98,8 @@ TEST_F(Commands, GenerateTakesProblemsAndSources) {
                R"(seqlen_k=64 hdim=64 dtype=fp16 mask=top_left"], "output_dir": )" +
                    quoted("instances") + "}");
   EXPECT_EQ(instances.at("written"), 4U);
-  EXPECT_TRUE(fs::exists(path("instances") + "/dispatcher_wrappers/register_all_fmha_kernels.hpp"));
+  EXPECT_TRUE(fs::exists(fs::path(path("instances")) /
+                         "dispatcher_wrappers/register_all_fmha_kernels.hpp"));
   const Json ours =
       run_json("generate",
                R"({"target": "avx512", "problem": ["gemm m=64 n=64 k=64", "gemm m=8 n=64 k=64"],)"
