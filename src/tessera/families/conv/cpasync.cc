@@ -8,6 +8,7 @@
 
 #include "tessera/families/conv/cpasync_internal.h"
 #include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/gpu_estimate.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
@@ -207,8 +208,7 @@ constexpr tile::Rule<GatherCase> kGatherRules[] = {
 
 std::string gather_illegal(const ConvSignature& s, const Algorithm& a, const Target& target) {
   const GatherCase c = {s, a, target};
-  const tile::Rule<GatherCase>* rule = tile::first_broken(kGatherRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kGatherRules, c);
 }
 
 // ---- problems ----
@@ -233,7 +233,7 @@ double too_large(const ConvProblem& p) {
 
 std::string slices_unsupported(const Algorithm& a, const GatherPlan& plan) {
   if (a.slices == 1) return {};
-  const std::int64_t steps = (plan.depth + a.tile.k - 1) / a.tile.k;
+  const std::int64_t steps = tile::blocks_of(plan.depth, a.tile.k);
   if (steps < a.slices) {
     return fmt::format("slices need a step of {} each, got {} slices of {} steps", a.tile.k,
                        a.slices, steps);

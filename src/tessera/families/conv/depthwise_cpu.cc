@@ -88,8 +88,7 @@ constexpr tile::Rule<CpuDepthwiseCase> kCpuDepthwiseRules[] = {
 std::string illegal_cpu_depthwise(const ConvSignature& s, const Algorithm& a,
                                   const Target& target) {
   const CpuDepthwiseCase c = {s, a, target};
-  const tile::Rule<CpuDepthwiseCase>* const rule = tile::first_broken(kCpuDepthwiseRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kCpuDepthwiseRules, c);
 }
 
 std::vector<Algorithm> cpu_depthwise_algorithms(const Target& target) {

@@ -93,8 +93,7 @@ constexpr tile::Rule<PackedCase> kPackedRules[] = {
 
 std::string illegal_packed(const ConvSignature& s, const Algorithm& a, const Target& target) {
   const PackedCase c = {s, a, target};
-  const tile::Rule<PackedCase>* const rule = tile::first_broken(kPackedRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kPackedRules, c);
 }
 
 std::vector<Algorithm> packed_algorithms(const Target& target) {

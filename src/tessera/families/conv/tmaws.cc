@@ -182,8 +182,7 @@ constexpr tile::Rule<Case> kTmawsRules[] = {
 
 std::string tmaws_illegal(const ConvSignature& s, const Algorithm& a, const Target& target) {
   const Case c = {s, a, target};
-  const tile::Rule<Case>* rule = tile::first_broken(kTmawsRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kTmawsRules, c);
 }
 
 // ---- problems ----
@@ -383,8 +382,7 @@ std::string tmaws_unsupported(const KernelSpec& spec, const ConvProblem& given, 
   const ConvProblem p = a.repack ? repack(given, {}, 0).problem : given;
   const TmawsPlan plan = tmaws_plan(p, a.tile);
   const Ask x = {a, p, plan, a.repack && given.layout == ConvLayout::nchw};
-  const tile::Rule<Ask>* rule = tile::first_broken(kProblemRules, x);
-  return rule == nullptr ? std::string() : rule->sentence(x);
+  return tile::broken_sentence(kProblemRules, x);
 }
 
 // ---- the space ----

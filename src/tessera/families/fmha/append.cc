@@ -11,6 +11,7 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/fields.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
@@ -88,9 +89,9 @@ std::array<unsigned, 3> grid_of(const FmhaProblem& p, const device::FmhaAppendAr
   const device::FmhaAppendBlock block = block_of(p, g, warps);
   const std::int64_t rows = std::int64_t{1} << block.row_bits;
   const std::int64_t of_token = device::rows_of_token(g, p.rotate_q);
-  const std::int64_t tokens = (p.seqlen_q + block.tokens - 1) / block.tokens;
+  const std::int64_t tokens = tile::blocks_of(p.seqlen_q, block.tokens);
   return {static_cast<unsigned>(std::min(tokens, kMostTokens)),
-          static_cast<unsigned>(std::min((of_token + rows - 1) / rows, kMost)),
+          static_cast<unsigned>(std::min(tile::blocks_of(of_token, rows), kMost)),
           static_cast<unsigned>(std::min(p.batch, kMost))};
 }
 
@@ -217,8 +218,7 @@ std::vector<Algorithm> append_algorithms(const Target& target) {
 std::string append_illegal(const FmhaSignature& signature, const Algorithm& algorithm,
                            const Target& target) {
   const AppendCase c = {signature, algorithm, target};
-  const tile::Rule<AppendCase>* rule = tile::first_broken(kAppendRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kAppendRules, c);
 }
 
 Source emit_append(const KernelSpec& spec, const Target& target) {

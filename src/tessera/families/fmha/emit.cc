@@ -14,6 +14,7 @@
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/fmha/split_gpu.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/objects.h"
 #include "tessera/families/tile/text.h"
 
@@ -90,7 +91,7 @@ void add_step(const KernelSpec& spec, const FmhaProblem& p, Launch& launch) {
   constexpr std::int64_t kMost = 65535;
   const Algorithm& a = spec.algorithm;
   Step step;
-  const std::int64_t blocks = (p.seqlen_q + a.tile.m - 1) / a.tile.m;
+  const std::int64_t blocks = tile::blocks_of(p.seqlen_q, a.tile.m);
   step.grid = {static_cast<unsigned>(std::min<std::int64_t>(blocks, 1 << 30)),
                static_cast<unsigned>(std::min(p.heads, kMost)),
                static_cast<unsigned>(std::min(p.batch, kMost))};

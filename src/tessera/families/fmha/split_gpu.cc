@@ -15,6 +15,7 @@
 #include "tessera/device/cuda/fmha/split_work.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/text.h"
 #include "tessera/families/tile/wgmma.h"
@@ -50,10 +51,6 @@ std::int64_t split_bytes(const Algorithm& a) {
 }
 int split_threads(const Algorithm& a) {
   return is_latent(a) ? device::kLatentThreads : 32 * a.wave.m * a.wave.n;
-}
-
-std::int64_t split_blocks_of(std::int64_t count, std::int64_t size) {
-  return (count + size - 1) / size;
 }
 
 // ---- which kernels there are ----
@@ -177,7 +174,7 @@ std::string split_stride_reason(std::string_view name, const FmhaStrides& stride
 std::string asked_splits_reason(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t group = p.heads / p.heads_kv;
   const double tiles =
-      double(split_blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch);
+      double(tile::blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch);
   const double most = double(device::kCounterBytes) / sizeof(std::uint32_t);
   if (tiles <= most) return {};
   return fmt::format("splitkv cuts the keys of at most {:.0f} tiles, got {:.0f} with num_splits={}",
@@ -208,7 +205,7 @@ std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
         kMostSplitTokens / group, group, p.seqlen_q);
   }
   const double most =
-      double(split_blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch) +
+      double(tile::blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch) +
       4.0 * a.slices;
   if (p.num_splits > 1) return asked_splits_reason(a, p);
   if (most <= kMostSplitBlocks) return {};
@@ -262,8 +259,7 @@ std::vector<Algorithm> split_gpu_algorithms(const Target& target) {
 std::string split_gpu_illegal(const FmhaSignature& signature, const Algorithm& algorithm,
                               const Target& target) {
   const SplitCase c = {signature, algorithm, target};
-  const tile::Rule<SplitCase>* rule = tile::first_broken(kSplitRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kSplitRules, c);
 }
 
 std::string split_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) {
@@ -274,9 +270,9 @@ std::string split_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) 
 
 SplitPlan split_gpu_plan(const Algorithm& a, const FmhaProblem& p) {
   SplitPlan plan;
-  plan.tiles = split_blocks_of(p.seqlen_q * (p.heads / p.heads_kv), a.tile.m);
+  plan.tiles = tile::blocks_of(p.seqlen_q * (p.heads / p.heads_kv), a.tile.m);
   plan.items = plan.tiles * p.heads_kv * p.batch;
-  const std::int64_t steps = split_blocks_of(key_blocks(a, p, plan.tiles), a.wave.n);
+  const std::int64_t steps = tile::blocks_of(key_blocks(a, p, plan.tiles), a.wave.n);
   const std::int64_t rows = std::min<std::int64_t>(a.tile.m, p.seqlen_q * (p.heads / p.heads_kv));
   const std::int64_t elements = p.hdim + (p.v_in_k ? 0 : p.hdim_v);  // that are read of a key
   const std::int64_t merge =
