@@ -50,15 +50,11 @@ Source emit_on_gpu(const KernelSpec& spec, const FmhaSignature& s, const std::st
       gpu_threads(spec.algorithm), std::span(kEntries).first(s.dbias ? 3 : 2));
 }
 
-// Blocks walk on from there where a side of the grid would be too large.
 void add_gpu_step(std::uint8_t entry, const std::array<std::int64_t, 3>& blocks, Step step,
                   Launch& launch) {
-  constexpr std::array<std::int64_t, 3> kMost = {1 << 30, 65535, 65535};
+  if (std::find(blocks.begin(), blocks.end(), 0) != blocks.end()) return;
   step.entry = entry;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i] == 0) return;
-    step.grid[i] = static_cast<unsigned>(std::min(blocks[i], kMost[i]));
-  }
+  step.grid = grid_of(blocks);
   launch.steps.push(step);
 }
 

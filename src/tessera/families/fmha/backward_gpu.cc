@@ -26,7 +26,6 @@ namespace {
 using device::FlashBackwardArguments;
 
 constexpr int kLeastRing = 2;  // stages: queries that are multiplied, and the next ones
-constexpr std::int64_t kMostItems = std::int64_t{1} << 30;
 constexpr double kMostSums = double(std::int64_t{1} << 40);  // bytes of the workspace
 
 // Reckoned from the cycles of tensor cores and of shared memory, not measured: docs/performance/
@@ -165,8 +164,8 @@ std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
        {"tokens_k", is_packed ? p.tokens_k : 1, 1, kMostTokens}}};
   if (std::string why = limit_reason(a, p, limits); !why.empty()) return why;
   const double items = std::max(most_items(a, p), query_blocks(a, p));
-  if (items > kMostItems) {
-    return fmt::format("tmaws counts its blocks up to {}, got about {:.0f}", kMostItems, items);
+  if (items > kMostBlocks) {
+    return fmt::format("tmaws counts its blocks up to {}, got about {:.0f}", kMostBlocks, items);
   }
   const double sums = query_blocks(a, p) * double(kSumBytes);
   if (sums <= kMostSums) return {};

@@ -1,5 +1,6 @@
 // What the flash kernels of Hopper for attention and for its gradients have in common on the host:
-// the sizes that they take, what they see of the keys, the order of heads, and the step.
+// the sizes that they take, what they see of the keys, the order of heads, and the step. Kernels
+// that split keys count up to the same numbers.
 #pragma once
 
 #include <span>
@@ -10,8 +11,9 @@
 
 namespace tessera::fmha {
 
-// What kernels count up to: they add up a few of these.
+// What kernels count up to: tokens, of which they add up a few, and tiles or blocks.
 inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
+inline constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
 struct SizeLimit {
   std::string_view name;

@@ -30,7 +30,6 @@ constexpr int kLeastStages = 3;     // keys, the values before them, and what co
 constexpr int kPagedConsumers = 2;  // 3 have no registers left
 constexpr std::int64_t kMostEntries = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMostPagedElements = std::int64_t{8} << 32;  // of k, counted in 16 bytes
-constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
 
 bool has_block_factors(FmhaQscale how) {
   return how == FmhaQscale::per_block || how == FmhaQscale::kv_block;
@@ -252,8 +251,8 @@ std::string size_reason(const Algorithm& a, const FmhaProblem& p) {
        {"tokens_k", has_tokens_k ? p.tokens_k : 1, has_queries(p) ? 1 : 0, kMostTokens}}};
   if (std::string why = limit_reason(a, p, limits); !why.empty()) return why;
   const double tiles = most_tiles(a, p);
-  if (tiles <= kMostTiles) return {};
-  return fmt::format("tmaws counts its tiles up to {}, got about {:.0f} of {} queries", kMostTiles,
+  if (tiles <= kMostBlocks) return {};
+  return fmt::format("tmaws counts its tiles up to {}, got about {:.0f} of {} queries", kMostBlocks,
                      tiles, a.tile.m);
 }
 

@@ -15,6 +15,7 @@
 #include "tessera/device/cuda/fmha/split_work.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
+#include "tessera/families/fmha/flash_common.h"
 #include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/text.h"
@@ -28,9 +29,6 @@ constexpr std::array kSplitKeys = {16, 32, 64};
 constexpr int kMostSplitWarps = 8;
 constexpr int kLeastSplitStages = 2, kMostSplitStages = 8;
 constexpr std::int64_t kSplitPiece = 8;  // of 16 bytes, which a thread moves at a time
-constexpr std::int64_t kMostSplitTokens = std::int64_t{1}
-                                          << 28;  // the kernel adds up a few of these
-constexpr std::int64_t kMostSplitBlocks = std::int64_t{1} << 30;
 
 // Each tile that is cut has a counter, and fewer tiles are cut than four times as many as there are
 // slices.
@@ -194,22 +192,21 @@ std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
         to_string(a.tile), kLongestOtherHead, p.hdim, p.hdim_v);
   }
   const std::int64_t group = p.heads / p.heads_kv;
-  if (p.seqlen_k > kMostSplitTokens) {
-    return fmt::format("seqlen_k must be at most {} with splitkv, got {}", kMostSplitTokens,
-                       p.seqlen_k);
+  if (p.seqlen_k > kMostTokens) {
+    return fmt::format("seqlen_k must be at most {} with splitkv, got {}", kMostTokens, p.seqlen_k);
   }
-  if (p.seqlen_q > kMostSplitTokens / group) {
+  if (p.seqlen_q > kMostTokens / group) {
     return fmt::format(
         "seqlen_q must be at most {} with splitkv and {} heads a key-value head, "
         "got {}",
-        kMostSplitTokens / group, group, p.seqlen_q);
+        kMostTokens / group, group, p.seqlen_q);
   }
   const double most =
       double(tile::blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch) +
       4.0 * a.slices;
   if (p.num_splits > 1) return asked_splits_reason(a, p);
-  if (most <= kMostSplitBlocks) return {};
-  return fmt::format("splitkv has at most {} blocks, got about {:.0f} of {} rows", kMostSplitBlocks,
+  if (most <= kMostBlocks) return {};
+  return fmt::format("splitkv has at most {} blocks, got about {:.0f} of {} rows", kMostBlocks,
                      most, a.tile.m);
 }
 
