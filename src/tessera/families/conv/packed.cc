@@ -155,14 +155,6 @@ Source emit_packed(const KernelSpec& spec, const Target& target) {
   return source;
 }
 
-Launch bind_packed(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
-  Launch launch;
-  launch.arguments.set(arguments_of(p, o));
-  launch.max_threads = spec.algorithm.wave.m;
-  launch.steps.push(Step{});
-  return launch;
-}
-
 // ---- estimate ----
 
 double blocks_of_side(double size, double block) { return std::ceil(size / block); }
@@ -210,6 +202,6 @@ Estimate estimate_packed(const KernelSpec& spec, const ConvProblem& p, const Tar
 }  // namespace
 
 const Way kPackedCpu = {Pipeline::packab, "cpu",       packed_algorithms, illegal_packed,
-                        serves_all,       emit_packed, bind_packed,       estimate_packed};
+                        serves_all,       emit_packed, bind_on_cpu,       estimate_packed};
 
 }  // namespace tessera::conv
