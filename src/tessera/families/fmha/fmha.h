@@ -83,6 +83,9 @@ std::string stage(const KernelSpec& spec, std::string_view entry);
 Problem from_settings(std::span<const Setting> settings);
 
 // estimate.cc
+// How many products of such numbers a unit adds up in a second: one a cycle where it has no
+// instruction for them.
+double product_rate(const Target& target, DType in);
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 
