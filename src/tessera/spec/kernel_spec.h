@@ -22,7 +22,8 @@ struct Shape3 {
 std::string to_string(const Shape3& shape);  // "128x256x64"
 
 // How operands reach the multiplication. CPU: packab (A and B copied into panels), packb (B only),
-// packa (A only), direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer).
+// packa (A only), direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer),
+// small (short calls: operands are read where they lie, with as little as possible around them).
 // Hopper: tmaws, cpasync. CK Tile: compv3, compv4, compv5, mem. Normalisations: rows. direct runs
 // any convolution or attention on any machine, depthwise convolutions with one channel of x in each
 // group. Attention: flash (the keys go by in blocks, the sums stay), splitkv (few queries: the keys
@@ -43,6 +44,7 @@ enum class Pipeline : std::uint8_t {
   depthwise,
   flash,
   splitkv,
+  small,
 };
 std::string_view to_string(Pipeline pipeline);
 Pipeline parse_pipeline(std::string_view text);

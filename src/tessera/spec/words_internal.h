@@ -137,8 +137,8 @@ struct Words<Pipeline> {
   static constexpr std::string_view kNoun = "pipeline";
   static constexpr auto kAll = std::to_array<std::string_view>(
       {"packab", "packb", "packa", "direct", "stream", "tmaws", "cpasync", "compv3", "compv4",
-       "compv5", "mem", "rows", "depthwise", "flash", "splitkv"});
-  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::splitkv) + 1);
+       "compv5", "mem", "rows", "depthwise", "flash", "splitkv", "small"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::small) + 1);
 };
 
 template <>

@@ -6,6 +6,7 @@
 
 #include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/small_internal.h"
 
 namespace tessera::gemm {
 namespace {
@@ -509,6 +510,7 @@ Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
 
 Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                       int threads, const device::Grid* known) {
+  if (spec.algorithm.pipeline == Pipeline::small) return estimate_small(spec, p, target, threads);
   const Machine x = machine(spec, target, threads);
   const auto over_grid = [&] {
     return estimate_grid(x, p, known == nullptr ? grid_of(x, p) : *known);

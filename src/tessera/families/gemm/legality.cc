@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/families/gemm/legality_internal.h"
+#include "tessera/families/gemm/small_internal.h"
 #include "tessera/families/tile/specs.h"
 
 namespace tessera::gemm {
@@ -183,6 +184,7 @@ constexpr Rule kCpu[] = {
 
 const Rule* broken_rule(const Case& c) {
   if (const Rule* rule = tile::first_broken(kCommon, c)) return rule;
+  if (c.algorithm.pipeline == Pipeline::small) return tile::first_broken(small_rules(), c);
   const bool on_cpu = !is_gpu(c.target);
   return tile::first_broken(on_cpu ? cpu_rules() : gpu_rules(c.algorithm.pipeline), c);
 }
@@ -259,6 +261,7 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& t
   const auto wanted = std::get<GemmSignature>(signature_of(problem));
   if (std::string reason = signature_mismatch(*kernel, wanted); !reason.empty()) return {reason};
   if (is_gpu(target)) return gpu_supports(spec, *p);
+  if (spec.algorithm.pipeline == Pipeline::small) return small_supports(spec, *p, target);
   const int most_rows = most_stream_rows(target);
   const bool is_narrow = p->m <= p->n ? p->m <= most_rows : p->n <= kStreamBlock;
   if (spec.algorithm.pipeline == Pipeline::stream && !is_narrow) {
