@@ -120,6 +120,7 @@ class Sampler {
       if (!family_of(Op::gemm).is_legal(spec, target_)) continue;
       ++count_;
       specs_.push_back(spec);
+      if (types.a == DType::tf32) return;  // fp32's code
     }
   }
 

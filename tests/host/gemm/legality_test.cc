@@ -230,12 +230,17 @@ TEST(GemmSupports, SmallTakesGroupsOfRowsWholeVectorsAndShortCalls) {
   EXPECT_EQ(refused("4x6x32", 8, 16, 8), "");
   EXPECT_EQ(refused("4x6x32", 9, 16, 8), "small serves multiples of its 4 rows, got m=9");
   EXPECT_EQ(refused("3x8x32", 1, 16, 8), "small serves m >= 2 with 3 rows, got m=1");
-  EXPECT_EQ(refused("6x32x2", 1024, 1024, 32), "");
-  EXPECT_EQ(refused("6x32x2", 1024, 1024, 33),
-            "small serves at most 16777216 products of words, got m=1024 n=1024 and 17 words of k");
+  EXPECT_EQ(refused("6x32x2", 512, 512, 128), "");
+  EXPECT_EQ(refused("6x32x2", 512, 512, 129),
+            "small serves at most 16777216 products of words, got m=512 n=512 and 65 words of k");
+  EXPECT_EQ(refused("6x32x2", 5, 16, 8192), "");
+  EXPECT_EQ(refused("6x32x2", 5, 16, 8193),
+            "small serves at most 4096 words of k, got k=8193, which are 4097");
+  EXPECT_EQ(refused("6x32x2", 1024, 512, 8), "");
+  EXPECT_EQ(refused("6x32x2", 1024, 513, 8),
+            "small serves at most 524288 elements of output, got m=1024 n=513");
   EXPECT_EQ(refused("6x32x2", std::int64_t{1} << 40, std::int64_t{1} << 40, 8),
-            "small serves at most 16777216 products of words, got m=1099511627776 n=1099511627776 "
-            "and 4 words of k");
+            "small serves at most 524288 elements of output, got m=1099511627776 n=1099511627776");
 }
 
 TEST(GemmSupports, TmaNeedsAlignedRows) {

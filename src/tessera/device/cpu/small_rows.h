@@ -5,6 +5,7 @@
 #pragma once
 
 #include "tessera/device/cpu/grid.h"
+#include "tessera/device/cpu/small_sizes.h"
 #include "tessera/device/cpu/small_words.h"
 
 namespace tessera::device {
@@ -18,8 +19,8 @@ struct SmallRows {
 };
 using SmallAddRows = void (*)(const SmallRows& t);
 
-inline constexpr i64 kSmallStrip = 8 * kLanes;          // the most columns of small_strip()
-inline constexpr i64 kSmallStripped = 2 * kSmallStrip;  // up to here strips are faster
+inline constexpr i64 kSmallStrip = kSmallStripVectors * kLanes;  // the most columns of a strip
+inline constexpr i64 kSmallStripped = 2 * kSmallStrip;           // up to here strips are faster
 
 #if defined(__AVX2__)
 #define TESSERA_SMALL_ROW_OF_B(u)                                                  \

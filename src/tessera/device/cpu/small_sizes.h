@@ -15,7 +15,8 @@ constexpr int small_rows(int vectors, bool transposes) {
   if (transposes) return vectors == 1 ? 12 : 6;
   return vectors == 1 ? 14 : vectors == 2 ? 12 : vectors == 3 ? 9 : 6;
 }
-inline constexpr int kSmallVectors = 4;    // the most vectors of a register block
+inline constexpr int kSmallStripVectors = 8;  // the most of a strip of rows in order
+inline constexpr int kSmallVectors = 4;       // the most vectors of a register block
 inline constexpr int kSmallEndBytes = 16;  // the least bytes of a row that kernels can read whole
 
 // How threads share a problem: batches first, then rows, and columns where rows are few. Where

@@ -150,7 +150,7 @@ Machine machine(const KernelSpec& spec, const Target& target, int threads) {
           .l1_ways = target.caches.empty() ? CacheLevel{}.ways : target.caches.front().ways,
           .l2_rate = cache_rate(target, 1),
           .l3_rate = cache_rate(target, 2),
-          .hertz = std::max(target.clock_ghz, 0.1) * 1e9 * model.clock_boost};
+          .hertz = busy_hertz(target)};
 }
 
 // ---- the register block ----
@@ -507,6 +507,10 @@ Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
 }
 
 }  // namespace
+
+double busy_hertz(const Target& target) {
+  return std::max(target.clock_ghz, 0.1) * 1e9 * model_of(target).clock_boost;
+}
 
 Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                       int threads, const device::Grid* known) {

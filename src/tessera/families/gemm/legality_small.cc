@@ -12,10 +12,13 @@ namespace tessera::gemm {
 namespace {
 
 constexpr int kSmallVectorBytes = 64;  // the vectors that the kernels are written for
+constexpr int kSmallRegisters = 32;
 
 // The most products of words. Up to here a core takes 0.3 ms, and operands fit into L2; beyond,
 // blocked kernels are better and nothing is known of these.
 constexpr std::int64_t kMostWordProducts = std::int64_t{1} << 24;
+constexpr std::int64_t kMostWords = 4096;  // of k, which is not cut: a row of A stays in L1
+constexpr std::int64_t kMostOutputs = std::int64_t{1} << 19;  // written by panels, not by rows
 
 const Instruction* word_instruction(const Case& c) {
   return find_word_instruction(c.signature, words_in_memory(c.signature.a), c.target);
@@ -42,6 +45,11 @@ constexpr Rule kSmall[] = {
      [](const Case& c) {
        return fmt::format("small is written for vectors of {} bytes, {} has {}", kSmallVectorBytes,
                           c.target.name, c.target.vector_bytes);
+     }},
+    {[](const Case& c) { return c.target.vector_registers >= kSmallRegisters; },
+     [](const Case& c) {
+       return fmt::format("small needs {} vector registers, {} has {}", kSmallRegisters,
+                          c.target.name, c.target.vector_registers);
      }},
     kUnusedFieldsRule,
     {[](const Case& c) {
@@ -99,11 +107,16 @@ Verdict small_supports(const KernelSpec& spec, const GemmProblem& p, const Targe
   }
   const Algorithm& a = spec.algorithm;
   if (std::string why = rows_do_not_fit(a, small_kind(a, target), p.m); !why.empty()) return {why};
-  const std::int64_t words = (bytes + 3) / 4;
-  if (p.m <= kMostWordProducts && p.n <= kMostWordProducts && words <= kMostWordProducts &&
-      p.m * p.n <= kMostWordProducts && p.m * p.n * words <= kMostWordProducts) {
-    return {};
+  if (p.m > kMostOutputs / p.n) {
+    return {fmt::format("small serves at most {} elements of output, got m={} n={}", kMostOutputs,
+                        p.m, p.n)};
   }
+  const std::int64_t words = (bytes + 3) / 4;
+  if (words > kMostWords) {
+    return {fmt::format("small serves at most {} words of k, got k={}, which are {}", kMostWords,
+                        p.k, words)};
+  }
+  if (words <= kMostWordProducts / (p.m * p.n)) return {};
   return {fmt::format("small serves at most {} products of words, got m={} n={} and {} words of k",
                       kMostWordProducts, p.m, p.n, words)};
 }
