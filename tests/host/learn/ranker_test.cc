@@ -108,8 +108,11 @@ TEST_F(ModelRanker, PlacesUndescribedKernelsByTheRatioOfEstimates) {
   };
   const double ratio = 1.05 * estimated(small) / estimated(1);
   ASSERT_LT(ratio, 1);
-  const auto times = make_model_ranker(model_of(small_manifest()), extract)->rank(input());
+  const auto ranker = make_model_ranker(model_of(small_manifest()), extract);
+  const auto times = ranker->rank(input());
   ASSERT_EQ(times.size(), 4u);
+  EXPECT_EQ(ranker->why(input(), times[0]),
+            "by the estimate before the first by the learned model among 4 legal candidates");
   EXPECT_EQ(times[0].index, small);
   EXPECT_EQ(times[0].predicted_seconds, std::exp(1.25) * ratio);
   EXPECT_EQ(times[1].index, 1u);

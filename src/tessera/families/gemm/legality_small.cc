@@ -87,6 +87,9 @@ constexpr Rule kSmall[] = {
 std::string rows_do_not_fit(const Algorithm& a, SmallKind kind, std::int64_t m) {
   const int rows = a.warp_tile.m;
   if (kind == SmallKind::blocks) return "";
+  if (kind == SmallKind::rows && m != rows) {
+    return fmt::format("small serves m={} with rows of B in order, got m={}", rows, m);
+  }
   if (rows == 3) return m >= 2 ? "" : fmt::format("small serves m >= 2 with 3 rows, got m={}", m);
   if (m % rows == 0) return "";
   return fmt::format("small serves multiples of its {} rows, got m={}", rows, m);
