@@ -233,6 +233,9 @@ TEST(GemmSupports, SmallTakesGroupsOfRowsWholeVectorsAndShortCalls) {
   EXPECT_EQ(refusal("gemm_fp32_rrr_small_2x128x1_0x0x1_2x128x1_avx512",
                     gemm_problem(DType::fp32, GemmLayout::rrr, 4, 16, 8)),
             "small serves m=2 with rows of B in order, got m=4");
+  EXPECT_EQ(refusal("gemm_fp32_rrr_small_6x64x1_0x0x1_6x64x1_avx512",
+                    gemm_problem(DType::fp32, GemmLayout::rrr, 2, 16, 8)),
+            "small serves m >= 3 with blocks of rows of fp32, got m=2");
   EXPECT_EQ(refused("6x32x2", 512, 512, 128), "");
   EXPECT_EQ(refused("6x32x2", 512, 512, 129),
             "small serves at most 16777216 products of words, got m=512 n=512 and 65 words of k");

@@ -84,9 +84,17 @@ constexpr Rule kSmall[] = {
     {shapes_listed, shapes_not_listed},
 };
 
-std::string rows_do_not_fit(const Algorithm& a, SmallKind kind, std::int64_t m) {
+// One and two rows by rows of fp32 are always faster in order, so that blocks do not serve them.
+constexpr std::int64_t kLeastRowsInPlace = 3;
+
+std::string rows_do_not_fit(const Algorithm& a, SmallKind kind, const GemmProblem& p) {
   const int rows = a.warp_tile.m;
-  if (kind == SmallKind::blocks) return "";
+  const std::int64_t m = p.m;
+  if (kind == SmallKind::blocks) {
+    if (m >= kLeastRowsInPlace || !is_fp32(p.a) || !b_is_row_major(p.layout)) return "";
+    return fmt::format("small serves m >= {} with blocks of rows of fp32, got m={}",
+                       kLeastRowsInPlace, m);
+  }
   if (kind == SmallKind::rows && m != rows) {
     return fmt::format("small serves m={} with rows of B in order, got m={}", rows, m);
   }
@@ -109,7 +117,7 @@ Verdict small_supports(const KernelSpec& spec, const GemmProblem& p, const Targe
                         device::kSmallEndBytes, p.k, bytes)};
   }
   const Algorithm& a = spec.algorithm;
-  if (std::string why = rows_do_not_fit(a, small_kind(a, target), p.m); !why.empty()) return {why};
+  if (std::string why = rows_do_not_fit(a, small_kind(a, target), p); !why.empty()) return {why};
   if (p.m > kMostOutputs / p.n) {
     return {fmt::format("small serves at most {} elements of output, got m={} n={}", kMostOutputs,
                         p.m, p.n)};
