@@ -66,6 +66,16 @@ CPU = {
         ],
         # The fused kernels that are chosen for common layers.
         "fused": ["bias", "bias_gelu", "bias_relu"],
+        # Kernels for short calls, all of them essential: compiling takes longer than many calls.
+        # Tile and warp tile; the k of dot products is a vector of words.
+        "small": {
+            "rcr": [("1x16", "1x16", 16), ("2x12", "2x12", 16), ("3x8", "3x8", 16),
+                    ("4x6", "4x6", 16), ("12x16", "12x16", 1), ("6x32", "6x32", 1),
+                    ("3072x32", "12x32", 1)],
+            "rrr": [("12x32", "12x32", 1), ("6x64", "6x64", 1)],
+            "fp32": [("9x48", "9x48", 1), ("1x128", "1x128", 1), ("2x128", "2x128", 1)],
+            "others": [("3072x32", "12x32", 1)],
+        },
     },
     "avx2": {
         "products": {"int8": 2},
@@ -213,6 +223,21 @@ def cpu_names(target, table, dtype, layout, kind):
         is_layer = dtype in ("fp32", "bf16") and layout == "rcr" and tile == "960x960x1024"
         for steps in table.get("fused", []) if is_layer and kind == "essential" else []:
             yield f"{name}_{steps}_{target}"
+    yield from small_names(target, table.get("small", {}), dtype, layout, kind)
+
+
+def small_names(target, table, dtype, layout, kind):
+    """Kernels that multiply words as memory holds them: two by rows differ between types."""
+    if kind != "essential" or layout not in table or dtype not in ("fp32", "bf16", "int8"):
+        return
+    products = 4 // SIZES[dtype]
+    shapes = list(table[layout])
+    if layout == "rrr":
+        shapes += table["fp32" if dtype == "fp32" else "others"]
+    for tile, block, words in shapes:
+        for wave in ("0x0x1", "1x1x1"):
+            k = products * words
+            yield f"gemm_{dtype}_{layout}_small_{tile}x{k}_{wave}_{block}x{k}_{target}"
 
 
 def hopper_names(target, dtype, layout, kind):

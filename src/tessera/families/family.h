@@ -160,6 +160,9 @@ struct Family {
   // Whether the features describe all of the problem that matters for its time. On other problems
   // models have no opinion, and models do not learn from them.
   Required<Verdict(const Problem&)> features_fit;
+  // Whether the features describe the kernel. Models learn nothing from other kernels; they are
+  // placed beside the model's best kernel by the ratio of both estimates.
+  Required<bool(const KernelSpec&)> is_described;
   // The features of every spec, one column after the other: feature f of specs[i] becomes columns[f
   // * specs.size() + i], a finite number for any valid problem. The specs have the problem's
   // signature. `threads` is as for estimate(). The result for a spec has the same bits whichever

@@ -75,6 +75,22 @@ const IllegalName kNames[] = {
      "stream multiplies 8 rows at once: tile_m and warp_tile_m must be 8, got 24 and 8"},
     {"gemm_fp32_rcr_stream_8x768x512_1x1x0_8x48x1_avx512",
      "stream runs on one thread or on all: wave must be 1x1x1 or 0x0x1, got 1x1x0"},
+    {"gemm_fp32_rcr_small_4x6x16_0x0x1_4x6x16_avx512", ""},
+    {"gemm_bf16_rrr_small_3072x32x2_1x1x1_12x32x2_bias_gelu_avx512", ""},
+    {"gemm_tf32_rrr_small_2x128x1_0x0x1_2x128x1_avx512", ""},
+    {"gemm_bf16_rcr_small_4x6x16_0x0x1_4x6x16_avx512",
+     "small has these tiles and warp tiles for bf16 rcr: 12x16x2_12x16x2, 1x16x32_1x16x32, "
+     "2x12x32_2x12x32, 3072x32x2_12x32x2, 3x8x32_3x8x32, 4x6x32_4x6x32, 6x32x2_6x32x2, got "
+     "4x6x16_4x6x16"},
+    {"gemm_int8_rcr_small_6x32x4_2x1x1_6x32x4_avx512",
+     "small runs on one thread or on all: wave must be 1x1x1 or 0x0x1, got 2x1x1"},
+    {"gemm_int8_crr_small_6x64x4_0x0x1_6x64x4_avx512",
+     "small reads words of A in place, which must be row-major, got layout crr"},
+    {"gemm_fp16_rcr_small_6x32x2_0x0x1_6x32x2_avx512",
+     "small multiplies words as they lie in memory: fp32, tf32, bf16 or int8, got fp16 x fp16"},
+    {"gemm_fp32_rcr_small_6x32x1_0x0x1_6x32x1_presh_avx512",
+     "small takes B as it is, got a preshuffled one"},
+    {"gemm_fp32_rcr_small_6x32x1_0x0x1_6x32x1_avx2", "avx2 has no pipeline small"},
     {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_s4_avx512",
      "stages must be 1 with packab, got 4"},
     {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_c2x1_avx512",
@@ -291,6 +307,41 @@ TEST(GemmSupports, StreamTakesFewRowsOrColumns) {
             "stream serves m <= 16 or n <= 8, the smaller of both, got m=17 n=3072");
   EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 3072, 9, 768)),
             "stream serves m <= 16 or n <= 8, the smaller of both, got m=3072 n=9");
+}
+
+TEST(GemmSupports, SmallTakesGroupsOfRowsWholeVectorsAndShortCalls) {
+  const auto name = [](const char* shape) {
+    return std::string("gemm_bf16_rcr_small_") + shape + "_0x0x1_" + shape + "_avx512";
+  };
+  const auto refused = [&](const char* shape, std::int64_t m, std::int64_t n, std::int64_t k) {
+    return refusal(name(shape).c_str(), gemm_problem(DType::bf16, GemmLayout::rcr, m, n, k));
+  };
+  EXPECT_EQ(refused("6x32x2", 1, 16, 8), "");
+  EXPECT_EQ(refused("6x32x2", 100, 16, 8), "");
+  EXPECT_EQ(refused("6x32x2", 0, 1, 1), "");
+  EXPECT_EQ(refused("6x32x2", 5, 15, 64), "small serves n >= 16, got n=15");
+  EXPECT_EQ(refused("6x32x2", 5, 16, 7),
+            "small reads at least 16 bytes of each row of A, got k=7, which are 14");
+  EXPECT_EQ(refused("4x6x32", 8, 16, 8), "");
+  EXPECT_EQ(refused("4x6x32", 9, 16, 8), "small serves multiples of its 4 rows, got m=9");
+  EXPECT_EQ(refused("3x8x32", 1, 16, 8), "small serves m >= 2 with 3 rows, got m=1");
+  EXPECT_EQ(refusal("gemm_fp32_rrr_small_2x128x1_0x0x1_2x128x1_avx512",
+                    gemm_problem(DType::fp32, GemmLayout::rrr, 4, 16, 8)),
+            "small serves m=2 with rows of B in order, got m=4");
+  EXPECT_EQ(refusal("gemm_fp32_rrr_small_6x64x1_0x0x1_6x64x1_avx512",
+                    gemm_problem(DType::fp32, GemmLayout::rrr, 2, 16, 8)),
+            "small serves m >= 3 with blocks of rows of fp32, got m=2");
+  EXPECT_EQ(refused("6x32x2", 512, 512, 128), "");
+  EXPECT_EQ(refused("6x32x2", 512, 512, 129),
+            "small serves at most 16777216 products of words, got m=512 n=512 and 65 words of k");
+  EXPECT_EQ(refused("6x32x2", 5, 16, 8192), "");
+  EXPECT_EQ(refused("6x32x2", 5, 16, 8193),
+            "small serves at most 4096 words of k, got k=8193, which are 4097");
+  EXPECT_EQ(refused("6x32x2", 1024, 512, 8), "");
+  EXPECT_EQ(refused("6x32x2", 1024, 513, 8),
+            "small serves at most 524288 elements of output, got m=1024 n=513");
+  EXPECT_EQ(refused("6x32x2", std::int64_t{1} << 40, std::int64_t{1} << 40, 8),
+            "small serves at most 524288 elements of output, got m=1099511627776 n=1099511627776");
 }
 
 TEST(GemmSupports, TmaNeedsAlignedRows) {

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/small_internal.h"
 #include "tessera/families/tile/mfma.h"
 #include "tessera/families/tile/sets.h"
 #include "tessera/families/tile/specs.h"
@@ -145,6 +146,7 @@ void add_variants(const Target& target, const Algorithm& base, std::vector<Algor
   const AlgorithmSpace& space = space_of(target);
   const Shape3& tile = base.tile;
   const Shape3& warp_tile = base.warp_tile;
+  if (base.pipeline == Pipeline::small) return;  // add_small() knows its shapes
   if (!is_gpu(target)) return all.push_back(base);
   if (tile.m % warp_tile.m != 0 || tile.n % warp_tile.n != 0) return;
   if (base.pipeline == Pipeline::cpasync) {
@@ -303,6 +305,17 @@ void add_specs(std::span<const GemmSignature> signatures, const std::vector<Algo
   }
 }
 
+// The algorithms and those for short calls, of which each layout has its own.
+std::vector<Algorithm> with_small(const std::vector<Algorithm>& all, const GemmSignature& signature,
+                                  const Target& target, const Wanted& wanted) {
+  std::vector<Algorithm> more = all;
+  add_small(signature, target, more);
+  std::erase_if(more, [&](const Algorithm& a) {
+    return a.pipeline == Pipeline::small && !wanted.fields.accepts(a);
+  });
+  return more;
+}
+
 // Calls visit(signatures, algorithms) for each pair of operand type and layout, with the signatures
 // and algorithms that pass the wishes.
 template <class Visit>
@@ -318,7 +331,7 @@ void for_each_wanted(const Target& target, const Wanted& wanted, Visit&& visit) 
         all = algorithms_of(target, operand);
         std::erase_if(all, [&](const Algorithm& a) { return !wanted.fields.accepts(a); });
       }
-      visit(signatures, all);
+      visit(signatures, with_small(all, signatures.front(), target, wanted));
     }
   }
 }
@@ -382,7 +395,8 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
-  const std::vector<Algorithm> all = algorithms_of(target, signature.a);
+  std::vector<Algorithm> all = algorithms_of(target, signature.a);
+  add_small(signature, target, all);
   // When no operand needs repacking, a kernel with repack does the same as the one without.
   const TmawsCopies copies = tmaws_copies(std::get<GemmProblem>(problem));
   std::vector<KernelSpec> specs;

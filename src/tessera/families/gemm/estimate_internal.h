@@ -16,6 +16,8 @@ inline double blocks(double size, double block) { return std::ceil(size / block)
 // strides must be filled in.
 Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                       int threads, const device::Grid* grid = nullptr);
+// The clock of a busy core.
+double busy_hertz(const Target& target);
 Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target);
 
 Estimate estimate_hip(const KernelSpec& spec, const GemmProblem& problem, const Target& target);

@@ -50,6 +50,7 @@ double bytes(const Problem& problem);
 // features.cc
 std::span<const Feature> features();
 Verdict features_fit(const Problem& problem);
+bool is_described(const KernelSpec& spec);
 Problem plain(const Problem& problem);
 Problem twin(const Problem& problem, const Target& target);
 void extract(const Problem& problem, const Target& target, int threads,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/families/gemm/legality_internal.h"
+#include "tessera/families/gemm/small_internal.h"
 #include "tessera/families/tile/specs.h"
 
 namespace tessera::gemm {
@@ -195,6 +196,7 @@ const Rule* broken_rule(const Case& c) {
   if (const Rule* rule = tile::first_broken(kCommon, c)) return rule;
   const Pipeline pipeline = c.algorithm.pipeline;
   if (c.by_cktile) return tile::first_broken(cktile_rules(), c);
+  if (pipeline == Pipeline::small) return tile::first_broken(small_rules(), c);
   if (!is_gpu(c.target)) return tile::first_broken(cpu_rules(), c);
   const bool on_hip = c.target.backend == "hip";
   return tile::first_broken(on_hip ? hip_rules(pipeline) : cuda_rules(pipeline), c);
@@ -281,6 +283,7 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& t
   if (std::string reason = signature_mismatch(*kernel, wanted); !reason.empty()) return {reason};
   if (target.backend == "hip") return hip_supports(spec, *p);
   if (is_gpu(target)) return cuda_supports(spec, *p);
+  if (spec.algorithm.pipeline == Pipeline::small) return small_supports(spec, *p, target);
   const int most_rows = most_stream_rows(target);
   const bool is_narrow = p->m <= p->n ? p->m <= most_rows : p->n <= kStreamBlock;
   if (spec.algorithm.pipeline == Pipeline::stream && !is_narrow) {

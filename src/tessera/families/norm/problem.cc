@@ -240,6 +240,7 @@ const Family& family() {
       .estimate = estimate,
       .features = tile::usual_features,
       .features_fit = tile::features_fit,
+      .is_described = tile::is_described,
       .extract = tile::extract_usual,
       .bind = bind,
       .stage = stage,
