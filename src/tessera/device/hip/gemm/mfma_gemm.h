@@ -41,7 +41,9 @@ struct MfmaGemm {
                                        static_cast<int>(sizeof(A)),
                                        static_cast<int>(sizeof(B)),
                                        C::kBuffers,
-                                       C::kPrefetch};
+                                       C::kPrefetch,
+                                       !C::kAKContiguous,
+                                       !C::kBKContiguous && !C::kPreshuffled};
   static constexpr int kThreads = mfma_threads(kShape);
   static constexpr int kLdsBytes = mfma_lds_bytes(kShape);
 #if defined(__gfx950__)
