@@ -1,0 +1,17 @@
+#!/bin/sh
+# Installs a wheel into a fresh virtual environment with NumPy alone, and runs the tests of this
+# folder from there: run.sh WHEEL PYTHON [BUILD]. With BUILD, a build of Tessera, the libraries and
+# programs in C and C++ are built and run, too.
+set -eu
+wheel=$(readlink -f "$1")
+python=$2
+compat=$(cd "$(dirname "$0")/.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export TESSERA_CACHE_DIR="$folder/cache" PIP_DISABLE_PIP_VERSION_CHECK=1 TESSERA_COMPAT="$compat"
+unset TESSERA_LIBRARY PYTHONPATH 2>/dev/null || true
+export PYTHONDONTWRITEBYTECODE=1
+cd "$folder"
+"$python" -m venv venv
+venv/bin/pip install -q "$wheel"
+venv/bin/python -m unittest discover -s "$compat/tests"
