@@ -400,6 +400,8 @@ def _arranged(q: Any, k: Any, v: Any, prob: FmhaProblem, family: str, data_type:
             return problem, operands
         return _fmha.with_strides(problem, ("q", "out"), 1), operands
     names = ("q", "k", "v", "out", "dout", "dq", "dk", "dv", "k_new", "v_new")
+    if family == "fwd_appendkv" and given.get("rope", "none") != "none":
+        problem = tessera.Problem(problem.line, rotate_q=1)
     problem = _fmha.with_strides(problem, names, 1)
     operands = {"q": q, "k": k, "v": v}
     if family == "fwd_appendkv":

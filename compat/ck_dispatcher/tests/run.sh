@@ -14,4 +14,16 @@ export PYTHONDONTWRITEBYTECODE=1
 cd "$folder"
 "$python" -m venv venv
 venv/bin/pip install -q "$wheel"
+if [ $# -gt 2 ]; then
+  # As documented; there is no ROCm, and none is needed.
+  build=$(readlink -f "$3")
+  mkdir -p libraries
+  (
+    cd libraries
+    cmake "$compat" -DCMAKE_PREFIX_PATH=/opt/rocm -DTESSERA_BUILD="$build" >/dev/null
+    make -s dispatcher_gemm_lib dispatcher_conv_lib gpu_helper
+    make -s python_libs
+  )
+  export TESSERA_CK_LIBS="$folder/libraries/bindings/ctypes"
+fi
 venv/bin/python -m unittest discover -s "$compat/tests"

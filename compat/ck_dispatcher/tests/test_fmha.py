@@ -60,7 +60,7 @@ class Attention(Case):
     def test_switches_without_values(self):
         result = self.runner.run(self.q, self.k, self.v, PROBLEM, mask_type=3, window=(3, 0),
                                  bias_type=2, slopes=numpy.ones(4), has_dropout=True,
-                                 has_logits=True, has_sink=True)
+                                 has_logits=True, has_sink=True, has_skip=True)
         self.assertTrue(result.success, result.error)
 
     def test_appending(self):
@@ -70,6 +70,14 @@ class Attention(Case):
         self.assertTrue(result.success, result.error)
         numpy.testing.assert_array_equal(result.outputs["k"][:, :, :p.seqlen_q], k_new)
         numpy.testing.assert_array_equal(result.outputs["v"][:, :, :p.seqlen_q], v_new)
+        turned = self.runner.run(self.q, k_new, v_new, p, api_family="fwd_appendkv",
+                                 rope="half_rotated")
+        self.assertTrue(turned.success, turned.error)
+        angles = numpy.arange(5)[:, None] * 10000.0 ** (-numpy.arange(8) / 8)
+        x, y = (self.q[..., part].astype("float64") for part in (slice(0, 8), slice(8, 16)))
+        wanted = numpy.concatenate([x * numpy.cos(angles) - y * numpy.sin(angles),
+                                    x * numpy.sin(angles) + y * numpy.cos(angles)], axis=-1)
+        self.near(turned, wanted)
 
     def test_gradients(self):
         p = PROBLEM

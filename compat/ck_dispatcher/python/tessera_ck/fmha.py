@@ -53,7 +53,7 @@ def builder_of(p: Any, family: str, data_type: str, **given: Any) -> tessera.Fmh
         b.window(*given["window"])
     if given.get("sink"):
         b.sink(True).sink_size(given["sink"])
-    if given.get("skip"):
+    if given.get("skip") and groups:  # equal sequences are left out all together or not at all
         b.skip_min_seqlen_q(True, given["skip"])
     if family == "fwd_splitkv":
         b.num_splits(given.get("num_splits") or 0)
