@@ -99,10 +99,15 @@ inline void translated(const std::function<void()>& work) {
   }
 }
 
+// How a run is timed: runs before the clock is read, and readings.
+struct Timing {
+  int cold = 5, repeat = 10;
+};
+
 // Times a forced kernel. Without `measures` it runs once, and 0 is returned.
 inline float run_forced(const Machine& machine, const std::string& kernel,
                         const tessera::Problem& problem, const tessera::Operands& operands,
-                        void* stream, bool measures) {
+                        void* stream, bool measures, const Timing& timing = {}) {
   if (!machine.refusal.empty()) throw DispatcherError(machine.refusal);
   float milliseconds = 0;
   translated([&] {
@@ -110,8 +115,10 @@ inline float run_forced(const Machine& machine, const std::string& kernel,
     options.launch.stream = stream;
     options.force = kernel;
     if (!measures) return machine.dispatcher->run(problem, operands, options);
-    const tessera::RunTiming timing = machine.dispatcher->time(problem, operands, options);
-    milliseconds = static_cast<float>(timing.median_seconds * 1e3);
+    // Another thread may change the numbers in between, which changes how long it takes alone.
+    machine.dispatcher->set_timing(timing.cold, timing.repeat);
+    const tessera::RunTiming timed = machine.dispatcher->time(problem, operands, options);
+    milliseconds = static_cast<float>(timed.median_seconds * 1e3);
   });
   return milliseconds;
 }
