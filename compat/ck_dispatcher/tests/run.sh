@@ -23,7 +23,13 @@ if [ $# -gt 2 ]; then
     cmake "$compat" -DCMAKE_PREFIX_PATH=/opt/rocm -DTESSERA_BUILD="$build" >/dev/null
     make -s dispatcher_gemm_lib dispatcher_conv_lib gpu_helper
     make -s python_libs
+    cmake . -DBUILD_DISPATCHER_TESTS=ON >/dev/null
+    make -s header_tests
   )
+  for program in gemm grouped_conv fmha; do
+    "libraries/${program}_test"
+  done
+  libraries/ml_heuristic_test --model "$compat/../../models/gemm_avx512_fp32"
   export TESSERA_CK_LIBS="$folder/libraries/bindings/ctypes"
 fi
 venv/bin/python -m unittest discover -s "$compat/tests"

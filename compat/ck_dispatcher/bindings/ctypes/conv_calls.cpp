@@ -66,8 +66,8 @@ float run_conv(const Live& live, const void* first, const void* second, void* re
     set_error("the three tensors must not be null");
     return -1.0F;
   }
-  if (!live.refusal.empty()) {
-    set_error(live.refusal);
+  if (!live.refusal().empty()) {
+    set_error(live.refusal());
     return -1.0F;
   }
   float milliseconds = -1.0F;
@@ -76,7 +76,7 @@ float run_conv(const Live& live, const void* first, const void* second, void* re
     tessera::RunOptions options;
     options.launch.stream = stream;
     const tessera::RunTiming timing =
-        live.dispatcher->time(made, operands_of(made.direction, first, second, result), options);
+        live.dispatcher().time(made, operands_of(made.direction, first, second, result), options);
     milliseconds = static_cast<float>(timing.median_seconds * 1e3);
   });
   switch (outcome) {

@@ -27,7 +27,7 @@ int has(tessera::ConvDirection direction) {
 std::string chosen(const Live& live, const ConvProblemC& prob) {
   std::string name;
   ck_compat::guarded(
-      [&] { name = live.dispatcher->explain(ck_compat::conv_problem_of(prob)).name; });
+      [&] { name = live.dispatcher().explain(ck_compat::conv_problem_of(prob)).name; });
   return name;
 }
 

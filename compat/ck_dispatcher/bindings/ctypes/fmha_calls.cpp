@@ -332,10 +332,10 @@ double run_attention(const Live& live, const FmhaCall& call) {
   tessera::RunOptions options;
   if (call.verify) {
     options.verify = true;
-    live.dispatcher->run(p, operands, options);
+    live.dispatcher().run(p, operands, options);
     options.verify = false;
   }
-  const tessera::RunTiming timing = live.dispatcher->time(p, operands, options);
+  const tessera::RunTiming timing = live.dispatcher().time(p, operands, options);
   staging.copy_back();
   return timing.median_seconds;
 }

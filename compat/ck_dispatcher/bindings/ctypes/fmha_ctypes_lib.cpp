@@ -45,8 +45,8 @@ int finish(const FmhaCall& call, float* time_ms) {
     ck_compat::set_error("fmha_dispatcher_initialize() was not called");
     return -1;
   }
-  if (!live->refusal.empty()) {
-    ck_compat::set_error(live->refusal);
+  if (!live->refusal().empty()) {
+    ck_compat::set_error(live->refusal());
     return -1;
   }
   double seconds = 0;
@@ -82,7 +82,7 @@ int fmha_dispatcher_initialize(const char* arch) {
     if (live->kernels.empty()) {
       throw tessera::Error(
           tessera::ErrorCode::unsupported,
-          "target " + live->dispatcher->target().name + " has no kernels for attention");
+          "target " + live->dispatcher().target().name + " has no kernels for attention");
     }
     fmha_slot.set(std::move(live));
   });

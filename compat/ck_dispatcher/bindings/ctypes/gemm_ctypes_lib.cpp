@@ -35,7 +35,7 @@ std::optional<std::string> selected(const Live& live, std::int64_t m, std::int64
                          std::to_string(n) + " and " + std::to_string(k));
     return name;
   }
-  ck_compat::guarded([&] { name = live.dispatcher->explain(problem_of(m, n, k)).name; });
+  ck_compat::guarded([&] { name = live.dispatcher().explain(problem_of(m, n, k)).name; });
   return name;
 }
 
@@ -49,7 +49,7 @@ void multiply(const Live& live, const void* a, const void* b, void* c,
   operands.a = staging.read(a, bytes(problem.a, problem.m * problem.k));
   operands.b = staging.read(b, bytes(problem.b, problem.k * problem.n));
   operands.out = staging.write(c, bytes(problem.out, problem.m * problem.n));
-  const tessera::RunTiming timing = live.dispatcher->time(problem, operands);
+  const tessera::RunTiming timing = live.dispatcher().time(problem, operands);
   staging.copy_back();
   if (time_ms != nullptr) *time_ms = static_cast<float>(timing.median_seconds * 1e3);
 }
@@ -90,8 +90,8 @@ int dispatcher_run_gemm(const void* A, const void* B, void* C, int64_t M, int64_
     ck_compat::set_error("A, B and C must not be null");
     return -1;
   }
-  if (!live->refusal.empty()) {
-    ck_compat::set_error(live->refusal);
+  if (!live->refusal().empty()) {
+    ck_compat::set_error(live->refusal());
     return -1;
   }
   if (!selected(*live, M, N, K).has_value()) {

@@ -1,61 +1,14 @@
 #include "live.h"
 
-#include <cstdlib>
 #include <cstring>
-#include <ctime>
-#include <map>
-#include <string_view>
+
+#include "ck_tile/dispatcher/json_text.hpp"
 
 namespace ck_compat {
 namespace {
 
 thread_local std::string error_text;
 thread_local std::string kept_text;
-
-std::string escaped(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
-}
-
-// A GPU whose kernels run here, or nothing.
-std::string gpu_here() {
-  for (const std::string& name : tessera::target_names()) {
-    const tessera::Target target = tessera::load_target(name);
-    if (target.backend == "cpu") continue;
-    const tessera::runtime::Backend* backend = tessera::runtime::find_backend(target);
-    if (backend != nullptr && backend->unavailable_reason(target).empty()) return name;
-  }
-  return {};
-}
-
-std::string chosen_target(const std::string& arch, std::string& why) {
-  const std::string name = arch.substr(0, arch.find(':'));
-  if (!name.empty() && name != "native") {
-    why = "as asked";
-    return name;
-  }
-  const char* wanted = std::getenv("TESSERA_TARGET");
-  if (wanted != nullptr && *wanted != '\0') {
-    why = "as TESSERA_TARGET says";
-    return wanted;
-  }
-  const std::string gpu = gpu_here();
-  why = gpu.empty() ? "this machine's CPU, because no GPU was found that runs kernels"
-                    : "this machine's GPU";
-  return gpu;
-}
-
-// Of a machine that is not here this is a sentence.
-std::string refusal_of(const tessera::Target& target) {
-  const tessera::runtime::Backend* backend = tessera::runtime::find_backend(target);
-  if (backend != nullptr) return backend->unavailable_reason(target);
-  return "target '" + target.name + "' cannot run here: this build has no '" + target.backend +
-         "' backend";
-}
 
 }  // namespace
 
@@ -77,31 +30,19 @@ void Slot::ensure(const std::function<std::shared_ptr<const Live>()>& make) {
 std::shared_ptr<Live> make_live(const std::string& arch, const std::vector<std::string>& sets,
                                 int cold, int repeat) {
   auto live = std::make_shared<Live>();
-  tessera::DispatcherOptions options;
-  options.target = chosen_target(arch, live->why);
-  live->dispatcher = std::make_unique<tessera::Dispatcher>(options);
-  live->dispatcher->set_timing(cold, repeat);
-  const tessera::Target& target = live->dispatcher->target();
-  live->refusal = refusal_of(target);
+  live->machine = ck_tile::dispatcher::machine_for(arch);
+  live->dispatcher().set_timing(cold, repeat);
   for (const std::string& set : sets) {
-    try {
-      const tessera::KernelSet found =
-          tessera::KernelSetBuilder(set, target).preselected(set).build();
-      live->kernels.insert(live->kernels.end(), found.specs.begin(), found.specs.end());
-    } catch (const tessera::Error& error) {
-      if (error.code() != tessera::ErrorCode::not_found &&
-          error.code() != tessera::ErrorCode::unsupported) {
-        throw;
-      }
-      set_error(error.what());
-    }
+    const std::vector<tessera::KernelSpec> found =
+        ck_tile::dispatcher::shipped(*live->machine, set);
+    live->kernels.insert(live->kernels.end(), found.begin(), found.end());
   }
   return live;
 }
 
 std::string target_text(const std::shared_ptr<const Live>& live) {
   if (live == nullptr) return "not initialised";
-  return "target " + live->dispatcher->target().name + " (" + live->why + ")";
+  return "target " + live->machine->name + " (" + live->machine->why + ")";
 }
 
 void set_error(const std::string& sentence) { error_text = sentence; }
@@ -151,7 +92,7 @@ Outcome guarded(const std::function<void()>& work) {
 }
 
 Staging::Staging(const Live& live)
-    : place_{&tessera::runtime::backend_for(live.dispatcher->target()), {}},
+    : place_{&tessera::runtime::backend_for(live.dispatcher().target()), {}},
       in_place_(place_.backend->uses_host_memory()) {}
 
 const void* Staging::read(const void* host, std::size_t bytes) {
@@ -176,68 +117,22 @@ void Staging::copy_back() {
   }
 }
 
-namespace {
-
-std::string shape_json(const tessera::Shape3& shape) {
-  return "{\"m\": " + std::to_string(shape.m) + ", \"n\": " + std::to_string(shape.n) +
-         ", \"k\": " + std::to_string(shape.k) + "}";
-}
-
-std::string kernel_json(const tessera::KernelSpec& spec) {
-  const tessera::Algorithm& how = spec.algorithm;
-  const auto flag = [](bool value) { return value ? "true" : "false"; };
-  const auto* gemm = std::get_if<tessera::GemmSignature>(&spec.signature);
-  const std::string name = tessera::name_of(spec);
-  return "{\"identifier\": " + escaped(name) + ", \"name\": " + escaped(name) +
-         ", \"algorithm\": {\"tile_shape\": " + shape_json(how.tile) +
-         ", \"wave_shape\": " + shape_json(how.wave) +
-         ", \"warp_tile_shape\": " + shape_json(how.warp_tile) +
-         ", \"pipeline\": " + escaped(to_string(how.pipeline)) +
-         ", \"scheduler\": " + escaped(to_string(how.scheduler)) +
-         ", \"persistent\": " + flag(how.persistent) +
-         ", \"double_buffer\": " + flag(how.pipeline == tessera::Pipeline::compv4) +
-         ", \"preshuffle\": " + flag(gemm != nullptr && gemm->preshuffled_b) +
-         ", \"transpose_c\": " + flag(how.swap_ab) + "}, \"gfx_arch\": " + escaped(spec.target) +
-         "}";
-}
-
-std::string counts_json(const std::map<std::string, int>& counts) {
-  std::string text = "{";
-  for (const auto& [word, count] : counts) {
-    text += (text.size() > 1 ? ", " : "") + escaped(word) + ": " + std::to_string(count);
-  }
-  return text + "}";
-}
-
-std::string now_text() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S+00:00", &parts);
-  return text;
-}
-
-}  // namespace
-
 std::string registry_json(const Live& live) {
-  std::map<std::string, int> types, pipelines, schedulers;
+  namespace text = ck_tile::dispatcher::detail;
+  text::Counts counts;
   std::string rows;
   for (const tessera::KernelSpec& spec : live.kernels) {
     if (const auto* gemm = std::get_if<tessera::GemmSignature>(&spec.signature)) {
-      ++types[std::string(to_string(gemm->a))];
+      ++counts["by_datatype"][std::string(to_string(gemm->a))];
     }
-    ++pipelines[std::string(to_string(spec.algorithm.pipeline))];
-    ++schedulers[std::string(to_string(spec.algorithm.scheduler))];
-    rows += (rows.empty() ? "\n    " : ",\n    ") + kernel_json(spec);
+    ++counts["by_pipeline"][std::string(to_string(spec.algorithm.pipeline))];
+    ++counts["by_scheduler"][std::string(to_string(spec.algorithm.scheduler))];
+    const std::string name = text::json_quoted(tessera::name_of(spec));
+    rows += (rows.empty() ? "\n    {" : ",\n    {") + ("\"identifier\": " + name) +
+            ", \"name\": " + name + ", \"algorithm\": " + text::algorithm_json(spec) +
+            ", \"gfx_arch\": " + text::json_quoted(spec.target) + "}";
   }
-  return "{\n  \"metadata\": {\"timestamp\": " + escaped(now_text()) +
-         ", \"total_kernels\": " + std::to_string(live.kernels.size()) +
-         ", \"export_version\": \"1.0\", \"dispatcher_version\": \"1.0.0\"},\n"
-         "  \"statistics\": {\"by_datatype\": " +
-         counts_json(types) + ", \"by_pipeline\": " + counts_json(pipelines) +
-         ", \"by_scheduler\": " + counts_json(schedulers) + "},\n  \"kernels\": [" + rows +
-         "]\n}\n";
+  return text::registry_json("gemm", live.kernels.size(), true, counts, rows);
 }
 
 }  // namespace ck_compat

@@ -8,16 +8,18 @@
 #include <string>
 #include <vector>
 
-#include <tessera/tessera.hpp>
+#include "ck_tile/dispatcher/machine.hpp"
 
 namespace ck_compat {
 
-// A dispatcher and the kernels that the library counts. It does not change once it is made.
+using ck_tile::dispatcher::Machine;
+
+// A machine and the kernels that the library counts. It does not change once it is made.
 struct Live {
-  std::unique_ptr<tessera::Dispatcher> dispatcher;
-  std::string why;      // how the target came to be chosen
-  std::string refusal;  // empty where the target's kernels run here; else a sentence
+  std::shared_ptr<Machine> machine;
   std::vector<tessera::KernelSpec> kernels;
+  tessera::Dispatcher& dispatcher() const { return *machine->dispatcher; }
+  const std::string& refusal() const { return machine->refusal; }
 };
 
 // The place of a library's Live, which its functions share.

@@ -25,6 +25,10 @@ class KernelInstance {
   bool supports(const Problem& problem) const {
     return problem.is_valid() && is_able(*machine_, get_name(), asked(problem));
   }
+  // The problem with the kernel's types and layout, as Tessera's line.
+  std::string line(const Problem& problem) const {
+    return tessera::to_string(tessera::Problem(asked(problem)));
+  }
   double predicted_seconds(const Problem& problem) const {
     return dispatcher::predicted_seconds(*machine_, get_name(), asked(problem));
   }
