@@ -54,20 +54,16 @@ def _made(name: str, target: _targets.Target) -> List[str]:
     """multi_d and preshuffle: the best by estimate for three sizes. all: everything of fp16 rcr.
     mixed_precision: fp16 and bf16 operands with a fp32 output."""
     kernels = tessera.KernelSet("", target.word)
-    fields = "gemm m={0} n={0} k={0} dtype={1} "
     if name == "fp16_rcr_all":
         for part in ("essential", "compute", "memory", "latency"):
             kernels.preselected(f"fp16_rcr_{part}")
         names = set(kernels.kernels) | set(_made("fp16_rcr_multi_d", target))
         return sorted(names | set(_made("fp16_rcr_preshuffle", target)))
-    wanted = {"fp16_rcr_multi_d": [("fp16", f"epilogue={_gemm.epilogue_of(*each)}") for each in (
-                  ("MultiDAdd", 1), ("MultiDAdd", 2), ("MultiDMultiply", 1), ("Relu", 1),
-                  ("Gelu", 1))],
-              "fp16_rcr_preshuffle": [("fp16", "preshuffle=1")],
-              "mixed_precision": [("fp16", "out=fp32"), ("bf16", "out=fp32")]}[name]
-    for dtype, rest in wanted:
+    if name != "mixed_precision":
+        return _gemm.variant_kernels(target, "fp16", "rcr", name.partition("rcr_")[2])
+    for dtype in ("fp16", "bf16"):
         for size in (64, 1024, 4096):
-            kernels.for_problem(fields.format(size, dtype) + rest, best=1)
+            kernels.for_problem(f"gemm m={size} n={size} k={size} dtype={dtype} out=fp32", best=1)
     return kernels.kernels
 
 

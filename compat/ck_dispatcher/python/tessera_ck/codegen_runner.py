@@ -11,6 +11,7 @@ import tessera
 from tessera import Error
 
 from . import gemm, targets
+from .scripts import line_of
 
 NAMES = "kernel_names.json"
 
@@ -55,21 +56,6 @@ def write_headers(folder: pathlib.Path, name_of: Callable[[Dict[str, Any]], str]
     return made
 
 
-def command_line(options: Dict[str, Any]) -> str:
-    """`tessera generate ...` as one types it."""
-    words = ["tessera", "generate"]
-    for name, value in options.items():
-        if value is None:
-            continue
-        values = value if isinstance(value, (list, tuple)) else [value]
-        if name == "kernel":
-            words += values
-        else:
-            for each in values:
-                words += ["--" + name.replace("_", "-"), str(each)]
-    return " ".join(words)
-
-
 def generate(folder: Any, variant: str, name_of: Callable[[Dict[str, Any]], str],
              **options: Any) -> CodegenResult:
     """Runs the command and writes the headers; a failure is a sentence in stderr."""
@@ -77,7 +63,7 @@ def generate(folder: Any, variant: str, name_of: Callable[[Dict[str, Any]], str]
     place.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     options["output_dir"] = str(place)
-    said = command_line(options)
+    said = line_of("generate", options)
     result = CodegenResult(False, place, variant, said)
     try:
         found = tessera.command("generate", check=False, **options)
@@ -115,13 +101,20 @@ class CodegenRunner:
     def generate(self, variant: str = "standard", output_dir: Optional[Any] = None,
                  extra_args: Optional[Sequence[str]] = None, show_instances: bool = False
                  ) -> CodegenResult:
-        """The kernels that are shipped for the type and layout, of the variant. extra_args: options
-        of `tessera generate`: ["--tile", "128x*x64"]."""
+        """The kernels of gemm.variant_kernels(), or with extra_args all of the type, layout and
+        variant that these options of `tessera generate` ask for: ["--tile", "128x*x64"]."""
         if variant not in self.VARIANTS:
             raise Error(f"variant must be one of {', '.join(self.VARIANTS)}, got '{variant}'")
         options = self._options(**_options_of(extra_args or []))
         if variant == "standard" and not extra_args:
             options["preselected"] = f"{self.datatype}_{self.layout[:3]}_essential"
+        elif not extra_args:
+            try:
+                options["kernel"] = gemm.variant_kernels(self.target, self.datatype, self.layout,
+                                                         variant)
+            except Error as error:
+                folder = pathlib.Path(output_dir or self.output_dir)
+                return CodegenResult(False, folder, variant, stderr=str(error))
         else:
             options.update(datatype=[self.datatype], layout=[self.layout[:3]], variants=[variant])
         result = generate(output_dir or self.output_dir, variant, gemm.file_name, **options)

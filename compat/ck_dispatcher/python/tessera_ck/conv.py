@@ -76,18 +76,21 @@ def wish_of(config: Any, target: Target) -> Wish:
 
 
 def essential(config: Any, target: Target) -> List[str]:
-    """The shipped set; where there is none, all kernels of the signature."""
+    """The shipped set; where it has none for so many dimensions, all kernels of the signature."""
     direction = DIRECTIONS[variant_word(config.variant)][0]
-    kernels = tessera.KernelSet("ck_dispatcher", target.word)
     try:
-        kernels.preselected(f"{direction}_{config.dtype}_{config.layout}_essential")
+        shipped = tessera.KernelSet("ck_dispatcher", target.word).preselected(
+            f"{direction}_{config.dtype}_{config.layout}_essential").kernels
     except Error as error:
         if error.code != "not_found":
             raise
-        kernels.op("conv").where(direction=direction, dtype=config.dtype, layout=config.layout,
-                                 ndim=str(config.ndim_spatial), epilogue="none")
-    wanted = f"_{config.ndim_spatial}d_"
-    return [name for name in kernels.kernels if wanted in name] or kernels.kernels
+        shipped = []
+    found = [name for name in shipped if f"_{config.ndim_spatial}d_" in name]
+    if not found:
+        kernels = tessera.KernelSet("ck_dispatcher", target.word).op("conv")
+        found = kernels.where(direction=direction, dtype=config.dtype, layout=config.layout,
+                              ndim=str(config.ndim_spatial), epilogue="none").kernels
+    return found
 
 
 def file_name(spec: Dict[str, Any]) -> str:

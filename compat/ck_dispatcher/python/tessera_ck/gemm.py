@@ -154,6 +154,27 @@ def general_kernels(config: Any, target: Target) -> List[str]:
     return kernels.kernels
 
 
+# What stands for the variant multi_d, where no operation is named.
+USUAL_MULTI_D = (("MultiDAdd", 1), ("MultiDAdd", 2), ("MultiDMultiply", 1), ("Relu", 1),
+                 ("Gelu", 1))
+
+
+def variant_kernels(target: Target, dtype: str, layout: str, variant: str) -> List[str]:
+    """standard: what is shipped for the type and layout. The others: the best by estimate for three
+    sizes."""
+    kernels = tessera.KernelSet("ck_dispatcher", target.word)
+    if variant == "standard":
+        return kernels.preselected(f"{dtype}_{layout[:3]}_essential").kernels
+    rests = ["preshuffle=1"]
+    if variant == "multi_d":
+        rests = [f"epilogue={epilogue_of(*each)}" for each in USUAL_MULTI_D]
+    for rest in rests:
+        for size in (64, 1024, 4096):
+            kernels.for_problem(f"gemm m={size} n={size} k={size} dtype={dtype} "
+                                f"layout={layout[:3]} {rest}", best=1)
+    return kernels.kernels
+
+
 # ---- File names ----------------------------------------------------------------------------------
 
 def file_name(spec: Dict[str, Any]) -> str:

@@ -47,7 +47,6 @@ struct Signature {
     layout_ = letters.substr(0, 3);
     return *this;
   }
-  // "row" or "col" each.
   Signature& layout(const std::string& a, const std::string& b, const std::string& c) {
     layout_ = a.substr(0, 1) + b.substr(0, 1) + c.substr(0, 1);
     return *this;
@@ -69,8 +68,7 @@ struct Algorithm {
   Algorithm& pipeline(const std::string& word) { return pipeline_ = word, *this; }
   Algorithm& scheduler(const std::string& word) { return scheduler_ = word, *this; }
   Algorithm& epilogue(const std::string& word) { return epilogue_ = word, *this; }
-  // Every kernel takes every size.
-  Algorithm& pad(bool, bool, bool) { return *this; }
+  Algorithm& pad(bool, bool, bool) { return *this; }  // every kernel takes every size
   Algorithm& preshuffle(bool value) { return preshuffle_ = value, *this; }
 
  private:
@@ -231,7 +229,7 @@ class KernelSetRegistry {
 #define DECL_KERNEL_SET(name, ...)                                    \
   CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSetRegistry, \
                       ::ck_tile::dispatcher::decl::KernelSet, #name, __VA_ARGS__)
-// One kernel, and all kernels of types and a layout on this machine, in a set named after the line.
+// One kernel, and all of a type and layout on this machine, in sets named after the line and both.
 #define DECL_KERNEL(...)                                                                          \
   CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSetRegistry,                             \
                       ::ck_tile::dispatcher::decl::KernelSet, "line_" + std::to_string(__LINE__), \
