@@ -125,7 +125,7 @@ inline KernelInstancePtr make_{name}(const std::string& gfx_arch = "{target}") {
 
 
 def write_wrappers(folder: pathlib.Path, target: str, registers: bool) -> None:
-    """NAME.cpp, dispatcher_wrappers/ and, where asked, registration/ for all kernels of a folder."""
+    """NAME.cpp, dispatcher_wrappers/ and, where asked, registration/ for a folder's kernels."""
     table = json.loads((folder / NAMES).read_text(encoding="ascii"))
     wrappers = folder / "dispatcher_wrappers"
     wrappers.mkdir(exist_ok=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures GEMM kernels on a list of sizes, by `tessera sweep`, and writes them as the original does.
+"""Measures GEMM kernels on a list of sizes, by `tessera sweep`, and writes the original's JSON.
 
     generate_benchmark_data.py --build_dir /tmp/build --output_dir /tmp/benchmark_data --dtype fp16
         --layout rcr --num_build_jobs 4 --warmup 10 --repeat 50

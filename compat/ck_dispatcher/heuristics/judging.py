@@ -62,8 +62,8 @@ def predictions(predictor: Predictor, problem: tessera.Problem, kernels: Iterabl
     """Predicted TFLOPS of the kernels that the model has an opinion on; {} where it has none on the
     problem."""
     if not predictor.is_tessera:
-        raise Error(f"{predictor.model_dir} is a model of the original, whose features need rows of "
-                    "its own data; Predictor.rank_kernels() takes these", "unsupported")
+        raise Error(f"{predictor.model_dir} is a model of the original, whose features need rows "
+                    "of its own data; Predictor.rank_kernels() takes these", "unsupported")
     try:
         rows = predictor._model("tflops").rank(problem)
     except Error:
@@ -148,7 +148,8 @@ def read_choices(file: Any) -> Dict[str, Choice]:
     return found
 
 
-def conv_data(direction: str, dtype: str, arch: str, checkout: Optional[Any] = None) -> pathlib.Path:
+def conv_data(direction: str, dtype: str, arch: str, checkout: Optional[Any] = None
+              ) -> pathlib.Path:
     """The shipped measurements of convolutions."""
     root = pathlib.Path(checkout or pathlib.Path(__file__).resolve().parents[3])
     return root / "data" / f"conv_{arch}_{dtype}_{direction}.parquet"

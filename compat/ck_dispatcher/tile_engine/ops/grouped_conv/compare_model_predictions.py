@@ -3,8 +3,8 @@
 
     compare_model_predictions.py --old-predictions F --new-predictions F --variant bwd_data
 
-The files are those of validate_ml_vs_oracle.py --save-predictions. Exit code 1 where the new mean or
-median is more than 0.5% below the old one, P10 more than 2%, or a problem more than 10%.
+The files are those of validate_ml_vs_oracle.py --save-predictions. Exit code 1 where the new mean
+or median is more than 0.5% below the old one, P10 more than 2%, or a problem more than 10%.
 """
 from __future__ import annotations
 

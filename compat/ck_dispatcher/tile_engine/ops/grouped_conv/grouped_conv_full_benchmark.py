@@ -6,7 +6,8 @@
 
 CONFIGS are wildcards over kernels' names, or JSON of GroupedConvRegistry.to_json(); all legal
 kernels if left out. Sets are those of `tessera problems --op conv`; a set whose name begins with
-forward, bwd_data or bwd_weight is that direction's, and one that ends in validation its unseen part.
+forward, bwd_data or bwd_weight is that direction's, and one that ends in validation its unseen
+part.
 """
 from __future__ import annotations
 
