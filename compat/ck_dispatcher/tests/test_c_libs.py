@@ -372,6 +372,17 @@ class GpuHelper(Case):
                          (1, {"error": "No kernel selected"}))
         self.assertIn("must be at least 1, got 8, 0 and 8", found.stderr)
 
+    def test_a_wrong_result(self):
+        """A driver plays a GPU that runs no kernel."""
+        driver = os.environ.get("TESSERA_FAKE_CUDA", "")
+        if not driver:
+            self.skipTest("TESSERA_FAKE_CUDA names no driver")
+        found = self.run_helper("128", "128", "64", "--validate", TESSERA_CUDA_DRIVER=driver)
+        self.assertEqual(found.returncode, 1, found.stdout + found.stderr)
+        whole = json.loads(found.stdout)
+        self.assertEqual(whole["target"], "target sm90a (this machine's GPU)")
+        self.assertEqual(whole["status"], "failure")
+
     def test_a_machine_that_is_not_here(self):
         from tessera_ck import targets
         if not targets.why_not_here(targets.resolve("gfx942")):

@@ -19,7 +19,7 @@ class Pages(Case):
     def test_the_table_names_files_that_are_there(self):
         text = (COMPAT / "README.md").read_text()
         names = set(re.findall(r"`([\w/]+\.(?:py|hpp|h|sh|txt))`", text))
-        written = {"register_all_kernels.hpp"}
+        written = {"register_all_kernels.hpp", "tessera.hpp"}  # by scripts; Tessera's
         known = {path.name for path in COMPAT.rglob("*")}
         missing = [name for name in names - written if not (COMPAT / name).exists() and
                    name.rpartition("/")[2] not in known]

@@ -1,6 +1,9 @@
 """GEMM as the documents show it: ctypes_utils, gemm_utils, and what they write."""
 import json
+import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -223,6 +226,34 @@ class Named(Case):
         self.assertTrue(validate_kernel_config(corrected).is_valid, said)
         legal = KernelConfig(gfx_arch="gfx942")
         self.assertEqual(auto_correct_kernel_config(legal), (legal, False, []))
+
+
+GPU = """
+import numpy
+from support import *
+import ctypes_utils
+launching.measured_plan = lambda dispatcher, problem: dispatcher.plan(problem)
+lib = ctypes_utils.DispatcherLib(ctypes_utils.KernelConfig())
+assert str(lib.target) == "target sm90a (this machine's GPU)", lib.target
+a, b = numpy.ones((128, 64), "float16"), numpy.ones((64, 128), "float16")
+unchecked = ctypes_utils.GemmRunner(lib).run(a, b, verify=False)
+assert (unchecked.status, unchecked.success) == (0, False), unchecked
+checked = ctypes_utils.GemmRunner(lib).run(a, b)
+assert not checked.success and "elements checked are outside" in checked.error, checked
+"""
+
+
+class OnAGpu(Case):
+    """A driver plays a GPU that runs no kernel, so that no result is right."""
+
+    def test_arrays_are_copied_and_wrong_results_found(self):
+        driver = os.environ.get("TESSERA_FAKE_CUDA", "")
+        if not driver:
+            self.skipTest("TESSERA_FAKE_CUDA names no driver")
+        found = subprocess.run([sys.executable, "-c", GPU], capture_output=True, text=True,
+                               cwd=pathlib.Path(__file__).parent,
+                               env={**os.environ, "TESSERA_CUDA_DRIVER": driver})
+        self.assertEqual(found.returncode, 0, found.stderr)
 
 
 class Registries(Case):

@@ -88,7 +88,7 @@ class _DeviceCopies:
         try:
             for name, array in self._given.items():
                 self._held[name] = _OnDevice(driver, array, number)
-                self._copy(driver.cuMemcpyHtoD_v2, self._held[name].address, array, name)
+                self._copy(driver.cuMemcpyHtoDAsync_v2, self._held[name].address, array, name)
                 self.arrays[name] = _lent(array, self._held[name])
         except BaseException:
             self._end()
@@ -102,8 +102,8 @@ class _DeviceCopies:
                 for operand in self._plan.operands:
                     if operand.access != "read":
                         held = self._held[operand.name]
-                        self._copy(lambda to, at, n: self._driver.cuMemcpyDtoH_v2(at, to, n),
-                                   held.address, held.array, operand.name)
+                        self._copy(lambda to, at, n, s: self._driver.cuMemcpyDtoHAsync_v2(
+                            at, to, n, s), held.address, held.array, operand.name)
         finally:
             self._end()
 
@@ -112,7 +112,10 @@ class _DeviceCopies:
         if view.nbytes() != array.nbytes:
             raise Error(f"{name} has gaps; arrays for a GPU must have none")
         if array.nbytes:
-            _check(function(address, ctypes.c_void_p(view.address), _size(array)), "a copy")
+            default = ctypes.c_void_p(None)
+            _check(function(address, ctypes.c_void_p(view.address), _size(array), default),
+                   "a copy")
+            _check(self._driver.cuStreamSynchronize(default), "cuStreamSynchronize")
 
     def _end(self) -> None:
         for held in self._held.values():
