@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Writes GEMM kernels under the original's file names, by `tessera generate`.
+
+    unified_gemm_codegen.py --output-dir generated_kernels --datatype fp16 --layout rcr
+        [--gpu-target gfx942] [--variants standard preshuffle multi_d]
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+from typing import Any, Dict, List
+
+import _paths  # noqa: F401
+from tessera_ck import gemm as _gemm
+from tessera_ck import scripts as _scripts
+from tessera_ck import targets as _targets
+from tessera_ck.codegen_runner import NAMES, CodegenResult, CodegenRunner, generate
+
+import gemm_utils
+import preselected_kernels
+from codegen_common import generate_cpp_compilation_unit
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output-dir", type=pathlib.Path)
+    parser.add_argument("--datatype", default="fp16",
+                        choices=["fp16", "bf16", "fp32", "fp8", "bf8", "int8"])
+    parser.add_argument("--layout", default="rcr", help="of A, B, C, and D: rcr or rcrr")
+    parser.add_argument("--gpu-target", default=None, help="this machine if left out")
+    parser.add_argument("--variants", nargs="+", default=["standard"], choices=_gemm.VARIANTS)
+    parser.add_argument("--preselected", default=None, help="a set of preselected_kernels.py")
+    parser.add_argument("--config", type=pathlib.Path, help="tiles and traits as JSON")
+    parser.add_argument("--tile-config-json", default=None, help="the same as a text")
+    parser.add_argument("--no-parallel", action="store_true")
+    parser.add_argument("--register", action="store_true",
+                        help="also write registration/dispatcher_registration.{hpp,cpp}")
+    parser.add_argument("--no-arch-filter", action="store_true",
+                        help="accepted; the target's rules hold all the same")
+    parser.add_argument("--show-arch-info", action="store_true")
+    parser.add_argument("--kernel-set", default=None, help="a subfolder of this name")
+    options = parser.parse_args()
+    if options.output_dir is None and not options.show_arch_info:
+        parser.error("--output-dir is required")
+    return options
+
+
+def configured(options: argparse.Namespace, target: _targets.Target, variant: str) -> List[str]:
+    """The kernels of --config or --tile-config-json."""
+    text = options.tile_config_json or options.config.read_text(encoding="utf-8")
+    found: Dict[str, None] = {}
+    for config in gemm_utils.expand_sweep(json.loads(text), options.datatype, options.layout,
+                                          variant, options.gpu_target):
+        for name in _gemm.wish_of(config.to_ctypes_config(), target).kernels:
+            found[name] = None
+    return list(found)
+
+
+def produce(options: argparse.Namespace, folder: pathlib.Path) -> List[CodegenResult]:
+    target = _targets.resolve(options.gpu_target)
+    jobs = 1 if options.no_parallel else None
+    if options.preselected:
+        names = preselected_kernels.get_preselected_kernels(options.preselected,
+                                                            options.gpu_target)
+        return [generate(folder, options.preselected, _gemm.file_name, kernel=names,
+                         target=target.word, jobs=jobs)]
+    if options.config or options.tile_config_json:
+        return [generate(folder, variant, _gemm.file_name,
+                         kernel=configured(options, target, variant) or ["no_legal_kernel"],
+                         target=target.word, jobs=jobs) for variant in options.variants]
+    runner = CodegenRunner(None, folder, options.datatype, options.layout, options.gpu_target, jobs)
+    return [runner.generate(variant) for variant in options.variants]
+
+
+# ---- What lies beside the headers ----------------------------------------------------------------
+
+REGISTER_ALL = """// Registers the kernels of this folder.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <ck_tile/dispatcher/registry.hpp>
+
+namespace ck_tile::dispatcher {{
+
+inline std::size_t register_generated_gemm_kernels(const std::string& gfx_arch = "{target}",
+                                                   Priority priority = Priority::Normal,
+                                                   Registry& registry = Registry::instance()) {{
+  std::size_t count = 0;
+  for (const char* name : {{
+{names}
+       }}) {{
+    count += registry.register_kernel(
+        std::make_shared<KernelInstance>(tessera::parse_name(name), machine_for(gfx_arch)),
+        priority);
+  }}
+  return count;
+}}
+
+inline std::size_t get_generated_gemm_kernel_count() {{ return {count}; }}
+
+}}  // namespace ck_tile::dispatcher
+"""
+
+WRAPPER = """// {kernel}
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <ck_tile/dispatcher/kernel_instance.hpp>
+
+namespace ck_tile::dispatcher {{
+
+inline KernelInstancePtr make_{name}(const std::string& gfx_arch = "{target}") {{
+  return std::make_shared<KernelInstance>(tessera::parse_name("{kernel}"), machine_for(gfx_arch));
+}}
+
+}}  // namespace ck_tile::dispatcher
+"""
+
+
+def write_wrappers(folder: pathlib.Path, target: str, registers: bool) -> None:
+    """NAME.cpp, dispatcher_wrappers/ and, where asked, registration/ for a folder's kernels."""
+    table = json.loads((folder / NAMES).read_text(encoding="ascii"))
+    wrappers = folder / "dispatcher_wrappers"
+    wrappers.mkdir(exist_ok=True)
+    for name, kernel in table.items():
+        (folder / f"{name}.cpp").write_text(generate_cpp_compilation_unit(name), encoding="ascii")
+        (wrappers / f"dispatcher_wrapper_{name}.hpp").write_text(
+            WRAPPER.format(name=name, kernel=kernel, target=target), encoding="ascii")
+    quoted = ",\n".join(f'           "{kernel}"' for kernel in sorted(table.values()))
+    text = REGISTER_ALL.format(target=target, names=quoted, count=len(table))
+    (wrappers / "register_all_kernels.hpp").write_text(text, encoding="ascii")
+    if registers:
+        place = folder / "registration"
+        place.mkdir(exist_ok=True)
+        (place / "dispatcher_registration.hpp").write_text(text, encoding="ascii")
+        (place / "dispatcher_registration.cpp").write_text(
+            '#include "dispatcher_registration.hpp"\n', encoding="ascii")
+
+
+def show(target: _targets.Target) -> None:
+    found = _scripts.run("targets", target=target.name)
+    row: Any = found.get("target", found)
+    print(json.dumps(row, indent=2))
+
+
+def main() -> int:
+    options = parse()
+    target = _targets.resolve(options.gpu_target)
+    if options.show_arch_info:
+        show(target)
+        return 0
+    folder = options.output_dir
+    if options.kernel_set:
+        folder = folder / options.kernel_set
+    failed = False
+    results = produce(options, folder)
+    for result in results:
+        print(result.stdout)
+        print(f"{target}: {result.variant}: {result.kernel_count} kernels in {folder}")
+        if not result.success:
+            failed = True
+            print(result.stderr, file=sys.stderr)
+    if any(result.kernel_count for result in results):
+        write_wrappers(folder, target.name, options.register)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_scripts.guarded(main))

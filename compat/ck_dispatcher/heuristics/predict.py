@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""What a model thinks of kernels.
+
+    predict.py --model_dir models/gemm_universal_fp32_avx512 --m 128 --n 1536 --k 7168 --layout rcr
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import _paths  # noqa: F401
+import numpy
+
+import tessera
+from tessera import Error
+from tessera_ck import forest as _forest
+from tessera_ck import gemm as _gemm
+from tessera_ck import problems as _problems
+from tessera_ck import targets as _targets
+
+from feature_engine import FeatureEngine, engine_for
+
+TARGETS = ("tflops", "latency", "bandwidth")
+
+
+class Predictor:
+    """A model folder: of train.py, of `tessera train`, or of the original.
+
+    A folder of the original is evaluated on the features that its feature_spec.json names; they are
+    computed by feature_engine, None meaning the one of the folder's operation. Raises
+    FileNotFoundError where there is no model, and Error with the first feature that cannot be
+    computed.
+    """
+
+    def __init__(self, model_dir: Any, feature_engine: Optional[FeatureEngine] = None) -> None:
+        self.model_dir = pathlib.Path(model_dir)
+        self.spec = self._read_spec()
+        self.op_type = _problems.op_type_of(self.spec, self.model_dir)
+        self.is_tessera = (self.model_dir / "manifest.json").is_file() or \
+            self.spec.get("feature_engine") == "tessera"
+        self._given_engine = feature_engine
+        self._engine = feature_engine
+        self._models: Dict[str, Any] = {}
+        if not any(self._file(target) for target in TARGETS):
+            raise FileNotFoundError(f"{self.model_dir} holds no model: none of " + ", ".join(
+                f"model_{target}.lgbm[.gz]" for target in TARGETS) + " and no manifest.json")
+
+    def _read_spec(self) -> Dict[str, Any]:
+        file = self.model_dir / "feature_spec.json"
+        if not file.is_file():
+            return {}
+        return json.loads(file.read_text(encoding="utf-8"))
+
+    def _file(self, target: str) -> Optional[pathlib.Path]:
+        """Of the model for a quantity; of a Tessera model its folder."""
+        if self.is_tessera:
+            if (self.model_dir / target / "manifest.json").is_file():
+                return self.model_dir / target
+            whole = (self.model_dir / "manifest.json").is_file()
+            return self.model_dir if whole else None
+        for suffix in (".lgbm", ".lgbm.gz"):
+            file = self.model_dir / f"model_{target}{suffix}"
+            if file.is_file():
+                return file
+        return None
+
+    def _model(self, target: str) -> Any:
+        if target not in self._models:
+            file = self._file(target)
+            if file is None:
+                raise FileNotFoundError(f"{self.model_dir} has no model of {target}")
+            self._models[target] = (tessera.Model.load(str(file)) if self.is_tessera
+                                    else _forest.read(file))
+        return self._models[target]
+
+    @property
+    def engine(self) -> FeatureEngine:
+        if self._engine is None:
+            self._engine = engine_for(self.op_type, self.spec.get("hardware"))
+        return self._engine
+
+    # ---- One kernel ------------------------------------------------------------------------------
+
+    def predict_tflops(self, problem: Dict[str, Any], kernel: Dict[str, Any]) -> float:
+        return float(self._predict("tflops", problem, [kernel])[0])
+
+    def predict_latency(self, problem: Dict[str, Any], kernel: Dict[str, Any]) -> float:
+        """In milliseconds."""
+        return float(self._predict("latency", problem, [kernel])[0])
+
+    def predict_bandwidth(self, problem: Dict[str, Any], kernel: Dict[str, Any]) -> float:
+        """In GB/s."""
+        return float(self._predict("bandwidth", problem, [kernel])[0])
+
+    def predict_all(self, problem: Dict[str, Any], kernel: Dict[str, Any]) -> Dict[str, float]:
+        """{"tflops", "latency_ms", "bandwidth_gb_s"}: of the models that there are."""
+        names = {"tflops": "tflops", "latency": "latency_ms", "bandwidth": "bandwidth_gb_s"}
+        return {names[target]: float(self._predict(target, problem, [kernel])[0])
+                for target in TARGETS if self._file(target)}
+
+    # ---- Many ------------------------------------------------------------------------------------
+
+    def rank_kernels(self, problem: Dict[str, Any], configs: Sequence[Dict[str, Any]]
+                     ) -> List[Tuple[str, float]]:
+        """(kernel_name, TFLOPS) of each, best first."""
+        if not configs:
+            return []
+        values = self._predict("tflops", problem, configs)
+        names = [kernel_name(config) for config in configs]
+        order = sorted(range(len(names)), key=lambda i: (-values[i], names[i]))
+        return [(names[i], float(values[i])) for i in order]
+
+    def select_best(self, problem: Dict[str, Any], configs: Sequence[Dict[str, Any]]) -> str:
+        if not configs:
+            raise ValueError("there is no kernel to choose from")
+        return self.rank_kernels(problem, configs)[0][0]
+
+    def _predict(self, target: str, problem: Dict[str, Any], kernels: Sequence[Dict[str, Any]]
+                 ) -> Any:
+        if self.is_tessera:
+            return self._by_tessera(target, problem, kernels)
+        forest = self._model(target)
+        names = self.spec.get("feature_names") or forest.feature_names
+        if len(names) != len(forest.feature_names):
+            raise Error(f"{self.model_dir}: feature_spec.json has {len(names)} features and the "
+                        f"model {len(forest.feature_names)}; the two must be equal", "parse_error")
+        usual = {"dtype": self.spec.get("dtype", "fp16")}
+        rows = numpy.stack([self.engine.extract({**usual, **problem}, kernel, names)
+                            for kernel in kernels])
+        values = forest.predict(rows)
+        if target in self.spec.get("log_targets", []):
+            return numpy.expm1(values)
+        return numpy.maximum(values, 0.0)
+
+    def _by_tessera(self, target: str, problem: Dict[str, Any], kernels: Sequence[Dict[str, Any]]
+                    ) -> Any:
+        model, whole = self._model(target), _problems.problem_of(self.op_type, problem, self.spec)
+        seconds = numpy.array([model.predict(whole, kernel_name(kernel)) for kernel in kernels])
+        if target == "latency":
+            return seconds * 1e3
+        return (whole.flops / 1e12 if target == "tflops" else whole.bytes / 1e9) / seconds
+
+
+def kernel_name(config: Dict[str, Any]) -> str:
+    """A row's kernel: "kernel_name" of the original's rows, "kernel" of Tessera's."""
+    name = config.get("kernel_name", config.get("kernel"))
+    if not name:
+        raise Error("a configuration has no 'kernel_name'", "not_found")
+    return str(name)
+
+
+def legal_configs(target: str, dtype: str, layout: str) -> List[Dict[str, Any]]:
+    """Rows, as in the original's data, of a target's legal GEMM kernels."""
+    machine = _targets.resolve(target)
+    names = _gemm.legal_kernels(machine, dtype, layout, where=["epilogue=none"])
+    return [{**_problems.row_of(_gemm.spec_of(name, machine)), "kernel_name": name}
+            for name in names]
+
+
+def ranked(predictor: Predictor, problem: Dict[str, Any], top: int) -> List[Tuple[str, float]]:
+    """The best of all legal kernels of the model's machine."""
+    if predictor.is_tessera:
+        whole = _problems.problem_of(predictor.op_type, problem, predictor.spec)
+        rows = predictor._model("tflops").rank(whole, top=top)
+        return [(row["kernel"], whole.flops / 1e12 / row["predicted"]) for row in rows]
+    configs = legal_configs(predictor.spec.get("arch", ""), problem["dtype"], problem["layout"])
+    return predictor.rank_kernels(problem, configs)[:top]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_dir", required=True)
+    for axis in "mnk":
+        parser.add_argument(f"--{axis}", type=int, required=True)
+    parser.add_argument("--layout", default="rcr")
+    parser.add_argument("--dtype", default=None, help="the model's own, or fp8")
+    parser.add_argument("--top", type=int, default=5)
+    options = parser.parse_args()
+    try:
+        predictor = Predictor(options.model_dir)
+        dtype = options.dtype or _problems.dtype_of(predictor.spec, predictor.model_dir) or "fp8"
+        problem = {"M": options.m, "N": options.n, "K": options.k, "dtype": dtype,
+                   "layout": options.layout}
+        line = _problems.problem_of("gemm_universal", problem).line
+        folder = predictor._file("tflops") or predictor.model_dir
+        print(f"tessera predict --model {folder} {line} --top {options.top}"
+              if predictor.is_tessera else
+              f"{folder}: a model of the original, for {predictor.spec.get('arch', 'an unnamed')}")
+        for name, tflops in ranked(predictor, problem, options.top):
+            print(f"  {tflops:10.3f} TFLOPS  {name}")
+    except (Error, FileNotFoundError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Trains models of measurements, by `tessera train`, into a folder with the original's files.
+
+    train.py --data_dir data --out_dir models/gemm_universal_fp16_avx512 --op gemm_universal
+        --dtype fp16 [--targets tflops,latency,bandwidth] [--warm_start DIR]
+
+Tessera's own folder of each quantity lies in OUT_DIR/{tflops,latency,bandwidth}.
+"""
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import pathlib
+import shutil
+import sys
+from typing import Any, Dict, List
+
+import _paths  # noqa: F401
+from tessera import Error
+from tessera_ck import conv as _conv
+from tessera_ck import scripts as _scripts
+from tessera_ck import targets as _targets
+
+from judging import data_files
+
+QUANTITIES = {"tflops": "tflops", "latency": "seconds", "bandwidth": "bandwidth"}
+LOGGED = ("tflops", "bandwidth")
+# The original's parameters, by LightGBM's names.
+PARAMETERS = {"max_depth": 15, "learning_rate": 0.02, "min_data_in_leaf": 10,
+              "bagging_fraction": 0.85, "feature_fraction": 0.85, "lambda_l1": 0.05,
+              "lambda_l2": 0.5}
+LEAVES, TREES, PATIENCE, SEED = 255, 2000, 50, 42
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True, help="a folder of measurements, or a file")
+    parser.add_argument("--out_dir", type=pathlib.Path, default=None,
+                        help="models/<op>_<dtype>_<arch> if left out")
+    parser.add_argument("--operation", "--op", default="gemm_universal")
+    parser.add_argument("--direction", default=None, help="forward, bwd_data, bwd_weight")
+    parser.add_argument("--dtype", default="fp16")
+    parser.add_argument("--arch", default=None, help="of the measurements; this machine's")
+    parser.add_argument("--targets", default="tflops")
+    parser.add_argument("--n_splits", type=int, default=5)
+    parser.add_argument("--tune", action="store_true",
+                        help="accepted; parameters are given by --param")
+    parser.add_argument("--no_log_transform", action="store_true")
+    parser.add_argument("--warm_start", type=pathlib.Path, default=None)
+    parser.add_argument("--warm_start_n_estimators", type=int, default=500)
+    parser.add_argument("--n_estimators", type=int, default=TREES)
+    parser.add_argument("--param", action="append", default=[], help="NAME=VALUE for LightGBM")
+    return parser.parse_args()
+
+
+def op_of(options: argparse.Namespace) -> str:
+    """gemm_universal, grouped_conv_forward, ..."""
+    word = options.operation
+    if word == "fmha":
+        raise Error("a model of attention is trained by 'tessera train --op fmha'", "unsupported")
+    if word.startswith("grouped_conv"):
+        direction = options.direction or word.partition("grouped_conv_")[2] or "forward"
+        return f"grouped_conv_{_conv.variant_word(direction)}"
+    if not word.startswith("gemm"):
+        raise Error(f"there is no operation '{word}'; there are gemm_universal and grouped_conv",
+                    "not_found")
+    return "gemm_universal"
+
+
+def train_one(options: argparse.Namespace, op: str, quantity: str, folder: pathlib.Path
+              ) -> Dict[str, Any]:
+    variant = op.partition("grouped_conv_")[2]
+    words = f"{_conv.DIRECTIONS[variant][0]}_{options.dtype}" if variant else options.dtype
+    parameters = {**PARAMETERS, **dict(each.split("=", 1) for each in options.param)}
+    transform = "log1p" if quantity in LOGGED and not options.no_log_transform else "none"
+    warm = options.warm_start
+    return _scripts.run(
+        "train", data=data_files(options.data_dir), op="conv" if variant else "gemm",
+        dtype=[words], target=options.arch and _targets.resolve(options.arch).word,
+        output=str(folder / quantity), quantity=QUANTITIES[quantity], transform=transform,
+        folds=options.n_splits, leaves=LEAVES, patience=PATIENCE, seed=SEED,
+        trees=options.warm_start_n_estimators if warm else options.n_estimators,
+        warm_start=str(warm / quantity) if warm else None,
+        param=[f"{name}={value}" for name, value in parameters.items()])
+
+
+def write(folder: pathlib.Path, name: str, whole: Any) -> None:
+    (folder / name).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+
+
+def write_quantity(folder: pathlib.Path, quantity: str, result: Dict[str, Any]) -> Dict[str, Any]:
+    """The original's files of one model; returns its manifest."""
+    manifest = json.loads((folder / quantity / "manifest.json").read_text(encoding="utf-8"))
+    packed = manifest["file"].endswith(".gz")
+    shutil.copyfile(folder / quantity / manifest["file"],
+                    folder / f"model_{quantity}.lgbm{'.gz' if packed else ''}")
+    write(folder, f"cv_metrics_{quantity}.json", [
+        {"fold": i, "mean_efficiency": fold["summary"]["mean"],
+         "p10_efficiency": fold["summary"]["p10"], "val_groups": fold["summary"]["problems"],
+         "trees": fold["trees"]} for i, fold in enumerate(result["folds"] or [])])
+    write(folder, f"feature_importances_{quantity}.json", result["importances"])
+    return manifest
+
+
+def trees_of(manifest: Dict[str, Any], folder: pathlib.Path) -> int:
+    from tessera_ck import forest
+    return len(forest.read(folder / manifest["file"]).trees)
+
+
+def main() -> int:
+    options = parse()
+    op = op_of(options)
+    quantities: List[str] = options.targets.split(",")
+    unknown = [each for each in quantities if each not in QUANTITIES]
+    if unknown:
+        raise Error(f"--targets knows {', '.join(QUANTITIES)}, got '{unknown[0]}'", "not_found")
+    if options.tune:
+        print("--tune changes nothing: parameters are given by --param", file=sys.stderr)
+    target = _targets.resolve(options.arch)
+    folder = options.out_dir or pathlib.Path("models") / f"{op}_{options.dtype}_{target.name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    print(target)
+    results = {each: train_one(options, op, each, folder) for each in quantities}
+    manifests = {each: write_quantity(folder, each, results[each]) for each in quantities}
+    first = manifests[quantities[0]]
+    write(folder, "feature_spec.json", {
+        "op_type": op, "dtype": options.dtype, "arch": first["target"],
+        "feature_engine": "tessera", "feature_names": first["features"],
+        "categorical_features": [], "targets": quantities,
+        "log_targets": [each for each in quantities if manifests[each]["transform"] == "log1p"],
+        "params": first["params"]})
+    before = 0
+    if options.warm_start:
+        place = options.warm_start / quantities[0]
+        before = trees_of(json.loads((place / "manifest.json").read_text()), place)
+    total = trees_of(first, folder / quantities[0])
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    write(folder, "train_manifest.json", {
+        "warm_start_from": str(options.warm_start) if options.warm_start else None,
+        "prev_n_estimators": before, "new_n_estimators": total - before,
+        "total_n_estimators": total, "data_rows": first["rows"], "valid_rows": first["rows"],
+        "unique_shapes": first["problems"], "timestamp": now})
+    for quantity, result in results.items():
+        found = result["out_of_fold"]  # a warm start has no folds
+        scores = "" if found is None else (f", mean efficiency {100 * found['mean']:.2f}%, P10 "
+                                           f"{100 * found['p10']:.2f}%")
+        print(f"{quantity}: {result['rows']} rows of {result['problems']} problems{scores}")
+    print(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_scripts.guarded(main))

@@ -1,0 +1,192 @@
+// Choosing and running attention kernels of a registry.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ck_tile/dispatcher/fmha_registry.hpp"
+
+namespace ck_tile::dispatcher {
+
+// The names of kernels, best first.
+using FmhaHeuristicFunction = std::function<std::vector<std::string>(const FmhaProblem&)>;
+
+struct FmhaExecutionStage {
+  FmhaKernelFamily family;
+  std::string kernel_id;
+};
+
+// The original's stages. Tessera does those of one API family in one launch of one kernel, whose
+// name they all have: parts of the keys are merged where they were made, and gradients need no
+// stage that sums or converts.
+struct FmhaExecutionPlan {
+  FmhaApiFamily api_family = FmhaApiFamily::Fwd;
+  std::vector<FmhaExecutionStage> stages;
+  bool is_valid() const { return !stages.empty(); }
+};
+
+class FmhaDispatcher {
+ public:
+  // FirstFit: by the lengths that kernels are tuned for, as the
+  // original orders them: the shortest that reaches the problem's queries. Heuristic without a
+  // function takes the kernel that Tessera predicts to be the fastest.
+  enum class SelectionStrategy { FirstFit, Heuristic };
+
+  // registry: null means FmhaRegistry::instance(). It must outlive the dispatcher.
+  explicit FmhaDispatcher(FmhaRegistry* registry = nullptr, const std::string& gfx_arch = {})
+      : registry_(registry == nullptr ? &FmhaRegistry::instance() : registry), arch_(gfx_arch) {}
+
+  void set_strategy(SelectionStrategy strategy) { strategy_ = strategy; }
+  void set_heuristic(FmhaHeuristicFunction heuristic) {
+    heuristic_ = std::move(heuristic);
+    strategy_ = SelectionStrategy::Heuristic;
+  }
+  void set_timing(int cold, int repeat) { timing_ = {cold, repeat}; }
+  void set_arch(const std::string& gfx_arch) { arch_ = gfx_arch; }
+  const std::string& arch() const { return arch_; }
+  // Off: run() launches once, and returns 0.
+  void set_benchmarking(bool value) { benchmarking_ = value; }
+  bool benchmarking_enabled() const { return benchmarking_; }
+
+  // Null where no kernel of the registry computes the problem.
+  FmhaKernelInstancePtr select_kernel(const FmhaProblem& problem) const {
+    const std::vector<FmhaKernelInstancePtr> able = fitting(problem);
+    if (able.empty()) return nullptr;
+    if (strategy_ == SelectionStrategy::FirstFit) return by_length(problem, able);
+    if (!heuristic_) return fastest(problem, able);
+    for (const std::string& name : heuristic_(problem)) {
+      for (const FmhaKernelInstancePtr& one : able) {
+        if (one->get_name() == name) return one;
+      }
+    }
+    return able.front();
+  }
+
+  // Not valid where no kernel computes the problem.
+  FmhaExecutionPlan plan(const FmhaProblem& problem) const {
+    FmhaExecutionPlan made;
+    made.api_family = problem.api_family;
+    const FmhaKernelInstancePtr kernel = select_kernel(problem);
+    if (kernel == nullptr) return made;
+    for (const FmhaKernelFamily family : stages_of(problem.api_family)) {
+      made.stages.push_back({family, kernel->get_name()});
+    }
+    return made;
+  }
+
+  // Milliseconds, or 0 without benchmarking. Throws NoKernelFound, and DispatcherError with a
+  // sentence where the kernel's machine is not here.
+  float run(const FmhaInvocation& call, void* stream = nullptr) const {
+    const FmhaKernelInstancePtr kernel = select_kernel(call.problem);
+    if (kernel == nullptr) {
+      throw NoKernelFound("no kernel of the registry '" + registry_->get_name() + "', which has " +
+                          std::to_string(registry_->size()) + ", computes '" +
+                          call.problem.to_string() + "'");
+    }
+    return kernel->run(call, stream, benchmarking_, timing_);
+  }
+  float run_explicit(const std::string& id, const FmhaInvocation& call,
+                     void* stream = nullptr) const {
+    const FmhaKernelInstancePtr kernel = registry_->lookup(id);
+    if (kernel == nullptr) {
+      throw NoKernelFound("the registry '" + registry_->get_name() + "' has no kernel '" + id +
+                          "'");
+    }
+    return kernel->run(call, stream, benchmarking_, timing_);
+  }
+  float run_fwd(const FmhaProblem& p, const tessera::FmhaOperands& args,
+                void* stream = nullptr) const {
+    return run_family(FmhaApiFamily::Fwd, p, args, stream);
+  }
+  float run_fwd_pagedkv(const FmhaProblem& p, const tessera::FmhaOperands& args,
+                        void* stream = nullptr) const {
+    return run_family(FmhaApiFamily::FwdPagedKv, p, args, stream);
+  }
+  float run_fwd_splitkv(const FmhaProblem& p, const tessera::FmhaOperands& args,
+                        void* stream = nullptr) const {
+    return run_family(FmhaApiFamily::FwdSplitKv, p, args, stream);
+  }
+  float run_fwd_appendkv(const FmhaProblem& p, const tessera::FmhaOperands& args,
+                         void* stream = nullptr) const {
+    return run_family(FmhaApiFamily::FwdAppendKv, p, args, stream);
+  }
+  float run_batch_prefill(const FmhaProblem& p, const tessera::FmhaOperands& args,
+                          void* stream = nullptr) const {
+    return run_family(FmhaApiFamily::BatchPrefill, p, args, stream);
+  }
+  float run_bwd(const FmhaProblem& p, const tessera::FmhaOperands& args,
+                void* stream = nullptr) const {
+    return run_family(FmhaApiFamily::Bwd, p, args, stream);
+  }
+
+ private:
+  static std::vector<FmhaKernelFamily> stages_of(FmhaApiFamily family) {
+    switch (family) {
+      case FmhaApiFamily::Fwd:
+        return {FmhaKernelFamily::Fwd};
+      case FmhaApiFamily::FwdPagedKv:
+        return {FmhaKernelFamily::FwdPagedKv};
+      case FmhaApiFamily::FwdSplitKv:
+        return {FmhaKernelFamily::FwdSplitKv, FmhaKernelFamily::FwdSplitKvCombine};
+      case FmhaApiFamily::FwdAppendKv:
+        return {FmhaKernelFamily::FwdAppendKv};
+      case FmhaApiFamily::BatchPrefill:
+        return {FmhaKernelFamily::BatchPrefill};
+      case FmhaApiFamily::Bwd:
+        break;
+    }
+    return {FmhaKernelFamily::BwdDotDoO, FmhaKernelFamily::BwdDqDkDv,
+            FmhaKernelFamily::BwdConvertDq};
+  }
+  float run_family(FmhaApiFamily family, const FmhaProblem& p, const tessera::FmhaOperands& args,
+                   void* stream) const {
+    if (p.api_family != family) {
+      throw UnsupportedProblem(std::string("the problem is of the family ") +
+                               to_string(p.api_family) + ", and the call is of " +
+                               to_string(family));
+    }
+    return run(FmhaInvocation::make(p, args), stream);
+  }
+  std::vector<FmhaKernelInstancePtr> fitting(const FmhaProblem& problem) const {
+    const std::string& arch = problem.gfx_arch.empty() ? arch_ : problem.gfx_arch;
+    const std::string name = arch.empty() ? "" : machine_for(arch)->name;
+    return registry_->filter([&](const FmhaKernelInstance& one) {
+      return (name.empty() || one.spec().target == name) && one.supports(problem);
+    });
+  }
+  static FmhaKernelInstancePtr by_length(const FmhaProblem& problem,
+                                         const std::vector<FmhaKernelInstancePtr>& able) {
+    FmhaKernelInstancePtr best = able.front();
+    const auto rows = [](const FmhaKernelInstancePtr& one) { return one->spec().algorithm.tile.m; };
+    for (const FmhaKernelInstancePtr& one : able) {
+      const bool best_reaches = rows(best) >= problem.asked.seqlen_q;
+      const bool reaches = rows(one) >= problem.asked.seqlen_q;
+      if (reaches == best_reaches ? (reaches ? rows(one) < rows(best) : rows(one) > rows(best))
+                                  : reaches) {
+        best = one;
+      }
+    }
+    return best;
+  }
+  static FmhaKernelInstancePtr fastest(const FmhaProblem& problem,
+                                       const std::vector<FmhaKernelInstancePtr>& able) {
+    FmhaKernelInstancePtr best = able.front();
+    double least = best->predicted_seconds(problem);
+    for (const FmhaKernelInstancePtr& one : able) {
+      const double seconds = one->predicted_seconds(problem);
+      if (seconds < least) least = seconds, best = one;
+    }
+    return best;
+  }
+
+  FmhaRegistry* registry_;
+  std::string arch_;
+  SelectionStrategy strategy_ = SelectionStrategy::FirstFit;
+  FmhaHeuristicFunction heuristic_;
+  Timing timing_;
+  bool benchmarking_ = false;
+};
+
+}  // namespace ck_tile::dispatcher

@@ -1,0 +1,208 @@
+// Declared sets of attention kernels; see kernel_decl.hpp.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ck_tile/dispatcher/fmha_problem.hpp"
+#include "ck_tile/dispatcher/kernel_decl.hpp"
+
+namespace ck_tile::dispatcher {
+
+// What a kernel computes. What Tessera's kernels all take (vlayout, sink, skip, num_splits) needs
+// no kernel of its own and is not looked at.
+struct FmhaSignature {
+  std::string family_ = "fwd", dtype_ = "fp16", mode_ = "batch", mask_ = "no", bias_ = "no";
+  std::string qscale_ = "no", rope_ = "none", receipt_;
+  std::array<int, 2> hdim_{128, 128};
+  bool lse_ = false, dropout_ = false, logits_ = false, paged_ = false, dbias_ = false;
+  bool random_ = false;
+  std::string cache_layout_ = "linear", table_ = "vllm_2d";
+
+  FmhaSignature& family(const std::string& word) { return family_ = word, *this; }
+  FmhaSignature& dtype(const std::string& word) { return dtype_ = word, *this; }
+  FmhaSignature& mode(const std::string& word) { return mode_ = word, *this; }
+  FmhaSignature& vlayout(const std::string&) { return *this; }
+  FmhaSignature& hdim(int q, int v) { return hdim_ = {q, v}, *this; }
+  FmhaSignature& hdim(int both) { return hdim(both, both); }
+  FmhaSignature& mask(const std::string& word) { return mask_ = word, *this; }
+  FmhaSignature& bias(const std::string& word) { return bias_ = word, *this; }
+  FmhaSignature& lse(bool value) { return lse_ = value, *this; }
+  FmhaSignature& dropout(bool value) { return dropout_ = value, *this; }
+  FmhaSignature& qscale(const std::string& word) { return qscale_ = word, *this; }
+  FmhaSignature& rope(const std::string& word) { return rope_ = word, *this; }
+  FmhaSignature& logits(bool value) { return logits_ = value, *this; }
+  FmhaSignature& paged_kv(bool value) { return paged_ = value, *this; }
+  FmhaSignature& fp8_static_quant(bool value) {
+    if (value && qscale_ == "no") qscale_ = "pertensor";
+    return *this;
+  }
+  FmhaSignature& skip(bool) { return *this; }
+  FmhaSignature& sink(bool) { return *this; }
+  FmhaSignature& dbias(bool value) { return dbias_ = value, *this; }
+  FmhaSignature& store_randval(bool value) { return random_ = value, *this; }
+  FmhaSignature& deterministic(bool) { return *this; }
+  FmhaSignature& kv_cache(const std::string& layout, const std::string& table, int /*page*/) {
+    return cache_layout_ = layout, table_ = table, paged_ = true, *this;
+  }
+  // What a framework needs, instead of one signature: "flash", "pytorch", ...
+  FmhaSignature& profile(const std::string& name) { return receipt_ = name, *this; }
+  FmhaSignature& receipt(int number) { return receipt_ = std::to_string(number), *this; }
+};
+
+// How it computes it. Fields that Tessera's kernels don't have are kept, and not looked at.
+struct FmhaAlgorithm {
+  std::array<int, 6> tile_{128, 64, 32, 128, 32, 128};
+  std::array<int, 9> wave_{4, 1, 1, 4, 1, 1, 1, 1, 1}, warp_{32, 32, 16, 32, 32, 16, 16, 16, 16};
+  std::string pipeline_ = "qr";
+
+  FmhaAlgorithm& tile(int m0, int n0, int k0, int n1, int k1, int k0max) {
+    return tile_ = {m0, n0, k0, n1, k1, k0max}, *this;
+  }
+  FmhaAlgorithm& wave(const std::array<int, 9>& all) { return wave_ = all, *this; }
+  FmhaAlgorithm& warp(const std::array<int, 9>& all) { return warp_ = all, *this; }
+  FmhaAlgorithm& tile_m0(int v) { return tile_[0] = v, *this; }
+  FmhaAlgorithm& tile_n0(int v) { return tile_[1] = v, *this; }
+  FmhaAlgorithm& tile_k0(int v) { return tile_[2] = v, *this; }
+  FmhaAlgorithm& tile_n1(int v) { return tile_[3] = v, *this; }
+  FmhaAlgorithm& tile_k1(int v) { return tile_[4] = v, *this; }
+  FmhaAlgorithm& tile_k0max(int v) { return tile_[5] = v, *this; }
+  FmhaAlgorithm& wave_m0(int v) { return wave_[0] = v, *this; }
+  FmhaAlgorithm& wave_n0(int v) { return wave_[1] = v, *this; }
+  FmhaAlgorithm& wave_k0(int v) { return wave_[2] = v, *this; }
+  FmhaAlgorithm& wave_m1(int v) { return wave_[3] = v, *this; }
+  FmhaAlgorithm& wave_n1(int v) { return wave_[4] = v, *this; }
+  FmhaAlgorithm& wave_k1(int v) { return wave_[5] = v, *this; }
+  FmhaAlgorithm& warp_m0(int v) { return warp_[0] = v, *this; }
+  FmhaAlgorithm& warp_n0(int v) { return warp_[1] = v, *this; }
+  FmhaAlgorithm& warp_k0(int v) { return warp_[2] = v, *this; }
+  FmhaAlgorithm& warp_m1(int v) { return warp_[3] = v, *this; }
+  FmhaAlgorithm& warp_n1(int v) { return warp_[4] = v, *this; }
+  FmhaAlgorithm& warp_k1(int v) { return warp_[5] = v, *this; }
+  FmhaAlgorithm& pipeline(const std::string& word) { return pipeline_ = word, *this; }
+  FmhaAlgorithm& padding(bool, bool, bool, bool) { return *this; }
+  FmhaAlgorithm& trload(bool) { return *this; }
+  FmhaAlgorithm& alignments(int, int) { return *this; }
+  FmhaAlgorithm& block_per_cu(int) { return *this; }
+  FmhaAlgorithm& num_wave_groups(int) { return *this; }
+  FmhaAlgorithm& max_splits_log2(int) { return *this; }
+  FmhaAlgorithm& max_seq_len_q(int rows) { return tile_m0(rows); }
+  FmhaAlgorithm& selection_rank(int) { return *this; }
+  FmhaAlgorithm& constraint(const std::string&) { return *this; }
+};
+
+struct FmhaDeclaration {
+  FmhaSignature signature;
+  FmhaAlgorithm algorithm;
+  std::string arch;  // empty or "*": this machine
+};
+
+class FmhaKernelSet {
+ public:
+  FmhaKernelSet& add(const FmhaSignature& signature, const FmhaAlgorithm& algorithm = {},
+                     const std::string& arch = {}) {
+    declarations_.push_back({signature, algorithm, arch});
+    return *this;
+  }
+  const std::vector<FmhaDeclaration>& declarations() const { return declarations_; }
+  std::size_t size() const { return declarations_.size(); }
+
+ private:
+  std::vector<FmhaDeclaration> declarations_;
+};
+
+namespace detail {
+
+// The original's word for one of Tessera's; "*" stays.
+inline std::string fmha_word(const std::string& what, const std::string& word) {
+  constexpr const char* kWords[][3] = {{"family", "bwd", "backward"},
+                                       {"family", "fwd_appendkv", "append"},
+                                       {"family", "*", "*"},
+                                       {"bias", "no", "none"},
+                                       {"qscale", "no", "none"},
+                                       {"qscale", "pertensor", "per_tensor"},
+                                       {"qscale", "blockscale", "per_block"},
+                                       {"qscale", "kv_blockscale", "kv_block"},
+                                       {"rope", "half_rotated", "half"},
+                                       {"mask", "top_left", "generic"},
+                                       {"mask", "bottom_right", "generic"},
+                                       {"mask", "causal", "generic"}};
+  for (const auto& [kind, theirs, ours] : kWords) {
+    if (what == kind && word == theirs) return ours;
+  }
+  return what == "family" ? "forward" : word;
+}
+
+}  // namespace detail
+
+// The kernels that a declaration stands for. Throws DispatcherError with the rule, or where the
+// target has none such.
+inline std::vector<tessera::KernelSpec> kernels_of(const FmhaDeclaration& wanted) {
+  const std::shared_ptr<Machine> machine = machine_for(wanted.arch);
+  const FmhaSignature& s = wanted.signature;
+  const auto flag = [](bool value) { return value ? "true" : "false"; };
+  try {
+    tessera::KernelSetBuilder builder("declared", machine->dispatcher->target());
+    if (!s.receipt_.empty()) return builder.receipt(s.receipt_).build().specs;
+    builder.op(tessera::Op::fmha).dtype(s.dtype_);
+    builder.where("kind", detail::fmha_word("family", s.family_)).where("mode", s.mode_);
+    if (s.family_ != "fwd_appendkv") {
+      builder.where("mask", detail::fmha_word("mask", s.mask_));
+      builder.where("bias", detail::fmha_word("bias", s.bias_));
+      builder.where("lse", flag(s.lse_)).where("dropout", flag(s.dropout_));
+      builder.where("logits", flag(s.logits_));
+    } else {
+      builder.where("rotary", detail::fmha_word("rope", s.rope_));
+    }
+    if (s.qscale_ != "no") builder.where("qscale", detail::fmha_word("qscale", s.qscale_));
+    if (s.dbias_) builder.where("dbias", "true");
+    if (s.random_) builder.where("random", "true");
+    if (s.paged_) {
+      builder.where("pages", s.table_ == "sglang_1d" ? "list" : "table");
+      builder.where("cache_layout", s.cache_layout_);
+    }
+    const std::string& pipeline = wanted.algorithm.pipeline_;
+    if (pipeline != decl::ANY &&
+        decl::detail::has_pipeline(*machine, tessera::Op::fmha, pipeline)) {
+      const std::array<int, 6>& t = wanted.algorithm.tile_;
+      builder.pipeline(pipeline).tile(decl::detail::pattern({t[0], t[1], t[5]}));
+    }
+    return builder.build().specs;
+  } catch (const tessera::Error& error) {
+    throw DispatcherError(error.what());
+  }
+}
+
+class FmhaKernelSetRegistry {
+ public:
+  static FmhaKernelSetRegistry& instance() {
+    static FmhaKernelSetRegistry registry;
+    return registry;
+  }
+  bool add(const std::string& name, const FmhaKernelSet& set) {
+    const std::lock_guard lock(mutex_);
+    return sets_.insert_or_assign(name, set).second;
+  }
+  FmhaKernelSet get(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = sets_.find(name);
+    if (found == sets_.end()) throw DispatcherError("there is no kernel set '" + name + "'");
+    return found->second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, FmhaKernelSet> sets_;
+};
+
+}  // namespace ck_tile::dispatcher
+
+#define DECL_FMHA_KERNEL_SET(name, ...)                             \
+  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::FmhaKernelSetRegistry, \
+                      ::ck_tile::dispatcher::FmhaKernelSet, #name, __VA_ARGS__)
+#define FMHA_KERNEL_SET(name) ::ck_tile::dispatcher::FmhaKernelSetRegistry::instance().get(#name)

@@ -1,0 +1,175 @@
+// Declared sets of convolution kernels; see kernel_decl.hpp.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ck_tile/dispatcher/grouped_conv_problem.hpp"
+#include "ck_tile/dispatcher/kernel_decl.hpp"
+
+namespace ck_tile::dispatcher {
+
+struct GroupedConvSignature {
+  std::string dtype_ = "fp16", dtype_workspace_, dtype_bias_, layout_ = "nhwgc";
+  std::string conv_type_ = "forward", spec_ = "default";
+  int dims_ = 2;
+  std::int64_t groups_ = 1;
+
+  GroupedConvSignature& dtype(const std::string& word) { return dtype_ = word, *this; }
+  // Sums and biases have the types that Tessera's kernels have.
+  GroupedConvSignature& dtype_workspace(const std::string& w) {
+    return dtype_workspace_ = w, *this;
+  }
+  GroupedConvSignature& dtype_bias(const std::string& word) { return dtype_bias_ = word, *this; }
+  GroupedConvSignature& layout(const std::string& word) { return layout_ = word, *this; }
+  // forward, bwd_data, bwd_weight, and the longer words.
+  GroupedConvSignature& conv_type(const std::string& word) { return conv_type_ = word, *this; }
+  GroupedConvSignature& dims(int count) { return dims_ = count, *this; }
+  // Every kernel takes any number of groups, and every filter.
+  GroupedConvSignature& groups(std::int64_t count) { return groups_ = count, *this; }
+  GroupedConvSignature& spec(const std::string& word) { return spec_ = word, *this; }
+};
+
+struct GroupedConvAlgorithm {
+  Shape tile_{1, 128, 128}, wave_{2, 2, 1}, warp_{32, 32, 16};
+  std::string pipeline_ = "compv3", scheduler_ = "intrawave", epilogue_ = "cshuffle";
+
+  GroupedConvAlgorithm& tile(int m, int n, int k) { return tile_ = {m, n, k}, *this; }
+  GroupedConvAlgorithm& wave(int m, int n, int k = 1) { return wave_ = {m, n, k}, *this; }
+  GroupedConvAlgorithm& warp(int m, int n, int k) { return warp_ = {m, n, k}, *this; }
+  GroupedConvAlgorithm& pipeline(const std::string& word) { return pipeline_ = word, *this; }
+  GroupedConvAlgorithm& scheduler(const std::string& word) { return scheduler_ = word, *this; }
+  GroupedConvAlgorithm& epilogue(const std::string& word) { return epilogue_ = word, *this; }
+  // What Tessera's kernels decide by themselves.
+  GroupedConvAlgorithm& tile_output(int, int) { return *this; }
+  GroupedConvAlgorithm& vector_sizes(int, int, int) { return *this; }
+  GroupedConvAlgorithm& memory_op(const std::string&) { return *this; }
+  GroupedConvAlgorithm& block_per_cu(int) { return *this; }
+  GroupedConvAlgorithm& num_wave_groups(int) { return *this; }
+  GroupedConvAlgorithm& num_groups_to_merge(int) { return *this; }
+  GroupedConvAlgorithm& double_smem_buffer(bool) { return *this; }
+};
+
+struct GroupedConvDeclaration {
+  GroupedConvSignature signature;
+  GroupedConvAlgorithm algorithm;
+  std::string arch;  // empty or "*": this machine
+};
+
+class GroupedConvKernelSet {
+ public:
+  GroupedConvKernelSet& add(const GroupedConvSignature& signature,
+                            const GroupedConvAlgorithm& algorithm, const std::string& arch = {}) {
+    declarations_.push_back({signature, algorithm, arch});
+    return *this;
+  }
+  GroupedConvKernelSet& add(const std::string& dtype, const std::string& layout,
+                            const std::string& conv_type, int tile_k, int tile_c,
+                            const std::string& arch = {}) {
+    return add(GroupedConvSignature().dtype(dtype).layout(layout).conv_type(conv_type),
+               GroupedConvAlgorithm().tile(1, tile_k, tile_c), arch);
+  }
+  const std::vector<GroupedConvDeclaration>& declarations() const { return declarations_; }
+  std::size_t size() const { return declarations_.size(); }
+
+ private:
+  std::vector<GroupedConvDeclaration> declarations_;
+};
+
+namespace detail {
+
+inline std::string direction_word(const std::string& word) {
+  constexpr const char* kWords[][2] = {{"forward", "forward"},
+                                       {"fwd", "forward"},
+                                       {"bwd_data", "backward_data"},
+                                       {"bwdd", "backward_data"},
+                                       {"backward_data", "backward_data"},
+                                       {"bwd_weight", "backward_weight"},
+                                       {"bwdw", "backward_weight"},
+                                       {"backward_weight", "backward_weight"}};
+  for (const auto& [theirs, ours] : kWords) {
+    if (word == theirs) return ours;
+  }
+  throw DispatcherError("conv_type is forward, bwd_data or bwd_weight, got '" + word + "'");
+}
+
+}  // namespace detail
+
+// The kernels that a declaration stands for. Throws DispatcherError with the rule, or where the
+// target has none such.
+inline std::vector<tessera::KernelSpec> kernels_of(const GroupedConvDeclaration& wanted) {
+  const std::shared_ptr<Machine> machine = machine_for(wanted.arch);
+  const GroupedConvSignature& s = wanted.signature;
+  const GroupedConvAlgorithm& a = wanted.algorithm;
+  const std::string direction = detail::direction_word(s.conv_type_);
+  const bool is_own = decl::detail::has_pipeline(*machine, tessera::Op::conv, a.pipeline_);
+  if (!is_own) {
+    const auto found =
+        shipped(*machine, direction + "_" + s.dtype_ + "_" + s.layout_ + "_essential");
+    if (!found.empty()) return found;
+  }
+  try {
+    tessera::KernelSetBuilder builder("declared", machine->dispatcher->target());
+    builder.op(tessera::Op::conv).where("direction", direction).dtype(s.dtype_);
+    builder.layout(s.layout_).where("ndim", std::to_string(s.dims_)).epilogue("none");
+    if (is_own && a.pipeline_ != decl::ANY) {
+      builder.pipeline(a.pipeline_).tile(decl::detail::pattern(a.tile_));
+      builder.wave(decl::detail::pattern(a.wave_)).warp_tile(decl::detail::pattern(a.warp_));
+    }
+    return builder.build().specs;
+  } catch (const tessera::Error& error) {
+    throw DispatcherError(error.what());
+  }
+}
+
+class GroupedConvKernelSetRegistry {
+ public:
+  static GroupedConvKernelSetRegistry& instance() {
+    static GroupedConvKernelSetRegistry registry;
+    return registry;
+  }
+  bool add(const std::string& name, const GroupedConvKernelSet& set) {
+    const std::lock_guard lock(mutex_);
+    return sets_.insert_or_assign(name, set).second;
+  }
+  GroupedConvKernelSet get(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = sets_.find(name);
+    if (found == sets_.end()) throw DispatcherError("there is no kernel set '" + name + "'");
+    return found->second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, GroupedConvKernelSet> sets_;
+};
+
+}  // namespace ck_tile::dispatcher
+
+#define DECL_GROUPED_CONV_KERNEL_SET(name, ...)                            \
+  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::GroupedConvKernelSetRegistry, \
+                      ::ck_tile::dispatcher::GroupedConvKernelSet, #name, __VA_ARGS__)
+// All kernels of a type and layout on this machine, in all directions.
+#define DECL_GROUPED_CONV_KERNEL_ALL(dtype_, layout_)                                     \
+  CK_TILE_DECLARE_SET(                                                                    \
+      ::ck_tile::dispatcher::GroupedConvKernelSetRegistry,                                \
+      ::ck_tile::dispatcher::GroupedConvKernelSet, #dtype_ "_" #layout_ "_all",           \
+      .add(::ck_tile::dispatcher::GroupedConvSignature().dtype(#dtype_).layout(#layout_), \
+           ::ck_tile::dispatcher::GroupedConvAlgorithm().pipeline("*"), "*")              \
+          .add(::ck_tile::dispatcher::GroupedConvSignature()                              \
+                   .dtype(#dtype_)                                                        \
+                   .layout(#layout_)                                                      \
+                   .conv_type("bwd_data"),                                                \
+               ::ck_tile::dispatcher::GroupedConvAlgorithm().pipeline("*"), "*")          \
+          .add(::ck_tile::dispatcher::GroupedConvSignature()                              \
+                   .dtype(#dtype_)                                                        \
+                   .layout(#layout_)                                                      \
+                   .conv_type("bwd_weight"),                                              \
+               ::ck_tile::dispatcher::GroupedConvAlgorithm().pipeline("*"), "*"))
+#define GROUPED_CONV_KERNEL_SET(name) \
+  ::ck_tile::dispatcher::GroupedConvKernelSetRegistry::instance().get(#name)
+#define BEGIN_GROUPED_CONV_KERNEL_SET() ::ck_tile::dispatcher::GroupedConvKernelSet()

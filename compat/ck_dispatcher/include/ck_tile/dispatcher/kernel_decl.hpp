@@ -1,0 +1,250 @@
+// Declared sets of GEMM kernels, with wildcards:
+//
+//   DECL_KERNEL_SET(mine,
+//     .add(Signature().dtype("fp16").layout("rcr"),
+//          Algorithm().tile(128, 128, 32).wave(2, 2, 1).warp(32, 32, 16).pipeline("compv4"))
+//     .add(Signature().dtype("fp16").layout("rcr"), Algorithm().tile(64, 64, 64).wave(ANY_INT)));
+//
+// A set's kernels are those that the target has of its declarations. Where a declaration's pipeline
+// is not one of the target's, the target's shipped kernels for the types and layout are taken.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ck_tile/dispatcher/kernel_key.hpp"
+
+namespace ck_tile::dispatcher::decl {
+
+inline constexpr const char* ANY = "*";
+inline constexpr int ANY_INT = -1;
+
+struct Signature {
+  std::string dtype_a_ = "fp16", dtype_b_ = "fp16", dtype_c_ = "fp16", dtype_acc_ = "fp32";
+  std::string layout_ = "rcr";
+  std::string elementwise_ = "PassThrough";
+  int num_d_ = 0;
+
+  Signature& dtype(const std::string& all) {
+    dtype_a_ = dtype_b_ = all;
+    const tessera::DType type = tessera::parse_dtype(all);
+    dtype_c_ = tessera::to_string(tessera::default_output(type));
+    dtype_acc_ = tessera::to_string(tessera::default_accumulator(type));
+    return *this;
+  }
+  Signature& dtype(const std::string& a, const std::string& b, const std::string& c,
+                   const std::string& acc = "fp32") {
+    dtype_a_ = a, dtype_b_ = b, dtype_c_ = c, dtype_acc_ = acc;
+    return *this;
+  }
+  Signature& layout(const std::string& letters) {
+    layout_ = letters.substr(0, 3);
+    return *this;
+  }
+  Signature& layout(const std::string& a, const std::string& b, const std::string& c) {
+    layout_ = a.substr(0, 1) + b.substr(0, 1) + c.substr(0, 1);
+    return *this;
+  }
+  Signature& elementwise(const std::string& operation, int num_d = 0) {
+    elementwise_ = operation, num_d_ = num_d;
+    return *this;
+  }
+};
+
+struct Algorithm {
+  Shape tile_{128, 128, 32}, wave_{2, 2, 1}, warp_{32, 32, 16};
+  std::string pipeline_ = "compv4", scheduler_ = "intrawave", epilogue_ = "cshuffle";
+  bool preshuffle_ = false;
+
+  Algorithm& tile(int m, int n = ANY_INT, int k = ANY_INT) { return set(tile_, m, n, k); }
+  Algorithm& wave(int m, int n = ANY_INT, int k = ANY_INT) { return set(wave_, m, n, k); }
+  Algorithm& warp(int m, int n = ANY_INT, int k = ANY_INT) { return set(warp_, m, n, k); }
+  Algorithm& pipeline(const std::string& word) { return pipeline_ = word, *this; }
+  Algorithm& scheduler(const std::string& word) { return scheduler_ = word, *this; }
+  Algorithm& epilogue(const std::string& word) { return epilogue_ = word, *this; }
+  Algorithm& pad(bool, bool, bool) { return *this; }  // every kernel takes every size
+  Algorithm& preshuffle(bool value) { return preshuffle_ = value, *this; }
+
+ private:
+  Algorithm& set(Shape& shape, int m, int n, int k) {
+    shape = {m, n, k};
+    return *this;
+  }
+};
+
+struct Declaration {
+  Signature signature;
+  Algorithm algorithm;
+  std::string arch;  // empty or "*": this machine
+};
+
+class KernelSet {
+ public:
+  KernelSet& add(const Signature& signature, const Algorithm& algorithm,
+                 const std::string& arch = {}) {
+    declarations_.push_back({signature, algorithm, arch});
+    return *this;
+  }
+  KernelSet& add(const std::string& dtype, const std::string& layout, int tile_m, int tile_n,
+                 int tile_k, const std::string& arch = {}) {
+    return add(Signature().dtype(dtype).layout(layout), Algorithm().tile(tile_m, tile_n, tile_k),
+               arch);
+  }
+  KernelSet& merge(const KernelSet& other) {
+    declarations_.insert(declarations_.end(), other.declarations_.begin(),
+                         other.declarations_.end());
+    return *this;
+  }
+  const std::vector<Declaration>& declarations() const { return declarations_; }
+  std::size_t size() const { return declarations_.size(); }
+
+ private:
+  std::vector<Declaration> declarations_;
+};
+
+namespace detail {
+
+inline std::string pattern(const Shape& shape) {
+  const auto number = [](int value) { return value == ANY_INT ? "*" : std::to_string(value); };
+  return number(shape.m) + "x" + number(shape.n) + "x" + number(shape.k);
+}
+
+inline bool has_pipeline(const Machine& machine, tessera::Op op, const std::string& word) {
+  if (word == ANY) return true;
+  const auto& spaces = machine.dispatcher->target().spaces;
+  const auto space = spaces.find(op);
+  if (space == spaces.end()) return false;
+  for (const tessera::Pipeline pipeline : space->second.pipelines) {
+    if (tessera::to_string(pipeline) == word) return true;
+  }
+  return false;
+}
+
+inline std::string chain_of(const Signature& signature) {
+  return dispatcher::detail::epilogue_text(signature.elementwise_, signature.num_d_);
+}
+
+// The target's own kernels for a declaration's types and layout: the shipped ones, or the best by
+// estimate for three sizes.
+inline std::vector<tessera::KernelSpec> own_kernels(const Machine& machine,
+                                                    const Declaration& wanted) {
+  const Signature& s = wanted.signature;
+  const bool is_plain = chain_of(s) == "none" && !wanted.algorithm.preshuffle_;
+  if (is_plain && s.dtype_a_ == s.dtype_b_) {
+    const auto found = shipped(machine, s.dtype_a_ + "_" + s.layout_ + "_essential");
+    if (!found.empty()) return found;
+  }
+  tessera::KernelSetBuilder builder("declared", machine.dispatcher->target());
+  for (const std::int64_t size : {64, 1024, 4096}) {
+    tessera::GemmProblem problem = tessera::gemm_problem(
+        tessera::parse_dtype(s.dtype_a_), tessera::parse_gemm_layout(s.layout_), size, size, size);
+    problem.b = tessera::parse_dtype(s.dtype_b_);
+    problem.out = problem.d = tessera::parse_dtype(s.dtype_c_);
+    problem.epilogue = tessera::parse_epilogue(chain_of(s));
+    problem.preshuffled_b = wanted.algorithm.preshuffle_;
+    builder.for_problem(problem);
+  }
+  return builder.build().specs;
+}
+
+inline std::vector<tessera::KernelSpec> matching(const Machine& machine,
+                                                 const Declaration& wanted) {
+  const Signature& s = wanted.signature;
+  const Algorithm& a = wanted.algorithm;
+  tessera::KernelSetBuilder builder("declared", machine.dispatcher->target());
+  builder.gemm().where("a", s.dtype_a_).where("b", s.dtype_b_).where("out", s.dtype_c_);
+  builder.layout(s.layout_).pipeline(a.pipeline_).tile(pattern(a.tile_)).wave(pattern(a.wave_));
+  builder.warp_tile(pattern(a.warp_)).epilogue(chain_of(s));
+  builder.where("preshuffle", a.preshuffle_ ? "true" : "false");
+  if (a.scheduler_ != "auto" && tessera::is_gpu(machine.dispatcher->target())) {
+    builder.where("scheduler", a.scheduler_);
+  }
+  return builder.build().specs;
+}
+
+}  // namespace detail
+
+// The kernels that a declaration stands for. Throws DispatcherError with the rule, or where the
+// target has none such.
+inline std::vector<tessera::KernelSpec> kernels_of(const Declaration& wanted) {
+  const std::shared_ptr<Machine> machine = machine_for(wanted.arch);
+  try {
+    if (detail::has_pipeline(*machine, tessera::Op::gemm, wanted.algorithm.pipeline_)) {
+      return detail::matching(*machine, wanted);
+    }
+    return detail::own_kernels(*machine, wanted);
+  } catch (const tessera::Error& error) {
+    throw DispatcherError(error.what());
+  }
+}
+
+// The sets that macros declared, before main() or whenever they run.
+class KernelSetRegistry {
+ public:
+  static KernelSetRegistry& instance() {
+    static KernelSetRegistry registry;
+    return registry;
+  }
+  bool add(const std::string& name, const KernelSet& set) {
+    const std::lock_guard lock(mutex_);
+    return sets_.insert_or_assign(name, set).second;
+  }
+  bool has(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    return sets_.count(name) != 0;
+  }
+  KernelSet get(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = sets_.find(name);
+    if (found == sets_.end()) throw DispatcherError("there is no kernel set '" + name + "'");
+    return found->second;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, set] : sets_) all.push_back(name);
+    return all;
+  }
+  std::size_t size() const { return names().size(); }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, KernelSet> sets_;
+};
+
+}  // namespace ck_tile::dispatcher::decl
+
+#define CK_TILE_JOIN_(a, b) a##b
+#define CK_TILE_JOIN(a, b) CK_TILE_JOIN_(a, b)
+#define CK_TILE_DECLARE_SET(registry, set, name, ...)                    \
+  [[maybe_unused]] static const bool CK_TILE_JOIN(declared_, __LINE__) = \
+      registry::instance().add(name, set() __VA_ARGS__)
+
+#define DECL_KERNEL_SET(name, ...)                                    \
+  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSetRegistry, \
+                      ::ck_tile::dispatcher::decl::KernelSet, #name, __VA_ARGS__)
+// One kernel, and all of a type and layout on this machine, in sets named after the line and both.
+#define DECL_KERNEL(...)                                                                          \
+  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSetRegistry,                             \
+                      ::ck_tile::dispatcher::decl::KernelSet, "line_" + std::to_string(__LINE__), \
+                      .add(__VA_ARGS__))
+#define DECL_KERNEL_ALL(dtype_, layout_)                                                      \
+  CK_TILE_DECLARE_SET(                                                                        \
+      ::ck_tile::dispatcher::decl::KernelSetRegistry, ::ck_tile::dispatcher::decl::KernelSet, \
+      #dtype_ "_" #layout_ "_all",                                                            \
+      .add(::ck_tile::dispatcher::decl::Signature().dtype(#dtype_).layout(#layout_),          \
+           ::ck_tile::dispatcher::decl::Algorithm()                                           \
+               .pipeline(::ck_tile::dispatcher::decl::ANY)                                    \
+               .scheduler("auto")                                                             \
+               .tile(::ck_tile::dispatcher::decl::ANY_INT)                                    \
+               .wave(::ck_tile::dispatcher::decl::ANY_INT)                                    \
+               .warp(::ck_tile::dispatcher::decl::ANY_INT)))
+// The set of a name, and an empty one to add to.
+#define KERNEL_SET(name) ::ck_tile::dispatcher::decl::KernelSetRegistry::instance().get(#name)
+#define BEGIN_KERNEL_SET() ::ck_tile::dispatcher::decl::KernelSet()

@@ -1,0 +1,96 @@
+// A GEMM kernel that can be asked and run. Building happens at the first run.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "ck_tile/dispatcher/kernel_key.hpp"
+#include "ck_tile/dispatcher/problem.hpp"
+
+namespace ck_tile::dispatcher {
+
+class KernelInstance {
+ public:
+  KernelInstance(const tessera::KernelSpec& spec, std::shared_ptr<Machine> machine)
+      : spec_(spec), key_(key_of(spec)), machine_(std::move(machine)) {}
+
+  const KernelKey& get_key() const { return key_; }
+  const std::string& get_name() const { return key_.kernel; }
+  const tessera::KernelSpec& spec() const { return spec_; }
+  const Machine& machine() const { return *machine_; }
+
+  // Whether the rules let it compute the problem; builds nothing.
+  bool supports(const Problem& problem) const {
+    return problem.is_valid() && is_able(*machine_, get_name(), asked(problem));
+  }
+  // The problem with the kernel's types and layout, as Tessera's line.
+  std::string line(const Problem& problem) const {
+    return tessera::to_string(tessera::Problem(asked(problem)));
+  }
+  double predicted_seconds(const Problem& problem) const {
+    return dispatcher::predicted_seconds(*machine_, get_name(), asked(problem));
+  }
+
+  // Milliseconds; 0 without `measures`, when it runs once. The pointers are the host's on a CPU and
+  // the device's on a GPU. Throws UnsupportedProblem, and DispatcherError with a sentence where the
+  // machine is not here.
+  float run(const void* a, const void* b, void* c, const void* const* d_ptrs,
+            const Problem& problem, void* stream = nullptr, bool measures = true) const {
+    return run_forced(*machine_, get_name(), asked(problem), operands(a, b, c, d_ptrs), stream,
+                      measures);
+  }
+
+  // Runs it, and compares each element with the fp64 reference, by a tolerance that follows from
+  // the sums' lengths and the formats. One wrong element makes it false.
+  bool validate(const void* a, const void* b, void* c, const void* const* d_ptrs,
+                const Problem& problem) const {
+    if (!machine_->refusal.empty()) throw DispatcherError(machine_->refusal);
+    tessera::RunOptions options;
+    options.force = get_name();
+    options.verify = true;
+    bool right = true;
+    try {
+      machine_->dispatcher->run(asked(problem), operands(a, b, c, d_ptrs), options);
+    } catch (const tessera::Error& error) {
+      if (error.code() != tessera::ErrorCode::verification_failed) {
+        throw UnsupportedProblem(error.what());
+      }
+      right = false;
+    }
+    return right;
+  }
+
+ private:
+  tessera::GemmProblem asked(const Problem& problem) const {
+    const auto& s = std::get<tessera::GemmSignature>(spec_.signature);
+    tessera::GemmProblem made =
+        tessera::gemm_problem(s.a, s.layout, problem.M, problem.N, problem.K);
+    made.b = s.b, made.acc = s.acc, made.out = s.out, made.d = s.d;
+    made.epilogue = s.epilogue, made.preshuffled_b = s.preshuffled_b;
+    return made;
+  }
+  tessera::GemmOperands operands(const void* a, const void* b, void* c,
+                                 const void* const* d_ptrs) const {
+    tessera::GemmOperands made;
+    made.a = a, made.b = b, made.out = c;
+    const auto& s = std::get<tessera::GemmSignature>(spec_.signature);
+    for (std::size_t i = 0; i < s.epilogue.num_d; ++i) {
+      if (d_ptrs == nullptr) {
+        throw UnsupportedProblem(get_name() + " reads " + std::to_string(s.epilogue.num_d) +
+                                 " D tensors, and none are given; call run_fused()");
+      }
+      made.d[i] = d_ptrs[i];
+    }
+    return made;
+  }
+
+  tessera::KernelSpec spec_;
+  KernelKey key_;
+  std::shared_ptr<Machine> machine_;
+};
+
+using KernelInstancePtr = std::shared_ptr<KernelInstance>;
+
+}  // namespace ck_tile::dispatcher

@@ -1,0 +1,166 @@
+// The machines that kernels are for, and Tessera's dispatchers for them.
+#pragma once
+
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <tessera/tessera.hpp>
+
+#include "ck_tile/dispatcher/dispatcher_error.hpp"
+
+namespace ck_tile::dispatcher {
+
+// One target, shared by all kernels for it.
+struct Machine {
+  std::unique_ptr<tessera::Dispatcher> dispatcher;
+  std::string name;     // the row's
+  std::string why;      // how it came to be chosen
+  std::string refusal;  // empty where its kernels run here; else a sentence
+};
+
+namespace detail {
+
+inline std::string gpu_here() {
+  for (const std::string& name : tessera::target_names()) {
+    const tessera::Target target = tessera::load_target(name);
+    if (target.backend == "cpu") continue;
+    const tessera::runtime::Backend* backend = tessera::runtime::find_backend(target);
+    if (backend != nullptr && backend->unavailable_reason(target).empty()) return name;
+  }
+  return {};
+}
+
+inline std::shared_ptr<Machine> make_machine(const std::string& arch) {
+  auto made = std::make_shared<Machine>();
+  tessera::DispatcherOptions options;
+  options.target = arch;
+  made->why = "as asked";
+  const char* wanted = std::getenv("TESSERA_TARGET");
+  if (arch.empty() && wanted != nullptr && *wanted != '\0') {
+    made->why = "as TESSERA_TARGET says";
+  } else if (arch.empty()) {
+    options.target = gpu_here();
+    made->why = options.target.empty()
+                    ? "this machine's CPU, because no GPU was found that runs kernels"
+                    : "this machine's GPU";
+  }
+  made->dispatcher = std::make_unique<tessera::Dispatcher>(options);
+  const tessera::Target& target = made->dispatcher->target();
+  made->name = target.name;
+  const tessera::runtime::Backend* backend = tessera::runtime::find_backend(target);
+  made->refusal = backend != nullptr
+                      ? backend->unavailable_reason(target)
+                      : "target '" + target.name + "' cannot run here: this build has no '" +
+                            target.backend + "' backend";
+  return made;
+}
+
+}  // namespace detail
+
+// `arch`: a target's name, as "gfx942" or "gfx942:sramecc+"; "", "native" and "*" mean this
+// machine's GPU, or else its CPU. Throws DispatcherError for an unknown one.
+inline std::shared_ptr<Machine> machine_for(const std::string& arch = {}) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<Machine>> machines;
+  std::string name = arch.substr(0, arch.find(':'));
+  if (name == "native" || name == "*") name.clear();
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Machine>& machine = machines[name];
+  if (machine == nullptr) {
+    try {
+      machine = detail::make_machine(name);
+    } catch (const tessera::Error& error) {
+      throw DispatcherError(error.what());
+    }
+  }
+  return machine;
+}
+
+// Runs `work`, and turns Tessera's errors into the dispatchers': what no kernel can do is
+// UnsupportedProblem.
+inline void translated(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const tessera::Error& error) {
+    switch (error.code()) {
+      case tessera::ErrorCode::invalid_argument:
+      case tessera::ErrorCode::unsupported:
+      case tessera::ErrorCode::illegal_spec:
+      case tessera::ErrorCode::not_found:
+        throw UnsupportedProblem(error.what());
+      default:
+        throw DispatcherError(error.what());
+    }
+  }
+}
+
+// How a run is timed: runs before the clock is read, and readings.
+struct Timing {
+  int cold = 5, repeat = 10;
+};
+
+// Times a forced kernel. Without `measures` it runs once, and 0 is returned.
+inline float run_forced(const Machine& machine, const std::string& kernel,
+                        const tessera::Problem& problem, const tessera::Operands& operands,
+                        void* stream, bool measures, const Timing& timing = {}) {
+  if (!machine.refusal.empty()) throw DispatcherError(machine.refusal);
+  float milliseconds = 0;
+  translated([&] {
+    tessera::RunOptions options;
+    options.launch.stream = stream;
+    options.force = kernel;
+    if (!measures) return machine.dispatcher->run(problem, operands, options);
+    // Another thread may change the numbers in between, which changes how long it takes alone.
+    machine.dispatcher->set_timing(timing.cold, timing.repeat);
+    const tessera::RunTiming timed = machine.dispatcher->time(problem, operands, options);
+    milliseconds = static_cast<float>(timed.median_seconds * 1e3);
+  });
+  return milliseconds;
+}
+
+// Whether a kernel computes a problem; builds nothing.
+inline bool is_able(const Machine& machine, const std::string& kernel,
+                    const tessera::Problem& problem) {
+  tessera::RunOptions options;
+  options.force = kernel;
+  try {
+    return machine.dispatcher->explain(problem, options).name == kernel;
+  } catch (const tessera::Error&) {
+    return false;
+  }
+}
+
+// The time that a kernel is predicted to take; 0 where nothing predicts it.
+inline double predicted_seconds(const Machine& machine, const std::string& kernel,
+                                const tessera::Problem& problem) {
+  tessera::RunOptions options;
+  options.force = kernel;
+  try {
+    return machine.dispatcher->explain(problem, options).predicted_seconds;
+  } catch (const tessera::Error&) {
+    return 0;
+  }
+}
+
+// The shipped kernels of a name, or none where the target has no such set.
+inline std::vector<tessera::KernelSpec> shipped(const Machine& machine, const std::string& set) {
+  try {
+    return tessera::KernelSetBuilder(set, machine.dispatcher->target())
+        .preselected(set)
+        .build()
+        .specs;
+  } catch (const tessera::Error& error) {
+    if (error.code() == tessera::ErrorCode::not_found ||
+        error.code() == tessera::ErrorCode::unsupported) {
+      return {};
+    }
+    throw DispatcherError(error.what());
+  }
+}
+
+}  // namespace ck_tile::dispatcher

@@ -1,0 +1,532 @@
+"""GEMM from Python: configurations, generating, building, running and checking.
+
+The names are those of the CK Tile Dispatcher; the work is done by the package tessera.
+"""
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import threading
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import numpy
+
+import tessera
+from tessera import Error, _abi
+from tessera_ck import gemm as _gemm
+from tessera_ck import kernel_files as _files
+from tessera_ck import launching as _launching
+from tessera_ck import targets as _targets
+from tessera_ck.codegen_runner import CodegenResult, CodegenRunner
+from tessera_ck.registry_json import gemm_registry_json
+
+from dispatcher_common import (ValidationResult, auto_correct_kernel_config, detect_gpu_arch,
+                               get_arch_filter_data, get_build_dir, get_codegen_dir,
+                               get_dispatcher_root, get_generated_kernels_dir,
+                               print_auto_correction, print_kernel_config, validate_kernel_config)
+
+__all__ = ["CodegenResult", "CodegenRunner", "Dispatcher", "DispatcherLib", "GemmResult",
+           "GemmRunner", "GemmSetupResult", "KernelConfig", "Registry", "ValidationResult",
+           "Validator", "auto_correct_kernel_config", "cleanup_gemm", "detect_gpu_arch",
+           "get_arch_filter_data", "get_build_dir", "get_codegen_dir", "get_dispatcher_root",
+           "get_generated_kernels_dir", "is_preshuffle_supported", "preshuffle_weight_matrix",
+           "print_auto_correction", "print_kernel_config", "reset_for_example",
+           "setup_gemm_dispatcher", "setup_multiple_gemm_dispatchers", "validate_kernel_config"]
+
+
+@dataclasses.dataclass
+class KernelConfig:
+    """What a GEMM kernel computes and how. gfx_arch: None means this machine."""
+
+    dtype_a: str = "fp16"
+    dtype_b: str = "fp16"
+    dtype_c: str = "fp16"
+    dtype_acc: str = "fp32"
+    layout_a: str = "row"
+    layout_b: str = "col"
+    layout_c: str = "row"
+    tile_m: int = 128
+    tile_n: int = 128
+    tile_k: int = 32
+    wave_m: int = 2
+    wave_n: int = 2
+    wave_k: int = 1
+    warp_m: int = 32
+    warp_n: int = 32
+    warp_k: int = 16
+    block_size: int = 256
+    pipeline: str = "compv4"
+    scheduler: str = "intrawave"
+    epilogue: str = "cshuffle"
+    pad_m: bool = True
+    pad_n: bool = True
+    pad_k: bool = True
+    gfx_arch: Optional[str] = None
+    variant: str = "standard"
+    elementwise_op: str = "MultiDAdd"
+    num_d_tensors: int = 1
+    persistent: bool = False
+
+    @property
+    def layout(self) -> str:
+        return _gemm.layout_word(self.layout_a, self.layout_b, self.layout_c)
+
+    @property
+    def tile_str(self) -> str:
+        return _gemm.triple(self.tile_m, self.tile_n, self.tile_k)
+
+    def target(self) -> _targets.Target:
+        return _targets.resolve(self.gfx_arch)
+
+    def print_config(self, indent: str = "  ") -> None:
+        print(f"{indent}types     A={self.dtype_a} B={self.dtype_b} C={self.dtype_c} "
+              f"acc={self.dtype_acc}")
+        print(f"{indent}layout    {self.layout}")
+        print(f"{indent}variant   {self.variant}")
+        print(f"{indent}tile      {self.tile_str}")
+        print(f"{indent}wave      {_gemm.triple(self.wave_m, self.wave_n, self.wave_k)}")
+        print(f"{indent}warp tile {_gemm.triple(self.warp_m, self.warp_n, self.warp_k)}")
+        print(f"{indent}pipeline  {self.pipeline}/{self.scheduler}/{self.epilogue}")
+        print(f"{indent}target    {self.target()}")
+
+
+@dataclasses.dataclass
+class GemmResult:
+    """One product. `success`: it ran, and it was compared with the fp64 reference."""
+
+    output: Any
+    time_ms: float
+    status: int  # 0, -1 error, -2 no kernel
+    tflops: float
+    kernel_name: str
+    error: str = ""
+    verified: bool = False
+    target: str = ""
+
+    @property
+    def success(self) -> bool:
+        return self.status == 0 and self.verified
+
+    @property
+    def C(self) -> Any:
+        return self.output
+
+
+def _status_of(error: Error) -> int:
+    return -2 if error.code in ("unsupported", "not_found", "illegal_spec") else -1
+
+
+class DispatcherLib:
+    """What the original's library was: the kernels of one configuration for one target."""
+
+    def __init__(self, config: Optional[KernelConfig] = None) -> None:
+        self.config = config or KernelConfig()
+        self.target = self.config.target()
+        self.wish = _gemm.wish_of(self.config, self.target)
+        self._lock = threading.Lock()
+        self._dispatcher: Optional[tessera.Dispatcher] = None
+        self._plans: Dict[Tuple[int, int, int], Any] = {}
+
+    @classmethod
+    def find(cls) -> Optional[pathlib.Path]:
+        """The file of Tessera's library."""
+        try:
+            return _abi.find_library()
+        except Error:
+            return None
+
+    @classmethod
+    def load(cls, path: Optional[Any] = None) -> Optional["DispatcherLib"]:
+        """path: a file of setup_multiple_gemm_dispatchers(); None: the default configuration."""
+        if path is None:
+            return cls()
+        return cls(KernelConfig(**_files.read(path)["config"]))
+
+    @classmethod
+    def auto(cls, recompile: bool = False, verbose: bool = True) -> Optional["DispatcherLib"]:
+        made = cls()
+        if verbose:
+            print(made.target)
+        return made if made.initialize() else None
+
+    @classmethod
+    def compile(cls, output_path: Optional[Any] = None, verbose: bool = True
+                ) -> Optional[pathlib.Path]:
+        """Builds the default configuration's kernels. output_path: the folder of the list."""
+        return setup_multiple_gemm_dispatchers([KernelConfig()], output_path, verbose)[0]
+
+    def _live(self) -> tessera.Dispatcher:
+        with self._lock:
+            if self._dispatcher is None:
+                if self.wish.is_exact:
+                    pool = _files.registry_of(self.target, self.wish.kernels)
+                    self._dispatcher = tessera.Dispatcher(self.target.word, pool=pool)
+                else:
+                    self._dispatcher = _targets.dispatcher_of(self.target.word)
+            return self._dispatcher
+
+    def initialize(self) -> bool:
+        """Whether there is a kernel. It starts no GPU; the first run does."""
+        return bool(self.wish.kernels) and self._live() is not None
+
+    def get_kernel_count(self) -> int:
+        return len(self.wish.kernels)
+
+    def kernel_names(self) -> List[str]:
+        return list(self.wish.kernels)
+
+    def is_supported(self, M: int, N: int, K: int) -> bool:
+        return self.select_kernel(M, N, K) is not None
+
+    def get_kernel_name(self) -> str:
+        return self.wish.kernels[0] if self.wish.kernels else ""
+
+    def select_kernel(self, M: int, N: int, K: int) -> Optional[str]:
+        """The chosen kernel's lossless name; builds nothing, and needs no such machine."""
+        if min(M, N, K) <= 0 or not self.wish.kernels:
+            return None
+        try:
+            return self._live().select(_gemm.problem_of(self.config, M, N, K))["kernel"]
+        except Error as error:
+            if error.code in ("unsupported", "not_found", "illegal_spec", "invalid_argument"):
+                return None
+            raise
+
+    def _plan(self, M: int, N: int, K: int) -> Any:
+        key = (M, N, K)
+        with self._lock:
+            found = self._plans.get(key)
+        if found is None:
+            problem = _gemm.problem_of(self.config, M, N, K)
+            live = self._live()
+            plain = self.wish.is_exact or self.config.variant == "preshuffle"
+            found = live.plan(problem) if plain else _launching.measured_plan(live, problem)
+            with self._lock:
+                self._plans[key] = found
+        return found
+
+    def run_gemm(self, A: Any, B: Any, C: Any, M: int, N: int, K: int, D: Sequence[Any] = (),
+                 verify: bool = True) -> Tuple[int, float]:
+        """(status, ms): 0; -1 error, -2 no kernel, with the sentence in `last_error`."""
+        self.last_error, self.last_kernel = "", ""
+        if not self.wish.kernels:
+            self.last_error = "; ".join(self.wish.corrections)
+            return -2, -1.0
+        if refusal := _targets.why_not_here(self.target):
+            self.last_error = refusal
+            return -1, -1.0
+        try:
+            plan = self._plan(M, N, K)
+            arrays = {"a": A, "b": B, "out": C, **{f"d{i}": d for i, d in enumerate(D)}}
+            if self.config.variant == "preshuffle":
+                seconds = self._run_packed(plan, arrays, verify)
+            else:
+                seconds = _launching.launch(plan, arrays, verify=verify)
+            self.last_kernel = plan.kernel
+            return 0, seconds * 1e3
+        except Error as error:
+            self.last_error = str(error)
+            return _status_of(error), -1.0
+
+    def _run_packed(self, plan: Any, arrays: Dict[str, Any], verify: bool) -> float:
+        """The library's reference needs B as it was, so that the comparison is made here."""
+        if self.target.backend != "cpu":
+            raise Error("a B in the host's memory is packed for CPUs only; use tessera.prepack",
+                        "unsupported")
+        seconds = _launching.launch_packed(plan, arrays)
+        if verify:
+            a, b, out = (arrays[name].astype(numpy.float64) for name in ("a", "b", "out"))
+            half = 2.0 ** -{"fp16": 11, "bf16": 8}.get(self.config.dtype_c, 24)
+            sizes = abs(a) @ abs(b)
+            wrong = ~(abs(out - a @ b) <= ((a.shape[1] + 4) * 2.0**-24 + half) * sizes + 1e-30)
+            if wrong.any():
+                raise Error(f"{plan.kernel}: {int(wrong.sum())} of {wrong.size} elements are "
+                            "outside their tolerance", "verification_failed")
+        return seconds
+
+    last_error = ""
+    last_kernel = ""
+
+    def export_registry_json(self) -> str:
+        return gemm_registry_json(self.wish.kernels, self.target)
+
+    export_json = export_registry_json
+
+    def cleanup(self) -> None:
+        with self._lock:
+            self._dispatcher = None
+            self._plans.clear()
+
+
+def _stored(array: Any, dtype: str, letter: str, what: str) -> Any:
+    """The matrix in the type and the order of the kernel; copied only where either differs."""
+    from tessera import _dtypes
+    wanted = _dtypes.numpy_dtype(dtype, getattr(array, "dtype", None))
+    given = numpy.asarray(array)
+    if given.ndim != 2:
+        raise Error(f"{what} must have two dimensions, got {given.ndim}")
+    return numpy.asarray(given, dtype=wanted, order="C" if letter == "r" else "F")
+
+
+class GemmRunner:
+    """Runs products on NumPy's arrays: A is M x K, B is K x N."""
+
+    def __init__(self, lib: DispatcherLib) -> None:
+        self.lib = lib
+
+    def run(self, A: Any, B: Any, dtype: Any = None, D: Sequence[Any] = (), verify: bool = True
+            ) -> GemmResult:
+        """dtype: of the result, where it is not the configuration's. Without verify the result
+        cannot be a success."""
+        config = self.lib.config
+        word = config.dtype_c if dtype is None else tessera._dtypes.word_of(dtype, "dtype")
+        if word != config.dtype_c:
+            config = dataclasses.replace(config, dtype_c=word)
+            self.lib = DispatcherLib(config)
+        (M, K), (K2, N) = numpy.shape(A), numpy.shape(B)
+        if K != K2:
+            raise Error(f"A has {K} columns and B {K2} rows; the two must be equal")
+        letters = config.layout
+        try:
+            a = _stored(A, config.dtype_a, letters[0], "A")
+            b = _stored(B, config.dtype_b, letters[1], "B")
+            d = [_stored(each, config.dtype_c, letters[2], "D") for each in D]
+            out_type = tessera._dtypes.numpy_dtype(config.dtype_c, a.dtype)
+            out = numpy.empty((M, N), out_type, order="C" if letters[2] == "r" else "F")
+        except Error as error:
+            return GemmResult(None, -1.0, -1, 0.0, "", str(error), False, self.lib.target.name)
+        status, ms = self.lib.run_gemm(a, b, out, M, N, K, d, verify)
+        tflops = 2.0 * M * N * K / (ms * 1e9) if status == 0 and ms > 0 else 0.0
+        return GemmResult(out if status == 0 else None, ms, status, tflops, self.lib.last_kernel,
+                          self.lib.last_error, verify and status == 0, self.lib.target.name)
+
+    def benchmark(self, M: int, N: int, K: int, warmup: int = 2, iterations: int = 10
+                  ) -> Dict[str, Any]:
+        """Times random operands, whose result is compared with the reference first."""
+        if refusal := _targets.why_not_here(self.lib.target):
+            raise Error(refusal, "unsupported")
+        plan = self.lib._plan(M, N, K)
+        found = plan.bench(rounds=iterations, warmup=warmup)
+        return {"M": M, "N": N, "K": K, "kernel_name": plan.kernel,
+                "avg_time_ms": 1e3 * sum(found["seconds"]) / len(found["seconds"]),
+                "min_time_ms": 1e3 * found["min_seconds"],
+                "median_time_ms": 1e3 * found["median_seconds"],
+                "tflops": found["gflops"] / 1e3}
+
+
+class Validator:
+    """Compares a result with a reference, element by element: one wrong element fails."""
+
+    def __init__(self, rtol: float = 1e-3, atol: float = 1e-2) -> None:
+        self.rtol, self.atol = rtol, atol
+
+    def check(self, result: Any, reference: Any) -> Tuple[bool, float, float]:
+        """(all elements are near, largest difference, mean difference). A NaN is near nothing."""
+        got = numpy.asarray(result).astype(numpy.float64)
+        wanted = numpy.asarray(reference).astype(numpy.float64)
+        if got.shape != wanted.shape:
+            raise Error(f"the result has the shape {got.shape} and the reference {wanted.shape}; "
+                        "the two must be equal")
+        if not got.size:
+            return True, 0.0, 0.0
+        difference = abs(got - wanted)
+        near = difference <= self.atol + self.rtol * abs(wanted)
+        return bool(near.all()), float(difference.max()), float(difference.mean())
+
+    def compute_reference(self, A: Any, B: Any) -> Any:
+        return numpy.matmul(numpy.asarray(A).astype(numpy.float64),
+                            numpy.asarray(B).astype(numpy.float64))
+
+
+class Registry:
+    """The kernels of several configurations."""
+
+    def __init__(self, lib: Optional[DispatcherLib] = None, name: str = "default") -> None:
+        self.name = name
+        self._lib = lib
+        self._configs: List[KernelConfig] = []
+
+    def register_kernel(self, config: KernelConfig) -> bool:
+        """Whether it is new here."""
+        if config in self._configs:
+            return False
+        self._configs.append(config)
+        return True
+
+    def get_kernels(self) -> List[KernelConfig]:
+        return list(self._configs)
+
+    def clear(self) -> None:
+        self._configs.clear()
+
+    def bind_library(self, lib: DispatcherLib) -> None:
+        self._lib = lib
+
+    @property
+    def kernel_count(self) -> int:
+        return len(self._configs)
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    @property
+    def lib(self) -> Optional[DispatcherLib]:
+        return self._lib
+
+    def build(self, verbose: bool = False, max_workers: Optional[int] = None
+              ) -> List["GemmSetupResult"]:
+        """Builds all configurations' kernels, `max_workers` at a time; the results' order is that
+        of registering."""
+        paths = setup_multiple_gemm_dispatchers(self._configs, None, verbose, max_workers)
+        results = []
+        for config, path in zip(self._configs, paths):
+            lib = DispatcherLib(config)
+            registry = Registry(lib, self.name)
+            registry.register_kernel(config)
+            results.append(GemmSetupResult(
+                path is not None, Dispatcher(registry, lib), lib, registry, None, config, path,
+                "" if path else "; ".join(lib.wish.corrections), lib.wish.corrections))
+        return results
+
+    def select(self, M: int, N: int, K: int) -> Optional[KernelConfig]:
+        """The configuration whose kernel is predicted to be the fastest; None where none fits."""
+        best: Optional[Tuple[float, KernelConfig]] = None
+        for config in self._configs:
+            lib = DispatcherLib(config)
+            if lib.select_kernel(M, N, K) is None:
+                continue
+            seconds = lib._live().select(_gemm.problem_of(config, M, N, K))["predicted_seconds"]
+            if best is None or seconds < best[0]:
+                best = seconds, config
+        return best[1] if best else None
+
+
+class Dispatcher:
+    """Chooses and runs what a registry has."""
+
+    def __init__(self, registry: Registry, lib: Optional[DispatcherLib] = None) -> None:
+        self.registry = registry
+        self._lib = lib or registry.lib
+        self._libs: Dict[int, DispatcherLib] = {}
+
+    def _lib_for(self, M: int, N: int, K: int) -> DispatcherLib:
+        configs = self.registry.get_kernels()
+        if len(configs) < 2 and (self._lib or not configs):
+            if self._lib is None:
+                raise Error("the registry has no kernel", "not_found")
+            return self._lib
+        config = self.registry.select(M, N, K)
+        if config is None:
+            raise Error(f"no kernel of the registry computes {M} x {N} x {K}", "not_found")
+        place = configs.index(config)
+        return self._libs.setdefault(place, DispatcherLib(config))
+
+    def select_kernel(self, M: int, N: int, K: int) -> Optional[str]:
+        try:
+            return self._lib_for(M, N, K).select_kernel(M, N, K)
+        except Error as error:
+            if error.code == "not_found":
+                return None
+            raise
+
+    def is_supported(self, M: int, N: int, K: int) -> bool:
+        return self.select_kernel(M, N, K) is not None
+
+    def run(self, A: Any, B: Any, M: int, N: int, K: int, D: Sequence[Any] = (),
+            verify: bool = True) -> GemmResult:
+        shapes = numpy.shape(A), numpy.shape(B)
+        if shapes != ((M, K), (K, N)):
+            raise Error(f"A and B have the shapes {shapes[0]} and {shapes[1]}, but M={M} N={N} "
+                        f"K={K} asks for {(M, K)} and {(K, N)}")
+        return GemmRunner(self._lib_for(M, N, K)).run(A, B, D=D, verify=verify)
+
+
+@dataclasses.dataclass
+class GemmSetupResult:
+    success: bool
+    dispatcher: Optional[Dispatcher] = None
+    lib: Optional[DispatcherLib] = None
+    registry: Optional[Registry] = None
+    codegen: Optional[CodegenRunner] = None
+    config: Optional[KernelConfig] = None
+    kernel_header: Optional[pathlib.Path] = None
+    error: str = ""
+    corrections: List[str] = dataclasses.field(default_factory=list)
+
+
+def setup_gemm_dispatcher(config: KernelConfig, registry_name: str = "gemm_registry",
+                          verbose: bool = True, auto_rebuild: bool = True) -> GemmSetupResult:
+    """Corrects the configuration where it is illegal, and builds its kernels (auto_rebuild)."""
+    try:
+        corrected, changed, corrections = auto_correct_kernel_config(config)
+        lib = DispatcherLib(corrected)
+    except Error as error:
+        return GemmSetupResult(False, config=config, error=str(error))
+    if verbose:
+        print(lib.target)
+        for sentence in corrections:
+            print(f"  {sentence}")
+    if not lib.wish.kernels:
+        return GemmSetupResult(False, config=config, error="; ".join(lib.wish.corrections),
+                               corrections=corrections)
+    failed = _files.build(lib.target, lib.wish.kernels) if auto_rebuild else {}
+    if len(failed) == len(lib.wish.kernels):
+        return GemmSetupResult(False, config=corrected, error=next(iter(failed.values())),
+                               corrections=corrections)
+    registry = Registry(lib, registry_name)
+    registry.register_kernel(corrected)
+    codegen = CodegenRunner(datatype=corrected.dtype_a, layout=corrected.layout,
+                            gpu_target=corrected.gfx_arch)
+    return GemmSetupResult(True, Dispatcher(registry, lib), lib, registry, codegen, corrected,
+                           None, "", corrections)
+
+
+def setup_multiple_gemm_dispatchers(configs: Sequence[KernelConfig],
+                                    output_dir: Optional[Any] = None, verbose: bool = True,
+                                    max_workers: Optional[int] = None
+                                    ) -> List[Optional[pathlib.Path]]:
+    """Builds the kernels of all configurations, `max_workers` at a time. Returns a file for each,
+    for DispatcherLib.load(), and None for one that has no kernel; a sentence is printed then. No
+    GPU is started."""
+    libs = [DispatcherLib(config) for config in configs]
+    wanted: Dict[_targets.Target, List[str]] = {}
+    for lib in libs:
+        wanted.setdefault(lib.target, []).extend(lib.wish.kernels)
+    failed = {target: _files.build(target, names, max_workers) for target, names in wanted.items()}
+    paths: List[Optional[pathlib.Path]] = []
+    for lib in libs:
+        errors = failed[lib.target]
+        built = [name for name in lib.wish.kernels if name not in errors]
+        if not built:
+            print(next(iter(errors.values()), "; ".join(lib.wish.corrections)))
+            paths.append(None)
+            continue
+        paths.append(_files.write(built[0], lib.target, dataclasses.asdict(lib.config), built,
+                                  output_dir))
+        if verbose:
+            print(f"{lib.target}: {len(built)} kernels, {paths[-1]}")
+    return paths
+
+
+def is_preshuffle_supported(pipeline: str = "preshufflev2", layout: str = "rcr",
+                            dtype: str = "fp16", arch: Optional[str] = None) -> bool:
+    """Whether the target has kernels that read a B packed before."""
+    target = _targets.resolve(arch)
+    return bool(_gemm.legal_kernels(target, dtype, layout, ["preshuffle"]))
+
+
+def preshuffle_weight_matrix(B: Any, warp_tile_n: int = 0, warp_tile_k: int = 0,
+                             arch: Optional[str] = None) -> tessera.PackedWeight:
+    """B, K x N, packed for the kernel that Tessera chooses; tessera.matmul takes it as B. The warp
+    tile is the kernel's own."""
+    if _targets.why_not_here(_targets.resolve(arch)):
+        raise Error(_targets.why_not_here(_targets.resolve(arch)), "unsupported")
+    return tessera.prepack(B)
+
+
+def cleanup_gemm() -> None:
+    """Nothing is global; kernels stay in the cache."""
+
+
+def reset_for_example() -> None:
+    """Nothing is global, so that an example begins as a program does."""

@@ -1,0 +1,545 @@
+"""Attention from Python: configurations, building, running, gradients, references.
+
+Arrays are (batch, heads, tokens, elements of a head).
+"""
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pathlib
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import numpy
+
+import tessera
+from tessera import Error
+from tessera_ck import fmha as _fmha
+from tessera_ck import kernel_files as _files
+from tessera_ck import launching as _launching
+from tessera_ck import targets as _targets
+
+from dispatcher_common import ValidationResult, detect_gpu_arch
+
+__all__ = ["FmhaDispatcherLib", "FmhaKernelConfig", "FmhaKernelSpec", "FmhaProblem",
+           "FmhaRegistry", "FmhaResult", "FmhaRunner", "FmhaSetupResult", "FmhaValidator",
+           "cpu_attention_bwd", "cpu_attention_fwd", "cpu_attention_fwd_with_intermediates",
+           "detect_gpu_arch", "fmha_compile_flags", "setup_fmha_dispatcher",
+           "setup_multiple_fmha_dispatchers", "spec_to_config", "validate_fmha_config"]
+
+
+@dataclasses.dataclass
+class FmhaResult:
+    """success: it ran, and it was compared with the fp64 reference. outputs: everything that was
+    written, by name."""
+
+    success: bool
+    output: Any = None
+    time_ms: float = 0.0
+    tflops: float = 0.0
+    error: str = ""
+    kernel_name: str = ""
+    target: str = ""
+    outputs: Dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class FmhaProblem:
+    batch: int = 2
+    nhead_q: int = 8
+    nhead_k: int = 8
+    seqlen_q: int = 128
+    seqlen_k: int = 128
+    hdim_q: int = 128
+    hdim_v: int = 128
+
+    @property
+    def scale(self) -> float:
+        return 1.0 / math.sqrt(self.hdim_q)
+
+    @property
+    def num_ops(self) -> int:
+        scores = self.batch * self.nhead_q * self.seqlen_q * self.seqlen_k
+        return 2 * scores * (self.hdim_q + self.hdim_v)
+
+    @property
+    def q_shape(self) -> Tuple[int, ...]:
+        return self.batch, self.nhead_q, self.seqlen_q, self.hdim_q
+
+    @property
+    def k_shape(self) -> Tuple[int, ...]:
+        return self.batch, self.nhead_k, self.seqlen_k, self.hdim_q
+
+    @property
+    def v_shape(self) -> Tuple[int, ...]:
+        return self.batch, self.nhead_k, self.seqlen_k, self.hdim_v
+
+    @property
+    def o_shape(self) -> Tuple[int, ...]:
+        return self.batch, self.nhead_q, self.seqlen_q, self.hdim_v
+
+
+@dataclasses.dataclass
+class FmhaKernelConfig:
+    """gfx_arch: None means this machine."""
+
+    family: str = "fwd"
+    data_type: str = "fp16"
+    mode: str = "batch"
+    vlayout: str = "r"
+    hdim_q: int = 128
+    hdim_v: int = 128
+    gfx_arch: Optional[str] = None
+    tile_m0: int = 128
+    tile_n0: int = 128
+    tile_k0: int = 32
+    tile_n1: int = 128
+    tile_k1: int = 32
+    tile_k0max: int = 128
+    wave_m0: int = 4
+    wave_n0: int = 1
+    wave_k0: int = 1
+    wave_m1: int = 4
+    wave_n1: int = 1
+    wave_k1: int = 1
+    wave_m2: int = 1
+    wave_n2: int = 1
+    wave_k2: int = 1
+    warp_m0: int = 32
+    warp_n0: int = 32
+    warp_k0: int = 16
+    warp_m1: int = 32
+    warp_n1: int = 32
+    warp_k1: int = 16
+    warp_m2: int = 16
+    warp_n2: int = 16
+    warp_k2: int = 16
+    pad_s: int = 1
+    pad_sk: int = 1
+    pad_d: int = 1
+    pad_dv: int = 1
+    pipeline: str = "qr_async"
+    block_per_cu: int = -1
+    num_wave_groups: int = 1
+    mask: str = "no"
+    bias: str = "no"
+    lse: bool = False
+    dropout: bool = False
+    qscale: str = "no"
+    rope: str = "none"
+    logits: bool = False
+    paged_kv: bool = False
+    sink: bool = False
+    skip_min_seqlen_q: bool = False
+    page_size: int = 1
+    kv_memory_layout: str = "vectorized"
+    kv_lookup_table: str = "sglang"
+    deterministic: bool = False
+    dbias: bool = False
+    use_trload: bool = False
+
+    def target(self) -> _targets.Target:
+        return _targets.resolve(self.gfx_arch)
+
+    @property
+    def name(self) -> str:
+        """Everything that differs from the defaults is in the name."""
+        words = ["fmha", self.family, self.data_type, self.mode, f"h{self.hdim_q}x{self.hdim_v}",
+                 self.pipeline]
+        plain = FmhaKernelConfig()
+        known = {"family", "data_type", "mode", "hdim_q", "hdim_v", "pipeline"}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name not in known and value != getattr(plain, field.name):
+                words.append(f"{field.name.replace('_', '')}{value}")
+        return "_".join(words)
+
+    def to_codegen_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+
+def validate_fmha_config(config: FmhaKernelConfig) -> ValidationResult:
+    """Whether the target has kernels for the configuration, and the rule's sentence if not."""
+    try:
+        wish = _fmha.named_kernels(config, config.target())
+        _fmha.builder_of(FmhaProblem(hdim_q=config.hdim_q, hdim_v=config.hdim_v), config.family,
+                         config.data_type, mask_type=config.mask, bias_type=config.bias,
+                         rope=config.rope, page_size=config.page_size).build()
+    except Error as error:
+        return ValidationResult(False, [str(error)])
+    notes = wish.corrections
+    return ValidationResult(bool(wish.kernels), [] if wish.kernels else notes,
+                            notes if wish.kernels else [])
+
+
+# ---- References ----------------------------------------------------------------------------------
+
+def cpu_attention_fwd(Q: Any, K: Any, V: Any, scale: float, mask_type: Any = 0) -> Any:
+    """In fp64; consecutive query heads share one of K and V."""
+    return _fmha.reference(Q, K, V, scale, mask_type)[0]
+
+
+def cpu_attention_fwd_with_intermediates(Q: Any, K: Any, V: Any, scale: float, mask_type: Any = 0
+                                         ) -> Tuple[Any, Any, Any]:
+    """(out, probabilities, lse)"""
+    return _fmha.reference(Q, K, V, scale, mask_type)[:3]
+
+
+def cpu_attention_bwd(Q: Any, K: Any, V: Any, out: Any, dO: Any, P: Any, scale: float
+                      ) -> Tuple[Any, Any, Any]:
+    """(dQ, dK, dV) in fp64, from what the forward function returned."""
+    q, k, v, o, do, p = (numpy.asarray(x).astype(numpy.float64) for x in (Q, K, V, out, dO, P))
+    share = q.shape[1] // k.shape[1]
+    k, v = (numpy.repeat(x, share, axis=1) for x in (k, v))
+    ds = p * (do @ v.transpose(0, 1, 3, 2) - (do * o).sum(-1, keepdims=True))
+    dq = scale * (ds @ k)
+    dk = scale * (ds.transpose(0, 1, 3, 2) @ q)
+    dv = p.transpose(0, 1, 3, 2) @ do
+    shared = (dk.shape[0], -1, share, *dk.shape[2:])
+    return dq, dk.reshape(shared).sum(2), dv.reshape(*shared[:4], dv.shape[-1]).sum(2)
+
+
+class FmhaValidator:
+    """Compares element by element: one wrong element fails."""
+
+    def __init__(self, rtol: float = 1e-2, atol: float = 1e-2) -> None:
+        self.rtol, self.atol = rtol, atol
+
+    def check(self, result: Any, reference: Any) -> Tuple[bool, float, float]:
+        """(all elements are near, largest difference, largest relative difference)"""
+        got = numpy.asarray(result).astype(numpy.float64)
+        wanted = numpy.asarray(reference).astype(numpy.float64)
+        if got.shape != wanted.shape:
+            raise Error(f"the result has the shape {got.shape} and the reference {wanted.shape}; "
+                        "the two must be equal")
+        if not got.size:
+            return True, 0.0, 0.0
+        difference = abs(got - wanted)
+        near = difference <= self.atol + self.rtol * abs(wanted)
+        relative = difference / numpy.maximum(abs(wanted), 1e-9)
+        return bool(near.all()), float(difference.max()), float(relative.max())
+
+
+# ---- Running -------------------------------------------------------------------------------------
+
+class FmhaDispatcherLib:
+    """The kernels of one configuration for one target."""
+
+    def __init__(self, config: Optional[FmhaKernelConfig] = None) -> None:
+        self.config = config or FmhaKernelConfig()
+        self.target = self.config.target()
+        self.wish = _fmha.named_kernels(self.config, self.target)
+        self._dispatcher: Optional[tessera.Dispatcher] = None
+        self._plans: Dict[str, Any] = {}
+
+    def initialize(self) -> bool:
+        return bool(self.wish.kernels)
+
+    def kernel_count(self) -> int:
+        return len(self.wish.kernels)
+
+    def kernel_names(self) -> List[str]:
+        return list(self.wish.kernels)
+
+    def live(self) -> tessera.Dispatcher:
+        if self._dispatcher is None:
+            if self.wish.is_exact:
+                pool = _files.registry_of(self.target, self.wish.kernels)
+                self._dispatcher = tessera.Dispatcher(self.target.word, pool=pool)
+            elif self.config.deterministic:
+                self._dispatcher = tessera.Dispatcher(self.target.word, deterministic=True)
+            else:
+                self._dispatcher = _targets.dispatcher_of(self.target.word)
+        return self._dispatcher
+
+    def plan(self, problem: tessera.Problem) -> tessera.Plan:
+        """Measures where no model knows the problem, and keeps the winner."""
+        if problem.line not in self._plans:
+            live = self.live()
+            self._plans[problem.line] = (live.plan(problem) if self.wish.is_exact
+                                         else _launching.measured_plan(live, problem))
+        return self._plans[problem.line]
+
+    def refusal(self) -> str:
+        if not self.wish.kernels:
+            return "; ".join(self.wish.corrections)
+        return _targets.why_not_here(self.target)
+
+    def cleanup(self) -> None:
+        self._plans.clear()
+        self._dispatcher = None
+
+
+class FmhaRunner:
+    """Runs attention on NumPy's arrays. Nothing is loaded, and no GPU started, before the first
+    run."""
+
+    def __init__(self, config: Optional[FmhaKernelConfig] = None,
+                 library_path: Optional[Any] = None) -> None:
+        self.library_path = None if library_path is None else pathlib.Path(library_path)
+        self._config = config
+        self._lib: Optional[FmhaDispatcherLib] = None
+
+    @classmethod
+    def from_prebuilt(cls) -> "FmhaRunner":
+        """With the kernels that are shipped for this machine."""
+        return cls(FmhaKernelConfig())
+
+    @classmethod
+    def from_library(cls, path: Any) -> "FmhaRunner":
+        """path: of setup_multiple_fmha_dispatchers()."""
+        return cls(None, path)
+
+    @property
+    def lib(self) -> FmhaDispatcherLib:
+        if self._lib is None:
+            config = self._config
+            if self.library_path is not None:
+                config = FmhaKernelConfig(**_files.read(self.library_path)["config"])
+            self._lib = FmhaDispatcherLib(config)
+        return self._lib
+
+    def run(self, Q: Any, K: Any, V: Any, prob: FmhaProblem, mask_type: Any = 0,
+            bias_type: Any = 0, has_lse: bool = False, has_dropout: bool = False,
+            has_logits: bool = False, has_sink: bool = False, has_skip: bool = False,
+            api_family: str = "fwd", data_type: str = "fp16", verify: bool = True, **kw: Any
+            ) -> FmhaResult:
+        """kw: bias, slopes, window, num_splits, page_size, kv_lookup, rope, and the values of what
+        the switches turn on: dropout, soft_cap, sink, skip. Where a switch has no value the
+        original's is taken: dropout 0.2 with seed 1, soft cap 30, 4 sink tokens, 1 query.
+
+        Families with pages put K and V into pages that follow each other. fwd_appendkv writes K and
+        V, the new ones, into an empty cache, and turns Q where rope asks for it.
+        """
+        given = {"mask_type": mask_type, "bias_type": bias_type, "lse": has_lse,
+                 "dropout": kw.pop("dropout", _fmha.P_DROP) if has_dropout else 0.0,
+                 "soft_cap": kw.pop("soft_cap", _fmha.SOFT_CAP) if has_logits else 0.0,
+                 "sink": kw.pop("sink", _fmha.SINK) if has_sink else 0,
+                 "skip": kw.pop("skip", 1) if has_skip else 0}
+        arrays = {name: kw.pop(name) for name in ("bias", "slopes") if name in kw}
+        for name in ("window", "num_splits", "page_size", "kv_lookup", "rope"):
+            if name in kw:
+                given[name] = kw.pop(name)
+        if kw:
+            raise TypeError(f"run() has no argument {', '.join(kw)}")
+        return self._guarded(lambda: self._run((Q, K, V), prob, api_family, data_type, given,
+                                               arrays, verify))
+
+    def run_bwd(self, Q: Any, K: Any, V: Any, out: Any, lse: Any, dO: Any, prob: FmhaProblem,
+                mask_type: Any = 0, bias_type: Any = 0, has_dropout: bool = False,
+                has_dbias: bool = False, is_deterministic: bool = False, data_type: str = "fp16",
+                verify: bool = True, bias: Any = None) -> FmhaResult:
+        """output: (dQ, dK, dV), with has_dbias also dbias."""
+        given = {"mask_type": mask_type, "bias_type": bias_type, "dbias": has_dbias,
+                 "dropout": _fmha.P_DROP if has_dropout else 0.0,
+                 "deterministic": is_deterministic}
+        arrays = {"out": out, "lse": lse, "dout": dO}
+        if bias is not None:
+            arrays["bias"] = bias
+        return self._guarded(lambda: self._run((Q, K, V), prob, "bwd", data_type, given, arrays,
+                                               verify))
+
+    def _guarded(self, work: Callable[[], FmhaResult]) -> FmhaResult:
+        try:
+            refusal = self.lib.refusal()
+            if refusal:
+                return FmhaResult(False, error=refusal, target=self.lib.target.name)
+            return work()
+        except Error as error:
+            return FmhaResult(False, error=str(error))
+
+    def _run(self, qkv: Tuple[Any, Any, Any], prob: FmhaProblem, family: str, data_type: str,
+             given: Dict[str, Any], arrays: Dict[str, Any], verify: bool) -> FmhaResult:
+        shapes = (prob.q_shape, prob.k_shape, prob.v_shape)
+        if family == "fwd_appendkv":
+            shapes = (prob.q_shape, (prob.batch, prob.nhead_k, prob.seqlen_q, prob.hdim_q),
+                      (prob.batch, prob.nhead_k, prob.seqlen_q, prob.hdim_v))
+        q, k, v = (_typed(x, data_type, shape, name)
+                   for x, shape, name in zip(qkv, shapes, ("Q", "K", "V")))
+        problem, operands = _arranged(q, k, v, prob, family, data_type, given)
+        for name, array in arrays.items():
+            operand = next((op for op in problem.operands if op.name == name), None)
+            if operand is None:
+                raise Error(f"{name} is given, but the switches ask for none", "not_found")
+            operands[name] = _fmha.fitted(array, operand)
+        page = given.get("page_size") or _fmha.PAGE
+        operands.update(_fmha.own_operands(problem, prob, page, operands))
+        plan = self.lib.plan(problem)
+        seconds = _launching.launch(plan, operands, verify=verify)
+        written = {op.name: operands[op.name] for op in problem.operands if op.access != "read"}
+        if "lse" in written and written["lse"].shape[-1] == 1:
+            written["lse"] = written["lse"][..., 0]
+        output = _output_of(family, written, prob)
+        tflops = problem.flops / seconds / 1e12 if seconds > 0 else 0.0
+        return FmhaResult(verify, output, seconds * 1e3, tflops, "", plan.kernel,
+                          self.lib.target.name, written)
+
+
+def _typed(array: Any, dtype: str, shape: Sequence[int], name: str) -> Any:
+    """The array in the kernel's type, without gaps; copied where it differs."""
+    given = numpy.asarray(array)
+    if given.size != math.prod(shape):
+        raise Error(f"{name} must have the shape {tuple(shape)}, got {given.shape}")
+    stored = {"fp8fp16": "fp8", "fp8bf16": "fp8", "fp8fp32": "fp8"}.get(dtype, dtype)
+    wanted = tessera._dtypes.numpy_dtype(stored, given.dtype)
+    return numpy.ascontiguousarray(given.reshape(shape), wanted)
+
+
+def _arranged(q: Any, k: Any, v: Any, prob: FmhaProblem, family: str, data_type: str,
+              given: Dict[str, Any]) -> Tuple[tessera.Problem, Dict[str, Any]]:
+    """The problem, and Q, K and V as it reads them."""
+    problem = _fmha.builder_of(prob, family, data_type, **given).build()
+    if family in ("fwd_pagedkv", "batch_prefill"):
+        page = given.get("page_size") or _fmha.PAGE
+        operands = {"k": _fmha.pages_of(k, page).transpose(0, 2, 1, 3),
+                    "v": _fmha.pages_of(v, page).transpose(0, 2, 1, 3), "q": q}
+        if family == "batch_prefill":  # tokens of all sequences, one behind the other
+            packed = q.transpose(0, 2, 1, 3).reshape(-1, *q.shape[1::2])
+            operands["q"] = numpy.ascontiguousarray(packed)[None].transpose(0, 2, 1, 3)
+            return problem, operands
+        return _fmha.with_strides(problem, ("q", "out"), 1), operands
+    names = ("q", "k", "v", "out", "dout", "dq", "dk", "dv", "k_new", "v_new")
+    if family == "fwd_appendkv" and given.get("rope", "none") != "none":
+        problem = tessera.Problem(problem.line, rotate_q=1)
+    problem = _fmha.with_strides(problem, names, 1)
+    operands = {"q": q, "k": k, "v": v}
+    if family == "fwd_appendkv":
+        operands = {"k_new": k, "v_new": v}
+        if any(op.name == "q" for op in problem.operands):
+            operands["q"] = q
+    return problem, operands
+
+
+def _output_of(family: str, written: Dict[str, Any], prob: FmhaProblem) -> Any:
+    if family == "bwd":
+        return tuple(written[name] for name in ("dq", "dk", "dv", "dbias") if name in written)
+    if family == "fwd_appendkv":
+        return written.get("out", written["k"])
+    if family == "batch_prefill":
+        tokens = written["out"].reshape(prob.nhead_q, prob.batch, prob.seqlen_q, prob.hdim_v)
+        return numpy.ascontiguousarray(tokens.transpose(1, 0, 2, 3))
+    return written["out"]
+
+
+# ---- Setting up ----------------------------------------------------------------------------------
+
+@dataclasses.dataclass
+class FmhaSetupResult:
+    success: bool
+    config: Optional[FmhaKernelConfig] = None
+    runner: Optional[FmhaRunner] = None
+    library_path: str = ""
+    error: str = ""
+    build_time_s: float = 0.0
+
+
+def setup_fmha_dispatcher(config: FmhaKernelConfig, output_dir: Optional[Any] = None,
+                          verbose: bool = False) -> FmhaSetupResult:
+    return setup_multiple_fmha_dispatchers([config], output_dir, verbose)[0]
+
+
+def setup_multiple_fmha_dispatchers(
+        configs: Sequence[FmhaKernelConfig], output_dir: Optional[Any] = None,
+        verbose: bool = False, max_workers: Optional[int] = None, executor: Any = None,
+        progress_callback: Optional[Callable[[int, int], None]] = None) -> List[FmhaSetupResult]:
+    """Builds the kernels of all configurations, `max_workers` at a time; progress_callback(done,
+    total) is called after each. library_path is a file for FmhaRunner.from_library(). The library
+    has threads of its own, so that an executor is not needed, and not used."""
+    results = []
+    for config in configs:
+        started = time.perf_counter()
+        result = _setup(config, output_dir, max_workers)
+        result.build_time_s = time.perf_counter() - started
+        results.append(result)
+        if verbose:
+            print(result.error or f"{config.target()}: {result.library_path}")
+        if progress_callback is not None:
+            progress_callback(len(results), len(configs))
+    return results
+
+
+def _setup(config: FmhaKernelConfig, folder: Optional[Any], max_workers: Optional[int]
+           ) -> FmhaSetupResult:
+    try:
+        lib = FmhaDispatcherLib(config)
+        if not lib.wish.kernels:
+            return FmhaSetupResult(False, config, error="; ".join(lib.wish.corrections))
+        failed = _files.build(lib.target, lib.wish.kernels, max_workers)
+        built = [name for name in lib.wish.kernels if name not in failed]
+        if not built:
+            return FmhaSetupResult(False, config, error=next(iter(failed.values())))
+        path = _files.write(built[0], lib.target, dataclasses.asdict(config), built, folder)
+        return FmhaSetupResult(True, config, FmhaRunner.from_library(path), str(path))
+    except Error as error:
+        return FmhaSetupResult(False, config, error=str(error))
+
+
+def fmha_compile_flags(arch: Optional[str] = None, hipcc: Optional[str] = None,
+                       family: str = "fwd") -> List[str]:
+    """The flags that the target's row gives to the compiler of kernels."""
+    return list(_targets.dispatcher_of(_targets.resolve(arch).word).target["compile_flags"])
+
+
+class FmhaRegistry:
+    """Configurations of attention, and what is built of them."""
+
+    def __init__(self, name: str = "default") -> None:
+        self.name = name
+        self._configs: List[FmhaKernelConfig] = []
+
+    def register_kernel(self, config: FmhaKernelConfig) -> bool:
+        """Whether it is new here."""
+        if config in self._configs:
+            return False
+        self._configs.append(config)
+        return True
+
+    @property
+    def kernels(self) -> List[FmhaKernelConfig]:
+        return list(self._configs)
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    def build(self, verbose: bool = False, max_workers: Optional[int] = None
+              ) -> List[FmhaSetupResult]:
+        return setup_multiple_fmha_dispatchers(self._configs, None, verbose, max_workers)
+
+    def select(self, prob: FmhaProblem, data_type: str = "fp16", api_family: str = "fwd",
+               **given: Any) -> Optional[FmhaKernelConfig]:
+        """The configuration whose kernel is predicted to be the fastest."""
+        best: Optional[Tuple[float, FmhaKernelConfig]] = None
+        problem = _fmha.builder_of(prob, api_family, data_type, **given).build()
+        for config in self._configs:
+            if (config.family, config.data_type) != (api_family, data_type):
+                continue
+            lib = FmhaDispatcherLib(config)
+            if not lib.wish.kernels:
+                continue
+            try:
+                seconds = lib.live().select(problem)["predicted_seconds"]
+            except Error:
+                continue
+            if best is None or seconds < best[0]:
+                best = seconds, config
+        return best[1] if best else None
+
+
+@dataclasses.dataclass(frozen=True)
+class FmhaKernelSpec:
+    """The few fields by which examples tell kernels apart."""
+
+    name: str = ""
+    hdim: int = 128
+    pipeline: str = "qr_async"
+    tile_m0: int = 128
+    tile_n0: int = 128
+    tile_k0: int = 32
+
+
+def spec_to_config(spec: FmhaKernelSpec, data_type: str = "fp16", gfx_arch: Optional[str] = None
+                   ) -> FmhaKernelConfig:
+    return FmhaKernelConfig(data_type=data_type, hdim_q=spec.hdim, hdim_v=spec.hdim,
+                            gfx_arch=gfx_arch, pipeline=spec.pipeline, tile_m0=spec.tile_m0,
+                            tile_n0=spec.tile_n0, tile_k0=spec.tile_k0, tile_k0max=spec.hdim)

@@ -1,0 +1,182 @@
+"""GEMM of sweeps: configurations by their generator's words, problems, runners of built files."""
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy
+
+import tessera
+from tessera import Error
+from tessera_ck import gemm as _gemm
+from tessera_ck import kernel_files as _files
+from tessera_ck import targets as _targets
+
+from ctypes_utils import DispatcherLib as GemmDispatcherLib
+from ctypes_utils import GemmResult, GemmRunner, KernelConfig
+from ctypes_utils import setup_multiple_gemm_dispatchers as _setup
+
+__all__ = ["GemmDispatcherLib", "GemmKernelConfig", "GemmProblem", "GemmResult", "GpuGemmRunner",
+           "expand_sweep", "normalize_gfx_arch", "numpy_dtype_for", "output_dtype_for",
+           "setup_multiple_gemm_dispatchers"]
+
+
+def normalize_gfx_arch(arch: Optional[str]) -> str:
+    """The row's name: "gfx942:sramecc+" is gfx942. Raises Error for an unknown one."""
+    return _targets.resolve(arch).name
+
+
+def numpy_dtype_for(dtype: str) -> Any:
+    """NumPy's type for a word; bf16, fp8 and bf8 need the package ml_dtypes."""
+    if dtype in ("bf16", "fp8", "bf8"):
+        try:
+            import ml_dtypes  # noqa: F401
+        except ImportError:
+            raise Error(f"arrays of {dtype} need the package ml_dtypes", "unsupported") from None
+    return tessera._dtypes.numpy_dtype(dtype)
+
+
+def output_dtype_for(dtype: str) -> str:
+    """The usual type of C: fp16 for fp8 and bf8, int32 for int8, else the operands' own."""
+    return _gemm.default_output(dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class GemmProblem:
+    M: int
+    N: int
+    K: int
+
+    @property
+    def num_ops(self) -> int:
+        return 2 * self.M * self.N * self.K
+
+
+@dataclasses.dataclass(frozen=True)
+class GemmKernelConfig:
+    """As the generator names the fields: warp_* are waves, warp_tile_* one instruction's tile."""
+
+    dtype: str = "fp16"
+    layout: str = "rcr"
+    tile_m: int = 128
+    tile_n: int = 128
+    tile_k: int = 32
+    warp_m: int = 2
+    warp_n: int = 2
+    warp_k: int = 1
+    warp_tile_m: int = 32
+    warp_tile_n: int = 32
+    warp_tile_k: int = 16
+    pipeline: str = "compv4"
+    scheduler: str = "intrawave"
+    epilogue: str = "cshuffle"
+    pad_m: bool = True
+    pad_n: bool = True
+    pad_k: bool = True
+    persistent: bool = False
+    variant: str = "standard"
+    elementwise_op: str = "MultiDAdd"
+    num_d_tensors: int = 1
+    gfx_arch: Optional[str] = None
+
+    @property
+    def name(self) -> str:
+        """Lossless: Tessera's name of the one kernel that the fields describe."""
+        return _gemm.named_kernel(self.to_ctypes_config(), _targets.resolve(self.gfx_arch))
+
+    def to_dict(self) -> Dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def to_codegen_json(self) -> str:
+        """What unified_gemm_codegen.py takes as --tile-config-json."""
+        tile = {key: [getattr(self, key)] for key in (
+            "tile_m", "tile_n", "tile_k", "warp_m", "warp_n", "warp_k", "warp_tile_m",
+            "warp_tile_n", "warp_tile_k")}
+        trait = {key: [getattr(self, key)] for key in (
+            "pipeline", "epilogue", "scheduler", "pad_m", "pad_n", "pad_k", "persistent")}
+        whole: Dict[str, Any] = {"tile_config": tile, "trait_config": trait}
+        if self.variant == "multi_d":
+            whole["multi_d_config"] = {"elementwise_ops": [self.elementwise_op],
+                                       "num_d_tensors": [self.num_d_tensors]}
+        return json.dumps(whole)
+
+    def to_ctypes_config(self) -> KernelConfig:
+        words = [{"r": "row", "c": "col"}[letter] for letter in self.layout[:3]]
+        return KernelConfig(
+            dtype_a=self.dtype, dtype_b=self.dtype, dtype_c=output_dtype_for(self.dtype),
+            dtype_acc="int32" if self.dtype == "int8" else "fp32", layout_a=words[0],
+            layout_b=words[1], layout_c=words[2], tile_m=self.tile_m, tile_n=self.tile_n,
+            tile_k=self.tile_k, wave_m=self.warp_m, wave_n=self.warp_n, wave_k=self.warp_k,
+            warp_m=self.warp_tile_m, warp_n=self.warp_tile_n, warp_k=self.warp_tile_k,
+            pipeline=self.pipeline, scheduler=self.scheduler, epilogue=self.epilogue,
+            pad_m=self.pad_m, pad_n=self.pad_n, pad_k=self.pad_k, gfx_arch=self.gfx_arch,
+            variant=self.variant, elementwise_op=self.elementwise_op,
+            num_d_tensors=self.num_d_tensors, persistent=self.persistent)
+
+
+def expand_sweep(sweep: Dict[str, Any], dtype: str = "fp16", layout: str = "rcr",
+                 variant: str = "standard", gfx_arch: Optional[str] = None
+                 ) -> List[GemmKernelConfig]:
+    """All legal combinations of a generator's configuration: {"tile_config": {"tile_m": [...],
+    ...}, "trait_config": {...}, "multi_d_config": {...}}. What is left out has its default."""
+    ranges: Dict[str, Sequence[Any]] = {}
+    for part in ("tile_config", "trait_config"):
+        for key, values in sweep.get(part, {}).items():
+            ranges[key] = values.get("values", [values]) if isinstance(values, dict) else (
+                values if isinstance(values, list) else [values])
+    if variant == "multi_d":
+        extra = sweep.get("multi_d_config", {})
+        ops = extra.get("elementwise_ops", ["MultiDAdd"])
+        count = extra.get("num_d_tensors", [1])
+        ranges["elementwise_op"] = ops if isinstance(ops, list) else [ops]
+        ranges["num_d_tensors"] = count if isinstance(count, list) else [count]
+    target = _targets.resolve(gfx_arch)
+    found = []
+    for values in itertools.product(*ranges.values()):
+        config = GemmKernelConfig(dtype=dtype, layout=layout, variant=variant, gfx_arch=gfx_arch,
+                                  **dict(zip(ranges, values)))
+        if _gemm.wish_of(config.to_ctypes_config(), target).kernels:
+            found.append(config)
+    return found
+
+
+def setup_multiple_gemm_dispatchers(configs: Sequence[Any], output_dir: Optional[Any] = None,
+                                    verbose: bool = True, max_workers: Optional[int] = None
+                                    ) -> List[Optional[pathlib.Path]]:
+    """Builds all configurations' kernels and returns a file for each, None for one without."""
+    plain = [config.to_ctypes_config() if isinstance(config, GemmKernelConfig) else config
+             for config in configs]
+    return _setup(plain, output_dir, verbose, max_workers)
+
+
+class GpuGemmRunner:
+    """Runs the kernels of a file of setup_multiple_gemm_dispatchers(). Nothing is loaded, and no
+    GPU started, before the first run()."""
+
+    def __init__(self, lib_path: Any) -> None:
+        self.library_path = pathlib.Path(lib_path)
+        self._runner: Optional[GemmRunner] = None
+
+    def _ensure_initialized(self) -> GemmRunner:
+        if self._runner is None:
+            config = KernelConfig(**_files.read(self.library_path)["config"])
+            self._runner = GemmRunner(GemmDispatcherLib(config))
+        return self._runner
+
+    @property
+    def kernel_name(self) -> str:
+        return self._ensure_initialized().lib.get_kernel_name()
+
+    def run(self, A: Any, B: Any, problem: Optional[GemmProblem] = None, D: Sequence[Any] = (),
+            verify: bool = True) -> GemmResult:
+        if problem is not None and (numpy.shape(A), numpy.shape(B)) != (
+                (problem.M, problem.K), (problem.K, problem.N)):
+            raise Error(f"A and B have the shapes {numpy.shape(A)} and {numpy.shape(B)}, but the "
+                        f"problem asks for {(problem.M, problem.K)} and {(problem.K, problem.N)}")
+        return self._ensure_initialized().run(A, B, D=D, verify=verify)
+
+    def cleanup(self) -> None:
+        self._runner = None

@@ -1,0 +1,235 @@
+"""The original's words for GEMM, and Tessera's: configurations, problems, kernels, file names."""
+from __future__ import annotations
+
+import itertools
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+import tessera
+from tessera import Error
+
+from .kernel_files import list_kernels
+from .targets import Target, pipelines
+
+LETTERS = {"row": "r", "col": "c", "r": "r", "c": "c"}
+VARIANTS = ("standard", "preshuffle", "multi_d")
+
+# The original's element-wise operations as one step each; those that read D add it up first.
+STEPS = {"Relu": "relu", "Gelu": "gelu", "FastGelu": "gelu_tanh", "Sigmoid": "sigmoid",
+         "Tanh": "tanh", "Swish": "silu"}
+PIPELINES = {"preshufflev2": "compv3", "preshufflev1": "compv3"}
+
+
+def layout_word(*letters: str) -> str:
+    """("row", "col", "row") is "rcr"."""
+    try:
+        return "".join(LETTERS[letter] for letter in letters)
+    except KeyError as error:
+        raise Error(f"a layout is 'row' or 'col', got {error}") from None
+
+
+def epilogue_of(operation: str, num_d: int) -> str:
+    """op(A x B + D0 + D1 + ...) as a chain: ("Relu", 1) is "multi_d_add1+relu"."""
+    adds = [f"multi_d_add{num_d}"] if num_d else []
+    if operation in ("PassThrough", "MultiDAdd", "Add"):
+        return "+".join(adds) or "none"
+    if operation in ("MultiDMultiply", "Multiply"):
+        return f"multi_d_multiply{num_d}" if num_d else "none"
+    if operation not in STEPS:
+        known = ", ".join(["PassThrough", "MultiDAdd", "MultiDMultiply", *STEPS])
+        raise Error(f"there is no element-wise operation '{operation}'; there are {known}",
+                    "not_found")
+    return "+".join([*adds, STEPS[operation]])
+
+
+def operation_of(epilogue: str) -> Tuple[str, int]:
+    """The original's operation and number of D tensors; ("", 0) for none, and an epilogue that it
+    has no word for keeps its own."""
+    if epilogue == "none":
+        return "", 0
+    for operation, num_d in itertools.product(("MultiDAdd", "MultiDMultiply", *STEPS), range(5)):
+        if epilogue == epilogue_of(operation, num_d):
+            return operation, num_d
+    names = epilogue.split("+")
+    count = sum(int(name[-1]) if name.startswith("multi_d") else
+                name in ("bias", "add", "multiply", "row_scale", "col_scale") for name in names)
+    return "".join(name.title().replace("_", "") for name in names), count
+
+
+class Wish(NamedTuple):
+    """What a configuration asks of a target."""
+    kernels: List[str]      # lossless names; [] where the target has none such
+    corrections: List[str]  # what was not taken, and why
+    is_exact: bool          # the configuration named one kernel
+
+
+def problem_of(config: Any, m: int, n: int, k: int) -> tessera.Problem:
+    fields: Dict[str, Any] = {"dtype": types_word(config.dtype_a, config.dtype_b),
+                              "layout": config.layout[:3]}
+    if config.dtype_c != default_output(config.dtype_a):
+        fields["out"] = config.dtype_c
+    epilogue = config_epilogue(config)
+    if epilogue != "none":
+        fields["epilogue"] = epilogue
+    if config.variant == "preshuffle":
+        fields["preshuffle"] = 1
+    return tessera.Problem("gemm", m=m, n=n, k=k, **fields)
+
+
+def types_word(a: str, b: str) -> str:
+    return a if a == b else f"{a},{b}"
+
+
+def default_output(dtype: str) -> str:
+    return {"fp8": "fp16", "bf8": "fp16", "int8": "int32"}.get(dtype, dtype)
+
+
+def config_epilogue(config: Any) -> str:
+    if config.variant != "multi_d":
+        return "none"
+    return epilogue_of(getattr(config, "elementwise_op", "MultiDAdd"),
+                       getattr(config, "num_d_tensors", 1))
+
+
+def triple(*numbers: int) -> str:
+    return "x".join(map(str, numbers))
+
+
+def named_kernel(config: Any, target: Target) -> str:
+    """The lossless name of the one kernel that a configuration describes."""
+    words = ["gemm", config.dtype_a]
+    if config.dtype_b != config.dtype_a:
+        words.append(config.dtype_b)
+    words += [config.layout[:3], PIPELINES.get(config.pipeline, config.pipeline),
+              triple(config.tile_m, config.tile_n, config.tile_k),
+              triple(config.wave_m, config.wave_n, config.wave_k),
+              triple(config.warp_m, config.warp_n, config.warp_k)]
+    if config.dtype_c != default_output(config.dtype_a):
+        words.append("out" + config.dtype_c)
+    if config.variant == "preshuffle":
+        words.append("presh")
+    if (epilogue := config_epilogue(config)) != "none":
+        words += [step.replace("_", "") for step in epilogue.split("+")]
+    if target.backend != "cpu" and config.scheduler not in ("", "default", "auto"):
+        words.append(config.scheduler)
+    if getattr(config, "persistent", False):
+        words.append("persistent")
+    return "_".join([*words, target.name])
+
+
+def wish_of(config: Any, target: Target) -> Wish:
+    """The kernels for a configuration. One that names a pipeline of the target is exact. Another is
+    a wish for what to compute; how is then the target's to say."""
+    there = pipelines(target, "gemm")
+    if PIPELINES.get(config.pipeline, config.pipeline) in there:
+        return _exact(config, target)
+    tile = triple(config.tile_m, config.tile_n, config.tile_k)
+    note = (f"pipeline {config.pipeline}, tile {tile} are not those of {target.name}, whose "
+            f"pipelines are {', '.join(there)}; its kernels for these types and this layout are "
+            "taken")
+    return Wish(general_kernels(config, target), [note], False)
+
+
+def _exact(config: Any, target: Target) -> Wish:
+    name = named_kernel(config, target)
+    shown = tessera.command("show", kernel=name, target=target.word, check=False)
+    if not shown.get("legal"):
+        return Wish([], [f"{name}: {shown.get('reason', '')}"], True)
+    return Wish([shown["kernel"]], [], True)
+
+
+def general_kernels(config: Any, target: Target) -> List[str]:
+    """Those that are shipped for the types and layout; where there are none, the best by estimate
+    for three sizes."""
+    epilogue = config_epilogue(config)
+    kernels = tessera.KernelSet("ck_dispatcher", target.word)
+    if epilogue == "none" and config.variant == "standard" and config.dtype_a == config.dtype_b:
+        try:
+            kernels.preselected(f"{config.dtype_a}_{config.layout[:3]}_essential")
+            return kernels.kernels
+        except Error as error:
+            if error.code != "not_found":
+                raise
+    for size in (64, 1024, 4096):
+        kernels.for_problem(problem_of(config, size, size, size), best=1)
+    return kernels.kernels
+
+
+# What stands for the variant multi_d, where no operation is named.
+USUAL_MULTI_D = (("MultiDAdd", 1), ("MultiDAdd", 2), ("MultiDMultiply", 1), ("Relu", 1),
+                 ("Gelu", 1))
+
+
+def variant_kernels(target: Target, dtype: str, layout: str, variant: str) -> List[str]:
+    """standard: what is shipped for the type and layout. The others: the best by estimate for three
+    sizes."""
+    kernels = tessera.KernelSet("ck_dispatcher", target.word)
+    if variant == "standard":
+        return kernels.preselected(f"{dtype}_{layout[:3]}_essential").kernels
+    rests = ["preshuffle=1"]
+    if variant == "multi_d":
+        rests = [f"epilogue={epilogue_of(*each)}" for each in USUAL_MULTI_D]
+    for rest in rests:
+        for size in (64, 1024, 4096):
+            kernels.for_problem(f"gemm m={size} n={size} k={size} dtype={dtype} "
+                                f"layout={layout[:3]} {rest}", best=1)
+    return kernels.kernels
+
+
+# ---- File names ----------------------------------------------------------------------------------
+
+def file_name(spec: Dict[str, Any]) -> str:
+    """The original's name of a generated file, without its suffix:
+    gemm_fp16_rcr_compv4_cshuffle_intrawave_True_True_True_False_128x128x32_2x2x1_32x32x16.
+
+    Fields that the original doesn't have follow as in Tessera's own name, so that no two kernels of
+    a target share a file.
+    """
+    signature, how = spec["signature"], spec["algorithm"]
+    types = signature["a"] if signature["a"] == signature["b"] else "_".join(
+        (signature["a"], signature["b"]))
+    operation, num_d = operation_of(signature["epilogue"])
+    layout = signature["layout"] + ("r" if operation else "")
+    words = ["gemm", types, layout, how["pipeline"],
+             "cshuffle" if how["store"] == "cshuffle" else "default",
+             "default" if how["scheduler"] == "standard" else how["scheduler"],
+             "True_True_True", str(bool(how["persistent"])), how["tile"], how["wave"],
+             how["warp_tile"], *_further(spec)]
+    if signature["preshuffle"]:
+        words.append("preshuffle")
+    if operation:
+        words += ["multid", operation, f"d{num_d}"]
+    return "_".join(words)
+
+
+def _further(spec: Dict[str, Any]) -> Iterable[str]:
+    signature, how = spec["signature"], spec["algorithm"]
+    if signature["out"] != default_output(signature["a"]):
+        yield "out" + signature["out"]
+    if how["store"] not in ("standard", "cshuffle"):
+        yield "store" + how["store"]
+    if how["split_k"] != "none":
+        yield f"split{how['split_k']}{how['splits']}"
+    if how["slices"] != 1:
+        yield f"slices{how['slices']}"
+    if how["stages"] != 1:
+        yield f"s{how['stages']}"
+    if (how["cluster_m"], how["cluster_n"]) != (1, 1):
+        yield f"c{how['cluster_m']}x{how['cluster_n']}"
+    for field, word in (("swap_ab", "swap"), ("repack", "repack")):
+        if how[field]:
+            yield word
+
+
+def spec_of(kernel: str, target: Optional[Target] = None) -> Dict[str, Any]:
+    return tessera.command("show", kernel=kernel, target=target and target.word)["spec"]
+
+
+def numbers(word: str) -> Tuple[int, ...]:
+    """"128x64x32" is (128, 64, 32)."""
+    return tuple(int(part) for part in word.split("x"))
+
+
+def legal_kernels(target: Target, dtype: str, layout: str, variants: Sequence[str] = ("standard",),
+                  **options: Any) -> List[str]:
+    return list_kernels("gemm", target, datatype=[dtype], layout=[layout[:3]],
+                        variants=list(variants), **options)

@@ -1,0 +1,65 @@
+// gemm_09_ml_heuristic --model PATH: a learned model as a dispatcher's heuristic, and the limits of
+// targets.
+#include <ck_tile/dispatcher/arch_specs_generated.hpp>
+#include <ck_tile/dispatcher/ml_heuristic.hpp>
+
+#include <cstring>
+
+#include "check.h"
+
+using namespace ck_tile::dispatcher;
+
+namespace {
+
+void choosing(const char* model) {
+  Registry registry("avx512");
+  registry.register_set(
+      decl::KernelSet().add(decl::Signature().dtype("fp32"), decl::Algorithm(), "avx512"));
+  MLHeuristic heuristic(model, &registry);
+  CHECK(heuristic.is_loaded());
+  Dispatcher dispatcher(&registry, "avx512");
+  dispatcher.set_heuristic(heuristic);
+  std::printf("%zu kernels\n", registry.size());
+  for (const Problem& problem :
+       {Problem(128, 128, 64), Problem(512, 512, 256), Problem(1024, 1024, 512)}) {
+    const std::vector<std::string> names = heuristic(problem);
+    CHECK(!names.empty());
+    const KernelInstancePtr chosen = dispatcher.select_kernel(problem);
+    CHECK(chosen != nullptr && chosen->get_name() == names.front());
+    const double best = heuristic.predict_tflops(problem, chosen->get_key());
+    CHECK(best > 0);
+    for (const std::string& name : names) {
+      CHECK(heuristic.predict_tflops(problem, registry.lookup(name)->get_key()) <= best);
+    }
+  }
+  const MLHeuristic missing("/nowhere/model", &registry);
+  CHECK(!missing.is_loaded() && missing.error().find("/nowhere/model") != std::string::npos);
+  CHECK(missing.predict_tflops(Problem(8, 8, 8), KernelKey()) == 0);
+}
+
+void specs() {
+  using namespace arch_specs;
+  CHECK(string_to_arch("gfx942") == GpuArch::GFX942 && arch_to_string(GpuArch::GFX950) == "gfx950");
+  CHECK(string_to_arch("gfx1") == GpuArch::UNKNOWN && get_lds_capacity(GpuArch::UNKNOWN) == 0);
+  CHECK(get_lds_capacity(GpuArch::GFX942) == 65536);
+  CHECK(element_size(DataType::FP16) == 2 && element_size(DataType::FP8) == 1);
+  bool has = false;
+  for (const auto& wave : get_supported_warp_configs(GpuArch::GFX942)) {
+    has = has || wave == std::array<int, 3>{2, 2, 1};
+  }
+  CHECK(has);
+  CHECK(is_trait_unsupported(Pipeline::CompV3, Scheduler::Interwave));
+  CHECK(!is_trait_unsupported(Pipeline::Mem, Scheduler::Interwave));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3 || std::strcmp(argv[1], "--model") != 0) {
+    std::fprintf(stderr, "usage: %s --model PATH\n", argv[0]);
+    return 1;
+  }
+  choosing(argv[2]);
+  specs();
+  return finish("ml_heuristic");
+}

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Installs a wheel into a fresh virtual environment with NumPy alone, and runs the tests of this
+# folder from there: run.sh WHEEL PYTHON [BUILD]. With BUILD, a build of Tessera, the libraries and
+# programs in C and C++ are built and run, too.
+set -eu
+wheel=$(readlink -f "$1")
+python=$2
+compat=$(cd "$(dirname "$0")/.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export TESSERA_CACHE_DIR="$folder/cache" PIP_DISABLE_PIP_VERSION_CHECK=1 TESSERA_COMPAT="$compat"
+unset TESSERA_LIBRARY PYTHONPATH 2>/dev/null || true
+export PYTHONDONTWRITEBYTECODE=1
+cd "$folder"
+"$python" -m venv venv
+venv/bin/pip install -q "$wheel"
+if [ $# -gt 2 ]; then
+  # As documented; there is no ROCm, and none is needed.
+  build=$(readlink -f "$3")
+  mkdir -p libraries
+  (
+    cd libraries
+    cmake "$compat" -DCMAKE_PREFIX_PATH=/opt/rocm -DTESSERA_BUILD="$build" >/dev/null
+    make -s dispatcher_gemm_lib dispatcher_conv_lib gpu_helper
+    make -s python_libs
+    cmake . -DBUILD_DISPATCHER_TESTS=ON >/dev/null
+    make -s header_tests
+  )
+  for program in gemm grouped_conv fmha; do
+    "libraries/${program}_test"
+  done
+  libraries/ml_heuristic_test --model "$compat/../../models/gemm_avx512_fp32"
+  export TESSERA_CK_LIBS="$folder/libraries/bindings/ctypes"
+fi
+venv/bin/python -m unittest discover -s "$compat/tests"

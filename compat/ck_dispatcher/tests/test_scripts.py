@@ -1,0 +1,324 @@
+"""The documented command lines: their output files and exit codes."""
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import tessera
+from support import COMPAT, HERE, Case
+
+import predict
+from tessera_ck import targets
+
+ROOT = COMPAT.parents[1]
+ENGINE = "tile_engine/ops/grouped_conv"
+
+
+def has_lightgbm():
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            tessera.train(data=[folder + "/none.csv"], output=folder)
+        except tessera.Error as error:
+            return "ightGBM" not in str(error)
+    return True
+
+
+class Scripts(Case):
+    def setUp(self):
+        super().setUp()
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = pathlib.Path(made.name)
+
+    def run_script(self, name, *words, code=0, stdin=None, **env):
+        found = subprocess.run(
+            [sys.executable, str(COMPAT / name), *map(str, words)], cwd=self.folder, input=stdin,
+            capture_output=True, text=True, env={**os.environ, **env})
+        self.assertEqual(found.returncode, code, f"{name}: {found.stdout}{found.stderr}")
+        return found
+
+
+class Generating(Scripts):
+    def test_gemm(self):
+        found = self.run_script("codegen/unified_gemm_codegen.py", "--output-dir", "kernels",
+                                "--datatype", "fp16", "--layout", "rcr", "--variants", "standard",
+                                "preshuffle", "multi_d", "--register", "--no-parallel",
+                                "--no-arch-filter")
+        self.assertTrue(found.stdout.startswith(
+            "tessera generate --jobs 1 --preselected fp16_rcr_essential"), found.stdout)
+        self.assertIn(f"target {targets.resolve().name} (", found.stdout)
+        place = self.folder / "kernels"
+        names = [path.stem for path in place.glob("gemm_*.hpp")]
+        self.assertTrue(any(name.endswith("_preshuffle") for name in names))
+        self.assertTrue(any(name.endswith("_multid_Relu_d1") for name in names))
+        table = json.loads((place / "kernel_names.json").read_text())
+        self.assertEqual(sorted(table), sorted(names))
+        self.assertEqual(len(list(place.glob("gemm_*.cpp"))), len(names))
+        self.assertEqual(len(list(place.glob("dispatcher_wrappers/dispatcher_wrapper_*.hpp"))),
+                         len(names))
+        text = (place / "dispatcher_wrappers/register_all_kernels.hpp").read_text()
+        self.assertEqual(text.count('"gemm_'), len(names))
+        self.assertTrue((place / "registration/dispatcher_registration.cpp").is_file())
+
+    def test_gemm_by_sets_and_configurations(self):
+        script = "codegen/unified_gemm_codegen.py"
+        found = self.run_script(script, "--output-dir", "a", "--preselected", "fp16_rcr_essential",
+                                "--kernel-set", "sub")
+        self.assertIn("kernels in a/sub", found.stdout)
+        config = json.dumps({"tile_config": {"tile_m": [64, 128]}})
+        self.run_script(script, "--output-dir", "b", "--tile-config-json", config)
+        (self.folder / "c.json").write_text(config)
+        self.run_script(script, "--output-dir", "c", "--config", "c.json")
+        self.assertEqual(*(sorted(path.name for path in (self.folder / name).glob("*.hpp"))
+                           for name in "bc"))
+        wrong = self.run_script(script, "--output-dir", "d", "--preselected", "none", code=1)
+        self.assertIn("there is no set 'none'", wrong.stderr)
+        self.run_script(script, "--datatype", "fp16", code=2)
+        row = self.run_script(script, "--show-arch-info", "--gpu-target", "gfx942").stdout
+        self.assertTrue(row.startswith("tessera targets gfx942\n"))
+        self.assertIn('"name": "gfx942"', row)
+
+    def test_convolutions(self):
+        script = "codegen/unified_grouped_conv_codegen.py"
+        found = self.run_script(script, "--output-dir", "conv", "--datatype", "fp16", "--variant",
+                                "forward", "backward_data", "--ndim-spatial", "2")
+        self.assertTrue(found.stdout.startswith("tessera generate "), found.stdout)
+        names = sorted(path.name for path in (self.folder / "conv").glob("grouped_conv_*.hpp"))
+        for short in ("fwd", "bwd_data"):
+            self.assertTrue(any(name.startswith(f"grouped_conv_{short}_fp16_nhwgc_2d_")
+                                for name in names), names)
+        text = (self.folder / "conv/register_all_grouped_conv_kernels.hpp").read_text()
+        self.assertIn("get_grouped_conv_bwd_weight_kernel_count() { return 0; }", text)
+        listed = self.run_script(script, "-d", "fp32", "-v", "bwd_weight", "-n", "3",
+                                 "--list-configs").stdout
+        self.assertIn("_3d_", listed)
+        if not targets.pipelines(targets.resolve("gfx942"), "conv"):
+            wrong = self.run_script(script, "-a", "gfx942", code=1)
+            self.assertIn("target gfx942 has no kernels for convolutions", wrong.stderr)
+
+    def test_limits_of_targets(self):
+        self.run_script("codegen/generate_arch_specs.py", "--output-dir", "specs")
+        made = {}
+        exec((self.folder / "specs/arch_specs_generated.py").read_text(), made)
+        self.assertIn([2, 2, 1], made["WARP_SUPPORTED_COMBINATIONS"]["gfx942"])
+        self.assertTrue((self.folder / "specs/include/ck_tile/dispatcher/arch_specs_generated.hpp"
+                         ).is_file())
+        (self.folder / "arch_specs.json").write_text(json.dumps({"architectures": {"gfx777": {
+            "family": "cdna7", "warp_size": 64, "warp_configs": [[2, 2, 1], [4, 4, 1]]}}}))
+        self.run_script("codegen/generate_arch_specs.py", "--json", "arch_specs.json",
+                        "--output-dir", "mine")
+        exec((self.folder / "mine/arch_specs_generated.py").read_text(), made)
+        self.assertEqual(made["ARCH_FAMILY_MAP"], {"gfx777": "cdna7"})
+        wrong = self.run_script("codegen/generate_arch_specs.py", "--json", "none.json", code=1)
+        self.assertIn("none.json cannot be read", wrong.stderr)
+
+    def test_compiling_examples(self):
+        script = "scripts/compile_grouped_conv_examples.py"
+        source = COMPAT / "tests/cpp/grouped_conv_test.cpp"
+        found = self.run_script(script, source, "--no-compile")
+        self.assertEqual(found.stdout, f"{source}: declares both, fp32\n")
+        self.assertIn("no source is given", self.run_script(script, code=1).stderr)
+        self.assertIn("there is no file none.cpp",
+                      self.run_script(script, "none.cpp", code=1).stderr)
+
+
+class Converting(Scripts):
+    config = {"dtype": "fp16", "layout": "rcr", "pipeline": "mem", "epilogue": "cshuffle",
+              "scheduler": "intrawave", "pad_m": False, "pad_n": False, "pad_k": False,
+              "persistent": False, "tile_m": 128, "tile_n": 128, "tile_k": 64, "warp_m": 2,
+              "warp_n": 2, "warp_k": 1, "warp_tile_m": 32, "warp_tile_n": 32, "warp_tile_k": 8,
+              "name": "gemm_fp16_rcr_mem_cshuffle_intrawave_False_False_False_False_128x128x64_"
+                      "2x2x1_32x32x8"}
+    kernel = "gemm_fp16_rcr_mem_128x128x64_2x2x1_32x32x8_intrawave_gfx942"
+
+    def rows(self, name):
+        with open(self.folder / name, newline="") as stream:
+            return [(row["problem"], row["kernel"], float(row["seconds"]))
+                    for row in csv.DictReader(stream)]
+
+    def test_nested_results(self):
+        whole = {"metadata": {"dtype": "fp16", "layout": "rcr"}, "problem_sizes": [], "results": [
+            {"kernel_config": self.config, "benchmarks": [
+                {"kernel_name": "x", "m": 64, "n": 32, "k": 128, "avg_time_ms": 0.5, "tflops": 1,
+                 "is_valid": True, "error": ""},
+                {"kernel_name": "x", "m": 1, "n": 1, "k": 1, "avg_time_ms": 0, "tflops": 0,
+                 "is_valid": False, "error": "no"}]}]}
+        (self.folder / "in.json").write_text(json.dumps(whole))
+        script = "heuristics/convert_json_to_parquet.py"
+        found = self.run_script(script, "--input", "in.json", "--output", "out.csv", "--arch",
+                                "gfx942")
+        self.assertTrue(found.stdout.startswith("tessera data import "), found.stdout)
+        wanted = [("gemm m=64 n=32 k=128 dtype=fp16", self.kernel, 0.0005)]
+        self.assertEqual(self.rows("out.csv"), wanted)
+        whole["results"][0]["benchmarks"][0]["k"] = 256
+        (self.folder / "in.json").write_text(json.dumps(whole))
+        self.run_script(script, "--input", "in.json", "--output", "more.csv", "--arch", "gfx942",
+                        "--merge_with", "out.csv")
+        self.assertEqual(len(self.rows("more_merged.csv")), 2)
+        (self.folder / "in.json").write_text("[]")
+        wrong = self.run_script(script, "--input", "in.json", "--output", "x.csv", code=1)
+        self.assertIn("no benchmark results of the original", wrong.stderr)
+
+    def test_logs(self):
+        block = {"name": self.config["name"], "problem": {"m": 8, "n": 16, "k": 32},
+                 "perf_result": {"latency(ms)": 0.25, "tflops(TFlops)": 1, "bandwidth(GB/s)": 2}}
+        (self.folder / "run.log").write_text(
+            "started\nShape 1: M=8 N=16 K=32 dtype=fp16 layout=rcr\n" + json.dumps(block, indent=2))
+        self.run_script("heuristics/data_pipeline.py", "run.log", "-o", "out.csv", "--arch",
+                        "gfx942", "--capture_hw")
+        self.assertEqual(self.rows("out.csv"),
+                         [("gemm m=8 n=16 k=32 dtype=fp16", self.kernel, 0.00025)])
+        row = json.loads((self.folder / "out.csv.hw.json").read_text())
+        self.assertEqual((row["hw_num_cus"], row["hw_wavefront_size"]), (304, 64))
+        (self.folder / "run.log").write_text("nothing")
+        wrong = self.run_script("heuristics/data_pipeline.py", "run.log", "-o", "x.csv", code=1)
+        self.assertIn("the log has no line 'Shape N:", wrong.stderr)
+
+
+class Convolving(Scripts):
+    def test_one_kernel_in_its_own_process(self):
+        items = [{"problem": {"N": 1, "C": 8, "K": 8, "Hi": 6, "Wi": 6, "dtype": "fp32"}},
+                 {"problem": {"N": 1, "C": 8, "K": 9, "G": 2}}, {"problem": {"M": 1}}]
+        found = self.run_script(f"{ENGINE}/run_one_grouped_conv_kernel.py", code=1,
+                                stdin=json.dumps({"items": items}))
+        rows = [json.loads(line) for line in found.stdout.splitlines()]
+        self.assertEqual([(row["idx"], row["ok"]) for row in rows],
+                         [(0, True), (1, False), (2, False)])
+        self.assertEqual(set(rows[0]), {"idx", "ok", "ms", "tflops", "non_zero", "kernel"})
+        self.assertGreater(rows[0]["non_zero"], 100)
+        self.assertEqual(rows[2]["error"], "a problem has no field 'M'")
+        one = self.run_script(f"{ENGINE}/run_one_grouped_conv_kernel.py", stdin=json.dumps(
+            {**items[0], "kernel_name": rows[0]["kernel"], "so_path": None}))
+        self.assertEqual(json.loads(one.stdout)["kernel"], rows[0]["kernel"])
+
+    def test_a_whole_benchmark_and_its_conversion(self):
+        lines = ["conv direction=forward n=1 c=8 k=8 h=6 w=6 y=3 x=3 pad_h=1 pad_w=1",
+                 "conv direction=forward n=2 c=16 k=8 h=5 w=5"]
+        (self.folder / "set.txt").write_text("\n".join(lines))
+        found = self.run_script(f"{ENGINE}/grouped_conv_full_benchmark.py",
+                                "conv_forward_fp32_nhwgc_2d_direct*", "--problem_set", "set.txt",
+                                "--csv", "out/r.csv", "--workers", "2", "--dtype", "fp32")
+        self.assertIn("tessera sweep --problems out/r.problems.txt", found.stdout)
+        with open(self.folder / "out/r.csv", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        self.assertEqual([(row["problem_idx"], row["C"]) for row in rows],
+                         [("0", "8"), ("1", "16")])
+        self.run_script("heuristics/convert_csv_to_parquet.py", "--input", "out/r.csv", "--output",
+                        "out/t.csv", "--dtype", "fp32", "--variant", "forward")
+        with open(self.folder / "out/t.csv", newline="") as stream:
+            again = list(csv.DictReader(stream))
+        self.assertEqual([row["problem"] for row in again], lines)
+        self.assertEqual([row["kernel"] for row in again], [row["kernel"] for row in rows])
+
+    def test_comparing_choices(self):
+        head = "problem,chosen,chosen_tflops,best,best_tflops,predicted_tflops,efficiency\n"
+        (self.folder / "old.csv").write_text(head + "a,k,1,k,1,1,1\nb,k,0.9,l,1,1,0.9\n")
+        (self.folder / "new.csv").write_text(head + "a,k,1,k,1,1,1\nb,l,1,l,1,1,1\n")
+        script = f"{ENGINE}/compare_model_predictions.py"
+        found = self.run_script(script, "--old-predictions", "old.csv", "--new-predictions",
+                                "new.csv", "--variant", "bwd_data").stdout
+        self.assertIn("bwd_data: agreement 1/2 (50.0%)\n", found)
+        self.assertIn("mean    old  95.00%  new 100.00%  delta +5.00%", found)
+        self.assertIn("improved 1, same 1, degraded 0\n", found)
+        self.assertTrue(found.endswith("PASS\n"))
+        back = self.run_script(script, "--old-predictions", "new.csv", "--new-predictions",
+                               "old.csv", code=1).stdout
+        self.assertTrue(back.endswith("FAIL\n"), back)
+        worst = self.run_script(f"{ENGINE}/compare_ml_vs_oracle.py", "--ml-csv", "old.csv",
+                                "--shapes", "1").stdout
+        self.assertIn(" 90.00%  b\n         chosen k\n         best   l\n", worst)
+        (self.folder / "old.csv").write_text("nothing\n1\n")
+        wrong = self.run_script(script, "--old-predictions", "old.csv", "--new-predictions",
+                                "new.csv", code=1)
+        self.assertIn("holds no choices of a model", wrong.stderr)
+
+
+class Measuring(Scripts):
+    def test_benchmark_data(self):
+        found = self.run_script("heuristics/generate_benchmark_data.py", "--build_dir", "b",
+                                "--output_dir", "d", "--dtype", "fp32", "--layout", "rcr",
+                                "--num_build_jobs", "2", "--warmup", "10", "--repeat", "50",
+                                "--max_kernels", "2", "--max_shapes", "1")
+        self.assertIn("tessera sweep --problems d/sweep.problems.txt", found.stdout)
+        whole = json.loads((self.folder / "d/benchmark_results_fp32_rcr.json").read_text())
+        self.assertEqual((whole["metadata"]["num_kernels"], whole["metadata"]["num_problems"]),
+                         (2, 1))
+        one = whole["results"][0]["benchmarks"][0]
+        self.assertEqual((one["m"], one["n"], one["k"], one["is_valid"]), (1, 4096, 4096, True))
+        built = json.loads((self.folder / "d/build_results.json").read_text())
+        self.assertEqual(len(built["built"]), 2)
+
+    def test_coverage(self):
+        kernel = tessera.KernelSet("", None).preselected("fp32_rcr_essential").kernels[0]
+        for name, prefix, place in (("wide_coverage", "wide_coverage", "data"),
+                                    ("edge_dims", "edge_dims", "data/edge_dims")):
+            self.run_script(f"heuristics/generate_{name}.py", "--max_shapes", "1", "--dtype",
+                            "fp32", "--kernels", kernel)
+            text = (self.folder / place / f"{prefix}_batch_000.log").read_text()
+            self.assertRegex(text, r"^Shape 0: M=\d+ N=\d+ K=\d+ dtype=fp32 layout=rcr\n{")
+            self.assertIn('"latency(ms)"', text)
+
+
+@unittest.skipUnless(has_lightgbm(), "LightGBM's library was not found")
+class Learning(Scripts):
+    def test_training_judging_and_comparing(self):
+        data = self.folder / "data"
+        data.mkdir()
+        lines = [f"gemm m={m} n={n} k=32 dtype=fp32" for m in (8, 24, 48, 80)
+                 for n in (16, 40, 64, 96)]
+        kernels = [name for name in tessera.KernelSet("", None).preselected("fp32_rcr_essential"
+                                                                            ).kernels
+                   if "_packab_" in name][:2]
+        tessera.sweep(problems=lines, kernels=kernels, store=str(data / "s.sqlite"))
+        common = ["--data_dir", "data", "--op", "gemm_universal", "--dtype", "fp32", "--n_splits",
+                  "3", "--param", "min_data_in_leaf=2"]
+        found = self.run_script("heuristics/train.py", "--out_dir", "m", *common, "--n_estimators",
+                                "15", "--targets", "tflops,latency,bandwidth")
+        self.assertIn("tessera train --data data/s.sqlite --op gemm", found.stdout)
+        model = self.folder / "m"
+        for quantity in ("tflops", "latency", "bandwidth"):
+            for name in (f"model_{quantity}.lgbm.gz", f"cv_metrics_{quantity}.json",
+                         f"feature_importances_{quantity}.json"):
+                self.assertTrue((model / name).is_file(), name)
+        spec = json.loads((model / "feature_spec.json").read_text())
+        self.assertEqual((spec["op_type"], spec["arch"], spec["log_targets"]),
+                         ("gemm_universal", HERE, ["tflops", "bandwidth"]))
+        first = json.loads((model / "train_manifest.json").read_text())
+        self.assertEqual(first["warm_start_from"], None)
+        self.run_script("heuristics/train.py", "--out_dir", "m2", *common, "--warm_start", "m",
+                        "--warm_start_n_estimators", "5")
+        second = json.loads((self.folder / "m2/train_manifest.json").read_text())
+        self.assertEqual(second["prev_n_estimators"], first["total_n_estimators"])
+        predictor = predict.Predictor(model)
+        every = predictor.predict_all({"M": 24, "N": 40, "K": 32, "dtype": "fp32"},
+                                      {"kernel_name": kernels[0]})
+        self.assertEqual(set(every), {"tflops", "latency_ms", "bandwidth_gb_s"})
+        told = self.run_script("heuristics/evaluate.py", "--model_dir", "m", "--data_dir", "data",
+                               "--op", "gemm_universal", "--dtype", "fp32", "-o", "r.json").stdout
+        self.assertRegex(told, r"R2 -?\d+\.\d{4}  RMSE \S+ TFLOPS  of 32 rows")
+        report = json.loads((self.folder / "r.json").read_text())
+        self.assertEqual(report["errors"]["rows"], 32)
+        judged = subprocess.run(
+            [sys.executable, str(COMPAT / "heuristics/validation/validate_ml_heuristic.py"),
+             "--dtype", "fp32", "--model_dir", "m", "--data_dir", "data"], cwd=self.folder,
+            capture_output=True, text=True)
+        self.assertIn("16 problems: mean", judged.stdout, judged.stderr)
+        mean = float(judged.stdout.partition("mean ")[2].partition("%")[0])
+        self.assertEqual(judged.returncode, 0 if mean >= 95 else 1)
+        self.assertTrue((self.folder / "validation_results_fp32_rcr.csv").is_file())
+
+    def test_what_cannot_be_trained(self):
+        wrong = self.run_script("heuristics/train.py", "--data_dir", "none", "--out_dir", "m",
+                                code=1)
+        self.assertIn("none holds no measurements", wrong.stderr)
+        fmha = self.run_script("heuristics/train.py", "--data_dir", "none", "--operation", "fmha",
+                               code=1)
+        self.assertIn("tessera train --op fmha", fmha.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
