@@ -125,8 +125,7 @@ struct Family {
   // why no spec is legal.
   Required<std::vector<KernelSpec>(const Target&, std::span<const Wish>, std::size_t most)>
       combinations;
-  // The fields that wishes may name besides the fields of the family's signature and of the
-  // algorithm.
+  // The fields that wishes may name besides those of the family's signature and of the algorithm.
   Required<std::span<const DerivedField>()> derived;
   // The specs of the target's space with the problem's signature, legal or not, sorted by name.
   Required<std::vector<KernelSpec>(const Problem&, const Target&)> candidates;
@@ -241,12 +240,10 @@ const Family& family_of(Op op);
 const Family& family_of(const Problem& problem);
 const Family& family_of(const KernelSpec& spec);
 std::span<const Family* const> all_families();
-// The family whose operation word begins the text, as in a kernel's name or a problem's line; null
-// when there is none.
+// The family whose word begins a kernel's name or a problem's line; null when there is none.
 const Family* find_family(std::string_view text);
 
-// The source of a kernel that the target can run. Throws Error{illegal_spec} with the kernel's name
-// and the broken rule when the target cannot run the spec.
+// A legal kernel's source. Throws Error{illegal_spec} with its name and the rule that it breaks.
 Source emit_legal(const KernelSpec& spec, const Target& target);
 
 }  // namespace tessera
