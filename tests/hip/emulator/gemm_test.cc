@@ -295,7 +295,7 @@ std::string with_change(const char* header, const std::string& what, const std::
   const auto to = scratch_folder() / ("changed" + std::to_string(std::hash<std::string>()(by)));
   std::filesystem::create_directories(to / "tessera");
   std::filesystem::copy(
-      TESSERA_SOURCE "/src/tessera/device", to / "tessera/device",
+      std::filesystem::path(TESSERA_SOURCE) / "src/tessera/device", to / "tessera/device",
       std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
   const auto file = to / "tessera/device" / header;
   const auto bytes = read_bytes(file);
