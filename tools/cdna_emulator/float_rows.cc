@@ -18,13 +18,14 @@ constexpr auto kMad = [](float a, float b, float c) { return a * b + c; };  // r
 constexpr auto kFma = [](float a, float b, float c) { return std::fma(a, b, c); };
 
 // d = a * b + d, where d is in no list of sources.
+template <class F>
 void multiply_add_to(Wave& w, const Instruction& i) {
   alignas(64) Room ra, rb, out;
   const u32* a = source(w, i, 1, ra);
   const u32* b = source(w, i, 2, rb);
   const u32* d = w.vector(register_of(i, 0));
   for (int l = 0; l < kLanes; ++l) {
-    out[l] = as_bits(std::fma(as_float(a[l]), as_float(b[l]), as_float(d[l])));
+    out[l] = as_bits(F{}(as_float(a[l]), as_float(b[l]), as_float(d[l])));
   }
   finish_floats(i, out);
   write_lanes(w, i, register_of(i, 0), out);
@@ -134,7 +135,8 @@ constexpr Row kFloatRows[] = {
     {"v_mad_f32", "dfff", float3(kMad)},
     {"v_madmk_f32", "dfff", float3(kMad)},
     {"v_madak_f32", "dfff", float3(kMad)},
-    {"v_fmac_f32", "dff", multiply_add_to},
+    {"v_fmac_f32", "dff", multiply_add_to<decltype(kFma)>},
+    {"v_mac_f32", "dff", multiply_add_to<decltype(kMad)>},
     {"v_max3_f32", "dfff",
      float3([](float a, float b, float c) { return greater(greater(a, b), c); })},
     {"v_min3_f32", "dfff",

@@ -115,8 +115,8 @@ class EmulatedGemm : public testing::TestWithParam<std::string> {
     EXPECT_LE(facts.mfmas.size(), 1U);
     if (!is_general) {
       const auto& s = std::get<GemmSignature>(spec.signature);
-      const int wanted =
-          device::mfma_lds_bytes(tile::mfma_shape(spec.algorithm, size_of(s.a), size_of(s.b)));
+      const int wanted = device::mfma_lds_bytes(
+          tile::mfma_shape(spec.algorithm, {size_of(s.a), size_of(s.b), false, false}));
       EXPECT_EQ(facts.lds_bytes, static_cast<unsigned>(wanted));
     }
   }
@@ -134,8 +134,9 @@ class EmulatedGemm : public testing::TestWithParam<std::string> {
     add_operands(owned, memory);
     Operands operands = owned.operands;
     std::vector<std::byte> packed;
-    if (p.preshuffled_b && p.k > 0)
+    if (p.preshuffled_b && p.k > 0) {
       ASSERT_NO_FATAL_FAILURE(pack(spec, source, p, kernel, memory, operands, packed));
+    }
     const auto resident = static_cast<unsigned>(between(1, 4));
     ASSERT_EQ(kernel.run(name_of(spec), source, family_.bind(spec, p, operands), memory, resident),
               "");
@@ -207,6 +208,33 @@ TEST_P(EmulatedGemm, EveryEssentialKernelIsLeanAndCorrect) {
       "elements; {} instructions, {} MFMAs, LDS cycles up to {:.3f} of the ideal\n",
       target_.name, specs.size(), seconds.size(), seconds[seconds.size() / 2], seconds.back(),
       problems_, elements_, all.instructions, all.mfmas, worst_lds);
+}
+
+// The check can fail: operands and a reference in the encoding that the target does not have.
+TEST_P(EmulatedGemm, TheOtherEncodingOfFp8IsWrong) {
+  const std::vector<KernelSpec> specs = essential();
+  const auto found = std::find_if(specs.begin(), specs.end(), [](const KernelSpec& spec) {
+    return std::get<GemmSignature>(spec.signature).a == DType::fp8;
+  });
+  if (found == specs.end()) GTEST_SKIP() << target_.name << " multiplies no fp8";
+  const Source source = family_.emit(*found, target_);
+  jit::BuildOptions options;
+  options.cache.folder = TESSERA_BUILD "/kernel-cache";
+  options.worker = TESSERA_WORKER;
+  options.use_shipped_packs = false;
+  EmulatedKernel kernel(read_file(jit::Builder(options).build(source, target_).binary));
+  const GemmProblem p = gemm::problem_of(std::get<GemmSignature>(found->signature), 40, 24, 56);
+  const bool is_ocp = target_.fp8_encoding == Fp8Encoding::ocp;
+  for (const Fp8Encoding encoding : {Fp8Encoding::ocp, Fp8Encoding::fnuz}) {
+    const measure::OwnedOperands owned = measure::random_operands(p, random_(), 1, encoding);
+    const Reference wanted = family_.reference(p, owned.operands, {.fp8 = encoding});
+    emulator::Memory memory;
+    add_operands(owned, memory);
+    const Launch launch = family_.bind(*found, p, owned.operands);
+    ASSERT_EQ(kernel.run(name_of(*found), source, launch, memory, 1), "");
+    EXPECT_EQ(family_.compare(p, owned.operands, wanted).ok,
+              is_ocp == (encoding == Fp8Encoding::ocp));
+  }
 }
 
 }  // namespace

@@ -161,9 +161,6 @@ const IllegalName kNames[] = {
      "tiles are at most 256x256 and 512 bytes of k, got 128x128x512 of fp16"},
     {"gemm_fp16_rcr_compv3_128x128x48_2x2x1_32x32x16_intrawave_gfx942",
      "a row of a tile must be 16 bytes times a power of two, got 48 x 2 bytes (fp16)"},
-    {"gemm_int8_rrr_mem_64x64x128_2x2x1_16x16x64_intrawave_gfx942",
-     "mem has two tiles in registers and cannot transpose int8 besides: it takes lines of k (rcr), "
-     "got rrr"},
     {"gemm_fp16_rrr_async_128x128x64_2x2x1_32x32x16_intrawave_s2_gfx950",
      "async copies lines of k (rcr, or rrr with a preshuffled B), got rrr"},
     {"gemm_fp16_ccr_async_128x128x64_2x2x1_32x32x16_intrawave_s2_gfx950",

@@ -7,7 +7,13 @@
 namespace tessera::device {
 
 // Subnormal numbers may count as zero.
-__device__ __forceinline__ float exp2_fast(float x) { return __builtin_amdgcn_exp2f(x); }
+__device__ __forceinline__ float exp2_fast(float x) {
+#if __has_builtin(__builtin_amdgcn_exp2f)
+  return __builtin_amdgcn_exp2f(x);
+#else
+  return __builtin_exp2f(x);
+#endif
+}
 __device__ __forceinline__ float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
 __device__ __forceinline__ float exp_fast(float x) { return exp2_fast(x * 1.44269504F); }
 

@@ -12,6 +12,8 @@ struct MfmaShape {
   int size_a, size_b;
   int buffers;   // tiles in LDS
   int prefetch;  // tiles under way in registers
+  // Operands whose k is not contiguous.
+  bool transposes_a = false, transposes_b = false;
 };
 
 constexpr int mfma_threads(const MfmaShape& s) { return 64 * s.wave_m * s.wave_n; }
@@ -32,15 +34,22 @@ constexpr int mfma_lds_bytes(const MfmaShape& s) {
   return tile * s.buffers > staged ? tile * s.buffers : staged;
 }
 
-// Registers that a lane needs, roughly: sums, fragments, tiles under way, addresses.
+// Registers of one operand: a tile's share under way, and its addresses. A lane that transposes
+// takes whole chunks of as many rows as a dword has.
+constexpr int mfma_operand_registers(const MfmaShape& s, int rows, int size, bool transposes) {
+  const int unit = transposes ? 64 / size : 16;  // bytes
+  const int lanes = mfma_threads(s);
+  const int units = (rows * s.tile_k * size / unit + lanes - 1) / lanes;
+  return units * unit / 4 * (s.prefetch + (transposes ? 1 : 0)) + units * 2;
+}
+
+// Registers that a lane needs, roughly: sums, chunks that are multiplied, operands, and the rest.
 constexpr int mfma_registers(const MfmaShape& s) {
-  const int threads = mfma_threads(s);
   const int blocks_m = s.tile_m / s.wave_m / s.side, blocks_n = s.tile_n / s.wave_n / s.side;
-  const int sums = s.tile_m * s.tile_n / threads;
-  const int tile = (s.tile_m * s.size_a + s.tile_n * s.size_b) * s.tile_k;
-  const int under_way = tile / threads / 4 * s.prefetch;
-  const int offsets = tile / threads / 16 * 2;
-  return sums + (blocks_m + blocks_n) * 4 + under_way + offsets + 40;
+  const int sums = s.tile_m * s.tile_n / mfma_threads(s);
+  return sums + (blocks_m + blocks_n) * 4 + 40 +
+         mfma_operand_registers(s, s.tile_m, s.size_a, s.transposes_a) +
+         mfma_operand_registers(s, s.tile_n, s.size_b, s.transposes_b);
 }
 
 // Waves that share a SIMD, for the compiler: as many as registers and LDS let run, at most 4.

@@ -9,6 +9,7 @@
 #include "tessera/device/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/tile/epilogue.h"
+#include "tessera/families/tile/mfma.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/families/tile/tmaws.h"
@@ -125,6 +126,12 @@ struct TmawsCopies {
 TmawsCopies tmaws_copies(const GemmProblem& problem);
 
 using tile::warp_tiles_for;
+
+// What the sizes of AMD's MFMA kernels depend on besides the algorithm.
+inline tile::MfmaOperands mfma_operands(const GemmSignature& s) {
+  return {size_of(s.a), size_of(s.b), !a_is_row_major(s.layout),
+          b_is_row_major(s.layout) && !s.preshuffled_b};
+}
 
 // The kernel for AMD GPUs that takes every valid problem.
 Algorithm general_on_hip();

@@ -23,7 +23,7 @@ constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1024;  // leaves r
 constexpr std::int64_t kMostTileBytes = (std::int64_t{1} << 31) - 1024;
 
 device::MfmaShape shape_of(const Case& c) {
-  return tile::mfma_shape(c.algorithm, size_of(c.signature.a), size_of(c.signature.b));
+  return tile::mfma_shape(c.algorithm, mfma_operands(c.signature));
 }
 int registers(const Case& c) { return device::mfma_registers(shape_of(c)); }
 int lds_bytes(const Case& c) { return device::mfma_lds_bytes(shape_of(c)); }
@@ -76,14 +76,6 @@ int unmoved_side(const Case& c) {
 }
 bool copies_whole_rounds(const Case& c) {
   return c.algorithm.pipeline != Pipeline::async || unmoved_side(c) == 0;
-}
-
-// Two tiles under way leave no registers to transpose elements of one byte: some of these kernels
-// spilled when they were compiled.
-bool keeps_what_it_transposes(const Case& c) {
-  const GemmSignature& s = c.signature;
-  const bool as_lines = a_is_row_major(s.layout) && (s.preshuffled_b || !b_is_row_major(s.layout));
-  return c.algorithm.pipeline != Pipeline::mem || size_of(s.a) > 1 || as_lines;
 }
 
 Verdict far_rows(std::string_view name, std::int64_t ld, std::int64_t most) {
@@ -159,14 +151,6 @@ constexpr Rule kMfmaRules[] = {
        return fmt::format(
            "a row of a tile must be 16 bytes times a power of two, got {} x {} bytes ({})",
            c.algorithm.tile.k, size_of(c.signature.a), to_string(c.signature.a));
-     }},
-    {keeps_what_it_transposes,
-     [](const Case& c) {
-       return fmt::format(
-           "mem has two tiles in registers and cannot transpose {} besides: it takes lines of k "
-           "(rcr), "
-           "got {}",
-           to_string(c.signature.a), to_string(c.signature.layout));
      }},
     {copies_lines,
      [](const Case& c) {

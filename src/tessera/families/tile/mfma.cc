@@ -14,7 +14,7 @@ MfmaTiles mfma_tiles(const Algorithm& a) {
   return {1, 1};
 }
 
-device::MfmaShape mfma_shape(const Algorithm& a, int size_a, int size_b) {
+device::MfmaShape mfma_shape(const Algorithm& a, const MfmaOperands& o) {
   const MfmaTiles tiles = mfma_tiles(a);
   return {.tile_m = a.tile.m,
           .tile_n = a.tile.n,
@@ -22,10 +22,12 @@ device::MfmaShape mfma_shape(const Algorithm& a, int size_a, int size_b) {
           .wave_m = a.wave.m,
           .wave_n = a.wave.n,
           .side = a.warp_tile.m,
-          .size_a = size_a,
-          .size_b = size_b,
+          .size_a = o.size_a,
+          .size_b = o.size_b,
           .buffers = tiles.buffers,
-          .prefetch = tiles.prefetch};
+          .prefetch = tiles.prefetch,
+          .transposes_a = o.transposes_a,
+          .transposes_b = o.transposes_b};
 }
 
 std::int64_t mfma_stage_bytes(const Algorithm& a, int size_a, int size_b) {

@@ -21,8 +21,14 @@ struct MfmaTiles {
 };
 MfmaTiles mfma_tiles(const Algorithm& algorithm);
 
-// The kernel as the device's own functions for sizes take it, for elements of so many bytes.
-device::MfmaShape mfma_shape(const Algorithm& algorithm, int size_a, int size_b);
+// What the sizes depend on besides: bytes of an element, and whether a kernel transposes the
+// operand because its k is not contiguous.
+struct MfmaOperands {
+  int size_a, size_b;
+  bool transposes_a, transposes_b;
+};
+// The kernel as the device's own functions for sizes take it.
+device::MfmaShape mfma_shape(const Algorithm& algorithm, const MfmaOperands& operands);
 
 inline int all_waves(const Algorithm& a) { return a.wave.m * a.wave.n * a.wave.k; }
 inline int block_lanes(const Algorithm& a) { return all_waves(a) * kWaveLanes; }

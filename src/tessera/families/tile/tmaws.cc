@@ -101,7 +101,8 @@ SharedMemory shared_memory(const Product& x, const Algorithm& a, int matrices) {
     return {stage, sizes.shared_bytes, sizes.chunk};
   }
   if (is_mfma(a.pipeline)) {
-    const int all = device::mfma_lds_bytes(mfma_shape(a, size_of(x.a), size_of(x.b)));
+    const int all = device::mfma_lds_bytes(mfma_shape(
+        a, {size_of(x.a), size_of(x.b), !x.a_k_contiguous, !x.b_k_contiguous && !x.packed_b}));
     return {mfma_stage_bytes(a, size_of(x.a), size_of(x.b)), all, 0};
   }
   const bool cpasync = a.pipeline == Pipeline::cpasync;
