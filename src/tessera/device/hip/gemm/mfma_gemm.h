@@ -10,6 +10,11 @@
 //   kAKContiguous, kBKContiguous, kPreshuffled
 //   kNumSteps, kNumD, kSteps               the epilogue; kSteps only if there are steps
 //   kXcds                                  compute dies with an L2 of their own
+//
+// Any sizes, strides and alignments; operands of aligned dwords are fast. The host sees to it that
+// m, n, k and the tiles with their slices are below 2^31 - 1024, and that the part of an operand
+// that a tile reads spans less than 2^31 bytes: kTileM * ld, or kTileK * ld where k is not
+// contiguous. Kernel::kMfmas says how many matrix instructions are in the code.
 #pragma once
 
 #include "tessera/device/hip/epilogue.h"
@@ -55,8 +60,8 @@ struct MfmaGemm {
   static constexpr int kMaxWaves = kMinWaves;
   static_assert(kLdsBytes <= kLdsLimit, "the tiles fit into LDS");
 
-  static constexpr int kTurns =
-      C::kPrefetch == 2 ? 2 : 1;  // tiles that a turn of the loop multiplies
+  // Tiles that a turn of the loop multiplies.
+  static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;
   template <class T, int kRows, bool kKContiguous>
   using Loader =
       typename If<kKContiguous, LineLoader<T, kRows, C::kTileK, kThreads, kTurns, C::kDirectToLds>,
@@ -82,6 +87,7 @@ struct MfmaGemm {
   static_assert(kBlocksM * C::kWaveM * kSide == C::kTileM, "waves cover the rows");
   static_assert(kBlocksN * C::kWaveN * kSide == C::kTileN, "waves cover the columns");
   static_assert(kSteps * kGroups == LoadA::kChunks && kSteps > 0, "matrix steps cover kTileK");
+  static_assert(!C::kDirectToLds || C::kBuffers > 1, "a tile is copied while another is read");
 
   static __device__ __forceinline__ void run(const HipGemmArguments&) {
     __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
@@ -182,6 +188,7 @@ struct MfmaGemm {
   // While a tile is multiplied, the next kBuffers - 1 ones are on their way to LDS.
   __device__ __forceinline__ void multiply_direct(LoadA& a, LoadB& b, int begin, int end) {
     constexpr int kAhead = C::kBuffers - 1;
+    static_assert(kAhead <= 2 && kTurnLoads < 64, "the hardware counts up to 63 loads");
     Shared* to = memory;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
