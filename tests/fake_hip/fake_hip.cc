@@ -316,6 +316,8 @@ EXPORT Result hipModuleLaunchKernel(Function* function, unsigned grid_x, unsigne
     if (parameters != nullptr || extra == nullptr || word(0) != 1 || word(2) != 2 || word(4) != 3) {
       return said(kInvalidValue);
     }
+    constexpr Result kInvalidConfiguration = 9;
+    if (std::uint64_t{grid_x} * block_x > UINT32_MAX) return said(kInvalidConfiguration);
     std::strncpy(record.kernel, function->name.c_str(), sizeof(record.kernel) - 1);
     record.device = t_device;
     record.stream = stream;

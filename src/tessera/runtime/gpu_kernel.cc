@@ -402,7 +402,7 @@ void GpuKernel::fail_to_load(const Gpu& gpu, Result result) const {
 
 // A lost context shows at the next call, whichever thread lost it.
 void GpuKernel::fail_to_launch(Gpu& gpu, Stream stream, Result result) const {
-  if (vendor_.has_run != nullptr && vendor_.has_run()) {
+  if (is_sticky(vendor_, result) && vendor_.has_run != nullptr && vendor_.has_run()) {
     gpu.check(result, fmt::format("kernel '{}' failed", name()));
   }
   std::string detail;

@@ -227,7 +227,10 @@ DriverLibrary open_hip() {
     library.handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library.handle != nullptr) break;
     const char* const words = dlerror();
-    why = words != nullptr ? words : "the loader gave no reason";
+    const std::string reason = words != nullptr ? words : "the loader gave no reason";
+    // A file that is there and cannot be loaded says more than those that are not.
+    const bool is_there = reason.find("No such file") == std::string::npos;
+    if (why.empty() || is_there) why = reason;
   }
   if (library.handle == nullptr) {
     library.file = wanted.empty() ? "libamdhip64.so" : wanted;
@@ -274,7 +277,8 @@ std::string hip_describe(const Driver&, Result result) {
   const char* const text = g_hip.error_string == nullptr ? nullptr : g_hip.error_string(result);
   const std::string words = gpu::describe(result, name, text);
   if (g_hip.last_error != nullptr) g_hip.last_error();
-  const std::string finding = emulator_finding();
+  const bool by_kernel = result == kIllegalAddress || result == kLaunchFailure;
+  const std::string finding = by_kernel ? emulator_finding() : "";
   return finding.empty() ? words : fmt::format("{}: {}", words, finding);
 }
 

@@ -10,7 +10,8 @@ class CliHip : public CliTest {
  protected:
   std::map<std::string, std::string> doctor(const std::vector<std::string>& extra) const {
     std::map<std::string, std::string> details;
-    for (const Json& finding : Json::parse(run("doctor --json", extra).out).at("findings")) {
+    const Json answer = Json::parse(run("doctor --json", extra).out);
+    for (const Json& finding : answer.at("findings")) {
       details[finding.at("what")] = finding.at("detail");
     }
     return details;
