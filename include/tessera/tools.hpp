@@ -31,6 +31,7 @@
 #include "tessera/registry/generate.h"
 #include "tessera/runtime/benchmark.h"
 #include "tessera/runtime/cuda_info.h"
+#include "tessera/runtime/emulator.h"
 #include "tessera/runtime/hip_info.h"
 #include "tessera/tessera.hpp"
 #include "tessera/train/dataset.h"

@@ -80,22 +80,23 @@ std::string to_text(const Facts& f) {
   return text;
 }
 
-std::string to_json(const Facts& f) {
-  const nlohmann::ordered_json json = {{"kernel", f.name},
-                                       {"target", f.target},
-                                       {"vgprs", f.vgprs},
-                                       {"agprs", f.agprs},
-                                       {"sgprs", f.sgprs},
-                                       {"vgpr_spills", f.vgpr_spills},
-                                       {"sgpr_spills", f.sgpr_spills},
-                                       {"lds_bytes", f.lds_bytes},
-                                       {"scratch_bytes", f.scratch_bytes},
-                                       {"argument_bytes", f.argument_bytes},
-                                       {"max_threads", f.max_threads},
-                                       {"code_bytes", f.code_bytes},
-                                       {"instructions", f.instructions},
-                                       {"uncovered", f.uncovered},
-                                       {"mfmas", f.mfmas}};
+std::string to_json(const Facts& f, const std::string& listing) {
+  nlohmann::ordered_json json = {{"kernel", f.name},
+                                 {"target", f.target},
+                                 {"vgprs", f.vgprs},
+                                 {"agprs", f.agprs},
+                                 {"sgprs", f.sgprs},
+                                 {"vgpr_spills", f.vgpr_spills},
+                                 {"sgpr_spills", f.sgpr_spills},
+                                 {"lds_bytes", f.lds_bytes},
+                                 {"scratch_bytes", f.scratch_bytes},
+                                 {"argument_bytes", f.argument_bytes},
+                                 {"max_threads", f.max_threads},
+                                 {"code_bytes", f.code_bytes},
+                                 {"instructions", f.instructions},
+                                 {"uncovered", f.uncovered},
+                                 {"mfmas", f.mfmas}};
+  if (!listing.empty()) json["listing"] = listing;
   return json.dump();
 }
 

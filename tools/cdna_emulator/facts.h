@@ -20,7 +20,8 @@ Facts facts_of(const Program& program, const Kernel& kernel);
 std::string listing_of(const Program& program, const Kernel& kernel);
 
 std::string to_text(const Facts& facts);
-std::string to_json(const Facts& facts);
+// With `listing` where that is not empty.
+std::string to_json(const Facts& facts, const std::string& listing = "");
 // MFMAs by name and the other counts; `findings` is how many launches had one.
 std::string to_json(const Statistics& statistics, u64 findings);
 

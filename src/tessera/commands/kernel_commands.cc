@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "tessera/commands/emulation.h"
 #include "tessera/commands/options.h"
 #include "tessera/commands/table.h"
 #include "tessera/commands/work.h"
@@ -88,6 +89,7 @@ struct ShowCommand {
   std::string name;
   std::string target;
   bool source = false;
+  bool assembly = false;
 };
 
 // A kernel is shown for the target at the end of its name, unless --target gives the user's own
@@ -95,6 +97,7 @@ struct ShowCommand {
 int show(const ShowCommand& command, const Console& console) {
   const KernelSpec spec = find_kernel(command.name);
   const Target target = load_target(command.target.empty() ? spec.target : command.target);
+  if (command.assembly) return show_assembly(spec, target, console);
   const Verdict legal = family_of(spec).is_legal(spec, target);
   const std::string source = command.source ? emit_legal(spec, target).text : "";
 
@@ -218,7 +221,11 @@ Action declare_show(CLI::App& app) {
   auto command = std::make_shared<ShowCommand>();
   app.add_option("kernel", command->name, "The kernel's name")->required();
   add_target_option(app, command->target);
-  app.add_flag("--source", command->source, "The source that is compiled for it");
+  auto* const source =
+      app.add_flag("--source", command->source, "The source that is compiled for it");
+  app.add_flag("--asm", command->assembly,
+               "For an AMD GPU: its instructions, counts, registers and LDS cycles")
+      ->excludes(source);
   return [command](const Console& console) { return show(*command, console); };
 }
 

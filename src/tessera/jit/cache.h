@@ -50,8 +50,8 @@ struct EntryInfo {
   std::filesystem::path folder;
   std::int64_t bytes = 0;
   std::int64_t last_used_unix = 0;
-  // For a cubin, the numbers that the assembler states: "registers", "stack_bytes",
-  // "spill_store_bytes", "spill_load_bytes", "barriers", "shared_bytes".
+  // Of a GPU's kernel, the numbers that the compiler states: "registers", "stack_bytes",
+  // "shared_bytes" and spills; all of them are in nvrtc_facts.cc and code_object.cc.
   std::map<std::string, std::int64_t> facts;
 };
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "tessera/base/files.h"
@@ -162,6 +163,8 @@ std::vector<std::string> load_functions(void* handle, Functions& hip) {
   load(hip.last_error, "hipGetLastError");
   find(hip.emulator_finding, "tessera_emulator_finding");
   find(hip.emulator_report, "tessera_emulator_report");
+  find(hip.emulator_select, "tessera_emulator_select");
+  find(hip.emulator_describe, "tessera_emulator_describe");
   return missing;
 }
 
@@ -218,9 +221,24 @@ std::vector<std::string> library_names() {
   return names;
 }
 
+// What choose_library() has said, until the library is loaded.
+struct LibraryChoice {
+  std::mutex mutex;
+  std::string file;
+  std::string emulated_target;
+  bool is_loaded = false;
+};
+LibraryChoice& library_choice() {
+  static Forever<LibraryChoice> choice;
+  return *choice;
+}
+
 DriverLibrary open_hip() {
   DriverLibrary library;
-  const std::string wanted = environment("TESSERA_HIP");
+  LibraryChoice& choice = library_choice();
+  const std::scoped_lock lock(choice.mutex);
+  choice.is_loaded = true;
+  const std::string wanted = choice.file.empty() ? environment("TESSERA_HIP") : choice.file;
   std::string why;
   for (const std::string& name : wanted.empty() ? library_names() : std::vector{wanted}) {
     library.file = name;
@@ -241,6 +259,9 @@ DriverLibrary open_hip() {
     return library;
   }
   const std::vector<std::string> missing = load_functions(library.handle, g_hip);
+  if (!choice.emulated_target.empty() && g_hip.emulator_select != nullptr) {
+    g_hip.emulator_select(choice.emulated_target.c_str());
+  }
   fill_table(g_hip, library.functions);
   if (!missing.empty()) {
     int version = 0;
@@ -437,6 +458,22 @@ constexpr gpu::Vendor kHip = {
 };
 
 }  // namespace
+
+std::string choose_library(const std::string& file, const std::string& emulated_target) {
+  LibraryChoice& choice = library_choice();
+  const std::scoped_lock lock(choice.mutex);
+  if (choice.file == file && choice.emulated_target == emulated_target) return {};
+  if (!choice.emulated_target.empty()) return "the emulator of " + choice.emulated_target;
+  if (choice.is_loaded) return "HIP";
+  choice.file = file;
+  choice.emulated_target = emulated_target;
+  return {};
+}
+
+const Functions& loaded_functions() {
+  hip_library();
+  return g_hip;
+}
 
 std::string version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10'000'000, version / 100'000 % 100, version % 100'000);

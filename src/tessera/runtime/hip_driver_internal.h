@@ -115,7 +115,18 @@ struct Functions {
   // process's device, empty when there was none; and a JSON text of totals.
   const char* (*emulator_finding)();  // tessera_emulator_finding
   const char* (*emulator_report)();   // tessera_emulator_report
+  // Makes the device one of this target; false for one that the emulator does not know.
+  int (*emulator_select)(const char* target);  // tessera_emulator_select
+  // A code object's facts and listings as JSON; empty, with a finding, when it cannot be read.
+  const char* (*emulator_describe)(const void* bytes,  // tessera_emulator_describe
+                                   std::size_t count);
 };
+
+// Names the library to load, and the target that it emulates, before the first use of HIP. What the
+// process uses already, when that is something else; empty otherwise.
+std::string choose_library(const std::string& file, const std::string& emulated_target);
+// The functions of the library, which is loaded at the first call.
+const Functions& loaded_functions();
 
 // 50221153 is HIP 5.2.21153: "5.2.21153".
 std::string version_text(int version);

@@ -19,7 +19,7 @@ TEST_P(GemmLegality, GivesTheReasonWithBothNumbers) {
   EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, GetParam().reason);
 }
 
-const IllegalName kNames[] = {
+const IllegalName kVerdicts[] = {
     {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_avx512", ""},
     {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x48x1_avx512",
      "needs 40 vector registers (12 x 48 / 16 accumulators and 4 more), avx512 has 32"},
@@ -195,7 +195,7 @@ const IllegalName kNames[] = {
      "direct takes B as it is, got a preshuffled one"},
 };
 
-INSTANTIATE_TEST_SUITE_P(Table, GemmLegality, testing::ValuesIn(kNames),
+INSTANTIATE_TEST_SUITE_P(Table, GemmLegality, testing::ValuesIn(kVerdicts),
                          [](const auto& row) { return std::string(row.param.name); });
 
 // The same specs as kernels that are made from CK Tile's headers.

@@ -143,6 +143,7 @@ TESSERA_EXPORT Result hipGetDevicePropertiesR0600(void* properties, int ordinal)
 TESSERA_EXPORT Result hipModuleLoadData(Module* module, const void* image) {
   World& w = world();
   const std::scoped_lock lock(w.mutex);
+  w.finding.clear();
   try {
     *module = reinterpret_cast<Module>(load(w, image));
     return kSuccess;
@@ -196,6 +197,7 @@ TESSERA_EXPORT Result hipModuleLaunchKernel(Function function, unsigned grid_x, 
   launch.block = {block_x, block_y, block_z};
   launch.dynamic_lds_bytes = shared_bytes;
   launch.arguments = arguments_of(extra);
+  w.finding.clear();
   const Outcome outcome =
       run(kernel->module->program, kernel->module->image, *kernel->kernel, w.memory, launch);
   w.statistics.add(outcome.statistics);
@@ -285,6 +287,29 @@ TESSERA_EXPORT Result hipGetLastError() {
 }
 
 // ---- what AMD's library does not have ----
+TESSERA_EXPORT int tessera_emulator_select(const char* target) {
+  World& w = world();
+  const std::scoped_lock lock(w.mutex);
+  if (find_target(std::string_view(target)) == nullptr) return 0;
+  w.target = find_target(std::string_view(target));
+  w.finding.clear();
+  return 1;
+}
+TESSERA_EXPORT const char* tessera_emulator_describe(const void* bytes, std::size_t count) {
+  World& w = world();
+  const std::scoped_lock lock(w.mutex);
+  try {
+    const Program program = read_program({static_cast<const u8*>(bytes), count});
+    std::string json;
+    for (const Kernel& k : program.object.kernels) {
+      json += (json.empty() ? "" : ", ") + to_json(facts_of(program, k), listing_of(program, k));
+    }
+    return lasting("{\"kernels\": [" + json + "]}");
+  } catch (const Finding& finding) {
+    keep_finding(w, finding);
+    return "";
+  }
+}
 TESSERA_EXPORT const char* tessera_emulator_finding() {
   const std::scoped_lock lock(world().mutex);
   return lasting(world().finding);
