@@ -10,15 +10,16 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "tessera/base/limits.h"
 #include "tessera/families/facts.h"
 #include "tessera/families/features.h"
+#include "tessera/families/instances.h"
 #include "tessera/families/launch.h"
 #include "tessera/families/receipts.h"
 #include "tessera/families/reference.h"
+#include "tessera/families/required.h"
 #include "tessera/families/settings.h"
 #include "tessera/families/stages.h"
 #include "tessera/families/tensor.h"
@@ -82,19 +83,6 @@ inline int units_used(int threads, const Target& target) {
   return std::min(threads > 0 ? threads : target.units, kMaxThreads);
 }
 
-// A member that every family must set. A table that leaves it out does not compile.
-template <class T>
-class Required {
- public:
-  using Value = std::decay_t<T>;  // for a function, its address
-  constexpr Required(Value value) : value_(value) {}
-  constexpr Required(std::nullptr_t) = delete;
-  constexpr operator Value() const { return value_; }
-
- private:
-  Value value_;
-};
-
 struct Family {
   Required<Op> op;
   // The number of the contract between the family's kernels and their callers: the argument block,
@@ -150,6 +138,8 @@ struct Family {
   Required<Source(const KernelSpec&, const Target&)> emit;
   // The name of that source without emitting it. Kernels of two operations may have one source.
   Required<std::string(const KernelSpec&)> source_name;
+  // The libraries for whose templates the family can write instances; see instances.h.
+  Required<std::span<const InstanceSource>()> instances;
   // `threads` limits the units of the target that may be used, see units_used().
   Required<Estimate(const KernelSpec&, const Problem&, const Target&, int threads)> estimate;
 

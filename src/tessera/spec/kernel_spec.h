@@ -25,10 +25,11 @@ std::string to_string(const Shape3& shape);  // "128x256x64"
 // packa (A only), direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer).
 // Hopper: tmaws, cpasync. AMD CDNA: compv3 (one buffer in LDS, the next tile waits in registers),
 // compv4 (two buffers), mem (two tiles wait in registers), async (tiles go to LDS directly), direct
-// (any problem); CK Tile only: compv5. Normalisations: rows. direct runs any convolution or
-// attention on any machine, depthwise convolutions with one channel of x in each group. Attention:
-// flash (the keys go by in blocks, the sums stay), splitkv (few queries: the keys are cut into
-// parts, whose sums are merged).
+// (any problem); CK Tile only: compv5, and of attention qr and qrasync (the queries stay in
+// registers; asynchronously the keys go to LDS directly). Normalisations: rows. direct runs any
+// convolution or attention on any machine, depthwise convolutions with one channel of x in each
+// group. Attention: flash (the keys go by in blocks, the sums stay), splitkv (few queries: the keys
+// are cut into parts, whose sums are merged).
 enum class Pipeline : std::uint8_t {
   packab,
   packb,
@@ -46,6 +47,8 @@ enum class Pipeline : std::uint8_t {
   flash,
   splitkv,
   async,
+  qr,
+  qrasync,
 };
 std::string_view to_string(Pipeline pipeline);
 Pipeline parse_pipeline(std::string_view text);

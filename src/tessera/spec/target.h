@@ -15,7 +15,7 @@ namespace tessera {
 // One multiply-accumulate instruction: acc[m x n] += a[m x k] * b[k x n] over a vector, warp or
 // warpgroup. On CPUs m = 1, n = lanes of the accumulator, k = products summed per lane.
 struct Instruction {
-  std::string name;  // "fma", "dpbf16", "vnni", "maddwd", "wgmma", "mfma"
+  std::string name;  // "fma", "dpbf16", "vnni", "maddwd", "wgmma", "mfma", "wmma"
   DType a = DType::fp32;
   DType b = DType::fp32;
   DType acc = DType::fp32;

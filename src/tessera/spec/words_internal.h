@@ -144,8 +144,8 @@ struct Words<Pipeline> {
   static constexpr std::string_view kNoun = "pipeline";
   static constexpr auto kAll = std::to_array<std::string_view>(
       {"packab", "packb", "packa", "direct", "stream", "tmaws", "cpasync", "compv3", "compv4",
-       "compv5", "mem", "rows", "depthwise", "flash", "splitkv", "async"});
-  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::async) + 1);
+       "compv5", "mem", "rows", "depthwise", "flash", "splitkv", "async", "qr", "qrasync"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::qrasync) + 1);
 };
 
 template <>

@@ -20,7 +20,8 @@ class CliWords : public CliTest {
 };
 
 const std::string kTargets =
-    " (known: avx512, avx2, generic, sm90a, gfx90a, gfx942, gfx950; a row of your own is a file "
+    " (known: avx512, avx2, generic, sm90a, gfx1100, gfx1201, gfx90a, gfx942, gfx950; a row of "
+    "your own is a file "
     "that ends in .json)";
 const std::string kShapes =
     " (known: bert, bert_base, convnext, decode_128k, decode_32k, decode_8k, deepseek_v3, "
@@ -214,6 +215,27 @@ TEST_F(CliWords, SizesAndStridesOutOfBounds) {
        "gemm: batch_stride_a must be at least 0, got -16"},
       {"run gemm m=4 n=4 k=4 batch=2 batch_stride_out=1",
        "gemm: batch_stride_out must be at least 16 so that batches do not overlap, got 1"},
+  });
+}
+
+TEST_F(CliWords, SourcesAndWhatTheyLack) {
+  expect({
+      {"generate --source ck --output-dir x", "unknown source 'ck' (known: native, cktile)"},
+      {"generate --source cktile --op norm --target gfx942 --output-dir x",
+       "norm: source cktile has instances of gemm, conv, fmha only"},
+      {"generate --source cktile --op conv --target gfx1100 --output-dir x",
+       "conv: the row of target gfx1100 has no cktile_spaces.conv: CK Tile has no conv there"},
+      {"generate --source cktile --op fmha --target gfx942 --dtype fp16 --pattern *none* "
+       "--output-dir x",
+       "no kernel for gfx942 that passes these filters has a cktile instance"},
+      {"generate --source cktile --receipt flash --op fmha --target gfx942 --output-dir x",
+       "--receipt takes kernels of our own, got --source cktile"},
+      {"generate --op fmha --target gfx1100 --output-dir x",
+       "fmha: the row of target gfx1100 has no space for fmha; add spaces.fmha to it"},
+      {"explain gemm m=8 n=8 k=8 --target gfx1201",
+       "gemm: the row of target gfx1201 has no space for gemm; add spaces.gemm to it"},
+      {"explain conv direction=forward n=1 c=8 k=8 h=8 w=8 --target gfx1100",
+       "conv: the row of target gfx1100 has no space for conv; add spaces.conv to it"},
   });
 }
 

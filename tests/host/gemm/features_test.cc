@@ -8,6 +8,7 @@
 #include <set>
 
 #include "host/spec/expect_error.h"
+#include "targets_with.h"
 #include "tessera/families/gemm/features_internal.h"
 #include "tessera/targets/targets.h"
 
@@ -168,7 +169,7 @@ TEST(GemmFeatures, NoCandidates) {
 // its company, and those that candidates share are shared.
 TEST(GemmFeatures, BatchEqualsSingle) {
   Random random;
-  for (const std::string& name : target_names()) {
+  for (const std::string& name : targets_with(Op::gemm)) {
     const Target target = load_target(name);
     for (int round = 0; round < 12; ++round) {
       const DType dtype = kDTypes[static_cast<std::size_t>(round) % std::size(kDTypes)];
@@ -255,7 +256,7 @@ TEST(GemmFeatures, SharedBytesAreTheLaunchs) {
 
 TEST(GemmFeatures, EstimatesAreTheFamilys) {
   Random random;
-  for (const std::string& name : target_names()) {
+  for (const std::string& name : targets_with(Op::gemm)) {
     const Target target = load_target(name);
     for (int round = 0; round < 21; ++round) {
       const DType dtype = kDTypes[static_cast<std::size_t>(round) % std::size(kDTypes)];
@@ -290,7 +291,7 @@ TEST(GemmFeatures, NoneIsTheSameEverywhere) {
   Random random;
   std::vector<double> least(features().size(), 1e300);
   std::vector<double> most(features().size(), -1e300);
-  for (const std::string& name : target_names()) {
+  for (const std::string& name : targets_with(Op::gemm)) {
     const Target target = load_target(name);
     for (int round = 0; round < 70; ++round) {
       const DType dtype = kDTypes[static_cast<std::size_t>(round) % std::size(kDTypes)];

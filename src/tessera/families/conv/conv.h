@@ -111,6 +111,9 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 
+// cktile.cc
+std::span<const InstanceSource> instances();
+
 // features.cc: what learned models see
 std::span<const Feature> features();
 Verdict features_fit(const Problem& problem);

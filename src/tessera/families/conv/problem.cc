@@ -209,6 +209,7 @@ const Family& family() {
       .tuned_length = tile::no_tuned_length,
       .emit = emit,
       .source_name = source_name,
+      .instances = instances,
       .estimate = estimate,
       .features = features,
       .features_fit = features_fit,

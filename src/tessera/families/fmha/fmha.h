@@ -66,6 +66,9 @@ std::int64_t flash_cpu_parts(const Algorithm& algorithm, const FmhaProblem& prob
 Source emit(const KernelSpec& spec, const Target& target);
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
 
+// cktile.cc
+std::span<const InstanceSource> instances();
+
 // receipts.cc: what frameworks ask for
 std::span<const Receipt> receipts();
 std::vector<Problem> receipt_problems(const Receipt& receipt);

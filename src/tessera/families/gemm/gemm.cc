@@ -32,6 +32,7 @@ const Family& family() {
       .tuned_length = tile::no_tuned_length,
       .emit = emit,
       .source_name = name_of,
+      .instances = instances,
       .estimate = estimate,
       .features = features,
       .features_fit = features_fit,

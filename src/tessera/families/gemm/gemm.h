@@ -58,6 +58,8 @@ void extract(const Problem& problem, const Target& target, int threads,
 
 // emit.cc
 Source emit(const KernelSpec& spec, const Target& target);
+// emit_cktile.cc
+std::span<const InstanceSource> instances();
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
 std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem,
                                const Operands& operands, void* packed);

@@ -236,6 +236,7 @@ const Family& family() {
       .tuned_length = tile::no_tuned_length,
       .emit = emit,
       .source_name = name_of,
+      .instances = tile::no_instances,
       .estimate = estimate,
       .features = tile::usual_features,
       .features_fit = tile::features_fit,

@@ -29,6 +29,8 @@ bool is_essential(const KernelSpec& spec, const Target& target) {
   return is_essential(kOp, spec, target);
 }
 
+inline std::span<const InstanceSource> no_instances() { return {}; }
+
 // Of operations that no framework's receipt is about, and whose kernels are not told apart by
 // length.
 inline std::span<const Receipt> no_receipts() { return {}; }
