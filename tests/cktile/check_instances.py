@@ -22,9 +22,8 @@ COMPILER = "clang++-22"
 HALF_ULP = 2.0**-11  # of fp16, relative
 
 # The kernel; what its source needs besides: the types of kernel and arguments, threads, flags; the
-# number of MFMAs that its tiles take: (tile m / waves m / side)(tile n / waves n / side)
-# (tile k / 8) for GEMM, twice, because the end of K is apart; a call of the function that
-# registers it.
+# number of MFMAs that its tiles take (of GEMM (tile m / waves m / side)(tile n / waves n / side)
+# (tile k / 8), twice, because the end of K is apart); a call of the function that registers it.
 INSTANCES = [
     ("gemm", "gemm_fp16_rcr_compv3_256x128x64_2x2x1_32x32x16_intrawave_storecshuffle_gfx942",
      "using Kernel = kernel::SelectedKernel::Kernel<true, ck_tile::TailNumber::Full>;\n"

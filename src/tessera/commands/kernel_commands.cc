@@ -140,20 +140,19 @@ std::vector<Problem> problems_of(const GenerateCommand& command) {
 }
 
 // Of our own kernels the one with the least estimate for each problem, of instances all that serve
-// it.
+// it and pass the filters.
 KernelSet set_for(const std::vector<Problem>& problems, const InstanceSource* source,
-                  const Target& target) {
+                  const KernelOptions& filters, const Target& target) {
   KernelSet set{.name = "problems", .specs = {}};
   for (const Problem& problem : problems) {
-    std::vector<KernelSpec> more =
-        source == nullptr ? KernelSetBuilder(set.name, target).for_problem(problem).build().specs
-                          : instances_for(*source, problem, target);
-    if (more.empty()) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("no {} instance for {} serves {}", source->name, target.name,
-                              to_string(problem)));
+    KernelSet more{.name = set.name, .specs = {}};
+    if (source == nullptr) {
+      more = KernelSetBuilder(set.name, target).for_problem(problem).build();
+    } else {
+      more.specs = instances_for(*source, problem, target);
     }
-    std::move(more.begin(), more.end(), std::back_inserter(set.specs));
+    narrow(filters, target, "serves " + to_string(problem), more);
+    std::move(more.specs.begin(), more.specs.end(), std::back_inserter(set.specs));
   }
   return set;
 }
@@ -166,7 +165,7 @@ int generate(const GenerateCommand& command, const Console& console) {
     op = op_of(find_kernel(command.kernels.names.front()));
   }
   const InstanceSource* const source = find_instance_source(family_of(op), command.source);
-  const KernelSet set = !problems.empty()   ? set_for(problems, source, target)
+  const KernelSet set = !problems.empty()   ? set_for(problems, source, command.kernels, target)
                         : source == nullptr ? select_kernels(command.kernels, target)
                                             : select_instances(*source, command.kernels, target);
   GenerateResult result;
@@ -234,7 +233,8 @@ Action declare_generate(CLI::App& app) {
   app.add_option("kernel", command->kernels.names, "Kernel names; filters if left out");
   add_kernel_options(app, command->kernels);
   app.add_option("--problem", command->problems,
-                 "For this problem, \"gemm m=128 n=3072 k=768\"; may be given several times")
+                 "For this problem, \"gemm m=128 n=3072 k=768\"; may be given several times. Of "
+                 "instances all that serve it and pass the filters")
       ->allow_extra_args(false);
   app.add_option("--source", command->source,
                  "native, or cktile: instances for the headers of AMD's CK Tile (docs/amd.md)")

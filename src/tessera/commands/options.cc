@@ -378,15 +378,21 @@ KernelSet select_instances(const InstanceSource& source, const KernelOptions& op
     set.specs = enumerate_instances(source, family, target, options.wishes);
   } else {
     set.specs = source.preselected(options.preselected, target);
-    set = narrowed(std::move(set), options);
+  }
+  narrow(options, target, fmt::format("has a {} instance", source.name), set);
+  return set;
+}
+
+void narrow(const KernelOptions& options, const Target& target, std::string_view whose,
+            KernelSet& set) {
+  if (!set.specs.empty()) {
+    const WishList wishes(family_of(set.specs.front()), options.wishes);
+    std::erase_if(set.specs, [&](const KernelSpec& spec) { return !wishes.accepts(spec); });
   }
   match_pattern(options, set);
-  if (set.specs.empty()) {
-    throw Error(ErrorCode::not_found,
-                fmt::format("{}: no kernel for {} that passes these filters has a {} instance",
-                            options.op, target.name, source.name));
-  }
-  return set;
+  if (!set.specs.empty()) return;
+  throw Error(ErrorCode::not_found,
+              fmt::format("no kernel for {} that passes these filters {}", target.name, whose));
 }
 
 KernelSpec find_kernel(const std::string& name) {

@@ -87,6 +87,10 @@ void add_kernel_options(CLI::App& app, KernelOptions& options);
 // The selected kernels. Wishes narrow sets and receipts, too. Throws Error{not_found} when nothing
 // is left.
 KernelSet select_kernels(const KernelOptions& options, const Target& target);
+// Leaves the kernels of a set that pass the wishes and the pattern. Throws Error{not_found} when
+// none is left; what `whose` says is the end of its sentence.
+void narrow(const KernelOptions& options, const Target& target, std::string_view whose,
+            KernelSet& set);
 // The same of an instance source: names may be of any kernel, whose rules are then looked at when
 // it is written.
 KernelSet select_instances(const InstanceSource& source, const KernelOptions& options,

@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "tessera/base/limits.h"
@@ -20,6 +19,7 @@
 #include "tessera/families/launch.h"
 #include "tessera/families/receipts.h"
 #include "tessera/families/reference.h"
+#include "tessera/families/required.h"
 #include "tessera/families/settings.h"
 #include "tessera/families/stages.h"
 #include "tessera/families/tensor.h"
@@ -81,19 +81,6 @@ struct Prepack {
 inline int units_used(int threads, const Target& target) {
   return std::min(threads > 0 ? threads : target.units, kMaxThreads);
 }
-
-// A member that every family must set. A table that leaves it out does not compile.
-template <class T>
-class Required {
- public:
-  using Value = std::decay_t<T>;  // for a function, its address
-  constexpr Required(Value value) : value_(value) {}
-  constexpr Required(std::nullptr_t) = delete;
-  constexpr operator Value() const { return value_; }
-
- private:
-  Value value_;
-};
 
 struct Family {
   Required<Op> op;

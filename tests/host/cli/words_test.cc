@@ -227,7 +227,7 @@ TEST_F(CliWords, SourcesAndWhatTheyLack) {
        "conv: the row of target gfx1100 has no cktile_spaces.conv: CK Tile has no conv there"},
       {"generate --source cktile --op fmha --target gfx942 --dtype fp16 --pattern *none* "
        "--output-dir x",
-       "fmha: no kernel for gfx942 that passes these filters has a cktile instance"},
+       "no kernel for gfx942 that passes these filters has a cktile instance"},
       {"generate --source cktile --receipt flash --op fmha --target gfx942 --output-dir x",
        "--receipt takes kernels of our own, got --source cktile"},
       {"generate --op fmha --target gfx1100 --output-dir x",

@@ -98,8 +98,14 @@ TEST_F(Commands, GenerateTakesProblemsAndSources) {
                R"(seqlen_k=64 hdim=64 dtype=fp16 mask=top_left"], "output_dir": )" +
                    quoted("instances") + "}");
   EXPECT_EQ(instances.at("written"), 4U);
-  EXPECT_TRUE(fs::exists(fs::path(path("instances")) /
-                         "dispatcher_wrappers/register_all_fmha_kernels.hpp"));
+  const Json one = run_json(
+      "generate",
+      R"({"source": "cktile", "target": "gfx1201", "tile": "64x64x64", "problem": ["fmha heads=8 )"
+      R"(seqlen_q=64 seqlen_k=64 hdim=64 dtype=fp16 mask=top_left"], "output_dir": )" +
+          quoted("one") + "}");
+  EXPECT_EQ(one.at("written"), 1U);
+  EXPECT_TRUE(fs::exists(fs::path(path("instances")) / "dispatcher_wrappers" /
+                         "register_all_fmha_kernels.hpp"));
   const Json ours =
       run_json("generate",
                R"({"target": "avx512", "problem": ["gemm m=64 n=64 k=64", "gemm m=8 n=64 k=64"],)"

@@ -182,12 +182,13 @@ TEST(Targets, AmdsRowsSayWhatTheirKernelsNeed) {
     const bool on_hip = row.backend == "hip";
     SCOPED_TRACE(row.name);
     EXPECT_EQ(row.unmeasured, on_hip);
-    EXPECT_EQ(row.shared_bytes_per_cycle > 0, on_hip);
+    EXPECT_EQ(row.shared_bytes_per_cycle > 0, on_hip && row.spaces.contains(Op::gemm));
     EXPECT_EQ(row.xcds, row.name == "gfx942" || row.name == "gfx950" ? 8 : 1);
     EXPECT_EQ(row.fp8_encoding == Fp8Encoding::fnuz, row.name == "gfx942");
     EXPECT_EQ(row.units % row.xcds, 0);
-    if (!on_hip) continue;
-    EXPECT_EQ(row.cktile_spaces.count(Op::gemm), 1U);
+    EXPECT_EQ(row.cktile_spaces.count(Op::fmha), on_hip ? 1U : 0U);
+    EXPECT_EQ(row.cktile_spaces.count(Op::gemm), on_hip && row.warp_size == 64 ? 1U : 0U);
+    if (!row.cktile_spaces.contains(Op::gemm)) continue;
     const auto& pipelines = row.spaces.at(Op::gemm).pipelines;
     EXPECT_EQ(std::count(pipelines.begin(), pipelines.end(), Pipeline::async),
               row.name == "gfx950" ? 1 : 0);
