@@ -36,5 +36,17 @@ __device__ __forceinline__ Chunk gather_chunk(Global<T> from, i64 step, int coun
   }
   return bits<Chunk>(all);
 }
+// All of its elements, which are loaded together.
+template <class T>
+__device__ __forceinline__ Chunk gather_whole(Global<T> from, i64 step) {
+  constexpr int kPerWord = 4 / static_cast<int>(sizeof(T));
+  Chunk chunk = 0;
+#pragma unroll
+  for (int i = 0; i < 4 * kPerWord; ++i) {
+    const u32 element = *reinterpret_cast<Global<WordBits<T>>>(from + i * step);
+    chunk[i / kPerWord] |= element << (32 / kPerWord * (i % kPerWord)) % 32;
+  }
+  return chunk;
+}
 
 }  // namespace tessera::device

@@ -130,8 +130,12 @@ class RowLoader {
       const int row = index % kTileRows, k = index / kTileRows * kElements;
       const int exist = row < rows_left ? here - k : 0;
       const auto from = reinterpret_cast<Global<T>>(start + static_cast<u64>(k * pitch)) + row;
-      const Chunk chunk =
-          gather_chunk<T>(from, pitch / kSize, exist < kElements ? exist : kElements);
+      Chunk chunk;
+      if (exist >= kElements) {
+        chunk = gather_whole<T>(from, pitch / kSize);
+      } else {
+        chunk = gather_chunk<T>(from, pitch / kSize, exist);
+      }
       store_shared(tile + Tile::place(row, k / kElements) * 16, chunk);
     }
   }

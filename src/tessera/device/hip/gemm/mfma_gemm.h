@@ -216,7 +216,9 @@ struct MfmaGemm {
 
   // The chunks of a step are read while those of the last one are multiplied, when there are
   // registers for both.
-  static constexpr int kFragments = kSteps > 1 && kBlocksM + kBlocksN <= 8 ? 2 : 1;
+  static constexpr int kSumsALane = kBlocksM * kBlocksN * kQuads * 4;
+  static constexpr int kFragments =
+      kSteps > 1 && kBlocksM + kBlocksN <= 8 && kSumsALane < 256 ? 2 : 1;
   struct Fragment {
     Chunk a[kBlocksM], b[kBlocksN];
   };
