@@ -33,6 +33,7 @@ struct RankTimes {
   std::optional<runtime::Ratio> ratio;   // LightGBM's time over the forest's
   double load_seconds = 0;               // median
   double memo_seconds = 0;               // 0: not measured
+  double kernels_seconds = 0;            // one run of each different kernel, as the estimate has it
 };
 
 Model shipped(Op op, const Target& target, const std::string& key) {
@@ -173,6 +174,24 @@ double median_load(const RankCase& c) {
   return runtime::quantile(seconds, 0.5);
 }
 
+// What measuring every kernel would take at the very least: one run of each, without compiling,
+// checking and repeating.
+double estimated_runs(const RankCase& c, int threads) {
+  const Family& family = family_of(c.problem);
+  double seconds = 0;
+  for (std::size_t i = 0; i < c.different; ++i) {
+    seconds += family.estimate(c.specs[i], c.problem, c.target, threads).seconds;
+  }
+  return seconds;
+}
+
+// The ranking's time by the time of running every kernel that it ranked once. Specs are repeated
+// where there are fewer different ones than are ranked.
+double share_of_runs(const RankCase& c, const RankTimes& times) {
+  const double repeats = double(c.specs.size()) / double(c.different);
+  return times.timings[2].median_seconds / (times.kernels_seconds * repeats);
+}
+
 RankTimes time_case(const RankBench& bench, RankCase& c) {
   const auto model = std::make_shared<const Model>(c.model);
   const auto extract = family_of(c.problem).extract;
@@ -197,6 +216,7 @@ RankTimes time_case(const RankBench& bench, RankCase& c) {
   times.timings = runtime::measure(calls, bench.protocol);
   if (booster) times.ratio = runtime::paired_ratio(times.timings[1], times.timings[3]);
   times.load_seconds = median_load(c);
+  times.kernels_seconds = estimated_runs(c, input.threads);
   try {
     times.memo_seconds = bench.memo_hit();
   } catch (const Error& error) {
@@ -223,6 +243,8 @@ Json to_json(const RankCase& c, const RankTimes& times) {
         {"median", times.ratio->median}, {"low", times.ratio->low}, {"high", times.ratio->high}};
   }
   json["load_median_s"] = times.load_seconds;
+  json["estimated_runs_s"] = times.kernels_seconds;
+  json["ranking_over_runs"] = share_of_runs(c, times);
   if (times.memo_seconds > 0) json["memo_hit_median_s"] = times.memo_seconds;
   json["notes"] = c.notes;
   return json;
@@ -243,6 +265,10 @@ void print_text(const Console& console, const RankCase& c, const RankTimes& time
     console.write_out("LightGBM takes {:.1f} ({:.1f} to {:.1f}) times the forest's time\n",
                       times.ratio->median, times.ratio->low, times.ratio->high);
   }
+  console.write_out(
+      "the ranking takes {:.3g} of the time of one run of each kernel that it ranks, which is {} "
+      "for the {} different ones by the estimate, without compiling and checking them\n",
+      share_of_runs(c, times), format_seconds(times.kernels_seconds), c.different);
   console.write_out("loading the model: {}\n", format_seconds(times.load_seconds));
   if (times.memo_seconds > 0)
     console.write_out("memo hit: {}\n", format_seconds(times.memo_seconds));

@@ -26,7 +26,9 @@ BUDGETS = {
     "kernels": 190,  # building the kernels that are shipped
     "gemm": 70,      # running the tests of this family
     "norm": 20,
-    "stages": 170,   # running all other tests
+    "conv": 50,
+    "fmha": 110,
+    "stages": 150,   # running all other tests
     "python": 60,    # making the wheel, installing it twice, its tests and examples
     "compat": 40,    # the interfaces of compat/ from Python
     "lint": 160,

@@ -238,6 +238,9 @@ typedef struct tsr_dispatcher_options_t {
   tsr_registry_t* pool;
   const tsr_build_options_t* build; /* NULL: defaults; must be NULL where a pool is given */
   int by_length; /* 1: choose by the lengths that kernels are tuned for, not by predicted times */
+  /* 1: where no learned model has an opinion, measure the legal kernels once and keep the winner */
+  int measure_without_model;
+  int without_model_top; /* how many of the best by the estimate are measured then; 0: all */
 } tsr_dispatcher_options_t;
 
 /* How one problem is chosen for. */

@@ -32,6 +32,7 @@
 #include "tessera/runtime/cuda_info.h"
 #include "tessera/tessera.hpp"
 #include "tessera/train/dataset.h"
+#include "tessera/train/fit.h"
 #include "tessera/train/folds.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/report.h"

@@ -70,7 +70,8 @@ class DispatcherOptions(_Options):
     _fields_ = [("struct_size", _SIZE), ("target", _S), ("threads", _INT), ("device", _INT),
                 ("models", _S), ("deterministic", _INT), ("autotune", _INT),
                 ("autotune_seconds", _DOUBLE), ("autotune_top", _INT), ("tuning_store", _S),
-                ("pool", _P), ("build", ctypes.POINTER(BuildOptions)), ("by_length", _INT)]
+                ("pool", _P), ("build", ctypes.POINTER(BuildOptions)), ("by_length", _INT),
+                ("measure_without_model", _INT), ("without_model_top", _INT)]
 
 
 class ChooseOptions(_Options):

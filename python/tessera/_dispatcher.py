@@ -27,7 +27,10 @@ class Dispatcher(_abi.Handle):
     None: TESSERA_CACHE_DIR, or the user's. pool: a Registry; only its kernels are chosen.
     deterministic: only kernels whose bits do not depend on threads or order. autotune: measure each
     new problem's best kernels and remember the winner. by_length: choose by the lengths that
-    kernels are tuned for, not by predicted times. build: a dict of further fields of
+    kernels are tuned for, not by predicted times. without_model: what happens where no learned
+    model has an opinion: "estimate" chooses, or "measure" measures the legal kernels once, at most
+    the without_model_top best by the estimate unless that is 0, and keeps the winner. build: a dict
+    of further fields of
     tsr_build_options_t ("compiler", "nvrtc", "worker", "packs", "no_shipped_packs", "no_compile",
     "timeout_seconds", "cache_bytes"). Raises Error for an unknown target and for values that break
     a rule.
@@ -40,16 +43,20 @@ class Dispatcher(_abi.Handle):
                  pool: Optional[Registry] = None, deterministic: bool = False,
                  autotune: bool = False, autotune_seconds: float = 0, autotune_top: int = 0,
                  tuning_store: Optional[str] = None, build: Optional[Dict[str, Any]] = None,
-                 by_length: bool = False) -> None:
+                 by_length: bool = False, without_model: str = "estimate",
+                 without_model_top: int = 0) -> None:
         if pool is not None and not isinstance(pool, Registry):
             raise Error(f"pool must be a Registry, got {type(pool).__name__}")
+        if without_model not in ("estimate", "measure"):
+            raise Error(f"without_model must be 'estimate' or 'measure', got {without_model!r}")
         build_struct = build_options(cache, build)
         options = _abi.DispatcherOptions(
             target=_abi.encode(target), threads=threads, device=device, models=_abi.encode(models),
             deterministic=int(deterministic), autotune=int(autotune),
             autotune_seconds=autotune_seconds, autotune_top=autotune_top,
             tuning_store=_abi.encode(tuning_store),
-            by_length=int(by_length), pool=None if pool is None else pool._as_parameter_,
+            by_length=int(by_length), measure_without_model=int(without_model == "measure"),
+            without_model_top=without_model_top, pool=None if pool is None else pool._as_parameter_,
             build=None if build_struct is None else ctypes.pointer(build_struct))
         self._make("tsr_dispatcher_create", ctypes.byref(options))
         self.target: Dict[str, Any] = json.loads(_abi.text("tsr_dispatcher_target", self))

@@ -10,6 +10,7 @@ DispatcherOptions dispatcher_options_of(const tsr_dispatcher_options_t& given) {
   check_least("device", given.device, 0);
   check_least("autotune_seconds", given.autotune_seconds, 0);
   check_least("autotune_top", given.autotune_top, 0);
+  check_least("without_model_top", given.without_model_top, 0);
   DispatcherOptions options;
   options.target = text_or_empty(given.target);
   options.models = text_or_empty(given.models);
@@ -23,6 +24,8 @@ DispatcherOptions dispatcher_options_of(const tsr_dispatcher_options_t& given) {
   options.autotune = given.autotune != 0;
   if (given.autotune_seconds > 0) options.autotune_seconds = given.autotune_seconds;
   if (given.autotune_top > 0) options.autotune_top = given.autotune_top;
+  if (given.measure_without_model != 0) options.without_model = WithoutModel::measure;
+  options.without_model_top = given.without_model_top;
   return options;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "tessera/commands/format.h"
@@ -16,6 +17,7 @@ namespace tessera::commands {
 namespace {
 
 constexpr std::uint64_t kRandomSeed = 1;
+constexpr int kRetrainFolds = 3;  // fewer than usual: what counts is the unseen side
 
 struct EvaluateCommand {
   std::string model;
@@ -23,8 +25,10 @@ struct EvaluateCommand {
   std::vector<std::string> data;
   std::vector<std::string> oracle;
   std::vector<std::string> by;
+  std::string save;
   bool unseen = false;
   bool learned = false;
+  bool retrain = false;
 };
 
 train::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manifest,
@@ -110,9 +114,44 @@ void print_outside(const Console& console, const std::vector<train::Outside>& ou
                     outside[0].reason);
 }
 
+// ---- choices in a file ----
+
+// Problems have blanks and commas, but no quotation marks.
+std::string choices_text(const train::Dataset& dataset, const train::Evaluation& first,
+                         const train::Evaluation* second) {
+  std::string text = "problem,best,best_seconds,chosen,chosen_seconds,efficiency";
+  if (second != nullptr) text += ",new_chosen,new_chosen_seconds,new_efficiency";
+  for (std::size_t i = 0; i < first.results.size(); ++i) {
+    const train::ProblemResult& r = first.results[i];
+    text += fmt::format("\n\"{}\",{},{},{},{},{}", to_string(dataset.problems[r.problem]), r.best,
+                        r.best_seconds, r.chosen, r.chosen_seconds, r.efficiency);
+    if (second == nullptr) continue;
+    const train::ProblemResult& n = second->results[i];
+    text += fmt::format(",{},{},{}", n.chosen, n.chosen_seconds, n.efficiency);
+  }
+  return text + "\n";
+}
+
+void save_choices(const std::string& file, const train::Dataset& dataset,
+                  const train::Evaluation& first, const train::Evaluation* second) {
+  if (!file.empty()) write_file(file, choices_text(dataset, first, second));
+}
+
+Json fit_json(const std::optional<train::Fit>& fit) {
+  if (!fit) return nullptr;
+  return {{"rows", fit->rows}, {"unit", fit->unit}, {"r2", fit->r2}, {"rmse", fit->rmse}};
+}
+
+void print_fit(const Console& console, const std::optional<train::Fit>& fit) {
+  if (!fit) return;
+  console.write_out("\nfit: R2 {:.4f}, RMSE {:.4g} {}, over {} rows\n", fit->r2, fit->rmse,
+                    fit->unit, fit->rows);
+}
+
 struct Rating {
   std::vector<Rated> rows;  // the model, then the ways of choosing that it is compared with
   train::Evaluation model;
+  std::optional<train::Fit> fit;
   std::vector<train::Outside> outside;
 };
 
@@ -123,6 +162,7 @@ Rating rate(const train::Dataset& dataset, const LoadedModel& loaded, const trai
   };
   Rating rating;
   rating.model = evaluated(train::score_model(dataset, loaded.target, loaded.model));
+  rating.fit = train::fit_of(dataset, loaded.target, loaded.model);
   rating.outside = train::outside_of(dataset, loaded.target, loaded.model);
   std::vector<train::ScoredRow> best = train::score_random(dataset, kRandomSeed);
   for (train::ScoredRow& row : best) row.score = -row.seconds;
@@ -140,8 +180,10 @@ int evaluate_one(const EvaluateCommand& command, const Console& console) {
   const train::Dataset dataset = dataset_of(command, loaded.model->manifest, command.data);
   const Rating rating = rate(dataset, loaded, oracle_of(command, loaded.model->manifest, dataset));
   check_slices(rating.model.slices, command.by);
+  save_choices(command.save, dataset, rating.model, nullptr);
   if (!console.json) {
     console.write_out("{}", summary_table(rating.rows));
+    print_fit(console, rating.fit);
     print_slices(console, rating.model.slices, command.by);
     print_worst(console, rating.model, dataset);
     print_outside(console, rating.outside, dataset);
@@ -156,6 +198,7 @@ int evaluate_one(const EvaluateCommand& command, const Console& console) {
   }
   Json worst = Json::array();
   for (const train::ProblemResult& r : rating.model.worst) worst.push_back(to_json(r, dataset));
+  json["fit"] = fit_json(rating.fit);
   json["slices"] = slices;
   json["worst"] = worst;
   json["outside"] = rating.outside.size();
@@ -163,8 +206,61 @@ int evaluate_one(const EvaluateCommand& command, const Console& console) {
   return 0;
 }
 
+// ---- two models ----
+
+// Trains on the learned side what the old model was trained to predict, into the new one's folder.
+void retrain(const EvaluateCommand& command, const LoadedModel& before, const Console& console) {
+  EvaluateCommand learned = command;
+  learned.unseen = false, learned.learned = true;
+  const Manifest& manifest = before.model->manifest;
+  const train::Dataset dataset = dataset_of(learned, manifest, command.data);
+  train::TrainOptions options;
+  options.version = kVersion;
+  options.folds = kRetrainFolds;
+  const auto goal = manifest.params.find("goal");
+  if (goal != manifest.params.end()) options.goal = train::parse_goal(goal->second);
+  if (manifest.quantity != ModelQuantity::rank) options.transform = manifest.transform;
+  options.on_forest = [&](int, int, const train::Split&) { console.check_stop(); };
+  const train::TrainResult result = train::train(dataset, before.target, options);
+  save_model(command.compare.at(1), result.manifest, result.forest, ModelFile::gzip);
+  if (console.json) return;
+  console.write_out("trained {} on {} rows of {} problems, {} folds\n", command.compare.at(1),
+                    result.manifest.rows, result.manifest.problems, kRetrainFolds);
+}
+
+Json comparison_json(const train::Comparison& c, const train::Dataset& dataset) {
+  return {{"accepted", c.accepted}, {"mean", c.mean},
+          {"p50", c.p50},           {"p10", c.p10},
+          {"worst", c.worst},       {"worst_problem", to_string(dataset.problems[c.worst_problem])},
+          {"agreeing", c.agreeing}, {"improved", c.improved},
+          {"same", c.same},         {"degraded", c.degraded},
+          {"reasons", c.reasons}};
+}
+
+void print_comparison(const Console& console, const train::Evaluation& before,
+                      const train::Evaluation& after, const train::Comparison& c,
+                      const train::Dataset& dataset) {
+  const std::size_t problems = before.results.size();
+  console.write_out("{}", summary_table({{"old", before.summary}, {"new", after.summary}}));
+  console.write_out("\nagreement {}/{} ({}); {} improved, {} same, {} degraded\n", c.agreeing,
+                    problems, format_share(double(c.agreeing) / double(problems)), c.improved,
+                    c.same, c.degraded);
+  const auto line = [&](const char* what, double old_one, double new_one) {
+    console.write_out("{:<7} {} -> {} ({:+.2f}%)\n", what, format_share(old_one),
+                      format_share(new_one), 100 * (new_one - old_one));
+  };
+  line("mean", before.summary.mean, after.summary.mean);
+  line("median", before.summary.p50, after.summary.p50);
+  line("P10", before.summary.p10, after.summary.p10);
+  console.write_out("new / old: mean {:.4f}, P50 {:.4f}, P10 {:.4f}, worst {:.4f} ({})\n", c.mean,
+                    c.p50, c.p10, c.worst, to_string(dataset.problems[c.worst_problem]));
+  for (const std::string& reason : c.reasons) console.write_out("refused: {}\n", reason);
+  if (c.accepted) console.write_out("accepted\n");
+}
+
 int compare_two(const EvaluateCommand& command, const Console& console) {
   const LoadedModel before = load_model_folder(command.compare.at(0));
+  if (command.retrain) retrain(command, before, console);
   const LoadedModel after = load_model_folder(command.compare.at(1));
   const train::Dataset dataset = dataset_of(command, before.model->manifest, command.data);
   const train::Oracle oracle = oracle_of(command, before.model->manifest, dataset);
@@ -175,22 +271,14 @@ int compare_two(const EvaluateCommand& command, const Console& console) {
   const train::Evaluation old_one = evaluated(before);
   const train::Evaluation new_one = evaluated(after);
   const train::Comparison c = train::compare(old_one, new_one, dataset.problems);
+  save_choices(command.save, dataset, old_one, &new_one);
   if (console.json) {
-    console.print_json({{"old", summary_json(old_one.summary)},
-                        {"new", summary_json(new_one.summary)},
-                        {"accepted", c.accepted},
-                        {"mean", c.mean},
-                        {"p50", c.p50},
-                        {"p10", c.p10},
-                        {"worst", c.worst},
-                        {"worst_problem", to_string(dataset.problems[c.worst_problem])},
-                        {"reasons", c.reasons}});
+    Json json = comparison_json(c, dataset);
+    json["old"] = summary_json(old_one.summary);
+    json["new"] = summary_json(new_one.summary);
+    console.print_json(json);
   } else {
-    console.write_out("{}", summary_table({{"old", old_one.summary}, {"new", new_one.summary}}));
-    console.write_out("\nnew / old: mean {:.4f}, P50 {:.4f}, P10 {:.4f}, worst {:.4f} ({})\n",
-                      c.mean, c.p50, c.p10, c.worst, to_string(dataset.problems[c.worst_problem]));
-    for (const std::string& reason : c.reasons) console.write_out("refused: {}\n", reason);
-    if (c.accepted) console.write_out("accepted\n");
+    print_comparison(console, old_one, new_one, c, dataset);
   }
   return c.accepted ? 0 : 1;
 }
@@ -203,6 +291,11 @@ int evaluate(const EvaluateCommand& command, const Console& console) {
   if (command.unseen && command.learned) {
     throw Error(ErrorCode::invalid_argument,
                 "evaluate: --unseen and --learned are the two sides of the split, give one");
+  }
+  if (command.retrain && (command.compare.empty() || !command.unseen)) {
+    throw Error(ErrorCode::invalid_argument,
+                "evaluate: --retrain learns from one side of the split and compares on the other: "
+                "give --compare OLD NEW and --unseen with it");
   }
   return command.model.empty() ? compare_two(command, console) : evaluate_one(command, console);
 }
@@ -221,6 +314,10 @@ Action declare_evaluate(CLI::App& app) {
       ->delimiter(',');
   app.add_flag("--unseen", command->unseen, "Only problems that are never learned from");
   app.add_flag("--learned", command->learned, "Only problems that may be learned from");
+  app.add_flag("--retrain", command->retrain,
+               "Train NEW first, as OLD was, on what may be learned from; with --compare --unseen");
+  app.add_option("--save", command->save,
+                 "Write the choices, a line for each problem, to this CSV file");
   app.add_option("--by", command->by,
                  "Slices to print: by dtype, pipeline and whatever else the operation tells "
                  "problems apart by, or all")

@@ -19,7 +19,7 @@ struct TrainCommand {
   std::string op;
   train::DatasetFilter filter;
   std::string output;
-  std::string quantity = std::string(to_string(train::TrainOptions{}.goal));
+  std::vector<std::string> quantities = {std::string(to_string(train::TrainOptions{}.goal))};
   std::string transform;
   bool ranking = false;
   std::string warm_start;
@@ -32,9 +32,22 @@ struct TrainCommand {
   throw Error(ErrorCode::invalid_argument, "train: " + words);
 }
 
-train::TrainOptions options_of(const TrainCommand& command) {
+std::vector<train::Goal> goals_of(const TrainCommand& command) {
+  if (command.ranking) return {train::Goal::ranking};
+  std::vector<train::Goal> goals;
+  for (const std::string& word : command.quantities) {
+    const train::Goal goal = train::parse_goal(word);
+    if (std::ranges::count(goals, goal) > 0) {
+      refuse_training(fmt::format("--quantity names '{}' twice", word));
+    }
+    goals.push_back(goal);
+  }
+  return goals;
+}
+
+train::TrainOptions options_of(const TrainCommand& command, train::Goal goal) {
   train::TrainOptions options = command.options;
-  options.goal = command.ranking ? train::Goal::ranking : train::parse_goal(command.quantity);
+  options.goal = goal;
   options.version = kVersion;
   if (!command.transform.empty()) options.transform = parse_model_transform(command.transform);
   for (const std::string& word : command.params) {
@@ -51,7 +64,7 @@ train::TrainOptions options_of(const TrainCommand& command) {
   return options;
 }
 
-Json to_json(const TrainCommand& command, const train::TrainResult& result) {
+Json to_json(const std::string& folder, const train::TrainResult& result) {
   Json folds = Json::array();
   for (const train::FoldResult& fold : result.folds) {
     folds.push_back({{"trees", fold.trees}, {"summary", summary_json(fold.evaluation.summary)}});
@@ -62,21 +75,28 @@ Json to_json(const TrainCommand& command, const train::TrainResult& result) {
   }
   Json out_of_fold;
   if (result.evaluation) out_of_fold = summary_json(result.evaluation->summary);
-  return {{"model", command.output},
+  Json rounds = Json::array();
+  for (const train::Summary& round : result.rounds) rounds.push_back(summary_json(round));
+  return {{"model", folder},
           {"rows", result.manifest.rows},
           {"problems", result.manifest.problems},
           {"data_hash", result.manifest.data_hash},
           {"folds", folds},
           {"out_of_fold", out_of_fold},
+          {"hard_rounds", rounds},
           {"importances", features}};
 }
 
-void print_text(const Console& console, const TrainCommand& command,
-                const train::TrainResult& result, const train::Summary& analytic) {
+void print_text(const Console& console, const std::string& folder, const train::TrainResult& result,
+                const train::Summary& analytic) {
   std::vector<Rated> rows;
   for (std::size_t i = 0; i < result.folds.size(); ++i) {
     const train::FoldResult& fold = result.folds[i];
     rows.push_back({fmt::format("fold {}, {} trees", i, fold.trees), fold.evaluation.summary});
+  }
+  for (std::size_t i = 0; i < result.rounds.size(); ++i) {
+    rows.push_back({i == 0 ? "before hard examples" : fmt::format("hard examples, round {}", i),
+                    result.rounds[i]});
   }
   if (result.evaluation) rows.push_back({"out of fold", result.evaluation->summary});
   rows.push_back({"analytic", analytic});
@@ -86,7 +106,7 @@ void print_text(const Console& console, const TrainCommand& command,
     console.write_out("{:<10} {:>7}  {}\n", i == 0 ? "gain" : "", format_share(f.gain), f.name);
   }
   console.write_out("{} rows of {} problems learned; the model is in {}\n", result.manifest.rows,
-                    result.manifest.problems, command.output);
+                    result.manifest.problems, folder);
   if (!result.evaluation) {
     console.write_out(
         "no folds after a warm start, whose trees may know every problem: evaluate it on the "
@@ -107,14 +127,10 @@ void print_where_it_holds(const Console& console, const Target& target) {
   }
 }
 
-int train(const TrainCommand& command, const Console& console) {
-  train::TrainOptions options = options_of(command);
-  const Target target = resolve_target(command.target);
-  train::DatasetFilter filter = command.filter;
-  if (!command.op.empty()) filter.op = parse_op(command.op);
-  filter.target = target.name;
-  filter.least_problems = static_cast<std::size_t>(options.folds);
-  const train::Dataset dataset = train::make_dataset(read_all_data(command.data), filter);
+// One model of the data. Returns what JSON tells of it.
+Json train_one(const TrainCommand& command, const train::Dataset& dataset, const Target& target,
+               train::Goal goal, const std::string& folder, const Console& console) {
+  train::TrainOptions options = options_of(command, goal);
   Progress progress(console, "train", Plain::signs);
   options.on_forest = [&](int forest, int forests, const train::Split& split) {
     progress.step(static_cast<std::size_t>(forest), static_cast<std::size_t>(forests),
@@ -123,14 +139,34 @@ int train(const TrainCommand& command, const Console& console) {
   };
   const train::TrainResult result = train::train(dataset, target, options);
   progress.clear();
-  save_model(command.output, result.manifest, result.forest,
+  save_model(folder, result.manifest, result.forest,
              command.plain ? ModelFile::text : ModelFile::gzip);
+  if (!console.json) {
+    const auto analytic = train::evaluate(dataset.problems, train::score_analytic(dataset, target));
+    print_text(console, folder, result, analytic.summary);
+  }
+  return to_json(folder, result);
+}
+
+// Several quantities make several models, in folders of their names.
+int train(const TrainCommand& command, const Console& console) {
+  const std::vector<train::Goal> goals = goals_of(command);
+  const Target target = resolve_target(command.target);
+  train::DatasetFilter filter = command.filter;
+  if (!command.op.empty()) filter.op = parse_op(command.op);
+  filter.target = target.name;
+  filter.least_problems = static_cast<std::size_t>(command.options.folds);
+  const train::Dataset dataset = train::make_dataset(read_all_data(command.data), filter);
+  Json models = Json::array();
+  for (const train::Goal goal : goals) {
+    const fs::path folder(command.output);
+    const fs::path own = goals.size() > 1 ? folder / to_string(goal) : folder;
+    models.push_back(train_one(command, dataset, target, goal, own.string(), console));
+  }
   if (console.json) {
-    console.print_json(to_json(command, result));
+    console.print_json(models.size() == 1 ? models.front() : Json{{"models", models}});
     return 0;
   }
-  const auto analytic = train::evaluate(dataset.problems, train::score_analytic(dataset, target));
-  print_text(console, command, result, analytic.summary);
   print_where_it_holds(console, target);
   return 0;
 }
@@ -149,8 +185,10 @@ Action declare_train(CLI::App& app) {
   add_integer_option(app, "--threads", command->filter.threads, 0,
                      "Of the measurements; 0: the only number there is");
   app.add_option("--output", command->output, "The model's folder")->required();
-  app.add_option("--quantity", command->quantity,
-                 "What is predicted: seconds, tflops, bandwidth or efficiency")
+  app.add_option("--quantity", command->quantities,
+                 "What is predicted: seconds, tflops, bandwidth or efficiency; of several each "
+                 "gets a model, in a folder of its name")
+      ->delimiter(',')
       ->capture_default_str();
   app.add_option("--transform", command->transform, "none, log or log1p of it; log if left out");
   app.add_flag("--ranking", command->ranking, "Order only, by LambdaRank, instead of a quantity");
@@ -158,6 +196,9 @@ Action declare_train(CLI::App& app) {
   add_integer_option(app, "--patience", options.patience, 1, "Trees without gain before it stops");
   add_integer_option(app, "--leaves", options.leaves, 2, "Of a tree, at most");
   add_integer_option(app, "--folds", options.folds, 2, "Parts that are scored in turn");
+  add_integer_option(app, "--hard-examples", options.hard_rounds, 0,
+                     "Rounds in which the problems with the worst choices get twice the weight; "
+                     "the best round counts");
   app.add_option("--weight-power", options.weight_power,
                  "A row counts as its efficiency to this power; 0: all the same")
       ->capture_default_str();

@@ -1,6 +1,7 @@
 // The spine: problem in, result out.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,10 @@
 
 #pragma GCC visibility push(default)
 namespace tessera {
+
+// What happens with a problem on which no learned model has an opinion: the next ranker chooses, or
+// the legal kernels are measured once and the winner is remembered, as with autotuning.
+enum class WithoutModel : std::uint8_t { estimate, measure };
 
 struct DispatcherOptions {
   std::string target;  // a row's name or a JSON file; empty: TESSERA_TARGET, or else this machine
@@ -21,8 +26,10 @@ struct DispatcherOptions {
   bool autotune = false;  // measure on first use and remember the winner
   double autotune_seconds = 2.0;  // per problem
   int autotune_top = 5;           // how many of the rankers' best kernels are measured
-  std::string tuning_store;       // empty: tuning.sqlite in the cache folder
-  std::string tuning_worker;      // the worker program; empty: the one installed with the library
+  WithoutModel without_model = WithoutModel::estimate;
+  int without_model_top = 0;  // how many of the best by the estimate are measured; 0: all
+  std::string tuning_store;   // empty: tuning.sqlite in the cache folder
+  std::string tuning_worker;  // the worker program; empty: the one installed with the library
   bool deterministic = false;
 };
 

@@ -70,7 +70,8 @@ Tuning::Tuning(const DispatcherOptions& options, const Target& target, Registry&
       declared_only_(declared_only),
       predictors_(predictors(options, registry.builder().cache())),
       rankers_(options.rankers.empty() ? predictors_ : options.rankers),
-      asks_store_(options.rankers.empty() || options.autotune) {}
+      asks_store_(options.rankers.empty() || options.autotune ||
+                  options.without_model == WithoutModel::measure) {}
 
 Advice Tuning::advice(const Problem& problem, int threads, bool is_pinned) const {
   const std::vector<tune::Measurement> measured = known(problem, threads);
@@ -106,18 +107,33 @@ std::optional<std::vector<KernelSpec>> Tuning::pool(const Problem& problem,
 }
 
 void Tuning::tune_once(const Problem& problem, int threads, std::uint64_t key) {
-  if (!options_.autotune) return;
+  const bool replaces_model = options_.without_model == WithoutModel::measure;
+  if (!options_.autotune && !replaces_model) return;
   const std::lock_guard lock(tune_mutex_);
   if (!try_first(key)) return;
   const std::vector<tune::Measurement> measured = known(problem, threads);
   if (winner_of(measured)) return;
+  const bool is_without_model = replaces_model && !has_model(problem, threads);
+  if (!options_.autotune && !is_without_model) return;
   tune::AutotuneOptions tuning;
   tuning.budget_seconds = options_.autotune_seconds;
   tuning.top = options_.autotune_top;
   tuning.threads = threads;
   tuning.worker = options_.tuning_worker;
-  tune::autotune(problem, target_, most_promising(problem, threads, measured), registry_,
-                 *open(true), tuning);
+  tuning.all = is_without_model;
+  std::vector<KernelSpec> candidates = most_promising(problem, threads, measured);
+  const auto most = static_cast<std::size_t>(options_.without_model_top);
+  if (is_without_model && most > 0 && candidates.size() > most) candidates.resize(most);
+  tune::autotune(problem, target_, candidates, registry_, *open(true), tuning);
+}
+
+bool Tuning::has_model(const Problem& problem, int threads) const {
+  ChooseOptions choice;
+  choice.threads = threads;
+  choice.deterministic = options_.deterministic;
+  choice.rankers = predictors_;
+  choice.pool = pool(problem, {});
+  return choose(problem, target_, choice).source == ChoiceSource::learned;
 }
 
 bool Tuning::try_first(std::uint64_t key) {
@@ -153,7 +169,7 @@ std::vector<tune::Measurement> Tuning::known(const Problem& problem, int threads
     return store->find(measure::device_name(target_), target_.name, to_string(problem),
                        measure::filed_threads(target_, threads));
   } catch (const Error& error) {
-    if (options_.autotune) throw;
+    if (options_.autotune || options_.without_model == WithoutModel::measure) throw;
     warn_once(error.what());
     return {};
   }

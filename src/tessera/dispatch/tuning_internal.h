@@ -44,12 +44,14 @@ class Tuning {
   // `is_pinned`: the caller names the kernel, and may have a refused one.
   Advice advice(const Problem& problem, int threads, bool is_pinned) const;
 
-  // With autotuning on, measures the problem unless the store has a winner or `key` was tried
-  // before. One problem is measured at a time, because measurements would disturb each other.
+  // With autotuning on, or where the caller wants measurements in place of a model that has no
+  // opinion, measures the problem unless the store has a winner or `key` was tried before. One
+  // problem is measured at a time, because measurements would disturb each other.
   void tune_once(const Problem& problem, int threads, std::uint64_t key);
 
  private:
   bool try_first(std::uint64_t key);  // whether the key was not tried before
+  bool has_model(const Problem& problem, int threads) const;
   std::filesystem::path store_file() const;
   tune::Store* open(bool create) const;
   std::vector<tune::Measurement> known(const Problem& problem, int threads) const;

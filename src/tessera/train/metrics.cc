@@ -209,6 +209,13 @@ Evaluation evaluate(std::span<const Problem> problems, std::span<const ScoredRow
 
 namespace {
 
+void count(const ProblemResult& before, const ProblemResult& after, Comparison& c) {
+  c.agreeing += before.chosen == after.chosen ? 1 : 0;
+  c.improved += after.chosen_seconds < before.chosen_seconds ? 1 : 0;
+  c.same += after.chosen_seconds == before.chosen_seconds ? 1 : 0;
+  c.degraded += after.chosen_seconds > before.chosen_seconds ? 1 : 0;
+}
+
 void require(Comparison& c, double ratio, double loss, std::string_view what) {
   if (ratio >= 1 - loss) return;
   c.accepted = false;
@@ -230,9 +237,9 @@ Comparison compare(const Evaluation& before, const Evaluation& after,
   c.mean = after.summary.mean / before.summary.mean;
   c.p50 = after.summary.p50 / before.summary.p50;
   c.p10 = after.summary.p10 / before.summary.p10;
-  c.worst_problem = before.results[0].problem;
-  c.worst = after.results[0].efficiency / before.results[0].efficiency;
-  for (std::size_t i = 1; i < before.results.size(); ++i) {
+  c.worst = HUGE_VAL;
+  for (std::size_t i = 0; i < before.results.size(); ++i) {
+    count(before.results[i], after.results[i], c);
     const double ratio = after.results[i].efficiency / before.results[i].efficiency;
     if (ratio >= c.worst) continue;
     c.worst = ratio;

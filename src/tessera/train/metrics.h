@@ -85,6 +85,8 @@ struct Comparison {
   double mean = 1, p50 = 1, p10 = 1, worst = 1;  // after / before
   std::size_t worst_problem = 0;                 // index into the list of problems
   std::vector<std::string> reasons;              // a sentence for every broken rule
+  // How many problems get the same kernel; and how many a faster, an equally fast or a slower one.
+  std::size_t agreeing = 0, improved = 0, same = 0, degraded = 0;
 };
 Comparison compare(const Evaluation& before, const Evaluation& after,
                    std::span<const Problem> problems);

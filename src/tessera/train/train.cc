@@ -23,6 +23,9 @@ namespace {
 constexpr int kGains = 31;  // gains of ranking: 0 to 30
 constexpr int kMostTrees = 100000;
 constexpr int kMostLeaves = 4096;
+constexpr int kMostHardRounds = 100;
+constexpr double kHardShare = 0.25;  // of the problems
+constexpr float kHarderWeight = 2;   // times the weight of the round before
 
 template <class... Args>
 [[noreturn]] void refuse_training(fmt::format_string<Args...> sentence, Args&&... args) {
@@ -289,6 +292,54 @@ int median_trees(const std::vector<FoldResult>& folds) {
   return trees[trees.size() / 2];
 }
 
+void run_folds(const Material& m, const Dataset& d, std::span<const int> fold_of_row,
+               const TrainOptions& options, const std::string& params, TrainResult& result) {
+  result.folds.clear();
+  result.out_of_fold.assign(d.rows.size(), 0);
+  for (int fold = 0; fold < options.folds; ++fold) {
+    run_fold(m, d, fold_of_row, fold, options, params, result);
+  }
+  std::vector<std::size_t> all(d.rows.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  result.evaluation = evaluate_rows(d, all, result.out_of_fold, options.goal);
+}
+
+// Gives the rows of the problems with the worst choices more weight.
+void weigh_hard_problems(const Evaluation& evaluation, Material& m) {
+  std::vector<const ProblemResult*> results;
+  for (const ProblemResult& result : evaluation.results) results.push_back(&result);
+  std::ranges::stable_sort(results, {}, &ProblemResult::efficiency);
+  results.resize(static_cast<std::size_t>(std::ceil(kHardShare * double(results.size()))));
+  std::set<std::size_t> hard;
+  for (const ProblemResult* result : results) hard.insert(result->problem);
+  if (m.weights.empty()) m.weights.assign(m.groups.size(), 1);
+  for (std::size_t i = 0; i < m.groups.size(); ++i) {
+    if (hard.contains(m.groups[i])) m.weights[i] *= kHarderWeight;
+  }
+}
+
+// Leaves the folds, and in the material the weights, of the best round.
+void mine_hard_examples(Material& m, const Dataset& d, std::span<const int> fold_of_row,
+                        const TrainOptions& options, const std::string& params,
+                        TrainResult& result) {
+  result.rounds = {result.evaluation->summary};
+  Material tried = m;
+  TrainResult round = result;
+  for (int i = 0; i < options.hard_rounds; ++i) {
+    weigh_hard_problems(*round.evaluation, tried);
+    run_folds(tried, d, fold_of_row, options, params, round);
+    const Summary& summary = round.evaluation->summary;
+    const bool is_better = summary.mean > result.evaluation->summary.mean;
+    std::vector<Summary> rounds = std::move(result.rounds);
+    rounds.push_back(summary);
+    if (is_better) {
+      m.weights = tried.weights;
+      result = round;
+    }
+    result.rounds = std::move(rounds);
+  }
+}
+
 // The number of trees after a warm start. The part of the fold that is usually scored is trained on
 // as well, because the old trees may know it.
 int trees_after_warm_start(const Material& m, const Dataset& d, std::span<const int> fold_of_row,
@@ -384,6 +435,7 @@ Manifest manifest_of(const Dataset& d, const Target& target, const Material& m,
   o.params = params_of(options);
   o.params["goal"] = goal.name;
   o.params["weight_power"] = fmt::format("{}", options.weight_power);
+  if (options.hard_rounds > 0) o.params["hard_rounds"] = fmt::format("{}", options.hard_rounds);
   if (options.warm_start) o.params["warm_start"] = options.warm_start->manifest.model_hash;
   return o;
 }
@@ -419,8 +471,21 @@ void check_params(const std::map<std::string, std::string>& params) {
   }
 }
 
+void check_hard_rounds(const TrainOptions& o) {
+  if (o.hard_rounds < 0 || o.hard_rounds > kMostHardRounds) {
+    refuse_training("rounds of hard examples must be 0 to {}, got {}", kMostHardRounds,
+                    o.hard_rounds);
+  }
+  if (o.hard_rounds > 0 && o.warm_start) {
+    refuse_training(
+        "hard examples are found out of fold, and a warm start has no folds; got {} rounds",
+        o.hard_rounds);
+  }
+}
+
 void check(const Dataset& d, const Target& target, const TrainOptions& o) {
   check_params(o.params);
+  check_hard_rounds(o);
   if (target.name != d.target) {
     refuse_training("the data are of target '{}', got the row of '{}'", d.target, target.name);
   }
@@ -478,7 +543,7 @@ TrainResult train(const Dataset& dataset, const Target& target, const TrainOptio
   for (const Dataset::Row& row : dataset.rows) groups.push_back(row.problem);
   const std::vector<int> fold_of_row = group_folds(groups, options.folds);
   lightgbm::load();
-  const Material material = material_of(dataset, target, options);
+  Material material = material_of(dataset, target, options);
   const std::string params = text_of(params_of(options));
 
   TrainResult result;
@@ -486,13 +551,10 @@ TrainResult train(const Dataset& dataset, const Target& target, const TrainOptio
   if (options.warm_start) {
     trees = trees_after_warm_start(material, dataset, fold_of_row, options, params);
   } else {
-    result.out_of_fold.resize(dataset.rows.size());
-    for (int fold = 0; fold < options.folds; ++fold) {
-      run_fold(material, dataset, fold_of_row, fold, options, params, result);
+    run_folds(material, dataset, fold_of_row, options, params, result);
+    if (options.hard_rounds > 0) {
+      mine_hard_examples(material, dataset, fold_of_row, options, params, result);
     }
-    std::vector<std::size_t> all(dataset.rows.size());
-    std::iota(all.begin(), all.end(), std::size_t{0});
-    result.evaluation = evaluate_rows(dataset, all, result.out_of_fold, options.goal);
     trees = median_trees(result.folds);
   }
 

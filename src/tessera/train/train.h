@@ -38,7 +38,11 @@ struct TrainOptions {
   std::map<std::string, std::string> params;  // LightGBM's parameters; they override ours
   int folds = 5;
   double stop_share = 0.15;  // share of the training rows for early stopping
-  int patience = 50;         // training stops after so many trees without improvement
+  // Iterative hard-example mining: how often the forests are fitted again after the rows of the
+  // quarter of problems with the worst choices, out of fold, got twice their weight. The round with
+  // the greatest mean efficiency out of fold counts, the first one included.
+  int hard_rounds = 0;
+  int patience = 50;  // training stops after so many trees without improvement
   std::uint64_t seed = 1;
   int threads = 4;  // LightGBM's threads, at most kMaxThreads; their number affects the forest's
                     // bits
@@ -70,6 +74,7 @@ struct TrainResult {
   std::vector<double> out_of_fold;       // for every row, the prediction of the forest that did not
                                          // train on it
   std::optional<Evaluation> evaluation;  // by out_of_fold; none after a warm start
+  std::vector<Summary> rounds;  // of hard-example mining, the one without it first; empty without
   std::vector<FeatureImportance> importances;  // the greatest gain first
 };
 

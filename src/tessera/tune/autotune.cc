@@ -120,12 +120,15 @@ std::vector<Measurement> autotune(const Problem& problem, const Target& target,
   measure::WorkerRequest request = request_for(problem, target, options);
   std::vector<Entry> entries;
   for (const KernelSpec& spec : candidates) {
-    if (static_cast<int>(entries.size()) >= std::max(options.top, 1)) break;
-    if (!entries.empty() && clock.seconds() > kVettingShare * options.budget_seconds) break;
+    const bool is_enough = static_cast<int>(entries.size()) >= std::max(options.top, 1);
+    const bool is_late = clock.seconds() > kVettingShare * options.budget_seconds;
+    if (!options.all && (is_enough || (is_late && !entries.empty()))) break;
     entries.push_back(vet(spec, target, registry.builder(), worker, request));
   }
   request.measure = true;
-  request.budget_seconds = std::max(options.budget_seconds - clock.seconds(), kLeastFinalSeconds);
+  const double rest = options.all ? (1 - kVettingShare) * options.budget_seconds
+                                  : options.budget_seconds - clock.seconds();
+  request.budget_seconds = std::max(rest, kLeastFinalSeconds);
   request.timeout_seconds += request.budget_seconds;
   const std::vector<Entry*> best = finalists(entries);
   if (!best.empty()) measure(best, worker, request);

@@ -14,6 +14,9 @@ namespace tessera::tune {
 struct AutotuneOptions {
   double budget_seconds = 2.0;
   int top = 5;
+  // Every candidate, whatever `top` is and whenever the budget ends; the final still gets its share
+  // of the budget.
+  bool all = false;
   int threads = 1;
   int device = 0;  // the GPU's number
   double candidate_timeout_seconds = 10;

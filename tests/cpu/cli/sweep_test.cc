@@ -116,6 +116,42 @@ TEST_F(CliSweep, MergedShardsAreTheWhole) {
   EXPECT_EQ(run_json(sweep_words("all.sqlite")).at("stored_before"), kProblems);
 }
 
+// A stand-in for Slurm's sbatch runs the tasks of an array one after the other. The second one is
+// killed on the way and started again, as Slurm does after a node was lost.
+TEST_F(CliSweep, AnArrayOfJobsIsTheWhole) {
+  write("sbatch", R"(#!/bin/sh
+count=${1#--array=1-}
+shift
+for task in $(seq 1 "$count"); do
+  export SLURM_ARRAY_TASK_ID=$task SLURM_ARRAY_TASK_COUNT=$count
+  [ "$task" != 2 ] || timeout -s KILL 0.5 "$@" || true
+  "$@" || exit 1
+done
+)");
+  const Words words = {"--problems", "problems.txt", "--kernels", kernels_,
+                       "--target",   "generic",      "--threads", "1"};
+  const std::string script = std::string(TESSERA_SOURCE) + "/tools/sweep_array.sh";
+  const CliResult result = run_in_shell(
+      "TESSERA=$0 exec /bin/sh sbatch --array=1-3 " + script + " parts \"$@\" 2>\"$CLI_STDERR\"",
+      words);
+  EXPECT_EQ(result.status, 0) << result.err << result.out;
+  const Json merged = run_json(
+      "data merge all.sqlite parts/1of3.sqlite parts/2of3.sqlite "
+      "parts/3of3.sqlite");
+  EXPECT_EQ(merged.at("added"), kKernels * kProblems);
+  EXPECT_EQ(run_json("data describe all.sqlite").at("problems"), kProblems);
+}
+
+TEST_F(CliSweep, AnArrayNeedsItsTasksNumber) {
+  const std::string script = std::string(TESSERA_SOURCE) + "/tools/sweep_array.sh";
+  const CliResult result =
+      run_in_shell("exec /bin/sh " + script + " parts --problems x 2>\"$CLI_STDERR\"", {});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.err,
+            "sweep_array.sh: SLURM_ARRAY_TASK_ID or SLURM_ARRAY_TASK_COUNT is not set; start it "
+            "with sbatch --array=1-N\n");
+}
+
 TEST_F(CliSweep, SaysWhatRemainsWhenTimeIsUp) {
   Words words = sweep_words("s.sqlite");
   words.insert(words.end(), {"--budget", "0.001s"});

@@ -147,7 +147,7 @@ class ConvKernels : public testing::Test {
 TEST_F(ConvKernels, RandomOnesAreCorrectOnRandomProblems) {
   fmt::print("seed {}\n", seed_);
   for (const Target& target : targets_here()) {
-    for (int i = 0; i < 14; ++i) {
+    for (int i = 0; i < 8; ++i) {
       const ConvProblem p = problem();
       family_.validate(p);
       const auto specs = kernels(p, target);

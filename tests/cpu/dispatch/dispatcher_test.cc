@@ -416,6 +416,34 @@ TEST_F(AutotuneTest, MeasuresOnFirstUseAndReusesInTheNextProcess) {
   EXPECT_EQ(tune::Store(file).all().size(), 3U);
 }
 
+// The pool has more kernels than autotuning would measure. A model that has no opinion is replaced
+// by measurements of all of them, or of the best by the estimate; one that has is asked.
+TEST_F(AutotuneTest, MeasuresAllKernelsWhereNoModelHasAnOpinion) {
+  const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 33, 44, 55);
+  const auto registry = std::make_shared<Registry>("few", options().build);
+  const Decision all = Dispatcher(options()).explain(p, with_threads(2));
+  std::vector<std::string> names;
+  for (const Considered& c : all.considered) {
+    if (c.refusal.empty() && names.size() < 7) names.push_back(c.name);
+  }
+  ASSERT_EQ(names.size(), 7U);
+  for (const std::string& name : names) registry->declare(parse_name(name));
+  DispatcherOptions o = options();
+  o.without_model = WithoutModel::measure;
+  o.without_model_top = 2;
+  o.models = (folder / "no models").string();
+  const fs::path file = folder / "cache" / "tuning.sqlite";
+  EXPECT_EQ(Dispatcher(o, registry).kernel_for(p, with_threads(2)).source, ChoiceSource::tuned);
+  EXPECT_EQ(tune::Store(file).all().size(), 2U);
+  o.without_model_top = 0;
+  const GemmProblem other = gemm_problem(DType::fp32, GemmLayout::rcr, 44, 33, 55);
+  Dispatcher dispatcher(o, registry);
+  EXPECT_EQ(dispatcher.kernel_for(other, with_threads(2)).source, ChoiceSource::tuned);
+  EXPECT_EQ(tune::Store(file).all().size(), 9U);
+  dispatcher.kernel_for(other, with_threads(2));
+  EXPECT_EQ(tune::Store(file).all().size(), 9U);
+}
+
 // Real children running kernels that are broken in each way; this process notices nothing.
 TEST_F(AutotuneTest, SurvivesBrokenKernelsAndChoosesAWorkingOne) {
   const Decision decision = Dispatcher(options()).explain(small(), with_threads(1));

@@ -82,7 +82,7 @@ class FmhaBackward : public testing::Test {
 TEST_F(FmhaBackward, RandomProblemsAreCorrect) {
   fmt::print("seed {}\n", seed_);
   for (const Target& target : targets_here()) {
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 4; ++i) {
       const FmhaProblem p = random_backward(random_, i % 3 == 0 ? 300 : 60, i % 4 == 0 ? 200 : 70);
       family_.validate(p);
       const auto specs = kernels(p, target);
@@ -115,7 +115,7 @@ TEST_F(FmhaBackward, SamplesAreCorrect) {
 TEST_F(FmhaBackward, AnyNumberOfThreadsGivesTheSameBits) {
   fmt::print("seed {}\n", seed_);
   const Target target = targets_here().front();
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 6; ++i) {
     const FmhaProblem p = random_backward(random_, i % 2 == 0 ? 900 : 150, 40);
     const KernelSpec spec = random_.one_of(kernels(p, target));
     SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));

@@ -53,7 +53,7 @@ class FmhaExtend : public testing::Test {
 TEST_F(FmhaExtend, RandomProblemsAreCorrect) {
   fmt::print("seed {}\n", seed_);
   for (const Target& target : targets_here()) {
-    for (int i = 0; i < 10; ++i) {
+    for (int i = 0; i < 5; ++i) {
       const FmhaProblem p = random_extend(random_, i % 4 == 0 ? 150 : 30, i % 5 == 0 ? 200 : 70);
       ASSERT_NO_THROW(family_.validate(p)) << to_string(Problem(p));
       check(target, p, static_cast<int>(random_.integer(1, 5)));

@@ -122,7 +122,7 @@ int FmhaKernels::written_elsewhere(const FmhaProblem& p, const measure::OwnedOpe
 TEST_F(FmhaKernels, RandomOnesAreCorrectOnRandomProblems) {
   fmt::print("seed {}\n", seed_);
   for (const Target& target : targets_here()) {
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 5; ++i) {
       const FmhaProblem p = random_.problem(i % 3 == 0 ? 300 : 60, i % 4 == 0 ? 200 : 70);
       family_.validate(p);
       const auto specs = kernels(p, target);
@@ -213,7 +213,7 @@ TEST_F(FmhaKernels, FewRowsAreCorrect) {
 TEST_F(FmhaKernels, AnyNumberOfThreadsGivesTheSameBits) {
   fmt::print("seed {}\n", seed_);
   const Target target = targets_here().front();
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < 8; ++i) {
     const FmhaProblem p = i % 4 == 0 ? long_problem(random_, i) : random_.problem(150, 70);
     const KernelSpec spec = random_.one_of(kernels(p, target));
     SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));

@@ -34,11 +34,14 @@ TEST_F(GpuFmhaAppend, EveryEssentialKernelIsCorrectOnItsSamples) {
 
 TEST_F(GpuFmhaAppend, AnyFeaturesTogetherAreCorrect) {
   fmha::RandomFmhas random(random_());
+  std::vector<FmhaProblem> problems;
+  std::vector<KernelSpec> specs;
   for (int i = 0; i < 60; ++i) {
-    const FmhaProblem p =
-        fmha::random_append(random, i % 4 == 0 ? 200 : 12, i % 8 == 0 ? 500 : 130);
-    check(family_.general(p, target_), p);
+    problems.push_back(fmha::random_append(random, i % 4 == 0 ? 200 : 12, i % 8 == 0 ? 500 : 130));
+    specs.push_back(family_.general(problems.back(), target_));
   }
+  ASSERT_NO_FATAL_FAILURE(build(specs));
+  for (std::size_t i = 0; i < specs.size(); ++i) check(specs[i], problems[i]);
 }
 
 }  // namespace

@@ -28,11 +28,13 @@ TEST_F(GpuFmhaBackward, EveryEssentialKernelIsCorrectOnItsSamples) {
 
 TEST_F(GpuFmhaBackward, AnyFeaturesTogetherAreCorrect) {
   fmha::RandomFmhas random(random_());
+  std::vector<Case> cases;
   for (int i = 0; i < 60; ++i) {
     const FmhaProblem p =
         fmha::random_backward(random, i % 4 == 0 ? 200 : 50, i % 8 == 0 ? 512 : 130);
-    check(family_.general(p, target_), p);
+    cases.push_back({family_.general(p, target_), p});
   }
+  check_all(cases);
 }
 
 // ---- tensor cores ----
@@ -74,13 +76,15 @@ FmhaProblem for_tensor_cores(fmha::RandomFmhas& random, std::int64_t longest) {
 }
 
 TEST_F(GpuFmhaBackward, TensorCoresAreCorrectOnRandomProblems) {
+  constexpr int kRandomProblems = 40;
   fmha::RandomFmhas random(random_());
-  for (int i = 0; i < 40; ++i) {
-    const FmhaProblem p = for_tensor_cores(random, i % 4 == 0 ? 700 : 200);
-    const std::vector<KernelSpec> specs = kernels(Pipeline::tmaws, p);
-    ASSERT_GE(specs.size(), 2U) << to_string(Problem(p));
-    for (const KernelSpec& spec : specs) check(spec, p);
+  std::vector<Case> cases;
+  for (int i = 0; i < kRandomProblems; ++i) {
+    const Problem problem = for_tensor_cores(random, i % 4 == 0 ? 700 : 200);
+    ASSERT_NO_FATAL_FAILURE(add_all(Pipeline::tmaws, problem, cases));
   }
+  EXPECT_GE(cases.size(), 2U * kRandomProblems);
+  check_all(cases);
 }
 
 // So many keys that every block takes several, in the order of a counter.

@@ -13,11 +13,8 @@ namespace {
 
 class GpuFmhaEightBits : public GpuFmhaPipeline {
  protected:
-  void check_all(const std::string& words) {
-    const Problem problem = parse_problem("fmha " + words);
-    const std::vector<KernelSpec> some = kernels(Pipeline::tmaws, problem);
-    ASSERT_FALSE(some.empty()) << words;
-    for (const KernelSpec& spec : some) check(spec, problem);
+  void add(const std::string& words, std::vector<Case>& cases) const {
+    add_all(Pipeline::tmaws, parse_problem("fmha " + words), cases);
   }
 };
 
@@ -61,37 +58,45 @@ FmhaProblem for_eight_bits(fmha::RandomFmhas& random, std::int64_t longest) {
 
 TEST_F(GpuFmhaEightBits, RandomProblemsAreCorrect) {
   fmha::RandomFmhas random(random_());
+  std::vector<Case> cases;
   for (int i = 0; i < 60; ++i) {
     const Problem problem = for_eight_bits(random, i % 12 == 0 ? 1200 : 300);
-    const std::vector<KernelSpec> some = kernels(Pipeline::tmaws, problem);
-    ASSERT_FALSE(some.empty()) << to_string(problem);
-    check(random.one_of(some), problem);
+    ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::tmaws, problem, random, cases));
   }
+  check_all(cases);
 }
 
 // Scores bent by a soft cap, ALiBi and an element-wise bias, for which only short heads have room.
 TEST_F(GpuFmhaEightBits, BentScoresAreCorrect) {
+  std::vector<Case> cases;
   for (const char* words :
        {"dtype=fp8 bias=alibi soft_cap=9 qscale=per_tensor", "dtype=bf8 out=bf16 soft_cap=5",
         "dtype=fp8,fp32 out=bf16 bias=elementwise mask=top_left qscale=per_tensor"}) {
-    check_all(std::string("batch=2 heads=4 heads_kv=2 seqlen_q=300 seqlen_k=333 hdim=64 lse=1 ") +
-              words);
+    ASSERT_NO_FATAL_FAILURE(add(
+        std::string("batch=2 heads=4 heads_kv=2 seqlen_q=300 seqlen_k=333 hdim=64 lse=1 ") + words,
+        cases));
   }
+  check_all(cases);
 }
 
 // With weights of fp16 many blocks are repaired where scores differ by tens of nats.
 TEST_F(GpuFmhaEightBits, ScoresThatJumpAreCorrect) {
+  std::vector<Case> cases;
   for (const char* words : {"dtype=fp8 scale=0.7", "dtype=bf8 out=bf16 scale=2 mask=bottom_right",
                             "dtype=fp8 out=fp32 scale=-0.6", "dtype=fp8 scale=0.0001"}) {
     for (const int hdim : {64, 128, 192, 256}) {
-      check_all(fmt::format("batch=2 heads=3 seqlen_q=200 seqlen_k=900 hdim={} hdim_v={} lse=1 {}",
-                            hdim, hdim == 192 ? 128 : hdim, words));
+      ASSERT_NO_FATAL_FAILURE(
+          add(fmt::format("batch=2 heads=3 seqlen_q=200 seqlen_k=900 hdim={} hdim_v={} lse=1 {}",
+                          hdim, hdim == 192 ? 128 : hdim, words),
+              cases));
     }
   }
+  check_all(cases);
 }
 
 // More tiles than units, so that blocks take several, whose products overlap.
 TEST_F(GpuFmhaEightBits, ManyTilesAreCorrect) {
+  std::vector<Case> cases;
   for (const char* words :
        {"batch=8 heads=16 heads_kv=4 seqlen_q=500 seqlen_k=300 hdim=64 dtype=fp8 out=bf16",
         "batch=4 heads=16 heads_kv=2 seqlen_q=777 seqlen_k=777 hdim=128 mask=top_left dtype=fp8 "
@@ -104,8 +109,9 @@ TEST_F(GpuFmhaEightBits, ManyTilesAreCorrect) {
         "mask=bottom_right window_left=200 dtype=fp8",
         "batch=4 heads=16 seqlen_q=500 seqlen_k=500 hdim=256 mask=top_left window_left=99 "
         "dtype=fp8 out=bf16 qscale=per_block"}) {
-    check_all(std::string("lse=1 ") + words);
+    ASSERT_NO_FATAL_FAILURE(add(std::string("lse=1 ") + words, cases));
   }
+  check_all(cases);
 }
 
 }  // namespace

@@ -5,36 +5,30 @@
 
 #include <random>
 
-#include "cuda/gpu_test.h"
-#include "host/fmha/fmha_problems.h"
+#include "cuda/fmha/pipelines.h"
 
 namespace tessera {
 namespace {
 
-class GpuFmha : public GpuTest {
- protected:
-  void check(const std::string& kernel, const Problem& problem) {
-    check_twice(kernel, problem, expect_correct);
-  }
-
-  const Family& family_ = family_of(Op::fmha);
-};
+class GpuFmha : public GpuFmhaPipeline {};
 
 TEST_F(GpuFmha, EveryEssentialKernelIsCorrectOnItsSamples) {
   const std::vector<KernelSpec> specs = essential(family_);
   ASSERT_FALSE(specs.empty());
   ASSERT_NO_FATAL_FAILURE(build(specs));
   for (const KernelSpec& spec : specs) {
-    for (const Problem& problem : family_.samples(spec, target_)) check(name_of(spec), problem);
+    for (const Problem& problem : family_.samples(spec, target_)) check(spec, problem);
   }
 }
 
 TEST_F(GpuFmha, AnyFeaturesTogetherAreCorrect) {
   fmha::RandomFmhas problems(random_());
+  std::vector<Case> cases;
   for (int i = 0; i < 60; ++i) {
     const FmhaProblem problem = problems.problem(150, i % 8 == 0 ? 500 : 130);
-    check(name_of(family_.general(problem, target_)), problem);
+    cases.push_back({family_.general(problem, target_), problem});
   }
+  check_all(cases);
 }
 
 }  // namespace

@@ -10,18 +10,18 @@ namespace {
 
 class GpuFmhaExtend : public GpuFmhaPipeline {
  protected:
-  void check_some(Pipeline pipeline, int count) {
+  void check_some(Pipeline pipeline, std::size_t count) {
     fmha::RandomFmhas random(random_());
-    int checked = 0;
-    for (int i = 0; i < 8 * count && checked < count; ++i) {
+    std::vector<Case> cases;
+    for (std::size_t i = 0; i < 8 * count && cases.size() < count; ++i) {
       FmhaProblem p = fmha::random_extend(random, i % 4 == 0 ? 300 : 40, 130);
       if (pipeline != Pipeline::direct) make_whole(random, p);
       const std::vector<KernelSpec> found = kernels(pipeline, p);
       if (found.empty()) continue;
-      check(random.one_of(found), p);
-      ++checked;
+      cases.push_back({random.one_of(found), p});
     }
-    EXPECT_EQ(checked, count);
+    EXPECT_EQ(cases.size(), count);
+    check_all(cases);
   }
 
   // What kernels of tensor cores take: 16 bits, heads of whole pieces, strides of such pieces.

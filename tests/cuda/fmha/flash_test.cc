@@ -82,16 +82,17 @@ FmhaProblem in_pages(fmha::RandomFmhas& random, FmhaProblem p) {
 
 TEST_F(GpuFmhaFlash, RandomPagesAreCorrect) {
   fmha::RandomFmhas random(random_());
+  std::vector<Case> cases;
   for (int i = 0; i < 80; ++i) {
     const Problem problem = in_pages(random, for_flash(random, i % 8 == 0 ? 1200 : 300));
-    const std::vector<KernelSpec> some = kernels(Pipeline::tmaws, problem);
-    ASSERT_FALSE(some.empty()) << to_string(problem);
-    check(random.one_of(some), problem);
+    ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::tmaws, problem, random, cases));
   }
+  check_all(cases);
 }
 
 // Nearly every block is repaired, by keys that are found in their pages again.
 TEST_F(GpuFmhaFlash, ScoresThatJumpInPagesAreCorrect) {
+  std::vector<Case> cases;
   for (const char* words : {"dtype=bf16 scale=2 pages=table page_size=16",
                             "dtype=fp16 scale=40 pages=list page_size=64 mask=bottom_right",
                             "dtype=bf16 scale=40 pages=table page_size=1024 lengths=padded"}) {
@@ -99,49 +100,53 @@ TEST_F(GpuFmhaFlash, ScoresThatJumpInPagesAreCorrect) {
       const Problem problem = parse_problem(
           fmt::format("fmha batch=2 heads=3 seqlen_q=200 seqlen_k=900 hdim={} hdim_v={} lse=1 {}",
                       hdim, hdim == 192 ? 128 : hdim, words));
-      for (const KernelSpec& spec : kernels(Pipeline::tmaws, problem)) check(spec, problem);
+      ASSERT_NO_FATAL_FAILURE(add_all(Pipeline::tmaws, problem, cases));
     }
   }
+  check_all(cases);
 }
 
 // Half of them in pages, too. All weights but 1 of 256 are dropped, at most.
 TEST_F(GpuFmhaFlash, RandomProblemsWithDropoutAreCorrect) {
   fmha::RandomFmhas random(random_());
+  std::vector<Case> cases;
   for (int i = 0; i < 60; ++i) {
     FmhaProblem p = for_flash(random, i % 12 == 0 ? 1200 : 300);
     if (random.coin()) p = in_pages(random, p);
     p.p_drop = static_cast<float>(random.integer(1, 999)) / 1000;
-    const std::vector<KernelSpec> some = kernels(Pipeline::tmaws, p);
-    ASSERT_FALSE(some.empty()) << to_string(Problem(p));
-    check(random.one_of(some), p);
+    ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::tmaws, p, random, cases));
   }
+  check_all(cases);
 }
 
 TEST_F(GpuFmhaFlash, RandomProblemsAreCorrect) {
   fmha::RandomFmhas random(random_());
+  std::vector<Case> cases;
   for (int i = 0; i < 120; ++i) {
     const Problem problem = for_flash(random, i % 12 == 0 ? 1200 : 300);
-    const std::vector<KernelSpec> some = kernels(Pipeline::tmaws, problem);
-    ASSERT_FALSE(some.empty()) << to_string(problem);
-    check(random.one_of(some), problem);
+    ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::tmaws, problem, random, cases));
   }
+  check_all(cases);
 }
 
 // With scores that differ by hundreds of nats nearly every block is repaired.
 TEST_F(GpuFmhaFlash, ScoresThatJumpAreCorrect) {
+  std::vector<Case> cases;
   for (const char* words : {"dtype=bf16 scale=2", "dtype=fp16 scale=2", "dtype=bf16 scale=40",
                             "dtype=fp16 scale=40 mask=bottom_right", "dtype=bf16 scale=0.001"}) {
     for (const int hdim : {64, 128, 192, 256}) {
       const Problem problem = parse_problem(
           fmt::format("fmha batch=2 heads=3 seqlen_q=200 seqlen_k=900 hdim={} hdim_v={} lse=1 {}",
                       hdim, hdim == 192 ? 128 : hdim, words));
-      for (const KernelSpec& spec : kernels(Pipeline::tmaws, problem)) check(spec, problem);
+      ASSERT_NO_FATAL_FAILURE(add_all(Pipeline::tmaws, problem, cases));
     }
   }
+  check_all(cases);
 }
 
 // More tiles than units, so that blocks take several, whose products overlap.
 TEST_F(GpuFmhaFlash, ManyTilesAreCorrect) {
+  std::vector<Case> cases;
   for (const char* words :
        {"batch=8 heads=16 heads_kv=4 seqlen_q=500 seqlen_k=300 hdim=64 dtype=bf16",
         "batch=4 heads=16 heads_kv=2 seqlen_q=777 seqlen_k=777 hdim=128 mask=top_left dtype=bf16",
@@ -156,8 +161,9 @@ TEST_F(GpuFmhaFlash, ManyTilesAreCorrect) {
         "batch=20 heads=8 heads_kv=2 seqlen_q=500 seqlen_k=700 hdim=128 lengths=packed "
         "mask=bottom_right window_left=200 pages=list page_size=64 check_pages=1 dtype=fp16"}) {
     const Problem problem = parse_problem(std::string("fmha lse=1 ") + words);
-    for (const KernelSpec& spec : kernels(Pipeline::tmaws, problem)) check(spec, problem);
+    ASSERT_NO_FATAL_FAILURE(add_all(Pipeline::tmaws, problem, cases));
   }
+  check_all(cases);
 }
 
 }  // namespace

@@ -36,12 +36,12 @@ FmhaProblem few_queries(fmha::RandomFmhas& random) {
 
 TEST_F(GpuFmhaSplit, RandomProblemsAreCorrect) {
   fmha::RandomFmhas random(random_());
+  std::vector<Case> cases;
   for (int i = 0; i < 40; ++i) {
     const Problem problem = few_queries(random);
-    const std::vector<KernelSpec> some = kernels(Pipeline::splitkv, problem);
-    ASSERT_FALSE(some.empty()) << to_string(problem);
-    check(random.one_of(some), problem);
+    ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::splitkv, problem, random, cases));
   }
+  check_all(cases);
 }
 
 // Latent attention: the values are the first elements of the keys, or lie elsewhere, also where
@@ -62,18 +62,19 @@ FmhaProblem latent(fmha::RandomFmhas& random) {
 
 TEST_F(GpuFmhaSplit, RandomLatentProblemsAreCorrect) {
   fmha::RandomFmhas random(random_());
+  std::vector<Case> cases;
   for (int i = 0; i < 30; ++i) {
     const Problem problem = latent(random);
-    const std::vector<KernelSpec> some = kernels(Pipeline::splitkv, problem);
-    ASSERT_FALSE(some.empty()) << to_string(problem);
-    check(random.one_of(some), problem);
+    ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::splitkv, problem, random, cases));
   }
+  check_all(cases);
 }
 
 // Parts of less than a ring of blocks, of one block, and of none; pages that hold whole blocks of
 // keys and pages that don't; more rows than a tile has.
 TEST_F(GpuFmhaSplit, LatentPartsAndPagesAreCorrect) {
   int turn = 0;
+  std::vector<Case> cases;
   for (const char* words :
        {"heads=16 seqlen_q=1 seqlen_k=1", "heads=16 seqlen_q=1 seqlen_k=32 v_in_k=1",
         "heads=64 seqlen_q=1 seqlen_k=100 v_in_k=1 num_splits=1",
@@ -92,10 +93,10 @@ TEST_F(GpuFmhaSplit, LatentPartsAndPagesAreCorrect) {
     const std::string line = "fmha heads_kv=1 hdim=576 hdim_v=512 scale=0.07 ";
     const Problem problem =
         parse_problem(line + (turn++ % 2 == 0 ? "dtype=bf16 " : "dtype=fp16 ") + words);
-    const std::vector<KernelSpec> some = kernels(Pipeline::splitkv, problem);
-    ASSERT_EQ(some.size(), 1U) << words;
-    for (const KernelSpec& spec : some) check(spec, problem);
+    ASSERT_NO_FATAL_FAILURE(add_all(Pipeline::splitkv, problem, cases));
   }
+  EXPECT_EQ(cases.size(), static_cast<std::size_t>(turn));
+  check_all(cases);
 }
 
 // All blocks of a tile merge, twice in a row: the counters are clean again, and the bits are those

@@ -128,6 +128,51 @@ TEST_F(CliTrained, EvaluateEqualsTheMetrics) {
   }
 }
 
+TEST_F(CliTrained, CompareCountsAndSavesChoices) {
+  const CliResult text = run("evaluate --compare m m --data sweep.sqlite --save choices.csv");
+  EXPECT_EQ(text.status, 0) << text.err;
+  for (const char* line : {"agreement 16/16 (100.00%); 0 improved, 16 same, 0 degraded\n",
+                           "mean    ", "median  ", "P10     ", " (+0.00%)\n", "accepted\n"}) {
+    EXPECT_NE(text.out.find(line), std::string::npos) << line << "\n" << text.out;
+  }
+  const std::string saved = read_file(folder() / "choices.csv");
+  EXPECT_EQ(std::ranges::count(saved, '\n'), 17);
+  EXPECT_TRUE(saved.starts_with(
+      "problem,best,best_seconds,chosen,chosen_seconds,efficiency,new_chosen,new_chosen_seconds,"
+      "new_efficiency\n\"gemm m="))
+      << saved;
+  EXPECT_EQ(run_json("evaluate --model m --data sweep.sqlite --save own.csv").at("fit").at("unit"),
+            "us");
+  EXPECT_EQ(std::ranges::count(read_file(folder() / "own.csv"), ','), 5 * 17);
+}
+
+TEST_F(CliTrained, RetrainsAsTheOldModelWasTrained) {
+  expect_failure("evaluate --compare m new --data sweep.sqlite --retrain",
+                 "evaluate: --retrain learns from one side of the split and compares on the other: "
+                 "give --compare OLD NEW and --unseen with it");
+  const CliResult text = run("evaluate --compare m new --data sweep.sqlite --retrain --unseen");
+  EXPECT_NE(text.out.find("trained new on 96 rows of 12 problems, 3 folds\n"), std::string::npos)
+      << text.out << text.err;
+  const Manifest trained = load_model(folder() / "new").manifest;
+  EXPECT_EQ(trained.quantity, ModelQuantity::seconds);
+  EXPECT_EQ(trained.data_hash, load_model(folder() / "m").manifest.data_hash);
+}
+
+TEST_F(CliTrained, SeveralQuantitiesInOneCall) {
+  const CliResult twice =
+      run("train --data sweep.sqlite --target avx512 --dtype fp32 --folds 3 --trees 2 --leaves 7 "
+          "--jobs 1 --quantity tflops,tflops --output all");
+  EXPECT_EQ(twice.err, "tessera: train: --quantity names 'tflops' twice\n");
+  const Json json = run_json(
+      "train --data sweep.sqlite --target avx512 --dtype fp32 --folds 3 --trees 2 --leaves 7 "
+      "--jobs 1 --quantity tflops,seconds,bandwidth --hard-examples 1 --output all");
+  ASSERT_EQ(json.at("models").size(), 3U);
+  EXPECT_EQ(json.at("models").at(0).at("hard_rounds").size(), 2U);
+  EXPECT_EQ(load_model(folder() / "all/tflops").manifest.quantity, ModelQuantity::tflops);
+  EXPECT_EQ(load_model(folder() / "all/seconds").manifest.quantity, ModelQuantity::seconds);
+  EXPECT_EQ(load_model(folder() / "all/bandwidth").manifest.quantity, ModelQuantity::bandwidth);
+}
+
 TEST_F(CliTrained, CompareAcceptsItselfAndRefusesWorse) {
   EXPECT_EQ(run_json("evaluate --compare m m --data sweep.sqlite").at("accepted"), true);
   // Minus the seconds: the slowest kernels come first.

@@ -181,6 +181,20 @@ TEST(Metrics, SameModelIsAccepted) {
   EXPECT_EQ(c.mean, 1);
   EXPECT_EQ(c.worst, 1);
   EXPECT_TRUE(c.reasons.empty());
+  EXPECT_EQ(c.agreeing, 4U);
+  EXPECT_EQ(c.same, 4U);
+}
+
+TEST(Metrics, CountsWhatChanges) {
+  FourProblems before;
+  FourProblems after = before;
+  after.rows[7].score = 3;              // another kernel, which is faster
+  after.rows[2].seconds = 1e-3 / 0.85;  // the same kernel, which is slower
+  const Comparison c = compare(before.evaluation(), after.evaluation(), before.problems);
+  EXPECT_EQ(c.agreeing, 3U);
+  EXPECT_EQ(c.improved, 1U);
+  EXPECT_EQ(c.same, 2U);
+  EXPECT_EQ(c.degraded, 1U);
 }
 
 TEST(Metrics, WorseModelIsRefusedWithReasons) {

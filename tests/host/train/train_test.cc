@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 
@@ -10,6 +11,7 @@
 #include "host/train/learning_data.h"
 #include "tessera/base/files.h"
 #include "tessera/learn/lightgbm.h"
+#include "tessera/train/fit.h"
 
 namespace tessera::train {
 namespace {
@@ -76,6 +78,48 @@ TEST_F(Train, LearnsWhatTheEstimateDoesNotKnow) {
     EXPECT_EQ(model->manifest.data_hash, dataset_.hash);
     EXPECT_EQ(model->manifest.metrics.at("mean_efficiency"), result.evaluation->summary.mean);
   }
+}
+
+// In the quantity that a model predicts, over all rows; a model that only ranks has no fit.
+TEST_F(Train, PredictionsFitWhatWasMeasured) {
+  for (const Goal goal : {Goal::seconds, Goal::tflops, Goal::bandwidth, Goal::efficiency}) {
+    SCOPED_TRACE(to_string(goal));
+    options_.goal = goal;
+    const auto model = saved(train(dataset_, target_, options_));
+    const std::optional<Fit> fit = fit_of(dataset_, target_, model);
+    ASSERT_TRUE(fit);
+    EXPECT_EQ(fit->rows, dataset_.rows.size());
+    EXPECT_GT(fit->r2, 0);
+    EXPECT_LE(fit->r2, 1);
+    EXPECT_GT(fit->rmse, 0);
+  }
+  options_.goal = Goal::tflops;
+  const auto model = saved(train(dataset_, target_, options_));
+  std::vector<double> measured;
+  std::vector<double> predicted;
+  for (const ScoredRow& row : score_model(dataset_, target_, model)) {
+    const double flops = family_of(Op::gemm).flops(dataset_.problems[row.problem]);
+    measured.push_back(flops / row.seconds / 1e12);
+    predicted.push_back(flops / -row.score / 1e12);
+  }
+  EXPECT_NEAR(fit_of(dataset_, target_, model)->r2, fit_of(measured, predicted, "")->r2, 1e-9);
+  options_.goal = Goal::ranking;
+  EXPECT_FALSE(fit_of(dataset_, target_, saved(train(dataset_, target_, options_))));
+}
+
+// The round with the best choices counts, and the first one is among them.
+TEST_F(Train, HardExamplesLoseNothingOutOfFold) {
+  const TrainResult without = train(dataset_, target_, options_);
+  EXPECT_TRUE(without.rounds.empty());
+  options_.hard_rounds = 2;
+  const TrainResult result = train(dataset_, target_, options_);
+  ASSERT_EQ(result.rounds.size(), 3U);
+  EXPECT_EQ(result.rounds[0].mean, without.evaluation->summary.mean);
+  double best = 0;
+  for (const Summary& round : result.rounds) best = std::max(best, round.mean);
+  EXPECT_EQ(result.evaluation->summary.mean, best);
+  EXPECT_NE(result.rounds[1].mean, result.rounds[0].mean);
+  EXPECT_EQ(result.manifest.params.at("hard_rounds"), "2");
 }
 
 TEST_F(Train, SameBytesAgain) {

@@ -6,6 +6,7 @@ namespace tessera {
 namespace {
 
 using EssentialFmha = NvrtcTest;
+using OtherFmha = NvrtcTest;  // kernels that are made when they are needed
 
 TEST_F(EssentialFmha, CompileForHopperWithoutSpills) {
   const std::vector<Source> sources = essential_sources(Op::fmha);
@@ -13,7 +14,7 @@ TEST_F(EssentialFmha, CompileForHopperWithoutSpills) {
   expect_no_spills(sources);
 }
 
-TEST_F(EssentialFmha, OtherAppendingKernelsCompileWithoutSpills) {
+TEST_F(OtherFmha, AppendingKernelsCompileWithoutSpills) {
   const Family& family = family_of(Op::fmha);
   std::vector<Source> sources;
   for (const char* words : {"dtype=bf16 lengths=packed rotary=interleaved rotate_q=1",
@@ -29,7 +30,7 @@ TEST_F(EssentialFmha, OtherAppendingKernelsCompileWithoutSpills) {
 }
 
 // For heads of every length, with and without a store of the random values.
-TEST_F(EssentialFmha, DropoutCompilesWithoutSpills) {
+TEST_F(OtherFmha, DropoutCompilesWithoutSpills) {
   const Family& family = family_of(Op::fmha);
   std::vector<Source> sources;
   for (const char* words : {"hdim=64 dtype=bf16 random=1", "hdim=128 dtype=fp32 mask=top_left",
@@ -43,7 +44,7 @@ TEST_F(EssentialFmha, DropoutCompilesWithoutSpills) {
 }
 
 // Of each kind of factors and each output, with pages, too.
-TEST_F(EssentialFmha, EightBitsCompileWithoutSpills) {
+TEST_F(OtherFmha, EightBitsCompileWithoutSpills) {
   const Family& family = family_of(Op::fmha);
   std::vector<Source> sources;
   for (const char* words :
@@ -76,8 +77,7 @@ std::vector<Source> some_sources(std::initializer_list<const char*> problems, co
   return sources;
 }
 
-// Kernels that read pages of a cache are made when they are needed.
-TEST_F(EssentialFmha, PagedKernelsCompileWithoutSpills) {
+TEST_F(OtherFmha, PagedKernelsCompileWithoutSpills) {
   const std::vector<Source> sources = some_sources(
       {"dtype=fp32 pages=table", "dtype=bf16 pages=list cache_layout=vectorized lengths=packed",
        "dtype=fp32 pages=list cache_layout=vectorized lengths=padded mask=bottom_right lse=1",
@@ -87,8 +87,7 @@ TEST_F(EssentialFmha, PagedKernelsCompileWithoutSpills) {
   expect_no_spills(sources);
 }
 
-// Those that are made when they are needed.
-TEST_F(EssentialFmha, FlashKernelsCompileWithoutSpills) {
+TEST_F(OtherFmha, FlashKernelsCompileWithoutSpills) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
   const std::vector<Source> sources =
       some_sources({"dtype=bf16 lengths=packed bias=alibi soft_cap=30 mask=bottom_right lse=1",
@@ -98,7 +97,7 @@ TEST_F(EssentialFmha, FlashKernelsCompileWithoutSpills) {
   expect_no_spills(sources);
 }
 
-TEST_F(EssentialFmha, FlashKernelsOfGradientsCompileWithoutSpills) {
+TEST_F(OtherFmha, FlashKernelsOfGradientsCompileWithoutSpills) {
   const Family& family = family_of(Op::fmha);
   std::vector<Source> sources;
   for (const char* name : {"fp16_tmaws_128x128x64_2x1x1_1x1x1_packed_masked_splitordered1_s3",
@@ -113,7 +112,7 @@ TEST_F(EssentialFmha, FlashKernelsOfGradientsCompileWithoutSpills) {
 }
 
 // Each kind of factors, each output, each length of heads.
-TEST_F(EssentialFmha, FlashKernelsOfEightBitsCompileWithoutSpills) {
+TEST_F(OtherFmha, FlashKernelsOfEightBitsCompileWithoutSpills) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
   const std::vector<Source> sources =
       some_sources({"dtype=fp8 lengths=packed qscale=per_tensor mask=bottom_right lse=1",
@@ -124,7 +123,8 @@ TEST_F(EssentialFmha, FlashKernelsOfEightBitsCompileWithoutSpills) {
   ASSERT_EQ(sources.size(), 4U);
   expect_no_spills(sources);
 }
-TEST_F(EssentialFmha, BentScoresOfEightBitsCompileWithoutSpills) {
+
+TEST_F(OtherFmha, BentScoresOfEightBitsCompileWithoutSpills) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
   const std::vector<Source> sources =
       some_sources({"dtype=bf8 qscale=per_tensor mask=top_left bias=alibi soft_cap=30 lse=1"},
@@ -136,7 +136,7 @@ TEST_F(EssentialFmha, BentScoresOfEightBitsCompileWithoutSpills) {
 // Kernels that use all registers of a thread and are not shipped: a few may wait in memory.
 constexpr int kFewRegisters = 4;
 
-TEST_F(EssentialFmha, FlashKernelsWithDropoutSpillFewRegisters) {
+TEST_F(OtherFmha, FlashKernelsWithDropoutSpillFewRegisters) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
   const std::vector<Source> sources =
       some_sources({"dtype=bf16 mask=top_left lse=1", "dtype=fp16 lengths=packed lse=1"}, target_,
@@ -145,7 +145,7 @@ TEST_F(EssentialFmha, FlashKernelsWithDropoutSpillFewRegisters) {
   expect_spills(sources, 4 * kFewRegisters);
 }
 
-TEST_F(EssentialFmha, FlashKernelsOfPagesSpillFewRegisters) {
+TEST_F(OtherFmha, FlashKernelsOfPagesSpillFewRegisters) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
   const std::vector<Source> sources = some_sources(
       {"dtype=bf16 lengths=packed mask=bottom_right pages=table lse=1",
@@ -156,7 +156,7 @@ TEST_F(EssentialFmha, FlashKernelsOfPagesSpillFewRegisters) {
   expect_spills(sources, 4 * kFewRegisters);
 }
 
-TEST_F(EssentialFmha, SplitKernelsCompileWithoutSpills) {
+TEST_F(OtherFmha, SplitKernelsCompileWithoutSpills) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::splitkv};
   const std::vector<Source> sources = some_sources(
       {"dtype=bf16 pages=list page_size=16", "dtype=fp16 mask=bottom_right lse=1 lengths=padded",
@@ -168,7 +168,7 @@ TEST_F(EssentialFmha, SplitKernelsCompileWithoutSpills) {
 }
 
 // Its sums leave few registers for what features need.
-TEST_F(EssentialFmha, LatentKernelsCompileWithoutSpills) {
+TEST_F(OtherFmha, LatentKernelsCompileWithoutSpills) {
   const Family& family = family_of(Op::fmha);
   std::vector<Source> sources;
   for (const char* options :
