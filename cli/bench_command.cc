@@ -286,7 +286,7 @@ int bench_jit(const BenchCommand& command, const Console& console) {
     progress.step(compile.size(), specs.size(), name_of(spec));
   }
   progress.clear();
-  const std::string compiler = jit::compiler_for(target).find({}, {}).version;
+  const std::string compiler = jit::compiler_for(target).find({}, target, {}).version;
   if (console.json) {
     console.print_json({{"compiler", compiler},
                         {"kernels", specs.size()},

@@ -21,6 +21,19 @@ find_file(TESSERA_NVRTC_LIBRARY NAMES libnvrtc.so.13 libnvrtc.so.12
 cmake_dependent_option(TESSERA_SHIP_CUBINS "Build the GPU kernels that come with the library" ON
                        "TESSERA_NVRTC_LIBRARY" OFF)
 
+# Compilers for AMD's GPUs need no GPU either. The command line finds them itself, in the same way.
+find_program(TESSERA_HIP_COMPILER NAMES amdclang++ clang++-22
+             HINTS ENV ROCM_PATH ENV HIP_PATH PATHS /opt/rocm
+             PATH_SUFFIXES bin llvm/bin lib/llvm/bin
+             DOC "A compiler for AMD GPUs, to ship kernels built with it")
+cmake_dependent_option(TESSERA_SHIP_CODE_OBJECTS
+                       "Build the kernels for AMD GPUs that come with the library" ON
+                       "TESSERA_HIP_COMPILER" OFF)
+if(NOT TESSERA_SHIP_CODE_OBJECTS)
+  message(STATUS "Kernels for AMD GPUs are not shipped: there is no amdclang++ or clang++-22 "
+                 "('./dev setup' installs one), or TESSERA_SHIP_CODE_OBJECTS is off")
+endif()
+
 # tessera_pack(NAME targets...): NAME.pack beside libtessera.so.
 set(packs)
 function(tessera_pack name)
@@ -47,5 +60,8 @@ endfunction()
 tessera_pack(essential ${targets})
 if(TESSERA_SHIP_CUBINS)
   tessera_pack(cubins sm90a)
+endif()
+if(TESSERA_SHIP_CODE_OBJECTS)
+  tessera_pack(code_objects gfx90a gfx942 gfx950)
 endif()
 add_custom_target(shipped ALL DEPENDS ${packs})

@@ -41,6 +41,7 @@ inline constexpr unsigned kMachine = EM_AARCH64;
 inline constexpr unsigned kMachine = EM_X86_64;
 #endif
 inline constexpr unsigned kCudaMachine = 190;
+inline constexpr unsigned kAmdMachine = 224;
 
 inline std::string library_of(const std::string& text) {
   return elf_headers(ET_DYN, kMachine) + text;
@@ -50,6 +51,13 @@ inline std::string object_of(const std::string& text) {
 }
 inline std::string cubin_of(const std::string& text) {
   return elf_headers(ET_EXEC, kCudaMachine) + text;
+}
+// `flag` is the processor in the header's flags: 0x4c is gfx942.
+inline std::string code_object_of(const std::string& text, unsigned flag = 0x4c) {
+  std::string headers = elf_headers(ET_DYN, kAmdMachine);
+  const Elf64_Word flags = 0x500 | flag;
+  std::memcpy(headers.data() + offsetof(Elf64_Ehdr, e_flags), &flags, sizeof(flags));
+  return headers + text;
 }
 inline const std::size_t kHeaderBytes = library_of("").size();
 

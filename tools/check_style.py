@@ -82,7 +82,7 @@ def check_device(path, lines):
         return
     if not lines[0].startswith("// "):
         report(path, 1, "begins with no sentence that says what it is")
-    if not re.fullmatch(r"src/tessera/device/(cpu|cuda)/[^/]+", path):
+    if not re.fullmatch(r"src/tessera/device/(cpu|cuda|hip)/[^/]+", path):
         return
     for number, line in enumerate(lines, 1):
         match = re.search(r"\b\w+Arguments\b", line)

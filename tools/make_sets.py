@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 
+from amd_sets import HIP_TYPES, hip_extra_sets, hip_names
 from fmha_sets import fmha_sets
 
 FAMILIES = pathlib.Path(__file__).resolve().parent.parent / "src/tessera/families"
@@ -65,6 +66,16 @@ CPU = {
         ],
         # The fused kernels that are chosen for common layers.
         "fused": ["bias", "bias_gelu", "bias_relu"],
+        # Kernels for short calls, all of them essential: compiling takes longer than many calls.
+        # Tile and warp tile; the k of dot products is a vector of words.
+        "small": {
+            "rcr": [("1x16", "1x16", 16), ("2x12", "2x12", 16), ("3x8", "3x8", 16),
+                    ("4x6", "4x6", 16), ("12x16", "12x16", 1), ("6x32", "6x32", 1),
+                    ("3072x32", "12x32", 1)],
+            "rrr": [("12x32", "12x32", 1), ("6x64", "6x64", 1)],
+            "fp32": [("9x48", "9x48", 1), ("1x128", "1x128", 1), ("2x128", "2x128", 1)],
+            "others": [("3072x32", "12x32", 1)],
+        },
     },
     "avx2": {
         "products": {"int8": 2},
@@ -193,32 +204,6 @@ FMA = {
                   ("8x128x32", "2x1x1", "4x4x1", "splitordered1_slices16_s3")],
 }
 
-# CK Tile: kind -> (pipeline, tile, wave, scheduler); warp tiles per dtype.
-CK_WARP_TILES = {"fp32": "16x16x4", "fp16": "32x32x8", "bf16": "32x32x8", "fp8": "32x32x16",
-                 "bf8": "32x32x16", "int8": "32x32x16"}
-CK = {
-    "compute": [
-        ("compv3", "256x256x32", "2x2x1", "intrawave"),
-        ("compv3", "256x128x32", "2x2x1", "intrawave"),
-        ("compv3", "128x128x64", "2x2x1", "intrawave"),
-        ("compv4", "128x128x32", "2x2x1", "intrawave"),
-    ],
-    "memory": [
-        ("mem", "128x128x32", "2x2x1", "intrawave"),
-        ("mem", "64x64x64", "2x2x1", "interwave"),
-        ("mem", "128x64x64", "2x2x1", "interwave"),
-    ],
-    "latency": [
-        ("mem", "64x64x64", "2x2x1", "intrawave"),
-        ("compv3", "64x64x64", "2x2x1", "intrawave"),
-    ],
-    "essential": [
-        ("compv3", "256x128x32", "2x2x1", "intrawave"),
-        ("compv3", "128x128x64", "2x2x1", "intrawave"),
-        ("compv4", "128x128x32", "2x2x1", "intrawave"),
-        ("mem", "64x64x64", "2x2x1", "interwave"),
-    ],
-}
 SIZES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "bf8": 1, "int8": 1}
 
 
@@ -238,6 +223,21 @@ def cpu_names(target, table, dtype, layout, kind):
         is_layer = dtype in ("fp32", "bf16") and layout == "rcr" and tile == "960x960x1024"
         for steps in table.get("fused", []) if is_layer and kind == "essential" else []:
             yield f"{name}_{steps}_{target}"
+    yield from small_names(target, table.get("small", {}), dtype, layout, kind)
+
+
+def small_names(target, table, dtype, layout, kind):
+    """Kernels that multiply words as memory holds them: two by rows differ between types."""
+    if kind != "essential" or layout not in table or dtype not in ("fp32", "bf16", "int8"):
+        return
+    products = 4 // SIZES[dtype]
+    shapes = list(table[layout])
+    if layout == "rrr":
+        shapes += table["fp32" if dtype == "fp32" else "others"]
+    for tile, block, words in shapes:
+        for wave in ("0x0x1", "1x1x1"):
+            k = products * words
+            yield f"gemm_{dtype}_{layout}_small_{tile}x{k}_{wave}_{block}x{k}_{target}"
 
 
 def hopper_names(target, dtype, layout, kind):
@@ -271,14 +271,6 @@ def cpasync_names(target, dtype, layout, kind):
             continue
         tile = f"{m}x{n}x{k * 2 // SIZES[dtype]}"
         yield f"gemm_{dtype}_{layout}_cpasync_{tile}_{wave}_{MMA[dtype]}_s{stages}_{target}"
-
-
-def ck_names(target, dtype, layout, kind):
-    if dtype == "tf32":
-        return
-    for pipeline, tile, wave, scheduler in CK[kind]:
-        warp_tile = CK_WARP_TILES[dtype]
-        yield f"gemm_{dtype}_{layout}_{pipeline}_{tile}_{wave}_{warp_tile}_{scheduler}_{target}"
 
 
 # Normalisations: (tile_n, wave, slices) for each kind.
@@ -492,7 +484,7 @@ def write_file(op, target, sets):
     (folder / f"{target}.json").write_text(json.dumps(sets, indent=1) + "\n")
 
 
-def write(target, names_of):
+def write(target, names_of, extra=None):
     sets = {}
     for dtype in DTYPES:
         for layout in LAYOUTS:
@@ -500,6 +492,11 @@ def write(target, names_of):
                 names = sorted(set(names_of(dtype, layout, kind)))
                 if names:
                     sets[f"{dtype}_{layout}_{kind}"] = names
+    for name, names in (extra or {}).items():
+        sets[name] = sorted(set(names))
+    if extra:
+        sets["fp16_rcr_all"] = sorted(
+            {name for key in sets if key.startswith("fp16_rcr_") for name in sets[key]})
     write_file("gemm", target, sets)
 
 
@@ -507,8 +504,8 @@ def main():
     for target, table in CPU.items():
         write(target, lambda d, l, k, t=target, rows=table: cpu_names(t, rows, d, l, k))
     write("sm90a", lambda d, l, k: hopper_names("sm90a", d, l, k))
-    for target in ("gfx90a", "gfx942", "gfx950"):
-        write(target, lambda d, l, k, t=target: ck_names(t, d, l, k))
+    for target in HIP_TYPES:
+        write(target, lambda d, l, k, t=target: hip_names(t, d, l, k), hip_extra_sets(target))
     for target in CPU:
         write_norm(target, NORM_CPU)
         write_conv(target)

@@ -1,5 +1,5 @@
 // tessera-worker: runs kernels for the autotuner and for sweeps. For the builder it runs NVRTC and
-// loads new kernels first. A crash or a hang then harms only this process.
+// hiprtc, and loads new kernels first. A crash or a hang then harms only this process.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -16,6 +16,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/streams.h"
 #include "tessera/families/family.h"
+#include "tessera/jit/hip_compilers.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/worker_program.h"
 #include "tessera/measure/child.h"
@@ -37,11 +38,13 @@ void print(const nlohmann::json& reply) {
   std::puts(reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
-// "nvrtc WORDS": compiles one kernel for the builder.
+// "nvrtc WORDS" and "hiprtc WORDS": compile one kernel for the builder.
 int compile(int argc, char** argv) {
   std::string output;
   const std::vector<std::string> words(argv + 2, argv + argc);
-  const int status = tessera::jit::run_nvrtc(words, output);
+  const bool is_amd = std::strcmp(argv[1], "hiprtc") == 0;
+  const int status =
+      is_amd ? tessera::jit::run_hiprtc(words, output) : tessera::jit::run_nvrtc(words, output);
   std::fputs(output.c_str(), stdout);
   return status;
 }
@@ -93,7 +96,9 @@ int main(int argc, char** argv) {
   tessera::open_standard_streams();
   const rlimit no_core_files{0, 0};
   setrlimit(RLIMIT_CORE, &no_core_files);
-  if (argc > 2 && std::strcmp(argv[1], "nvrtc") == 0) return compile(argc, argv);
+  for (const char* compiler : {"nvrtc", "hiprtc"}) {
+    if (argc > 2 && std::strcmp(argv[1], compiler) == 0) return compile(argc, argv);
+  }
   if (argc > 2 && std::strcmp(argv[1], tessera::jit::kLoadVerb) == 0) return load(argc, argv);
   if (argc == 2 && std::strcmp(argv[1], "sweep") == 0) return sweep();
   if (argc != 2) {

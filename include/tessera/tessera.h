@@ -186,6 +186,8 @@ typedef struct tsr_build_options_t {
   int no_shipped_packs;     /* 1: do not search the packs installed with the library */
   int no_compile;           /* 1: a kernel that is neither cached nor packed is an error */
   double timeout_seconds;   /* of one compiler run; 0: 120 */
+  const char*
+      hip_compiler; /* for AMD GPUs, a clang++ or libhiprtc.so; NULL: the one that is found */
 } tsr_build_options_t;
 
 /* Live kernels. `build` may be NULL. */

@@ -63,7 +63,8 @@ class Callbacks(_Options):
 class BuildOptions(_Options):
     _fields_ = [("struct_size", _SIZE), ("cache", _S), ("cache_bytes", ctypes.c_int64),
                 ("compiler", _S), ("nvrtc", _S), ("worker", _S), ("packs", ctypes.POINTER(_S)),
-                ("no_shipped_packs", _INT), ("no_compile", _INT), ("timeout_seconds", _DOUBLE)]
+                ("no_shipped_packs", _INT), ("no_compile", _INT), ("timeout_seconds", _DOUBLE),
+                ("hip_compiler", _S)]
 
 
 class DispatcherOptions(_Options):

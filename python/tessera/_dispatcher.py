@@ -30,10 +30,9 @@ class Dispatcher(_abi.Handle):
     kernels are tuned for, not by predicted times. without_model: what happens where no learned
     model has an opinion: "estimate" chooses, or "measure" measures the legal kernels once, at most
     the without_model_top best by the estimate unless that is 0, and keeps the winner. build: a dict
-    of further fields of
-    tsr_build_options_t ("compiler", "nvrtc", "worker", "packs", "no_shipped_packs", "no_compile",
-    "timeout_seconds", "cache_bytes"). Raises Error for an unknown target and for values that break
-    a rule.
+    of further fields of tsr_build_options_t ("compiler", "nvrtc", "hip_compiler", "worker",
+    "packs", "no_shipped_packs", "no_compile", "timeout_seconds", "cache_bytes"). Raises Error for
+    an unknown target and for values that break a rule.
     """
 
     _kind = "dispatcher"

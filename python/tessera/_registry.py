@@ -9,7 +9,7 @@ from . import _abi, _interrupt
 from ._abi import Error
 from ._problem import Problem, as_problem
 
-_BUILD_TEXTS = ("compiler", "nvrtc", "worker")
+_BUILD_TEXTS = ("compiler", "nvrtc", "hip_compiler", "worker")
 _BUILD_NUMBERS = ("cache_bytes", "no_shipped_packs", "no_compile", "timeout_seconds")
 
 

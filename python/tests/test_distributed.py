@@ -32,7 +32,7 @@ class Options(Case):
                           "threads": 2, "timeout": 1.5, "retry": True})
 
     def test_a_word_without_an_option(self):
-        with self.assertRaisesRegex(tessera.Error, "expected an option such as --problems, got 'x'"):
+        with self.assertRaisesRegex(tessera.Error, "an option such as --problems, got 'x'"):
             distributed._options_of(["x"])
 
     def test_negative_numbers(self):

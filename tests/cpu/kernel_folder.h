@@ -1,11 +1,16 @@
-// What tests of a family's CPU kernels share: the targets of this machine, and kernels that a
-// second run need not compile.
+// What tests of a family's CPU kernels share: the targets of this machine, kernels that a second
+// run need not compile, seeds, launches, and what must hold behind each.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "openmp_limit.h"
+#include "tessera/measure/operands.h"
 #include "tessera/registry/registry.h"
 #include "tessera/runtime/runtime.h"
 #include "tessera/targets/targets.h"
@@ -32,6 +37,34 @@ inline Registry& registry_in(const std::string& name) {
     return made;
   }();
   return instance;
+}
+
+// A new one, unless --gtest_random_seed gives that of a run that failed.
+inline std::uint64_t seed_of_run() {
+  const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
+  return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
+}
+
+inline void launch(Registry& registry, const KernelSpec& spec, const Problem& problem,
+                   const Operands& operands, int threads) {
+  const OpenMpLimit limit(threads);
+  runtime::LaunchOptions options;
+  options.threads = threads;
+  registry.get(spec)->launch(family_of(problem).bind(spec, problem, operands), options);
+}
+
+// The outputs are right, and nothing else was written.
+inline void expect_verified(const Problem& problem, const measure::OwnedOperands& owned) {
+  EXPECT_EQ(measure::gaps_intact(owned), "");
+  const Mismatch mismatch = family_of(problem).verify(problem, owned.operands);
+  EXPECT_TRUE(mismatch.ok) << mismatch.message;
+}
+// The same of a kernel that updates what it reads; `before` knows that.
+inline void expect_compared(const Problem& problem, const measure::OwnedOperands& owned,
+                            const Reference& before) {
+  EXPECT_EQ(measure::gaps_intact(owned), "");
+  const Mismatch mismatch = family_of(problem).compare(problem, owned.operands, before);
+  EXPECT_TRUE(mismatch.ok) << mismatch.message;
 }
 
 }  // namespace tessera::testing_support

@@ -6,6 +6,7 @@
 //   cuda_child fork_during CUBIN  forks while another thread initialises the driver
 //   cuda_child retry CUBIN        launches until it works, three times at most
 //   cuda_child exit CUBIN         launches, and again while the process exits
+// The target is sm90a, or what CHILD_TARGET names: then the driver is HIP and CUBIN a code object.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,7 +94,8 @@ struct Oldest {
 } g_oldest;
 
 int act(const std::string& what, const char* cubin) {
-  const Target target = load_target("sm90a");
+  const char* const wanted = std::getenv("CHILD_TARGET");
+  const Target target = load_target(wanted == nullptr ? "sm90a" : wanted);
   const runtime::Backend& backend = runtime::backend_for(target);
   if (what == "reason") {
     const std::string reason = backend.unavailable_reason(target);

@@ -14,6 +14,7 @@ struct EmbeddedFile {
 // The headers of device/, by the paths with which emitted code includes them.
 std::span<const EmbeddedFile> cpu_headers();
 std::span<const EmbeddedFile> cuda_headers();
+std::span<const EmbeddedFile> hip_headers();
 
 // The shipped target rows, targets/rows/*.json.
 std::span<const EmbeddedFile> target_rows();

@@ -48,6 +48,7 @@ jit::BuildOptions build_options_of(const tsr_build_options_t* given) {
   if (options.cache_bytes > 0) build.cache.max_bytes = options.cache_bytes;
   build.compiler = text_or_empty(options.compiler);
   build.nvrtc = text_or_empty(options.nvrtc);
+  build.hip_compiler = text_or_empty(options.hip_compiler);
   build.worker = text_or_empty(options.worker);
   for (const char* const* pack = options.packs; pack != nullptr && *pack != nullptr; ++pack) {
     build.packs.emplace_back(*pack);

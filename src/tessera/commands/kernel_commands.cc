@@ -116,21 +116,66 @@ int show(const ShowCommand& command, const Console& console) {
 
 struct GenerateCommand {
   KernelOptions kernels;
+  std::vector<std::string> problems;
+  std::string source = std::string(kNativeSource);
   std::string folder;
   int jobs = 0;
 };
 
+// The problems of --problem, which decide the operation where they are given.
+std::vector<Problem> problems_of(const GenerateCommand& command) {
+  std::vector<Problem> problems;
+  for (const std::string& line : command.problems) {
+    problems.push_back(parse_problem(line));
+    family_of(problems.back()).validate(problems.back());
+    if (op_of(problems.back()) == op_of(problems.front())) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("generate: all problems must be of one operation, got {} and {}",
+                            to_string(op_of(problems.front())), to_string(op_of(problems.back()))));
+  }
+  return problems;
+}
+
+// Of our own kernels the one with the least estimate for each problem, of instances all that serve
+// it.
+KernelSet set_for(const std::vector<Problem>& problems, const InstanceSource* source,
+                  const Target& target) {
+  KernelSet set{.name = "problems", .specs = {}};
+  for (const Problem& problem : problems) {
+    std::vector<KernelSpec> more =
+        source == nullptr ? KernelSetBuilder(set.name, target).for_problem(problem).build().specs
+                          : instances_for(*source, problem, target);
+    if (more.empty()) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("no {} instance for {} serves {}", source->name, target.name,
+                              to_string(problem)));
+    }
+    std::move(more.begin(), more.end(), std::back_inserter(set.specs));
+  }
+  return set;
+}
+
 int generate(const GenerateCommand& command, const Console& console) {
   const Target target = resolve_target(command.kernels.target);
-  const KernelSet set = select_kernels(command.kernels, target);
+  const std::vector<Problem> problems = problems_of(command);
+  Op op = problems.empty() ? parse_op(command.kernels.op) : op_of(problems.front());
+  if (problems.empty() && !command.kernels.names.empty()) {
+    op = op_of(find_kernel(command.kernels.names.front()));
+  }
+  const InstanceSource* const source = find_instance_source(family_of(op), command.source);
+  const KernelSet set = !problems.empty()   ? set_for(problems, source, target)
+                        : source == nullptr ? select_kernels(command.kernels, target)
+                                            : select_instances(*source, command.kernels, target);
   GenerateResult result;
   {
     Progress progress(console, "generate", Plain::lines);
-    result = tessera::generate(set, target, command.folder, command.jobs,
-                               [&](std::size_t done, std::size_t total, const std::string& name) {
-                                 progress.step(done, total, name);
-                                 console.check_stop();
-                               });
+    const auto step = [&](std::size_t done, std::size_t total, const std::string& name) {
+      progress.step(done, total, name);
+      console.check_stop();
+    };
+    result = source == nullptr
+                 ? tessera::generate(set, target, command.folder, command.jobs, step)
+                 : generate_instances(*source, set, target, command.folder, command.jobs, step);
   }
   if (console.json) {
     console.print_json({{"target", target.name},
@@ -181,6 +226,12 @@ Action declare_generate(CLI::App& app) {
   auto command = std::make_shared<GenerateCommand>();
   app.add_option("kernel", command->kernels.names, "Kernel names; filters if left out");
   add_kernel_options(app, command->kernels);
+  app.add_option("--problem", command->problems,
+                 "For this problem, \"gemm m=128 n=3072 k=768\"; may be given several times")
+      ->allow_extra_args(false);
+  app.add_option("--source", command->source,
+                 "native, or cktile: instances for the headers of AMD's CK Tile (docs/amd.md)")
+      ->capture_default_str();
   app.add_option("--output-dir", command->folder, "Where sources and index go")->required();
   add_jobs_option(app, command->jobs);
   return [command](const Console& console) { return generate(*command, console); };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -79,18 +80,35 @@ Finding find_machine() {
                       host_target().name, join(useful_features(host), " "))};
 }
 
+// "/usr/bin/g++: g++ 12", or where targets differ, "gfx90a: /usr/bin/clang++-19: clang 19; ...".
+std::string by_target(const std::map<std::string, std::vector<std::string>>& targets_of) {
+  if (targets_of.size() == 1) return targets_of.begin()->first;
+  std::vector<std::string> parts;
+  for (const auto& [words, targets] : targets_of) {
+    parts.push_back(fmt::format("{}: {}", join(targets, ", "), words));
+  }
+  return join(parts, "; ");
+}
+
 // Without the processor's kernels nothing runs. Packs of kernels for other machines may be missing.
 Finding find_compiler(const jit::CompilerRow& compiler) {
   const std::string title(compiler.title);
   const bool is_needed = compiler.host_runs;
-  try {
-    const jit::Toolchain found = compiler.find({}, {});
-    return {title, true, is_needed, fmt::format("{}: {}", found.path.string(), found.version)};
-  } catch (const Error& error) {
-    return {
-        title, false, is_needed,
-        fmt::format("{}{}", is_needed ? "" : "only needed to compile for GPUs: ", error.what())};
+  std::map<std::string, std::vector<std::string>> found, missing;  // targets by what was found
+  for (const std::string& name : target_names()) {
+    const Target target = load_target(name);
+    if (target.backend != compiler.backend) continue;
+    try {
+      const jit::Toolchain one = compiler.find({}, target, {});
+      found[fmt::format("{}: {}", one.path.string(), one.version)].push_back(name);
+    } catch (const Error& error) {
+      missing[error.what()].push_back(name);
+    }
   }
+  const std::string why = is_needed ? "" : "only needed to compile for GPUs: ";
+  if (found.empty()) return {title, false, is_needed, why + by_target(missing)};
+  if (missing.empty()) return {title, true, is_needed, by_target(found)};
+  return {title, true, is_needed, fmt::format("{}; but {}", by_target(found), by_target(missing))};
 }
 
 void add_compilers(std::vector<Finding>& findings, bool needed) {
@@ -134,6 +152,43 @@ std::vector<Finding> find_gpus() {
   return findings;
 }
 
+// Another line for AMD's runtime and its GPUs.
+std::vector<Finding> find_amd_gpus() {
+  const runtime::HipInfo info = runtime::hip_info();
+  if (!info.unavailable.empty()) {
+    return {{"AMD HIP", false, false, "only needed to run on an AMD GPU: " + info.unavailable}};
+  }
+  std::vector<std::string> rows;
+  for (const std::string& name : target_names()) {
+    if (load_target(name).backend == "hip") rows.push_back(name);
+  }
+  std::vector<Finding> findings = {
+      {"AMD HIP", true, false, fmt::format("{}, HIP {}", info.library, info.version)}};
+  for (std::size_t i = 0; i < info.devices.size(); ++i) {
+    const runtime::HipDevice& device = info.devices[i];
+    std::string row;
+    try {
+      row = "target " + runtime::row_for(device.architecture, rows);
+    } catch (const Error& error) {
+      row = error.what();
+    }
+    findings.push_back(
+        {fmt::format("AMD GPU {}", i), true, false,
+         fmt::format("{}, {}, {} compute units, {}: {}", device.name, device.architecture,
+                     device.units, format_bytes(static_cast<double>(device.memory_bytes)), row)});
+  }
+  return findings;
+}
+
+// The program that shows the instructions of AMD's kernels, and that the emulator reads them with.
+Finding find_disassembler() {
+  const std::filesystem::path found = jit::find_objdump();
+  if (!found.empty()) return {"llvm-objdump", true, false, found.string()};
+  return {"llvm-objdump", false, false,
+          "only needed to disassemble and emulate kernels for AMD GPUs: install it ('apt install "
+          "llvm-22') or name it with TESSERA_LLVM_OBJDUMP"};
+}
+
 // "sm90a": the targets that are not processors.
 Finding find_gpu_targets() {
   std::vector<std::string> runnable;
@@ -149,8 +204,9 @@ Finding find_gpu_targets() {
     }
   }
   if (!runnable.empty()) return {"GPU targets", true, false, "runs " + join(runnable, ", ")};
-  const bool has_driver = runtime::cuda_info().unavailable.empty();
-  return {"GPU targets", false, false, has_driver ? why_not : "none without NVIDIA's driver"};
+  const bool has_driver =
+      runtime::cuda_info().unavailable.empty() || runtime::hip_info().unavailable.empty();
+  return {"GPU targets", false, false, has_driver ? why_not : "none without a GPU's driver"};
 }
 
 // Others come after the threads, because looking for them may change how many OpenMP uses.
@@ -164,8 +220,10 @@ std::vector<Finding> examine(const std::function<std::vector<Finding>()>& others
     for (Finding& finding : others()) findings.push_back(std::move(finding));
   }
   for (Finding& finding : find_gpus()) findings.push_back(std::move(finding));
+  for (Finding& finding : find_amd_gpus()) findings.push_back(std::move(finding));
   findings.push_back(find_gpu_targets());
   add_compilers(findings, false);
+  findings.push_back(find_disassembler());
   return findings;
 }
 

@@ -195,6 +195,13 @@ KernelSet receipt_set(const KernelOptions& options, const Target& target) {
   return narrowed(KernelSetBuilder(name, target).receipt(name).build(), options);
 }
 
+void match_pattern(const KernelOptions& options, KernelSet& set) {
+  if (options.pattern.empty()) return;
+  std::erase_if(set.specs, [&](const KernelSpec& spec) {
+    return !matches_wildcard(options.pattern, name_of(spec));
+  });
+}
+
 KernelSet declared_set(const KernelOptions& options, const Target& target) {
   if (!options.preselected.empty()) return preselected_set(options, target);
   if (!options.receipt.empty()) return receipt_set(options, target);
@@ -343,16 +350,41 @@ KernelSet select_kernels(const KernelOptions& options, const Target& target) {
   family_of(parse_op(options.op));
   if (!options.names.empty()) return named_set(options.names, target);
   KernelSet set = declared_set(options, target);
-  if (!options.pattern.empty()) {
-    std::erase_if(set.specs, [&](const KernelSpec& spec) {
-      return !matches_wildcard(options.pattern, name_of(spec));
-    });
-  }
+  match_pattern(options, set);
   if (set.specs.empty()) {
     throw Error(
         ErrorCode::not_found,
         fmt::format("no kernel for {} passes these filters; tessera list shows what there is",
                     target.name));
+  }
+  return set;
+}
+
+KernelSet select_instances(const InstanceSource& source, const KernelOptions& options,
+                           const Target& target) {
+  KernelSet set{.name = options.preselected.empty() ? "selected" : options.preselected,
+                .specs = {}};
+  if (!options.names.empty()) {
+    set.name = "named";
+    for (const std::string& name : options.names) set.specs.push_back(find_kernel(name));
+    return set;
+  }
+  const Family& family = family_of(parse_op(options.op));
+  if (!options.receipt.empty()) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("--receipt takes kernels of our own, got --source {}", source.name));
+  }
+  if (options.preselected.empty()) {
+    set.specs = enumerate_instances(source, family, target, options.wishes);
+  } else {
+    set.specs = source.preselected(options.preselected, target);
+    set = narrowed(std::move(set), options);
+  }
+  match_pattern(options, set);
+  if (set.specs.empty()) {
+    throw Error(ErrorCode::not_found,
+                fmt::format("{}: no kernel for {} that passes these filters has a {} instance",
+                            options.op, target.name, source.name));
   }
   return set;
 }

@@ -87,6 +87,10 @@ void add_kernel_options(CLI::App& app, KernelOptions& options);
 // The selected kernels. Wishes narrow sets and receipts, too. Throws Error{not_found} when nothing
 // is left.
 KernelSet select_kernels(const KernelOptions& options, const Target& target);
+// The same of an instance source: names may be of any kernel, whose rules are then looked at when
+// it is written.
+KernelSet select_instances(const InstanceSource& source, const KernelOptions& options,
+                           const Target& target);
 
 // The spec of a kernel's name. Throws Error{not_found} with the target's nearest kernel name.
 KernelSpec find_kernel(const std::string& name);

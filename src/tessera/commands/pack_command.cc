@@ -207,7 +207,7 @@ int write(const PackCommand& command, const Console& console) {
   const std::vector<Part> parts = make_parts(command);
   check_writable(command.output);
   for (const Part& part : parts) {  // a missing compiler is reported once, not for each kernel
-    jit::compiler_for(part.target).find({}, {});
+    jit::compiler_for(part.target).find({}, part.target, {});
   }
   const Built built = build(console, parts, command.jobs);
   if (!built.inputs.empty()) jit::write_pack(command.output, built.inputs);

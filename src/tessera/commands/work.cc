@@ -35,8 +35,9 @@ Workload::Workload(Dispatcher& dispatcher, const Problem& problem, const RunSett
       options_(run_options(settings)),
       kernel_(&dispatcher.kernel_for(problem, options_)),
       place_{&runtime::backend_for(dispatcher.target()), options_.launch},
-      owned_(
-          measure::random_operands(problem, settings.seed, runtime::thread_limit(options_.launch))),
+      owned_(measure::random_operands(problem, settings.seed,
+                                      runtime::thread_limit(options_.launch),
+                                      dispatcher.target().fp8_encoding)),
       placed_(measure::place_operands(owned_, place_)),
       operands_(placed_.operands),
       packed_(measure::pack_operand(*kernel_->loaded, kernel_->spec, problem, operands_, place_)) {}
@@ -51,7 +52,8 @@ Mismatch Workload::verify(const std::function<void()>& call) {
   const Problem plain = owned_.family->unpacked(problem_);
   measure::reset_outputs(owned_);
   if (!reference_) {
-    const ReferenceLimits limits{.threads = runtime::thread_limit(options_.launch)};
+    const ReferenceLimits limits{.threads = runtime::thread_limit(options_.launch),
+                                 .fp8 = owned_.fp8};
     reference_ = owned_.family->reference(plain, owned_.operands, limits);
   }
   measure::send_outputs(owned_, placed_, place_);

@@ -210,7 +210,8 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
   const runtime::Place place{&runtime::backend_for(state_->target), options.launch};
   measure::HostOperands host = measure::fetch_inputs(family, problem, operands, place);
   // The reference is computed before the launch, because the launch may overwrite its inputs.
-  const Reference reference = family.reference(problem, host.operands, {});
+  const ReferenceLimits limits{.fp8 = state_->target.fp8_encoding};
+  const Reference reference = family.reference(problem, host.operands, limits);
   kernel.loaded->launch(launch, options.launch);
   measure::fetch_results(family, operands, place, host);
   const Mismatch mismatch = family.compare(problem, host.operands, reference);

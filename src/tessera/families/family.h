@@ -16,6 +16,7 @@
 #include "tessera/base/limits.h"
 #include "tessera/families/facts.h"
 #include "tessera/families/features.h"
+#include "tessera/families/instances.h"
 #include "tessera/families/launch.h"
 #include "tessera/families/receipts.h"
 #include "tessera/families/reference.h"
@@ -40,7 +41,7 @@ struct Verdict {
 // Text to compile: a pure function of (spec, target).
 struct Source {
   std::string name;                        // the kernel's name, which is also its symbol
-  std::string extension;                   // ".cc", ".cu", ".cpp"
+  std::string extension;                   // ".cc", ".cu", ".hip"
   std::string text;                        // compiles with `headers` and nothing else
   std::shared_ptr<const Headers> headers;  // headers that text and declarations include; null: none
   // Code that kernels share. Each object is compiled once and linked into every kernel that lists
@@ -52,8 +53,7 @@ struct Source {
   // The number of the contract with the family's argument block: see Family::abi.
   int abi = 0;
   // The entries that the binary exports, as suffixes of the kernel's name; "" is the kernel itself.
-  // A step runs one entry. On GPUs each entry is a kernel of its own, on CPUs a row of the kernel's
-  // table.
+  // A step runs one. On GPUs each is a kernel of its own, on CPUs a row of the kernel's table.
   std::vector<std::string> entries = {""};
 };
 
@@ -125,8 +125,7 @@ struct Family {
   // why no spec is legal.
   Required<std::vector<KernelSpec>(const Target&, std::span<const Wish>, std::size_t most)>
       combinations;
-  // The fields that wishes may name besides the fields of the family's signature and of the
-  // algorithm.
+  // The fields that wishes may name besides those of the family's signature and of the algorithm.
   Required<std::span<const DerivedField>()> derived;
   // The specs of the target's space with the problem's signature, legal or not, sorted by name.
   Required<std::vector<KernelSpec>(const Problem&, const Target&)> candidates;
@@ -150,15 +149,19 @@ struct Family {
   Required<Source(const KernelSpec&, const Target&)> emit;
   // The name of that source without emitting it. Kernels of two operations may have one source.
   Required<std::string(const KernelSpec&)> source_name;
+  // The libraries for whose templates the family can write instances; see instances.h.
+  Required<std::span<const InstanceSource>()> instances;
   // `threads` limits the units of the target that may be used, see units_used().
   Required<Estimate(const KernelSpec&, const Problem&, const Target&, int threads)> estimate;
 
-  // The features: what learned models know about a kernel on a problem, as a table of names, units
-  // and formulas.
+  // What learned models know about a kernel on a problem: a table of names, units and formulas.
   Required<std::span<const Feature>()> features;
   // Whether the features describe all of the problem that matters for its time. On other problems
   // models have no opinion, and models do not learn from them.
   Required<Verdict(const Problem&)> features_fit;
+  // Whether the features describe the kernel. Models learn nothing from other kernels; they are
+  // placed beside the model's best kernel by the ratio of both estimates.
+  Required<bool(const KernelSpec&)> is_described;
   // The features of every spec, one column after the other: feature f of specs[i] becomes columns[f
   // * specs.size() + i], a finite number for any valid problem. The specs have the problem's
   // signature. `threads` is as for estimate(). The result for a spec has the same bits whichever
@@ -194,9 +197,9 @@ struct Family {
 
   // The same problem without its epilogue and what else costs every kernel about as much.
   Required<Problem(const Problem&)> plain;
-  // The same problem in other types that every algorithm multiplies as fast on this target, so that
-  // models of those types can be asked, or of a kind with the same algorithms. The estimate
-  // accounts for the other differences. Returns the problem itself when there are no such types.
+  // The same problem in other types that every algorithm multiplies as fast on this target, or of a
+  // kind with the same algorithms, so that its models can be asked; the estimate accounts for the
+  // other differences. Returns the problem itself when there is none.
   Required<Problem(const Problem&, const Target&)> twin;
 
   Required<double(const Problem&)> flops;  // useful operations
@@ -209,8 +212,7 @@ struct Family {
   // The target's instruction for the problem's types; null when the target's row has none.
   Required<const Instruction*(const Problem&, const Target&)> roof;
 
-  // The same problem in other types. Throws Error{parse_error} for words that name no type or
-  // layout.
+  // The same problem in other types. Throws Error{parse_error} for an unknown type or layout.
   Required<Problem(const Problem&, const TypeWords&)> retyped;
   // Makes a problem from a row of another program's file. Unknown keys are ignored. Throws
   // Error{parse_error}; its text continues a sentence of the caller that begins with the row.
@@ -221,7 +223,7 @@ struct Family {
   // broken, and Error{unsupported} for an operation without a builder.
   Required<Problem(std::span<const Setting>)> from_settings;
 
-  // The names of the lists of problems to learn from. The first list is for general use.
+  // The names of the lists of problems to learn from, the one for general use first.
   Required<std::span<const std::string_view>()> problem_sets;
   // The problems of a list on one side of the split. No problem repeats, and every prefix is a fair
   // sample. Lists are frozen: the result depends on the arguments alone. Throws Error{not_found}
@@ -238,12 +240,10 @@ const Family& family_of(Op op);
 const Family& family_of(const Problem& problem);
 const Family& family_of(const KernelSpec& spec);
 std::span<const Family* const> all_families();
-// The family whose operation word begins the text, as in a kernel's name or a problem's line; null
-// when there is none.
+// The family whose word begins a kernel's name or a problem's line; null when there is none.
 const Family* find_family(std::string_view text);
 
-// The source of a kernel that the target can run. Throws Error{illegal_spec} with the kernel's name
-// and the broken rule when the target cannot run the spec.
+// A legal kernel's source. Throws Error{illegal_spec} with its name and the rule that it breaks.
 Source emit_legal(const KernelSpec& spec, const Target& target);
 
 }  // namespace tessera

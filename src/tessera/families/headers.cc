@@ -43,7 +43,7 @@ std::vector<std::string> included_headers(std::string_view text) {
 
 std::vector<EmbeddedFile> every_backends_headers() {
   std::vector<EmbeddedFile> all;
-  for (const std::span<const EmbeddedFile> some : {cpu_headers(), cuda_headers()}) {
+  for (const std::span<const EmbeddedFile> some : {cpu_headers(), cuda_headers(), hip_headers()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

@@ -113,6 +113,9 @@ struct Launch {
 
   ArgumentBlock arguments;      // the same for every step
   InlineVector<Step, 4> steps;  // run in this order; empty: there is nothing to compute
+  // HIP: where the number of blocks of the step with Extent::resident goes in the argument block,
+  // as an int; 0: nowhere.
+  std::size_t blocks_offset = 0;
   Workspace workspace;  // GPU only; the entries of a CPU's kernel compute the size themselves
   InlineVector<TensorMap, 20> tensor_maps;
   InlineVector<const void*, 24> pointers;  // GPU: all that the kernel accesses, to be checked

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/spec/dtype.h"
+
 #pragma GCC visibility push(default)
 namespace tessera {
 
@@ -40,6 +42,7 @@ struct ReferenceLimits {
   std::int64_t rows = 0;   // the most rows, of all batches together; 0: only the other limits hold
   std::uint64_t seed = 0;  // another seed selects other rows and columns
   int threads = 1;
+  Fp8Encoding fp8 = Fp8Encoding::ocp;  // of the operands, as the target that runs the kernel has it
 };
 
 }  // namespace tessera

@@ -100,7 +100,7 @@ struct Builder::State {
 
 Toolchain Builder::State::toolchain(std::string_view kernel, const Target& target) const {
   const fs::path memo = cache.is_memory_only() ? fs::path() : cache.folder() / "toolchains";
-  return compiler_for(target, kernel).find(options, memo);
+  return compiler_for(target, kernel).find(options, target, memo);
 }
 
 std::string Builder::State::no_compiler(const Target& target) const try {

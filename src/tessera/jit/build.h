@@ -17,8 +17,10 @@ namespace tessera::jit {
 
 struct BuildOptions {
   CacheOptions cache;
-  std::string compiler;  // empty: TESSERA_CXX, then CXX, then g++, c++, clang++ on PATH
-  std::string nvrtc;     // for cuda targets; empty: TESSERA_NVRTC, then nvrtc_places()
+  std::string compiler;      // empty: TESSERA_CXX, then CXX, then g++, c++, clang++ on PATH
+  std::string nvrtc;         // for cuda targets; empty: TESSERA_NVRTC, then nvrtc_places()
+  std::string hip_compiler;  // for hip targets, a program or libhiprtc.so; empty: TESSERA_HIPCC,
+                             // then hip_compiler_places()
   std::string worker;  // the program that runs NVRTC and tries to load new kernels; empty: the one
                        // beside the library
   std::vector<std::string> packs;  // packs to search before the cache; see pack.h

@@ -101,7 +101,13 @@ std::vector<std::string> compile_environment() {
           "LD_RUN_PATH",
           "SOURCE_DATE_EPOCH",
           "NVCC_PREPEND_FLAGS",
-          "NVCC_APPEND_FLAGS"};
+          "NVCC_APPEND_FLAGS",
+          "HIPRTC_COMPILE_OPTIONS_APPEND",
+          "HIPRTC_LINK_OPTIONS_APPEND",
+          "AMD_COMGR_SAVE_TEMPS",
+          "AMD_COMGR_EMIT_VERBOSE_LOGS",
+          "AMD_COMGR_REDIRECT_LOGS",
+          "AMD_COMGR_CACHE=0"};
 }
 
 std::string source_key(const Source& source, const Target& target) {

@@ -9,6 +9,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/compilers_internal.h"
+#include "tessera/jit/hip_compilers.h"
+#include "tessera/jit/hip_compilers_internal.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/nvrtc_internal.h"
 
@@ -25,12 +27,30 @@ constexpr unsigned kHostMachine = EM_NONE;  // any
 
 constexpr unsigned kCudaMachine = 190;
 
-Toolchain find_for_processors(const BuildOptions& options, const std::filesystem::path& memo) {
+Toolchain find_for_processors(const BuildOptions& options, const Target&,
+                              const std::filesystem::path& memo) {
   return find_toolchain(options.compiler, memo);
 }
 
-Toolchain find_for_cuda(const BuildOptions& options, const std::filesystem::path& memo) {
+Toolchain find_for_cuda(const BuildOptions& options, const Target&,
+                        const std::filesystem::path& memo) {
   return find_nvrtc({.library = options.nvrtc, .worker = options.worker}, memo);
+}
+
+std::map<std::string, std::int64_t> facts_of_cubin(std::string_view log, std::string_view,
+                                                   std::string_view name) {
+  return cubin_facts(log, name);
+}
+
+Toolchain find_for_hip(const BuildOptions& options, const Target& target,
+                       const std::filesystem::path& memo) {
+  return find_hip_compiler({.compiler = options.hip_compiler, .worker = options.worker}, target,
+                           memo);
+}
+
+std::map<std::string, std::int64_t> facts_of_code_object(std::string_view, std::string_view binary,
+                                                         std::string_view name) {
+  return code_object_facts(binary, name);
 }
 
 constexpr std::array kCompilers = {
@@ -46,7 +66,14 @@ constexpr std::array kCompilers = {
                 .find = find_for_cuda,
                 .command = nvrtc_command,
                 .binary = {"kernel.cubin", ET_EXEC, kCudaMachine},
-                .facts = cubin_facts,
+                .facts = facts_of_cubin,
+                .host_runs = false},
+    CompilerRow{.backend = "hip",
+                .title = "AMD compiler",
+                .find = find_for_hip,
+                .command = hip_command,
+                .binary = {kCodeObject, ET_DYN, kAmdGpuMachine},
+                .facts = facts_of_code_object,
                 .host_runs = false},
 };
 
@@ -65,7 +92,7 @@ const CompilerRow& compiler_for(const Target& target, std::string_view who) {
   throw Error(ErrorCode::unsupported,
               fmt::format("{}: only kernels of {} targets can be compiled here, got target {} of "
                           "backend {}; write its source with 'tessera generate'",
-                          who, join(backends, " and "), target.name, target.backend));
+                          who, join(backends, ", "), target.name, target.backend));
 }
 
 const CompilerRow* compiler_of_binary(std::string_view file) {

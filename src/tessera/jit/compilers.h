@@ -24,14 +24,18 @@ struct BinaryKind {
 struct CompilerRow {
   std::string_view backend;  // Target::backend
   std::string_view title;    // for people
-  // Throws Error{compile_failed} that says where it looked. The result is remembered in the folder
-  // `memo`; with an empty path, in this process only.
-  Toolchain (*find)(const BuildOptions& options, const std::filesystem::path& memo);
+  // The compiler for a target of this backend. Throws Error{compile_failed} that says where it
+  // looked. The result is remembered in the folder `memo`; with an empty path, in this process
+  // only.
+  Toolchain (*find)(const BuildOptions& options, const Target& target,
+                    const std::filesystem::path& memo);
   // The argument vector that turns a source into its binary, in the folder where both lie.
   std::vector<std::string> (*command)(const Toolchain&, const Target&, const Source&);
   BinaryKind binary;  // the kind of a kernel's binary
-  // The numbers in the compiler's log about the kernel `name`; null when its logs have none.
-  std::map<std::string, std::int64_t> (*facts)(std::string_view log, std::string_view name);
+  // The numbers that the compiler states about the kernel `name`, in its log or in the binary; null
+  // when it states none.
+  std::map<std::string, std::int64_t> (*facts)(std::string_view log, std::string_view binary,
+                                               std::string_view name);
   bool host_runs;  // a process loads the kernels as libraries; the worker tries that first
 };
 

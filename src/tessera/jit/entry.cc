@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/error.h"
@@ -132,7 +133,8 @@ std::string entry_folder_name(const std::string& name, const std::string& key) {
 }
 
 std::string seal_entry(const fs::path& folder, const std::string& name, const std::string& key) {
-  std::string binary = read_binary(folder, name).file;
+  Binary read = read_binary(folder, name);
+  std::string binary = std::move(read.file);
   EntryMeta meta{.name = name, .key = key, .files = {}, .facts = {}};
   Tree tree = tree_below(folder);
   for (const fs::path& file : tree.files) {
@@ -140,7 +142,8 @@ std::string seal_entry(const fs::path& folder, const std::string& name, const st
   }
   const CompilerRow* const compiler = compiler_of_binary(binary);
   if (compiler != nullptr && compiler->facts != nullptr) {
-    meta.facts = compiler->facts(try_read_file(folder / "log.txt").value_or(""), name);
+    meta.facts =
+        compiler->facts(try_read_file(folder / "log.txt").value_or(""), read.content, name);
   }
   tree.files.push_back(folder / kMetaFile);
   write_file_unflushed(tree.files.back(), to_text(meta));

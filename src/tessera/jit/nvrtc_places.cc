@@ -1,28 +1,13 @@
 // Where NVRTC may be. Each folder is searched without its subfolders.
-#include <algorithm>
-#include <functional>
-
 #include "tessera/base/files.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/nvrtc.h"
+#include "tessera/jit/rtc_internal.h"
 
 namespace tessera::jit {
 namespace {
 
 using Places = std::vector<fs::path>;
-
-// The folders in `parent` whose name starts with `prefix`, later versions first.
-Places folders_in(const fs::path& parent, std::string_view prefix) {
-  Places found;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(parent, error)) {
-    const std::string name = entry.path().filename().string();
-    std::error_code unknown;
-    if (name.starts_with(prefix) && entry.is_directory(unknown)) found.push_back(entry.path());
-  }
-  std::sort(found.begin(), found.end(), std::greater<>());
-  return found;
-}
 
 void add_toolkit(const fs::path& root, Places& places) {
   for (const char* folder : {"lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"}) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "tessera/base/enums.h"
@@ -90,6 +91,41 @@ void scale_to_problem(const RankInput& input, const Problem& asked, std::span<do
   }
 }
 
+// Estimates of kernels of different kinds have different errors. A kernel that the model does not
+// know must be faster by more than this share.
+constexpr double kDoubt = 1.05;
+
+// The described kernel that the model likes best; the number of kernels if there is none.
+std::size_t best_described(const RankInput& input, std::span<const double> seconds) {
+  const Family& family = family_of(input.problem);
+  std::size_t best = seconds.size();
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    if (!std::isfinite(seconds[i]) || !family.is_described(input.legal[i])) continue;
+    if (best == seconds.size() || seconds[i] < seconds[best]) best = i;
+  }
+  return best;
+}
+
+// Places kernels that no feature describes beside the model's best kernel: its time, times the
+// ratio of both estimates. Scores have no unit, so that only the side of the best counts there.
+bool place_undescribed(const RankInput& input, bool is_score, std::span<double> seconds) {
+  const Family& family = family_of(input.problem);
+  const auto estimated = [&](std::size_t i) {
+    return family.estimate(input.legal[i], input.problem, input.target, input.threads).seconds;
+  };
+  const std::size_t best = best_described(input, seconds);
+  if (best == seconds.size()) return false;
+  const double time = seconds[best];
+  double known = 0;
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    if (family.is_described(input.legal[i])) continue;
+    if (known == 0) known = estimated(best);
+    const double ratio = kDoubt * estimated(i) / known;
+    seconds[i] = is_score ? time + std::log(ratio) : time * ratio;
+  }
+  return true;
+}
+
 double work_of(const Manifest& manifest, const Problem& problem) {
   const Family& family = family_of(problem);
   return manifest.quantity == ModelQuantity::bandwidth ? family.bytes(problem)
@@ -143,7 +179,7 @@ bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInpu
   to_seconds(model.manifest, work_of(model.manifest, problem), seconds);
   const bool is_score = learned_value(model.manifest.quantity) == LearnedValue::score;
   if (!question.in_place.empty() && !is_score) scale_to_problem(input, problem, seconds);
-  return true;
+  return place_undescribed(input, is_score, seconds);
 }
 
 std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> model,

@@ -34,8 +34,8 @@ struct Random {
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 };
 
-void poison(const Tensor& tensor, const runtime::AlignedBuffer& buffer) {
-  std::memset(buffer.data(), poison_byte(tensor.dtype), buffer.size());
+void poison(const Tensor& tensor, Fp8Encoding fp8, const runtime::AlignedBuffer& buffer) {
+  std::memset(buffer.data(), poison_byte(tensor.dtype, fp8), buffer.size());
 }
 
 double random_value(DType dtype, Random& random) {
@@ -59,12 +59,12 @@ double random_value(const Tensor& tensor, Random& random) {
 // Rounding to a type is slow, so elements are drawn from a table of rounded values, four with one
 // random number. Each row has its own sequence, so the number of threads does not matter.
 template <typename Word>
-void fill(const Tensor& tensor, Word* first, std::uint64_t seed, int threads) {
+void fill(const Tensor& tensor, Fp8Encoding fp8, Word* first, std::uint64_t seed, int threads) {
   std::array<Word, kTableSize> table;
   Random random(seed);
   for (std::size_t i = 0; i < kTableSize; ++i) {
     store_element(tensor.dtype, table.data(), static_cast<std::int64_t>(i),
-                  random_value(tensor, random));
+                  random_value(tensor, random), fp8);
   }
   const auto fill_rows = [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t row = begin; row < end; ++row) {
@@ -133,7 +133,7 @@ Tensor without_copies(Tensor tensor) {
 }
 
 // Where rows overlap, the last row remains whole, so that one thread fills them.
-void fill_random(const Tensor& all, void* data, std::uint64_t seed, int threads) {
+void fill_random(const Tensor& all, Fp8Encoding fp8, void* data, std::uint64_t seed, int threads) {
   const Tensor tensor = without_copies(all);
   if (tensor.fill == Fill::indices) {
     return fill_indices(tensor, static_cast<std::int32_t*>(data), seed);
@@ -146,11 +146,11 @@ void fill_random(const Tensor& all, void* data, std::uint64_t seed, int threads)
   if (tensor.fold()) threads = 1;
   switch (size_of(tensor.dtype)) {
     case 1:
-      return fill(tensor, static_cast<std::uint8_t*>(data), seed, threads);
+      return fill(tensor, fp8, static_cast<std::uint8_t*>(data), seed, threads);
     case 2:
-      return fill(tensor, static_cast<std::uint16_t*>(data), seed, threads);
+      return fill(tensor, fp8, static_cast<std::uint16_t*>(data), seed, threads);
     default:
-      return fill(tensor, static_cast<std::uint32_t*>(data), seed, threads);
+      return fill(tensor, fp8, static_cast<std::uint32_t*>(data), seed, threads);
   }
 }
 
@@ -163,9 +163,10 @@ std::byte* operand_start(const runtime::AlignedBuffer& buffer) {
 void add_tensor(const Tensor& tensor, std::uint64_t seed, int threads, OwnedOperands& owned) {
   const runtime::AlignedBuffer& buffer =
       owned.storage.emplace_back(tensor.bytes() + 2 * kGuardBytes);
-  poison(tensor, buffer);
+  poison(tensor, owned.fp8, buffer);
   if (tensor.is_read() && !tensor.is_empty()) {
-    fill_random(tensor, operand_start(buffer), hash_combine(seed, owned.storage.size()), threads);
+    fill_random(tensor, owned.fp8, operand_start(buffer), hash_combine(seed, owned.storage.size()),
+                threads);
   }
   owned.family->set_pointer(owned.operands, tensor.operand, operand_start(buffer));
   if (!tensor.is_written()) return;
@@ -227,8 +228,8 @@ std::string window_of(const Tensor& tensor) {
   return text;
 }
 
-Overrun overrun_of(const Tensor& tensor, const std::byte* bytes) {
-  const int expected = poison_byte(tensor.dtype);
+Overrun overrun_of(const Tensor& tensor, Fp8Encoding fp8, const std::byte* bytes) {
+  const int expected = poison_byte(tensor.dtype, fp8);
   const auto guard = static_cast<std::int64_t>(kGuardBytes);
   Overrun overrun;
   overrun.look(bytes, -guard, guard, expected);
@@ -245,14 +246,16 @@ Overrun overrun_of(const Tensor& tensor, const std::byte* bytes) {
 
 }  // namespace
 
-OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads) {
-  return random_operands(family_of(problem), problem, seed, threads);
+OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads,
+                              Fp8Encoding fp8) {
+  return random_operands(family_of(problem), problem, seed, threads, fp8);
 }
 
 OwnedOperands random_operands(const Family& family, const Problem& problem, std::uint64_t seed,
-                              int threads) {
+                              int threads, Fp8Encoding fp8) {
   OwnedOperands owned;
   owned.family = &family;
+  owned.fp8 = fp8;
   owned.operands = no_operands(problem);
   owned.tensors = family.tensors(family.unpacked(problem));
   for (const Tensor& tensor : owned.tensors) add_tensor(tensor, seed, threads, owned);
@@ -268,7 +271,7 @@ void reset_outputs(OwnedOperands& owned) {
     const runtime::AlignedBuffer& buffer = owned.storage[owned.outputs[i]];
     const runtime::AlignedBuffer& original = owned.originals[i];
     if (original.size() == 0) {
-      poison(owned.tensors[owned.outputs[i]], buffer);
+      poison(owned.tensors[owned.outputs[i]], owned.fp8, buffer);
     } else {
       std::memcpy(buffer.data(), original.data(), original.size());
     }
@@ -278,7 +281,7 @@ void reset_outputs(OwnedOperands& owned) {
 std::string gaps_intact(const OwnedOperands& owned) {
   for (const std::size_t i : owned.outputs) {
     const Tensor& tensor = owned.tensors[i];
-    const Overrun overrun = overrun_of(tensor, operand_start(owned.storage[i]));
+    const Overrun overrun = overrun_of(tensor, owned.fp8, operand_start(owned.storage[i]));
     if (overrun.count == 0) continue;
     const bool is_only_one = owned.outputs.size() == 1;
     return fmt::format(

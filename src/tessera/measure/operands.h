@@ -18,6 +18,7 @@ struct OwnedOperands {
   const Family* family = nullptr;
   Operands operands;
   Tensors tensors;
+  Fp8Encoding fp8 = Fp8Encoding::ocp;
   // One buffer for each tensor, with guard bytes on both sides, and one for each array of pointers.
   std::vector<runtime::AlignedBuffer> storage;
   std::vector<std::size_t> arrays;   // the buffers of `storage` that hold pointers to others
@@ -32,10 +33,12 @@ struct OwnedOperands {
 // between rows and batches, the bytes around an operand, and outputs that are not read hold NaN
 // (integers: 0x5a bytes). Operands that the problem neither reads nor writes are null. B is never
 // packed, even when the problem has preshuffled_b set, see pack_b(). With pointer_arrays, the seed
-// decides the order in which batches lie in memory.
-OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads = 1);
+// decides the order in which batches lie in memory. `fp8` is the encoding of the target that will
+// read them.
+OwnedOperands random_operands(const Problem& problem, std::uint64_t seed, int threads = 1,
+                              Fp8Encoding fp8 = Fp8Encoding::ocp);
 OwnedOperands random_operands(const Family& family, const Problem& problem, std::uint64_t seed,
-                              int threads = 1);
+                              int threads = 1, Fp8Encoding fp8 = Fp8Encoding::ocp);
 
 // Restores the outputs to their content before a launch: NaN (integers: 0x5a bytes), with gaps and
 // guard bytes, or the original elements where a launch reads them.

@@ -145,7 +145,8 @@ void reset_placed(PlacedOperands& placed, const OwnedOperands& owned, const runt
     const runtime::AlignedBuffer& original = owned.originals[i];
     if (original.size() == 0) {
       const DType dtype = owned.tensors[owned.outputs[i]].dtype;
-      place.backend->fill(output.data(), poison_byte(dtype), output.size(), place.options);
+      place.backend->fill(output.data(), poison_byte(dtype, owned.fp8), output.size(),
+                          place.options);
     } else {
       place.backend->copy_to_device(output.data(), original.data(), original.size(), place.options);
     }

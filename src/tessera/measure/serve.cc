@@ -96,11 +96,12 @@ std::vector<WorkerReading> measure(const WorkerRequest& request, const Problem& 
 
 std::vector<WorkerReading> answer(const WorkerRequest& request) {
   const Problem problem = parse_problem(request.problem);
-  OwnedOperands owned = random_operands(problem, request.seed);
+  const Fp8Encoding fp8 = request.target.fp8_encoding;
+  OwnedOperands owned = random_operands(problem, request.seed, 1, fp8);
   PlacedOperands placed = place_operands(owned, place_of(request));
   if (request.measure) return measure(request, problem, placed.operands);
   const Reference reference =
-      owned.family->reference(owned.family->unpacked(problem), owned.operands, {});
+      owned.family->reference(owned.family->unpacked(problem), owned.operands, {.fp8 = fp8});
   std::vector<WorkerReading> readings;
   for (const WorkerKernel& kernel : request.kernels) {
     readings.push_back(check(request, kernel, problem, reference, owned, placed));

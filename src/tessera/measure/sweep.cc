@@ -57,7 +57,7 @@ std::string random_id() {
 
 std::string compiler_words(const Target& target, const jit::BuildOptions& build) {
   try {
-    return jit::compiler_for(target).find(build, {}).version;
+    return jit::compiler_for(target).find(build, target, {}).version;
   } catch (const Error&) {
     return "none: kernels come from packs and the cache";
   }

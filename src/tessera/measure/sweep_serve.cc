@@ -48,14 +48,15 @@ struct Prepared {
   Reference thorough, quick;
 };
 
-Prepared prepare(const std::string& text, std::uint64_t seed, bool on_host) {
+Prepared prepare(const std::string& text, std::uint64_t seed, Fp8Encoding fp8, bool on_host) {
   const Problem problem = parse_problem(text);
   const std::uint64_t own_seed = hash_combine(seed, hash64(text));
   const Family& family = family_of(problem);
   const Problem plain = family.unpacked(problem);
   const int threads = host_info().cores;
-  Prepared prepared{text, problem, random_operands(problem, own_seed, threads), {}, {}};
+  Prepared prepared{text, problem, random_operands(problem, own_seed, threads, fp8), {}, {}};
   ReferenceLimits limits;
+  limits.fp8 = fp8;
   limits.elements = kThoroughElements;
   limits.seed = own_seed;
   limits.threads = threads;
@@ -128,7 +129,7 @@ class SweepServer {
   std::string read_clock(const std::string& problem, int kernel) {
     running_ = -1;
     if (!clock_ || clock_->text != problem) {
-      clock_ = std::make_unique<Prepared>(prepare(problem, setup_.seed, on_host()));
+      clock_ = std::make_unique<Prepared>(prepare(problem, setup_.seed, fp8(), on_host()));
       clock_placed_ = place_operands(clock_->owned, place_);
       clock_bound_ = bind(kernel, *clock_, clock_placed_.operands);
       clock_bound_.once = seconds_of(clock_bound_);
@@ -142,6 +143,7 @@ class SweepServer {
 
  private:
   bool on_host() const { return place_.backend->uses_host_memory(); }
+  Fp8Encoding fp8() const { return setup_.target.fp8_encoding; }
 
   // On a CPU the caches are warm, as they are after the work that produced the operands. On a GPU
   // they are cold, as in `tessera bench`.
@@ -156,8 +158,8 @@ class SweepServer {
   void prefetch(const std::string& problem) {
     next_text_ = problem;
     try {
-      next_ = std::async(std::launch::async, [problem, seed = setup_.seed] {
-        return std::make_unique<Prepared>(prepare(problem, seed, false));
+      next_ = std::async(std::launch::async, [problem, seed = setup_.seed, encoding = fp8()] {
+        return std::make_unique<Prepared>(prepare(problem, seed, encoding, false));
       });
     } catch (const std::system_error&) {
       next_ = {};
@@ -168,7 +170,7 @@ class SweepServer {
     if (next_.valid() && next_text_ == problem) return next_.get();
     if (next_.valid()) next_.wait();
     next_ = {};
-    return std::make_unique<Prepared>(prepare(problem, setup_.seed, on_host()));
+    return std::make_unique<Prepared>(prepare(problem, setup_.seed, fp8(), on_host()));
   }
 
   void say_running(int kernel) {

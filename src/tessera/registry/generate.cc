@@ -23,13 +23,16 @@ namespace {
 // The result for one kernel: a file with its hash, or an error.
 struct Written {
   std::string name;
+  std::string instance;  // how another library calls it; of our own kernels empty
   std::string file;
   std::string hash;
   std::shared_ptr<const Headers> headers;
   std::string error;
 };
 
-Written write_one(const KernelSpec& spec, const Target& target, const fs::path& folder) {
+// Calls write(out) for a kernel of the target; what it throws becomes the kernel's error.
+template <class Write>
+Written write_one(const KernelSpec& spec, const Target& target, Write write) {
   Written out;
   out.name = name_of(spec);
   try {
@@ -37,11 +40,7 @@ Written write_one(const KernelSpec& spec, const Target& target, const fs::path& 
       throw Error(ErrorCode::illegal_spec,
                   fmt::format("the kernel is for target '{}', not '{}'", spec.target, target.name));
     }
-    const Source source = emit_legal(spec, target);
-    out.file = source.name + source.extension;
-    out.hash = hash_hex(source.text);
-    out.headers = source.headers;
-    write_file_atomic(folder / out.file, source.text);
+    write(out);
   } catch (const std::exception& error) {
     const std::string name = out.name + ": ";  // some errors already begin with the name
     const std::string_view what = error.what();
@@ -79,15 +78,18 @@ void write_headers(const std::vector<Written>& kernels, const fs::path& folder) 
 }
 
 std::string index_of(const KernelSet& set, const std::vector<KernelSpec>& specs,
-                     const std::vector<Written>& kernels, const Target& target) {
+                     const std::vector<Written>& kernels, const Target& target,
+                     std::string_view source) {
   nlohmann::ordered_json index;
   index["name"] = set.name;
   index["target"] = target.name;
+  if (source != kNativeSource) index["source"] = source;
   index["kernels"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     if (!kernels[i].error.empty()) continue;
     nlohmann::ordered_json entry;
     entry["name"] = kernels[i].name;
+    if (!kernels[i].instance.empty()) entry["instance"] = kernels[i].instance;
     entry["file"] = kernels[i].file;
     entry["hash"] = kernels[i].hash;
     entry["spec"] = json_of(specs[i]);
@@ -96,25 +98,25 @@ std::string index_of(const KernelSet& set, const std::vector<KernelSpec>& specs,
   return dump_json(index) + "\n";
 }
 
-}  // namespace
+using GenerateProgress = std::function<void(std::size_t, std::size_t, const std::string&)>;
 
-GenerateResult generate(const KernelSet& set, const Target& target, const fs::path& folder,
-                        int jobs,
-                        const std::function<void(std::size_t done, std::size_t total,
-                                                 const std::string& name)>& progress) {
-  check_usable(folder);
-  const std::vector<KernelSpec> specs = unique_by_name(set.specs);
+// write_kernel(spec) for each of the specs, `jobs` at a time.
+template <class WriteKernel>
+std::vector<Written> write_all(const std::vector<KernelSpec>& specs, int jobs,
+                               const GenerateProgress& progress, WriteKernel write_kernel) {
   std::vector<Written> kernels(specs.size());
   std::mutex mutex;
   std::size_t done = 0;
   in_parallel(specs.size(), jobs, [&](std::size_t i) {
-    kernels[i] = write_one(specs[i], target, folder);
+    kernels[i] = write_kernel(specs[i]);
     const std::scoped_lock lock(mutex);
     ++done;
     if (progress) progress(done, specs.size(), kernels[i].name);
   });
-  write_headers(kernels, folder);
-  write_file_atomic(folder / "index.json", index_of(set, specs, kernels, target));
+  return kernels;
+}
+
+GenerateResult result_of(const std::vector<Written>& kernels) {
   GenerateResult result;
   for (const Written& kernel : kernels) {
     if (kernel.error.empty()) {
@@ -124,6 +126,77 @@ GenerateResult generate(const KernelSet& set, const Target& target, const fs::pa
     }
   }
   return result;
+}
+
+// The first kernel of each instance's name has it.
+void refuse_equal_instances(std::vector<Written>& kernels) {
+  std::map<std::string_view, std::string_view> owners;
+  for (Written& kernel : kernels) {
+    if (!kernel.error.empty()) continue;
+    const auto [owner, is_new] = owners.emplace(kernel.instance, kernel.name);
+    if (is_new) continue;
+    kernel.error = fmt::format("{}: its instance {} is that of {}, too", kernel.name,
+                               kernel.instance, owner->second);
+  }
+}
+
+void write_text(const fs::path& file, std::string_view text) {
+  make_folder(file.parent_path());
+  write_file_atomic(file, text);
+}
+
+}  // namespace
+
+GenerateResult generate(const KernelSet& set, const Target& target, const fs::path& folder,
+                        int jobs, const GenerateProgress& progress) {
+  check_usable(folder);
+  const std::vector<KernelSpec> specs = unique_by_name(set.specs);
+  const std::vector<Written> kernels =
+      write_all(specs, jobs, progress, [&](const KernelSpec& spec) {
+        return write_one(spec, target, [&](Written& out) {
+          const Source source = emit_legal(spec, target);
+          out.file = source.name + source.extension;
+          out.hash = hash_hex(source.text);
+          out.headers = source.headers;
+          write_file_atomic(folder / out.file, source.text);
+        });
+      });
+  write_headers(kernels, folder);
+  write_file_atomic(folder / "index.json", index_of(set, specs, kernels, target, kNativeSource));
+  return result_of(kernels);
+}
+
+GenerateResult generate_instances(const InstanceSource& source, const KernelSet& set,
+                                  const Target& target, const fs::path& folder, int jobs,
+                                  const GenerateProgress& progress) {
+  check_usable(folder);
+  const std::vector<KernelSpec> specs = unique_by_name(set.specs);
+  std::mutex mutex;
+  std::map<std::string, Instance> instances;
+  std::vector<Written> kernels = write_all(specs, jobs, progress, [&](const KernelSpec& spec) {
+    return write_one(spec, target, [&](Written& out) {
+      Instance instance = emit_instance(source, spec, target);
+      out.instance = instance.name;
+      out.file = instance.file.path;
+      out.hash = hash_hex(instance.file.text);
+      const std::scoped_lock lock(mutex);
+      instances.emplace(out.name, std::move(instance));
+    });
+  });
+  refuse_equal_instances(kernels);
+  std::vector<Instance> written;
+  for (const Written& kernel : kernels) {
+    if (!kernel.error.empty()) continue;
+    written.push_back(std::move(instances.at(kernel.name)));
+    write_text(folder / written.back().file.path, written.back().file.text);
+  }
+  std::sort(written.begin(), written.end(),
+            [](const Instance& a, const Instance& b) { return a.name < b.name; });
+  for (const InstanceFile& file : source.registration(written, target)) {
+    write_text(folder / file.path, file.text);
+  }
+  write_file_atomic(folder / "index.json", index_of(set, specs, kernels, target, source.name));
+  return result_of(kernels);
 }
 
 }  // namespace tessera

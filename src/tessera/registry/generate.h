@@ -24,4 +24,13 @@ GenerateResult generate(const KernelSet& set, const Target& target,
                         const std::function<void(std::size_t done, std::size_t total,
                                                  const std::string& name)>& progress = {});
 
+// The same for instances of another library's templates: one header for each kernel under the
+// library's name for it, the files that register them, and index.json, whose kernels also have
+// "instance", that name. A kernel whose instance has the name of another one's is an error.
+GenerateResult generate_instances(
+    const InstanceSource& source, const KernelSet& set, const Target& target,
+    const std::filesystem::path& folder, int jobs,
+    const std::function<void(std::size_t done, std::size_t total, const std::string& name)>&
+        progress = {});
+
 }  // namespace tessera

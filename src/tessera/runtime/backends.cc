@@ -12,21 +12,20 @@ namespace {
 
 struct BackendRow {
   std::string_view name;
-  const Backend& (*get)();   // null: this library cannot run kernels of this kind
-  std::string_view instead;  // what the user can do with such kernels instead
+  const Backend& (*get)();
 };
 
 constexpr std::array kBackends = {
-    BackendRow{"cpu", cpu_backend, ""},
-    BackendRow{"cuda", cuda_backend, ""},
-    BackendRow{"hip", nullptr, "its kernels are for AMD GPUs"},
+    BackendRow{"cpu", cpu_backend},
+    BackendRow{"cuda", cuda_backend},
+    BackendRow{"hip", hip_backend},
 };
 
 }  // namespace
 
 const Backend* find_backend(const Target& target) {
   for (const BackendRow& row : kBackends) {
-    if (row.name == target.backend && row.get != nullptr) return &row.get();
+    if (row.name == target.backend) return &row.get();
   }
   return nullptr;
 }
@@ -35,11 +34,7 @@ const Backend& backend_for(const Target& target) {
   std::vector<std::string> names;
   for (const BackendRow& row : kBackends) {
     names.emplace_back(row.name);
-    if (row.name != target.backend) continue;
-    if (row.get != nullptr) return row.get();
-    throw Error(ErrorCode::unsupported,
-                fmt::format("target '{}' cannot run here: this build has no '{}' backend; {}",
-                            target.name, row.name, row.instead));
+    if (row.name == target.backend) return row.get();
   }
   throw Error(
       ErrorCode::unsupported,

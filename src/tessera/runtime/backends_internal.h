@@ -7,5 +7,6 @@ namespace tessera::runtime {
 
 const Backend& cpu_backend();
 const Backend& cuda_backend();
+const Backend& hip_backend();
 
 }  // namespace tessera::runtime

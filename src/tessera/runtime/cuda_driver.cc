@@ -1,26 +1,24 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <atomic>
-#include <mutex>
-#include <span>
+#include <charconv>
 #include <vector>
 
 #include "tessera/base/files.h"
 #include "tessera/base/forever.h"
-#include "tessera/base/fork.h"
 #include "tessera/base/text.h"
 #include "tessera/runtime/cuda_driver_internal.h"
+#include "tessera/runtime/cuda_probe_internal.h"
 
-namespace tessera::runtime::cuda {
+namespace tessera::runtime::gpu {
 namespace {
 
 constexpr const char* kDefaultDriver = "libcuda.so.1";
 
 // Fills the table; returns the names that the library lacks.
 std::vector<std::string> load_functions(void* handle, Driver& d) {
+  d.vendor = &cuda_vendor();
   std::vector<std::string> missing;
   const auto load = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(handle, name));
@@ -95,16 +93,7 @@ DriverLibrary open_driver() {
   return library;
 }
 
-std::atomic<bool> g_begun = false;  // whether initialising has begun; false again when it failed
-std::atomic<bool> g_initialised = false;
-std::atomic<bool> g_forked = false;  // whether this is a child that was forked after that
-
-void note_fork() {
-  if (g_begun.load()) g_forked.store(true);
-}
-
-std::string init_failure(Result result) {
-  const DriverLibrary& library = driver_library();
+std::string cuda_init_failure(const DriverLibrary& library, Result result) {
   switch (result) {
     case kNoDevice:
       return fmt::format(
@@ -115,67 +104,35 @@ std::string init_failure(Result result) {
       return fmt::format(
           "NVIDIA's driver {} does not fit the kernel module that is loaded: {}; reboot, or "
           "install one version of both",
-          library.file, describe(result));
+          library.file, describe(cuda_vendor(), result));
     case kNotInitialized:
       return fmt::format(
           "NVIDIA's driver {} cannot be initialised: {}; a process forked after its parent used "
           "the driver cannot use it: start the child with exec, or fork earlier",
-          library.file, describe(result));
+          library.file, describe(cuda_vendor(), result));
     default:
       return fmt::format("NVIDIA's driver {} cannot be initialised: {}", library.file,
-                         describe(result));
+                         describe(cuda_vendor(), result));
   }
 }
 
-}  // namespace
-
-const DriverLibrary& driver_library() {
+const DriverLibrary& cuda_library() {
   static const Forever<DriverLibrary> library(open_driver());
   return *library;
 }
 
-const Driver& driver() {
-  const DriverLibrary& library = driver_library();
-  if (is_usable()) return library.functions;
-  if (g_forked.load()) {
-    throw Error(ErrorCode::unsupported,
-                "this process was forked after its parent had used a GPU, and NVIDIA's driver does "
-                "not work in such a child: fork before the first launch, or start the child with "
-                "exec");
-  }
-  if (!library.reason.empty()) throw Error(ErrorCode::unsupported, library.reason);
-
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  at_fork_in_child(note_fork);
-  g_begun.store(true);
-  if (const Result result = library.functions.init(0); result != kSuccess) {
-    g_begun.store(false);
-    throw Error(ErrorCode::unsupported, init_failure(result));
-  }
-  g_initialised.store(true, std::memory_order_release);
-  return library.functions;
-}
-
-bool is_usable() noexcept {
-  return g_initialised.load(std::memory_order_acquire) && !g_forked.load(std::memory_order_relaxed);
-}
-
-std::string version_text(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-std::string describe(Result result) {
-  const Driver& d = driver_library().functions;
+std::string cuda_describe(const Driver& d, Result result) {
   const char* name = nullptr;
   const char* text = nullptr;
   if (d.error_name != nullptr) d.error_name(result, &name);
   if (d.error_string != nullptr) d.error_string(result, &text);
-  if (name == nullptr) return fmt::format("the driver's error {}", result);
-  return text == nullptr ? std::string(name) : fmt::format("{} ({})", name, text);
+  return describe(result, name, text);
 }
 
-namespace {
+DriverState& cuda_state() {
+  static constinit DriverState state;
+  return state;
+}
 
 // CUDA_ERROR_ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE, CONTAINED, ILLEGAL_ADDRESS, LAUNCH_TIMEOUT,
 // CONTEXT_IS_DESTROYED, ASSERT, HARDWARE_STACK_ERROR, ILLEGAL_INSTRUCTION, MISALIGNED_ADDRESS,
@@ -190,22 +147,129 @@ constexpr std::array<Result, 16> kLost = {214, 220, 226, 700, 702, 709, 710, 714
 constexpr std::array<Result, 12> kOfTheMachine = {3,   4,   46,  100, 101, 102,
                                                   214, 220, 709, 802, 803, 810};
 
-bool is_one_of(Result result, std::span<const Result> results) {
-  return std::find(results.begin(), results.end(), result) != results.end();
+DeviceFacts cuda_facts(const Driver& driver, int ordinal) {
+  const std::string what = fmt::format("cannot ask the driver about device {}", ordinal);
+  const auto check_call = [&](Result result) { check(cuda_vendor(), result, what); };
+  DeviceFacts facts;
+  facts.ordinal = ordinal;
+  std::array<char, 128> name{};
+  check_call(driver.device_get(&facts.device, ordinal));
+  check_call(driver.device_name(name.data(), static_cast<int>(name.size()) - 1, facts.device));
+  facts.name = name.data();
+  const auto ask = [&](DeviceAttribute which) {
+    int value = 0;
+    check_call(driver.device_attribute(&value, which, facts.device));
+    return value;
+  };
+  facts.capability = {ask(kCapabilityMajor), ask(kCapabilityMinor)};
+  facts.brief = to_string(facts.capability);
+  facts.kind = "compute capability " + facts.brief;
+  facts.units = ask(kMultiprocessors);
+  facts.l2_bytes = static_cast<std::size_t>(ask(kL2Bytes));
+  return facts;
 }
+
+Architecture cuda_architecture_of(const Target& target) {
+  for (const std::string& feature : target.features) {
+    int number = 0;
+    const char* const end = feature.data() + feature.size();
+    if (!feature.starts_with("sm_")) continue;
+    const auto [rest, error] = std::from_chars(feature.data() + 3, end, number);
+    if (error != std::errc() || number < 10 || end - rest > 1 || (rest != end && *rest != 'a')) {
+      continue;
+    }
+    return {feature, {number / 10, number % 10}, rest != end};
+  }
+  throw Error(ErrorCode::unsupported,
+              fmt::format("target '{}' must name its architecture among its features, as in "
+                          "\"sm_90a\"",
+                          target.name));
+}
+
+std::string cuda_words_of(const Architecture& architecture) {
+  return fmt::format("{} (compute capability {})", architecture.name,
+                     to_string(architecture.capability));
+}
+
+std::string cuda_why_not(const Architecture& architecture, const DeviceFacts& device) {
+  return runs_on(architecture, device.capability) ? "" : "does not run";
+}
+
+std::string cubin_damage(const Architecture&, std::string_view binary) {
+  return binary.starts_with("\177ELF") ? "" : "must be a cubin (an ELF file), but is not";
+}
+
+std::string cuda_load_hint(const Driver& driver) {
+  int version = 0;
+  driver.driver_version(&version);
+  return fmt::format(
+      "the driver supports CUDA {}: a cubin of a later CUDA needs a later driver, or "
+      "build it with an earlier NVRTC (TESSERA_NVRTC)",
+      version_text(version));
+}
+
+std::string cuda_wanted(const Architecture& architecture) {
+  return "compute capability " + to_string(architecture.capability);
+}
+
+std::optional<std::vector<DeviceFacts>> cuda_probe() {
+  const auto probed = probe_devices();
+  if (!probed) return std::nullopt;
+  std::vector<DeviceFacts> devices(probed->size());
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    devices[i].name = (*probed)[i].name;
+    devices[i].capability = (*probed)[i].capability;
+    devices[i].brief = to_string(devices[i].capability);
+  }
+  return devices;
+}
+
+constexpr Vendor kCuda = {
+    .index = 0,
+    .backend = "cuda",
+    .api = "CUDA",
+    .driver = "NVIDIA's driver",
+    .gpu = "an NVIDIA GPU",
+    .visibility = "nvidia-smi, CUDA_VISIBLE_DEVICES",
+    .binary = "cubin",
+    .stream_owner = "this device's primary context",
+    .lost =
+        "its context cannot be rebuilt, because another part of this process holds it too; "
+        "restart the process",
+    .arguments_in_buffer = false,
+    .lost_results = kLost,
+    .machine_results = kOfTheMachine,
+    .library = cuda_library,
+    .init_failure = cuda_init_failure,
+    .describe = cuda_describe,
+    .facts = cuda_facts,
+    .probe = cuda_probe,
+    .architecture_of = cuda_architecture_of,
+    .wanted = cuda_wanted,
+    .why_not = cuda_why_not,
+    .words_of = cuda_words_of,
+    .binary_damage = cubin_damage,
+    .load_hint = cuda_load_hint,
+    .has_run = nullptr,
+    .state = cuda_state,
+};
 
 }  // namespace
 
-bool is_sticky(Result result) { return is_one_of(result, kLost); }
+const Vendor& cuda_vendor() { return kCuda; }
 
-ErrorCode code_of(Result result) {
-  if (result == kOutOfMemory) return ErrorCode::out_of_memory;
-  return is_one_of(result, kOfTheMachine) ? ErrorCode::unsupported : ErrorCode::launch_failed;
+std::string to_string(Capability capability) {
+  return fmt::format("{}.{}", capability.major, capability.minor);
 }
 
-void check(Result result, std::string_view what) {
-  if (result == kSuccess) return;
-  throw Error(code_of(result), fmt::format("{}: {}", what, describe(result)));
+bool runs_on(const Architecture& architecture, Capability capability) {
+  const Capability& wanted = architecture.capability;
+  if (wanted.major != capability.major) return false;
+  return architecture.exact ? wanted.minor == capability.minor : wanted.minor <= capability.minor;
 }
 
-}  // namespace tessera::runtime::cuda
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+}  // namespace tessera::runtime::gpu

@@ -6,7 +6,7 @@
 
 #include "tessera/base/files.h"
 
-namespace tessera::runtime::cuda {
+namespace tessera::runtime::gpu {
 namespace {
 
 using NvmlResult = int;
@@ -23,7 +23,7 @@ struct Nvml {
 
 // When TESSERA_CUDA_DRIVER names another driver, that library answers for NVML too.
 void* open_nvml() {
-  if (!environment("TESSERA_CUDA_DRIVER").empty()) return driver_library().handle;
+  if (!environment("TESSERA_CUDA_DRIVER").empty()) return cuda_vendor().library().handle;
   return dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 }
 
@@ -72,4 +72,4 @@ std::optional<std::vector<ProbedDevice>> probe_devices() {
   return found;
 }
 
-}  // namespace tessera::runtime::cuda
+}  // namespace tessera::runtime::gpu

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/runtime/cuda_device_internal.h"
+#include "tessera/runtime/gpu_driver_internal.h"
 
-namespace tessera::runtime::cuda {
+namespace tessera::runtime::gpu {
 
 struct ProbedDevice {
   std::string name;
@@ -19,4 +19,4 @@ struct ProbedDevice {
 // driver.
 std::optional<std::vector<ProbedDevice>> probe_devices();
 
-}  // namespace tessera::runtime::cuda
+}  // namespace tessera::runtime::gpu

@@ -8,7 +8,7 @@
 
 #include "tessera/base/hash.h"
 
-namespace tessera::runtime::cuda {
+namespace tessera::runtime::gpu {
 namespace {
 
 // CUtensorMapDataType. The copy engine rounds tf32 to 10 bits of mantissa on the way, and treats
@@ -148,7 +148,8 @@ void encode(Gpu& gpu, const TensorMap& map, const void* base, const std::string&
     const Result result = ask_driver(gpu.driver(), map, base, encoded);
     if (result != kSuccess) {
       gpu.note_reported(result);
-      refuse(map, base, kernel, fmt::format("{} on {}", cuda::describe(result), gpu.label()));
+      refuse(map, base, kernel,
+             fmt::format("{} on {}", gpu::describe(gpu.vendor(), result), gpu.label()));
     }
     known.window = map;
     known.window.base = base;
@@ -157,4 +158,4 @@ void encode(Gpu& gpu, const TensorMap& map, const void* base, const std::string&
   std::memcpy(to, known.encoded.data(), kTensorMapBytes);
 }
 
-}  // namespace tessera::runtime::cuda
+}  // namespace tessera::runtime::gpu

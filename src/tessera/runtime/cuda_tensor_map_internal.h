@@ -4,9 +4,9 @@
 #include <string>
 
 #include "tessera/families/family.h"
-#include "tessera/runtime/cuda_device_internal.h"
+#include "tessera/runtime/gpu_device_internal.h"
 
-namespace tessera::runtime::cuda {
+namespace tessera::runtime::gpu {
 
 inline constexpr std::size_t kTensorMapBytes = 128;
 
@@ -15,4 +15,4 @@ inline constexpr std::size_t kTensorMapBytes = 128;
 // kernel and the window when the driver refuses.
 void encode(Gpu& gpu, const TensorMap& map, const void* base, const std::string& kernel, void* to);
 
-}  // namespace tessera::runtime::cuda
+}  // namespace tessera::runtime::gpu

@@ -210,6 +210,9 @@ std::string explain(const Problem& problem, const Target& target, const Decision
   text +=
       row("chosen", decision.name, width, describe(decision.predicted_seconds, decision.source));
   text += fmt::format("{:<9} {}\n", "why", decision.why);
+  if (target.unmeasured) {
+    text += fmt::format("{:<9} {}\n", "times", "estimate, never measured on this target");
+  }
   if (decision.spec.algorithm.repack) text += copying_steps(subject);
   text += merged_parts(subject);
   for (const Considered& entry : next) {

@@ -98,6 +98,11 @@ class LearnedRanker final : public Ranker {
   ChoiceSource source() const override { return ChoiceSource::learned; }
   std::string why(const RankInput& input, const Ranked& best) const override {
     const std::string how = model_.how ? model_.how(input) : "";
+    if (!family_of(input.problem).is_described(input.legal[best.index])) {
+      return fmt::format(
+          "by the estimate before the first by the learned model among {} legal candidates{}",
+          input.legal.size(), how);
+    }
     if (model_.value == LearnedValue::ratio) {
       return fmt::format(
           "least time by the learned model among {} legal candidates{}, which the estimate puts at "

@@ -43,6 +43,7 @@ void refuse_dtype_number(DType dtype) {
 
 std::span<const DType> all_dtypes() { return kAll; }
 std::string_view to_string(DType dtype) { return word_of(dtype); }
+std::string_view to_string(Fp8Encoding encoding) { return word_of(encoding); }
 DType parse_dtype(std::string_view text) { return parse_word<DType>(text); }
 bool is_integer(DType dtype) { return row_of(dtype).epsilon == 0; }
 DType default_accumulator(DType operand) { return row_of(operand).accumulator; }

@@ -10,8 +10,15 @@
 #pragma GCC visibility push(default)
 namespace tessera {
 
-// fp8 is OCP E4M3 (no infinity, NaN = S.1111.111), bf8 is OCP E5M2. tf32 is stored as fp32.
+// fp8 is E4M3 and bf8 is E5M2, see Fp8Encoding. tf32 is stored as fp32.
 enum class DType : std::uint8_t { fp32, tf32, fp16, bf16, fp8, bf8, int8, int32 };
+
+// What the codes of fp8 and bf8 stand for. Nearly all machines have ocp: fp8 has no infinity and
+// NaN = S.1111.111, bf8 has both as fp16 has. With fnuz the exponent counts one more, so that
+// nearly every code stands for half as much; there is no infinity and no negative zero, whose code
+// is the only NaN.
+enum class Fp8Encoding : std::uint8_t { ocp, fnuz };
+std::string_view to_string(Fp8Encoding encoding);
 
 std::span<const DType> all_dtypes();
 std::string_view to_string(DType dtype);

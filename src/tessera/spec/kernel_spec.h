@@ -22,9 +22,13 @@ struct Shape3 {
 std::string to_string(const Shape3& shape);  // "128x256x64"
 
 // How operands reach the multiplication. CPU: packab (A and B copied into panels), packb (B only),
-// packa (A only), direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer).
-// Hopper: tmaws, cpasync. CK Tile: compv3, compv4, compv5, mem. Normalisations: rows. direct runs
-// any convolution or attention on any machine, depthwise convolutions with one channel of x in each
+// packa (A only), direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer),
+// small (short calls: operands are read where they lie, with as little as possible around them).
+// Hopper: tmaws, cpasync. AMD CDNA: compv3 (one buffer in LDS, the next tile waits in registers),
+// compv4 (two buffers), mem (two tiles wait in registers), async (tiles go to LDS directly), direct
+// (any problem); CK Tile only: compv5, and of attention qr and qrasync (the queries stay in
+// registers; asynchronously the keys go to LDS directly). Normalisations: rows. direct runs any
+// convolution or attention on any machine, depthwise convolutions with one channel of x in each
 // group. Attention: flash (the keys go by in blocks, the sums stay), splitkv (few queries: the keys
 // are cut into parts, whose sums are merged).
 enum class Pipeline : std::uint8_t {
@@ -43,6 +47,10 @@ enum class Pipeline : std::uint8_t {
   depthwise,
   flash,
   splitkv,
+  async,
+  qr,
+  qrasync,
+  small,
 };
 std::string_view to_string(Pipeline pipeline);
 Pipeline parse_pipeline(std::string_view text);

@@ -73,6 +73,10 @@ struct Fields<Target> {
       field("registers_per_unit", &S::registers_per_unit, kNotNegative),
       field("max_threads_per_block", &S::max_threads_per_block, kPositive),
       field("shared_memory_bytes", &S::shared_memory_bytes, kNotNegative),
+      field("shared_bytes_per_cycle", &S::shared_bytes_per_cycle, kNotNegative),
+      field("xcds", &S::xcds, kPositive),
+      field("fp8_encoding", &S::fp8_encoding),
+      field("unmeasured", &S::unmeasured),
       field("clock_ghz", &S::clock_ghz, kRequiredPositive),
       field("memory_gb_per_s", &S::memory_gb_per_s, kRequiredPositive),
       field("launch_us", &S::launch_us, kNotNegative),
@@ -80,6 +84,7 @@ struct Fields<Target> {
       field("instructions", &S::instructions),
       field("pipeline_limits", &S::pipeline_limits),
       field("spaces", &S::spaces),
+      field("cktile_spaces", &S::cktile_spaces),
       field("sources", &S::sources, kRequired),
   };
 };
@@ -92,7 +97,7 @@ constexpr std::string_view kRow = "target row";
 
 // The fields that hold words. Every other field holds numbers, which need a source.
 constexpr auto kWordFields = std::to_array<std::string_view>(
-    {"name", "backend", "description", "features", "compile_flags", "sources"});
+    {"name", "backend", "description", "features", "compile_flags", "unmeasured", "sources"});
 
 struct BackendRow {
   std::string_view name;

@@ -15,7 +15,7 @@ namespace tessera {
 // One multiply-accumulate instruction: acc[m x n] += a[m x k] * b[k x n] over a vector, warp or
 // warpgroup. On CPUs m = 1, n = lanes of the accumulator, k = products summed per lane.
 struct Instruction {
-  std::string name;  // "fma", "dpbf16", "vnni", "maddwd", "wgmma", "mfma"
+  std::string name;  // "fma", "dpbf16", "vnni", "maddwd", "wgmma", "mfma", "wmma"
   DType a = DType::fp32;
   DType b = DType::fp32;
   DType acc = DType::fp32;
@@ -68,6 +68,11 @@ struct Target {
   int registers_per_unit = 0;
   int max_threads_per_block = 1;
   std::int64_t shared_memory_bytes = 0;  // per block (GPU; LDS on AMD)
+  double shared_bytes_per_cycle = 0;     // read from a unit's shared memory
+  int xcds =
+      1;  // dies that share the units, each with an L2 of its own; blocks go to them in turns
+  Fp8Encoding fp8_encoding = Fp8Encoding::ocp;
+  bool unmeasured = false;  // no kernel was ever timed on such a machine
   double clock_ghz = 0;
   double memory_gb_per_s = 0;      // bandwidth of the whole machine
   double launch_us = 0;            // cost of an empty launch
@@ -75,6 +80,8 @@ struct Target {
   std::vector<Instruction> instructions;
   std::map<Pipeline, PipelineLimit> pipeline_limits;
   std::map<Op, AlgorithmSpace> spaces;
+  // The same for kernels that are made from CK Tile's headers, see docs/decisions/cdna.md.
+  std::map<Op, AlgorithmSpace> cktile_spaces;
   std::map<std::string, std::string> sources;  // field -> where its number comes from
   friend bool operator==(const Target&, const Target&) = default;
 };

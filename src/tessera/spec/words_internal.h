@@ -29,6 +29,13 @@ struct Words<DType> {
 };
 
 template <>
+struct Words<Fp8Encoding> {
+  static constexpr std::string_view kNoun = "encoding of fp8";
+  static constexpr auto kAll = std::to_array<std::string_view>({"ocp", "fnuz"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Fp8Encoding::fnuz) + 1);
+};
+
+template <>
 struct Words<EpilogueOp> {
   static constexpr std::string_view kNoun = "epilogue op";
   static constexpr auto kAll = std::to_array<std::string_view>(
@@ -137,8 +144,9 @@ struct Words<Pipeline> {
   static constexpr std::string_view kNoun = "pipeline";
   static constexpr auto kAll = std::to_array<std::string_view>(
       {"packab", "packb", "packa", "direct", "stream", "tmaws", "cpasync", "compv3", "compv4",
-       "compv5", "mem", "rows", "depthwise", "flash", "splitkv"});
-  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::splitkv) + 1);
+       "compv5", "mem", "rows", "depthwise", "flash", "splitkv", "async", "qr", "qrasync",
+       "small"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::small) + 1);
 };
 
 template <>

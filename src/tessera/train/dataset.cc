@@ -92,6 +92,7 @@ struct KnownProblem {
 struct KnownKernel {
   KernelSpec spec;
   std::string key;
+  bool is_described = false;  // by features
 };
 struct Known {
   std::map<std::string, KnownProblem> problems;
@@ -106,14 +107,14 @@ KnownProblem read_problem(const std::string& text) {
 
 KnownKernel read_kernel(const std::string& name) {
   const KernelSpec spec = parse_name(name);
-  return {spec, model_key(spec)};
+  return {spec, model_key(spec), family_of(spec).is_described(spec)};
 }
 
 bool is_wanted(const DatasetFilter& filter, const KnownProblem& problem,
                const KnownKernel& kernel) {
   if (filter.op && op_of(problem.problem) != *filter.op) return false;
   if (!problem.is_described) return false;
-  if (filter.drop_unseen && problem.is_unseen) return false;
+  if (filter.drop_unseen && (problem.is_unseen || !kernel.is_described)) return false;
   if (filter.only_unseen && !problem.is_unseen) return false;
   return filter.dtypes.empty() || std::ranges::count(filter.dtypes, kernel.key) > 0;
 }

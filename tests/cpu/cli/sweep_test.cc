@@ -130,7 +130,7 @@ done
 )");
   const Words words = {"--problems", "problems.txt", "--kernels", kernels_,
                        "--target",   "generic",      "--threads", "1"};
-  const std::string script = std::string(TESSERA_SOURCE) + "/tools/sweep_array.sh";
+  const std::string script = (fs::path(TESSERA_SOURCE) / "tools" / "sweep_array.sh").string();
   const CliResult result = run_in_shell(
       "TESSERA=$0 exec /bin/sh sbatch --array=1-3 " + script + " parts \"$@\" 2>\"$CLI_STDERR\"",
       words);
@@ -143,7 +143,7 @@ done
 }
 
 TEST_F(CliSweep, AnArrayNeedsItsTasksNumber) {
-  const std::string script = std::string(TESSERA_SOURCE) + "/tools/sweep_array.sh";
+  const std::string script = (fs::path(TESSERA_SOURCE) / "tools" / "sweep_array.sh").string();
   const CliResult result =
       run_in_shell("exec /bin/sh " + script + " parts --problems x 2>\"$CLI_STDERR\"", {});
   EXPECT_EQ(result.status, 2);

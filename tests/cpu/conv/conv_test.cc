@@ -8,11 +8,10 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <random>
 
 #include "cpu/kernel_folder.h"
 #include "host/conv/conv_problems.h"
-#include "openmp_limit.h"
+#include "host/families/asked.h"
 #include "tessera/families/family.h"
 #include "tessera/measure/operands.h"
 #include "tessera/registry/registry.h"
@@ -46,18 +45,12 @@ const std::vector<Types>& types_of(ConvDirection direction) {
 class ConvKernels : public testing::Test {
  protected:
   const Family& family_ = family_of(Op::conv);
-  std::uint64_t seed_ = [] {
-    const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
-    return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
-  }();
+  std::uint64_t seed_ = testing_support::seed_of_run();
   conv::RandomConvs random_{seed_};
 
   void launch(const KernelSpec& spec, const Problem& problem, const Operands& operands,
               int threads) {
-    const OpenMpLimit limit(threads);
-    runtime::LaunchOptions options;
-    options.threads = threads;
-    registry().get(spec)->launch(family_.bind(spec, problem, operands), options);
+    testing_support::launch(registry(), spec, problem, operands, threads);
   }
 
   void check(const KernelSpec& spec, const Problem& problem, int threads) {
@@ -66,23 +59,11 @@ class ConvKernels : public testing::Test {
     measure::OwnedOperands owned =
         measure::random_operands(problem, static_cast<std::uint64_t>(random_.integer(0, 1 << 30)));
     launch(spec, problem, owned.operands, threads);
-    EXPECT_EQ(measure::gaps_intact(owned), "");
-    const Mismatch mismatch = family_.verify(problem, owned.operands);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
-  }
-
-  // The legal kernels that serve the problem.
-  std::vector<KernelSpec> kernels(const Problem& problem, const Target& target) {
-    std::vector<KernelSpec> legal;
-    for (const KernelSpec& spec : family_.candidates(problem, target)) {
-      if (!family_.is_legal(spec, target)) continue;
-      if (family_.supports(spec, problem, target)) legal.push_back(spec);
-    }
-    return legal;
+    testing_support::expect_verified(problem, owned);
   }
 
   std::vector<KernelSpec> depthwise_kernels(const Problem& problem, const Target& target) {
-    std::vector<KernelSpec> specs = kernels(problem, target);
+    std::vector<KernelSpec> specs = serving(problem, target);
     std::erase_if(specs, [](const KernelSpec& spec) {
       return spec.algorithm.pipeline != Pipeline::depthwise;
     });
@@ -150,7 +131,7 @@ TEST_F(ConvKernels, RandomOnesAreCorrectOnRandomProblems) {
     for (int i = 0; i < 8; ++i) {
       const ConvProblem p = problem();
       family_.validate(p);
-      const auto specs = kernels(p, target);
+      const auto specs = serving(p, target);
       check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 5)));
       if (i % 4 == 0) check(family_.general(p, target), p, 2);
     }
@@ -167,7 +148,7 @@ TEST_F(ConvKernels, PointwiseLayersAreProducts) {
       p.pad = {0, 0, 0};
       p.pad_right = {kPacked, kPacked, kPacked};
       p.in_strides = p.out_strides = p.weight_strides = kPackedStrides;
-      std::vector<KernelSpec> specs = kernels(p, target);
+      std::vector<KernelSpec> specs = serving(p, target);
       std::erase_if(specs, [](const KernelSpec& spec) { return !spec.algorithm.pointwise; });
       if (specs.empty()) continue;
       check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 3)));
@@ -205,7 +186,7 @@ TEST_F(ConvKernels, LargerProblems) {
       p.stride = {1, 1, random_.integer(1, 2)};
       p.pad = {0, 1, 1};
       if (direction == ConvDirection::forward) p.epilogue = parse_epilogue("bias+relu");
-      const auto specs = kernels(p, target);
+      const auto specs = serving(p, target);
       for (int i = 0; i < 3; ++i) check(specs[pick(specs.size())], p, 2);
     }
   }
@@ -216,7 +197,7 @@ TEST_F(ConvKernels, AnyNumberOfThreadsGivesTheSameBits) {
   const Target target = targets_here().front();
   for (int i = 0; i < 12; ++i) {
     const ConvProblem p = problem();
-    const auto specs = kernels(p, target);
+    const auto specs = serving(p, target);
     const KernelSpec& spec = specs[pick(specs.size())];
     SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
     measure::OwnedOperands owned = measure::random_operands(p, seed_);
@@ -317,7 +298,7 @@ TEST_F(ConvKernels, TensorsBeyondTwoToThe31Elements) {
       std::vector<float> far_result(of_w);
       far_o.out = far_y.data(), far_o.grad_in = far_x.data();
       far_o.grad_weight = far_result.data();
-      for (const KernelSpec& spec : kernels(p, target)) {
+      for (const KernelSpec& spec : serving(p, target)) {
         SCOPED_TRACE(name_of(spec));
         const bool is_forward = direction == ConvDirection::forward;
         const std::int64_t image = is_forward ? of_y : of_x;
@@ -352,7 +333,7 @@ TEST_F(ConvKernels, LineOfOnePixelWithAnyStride) {
     p.layout = ConvLayout::nchw;
     p.dilation[2] = 4;
     p.out_strides = {1, 1, 1, 30, 30, 30};
-    for (const KernelSpec& spec : kernels(p, target)) check(spec, p, 1);
+    for (const KernelSpec& spec : serving(p, target)) check(spec, p, 1);
   }
 }
 
@@ -362,7 +343,7 @@ TEST_F(ConvKernels, NoImages) {
     ConvProblem p = conv::small_problem(ConvDirection::backward_weight, ConvLayout::nhwgc);
     p.n = 0;
     p.beta = 0.5F;
-    for (const KernelSpec& spec : kernels(p, target)) check(spec, p, 2);
+    for (const KernelSpec& spec : serving(p, target)) check(spec, p, 2);
   }
 }
 

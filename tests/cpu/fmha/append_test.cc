@@ -8,10 +8,8 @@
 
 #include "cpu/kernel_folder.h"
 #include "host/fmha/append_problems.h"
-#include "openmp_limit.h"
 #include "tessera/families/operands.h"
 #include "tessera/registry/registry.h"
-#include "tessera/runtime/runtime.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::fmha {
@@ -24,10 +22,7 @@ Registry& append_registry() { return testing_support::registry_in("fmha_append_t
 class FmhaAppend : public testing::Test {
  protected:
   const Family& family_ = family_of(Op::fmha);
-  std::uint64_t seed_ = [] {
-    const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
-    return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
-  }();
+  std::uint64_t seed_ = testing_support::seed_of_run();
   RandomFmhas random_{seed_};
 
   measure::OwnedOperands operands(const Problem& problem) {
@@ -36,10 +31,7 @@ class FmhaAppend : public testing::Test {
   }
   void launch(const Target& target, const Problem& problem, const Operands& operands, int threads) {
     const KernelSpec spec = family_.general(problem, target);
-    const OpenMpLimit limit(threads);
-    runtime::LaunchOptions options;
-    options.threads = threads;
-    append_registry().get(spec)->launch(family_.bind(spec, problem, operands), options);
+    testing_support::launch(append_registry(), spec, problem, operands, threads);
   }
   // Also begins in the middle of the room, behind it, and in front of it.
   void move_positions(const FmhaProblem& p, const FmhaOperands& o) {
@@ -51,10 +43,8 @@ class FmhaAppend : public testing::Test {
   }
   void expect_right(const Problem& problem, const measure::OwnedOperands& owned,
                     const Reference& before) {
-    EXPECT_EQ(measure::gaps_intact(owned), "");
+    testing_support::expect_compared(problem, owned, before);
     EXPECT_EQ(changed_elsewhere(with_strides(fmha_of(problem)), owned), 0);
-    const Mismatch mismatch = family_.compare(problem, owned.operands, before);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
   }
 };
 

@@ -10,8 +10,8 @@
 #include <limits>
 
 #include "cpu/kernel_folder.h"
+#include "host/families/asked.h"
 #include "host/fmha/backward_problems.h"
-#include "openmp_limit.h"
 #include "tessera/families/family.h"
 #include "tessera/measure/operands.h"
 #include "tessera/registry/registry.h"
@@ -29,27 +29,12 @@ Registry& backward_registry() { return testing_support::registry_in("fmha_backwa
 class FmhaBackward : public testing::Test {
  protected:
   const Family& family_ = family_of(Op::fmha);
-  std::uint64_t seed_ = [] {
-    const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
-    return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
-  }();
+  std::uint64_t seed_ = testing_support::seed_of_run();
   RandomFmhas random_{seed_};
 
   void launch(const KernelSpec& spec, const Problem& problem, const Operands& operands,
               int threads) {
-    const OpenMpLimit limit(threads);
-    runtime::LaunchOptions options;
-    options.threads = threads;
-    backward_registry().get(spec)->launch(family_.bind(spec, problem, operands), options);
-  }
-
-  std::vector<KernelSpec> kernels(const Problem& problem, const Target& target) {
-    std::vector<KernelSpec> legal;
-    for (const KernelSpec& spec : family_.candidates(problem, target)) {
-      if (!family_.is_legal(spec, target)) continue;
-      if (family_.supports(spec, problem, target)) legal.push_back(spec);
-    }
-    return legal;
+    testing_support::launch(backward_registry(), spec, problem, operands, threads);
   }
 
   measure::OwnedOperands operands(const Problem& problem) {
@@ -64,18 +49,12 @@ class FmhaBackward : public testing::Test {
     launch(family_.general(p, target), p, owned.operands, 2);
   }
 
-  void expect_right(const Problem& problem, const measure::OwnedOperands& owned) {
-    EXPECT_EQ(measure::gaps_intact(owned), "");
-    const Mismatch mismatch = family_.verify(problem, owned.operands);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
-  }
-
   void check(const KernelSpec& spec, const FmhaProblem& p, const Target& target, bool attends) {
     SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
     measure::OwnedOperands owned = operands(p);
     if (attends) attend(p, target, owned);
     launch(spec, p, owned.operands, static_cast<int>(random_.integer(1, 5)));
-    expect_right(p, owned);
+    testing_support::expect_verified(p, owned);
   }
 };
 
@@ -85,7 +64,7 @@ TEST_F(FmhaBackward, RandomProblemsAreCorrect) {
     for (int i = 0; i < 4; ++i) {
       const FmhaProblem p = random_backward(random_, i % 3 == 0 ? 300 : 60, i % 4 == 0 ? 200 : 70);
       family_.validate(p);
-      const auto specs = kernels(p, target);
+      const auto specs = serving(p, target);
       ASSERT_FALSE(specs.empty());
       check(random_.one_of(specs), p, target, i % 2 == 0);
     }
@@ -103,7 +82,7 @@ TEST_F(FmhaBackward, SamplesAreCorrect) {
     any.lengths = static_cast<FmhaLengths>(random_.integer(0, 2));
     any.bias = static_cast<FmhaBias>(random_.integer(0, 2));
     any.dbias = any.bias == FmhaBias::elementwise;
-    for (const KernelSpec& spec : kernels(any, target)) {
+    for (const KernelSpec& spec : serving(any, target)) {
       for (const Problem& sample : family_.samples(spec, target)) {
         check(spec, std::get<FmhaProblem>(sample), target, random_.coin());
       }
@@ -117,7 +96,7 @@ TEST_F(FmhaBackward, AnyNumberOfThreadsGivesTheSameBits) {
   const Target target = targets_here().front();
   for (int i = 0; i < 6; ++i) {
     const FmhaProblem p = random_backward(random_, i % 2 == 0 ? 900 : 150, 40);
-    const KernelSpec spec = random_.one_of(kernels(p, target));
+    const KernelSpec spec = random_.one_of(serving(p, target));
     SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
     measure::OwnedOperands owned = operands(p);
     std::vector<std::byte> first;
@@ -151,7 +130,7 @@ TEST_F(FmhaBackward, WhatSeesNothingGetsZeros) {
       const auto* const zeros = static_cast<const float*>(is_dq ? o.dq : o.dk);
       const int first = is_dq ? 0 : 30, end = is_dq ? 270 : 300;
       for (int i = first * 32; i < end * 32; ++i) EXPECT_EQ(zeros[i], 0) << mask << " " << i;
-      expect_right(p, owned);
+      testing_support::expect_verified(p, owned);
     }
   }
 }
@@ -173,7 +152,7 @@ TEST_F(FmhaBackward, SkippedSequencesGiveZerosToTheirKeys) {
   EXPECT_TRUE(std::isnan(dk[6 * 16]));  // behind the sequence's keys
   EXPECT_TRUE(std::isnan(dq[0]));       // a query that is left out
   EXPECT_FALSE(std::isnan(dq[5 * 16]));
-  expect_right(p, owned);
+  testing_support::expect_verified(p, owned);
 }
 
 // Weights are made of lse, whatever it is: none where it is minus infinity.
@@ -185,7 +164,7 @@ TEST_F(FmhaBackward, QueriesWithoutSumsGiveNothing) {
     for (int i = 0; i < 40; i += 3) o.lse[i] = -std::numeric_limits<float>::infinity();
     launch(family_.general(p, target), p, owned.operands, 2);
     for (int d = 0; d < 24; ++d) EXPECT_EQ(static_cast<const float*>(o.dq)[d], 0);
-    expect_right(p, owned);
+    testing_support::expect_verified(p, owned);
   }
 }
 
@@ -204,7 +183,7 @@ TEST_F(FmhaBackward, BiasOfMinusInfinityHidesKeys) {
     launch(family_.general(p, target), p, owned.operands, 2);
     for (int d = 0; d < 16; ++d) EXPECT_EQ(static_cast<const float*>(o.dk)[11 * 32 + d], 0);
     for (int i = 0; i < 20; ++i) EXPECT_EQ(static_cast<const float*>(o.dbias)[i * 70 + 11], 0);
-    expect_right(p, owned);
+    testing_support::expect_verified(p, owned);
   }
 }
 
@@ -221,7 +200,7 @@ TEST_F(FmhaBackward, NanStaysInItsHead) {
         store_element(in, const_cast<void*>(input), 3, std::nan(""));
       }
       launch(family_.general(p, target), p, owned.operands, 2);
-      expect_right(p, owned);
+      testing_support::expect_verified(p, owned);
     }
   }
 }

@@ -8,12 +8,10 @@
 #include <vector>
 
 #include "cpu/kernel_folder.h"
+#include "host/families/asked.h"
 #include "host/fmha/fmha_problems.h"
-#include "openmp_limit.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/measure/operands.h"
-#include "tessera/registry/registry.h"
-#include "tessera/runtime/runtime.h"
 #include "tessera/spec/numeric.h"
 #include "tessera/targets/targets.h"
 
@@ -25,37 +23,14 @@ using testing_support::targets_here;
 class FmhaDropoutKernels : public testing::Test {
  protected:
   const Family& family_ = family_of(Op::fmha);
-  std::uint64_t seed_ = [] {
-    const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
-    return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
-  }();
+  std::uint64_t seed_ = testing_support::seed_of_run();
   RandomFmhas random_{seed_};
 
   void SetUp() override { fmt::print("seed {}\n", seed_); }
 
-  KernelSpec any_kernel(const Problem& problem, const Target& target) {
-    std::vector<KernelSpec> legal;
-    for (const KernelSpec& spec : family_.candidates(problem, target)) {
-      if (family_.is_legal(spec, target) && family_.supports(spec, problem, target)) {
-        legal.push_back(spec);
-      }
-    }
-    return random_.one_of(legal);
-  }
-
   void launch(const KernelSpec& spec, const Problem& problem, const Operands& operands) {
-    const OpenMpLimit limit(2);
-    runtime::LaunchOptions options;
-    options.threads = 2;
-    testing_support::registry_in("fmha_dropout_test")
-        .get(spec)
-        ->launch(family_.bind(spec, problem, operands), options);
-  }
-
-  void expect_right(const Problem& problem, const measure::OwnedOperands& owned) {
-    EXPECT_EQ(measure::gaps_intact(owned), "");
-    const Mismatch mismatch = family_.verify(problem, owned.operands);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+    testing_support::launch(testing_support::registry_in("fmha_dropout_test"), spec, problem,
+                            operands, 2);
   }
 
   // Of one signature, so that tests share a kernel.
@@ -106,11 +81,11 @@ TEST_F(FmhaDropoutKernels, RandomValuesAreStoredWhereKeysAreSeen) {
       FmhaProblem p = without_pages(random_.problem(i % 2 == 0 ? 250 : 40, 40));
       p.p_drop = 0.5F;
       p.random = true;
-      const KernelSpec spec = any_kernel(p, target);
+      const KernelSpec spec = random_.one_of(serving(p, target));
       SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
       const measure::OwnedOperands owned = measure::random_operands(p, seed_);
       launch(spec, p, owned.operands);
-      expect_right(p, owned);
+      testing_support::expect_verified(p, owned);
       const auto& o = std::get<FmhaOperands>(owned.operands);
       const Tensor& tensor = owned.tensors[owned.outputs.back()];
       const std::vector<char> seen = seen_places(with_strides(p), o, tensor.bytes());
@@ -132,7 +107,7 @@ TEST_F(FmhaDropoutKernels, WordsInMemoryEqualThoseByValue) {
   const auto result = [&] {
     measure::reset_outputs(owned);
     launch(spec, p, owned.operands);
-    expect_right(p, owned);
+    testing_support::expect_verified(p, owned);
     return std::vector<std::uint8_t>(o.random_values, o.random_values + 2 * 4 * 70 * 90);
   };
   const std::vector<std::uint8_t> in_memory = result();
@@ -159,7 +134,7 @@ TEST_F(FmhaDropoutKernels, PackingDoesNotChangeTheMask) {
   const std::int32_t sums_q[] = {0, 20, 40}, sums_k[] = {0, 50, 100};
   o.seqlens_q = sums_q, o.seqlens_k = sums_k, o.dropout_rng = equal.dropout_rng;
   launch(family_.general(packed, target), packed, other.operands);
-  expect_right(packed, other);
+  testing_support::expect_verified(packed, other);
   for (int b = 0; b < 2; ++b) {
     for (int h = 0; h < 4; ++h) {
       for (int i = 0; i < 20 * 50; ++i) {
@@ -222,7 +197,7 @@ TEST_F(FmhaDropoutKernels, InfinitiesOfValuesAndNanOfScores) {
                   std::numeric_limits<double>::infinity());
     store_element(p.in, const_cast<void*>(o.q), 17 * 4 * 8, std::nan(""));
     launch(family_.general(p, target), p, owned.operands);
-    expect_right(p, owned);
+    testing_support::expect_verified(p, owned);
   }
 }
 

@@ -6,11 +6,9 @@
 
 #include "cpu/kernel_folder.h"
 #include "host/fmha/extend_problems.h"
-#include "openmp_limit.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/operands.h"
 #include "tessera/registry/registry.h"
-#include "tessera/runtime/runtime.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::fmha {
@@ -23,18 +21,12 @@ Registry& extend_registry() { return testing_support::registry_in("fmha_extend_t
 class FmhaExtend : public testing::Test {
  protected:
   const Family& family_ = family_of(Op::fmha);
-  std::uint64_t seed_ = [] {
-    const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
-    return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
-  }();
+  std::uint64_t seed_ = testing_support::seed_of_run();
   RandomFmhas random_{seed_};
 
   void launch(const Target& target, const Problem& problem, const Operands& operands, int threads) {
     const KernelSpec spec = family_.general(problem, target);
-    const OpenMpLimit limit(threads);
-    runtime::LaunchOptions options;
-    options.threads = threads;
-    extend_registry().get(spec)->launch(family_.bind(spec, problem, operands), options);
+    testing_support::launch(extend_registry(), spec, problem, operands, threads);
   }
 
   void check(const Target& target, const Problem& problem, int threads) {
@@ -44,9 +36,7 @@ class FmhaExtend : public testing::Test {
         measure::random_operands(problem, static_cast<std::uint64_t>(random_.integer(0, 1 << 30)));
     const Reference before = family_.reference(problem, owned.operands, {});
     launch(target, problem, owned.operands, threads);
-    EXPECT_EQ(measure::gaps_intact(owned), "");
-    const Mismatch mismatch = family_.compare(problem, owned.operands, before);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+    testing_support::expect_compared(problem, owned, before);
   }
 };
 

@@ -11,8 +11,8 @@
 #include <limits>
 
 #include "cpu/kernel_folder.h"
+#include "host/families/asked.h"
 #include "host/fmha/fmha_problems.h"
-#include "openmp_limit.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/measure/operands.h"
 #include "tessera/registry/registry.h"
@@ -38,28 +38,12 @@ T* writable(const T* data) {
 class FmhaKernels : public testing::Test {
  protected:
   const Family& family_ = family_of(Op::fmha);
-  std::uint64_t seed_ = [] {
-    const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
-    return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
-  }();
+  std::uint64_t seed_ = testing_support::seed_of_run();
   RandomFmhas random_{seed_};
 
   void launch(const KernelSpec& spec, const Problem& problem, const Operands& operands,
               int threads) {
-    const OpenMpLimit limit(threads);
-    runtime::LaunchOptions options;
-    options.threads = threads;
-    registry().get(spec)->launch(family_.bind(spec, problem, operands), options);
-  }
-
-  // The legal kernels that serve the problem.
-  std::vector<KernelSpec> kernels(const Problem& problem, const Target& target) {
-    std::vector<KernelSpec> legal;
-    for (const KernelSpec& spec : family_.candidates(problem, target)) {
-      if (!family_.is_legal(spec, target)) continue;
-      if (family_.supports(spec, problem, target)) legal.push_back(spec);
-    }
-    return legal;
+    testing_support::launch(registry(), spec, problem, operands, threads);
   }
 
   void check(const KernelSpec& spec, const Problem& problem, int threads) {
@@ -72,10 +56,8 @@ class FmhaKernels : public testing::Test {
   }
 
   void expect_right(const Problem& problem, const measure::OwnedOperands& owned) {
-    EXPECT_EQ(measure::gaps_intact(owned), "");
+    testing_support::expect_verified(problem, owned);
     EXPECT_EQ(written_elsewhere(with_strides(fmha_of(problem)), owned), 0);
-    const Mismatch mismatch = family_.verify(problem, owned.operands);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
   }
 
   static bool is_written(const FmhaProblem& p, const FmhaOperands& o, std::int64_t batch,
@@ -125,7 +107,7 @@ TEST_F(FmhaKernels, RandomOnesAreCorrectOnRandomProblems) {
     for (int i = 0; i < 5; ++i) {
       const FmhaProblem p = random_.problem(i % 3 == 0 ? 300 : 60, i % 4 == 0 ? 200 : 70);
       family_.validate(p);
-      const auto specs = kernels(p, target);
+      const auto specs = serving(p, target);
       ASSERT_FALSE(specs.empty());
       check(random_.one_of(specs), p, static_cast<int>(random_.integer(1, 5)));
       if (i % 4 == 0) check(family_.general(p, target), p, 2);
@@ -146,7 +128,7 @@ TEST_F(FmhaKernels, EveryTileIsCorrectOnItsSamples) {
     p.bias = static_cast<FmhaBias>(random_.integer(0, 2));
     p.pages = static_cast<FmhaPages>(random_.integer(0, 2));
     if (p.pages != FmhaPages::none && random_.coin()) p.cache_layout = FmhaCacheLayout::vectorized;
-    for (const KernelSpec& spec : kernels(p, target)) {
+    for (const KernelSpec& spec : serving(p, target)) {
       for (const Problem& sample : family_.samples(spec, target)) {
         check(spec, sample, static_cast<int>(random_.integer(1, 3)));
       }
@@ -162,7 +144,7 @@ TEST_F(FmhaKernels, LongestHeads) {
       FmhaProblem p = fmha_problem(random_.one_of(kTypes), 2, 4, 1, queries, 150, 576);
       p.hdim_v = 512;
       p.lse = true;
-      check(random_.one_of(kernels(p, target)), p, 2);
+      check(random_.one_of(serving(p, target)), p, 2);
     }
   }
 }
@@ -188,7 +170,7 @@ TEST_F(FmhaKernels, KeysInPartsAreCorrect) {
     for (int i = 0; i < 3; ++i) {
       const FmhaProblem p = long_problem(random_, i);
       family_.validate(p);
-      check(random_.one_of(kernels(p, target)), p, static_cast<int>(random_.integer(1, 5)));
+      check(random_.one_of(serving(p, target)), p, static_cast<int>(random_.integer(1, 5)));
     }
   }
 }
@@ -205,7 +187,7 @@ TEST_F(FmhaKernels, FewRowsAreCorrect) {
       p.batch = 2, p.heads = 2 * rows, p.heads_kv = 2;
       p.lengths = FmhaLengths::padded;
       p.in = p.out = p.dtype_bias = type;
-      check(kernels(p, target).front(), p, 2);
+      check(serving(p, target).front(), p, 2);
     }
   }
 }
@@ -215,7 +197,7 @@ TEST_F(FmhaKernels, AnyNumberOfThreadsGivesTheSameBits) {
   const Target target = targets_here().front();
   for (int i = 0; i < 8; ++i) {
     const FmhaProblem p = i % 4 == 0 ? long_problem(random_, i) : random_.problem(150, 70);
-    const KernelSpec spec = random_.one_of(kernels(p, target));
+    const KernelSpec spec = random_.one_of(serving(p, target));
     SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
     measure::OwnedOperands owned = measure::random_operands(p, seed_);
     std::vector<std::byte> first;
@@ -245,7 +227,7 @@ class FmhaSpecialKernels : public FmhaKernels {
   void check_all(const FmhaProblem& p, const Change& change) {
     family_.validate(p);
     for (const Target& target : targets_here()) {
-      const KernelSpec spec = random_.one_of(kernels(p, target));
+      const KernelSpec spec = random_.one_of(serving(p, target));
       SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
       measure::OwnedOperands owned = measure::random_operands(p, seed_);
       change(std::get<FmhaOperands>(owned.operands));
@@ -266,7 +248,7 @@ TEST_F(FmhaSpecialKernels, FullyMaskedRowsAreZeroAndMinusInfinity) {
   FmhaProblem p = small_problem(70, 33, 16);
   p.mask = FmhaMask::bottom_right;
   for (const Target& target : targets_here()) {
-    for (const KernelSpec& spec : kernels(p, target)) {
+    for (const KernelSpec& spec : serving(p, target)) {
       SCOPED_TRACE(name_of(spec));
       measure::OwnedOperands owned = measure::random_operands(p, seed_);
       launch(spec, p, owned.operands, 2);
@@ -376,7 +358,7 @@ TEST_F(FmhaSpecialKernels, EightBitsAreReadAndRoundedExactly) {
       FmhaProblem p = small_problem(1, 1, 1);
       p.hdim_v = 256, p.in = p.dtype_bias = in, p.out = out;
       p.qscale = FmhaQscale::per_tensor;
-      const KernelSpec spec = random_.one_of(kernels(p, targets_here().front()));
+      const KernelSpec spec = random_.one_of(serving(p, targets_here().front()));
       for (const float factor : {1.0F, -3.0F, 1e-3F, 40.0F, 1e6F, 0.0F}) {
         SCOPED_TRACE(fmt::format("seed {}: {} by {}", seed_, name_of(spec), factor));
         measure::OwnedOperands owned = measure::random_operands(p, seed_);
@@ -406,7 +388,7 @@ TEST_F(FmhaSpecialKernels, SumsOutOfRangeAreClamped) {
   p.batch = 4;
   p.lengths = FmhaLengths::packed;
   for (const Target& target : targets_here()) {
-    for (const KernelSpec& spec : kernels(p, target)) {
+    for (const KernelSpec& spec : serving(p, target)) {
       SCOPED_TRACE(fmt::format("seed {}: {}", seed_, name_of(spec)));
       measure::OwnedOperands owned = measure::random_operands(p, seed_);
       auto& o = std::get<FmhaOperands>(owned.operands);

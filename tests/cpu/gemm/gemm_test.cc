@@ -113,7 +113,19 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
     p.clamp_lo = -0.5F;
     p.clamp_hi = 1.5F;
     if (p.out == DType::int8) p.alpha = 0x1p-9F;  // or all results saturate
+    if (spec.algorithm.pipeline == Pipeline::small) fit_small(p);
     return p;
+  }
+
+  // A kernel for short calls serves whole groups of rows, a vector of columns and 16 bytes of k at
+  // least.
+  void fit_small(GemmProblem& p) const {
+    const std::int64_t rows = spec.algorithm.warp_tile.m;
+    p.k = std::max<std::int64_t>(p.k, 16 / size_of(p.a));
+    if (p.n > 0) p.n = std::max<std::int64_t>(p.n, target.vector_bytes / 4);
+    while (p.m > 0 && p.n > 0 && !family.supports(spec, p, target)) p.m += p.m < rows ? 1 : -1;
+    const Verdict served = family.supports(spec, p, target);
+    EXPECT_TRUE(served) << served.reason;
   }
 
   void set_scalars(GemmProblem& p, float alpha, float beta) {

@@ -78,6 +78,7 @@ class Sampler {
       for (const GemmLayout layout :
            {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr, GemmLayout::ccr}) {
         if (!is_listed && !a_is_row_major(layout)) continue;
+        add_small(types, layout);
         for (const Pipeline pipeline : space_.pipelines) {
           const bool fp32_only = pipeline == Pipeline::packa || pipeline == Pipeline::direct;
           if (fp32_only && types.a != DType::fp32 && types.a != DType::tf32) continue;
@@ -105,6 +106,22 @@ class Sampler {
     ++used_warp_tiles_[spec.algorithm.warp_tile];
     ++count_;
     specs_.push_back(std::move(spec));
+  }
+
+  // Kernels for short calls: each shape without and with a chain, over all outputs in turn.
+  void add_small(const Types& types, GemmLayout layout) {
+    KernelSpec spec;
+    spec.target = target_.name;
+    const GemmProblem any = gemm_problem(types.a, layout, 64, 64, 64);
+    for (const KernelSpec& candidate : family_of(Op::gemm).candidates(any, target_)) {
+      spec.algorithm = candidate.algorithm;
+      spec.signature = signature(types, layout, false);
+      if (spec.algorithm.pipeline != Pipeline::small) continue;
+      if (!family_of(Op::gemm).is_legal(spec, target_)) continue;
+      ++count_;
+      specs_.push_back(spec);
+      if (types.a == DType::tf32) return;  // fp32's code
+    }
   }
 
   GemmSignature signature(const Types& types, GemmLayout layout, bool preshuffled) const {

@@ -10,7 +10,6 @@
 #include <random>
 
 #include "cpu/kernel_folder.h"
-#include "openmp_limit.h"
 #include "tessera/families/family.h"
 #include "tessera/measure/operands.h"
 #include "tessera/registry/registry.h"
@@ -35,10 +34,7 @@ Registry& registry() { return testing_support::registry_in("norm_test"); }
 class NormKernels : public testing::Test {
  protected:
   const Family& family_ = family_of(Op::norm);
-  std::uint64_t seed_ = [] {
-    const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
-    return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;
-  }();
+  std::uint64_t seed_ = testing_support::seed_of_run();
   std::mt19937_64 random_{seed_};
 
   std::int64_t draw(std::int64_t low, std::int64_t high) {
@@ -47,10 +43,7 @@ class NormKernels : public testing::Test {
 
   void launch(const KernelSpec& spec, const Problem& problem, const Operands& operands,
               int threads) {
-    const OpenMpLimit limit(threads);
-    runtime::LaunchOptions options;
-    options.threads = threads;
-    registry().get(spec)->launch(family_.bind(spec, problem, operands), options);
+    testing_support::launch(registry(), spec, problem, operands, threads);
   }
 
   void check(const KernelSpec& spec, const Problem& problem, int threads) {
@@ -60,9 +53,7 @@ class NormKernels : public testing::Test {
     ASSERT_EQ(family_.supports(spec, problem, target_named(spec.target)).reason, "");
     measure::OwnedOperands owned = measure::random_operands(problem, random_());
     launch(spec, problem, owned.operands, threads);
-    EXPECT_EQ(measure::gaps_intact(owned), "");
-    const Mismatch mismatch = family_.verify(problem, owned.operands);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+    testing_support::expect_verified(problem, owned);
   }
 
   NormProblem problem_for(const KernelSpec& spec, std::int64_t rows, std::int64_t columns) {

@@ -55,7 +55,9 @@ class CliTest : public testing::Test {
                                  "TESSERA_MODELS",
                                  "TESSERA_PROGRESS_SECONDS",
                                  "TESSERA_NVRTC",
+                                 "TESSERA_HIPCC",
                                  "TESSERA_CUDA_DRIVER=/no/libcuda.so.1",  // no GPU, anywhere
+                                 "TESSERA_HIP=/no/libamdhip64.so",
                                  "ASAN_OPTIONS=allocator_may_return_null=1"};
     options.extra_environment.insert(options.extra_environment.end(), extra.begin(), extra.end());
     const SubprocessResult result = run_subprocess(argv, options);

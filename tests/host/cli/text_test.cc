@@ -207,8 +207,8 @@ TEST_F(CliText, TargetsAreRows) {
   const Json targets = run_json("targets");
   std::vector<std::string> names;
   for (const Json& row : targets.at("targets")) names.push_back(row.at("name"));
-  const std::vector<std::string> expected = {"avx512", "avx2",   "generic", "sm90a",
-                                             "gfx90a", "gfx942", "gfx950"};
+  const std::vector<std::string> expected = {"avx512",  "avx2",   "generic", "sm90a", "gfx1100",
+                                             "gfx1201", "gfx90a", "gfx942",  "gfx950"};
   EXPECT_EQ(names, expected);
   for (const std::string& name : names) EXPECT_EQ(run_json({"targets", name}).at("name"), name);
   EXPECT_EQ(run_json("targets host").at("name"), targets.at("host"));
@@ -236,7 +236,8 @@ TEST_F(CliText, VersionAndDoctor) {
   const std::vector<std::string> expected = {"processor",     "C++ compiler", "kernel cache",
                                              "threads",       "peer onednn",  "peer openblas",
                                              "peer cublaslt", "peer cudnn",   "NVIDIA driver",
-                                             "GPU targets",   "NVRTC"};
+                                             "AMD HIP",       "GPU targets",  "NVRTC",
+                                             "AMD compiler",  "llvm-objdump"};
   EXPECT_EQ(found, expected);
 }
 

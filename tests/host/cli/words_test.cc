@@ -20,7 +20,8 @@ class CliWords : public CliTest {
 };
 
 const std::string kTargets =
-    " (known: avx512, avx2, generic, sm90a, gfx90a, gfx942, gfx950; a row of your own is a file "
+    " (known: avx512, avx2, generic, sm90a, gfx1100, gfx1201, gfx90a, gfx942, gfx950; a row of "
+    "your own is a file "
     "that ends in .json)";
 const std::string kShapes =
     " (known: bert, bert_base, convnext, decode_128k, decode_32k, decode_8k, deepseek_v3, "
@@ -217,6 +218,27 @@ TEST_F(CliWords, SizesAndStridesOutOfBounds) {
   });
 }
 
+TEST_F(CliWords, SourcesAndWhatTheyLack) {
+  expect({
+      {"generate --source ck --output-dir x", "unknown source 'ck' (known: native, cktile)"},
+      {"generate --source cktile --op norm --target gfx942 --output-dir x",
+       "norm: source cktile has instances of gemm, conv, fmha only"},
+      {"generate --source cktile --op conv --target gfx1100 --output-dir x",
+       "conv: the row of target gfx1100 has no cktile_spaces.conv: CK Tile has no conv there"},
+      {"generate --source cktile --op fmha --target gfx942 --dtype fp16 --pattern *none* "
+       "--output-dir x",
+       "fmha: no kernel for gfx942 that passes these filters has a cktile instance"},
+      {"generate --source cktile --receipt flash --op fmha --target gfx942 --output-dir x",
+       "--receipt takes kernels of our own, got --source cktile"},
+      {"generate --op fmha --target gfx1100 --output-dir x",
+       "fmha: the row of target gfx1100 has no space for fmha; add spaces.fmha to it"},
+      {"explain gemm m=8 n=8 k=8 --target gfx1201",
+       "gemm: the row of target gfx1201 has no space for gemm; add spaces.gemm to it"},
+      {"explain conv direction=forward n=1 c=8 k=8 h=8 w=8 --target gfx1100",
+       "conv: the row of target gfx1100 has no space for conv; add spaces.conv to it"},
+  });
+}
+
 TEST_F(CliWords, TargetsThatCannotRunHere) {
   expect({
       {"run gemm m=1 n=1 k=1 --target sm90a",
@@ -224,9 +246,6 @@ TEST_F(CliWords, TargetsThatCannotRunHere) {
        "which TESSERA_CUDA_DRIVER names: /no/libcuda.so.1: cannot open shared object file: No such "
        "file or directory; install the NVIDIA driver (580 or later for CUDA 13), and in a "
        "container start it with the GPU made visible"},
-      {"pack --target gfx942 --output x.pack",
-       "pack: only kernels of cpu and cuda targets can be compiled here, got target gfx942 of "
-       "backend hip; write its source with 'tessera generate'"},
       {"pack --target avx2 avx2 --output x.pack",
        "pack: each target is named once, got 'avx2' twice"},
       {"pack", "pack: give a file to write after --output, or one to look into after --list"},

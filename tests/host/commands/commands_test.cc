@@ -91,6 +91,28 @@ TEST_F(Commands, EveryStepIsTold) {
   EXPECT_TRUE(fs::exists(path("kernels") + "/index.json"));
 }
 
+TEST_F(Commands, GenerateTakesProblemsAndSources) {
+  const Json instances =
+      run_json("generate",
+               R"({"source": "cktile", "target": "gfx1201", "problem": ["fmha heads=8 seqlen_q=64 )"
+               R"(seqlen_k=64 hdim=64 dtype=fp16 mask=top_left"], "output_dir": )" +
+                   quoted("instances") + "}");
+  EXPECT_EQ(instances.at("written"), 4U);
+  EXPECT_TRUE(fs::exists(fs::path(path("instances")) /
+                         "dispatcher_wrappers/register_all_fmha_kernels.hpp"));
+  const Json ours =
+      run_json("generate",
+               R"({"target": "avx512", "problem": ["gemm m=64 n=64 k=64", "gemm m=8 n=64 k=64"],)"
+               R"( "output_dir": )" +
+                   quoted("ours") + "}");
+  EXPECT_EQ(ours.at("written"), 2U);
+  expect_invalid("generate",
+                 R"({"target": "avx512", "problem": ["gemm m=64 n=64 k=64", "norm kind=softmax )"
+                 R"(rows=8 columns=8"], "output_dir": )" +
+                     quoted("none") + "}",
+                 "generate: all problems must be of one operation, got gemm and norm");
+}
+
 TEST_F(Commands, StopEndsThemAtTheNextStep) {
   std::atomic<std::size_t> steps{0};
   const CommandCallbacks callbacks = {

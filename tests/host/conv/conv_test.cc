@@ -7,28 +7,13 @@
 #include <cstring>
 #include <set>
 
+#include "host/families/asked.h"
 #include "host/families/listed.h"
-#include "tessera/base/error.h"
 #include "tessera/families/operands.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::conv {
 namespace {
-
-template <class Run>
-std::string error_of(const Run& run, ErrorCode code) {
-  try {
-    run();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    return error.what();
-  }
-  return "";
-}
-
-std::string refusal(const Problem& problem) {
-  return error_of([&] { family().validate(problem); }, ErrorCode::invalid_argument);
-}
 
 // ---- problems ----
 

@@ -3,52 +3,25 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
-#include <limits>
-#include <set>
 
 #include "host/conv/conv_problems.h"
-#include "host/spec/expect_error.h"
+#include "host/tile/feature_checks.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::conv {
 namespace {
 
-constexpr double kUnwritten = -7.25;
+// It has many kernels.
 constexpr const char* kLayer =
     "conv direction=forward n=32 c=64 k=64 h=56 w=56 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16";
-
-std::vector<double> extract_all(const Problem& problem, const Target& target, int threads,
-                                std::span<const KernelSpec> specs) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  std::vector<double> columns(features().size() * specs.size(), nan);
-  extract(problem, target, threads, specs, columns);
-  return columns;
-}
-
-std::vector<KernelSpec> serving(const Problem& problem, const Target& target) {
-  std::vector<KernelSpec> specs;
-  for (KernelSpec& spec : candidates(problem, target)) {
-    if (is_legal(spec, target) && supports(spec, problem, target)) specs.push_back(std::move(spec));
-  }
-  return specs;
-}
-
-std::size_t place_of(std::string_view name) {
-  for (std::size_t i = 0; i < features().size(); ++i) {
-    if (features()[i].name == name) return i;
-  }
-  ADD_FAILURE() << name;
-  return 0;
-}
 
 // Feature of the general kernel.
 double value_of(std::string_view name, const std::string& line, const std::string& target_name) {
   const Problem problem = parse_problem(line);
   const Target target = load_target(target_name);
   const std::vector<KernelSpec> specs = {general(problem, target)};
-  return extract_all(problem, target, 1, specs)[place_of(name)];
+  return extract_all(problem, target, 1, specs)[place_of(name, family())];
 }
 
 ConvProblem any_problem(RandomConvs& random) {
@@ -70,24 +43,9 @@ ConvProblem any_problem(RandomConvs& random) {
   return p;
 }
 
-TEST(ConvFeatures, NamesAreUniqueAndExplained) {
-  std::set<std::string_view> names;
-  for (const Feature& f : features()) {
-    EXPECT_TRUE(names.insert(f.name).second) << f.name;
-    EXPECT_FALSE(f.unit.empty()) << f.name;
-    EXPECT_FALSE(f.formula.empty()) << f.name;
-  }
-  EXPECT_EQ(features().size(), shared_features().size() + own_features().size());
-}
+TEST(ConvFeatures, NamesAreUniqueAndExplained) { expect_unique_names(family()); }
 
-// Whoever folds away what candidates share relies on this order.
-TEST(ConvFeatures, ProblemAndMachineComeFirst) {
-  for (std::size_t i = 0; i < features().size(); ++i) {
-    const FeatureGroup group = features()[i].group;
-    const bool shared = group == FeatureGroup::problem || group == FeatureGroup::hardware;
-    EXPECT_EQ(shared, i < shared_features().size()) << features()[i].name;
-  }
-}
+TEST(ConvFeatures, ProblemAndMachineComeFirst) { expect_shared_first(family()); }
 
 TEST(ConvFeatures, EveryPipelineHasAFlag) {
   for (const Way& way : ways()) {
@@ -98,127 +56,43 @@ TEST(ConvFeatures, EveryPipelineHasAFlag) {
 }
 
 TEST(ConvFeatures, RoomOfTheWrongSize) {
-  const Problem p = small_problem(ConvDirection::forward, ConvLayout::nhwgc);
-  const Target target = load_target("sm90a");
-  const std::vector<KernelSpec> specs = {general(p, target)};
-  std::vector<double> columns(3);
-  const std::string size = std::to_string(features().size());
-  expect_error(
-      ErrorCode::invalid_argument,
-      "conv: features of 1 kernels take " + size + " x 1 = " + size + " numbers, got room for 3",
-      [&] { extract(p, target, 1, specs, columns); });
-  const std::vector<FeatureUse> wanted(3);
-  columns.resize(features().size());
-  expect_error(ErrorCode::invalid_argument, "conv: there are " + size + " features to want, got 3",
-               [&] { extract(p, target, 1, specs, columns, wanted); });
+  expect_room_is_checked(small_problem(ConvDirection::forward, ConvLayout::nhwgc),
+                         load_target("sm90a"));
 }
 
-TEST(ConvFeatures, NoCandidates) {
-  const Problem p = small_problem(ConvDirection::forward, ConvLayout::nhwgc);
-  extract(p, load_target("sm90a"), 1, {}, {});
-}
-
-// Every feature of random valid problems is written and finite; a kernel's numbers do not depend on
-// its company, and those that candidates share are shared.
 TEST(ConvFeatures, BatchEqualsSingle) {
   const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
   RandomConvs random(seed);
-  std::size_t most = 0;
-  for (const std::string name : {"sm90a", "avx512", "avx2", "generic"}) {
-    const Target target = load_target(name);
-    for (int round = 0; round < 40; ++round) {
-      const Problem p = round == 0 ? parse_problem(kLayer) : Problem(any_problem(random));
-      SCOPED_TRACE(to_string(p) + " on " + name + ", seed " + std::to_string(seed));
-      const int threads = static_cast<int>(random.integer(0, 20));
-      const auto specs = serving(p, target);
-      most = std::max(most, specs.size());
-      const std::vector<double> all = extract_all(p, target, threads, specs);
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        ASSERT_TRUE(std::isfinite(all[i])) << features()[i / specs.size()].name;
-      }
-      for (std::size_t i = 0; i < specs.size(); i += 1 + specs.size() / 5) {
-        const auto one = extract_all(p, target, threads, std::span(specs).subspan(i, 1));
-        for (std::size_t f = 0; f < one.size(); ++f) {
-          const double value = all[f * specs.size() + i];
-          ASSERT_EQ(std::bit_cast<std::uint64_t>(value), std::bit_cast<std::uint64_t>(one[f]))
-              << features()[f].name << " of " << name_of(specs[i]);
-          if (f >= shared_features().size()) continue;
-          ASSERT_EQ(value, all[f * specs.size()]) << features()[f].name;
-        }
-      }
-    }
-  }
-  EXPECT_GT(most, 50U);
+  int count = 0;
+  const auto draw = [&] {
+    return count++ % 40 == 0 ? parse_problem(kLayer) : Problem(any_problem(random));
+  };
+  EXPECT_GT(expect_whole_columns(random, draw, 40, 5), 50U);
 }
 
 TEST(ConvFeatures, HugeProblemsStayFinite) {
-  for (const char* line : {
-           "conv direction=forward n=2147483647 c=1 k=1 h=32768 w=32768",
-           "conv direction=backward_weight n=1 c=2147483647 k=1073741824 w=1",
-           "conv direction=backward_data n=1 c=1 k=1 h=2147483647 w=536870911 y=2147483647 "
-           "x=536870911",
-           "conv direction=forward ndim=1 n=1 c=1 k=1 w=2147483647 x=1073741824 "
-           "stride_w=2147483647 "
-           "pad_w=1073741823",
-           "conv direction=forward ndim=1 n=1 c=1 k=1 w=2147483647 x=2 dilation_w=2147483646",
-           "conv direction=forward n=0 c=1 k=1 w=1",
-       }) {
-    const Problem p = parse_problem(line);
-    validate(p);
-    for (const std::string name : {"sm90a", "avx512"}) {
-      const Target target = load_target(name);
-      const auto specs = serving(p, target);
-      ASSERT_FALSE(specs.empty()) << line;
-      const std::vector<double> all = extract_all(p, target, 3, specs);
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        ASSERT_TRUE(std::isfinite(all[i])) << features()[i / specs.size()].name << " of " << line;
-      }
-    }
-  }
+  expect_finite({
+      "conv direction=forward n=2147483647 c=1 k=1 h=32768 w=32768",
+      "conv direction=backward_weight n=1 c=2147483647 k=1073741824 w=1",
+      "conv direction=backward_data n=1 c=1 k=1 h=2147483647 w=536870911 y=2147483647 "
+      "x=536870911",
+      "conv direction=forward ndim=1 n=1 c=1 k=1 w=2147483647 x=1073741824 "
+      "stride_w=2147483647 "
+      "pad_w=1073741823",
+      "conv direction=forward ndim=1 n=1 c=1 k=1 w=2147483647 x=2 dilation_w=2147483646",
+      "conv direction=forward n=0 c=1 k=1 w=1",
+  });
 }
 
-// What is wanted has the bits that it has among all; the rest is left alone.
 TEST(ConvFeatures, OnlyWhatIsWantedIsWritten) {
-  static constexpr FeatureUse kUses[] = {FeatureUse::none, FeatureUse::first, FeatureUse::all};
   RandomConvs random(7);
-  for (const std::string name : {"sm90a", "avx512"}) {
-    const Target target = load_target(name);
-    for (int round = 0; round < 10; ++round) {
-      const Problem p = any_problem(random);
-      const auto specs = serving(p, target);
-      const std::vector<double> all = extract_all(p, target, 3, specs);
-      std::vector<FeatureUse> wanted(features().size());
-      for (FeatureUse& each : wanted) each = kUses[random.integer(0, round == 0 ? 0 : 2)];
-      std::vector<double> some(all.size(), kUnwritten);
-      extract(p, target, 3, specs, some, wanted);
-      for (std::size_t at = 0; at < all.size(); ++at) {
-        const FeatureUse how = wanted[at / specs.size()];
-        const bool written =
-            how == FeatureUse::all || (how == FeatureUse::first && at % specs.size() == 0);
-        ASSERT_EQ(some[at], written ? all[at] : kUnwritten) << features()[at / specs.size()].name;
-      }
-    }
-  }
+  expect_only_wanted(random, [&] { return any_problem(random); });
 }
 
 TEST(ConvFeatures, EstimatesAreTheFamilys) {
   RandomConvs random(8);
-  for (const std::string name : {"sm90a", "avx512"}) {
-    const Target target = load_target(name);
-    for (int round = 0; round < 20; ++round) {
-      const Problem p = any_problem(random);
-      const auto specs = serving(p, target);
-      const std::vector<double> all = extract_all(p, target, 2, specs);
-      for (std::size_t i = 0; i < specs.size(); ++i) {
-        const Estimate e = estimate(specs[i], p, target, 2);
-        const double seconds = std::max(e.seconds, kLeastSeconds);
-        const auto value = [&](std::string_view f) { return all[place_of(f) * specs.size() + i]; };
-        ASSERT_NEAR(value("log2_seconds"), std::log2(seconds), 1e-9);
-        ASSERT_EQ(value("compute_share"), e.compute_seconds / seconds);
-        ASSERT_EQ(value("estimate_utilisation"), e.utilisation);
-      }
-    }
-  }
+  expect_estimates([&] { return any_problem(random); });
 }
 
 TEST(ConvFeatures, OfAStridedGroupedLayer) {

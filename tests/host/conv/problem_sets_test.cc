@@ -6,9 +6,9 @@
 #include <set>
 
 #include "host/conv/conv_problems.h"
-#include "host/spec/expect_error.h"
+#include "host/tile/feature_checks.h"
 #include "tessera/base/hash.h"
-#include "tessera/families/conv/features_internal.h"
+#include "tessera/families/conv/conv.h"
 #include "tessera/families/conv/net_layers_internal.h"
 #include "tessera/targets/targets.h"
 
@@ -193,10 +193,8 @@ TEST(ConvProblemSets, UnseenProblemsAreInRange) {
     const Target target = load_target(name);
     std::map<std::size_t, std::pair<double, double>> ranges;
     const auto each = [&](const Problem& problem, const auto& see) {
-      const ProblemFacts f = problem_facts(conv_of(problem), target, 2);
-      for (std::size_t i = 0; i < shared_features().size(); ++i) {
-        see(i, shared_features()[i].value(f));
-      }
+      const std::vector<double> values = shared_values(problem, target, 2);
+      for (std::size_t i = 0; i < values.size(); ++i) see(i, values[i]);
     };
     for (const Problem& p : drawn("forward", ProblemSide::learned, name)) {
       each(p, [&](std::size_t i, double value) {
@@ -210,7 +208,7 @@ TEST(ConvProblemSets, UnseenProblemsAreInRange) {
       std::string_view why;
       each(p, [&](std::size_t i, double value) {
         if (value < ranges[i].first || value > ranges[i].second) {
-          why = shared_features()[i].feature.name;
+          why = features()[i].name;
         }
       });
       if (!why.empty()) ++outside;

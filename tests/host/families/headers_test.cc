@@ -105,7 +105,7 @@ TEST(Headers, HaveAHashOfTheirPaths) {
 }
 
 TEST(Headers, OfTheLibraryIncludeNothingElse) {
-  for (const auto some : {cpu_headers(), cuda_headers()}) {
+  for (const auto some : {cpu_headers(), cuda_headers(), hip_headers()}) {
     for (const EmbeddedFile& file : some) {
       EXPECT_NO_THROW(headers_of(fmt::format("#include \"{}\"\n", file.path)));
     }

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "host/families/asked.h"
 #include "host/fmha/append_problems.h"
 #include "host/spec/expect_error.h"
 #include "tessera/base/hash.h"
@@ -22,16 +23,6 @@ constexpr const char* kAppendSizes = "batch=2 heads=4 seqlen_q=6 seqlen_k=9 hdim
 
 Problem append_of(const std::string& fields) {
   return parse_problem(kAppendHead + kAppendSizes + fields);
-}
-
-std::string append_refusal(const Problem& problem) {
-  try {
-    family().validate(problem);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "";
 }
 
 // ---- which problems are valid ----
@@ -100,24 +91,23 @@ constexpr RefusedAppend kRefusedAppends[] = {
 
 TEST(FmhaAppendValidate, SaysWhichFieldIsWrong) {
   for (const RefusedAppend& row : kRefusedAppends) {
-    EXPECT_EQ(append_refusal(append_of(row.fields)), row.sentence) << row.fields;
+    EXPECT_EQ(refusal(append_of(row.fields)), row.sentence) << row.fields;
   }
-  EXPECT_EQ(append_refusal(
-                parse_problem(kAppendHead + "heads=2 seqlen_q=1 seqlen_k=4 hdim=7 rotary=half")),
-            "fmha: rotary_dim must be even, because pairs are turned, got 7 (hdim)");
-  EXPECT_EQ(append_refusal(
-                parse_problem(kAppendHead + "heads=6 heads_kv=4 seqlen_q=1 seqlen_k=4 hdim=8")),
+  EXPECT_EQ(
+      refusal(parse_problem(kAppendHead + "heads=2 seqlen_q=1 seqlen_k=4 hdim=7 rotary=half")),
+      "fmha: rotary_dim must be even, because pairs are turned, got 7 (hdim)");
+  EXPECT_EQ(refusal(parse_problem(kAppendHead + "heads=6 heads_kv=4 seqlen_q=1 seqlen_k=4 hdim=8")),
             "fmha: heads_kv must divide heads, got heads_kv=4 and heads=6");
-  EXPECT_EQ(append_refusal(parse_problem(kAppendHead +
-                                         "batch=2147483647 heads=1048576 seqlen_q=1 seqlen_k=2000 "
-                                         "hdim=1")),
-            "fmha: bytes of k, batch x seqlen_k x heads_kv x hdim x 4, must be below 2^63, got "
-            "2147483647 x 2000 x 1048576 x 1 x 4");
+  EXPECT_EQ(
+      refusal(parse_problem(kAppendHead + "batch=2147483647 heads=1048576 seqlen_q=1 seqlen_k=2000 "
+                                          "hdim=1")),
+      "fmha: bytes of k, batch x seqlen_k x heads_kv x hdim x 4, must be below 2^63, got "
+      "2147483647 x 2000 x 1048576 x 1 x 4");
 }
 
 TEST(FmhaAppendValidate, AttentionHasNoneOfItsFields) {
   const auto of = [](const char* fields) {
-    return append_refusal(parse_problem(std::string("fmha ") + kAppendSizes + fields));
+    return refusal(parse_problem(std::string("fmha ") + kAppendSizes + fields));
   };
   EXPECT_EQ(of("rotary=half"), "fmha: rotary must be none with kind=forward, got half");
   EXPECT_EQ(of("rotate_q=1"), "fmha: rotate_q must be 0 with kind=forward, got 1");
@@ -135,13 +125,13 @@ TEST(FmhaAppendValidate, AcceptsWhatIsAllowed) {
         "k_stride_d=9 k_stride_s=1 k_stride_h=72 k_stride_b=288", "v_new_stride_h=0",
         "pages=table page_size=4 check_pages=1", "pages=list page_size=16 cache_layout=vectorized",
         "pages=list page_size=4 page_entries=1", "k_new_stride_b=0 v_new_stride_s=0"}) {
-    EXPECT_EQ(append_refusal(append_of(fields)), "") << fields;
+    EXPECT_EQ(refusal(append_of(fields)), "") << fields;
   }
   const std::uint64_t seed = std::random_device{}();
   RandomFmhas random(seed);
   for (int i = 0; i < 500; ++i) {
     const Problem p = random_append(random, 300, 300);
-    EXPECT_EQ(append_refusal(p), "") << "seed " << seed << ": " << to_string(p);
+    EXPECT_EQ(refusal(p), "") << "seed " << seed << ": " << to_string(p);
     EXPECT_EQ(parse_problem(to_string(p)), p) << seed;
   }
 }
@@ -205,12 +195,8 @@ class FmhaAppendOperands : public testing::Test {
  protected:
   FmhaOperands& operands() { return std::get<FmhaOperands>(c_.operands); }
   std::string append_refusal() {
-    try {
-      validate_operands(family(), c_.problem, c_.operands);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return error_of([&] { validate_operands(family(), c_.problem, c_.operands); },
+                    ErrorCode::invalid_argument);
   }
   PlainCase c_{fmha_of(parse_problem(
       "fmha kind=append batch=2 heads=3 seqlen_q=4 seqlen_k=4 hdim=8 rotary=half rotate_q=1"))};
@@ -485,7 +471,7 @@ TEST(FmhaAppendKernels, SamplesAreValidAndServed) {
       const std::vector<Problem> problems = samples(spec, target);
       EXPECT_EQ(problems.size(), 12U);
       for (const Problem& problem : problems) {
-        EXPECT_EQ(append_refusal(problem), "") << to_string(problem);
+        EXPECT_EQ(refusal(problem), "") << to_string(problem);
         EXPECT_EQ(supports(spec, problem, target).reason, "");
       }
     }
@@ -502,7 +488,7 @@ TEST(FmhaAppendKernels, PagesAreListedWhereAskedFor) {
     for (const KernelSpec& spec : specs) {
       EXPECT_EQ(emit(spec, target).entries, (std::vector<std::string>{"", "_check"}));
       for (const Problem& problem : samples(spec, target)) {
-        EXPECT_EQ(append_refusal(problem), "") << to_string(problem);
+        EXPECT_EQ(refusal(problem), "") << to_string(problem);
         EXPECT_EQ(supports(spec, problem, target).reason, "");
       }
     }

@@ -6,10 +6,9 @@
 #include <map>
 #include <set>
 
-#include "host/spec/expect_error.h"
+#include "host/tile/feature_checks.h"
 #include "tessera/base/hash.h"
 #include "tessera/families/fmha/append.h"
-#include "tessera/families/fmha/features_internal.h"
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/fmha/split_gpu.h"
@@ -168,22 +167,21 @@ TEST(FmhaProblemSets, UnseenProblemsAreInRange) {
                                           {"sm90a", "bf16", {"backward"}},
                                           {"avx512", "fp32", {"forward", "decode"}}}) {
     const Target target = load_target(name);
-    const auto shared = shared_features();
-    std::vector<double> low(shared.size(), std::numeric_limits<double>::infinity());
-    std::vector<double> high(shared.size(), -std::numeric_limits<double>::infinity());
+    std::vector<double> low(features().size(), std::numeric_limits<double>::infinity());
+    std::vector<double> high(features().size(), -std::numeric_limits<double>::infinity());
     std::size_t outside = 0, all = 0;
     std::string lines;
     for (const ProblemSide side : {ProblemSide::learned, ProblemSide::unseen}) {
       for (const char* set : sets) {
         for (const Problem& p : drawn(set, side, name, dtype)) {
-          const ProblemFacts f = problem_facts(fmha_of(p), target, 2);
+          const std::vector<double> values = shared_values(p, target, 2);
           std::string_view outside_of;
-          for (std::size_t i = 0; i < shared.size(); ++i) {
-            const double value = shared[i].value(f);
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            const double value = values[i];
             if (side == ProblemSide::learned) {
               low[i] = std::min(low[i], value), high[i] = std::max(high[i], value);
             }
-            if (value < low[i] || value > high[i]) outside_of = shared[i].feature.name;
+            if (value < low[i] || value > high[i]) outside_of = features()[i].name;
           }
           if (side == ProblemSide::learned) continue;
           ++all;

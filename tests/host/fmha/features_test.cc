@@ -1,48 +1,20 @@
 // What learned models see of attention: finite, the same in any company, exact, and described.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
-#include <limits>
 #include <set>
 
 #include "host/fmha/append_problems.h"
 #include "host/fmha/backward_problems.h"
 #include "host/fmha/extend_problems.h"
 #include "host/fmha/fmha_problems.h"
-#include "host/spec/expect_error.h"
+#include "host/tile/feature_checks.h"
 #include "tessera/families/fmha/features_internal.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::fmha {
 namespace {
-
-constexpr double kUnwritten = -7.25;
-
-std::vector<double> extract_all(const Problem& problem, const Target& target, int threads,
-                                std::span<const KernelSpec> specs) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  std::vector<double> columns(features().size() * specs.size(), nan);
-  extract(problem, target, threads, specs, columns);
-  return columns;
-}
-
-std::vector<KernelSpec> serving(const Problem& problem, const Target& target) {
-  std::vector<KernelSpec> specs;
-  for (KernelSpec& spec : candidates(problem, target)) {
-    if (is_legal(spec, target) && supports(spec, problem, target)) specs.push_back(std::move(spec));
-  }
-  return specs;
-}
-
-std::size_t place_of(std::string_view name) {
-  for (std::size_t i = 0; i < features().size(); ++i) {
-    if (features()[i].name == name) return i;
-  }
-  ADD_FAILURE() << name;
-  return 0;
-}
 
 // Problems of every kind, with odd sizes and with those that tensor cores take.
 FmhaProblem any_problem(RandomFmhas& random) {
@@ -58,24 +30,9 @@ FmhaProblem any_problem(RandomFmhas& random) {
   return p;
 }
 
-TEST(FmhaFeatures, NamesAreUniqueAndExplained) {
-  std::set<std::string_view> names;
-  for (const Feature& f : features()) {
-    EXPECT_TRUE(names.insert(f.name).second) << f.name;
-    EXPECT_FALSE(f.unit.empty()) << f.name;
-    EXPECT_FALSE(f.formula.empty()) << f.name;
-  }
-  EXPECT_EQ(features().size(), shared_features().size() + own_features().size());
-}
+TEST(FmhaFeatures, NamesAreUniqueAndExplained) { expect_unique_names(family()); }
 
-// Whoever folds away what candidates share relies on this order.
-TEST(FmhaFeatures, ProblemAndMachineComeFirst) {
-  for (std::size_t i = 0; i < features().size(); ++i) {
-    const FeatureGroup group = features()[i].group;
-    const bool shared = group == FeatureGroup::problem || group == FeatureGroup::hardware;
-    EXPECT_EQ(shared, i < shared_features().size()) << features()[i].name;
-  }
-}
+TEST(FmhaFeatures, ProblemAndMachineComeFirst) { expect_shared_first(family()); }
 
 TEST(FmhaFeatures, EveryPipelineHasAFlag) {
   for (const char* name : {"sm90a", "avx512", "avx2", "generic"}) {
@@ -89,53 +46,15 @@ TEST(FmhaFeatures, EveryPipelineHasAFlag) {
 }
 
 TEST(FmhaFeatures, RoomOfTheWrongSize) {
-  const Problem p = small_problem(5, 9, 16);
-  const Target target = load_target("sm90a");
-  const std::vector<KernelSpec> specs = {general(p, target)};
-  std::vector<double> columns(3);
-  const std::string size = std::to_string(features().size());
-  expect_error(
-      ErrorCode::invalid_argument,
-      "fmha: features of 1 kernels take " + size + " x 1 = " + size + " numbers, got room for 3",
-      [&] { extract(p, target, 1, specs, columns); });
-  const std::vector<FeatureUse> wanted(3);
-  columns.resize(features().size());
-  expect_error(ErrorCode::invalid_argument, "fmha: there are " + size + " features to want, got 3",
-               [&] { extract(p, target, 1, specs, columns, wanted); });
-  extract(p, target, 1, {}, {});
+  expect_room_is_checked(small_problem(5, 9, 16), load_target("sm90a"));
 }
 
-// Every feature of random valid problems is written and finite; a kernel's numbers do not depend on
-// its company, and those that candidates share are shared.
 TEST(FmhaFeatures, BatchEqualsSingle) {
   const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
   RandomFmhas random(seed);
-  std::size_t most = 0;
-  for (const std::string name : {"sm90a", "avx512", "avx2", "generic"}) {
-    const Target target = load_target(name);
-    for (int round = 0; round < 60; ++round) {
-      const Problem p = any_problem(random);
-      SCOPED_TRACE(to_string(p) + " on " + name + ", seed " + std::to_string(seed));
-      const int threads = static_cast<int>(random.integer(0, 20));
-      const auto specs = serving(p, target);
-      most = std::max(most, specs.size());
-      const std::vector<double> all = extract_all(p, target, threads, specs);
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        ASSERT_TRUE(std::isfinite(all[i])) << features()[i / specs.size()].name;
-      }
-      for (std::size_t i = 0; i < specs.size(); ++i) {
-        const auto one = extract_all(p, target, threads, std::span(specs).subspan(i, 1));
-        for (std::size_t f = 0; f < one.size(); ++f) {
-          const double value = all[f * specs.size() + i];
-          ASSERT_EQ(std::bit_cast<std::uint64_t>(value), std::bit_cast<std::uint64_t>(one[f]))
-              << features()[f].name << " of " << name_of(specs[i]);
-          if (f >= shared_features().size()) continue;
-          ASSERT_EQ(value, all[f * specs.size()]) << features()[f].name;
-        }
-      }
-    }
-  }
-  EXPECT_GT(most, 8U);
+  const auto draw = [&] { return any_problem(random); };
+  EXPECT_GT(expect_whole_columns(random, draw, 60, 1000), 8U);
 }
 
 // No two kernels that differ look the same to a model.
@@ -153,81 +72,31 @@ TEST(FmhaFeatures, KernelsDiffer) {
     std::set<std::vector<double>> rows;
     for (std::size_t i = 0; i < specs.size(); ++i) {
       std::vector<double> row;
-      for (std::size_t f = shared_features().size(); f < features().size(); ++f) {
-        row.push_back(all[f * specs.size() + i]);
-      }
+      for (std::size_t f = 0; f < features().size(); ++f) row.push_back(all[f * specs.size() + i]);
       EXPECT_TRUE(rows.insert(row).second) << name_of(specs[i]);
     }
   }
 }
 
 TEST(FmhaFeatures, HugeProblemsStayFinite) {
-  for (const char* line : {
-           "fmha batch=65535 heads=1024 seqlen_q=1 seqlen_k=1000000 hdim=128 dtype=bf16",
-           "fmha heads=1 seqlen_q=100000000 seqlen_k=100000000 hdim=64 dtype=bf16 mask=top_left",
-           "fmha kind=backward heads=2 seqlen_q=10000000 seqlen_k=10000000 hdim=64",
-           "fmha heads=1 seqlen_q=3 seqlen_k=0 hdim=1",
-           "fmha batch=0 heads=1 seqlen_q=3 seqlen_k=4 hdim=1",
-           "fmha heads=1 seqlen_q=0 seqlen_k=4 hdim=1",
-       }) {
-    const Problem p = parse_problem(line);
-    validate(p);
-    for (const std::string name : {"sm90a", "avx512"}) {
-      const Target target = load_target(name);
-      const auto specs = serving(p, target);
-      ASSERT_FALSE(specs.empty()) << line;
-      const std::vector<double> all = extract_all(p, target, 3, specs);
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        ASSERT_TRUE(std::isfinite(all[i])) << features()[i / specs.size()].name << " of " << line;
-      }
-    }
-  }
+  expect_finite({
+      "fmha batch=65535 heads=1024 seqlen_q=1 seqlen_k=1000000 hdim=128 dtype=bf16",
+      "fmha heads=1 seqlen_q=100000000 seqlen_k=100000000 hdim=64 dtype=bf16 mask=top_left",
+      "fmha kind=backward heads=2 seqlen_q=10000000 seqlen_k=10000000 hdim=64",
+      "fmha heads=1 seqlen_q=3 seqlen_k=0 hdim=1",
+      "fmha batch=0 heads=1 seqlen_q=3 seqlen_k=4 hdim=1",
+      "fmha heads=1 seqlen_q=0 seqlen_k=4 hdim=1",
+  });
 }
 
-// What is wanted has the bits that it has among all; the rest is left alone.
 TEST(FmhaFeatures, OnlyWhatIsWantedIsWritten) {
-  static constexpr FeatureUse kUses[] = {FeatureUse::none, FeatureUse::first, FeatureUse::all};
   RandomFmhas random(7);
-  for (const std::string name : {"sm90a", "avx512"}) {
-    const Target target = load_target(name);
-    for (int round = 0; round < 10; ++round) {
-      const Problem p = any_problem(random);
-      const auto specs = serving(p, target);
-      const std::vector<double> all = extract_all(p, target, 3, specs);
-      std::vector<FeatureUse> wanted(features().size());
-      for (FeatureUse& each : wanted) {
-        each = kUses[static_cast<std::size_t>(random.integer(0, round == 0 ? 0 : 2))];
-      }
-      std::vector<double> some(all.size(), kUnwritten);
-      extract(p, target, 3, specs, some, wanted);
-      for (std::size_t at = 0; at < all.size(); ++at) {
-        const FeatureUse how = wanted[at / specs.size()];
-        const bool written =
-            how == FeatureUse::all || (how == FeatureUse::first && at % specs.size() == 0);
-        ASSERT_EQ(some[at], written ? all[at] : kUnwritten) << features()[at / specs.size()].name;
-      }
-    }
-  }
+  expect_only_wanted(random, [&] { return any_problem(random); });
 }
 
 TEST(FmhaFeatures, EstimatesAreTheFamilys) {
   RandomFmhas random(8);
-  for (const std::string name : {"sm90a", "avx512"}) {
-    const Target target = load_target(name);
-    for (int round = 0; round < 20; ++round) {
-      const Problem p = any_problem(random);
-      const auto specs = serving(p, target);
-      const std::vector<double> all = extract_all(p, target, 2, specs);
-      for (std::size_t i = 0; i < specs.size(); ++i) {
-        const Estimate e = estimate(specs[i], p, target, 2);
-        const double seconds = std::max(e.seconds, kLeastSeconds);
-        const auto value = [&](std::string_view f) { return all[place_of(f) * specs.size() + i]; };
-        ASSERT_NEAR(value("log2_seconds"), std::log2(seconds), 1e-9);
-        ASSERT_EQ(value("compute_share"), e.compute_seconds / seconds);
-        ASSERT_EQ(value("overhead_share"), e.overhead_seconds / seconds);
-      }
-    }
-  }
+  expect_estimates([&] { return any_problem(random); });
 }
 
 using Expected = std::vector<std::pair<std::string_view, double>>;
@@ -239,7 +108,7 @@ void expect_values(const char* line, const char* target_name, const char* kernel
   ASSERT_TRUE(supports(specs[0], p, target));
   const std::vector<double> all = extract_all(p, target, threads, specs);
   for (const auto& [name, value] : expected) {
-    EXPECT_DOUBLE_EQ(all[place_of(name)], value) << name << " of " << kernel;
+    EXPECT_DOUBLE_EQ(all[place_of(name, family())], value) << name << " of " << kernel;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "host/families/asked.h"
 #include "host/fmha/plain_fmha.h"
 #include "host/spec/expect_error.h"
 #include "tessera/families/fmha/arguments.h"
@@ -225,13 +226,8 @@ class FmhaOperandsTest : public testing::Test {
  protected:
   FmhaOperands& operands() { return std::get<FmhaOperands>(c_.operands); }
   std::string refusal() {
-    try {
-      validate_operands(family(), c_.problem, c_.operands);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      return error.what();
-    }
-    return "";
+    return error_of([&] { validate_operands(family(), c_.problem, c_.operands); },
+                    ErrorCode::invalid_argument);
   }
 
   PlainCase c_{fmha_of(parse_problem(

@@ -36,7 +36,8 @@ void expect_served(const std::string& fields) {
 
 TEST(FmhaRules, TargetIsKnown) {
   const std::string sentence =
-      "unknown target 'sm90b', did you mean 'sm90a'? (known: avx512, avx2, generic, sm90a, gfx90a, "
+      "unknown target 'sm90b', did you mean 'sm90a'? (known: avx512, avx2, generic, sm90a, "
+      "gfx1100, gfx1201, gfx90a, "
       "gfx942, gfx950; a row of your own is a file that ends in .json)";
   expect_error(ErrorCode::not_found, sentence,
                [] { illegal("fmha_forward_bf16_direct_16x32x64_4x1x1_1x1x1_sm90b"); });

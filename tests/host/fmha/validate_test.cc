@@ -3,22 +3,12 @@
 
 #include <limits>
 
+#include "host/families/asked.h"
 #include "host/fmha/fmha_problems.h"
-#include "tessera/base/error.h"
 #include "tessera/families/fmha/fmha.h"
 
 namespace tessera::fmha {
 namespace {
-
-std::string refusal(const Problem& problem) {
-  try {
-    family().validate(problem);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "";
-}
 
 constexpr const char* kHead = "fmha heads=4 seqlen_q=6 seqlen_k=9 hdim=8 batch=2 ";
 

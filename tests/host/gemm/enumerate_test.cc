@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 
+#include "targets_with.h"
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/targets/targets.h"
@@ -18,7 +19,7 @@ class GemmEnumerate : public testing::TestWithParam<std::string> {
  protected:
   Target target_ = load_target(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Targets, GemmEnumerate, testing::ValuesIn(target_names()),
+INSTANTIATE_TEST_SUITE_P(Targets, GemmEnumerate, testing::ValuesIn(targets_with(Op::gemm)),
                          [](const auto& row) { return row.param; });
 
 // One walk for all three, because the spaces are large.
@@ -306,6 +307,43 @@ TEST(GemmGeneral, TakesAnySizeOnHopper) {
   const KernelSpec spec = general(p, target);
   EXPECT_EQ(is_legal(spec, target).reason, "");
   EXPECT_EQ(supports(spec, p, target).reason, "");
+}
+
+TEST(GemmGeneral, ServesEveryValidProblemOnAmd) {
+  for (const char* name : {"gfx90a", "gfx942", "gfx950"}) {
+    const Target target = load_target(name);
+    for (const GeneralTypes& types : kGeneralTypes) {
+      if (find_instruction(target, types.a, types.a, types.acc) == nullptr) continue;
+      for (const GemmLayout layout :
+           {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr, GemmLayout::ccr}) {
+        GemmProblem p = gemm_problem(types.a, layout, 3, 5, 7);
+        p.b = types.b;
+        p.acc = types.acc;
+        p.out = p.d = types.out;
+        p.pointer_arrays = layout == GemmLayout::ccr;
+        if (types.out != DType::int32) {
+          p.epilogue = parse_epilogue("add+multi_d_multiply3+gelu_tanh+clamp");
+        }
+        const KernelSpec spec = general(p, target);
+        EXPECT_EQ(is_legal(spec, target).reason, "") << name_of(spec);
+        EXPECT_EQ(supports(spec, p, target).reason, "") << name_of(spec);
+        EXPECT_EQ(spec.algorithm.pipeline, Pipeline::direct);
+        p.epilogue = {};
+        p.pointer_arrays = false;
+        p.preshuffled_b = true;
+        EXPECT_TRUE(is_legal(general(p, target), target));
+      }
+    }
+  }
+}
+
+TEST(GemmGeneral, RefusesTypesThatTheMachineLacks) {
+  try {
+    general(gemm_problem(DType::fp8, GemmLayout::rcr, 1, 1, 1), load_target("gfx90a"));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "gemm: gfx90a lists no legal kernel for fp8 x fp8 with layout rcr");
+  }
 }
 
 TEST(GemmGeneral, TargetWithoutAnythingForTheTypes) {

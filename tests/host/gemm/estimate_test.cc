@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "targets_with.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/targets/targets.h"
 
@@ -57,7 +58,7 @@ class GemmEstimateOn : public testing::TestWithParam<std::string> {
  protected:
   Target target_ = load_target(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Targets, GemmEstimateOn, testing::ValuesIn(target_names()),
+INSTANTIATE_TEST_SUITE_P(Targets, GemmEstimateOn, testing::ValuesIn(targets_with(Op::gemm)),
                          [](const auto& row) { return row.param; });
 
 TEST_P(GemmEstimateOn, TakesLongerForTwiceTheProblem) {
@@ -161,9 +162,11 @@ TEST_P(GemmRankingOn, PackedAheadIsNeverSlower) {
     for (const std::int64_t m : {16, 100, 1000}) {  // one row is for stream kernels
       for (const std::int64_t n : {64, 1000, 4096}) {
         GemmProblem p = gemm_problem(dtype, GemmLayout::rcr, m, n, 2048);
-        const double plain = best(p, target_, 1).estimate.seconds;
+        const auto plain = best(p, target_, 1);
+        if (plain.spec.algorithm.pipeline == Pipeline::small) continue;  // knows no packed B
         p.preshuffled_b = true;
-        EXPECT_LE(best(p, target_, 1).estimate.seconds, plain) << to_string(Problem(p));
+        EXPECT_LE(best(p, target_, 1).estimate.seconds, plain.estimate.seconds)
+            << to_string(Problem(p));
       }
     }
   }

@@ -75,6 +75,22 @@ const IllegalName kNames[] = {
      "stream multiplies 8 rows at once: tile_m and warp_tile_m must be 8, got 24 and 8"},
     {"gemm_fp32_rcr_stream_8x768x512_1x1x0_8x48x1_avx512",
      "stream runs on one thread or on all: wave must be 1x1x1 or 0x0x1, got 1x1x0"},
+    {"gemm_fp32_rcr_small_4x6x16_0x0x1_4x6x16_avx512", ""},
+    {"gemm_bf16_rrr_small_3072x32x2_1x1x1_12x32x2_bias_gelu_avx512", ""},
+    {"gemm_tf32_rrr_small_2x128x1_0x0x1_2x128x1_avx512", ""},
+    {"gemm_bf16_rcr_small_4x6x16_0x0x1_4x6x16_avx512",
+     "small has these tiles and warp tiles for bf16 rcr: 12x16x2_12x16x2, 1x16x32_1x16x32, "
+     "2x12x32_2x12x32, 3072x32x2_12x32x2, 3x8x32_3x8x32, 4x6x32_4x6x32, 6x32x2_6x32x2, got "
+     "4x6x16_4x6x16"},
+    {"gemm_int8_rcr_small_6x32x4_2x1x1_6x32x4_avx512",
+     "small runs on one thread or on all: wave must be 1x1x1 or 0x0x1, got 2x1x1"},
+    {"gemm_int8_crr_small_6x64x4_0x0x1_6x64x4_avx512",
+     "small reads words of A in place, which must be row-major, got layout crr"},
+    {"gemm_fp16_rcr_small_6x32x2_0x0x1_6x32x2_avx512",
+     "small multiplies words as they lie in memory: fp32, tf32, bf16 or int8, got fp16 x fp16"},
+    {"gemm_fp32_rcr_small_6x32x1_0x0x1_6x32x1_presh_avx512",
+     "small takes B as it is, got a preshuffled one"},
+    {"gemm_fp32_rcr_small_6x32x1_0x0x1_6x32x1_avx2", "avx2 has no pipeline small"},
     {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_s4_avx512",
      "stages must be 1 with packab, got 4"},
     {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_c2x1_avx512",
@@ -103,7 +119,94 @@ const IllegalName kNames[] = {
      "tile_m 64 is not a multiple of the 128 rows of 2 consumers"},
     {"gemm_fp32_rcr_tmaws_128x256x64_2x1x1_64x256x8_cooperative_s4_sm90a",
      "sm90a has no wgmma for fp32 x fp32"},
-    // CK Tile
+    // AMD CDNA
+    {"gemm_fp16_rcr_compv3_256x256x32_2x2x1_32x32x16_intrawave_gfx942", ""},
+    {"gemm_fp16_rcr_compv4_256x128x32_2x2x1_32x32x16_intrawave_gfx90a", ""},
+    {"gemm_fp16_rcr_async_256x256x64_2x4x1_16x16x32_intrawave_s2_gfx950", ""},
+    {"gemm_fp8_rcr_direct_64x64x16_2x2x1_4x4x1_gfx942", ""},
+    {"gemm_fp8_rcr_compv4_128x128x64_2x2x1_32x32x32_intrawave_gfx90a",
+     "gfx90a has no mfma for fp8 x fp8"},
+    {"gemm_fp8_rcr_direct_64x64x16_2x2x1_4x4x1_gfx90a", "gfx90a has no mfma for fp8 x fp8"},
+    {"gemm_tf32_rcr_compv4_128x128x16_2x2x1_32x32x8_intrawave_gfx950",
+     "gfx950 has no mfma for tf32 x tf32"},
+    {"gemm_tf32_rcr_compv4_128x128x16_2x2x1_32x32x8_intrawave_gfx942", ""},
+    {"gemm_fp8_bf8_rcr_compv4_128x128x64_2x2x1_32x32x32_intrawave_gfx942", ""},
+    {"gemm_fp16_rcr_async_128x128x64_2x2x1_32x32x16_intrawave_s2_gfx942",
+     "gfx942 has no pipeline async"},
+    {"gemm_fp16_rcr_compv5_128x128x64_2x2x1_32x32x16_intrawave_gfx942",
+     "gfx942 has no pipeline compv5; CK Tile has it (--source cktile)"},
+    {"gemm_fp16_rcr_async_128x128x64_2x2x1_32x32x16_intrawave_s4_gfx950",
+     "async takes 2 to 3 stages, got 4"},
+    {"gemm_fp16_rcr_compv3_128x128x32_2x2x1_32x32x16_intrawave_s2_gfx942",
+     "compv3 takes 1 to 1 stages, got 2"},
+    {"gemm_fp16_rcr_mem_128x128x32_2x2x1_32x32x16_interwave_gfx942",
+     "kernels for AMD GPUs are scheduled intrawave, got interwave; CK Tile has it (--source "
+     "cktile)"},
+    {"gemm_fp16_rcr_mem_128x128x32_2x2x1_32x32x16_gfx942",
+     "kernels for AMD GPUs are scheduled intrawave, got standard"},
+    {"gemm_fp16_rcr_compv3_256x256x32_2x2x1_32x32x16_intrawave_storecshuffle_gfx942",
+     "kernels for AMD GPUs have the standard store, got cshuffle; CK Tile has it (--source "
+     "cktile)"},
+    {"gemm_fp16_rcr_compv3_256x256x32_2x2x1_32x32x16_intrawave_storetma_gfx942",
+     "kernels for AMD GPUs have the standard store, got tma"},
+    {"gemm_fp16_rcr_compv3_128x128x32_2x2x1_32x32x16_intrawave_splitatomic4_gfx942",
+     "kernels for AMD GPUs cut K into slices: splits must be 1, got 4; CK Tile has it (--source "
+     "cktile)"},
+    {"gemm_fp16_rcr_mem_64x64x64_2x2x1_32x32x16_intrawave_splitatomic1_slices65_gfx942",
+     "K is cut into 1 to 64 slices, got 65"},
+    {"gemm_fp16_rcr_mem_64x64x64_2x2x1_32x32x16_intrawave_splitatomic1_gfx942",
+     "split_k must be none for slices=1 on AMD GPUs, got atomic"},
+    {"gemm_fp16_rcr_mem_64x64x64_2x2x1_32x32x16_intrawave_splitordered1_slices4_gfx942", ""},
+    {"gemm_fp16_rcr_compv3_256x256x32_2x2x1_32x32x16_intrawave_c2x1_gfx942",
+     "cluster_m must be 1 with compv3, got 2"},
+    {"gemm_fp16_rcr_compv3_256x256x32_1x1x1_32x32x16_intrawave_gfx942",
+     "a block has 4 or 8 waves, at most 4 along m and along n and one along k, got 1x1x1"},
+    {"gemm_fp16_rcr_compv3_256x256x32_4x4x1_32x32x16_intrawave_gfx942",
+     "a block has 4 or 8 waves, at most 4 along m and along n and one along k, got 4x4x1"},
+    {"gemm_fp16_rcr_compv3_128x128x32_2x2x1_32x32x8_intrawave_gfx942",
+     "warp tiles of fp16 are 32x32x16 and 16x16x32, got 32x32x8; CK Tile has it (--source cktile)"},
+    {"gemm_fp16_rcr_compv3_128x128x32_2x2x1_4x64x16_intrawave_gfx942",
+     "warp tiles of fp16 are 32x32x16 and 16x16x32, got 4x64x16; CK Tile has it (--source cktile)"},
+    {"gemm_fp16_rcr_compv3_128x128x32_2x2x1_8x8x32_intrawave_gfx942",
+     "warp tiles of fp16 are 32x32x16 and 16x16x32, got 8x8x32"},
+    {"gemm_fp16_rcr_compv3_64x64x32_4x1x1_32x32x16_intrawave_gfx942",
+     "tile 64x64 does not divide over 4x1 waves of 32x32"},
+    {"gemm_fp16_rcr_compv3_512x128x32_2x2x1_32x32x16_intrawave_gfx942",
+     "tiles are at most 256x256 and 512 bytes of k, got 512x128x32 of fp16"},
+    {"gemm_fp16_rcr_compv3_128x128x512_2x2x1_32x32x16_intrawave_gfx942",
+     "tiles are at most 256x256 and 512 bytes of k, got 128x128x512 of fp16"},
+    {"gemm_fp16_rcr_compv3_128x128x48_2x2x1_32x32x16_intrawave_gfx942",
+     "a row of a tile must be 16 bytes times a power of two, got 48 x 2 bytes (fp16)"},
+    {"gemm_fp16_rrr_async_128x128x64_2x2x1_32x32x16_intrawave_s2_gfx950",
+     "async copies lines of k (rcr, or rrr with a preshuffled B), got rrr"},
+    {"gemm_fp16_ccr_async_128x128x64_2x2x1_32x32x16_intrawave_s2_gfx950",
+     "async copies lines of k (rcr, or rrr with a preshuffled B), got ccr"},
+    {"gemm_fp16_rrr_async_128x128x64_2x2x1_32x32x16_presh_intrawave_s2_gfx950", ""},
+    {"gemm_fp16_rcr_async_16x128x64_1x4x1_16x16x32_intrawave_s2_gfx950",
+     "256 lanes copy whole rounds of 16 bytes, which 16 rows of 8 such chunks are not"},
+    {"gemm_fp16_rcr_compv4_256x256x64_2x2x1_32x32x16_intrawave_gfx942",
+     "needs 131072 bytes of LDS for 2 tiles of K, gfx942 has 65536"},
+    {"gemm_fp16_rcr_direct_128x64x16_2x2x1_4x4x1_gfx942",
+     "direct has tile 64x64x16, wave 2x2x1 and warp tile 4x4x1 only, got 128x64x16, 2x2x1 and "
+     "4x4x1"},
+    {"gemm_fp16_rcr_direct_64x64x16_2x2x1_4x4x1_intrawave_gfx942",
+     "scheduler must be standard with direct, got intrawave"},
+    {"gemm_fp16_rcr_direct_64x64x16_2x2x1_4x4x1_presh_gfx942",
+     "direct takes B as it is, got a preshuffled one"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Table, GemmLegality, testing::ValuesIn(kNames),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+// The same specs as kernels that are made from CK Tile's headers.
+class GemmCktileLegality : public testing::TestWithParam<IllegalName> {};
+
+TEST_P(GemmCktileLegality, GivesTheReasonWithBothNumbers) {
+  const KernelSpec spec = parse_name(GetParam().name);
+  EXPECT_EQ(is_legal_for_cktile(spec, load_target(spec.target)).reason, GetParam().reason);
+}
+
+const IllegalName kCktileNames[] = {
     {"gemm_fp16_rcr_compv3_256x256x32_2x2x1_32x32x8_intrawave_gfx942", ""},
     {"gemm_fp16_rcr_compv4_256x256x64_2x2x1_32x32x8_intrawave_gfx942",
      "needs 65536 bytes of LDS, compv4 allows 32768 of gfx942's 65536"},
@@ -126,9 +229,17 @@ const IllegalName kNames[] = {
      "split_k must be none for splits=1 with CK Tile, got atomic"},
     {"gemm_fp16_rcr_compv3_64x64x32_4x1x1_32x32x8_intrawave_gfx942",
      "tile 64x64x32 does not divide over waves 4x1x1 of warp tile 32x32x8"},
+    {"gemm_fp16_rcr_compv5_128x128x64_2x2x1_32x32x8_intrawave_gfx942", ""},
+    {"gemm_fp16_rcr_compv3_128x128x64_2x2x1_4x64x16_intrawave_gfx942", ""},
+    {"gemm_fp8_rcr_compv3_128x128x64_2x2x1_32x32x16_intrawave_gfx90a", ""},
+    {"gemm_fp16_rcr_async_128x128x64_2x2x1_32x32x16_intrawave_s2_gfx950",
+     "gfx950 has no pipeline async"},
+    {"gemm_fp16_rcr_compv3_128x128x64_2x2x1_32x32x8_intrawave_splitatomic1_slices4_gfx942",
+     "CK Tile cuts K into splits: slices must be 1, got 4"},
+    {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_avx512", "avx512 has no pipeline packab"},
 };
 
-INSTANTIATE_TEST_SUITE_P(Table, GemmLegality, testing::ValuesIn(kNames),
+INSTANTIATE_TEST_SUITE_P(Table, GemmCktileLegality, testing::ValuesIn(kCktileNames),
                          [](const auto& row) { return std::string(row.param.name); });
 
 TEST(GemmLegality, OtherTarget) {
@@ -196,6 +307,41 @@ TEST(GemmSupports, StreamTakesFewRowsOrColumns) {
             "stream serves m <= 16 or n <= 8, the smaller of both, got m=17 n=3072");
   EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 3072, 9, 768)),
             "stream serves m <= 16 or n <= 8, the smaller of both, got m=3072 n=9");
+}
+
+TEST(GemmSupports, SmallTakesGroupsOfRowsWholeVectorsAndShortCalls) {
+  const auto name = [](const char* shape) {
+    return std::string("gemm_bf16_rcr_small_") + shape + "_0x0x1_" + shape + "_avx512";
+  };
+  const auto refused = [&](const char* shape, std::int64_t m, std::int64_t n, std::int64_t k) {
+    return refusal(name(shape).c_str(), gemm_problem(DType::bf16, GemmLayout::rcr, m, n, k));
+  };
+  EXPECT_EQ(refused("6x32x2", 1, 16, 8), "");
+  EXPECT_EQ(refused("6x32x2", 100, 16, 8), "");
+  EXPECT_EQ(refused("6x32x2", 0, 1, 1), "");
+  EXPECT_EQ(refused("6x32x2", 5, 15, 64), "small serves n >= 16, got n=15");
+  EXPECT_EQ(refused("6x32x2", 5, 16, 7),
+            "small reads at least 16 bytes of each row of A, got k=7, which are 14");
+  EXPECT_EQ(refused("4x6x32", 8, 16, 8), "");
+  EXPECT_EQ(refused("4x6x32", 9, 16, 8), "small serves multiples of its 4 rows, got m=9");
+  EXPECT_EQ(refused("3x8x32", 1, 16, 8), "small serves m >= 2 with 3 rows, got m=1");
+  EXPECT_EQ(refusal("gemm_fp32_rrr_small_2x128x1_0x0x1_2x128x1_avx512",
+                    gemm_problem(DType::fp32, GemmLayout::rrr, 4, 16, 8)),
+            "small serves m=2 with rows of B in order, got m=4");
+  EXPECT_EQ(refusal("gemm_fp32_rrr_small_6x64x1_0x0x1_6x64x1_avx512",
+                    gemm_problem(DType::fp32, GemmLayout::rrr, 2, 16, 8)),
+            "small serves m >= 3 with blocks of rows of fp32, got m=2");
+  EXPECT_EQ(refused("6x32x2", 512, 512, 128), "");
+  EXPECT_EQ(refused("6x32x2", 512, 512, 129),
+            "small serves at most 16777216 products of words, got m=512 n=512 and 65 words of k");
+  EXPECT_EQ(refused("6x32x2", 5, 16, 8192), "");
+  EXPECT_EQ(refused("6x32x2", 5, 16, 8193),
+            "small serves at most 4096 words of k, got k=8193, which are 4097");
+  EXPECT_EQ(refused("6x32x2", 1024, 512, 8), "");
+  EXPECT_EQ(refused("6x32x2", 1024, 513, 8),
+            "small serves at most 524288 elements of output, got m=1024 n=513");
+  EXPECT_EQ(refused("6x32x2", std::int64_t{1} << 40, std::int64_t{1} << 40, 8),
+            "small serves at most 524288 elements of output, got m=1099511627776 n=1099511627776");
 }
 
 TEST(GemmSupports, TmaNeedsAlignedRows) {

@@ -19,9 +19,9 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // Operands in memory of their own, and a plain kernel in the precision that kernels work in.
-class Case {
+class VerifyCase {
  public:
-  explicit Case(const GemmProblem& given) : problem(given), p(with_strides(given)) {
+  explicit VerifyCase(const GemmProblem& given) : problem(given), p(with_strides(given)) {
     if (p.out == tf32) p.out = fp32;  // as kernels store it
     a.resize(bytes(p.a, p.batch_stride_a));
     b.resize(bytes(p.b, p.batch_stride_b));
@@ -226,7 +226,7 @@ TEST_P(GemmReference, AcceptsAPlainLoop) {
         p.beta = p.out == int32 ? -2.0F : 0.5F;
         p.clamp_lo = -1;
         p.clamp_hi = 6;
-        Case c(p);
+        VerifyCase c(p);
         c.randomise(random);
         c.run();
         const Mismatch result = c.check();
@@ -245,7 +245,7 @@ TEST_P(GemmReference, FindsOneWrongElement) {
   std::mt19937 random(seed);
   GemmProblem p = problem(GemmLayout::rcr, 17, 19, 200);
   if (p.out == int8) p.alpha = 0.001F;
-  Case c(p);
+  VerifyCase c(p);
   c.randomise(random);
   c.run();
   ASSERT_TRUE(c.check().ok);
@@ -267,7 +267,7 @@ TEST_P(GemmReference, FindsAMissingLastProduct) {
   GemmProblem p = problem(GemmLayout::rrr, 8, 8, 64);
   const double last = p.a == int8 ? 100 : 2;
   if (p.out == int8) p.alpha = 0.0005F;
-  Case c(p);
+  VerifyCase c(p);
   std::mt19937 random(1);
   c.randomise(random);
   for (std::int64_t j = 0; j < 8; ++j) store_element(p.b, c.b.data(), 63 * 8 + j, last);
@@ -281,8 +281,8 @@ TEST_P(GemmReference, FindsAMissingLastProduct) {
 
 // ---- exact sentences ----
 
-Case ones(std::int64_t m, std::int64_t n, std::int64_t k) {
-  Case c(gemm_problem(fp32, GemmLayout::rcr, m, n, k));
+VerifyCase ones(std::int64_t m, std::int64_t n, std::int64_t k) {
+  VerifyCase c(gemm_problem(fp32, GemmLayout::rcr, m, n, k));
   for (std::int64_t i = 0; i < m * k; ++i) store_element(fp32, c.a.data(), i, 1);
   for (std::int64_t i = 0; i < n * k; ++i) store_element(fp32, c.b.data(), i, 1);
   for (std::int64_t i = 0; i < m; ++i) {
@@ -292,7 +292,7 @@ Case ones(std::int64_t m, std::int64_t n, std::int64_t k) {
 }
 
 TEST(GemmVerify, SaysWhichElementAndHowFar) {
-  Case c = ones(3, 2, 4);
+  VerifyCase c = ones(3, 2, 4);
   c.store(0, 2, 1, 4.5);
   // 4 x (4 + 8) x 2^-24 for the sum, 4 x 1.0625 x 2^-23 for alpha, 2 x 2^-23 for the store.
   EXPECT_EQ(c.check().message,
@@ -305,7 +305,7 @@ TEST(GemmVerify, SaysWhichElementAndHowFar) {
 }
 
 TEST(GemmVerify, UnwrittenOutputIsFound) {
-  Case c = ones(3, 2, 4);
+  VerifyCase c = ones(3, 2, 4);
   c.store(0, 1, 0, kNan);
   EXPECT_EQ(c.check().message,
             "gemm: out[1, 0] is nan, the reference is 4 with tolerance 3.61e-06 (1 of 6 elements "
@@ -313,7 +313,7 @@ TEST(GemmVerify, UnwrittenOutputIsFound) {
 }
 
 TEST(GemmVerify, NamesTheBatch) {
-  Case c(GemmProblem{.m = 1, .n = 1, .k = 0, .batch = 2});
+  VerifyCase c(GemmProblem{.m = 1, .n = 1, .k = 0, .batch = 2});
   c.store(1, 0, 0, 1);
   EXPECT_EQ(c.check().message.substr(0, 51), "gemm: out[1, 0, 0] is 1, the reference is 0 with to");
 }
@@ -321,7 +321,7 @@ TEST(GemmVerify, NamesTheBatch) {
 // ---- NaN and infinity ----
 
 TEST(GemmVerify, NanGoesWithNan) {
-  Case c = ones(2, 2, 4);
+  VerifyCase c = ones(2, 2, 4);
   store_element(fp32, c.a.data(), 1, kNan);  // row 0
   EXPECT_EQ(c.check().bad, 2);
   c.store(0, 0, 0, kNan);
@@ -330,7 +330,7 @@ TEST(GemmVerify, NanGoesWithNan) {
 }
 
 TEST(GemmVerify, InfinityGoesWithItself) {
-  Case c = ones(2, 2, 4);
+  VerifyCase c = ones(2, 2, 4);
   store_element(fp32, c.a.data(), 1, -kInf);
   c.store(0, 0, 0, -kInf);
   c.store(0, 0, 1, kInf);
@@ -342,7 +342,7 @@ TEST(GemmVerify, InfinityGoesWithItself) {
 }
 
 TEST(GemmVerify, NanInCIsNotReadWithoutBeta) {
-  Case c = ones(1, 1, 4);
+  VerifyCase c = ones(1, 1, 4);
   store_element(fp32, c.c.data(), 0, kNan);
   EXPECT_TRUE(c.check().ok);
   c.problem.beta = 1;
@@ -350,7 +350,7 @@ TEST(GemmVerify, NanInCIsNotReadWithoutBeta) {
 }
 
 TEST(GemmVerify, NanInAReachesTheOutputEvenWithAlphaZero) {
-  Case c = ones(1, 1, 4);
+  VerifyCase c = ones(1, 1, 4);
   store_element(fp32, c.a.data(), 0, kNan);
   c.problem.alpha = 0;
   c.store(0, 0, 0, 0);
@@ -360,7 +360,7 @@ TEST(GemmVerify, NanInAReachesTheOutputEvenWithAlphaZero) {
 }
 
 TEST(GemmVerify, ReluAndClampLetNanThrough) {
-  Case c = ones(1, 1, 4);
+  VerifyCase c = ones(1, 1, 4);
   store_element(fp32, c.a.data(), 0, kNan);
   c.problem.epilogue = parse_epilogue("relu+clamp");
   c.problem.clamp_lo = 0;
@@ -372,7 +372,7 @@ TEST(GemmVerify, ReluAndClampLetNanThrough) {
 
 TEST(GemmVerify, GeluAndSiluOfMinusInfinityAreZero) {
   for (const char* epilogue : {"gelu", "gelu_tanh", "silu"}) {
-    Case c = ones(1, 1, 4);
+    VerifyCase c = ones(1, 1, 4);
     store_element(fp32, c.a.data(), 0, -kInf);
     c.problem.epilogue = parse_epilogue(epilogue);
     c.store(0, 0, 0, 0);
@@ -384,7 +384,7 @@ TEST(GemmVerify, GeluAndSiluOfMinusInfinityAreZero) {
 
 TEST(GemmVerify, OverflowBecomesInfinity) {
   GemmProblem p = gemm_problem(fp16, GemmLayout::rcr, 1, 1, 2);
-  Case c(p);
+  VerifyCase c(p);
   for (std::int64_t i = 0; i < 2; ++i) {
     store_element(fp16, c.a.data(), i, 256);
     store_element(fp16, c.b.data(), i, 256);
@@ -402,7 +402,7 @@ TEST(GemmVerify, OverflowBecomesInfinity) {
 TEST(GemmVerify, Int32WrapsAround) {
   GemmProblem p = gemm_problem(int8, GemmLayout::rcr, 1, 1, 1);
   p.alpha = 1 << 20;
-  Case c(p);
+  VerifyCase c(p);
   store_element(int8, c.a.data(), 0, -128);
   store_element(int8, c.b.data(), 0, 127);
   c.store(0, 0, 0, static_cast<std::int32_t>(static_cast<std::uint32_t>(-128 * 127) << 20));
@@ -414,7 +414,7 @@ TEST(GemmVerify, Int32WrapsAround) {
 TEST(GemmVerify, Int32IsExact) {
   GemmProblem p = gemm_problem(int8, GemmLayout::rcr, 1, 1, 1);
   p.alpha = (1 << 24) - 1;
-  Case c(p);
+  VerifyCase c(p);
   store_element(int8, c.a.data(), 0, 100);
   store_element(int8, c.b.data(), 0, 1);
   c.store(0, 0, 0, 1677721500);
@@ -429,7 +429,7 @@ TEST(GemmVerify, Int32IsExact) {
 TEST(GemmVerify, Int8Saturates) {
   GemmProblem p = gemm_problem(int8, GemmLayout::rcr, 1, 1, 1);
   p.out = int8;
-  Case c(p);
+  VerifyCase c(p);
   store_element(int8, c.a.data(), 0, -100);
   store_element(int8, c.b.data(), 0, 2);
   c.store(0, 0, 0, -128);
@@ -442,7 +442,7 @@ TEST(GemmVerify, Int8Saturates) {
 
 TEST(GemmVerify, LargeOnesAreSampledWithTheirCorners) {
   const std::int64_t size = 1500;
-  Case c = ones(size, size, size);
+  VerifyCase c = ones(size, size, size);
   const Mismatch clean = c.check();
   EXPECT_TRUE(clean.ok) << clean.message;
   EXPECT_GE(clean.checked, 4096);
@@ -458,7 +458,7 @@ TEST(GemmVerify, LargeOnesAreSampledWithTheirCorners) {
 
 TEST(GemmVerify, SamplesMeetEveryTile) {
   const std::int64_t size = 1500;
-  Case c = ones(size, size, size);
+  VerifyCase c = ones(size, size, size);
   for (std::int64_t i = 720; i < 736; ++i) {
     for (std::int64_t j = 960; j < 992; ++j) c.store(0, i, j, 0);
   }
@@ -467,7 +467,7 @@ TEST(GemmVerify, SamplesMeetEveryTile) {
 
 TEST(GemmVerify, NothingToCheckIsFine) {
   for (const auto& [m, n] : {std::pair{0, 5}, {5, 0}}) {
-    Case c(gemm_problem(fp32, GemmLayout::rcr, m, n, 3));
+    VerifyCase c(gemm_problem(fp32, GemmLayout::rcr, m, n, 3));
     const Mismatch result = c.check();
     EXPECT_TRUE(result.ok);
     EXPECT_EQ(result.checked, 0);
@@ -495,7 +495,7 @@ TEST(GemmVerify, FollowsPointerArrays) {
   p.batch = 3;
   p.beta = 0.5F;
   p.epilogue = parse_epilogue("bias+multiply");
-  Case c(p);
+  VerifyCase c(p);
   c.randomise(random);
   c.run();
   constexpr std::size_t kOrder[] = {2, 0, 1, 0};
@@ -535,7 +535,7 @@ TEST(GemmVerify, FollowsPointerArrays) {
 // ---- what it refuses to compare ----
 
 TEST(GemmVerify, RefusesOperandsThatTheKernelChanged) {
-  Case c = ones(2, 2, 4);
+  VerifyCase c = ones(2, 2, 4);
   c.problem.preshuffled_b = true;
   EXPECT_EQ(refusal(c.problem, c.operands()),
             "gemm: verify reads B as it was before packing; pass the problem with preshuffle=0 and "
@@ -558,7 +558,7 @@ TEST(GemmVerify, RefusesOperandsThatTheKernelChanged) {
 
 TEST(KeptReference, ServesManyOutputsWithoutReadingOne) {
   std::mt19937 random(std::random_device{}());
-  Case c(gemm_problem(fp32, GemmLayout::rcr, 40, 30, 20));
+  VerifyCase c(gemm_problem(fp32, GemmLayout::rcr, 40, 30, 20));
   c.randomise(random);
   const Reference kept = reference(c.problem, c.operands(), {.threads = 3});
   EXPECT_FALSE(compare(c.problem, c.operands(), kept).ok);  // nothing was computed yet
@@ -574,7 +574,7 @@ TEST(KeptReference, ServesManyOutputsWithoutReadingOne) {
 
 TEST(KeptReference, FewRowsAreTheFirstTheLastAndOthersBySeed) {
   const GemmProblem problem = gemm_problem(bf16, GemmLayout::rrr, 1000, 700, 8);
-  Case c(problem);
+  VerifyCase c(problem);
   std::set<std::vector<std::int64_t>> drawn;
   for (const std::uint64_t seed : {1, 2, 3}) {
     const Reference kept =

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "targets_with.h"
 #include "tessera/base/embedded.h"
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm.h"
@@ -22,11 +24,19 @@ TEST(GemmSets, EveryDtypeLayoutAndKindHasAName) {
       }
     }
   }
-  EXPECT_EQ(names.size(), 112U) << "the targets that multiply tf32 have sets of it too";
+  EXPECT_EQ(names.size(), 116U) << "some targets have sets of tf32 or of fp16's variants too";
+}
+
+// What a target's sets are about: types, layouts and kinds, and on AMD's GPUs four sets besides.
+int number_of_sets(const std::string& target) {
+  const std::map<std::string, int> types = {{"sm90a", 7},  {"gfx90a", 4}, {"gfx942", 7},
+                                            {"gfx950", 6}, {"avx512", 6}, {"avx2", 6},
+                                            {"generic", 6}};
+  return types.at(target) * 16 + (target.starts_with("gfx") ? 4 : 0);
 }
 
 class GemmSetsOf : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Targets, GemmSetsOf, testing::ValuesIn(target_names()),
+INSTANTIATE_TEST_SUITE_P(Targets, GemmSetsOf, testing::ValuesIn(targets_with(Op::gemm)),
                          [](const auto& row) { return row.param; });
 
 // preselected() leaves out what a machine cannot run: on the shipped rows that must be nothing,
@@ -44,16 +54,57 @@ TEST_P(GemmSetsOf, KernelsAreLegalAndOfTheSetsSignature) {
     }
     ++found;
     EXPECT_GE(specs.size(), 2U) << set;
-    EXPECT_LE(specs.size(), 16U) << set;
+    EXPECT_LE(specs.size(), set == "fp16_rcr_all" ? 64U : 30U) << set;
     for (const KernelSpec& spec : specs) {
       const auto& s = std::get<GemmSignature>(spec.signature);
       EXPECT_EQ(is_legal(spec, target).reason, "") << name_of(spec);
+      if (set == "mixed_precision") {
+        EXPECT_TRUE(s.a != s.b || s.out != default_output(s.a)) << name_of(spec);
+        continue;
+      }
       EXPECT_TRUE(set.starts_with(std::string(to_string(s.a)) + "_" +
                                   std::string(to_string(s.layout)) + "_"))
           << set << " holds " << name_of(spec);
     }
   }
-  EXPECT_EQ(found, GetParam() == "sm90a" ? 112 : 96);
+  EXPECT_EQ(found, number_of_sets(GetParam()));
+}
+
+// Kernels that every test run builds and runs on the emulator.
+TEST(GemmSets, AmdHasSixtyEssentialMfmaKernelsATarget) {
+  for (const std::string name : {"gfx90a", "gfx942", "gfx950"}) {
+    const Target target = load_target(name);
+    std::set<std::string> kernels;
+    for (const std::string& set : preselected_names()) {
+      if (!set.ends_with("_essential")) continue;
+      try {
+        for (const KernelSpec& spec : preselected(set, target)) {
+          if (spec.algorithm.pipeline != Pipeline::direct) kernels.insert(name_of(spec));
+        }
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::not_found);
+      }
+    }
+    EXPECT_GE(kernels.size(), 60U) << name;
+  }
+}
+
+TEST(GemmSets, VariantsOfFp16OnAmd) {
+  const Target target = load_target("gfx942");
+  for (const KernelSpec& spec : preselected("fp16_rcr_multi_d", target)) {
+    EXPECT_GT(num_ops(std::get<GemmSignature>(spec.signature).epilogue), 0) << name_of(spec);
+  }
+  for (const KernelSpec& spec : preselected("fp16_rcr_preshuffle", target)) {
+    EXPECT_TRUE(std::get<GemmSignature>(spec.signature).preshuffled_b) << name_of(spec);
+  }
+  std::set<std::string> all, parts;
+  for (const KernelSpec& spec : preselected("fp16_rcr_all", target)) all.insert(name_of(spec));
+  for (const char* part : {"compute", "memory", "latency", "multi_d", "preshuffle", "essential"}) {
+    for (const KernelSpec& spec : preselected("fp16_rcr_" + std::string(part), target)) {
+      parts.insert(name_of(spec));
+    }
+  }
+  EXPECT_EQ(all, parts);
 }
 
 TEST(GemmSets, ShippedListsLoseNothing) {

@@ -318,12 +318,12 @@ TEST_F(BuilderTest, NeedsACompilerOnlyToCompile) {
 
 TEST_F(BuilderTest, RefusesTargetsThatItHasNoCompilerFor) {
   Target target = make_target();
-  target.name = "gfx942";
-  target.backend = "hip";
+  target.name = "tpu";
+  target.backend = "xla";
   expect_error(
       ErrorCode::unsupported,
-      "gemm_a: only kernels of cpu and cuda targets can be compiled here, got target gfx942 "
-      "of backend hip; write its source with 'tessera generate'",
+      "gemm_a: only kernels of cpu, cuda, hip targets can be compiled here, got target tpu of "
+      "backend xla; write its source with 'tessera generate'",
       [&] { Builder(options()).build(make_source("gemm_a"), target); });
 }
 

@@ -105,7 +105,8 @@ TEST_F(CacheTest, RefusesAnEntryWithoutBinary) {
                               std::function<void(const fs::path&)>([](const fs::path&) {})}) {
     expect_error(
         ErrorCode::compile_failed,
-        "gemm_a: an entry needs exactly one of kernel.so, kernel.cubin, object.o, got none "
+        "gemm_a: an entry needs exactly one of kernel.so, kernel.cubin, kernel.hsaco, object.o, "
+        "got none "
         "or several",
         [&] { cache.insert("gemm_a", kKeyA, produce); });
   }

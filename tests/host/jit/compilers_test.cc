@@ -30,17 +30,16 @@ TEST(Compilers, HaveOneRowForEachBackendAndBinary) {
   EXPECT_EQ(compiler_of_binary(kObjectFile), nullptr);
   for (const std::string& name : target_names()) {
     const Target target = load_target(name);
-    if (target.backend == "hip") continue;
     EXPECT_EQ(compiler_for(target).backend, target.backend);
   }
 }
 
-// A row as a third kind of machine would have it: clang for AMD's GPUs.
-Toolchain find_clang(const BuildOptions&, const fs::path& memo) {
-  for (const char* name : {"amdclang++", "clang-19"}) {
+// A row as another kind of machine would have it: a clang for its processors.
+Toolchain find_clang(const BuildOptions&, const Target&, const fs::path& memo) {
+  for (const char* name : {"clang-other", "clang-19"}) {
     if (!find_executable(name).empty()) return find_toolchain(name, memo);
   }
-  throw Error(ErrorCode::compile_failed, "no clang for AMD's GPUs was found");
+  throw Error(ErrorCode::compile_failed, "no clang for these was found");
 }
 
 std::vector<std::string> clang_command(const Toolchain& clang, const Target& target,
@@ -53,11 +52,12 @@ std::vector<std::string> clang_command(const Toolchain& clang, const Target& tar
           "kernel.hsaco"};
 }
 
-std::map<std::string, std::int64_t> no_facts(std::string_view, std::string_view) { return {}; }
+std::map<std::string, std::int64_t> no_facts(std::string_view, std::string_view, std::string_view) {
+  return {};
+}
 
-constexpr unsigned kAmdMachine = 224;
-constexpr CompilerRow kClang = {.backend = "hip",
-                                .title = "clang for AMD",
+constexpr CompilerRow kClang = {.backend = "other",
+                                .title = "clang for others",
                                 .find = find_clang,
                                 .command = clang_command,
                                 .binary = {"kernel.hsaco", ET_DYN, kAmdMachine},
@@ -77,13 +77,13 @@ cp {} "$5"
 )",
                                                (temp_ / "made").string()));
     fs::permissions(temp_ / "clang-19", fs::perms::owner_all);
-    const Toolchain found = kClang.find({}, {});
+    const Toolchain found = kClang.find({}, {}, {});
     EXPECT_EQ(found.version, "clang version 19");
     Source source = make_source("gemm_a", "__global__ void gemm_a() {}\n");
     source.extension = ".hip";
     Target target = make_target();
     target.name = "gfx942";
-    target.backend = "hip";
+    target.backend = "other";
     fs::create_directory(temp_ / "folder");
     compile({.source = &source,
              .objects = {},

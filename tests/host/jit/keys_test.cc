@@ -18,7 +18,7 @@ namespace {
 
 std::vector<EmbeddedFile> library_headers() {
   std::vector<EmbeddedFile> all;
-  for (const auto some : {cpu_headers(), cuda_headers()}) {
+  for (const auto some : {cpu_headers(), cuda_headers(), hip_headers()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

@@ -98,6 +98,36 @@ TEST_F(ModelRanker, NoOpinionAndWhy) {
             "the learned model has no opinion: it is for gemm on avx512");
 }
 
+// A kernel that no feature describes goes beside the model's best, whatever the model says of it.
+TEST_F(ModelRanker, PlacesUndescribedKernelsByTheRatioOfEstimates) {
+  legal_.push_back(parse_name("gemm_fp32_rcr_small_3072x32x1_1x1x1_12x32x1_avx512"));
+  const std::size_t small = legal_.size() - 1;
+  const Family& family = family_of(problem_);
+  const auto estimated = [&](std::size_t i) {
+    return family.estimate(legal_[i], problem_, target_, 1).seconds;
+  };
+  const double ratio = 1.05 * estimated(small) / estimated(1);
+  ASSERT_LT(ratio, 1);
+  const auto ranker = make_model_ranker(model_of(small_manifest()), extract);
+  const auto times = ranker->rank(input());
+  ASSERT_EQ(times.size(), 4u);
+  EXPECT_EQ(ranker->why(input(), times[0]),
+            "by the estimate before the first by the learned model among 4 legal candidates");
+  EXPECT_EQ(times[0].index, small);
+  EXPECT_EQ(times[0].predicted_seconds, std::exp(1.25) * ratio);
+  EXPECT_EQ(times[1].index, 1u);
+  EXPECT_EQ(times[1].predicted_seconds, std::exp(1.25));
+
+  Manifest manifest = small_manifest();
+  manifest.quantity = ModelQuantity::rank;
+  manifest.transform = ModelTransform::none;
+  const auto ranks = make_model_ranker(model_of(manifest), extract)->rank(input());
+  EXPECT_EQ(ranks.at(0).index, small);
+
+  legal_.erase(legal_.begin(), legal_.end() - 1);
+  EXPECT_TRUE(make_model_ranker(model_of(manifest), extract)->rank(input()).empty());
+}
+
 // x0 counts the steps, of which only plain problems were learned.
 void extract_steps(const Problem& problem, const Target&, int, std::span<const KernelSpec> specs,
                    std::span<double> columns, std::span<const FeatureUse>) {

@@ -75,7 +75,7 @@ class Shelf : public testing::Test {
   fs::path own_ = make_unique_folder(fs::temp_directory_path(), "tessera-shelf-test-");
   std::vector<std::string> notes_;
   Target target_ = load_target("avx512");
-  Problem problem_ = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 64, 64);
+  Problem problem_ = gemm_problem(DType::fp32, GemmLayout::rcr, 512, 512, 512);
 };
 
 TEST_F(Shelf, ShippedModelDecides) {

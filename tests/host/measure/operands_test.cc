@@ -87,6 +87,24 @@ TEST(RandomOperands, PoisonsGapsAndOutput) {
   EXPECT_TRUE(std::isnan(load_element(DType::bf16, gemm(owned).b, 2 * 3 * 7)));
 }
 
+// The same values in the other encoding; gaps have its only NaN.
+TEST(RandomOperands, FollowTheEncodingOfFp8) {
+  const std::uint64_t seed = fresh_seed();
+  for (const DType dtype : {DType::fp8, DType::bf8}) {
+    SCOPED_TRACE(testing::Message() << to_string(dtype) << " seed " << seed);
+    GemmProblem p = gemm_problem(dtype, GemmLayout::rcr, 40, 30, 50);
+    p.ld_a = 53;
+    const OwnedOperands ocp = random_operands(p, seed);
+    const OwnedOperands fnuz = random_operands(p, seed, 1, Fp8Encoding::fnuz);
+    EXPECT_EQ(fnuz.fp8, Fp8Encoding::fnuz);
+    for (int i = 0; i < 39 * 53 + 50; ++i) {
+      const double value = load_element(dtype, gemm(fnuz).a, i, Fp8Encoding::fnuz);
+      const double other = load_element(dtype, gemm(ocp).a, i);
+      ASSERT_TRUE(value == other || (i % 53 >= 50 && std::isnan(value) && std::isnan(other))) << i;
+    }
+  }
+}
+
 TEST(RandomOperands, GivesWhatTheProblemReads) {
   GemmProblem p = strided();
   EXPECT_NE(gemm(random_operands(p, 1)).c, nullptr);

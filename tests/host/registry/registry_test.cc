@@ -108,7 +108,8 @@ TEST(Registry, RefusesAnUnknownTarget) {
   KernelSpec spec = parse_name(kOne);
   spec.target = "nowhere";
   const std::string expected =
-      "unknown target 'nowhere' (known: avx512, avx2, generic, sm90a, gfx90a, gfx942, gfx950; a "
+      "unknown target 'nowhere' (known: avx512, avx2, generic, sm90a, gfx1100, gfx1201, gfx90a, "
+      "gfx942, gfx950; a "
       "row of your own is a file that ends in .json)";
   EXPECT_EQ(message_of([&] { registry.get(spec); }, ErrorCode::not_found), expected);
   registry.declare(spec);

@@ -257,7 +257,7 @@ TEST_F(Choose, PoolDoesNotFallBackToTheGeneralKernel) {
 
 TEST_F(Choose, NothingAtAllIsAnError) {
   Target bare = avx512_;
-  bare.spaces[Op::gemm].tiles = {};
+  bare.spaces[Op::gemm].pipelines = {};
   EXPECT_EQ(error_of([&] { choose(problem_, bare); }),
             "unsupported: no kernel can run '" + to_string(problem_) +
                 "' on 'avx512': the target's space holds no kernel with its signature");

@@ -99,7 +99,7 @@ struct Row {
 // clang-format off
 const std::vector<Row> kTable = {
     {"avx512", 1, "gemm m=64 n=64 k=64",
-     "gemm_fp32_rcr_packb_960x960x1024_0x0x1_8x32x1_avx512"},
+     "gemm_fp32_rcr_small_3072x32x1_0x0x1_12x32x1_avx512"},
     {"avx512", 1, "gemm m=512 n=512 k=512",
      "gemm_fp32_rcr_packb_960x960x1024_0x0x1_12x32x1_avx512"},
     {"avx512", 1, "gemm m=2048 n=2048 k=2048",
@@ -119,7 +119,7 @@ const std::vector<Row> kTable = {
     {"avx512", 1, "gemm m=512 n=512 k=512 preshuffle=1",
      "gemm_fp32_rcr_packb_96x960x2048_0x0x1_12x32x1_presh_avx512"},
     {"avx512", 2, "gemm m=64 n=64 k=64",
-     "gemm_fp32_rcr_packb_192x1920x256_1x1x1_8x32x1_avx512"},
+     "gemm_fp32_rcr_small_3072x32x1_1x1x1_12x32x1_avx512"},
     {"avx512", 2, "gemm m=512 n=512 k=512",
      "gemm_fp32_rcr_packb_960x960x1024_0x0x1_12x32x1_avx512"},
     {"avx512", 2, "gemm m=2048 n=2048 k=2048",

@@ -245,7 +245,7 @@ TEST(KernelSpecJson, RefusesWithTheFieldsPath) {
        "algorithm.persistent must be true or false, got 0"},
       {"\"packb\"", "\"packd\"",
        "algorithm.pipeline must be one of packab, packb, packa, direct, stream, tmaws, cpasync, "
-       "compv3, compv4, compv5, mem, rows, depthwise, flash, splitkv, "
+       "compv3, compv4, compv5, mem, rows, depthwise, flash, splitkv, async, qr, qrasync, "
        "got \"packd\", did you mean 'packb'?"},
       {"\"epilogue\": \"none\"", "\"epilogue\": \"relo\"",
        "signature.epilogue: unknown epilogue op 'relo', did you mean 'relu'?"},

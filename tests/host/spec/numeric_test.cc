@@ -182,5 +182,78 @@ TEST(Numeric, IndexCountsElements) {
   }
 }
 
+// The value of a code with FNUZ, from the definition: sign, exponent with a bias of half its range,
+// mantissa; no infinity, and the code of negative zero is the only NaN.
+double fnuz(int mantissa_bits, std::uint32_t code) {
+  if (code == 0x80) return kNan;
+  const int exponent_bits = 7 - mantissa_bits;
+  const int bias = 1 << (exponent_bits - 1);
+  const auto field = static_cast<int>(code >> mantissa_bits & ((1U << exponent_bits) - 1));
+  const double part = (code & ((1U << mantissa_bits) - 1)) / std::exp2(mantissa_bits);
+  const double magnitude =
+      field == 0 ? part * std::exp2(1 - bias) : (1 + part) * std::exp2(field - bias);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+std::uint8_t store_fnuz(DType dtype, double value) {
+  std::array<std::uint8_t, 2> bits = {0, 0x5a};
+  store_element(dtype, bits.data(), 0, value, Fp8Encoding::fnuz);
+  EXPECT_EQ(bits[1], 0x5a) << "wrote past the element";
+  return bits[0];
+}
+
+struct Fnuz {
+  DType dtype;
+  int mantissa_bits;
+  double largest;
+};
+class FnuzCodes : public testing::TestWithParam<Fnuz> {};
+INSTANTIATE_TEST_SUITE_P(Types, FnuzCodes,
+                         testing::Values(Fnuz{DType::fp8, 3, 240}, Fnuz{DType::bf8, 2, 57344}),
+                         [](const auto& row) { return std::string(to_string(row.param.dtype)); });
+
+TEST_P(FnuzCodes, EachIsWhatTheDefinitionSays) {
+  const auto [dtype, mantissa_bits, largest] = GetParam();
+  for (std::uint32_t code = 0; code < 256; ++code) {
+    const auto stored = static_cast<std::uint8_t>(code);
+    const double value = load_element(dtype, &stored, 0, Fp8Encoding::fnuz);
+    const double wanted = fnuz(mantissa_bits, code);
+    if (std::isnan(wanted)) {
+      EXPECT_TRUE(std::isnan(value)) << code;
+      EXPECT_EQ(store_fnuz(dtype, wanted), 0x80);
+    } else {
+      EXPECT_EQ(value, wanted) << code;
+      EXPECT_EQ(store_fnuz(dtype, wanted), code);
+      EXPECT_LE(std::abs(wanted), largest);
+    }
+  }
+  const std::uint8_t top = 0x7f;
+  EXPECT_EQ(load_element(dtype, &top, 0, Fp8Encoding::fnuz), largest);
+}
+
+TEST_P(FnuzCodes, RoundToNearestEven) {
+  const auto [dtype, mantissa_bits, largest] = GetParam();
+  for (std::uint32_t low = 0; low < 0x7f; ++low) {
+    const double a = fnuz(mantissa_bits, low);
+    const double middle = a + (fnuz(mantissa_bits, low + 1) - a) / 2;
+    const std::uint32_t even = low % 2 == 0 ? low : low + 1;
+    ASSERT_EQ(store_fnuz(dtype, middle), even) << middle;
+    ASSERT_EQ(store_fnuz(dtype, std::nextafter(middle, 0.0)), low) << middle;
+    ASSERT_EQ(store_fnuz(dtype, std::nextafter(middle, kInfinity)), low + 1) << middle;
+    ASSERT_EQ(store_fnuz(dtype, -middle), even == 0 ? 0 : 0x80 | even) << middle;
+  }
+}
+
+TEST_P(FnuzCodes, WhatHasNoCodeBecomesTheOnlyNan) {
+  const auto [dtype, mantissa_bits, largest] = GetParam();
+  const double step = largest - fnuz(mantissa_bits, 0x7e);
+  EXPECT_EQ(store_fnuz(dtype, std::nextafter(largest + step / 2, 0.0)), 0x7f);
+  for (const double value : {largest + step / 2, 1e30, kInfinity, -kInfinity, -1e30, kNan, -kNan}) {
+    EXPECT_EQ(store_fnuz(dtype, value), 0x80) << value;
+  }
+  EXPECT_EQ(store_fnuz(dtype, -0.0), 0);
+  EXPECT_EQ(store_fnuz(dtype, -1e-30), 0);
+}
+
 }  // namespace
 }  // namespace tessera

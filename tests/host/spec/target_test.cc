@@ -122,7 +122,7 @@ TEST(Target, RefusesAMalformedRowWithTheFieldsPath) {
        "instructions[0].per_cycle must be a positive number, got -1"},
       {with("{\"packb\":", "{\"pakb\":"),
        "pipeline_limits.pakb must be one of packab, packb, packa, direct, stream, tmaws, cpasync, "
-       "compv3, compv4, compv5, mem, rows, depthwise, flash, splitkv, "
+       "compv3, compv4, compv5, mem, rows, depthwise, flash, splitkv, async, qr, qrasync, "
        "got \"pakb\", did you mean 'packb'?"},
       {with("\"max_stages\": 2", "\"max_stages\": 2, \"min_stages\": 3"),
        "pipeline_limits.packb.max_stages must be at least min_stages, 3, got 2"},

@@ -36,8 +36,8 @@ std::vector<Target> all_rows() {
 }
 
 TEST(Targets, ShipsTheseRows) {
-  const std::vector<std::string> expected = {"avx512", "avx2",   "generic", "sm90a",
-                                             "gfx90a", "gfx942", "gfx950"};
+  const std::vector<std::string> expected = {"avx512",  "avx2",   "generic", "sm90a", "gfx1100",
+                                             "gfx1201", "gfx90a", "gfx942",  "gfx950"};
   EXPECT_EQ(target_names(), expected);
   for (const Target& row : all_rows()) EXPECT_FALSE(row.description.empty()) << row.name;
 }
@@ -56,11 +56,11 @@ TEST(Targets, JsonRoundTrips) {
 
 // Field, cache level or instruction -> the key its source stands under.
 std::vector<std::string> stated_numbers(const Target& row) {
-  std::vector<std::string> keys = {"units",     "clock_ghz", "memory_gb_per_s",
-                                   "launch_us", "caches",    "pipeline_limits"};
+  std::vector<std::string> keys = {"units", "clock_ghz", "memory_gb_per_s", "launch_us", "caches"};
   const auto add_if = [&keys](bool stated, const char* key) {
     if (stated) keys.emplace_back(key);
   };
+  add_if(!row.pipeline_limits.empty(), "pipeline_limits");
   add_if(row.warp_size != 1, "warp_size");
   add_if(row.vector_bytes != 0, "vector_bytes");
   add_if(row.vector_registers != 0, "vector_registers");
@@ -68,9 +68,16 @@ std::vector<std::string> stated_numbers(const Target& row) {
   add_if(row.registers_per_unit != 0, "registers_per_unit");
   add_if(row.max_threads_per_block != 1, "max_threads_per_block");
   add_if(row.shared_memory_bytes != 0, "shared_memory_bytes");
+  add_if(row.shared_bytes_per_cycle != 0, "shared_bytes_per_cycle");
+  add_if(row.xcds != 1, "xcds");
+  add_if(row.fp8_encoding != Fp8Encoding::ocp, "fp8_encoding");
   for (const Instruction& i : row.instructions) keys.push_back("instructions." + i.name);
-  for (const auto& [op, space] : row.spaces)
+  for (const auto& [op, space] : row.spaces) {
     keys.push_back(fmt::format("spaces.{}", to_string(op)));
+  }
+  for (const auto& [op, space] : row.cktile_spaces) {
+    keys.push_back(fmt::format("cktile_spaces.{}", to_string(op)));
+  }
   return keys;
 }
 
@@ -101,7 +108,8 @@ TEST(Targets, NumbersAreStated) {
                                  return a.bytes < b.bytes && a.name < b.name;
                                }) ||
                 row.backend == "hip");  // the vector L1 of one CU beside a smaller L2 slice
-    ASSERT_EQ(row.spaces.count(Op::gemm), 1U);
+    ASSERT_TRUE(row.spaces.contains(Op::gemm) || row.cktile_spaces.contains(Op::fmha));
+    if (!row.spaces.contains(Op::gemm)) continue;
     for (const Pipeline pipeline : row.spaces.at(Op::gemm).pipelines) {
       EXPECT_EQ(row.pipeline_limits.count(pipeline), 1U) << to_string(pipeline);
     }
@@ -168,6 +176,28 @@ TEST(Targets, CpuInstructionsServeEveryDtype) {
   }
 }
 
+// What kernels and estimates of AMD's GPUs take from the row besides.
+TEST(Targets, AmdsRowsSayWhatTheirKernelsNeed) {
+  for (const Target& row : all_rows()) {
+    const bool on_hip = row.backend == "hip";
+    SCOPED_TRACE(row.name);
+    EXPECT_EQ(row.unmeasured, on_hip);
+    EXPECT_EQ(row.shared_bytes_per_cycle > 0, on_hip);
+    EXPECT_EQ(row.xcds, row.name == "gfx942" || row.name == "gfx950" ? 8 : 1);
+    EXPECT_EQ(row.fp8_encoding == Fp8Encoding::fnuz, row.name == "gfx942");
+    EXPECT_EQ(row.units % row.xcds, 0);
+    if (!on_hip) continue;
+    EXPECT_EQ(row.cktile_spaces.count(Op::gemm), 1U);
+    const auto& pipelines = row.spaces.at(Op::gemm).pipelines;
+    EXPECT_EQ(std::count(pipelines.begin(), pipelines.end(), Pipeline::async),
+              row.name == "gfx950" ? 1 : 0);
+    EXPECT_EQ(find_instruction(row, DType::tf32, DType::tf32, DType::fp32) != nullptr,
+              row.name == "gfx942");
+    EXPECT_EQ(find_instruction(row, DType::fp8, DType::fp8, DType::fp32) != nullptr,
+              row.name != "gfx90a");
+  }
+}
+
 // Dense peaks that the vendors state, within 3%.
 TEST(Targets, GpuPeaksFollowFromTheRow) {
   struct Case {
@@ -179,7 +209,8 @@ TEST(Targets, GpuPeaksFollowFromTheRow) {
                         Case{"gfx90a", DType::fp16, 181}, Case{"gfx90a", DType::fp32, 45.3},
                         Case{"gfx942", DType::bf16, 1307}, Case{"gfx942", DType::fp8, 2615},
                         Case{"gfx942", DType::fp32, 163.4}, Case{"gfx950", DType::fp16, 2517},
-                        Case{"gfx950", DType::fp8, 5033}}) {
+                        Case{"gfx950", DType::fp8, 5033}, Case{"gfx1100", DType::fp16, 122.8},
+                        Case{"gfx1201", DType::bf16, 195}, Case{"gfx1201", DType::fp8, 389}}) {
     const Target row = load_target(c.target);
     const Instruction* i = find_instruction(row, c.dtype, c.dtype, DType::fp32);
     ASSERT_NE(i, nullptr) << c.target;
@@ -191,8 +222,8 @@ TEST(Targets, GpuPeaksFollowFromTheRow) {
 
 TEST(Targets, UnknownNameIsAnswered) {
   constexpr const char* kKnown =
-      "(known: avx512, avx2, generic, sm90a, gfx90a, gfx942, gfx950; a row of your own is a file "
-      "that ends in .json)";
+      "(known: avx512, avx2, generic, sm90a, gfx1100, gfx1201, gfx90a, gfx942, gfx950; a row of "
+      "your own is a file that ends in .json)";
   EXPECT_EQ(message_of([] { load_target("avx51"); }, ErrorCode::not_found),
             fmt::format("unknown target 'avx51', did you mean 'avx512'? {}", kKnown));
   EXPECT_EQ(message_of([] { load_target("m68k"); }, ErrorCode::not_found),

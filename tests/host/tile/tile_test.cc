@@ -59,8 +59,8 @@ TEST(TileSpace, OperationThatTheRowLacks) {
 }
 
 TEST(TileFields, DefaultsMeanNothing) {
-  for (const Pipeline pipeline :
-       {Pipeline::stream, Pipeline::tmaws, Pipeline::cpasync, Pipeline::compv5, Pipeline::mem}) {
+  for (const Pipeline pipeline : {Pipeline::stream, Pipeline::tmaws, Pipeline::cpasync,
+                                  Pipeline::compv5, Pipeline::mem, Pipeline::async}) {
     EXPECT_TRUE(unused_at_default({.pipeline = pipeline, .tile = {64, 64, 64}}));
     EXPECT_EQ(unused_field({.pipeline = pipeline, .tile = {64, 64, 64}}), "");
   }
@@ -81,8 +81,8 @@ TEST(TileFields, FirstUnusedOneIsNamed) {
   };
   EXPECT_EQ(on(Pipeline::packab), "store must be standard with packab, got tma");
   EXPECT_EQ(on(Pipeline::cpasync), "store must be standard with cpasync, got tma");
-  EXPECT_EQ(on(Pipeline::compv3), "slices must be 1 with compv3, got 8");
-  EXPECT_EQ(on(Pipeline::mem), "slices must be 1 with mem, got 8");
+  EXPECT_EQ(on(Pipeline::compv3), "swap_ab must be false with compv3, got true");
+  EXPECT_EQ(on(Pipeline::async), "swap_ab must be false with async, got true");
   EXPECT_EQ(on(Pipeline::tmaws), "");
 }
 

@@ -50,6 +50,17 @@ TEST_F(Datasets, SidesOfTheSplit) {
   for (const Problem& problem : unseen.problems) EXPECT_TRUE(is_unseen(problem));
 }
 
+TEST_F(Datasets, KernelsThatNoFeatureDescribesAreNotLearned) {
+  const std::size_t rows = make_dataset(data_, {}).rows.size();
+  const std::size_t scored = make_dataset(data_, {.drop_unseen = false}).rows.size();
+  measure::SweepRow row = data_.rows.at(0);
+  row.kernel = static_cast<int>(data_.kernels.size());
+  data_.kernels.emplace_back("gemm_fp32_rcr_small_6x32x1_1x1x1_6x32x1_avx512");
+  data_.rows.push_back(row);
+  EXPECT_EQ(make_dataset(data_, {}).rows.size(), rows);
+  EXPECT_EQ(make_dataset(data_, {.drop_unseen = false}).rows.size(), scored + 1);
+}
+
 TEST_F(Datasets, HashFollowsWhatIsLearned) {
   const std::string hash = make_dataset(data_, {}).hash;
   std::ranges::reverse(data_.rows);

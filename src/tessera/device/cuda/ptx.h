@@ -270,6 +270,11 @@ __device__ __forceinline__ void wgmma_wait() {
 // Keeps the compiler from moving uses of an accumulator before the wait.
 __device__ __forceinline__ void wgmma_done(float& x) { asm volatile("" : "+f"(x)::"memory"); }
 __device__ __forceinline__ void wgmma_done(int& x) { asm volatile("" : "+r"(x)::"memory"); }
+template <int kCount>
+__device__ __forceinline__ void wgmma_done(float (&all)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) wgmma_done(all[i]);
+}
 
 template <int kRegisters>
 __device__ __forceinline__ void registers_grow() {

@@ -9,6 +9,7 @@ namespace tessera::device {
 // Hints how long L2 should keep loaded data.
 constexpr u64 kEvictNormal = 0x1000000000000000;
 constexpr u64 kEvictFirst = 0x12F0000000000000;
+constexpr u64 kEvictLast = 0x14F0000000000000;
 
 // A box by its first element, innermost coordinate first. Tensors have 3 to 5 dimensions.
 template <int kRank>

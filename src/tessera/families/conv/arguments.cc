@@ -76,4 +76,12 @@ device::ConvArguments arguments_of(const ConvProblem& p, const ConvOperands& o) 
   return g;
 }
 
+Launch bind_on_cpu(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+  Launch launch;
+  launch.arguments.set(arguments_of(p, o));
+  launch.max_threads = spec.algorithm.wave.m;
+  launch.steps.push(Step{});
+  return launch;
+}
+
 }  // namespace tessera::conv

@@ -111,6 +111,9 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 
+// cktile.cc
+std::span<const InstanceSource> instances();
+
 // features.cc: what learned models see
 std::span<const Feature> features();
 Verdict features_fit(const Problem& problem);
@@ -121,6 +124,9 @@ void extract(const Problem& problem, const Target& target, int threads,
 // arguments.cc
 // The arguments that kernels of every backend take; the problem has its strides.
 device::ConvArguments arguments_of(const ConvProblem& problem, const ConvOperands& operands);
+// The launch of a CPU's kernel whose threads share its tiles.
+Launch bind_on_cpu(const KernelSpec& spec, const ConvProblem& problem,
+                   const ConvOperands& operands);
 // The type of elements in a kernel's text; `tf32` is that of that dtype.
 std::string_view storage_type(DType dtype, std::string_view tf32);
 // The fields of a kernel's Config that every pipeline has, a line each: types, direction, layout,

@@ -7,8 +7,9 @@
 #include <cmath>
 
 #include "tessera/families/conv/cpasync_internal.h"
+#include "tessera/families/conv/estimate_internal.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/gpu_estimate.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
@@ -207,8 +208,7 @@ constexpr tile::Rule<GatherCase> kGatherRules[] = {
 
 std::string gather_illegal(const ConvSignature& s, const Algorithm& a, const Target& target) {
   const GatherCase c = {s, a, target};
-  const tile::Rule<GatherCase>* rule = tile::first_broken(kGatherRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kGatherRules, c);
 }
 
 // ---- problems ----
@@ -233,7 +233,7 @@ double too_large(const ConvProblem& p) {
 
 std::string slices_unsupported(const Algorithm& a, const GatherPlan& plan) {
   if (a.slices == 1) return {};
-  const std::int64_t steps = (plan.depth + a.tile.k - 1) / a.tile.k;
+  const std::int64_t steps = tile::blocks_of(plan.depth, a.tile.k);
   if (steps < a.slices) {
     return fmt::format("slices need a step of {} each, got {} slices of {} steps", a.tile.k,
                        a.slices, steps);
@@ -387,15 +387,7 @@ tile::GpuKernel gather_on(const ConvSignature& s, const Algorithm& a, const Gath
 // The order matters, because each number depends on earlier ones.
 void count_gather(const tile::GpuCase& c, const GatherPlan& plan, tile::GpuKernel& x) {
   x.tiles_m = double(plan.tiles_down), x.tiles_n = double(plan.tiles_right);
-  x.tiles_k = std::ceil(c.k / x.tile_k);
-  x.k_steps = std::ceil(x.tiles_k / x.slices);
-  x.block_threads = tile::block_threads(c, x);
-  x.accumulators = tile::accumulators(c, x);
-  x.resident = tile::resident_blocks(c, x);
-  x.blocks = tile::all_blocks(c, x);
-  x.step_bytes = tile::step_bytes(x);
-  x.step_operand_bytes = tile::step_operand_bytes(x);
-  x.step_cycles = tile::step_cycles(c, x);
+  count_steps(c, x);
   x.load_cycles = tile::load_cycles(c, x);
   x.store_times = tile::store_times(c, x);
   x.slices = 1;  // a second step adds them up

@@ -12,6 +12,7 @@
 #include "tessera/device/cuda/conv/depthwise_arguments.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
@@ -30,8 +31,6 @@ constexpr int kMostRegisters = 232;  // for sums and elements of a thread, witho
 constexpr int kMostDepthwiseSlices = 256;
 constexpr std::int64_t kMostStride32 = (std::int64_t{1} << 29) - 1;  // 2^31 bytes of fp32
 constexpr std::int64_t kMostPlaces = (std::int64_t{1} << 30) - 1;
-
-std::int64_t parts_of(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
 
 // ---- a thread's patch ----
 
@@ -55,7 +54,7 @@ int met_by(ConvDirection d, const Algorithm& a, int results) {
 int registers_of(ConvDirection d, const Algorithm& a) {
   const int columns = met_by(d, a, a.warp_tile.n);
   if (!gives_w(d) || takes_any(a)) return channels_of(a) * (results_of(a) + columns * 2);
-  const int window = static_cast<int>(parts_of(a.warp_tile.k, a.tile.k));
+  const int window = static_cast<int>(tile::blocks_of(a.warp_tile.k, a.tile.k));
   const int taps = a.warp_tile.k * a.warp_tile.k;
   return channels_of(a) * (taps + window * a.warp_tile.n + columns * (1 + a.tile.k));
 }
@@ -190,8 +189,7 @@ constexpr tile::Rule<DepthwiseCase> kDepthwiseRules[] = {
 
 std::string depthwise_illegal(const ConvSignature& s, const Algorithm& a, const Target&) {
   const DepthwiseCase c = {s, a};
-  const tile::Rule<DepthwiseCase>* rule = tile::first_broken(kDepthwiseRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kDepthwiseRules, c);
 }
 
 // ---- the plan of a problem ----
@@ -208,9 +206,9 @@ void share_channels(std::int64_t vectors, std::int64_t most, DepthwisePlan& plan
   constexpr std::int64_t kLeast = 16;  // vectors, so that a load reads whole sectors
   constexpr double kWorth = 1.05;
   double best = 0;
-  const std::int64_t first = parts_of(vectors, most);
+  const std::int64_t first = tile::blocks_of(vectors, most);
   for (std::int64_t blocks = first; blocks < first + 32; ++blocks) {
-    const std::int64_t own = parts_of(vectors, blocks);
+    const std::int64_t own = tile::blocks_of(vectors, blocks);
     if (blocks > first && own < kLeast) break;
     const std::int64_t together = kDepthwiseThreads / own;
     const double busy = double(vectors * together) / double(blocks);
@@ -225,7 +223,7 @@ DepthwisePlan depthwise_plan(const ConvProblem& p, const Algorithm& a) {
   const Spatial size = data ? p.size : out_size(p);
   const auto patches = [&](std::size_t dim, int results) {
     const std::int64_t before = data && !takes_any(a) ? p.pad[dim] % a.tile.k : 0;
-    return parts_of(size[dim] + before, results);
+    return tile::blocks_of(size[dim] + before, results);
   };
   const int channels = std::max(channels_of(a), 1);
   DepthwisePlan plan{};
@@ -237,10 +235,11 @@ DepthwisePlan depthwise_plan(const ConvProblem& p, const Algorithm& a) {
   const bool fits = all <= double(kMostPlaces);
   plan.patches = fits ? p.n * plan.deep * plan.down * plan.across : kMostPlaces + 1;
   plan.taps = p.filter[0] * p.filter[1] * p.filter[2];
-  share_channels(parts_of(plan.channels, channels), a.tile.n / channels, plan);
-  std::int64_t rows = parts_of(plan.patches, plan.together);
+  share_channels(tile::blocks_of(plan.channels, channels), a.tile.n / channels, plan);
+  std::int64_t rows = tile::blocks_of(plan.patches, plan.together);
   if (gives_w(p.direction)) {
-    const std::int64_t parts = takes_any(a) ? parts_of(plan.taps, plan.together) : p.filter[0];
+    const std::int64_t parts =
+        takes_any(a) ? tile::blocks_of(plan.taps, plan.together) : p.filter[0];
     rows = parts * a.slices;
   }
   plan.blocks = rows * plan.channel_blocks;
@@ -384,8 +383,7 @@ constexpr tile::Rule<DepthwiseAsk> kDepthwiseProblemRules[] = {
 std::string depthwise_unsupported(const KernelSpec& spec, const ConvProblem& p, const Target&) {
   const DepthwisePlan plan = depthwise_plan(p, spec.algorithm);
   const DepthwiseAsk x = {spec.algorithm, p, plan};
-  const tile::Rule<DepthwiseAsk>* rule = tile::first_broken(kDepthwiseProblemRules, x);
-  return rule == nullptr ? std::string() : rule->sentence(x);
+  return tile::broken_sentence(kDepthwiseProblemRules, x);
 }
 
 // ---- the space ----
@@ -445,7 +443,7 @@ void add_sum_step(const DepthwisePlan& plan, int slices, device::DepthwiseArgume
   launch.workspace.bytes = static_cast<std::size_t>(device::kCounterBytes + count * 4 * slices);
   launch.workspace.address_offset = offsetof(device::DepthwiseArguments, workspace);
   launch.steps.push({.entry = 1,
-                     .grid = {static_cast<unsigned>(parts_of(count, kElements)), 1, 1},
+                     .grid = {static_cast<unsigned>(tile::blocks_of(count, kElements)), 1, 1},
                      .block = {kDepthwiseThreads, 1, 1}});
 }
 

@@ -88,8 +88,7 @@ constexpr tile::Rule<CpuDepthwiseCase> kCpuDepthwiseRules[] = {
 std::string illegal_cpu_depthwise(const ConvSignature& s, const Algorithm& a,
                                   const Target& target) {
   const CpuDepthwiseCase c = {s, a, target};
-  const tile::Rule<CpuDepthwiseCase>* const rule = tile::first_broken(kCpuDepthwiseRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kCpuDepthwiseRules, c);
 }
 
 std::vector<Algorithm> cpu_depthwise_algorithms(const Target& target) {
@@ -171,14 +170,6 @@ Source emit_cpu_depthwise(const KernelSpec& spec, const Target& target) {
   return source;
 }
 
-Launch bind_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
-  Launch launch;
-  launch.arguments.set(arguments_of(p, o));
-  launch.max_threads = spec.algorithm.wave.m;
-  launch.steps.push(Step{});
-  return launch;
-}
-
 // ---- estimate ----
 
 // Whether the kernel's window fits the problem along the dimension that its rows take.
@@ -218,9 +209,13 @@ Estimate estimate_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, co
 
 }  // namespace
 
-const Way kDepthwiseCpu = {Pipeline::depthwise,       "cpu",
-                           cpu_depthwise_algorithms,  illegal_cpu_depthwise,
-                           unsupported_cpu_depthwise, emit_cpu_depthwise,
-                           bind_cpu_depthwise,        estimate_cpu_depthwise};
+const Way kDepthwiseCpu = {Pipeline::depthwise,
+                           "cpu",
+                           cpu_depthwise_algorithms,
+                           illegal_cpu_depthwise,
+                           unsupported_cpu_depthwise,
+                           emit_cpu_depthwise,
+                           bind_on_cpu,
+                           estimate_cpu_depthwise};
 
 }  // namespace tessera::conv

@@ -8,6 +8,7 @@
 #include "tessera/device/conv.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/objects.h"
 #include "tessera/families/tile/text.h"
 
@@ -60,10 +61,10 @@ Source emit_cuda(const KernelSpec& spec, const Target&) {
 // CPU's step takes no notice of blocks.
 Launch bind_any(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
   constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
-  const Shape3& tile = spec.algorithm.tile;
+  const Algorithm& a = spec.algorithm;
   const View view = view_of(p);
-  const auto up = [](std::int64_t size, int part) { return (size + part - 1) / part; };
-  const std::int64_t tiles = up(view.rows, tile.m) * up(view.columns, tile.n) * p.g;
+  const std::int64_t tiles =
+      tile::blocks_of(view.rows, a.tile.m) * tile::blocks_of(view.columns, a.tile.n) * p.g;
   Launch launch;
   launch.arguments.set(arguments_of(p, o));
   Step step;

@@ -19,8 +19,6 @@ using tile::flag;
 using tile::floor_of;
 using tile::log2_of;
 
-constexpr double kMostThreads = 2048;    // of a GPU's unit
-constexpr double kOtherBytes = 1024;     // of shared memory that each block takes besides
 constexpr double kAccumulatorBytes = 4;  // of a sum
 
 constexpr std::array kFlagged = {Pipeline::direct, Pipeline::packab, Pipeline::tmaws,
@@ -32,9 +30,9 @@ double tile_mn(K x) { return x.tile_m * x.tile_n; }
 double tile_volume(K x) { return x.tile_m * x.tile_n * x.tile_k; }
 double rounds_of(K x) { return x.jobs / x.slots; }
 double slabs_of(F f, K x) { return ceil_of(f.slab / x.tile_k); }
-double share_m(K x) { return x.rows / at_least(x.tiles_m * x.tile_m, 1); }
-double share_n(K x) { return x.columns / at_least(x.tiles_n * x.tile_n, 1); }
-double share_k(K x) { return x.depth / at_least(x.tiles_k * x.tile_k, 1); }
+double share_m(K x) { return used_share(x.rows, x.tile_m); }
+double share_n(K x) { return used_share(x.columns, x.tile_n); }
+double share_k(K x) { return used_share(x.depth, x.tile_k); }
 double packed_depth(K x) { return at_most(x.depth, x.tile_k) * kAccumulatorBytes; }
 
 // Lines of pixels of a tile, and how many lines they read for each line that only they read.
@@ -45,14 +43,13 @@ double halo_of(F f, K x) {
   const double lines = ceil_of(lines_of(f, x));
   return ((lines - 1) * stride + extent) / (lines * stride);
 }
-double of_estimate(K x, double seconds) { return seconds / x.estimated_seconds; }
 
 // The words of the formulas are those of features_problem.cc. tiles_m, tiles_n, tiles_k: tiles of a
 // group's product. Its rows and columns change places in packab kernels of nchw images. For
 // depthwise kernels the rows are pixels, the columns channels of all groups, and tile_k is the
 // whole depth, the taps. jobs: blocks; on CPUs the register blocks, which threads share. slots:
 // jobs that run at a time.
-constexpr auto kOwn = std::to_array<OwnFeature>({
+constexpr auto kKernel = std::to_array<KernelFeature>({
     // ---- the kernel ----
     {{"is_direct", "1", "1: pipeline direct", kernel},
      [](F, K x) { return flag(x.a.pipeline == Pipeline::direct); }},
@@ -120,7 +117,7 @@ constexpr auto kOwn = std::to_array<OwnFeature>({
     {{"warp_tiles", "1", "tile_mn / (warp_tile_m warp_tile_n)", kernel},
      [](F, K x) { return tile_mn(x) / at_least(warp_mn(x), 1); }},
     {{"accumulators", "elements", "tile_mn / block_threads; CPU: warp_tile_m warp_tile_n", kernel},
-     [](F f, K x) { return f.on_cpu ? warp_mn(x) : tile_mn(x) / x.threads; }},
+     [](F f, K x) { return f.machine.on_cpu ? warp_mn(x) : tile_mn(x) / x.threads; }},
     {{"stage_bytes", "bytes", "of both factors for a step of tile_k", kernel},
      [](F, K x) { return x.stage_bytes; }},
     {{"bytes_in_flight", "bytes", "(stages - 1) stage_bytes", kernel},
@@ -129,7 +126,9 @@ constexpr auto kOwn = std::to_array<OwnFeature>({
      [](F, K x) { return x.shared_bytes; }},
     {{"shared_ratio", "1", "shared_bytes / shared memory of a block; CPU: / L2", kernel},
      [](F f, K x) {
-       return quotient(x.shared_bytes, f.on_cpu ? f.l2 : number(f.target->shared_memory_bytes));
+       return quotient(x.shared_bytes, f.machine.on_cpu
+                                           ? f.machine.l2
+                                           : number(f.machine.target->shared_memory_bytes));
      }},
     // ---- the kernel on the problem: tiles ----
     {{"tiles_m", "1", "ceil(rows / tile_m)", interaction}, [](F, K x) { return x.tiles_m; }},
@@ -163,13 +162,13 @@ constexpr auto kOwn = std::to_array<OwnFeature>({
      [](F, K x) { return flag(share_m(x) < 1) + flag(share_n(x) < 1) + flag(share_k(x) < 1); }},
     // ---- units ----
     {{"unit_utilisation", "1", "total_tiles splits slices / units", interaction},
-     [](F f, K x) { return x.tiles * x.a.splits * x.a.slices / f.units; }},
+     [](F f, K x) { return x.tiles * x.a.splits * x.a.slices / f.machine.units; }},
     {{"log2_unit_utilisation", "log2", "log2(unit_utilisation), at least 2^-64", interaction},
      [](F f, K x) {
-       return log2_of(at_least(x.tiles * x.a.splits * x.a.slices / f.units, 0x1p-64));
+       return log2_of(at_least(x.tiles * x.a.splits * x.a.slices / f.machine.units, 0x1p-64));
      }},
     {{"below_one_round", "1", "1: total_tiles splits slices < units", interaction},
-     [](F f, K x) { return flag(x.tiles * x.a.splits * x.a.slices < f.units); }},
+     [](F f, K x) { return flag(x.tiles * x.a.splits * x.a.slices < f.machine.units); }},
     {{"resident", "blocks", "of a unit at a time, by stages and threads; CPU: 1", interaction},
      [](F, K x) { return x.resident; }},
     {{"jobs", "1", "jobs", interaction}, [](F, K x) { return x.jobs; }},
@@ -180,7 +179,7 @@ constexpr auto kOwn = std::to_array<OwnFeature>({
     {{"round_efficiency", "1", "jobs / (ceil(jobs / slots) slots)", interaction},
      [](F, K x) { return rounds_of(x) / at_least(ceil_of(rounds_of(x)), 1); }},
     {{"unit_efficiency", "1", "jobs / (ceil(jobs / units) units)", interaction},
-     [](F f, K x) { return x.jobs / at_least(ceil_of(x.jobs / f.units) * f.units, 1); }},
+     [](F f, K x) { return used_share(x.jobs, f.machine.units); }},
     // ---- the depth ----
     {{"steps", "1", "ceil(tiles_k / (splits slices))", interaction},
      [](F, K x) { return x.steps; }},
@@ -189,12 +188,14 @@ constexpr auto kOwn = std::to_array<OwnFeature>({
     {{"steps_over_tiles", "1", "tiles_k / max(total_tiles, 1)", interaction},
      [](F, K x) { return x.tiles_k / at_least(x.tiles, 1); }},
     {{"log2_steps_of_unit", "log2", "log2(max(tiles_k / min(total_tiles, units), 1))", interaction},
-     [](F f, K x) { return log2_from_1(x.tiles_k / at_least(at_most(x.tiles, f.units), 1)); }},
+     [](F f, K x) {
+       return log2_from_1(x.tiles_k / at_least(at_most(x.tiles, f.machine.units), 1));
+     }},
     {{"slabs", "1", "ceil(slab / tile_k), slab: channels of a tap; backward_weight: depth",
       interaction},
      [](F f, K x) { return slabs_of(f, x); }},
     {{"slab_efficiency", "1", "slab / (slabs tile_k): the rest is zeros", interaction},
-     [](F f, K x) { return f.slab / at_least(slabs_of(f, x) * x.tile_k, 1); }},
+     [](F f, K x) { return used_share(f.slab, x.tile_k); }},
     {{"taps_of_step", "1", "tile_k / max(slab, 1)", interaction},
      [](F f, K x) { return x.tile_k / at_least(f.slab, 1); }},
     // ---- pixels ----
@@ -208,49 +209,34 @@ constexpr auto kOwn = std::to_array<OwnFeature>({
      [](F, K x) { return x.tile_n / at_least(x.columns, 1); }},
     // ---- caches of a CPU ----
     {{"rows_panel_over_l1", "1", "min(depth, tile_k) warp_tile_m as 4 bytes / L1", interaction},
-     [](F f, K x) { return quotient(packed_depth(x) * x.a.warp_tile.m, f.l1); }},
+     [](F f, K x) { return quotient(packed_depth(x) * x.a.warp_tile.m, f.machine.l1); }},
     {{"columns_panel_over_l1", "1", "min(depth, tile_k) warp_tile_n as 4 bytes / L1", interaction},
-     [](F f, K x) { return quotient(packed_depth(x) * x.a.warp_tile.n, f.l1); }},
+     [](F f, K x) { return quotient(packed_depth(x) * x.a.warp_tile.n, f.machine.l1); }},
     {{"rows_block_over_l2", "1", "min(depth, tile_k) min(rows, tile_m) as 4 bytes / L2",
       interaction},
-     [](F f, K x) { return quotient(packed_depth(x) * at_most(x.rows, x.tile_m), f.l2); }},
+     [](F f, K x) { return quotient(packed_depth(x) * at_most(x.rows, x.tile_m), f.machine.l2); }},
     {{"columns_block_over_l2", "1", "min(depth, tile_k) min(columns, tile_n) as 4 bytes / L2",
       interaction},
-     [](F f, K x) { return quotient(packed_depth(x) * at_most(x.columns, x.tile_n), f.l2); }},
+     [](F f, K x) {
+       return quotient(packed_depth(x) * at_most(x.columns, x.tile_n), f.machine.l2);
+     }},
     // ---- work and bytes ----
     {{"log2_macs_of_job", "log2", "log2(max(flops / 2 / max(jobs, 1), 1))", interaction},
-     [](F f, K x) { return log2_from_1(f.flops / 2 / at_least(x.jobs, 1)); }},
+     [](F f, K x) { return log2_from_1(f.work.flops / 2 / at_least(x.jobs, 1)); }},
     {{"log2_macs_of_unit", "log2", "log2(max(flops / 2 / min(jobs, units), 1))", interaction},
-     [](F f, K x) { return log2_from_1(f.flops / 2 / at_least(at_most(x.jobs, f.units), 1)); }},
+     [](F f, K x) {
+       return log2_from_1(f.work.flops / 2 / at_least(at_most(x.jobs, f.machine.units), 1));
+     }},
     {{"utilisation", "1", "flops / (2 tile_mn tile_k tiles_k total_tiles)", interaction},
-     [](F f, K x) { return f.flops / 2 / at_least(tile_volume(x) * x.tiles_k * x.tiles, 1); }},
+     [](F f, K x) { return f.work.flops / 2 / at_least(tile_volume(x) * x.tiles_k * x.tiles, 1); }},
     {{"log2_tiled_bytes", "log2", "log2(1 + stage_bytes tiles_k total_tiles)", interaction},
      [](F, K x) { return log2_of(1 + x.tiled_bytes); }},
     {{"tiled_ratio", "1", "stage_bytes tiles_k total_tiles / max(bytes, 1)", interaction},
-     [](F f, K x) { return x.tiled_bytes / at_least(f.bytes, 1); }},
+     [](F f, K x) { return x.tiled_bytes / at_least(f.work.bytes, 1); }},
     {{"log2_slice_bytes", "log2", "log2(1 + bytes of slices' sums, written and read)", interaction},
      [](F, K x) { return log2_of(1 + x.slice_bytes); }},
     {{"slice_ratio", "1", "bytes of slices' sums, written and read / max(bytes, 1)", interaction},
-     [](F f, K x) { return x.slice_bytes / at_least(f.bytes, 1); }},
-    // ---- the estimate ----
-    {{"log2_seconds", "log2", "log2(estimate().seconds)", interaction},
-     [](F, K x) { return log2_of(x.estimated_seconds); },
-     true},
-    {{"compute_share", "1", "estimate().compute_seconds / seconds", interaction},
-     [](F, K x) { return of_estimate(x, x.estimate.compute_seconds); },
-     true},
-    {{"memory_share", "1", "estimate().memory_seconds / seconds", interaction},
-     [](F, K x) { return of_estimate(x, x.estimate.memory_seconds); },
-     true},
-    {{"overhead_share", "1", "estimate().overhead_seconds / seconds", interaction},
-     [](F, K x) { return of_estimate(x, x.estimate.overhead_seconds); },
-     true},
-    {{"estimate_utilisation", "1", "estimate().utilisation", interaction},
-     [](F, K x) { return x.estimate.utilisation; },
-     true},
-    {{"log2_over_ideal", "log2", "log2_seconds - log2_ideal_seconds", interaction},
-     [](F f, K x) { return log2_of(x.estimated_seconds) - f.ideal_log2; },
-     true},
+     [](F f, K x) { return x.slice_bytes / at_least(f.work.bytes, 1); }},
 });
 
 // ---- a kernel's numbers ----
@@ -297,29 +283,27 @@ void put_tiles(KernelFacts& x) {
 
 // Blocks run side by side on a unit as far as their stages and threads leave room.
 void put_jobs(const ProblemFacts& f, KernelFacts& x) {
-  if (f.on_cpu) {
+  if (f.machine.on_cpu) {
     x.jobs = ceil_of(x.rows / std::max(1, x.a.warp_tile.m)) *
              ceil_of(x.columns / std::max(1, x.a.warp_tile.n)) * x.groups;
-    x.slots = x.a.wave.m == 1 ? 1 : f.units;
+    x.slots = x.a.wave.m == 1 ? 1 : f.machine.units;
     return;
   }
-  const double by_shared = number(f.target->shared_memory_bytes) / (x.shared_bytes + kOtherBytes);
-  const double fit = std::min(by_shared, kMostThreads / x.threads);
-  x.resident = at_least(floor_of(fit), 1);
+  x.resident = tile::blocks_on_unit(f.machine, x.shared_bytes, x.threads);
   x.jobs = x.tiles * x.a.splits * x.a.slices;
-  x.slots = f.units * x.resident;
+  x.slots = f.machine.units * x.resident;
 }
 
 }  // namespace
 
-std::span<const OwnFeature> own_features() { return kOwn; }
+std::span<const KernelFeature> kernel_features() { return kKernel; }
 std::span<const Pipeline> pipelines_with_flags() { return kFlagged; }
 
 KernelFacts kernel_facts(const ProblemFacts& f, const Algorithm& algorithm) {
   KernelFacts x{.a = algorithm};
   put_sides(f, x);
   put_tiles(x);
-  x.threads = threads_of(algorithm, *f.target);
+  x.threads = threads_of(algorithm, *f.machine.target);
   x.stage_bytes = x.tile_k * (x.tile_m * x.size_m + x.tile_n * x.size_n);
   x.shared_bytes = x.stage_bytes * std::max(1, algorithm.stages);
   x.tiled_bytes = x.stage_bytes * x.tiles_k * x.tiles;

@@ -93,8 +93,7 @@ constexpr tile::Rule<PackedCase> kPackedRules[] = {
 
 std::string illegal_packed(const ConvSignature& s, const Algorithm& a, const Target& target) {
   const PackedCase c = {s, a, target};
-  const tile::Rule<PackedCase>* const rule = tile::first_broken(kPackedRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kPackedRules, c);
 }
 
 std::vector<Algorithm> packed_algorithms(const Target& target) {
@@ -156,14 +155,6 @@ Source emit_packed(const KernelSpec& spec, const Target& target) {
   return source;
 }
 
-Launch bind_packed(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
-  Launch launch;
-  launch.arguments.set(arguments_of(p, o));
-  launch.max_threads = spec.algorithm.wave.m;
-  launch.steps.push(Step{});
-  return launch;
-}
-
 // ---- estimate ----
 
 double blocks_of_side(double size, double block) { return std::ceil(size / block); }
@@ -211,6 +202,6 @@ Estimate estimate_packed(const KernelSpec& spec, const ConvProblem& p, const Tar
 }  // namespace
 
 const Way kPackedCpu = {Pipeline::packab, "cpu",       packed_algorithms, illegal_packed,
-                        serves_all,       emit_packed, bind_packed,       estimate_packed};
+                        serves_all,       emit_packed, bind_on_cpu,       estimate_packed};
 
 }  // namespace tessera::conv

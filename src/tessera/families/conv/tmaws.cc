@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "tessera/device/conv.h"
+#include "tessera/families/conv/estimate_internal.h"
 #include "tessera/families/conv/tmaws_internal.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/gpu_estimate.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
@@ -182,8 +182,7 @@ constexpr tile::Rule<Case> kTmawsRules[] = {
 
 std::string tmaws_illegal(const ConvSignature& s, const Algorithm& a, const Target& target) {
   const Case c = {s, a, target};
-  const tile::Rule<Case>* rule = tile::first_broken(kTmawsRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kTmawsRules, c);
 }
 
 // ---- problems ----
@@ -383,8 +382,7 @@ std::string tmaws_unsupported(const KernelSpec& spec, const ConvProblem& given, 
   const ConvProblem p = a.repack ? repack(given, {}, 0).problem : given;
   const TmawsPlan plan = tmaws_plan(p, a.tile);
   const Ask x = {a, p, plan, a.repack && given.layout == ConvLayout::nchw};
-  const tile::Rule<Ask>* rule = tile::first_broken(kProblemRules, x);
-  return rule == nullptr ? std::string() : rule->sentence(x);
+  return tile::broken_sentence(kProblemRules, x);
 }
 
 // ---- the space ----
@@ -511,15 +509,7 @@ tile::GpuKernel kernel_on(const ConvSignature& s, const Algorithm& a, const Tmaw
 void count_out(const tile::GpuCase& c, double tiles, tile::GpuKernel& x) {
   x.tiles_m = std::ceil(tiles / std::ceil(x.columns / x.tile_n) / c.batch);
   x.tiles_n = std::ceil(x.columns / x.tile_n);
-  x.tiles_k = std::ceil(c.k / x.tile_k);
-  x.k_steps = std::ceil(x.tiles_k / x.slices);
-  x.block_threads = tile::block_threads(c, x);
-  x.accumulators = tile::accumulators(c, x);
-  x.resident = tile::resident_blocks(c, x);
-  x.blocks = tile::all_blocks(c, x);
-  x.step_bytes = tile::step_bytes(x);
-  x.step_operand_bytes = tile::step_operand_bytes(x);
-  x.step_cycles = tile::step_cycles(c, x);
+  count_steps(c, x);
   x.store_times = tile::store_times(c, x);
   x.slices = 1;  // seconds_of_sums() counts them
   x.finish_cycles = tile::finish_cycles(c, x);

@@ -4,13 +4,12 @@
 
 #include "tessera/device/conv.h"
 #include "tessera/families/conv/tmaws_internal.h"
+#include "tessera/families/tile/blocks.h"
 
 namespace tessera::conv {
 namespace {
 
 constexpr std::int64_t kMaxStride = std::int64_t{1} << 40;  // bytes
-
-std::int64_t divided_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
 
 Innermost innermost(const Spatial& s) { return {s[2], s[1], s[0]}; }
 // Of the strides of an image or of filters.
@@ -57,12 +56,13 @@ TmawsLine line_of(const ConvProblem& p, std::size_t dim, std::int64_t residue) {
   // residue + pad - tap * dilation, if stride divides t.
   const std::int64_t divisor = std::gcd(stride, dilation);
   const std::int64_t step = stride / divisor;
-  TmawsLine line = {divided_up(p.size[dim] - residue, stride), 0, 0, 0, -step, dilation / divisor};
+  TmawsLine line = {
+      tile::blocks_of(p.size[dim] - residue, stride), 0, 0, 0, -step, dilation / divisor};
   const std::int64_t place = residue + p.pad[dim];
   std::int64_t first = 0;
   while (first < std::min(step, filter) && (place - first * dilation) % stride != 0) ++first;
   if (first >= std::min(step, filter)) return line;
-  line.taps = divided_up(filter - first, step);
+  line.taps = tile::blocks_of(filter - first, step);
   line.filter = first + (line.taps - 1) * step;
   line.start = (place - line.filter * dilation) / stride;
   return line;
@@ -88,7 +88,7 @@ TmawsClass class_of(const ConvProblem& p, const TmawsPlan& plan, std::int64_t in
     places *= p.filter[dim];
   }
   c.steps = product_of(c.taps, plan.dims) * plan.slabs;
-  if (is_weight(p)) c.steps = divided_up(c.rows, kTmawsDepth);
+  if (is_weight(p)) c.steps = tile::blocks_of(c.rows, kTmawsDepth);
   return c;
 }
 
@@ -149,7 +149,7 @@ void add_classes(const ConvProblem& p, const Shape3& tile, TmawsPlan& plan) {
   std::stable_sort(plan.classes.begin(), plan.classes.end(),
                    [](const TmawsClass& a, const TmawsClass& b) { return a.steps > b.steps; });
   for (TmawsClass& c : plan.classes) {
-    c.tiles_p = divided_up(is_weight(p) ? plan.rows : c.rows, tile.m);
+    c.tiles_p = tile::blocks_of(is_weight(p) ? plan.rows : c.rows, tile.m);
     c.first_tile = plan.tiles;
     plan.tiles += c.tiles_p * plan.tiles_q * plan.batch;
   }
@@ -176,11 +176,11 @@ TmawsPlan tmaws_plan(const ConvProblem& p, const Shape3& tile) {
   plan.dims = static_cast<int>(p.ndim);
   plan.image_channels = (is_data(p) ? p.k : p.c) / p.g;
   plan.other_channels = p.k / p.g;
-  plan.slabs = divided_up(plan.image_channels, kTmawsDepth);
+  plan.slabs = tile::blocks_of(plan.image_channels, kTmawsDepth);
   add_image(p, plan);
   add_steps(p, plan);
   add_result(p, plan);
-  plan.tiles_q = divided_up(plan.columns, tile.n);
+  plan.tiles_q = tile::blocks_of(plan.columns, tile.n);
   add_classes(p, tile, plan);
   return plan;
 }

@@ -11,6 +11,7 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/fields.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
@@ -81,23 +82,18 @@ device::FmhaAppendBlock block_of(const FmhaProblem& p, const device::FmhaAppendA
                               device::bits_for(warps * kWarpThreads, 10));
 }
 
-// The kernel walks on from there where a side of the grid would be too large.
-std::array<unsigned, 3> grid_of(const FmhaProblem& p, const device::FmhaAppendArguments& g,
-                                int warps) {
-  constexpr std::int64_t kMost = 65535, kMostTokens = 1 << 30;
+std::array<unsigned, 3> append_grid(const FmhaProblem& p, const device::FmhaAppendArguments& g,
+                                    int warps) {
   const device::FmhaAppendBlock block = block_of(p, g, warps);
   const std::int64_t rows = std::int64_t{1} << block.row_bits;
-  const std::int64_t of_token = device::rows_of_token(g, p.rotate_q);
-  const std::int64_t tokens = (p.seqlen_q + block.tokens - 1) / block.tokens;
-  return {static_cast<unsigned>(std::min(tokens, kMostTokens)),
-          static_cast<unsigned>(std::min((of_token + rows - 1) / rows, kMost)),
-          static_cast<unsigned>(std::min(p.batch, kMost))};
+  return grid_of({tile::blocks_of(p.seqlen_q, block.tokens),
+                  tile::blocks_of(device::rows_of_token(g, p.rotate_q), rows), p.batch});
 }
 
 bool has_tokens(const FmhaProblem& p) { return has_queries(p) && end_of_positions(p) > 0; }
 
 Estimate append_on_gpu(const FmhaProblem& p, const Target& target) {
-  const auto grid = grid_of(p, append_arguments(p, {}), kGpuWarps);
+  const auto grid = append_grid(p, append_arguments(p, {}), kGpuWarps);
   const double blocks = double(grid[0]) * grid[1] * grid[2];
   const double bandwidth = tile::gpu_bandwidth(target, blocks, kGpuWarps * kWarpThreads, kRegisters,
                                                append_bytes(p) / 2 / std::max(1.0, blocks));
@@ -134,7 +130,7 @@ std::string append_config(const KernelSpec& spec, int warps) {
 Step append_step(const FmhaProblem& p, const device::FmhaAppendArguments& g, int warps) {
   Step step;
   step.block = {static_cast<unsigned>(warps * kWarpThreads), 1, 1};
-  step.grid = grid_of(p, g, warps);
+  step.grid = append_grid(p, g, warps);
   return step;
 }
 
@@ -217,8 +213,7 @@ std::vector<Algorithm> append_algorithms(const Target& target) {
 std::string append_illegal(const FmhaSignature& signature, const Algorithm& algorithm,
                            const Target& target) {
   const AppendCase c = {signature, algorithm, target};
-  const tile::Rule<AppendCase>* rule = tile::first_broken(kAppendRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kAppendRules, c);
 }
 
 Source emit_append(const KernelSpec& spec, const Target& target) {

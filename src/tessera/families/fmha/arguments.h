@@ -12,6 +12,9 @@ device::FmhaArguments arguments_of(const FmhaProblem& problem, const FmhaOperand
 
 void copy_strides(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrides]);
 
+// A grid of so many blocks. Kernels walk on from there where a side would be too large.
+std::array<unsigned, 3> grid_of(const std::array<std::int64_t, 3>& blocks);
+
 // The fields of pages, which the arguments of all kinds have.
 template <class Arguments>
 void set_page_fields(const FmhaProblem& p, const FmhaOperands& o, Arguments& g) {

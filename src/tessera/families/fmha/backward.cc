@@ -12,6 +12,7 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/backward_gpu.h"
 #include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::fmha {
@@ -25,16 +26,15 @@ constexpr double kCyclesOfBytes = 24;         // of a vector of scores, for drop
 constexpr double kDirectShare = 0.3;  // of the machine's products, reckoned from instructions
 constexpr double kDirectStepSeconds = 2e-6;
 
+// Types without an instruction are multiplied as fp32.
 double rate_of(const Target& target, DType in) {
-  const Instruction* one = find_instruction(target, in, in, DType::fp32);
-  if (one == nullptr) one = find_instruction(target, DType::fp32, DType::fp32, DType::fp32);
-  const double products = one == nullptr ? 1 : double(one->shape.m) * one->shape.n * one->shape.k;
-  return products * (one == nullptr ? 1 : one->per_cycle) * target.clock_ghz * 1e9;
+  const bool has_own = find_instruction(target, in, in, DType::fp32) != nullptr;
+  return product_rate(target, has_own ? in : DType::fp32);
 }
 
 std::int64_t parts_of(const Algorithm& a, const FmhaProblem& p) {
   const double floats = double(p.seqlen_q) * double(p.heads) / double(p.heads_kv) * double(p.hdim);
-  return device::backward_parts(p.batch * p.heads_kv, (p.seqlen_k + a.tile.m - 1) / a.tile.m,
+  return device::backward_parts(p.batch * p.heads_kv, tile::blocks_of(p.seqlen_k, a.tile.m),
                                 static_cast<std::int64_t>(std::min(floats, 1e18)));
 }
 
@@ -50,17 +50,11 @@ Source emit_on_gpu(const KernelSpec& spec, const FmhaSignature& s, const std::st
       gpu_threads(spec.algorithm), std::span(kEntries).first(s.dbias ? 3 : 2));
 }
 
-std::int64_t blocks_in(std::int64_t size, std::int64_t block) { return (size + block - 1) / block; }
-
-// Blocks walk on from there where a side of the grid would be too large.
 void add_gpu_step(std::uint8_t entry, const std::array<std::int64_t, 3>& blocks, Step step,
                   Launch& launch) {
-  constexpr std::array<std::int64_t, 3> kMost = {1 << 30, 65535, 65535};
+  if (std::find(blocks.begin(), blocks.end(), 0) != blocks.end()) return;
   step.entry = entry;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i] == 0) return;
-    step.grid[i] = static_cast<unsigned>(std::min(blocks[i], kMost[i]));
-  }
+  step.grid = grid_of(blocks);
   launch.steps.push(step);
 }
 
@@ -71,12 +65,12 @@ void add_gpu_steps(const KernelSpec& spec, const FmhaProblem& p,
   step.block = {static_cast<unsigned>(gpu_threads(a)), 1, 1};
   step.shared_memory_bytes = static_cast<std::size_t>(
       device::fmha_backward_sizes(a.tile.m, a.tile.k, most_hdim_v(a.tile.k), size_of(p.in)).bytes);
-  add_gpu_step(0, {blocks_in(p.seqlen_k, a.tile.n), p.heads_kv, p.batch}, step, launch);
-  add_gpu_step(1, {blocks_in(p.seqlen_q, a.tile.m), p.heads, p.batch}, step, launch);
+  add_gpu_step(0, {tile::blocks_of(p.seqlen_k, a.tile.n), p.heads_kv, p.batch}, step, launch);
+  add_gpu_step(1, {tile::blocks_of(p.seqlen_q, a.tile.m), p.heads, p.batch}, step, launch);
   if (!p.dbias) return;
   const auto [of] = device::sizes_of_dbias(g.forward);
-  const std::int64_t queries = of[2] > 1 ? blocks_in(of[2], a.tile.m) : of[2];
-  const std::int64_t keys = of[3] > 1 ? blocks_in(of[3], a.tile.n) : of[3];
+  const std::int64_t queries = of[2] > 1 ? tile::blocks_of(of[2], a.tile.m) : of[2];
+  const std::int64_t keys = of[3] > 1 ? tile::blocks_of(of[3], a.tile.n) : of[3];
   add_gpu_step(2, {queries * keys, of[1], of[0]}, step, launch);
 }
 
@@ -84,8 +78,8 @@ void add_gpu_steps(const KernelSpec& spec, const FmhaProblem& p,
 Estimate estimate_on_gpu(const Algorithm& a, const FmhaProblem& p, const Target& target) {
   const double heads = double(p.batch) * double(p.heads);
   const double key_blocks =
-      double(blocks_in(p.seqlen_k, a.tile.n)) * double(p.heads_kv) * double(p.batch);
-  const double query_blocks = double(blocks_in(p.seqlen_q, a.tile.m)) * heads;
+      double(tile::blocks_of(p.seqlen_k, a.tile.n)) * double(p.heads_kv) * double(p.batch);
+  const double query_blocks = double(tile::blocks_of(p.seqlen_q, a.tile.m)) * heads;
   const double share =
       std::clamp(std::min(key_blocks, query_blocks) / target.units, 1.0 / target.units, 1.0);
   const double both = double(p.hdim) + double(p.hdim_v);

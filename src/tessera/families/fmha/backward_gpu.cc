@@ -12,8 +12,10 @@
 #include "tessera/device/cuda/fmha/flash_backward_arguments.h"
 #include "tessera/device/cuda/fmha/flash_backward_sizes.h"
 #include "tessera/families/fmha/backward.h"
+#include "tessera/families/fmha/flash_common.h"
 #include "tessera/families/fmha/token_windows.h"
 #include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/text.h"
 #include "tessera/families/tile/wgmma.h"
@@ -24,13 +26,7 @@ namespace {
 using device::FlashBackwardArguments;
 
 constexpr int kLeastRing = 2;  // stages: queries that are multiplied, and the next ones
-constexpr std::int64_t kMostItems = std::int64_t{1} << 30;
 constexpr double kMostSums = double(std::int64_t{1} << 40);  // bytes of the workspace
-
-// What the heads of a section read and add to is to stay in L2, and a section has enough items for
-// all blocks.
-constexpr std::int64_t kGroupBytes = std::int64_t{32} << 20;
-constexpr std::int64_t kLeastGroup = 8;  // key-value heads
 
 // Reckoned from the cycles of tensor cores and of shared memory, not measured: docs/performance/
 // hopper_fmha_backward.md has the sums.
@@ -139,18 +135,9 @@ std::array<WindowTokens, kMaps + 2> backward_tokens(const FmhaProblem& p) {
            {"dq", p.in, p.dq_strides, p.heads, queries, p.hdim, sequences}}};
 }
 
-struct GradientLimit {
-  std::string_view name;
-  std::int64_t value, least, most;
-};
-
-std::int64_t whole_blocks(std::int64_t size, std::int64_t block) {
-  return (size + block - 1) / block;
-}
-
 // Blocks of queries of all heads and sequences, and the bytes of what belongs to one of them.
 double query_blocks(const Algorithm& a, const FmhaProblem& p) {
-  return double(whole_blocks(p.seqlen_q, a.tile.n)) * double(p.heads) * double(p.batch);
+  return double(tile::blocks_of(p.seqlen_q, a.tile.n)) * double(p.heads) * double(p.batch);
 }
 constexpr std::int64_t kSumBytes = std::int64_t{2} * device::kFlashPartFloats * 4;
 std::int64_t stat_bytes(const Algorithm& a) { return std::int64_t{2} * a.tile.n * 4; }
@@ -158,16 +145,16 @@ constexpr std::int64_t kTurnBytes = std::int64_t{device::kFlashOwnConsumers} * 4
 
 // At most, where sequences have lengths of their own.
 double most_items(const Algorithm& a, const FmhaProblem& p) {
-  const double each = double(whole_blocks(p.seqlen_k, a.tile.m)) * double(p.batch);
+  const double each = double(tile::blocks_of(p.seqlen_k, a.tile.m)) * double(p.batch);
   if (p.lengths != FmhaLengths::packed) return each * double(p.heads_kv);
   return std::min(each, std::floor(double(p.tokens_k) / a.tile.m) + double(p.batch)) *
          double(p.heads_kv);
 }
 
-std::string limit_reason(const Algorithm& a, const FmhaProblem& p) {
+std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const std::int64_t unit = tma_elements(p.in);
-  const std::array<GradientLimit, 7> limits = {
+  const std::array<SizeLimit, 7> limits = {
       {{"hdim", p.hdim, unit, a.tile.k},
        {"hdim_v", p.hdim_v, unit, a.tile.k},
        {"batch", p.batch, 1, kMostTokens},
@@ -175,18 +162,10 @@ std::string limit_reason(const Algorithm& a, const FmhaProblem& p) {
        {"seqlen_k", p.seqlen_k, 1, kMostTokens},
        {"tokens_q", is_packed ? p.tokens_q : 1, 1, kMostTokens},
        {"tokens_k", is_packed ? p.tokens_k : 1, 1, kMostTokens}}};
-  for (const auto& [name, value, least, most] : limits) {
-    if (value >= least && value <= most) continue;
-    return fmt::format("{} must be {} to {} with tmaws and tile {}, got {}", name, least, most,
-                       to_string(a.tile), value);
-  }
-  for (const auto& [name, value] : {std::pair{"hdim", p.hdim}, std::pair{"hdim_v", p.hdim_v}}) {
-    if (value % unit == 0) continue;
-    return fmt::format("{} must be a multiple of {} with tmaws, got {}", name, unit, value);
-  }
+  if (std::string why = limit_reason(a, p, limits); !why.empty()) return why;
   const double items = std::max(most_items(a, p), query_blocks(a, p));
-  if (items > kMostItems) {
-    return fmt::format("tmaws counts its blocks up to {}, got about {:.0f}", kMostItems, items);
+  if (items > kMostBlocks) {
+    return fmt::format("tmaws counts its blocks up to {}, got about {:.0f}", kMostBlocks, items);
   }
   const double sums = query_blocks(a, p) * double(kSumBytes);
   if (sums <= kMostSums) return {};
@@ -195,14 +174,9 @@ std::string limit_reason(const Algorithm& a, const FmhaProblem& p) {
 
 // ---- the launch ----
 
-// Heads whose blocks of keys run side by side.
-int group_of(const FmhaProblem& p) {
-  const std::int64_t pairs = p.heads_kv * p.batch;
-  const std::int64_t read =
-      p.seqlen_q * (p.heads / p.heads_kv) * ((p.hdim + p.hdim_v) * size_of(p.in) + p.hdim * 4);
-  const std::int64_t most = std::max(kLeastGroup, kGroupBytes / std::max<std::int64_t>(1, read));
-  const std::int64_t groups = whole_blocks(pairs, most);
-  return static_cast<int>(whole_blocks(pairs, groups));
+// What a key-value head reads and adds to.
+std::int64_t head_bytes(const FmhaProblem& p) {
+  return p.seqlen_q * (p.heads / p.heads_kv) * ((p.hdim + p.hdim_v) * size_of(p.in) + p.hdim * 4);
 }
 
 void set_workspace(const Algorithm& a, const FmhaProblem& p, FlashBackwardArguments& g,
@@ -254,21 +228,15 @@ std::vector<Algorithm> flash_backward_algorithms() {
 std::string flash_backward_illegal(const FmhaSignature& signature, const Algorithm& algorithm,
                                    const Target& target) {
   const GradientCase c = {signature, algorithm, target};
-  const tile::Rule<GradientCase>* rule = tile::first_broken(kGradientRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kGradientRules, c);
 }
 
 std::string flash_backward_unsupported(const KernelSpec& spec, const FmhaProblem& p) {
-  if (std::string why = limit_reason(spec.algorithm, p); !why.empty()) return why;
+  if (std::string why = gradient_size_reason(spec.algorithm, p); !why.empty()) return why;
   for (const WindowTokens& t : backward_tokens(p)) {
     if (std::string why = window_reason(t); !why.empty()) return why;
   }
-  if (p.mask != FmhaMask::none && p.window_left >= 0 && p.sink > 0) {
-    return fmt::format(
-        "tmaws keeps no keys outside of a window, got a sink of {} with a window_left "
-        "of {}",
-        p.sink, p.window_left);
-  }
+  if (std::string why = sink_reason(p); !why.empty()) return why;
   // Masked scores are minus infinity before they are scaled.
   if (!(p.scale > 0)) return fmt::format("tmaws needs a scale above 0, got {}", p.scale);
   return {};
@@ -301,10 +269,10 @@ void bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Fmh
   const Algorithm& a = spec.algorithm;
   FlashBackwardArguments g{};
   g.backward = backward_arguments(p, o);
-  g.query_blocks = static_cast<int>(whole_blocks(p.seqlen_q, a.tile.n));
-  g.key_blocks = static_cast<int>(whole_blocks(p.seqlen_k, a.tile.m));
+  g.query_blocks = static_cast<int>(tile::blocks_of(p.seqlen_q, a.tile.n));
+  g.key_blocks = static_cast<int>(tile::blocks_of(p.seqlen_k, a.tile.m));
   g.items = static_cast<int>(most_items(a, p));
-  g.section = group_of(p);
+  g.section = section_of(p.heads_kv * p.batch, head_bytes(p), 1);
   const SeenKeys seen = seen_keys(p);
   g.left = seen.left, g.right = seen.right;
   set_workspace(a, p, g, launch);
@@ -315,13 +283,8 @@ void bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Fmh
   plain.grid = {static_cast<unsigned>(query_blocks(a, p)), 1, 1};
   plain.block = {device::kFlashPlainThreads, 1, 1};
   launch.steps.push(plain);
-  Step step;
-  step.extent = Step::Extent::resident;
-  step.grid = {static_cast<unsigned>(g.items), 1, 1};
-  step.block = {static_cast<unsigned>(device::flash_threads(a.wave.m)), 1, 1};
-  step.shared_memory_bytes =
-      static_cast<std::size_t>(device::flash_backward_bytes(backward_shape(a)));
-  launch.steps.push(step);
+  const std::int64_t shared = device::flash_backward_bytes(backward_shape(a));
+  launch.steps.push(flash_step(g.items, a.wave.m, shared));
   plain.entry = 2;
   launch.steps.push(plain);
 }
@@ -330,17 +293,14 @@ void bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Fmh
 Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p,
                                  const Target& target) {
   const Algorithm& a = spec.algorithm;
-  const Instruction* one = find_instruction(target, p.in, p.in, DType::fp32);
-  const double products = one == nullptr ? 1 : double(one->shape.m) * one->shape.n * one->shape.k;
-  const double rate = products * (one == nullptr ? 1 : one->per_cycle) * target.clock_ghz * 1e9 *
-                      target.units * kGradientShare *
+  const double rate = product_rate(target, p.in) * target.units * kGradientShare *
                       (a.split_k == SplitK::ordered ? kOrderShare : 1);
   // Blocks that a mask cuts are multiplied as a whole, and so is the padding of heads.
   const double heads = double(p.batch) * double(p.heads);
   const double cut =
       p.mask == FmhaMask::none ? 0 : heads * double(p.seqlen_q) * (a.tile.m + a.tile.n) / 2;
-  const double keys = double(whole_blocks(p.seqlen_k, a.tile.m)) * a.tile.m;
-  const double queries = double(whole_blocks(p.seqlen_q, a.tile.n)) * a.tile.n;
+  const double keys = double(tile::blocks_of(p.seqlen_k, a.tile.m)) * a.tile.m;
+  const double queries = double(tile::blocks_of(p.seqlen_q, a.tile.n)) * a.tile.n;
   const double padding = keys * queries / (double(p.seqlen_q) * double(p.seqlen_k));
   const double all = heads * keys * queries;
   const double met = std::min(all, (scores(p) + cut) * padding);

@@ -14,6 +14,7 @@
 #include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/fmha/split_gpu.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/objects.h"
 #include "tessera/families/tile/text.h"
 
@@ -84,16 +85,11 @@ int gpu_threads(const KernelSpec& spec) {
   return 32 * std::max(1, a.wave.m) * a.wave.n;
 }
 
-// A GPU's blocks: of queries, of heads, of the batch. Kernels walk on from there where a grid would
-// be too large.
+// A GPU's blocks: of queries, of heads, of the batch.
 void add_step(const KernelSpec& spec, const FmhaProblem& p, Launch& launch) {
-  constexpr std::int64_t kMost = 65535;
   const Algorithm& a = spec.algorithm;
   Step step;
-  const std::int64_t blocks = (p.seqlen_q + a.tile.m - 1) / a.tile.m;
-  step.grid = {static_cast<unsigned>(std::min<std::int64_t>(blocks, 1 << 30)),
-               static_cast<unsigned>(std::min(p.heads, kMost)),
-               static_cast<unsigned>(std::min(p.batch, kMost))};
+  step.grid = grid_of({tile::blocks_of(p.seqlen_q, a.tile.m), p.heads, p.batch});
   step.block = {static_cast<unsigned>(gpu_threads(spec)), 1, 1};
   step.shared_memory_bytes = static_cast<std::size_t>(
       device::fmha_direct_shared_bytes(a.tile.m, a.tile.k, most_hdim_v(a.tile.k), size_of(p.in)));
@@ -131,6 +127,15 @@ void bind_forward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperan
 
 void copy_strides(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrides]) {
   std::copy(from.begin(), from.end(), to);
+}
+
+std::array<unsigned, 3> grid_of(const std::array<std::int64_t, 3>& blocks) {
+  constexpr std::array<std::int64_t, 3> kMost = {1 << 30, 65535, 65535};
+  std::array<unsigned, 3> grid{};
+  for (std::size_t i = 0; i < grid.size(); ++i) {
+    grid[i] = static_cast<unsigned>(std::min(blocks[i], kMost[i]));
+  }
+  return grid;
 }
 
 device::FmhaArguments arguments_of(const FmhaProblem& p, const FmhaOperands& o) {

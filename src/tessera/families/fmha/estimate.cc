@@ -39,12 +39,6 @@ constexpr double kLatentCycles = 1400;         // and of a block of keys, by rea
 constexpr double kPartSeconds = 1.5e-6;        // splitkv: a block's begin and end
 constexpr double kMergeBytesPerSecond = 30e9;  // splitkv: of the block that merges
 
-double product_rate(const Target& target, DType in) {
-  const Instruction* one = find_instruction(target, in, in, DType::fp32);
-  const double products = one == nullptr ? 1 : double(one->shape.m) * one->shape.n * one->shape.k;
-  return products * (one == nullptr ? 1 : one->per_cycle) * target.clock_ghz * 1e9;
-}
-
 // Blocks of rows of which each packs the keys and values that it sees.
 double blocks_of(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t group = p.heads / p.heads_kv;
@@ -180,6 +174,12 @@ Estimate one_after_the_other(const Estimate& first, const Estimate& second) {
 }
 
 }  // namespace
+
+double product_rate(const Target& target, DType in) {
+  const Instruction* one = find_instruction(target, in, in, DType::fp32);
+  const double products = one == nullptr ? 1 : double(one->shape.m) * one->shape.n * one->shape.k;
+  return products * (one == nullptr ? 1 : one->per_cycle) * target.clock_ghz * 1e9;
+}
 
 std::int64_t flash_cpu_parts(const Algorithm& a, const FmhaProblem& p) {
   const device::FmhaArguments g = arguments_of(p, {});

@@ -1,7 +1,6 @@
 // Fills in the features of candidates: the problem's part once, then kernel by kernel.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <tuple>
 
@@ -9,28 +8,18 @@
 #include "tessera/device/fmha.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/features_internal.h"
-#include "tessera/families/tile/features.h"
 
 namespace tessera::fmha {
 namespace {
 
-std::vector<Feature> all_rows() {
-  std::vector<Feature> all;
-  for (const SharedFeature& row : shared_features()) all.push_back(row.feature);
-  for (const OwnFeature& row : own_features()) all.push_back(row.feature);
-  return all;
+tile::FeatureTables<ProblemFacts, KernelFacts> all_features() {
+  return {problem_features(), kernel_features()};
 }
-
-struct WantedColumn {
-  const OwnFeature* row;
-  double* column;
-  std::size_t count;  // of candidates
-};
 
 }  // namespace
 
 std::span<const Feature> features() {
-  static const Forever<std::vector<Feature>> kAll(all_rows());
+  static const Forever<std::vector<Feature>> kAll(list_of(all_features()));
   return *kAll;
 }
 
@@ -86,37 +75,19 @@ Problem twin(const Problem& problem, const Target& target) {
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns,
              std::span<const FeatureUse> wanted) {
-  const std::span<const SharedFeature> shared = shared_features();
-  const std::span<const OwnFeature> own = own_features();
-  const std::size_t count = specs.size();
-  tile::check_features(Op::fmha, shared.size() + own.size(), count, columns.size(), wanted.size());
+  tile::check_features(Op::fmha, features().size(), specs.size(), columns.size(), wanted.size());
   if (specs.empty()) return;
   const ProblemFacts f = problem_facts(fmha_of(problem), target, threads);
-  for (std::size_t i = 0; i < shared.size(); ++i) {
-    const std::size_t some = tile::wanted_count(Op::fmha, wanted, i, count);
-    if (some > 0) std::fill_n(columns.data() + i * count, some, shared[i].value(f));
-  }
-  std::vector<WantedColumn> list;
-  bool is_estimated = false;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    const std::size_t at = shared.size() + i;
-    const std::size_t some = tile::wanted_count(Op::fmha, wanted, at, count);
-    if (some > 0) list.push_back({&own[i], columns.data() + at * count, some});
-    is_estimated = is_estimated || (some > 0 && own[i].is_estimated);
-  }
   // A model may be asked about a plain problem in place of that of the kernels.
   KernelSpec spec = {signature_of(problem), {}, {}};
-  for (std::size_t s = 0; s < count && !list.empty(); ++s) {
-    spec.algorithm = specs[s].algorithm, spec.target = specs[s].target;
-    KernelFacts x = kernel_facts(f, spec);
-    if (is_estimated) {
-      x.estimate = estimate(spec, problem, target, threads);
-      x.estimated_seconds = std::max(x.estimate.seconds, kLeastSeconds);
-    }
-    for (const WantedColumn& each : list) {
-      if (s < each.count) each.column[s] = each.row->value(f, x);
-    }
-  }
+  const auto spec_of = [&](std::size_t i) -> const KernelSpec& {
+    spec.algorithm = specs[i].algorithm, spec.target = specs[i].target;
+    return spec;
+  };
+  fill_columns(
+      all_features(), f, {Op::fmha, specs.size(), columns, wanted},
+      [&](std::size_t i) { return kernel_facts(f, spec_of(i)); },
+      [&](std::size_t i) { return estimate(spec_of(i), problem, target, threads); });
 }
 
 }  // namespace tessera::fmha

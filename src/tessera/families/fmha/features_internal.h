@@ -5,37 +5,27 @@
 #include <span>
 
 #include "tessera/families/fmha/fmha.h"
-#include "tessera/families/tile/lanes.h"
+#include "tessera/families/tile/feature_tables.h"
 
 namespace tessera::fmha {
 
-inline constexpr double kLeastSeconds = 1e-9;  // of any predicted time
+using tile::log2_from_1;
+using tile::number;
+using tile::quotient;
+using tile::used_share;
 
-inline double number(std::int64_t value) { return static_cast<double>(value); }
-inline double log2_from_1(double value) { return tile::log2_of(tile::at_least(value, 1)); }
-inline double quotient(double part, double whole) { return whole > 0 ? part / whole : 0; }
-// The share of whole tiles that is not padding.
-inline double used_share(double size, double tile) {
-  return quotient(size, tile::ceil_of(size / tile) * tile);
-}
-
-// What all kernels of a problem share. A cache of 0 bytes does not exist.
+// What all kernels of a problem share.
 struct ProblemFacts {
   FmhaProblem p;  // with its strides filled in
-  const Target* target = nullptr;
-  int threads = 1;
-  bool on_cpu = false;
+  tile::MachineFacts machine;
+  tile::WorkFacts work;
   double group = 1;                // query heads of a key-value head
   double pairs = 0, pairs_kv = 0;  // heads and key-value heads of all sequences
   double rows_kv = 0;              // queries of a key-value head
   double tokens_q = 0, tokens_k = 0;
   double seen = 0;      // scores that no mask hides
   double row_keys = 0;  // keys that a query sees, on average
-  double q_bytes = 0, kv_bytes = 0, bytes = 0, flops = 0;
-  double units = 1;                // on a CPU, the threads
-  double peak = 1, bandwidth = 1;  // each second
-  double l1 = 0, l2 = 0, l3 = 0;   // bytes
-  double ideal_log2 = 0;
+  double q_bytes = 0, kv_bytes = 0;
 };
 // The problem is valid.
 ProblemFacts problem_facts(const FmhaProblem& problem, const Target& target, int threads);
@@ -49,32 +39,22 @@ struct KernelFacts {
   double rows = 0, tiles_m = 0, items = 0;
   double threads = 1;  // of a block
   double shared_bytes = 0, workspace_bytes = 0;
-  double steps = 0;              // of the launch
-  double parts = 1;              // of the keys
-  double resident = 1;           // blocks of a unit at a time
-  double jobs = 0;               // blocks; on a CPU, what threads take one after the other
-  double slots = 1;              // jobs that run at a time
-  double part_steps = 0;         // blocks of keys that a team takes for a part
-  double tiled_bytes = 0;        // keys and values that tiles read
-  Estimate estimate = {};        // only where a feature of it is wanted
-  double estimated_seconds = 0;  // at least kLeastSeconds
+  double steps = 0;                    // of the launch
+  double parts = 1;                    // of the keys
+  double resident = 1;                 // blocks of a unit at a time
+  double jobs = 0;                     // blocks; on a CPU, what threads take one after the other
+  double slots = 1;                    // jobs that run at a time
+  double part_steps = 0;               // blocks of keys that a team takes for a part
+  double tiled_bytes = 0;              // keys and values that tiles read
+  tile::EstimateFacts estimated = {};  // only where a feature of it is wanted
 };
 // The kernel has the problem's signature and serves it.
 KernelFacts kernel_facts(const ProblemFacts& problem, const KernelSpec& spec);
 
-struct SharedFeature {
-  Feature feature;
-  double (*value)(const ProblemFacts&);
-};
-struct OwnFeature {
-  Feature feature;
-  double (*value)(const ProblemFacts&, const KernelFacts&);
-  bool is_estimated = false;  // needs KernelFacts::estimate
-};
-// Problem and machine: the same for every candidate.
-std::span<const SharedFeature> shared_features();
-// Kernel and interaction.
-std::span<const OwnFeature> own_features();
+using ProblemFeature = tile::ProblemFeature<ProblemFacts>;
+using KernelFeature = tile::KernelFeature<ProblemFacts, KernelFacts>;
+std::span<const ProblemFeature> problem_features();
+std::span<const KernelFeature> kernel_features();
 
 // The pipelines that have a feature of their own, in the order of those features.
 std::span<const Pipeline> pipelines_with_flags();

@@ -20,8 +20,6 @@ using tile::flag;
 using tile::floor_of;
 using tile::log2_of;
 
-constexpr double kMostThreads = 2048;  // of a GPU's unit
-constexpr double kOtherBytes = 1024;   // of shared memory that each block takes besides
 constexpr double kFloatBytes = 4;
 
 constexpr std::array kFlagged = {Pipeline::direct, Pipeline::flash, Pipeline::tmaws,
@@ -35,7 +33,6 @@ double both_heads(F f) { return number(f.p.hdim) + number(f.p.hdim_v); }
 double row_share(K x) { return used_share(x.rows, x.tile_m); }
 double key_share(F f, K x) { return used_share(number(f.p.seqlen_k), x.tile_n); }
 double head_share(F f, K x) { return both_heads(f) / (x.tile_k + x.room_v); }
-double of_estimated(K x, double seconds) { return seconds / x.estimated_seconds; }
 
 // Scores of a tile's rows that are multiplied although the mask hides them, on average half of a
 // block of keys and half of the rows' own distance, as a share of what the rows see.
@@ -49,7 +46,7 @@ double diagonal_waste(F f, K x) {
 // rows_kv where a tile has the rows of all heads that share keys. items: tiles of rows of all heads
 // and sequences. room_v: elements of v that a tile has room for. jobs: blocks of the launch's
 // largest step; on CPUs items times parts. slots: jobs that run at a time. parts: of the keys.
-constexpr auto kOwn = std::to_array<OwnFeature>({
+constexpr auto kKernel = std::to_array<KernelFeature>({
     // ---- the kernel ----
     {{"is_direct", "1", "1: pipeline direct", kernel},
      [](F, K x) { return flag(x.a.pipeline == Pipeline::direct); }},
@@ -96,21 +93,23 @@ constexpr auto kOwn = std::to_array<OwnFeature>({
     {{"tile_aspect", "log2", "log2(tile_m / tile_n)", kernel},
      [](F, K x) { return log2_of(x.tile_m / x.tile_n); }},
     {{"score_registers", "1", "tile_mn / block_threads; CPU: warp_tile_m warp_tile_n", kernel},
-     [](F f, K x) { return f.on_cpu ? register_block(x) : score_tile(x) / x.threads; }},
+     [](F f, K x) { return f.machine.on_cpu ? register_block(x) : score_tile(x) / x.threads; }},
     {{"sum_registers", "1", "tile_m room_v / block_threads; CPU: 0", kernel},
-     [](F f, K x) { return f.on_cpu ? 0 : x.tile_m * x.room_v / x.threads; }},
+     [](F f, K x) { return f.machine.on_cpu ? 0 : x.tile_m * x.room_v / x.threads; }},
     // ---- the launch ----
     {{"block_threads", "1", "threads of a block, with those that copy; CPU: 1", interaction},
      [](F, K x) { return x.threads; }},
     {{"shared_bytes", "bytes", "shared memory of a block", interaction},
      [](F, K x) { return x.shared_bytes; }},
     {{"shared_ratio", "1", "shared_bytes / shared memory of a block of the machine", interaction},
-     [](F f, K x) { return quotient(x.shared_bytes, number(f.target->shared_memory_bytes)); }},
+     [](F f, K x) {
+       return quotient(x.shared_bytes, number(f.machine.target->shared_memory_bytes));
+     }},
     {{"launch_steps", "1", "steps of the launch", interaction}, [](F, K x) { return x.steps; }},
     {{"log2_workspace_bytes", "log2", "log2(1 + bytes of the workspace)", interaction},
      [](F, K x) { return log2_of(1 + x.workspace_bytes); }},
     {{"workspace_ratio", "1", "bytes of the workspace / max(bytes, 1)", interaction},
-     [](F f, K x) { return x.workspace_bytes / at_least(f.bytes, 1); }},
+     [](F f, K x) { return x.workspace_bytes / at_least(f.work.bytes, 1); }},
     {{"parts", "1", "parts", interaction}, [](F, K x) { return x.parts; }},
     {{"log2_parts", "log2", "log2(parts)", interaction},
      [](F, K x) { return log2_from_1(x.parts); }},
@@ -150,9 +149,9 @@ constexpr auto kOwn = std::to_array<OwnFeature>({
       interaction},
      [](F, K x) { return x.resident; }},
     {{"log2_unit_utilisation", "log2", "log2(jobs / units), at least 2^-64", interaction},
-     [](F f, K x) { return log2_of(at_least(x.jobs / f.units, 0x1p-64)); }},
+     [](F f, K x) { return log2_of(at_least(x.jobs / f.machine.units, 0x1p-64)); }},
     {{"below_one_round", "1", "1: jobs < units", interaction},
-     [](F f, K x) { return flag(x.jobs < f.units); }},
+     [](F f, K x) { return flag(x.jobs < f.machine.units); }},
     {{"full_rounds", "1", "floor(jobs / slots)", interaction},
      [](F, K x) { return floor_of(rounds_in(x)); }},
     {{"tail", "1", "jobs / slots - full_rounds", interaction},
@@ -160,7 +159,7 @@ constexpr auto kOwn = std::to_array<OwnFeature>({
     {{"round_efficiency", "1", "jobs / (ceil(jobs / slots) slots)", interaction},
      [](F, K x) { return used_share(x.jobs, x.slots); }},
     {{"unit_efficiency", "1", "jobs / (ceil(jobs / units) units)", interaction},
-     [](F f, K x) { return used_share(x.jobs, f.units); }},
+     [](F f, K x) { return used_share(x.jobs, f.machine.units); }},
     // ---- the way along the keys ----
     {{"log2_row_steps", "log2", "log2(max(row_keys / tile_n, 1))", interaction},
      [](F f, K x) { return log2_from_1(f.row_keys / x.tile_n); }},
@@ -172,40 +171,26 @@ constexpr auto kOwn = std::to_array<OwnFeature>({
      [](F, K x) { return x.part_steps / std::max(1, x.a.stages); }},
     // ---- work and bytes ----
     {{"log2_job_flops", "log2", "log2(max(flops / max(jobs, 1), 1))", interaction},
-     [](F f, K x) { return log2_from_1(f.flops / at_least(x.jobs, 1)); }},
+     [](F f, K x) { return log2_from_1(f.work.flops / at_least(x.jobs, 1)); }},
     {{"log2_unit_flops", "log2", "log2(max(flops / max(min(jobs, units), 1), 1))", interaction},
-     [](F f, K x) { return log2_from_1(f.flops / at_least(at_most(x.jobs, f.units), 1)); }},
+     [](F f, K x) {
+       return log2_from_1(f.work.flops / at_least(at_most(x.jobs, f.machine.units), 1));
+     }},
     {{"log2_job_bytes", "log2", "log2(max(bytes / max(jobs, 1), 1))", interaction},
-     [](F f, K x) { return log2_from_1(f.bytes / at_least(x.jobs, 1)); }},
+     [](F f, K x) { return log2_from_1(f.work.bytes / at_least(x.jobs, 1)); }},
     {{"log2_tiled_bytes", "log2", "log2(1 + tiled bytes): items row_keys heads of k and v",
       interaction},
      [](F, K x) { return log2_of(1 + x.tiled_bytes); }},
     {{"tiled_ratio", "1", "tiled bytes / max(bytes, 1)", interaction},
-     [](F f, K x) { return x.tiled_bytes / at_least(f.bytes, 1); }},
+     [](F f, K x) { return x.tiled_bytes / at_least(f.work.bytes, 1); }},
     {{"keys_over_l1", "1", "tile_n (hdim + hdim_v) as 4 bytes / L1", interaction},
-     [](F f, K x) { return quotient(x.tile_n * both_heads(f) * kFloatBytes, f.l1); }},
+     [](F f, K x) { return quotient(x.tile_n * both_heads(f) * kFloatBytes, f.machine.l1); }},
     {{"rows_over_l2", "1", "min(rows, tile_m) (hdim + hdim_v) as 4 bytes / L2", interaction},
      [](F f, K x) {
-       return quotient(at_most(x.rows, x.tile_m) * both_heads(f) * kFloatBytes, f.l2);
+       return quotient(at_most(x.rows, x.tile_m) * both_heads(f) * kFloatBytes, f.machine.l2);
      }},
-    // ---- the estimate ----
-    {{"log2_seconds", "log2", "log2(estimate().seconds)", interaction},
-     [](F, K x) { return log2_of(x.estimated_seconds); },
-     true},
-    {{"compute_share", "1", "estimate().compute_seconds / seconds", interaction},
-     [](F, K x) { return of_estimated(x, x.estimate.compute_seconds); },
-     true},
-    {{"memory_share", "1", "estimate().memory_seconds / seconds", interaction},
-     [](F, K x) { return of_estimated(x, x.estimate.memory_seconds); },
-     true},
-    {{"overhead_share", "1", "estimate().overhead_seconds / seconds", interaction},
-     [](F, K x) { return of_estimated(x, x.estimate.overhead_seconds); },
-     true},
     {{"peak_share", "1", "flops / (estimate().seconds peak)", interaction},
-     [](F f, K x) { return f.flops / (x.estimated_seconds * f.peak); },
-     true},
-    {{"log2_over_ideal", "log2", "log2_seconds - log2_ideal_seconds", interaction},
-     [](F f, K x) { return log2_of(x.estimated_seconds) - f.ideal_log2; },
+     [](F f, K x) { return f.work.flops / (x.estimated.seconds * f.machine.peak); },
      true},
 });
 
@@ -246,20 +231,19 @@ void put_launch(const ProblemFacts& f, const KernelSpec& spec, KernelFacts& x) {
   x.steps = double(launch.steps.size());
   x.parts = number(std::max<std::int64_t>(1, launch.parts));
   x.workspace_bytes = double(launch.workspace.bytes);
-  if (f.on_cpu) {
+  if (f.machine.on_cpu) {
     x.jobs = (goes_back(spec) ? f.pairs_kv : x.items) * x.parts;
-    x.slots = f.units;
+    x.slots = f.machine.units;
     return;
   }
   put_step(launch, x);
-  const double by_shared = number(f.target->shared_memory_bytes) / (x.shared_bytes + kOtherBytes);
-  x.resident = at_least(floor_of(std::min(by_shared, kMostThreads / x.threads)), 1);
-  x.slots = f.units * x.resident;
+  x.resident = tile::blocks_on_unit(f.machine, x.shared_bytes, x.threads);
+  x.slots = f.machine.units * x.resident;
 }
 
 }  // namespace
 
-std::span<const OwnFeature> own_features() { return kOwn; }
+std::span<const KernelFeature> kernel_features() { return kKernel; }
 std::span<const Pipeline> pipelines_with_flags() { return kFlagged; }
 
 KernelFacts kernel_facts(const ProblemFacts& f, const KernelSpec& spec) {

@@ -10,17 +10,13 @@ namespace {
 
 using enum FeatureGroup;
 using P = const ProblemFacts&;
+using tile::alignment_of;
 using tile::flag;
 using tile::log2_of;
 
 constexpr std::int64_t kFewQueries = 16;
 constexpr double kFewRows = 64;
-constexpr std::int64_t kWidestHead = 64;  // elements; more alignment changes nothing
 
-// log2 of the largest power of 2 up to kWidestHead that divides the count.
-double head_alignment(std::int64_t count) {
-  return log2_from_1(number(std::min(count & -count, kWidestHead)));
-}
 double query_count(P f) { return number(f.p.seqlen_q); }
 double key_count(P f) { return number(f.p.seqlen_k); }
 bool has_mask(P f) { return f.p.mask != FmhaMask::none; }
@@ -35,7 +31,7 @@ double window_of(P f, std::int64_t window) {
 // rows_kv: group seqlen_q, the rows that meet the keys of a head. tokens: of all sequences. seen:
 // scores that no mask hides, with the longest lengths. row_keys: seen / (pairs seqlen_q). A unit is
 // a core or an SM.
-constexpr auto kShared = std::to_array<SharedFeature>({
+constexpr auto kProblem = std::to_array<ProblemFeature>({
     // ---- sizes ----
     {{"batch", "sequences", "batch", problem}, [](P f) { return number(f.p.batch); }},
     {{"heads", "heads", "heads", problem}, [](P f) { return number(f.p.heads); }},
@@ -73,9 +69,9 @@ constexpr auto kShared = std::to_array<SharedFeature>({
     {{"v_over_k", "1", "hdim_v / hdim", problem},
      [](P f) { return quotient(number(f.p.hdim_v), number(f.p.hdim)); }},
     {{"hdim_align", "log2", "log2 of the largest power of 2 up to 64 that divides hdim", problem},
-     [](P f) { return head_alignment(f.p.hdim); }},
+     [](P f) { return alignment_of(f.p.hdim); }},
     {{"hdim_v_align", "log2", "the same of hdim_v", problem},
-     [](P f) { return head_alignment(f.p.hdim_v); }},
+     [](P f) { return alignment_of(f.p.hdim_v); }},
     {{"hdim_mod64", "elements", "hdim mod 64", problem}, [](P f) { return number(f.p.hdim % 64); }},
     {{"hdim_v_mod64", "elements", "hdim_v mod 64", problem},
      [](P f) { return number(f.p.hdim_v % 64); }},
@@ -159,73 +155,31 @@ constexpr auto kShared = std::to_array<SharedFeature>({
      [](P f) { return double(f.p.in); }},
     {{"out_type", "code", "as in_type", problem}, [](P f) { return double(f.p.out); }},
     // ---- work ----
-    {{"log2_flops", "log2", "log2(1 + flops)", problem}, [](P f) { return log2_of(1 + f.flops); }},
+    {{"log2_flops", "log2", "log2(1 + flops)", problem},
+     [](P f) { return log2_of(1 + f.work.flops); }},
     {{"log2_bytes", "log2", "log2(1 + bytes), bytes: every operand once", problem},
-     [](P f) { return log2_of(1 + f.bytes); }},
+     [](P f) { return log2_of(1 + f.work.bytes); }},
     {{"log2_seen", "log2", "log2(1 + seen)", problem}, [](P f) { return log2_of(1 + f.seen); }},
     {{"log2_q_bytes", "log2", "log2(1 + bytes of q)", problem},
      [](P f) { return log2_of(1 + f.q_bytes); }},
     {{"log2_kv_bytes", "log2", "log2(1 + bytes of k and v)", problem},
      [](P f) { return log2_of(1 + f.kv_bytes); }},
     {{"kv_share", "1", "bytes of k and v / bytes", problem},
-     [](P f) { return quotient(f.kv_bytes, f.bytes); }},
-    {{"arithmetic_intensity", "flop/byte", "flops / max(bytes, 1)", problem},
-     [](P f) { return f.flops / std::max(f.bytes, 1.0); }},
-    {{"bytes_over_l2", "1", "bytes / bytes of L2 (CPU: of all threads)", problem},
-     [](P f) { return quotient(f.bytes, f.on_cpu ? f.l2 * f.threads : f.l2); }},
-    {{"bytes_over_l3", "1", "bytes / bytes of L3", problem},
-     [](P f) { return quotient(f.bytes, f.l3); }},
+     [](P f) { return quotient(f.kv_bytes, f.work.bytes); }},
     {{"head_over_l2", "1", "bytes of k and v / max(pairs_kv, 1) / bytes of L2", problem},
-     [](P f) { return quotient(f.kv_bytes / std::max(f.pairs_kv, 1.0), f.l2); }},
-    {{"log2_ideal_seconds", "log2", "log2(max(flops / peak, bytes / bandwidth, 1 ns))", problem},
-     [](P f) { return f.ideal_log2; }},
+     [](P f) { return quotient(f.kv_bytes / std::max(f.pairs_kv, 1.0), f.machine.l2); }},
     {{"log2_pairs_over_units", "log2", "log2_pairs - log2(units)", problem},
-     [](P f) { return log2_from_1(f.pairs) - log2_of(f.units); }},
+     [](P f) { return log2_from_1(f.pairs) - log2_of(f.machine.units); }},
     {{"log2_pairs_kv_over_units", "log2", "log2_pairs_kv - log2(units)", problem},
-     [](P f) { return log2_from_1(f.pairs_kv) - log2_of(f.units); }},
+     [](P f) { return log2_from_1(f.pairs_kv) - log2_of(f.machine.units); }},
     {{"log2_rows_over_units", "log2", "log2(max(pairs seqlen_q, 1)) - log2(units)", problem},
-     [](P f) { return log2_from_1(f.pairs * query_count(f)) - log2_of(f.units); }},
+     [](P f) { return log2_from_1(f.pairs * query_count(f)) - log2_of(f.machine.units); }},
     {{"fewer_pairs_than_units", "1", "1: pairs < units", problem},
-     [](P f) { return flag(f.pairs < f.units); }},
-    // ---- the machine ----
-    {{"hw_units", "1", "cores or SMs", hardware}, [](P f) { return double(f.target->units); }},
-    {{"hw_threads", "1", "CPU: threads allowed; GPU: 0", hardware},
-     [](P f) { return f.on_cpu ? double(f.threads) : 0; }},
-    {{"hw_clock", "GHz", "clock_ghz of the target's row", hardware},
-     [](P f) { return f.target->clock_ghz; }},
-    {{"hw_bandwidth", "GB/s", "memory_gb_per_s of the target's row", hardware},
-     [](P f) { return f.target->memory_gb_per_s; }},
-    {{"hw_launch", "us", "launch_us of the target's row", hardware},
-     [](P f) { return f.target->launch_us; }},
-    {{"hw_shared_kb", "KiB", "shared memory of a block; CPU: 0", hardware},
-     [](P f) { return number(f.target->shared_memory_bytes) / 1024; }},
-    {{"hw_l1_kb", "KiB", "first cache of the target's row", hardware},
-     [](P f) { return f.l1 / 1024; }},
-    {{"hw_l2_kb", "KiB", "second cache of the target's row", hardware},
-     [](P f) { return f.l2 / 1024; }},
-    {{"hw_l3_kb", "KiB", "third cache of the target's row", hardware},
-     [](P f) { return f.l3 / 1024; }},
-    {{"hw_vector_bytes", "bytes", "CPU: of a register; GPU: 0", hardware},
-     [](P f) { return double(f.target->vector_bytes); }},
-    {{"hw_peak", "Gflop/s", "of the best instruction for the types, of all units", hardware},
-     [](P f) { return f.peak * 1e-9; }},
-    {{"hw_balance", "flop/byte", "hw_peak / hw_bandwidth", hardware},
-     [](P f) { return f.peak / f.bandwidth; }},
+     [](P f) { return flag(f.pairs < f.machine.units); }},
 });
 
-double level_bytes(const Target& target, std::size_t level) {
-  return level < target.caches.size() ? number(target.caches[level].bytes) : 0;
-}
-
-// fp32's rate stands for types without an instruction, which kernels convert.
-double peak_for(const FmhaProblem& p, const Target& target, int units) {
-  const Instruction* best = find_instruction(target, p.in, p.in, DType::fp32);
-  if (best == nullptr) best = find_instruction(target, DType::fp32, DType::fp32, DType::fp32);
-  return best == nullptr ? 1e9 : std::max(peak_of(*best, target, units), 1.0);
-}
-
 // Appending keeps the lengths of its keys whatever those of the new tokens are.
-void put_work(ProblemFacts& f) {
+void put_tokens(ProblemFacts& f) {
   const FmhaProblem& p = f.p;
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const bool has_sums_of_keys = is_packed && p.pages == FmhaPages::none && !appends(p);
@@ -236,33 +190,23 @@ void put_work(ProblemFacts& f) {
   f.q_bytes = f.tokens_q * number(p.heads) * number(p.hdim) * size_of(p.in);
   f.kv_bytes =
       f.tokens_k * number(p.heads_kv) * (number(p.hdim) + number(p.hdim_v)) * size_of(p.in);
-  f.bytes = bytes(p);
-  f.flops = flops(p);
 }
 
 }  // namespace
 
-std::span<const SharedFeature> shared_features() { return kShared; }
+std::span<const ProblemFeature> problem_features() { return kProblem; }
 
 ProblemFacts problem_facts(const FmhaProblem& problem, const Target& target, int threads) {
   ProblemFacts f;
   f.p = with_strides(problem);
-  f.target = &target;
-  f.on_cpu = !is_gpu(target);
-  f.threads = units_used(threads, target);
+  const Instruction* best = find_instruction(target, f.p.in, f.p.in, DType::fp32);
+  f.machine = tile::machine_facts(target, threads, best);
+  f.work = tile::work_facts(flops(f.p), bytes(f.p), f.machine);
   f.group = number(f.p.heads) / std::max(1.0, number(f.p.heads_kv));
   f.pairs = number(f.p.batch) * number(f.p.heads);
   f.pairs_kv = number(f.p.batch) * number(f.p.heads_kv);
   f.rows_kv = f.group * number(f.p.seqlen_q);
-  put_work(f);
-  const int units = f.on_cpu ? f.threads : target.units;
-  f.units = std::max(1, units);
-  f.peak = peak_for(f.p, target, units);
-  f.bandwidth = std::max(target.memory_gb_per_s, 1.0) * 1e9;
-  f.l1 = level_bytes(target, 0);
-  f.l2 = level_bytes(target, 1);
-  f.l3 = level_bytes(target, 2);
-  f.ideal_log2 = log2_of(std::max({f.flops / f.peak, f.bytes / f.bandwidth, kLeastSeconds}));
+  put_tokens(f);
   return f;
 }
 

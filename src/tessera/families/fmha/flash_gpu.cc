@@ -14,7 +14,9 @@
 #include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
+#include "tessera/families/fmha/flash_common.h"
 #include "tessera/families/fmha/token_windows.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/wgmma.h"
 
@@ -28,11 +30,6 @@ constexpr int kLeastStages = 3;     // keys, the values before them, and what co
 constexpr int kPagedConsumers = 2;  // 3 have no registers left
 constexpr std::int64_t kMostEntries = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMostPagedElements = std::int64_t{8} << 32;  // of k, counted in 16 bytes
-constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
-
-// A section's keys and values are to stay in L2, and it has enough tiles for all blocks.
-constexpr std::int64_t kSectionBytes = std::int64_t{32} << 20;
-constexpr std::int64_t kLeastSection = 8;  // heads
 
 bool has_block_factors(FmhaQscale how) {
   return how == FmhaQscale::per_block || how == FmhaQscale::kv_block;
@@ -210,11 +207,6 @@ std::array<WindowTokens, 4> tokens_of(const FmhaProblem& p) {
            {"out", p.out, p.out_strides, p.heads, queries, p.hdim_v, sequences}}};
 }
 
-struct FlashLimit {
-  std::string_view name;
-  std::int64_t value, least, most;
-};
-
 // At most, where sequences have lengths of their own: how many queries they may have together, and
 // a tile that is not full for each.
 double most_tiles(const Algorithm& a, const FmhaProblem& p) {
@@ -250,25 +242,17 @@ std::string size_reason(const Algorithm& a, const FmhaProblem& p) {
   const bool is_packed = p.lengths == FmhaLengths::packed;
   const std::int64_t unit = tma_elements(p.in);
   const bool has_tokens_k = is_packed && p.pages == FmhaPages::none;
-  const std::array<FlashLimit, 6> limits = {
+  const std::array<SizeLimit, 6> limits = {
       {{"hdim", p.hdim, unit, a.tile.k},
        {"hdim_v", p.hdim_v, unit, flash_gpu_hdim_v(a.tile.k)},
        {"seqlen_q", p.seqlen_q, 0, kMostTokens},
        {"seqlen_k", p.seqlen_k, 1, kMostTokens},
        {"tokens_q", is_packed ? p.tokens_q : 1, 0, kMostTokens},
        {"tokens_k", has_tokens_k ? p.tokens_k : 1, has_queries(p) ? 1 : 0, kMostTokens}}};
-  for (const auto& [name, value, least, most] : limits) {
-    if (value >= least && value <= most) continue;
-    return fmt::format("{} must be {} to {} with tmaws and tile {}, got {}", name, least, most,
-                       to_string(a.tile), value);
-  }
-  for (const auto& [name, value] : {std::pair{"hdim", p.hdim}, std::pair{"hdim_v", p.hdim_v}}) {
-    if (value % unit == 0) continue;
-    return fmt::format("{} must be a multiple of {} with tmaws, got {}", name, unit, value);
-  }
+  if (std::string why = limit_reason(a, p, limits); !why.empty()) return why;
   const double tiles = most_tiles(a, p);
-  if (tiles <= kMostTiles) return {};
-  return fmt::format("tmaws counts its tiles up to {}, got about {:.0f} of {} queries", kMostTiles,
+  if (tiles <= kMostBlocks) return {};
+  return fmt::format("tmaws counts its tiles up to {}, got about {:.0f} of {} queries", kMostBlocks,
                      tiles, a.tile.m);
 }
 
@@ -297,14 +281,10 @@ std::string factors_reason(const Algorithm& a, const FmhaProblem& p) {
 // ---- the launch ----
 
 // With a mask the tiles of a head differ, and heads that read the same keys run side by side.
-int section_of(const FmhaProblem& p) {
+int tile_section(const FmhaProblem& p) {
   if (p.mask == FmhaMask::none) return 1;
-  const std::int64_t pairs = p.heads * p.batch;
   const std::int64_t read = p.seqlen_k * (p.hdim + p.hdim_v) * size_of(p.in);
-  const std::int64_t fit = kSectionBytes / read * (p.heads / p.heads_kv);
-  const std::int64_t most = std::max(kLeastSection, fit);
-  const std::int64_t sections = (pairs + most - 1) / most;
-  return static_cast<int>((pairs + sections - 1) / sections);
+  return section_of(p.heads * p.batch, read, p.heads / p.heads_kv);
 }
 
 }  // namespace
@@ -331,8 +311,7 @@ std::vector<Algorithm> flash_gpu_algorithms() {
 std::string flash_gpu_illegal(const FmhaSignature& signature, const Algorithm& algorithm,
                               const Target& target) {
   const FlashCase c = {signature, algorithm, target};
-  const tile::Rule<FlashCase>* rule = tile::first_broken(kFlashRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kFlashRules, c);
 }
 
 std::string flash_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) {
@@ -344,12 +323,7 @@ std::string flash_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) 
   if (p.num_splits > 1) {
     return fmt::format("tmaws does not cut keys, num_splits must be 0 or 1, got {}", p.num_splits);
   }
-  if (p.mask != FmhaMask::none && p.window_left >= 0 && p.sink > 0) {
-    return fmt::format(
-        "tmaws keeps no keys outside of a window, got a sink of {} with a window_left "
-        "of {}",
-        p.sink, p.window_left);
-  }
+  if (std::string why = sink_reason(p); !why.empty()) return why;
   // Scores of 16 bits are compared before they are scaled.
   if (!is_eight_bits(p.in) && !(p.scale > 0)) {
     return fmt::format("tmaws needs a scale above 0, got {}", p.scale);
@@ -393,9 +367,9 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   const Algorithm& a = spec.algorithm;
   FlashArguments g{};
   g.fmha = arguments_of(p, o);
-  g.query_tiles = static_cast<int>((p.seqlen_q + a.tile.m - 1) / a.tile.m);
+  g.query_tiles = static_cast<int>(tile::blocks_of(p.seqlen_q, a.tile.m));
   g.tiles = static_cast<int>(most_tiles(a, p));
-  g.section = section_of(p);
+  g.section = tile_section(p);
   const SeenKeys seen = seen_keys(p);
   g.left = seen.left, g.right = seen.right;
   set_arguments(g, p, o, launch);
@@ -417,13 +391,8 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
     if (i == 3 && size_of(p.out) != 2) continue;
     launch.tensor_maps.push(window_of(all[i], bases[i], offsets[i], rows[i], elements[i]));
   }
-  Step step;
-  step.extent = Step::Extent::resident;
-  step.grid = {static_cast<unsigned>(g.tiles), 1, 1};
-  step.block = {static_cast<unsigned>(device::flash_threads(a.wave.m)), 1, 1};
-  step.shared_memory_bytes = static_cast<std::size_t>(
-      device::flash_bytes(shape_of(std::get<FmhaSignature>(spec.signature), a)));
-  launch.steps.push(step);
+  const device::FlashShape shape = shape_of(std::get<FmhaSignature>(spec.signature), a);
+  launch.steps.push(flash_step(g.tiles, a.wave.m, device::flash_bytes(shape)));
 }
 
 }  // namespace tessera::fmha

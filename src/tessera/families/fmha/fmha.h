@@ -66,6 +66,9 @@ std::int64_t flash_cpu_parts(const Algorithm& algorithm, const FmhaProblem& prob
 Source emit(const KernelSpec& spec, const Target& target);
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
 
+// cktile.cc
+std::span<const InstanceSource> instances();
+
 // receipts.cc: what frameworks ask for
 std::span<const Receipt> receipts();
 std::vector<Problem> receipt_problems(const Receipt& receipt);
@@ -80,6 +83,9 @@ std::string stage(const KernelSpec& spec, std::string_view entry);
 Problem from_settings(std::span<const Setting> settings);
 
 // estimate.cc
+// How many products of such numbers a unit adds up in a second: one a cycle where it has no
+// instruction for them.
+double product_rate(const Target& target, DType in);
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 

@@ -292,8 +292,7 @@ Verdict is_legal(const KernelSpec& spec, const Target& target) {
   if (std::string why = tile::foreign_reason(Op::fmha, spec, target); !why.empty()) return {why};
   const Case c = {std::get<FmhaSignature>(spec.signature), spec.algorithm, target};
   if (appends(spec)) return {append_illegal(c.signature, c.algorithm, target)};
-  const tile::Rule<Case>* rule = tile::first_broken(kCommonRules, c);
-  if (rule != nullptr) return {rule->sentence(c)};
+  if (std::string why = tile::broken_sentence(kCommonRules, c); !why.empty()) return {why};
   if (c.algorithm.pipeline == Pipeline::tmaws) {
     return {goes_back(spec) ? flash_backward_illegal(c.signature, c.algorithm, target)
                             : flash_gpu_illegal(c.signature, c.algorithm, target)};
@@ -302,8 +301,7 @@ Verdict is_legal(const KernelSpec& spec, const Target& target) {
   if (c.algorithm.pipeline == Pipeline::splitkv) {
     return {split_gpu_illegal(c.signature, c.algorithm, target)};
   }
-  rule = tile::first_broken(kRules, c);
-  return {rule == nullptr ? std::string() : rule->sentence(c)};
+  return {tile::broken_sentence(kRules, c)};
 }
 
 // Only sums of dq are added by several blocks.

@@ -7,6 +7,7 @@
 #include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/fmha.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/usual.h"
 
 namespace tessera::fmha {
@@ -426,11 +427,11 @@ const void* pointer(const Operands& operands, std::size_t operand) {
 }
 
 std::int64_t blocks_of_queries(const FmhaProblem& p) {
-  return p.qscale_block_q < 1 ? 0 : (p.seqlen_q + p.qscale_block_q - 1) / p.qscale_block_q;
+  return p.qscale_block_q < 1 ? 0 : tile::blocks_of(p.seqlen_q, p.qscale_block_q);
 }
 
 std::int64_t blocks_of_keys(const FmhaProblem& p) {
-  return p.qscale_block_k < 1 ? 0 : (p.seqlen_k + p.qscale_block_k - 1) / p.qscale_block_k;
+  return p.qscale_block_k < 1 ? 0 : tile::blocks_of(p.seqlen_k, p.qscale_block_k);
 }
 
 LseLayout lse_layout(const FmhaProblem& p) {
@@ -506,9 +507,11 @@ const Family& family() {
       .tuned_length = tuned_length,
       .emit = emit,
       .source_name = name_of,
+      .instances = instances,
       .estimate = estimate,
       .features = features,
       .features_fit = features_fit,
+      .is_described = tile::is_described,
       .extract = extract,
       .bind = bind,
       .stage = stage,

@@ -15,6 +15,8 @@
 #include "tessera/device/cuda/fmha/split_work.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
+#include "tessera/families/fmha/flash_common.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/text.h"
 #include "tessera/families/tile/wgmma.h"
@@ -27,9 +29,6 @@ constexpr std::array kSplitKeys = {16, 32, 64};
 constexpr int kMostSplitWarps = 8;
 constexpr int kLeastSplitStages = 2, kMostSplitStages = 8;
 constexpr std::int64_t kSplitPiece = 8;  // of 16 bytes, which a thread moves at a time
-constexpr std::int64_t kMostSplitTokens = std::int64_t{1}
-                                          << 28;  // the kernel adds up a few of these
-constexpr std::int64_t kMostSplitBlocks = std::int64_t{1} << 30;
 
 // Each tile that is cut has a counter, and fewer tiles are cut than four times as many as there are
 // slices.
@@ -50,10 +49,6 @@ std::int64_t split_bytes(const Algorithm& a) {
 }
 int split_threads(const Algorithm& a) {
   return is_latent(a) ? device::kLatentThreads : 32 * a.wave.m * a.wave.n;
-}
-
-std::int64_t split_blocks_of(std::int64_t count, std::int64_t size) {
-  return (count + size - 1) / size;
 }
 
 // ---- which kernels there are ----
@@ -177,7 +172,7 @@ std::string split_stride_reason(std::string_view name, const FmhaStrides& stride
 std::string asked_splits_reason(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t group = p.heads / p.heads_kv;
   const double tiles =
-      double(split_blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch);
+      double(tile::blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch);
   const double most = double(device::kCounterBytes) / sizeof(std::uint32_t);
   if (tiles <= most) return {};
   return fmt::format("splitkv cuts the keys of at most {:.0f} tiles, got {:.0f} with num_splits={}",
@@ -197,22 +192,21 @@ std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
         to_string(a.tile), kLongestOtherHead, p.hdim, p.hdim_v);
   }
   const std::int64_t group = p.heads / p.heads_kv;
-  if (p.seqlen_k > kMostSplitTokens) {
-    return fmt::format("seqlen_k must be at most {} with splitkv, got {}", kMostSplitTokens,
-                       p.seqlen_k);
+  if (p.seqlen_k > kMostTokens) {
+    return fmt::format("seqlen_k must be at most {} with splitkv, got {}", kMostTokens, p.seqlen_k);
   }
-  if (p.seqlen_q > kMostSplitTokens / group) {
+  if (p.seqlen_q > kMostTokens / group) {
     return fmt::format(
         "seqlen_q must be at most {} with splitkv and {} heads a key-value head, "
         "got {}",
-        kMostSplitTokens / group, group, p.seqlen_q);
+        kMostTokens / group, group, p.seqlen_q);
   }
   const double most =
-      double(split_blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch) +
+      double(tile::blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch) +
       4.0 * a.slices;
   if (p.num_splits > 1) return asked_splits_reason(a, p);
-  if (most <= kMostSplitBlocks) return {};
-  return fmt::format("splitkv has at most {} blocks, got about {:.0f} of {} rows", kMostSplitBlocks,
+  if (most <= kMostBlocks) return {};
+  return fmt::format("splitkv has at most {} blocks, got about {:.0f} of {} rows", kMostBlocks,
                      most, a.tile.m);
 }
 
@@ -262,8 +256,7 @@ std::vector<Algorithm> split_gpu_algorithms(const Target& target) {
 std::string split_gpu_illegal(const FmhaSignature& signature, const Algorithm& algorithm,
                               const Target& target) {
   const SplitCase c = {signature, algorithm, target};
-  const tile::Rule<SplitCase>* rule = tile::first_broken(kSplitRules, c);
-  return rule == nullptr ? std::string() : rule->sentence(c);
+  return tile::broken_sentence(kSplitRules, c);
 }
 
 std::string split_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) {
@@ -274,9 +267,9 @@ std::string split_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) 
 
 SplitPlan split_gpu_plan(const Algorithm& a, const FmhaProblem& p) {
   SplitPlan plan;
-  plan.tiles = split_blocks_of(p.seqlen_q * (p.heads / p.heads_kv), a.tile.m);
+  plan.tiles = tile::blocks_of(p.seqlen_q * (p.heads / p.heads_kv), a.tile.m);
   plan.items = plan.tiles * p.heads_kv * p.batch;
-  const std::int64_t steps = split_blocks_of(key_blocks(a, p, plan.tiles), a.wave.n);
+  const std::int64_t steps = tile::blocks_of(key_blocks(a, p, plan.tiles), a.wave.n);
   const std::int64_t rows = std::min<std::int64_t>(a.tile.m, p.seqlen_q * (p.heads / p.heads_kv));
   const std::int64_t elements = p.hdim + (p.v_in_k ? 0 : p.hdim_v);  // that are read of a key
   const std::int64_t merge =

@@ -32,8 +32,8 @@ bool packs_heads(const KernelSpec& spec) {
          std::get<FmhaSignature>(spec.signature).kind != FmhaKind::backward;
 }
 
-// A CPU's kernel that extends a cache appends in the step that attends. The first step of gradients
-// makes all that no other step of the launch does: all of them on CPUs, dk and dv with direct.
+// A CPU's kernel that extends a cache appends in the step that attends. The entry of gradients
+// without a suffix makes all that no other one does: dk and dv with direct, elsewhere all of them.
 std::string stage(const KernelSpec& spec, std::string_view entry) {
   const std::string_view said = word_in(kEntryWords, entry, "");
   if (!said.empty()) return std::string(said);

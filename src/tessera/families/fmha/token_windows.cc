@@ -79,15 +79,4 @@ TensorMap window_of(const WindowTokens& t, const void* base, std::size_t offset,
   return map;
 }
 
-SeenKeys seen_keys(const FmhaProblem& p) {
-  constexpr std::int64_t kAll = 2 * kMostTokens;
-  const bool is_known = p.lengths == FmhaLengths::equal && p.pages == FmhaPages::none &&
-                        p.mask == FmhaMask::bottom_right;
-  const std::int64_t diagonal = is_known ? p.seqlen_k - p.seqlen_q : 0;
-  const std::int64_t right = p.window_right < 0 ? kAll : std::min(p.window_right, kAll);
-  const std::int64_t left = p.window_left < 0 ? kAll : std::min(p.window_left, kAll);
-  return {static_cast<int>(std::clamp(diagonal - left, -kAll, kAll)),
-          static_cast<int>(std::clamp(diagonal + right + 1, -kAll, kAll))};
-}
-
 }  // namespace tessera::fmha

@@ -12,9 +12,6 @@ namespace tessera::fmha {
 // Elements of 16 bytes, which the copy engine moves.
 std::int64_t tma_elements(DType dtype);
 
-// What kernels count up to: they add up a few of these.
-inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
-
 // A part is a sequence, or a page.
 struct WindowTokens {
   std::string_view name;
@@ -34,12 +31,5 @@ void refuse_unaligned(std::string_view name, const void* base);
 // of their own; `offset` is the map's in the arguments. Throws where the tensor is not aligned.
 TensorMap window_of(const WindowTokens& tokens, const void* base, std::size_t offset, int rows,
                     int elements = 0);
-
-// Query i sees the keys from i + left on and below i + right. The kernel adds the diagonal of
-// sequences that have lengths of their own.
-struct SeenKeys {
-  int left, right;
-};
-SeenKeys seen_keys(const FmhaProblem& problem);
 
 }  // namespace tessera::fmha

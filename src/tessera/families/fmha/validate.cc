@@ -304,10 +304,6 @@ void check_batch_strides(const FmhaProblem& given) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 bool is_plain(DType dtype) {
   return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
 }

@@ -13,16 +13,6 @@ constexpr unsigned kWarp = 32;
 constexpr int kAccumulatorBytes = 4;
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
 
-// A stride that is never multiplied by a nonzero index cannot misalign a read.
-void drop_unused_strides(device::GemmArguments& g) {
-  if (g.m == 1) g.ld_c = g.ld_out = 0;
-  if (g.batch == 1) g.batch_stride_a = g.batch_stride_b = g.batch_stride_c = g.batch_stride_out = 0;
-  for (std::size_t i = 0; i < std::size(g.d); ++i) {
-    if (g.m == 1) g.ld_d[i] = 0;
-    if (g.batch == 1) g.batch_stride_d[i] = 0;
-  }
-}
-
 // Reserves the partial sums of every slice of every tile.
 void add_block_slices(const Algorithm& a, std::int64_t all_tiles,
                       device::CudaGemmArguments& arguments, Launch& launch) {

@@ -79,10 +79,12 @@ std::string banner(const KernelSpec& spec, std::string_view folder) {
 Source emit(const KernelSpec& spec, const Target& target) {
   if (target.backend == "cpu") return emit_cpu(spec, target);
   if (target.backend == "cuda") return emit_cuda(spec, target);
-  throw Error(ErrorCode::unsupported,
-              fmt::format("{}: this build emits GEMM kernels for cpu and cuda targets, {} is a {} "
-                          "target",
-                          name_of(spec), target.name, target.backend));
+  if (target.backend == "hip") return emit_hip(spec, target);
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("{}: this build emits GEMM kernels for cpu, cuda and hip targets, {} is a {} "
+                  "target",
+                  name_of(spec), target.name, target.backend));
 }
 
 device::GemmArguments gemm_arguments(const GemmProblem& p, const GemmOperands& o) {
@@ -106,17 +108,29 @@ device::GemmArguments gemm_arguments(const GemmProblem& p, const GemmOperands& o
   return g;
 }
 
+void drop_unused_strides(device::GemmArguments& g) {
+  if (g.m == 1) g.ld_c = g.ld_out = 0;
+  if (g.batch == 1) g.batch_stride_a = g.batch_stride_b = g.batch_stride_c = g.batch_stride_out = 0;
+  for (std::size_t i = 0; i < std::size(g.d); ++i) {
+    if (g.m == 1) g.ld_d[i] = 0;
+    if (g.batch == 1) g.batch_stride_d[i] = 0;
+  }
+}
+
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands) {
   const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
   const auto& o = std::get<GemmOperands>(operands);
   const device::GemmArguments g = gemm_arguments(p, o);
   const Pipeline pipeline = spec.algorithm.pipeline;
-  if (pipeline == Pipeline::cpasync || pipeline == Pipeline::tmaws) {
-    Launch launch = pipeline == Pipeline::tmaws ? bind_tmaws(spec, p, g) : bind_cpasync(spec, p, g);
-    list_pointers(p, o, launch);
-    return launch;
+  const bool on_hip = runs_on_hip(spec.algorithm);
+  if (!on_hip && pipeline != Pipeline::cpasync && pipeline != Pipeline::tmaws) {
+    return bind_cpu(spec, p, g);
   }
-  return bind_cpu(spec, p, g);
+  Launch launch = on_hip                        ? bind_hip(spec, p, g)
+                  : pipeline == Pipeline::tmaws ? bind_tmaws(spec, p, g)
+                                                : bind_cpasync(spec, p, g);
+  list_pointers(p, o, launch);
+  return launch;
 }
 
 }  // namespace tessera::gemm

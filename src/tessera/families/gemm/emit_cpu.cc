@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/small_internal.h"
 #include "tessera/families/headers.h"
 #include "tessera/families/tile/objects.h"
 
@@ -55,6 +56,7 @@ std::string config(const KernelSpec& spec, const GemmSignature& s, const CpuType
 }  // namespace
 
 Source emit_cpu(const KernelSpec& spec, const Target& target) {
+  if (spec.algorithm.pipeline == Pipeline::small) return emit_small(spec, target);
   const auto& signature = std::get<GemmSignature>(spec.signature);
   const std::string name = name_of(spec);
   const bool streams = spec.algorithm.pipeline == Pipeline::stream;

@@ -7,7 +7,10 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/small_internal.h"
+#include "tessera/families/tile/mfma.h"
 #include "tessera/families/tile/sets.h"
+#include "tessera/families/tile/specs.h"
 
 namespace tessera::gemm {
 namespace {
@@ -17,13 +20,13 @@ constexpr DType kOperands[] = {DType::fp32, DType::tf32, DType::fp16, DType::bf1
 constexpr GemmLayout kLayouts[] = {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr,
                                    GemmLayout::ccr};
 
-// The epilogues that enumeration lists. The same algorithms serve any other epilogue too. CK Tile
-// has so many algorithms that only the first four epilogues are listed for it.
+// The epilogues that enumeration lists. The same algorithms serve any other epilogue too. AMD's
+// GPUs have so many types and algorithms that only the first four epilogues are listed for them.
 constexpr std::string_view kEpilogues[] = {
     "bias",      "bias+gelu", "multi_d_add2", "multi_d_multiply2",
     "bias+relu", "bias+silu", "add+relu",     "multiply",
 };
-constexpr std::size_t kCkEpilogues = 4;
+constexpr std::size_t kHipEpilogues = 4;
 
 // Tiles of at most kSkinnyTile columns are for problems with few rows or columns, so they are also
 // tried with A and B swapped. K is split over the blocks of a cluster. For long sums with few tiles
@@ -35,7 +38,10 @@ struct Parts {
 constexpr Parts kParts[] = {{2, 1}, {4, 1}, {8, 1}, {4, 4}, {8, 4}, {4, 16}, {8, 16}};
 constexpr Parts kRepackedParts[] = {{4, 1}, {8, 4}};
 constexpr int kFmaSlices[] = {2, 4, 8, 16, 32};
+constexpr int kHipSlices[] = {2, 4, 8, 16};
+constexpr int kHipAtomicSlices[] = {4, 16};
 constexpr int kMostSliced = 64 * 64;  // outputs of a tile; larger tiles are not sliced
+constexpr int kMostHipSliced = 128 * 128;
 
 const AlgorithmSpace& space_of(const Target& target) { return tile::space_of(Op::gemm, target); }
 
@@ -98,13 +104,39 @@ void add_cpasync(const AlgorithmSpace& space, const Algorithm& base, std::vector
   }
 }
 
-void add_ck(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algorithm>& all) {
-  for (const Scheduler scheduler : space.schedulers) {
-    for (const int stages : space.stages) {
-      all.push_back(base);
-      all.back().scheduler = scheduler;
-      all.back().stages = stages;
+// The stages that a pipeline of AMD's GPUs takes, as its row has them.
+bool takes_stages(const Target& target, Pipeline pipeline, int stages) {
+  const auto found = target.pipeline_limits.find(pipeline);
+  return found != target.pipeline_limits.end() && stages >= found->second.min_stages &&
+         stages <= found->second.max_stages;
+}
+
+// Large tiles are also listed with blocks that take one tile after the other, small ones with K in
+// slices.
+void add_mfma(const Target& target, const Algorithm& base, std::vector<Algorithm>& all) {
+  const AlgorithmSpace& space = space_of(target);
+  for (const int stages : space.stages) {
+    if (!takes_stages(target, base.pipeline, stages)) continue;
+    Algorithm a = base;
+    a.scheduler = Scheduler::intrawave;
+    a.stages = stages;
+    all.push_back(a);
+    const int outputs = a.tile.m * a.tile.n;
+    if (outputs >= kMostHipSliced) {
+      a.persistent = true;
+      all.push_back(a);
+      a.persistent = false;
     }
+    if (outputs > kMostHipSliced) continue;
+    const auto add = [&](SplitK kind, std::span<const int> counts) {
+      a.split_k = kind;
+      for (const int slices : counts) {
+        a.slices = slices;
+        all.push_back(a);
+      }
+    };
+    add(SplitK::ordered, kHipSlices);
+    add(SplitK::atomic, kHipAtomicSlices);
   }
 }
 
@@ -114,6 +146,7 @@ void add_variants(const Target& target, const Algorithm& base, std::vector<Algor
   const AlgorithmSpace& space = space_of(target);
   const Shape3& tile = base.tile;
   const Shape3& warp_tile = base.warp_tile;
+  if (base.pipeline == Pipeline::small) return;  // add_small() knows its shapes
   if (!is_gpu(target)) return all.push_back(base);
   if (tile.m % warp_tile.m != 0 || tile.n % warp_tile.n != 0) return;
   if (base.pipeline == Pipeline::cpasync) {
@@ -130,15 +163,14 @@ void add_variants(const Target& target, const Algorithm& base, std::vector<Algor
       a.scheduler = scheduler;
       add_tmaws(space, a, all);
     }
-  } else {
-    add_ck(space, base, all);
+  } else if (tile::is_mfma(base.pipeline)) {
+    add_mfma(target, base, all);
   }
 }
 
-// The rows of CUDA targets list tiles for 16-bit operands. Other operands keep the number of bytes
-// along k.
+// The rows of GPUs list tiles for 16-bit operands. Other operands keep the number of bytes along k.
 Shape3 tile_for(const Shape3& tile, const Target& target, DType operand) {
-  if (target.backend != "cuda") return tile;
+  if (!is_gpu(target)) return tile;
   return {tile.m, tile.n, tile.k * 2 / size_of(operand)};
 }
 
@@ -151,6 +183,10 @@ std::vector<Algorithm> algorithms_of(const Target& target, DType operand) {
   std::vector<Algorithm> all;
   tile::for_each_shape(space, tiles, warp_tiles_for(space, operand),
                        [&](const Algorithm& shape) { add_variants(target, shape, all); });
+  const bool on_hip = target.backend == "hip";
+  if (on_hip && tile::has_pipeline(Op::gemm, target, Pipeline::direct)) {
+    all.push_back(general_on_hip());
+  }
   return all;
 }
 
@@ -175,7 +211,7 @@ std::vector<GemmSignature> signatures_of(DType operand, GemmLayout layout, const
   std::vector<GemmSignature> all = {standard};
   const std::span<const std::string_view> epilogues(kEpilogues);
   for (const std::string_view text :
-       target.backend == "hip" ? epilogues.first(kCkEpilogues) : epilogues) {
+       target.backend == "hip" ? epilogues.first(kHipEpilogues) : epilogues) {
     all.push_back(with_chain(standard, parse_epilogue(text)));
   }
   all.push_back(standard);
@@ -269,6 +305,17 @@ void add_specs(std::span<const GemmSignature> signatures, const std::vector<Algo
   }
 }
 
+// The algorithms and those for short calls, of which each layout has its own.
+std::vector<Algorithm> with_small(const std::vector<Algorithm>& all, const GemmSignature& signature,
+                                  const Target& target, const Wanted& wanted) {
+  std::vector<Algorithm> more = all;
+  add_small(signature, target, more);
+  std::erase_if(more, [&](const Algorithm& a) {
+    return a.pipeline == Pipeline::small && !wanted.fields.accepts(a);
+  });
+  return more;
+}
+
 // Calls visit(signatures, algorithms) for each pair of operand type and layout, with the signatures
 // and algorithms that pass the wishes.
 template <class Visit>
@@ -284,7 +331,7 @@ void for_each_wanted(const Target& target, const Wanted& wanted, Visit&& visit) 
         all = algorithms_of(target, operand);
         std::erase_if(all, [&](const Algorithm& a) { return !wanted.fields.accepts(a); });
       }
-      visit(signatures, all);
+      visit(signatures, with_small(all, signatures.front(), target, wanted));
     }
   }
 }
@@ -294,6 +341,7 @@ void for_each_wanted(const Target& target, const Wanted& wanted, Visit&& visit) 
 constexpr int kSmallSide = 64;
 constexpr int kGeneralStages = 3;
 bool is_general(const Algorithm& a, const GemmProblem& p) {
+  if (a.pipeline == Pipeline::direct) return true;
   const bool small = p.m <= kSmallSide || p.n <= kSmallSide;
   const int side = small ? 64 : 128;
   const Shape3 wave = small ? Shape3{2, 2, 1} : Shape3{2, 4, 1};
@@ -347,7 +395,8 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
-  const std::vector<Algorithm> all = algorithms_of(target, signature.a);
+  std::vector<Algorithm> all = algorithms_of(target, signature.a);
+  add_small(signature, target, all);
   // When no operand needs repacking, a kernel with repack does the same as the one without.
   const TmawsCopies copies = tmaws_copies(std::get<GemmProblem>(problem));
   std::vector<KernelSpec> specs;

@@ -6,6 +6,7 @@
 
 #include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/small_internal.h"
 
 namespace tessera::gemm {
 namespace {
@@ -149,7 +150,7 @@ Machine machine(const KernelSpec& spec, const Target& target, int threads) {
           .l1_ways = target.caches.empty() ? CacheLevel{}.ways : target.caches.front().ways,
           .l2_rate = cache_rate(target, 1),
           .l3_rate = cache_rate(target, 2),
-          .hertz = std::max(target.clock_ghz, 0.1) * 1e9 * model.clock_boost};
+          .hertz = busy_hertz(target)};
 }
 
 // ---- the register block ----
@@ -507,8 +508,13 @@ Estimate estimate_stream(const Machine& x, const GemmProblem& p) {
 
 }  // namespace
 
+double busy_hertz(const Target& target) {
+  return std::max(target.clock_ghz, 0.1) * 1e9 * model_of(target).clock_boost;
+}
+
 Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                       int threads, const device::Grid* known) {
+  if (spec.algorithm.pipeline == Pipeline::small) return estimate_small(spec, p, target, threads);
   const Machine x = machine(spec, target, threads);
   const auto over_grid = [&] {
     return estimate_grid(x, p, known == nullptr ? grid_of(x, p) : *known);

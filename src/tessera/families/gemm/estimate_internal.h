@@ -16,7 +16,15 @@ inline double blocks(double size, double block) { return std::ceil(size / block)
 // strides must be filled in.
 Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                       int threads, const device::Grid* grid = nullptr);
+// The clock of a busy core.
+double busy_hertz(const Target& target);
 Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target);
+
+Estimate estimate_hip(const KernelSpec& spec, const GemmProblem& problem, const Target& target);
+
+// Of a kernel for AMD GPUs: bytes of LDS, and how many blocks a CU runs at a time.
+std::int64_t hip_lds_bytes(const KernelSpec& spec);
+double hip_resident(const KernelSpec& spec, const GemmProblem& problem, const Target& target);
 
 // How many bytes one copy to shared memory moves: the most, up to 16, that divide the distances of
 // the rows.

@@ -31,6 +31,13 @@ void put_algorithm(const Algorithm& a, std::size_t i, Lanes& x) {
   x.of[lane("repack")][i] = flag(a.repack);
 }
 
+void put_estimate(const Estimate& e, std::size_t i, Lanes& x) {
+  x.estimate_compute[i] = e.compute_seconds;
+  x.estimate_memory[i] = e.memory_seconds;
+  x.estimate_overhead[i] = e.overhead_seconds;
+  x.of[lane("estimate_utilisation")][i] = e.utilisation;
+}
+
 // ---- GPUs ----
 
 // The roles of the operands: kernels compute rows of A, or with swap_ab rows of B.
@@ -69,6 +76,12 @@ void put_shared(const tile::SharedMemory& shared, std::size_t i, Lanes& x) {
   x.store_chunk[i] = shared.chunk;
 }
 
+void put_hip(const Facts& f, const KernelSpec& spec, std::size_t i, Lanes& x) {
+  put_estimate(estimate_hip(spec, f.problem, *f.target), i, x);
+  x.of[lane("resident")][i] = hip_resident(spec, f.problem, *f.target);
+  x.of[lane("copied_ratio")][i] = 0;
+}
+
 void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
   const Sides straight = sides_of(f);
   const Sides turned = swapped(straight);
@@ -77,8 +90,10 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
   const tile::Product product = product_of(signature);
   const int matrices = tmaws_d_roles(signature.epilogue).matrices;
   for (std::size_t i = 0; i < kLanes; ++i) {
-    const Algorithm& a = specs[std::min(i, specs.size() - 1)].algorithm;
+    const KernelSpec& spec = specs[std::min(i, specs.size() - 1)];
+    const Algorithm& a = spec.algorithm;
     put_algorithm(a, i, x);
+    if (f.on_hip && i < specs.size()) put_hip(f, spec, i, x);
     const Sides& s = a.swap_ab ? turned : straight;
     const bool tmaws = a.pipeline == Pipeline::tmaws;
     x.rows[i] = s.rows;
@@ -162,13 +177,6 @@ void put_sharing(const Sharing& s, std::size_t i, Lanes& x) {
   x.of[lane("share_columns")][i] = s.columns;
   x.share_k[i] = s.k;
   x.share_batches[i] = s.batches;
-}
-
-void put_estimate(const Estimate& e, std::size_t i, Lanes& x) {
-  x.estimate_compute[i] = e.compute_seconds;
-  x.estimate_memory[i] = e.memory_seconds;
-  x.estimate_overhead[i] = e.overhead_seconds;
-  x.of[lane("estimate_utilisation")][i] = e.utilisation;
 }
 
 void gather_cpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {

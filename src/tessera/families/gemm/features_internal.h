@@ -31,6 +31,7 @@ struct Facts {
   GemmProblem problem;  // with its strides filled in
   const Target* target = nullptr;
   bool on_cpu = false;
+  bool on_hip = false;
   int threads = 1;
   double m = 0, n = 0, k = 0, batch = 0;
   double flops = 0, bytes = 0;
@@ -46,7 +47,7 @@ struct Facts {
   std::array<double, 5> cpu_macs{};  // multiply-adds of a core in a cycle; the index is warp_tile_k
   double wide_macs = 1;    // multiply-adds of an SM or CU in a cycle by its widest instruction
   double narrow_macs = 1;  // the same by the instruction that cpasync uses
-  std::array<double, static_cast<std::size_t>(Pipeline::mem) + 1>
+  std::array<double, static_cast<std::size_t>(Pipeline::async) + 1>
       capacity{};  // bytes of shared memory that a pipeline may use
   tile::GpuCase gpu;
 };

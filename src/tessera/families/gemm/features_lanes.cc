@@ -155,8 +155,10 @@ void fill_shared_memory(Lanes& x) {
   }
 }
 
-void fill_rounds(const tile::GpuCase& c, Lanes& x) {
-  count(x.of[lane("resident")], x, [&](const GpuKernel& k) { return resident_blocks(c, k); });
+void fill_rounds(const tile::GpuCase& c, Lanes& x, bool counts_resident) {
+  if (counts_resident) {
+    count(x.of[lane("resident")], x, [&](const GpuKernel& k) { return resident_blocks(c, k); });
+  }
   count(x.of[lane("blocks")], x, [&](const GpuKernel& k) { return all_blocks(c, k); });
   const double units = c.units;
   for (std::size_t i = 0; i < kLanes; ++i) {
@@ -222,13 +224,17 @@ void clear_cpu(Lanes& x) {
   }
 }
 
-void fill_gpu(const tile::GpuCase& c, Lanes& lanes) {
+// The estimate of AMD's GPUs was made candidate by candidate, when the lanes were gathered.
+void fill_gpu(const Facts& facts, Lanes& lanes) {
+  const tile::GpuCase& c = facts.gpu;
   fill_threads(c, lanes);
   fill_shared_memory(lanes);
-  fill_rounds(c, lanes);
+  fill_rounds(c, lanes, !facts.on_hip);
   fill_gpu_traffic(c, lanes);
-  fill_cycles(c, lanes);
-  fill_estimate(c, lanes);
+  if (!facts.on_hip) {
+    fill_cycles(c, lanes);
+    fill_estimate(c, lanes);
+  }
   clear_cpu(lanes);
 }
 
@@ -379,7 +385,7 @@ void fill_seconds(const Facts& f, Lanes& x) {
 void fill_all(const Facts& facts, Lanes& lanes) {
   fill_shapes(lanes);
   fill_tiling(facts, lanes);
-  facts.on_cpu ? fill_cpu(facts, lanes) : fill_gpu(facts.gpu, lanes);
+  facts.on_cpu ? fill_cpu(facts, lanes) : fill_gpu(facts, lanes);
   fill_seconds(facts, lanes);
 }
 

@@ -36,8 +36,8 @@ void add_rates(Facts& f) {
   f.wide_macs = tile::gpu_macs_per_cycle(f.problem.a, f.problem.b, target, true);
   f.narrow_macs = tile::gpu_macs_per_cycle(f.problem.a, f.problem.b, target, false);
   f.capacity.fill(std::max(1.0, number(target.shared_memory_bytes)));
+  if (f.on_hip) return;  // the shares of its row are those of CK Tile
   for (const auto& [pipeline, limit] : target.pipeline_limits) {
-    if (pipeline > Pipeline::mem) continue;  // no pipeline of GEMM's
     row_of_enum(f.capacity, "pipeline", pipeline) *= std::max(limit.shared_memory_fraction, 1e-3);
   }
 }
@@ -189,6 +189,7 @@ Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   f.problem = with_strides(problem);
   f.target = &target;
   f.on_cpu = !is_gpu(target);
+  f.on_hip = target.backend == "hip";
   f.threads = units_used(threads, target);
   f.m = number(problem.m);
   f.n = number(problem.n);

@@ -21,6 +21,9 @@ void set_pointer(Operands& operands, std::size_t operand, void* data);
 
 // legality.cc
 Verdict is_legal(const KernelSpec& spec, const Target& target);
+// The same for a kernel that is made from CK Tile's headers: `spaces` of the target do not matter
+// for it, `cktile_spaces` do. See docs/decisions/cdna.md.
+Verdict is_legal_for_cktile(const KernelSpec& spec, const Target& target);
 Verdict is_deterministic(const KernelSpec& spec, const Target& target);
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
 
@@ -47,6 +50,7 @@ double bytes(const Problem& problem);
 // features.cc
 std::span<const Feature> features();
 Verdict features_fit(const Problem& problem);
+bool is_described(const KernelSpec& spec);
 Problem plain(const Problem& problem);
 Problem twin(const Problem& problem, const Target& target);
 void extract(const Problem& problem, const Target& target, int threads,
@@ -55,6 +59,8 @@ void extract(const Problem& problem, const Target& target, int threads,
 
 // emit.cc
 Source emit(const KernelSpec& spec, const Target& target);
+// emit_cktile.cc
+std::span<const InstanceSource> instances();
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
 std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem,
                                const Operands& operands, void* packed);

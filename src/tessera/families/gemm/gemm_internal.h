@@ -9,6 +9,7 @@
 #include "tessera/device/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/tile/epilogue.h"
+#include "tessera/families/tile/mfma.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/families/tile/tmaws.h"
@@ -58,19 +59,23 @@ struct Case {
   const GemmSignature& signature;
   const Algorithm& algorithm;
   const Target& target;
+  bool by_cktile = false;  // the kernel is made from CK Tile's headers
 };
 
 using Rule = tile::Rule<Case>;
 
-// The rules of each kind of machine; cpu is in legality.cc, the others in legality_gpu.cc.
+// The rules of each kind of machine; cpu is in legality.cc, the others in legality_*.cc.
 std::span<const Rule> cpu_rules();
-std::span<const Rule> gpu_rules(Pipeline pipeline);
+std::span<const Rule> cuda_rules(Pipeline pipeline);
+std::span<const Rule> hip_rules(Pipeline pipeline);
+std::span<const Rule> cktile_rules();
 
 // is_legal() without the sentence. Enumeration filters by it.
 bool is_legal_quick(const Case& c);
 
-// Whether a GPU kernel can run the problem's sizes and strides.
-Verdict gpu_supports(const KernelSpec& spec, const GemmProblem& problem);
+// Whether a GPU's kernel can run the problem's sizes and strides.
+Verdict cuda_supports(const KernelSpec& spec, const GemmProblem& problem);
+Verdict hip_supports(const KernelSpec& spec, const GemmProblem& problem);
 
 // Sizes of GPU kernels that do not depend on the signature.
 using tile::kTmaBytes;
@@ -122,6 +127,15 @@ TmawsCopies tmaws_copies(const GemmProblem& problem);
 
 using tile::warp_tiles_for;
 
+// What the sizes of AMD's MFMA kernels depend on besides the algorithm.
+inline tile::MfmaOperands mfma_operands(const GemmSignature& s) {
+  return {size_of(s.a), size_of(s.b), !a_is_row_major(s.layout),
+          b_is_row_major(s.layout) && !s.preshuffled_b};
+}
+
+// The kernel for AMD GPUs that takes every valid problem.
+Algorithm general_on_hip();
+
 // ---- emission and binding ----
 
 // The comment at the head of every emitted file. `folder` is the folder of src/tessera/device/ that
@@ -138,9 +152,13 @@ std::uint8_t prepare_entry(const KernelSpec& spec);
 
 Source emit_cpu(const KernelSpec& spec, const Target& target);
 Source emit_cuda(const KernelSpec& spec, const Target& target);
+Source emit_hip(const KernelSpec& spec, const Target& target);
 
 // The arguments that kernels of every backend take. The problem's strides must be filled in.
 device::GemmArguments gemm_arguments(const GemmProblem& problem, const GemmOperands& operands);
+
+// A stride that is never multiplied by a nonzero index cannot misalign a read.
+void drop_unused_strides(device::GemmArguments& g);
 
 // In emit_tmaws.cc: the text of the Wgmma specialisation, of the kernel that packs a preshuffled B,
 // and of the kernel that prepares operands.
@@ -152,6 +170,12 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& problem,
                   const device::GemmArguments& arguments);
 Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& problem,
                     const device::GemmArguments& arguments);
+Launch bind_hip(const KernelSpec& spec, const GemmProblem& problem,
+                const device::GemmArguments& arguments);
+
+// Whether a kernel's pipeline is one of AMD's GPUs. `direct` is one of CPUs too, whose waves are no
+// blocks of threads.
+bool runs_on_hip(const Algorithm& algorithm);
 
 using tile::Bounded;
 using tile::DValues;

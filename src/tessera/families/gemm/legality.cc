@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/families/gemm/legality_internal.h"
+#include "tessera/families/gemm/small_internal.h"
 #include "tessera/families/tile/specs.h"
 
 namespace tessera::gemm {
@@ -29,10 +30,20 @@ std::string not_a_multiple(const Shape3& tile, const Shape3& unit) {
   return fmt::format(fmt::runtime(kRule), 'k', tile.k, unit.k);
 }
 
+bool lists_pipeline(const Case& c) {
+  const AlgorithmSpace* space = find_space(c);
+  if (space == nullptr) return false;
+  const auto& all = space->pipelines;
+  return std::find(all.begin(), all.end(), c.algorithm.pipeline) != all.end();
+}
+
 constexpr Rule kCommon[] = {
-    {[](const Case& c) { return tile::has_pipeline(Op::gemm, c.target, c.algorithm.pipeline); },
+    {[](const Case& c) { return lists_pipeline(c); },
      [](const Case& c) {
-       return fmt::format("{} has no pipeline {}", c.target.name, to_string(c.algorithm.pipeline));
+       const bool only_ck =
+           !c.by_cktile && lists_pipeline({c.signature, c.algorithm, c.target, true});
+       return fmt::format("{} has no pipeline {}{}", c.target.name, to_string(c.algorithm.pipeline),
+                          only_ck ? kOnlyCktile : "");
      }},
     {[](const Case& c) { return static_cast<bool>(types_fit(c.signature)); },
      [](const Case& c) { return types_fit(c.signature).reason; }},
@@ -183,8 +194,19 @@ constexpr Rule kCpu[] = {
 
 const Rule* broken_rule(const Case& c) {
   if (const Rule* rule = tile::first_broken(kCommon, c)) return rule;
-  const bool on_cpu = !is_gpu(c.target);
-  return tile::first_broken(on_cpu ? cpu_rules() : gpu_rules(c.algorithm.pipeline), c);
+  const Pipeline pipeline = c.algorithm.pipeline;
+  if (c.by_cktile) return tile::first_broken(cktile_rules(), c);
+  if (pipeline == Pipeline::small) return tile::first_broken(small_rules(), c);
+  if (!is_gpu(c.target)) return tile::first_broken(cpu_rules(), c);
+  const bool on_hip = c.target.backend == "hip";
+  return tile::first_broken(on_hip ? hip_rules(pipeline) : cuda_rules(pipeline), c);
+}
+
+Verdict judge(const KernelSpec& spec, const Target& target, bool by_cktile) {
+  if (std::string why = tile::foreign_reason(Op::gemm, spec, target); !why.empty()) return {why};
+  const Case c{std::get<GemmSignature>(spec.signature), spec.algorithm, target, by_cktile};
+  const Rule* rule = broken_rule(c);
+  return {rule == nullptr ? std::string() : rule->sentence(c)};
 }
 
 // ---- which problems a kernel serves ----
@@ -227,10 +249,11 @@ std::span<const Rule> cpu_rules() { return kCpu; }
 bool is_legal_quick(const Case& c) { return broken_rule(c) == nullptr; }
 
 Verdict is_legal(const KernelSpec& spec, const Target& target) {
-  if (std::string why = tile::foreign_reason(Op::gemm, spec, target); !why.empty()) return {why};
-  const Case c{std::get<GemmSignature>(spec.signature), spec.algorithm, target};
-  const Rule* rule = broken_rule(c);
-  return {rule == nullptr ? std::string() : rule->sentence(c)};
+  return judge(spec, target, false);
+}
+
+Verdict is_legal_for_cktile(const KernelSpec& spec, const Target& target) {
+  return judge(spec, target, true);
 }
 
 // Not deterministic are sums over K whose order depends on the number of threads or on timing. On
@@ -258,7 +281,9 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& t
   }
   const auto wanted = std::get<GemmSignature>(signature_of(problem));
   if (std::string reason = signature_mismatch(*kernel, wanted); !reason.empty()) return {reason};
-  if (is_gpu(target)) return gpu_supports(spec, *p);
+  if (target.backend == "hip") return hip_supports(spec, *p);
+  if (is_gpu(target)) return cuda_supports(spec, *p);
+  if (spec.algorithm.pipeline == Pipeline::small) return small_supports(spec, *p, target);
   const int most_rows = most_stream_rows(target);
   const bool is_narrow = p->m <= p->n ? p->m <= most_rows : p->n <= kStreamBlock;
   if (spec.algorithm.pipeline == Pipeline::stream && !is_narrow) {

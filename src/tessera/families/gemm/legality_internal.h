@@ -15,6 +15,9 @@ std::string no_instruction(const Case& c, std::string_view name);
 // The limits that the target's row sets for the pipeline.
 PipelineLimit limit_of(const Case& c);
 
+// What the target lists for the kernel's source, or null when it lists nothing.
+const AlgorithmSpace* find_space(const Case& c);
+
 // Whether the target lists the warp tile for the operand type.
 bool warp_tile_listed(const Case& c);
 std::string warp_tile_not_listed(const Case& c);
@@ -30,6 +33,12 @@ bool unused_fields_fit(const Case& c);
 std::string unused_fields_do_not_fit(const Case& c);
 bool slices_fit(const Case& c);
 std::string slices_do_not_fit(const Case& c);
+
+// The end of a sentence about what only CK Tile has.
+inline constexpr std::string_view kOnlyCktile = "; CK Tile has it (--source cktile)";
+
+// Whether the problem has as many tiles of K as the kernel has parts, and counters for their sums.
+Verdict parts_fit(const Algorithm& algorithm, const GemmProblem& problem);
 
 inline constexpr Rule kUnusedFieldsRule = {unused_fields_fit, unused_fields_do_not_fit};
 inline constexpr Rule kSlicesRule = {slices_fit, slices_do_not_fit};

@@ -37,8 +37,14 @@ PipelineLimit limit_of(const Case& c) {
   return found == c.target.pipeline_limits.end() ? PipelineLimit{} : found->second;
 }
 
+const AlgorithmSpace* find_space(const Case& c) {
+  const auto& spaces = c.by_cktile ? c.target.cktile_spaces : c.target.spaces;
+  const auto found = spaces.find(Op::gemm);
+  return found == spaces.end() ? nullptr : &found->second;
+}
+
 bool warp_tile_listed(const Case& c) {
-  const auto& all = warp_tiles_for(c.target.spaces.at(Op::gemm), c.signature.a);
+  const auto& all = warp_tiles_for(*find_space(c), c.signature.a);
   return std::find(all.begin(), all.end(), c.algorithm.warp_tile) != all.end();
 }
 

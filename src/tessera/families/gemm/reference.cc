@@ -110,11 +110,13 @@ struct Elements {
 
 class Computation {
  public:
-  Computation(const GemmProblem& problem, const GemmOperands& operands, int threads)
+  Computation(const GemmProblem& problem, const GemmOperands& operands,
+              const ReferenceLimits& limits)
       : p_(problem),
         o_(operands),
         k_(static_cast<std::size_t>(problem.k)),
-        threads_(std::clamp(threads, 1, kMaxThreads)) {}
+        threads_(std::clamp(limits.threads, 1, kMaxThreads)),
+        fp8_(limits.fp8) {}
 
   Elements run(Plan plan) const {
     Elements elements{std::move(plan), {}};
@@ -172,7 +174,7 @@ class Computation {
       const std::int64_t row = rows[i / k_];
       const auto depth = static_cast<std::int64_t>(i % k_);
       const std::int64_t at = by_row ? row * p_.ld_a + depth : depth * p_.ld_a + row;
-      return load_element(p_.a, a, at);
+      return load_element(p_.a, a, at, fp8_);
     });
   }
 
@@ -184,7 +186,7 @@ class Computation {
       const std::int64_t column = columns[i % columns.size()];
       const auto depth = static_cast<std::int64_t>(i / columns.size());
       const std::int64_t at = by_row ? depth * p_.ld_b + column : column * p_.ld_b + depth;
-      return load_element(p_.b, b, at);
+      return load_element(p_.b, b, at, fp8_);
     });
   }
 
@@ -247,6 +249,7 @@ class Computation {
   const GemmOperands& o_;
   std::size_t k_;
   int threads_;
+  Fp8Encoding fp8_;  // of A and B; no other operand has 8-bit floats
 };
 
 // ---- the comparison ----
@@ -334,8 +337,7 @@ Reference reference(const Problem& problem, const Operands& operands,
   const GemmProblem p = as_stored(problem);
   require_plain_b(p);
   const auto& o = std::get<GemmOperands>(operands);
-  auto elements =
-      std::make_shared<Elements>(Computation(p, o, limits.threads).run(plan(p, limits)));
+  auto elements = std::make_shared<Elements>(Computation(p, o, limits).run(plan(p, limits)));
   Reference found;
   const std::size_t tensor = tensors(problem).size() - 1;  // out
   for (const std::int64_t batch : elements->plan.batches) {

@@ -143,8 +143,7 @@ int registers_needed(const Algorithm& a) {
 Verdict is_legal(const KernelSpec& spec, const Target& target) {
   if (std::string why = tile::foreign_reason(Op::norm, spec, target); !why.empty()) return {why};
   const Case c = {std::get<NormSignature>(spec.signature), spec.algorithm, target};
-  const tile::Rule<Case>* rule = tile::first_broken(kRules, c);
-  return {rule == nullptr ? std::string() : rule->sentence(c)};
+  return {tile::broken_sentence(kRules, c)};
 }
 
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target&) {

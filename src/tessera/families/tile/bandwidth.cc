@@ -9,7 +9,6 @@ namespace {
 constexpr double kCpuReached = 0.7;     // of nominal bandwidths
 constexpr double kGpuReached = 0.88;    // of the nominal bandwidth, by a copy on an H200
 constexpr double kGpuLatency = 1.5e-7;  // of memory, the part that nothing hides
-constexpr double kMostThreads = 2048;   // of a GPU's unit
 constexpr double kMostBlocks = 32;      // of a GPU's unit
 
 }  // namespace
@@ -27,7 +26,7 @@ double cpu_bandwidth(const Target& target, double bytes, double threads) {
 double gpu_bandwidth(const Target& target, double blocks, int threads, int registers,
                      double bytes_of_block) {
   const double by_registers = target.registers_per_unit / (double(registers) * threads);
-  const double resident = std::floor(std::min({kMostThreads / threads, kMostBlocks, by_registers}));
+  const double resident = std::floor(std::min({kUnitThreads / threads, kMostBlocks, by_registers}));
   const double in_flight =
       std::min(blocks, std::max(1.0, resident) * target.units) * bytes_of_block;
   const double most = target.memory_gb_per_s * 1e9 * kGpuReached;

@@ -5,6 +5,8 @@
 
 namespace tessera::tile {
 
+inline constexpr double kUnitThreads = 2048;  // the most of a GPU's unit
+
 // Bytes a second of so many threads of a CPU, from the smallest cache that has room for `bytes`.
 double cpu_bandwidth(const Target& target, double bytes, double threads);
 

@@ -32,8 +32,9 @@ constexpr FieldMask kShapes = mask_of({"pipeline", "tile", "wave", "warp_tile"})
 constexpr FieldMask kTmaws = mask_of({"scheduler", "store", "split_k", "splits", "slices", "stages",
                                       "cluster_m", "cluster_n", "swap_ab", "repack"});
 constexpr FieldMask kCpasync = mask_of({"split_k", "slices", "stages"});
-constexpr FieldMask kCk =
-    mask_of({"scheduler", "store", "split_k", "splits", "stages", "persistent"});
+// Of AMD's kernels. Some of these fields have one value for our kernels and others for CK Tile's.
+constexpr FieldMask kMfma =
+    mask_of({"scheduler", "store", "split_k", "splits", "slices", "stages", "persistent"});
 
 constexpr FieldMask kNorm = mask_of({"slices"});
 constexpr FieldMask kDepthwise = mask_of({"split_k", "slices"});
@@ -49,7 +50,8 @@ constexpr FieldMask used_by(Pipeline pipeline) {
     case Pipeline::compv4:
     case Pipeline::compv5:
     case Pipeline::mem:
-      return kShapes | kCk;
+    case Pipeline::async:
+      return kShapes | kMfma;
     case Pipeline::rows:
       return kShapes | kNorm;
     case Pipeline::depthwise:
@@ -96,8 +98,9 @@ bool unused_at_default(const Algorithm& a) {
   if (a.pipeline == Pipeline::rows) return at_default<Pipeline::rows>(a);
   if (a.pipeline == Pipeline::depthwise) return at_default<Pipeline::depthwise>(a);
   if (a.pipeline == Pipeline::splitkv) return at_default<Pipeline::splitkv>(a);
-  const bool is_ck = a.pipeline >= Pipeline::compv3 && a.pipeline <= Pipeline::mem;
-  return is_ck ? at_default<Pipeline::compv3>(a) : at_default<Pipeline::packab>(a);
+  const bool is_mfma = (a.pipeline >= Pipeline::compv3 && a.pipeline <= Pipeline::mem) ||
+                       a.pipeline == Pipeline::async;
+  return is_mfma ? at_default<Pipeline::compv3>(a) : at_default<Pipeline::packab>(a);
 }
 
 std::string unused_field(const Algorithm& a) {

@@ -25,4 +25,12 @@ const Rule<Case>* first_broken(std::type_identity_t<std::span<const Rule<Case>>>
   return nullptr;
 }
 
+// What it says; empty where all hold.
+template <class Case>
+std::string broken_sentence(std::type_identity_t<std::span<const Rule<Case>>> rules,
+                            const Case& c) {
+  const Rule<Case>* rule = first_broken(rules, c);
+  return rule == nullptr ? std::string() : rule->sentence(c);
+}
+
 }  // namespace tessera::tile

@@ -75,14 +75,18 @@ std::vector<std::string> preselected_names(Op op) {
   return {names.begin(), names.end()};
 }
 
+std::string no_set(Op op, std::string_view set, const Target& target,
+                   const std::vector<std::string>& known) {
+  return fmt::format("{}: {} has no preselected set '{}'{}", to_string(op), target.name, set,
+                     did_you_mean(set, known));
+}
+
 std::vector<KernelSpec> preselected(Op op, std::string_view set, const Target& target,
                                     Verdict (*is_legal)(const KernelSpec&, const Target&)) {
   const nlohmann::json sets = sets_of(path_of(op, target.name));
   const auto found = sets.find(std::string(set));
   if (found == sets.end()) {
-    throw Error(ErrorCode::not_found,
-                fmt::format("{}: {} has no preselected set '{}'{}", to_string(op), target.name, set,
-                            did_you_mean(set, keys_of(sets))));
+    throw Error(ErrorCode::not_found, no_set(op, set, target, keys_of(sets)));
   }
   std::vector<std::string> names = found->get<std::vector<std::string>>();
   std::sort(names.begin(), names.end());

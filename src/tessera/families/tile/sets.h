@@ -15,6 +15,10 @@ namespace tessera::tile {
 std::vector<KernelSpec> preselected(Op op, std::string_view set, const Target& target,
                                     Verdict (*is_legal)(const KernelSpec&, const Target&));
 
+// The sentence that the target has no set of the name, with the nearest of those that it has.
+std::string no_set(Op op, std::string_view set, const Target& target,
+                   const std::vector<std::string>& known);
+
 // The names of the sets of all shipped targets.
 std::vector<std::string> preselected_names(Op op);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/families/tile/mfma.h"
+
 namespace tessera::tile {
 namespace {
 
@@ -97,6 +99,11 @@ SharedMemory shared_memory(const Product& x, const Algorithm& a, int matrices) {
     const std::int64_t stage = tmaws_a(x, a).bytes + tmaws_b(x, a).bytes;
     const device::TmaSizes sizes = device::tma_sizes(shape_of(a), a.stages, stage, matrices);
     return {stage, sizes.shared_bytes, sizes.chunk};
+  }
+  if (is_mfma(a.pipeline)) {
+    const int all = device::mfma_lds_bytes(mfma_shape(
+        a, {size_of(x.a), size_of(x.b), !x.a_k_contiguous, !x.b_k_contiguous && !x.packed_b}));
+    return {mfma_stage_bytes(a, size_of(x.a), size_of(x.b)), all, 0};
   }
   const bool cpasync = a.pipeline == Pipeline::cpasync;
   const bool by_fma = cpasync && x.a == DType::fp32;

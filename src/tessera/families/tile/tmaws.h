@@ -78,7 +78,7 @@ bool tmaws_copies_out(const Product& product, bool has_room);
 bool tmaws_has_room(const Algorithm& algorithm);
 
 // Bytes of shared memory. `stage` counts both operands for one stage; `all` counts all stages and
-// whatever else the pipeline keeps there. For CK Tile's pipelines `all` counts the stages only.
+// whatever else the pipeline keeps there.
 struct SharedMemory {
   std::int64_t stage = 0;
   std::int64_t all = 0;

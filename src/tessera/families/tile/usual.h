@@ -9,6 +9,7 @@ namespace tessera::tile {
 
 inline Verdict always(const KernelSpec&, const Target&) { return {}; }
 inline Verdict features_fit(const Problem&) { return {}; }
+inline bool is_described(const KernelSpec&) { return true; }
 inline Problem same(const Problem& problem) { return problem; }
 inline Problem no_twin(const Problem& problem, const Target&) { return problem; }
 inline std::optional<Prepack> packs_nothing(const KernelSpec&, const Problem&, const Operands&,
@@ -28,6 +29,8 @@ template <Op kOp>
 bool is_essential(const KernelSpec& spec, const Target& target) {
   return is_essential(kOp, spec, target);
 }
+
+inline std::span<const InstanceSource> no_instances() { return {}; }
 
 // Of operations that no framework's receipt is about, and whose kernels are not told apart by
 // length.

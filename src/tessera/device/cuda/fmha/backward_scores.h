@@ -4,7 +4,7 @@
 
 #include "tessera/device/cuda/fmha/backward_sizes.h"
 #include "tessera/device/cuda/fmha/key_range.h"
-#include "tessera/device/cuda/fmha/token_rows.h"
+#include "tessera/device/cuda/fmha/lane_products.h"
 #include "tessera/device/cuda/math.h"
 #include "tessera/device/fmha_backward.h"
 #include "tessera/device/fmha_dropout.h"
@@ -27,9 +27,7 @@ struct BackwardScores {
   using Rows = TokenRows<In, C::kWaveM>;
   using Run = typename Rows::Run;
   using Range = FmhaKeyRange<kKeys>;
-  struct alignas(16) Four {
-    float x[4];
-  };
+  using Four = FourFloats;
 
   const FmhaBackwardArguments& a;
   const FmhaArguments& g;
@@ -78,16 +76,10 @@ struct BackwardScores {
     return reinterpret_cast<float*>(memory + kSizes.gradient_block) + row * kKeys;
   }
 
-  // Of the queries [from, to].
-  __device__ __forceinline__ Range range_of(i64 from, i64 to) const {
-    const FmhaKeys low = keys_of<C::kMasked>(g, s, from);
-    const FmhaKeys high = keys_of<C::kMasked>(g, s, to);
-    return {high.sink, low.begin, high.end, low.sink, high.begin, low.end};
-  }
   // Of the block of queries from `first` on.
   __device__ __forceinline__ Range range_of_block(i64 first) const {
     const i64 end = first + C::kTileM < s.queries ? first + C::kTileM : s.queries;
-    return range_of(first, end - 1);
+    return key_range<C::kMasked, kKeys>(g, s, first, end - 1);
   }
 
   // ---- tokens on their way to shared memory ----
@@ -158,27 +150,6 @@ struct BackwardScores {
 
   // ---- scores and their gradients ----
 
-  // x[r] = <row r of this warp, this lane's row>, of `count` elements.
-  __device__ __forceinline__ void multiply(const float* rows, int row_bytes, const In* mine,
-                                           int count, float (&x)[kQueries]) const {
-#pragma unroll
-    for (int r = 0; r < kQueries; ++r) x[r] = 0;
-#pragma unroll 1
-    for (int element = 0; element < count; element += kVector) {
-      const Run run = *reinterpret_cast<const Run*>(mine + element);
-#pragma unroll
-      for (int part = 0; part < kVector; part += 4) {
-#pragma unroll
-        for (int r = 0; r < kQueries; ++r) {
-          const Four y =
-              *reinterpret_cast<const Four*>(rows + r * (row_bytes / 4) + element + part);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) x[r] += y.x[i] * to_float(run.x[part + i]);
-        }
-      }
-    }
-  }
-
   __device__ __forceinline__ float bias_of(i64 query, i64 key) const {
     if constexpr (C::kBias == FmhaBias::elementwise) {
       const i64 place = batch * g.bias_stride[0] + head * g.bias_stride[1] +
@@ -221,8 +192,8 @@ struct BackwardScores {
   __device__ __forceinline__ void compute(i64 first, i64 key) {
     float x[kQueries], y[kQueries];
     const int row = warp * kQueries;
-    multiply(query_row(row), kSizes.query_row, key_row(lane), static_cast<int>(g.hdim), x);
-    multiply(dout_row(row), kSizes.dout_row, value_row(lane), static_cast<int>(g.hdim_v), y);
+    multiply_rows(query_row(row), kSizes.query_row, key_row(lane), static_cast<int>(g.hdim), x);
+    multiply_rows(dout_row(row), kSizes.dout_row, value_row(lane), static_cast<int>(g.hdim_v), y);
 #pragma unroll
     for (int r = 0; r < kQueries; ++r) {
       weight_row(row + r)[lane] = x[r], gradient_row(row + r)[lane] = y[r];

@@ -13,7 +13,7 @@
 #include "tessera/device/cuda/fmha/direct_scales.h"
 #include "tessera/device/cuda/fmha/direct_sizes.h"
 #include "tessera/device/cuda/fmha/key_range.h"
-#include "tessera/device/cuda/fmha/token_rows.h"
+#include "tessera/device/cuda/fmha/lane_products.h"
 #include "tessera/device/cuda/math.h"
 #include "tessera/device/fmha.h"
 
@@ -37,9 +37,7 @@ class FmhaKernel {
   using Rows = TokenRows<In, C::kWaveM>;
   using Run = typename Rows::Run;
   using Range = FmhaKeyRange<kKeys>;
-  struct alignas(16) Four {
-    float x[4];
-  };
+  using Four = FourFloats;
 
   const FmhaArguments& g;
   const FmhaSequence s;
@@ -100,13 +98,6 @@ class FmhaKernel {
     return reinterpret_cast<float*>(memory + kSizes.weight_block) + (warp * kQueries + r) * kKeys;
   }
 
-  // Of the queries [from, to].
-  __device__ __forceinline__ Range range_of(i64 from, i64 to) const {
-    const FmhaKeys low = keys_of<C::kMasked>(g, s, from);
-    const FmhaKeys high = keys_of<C::kMasked>(g, s, to);
-    return {high.sink, low.begin, high.end, low.sink, high.begin, low.end};
-  }
-
   // ---- tokens on their way to shared memory ----
 
   __device__ __forceinline__ void bring_queries() const {
@@ -161,29 +152,6 @@ class FmhaKernel {
   }
 
   // ---- scores ----
-
-  // x[r] = <query r, this lane's key>
-  __device__ __forceinline__ void multiply(float (&x)[kQueries]) const {
-    const In* const key = key_row(lane);
-    const float* const query = query_row(warp * kQueries);
-    const int hdim = static_cast<int>(g.hdim);
-#pragma unroll
-    for (int r = 0; r < kQueries; ++r) x[r] = 0;
-#pragma unroll 1
-    for (int element = 0; element < hdim; element += kVector) {
-      const Run run = *reinterpret_cast<const Run*>(key + element);
-#pragma unroll
-      for (int part = 0; part < kVector; part += 4) {
-#pragma unroll
-        for (int r = 0; r < kQueries; ++r) {
-          const Four q =
-              *reinterpret_cast<const Four*>(query + r * (kSizes.query_row / 4) + element + part);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) x[r] += q.x[i] * to_float(run.x[part + i]);
-        }
-      }
-    }
-  }
 
   // The score of a query and a key whose product times its factor is x.
   __device__ __forceinline__ float score(float x, i64 query, i64 key) const {
@@ -292,7 +260,8 @@ class FmhaKernel {
     const bool whole = range.has_all(from);
     const LaneFactors by = lane_factors<C::kQscale, C::kPages>(g, s, batch, head_kv, from + lane);
     float x[kQueries];
-    multiply(x);
+    const In* const mine = key_row(lane);
+    multiply_rows(query_row(warp * kQueries), kSizes.query_row, mine, static_cast<int>(g.hdim), x);
     u32 seen = ~0U;
     if (kPlain && whole && count == kQueries) {
 #pragma unroll
@@ -354,8 +323,9 @@ class FmhaKernel {
 
   __device__ __forceinline__ void run_tile() {
     const i64 last = (tile + C::kTileM < s.queries ? tile + C::kTileM : s.queries) - 1;
-    const Range all = range_of(tile, last);
-    const Range mine = range_of(first, first + (count > 0 ? count - 1 : 0));
+    const Range all = key_range<C::kMasked, kKeys>(g, s, tile, last);
+    const Range mine =
+        key_range<C::kMasked, kKeys>(g, s, first, first + (count > 0 ? count - 1 : 0));
     const i64 begin = all.begin / kKeys * kKeys;
     bring_queries();
     i64 key = all.sink > 0 ? 0 : begin;

@@ -38,8 +38,8 @@ class FlashBackwardConsumer {
   static constexpr int kScores = kQueries / 2;         // of a thread
   static constexpr int kSums = kHdim / 2;
   static constexpr int kParts = kFlashPartFloats / kGroupThreads;  // of dq
-  // Whether dv is multiplied while gradients of scores are made, for which many queries leave no
-  // registers.
+  // Whether dv is multiplied while gradients of scores are made. More queries leave no registers
+  // for that.
   static constexpr bool kEarly = kQueries == 64;
   static constexpr int kAlone = 5;  // named barriers, of each consumer
   static constexpr bool kEqual = Block::kEqual;
@@ -101,12 +101,6 @@ class FlashBackwardConsumer {
                              q + KeysAcross::descriptor_offset(0, step), step > 0);
     }
     wgmma_commit();
-  }
-
-  template <int kCount>
-  static __device__ __forceinline__ void done(float (&sums)[kCount]) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) wgmma_done(sums[i]);
   }
 
   // ---- scores ----
@@ -214,7 +208,7 @@ class FlashBackwardConsumer {
     barrier_wait(block.douts_full(ring.stage), ring.phase);
     clear<kQueries>(block.douts(ring.stage), queries_from(walk));
     wgmma_wait<0>();
-    done(scores);
+    wgmma_done(scores);
     wgmma_fence();
     multiply_tokens(own_rows(block.values()), block.douts(ring.stage), slopes);
     mask();
@@ -227,7 +221,7 @@ class FlashBackwardConsumer {
     } else {
       wgmma_wait<0>();
     }
-    done(slopes);
+    wgmma_done(slopes);
     differentiate();
     pack(slopes, gradients);
     share_gradients();
@@ -257,7 +251,7 @@ class FlashBackwardConsumer {
       start_scores(ring.stage);
       wgmma_wait<1>();
     }
-    done(dq);
+    wgmma_done(dq);
     barrier_arrive_if(block.queries_empty(used.stage), lane == 0);
     barrier_arrive_if(block.douts_empty(used.stage), lane == 0);
     add_dq(now);
@@ -281,8 +275,8 @@ class FlashBackwardConsumer {
       while (walk.left > 1) step<false>();
       step<true>();
     }
-    done(dk);
-    done(dv);
+    wgmma_done(dk);
+    wgmma_done(dv);
     item = block.told(lane);
     barrier_arrive_if(block.keys_empty(), lane == 0);
     barrier_arrive_if(block.values_empty(), lane == 0);

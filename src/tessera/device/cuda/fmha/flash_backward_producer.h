@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/device/cuda/fmha/flash_backward_block.h"
+#include "tessera/device/cuda/fmha/flash_counters.h"
 
 namespace tessera::device {
 
@@ -12,7 +13,6 @@ class FlashBackwardProducer {
   using Block = FlashBackwardBlock<C>;
   using Walk = FlashWalk<C>;
   static constexpr int kSlabs = Block::kHdim / kFlashSlab;
-  static constexpr u64 kEvictLast = 0x14F0000000000000;  // other blocks read queries too
 
   const FlashBackwardArguments& a;
   const Block block;
@@ -32,6 +32,7 @@ class FlashBackwardProducer {
     return C::kLengths == FmhaLengths::packed ? 0 : item.batch;
   }
 
+  // Only this block reads its keys. Others read the same queries and gradients of outputs.
   __device__ __forceinline__ void put_keys(const CudaTensorMap* map, u32 to, u32 full,
                                            const FlashItem& item) const {
     barrier_expect(full, Block::kSizes.key_bytes);
@@ -57,16 +58,6 @@ class FlashBackwardProducer {
                           batch_of(item));
   }
 
-  // The last block to end clears the counters.
-  __device__ __forceinline__ void end() const {
-    auto* const counters = static_cast<u32*>(a.workspace);
-    __threadfence();
-    if (atomicAdd(counters + 1, 1U) == gridDim.x - 1) {
-      counters[0] = 0;
-      counters[1] = 0;
-      __threadfence();
-    }
-  }
   __device__ __forceinline__ int take() const {
     return static_cast<int>(atomicAdd(static_cast<u32*>(a.workspace), 1U));
   }
@@ -103,7 +94,7 @@ class FlashBackwardProducer {
       }
     }
     barrier_arrive(block.keys_full());
-    end();
+    end_block(a.workspace);
   }
 };
 

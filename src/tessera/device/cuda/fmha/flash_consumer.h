@@ -51,8 +51,8 @@ class FlashConsumer {
   u32 values = 0;  // the stage of the values that are being multiplied
   FlashTile tile = {0, 0, 0, 0, 0, 0, 0, 0};
   int index = 0;  // the block whose weights are held
-  int first = 0;  // the tile's first block, and
-  int stop = 0;   // the first one that has no key before a query's window
+  int first = 0;  // the tile's first block
+  int stop = 0;   // the blocks in front of this one have keys before some query's window
   int right = 0;  // query i sees the keys below i + right
   FlashRows rows;
   float sums[kSums], scores[kScores];
@@ -124,8 +124,7 @@ class FlashConsumer {
     if (__any_sync(~0U, jumped)) wary = kWaryTiles;
     parity ^= 1;
     wgmma_wait<1>();
-#pragma unroll
-    for (int i = 0; i < kScores; ++i) wgmma_done(scores[i]);
+    wgmma_done(scores);
     barrier_arrive_if(block.empty(keys), thread == 0);
   }
   __device__ __forceinline__ void finish() {
@@ -134,10 +133,8 @@ class FlashConsumer {
       dropout.draw(a.fmha, dropout_row(a.fmha, tile.batch, tile.head, row), index * kKeys, lane);
     }
     wgmma_wait<0>();
-#pragma unroll
-    for (int i = 0; i < kSums; ++i) wgmma_done(sums[i]);
-#pragma unroll
-    for (int i = 0; i < kScores; ++i) wgmma_done(scores[i]);
+    wgmma_done(sums);
+    wgmma_done(scores);
     barrier_arrive_if(block.empty(values), thread == 0);
   }
   __device__ __forceinline__ void pack() {
@@ -153,8 +150,10 @@ class FlashConsumer {
 
   // ---- blocks ----
 
-  // Whether a block has masked keys; with one key more, also whether the one behind it is the first
-  // that has some. In all other blocks every query has a reference.
+  // Whether block i has keys that some query of the tile does not see, or that are not there. With
+  // `more` of 1 also whether the first query sees none behind the block: blocks are taken from the
+  // last one on, and this query then meets its first keys. In all others every query has a
+  // reference.
   __device__ __forceinline__ bool is_cut(int i, int more) const {
     const int end = (i + 1) * kKeys;
     return end > Block::keys_of(a, tile) || (C::kMasked && end + more > tile.row + right);
@@ -196,7 +195,7 @@ class FlashConsumer {
     const i64 head = tile.head / static_cast<int>(g.heads / g.heads_kv);
     const auto fragment = [this](int step, u32(&words)[4]) { load_fragment(step, words); };
     if constexpr (Block::kPaged) {
-      int words[4];  // a register of its own would be one too many
+      int words[4];  // read once more: to keep it would take one register too many
       load_shared_if(block.place(buffer) + 16, words, true);
       const FlashTile at = {0, 0, 0, 0, 0, 0, 0, words[3]};
       const FlashPagedKeys<T, kKeys> keys(g, at, head, index * kKeys, lane);

@@ -45,8 +45,7 @@ class FlashPagedProducer {
     if (lane == 0) barrier_expect(full, boxes * tokens * kLineBytes * kSlabs);
     if (box.is_there()) {
       const int page = static_cast<int>(page_in_cache(a.fmha, box.entry));
-      TmaTarget target = {block.stage(stage) + lane * tokens * kLineBytes, full, 0,
-                          FlashProducer<C>::kEvictLast};
+      TmaTarget target = {block.stage(stage) + lane * tokens * kLineBytes, full, 0, kEvictLast};
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab) {
         tma_load<false>(target, TmaBox<4>{map, {slab * kFlashSlab, box.token, head, page}});
@@ -113,7 +112,7 @@ class FlashPagedProducer {
       index = __shfl_sync(~0U, next, 0);
       plain.buffers.next();
     }
-    if (lane == 0) plain.end();
+    if (lane == 0) end_block(a.workspace);
   }
 };
 

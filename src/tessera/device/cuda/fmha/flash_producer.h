@@ -4,6 +4,7 @@
 
 #include "tessera/device/cuda/fmha/flash_block.h"
 #include "tessera/device/cuda/fmha/flash_convert.h"
+#include "tessera/device/cuda/fmha/flash_counters.h"
 
 namespace tessera::device {
 
@@ -17,7 +18,6 @@ class FlashProducer {
   friend class FlashPagedProducer<C>;
   using Block = FlashBlock<C>;
   static constexpr int kKeys = C::kTileN;
-  static constexpr u64 kEvictLast = 0x14F0000000000000;  // other blocks read keys and values too
 
   // Where the keys of a head, or its queries, begin.
   struct Head {
@@ -43,7 +43,7 @@ class FlashProducer {
     }
   }
 
-  // Fills the next stage with a block, or passes it on.
+  // Fills the next stage with a block, or passes it on. Other blocks read keys and values, too.
   template <int kHdim>
   __device__ __forceinline__ void put(const CudaTensorMap* map, int index, Head of, bool is_there) {
     barrier_wait(block.empty(ring.stage), ring.phase ^ 1);
@@ -106,17 +106,6 @@ class FlashProducer {
     }
   }
 
-  // The last block to end clears the counters.
-  __device__ __forceinline__ void end() const {
-    auto* const counters = static_cast<u32*>(a.workspace);
-    __threadfence();
-    if (atomicAdd(counters + 1, 1U) == gridDim.x - 1) {
-      counters[0] = 0;
-      counters[1] = 0;
-      __threadfence();
-    }
-  }
-
  public:
   __device__ __forceinline__ FlashProducer(const FlashArguments& arguments, const Block& shared)
       : a(arguments), block(shared) {}
@@ -155,7 +144,7 @@ class FlashProducer {
       index = next;
       buffers.next();
     }
-    end();
+    end_block(a.workspace);
   }
 };
 

@@ -1,7 +1,7 @@
 // Which blocks of keys some queries see.
 #pragma once
 
-#include "tessera/device/integers.h"
+#include "tessera/device/fmha.h"
 
 namespace tessera::device {
 
@@ -18,5 +18,14 @@ struct FmhaKeyRange {
     return key + kKeys <= all_sink || (key >= all_begin && key + kKeys <= all_end);
   }
 };
+
+// Of the queries [from, to].
+template <bool kMasked, int kKeys>
+__device__ __forceinline__ FmhaKeyRange<kKeys> key_range(const FmhaArguments& g,
+                                                         const FmhaSequence& s, i64 from, i64 to) {
+  const FmhaKeys low = keys_of<kMasked>(g, s, from);
+  const FmhaKeys high = keys_of<kMasked>(g, s, to);
+  return {high.sink, low.begin, high.end, low.sink, high.begin, low.end};
+}
 
 }  // namespace tessera::device

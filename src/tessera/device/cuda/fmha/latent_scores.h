@@ -51,8 +51,7 @@ class LatentScores {
 
   static __device__ __forceinline__ void finish(float (&x)[kScores]) {
     wgmma_wait<0>();
-#pragma unroll
-    for (int i = 0; i < kScores; ++i) wgmma_done(x[i]);
+    wgmma_done(x);
   }
 
   // Makes scores of the products of the block from `first` on; minus infinity where a row does not

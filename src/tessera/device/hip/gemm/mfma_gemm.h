@@ -1,0 +1,337 @@
+// out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b]) by matrix instructions. A workgroup of
+// kWaveM x kWaveN waves makes a tile of kTileM x kTileN, kTileK at a time, from tiles of A and B in
+// LDS, while the next tiles are on their way.
+//
+// Config is a struct of types and constants:
+//   A, B, Acc, Out, D                      as in types.h
+//   kTileM, kTileN, kTileK, kWaveM, kWaveN, kWarpTileM, kWarpTileN, kWarpTileK
+//   kBuffers, kPrefetch, kDirectToLds      tiles in LDS, tiles under way in registers
+//   kSlices, kAtomicSplit, kPersistent
+//   kAKContiguous, kBKContiguous, kPreshuffled
+//   kNumSteps, kNumD, kSteps               the epilogue; kSteps only if there are steps
+//   kXcds                                  compute dies with an L2 of their own
+//
+// Any sizes, strides and alignments; operands of aligned dwords are fast. The host sees to it that
+// m, n, k and the tiles with their slices are below 2^31 - 1024, and that the part of an operand
+// that a tile reads spans less than 2^31 bytes: kTileM * ld, or kTileK * ld where k is not
+// contiguous. Kernel::kMfmas says how many matrix instructions are in the code.
+#pragma once
+
+#include "tessera/device/hip/epilogue.h"
+#include "tessera/device/hip/gemm/mfma_pack.h"
+#include "tessera/device/hip/mfma.h"
+#include "tessera/device/hip/operand_lines.h"
+#include "tessera/device/hip/operand_rows.h"
+#include "tessera/device/hip/slices.h"
+#include "tessera/device/hip/tile_order.h"
+#include "tessera/device/hip/tile_sizes.h"
+
+namespace tessera::device {
+
+template <class C>
+struct MfmaGemm {
+  using A = typename C::A;
+  using B = typename C::B;
+  using Acc = typename C::Acc;
+  static constexpr int kSide = C::kWarpTileM;
+  using Op = Mfma<B, A, kSide>;
+  using Sum = typename Op::Sum;
+
+  static constexpr MfmaShape kShape = {C::kTileM,
+                                       C::kTileN,
+                                       C::kTileK,
+                                       C::kWaveM,
+                                       C::kWaveN,
+                                       kSide,
+                                       static_cast<int>(sizeof(A)),
+                                       static_cast<int>(sizeof(B)),
+                                       C::kBuffers,
+                                       C::kPrefetch,
+                                       !C::kAKContiguous,
+                                       !C::kBKContiguous && !C::kPreshuffled};
+  static constexpr int kThreads = mfma_threads(kShape);
+  static constexpr int kLdsBytes = mfma_lds_bytes(kShape);
+#if defined(__gfx950__)
+  static constexpr int kLdsLimit = 160 * 1024;
+#else
+  static constexpr int kLdsLimit = 64 * 1024;
+#endif
+  static constexpr int kMinWaves = mfma_waves(kShape, kLdsLimit);
+  static constexpr int kMaxWaves = kMinWaves;
+  static_assert(kLdsBytes <= kLdsLimit, "the tiles fit into LDS");
+
+  // Tiles that a turn of the loop multiplies.
+  static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;
+  template <class T, int kRows, bool kKContiguous>
+  using Loader =
+      typename If<kKContiguous, LineLoader<T, kRows, C::kTileK, kThreads, kTurns, C::kDirectToLds>,
+                  RowLoader<T, kRows, C::kTileK, kThreads, kTurns>>::Type;
+  using LoadA = Loader<A, C::kTileM, C::kAKContiguous>;
+  using LoadB =
+      typename If<C::kPreshuffled, PackedLoader<B, C::kTileN, C::kTileK, kThreads, kTurns>,
+                  Loader<B, C::kTileN, C::kBKContiguous>>::Type;
+  using TileA = typename LoadA::Tile;
+  using TileB = typename LoadB::Tile;
+  static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
+
+  static constexpr int kGroups = 64 / kSide;  // groups of lanes, each with chunks of its own
+  static constexpr int kSteps = LoadA::kChunks / kGroups;
+  static constexpr int kBlocksM = C::kTileM / C::kWaveM / kSide;
+  static constexpr int kBlocksN = C::kTileN / C::kWaveN / kSide;
+  static constexpr int kQuads = kSide * kSide / 256;  // of a block's sums in a lane
+  // Matrix instructions in the code.
+  static constexpr int kMfmas = kBlocksM * kBlocksN * kSteps * Op::kParts * kTurns;
+  static_assert(C::kWarpTileM == C::kWarpTileN, "a block of sums is square");
+  static_assert(sizeof(A) == sizeof(B), "chunks of A and B hold the same k");
+  static_assert(C::kWarpTileK == kGroups * LoadA::kElements, "kWarpTileK is 16 bytes of each lane");
+  static_assert(kBlocksM * C::kWaveM * kSide == C::kTileM, "waves cover the rows");
+  static_assert(kBlocksN * C::kWaveN * kSide == C::kTileN, "waves cover the columns");
+  static_assert(kSteps * kGroups == LoadA::kChunks && kSteps > 0, "matrix steps cover kTileK");
+  static_assert(!C::kDirectToLds || C::kBuffers > 1, "a tile is copied while another is read");
+
+  static __device__ __forceinline__ void run(const HipGemmArguments&) {
+    __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
+    u32 index = __builtin_amdgcn_workgroup_id_x();
+    for (;;) {
+      const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
+      const HipTileOrder<C> order(arguments.gemm, arguments.raster_group);
+      if (index >= order.total) break;
+      MfmaGemm block(order.tile(index), (Shared*)memory);
+      block.multiply();
+      if (C::kSlices == 1 || block.add_slices(order.total / C::kSlices)) block.store();
+      index += static_cast<u32>(fresh_arguments<HipGemmArguments>().blocks);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ MfmaGemm(const HipTile& tile, Shared* lds) : at(tile), memory(lds) {
+    thread = fresh_thread<kThreads>();
+    lane = thread % 64;
+    wave = __builtin_amdgcn_readfirstlane(thread / 64);
+    group = lane / kSide;
+    row_a = wave % C::kWaveM * (C::kTileM / C::kWaveM) + lane % kSide;
+    row_b = wave / C::kWaveM * (C::kTileN / C::kWaveN) + lane % kSide;
+#pragma unroll
+    for (int i = 0; i < kBlocksM * kBlocksN; ++i) sums[i] = Sum(0);
+  }
+
+  static __device__ __forceinline__ HipOperand operand(const void* data, i64 ld, i64 rows, i64 k) {
+    return {uniform(bits<u64>(data)), ld, static_cast<int>(rows), static_cast<int>(k)};
+  }
+
+  // ---- sums ----
+
+  // When a tile has been put into LDS, at most the loads of the other turns are under way. Telling
+  // the compiler so keeps it from waiting for more: it knows less where the ways of aligned and
+  // other operands meet.
+  static constexpr int kTurnLoads = LoadA::kInstructions + LoadB::kInstructions;
+  static constexpr int kOtherLoads =
+      (kTurns - 1) * kTurnLoads < 63 ? (kTurns - 1) * kTurnLoads : 63;
+
+  __device__ __forceinline__ void multiply() {
+    const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
+    const bool in_array = g.pointer_arrays != 0;
+    const int k_tiles = static_cast<int>((g.k + C::kTileK - 1) / C::kTileK);
+    const int begin = static_cast<int>(i64{k_tiles} * at.slice / C::kSlices);
+    const int end = static_cast<int>(i64{k_tiles} * (at.slice + 1) / C::kSlices);
+    const int k = at.slice + 1 == C::kSlices ? static_cast<int>(g.k) : end * C::kTileK;
+    const void* const data_a = matrix_of<A>(g.a, g.batch_stride_a, at.batch, in_array);
+    LoadA a(operand(data_a, g.ld_a, g.m, k), at.row, begin * C::kTileK, thread);
+    const void* data_b;
+    if constexpr (C::kPreshuffled) {
+      data_b = HipPackedB<C>::of_batch(g, at.batch);
+    } else {
+      data_b = matrix_of<B>(g.b, g.batch_stride_b, at.batch, in_array);
+    }
+    const i64 ld_b = C::kPreshuffled ? k_tiles : g.ld_b;
+    LoadB b(operand(data_b, ld_b, g.n, k), at.column, begin * C::kTileK, thread);
+    if constexpr (C::kDirectToLds) {
+      multiply_direct(a, b, begin, end);
+    } else {
+      multiply_staged(a, b, begin, end);
+    }
+    barrier();
+  }
+
+  // While a tile is multiplied, the next kPrefetch ones are on their way to registers. Past the end
+  // of K, or of the slice, tiles are zero: a last turn may multiply one of them.
+  __device__ __forceinline__ void multiply_staged(LoadA& a, LoadB& b, int begin, int end) {
+    typename LoadA::Staged staged_a[kTurns];
+    typename LoadB::Staged staged_b[kTurns];
+#pragma unroll
+    for (int i = 0; i < kTurns; ++i) {
+      a.fetch(staged_a[i]);
+      b.fetch(staged_b[i]);
+    }
+    int now = 0;
+#pragma unroll 1
+    for (int tile = begin; tile < end; tile += kTurns) {
+#pragma unroll
+      for (int i = 0; i < kTurns; ++i) {
+        Shared* const lds = memory + now;
+        if constexpr (C::kBuffers == 1) {
+          barrier();  // the last tile has been read
+        } else {
+          now = kStageBytes - now;
+        }
+        a.put(lds, staged_a[i]);
+        b.put(lds + TileA::kBytes, staged_b[i]);
+        wait_for_loads<kOtherLoads>();
+        a.fetch(staged_a[i]);
+        b.fetch(staged_b[i]);
+        barrier();
+        multiply_tile(lds);
+      }
+    }
+  }
+
+  // While a tile is multiplied, the next kBuffers - 1 ones are on their way to LDS.
+  __device__ __forceinline__ void multiply_direct(LoadA& a, LoadB& b, int begin, int end) {
+    constexpr int kAhead = C::kBuffers - 1;
+    static_assert(kAhead <= 2 && kTurnLoads < 64, "the hardware counts up to 63 loads");
+    Shared* to = memory;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (begin + i < end) copy(a, b, to);
+    }
+    const Shared* from = memory;
+#pragma unroll 1
+    for (int tile = begin; tile < end; ++tile) {
+      if (kAhead == 2 && tile + 1 < end) {
+        wait_for_loads<kTurnLoads>();
+      } else {
+        wait_for_loads<0>();
+      }
+      barrier_between_copies();
+      if (tile + kAhead < end) copy(a, b, to);
+      multiply_tile(from);
+      from = from == memory + kAhead * kStageBytes ? memory : from + kStageBytes;
+    }
+  }
+  __device__ __forceinline__ void copy(LoadA& a, LoadB& b, Shared*& to) const {
+    a.copy(to, wave);
+    b.copy(to + TileA::kBytes, wave);
+    to = to == memory + (C::kBuffers - 1) * kStageBytes ? memory : to + kStageBytes;
+  }
+
+  // The chunks of a step are read while those of the last one are multiplied, when there are
+  // registers for both.
+  static constexpr int kFragments = kSteps > 1 && kBlocksM + kBlocksN <= 8 ? 2 : 1;
+  struct Fragment {
+    Chunk a[kBlocksM], b[kBlocksN];
+  };
+
+  __device__ __forceinline__ void multiply_tile(const Shared* lds) {
+    Fragment fragments[kFragments];
+    if constexpr (kFragments == 2) read_step(lds, 0, fragments[0]);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int next = step + kFragments - 1;
+      if (next < kSteps) read_step(lds, next, fragments[next % kFragments]);
+      multiply_step(fragments[step % kFragments]);
+    }
+  }
+  __device__ __forceinline__ void read_step(const Shared* lds, int step, Fragment& to) const {
+#pragma unroll
+    for (int i = 0; i < kBlocksM; ++i) {
+      to.a[i] = load_shared<Chunk>(lds + TileA::offset(row_a, group, i * kSide, step * kGroups));
+    }
+#pragma unroll
+    for (int j = 0; j < kBlocksN; ++j) {
+      const int offset = TileB::offset(row_b, group, j * kSide, step * kGroups);
+      to.b[j] = load_shared<Chunk>(lds + TileA::kBytes + offset);
+    }
+  }
+  __device__ __forceinline__ void multiply_step(const Fragment& from) {
+    __builtin_amdgcn_s_setprio(1);
+#pragma unroll
+    for (int part = 0; part < Op::kParts; ++part) {
+#pragma unroll
+      for (int i = 0; i < kBlocksM * kBlocksN; ++i) {
+        // B goes first: a lane then has neighbours along n of one row.
+        sums[i] = Op::step(part, from.b[i % kBlocksN], from.a[i / kBlocksN], sums[i]);
+      }
+    }
+    __builtin_amdgcn_s_setprio(0);
+  }
+
+  // ---- slices ----
+
+  // Whether this workgroup is the last one of its tile; it then holds the sums over all slices.
+  __device__ __forceinline__ bool add_slices(u32 tiles) {
+    const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
+    const u64 workspace = bits<u64>(arguments.workspace);
+    const HipSliceSums<Acc, kBlocksM * kBlocksN * kQuads, C::kAtomicSplit, kThreads> all = {
+        workspace + static_cast<u64>(arguments.partial_sums),
+        static_cast<u32*>(arguments.workspace),
+        at.index,
+        static_cast<int>(tiles),
+        at.slice,
+        C::kSlices,
+        fresh_thread<kThreads>()};
+    return all.add(sums, memory);
+  }
+
+  // ---- store ----
+
+  // A wave stages kStaged neighbouring blocks of its sums in LDS, so that lanes finish and store
+  // neighbours of a row together. The code for that exists once: the sums to stage are chosen by
+  // branches that all lanes take alike.
+  static constexpr int kStaged = mfma_staged_blocks(kShape);
+  static constexpr int kPasses = kBlocksM * kBlocksN / kStaged;
+  static constexpr int kRowQuads = kStaged * kSide / 4;
+  using Staging = LdsTile<kSide, kRowQuads, 1>;
+
+  __device__ __forceinline__ void store() {
+    const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
+    lane = fresh_thread<kThreads>() % 64;
+    group = lane / kSide;
+    const Finish<C, GemmArguments> finish(g, at.batch);
+    Shared* const staging = memory + wave * Staging::kBytes;
+    const int first_row = at.row + wave % C::kWaveM * (C::kTileM / C::kWaveM);
+    const int first_column = at.column + wave / C::kWaveM * (C::kTileN / C::kWaveN);
+#pragma unroll 1
+    for (int pass = 0; pass < kPasses; ++pass) {
+      stage(staging, pass);
+      wave_barrier();
+      const int i = pass * kStaged / kBlocksN, j = pass * kStaged % kBlocksN;
+#pragma unroll 1
+      for (int quad = lane; quad < kSide * kRowQuads; quad += 64) {
+        const int row = quad / kRowQuads, column = quad % kRowQuads;
+        const i64 to_row = first_row + i * kSide + row;
+        const i64 to_column = first_column + j * kSide + column * 4;
+        const i64 columns = to_row < g.m ? g.n - to_column : 0;
+        const Chunk words = load_shared<Chunk>(staging + Staging::place(row, column) * 16);
+        finish.store({to_row, to_column, static_cast<int>(columns < 4 ? columns : 4)},
+                     bits<Vec<Acc, 4>>(words));
+      }
+      wave_barrier();
+    }
+    barrier();
+  }
+
+  __device__ __forceinline__ void stage(Shared* staging, int pass) const {
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      if (i != pass) continue;
+#pragma unroll
+      for (int j = 0; j < kStaged; ++j) {
+#pragma unroll
+        for (int s = 0; s < kQuads; ++s) {
+          const Sum& all = sums[i * kStaged + j];
+          const Vec<Acc, 4> quad = {all[4 * s], all[4 * s + 1], all[4 * s + 2], all[4 * s + 3]};
+          const int more = j * kSide / 4 + kGroups * s;
+          store_shared(staging + Staging::offset(lane % kSide, group, 0, more), bits<Chunk>(quad));
+        }
+      }
+    }
+  }
+
+  HipTile at;
+  Shared* memory;
+  int thread, lane, wave, group;
+  int row_a, row_b;  // of the lane's first chunks
+  Sum sums[kBlocksM * kBlocksN];
+};
+
+}  // namespace tessera::device

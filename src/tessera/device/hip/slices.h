@@ -1,0 +1,102 @@
+// For K in slices: workgroups that multiply different slices of K for the same tile add up their
+// sums through device memory. The last one to arrive gets the total.
+#pragma once
+
+#include "tessera/device/hip/memory.h"
+
+namespace tessera::device {
+
+// The place of a workgroup's sums: [slice][tile][vector of 4 sums][thread]. With atomic adds there
+// is only one slice, which is zero before the launch.
+template <class Acc, int kVectors, bool kAtomic, int kThreads>
+struct HipSliceSums {
+  using Vector = Vec<Acc, 4>;
+  static constexpr i64 kPlaceBytes = i64{kVectors} * kThreads * 16;
+
+  u64 sums;       // address of slice 0
+  u32* counters;  // the number of workgroups that have arrived, for each tile; 0 before and after
+  int tile, tiles;
+  int slice, slices;
+  int thread;
+
+  __device__ __forceinline__ __attribute__((address_space(1))) Vector* at(int of_slice) const {
+    const i64 place = (kAtomic ? 0 : i64{of_slice} * tiles) + tile;
+    const u64 address = sums + static_cast<u64>(place * kPlaceBytes + thread * 16);
+    return reinterpret_cast<__attribute__((address_space(1))) Vector*>(address);
+  }
+
+  // True in the last workgroup; `own` then holds the sums over all slices. Whichever workgroup is
+  // last, slices are added in their order, except with atomic adds. `flag` is a word of LDS.
+  template <class Sum, int kSums>
+  __device__ __forceinline__ bool add(Sum (&own)[kSums], Shared* flag) const {
+    constexpr int kEach = kVectors / kSums;
+    auto* const mine = at(slice);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const Sum& sum = own[i / kEach];
+      const int j = i % kEach * 4;
+      const Vector vector = {sum[j], sum[j + 1], sum[j + 2], sum[j + 3]};
+      if constexpr (kAtomic) {
+        add_to(reinterpret_cast<__attribute__((address_space(1))) Acc*>(mine + i * kThreads),
+               vector);
+      } else {
+        mine[i * kThreads] = vector;
+      }
+    }
+    if (!is_last(flag)) return false;
+    load(own);
+    return true;
+  }
+
+ private:
+  static __device__ __forceinline__ void add_to(__attribute__((address_space(1))) Acc* to,
+                                                const Vector& vector) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kSame<Acc, float>) {
+        __builtin_amdgcn_global_atomic_fadd_f32(to + i, vector[i]);
+      } else {
+        __hip_atomic_fetch_add((Acc*)(to + i), vector[i], __ATOMIC_RELAXED,
+                               __HIP_MEMORY_SCOPE_AGENT);
+      }
+    }
+  }
+
+  // Every thread makes its sums visible to the device, and sees those of others afterwards.
+  __device__ __forceinline__ bool is_last(Shared* flag) const {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+    barrier();
+    if (thread == 0) {
+      const u32 before =
+          __hip_atomic_fetch_add(counters + tile, 1U, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+      const u32 last = before == static_cast<u32>(slices) - 1;
+      if (last) __hip_atomic_store(counters + tile, 0U, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+      store_shared(flag, last);
+    }
+    barrier();
+    const u32 last = __builtin_amdgcn_readfirstlane(load_shared<u32>(flag));
+    barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+    return last != 0;
+  }
+
+  template <class Sum, int kSums>
+  __device__ __forceinline__ void load(Sum (&own)[kSums]) const {
+    constexpr int kEach = kVectors / kSums;
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) own[i] = Sum(0);
+#pragma unroll 1
+    for (int other = 0; other < (kAtomic ? 1 : slices); ++other) {
+      const auto* const from = at(other);
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        const Vector vector = from[i * kThreads];
+        Sum& sum = own[i / kEach];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum[i % kEach * 4 + j] += vector[j];
+      }
+    }
+  }
+};
+
+}  // namespace tessera::device

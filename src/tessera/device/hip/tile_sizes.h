@@ -1,0 +1,65 @@
+// Sizes that HIP kernels and their legality both compute. Plain functions on numbers, for host and
+// device.
+#pragma once
+
+namespace tessera::device {
+
+// What one MFMA kernel's tile looks like; `size_a` and `size_b` are bytes of an element.
+struct MfmaShape {
+  int tile_m, tile_n, tile_k;
+  int wave_m, wave_n;  // waves along m and n
+  int side;            // rows and columns of one MFMA
+  int size_a, size_b;
+  int buffers;   // tiles in LDS
+  int prefetch;  // tiles under way in registers
+  // Operands whose k is not contiguous.
+  bool transposes_a = false, transposes_b = false;
+};
+
+constexpr int mfma_threads(const MfmaShape& s) { return 64 * s.wave_m * s.wave_n; }
+
+// Blocks of side x side sums that a wave stages in LDS at a time when it stores them: a power of
+// two that divides the wave's columns, at most 64 columns.
+constexpr int mfma_staged_blocks(const MfmaShape& s) {
+  const int blocks = s.tile_n / s.wave_n / s.side;
+  int staged = 64 / s.side;
+  while (staged > 1 && blocks % staged != 0) staged /= 2;
+  return staged;
+}
+
+// LDS of a workgroup: the buffers, or what the waves stage afterwards.
+constexpr int mfma_lds_bytes(const MfmaShape& s) {
+  const int tile = (s.tile_m * s.size_a + s.tile_n * s.size_b) * s.tile_k;
+  const int staged = s.wave_m * s.wave_n * s.side * s.side * 4 * mfma_staged_blocks(s);
+  return tile * s.buffers > staged ? tile * s.buffers : staged;
+}
+
+// Registers of one operand: a tile's share under way, and its addresses. A lane that transposes
+// takes whole chunks of as many rows as a dword has.
+constexpr int mfma_operand_registers(const MfmaShape& s, int rows, int size, bool transposes) {
+  const int unit = transposes ? 64 / size : 16;  // bytes
+  const int lanes = mfma_threads(s);
+  const int units = (rows * s.tile_k * size / unit + lanes - 1) / lanes;
+  return units * unit / 4 * (s.prefetch + (transposes ? 1 : 0)) + units * 2;
+}
+
+// Registers that a lane needs, roughly: sums, chunks that are multiplied, operands, and the rest.
+constexpr int mfma_registers(const MfmaShape& s) {
+  const int blocks_m = s.tile_m / s.wave_m / s.side, blocks_n = s.tile_n / s.wave_n / s.side;
+  const int sums = s.tile_m * s.tile_n / mfma_threads(s);
+  return sums + (blocks_m + blocks_n) * 4 + 40 +
+         mfma_operand_registers(s, s.tile_m, s.size_a, s.transposes_a) +
+         mfma_operand_registers(s, s.tile_n, s.size_b, s.transposes_b);
+}
+
+// Waves that share a SIMD, for the compiler: as many as registers and LDS let run, at most 4.
+constexpr int mfma_waves(const MfmaShape& s, int lds_limit) {
+  const int registers = mfma_registers(s);
+  const int per_simd = mfma_threads(s) / 256 > 0 ? mfma_threads(s) / 256 : 1;
+  const int groups = lds_limit / mfma_lds_bytes(s);
+  int waves = registers <= 112 ? 4 : registers <= 224 ? 2 : 1;
+  if (waves > groups * per_simd) waves = groups * per_simd;
+  return waves < per_simd ? per_simd : waves == 3 ? 2 : waves;
+}
+
+}  // namespace tessera::device

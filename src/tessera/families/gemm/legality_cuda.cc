@@ -1,0 +1,396 @@
+// The rules of NVIDIA's pipelines: the limits that a measured prototype found and the PTX ISA's
+// wgmma shapes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/device/cuda/abi.h"
+#include "tessera/families/gemm/legality_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr int kWgmmaBytesK = 32;       // bytes along k that one wgmma instruction takes
+constexpr int kMaxAccumulators = 208;  // per thread; up to 192 were tried, without spills
+constexpr int kMaxWithSplits = 144;    // 160 spill with some epilogues
+constexpr int kColumnUnit = 8;         // wgmma's columns are multiples of this
+constexpr int kMaxWgmmaColumns = 256;
+constexpr int kMaxSplits = 8;        // blocks of a cluster
+constexpr int kMaxColumnsOf3 = 192;  // 3 consumers: 128 registers a thread at entry
+constexpr int kMaxMulticast = 4;     // cluster_m + cluster_n - 1
+constexpr std::int64_t kMaxTmaStride = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxTmaSize = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
+
+// ---- tmaws: a producer warp moves tiles by TMA, consumer warpgroups multiply by wgmma ---- tile_m
+// counts the rows that feed wgmma's M, tile_n the rows that feed its N. They are rows of A and B,
+// with swap_ab rows of B and A, which gives a tall tile for problems with few rows.
+
+int accumulators_per_thread(const Case& c) {
+  return tmaws_store(c.algorithm).row_blocks * c.algorithm.tile.n / 2;
+}
+
+int wgmma_k(const Case& c) { return kWgmmaBytesK / size_of(c.signature.a); }
+
+int consumers_per_tile(const Case& c) {
+  return c.algorithm.scheduler == Scheduler::pingpong ? 1 : c.algorithm.wave.m;
+}
+
+// wgmma cannot transpose 8-bit and tf32 operands. A packed B already has the right order.
+bool lines_fit(const Case& c) {
+  if (size_of(c.signature.a) == 2) return true;
+  return tmaws_a(c.signature, c.algorithm).k_contiguous &&
+         tmaws_b(c.signature, c.algorithm).k_contiguous;
+}
+
+// The blocks of a cluster fetch equal shares of the lines of a tile, in swizzled units of 8.
+bool shares_fit(const TmawsOperand& o, int tile_k) {
+  return (o.k_contiguous ? o.rows : tile_k) % (8 * o.parts) == 0;
+}
+
+bool splits_k(const Algorithm& a) { return a.splits != 1 || a.slices != 1; }
+
+// tile_n must be a multiple of this many columns, so that each block of a split owns whole parts.
+int split_columns(const Algorithm& a) {
+  return kColumnUnit * std::max(1, std::min(a.splits, a.tile.n / kColumnUnit));
+}
+
+// With splits, a thread also holds the sums that it owns.
+int accumulators_with_splits(const Case& c) {
+  const TmawsStore store = tmaws_store(c.algorithm);
+  return accumulators_per_thread(c) + store.row_blocks * store.columns / 2;
+}
+
+constexpr Rule kTmaws[] = {
+    kWaveRule,
+    kStagesRule,
+    kUnusedFieldsRule,
+    {[](const Case& c) { return find_instruction_named(c, "wgmma") != nullptr; },
+     [](const Case& c) { return no_instruction(c, "wgmma"); }},
+    {[](const Case& c) { return lines_fit(c); },
+     [](const Case& c) {
+       return fmt::format("wgmma takes {} operands with k contiguous only (rcr, or repack), got {}",
+                          to_string(c.signature.a), to_string(c.signature.layout));
+     }},
+    {[](const Case& c) {
+       const Scheduler s = c.algorithm.scheduler;
+       return s == Scheduler::cooperative || s == Scheduler::pingpong;
+     },
+     [](const Case& c) {
+       return fmt::format("tmaws is scheduled cooperative or pingpong, got {}",
+                          to_string(c.algorithm.scheduler));
+     }},
+    {[](const Case& c) {
+       const Shape3& w = c.algorithm.wave;
+       return w.m <= 3 && w.n == 1 && w.k == 1;
+     },
+     [](const Case& c) {
+       return fmt::format("tmaws has 1 to 3 consumers over m (1x1x1, 2x1x1, 3x1x1), got {}",
+                          to_string(c.algorithm.wave));
+     }},
+    {[](const Case& c) {
+       return c.algorithm.scheduler != Scheduler::pingpong || c.algorithm.wave.m == 2;
+     },
+     [](const Case& c) {
+       return fmt::format("pingpong needs 2 consumers, got {}", c.algorithm.wave.m);
+     }},
+    {[](const Case& c) {
+       const Shape3& w = c.algorithm.warp_tile;
+       return w.m == device::kWgmmaRows && w.n == c.algorithm.tile.n && w.k == wgmma_k(c) &&
+              warp_tile_listed(c);
+     },
+     [](const Case& c) {
+       return fmt::format("the warp tile is one wgmma: {}x{}x{} for {} with tile_n {}, got {}",
+                          device::kWgmmaRows, c.algorithm.tile.n, wgmma_k(c),
+                          to_string(c.signature.a), c.algorithm.tile.n,
+                          to_string(c.algorithm.warp_tile));
+     }},
+    {[](const Case& c) {
+       const int n = c.algorithm.tile.n;
+       return n % 8 == 0 && n <= kMaxWgmmaColumns &&
+              (c.signature.a != DType::int8 || n <= 32 || n % 16 == 0);
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "wgmma takes {} columns of {} up to {}, got tile_n {}",
+           c.signature.a == DType::int8 ? "8, 16, 24 and multiples of 16" : "multiples of 8",
+           to_string(c.signature.a), kMaxWgmmaColumns, c.algorithm.tile.n);
+     }},
+    {[](const Case& c) {
+       return c.algorithm.tile.k % (kTmawsLineBytes / size_of(c.signature.a)) == 0;
+     },
+     [](const Case& c) {
+       return fmt::format("tile_k must be a multiple of {} for {} ({} bytes), got {}",
+                          kTmawsLineBytes / size_of(c.signature.a), to_string(c.signature.a),
+                          kTmawsLineBytes, c.algorithm.tile.k);
+     }},
+    {[](const Case& c) { return tmaws_store(c.algorithm).row_blocks >= 1; },
+     [](const Case& c) {
+       const int consumers = consumers_per_tile(c);
+       return fmt::format("tile_m {} is not a multiple of the {} rows of {} consumer{}",
+                          c.algorithm.tile.m, device::kWgmmaRows * consumers, consumers,
+                          consumers == 1 ? "" : "s");
+     }},
+    {[](const Case& c) { return accumulators_per_thread(c) <= kMaxAccumulators; },
+     [](const Case& c) {
+       return fmt::format(
+           "needs {} accumulators a thread ({} x {} rows by {} columns over 128 "
+           "threads), at most {} fit",
+           accumulators_per_thread(c), tmaws_store(c.algorithm).row_blocks, device::kWgmmaRows,
+           c.algorithm.tile.n, kMaxAccumulators);
+     }},
+    {[](const Case& c) { return c.algorithm.wave.m < 3 || c.algorithm.tile.n <= kMaxColumnsOf3; },
+     [](const Case& c) {
+       return fmt::format("3 consumers leave registers for tile_n <= {}, got {}", kMaxColumnsOf3,
+                          c.algorithm.tile.n);
+     }},
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return a.cluster_m >= 1 && a.cluster_n >= 1 && a.cluster_m <= kMaxMulticast &&
+              a.cluster_n <= kMaxMulticast && a.cluster_m + a.cluster_n - 1 <= kMaxMulticast;
+     },
+     [](const Case& c) {
+       return fmt::format("a cluster shares tiles between at most {} blocks, got {}x{}",
+                          kMaxMulticast, c.algorithm.cluster_m, c.algorithm.cluster_n);
+     }},
+    {[](const Case& c) {
+       return shares_fit(tmaws_a(c.signature, c.algorithm), c.algorithm.tile.k) &&
+              shares_fit(tmaws_b(c.signature, c.algorithm), c.algorithm.tile.k);
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format("tile {} does not split into parts of 8 lines over a {}x{} cluster",
+                          to_string(a.tile), a.cluster_m, a.cluster_n);
+     }},
+    {[](const Case& c) { return c.algorithm.splits >= 1 && c.algorithm.splits <= kMaxSplits; },
+     [](const Case& c) {
+       return fmt::format("K is split over 1 to {} blocks of a cluster, got {}", kMaxSplits,
+                          c.algorithm.splits);
+     }},
+    kSlicesRule,
+    {[](const Case& c) { return splits_k(c.algorithm) == (c.algorithm.split_k != SplitK::none); },
+     [](const Case& c) {
+       return fmt::format("split_k must be {} for splits={} and slices={}, got {}",
+                          splits_k(c.algorithm) ? "ordered or atomic" : "none", c.algorithm.splits,
+                          c.algorithm.slices, to_string(c.algorithm.split_k));
+     }},
+    {[](const Case& c) { return c.algorithm.split_k != SplitK::atomic || c.algorithm.slices > 1; },
+     [](const Case& c) {
+       return fmt::format(
+           "slices of K may be added atomically, splits are added in order: split_k=atomic needs "
+           "at least 2 slices, got slices={} and splits={}",
+           c.algorithm.slices, c.algorithm.splits);
+     }},
+    {[](const Case& c) {
+       return !splits_k(c.algorithm) || c.algorithm.cluster_m * c.algorithm.cluster_n == 1;
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "splits and slices of K need a 1x1 cluster, got {}x{} with splits={} and "
+           "slices={}",
+           a.cluster_m, a.cluster_n, a.splits, a.slices);
+     }},
+    {[](const Case& c) {
+       return !splits_k(c.algorithm) || c.algorithm.scheduler != Scheduler::pingpong;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "splits and slices of K need the cooperative scheduler, got {} with splits={} and "
+           "slices={}",
+           to_string(c.algorithm.scheduler), c.algorithm.splits, c.algorithm.slices);
+     }},
+    {[](const Case& c) {
+       return !splits_k(c.algorithm) || c.algorithm.tile.n % split_columns(c.algorithm) == 0;
+     },
+     [](const Case& c) {
+       return fmt::format("tile_n must be a multiple of {} for {} splits of K, got {}",
+                          split_columns(c.algorithm), c.algorithm.splits, c.algorithm.tile.n);
+     }},
+    {[](const Case& c) {
+       return c.algorithm.splits == 1 || accumulators_with_splits(c) <= kMaxWithSplits;
+     },
+     [](const Case& c) {
+       return fmt::format("needs {} accumulators a thread for {} splits, at most {} fit",
+                          accumulators_with_splits(c), c.algorithm.splits, kMaxWithSplits);
+     }},
+    {[](const Case& c) { return c.algorithm.store != Store::cshuffle; },
+     [](const Case&) {
+       return std::string("tmaws stores by tma, direct or standard (whichever fits), got cshuffle");
+     }},
+    {[](const Case& c) {
+       return c.algorithm.store != Store::tma || tmaws_copies_out(c.signature, c.algorithm);
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "tma stores 16-bit outputs after steps that read a bias and two matrices of 16 bits at "
+           "most, all but relu and clamp beside at most 160 accumulators a thread, with swap_ab "
+           "after nothing, got out={} swap_ab={} epilogue={}; use the standard store",
+           to_string(c.signature.out), c.algorithm.swap_ab ? 1 : 0,
+           to_string(c.signature.epilogue));
+     }},
+    {[](const Case& c) {
+       return shared_memory(c.signature, c.algorithm).all <= c.target.shared_memory_bytes;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "needs {} bytes of shared memory ({} stages of {} and the rest), {} has "
+           "{}",
+           shared_memory(c.signature, c.algorithm).all, c.algorithm.stages,
+           shared_memory(c.signature, c.algorithm).stage, c.target.name,
+           c.target.shared_memory_bytes);
+     }},
+};
+
+constexpr Rule kNone[] = {
+    {[](const Case&) { return false; },
+     [](const Case& c) {
+       return fmt::format("{} is not a pipeline of CUDA targets", to_string(c.algorithm.pipeline));
+     }},
+};
+
+}  // namespace
+
+std::span<const Rule> cuda_rules(Pipeline pipeline) {
+  if (pipeline == Pipeline::tmaws) return kTmaws;
+  return pipeline == Pipeline::cpasync ? cpasync_rules() : kNone;
+}
+
+namespace {
+
+// What the copy engine asks of a matrix that it reads or writes.
+struct Window {
+  std::string_view name;  // name of the operand
+  std::string_view line;  // name of its contiguous dimension
+  std::int64_t length, ld, batch_stride;
+  DType dtype;
+};
+
+Verdict strides_are_small(const Window& w) {
+  if (std::max(w.ld, w.batch_stride) < kMaxTmaStride / size_of(w.dtype)) return {};
+  return {
+      fmt::format("the strides of {0} must be below 2^40 bytes with tmaws, got ld_{0}={1} "
+                  "batch_stride_{0}={2}",
+                  w.name, w.ld, w.batch_stride)};
+}
+
+Verdict window_fits(const Window& w, std::string_view role) {
+  const std::int64_t unit = kTmaBytes / size_of(w.dtype);
+  const auto refusal = [&](std::string_view name, std::int64_t value) {
+    return Verdict{fmt::format("{0} must be a multiple of {1} for {2} {3} with tmaws, got {0}={4}",
+                               name, unit, to_string(w.dtype), role, value)};
+  };
+  if (w.ld % unit != 0) {
+    if (w.ld == w.length) return refusal(w.line, w.length);
+    return refusal(fmt::format("ld_{}", w.name), w.ld);
+  }
+  if (w.batch_stride % unit != 0) {
+    return refusal(fmt::format("batch_stride_{}", w.name), w.batch_stride);
+  }
+  return strides_are_small(w);
+}
+
+// The copy engine reads rows of any length, but it writes multiples of 16 bytes.
+Verdict stores_fit(const Window& out) {
+  const std::int64_t unit = kTmaBytes / size_of(out.dtype);
+  if ((out.length | out.ld | out.batch_stride) % unit == 0) return {};
+  return {fmt::format(
+      "n and the strides of out must be multiples of {} for {} output stored by tma, got n={} "
+      "ld_out={} batch_stride_out={}; use the standard store",
+      unit, to_string(out.dtype), out.length, out.ld, out.batch_stride)};
+}
+
+// A window of the copy engine has one address and equal distances. Repacking brings other operands
+// into that form. The kernel's threads write such an output.
+Verdict arrays_fit(const Algorithm& a, const GemmProblem& p) {
+  if (!p.pointer_arrays) return {};
+  if (!a.repack) {
+    return {
+        "the copy engine of tmaws does not follow pointer_arrays; use a cpasync kernel or one "
+        "with repack"};
+  }
+  if (a.store == Store::tma) {
+    return {"the tma store does not follow pointer_arrays; use the standard store"};
+  }
+  return {};
+}
+
+// The copy engine's coordinates have 32 bits, and so has the number of a tile.
+Verdict counts_fit(const Algorithm& a, const GemmProblem& p) {
+  const std::pair<std::string_view, std::int64_t> sizes[] = {
+      {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}};
+  for (const auto& [name, size] : sizes) {
+    if (size > kMaxTmaSize) {
+      return {fmt::format("{} must be at most {} with tmaws, got {}", name, kMaxTmaSize, size)};
+    }
+  }
+  const int rows = a.swap_ab ? a.tile.n : a.tile.m;
+  const int columns = a.swap_ab ? a.tile.m : a.tile.n;
+  const double tiles = std::ceil(static_cast<double>(p.m) / rows + a.cluster_m + a.cluster_n) *
+                       std::ceil(static_cast<double>(p.n) / columns + a.cluster_m + a.cluster_n) *
+                       static_cast<double>(p.batch) * a.splits * a.slices;
+  if (tiles <= static_cast<double>(kMaxTmaSize)) return {};
+  return {fmt::format("tmaws counts its blocks up to {}, got about {:.0f} tiles of {}x{}",
+                      kMaxTmaSize, tiles, rows, columns)};
+}
+
+}  // namespace
+
+// Every block needs a tile of K. Every group of threads that adds up slices needs a counter.
+Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
+  if (a.splits * a.slices == 1) return {};
+  const auto tiles = [](std::int64_t size, int tile) { return (size + tile - 1) / tile; };
+  const std::int64_t steps = tiles(p.k, a.tile.k);
+  if (a.slices > 1 && steps < a.splits * a.slices) {
+    return {fmt::format("{} x {} parts of K need as many tiles of {}, got {} of k={}", a.splits,
+                        a.slices, a.tile.k, steps, p.k)};
+  }
+  if (a.slices == 1) return {};
+  const std::int64_t rows = a.swap_ab ? p.n : p.m;
+  const std::int64_t columns = a.swap_ab ? p.m : p.n;
+  const double groups =
+      static_cast<double>(tiles(rows, a.tile.m)) * static_cast<double>(tiles(columns, a.tile.n)) *
+      static_cast<double>(p.batch) * (a.pipeline == Pipeline::tmaws ? tmaws_slice_groups(a) : 1);
+  constexpr int kCounters = device::kCounterBytes / 4;
+  if (groups <= kCounters) return {};
+  return {
+      fmt::format("slices of K are added by at most {} groups of threads, {}x{}x{} with tile "
+                  "{} has {:.0f}",
+                  kCounters, p.m, p.n, p.batch, to_string(a.tile), groups)};
+}
+
+TmawsCopies tmaws_copies(const GemmProblem& problem) {
+  // The copy engine reads batches at equal distances, not through pointers.
+  if (problem.pointer_arrays) return {true, true};
+  const GemmProblem p = with_strides(problem);
+  const auto stride = [&p](std::int64_t value) { return p.batch > 1 ? value : 0; };
+  const bool fits_a = a_is_row_major(p.layout) || size_of(p.a) == 2;
+  const bool fits_b = !b_is_row_major(p.layout) || size_of(p.b) == 2;
+  return {!fits_a || !tmaws_reads(p.a, p.ld_a, stride(p.batch_stride_a)),
+          !p.preshuffled_b && (!fits_b || !tmaws_reads(p.b, p.ld_b, stride(p.batch_stride_b)))};
+}
+
+Verdict cuda_supports(const KernelSpec& spec, const GemmProblem& problem) {
+  const GemmProblem p = with_strides(problem);
+  if (spec.algorithm.pipeline == Pipeline::cpasync) return parts_fit(spec.algorithm, p);
+  if (spec.algorithm.pipeline != Pipeline::tmaws) return {};
+  const bool a_rows = a_is_row_major(p.layout);
+  const bool b_rows = b_is_row_major(p.layout);
+  const bool strided = p.batch > 1 && !p.pointer_arrays;
+  const auto stride = [strided](std::int64_t value) { return strided ? value : 0; };
+  const Window a = {"a",    a_rows ? "k" : "m",       a_rows ? p.k : p.m,
+                    p.ld_a, stride(p.batch_stride_a), p.a};
+  const Window b = {"b",    b_rows ? "n" : "k",       b_rows ? p.n : p.k,
+                    p.ld_b, stride(p.batch_stride_b), p.b};
+  const Window out = {"out", "n", p.n, p.ld_out, stride(p.batch_stride_out), p.out};
+  const bool repack = spec.algorithm.repack;
+  if (Verdict fits = arrays_fit(spec.algorithm, p); !fits) return fits;
+  if (Verdict fits = counts_fit(spec.algorithm, p); !fits) return fits;
+  if (Verdict fits = parts_fit(spec.algorithm, p); !fits) return fits;
+  if (Verdict fits = window_fits(a, "operands"); !fits && !repack) return fits;
+  if (Verdict fits = window_fits(b, "operands"); !fits && !repack && !p.preshuffled_b) return fits;
+  if (Verdict fits = strides_are_small(out); !fits) return fits;
+  return spec.algorithm.store == Store::tma ? stores_fit(out) : Verdict{};
+}
+
+}  // namespace tessera::gemm

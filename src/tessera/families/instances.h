@@ -1,0 +1,71 @@
+// Instances of another library's kernel templates: a second way to write kernels down.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/spec/kernel_spec.h"
+#include "tessera/spec/target.h"
+
+#pragma GCC visibility push(default)
+namespace tessera {
+
+struct Family;
+struct Verdict;
+struct Wish;
+
+// A file that another library's compiler reads. Its path may name a folder.
+struct InstanceFile {
+  std::string path;
+  std::string text;
+};
+
+// One kernel as an instance: the name by which the library knows it, and its header.
+struct Instance {
+  std::string name;
+  KernelSpec spec;
+  InstanceFile file;
+};
+
+// How a family writes its kernels for one library. The specs and names are those of the family's
+// own kernels; which of them the library has, its space and its rules decide.
+struct InstanceSource {
+  std::string_view name;  // the word of `tessera generate --source`
+  // The lists of the target's space. Throws Error{unsupported} when its row has none for the
+  // operation.
+  std::vector<Signature> (*signatures)(const Target&);
+  std::vector<Algorithm> (*algorithms)(const Target&, const Signature&);
+  // The kernels of a named set that the library has, in name order. Throws Error{not_found} with
+  // the nearest name.
+  std::vector<KernelSpec> (*preselected)(std::string_view set, const Target&);
+  // Whether the library has the kernel for the target, and whether a kernel that it has serves the
+  // problem.
+  Verdict (*is_legal)(const KernelSpec&, const Target&);
+  Verdict (*supports)(const KernelSpec&, const Problem&);
+  // The instance of a legal kernel.
+  Instance (*emit)(const KernelSpec&, const Target&);
+  // The files that register so many instances of one target, sorted by their names.
+  std::vector<InstanceFile> (*registration)(std::span<const Instance>, const Target&);
+};
+
+// The word for kernels of our own, and the words of all sources, that one first.
+inline constexpr std::string_view kNativeSource = "native";
+std::vector<std::string_view> instance_sources();
+
+// The family's source of that name; null for kNativeSource. Throws Error{not_found} with the
+// nearest word for an unknown one, and Error{unsupported} when the family has no such source.
+const InstanceSource* find_instance_source(const Family& family, std::string_view name);
+
+// What the family's own functions of the same purpose do, for the kernels of a source: every legal
+// one that passes the wishes, sorted by name; those that serve a problem; the instance of a kernel,
+// or Error{illegal_spec} with the rule that it breaks.
+std::vector<KernelSpec> enumerate_instances(const InstanceSource& source, const Family& family,
+                                            const Target& target, std::span<const Wish> wishes);
+std::vector<KernelSpec> instances_for(const InstanceSource& source, const Problem& problem,
+                                      const Target& target);
+Instance emit_instance(const InstanceSource& source, const KernelSpec& spec, const Target& target);
+
+}  // namespace tessera
+#pragma GCC visibility pop

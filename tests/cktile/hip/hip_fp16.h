@@ -1,0 +1,3 @@
+// See hip_runtime.h.
+#pragma once
+#include <hip/hip_runtime.h>

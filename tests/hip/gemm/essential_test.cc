@@ -1,0 +1,241 @@
+// Every kernel that ships for an AMD GPU: compiled here, counted, and run instruction by
+// instruction on the emulator on random ragged problems, against the fp64 reference.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "hip/gemm/emulated.h"
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/families/gemm/gemm.h"
+#include "tessera/families/tile/mfma.h"
+#include "tessera/jit/build.h"
+#include "tessera/jit/hip_compilers.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kLeastProblems = 200;      // of each target
+constexpr double kMostLdsCycles = 1.05;  // of what LDS needs at least
+
+class EmulatedGemm : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    try {
+      jit::find_hip_compiler({.compiler = {}, .worker = TESSERA_WORKER}, target_);
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    if (emulator::find_objdump().empty()) GTEST_SKIP() << "no llvm-objdump was found";
+    fmt::print("seed {}\n", seed_);
+  }
+
+  std::vector<KernelSpec> essential() const {
+    std::set<std::string> names;
+    std::vector<KernelSpec> specs;
+    for (const std::string& set : family_.preselected_names()) {
+      if (!set.ends_with("_essential")) continue;
+      try {
+        for (KernelSpec& spec : family_.preselected(set, target_)) {
+          if (names.insert(name_of(spec)).second) specs.push_back(std::move(spec));
+        }
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
+      }
+    }
+    return specs;
+  }
+
+  std::int64_t between(std::int64_t least, std::int64_t most) {
+    return least +
+           static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(most - least + 1));
+  }
+  bool one_in(int count) { return random_() % static_cast<unsigned>(count) == 0; }
+
+  // A problem of about a tile: edges in every direction, often rows that begin anywhere, now and
+  // then batches, arrays of pointers, C and scales.
+  GemmProblem problem_for(const KernelSpec& spec) {
+    const Algorithm& a = spec.algorithm;
+    const std::int64_t least_k = a.slices > 1 ? std::int64_t{a.slices - 1} * a.tile.k + 1 : 1;
+    const std::int64_t most_m = a.persistent ? 2 * a.tile.m : a.tile.m + a.tile.m / 4;
+    GemmProblem p = gemm::problem_of(std::get<GemmSignature>(spec.signature), between(1, most_m),
+                                     between(1, a.tile.n + a.tile.n / 4),
+                                     between(least_k, least_k + 2 * a.tile.k));
+    if (one_in(3)) {  // whole dwords, so that the usual way of loading runs
+      for (std::int64_t* size : {&p.m, &p.n, &p.k}) *size = (*size + 7) / 8 * 8;
+    }
+    if (one_in(12)) p.k = 0;
+    const bool is_small = p.m * p.n < 128 * 128;
+    if (is_small && one_in(3)) p.batch = between(2, 3);
+    p.pointer_arrays = p.batch > 1 && !p.preshuffled_b && one_in(2);
+    if (one_in(3)) add_gaps(p);
+    const bool is_exact = p.out == DType::int32;
+    if (one_in(2)) p.alpha = is_exact ? static_cast<float>(between(-3, 3)) : 0.75F;
+    if (one_in(2)) p.beta = is_exact ? static_cast<float>(between(1, 3)) : -1.5F;
+    if (a.slices > 1 && p.k < least_k) p.k = least_k;
+    return p;
+  }
+  void add_gaps(GemmProblem& p) {
+    const GemmProblem packed = with_strides(p);
+    p.ld_a = packed.ld_a + between(0, 9);
+    if (!p.preshuffled_b) p.ld_b = packed.ld_b + between(0, 9);
+    p.ld_out = packed.ld_out + between(0, 9);
+  }
+
+  // What the row says an MFMA of this kernel multiplies, and how many the code then has.
+  std::uint64_t mfmas_of(const KernelSpec& spec) const {
+    const Algorithm& a = spec.algorithm;
+    const auto& s = std::get<GemmSignature>(spec.signature);
+    int depth = 0;
+    for (const Instruction& i : target_.instructions) {
+      const bool fits = i.a == s.a && i.shape.m == a.warp_tile.m && a.warp_tile.k % i.shape.k == 0;
+      if (fits) depth = std::max(depth, i.shape.k);
+    }
+    const Shape3& w = a.warp_tile;
+    const int blocks = a.tile.m / (a.wave.m * w.m) * (a.tile.n / (a.wave.n * w.n));
+    const int turns =
+        tile::mfma_tiles(a).prefetch == 2 ? 2 : 1;  // the loop over K multiplies two tiles
+    return static_cast<std::uint64_t>(blocks * (a.tile.k / depth) * turns);
+  }
+
+  void expect_lean(const KernelSpec& spec, const EmulatedKernel& kernel) const {
+    const emulator::Facts facts = kernel.facts(name_of(spec));
+    EXPECT_EQ(facts.scratch_bytes, 0U);
+    EXPECT_EQ(facts.vgpr_spills, 0U);
+    EXPECT_EQ(facts.sgpr_spills, 0U);
+    EXPECT_EQ(facts.uncovered, 0U);
+    const bool is_general = spec.algorithm.pipeline == Pipeline::direct;
+    std::uint64_t mfmas = 0;
+    for (const auto& [name, count] : facts.mfmas) mfmas += count;
+    EXPECT_EQ(mfmas, is_general ? 0 : mfmas_of(spec));
+    EXPECT_LE(facts.mfmas.size(), 1U);
+    if (!is_general) {
+      const auto& s = std::get<GemmSignature>(spec.signature);
+      const int wanted = device::mfma_lds_bytes(
+          tile::mfma_shape(spec.algorithm, {size_of(s.a), size_of(s.b), false, false}));
+      EXPECT_EQ(facts.lds_bytes, static_cast<unsigned>(wanted));
+    }
+  }
+
+  void check(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+    const GemmProblem p = problem_for(spec);
+    ASSERT_EQ(family_.supports(spec, p, target_).reason, "") << to_string(Problem(p));
+    const Problem plain = family_.unpacked(p);
+    const std::uint64_t seed = random_();
+    SCOPED_TRACE(fmt::format("'{}', operands of seed {}", to_string(Problem(p)), seed));
+    measure::OwnedOperands owned = measure::random_operands(p, seed, 1, target_.fp8_encoding);
+    const Reference wanted =
+        family_.reference(plain, owned.operands, {.fp8 = target_.fp8_encoding});
+    emulator::Memory memory;
+    add_operands(owned, memory);
+    Operands operands = owned.operands;
+    std::vector<std::byte> packed;
+    if (p.preshuffled_b && p.k > 0) {
+      ASSERT_NO_FATAL_FAILURE(pack(spec, source, p, kernel, memory, operands, packed));
+    }
+    const auto resident = static_cast<unsigned>(between(1, 4));
+    ASSERT_EQ(kernel.run(name_of(spec), source, family_.bind(spec, p, operands), memory, resident),
+              "");
+    const Mismatch mismatch = family_.compare(plain, owned.operands, wanted);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+    EXPECT_EQ(measure::gaps_intact(owned), "");
+    ++problems_;
+    elements_ += mismatch.checked;
+  }
+
+  void pack(const KernelSpec& spec, const Source& source, const GemmProblem& p,
+            EmulatedKernel& kernel, emulator::Memory& memory, Operands& operands,
+            std::vector<std::byte>& packed) {
+    const auto sized = family_.prepack(spec, p, operands, nullptr);
+    ASSERT_TRUE(sized);
+    packed.assign(sized->bytes, std::byte{0xff});
+    const auto made = family_.prepack(spec, p, operands, packed.data());
+    memory.add(reinterpret_cast<std::uintptr_t>(packed.data()), packed.size());
+    ASSERT_EQ(kernel.run(name_of(spec), source, made->launch, memory, 1), "");
+    operands = made->operands;
+  }
+
+  Target target_ = load_target(GetParam());
+  const Family& family_ = family_of(Op::gemm);
+  std::uint64_t seed_ = std::random_device{}();
+  std::mt19937_64 random_{seed_};
+  int problems_ = 0;
+  std::int64_t elements_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Targets, EmulatedGemm, testing::Values("gfx90a", "gfx942", "gfx950"),
+                         [](const auto& row) { return row.param; });
+
+TEST_P(EmulatedGemm, EveryEssentialKernelIsLeanAndCorrect) {
+  const std::vector<KernelSpec> specs = essential();
+  ASSERT_GE(specs.size(), 60U);
+  std::vector<Source> sources;
+  for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
+  jit::BuildOptions options;
+  options.cache.folder = TESSERA_BUILD "/kernel-cache";
+  options.worker = TESSERA_WORKER;
+  options.use_shipped_packs = false;
+  jit::Builder builder(options);
+  std::vector<double> seconds;
+  emulator::Statistics all;
+  double worst_lds = 1;
+  const auto each = static_cast<int>((kLeastProblems + specs.size() - 1) / specs.size());
+  const auto built = builder.build_all(sources, target_, 0);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    SCOPED_TRACE(name_of(specs[i]));
+    ASSERT_EQ(built[i].error, "");
+    if (!built[i].was_cached) seconds.push_back(built[i].seconds);
+    EmulatedKernel kernel(read_file(built[i].artifact.binary));
+    expect_lean(specs[i], kernel);
+    for (int n = 0; n < each; ++n) check(specs[i], sources[i], kernel);
+    const emulator::Statistics& s = kernel.statistics;
+    if (s.lds_ideal_cycles > 0) {
+      const double ratio =
+          static_cast<double>(s.lds_cycles) / static_cast<double>(s.lds_ideal_cycles);
+      EXPECT_LE(ratio, kMostLdsCycles);
+      worst_lds = std::max(worst_lds, ratio);
+    }
+    all.add(s);
+  }
+  EXPECT_GE(problems_, kLeastProblems);
+  std::sort(seconds.begin(), seconds.end());
+  if (seconds.empty()) seconds = {0};
+  fmt::print(
+      "{}: {} kernels, {} compiled now: {:.2f} s (median), {:.2f} s (longest); {} problems, {} "
+      "elements; {} instructions, {} MFMAs, LDS cycles up to {:.3f} of the ideal\n",
+      target_.name, specs.size(), seconds.size(), seconds[seconds.size() / 2], seconds.back(),
+      problems_, elements_, all.instructions, all.mfmas, worst_lds);
+}
+
+// The check can fail: operands and a reference in the encoding that the target does not have.
+TEST_P(EmulatedGemm, TheOtherEncodingOfFp8IsWrong) {
+  const std::vector<KernelSpec> specs = essential();
+  const auto found = std::find_if(specs.begin(), specs.end(), [](const KernelSpec& spec) {
+    return std::get<GemmSignature>(spec.signature).a == DType::fp8;
+  });
+  if (found == specs.end()) GTEST_SKIP() << target_.name << " multiplies no fp8";
+  const Source source = family_.emit(*found, target_);
+  jit::BuildOptions options;
+  options.cache.folder = TESSERA_BUILD "/kernel-cache";
+  options.worker = TESSERA_WORKER;
+  options.use_shipped_packs = false;
+  EmulatedKernel kernel(read_file(jit::Builder(options).build(source, target_).binary));
+  const GemmProblem p = gemm::problem_of(std::get<GemmSignature>(found->signature), 40, 24, 56);
+  const bool is_ocp = target_.fp8_encoding == Fp8Encoding::ocp;
+  for (const Fp8Encoding encoding : {Fp8Encoding::ocp, Fp8Encoding::fnuz}) {
+    const measure::OwnedOperands owned = measure::random_operands(p, random_(), 1, encoding);
+    const Reference wanted = family_.reference(p, owned.operands, {.fp8 = encoding});
+    emulator::Memory memory;
+    add_operands(owned, memory);
+    const Launch launch = family_.bind(*found, p, owned.operands);
+    ASSERT_EQ(kernel.run(name_of(*found), source, launch, memory, 1), "");
+    EXPECT_EQ(family_.compare(p, owned.operands, wanted).ok,
+              is_ocp == (encoding == Fp8Encoding::ocp));
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,56 @@
+// The tables of instructions, one a group, as data: name, operands, function.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "instruction.h"
+
+namespace tessera::cdna_emulator {
+
+std::span<const Row> scalar_rows();
+std::span<const Row> control_rows();
+std::span<const Row> integer_rows();
+std::span<const Row> wide_rows();
+std::span<const Row> float_rows();
+std::span<const Row> half_rows();
+std::span<const Row> convert_rows();
+std::span<const Row> compare_rows();
+std::span<const Row> lane_rows();
+
+// A load, store or atomic of the global, flat, buffer or scratch instructions, by what follows the
+// prefix; or of the LDS instructions.
+struct MemoryRow {
+  enum class Kind : u8 { load, store, atomic } kind = Kind::load;
+  enum class Extend : u8 { none, sign, low, high } extend = Extend::none;  // low, high: d16
+  std::string_view name;
+  u8 bytes = 4;  // of one access
+  u8 parts = 1;  // 2: two offsets, 64: both times 64
+  void (*update)(const Instruction& instruction, u8* at, const u32* data, u32* old) = nullptr;
+};
+// A loaded value of less than 32 bits as the register `old` gets it.
+u32 extended(u32 old, u32 loaded, const MemoryRow& row);
+std::span<const MemoryRow> global_memory_rows();              // "load_dwordx2", "atomic_add_f32"
+std::span<const MemoryRow> lds_rows();                        // "ds_read_b128"
+void run_global(Wave& wave, const Instruction& instruction);  // global_ and flat_
+void run_buffer(Wave& wave, const Instruction& instruction);
+void run_lds(Wave& wave, const Instruction& instruction);
+
+// A matrix instruction with one block of side x side sums.
+enum class MatrixType : u8 { half, bfloat, single, xf32, int8, fp8, bf8 };
+struct MfmaRow {
+  std::string_view name;
+  int side, k;
+  MatrixType a, b;
+  bool formats = false;  // cbsz and blgp choose the types
+};
+std::span<const MfmaRow> mfma_rows();
+void run_mfma(Wave& wave, const Instruction& instruction);
+
+// The row of a name, or null.
+const Row* find_row(std::string_view name);
+const MfmaRow* find_mfma_row(std::string_view name);
+const MemoryRow* find_lds_row(std::string_view name);
+const MemoryRow* find_global_memory_row(std::string_view name_without_prefix);
+
+}  // namespace tessera::cdna_emulator
