@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs a wheel into a fresh virtual environment with NumPy alone, and runs the tests of this
 # folder from there: run.sh WHEEL PYTHON [BUILD]. With BUILD, a build of Tessera, the libraries and
-# programs in C and C++ are built and run, too.
+# programs in C and C++ are built and run, too, and what takes long.
 set -eu
 wheel=$(readlink -f "$1")
 python=$2
@@ -30,6 +30,6 @@ if [ $# -gt 2 ]; then
     "libraries/${program}_test"
   done
   libraries/ml_heuristic_test --model "$compat/../../models/gemm_avx512_fp32"
-  export TESSERA_CK_LIBS="$folder/libraries/bindings/ctypes"
+  export TESSERA_CK_LIBS="$folder/libraries/bindings/ctypes" TESSERA_LONG=1
 fi
 venv/bin/python -m unittest discover -s "$compat/tests"

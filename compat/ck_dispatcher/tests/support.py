@@ -24,6 +24,10 @@ print(f"TESSERA_TEST_SEED={SEED}", file=sys.stderr)
 HERE = tessera.Dispatcher().target["name"]
 
 
+# What takes long runs in './dev test --more' alone.
+long = unittest.skipUnless(os.environ.get("TESSERA_LONG"), "TESSERA_LONG is not set")
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         self.random = numpy.random.default_rng(SEED)

@@ -1,5 +1,7 @@
 """The documented command lines: their output files and exit codes."""
+import contextlib
 import csv
+import io
 import json
 import os
 import pathlib
@@ -9,7 +11,7 @@ import tempfile
 import unittest
 
 import tessera
-from support import COMPAT, HERE, Case
+from support import COMPAT, HERE, Case, long
 
 import predict
 from tessera_ck import targets
@@ -214,6 +216,20 @@ class Convolving(Scripts):
         self.assertEqual([row["problem"] for row in again], lines)
         self.assertEqual([row["kernel"] for row in again], [row["kernel"] for row in rows])
 
+    @long
+    def test_what_this_machine_chooses_against_all_its_kernels(self):
+        sys.path.insert(0, str(COMPAT / "heuristics/validation/grouped_conv"))
+        import _shapes
+        from validate_backward_models import SHAPES as backward
+        from validate_training_shapes import SHAPES as training
+        from grouped_conv_utils import GroupedConvProblem
+        self.assertEqual((len(training), len(backward)), (5, 7))
+        tiny = [GroupedConvProblem(C=4, K=4, Hi=4, Wi=4, Di=3, Z=2, dtype="fp32")]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(_shapes.validate(tiny, "fp32", 0.0), 0)
+            self.assertEqual(_shapes.validate(tiny, "fp32", 1.01), 1)
+        self.assertRegex(said.getvalue(), r"1 problems: mean .*: PASS \(at least 0%\)")
+
     def test_comparing_choices(self):
         head = "problem,chosen,chosen_tflops,best,best_tflops,predicted_tflops,efficiency\n"
         (self.folder / "old.csv").write_text(head + "a,k,1,k,1,1,1\nb,k,0.9,l,1,1,0.9\n")
@@ -237,6 +253,7 @@ class Convolving(Scripts):
         self.assertIn("holds no choices of a model", wrong.stderr)
 
 
+@long
 class Measuring(Scripts):
     def test_benchmark_data(self):
         found = self.run_script("heuristics/generate_benchmark_data.py", "--build_dir", "b",
@@ -263,6 +280,7 @@ class Measuring(Scripts):
             self.assertIn('"latency(ms)"', text)
 
 
+@long
 @unittest.skipUnless(has_lightgbm(), "LightGBM's library was not found")
 class Learning(Scripts):
     def test_training_judging_and_comparing(self):
@@ -310,6 +328,30 @@ class Learning(Scripts):
         mean = float(judged.stdout.partition("mean ")[2].partition("%")[0])
         self.assertEqual(judged.returncode, 0 if mean >= 95 else 1)
         self.assertTrue((self.folder / "validation_results_fp32_rcr.csv").is_file())
+
+    def test_the_quality_of_a_new_model(self):
+        lines = [f"conv direction=backward_data n=1 c={c} k={k} h=6 w=6 y=3 x=3 pad_h=1 pad_w=1"
+                 for c in (4, 8, 16, 24) for k in (4, 8, 16, 24)]
+        kernels = [f"conv_backwarddata_fp32_nhwgc_2d_{word}*" for word in (
+            "direct_1x1x1", "packab_14x512")]
+        tessera.sweep(problems=lines, kernels=kernels, store=str(self.folder / "s.sqlite"))
+        options = ["--n_estimators", "10", "--dtype", "fp32", "--param", "min_data_in_leaf=2"]
+        self.run_script("heuristics/train.py", "--operation", "grouped_conv", "--direction",
+                        "bwd_data", "--data_dir", "s.sqlite", "--out_dir", "old", "--n_splits", "3",
+                        *options)
+        spec = json.loads((self.folder / "old/feature_spec.json").read_text())
+        self.assertEqual(spec["op_type"], "grouped_conv_bwd_data")
+        found = subprocess.run(
+            [str(COMPAT / ENGINE / "test_model_quality.sh"), "bwd_data", "old", "s.sqlite", "out"],
+            cwd=self.folder, capture_output=True, text=True,
+            env={**os.environ, "PYTHON": sys.executable, "TRAIN_OPTIONS": " ".join(options)})
+        self.assertEqual(found.returncode, 0, found.stdout + found.stderr)
+        self.assertRegex(found.stdout, r"bwd_data: agreement (\d+)/\1 \(100\.0%\)\n")
+        self.assertTrue(found.stdout.endswith("PASS\n"), found.stdout)
+        usage = subprocess.run([str(COMPAT / ENGINE / "test_model_quality.sh")],
+                               capture_output=True, text=True)
+        self.assertEqual(usage.returncode, 2)
+        self.assertIn("VARIANT OLD_MODEL MEASUREMENTS", usage.stderr)
 
     def test_what_cannot_be_trained(self):
         wrong = self.run_script("heuristics/train.py", "--data_dir", "none", "--out_dir", "m",
