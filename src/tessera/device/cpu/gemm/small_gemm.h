@@ -225,22 +225,36 @@ struct SmallShare {
   }
 };
 
-// The share of a thread in all batches: rows are shared in whole groups of s.rows.
+// What one thread computes.
+struct SmallPart {
+  Range batches, m, n;
+};
+
+// Rows are shared in whole groups of s.rows. One thread does without the divisions.
+inline SmallPart small_part(const SmallShape& s, i64 rows, i64 columns, i64 batch,
+                            const CpuThread& thread) {
+  if (s.one_thread || thread.count == 1) {
+    const i64 mine = thread.index == 0 ? batch : 0;
+    return {{0, mine}, {0, rows}, {0, columns}};
+  }
+  const SmallGrid grid = small_grid(rows, columns, batch, thread.count);
+  const int index = thread.index;
+  if (index >= grid.batch * grid.m * grid.n) return {};
+  const i64 groups = blocks_of(rows, s.rows > 0 ? s.rows : 1);
+  const Range m = part(groups, 1, grid.m, index / grid.n % grid.m);
+  return {part(batch, 1, grid.batch, index / (grid.m * grid.n)),
+          {small_group(rows, groups, m.begin), small_group(rows, groups, m.end)},
+          small_columns(columns, grid.n, index % grid.n)};
+}
+
+// Runs a thread's share of all batches.
 template <class Arguments, class Run>
 [[gnu::always_inline]] inline void small_shares(const SmallShape& s, const Arguments& all,
                                                 const CpuThread& thread, Run run) {
   using Share = SmallShare<Arguments>;
-  const int threads = s.one_thread ? 1 : thread.count;
-  const SmallGrid grid = small_grid(all.m, all.n, all.batch, threads);
-  const int index = thread.index;
-  if (index >= grid.batch * grid.m * grid.n) return;
-  const Range batches = part(all.batch, 1, grid.batch, index / (grid.m * grid.n));
-  const i64 groups = blocks_of(all.m, s.rows > 0 ? s.rows : 1);
-  const Range mine = part(groups, 1, grid.m, index / grid.n % grid.m);
-  const Range m = {small_group(all.m, groups, mine.begin), small_group(all.m, groups, mine.end)};
-  if (m.begin == m.end) return;
-  const Range n = small_columns(all.n, grid.n, index % grid.n);
-  u8* at = static_cast<u8*>(thread.workspace) + index * Share::all_bytes(s, all);
+  const SmallPart mine = small_part(s, all.m, all.n, all.batch, thread);
+  if (mine.batches.begin == mine.batches.end || mine.m.begin == mine.m.end) return;
+  u8* at = static_cast<u8*>(thread.workspace) + thread.index * Share::all_bytes(s, all);
   u8* const ends = at;
   at += Share::ends_bytes(all.m);
   int* const start = reinterpret_cast<int*>(at);
@@ -249,11 +263,11 @@ template <class Arguments, class Run>
   u8* const panel = at + Share::sums_bytes(s, all.n);
   const bool raw = (s.sums_are_output || s.narrows) && all.alpha == 1.0F && all.beta == 0.0F;
   if (all.batch == 1 && all.pointer_arrays == 0) {
-    return run(Share{s, all, m, n, ends, start, panel, sums, raw});
+    return run(Share{s, all, mine.m, mine.n, ends, start, panel, sums, raw});
   }
-  for (i64 b = batches.begin; b < batches.end; ++b) {
+  for (i64 b = mine.batches.begin; b < mine.batches.end; ++b) {
     const Arguments g = one_batch(all, s.sizes, b);
-    run(Share{s, g, m, n, ends, start, panel, sums, raw});
+    run(Share{s, g, mine.m, mine.n, ends, start, panel, sums, raw});
   }
 }
 
