@@ -79,6 +79,7 @@ struct MfmaGemm {
   static constexpr int kBlocksM = C::kTileM / C::kWaveM / kSide;
   static constexpr int kBlocksN = C::kTileN / C::kWaveN / kSide;
   static constexpr int kQuads = kSide * kSide / 256;  // of a block's sums in a lane
+  static constexpr int kSumsALane = kBlocksM * kBlocksN * kQuads * 4;
   // Matrix instructions in the code.
   static constexpr int kMfmas = kBlocksM * kBlocksN * kSteps * Op::kParts * kTurns;
   static_assert(C::kWarpTileM == C::kWarpTileN, "a block of sums is square");
@@ -111,8 +112,11 @@ struct MfmaGemm {
     group = lane / kSide;
     row_a = wave % C::kWaveM * (C::kTileM / C::kWaveM) + lane % kSide;
     row_b = wave / C::kWaveM * (C::kTileN / C::kWaveN) + lane % kSide;
+    // With so many sums, clang 22 spills some of the zeros that it knows.
+    Acc zero = 0;
+    if constexpr (kSumsALane >= 256) asm volatile("" : "+v"(zero));
 #pragma unroll
-    for (int i = 0; i < kBlocksM * kBlocksN; ++i) sums[i] = Sum(0);
+    for (int i = 0; i < kBlocksM * kBlocksN; ++i) sums[i] = Sum(zero);
   }
 
   static __device__ __forceinline__ HipOperand operand(const void* data, i64 ld, i64 rows, i64 k) {
@@ -216,7 +220,6 @@ struct MfmaGemm {
 
   // The chunks of a step are read while those of the last one are multiplied, when there are
   // registers for both.
-  static constexpr int kSumsALane = kBlocksM * kBlocksN * kQuads * 4;
   static constexpr int kFragments =
       kSteps > 1 && kBlocksM + kBlocksN <= 8 && kSumsALane < 256 ? 2 : 1;
   struct Fragment {
