@@ -108,16 +108,35 @@ __device__ int printf(const char*, ...);
 // The host's library declares these for the host only. Those without a body are never called.
 #define MINI_MATH(NAME)            \
   __device__ float NAME##f(float); \
-  __device__ double NAME(double);
-MINI_MATH(acos)
-MINI_MATH(acosh) MINI_MATH(asin) MINI_MATH(asinh) MINI_MATH(atan) MINI_MATH(atanh) MINI_MATH(cos)
-    MINI_MATH(cosh) MINI_MATH(expm1) MINI_MATH(sin) MINI_MATH(sinh) MINI_MATH(tan) MINI_MATH(tanh)
+  __device__ double NAME(double)
+MINI_MATH(acos);
+MINI_MATH(acosh);
+MINI_MATH(asin);
+MINI_MATH(asinh);
+MINI_MATH(atan);
+MINI_MATH(atanh);
+MINI_MATH(cos);
+MINI_MATH(cosh);
+MINI_MATH(expm1);
+MINI_MATH(sin);
+MINI_MATH(sinh);
+MINI_MATH(tan);
+MINI_MATH(tanh);
 #define MINI_BUILTIN(NAME)                                              \
   MINI_DEVICE float NAME##f(float x) { return __builtin_##NAME##f(x); } \
-  MINI_DEVICE double NAME(double x) { return __builtin_##NAME(x); }
-        MINI_BUILTIN(ceil) MINI_BUILTIN(floor) MINI_BUILTIN(exp2) MINI_BUILTIN(exp)
-            MINI_BUILTIN(log) MINI_BUILTIN(log2) MINI_BUILTIN(sqrt) MINI_BUILTIN(fabs)
-                MINI_BUILTIN(rint) MINI_BUILTIN(trunc) __device__ float powf(float, float);
+  MINI_DEVICE double NAME(double x) { return __builtin_##NAME(x); }     \
+  static_assert(true)
+MINI_BUILTIN(ceil);
+MINI_BUILTIN(floor);
+MINI_BUILTIN(exp2);
+MINI_BUILTIN(exp);
+MINI_BUILTIN(log);
+MINI_BUILTIN(log2);
+MINI_BUILTIN(sqrt);
+MINI_BUILTIN(fabs);
+MINI_BUILTIN(rint);
+MINI_BUILTIN(trunc);
+__device__ float powf(float, float);
 __device__ double pow(double, double);
 __device__ float rsqrtf(float);
 __device__ double rsqrt(double);

@@ -1,6 +1,10 @@
 // See ../../dispatcher.hpp.
 #pragma once
+#include "ck_tile/core.hpp"
 #include "ck_tile/dispatcher.hpp"
+#include "ck_tile/host.hpp"
+#include "ck_tile/ops/gemm.hpp"
+// This one relies on those above.
 #include "ck_tile/ops/grouped_convolution.hpp"
 
 namespace ck_tile::dispatcher::backends {

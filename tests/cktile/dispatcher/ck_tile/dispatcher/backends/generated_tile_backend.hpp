@@ -1,6 +1,8 @@
 // See ../../dispatcher.hpp.
 #pragma once
+#include "ck_tile/core.hpp"
 #include "ck_tile/dispatcher.hpp"
+#include "ck_tile/host.hpp"
 #include "ck_tile/ops/gemm.hpp"
 
 namespace ck_tile::dispatcher::backends {
