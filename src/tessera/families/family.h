@@ -146,8 +146,7 @@ struct Family {
   // Whether the features describe all of the problem that matters for its time. On other problems
   // models have no opinion, and models do not learn from them.
   Required<Verdict(const Problem&)> features_fit;
-  // Whether the features describe the kernel. Models learn nothing from other kernels; they are
-  // placed beside the model's best kernel by the ratio of both estimates.
+  // Whether the features describe the kernel. Models know no others; see learn/ranker.h.
   Required<bool(const KernelSpec&)> is_described;
   // The features of every spec, one column after the other: feature f of specs[i] becomes columns[f
   // * specs.size() + i], a finite number for any valid problem. The specs have the problem's
@@ -188,7 +187,6 @@ struct Family {
   // kind with the same algorithms, so that its models can be asked; the estimate accounts for the
   // other differences. Returns the problem itself when there is none.
   Required<Problem(const Problem&, const Target&)> twin;
-
   Required<double(const Problem&)> flops;  // useful operations
   Required<double(const Problem&)> bytes;  // least traffic: every operand moves once
 
@@ -204,7 +202,6 @@ struct Family {
   // Makes a problem from a row of another program's file. Unknown keys are ignored. Throws
   // Error{parse_error}; its text continues a sentence of the caller that begins with the row.
   Required<Problem(const ProblemWords&)> from_words;
-
   // The problem that calls of the operation's builder describe. Throws Error{parse_error} for an
   // unknown setter or word, with the nearest one, Error{invalid_argument} with the rule that is
   // broken, and Error{unsupported} for an operation without a builder.

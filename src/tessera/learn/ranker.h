@@ -22,9 +22,11 @@ Verdict is_same_core(const Target& trained, const Target& here);
 // The model's seconds for every legal candidate (for a rank: minus its score). For types that the
 // model did not learn, it predicts the problem's twin; for an epilogue that it did not learn, the
 // problem without an epilogue. Each time is then multiplied by how many times longer the problem
-// itself takes according to the estimate. Returns false when the model has no opinion: outside of
-// its training range, and for another operation, type, target, kind of core or number of CPU
-// threads. Features are computed for the machine that the model was trained for.
+// itself takes according to the estimate. Kernels that no feature describes (Family::is_described)
+// are placed beside the best of the others by the ratio of both estimates. Returns false when the
+// model has no opinion: outside of its training range, and for another operation, type, target,
+// kind of core or number of CPU threads. Features are computed for the machine that the model was
+// trained for.
 bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
                      std::span<double> seconds);
 
