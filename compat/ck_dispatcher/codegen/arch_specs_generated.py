@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import _paths  # noqa: F401
-import tessera
 from tessera_ck import gemm as _gemm
 from tessera_ck import targets as _targets
+
+from codegen_common import valid_trait_configs
 
 FAMILIES = {"gfx908": "cdna1", "gfx90a": "cdna2", "gfx942": "cdna3", "gfx950": "cdna4",
             "sm90a": "hopper"}
@@ -23,8 +24,7 @@ PRESHUFFLE_PIPELINES = ["preshufflev2"]
 
 
 def _space(arch: str) -> Dict[str, Any]:
-    row = _targets.dispatcher_of(arch).target
-    return row.get("spaces", {}).get("gemm", {})
+    return _targets.original_space(arch, "gemm")
 
 
 def _shapes(words: List[str]) -> List[List[int]]:
@@ -41,16 +41,10 @@ def _warp_tiles(arch: str) -> Dict[str, List[List[int]]]:
 
 
 def _traits() -> Set[Tuple[str, str, str]]:
-    """What the rules refuse, whatever the epilogue: asked of the rules themselves."""
-    refused = set()
-    target = _targets.resolve("gfx942")
-    for pipeline in _targets.pipelines(target, "gemm"):
-        for scheduler in ("intrawave", "interwave"):
-            name = f"gemm_fp16_rcr_{pipeline}_128x128x32_2x2x1_32x32x8_{scheduler}_gfx942"
-            shown = tessera.command("show", kernel=name, target="gfx942", check=False)
-            if not shown["legal"] and scheduler in shown["reason"]:
-                refused.add((pipeline, "*", scheduler))
-    return refused
+    """What goes together on no target, whatever the epilogue."""
+    legal = {(trait.pipeline, trait.scheduler) for trait in valid_trait_configs()}
+    return {(pipeline, "*", scheduler) for pipeline in ("mem", "compv3", "compv4", "compv5")
+            for scheduler in ("intrawave", "interwave") if (pipeline, scheduler) not in legal}
 
 
 _ARCHS = sorted(_targets.rows())

@@ -138,8 +138,7 @@ def generate_cpp_compilation_unit(name: str) -> str:
 
 
 def _space(arch: Optional[str]) -> Dict[str, Any]:
-    target = _targets.resolve(arch)
-    return _targets.dispatcher_of(target.word).target.get("spaces", {}).get("gemm", {})
+    return _targets.original_space(arch, "gemm")
 
 
 def valid_wave_configs(arch: Optional[str] = None) -> List[List[int]]:

@@ -27,7 +27,8 @@ def hardware_of(arch: str) -> Dict[str, Any]:
     found: Dict[str, Any] = {"hw_num_cus": row.get("units"),
                              "hw_max_clock_mhz": row.get("clock_ghz", 0) * 1000,
                              "hw_wavefront_size": row.get("warp_size"),
-                             "hw_lds_capacity": row.get("shared_memory_bytes")}
+                             "hw_lds_capacity": row.get("shared_memory_bytes"),
+                             "hw_num_xcd": row.get("xcds")}
     for cache in row.get("caches", []):
         found[f"hw_{cache['name']}_cache_kb"] = cache["bytes"] // 1024
     return {key: value for key, value in found.items() if value}

@@ -81,9 +81,9 @@ def nearest_legal(config: Any, target: _targets.Target) -> Optional[Dict[str, An
         where=[f"epilogue={_gemm.config_epilogue(config)}"])]
     asked = _gemm.named_kernel(config, target).split("_")
 
-    def distance(name: str) -> Tuple[int, str]:
+    def distance(name: str) -> Tuple[int, int, str]:
         words = name.split("_")
-        return sum(word not in words for word in asked), name
+        return sum(word not in words for word in asked), len(words), name
 
     if not names:
         return None

@@ -218,9 +218,10 @@ class Named(Case):
     def test_illegal_ones_are_corrected(self):
         config = KernelConfig(gfx_arch="gfx942", tile_m=256, tile_n=256, tile_k=64)
         found = validate_kernel_config(config)
-        self.assertEqual(found.errors, [
-            "gemm_fp16_rcr_compv4_256x256x64_2x2x1_32x32x16_intrawave_gfx942: needs 65536 bytes of "
-            "LDS, compv4 allows 32768 of gfx942's 65536"])
+        kernel = "gemm_fp16_rcr_compv4_256x256x64_2x2x1_32x32x16_intrawave_gfx942"
+        rule = tessera.command("show", kernel=kernel, target="gfx942", check=False)["reason"]
+        self.assertTrue(rule)
+        self.assertEqual(found.errors, [f"{kernel}: {rule}"])
         corrected, changed, said = auto_correct_kernel_config(config)
         self.assertTrue(changed)
         self.assertTrue(validate_kernel_config(corrected).is_valid, said)
@@ -347,8 +348,13 @@ class Sweeps(Case):
         sweep = {"tile_config": {"tile_m": [64, 100, 256], "tile_n": [128]},
                  "trait_config": {"pipeline": ["compv3"], "scheduler": ["intrawave", "interwave"]}}
         found = gemm_utils.expand_sweep(sweep, gfx_arch="gfx942")
-        self.assertEqual([(c.tile_m, c.scheduler) for c in found],
-                         [(64, "intrawave"), (256, "intrawave")])
+        name = "gemm_fp16_rcr_compv3_{}x128x32_2x2x1_32x32x16_{}_gfx942"
+        legal = [(m, scheduler) for m in (64, 100, 256) for scheduler in ("intrawave", "interwave")
+                 if tessera.command("show", kernel=name.format(m, scheduler), target="gfx942",
+                                    check=False)["legal"]]
+        self.assertIn((64, "intrawave"), legal)
+        self.assertNotIn((100, "intrawave"), legal)
+        self.assertEqual([(c.tile_m, c.scheduler) for c in found], legal)
         again = gemm_utils.expand_sweep(json.loads(found[0].to_codegen_json()), gfx_arch="gfx942")
         self.assertEqual(again, [found[0]])
 

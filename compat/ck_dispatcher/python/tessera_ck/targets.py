@@ -83,6 +83,13 @@ def why_not_here(target: Target) -> str:
     return row["why_not"] or f"target '{target.name}' does not run on this machine"
 
 
+def original_space(arch: Optional[str], op: str) -> Dict[str, Any]:
+    """What a row lists for CK Tile's own kernels of an operation; where it has no such list, what
+    it lists for Tessera's."""
+    row = dispatcher_of(resolve(arch).word).target
+    return row.get("cktile_spaces", {}).get(op) or row.get("spaces", {}).get(op, {})
+
+
 def pipelines(target: Target, op: str) -> Any:
     """The words of the pipelines in a target's space of an operation; () where it has none."""
     space = dispatcher_of(target.word).target.get("spaces", {}).get(op, {})

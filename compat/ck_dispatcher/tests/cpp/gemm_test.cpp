@@ -23,7 +23,7 @@ DECL_KERNEL_SET(declared_here,
 DECL_KERNEL_SET(
     with_wildcards,
     .add(decl::Signature().dtype("fp16").layout("rcr"),
-         decl::Algorithm().tile(128, 128, 64).wave(ANY_INT).warp(32, 32, 8).pipeline(ANY),
+         decl::Algorithm().tile(128, 128, 64).wave(ANY_INT).warp(32, 32, 16).pipeline(ANY),
          "gfx942"));
 
 namespace {

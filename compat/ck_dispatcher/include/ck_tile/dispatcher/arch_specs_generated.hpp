@@ -47,18 +47,9 @@ inline std::size_t get_lds_capacity(GpuArch arch) {
       machine_for(arch_to_string(arch))->dispatcher->target().shared_memory_bytes);
 }
 
-// Whether the rules refuse the pair on gfx942, whatever the tile.
+// interwave is for the pipeline mem alone, on every target.
 inline bool is_trait_unsupported(Pipeline pipeline, Scheduler scheduler) {
-  decl::Declaration wanted;
-  wanted.signature.dtype("fp16");
-  wanted.algorithm.pipeline(detail::word(pipeline)).scheduler(detail::word(scheduler));
-  wanted.algorithm.tile(decl::ANY_INT).wave(decl::ANY_INT).warp(decl::ANY_INT);
-  wanted.arch = "gfx942";
-  try {
-    return decl::kernels_of(wanted).empty();
-  } catch (const DispatcherError&) {
-    return true;
-  }
+  return scheduler == Scheduler::Interwave && pipeline != Pipeline::Mem;
 }
 
 }  // namespace ck_tile::dispatcher::arch_specs
