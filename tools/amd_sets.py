@@ -82,7 +82,10 @@ def hip_name(head, dtype, row, target, words=""):
 def hip_rows(target, dtype, layout, kind):
     has_async = target == "gfx950" and layout == "rcr"
     if kind != "essential":
-        return HIP[kind] + (ASYNC[kind] if has_async else [])
+        rows = HIP[kind] + (ASYNC[kind] if has_async else [])
+        # 8 waves have no registers to transpose elements of one byte for so many sums.
+        transposes = SIZES[dtype] == 1 and layout != "rcr"
+        return [row for row in rows if not transposes or row[1:3] != ("256x256x32", "2x4x1")]
     rcr, other = HIP_ESSENTIAL["common" if dtype in ("fp16", "bf16") else "rare"]
     rows = list(rcr if layout == "rcr" else other)
     if has_async and dtype != "fp32":

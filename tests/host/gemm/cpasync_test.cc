@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tessera/base/error.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/targets/targets.h"
@@ -340,7 +341,13 @@ TEST(CpasyncGeneral, ServesEveryValidProblem) {
 TEST(CpasyncGeneral, CandidatesAreFewAndHoldTheShippedSets) {
   const Target target = load_target("sm90a");
   for (const std::string& set : preselected_names()) {
-    const std::vector<KernelSpec> shipped = preselected(set, target);
+    std::vector<KernelSpec> shipped;
+    try {
+      shipped = preselected(set, target);
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::not_found) << set;  // a set of other targets
+      continue;
+    }
     ASSERT_FALSE(shipped.empty()) << set;
     const auto& s = std::get<GemmSignature>(shipped.front().signature);
     // Of odd sizes: where nothing needs repacking, kernels that do it are no candidates.

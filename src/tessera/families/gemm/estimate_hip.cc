@@ -150,14 +150,16 @@ double busy_cycles(const HipCase& c) {
 // and columns of B. What an L2 lacks comes through the Infinity Cache, if there is one.
 double missed_bytes(const HipCase& c) {
   const Algorithm& a = c.algorithm();
-  const double xcds = std::max(1, c.target.xcds);
-  const double each = std::max(1.0, c.tiles_m * c.tiles_n * static_cast<double>(c.p.batch) / xcds);
+  const double all = std::max(1.0, c.tiles_m * c.tiles_n * static_cast<double>(c.p.batch));
+  const double xcds = std::min(double(std::max(1, c.target.xcds)), all);
+  const double each = all / xcds;
   const double at_once = std::min(each, c.units / xcds * resident(c));
   const double down = std::min({c.tiles_m, double{kRasterGroup}, at_once});
   const double right = std::ceil(at_once / std::max(1.0, down));
-  const double rows = down * a.tile.m * c.size_a + right * a.tile.n * c.size_b;
+  const double rows = std::min(down * a.tile.m, static_cast<double>(c.p.m));
+  const double columns = std::min(right * a.tile.n, static_cast<double>(c.p.n));
   const double turns = std::ceil(each / at_once);
-  return turns * rows * static_cast<double>(c.p.k) * xcds;
+  return turns * (rows * c.size_a + columns * c.size_b) * static_cast<double>(c.p.k) * xcds;
 }
 
 // The operands that the Infinity Cache cannot hold are read again.
