@@ -36,8 +36,12 @@ bool are_sizes_known(const FmhaProblem& p) {
          p.hdim % 8 == 0 && p.hdim_v % 8 == 0 && p.skip_q == 0;
 }
 
+// Attention of 16 bits. Its bias may be wider, but not narrower.
 bool are_types_known(const FmhaProblem& p) {
-  return (p.in == DType::fp16 || p.in == DType::bf16) && p.out == p.in;
+  const auto is_half = [](DType type) { return type == DType::fp16 || type == DType::bf16; };
+  const bool is_bias_known =
+      p.bias != FmhaBias::elementwise || p.dtype_bias == DType::fp32 || is_half(p.dtype_bias);
+  return is_half(p.in) && p.out == p.in && is_bias_known;
 }
 
 // Elements of a head lie one behind the other, and nothing is shared.

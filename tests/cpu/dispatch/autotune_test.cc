@@ -1,6 +1,7 @@
 // Choosing by measurements: autotuning, and measuring where no model has an opinion.
 #include "tessera/tune/autotune.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,6 +11,7 @@
 #include "cpu/dispatch/dispatcher_fixture.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/targets/targets.h"
 
 namespace tessera {
 namespace {

@@ -140,6 +140,18 @@ TEST_F(CuDnnFmha, LeavesOutWhatItDoesNotHave) {
   EXPECT_EQ(count(attention(fmt::format("{} in=bf16 out=fp32 dtype_bias=bf16", kSmall))), 0U);
 }
 
+// The type of a bias counts only where there is one.
+TEST_F(CuDnnFmha, LeavesOutBiasesOfEightBits) {
+  for (const DType type : all_dtypes()) {
+    FmhaProblem p = half(kSmall);
+    p.dtype_bias = type;
+    EXPECT_GT(count(p), 0U) << to_string(type);
+    p.bias = FmhaBias::elementwise;
+    const bool is_known = type == DType::fp32 || type == DType::fp16 || type == DType::bf16;
+    EXPECT_EQ(count(p) > 0, is_known) << to_string(type);
+  }
+}
+
 // ---- oneDNN ----
 
 class OneDnnFmha : public testing::Test {
