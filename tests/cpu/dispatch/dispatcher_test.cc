@@ -171,7 +171,7 @@ TEST_F(DispatcherTest, ExplainsAGpuButDoesNotRunIt) {
   const GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 4096, 4096, 4096);
   EXPECT_EQ(dispatcher.explain(p).spec.target, "gfx942");
   EXPECT_EQ(message_of([&] { dispatcher.kernel_for(p); }, ErrorCode::unsupported)
-                .find("target 'gfx942' cannot run here: "),
+                .find("target 'gfx942' needs an AMD GPU: "),
             0U);
 }
 

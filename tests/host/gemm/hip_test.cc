@@ -229,8 +229,9 @@ TEST(HipSupports, EverySliceNeedsATileOfK) {
 
 // ---- predictions ----
 
-// Random problems of each target: what is predicted is finite, grows with the problem, and the
-// kernel for every problem is never thought the fastest where an MFMA kernel runs.
+// Random problems of each target: what is predicted is finite, and the kernel for every problem is
+// not thought the fastest where an MFMA kernel has a whole instruction to compute. With less, both
+// take as long as a launch does.
 TEST(HipEstimate, IsFiniteAndPrefersMfma) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -249,6 +250,7 @@ TEST(HipEstimate, IsFiniteAndPrefersMfma) {
         const bool is_general = spec.algorithm.pipeline == Pipeline::direct;
         (is_general ? general : best) = is_general ? e.seconds : std::min(best, e.seconds);
       }
+      if (std::min({p.m, p.n, p.k}) < 16) continue;
       EXPECT_LT(best, general) << name << " " << to_string(Problem(p));
     }
   }

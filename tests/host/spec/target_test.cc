@@ -97,8 +97,9 @@ TEST(Target, RefusesAMalformedRowWithTheFieldsPath) {
       {with("\"units\": 4", "\"cores\": 4"),
        "cores is not a known field: known are name, backend, description, features, "
        "compile_flags, units, warp_size, vector_bytes, vector_registers, registers_per_thread, "
-       "registers_per_unit, max_threads_per_block, shared_memory_bytes, clock_ghz, "
-       "memory_gb_per_s, launch_us, caches, instructions, pipeline_limits, spaces, sources"},
+       "registers_per_unit, max_threads_per_block, shared_memory_bytes, shared_bytes_per_cycle, "
+       "xcds, fp8_encoding, unmeasured, clock_ghz, memory_gb_per_s, launch_us, caches, "
+       "instructions, pipeline_limits, spaces, cktile_spaces, sources"},
       {with("\"units\": 4", "\"unit\": 4"), "unit is not a known field, did you mean 'units'?"},
       {with("\"units\": 4", "\"units\": null"), "units must be a positive integer, got null"},
       {with("\"mine\"", "\"my machine\""),
@@ -123,7 +124,7 @@ TEST(Target, RefusesAMalformedRowWithTheFieldsPath) {
       {with("{\"packb\":", "{\"pakb\":"),
        "pipeline_limits.pakb must be one of packab, packb, packa, direct, stream, tmaws, cpasync, "
        "compv3, compv4, compv5, mem, rows, depthwise, flash, splitkv, async, qr, qrasync, "
-       "got \"pakb\", did you mean 'packb'?"},
+       "small, got \"pakb\", did you mean 'packb'?"},
       {with("\"max_stages\": 2", "\"max_stages\": 2, \"min_stages\": 3"),
        "pipeline_limits.packb.max_stages must be at least min_stages, 3, got 2"},
       {with("\"max_stages\": 2", "\"shared_memory_fraction\": 1.5"),
