@@ -17,7 +17,8 @@ namespace {
   E(a + b)                                                                                         \
   E(a - b)                                                                                         \
   E(a* b)                                                                                          \
-  E(a&(b | c)) E(a ^ ~b) E(a << (b & 31)) E(a >> (b & 31)) E(x >> (b & 31)) E((u64)a* b >> 32) E(  \
+  E(a&(b | c))                                                                                     \
+  E(a ^ ~b) E(a << (b & 31)) E(a >> (b & 31)) E(x >> (b & 31)) E((u64)a* b >> 32) E(               \
       (i64)x* y >> 32) E((u64)a* b + p) E((i64)x* y + q) E(a / (b | 1)) E(a % (b | 1))             \
       E(x / (y | 1)) E(p / (q | 1)) E((i64)p % ((i64)q | 1)) E(p + q) E(p - q) E(p* q) E(          \
           p << (a & 63)) E(p >> (a & 63)) E((i64)p >> (a & 63)) E(a < b ? c : a) E(x < y ? c : a)  \

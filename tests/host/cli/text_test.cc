@@ -233,11 +233,10 @@ TEST_F(CliText, VersionAndDoctor) {
     found.push_back(finding.at("what"));
     EXPECT_FALSE(finding.at("detail").get<std::string>().empty());
   }
-  const std::vector<std::string> expected = {"processor",     "C++ compiler", "kernel cache",
-                                             "threads",       "peer onednn",  "peer openblas",
-                                             "peer cublaslt", "peer cudnn",   "NVIDIA driver",
-                                             "AMD HIP",       "GPU targets",  "NVRTC",
-                                             "AMD compiler",  "llvm-objdump"};
+  const std::vector<std::string> expected = {
+      "processor",     "C++ compiler",  "kernel cache", "threads",       "peer onednn",
+      "peer openblas", "peer cublaslt", "peer cudnn",   "NVIDIA driver", "AMD HIP",
+      "GPU targets",   "NVRTC",         "AMD compiler", "llvm-objdump"};
   EXPECT_EQ(found, expected);
 }
 
