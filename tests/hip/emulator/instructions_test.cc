@@ -13,44 +13,29 @@ namespace {
 
 // Of a, b, c: random bits as u32, i32 (x, y, z), u64 (p, q) and floats of every size (f, g, h).
 // Each gives 64 bits. The text is compiled twice, so that it names builtins of clang and GCC alike.
-#define EXPRESSIONS(E)                                                                             \
-  E(a + b)                                                                                         \
-  E(a - b)                                                                                         \
-  E(a* b)                                                                                          \
-  E(a&(b | c))                                                                                     \
-  E(a ^ ~b) E(a << (b & 31)) E(a >> (b & 31)) E(x >> (b & 31)) E((u64)a* b >> 32) E(               \
-      (i64)x* y >> 32) E((u64)a* b + p) E((i64)x* y + q) E(a / (b | 1)) E(a % (b | 1))             \
-      E(x / (y | 1)) E(p / (q | 1)) E((i64)p % ((i64)q | 1)) E(p + q) E(p - q) E(p* q) E(          \
-          p << (a & 63)) E(p >> (a & 63)) E((i64)p >> (a & 63)) E(a < b ? c : a) E(x < y ? c : a)  \
-          E(p < q ? p : q) E((i64)p < (i64)q ? q : p) E(f < g ? a : b) E(f <= h ? a : b) E(        \
-              !(f > g) ? a : b) E(f != g ? a : b)                                                  \
-              E(__builtin_popcount(a)) E(__builtin_clz(a | 1)) E(                                  \
-                  __builtin_ctz(b | 0x80000000U)) E(__builtin_clzll(p | 1))                        \
-                  E(__builtin_ctzll(q | 1ULL << 63)) E(__builtin_bswap32(                          \
-                      a)) E(a >> 3 & 0x1ff) E(x << 5 >> 20) E(a << 7 | b >> 25)                    \
-                      E((a & b) | (~a & c)) E((a + b) << 3) E((a << 2) + b) E(a + b + c) E(        \
-                          (a ^ b) +                                                                \
-                          c) E(a | b | c)                                                          \
-                          E((a & 0xffffff) * (b & 0xffffff)) E((u16)(a + b)) E((u16)(a * b))       \
-                              E((i16)x >> (a & 15)) E((u8)a | (u32)(u8)b << 8) E((i64)(i8)a) E(    \
-                                  (u16)a << 16 |                                                   \
-                                  b >> 16) E(x < 0                                                 \
-                                                 ? -x                                              \
-                                                 : x) E(a<7 ? 7 : a> 1000 ? 1000 : a)              \
-                                  E(x<-5 ? -5 : x> 99 ? 99 : x) E(bits(f + g)) E(bits(f - g)) E(   \
-                                      bits(f* g)) E(bits(__builtin_fmaf(f, g, h))) E(bits(f / g))  \
-                                      E(bits(1.0F / g)) E(bits(-f)) E(bits(__builtin_fabsf(f))) E( \
-                                          bits(__builtin_floorf(f))) E(bits(__builtin_ceilf(f)))   \
-                                          E(bits(__builtin_truncf(f))) E(bits(                     \
-                                              __builtin_rintf(f))) E(bits(__builtin_fminf(f, g)))  \
-                                              E(bits(__builtin_fmaxf(f, g))) E(bits((float)a)) E(  \
-                                                  bits((float)x)) E(bits((float)(u8)(a >> 8)))     \
-                                                  E(bits((float)(i8)a)) E((u32)__builtin_fminf(    \
-                                                      __builtin_fabsf(f), 1e9F))                   \
-                                                      E((i32)__builtin_fmaxf(                      \
-                                                          -1e9F, h * 1e-30F)) E(bits((double)f))   \
-                                                          E(bits((double)f*(double)g + (double)h)) \
-                                                              E(bits((float)((double)f + g)))
+// clang-format takes the list for one statement.
+// clang-format off
+#define EXPRESSIONS(E) \
+  E(a + b) E(a - b) E(a * b) E(a & (b | c)) E(a ^ ~b) E(a << (b & 31)) E(a >> (b & 31)) \
+  E(x >> (b & 31)) E((u64)a * b >> 32) E((i64)x * y >> 32) E((u64)a * b + p) E((i64)x * y + q) \
+  E(a / (b | 1)) E(a % (b | 1)) E(x / (y | 1)) E(p / (q | 1)) E((i64)p % ((i64)q | 1)) E(p + q) \
+  E(p - q) E(p * q) E(p << (a & 63)) E(p >> (a & 63)) E((i64)p >> (a & 63)) E(a < b ? c : a) \
+  E(x < y ? c : a) E(p < q ? p : q) E((i64)p < (i64)q ? q : p) E(f < g ? a : b) \
+  E(f <= h ? a : b) E(!(f > g) ? a : b) E(f != g ? a : b) E(__builtin_popcount(a)) \
+  E(__builtin_clz(a | 1)) E(__builtin_ctz(b | 0x80000000U)) E(__builtin_clzll(p | 1)) \
+  E(__builtin_ctzll(q | 1ULL << 63)) E(__builtin_bswap32(a)) E(a >> 3 & 0x1ff) E(x << 5 >> 20) \
+  E(a << 7 | b >> 25) E((a & b) | (~a & c)) E((a + b) << 3) E((a << 2) + b) E(a + b + c) \
+  E((a ^ b) + c) E(a | b | c) E((a & 0xffffff) * (b & 0xffffff)) E((u16)(a + b)) E((u16)(a * b)) \
+  E((i16)x >> (a & 15)) E((u8)a | (u32)(u8)b << 8) E((i64)(i8)a) E((u16)a << 16 | b >> 16) \
+  E(x < 0 ? -x : x) E(a < 7 ? 7 : a > 1000 ? 1000 : a) E(x < -5 ? -5 : x > 99 ? 99 : x) \
+  E(bits(f + g)) E(bits(f - g)) E(bits(f * g)) E(bits(__builtin_fmaf(f, g, h))) E(bits(f / g)) \
+  E(bits(1.0F / g)) E(bits(-f)) E(bits(__builtin_fabsf(f))) E(bits(__builtin_floorf(f))) \
+  E(bits(__builtin_ceilf(f))) E(bits(__builtin_truncf(f))) E(bits(__builtin_rintf(f))) \
+  E(bits(__builtin_fminf(f, g))) E(bits(__builtin_fmaxf(f, g))) E(bits((float)a)) \
+  E(bits((float)x)) E(bits((float)(u8)(a >> 8))) E(bits((float)(i8)a)) \
+  E((u32)__builtin_fminf(__builtin_fabsf(f), 1e9F)) E((i32)__builtin_fmaxf(-1e9F, h * 1e-30F)) \
+  E(bits((double)f)) E(bits((double)f * (double)g + (double)h)) E(bits((float)((double)f + g)))
+// clang-format on
 
 #define FUNCTIONS                 \
   using u8 = unsigned char;       \
