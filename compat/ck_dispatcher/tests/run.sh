@@ -5,6 +5,7 @@
 set -eu
 wheel=$(readlink -f "$1")
 python=$2
+[ $# -lt 3 ] || build=$(readlink -f "$3")
 compat=$(cd "$(dirname "$0")/.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -16,7 +17,6 @@ cd "$folder"
 venv/bin/pip install -q "$wheel"
 if [ $# -gt 2 ]; then
   # As documented; there is no ROCm, and none is needed.
-  build=$(readlink -f "$3")
   mkdir -p libraries
   (
     cd libraries
