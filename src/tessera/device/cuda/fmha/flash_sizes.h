@@ -14,6 +14,7 @@ struct FlashShape {
   bool converts;     // whether elements have 8 bits, and those of v are converted to 16
   bool has_factors;  // whether blocks of keys have factors
   bool by_threads;   // whether threads store results, which do not have 16 bits
+  bool paged;        // whether keys and values lie in pages, which a whole warp fetches
 };
 
 inline constexpr int kFlashSlab = 64;            // elements of 16 bits of a swizzled line
@@ -26,16 +27,26 @@ inline constexpr int kFlashQueryRegisters = 8;   // more where it has the querie
 inline constexpr int kFlashByteRegisters = 24;   // have 8 bits
 inline constexpr int kFlashOtherRegisters = 8;   // more for factors, and for results by threads
 
-// Registers that the machine has, of 64 Ki for all threads: of a consumer's thread, and of one of
-// the group that fetches, and that converts where values have 8 bits.
+// Registers of a consumer's thread, and of one of the group that fetches, and that converts where
+// values have 8 bits.
 constexpr int flash_registers(int consumers) { return consumers == 3 ? 160 : 240; }
 constexpr int flash_registers(const FlashShape& s) {
   if (s.converts) return s.hdim_v == 256 ? 232 : 224;
-  return flash_registers(s.consumers);
+  return s.paged && s.consumers == 2 ? 232 : flash_registers(s.consumers);
 }
 constexpr int flash_fetch_registers(const FlashShape& s) {
   if (s.converts) return s.hdim_v == 256 ? 40 : 56;
-  return s.consumers == 3 ? 32 : 24;
+  if (s.consumers == 3) return 32;
+  return s.paged ? 40 : 24;
+}
+// Whether a block has all these registers: it starts with the same number for each thread, a
+// multiple of 8, of the machine's 64 Ki. Consumers that ask for more than the others gave back wait
+// for ever.
+constexpr bool flash_registers_fit(const FlashShape& s) {
+  constexpr int kMachine = 65536;
+  const int groups = s.consumers + 1;
+  const int at_start = kMachine / (groups * 128) / 8 * 8;
+  return s.consumers * flash_registers(s) + flash_fetch_registers(s) <= groups * at_start;
 }
 
 // Registers of a consumer's thread: sums, scores, weights, and the queries if these fit, which
