@@ -134,7 +134,7 @@ TEST_F(OtherFmha, BentScoresOfEightBitsCompileWithoutSpills) {
 }
 
 // Kernels that use all registers of a thread and are not shipped: a few may wait in memory.
-constexpr int kFewRegisters = 4;
+constexpr int kFewRegisters = 4, kSomeRegisters = 12;
 
 TEST_F(OtherFmha, FlashKernelsWithDropoutSpillFewRegisters) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
@@ -145,7 +145,8 @@ TEST_F(OtherFmha, FlashKernelsWithDropoutSpillFewRegisters) {
   expect_spills(sources, 4 * kFewRegisters);
 }
 
-TEST_F(OtherFmha, FlashKernelsOfPagesSpillFewRegisters) {
+// A whole warp fetches pages, so that the consumers have 8 registers less than others.
+TEST_F(OtherFmha, FlashKernelsOfPagesSpillSomeRegisters) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
   const std::vector<Source> sources = some_sources(
       {"dtype=bf16 lengths=packed mask=bottom_right pages=table lse=1",
@@ -153,7 +154,7 @@ TEST_F(OtherFmha, FlashKernelsOfPagesSpillFewRegisters) {
        "dtype=bf16 pages=list lse=1"},
       target_, "seqlen_q=64 seqlen_k=64 hdim=64 page_size=16");
   ASSERT_EQ(sources.size(), 4U);
-  expect_spills(sources, 4 * kFewRegisters);
+  expect_spills(sources, 4 * kSomeRegisters);
 }
 
 TEST_F(OtherFmha, SplitKernelsCompileWithoutSpills) {
