@@ -31,7 +31,6 @@ class FlashConsumer {
   static constexpr int kSums = C::kHdimV / 2;
   // Named barriers: consumers take turns to multiply; all consumers; a consumer.
   static constexpr int kTurns = 4, kTogether = 7, kAlone = 8;
-  static constexpr int kWaryTiles = 8;  // for which a consumer expects further repairs
   static constexpr bool kEqual = Block::kEqual;
   static constexpr bool kBends = Block::kBends;
   static constexpr bool kEightBits = Block::kConverts;
@@ -64,10 +63,11 @@ class FlashConsumer {
 
   // A repair costs as much as several blocks. So the warps of a consumer tell each other of repairs
   // by two flags that hold the tile's number, one for every other block; what is written beside one
-  // product is read after the turn of the next one.
+  // product is read after the turn of the next one. A tile learns nothing from the tiles before it:
+  // which ones these are differs from launch to launch, and the bits of a tile must not.
   u32 parity = 0;
   int number = 0;
-  int wary = 0;  // tiles for which all blocks take their maxima
+  bool wary = false;  // whether the tile's further blocks take their maxima
 
   __device__ __forceinline__ u32 flag(u32 which) const {
     return block.shared + kSizes.flags + static_cast<u32>(group) * 8 + which * 4;
@@ -121,7 +121,7 @@ class FlashConsumer {
     ring.next();
     // The vote tells the compiler that all threads go the same way.
     const bool jumped = static_cast<int>(load_word(flag(parity))) == number;
-    if (__any_sync(~0U, jumped)) wary = kWaryTiles;
+    if (__any_sync(~0U, jumped)) wary = true;
     parity ^= 1;
     wgmma_wait<1>();
     wgmma_done(scores);
@@ -158,7 +158,7 @@ class FlashConsumer {
     const int end = (i + 1) * kKeys;
     return end > Block::keys_of(a, tile) || (C::kMasked && end + more > tile.row + right);
   }
-  __device__ __forceinline__ bool is_edge(int i) const { return wary > 0 || is_cut(i, 1); }
+  __device__ __forceinline__ bool is_edge(int i) const { return wary || is_cut(i, 1); }
 
   // The blocks of a tile that have neither masks nor a mean jump of the scores. True: this warp's
   // scores jumped in the last one, and are to be weighed anew.
@@ -186,7 +186,7 @@ class FlashConsumer {
       finish();
       factors.turn(sums, scores, true);
       pack();
-    } while (index > stop && wary == 0);
+    } while (index > stop && !wary);
     return false;
   }
 
@@ -240,7 +240,7 @@ class FlashConsumer {
     index = tile.blocks;
     rows.clear();
     ++number;
-    if (wary > 0) --wary;
+    wary = false;
   }
 
   // Which blocks the tile sees, and which of them are cut on the left.
