@@ -226,6 +226,7 @@ Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter
   require_one_machine(data, kept);
   Known known;
   Times times;
+  std::set<std::string> devices;
   for (const Kept& k : kept) {
     const std::string& text = data.problems.at(static_cast<std::size_t>(k.row->problem));
     const std::string& name = data.kernels.at(static_cast<std::size_t>(k.row->kernel));
@@ -237,6 +238,7 @@ Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter
                   k.row->seconds);
     }
     times[{text, name}].push_back(k.row->seconds);
+    devices.insert(data.runs.at(static_cast<std::size_t>(k.row->run)).device);
   }
   if (times.empty()) {
     refuse_data("none of {} rows is of the types {} and on the {} side of the split", kept.size(),
@@ -247,6 +249,7 @@ Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter
   Dataset d;
   d.target = run.target;
   d.threads = run.threads;
+  d.devices.assign(devices.begin(), devices.end());
   fill(d, known, times);
   require_one_operation(d);
   if (d.problems.size() < filter.least_problems) {

@@ -27,7 +27,8 @@ struct Dataset {
   };
   std::string target;
   int threads = 1;
-  std::vector<Problem> problems;  // sorted by their text; at least one, all of one operation
+  std::vector<std::string> devices;  // that measured, sorted
+  std::vector<Problem> problems;     // sorted by their text; at least one, all of one operation
   std::vector<KernelSpec> kernels;
   std::vector<std::string> kernel_names;  // sorted
   std::vector<Row> rows;                  // sorted by problem, then kernel name

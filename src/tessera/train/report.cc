@@ -26,8 +26,9 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Dataset& data, c
   return {
       {"Target", fmt::format("{}: {}", target.name, target.description)},
       {"Threads", fmt::format("{}", data.threads)},
-      {"Measurements", fmt::format("{} rows: {} problems, {} kernels", data.rows.size(),
-                                   data.problems.size(), data.kernels.size())},
+      {"Measurements",
+       fmt::format("{} rows: {} problems, {} kernels, on {}", data.rows.size(),
+                   data.problems.size(), data.kernels.size(), fmt::join(data.devices, ", "))},
       {"Data", data.hash},
       {"Model", fmt::format("{} of {} on {}, {} trees, trained {} on {} rows of {} problems",
                             to_string(m.quantity), fmt::join(m.dtypes, ", "), m.target,

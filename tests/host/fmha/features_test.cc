@@ -255,5 +255,12 @@ TEST(FmhaFeatures, NoFeatureDescribesElementsApart) {
             "no feature describes elements of v that lie apart, got a stride of 9");
 }
 
+TEST(FmhaFeatures, NoFeatureDescribesValuesInKeys) {
+  const std::string line = "fmha heads=16 heads_kv=1 seqlen_q=1 seqlen_k=70 hdim=576 hdim_v=512";
+  EXPECT_TRUE(features_fit(parse_problem(line)));
+  EXPECT_EQ(features_fit(parse_problem(line + " v_in_k=1")).reason,
+            "no feature says that values are a part of the keys, got v_in_k=1");
+}
+
 }  // namespace
 }  // namespace tessera::fmha

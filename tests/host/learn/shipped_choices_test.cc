@@ -109,6 +109,22 @@ const Choice kChoices[] = {
      "dtype=bf16",
      "conv_backwardweight_bf16_nhwgc_2d_tmaws_64x192x64_1x1x1_64x192x16_cooperative_splitordered1_"
      "slices8_s6_repack_sm90a"},
+    {"fmha_sm90a_forward_bf16",
+     "fmha heads=16 seqlen_q=4096 seqlen_k=4096 hdim=128 mask=top_left dtype=bf16",
+     "fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_masked_s4_sm90a"},
+    {"fmha_sm90a_forward_bf16",
+     "fmha batch=8 heads=12 seqlen_q=512 seqlen_k=512 hdim=64 dtype=bf16",
+     "fmha_forward_bf16_tmaws_128x128x64_2x1x1_1x1x1_s6_sm90a"},
+    {"fmha_sm90a_forward_bf16",
+     "fmha heads=32 heads_kv=8 seqlen_q=1 seqlen_k=8192 hdim=128 dtype=bf16",
+     "fmha_forward_bf16_splitkv_16x16x128_1x4x1_1x1x1_slices132_s3_sm90a"},
+    {"fmha_sm90a_backward_bf16",
+     "fmha kind=backward batch=2 heads=16 seqlen_q=4096 seqlen_k=4096 hdim=128 dtype=bf16 "
+     "mask=top_left",
+     "fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_masked_splitatomic1_s3_sm90a"},
+    {"fmha_sm90a_backward_bf16",
+     "fmha kind=backward batch=8 heads=12 seqlen_q=512 seqlen_k=512 hdim=64 dtype=bf16",
+     "fmha_backward_bf16_tmaws_128x128x64_2x1x1_1x1x1_splitatomic1_s3_sm90a"},
 };
 
 Manifest manifest_of(const std::string& model) {
@@ -132,6 +148,65 @@ TEST(ShippedModels, ChooseTheseKernels) {
     EXPECT_EQ(decision.name, choice.kernel) << choice.model << ": " << choice.problem;
     EXPECT_EQ(decision.source, ChoiceSource::learned)
         << choice.model << ": " << choice.problem << ": " << decision.why;
+  }
+}
+
+Decision decide_on_hopper(const std::string& problem, bool deterministic = false) {
+  ChooseOptions options;
+  options.deterministic = deterministic;
+  options.rankers = {make_shelf_ranker(std::make_shared<const ModelShelf>("")),
+                     make_analytic_ranker()};
+  return choose(parse_problem(problem), load_target("sm90a"), options);
+}
+
+// Models have rated the kernels whose sums have no order as well, so that these are mostly first.
+TEST(ShippedModels, GradientsAreAddedInOrderWhereAsked) {
+  for (const std::string types : {"bf16", "fp16"}) {
+    for (const std::string sizes :
+         {"batch=2 heads=16 seqlen_q=4096 seqlen_k=4096 hdim=128 mask=top_left",
+          "batch=8 heads=12 seqlen_q=512 seqlen_k=512 hdim=64",
+          "batch=4 heads=32 heads_kv=8 seqlen_q=1000 seqlen_k=1000 hdim=96 mask=bottom_right"}) {
+      const std::string line = "fmha kind=backward dtype=" + types + " " + sizes;
+      const Decision any = decide_on_hopper(line);
+      EXPECT_EQ(any.source, ChoiceSource::learned) << line << ": " << any.why;
+      EXPECT_EQ(any.spec.algorithm.pipeline, Pipeline::tmaws) << any.name;
+      const Decision ordered = decide_on_hopper(line, true);
+      EXPECT_EQ(ordered.source, ChoiceSource::learned) << line << ": " << ordered.why;
+      EXPECT_EQ(ordered.spec.algorithm.pipeline, Pipeline::tmaws) << ordered.name;
+      EXPECT_EQ(ordered.spec.algorithm.split_k, SplitK::ordered) << ordered.name;
+    }
+  }
+}
+
+// A model answers for what it has learned and for what its family puts in its place.
+TEST(ShippedModels, AttentionBesideWhatWasLearned) {
+  for (const std::string line : {
+           "fmha batch=4 heads=32 heads_kv=8 seqlen_q=1 seqlen_k=8192 hdim=128 lengths=padded "
+           "dtype=bf16",
+           "fmha batch=4 heads=32 heads_kv=8 seqlen_q=4 seqlen_k=8192 hdim=128 lengths=padded "
+           "dtype=bf16 mask=bottom_right",
+           "fmha batch=16 heads=32 heads_kv=8 seqlen_q=1 seqlen_k=8192 hdim=128 lengths=padded "
+           "dtype=bf16 pages=table page_size=64",
+           "fmha heads=32 heads_kv=8 seqlen_q=1 seqlen_k=8192 hdim=128 dtype=bf16 num_splits=4",
+           "fmha batch=2 heads=32 seqlen_q=2048 seqlen_k=2048 hdim=128 lengths=padded dtype=fp16 "
+           "mask=top_left bias=alibi lse=1",
+           "fmha kind=extend batch=4 heads=32 heads_kv=8 seqlen_q=2 seqlen_k=4096 hdim=128 "
+           "dtype=bf16 lengths=padded mask=bottom_right rotary=half rotate_q=1",
+       }) {
+    const Decision decision = decide_on_hopper(line);
+    EXPECT_EQ(decision.source, ChoiceSource::learned) << line << ": " << decision.why;
+    EXPECT_NE(decision.spec.algorithm.pipeline, Pipeline::direct) << decision.name;
+  }
+  for (const std::string line : {
+           "fmha heads=1 seqlen_q=500000 seqlen_k=500000 hdim=128 dtype=bf16",
+           "fmha heads=16 seqlen_q=0 seqlen_k=77 hdim=64 dtype=bf16",
+           "fmha batch=16 heads=16 heads_kv=1 seqlen_q=1 seqlen_k=8192 hdim=576 hdim_v=512 "
+           "v_in_k=1 dtype=bf16",
+           "fmha batch=4 heads=16 seqlen_q=4096 seqlen_k=4096 hdim=128 dtype=fp8 out=bf16",
+           "fmha heads=16 seqlen_q=64 seqlen_k=64 hdim=64",
+       }) {
+    const Decision decision = decide_on_hopper(line);
+    EXPECT_EQ(decision.source, ChoiceSource::analytic) << line << ": " << decision.why;
   }
 }
 

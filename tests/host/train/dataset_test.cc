@@ -80,6 +80,17 @@ TEST_F(Datasets, TimesOfSeveralFilesCountByTheirMedian) {
   EXPECT_EQ(all.hash, one.hash);
 }
 
+TEST_F(Datasets, DevicesAreThoseOfTheRows) {
+  const std::string device = data_.runs[0].device;
+  measure::SweepData other = data_;
+  other.runs[0].device = "AAA";
+  measure::SweepData failed = data_;
+  failed.runs[0].device = "BBB";
+  for (measure::SweepRow& row : failed.rows) row.outcome = measure::Outcome::wrong;
+  const std::vector<measure::SweepData> parts = {data_, other, failed};
+  EXPECT_EQ(make_dataset(joined(parts), {}).devices, (std::vector<std::string>{"AAA", device}));
+}
+
 TEST_F(Datasets, RowsThatAreNotOkAreLeftOut) {
   for (measure::SweepRow& row : data_.rows) {
     if (row.kernel != 0) row.outcome = measure::Outcome::wrong;

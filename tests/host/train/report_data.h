@@ -100,6 +100,7 @@ inline train::Dataset noisy_data(const Target& target, std::size_t problems, std
   train::Dataset d;
   d.target = target.name;
   d.threads = 2;
+  d.devices = {"an EPYC", "another one"};
   d.hash = "0123";
   const std::vector<KernelSpec> all = family.candidates(chosen.begin()->second, target);
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -98,6 +98,7 @@ TEST(Report, TablesHoldTheMetrics) {
   EXPECT_NE(summary.find(row("learned", r.learned.summary)), std::string::npos);
   EXPECT_NE(summary.find(row("analytic", r.analytic.summary)), std::string::npos);
   EXPECT_NE(summary.find(row("random", r.random.summary)), std::string::npos);
+  EXPECT_NE(page.find(" kernels, on an EPYC, another one"), std::string::npos);
   const std::string slices = between(page, "<section id=\"slices\">", "</section>");
   for (const Slice& slice : r.learned.slices) {
     EXPECT_NE(slices.find(row(slice.by + " " + slice.value, slice.summary)), std::string::npos);

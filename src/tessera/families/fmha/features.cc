@@ -24,9 +24,10 @@ std::span<const Feature> features() {
 }
 
 // Rows of 16 bytes and more come from memory at the same pace wherever they lie, but elements that
-// lie apart do not.
+// lie apart do not. Keys that hold the values are read once, which changes what limits a kernel.
 Verdict features_fit(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
+  if (p.v_in_k) return {"no feature says that values are a part of the keys, got v_in_k=1"};
   if (appends(p) || p.cache_layout != FmhaCacheLayout::linear) return {};
   for (const auto& [name, hdim, strides] : {std::tuple{"q", p.hdim, &query_strides(p)},
                                             {"k", p.hdim, &p.k_strides},
