@@ -45,7 +45,8 @@ device::FlashShape shape_of(const FmhaSignature& s, const Algorithm& a) {
           bends,
           is_eight_bits(s.in),
           has_block_factors(s.qscale),
-          size_of(s.out) != 2};
+          size_of(s.out) != 2,
+          s.pages != FmhaPages::none};
 }
 
 // ---- which kernels there are ----

@@ -38,11 +38,11 @@ struct FlashBlock {
   // registers for that.
   static constexpr bool kFetchesBias =
       C::kBias == FmhaBias::elementwise && sizeof(typename C::Bias) == 2 && kConsumers == 2;
-  static constexpr FlashShape kShape = {kConsumers,      kKeys,
-                                        C::kTileK,       C::kHdimV,
-                                        kStages,         kBends || C::kDropout,
-                                        kConverts,       scales_keys(kQscale),
-                                        sizeof(Out) != 2};
+  static constexpr FlashShape kShape = {kConsumers,       kKeys,
+                                        C::kTileK,        C::kHdimV,
+                                        kStages,          kBends || C::kDropout,
+                                        kConverts,        scales_keys(kQscale),
+                                        sizeof(Out) != 2, C::kPages != FmhaPages::none};
   static constexpr FlashSizes kSizes = flash_sizes(kShape);
   static constexpr int kBuffers = kSizes.query_buffers;
   static constexpr bool kPaged = C::kPages != FmhaPages::none;
@@ -51,6 +51,9 @@ struct FlashBlock {
   static_assert(C::kTileM == kConsumers * kWgmmaRows, "a consumer has 64 queries");
   static_assert(kConsumers == 2 || kConsumers == 3, "consumers take turns");
   static_assert(kSizes.bytes <= kSharedLimit, "the block must fit into shared memory");
+  static_assert(flash_registers_suffice(kConsumers, flash_registers(kShape),
+                                        flash_fetch_registers(kShape)),
+                "consumers would wait for registers");
 
   // Queries and keys lie in whole lines; what is behind a head in them is not multiplied.
   static constexpr int kPerLine = kLineBytes / static_cast<int>(sizeof(T));

@@ -30,7 +30,7 @@ struct FlashFmha {
     if (threadIdx.x == 0) block.init();
     __syncthreads();
     if (group == kConsumers) {
-      registers_shrink<Block::kPaged ? 32 : flash_fetch_registers(Block::kShape)>();
+      registers_shrink<flash_fetch_registers(Block::kShape)>();
       const int warp = uniform(static_cast<int>(threadIdx.x) % kGroupThreads / 32);
       if constexpr (Block::kPaged) {
         if (warp == 0) FlashPagedProducer<C>(arguments, block).run();

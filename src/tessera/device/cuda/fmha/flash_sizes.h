@@ -14,6 +14,7 @@ struct FlashShape {
   bool converts;     // whether elements have 8 bits, and those of v are converted to 16
   bool has_factors;  // whether blocks of keys have factors
   bool by_threads;   // whether threads store results, which do not have 16 bits
+  bool paged;        // whether keys and values lie in pages, which a whole warp fetches
 };
 
 inline constexpr int kFlashSlab = 64;            // elements of 16 bits of a swizzled line
@@ -31,11 +32,21 @@ inline constexpr int kFlashOtherRegisters = 8;   // more for factors, and for re
 constexpr int flash_registers(int consumers) { return consumers == 3 ? 160 : 240; }
 constexpr int flash_registers(const FlashShape& s) {
   if (s.converts) return s.hdim_v == 256 ? 232 : 224;
-  return flash_registers(s.consumers);
+  return s.paged ? 232 : flash_registers(s.consumers);
 }
+constexpr int flash_fetch_registers(int consumers) { return consumers == 3 ? 32 : 24; }
 constexpr int flash_fetch_registers(const FlashShape& s) {
   if (s.converts) return s.hdim_v == 256 ? 40 : 56;
-  return s.consumers == 3 ? 32 : 24;
+  return s.paged ? 40 : flash_fetch_registers(s.consumers);
+}
+
+// Whether a block has so many registers. It starts with an equal share for each thread, a multiple
+// of 8, and a consumer that asks for more than the others have given back waits for ever: two
+// consumers and the group that fetches share 504, not 512.
+constexpr bool flash_registers_suffice(int consumers, int of_consumer, int of_fetch) {
+  constexpr int kAll = 64 * 1024 / kGroupThreads;
+  const int groups = consumers + 1;
+  return consumers * of_consumer + of_fetch <= kAll / groups / 8 * 8 * groups;
 }
 
 // Registers of a consumer's thread: sums, scores, weights, and the queries if these fit, which
@@ -88,8 +99,8 @@ constexpr FlashSizes flash_sizes(const FlashShape& s) {
 // The shared memory that a launch must give each block. It does not overflow for tiles that are too
 // large for any machine.
 constexpr long long flash_bytes(const FlashShape& s) {
-  const FlashSizes one =
-      flash_sizes({s.consumers, s.keys, s.hdim, s.hdim_v, 0, false, s.converts, false, false});
+  const FlashSizes one = flash_sizes(
+      {s.consumers, s.keys, s.hdim, s.hdim_v, 0, false, s.converts, false, false, false});
   return one.bytes + static_cast<long long>(s.stages) * (one.stage_bytes + 2 * 8);
 }
 
