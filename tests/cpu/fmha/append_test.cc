@@ -8,6 +8,7 @@
 
 #include "cpu/kernel_folder.h"
 #include "host/fmha/append_problems.h"
+#include "host/fmha/plain_append.h"
 #include "tessera/families/operands.h"
 #include "tessera/registry/registry.h"
 #include "tessera/targets/targets.h"
@@ -44,7 +45,10 @@ class FmhaAppend : public testing::Test {
   void expect_right(const Problem& problem, const measure::OwnedOperands& owned,
                     const Reference& before) {
     testing_support::expect_compared(problem, owned, before);
-    EXPECT_EQ(changed_elsewhere(with_strides(fmha_of(problem)), owned), 0);
+    const FmhaProblem p = with_strides(fmha_of(problem));
+    EXPECT_EQ(changed_elsewhere(p, owned), 0);
+    if (!shares_places(p, std::get<FmhaOperands>(owned.operands))) return;
+    EXPECT_EQ(held_of_no_token(p, owned), 0);
   }
 };
 
@@ -91,6 +95,28 @@ TEST_F(FmhaAppend, SamplesOfPagesAreCorrect) {
       measure::OwnedOperands owned = operands(p);
       const Reference before = family_.reference(p, owned.operands, {});
       launch(target, p, owned.operands, 2);
+      expect_right(p, owned, before);
+    }
+  }
+}
+
+// All sequences have one page, whose places they all write: each holds what one of them has there.
+TEST_F(FmhaAppend, SharedPlacesHoldOneOfTheirTokens) {
+  for (const char* pages : {"table page_size=16 rotary=half rotate_q=1 dtype=bf16",
+                            "list page_size=8 cache_layout=vectorized dtype=fp16",
+                            "table page_size=5 rotary=interleaved lengths=padded"}) {
+    const Problem p = parse_problem(fmt::format(
+        "fmha kind=append batch=6 heads=4 heads_kv=2 seqlen_q=20 seqlen_k=60 hdim=24 num_pages=1 "
+        "pages={}",
+        pages));
+    for (const Target& target : targets_here()) {
+      SCOPED_TRACE(fmt::format("seed {}: '{}' on {}", seed_, to_string(p), target.name));
+      measure::OwnedOperands owned = operands(p);
+      const FmhaProblem full = with_strides(fmha_of(p));
+      ASSERT_TRUE(shares_places(full, std::get<FmhaOperands>(owned.operands)));
+      const Reference before = family_.reference(p, owned.operands, {});
+      EXPECT_GT(held_of_no_token(full, owned), 0);  // before the launch
+      launch(target, p, owned.operands, 3);
       expect_right(p, owned, before);
     }
   }

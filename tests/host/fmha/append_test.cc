@@ -9,6 +9,7 @@
 
 #include "host/families/asked.h"
 #include "host/fmha/append_problems.h"
+#include "host/fmha/plain_append.h"
 #include "host/spec/expect_error.h"
 #include "tessera/base/hash.h"
 #include "tessera/families/fmha/append.h"

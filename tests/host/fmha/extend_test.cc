@@ -8,6 +8,7 @@
 #include <set>
 
 #include "host/fmha/extend_problems.h"
+#include "host/fmha/plain_append.h"
 #include "host/spec/expect_error.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/targets/targets.h"

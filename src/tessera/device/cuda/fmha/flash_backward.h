@@ -320,7 +320,7 @@ struct FlashBackward {
     if (threadIdx.x == 0) block.init();
     __syncthreads();
     if (group == kFlashOwnConsumers) {
-      registers_shrink<24>();
+      registers_shrink<flash_fetch_registers(kFlashOwnConsumers)>();
       const int warp = uniform(static_cast<int>(threadIdx.x) % kGroupThreads / 32);
       if (warp == 0) {
         if (elect_one()) FlashBackwardProducer<C>(arguments, block).run();

@@ -29,6 +29,9 @@ struct FlashBackwardBlock {
   static_assert(C::kTileM == kKeys, "a consumer has 64 keys");
   static_assert(kQueries * kHdim == 2 * kFlashPartFloats, "a consumer has half of dq");
   static_assert(kSizes.bytes <= kSharedLimit, "the block must fit into shared memory");
+  static_assert(flash_registers_suffice(kFlashOwnConsumers, flash_registers(kFlashOwnConsumers),
+                                        flash_fetch_registers(kFlashOwnConsumers)),
+                "consumers would wait for registers");
 
   // Tiles whose heads lie along k, and the same memory where tokens lie along k.
   using Keys = OperandTile<T, kKeys, kHdim, true>;

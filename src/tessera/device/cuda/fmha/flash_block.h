@@ -51,8 +51,9 @@ struct FlashBlock {
   static_assert(C::kTileM == kConsumers * kWgmmaRows, "a consumer has 64 queries");
   static_assert(kConsumers == 2 || kConsumers == 3, "consumers take turns");
   static_assert(kSizes.bytes <= kSharedLimit, "the block must fit into shared memory");
-  static_assert(flash_registers_fit(kShape),
-                "the block must not ask for more registers than it has");
+  static_assert(flash_registers_suffice(kConsumers, flash_registers(kShape),
+                                        flash_fetch_registers(kShape)),
+                "consumers would wait for registers");
 
   // Queries and keys lie in whole lines; what is behind a head in them is not multiplied.
   static constexpr int kPerLine = kLineBytes / static_cast<int>(sizeof(T));

@@ -27,26 +27,26 @@ inline constexpr int kFlashQueryRegisters = 8;   // more where it has the querie
 inline constexpr int kFlashByteRegisters = 24;   // have 8 bits
 inline constexpr int kFlashOtherRegisters = 8;   // more for factors, and for results by threads
 
-// Registers of a consumer's thread, and of one of the group that fetches, and that converts where
-// values have 8 bits.
+// Registers that the machine has, of 64 Ki for all threads: of a consumer's thread, and of one of
+// the group that fetches, and that converts where values have 8 bits.
 constexpr int flash_registers(int consumers) { return consumers == 3 ? 160 : 240; }
 constexpr int flash_registers(const FlashShape& s) {
   if (s.converts) return s.hdim_v == 256 ? 232 : 224;
   return s.paged && s.consumers == 2 ? 232 : flash_registers(s.consumers);
 }
+constexpr int flash_fetch_registers(int consumers) { return consumers == 3 ? 32 : 24; }
 constexpr int flash_fetch_registers(const FlashShape& s) {
   if (s.converts) return s.hdim_v == 256 ? 40 : 56;
-  if (s.consumers == 3) return 32;
-  return s.paged ? 40 : 24;
+  return s.paged && s.consumers == 2 ? 40 : flash_fetch_registers(s.consumers);
 }
-// Whether a block has all these registers: it starts with the same number for each thread, a
-// multiple of 8, of the machine's 64 Ki. Consumers that ask for more than the others gave back wait
-// for ever.
-constexpr bool flash_registers_fit(const FlashShape& s) {
-  constexpr int kMachine = 65536;
-  const int groups = s.consumers + 1;
-  const int at_start = kMachine / (groups * 128) / 8 * 8;
-  return s.consumers * flash_registers(s) + flash_fetch_registers(s) <= groups * at_start;
+
+// Whether a block has so many registers. It starts with an equal share for each thread, a multiple
+// of 8, and a consumer that asks for more than the others have given back waits for ever: two
+// consumers and the group that fetches share 504, not 512.
+constexpr bool flash_registers_suffice(int consumers, int of_consumer, int of_fetch) {
+  constexpr int kAll = 64 * 1024 / kGroupThreads;
+  const int groups = consumers + 1;
+  return consumers * of_consumer + of_fetch <= kAll / groups / 8 * 8 * groups;
 }
 
 // Registers of a consumer's thread: sums, scores, weights, and the queries if these fit, which
@@ -99,8 +99,8 @@ constexpr FlashSizes flash_sizes(const FlashShape& s) {
 // The shared memory that a launch must give each block. It does not overflow for tiles that are too
 // large for any machine.
 constexpr long long flash_bytes(const FlashShape& s) {
-  const FlashSizes one =
-      flash_sizes({s.consumers, s.keys, s.hdim, s.hdim_v, 0, false, s.converts, false, false});
+  const FlashSizes one = flash_sizes(
+      {s.consumers, s.keys, s.hdim, s.hdim_v, 0, false, s.converts, false, false, false});
   return one.bytes + static_cast<long long>(s.stages) * (one.stage_bytes + 2 * 8);
 }
 
