@@ -28,6 +28,7 @@ struct FlashBlock {
   // Numbers of 8 bits are multiplied as such for the scores only. Weights have 16 bits, and values
   // are converted to them, which is exact.
   static constexpr bool kConverts = sizeof(T) == 1;
+  static constexpr int kConverters = 3;  // warps
   using Weight = typename If<kConverts, fp16, T>::Type;
   static constexpr int kConsumers = C::kWaveM;
   static constexpr int kKeys = C::kTileN;
@@ -112,7 +113,7 @@ struct FlashBlock {
     if constexpr (kConverts) {
       for (u32 i = 0; i < kFlashRaws; ++i) {
         barrier_init(raw_full(i), 1);
-        barrier_init(raw_empty(i), 1);
+        barrier_init(raw_empty(i), kConverters);
       }
     }
     for (u32 i = 0; i < kConsumers; ++i) {

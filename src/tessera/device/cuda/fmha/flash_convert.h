@@ -18,7 +18,7 @@ class FlashConverter {
   using Block = FlashBlock<C>;
   using T = typename C::In;
   using Values = typename Block::Values;
-  static constexpr int kWarps = 3;
+  static constexpr int kWarps = Block::kConverters;
   static constexpr int kBarrier = 11;                // of these warps
   static constexpr int kQuarters = kFlashSlab / 16;  // pieces of a key in a slab
   static constexpr int kSlabs = Values::kSlabs;
@@ -87,13 +87,16 @@ class FlashConverter {
 #pragma unroll 1
     for (;;) {
       barrier_wait(block.raw_full(raws.stage), raws.phase);
-      const int state = uniform(static_cast<int>(load_word(block.raw_state(raws.stage))));
+      // Lane 0 reads, since it is lane 0 that passes the block on.
+      int state = 0;
+      if (lane == 0) state = static_cast<int>(load_word(block.raw_state(raws.stage)));
+      state = uniform(state);
       barrier_wait(block.empty(ring.stage), ring.phase ^ 1);
       if ((state & kRawIsThere) != 0) convert(block.raw(raws.stage), block.stage(ring.stage));
       copy_engine_fence();
       threads_sync(kBarrier, kWarps * 32);
       barrier_arrive_if(block.full(ring.stage), warp == 0 && lane == 0);
-      barrier_arrive_if(block.raw_empty(raws.stage), warp == 0 && lane == 0);
+      barrier_arrive_if(block.raw_empty(raws.stage), lane == 0);
       if ((state & kRawIsLast) != 0) break;
       raws.next();
       ring.next();
