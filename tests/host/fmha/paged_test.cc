@@ -1,8 +1,11 @@
 // Caches of pages without running a kernel: tensors, random operands, where tokens lie, what the
 // reference says of pages out of range.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
+#include <set>
 
 #include "host/fmha/plain_fmha.h"
 #include "host/spec/expect_error.h"
@@ -244,6 +247,31 @@ TEST(FmhaPages, TheCheckIsAStepOfItsOwn) {
     EXPECT_EQ(steps("seqlen_q=4 check_pages=1"), (std::vector<int>{1, 0})) << target;
     EXPECT_EQ(steps("seqlen_q=0 check_pages=1"), (std::vector<int>{1})) << target;
   }
+}
+
+// The check finds its report where there is nothing else to compute, by every pipeline.
+TEST(FmhaPages, ACheckWithoutQueriesHasItsArguments) {
+  const Target target = load_target("sm90a");
+  std::array<std::int32_t, 4> report{};
+  const auto* const address = report.data();
+  const std::string bytes(reinterpret_cast<const char*>(&address), sizeof address);
+  std::set<Pipeline> seen;
+  for (const char* kind : {"forward", "extend"}) {
+    const Problem p = parse_problem(fmt::format(
+        "fmha kind={} batch=2 heads=3 hdim=64 seqlen_q=0 seqlen_k=90 pages=table page_size=16 "
+        "dtype=bf16 check_pages=1",
+        kind));
+    for (const KernelSpec& spec : family().candidates(p, target)) {
+      if (!family().is_legal(spec, target) || !supports(spec, p, target)) continue;
+      const Launch launch = fmha::bind(spec, p, FmhaOperands{.bad_page = report.data()});
+      const std::string block(reinterpret_cast<const char*>(launch.arguments.data()),
+                              launch.arguments.size());
+      EXPECT_NE(block.find(bytes), std::string::npos) << name_of(spec);
+      EXPECT_EQ(launch.steps.size(), 1U) << name_of(spec);
+      seen.insert(spec.algorithm.pipeline);
+    }
+  }
+  EXPECT_EQ(seen, (std::set{Pipeline::direct, Pipeline::tmaws, Pipeline::splitkv}));
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ void bind_forward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperan
     add_append_step(spec, p, gpu_threads(spec), launch);
   }
   if (spec.algorithm.pipeline == Pipeline::tmaws) {
-    if (has_queries(p)) bind_flash_gpu(spec, p, o, launch);
+    bind_flash_gpu(spec, p, o, launch);
   } else if (spec.algorithm.pipeline == Pipeline::splitkv) {
     bind_split_gpu(spec, p, o, launch);
   } else {

@@ -368,6 +368,7 @@ void bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   const Algorithm& a = spec.algorithm;
   FlashArguments g{};
   g.fmha = arguments_of(p, o);
+  if (!has_queries(p)) return set_arguments(g, p, o, launch);  // pages may be checked all the same
   g.query_tiles = static_cast<int>(tile::blocks_of(p.seqlen_q, a.tile.m));
   g.tiles = static_cast<int>(most_tiles(a, p));
   g.section = tile_section(p);

@@ -252,8 +252,8 @@ class FlashBackwardConsumer {
       wgmma_wait<1>();
     }
     wgmma_done(dq);
-    barrier_arrive_if(block.queries_empty(used.stage), lane == 0);
-    barrier_arrive_if(block.douts_empty(used.stage), lane == 0);
+    barrier_arrive(block.queries_empty(used.stage));
+    barrier_arrive(block.douts_empty(used.stage));
     add_dq(now);
   }
 

@@ -81,7 +81,8 @@ struct FlashBackwardBlock {
   }
 
   // Each warp of the consumers releases for itself, because it reads more than wgmma does. So do
-  // the warps that keep the order, of the place of an item.
+  // the warps that keep the order, of the place of an item. Of lse and delta, which lie in the
+  // stages of queries and douts, each thread has read its own.
   __device__ __forceinline__ void init() const {
     barrier_init(keys_full(), 1);
     barrier_init(keys_empty(), kFlashWarps + (C::kOrdered ? kFlashOwnConsumers : 0));
@@ -89,9 +90,9 @@ struct FlashBackwardBlock {
     barrier_init(values_empty(), kFlashWarps);
     for (u32 i = 0; i < kStages; ++i) {
       barrier_init(queries_full(i), 1);
-      barrier_init(queries_empty(i), kFlashWarps);
+      barrier_init(queries_empty(i), kFlashWarps * 32);
       barrier_init(douts_full(i), 1);
-      barrier_init(douts_empty(i), kFlashWarps);
+      barrier_init(douts_empty(i), kFlashWarps * 32);
     }
     for (u32 i = 0; i < kFlashGradientBuffers; ++i) barrier_init(gradients_full(i), kFlashWarps);
     barrier_init_fence();

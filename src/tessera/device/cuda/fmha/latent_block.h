@@ -70,13 +70,14 @@ struct LatentBlock {
   __device__ __forceinline__ u32 ready(u32 slot) const { return full(kStages + slot); }
   __device__ __forceinline__ u32 taken(u32 slot) const { return ready(kLatentSlots + slot); }
 
+  // Each thread speaks for itself: for what it copied, and for the weights that it wrote or read.
   __device__ __forceinline__ void init() const {
 #pragma unroll 1
     for (u32 i = 0; i < kStages; ++i) barrier_init(full(i), 2 * kGroupThreads);
 #pragma unroll 1
     for (u32 i = 0; i < kLatentSlots; ++i) {
-      barrier_init(ready(i), kGroupThreads / 32);
-      barrier_init(taken(i), 2 * kGroupThreads / 32);
+      barrier_init(ready(i), kGroupThreads);
+      barrier_init(taken(i), 2 * kGroupThreads);
     }
     barrier_init_fence();
   }

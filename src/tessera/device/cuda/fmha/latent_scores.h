@@ -106,8 +106,7 @@ class LatentScores {
     }
     barrier_wait(block.taken(slots.stage), slots.phase ^ 1);
     block.store_weights(slots.stage, thread, weights, factor);
-    __syncwarp();
-    barrier_arrive_if(block.ready(slots.stage), lane == 0);
+    barrier_arrive(block.ready(slots.stage));
     slots.next();
   }
 

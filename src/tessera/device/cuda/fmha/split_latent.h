@@ -72,8 +72,7 @@ class LatentSums {
       float factor[2];
       barrier_wait(block.ready(slots.stage), slots.phase);
       block.load_weights(slots.stage, thread, weights, factor);
-      __syncwarp();
-      barrier_arrive_if(block.taken(slots.stage), lane == 0);
+      barrier_arrive(block.taken(slots.stage));
       slots.next();
       rescale(factor);
       if (!work.in_keys) stages.next();
