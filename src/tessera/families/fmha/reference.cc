@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "tessera/base/error.h"
+#include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
@@ -167,6 +168,7 @@ class Attention {
   double rounding() const { return p_.in == DType::fp32 ? 0 : epsilon(weight_type()) / 2; }
   double vanishing() const {
     if (p_.in == DType::fp32) return kFlushed;
+    if (p_.in == DType::bf16) return std::ldexp(kFlushed, device::kFlashShift);
     return epsilon(weight_type()) * min_normal(weight_type()) + kFlushed;
   }
 

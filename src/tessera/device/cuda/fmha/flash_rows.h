@@ -2,6 +2,7 @@
 // element i belongs to row i / 2 % 2 and to key i / 4 * 8 + lane % 4 * 2 + i % 2.
 #pragma once
 
+#include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/device/cuda/fragments.h"
 #include "tessera/device/cuda/math.h"
 
@@ -16,7 +17,7 @@ template <class T>
 struct FlashRange;
 template <>
 struct FlashRange<bf16> {
-  static constexpr float kShift = 32;
+  static constexpr float kShift = kFlashShift;
   static __device__ __forceinline__ bool has_room(float, float after) { return after <= 0x1p60F; }
 };
 template <>

@@ -17,6 +17,9 @@ struct FlashShape {
   bool paged;        // whether keys and values lie in pages, which a whole warp fetches
 };
 
+// Weights in bf16 are smaller by this power of 2, see flash_rows.h: some vanish that are above the
+// least number of fp32.
+inline constexpr int kFlashShift = 32;
 inline constexpr int kFlashSlab = 64;            // elements of 16 bits of a swizzled line
 inline constexpr int kFlashRaws = 2;             // blocks of values that wait for conversion
 inline constexpr int kFlashStoredRows = 16;      // rows of the output that a warp stores at a time
