@@ -10,11 +10,11 @@
 
 namespace tessera::testing_support {
 
-// So many fp32 kernels of the target, from all over its list: neighbours there are too alike for
-// their order to mean anything.
+// So many fp32 kernels of the target for problems of any size, from all over its list: neighbours
+// there are too alike for their order to mean anything.
 inline std::vector<KernelSpec> kernels_apart(const Target& target, std::size_t wanted) {
   const Family& family = family_of(Op::gemm);
-  const Problem any = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 64, 64);
+  const Problem any = gemm_problem(DType::fp32, GemmLayout::rcr, 512, 512, 512);
   std::vector<KernelSpec> all = family.candidates(any, target);
   std::erase_if(all, [&](const KernelSpec& spec) {
     return !family.is_legal(spec, target) || !family.supports(spec, any, target);

@@ -57,7 +57,7 @@ class Train : public testing::Test {
   unsigned seed_ = fresh_seed();
   testing::ScopedTrace trace_{__FILE__, __LINE__, fmt::format("seed {}", seed_)};
   Target target_ = load_target("avx512");
-  measure::SweepData data_ = learning_data(seed_, 30, kKernels, 12);
+  measure::SweepData data_ = learning_data(seed_, 30, kKernels, 24);
   Dataset dataset_ = make_dataset(data_, {});
   TrainOptions options_;
 };
