@@ -21,10 +21,10 @@ extern "C" void __gcov_dump();
 namespace tessera {
 namespace {
 
-constexpr int kM = 96, kN = 160, kK = 224;
+constexpr int kM = 384, kN = 320, kK = 448;
 
 struct Call {
-  Problem problem = parse_problem("gemm m=96 n=160 k=224 layout=rrr");
+  Problem problem = parse_problem("gemm m=384 n=320 k=448 layout=rrr");
   RunOptions options = {.launch = {.threads = 1}};  // models of CPUs are for one thread
   std::vector<float> a = std::vector<float>(kM * kK, 1.0F);
   std::vector<float> b = std::vector<float>(kK * kN, 1.0F);

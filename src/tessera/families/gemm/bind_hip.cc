@@ -42,8 +42,6 @@ std::int64_t tiles_up_to(const GemmProblem& p, const Algorithm& a, std::int64_t 
 
 }  // namespace
 
-bool runs_on_hip(const Algorithm& a) { return tile::is_mfma(a.pipeline) || a == general_on_hip(); }
-
 Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
   const Algorithm& a = spec.algorithm;
   Launch launch;

@@ -49,6 +49,12 @@ Launch bind_cpu(const KernelSpec& spec, const GemmProblem& p, const device::Gemm
 
 }  // namespace
 
+bool runs_on_hip(const Algorithm& a) {
+  return a.pipeline == Pipeline::direct
+             ? a == kGeneralOnHip
+             : a.pipeline >= Pipeline::compv3 && tile::is_mfma(a.pipeline);
+}
+
 std::string_view yes_no(bool value) { return value ? "true" : "false"; }
 
 std::vector<std::string> entries_of(const KernelSpec& spec) {

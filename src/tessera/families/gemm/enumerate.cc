@@ -185,7 +185,7 @@ std::vector<Algorithm> algorithms_of(const Target& target, DType operand) {
                        [&](const Algorithm& shape) { add_variants(target, shape, all); });
   const bool on_hip = target.backend == "hip";
   if (on_hip && tile::has_pipeline(Op::gemm, target, Pipeline::direct)) {
-    all.push_back(general_on_hip());
+    all.push_back(kGeneralOnHip);
   }
   return all;
 }

@@ -134,7 +134,8 @@ inline tile::MfmaOperands mfma_operands(const GemmSignature& s) {
 }
 
 // The kernel for AMD GPUs that takes every valid problem.
-Algorithm general_on_hip();
+inline constexpr Algorithm kGeneralOnHip = {
+    .pipeline = Pipeline::direct, .tile = {64, 64, 16}, .wave = {2, 2, 1}, .warp_tile = {4, 4, 1}};
 
 // ---- emission and binding ----
 
@@ -173,8 +174,7 @@ Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& problem,
 Launch bind_hip(const KernelSpec& spec, const GemmProblem& problem,
                 const device::GemmArguments& arguments);
 
-// Whether a kernel's pipeline is one of AMD's GPUs. `direct` is one of CPUs too, whose waves are no
-// blocks of threads.
+// Whether a kernel's algorithm is one of AMD's GPUs. CPUs have `direct`, too, with other fields.
 bool runs_on_hip(const Algorithm& algorithm);
 
 using tile::Bounded;

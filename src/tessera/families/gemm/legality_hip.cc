@@ -187,12 +187,12 @@ constexpr Rule kGeneralRules[] = {
     kUnusedFieldsRule,
     kNoPreshuffleRule,
     {[](const Case& c) {
-       const Algorithm g = general_on_hip();
+       const Algorithm& g = kGeneralOnHip;
        const Algorithm& a = c.algorithm;
        return a.tile == g.tile && a.wave == g.wave && a.warp_tile == g.warp_tile;
      },
      [](const Case& c) {
-       const Algorithm g = general_on_hip();
+       const Algorithm& g = kGeneralOnHip;
        const Algorithm& a = c.algorithm;
        return fmt::format("direct has tile {}, wave {} and warp tile {} only, got {}, {} and {}",
                           to_string(g.tile), to_string(g.wave), to_string(g.warp_tile),
@@ -201,13 +201,6 @@ constexpr Rule kGeneralRules[] = {
 };
 
 }  // namespace
-
-Algorithm general_on_hip() {
-  return {.pipeline = Pipeline::direct,
-          .tile = {64, 64, 16},
-          .wave = {2, 2, 1},
-          .warp_tile = {4, 4, 1}};
-}
 
 // All kernels but direct count sizes, tiles and bytes within a tile in 32 bits.
 Verdict hip_supports(const KernelSpec& spec, const GemmProblem& problem) {

@@ -67,7 +67,7 @@ class FlashConsumer {
   // which ones these are differs from launch to launch, and the bits of a tile must not.
   u32 parity = 0;
   int number = 0;
-  bool wary = false;  // whether the tile's further blocks take their maxima
+  int wary = 0;  // whether the tile's further blocks take their maxima
 
   __device__ __forceinline__ u32 flag(u32 which) const {
     return block.shared + kSizes.flags + static_cast<u32>(group) * 8 + which * 4;
@@ -121,7 +121,7 @@ class FlashConsumer {
     ring.next();
     // The vote tells the compiler that all threads go the same way.
     const bool jumped = static_cast<int>(load_word(flag(parity))) == number;
-    if (__any_sync(~0U, jumped)) wary = true;
+    if (__any_sync(~0U, jumped)) wary = 1;
     parity ^= 1;
     wgmma_wait<1>();
     wgmma_done(scores);
@@ -158,7 +158,7 @@ class FlashConsumer {
     const int end = (i + 1) * kKeys;
     return end > Block::keys_of(a, tile) || (C::kMasked && end + more > tile.row + right);
   }
-  __device__ __forceinline__ bool is_edge(int i) const { return wary || is_cut(i, 1); }
+  __device__ __forceinline__ bool is_edge(int i) const { return wary != 0 || is_cut(i, 1); }
 
   // The blocks of a tile that have neither masks nor a mean jump of the scores. True: this warp's
   // scores jumped in the last one, and are to be weighed anew.
@@ -186,7 +186,7 @@ class FlashConsumer {
       finish();
       factors.turn(sums, scores, true);
       pack();
-    } while (index > stop && !wary);
+    } while (index > stop && wary == 0);
     return false;
   }
 
@@ -240,7 +240,7 @@ class FlashConsumer {
     index = tile.blocks;
     rows.clear();
     ++number;
-    wary = false;
+    wary = 0;
   }
 
   // Which blocks the tile sees, and which of them are cut on the left.
