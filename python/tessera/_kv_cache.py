@@ -146,9 +146,9 @@ class KvCache:
         new = numpy.array(counts, "int32")
         old = numpy.array(before, "int32")
         is_even = len(set(counts)) <= 1
-        moved = [_arrays.from_host(x, self._like) for x in (table, old, old + new)]
-        return Step(self, *moved, None if is_even else _arrays.from_host(new, self._like),
-                    max(counts, default=0))
+        table, old, new, both = (_arrays.from_host(x, self._like)
+                                 for x in (table, old, new, old + new))
+        return Step(self, table, old, both, None if is_even else new, max(counts, default=0), new)
 
     def _check(self, sequence: int) -> None:
         if sequence not in self._lengths:
@@ -164,6 +164,7 @@ class Step(NamedTuple):
     lengths: Any     # (sequences,): with them
     counts: Any      # (sequences,): of new tokens; None where all sequences have as many
     tokens: int      # the most of them
+    queries: Any     # (sequences,): of new tokens, in any case
 
     def append(self, layer: int, k_new: Any, v_new: Any, *, q: Any = None, **options: Any) -> Any:
         """Writes the new tokens' keys and values, (sequences, tokens, heads_kv, hdim), into a
@@ -178,7 +179,7 @@ class Step(NamedTuple):
         if self.tokens != 1:
             options.setdefault("mask", "bottom_right")
         return attention(q, self.cache.keys[layer], self.cache.values[layer],
-                         page_table=self.page_table, seqlens_q=self.counts,
+                         page_table=self.page_table, seqlens_q=self.queries,
                          seqlens_k=self.lengths, check_pages=False, **options)
 
 
