@@ -106,12 +106,13 @@ double small_panel_cycles(const SmallCase& x, int vectors) {
 
 double all_blocks_cycles(const SmallCase& x) {
   const int most = x.a.warp_tile.n / static_cast<int>(x.lanes);
-  const auto vectors = static_cast<int>(blocks(x.columns, x.lanes));
-  const int panels = (vectors + most - 1) / most;
-  const int wide = vectors % panels;  // panels of one vector more than the others
+  const double vectors = blocks(x.columns, x.lanes);
+  const double panels = blocks(vectors, most);
+  const double wide = std::fmod(vectors, panels);  // panels of one vector more than the others
+  const auto of_others = static_cast<int>(vectors / panels);
   double cycles = panels * kModel.panel;
-  if (wide > 0) cycles += wide * small_panel_cycles(x, vectors / panels + 1);
-  cycles += (panels - wide) * small_panel_cycles(x, vectors / panels);
+  if (wide > 0) cycles += wide * small_panel_cycles(x, of_others + 1);
+  cycles += (panels - wide) * small_panel_cycles(x, of_others);
   // B is read once, or for each group of rows where it is not kept.
   const double reads = keeps_panel(x.a) ? 1 : blocks(x.rows, x.a.warp_tile.m);
   const double out = x.rows * x.columns * size_of(x.p.out);
