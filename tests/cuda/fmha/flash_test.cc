@@ -83,8 +83,8 @@ FmhaProblem in_pages(fmha::RandomFmhas& random, FmhaProblem p) {
 TEST_F(GpuFmhaFlash, RandomPagesAreCorrect) {
   fmha::RandomFmhas random(random_());
   std::vector<Case> cases;
-  for (int i = 0; i < 64; ++i) {
-    const Problem problem = in_pages(random, for_flash(random, i % 16 == 0 ? 1200 : 300));
+  for (int i = 0; i < 80; ++i) {
+    const Problem problem = in_pages(random, for_flash(random, i % 8 == 0 ? 1200 : 300));
     ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::tmaws, problem, random, cases));
   }
   check_all(cases);
@@ -110,8 +110,8 @@ TEST_F(GpuFmhaFlash, ScoresThatJumpInPagesAreCorrect) {
 TEST_F(GpuFmhaFlash, RandomProblemsWithDropoutAreCorrect) {
   fmha::RandomFmhas random(random_());
   std::vector<Case> cases;
-  for (int i = 0; i < 48; ++i) {
-    FmhaProblem p = for_flash(random, i % 16 == 0 ? 1200 : 300);
+  for (int i = 0; i < 60; ++i) {
+    FmhaProblem p = for_flash(random, i % 12 == 0 ? 1200 : 300);
     if (random.coin()) p = in_pages(random, p);
     p.p_drop = static_cast<float>(random.integer(1, 999)) / 1000;
     ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::tmaws, p, random, cases));

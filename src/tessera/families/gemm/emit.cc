@@ -49,6 +49,7 @@ Launch bind_cpu(const KernelSpec& spec, const GemmProblem& p, const device::Gemm
 
 }  // namespace
 
+// CPUs' pipelines, which come first in the list, are told apart without looking further.
 bool runs_on_hip(const Algorithm& a) {
   return a.pipeline == Pipeline::direct
              ? a == kGeneralOnHip

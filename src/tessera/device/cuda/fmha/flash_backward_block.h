@@ -90,9 +90,9 @@ struct FlashBackwardBlock {
     barrier_init(values_empty(), kFlashWarps);
     for (u32 i = 0; i < kStages; ++i) {
       barrier_init(queries_full(i), 1);
-      barrier_init(queries_empty(i), kFlashWarps * 32);
+      barrier_init(queries_empty(i), kFlashOwnConsumers * kGroupThreads);
       barrier_init(douts_full(i), 1);
-      barrier_init(douts_empty(i), kFlashWarps * 32);
+      barrier_init(douts_empty(i), kFlashOwnConsumers * kGroupThreads);
     }
     for (u32 i = 0; i < kFlashGradientBuffers; ++i) barrier_init(gradients_full(i), kFlashWarps);
     barrier_init_fence();
