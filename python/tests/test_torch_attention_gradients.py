@@ -75,8 +75,7 @@ class Gradients(Case):
             self.assertEqual((got.shape, got.dtype), (leaf.shape, leaf.dtype))
             most = max(float(want.abs().max()) if want.numel() else 0.0, 1.0)
             error = float((got.double() - want).abs().max()) if want.numel() else 0.0
-            # An element of a bias that is shared adds up the gradients of many scores, each of which
-            # was rounded.
+            # An element of a shared bias adds up the gradients of many scores, each rounded.
             scores = mine[0].numel() // mine[0].shape[-1] * mine[1].shape[-2] if at == 3 else 1
             added = max(scores / max(leaf.numel(), 1), 1.0)
             limit = LIMITS[dtype] * most * max(added ** 0.5 / 8, 1.0)
