@@ -22,6 +22,7 @@
 #include "tessera/learn/model.h"
 #include "tessera/learn/ranker.h"
 #include "tessera/learn/shelf.h"
+#include "tessera/measure/foreign.h"
 #include "tessera/measure/operands.h"
 #include "tessera/measure/sweep.h"
 #include "tessera/measure/sweep_check.h"

@@ -19,6 +19,8 @@ struct DataCommand {
   std::string prefer;
   bool strict = false;
   measure::ForeignRun foreign;
+  std::string dtype, layout;
+  std::vector<std::string> fields;
 };
 
 [[noreturn]] void refuse(const std::string& words) {
@@ -103,14 +105,18 @@ int check(const DataCommand& command, const Console& console) {
   return command.strict && total > 0 ? 1 : 0;
 }
 
+Json to_json(const measure::MergeCount& count, const std::string& store) {
+  return {{"store", store},
+          {"added", count.added},
+          {"identical", count.identical},
+          {"replaced", count.replaced},
+          {"older", count.older}};
+}
+
 void print_count(const measure::MergeCount& count, const std::string& store,
                  const Console& console) {
   if (console.json) {
-    console.print_json({{"store", store},
-                        {"added", count.added},
-                        {"identical", count.identical},
-                        {"replaced", count.replaced},
-                        {"older", count.older}});
+    console.print_json(to_json(count, store));
   } else {
     console.write_out(
         "{} rows added to {}, {} were there, {} replaced by newer ones, {} older ones left\n",
@@ -153,22 +159,65 @@ int export_data(const DataCommand& command, const Console& console) {
   return 0;
 }
 
+// "direction=backward_data"
+void add_field(ProblemWords& fields, const std::string& text) {
+  const std::size_t equal = text.find('=');
+  if (equal == 0 || equal == std::string::npos || equal + 1 == text.size()) {
+    refuse(fmt::format("import: --field is NAME=VALUE such as wave=2x2x1, got '{}'", text));
+  }
+  fields[text.substr(0, equal)] = text.substr(equal + 1);
+}
+
+measure::ForeignRun foreign_run(const DataCommand& command) {
+  measure::ForeignRun run = command.foreign;
+  for (const std::string& field : command.fields) add_field(run.fields, field);
+  if (!command.dtype.empty()) run.fields["dtype"] = command.dtype;
+  if (!command.layout.empty()) run.fields["layout"] = command.layout;
+  return run;
+}
+
+void add_notes(measure::ForeignNotes& all, const measure::ForeignNotes& more) {
+  all.failed += more.failed;
+  all.mended += more.mended;
+  all.unpadded += more.unpadded;
+  all.merged += more.merged;
+}
+
+void print_notes(const measure::ForeignNotes& notes, const Console& console) {
+  const auto say = [&](std::int64_t count, std::string_view words) {
+    if (count > 0) console.write_out("{} {}\n", count, words);
+  };
+  say(notes.failed, "rows of runs that failed are kept as failed");
+  say(notes.mended, "mem kernels' padding flags were mended: that pipeline always pads");
+  say(notes.unpadded, "kernels do not pad; names here do not tell them from those that do");
+  say(notes.merged, "rows had a faster one of the same kernel and problem, which was kept");
+}
+
+// All files are read before the store is touched.
 int import_data(const DataCommand& command, const Console& console) {
-  if (command.files.size() != 2) refuse("import takes a store and a .csv, .parquet or .json file");
-  const std::string& from = command.files[1];
-  const bool is_json = fs::path(from).extension() == ".json";
-  if (!is_json && !is_csv(from) && !is_parquet(from)) {
-    refuse(fmt::format("import: '{}' must end in .csv, .parquet or .json", from));
+  if (command.files.size() < 2) refuse("import takes a store and the files to add to it");
+  const measure::ForeignRun run = foreign_run(command);
+  const measure::Conflict conflict = conflict_of(command);
+  std::vector<measure::SweepPart> parts;
+  measure::ForeignNotes notes;
+  for (std::size_t i = 1; i < command.files.size(); ++i) {
+    measure::Imported file = measure::read_import(command.files[i], run);
+    add_notes(notes, file.notes);
+    parts.push_back({std::move(file.data), command.files[i]});
   }
-  if (is_json && (command.foreign.device.empty() || command.foreign.target.empty())) {
-    refuse("import of another tool's JSON needs --device-name and --target: its rows do not say");
+  measure::SweepStore store(command.files.front());
+  const measure::MergeCount count = store.add(parts, conflict);
+  Json json = to_json(count, command.files.front());
+  json.update({{"failed", notes.failed},
+               {"mended", notes.mended},
+               {"unpadded", notes.unpadded},
+               {"merged", notes.merged}});
+  if (console.json) {
+    console.print_json(json);
+  } else {
+    print_count(count, command.files.front(), console);
+    print_notes(notes, console);
   }
-  const measure::SweepPart part = {
-      is_json ? measure::from_foreign_json(read_file(from), command.foreign, from)
-              : measure::read_sweep_data(from),
-      from};
-  measure::SweepStore store(command.files[0]);
-  print_count(store.add(std::span(&part, 1), conflict_of(command)), command.files[0], console);
   return 0;
 }
 
@@ -196,23 +245,32 @@ int data(const DataCommand& command, const Console& console) {
 Action declare_data(CLI::App& app) {
   auto command = std::make_shared<DataCommand>();
   app.add_option("what", command->what, "describe, check, merge, export or import")->required();
-  app.add_option("files", command->files,
-                 "FILE; OUT IN...; STORE FILE. A file is a store unless it ends in .csv, .parquet "
-                 "or .json");
+  app.add_option(
+      "files", command->files,
+      "FILE; OUT IN...; STORE FILE; import: STORE FILE..., of Tessera's .csv and .parquet, "
+      "or of other tools: rows in JSON, CSV or Parquet, and the CK Tile Dispatcher's "
+      "benchmark results, logs and CSV. Elsewhere a file is a store unless it ends in "
+      ".csv or .parquet");
   app.add_option("--prefer", command->prefer,
                  "newest: of two measurements of the same, instead of an error");
   app.add_flag("--strict", command->strict, "check: exit with 1 when anything was found");
   measure::ForeignRun& foreign = command->foreign;
   foreign.op = usual_op();
-  app.add_option("--device-name", foreign.device, "import of JSON: where it was measured");
-  app.add_option("--target", foreign.target, "import of JSON: that machine's row");
-  add_integer_option(app, "--threads", foreign.threads, 1, "import of JSON: of CPU kernels");
-  app.add_option("--op", foreign.op, "import of JSON: where rows do not say")
+  app.add_option("--device-name", foreign.device,
+                 "import of another tool's rows: where they were measured");
+  app.add_option("--target", foreign.target, "import of another tool's rows: that machine's row");
+  add_integer_option(app, "--threads", foreign.threads, 1,
+                     "import of another tool's rows: of CPU kernels");
+  app.add_option("--op", foreign.op, "import: where neither rows nor kernels' names say")
       ->capture_default_str();
-  app.add_option("--dtype", foreign.dtype, "import of JSON: where rows do not say")
-      ->capture_default_str();
-  app.add_option("--layout", foreign.layout, "import of JSON: where rows do not say")
-      ->capture_default_str();
+  app.add_option("--dtype", command->dtype, "import: where rows do not say");
+  app.add_option("--layout", command->layout, "import: where rows do not say");
+  app.add_option("--field", command->fields,
+                 "import: a field where rows do not have it, NAME=VALUE: direction=backward_data, "
+                 "wave=2x2x1, warp_tile=32x32x16")
+      ->allow_extra_args(false);
+  app.add_option("--kernels", foreign.kernels,
+                 "import: only kernels whose names match, '*' stands for anything");
   return [command](const Console& console) { return data(*command, console); };
 }
 

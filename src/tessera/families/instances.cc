@@ -59,6 +59,17 @@ const InstanceSource* find_instance_source(const Family& family, std::string_vie
                                                 did_you_mean(name, known), join(known, ", ")));
 }
 
+SourceOfName find_source_of(std::string_view name) {
+  for (const Family* family : all_families()) {
+    for (const InstanceSource& source : family->instances()) {
+      if (source.word.empty() || !name.starts_with(source.word)) continue;
+      const std::string_view rest = name.substr(source.word.size());
+      if (rest.empty() || rest.front() == '_') return {family, &source};
+    }
+  }
+  return {};
+}
+
 std::vector<KernelSpec> enumerate_instances(const InstanceSource& source, const Family& family,
                                             const Target& target, std::span<const Wish> wishes) {
   const WishList wanted(family, wishes);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/families/facts.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
@@ -29,6 +30,15 @@ struct Instance {
   InstanceFile file;
 };
 
+// A kernel that a row of the library's own files measured.
+struct InstanceRow {
+  Algorithm algorithm;
+  // Whether it takes sizes that are no multiples of its tile. All kernels of ours do.
+  bool is_padded = true;
+  // Whether the row says wrongly that it does not.
+  bool is_mended = false;
+};
+
 // How a family writes its kernels for one library. The specs and names are those of the family's
 // own kernels; which of them the library has, its space and its rules decide.
 struct InstanceSource {
@@ -48,6 +58,14 @@ struct InstanceSource {
   Instance (*emit)(const KernelSpec&, const Target&);
   // The files that register so many instances of one target, sorted by their names.
   std::vector<InstanceFile> (*registration)(std::span<const Instance>, const Target&);
+  // What the library's names of kernels begin with: "grouped_conv". Empty where rows of its files
+  // are not read.
+  std::string_view word = {};
+  // Reads a kernel from a row: its name, under "kernel", and its fields by the library's words, all
+  // in lower case. The fields leave the row, and what they and the name say of the problem joins
+  // it: types, layout, direction. Throws Error{parse_error}; its text continues a sentence of the
+  // caller that begins with the row.
+  InstanceRow (*from_row)(ProblemWords& row) = nullptr;
 };
 
 // The word for kernels of our own, and the words of all sources, that one first.
@@ -57,6 +75,14 @@ std::vector<std::string_view> instance_sources();
 // The family's source of that name; null for kNativeSource. Throws Error{not_found} with the
 // nearest word for an unknown one, and Error{unsupported} when the family has no such source.
 const InstanceSource* find_instance_source(const Family& family, std::string_view name);
+
+// The family and the source by whose word a kernel's name begins, or a row's operation; nulls when
+// there is none.
+struct SourceOfName {
+  const Family* family = nullptr;
+  const InstanceSource* source = nullptr;
+};
+SourceOfName find_source_of(std::string_view name);
 
 // What the family's own functions of the same purpose do, for the kernels of a source: every legal
 // one that passes the wishes, sorted by name; those that serve a problem; the instance of a kernel,

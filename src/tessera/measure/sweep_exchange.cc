@@ -4,23 +4,14 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
-#include "tessera/base/hash.h"
 #include "tessera/base/text.h"
-#include "tessera/families/family.h"
-#include "tessera/spec/json_internal.h"
 
 namespace tessera::measure {
 namespace {
-
-using nlohmann::json;
-
-// ---- CSV ----
 
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
@@ -123,78 +114,6 @@ ColumnType type_of(const std::string& name) {
   return ColumnType::text;
 }
 
-// ---- other tools' JSON ----
-
-std::string lower(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
-
-// One object of the array, its keys in lower case.
-class ForeignRow {
- public:
-  ForeignRow(const json& object, std::size_t place, const std::string& source)
-      : where_(fmt::format("'{}': object {}", source, place)) {
-    if (!object.is_object()) refuse("is no object");
-    for (const auto& [key, value] : object.items()) fields_[lower(key)] = &value;
-  }
-
-  const json* find(const char* key) const {
-    const auto found = fields_.find(key);
-    return found == fields_.end() ? nullptr : found->second;
-  }
-  std::string text(const char* key, const std::string& missing) const {
-    const json* const value = find(key);
-    if (value == nullptr) return missing;
-    if (!value->is_string()) refuse(fmt::format("'{}' must be a text", key));
-    return value->get<std::string>();
-  }
-  // All fields, in the form that a family reads.
-  ProblemWords words() const {
-    ProblemWords words;
-    for (const auto& [key, value] : fields_) {
-      words[key] = value->is_string() ? lower(value->get<std::string>())
-                                      : value->dump(-1, ' ', false, json::error_handler_t::replace);
-    }
-    return words;
-  }
-  double positive(const char* key) const {
-    const json* const value = find(key);
-    if (value->is_number() && std::isfinite(value->get<double>()) && value->get<double>() > 0) {
-      return value->get<double>();
-    }
-    refuse(fmt::format("'{}' must be a number above 0", key));
-  }
-  [[noreturn]] void refuse(const std::string& words) const {
-    throw Error(ErrorCode::parse_error, fmt::format("{} {}", where_, words));
-  }
-
- private:
-  std::string where_;
-  std::map<std::string, const json*> fields_;
-};
-
-Problem problem_of(const ForeignRow& row, const ForeignRun& run) {
-  ProblemWords words = row.words();
-  words.try_emplace("dtype", lower(run.dtype));
-  words.try_emplace("layout", lower(run.layout));
-  const std::string op = lower(row.text("op", run.op));
-  if (op.empty()) row.refuse("has no 'op'");
-  try {
-    return family_of(parse_op(op)).from_words(words);
-  } catch (const Error& error) {
-    row.refuse(error.what());
-  }
-}
-
-double seconds_of(const ForeignRow& row, const Problem& problem) {
-  if (row.find("latency_ms") != nullptr) return 1e-3 * row.positive("latency_ms");
-  if (row.find("tflops") == nullptr) row.refuse("has neither 'latency_ms' nor 'tflops'");
-  return family_of(problem).flops(problem) / (1e12 * row.positive("tflops"));
-}
-
 }  // namespace
 
 std::string to_csv(const ColumnTable& table) {
@@ -248,32 +167,6 @@ ColumnTable from_csv(std::string_view text, const std::string& source) {
     ++table.rows;
   }
   return table;
-}
-
-SweepData from_foreign_json(std::string_view text, const ForeignRun& run,
-                            const std::string& source) {
-  const json array = parse_json(text, fmt::format("'{}'", source));
-  if (!array.is_array()) {
-    throw Error(
-        ErrorCode::parse_error,
-        fmt::format("'{}': an array of objects is wanted, one for each measurement", source));
-  }
-  SweepData data;
-  data.runs.push_back({hash_hex(std::string(text) + run.device + run.target), run.device,
-                       run.target, run.threads, "", 0, "", "imported", 0, 0, 0});
-  for (std::size_t i = 0; i < array.size(); ++i) {
-    const ForeignRow row(array[i], i, source);
-    const Problem problem = problem_of(row, run);
-    const std::string kernel = row.text("kernel", row.text("kernel_name", ""));
-    if (kernel.empty()) row.refuse("has no 'kernel'");
-    SweepRow measured{.problem = static_cast<int>(i), .kernel = static_cast<int>(i)};
-    measured.seconds = measured.min_seconds = seconds_of(row, problem);
-    measured.readings = 1;
-    data.problems.push_back(to_string(problem));
-    data.kernels.push_back(kernel);
-    data.rows.push_back(measured);
-  }
-  return sorted(std::move(data));
 }
 
 SweepData read_sweep_data(const fs::path& file) {

@@ -133,8 +133,8 @@ TEST_F(CliData, StrictChecksFailWhenSomethingIsFound) {
 TEST_F(CliData, ImportsOtherToolsJson) {
   write("other.json", R"([{"m": 8, "n": 8, "k": 8, "kernel": "theirs", "latency_ms": 1.5}])");
   expect_failure("data import s.sqlite other.json",
-                 "data import of another tool's JSON needs --device-name and --target: its rows do "
-                 "not say");
+                 "'other.json': rows of another tool do not say where they were measured: give "
+                 "--device-name and --target");
   const Words words =
       words_of("data import s.sqlite other.json --device-name GPU --target gfx942 --dtype fp16");
   EXPECT_EQ(run_json(words).at("added"), 1);

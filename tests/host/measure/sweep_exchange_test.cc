@@ -2,26 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-
+#include "host/measure/broken_text.h"
 #include "host/measure/sweep_data.h"
-#include "tessera/base/error.h"
 #include "tessera/measure/sweep_check.h"
 
 namespace tessera::measure {
 namespace {
 
+using testing_support::message_of;
 using testing_support::random_data;
 using testing_support::sweep_run;
-
-std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-    return "no error";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
+using testing_support::with;
 
 SweepData read_csv(const std::string& text) { return from_columns(from_csv(text, "f"), "f"); }
 
@@ -33,12 +24,6 @@ SweepData one_row() {
   data.kernels = {"kernel"};
   data.rows = {{.seconds = 0.5, .min_seconds = 0.25, .readings = 3}};
   return data;
-}
-
-std::string with(std::string text, const std::string& what, const std::string& instead) {
-  const std::size_t at = text.find(what);
-  EXPECT_NE(at, std::string::npos) << what;
-  return text.replace(at, what.size(), instead);
 }
 
 TEST(SweepCsv, RoundTripIsExact) {
@@ -103,55 +88,6 @@ TEST(SweepCsv, CutOffTextNeverCrashes) {
     refused += message_of([&] { read_csv(good.substr(0, length)); }) != "no error" ? 1 : 0;
   }
   EXPECT_GT(refused, good.size() / 2);
-}
-
-TEST(SweepForeignJson, TakesTimesAndRates) {
-  const SweepData data = from_foreign_json(
-      R"([{"M": 64, "N": 32, "K": 16, "kernel_name": "a", "latency_ms": 0.5, "more": null},
-          {"m": 64, "n": 32, "k": 16, "batch": 2, "dtype": "BF16", "layout": "rrr",
-           "kernel": "b", "tflops": 0.001}])",
-      {.device = "GPU", .target = "gfx942", .op = "gemm"}, "f");
-  ASSERT_EQ(data.rows.size(), 2U);
-  EXPECT_EQ(data.problems, (std::vector<std::string>{"gemm m=64 n=32 k=16",
-                                                     "gemm m=64 n=32 k=16 batch=2 dtype=bf16 "
-                                                     "layout=rrr"}));
-  EXPECT_DOUBLE_EQ(data.rows[0].seconds, 0.5e-3);
-  EXPECT_DOUBLE_EQ(data.rows[1].seconds, 2.0 * 64 * 32 * 16 * 2 / 1e9);
-  EXPECT_EQ(data.runs[0].device, "GPU");
-}
-
-TEST(SweepForeignJson, WordsOfTheRunStandForThoseOfRows) {
-  const std::string row = R"([{"m": 64, "n": 32, "k": 16, "kernel": "a", "latency_ms": 0.5}])";
-  EXPECT_EQ(
-      from_foreign_json(row, {.op = "GEMM", .dtype = "FP16", .layout = "CRR"}, "f").problems.at(0),
-      "gemm m=64 n=32 k=16 dtype=fp16 layout=crr");
-  EXPECT_EQ(message_of([&] { from_foreign_json(row, {}, "f"); }), "'f': object 0 has no 'op'");
-  EXPECT_EQ(message_of([&] { from_foreign_json(row, {.op = "fmha"}, "f"); }),
-            "'f': object 0 cannot be read: problem: fmha needs heads, as in 'fmha batch=2 heads=16 "
-            "seqlen_q=512 seqlen_k=512 hdim=128 dtype=bf16'");
-}
-
-TEST(SweepForeignJson, HostileTextGetsASentence) {
-  const auto words = [](const std::string& text) {
-    return message_of([&] { from_foreign_json(text, {.op = "gemm"}, "f"); });
-  };
-  EXPECT_EQ(words("[{]").rfind("'f': line 1, column 3: ", 0), 0U);
-  EXPECT_EQ(words("{}"), "'f': an array of objects is wanted, one for each measurement");
-  EXPECT_EQ(words("[3]"), "'f': object 0 is no object");
-  EXPECT_EQ(words(R"([{"m": 1, "n": 2}])"), "'f': object 0 has no 'k'");
-  EXPECT_EQ(words(R"([{"m": 1, "n": 2, "k": -3}])"),
-            "'f': object 0 'k' must be a whole number from 1 to 2^40, got -3");
-  EXPECT_EQ(words(R"([{"m": 1, "n": 2, "k": 99999999999999999999}])"),
-            "'f': object 0 'k' must be a whole number from 1 to 2^40, got 1e+20");
-  EXPECT_EQ(words(R"([{"m": 1, "n": 2, "k": 3, "tflops": 1}])"), "'f': object 0 has no 'kernel'");
-  EXPECT_EQ(words(R"([{"m": 1, "n": 2, "k": 3, "kernel": "x"}])"),
-            "'f': object 0 has neither 'latency_ms' nor 'tflops'");
-  EXPECT_EQ(words(R"([{"m": 1, "n": 2, "k": 3, "kernel": "x", "tflops": "fast"}])"),
-            "'f': object 0 'tflops' must be a number above 0");
-  EXPECT_EQ(words(R"([{"m": 1, "n": 2, "k": 3, "dtype": "fp64"}])")
-                .rfind("'f': object 0 cannot be read: ", 0),
-            0U);
-  EXPECT_NE(words(std::string(100000, '[')), "no error");
 }
 
 // ---- check ----

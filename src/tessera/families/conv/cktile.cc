@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/cktile_words.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/sets.h"
 #include "tessera/families/tile/space.h"
@@ -16,6 +17,8 @@
 
 namespace tessera::conv {
 namespace {
+
+constexpr std::string_view kCkWord = "grouped_conv";  // begins the names
 
 // ---- which kernels ----
 
@@ -260,7 +263,7 @@ std::string ck_name(const KernelSpec& spec) {
   const Algorithm& a = spec.algorithm;
   const tile::CktilePipeline& pipeline = *tile::find_cktile_pipeline(a.pipeline);
   std::string name =
-      fmt::format("grouped_conv_{}_{}_{}_{}d_{}_cshuffle_{}_{}_{}_{}", ck_direction(s).word,
+      fmt::format("{}_{}_{}_{}_{}d_{}_cshuffle_{}_{}_{}_{}", kCkWord, ck_direction(s).word,
                   to_string(s.in), ck_layout(s).word, s.ndim, pipeline.word, to_string(a.scheduler),
                   to_string(a.tile), to_string(a.wave), to_string(a.warp_tile));
   constexpr std::array kUsual = {4, 8, 8};
@@ -496,6 +499,62 @@ std::vector<InstanceFile> ck_registration(std::span<const Instance> instances,
                        includes, functions)}};
 }
 
+// ---- rows of the dispatcher's data ----
+
+// The directions by all words that files have for them, the longer ones first.
+constexpr std::array kCkDirectionWords = {
+    tile::CktileWord{"backward_data", "direction", "backward_data"},
+    tile::CktileWord{"backward_weight", "direction", "backward_weight"},
+    tile::CktileWord{"bwd_data", "direction", "backward_data"},
+    tile::CktileWord{"bwd_weight", "direction", "backward_weight"},
+    tile::CktileWord{"forward", "direction", "forward"},
+    tile::CktileWord{"fwd", "direction", "forward"}};
+// Tessera has one word for channels last, whatever the dimensions.
+constexpr tile::CktileWord kCkNameWords[] = {kCkDirectionWords[0],
+                                             kCkDirectionWords[1],
+                                             kCkDirectionWords[2],
+                                             kCkDirectionWords[3],
+                                             kCkDirectionWords[4],
+                                             kCkDirectionWords[5],
+                                             {"nwgc", "layout", "nhwgc"},
+                                             {"nhwgc", "layout", "nhwgc"},
+                                             {"ndhwgc", "layout", "nhwgc"},
+                                             {"1d", "ndim", "1"},
+                                             {"2d", "ndim", "2"},
+                                             {"3d", "ndim", "3"},
+                                             {"dsb", "double_buffer", "true"}};
+
+// Files call the direction a variant.
+void name_direction(ProblemWords& row) {
+  for (const char* key : {"variant", "direction"}) {
+    const auto given = row.find(key);
+    if (given == row.end()) continue;
+    for (const tile::CktileWord& known : kCkDirectionWords) {
+      if (given->second == known.word) row["direction"] = known.value;
+    }
+  }
+  row.erase("variant");
+}
+
+void check_double_buffer(ProblemWords& row, const Algorithm& a) {
+  const bool is_named = row.erase("double_buffer") > 0;
+  if (!is_named || tile::find_cktile_pipeline(a.pipeline)->double_buffer) return;
+  throw Error(ErrorCode::parse_error,
+              fmt::format("has a kernel with two buffers (dsb), which compv4 alone has, got {}",
+                          to_string(a.pipeline)));
+}
+
+// Names that do not say how a kernel stores and schedules mean cshuffle and intrawave.
+InstanceRow ck_from_row(ProblemWords& row) {
+  name_direction(row);
+  tile::read_cktile_name(row, kCkWord, kCkNameWords);
+  row.emplace("epilogue", "cshuffle");
+  row.emplace("scheduler", "intrawave");
+  const InstanceRow kernel = tile::take_cktile_kernel(row);
+  check_double_buffer(row, kernel.algorithm);
+  return kernel;
+}
+
 constexpr InstanceSource kCkSources[] = {{.name = tile::kCktile,
                                           .signatures = ck_signatures,
                                           .algorithms = ck_algorithms,
@@ -503,7 +562,9 @@ constexpr InstanceSource kCkSources[] = {{.name = tile::kCktile,
                                           .is_legal = has_instance,
                                           .supports = ck_supports,
                                           .emit = ck_emit,
-                                          .registration = ck_registration}};
+                                          .registration = ck_registration,
+                                          .word = kCkWord,
+                                          .from_row = ck_from_row}};
 
 }  // namespace
 

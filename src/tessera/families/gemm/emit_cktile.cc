@@ -6,6 +6,7 @@
 
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/tile/cktile.h"
+#include "tessera/families/tile/cktile_words.h"
 #include "tessera/families/tile/sets.h"
 
 namespace tessera::gemm {
@@ -14,6 +15,8 @@ namespace {
 using tile::cktile_bool;
 using tile::cktile_type;
 using tile::cktile_word;
+
+constexpr std::string_view kWord = "gemm";  // begins the names
 
 const GemmSignature& signature_in(const KernelSpec& spec) {
   return std::get<GemmSignature>(spec.signature);
@@ -155,11 +158,11 @@ Verdict serves(const KernelSpec& spec, const Problem& problem) {
 std::string instance_name(const KernelSpec& spec) {
   const GemmSignature& s = signature_in(spec);
   const Algorithm& a = spec.algorithm;
-  std::string name = fmt::format("gemm_{}_{}_{}_{}_{}_True_True_True_{}_{}_{}_{}", to_string(s.a),
-                                 to_string(s.layout), tile::find_cktile_pipeline(a.pipeline)->word,
-                                 a.store == Store::cshuffle ? "cshuffle" : "default",
-                                 to_string(a.scheduler), cktile_word(a.persistent),
-                                 to_string(a.tile), to_string(a.wave), to_string(a.warp_tile));
+  std::string name = fmt::format(
+      "{}_{}_{}_{}_{}_{}_True_True_True_{}_{}_{}_{}", kWord, to_string(s.a), to_string(s.layout),
+      tile::find_cktile_pipeline(a.pipeline)->word,
+      a.store == Store::cshuffle ? "cshuffle" : "default", to_string(a.scheduler),
+      cktile_word(a.persistent), to_string(a.tile), to_string(a.wave), to_string(a.warp_tile));
   if (a.splits > 1) name += fmt::format("_splitk{}", a.splits);
   if (s.preshuffled_b) name += "_preshuffle";
   if (const NamedChain* chain = find_chain(s.epilogue)) {
@@ -414,6 +417,17 @@ std::vector<InstanceFile> registration(std::span<const Instance> instances, cons
                        includes, target.name, entries, instances.size())}};
 }
 
+// ---- rows of the dispatcher's data ----
+
+constexpr tile::CktileWord kNameWords[] = {
+    {"universal", "", ""},    {"rcr", "layout", "rcr"}, {"rrr", "layout", "rrr"},
+    {"crr", "layout", "crr"}, {"ccr", "layout", "ccr"}, {"preshuffle", "preshuffle", "true"}};
+
+InstanceRow from_row(ProblemWords& row) {
+  tile::read_cktile_name(row, kWord, kNameWords);
+  return tile::take_cktile_kernel(row);
+}
+
 constexpr InstanceSource kSources[] = {{.name = tile::kCktile,
                                         .signatures = signatures,
                                         .algorithms = algorithms,
@@ -421,7 +435,9 @@ constexpr InstanceSource kSources[] = {{.name = tile::kCktile,
                                         .is_legal = has_instance,
                                         .supports = serves,
                                         .emit = emit_instance_text,
-                                        .registration = registration}};
+                                        .registration = registration,
+                                        .word = kWord,
+                                        .from_row = from_row}};
 
 }  // namespace
 

@@ -50,6 +50,16 @@ TypeWords types_in(const ProblemWords& words) {
   return types;
 }
 
+DType type_in(const ProblemWords& words, const std::string& key, DType missing) {
+  const auto found = words.find(key);
+  if (found == words.end()) return missing;
+  try {
+    return parse_dtype(found->second);
+  } catch (const Error& error) {
+    refuse_word(fmt::format("cannot be read: {}: {}", key, error.what()));
+  }
+}
+
 }  // namespace
 
 // The type of A, and the type of B when it differs, as at the beginning of a kernel's name.
@@ -108,6 +118,10 @@ Problem from_words(const ProblemWords& words) {
   p.n = size_in(words, "n", 0);
   p.k = size_in(words, "k", 0);
   p.batch = size_in(words, "batch", 1);
+  const auto preshuffle = words.find("preshuffle");
+  p.preshuffled_b = preshuffle != words.end() && preshuffle->second == "true";
+  p.b = type_in(words, "dtype_b", p.b);
+  p.out = p.d = type_in(words, "dtype_c", p.out);
   return p;
 }
 
