@@ -64,7 +64,7 @@ void write_row(const std::string& file, const Target& target) {
 Json write_imported(const TargetsCommand& command, const std::string& text, const std::string& arch,
                     const Console& console) {
   const tile::ImportedTarget made =
-      tile::import_cktile_arch(text, command.file, arch, base_of(command, arch));
+      tile::import_cktile_arch(text, command.file, arch, [&] { return base_of(command, arch); });
   const std::string file = (fs::path(command.folder) / (arch + ".json")).string();
   write_row(file, made.target);
   if (!console.json) {

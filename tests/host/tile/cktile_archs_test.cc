@@ -38,9 +38,13 @@ std::string with(std::string text, const std::string& what, const std::string& i
   return text.replace(at, what.size(), instead);
 }
 
+ImportedTarget made_of(const std::string& text, const std::string& arch, const std::string& base) {
+  return import_cktile_arch(text, "f.json", arch, [&] { return load_target(base); });
+}
+
 std::string message_of(const std::string& text) {
   try {
-    import_cktile_arch(text, "f.json", "gfx942", load_target("gfx942"));
+    made_of(text, "gfx942", "gfx942");
     return "no error";
   } catch (const Error& error) {
     return error.what();
@@ -53,7 +57,7 @@ bool has(const std::vector<std::string>& sentences, const std::string& sentence)
 
 TEST(ArchSpecs, TheirPartsReplaceThoseOfTheRow) {
   const Target base = load_target("gfx942");
-  const ImportedTarget made = import_cktile_arch(kFile, "f.json", "gfx942", base);
+  const ImportedTarget made = made_of(kFile, "gfx942", base.name);
   Target wanted = base;
   wanted.description = "AMD Instinct MI300 series";
   wanted.shared_memory_bytes = 32 * 1024;
@@ -72,7 +76,7 @@ TEST(ArchSpecs, TheirPartsReplaceThoseOfTheRow) {
 }
 
 TEST(ArchSpecs, SaysWhatIsTakenAndWhatIsLeft) {
-  const ImportedTarget made = import_cktile_arch(kFile, "f.json", "gfx942", load_target("gfx942"));
+  const ImportedTarget made = made_of(kFile, "gfx942", "gfx942");
   for (const char* sentence :
        {"warp_size: 64 lanes", "lds_capacity_kb: 32768 bytes", "warp_configs: waves 2x2x1 4x4x1",
         "warp_tile_combos.fp16_fp16_fp32: 32x32x8 16x16x16",
@@ -90,14 +94,14 @@ TEST(ArchSpecs, SaysWhatIsTakenAndWhatIsLeft) {
     EXPECT_TRUE(has(made.left, sentence)) << sentence;
   }
   const std::string other = with(kFile, R"(["compv3", "cshuffle", "interwave"], )", "");
-  EXPECT_TRUE(has(import_cktile_arch(other, "f.json", "gfx942", load_target("gfx942")).left,
+  EXPECT_TRUE(has(made_of(other, "gfx942", "gfx942").left,
                   "unsupported_trait_combos: the file allows interwave for compv3, Tessera's rule "
                   "refuses it"));
 }
 
 TEST(ArchSpecs, NumbersOfAnotherMachineSayWhoseTheyAre) {
   const Target base = load_target("gfx90a");
-  const ImportedTarget made = import_cktile_arch(kFile, "f.json", "gfx908", base);
+  const ImportedTarget made = made_of(kFile, "gfx908", base.name);
   EXPECT_EQ(made.target.name, "gfx908");
   EXPECT_EQ(made.target.features, std::vector<std::string>{"gfx908"});
   EXPECT_EQ(made.target.compile_flags, std::vector<std::string>{"--offload-arch=gfx908"});
@@ -109,7 +113,7 @@ TEST(ArchSpecs, NumbersOfAnotherMachineSayWhoseTheyAre) {
 }
 
 TEST(ArchSpecs, ARowWithoutListsOfGemmKeepsNone) {
-  const ImportedTarget made = import_cktile_arch(kFile, "f.json", "gfx908", load_target("gfx1100"));
+  const ImportedTarget made = made_of(kFile, "gfx908", "gfx1100");
   EXPECT_EQ(made.target.cktile_spaces.count(Op::gemm), 0U);
   EXPECT_TRUE(has(made.left, "warp_configs: the row has no list of CK Tile's GEMM to put them in"));
 }

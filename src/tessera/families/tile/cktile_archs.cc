@@ -298,7 +298,7 @@ std::vector<std::string> cktile_archs(std::string_view text, const std::string& 
 }
 
 ImportedTarget import_cktile_arch(std::string_view text, const std::string& source,
-                                  const std::string& arch, const Target& base) {
+                                  const std::string& arch, const std::function<Target()>& base) {
   const JsonPlace file = place_in(source);
   const json whole = parse_json(text, file.what);
   const json& archs = archs_of(whole, file);
@@ -312,7 +312,8 @@ ImportedTarget import_cktile_arch(std::string_view text, const std::string& sour
   const JsonPlace place = file.key("architectures").key(arch);
   require_object(*found, place);
   Import all = {whole, *found, file, place, origin_of(whole), {}};
-  start_from(all, arch, base);
+  const Target row = base();
+  start_from(all, arch, row);
   take_description(all);
   take_sizes(all);
   take_waves(all);
@@ -320,7 +321,7 @@ ImportedTarget import_cktile_arch(std::string_view text, const std::string& sour
   name_space_source(all);
   take_budgets(all);
   compare_traits(all);
-  all.out.taken.push_back(fmt::format("everything else: the row of {}", base.name));
+  all.out.taken.push_back(fmt::format("everything else: the row of {}", row.name));
   name_left(*found, kLeftOfArch, all.out.left);
   name_left(whole, kLeftOfFile, all.out.left);
   return all.out;

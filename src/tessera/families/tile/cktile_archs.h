@@ -1,6 +1,7 @@
 // The CK Tile Dispatcher's arch_specs.json as rows of targets.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,10 +21,10 @@ struct ImportedTarget {
 };
 
 // The row of an architecture. The text says wave size, LDS, waves and warp tiles; everything else
-// is `base`'s, and the row's sources say so. Throws Error{parse_error} with the place, and
-// Error{not_found} for an architecture that the text does not describe.
+// is that of the row that `base` returns, and the row's sources say so. Throws Error{parse_error}
+// with the place, and Error{not_found} for an architecture that the text does not describe.
 ImportedTarget import_cktile_arch(std::string_view text, const std::string& source,
-                                  const std::string& arch, const Target& base);
+                                  const std::string& arch, const std::function<Target()>& base);
 
 }  // namespace tessera::tile
 #pragma GCC visibility pop
