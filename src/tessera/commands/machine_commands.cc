@@ -17,7 +17,10 @@ namespace tessera::commands {
 namespace {
 
 struct TargetsCommand {
-  std::string name;
+  std::string name, file;
+  std::string folder = ".";
+  std::vector<std::string> archs;
+  std::string base;
 };
 
 // A sentence that says why this machine cannot run the target's kernels; empty when it can.
@@ -29,7 +32,78 @@ std::string why_not_here(const Target& target) {
   }
 }
 
+// ---- tessera targets import ----
+
+constexpr std::string_view kImport = "import";
+
+[[noreturn]] void refuse_import(const std::string& words) {
+  throw Error(ErrorCode::invalid_argument, "targets import: " + words);
+}
+
+// The row that has what the file does not say.
+Target base_of(const TargetsCommand& command, const std::string& arch) {
+  if (!command.base.empty()) return load_target(command.base);
+  const std::vector<std::string> names = target_names();
+  if (std::find(names.begin(), names.end(), arch) != names.end()) return load_target(arch);
+  throw Error(ErrorCode::not_found,
+              fmt::format("there is no row of {} with its units, clock and bandwidth, which the "
+                          "file does not say: --base names a row whose numbers are to be taken",
+                          arch));
+}
+
+// A file that somebody may have edited stays.
+void write_row(const std::string& file, const Target& target) {
+  const std::string text = to_json(target) + "\n";
+  target_from_json(text);
+  if (fs::exists(file) && read_file(file) != text) {
+    refuse_import(fmt::format("'{}' exists and is another row: give another --out", file));
+  }
+  write_file_atomic(file, text);
+}
+
+Json write_imported(const TargetsCommand& command, const std::string& text, const std::string& arch,
+                    const Console& console) {
+  const tile::ImportedTarget made =
+      tile::import_cktile_arch(text, command.file, arch, [&] { return base_of(command, arch); });
+  const std::string file = (fs::path(command.folder) / (arch + ".json")).string();
+  write_row(file, made.target);
+  if (!console.json) {
+    console.write_out("{}\n", file);
+    for (const std::string& words : made.taken) console.write_out("  taken    {}\n", words);
+    for (const std::string& words : made.left) console.write_out("  left out {}\n", words);
+  }
+  return {{"name", arch}, {"file", file}, {"taken", made.taken}, {"left", made.left}};
+}
+
+// Architectures that are asked for must be written; of a whole file, those that can be.
+int import_targets(const TargetsCommand& command, const Console& console) {
+  if (command.file.empty()) refuse_import("which file? For example arch_specs.json");
+  const std::string text = read_file(command.file);
+  std::error_code ignored;  // writing says what is wrong
+  fs::create_directories(command.folder, ignored);
+  const bool is_asked = !command.archs.empty();
+  Json written = Json::array(), refused = Json::array();
+  for (const std::string& arch :
+       is_asked ? command.archs : tile::cktile_archs(text, command.file)) {
+    try {
+      written.push_back(write_imported(command, text, arch, console));
+    } catch (const Error& error) {
+      if (is_asked || error.code() != ErrorCode::not_found) throw;
+      refused.push_back({{"name", arch}, {"why", error.what()}});
+      if (!console.json) console.write_out("{} is not written: {}\n", arch, error.what());
+    }
+  }
+  if (console.json) console.print_json({{"written", written}, {"refused", refused}});
+  return written.empty() ? 1 : 0;
+}
+
 int targets(const TargetsCommand& command, const Console& console) {
+  if (command.name == kImport) return import_targets(command, console);
+  if (!command.file.empty()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("targets: one row is shown, got '{}' and '{}'", command.name, command.file));
+  }
   if (!command.name.empty()) {
     const Target target = command.name == "host" ? host_target() : load_target(command.name);
     const Json row = Json::parse(to_json(target));
@@ -269,7 +343,17 @@ int doctor(const Console& console, const std::function<std::vector<Finding>()>& 
 
 Action declare_targets(CLI::App& app) {
   auto command = std::make_shared<TargetsCommand>();
-  app.add_option("target", command->name, "Show this row: a name, a .json file, or host");
+  app.add_option("target", command->name,
+                 "Show this row: a name, a .json file, or host; or import, to make rows of a FILE");
+  app.add_option("file", command->file,
+                 "import: arch_specs.json of the CK Tile Dispatcher, whose architectures become "
+                 "files NAME.json");
+  app.add_option("--out", command->folder, "import: the folder of the files")
+      ->capture_default_str();
+  app.add_option("--arch", command->archs, "import: only this one; may be given several times")
+      ->allow_extra_args(false);
+  app.add_option("--base", command->base,
+                 "import: the row that has what the file does not say; the one of the same name");
   return [command](const Console& console) { return targets(*command, console); };
 }
 

@@ -302,8 +302,10 @@ std::vector<ForeignRow> foreign_rows(std::string_view text, const std::string& s
   text = without_byte_order_mark(text);
   if (is_log(text)) return rows_of_log(text, source);
   if (is_json(text)) return rows_of_json(text, source);
-  const ColumnTable table = from_csv(text, source);
-  if (is_foreign(table)) return foreign_rows(table, source);
+  if (text.find_first_not_of(" \t\r\n") != std::string_view::npos) {
+    const ColumnTable table = from_csv(text, source);
+    if (is_foreign(table)) return foreign_rows(table, source);
+  }
   refuse_document(source,
                   "no measurements were found: known are JSON (an array of objects, or the "
                   "dispatcher's results), logs with lines 'Shape N: M= N= K= dtype= layout=', and "

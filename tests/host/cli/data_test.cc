@@ -181,8 +181,9 @@ TEST_F(CliData, NonsenseGetsASentence) {
                  "unexpected '}'; expected string literal");
   write("bad.json", "");
   expect_failure(words_of(from_json),
-                 "'bad.json': line 1, column 1: syntax error while parsing value - unexpected end "
-                 "of input; expected '[', '{', or a literal");
+                 "'bad.json': no measurements were found: known are JSON (an array of objects, or "
+                 "the dispatcher's results), logs with lines 'Shape N: M= N= K= dtype= layout=', "
+                 "and CSV with the columns kernel and latency_ms or tflops");
   EXPECT_FALSE(fs::exists(folder() / "s.sqlite"));
   make_store("s.sqlite", data_);
   expect_failure("data descibe s.sqlite",

@@ -1,0 +1,30 @@
+// The CK Tile Dispatcher's arch_specs.json as rows of targets.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/spec/target.h"
+
+#pragma GCC visibility push(default)
+namespace tessera::tile {
+
+// The architectures that a text describes. Throws Error{parse_error} with the place.
+std::vector<std::string> cktile_archs(std::string_view text, const std::string& source);
+
+struct ImportedTarget {
+  Target target;
+  std::vector<std::string> taken;  // a sentence for each part of the text that is in the row
+  std::vector<std::string> left;   // and for each that is not, with the reason
+};
+
+// The row of an architecture. The text says wave size, LDS, waves and warp tiles; everything else
+// is that of the row that `base` returns, and the row's sources say so. Throws Error{parse_error}
+// with the place, and Error{not_found} for an architecture that the text does not describe.
+ImportedTarget import_cktile_arch(std::string_view text, const std::string& source,
+                                  const std::string& arch, const std::function<Target()>& base);
+
+}  // namespace tessera::tile
+#pragma GCC visibility pop
