@@ -4,8 +4,8 @@
     convert_csv_to_parquet.py --input train.csv --output train.parquet --arch avx512 --dtype bf16
         --variant forward
 
-The output has Tessera's columns; --output may also end in .csv or .sqlite. --dtype and --variant say
-what neither columns nor kernels' names do; short names of kernels need --wave and --warp-tile, too.
+The output has Tessera's columns; --output may also end in .csv or .sqlite. --dtype and --variant
+say what neither columns nor kernels' names do; short names of kernels need --wave and --warp-tile.
 """
 from __future__ import annotations
 

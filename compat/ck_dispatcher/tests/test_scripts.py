@@ -183,7 +183,8 @@ class Converting(Scripts):
         self.assertIn("'run.log': no measurements were found", wrong.stderr)
 
     def test_convolutions(self):
-        head = "kernel,problem_idx,N,C,K,G,Hi,Wi,Y,X,stride_h,stride_w,pad_h,pad_w,latency_ms,tflops"
+        head = ("kernel,problem_idx,N,C,K,G,Hi,Wi,Y,X,stride_h,stride_w,pad_h,pad_w,latency_ms,"
+                "tflops")
         line = "grouped_conv_forward_bf16_2d_128x128x64_compv3,0,2,64,32,1,9,9,3,3,1,1,1,1,0.5,1\n"
         other = line.replace("compv3", "mem")
         (self.folder / "in.csv").write_text(f"{head}\n{line}{other}")
