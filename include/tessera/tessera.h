@@ -351,7 +351,8 @@ typedef struct tsr_model_t tsr_model_t;
 TSR_API tsr_status_t tsr_model_load(const char* path, tsr_model_t** model);
 /* The manifest: what the model learned, and from which data. */
 TSR_API tsr_status_t tsr_model_json(const tsr_model_t* model, char** json);
-/* The predicted seconds of one kernel on a problem; 0 by a model that predicts an order alone.
+/* The predicted seconds of a kernel on a problem, also of one that `data import` named after CK
+ * Tile's; 0 by a model that predicts an order alone.
  * threads: 0 means those of the model's data. */
 TSR_API tsr_status_t tsr_model_predict(const tsr_model_t* model, const tsr_problem_t* problem,
                                        const char* kernel, int threads, double* seconds);

@@ -2,7 +2,8 @@
 """Writes the limits of targets as tables: arch_specs_generated.py and arch_specs_generated.hpp.
 
 Tessera reads its rows when it runs, and so do the modules of this folder; the tables are for
-programs that want files. --json takes the original's arch_specs.json instead of Tessera's rows.
+programs that want files. --json takes the original's arch_specs.json instead of Tessera's rows;
+`tessera targets import arch_specs.json` makes rows of it, which all commands take.
 """
 from __future__ import annotations
 

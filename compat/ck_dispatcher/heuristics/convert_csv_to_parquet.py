@@ -4,7 +4,8 @@
     convert_csv_to_parquet.py --input train.csv --output train.parquet --arch avx512 --dtype bf16
         --variant forward
 
-The output has Tessera's columns; --output may also end in .csv or .sqlite.
+The output has Tessera's columns; --output may also end in .csv or .sqlite. --dtype and --variant
+say what neither columns nor kernels' names do; short names of kernels need --wave and --warp-tile.
 """
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ import argparse
 import sys
 
 import _paths  # noqa: F401
+from tessera_ck import conv as _conv
 from tessera_ck import scripts as _scripts
-from tessera_ck import targets as _targets
 
 import foreign_rows
 
@@ -24,14 +25,21 @@ def main() -> int:
     parser.add_argument("--input", required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--arch", default=None, help="this machine if left out")
-    parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--variant", default="forward")
+    parser.add_argument("--dtype", default=None)
+    parser.add_argument("--variant", default=None, help="forward, bwd_data or bwd_weight")
+    parser.add_argument("--wave", default=None, help="2x2x1")
+    parser.add_argument("--warp-tile", default=None, help="32x32x16")
     parser.add_argument("--op-type", default="grouped_conv", choices=["grouped_conv"])
     parser.add_argument("--kernel-pattern", default="", help="part of the kernels' names")
     options = parser.parse_args()
-    rows = foreign_rows.conv_rows(foreign_rows.read_text(options.input), options.variant,
-                                  options.dtype, options.kernel_pattern)
-    foreign_rows.store_rows(rows, "conv", _targets.resolve(options.arch).name, options.output)
+    fields = {"wave": options.wave, "warp_tile": options.warp_tile}
+    if options.variant:
+        fields["direction"] = _conv.DIRECTIONS[_conv.variant_word(options.variant)][0]
+    given = [f"{name}={value}" for name, value in fields.items() if value]
+    foreign_rows.convert(
+        options.input, options.arch, options.output, op="conv", dtype=options.dtype,
+        field=given or None,
+        kernels=f"*{options.kernel_pattern}*" if options.kernel_pattern else None)
     return 0
 
 

@@ -25,8 +25,7 @@ def main() -> int:
     parser.add_argument("--arch", default="gfx950")
     parser.add_argument("--merge_with", nargs="*", default=[])
     options = parser.parse_args()
-    rows = foreign_rows.nested_rows(foreign_rows.read_text(options.input), options.arch)
-    foreign_rows.store_rows(rows, "gemm", options.arch, options.output, options.merge_with)
+    foreign_rows.convert(options.input, options.arch, options.output, options.merge_with)
     return 0
 
 

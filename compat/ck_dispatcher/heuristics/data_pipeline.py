@@ -43,8 +43,7 @@ def main() -> int:
     parser.add_argument("--op_type", default="gemm_universal", choices=["gemm_universal"])
     parser.add_argument("--capture_hw", action="store_true")
     options = parser.parse_args()
-    rows = foreign_rows.log_rows(foreign_rows.read_text(options.log), options.arch)
-    _, place = foreign_rows.store_rows(rows, "gemm", options.arch, options.output)
+    place = foreign_rows.convert(options.log, options.arch, options.output)
     if options.capture_hw:
         file = pathlib.Path(f"{place}.hw.json")
         file.write_text(json.dumps(hardware_of(options.arch), indent=2) + "\n", encoding="ascii")

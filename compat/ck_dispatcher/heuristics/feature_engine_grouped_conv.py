@@ -23,8 +23,8 @@ SUFFIX = ("is_intrawave", "has_dsb", "has_si", "is_basic", "is_compv6", "is_mem"
 INTERACTION = (
     "gemm_m_output", "gemm_n_output", "gemm_k_output", "num_tiles_m", "num_tiles_n",
     "num_tiles_k", "total_output_tiles", "tile_eff_m", "tile_eff_n", "tile_eff_k",
-    "overall_tile_efficiency", "cu_utilization", "ratio_gemm_m_to_tile", "ratio_gemm_n_to_tile",
-    "ratio_gemm_k_to_tile", "problem_smaller_than_tile_m", "problem_smaller_than_tile_n",
+    "overall_tile_efficiency", "cu_utilization", "ratio_gemm_m_to_tile_m", "ratio_gemm_n_to_tile_n",
+    "ratio_gemm_k_to_tile_k", "problem_smaller_than_tile_m", "problem_smaller_than_tile_n",
     "problem_smaller_than_tile_k", "log_gemm_m_n_ratio", "log_total_output_tiles",
     "log_num_tiles_m", "is_mem_x_log_num_tiles_m", "log_gemm_m_raw", "gemm_m_lt_num_cus",
     "log_gemm_m_over_num_cus", "is_mem_x_log_gemm_m_raw", "log_cu_fill", "k_tiles_over_mn_tiles",
@@ -97,13 +97,15 @@ def _problem_features(problem: Dict[str, Any], element: float) -> Dict[str, floa
                p["N"] * p["K"] * places) * element
     for name in ("N", "C", "K", "G", "Hi", "Wi"):
         p[f"log2_{name}"] = math.log2(p[name])
+    is_3d = p["Di"] > 1 or p["Z"] > 1 or p["pad_d"] > 0
+    window = (p["Z"], p["Y"], p["X"])
     p.update({
         "log2_spatial": math.log2(spatial), "log2_filter": math.log2(filters),
         "log2_output": math.log2(max(places, 1.0)), "arithmetic_intensity": flops / traffic,
-        "filter_area": p["Y"] * p["X"], "is_1x1_conv": float(p["Y"] == 1 and p["X"] == 1),
-        "is_3x3_conv": float(p["Y"] == 3 and p["X"] == 3), "channels_per_group": share,
-        "aspect_ratio_hw": p["Hi"] / p["Wi"], "aspect_ratio_filter": p["Y"] / p["X"],
-        "is_3d": float(p["Di"] > 1 or p["Z"] > 1 or p["pad_d"] > 0)})
+        "filter_area": filters, "is_1x1_conv": float(window == (1, 1, 1)),
+        "is_3x3_conv": float(window[1:] == (3, 3) and (not is_3d or window[0] == 3)),
+        "channels_per_group": share, "aspect_ratio_hw": p["Hi"] / p["Wi"],
+        "aspect_ratio_filter": p["Y"] / p["X"], "is_3d": float(is_3d)})
     p.update(_group_features(p))
     return p
 
@@ -119,9 +121,10 @@ def _group_features(p: Dict[str, float]) -> Dict[str, float]:
 
 
 def _kernel_features(kernel: Dict[str, Any], element: float, capacity: float) -> Dict[str, float]:
-    found = {name: float(_first(kernel, name, old)) for name, old in (
+    # Old tables have no depth of a tile; what they call the block's size was taken for it.
+    found = {name: float(_first(kernel, name, *old)) for name, *old in (
         ("gemm_m_per_block", "tile_m"), ("gemm_n_per_block", "tile_n"),
-        ("gemm_k_per_block", "tile_k"))}
+        ("gemm_k_per_block", "tile_k", "block_size"))}
     block = float(kernel.get("block_size", 256))
     word = str(kernel.get("pipeline", "compv3"))
     m, n, k = found.values()
@@ -132,7 +135,8 @@ def _kernel_features(kernel: Dict[str, Any], element: float, capacity: float) ->
         "lds_usage_ratio": used / (32768.0 if word == "compv4" else capacity),
         "block_tile_ratio_m": m / block, "block_tile_ratio_n": n / block,
         "block_efficiency": min(m, n) / max(m, n),
-        "is_intrawave": float(kernel.get("scheduler", "intrawave") == "intrawave"),
+        "is_intrawave": float(kernel.get("wave_mode", kernel.get("scheduler", "intrawave")) ==
+                              "intrawave"),
         "has_dsb": float(bool(kernel.get("double_smem_buffer", kernel.get("has_dsb", False)))),
         "has_si": float(bool(kernel.get("split_image", kernel.get("has_si", False)))),
         "is_basic": float(word.startswith("basic"))})
@@ -152,7 +156,7 @@ def _interaction(f: Dict[str, float], hardware: Dict[str, float]) -> Dict[str, f
         found.update({f"gemm_{axis}_output": size,
                       f"num_tiles_{axis}": float(math.ceil(size / tile)),
                       f"tile_eff_{axis}": _partial(size, tile),
-                      f"ratio_gemm_{axis}_to_tile": size / tile,
+                      f"ratio_gemm_{axis}_to_tile_{axis}": size / tile,
                       f"problem_smaller_than_tile_{axis}": float(size < tile)})
         product *= found[f"tile_eff_{axis}"]
     tiles = found["num_tiles_m"] * found["num_tiles_n"]

@@ -123,7 +123,7 @@ class Predictor:
         if self.is_tessera:
             return self._by_tessera(target, problem, kernels)
         forest = self._model(target)
-        names = self.spec.get("feature_names") or forest.feature_names
+        names = self._feature_names(forest)
         if len(names) != len(forest.feature_names):
             raise Error(f"{self.model_dir}: feature_spec.json has {len(names)} features and the "
                         f"model {len(forest.feature_names)}; the two must be equal", "parse_error")
@@ -134,6 +134,17 @@ class Predictor:
         if target in self.spec.get("log_targets", []):
             return numpy.expm1(values)
         return numpy.maximum(values, 0.0)
+
+    def _feature_names(self, forest: Any) -> List[str]:
+        """Those of feature_spec.json; with feature_indices the model has a part of them."""
+        names = self.spec.get("feature_names") or forest.feature_names
+        places = self.spec.get("feature_indices") or []
+        if places and len(names) != len(forest.feature_names):
+            if not all(isinstance(each, int) and 0 <= each < len(names) for each in places):
+                raise Error(f"{self.model_dir}: feature_indices of feature_spec.json must be "
+                            f"places in its {len(names)} feature_names", "parse_error")
+            return [names[each] for each in places]
+        return names
 
     def _by_tessera(self, target: str, problem: Dict[str, Any], kernels: Sequence[Dict[str, Any]]
                     ) -> Any:

@@ -139,6 +139,19 @@ class Features(Case):
         for name, value in wanted.items():
             self.assertAlmostEqual(found[name], value, msg=name)
 
+    def test_windows_of_three_dimensions(self):
+        problem = {"N": 1, "C": 8, "K": 8, "Di": 5, "Hi": 9, "Wi": 9, "Z": 3, "Y": 3, "X": 3}
+        kernel = {"gemm_m_per_block": 64, "gemm_n_per_block": 64, "block_size": 16,
+                  "pipeline": "compv3", "wave_mode": "interwave"}
+        engine = GroupedConvFeatureEngine()
+        found = engine.compute(problem, kernel)
+        for name, value in {"filter_area": 27, "is_3x3_conv": 1, "is_1x1_conv": 0,
+                            "gemm_k_per_block": 16, "is_intrawave": 0,
+                            "ratio_gemm_m_to_tile_m": 3 * 7 * 7 / 64}.items():
+            self.assertEqual(found[name], value, name)
+        flat = engine.compute({**problem, "Z": 1}, kernel)
+        self.assertEqual((flat["filter_area"], flat["is_3x3_conv"]), (9, 0))
+
     def test_a_batch_is_its_rows(self):
         engine = GemmUniversalFeatureEngine(extended=True)
         rows = [{**PROBLEM, **KERNEL, "M": int(m)} for m in self.random.integers(1, 5000, 9)]
@@ -206,6 +219,16 @@ class Foreign(Case):
                          {"tflops": model.predict_tflops(PROBLEM, KERNEL), "latency_ms": 2.5})
         with self.assertRaisesRegex(FileNotFoundError, "has no model of bandwidth"):
             model.predict_bandwidth(PROBLEM, KERNEL)
+
+    def test_a_part_of_the_features(self):
+        # The model has M and layout; the list of the folder has more.
+        model = Predictor(self.folder(spec={"feature_names": ["K", "layout", "hw_magic", "M"],
+                                            "feature_indices": [3, 1]}))
+        self.assertEqual(model.predict_tflops(PROBLEM, KERNEL), 2.5)
+        model = Predictor(self.folder(spec={"feature_names": ["K", "layout", "M"],
+                                            "feature_indices": [3, 1]}))
+        with self.assertRaisesRegex(tessera.Error, "must be places in its 3 feature_names"):
+            model.predict_tflops(PROBLEM, KERNEL)
 
     def test_the_first_missing_feature_is_named(self):
         model = Predictor(self.folder(spec={"feature_names": ["hw_magic", "hw_more"]}))

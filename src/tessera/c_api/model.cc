@@ -1,6 +1,7 @@
 // Learned models: predicting and ranking.
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "tessera/c_api/handles_internal.h"
 #include "tessera/learn/ranker.h"
@@ -28,6 +29,41 @@ Decision rank(const tsr_model_t& model, const Problem& problem, int threads) {
               fmt::format("model: '{}': {}", to_string(problem), decision.why));
 }
 
+// The kernel of a name, if the target can run it: as a kernel of ours, or of a library for whose
+// templates we write instances.
+std::optional<KernelSpec> known_kernel(std::string_view name, const Problem& problem,
+                                       const Target& target) {
+  const Family& family = family_of(problem);
+  if (find_family(name) != &family) return std::nullopt;
+  try {
+    const KernelSpec spec = parse_name(name);
+    const auto has = [&](const InstanceSource& source) {
+      return static_cast<bool>(source.is_legal(spec, target));
+    };
+    const auto sources = family.instances();
+    const bool is_known =
+        family.is_legal(spec, target) || std::any_of(sources.begin(), sources.end(), has);
+    if (is_known && spec.signature == signature_of(problem)) return spec;
+  } catch (const Error&) {  // no name of a kernel
+  }
+  return std::nullopt;
+}
+
+// A kernel that is not in the target's own list, such as one of CK Tile's that was measured
+// elsewhere. Nothing for other names, and for a model of relative times.
+std::optional<double> predict_other(const tsr_model_t& model, const Problem& problem,
+                                    std::string_view kernel, int threads) {
+  if (learned_value(model.model->manifest.quantity) != LearnedValue::seconds) return std::nullopt;
+  const std::optional<KernelSpec> spec = known_kernel(kernel, problem, model.target);
+  if (!spec || !family_of(*spec).is_described(*spec)) return std::nullopt;
+  const int units = threads > 0 ? threads : model.model->manifest.threads;
+  double seconds = 0;
+  const RankInput input = {problem, model.target, units, std::span(&*spec, 1)};
+  const bool known =
+      predict_seconds(*model.model, family_of(*spec).extract, input, std::span(&seconds, 1));
+  return known ? std::optional(seconds) : std::nullopt;
+}
+
 // All kernels are ranked, because a model of relative times needs the others.
 double predict(const tsr_model_t& model, const Problem& problem, std::string_view kernel,
                int threads) {
@@ -36,6 +72,9 @@ double predict(const tsr_model_t& model, const Problem& problem, std::string_vie
     if (each.name != kernel) continue;
     if (each.refusal.empty()) return each.predicted_seconds;
     throw Error(ErrorCode::illegal_spec, fmt::format("model: {}: {}", kernel, each.refusal));
+  }
+  if (const std::optional<double> seconds = predict_other(model, problem, kernel, threads)) {
+    return *seconds;
   }
   throw Error(
       ErrorCode::not_found,

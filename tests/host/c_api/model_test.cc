@@ -49,6 +49,13 @@ TEST(CModel, RefusesWhatItDidNotLearn) {
   EXPECT_EQ(tsr_model_rank(model, problem, 0, 3, &json), TSR_UNSUPPORTED);
   double predicted = 0;
   EXPECT_EQ(tsr_model_predict(model, problem, "norm", 0, &predicted), TSR_UNSUPPORTED);
+  CProblem product;
+  ASSERT_TRUE(ok(tsr_problem_parse("gemm m=512 n=512 k=512 dtype=bf16", &product)));
+  for (const char* kernel :
+       {"nothing", "gemm_nothing", "gemm_bf16_rcr_mem_128x128x64_2x2x1_32x32x8_intrawave_gfx942",
+        "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_cooperative_s99_sm90a"}) {
+    EXPECT_EQ(tsr_model_predict(model, product, kernel, 0, &predicted), TSR_NOT_FOUND) << kernel;
+  }
   CModel none;
   EXPECT_EQ(tsr_model_load("/nowhere/model", &none), TSR_IO_ERROR);
   EXPECT_EQ(none.it, nullptr);

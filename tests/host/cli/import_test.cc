@@ -114,7 +114,7 @@ TEST_F(CliImport, RowsOfAmdKernelsAreTrainedOn) {
   EXPECT_EQ(trained.at("rows").get<int>(), 3 * trained.at("problems").get<int>());
   const Json manifest = Json::parse(read_file(folder() / "m/manifest.json"));
   EXPECT_EQ(manifest.at("target"), "gfx942");
-  EXPECT_EQ(manifest.at("devices"), Json::array({"MI300X"}));
+  EXPECT_EQ(manifest.at("dtypes"), Json::array({"fp16"}));
 }
 
 // ---- targets import ----

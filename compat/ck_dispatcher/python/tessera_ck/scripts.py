@@ -14,7 +14,7 @@ from tessera import Error
 
 # The words that come first on the command line, without a name.
 POSITIONAL = {"generate": ["kernel"], "show": ["kernel"], "data": ["what", "files"],
-              "problems": ["set"], "targets": ["target"], "predict": ["problem"],
+              "problems": ["set"], "targets": ["target", "file"], "predict": ["problem"],
               "search": ["problem"], "explain": ["problem"], "run": ["problem"]}
 
 
