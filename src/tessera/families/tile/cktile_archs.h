@@ -8,7 +8,6 @@
 
 #include "tessera/spec/target.h"
 
-#pragma GCC visibility push(default)
 namespace tessera::tile {
 
 // The architectures that a text describes. Throws Error{parse_error} with the place.
@@ -27,4 +26,3 @@ ImportedTarget import_cktile_arch(std::string_view text, const std::string& sour
                                   const std::string& arch, const std::function<Target()>& base);
 
 }  // namespace tessera::tile
-#pragma GCC visibility pop
