@@ -48,9 +48,7 @@ bool has_failed(const ForeignRow& row) {
   const std::string* const valid = find_field(row, "is_valid");
   if (valid != nullptr && (*valid == "false" || *valid == "0")) return true;
   const std::string* const time = find_field(row, "latency_ms");
-  const bool is_zero =
-      time != nullptr && !time->empty() && time->find_first_not_of("0.") == std::string::npos;
-  return is_zero;
+  return time != nullptr && !time->empty() && time->find_first_not_of("0.") == std::string::npos;
 }
 
 std::string note_of(const ForeignRow& row) {
@@ -258,6 +256,8 @@ Imported read_import(const fs::path& file, const ForeignRun& run) {
   if (file.extension() == ".csv" && is_table(text)) {
     const ColumnTable table = from_csv(text, source);
     if (!is_foreign(table)) return {from_columns(table, source), {}};
+    require_machine(run, source);
+    return imported(foreign_rows(table, source), run, id_of(text, run));
   }
   require_machine(run, source);
   return from_foreign(text, run, source);

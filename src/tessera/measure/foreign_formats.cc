@@ -27,12 +27,17 @@ constexpr std::array kFieldWords = {
     FieldWord{"measured_tflops", "tflops"}, FieldWord{"tflops(tflops)", "tflops"},
     FieldWord{"error_msg", "error"}};
 
-// A field that is there already keeps its value.
-void add(ForeignRow& row, std::string_view key, const std::string& value) {
+std::string our_word(std::string_view key) {
   std::string name = in_lower_case(std::string(key));
   for (const FieldWord& word : kFieldWords) {
-    if (word.theirs == name) name = word.ours;
+    if (word.theirs == name) return std::string(word.ours);
   }
+  return name;
+}
+
+// A field that is there already keeps its value.
+void add(ForeignRow& row, std::string_view key, const std::string& value) {
+  const std::string name = our_word(key);
   if (!row.fields.emplace(name, in_lower_case(value)).second) return;
   if (name == "kernel") row.kernel = value;
   if (name == "error") row.error = value;
@@ -260,9 +265,10 @@ std::string text_of(const Column& column, std::size_t row) {
   return {};
 }
 
+// `name` is one of our words.
 bool has_column(const ColumnTable& table, std::string_view name) {
   return std::any_of(table.columns.begin(), table.columns.end(),
-                     [&](const Column& column) { return in_lower_case(column.name) == name; });
+                     [&](const Column& column) { return our_word(column.name) == name; });
 }
 
 }  // namespace
@@ -279,8 +285,7 @@ void refuse_foreign(const ForeignRow& row, std::string_view words) {
 }
 
 bool is_foreign(const ColumnTable& table) {
-  const bool has_time = has_column(table, "latency_ms") || has_column(table, "avg_time_ms") ||
-                        has_column(table, "tflops") || has_column(table, "measured_tflops");
+  const bool has_time = has_column(table, "latency_ms") || has_column(table, "tflops");
   return has_time && !has_column(table, "outcome");
 }
 

@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "host/measure/broken_text.h"
+#include "broken_text.h"
 #include "tessera/families/family.h"
 #include "tessera/measure/sweep_exchange.h"
 #include "tessera/targets/targets.h"

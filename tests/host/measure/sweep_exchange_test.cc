@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "host/measure/broken_text.h"
+#include "broken_text.h"
 #include "host/measure/sweep_data.h"
 #include "tessera/measure/sweep_check.h"
 

@@ -8,6 +8,7 @@
 
 #include <csignal>
 
+#include "broken_text.h"
 #include "host/measure/sweep_data.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
@@ -16,6 +17,7 @@
 namespace tessera::measure {
 namespace {
 
+using testing_support::message_of;
 using testing_support::random_data;
 using testing_support::sweep_run;
 
@@ -33,14 +35,6 @@ struct SweepStoreTest : testing::Test {
                         Conflict conflict = Conflict::refuse) {
     const SweepPart part{data, "part"};
     return store.add(std::span(&part, 1), conflict);
-  }
-  static std::string message_of(const std::function<void()>& work) {
-    try {
-      work();
-      return "no error";
-    } catch (const Error& error) {
-      return error.what();
-    }
   }
   static void run_sql(const fs::path& file, const char* sql) {
     sqlite3* db = nullptr;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "broken_text.h"
 #include "tessera/base/error.h"
 #include "tessera/targets/targets.h"
 
@@ -32,23 +33,14 @@ const std::string kFile = R"({
   ["compv3", "cshuffle", "interwave"], ["compv4", "cshuffle", "interwave"],
   ["compv5", "default", "interwave"]]}})";
 
-std::string with(std::string text, const std::string& what, const std::string& instead) {
-  const std::size_t at = text.find(what);
-  EXPECT_NE(at, std::string::npos) << what;
-  return text.replace(at, what.size(), instead);
-}
-
 ImportedTarget made_of(const std::string& text, const std::string& arch, const std::string& base) {
   return import_cktile_arch(text, "f.json", arch, [&] { return load_target(base); });
 }
 
+using testing_support::with;
+
 std::string message_of(const std::string& text) {
-  try {
-    made_of(text, "gfx942", "gfx942");
-    return "no error";
-  } catch (const Error& error) {
-    return error.what();
-  }
+  return testing_support::message_of([&] { made_of(text, "gfx942", "gfx942"); });
 }
 
 bool has(const std::vector<std::string>& sentences, const std::string& sentence) {
