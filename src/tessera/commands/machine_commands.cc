@@ -21,6 +21,7 @@ struct TargetsCommand {
   std::string folder = ".";
   std::vector<std::string> archs;
   std::string base;
+  std::string op = usual_op();
 };
 
 // A sentence that says why this machine cannot run the target's kernels; empty when it can.
@@ -63,8 +64,8 @@ void write_row(const std::string& file, const Target& target) {
 
 Json write_imported(const TargetsCommand& command, const std::string& text, const std::string& arch,
                     const Console& console) {
-  const tile::ImportedTarget made =
-      tile::import_cktile_arch(text, command.file, arch, [&] { return base_of(command, arch); });
+  const ImportedTarget made = import_cktile_arch(text, command.file, arch, parse_op(command.op),
+                                                 [&] { return base_of(command, arch); });
   const std::string file = (fs::path(command.folder) / (arch + ".json")).string();
   write_row(file, made.target);
   if (!console.json) {
@@ -83,8 +84,7 @@ int import_targets(const TargetsCommand& command, const Console& console) {
   fs::create_directories(command.folder, ignored);
   const bool is_asked = !command.archs.empty();
   Json written = Json::array(), refused = Json::array();
-  for (const std::string& arch :
-       is_asked ? command.archs : tile::cktile_archs(text, command.file)) {
+  for (const std::string& arch : is_asked ? command.archs : cktile_archs(text, command.file)) {
     try {
       written.push_back(write_imported(command, text, arch, console));
     } catch (const Error& error) {
@@ -354,6 +354,8 @@ Action declare_targets(CLI::App& app) {
       ->allow_extra_args(false);
   app.add_option("--base", command->base,
                  "import: the row that has what the file does not say; the one of the same name");
+  app.add_option("--op", command->op, "import: whose waves and warp tiles the file has")
+      ->capture_default_str();
   return [command](const Console& console) { return targets(*command, console); };
 }
 

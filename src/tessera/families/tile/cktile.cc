@@ -80,8 +80,6 @@ const CktilePipeline* find_cktile_pipeline(Pipeline pipeline) {
   return nullptr;
 }
 
-std::span<const CktilePipeline> cktile_pipelines() { return kPipelines; }
-
 std::string_view cktile_type(DType dtype) {
   constexpr std::array<std::string_view, 8> kTypes = {
       "float",          "ck_tile::tf32_t", "ck_tile::half_t", "ck_tile::bf16_t",

@@ -2,7 +2,6 @@
 // emitted text names CK Tile's templates and nothing of ours.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,7 +28,6 @@ struct CktilePipeline {
   bool double_buffer = false;
 };
 const CktilePipeline* find_cktile_pipeline(Pipeline pipeline);
-std::span<const CktilePipeline> cktile_pipelines();
 
 std::string_view cktile_type(DType dtype);               // "ck_tile::half_t"
 std::string_view cktile_bool(bool value);                // "true"

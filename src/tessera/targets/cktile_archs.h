@@ -8,7 +8,7 @@
 
 #include "tessera/spec/target.h"
 
-namespace tessera::tile {
+namespace tessera {
 
 // The architectures that a text describes. Throws Error{parse_error} with the place.
 std::vector<std::string> cktile_archs(std::string_view text, const std::string& source);
@@ -19,10 +19,12 @@ struct ImportedTarget {
   std::vector<std::string> left;   // and for each that is not, with the reason
 };
 
-// The row of an architecture. The text says wave size, LDS, waves and warp tiles; everything else
+// The row of an architecture. The text says wave size, LDS, and the waves and warp tiles of CK
+// Tile's kernels of the operation, which replace those of the row's list for it; everything else
 // is that of the row that `base` returns, and the row's sources say so. Throws Error{parse_error}
 // with the place, and Error{not_found} for an architecture that the text does not describe.
 ImportedTarget import_cktile_arch(std::string_view text, const std::string& source,
-                                  const std::string& arch, const std::function<Target()>& base);
+                                  const std::string& arch, Op op,
+                                  const std::function<Target()>& base);
 
-}  // namespace tessera::tile
+}  // namespace tessera

@@ -1,5 +1,5 @@
 // The CK Tile Dispatcher's arch_specs.json as rows of targets.
-#include "tessera/families/tile/cktile_archs.h"
+#include "tessera/targets/cktile_archs.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/targets/targets.h"
 
-namespace tessera::tile {
+namespace tessera {
 namespace {
 
 const std::string kFile = R"({
@@ -34,7 +34,7 @@ const std::string kFile = R"({
   ["compv5", "default", "interwave"]]}})";
 
 ImportedTarget made_of(const std::string& text, const std::string& arch, const std::string& base) {
-  return import_cktile_arch(text, "f.json", arch, [&] { return load_target(base); });
+  return import_cktile_arch(text, "f.json", arch, Op::gemm, [&] { return load_target(base); });
 }
 
 using testing_support::with;
@@ -107,7 +107,8 @@ TEST(ArchSpecs, NumbersOfAnotherMachineSayWhoseTheyAre) {
 TEST(ArchSpecs, ARowWithoutListsOfGemmKeepsNone) {
   const ImportedTarget made = made_of(kFile, "gfx908", "gfx1100");
   EXPECT_EQ(made.target.cktile_spaces.count(Op::gemm), 0U);
-  EXPECT_TRUE(has(made.left, "warp_configs: the row has no list of CK Tile's GEMM to put them in"));
+  EXPECT_TRUE(
+      has(made.left, "warp_configs: the row has no list of CK Tile's gemm kernels to put them in"));
 }
 
 TEST(ArchSpecs, NamesOfArchitectures) {
@@ -142,4 +143,4 @@ TEST(ArchSpecs, HostileTextGetsASentence) {
 }
 
 }  // namespace
-}  // namespace tessera::tile
+}  // namespace tessera

@@ -1,4 +1,4 @@
-#include "tessera/families/tile/cktile_archs.h"
+#include "tessera/targets/cktile_archs.h"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
-#include "tessera/families/tile/cktile.h"
 #include "tessera/spec/json_internal.h"
 
-namespace tessera::tile {
+namespace tessera {
 namespace {
 
 using nlohmann::json;
@@ -86,11 +85,16 @@ struct Import {
   JsonPlace file;
   JsonPlace place;
   std::string origin;  // for `sources`
+  Op op;               // whose waves and warp tiles the file has
   ImportedTarget out;
 
   AlgorithmSpace* space() {
-    const auto found = out.target.cktile_spaces.find(Op::gemm);
+    const auto found = out.target.cktile_spaces.find(op);
     return found == out.target.cktile_spaces.end() ? nullptr : &found->second;
+  }
+  // CK Tile's pipelines have the same words in files as here.
+  std::vector<Pipeline> pipelines() {
+    return space() == nullptr ? std::vector<Pipeline>() : space()->pipelines;
   }
   void take(const std::string& field, const std::string& key) {
     out.target.sources[field] = fmt::format("{}, {}", origin, key);
@@ -142,12 +146,17 @@ void take_sizes(Import& all) {
       fmt::format("lds_capacity_kb: {} bytes", all.out.target.shared_memory_bytes));
 }
 
+void leave_unlisted(Import& all, std::string_view key) {
+  all.out.left.push_back(fmt::format(
+      "{}: the row has no list of CK Tile's {} kernels to put them in", key, to_string(all.op)));
+}
+
 void take_waves(Import& all) {
   const JsonPlace place = all.place.key("warp_configs");
   const std::vector<Shape3> waves = shapes_at(member(all.arch, "warp_configs", all.place), place);
   AlgorithmSpace* const space = all.space();
   if (space == nullptr) {
-    all.out.left.push_back("warp_configs: the row has no list of CK Tile's GEMM to put them in");
+    leave_unlisted(all, "warp_configs");
     return;
   }
   space->waves = waves;
@@ -171,8 +180,7 @@ void take_warp_tiles(Import& all) {
   AlgorithmSpace* const space = all.space();
   if (found == all.arch.end()) return;
   if (space == nullptr) {
-    all.out.left.push_back(
-        "warp_tile_combos: the row has no list of CK Tile's GEMM to put them in");
+    leave_unlisted(all, "warp_tile_combos");
     return;
   }
   const JsonPlace place = all.place.key("warp_tile_combos");
@@ -195,7 +203,7 @@ void take_warp_tiles(Import& all) {
 
 void name_space_source(Import& all) {
   if (all.space() == nullptr) return;
-  std::string& text = all.out.target.sources["cktile_spaces.gemm"];
+  std::string& text = all.out.target.sources[fmt::format("cktile_spaces.{}", to_string(all.op))];
   text = fmt::format("{}, warp_configs and warp_tile_combos; the rest: {}", all.origin, text);
 }
 
@@ -222,16 +230,17 @@ void take_budgets(Import& all) {
   const JsonPlace place = all.file.key(kKey);
   require_object(*found, place);
   std::vector<std::string> used;
-  for (auto& [pipeline, limit] : all.out.target.pipeline_limits) {
-    const CktilePipeline* const known = find_cktile_pipeline(pipeline);
-    if (known == nullptr) continue;
-    std::string key(known->word);
+  for (const Pipeline pipeline : all.pipelines()) {
+    const auto limit = all.out.target.pipeline_limits.find(pipeline);
+    if (limit == all.out.target.pipeline_limits.end()) continue;
+    const std::string word(to_string(pipeline));
+    std::string key = word;
     if (!found->contains(key)) key = kDefaultBudget;
     if (!found->contains(key)) continue;
-    limit.shared_memory_fraction = share_at(all, (*found)[key], place.key(key));
+    limit->second.shared_memory_fraction = share_at(all, (*found)[key], place.key(key));
     used.push_back(key);
-    all.out.taken.push_back(fmt::format("pipeline_lds_budget.{}: {} has {} of LDS", key,
-                                        known->word, limit.shared_memory_fraction));
+    all.out.taken.push_back(fmt::format("pipeline_lds_budget.{}: {} has {} of LDS", key, word,
+                                        limit->second.shared_memory_fraction));
   }
   if (!used.empty()) {
     std::string& text = all.out.target.sources["pipeline_limits"];
@@ -255,16 +264,17 @@ void compare_traits(Import& all) {
   const json& list = member(*found, "combinations", place);
   if (!list.is_array()) refuse_json(place.key("combinations"), "a list", list);
   bool is_same = true;
-  for (const CktilePipeline& pipeline : cktile_pipelines()) {
+  for (const Pipeline pipeline : all.pipelines()) {
+    const std::string word(to_string(pipeline));
     const bool is_refused = std::any_of(list.begin(), list.end(), [&](const json& combination) {
-      return combination.is_array() && combination.size() == 3 && combination[0] == pipeline.word &&
+      return combination.is_array() && combination.size() == 3 && combination[0] == word &&
              combination[2] == "interwave";
     });
-    if (is_refused == (pipeline.pipeline != Pipeline::mem)) continue;
+    if (is_refused == (pipeline != Pipeline::mem)) continue;
     is_same = false;
-    all.out.left.push_back(fmt::format(
-        "unsupported_trait_combos: the file {} interwave for {}, Tessera's rule {} it",
-        is_refused ? "refuses" : "allows", pipeline.word, is_refused ? "allows" : "refuses"));
+    all.out.left.push_back(
+        fmt::format("unsupported_trait_combos: the file {} interwave for {}, Tessera's rule {} it",
+                    is_refused ? "refuses" : "allows", word, is_refused ? "allows" : "refuses"));
   }
   if (is_same) {
     all.out.taken.push_back("unsupported_trait_combos: as Tessera's rule, interwave for mem alone");
@@ -298,7 +308,8 @@ std::vector<std::string> cktile_archs(std::string_view text, const std::string& 
 }
 
 ImportedTarget import_cktile_arch(std::string_view text, const std::string& source,
-                                  const std::string& arch, const std::function<Target()>& base) {
+                                  const std::string& arch, Op op,
+                                  const std::function<Target()>& base) {
   const JsonPlace file = place_in(source);
   const json whole = parse_json(text, file.what);
   const json& archs = archs_of(whole, file);
@@ -311,7 +322,7 @@ ImportedTarget import_cktile_arch(std::string_view text, const std::string& sour
   }
   const JsonPlace place = file.key("architectures").key(arch);
   require_object(*found, place);
-  Import all = {whole, *found, file, place, origin_of(whole), {}};
+  Import all = {whole, *found, file, place, origin_of(whole), op, {}};
   const Target row = base();
   start_from(all, arch, row);
   take_description(all);
@@ -327,4 +338,4 @@ ImportedTarget import_cktile_arch(std::string_view text, const std::string& sour
   return all.out;
 }
 
-}  // namespace tessera::tile
+}  // namespace tessera
