@@ -164,6 +164,7 @@ struct Fields<Algorithm> {
       field("split_k", &S::split_k),
       field("splits", &S::splits, kPositive),
       field("slices", &S::slices, kPositive),
+      field("streamk", &S::streamk),
       field("stages", &S::stages, kPositive),
       field("cluster_m", &S::cluster_m, kPositive),
       field("cluster_n", &S::cluster_n, kPositive),

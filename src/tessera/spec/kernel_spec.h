@@ -132,8 +132,9 @@ struct Algorithm {
   Scheduler scheduler = Scheduler::standard;
   Store store = Store::standard;
   SplitK split_k = SplitK::none;
-  int splits = 1;  // how many blocks of a cluster share K (GPU)
-  int slices = 1;  // into how many parts K is cut that are added in device memory (GPU)
+  int splits = 1;        // how many blocks of a cluster share K (GPU)
+  int slices = 1;        // into how many parts K is cut that are added in device memory (GPU)
+  bool streamk = false;  // blocks share the steps of K of the last tiles (Hopper)
   int stages = 1;
   int cluster_m = 1;
   int cluster_n = 1;

@@ -414,6 +414,12 @@ constexpr Part kAlgorithmOptions[] = {
               read_digits(word.substr(kWord.size()), r.spec.algorithm.slices);
      },
      no_words},
+    {"streamk", false,
+     [](const KernelSpec& s) { return std::string(s.algorithm.streamk ? "streamk" : ""); },
+     [](std::string_view word, Reading& r) {
+       return read_exactly("streamk", word, r.spec.algorithm.streamk);
+     },
+     [] { return std::vector<std::string>{"streamk"}; }},
     {"stages such as s4", false,
      [](const KernelSpec& s) {
        return s.algorithm.stages == 1 ? "" : "s" + digits(s.algorithm.stages);

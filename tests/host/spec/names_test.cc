@@ -27,7 +27,7 @@ TEST(KernelName, IsParsedAndSpelledAlike) {
 TEST(KernelName, EveryPartSetsItsField) {
   const KernelSpec spec = parse_name(
       "gemm_fp16_rcr_compv3_256x128x32_2x2x1_32x32x16_outfp32_bias_multidadd2_pingpong_storetma_"
-      "splitordered4_slices2_s3_c1x2_persistent_swap_repack_pointwise_gfx942");
+      "splitordered4_slices2_streamk_s3_c1x2_persistent_swap_repack_pointwise_gfx942");
   const KernelSpec expected = {GemmSignature{.a = DType::fp16,
                                              .b = DType::fp16,
                                              .acc = DType::fp32,
@@ -44,6 +44,7 @@ TEST(KernelName, EveryPartSetsItsField) {
                                 .split_k = SplitK::ordered,
                                 .splits = 4,
                                 .slices = 2,
+                                .streamk = true,
                                 .stages = 3,
                                 .cluster_m = 1,
                                 .cluster_n = 2,
@@ -202,6 +203,7 @@ TEST(KernelSpecJson, IsThisText) {
     "split_k": "none",
     "splits": 1,
     "slices": 1,
+    "streamk": false,
     "stages": 1,
     "cluster_m": 1,
     "cluster_n": 1,

@@ -115,6 +115,7 @@ class RandomSpecs {
                               .split_k = word<SplitK>(),
                               .splits = small(1, 3),
                               .slices = small(1, 3),
+                              .streamk = coin(),
                               .stages = small(1, 5),
                               .cluster_m = small(1, 3),
                               .cluster_n = small(1, 3),

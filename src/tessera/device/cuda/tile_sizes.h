@@ -35,9 +35,10 @@ constexpr int tma_threads(int consumers) {
 
 struct TmaShape {
   int tile_m, tile_n;
-  int consumers;  // warpgroups that multiply
-  int splits;     // blocks of a cluster that share K
-  bool pingpong;  // each of two consumers computes every other tile
+  int consumers;       // warpgroups that multiply
+  int splits;          // blocks of a cluster that share K
+  bool pingpong;       // each of two consumers computes every other tile
+  bool swaps = false;  // columns are the output's rows
 };
 
 // The part of a consumer. With splits, each of `owners` blocks adds up and stores a part of the
@@ -56,14 +57,20 @@ constexpr TmaParts tma_parts(const TmaShape& s) {
   return {blocks, owners, columns, blocks * columns / 8};
 }
 
-// The widest of 64, 32, 16 and 8 columns that divides n.
-constexpr int chunk_of(int n) { return n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : n % 16 == 0 ? 16 : 8; }
+// The widest of 64, 32, 16 and 8 columns that divides n. Columns that are the output's rows need
+// not fill a line: of these the largest multiple of 8.
+constexpr int chunk_of(int n, bool swaps = false) {
+  for (int chunk = 64; chunk > 8; chunk = swaps ? chunk - 8 : chunk / 2) {
+    if (n % chunk == 0) return chunk;
+  }
+  return 8;
+}
 
 // How many columns (a chunk) are written at a time when the copy engine brings `matrices` D
 // tensors. With D tensors chunks are narrower. So more chunks are on their way at a time, and the
 // buffers of two chunks fit into an area of half the usual size.
-constexpr int out_chunk_of(int columns, int matrices) {
-  if (matrices == 0) return chunk_of(columns);
+constexpr int out_chunk_of(int columns, int matrices, bool swaps = false) {
+  if (matrices == 0) return chunk_of(columns, swaps);
   if (columns % 64 == 0) return 32;
   const int chunk = chunk_of(columns);
   return matrices == 1 || chunk == 8 ? chunk : chunk / 2;
@@ -86,10 +93,11 @@ struct StoreArea {
   int pass;         // columns of raw accumulators that fit
   long long bytes;  // bytes of one consumer's area
 };
-constexpr StoreArea store_area(long long fixed, int consumers, int columns, int matrices) {
+constexpr StoreArea store_area(long long fixed, int consumers, int columns, int matrices,
+                               bool swaps = false) {
   constexpr long long kColumnBytes = kWgmmaRows * 4;
-  const int chunk = chunk_of(columns);
-  const bool whole = chunk == 8 || fixed + consumers * chunk * kColumnBytes <= kSharedLimit;
+  const int chunk = chunk_of(columns, swaps);
+  const bool whole = chunk % 16 != 0 || fixed + consumers * chunk * kColumnBytes <= kSharedLimit;
   const int pass = whole ? chunk : chunk / 2;
   const long long least = pass * kColumnBytes;
   if (matrices == 0) return {pass, least};
@@ -110,8 +118,9 @@ constexpr TmaSizes tma_sizes(const TmaShape& s, int stages, long long stage_byte
   const long long partial = vector * parts.vectors * (s.splits - 1);
   const int barriers = 2 * stages + 1 + (matrices > 0 ? s.consumers * kMatrixSlots : 0);
   const long long fixed = stages * stage_bytes + partial + barriers * 8;
-  const StoreArea area = store_area(fixed, s.consumers, parts.columns, matrices);
-  return {partial, barriers, area, fixed + s.consumers * area.bytes, chunk_of(parts.columns)};
+  const StoreArea area = store_area(fixed, s.consumers, parts.columns, matrices, s.swaps);
+  return {partial, barriers, area, fixed + s.consumers * area.bytes,
+          chunk_of(parts.columns, s.swaps)};
 }
 
 // ---- cpasync: a ring of tiles; the accumulators use its memory when they are stored ----

@@ -70,6 +70,7 @@ struct TmaMainLoop {
 
   __device__ __forceinline__ u32 full(u32 stage) const { return barriers + stage * 8; }
   __device__ __forceinline__ u32 empty(u32 stage) const { return full(C::kStages + stage); }
+  __device__ __forceinline__ int rank() const { return at_p + C::kClusterM * at_q; }
   __device__ __forceinline__ bool is_producer() const { return warpgroup == kConsumers; }
 
   // One thread calls this before a barrier of the block.

@@ -33,6 +33,13 @@ struct RawRows {
   }
 };
 
+// The largest power of 2, up to `most`, that divides n.
+constexpr int largest_power(int n, int most) {
+  int power = 1;
+  while (power < most && n % (2 * power) == 0) power *= 2;
+  return power;
+}
+
 // The place of a block of accumulators in the output.
 struct StorePlace {
   int row, column, batch;
@@ -90,7 +97,7 @@ struct TileStore {
     return C::kNumD == 0 || Finishing(g, batch).in_pairs();
   }
 
-  static constexpr int kChunk = out_chunk_of(kColumns, kMatrices);
+  static constexpr int kChunk = out_chunk_of(kColumns, kMatrices, C::kSwapAb);
   static constexpr int kChunks = kColumns / kChunk;
   static constexpr int kAll = kBlocks * kChunks;
   static constexpr int kLine = (C::kSwapAb ? kWgmmaRows : kChunk) * 2;  // bytes
@@ -212,7 +219,7 @@ struct TileStore {
   // Writes a chunk to the buffer, in lines swizzled for the copy engine.
   __device__ __forceinline__ void fill(const Finishing& finish, const ChunkBias& bias, u32 buffer,
                                        const Acc* chunk) const {
-    constexpr int kAtOnce = kChunk == 8 ? 1 : 2;  // groups of 8 columns
+    constexpr int kAtOnce = kChunk % 16 == 0 ? 2 : 1;  // groups of 8 columns
     constexpr u32 kSwizzle = kLine / 16 - 1;
     const int lane = thread & 31;
     const int warp = thread >> 5;
@@ -263,7 +270,7 @@ struct TileStore {
   static constexpr int kSpare = (C::kWaveM == 3 ? 160 : 232) - kBlocks * kCount;
   static constexpr int kMost = kSpare >= 96 && d_roles<C>().matrices > 0 ? 8 : 4;
   static constexpr int kMaxBatch = kSpare < 64 ? 2 : kMost;
-  static constexpr int kBatch = kHeight / kRows < kMaxBatch ? kHeight / kRows : kMaxBatch;
+  static constexpr int kBatch = largest_power(kHeight / kRows, kMaxBatch);
 
   __device__ __forceinline__ void stage_raw(const Acc (&block)[kCount], int first) const {
     const int lane = thread & 31;

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
+#include "tessera/device/cuda/stream_work.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {
@@ -199,6 +200,26 @@ void add_slices(const Algorithm& a, std::int64_t clusters, CudaGemmArguments& ar
   prepare_blocks = static_cast<unsigned>(std::min(blocks, kMaxPrepareBlocks));
 }
 
+// The clusters that may share the steps of K of tiles (of a cluster each): more than there are
+// tiles where these are few.
+std::int64_t stream_clusters(const Algorithm& a, const GemmProblem& p, std::int64_t all_tiles) {
+  const std::int64_t most = device::kStreamBlocks / (a.cluster_m * a.cluster_n);
+  const std::int64_t shares =
+      all_tiles < most ? all_tiles * tiles(p.k, a.tile.k) / device::kLeastStreamSteps : 0;
+  return std::min(std::max(all_tiles, shares), most);
+}
+
+// Reserves places for the sums of parts of tiles.
+void add_stream(const Algorithm& a, std::int64_t clusters, CudaGemmArguments& arguments,
+                Launch& launch) {
+  constexpr std::int64_t kPlaces = device::kStreamPlaces / device::kStreamBlocks;  // of a block
+  arguments.partial_sums = static_cast<std::int64_t>(launch.workspace.bytes);
+  arguments.partial_bytes =
+      clusters * a.cluster_m * a.cluster_n * kPlaces * tmaws_slice_groups(a) * tmaws_slice_bytes(a);
+  launch.workspace.bytes += static_cast<std::size_t>(arguments.partial_bytes);
+  launch.workspace.counter_bytes = device::kCounterBytes;
+}
+
 // The step that runs the entry _prepare; any number of blocks is right.
 Step prepare_step(const KernelSpec& spec, unsigned blocks, std::size_t copied_bytes) {
   return {.entry = prepare_entry(spec),
@@ -227,9 +248,9 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::Ge
   const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
   const std::int64_t rows = a.swap_ab ? p.n : p.m;
   const std::int64_t columns = a.swap_ab ? p.m : p.n;
-  const std::int64_t clusters = tiles(rows, std::int64_t{a.tile.m} * a.cluster_m) *
-                                tiles(columns, std::int64_t{a.tile.n} * a.cluster_n) * p.batch *
-                                a.slices;
+  const std::int64_t all_tiles = tiles(rows, std::int64_t{a.tile.m} * a.cluster_m) *
+                                 tiles(columns, std::int64_t{a.tile.n} * a.cluster_n) * p.batch;
+  const std::int64_t clusters = a.streamk ? stream_clusters(a, p, all_tiles) : all_tiles * a.slices;
   CudaGemmArguments arguments{};
   arguments.gemm = g;
   arguments.raster_group = kRasterGroup;
@@ -239,6 +260,7 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::Ge
   std::size_t copied_bytes = 0;
   if (!is_empty) {
     if (a.slices > 1) add_slices(a, clusters, arguments, launch, prepare_blocks);
+    if (a.streamk) add_stream(a, clusters, arguments, launch);
     const std::size_t before = launch.workspace.bytes;
     add_windows(s, a, p, arguments, launch, prepare_blocks);
     copied_bytes = launch.workspace.bytes - before;

@@ -47,12 +47,12 @@ std::string flags(const GemmSignature& s, const Algorithm& a) {
   const bool transpose_b = tmaws && tmaws_b(s, a).transposed;
   return fmt::format(
       "  static constexpr bool kPingpong = {}, kSwapAb = {}, kDirectStore = {};\n"
-      "  static constexpr bool kAtomicSplit = {}, kPersistent = {};\n"
+      "  static constexpr bool kAtomicSplit = {}, kPersistent = {}, kStreamK = {};\n"
       "  static constexpr bool kAKContiguous = {}, kBKContiguous = {}, kPreshuffled = {};\n"
       "  static constexpr bool kTransposeA = {}, kTransposeB = {};\n",
       yes_no(a.scheduler == Scheduler::pingpong), yes_no(a.swap_ab),
       yes_no(a.store == Store::direct), yes_no(a.split_k == SplitK::atomic), yes_no(a.persistent),
-      yes_no(a_is_row_major(s.layout) || transpose_a),
+      yes_no(a.streamk), yes_no(a_is_row_major(s.layout) || transpose_a),
       yes_no(!b_is_row_major(s.layout) || transpose_b), yes_no(s.preshuffled_b),
       yes_no(transpose_a), yes_no(transpose_b));
 }

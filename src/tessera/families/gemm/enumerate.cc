@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/families/gemm/fitted_internal.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/gemm/small_internal.h"
 #include "tessera/families/tile/mfma.h"
@@ -31,7 +33,6 @@ constexpr std::size_t kHipEpilogues = 4;
 // Tiles of at most kSkinnyTile columns are for problems with few rows or columns, so they are also
 // tried with A and B swapped. K is split over the blocks of a cluster. For long sums with few tiles
 // K is cut in slices as well.
-constexpr int kSkinnyTile = 64;
 struct Parts {
   int splits, slices;
 };
@@ -305,14 +306,18 @@ void add_specs(std::span<const GemmSignature> signatures, const std::vector<Algo
   }
 }
 
-// The algorithms and those for short calls, of which each layout has its own.
-std::vector<Algorithm> with_small(const std::vector<Algorithm>& all, const GemmSignature& signature,
-                                  const Target& target, const Wanted& wanted) {
+// The algorithms, and those of which each layout has its own: for short calls, and fitted ones.
+std::vector<Algorithm> with_own(const std::vector<Algorithm>& all, const GemmSignature& signature,
+                                const Target& target, const Wanted& wanted) {
   std::vector<Algorithm> more = all;
   add_small(signature, target, more);
   std::erase_if(more, [&](const Algorithm& a) {
     return a.pipeline == Pipeline::small && !wanted.fields.accepts(a);
   });
+  std::vector<Algorithm> fitted;
+  add_fitted(signature, target, all_fitted_sides(), fitted);
+  std::copy_if(fitted.begin(), fitted.end(), std::back_inserter(more),
+               [&](const Algorithm& a) { return wanted.fields.accepts(a); });
   return more;
 }
 
@@ -331,7 +336,7 @@ void for_each_wanted(const Target& target, const Wanted& wanted, Visit&& visit) 
         all = algorithms_of(target, operand);
         std::erase_if(all, [&](const Algorithm& a) { return !wanted.fields.accepts(a); });
       }
-      visit(signatures, with_small(all, signatures.front(), target, wanted));
+      visit(signatures, with_own(all, signatures.front(), target, wanted));
     }
   }
 }
@@ -397,8 +402,13 @@ std::vector<KernelSpec> candidates(const Problem& problem, const Target& target)
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
   std::vector<Algorithm> all = algorithms_of(target, signature.a);
   add_small(signature, target, all);
+  const auto& p = std::get<GemmProblem>(problem);
+  if (std::min(p.m, p.n) > kSkinnyTile) {
+    const std::vector<int> sides = p.m <= p.n ? fitted_sides(p.m) : std::vector<int>();
+    add_fitted(signature, target, sides, all);
+  }
   // When no operand needs repacking, a kernel with repack does the same as the one without.
-  const TmawsCopies copies = tmaws_copies(std::get<GemmProblem>(problem));
+  const TmawsCopies copies = tmaws_copies(p);
   std::vector<KernelSpec> specs;
   specs.reserve(all.size());
   for (const Algorithm& a : all) {

@@ -2,7 +2,9 @@
 // tile/gpu_estimate.h takes.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "tessera/device/cuda/stream_work.h"
 #include "tessera/families/gemm/estimate_internal.h"
 
 namespace tessera::gemm {
@@ -104,6 +106,28 @@ void count_out(const tile::GpuCase& c, tile::GpuKernel& x) {
   x.busy_seconds = tile::busy_seconds(c, x);
 }
 
+// Seconds of the busiest unit of a stream-K kernel: whole tiles, then a share of the steps of K of
+// the last tiles, after which it stores the sums of a part and adds up those of a whole tile.
+double stream_seconds(const tile::GpuCase& c, const tile::GpuKernel& x) {
+  constexpr tile::GpuModel kModel = tile::kGpuModel;
+  const double clusters = std::floor(c.units / x.cluster_blocks);
+  const int units = static_cast<int>(std::clamp<double>(clusters, 1, device::kStreamBlocks));
+  const int steps = static_cast<int>(std::min<double>(x.k_steps, device::kMostStreamSteps));
+  const auto all = static_cast<int>(
+      std::min<double>(x.blocks / x.cluster_blocks, std::numeric_limits<int>::max()));
+  const device::StreamWork work = device::stream_work(all, steps, units);
+  const double step =
+      std::max(x.step_cycles + kModel.step, kModel.latency / std::max(x.stages - 1, 1.0));
+  const double tile = steps * step + x.finish_cycles;
+  double cycles = kModel.shallow / x.stages + blocks(work.whole, units) * tile;
+  if (work.sharers > 0) {
+    const double parts = std::ceil(static_cast<double>(steps) / work.each) + 1;  // of a tile
+    const double adding = kModel.slice + parts * x.tile_mn * 4 * kModel.slice_byte;
+    cycles += (work.each + 1) * step * kModel.stream + x.finish_cycles + adding;
+  }
+  return cycles / c.hertz;
+}
+
 }  // namespace
 
 Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
@@ -111,6 +135,7 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target
   if (p.m == 0 || p.n == 0 || p.batch == 0) return total_of(0, 0, c.launch_seconds, 1);
   tile::GpuKernel x = kernel_on(spec, p, target);
   count_out(c, x);
+  if (spec.algorithm.streamk) x.busy_seconds = stream_seconds(c, x);
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
   return total_of(seconds.compute, seconds.memory, seconds.overhead, seconds.utilisation);
 }

@@ -36,8 +36,15 @@ Verdict features_fit(const Problem& problem) {
   return {"no feature describes pointer_arrays"};
 }
 
-// No feature tells how small kernels use their operands.
-bool is_described(const KernelSpec& spec) { return spec.algorithm.pipeline != Pipeline::small; }
+// No feature tells how small kernels use their operands, and how stream-K shares tiles out. Models
+// learned from no wide tile whose operands are swapped, and from no block of 3 consumers.
+bool is_described(const KernelSpec& spec) {
+  const Algorithm& a = spec.algorithm;
+  if (a.pipeline == Pipeline::tmaws) {
+    return !a.streamk && a.wave.m < 3 && !(a.swap_ab && a.tile.n > kSkinnyTile);
+  }
+  return a.pipeline != Pipeline::small;
+}
 
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns,

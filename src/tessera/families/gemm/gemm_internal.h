@@ -20,6 +20,9 @@ namespace tessera::gemm {
 // B that they read. On every measured shape the time is within 2% of the best group.
 constexpr int kRasterGroup = 8;
 
+// Tiles with no more columns are for problems with few rows or columns.
+constexpr int kSkinnyTile = 64;
+
 inline std::int64_t tiles(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
 
 // Each adds an operand of a problem whose strides are filled in; add_d adds every D tensor that the

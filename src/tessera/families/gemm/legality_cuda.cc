@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tessera/device/cuda/abi.h"
+#include "tessera/device/cuda/stream_work.h"
 #include "tessera/families/gemm/legality_internal.h"
 
 namespace tessera::gemm {
@@ -14,7 +15,8 @@ namespace {
 constexpr int kWgmmaBytesK = 32;       // bytes along k that one wgmma instruction takes
 constexpr int kMaxAccumulators = 208;  // per thread; up to 192 were tried, without spills
 constexpr int kMaxWithSplits = 144;    // 160 spill with some epilogues
-constexpr int kColumnUnit = 8;         // wgmma's columns are multiples of this
+constexpr int kMaxWithStreamK = 160;
+constexpr int kColumnUnit = 8;  // wgmma's columns are multiples of this
 constexpr int kMaxWgmmaColumns = 256;
 constexpr int kMaxSplits = 8;        // blocks of a cluster
 constexpr int kMaxColumnsOf3 = 192;  // 3 consumers: 128 registers a thread at entry
@@ -96,8 +98,7 @@ constexpr Rule kTmaws[] = {
      }},
     {[](const Case& c) {
        const Shape3& w = c.algorithm.warp_tile;
-       return w.m == device::kWgmmaRows && w.n == c.algorithm.tile.n && w.k == wgmma_k(c) &&
-              warp_tile_listed(c);
+       return w.m == device::kWgmmaRows && w.n == c.algorithm.tile.n && w.k == wgmma_k(c);
      },
      [](const Case& c) {
        return fmt::format("the warp tile is one wgmma: {}x{}x{} for {} with tile_n {}, got {}",
@@ -168,7 +169,39 @@ constexpr Rule kTmaws[] = {
                           c.algorithm.splits);
      }},
     kSlicesRule,
-    {[](const Case& c) { return splits_k(c.algorithm) == (c.algorithm.split_k != SplitK::none); },
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return !a.streamk || (a.split_k == SplitK::ordered && !splits_k(a));
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "streamk cuts K where blocks run out of tiles and adds in order: it needs "
+           "split_k=ordered splits=1 slices=1, got split_k={} splits={} slices={}",
+           to_string(a.split_k), a.splits, a.slices);
+     }},
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return !a.streamk || (a.scheduler == Scheduler::cooperative && a.wave.m >= 2);
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "streamk runs one block on each unit: it needs the cooperative scheduler and 2 or 3 "
+           "consumers, got {} and {}",
+           to_string(a.scheduler), a.wave.m);
+     }},
+    {[](const Case& c) {
+       return !c.algorithm.streamk || accumulators_per_thread(c) <= kMaxWithStreamK;
+     },
+     [](const Case& c) {
+       return fmt::format("needs {} accumulators a thread, at most {} fit with streamk",
+                          accumulators_per_thread(c), kMaxWithStreamK);
+     }},
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return (splits_k(a) || a.streamk) == (a.split_k != SplitK::none);
+     },
      [](const Case& c) {
        return fmt::format("split_k must be {} for splits={} and slices={}, got {}",
                           splits_k(c.algorithm) ? "ordered or atomic" : "none", c.algorithm.splits,
@@ -334,6 +367,14 @@ Verdict counts_fit(const Algorithm& a, const GemmProblem& p) {
                       kMaxTmaSize, tiles, rows, columns)};
 }
 
+// Kernels with streamk count the steps of K of all tiles that they share out.
+Verdict stream_fits(const Algorithm& a, const GemmProblem& p) {
+  const std::int64_t steps = tiles(p.k, a.tile.k);
+  if (!a.streamk || steps <= device::kMostStreamSteps) return {};
+  return {fmt::format("streamk takes at most {} tiles of {} along K, got {} of k={}",
+                      device::kMostStreamSteps, a.tile.k, steps, p.k)};
+}
+
 }  // namespace
 
 // Every block needs a tile of K. Every group of threads that adds up slices needs a counter.
@@ -387,6 +428,7 @@ Verdict cuda_supports(const KernelSpec& spec, const GemmProblem& problem) {
   if (Verdict fits = arrays_fit(spec.algorithm, p); !fits) return fits;
   if (Verdict fits = counts_fit(spec.algorithm, p); !fits) return fits;
   if (Verdict fits = parts_fit(spec.algorithm, p); !fits) return fits;
+  if (Verdict fits = stream_fits(spec.algorithm, p); !fits) return fits;
   if (Verdict fits = window_fits(a, "operands"); !fits && !repack) return fits;
   if (Verdict fits = window_fits(b, "operands"); !fits && !repack && !p.preshuffled_b) return fits;
   if (Verdict fits = strides_are_small(out); !fits) return fits;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tessera/device/cuda/stream_work.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {
@@ -30,11 +31,14 @@ GemmProblem problem_of(const GemmSignature& signature, std::int64_t m, std::int6
 }
 
 // Makes sizes as odd as the kernel supports. GPU copies need multiples of some number, and each
-// slice of k needs a tile.
+// slice of k needs a tile, and stream-K shares out no fewer than some.
 std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
   const auto& signature = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
-  const std::int64_t more_k = a.slices > 1 ? std::int64_t{a.splits} * a.slices * a.tile.k : 0;
+  const std::int64_t parts = a.streamk      ? 2 * device::kLeastStreamSteps
+                             : a.slices > 1 ? std::int64_t{a.splits} * a.slices
+                                            : 0;
+  const std::int64_t more_k = parts * a.tile.k;
   std::vector<Problem> problems;
   for (const std::int64_t unit : {1, 4, 8, 16}) {
     for (const SampleSize& size : kSampleSizes) {

@@ -29,8 +29,9 @@ consteval FieldMask mask_of(std::initializer_list<std::string_view> keys) {
 }
 
 constexpr FieldMask kShapes = mask_of({"pipeline", "tile", "wave", "warp_tile"});
-constexpr FieldMask kTmaws = mask_of({"scheduler", "store", "split_k", "splits", "slices", "stages",
-                                      "cluster_m", "cluster_n", "swap_ab", "repack"});
+constexpr FieldMask kTmaws =
+    mask_of({"scheduler", "store", "split_k", "splits", "slices", "streamk", "stages", "cluster_m",
+             "cluster_n", "swap_ab", "repack"});
 constexpr FieldMask kCpasync = mask_of({"split_k", "slices", "stages"});
 // Of AMD's kernels. Some of these fields have one value for our kernels and others for CK Tile's.
 constexpr FieldMask kMfma =

@@ -41,6 +41,7 @@ struct GpuModel {
   double restart = 5500;      // cycles between two blocks of a split on one unit
   double slice = 3000;        // cycles to add up slices of K through L2
   double slice_byte = 0.025;  // further cycles for each byte of the slices
+  double stream = 1.4;        // times as long as alone takes a step that all units share out
   double prepare_us = 4.5;    // microseconds to start and end a kernel that runs first
   double fetch = 69.7;        // bytes that a unit reads from L2 in a cycle
   double fetch_16 = 0.42;     // share of `fetch` with rows at odd multiples of 16 bytes

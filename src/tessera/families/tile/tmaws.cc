@@ -24,7 +24,7 @@ TmawsOperand operand(const Product& x, const Algorithm& a, bool is_b) {
 }
 
 device::TmaShape shape_of(const Algorithm& a) {
-  return {a.tile.m, a.tile.n, a.wave.m, a.splits, a.scheduler == Scheduler::pingpong};
+  return {a.tile.m, a.tile.n, a.wave.m, a.splits, a.scheduler == Scheduler::pingpong, a.swap_ab};
 }
 
 }  // namespace
@@ -34,12 +34,12 @@ TmawsOperand tmaws_b(const Product& x, const Algorithm& a) { return operand(x, a
 
 int tmaws_out_chunk(const Product& x, const Algorithm& a) {
   return device::out_chunk_of(device::tma_parts(shape_of(a)).columns,
-                              tmaws_d_roles(x.epilogue).matrices);
+                              tmaws_d_roles(x.epilogue).matrices, a.swap_ab);
 }
 
 TmawsStore tmaws_store(const Algorithm& a) {
   const device::TmaParts parts = device::tma_parts(shape_of(a));
-  return {parts.columns, device::chunk_of(parts.columns), parts.row_blocks};
+  return {parts.columns, device::chunk_of(parts.columns, a.swap_ab), parts.row_blocks};
 }
 
 bool tmaws_prepares(const Algorithm& a) { return a.repack || a.split_k == SplitK::atomic; }

@@ -4,12 +4,14 @@
 // output until none is left.
 //   kSplits:  as many blocks of a cluster share K and add up in a fixed order
 //   kSlices:  as many blocks or clusters share K and add up through device memory
+//   kStreamK: all blocks share the steps of K of the last tiles, see stream_work.h
 #pragma once
 
 #include "tessera/device/cuda/cluster_sums.h"
 #include "tessera/device/cuda/gemm/tma_pack.h"
 #include "tessera/device/cuda/gemm/tma_prepare.h"
 #include "tessera/device/cuda/slices.h"
+#include "tessera/device/cuda/stream_sums.h"
 #include "tessera/device/cuda/tile_order.h"
 #include "tessera/device/cuda/tma_main_loop.h"
 #include "tessera/device/cuda/tma_store.h"
@@ -22,6 +24,8 @@ struct TmaGemm {
                 "splits of K make up the whole cluster and do not play pingpong");
   static_assert(C::kSlices == 1 || (C::kClusterM == 1 && C::kClusterN == 1 && !C::kPingpong),
                 "slices of K share no tiles and do not play pingpong");
+  static_assert(!C::kStreamK || (C::kSplits == 1 && C::kSlices == 1 && !C::kPingpong),
+                "stream-K has no splits or slices and does not play pingpong");
 
   // ---- sizes ----
 
@@ -51,7 +55,8 @@ struct TmaGemm {
   static constexpr int kBlocks = Loop::kBlocks;
   static constexpr int kAccumulators = Loop::kAccumulators;
   static constexpr int kMulticast = Loop::kMulticast;
-  static constexpr TmaShape kShape = {C::kTileM, C::kTileN, kConsumers, C::kSplits, C::kPingpong};
+  static constexpr TmaShape kShape = {C::kTileM,  C::kTileN,    kConsumers,
+                                      C::kSplits, C::kPingpong, C::kSwapAb};
   static constexpr TmaParts kParts = tma_parts(kShape);
   static constexpr int kCluster = kMulticast * C::kSplits;
 
@@ -95,6 +100,13 @@ struct TmaGemm {
     int slice;
   };
 
+  // What a block multiplies without a break.
+  struct Item {
+    Tile tile;
+    StepRange range;
+    __device__ __forceinline__ int steps() const { return range.last - range.first; }
+  };
+
   const CudaGemmArguments& arguments;
   u32 shared;  // base address
   Loop loop;
@@ -104,6 +116,8 @@ struct TmaGemm {
   TileOrder order;   // the order of the cluster's tiles
   int tiles;         // tiles of all batches, times the number of slices
   int k_tiles;       // tiles of K
+  StreamWork work;   // stream-K: how blocks share tiles, and this block's share
+  StreamShare share;
 
   // The barriers behind those of the ring.
   __device__ __forceinline__ u32 partial_sums_here() const { return loop.full(2 * C::kStages); }
@@ -128,6 +142,26 @@ struct TmaGemm {
             static_cast<int>(k_tiles * (part + 1) / kParts)};
   }
 
+  // The items of a block are numbered from first_item() on, stride() apart. With pingpong, a
+  // consumer takes every other one.
+  __device__ __forceinline__ int first_item() const { return C::kStreamK ? 0 : cluster; }
+  __device__ __forceinline__ int stride() const { return C::kStreamK ? 1 : num_clusters; }
+  __device__ __forceinline__ StreamItem stream_item_of(int i) const {
+    return stream_item(work, share, cluster, num_clusters, i);
+  }
+  __device__ __forceinline__ bool has_item(int i) const {
+    if constexpr (C::kStreamK) return stream_item_of(i).tile >= 0;
+    return i < tiles;
+  }
+  __device__ __forceinline__ Item item_of(int i) const {
+    if constexpr (C::kStreamK) {
+      const StreamItem item = stream_item_of(i);
+      return {tile_of(item.tile), {item.begin, item.end}};
+    }
+    const Tile tile = tile_of(i);
+    return {tile, k_of(tile)};
+  }
+
   __device__ __forceinline__ explicit TmaGemm(const CudaGemmArguments& a) : arguments(a) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const GemmArguments& g = a.gemm;
@@ -145,6 +179,10 @@ struct TmaGemm {
              C::kSwapAb ? -a.raster_group : a.raster_group};
     tiles = order.tiles_p * order.tiles_q * order.batches * C::kSlices;
     k_tiles = static_cast<int>((g.k + C::kTileK - 1) / C::kTileK);
+    if constexpr (C::kStreamK) {
+      work = stream_work(tiles, k_tiles, num_clusters);
+      share = stream_share(work, cluster);
+    }
   }
 
   // ---- roles ----
@@ -185,10 +223,9 @@ struct TmaGemm {
     if (loop.is_filler()) {
       Ring ring;
 #pragma unroll 1
-      for (int i = cluster; i < tiles; i += num_clusters) {
-        const Tile tile = tile_of(i);
-        const StepRange range = k_of(tile);
-        loop.fill(ring, range, [&] { return loaders_of(tile); });
+      for (int i = first_item(); has_item(i); i += stride()) {
+        const Item item = item_of(i);
+        loop.fill(ring, item.range, [&] { return loaders_of(item.tile); });
       }
     }
     if constexpr (C::kSplits > 1) cluster_wait();
@@ -221,7 +258,7 @@ struct TmaGemm {
   __device__ __forceinline__ void consume() const {
     const auto free = loop.release();
     Ring ring;
-    int i = cluster;
+    int i = first_item();
     if constexpr (C::kPingpong) {
       if (loop.warpgroup == 1) {
         i += num_clusters;
@@ -232,47 +269,83 @@ struct TmaGemm {
     u32 phases = 0;                         // parities of the barriers at d_here()
     Acc sums[kBlocks][kAccumulators] = {};  // stays zero when there is nothing to multiply
 #pragma unroll 1
-    for (; i < tiles; i += (C::kPingpong ? 2 : 1) * num_clusters) {
-      const Tile tile = tile_of(i);
-      // Only the last slice to arrive stores the tile.
-      constexpr bool kAskEarly = kAsksForD && C::kSplits == 1 && C::kSlices == 1;
-      if constexpr (kAskEarly) store_of<C::kTileN>(phases).ask(store_place(tile, 0));
+    for (; has_item(i); i += (C::kPingpong ? 2 : 1) * stride()) {
+      const Item item = item_of(i);
+      // Only the last slice or part to arrive stores the tile.
+      constexpr bool kMayAskEarly = kAsksForD && C::kSplits == 1 && C::kSlices == 1;
+      if constexpr (kMayAskEarly) {
+        if (!is_part(item)) store_of<C::kTileN>(phases).ask(store_place(item.tile, 0));
+      }
       if constexpr (C::kPingpong) loop.wait_turn();
-      const StepRange range = k_of(tile);
-      loop.multiply(sums, ring, free, range.last - range.first);
+      loop.multiply(sums, ring, free, item.steps());
       if constexpr (C::kPingpong) ring.skip(k_tiles);
       if constexpr (C::kSplits > 1) {
-        add_partial_sums(sums, tile, phases);
+        add_partial_sums(sums, item, phases);
       } else {
-        finish<C::kTileN>(sums, tile, 0, phases);
+        finish<C::kTileN>(sums, item, 0, phases);
       }
     }
     if (!C::kDirectStore && loop.thread == 0) stores_wait_all();
   }
 
-  // With slices, only the last group to arrive stores the tile.
+  // Whether other blocks multiply the rest of the tile's steps of K.
+  __device__ __forceinline__ bool is_part(const Item& item) const {
+    return C::kStreamK && item.steps() < k_tiles;
+  }
+
+  // With slices, or parts of stream-K, only the last group to arrive stores the tile.
   template <int kColumns>
-  __device__ __forceinline__ void finish(Acc (&sums)[kBlocks][kColumns / 2], const Tile& tile,
+  __device__ __forceinline__ void finish(Acc (&sums)[kBlocks][kColumns / 2], const Item& item,
                                          int first_column, u32& phases) const {
+    constexpr int kVectors = kBlocks * kColumns / 8;
+    auto& vectors = reinterpret_cast<Acc(&)[kVectors][4]>(sums);
     if constexpr (C::kSlices > 1) {
-      constexpr int kVectors = kBlocks * kColumns / 8;
-      using Sums = SliceSums<Acc, kVectors, C::kAtomicSplit>;
-      char* const workspace = static_cast<char*>(arguments.workspace);
-      const int per_tile = kOwners * kConsumers;
-      const Sums slices = {workspace + arguments.partial_sums,
-                           reinterpret_cast<u32*>(workspace),
-                           tile.index * per_tile + split * kConsumers + loop.warpgroup,
-                           tiles / C::kSlices * per_tile,
-                           tile.slice,
-                           C::kSlices,
-                           1 + loop.warpgroup,
-                           loop.thread};
-      if (!slices.add(reinterpret_cast<Acc(&)[kVectors][4]>(sums))) return;
+      if (!slice_sums<kVectors>(item.tile).add(vectors)) return;
+    }
+    if constexpr (C::kStreamK) {
+      if (is_part(item) && !stream_sums<kVectors>(item).add(vectors)) return;
     }
     const auto store = store_of<kColumns>(phases);
-    const StorePlace place = store_place(tile, first_column);
+    const StorePlace place = store_place(item.tile, first_column);
     if constexpr (C::kSplits > 1 || C::kSlices > 1) store.ask(place);
+    if constexpr (C::kStreamK) {
+      if (is_part(item)) store.ask(place);
+    }
     store.store(sums, place);
+  }
+
+  __device__ __forceinline__ char* workspace() const {
+    return static_cast<char*>(arguments.workspace);
+  }
+
+  template <int kVectors>
+  __device__ __forceinline__ SliceSums<Acc, kVectors, C::kAtomicSplit> slice_sums(
+      const Tile& tile) const {
+    constexpr int kPerTile = kOwners * kConsumers;
+    return {workspace() + arguments.partial_sums,
+            reinterpret_cast<u32*>(workspace()),
+            tile.index * kPerTile + split * kConsumers + loop.warpgroup,
+            tiles / C::kSlices * kPerTile,
+            tile.slice,
+            C::kSlices,
+            1 + loop.warpgroup,
+            loop.thread};
+  }
+
+  // All consumers of a cluster are groups that share its place.
+  template <int kVectors>
+  __device__ __forceinline__ StreamSums<Acc, kVectors, kConsumers * kMulticast> stream_sums(
+      const Item& item) const {
+    using Sums = StreamSums<Acc, kVectors, kConsumers * kMulticast>;
+    const StreamParts parts = stream_parts(work, item.tile.index);
+    const int group = loop.rank() * kConsumers + loop.warpgroup;
+    const int counter = (item.tile.index - work.whole) * (kConsumers * kMulticast) + group;
+    return {workspace() + arguments.partial_sums + group * Sums::kPlaceBytes,
+            reinterpret_cast<u32*>(workspace()) + counter,
+            parts,
+            cluster - parts.first,
+            1 + loop.warpgroup,
+            loop.thread};
   }
 
   template <int kColumns>
@@ -289,12 +362,12 @@ struct TmaGemm {
   }
 
   __device__ __forceinline__ void add_partial_sums(const Acc (&sums)[kBlocks][kAccumulators],
-                                                   const Tile& tile, u32& phases) const {
+                                                   const Item& item, u32& phases) const {
     using Sums = ClusterSums<Acc, kBlocks, C::kTileN, kOwners, C::kSplits, kVectorBytes>;
     const u32 mine = shared + kOffsetPartial + (loop.warpgroup * kGroupThreads + loop.thread) * 16;
     const Sums cluster_sums = {mine, partial_sums_here(), split};
     Acc own[kBlocks][kOwnColumns / 2];
-    if (cluster_sums.add(sums, own)) finish<kOwnColumns>(own, tile, split * kOwnColumns, phases);
+    if (cluster_sums.add(sums, own)) finish<kOwnColumns>(own, item, split * kOwnColumns, phases);
   }
 };
 

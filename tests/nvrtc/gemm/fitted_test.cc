@@ -1,0 +1,49 @@
+// Kernels with tiles that fit a problem's rows, and stream-K, compile without spilling a register,
+// whatever their epilogue. No GPU is needed.
+#include <algorithm>
+
+#include "nvrtc/no_spills.h"
+#include "tessera/families/gemm/fitted_internal.h"
+
+namespace tessera {
+namespace {
+
+class FittedKernels : public NvrtcTest {
+ protected:
+  // The legal ones of these sides.
+  std::vector<Source> sources(DType dtype, GemmLayout layout, const char* epilogue,
+                              std::vector<int> sides) const {
+    GemmProblem p = gemm_problem(dtype, layout, 64, 64, 64);
+    p.epilogue = parse_epilogue(epilogue);
+    const auto signature = std::get<GemmSignature>(signature_of(p));
+    std::vector<Algorithm> all;
+    gemm::add_fitted(signature, target_, sides, all);
+    std::vector<Source> sources;
+    for (const Algorithm& a : all) {
+      const KernelSpec spec = {signature, a, target_.name};
+      if (gemm::is_legal(spec, target_)) sources.push_back(gemm::emit(spec, target_));
+    }
+    EXPECT_GT(sources.size(), 4U);
+    return sources;
+  }
+};
+
+TEST_F(FittedKernels, OfAnySideDoNotSpill) {
+  expect_no_spills(sources(DType::bf16, GemmLayout::rcr, "none", gemm::all_fitted_sides()));
+}
+
+TEST_F(FittedKernels, OfOtherTypesDoNotSpill) {
+  expect_no_spills(sources(DType::fp8, GemmLayout::rcr, "none", {72, 208, 256}));
+  expect_no_spills(sources(DType::int8, GemmLayout::rcr, "none", {112, 208, 256}));
+  expect_no_spills(sources(DType::tf32, GemmLayout::rcr, "none", {72, 208, 256}));
+  expect_no_spills(sources(DType::fp16, GemmLayout::ccr, "none", {72, 208, 256}));
+}
+
+TEST_F(FittedKernels, WithEpiloguesDoNotSpill) {
+  for (const char* epilogue : {"bias+gelu", "multi_d_add2", "row_scale+col_scale", "bias+silu"}) {
+    expect_no_spills(sources(DType::bf16, GemmLayout::rcr, epilogue, {72, 144, 160, 192, 256}));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
