@@ -364,6 +364,16 @@ std::optional<KernelSpec> general_gpu(const GemmSignature& signature, const Prob
   return any;
 }
 
+std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& target) {
+  const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
+  std::vector<Algorithm> all = algorithms_of(target, signature.a);
+  add_small(signature, target, all);
+  // When no operand needs repacking, a kernel with repack does the same as the one without.
+  const TmawsCopies copies = tmaws_copies(std::get<GemmProblem>(problem));
+  if (!copies.a && !copies.b) std::erase_if(all, [](const Algorithm& a) { return a.repack; });
+  return all;
+}
+
 }  // namespace
 
 std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
@@ -394,18 +404,11 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
 }
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
-  std::vector<Algorithm> all = algorithms_of(target, signature.a);
-  add_small(signature, target, all);
-  // When no operand needs repacking, a kernel with repack does the same as the one without.
-  const TmawsCopies copies = tmaws_copies(std::get<GemmProblem>(problem));
-  std::vector<KernelSpec> specs;
-  specs.reserve(all.size());
-  for (const Algorithm& a : all) {
-    if (copies.a || copies.b || !a.repack) specs.push_back({signature, a, target.name});
-  }
-  if (is_gpu(target)) tile::sort_by_name(specs);
-  return specs;
+  return tile::specs_for(problem, target, algorithms_for(problem, target));
+}
+
+std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target) {
+  return tile::legal_specs_for(family(), problem, target, algorithms_for(problem, target));
 }
 
 KernelSpec general(const Problem& problem, const Target& target) {

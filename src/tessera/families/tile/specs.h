@@ -27,6 +27,9 @@ std::vector<KernelSpec> product(const Family& family, const Target& target,
 // Each algorithm with the problem's signature, sorted by name.
 std::vector<KernelSpec> specs_for(const Problem& problem, const Target& target,
                                   std::span<const Algorithm> algorithms);
+// Those of specs_for() that are legal. What the thread found for its last few lists is remembered.
+std::vector<KernelSpec> legal_specs_for(const Family& family, const Problem& problem,
+                                        const Target& target, std::vector<Algorithm> algorithms);
 // Those that are legal, sorted by name.
 std::vector<KernelSpec> legal_by_name(const Family& family, const Target& target,
                                       std::vector<KernelSpec> specs);
