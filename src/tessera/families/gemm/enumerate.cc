@@ -143,18 +143,20 @@ void add_mfma(const Target& target, const Algorithm& base, std::vector<Algorithm
 // Adds the algorithms with the shapes of `base` (tile, wave, warp tile, pipeline). The checks here
 // drop illegal shapes early, because testing all of them by the rules would take too long.
 void add_variants(const Target& target, const Algorithm& base, std::vector<Algorithm>& all) {
-  const AlgorithmSpace& space = space_of(target);
   const Shape3& tile = base.tile;
   const Shape3& warp_tile = base.warp_tile;
   if (base.pipeline == Pipeline::small) return;  // add_small() knows its shapes
+  const bool is_tmaws = base.pipeline == Pipeline::tmaws;
+  if (is_tmaws && (warp_tile.n != tile.n || base.wave.n != 1)) return;
   if (!is_gpu(target)) return all.push_back(base);
   if (tile.m % warp_tile.m != 0 || tile.n % warp_tile.n != 0) return;
+  const AlgorithmSpace& space = space_of(target);
   if (base.pipeline == Pipeline::cpasync) {
     const bool over_warps =
         tile.m % (base.wave.m * warp_tile.m) == 0 && tile.n % (base.wave.n * warp_tile.n) == 0;
     if (warp_tile.m < device::kWgmmaRows && over_warps) add_cpasync(space, base, all);
-  } else if (base.pipeline == Pipeline::tmaws) {
-    if (warp_tile.m != device::kWgmmaRows || warp_tile.n != tile.n || base.wave.n != 1) return;
+  } else if (is_tmaws) {
+    if (warp_tile.m != device::kWgmmaRows) return;
     for (const Scheduler scheduler : space.schedulers) {
       const bool pingpong = scheduler == Scheduler::pingpong;
       if (pingpong && base.wave.m != 2) continue;
@@ -364,6 +366,11 @@ std::optional<KernelSpec> general_gpu(const GemmSignature& signature, const Prob
   return any;
 }
 
+// The algorithms of CPUs differ in their shapes only.
+tile::ListOrder order_on(const Target& target) {
+  return is_gpu(target) ? tile::ListOrder::any : tile::ListOrder::by_name;
+}
+
 std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& target) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
   std::vector<Algorithm> all = algorithms_of(target, signature.a);
@@ -404,11 +411,12 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
 }
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  return tile::specs_for(problem, target, algorithms_for(problem, target));
+  return tile::specs_for(problem, target, algorithms_for(problem, target), order_on(target));
 }
 
 std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target) {
-  return tile::legal_specs_for(family(), problem, target, algorithms_for(problem, target));
+  return tile::legal_specs_for(family(), problem, target, algorithms_for(problem, target),
+                               order_on(target));
 }
 
 KernelSpec general(const Problem& problem, const Target& target) {

@@ -103,15 +103,18 @@ std::vector<KernelSpec> product(const Family& family, const Target& target,
 }
 
 std::vector<KernelSpec> specs_for(const Problem& problem, const Target& target,
-                                  std::span<const Algorithm> algorithms) {
+                                  std::span<const Algorithm> algorithms, ListOrder order) {
+  const Signature signature = signature_of(problem);
   std::vector<KernelSpec> specs;
-  for (const Algorithm& a : algorithms) specs.push_back({signature_of(problem), a, target.name});
-  sort_by_name(specs);
+  specs.reserve(algorithms.size());
+  for (const Algorithm& a : algorithms) specs.push_back({signature, a, target.name});
+  if (order == ListOrder::any) sort_by_name(specs);
   return specs;
 }
 
 std::vector<KernelSpec> legal_specs_for(const Family& family, const Problem& problem,
-                                        const Target& target, std::vector<Algorithm> algorithms) {
+                                        const Target& target, std::vector<Algorithm> algorithms,
+                                        ListOrder order) {
   const Signature signature = signature_of(problem);
   KnownLists& known = per_thread<KnownLists>();
   for (const KnownList& list : known.all) {
@@ -124,7 +127,7 @@ std::vector<KernelSpec> legal_specs_for(const Family& family, const Problem& pro
     KernelSpec spec = {signature, a, target.name};
     if (family.is_legal(spec, target)) legal.push_back(std::move(spec));
   }
-  sort_by_name(legal);
+  if (order == ListOrder::any) sort_by_name(legal);
   remember(known, {target, signature, std::move(algorithms), legal});
   return legal;
 }
