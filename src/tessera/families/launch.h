@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <type_traits>
 
 #include "tessera/base/inline_vector.h"
 #include "tessera/spec/dtype.h"
@@ -60,6 +62,15 @@ class ArgumentBlock {
     std::memcpy(bytes_.data(), &parameter, sizeof(T));
     size_ = sizeof(T);
     second_ = 0;
+  }
+  // The first parameter, all zero, to be filled in where it lies.
+  template <class T>
+  T& make() {
+    static_assert(sizeof(T) + sizeof(void*) <= kMostBytes && std::is_trivially_copyable_v<T>);
+    static_assert(alignof(T) <= 64);
+    size_ = sizeof(T);
+    second_ = 0;
+    return *std::construct_at(reinterpret_cast<T*>(bytes_.data()));
   }
   // Adds a second parameter: the pointer that some entries of GPU kernels take besides the struct.
   void add(const void* parameter) {

@@ -38,13 +38,16 @@ std::string binary_of(const Source& source, const Target& target) {
 
 // The options make NVRTC write machine code, treat every function as device code (the text includes
 // only our headers), and log the assembler's numbers of registers and spills. From version 13 on
-// NVRTC has a cache of its own; it is turned off, because it would hide what we build.
+// NVRTC has a cache of its own; it is turned off, because it would hide what we build. So are
+// declarations of textures and of CUDA's runtime, which no kernel of ours reads.
 std::vector<std::string> nvrtc_command(const Toolchain& nvrtc, const Target& target,
                                        const Source& source) {
   std::vector<std::string> command = {nvrtc.runner.string(), "nvrtc", nvrtc.path.string()};
   command.insert(command.end(), target.compile_flags.begin(), target.compile_flags.end());
   command.insert(command.end(), {"--std=c++17", "-default-device", "--ptxas-options=-v"});
-  if (!nvrtc.version.starts_with("NVRTC 12.")) command.emplace_back("--no-cache");
+  if (!nvrtc.version.starts_with("NVRTC 12.")) {
+    command.insert(command.end(), {"--no-cache", "--minimal"});
+  }
   command.insert(command.end(), {source_file(source), "-o", binary_of(source, target)});
   return command;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "tessera/base/enums.h"
@@ -72,29 +73,6 @@ Question question_for(const Model& model, ExtractFeatures extract, const RankInp
   return question;
 }
 
-// For a model that was asked about another problem (the plain one, or the twin in other
-// types): multiplies each kernel's time by how many times longer the problem itself takes according
-// to the estimate. No factor is below 1. The rows of a twin are narrower and may begin at odd
-// addresses although the problem's rows do not; the estimate would then call the problem faster.
-void scale_to_problem(const RankInput& input, const Problem& asked, std::span<double> seconds) {
-  const Family& family = family_of(input.problem);
-  const auto estimated = [&](const KernelSpec& spec, const Problem& problem) {
-    return family.estimate(spec, problem, input.target, input.threads).seconds;
-  };
-  KernelSpec bare;
-  bare.signature = signature_of(asked);
-  for (std::size_t i = 0; i < input.legal.size(); ++i) {
-    const KernelSpec& spec = input.legal[i];
-    bare.algorithm = spec.algorithm;
-    bare.target = spec.target;
-    seconds[i] *= std::max(1.0, estimated(spec, input.problem) / estimated(bare, asked));
-  }
-}
-
-// Estimates of kernels of different kinds have different errors. A kernel that the model does not
-// know must be faster by more than this share.
-constexpr double kDoubt = 1.05;
-
 // The described kernel that the model likes best; the number of kernels if there is none.
 std::size_t best_described(const RankInput& input, std::span<const double> seconds) {
   const Family& family = family_of(input.problem);
@@ -105,6 +83,47 @@ std::size_t best_described(const RankInput& input, std::span<const double> secon
   }
   return best;
 }
+
+// A ranker passes the fastest kernel over for one that is slower by a smaller share than this.
+constexpr double kMayWin = 1.1;
+
+// For a model that was asked about another problem (the plain one, or the twin in other
+// types): multiplies each kernel's time by how many times longer the problem itself takes according
+// to the estimate. No factor is below 1. The rows of a twin are narrower and may begin at odd
+// addresses although the problem's rows do not; the estimate would then call the problem faster.
+// Where only the best kernel is wanted, one that is slower without a factor than another one with
+// its factor needs no estimates: it gets an infinite time.
+void scale_to_problem(const RankInput& input, const Problem& asked, std::span<double> seconds) {
+  const Family& family = family_of(input.problem);
+  const auto estimated = [&](const KernelSpec& spec, const Problem& problem) {
+    return family.estimate(spec, problem, input.target, input.threads).seconds;
+  };
+  KernelSpec bare;
+  bare.signature = signature_of(asked);
+  const auto scale = [&](std::size_t i) {
+    const KernelSpec& spec = input.legal[i];
+    bare.algorithm = spec.algorithm;
+    bare.target = spec.target;
+    seconds[i] *= std::max(1.0, estimated(spec, input.problem) / estimated(bare, asked));
+  };
+  const std::size_t first = best_described(input, seconds);
+  if (first == seconds.size()) return;
+  scale(first);
+  double limit = kMayWin * seconds[first];
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    if (i == first || !family.is_described(input.legal[i])) continue;
+    if (input.only_best && seconds[i] > limit) {
+      seconds[i] = std::numeric_limits<double>::infinity();
+      continue;
+    }
+    scale(i);
+    limit = std::min(limit, kMayWin * seconds[i]);
+  }
+}
+
+// Estimates of kernels of different kinds have different errors. A kernel that the model does not
+// know must be faster by more than this share.
+constexpr double kDoubt = 1.05;
 
 // Places kernels that no feature describes beside the model's best kernel: its time, times the
 // ratio of both estimates. Scores have no unit, so that only the side of the best counts there.

@@ -43,10 +43,20 @@ constexpr int kNoInterleave = 0;
 constexpr int kPromote256Bytes = 3;
 constexpr int kFillWithZeros = 0;
 
+// The bits in which two lists differ. Comparing with == would call a function for each list.
+template <class Numbers>
+std::uint64_t difference(const Numbers& a, const Numbers& b) {
+  std::uint64_t bits = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) bits |= static_cast<std::uint64_t>(a[i] ^ b[i]);
+  return bits;
+}
+
 bool is_same_window(const TensorMap& a, const void* base, const TensorMap& b) {
-  return a.base == base && a.dtype == b.dtype && a.rank == b.rank && a.sizes == b.sizes &&
-         a.strides == b.strides && a.box == b.box && a.steps == b.steps &&
-         a.swizzle_bytes == b.swizzle_bytes && a.im2col == b.im2col;
+  if (a.base != base || a.dtype != b.dtype || a.rank != b.rank) return false;
+  if (a.swizzle_bytes != b.swizzle_bytes || a.im2col.pixels != b.im2col.pixels) return false;
+  const std::uint64_t lists = difference(a.sizes, b.sizes) | difference(a.strides, b.strides) |
+                              difference(a.box, b.box) | difference(a.steps, b.steps);
+  return lists == 0 && (a.im2col.pixels == 0 || a.im2col == b.im2col);
 }
 
 std::uint64_t hash_of(const TensorMap& map, const void* base) {

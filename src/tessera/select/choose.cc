@@ -34,6 +34,13 @@ struct Screened {
   std::vector<Refused> refused;   // sorted by name
 };
 
+// Why a legal kernel does not serve the problem; empty when it does.
+std::string unsuitable_reason(const Request& request, const KernelSpec& spec) {
+  Verdict verdict = request.family.supports(spec, request.problem, request.target);
+  if (!verdict || !request.options.deterministic) return std::move(verdict.reason);
+  return request.family.is_deterministic(spec, request.target).reason;
+}
+
 // Empty when the kernel may run.
 std::pair<Refusal, std::string> refusal_of(const Request& request, const KernelSpec& spec) {
   if (spec.target != request.target.name) {
@@ -47,10 +54,7 @@ std::pair<Refusal, std::string> refusal_of(const Request& request, const KernelS
   if (Verdict verdict = request.family.is_legal(spec, request.target); !verdict) {
     return {Refusal::illegal, std::move(verdict.reason)};
   }
-  Verdict verdict = request.family.supports(spec, request.problem, request.target);
-  if (!verdict) return {Refusal::unsuitable, std::move(verdict.reason)};
-  if (!request.options.deterministic) return {};
-  return {Refusal::unsuitable, request.family.is_deterministic(spec, request.target).reason};
+  return {Refusal::unsuitable, unsuitable_reason(request, spec)};
 }
 
 // A family returns sorted candidates. A pool comes from the caller: it may be unsorted and may hold
@@ -86,6 +90,14 @@ Screened screen(const Request& request) {
     }
   }
   return screened;
+}
+
+// The legal kernels only. Why the others are refused is not worth the time of a first call.
+std::vector<KernelSpec> legal_of(const Request& request) {
+  std::vector<KernelSpec> legal = request.family.legal_candidates(request.problem, request.target);
+  std::erase_if(legal,
+                [&](const KernelSpec& spec) { return !unsuitable_reason(request, spec).empty(); });
+  return legal;
 }
 
 std::vector<std::shared_ptr<const Ranker>> rankers_of(const ChooseOptions& options) {
@@ -286,6 +298,11 @@ Decision choose(const Problem& problem, const Target& target, const ChooseOption
   family.validate(problem);
   const Request request{problem, target, family, options, units_used(options.threads, target)};
   if (!options.pinned.empty()) return choose_pinned(request);
+  if (!options.explain && !options.pool) {
+    if (const Screened quick = {legal_of(request), {}}; !quick.legal.empty()) {
+      return choose_ranked(request, quick);
+    }
+  }
   Screened screened = screen(request);
   if (screened.legal.empty()) return choose_general(request, std::move(screened));
   return choose_ranked(request, screened);

@@ -99,6 +99,7 @@ bool read_pair(std::string_view prefix, std::string_view word, int& first, int& 
 }
 
 std::string write_epilogue(const Epilogue& epilogue) {
+  if (epilogue == Epilogue{}) return "";
   const std::string reason = invalid_reason(epilogue);
   if (!reason.empty()) throw Error(ErrorCode::invalid_argument, reason);
   std::vector<std::string> words = epilogue_words(epilogue);
@@ -588,7 +589,7 @@ std::string name_of(const KernelSpec& spec) {
         std::span<const Part>(kAlgorithmOptions)}) {
     for (const Part& part : parts) {
       const std::string word = part.write(spec);
-      if (!word.empty()) name += "_" + word;
+      if (!word.empty()) name.append(1, '_').append(word);
     }
   }
   if (!is_target_name(spec.target)) {

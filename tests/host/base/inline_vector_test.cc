@@ -19,6 +19,17 @@ TEST(InlineVector, HoldsWhatWasPushedInOrder) {
   EXPECT_EQ(std::accumulate(list.begin(), list.end(), 0), 24);
 }
 
+TEST(InlineVector, AddsBlankItemsToBeFilledIn) {
+  InlineVector<int, 2> list = {7, 8};
+  list = {};
+  EXPECT_EQ(list.add(), 0) << "what lay there before is gone";
+  list.add() = 9;
+  EXPECT_EQ(list.size(), 2U);
+  EXPECT_EQ(list[1], 9);
+  EXPECT_THROW(list.add(), Error);
+  EXPECT_EQ(list.size(), 2U);
+}
+
 TEST(InlineVector, CopiesAreLists) {
   const InlineVector<int, 4> list = {1, 2};
   InlineVector<int, 4> copy = list;

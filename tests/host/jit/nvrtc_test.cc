@@ -139,14 +139,16 @@ TEST_F(NvrtcTest, IsCalledWithTheTargetsFlags) {
                             .build_id = "",
                             .arguments = {},
                             .runner = "/w"};
-  EXPECT_EQ(compile_command(toolchain, hopper(), source()),
-            (std::vector<std::string>{"/w", "nvrtc", "/lib/n.so", "--gpu-architecture=sm_90a",
-                                      "--std=c++17", "-default-device", "--ptxas-options=-v",
-                                      "--no-cache", "kernel.cu", "-o", "kernel.cubin"}));
+  EXPECT_EQ(
+      compile_command(toolchain, hopper(), source()),
+      (std::vector<std::string>{"/w", "nvrtc", "/lib/n.so", "--gpu-architecture=sm_90a",
+                                "--std=c++17", "-default-device", "--ptxas-options=-v",
+                                "--no-cache", "--minimal", "kernel.cu", "-o", "kernel.cubin"}));
   Toolchain older = toolchain;
-  older.version = "NVRTC 12.4";  // has no such option
+  older.version = "NVRTC 12.4";  // has no such options
   const std::vector<std::string> words = compile_command(older, hopper(), source());
   EXPECT_EQ(std::count(words.begin(), words.end(), "--no-cache"), 0);
+  EXPECT_EQ(std::count(words.begin(), words.end(), "--minimal"), 0);
 }
 
 TEST_F(NvrtcTest, TheKeyCoversTheCompilerButNotWhoRunsIt) {

@@ -1,7 +1,10 @@
 // What the shipped models choose, by name, on the machines that they were trained for. A model that
 // is trained anew may choose otherwise; then its rows move with it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <random>
 #include <set>
 
 #include "tessera/base/embedded.h"
@@ -148,6 +151,37 @@ TEST(ShippedModels, ChooseTheseKernels) {
     EXPECT_EQ(decision.name, choice.kernel) << choice.model << ": " << choice.problem;
     EXPECT_EQ(decision.source, ChoiceSource::learned)
         << choice.model << ": " << choice.problem << ": " << decision.why;
+  }
+}
+
+// What may not come first is left out early where only the first is wanted.
+TEST(ShippedModels, TheFirstIsTheSameWhereOnlyItIsWanted) {
+  const auto ranker = make_shelf_ranker(std::make_shared<const ModelShelf>(""));
+  const Target target = load_target("sm90a");
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  const auto one_of = [&](std::initializer_list<const char*> all) {
+    return all.begin()[random() % all.size()];
+  };
+  for (int i = 0; i < 60; ++i) {
+    const auto size = [&] { return 8 * (1 + random() % (1U << (1 + random() % 9))); };
+    const Problem problem = parse_problem(fmt::format(
+        "gemm m={} n={} k={} dtype={} epilogue={}", size(), size(), size(),
+        one_of({"bf16", "fp16", "fp8", "int8"}), one_of({"none", "bias+gelu", "silu", "add"})));
+    const Family& family = family_of(problem);
+    std::vector<KernelSpec> legal = family.legal_candidates(problem, target);
+    std::erase_if(legal,
+                  [&](const KernelSpec& spec) { return !family.supports(spec, problem, target); });
+    RankInput input{problem, target, target.units, legal};
+    const std::vector<Ranked> all = ranker->rank(input);
+    input.only_best = true;
+    const std::vector<Ranked> best = ranker->rank(input);
+    ASSERT_EQ(all.empty(), best.empty()) << to_string(problem);
+    if (all.empty()) continue;
+    EXPECT_EQ(best[0].index, all[0].index) << to_string(problem);
+    EXPECT_EQ(best[0].predicted_seconds, all[0].predicted_seconds) << to_string(problem);
+    EXPECT_LT(best.size(), all.size() / 2) << to_string(problem);
   }
 }
 

@@ -1,4 +1,5 @@
 // Launches of several steps, and the kinds of windows that the copy engine takes.
+#include <algorithm>
 #include <vector>
 
 #include "host/runtime/cuda_fixture.h"
@@ -101,6 +102,25 @@ TEST_F(CudaSteps, ASecondParameterFollowsTheFirst) {
   load("gemm_x", {"", "_pack"})->launch(launch, {});
   EXPECT_STREQ(last_record().kernel, "gemm_x_pack");
   EXPECT_EQ(last_record().second_parameter, memory.data());
+}
+
+TEST_F(CudaSteps, ArgumentsAreFilledInWhereTheyLie) {
+  struct Block {
+    std::uint64_t first, second;
+    unsigned char rest[1008];
+  };
+  Launch launch = small_launch();
+  launch.arguments.add(memory.data());
+  launch.arguments.make<Block>().second = 5;
+  EXPECT_EQ(launch.arguments.size(), sizeof(Block));
+  EXPECT_EQ(launch.arguments.second(), 0U);
+  load()->launch(launch, {});
+  Block got{};
+  std::memcpy(&got, last_record().arguments, sizeof(got));
+  EXPECT_EQ(got.first, 0U);
+  EXPECT_EQ(got.second, 5U);
+  EXPECT_EQ(std::count(std::begin(got.rest), std::end(got.rest), 0), 1008)
+      << "nothing of 0x11 is left";
 }
 
 TEST_F(CudaSteps, AnArgumentBlockOfAllThatCudaTakes) {

@@ -79,6 +79,14 @@ constexpr std::array kDerived = {
                  [](const Signature& s) -> std::string_view { return to_string(in(s).direction); }},
 };
 
+std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& target) {
+  std::vector<Algorithm> algorithms = algorithms_of(target);
+  if (!is_pointwise(conv_of(problem))) {
+    std::erase_if(algorithms, [](const Algorithm& a) { return a.pointwise; });
+  }
+  return algorithms;
+}
+
 }  // namespace
 
 std::string source_name(const KernelSpec& spec) {
@@ -125,11 +133,11 @@ std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wi
 std::span<const DerivedField> derived() { return kDerived; }
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  std::vector<Algorithm> algorithms = algorithms_of(target);
-  if (!is_pointwise(conv_of(problem))) {
-    std::erase_if(algorithms, [](const Algorithm& a) { return a.pointwise; });
-  }
-  return tile::specs_for(problem, target, algorithms);
+  return tile::specs_for(problem, target, algorithms_for(problem, target));
+}
+
+std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target) {
+  return tile::legal_specs_for(family(), problem, target, algorithms_for(problem, target));
 }
 
 KernelSpec general(const Problem& problem, const Target& target) {

@@ -200,6 +200,7 @@ const Family& family() {
       .combinations = combinations,
       .derived = derived,
       .candidates = candidates,
+      .legal_candidates = legal_candidates,
       .general = general,
       .preselected = tile::preselected<Op::conv>,
       .preselected_names = tile::preselected_names<Op::conv>,

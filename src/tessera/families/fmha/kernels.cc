@@ -284,6 +284,11 @@ constexpr std::array kDerived = {
                    return fmha(s).soft_cap ? "true" : "false";
                  }}};
 
+std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& target) {
+  if (appends(fmha_of(problem))) return append_algorithms(target);
+  return algorithms_of(target, goes_back(fmha_of(problem)));
+}
+
 }  // namespace
 
 int most_hdim_v(int most_hdim) { return std::min(most_hdim, static_cast<int>(kMostHdimV)); }
@@ -349,10 +354,11 @@ std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wi
 std::span<const DerivedField> derived() { return kDerived; }
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  if (appends(fmha_of(problem))) {
-    return tile::specs_for(problem, target, append_algorithms(target));
-  }
-  return tile::specs_for(problem, target, algorithms_of(target, goes_back(fmha_of(problem))));
+  return tile::specs_for(problem, target, algorithms_for(problem, target));
+}
+
+std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target) {
+  return tile::legal_specs_for(family(), problem, target, algorithms_for(problem, target));
 }
 
 // The first in the order of names that serves the problem, wherever its operands lie.

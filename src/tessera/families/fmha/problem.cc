@@ -498,6 +498,7 @@ const Family& family() {
       .combinations = combinations,
       .derived = derived,
       .candidates = candidates,
+      .legal_candidates = legal_candidates,
       .general = general,
       .preselected = tile::preselected<Op::fmha>,
       .preselected_names = tile::preselected_names<Op::fmha>,

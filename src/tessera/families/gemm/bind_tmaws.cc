@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "tessera/base/error.h"
@@ -45,8 +44,9 @@ std::uintptr_t misalignment(const Matrix& matrix) {
   return reinterpret_cast<std::uintptr_t>(matrix.data) % kTmaAlignment;
 }
 
-TensorMap window(const Matrix& matrix, std::size_t offset, std::array<std::uint32_t, 2> box,
-                 int swizzle_bytes) {
+// Adds a window that the copy engine sees.
+void add_window(Launch& launch, const Matrix& matrix, std::size_t offset,
+                std::array<std::uint32_t, 2> box, int swizzle_bytes) {
   const std::uintptr_t excess = misalignment(matrix);
   if (excess != 0) {
     throw Error(ErrorCode::invalid_argument,
@@ -59,7 +59,7 @@ TensorMap window(const Matrix& matrix, std::size_t offset, std::array<std::uint3
   const auto bytes = [size](std::int64_t elements) {
     return static_cast<std::uint64_t>(elements * size);
   };
-  TensorMap map{};
+  TensorMap& map = launch.tensor_maps.add();
   map.offset = offset;
   map.base = matrix.data;
   map.in_workspace = matrix.workspace_offset != 0;
@@ -71,16 +71,15 @@ TensorMap window(const Matrix& matrix, std::size_t offset, std::array<std::uint3
   map.strides = {bytes(matrix.ld), bytes(batched ? matrix.batch_stride : matrix.ld)};
   map.box = {box[0], box[1], 1};
   map.swizzle_bytes = swizzle_bytes;
-  return map;
 }
 
-TensorMap operand_window(const Matrix& matrix, std::size_t offset, const TmawsOperand& o,
-                         int tile_k) {
+void add_operand_window(Launch& launch, const Matrix& matrix, std::size_t offset,
+                        const TmawsOperand& o, int tile_k) {
   const int line = kTmawsLineBytes / size_of(matrix.dtype);
   const int lines = (o.k_contiguous ? o.rows : tile_k) / o.parts;
-  return window(matrix, offset,
-                {static_cast<std::uint32_t>(line), static_cast<std::uint32_t>(lines)},
-                kTmawsLineBytes);
+  add_window(launch, matrix, offset,
+             {static_cast<std::uint32_t>(line), static_cast<std::uint32_t>(lines)},
+             kTmawsLineBytes);
 }
 
 // Whether the copy engine can write this output. The kernel asks the same question.
@@ -140,8 +139,7 @@ Matrix readable(const Matrix& matrix, const Algorithm& a, const TmawsOperand& o,
 // Adds the windows of the output and of the D tensors that the copy engine brings to the output's
 // place in shared memory.
 void add_output_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& p,
-                        const device::GemmArguments& g,
-                        const std::function<void(const TensorMap&)>& add) {
+                        const device::GemmArguments& g, Launch& launch) {
   const TmawsDRoles roles = tmaws_d_roles(s.epilogue);
   if (!tma_reads(p, g, roles)) return;
   const auto chunk = static_cast<std::uint32_t>(tmaws_out_chunk(s, a));
@@ -150,20 +148,19 @@ void add_output_windows(const GemmSignature& s, const Algorithm& a, const GemmPr
   const int line = static_cast<int>(width) * size_of(p.out);
   const int swizzle = line < 32 ? 0 : line;
   const Matrix matrix = {"out", g.out, p.out, p.n, p.m, p.ld_out, p.batch, p.batch_stride_out};
-  add(window(matrix, offsetof(CudaGemmArguments, out_map), {width, height}, swizzle));
+  add_window(launch, matrix, offsetof(CudaGemmArguments, out_map), {width, height}, swizzle);
   for (std::size_t i = 0; i < static_cast<std::size_t>(roles.matrices); ++i) {
     const auto index = static_cast<std::size_t>(roles.matrix[i]);
     const Matrix d = {"d", g.d[index],    p.d,     p.n,
                       p.m, p.ld_d[index], p.batch, p.batch_stride_d[index]};
     const std::size_t offset = offsetof(CudaGemmArguments, d_maps) + i * sizeof(CudaTensorMap);
-    add(window(d, offset, {width, height}, swizzle));
+    add_window(launch, d, offset, {width, height}, swizzle);
   }
 }
 
 void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& p,
                  CudaGemmArguments& arguments, Launch& launch, unsigned& prepare_blocks) {
   const device::GemmArguments& g = arguments.gemm;
-  const auto add = [&launch](const TensorMap& map) { launch.tensor_maps.push(map); };
   if (p.k > 0) {
     const bool by_row = a_is_row_major(p.layout);
     Matrix given = {
@@ -171,7 +168,7 @@ void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& 
     given.in_array = p.pointer_arrays;
     const TmawsOperand o = tmaws_a(s, a);
     const Matrix matrix = readable(given, a, o, launch, prepare_blocks, arguments.a_copy);
-    add(operand_window(matrix, offsetof(CudaGemmArguments, a_map), o, a.tile.k));
+    add_operand_window(launch, matrix, offsetof(CudaGemmArguments, a_map), o, a.tile.k);
   }
   if (p.k > 0 && !s.preshuffled_b) {
     const bool by_row = b_is_row_major(p.layout);
@@ -180,9 +177,9 @@ void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& 
     given.in_array = p.pointer_arrays;
     const TmawsOperand o = tmaws_b(s, a);
     const Matrix matrix = readable(given, a, o, launch, prepare_blocks, arguments.b_copy);
-    add(operand_window(matrix, offsetof(CudaGemmArguments, b_map), o, a.tile.k));
+    add_operand_window(launch, matrix, offsetof(CudaGemmArguments, b_map), o, a.tile.k);
   }
-  if (tmaws_copies_out(s, a) && tma_writes(p, g.out)) add_output_windows(s, a, p, g, add);
+  if (tmaws_copies_out(s, a) && tma_writes(p, g.out)) add_output_windows(s, a, p, g, launch);
 }
 
 // Reserves the partial sums: one for each slice, or with atomic adds one for all slices, which
@@ -251,7 +248,7 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::Ge
   const std::int64_t all_tiles = tiles(rows, std::int64_t{a.tile.m} * a.cluster_m) *
                                  tiles(columns, std::int64_t{a.tile.n} * a.cluster_n) * p.batch;
   const std::int64_t clusters = a.streamk ? stream_clusters(a, p, all_tiles) : all_tiles * a.slices;
-  CudaGemmArguments arguments{};
+  CudaGemmArguments& arguments = launch.arguments.make<CudaGemmArguments>();
   arguments.gemm = g;
   arguments.raster_group = kRasterGroup;
   launch.workspace.bytes = device::kCounterBytes;
@@ -266,7 +263,6 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::Ge
     copied_bytes = launch.workspace.bytes - before;
   }
   if (launch.workspace.bytes == device::kCounterBytes) launch.workspace.bytes = 0;
-  launch.arguments.set(arguments);
   if (is_empty) return launch;
   if (prepare_blocks > 0) launch.steps.push(prepare_step(spec, prepare_blocks, copied_bytes));
   launch.steps.push(main_step(s, a, clusters));

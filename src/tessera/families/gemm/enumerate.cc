@@ -144,18 +144,20 @@ void add_mfma(const Target& target, const Algorithm& base, std::vector<Algorithm
 // Adds the algorithms with the shapes of `base` (tile, wave, warp tile, pipeline). The checks here
 // drop illegal shapes early, because testing all of them by the rules would take too long.
 void add_variants(const Target& target, const Algorithm& base, std::vector<Algorithm>& all) {
-  const AlgorithmSpace& space = space_of(target);
   const Shape3& tile = base.tile;
   const Shape3& warp_tile = base.warp_tile;
   if (base.pipeline == Pipeline::small) return;  // add_small() knows its shapes
+  const bool is_tmaws = base.pipeline == Pipeline::tmaws;
+  if (is_tmaws && (warp_tile.n != tile.n || base.wave.n != 1)) return;
   if (!is_gpu(target)) return all.push_back(base);
   if (tile.m % warp_tile.m != 0 || tile.n % warp_tile.n != 0) return;
+  const AlgorithmSpace& space = space_of(target);
   if (base.pipeline == Pipeline::cpasync) {
     const bool over_warps =
         tile.m % (base.wave.m * warp_tile.m) == 0 && tile.n % (base.wave.n * warp_tile.n) == 0;
     if (warp_tile.m < device::kWgmmaRows && over_warps) add_cpasync(space, base, all);
-  } else if (base.pipeline == Pipeline::tmaws) {
-    if (warp_tile.m != device::kWgmmaRows || warp_tile.n != tile.n || base.wave.n != 1) return;
+  } else if (is_tmaws) {
+    if (warp_tile.m != device::kWgmmaRows) return;
     for (const Scheduler scheduler : space.schedulers) {
       const bool pingpong = scheduler == Scheduler::pingpong;
       if (pingpong && base.wave.m != 2) continue;
@@ -369,6 +371,26 @@ std::optional<KernelSpec> general_gpu(const GemmSignature& signature, const Prob
   return any;
 }
 
+// The algorithms of CPUs differ in their shapes only.
+tile::ListOrder order_on(const Target& target) {
+  return is_gpu(target) ? tile::ListOrder::any : tile::ListOrder::by_name;
+}
+
+std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& target) {
+  const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
+  std::vector<Algorithm> all = algorithms_of(target, signature.a);
+  add_small(signature, target, all);
+  const auto& p = std::get<GemmProblem>(problem);
+  if (std::min(p.m, p.n) > kSkinnyTile) {
+    const std::vector<int> sides = p.m <= p.n ? fitted_sides(p.m) : std::vector<int>();
+    add_fitted(signature, target, sides, all);
+  }
+  // When no operand needs repacking, a kernel with repack does the same as the one without.
+  const TmawsCopies copies = tmaws_copies(p);
+  if (!copies.a && !copies.b) std::erase_if(all, [](const Algorithm& a) { return a.repack; });
+  return all;
+}
+
 }  // namespace
 
 std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
@@ -399,23 +421,12 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
 }
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
-  std::vector<Algorithm> all = algorithms_of(target, signature.a);
-  add_small(signature, target, all);
-  const auto& p = std::get<GemmProblem>(problem);
-  if (std::min(p.m, p.n) > kSkinnyTile) {
-    const std::vector<int> sides = p.m <= p.n ? fitted_sides(p.m) : std::vector<int>();
-    add_fitted(signature, target, sides, all);
-  }
-  // When no operand needs repacking, a kernel with repack does the same as the one without.
-  const TmawsCopies copies = tmaws_copies(p);
-  std::vector<KernelSpec> specs;
-  specs.reserve(all.size());
-  for (const Algorithm& a : all) {
-    if (copies.a || copies.b || !a.repack) specs.push_back({signature, a, target.name});
-  }
-  if (is_gpu(target)) tile::sort_by_name(specs);
-  return specs;
+  return tile::specs_for(problem, target, algorithms_for(problem, target), order_on(target));
+}
+
+std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target) {
+  return tile::legal_specs_for(family(), problem, target, algorithms_for(problem, target),
+                               order_on(target));
 }
 
 KernelSpec general(const Problem& problem, const Target& target) {

@@ -23,6 +23,7 @@ const Family& family() {
       .combinations = combinations,
       .derived = derived,
       .candidates = candidates,
+      .legal_candidates = legal_candidates,
       .general = general,
       .preselected = preselected,
       .preselected_names = preselected_names,

@@ -32,6 +32,7 @@ std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wi
 std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
                                      std::size_t most);
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
+std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target);
 KernelSpec general(const Problem& problem, const Target& target);
 
 // fields.cc

@@ -169,6 +169,10 @@ std::vector<KernelSpec> candidates(const Problem& problem, const Target& target)
   return tile::specs_for(problem, target, algorithms_of(target));
 }
 
+std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target) {
+  return tile::legal_specs_for(family(), problem, target, algorithms_of(target));
+}
+
 KernelSpec general(const Problem& problem, const Target& target) {
   Algorithm a = {
       .pipeline = Pipeline::rows, .tile = {1, 4096, 1}, .wave = {0, 1, 1}, .warp_tile = {}};

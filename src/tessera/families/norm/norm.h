@@ -28,6 +28,7 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
                                      std::size_t most);
 std::span<const DerivedField> derived();
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
+std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target);
 KernelSpec general(const Problem& problem, const Target& target);
 
 // emit.cc

@@ -227,6 +227,7 @@ const Family& family() {
       .combinations = combinations,
       .derived = derived,
       .candidates = candidates,
+      .legal_candidates = legal_candidates,
       .general = general,
       .preselected = tile::preselected<Op::norm>,
       .preselected_names = tile::preselected_names<Op::norm>,

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "tessera/base/per_thread.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/spec/fields_internal.h"
 
@@ -27,6 +29,31 @@ std::string first_difference(const S& kernel, const S& problem) {
   };
   std::apply([&](const auto&... rows) { (look(rows), ...); }, Fields<S>::kAll);
   return reason;
+}
+
+// A list that was asked for, and the legal specs in it.
+struct KnownList {
+  Target target;
+  Signature signature;
+  std::vector<Algorithm> algorithms;
+  std::vector<KernelSpec> legal;
+};
+
+// A list of Hopper's kernels takes 0.4 MB.
+constexpr std::size_t kMostLists = 4;
+
+struct KnownLists {
+  std::vector<KnownList> all;
+  std::size_t oldest = 0;
+};
+
+void remember(KnownLists& known, KnownList list) {
+  if (known.all.size() < kMostLists) {
+    known.all.push_back(std::move(list));
+    return;
+  }
+  known.all[known.oldest] = std::move(list);
+  known.oldest = (known.oldest + 1) % kMostLists;
 }
 
 }  // namespace
@@ -76,11 +103,33 @@ std::vector<KernelSpec> product(const Family& family, const Target& target,
 }
 
 std::vector<KernelSpec> specs_for(const Problem& problem, const Target& target,
-                                  std::span<const Algorithm> algorithms) {
+                                  std::span<const Algorithm> algorithms, ListOrder order) {
+  const Signature signature = signature_of(problem);
   std::vector<KernelSpec> specs;
-  for (const Algorithm& a : algorithms) specs.push_back({signature_of(problem), a, target.name});
-  sort_by_name(specs);
+  specs.reserve(algorithms.size());
+  for (const Algorithm& a : algorithms) specs.push_back({signature, a, target.name});
+  if (order == ListOrder::any) sort_by_name(specs);
   return specs;
+}
+
+std::vector<KernelSpec> legal_specs_for(const Family& family, const Problem& problem,
+                                        const Target& target, std::vector<Algorithm> algorithms,
+                                        ListOrder order) {
+  const Signature signature = signature_of(problem);
+  KnownLists& known = per_thread<KnownLists>();
+  for (const KnownList& list : known.all) {
+    if (list.signature == signature && list.algorithms == algorithms && list.target == target) {
+      return list.legal;
+    }
+  }
+  std::vector<KernelSpec> legal;
+  for (const Algorithm& a : algorithms) {
+    KernelSpec spec = {signature, a, target.name};
+    if (family.is_legal(spec, target)) legal.push_back(std::move(spec));
+  }
+  if (order == ListOrder::any) sort_by_name(legal);
+  remember(known, {target, signature, std::move(algorithms), legal});
+  return legal;
 }
 
 std::vector<KernelSpec> legal_by_name(const Family& family, const Target& target,

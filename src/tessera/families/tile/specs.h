@@ -1,6 +1,7 @@
 // What every family says of a spec before its own rules, and lists of signatures by algorithms.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,9 +25,17 @@ std::string signature_mismatch(const KernelSpec& spec, const Problem& problem);
 std::vector<KernelSpec> product(const Family& family, const Target& target,
                                 std::span<const Wish> wishes, std::span<const Signature> signatures,
                                 std::span<const Algorithm> algorithms, std::size_t most);
+// Whether algorithms stand in the order of their kernels' names. Making the names takes longer than
+// everything else.
+enum class ListOrder : std::uint8_t { any, by_name };
 // Each algorithm with the problem's signature, sorted by name.
 std::vector<KernelSpec> specs_for(const Problem& problem, const Target& target,
-                                  std::span<const Algorithm> algorithms);
+                                  std::span<const Algorithm> algorithms,
+                                  ListOrder order = ListOrder::any);
+// Those of specs_for() that are legal. What the thread found for its last few lists is remembered.
+std::vector<KernelSpec> legal_specs_for(const Family& family, const Problem& problem,
+                                        const Target& target, std::vector<Algorithm> algorithms,
+                                        ListOrder order = ListOrder::any);
 // Those that are legal, sorted by name.
 std::vector<KernelSpec> legal_by_name(const Family& family, const Target& target,
                                       std::vector<KernelSpec> specs);

@@ -63,6 +63,7 @@ bool tmaws_has_room(const Algorithm& a) {
 
 TmawsDRoles tmaws_d_roles(const Epilogue& epilogue) {
   TmawsDRoles roles;
+  if (epilogue.num_d == 0) return roles;
   const auto uses = d_uses(epilogue);
   for (int i = 0; i < epilogue.num_d; ++i) {
     const DUse& use = uses[static_cast<std::size_t>(i)];
