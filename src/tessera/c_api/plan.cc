@@ -84,7 +84,7 @@ void launch(const tsr_plan_t& plan, const Operands& operands, const tsr_launch_o
   }
   const ReadyKernel& kernel = plan.kernel;
   validate_operands(*kernel.family, plan.tensors, operands);
-  kernel.loaded->launch(kernel.family->bind(kernel.spec, plan.problem, operands),
+  kernel.loaded->launch(launch_of(kernel, plan.problem, operands),
                         launch_options_of(plan, options));
 }
 
@@ -152,7 +152,7 @@ tsr_status_t tsr_operand_index(const tsr_plan_t* plan, const char* name, size_t*
 tsr_status_t tsr_workspace_bytes(const tsr_plan_t* plan, size_t* bytes) {
   return guarded([&] {
     const tsr_plan_t& p = object_of(plan, "plan");
-    const Launch launch = p.kernel.family->bind(p.kernel.spec, p.problem, no_operands(p.problem));
+    const Launch launch = launch_of(p.kernel, p.problem, no_operands(p.problem));
     result_of(bytes, "size") = p.kernel.loaded->workspace_bytes(launch, p.run.launch);
   });
 }

@@ -92,6 +92,7 @@ struct Dispatcher::State {
   Decision decide(const MemoKey& key, bool explain) const;
   Decision decide_among_ready(const MemoKey& key, const std::string& no_compiler) const;
   std::string no_compiler_for(const MemoKey& key) const;
+  int worth_threads_of(const Decision& decision, const Problem& problem) const;
   ReadyKernel make_ready(const MemoKey& key) const;
 };
 
@@ -144,6 +145,14 @@ Decision Dispatcher::State::decide_among_ready(const MemoKey& key,
   return decision;
 }
 
+// A kernel that was named runs as the caller says, and a measured one as it was measured.
+int Dispatcher::State::worth_threads_of(const Decision& decision, const Problem& problem) const {
+  const bool as_asked =
+      decision.source == ChoiceSource::pinned || decision.source == ChoiceSource::tuned;
+  if (as_asked || !counts_threads) return 0;
+  return worth_threads(decision.spec, problem, target, decision.threads);
+}
+
 // A compiler is searched for only when one is needed, because the search takes longer than loading
 // a pack.
 ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
@@ -161,8 +170,18 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
         fmt::format("'{}' runs on {}: {}", to_string(key.problem), decision.name, decision.why));
     loaded = registry->get(decision.spec);
   }
-  return {&family_of(decision.spec),  decision.spec,    decision.name, decision.source,
+  const int worth = worth_threads_of(decision, key.problem);
+  return {&family_of(decision.spec),  decision.spec,    decision.name, decision.source, worth,
           decision.predicted_seconds, std::move(loaded)};
+}
+
+Launch launch_of(const ReadyKernel& kernel, const Problem& problem, const Operands& operands) {
+  Launch launch = kernel.family->bind(kernel.spec, problem, operands);
+  const int worth = kernel.worth_threads;
+  if (worth > 0 && (launch.max_threads == 0 || worth < launch.max_threads)) {
+    launch.max_threads = worth;
+  }
+  return launch;
 }
 
 Dispatcher::Dispatcher(DispatcherOptions options)
@@ -198,7 +217,7 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
   const ReadyKernel& kernel = kernel_for(problem, options);
   const Family& family = *kernel.family;
   validate_operands(family, problem, operands);
-  const Launch launch = family.bind(kernel.spec, problem, operands);
+  const Launch launch = launch_of(kernel, problem, operands);
   if (!options.verify) return kernel.loaded->launch(launch, options.launch);
   if (has_packed_operand(problem)) {
     throw Error(
@@ -238,7 +257,7 @@ RunTiming Dispatcher::time(const Problem& problem, const Operands& operands,
                            const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
   validate_operands(*kernel.family, problem, operands);
-  const Launch launch = kernel.family->bind(kernel.spec, problem, operands);
+  const Launch launch = launch_of(kernel, problem, operands);
   const auto call = [&] { kernel.loaded->launch(launch, options.launch); };
   runtime::Protocol protocol;
   protocol.rounds = state_->repeat;
@@ -263,7 +282,7 @@ Decision Dispatcher::explain(const Problem& problem, const RunOptions& options) 
 
 std::size_t Dispatcher::workspace_bytes(const Problem& problem, const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
-  const Launch launch = family_of(problem).bind(kernel.spec, problem, no_operands(problem));
+  const Launch launch = launch_of(kernel, problem, no_operands(problem));
   return kernel.loaded->workspace_bytes(launch, options.launch);
 }
 

@@ -45,9 +45,12 @@ struct ReadyKernel {
   KernelSpec spec;
   std::string name;
   ChoiceSource source = ChoiceSource::first_legal;
+  int worth_threads = 0;  // CPU: the most threads that a call is worth; 0: as many as there may be
   double predicted_seconds = 0;
   std::shared_ptr<const runtime::LoadedKernel> loaded;
 };
+// The launch of a ready kernel, on no more threads than it is worth.
+Launch launch_of(const ReadyKernel& kernel, const Problem& problem, const Operands& operands);
 
 // A kernel for a problem, and what its steps do.
 struct ExecutionPlan {

@@ -198,6 +198,7 @@ class LoadedCpuKernel final : public LoadedKernel {
 
  private:
   static int threads_for(const Launch& launch, const LaunchOptions& options) {
+    if (launch.max_threads == 1) return 1;
     const int limit = thread_limit(options);
     return launch.max_threads > 0 ? std::min(limit, launch.max_threads) : limit;
   }

@@ -117,6 +117,10 @@ struct ChooseOptions {
 // When a pool is given, the result is always in the pool, also when it is pinned.
 Decision choose(const Problem& problem, const Target& target, const ChooseOptions& options = {});
 
+// How many threads of a CPU a call with this kernel is worth by the estimate, from 1 to `limit`:
+// short calls are faster on the calling thread alone, and fewer threads than there are may be best.
+int worth_threads(const KernelSpec& spec, const Problem& problem, const Target& target, int limit);
+
 // How much explain() prints. `summary` is the next five kernels and the refused ones counted by
 // rule. `everything` is every kernel, one by one.
 enum class ExplainDetail : std::uint8_t { summary, everything };

@@ -120,6 +120,18 @@ TEST_F(ApiRun, ExplainsAnotherMachineForAThousandThreadsAtMost) {
   EXPECT_EQ(more.predicted_seconds, most.predicted_seconds);
 }
 
+// A team would take longer than the call. Whoever names a kernel decides for himself.
+TEST_F(ApiRun, ShortCallsStayOnTheCallingThread) {
+  Dispatcher dispatcher(options());
+  const GemmProblem p = small(1);
+  const Operands none = no_operands(p);
+  EXPECT_EQ(launch_of(dispatcher.kernel_for(p, with(2)), p, none).max_threads, 1);
+  const std::string all = "gemm_fp32_rcr_packab_48x192x256_0x0x1_4x8x1_generic";
+  EXPECT_EQ(launch_of(dispatcher.kernel_for(p, with(2, all)), p, none).max_threads, 0);
+  const GemmProblem large = gemm_problem(DType::fp32, GemmLayout::rcr, 900, 800, 700);
+  EXPECT_EQ(launch_of(dispatcher.kernel_for(large, with(2)), large, none).max_threads, 2);
+}
+
 TEST_F(ApiRun, ForcedKernelFromOutsideTheSpace) {
   Dispatcher dispatcher(options());
   const std::string name = "gemm_fp32_rcr_packab_16x32x24_2x1x1_2x16x1_generic";
