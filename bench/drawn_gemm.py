@@ -2,12 +2,15 @@
 
     python3 bench/drawn_gemm.py --seed 7 [--count 36] [--threads 1 0] [--types fp32 bf16 int8]
                                 [--peers onednn] [--most-us 50] [--json FILE]
+    python3 bench/drawn_gemm.py --seed 7 --target sm90a --threads 0 --types bf16 --peers cublaslt
+                                --m 96 1500 --nk 1024 16384 --multiple 64 --layouts rcr
 
 m from 1 to 2048, n and k from 16 to 2048, each log-uniform; rcr and rrr take turns. Prints, for
 each number of threads (0: all) and type, the geometric mean and the least ratio of the best peer's
 time and ours, over all calls and over calls in which the peer takes up to 50 us; above 1, Tessera
 is faster. The same seed draws the same problems everywhere. --most-us draws only problems that
-should take no longer than that at half of a Zen 4 core's peak.
+should take no longer than that at half of a Zen 4 core's peak. The second command draws for a GPU:
+other sizes, n and k as multiples of 64.
 """
 import argparse
 import json
@@ -20,27 +23,31 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SHORT_US = 50.0
-LEAST, MOST = {"m": 1, "n": 16, "k": 16}, 2048
 # Multiply-adds in a nanosecond, of half of the peak of a Zen 4 core.
 RATE = {"fp32": 29.0, "bf16": 58.0, "int8": 117.0}
 
 
-def drawn(generator, dtype, most_us):
+def drawn(generator, dtype, options):
     while True:
-        sizes = {name: round(math.exp(generator.uniform(math.log(least), math.log(MOST))))
-                 for name, least in LEAST.items()}
-        us = math.prod(sizes.values()) / RATE[dtype] * 1e-3
-        if most_us is None or us <= most_us:
+        sizes = {}
+        for name in "mnk":
+            least, most = options.m if name == "m" else options.nk
+            size = math.exp(generator.uniform(math.log(least), math.log(most)))
+            unit = 1 if name == "m" else options.multiple
+            sizes[name] = max(1, round(size / unit)) * unit
+        us = math.prod(sizes.values()) / RATE.get(dtype, 1) * 1e-3
+        if options.most_us is None or us <= options.most_us:
             return sizes
 
 
-def problems(seed, dtype, count, most_us):
+def problems(dtype, options):
     """Lines as `tessera bench` reads them; each type has its own list."""
-    generator = random.Random(f"{seed} {dtype}")
+    generator = random.Random(f"{options.seed} {dtype}")
     lines = []
-    for i in range(count):
-        sizes = " ".join(f"{k}={v}" for k, v in drawn(generator, dtype, most_us).items())
-        lines.append(f"gemm {sizes} dtype={dtype} layout={('rcr', 'rrr')[i % 2]}")
+    for i in range(options.count):
+        sizes = " ".join(f"{k}={v}" for k, v in drawn(generator, dtype, options).items())
+        layout = options.layouts[i % len(options.layouts)]
+        lines.append(f"gemm {sizes} dtype={dtype} layout={layout}")
     return lines
 
 
@@ -51,6 +58,8 @@ def measured(options, lines, threads):
         command = [options.program, "bench", "gemm", "--shapes", path, "--threads", str(threads),
                    "--rounds", options.rounds, "--min-seconds", options.min_seconds,
                    "--peers", options.peers, "--json"]
+        if options.target:
+            command += ["--target", options.target]
         answer = subprocess.run(list(map(str, command)), capture_output=True, text=True,
                                 check=False)
     if answer.returncode != 0:
@@ -78,15 +87,15 @@ def summary(name, rows):
             f"`{least[0]['problem']}` |")
 
 
-def tables(report, dtype, slowest):
+def tables(report, dtype, layouts, slowest):
     rows = [(case, peer, peer["ratio"]) for case in report["cases"]
             if (peer := best_peer(case)) is not None]
     short = [row for row in rows if row[1]["seconds"] <= SHORT_US * 1e-6]
     parts = [(f"{dtype}, up to {SHORT_US:.0f} us", short), (f"{dtype}, all calls", rows)]
-    for layout in ("rcr", "rrr"):
-        # A problem's line leaves out the layout where it is the usual one.
-        with_layout = [row for row in rows if ("layout=rrr" in row[0]["problem"])
-                       == (layout == "rrr")]
+    for layout in layouts:
+        # A problem's line leaves out the layout where it is rcr.
+        with_layout = [row for row in rows if f"layout={layout}" in row[0]["problem"]
+                       or (layout == "rcr" and "layout=" not in row[0]["problem"])]
         parts.append((f"{dtype} {layout}", with_layout))
     for name, part in parts:
         print(summary(name, part))
@@ -98,7 +107,13 @@ def main():
     parser.add_argument("--seed", required=True)
     parser.add_argument("--count", type=int, default=36, help="problems of each type")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 0])
-    parser.add_argument("--types", nargs="+", default=["fp32", "bf16", "int8"], choices=RATE)
+    parser.add_argument("--types", nargs="+", default=["fp32", "bf16", "int8"], 
+                        help="element types; --most-us knows the rates of these three")
+    parser.add_argument("--layouts", nargs="+", default=["rcr", "rrr"])
+    parser.add_argument("--m", type=int, nargs=2, default=[1, 2048], metavar=("LEAST", "MOST"))
+    parser.add_argument("--nk", type=int, nargs=2, default=[16, 2048], metavar=("LEAST", "MOST"))
+    parser.add_argument("--multiple", type=int, default=1, help="n and k are multiples of it")
+    parser.add_argument("--target", help="a machine's row; this machine's CPU if left out")
     parser.add_argument("--peers", default="onednn")
     parser.add_argument("--most-us", type=float)
     parser.add_argument("--rounds", type=int, default=11)
@@ -115,11 +130,11 @@ def main():
         print("| --- | --- | --- | --- | --- | --- |")
         losses = []
         for dtype in options.types:
-            lines = problems(options.seed, dtype, options.count, options.most_us)
+            lines = problems(dtype, options)
             report = measured(options, lines, threads)
             reports.append({"threads": threads, "dtype": dtype, "seed": options.seed,
                             "report": report})
-            losses += tables(report, dtype, options.slowest)
+            losses += tables(report, dtype, options.layouts, options.slowest)
         print("\n| problem | kernel | ours | peer | ratio |\n| --- | --- | --- | --- | --- |")
         for case, peer, ratio in losses:
             print(f"| `{case['problem']}` | `{case['kernel']}` | {case['seconds'] * 1e6:.2f} us | "

@@ -11,8 +11,7 @@
 namespace tessera {
 namespace {
 
-// The part of a name that has been read. The epilogue's steps are kept separately until all are
-// known.
+// The part of a name that has been read. The epilogue's steps are kept apart until all are known.
 struct Reading {
   KernelSpec spec;
   std::vector<EpilogueStep> steps;
@@ -380,6 +379,29 @@ constexpr Part kAlgorithm[] = {
      no_words},
 };
 
+// Words that stand for a flag of the algorithm.
+struct Flag {
+  const char* word;
+  bool Algorithm::*flag;
+};
+constexpr Flag kFlags[] = {{"streamk", &Algorithm::streamk},
+                           {"persistent", &Algorithm::persistent},
+                           {"swap", &Algorithm::swap_ab},
+                           {"repack", &Algorithm::repack},
+                           {"pointwise", &Algorithm::pointwise}};
+
+template <int i>
+constexpr Part flag_part() {
+  constexpr auto kWord = kFlags[i].word;
+  constexpr auto kFlag = kFlags[i].flag;
+  return {kWord, false,
+          [](const KernelSpec& s) { return std::string(s.algorithm.*kFlag ? kWord : ""); },
+          [](std::string_view word, Reading& r) {
+            return read_exactly(kWord, word, r.spec.algorithm.*kFlag);
+          },
+          [] { return std::vector<std::string>{kWord}; }};
+}
+
 constexpr Part kAlgorithmOptions[] = {
     {"a scheduler", false,
      [](const KernelSpec& s) { return prefixed("", s.algorithm.scheduler, Scheduler::standard); },
@@ -410,17 +432,10 @@ constexpr Part kAlgorithmOptions[] = {
        return s.algorithm.slices == 1 ? "" : "slices" + digits(s.algorithm.slices);
      },
      [](std::string_view word, Reading& r) {
-       constexpr std::string_view kWord = "slices";
-       return word.starts_with(kWord) &&
-              read_digits(word.substr(kWord.size()), r.spec.algorithm.slices);
+       return word.starts_with("slices") && read_digits(word.substr(6), r.spec.algorithm.slices);
      },
      no_words},
-    {"streamk", false,
-     [](const KernelSpec& s) { return std::string(s.algorithm.streamk ? "streamk" : ""); },
-     [](std::string_view word, Reading& r) {
-       return read_exactly("streamk", word, r.spec.algorithm.streamk);
-     },
-     [] { return std::vector<std::string>{"streamk"}; }},
+    flag_part<0>(),
     {"stages such as s4", false,
      [](const KernelSpec& s) {
        return s.algorithm.stages == 1 ? "" : "s" + digits(s.algorithm.stages);
@@ -439,30 +454,10 @@ constexpr Part kAlgorithmOptions[] = {
        return read_pair("c", word, r.spec.algorithm.cluster_m, r.spec.algorithm.cluster_n);
      },
      no_words},
-    {"persistent", false,
-     [](const KernelSpec& s) { return std::string(s.algorithm.persistent ? "persistent" : ""); },
-     [](std::string_view word, Reading& r) {
-       return read_exactly("persistent", word, r.spec.algorithm.persistent);
-     },
-     [] { return std::vector<std::string>{"persistent"}; }},
-    {"swap", false,
-     [](const KernelSpec& s) { return std::string(s.algorithm.swap_ab ? "swap" : ""); },
-     [](std::string_view word, Reading& r) {
-       return read_exactly("swap", word, r.spec.algorithm.swap_ab);
-     },
-     [] { return std::vector<std::string>{"swap"}; }},
-    {"repack", false,
-     [](const KernelSpec& s) { return std::string(s.algorithm.repack ? "repack" : ""); },
-     [](std::string_view word, Reading& r) {
-       return read_exactly("repack", word, r.spec.algorithm.repack);
-     },
-     [] { return std::vector<std::string>{"repack"}; }},
-    {"pointwise", false,
-     [](const KernelSpec& s) { return std::string(s.algorithm.pointwise ? "pointwise" : ""); },
-     [](std::string_view word, Reading& r) {
-       return read_exactly("pointwise", word, r.spec.algorithm.pointwise);
-     },
-     [] { return std::vector<std::string>{"pointwise"}; }},
+    flag_part<1>(),
+    flag_part<2>(),
+    flag_part<3>(),
+    flag_part<4>(),
 };
 
 // The parts of an operation's name: the required ones in order, then any of the options, then those

@@ -271,6 +271,7 @@ TEST(GemmFeatures, EstimatesAreTheFamilys) {
         return columns[f * specs.size() + i];
       };
       for (std::size_t i = 0; i < specs.size(); ++i) {
+        if (!is_described(specs[i])) continue;
         const Estimate e = is_gpu(target)
                                ? estimate(specs[i], p, target, threads)
                                : estimate_cpu(specs[i], with_strides(p), target, threads);

@@ -6,6 +6,7 @@
 
 #include "tessera/device/cuda/stream_work.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/fitted_internal.h"
 
 namespace tessera::gemm {
 
@@ -135,7 +136,12 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target
   if (p.m == 0 || p.n == 0 || p.batch == 0) return total_of(0, 0, c.launch_seconds, 1);
   tile::GpuKernel x = kernel_on(spec, p, target);
   count_out(c, x);
-  if (spec.algorithm.streamk) x.busy_seconds = stream_seconds(c, x);
+  const Algorithm& a = spec.algorithm;
+  if (a.streamk) {
+    x.busy_seconds = stream_seconds(c, x);
+  } else if (is_fitted(a) && a.slices == 1) {
+    x.busy_seconds *= tile::kGpuModel.fitted;
+  }
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
   return total_of(seconds.compute, seconds.memory, seconds.overhead, seconds.utilisation);
 }

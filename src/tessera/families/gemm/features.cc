@@ -3,6 +3,7 @@
 
 #include "tessera/base/enums.h"
 #include "tessera/families/gemm/features_internal.h"
+#include "tessera/families/gemm/fitted_internal.h"
 #include "tessera/families/tile/features.h"
 
 namespace tessera::gemm {
@@ -36,14 +37,10 @@ Verdict features_fit(const Problem& problem) {
   return {"no feature describes pointer_arrays"};
 }
 
-// No feature tells how small kernels use their operands, and how stream-K shares tiles out. Models
-// learned from no wide tile whose operands are swapped, and from no block of 3 consumers.
+// No feature tells how small kernels use their operands, and how stream-K shares tiles out. The
+// shipped models learned from no kernel with a fitted tile.
 bool is_described(const KernelSpec& spec) {
-  const Algorithm& a = spec.algorithm;
-  if (a.pipeline == Pipeline::tmaws) {
-    return !a.streamk && a.wave.m < 3 && !(a.swap_ab && a.tile.n > kSkinnyTile);
-  }
-  return a.pipeline != Pipeline::small;
+  return spec.algorithm.pipeline != Pipeline::small && !is_fitted(spec.algorithm);
 }
 
 void extract(const Problem& problem, const Target& target, int threads,

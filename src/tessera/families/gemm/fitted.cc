@@ -10,9 +10,10 @@ namespace tessera::gemm {
 namespace {
 
 // The sides of tiles that lie along the output's rows. Of the multiples of 8 those are left out
-// that are stored 8 rows at a time.
-constexpr std::array kSides = {72,  80,  96,  112, 120, 128, 144, 160, 168,
-                               176, 192, 200, 208, 216, 224, 240, 256};
+// that are stored 8 rows at a time, and 128 and 256, which tiles that are not swapped have as well.
+constexpr std::array kSides = {72,  80,  96,  112, 120, 144, 160, 168,
+                               176, 192, 200, 208, 216, 224, 240};
+constexpr std::int64_t kUsualSide = 128;    // of tiles that fit its multiples without being swapped
 constexpr std::int64_t kMostFitted = 2048;  // rows; beyond, little is lost at the edge
 constexpr int kFewParts = 3;                // into which rows are cut however narrow they get
 constexpr int kLeastOfMany = 128;           // rows of each of more parts
@@ -70,9 +71,13 @@ void add(const GemmSignature& signature, const Target& target, const Height& hei
 
 }  // namespace
 
+bool is_fitted(const Algorithm& a) {
+  return a.pipeline == Pipeline::tmaws && (a.streamk || (a.swap_ab && a.tile.n > kSkinnyTile));
+}
+
 std::vector<int> fitted_sides(std::int64_t rows) {
   std::vector<int> sides;
-  if (rows > kMostFitted) return sides;
+  if (rows > kMostFitted || rows % kUsualSide == 0) return sides;
   for (std::int64_t parts = 1; parts <= rows; ++parts) {
     const std::int64_t side = tiles(rows, parts);
     if (parts > kFewParts && side < kLeastOfMany) break;
