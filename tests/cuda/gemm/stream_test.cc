@@ -69,16 +69,16 @@ TEST_F(GpuStream, PartsOfWavesAreCorrect) {
 TEST_F(GpuStream, TypesLayoutsAndEpiloguesAreCorrect) {
   const std::vector<const char*> names = {
       "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_cooperative_splitordered1_streamk_s6_sm90a",
-      "gemm_bf16_rcr_tmaws_256x160x64_2x1x1_64x160x16_cooperative_splitordered1_streamk_s3_swap_"
+      "gemm_bf16_rcr_tmaws_256x72x64_2x1x1_64x72x16_cooperative_splitordered1_streamk_s4_swap_"
       "sm90a",
-      "gemm_bf16_rcr_tmaws_192x192x64_3x1x1_64x192x16_bias_relu_cooperative_splitordered1_streamk_"
+      "gemm_bf16_rcr_tmaws_192x120x64_3x1x1_64x120x16_bias_relu_cooperative_splitordered1_streamk_"
       "s4_swap_sm90a",
       "gemm_bf16_rcr_tmaws_128x200x64_2x1x1_64x200x16_cooperative_splitordered1_streamk_s4_swap_"
       "sm90a",
-      "gemm_bf16_rrr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_splitordered1_streamk_s3_sm90a",
-      "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_splitordered1_streamk_s3_c2x1_"
+      "gemm_bf16_rrr_tmaws_128x192x64_2x1x1_64x192x16_cooperative_splitordered1_streamk_s4_sm90a",
+      "gemm_bf16_rcr_tmaws_128x192x64_2x1x1_64x192x16_cooperative_splitordered1_streamk_s4_c2x1_"
       "sm90a",
-      "gemm_bf16_rcr_tmaws_128x208x64_2x1x1_64x208x16_cooperative_splitordered1_streamk_s4_c2x1_"
+      "gemm_bf16_rcr_tmaws_128x176x64_2x1x1_64x176x16_cooperative_splitordered1_streamk_s4_c2x1_"
       "swap_sm90a",
       "gemm_bf16_rcr_tmaws_192x112x64_3x1x1_64x112x16_bias_cooperative_splitordered1_streamk_s4_"
       "c1x2_swap_sm90a",
@@ -86,9 +86,9 @@ TEST_F(GpuStream, TypesLayoutsAndEpiloguesAreCorrect) {
       "s6_sm90a",
       "gemm_bf16_crr_tmaws_128x128x64_2x1x1_64x128x16_multidadd2_cooperative_splitordered1_"
       "streamk_s5_sm90a",
-      "gemm_bf16_rcr_tmaws_256x128x64_2x1x1_64x128x16_outfp32_cooperative_splitordered1_streamk_"
-      "s3_sm90a",
-      "gemm_fp8_rcr_tmaws_128x224x128_2x1x1_64x224x32_cooperative_splitordered1_streamk_s4_swap_"
+      "gemm_bf16_rcr_tmaws_256x72x64_2x1x1_64x72x16_outfp32_cooperative_splitordered1_streamk_"
+      "s3_swap_sm90a",
+      "gemm_fp8_rcr_tmaws_128x200x128_2x1x1_64x200x32_cooperative_splitordered1_streamk_s4_swap_"
       "sm90a",
       "gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_presh_cooperative_splitordered1_streamk_s6_"
       "sm90a",

@@ -29,8 +29,7 @@ struct Straight {
   Height height;
   int tile_n;
 };
-constexpr Straight kStraight[] = {
-    {{128, 2}, 128}, {{128, 2}, 192}, {{128, 2}, 256}, {{256, 2}, 128}};
+constexpr Straight kStraight[] = {{{128, 2}, 128}, {{128, 2}, 192}};
 
 // How blocks share the steps of K. Slices pay where each unit has one small block, so only the
 // lowest tiles have them.
@@ -40,6 +39,16 @@ struct KSharing {
 };
 constexpr KSharing kSharings[] = {{false, 1}, {true, 1}, {false, 2}, {false, 3}};
 constexpr int kMostSlicedHeight = 128;
+
+// Accumulators of a thread; more spill.
+constexpr int kMostPlain = 192;
+constexpr int kMostWithEpilogue = 176;
+constexpr int kMostInSlices = 100;
+
+int most_accumulators(const GemmSignature& signature, const KSharing& sharing) {
+  if (sharing.slices > 1) return kMostInSlices;
+  return num_ops(signature.epilogue) > 0 ? kMostWithEpilogue : kMostPlain;
+}
 
 constexpr int kMostStages = 8;
 constexpr int kLeastStages = 3;
@@ -55,6 +64,8 @@ int stages_of(GemmSignature signature, Algorithm a, const Target& target) {
 
 void add(const GemmSignature& signature, const Target& target, const Height& height, int tile_n,
          bool swap, const KSharing& sharing, std::vector<Algorithm>& all) {
+  const int accumulators = height.tile_m * tile_n / (height.consumers * device::kGroupThreads);
+  if (accumulators > most_accumulators(signature, sharing)) return;
   const int size = size_of(signature.a);
   Algorithm a{.pipeline = Pipeline::tmaws,
               .tile = {height.tile_m, tile_n, kTmawsLineBytes / size},

@@ -12,11 +12,12 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kWgmmaBytesK = 32;       // bytes along k that one wgmma instruction takes
-constexpr int kMaxAccumulators = 208;  // per thread; up to 192 were tried, without spills
-constexpr int kMaxWithSplits = 144;    // 160 spill with some epilogues
-constexpr int kMaxWithStreamK = 160;
-constexpr int kColumnUnit = 8;  // wgmma's columns are multiples of this
+constexpr int kWgmmaBytesK = 32;        // bytes along k that one wgmma instruction takes
+constexpr int kMaxAccumulators = 208;   // per thread; up to 192 were tried, without spills
+constexpr int kMaxWithSplits = 144;     // 160 spill with some epilogues
+constexpr int kMaxWithStreamK = 100;    // more spill where parts of a tile are added
+constexpr int kMaxWithStreamKOf3 = 60;  // of 3 consumers, which have fewer registers
+constexpr int kColumnUnit = 8;          // wgmma's columns are multiples of this
 constexpr int kMaxWgmmaColumns = 256;
 constexpr int kMaxSplits = 8;        // blocks of a cluster
 constexpr int kMaxColumnsOf3 = 192;  // 3 consumers: 128 registers a thread at entry
@@ -61,6 +62,10 @@ int split_columns(const Algorithm& a) {
 int accumulators_with_splits(const Case& c) {
   const TmawsStore store = tmaws_store(c.algorithm);
   return accumulators_per_thread(c) + store.row_blocks * store.columns / 2;
+}
+
+int most_with_streamk(const Case& c) {
+  return c.algorithm.wave.m == 3 ? kMaxWithStreamKOf3 : kMaxWithStreamK;
 }
 
 constexpr Rule kTmaws[] = {
@@ -192,11 +197,12 @@ constexpr Rule kTmaws[] = {
            to_string(a.scheduler), a.wave.m);
      }},
     {[](const Case& c) {
-       return !c.algorithm.streamk || accumulators_per_thread(c) <= kMaxWithStreamK;
+       return !c.algorithm.streamk || accumulators_per_thread(c) <= most_with_streamk(c);
      },
      [](const Case& c) {
-       return fmt::format("needs {} accumulators a thread, at most {} fit with streamk",
-                          accumulators_per_thread(c), kMaxWithStreamK);
+       return fmt::format(
+           "needs {} accumulators a thread, at most {} fit with streamk and {} consumers",
+           accumulators_per_thread(c), most_with_streamk(c), c.algorithm.wave.m);
      }},
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
