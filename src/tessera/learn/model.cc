@@ -25,21 +25,19 @@ constexpr std::size_t kMostModelText = std::size_t{256} << 20;
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what, why));
 }
 
-// A clause about the first place where the lists of names differ.
-std::string first_difference(const std::vector<std::string>& then, std::span<const Feature> now) {
-  const std::size_t both = std::min(then.size(), now.size());
-  for (std::size_t i = 0; i < both; ++i) {
-    if (then[i] == now[i].name) continue;
-    return fmt::format("feature {} was '{}' and is '{}'", i, then[i], now[i].name);
+// Where today's features hold those of the model, as far as they do. Today's may have new ones
+// between them, which no tree of the model asks about, but the order is the same.
+std::vector<std::size_t> places_of(const std::vector<std::string>& then,
+                                   std::span<const Feature> now) {
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < now.size() && places.size() < then.size(); ++i) {
+    if (then[places.size()] == now[i].name) places.push_back(i);
   }
-  if (then.size() != now.size()) {
-    return fmt::format("there were {} features and are {}", then.size(), now.size());
-  }
-  return fmt::format("all {} names agree, so that a unit, formula or group has changed",
-                     now.size());
+  return places;
 }
 
-void check_use(const Manifest& manifest, const ModelUse& use, std::string_view what) {
+void check_use(const Manifest& manifest, const ModelUse& use, std::span<const std::size_t> places,
+               std::string_view what) {
   if (manifest.op != use.op) {
     refuse_use(what,
                fmt::format("the model is for operation '{}', wanted is '{}'", manifest.op, use.op));
@@ -48,28 +46,44 @@ void check_use(const Manifest& manifest, const ModelUse& use, std::string_view w
     refuse_use(what, fmt::format("the model is for target '{}', wanted is '{}'", manifest.target,
                                  use.target));
   }
-  const std::string hash = feature_hash_text(use.features);
+  if (places.size() < manifest.features.size()) {
+    refuse_use(what, fmt::format("the model was trained on {} features, of which '{}' is not among "
+                                 "the {} of today, or in another order; train it again",
+                                 manifest.features.size(), manifest.features[places.size()],
+                                 use.features.size()));
+  }
+  std::vector<Feature> kept;
+  for (const std::size_t place : places) kept.push_back(use.features[place]);
+  const std::string hash = feature_hash_text(kept);
   if (manifest.feature_hash == hash) return;
   refuse_use(what, fmt::format("the model was trained on features with hash {}, those of today "
-                               "have {}: {}; train it again",
-                               manifest.feature_hash, hash,
-                               first_difference(manifest.features, use.features)));
+                               "have {}: all {} names agree, so that a unit, formula or group has "
+                               "changed; train it again",
+                               manifest.feature_hash, hash, kept.size()));
 }
 
 // LightGBM writes names with '_' for a space, so that ours, which have none, come back unchanged.
-void check_forest(const Manifest& manifest, const Forest& forest, std::span<const Feature> features,
-                  std::string_view what) {
-  if (forest.feature_names.size() != features.size()) {
+void check_forest(const Manifest& manifest, const Forest& forest, std::string_view what) {
+  if (forest.feature_names.size() != manifest.features.size()) {
     refuse_file(what, fmt::format("the forest has {} features, the manifest's hash is of {}",
-                                  forest.feature_names.size(), features.size()));
+                                  forest.feature_names.size(), manifest.features.size()));
   }
-  for (std::size_t i = 0; i < features.size(); ++i) {
-    for (const std::string& name : {forest.feature_names[i], manifest.features.at(i)}) {
-      if (name == features[i].name) continue;
-      refuse_file(what,
-                  fmt::format("feature {} must be '{}', got '{}'", i, features[i].name, name));
-    }
+  for (std::size_t i = 0; i < manifest.features.size(); ++i) {
+    if (forest.feature_names[i] == manifest.features[i]) continue;
+    refuse_file(what, fmt::format("feature {} must be '{}', got '{}'", i, manifest.features[i],
+                                  forest.feature_names[i]));
   }
+}
+
+// Makes the forest ask for today's features. The order of its splits stays as it is, because the
+// places rise.
+void place_features(Forest& forest, std::span<const std::size_t> places,
+                    std::span<const Feature> features) {
+  for (Split& split : forest.splits) {
+    split.feature = static_cast<std::uint32_t>(places[split.feature]);
+  }
+  forest.feature_names.clear();
+  for (const Feature& feature : features) forest.feature_names.emplace_back(feature.name);
 }
 
 std::vector<std::size_t> find_ranges(const Manifest& manifest, std::span<const Feature> features,
@@ -181,11 +195,8 @@ Model make_model(std::string_view manifest_json, std::string_view forest_bytes, 
   const std::string manifest_name = fmt::format("{}/{}", what, kManifestName);
   Model model;
   model.manifest = parse_manifest(manifest_json, manifest_name);
-  check_use(model.manifest, use, what);
-  if (model.manifest.features.size() != use.features.size()) {
-    refuse_file(manifest_name, fmt::format("features must hold {} names, got {}",
-                                           use.features.size(), model.manifest.features.size()));
-  }
+  const std::vector<std::size_t> places = places_of(model.manifest.features, use.features);
+  check_use(model.manifest, use, places, what);
   model.machine = machine_of(model.manifest, manifest_name);
   const std::string hash = hash_hex(forest_bytes);
   if (hash != model.manifest.model_hash) {
@@ -194,7 +205,8 @@ Model make_model(std::string_view manifest_json, std::string_view forest_bytes, 
                                   model.manifest.file, hash, model.manifest.model_hash));
   }
   model.forest = parse_forest(forest_bytes, fmt::format("{}/{}", what, model.manifest.file));
-  check_forest(model.manifest, model.forest, use.features, what);
+  check_forest(model.manifest, model.forest, what);
+  place_features(model.forest, places, use.features);
   model.range_features = find_ranges(model.manifest, use.features, manifest_name);
   for (const Feature& feature : use.features) {
     const bool shared =

@@ -97,8 +97,9 @@ struct ModelUse {
 // Makes a model from the contents of its two files; `what` begins messages. Throws
 // Error{parse_error} for a malformed manifest or forest, a forest that does not belong to the
 // manifest or has other features, and a problem feature without a range. Throws
-// Error{invalid_argument} when the operation or the target differs, and when the family's features
-// have changed since; the message has both hashes and the first feature that differs.
+// Error{invalid_argument} when the operation or the target differs, and when a feature of the model
+// has changed since or is gone; the message has both hashes or the feature. Features that are new
+// since then do no harm.
 Model make_model(std::string_view manifest_json, std::string_view forest_bytes, const ModelUse& use,
                  std::string_view what);
 

@@ -521,6 +521,11 @@ void check(const Dataset& d, const Target& target, const TrainOptions& o) {
     refuse_training("the warm start's data are of {} threads, these are of {}", before.threads,
                     d.threads);
   }
+  const std::size_t features = family_of(op_of(d)).features().size();
+  if (before.features.size() != features) {
+    refuse_training("the warm start's model has {} features, there are {} today; train it anew",
+                    before.features.size(), features);
+  }
 }
 
 }  // namespace

@@ -80,21 +80,46 @@ TEST(Model, OtherUseIsRefused) {
   EXPECT_EQ(error({"gemm", "avx2", kSmallFeatures}),
             "invalid_argument: small: the model is for target 'avx512', wanted is 'avx2'");
 
-  const std::string then = feature_hash_text(kSmallFeatures);
-  const auto changed = [&](std::vector<Feature> features, const std::string& how) {
-    EXPECT_EQ(error({"gemm", "avx512", features}),
-              fmt::format("invalid_argument: small: the model was trained on features with hash "
-                          "{}, those of today have {}: {}; train it again",
-                          then, feature_hash_text(features), how));
-  };
   std::vector<Feature> features(kSmallFeatures.begin(), kSmallFeatures.end());
-  features[1].name = "splits";
-  changed(features, "feature 1 was 'x1' and is 'splits'");
-  features = {kSmallFeatures.begin(), kSmallFeatures.end()};
   features[0].formula = "log2(m)";
-  changed(features, "all 2 names agree, so that a unit, formula or group has changed");
-  features.pop_back();
-  changed(features, "there were 2 features and are 1");
+  EXPECT_EQ(error({"gemm", "avx512", features}),
+            fmt::format("invalid_argument: small: the model was trained on features with hash {}, "
+                        "those of today have {}: all 2 names agree, so that a unit, formula or "
+                        "group has changed; train it again",
+                        feature_hash_text(kSmallFeatures), feature_hash_text(features)));
+  const auto gone = [&](const std::string& name) {
+    EXPECT_EQ(error({"gemm", "avx512", features}),
+              fmt::format("invalid_argument: small: the model was trained on 2 features, of which "
+                          "'{}' is not among the {} of today, or in another order; train it again",
+                          name, features.size()));
+  };
+  features[1].name = "splits";
+  gone("x1");
+  features = {kSmallFeatures[1], kSmallFeatures[0]};
+  gone("x1");
+  features = {kSmallFeatures[0]};
+  gone("x1");
+}
+
+TEST(Model, PredictsAlikeWithFeaturesThatAreNewSince) {
+  const std::array features = {Feature{"new0", "1", "k", FeatureGroup::kernel}, kSmallFeatures[0],
+                               Feature{"new1", "1", "n", FeatureGroup::hardware}, kSmallFeatures[1],
+                               Feature{"new2", "1", "m + n", FeatureGroup::interaction}};
+  const Model now =
+      make_model(to_json(small_manifest()), kSmall, {"gemm", "avx512", features}, "small");
+  const Model then = small_model(small_manifest());
+  EXPECT_EQ(now.shared, (std::vector<std::uint8_t>{0, 1, 1, 0, 0}));
+  EXPECT_EQ(now.range_features, (std::vector<std::size_t>{1}));
+  EXPECT_EQ(now.wanted,
+            (std::vector<FeatureUse>{FeatureUse::none, FeatureUse::first, FeatureUse::none,
+                                     FeatureUse::all, FeatureUse::none}));
+  for (const double m : {-1.0, 0.0, 3.0, 100.0, 1e9}) {
+    for (const double stages : {-1.0, 0.0, 2.0, 5.0, 1e9}) {
+      EXPECT_EQ(predict(now.forest, std::vector<double>{7, m, 8, stages, 9}),
+                predict(then.forest, std::vector<double>{m, stages}))
+          << m << " " << stages;
+    }
+  }
 }
 
 TEST(Model, FilesThatDoNotBelongTogether) {
@@ -106,9 +131,8 @@ TEST(Model, FilesThatDoNotBelongTogether) {
                                  hash_hex(kSmall)));
   manifest = small_manifest();
   manifest.features = {"x0"};
-  EXPECT_EQ(error(), "parse_error: small/manifest.json: features must hold 2 names, got 1");
-  manifest.features = {"x0", "y"};
-  EXPECT_EQ(error(), "parse_error: small: feature 1 must be 'x1', got 'y'");
+  manifest.feature_hash = feature_hash_text(std::span(kSmallFeatures).first(1));
+  EXPECT_EQ(error(), "parse_error: small: the forest has 2 features, the manifest's hash is of 1");
   manifest = small_manifest();
   manifest.ranges = {};
   EXPECT_EQ(error(),
