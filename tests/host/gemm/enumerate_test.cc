@@ -7,13 +7,18 @@
 
 #include "targets_with.h"
 #include "tessera/base/error.h"
-#include "tessera/families/gemm/fitted_internal.h"
+#include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::gemm {
 namespace {
 
 using Wishes = std::vector<Wish>;
+
+// Whether add_fitted() adds such algorithms.
+bool is_fitted(const Algorithm& a) {
+  return a.pipeline == Pipeline::tmaws && (a.streamk || (a.swap_ab && a.tile.n > kSkinnyTile));
+}
 
 // Everything that a target's enumeration must be.
 class GemmEnumerate : public testing::TestWithParam<std::string> {

@@ -166,6 +166,7 @@ std::vector<Expected> tmaws_by_hand() {
       {"swap_ab", 0},
       {"repack", 0},
       {"takes_tiles", 1},
+      {"streamk", 0},
       {"num_waves", 2},
       {"block_threads", 384},
       {"tile_mn", 32768},
@@ -277,6 +278,18 @@ TEST(GemmFeatureValues, OfSlicedTmawsThatRepacks) {
       "gemm_fp8_rrr_tmaws_64x64x128_1x1x1_64x64x32_cooperative_splitordered4_slices3_s4_"
       "repack_sm90a",
       expected);
+}
+
+TEST(GemmFeatureValues, OfStreamK) {
+  const GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 1000, 5120, 4096);
+  const std::vector<Expected> expected = {
+      {"streamk", 1}, {"takes_tiles", 1}, {"splits", 1},   {"slices", 1},        {"split_kind", 1},
+      {"swap_ab", 0}, {"stages", 6},      {"k_steps", 64}, {"total_tiles", 320},
+  };
+  expect_features(p, "sm90a", 0,
+                  "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_cooperative_splitordered1_"
+                  "streamk_s6_sm90a",
+                  expected);
 }
 
 TEST(GemmFeatureValues, OfSwappedSplitTmaws) {

@@ -6,7 +6,6 @@
 
 #include "tessera/device/cuda/stream_work.h"
 #include "tessera/families/gemm/estimate_internal.h"
-#include "tessera/families/gemm/fitted_internal.h"
 
 namespace tessera::gemm {
 
@@ -107,8 +106,8 @@ void count_out(const tile::GpuCase& c, tile::GpuKernel& x) {
   x.busy_seconds = tile::busy_seconds(c, x);
 }
 
-// Seconds of the busiest unit of a stream-K kernel: whole tiles, then a share of the steps of K of
-// the last tiles, after which it stores the sums of a part and adds up those of a whole tile.
+}  // namespace
+
 double stream_seconds(const tile::GpuCase& c, const tile::GpuKernel& x) {
   constexpr tile::GpuModel kModel = tile::kGpuModel;
   const double clusters = std::floor(c.units / x.cluster_blocks);
@@ -129,19 +128,12 @@ double stream_seconds(const tile::GpuCase& c, const tile::GpuKernel& x) {
   return cycles / c.hertz;
 }
 
-}  // namespace
-
 Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
   const tile::GpuCase c = gpu_case(p, target);
   if (p.m == 0 || p.n == 0 || p.batch == 0) return total_of(0, 0, c.launch_seconds, 1);
   tile::GpuKernel x = kernel_on(spec, p, target);
   count_out(c, x);
-  const Algorithm& a = spec.algorithm;
-  if (a.streamk) {
-    x.busy_seconds = stream_seconds(c, x);
-  } else if (is_fitted(a) && a.slices == 1) {
-    x.busy_seconds *= tile::kGpuModel.fitted;
-  }
+  if (spec.algorithm.streamk) x.busy_seconds = stream_seconds(c, x);
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
   return total_of(seconds.compute, seconds.memory, seconds.overhead, seconds.utilisation);
 }

@@ -3,7 +3,6 @@
 
 #include "tessera/base/enums.h"
 #include "tessera/families/gemm/features_internal.h"
-#include "tessera/families/gemm/fitted_internal.h"
 #include "tessera/families/tile/features.h"
 
 namespace tessera::gemm {
@@ -37,11 +36,8 @@ Verdict features_fit(const Problem& problem) {
   return {"no feature describes pointer_arrays"};
 }
 
-// No feature tells how small kernels use their operands, and how stream-K shares tiles out. The
-// shipped models learned from no kernel with a fitted tile.
-bool is_described(const KernelSpec& spec) {
-  return spec.algorithm.pipeline != Pipeline::small && !is_fitted(spec.algorithm);
-}
+// No feature tells how small kernels use their operands.
+bool is_described(const KernelSpec& spec) { return spec.algorithm.pipeline != Pipeline::small; }
 
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns,

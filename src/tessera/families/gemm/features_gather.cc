@@ -29,6 +29,7 @@ void put_algorithm(const Algorithm& a, std::size_t i, Lanes& x) {
   x.of[lane("cluster_n")][i] = a.cluster_n;
   x.of[lane("swap_ab")][i] = flag(a.swap_ab);
   x.of[lane("repack")][i] = flag(a.repack);
+  x.of[lane("streamk")][i] = flag(a.streamk);
 }
 
 void put_estimate(const Estimate& e, std::size_t i, Lanes& x) {

@@ -193,6 +193,10 @@ void fill_cycles(const tile::GpuCase& c, Lanes& x) {
   count(x.store_times, x, [&](const GpuKernel& k) { return store_times(c, k); });
   count(x.finish_cycles, x, [&](const GpuKernel& k) { return finish_cycles(c, k); });
   count(x.busy_seconds, x, [&](const GpuKernel& k) { return busy_seconds(c, k); });
+  // How stream-K shares out tiles is counted in integers, kernel by kernel. Few kernels do.
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    if (x.of[lane("streamk")][i] > 0) x.busy_seconds[i] = stream_seconds(c, kernel_of(x, i));
+  }
 }
 
 void fill_estimate(const tile::GpuCase& c, Lanes& x) {

@@ -115,6 +115,7 @@ inline constexpr auto kFeatures = std::to_array<Feature>({
     {"swap_ab", "1", "1: rows are n", kernel},
     {"repack", "1", "1: copies operands first that it cannot read in place", kernel},
     {"takes_tiles", "1", "1: blocks take further tiles (tmaws with splits = 1)", kernel},
+    {"streamk", "1", "1: blocks share the steps of k of the last tiles", kernel},
     {"num_waves", "1", "wave_m * wave_n * wave_k", kernel},
     {"block_threads", "1", "threads of a block, with those that copy; CPU: 1", kernel},
     {"tile_mn", "elements", "tile_m * tile_n", kernel},

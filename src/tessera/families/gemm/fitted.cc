@@ -82,10 +82,6 @@ void add(const GemmSignature& signature, const Target& target, const Height& hei
 
 }  // namespace
 
-bool is_fitted(const Algorithm& a) {
-  return a.pipeline == Pipeline::tmaws && (a.streamk || (a.swap_ab && a.tile.n > kSkinnyTile));
-}
-
 std::vector<int> fitted_sides(std::int64_t rows) {
   std::vector<int> sides;
   if (rows > kMostFitted || rows % kUsualSide == 0) return sides;

@@ -13,9 +13,6 @@ namespace tessera::gemm {
 std::vector<int> all_fitted_sides();
 std::vector<int> fitted_sides(std::int64_t rows);
 
-// Whether add_fitted() adds such algorithms.
-bool is_fitted(const Algorithm& algorithm);
-
 // Adds the algorithms with these sides, with A and B swapped, and those of stream-K without, legal
 // or not. Nothing where the target has no tmaws kernels.
 void add_fitted(const GemmSignature& signature, const Target& target, std::span<const int> sides,

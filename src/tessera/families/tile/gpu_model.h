@@ -14,8 +14,8 @@ namespace tessera::tile {
 // engine. `load` comes from one kernel on rows of odd length. `split_byte`, `restart`, `slice`,
 // `slice_byte` and `prepare_us` come from 40 further kernels on 8 shapes. `unaligned`, `fetch_16`
 // to `fetch_64`, `narrow_copy`, `copy_32` and `copy_16` come from a sweep of 533 kernels over 1481
-// problems. `stream` and `fitted` come from 230 problems of 64 to 2048 rows on an H100, so that the
-// choice is nearest to the best kernel. "Cycles" are clock cycles of a unit.
+// problems. `stream` comes from 230 problems of 64 to 2048 rows on an H100, so that the choice is
+// nearest to the best kernel. "Cycles" are clock cycles of a unit.
 struct GpuModel {
   double tensor_share = 0.995;  // share of the instruction's rate that a full pipe reaches
   double step = 22;             // cycles between two steps of K of one consumer
@@ -43,7 +43,6 @@ struct GpuModel {
   double slice = 3000;        // cycles to add up slices of K through L2
   double slice_byte = 0.025;  // further cycles for each byte of the slices
   double stream = 1.8;        // times as long as alone takes a step that all units share out
-  double fitted = 0.93;       // share of their estimate that tiles which fit the rows take
   double prepare_us = 4.5;    // microseconds to start and end a kernel that runs first
   double fetch = 69.7;        // bytes that a unit reads from L2 in a cycle
   double fetch_16 = 0.42;     // share of `fetch` with rows at odd multiples of 16 bytes
