@@ -25,6 +25,7 @@ struct EvaluateCommand {
   std::vector<std::string> data;
   std::vector<std::string> oracle;
   std::vector<std::string> by;
+  std::vector<std::string> kernels;
   std::string save;
   bool unseen = false;
   bool learned = false;
@@ -37,6 +38,7 @@ train::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manife
   filter.op = parse_op(manifest.op);
   filter.target = manifest.target;
   filter.dtypes = manifest.dtypes;
+  filter.kernels = command.kernels;
   filter.threads = manifest.threads;
   filter.drop_unseen = command.learned;
   filter.only_unseen = command.unseen;
@@ -312,6 +314,8 @@ Action declare_evaluate(CLI::App& app) {
   app.add_option("--oracle", command->oracle,
                  "Other measurements, which say what the best kernel is; left out: --data says it")
       ->delimiter(',');
+  app.add_option("--kernels", command->kernels,
+                 "Judge the choice among kernels that one of these wildcards matches");
   app.add_flag("--unseen", command->unseen, "Only problems that are never learned from");
   app.add_flag("--learned", command->learned, "Only problems that may be learned from");
   app.add_flag("--retrain", command->retrain,

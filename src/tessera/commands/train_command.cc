@@ -182,6 +182,8 @@ Action declare_train(CLI::App& app) {
   app.add_option("--dtype", command->filter.dtypes,
                  "Types as kernel names spell them, bf16 or fp8_bf8; all if left out")
       ->delimiter(',');
+  app.add_option("--kernels", command->filter.kernels,
+                 "Learn only from kernels that one of these wildcards matches");
   add_integer_option(app, "--threads", command->filter.threads, 0,
                      "Of the measurements; 0: the only number there is");
   app.add_option("--output", command->output, "The model's folder")->required();

@@ -93,6 +93,7 @@ struct KnownKernel {
   KernelSpec spec;
   std::string key;
   bool is_described = false;  // by features
+  bool is_named = false;      // by the filter
 };
 struct Known {
   std::map<std::string, KnownProblem> problems;
@@ -105,15 +106,19 @@ KnownProblem read_problem(const std::string& text) {
   return {problem, static_cast<bool>(family.features_fit(problem)), is_unseen(problem)};
 }
 
-KnownKernel read_kernel(const std::string& name) {
+KnownKernel read_kernel(const std::string& name, const DatasetFilter& filter) {
   const KernelSpec spec = parse_name(name);
-  return {spec, model_key(spec), family_of(spec).is_described(spec)};
+  const bool is_named = filter.kernels.empty() ||
+                        std::ranges::any_of(filter.kernels, [&](const std::string& pattern) {
+                          return matches_wildcard(pattern, name);
+                        });
+  return {spec, model_key(spec), family_of(spec).is_described(spec), is_named};
 }
 
 bool is_wanted(const DatasetFilter& filter, const KnownProblem& problem,
                const KnownKernel& kernel) {
   if (filter.op && op_of(problem.problem) != *filter.op) return false;
-  if (!problem.is_described) return false;
+  if (!problem.is_described || !kernel.is_named) return false;
   if (filter.drop_unseen && (problem.is_unseen || !kernel.is_described)) return false;
   if (filter.only_unseen && !problem.is_unseen) return false;
   return filter.dtypes.empty() || std::ranges::count(filter.dtypes, kernel.key) > 0;
@@ -231,7 +236,9 @@ Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter
     const std::string& text = data.problems.at(static_cast<std::size_t>(k.row->problem));
     const std::string& name = data.kernels.at(static_cast<std::size_t>(k.row->kernel));
     const KnownProblem& problem = parsed(known.problems, text, k.number, read_problem);
-    const KnownKernel& kernel = parsed(known.kernels, name, k.number, read_kernel);
+    const KnownKernel& kernel =
+        parsed(known.kernels, name, k.number,
+               [&](const std::string& text_of) { return read_kernel(text_of, filter); });
     if (!is_wanted(filter, problem, kernel)) continue;
     if (!(k.row->seconds > 0 && std::isfinite(k.row->seconds))) {
       refuse_data("row {}: the time of {} must be positive, got {} s", k.number, name,
@@ -241,8 +248,9 @@ Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter
     devices.insert(data.runs.at(static_cast<std::size_t>(k.row->run)).device);
   }
   if (times.empty()) {
-    refuse_data("none of {} rows is of the types {} and on the {} side of the split", kept.size(),
+    refuse_data("none of {} rows is of the types {}{} and on the {} side of the split", kept.size(),
                 filter.dtypes.empty() ? "asked for" : join(filter.dtypes, ", "),
+                filter.kernels.empty() ? "" : ", of the kernels " + join(filter.kernels, ", "),
                 filter.only_unseen ? "unseen" : "learned");
   }
   const measure::SweepRun& run = data.runs.at(static_cast<std::size_t>(kept[0].row->run));

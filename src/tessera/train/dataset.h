@@ -45,10 +45,11 @@ struct DatasetFilter {
   std::optional<Op> op = {};        // unset: the only one in the data
   std::string target = {};          // empty: the only one in the data
   std::vector<std::string> dtypes;  // keys of Family::model_key, "bf16", "fp8_bf8"; empty: all
-  int threads = 0;                  // 0: the only number in the data
-  bool drop_unseen = true;          // leave out what only scoring may look at: problems of that
-                                    // side of the split, and kernels that no feature describes
-  bool only_unseen = false;         // leave out all others
+  std::vector<std::string> kernels = {};  // wildcards over their names; empty: all
+  int threads = 0;                        // 0: the only number in the data
+  bool drop_unseen = true;   // leave out what only scoring may look at: problems of that
+                             // side of the split, and kernels that no feature describes
+  bool only_unseen = false;  // leave out all others
   std::size_t least_problems = 1;
 };
 

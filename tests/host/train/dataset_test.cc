@@ -61,6 +61,21 @@ TEST_F(Datasets, KernelsThatNoFeatureDescribesAreNotLearned) {
   EXPECT_EQ(make_dataset(data_, {.drop_unseen = false}).rows.size(), scored + 1);
 }
 
+TEST_F(Datasets, HoldsOnlyKernelsThatAWildcardMatches) {
+  const Dataset all = make_dataset(data_, {});
+  const std::string& first = all.kernel_names.at(0);
+  const std::string& last = all.kernel_names.back();
+  const Dataset two = make_dataset(data_, {.kernels = {first, "*" + last.substr(5)}});
+  EXPECT_EQ(two.kernel_names, (std::vector<std::string>{first, last}));
+  EXPECT_EQ(two.rows.size(), 2 * all.problems.size());
+  EXPECT_EQ(
+      refusal(data_, {.kernels = {"*_streamk_*"}}),
+      fmt::format(
+          "invalid_argument: data to learn from: none of {} rows is of the types asked for, of the "
+          "kernels *_streamk_* and on the learned side of the split",
+          data_.rows.size()));
+}
+
 TEST_F(Datasets, HashFollowsWhatIsLearned) {
   const std::string hash = make_dataset(data_, {}).hash;
   std::ranges::reverse(data_.rows);
