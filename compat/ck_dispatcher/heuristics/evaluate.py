@@ -12,6 +12,7 @@ import sys
 from typing import Any, Dict
 
 import _paths  # noqa: F401
+from tessera_ck import gemm as _gemm
 from tessera_ck import scripts as _scripts
 
 from judging import data_files, errors, measured
@@ -38,8 +39,10 @@ def main() -> int:
     predictor = Predictor(options.model_dir)
     folder = predictor._file("tflops") or options.model_dir
     files = data_files(options.data_dir)
-    report = _scripts.run("evaluate", model=str(folder), data=files, by=["all"])
-    report["errors"] = errors(predictor, measured([options.data_dir]))
+    is_streamk = predictor.op_type == _gemm.STREAMK
+    report = _scripts.run("evaluate", model=str(folder), data=files, by=["all"],
+                          kernels=["*_streamk_*"] if is_streamk else [])
+    report["errors"] = errors(predictor, measured([options.data_dir], predictor.op_type))
     print(f"R2 {report['errors']['r2']:.4f}  RMSE {report['errors']['rmse']:.6g} TFLOPS  of "
           f"{report['errors']['rows']} rows")
     print(line_of("model", report["model"]))

@@ -17,6 +17,7 @@ import sys
 from typing import Any, Dict, List
 
 import _paths  # noqa: F401
+from tessera import Error
 from tessera_ck import gemm as _gemm
 from tessera_ck import kernel_files as _files
 from tessera_ck import problems as _problems
@@ -42,6 +43,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dtype", choices=["fp32", "fp16", "bf16", "fp8", "bf8", "int8"],
                         default="fp16")
     parser.add_argument("--layout", default="rcr")
+    parser.add_argument("--op", choices=list(_gemm.WHERE), default="gemm_universal")
+    parser.add_argument("--only_build", action="store_true", help="measure nothing")
     parser.add_argument("--num_build_jobs", type=int, default=4)
     parser.add_argument("--num_benchmark_jobs", type=int, default=1)
     parser.add_argument("--warmup", type=int, default=10)
@@ -88,13 +91,20 @@ def main() -> int:
     _scripts.worse_options(USUAL, "a sweep measures until a median is known to 1%, one kernel at a "
                            "time", options, USUAL)
     names = _gemm.legal_kernels(target, options.dtype, options.layout,
-                                where=["epilogue=none", "preshuffle=false"])
+                                where=["epilogue=none", "preshuffle=false",
+                                       *_gemm.WHERE[options.op]])
+    if not names:
+        raise Error(f"{target.name} has no kernel of {options.op} in {options.dtype} and "
+                    f"{options.layout}", "not_found")
     names = names[:options.max_kernels or None]
     failed = {} if options.skip_build else _files.build(target, names, options.num_build_jobs)
     options.output_dir.mkdir(parents=True, exist_ok=True)
     (options.output_dir / "build_results.json").write_text(json.dumps(
         {"built": [name for name in names if name not in failed], "failed": failed}, indent=2),
         encoding="utf-8")
+    if options.only_build:
+        print(f"{len(names) - len(failed)} of {len(names)} kernels of {options.op} are built")
+        return 1 if failed else 0
     lines = [f"gemm m={m} n={n} k={k} dtype={options.dtype} layout={options.layout}"
              for m, n, k in SIZES[:options.max_shapes or None]]
     store = options.output_dir / "sweep.sqlite"

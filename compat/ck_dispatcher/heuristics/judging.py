@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 import _paths  # noqa: F401
 import tessera
 from tessera import Error
+from tessera_ck import gemm as _gemm
 from tessera_ck import scripts as _scripts
 
 from predict import Predictor
@@ -42,8 +43,9 @@ def data_files(place: Any) -> List[str]:
     return found
 
 
-def measured(places: Iterable[Any]) -> List[Tuple[tessera.Problem, Dict[str, float]]]:
-    """The TFLOPS of each kernel that was right, for each problem."""
+def measured(places: Iterable[Any], op_type: str = "gemm_universal"
+             ) -> List[Tuple[tessera.Problem, Dict[str, float]]]:
+    """The TFLOPS of each kernel of the operation that was right, for each problem."""
     found: Dict[str, Dict[str, float]] = {}
     problems: Dict[str, tessera.Problem] = {}
     for place in places:
@@ -51,6 +53,8 @@ def measured(places: Iterable[Any]) -> List[Tuple[tessera.Problem, Dict[str, flo
             for problem, rows in _scripts.by_problem(_scripts.rows_of(file)):
                 problems[problem.line] = problem
                 for row in rows:
+                    if not _gemm.is_kernel_of(op_type, row["kernel"]):
+                        continue
                     if row["outcome"] == "ok" and float(row["seconds"]) > 0:
                         found.setdefault(problem.line, {})[row["kernel"]] = \
                             problem.flops / float(row["seconds"]) / 1e12

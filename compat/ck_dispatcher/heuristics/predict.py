@@ -163,10 +163,12 @@ def kernel_name(config: Dict[str, Any]) -> str:
     return str(name)
 
 
-def legal_configs(target: str, dtype: str, layout: str) -> List[Dict[str, Any]]:
+def legal_configs(target: str, dtype: str, layout: str, op_type: str = "gemm_universal"
+                  ) -> List[Dict[str, Any]]:
     """Rows, as in the original's data, of a target's legal GEMM kernels."""
     machine = _targets.resolve(target)
-    names = _gemm.legal_kernels(machine, dtype, layout, where=["epilogue=none"])
+    names = _gemm.legal_kernels(machine, dtype, layout,
+                                where=["epilogue=none", *_gemm.WHERE.get(op_type, [])])
     return [{**_problems.row_of(_gemm.spec_of(name, machine)), "kernel_name": name}
             for name in names]
 
@@ -175,9 +177,12 @@ def ranked(predictor: Predictor, problem: Dict[str, Any], top: int) -> List[Tupl
     """The best of all legal kernels of the model's machine."""
     if predictor.is_tessera:
         whole = _problems.problem_of(predictor.op_type, problem, predictor.spec)
-        rows = predictor._model("tflops").rank(whole, top=top)
-        return [(row["kernel"], whole.flops / 1e12 / row["predicted"]) for row in rows]
-    configs = legal_configs(predictor.spec.get("arch", ""), problem["dtype"], problem["layout"])
+        everything = predictor.op_type == _gemm.STREAMK
+        rows = [row for row in predictor._model("tflops").rank(whole, top=0 if everything else top)
+                if _gemm.is_kernel_of(predictor.op_type, row["kernel"])]
+        return [(row["kernel"], whole.flops / 1e12 / row["predicted"]) for row in rows[:top]]
+    configs = legal_configs(predictor.spec.get("arch", ""), problem["dtype"], problem["layout"],
+                            predictor.op_type)
     return predictor.rank_kernels(problem, configs)[:top]
 
 

@@ -52,7 +52,8 @@ class SurrogateSearch:
     def _of_legal(self, problem: Dict[str, Any], budget: int, top_k: int, chance: random.Random
                   ) -> List[Tuple[Dict[str, Any], float]]:
         whole = _problems.problem_of(self.predictor.op_type, problem, self.predictor.spec)
-        rows = self.predictor._model("tflops").rank(whole)
+        rows = [row for row in self.predictor._model("tflops").rank(whole)
+                if _gemm.is_kernel_of(self.predictor.op_type, row["kernel"])]
         if budget < len(rows):
             kept = set(chance.sample(range(len(rows)), budget))
             rows = [row for i, row in enumerate(rows) if i in kept]

@@ -19,6 +19,7 @@ from typing import Any, Dict, List
 import _paths  # noqa: F401
 from tessera import Error
 from tessera_ck import conv as _conv
+from tessera_ck import gemm as _gemm
 from tessera_ck import scripts as _scripts
 from tessera_ck import targets as _targets
 
@@ -64,9 +65,9 @@ def op_of(options: argparse.Namespace) -> str:
         direction = options.direction or word.partition("grouped_conv_")[2] or "forward"
         return f"grouped_conv_{_conv.variant_word(direction)}"
     if not word.startswith("gemm"):
-        raise Error(f"there is no operation '{word}'; there are gemm_universal and grouped_conv",
-                    "not_found")
-    return "gemm_universal"
+        raise Error(f"there is no operation '{word}'; there are gemm_universal, gemm_streamk and "
+                    "grouped_conv", "not_found")
+    return _gemm.STREAMK if word == _gemm.STREAMK else "gemm_universal"
 
 
 def train_one(options: argparse.Namespace, op: str, quantity: str, folder: pathlib.Path
@@ -79,6 +80,7 @@ def train_one(options: argparse.Namespace, op: str, quantity: str, folder: pathl
     return _scripts.run(
         "train", data=data_files(options.data_dir), op="conv" if variant else "gemm",
         dtype=[words], target=options.arch and _targets.resolve(options.arch).word,
+        kernels=["*_streamk_*"] if op == _gemm.STREAMK else [],
         output=str(folder / quantity), quantity=QUANTITIES[quantity], transform=transform,
         folds=options.n_splits, leaves=LEAVES, patience=PATIENCE, seed=SEED,
         trees=options.warm_start_n_estimators if warm else options.n_estimators,

@@ -25,6 +25,9 @@ if [ $# -gt 2 ]; then
     make -s python_libs
     cmake . -DBUILD_DISPATCHER_TESTS=ON >/dev/null
     make -s header_tests
+    cmake . -DPython3_EXECUTABLE="$folder/venv/bin/python" -DGPU_TARGETS=sm90a >/dev/null
+    make -s benchmark_gemm_streamk_fp8_rcr
+    bin/benchmark_gemm_streamk_fp8_rcr --help >/dev/null
   )
   for program in gemm grouped_conv fmha; do
     "libraries/${program}_test"

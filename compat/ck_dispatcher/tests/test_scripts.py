@@ -14,6 +14,7 @@ import tessera
 from support import COMPAT, HERE, Case, long
 
 import predict
+from tessera_ck import gemm as _gemm
 from tessera_ck import targets
 
 ROOT = COMPAT.parents[1]
@@ -216,6 +217,45 @@ class Converting(Scripts):
         model = predict.Predictor(self.folder / "m")
         self.assertGreater(model.predict_tflops(
             {"M": 500, "N": 256, "K": 512, "dtype": "fp16"}, {"kernel_name": self.kernel}), 0)
+
+    def test_a_model_of_streamk_knows_no_other_kernels(self):
+        machine = targets.resolve("sm90a")
+        streamk = _gemm.legal_kernels(machine, "fp8", "rcr", where=["streamk=true"])[:2]
+        other = next(name for name in _gemm.legal_kernels(machine, "fp8", "rcr")
+                     if "_tmaws_" in name and "_streamk_" not in name)
+        header = ("kind problem kernel outcome seconds spread min_seconds readings finalist at "
+                  "note run device target threads version abi compiler protocol seed clock_mhz "
+                  "started")
+        rows = [header.split()]
+        for m in range(100, 3100, 100):
+            for place, kernel in enumerate([*streamk, other]):
+                seconds = float(1e-6 * (m + 50 * place) * self.random.uniform(0.9, 1.1))
+                rows.append(["row", f"gemm m={m} n=4096 k=4096 dtype=fp8", kernel, "ok", seconds, 0,
+                             seconds, 3, 0, 0, "", "run", "GPU", "sm90a", 1, "0.1.0", 5, "none",
+                             "none", 1, 0, 0])
+        with open(self.folder / "s.csv", "w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows(rows)
+        common = ["--op", "gemm_streamk", "--dtype", "fp8"]
+        self.run_script("heuristics/train.py", "--data_dir", "s.csv", "--out_dir", "m", *common,
+                        "--arch", "sm90a", "--n_splits", "2", "--n_estimators", "5", "--param",
+                        "min_data_in_leaf=1")
+        manifest = json.loads((self.folder / "m/train_manifest.json").read_text())
+        self.assertEqual((manifest["data_rows"], manifest["unique_shapes"]), (60, 30))
+        told = self.run_script("heuristics/evaluate.py", "--model_dir", "m", "--data_dir", "s.csv",
+                               *common).stdout
+        self.assertIn("TFLOPS  of 60 rows", told)
+        for script, most in (("predict.py", "--top"), ("search.py", "--top_k")):
+            told = self.run_script(f"heuristics/{script}", "--model_dir", "m", "--m", 700, "--n",
+                                   4096, "--k", 4096, most, 7).stdout
+            self.assertEqual(told.count("_streamk_"), 7, told)
+
+    def test_benchmarks_of_streamk_are_built(self):
+        script = ["heuristics/generate_benchmark_data.py", "--op", "gemm_streamk", "--dtype", "fp8",
+                  "--only_build", "--output_dir", "out"]
+        found = self.run_script(*script, "--gpu-target", "sm90a", "--max_kernels", "3")
+        self.assertIn("3 of 3 kernels of gemm_streamk are built", found.stdout)
+        wrong = self.run_script(*script, "--gpu-target", "avx2", code=1)
+        self.assertIn("avx2 has no kernel of gemm_streamk in fp8 and rcr", wrong.stderr)
 
 
 class Convolving(Scripts):

@@ -229,6 +229,16 @@ def numbers(word: str) -> Tuple[int, ...]:
     return tuple(int(part) for part in word.split("x"))
 
 
+# The operations that have models, and what tells their kernels in the list of a target.
+STREAMK = "gemm_streamk"
+WHERE = {"gemm_universal": [], STREAMK: ["streamk=true"]}
+
+
+def is_kernel_of(op_type: str, name: str) -> bool:
+    """Whether a kernel is one of stream-K's, for gemm_streamk; others are of any operation."""
+    return op_type != STREAMK or "_streamk_" in name
+
+
 def legal_kernels(target: Target, dtype: str, layout: str, variants: Sequence[str] = ("standard",),
                   **options: Any) -> List[str]:
     return list_kernels("gemm", target, datatype=[dtype], layout=[layout[:3]],
