@@ -27,6 +27,7 @@ struct EvaluateCommand {
   std::vector<std::string> by;
   std::vector<std::string> kernels;
   std::string save;
+  int threads = 0;
   bool unseen = false;
   bool learned = false;
   bool retrain = false;
@@ -39,10 +40,17 @@ train::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manife
   filter.target = manifest.target;
   filter.dtypes = manifest.dtypes;
   filter.kernels = command.kernels;
-  filter.threads = manifest.threads;
+  filter.threads = command.threads > 0 ? command.threads : manifest.threads;
   filter.drop_unseen = command.learned;
   filter.only_unseen = command.unseen;
   return train::make_dataset(read_all_data(files), filter);
+}
+
+// The tables' title where they are of other threads than the model learned.
+std::string threads_title(const Manifest& manifest, const train::Dataset& dataset) {
+  if (manifest.threads == 0 || manifest.threads == dataset.threads) return "";
+  return fmt::format("{} of {} threads, by a model that learned {}\n\n", dataset.target,
+                     dataset.threads, manifest.threads);
 }
 
 // The fastest kernels by other measurements, for the problems' indices in these measurements.
@@ -184,14 +192,16 @@ int evaluate_one(const EvaluateCommand& command, const Console& console) {
   check_slices(rating.model.slices, command.by);
   save_choices(command.save, dataset, rating.model, nullptr);
   if (!console.json) {
-    console.write_out("{}", summary_table(rating.rows));
+    console.write_out("{}{}", threads_title(loaded.model->manifest, dataset),
+                      summary_table(rating.rows));
     print_fit(console, rating.fit);
     print_slices(console, rating.model.slices, command.by);
     print_worst(console, rating.model, dataset);
     print_outside(console, rating.outside, dataset);
     return 0;
   }
-  Json json = {{"model_folder", command.model}, {"data_hash", dataset.hash}};
+  Json json = {
+      {"model_folder", command.model}, {"data_hash", dataset.hash}, {"threads", dataset.threads}};
   for (const Rated& row : rating.rows) json[row.who] = summary_json(row.summary);
   Json slices = Json::array();
   for (const train::Slice& slice : rating.model.slices) {
@@ -276,10 +286,12 @@ int compare_two(const EvaluateCommand& command, const Console& console) {
   save_choices(command.save, dataset, old_one, &new_one);
   if (console.json) {
     Json json = comparison_json(c, dataset);
+    json["threads"] = dataset.threads;
     json["old"] = summary_json(old_one.summary);
     json["new"] = summary_json(new_one.summary);
     console.print_json(json);
   } else {
+    console.write_out("{}", threads_title(before.model->manifest, dataset));
     print_comparison(console, old_one, new_one, c, dataset);
   }
   return c.accepted ? 0 : 1;
@@ -299,6 +311,12 @@ int evaluate(const EvaluateCommand& command, const Console& console) {
                 "evaluate: --retrain learns from one side of the split and compares on the other: "
                 "give --compare OLD NEW and --unseen with it");
   }
+  if (command.retrain && command.threads > 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("evaluate: --retrain learns from as many threads as OLD did, so that "
+                            "--threads {} cannot be given with it",
+                            command.threads));
+  }
   return command.model.empty() ? compare_two(command, console) : evaluate_one(command, console);
 }
 
@@ -316,6 +334,8 @@ Action declare_evaluate(CLI::App& app) {
       ->delimiter(',');
   app.add_option("--kernels", command->kernels,
                  "Judge the choice among kernels that one of these wildcards matches");
+  add_integer_option(app, "--threads", command->threads, 0,
+                     "Judge measurements of this many threads; 0: of as many as the model learned");
   app.add_flag("--unseen", command->unseen, "Only problems that are never learned from");
   app.add_flag("--learned", command->learned, "Only problems that may be learned from");
   app.add_flag("--retrain", command->retrain,

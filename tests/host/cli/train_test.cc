@@ -128,6 +128,35 @@ TEST_F(CliTrained, EvaluateEqualsTheMetrics) {
   }
 }
 
+// Rows of other threads are judged where they are asked for, and the output says so.
+TEST_F(CliTrained, EvaluatesOtherThreads) {
+  measure::SweepData data = measure::read_sweep_data(folder() / "sweep.sqlite");
+  for (measure::SweepRun& run : data.runs) run.threads = 2;
+  const measure::SweepPart part{data, "test"};
+  measure::SweepStore(folder() / "two.sqlite").add({&part, 1}, measure::Conflict::refuse);
+  expect_failure("evaluate --model m --data two.sqlite",
+                 "data to learn from: no row is ok and measured on avx512 with 1 threads; there is "
+                 "avx512 with 2 threads");
+  const Json json = run_json("evaluate --model m --data two.sqlite --threads 2");
+  EXPECT_EQ(json.at("threads"), 2);
+  EXPECT_EQ(json.at("outside"), 16);
+  EXPECT_EQ(json.at("model").at("problems"), 16);
+  EXPECT_EQ(json.at("model").at("mean"), json.at("analytic").at("mean"));
+  EXPECT_EQ(run_json("evaluate --model m --data sweep.sqlite").at("threads"), 1);
+  const std::string title = "avx512 of 2 threads, by a model that learned 1\n";
+  for (const char* words : {"--model m", "--compare m m"}) {
+    const CliResult text =
+        run(fmt::format("evaluate {} --data two.sqlite --threads 2", words).c_str());
+    EXPECT_EQ(text.status, 0) << text.err;
+    EXPECT_TRUE(text.out.starts_with(title)) << text.out;
+    const CliResult same = run(fmt::format("evaluate {} --data sweep.sqlite", words).c_str());
+    EXPECT_EQ(same.out.find(title), std::string::npos) << same.out;
+  }
+  expect_failure("evaluate --compare m n --data two.sqlite --unseen --retrain --threads 2",
+                 "evaluate: --retrain learns from as many threads as OLD did, so that --threads 2 "
+                 "cannot be given with it");
+}
+
 TEST_F(CliTrained, CompareCountsAndSavesChoices) {
   const CliResult text = run("evaluate --compare m m --data sweep.sqlite --save choices.csv");
   EXPECT_EQ(text.status, 0) << text.err;
