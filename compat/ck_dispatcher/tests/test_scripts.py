@@ -244,11 +244,19 @@ class Converting(Scripts):
         self.assertEqual((manifest["data_rows"], manifest["unique_shapes"]), (40, 20))
         told = self.run_script("heuristics/evaluate.py", "--model_dir", "m", "--data_dir", "s.csv",
                                *common).stdout
-        self.assertIn("TFLOPS  of 60 rows", told)
+        # A kernel is predicted where it is a candidate; some tiles are only for some sizes.
+        model = tessera.Model.load(str(self.folder / "m/tflops"))
+        lines = [line for _, line, kernel, *_ in rows[1:] if kernel == streamk[0]]
+        ranked = [{row["kernel"] for row in model.rank(tessera.Problem(line))} for line in lines]
+        self.assertTrue(any(other in kernels for kernels in ranked))
+        known = sum(kernel in kernels for kernels in ranked for kernel in streamk)
+        self.assertGreater(known, 1)
+        self.assertIn(f"TFLOPS  of {known} rows", told)
         for script, most in (("predict.py", "--top"), ("search.py", "--top_k")):
             told = self.run_script(f"heuristics/{script}", "--model_dir", "m", "--m", 700, "--n",
-                                   4096, "--k", 4096, most, 7).stdout
-            self.assertEqual(told.count("_streamk_"), 7, told)
+                                   4096, "--k", 4096, most, 3).stdout
+            self.assertEqual(told.count("TFLOPS  "), 3, told)
+            self.assertEqual(told.count("_streamk_"), 3, told)
 
     def test_benchmarks_of_streamk_are_built(self):
         script = ["heuristics/generate_benchmark_data.py", "--op", "gemm_streamk", "--dtype", "fp8",
