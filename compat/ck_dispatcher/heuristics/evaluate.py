@@ -39,9 +39,8 @@ def main() -> int:
     predictor = Predictor(options.model_dir)
     folder = predictor._file("tflops") or options.model_dir
     files = data_files(options.data_dir)
-    is_streamk = predictor.op_type == _gemm.STREAMK
     report = _scripts.run("evaluate", model=str(folder), data=files, by=["all"],
-                          kernels=["*_streamk_*"] if is_streamk else [])
+                          kernels=_gemm.names_of(predictor.op_type))
     report["errors"] = errors(predictor, measured([options.data_dir], predictor.op_type))
     print(f"R2 {report['errors']['r2']:.4f}  RMSE {report['errors']['rmse']:.6g} TFLOPS  of "
           f"{report['errors']['rows']} rows")

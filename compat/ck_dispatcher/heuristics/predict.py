@@ -177,8 +177,8 @@ def ranked(predictor: Predictor, problem: Dict[str, Any], top: int) -> List[Tupl
     """The best of all legal kernels of the model's machine."""
     if predictor.is_tessera:
         whole = _problems.problem_of(predictor.op_type, problem, predictor.spec)
-        everything = predictor.op_type == _gemm.STREAMK
-        rows = [row for row in predictor._model("tflops").rank(whole, top=0 if everything else top)
+        most = 0 if _gemm.names_of(predictor.op_type) else top  # 0: all
+        rows = [row for row in predictor._model("tflops").rank(whole, top=most)
                 if _gemm.is_kernel_of(predictor.op_type, row["kernel"])]
         return [(row["kernel"], whole.flops / 1e12 / row["predicted"]) for row in rows[:top]]
     configs = legal_configs(predictor.spec.get("arch", ""), problem["dtype"], problem["layout"],

@@ -80,7 +80,7 @@ def train_one(options: argparse.Namespace, op: str, quantity: str, folder: pathl
     return _scripts.run(
         "train", data=data_files(options.data_dir), op="conv" if variant else "gemm",
         dtype=[words], target=options.arch and _targets.resolve(options.arch).word,
-        kernels=["*_streamk_*"] if op == _gemm.STREAMK else [],
+        kernels=_gemm.names_of(op),
         output=str(folder / quantity), quantity=QUANTITIES[quantity], transform=transform,
         folds=options.n_splits, leaves=LEAVES, patience=PATIENCE, seed=SEED,
         trees=options.warm_start_n_estimators if warm else options.n_estimators,

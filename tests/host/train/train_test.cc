@@ -209,6 +209,20 @@ TEST_F(Train, WarmStartAppendsTrees) {
             0U);
 }
 
+// LightGBM merges trees by the numbers of their features.
+TEST_F(Train, WarmStartNeedsTheFeaturesOfToday) {
+  const TrainResult first = train(dataset_, target_, options_);
+  Model fewer = *saved(first);
+  fewer.manifest.features.pop_back();
+  options_.warm_start = std::make_shared<const Model>(fewer);
+  options_.warm_start_text = first.forest;
+  const std::size_t today = family_of(Op::gemm).features().size();
+  EXPECT_EQ(error_of([&] { train(dataset_, target_, options_); }),
+            fmt::format("invalid_argument: train: the warm start's model has {} features, there "
+                        "are {} today; train it anew",
+                        today - 1, today));
+}
+
 TEST_F(Train, BadOptions) {
   const auto refusal = [&](auto change) {
     TrainOptions options = options_;

@@ -1,6 +1,7 @@
 """The original's words for GEMM, and Tessera's: configurations, problems, kernels, file names."""
 from __future__ import annotations
 
+import fnmatch
 import itertools
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -234,9 +235,14 @@ STREAMK = "gemm_streamk"
 WHERE = {"gemm_universal": [], STREAMK: ["streamk=true"]}
 
 
+def names_of(op_type: str) -> List[str]:
+    """Wildcards over the names of an operation's kernels; none: every kernel is of it."""
+    return ["*_streamk_*"] if op_type == STREAMK else []
+
+
 def is_kernel_of(op_type: str, name: str) -> bool:
-    """Whether a kernel is one of stream-K's, for gemm_streamk; others are of any operation."""
-    return op_type != STREAMK or "_streamk_" in name
+    wildcards = names_of(op_type)
+    return not wildcards or any(fnmatch.fnmatchcase(name, each) for each in wildcards)
 
 
 def legal_kernels(target: Target, dtype: str, layout: str, variants: Sequence[str] = ("standard",),
