@@ -263,7 +263,7 @@ bool runs_here(const Target& target) {
 // Measures the compile times of kernels that are not in any cache, then the time to load each from
 // the cache. Loading is left out when this machine cannot run the kernels.
 int bench_jit(const BenchCommand& command, const Console& console) {
-  const Target target = resolve_target(command.target);
+  const Target target = resolve_target_here(command.target);
   const TemporaryFolder folder;
   const jit::BuildOptions options{.cache = {.folder = folder.path}};
   const bool loads = runs_here(target);

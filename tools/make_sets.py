@@ -64,7 +64,7 @@ CPU = {
             ("stream", "8x4096x512", "0x0x1", "8x16"),
             ("stream", "8x1024x512", "0x0x1", "8x16"),
         ],
-        # The fused kernels that are chosen for common layers.
+        # See is_fused_layer().
         "fused": ["bias", "bias_gelu", "bias_relu"],
         # Kernels for short calls, all of them essential: compiling takes longer than many calls.
         # Tile and warp tile; the k of dot products is a vector of words.
@@ -76,6 +76,9 @@ CPU = {
             "fp32": [("9x48", "9x48", 1), ("1x128", "1x128", 1), ("2x128", "2x128", 1)],
             "others": [("3072x32", "12x32", 1)],
         },
+        # Kernels on tiles of Intel AMX that the estimate chooses. The k of a register block is a row
+        # of a tile.
+        "amx": ["960x960x1024", "96x960x2048", "96x960x512"],
     },
     "avx2": {
         "products": {"int8": 2},
@@ -220,10 +223,26 @@ def cpu_names(target, table, dtype, layout, kind):
             continue
         name = f"gemm_{dtype}_{layout}_{pipeline}_{tile}_{wave}_{block}x{products}"
         yield f"{name}_{target}"
-        is_layer = dtype in ("fp32", "bf16") and layout == "rcr" and tile == "960x960x1024"
-        for steps in table.get("fused", []) if is_layer and kind == "essential" else []:
+        for steps in table.get("fused", []) if is_fused_layer(dtype, layout, tile, kind) else []:
             yield f"{name}_{steps}_{target}"
     yield from small_names(target, table.get("small", {}), dtype, layout, kind)
+    yield from amx_names(target, table, dtype, layout, kind)
+
+
+def is_fused_layer(dtype, layout, tile, kind):
+    """The fused kernels that are chosen for common layers are essential."""
+    is_layer = dtype in ("fp32", "bf16") and layout == "rcr" and tile == "960x960x1024"
+    return is_layer and kind == "essential"
+
+
+def amx_names(target, table, dtype, layout, kind):
+    if kind != "essential" or dtype not in ("bf16", "int8") or layout not in ("rcr", "rrr"):
+        return
+    for tile in table.get("amx", []):
+        name = f"gemm_{dtype}_{layout}_amx_{tile}_0x0x1_32x32x{64 // SIZES[dtype]}"
+        yield f"{name}_{target}"
+        for steps in table.get("fused", []) if is_fused_layer(dtype, layout, tile, kind) else []:
+            yield f"{name}_{steps}_{target}"
 
 
 def small_names(target, table, dtype, layout, kind):
@@ -413,12 +432,16 @@ EPILOGUE_WORDS = re.compile(
 
 
 def conv_pointwise_names(target, direction, dtype, layout):
-    """Four of GEMM's essential algorithms for the product, spread over the list."""
+    """Four of GEMM's essential algorithms for the product, spread over the list.
+
+    Those for short calls and for machines with tiles are left out: few convolutions take them.
+    """
     product = CONV_PRODUCTS[layout][direction]
     sets = json.loads((FAMILIES / "gemm" / "sets" / f"{target}.json").read_text())
     head = f"gemm_{dtype}_{product}_"
     algorithms = [name[len(head):-len(target) - 1] for name in sets[f"{dtype}_{product}_essential"]]
-    plain = [a for a in algorithms if not any(map(EPILOGUE_WORDS.fullmatch, a.split("_")))]
+    plain = [a for a in algorithms if not any(map(EPILOGUE_WORDS.fullmatch, a.split("_")))
+             and not a.startswith(("small", "amx"))]
     return [f"{plain[i * len(plain) // 4]}_pointwise" for i in range(min(4, len(plain)))]
 
 

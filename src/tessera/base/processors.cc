@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -92,6 +93,18 @@ Affinity process_affinity() {
 int usable_processors() {
   static const int kCount = std::max(1, least_of(process_affinity().count, quota()).value_or(1));
   return kCount;
+}
+
+// Linux 5.16 and later; earlier ones, and other processors, refuse.
+bool may_use_tiles() {
+#if defined(SYS_arch_prctl)
+  constexpr int kAskFor = 0x1023;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h
+  constexpr int kTileData = 18;    // the number of the tiles' state in XCR0
+  static const bool granted = ::syscall(SYS_arch_prctl, kAskFor, kTileData) == 0;
+  return granted;
+#else
+  return false;
+#endif
 }
 
 int bounded_threads(int wanted) {

@@ -20,6 +20,11 @@ Affinity process_affinity();
 // noticed.
 int usable_processors();
 
+// Whether this process may use the tiles of Intel AMX, if the processor has them. Linux saves tiles
+// for processes that ask it to: the first call asks, for all threads of the process and its
+// children by fork().
+bool may_use_tiles();
+
 // The number of threads or jobs that was asked for, but at most kMaxThreads; logs a note when it is
 // larger.
 int bounded_threads(int wanted);

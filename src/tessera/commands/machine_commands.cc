@@ -118,7 +118,7 @@ int targets(const TargetsCommand& command, const Console& console) {
   Table table({"target", "backend", "runs here", "description"});
   for (const std::string& name : target_names()) {
     const Target target = load_target(name);
-    const std::string reason = why_not_here(target);
+    const std::string reason = why_not_here(load_target_here(name));
     rows.push_back({{"name", name},
                     {"backend", target.backend},
                     {"runs_here", reason.empty()},

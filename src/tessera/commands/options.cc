@@ -268,6 +268,11 @@ Target resolve_target(const std::string& name) {
   return wanted.empty() ? host_target() : load_target(wanted);
 }
 
+Target resolve_target_here(const std::string& name) {
+  const std::string wanted = name.empty() ? environment("TESSERA_TARGET") : name;
+  return wanted.empty() ? host_target() : load_target_here(wanted);
+}
+
 std::string check_not_empty(const std::string& text) {
   return text.empty() ? "must not be empty" : "";
 }

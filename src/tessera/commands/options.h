@@ -49,6 +49,8 @@ std::vector<Problem> read_shapes(const std::string& name_or_path);
 // otherwise this machine.
 void add_target_option(CLI::App& app, std::string& name);
 Target resolve_target(const std::string& name);
+// The same where kernels are to run on this machine: see load_target_here().
+Target resolve_target_here(const std::string& name);
 
 // A check for CLI::Option::check(): returns an empty text for a valid value, otherwise what the
 // value must be.

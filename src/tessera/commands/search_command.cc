@@ -153,7 +153,7 @@ SearchReport search_one(const Console& console, const SearchCommand& command,
 
 int search(const SearchCommand& command, const Console& console) {
   const std::vector<Problem> problems = read_problems(command.problems);
-  const Target target = resolve_target(command.target);
+  const Target target = resolve_target_here(command.target);
   JsonRows rows(console, "searches");
   const auto each = [&](const Problem& problem) {
     const SearchReport report = search_one(console, command, problem, target);

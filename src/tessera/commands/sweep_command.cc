@@ -154,7 +154,7 @@ int sweep(const SweepCommand& command, const Console& console) {
   measure::SweepOptions options = command.options;
   options.budget_seconds = read_seconds("sweep", command.budget);
   read_shard(command.shard, options);
-  const Target target = resolve_target(command.target);
+  const Target target = resolve_target_here(command.target);
   const std::vector<Problem> problems = read_all_problems(command);
   const std::vector<KernelSpec> kernels = read_all_kernels(command, problems, target);
   measure::SweepStore store(command.store);

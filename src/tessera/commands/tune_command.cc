@@ -212,7 +212,7 @@ Json to_json(const Outcome& outcome, const TuneCommand& command) {
 
 int run(TuneCommand command, const Console& console) {
   command.options.budget_seconds = read_seconds("tune", command.budget);
-  const Target target = resolve_target(command.target);
+  const Target target = resolve_target_here(command.target);
   const std::vector<Problem> problems = read_all(command, target);
   const std::map<std::string, std::string> chosen = choices(problems, command);
   const std::vector<KernelSpec> kernels = read_kernels(command, problems, target, chosen);

@@ -138,7 +138,7 @@ bool is_problem(const std::vector<std::string>& words) {
 }
 
 int verify(const VerifyCommand& command, const Console& console) {
-  const Target target = resolve_target(command.kernels.target);
+  const Target target = resolve_target_here(command.kernels.target);
   if (command.emulate) runtime::use_emulator(target);
   DispatcherOptions options;
   options.target = command.kernels.target;

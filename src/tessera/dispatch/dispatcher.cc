@@ -23,9 +23,9 @@ namespace tessera {
 namespace {
 
 Target load_or_detect(const std::string& wanted) {
-  if (!wanted.empty()) return load_target(wanted);
+  if (!wanted.empty()) return load_target_here(wanted);
   const std::string configured = environment("TESSERA_TARGET");
-  return configured.empty() ? host_target() : load_target(configured);
+  return configured.empty() ? host_target() : load_target_here(configured);
 }
 
 // A sentence that says why this machine cannot run kernels of the target; empty when it can.

@@ -5,6 +5,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+
+#include "tessera/base/processors.h"
 #else
 #include <algorithm>
 #include <string>
@@ -86,7 +88,8 @@ bool cpu_has(std::string_view feature) {
   for (const FeatureBit& row : kFeatureBits) {
     if (row.name != feature) continue;
     const bool present = ((cpuid(row.leaf, row.subleaf)[row.where] >> row.bit) & 1U) != 0;
-    return present && (enabled_state() & row.state) == row.state;
+    if (!present || (enabled_state() & row.state) != row.state) return false;
+    return row.state != kTileState || may_use_tiles();
   }
   return false;
 }

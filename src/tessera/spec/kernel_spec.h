@@ -23,7 +23,8 @@ std::string to_string(const Shape3& shape);  // "128x256x64"
 
 // How operands reach the multiplication. CPU: packab (A and B copied into panels), packb (B only),
 // packa (A only), direct (read in place), stream (bandwidth-bound: one side has 16 rows or fewer),
-// small (short calls: operands are read where they lie, with as little as possible around them).
+// small (short calls: operands are read where they lie, with as little as possible around them),
+// amx (A and B copied into panels for the tiles of Intel AMX).
 // Hopper: tmaws, cpasync. AMD CDNA: compv3 (one buffer in LDS, the next tile waits in registers),
 // compv4 (two buffers), mem (two tiles wait in registers), async (tiles go to LDS directly), direct
 // (any problem); CK Tile only: compv5, and of attention qr and qrasync (the queries stay in
@@ -51,6 +52,7 @@ enum class Pipeline : std::uint8_t {
   qr,
   qrasync,
   small,
+  amx,
 };
 std::string_view to_string(Pipeline pipeline);
 Pipeline parse_pipeline(std::string_view text);

@@ -268,6 +268,7 @@ const Instruction* find_instruction(const Target& target, DType a, DType b, DTyp
   for (const Instruction& candidate : target.instructions) {
     if (candidate.a != a || candidate.b != b || candidate.acc != acc) continue;
     const Shape3& shape = candidate.shape;
+    if (shape.m > 1 && !is_gpu(target)) continue;  // only one pipeline has tiles
     const double products = candidate.per_cycle * shape.m * shape.n * shape.k;
     if (best == nullptr || products > best_products) {
       best = &candidate;

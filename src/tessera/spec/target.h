@@ -13,9 +13,10 @@
 namespace tessera {
 
 // One multiply-accumulate instruction: acc[m x n] += a[m x k] * b[k x n] over a vector, warp or
-// warpgroup. On CPUs m = 1, n = lanes of the accumulator, k = products summed per lane.
+// warpgroup. On CPUs m = 1, n = lanes of the accumulator, k = products summed per lane, or the
+// shape is that of a product of tiles.
 struct Instruction {
-  std::string name;  // "fma", "dpbf16", "vnni", "maddwd", "wgmma", "mfma", "wmma"
+  std::string name;  // "fma", "dpbf16", "vnni", "maddwd", "tdpbssd", "wgmma", "mfma", "wmma"
   DType a = DType::fp32;
   DType b = DType::fp32;
   DType acc = DType::fp32;
@@ -103,7 +104,8 @@ bool counts_threads(const Target& target);
 // them.
 bool starts_cold(const Target& target);
 
-// The fastest instruction for these operands, or null if the machine has none.
+// The fastest instruction for these operands, or null if the machine has none. Products of tiles on
+// CPUs do not count, because most kernels cannot use them.
 const Instruction* find_instruction(const Target& target, DType a, DType b, DType acc);
 
 }  // namespace tessera

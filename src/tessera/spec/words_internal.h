@@ -143,10 +143,10 @@ template <>
 struct Words<Pipeline> {
   static constexpr std::string_view kNoun = "pipeline";
   static constexpr auto kAll = std::to_array<std::string_view>(
-      {"packab", "packb", "packa", "direct", "stream", "tmaws", "cpasync", "compv3", "compv4",
-       "compv5", "mem", "rows", "depthwise", "flash", "splitkv", "async", "qr", "qrasync",
-       "small"});
-  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::small) + 1);
+      {"packab",  "packb",  "packa",  "direct",  "stream", "tmaws",     "cpasync",
+       "compv3",  "compv4", "compv5", "mem",     "rows",   "depthwise", "flash",
+       "splitkv", "async",  "qr",     "qrasync", "small",  "amx"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::amx) + 1);
 };
 
 template <>

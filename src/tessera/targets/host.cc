@@ -19,16 +19,21 @@ namespace {
 // Rows from the fastest to the one that every machine runs.
 constexpr std::array<std::string_view, 3> kCpuRows = {"avx512", "avx2", "generic"};
 
-// Features that a row can do without. For a machine that lacks one, its instruction and its flag
+// Features that a row can do without. For a machine that lacks one, its instructions and its flag
 // are removed.
 struct OptionalFeature {
   std::string_view feature;
   std::string_view instruction;
   std::string_view flag;
 };
-constexpr std::array<OptionalFeature, 2> kOptional = {{
+// Kernels on tiles are compiled without a flag, so that their flags are those of all others.
+constexpr std::array<OptionalFeature, 6> kOptional = {{
     {"avx512bf16", "dpbf16", "-mavx512bf16"},
     {"avx512vnni", "vnni", "-mavx512vnni"},
+    {"amxtile", "tdpbssd", ""},
+    {"amxtile", "tdpbf16ps", ""},
+    {"amxint8", "tdpbssd", ""},
+    {"amxbf16", "tdpbf16ps", ""},
 }};
 
 // One DDR4-3200 channel: about what one core can read.
@@ -90,6 +95,9 @@ HostInfo read_host() {
   const int first_processor = process_affinity().first;
   host.cores = usable_processors();
   read_caches(first_processor, host);
+  std::erase_if(host.features, [](const std::string& word) {
+    return word.starts_with("amx") && !may_use_tiles();
+  });
   const fs::path clock =
       fmt::format("/sys/devices/system/cpu/cpu{}/cpufreq/cpuinfo_max_freq", first_processor);
   if (const auto khz = to_number<std::int64_t>(try_read_file(clock).value_or(""))) {
@@ -223,6 +231,11 @@ Target host_target(const HostInfo& host) {
 Target host_target() {
   static const Forever<Target> target(host_target(host_info()));
   return *target;
+}
+
+Target load_target_here(std::string_view name_or_file) {
+  Target host = host_target();
+  return host.name == name_or_file ? host : load_target(name_or_file);
 }
 
 }  // namespace tessera

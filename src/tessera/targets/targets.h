@@ -39,6 +39,10 @@ Target host_target();
 // The same for a machine described by `host`; pure.
 Target host_target(const HostInfo& host);
 
+// The row to run kernels by on this machine: host_target() if it has that name, because a machine
+// need not have the optional features of the shipped row; otherwise as load_target().
+Target load_target_here(std::string_view name_or_file);
+
 // Empty when the machine has all the target's features; else a sentence naming the missing ones.
 std::string host_lacks(const Target& target, const HostInfo& host);
 

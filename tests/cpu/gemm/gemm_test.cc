@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "cpu/gemm/guarded.h"
+#include "cpu/gemm/tile_emulator.h"
 #include "cpu/gemm/sample.h"
 #include "openmp_limit.h"
 #include "tessera/base/error.h"
@@ -33,6 +34,7 @@ std::vector<Target> targets_here() {
     Target row = load_target(name);
     if (runtime::backend_for(row).unavailable_reason(row).empty()) targets.push_back(row);
   }
+  if (targets.front().name == "avx512") targets.push_back(tile_emulator::target(targets.front()));
   return targets;
 }
 
@@ -52,8 +54,8 @@ struct Samples {
   std::vector<KernelSpec> usual, others;
 };
 
-// Every run takes all samples of this machine's own target. Of each other target it takes one per
-// pipeline and type of A; the label `long` has the others.
+// Every run takes all samples of this machine's own target and those of tiles. Of each other target
+// it takes one per pipeline and type of A; the label `long` has the others.
 Samples samples() {
   Samples all;
   for (const Target& target : targets()) {
@@ -61,7 +63,9 @@ Samples samples() {
     for (KernelSpec& spec : gemm_sample::sample(target)) {
       const auto& s = std::get<GemmSignature>(spec.signature);
       const bool is_first = seen.insert({s.a, spec.algorithm.pipeline, s.preshuffled_b}).second;
-      const bool is_usual = is_first || target.name == targets().front().name;
+      const bool is_own =
+          target.name == targets().front().name || target.name == tile_emulator::kName;
+      const bool is_usual = is_first || is_own;
       (is_usual ? all.usual : all.others).push_back(std::move(spec));
     }
   }

@@ -82,7 +82,7 @@ class Sampler {
         for (const Pipeline pipeline : space_.pipelines) {
           const bool fp32_only = pipeline == Pipeline::packa || pipeline == Pipeline::direct;
           if (fp32_only && types.a != DType::fp32 && types.a != DType::tf32) continue;
-          for (const int products : {1, 2, 4}) {
+          for (const int products : products_of(pipeline)) {
             add(types, layout, pipeline, products, false);
             if (is_listed) add(types, layout, pipeline, products, true);
             if (is_common) add(types, layout, pipeline, products, false);
@@ -106,6 +106,11 @@ class Sampler {
     ++used_warp_tiles_[spec.algorithm.warp_tile];
     ++count_;
     specs_.push_back(std::move(spec));
+  }
+
+  // What a register block multiplies along k: the products of a lane, or a row of a tile.
+  static std::vector<int> products_of(Pipeline pipeline) {
+    return pipeline == Pipeline::amx ? std::vector<int>{32, 64} : std::vector<int>{1, 2, 4};
   }
 
   // Kernels for short calls: each shape without and with a chain, over all outputs in turn.

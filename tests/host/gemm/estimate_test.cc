@@ -198,8 +198,36 @@ TEST(GemmRanking, WideInstructionsWin) {
     return best(gemm_problem(dtype, GemmLayout::rcr, 512, 512, 512), target, 1)
         .spec.algorithm.warp_tile.k;
   };
-  EXPECT_EQ(products(DType::int8), 4);
+  EXPECT_EQ(products(DType::int8), 64);
+  EXPECT_EQ(products(DType::bf16), 32);
   EXPECT_EQ(products(DType::fp16), 1);
+}
+
+TEST(GemmRanking, WordsWinWithoutTiles) {
+  Target target = load_target("avx512");
+  std::erase_if(target.instructions, [](const Instruction& i) { return i.shape.m > 1; });
+  const auto products = [&](DType dtype) {
+    return best(gemm_problem(dtype, GemmLayout::rcr, 512, 512, 512), target, 1)
+        .spec.algorithm.warp_tile.k;
+  };
+  EXPECT_EQ(products(DType::int8), 4);
+  EXPECT_EQ(products(DType::bf16), 2);
+}
+
+// A product of tiles takes 16 cycles, and a kernel no less than all its products.
+TEST(GemmEstimate, OfTilesIsNoLessThanTheirProducts) {
+  const Target target = load_target("avx512");
+  for (const DType dtype : {DType::int8, DType::bf16}) {
+    const GemmProblem p = gemm_problem(dtype, GemmLayout::rcr, 512, 4096, 1024);
+    const double products = 512.0 / 16 * (4096.0 / 16) * (1024.0 * size_of(dtype) / 64);
+    const double boost = 1.5;  // of a busy core's clock over the row's
+    for (const KernelSpec& spec : candidates(p, target)) {
+      if (spec.algorithm.pipeline != Pipeline::amx || !is_legal(spec, target)) continue;
+      const double seconds = estimate(spec, p, target, 1).compute_seconds;
+      EXPECT_GT(seconds, products * 16 / (target.clock_ghz * 1e9 * boost)) << name_of(spec);
+      EXPECT_LT(seconds, products * 16 / (target.clock_ghz * 1e9) * 3) << name_of(spec);
+    }
+  }
 }
 
 TEST(GemmRankingOnHopper, FewRowsSwapAndSplitAndDoNotCopy) {

@@ -91,6 +91,24 @@ const IllegalName kVerdicts[] = {
     {"gemm_fp32_rcr_small_6x32x1_0x0x1_6x32x1_presh_avx512",
      "small takes B as it is, got a preshuffled one"},
     {"gemm_fp32_rcr_small_6x32x1_0x0x1_6x32x1_avx2", "avx2 has no pipeline small"},
+    {"gemm_int8_crr_amx_96x960x512_1x1x0_32x32x64_presh_avx512", ""},
+    {"gemm_bf16_rrr_amx_32x32x32_2x3x1_32x32x32_bias_gelu_avx512", ""},
+    {"gemm_fp16_rcr_amx_96x960x512_0x0x1_32x32x32_avx512",
+     "amx multiplies int8 or bf16, both operands of one type, got fp16 x fp16"},
+    {"gemm_bf16_rcr_amx_96x960x512_0x0x1_32x32x64_avx512",
+     "amx multiplies tiles of bf16: the warp tile must be 32x32x32, got 32x32x64"},
+    {"gemm_int8_rcr_amx_96x960x512_0x0x1_16x32x64_avx512",
+     "amx multiplies tiles of int8: the warp tile must be 32x32x64, got 16x32x64"},
+    {"gemm_int8_rcr_amx_96x960x96_0x0x1_32x32x64_avx512",
+     "tile_k 96 is not a multiple of warp_tile_k 64"},
+    {"gemm_int8_rcr_amx_96x960x512_0x0x2000_32x32x64_avx512",
+     "wave sizes must be between 0 and 1024, got 0x0x2000"},
+    {"gemm_int8_rcr_amx_65536x65536x64000_0x0x1_32x32x64_avx512",
+     "tile 65536x65536x64000 needs 8388608000 bytes for packed blocks, at most 1073741824 are "
+     "allowed"},
+    {"gemm_int8_rcr_packab_96x960x512_0x0x1_8x16x64_avx512",
+     "avx512 has no instruction for int8 x int8 with 64 products per lane"},
+    {"gemm_int8_rcr_amx_96x960x512_0x0x1_32x32x64_avx2", "avx2 has no pipeline amx"},
     {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_s4_avx512",
      "stages must be 1 with packab, got 4"},
     {"gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_c2x1_avx512",
@@ -307,6 +325,27 @@ TEST(GemmSupports, StreamTakesFewRowsOrColumns) {
             "stream serves m <= 16 or n <= 8, the smaller of both, got m=17 n=3072");
   EXPECT_EQ(refusal(kStream, gemm_problem(DType::bf16, GemmLayout::rcr, 3072, 9, 768)),
             "stream serves m <= 16 or n <= 8, the smaller of both, got m=3072 n=9");
+}
+
+// host_target() leaves the instructions out on a machine whose processor lacks them.
+TEST(GemmLegality, TilesNeedTheirInstruction) {
+  Target target = load_target("avx512");
+  std::erase_if(target.instructions, [](const Instruction& i) { return i.name == "tdpbssd"; });
+  const auto refused = [&](const char* name) { return is_legal(parse_name(name), target).reason; };
+  EXPECT_EQ(refused("gemm_int8_rcr_amx_96x960x512_0x0x1_32x32x64_avx512"),
+            "avx512 has no tdpbssd for int8 x int8; a processor with amxtile and amxint8 has it");
+  EXPECT_EQ(refused("gemm_bf16_rcr_amx_96x960x512_0x0x1_32x32x32_avx512"), "");
+  for (const KernelSpec& spec : enumerate(target, {})) {
+    const auto& s = std::get<GemmSignature>(spec.signature);
+    EXPECT_TRUE(spec.algorithm.pipeline != Pipeline::amx || s.a == DType::bf16) << name_of(spec);
+  }
+}
+
+TEST(GemmSupports, TilesTakeEveryProblem) {
+  const char* name = "gemm_int8_rcr_amx_96x960x512_0x0x1_32x32x64_avx512";
+  for (const std::int64_t size : {0, 1, 31, 33, 100000}) {
+    EXPECT_EQ(refusal(name, gemm_problem(DType::int8, GemmLayout::rcr, size, size + 1, size)), "");
+  }
 }
 
 TEST(GemmSupports, SmallTakesGroupsOfRowsWholeVectorsAndShortCalls) {

@@ -185,8 +185,9 @@ TEST_F(ModelRanker, AnotherCore) {
             opening + "other rates of instructions");
   EXPECT_EQ(why_not([](Target& t) { std::erase(t.features, "avx512bf16"); }),
             opening +
-                "avx512f avx512bw avx512vl avx512dq fma f16c avx512bf16 avx512vnni, this one has "
-                "avx512f avx512bw avx512vl avx512dq fma f16c avx512vnni");
+                "avx512f avx512bw avx512vl avx512dq fma f16c avx512bf16 avx512vnni amxtile amxint8 "
+                "amxbf16, this one has avx512f avx512bw avx512vl avx512dq fma f16c avx512vnni "
+                "amxtile amxint8 amxbf16");
 }
 
 // On a GPU the row's name says it all.

@@ -275,6 +275,7 @@ TEST_F(Shelf, ShippedCpuModelsDecideOnTheirCore) {
   host.cpu_vendor = "AuthenticAMD";
   host.cpu_family = 0x19;
   host.features = load_target("avx512").features;
+  std::erase_if(host.features, [](const std::string& word) { return word.starts_with("amx"); });
   host.cores = 16;
   host.l1_bytes = 32 << 10;
   host.l2_bytes = 1 << 20;

@@ -148,7 +148,7 @@ TEST(KernelSetBuilder, RefusesWhatMatchesNothing) {
   EXPECT_EQ(message_of([] { KernelSetBuilder("mine", "avx512").gemm().pipeline("tmaws").build(); },
                        ErrorCode::not_found),
             "kernel set 'mine': on target 'avx512', pipeline=tmaws matches none of packab, packb, "
-            "packa, direct, stream, small");
+            "packa, direct, stream, small, amx");
   EXPECT_EQ(message_of([] { KernelSetBuilder("mine", "avx512").gemm().wave("4x4x1").build(); },
                        ErrorCode::not_found),
             "kernel set 'mine': on target 'avx512', wave=4x4x1 matches none of 0x0x1, 1x1x0, "

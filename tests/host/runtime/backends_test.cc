@@ -1,12 +1,16 @@
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <limits>
 
 #include "openmp_limit.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files.h"
 #include "tessera/base/log.h"
 #include "tessera/base/processors.h"
 #include "tessera/runtime/cpu_features_internal.h"
@@ -77,6 +81,22 @@ TEST(CpuBackend, FeaturesAgreeWithTheCompiler) {
   EXPECT_EQ(cpu_has("avx512bf16"), __builtin_cpu_supports("avx512bf16") != 0);
 #endif
   EXPECT_FALSE(cpu_has("no such feature"));
+}
+
+// Linux kills a process that uses tiles without having asked for them.
+TEST(CpuBackend, TilesAreThereOnlyWithPermission) {
+#if defined(__x86_64__)
+  const std::string list = read_file("/proc/cpuinfo");
+  const bool has_tiles = list.find(" amx_tile ") != std::string::npos;
+  EXPECT_EQ(cpu_has("amxtile"), has_tiles && may_use_tiles());
+  if (!cpu_has("amxtile")) return;
+  constexpr int kPermitted = 0x1022;  // ARCH_GET_XCOMP_PERM
+  std::uint64_t state = 0;
+  ASSERT_EQ(::syscall(SYS_arch_prctl, kPermitted, &state), 0);
+  EXPECT_NE(state & (std::uint64_t{1} << 18), 0U);
+#else
+  EXPECT_FALSE(may_use_tiles());
+#endif
 }
 
 TEST(CpuBackend, RefusesAMachineWithoutTheFeature) {

@@ -11,11 +11,19 @@
 namespace tessera {
 namespace {
 
+// "amx" is the row avx512 as a machine with tiles has it, "avx512" that of a machine without.
+Target load_named(const std::string& name) {
+  Target target = load_target(name == "amx" ? "avx512" : name);
+  if (name != "avx512") return target;
+  std::erase_if(target.instructions, [](const Instruction& i) { return i.shape.m > 1; });
+  return target;
+}
+
 const Target& target_named(const std::string& name) {
   static std::map<std::string, Target> targets;
   const auto found = targets.find(name);
   if (found != targets.end()) return found->second;
-  return targets.emplace(name, load_target(name)).first->second;
+  return targets.emplace(name, load_named(name)).first->second;
 }
 
 Decision decide(const std::string& target, int threads, const std::string& line) {
@@ -47,6 +55,10 @@ TEST(Decisions, PipelineFitsTheShape) {
        {Pipeline::packab, Pipeline::packb, Pipeline::packa}},
       {"avx512", 1, "gemm m=2048 n=2048 k=2048 dtype=bf16", {Pipeline::packab, Pipeline::packb}},
       {"avx512", 1, "gemm m=2048 n=2048 k=2048 dtype=int8", {Pipeline::packab, Pipeline::packb}},
+      {"amx", 1, "gemm m=2048 n=2048 k=2048 dtype=bf16", {Pipeline::amx}},
+      {"amx", 8, "gemm m=2048 n=2048 k=2048 dtype=int8 layout=rrr", {Pipeline::amx}},
+      {"amx", 1, "gemm m=1 n=8192 k=8192 dtype=bf16", {Pipeline::stream}},
+      {"amx", 1, "gemm m=2048 n=2048 k=2048", {Pipeline::packab, Pipeline::packb}},
       {"avx2", 1, "gemm m=2048 n=2048 k=2048", {Pipeline::packab, Pipeline::packb}},
       {"generic", 1, "gemm m=2048 n=2048 k=2048", {Pipeline::packab, Pipeline::packb}},
       {"sm90a", 0, "gemm m=4096 n=4096 k=4096 dtype=bf16", {Pipeline::tmaws}},
@@ -64,6 +76,8 @@ TEST(Decisions, FastestInstructionIsUsed) {
             2);
   EXPECT_EQ(decide("avx512", 1, "gemm m=1024 n=1024 k=1024 dtype=int8").spec.algorithm.warp_tile.k,
             4);
+  EXPECT_EQ(decide("amx", 1, "gemm m=1024 n=1024 k=1024 dtype=bf16").spec.algorithm.warp_tile.k,
+            32);
   EXPECT_EQ(decide("avx2", 1, "gemm m=1024 n=1024 k=1024 dtype=bf16").spec.algorithm.warp_tile.k,
             1);
 }

@@ -28,7 +28,7 @@ const std::vector<std::string> kSkylake = {"avx2",     "avx512bw", "avx512dq", "
                                            "avx512vl", "f16c",     "fma"};
 std::vector<std::string> sapphire_rapids() {
   std::vector<std::string> features = kSkylake;
-  features.insert(features.end(), {"avx512bf16", "avx512vnni"});
+  features.insert(features.end(), {"avx512bf16", "avx512vnni", "amxtile", "amxint8", "amxbf16"});
   return features;
 }
 
@@ -55,6 +55,8 @@ TEST(Host, KeepsWhatTheMachineHas) {
   const Target target = host_target(pretended(sapphire_rapids()));
   EXPECT_TRUE(has_instruction(target, "dpbf16"));
   EXPECT_TRUE(has_instruction(target, "vnni"));
+  EXPECT_TRUE(has_instruction(target, "tdpbssd"));
+  EXPECT_TRUE(has_instruction(target, "tdpbf16ps"));
   EXPECT_EQ(target.compile_flags, load_target("avx512").compile_flags);
   EXPECT_EQ(target.spaces, load_target("avx512").spaces);
 }
@@ -70,6 +72,36 @@ TEST(Host, DropsWhatTheMachineLacks) {
   EXPECT_EQ(std::count(target.features.begin(), target.features.end(), "avx512bf16"), 0);
   EXPECT_EQ(host_lacks(target, pretended(kSkylake)), "");
   EXPECT_EQ(target.sources.count("instructions.dpbf16"), 0U);
+}
+
+// Flags are part of a kernel's key, and kernels without tiles are the same on machines with them.
+TEST(Host, TilesChangeNoFlag) {
+  HostInfo host = pretended(kSkylake);
+  const std::vector<std::string> flags = host_target(host).compile_flags;
+  host.features.insert(host.features.end(), {"amxtile", "amxint8", "amxbf16"});
+  EXPECT_EQ(host_target(host).compile_flags, flags);
+}
+
+TEST(Host, ProductsOfTilesNeedTilesAndTheirOwnFeature) {
+  struct Case {
+    std::vector<std::string> features;
+    bool int8, bf16;
+  };
+  for (const Case& c :
+       {Case{{"amxtile", "amxint8"}, true, false}, Case{{"amxtile", "amxbf16"}, false, true},
+        Case{{"amxint8", "amxbf16"}, false, false}, Case{{"amxtile"}, false, false}}) {
+    HostInfo host = pretended(kSkylake);
+    host.features.insert(host.features.end(), c.features.begin(), c.features.end());
+    const Target target = host_target(host);
+    EXPECT_EQ(has_instruction(target, "tdpbssd"), c.int8) << c.features.front();
+    EXPECT_EQ(has_instruction(target, "tdpbf16ps"), c.bf16) << c.features.front();
+    EXPECT_EQ(host_lacks(target, host), "");
+  }
+}
+
+TEST(Host, ANameMeansThisMachinesRowWhereItHasThatName) {
+  EXPECT_EQ(load_target_here(host_target().name), host_target());
+  EXPECT_EQ(load_target_here("sm90a"), load_target("sm90a"));
 }
 
 TEST(Host, FillsInCoresCachesAndClock) {
@@ -133,8 +165,8 @@ TEST(Host, Zen5MultipliesBf16OnBothPipes) {
 
 TEST(Host, LacksNamesEveryMissingFeature) {
   EXPECT_EQ(host_lacks(load_target("avx512"), pretended(kSkylake)),
-            "target 'avx512' needs avx512bf16, avx512vnni, which this machine (Pretended CPU) does "
-            "not have");
+            "target 'avx512' needs avx512bf16, avx512vnni, amxtile, amxint8, amxbf16, which this "
+            "machine (Pretended CPU) does not have");
   EXPECT_EQ(host_lacks(load_target("sm90a"), pretended(kSkylake)),
             "target 'sm90a' needs sm_90a, which this machine (Pretended CPU) does not have");
   EXPECT_EQ(host_lacks(load_target("generic"), HostInfo{}), "");

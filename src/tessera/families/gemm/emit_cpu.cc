@@ -53,13 +53,23 @@ std::string config(const KernelSpec& spec, const GemmSignature& s, const CpuType
   return text + "};\n";
 }
 
+// The template of a pipeline: the beginning of its header's name, and of its own.
+struct CpuTemplate {
+  std::string_view file, name;
+};
+CpuTemplate cpu_template(Pipeline pipeline) {
+  if (pipeline == Pipeline::stream) return {"stream", "Stream"};
+  if (pipeline == Pipeline::amx) return {"tile", "Tile"};
+  return {"packed", "Packed"};
+}
+
 }  // namespace
 
 Source emit_cpu(const KernelSpec& spec, const Target& target) {
   if (spec.algorithm.pipeline == Pipeline::small) return emit_small(spec, target);
   const auto& signature = std::get<GemmSignature>(spec.signature);
   const std::string name = name_of(spec);
-  const bool streams = spec.algorithm.pipeline == Pipeline::stream;
+  const CpuTemplate kernel = cpu_template(spec.algorithm.pipeline);
   const CpuTypes types{.a = storage_type(signature.a),
                        .b = storage_type(signature.b),
                        .out = storage_type(signature.out),
@@ -80,8 +90,7 @@ Source emit_cpu(const KernelSpec& spec, const Target& target) {
       "[[gnu::visibility(\"default\")]] extern const CpuKernel {};\n"
       "const CpuKernel {} = {}Kernel<Config>::kernel();\n"
       "}}\n",
-      streams ? "stream" : "packed", config(spec, signature, types, target), name, name,
-      streams ? "Stream" : "Packed");
+      kernel.file, config(spec, signature, types, target), name, name, kernel.name);
   Source source{.name = name,
                 .extension = ".cc",
                 .text = std::move(text),

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/families/gemm/amx_internal.h"
 #include "tessera/families/gemm/fitted_internal.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/gemm/small_internal.h"
@@ -149,7 +150,10 @@ void add_variants(const Target& target, const Algorithm& base, std::vector<Algor
   if (base.pipeline == Pipeline::small) return;  // add_small() knows its shapes
   const bool is_tmaws = base.pipeline == Pipeline::tmaws;
   if (is_tmaws && (warp_tile.n != tile.n || base.wave.n != 1)) return;
-  if (!is_gpu(target)) return all.push_back(base);
+  if (!is_gpu(target)) {
+    if (is_tile_block(warp_tile) == (base.pipeline == Pipeline::amx)) all.push_back(base);
+    return;
+  }
   if (tile.m % warp_tile.m != 0 || tile.n % warp_tile.n != 0) return;
   const AlgorithmSpace& space = space_of(target);
   if (base.pipeline == Pipeline::cpasync) {

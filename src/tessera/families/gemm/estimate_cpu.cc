@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tessera/device/cpu/gemm/operands.h"
+#include "tessera/families/gemm/amx_internal.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/small_internal.h"
 
@@ -515,6 +516,7 @@ double busy_hertz(const Target& target) {
 Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                       int threads, const device::Grid* known) {
   if (spec.algorithm.pipeline == Pipeline::small) return estimate_small(spec, p, target, threads);
+  if (spec.algorithm.pipeline == Pipeline::amx) return estimate_amx(spec, p, target, threads);
   const Machine x = machine(spec, target, threads);
   const auto over_grid = [&] {
     return estimate_grid(x, p, known == nullptr ? grid_of(x, p) : *known);

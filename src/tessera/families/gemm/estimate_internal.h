@@ -49,9 +49,11 @@ double copied_bytes(const GemmProblem& p);
 double flops_of(const GemmProblem& p);
 double bytes_of(const GemmProblem& p);
 
-// The least part of k that is worth a CPU thread of its own, as in packed_gemm.h.
+// The least part of k that is worth a CPU thread of its own, as in packed_gemm.h. Tiles take 16
+// words of k at a time, other kernels one.
 inline std::int64_t k_grain(const GemmProblem& p, const Algorithm& a) {
-  return p.preshuffled_b ? a.tile.k : device::kGrainWords * a.warp_tile.k;
+  const int words = a.pipeline == Pipeline::amx ? 1 : device::kGrainWords;
+  return p.preshuffled_b ? a.tile.k : words * a.warp_tile.k;
 }
 
 // A problem on a GPU as the estimate counts it. The problem's strides must be filled in.

@@ -36,8 +36,10 @@ Verdict features_fit(const Problem& problem) {
   return {"no feature describes pointer_arrays"};
 }
 
-// No feature tells how small kernels use their operands.
-bool is_described(const KernelSpec& spec) { return spec.algorithm.pipeline != Pipeline::small; }
+// No feature tells how small kernels use their operands, nor what tiles multiply.
+bool is_described(const KernelSpec& spec) {
+  return spec.algorithm.pipeline != Pipeline::small && spec.algorithm.pipeline != Pipeline::amx;
+}
 
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns,

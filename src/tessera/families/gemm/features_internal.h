@@ -47,8 +47,8 @@ struct Facts {
   std::array<double, 5> cpu_macs{};  // multiply-adds of a core in a cycle; the index is warp_tile_k
   double wide_macs = 1;    // multiply-adds of an SM or CU in a cycle by its widest instruction
   double narrow_macs = 1;  // the same by the instruction that cpasync uses
-  // Bytes of shared memory that a pipeline may use. Pipeline::small is the last one.
-  std::array<double, static_cast<std::size_t>(Pipeline::small) + 1> capacity{};
+  // Bytes of shared memory that a pipeline may use. Pipeline::amx is the last one.
+  std::array<double, static_cast<std::size_t>(Pipeline::amx) + 1> capacity{};
   tile::GpuCase gpu;
 };
 Facts facts_of(const GemmProblem& problem, const Target& target, int threads);

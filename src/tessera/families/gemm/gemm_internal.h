@@ -40,8 +40,9 @@ Verdict types_fit(const GemmSignature& signature);
 Verdict epilogue_fits(const GemmSignature& signature);
 
 // Whether a CPU kernel packs an operand into panels; otherwise it reads the operand in place.
-inline bool packs_a(Pipeline p) { return p == Pipeline::packab || p == Pipeline::packa; }
-inline bool packs_b(Pipeline p) { return p == Pipeline::packab || p == Pipeline::packb; }
+inline bool packs_both(Pipeline p) { return p == Pipeline::packab || p == Pipeline::amx; }
+inline bool packs_a(Pipeline p) { return packs_both(p) || p == Pipeline::packa; }
+inline bool packs_b(Pipeline p) { return packs_both(p) || p == Pipeline::packb; }
 
 // Adds to the source the objects that CPU kernels share, and the declarations that go with them.
 struct CpuTypes {

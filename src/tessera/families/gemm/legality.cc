@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/families/gemm/amx_internal.h"
 #include "tessera/families/gemm/legality_internal.h"
 #include "tessera/families/gemm/small_internal.h"
 #include "tessera/families/tile/specs.h"
@@ -10,8 +11,6 @@ namespace tessera::gemm {
 namespace {
 
 constexpr int kMaxTile = 65536;
-constexpr int kMaxWave = 1024;
-constexpr std::int64_t kMaxPackedBytes = std::int64_t{1} << 30;
 constexpr int kStreamBlock = 8;  // rows of A (or columns of B) that stream multiplies at once
 
 // ---- rules of every machine ----
@@ -96,12 +95,6 @@ std::string no_word(const Case& c, char operand, DType dtype) {
                      size_of(dtype), to_string(dtype));
 }
 
-std::int64_t panel_bytes(const Case& c) {
-  const Shape3& t = c.algorithm.tile;
-  const std::int64_t elements = std::int64_t{t.k} * t.m + std::int64_t{t.k} * t.n;
-  return elements / c.algorithm.warp_tile.k * 4;
-}
-
 constexpr Rule kCpu[] = {
     {[](const Case& c) { return c.target.vector_bytes >= 4; },
      [](const Case& c) {
@@ -109,13 +102,7 @@ constexpr Rule kCpu[] = {
                           c.target.name, c.target.vector_bytes);
      }},
     kUnusedFieldsRule,
-    {[](const Case& c) {
-       return all_at_least(c.algorithm.wave, 0) && all_at_most(c.algorithm.wave, kMaxWave);
-     },
-     [](const Case& c) {
-       return fmt::format("wave sizes must be between 0 and {}, got {}", kMaxWave,
-                          to_string(c.algorithm.wave));
-     }},
+    kThreadsRule,
     {[](const Case& c) {
        return c.algorithm.pipeline != Pipeline::stream ||
               (c.algorithm.warp_tile.m == kStreamBlock && c.algorithm.tile.m == kStreamBlock);
@@ -185,11 +172,7 @@ constexpr Rule kCpu[] = {
            accumulators(c) + operand_registers(c), c.algorithm.warp_tile.m, c.algorithm.warp_tile.n,
            lanes(c), operand_registers(c), c.target.name, c.target.vector_registers);
      }},
-    {[](const Case& c) { return panel_bytes(c) <= kMaxPackedBytes; },
-     [](const Case& c) {
-       return fmt::format("tile {} needs {} bytes for packed blocks, at most {} are allowed",
-                          to_string(c.algorithm.tile), panel_bytes(c), kMaxPackedBytes);
-     }},
+    kPackedBytesRule,
 };
 
 const Rule* broken_rule(const Case& c) {
@@ -197,6 +180,7 @@ const Rule* broken_rule(const Case& c) {
   const Pipeline pipeline = c.algorithm.pipeline;
   if (c.by_cktile) return tile::first_broken(cktile_rules(), c);
   if (pipeline == Pipeline::small) return tile::first_broken(small_rules(), c);
+  if (pipeline == Pipeline::amx) return tile::first_broken(amx_rules(), c);
   if (!is_gpu(c.target)) return tile::first_broken(cpu_rules(), c);
   const bool on_hip = c.target.backend == "hip";
   return tile::first_broken(on_hip ? hip_rules(pipeline) : cuda_rules(pipeline), c);

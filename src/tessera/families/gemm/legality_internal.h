@@ -34,6 +34,12 @@ std::string unused_fields_do_not_fit(const Case& c);
 bool slices_fit(const Case& c);
 std::string slices_do_not_fit(const Case& c);
 
+// Of CPUs: the numbers of threads along each dimension, and the bytes of packed blocks.
+bool threads_fit(const Case& c);
+std::string threads_do_not_fit(const Case& c);
+bool packed_bytes_fit(const Case& c);
+std::string packed_bytes_do_not_fit(const Case& c);
+
 // The end of a sentence about what only CK Tile has.
 inline constexpr std::string_view kOnlyCktile = "; CK Tile has it (--source cktile)";
 
@@ -42,6 +48,8 @@ Verdict parts_fit(const Algorithm& algorithm, const GemmProblem& problem);
 
 inline constexpr Rule kUnusedFieldsRule = {unused_fields_fit, unused_fields_do_not_fit};
 inline constexpr Rule kSlicesRule = {slices_fit, slices_do_not_fit};
+inline constexpr Rule kThreadsRule = {threads_fit, threads_do_not_fit};
+inline constexpr Rule kPackedBytesRule = {packed_bytes_fit, packed_bytes_do_not_fit};
 inline constexpr Rule kStagesRule = {stages_fit, stages_do_not_fit};
 inline constexpr Rule kWaveRule = {waves_fit, waves_do_not_fit};
 inline constexpr Rule kWarpTileRule = {warp_tile_listed, warp_tile_not_listed};

@@ -3,14 +3,25 @@
 
 #include <algorithm>
 
+#include "tessera/families/gemm/amx_internal.h"
 #include "tessera/families/gemm/legality_internal.h"
 #include "tessera/families/tile/fields.h"
 
 namespace tessera::gemm {
 namespace {
 
+constexpr int kMaxWave = 1024;  // threads of a CPU along one dimension
+constexpr std::int64_t kMaxPackedBytes = std::int64_t{1} << 30;
 constexpr int kMaxWarps = 64;   // warps along one side of a block
 constexpr int kMaxSlices = 64;  // slices of K that are added through device memory
+
+// Of a block of A and a block of B. The k of a product of tiles is a row of words.
+std::int64_t panel_bytes(const Case& c) {
+  const Shape3& t = c.algorithm.tile;
+  const std::int64_t elements = std::int64_t{t.k} * t.m + std::int64_t{t.k} * t.n;
+  const int words = c.algorithm.pipeline == Pipeline::amx ? device::kTileWords : 1;
+  return elements / c.algorithm.warp_tile.k * words * 4;
+}
 
 }  // namespace
 
@@ -81,6 +92,21 @@ bool slices_fit(const Case& c) {
 }
 std::string slices_do_not_fit(const Case& c) {
   return fmt::format("K is cut into 1 to {} slices, got {}", kMaxSlices, c.algorithm.slices);
+}
+
+bool threads_fit(const Case& c) {
+  const Shape3& w = c.algorithm.wave;
+  return std::min({w.m, w.n, w.k}) >= 0 && std::max({w.m, w.n, w.k}) <= kMaxWave;
+}
+std::string threads_do_not_fit(const Case& c) {
+  return fmt::format("wave sizes must be between 0 and {}, got {}", kMaxWave,
+                     to_string(c.algorithm.wave));
+}
+
+bool packed_bytes_fit(const Case& c) { return panel_bytes(c) <= kMaxPackedBytes; }
+std::string packed_bytes_do_not_fit(const Case& c) {
+  return fmt::format("tile {} needs {} bytes for packed blocks, at most {} are allowed",
+                     to_string(c.algorithm.tile), panel_bytes(c), kMaxPackedBytes);
 }
 
 bool takes_plain_b(const Case& c) { return !c.signature.preshuffled_b; }

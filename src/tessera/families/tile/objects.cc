@@ -54,6 +54,10 @@ void add_objects(std::span<const CpuObject> objects, Source& source) {
 }
 
 std::string_view math_type(DType operand, int per_word) {
+  constexpr int kLeastTileDepth = 32;  // of k, in a row of a tile
+  if (per_word >= kLeastTileDepth) {
+    return operand == DType::int8 ? "MathTilesInt8" : "MathTilesBf16";
+  }
   if (operand == DType::int8) {
     return per_word == 4 ? "MathVnni" : per_word == 2 ? "MathI16" : "MathI32";
   }

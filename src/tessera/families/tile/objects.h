@@ -28,7 +28,7 @@ struct CpuObject {
 void add_objects(std::span<const CpuObject> objects, Source& source);
 
 // The multiply-accumulate struct of src/tessera/device/cpu/words.h for words of `per_word`
-// operands.
+// operands, or of tile_block.h for tiles with `per_word` of them in a row.
 std::string_view math_type(DType operand, int per_word);
 
 }  // namespace tessera::tile

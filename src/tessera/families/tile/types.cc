@@ -85,7 +85,7 @@ const Instruction* find_word_instruction(DType operand, DType acc, int products_
   const DType word = operand == int8 ? int8 : products_per_lane == 2 ? bf16 : fp32;
   for (const Instruction& instruction : target.instructions) {
     if (instruction.a == word && instruction.b == word && instruction.acc == acc &&
-        instruction.shape.k == products_per_lane) {
+        instruction.shape.m == 1 && instruction.shape.k == products_per_lane) {
       return &instruction;
     }
   }

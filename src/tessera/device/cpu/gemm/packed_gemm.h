@@ -1,4 +1,4 @@
-// The blocked GEMM: packab, packb, packa, direct, and preshuffle.
+// The blocked GEMM: packab, packb, packa, direct, amx, and preshuffle.
 //
 //   out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b], D...)
 //
@@ -181,7 +181,7 @@ struct PackedGemm {
 
   [[gnu::noinline]] void incomplete_block(const GemmArguments& g, BlockTask& t, const Place& at,
                                           i64 rows, const Sink& sink) const {
-    alignas(64) u32 scratch[kMostSums];
+    alignas(64) u32 scratch[kMostSums<Math>];
     u32* data = static_cast<u32*>(t.out);
     if (t.before) {
       copy_rectangle(t.before, t.ld_before, scratch, s.columns, rows, at.count);

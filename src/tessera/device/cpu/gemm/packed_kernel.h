@@ -2,13 +2,12 @@
 // code.
 #pragma once
 
-#include "tessera/device/cpu/epilogue.h"
-#include "tessera/device/cpu/gemm/packed_gemm.h"
+#include "tessera/device/cpu/gemm/packed_entries.h"
 
 namespace tessera::device {
 
 template <class C>
-struct PackedKernel {
+struct PackedKernel : PackedEntries<C, PackedKernel<C>> {
   using A = typename C::A;
   using B = typename C::B;
   using Math = typename C::Math;
@@ -17,13 +16,10 @@ struct PackedKernel {
   static constexpr int kRows = C::kWarpTileM;
   static constexpr int kColumns = C::kWarpTileN;
   static constexpr int kPer = Math::kPerWord;
-  static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
   static_assert(kColumns % kLanes == 0, "warp_tile_n must be a multiple of the vector's lanes");
-  static_assert(kRows * kColumns <= kMostSums, "a register block has more sums than registers");
-  static_assert(C::kTileM % kRows == 0, "tile_m must be a multiple of warp_tile_m");
-  static_assert(C::kTileN % kColumns == 0, "tile_n must be a multiple of warp_tile_n");
+  static_assert(kRows * kColumns <= kMostSums<Math>,
+                "a register block has more sums than registers");
   static_assert(C::kTileK % kPer == 0, "tile_k must be a multiple of warp_tile_k");
-  static_assert(C::kNumD >= 0 && C::kNumD <= 4, "at most 4 D tensors");
   static_assert(C::kPackA || sizeof(A) * kPer == 4, "A is read in place only as 32-bit words");
   static_assert(C::kPackA || kPer == 1 || C::kAKContiguous, "A's words are in place along k only");
   static_assert(C::kPackB || (sizeof(B) == 4 && !C::kBKContiguous),
@@ -33,40 +29,19 @@ struct PackedKernel {
   static constexpr PackedShape<Types> shape() {
     constexpr int kVectors = kColumns / kLanes;
     constexpr int kPackedRows = C::kPackA ? kRows : 0;
-    PackedShape<Types> s{};
-    s.rows = kRows, s.columns = kColumns;
-    s.tile_m = C::kTileM, s.tile_n = C::kTileN, s.tile_k = C::kTileK;
-    s.wave_m = C::kWaveM, s.wave_n = C::kWaveN, s.wave_k = C::kWaveK;
-    s.packs_a = C::kPackA, s.packs_b = C::kPackB;
-    s.sizes = sizes_of<C>();
-    s.sums_are_output = sums_are_output<C>();
+    PackedShape<Types> s = configured_shape<C, Types>();
     s.multiply = multiply_any<Math, kRows, kVectors, kPackedRows>;
     if constexpr (sums_convert<C>()) {
       s.multiply_converting = multiply_block<Math, kRows, kVectors, kPackedRows, typename C::Out>;
     }
     s.pack_a = pack_a_panel<A, Math, kRows, C::kPackA, C::kAKContiguous>;
     s.pack_b = pack_b_panel<B, Math, kColumns, C::kBKContiguous>;
-    s.finish = finish_rectangle<C>;
     return s;
   }
   static constexpr PackedShape<Types> kShape = shape();
 
-  static i64 workspace_bytes(const void* arguments, int threads) {
-    return packed_workspace_bytes(kShape, arguments, threads);
-  }
-  static void run(const void* arguments, const CpuThread* thread) {
-    packed_run(kShape, arguments, *thread);
-  }
-  // The second entry of preshuffle kernels: one thread packs B to the address of the output.
-  static i64 no_bytes(const void*, int) { return 0; }
-  static void pack(const void* arguments, const CpuThread* thread) {
-    if (thread->index != 0) return;
-    packed_b(kShape, arguments, static_cast<const GemmArguments*>(arguments)->out);
-  }
-
-  static constexpr CpuKernel kernel() {
-    if (C::kPreshuffled) return {C::kAbiVersion, {{workspace_bytes, run}, {no_bytes, pack}}};
-    return {C::kAbiVersion, {{workspace_bytes, run}}};
+  static void run_shape(const void* arguments, const CpuThread& thread) {
+    packed_run(kShape, arguments, thread);
   }
 };
 

@@ -16,7 +16,10 @@ struct PackedOperands {
   const PackedShape<T>& s;
 
   i64 start() const { return panel_start<Math>(s.columns); }
-  static i64 words_of(i64 depth) { return (depth + kPer - 1) / kPer; }
+  static i64 words_of(i64 depth) {
+    constexpr int kWords = kWordsAtOnce<Math>;
+    return (depth + kPer * kWords - 1) / (kPer * kWords) * kWords;
+  }
   i64 panel_words(i64 depth) const { return start() + words_of(depth) * s.columns; }
   static i64 round_up(i64 size, i64 to) { return (size + to - 1) / to * to; }
 

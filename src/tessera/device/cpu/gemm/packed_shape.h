@@ -24,7 +24,12 @@ struct PackedShape {
   Finish<GemmArguments> finish;
 };
 
+// The words of k that a register block takes at a time. Panels hold whole multiples of them.
+template <class Math>
+inline constexpr int kWordsAtOnce = 1;
+
 // The most sums of a register block: one vector in each of 32 registers.
+template <class Math>
 inline constexpr int kMostSums = 32 * kLanes;
 
 }  // namespace tessera::device

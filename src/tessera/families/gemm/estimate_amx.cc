@@ -1,0 +1,224 @@
+// How long a kernel on tiles should take: the products of tiles at the rate of the target's row,
+// packing, finishing, and the traffic between caches.
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/families/gemm/amx_internal.h"
+#include "tessera/families/gemm/estimate_internal.h"
+
+namespace tessera::gemm {
+namespace {
+
+// Every constant that is not in the target's row. Provenance: product_latency and store are of the
+// Intel 64 and IA-32 Architectures Optimization Reference Manual, chapter on AMX. Packing,
+// finishing and calls cost what they cost other kernels of two-pipe cores in estimate_cpu.cc; a row
+// of A in place of a transposed square is a guess. Nothing was measured with tiles. "Cycles" are
+// clock cycles of a core.
+struct AmxModel {
+  double product_latency = 52;       // cycles until a tile of sums can be added to again
+  double store = 16;                 // cycles to store a tile of sums, or to load one
+  double block = 30;                 // cycles to enter and leave a register block
+  double pack_row = 0.04;            // cycles to pack a byte of a row-major A
+  double pack_word[2] = {0.4, 0.8};  // cycles to pack a word of anything else: bf16, int8
+  double configure = 220;            // cycles to configure tiles and to release them
+  double finish = 1.5;               // cycles for each output vector scaled, fused or converted
+  double step = 2;                   // cycles for each vector and cheap step of an epilogue
+  double function = 30;              // cycles for each vector and function of an epilogue
+  double over_k = 1.05;              // factor of sharing k: the team waits for its slowest thread
+  double core_memory_share = 0.35;   // share of the machine's bandwidth that one core reaches
+  double blocked_share = 0.75;       // share of that bandwidth that blocked kernels reach
+  double call_us = 0.2;              // microseconds of a launch on one thread
+  double barrier_us = 1;             // microseconds of a barrier of the whole team
+};
+constexpr AmxModel kAmxModel;
+
+struct AmxCase {
+  const GemmProblem& p;
+  const Algorithm& a;
+  const Target& target;
+  double rate;  // products of tiles in a cycle
+  double lanes;
+  double per_word;                  // elements of k in a word
+  double l1, l2, l2_rate, l3_rate;  // bytes, bytes in a cycle
+};
+
+// The part of the problem that one thread computes.
+struct AmxShare {
+  double batches, rows, columns, k;
+};
+
+double level_bytes(const Target& target, std::size_t level) {
+  return level < target.caches.size() ? static_cast<double>(target.caches[level].bytes) : 1e18;
+}
+double level_rate(const Target& target, std::size_t level, double standard) {
+  return level < target.caches.size() ? std::max(1.0, target.caches[level].bytes_per_cycle)
+                                      : standard;
+}
+
+AmxCase amx_case(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const TileInstruction* known = find_tile_instruction(s.a);
+  double rate = 1.0 / device::kTileRows;
+  for (const Instruction& i : target.instructions) {
+    if (known != nullptr && i.name == known->name) rate = std::max(i.per_cycle, 1e-3);
+  }
+  return {.p = p,
+          .a = spec.algorithm,
+          .target = target,
+          .rate = rate,
+          .lanes = std::max(1, target.vector_bytes / 4) * 1.0,
+          .per_word = 4.0 / size_of(s.a),
+          .l1 = level_bytes(target, 0),
+          .l2 = level_bytes(target, 1),
+          .l2_rate = level_rate(target, 1, 32),
+          .l3_rate = level_rate(target, 2, 16)};
+}
+
+// ---- cycles of a thread ----
+
+// A register block of so many tiles: a step of k takes as long as its products, or as reading the
+// next tiles of A and of a B that L1 does not hold, or as waiting for the sums of the step before.
+double tile_block_cycles(const AmxCase& x, const AmxShare& s, double down, double across) {
+  const double depth = std::min<double>(s.k, x.a.tile.k);
+  const double a_block = depth / x.per_word * 4 * std::min<double>(s.rows, x.a.tile.m);
+  const double panel = depth / x.per_word * 4 * device::kTileBlock;
+  const double tile = double{device::kTileRows} * device::kTileWords * 4;
+  const double reading = down * tile / (a_block <= x.l2 / 2 ? x.l2_rate : x.l3_rate) +
+                         (panel <= x.l1 ? 0 : across * tile / x.l2_rate);
+  const double step = std::max({down * across / x.rate, reading, kAmxModel.product_latency});
+  const double parts = blocks(s.k, x.a.tile.k);
+  const double sums = down * across * kAmxModel.store * (2 * parts - 1);
+  return blocks(s.k, x.a.warp_tile.k) * step + sums + parts * kAmxModel.block;
+}
+
+// Calls visit(count, tiles) for the whole register blocks along a side, then for the last one.
+template <class Visit>
+void for_each_tile_block(double size, Visit visit) {
+  const double whole = std::floor(size / device::kTileBlock);
+  const double left = size - whole * device::kTileBlock;
+  if (whole > 0) visit(whole, 2.0);
+  if (left > 0) visit(1.0, blocks(left, device::kTileRows));
+}
+
+double tile_products_cycles(const AmxCase& x, const AmxShare& s) {
+  double cycles = 0;
+  for_each_tile_block(s.rows, [&](double rows, double down) {
+    for_each_tile_block(s.columns, [&](double columns, double across) {
+      cycles += rows * columns * tile_block_cycles(x, s, down, across);
+    });
+  });
+  return cycles;
+}
+
+// The rows whose partial sums are kept at once, as in packed_gemm.h: B is packed for each anew.
+double rows_of_partial(const AmxCase& x, const AmxShare& s) {
+  const Shape3& t = x.a.tile;
+  if (s.k <= t.k) return std::max(1.0, s.rows);
+  const std::int64_t fit = device::kPartialBytes / (std::int64_t{t.n} * 4) / t.m * t.m;
+  return static_cast<double>(std::max<std::int64_t>(fit, t.m));
+}
+
+double tile_packing_cycles(const AmxCase& x, const AmxShare& s) {
+  const double word = kAmxModel.pack_word[x.p.a == DType::bf16 ? 0 : 1];
+  const double words = blocks(s.k, x.a.warp_tile.k) * device::kTileWords;
+  const double a_words = blocks(s.rows, device::kTileBlock) * device::kTileBlock * words;
+  const double a_word = a_is_row_major(x.p.layout) ? 4 * kAmxModel.pack_row : word;
+  double cycles = a_words * a_word * blocks(s.columns, x.a.tile.n);
+  if (!x.p.preshuffled_b) {
+    const double columns = blocks(s.columns, device::kTileBlock) * device::kTileBlock;
+    cycles += columns * words * word * blocks(s.rows, rows_of_partial(x, s));
+  }
+  return cycles;
+}
+
+// Every block of A's rows reads the panels of B again.
+double tile_reread_cycles(const AmxCase& x, const AmxShare& s) {
+  const double all = s.k / x.per_word * 4 * s.columns;
+  const double block =
+      std::min<double>(s.k, x.a.tile.k) / x.per_word * 4 * std::min<double>(s.columns, x.a.tile.n);
+  const double rate = block <= x.l2 / 2 ? x.l2_rate : x.l3_rate;
+  return all * std::max(0.0, blocks(s.rows, x.a.tile.m) - 1) / rate;
+}
+
+double tile_finish_cycles(const AmxCase& x, const AmxShare& s) {
+  const GemmProblem& p = x.p;
+  if (p.acc == p.out && num_ops(p.epilogue) == 0 && p.alpha == 1.0F && p.beta == 0) return 0;
+  double each = kAmxModel.finish;
+  for (int i = 0; i < num_ops(p.epilogue); ++i) {
+    const EpilogueOp op = p.epilogue.ops[static_cast<std::size_t>(i)];
+    each += tile::is_function(op) ? kAmxModel.function : kAmxModel.step;
+  }
+  return s.rows * blocks(s.columns, x.lanes) * each;
+}
+
+// ---- the problem ----
+
+// Seconds to read every operand once, from L3 or from memory.
+double amx_traffic_seconds(const AmxCase& x, int threads) {
+  const double size = bytes_of(x.p);
+  const double hertz = busy_hertz(x.target);
+  if (size <= x.l2 / 2 * threads) return size / (x.l2_rate * threads * hertz);
+  const double l3 = x.l3_rate * threads * hertz * kAmxModel.blocked_share;
+  if (x.target.caches.size() > 2 && size <= level_bytes(x.target, 2) / 2) return size / l3;
+  const double machine = std::max(x.target.memory_gb_per_s, 1.0) * 1e9;
+  return size /
+         (machine * std::min(1.0, kAmxModel.core_memory_share * threads) * kAmxModel.blocked_share);
+}
+
+Estimate amx_total(const AmxCase& x, double seconds, int used, int barriers) {
+  const double team = used > 1 ? x.target.launch_us + barriers * kAmxModel.barrier_us : 0;
+  const double overhead = (kAmxModel.call_us + team) * 1e-6;
+  const double block = static_cast<double>(device::kTileRows) * device::kTileRows;
+  const double peak = x.rate * block * x.a.warp_tile.k * busy_hertz(x.target) * std::max(1, used);
+  const double useful = seconds > 0 ? std::min(1.0, flops_of(x.p) / 2 / (peak * seconds)) : 1;
+  return total_of(seconds, amx_traffic_seconds(x, used), overhead, useful);
+}
+
+Estimate amx_over_grid(const AmxCase& x, int threads) {
+  const GemmProblem& p = x.p;
+  device::GemmArguments g{};
+  g.m = p.m, g.n = p.n, g.batch = p.batch;
+  const device::Grid grid =
+      device::best_grid(g, threads, x.a.wave.m, x.a.wave.n, device::kTileBlock, device::kTileBlock,
+                        static_cast<int>(x.lanes));
+  const auto split = [](std::int64_t size, int block, int parts) {
+    const auto whole = static_cast<double>(size);
+    return std::min(whole, blocks(blocks(whole, block), parts) * block);
+  };
+  const AmxShare s = {split(p.batch, 1, grid.batch), split(p.m, device::kTileBlock, grid.m),
+                      split(p.n, device::kTileBlock, grid.n), static_cast<double>(p.k)};
+  const double cycles = tile_products_cycles(x, s) + tile_packing_cycles(x, s) +
+                        tile_reread_cycles(x, s) + tile_finish_cycles(x, s);
+  const double seconds = (s.batches * cycles + kAmxModel.configure) / busy_hertz(x.target);
+  return amx_total(x, seconds, grid.batch * grid.m * grid.n, 0);
+}
+
+// Threads share k and then add their sums, of which each is written once and read once.
+Estimate amx_over_k(const AmxCase& x, int parts) {
+  const GemmProblem& p = x.p;
+  const AmxShare s = {static_cast<double>(p.batch), static_cast<double>(p.m),
+                      static_cast<double>(p.n), blocks(static_cast<double>(p.k), parts)};
+  const AmxShare finished = {s.batches, blocks(s.rows, parts), s.columns, s.k};
+  const double sums = 2 * s.rows * s.columns * 4 / x.l3_rate;
+  const double cycles = tile_products_cycles(x, s) + tile_packing_cycles(x, s) +
+                        tile_reread_cycles(x, s) + tile_finish_cycles(x, finished) + sums;
+  const double seconds =
+      (s.batches * cycles + kAmxModel.configure) / busy_hertz(x.target) * kAmxModel.over_k;
+  return amx_total(x, seconds, parts, 2 * static_cast<int>(p.batch));
+}
+
+}  // namespace
+
+Estimate estimate_amx(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                      int threads) {
+  const AmxCase x = amx_case(spec, p, target);
+  if (p.m == 0 || p.n == 0 || p.batch == 0) return amx_total(x, 0, 1, 0);
+  const int wave_k = spec.algorithm.wave.k;
+  if (wave_k == 1) return amx_over_grid(x, threads);
+  const std::int64_t limit = wave_k == 0 ? threads : std::min(wave_k, threads);
+  const std::int64_t grain = k_grain(p, spec.algorithm);
+  const std::int64_t parts = std::min(limit, (p.k + grain - 1) / grain);
+  return parts > 1 ? amx_over_k(x, static_cast<int>(parts)) : amx_over_grid(x, threads);
+}
+
+}  // namespace tessera::gemm
