@@ -259,9 +259,9 @@ std::unique_ptr<Peer> load_onednn(int threads) {
   if (library == nullptr) return nullptr;
   if (!library->set_threads(threads)) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("onednn is left out: {} was not built for OpenMP, so that its threads "
-                            "cannot be limited",
-                            library->version()));
+                fmt::format("onednn is left out: {} was not built for OpenMP, so that only taskset "
+                            "limits its threads; {} are asked for",
+                            library->version(), threads));
   }
   return std::make_unique<OneDnn>(std::move(library));
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "peers/peers.h"
+#include "tessera/tessera.hpp"
 
 namespace tessera::peers::onednn {
 namespace {
@@ -259,7 +260,7 @@ std::string Library::version() const {
 bool Library::set_threads(int threads) const {
   auto set = reinterpret_cast<void (*)(int)>(dlsym(api_->handle, "omp_set_num_threads"));
   if (set != nullptr) set(threads);
-  return set != nullptr;
+  return set != nullptr || host_target().units <= threads;
 }
 
 Handle Library::describe(const Tensor& tensor) const {

@@ -86,7 +86,8 @@ class Library {
   ~Library();
 
   std::string version() const;  // "2.6.3 (libdnnl.so.2)"
-  // Limits the library's OpenMP threads; false when it was built for another threading library.
+  // Limits the library's OpenMP threads. When it was built for another threading library: whether
+  // it may use no more processors anyway.
   bool set_threads(int threads) const;
 
   Handle describe(const Tensor& tensor) const;
