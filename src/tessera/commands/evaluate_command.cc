@@ -40,17 +40,20 @@ train::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manife
   filter.target = manifest.target;
   filter.dtypes = manifest.dtypes;
   filter.kernels = command.kernels;
-  filter.threads = command.threads > 0 ? command.threads : manifest.threads;
   filter.drop_unseen = command.learned;
   filter.only_unseen = command.unseen;
-  return train::make_dataset(read_all_data(files), filter);
+  const measure::SweepData data = read_all_data(files);
+  const int threads = command.threads > 0 ? command.threads : manifest.threads;
+  filter.threads = threads > 0 ? std::vector<int>{threads} : train::thread_numbers(data);
+  return train::make_dataset(data, filter);
 }
 
 // The tables' title where they are of other threads than the model learned.
 std::string threads_title(const Manifest& manifest, const train::Dataset& dataset) {
-  if (manifest.threads == 0 || manifest.threads == dataset.threads) return "";
+  const std::vector<int> threads = thread_numbers(dataset);
+  if (manifest.threads == 0 || threads == std::vector<int>{manifest.threads}) return "";
   return fmt::format("{} of {} threads, by a model that learned {}\n\n", dataset.target,
-                     dataset.threads, manifest.threads);
+                     fmt::join(threads, ", "), manifest.threads);
 }
 
 // The fastest kernels by other measurements, for the problems' indices in these measurements.
@@ -59,13 +62,13 @@ train::Oracle oracle_of(const EvaluateCommand& command, const Manifest& manifest
   if (command.oracle.empty()) return {};
   const train::Dataset others = dataset_of(command, manifest, command.oracle);
   const train::Oracle fastest = train::fastest_of(train::score_random(others, kRandomSeed));
-  std::map<std::string, std::size_t> places;
+  std::map<std::pair<std::string, int>, std::size_t> places;
   for (std::size_t i = 0; i < dataset.problems.size(); ++i) {
-    places[to_string(dataset.problems[i])] = i;
+    places[{to_string(dataset.problems[i]), dataset.threads[i]}] = i;
   }
   train::Oracle oracle;
   for (const auto& [problem, kernel] : fastest) {
-    const auto place = places.find(to_string(others.problems[problem]));
+    const auto place = places.find({to_string(others.problems[problem]), others.threads[problem]});
     if (place != places.end()) oracle[place->second] = kernel;
   }
   if (!oracle.empty()) return oracle;
@@ -200,8 +203,9 @@ int evaluate_one(const EvaluateCommand& command, const Console& console) {
     print_outside(console, rating.outside, dataset);
     return 0;
   }
-  Json json = {
-      {"model_folder", command.model}, {"data_hash", dataset.hash}, {"threads", dataset.threads}};
+  Json json = {{"model_folder", command.model},
+               {"data_hash", dataset.hash},
+               {"threads", thread_numbers(dataset)}};
   for (const Rated& row : rating.rows) json[row.who] = summary_json(row.summary);
   Json slices = Json::array();
   for (const train::Slice& slice : rating.model.slices) {
@@ -286,7 +290,7 @@ int compare_two(const EvaluateCommand& command, const Console& console) {
   save_choices(command.save, dataset, old_one, &new_one);
   if (console.json) {
     Json json = comparison_json(c, dataset);
-    json["threads"] = dataset.threads;
+    json["threads"] = thread_numbers(dataset);
     json["old"] = summary_json(old_one.summary);
     json["new"] = summary_json(new_one.summary);
     console.print_json(json);

@@ -300,16 +300,19 @@ bool read_whole(std::string_view text, std::int64_t least, std::int64_t most, st
          value <= most;
 }
 
-void add_integer_option(CLI::App& app, const std::string& name, int& value, int least,
-                        const std::string& description) {
-  const auto check = [least](const std::string& text) -> std::string {
+Check whole_from(int least) {
+  return [least](const std::string& text) -> std::string {
     constexpr int kMost = std::numeric_limits<int>::max();
     std::int64_t number = 0;
     if (read_whole(text, least, kMost, number)) return "";
     if (number > kMost) return fmt::format("must be at most {}, got {}", kMost, text);
     return fmt::format("must be a whole number of at least {}, got {}", least, text);
   };
-  app.add_option(name, value, description)->check(check)->capture_default_str();
+}
+
+void add_integer_option(CLI::App& app, const std::string& name, int& value, int least,
+                        const std::string& description) {
+  app.add_option(name, value, description)->check(whole_from(least))->capture_default_str();
 }
 
 // Stores keep seeds as signed numbers.

@@ -62,6 +62,8 @@ constexpr double kLeastSeconds = 1e-3;  // the least time limit
 constexpr double kMostSeconds = 1e9;
 // Checks for a finite number from `least` to `most`.
 Check real_from(double least, double most = kMostSeconds);
+// Check for a whole number of at least `least`.
+Check whole_from(int least);
 
 // Reads a number from `least` to `most`, in decimal digits without leading zeros.
 bool read_whole(std::string_view text, std::int64_t least, std::int64_t most, std::int64_t& value);

@@ -16,13 +16,14 @@ namespace {
 struct PredictCommand {
   std::string model;
   ProblemOptions problems;
+  int threads = 0;
   int top = 5;
 };
 
 // The decision by this model alone, without other rankers.
-Decision decide(const Problem& problem, const LoadedModel& loaded) {
+Decision decide(const Problem& problem, const LoadedModel& loaded, int threads) {
   ChooseOptions options;
-  options.threads = loaded.model->manifest.threads;
+  options.threads = threads > 0 ? threads : loaded.model->manifest.threads;
   options.rankers = {make_model_ranker(loaded.model, family_of(problem).extract)};
   options.explain = true;
   Decision decision = choose(problem, loaded.target, options);
@@ -35,7 +36,7 @@ int predict(const PredictCommand& command, const Console& console) {
   const LoadedModel loaded = load_model_folder(command.model);
   JsonRows rows(console, "predictions");
   const auto predict_one = [&](const Problem& problem) {
-    const Decision decision = decide(problem, loaded);
+    const Decision decision = decide(problem, loaded, command.threads);
     Json kernels = Json::array();
     if (!console.json) console.write_out("{}\n", to_string(problem));
     for (const Considered& each : decision.considered) {
@@ -58,6 +59,9 @@ Action declare_predict(CLI::App& app) {
   auto command = std::make_shared<PredictCommand>();
   app.add_option("--model", command->model, "The model's folder")->required();
   add_problem_options(app, command->problems);
+  add_integer_option(
+      app, "--threads", command->threads, 0,
+      "Threads of a CPU; 0: as many as the model learned, or all where it learned several numbers");
   add_integer_option(app, "--top", command->top, 1, "This many kernels of each problem");
   return [command](const Console& console) { return predict(*command, console); };
 }

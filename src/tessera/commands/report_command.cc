@@ -31,7 +31,7 @@ Json to_json(const train::Summary& s) {
 
 int report(const ReportCommand& command, const Console& console) {
   train::DatasetFilter filter;
-  filter.threads = command.threads;
+  if (command.threads > 0) filter.threads = {command.threads};
   filter.drop_unseen = false;
   filter.only_unseen = command.unseen;
   if (!command.op.empty()) filter.op = parse_op(command.op);

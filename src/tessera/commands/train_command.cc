@@ -184,8 +184,11 @@ Action declare_train(CLI::App& app) {
       ->delimiter(',');
   app.add_option("--kernels", command->filter.kernels,
                  "Learn only from kernels that one of these wildcards matches");
-  add_integer_option(app, "--threads", command->filter.threads, 0,
-                     "Of the measurements; 0: the only number there is");
+  app.add_option("--threads", command->filter.threads,
+                 "Numbers of threads of the measurements, which the model will know; left out: the "
+                 "only number there is")
+      ->delimiter(',')
+      ->check(whole_from(1));
   app.add_option("--output", command->output, "The model's folder")->required();
   app.add_option("--quantity", command->quantities,
                  "What is predicted: seconds, tflops, bandwidth or efficiency; of several each "

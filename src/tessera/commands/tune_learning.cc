@@ -63,7 +63,7 @@ std::vector<Learned> learn(const Console& console, const measure::SweepData& dat
     filter.op = op;
     filter.target = target.name;
     filter.dtypes = {types};
-    filter.threads = threads;
+    filter.threads = {threads};
     filter.least_problems = kLeastProblems;
     try {
       lightgbm::load();

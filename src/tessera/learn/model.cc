@@ -86,16 +86,22 @@ void place_features(Forest& forest, std::span<const std::size_t> places,
   for (const Feature& feature : features) forest.feature_names.emplace_back(feature.name);
 }
 
+// Whether all candidates for a problem have the same value.
+bool is_shared(const Feature& feature) {
+  return feature.group == FeatureGroup::problem || feature.group == FeatureGroup::hardware;
+}
+
 std::vector<std::size_t> find_ranges(const Manifest& manifest, std::span<const Feature> features,
                                      std::string_view what) {
   std::vector<std::size_t> indices;
   for (const TrainingRange& range : manifest.ranges) {
     const auto found = std::find_if(features.begin(), features.end(), [&](const Feature& feature) {
-      return feature.name == range.feature && feature.group == FeatureGroup::problem;
+      return feature.name == range.feature && is_shared(feature);
     });
     if (found == features.end()) {
       refuse_file(what,
-                  fmt::format("ranges names '{}', which is no problem feature", range.feature));
+                  fmt::format("ranges names '{}', which is no feature of problems or machines",
+                              range.feature));
     }
     indices.push_back(static_cast<std::size_t>(found - features.begin()));
   }
@@ -208,11 +214,7 @@ Model make_model(std::string_view manifest_json, std::string_view forest_bytes, 
   check_forest(model.manifest, model.forest, what);
   place_features(model.forest, places, use.features);
   model.range_features = find_ranges(model.manifest, use.features, manifest_name);
-  for (const Feature& feature : use.features) {
-    const bool shared =
-        feature.group == FeatureGroup::problem || feature.group == FeatureGroup::hardware;
-    model.shared.push_back(shared ? 1 : 0);
-  }
+  for (const Feature& feature : use.features) model.shared.push_back(is_shared(feature) ? 1 : 0);
   note_wanted(model);
   return model;
 }

@@ -44,14 +44,14 @@ struct Manifest {
   // The target's row, as JSON, from which the features were computed. Predictions use the same row,
   // whatever memory and caches the current machine has. Empty: the current machine's row.
   std::string machine;
-  int threads = 0;  // threads of CPU kernels in the training data; 0: any number
+  int threads = 0;  // threads of CPU kernels in the training data; 0: several numbers, or a GPU
   ModelQuantity quantity = ModelQuantity::seconds;
   ModelTransform transform = ModelTransform::log;
   std::string file;        // "model.txt" or "model.txt.gz"
   std::string model_hash;  // hash of the file's bytes
   std::string feature_hash;
   std::vector<std::string> features;
-  std::vector<TrainingRange> ranges;  // one for each problem feature
+  std::vector<TrainingRange> ranges;  // of problem features, and of others that varied
   std::string data_hash;
   std::int64_t rows = 0;
   std::int64_t problems = 0;

@@ -36,7 +36,7 @@ std::vector<Kept> rows_of_machine(const measure::SweepData& data, const DatasetF
     const measure::SweepRun& run = data.runs.at(static_cast<std::size_t>(row.run));
     if (row.outcome != measure::Outcome::ok) continue;
     if (!filter.target.empty() && run.target != filter.target) continue;
-    if (filter.threads > 0 && run.threads != filter.threads) continue;
+    if (!filter.threads.empty() && std::ranges::count(filter.threads, run.threads) == 0) continue;
     kept.push_back({&row, i + 1});
   }
   return kept;
@@ -54,7 +54,8 @@ std::string machines_of(const measure::SweepData& data) {
   return machines.empty() ? "nothing" : fmt::format("{}", fmt::join(machines, ", "));
 }
 
-void require_one_machine(const measure::SweepData& data, const std::vector<Kept>& kept) {
+void require_one_machine(const measure::SweepData& data, const DatasetFilter& filter,
+                         const std::vector<Kept>& kept) {
   std::set<std::string> targets;
   std::set<int> threads;
   for (const Kept& k : kept) {
@@ -65,7 +66,7 @@ void require_one_machine(const measure::SweepData& data, const std::vector<Kept>
   if (targets.size() > 1) {
     refuse_data("one target must be chosen, got {}", fmt::join(targets, ", "));
   }
-  if (threads.size() > 1) {
+  if (threads.size() > 1 && filter.threads.empty()) {
     refuse_data("one number of threads must be chosen, got {}", fmt::join(threads, ", "));
   }
 }
@@ -130,29 +131,35 @@ double median(std::vector<double>& values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-using Times = std::map<std::pair<std::string, std::string>, std::vector<double>>;
+// A problem's text and its threads, and the name of a kernel.
+using Case = std::pair<std::string, int>;
+using Times = std::map<std::pair<Case, std::string>, std::vector<double>>;
 
 void fill(Dataset& d, const Known& known, Times& times) {
-  std::map<std::string, std::uint32_t> problems;
+  std::map<Case, std::uint32_t> problems;
   std::map<std::string, std::uint32_t> kernels;
   for (const auto& [key, seconds] : times) {
     problems.emplace(key.first, 0);
     kernels.emplace(key.second, 0);
   }
-  for (auto& [text, place] : problems) {
+  for (auto& [of, place] : problems) {
     place = static_cast<std::uint32_t>(d.problems.size());
-    d.problems.push_back(known.problems.at(text).problem);
+    d.problems.push_back(known.problems.at(of.first).problem);
+    d.threads.push_back(of.second);
   }
   for (auto& [name, place] : kernels) {
     place = static_cast<std::uint32_t>(d.kernels.size());
     d.kernels.push_back(known.kernels.at(name).spec);
     d.kernel_names.push_back(name);
   }
-  std::string all = fmt::format("{}\n{}\n{}\n", to_string(op_of(d)), d.target, d.threads);
+  std::string all =
+      fmt::format("{}\n{}\n{}\n", to_string(op_of(d)), d.target, fmt::join(thread_numbers(d), " "));
+  const bool names_threads = thread_numbers(d).size() > 1;
   for (auto& [key, seconds] : times) {
     const double time = median(seconds);
     d.rows.push_back({problems.at(key.first), kernels.at(key.second), time});
-    all += fmt::format("{}\t{}\t{:a}\n", key.first, key.second, time);
+    if (names_threads) all += fmt::format("{}\t", key.first.second);
+    all += fmt::format("{}\t{}\t{:a}\n", key.first.first, key.second, time);
   }
   d.hash = hash_hex(all);
 }
@@ -195,6 +202,17 @@ std::shared_ptr<const Ranker> ranker_of(const Dataset& d,
 
 Op op_of(const Dataset& dataset) { return op_of(dataset.problems.at(0)); }
 
+std::vector<int> thread_numbers(const Dataset& dataset) {
+  const std::set<int> numbers(dataset.threads.begin(), dataset.threads.end());
+  return {numbers.begin(), numbers.end()};
+}
+
+std::vector<int> thread_numbers(const measure::SweepData& data) {
+  std::set<int> numbers;
+  for (const measure::SweepRun& run : data.runs) numbers.insert(run.threads);
+  return {numbers.begin(), numbers.end()};
+}
+
 measure::SweepData joined(std::span<const measure::SweepData> parts) {
   measure::SweepData all;
   for (const measure::SweepData& part : parts) {
@@ -225,10 +243,12 @@ Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter
   if (kept.empty()) {
     refuse_data("no row is ok and measured on {}{}; there is {}",
                 filter.target.empty() ? "any target" : filter.target,
-                filter.threads > 0 ? fmt::format(" with {} threads", filter.threads) : "",
+                filter.threads.empty()
+                    ? ""
+                    : fmt::format(" with {} threads", fmt::join(filter.threads, ", ")),
                 machines_of(data));
   }
-  require_one_machine(data, kept);
+  require_one_machine(data, filter, kept);
   Known known;
   Times times;
   std::set<std::string> devices;
@@ -244,8 +264,9 @@ Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter
       refuse_data("row {}: the time of {} must be positive, got {} s", k.number, name,
                   k.row->seconds);
     }
-    times[{text, name}].push_back(k.row->seconds);
-    devices.insert(data.runs.at(static_cast<std::size_t>(k.row->run)).device);
+    const measure::SweepRun& run = data.runs.at(static_cast<std::size_t>(k.row->run));
+    times[{{text, run.threads}, name}].push_back(k.row->seconds);
+    devices.insert(run.device);
   }
   if (times.empty()) {
     refuse_data("none of {} rows is of the types {}{} and on the {} side of the split", kept.size(),
@@ -253,10 +274,8 @@ Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter
                 filter.kernels.empty() ? "" : ", of the kernels " + join(filter.kernels, ", "),
                 filter.only_unseen ? "unseen" : "learned");
   }
-  const measure::SweepRun& run = data.runs.at(static_cast<std::size_t>(kept[0].row->run));
   Dataset d;
-  d.target = run.target;
-  d.threads = run.threads;
+  d.target = data.runs.at(static_cast<std::size_t>(kept[0].row->run)).target;
   d.devices.assign(devices.begin(), devices.end());
   fill(d, known, times);
   require_one_operation(d);
@@ -273,6 +292,17 @@ std::vector<std::size_t> first_rows(const Dataset& dataset) {
   return first;
 }
 
+std::vector<std::size_t> groups_of(const Dataset& dataset) {
+  std::vector<std::size_t> first(dataset.problems.size(), 0);
+  for (std::size_t p = 1; p < first.size(); ++p) {
+    first[p] = dataset.problems[p] == dataset.problems[p - 1] ? first[p - 1] : p;
+  }
+  std::vector<std::size_t> groups;
+  groups.reserve(dataset.rows.size());
+  for (const Dataset::Row& row : dataset.rows) groups.push_back(first[row.problem]);
+  return groups;
+}
+
 std::vector<double> feature_rows(const Dataset& dataset, const Target& target) {
   const Family& family = family_of(op_of(dataset));
   const std::size_t width = family.features().size();
@@ -282,7 +312,7 @@ std::vector<double> feature_rows(const Dataset& dataset, const Target& target) {
   for (std::size_t p = 0; p < dataset.problems.size(); ++p) {
     const std::vector<KernelSpec> specs = kernels_of(dataset, first[p], first[p + 1]);
     columns.resize(width * specs.size());
-    family.extract(dataset.problems[p], target, dataset.threads, specs, columns, {});
+    family.extract(dataset.problems[p], target, dataset.threads[p], specs, columns, {});
     for (std::size_t f = 0; f < width; ++f) {
       for (std::size_t i = 0; i < specs.size(); ++i) {
         values[(first[p] + i) * width + f] = columns[f * specs.size() + i];
@@ -299,7 +329,7 @@ std::vector<ScoredRow> score(const Dataset& dataset, const Target& target, const
   std::vector<double> seconds;
   for (std::size_t p = 0; p < dataset.problems.size(); ++p) {
     const std::vector<KernelSpec> specs = kernels_of(dataset, first[p], first[p + 1]);
-    const RankInput input{dataset.problems[p], target, dataset.threads, specs};
+    const RankInput input{dataset.problems[p], target, dataset.threads[p], specs};
     seconds.assign(specs.size(), 0);
     if (!predict(input, seconds)) score_by_analysis(input, seconds);
     for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -347,7 +377,7 @@ std::vector<Outside> outside_of(const Dataset& dataset, const Target& target,
   std::vector<Outside> outside;
   for (std::size_t p = 0; p < dataset.problems.size(); ++p) {
     const std::vector<KernelSpec> specs = kernels_of(dataset, first[p], first[p + 1]);
-    std::string reason = ranker->why_not({dataset.problems[p], target, dataset.threads, specs});
+    std::string reason = ranker->why_not({dataset.problems[p], target, dataset.threads[p], specs});
     if (!reason.empty()) outside.push_back({p, std::move(reason)});
   }
   return outside;

@@ -26,9 +26,11 @@ struct Dataset {
     friend bool operator==(const Row&, const Row&) = default;
   };
   std::string target;
-  int threads = 1;
   std::vector<std::string> devices;  // that measured, sorted
-  std::vector<Problem> problems;     // sorted by their text; at least one, all of one operation
+  // Sorted by their text, then by threads; at least one, all of one operation. A problem that was
+  // measured with several numbers of threads is there once for each.
+  std::vector<Problem> problems;
+  std::vector<int> threads;  // of each problem
   std::vector<KernelSpec> kernels;
   std::vector<std::string> kernel_names;  // sorted
   std::vector<Row> rows;                  // sorted by problem, then kernel name
@@ -36,6 +38,10 @@ struct Dataset {
 };
 
 Op op_of(const Dataset& dataset);
+
+// The numbers of threads that there are, in their order.
+std::vector<int> thread_numbers(const Dataset& dataset);
+std::vector<int> thread_numbers(const measure::SweepData& data);
 
 // Joins the rows of several sweeps.
 measure::SweepData joined(std::span<const measure::SweepData> parts);
@@ -46,7 +52,7 @@ struct DatasetFilter {
   std::string target = {};          // empty: the only one in the data
   std::vector<std::string> dtypes;  // keys of Family::model_key, "bf16", "fp8_bf8"; empty: all
   std::vector<std::string> kernels = {};  // wildcards over their names; empty: all
-  int threads = 0;                        // 0: the only number in the data
+  std::vector<int> threads = {};          // empty: the only number in the data
   bool drop_unseen = true;   // leave out what only scoring may look at: problems of that
                              // side of the split, and kernels that no feature describes
   bool only_unseen = false;  // leave out all others
@@ -55,13 +61,17 @@ struct DatasetFilter {
 
 // Makes a data set. A kernel that was measured several times on a problem (on several devices or in
 // several runs) gets the median of its times. Throws Error{invalid_argument} when no rows are left,
-// when rows of several targets, numbers of threads or operations are left, and when there are fewer
-// problems than needed. Throws Error{parse_error} with the number of the first row whose problem or
-// kernel cannot be read.
+// when rows of several targets or operations are left, or of several numbers of threads although
+// none was asked for, and when there are fewer problems than needed. Throws Error{parse_error} with
+// the number of the first row whose problem or kernel cannot be read.
 Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter);
 
 // The index of each problem's first row, followed by the number of rows.
 std::vector<std::size_t> first_rows(const Dataset& dataset);
+
+// For each row the first problem that is equal to its own, which may differ in threads. What must
+// not be torn apart, such as the learned side and the judged one of a fold, goes by these.
+std::vector<std::size_t> groups_of(const Dataset& dataset);
 
 // rows x features numbers, row by row.
 std::vector<double> feature_rows(const Dataset& dataset, const Target& target);

@@ -100,7 +100,7 @@ std::optional<Fit> fit_of(const Dataset& dataset, const Target& target,
     for (const Dataset::Row& row : rows) specs.push_back(dataset.kernels[row.kernel]);
     const Problem& problem = dataset.problems[p];
     seconds.assign(specs.size(), 0);
-    const RankInput input{problem, target, dataset.threads, specs};
+    const RankInput input{problem, target, dataset.threads[p], specs};
     if (!predict_seconds(*model, family.extract, input, seconds)) continue;
     add_problem(rows, {quantity, family.flops(problem), family.bytes(problem)}, seconds, pairs);
   }

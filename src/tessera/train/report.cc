@@ -25,7 +25,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Dataset& data, c
   }
   return {
       {"Target", fmt::format("{}: {}", target.name, target.description)},
-      {"Threads", fmt::format("{}", data.threads)},
+      {"Threads", fmt::format("{}", fmt::join(thread_numbers(data), ", "))},
       {"Measurements",
        fmt::format("{} rows: {} problems, {} kernels, on {}", data.rows.size(),
                    data.problems.size(), data.kernels.size(), fmt::join(data.devices, ", "))},
@@ -55,10 +55,11 @@ std::vector<PredictedTime> sample_of(const Dataset& data, const std::vector<Scor
   return all;
 }
 
-// The roofs count the data's threads of a CPU, or all units of a GPU. Types without an instruction
-// in the target's row have no roof.
+// The roofs count the most threads of the data on a CPU, or all units of a GPU. Types without an
+// instruction in the target's row have no roof.
 std::vector<Roof> roofs_of(const Dataset& data, const Target& target) {
-  const int units = counts_threads(target) ? std::min(data.threads, target.units) : target.units;
+  const int units =
+      counts_threads(target) ? std::min(thread_numbers(data).back(), target.units) : target.units;
   const Family& family = family_of(op_of(data));
   std::map<std::string, Roof> roofs;
   for (const Problem& problem : data.problems) {

@@ -54,10 +54,11 @@ const GoalRow& row_of(Goal goal) { return row_of_enum(kGoals, "goal", goal); }
 
 struct Material {
   std::size_t width = 0;
-  std::vector<double> values;       // rows x width
-  std::vector<float> labels;        // one for each row, like the next two
-  std::vector<float> weights;       // empty: all weights are equal
-  std::vector<std::size_t> groups;  // the problem of each row
+  std::vector<double> values;  // rows x width
+  std::vector<float> labels;   // one for each row, like the next three
+  std::vector<float> weights;  // empty: all weights are equal
+  std::vector<std::size_t> problems;
+  std::vector<std::size_t> groups;  // see groups_of()
   std::vector<double> old_scores;   // scores of a warm start's trees; empty without one
 };
 
@@ -109,11 +110,12 @@ Material material_of(const Dataset& d, const Target& target, const TrainOptions&
   Material m;
   m.width = family_of(op_of(d)).features().size();
   m.values = feature_rows(d, target);
+  m.groups = groups_of(d);
   const std::vector<double> best = best_seconds(d);
   for (const Dataset::Row& row : d.rows) {
     const double fastest = best[row.problem];
     m.labels.push_back(static_cast<float>(label_of(options, d, row, fastest)));
-    m.groups.push_back(row.problem);
+    m.problems.push_back(row.problem);
     if (options.weight_power == 0) continue;
     m.weights.push_back(static_cast<float>(std::pow(fastest / row.seconds, options.weight_power)));
   }
@@ -165,7 +167,7 @@ lightgbm::Dataset data_of(const Material& m, std::span<const std::size_t> rows, 
   const std::vector<double> scores = picked(m.old_scores, rows);
   if (!scores.empty()) lightgbm::set_field(data, "init_score", std::span<const double>(scores));
   if (goal == Goal::ranking) {
-    const std::vector<std::int32_t> queries = queries_of(picked(m.groups, rows));
+    const std::vector<std::int32_t> queries = queries_of(picked(m.problems, rows));
     lightgbm::set_field(data, "group", std::span<const std::int32_t>(queries));
   }
   std::vector<std::string_view> names;
@@ -312,9 +314,9 @@ void weigh_hard_problems(const Evaluation& evaluation, Material& m) {
   results.resize(static_cast<std::size_t>(std::ceil(kHardShare * double(results.size()))));
   std::set<std::size_t> hard;
   for (const ProblemResult* result : results) hard.insert(result->problem);
-  if (m.weights.empty()) m.weights.assign(m.groups.size(), 1);
-  for (std::size_t i = 0; i < m.groups.size(); ++i) {
-    if (hard.contains(m.groups[i])) m.weights[i] *= kHarderWeight;
+  if (m.weights.empty()) m.weights.assign(m.problems.size(), 1);
+  for (std::size_t i = 0; i < m.problems.size(); ++i) {
+    if (hard.contains(m.problems[i])) m.weights[i] *= kHarderWeight;
   }
 }
 
@@ -354,15 +356,19 @@ int trees_after_warm_start(const Material& m, const Dataset& d, std::span<const 
 
 // ---- what is told about it ----
 
+// Of the features of problems, and of those of the machine that differ between rows, which are the
+// numbers of threads.
 std::vector<TrainingRange> ranges_of(const Material& m, std::span<const Feature> features) {
   std::vector<TrainingRange> ranges;
   for (std::size_t f = 0; f < features.size(); ++f) {
-    if (features[f].group != FeatureGroup::problem) continue;
+    const bool is_machine = features[f].group == FeatureGroup::hardware;
+    if (features[f].group != FeatureGroup::problem && !is_machine) continue;
     TrainingRange range{std::string(features[f].name), HUGE_VAL, -HUGE_VAL};
     for (std::size_t i = f; i < m.values.size(); i += m.width) {
       range.min = std::min(range.min, m.values[i]);
       range.max = std::max(range.max, m.values[i]);
     }
+    if (is_machine && range.min == range.max) continue;
     ranges.push_back(std::move(range));
   }
   return ranges;
@@ -419,7 +425,8 @@ Manifest manifest_of(const Dataset& d, const Target& target, const Material& m,
   for (const KernelSpec& kernel : d.kernels) keys.insert(model_key(kernel));
   o.dtypes.assign(keys.begin(), keys.end());
   o.machine = to_json(target);
-  o.threads = counts_threads(target) ? d.threads : 0;
+  const std::vector<int> threads = thread_numbers(d);
+  o.threads = counts_threads(target) && threads.size() == 1 ? threads.front() : 0;
   o.quantity = goal.quantity;
   o.transform = transform_of(options);
   o.feature_hash = feature_hash_text(features);
@@ -517,9 +524,10 @@ void check(const Dataset& d, const Target& target, const TrainOptions& o) {
     refuse_training("the warm start's transform is '{}', wanted is '{}'",
                     to_string(before.transform), to_string(transform_of(o)));
   }
-  if (before.threads != 0 && before.threads != d.threads) {
+  const std::vector<int> threads = thread_numbers(d);
+  if (before.threads != 0 && threads != std::vector<int>{before.threads}) {
     refuse_training("the warm start's data are of {} threads, these are of {}", before.threads,
-                    d.threads);
+                    fmt::join(threads, ", "));
   }
   const std::size_t features = family_of(op_of(d)).features().size();
   if (before.features.size() != features) {
@@ -544,9 +552,7 @@ Goal parse_goal(std::string_view word) {
 
 TrainResult train(const Dataset& dataset, const Target& target, const TrainOptions& options) {
   check(dataset, target, options);
-  std::vector<std::size_t> groups;
-  for (const Dataset::Row& row : dataset.rows) groups.push_back(row.problem);
-  const std::vector<int> fold_of_row = group_folds(groups, options.folds);
+  const std::vector<int> fold_of_row = group_folds(groups_of(dataset), options.folds);
   lightgbm::load();
   Material material = material_of(dataset, target, options);
   const std::string params = text_of(params_of(options));

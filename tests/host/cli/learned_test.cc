@@ -25,7 +25,7 @@ class CliLearned : public CliTest {
   void make_store(const std::string& name, const train::Dataset& d) const {
     measure::SweepRun run = made_up::sweep_run("a");
     run.target = d.target;
-    run.threads = d.threads;
+    run.threads = d.threads.front();
     measure::SweepData data;
     data.runs = {run};
     for (const Problem& problem : d.problems) data.problems.push_back(to_string(problem));

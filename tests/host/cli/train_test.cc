@@ -138,11 +138,11 @@ TEST_F(CliTrained, EvaluatesOtherThreads) {
                  "data to learn from: no row is ok and measured on avx512 with 1 threads; there is "
                  "avx512 with 2 threads");
   const Json json = run_json("evaluate --model m --data two.sqlite --threads 2");
-  EXPECT_EQ(json.at("threads"), 2);
+  EXPECT_EQ(json.at("threads"), Json::array({2}));
   EXPECT_EQ(json.at("outside"), 16);
   EXPECT_EQ(json.at("model").at("problems"), 16);
   EXPECT_EQ(json.at("model").at("mean"), json.at("analytic").at("mean"));
-  EXPECT_EQ(run_json("evaluate --model m --data sweep.sqlite").at("threads"), 1);
+  EXPECT_EQ(run_json("evaluate --model m --data sweep.sqlite").at("threads"), Json::array({1}));
   const std::string title = "avx512 of 2 threads, by a model that learned 1\n";
   for (const char* words : {"--model m", "--compare m m"}) {
     const CliResult text =
@@ -155,6 +155,36 @@ TEST_F(CliTrained, EvaluatesOtherThreads) {
   expect_failure("evaluate --compare m n --data two.sqlite --unseen --retrain --threads 2",
                  "evaluate: --retrain learns from as many threads as OLD did, so that --threads 2 "
                  "cannot be given with it");
+}
+
+// A model of one and two threads has an opinion for both, and for no third number.
+TEST_F(CliTrained, LearnsSeveralNumbersOfThreads) {
+  measure::SweepData data = measure::read_sweep_data(folder() / "sweep.sqlite");
+  const auto store_with = [&](const char* name, int threads) {
+    for (measure::SweepRun& run : data.runs) run.threads = threads;
+    const measure::SweepPart part{data, "test"};
+    measure::SweepStore(folder() / name).add({&part, 1}, measure::Conflict::refuse);
+  };
+  store_with("of2.sqlite", 2);
+  store_with("of3.sqlite", 3);
+  const std::string train =
+      "train --data sweep.sqlite of2.sqlite --target avx512 --dtype fp32 --folds 3 --trees 2 "
+      "--leaves 7 --jobs 1 --output both";
+  expect_failure(train.c_str(),
+                 "data to learn from: one number of threads must be chosen, got 1, 2");
+  const CliResult result = run((train + " --threads 1,2").c_str());
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(load_model(folder() / "both").manifest.threads, 0);
+  const auto outside = [&](const std::string& options) {
+    return run_json(("evaluate --model both " + options).c_str()).at("outside");
+  };
+  EXPECT_EQ(outside("--learned --data sweep.sqlite of2.sqlite"), 0);
+  EXPECT_EQ(outside("--learned --data of2.sqlite --threads 2"), 0);
+  EXPECT_EQ(outside("--data of3.sqlite"), 16);
+  const CliResult text = run("evaluate --model both --data of3.sqlite");
+  EXPECT_NE(text.out.find("hw_threads = 3 is 1 above the 1 to 2 that were trained"),
+            std::string::npos)
+      << text.out;
 }
 
 TEST_F(CliTrained, CompareCountsAndSavesChoices) {

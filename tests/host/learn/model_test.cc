@@ -143,8 +143,10 @@ TEST(Model, FilesThatDoNotBelongTogether) {
             "parse_error: small/manifest.json: ranges must name the problem feature 'x0' once, got "
             "it 2 times");
   manifest.ranges = {{"x0", 1, 2}, {"x1", 1, 2}};
-  EXPECT_EQ(error(),
-            "parse_error: small/manifest.json: ranges names 'x1', which is no problem feature");
+  EXPECT_EQ(
+      error(),
+      "parse_error: small/manifest.json: ranges names 'x1', which is no feature of problems or "
+      "machines");
   manifest = small_manifest();
   const std::string text = edited(kSmall, "feature_names=x0 x1", "feature_names=x0 z");
   manifest.model_hash = hash_hex(text);

@@ -27,7 +27,7 @@ TEST_F(Datasets, RowsAreSortedAndComplete) {
   std::ranges::reverse(data_.rows);
   const Dataset d = make_dataset(data_, {});
   EXPECT_EQ(d.target, "avx512");
-  EXPECT_EQ(d.threads, 1);
+  EXPECT_EQ(d.threads, std::vector<int>(6, 1));
   EXPECT_EQ(d.problems.size(), 6U);
   ASSERT_EQ(d.rows.size(), 30U);
   EXPECT_TRUE(std::ranges::is_sorted(d.kernel_names));
@@ -122,10 +122,42 @@ TEST_F(Datasets, ProblemsWithoutFeaturesOfTheirOwnAreLeftOut) {
   for (const Problem& problem : d.problems) EXPECT_NE(to_string(problem), *learned);
 }
 
+// A problem is there once for each number of threads, with features and times of its own.
+TEST_F(Datasets, SeveralNumbersOfThreads) {
+  measure::SweepData two = data_;
+  two.runs.at(0).threads = 2;
+  for (measure::SweepRow& row : two.rows) row.seconds /= 1.5;
+  const measure::SweepData both = joined(std::vector{two, data_});
+  EXPECT_EQ(thread_numbers(both), (std::vector{1, 2}));
+  const Dataset d = make_dataset(both, {.threads = {1, 2}});
+  const Dataset one = make_dataset(both, {.threads = {1}});
+  EXPECT_EQ(one.hash, make_dataset(data_, {}).hash);
+  EXPECT_NE(d.hash, one.hash);
+  ASSERT_EQ(d.problems.size(), 2 * one.problems.size());
+  EXPECT_EQ(thread_numbers(d), (std::vector{1, 2}));
+  EXPECT_EQ(thread_numbers(one), std::vector{1});
+  const std::vector<std::size_t> groups = groups_of(d);
+  const std::vector<double> values = feature_rows(d, target_);
+  const std::vector<double> values_of_one = feature_rows(one, target_);
+  const std::size_t width = values.size() / d.rows.size();
+  for (std::size_t i = 0; i < d.rows.size(); ++i) {
+    const std::size_t p = d.rows[i].problem;
+    EXPECT_EQ(d.threads[p], 1 + static_cast<int>(p % 2));
+    EXPECT_EQ(d.problems[p], one.problems[p / 2]);
+    EXPECT_EQ(groups[i], p / 2 * 2);
+    const std::size_t same = p / 2 * 5 + i % 5;  // five kernels a problem
+    const std::span<const double> row = std::span(values).subspan(i * width, width);
+    const bool is_equal =
+        std::ranges::equal(row, std::span(values_of_one).subspan(same * width, width));
+    EXPECT_EQ(is_equal, d.threads[p] == 1);
+    EXPECT_EQ(d.rows[i].seconds, one.rows[same].seconds / (d.threads[p] == 1 ? 1 : 1.5));
+  }
+}
+
 TEST_F(Datasets, BadData) {
   const std::string begin = "invalid_argument: data to learn from: ";
   EXPECT_EQ(refusal({}), begin + "no row is ok and measured on any target; there is nothing");
-  EXPECT_EQ(refusal(data_, {.target = "avx2", .threads = 2}),
+  EXPECT_EQ(refusal(data_, {.target = "avx2", .threads = {2}}),
             begin +
                 "no row is ok and measured on avx2 with 2 threads; there is avx512 with 1 "
                 "threads");

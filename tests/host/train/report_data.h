@@ -99,7 +99,6 @@ inline train::Dataset noisy_data(const Target& target, std::size_t problems, std
   }
   train::Dataset d;
   d.target = target.name;
-  d.threads = 2;
   d.devices = {"an EPYC", "another one"};
   d.hash = "0123";
   const std::vector<KernelSpec> all = family.candidates(chosen.begin()->second, target);
@@ -111,9 +110,10 @@ inline train::Dataset noisy_data(const Target& target, std::size_t problems, std
   for (const auto& [text, problem] : chosen) {
     const auto place = static_cast<std::uint32_t>(d.problems.size());
     d.problems.push_back(problem);
+    d.threads.push_back(2);
     for (std::uint32_t k = 0; k < d.kernels.size(); ++k) {
       if (!family.supports(d.kernels[k], problem, target)) continue;
-      const double seconds = family.estimate(d.kernels[k], problem, target, d.threads).seconds;
+      const double seconds = family.estimate(d.kernels[k], problem, target, 2).seconds;
       d.rows.push_back({place, k, seconds * std::exp(noise(random))});
     }
   }

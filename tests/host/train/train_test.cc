@@ -248,7 +248,7 @@ TEST_F(Train, BadOptions) {
 TEST_F(Train, OutsideOfItsRanges) {
   const auto model = saved(train(dataset_, target_, options_));
   Dataset other = dataset_;
-  other.threads = 2;
+  other.threads.assign(other.problems.size(), 2);
   const std::vector<Outside> outside = outside_of(other, target_, model);
   ASSERT_EQ(outside.size(), other.problems.size());
   EXPECT_EQ(outside[0].reason,
