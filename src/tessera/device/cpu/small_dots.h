@@ -18,6 +18,11 @@ struct SmallDots {
 };
 using SmallMultiplyDots = void (*)(const SmallDots& t);
 
+// Kernels share this function as compiled code. It is written for AVX-512; no kernel for other
+// machines names it.
+template <class Math, int kRows, int kColumns>
+void small_dots(const SmallDots& t);
+
 #if defined(__AVX512F__)
 // Pairs of 128 bits: the even or the odd ones of a, then those of b.
 template <int kOdd, int... I>
@@ -86,7 +91,6 @@ template <class Math, class Out, int kRows, int kColumns>
     }                                                             \
     [[fallthrough]];
 
-// Kernels share this function as compiled code.
 template <class Math, int kRows, int kColumns>
 [[gnu::noinline]] void small_dots(const SmallDots& t) {
   using Acc = typename Math::Acc;

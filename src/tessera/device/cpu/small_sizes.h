@@ -9,9 +9,15 @@ namespace tessera::device {
 // rows of B added in their order.
 enum class SmallKind { blocks, dots, rows };
 
-// The most rows of a register block of so many vectors. Where columns are transposed first, four
-// words of them need registers, too.
-constexpr int small_rows(int vectors, bool transposes) {
+inline constexpr int kSmallFewLanes = 8;  // of machines with 16 vector registers, others have 32
+
+// The most rows of a register block of so many vectors of `lanes` lanes. Where columns are
+// transposed first, four words of them need registers, too.
+constexpr int small_rows(int vectors, bool transposes, int lanes) {
+  if (lanes <= kSmallFewLanes) {
+    if (transposes) return vectors == 1 ? 6 : 3;
+    return vectors == 1 ? 8 : vectors == 2 ? 6 : 4;
+  }
   if (transposes) return vectors == 1 ? 12 : 6;
   return vectors == 1 ? 14 : vectors == 2 ? 12 : vectors == 3 ? 9 : 6;
 }

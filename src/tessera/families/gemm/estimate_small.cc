@@ -17,12 +17,14 @@ namespace {
 // without which all kernels are alike where reading takes longest, and the cycles of finishing.
 // "Cycles" are clock cycles of a core.
 struct SmallModel {
-  double call_us = 0.026;    // microseconds of a launch on one thread
-  double team_share = 0.75;  // of the target's launch_us: teams of short calls still spin
-  double jump = 5.9;         // least cycles of a step of k, which jumps to one of its rows
-  double block = 39.6;       // cycles to enter and leave a register block
-  double panel = 40.2;       // cycles of the driver for a panel
-  double transposed = 16.6;  // cycles to transpose four words of a vector of columns
+  double call_us = 0.026;       // microseconds of a launch on one thread
+  double team_share = 0.75;     // of the target's launch_us: teams of short calls still spin
+  double jump[2] = {5.9, 8.3};  // least cycles of a step of k, which jumps to one of its rows;
+                                // the second number of 16 registers, here and below
+  double wide_jump = 10;        // the same of 16 registers and three vectors
+  double block = 39.6;          // cycles to enter and leave a register block
+  double panel = 40.2;          // cycles of the driver for a panel
+  double transposed[2] = {16.6, 75};    // cycles to transpose four words of a vector of columns
   double interleaved[2] = {0.13, 5.6};  // cycles to interleave a word of a vector: bf16, int8
   double beside = 0.39;          // share of making words that products do not hide, or reverse
   double load[2] = {0.85, 0.9};  // cycles of a load: by rows, along k
@@ -33,6 +35,7 @@ struct SmallModel {
   double dot_load = 2;            // cycles of a load of a block of dot products
   double dot_jump = 8.7;          // least cycles of one of its steps
   double strip[2] = {1.8, 2.53};  // rows in order: cycles of a vector, narrow and wide
+  double few_strip = 1.9;         // how many times these of 16 registers
   double strip_row = 0.47;        // cycles for each row of B, and for each pair of rows of A
   double strip_call = 34.4;
   double hidden = 0.1;       // share of the shorter of products and reading that does not hide
@@ -72,6 +75,12 @@ double all_bytes(const SmallCase& x) {
 
 // ---- register blocks ----
 
+bool few_lanes(const SmallCase& x) { return x.lanes <= device::kSmallFewLanes; }
+double jump_cycles(const SmallCase& x, double vectors) {
+  if (!few_lanes(x)) return kModel.jump[0];
+  return vectors > 2 ? kModel.wide_jump : kModel.jump[1];
+}
+
 // Cycles of one block of `rows` rows and `vectors` vectors. `source`: cycles to make a word of a
 // vector, 0 where words lie in memory; `together`: words that a step takes.
 double small_block_cycles(const SmallCase& x, double rows, double vectors, double source,
@@ -79,19 +88,20 @@ double small_block_cycles(const SmallCase& x, double rows, double vectors, doubl
   const double products = rows * vectors * together / x.rate;
   const double loads = (rows + vectors) * together * kModel.load[x.along_k ? 1 : 0];
   const double made = vectors * together * source;
-  const double step =
-      std::max({products, loads, made, kModel.jump}) + kModel.beside * std::min(products, made);
+  const double step = std::max({products, loads, made, jump_cycles(x, vectors)}) +
+                      kModel.beside * std::min(products, made);
   return kModel.block + blocks(x.words, together) * step;
 }
 
 double source_cycles(const SmallCase& x) {
-  if (x.along_k) return kModel.transposed / 4;
+  if (x.along_k) return kModel.transposed[few_lanes(x) ? 1 : 0] / 4;
   return x.per_word == 1 ? 0 : kModel.interleaved[x.per_word == 2 ? 0 : 1];
 }
 
 // All rows of a panel.
 double small_panel_cycles(const SmallCase& x, int vectors) {
-  const int first = device::small_rows(vectors, x.along_k);
+  const int lanes = static_cast<int>(x.lanes);
+  const int first = device::small_rows(vectors, x.along_k, lanes);
   const double together = x.along_k || (vectors == 1 && x.per_word == 1) ? 4 : 1;
   const double source = source_cycles(x);
   if (!keeps_panel(x.a)) {
@@ -102,7 +112,7 @@ double small_panel_cycles(const SmallCase& x, int vectors) {
   const double rest = x.rows - few;
   const double cycles = small_block_cycles(x, few, vectors, source, together);
   if (rest <= 0) return cycles;
-  const double groups = blocks(rest, device::small_rows(vectors, false));
+  const double groups = blocks(rest, device::small_rows(vectors, false, lanes));
   return cycles + groups * small_block_cycles(x, rest / groups, vectors, 0, vectors == 1 ? 4 : 1);
 }
 
@@ -141,7 +151,8 @@ double all_dots_cycles(const SmallCase& x) {
 double all_rows_cycles(const SmallCase& x) {
   const double times = x.rows / x.a.warp_tile.m;
   const bool narrow = x.columns <= static_cast<double>(device::kSmallStripVectors) * 2 * x.lanes;
-  const double vector = std::max(x.a.warp_tile.m / x.rate, kModel.strip[narrow ? 0 : 1]);
+  const double strip = kModel.strip[narrow ? 0 : 1] * (few_lanes(x) ? kModel.few_strip : 1);
+  const double vector = std::max(x.a.warp_tile.m / x.rate, strip);
   const double each = kModel.strip_call + x.words * blocks(x.columns, x.lanes) * vector +
                       x.words * kModel.strip_row;
   return times * std::max(each, read_cycles(x, b_bytes(x), b_bytes(x)));

@@ -11,13 +11,18 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kSmallVectorBytes = 64;  // the vectors that the kernels are written for
-constexpr int kSmallRegisters = 32;
+// The vectors that the kernels are written for, and the registers that hold them.
+constexpr int kFewBytes = 32, kFewRegisters = 16;
+constexpr int kManyBytes = 64, kManyRegisters = 32;
+int registers_needed(const Case& c) {
+  return c.target.vector_bytes == kFewBytes ? kFewRegisters : kManyRegisters;
+}
 
 // The most products of words. Up to here a core takes 0.3 ms, and operands fit into L2; beyond,
 // blocked kernels are better and nothing is known of these.
 constexpr std::int64_t kMostWordProducts = std::int64_t{1} << 24;
 constexpr std::int64_t kMostWords = 4096;  // of k, which is not cut: a row of A stays in L1
+constexpr std::int64_t kMostWordsOfB = std::int64_t{1} << 22;  // beyond, memory is what counts
 constexpr std::int64_t kMostOutputs = std::int64_t{1} << 19;  // written by panels, not by rows
 
 const Instruction* word_instruction(const Case& c) {
@@ -41,15 +46,18 @@ std::string shapes_not_listed(const Case& c) {
 }
 
 constexpr Rule kSmall[] = {
-    {[](const Case& c) { return c.target.vector_bytes == kSmallVectorBytes; },
+    {[](const Case& c) {
+       return c.target.vector_bytes == kFewBytes || c.target.vector_bytes == kManyBytes;
+     },
      [](const Case& c) {
-       return fmt::format("small is written for vectors of {} bytes, {} has {}", kSmallVectorBytes,
-                          c.target.name, c.target.vector_bytes);
+       return fmt::format("small is written for vectors of {} or {} bytes, {} has {}", kFewBytes,
+                          kManyBytes, c.target.name, c.target.vector_bytes);
      }},
-    {[](const Case& c) { return c.target.vector_registers >= kSmallRegisters; },
+    {[](const Case& c) { return c.target.vector_registers >= registers_needed(c); },
      [](const Case& c) {
-       return fmt::format("small needs {} vector registers, {} has {}", kSmallRegisters,
-                          c.target.name, c.target.vector_registers);
+       return fmt::format("small needs {} vector registers for vectors of {} bytes, {} has {}",
+                          registers_needed(c), c.target.vector_bytes, c.target.name,
+                          c.target.vector_registers);
      }},
     kUnusedFieldsRule,
     {[](const Case& c) {
@@ -84,14 +92,17 @@ constexpr Rule kSmall[] = {
     {shapes_listed, shapes_not_listed},
 };
 
-// One and two rows by rows of fp32 are always faster in order, so that blocks do not serve them.
+// One and two rows by rows of fp32 are always faster in order, so that blocks do not serve them
+// where kernels in order exist.
 constexpr std::int64_t kLeastRowsInPlace = 3;
 
-std::string rows_do_not_fit(const Algorithm& a, SmallKind kind, const GemmProblem& p) {
+std::string rows_do_not_fit(const Algorithm& a, SmallKind kind, const GemmProblem& p, int lanes) {
   const int rows = a.warp_tile.m;
   const std::int64_t m = p.m;
   if (kind == SmallKind::blocks) {
-    if (m >= kLeastRowsInPlace || !is_fp32(p.a) || !b_is_row_major(p.layout)) return "";
+    if (m >= kLeastRowsInPlace || lanes <= device::kSmallFewLanes || !is_fp32(p.a) ||
+        !b_is_row_major(p.layout))
+      return "";
     return fmt::format("small serves m >= {} with blocks of rows of fp32, got m={}",
                        kLeastRowsInPlace, m);
   }
@@ -117,7 +128,8 @@ Verdict small_supports(const KernelSpec& spec, const GemmProblem& p, const Targe
                         device::kSmallEndBytes, p.k, bytes)};
   }
   const Algorithm& a = spec.algorithm;
-  if (std::string why = rows_do_not_fit(a, small_kind(a, target), p); !why.empty()) return {why};
+  if (std::string why = rows_do_not_fit(a, small_kind(a, target), p, lanes); !why.empty())
+    return {why};
   if (p.m > kMostOutputs / p.n) {
     return {fmt::format("small serves at most {} elements of output, got m={} n={}", kMostOutputs,
                         p.m, p.n)};
@@ -126,6 +138,10 @@ Verdict small_supports(const KernelSpec& spec, const GemmProblem& p, const Targe
   if (words > kMostWords) {
     return {fmt::format("small serves at most {} words of k, got k={}, which are {}", kMostWords,
                         p.k, words)};
+  }
+  if (words > kMostWordsOfB / p.n) {
+    return {fmt::format("small serves at most {} words of B, got n={} by {} words of k",
+                        kMostWordsOfB, p.n, words)};
   }
   if (words <= kMostWordProducts / (p.m * p.n)) return {};
   return {fmt::format("small serves at most {} products of words, got m={} n={} and {} words of k",

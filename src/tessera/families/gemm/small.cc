@@ -15,45 +15,55 @@ constexpr Shape3 kDots[] = {{1, 16, 1}, {2, 12, 1}, {3, 8, 1}, {4, 6, 1}};
 
 int lanes_of(const Target& target) { return std::max(1, target.vector_bytes / 4); }
 
+// Dot products, and two rows in order, are written for 32 registers of 16 lanes.
+bool has_all_kinds(int lanes) { return lanes > device::kSmallFewLanes; }
+
 Algorithm shape_of(const Shape3& tile, const Shape3& warp_tile) {
   return {.pipeline = Pipeline::small, .tile = tile, .warp_tile = warp_tile};
 }
 
 // Blocks of so many vectors that read B as it lies for each of their rows anew.
 Algorithm blocks_of(int vectors, int per_word, bool transposes, int lanes) {
-  const Shape3 block = {device::small_rows(vectors, transposes), vectors * lanes, per_word};
+  const Shape3 block = {device::small_rows(vectors, transposes, lanes), vectors * lanes, per_word};
   return shape_of(block, block);
 }
 // Blocks that keep the words of two vectors in a panel.
 Algorithm kept_blocks(int per_word, int lanes) {
-  const Shape3 block = {device::small_rows(2, false), 2 * lanes, per_word};
+  const Shape3 block = {device::small_rows(2, false, lanes), 2 * lanes, per_word};
   return shape_of({kKeptRows, block.n, per_word}, block);
 }
 
+// Rows of B in their order for so many rows of A.
+Algorithm in_order(int rows, int lanes) {
+  const Shape3 block = {rows, 8 * lanes, 1};
+  return shape_of(block, block);
+}
+
 std::vector<Algorithm> shapes_along_k(int per_word, int lanes) {
-  std::vector<Algorithm> all;
+  std::vector<Algorithm> all = {kept_blocks(per_word, lanes)};
+  if (!has_all_kinds(lanes)) return all;
+  for (const int vectors : {1, 2}) all.push_back(blocks_of(vectors, per_word, true, lanes));
   for (const Shape3& dots : kDots) {
     const Shape3 block = {dots.m, dots.n, per_word * lanes};
     all.push_back(shape_of(block, block));
   }
-  all.push_back(blocks_of(1, per_word, true, lanes));
-  all.push_back(blocks_of(2, per_word, true, lanes));
-  all.push_back(kept_blocks(per_word, lanes));
   return all;
 }
 
 std::vector<Algorithm> shapes_by_rows(int per_word, int lanes) {
-  std::vector<Algorithm> all = {blocks_of(2, per_word, false, lanes),
-                                blocks_of(4, per_word, false, lanes)};
+  std::vector<Algorithm> all = {blocks_of(2, per_word, false, lanes)};
+  if (!has_all_kinds(lanes)) {
+    all.push_back(blocks_of(3, per_word, false, lanes));
+    all.push_back(in_order(1, lanes));
+    return all;
+  }
+  all.push_back(blocks_of(4, per_word, false, lanes));
   if (per_word > 1) {
     all.push_back(kept_blocks(per_word, lanes));
     return all;
   }
   all.push_back(blocks_of(3, per_word, false, lanes));
-  for (const int rows : {1, 2}) {
-    const Shape3 block = {rows, 8 * lanes, 1};
-    all.push_back(shape_of(block, block));
-  }
+  for (const int rows : {1, 2}) all.push_back(in_order(rows, lanes));
   return all;
 }
 
