@@ -23,7 +23,7 @@ int registers_needed(const Case& c) {
 constexpr std::int64_t kMostWordProducts = std::int64_t{1} << 24;
 constexpr std::int64_t kMostWords = 4096;  // of k, which is not cut: a row of A stays in L1
 constexpr std::int64_t kMostWordsOfB = std::int64_t{1} << 22;  // beyond, memory is what counts
-constexpr std::int64_t kMostOutputs = std::int64_t{1} << 19;  // written by panels, not by rows
+constexpr std::int64_t kMostOutputs = std::int64_t{1} << 19;   // written by panels, not by rows
 
 const Instruction* word_instruction(const Case& c) {
   return find_word_instruction(c.signature, words_in_memory(c.signature.a), c.target);
