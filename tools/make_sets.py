@@ -69,6 +69,7 @@ CPU = {
         # Kernels for short calls, all of them essential: compiling takes longer than many calls.
         # Tile and warp tile; the k of dot products is a vector of words.
         "small": {
+            "types": ("fp32", "bf16", "int8"),
             "rcr": [("1x16", "1x16", 16), ("2x12", "2x12", 16), ("3x8", "3x8", 16),
                     ("4x6", "4x6", 16), ("12x16", "12x16", 1), ("6x32", "6x32", 1),
                     ("3072x32", "12x32", 1)],
@@ -113,6 +114,13 @@ CPU = {
             ("direct", "48x192x256", "0x0x1", "6x16"),
             ("stream", "8x384x512", "0x0x1", "8x8"),
         ],
+        "small": {
+            "types": ("fp32",),
+            "rcr": [("1x8", "1x8", 8), ("2x4", "2x4", 8), ("3x4", "3x4", 8), ("4x3", "4x3", 8),
+                    ("6x8", "6x8", 1), ("3072x16", "6x16", 1)],
+            "rrr": [("6x16", "6x16", 1), ("4x24", "4x24", 1)],
+            "fp32": [("1x96", "1x96", 1), ("2x48", "2x48", 1)],
+        },
     },
     "generic": {
         "products": {},
@@ -247,7 +255,7 @@ def amx_names(target, table, dtype, layout, kind):
 
 def small_names(target, table, dtype, layout, kind):
     """Kernels that multiply words as memory holds them: two by rows differ between types."""
-    if kind != "essential" or layout not in table or dtype not in ("fp32", "bf16", "int8"):
+    if kind != "essential" or layout not in table or dtype not in table["types"]:
         return
     products = 4 // SIZES[dtype]
     shapes = list(table[layout])

@@ -153,7 +153,7 @@ const std::vector<Row> kTable = {
     {"avx512", 2, "gemm m=512 n=512 k=512 preshuffle=1",
      "gemm_fp32_rcr_packb_96x960x2048_0x0x1_12x32x1_presh_avx512"},
     {"avx2", 1, "gemm m=64 n=64 k=64",
-     "gemm_fp32_rcr_packb_240x1536x256_0x0x1_6x16x1_avx2"},
+     "gemm_fp32_rcr_small_3072x16x1_0x0x1_6x16x1_avx2"},
     {"avx2", 1, "gemm m=512 n=512 k=512",
      "gemm_fp32_rcr_packb_240x1536x256_0x0x1_6x16x1_avx2"},
     {"avx2", 1, "gemm m=2048 n=2048 k=2048",

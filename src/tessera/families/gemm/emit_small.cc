@@ -66,14 +66,14 @@ CpuObject small_function(std::string_view header, std::string_view function, std
 }
 
 // The register blocks of panels of so many vectors, as in small_kernel.h.
-void add_blocks(const KernelSpec& spec, std::string_view math, int vectors,
+void add_blocks(const KernelSpec& spec, std::string_view math, int vectors, int lanes,
                 std::vector<CpuObject>& objects) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const bool transposes = !b_is_row_major(s.layout);
   const auto add = [&](std::string_view source, bool transposed) {
     objects.push_back(small_function("small_block.h", "small_block",
                                      fmt::format("{}, {}, {}, {}", math, source, vectors,
-                                                 device::small_rows(vectors, transposed)),
+                                                 device::small_rows(vectors, transposed, lanes)),
                                      "SmallTask"));
   };
   const std::string_view by_rows = words_in_memory(s.a) == 1 ? "PackedWords" : "RowWords";
@@ -88,8 +88,10 @@ std::vector<CpuObject> small_objects(const KernelSpec& spec, const Target& targe
   std::vector<CpuObject> objects = {small_driver(kind), small_workspace()};
   const int rows = a.warp_tile.m;
   if (kind == SmallKind::blocks) {
-    const int most = a.warp_tile.n * 4 / target.vector_bytes;
-    for (int vectors = most; vectors > 0; --vectors) add_blocks(spec, math, vectors, objects);
+    const int lanes = target.vector_bytes / 4;
+    for (int vectors = a.warp_tile.n / lanes; vectors > 0; --vectors) {
+      add_blocks(spec, math, vectors, lanes, objects);
+    }
   } else if (kind == SmallKind::dots) {
     for (const int count : {rows, 2}) {
       if (count == rows || rows == 3) {

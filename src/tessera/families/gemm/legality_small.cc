@@ -11,14 +11,20 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kSmallVectorBytes = 64;  // the vectors that the kernels are written for
-constexpr int kSmallRegisters = 32;
+// The vectors that the kernels are written for, and how many of them registers must hold.
+constexpr int kFewVectorBytes = 32, kFewRegisters = 16;
+constexpr int kManyVectorBytes = 64, kManyRegisters = 32;
+
+int registers_needed(const Target& target) {
+  return target.vector_bytes == kFewVectorBytes ? kFewRegisters : kManyRegisters;
+}
 
 // The most products of words. Up to here a core takes 0.3 ms, and operands fit into L2; beyond,
 // blocked kernels are better and nothing is known of these.
 constexpr std::int64_t kMostWordProducts = std::int64_t{1} << 24;
 constexpr std::int64_t kMostWords = 4096;  // of k, which is not cut: a row of A stays in L1
-constexpr std::int64_t kMostOutputs = std::int64_t{1} << 19;  // written by panels, not by rows
+constexpr std::int64_t kMostWordsOfB = std::int64_t{1} << 22;  // beyond, memory is what counts
+constexpr std::int64_t kMostOutputs = std::int64_t{1} << 19;   // written by panels, not by rows
 
 const Instruction* word_instruction(const Case& c) {
   return find_word_instruction(c.signature, words_in_memory(c.signature.a), c.target);
@@ -41,15 +47,19 @@ std::string shapes_not_listed(const Case& c) {
 }
 
 constexpr Rule kSmall[] = {
-    {[](const Case& c) { return c.target.vector_bytes == kSmallVectorBytes; },
+    {[](const Case& c) {
+       const int bytes = c.target.vector_bytes;
+       return bytes == kFewVectorBytes || bytes == kManyVectorBytes;
+     },
      [](const Case& c) {
-       return fmt::format("small is written for vectors of {} bytes, {} has {}", kSmallVectorBytes,
-                          c.target.name, c.target.vector_bytes);
+       return fmt::format("small is written for vectors of {} or {} bytes, {} has {}",
+                          kFewVectorBytes, kManyVectorBytes, c.target.name, c.target.vector_bytes);
      }},
-    {[](const Case& c) { return c.target.vector_registers >= kSmallRegisters; },
+    {[](const Case& c) { return c.target.vector_registers >= registers_needed(c.target); },
      [](const Case& c) {
-       return fmt::format("small needs {} vector registers, {} has {}", kSmallRegisters,
-                          c.target.name, c.target.vector_registers);
+       return fmt::format("small needs {} registers for vectors of {} bytes, {} has {}",
+                          registers_needed(c.target), c.target.vector_bytes, c.target.name,
+                          c.target.vector_registers);
      }},
     kUnusedFieldsRule,
     {[](const Case& c) {
@@ -126,6 +136,10 @@ Verdict small_supports(const KernelSpec& spec, const GemmProblem& p, const Targe
   if (words > kMostWords) {
     return {fmt::format("small serves at most {} words of k, got k={}, which are {}", kMostWords,
                         p.k, words)};
+  }
+  if (words > kMostWordsOfB / p.n) {
+    return {fmt::format("small serves at most {} words of B, got n={} and {} words of k",
+                        kMostWordsOfB, p.n, words)};
   }
   if (words <= kMostWordProducts / (p.m * p.n)) return {};
   return {fmt::format("small serves at most {} products of words, got m={} n={} and {} words of k",

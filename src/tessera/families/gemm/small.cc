@@ -12,8 +12,10 @@ constexpr int kKeptRows = 3072;  // rows that share a panel: all of a usual prob
 
 // Sums of dot products: rows by columns that fill the registers.
 constexpr Shape3 kDots[] = {{1, 16, 1}, {2, 12, 1}, {3, 8, 1}, {4, 6, 1}};
+constexpr Shape3 kFewDots[] = {{1, 8, 1}, {2, 4, 1}, {3, 4, 1}, {4, 3, 1}};  // of 16 registers
 
 int lanes_of(const Target& target) { return std::max(1, target.vector_bytes / 4); }
+bool has_few_registers(int lanes) { return lanes <= device::kSmallFewLanes; }
 
 Algorithm shape_of(const Shape3& tile, const Shape3& warp_tile) {
   return {.pipeline = Pipeline::small, .tile = tile, .warp_tile = warp_tile};
@@ -21,37 +23,37 @@ Algorithm shape_of(const Shape3& tile, const Shape3& warp_tile) {
 
 // Blocks of so many vectors that read B as it lies for each of their rows anew.
 Algorithm blocks_of(int vectors, int per_word, bool transposes, int lanes) {
-  const Shape3 block = {device::small_rows(vectors, transposes), vectors * lanes, per_word};
+  const Shape3 block = {device::small_rows(vectors, transposes, lanes), vectors * lanes, per_word};
   return shape_of(block, block);
 }
 // Blocks that keep the words of two vectors in a panel.
 Algorithm kept_blocks(int per_word, int lanes) {
-  const Shape3 block = {device::small_rows(2, false), 2 * lanes, per_word};
+  const Shape3 block = {device::small_rows(2, false, lanes), 2 * lanes, per_word};
   return shape_of({kKeptRows, block.n, per_word}, block);
 }
 
 std::vector<Algorithm> shapes_along_k(int per_word, int lanes) {
   std::vector<Algorithm> all;
-  for (const Shape3& dots : kDots) {
+  for (const Shape3& dots : has_few_registers(lanes) ? kFewDots : kDots) {
     const Shape3 block = {dots.m, dots.n, per_word * lanes};
     all.push_back(shape_of(block, block));
   }
   all.push_back(blocks_of(1, per_word, true, lanes));
-  all.push_back(blocks_of(2, per_word, true, lanes));
+  if (!has_few_registers(lanes)) all.push_back(blocks_of(2, per_word, true, lanes));
   all.push_back(kept_blocks(per_word, lanes));
   return all;
 }
 
 std::vector<Algorithm> shapes_by_rows(int per_word, int lanes) {
-  std::vector<Algorithm> all = {blocks_of(2, per_word, false, lanes),
-                                blocks_of(4, per_word, false, lanes)};
+  std::vector<Algorithm> all = {blocks_of(2, per_word, false, lanes)};
+  if (!has_few_registers(lanes)) all.push_back(blocks_of(4, per_word, false, lanes));
   if (per_word > 1) {
     all.push_back(kept_blocks(per_word, lanes));
     return all;
   }
   all.push_back(blocks_of(3, per_word, false, lanes));
   for (const int rows : {1, 2}) {
-    const Shape3 block = {rows, 8 * lanes, 1};
+    const Shape3 block = {rows, device::small_strip_vectors(rows, lanes) * lanes, 1};
     all.push_back(shape_of(block, block));
   }
   return all;

@@ -21,11 +21,11 @@ struct SmallKernel {
   // The functions of a panel of V vectors.
   template <int V>
   static constexpr SmallShape::Blocks blocks_of_vectors() {
-    constexpr int kRows = small_rows(V, false);
+    constexpr int kRows = small_rows(V, false, kLanes);
     constexpr bool kKeeps = C::kTileM > C::kWarpTileM;
     SmallShape::Blocks x{};
     if constexpr (C::kBKContiguous) {
-      constexpr int kFirst = small_rows(V, true);
+      constexpr int kFirst = small_rows(V, true, kLanes);
       x.rows = kFirst;
       x.multiply = small_block<Math, ColumnWords, V, kFirst>;
       x.words = ColumnWords<Math, V>::kWords;
