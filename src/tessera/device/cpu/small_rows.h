@@ -19,8 +19,9 @@ struct SmallRows {
 };
 using SmallAddRows = void (*)(const SmallRows& t);
 
-// The most columns of a strip. Up to twice as many strips are faster.
+// The most columns of a strip, and those up to which strips are faster.
 constexpr i64 small_strip_columns(int rows) { return small_strip_vectors(rows, kLanes) * kLanes; }
+inline constexpr i64 kSmallStripped = (kLanes <= kSmallFewLanes ? 24 : 16) * kLanes;
 
 #if defined(__AVX2__)
 // ---- 16 registers: a loop for each number of vectors or rows, without a jump in it ----
@@ -135,7 +136,7 @@ template <int kRows, int V>
 // Kernels share this function as compiled code.
 template <int kRows>
 [[gnu::noinline]] void small_axpy(const SmallRows& t) {
-  constexpr int kDepth = kLanes <= kSmallFewLanes && kRows > 1 ? 4 : 8;
+  constexpr int kDepth = kLanes <= kSmallFewLanes && kRows > 1 ? 6 : 8;
   if constexpr (kLanes <= kSmallFewLanes) {
     const int odd = static_cast<int>(t.k % kDepth);
     if (odd != 0) one_exact_axpy<kRows, kDepth - 1>(t, 0, odd);

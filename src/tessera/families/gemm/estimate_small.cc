@@ -35,6 +35,7 @@ struct SmallModel {
   double strip[2] = {1.8, 2.53};  // rows in order: cycles of a vector, narrow and wide
   double strip_row = 0.47;        // cycles for each row of B, and for each pair of rows of A
   double strip_call = 34.4;
+  double second_row = 0;     // cycles that a second row adds to each vector
   double hidden = 0.1;       // share of the shorter of products and reading that does not hide
   double out_share = 0.75;   // of L2: larger outputs are written to L3
   double finish = 4;         // cycles for each output vector scaled, fused or converted
@@ -60,9 +61,10 @@ constexpr SmallModel kFewLanesModel = {
     .dots = 45.4,
     .dot_load = 0.91,
     .dot_jump = 6.1,
-    .strip = {1.27, 2.72},
-    .strip_row = 0.77,
-    .strip_call = 156,
+    .strip = {1.15, 1.3},
+    .strip_row = 0.3,
+    .strip_call = 100,
+    .second_row = 0.7,
     .hidden = 0.38,
 };
 
@@ -169,9 +171,9 @@ double all_dots_cycles(const SmallCase& x) {
 double all_rows_cycles(const SmallCase& x) {
   const double times = x.rows / x.a.warp_tile.m;
   const int rows = x.a.warp_tile.m;
-  const int strip = device::small_strip_vectors(rows, static_cast<int>(x.lanes));
-  const bool narrow = x.columns <= 2 * strip * x.lanes;
-  const double vector = std::max(x.a.warp_tile.m / x.rate, x.model.strip[narrow ? 0 : 1]);
+  const bool narrow = x.columns <= (is_few(x.lanes) ? 24 : 16) * x.lanes;
+  const double vector =
+      std::max(rows / x.rate, x.model.strip[narrow ? 0 : 1]) + (rows - 1) * x.model.second_row;
   const double each = x.model.strip_call + x.words * blocks(x.columns, x.lanes) * vector +
                       x.words * x.model.strip_row;
   return times * std::max(each, read_cycles(x, b_bytes(x), b_bytes(x)));
