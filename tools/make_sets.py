@@ -77,8 +77,8 @@ CPU = {
             "fp32": [("9x48", "9x48", 1), ("1x128", "1x128", 1), ("2x128", "2x128", 1)],
             "others": [("3072x32", "12x32", 1)],
         },
-        # Kernels on tiles of Intel AMX that the estimate chooses. The k of a register block is a row
-        # of a tile.
+        # Kernels on tiles of Intel AMX that the estimate chooses. The k of a register block is a
+        # row of a tile.
         "amx": ["960x960x1024", "96x960x2048", "96x960x512"],
     },
     "avx2": {

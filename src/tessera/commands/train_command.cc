@@ -198,7 +198,8 @@ Action declare_train(CLI::App& app) {
   app.add_option("--transform", command->transform, "none, log or log1p of it; log if left out");
   app.add_flag("--ranking", command->ranking, "Order only, by LambdaRank, instead of a quantity");
   add_integer_option(app, "--trees", options.trees, 1, "At most this many");
-  add_integer_option(app, "--patience", options.patience, 1, "Trees without gain before it stops");
+  add_integer_option(app, "--patience", options.patience, 0,
+                     "Trees without gain before it stops; 0: never, all --trees are kept");
   add_integer_option(app, "--leaves", options.leaves, 2, "Of a tree, at most");
   add_integer_option(app, "--folds", options.folds, 2, "Parts that are scored in turn");
   add_integer_option(app, "--hard-examples", options.hard_rounds, 0,

@@ -223,7 +223,7 @@ struct Fitted {
 };
 
 // Adds trees until the metric on the stopping rows has not improved for `patience` trees, and then
-// removes the trees after the best one.
+// removes the trees after the best one. Without patience all trees are made and stay.
 Fitted fit_with_stop(const Material& m, const Dataset& d, const Split& split,
                      const TrainOptions& options, const std::string& params) {
   const auto train = data_of(m, split.train, d, options.goal, params);
@@ -233,7 +233,8 @@ Fitted fit_with_stop(const Material& m, const Dataset& d, const Split& split,
   const double sign = options.goal == Goal::ranking ? -1 : 1;  // more NDCG is better
   double least = HUGE_VAL;
   int tree = 0;
-  while (tree < options.trees && tree - fitted.trees < options.patience) {
+  const int patience = options.patience > 0 ? options.patience : options.trees;
+  while (tree < options.trees && tree - fitted.trees < patience) {
     if (!lightgbm::update(fitted.booster)) break;
     ++tree;
     const double loss = sign * lightgbm::evaluate(fitted.booster, 1).at(0);
@@ -241,6 +242,7 @@ Fitted fit_with_stop(const Material& m, const Dataset& d, const Split& split,
     least = loss;
     fitted.trees = tree;
   }
+  if (options.patience == 0) fitted.trees = tree;
   for (; tree > std::max(fitted.trees, 1); --tree) lightgbm::roll_back(fitted.booster);
   fitted.trees = std::max(fitted.trees, 1);
   return fitted;
@@ -511,7 +513,7 @@ void check(const Dataset& d, const Target& target, const TrainOptions& o) {
     refuse_training("the goal '{}' takes no transform, got '{}'", to_string(o.goal),
                     to_string(*o.transform));
   }
-  if (o.patience < 1) refuse_training("patience must be at least 1 tree, got {}", o.patience);
+  if (o.patience < 0) refuse_training("patience must be at least 0 trees, got {}", o.patience);
   if (!o.warm_start) return;
   const Manifest& before = o.warm_start->manifest;
   const auto goal = before.params.find("goal");

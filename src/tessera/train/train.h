@@ -42,7 +42,7 @@ struct TrainOptions {
   // quarter of problems with the worst choices, out of fold, got twice their weight. The round with
   // the greatest mean efficiency out of fold counts, the first one included.
   int hard_rounds = 0;
-  int patience = 50;  // training stops after so many trees without improvement
+  int patience = 50;  // training stops after so many trees without improvement; 0: never
   std::uint64_t seed = 1;
   int threads = 4;  // LightGBM's threads, at most kMaxThreads; their number affects the forest's
                     // bits

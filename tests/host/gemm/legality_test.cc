@@ -393,7 +393,7 @@ TEST(GemmSupports, SmallTakesGroupsOfRowsWholeVectorsAndShortCalls) {
             "small serves at most 4096 words of k, got k=8193, which are 4097");
   EXPECT_EQ(refused("6x32x2", 1, 1024, 8192), "");
   EXPECT_EQ(refused("6x32x2", 1, 1025, 8192),
-            "small serves at most 4194304 words of B, got n=1025 and 4096 words of k");
+            "small serves at most 4194304 words of B, got n=1025 by 4096 words of k");
   EXPECT_EQ(refused("6x32x2", 1024, 512, 8), "");
   EXPECT_EQ(refused("6x32x2", 1024, 513, 8),
             "small serves at most 524288 elements of output, got m=1024 n=513");

@@ -235,6 +235,8 @@ TEST_F(Train, BadOptions) {
             "invalid_argument: train: leaves must be 2 to 4096, got 1");
   EXPECT_EQ(refusal([](TrainOptions& o) { o.folds = 31; }),
             "invalid_argument: folds: 31 folds need as many problems, got 30");
+  EXPECT_EQ(refusal([](TrainOptions& o) { o.patience = -1; }),
+            "invalid_argument: train: patience must be at least 0 trees, got -1");
   EXPECT_EQ(refusal([](TrainOptions& o) { o.weight_power = -1; }),
             "invalid_argument: train: the power of the weights must be 0 to 16, got -1");
   EXPECT_EQ(error_of([&] { train(dataset_, load_target("avx2"), options_); }),
@@ -268,6 +270,19 @@ TEST_F(Train, AnotherMachinesRow) {
   const auto here = score_model(dataset_, target_, model);
   const auto there = score_model(dataset_, other, model);
   for (std::size_t i = 0; i < here.size(); ++i) EXPECT_EQ(here[i].score, there[i].score);
+}
+
+// With a seed the same trees would be made as with patience; the metric on the stopping rows is not
+// asked.
+TEST_F(Train, WithoutPatienceAllTreesStay) {
+  options_.trees = 40;
+  options_.params = {{"learning_rate", "1"}};  // the metric soon gets worse
+  options_.patience = 2;
+  EXPECT_LT(saved(train(dataset_, target_, options_))->forest.roots.size(), 40U);
+  options_.patience = 0;
+  const TrainResult all = train(dataset_, target_, options_);
+  EXPECT_EQ(saved(all)->forest.roots.size(), 40U);
+  for (const FoldResult& fold : all.folds) EXPECT_EQ(fold.trees, 40);
 }
 
 TEST_F(Train, LoadingTime) {

@@ -138,7 +138,7 @@ Verdict small_supports(const KernelSpec& spec, const GemmProblem& p, const Targe
                         p.k, words)};
   }
   if (words > kMostWordsOfB / p.n) {
-    return {fmt::format("small serves at most {} words of B, got n={} and {} words of k",
+    return {fmt::format("small serves at most {} words of B, got n={} by {} words of k",
                         kMostWordsOfB, p.n, words)};
   }
   if (words <= kMostWordProducts / (p.m * p.n)) return {};
