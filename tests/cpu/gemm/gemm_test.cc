@@ -12,8 +12,8 @@
 #include <tuple>
 
 #include "cpu/gemm/guarded.h"
-#include "cpu/gemm/tile_emulator.h"
 #include "cpu/gemm/sample.h"
+#include "cpu/gemm/tile_emulator.h"
 #include "openmp_limit.h"
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm.h"
