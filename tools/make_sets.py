@@ -77,7 +77,8 @@ CPU = {
             "fp32": [("9x48", "9x48", 1), ("1x128", "1x128", 1), ("2x128", "2x128", 1)],
             "others": [("3072x32", "12x32", 1)],
         },
-        # Kernels on tiles of Intel AMX that the estimate chooses.
+        # Kernels on tiles of Intel AMX that the estimate chooses. The k of a register block is a
+        # row of a tile.
         "amx": ["960x960x1024", "96x960x2048", "96x960x512"],
     },
     "avx2": {
@@ -115,9 +116,10 @@ CPU = {
         ],
         "small": {
             "types": ("fp32",),
-            "rcr": [("3072x16", "6x16", 1)],
+            "rcr": [("1x8", "1x8", 8), ("2x4", "2x4", 8), ("3x4", "3x4", 8), ("4x3", "4x3", 8),
+                    ("6x8", "6x8", 1), ("3072x16", "6x16", 1)],
             "rrr": [("6x16", "6x16", 1), ("4x24", "4x24", 1)],
-            "fp32": [("1x64", "1x64", 1)],
+            "fp32": [("1x96", "1x96", 1), ("2x48", "2x48", 1)],
         },
     },
     "generic": {

@@ -90,14 +90,15 @@ const IllegalName kVerdicts[] = {
      "small multiplies words as they lie in memory: fp32, tf32, bf16 or int8, got fp16 x fp16"},
     {"gemm_fp32_rcr_small_6x32x1_0x0x1_6x32x1_presh_avx512",
      "small takes B as it is, got a preshuffled one"},
-    {"gemm_fp32_rcr_small_3072x16x1_0x0x1_6x16x1_avx2", ""},
+    {"gemm_fp32_rcr_small_6x8x1_0x0x1_6x8x1_avx2", ""},
+    {"gemm_fp32_rrr_small_2x48x1_1x1x1_2x48x1_bias_relu_avx2", ""},
     {"gemm_fp32_rcr_small_6x32x1_0x0x1_6x32x1_avx2",
-     "small has these tiles and warp tiles for fp32 rcr: 3072x16x1_6x16x1, got 6x32x1_6x32x1"},
-    {"gemm_fp32_rrr_small_9x48x1_0x0x1_9x48x1_avx2",
-     "small has these tiles and warp tiles for fp32 rrr: 1x64x1_1x64x1, 4x24x1_4x24x1, "
-     "6x16x1_6x16x1, got 9x48x1_9x48x1"},
+     "small has these tiles and warp tiles for fp32 rcr: 1x8x8_1x8x8, 2x4x8_2x4x8, "
+     "3072x16x1_6x16x1, 3x4x8_3x4x8, 4x3x8_4x3x8, 6x8x1_6x8x1, got 6x32x1_6x32x1"},
     {"gemm_bf16_rcr_small_6x8x2_0x0x1_6x8x2_avx2",
      "avx2 has no instruction for bf16 x bf16 with 2 products per lane"},
+    {"gemm_int8_rcr_small_6x8x4_0x0x1_6x8x4_avx2",
+     "avx2 has no instruction for int8 x int8 with 4 products per lane"},
     {"gemm_fp32_rcr_small_6x8x1_0x0x1_6x8x1_generic", "generic has no pipeline small"},
     {"gemm_int8_crr_amx_96x960x512_1x1x0_32x32x64_presh_avx512", ""},
     {"gemm_bf16_rrr_amx_32x32x32_2x3x1_32x32x32_bias_gelu_avx512", ""},
@@ -378,13 +379,11 @@ TEST(GemmSupports, SmallTakesGroupsOfRowsWholeVectorsAndShortCalls) {
   EXPECT_EQ(refusal("gemm_fp32_rrr_small_6x64x1_0x0x1_6x64x1_avx512",
                     gemm_problem(DType::fp32, GemmLayout::rrr, 2, 16, 8)),
             "small serves m >= 3 with blocks of rows of fp32, got m=2");
-  EXPECT_EQ(refused("6x32x2", 2, 2049, 4096),
-            "small serves at most 4194304 words of B, got n=2049 by 2048 words of k");
-  EXPECT_EQ(refusal("gemm_fp32_rrr_small_6x16x1_0x0x1_6x16x1_avx2",
-                    gemm_problem(DType::fp32, GemmLayout::rrr, 2, 8, 4)),
+  EXPECT_EQ(refusal("gemm_fp32_rcr_small_3x4x8_0x0x1_3x4x8_avx2",
+                    gemm_problem(DType::fp32, GemmLayout::rcr, 2, 8, 4)),
             "");
-  EXPECT_EQ(refusal("gemm_fp32_rrr_small_6x16x1_0x0x1_6x16x1_avx2",
-                    gemm_problem(DType::fp32, GemmLayout::rrr, 2, 7, 4)),
+  EXPECT_EQ(refusal("gemm_fp32_rcr_small_3x4x8_0x0x1_3x4x8_avx2",
+                    gemm_problem(DType::fp32, GemmLayout::rcr, 2, 7, 4)),
             "small serves n >= 8, got n=7");
   EXPECT_EQ(refused("6x32x2", 512, 512, 128), "");
   EXPECT_EQ(refused("6x32x2", 512, 512, 129),
@@ -392,6 +391,9 @@ TEST(GemmSupports, SmallTakesGroupsOfRowsWholeVectorsAndShortCalls) {
   EXPECT_EQ(refused("6x32x2", 5, 16, 8192), "");
   EXPECT_EQ(refused("6x32x2", 5, 16, 8193),
             "small serves at most 4096 words of k, got k=8193, which are 4097");
+  EXPECT_EQ(refused("6x32x2", 1, 1024, 8192), "");
+  EXPECT_EQ(refused("6x32x2", 1, 1025, 8192),
+            "small serves at most 4194304 words of B, got n=1025 by 4096 words of k");
   EXPECT_EQ(refused("6x32x2", 1024, 512, 8), "");
   EXPECT_EQ(refused("6x32x2", 1024, 513, 8),
             "small serves at most 524288 elements of output, got m=1024 n=513");

@@ -1,11 +1,14 @@
 // The register block of short calls: up to R rows of A, read where they lie, by V vectors of B from
 // any source (small_panel.h).
 //
-// The number of rows is known at run time only: each step of k jumps to the code of the last row
-// and falls through to the first. So one function serves 1 to R rows without a product too many.
+// The number of rows is known at run time only. With 32 registers each step of k jumps to the code
+// of the last row and falls through to the first, so that one function serves 1 to R rows without
+// a product too many. With 16 registers a step has so few products that the jump would take
+// longer, so that each number of rows has a loop of its own; there are few of them.
 #pragma once
 
 #include "tessera/device/cpu/small_panel.h"
+#include "tessera/device/cpu/small_sizes.h"
 
 namespace tessera::device {
 
@@ -55,6 +58,74 @@ template <class Math, int R, int V, class Out>
   }
 }
 
+// The products of a step of k: words of R rows by `column`. a[g] is the first of three rows.
+template <class Math, int R, int V, int W, int G>
+[[gnu::always_inline]] inline void add_step(typename Math::Acc (&acc)[R][V],
+                                            const u8* const (&a)[G], i64 a_row,
+                                            const u32v (&column)[V][W]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < R; ++i) {
+    const u8* const row = a[i / 3] + i % 3 * a_row;
+#pragma GCC unroll 4
+    for (int q = 0; q < W; ++q) {
+      const u32v x = splat(load_word(row + q * 4));
+#pragma GCC unroll 4
+      for (int j = 0; j < V; ++j) acc[i][j] = mac_as_it_lies<Math>(acc[i][j], x, column[j][q]);
+    }
+  }
+}
+
+template <int V, int W>
+[[gnu::always_inline]] inline void keep_words(u8*& packed, const u32v (&column)[V][W]) {
+  if (packed == nullptr) return;
+#pragma GCC unroll 4
+  for (int q = 0; q < W; ++q) {
+#pragma GCC unroll 4
+    for (int j = 0; j < V; ++j) store(packed + (q * V + j) * kVectorBytes, column[j][q]);
+  }
+  packed += W * V * kVectorBytes;
+}
+
+// The block of exactly R rows.
+template <class Math, template <class, int> class Source, int V, int R>
+[[gnu::always_inline]] inline void exact_block(const SmallTask& t) {
+  static_assert(!Math::kBiased && Math::kPerWord == 1);
+  constexpr int kWords = Source<Math, V>::kWords;
+  constexpr int kGroups = (R + 2) / 3;
+  typename Math::Acc acc[R][V] = {};
+  u32v column[V][kWords];
+  Source<Math, V> source(t.b);
+  u8* packed = t.packed;
+  const u8* a[kGroups];
+#pragma GCC unroll 8
+  for (int g = 0; g < kGroups; ++g) a[g] = t.a + g * 3 * t.a_row;
+  const i64 a_row = t.a_row;
+  for (i64 left = t.steps; left > 0; --left) {
+    source.next(column);
+    if constexpr (Source<Math, V>::kMayStore) keep_words(packed, column);
+    add_step<Math>(acc, a, a_row, column);
+#pragma GCC unroll 8
+    for (int g = 0; g < kGroups; ++g) {
+      a[g] += 4 * kWords;
+      asm("" : "+r"(a[g]));  // otherwise offsets are made of them, more than registers hold
+    }
+  }
+  if (t.rest != 0) {
+#pragma GCC unroll 8
+    for (int g = 0; g < kGroups; ++g) a[g] = t.ends + g * 3 * 16;
+    source.end(column, t.rest);
+    if constexpr (Source<Math, V>::kMayStore) keep_words(packed, column);
+    add_step<Math>(acc, a, 16, column);
+  }
+  store_rows<Math, R, V, u32>(t, R, acc);
+}
+
+template <class Math, template <class, int> class Source, int V, int R>
+[[gnu::always_inline]] inline void one_exact_block(const SmallTask& t) {
+  if (R == 1 || t.rows == R) return exact_block<Math, Source, V, R>(t);
+  if constexpr (R > 1) one_exact_block<Math, Source, V, R - 1>(t);
+}
+
 #define TESSERA_SMALL_ROW(i)                                                  \
   case (i) + 1:                                                               \
     if constexpr ((i) < R) {                                                  \
@@ -76,6 +147,7 @@ template <class Math, int R, int V, class Out>
 template <class Math, template <class, int> class Source, int V, int R>
 [[gnu::noinline]] void small_block(const SmallTask& t) {
   static_assert(R <= 14);
+  if constexpr (kLanes <= kSmallFewLanes) return one_exact_block<Math, Source, V, R>(t);
   constexpr int kWords = Source<Math, V>::kWords;
   constexpr bool kMayStore = Source<Math, V>::kMayStore;
   constexpr int kGroups = (R + 2) / 3;  // a pointer for three rows: registers are few

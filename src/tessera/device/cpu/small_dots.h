@@ -18,12 +18,7 @@ struct SmallDots {
 };
 using SmallMultiplyDots = void (*)(const SmallDots& t);
 
-// Kernels share this function as compiled code. It is written for AVX-512; no kernel for other
-// machines names it.
-template <class Math, int kRows, int kColumns>
-void small_dots(const SmallDots& t);
-
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 // Pairs of 128 bits: the even or the odd ones of a, then those of b.
 template <int kOdd, int... I>
 [[gnu::always_inline]] inline u32v halves_of(u32v a, u32v b, Lanes<I...>) {
@@ -31,7 +26,8 @@ template <int kOdd, int... I>
                                                (I / 2 * 4 + kOdd * 2 + I % 2)...));
 }
 
-// Lane i of the result is the sum over the lanes of x[i], i < kCount, 8 or 16.
+// Lane i of the result is the sum over the lanes of x[i], i < kCount, 8 or 16. Eight lanes have
+// their sums one step before the end.
 template <int kCount, class Acc>
 [[gnu::always_inline]] inline Acc sums_of(const Acc* x) {
   constexpr AllLanes kAll;
@@ -55,10 +51,14 @@ template <int kCount, class Acc>
     const auto a = bits_as<u32v>(four[h * 2]), b = bits_as<u32v>(four[h * 2 + 1]);
     two[h] = add(halves_of<0>(a, b, kHalf), halves_of<1>(a, b, kHalf));
   }
+  if constexpr (kLanes == 8) return two[0];
   const auto a = bits_as<u32v>(two[0]), b = bits_as<u32v>(two[kCount / 8 - 1]);
   return add(halves_of<0>(a, b, kHalf), halves_of<1>(a, b, kHalf));
 }
 
+#endif
+
+#if defined(__AVX512F__)
 // Each row's sums are some of the lanes of two vectors.
 template <class Math, class Out, int kRows, int kColumns>
 [[gnu::always_inline]] inline void store_dots(const SmallDots& t, typename Math::Acc first,
@@ -91,6 +91,7 @@ template <class Math, class Out, int kRows, int kColumns>
     }                                                             \
     [[fallthrough]];
 
+// Kernels share this function as compiled code.
 template <class Math, int kRows, int kColumns>
 [[gnu::noinline]] void small_dots(const SmallDots& t) {
   using Acc = typename Math::Acc;
@@ -145,6 +146,81 @@ template <class Math, int kRows, int kColumns>
   store_dots<Math, u32, kRows, kColumns>(t, first, second);
 }
 #undef TESSERA_SMALL_COLUMN
+#elif defined(__AVX2__)
+// Four sums of a row, of which the first `count` are stored. Masked stores of AVX2 take a dozen
+// cycles on AMD's cores.
+[[gnu::always_inline]] inline void store_four(u32* p, const u32* four, int count) {
+  if (count == 4) return store(p, load<i32x4>(four));
+  for (int i = 0; i < count; ++i) p[i] = four[i];
+}
+
+// Adds the products of one vector of each row and of each column. Where there are fewer rows than
+// columns their vectors stay in registers, otherwise those of the columns.
+template <class Math, int kRows, int kColumns, class Load>
+[[gnu::always_inline]] inline void add_dots(typename Math::Acc (&acc)[kRows][kColumns],
+                                            const u8* const (&a)[kRows],
+                                            const u8* const (&b)[kColumns], i64 at, Load load_at) {
+  constexpr bool kHoldsRows = kRows < kColumns;
+  constexpr int kHeld = kHoldsRows ? kRows : kColumns, kOthers = kHoldsRows ? kColumns : kRows;
+  u32v held[kHeld];
+#pragma GCC unroll 8
+  for (int i = 0; i < kHeld; ++i) held[i] = load_at((kHoldsRows ? a : b)[i] + at);
+#pragma GCC unroll 8
+  for (int j = 0; j < kOthers; ++j) {
+    u32v other = load_at((kHoldsRows ? b : a)[j] + at);
+    if constexpr (kHeld > 1) hold(other);
+#pragma GCC unroll 8
+    for (int i = 0; i < kHeld; ++i) {
+      auto& sum = kHoldsRows ? acc[i][j] : acc[j][i];
+      sum = Math::mac(sum, held[i], other);
+    }
+  }
+}
+
+// Kernels share this function as compiled code. It always multiplies kColumns columns: a jump to
+// their number would take longer than the products. Those that are missing repeat the last one.
+template <class Math, int kRows, int kColumns>
+[[gnu::noinline]] void small_dots(const SmallDots& t) {
+  static_assert(!Math::kBiased && Math::kPerWord == 1 && kRows * kColumns <= 12);
+  constexpr int kFours = (kColumns + 3) / 4;  // of sums of a row
+  const u8 *a[kRows], *b[kColumns];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) a[i] = t.a + i * t.a_row;
+#pragma GCC unroll 8
+  for (int j = 0; j < kColumns; ++j) b[j] = t.b + smaller(j, t.columns - 1) * t.b_column;
+  typename Math::Acc acc[kRows][kColumns] = {};
+  i64 at = 0;
+  for (const i64 whole = t.bytes / kVectorBytes * kVectorBytes; at < whole; at += kVectorBytes) {
+    add_dots<Math>(acc, a, b, at, [](const u8* p) { return load<u32v>(p); });
+  }
+  if (at < t.bytes) {
+    const i32v mask = first_lanes(static_cast<int>(t.bytes - at) / 4);
+    add_dots<Math>(acc, a, b, at, [&](const u8* p) {
+      return bits_as<u32v>(__builtin_ia32_maskloadps256(reinterpret_cast<const f32v*>(p), mask));
+    });
+  }
+  // Two fours of sums at a time.
+  u32* const out = static_cast<u32*>(t.out);
+#pragma GCC unroll 4
+  for (int f = 0; f < kRows * kFours; f += 2) {
+    typename Math::Acc eight[8] = {};
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      const int four = f + i / 4, column = four % kFours * 4 + i % 4;
+      if (four < kRows * kFours && column < kColumns) eight[i] = acc[four / kFours][column];
+    }
+    const auto sums = sums_of<8>(eight);
+    u32 all[8];
+    store(all, sums);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      if (f + h >= kRows * kFours) break;
+      const int first = (f + h) % kFours * 4;
+      const int count = static_cast<int>(smaller(t.columns - first, 4));
+      store_four(out + (f + h) / kFours * t.ld_out + first, all + h * 4, count);
+    }
+  }
+}
 #endif
 
 }  // namespace tessera::device

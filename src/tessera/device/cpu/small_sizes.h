@@ -9,20 +9,23 @@ namespace tessera::device {
 // rows of B added in their order.
 enum class SmallKind { blocks, dots, rows };
 
-inline constexpr int kSmallFewLanes = 8;  // of machines with 16 vector registers, others have 32
+inline constexpr int kSmallFewLanes = 8;  // of machines with 16 vector registers; others have 32
 
 // The most rows of a register block of so many vectors of `lanes` lanes. Where columns are
 // transposed first, four words of them need registers, too.
 constexpr int small_rows(int vectors, bool transposes, int lanes) {
   if (lanes <= kSmallFewLanes) {
-    if (transposes) return vectors == 1 ? 6 : 3;
+    if (transposes) return vectors == 1 ? 6 : 2;
     return vectors == 1 ? 8 : vectors == 2 ? 6 : 4;
   }
   if (transposes) return vectors == 1 ? 12 : 6;
   return vectors == 1 ? 14 : vectors == 2 ? 12 : vectors == 3 ? 9 : 6;
 }
-inline constexpr int kSmallStripVectors = 8;  // the most of a strip of rows in order
-inline constexpr int kSmallVectors = 4;       // the most vectors of a register block
+// The most vectors of a strip of rows in order.
+constexpr int small_strip_vectors(int rows, int lanes) {
+  return lanes <= kSmallFewLanes ? 12 / rows : 8;
+}
+inline constexpr int kSmallVectors = 4;    // the most vectors of a register block
 inline constexpr int kSmallEndBytes = 16;  // the least bytes of a row that kernels can read whole
 
 // How threads share a problem: batches first, then rows, and columns where rows are few. Where

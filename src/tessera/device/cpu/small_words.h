@@ -66,6 +66,13 @@ template <int kHigh, int... I>
   out[3] = zip_pairs<1>(c, d, HalfLanes{});
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// Two halves of a vector. Copied to memory one by one they could not be loaded at once.
+[[gnu::always_inline]] inline u32v side_by_side(i32x4 low, i32x4 high) {
+  return bits_as<u32v>(__builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7));
+}
+#endif
+
 // 16 bytes of each of the columns at p, p + 4 step, p + 8 step, ..., side by side.
 [[gnu::always_inline]] inline u32v columns_four_apart(const u8* p, i64 step) {
 #if defined(__AVX512F__) && !defined(__clang__)
@@ -74,6 +81,8 @@ template <int kHigh, int... I>
   v = __builtin_ia32_inserti32x4_mask(v, load<i32x4>(p + 8 * step), 2, v, 0xffff);
   v = __builtin_ia32_inserti32x4_mask(v, load<i32x4>(p + 12 * step), 3, v, 0xffff);
   return bits_as<u32v>(v);
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+  return side_by_side(load<i32x4>(p), load<i32x4>(p + 4 * step));
 #else
   u32v v;
 #pragma GCC unroll 4
@@ -105,10 +114,14 @@ template <int kHigh, int... I>
 // The same in each 128 bits of a vector.
 [[gnu::always_inline]] inline u32v shift_ends(u32v v, u8x16 control) {
   bytes_v all;
+#if defined(__AVX512F__)
 #pragma GCC unroll 4
   for (int i = 0; i < kLanes / 4; ++i) {
     __builtin_memcpy(reinterpret_cast<char*>(&all) + 16 * i, &control, 16);
   }
+#else
+  all = bits_as<bytes_v>(side_by_side(bits_as<i32x4>(control), bits_as<i32x4>(control)));
+#endif
 #if defined(__AVX512F__) && defined(__clang__)
   return bits_as<u32v>(__builtin_ia32_pshufb512(bits_as<bytes_v>(v), all));
 #elif defined(__AVX512F__)

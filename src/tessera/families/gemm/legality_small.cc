@@ -11,11 +11,12 @@
 namespace tessera::gemm {
 namespace {
 
-// The vectors that the kernels are written for, and the registers that hold them.
-constexpr int kFewBytes = 32, kFewRegisters = 16;
-constexpr int kManyBytes = 64, kManyRegisters = 32;
-int registers_needed(const Case& c) {
-  return c.target.vector_bytes == kFewBytes ? kFewRegisters : kManyRegisters;
+// The vectors that the kernels are written for, and how many of them registers must hold.
+constexpr int kFewVectorBytes = 32, kFewRegisters = 16;
+constexpr int kManyVectorBytes = 64, kManyRegisters = 32;
+
+int registers_needed(const Target& target) {
+  return target.vector_bytes == kFewVectorBytes ? kFewRegisters : kManyRegisters;
 }
 
 // The most products of words. Up to here a core takes 0.3 ms, and operands fit into L2; beyond,
@@ -47,16 +48,17 @@ std::string shapes_not_listed(const Case& c) {
 
 constexpr Rule kSmall[] = {
     {[](const Case& c) {
-       return c.target.vector_bytes == kFewBytes || c.target.vector_bytes == kManyBytes;
+       const int bytes = c.target.vector_bytes;
+       return bytes == kFewVectorBytes || bytes == kManyVectorBytes;
      },
      [](const Case& c) {
-       return fmt::format("small is written for vectors of {} or {} bytes, {} has {}", kFewBytes,
-                          kManyBytes, c.target.name, c.target.vector_bytes);
+       return fmt::format("small is written for vectors of {} or {} bytes, {} has {}",
+                          kFewVectorBytes, kManyVectorBytes, c.target.name, c.target.vector_bytes);
      }},
-    {[](const Case& c) { return c.target.vector_registers >= registers_needed(c); },
+    {[](const Case& c) { return c.target.vector_registers >= registers_needed(c.target); },
      [](const Case& c) {
-       return fmt::format("small needs {} vector registers for vectors of {} bytes, {} has {}",
-                          registers_needed(c), c.target.vector_bytes, c.target.name,
+       return fmt::format("small needs {} registers for vectors of {} bytes, {} has {}",
+                          registers_needed(c.target), c.target.vector_bytes, c.target.name,
                           c.target.vector_registers);
      }},
     kUnusedFieldsRule,
@@ -92,17 +94,14 @@ constexpr Rule kSmall[] = {
     {shapes_listed, shapes_not_listed},
 };
 
-// One and two rows by rows of fp32 are always faster in order, so that blocks do not serve them
-// where kernels in order exist.
+// One and two rows by rows of fp32 are always faster in order, so that blocks do not serve them.
 constexpr std::int64_t kLeastRowsInPlace = 3;
 
-std::string rows_do_not_fit(const Algorithm& a, SmallKind kind, const GemmProblem& p, int lanes) {
+std::string rows_do_not_fit(const Algorithm& a, SmallKind kind, const GemmProblem& p) {
   const int rows = a.warp_tile.m;
   const std::int64_t m = p.m;
   if (kind == SmallKind::blocks) {
-    if (m >= kLeastRowsInPlace || lanes <= device::kSmallFewLanes || !is_fp32(p.a) ||
-        !b_is_row_major(p.layout))
-      return "";
+    if (m >= kLeastRowsInPlace || !is_fp32(p.a) || !b_is_row_major(p.layout)) return "";
     return fmt::format("small serves m >= {} with blocks of rows of fp32, got m={}",
                        kLeastRowsInPlace, m);
   }
@@ -128,8 +127,7 @@ Verdict small_supports(const KernelSpec& spec, const GemmProblem& p, const Targe
                         device::kSmallEndBytes, p.k, bytes)};
   }
   const Algorithm& a = spec.algorithm;
-  if (std::string why = rows_do_not_fit(a, small_kind(a, target), p, lanes); !why.empty())
-    return {why};
+  if (std::string why = rows_do_not_fit(a, small_kind(a, target), p); !why.empty()) return {why};
   if (p.m > kMostOutputs / p.n) {
     return {fmt::format("small serves at most {} elements of output, got m={} n={}", kMostOutputs,
                         p.m, p.n)};

@@ -12,11 +12,10 @@ constexpr int kKeptRows = 3072;  // rows that share a panel: all of a usual prob
 
 // Sums of dot products: rows by columns that fill the registers.
 constexpr Shape3 kDots[] = {{1, 16, 1}, {2, 12, 1}, {3, 8, 1}, {4, 6, 1}};
+constexpr Shape3 kFewDots[] = {{1, 8, 1}, {2, 4, 1}, {3, 4, 1}, {4, 3, 1}};  // of 16 registers
 
 int lanes_of(const Target& target) { return std::max(1, target.vector_bytes / 4); }
-
-// Dot products, and two rows in order, are written for 32 registers of 16 lanes.
-bool has_all_kinds(int lanes) { return lanes > device::kSmallFewLanes; }
+bool has_few_registers(int lanes) { return lanes <= device::kSmallFewLanes; }
 
 Algorithm shape_of(const Shape3& tile, const Shape3& warp_tile) {
   return {.pipeline = Pipeline::small, .tile = tile, .warp_tile = warp_tile};
@@ -33,37 +32,30 @@ Algorithm kept_blocks(int per_word, int lanes) {
   return shape_of({kKeptRows, block.n, per_word}, block);
 }
 
-// Rows of B in their order for so many rows of A.
-Algorithm in_order(int rows, int lanes) {
-  const Shape3 block = {rows, 8 * lanes, 1};
-  return shape_of(block, block);
-}
-
 std::vector<Algorithm> shapes_along_k(int per_word, int lanes) {
-  std::vector<Algorithm> all = {kept_blocks(per_word, lanes)};
-  if (!has_all_kinds(lanes)) return all;
-  for (const int vectors : {1, 2}) all.push_back(blocks_of(vectors, per_word, true, lanes));
-  for (const Shape3& dots : kDots) {
+  std::vector<Algorithm> all;
+  for (const Shape3& dots : has_few_registers(lanes) ? kFewDots : kDots) {
     const Shape3 block = {dots.m, dots.n, per_word * lanes};
     all.push_back(shape_of(block, block));
   }
+  all.push_back(blocks_of(1, per_word, true, lanes));
+  if (!has_few_registers(lanes)) all.push_back(blocks_of(2, per_word, true, lanes));
+  all.push_back(kept_blocks(per_word, lanes));
   return all;
 }
 
 std::vector<Algorithm> shapes_by_rows(int per_word, int lanes) {
   std::vector<Algorithm> all = {blocks_of(2, per_word, false, lanes)};
-  if (!has_all_kinds(lanes)) {
-    all.push_back(blocks_of(3, per_word, false, lanes));
-    all.push_back(in_order(1, lanes));
-    return all;
-  }
-  all.push_back(blocks_of(4, per_word, false, lanes));
+  if (!has_few_registers(lanes)) all.push_back(blocks_of(4, per_word, false, lanes));
   if (per_word > 1) {
     all.push_back(kept_blocks(per_word, lanes));
     return all;
   }
   all.push_back(blocks_of(3, per_word, false, lanes));
-  for (const int rows : {1, 2}) all.push_back(in_order(rows, lanes));
+  for (const int rows : {1, 2}) {
+    const Shape3 block = {rows, device::small_strip_vectors(rows, lanes) * lanes, 1};
+    all.push_back(shape_of(block, block));
+  }
   return all;
 }
 

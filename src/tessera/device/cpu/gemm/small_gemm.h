@@ -204,7 +204,7 @@ struct SmallShare {
   void add_rows_to(SmallRows t) const {
     const i64 columns = t.n;
     if (columns > kSmallStripped) return s.axpy(t);
-    for (i64 left = blocks_of(columns, kSmallStrip), j = 0; left > 0; --left) {
+    for (i64 left = blocks_of(columns, small_strip_columns(s.rows)), j = 0; left > 0; --left) {
       const i64 vectors = blocks_of(columns - j, kLanes);
       t.n = smaller(blocks_of(vectors, left) * kLanes, columns - j);
       s.strip(t);
