@@ -174,13 +174,26 @@ TEST_F(CliTrained, LearnsSeveralNumbersOfThreads) {
                  "data to learn from: one number of threads must be chosen, got 1, 2");
   const CliResult result = run((train + " --threads 1,2").c_str());
   ASSERT_EQ(result.status, 0) << result.err;
-  EXPECT_EQ(load_model(folder() / "both").manifest.threads, 0);
+  const Manifest manifest = load_model(folder() / "both").manifest;
+  EXPECT_EQ(manifest.threads, 0);
+  const auto range = std::ranges::find(manifest.ranges, "hw_threads", &TrainingRange::feature);
+  ASSERT_NE(range, manifest.ranges.end());
+  EXPECT_EQ(range->min, 1);
+  EXPECT_EQ(range->max, 2);
   const auto outside = [&](const std::string& options) {
     return run_json(("evaluate --model both " + options).c_str()).at("outside");
   };
   EXPECT_EQ(outside("--learned --data sweep.sqlite of2.sqlite"), 0);
   EXPECT_EQ(outside("--learned --data of2.sqlite --threads 2"), 0);
   EXPECT_EQ(outside("--data of3.sqlite"), 16);
+  const train::Dataset d =
+      train::make_dataset(measure::read_sweep_data(folder() / "sweep.sqlite"), {});
+  const std::string predict =
+      fmt::format("predict --model both {} --threads ", to_string(d.problems.front()));
+  EXPECT_EQ(run((predict + "2").c_str()).status, 0);
+  const CliResult third = run((predict + "3").c_str());
+  EXPECT_NE(third.status, 0);
+  EXPECT_NE(third.err.find(" that were trained"), std::string::npos) << third.err;
   const CliResult text = run("evaluate --model both --learned --data of3.sqlite");
   EXPECT_NE(text.out.find(" that were trained"), std::string::npos) << text.out;
 }

@@ -21,7 +21,7 @@ using SmallAddRows = void (*)(const SmallRows& t);
 
 // The most columns of a strip, and those up to which strips are faster.
 constexpr i64 small_strip_columns(int rows) { return small_strip_vectors(rows, kLanes) * kLanes; }
-inline constexpr i64 kSmallStripped = (kLanes <= kSmallFewLanes ? 24 : 16) * kLanes;
+inline constexpr i64 kSmallStripped = small_stripped_vectors(kLanes) * kLanes;
 
 #if defined(__AVX2__)
 // ---- 16 registers: a loop for each number of vectors or rows, without a jump in it ----

@@ -25,6 +25,8 @@ constexpr int small_rows(int vectors, bool transposes, int lanes) {
 constexpr int small_strip_vectors(int rows, int lanes) {
   return lanes <= kSmallFewLanes ? 12 / rows : 8;
 }
+// The most vectors of columns for which strips are faster than rows of B, one by one.
+constexpr int small_stripped_vectors(int lanes) { return lanes <= kSmallFewLanes ? 24 : 16; }
 inline constexpr int kSmallVectors = 4;    // the most vectors of a register block
 inline constexpr int kSmallEndBytes = 16;  // the least bytes of a row that kernels can read whole
 

@@ -47,14 +47,6 @@ struct AmxShare {
   double batches, rows, columns, k;
 };
 
-double level_bytes(const Target& target, std::size_t level) {
-  return level < target.caches.size() ? static_cast<double>(target.caches[level].bytes) : 1e18;
-}
-double level_rate(const Target& target, std::size_t level, double standard) {
-  return level < target.caches.size() ? std::max(1.0, target.caches[level].bytes_per_cycle)
-                                      : standard;
-}
-
 AmxCase amx_case(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const TileInstruction* known = find_tile_instruction(s.a);

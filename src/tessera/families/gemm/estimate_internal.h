@@ -1,10 +1,12 @@
 // The parts of the analytic estimate.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/device/cpu/packed_sizes.h"
+#include "tessera/device/cpu/tile_sizes.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/tile/gpu_estimate.h"
 
@@ -49,11 +51,20 @@ double copied_bytes(const GemmProblem& p);
 double flops_of(const GemmProblem& p);
 double bytes_of(const GemmProblem& p);
 
-// The least part of k that is worth a CPU thread of its own, as in packed_gemm.h. Tiles take 16
-// words of k at a time, other kernels one.
+// A cache of a CPU, 0 being the nearest, and a number that stands for one that the row lacks.
+inline double level_bytes(const Target& target, std::size_t level) {
+  return level < target.caches.size() ? static_cast<double>(target.caches[level].bytes) : 1e18;
+}
+inline double level_rate(const Target& target, std::size_t level, double standard) {
+  const bool is_known = level < target.caches.size();
+  return is_known ? std::max(1.0, target.caches[level].bytes_per_cycle) : standard;
+}
+
+// The least part of k that is worth a CPU thread of its own, as in packed_gemm.h. The warp tile of
+// tiles is a row of words along k, that of other kernels is one word.
 inline std::int64_t k_grain(const GemmProblem& p, const Algorithm& a) {
-  const int words = a.pipeline == Pipeline::amx ? 1 : device::kGrainWords;
-  return p.preshuffled_b ? a.tile.k : words * a.warp_tile.k;
+  const int words = a.pipeline == Pipeline::amx ? device::kTileWords : 1;
+  return p.preshuffled_b ? a.tile.k : device::kGrainWords * a.warp_tile.k / words;
 }
 
 // A problem on a GPU as the estimate counts it. The problem's strides must be filled in.

@@ -171,7 +171,8 @@ double all_dots_cycles(const SmallCase& x) {
 double all_rows_cycles(const SmallCase& x) {
   const double times = x.rows / x.a.warp_tile.m;
   const int rows = x.a.warp_tile.m;
-  const bool narrow = x.columns <= (is_few(x.lanes) ? 24 : 16) * x.lanes;
+  const int lanes = static_cast<int>(x.lanes);
+  const bool narrow = x.columns <= device::small_stripped_vectors(lanes) * x.lanes;
   const double vector =
       std::max(rows / x.rate, x.model.strip[narrow ? 0 : 1]) + (rows - 1) * x.model.second_row;
   const double each = x.model.strip_call + x.words * blocks(x.columns, x.lanes) * vector +
@@ -213,19 +214,11 @@ double product_cycles(const SmallCase& x) {
   }
 }
 
-double cache_number(const Target& target, std::size_t level, double CacheLevel::*member,
-                    double standard) {
-  return level < target.caches.size() ? std::max(1.0, target.caches[level].*member) : standard;
-}
-
 SmallCase case_of(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                   const device::SmallGrid& grid) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const int per_word = std::max(1, words_in_memory(s.a));
   const Instruction* i = find_word_instruction(s, per_word, target);
-  const auto bytes_of_cache = [&](std::size_t level) {
-    return level < target.caches.size() ? static_cast<double>(target.caches[level].bytes) : 1e18;
-  };
   return {.model = is_few(target.vector_bytes / 4.0) ? kFewLanesModel : kModel,
           .p = p,
           .a = spec.algorithm,
@@ -237,10 +230,10 @@ SmallCase case_of(const KernelSpec& spec, const GemmProblem& p, const Target& ta
           .words = blocks(static_cast<double>(p.k), per_word),
           .per_word = per_word,
           .along_k = !b_is_row_major(s.layout),
-          .l1 = bytes_of_cache(0),
-          .l2 = bytes_of_cache(1),
-          .l2_rate = cache_number(target, 1, &CacheLevel::bytes_per_cycle, 32),
-          .l3_rate = cache_number(target, 2, &CacheLevel::bytes_per_cycle, 16)};
+          .l1 = level_bytes(target, 0),
+          .l2 = level_bytes(target, 1),
+          .l2_rate = level_rate(target, 1, 32),
+          .l3_rate = level_rate(target, 2, 16)};
 }
 
 }  // namespace
