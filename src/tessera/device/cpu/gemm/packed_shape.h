@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tessera/device/cpu/block.h"
+#include "tessera/device/cpu/epilogue.h"
 #include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/device/cpu/pack.h"
 
@@ -31,5 +32,23 @@ inline constexpr int kWordsAtOnce = 1;
 // The most sums of a register block: one vector in each of 32 registers.
 template <class Math>
 inline constexpr int kMostSums = 32 * kLanes;
+
+// What a configuration gives, for kernels of the blocked GEMM; the rest is the kernel's.
+template <class C, class Types>
+constexpr PackedShape<Types> configured_shape() {
+  static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
+  static_assert(C::kTileM % C::kWarpTileM == 0, "tile_m must be a multiple of warp_tile_m");
+  static_assert(C::kTileN % C::kWarpTileN == 0, "tile_n must be a multiple of warp_tile_n");
+  static_assert(C::kNumD >= 0 && C::kNumD <= 4, "at most 4 D tensors");
+  PackedShape<Types> s{};
+  s.rows = C::kWarpTileM, s.columns = C::kWarpTileN;
+  s.tile_m = C::kTileM, s.tile_n = C::kTileN, s.tile_k = C::kTileK;
+  s.wave_m = C::kWaveM, s.wave_n = C::kWaveN, s.wave_k = C::kWaveK;
+  s.packs_a = C::kPackA, s.packs_b = C::kPackB;
+  s.sizes = sizes_of<C>();
+  s.sums_are_output = sums_are_output<C>();
+  s.finish = finish_rectangle<C>;
+  return s;
+}
 
 }  // namespace tessera::device
