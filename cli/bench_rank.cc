@@ -36,9 +36,14 @@ struct RankTimes {
   double kernels_seconds = 0;            // one run of each different kernel, as the estimate has it
 };
 
-Model shipped(Op op, const Target& target, const std::string& key) {
-  std::optional<Model> model = load_shipped_model(op, target.name, key);
-  if (model) return std::move(*model);
+// The name of the first shipped model that learned from such a core; where none did, of the first.
+std::string shipped_name(Op op, const Target& target, const std::string& key) {
+  const std::vector<std::string> found = shipped_model_names(op, target.name, key);
+  for (const std::string& name : found) {
+    const Model model = load_shipped_model(name);
+    if (!model.machine || is_same_core(*model.machine, target)) return name;
+  }
+  if (!found.empty()) return found.front();
   std::vector<std::string> names;
   for (const EmbeddedFile& file : shipped_models()) {
     if (!file.path.ends_with("/manifest.json")) continue;
@@ -91,10 +96,8 @@ RankCase make_case(const RankBench& bench) {
   } else {
     c.target = resolve_target(bench.target);
     c.problem = problem_of(bench.problem, usual_op(), "bf16");
-    const Op op = op_of(c.problem);
-    const std::string key = model_key(c.problem);
-    c.model_name = model_name(op, c.target.name, key);
-    c.load = [op, target = c.target, key] { return shipped(op, target, key); };
+    c.model_name = shipped_name(op_of(c.problem), c.target, model_key(c.problem));
+    c.load = [name = c.model_name] { return load_shipped_model(name); };
     c.model = c.load();
   }
   c.specs = legal_kernels(c.problem, c.target);

@@ -26,9 +26,11 @@ train::Predict predict_by(const std::shared_ptr<const Ranker>& ranker) {
 
 Learned train_one(const Console& console, const train::Dataset& data, const Target& target,
                   const std::string& types, const fs::path& models) {
-  const ShelvedModel& old = shared_shelf(fs::path())->find(op_of(data), target.name, types);
+  const auto shelf = shared_shelf(fs::path());
+  const bool is_shipped = shelf->count(op_of(data), target.name, types) > 0;
+  const auto old = is_shipped ? make_shelf_ranker(shelf) : nullptr;
   const train::Evaluation before =
-      train::evaluate(data.problems, train::score(data, target, predict_by(old.ranker)));
+      train::evaluate(data.problems, train::score(data, target, predict_by(old)));
   train::TrainOptions options;
   options.version = kVersion;
   options.on_forest = [&](int, int, const train::Split&) { console.check_stop(); };
@@ -44,8 +46,7 @@ Learned train_one(const Console& console, const train::Dataset& data, const Targ
       "{} problems not seen in training: {:.2f}% of the fastest in the mean and {:.2f}% in the "
       "tenth part, {} had {:.2f}% and {:.2f}%; {}",
       is.problems, 100 * is.mean, 100 * is.p10,
-      old.ranker == nullptr ? "the analytic estimate" : "the shipped model", 100 * was.mean,
-      100 * was.p10,
+      is_shipped ? "the shipped model" : "the analytic estimate", 100 * was.mean, 100 * was.p10,
       learned.installed ? "the model is in " + folder.string() : "the model is not kept");
   return learned;
 }

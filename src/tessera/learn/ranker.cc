@@ -171,6 +171,10 @@ Verdict is_same_core(const Target& trained, const Target& here) {
   return {};
 }
 
+Verdict has_opinion(const Model& model, ExtractFeatures extract, const RankInput& input) {
+  return question_for(model, extract, input).fits;
+}
+
 LearnedValue learned_value(ModelQuantity quantity) {
   check_enum("quantity", quantity, ModelQuantity::rank);
   if (gives_times(quantity)) return LearnedValue::seconds;
@@ -209,7 +213,7 @@ std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> mod
     return predict_seconds(*model, extract, input, seconds);
   };
   learned.why_not = [model, extract](const RankInput& input) {
-    const Verdict verdict = question_for(*model, extract, input).fits;
+    const Verdict verdict = has_opinion(*model, extract, input);
     return verdict ? "" : "the learned model has no opinion: " + verdict.reason;
   };
   learned.how = [model, extract](const RankInput& input) {

@@ -30,6 +30,10 @@ Verdict is_same_core(const Target& trained, const Target& here);
 bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInput& input,
                      std::span<double> seconds);
 
+// Whether predict_seconds() has an opinion, apart from problems for which no feature describes any
+// kernel.
+Verdict has_opinion(const Model& model, ExtractFeatures extract, const RankInput& input);
+
 // The meaning of the values that predict_seconds() fills in.
 LearnedValue learned_value(ModelQuantity quantity);
 

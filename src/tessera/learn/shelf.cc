@@ -10,6 +10,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/forever.h"
 #include "tessera/base/log.h"
+#include "tessera/base/text.h"
 #include "tessera/learn/ranker.h"
 
 namespace tessera {
@@ -23,25 +24,45 @@ std::optional<std::string_view> embedded(std::span<const EmbeddedFile> files,
   return std::nullopt;
 }
 
-std::optional<Model> shipped_model(std::span<const EmbeddedFile> files, const std::string& name,
-                                   const ModelUse& use) {
-  const auto manifest = embedded(files, name + "/manifest.json");
-  if (!manifest) return std::nullopt;
+constexpr std::string_view kManifestEnd = "/manifest.json";
+
+Model shipped_model(std::span<const EmbeddedFile> files, const std::string& name,
+                    const ModelUse& use) {
   const std::string what = "the shipped model " + name;
-  const std::string file = parse_manifest(*manifest, what).file;
+  const std::string_view manifest = embedded(files, name + std::string(kManifestEnd)).value();
+  const std::string file = parse_manifest(manifest, what).file;
   const auto forest = embedded(files, name + "/" + file);
-  if (forest) return make_model(*manifest, *forest, use, what);
+  if (forest) return make_model(manifest, *forest, use, what);
   throw Error(ErrorCode::not_found, fmt::format("{}: {} was not shipped", what, file));
 }
 
-std::optional<Model> own_model(const fs::path& own, const std::string& name, const ModelUse& use) {
-  std::error_code unknown;
-  if (own.empty() || !fs::exists(own / name, unknown)) return std::nullopt;
-  return load_model(own / name, use);
+// The plain name comes first, because it is the beginning of the others.
+std::vector<std::string> shipped_names(std::span<const EmbeddedFile> files,
+                                       const std::string& plain) {
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : files) {
+    if (!file.path.starts_with(plain) || !file.path.ends_with(kManifestEnd)) continue;
+    const std::string_view name = file.path.substr(0, file.path.size() - kManifestEnd.size());
+    if (name == plain || is_further_name(name, plain)) names.emplace_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
-ShelvedModel shelve(std::optional<Model> model, const Family& family) {
-  return {make_model_ranker(std::make_shared<const Model>(std::move(*model)), family.extract), ""};
+// A folder that does not exist or cannot be listed has no further models.
+std::vector<std::string> own_names(const fs::path& own, const std::string& plain) {
+  std::vector<std::string> names;
+  if (own.empty()) return names;
+  std::error_code unknown;
+  for (fs::directory_iterator it(own, unknown), end; it != end; it.increment(unknown)) {
+    std::string name = it->path().filename().string();
+    std::error_code dangling;
+    if (is_further_name(name, plain) && it->is_directory(dangling))
+      names.push_back(std::move(name));
+  }
+  if (fs::exists(own / plain, unknown)) names.push_back(plain);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 // How many shelves are kept even when no dispatcher holds them.
@@ -59,30 +80,67 @@ class ShelfRanker final : public Ranker {
   explicit ShelfRanker(std::shared_ptr<const ModelShelf> shelf) : shelf_(std::move(shelf)) {}
   ChoiceSource source() const override { return ChoiceSource::learned; }
   std::string why(const RankInput& input, const Ranked& best) const override {
-    return find(input).ranker->why(input, best);
+    return speaker(input, key_for(input))->ranker->why(input, best);
   }
   std::vector<Ranked> rank(const RankInput& input) const override {
     if (input.legal.empty()) return {};
-    const ShelvedModel& found = find(input);
-    return found.ranker ? found.ranker->rank(input) : std::vector<Ranked>{};
+    const ShelvedModel* found = speaker(input, key_for(input));
+    return found ? found->ranker->rank(input) : std::vector<Ranked>{};
   }
   std::string why_not(const RankInput& input) const override {
     if (input.legal.empty()) return {};
-    const ShelvedModel& found = find(input);
-    return found.ranker ? found.ranker->why_not(input) : found.why_not;
+    const std::string key = key_for(input);
+    if (const ShelvedModel* found = speaker(input, key)) return found->ranker->why_not(input);
+    return why_none(input, key);
   }
 
  private:
-  // A model for the problem's own types, otherwise for its twin's types.
-  const ShelvedModel& find(const RankInput& input) const {
-    const ShelvedModel& own = find(input, input.problem);
-    if (own.ranker) return own;
-    const ShelvedModel& other =
-        find(input, family_of(input.problem).twin(input.problem, input.target));
-    return other.ranker ? other : own;
+  std::size_t count(const RankInput& input, const std::string& key) const {
+    return shelf_->count(op_of(input.problem), input.target.name, key);
   }
-  const ShelvedModel& find(const RankInput& input, const Problem& problem) const {
-    return shelf_->find(op_of(problem), input.target.name, model_key(problem));
+  const ShelvedModel& find(const RankInput& input, const std::string& key,
+                           std::size_t place) const {
+    return shelf_->find(op_of(input.problem), input.target.name, key, place);
+  }
+  Verdict opinion(const RankInput& input, const ShelvedModel& found) const {
+    return has_opinion(*found.model, family_of(input.problem).extract, input);
+  }
+  bool has_model(const RankInput& input, const std::string& key) const {
+    for (std::size_t i = 0; i < count(input, key); ++i) {
+      if (find(input, key, i).ranker) return true;
+    }
+    return false;
+  }
+  // The key of the problem's own types, or that of its twin's where only those have a model.
+  std::string key_for(const RankInput& input) const {
+    std::string own = model_key(input.problem);
+    if (has_model(input, own)) return own;
+    std::string other = model_key(family_of(input.problem).twin(input.problem, input.target));
+    return has_model(input, other) ? other : own;
+  }
+  // The model that answers. Where there is only one, it is not asked beforehand whether it has an
+  // opinion, because its ranker finds that out by itself. Models behind the one that answers are
+  // not read.
+  const ShelvedModel* speaker(const RankInput& input, const std::string& key) const {
+    const std::size_t models = count(input, key);
+    for (std::size_t i = 0; i < models; ++i) {
+      const ShelvedModel& found = find(input, key, i);
+      if (found.ranker && (models == 1 || opinion(input, found))) return &found;
+    }
+    return nullptr;
+  }
+  // Names each model and says why it does not answer.
+  std::string why_none(const RankInput& input, const std::string& key) const {
+    const std::size_t models = count(input, key);
+    if (models == 0) return find(input, key, 0).why_not;
+    std::vector<std::string> reasons;
+    for (std::size_t i = 0; i < models; ++i) {
+      const ShelvedModel& found = find(input, key, i);
+      reasons.push_back(found.ranker ? fmt::format("{} has no opinion: {}", found.what,
+                                                   opinion(input, found).reason)
+                                     : found.why_not);
+    }
+    return join(reasons, "; ");
   }
 
   std::shared_ptr<const ModelShelf> shelf_;
@@ -94,38 +152,81 @@ std::string model_name(Op op, std::string_view target, std::string_view key) {
   return fmt::format("{}_{}_{}", to_string(op), target, key);
 }
 
+bool is_further_name(std::string_view folder, std::string_view plain) {
+  if (!folder.starts_with(plain)) return false;
+  const std::string_view end = folder.substr(plain.size());
+  return end.size() > 1 && end[0] == '.' && std::ranges::all_of(end.substr(1), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+         });
+}
+
 ModelShelf::ModelShelf(fs::path own, std::span<const EmbeddedFile> shipped,
                        std::shared_ptr<const ModelShelf> others)
     : own_(std::move(own)), shipped_(shipped), others_(std::move(others)) {}
 
-// A model that cannot be used costs speed, not results, because the analytic ranker is asked
-// instead.
-ShelvedModel ModelShelf::read(Op op, std::string_view target, std::string_view key) const {
-  const std::string name = model_name(op, target, key);
+// A model that cannot be used costs speed, not results, because the next model or the analytic
+// ranker is asked instead.
+ShelvedModel ModelShelf::read(const Folder& folder, Op op, std::string_view target) const {
   const Family& family = family_of(op);
   const ModelUse use{to_string(op), target, family.features()};
+  ShelvedModel shelved;
+  shelved.what = fmt::format("the {} model {}", folder.own ? "own" : "shipped", folder.name);
   try {
-    if (auto own = own_model(own_, name, use)) return shelve(std::move(own), family);
-    if (auto model = shipped_model(shipped_, name, use)) return shelve(std::move(model), family);
-    if (others_) return others_->find(op, target, key);
-    return {nullptr, fmt::format("there is no learned model {}", name)};
+    shelved.model =
+        std::make_shared<const Model>(folder.own ? load_model(own_ / folder.name, use)
+                                                 : shipped_model(shipped_, folder.name, use));
+    shelved.ranker = make_model_ranker(shelved.model, family.extract);
   } catch (const Error& error) {
     warn_once(fmt::format("{}; kernels are chosen without it", error.what()));
-    return {nullptr, fmt::format("the learned model {} cannot be used: {}", name, error.what())};
+    shelved.why_not =
+        fmt::format("the learned model {} cannot be used: {}", folder.name, error.what());
   }
+  return shelved;
 }
 
-const ShelvedModel& ModelShelf::find(Op op, std::string_view target, std::string_view key) const {
+// The caller holds the lock.
+ModelShelf::Row& ModelShelf::row_of(const std::string& name) const {
+  const auto known = rows_.find(name);
+  if (known != rows_.end()) return known->second;
+  Row row;
+  for (const std::string& own : own_names(own_, name)) row.folders.push_back({own, true});
+  for (const std::string& each : shipped_names(shipped_, name))
+    row.folders.push_back({each, false});
+  return rows_.emplace(name, std::move(row)).first->second;
+}
+
+std::size_t ModelShelf::count(Op op, std::string_view target, std::string_view key) const {
+  const std::lock_guard lock(mutex_);
+  const std::size_t here = row_of(model_name(op, target, key)).folders.size();
+  return others_ ? here + others_->count(op, target, key) : here;
+}
+
+const ShelvedModel& ModelShelf::find(Op op, std::string_view target, std::string_view key,
+                                     std::size_t place) const {
   const std::string name = model_name(op, target, key);
   const std::lock_guard lock(mutex_);
-  const auto known = models_.find(name);
-  if (known != models_.end()) return known->second;
-  return models_.emplace(name, read(op, target, key)).first->second;
+  Row& row = row_of(name);
+  if (place >= row.folders.size() && others_) {
+    return others_->find(op, target, key, place - row.folders.size());
+  }
+  const auto known = row.read.find(place);
+  if (known != row.read.end()) return known->second;
+  ShelvedModel model;
+  model.why_not = fmt::format("there is no learned model {}", name);
+  if (place < row.folders.size()) model = read(row.folders[place], op, target);
+  return row.read.emplace(place, std::move(model)).first->second;
 }
 
-std::optional<Model> load_shipped_model(Op op, std::string_view target, std::string_view key) {
-  const ModelUse use{to_string(op), target, family_of(op).features()};
-  return shipped_model(shipped_models(), model_name(op, target, key), use);
+std::vector<std::string> shipped_model_names(Op op, std::string_view target, std::string_view key) {
+  return shipped_names(shipped_models(), model_name(op, target, key));
+}
+
+Model load_shipped_model(const std::string& name) {
+  const auto json = embedded(shipped_models(), name + std::string(kManifestEnd));
+  if (!json) throw Error(ErrorCode::not_found, fmt::format("no model {} is shipped", name));
+  const Manifest manifest = parse_manifest(*json, "the shipped model " + name);
+  const ModelUse use{manifest.op, manifest.target, family_of(parse_op(manifest.op)).features()};
+  return shipped_model(shipped_models(), name, use);
 }
 
 fs::path own_models(const fs::path& cache_folder) {

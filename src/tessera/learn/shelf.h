@@ -2,14 +2,15 @@
 // models, which come first.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/base/embedded.h"
 #include "tessera/base/fork.h"
@@ -19,11 +20,19 @@
 
 namespace tessera {
 
-// The name of a model's folder, such as gemm_avx512_bf16. The key is Family::model_key().
+// The plain name of a model's folder, such as gemm_avx512_bf16. The key is Family::model_key(). The
+// folders of further models for the same have a dot and a word after it, which names their machine:
+// gemm_avx512_bf16.emerald_rapids.
 std::string model_name(Op op, std::string_view target, std::string_view key);
 
-// A ranker that asks a model, or a clause that says why there is no model.
+// Whether a folder is one of a further model: the plain name, a dot, and a word of lower-case
+// letters, digits and underscores.
+bool is_further_name(std::string_view folder, std::string_view plain);
+
+// A model with the ranker that asks it, or a clause that says why there is no model.
 struct ShelvedModel {
+  std::string what;  // "the shipped model gemm_avx512_bf16"
+  std::shared_ptr<const Model> model;
   std::shared_ptr<const Ranker> ranker;
   std::string why_not;
 };
@@ -31,32 +40,49 @@ struct ShelvedModel {
 // Thread-safe. A model is read once, when it is first asked for, and stays in memory.
 class ModelShelf {
  public:
-  // `own` holds folders such as gemm_avx512_bf16, each a model folder that replaces the shipped one
-  // of that name; empty: there are none. `shipped` holds the files of such folders and must outlive
-  // the shelf. A model that is in neither is taken from the shelf `others`.
+  // `own` holds folders such as gemm_avx512_bf16, each a model folder; empty: there are none.
+  // `shipped` holds the files of such folders and must outlive the shelf. The models of the shelf
+  // `others` come last.
   explicit ModelShelf(std::filesystem::path own,
                       std::span<const EmbeddedFile> shipped = shipped_models(),
                       std::shared_ptr<const ModelShelf> others = nullptr);
   ModelShelf(const ModelShelf&) = delete;
   ModelShelf& operator=(const ModelShelf&) = delete;
 
-  // The model of this name. A model that cannot be read is logged once, as a note, and counts as
-  // missing.
-  const ShelvedModel& find(Op op, std::string_view target, std::string_view key) const;
+  // How many models there are. They are asked in this order: the user's own before the shipped
+  // ones, and of both the plain name before the further ones, which are sorted.
+  std::size_t count(Op op, std::string_view target, std::string_view key) const;
+
+  // The model at this place of the order. A model that cannot be read is logged once, as a note,
+  // and has no ranker; neither has a place where no model is.
+  const ShelvedModel& find(Op op, std::string_view target, std::string_view key,
+                           std::size_t place = 0) const;
 
  private:
-  ShelvedModel read(Op op, std::string_view target, std::string_view key) const;
+  struct Folder {
+    std::string name;
+    bool own = false;
+  };
+  struct Row {
+    std::vector<Folder> folders;
+    std::map<std::size_t, ShelvedModel> read;  // by place
+  };
+  Row& row_of(const std::string& name) const;
+  ShelvedModel read(const Folder& folder, Op op, std::string_view target) const;
 
   std::filesystem::path own_;
   std::span<const EmbeddedFile> shipped_;
   std::shared_ptr<const ModelShelf> others_;
   mutable Mutex mutex_;
-  mutable std::map<std::string, ShelvedModel> models_;
+  mutable std::map<std::string, Row> rows_;  // by plain name
 };
 
-// Reads the shipped model of this name; nothing when none is shipped. Throws what make_model()
-// throws.
-std::optional<Model> load_shipped_model(Op op, std::string_view target, std::string_view key);
+// The names of the shipped models for this, in the order in which they are asked.
+std::vector<std::string> shipped_model_names(Op op, std::string_view target, std::string_view key);
+
+// Reads the shipped model of this name, plain or not. Throws Error{not_found} when none is shipped,
+// and what make_model() throws.
+Model load_shipped_model(const std::string& name);
 
 // The default folder of the user's own models: TESSERA_MODELS, otherwise "models" in the cache
 // folder; empty when there is neither.
@@ -67,8 +93,8 @@ std::filesystem::path own_models(const std::filesystem::path& cache_folder);
 // other folders have been asked for since.
 std::shared_ptr<const ModelShelf> shared_shelf(const std::filesystem::path& own);
 
-// A ranker that asks the model for the problem's operation, key (or its twin's key) and target. Its
-// why_not() says why there is no model.
+// A ranker that asks the models for the problem's operation, key (or its twin's key) and target.
+// The first one with an opinion decides. The ranker's why_not() says why no model does.
 std::shared_ptr<const Ranker> make_shelf_ranker(std::shared_ptr<const ModelShelf> shelf);
 
 }  // namespace tessera
