@@ -61,6 +61,18 @@ class Shelf : public testing::Test {
     return {{"gemm_avx512_fp32/manifest.json", model.manifest},
             {"gemm_avx512_fp32/model.txt", model.forest}};
   }
+  void save_own(const std::string& name, const ConstantModel& model) const {
+    save_model(own_ / name, parse_manifest(model.manifest, name), model.forest, ModelFile::gzip);
+  }
+  // The same model, trained on a core with another second cache.
+  ConstantModel on_another_core(ConstantModel model) const {
+    Target other = target_;
+    other.caches[1].bytes = 3 << 20;
+    Manifest manifest = parse_manifest(model.manifest, "test");
+    manifest.machine = to_json(other);
+    model.manifest = to_json(manifest);
+    return model;
+  }
   Decision decide(const ModelShelf& shelf, const Problem& problem) const {
     const auto borrowed = std::shared_ptr<const ModelShelf>(std::shared_ptr<void>(), &shelf);
     ChooseOptions options;
@@ -189,6 +201,165 @@ TEST_F(Shelf, OwnModelReplacesTheShippedOne) {
   EXPECT_EQ(decide(ModelShelf(own_ / "empty", files), problem_).predicted_seconds, std::exp(-7.0));
 }
 
+TEST_F(Shelf, TheFirstModelWithAnOpinionDecides) {
+  const ConstantModel plain = on_another_core(constant_model(-7));
+  const ConstantModel further = constant_model(-6);
+  std::vector<EmbeddedFile> files = {{"gemm_avx512_fp32.zen_5/manifest.json", further.manifest},
+                                     {"gemm_avx512_fp32.zen_5/model.txt", further.forest}};
+  for (const EmbeddedFile& file : shipped(plain)) files.push_back(file);
+  const auto seconds = [&] { return decide(ModelShelf(own_, files), problem_).predicted_seconds; };
+  EXPECT_EQ(seconds(), std::exp(-6.0));
+  save_own("gemm_avx512_fp32", on_another_core(constant_model(-5)));
+  EXPECT_EQ(seconds(), std::exp(-6.0));
+  save_own("gemm_avx512_fp32.b", constant_model(-4));
+  EXPECT_EQ(seconds(), std::exp(-4.0));
+  save_own("gemm_avx512_fp32.a1", constant_model(-3));
+  EXPECT_EQ(seconds(), std::exp(-3.0));
+  save_own("gemm_avx512_fp32", constant_model(-2));
+  EXPECT_EQ(seconds(), std::exp(-2.0));
+  EXPECT_TRUE(notes_.empty());
+}
+
+TEST_F(Shelf, ThePlainShippedModelComesBeforeAFurtherOne) {
+  const ConstantModel plain = constant_model(-7);
+  const ConstantModel further = constant_model(-6);
+  std::vector<EmbeddedFile> files = {{"gemm_avx512_fp32.a/manifest.json", further.manifest},
+                                     {"gemm_avx512_fp32.a/model.txt", further.forest}};
+  for (const EmbeddedFile& file : shipped(plain)) files.push_back(file);
+  EXPECT_EQ(decide(ModelShelf(own_, files), problem_).predicted_seconds, std::exp(-7.0));
+  const auto others = std::make_shared<const ModelShelf>("", files);
+  const ModelShelf shelf(own_, {}, others);
+  EXPECT_EQ(shelf.count(Op::gemm, "avx512", "fp32"), 2U);
+  EXPECT_EQ(shelf.find(Op::gemm, "avx512", "fp32", 1).what, "the shipped model gemm_avx512_fp32.a");
+  EXPECT_EQ(shelf.find(Op::gemm, "avx512", "fp32", 2).why_not,
+            "there is no learned model gemm_avx512_fp32");
+}
+
+TEST_F(Shelf, WhyNoneOfSeveralModelsDecides) {
+  const ConstantModel shipped_one = on_another_core(constant_model(-7));
+  const auto files = shipped(shipped_one);
+  save_own("gemm_avx512_fp32.emerald_rapids", constant_model(-3));
+  const Decision decision =
+      decide(ModelShelf(own_, files), gemm_problem(DType::fp32, GemmLayout::rcr, 8, 64, 64));
+  EXPECT_EQ(decision.source, ChoiceSource::analytic);
+  EXPECT_TRUE(decision.why.ends_with(
+      "; the own model gemm_avx512_fp32.emerald_rapids has no opinion: m = 8 is 8 below the 16 to "
+      "1e+15 that were trained; the shipped model gemm_avx512_fp32 has no opinion: it was trained "
+      "on a core with 3145728 bytes of l2, this one has 1048576"))
+      << decision.why;
+}
+
+// It is read when the models before it have no opinion, and reported once.
+TEST_F(Shelf, BrokenFurtherModelHidesNoOther) {
+  const ConstantModel model = constant_model(-7);
+  const auto files = shipped(model);
+  save_own("gemm_avx512_fp32", constant_model(-3));
+  save_own("gemm_avx512_fp32.zen_5", constant_model(-2));
+  write_file(own_ / "gemm_avx512_fp32.zen_5" / "manifest.json", "{}");
+  const ModelShelf shelf(own_, files);
+  EXPECT_EQ(decide(shelf, problem_).predicted_seconds, std::exp(-3.0));
+  EXPECT_TRUE(notes_.empty());
+  for (int i = 0; i < 3; ++i) {
+    const Decision decision = decide(shelf, gemm_problem(DType::fp32, GemmLayout::rcr, 8, 64, 64));
+    EXPECT_EQ(decision.source, ChoiceSource::analytic);
+    const std::string range = "m = 8 is 8 below the 16 to 1e+15 that were trained";
+    const std::string sentence = fmt::format(
+        "; the own model gemm_avx512_fp32 has no opinion: {}; the learned model "
+        "gemm_avx512_fp32.zen_5 cannot be used: OWN/gemm_avx512_fp32.zen_5/manifest.json: format "
+        "is missing; the shipped model gemm_avx512_fp32 has no opinion: {}",
+        range, range);
+    EXPECT_TRUE(without_folder(decision.why).ends_with(sentence)) << decision.why;
+  }
+  EXPECT_EQ(notes_.size(), 1U);
+  EXPECT_EQ(decide(shelf, problem_).predicted_seconds, std::exp(-3.0));
+}
+
+TEST_F(Shelf, BrokenPlainModelHidesNoOther) {
+  const ConstantModel model = constant_model(-7);
+  const auto files = shipped(model);
+  save_own("gemm_avx512_fp32", constant_model(-3));
+  write_file(own_ / "gemm_avx512_fp32" / "manifest.json", "{}");
+  const ModelShelf shelf(own_, files);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(decide(shelf, problem_).predicted_seconds, std::exp(-7.0));
+  }
+  ASSERT_EQ(notes_.size(), 1U);
+  EXPECT_EQ(without_folder(notes_[0]),
+            "OWN/gemm_avx512_fp32/manifest.json: format is missing; kernels are chosen without it");
+}
+
+// A twin's types are asked only where the problem's own types have no model that can be read.
+TEST_F(Shelf, FurtherModelOfATwin) {
+  target_ = load_target("sm90a");
+  const Problem problem = gemm_problem(DType::fp16, GemmLayout::rcr, 64, 1024, 2048);
+  ConstantModel model = constant_model(-7);
+  Manifest manifest = parse_manifest(model.manifest, "test");
+  manifest.target = "sm90a";
+  for (const std::string type : {"bf16", "fp16"}) {
+    manifest.dtypes = {type};
+    manifest.ranges[0].min = type == "bf16" ? 16 : 128;
+    model.manifest = to_json(manifest);
+    save_own("gemm_sm90a_" + type + ".h100", model);
+    const Decision decision = decide(ModelShelf(own_, {}), problem);
+    if (type == "bf16") {
+      EXPECT_EQ(decision.predicted_seconds, std::exp(-7.0)) << decision.why;
+      EXPECT_NE(decision.why.find(", asked as if for bf16"), std::string::npos) << decision.why;
+    } else {
+      EXPECT_TRUE(
+          decision.why.ends_with("; the learned model has no opinion: m = 64 is 64 below "
+                                 "the 128 to 1e+15 that were trained"))
+          << decision.why;
+    }
+  }
+}
+
+TEST_F(Shelf, NamesOfFurtherModels) {
+  for (const char* word : {"emerald_rapids", "zen4", "4", "_"}) {
+    EXPECT_TRUE(is_further_name(fmt::format("gemm_avx512_fp8.{}", word), "gemm_avx512_fp8"))
+        << word;
+  }
+  for (const char* end :
+       {"", ".", "_bf8", "_bf8.zen4", ".Zen4", ".zen-4", ".zen.4", ".zen4 ", "x.a"}) {
+    EXPECT_FALSE(is_further_name(fmt::format("gemm_avx512_fp8{}", end), "gemm_avx512_fp8")) << end;
+  }
+  EXPECT_FALSE(is_further_name("gemm_avx512_fp", "gemm_avx512_fp8"));
+}
+
+// The keys of some models begin like those of others. Other folders and files are no models.
+TEST_F(Shelf, KeysThatBeginAlikeDoNotMix) {
+  for (const char* name :
+       {"gemm_avx512_fp8_bf8", "gemm_avx512_fp8_bf8.zen4", "gemm_avx512_fp8.zen4",
+        "gemm_avx512_fp8.Zen4", "gemm_avx512_fp8.old-1", "conv_avx512_backward_data_fp32.zen4"}) {
+    fs::create_directories(own_ / name);
+  }
+  write_file(own_ / "gemm_avx512_fp8.txt", "");
+  fs::create_symlink("nowhere", own_ / "gemm_avx512_fp8.gone");
+  fs::create_symlink("gemm_avx512_fp8.zen4", own_ / "gemm_avx512_fp8.linked");
+  const ConstantModel model = constant_model(-7);
+  const std::vector<EmbeddedFile> files = {{"gemm_avx512_fp8_bf8.a/manifest.json", model.manifest},
+                                           {"gemm_avx512_fp8.a/manifest.json", model.manifest},
+                                           {"gemm_avx512_fp8.a/model.txt", model.forest},
+                                           {"gemm_avx512_fp8.a/b/manifest.json", model.manifest}};
+  const ModelShelf shelf(own_, files);
+  const auto names = [&](Op op, std::string_view key) {
+    std::vector<std::string> found;
+    for (std::size_t i = 0; i < shelf.count(op, "avx512", key); ++i) {
+      found.push_back(shelf.find(op, "avx512", key, i).what);
+    }
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names(Op::gemm, "fp8"),
+            (Names{"the own model gemm_avx512_fp8.linked", "the own model gemm_avx512_fp8.zen4",
+                   "the shipped model gemm_avx512_fp8.a"}));
+  EXPECT_EQ(names(Op::gemm, "fp8_bf8"),
+            (Names{"the own model gemm_avx512_fp8_bf8", "the own model gemm_avx512_fp8_bf8.zen4",
+                   "the shipped model gemm_avx512_fp8_bf8.a"}));
+  EXPECT_EQ(names(Op::conv, "backward_data_fp32"),
+            Names{"the own model conv_avx512_backward_data_fp32.zen4"});
+  EXPECT_EQ(names(Op::conv, "backward_data"), Names{});
+}
+
 // It is read once, reported once, and the analytic ranker stands in.
 TEST_F(Shelf, BrokenModelsAreReportedOnce) {
   ConstantModel model = constant_model(-7);
@@ -233,19 +404,30 @@ TEST_F(Shelf, TruncatedManifestAndMissingForest) {
   EXPECT_EQ(notes_.size(), 3U);
 }
 
-// Whatever is shipped can be read.
+// Whatever is shipped can be read and found by its name. A model beside the plain one says on which
+// machine it was trained.
 TEST_F(Shelf, ShippedModelsAreSound) {
   const ModelShelf shelf("");
   for (const EmbeddedFile& file : shipped_models()) {
     if (!file.path.ends_with("/manifest.json")) continue;
     const Manifest manifest = parse_manifest(file.content, file.path);
+    const std::string folder(file.path.substr(0, file.path.find('/')));
+    const std::string plain = folder.substr(0, folder.find('.'));
+    EXPECT_TRUE(folder == plain || is_further_name(folder, plain)) << folder;
+    EXPECT_TRUE(folder == plain || !manifest.machine.empty()) << folder;
     // A model that learned from several types is shipped for one of them.
     const std::string place = fmt::format("{}_{}_", manifest.op, manifest.target);
-    ASSERT_TRUE(file.path.starts_with(place)) << file.path;
-    const std::string key(file.path.substr(place.size(), file.path.find('/') - place.size()));
-    EXPECT_EQ(std::ranges::count(manifest.dtypes, key), 1) << file.path;
-    const ShelvedModel& found = shelf.find(parse_op(manifest.op), manifest.target, key);
+    ASSERT_TRUE(plain.starts_with(place)) << folder;
+    const std::string key = plain.substr(place.size());
+    EXPECT_EQ(std::ranges::count(manifest.dtypes, key), 1) << folder;
+    const Op op = parse_op(manifest.op);
+    const std::vector<std::string> names = shipped_model_names(op, manifest.target, key);
+    const auto at = static_cast<std::size_t>(std::ranges::find(names, folder) - names.begin());
+    ASSERT_LT(at, names.size()) << folder;
+    const ShelvedModel& found = shelf.find(op, manifest.target, key, at);
+    EXPECT_EQ(found.what, "the shipped model " + folder);
     EXPECT_TRUE(found.ranker) << found.why_not;
+    EXPECT_EQ(load_shipped_model(folder).manifest, manifest);
   }
 }
 
