@@ -228,7 +228,7 @@ typedef struct tsr_dispatcher_options_t {
   const char* target;       /* a row's name or a JSON file; NULL: TESSERA_TARGET or this machine */
   int threads;              /* CPU: the most threads of each launch; 0: OpenMP's own limit */
   int device;               /* the GPU's number */
-  const char* models;       /* folder of models that replace the shipped ones; NULL: TESSERA_MODELS
+  const char* models;       /* folder of models, asked before the shipped ones; NULL: TESSERA_MODELS
                                or "models" in the cache folder */
   int deterministic;        /* 1: only kernels whose bits do not depend on threads or order */
   int autotune;             /* 1: measure each new problem's best kernels and remember the winner */

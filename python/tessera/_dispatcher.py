@@ -23,7 +23,7 @@ class Dispatcher(_abi.Handle):
 
     target: a row's name ("avx512", "sm90a") or a JSON file; None: TESSERA_TARGET, or this machine.
     threads: the most threads of each launch on a CPU; 0: OpenMP's limit. device: the GPU's number.
-    models: a folder of models that replace the shipped ones. cache: the folder of built kernels;
+    models: a folder of models, asked before the shipped ones. cache: the folder of built kernels;
     None: TESSERA_CACHE_DIR, or the user's. pool: a Registry; only its kernels are chosen.
     deterministic: only kernels whose bits do not depend on threads or order. autotune: measure each
     new problem's best kernels and remember the winner. by_length: choose by the lengths that

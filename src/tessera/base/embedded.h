@@ -25,7 +25,7 @@ std::span<const EmbeddedFile> kernel_sets();
 // The report page's template, style and script, src/tessera/train/report/.
 std::span<const EmbeddedFile> report_files();
 
-// The shipped models, models/<op>_<target>_<types>/{manifest.json,model.txt.gz}.
+// The shipped models, models/<op>_<target>_<types>[.<machine>]/{manifest.json,model.txt.gz}.
 std::span<const EmbeddedFile> shipped_models();
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ struct DispatcherOptions {
   jit::BuildOptions build;
   std::vector<std::shared_ptr<const Ranker>>
       rankers;            // empty: tuned, learned, analytic, first legal
-  std::string models;     // a folder of learned models that replace the shipped ones; empty:
+  std::string models;     // a folder of learned models, asked before the shipped ones; empty:
                           // TESSERA_MODELS, or else models in the cache folder
   bool autotune = false;  // measure on first use and remember the winner
   double autotune_seconds = 2.0;  // per problem

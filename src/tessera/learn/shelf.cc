@@ -26,10 +26,16 @@ std::optional<std::string_view> embedded(std::span<const EmbeddedFile> files,
 
 constexpr std::string_view kManifestEnd = "/manifest.json";
 
+std::string_view shipped_manifest(std::span<const EmbeddedFile> files, const std::string& name) {
+  const auto manifest = embedded(files, name + std::string(kManifestEnd));
+  if (manifest) return *manifest;
+  throw Error(ErrorCode::not_found, fmt::format("no model {} is shipped", name));
+}
+
 Model shipped_model(std::span<const EmbeddedFile> files, const std::string& name,
                     const ModelUse& use) {
   const std::string what = "the shipped model " + name;
-  const std::string_view manifest = embedded(files, name + std::string(kManifestEnd)).value();
+  const std::string_view manifest = shipped_manifest(files, name);
   const std::string file = parse_manifest(manifest, what).file;
   const auto forest = embedded(files, name + "/" + file);
   if (forest) return make_model(manifest, *forest, use, what);
@@ -102,12 +108,22 @@ class ShelfRanker final : public Ranker {
                            std::size_t place) const {
     return shelf_->find(op_of(input.problem), input.target.name, key, place);
   }
-  Verdict opinion(const RankInput& input, const ShelvedModel& found) const {
+  const ModelHead& head(const RankInput& input, const std::string& key, std::size_t place) const {
+    return shelf_->head(op_of(input.problem), input.target.name, key, place);
+  }
+  // Whether the model learned from such a core as this. One that did not need not be read.
+  Verdict knows_core(const RankInput& input, const std::string& key, std::size_t place) const {
+    if (is_gpu(input.target)) return {};
+    const std::optional<Target>& machine = head(input, key, place).machine;
+    return machine ? is_same_core(*machine, input.target) : Verdict{};
+  }
+  static Verdict opinion(const RankInput& input, const ShelvedModel& found) {
     return has_opinion(*found.model, family_of(input.problem).extract, input);
   }
   bool has_model(const RankInput& input, const std::string& key) const {
-    for (std::size_t i = 0; i < count(input, key); ++i) {
-      if (find(input, key, i).ranker) return true;
+    const std::size_t models = count(input, key);
+    for (std::size_t i = 0; i < models; ++i) {
+      if (!knows_core(input, key, i) || find(input, key, i).ranker) return true;
     }
     return false;
   }
@@ -124,22 +140,29 @@ class ShelfRanker final : public Ranker {
   const ShelvedModel* speaker(const RankInput& input, const std::string& key) const {
     const std::size_t models = count(input, key);
     for (std::size_t i = 0; i < models; ++i) {
+      if (!knows_core(input, key, i)) continue;
       const ShelvedModel& found = find(input, key, i);
       if (found.ranker && (models == 1 || opinion(input, found))) return &found;
     }
     return nullptr;
   }
-  // Names each model and says why it does not answer.
+  std::string why_silent(const RankInput& input, const std::string& key, std::size_t place) const {
+    Verdict reason = knows_core(input, key, place);
+    if (reason) {
+      const ShelvedModel& found = find(input, key, place);
+      if (!found.ranker) return found.why_not;
+      reason = opinion(input, found);
+    }
+    return fmt::format("{} has no opinion: {}",
+                       count(input, key) == 1 ? "the learned model" : head(input, key, place).what,
+                       reason.reason);
+  }
+  // Names each model where there are several.
   std::string why_none(const RankInput& input, const std::string& key) const {
     const std::size_t models = count(input, key);
     if (models == 0) return find(input, key, 0).why_not;
     std::vector<std::string> reasons;
-    for (std::size_t i = 0; i < models; ++i) {
-      const ShelvedModel& found = find(input, key, i);
-      reasons.push_back(found.ranker ? fmt::format("{} has no opinion: {}", found.what,
-                                                   opinion(input, found).reason)
-                                     : found.why_not);
-    }
+    for (std::size_t i = 0; i < models; ++i) reasons.push_back(why_silent(input, key, i));
     return join(reasons, "; ");
   }
 
@@ -164,13 +187,27 @@ ModelShelf::ModelShelf(fs::path own, std::span<const EmbeddedFile> shipped,
                        std::shared_ptr<const ModelShelf> others)
     : own_(std::move(own)), shipped_(shipped), others_(std::move(others)) {}
 
+// What is wrong with a manifest is reported when the model itself is read.
+ModelHead ModelShelf::read_head(const Folder& folder) const {
+  ModelHead head;
+  head.what = fmt::format("the {} model {}", folder.own ? "own" : "shipped", folder.name);
+  try {
+    const std::string json = folder.own ? read_file(own_ / folder.name / kManifestEnd.substr(1))
+                                        : std::string(shipped_manifest(shipped_, folder.name));
+    const Manifest manifest = parse_manifest(json, head.what);
+    if (!manifest.machine.empty()) head.machine = target_from_json(manifest.machine);
+  } catch (const Error&) {
+    head.machine.reset();
+  }
+  return head;
+}
+
 // A model that cannot be used costs speed, not results, because the next model or the analytic
 // ranker is asked instead.
 ShelvedModel ModelShelf::read(const Folder& folder, Op op, std::string_view target) const {
   const Family& family = family_of(op);
   const ModelUse use{to_string(op), target, family.features()};
   ShelvedModel shelved;
-  shelved.what = fmt::format("the {} model {}", folder.own ? "own" : "shipped", folder.name);
   try {
     shelved.model =
         std::make_shared<const Model>(folder.own ? load_model(own_ / folder.name, use)
@@ -201,20 +238,31 @@ std::size_t ModelShelf::count(Op op, std::string_view target, std::string_view k
   return others_ ? here + others_->count(op, target, key) : here;
 }
 
+const ModelHead& ModelShelf::head(Op op, std::string_view target, std::string_view key,
+                                  std::size_t place) const {
+  const std::lock_guard lock(mutex_);
+  Row& row = row_of(model_name(op, target, key));
+  const std::size_t here = row.folders.size();
+  if (place >= here && others_) return others_->head(op, target, key, place - here);
+  const auto known = row.heads.find(place);
+  if (known != row.heads.end()) return known->second;
+  ModelHead head = place < here ? read_head(row.folders[place]) : ModelHead{};
+  return row.heads.emplace(place, std::move(head)).first->second;
+}
+
 const ShelvedModel& ModelShelf::find(Op op, std::string_view target, std::string_view key,
                                      std::size_t place) const {
   const std::string name = model_name(op, target, key);
   const std::lock_guard lock(mutex_);
   Row& row = row_of(name);
-  if (place >= row.folders.size() && others_) {
-    return others_->find(op, target, key, place - row.folders.size());
-  }
-  const auto known = row.read.find(place);
-  if (known != row.read.end()) return known->second;
+  const std::size_t here = row.folders.size();
+  if (place >= here && others_) return others_->find(op, target, key, place - here);
+  const auto known = row.models.find(place);
+  if (known != row.models.end()) return known->second;
   ShelvedModel model;
   model.why_not = fmt::format("there is no learned model {}", name);
-  if (place < row.folders.size()) model = read(row.folders[place], op, target);
-  return row.read.emplace(place, std::move(model)).first->second;
+  if (place < here) model = read(row.folders[place], op, target);
+  return row.models.emplace(place, std::move(model)).first->second;
 }
 
 std::vector<std::string> shipped_model_names(Op op, std::string_view target, std::string_view key) {
@@ -222,9 +270,8 @@ std::vector<std::string> shipped_model_names(Op op, std::string_view target, std
 }
 
 Model load_shipped_model(const std::string& name) {
-  const auto json = embedded(shipped_models(), name + std::string(kManifestEnd));
-  if (!json) throw Error(ErrorCode::not_found, fmt::format("no model {} is shipped", name));
-  const Manifest manifest = parse_manifest(*json, "the shipped model " + name);
+  const std::string_view json = shipped_manifest(shipped_models(), name);
+  const Manifest manifest = parse_manifest(json, "the shipped model " + name);
   const ModelUse use{manifest.op, manifest.target, family_of(parse_op(manifest.op)).features()};
   return shipped_model(shipped_models(), name, use);
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,9 +30,14 @@ std::string model_name(Op op, std::string_view target, std::string_view key);
 // letters, digits and underscores.
 bool is_further_name(std::string_view folder, std::string_view plain);
 
+// What is known of a model before its forest is read, which takes most of the time.
+struct ModelHead {
+  std::string what;               // "the shipped model gemm_avx512_bf16"
+  std::optional<Target> machine;  // as in Model; also empty when the manifest cannot be read
+};
+
 // A model with the ranker that asks it, or a clause that says why there is no model.
 struct ShelvedModel {
-  std::string what;  // "the shipped model gemm_avx512_bf16"
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Ranker> ranker;
   std::string why_not;
@@ -53,6 +59,10 @@ class ModelShelf {
   // ones, and of both the plain name before the further ones, which are sorted.
   std::size_t count(Op op, std::string_view target, std::string_view key) const;
 
+  // The head of the model at this place of the order; empty where no model is.
+  const ModelHead& head(Op op, std::string_view target, std::string_view key,
+                        std::size_t place) const;
+
   // The model at this place of the order. A model that cannot be read is logged once, as a note,
   // and has no ranker; neither has a place where no model is.
   const ShelvedModel& find(Op op, std::string_view target, std::string_view key,
@@ -65,9 +75,11 @@ class ModelShelf {
   };
   struct Row {
     std::vector<Folder> folders;
-    std::map<std::size_t, ShelvedModel> read;  // by place
+    std::map<std::size_t, ModelHead> heads;  // by place
+    std::map<std::size_t, ShelvedModel> models;
   };
   Row& row_of(const std::string& name) const;
+  ModelHead read_head(const Folder& folder) const;
   ShelvedModel read(const Folder& folder, Op op, std::string_view target) const;
 
   std::filesystem::path own_;

@@ -191,7 +191,7 @@ TEST_F(Shelf, OutsideOfItsRange) {
       << decision.why;
 }
 
-TEST_F(Shelf, OwnModelReplacesTheShippedOne) {
+TEST_F(Shelf, OwnModelComesBeforeTheShippedOne) {
   const ConstantModel model = constant_model(-7);
   const auto files = shipped(model);
   const ConstantModel own = constant_model(-3);
@@ -230,7 +230,7 @@ TEST_F(Shelf, ThePlainShippedModelComesBeforeAFurtherOne) {
   const auto others = std::make_shared<const ModelShelf>("", files);
   const ModelShelf shelf(own_, {}, others);
   EXPECT_EQ(shelf.count(Op::gemm, "avx512", "fp32"), 2U);
-  EXPECT_EQ(shelf.find(Op::gemm, "avx512", "fp32", 1).what, "the shipped model gemm_avx512_fp32.a");
+  EXPECT_EQ(shelf.head(Op::gemm, "avx512", "fp32", 1).what, "the shipped model gemm_avx512_fp32.a");
   EXPECT_EQ(shelf.find(Op::gemm, "avx512", "fp32", 2).why_not,
             "there is no learned model gemm_avx512_fp32");
 }
@@ -344,7 +344,7 @@ TEST_F(Shelf, KeysThatBeginAlikeDoNotMix) {
   const auto names = [&](Op op, std::string_view key) {
     std::vector<std::string> found;
     for (std::size_t i = 0; i < shelf.count(op, "avx512", key); ++i) {
-      found.push_back(shelf.find(op, "avx512", key, i).what);
+      found.push_back(shelf.head(op, "avx512", key, i).what);
     }
     return found;
   };
@@ -425,7 +425,7 @@ TEST_F(Shelf, ShippedModelsAreSound) {
     const auto at = static_cast<std::size_t>(std::ranges::find(names, folder) - names.begin());
     ASSERT_LT(at, names.size()) << folder;
     const ShelvedModel& found = shelf.find(op, manifest.target, key, at);
-    EXPECT_EQ(found.what, "the shipped model " + folder);
+    EXPECT_EQ(shelf.head(op, manifest.target, key, at).what, "the shipped model " + folder);
     EXPECT_TRUE(found.ranker) << found.why_not;
     EXPECT_EQ(load_shipped_model(folder).manifest, manifest);
   }
