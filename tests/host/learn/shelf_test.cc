@@ -249,6 +249,20 @@ TEST_F(Shelf, WhyNoneOfSeveralModelsDecides) {
       << decision.why;
 }
 
+// Its manifest says enough, so that nobody finds out that its forest is damaged.
+TEST_F(Shelf, ModelOfAnotherCoreIsNotRead) {
+  ConstantModel model = on_another_core(constant_model(-7));
+  model.forest.pop_back();
+  const auto files = shipped(model);
+  const Decision decision = decide(ModelShelf(own_, files), problem_);
+  EXPECT_EQ(decision.source, ChoiceSource::analytic);
+  EXPECT_TRUE(
+      decision.why.ends_with("; the learned model has no opinion: it was trained on a core with "
+                             "3145728 bytes of l2, this one has 1048576"))
+      << decision.why;
+  EXPECT_TRUE(notes_.empty());
+}
+
 // It is read when the models before it have no opinion, and reported once.
 TEST_F(Shelf, BrokenFurtherModelHidesNoOther) {
   const ConstantModel model = constant_model(-7);
