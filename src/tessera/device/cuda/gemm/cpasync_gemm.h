@@ -42,6 +42,8 @@ struct OperandCopies {
 //   kRegisters                      that a thread needs
 //   accumulate(g, corner, shared)   adds up the products of all tiles, through kStages stages
 //   put(tile)                       writes the accumulators to shared memory
+//   kStores                         whether it may store them by itself: then
+//   store(g, corner)                does so, or returns false and leaves it to put()
 // and, where kSlices > 1,
 //   add_slices(arguments, tile, tiles, slice)   true if it then holds the sums over all slices
 template <class C, template <class> class Engine>
@@ -74,6 +76,9 @@ struct CpasyncGemm {
       math.accumulate(g, corner, shared_address(shared));
       if constexpr (C::kSlices > 1) {
         if (!math.add_slices(arguments, index / C::kSlices, order.total, corner.slice)) continue;
+      }
+      if constexpr (Math::kStores) {
+        if (math.store(g, corner)) continue;
       }
       Acc* tile = reinterpret_cast<Acc*>(shared);
       math.put(tile);

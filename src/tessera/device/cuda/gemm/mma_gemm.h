@@ -17,6 +17,7 @@ class MmaEngine {
   using ShapeB = typename Math::ShapeB;
 
   static constexpr int kThreads = C::kWaveM * C::kWaveN * 32;
+  static constexpr bool kStores = false;
   using CopyA = TileCopy<A, ShapeA, C::kTileM, C::kTileK, C::kAKContiguous, kThreads>;
   using CopyB = TileCopy<B, ShapeB, C::kTileN, C::kTileK, C::kBKContiguous, kThreads>;
   static constexpr int kStageBytes = Math::kStageBytes;
