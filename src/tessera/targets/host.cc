@@ -132,9 +132,17 @@ constexpr int kZen4 = 0x19;
 constexpr int kZen5 = 0x1a;
 
 // Family 19h runs 512-bit operations in two passes: half of the rates that the row states. Family
-// 1Ah has dpbf16 on both pipes (tessera bench peak: 2.03 times fma's rate).
+// 1Ah has dpbf16 on both pipes (tessera bench peak: 2.03 times fma's rate). An Emerald Rapids
+// starts dpbf16 in every second cycle (0.25 times fma's rate), and other cores of Intel count as
+// such.
 void apply_core_rates(Target& target, const HostInfo& host) {
-  if (target.vector_bytes != 64 || host.cpu_vendor != "AuthenticAMD") return;
+  if (target.vector_bytes != 64) return;
+  for (Instruction& instruction : target.instructions) {
+    if (host.cpu_vendor == "GenuineIntel" && instruction.name == "dpbf16") {
+      instruction.per_cycle = 0.5;
+    }
+  }
+  if (host.cpu_vendor != "AuthenticAMD") return;
   for (Instruction& instruction : target.instructions) {
     if (host.cpu_family == kZen4) instruction.per_cycle = std::min(instruction.per_cycle, 1.0);
     if (host.cpu_family == kZen5 && instruction.name == "dpbf16") instruction.per_cycle = 2;

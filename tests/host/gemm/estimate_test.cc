@@ -225,7 +225,7 @@ TEST(GemmEstimate, OfTilesIsNoLessThanTheirProducts) {
       if (spec.algorithm.pipeline != Pipeline::amx || !is_legal(spec, target)) continue;
       const double seconds = estimate(spec, p, target, 1).compute_seconds;
       EXPECT_GT(seconds, products * 16 / (target.clock_ghz * 1e9 * boost)) << name_of(spec);
-      EXPECT_LT(seconds, products * 16 / (target.clock_ghz * 1e9) * 3) << name_of(spec);
+      EXPECT_LT(seconds, products * 16 / (target.clock_ghz * 1e9) * 4) << name_of(spec);
     }
   }
 }

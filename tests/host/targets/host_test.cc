@@ -150,17 +150,16 @@ TEST(Host, Zen4HalvesWideRates) {
   EXPECT_DOUBLE_EQ(find_instruction(zen5, DType::fp32, DType::fp32, DType::fp32)->per_cycle, 2.0);
 }
 
-TEST(Host, Zen5MultipliesBf16OnBothPipes) {
+TEST(Host, CoresMultiplyBf16AtTheirOwnRate) {
   HostInfo host = pretended(sapphire_rapids());
-  const auto rate = [&host] {
+  const auto rate = [&host](const char* vendor, int family) {
+    host.cpu_vendor = vendor, host.cpu_family = family;
     return find_instruction(host_target(host), DType::bf16, DType::bf16, DType::fp32)->per_cycle;
   };
-  EXPECT_DOUBLE_EQ(rate(), 1.0);
-  host.cpu_vendor = "AuthenticAMD";
-  host.cpu_family = 26;
-  EXPECT_DOUBLE_EQ(rate(), 2.0);
-  host.cpu_family = 25;
-  EXPECT_DOUBLE_EQ(rate(), 1.0);
+  EXPECT_DOUBLE_EQ(rate("GenuineIntel", 6), 0.5);
+  EXPECT_DOUBLE_EQ(rate("AuthenticAMD", 26), 2.0);
+  EXPECT_DOUBLE_EQ(rate("AuthenticAMD", 25), 1.0);
+  EXPECT_DOUBLE_EQ(rate("Another", 6), 1.0);
 }
 
 TEST(Host, LacksNamesEveryMissingFeature) {

@@ -9,14 +9,17 @@
 namespace tessera::gemm {
 namespace {
 
-// Every constant that is not in the target's row. Provenance: product_latency and store are of the
-// Intel 64 and IA-32 Architectures Optimization Reference Manual, chapter on AMX. Packing,
-// finishing and calls cost what they cost other kernels of two-pipe cores in estimate_cpu.cc; a row
-// of A in place of a transposed square is a guess. Nothing was measured with tiles. "Cycles" are
-// clock cycles of a core.
+// Every constant that is not in the target's row. Provenance: product_latency is of the Intel 64
+// and IA-32 Architectures Optimization Reference Manual, chapter on AMX. issue, l2_line and l3_line
+// are of an Emerald Rapids core whose blocks read panels of 4 KB to 128 KB. store and call_us were
+// fitted to 40 drawn problems on one thread of that machine. The others are those of two-pipe cores
+// in estimate_cpu.cc. "Cycles" are clock cycles of a core.
 struct AmxModel {
   double product_latency = 52;       // cycles until a tile of sums can be added to again
-  double store = 16;                 // cycles to store a tile of sums, or to load one
+  double issue = 1.25;               // cycles of products and loads for each cycle of products
+  double l2_line = 0.9;              // further cycles for each line that a tile loads from L2
+  double l3_line = 5.4;              // the same from L3
+  double store = 60;                 // cycles to store a tile of sums, or to load one
   double block = 30;                 // cycles to enter and leave a register block
   double pack_row = 0.04;            // cycles to pack a byte of a row-major A
   double pack_word[2] = {0.4, 0.8};  // cycles to pack a word of anything else: bf16, int8
@@ -27,7 +30,7 @@ struct AmxModel {
   double over_k = 1.05;              // factor of sharing k: the team waits for its slowest thread
   double core_memory_share = 0.35;   // share of the machine's bandwidth that one core reaches
   double blocked_share = 0.75;       // share of that bandwidth that blocked kernels reach
-  double call_us = 0.2;              // microseconds of a launch on one thread
+  double call_us = 0.6;              // microseconds of a launch on one thread
   double barrier_us = 1;             // microseconds of a barrier of the whole team
 };
 constexpr AmxModel kAmxModel;
@@ -68,16 +71,19 @@ AmxCase amx_case(const KernelSpec& spec, const GemmProblem& p, const Target& tar
 
 // ---- cycles of a thread ----
 
-// A register block of so many tiles: a step of k takes as long as its products, or as reading the
-// next tiles of A and of a B that L1 does not hold, or as waiting for the sums of the step before.
+// A register block of so many tiles: a step of k takes as long as its products, or as waiting for
+// the sums of the step before, and longer where tiles of A or of B come from beyond L1.
 double tile_block_cycles(const AmxCase& x, const AmxShare& s, double down, double across) {
   const double depth = std::min<double>(s.k, x.a.tile.k);
   const double a_block = depth / x.per_word * 4 * std::min<double>(s.rows, x.a.tile.m);
   const double panel = depth / x.per_word * 4 * device::kTileBlock;
-  const double tile = double{device::kTileRows} * device::kTileWords * 4;
-  const double reading = down * tile / (a_block <= x.l2 / 2 ? x.l2_rate : x.l3_rate) +
-                         (panel <= x.l1 ? 0 : across * tile / x.l2_rate);
-  const double step = std::max({down * across / x.rate, reading, kAmxModel.product_latency});
+  const double a_line = a_block <= x.l1 / 2   ? 0
+                        : a_block <= x.l2 / 2 ? kAmxModel.l2_line
+                                              : kAmxModel.l3_line;
+  const double b_line = panel <= x.l1 / 2 ? 0 : kAmxModel.l2_line;
+  const double products = down * across / x.rate * kAmxModel.issue;
+  const double step = std::max(products, kAmxModel.product_latency) +
+                      device::kTileRows * (down * a_line + across * b_line);
   const double parts = blocks(s.k, x.a.tile.k);
   const double sums = down * across * kAmxModel.store * (2 * parts - 1);
   return blocks(s.k, x.a.warp_tile.k) * step + sums + parts * kAmxModel.block;

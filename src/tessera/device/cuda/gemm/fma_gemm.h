@@ -96,9 +96,10 @@ class FmaEngine {
     }
   }
 
-  // Stores the sums from registers, where outputs are only scaled and are whole aligned vectors; else
-  // returns false. Neighbouring lanes hold neighbouring vectors, so that a warp writes whole lines.
-  // That takes 57 us at m = n = 4096, k = 32 on an H100, where staging in shared memory took 66.
+  // Stores the sums from registers, where outputs are only scaled and are whole aligned vectors;
+  // else returns false. Neighbouring lanes hold neighbouring vectors, so that a warp writes whole
+  // lines. That takes 57 us at m = n = 4096, k = 32 on an H100, where staging in shared memory
+  // took 66.
   static constexpr bool kStores = C::kNumSteps == 0;
   __device__ __forceinline__ bool store(const GemmArguments& g, const TileCorner& corner) const {
     using Out = typename C::Out;
