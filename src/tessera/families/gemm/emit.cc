@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/stream_gpu_internal.h"
 
 namespace tessera::gemm {
 namespace {
@@ -130,10 +131,12 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
   const device::GemmArguments g = gemm_arguments(p, o);
   const Pipeline pipeline = spec.algorithm.pipeline;
   const bool on_hip = runs_on_hip(spec.algorithm);
-  if (!on_hip && pipeline != Pipeline::cpasync && pipeline != Pipeline::tmaws) {
+  const bool streams = streams_on_gpu(spec.algorithm);
+  if (!on_hip && !streams && pipeline != Pipeline::cpasync && pipeline != Pipeline::tmaws) {
     return bind_cpu(spec, p, g);
   }
   Launch launch = on_hip                        ? bind_hip(spec, p, g)
+                  : streams                     ? bind_stream(spec, p, g)
                   : pipeline == Pipeline::tmaws ? bind_tmaws(spec, p, g)
                                                 : bind_cpasync(spec, p, g);
   list_pointers(p, o, launch);

@@ -175,6 +175,8 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& problem,
                   const device::GemmArguments& arguments);
 Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& problem,
                     const device::GemmArguments& arguments);
+Launch bind_stream(const KernelSpec& spec, const GemmProblem& problem,
+                   const device::GemmArguments& arguments);
 Launch bind_hip(const KernelSpec& spec, const GemmProblem& problem,
                 const device::GemmArguments& arguments);
 

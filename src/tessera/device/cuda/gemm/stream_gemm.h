@@ -1,0 +1,321 @@
+// out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b]) for few rows or few columns, where k is
+// contiguous in A and B. Memory limits such products, so the operand with many rows is read once,
+// in its order, in words of 16 bytes that lie at multiples of 16 bytes wherever a row begins. The
+// operand with few rows is kept in shared memory, where it can be read at any distance. The
+// elements of a row before its first word and after its last one are read one by one, so nothing
+// outside of the operands is read. Sums are added in an order that depends on the sizes and on
+// where rows begin in their 16 bytes, and on nothing else.
+#pragma once
+
+#include "tessera/device/cuda/epilogue.h"
+#include "tessera/device/cuda/gemm/gemm_arguments.h"
+#include "tessera/device/cuda/gemm/stream_sizes.h"
+#include "tessera/device/cuda/tile_sizes.h"
+#include "tessera/device/cuda/vectors.h"
+
+namespace tessera::device {
+
+// Loads a word of a row that no other load will read. The load is not moved behind later ones, so
+// that a thread asks for all its words before it uses the first one.
+__device__ __forceinline__ void load_word(const char* from, u32 (&word)[4]) {
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
+               : "l"(from));
+}
+
+// Element i of a word.
+template <class T>
+__device__ __forceinline__ float element_of(const u32 (&word)[4], int i) {
+  constexpr int kIn4 = 4 / static_cast<int>(sizeof(T));
+  constexpr int kBits = 8 * static_cast<int>(sizeof(T));
+  return float_of_bits<T>(word[i / kIn4] >> (i % kIn4 * kBits));
+}
+
+// One batch of the operands. The output's rows are few, or, when it is turned, its columns are.
+template <class T>
+struct StreamOperands {
+  const T* few;
+  const T* many;
+  i64 ld_few, ld_many, few_rows, many_rows;
+  bool turned;
+
+  __device__ __forceinline__ StreamOperands(const GemmArguments& g, i64 batch) {
+    const bool in_array = g.pointer_arrays != 0;
+    const T* const a = matrix_of<T>(g.a, g.batch_stride_a, batch, in_array);
+    const T* const b = matrix_of<T>(g.b, g.batch_stride_b, batch, in_array);
+    turned = g.n < g.m;
+    few = turned ? b : a;
+    many = turned ? a : b;
+    ld_few = turned ? g.ld_b : g.ld_a;
+    ld_many = turned ? g.ld_a : g.ld_b;
+    few_rows = turned ? g.n : g.m;
+    many_rows = turned ? g.m : g.n;
+  }
+};
+
+// A part of the few rows in shared memory, as floats: [block][row][element of a word][word of the
+// block]. Lanes that read the same element of neighbouring words read from different banks.
+template <class T, int kFew, int kThreads>
+struct FewRows {
+  static constexpr int kWord = stream_word(sizeof(T));
+  static constexpr int kRow = stream_block(sizeof(T));  // floats of a row in a block
+  static constexpr int kBlock = kFew * kRow;
+  static constexpr int kAtOnce = kFew >= 4 ? 1 : 4 / kFew;  // words of a row that a thread awaits
+
+  static __device__ __forceinline__ int place(int element) {
+    const int word = element / kWord;
+    return word / kStreamLanes * kBlock + element % kWord * kStreamLanes + word % kStreamLanes;
+  }
+
+  // Stores `length` elements of each row, from `first` on. Rows that do not exist become zero, as
+  // do elements up to the next word.
+  static __device__ __forceinline__ void fill(float* few, const StreamOperands<T>& x, i64 first,
+                                              int length, int thread) {
+    const bool aligned = ((reinterpret_cast<u64>(x.few) | x.ld_few * sizeof(T)) & 15) == 0;
+    const int words = (length + kWord - 1) / kWord;
+#pragma unroll 1
+    for (int begin = thread; begin < words; begin += kThreads * kAtOnce) {
+      Neighbours<T, kWord> runs[kAtOnce][kFew];
+#pragma unroll
+      for (int i = 0; i < kAtOnce * kFew; ++i) {
+        const int row = i % kFew;
+        const int element = (begin + i / kFew * kThreads) * kWord;
+        const T* const from = x.few + row * x.ld_few + first + element;
+        const int left = row < x.few_rows ? length - element : 0;
+        runs[i / kFew][row] = load_constants<kWord>(from, aligned, left);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce * kFew; ++i) {
+        const int word = begin + i / kFew * kThreads;
+        if (word < words)
+          put(few + place(word * kWord) + i % kFew * kRow, runs[i / kFew][i % kFew]);
+      }
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void put(float* to, const Neighbours<T, kWord>& run) {
+#pragma unroll
+    for (int i = 0; i < kWord; ++i) to[i * kStreamLanes] = to_float(run.x[i]);
+  }
+};
+
+// A warp's part of the many rows: kMany rows, each of which begins as far from a multiple of 16
+// bytes as the others. A turn takes kWords words of each row in each lane.
+template <class T, int kFew, int kMany, int kWords, int kSharers, int kThreads>
+struct ManyRows {
+  using Few = FewRows<T, kFew, kThreads>;
+  static constexpr int kWord = Few::kWord;
+  static constexpr int kTurnWords = kWords * kStreamLanes;
+
+  const char* rows[kMany];  // of the part of k, the lane's word of the next turn
+  int head, words, length;  // elements before the first word, whole words, all elements
+  int next, lane;           // the first word of the next turn
+  u32 word[kMany][kWords][4];
+  T edge[kMany];
+  int edge_element;  // the lane's element before the first or after the last word; -1: none
+
+  // Takes the part of `of_length` elements of the rows at `from`, `distance` bytes apart, of which
+  // `exist` exist, and asks for the words of the first turn. Other rows repeat the first one.
+  // Sharer number `sharer` of kSharers warps takes every kSharers-th turn, the first one also the
+  // elements outside of words.
+  __device__ __forceinline__ void begin(const char* from, i64 distance, i64 exist, int of_length,
+                                        int sharer) {
+    constexpr int kSize = static_cast<int>(sizeof(T));
+    length = exist > 0 ? of_length : 0;
+    head = static_cast<int>(-reinterpret_cast<u64>(from) & 15) / kSize;
+    head = head < length ? head : length;
+    words = (length - head) / kWord;
+    next = sharer * kTurnWords;
+    const int after = head + words * kWord + lane - kStreamLanes / 2;
+    edge_element = lane < head ? lane : lane >= kStreamLanes / 2 && after < length ? after : -1;
+    if (sharer != 0) edge_element = -1;
+#pragma unroll
+    for (int r = 0; r < kMany; ++r) {
+      const char* const row = from + (r < exist ? r * distance : 0);
+      if (edge_element >= 0) edge[r] = reinterpret_cast<const T*>(row)[edge_element];
+      rows[r] = row + head * kSize + (next + lane) * kStreamWordBytes;
+    }
+    load();
+  }
+
+  // Adds the products with the few rows.
+  __device__ __forceinline__ void multiply(const float* few, float (&sums)[kMany][kFew]) {
+    int at[kWord];  // where the few rows' elements are that go with those of the lane's word
+#pragma unroll
+    for (int i = 0; i < kWord; ++i) {
+      const int element = head + i;
+      const bool carry = element >= kWord;
+      const int place = !carry ? lane : lane + 1 < kStreamLanes ? lane + 1 : Few::kBlock;
+      at[i] = (element - (carry ? kWord : 0)) * kStreamLanes + place;
+    }
+    multiply_edge(few, sums);
+#pragma unroll 1
+    while (next < words) {
+      const float* const here = few + next / kStreamLanes * Few::kBlock;
+      if (next + kTurnWords <= words) {
+        multiply_turn<true>(here, at, sums);
+      } else {
+        multiply_turn<false>(here, at, sums);
+      }
+      next += kSharers * kTurnWords;
+#pragma unroll
+      for (int r = 0; r < kMany; ++r) rows[r] += kSharers * kTurnWords * kStreamWordBytes;
+      load();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ bool exists(int i) const {
+    return next + i * kStreamLanes + lane < words;
+  }
+
+  __device__ __forceinline__ void load() {
+    if (next + kTurnWords <= words) {
+#pragma unroll
+      for (int i = 0; i < kWords * kMany; ++i) {
+        load_word(rows[i % kMany] + i / kMany * (kStreamLanes * kStreamWordBytes),
+                  word[i % kMany][i / kMany]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords * kMany; ++i) {
+        if (!exists(i / kMany)) continue;
+        load_word(rows[i % kMany] + i / kMany * (kStreamLanes * kStreamWordBytes),
+                  word[i % kMany][i / kMany]);
+      }
+    }
+  }
+
+  template <bool kWhole>
+  __device__ __forceinline__ void multiply_turn(const float* few, const int (&at)[kWord],
+                                                float (&sums)[kMany][kFew]) const {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      if (!kWhole && !exists(w)) continue;
+#pragma unroll
+      for (int i = 0; i < kWord; ++i) {
+#pragma unroll
+        for (int f = 0; f < kFew; ++f) {
+          const float x = few[at[i] + w * Few::kBlock + f * Few::kRow];
+#pragma unroll
+          for (int r = 0; r < kMany; ++r) {
+            sums[r][f] = fmaf(element_of<T>(word[r][w], i), x, sums[r][f]);
+          }
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void multiply_edge(const float* few,
+                                                float (&sums)[kMany][kFew]) const {
+    if (edge_element < 0) return;
+    const float* const here = few + Few::place(edge_element);
+#pragma unroll
+    for (int i = 0; i < kMany * kFew; ++i) {
+      const int r = i / kFew;
+      sums[r][i % kFew] = fmaf(to_float(edge[r]), here[i % kFew * Few::kRow], sums[r][i % kFew]);
+    }
+  }
+};
+
+// kWaveK warps share the words of their rows and add up their sums in their order.
+template <class C>
+struct StreamGemm {
+  using T = typename C::A;
+  static constexpr int kThreads = C::kWaveN * C::kWaveK * kStreamLanes;
+  static constexpr int kFew = C::kTileM;
+  static constexpr int kMany = C::kWarpTileN;
+  static constexpr int kWords = C::kWarpTileK / stream_word(sizeof(T));
+  static constexpr int kSums = kFew * kMany;
+  static constexpr StreamGroup kGroup = stream_group(kMany, sizeof(T));
+  using Few = FewRows<T, kFew, kThreads>;
+  using Many = ManyRows<T, kFew, kMany, kWords, C::kWaveK, kThreads>;
+  static_assert(kSame<T, typename C::B>, "both operands have one type");
+  static_assert(kSums <= kStreamLanes, "a lane finishes one output");
+  static_assert(C::kTileK % Few::kRow == 0, "parts of k are whole blocks");
+
+  static constexpr int kRegisters = kMany * kWords * 4 + kSums + 64;
+  static constexpr int kFit = 65536 / (kRegisters * kThreads);
+  static constexpr int kMinBlocks = kFit < 1 ? 1 : kFit;
+
+  static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
+    extern __shared__ __align__(16) float few[];
+    const GemmArguments& g = arguments.gemm;
+    const i64 many = g.n < g.m ? g.m : g.n;
+    const u64 tiles = stream_tiles(many, kMany, C::kWaveN, sizeof(T));
+#pragma unroll 1
+    for (u64 index = blockIdx.x; index < tiles * g.batch; index += gridDim.x) {
+      const u64 batch = index / tiles;
+      add_up(g, static_cast<i64>(batch), static_cast<i64>(index - batch * tiles), few);
+    }
+  }
+
+ private:
+  // The first row of a warp; the others follow at the group's distance.
+  static __device__ __forceinline__ i64 first_row(i64 tile, int warp) {
+    const i64 all = tile * C::kWaveN + warp;
+    return all / kGroup.warps * kGroup.rows + all % kGroup.warps;
+  }
+
+  static __device__ __forceinline__ void add_up(const GemmArguments& g, i64 batch, i64 tile,
+                                                float* few) {
+    const StreamOperands<T> x(g, batch);
+    const int thread = static_cast<int>(threadIdx.x);
+    const int sharer = thread / kStreamLanes / C::kWaveN;
+    const i64 row = first_row(tile, thread / kStreamLanes % C::kWaveN);
+    const i64 left = x.many_rows - row;
+    const i64 exist = left <= 0 ? 0 : (left + kGroup.warps - 1) / kGroup.warps;
+    Many many;
+    many.lane = thread % kStreamLanes;
+    float sums[kMany][kFew] = {};
+#pragma unroll 1
+    for (i64 k = 0; k < g.k; k += C::kTileK) {
+      const int length = static_cast<int>(g.k - k < C::kTileK ? g.k - k : C::kTileK);
+      const T* const from = x.many + (exist > 0 ? row * x.ld_many + k : 0);
+      many.begin(reinterpret_cast<const char*>(from), kGroup.warps * x.ld_many * sizeof(T), exist,
+                 length, sharer);
+      __syncthreads();  // nobody reads the last part any more
+      Few::fill(few, x, k, length, thread);
+      __syncthreads();
+      many.multiply(few, sums);
+    }
+    store(g, x, batch, row, sums);
+  }
+
+  // Lane l has the sum of row l / kFew and few row l % kFew.
+  static __device__ __forceinline__ float of_lane(const float (&sums)[kMany][kFew], int lane) {
+    float mine = 0;
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) {
+      const float sum = sum_of_warp(sums[i / kFew][i % kFew]);
+      if (lane == i) mine = sum;
+    }
+    return mine;
+  }
+
+  static __device__ __forceinline__ void store(const GemmArguments& g, const StreamOperands<T>& x,
+                                               i64 batch, i64 row,
+                                               const float (&sums)[kMany][kFew]) {
+    const int lane = static_cast<int>(threadIdx.x) % kStreamLanes;
+    float sum = of_lane(sums, lane);
+    if constexpr (C::kWaveK > 1) {
+      __shared__ float parts[C::kWaveK][C::kWaveN][kSums];
+      const int warp = static_cast<int>(threadIdx.x) / kStreamLanes;
+      if (lane < kSums) parts[warp / C::kWaveN][warp % C::kWaveN][lane] = sum;
+      __syncthreads();
+      if (warp >= C::kWaveN || lane >= kSums) return;
+#pragma unroll
+      for (int i = 1; i < C::kWaveK; ++i) sum += parts[i][warp][lane];
+    }
+    const i64 of_many = row + lane / kFew * kGroup.warps;
+    const i64 of_few = lane % kFew;
+    if (lane >= kSums || of_many >= x.many_rows || of_few >= x.few_rows) return;
+    const Finish<C, GemmArguments> finish(g, batch);
+    // A place of one element may have an odd column, because it is not read as a pair.
+    const Place place = x.turned ? Place{of_many, of_few, 1} : Place{of_few, of_many, 1};
+    finish.store(finish.address(place), finish.finish(place, sum, 0.0F), 1);
+  }
+};
+
+}  // namespace tessera::device
