@@ -11,13 +11,12 @@ namespace {
 
 // None of these numbers was measured by itself. Cycles are those of a unit.
 struct StreamModel {
-  double bandwidth = 0.93;  // share of the bandwidth that kernels with TMA reach
+  double bandwidth = 0.92;  // share of the bandwidth that kernels with TMA reach
   double latency = 900;     // cycles from a turn's loads to their words
   double part = 1500;       // cycles to bring the few rows' part of k to shared memory
   double finish = 900;      // cycles to add up the sums of lanes and to store
   double turn = 24;         // instructions of a warp's turn besides those of its words
-  double overlap = 0.3;     // share of the shorter of computing and moving that is not hidden
-  double registers = 64;    // of a thread, besides sums and words
+  double overlap = 0.5;     // share of the shorter of computing and moving that is not hidden
 };
 constexpr StreamModel kStreamModel = {};
 constexpr double kUnitSchedulers = 4;  // of a unit, each of which issues an instruction in a cycle
@@ -51,8 +50,8 @@ Turns turns_of(const Algorithm& a, std::int64_t k) {
 
 double resident_streams(const Algorithm& a, const GemmProblem& p, const tile::GpuCase& c) {
   const double threads = a.wave.n * a.wave.k * c.warp_size;
-  const int words = a.warp_tile.n * a.warp_tile.k / device::stream_word(size_of(p.a));
-  const double registers = words * 4 + a.warp_tile.n * a.tile.m + kStreamModel.registers;
+  const int words = a.warp_tile.k / device::stream_word(size_of(p.a));
+  const double registers = device::stream_registers(a.tile.m, a.warp_tile.n, words);
   const double shared = static_cast<double>(stream_shared(a, p.k, p.a)) + device::kSharedReserve;
   const double fit = std::min(
       {c.registers / (registers * threads), c.shared_bytes / shared, kUnitThreads / threads});

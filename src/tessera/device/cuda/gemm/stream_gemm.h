@@ -10,8 +10,6 @@
 #include "tessera/device/cuda/epilogue.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/device/cuda/gemm/stream_sizes.h"
-#include "tessera/device/cuda/tile_sizes.h"
-#include "tessera/device/cuda/vectors.h"
 
 namespace tessera::device {
 
@@ -53,6 +51,12 @@ struct StreamOperands {
   }
 };
 
+// An element's bits, by a load that may be moved ahead.
+template <class T>
+__device__ __forceinline__ u32 bits_at(const T* from) {
+  return __ldg(reinterpret_cast<const WordBits<T>*>(from));
+}
+
 // A part of the few rows in shared memory, as floats: [block][row][element of a word][word of the
 // block]. Lanes that read the same element of neighbouring words read from different banks.
 template <class T, int kFew, int kThreads>
@@ -71,32 +75,53 @@ struct FewRows {
   // do elements up to the next word.
   static __device__ __forceinline__ void fill(float* few, const StreamOperands<T>& x, i64 first,
                                               int length, int thread) {
-    const bool aligned = ((reinterpret_cast<u64>(x.few) | x.ld_few * sizeof(T)) & 15) == 0;
-    const int words = (length + kWord - 1) / kWord;
+    const i64 distance = x.few_rows > 1 ? x.ld_few : 0;
+    const bool aligned = ((reinterpret_cast<u64>(x.few) | distance * sizeof(T)) & 15) == 0;
+    const int in_words = aligned ? length / kWord * kWord : 0;  // elements that words have
+    const int end = (length + kWord - 1) / kWord;
 #pragma unroll 1
-    for (int begin = thread; begin < words; begin += kThreads * kAtOnce) {
-      Neighbours<T, kWord> runs[kAtOnce][kFew];
+    for (int begin = thread; begin < end; begin += kThreads * kAtOnce) {
+      u32 words[kAtOnce * kFew][4] = {};
 #pragma unroll
       for (int i = 0; i < kAtOnce * kFew; ++i) {
-        const int row = i % kFew;
         const int element = (begin + i / kFew * kThreads) * kWord;
-        const T* const from = x.few + row * x.ld_few + first + element;
-        const int left = row < x.few_rows ? length - element : 0;
-        runs[i / kFew][row] = load_constants<kWord>(from, aligned, left);
+        const T* const from = x.few + i % kFew * distance + first + element;
+        const bool exists = i % kFew < x.few_rows;
+        if (exists && element < in_words) load_whole(from, words[i]);
+      }
+      if (in_words < length) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce * kFew; ++i) {
+          const int element = (begin + i / kFew * kThreads) * kWord;
+          const T* const from = x.few + i % kFew * distance + first + element;
+          const bool exists = i % kFew < x.few_rows;
+          if (exists && element >= in_words) load_elements(from, length - element, words[i]);
+        }
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce * kFew; ++i) {
         const int word = begin + i / kFew * kThreads;
-        if (word < words)
-          put(few + place(word * kWord) + i % kFew * kRow, runs[i / kFew][i % kFew]);
+        if (word < end) put(few + place(word * kWord) + i % kFew * kRow, words[i]);
       }
     }
   }
 
  private:
-  static __device__ __forceinline__ void put(float* to, const Neighbours<T, kWord>& run) {
+  static __device__ __forceinline__ void load_whole(const T* from, u32 (&word)[4]) {
+    const uint4 all = __ldg(reinterpret_cast<const uint4*>(from));
+    word[0] = all.x, word[1] = all.y, word[2] = all.z, word[3] = all.w;
+  }
+  // The first `left` elements, if there are any.
+  static __device__ __forceinline__ void load_elements(const T* from, int left, u32 (&word)[4]) {
+    constexpr int kIn4 = 4 / static_cast<int>(sizeof(T));
 #pragma unroll
-    for (int i = 0; i < kWord; ++i) to[i * kStreamLanes] = to_float(run.x[i]);
+    for (int i = 0; i < kWord; ++i) {
+      if (i < left) word[i / kIn4] |= bits_at(from + i) << (i % kIn4 * 16);
+    }
+  }
+  static __device__ __forceinline__ void put(float* to, const u32 (&word)[4]) {
+#pragma unroll
+    for (int i = 0; i < kWord; ++i) to[i * kStreamLanes] = element_of<T>(word, i);
   }
 };
 
@@ -108,34 +133,30 @@ struct ManyRows {
   static constexpr int kWord = Few::kWord;
   static constexpr int kTurnWords = kWords * kStreamLanes;
 
-  const char* rows[kMany];  // of the part of k, the lane's word of the next turn
+  const char* first;        // the lane's word of the next turn in the first row
+  i64 row_bytes;            // from one row to the next
+  int rows;                 // that exist; others repeat the last one
   int head, words, length;  // elements before the first word, whole words, all elements
   int next, lane;           // the first word of the next turn
   u32 word[kMany][kWords][4];
-  T edge[kMany];
+  u32 edge[kMany];
   int edge_element;  // the lane's element before the first or after the last word; -1: none
 
-  // Takes the part of `of_length` elements of the rows at `from`, `distance` bytes apart, of which
-  // `exist` exist, and asks for the words of the first turn. Other rows repeat the first one.
-  // Sharer number `sharer` of kSharers warps takes every kSharers-th turn, the first one also the
-  // elements outside of words.
-  __device__ __forceinline__ void begin(const char* from, i64 distance, i64 exist, int of_length,
-                                        int sharer) {
+  // Takes the part of `of_length` elements of the rows at `from` and asks for the words of the
+  // first turn. Sharer number `sharer` of kSharers warps takes every kSharers-th turn, the first
+  // one also the elements outside of words.
+  __device__ __forceinline__ void begin(const char* from, int of_length, int sharer) {
     constexpr int kSize = static_cast<int>(sizeof(T));
-    length = exist > 0 ? of_length : 0;
+    length = rows > 0 ? of_length : 0;
     head = static_cast<int>(-reinterpret_cast<u64>(from) & 15) / kSize;
     head = head < length ? head : length;
     words = (length - head) / kWord;
     next = sharer * kTurnWords;
     const int after = head + words * kWord + lane - kStreamLanes / 2;
-    edge_element = lane < head ? lane : lane >= kStreamLanes / 2 && after < length ? after : -1;
-    if (sharer != 0) edge_element = -1;
-#pragma unroll
-    for (int r = 0; r < kMany; ++r) {
-      const char* const row = from + (r < exist ? r * distance : 0);
-      if (edge_element >= 0) edge[r] = reinterpret_cast<const T*>(row)[edge_element];
-      rows[r] = row + head * kSize + (next + lane) * kStreamWordBytes;
-    }
+    const bool is_after = lane >= kStreamLanes / 2 && after < length;
+    edge_element = sharer != 0 ? -1 : lane < head ? lane : is_after ? after : -1;
+    if (edge_element >= 0) load_edge(reinterpret_cast<const T*>(from) + edge_element);
+    first = from + head * kSize + (next + lane) * kStreamWordBytes;
     load();
   }
 
@@ -159,8 +180,7 @@ struct ManyRows {
         multiply_turn<false>(here, at, sums);
       }
       next += kSharers * kTurnWords;
-#pragma unroll
-      for (int r = 0; r < kMany; ++r) rows[r] += kSharers * kTurnWords * kStreamWordBytes;
+      first += kSharers * kTurnWords * kStreamWordBytes;
       load();
     }
   }
@@ -170,20 +190,35 @@ struct ManyRows {
     return next + i * kStreamLanes + lane < words;
   }
 
+  __device__ __forceinline__ i64 to_next_row(int r) const { return r + 1 < rows ? row_bytes : 0; }
+
+  __device__ __forceinline__ void load_edge(const T* element) {
+#pragma unroll
+    for (int r = 0; r < kMany; ++r) {
+      edge[r] = bits_at(element);
+      element += to_next_row(r) / static_cast<i64>(sizeof(T));
+    }
+  }
+
   __device__ __forceinline__ void load() {
     if (next + kTurnWords <= words) {
-#pragma unroll
-      for (int i = 0; i < kWords * kMany; ++i) {
-        load_word(rows[i % kMany] + i / kMany * (kStreamLanes * kStreamWordBytes),
-                  word[i % kMany][i / kMany]);
-      }
+      load_turn<true>();
     } else {
+      load_turn<false>();
+    }
+  }
+
+  template <bool kWhole>
+  __device__ __forceinline__ void load_turn() {
+    const char* row = first;
 #pragma unroll
-      for (int i = 0; i < kWords * kMany; ++i) {
-        if (!exists(i / kMany)) continue;
-        load_word(rows[i % kMany] + i / kMany * (kStreamLanes * kStreamWordBytes),
-                  word[i % kMany][i / kMany]);
+    for (int r = 0; r < kMany; ++r) {
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        if (!kWhole && !exists(w)) continue;
+        load_word(row + w * (kStreamLanes * kStreamWordBytes), word[r][w]);
       }
+      row += to_next_row(r);
     }
   }
 
@@ -214,7 +249,8 @@ struct ManyRows {
 #pragma unroll
     for (int i = 0; i < kMany * kFew; ++i) {
       const int r = i / kFew;
-      sums[r][i % kFew] = fmaf(to_float(edge[r]), here[i % kFew * Few::kRow], sums[r][i % kFew]);
+      sums[r][i % kFew] =
+          fmaf(float_of_bits<T>(edge[r]), here[i % kFew * Few::kRow], sums[r][i % kFew]);
     }
   }
 };
@@ -235,8 +271,7 @@ struct StreamGemm {
   static_assert(kSums <= kStreamLanes, "a lane finishes one output");
   static_assert(C::kTileK % Few::kRow == 0, "parts of k are whole blocks");
 
-  static constexpr int kRegisters = kMany * kWords * 4 + kSums + 64;
-  static constexpr int kFit = 65536 / (kRegisters * kThreads);
+  static constexpr int kFit = 65536 / (stream_registers(kFew, kMany, kWords) * kThreads);
   static constexpr int kMinBlocks = kFit < 1 ? 1 : kFit;
 
   static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
@@ -268,13 +303,14 @@ struct StreamGemm {
     const i64 exist = left <= 0 ? 0 : (left + kGroup.warps - 1) / kGroup.warps;
     Many many;
     many.lane = thread % kStreamLanes;
+    many.rows = static_cast<int>(exist < kMany ? exist : kMany);
+    many.row_bytes = kGroup.warps * x.ld_many * static_cast<i64>(sizeof(T));
     float sums[kMany][kFew] = {};
 #pragma unroll 1
     for (i64 k = 0; k < g.k; k += C::kTileK) {
       const int length = static_cast<int>(g.k - k < C::kTileK ? g.k - k : C::kTileK);
       const T* const from = x.many + (exist > 0 ? row * x.ld_many + k : 0);
-      many.begin(reinterpret_cast<const char*>(from), kGroup.warps * x.ld_many * sizeof(T), exist,
-                 length, sharer);
+      many.begin(reinterpret_cast<const char*>(from), length, sharer);
       __syncthreads();  // nobody reads the last part any more
       Few::fill(few, x, k, length, thread);
       __syncthreads();
