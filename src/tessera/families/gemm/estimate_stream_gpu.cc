@@ -14,7 +14,8 @@ struct StreamModel {
   double bandwidth = 0.92;  // share of the bandwidth that kernels with TMA reach
   double latency = 900;     // cycles from a turn's loads to their words
   double part = 1500;       // cycles to bring the few rows' part of k to shared memory
-  double finish = 900;      // cycles to add up the sums of lanes and to store
+  double finish = 600;      // cycles to store
+  double sum = 2.5;         // cycles of a warp to add up the sums of its lanes
   double turn = 24;         // instructions of a warp's turn besides those of its words
   double overlap = 0.5;     // share of the shorter of computing and moving that is not hidden
 };
@@ -63,15 +64,20 @@ double resident_streams(const Algorithm& a, const GemmProblem& p, const tile::Gp
 Estimate estimate_stream(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
   const Algorithm& a = spec.algorithm;
   const tile::GpuCase c = gpu_case(p, target);
-  const auto all = static_cast<double>(stream_blocks(a, p));
-  if (all == 0) return total_of(0, 0, c.launch_seconds, 1);
+  const StreamShare share = stream_share(a, p);
+  if (share.blocks == 0) return total_of(0, 0, c.launch_seconds, 1);
   const Turns turns = turns_of(a, p.k);
+  const auto tiles_each = static_cast<double>(share.tiles);
+  const double warps = a.wave.n * a.wave.k;
   const double turn = turn_cycles(a, size_of(p.a));
-  const double of_unit = blocks(all, c.units);
+  const double sums = kStreamModel.sum * warps * a.warp_tile.n * a.tile.m;
+  const double of_unit = blocks(static_cast<double>(share.blocks), c.units);
   const double rounds = blocks(of_unit, std::min(of_unit, resident_streams(a, p, c)));
-  const double block = turns.parts * kStreamModel.part + turns.all * (kStreamModel.latency + turn) +
-                       kStreamModel.finish;
-  const double compute = std::max(rounds * block, of_unit * turns.all * turn) / c.hertz;
+  const double filled = turns.parts > 1 ? tiles_each * turns.parts : 1;
+  const double tile = turns.all * (kStreamModel.latency + turn) + sums + kStreamModel.finish;
+  const double chain = rounds * (filled * kStreamModel.part + tiles_each * tile);
+  const double busy = of_unit * tiles_each * (turns.all * turn + sums);
+  const double compute = std::max(chain, busy) / c.hertz;
   const double memory = c.bytes / (c.bandwidth * kStreamModel.bandwidth);
   const double overhead = c.launch_seconds + tile::kGpuModel.fill / c.hertz +
                           kStreamModel.overlap * std::min(compute, memory);

@@ -38,7 +38,14 @@ bool has_stream(const Target& target) {
   return target.backend == "cuda" && tile::has_pipeline(Op::gemm, target, Pipeline::stream);
 }
 
-constexpr std::int64_t kMostStreamBlocks = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMostGrid = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMostTiles = std::int64_t{1} << 40;
+
+// A block takes as many tiles as have this many bytes, so that it does not bring the few rows to
+// shared memory for each of them, unless there would be too few blocks for all units.
+constexpr std::int64_t kBlockBytes = 128 << 10;
+constexpr std::int64_t kMostOfBlock = 64;
+constexpr std::int64_t kLeastBlocks = 528;
 
 }  // namespace
 
@@ -58,11 +65,17 @@ std::int64_t stream_shared(const Algorithm& a, std::int64_t k, DType operand) {
   return device::stream_shared_bytes(a.tile.m, kept, size_of(operand));
 }
 
-std::int64_t stream_blocks(const Algorithm& a, const GemmProblem& p) {
-  if (std::min({p.m, p.n, p.batch}) == 0) return 0;
-  const std::int64_t many = std::max(p.m, p.n);
-  const std::int64_t each = device::stream_tiles(many, a.warp_tile.n, a.wave.n, size_of(p.a));
-  return p.batch <= kMostStreamBlocks / each ? each * p.batch : kMostStreamBlocks;
+StreamShare stream_share(const Algorithm& a, const GemmProblem& p) {
+  if (std::min({p.m, p.n, p.batch}) == 0) return {0, 0};
+  const std::int64_t of_batch =
+      device::stream_tiles(std::max(p.m, p.n), a.warp_tile.n, a.wave.n, size_of(p.a));
+  // More tiles than this are not counted; their blocks have equal shares all the same.
+  const std::int64_t all = p.batch <= kMostTiles / of_batch ? of_batch * p.batch : kMostTiles;
+  const std::int64_t bytes = std::max<std::int64_t>(1, a.tile.n * p.k * size_of(p.a));
+  const std::int64_t wanted = std::clamp<std::int64_t>(kBlockBytes / bytes, 1, kMostOfBlock);
+  const std::int64_t each =
+      std::max({tiles(all, kMostGrid), std::min(wanted, all / kLeastBlocks), std::int64_t{1}});
+  return {tiles(all, each), each};
 }
 
 Launch bind_stream(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
@@ -72,7 +85,7 @@ Launch bind_stream(const KernelSpec& spec, const GemmProblem& p, const device::G
   drop_unused_strides(arguments.gemm);
   Launch launch;
   launch.arguments.set(arguments);
-  const std::int64_t blocks = stream_blocks(a, p);
+  const std::int64_t blocks = stream_share(a, p).blocks;
   if (blocks == 0) return launch;
   Step step;
   step.grid[0] = static_cast<unsigned>(blocks);

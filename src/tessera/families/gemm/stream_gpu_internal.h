@@ -24,8 +24,11 @@ void add_every_stream(const Target& target, DType operand, std::vector<Algorithm
 
 std::int64_t stream_shared(const Algorithm& a, std::int64_t k, DType operand);
 
-// How many blocks a problem takes.
-std::int64_t stream_blocks(const Algorithm& a, const GemmProblem& p);
+// How many blocks a problem takes, and the most tiles of each.
+struct StreamShare {
+  std::int64_t blocks, tiles;
+};
+StreamShare stream_share(const Algorithm& a, const GemmProblem& p);
 
 // In legality_stream_gpu.cc.
 std::span<const Rule> stream_rules();

@@ -279,10 +279,17 @@ struct StreamGemm {
     const GemmArguments& g = arguments.gemm;
     const i64 many = g.n < g.m ? g.m : g.n;
     const u64 tiles = stream_tiles(many, kMany, C::kWaveN, sizeof(T));
+    const u64 all = tiles * g.batch;
+    const u64 each = (all + gridDim.x - 1) / gridDim.x;
+    const u64 begin = each * blockIdx.x;
+    const u64 end = begin + each < all ? begin + each : all;
+    i64 filled = -1;  // the batch of which shared memory has the few rows
 #pragma unroll 1
-    for (u64 index = blockIdx.x; index < tiles * g.batch; index += gridDim.x) {
-      const u64 batch = index / tiles;
-      add_up(g, static_cast<i64>(batch), static_cast<i64>(index - batch * tiles), few);
+    for (u64 index = begin; index < end; ++index) {
+      const i64 batch = static_cast<i64>(index / tiles);
+      add_up(g, batch, static_cast<i64>(index - batch * tiles), filled == batch, few);
+      if (g.k <= C::kTileK) filled = batch;
+      if constexpr (C::kWaveK > 1) __syncthreads();  // the sums of parts have been read
     }
   }
 
@@ -294,7 +301,7 @@ struct StreamGemm {
   }
 
   static __device__ __forceinline__ void add_up(const GemmArguments& g, i64 batch, i64 tile,
-                                                float* few) {
+                                                bool is_filled, float* few) {
     const StreamOperands<T> x(g, batch);
     const int thread = static_cast<int>(threadIdx.x);
     const int sharer = thread / kStreamLanes / C::kWaveN;
@@ -311,9 +318,11 @@ struct StreamGemm {
       const int length = static_cast<int>(g.k - k < C::kTileK ? g.k - k : C::kTileK);
       const T* const from = x.many + (exist > 0 ? row * x.ld_many + k : 0);
       many.begin(reinterpret_cast<const char*>(from), length, sharer);
-      __syncthreads();  // nobody reads the last part any more
-      Few::fill(few, x, k, length, thread);
-      __syncthreads();
+      if (!is_filled) {
+        __syncthreads();  // nobody reads the last part any more
+        Few::fill(few, x, k, length, thread);
+        __syncthreads();
+      }
       many.multiply(few, sums);
     }
     store(g, x, batch, row, sums);
