@@ -274,58 +274,83 @@ struct StreamGemm {
   static constexpr int kFit = 65536 / (stream_registers(kFew, kMany, kWords) * kThreads);
   static constexpr int kMinBlocks = kFit < 1 ? 1 : kFit;
 
+  // The words of a block's next tile are on their way while the sums of a tile are added up.
   static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
     extern __shared__ __align__(16) float few[];
     const GemmArguments& g = arguments.gemm;
-    const i64 many = g.n < g.m ? g.m : g.n;
-    const u64 tiles = stream_tiles(many, kMany, C::kWaveN, sizeof(T));
+    const u64 tiles = stream_tiles(g.n < g.m ? g.m : g.n, kMany, C::kWaveN, sizeof(T));
     const u64 all = tiles * g.batch;
     const u64 each = (all + gridDim.x - 1) / gridDim.x;
-    const u64 begin = each * blockIdx.x;
-    const u64 end = begin + each < all ? begin + each : all;
+    const u64 first = each * blockIdx.x;
+    const u64 end = first + each < all ? first + each : all;
+    if (first >= end) return;
     i64 filled = -1;  // the batch of which shared memory has the few rows
+    Many many;
+    Tile tile(g, first, tiles);
+    tile.begin(g, 0, many);
 #pragma unroll 1
-    for (u64 index = begin; index < end; ++index) {
-      const i64 batch = static_cast<i64>(index / tiles);
-      add_up(g, batch, static_cast<i64>(index - batch * tiles), filled == batch, few);
-      if (g.k <= C::kTileK) filled = batch;
+    for (u64 index = first; index < end; ++index) {
+      float sums[kMany][kFew] = {};
+      add_up(g, tile, filled == tile.batch, few, many, sums);
+      if (g.k <= C::kTileK) filled = tile.batch;
+      const Tile done = tile;
+      if (index + 1 < end) {
+        tile = Tile(g, index + 1, tiles);
+        tile.begin(g, 0, many);
+      }
+      store(g, done, sums);
       if constexpr (C::kWaveK > 1) __syncthreads();  // the sums of parts have been read
     }
   }
 
  private:
-  // The first row of a warp; the others follow at the group's distance.
-  static __device__ __forceinline__ i64 first_row(i64 tile, int warp) {
-    const i64 all = tile * C::kWaveN + warp;
-    return all / kGroup.warps * kGroup.rows + all % kGroup.warps;
+  static __device__ __forceinline__ int lane() {
+    return static_cast<int>(threadIdx.x) % kStreamLanes;
+  }
+  static __device__ __forceinline__ int warp() {
+    return static_cast<int>(threadIdx.x) / kStreamLanes;
   }
 
-  static __device__ __forceinline__ void add_up(const GemmArguments& g, i64 batch, i64 tile,
-                                                bool is_filled, float* few) {
-    const StreamOperands<T> x(g, batch);
-    const int thread = static_cast<int>(threadIdx.x);
-    const int sharer = thread / kStreamLanes / C::kWaveN;
-    const i64 row = first_row(tile, thread / kStreamLanes % C::kWaveN);
-    const i64 left = x.many_rows - row;
-    const i64 exist = left <= 0 ? 0 : (left + kGroup.warps - 1) / kGroup.warps;
-    Many many;
-    many.lane = thread % kStreamLanes;
-    many.rows = static_cast<int>(exist < kMany ? exist : kMany);
-    many.row_bytes = kGroup.warps * x.ld_many * static_cast<i64>(sizeof(T));
-    float sums[kMany][kFew] = {};
+  // A warp's rows of one of the tiles of all batches. Rows follow each other at the group's
+  // distance.
+  struct Tile {
+    StreamOperands<T> x;
+    i64 batch, row;  // the first one
+
+    __device__ __forceinline__ Tile(const GemmArguments& g, u64 index, u64 tiles)
+        : x(g, static_cast<i64>(index / tiles)), batch(static_cast<i64>(index / tiles)) {
+      const i64 in_batch = static_cast<i64>(index % tiles);
+      const i64 before = in_batch * C::kWaveN + warp() % C::kWaveN;
+      row = before / kGroup.warps * kGroup.rows + before % kGroup.warps;
+    }
+
+    // Has `many` ask for the first words of the part of k from `k` on.
+    __device__ __forceinline__ void begin(const GemmArguments& g, i64 k, Many& many) const {
+      const i64 left = x.many_rows - row;
+      const i64 exist = left <= 0 ? 0 : (left + kGroup.warps - 1) / kGroup.warps;
+      const int length = static_cast<int>(g.k - k < C::kTileK ? g.k - k : C::kTileK);
+      const T* const from = x.many + (exist > 0 ? row * x.ld_many + k : 0);
+      many.lane = lane();
+      many.rows = static_cast<int>(exist < kMany ? exist : kMany);
+      many.row_bytes = kGroup.warps * x.ld_many * static_cast<i64>(sizeof(T));
+      many.begin(reinterpret_cast<const char*>(from), length, warp() / C::kWaveN);
+    }
+  };
+
+  static __device__ __forceinline__ void add_up(const GemmArguments& g, const Tile& tile,
+                                                bool is_filled, float* few, Many& many,
+                                                float (&sums)[kMany][kFew]) {
 #pragma unroll 1
     for (i64 k = 0; k < g.k; k += C::kTileK) {
       const int length = static_cast<int>(g.k - k < C::kTileK ? g.k - k : C::kTileK);
-      const T* const from = x.many + (exist > 0 ? row * x.ld_many + k : 0);
-      many.begin(reinterpret_cast<const char*>(from), length, sharer);
+      if (k > 0) tile.begin(g, k, many);
       if (!is_filled) {
         __syncthreads();  // nobody reads the last part any more
-        Few::fill(few, x, k, length, thread);
+        Few::fill(few, tile.x, k, length, static_cast<int>(threadIdx.x));
         __syncthreads();
       }
       many.multiply(few, sums);
     }
-    store(g, x, batch, row, sums);
   }
 
   // Lane l has the sum of row l / kFew and few row l % kFew.
@@ -339,26 +364,24 @@ struct StreamGemm {
     return mine;
   }
 
-  static __device__ __forceinline__ void store(const GemmArguments& g, const StreamOperands<T>& x,
-                                               i64 batch, i64 row,
+  static __device__ __forceinline__ void store(const GemmArguments& g, const Tile& tile,
                                                const float (&sums)[kMany][kFew]) {
-    const int lane = static_cast<int>(threadIdx.x) % kStreamLanes;
-    float sum = of_lane(sums, lane);
+    float sum = of_lane(sums, lane());
     if constexpr (C::kWaveK > 1) {
       __shared__ float parts[C::kWaveK][C::kWaveN][kSums];
-      const int warp = static_cast<int>(threadIdx.x) / kStreamLanes;
-      if (lane < kSums) parts[warp / C::kWaveN][warp % C::kWaveN][lane] = sum;
+      if (lane() < kSums) parts[warp() / C::kWaveN][warp() % C::kWaveN][lane()] = sum;
       __syncthreads();
-      if (warp >= C::kWaveN || lane >= kSums) return;
+      if (warp() >= C::kWaveN || lane() >= kSums) return;
 #pragma unroll
-      for (int i = 1; i < C::kWaveK; ++i) sum += parts[i][warp][lane];
+      for (int i = 1; i < C::kWaveK; ++i) sum += parts[i][warp()][lane()];
     }
-    const i64 of_many = row + lane / kFew * kGroup.warps;
-    const i64 of_few = lane % kFew;
-    if (lane >= kSums || of_many >= x.many_rows || of_few >= x.few_rows) return;
-    const Finish<C, GemmArguments> finish(g, batch);
+    const i64 of_many = tile.row + lane() / kFew * kGroup.warps;
+    const i64 of_few = lane() % kFew;
+    const bool exists = of_many < tile.x.many_rows && of_few < tile.x.few_rows;
+    if (lane() >= kSums || !exists) return;
+    const Finish<C, GemmArguments> finish(g, tile.batch);
     // A place of one element may have an odd column, because it is not read as a pair.
-    const Place place = x.turned ? Place{of_many, of_few, 1} : Place{of_few, of_many, 1};
+    const Place place = tile.x.turned ? Place{of_many, of_few, 1} : Place{of_few, of_many, 1};
     finish.store(finish.address(place), finish.finish(place, sum, 0.0F), 1);
   }
 };

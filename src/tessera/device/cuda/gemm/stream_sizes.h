@@ -24,7 +24,7 @@ constexpr i64 stream_shared_bytes(int few, i64 length, int element_bytes) {
 // Registers of a thread that awaits `words` words of each of its warp's rows: the words, the sums,
 // and what else was counted in compiled kernels.
 constexpr int stream_registers(int few, int warp_rows, int words) {
-  return warp_rows * words * 4 + few * warp_rows * 5 / 2 + 64;
+  return warp_rows * words * 4 + few * warp_rows * 3 / 2 + 80;
 }
 
 // The rows of a warp are as many apart as a word has elements, so that all of them begin equally
