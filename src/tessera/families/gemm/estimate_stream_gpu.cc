@@ -74,8 +74,11 @@ Estimate estimate_stream(const KernelSpec& spec, const GemmProblem& p, const Tar
   const double of_unit = blocks(static_cast<double>(share.blocks), c.units);
   const double rounds = blocks(of_unit, std::min(of_unit, resident_streams(a, p, c)));
   const double filled = turns.parts > 1 ? tiles_each * turns.parts : 1;
-  const double tile = turns.all * (kStreamModel.latency + turn) + sums + kStreamModel.finish;
-  const double chain = rounds * (filled * kStreamModel.part + tiles_each * tile);
+  const double end = sums + kStreamModel.finish;
+  const double beside = std::max(0.0, end - kStreamModel.latency);  // the next tile's words
+  const double tiles = tiles_each * turns.all * (kStreamModel.latency + turn);
+  const double chain =
+      rounds * (filled * kStreamModel.part + tiles + (tiles_each - 1) * beside + end);
   const double busy = of_unit * tiles_each * (turns.all * turn + sums);
   const double compute = std::max(chain, busy) / c.hertz;
   const double memory = c.bytes / (c.bandwidth * kStreamModel.bandwidth);
