@@ -280,7 +280,7 @@ struct StreamGemm {
     const GemmArguments& g = arguments.gemm;
     const u64 tiles = stream_tiles(g.n < g.m ? g.m : g.n, kMany, C::kWaveN, sizeof(T));
     const u64 all = tiles * g.batch;
-    const u64 each = (all + gridDim.x - 1) / gridDim.x;
+    const u64 each = all <= gridDim.x ? 1 : (all + gridDim.x - 1) / gridDim.x;
     const u64 first = each * blockIdx.x;
     const u64 end = first + each < all ? first + each : all;
     if (first >= end) return;
@@ -317,9 +317,12 @@ struct StreamGemm {
     StreamOperands<T> x;
     i64 batch, row;  // the first one
 
+    // Divisions take long enough to be left out where they can be.
     __device__ __forceinline__ Tile(const GemmArguments& g, u64 index, u64 tiles)
-        : x(g, static_cast<i64>(index / tiles)), batch(static_cast<i64>(index / tiles)) {
-      const i64 in_batch = static_cast<i64>(index % tiles);
+        : Tile(g, index, tiles, g.batch == 1 ? 0 : static_cast<i64>(index / tiles)) {}
+    __device__ __forceinline__ Tile(const GemmArguments& g, u64 index, u64 tiles, i64 of_batch)
+        : x(g, of_batch), batch(of_batch) {
+      const i64 in_batch = static_cast<i64>(index) - of_batch * static_cast<i64>(tiles);
       const i64 before = in_batch * C::kWaveN + warp() % C::kWaveN;
       row = before / kGroup.warps * kGroup.rows + before % kGroup.warps;
     }
