@@ -3,12 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 
-#include "tessera/base/error.h"
-#include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/stream_gpu_internal.h"
-#include "tessera/families/tile/usual.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::gemm {
@@ -16,20 +12,19 @@ namespace {
 
 // ---- rules ----
 
-struct Refusal {
+struct StreamRefusal {
   const char* name;
   const char* reason;  // empty: legal
 };
-void PrintTo(const Refusal& row, std::ostream* out) { *out << row.name; }
 
-class StreamLegality : public testing::TestWithParam<Refusal> {};
+class StreamLegality : public testing::TestWithParam<StreamRefusal> {};
 
 TEST_P(StreamLegality, GivesTheReasonWithBothNumbers) {
   const KernelSpec spec = parse_name(GetParam().name);
   EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, GetParam().reason);
 }
 
-const Refusal kRefusals[] = {
+const StreamRefusal kStreamRefusals[] = {
     {"gemm_fp32_rcr_stream_1x16x16384_1x8x1_1x2x16_sm90a", ""},
     {"gemm_bf16_rcr_stream_4x4x4096_1x1x8_4x4x16_sm90a", ""},
     {"gemm_fp16_rcr_stream_3x4x256_1x4x2_3x1x8_outfp32_bias_gelu_sm90a", ""},
@@ -70,7 +65,7 @@ const Refusal kRefusals[] = {
     {"gemm_fp32_rcr_stream_4x4x16384_1x1x8_4x4x8_sm90a",
      "needs 262656 bytes of shared memory for 16384 of k in 4 rows, sm90a has 232448"},
 };
-INSTANTIATE_TEST_SUITE_P(Table, StreamLegality, testing::ValuesIn(kRefusals),
+INSTANTIATE_TEST_SUITE_P(Table, StreamLegality, testing::ValuesIn(kStreamRefusals),
                          [](const auto& row) { return std::string(row.param.name); });
 
 TEST(StreamSupports, FewRowsOrColumns) {
