@@ -8,7 +8,6 @@
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm_internal.h"
-#include "tessera/families/gemm/stream_gpu_internal.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::gemm {

@@ -8,7 +8,6 @@
 #include "targets_with.h"
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
-#include "tessera/families/gemm/stream_gpu_internal.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::gemm {

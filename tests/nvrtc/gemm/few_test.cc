@@ -13,7 +13,7 @@ class FewRowsKernels : public NvrtcTest {
     p.epilogue = parse_epilogue(epilogue);
     const auto signature = std::get<GemmSignature>(signature_of(p));
     std::vector<Algorithm> all;
-    gemm::add_every_stream(target_, dtype, all);
+    gemm::add_all_stream_kernels(target_, dtype, all);
     std::vector<Source> sources;
     for (const Algorithm& a : all) {
       const KernelSpec spec = {signature, a, target_.name};

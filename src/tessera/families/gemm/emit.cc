@@ -5,7 +5,6 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm_internal.h"
-#include "tessera/families/gemm/stream_gpu_internal.h"
 
 namespace tessera::gemm {
 namespace {
@@ -55,6 +54,10 @@ bool runs_on_hip(const Algorithm& a) {
   return a.pipeline == Pipeline::direct
              ? a == kGeneralOnHip
              : a.pipeline >= Pipeline::compv3 && tile::is_mfma(a.pipeline);
+}
+
+bool streams_on_gpu(const Algorithm& a) {
+  return a.pipeline == Pipeline::stream && a.wave.n * a.wave.k > 1;
 }
 
 std::string_view yes_no(bool value) { return value ? "true" : "false"; }

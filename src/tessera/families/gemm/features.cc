@@ -3,7 +3,7 @@
 
 #include "tessera/base/enums.h"
 #include "tessera/families/gemm/features_internal.h"
-#include "tessera/families/gemm/stream_gpu_internal.h"
+#include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/tile/features.h"
 
 namespace tessera::gemm {

@@ -49,13 +49,13 @@ constexpr std::int64_t kLeastBlocks = 528;
 
 }  // namespace
 
-void add_stream(const Target& target, DType operand, std::int64_t few,
-                std::vector<Algorithm>& all) {
+void add_stream_kernels(const Target& target, DType operand, std::int64_t few,
+                        std::vector<Algorithm>& all) {
   const auto* const fits = std::lower_bound(kFewRows.begin(), kFewRows.end(), few);
   if (has_stream(target) && fits != kFewRows.end()) add_streams(operand, *fits, all);
 }
 
-void add_every_stream(const Target& target, DType operand, std::vector<Algorithm>& all) {
+void add_all_stream_kernels(const Target& target, DType operand, std::vector<Algorithm>& all) {
   if (!has_stream(target)) return;
   for (const int few : kFewRows) add_streams(operand, few, all);
 }

@@ -12,15 +12,11 @@
 
 namespace tessera::gemm {
 
-// CPUs have the pipeline, too, with one thread or with all of them.
-inline bool streams_on_gpu(const Algorithm& a) {
-  return a.pipeline == Pipeline::stream && a.wave.n * a.wave.k > 1;
-}
-
 // Adds the algorithms for a problem with so many rows or columns, whichever are fewer, or for all
 // such problems. Nothing where the target's row does not list the pipeline.
-void add_stream(const Target& target, DType operand, std::int64_t few, std::vector<Algorithm>& all);
-void add_every_stream(const Target& target, DType operand, std::vector<Algorithm>& all);
+void add_stream_kernels(const Target& target, DType operand, std::int64_t few,
+                        std::vector<Algorithm>& all);
+void add_all_stream_kernels(const Target& target, DType operand, std::vector<Algorithm>& all);
 
 std::int64_t stream_shared(const Algorithm& a, std::int64_t k, DType operand);
 
