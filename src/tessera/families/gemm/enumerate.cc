@@ -389,7 +389,7 @@ std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& targ
   std::vector<Algorithm> all = algorithms_of(target, signature.a);
   add_small(signature, target, all);
   const auto& p = std::get<GemmProblem>(problem);
-  add_stream_kernels(target, signature.a, std::min(p.m, p.n), all);
+  if (is_gpu(target)) add_stream_kernels(target, signature.a, std::min(p.m, p.n), all);
   if (std::min(p.m, p.n) > kSkinnyTile) {
     const std::vector<int> sides = p.m <= p.n ? fitted_sides(p.m) : std::vector<int>();
     add_fitted(signature, target, sides, all);
