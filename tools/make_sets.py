@@ -215,6 +215,11 @@ FMA = {
                   ("8x128x32", "2x1x1", "4x4x1", "splitordered1_slices16_s3")],
 }
 
+# Few rows or columns: (warps with rows of their own, warps that share k, rows of a warp, words of
+# 16 bytes that a lane awaits of each), with each number of rows that are kept.
+STREAM = [(8, 1, 2, 4), (1, 8, 4, 2)]
+STREAM_FEW = (1, 2, 4)
+
 SIZES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "bf8": 1, "int8": 1}
 
 
@@ -267,9 +272,19 @@ def small_names(target, table, dtype, layout, kind):
             yield f"gemm_{dtype}_{layout}_small_{tile}x{k}_{wave}_{block}x{k}_{target}"
 
 
+def stream_names(target, dtype, layout, kind):
+    if kind != "essential" or layout != "rcr" or dtype not in ("fp32", "fp16", "bf16"):
+        return
+    for few in STREAM_FEW:
+        for wave_n, wave_k, rows, words in STREAM:
+            yield (f"gemm_{dtype}_{layout}_stream_{few}x{wave_n * rows}x{16384 // few}"
+                   f"_1x{wave_n}x{wave_k}_{few}x{rows}x{words * 16 // SIZES[dtype]}_{target}")
+
+
 def hopper_names(target, dtype, layout, kind):
     size = SIZES[dtype]
     head = f"gemm_{dtype}_{layout}"
+    yield from stream_names(target, dtype, layout, kind)
     if dtype == "fp32":
         for tile, wave, lane_tile, options in FMA[kind]:
             yield f"{head}_cpasync_{tile}_{wave}_{lane_tile}_{options}_{target}"

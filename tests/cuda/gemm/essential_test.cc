@@ -66,7 +66,9 @@ class GpuGemm : public GpuTest {
         // Slices of K need a tile of it each.
         const Algorithm& a = spec.algorithm;
         const int k = a.slices > 1 ? a.splits * a.slices * a.tile.k : 0;
-        const GemmProblem p = problem_of(spec, {odd(600), odd(600), odd(900) + k});
+        Shape shape = {odd(600), odd(600), odd(900) + k};
+        if (a.pipeline == Pipeline::stream) (i % 2 == 0 ? shape.m : shape.n) = 1 + i % a.tile.m;
+        const GemmProblem p = problem_of(spec, shape);
         if (family_of(spec).supports(spec, p, target_)) problems.push_back(p);
       }
       if (!problems.empty()) break;

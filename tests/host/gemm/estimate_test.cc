@@ -259,7 +259,7 @@ TEST(GemmRankingOnHopper, RowsThatTheCopyEngineRefusesAreCopiedByThreadsOrFirst)
   const auto algorithm = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
     return best(gemm_problem(DType::bf16, GemmLayout::rcr, m, n, k), target, 0).spec.algorithm;
   };
-  EXPECT_EQ(algorithm(2, 19, 6).pipeline, Pipeline::cpasync);
+  EXPECT_EQ(algorithm(5, 19, 6).pipeline, Pipeline::cpasync);
   EXPECT_TRUE(algorithm(5000, 3000, 1777).repack);
   EXPECT_FALSE(algorithm(5000, 3000, 1776).repack);
 }

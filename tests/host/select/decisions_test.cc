@@ -62,6 +62,12 @@ TEST(Decisions, PipelineFitsTheShape) {
       {"avx2", 1, "gemm m=2048 n=2048 k=2048", {Pipeline::packab, Pipeline::packb}},
       {"generic", 1, "gemm m=2048 n=2048 k=2048", {Pipeline::packab, Pipeline::packb}},
       {"sm90a", 0, "gemm m=4096 n=4096 k=4096 dtype=bf16", {Pipeline::tmaws}},
+      {"sm90a", 0, "gemm m=1 n=4096 k=4096 dtype=bf16", {Pipeline::tmaws}},
+      {"sm90a", 0, "gemm m=1 n=4097 k=4095 dtype=bf16", {Pipeline::stream}},
+      {"sm90a", 0, "gemm m=4097 n=3 k=4095 dtype=fp16", {Pipeline::stream}},
+      {"sm90a", 0, "gemm m=1 n=1000 k=4096", {Pipeline::stream}},
+      {"sm90a", 0, "gemm m=4096 n=4 k=4096", {Pipeline::stream}},
+      {"sm90a", 0, "gemm m=5 n=4096 k=4096", {Pipeline::cpasync}},
   };
   for (const Property& p : properties) {
     const Decision decision = decide(p.target, p.threads, p.problem);
@@ -201,7 +207,7 @@ const std::vector<Row> kTable = {
     {"sm90a", 0, "gemm m=4096 n=4096 k=4096",
      "gemm_fp32_rcr_cpasync_128x128x32_2x4x1_8x8x1_s3_sm90a"},
     {"sm90a", 0, "gemm m=1 n=4096 k=4096",
-     "gemm_fp32_rcr_cpasync_8x128x32_2x1x1_4x4x1_splitordered1_slices16_s3_sm90a"},
+     "gemm_fp32_rcr_stream_1x16x16384_1x8x1_1x2x16_sm90a"},
 };
 // clang-format on
 

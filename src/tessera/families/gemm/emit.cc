@@ -56,6 +56,10 @@ bool runs_on_hip(const Algorithm& a) {
              : a.pipeline >= Pipeline::compv3 && tile::is_mfma(a.pipeline);
 }
 
+bool streams_on_gpu(const Algorithm& a) {
+  return a.pipeline == Pipeline::stream && a.wave.n * a.wave.k > 1;
+}
+
 std::string_view yes_no(bool value) { return value ? "true" : "false"; }
 
 std::vector<std::string> entries_of(const KernelSpec& spec) {
@@ -130,10 +134,12 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
   const device::GemmArguments g = gemm_arguments(p, o);
   const Pipeline pipeline = spec.algorithm.pipeline;
   const bool on_hip = runs_on_hip(spec.algorithm);
-  if (!on_hip && pipeline != Pipeline::cpasync && pipeline != Pipeline::tmaws) {
+  const bool streams = streams_on_gpu(spec.algorithm);
+  if (!on_hip && !streams && pipeline != Pipeline::cpasync && pipeline != Pipeline::tmaws) {
     return bind_cpu(spec, p, g);
   }
   Launch launch = on_hip                        ? bind_hip(spec, p, g)
+                  : streams                     ? bind_stream(spec, p, g)
                   : pipeline == Pipeline::tmaws ? bind_tmaws(spec, p, g)
                                                 : bind_cpasync(spec, p, g);
   list_pointers(p, o, launch);

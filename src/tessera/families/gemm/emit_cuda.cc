@@ -57,14 +57,26 @@ std::string flags(const GemmSignature& s, const Algorithm& a) {
       yes_no(transpose_a), yes_no(transpose_b));
 }
 
+std::string tile_text(const GemmSignature& s, const Algorithm& a) {
+  return shapes(a) + flags(s, a) +
+         fmt::format("  static constexpr int kSharedBytes = {};\n", shared_memory(s, a).all);
+}
+
+std::string stream_text(const Algorithm& a) {
+  return fmt::format(
+      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
+      "  static constexpr int kWaveN = {}, kWaveK = {};\n"
+      "  static constexpr int kWarpTileN = {}, kWarpTileK = {};\n",
+      a.tile.m, a.tile.n, a.tile.k, a.wave.n, a.wave.k, a.warp_tile.n, a.warp_tile.k);
+}
+
 std::string config_text(const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);
-  std::string text =
-      "struct Config {\n" + types(s) + shapes(spec.algorithm) + flags(s, spec.algorithm);
-  text += fmt::format(
-      "  static constexpr int kSharedBytes = {};\n"
-      "  static constexpr int kNumSteps = {}, kNumD = {};\n",
-      shared_memory(s, spec.algorithm).all, num_ops(s.epilogue), int{s.epilogue.num_d});
+  const Algorithm& a = spec.algorithm;
+  std::string text = "struct Config {\n" + types(s);
+  text += a.pipeline == Pipeline::stream ? stream_text(a) : tile_text(s, a);
+  text += fmt::format("  static constexpr int kNumSteps = {}, kNumD = {};\n", num_ops(s.epilogue),
+                      int{s.epilogue.num_d});
   const std::string steps = tile::epilogue_text(s.epilogue);
   if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
   return text + "};\n";
@@ -77,6 +89,7 @@ struct Template {
 };
 Template template_of(const KernelSpec& spec) {
   if (spec.algorithm.pipeline == Pipeline::tmaws) return {"tma_gemm.h", "TmaGemm"};
+  if (spec.algorithm.pipeline == Pipeline::stream) return {"stream_gemm.h", "StreamGemm"};
   if (std::get<GemmSignature>(spec.signature).a == DType::fp32) return {"fma_gemm.h", "FmaGemm"};
   return {"mma_gemm.h", "MmaGemm"};
 }

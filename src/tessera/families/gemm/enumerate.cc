@@ -11,6 +11,7 @@
 #include "tessera/families/gemm/fitted_internal.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/gemm/small_internal.h"
+#include "tessera/families/gemm/stream_gpu_internal.h"
 #include "tessera/families/tile/mfma.h"
 #include "tessera/families/tile/sets.h"
 #include "tessera/families/tile/specs.h"
@@ -154,6 +155,7 @@ void add_variants(const Target& target, const Algorithm& base, std::vector<Algor
     if (is_tile_block(warp_tile) == (base.pipeline == Pipeline::amx)) all.push_back(base);
     return;
   }
+  if (base.pipeline == Pipeline::stream) return;  // add_stream_kernels() knows its shapes
   if (tile.m % warp_tile.m != 0 || tile.n % warp_tile.n != 0) return;
   const AlgorithmSpace& space = space_of(target);
   if (base.pipeline == Pipeline::cpasync) {
@@ -312,7 +314,8 @@ void add_specs(std::span<const GemmSignature> signatures, const std::vector<Algo
   }
 }
 
-// The algorithms, and those of which each layout has its own: for short calls, and fitted ones.
+// The algorithms, and those of which each layout has its own: for short calls, fitted ones, and
+// those for few rows.
 std::vector<Algorithm> with_own(const std::vector<Algorithm>& all, const GemmSignature& signature,
                                 const Target& target, const Wanted& wanted) {
   std::vector<Algorithm> more = all;
@@ -322,6 +325,7 @@ std::vector<Algorithm> with_own(const std::vector<Algorithm>& all, const GemmSig
   });
   std::vector<Algorithm> fitted;
   add_fitted(signature, target, all_fitted_sides(), fitted);
+  add_all_stream_kernels(target, signature.a, fitted);
   std::copy_if(fitted.begin(), fitted.end(), std::back_inserter(more),
                [&](const Algorithm& a) { return wanted.fields.accepts(a); });
   return more;
@@ -385,6 +389,7 @@ std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& targ
   std::vector<Algorithm> all = algorithms_of(target, signature.a);
   add_small(signature, target, all);
   const auto& p = std::get<GemmProblem>(problem);
+  if (is_gpu(target)) add_stream_kernels(target, signature.a, std::min(p.m, p.n), all);
   if (std::min(p.m, p.n) > kSkinnyTile) {
     const std::vector<int> sides = p.m <= p.n ? fitted_sides(p.m) : std::vector<int>();
     add_fitted(signature, target, sides, all);

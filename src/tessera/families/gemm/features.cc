@@ -3,6 +3,7 @@
 
 #include "tessera/base/enums.h"
 #include "tessera/families/gemm/features_internal.h"
+#include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/tile/features.h"
 
 namespace tessera::gemm {
@@ -36,9 +37,11 @@ Verdict features_fit(const Problem& problem) {
   return {"no feature describes pointer_arrays"};
 }
 
-// No feature tells how small kernels use their operands, nor what tiles multiply.
+// No feature tells how small kernels and GPUs' stream kernels use their operands, nor what tiles
+// multiply.
 bool is_described(const KernelSpec& spec) {
-  return spec.algorithm.pipeline != Pipeline::small && spec.algorithm.pipeline != Pipeline::amx;
+  const Algorithm& a = spec.algorithm;
+  return a.pipeline != Pipeline::small && a.pipeline != Pipeline::amx && !streams_on_gpu(a);
 }
 
 void extract(const Problem& problem, const Target& target, int threads,

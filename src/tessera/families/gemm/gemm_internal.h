@@ -175,11 +175,17 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& problem,
                   const device::GemmArguments& arguments);
 Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& problem,
                     const device::GemmArguments& arguments);
+Launch bind_stream(const KernelSpec& spec, const GemmProblem& problem,
+                   const device::GemmArguments& arguments);
 Launch bind_hip(const KernelSpec& spec, const GemmProblem& problem,
                 const device::GemmArguments& arguments);
 
 // Whether a kernel's algorithm is one of AMD's GPUs. CPUs have `direct`, too, with other fields.
 bool runs_on_hip(const Algorithm& algorithm);
+
+// Whether a kernel of the pipeline stream is one of GPUs, with several warps. On CPUs it has one
+// thread or all of them.
+bool streams_on_gpu(const Algorithm& algorithm);
 
 using tile::Bounded;
 using tile::DValues;

@@ -8,6 +8,7 @@
 #include "tessera/device/cuda/abi.h"
 #include "tessera/device/cuda/stream_work.h"
 #include "tessera/families/gemm/legality_internal.h"
+#include "tessera/families/gemm/stream_gpu_internal.h"
 
 namespace tessera::gemm {
 namespace {
@@ -292,6 +293,7 @@ constexpr Rule kNone[] = {
 
 std::span<const Rule> cuda_rules(Pipeline pipeline) {
   if (pipeline == Pipeline::tmaws) return kTmaws;
+  if (pipeline == Pipeline::stream) return stream_rules();
   return pipeline == Pipeline::cpasync ? cpasync_rules() : kNone;
 }
 
@@ -420,6 +422,7 @@ TmawsCopies tmaws_copies(const GemmProblem& problem) {
 Verdict cuda_supports(const KernelSpec& spec, const GemmProblem& problem) {
   const GemmProblem p = with_strides(problem);
   if (spec.algorithm.pipeline == Pipeline::cpasync) return parts_fit(spec.algorithm, p);
+  if (spec.algorithm.pipeline == Pipeline::stream) return stream_supports(spec.algorithm, p);
   if (spec.algorithm.pipeline != Pipeline::tmaws) return {};
   const bool a_rows = a_is_row_major(p.layout);
   const bool b_rows = b_is_row_major(p.layout);
