@@ -457,14 +457,16 @@ EPILOGUE_WORDS = re.compile(
 def conv_pointwise_names(target, direction, dtype, layout):
     """Four of GEMM's essential algorithms for the product, spread over the list.
 
-    Those for short calls and for machines with tiles are left out: few convolutions take them.
+    Those for short calls, for machines with tiles and for few rows on a GPU are left out: few
+    convolutions take them.
     """
+    left_out = ("small", "amx", "stream") if target == "sm90a" else ("small", "amx")
     product = CONV_PRODUCTS[layout][direction]
     sets = json.loads((FAMILIES / "gemm" / "sets" / f"{target}.json").read_text())
     head = f"gemm_{dtype}_{product}_"
     algorithms = [name[len(head):-len(target) - 1] for name in sets[f"{dtype}_{product}_essential"]]
     plain = [a for a in algorithms if not any(map(EPILOGUE_WORDS.fullmatch, a.split("_")))
-             and not a.startswith(("small", "amx"))]
+             and not a.startswith(left_out)]
     return [f"{plain[i * len(plain) // 4]}_pointwise" for i in range(min(4, len(plain)))]
 
 

@@ -48,6 +48,21 @@ TEST(ConvPointwise, KernelsAreThoseOfGemm) {
   }
 }
 
+// A model of convolutions knows a pointwise kernel as far as GEMM's features describe its product.
+TEST(ConvPointwise, FeaturesDescribeWhatTheyDescribeOfTheProduct) {
+  int described = 0, others = 0;
+  for (const char* name : {"avx512", "sm90a"}) {
+    const Problem problem = parse_problem("conv direction=forward n=1 c=640 k=256 w=2");
+    for (const KernelSpec& spec : pointwise_kernels(problem, load_target(name))) {
+      const bool known = family_of(Op::gemm).is_described(product_kernel(spec));
+      EXPECT_EQ(family().is_described(spec), known) << name_of(spec);
+      (known ? described : others) += 1;
+    }
+  }
+  EXPECT_GT(described, 0);
+  EXPECT_GT(others, 0);
+}
+
 TEST(ConvPointwise, LaunchesAreThoseOfTheProduct) {
   const Target target = load_target("avx512");
   const Problem layer = parse_problem(

@@ -92,6 +92,9 @@ extern const Way kDepthwiseCuda;
 
 // pointwise.cc: GEMM's kernels, for layers that are products of matrices
 extern const Way kPointwiseCpu, kPointwiseCuda;
+// Whether features describe the kernel: a pointwise one if GEMM's features describe its own.
+bool is_described(const KernelSpec& spec);
+
 // The kernel of GEMM that a pointwise kernel is.
 KernelSpec product_kernel(const KernelSpec& spec);
 

@@ -268,6 +268,10 @@ KernelSpec product_kernel(const KernelSpec& spec) {
   return product;
 }
 
+bool is_described(const KernelSpec& spec) {
+  return !spec.algorithm.pointwise || gemm().is_described(product_kernel(spec));
+}
+
 const Way kPointwiseCpu = {{},
                            "cpu",
                            pointwise_algorithms,

@@ -214,7 +214,7 @@ const Family& family() {
       .estimate = estimate,
       .features = features,
       .features_fit = features_fit,
-      .is_described = tile::is_described,
+      .is_described = is_described,
       .extract = extract,
       .bind = bind,
       .stage = stage,
