@@ -73,7 +73,7 @@ PY
 
 gemm_part() {
   note "== every essential kernel on random odd shapes, against fp64"
-  gtest 200 cuda_test cuda_gemm_test '*'
+  gtest 280 cuda_test cuda_gemm_test '*'
   note "== launches: captured in a graph, cost on the host"
   gtest 60 launch_test cuda_launch_test '*'
   grep -E "^driver |FAILED" "$out/launch_test.log" | tee -a "$summary" || true
