@@ -24,7 +24,7 @@ BUDGETS = {
     "library": 200,  # compiling the library, the command line and the worker
     "tests": 220,    # compiling the test programs and examples
     "kernels": 290,  # building the kernels that are shipped
-    "gemm": 130,     # running the tests of this family, on the emulator of AMD's GPUs too
+    "gemm": 150,     # running the tests of this family, on the emulator of AMD's GPUs too
     "norm": 20,
     "conv": 50,
     "fmha": 110,

