@@ -90,8 +90,15 @@ class ShelfRanker final : public Ranker {
   }
   std::vector<Ranked> rank(const RankInput& input) const override {
     if (input.legal.empty()) return {};
-    const ShelvedModel* found = speaker(input, key_for(input));
-    return found ? found->ranker->rank(input) : std::vector<Ranked>{};
+    // A ranker finds out by itself whether it has an opinion; where it has none, it ranks nothing.
+    const std::string key = key_for(input);
+    for (std::size_t i = 0; i < count(input, key); ++i) {
+      const ShelvedModel* found = eligible(input, key, i);
+      if (!found) continue;
+      std::vector<Ranked> ranked = found->ranker->rank(input);
+      if (!ranked.empty()) return ranked;
+    }
+    return {};
   }
   std::string why_not(const RankInput& input) const override {
     if (input.legal.empty()) return {};
@@ -134,15 +141,19 @@ class ShelfRanker final : public Ranker {
     std::string other = model_key(family_of(input.problem).twin(input.problem, input.target));
     return has_model(input, other) ? other : own;
   }
-  // The model that answers. Where there is only one, it is not asked beforehand whether it has an
-  // opinion, because its ranker finds that out by itself. Models behind the one that answers are
-  // not read.
+  // A model that learned from such a core as this and can rank; otherwise null.
+  const ShelvedModel* eligible(const RankInput& input, const std::string& key,
+                               std::size_t place) const {
+    if (!knows_core(input, key, place)) return nullptr;
+    const ShelvedModel& found = find(input, key, place);
+    return found.ranker ? &found : nullptr;
+  }
+  // The model that answers. Models behind it are not read.
   const ShelvedModel* speaker(const RankInput& input, const std::string& key) const {
     const std::size_t models = count(input, key);
     for (std::size_t i = 0; i < models; ++i) {
-      if (!knows_core(input, key, i)) continue;
-      const ShelvedModel& found = find(input, key, i);
-      if (found.ranker && (models == 1 || opinion(input, found))) return &found;
+      const ShelvedModel* found = eligible(input, key, i);
+      if (found && (models == 1 || opinion(input, *found))) return found;
     }
     return nullptr;
   }
