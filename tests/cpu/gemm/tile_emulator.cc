@@ -181,7 +181,6 @@ void add_int8(Tile& sum, const Tile& a, const Tile& b) {
   for (std::size_t m = 0; m < 16; ++m) {
     for (std::size_t k = 0; k < 16; ++k) {
       for (int byte = 0; byte < 4; ++byte) {
-#pragma omp simd
         for (std::size_t n = 0; n < 16; ++n) {
           const int product = signed_byte(a[m][k], byte) * signed_byte(b[k][n], byte);
           sum[m][n] += static_cast<std::uint32_t>(product);
@@ -202,7 +201,6 @@ void add_int8(Tile& sum, const Tile& a, const Tile& b) {
   for (std::size_t m = 0; m < 16; ++m) {
     std::array<float, 16> even{}, odd{};
     for (std::size_t k = 0; k < 16; ++k) {
-#pragma omp simd
       for (std::size_t n = 0; n < 16; ++n) {
         even[n] = __builtin_fmaf(even_of(a[m][k]), even_of(b[k][n]), even[n]);
         odd[n] = __builtin_fmaf(odd_of(a[m][k]), odd_of(b[k][n]), odd[n]);
