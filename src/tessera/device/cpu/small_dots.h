@@ -82,7 +82,7 @@ template <class Math, class Out, int kRows, int kColumns>
       constexpr int kColumn = (c) < kColumns ? (c) : 0;           \
       const u8* const from = b[kColumn / 3] + kColumn % 3 * step; \
       if constexpr (kRows <= 3) __builtin_prefetch(from + ahead); \
-      u32v y = bias<Math, true>(load_masked_bytes(from, mask));   \
+      u32v y = bias<Math, true>(load_at(from));                   \
       if constexpr (kRows > 1) hold(y);                           \
       _Pragma("GCC unroll 4") for (int i = 0; i < kRows; ++i) {   \
         Acc& sum = acc[i * kColumns + kColumn];                   \
@@ -90,6 +90,30 @@ template <class Math, class Out, int kRows, int kColumns>
       }                                                           \
     }                                                             \
     [[fallthrough]];
+
+// Adds the products of one vector of each row and of each column.
+template <class Math, int kRows, int kColumns, class Load>
+[[gnu::always_inline]] inline void add_dots(typename Math::Acc* acc, const u8* a, i64 a_row,
+                                            const u8* const* b, i64 step, i64 ahead, int columns,
+                                            Load load_at) {
+  using Acc = typename Math::Acc;
+  u32v x[kRows];
+#pragma GCC unroll 4
+  for (int i = 0; i < kRows; ++i) x[i] = load_at(a + i * a_row);
+  asm("" : "+r"(columns));
+  // clang-format off
+  switch (columns) {
+    TESSERA_SMALL_COLUMN(15) TESSERA_SMALL_COLUMN(14) TESSERA_SMALL_COLUMN(13)
+    TESSERA_SMALL_COLUMN(12) TESSERA_SMALL_COLUMN(11) TESSERA_SMALL_COLUMN(10)
+    TESSERA_SMALL_COLUMN(9) TESSERA_SMALL_COLUMN(8) TESSERA_SMALL_COLUMN(7)
+    TESSERA_SMALL_COLUMN(6) TESSERA_SMALL_COLUMN(5) TESSERA_SMALL_COLUMN(4)
+    TESSERA_SMALL_COLUMN(3) TESSERA_SMALL_COLUMN(2) TESSERA_SMALL_COLUMN(1)
+    TESSERA_SMALL_COLUMN(0)
+    default:;
+  }
+  // clang-format on
+}
+#undef TESSERA_SMALL_COLUMN
 
 // Kernels share this function as compiled code.
 template <class Math, int kRows, int kColumns>
@@ -99,42 +123,30 @@ template <class Math, int kRows, int kColumns>
   static_assert(kSums <= 24);
   constexpr int kGroups = (kColumns + 2) / 3;
   constexpr i64 kShort = 640;  // bytes
-  const i64 a_row = t.a_row, step = t.b_column;
-  int columns = t.columns;
+  const i64 step = t.b_column;
   // Processors foresee long columns. Of short ones the next are asked for while these are
   // multiplied.
-  const i64 ahead = step <= kShort ? columns * step : 0;
+  const i64 ahead = step <= kShort ? t.columns * step : 0;
   Acc acc[kSums] = {};
   const u8* a = t.a;
   const u8* b[kGroups];
 #pragma GCC unroll 8
   for (int g = 0; g < kGroups; ++g) b[g] = t.b + g * 3 * step;
-  // The last turn reads a part of a vector, the others all: one loop for both.
-  const int rest = static_cast<int>(t.bytes % 64);
-  unsigned long long mask = ~0ULL;
-  for (i64 left = blocks_of(t.bytes, 64); left > 0; --left) {
-    if (left == 1 && rest != 0) mask = (1ULL << rest) - 1;
-    u32v x[kRows];
-#pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) x[i] = load_masked_bytes(a + i * a_row, mask);
-    asm("" : "+r"(columns));
-    // clang-format off
-    switch (columns) {
-      TESSERA_SMALL_COLUMN(15) TESSERA_SMALL_COLUMN(14) TESSERA_SMALL_COLUMN(13)
-      TESSERA_SMALL_COLUMN(12) TESSERA_SMALL_COLUMN(11) TESSERA_SMALL_COLUMN(10)
-      TESSERA_SMALL_COLUMN(9) TESSERA_SMALL_COLUMN(8) TESSERA_SMALL_COLUMN(7)
-      TESSERA_SMALL_COLUMN(6) TESSERA_SMALL_COLUMN(5) TESSERA_SMALL_COLUMN(4)
-      TESSERA_SMALL_COLUMN(3) TESSERA_SMALL_COLUMN(2) TESSERA_SMALL_COLUMN(1)
-      TESSERA_SMALL_COLUMN(0)
-      default:;
-    }
-    // clang-format on
+  for (i64 left = t.bytes / 64; left > 0; --left) {
+    add_dots<Math, kRows, kColumns>(acc, a, t.a_row, b, step, ahead, t.columns,
+                                    [](const u8* p) { return load<u32v>(p); });
     a += 64;
 #pragma GCC unroll 8
     for (int g = 0; g < kGroups; ++g) {
       b[g] += 64;
       asm("" : "+r"(b[g]));
     }
+  }
+  // Masked loads take longer than whole ones, so only the last vector takes them.
+  if (const int rest = static_cast<int>(t.bytes % 64); rest != 0) {
+    const unsigned long long mask = (1ULL << rest) - 1;
+    add_dots<Math, kRows, kColumns>(acc, a, t.a_row, b, step, ahead, t.columns,
+                                    [mask](const u8* p) { return load_masked_bytes(p, mask); });
   }
   const Acc first = kSums == 8 ? sums_of<8>(acc) : sums_of<16>(acc);
   const Acc second = kSums == 24 ? sums_of<8>(acc + kSums - 8) : Acc{};
@@ -145,7 +157,6 @@ template <class Math, int kRows, int kColumns>
 #endif
   store_dots<Math, u32, kRows, kColumns>(t, first, second);
 }
-#undef TESSERA_SMALL_COLUMN
 #elif defined(__AVX2__)
 // Four sums of a row, of which the first `count` are stored. Masked stores of AVX2 take a dozen
 // cycles on AMD's cores.
