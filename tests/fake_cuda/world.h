@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -92,6 +93,7 @@ struct World {
   Settings settings;
   Counters counters{};
   std::vector<LaunchRecord> records;
+  std::list<Context> made;           // lost ones too: someone may still compare with them
   std::map<int, Context*> contexts;  // by device
   std::map<Pointer, Block> memory;
   std::multimap<std::size_t, Pointer> spare;  // of lost contexts, by size: given again first
@@ -236,7 +238,7 @@ inline void destroy_context(World& w, int device) {
     w.spare.emplace(rounded(item.second.bytes), item.first);
     return true;
   });
-  primary->lost = kContextIsDestroyed;  // not deleted: someone may still compare with it
+  primary->lost = kContextIsDestroyed;
   primary = nullptr;
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <limits>
 
 #include "openmp_limit.h"
@@ -114,9 +113,9 @@ TEST(CpuBackend, RefusesAMachineWithoutTheFeature) {
 
 TEST(CpuBackend, RefusesFilesThatAreNoLibrary) {
   const Target generic = target("generic", "cpu");
-  const std::string text = testing::TempDir() + "/not_a_library.so";
-  std::ofstream(text) << "this is no ELF file, although it is longer than a header of one\n";
-  const std::string none = testing::TempDir() + "/no_such_library.so";
+  const fs::path folder = make_unique_folder(fs::temp_directory_path(), "tessera-runtime-");
+  const std::string text = folder / "not_a_library.so", none = folder / "no_such_library.so";
+  write_file(text, "this is no ELF file, although it is longer than a header of one\n");
   const std::string prefix = "cannot load kernel 'k': ";
   for (const auto& [path, words] :
        {std::pair{none, none + ": cannot open shared object file: No such file or directory"},
@@ -129,6 +128,7 @@ TEST(CpuBackend, RefusesFilesThatAreNoLibrary) {
       EXPECT_EQ(std::string(error.what()), prefix + words);
     }
   }
+  fs::remove_all(folder);
 }
 
 TEST(ThreadLimit, FollowsOptionsThenOpenMp) {
