@@ -136,7 +136,8 @@ double tile_reread_cycles(const AmxCase& x, const AmxShare& s) {
   const double block =
       std::min<double>(s.k, x.a.tile.k) / x.per_word * 4 * std::min<double>(s.columns, x.a.tile.n);
   const double rate = block <= x.l2 / 2 ? x.l2_rate : x.l3_rate;
-  return all * std::max(0.0, blocks(s.rows, x.a.tile.m) - 1) / rate;
+  const auto rows = static_cast<std::int64_t>(std::ceil(s.rows));
+  return all * static_cast<double>(device::row_blocks(rows, x.a.tile.m) - 1) / rate;
 }
 
 double tile_finish_cycles(const AmxCase& x, const AmxShare& s) {

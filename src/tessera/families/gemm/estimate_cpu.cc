@@ -276,12 +276,17 @@ double super_rows(const Machine& x, const Share& s) {
   return static_cast<double>(std::max<std::int64_t>(fit, a.tile.m));
 }
 
+double row_blocks(const Machine& x, const Share& s) {
+  const auto rows = static_cast<std::int64_t>(std::ceil(s.rows));
+  return static_cast<double>(device::row_blocks(rows, x.spec.algorithm.tile.m));
+}
+
 // The columns of B that are packed before the first one is multiplied. This is one panel when A is
 // one block of rows.
 double columns_at_once(const Machine& x, const Share& s) {
   const Algorithm& a = x.spec.algorithm;
   const bool by_panels = packs_b(a.pipeline);
-  return by_panels && s.rows <= a.tile.m ? a.warp_tile.n : std::min<double>(s.columns, a.tile.n);
+  return by_panels && row_blocks(x, s) == 1 ? a.warp_tile.n : std::min<double>(s.columns, a.tile.n);
 }
 
 // Packing a panel of a row-major B reads a short run of each row.
@@ -311,7 +316,7 @@ double packing_cycles(const Machine& x, const GemmProblem& p, const Share& s) {
     const double times = blocks(s.rows, super_rows(x, s));
     cycles += columns * s.k * times * pack_cycles(x, p.b, !b_is_row_major(p.layout));
     cycles += times * run_cycles(x, p, s);
-    if (s.rows > a.tile.m) cycles += times * spill_cycles(x, columns * s.k);
+    if (row_blocks(x, s) > 1) cycles += times * spill_cycles(x, columns * s.k);
   }
   return cycles;
 }
@@ -322,7 +327,7 @@ double reread_cycles(const Machine& x, const Share& s) {
   const double word_bytes = 4.0 / a.warp_tile.k;
   const double block = std::min<double>(s.k, a.tile.k) * columns_at_once(x, s);
   const double rate = block * word_bytes <= x.l2 ? x.l2_rate : x.l3_rate;
-  return s.k * s.columns * word_bytes * blocks(s.rows, a.tile.m) / rate * x.model.stall_share;
+  return s.k * s.columns * word_bytes * row_blocks(x, s) / rate * x.model.stall_share;
 }
 
 double finish_cycles(const Machine& x, const GemmProblem& p, const Share& s) {

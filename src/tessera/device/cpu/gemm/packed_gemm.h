@@ -4,7 +4,7 @@
 //
 // Five loops around a register block (Goto and van de Geijn, "Anatomy of high-performance matrix
 // multiplication", 2008): columns by tile_n, rows by the room for partial sums, k by tile_k, rows
-// by tile_m, then register blocks. Each thread owns a rectangle of the output and packs the
+// by about tile_m, then register blocks. Each thread owns a rectangle of the output and packs the
 // operands that it reads. With wave_k != 1, threads share k instead and add their sums in the order
 // of threads.
 #pragma once
@@ -51,7 +51,11 @@ struct PackedGemm {
   }
   i64 partial_rows(const GemmArguments& g) const {
     if (!needs_partial(g)) return 0;
-    return Operands::round_up(g.k > s.tile_k ? super_rows(g) : smaller(s.tile_m, g.m), s.rows);
+    return g.k > s.tile_k ? Operands::round_up(super_rows(g), s.rows) : most_rows(g);
+  }
+  // The most rows of a block, whatever a thread's share of the rows is.
+  i64 most_rows(const GemmArguments& g) const {
+    return Operands::round_up(smaller(most_block_rows(s.tile_m), g.m), s.rows);
   }
 
   // One thread's share of the workspace, in words.
@@ -61,7 +65,7 @@ struct PackedGemm {
   };
   Workspace workspace(const GemmArguments& g) const {
     const i64 depth = smaller(s.tile_k, Operands::round_up(g.k, kPer));
-    const i64 rows = smaller(s.tile_m, Operands::round_up(g.m, s.rows));
+    const i64 rows = most_rows(g);
     const i64 columns = smaller(s.tile_n, Operands::round_up(g.n, s.columns));
     Workspace w{};
     const i64 packed_rows =
@@ -69,7 +73,7 @@ struct PackedGemm {
     w.a = Operands::round_up(packed_rows * Operands::words_of(depth), kLanes) + kPanelSlack;
     if (!s.sizes.preshuffled) {
       // One panel: the incomplete one when B is read in place, or each in turn.
-      const i64 panels = s.packs_b && g.m > s.tile_m ? columns / s.columns : 1;
+      const i64 panels = s.packs_b && g.m > most_block_rows(s.tile_m) ? columns / s.columns : 1;
       w.b = Operands::round_up(panels * operands.panel_words(depth), kLanes);
     }
     w.partial = partial_rows(g) * columns;
@@ -247,13 +251,13 @@ struct PackedGemm {
       const i64 ld_partial = Operands::round_up(columns.end - columns.begin, s.columns);
       for (i64 r = job.m.begin; r < job.m.end; r += super_rows(g)) {
         const Range rows{r, smaller(r + super_rows(g), job.m.end)};
-        const bool by_panels =
-            s.packs_b && !s.sizes.preshuffled && rows.end - rows.begin <= s.tile_m;
+        const i64 step = block_rows(rows.end - rows.begin, s.tile_m, s.rows);
+        const bool by_panels = s.packs_b && !s.sizes.preshuffled && rows.end - rows.begin <= step;
         for (i64 p = job.k.begin; p < job.k.end; p += s.tile_k) {
           const Range k{p, smaller(p + s.tile_k, job.k.end)};
           const u32* b_packed = by_panels ? nullptr : operands.prepare_b(g, columns, k, b_space);
-          for (i64 i = rows.begin; i < rows.end; i += s.tile_m) {
-            const Range m{i, smaller(i + s.tile_m, rows.end)};
+          for (i64 i = rows.begin; i < rows.end; i += step) {
+            const Range m{i, smaller(i + step, rows.end)};
             const i64 first = i + operands.rows_in_place(g, m, k.end - k.begin);
             operands.pack_a(g, {first, m.end}, k, a_packed);
             const i64 first_sum = g.k > s.tile_k ? r : i;
