@@ -113,7 +113,7 @@ EXPORT Result cuDevicePrimaryCtxRetain(Context** context, int device) {
   if (l.w.process != getpid()) return kNotInitialized;
   Context*& primary = l.w.contexts[device];
   if (primary == nullptr) {
-    primary = &l.w.made.emplace_back(Context{.device = device});
+    primary = l.w.made.emplace_back(new Context{.device = device}).get();
     ++l.w.counters.contexts;
   }
   *context = primary;

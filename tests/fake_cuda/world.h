@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -93,8 +92,8 @@ struct World {
   Settings settings;
   Counters counters{};
   std::vector<LaunchRecord> records;
-  std::list<Context> made;           // lost ones too: someone may still compare with them
-  std::map<int, Context*> contexts;  // by device
+  std::vector<std::unique_ptr<Context>> made;  // lost ones too: others may compare with them
+  std::map<int, Context*> contexts;            // by device
   std::map<Pointer, Block> memory;
   std::multimap<std::size_t, Pointer> spare;  // of lost contexts, by size: given again first
   std::set<Module*> modules;
