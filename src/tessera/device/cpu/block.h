@@ -15,7 +15,7 @@ struct BlockTask {
   const u32* b;
   i64 b_word;
   i64 words;
-  const u32* start;   // initial values of the accumulators, one for each column; null: zero
+  const u32* start;   // of the accumulators: one for each column, or for each row where B is biased
   const u32* before;  // raw accumulators to be added; null: none
   i64 ld_before;
   void* out;
@@ -32,7 +32,11 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
-      acc[i][j] = Math::kBiased ? load<Acc>(t.start + j * kLanes) : Acc{};
+      if constexpr (kBiasesB<Math>) {
+        acc[i][j] = bits_as<Acc>(splat(t.start[i]));
+      } else {
+        acc[i][j] = Math::kBiased ? load<Acc>(t.start + j * kLanes) : Acc{};
+      }
     }
   }
   // The destination is needed only after the loop, so it is prefetched here.
@@ -46,7 +50,7 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
   // Packed panels have their strides in the type, so that addresses are constants. Rows of A in
   // place are reached by one pointer for every three rows and one stride. More offsets do not fit
   // into registers, and loading them costs 4% of the speed.
-  constexpr bool kInPlace = kPackedRows == 0;
+  constexpr bool kInPlace = kPackedRows == 0, kBiasesA = kInPlace && !kBiasesB<Math>;
   constexpr int kGroup = kInPlace ? 3 : kRows;
   constexpr int kGroups = (kRows + kGroup - 1) / kGroup;
   const i64 a_row = kInPlace ? t.a_row : 4;
@@ -61,7 +65,7 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
     for (int j = 0; j < kVectors; ++j) columns[j] = load<u32v>(b + j * kLanes);
 #pragma GCC unroll 32
     for (int i = 0; i < kRows; ++i) {
-      const u32v row = bias<Math, kInPlace>(splat(load_word(a[i / kGroup] + i % kGroup * a_row)));
+      const u32v row = bias<Math, kBiasesA>(splat(load_word(a[i / kGroup] + i % kGroup * a_row)));
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) acc[i][j] = Math::mac(acc[i][j], row, columns[j]);
     }
@@ -84,7 +88,7 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
 #pragma GCC unroll 8
         for (int j = 0; j < kVectors; ++j) {
           acc[i][j] =
-              Math::mac(acc[i][j], bias<Math, true>(splat(word)), load<u32v>(b + j * kLanes));
+              Math::mac(acc[i][j], bias<Math, kBiasesA>(splat(word)), load<u32v>(b + j * kLanes));
         }
       }
     }

@@ -58,7 +58,7 @@ template <class T, int kSpan>
 }
 
 // Rows of a K-contiguous operand: squares of words, transposed in registers.
-template <class T, class Math, int Width, bool kIsA>
+template <class T, class Math, int Width, bool kBias>
 [[gnu::noinline]] void pack_rows(PanelSource<T> s, u32* out) {
   constexpr int kPer = Math::kPerWord;
   constexpr int kSpan = kLanes * kPer;
@@ -79,7 +79,7 @@ template <class T, class Math, int Width, bool kIsA>
       u32v square[kLanes];
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
-        square[i] = bias<Math, kIsA>(load_words<T, Math>(p));
+        square[i] = bias<Math, kBias>(load_words<T, Math>(p));
         p += ld;
         if (i % 4 == 3) asm("" : "+r"(p));  // otherwise each row's offset takes a register
       }
@@ -100,7 +100,7 @@ template <class T, class Math, int Width, bool kIsA>
 }
 
 // Neighbouring rows of an operand whose k is strided: words come out in order.
-template <class T, class Math, int Width, bool kIsA>
+template <class T, class Math, int Width, bool kBias>
 [[gnu::noinline]] void pack_columns(PanelSource<T> s, u32* out) {
   constexpr int kPer = Math::kPerWord;
   constexpr int kStrips = (Width + kLanes - 1) / kLanes;
@@ -113,22 +113,22 @@ template <class T, class Math, int Width, bool kIsA>
       for (int i = 0; i < kStrips; ++i) {
         __builtin_prefetch(p + kAhead * kPer * s.ld + i * kLanes);
         const u32v row = load_words_across<T, Math>(p + i * kLanes, s.ld);
-        store_strip<Width>(out + w * Width + i * kLanes, i * kLanes, bias<Math, kIsA>(row));
+        store_strip<Width>(out + w * Width + i * kLanes, i * kLanes, bias<Math, kBias>(row));
       }
     }
   }
   for (; w * kPer < s.depth; ++w) {
     for (int i = 0; i < kStrips; ++i) {
       const u32v row = column_words<T, Math>(s, i * kLanes, w);
-      store_strip<Width>(out + w * Width + i * kLanes, i * kLanes, bias<Math, kIsA>(row));
+      store_strip<Width>(out + w * Width + i * kLanes, i * kLanes, bias<Math, kBias>(row));
     }
   }
 }
 
-template <class T, class Math, int Width, bool kIsA, bool kKContiguous>
+template <class T, class Math, int Width, bool kBias, bool kKContiguous>
 [[gnu::always_inline]] inline void pack_panel(const PanelSource<T>& s, u32* out) {
-  if constexpr (kKContiguous) return pack_rows<T, Math, Width, kIsA>(s, out);
-  pack_columns<T, Math, Width, kIsA>(s, out);
+  if constexpr (kKContiguous) return pack_rows<T, Math, Width, kBias>(s, out);
+  pack_columns<T, Math, Width, kBias>(s, out);
 }
 
 // The initial values of each column's accumulators for a biased Math: -128 * the column's sum.
@@ -162,7 +162,7 @@ void pack_a_panel(const PanelSource<T>& s, u32* out) {
 template <class T, class Math, int Width, bool kKContiguous>
 void pack_b_panel(const PanelSource<T>& s, u32* out) {
   u32* panel = out + panel_start<Math>(Width);
-  pack_panel<T, Math, Width, false, kKContiguous>(s, panel);
+  pack_panel<T, Math, Width, kBiasesB<Math>, kKContiguous>(s, panel);
   if constexpr (Math::kBiased) {
     column_corrections<Math, Width>(panel, blocks_of(s.depth, Math::kPerWord), out);
   }

@@ -86,6 +86,25 @@ struct MathVnni {
 #endif
   }
 };
+
+// The same for an A that is read in place. B is packed and takes the 128, so that A's words need no
+// change. Accumulators start from -128 * sum(a).
+struct MathVnniB {
+  using Acc = i32v;
+  static constexpr int kPerWord = 4;
+  static constexpr bool kBiased = false;
+  [[gnu::always_inline]] static Acc mac(Acc acc, u32v a, u32v b) {
+    return MathVnni::mac(acc, b, a);
+  }
+};
+#endif
+
+// Whether panels of B are biased.
+template <class Math>
+inline constexpr bool kBiasesB = false;
+#if defined(__AVX512VNNI__)
+template <>
+inline constexpr bool kBiasesB<MathVnniB> = true;
 #endif
 
 // A word of an operand in place, at any address.
@@ -148,10 +167,10 @@ template <class T, class Math>
   }
 }
 
-// The words of A for a biased Math: 128 is added to every byte.
-template <class Math, bool kIsA>
+// The words of the operand that is biased: 128 is added to every byte.
+template <class Math, bool kHere>
 [[gnu::always_inline]] inline u32v bias(u32v word) {
-  if constexpr (Math::kBiased && kIsA) return word ^ 0x80808080U;
+  if constexpr ((Math::kBiased || kBiasesB<Math>)&&kHere) return word ^ 0x80808080U;
   return word;
 }
 

@@ -63,6 +63,14 @@ CpuTemplate cpu_template(Pipeline pipeline) {
   return {"packed", "Packed"};
 }
 
+// Of four int8, one side is multiplied as unsigned: A where it is packed, otherwise B.
+std::string_view math_type(const GemmSignature& s, const Algorithm& a) {
+  if (s.a == DType::int8 && a.warp_tile.k == 4 && a.pipeline == Pipeline::packb) {
+    return "MathVnniB";
+  }
+  return tile::math_type(s.a, a.warp_tile.k);
+}
+
 }  // namespace
 
 Source emit_cpu(const KernelSpec& spec, const Target& target) {
@@ -73,7 +81,7 @@ Source emit_cpu(const KernelSpec& spec, const Target& target) {
   const CpuTypes types{.a = storage_type(signature.a),
                        .b = storage_type(signature.b),
                        .out = storage_type(signature.out),
-                       .math = tile::math_type(signature.a, spec.algorithm.warp_tile.k)};
+                       .math = math_type(signature, spec.algorithm)};
   std::string text = banner(spec, "cpu");
   text += fmt::format(
       "#include \"tessera/device/cpu/gemm/{}_kernel.h\"\n"

@@ -107,8 +107,8 @@ std::vector<CpuObject> small_objects(const KernelSpec& spec, const Target& targe
     }
   }
   if (std::get<GemmSignature>(spec.signature).a == DType::int8) {
-    objects.push_back({.header = "gemm/small_gemm.h",
-                       .functions = {{"void", "small_row_sums", std::string(math),
+    objects.push_back({.header = "row_starts.h",
+                       .functions = {{"void", "row_starts", std::string(math),
                                       "const u8*, i64, i64, i64, int*"}}});
   }
   return objects;

@@ -11,6 +11,7 @@
 
 #include "tessera/device/cpu/gemm/packed_operands.h"
 #include "tessera/device/cpu/packed_sizes.h"
+#include "tessera/device/cpu/row_starts.h"
 
 namespace tessera::device {
 
@@ -60,14 +61,15 @@ struct PackedGemm {
 
   // One thread's share of the workspace, in words.
   struct Workspace {
-    i64 a, b, partial;
-    i64 total() const { return a + b + partial; }
+    i64 starts, a, b, partial;
+    i64 total() const { return starts + a + b + partial; }
   };
   Workspace workspace(const GemmArguments& g) const {
     const i64 depth = smaller(s.tile_k, Operands::round_up(g.k, kPer));
     const i64 rows = most_rows(g);
     const i64 columns = smaller(s.tile_n, Operands::round_up(g.n, s.columns));
     Workspace w{};
+    w.starts = kBiasesB<Math> ? Operands::round_up(rows, kLanes) : 0;
     const i64 packed_rows =
         s.packs_a ? rows : Operands::round_up(kPer, s.rows);  // A in place: only the last rows
     w.a = Operands::round_up(packed_rows * Operands::words_of(depth), kLanes) + kPanelSlack;
@@ -118,7 +120,8 @@ struct PackedGemm {
   // The part of the operands that a k block multiplies, and the place where it is packed.
   struct Block {
     Range m, n, k;
-    const u32* a;  // packed rows from a_from on; earlier rows are read in place
+    const u32* starts;  // of the sums of each row, where B is biased
+    const u32* a;       // packed rows from a_from on; earlier rows are read in place
     i64 a_from;
     const u32* b;
     i64 b_panel_words;
@@ -146,6 +149,7 @@ struct PackedGemm {
       }
       for (i64 i = x.m.begin; i < x.m.end; i += s.rows) {
         t.b = panel;
+        if (kBiasesB<Math>) t.start = x.starts + (i - x.m.begin);
         t.words = Operands::words_of(depth);
         t.a = x.a + (i - x.a_from) * t.words;
         if (!s.packs_a) {
@@ -241,9 +245,18 @@ struct PackedGemm {
     }
   }
 
+  // What the sums of rows m start from, for one block of k.
+  void start_rows(const GemmArguments& g, Range m, Range k, u32* starts) const {
+    if constexpr (kBiasesB<Math>) {
+      const auto* a = reinterpret_cast<const u8*>(Operands::a_at(g, m.begin, k.begin));
+      row_starts<Math>(a, g.ld_a, m.end - m.begin, k.end - k.begin, reinterpret_cast<int*>(starts));
+    }
+  }
+
   [[gnu::noinline]] void run_job(const GemmArguments& g, const Job& job, u32* space) const {
     const Workspace sizes = workspace(g);
-    u32* a_packed = space;
+    u32* starts = space;
+    u32* a_packed = starts + sizes.starts;
     u32* b_space = a_packed + sizes.a;
     u32* partial = b_space + sizes.b;
     for (i64 n = job.n.begin; n < job.n.end; n += s.tile_n) {
@@ -260,10 +273,11 @@ struct PackedGemm {
             const Range m{i, smaller(i + step, rows.end)};
             const i64 first = i + operands.rows_in_place(g, m, k.end - k.begin);
             operands.pack_a(g, {first, m.end}, k, a_packed);
+            start_rows(g, m, k, starts);
             const i64 first_sum = g.k > s.tile_k ? r : i;
             const Sink sink = sink_for(g, job, partial, ld_partial, first_sum, m, columns, k);
-            const Block x{
-                m, columns, k, a_packed, first, b_packed, operands.panel_words(k.end - k.begin)};
+            const Block x{m,        columns, k,        starts,
+                          a_packed, first,   b_packed, operands.panel_words(k.end - k.begin)};
             if (by_panels) {
               run_panels(g, x, sink, b_space);
             } else {
@@ -369,27 +383,5 @@ void packed_b(const PackedShape<T>& shape, const void* arguments, void* packed) 
   const auto& g = *static_cast<const GemmArguments*>(arguments);
   Operands{shape}.pack_all(g, static_cast<u32*>(packed));
 }
-
-// The entries of `Kernel`, which has a shape, kShape, and what a thread does, run_shape().
-template <class C, class Kernel>
-struct PackedEntries {
-  static i64 workspace_bytes(const void* arguments, int threads) {
-    return packed_workspace_bytes(Kernel::kShape, arguments, threads);
-  }
-  static void run(const void* arguments, const CpuThread* thread) {
-    Kernel::run_shape(arguments, *thread);
-  }
-  // The second entry of preshuffle kernels: one thread packs B to the address of the output.
-  static i64 no_bytes(const void*, int) { return 0; }
-  static void pack(const void* arguments, const CpuThread* thread) {
-    if (thread->index != 0) return;
-    packed_b(Kernel::kShape, arguments, static_cast<const GemmArguments*>(arguments)->out);
-  }
-
-  static constexpr CpuKernel kernel() {
-    if (C::kPreshuffled) return {C::kAbiVersion, {{workspace_bytes, run}, {no_bytes, pack}}};
-    return {C::kAbiVersion, {{workspace_bytes, run}}};
-  }
-};
 
 }  // namespace tessera::device

@@ -2,7 +2,7 @@
 // code.
 #pragma once
 
-#include "tessera/device/cpu/gemm/packed_gemm.h"
+#include "tessera/device/cpu/gemm/packed_entries.h"
 
 namespace tessera::device {
 

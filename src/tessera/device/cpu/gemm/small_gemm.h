@@ -7,25 +7,6 @@
 
 namespace tessera::device {
 
-// -128 times the sums of rows of A.
-template <class Math>
-void small_row_sums(const u8* a, i64 row, i64 rows, i64 bytes, int* sums) {
-#if defined(__AVX512F__)
-  const u32v ones = splat(0x01010101U);
-  const int rest = static_cast<int>(bytes % 64);
-  const unsigned long long mask = (1ULL << rest) - 1;
-  for (i64 i = 0; i < rows; ++i) {
-    typename Math::Acc sum{};
-    const u8* p = a + i * row;
-    for (i64 left = bytes / 64; left > 0; --left, p += 64) {
-      sum = Math::mac(sum, ones, load<u32v>(p));
-    }
-    if (rest != 0) sum = Math::mac(sum, ones, load_masked_bytes(p, mask));
-    sums[i] = -128 * static_cast<int>(sum_of_lanes(sum));
-  }
-#endif
-}
-
 // One thread's share of one batch.
 template <class Arguments>
 struct SmallShare {

@@ -3,6 +3,7 @@
 
 #include "tessera/device/cpu/epilogue.h"
 #include "tessera/device/cpu/gemm/small_gemm.h"
+#include "tessera/device/cpu/row_starts.h"
 
 namespace tessera::device {
 
@@ -56,7 +57,7 @@ struct SmallKernel {
     s.sums_are_output = sums_are_output<C>();
     s.narrows = sums_convert<C>() && Math::kPerWord == 2 && __is_same(typename C::Out, bf16);
     s.finish = finish_rectangle<C>;
-    if constexpr (Math::kBiased) s.row_sums = small_row_sums<Math>;
+    if constexpr (Math::kBiased) s.row_sums = row_starts<Math>;
     if constexpr (C::kKind == SmallKind::blocks) {
       constexpr int kVectors = C::kWarpTileN / kLanes;
       s.vectors = kVectors;
