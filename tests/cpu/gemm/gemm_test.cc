@@ -249,11 +249,10 @@ void GemmKernel::check_sizes() {
   check(sized(2 * a.warp_tile.m + 1, 2 * a.warp_tile.n + 1, draw(5, 40)), 1);
   check(sized(draw(1, 61), draw(1, 67), draw(1, 71)), static_cast<int>(draw(1, 3)));
   check(sized(a.tile.m + draw(1, 9), draw(1, 19), draw(1, 11)), static_cast<int>(draw(1, 3)));
-  for (const std::int64_t k : {draw(1, 11), a.tile.k + draw(1, 9)}) {
-    // One block of rows that exceeds the tile, or several.
-    const std::int64_t rows = a.tile.m * draw(4, 9) / 4 + draw(1, 9);
-    check(sized(rows, draw(1, 5), k), static_cast<int>(draw(1, 3)));
-  }
+  // One block of rows that exceeds the tile, or several; one block of k, or two.
+  check(sized(a.tile.m * draw(4, 9) / 4 + draw(1, 9), draw(1, 3),
+              draw(0, 3) == 0 ? a.tile.k + draw(1, 9) : draw(1, 11)),
+        static_cast<int>(draw(1, 3)));
   check(sized(draw(1, 11), a.tile.n + draw(1, 9), draw(1, 7)), static_cast<int>(draw(1, 3)));
   check(sized(draw(1, 19), draw(1, 37), a.tile.k + draw(1, 9)), static_cast<int>(draw(1, 3)));
 }
