@@ -151,14 +151,14 @@ constexpr i64 panel_start(i64 columns) {
 
 // ---- what kernels share as compiled code ----
 
-// A panel of A. kBias is false when register blocks also read A in place, because they add the bias
-// when they load.
+// A panel of A. kBias is false when register blocks also read A in place: they add the bias when
+// they load, or B is biased.
 template <class T, class Math, int Width, bool kBias, bool kKContiguous>
 void pack_a_panel(const PanelSource<T>& s, u32* out) {
   pack_panel<T, Math, Width, kBias, kKContiguous>(s, out);
 }
 
-// A panel of B, preceded by its corrections.
+// A panel of B, biased, or preceded by its corrections where A is biased.
 template <class T, class Math, int Width, bool kKContiguous>
 void pack_b_panel(const PanelSource<T>& s, u32* out) {
   u32* panel = out + panel_start<Math>(Width);

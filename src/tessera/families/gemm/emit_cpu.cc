@@ -63,11 +63,8 @@ CpuTemplate cpu_template(Pipeline pipeline) {
   return {"packed", "Packed"};
 }
 
-// Of four int8, one side is multiplied as unsigned: A where it is packed, otherwise B.
 std::string_view math_type(const GemmSignature& s, const Algorithm& a) {
-  if (s.a == DType::int8 && a.warp_tile.k == 4 && a.pipeline == Pipeline::packb) {
-    return "MathVnniB";
-  }
+  if (biased_side(s.a, a) == BiasedSide::b) return "MathVnniB";
   return tile::math_type(s.a, a.warp_tile.k);
 }
 

@@ -44,6 +44,14 @@ inline bool packs_both(Pipeline p) { return p == Pipeline::packab || p == Pipeli
 inline bool packs_a(Pipeline p) { return packs_both(p) || p == Pipeline::packa; }
 inline bool packs_b(Pipeline p) { return packs_both(p) || p == Pipeline::packb; }
 
+// The side that a CPU's blocked kernel multiplies as unsigned, with 128 added, where a word holds
+// four int8 (VNNI): A where A is packed, otherwise B.
+enum class BiasedSide { none, a, b };
+inline BiasedSide biased_side(DType a, const Algorithm& x) {
+  if (a != DType::int8 || x.warp_tile.k != 4) return BiasedSide::none;
+  return x.pipeline == Pipeline::packb ? BiasedSide::b : BiasedSide::a;
+}
+
 // Adds to the source the objects that CPU kernels share, and the declarations that go with them.
 struct CpuTypes {
   std::string_view a, b, out, math;  // as src/tessera/device/cpu/ calls them

@@ -15,15 +15,14 @@ constexpr std::int64_t kMostPackBlocks = 1 << 20;     // far above what any devi
 constexpr std::int64_t kMostHipPackBlocks = 1 << 11;  // AMD's kernel is told how many there are
 
 // A packed B is panels of warp_tile.n columns, in words of warp_tile.k elements of k, or in rows of
-// tiles, which are 16 words. When a word holds four int8 (VNNI) and A is packed, the panel of each
-// block of k begins with one word for each column that undoes the bias.
-// PackedOperands::packed_bytes() in src/tessera/device/cpu/gemm/packed_operands.h computes the same
-// size.
+// tiles, which are 16 words. Where A is biased, the panel of each block of k begins with
+// one word for each column that undoes the bias. PackedOperands::packed_bytes() in
+// src/tessera/device/cpu/gemm/packed_operands.h computes the same size.
 std::int64_t cpu_batch_bytes(const Algorithm& a, const GemmProblem& p) {
-  const bool is_biased = p.a == DType::int8 && a.warp_tile.k == 4 && packs_a(a.pipeline);
+  const bool has_starts = biased_side(p.a, a) == BiasedSide::a;
   const int of_step = a.pipeline == Pipeline::amx ? device::kTileWords : 1;
   const std::int64_t words =
-      tiles(p.k, a.warp_tile.k) * of_step + (is_biased ? tiles(p.k, a.tile.k) : 0);
+      tiles(p.k, a.warp_tile.k) * of_step + (has_starts ? tiles(p.k, a.tile.k) : 0);
   return tiles(p.n, a.warp_tile.n) * a.warp_tile.n * words * 4;
 }
 
