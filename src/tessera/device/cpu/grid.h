@@ -21,7 +21,7 @@ using Finish = void (*)(const Arguments& g, const u32* sums, i64 ld, i64 rows, i
                         Place at);
 
 inline i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
-inline i64 blocks_of(i64 size, i64 block) { return (size + block - 1) / block; }
+constexpr i64 blocks_of(i64 size, i64 block) { return (size + block - 1) / block; }
 
 // Part `index` of `parts` of [0, size), cut at multiples of `block`.
 inline Range part(i64 size, i64 block, i64 parts, i64 index) {
@@ -29,6 +29,17 @@ inline Range part(i64 size, i64 block, i64 parts, i64 index) {
   const i64 begin = total * index / parts * block;
   const i64 end = total * (index + 1) / parts * block;
   return {smaller(begin, size), smaller(end, size)};
+}
+
+// The rows of a blocked GEMM are cut into blocks of about equal size, each of which reads the
+// packed columns of B again. A block may exceed the tile by a quarter, because one of a few rows
+// would cost nearly as much.
+constexpr i64 most_block_rows(i64 tile) { return tile + tile / 4; }
+constexpr i64 row_blocks(i64 rows, i64 tile) {
+  return rows <= most_block_rows(tile) ? 1 : blocks_of(rows - tile / 4, tile);
+}
+constexpr i64 block_rows(i64 rows, i64 tile, i64 unit) {
+  return blocks_of(blocks_of(rows, row_blocks(rows, tile)), unit) * unit;
 }
 
 // Whether a bandwidth-bound kernel packs A and streams B; otherwise it packs B and streams A.

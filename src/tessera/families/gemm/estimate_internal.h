@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tessera/device/cpu/gemm/operands.h"
+#include "tessera/device/cpu/grid.h"
 #include "tessera/device/cpu/packed_sizes.h"
 #include "tessera/device/cpu/tile_sizes.h"
 #include "tessera/families/gemm/gemm_internal.h"

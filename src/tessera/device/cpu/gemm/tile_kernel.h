@@ -1,7 +1,7 @@
 // A kernel of the blocked GEMM whose register blocks are tiles of Intel AMX.
 #pragma once
 
-#include "tessera/device/cpu/gemm/packed_entries.h"
+#include "tessera/device/cpu/gemm/packed_kernel.h"
 #include "tessera/device/cpu/tile_block.h"
 
 namespace tessera::device {

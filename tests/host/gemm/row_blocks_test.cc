@@ -1,5 +1,5 @@
 // How the rows of a blocked GEMM are cut into blocks.
-#include "tessera/device/cpu/packed_sizes.h"
+#include "tessera/device/cpu/grid.h"
 
 #include <gtest/gtest.h>
 
