@@ -302,7 +302,9 @@ TEST_F(GpuConv, KernelsThatTheDispatcherChoosesAreCorrect) {
       "dtype=bf16";
   for (const char* direction : {"forward", "backward_data", "backward_weight"}) {
     for (const int stride : {1, 2}) {
-      check("", parse_problem(fmt::format(fmt::runtime(kLayer), direction, stride, stride)));
+      const Problem problem =
+          parse_problem(fmt::format(fmt::runtime(kLayer), direction, stride, stride));
+      check(name_of(dispatcher_->kernel_for(problem).spec), problem);
     }
   }
 }

@@ -103,7 +103,8 @@ TEST_F(GpuNorm, KernelsThatTheDispatcherChoosesAreCorrect) {
                            "norm kind=rmsnorm rows=77 columns=4096 dtype=bf16 scale=1 residual=1",
                            "norm kind=layernorm rows=3000 columns=8192 scale=1 shift=1",
                            "norm kind=softmax rows=2 columns=3000000"}) {
-    check("", parse_problem(line));
+    const Problem problem = parse_problem(line);
+    check(name_of(dispatcher_->kernel_for(problem).spec), problem);
   }
 }
 

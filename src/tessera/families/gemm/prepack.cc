@@ -15,8 +15,8 @@ constexpr std::int64_t kMostPackBlocks = 1 << 20;     // far above what any devi
 constexpr std::int64_t kMostHipPackBlocks = 1 << 11;  // AMD's kernel is told how many there are
 
 // A packed B is panels of warp_tile.n columns, in words of warp_tile.k elements of k, or in rows of
-// tiles, which are 16 words. Where A is biased, the panel of each block of k begins with
-// one word for each column that undoes the bias. PackedOperands::packed_bytes() in
+// tiles, which are 16 words. Where A is biased, the panel of each block of k begins with one word
+// for each column that undoes the bias. PackedOperands::packed_bytes() in
 // src/tessera/device/cpu/gemm/packed_operands.h computes the same size.
 std::int64_t cpu_batch_bytes(const Algorithm& a, const GemmProblem& p) {
   const bool has_starts = biased_side(p.a, a) == BiasedSide::a;
