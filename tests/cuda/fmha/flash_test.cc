@@ -144,6 +144,22 @@ TEST_F(GpuFmhaFlash, ScoresThatJumpAreCorrect) {
   check_all(cases);
 }
 
+// The tile that ends a block's work has no keys, and no bias belongs to it. check() puts operands at
+// the edges of mapped memory.
+TEST_F(GpuFmhaFlash, NothingIsReadBeforeABias) {
+  std::vector<Case> cases;
+  for (const char* words :
+       {"batch=3 heads=4 seqlen_q=864 seqlen_k=864 hdim=72 mask=bottom_right lse=1 dtype=fp16",
+        "heads=4 seqlen_q=300 seqlen_k=500 hdim=64 dtype=bf16",
+        "heads=2 seqlen_q=300 seqlen_k=500 hdim=128 dtype_bias=fp32 lse=1 dtype=bf16",
+        "heads=2 seqlen_q=200 seqlen_k=300 hdim=192 hdim_v=128 bias_stride_q=0 dtype=bf16",
+        "heads=2 seqlen_q=200 seqlen_k=300 hdim=256 soft_cap=9 dtype=fp16"}) {
+    const Problem problem = parse_problem(std::string("fmha bias=elementwise ") + words);
+    ASSERT_NO_FATAL_FAILURE(add_all(Pipeline::tmaws, problem, cases));
+  }
+  check_all(cases);
+}
+
 // More tiles than units, so that blocks take several, whose products overlap.
 TEST_F(GpuFmhaFlash, ManyTilesAreCorrect) {
   std::vector<Case> cases;

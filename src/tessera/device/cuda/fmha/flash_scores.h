@@ -92,8 +92,10 @@ class FlashScores {
     const u32 high = has(down, across + 1) ? p[g.bias_stride[3]].bits : 0;
     return low | high << 16;
   }
+  // The tile that ends a block's work has no keys: its block is the one before the first. Without a
+  // sign its keys are behind the last one.
   __device__ __forceinline__ bool has(int down, int across) const {
-    return query + down < queries && key + across < keys;
+    return query + down < queries && static_cast<u32>(key + across) < static_cast<u32>(keys);
   }
 };
 
