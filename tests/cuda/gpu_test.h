@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/edge_backend.h"
 #include "tessera/base/processors.h"
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/measure/operands.h"
@@ -46,6 +47,12 @@ class GpuTest : public testing::Test {
     }
   }
 
+  // The operands at an edge of memory of their own.
+  measure::PlacedOperands place(const measure::OwnedOperands& owned, Edge edge = Edge::last) {
+    edges_.expect(owned, edge);
+    return measure::place_operands(owned, place_);
+  }
+
   // The bytes of the first output.
   std::vector<std::byte> run(const Problem& problem, measure::OwnedOperands& owned,
                              measure::PlacedOperands& placed, const Operands& operands,
@@ -67,8 +74,9 @@ class GpuTest : public testing::Test {
 
   static bool has_certain_bits(const Problem&, const measure::OwnedOperands&) { return true; }
 
-  // Runs the kernel twice on fresh operands: guards intact, right, and equal bits where the kernel
-  // is deterministic and the answer has certain bits.
+  // Runs the kernel twice on fresh operands, at the first and at the last edge of memory: guards
+  // intact, right, and equal bits where the kernel is deterministic and the answer has certain
+  // bits.
   template <class ExpectCorrect>
   void check_twice(const std::string& kernel, const Problem& problem, ExpectCorrect correct,
                    decltype(&has_certain_bits) is_certain = has_certain_bits) {
@@ -77,14 +85,20 @@ class GpuTest : public testing::Test {
     SCOPED_TRACE(words);
     say(words);
     measure::OwnedOperands owned = measure::random_operands(problem, seed, usable_processors());
-    measure::PlacedOperands placed = measure::place_operands(owned, place_);
-    const std::vector<std::byte> first = run(problem, owned, placed, placed.operands, kernel);
+    const std::vector<std::byte> first = run_at(Edge::first, kernel, problem, owned);
     EXPECT_EQ(measure::gaps_intact(owned), "");
     correct(problem, owned);
+    const std::vector<std::byte> last = run_at(Edge::last, kernel, problem, owned);
+    EXPECT_EQ(measure::gaps_intact(owned), "");
     if (!family_of(problem).is_deterministic(parse_name(kernel), target_)) return;
     if (!is_certain(problem, owned)) return;
-    EXPECT_EQ(run(problem, owned, placed, placed.operands, kernel), first)
-        << "a repeat gave other bits";
+    EXPECT_EQ(last, first) << "a repeat gave other bits";
+  }
+
+  std::vector<std::byte> run_at(Edge edge, const std::string& kernel, const Problem& problem,
+                                measure::OwnedOperands& owned) {
+    measure::PlacedOperands placed = place(owned, edge);
+    return run(problem, owned, placed, placed.operands, kernel);
   }
 
   std::vector<KernelSpec> essential(const Family& family) const {
@@ -114,8 +128,7 @@ class GpuTest : public testing::Test {
       const Problem problem = largest_sample(family, spec);
       SCOPED_TRACE(fmt::format("{} on '{}'", name_of(spec), to_string(problem)));
       measure::OwnedOperands owned = measure::random_operands(problem, seed_);
-      measure::PlacedOperands placed = measure::place_operands(owned, place_);
-      run(problem, owned, placed, placed.operands, name_of(spec));
+      run_at(Edge::last, name_of(spec), problem, owned);
       EXPECT_EQ(measure::gaps_intact(owned), "");
       expect_correct(problem, owned);
     }
@@ -125,12 +138,13 @@ class GpuTest : public testing::Test {
   // The dispatcher compares with the fp64 answer itself.
   void run_and_verify(const Problem& problem) {
     const measure::OwnedOperands owned = measure::random_operands(problem, seed_);
-    const measure::PlacedOperands placed = measure::place_operands(owned, place_);
+    const measure::PlacedOperands placed = place(owned);
     dispatcher_->run(problem, placed.operands, {.verify = true});
   }
 
   Target target_ = load_target("sm90a");
-  runtime::Place place_{&runtime::backend_for(target_), {}};
+  EdgeBackend edges_{runtime::backend_for(target_)};
+  runtime::Place place_{&edges_, {}};
   std::uint64_t seed_ = std::random_device{}();
   std::mt19937_64 random_{seed_};
   std::unique_ptr<Dispatcher> dispatcher_;

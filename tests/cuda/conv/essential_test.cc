@@ -224,7 +224,7 @@ TEST_F(GpuConv, NotANumberStaysInItsGroup) {
       auto* const elements = static_cast<std::uint16_t*>(const_cast<void*>(data));
       elements[draw(0, 1000)] = kInfinity;
     }
-    measure::PlacedOperands placed = measure::place_operands(owned, place_);
+    measure::PlacedOperands placed = place(owned);
     run(problem, owned, placed, placed.operands, kernel);
     SCOPED_TRACE(kernel);
     expect_correct(problem, owned);
@@ -265,7 +265,7 @@ TEST_F(GpuConv, SlicesHaveEqualBitsInEveryRun) {
             parse_problem(fmt::format(fmt::runtime(kWeight), channels, channels / 2, beta));
         SCOPED_TRACE(fmt::format("{} on '{}', seed {}", kernel, to_string(problem), seed_));
         measure::OwnedOperands owned = measure::random_operands(problem, random_());
-        measure::PlacedOperands placed = measure::place_operands(owned, place_);
+        measure::PlacedOperands placed = place(owned);
         const auto bits = run(problem, owned, placed, placed.operands, kernel);
         expect_correct(problem, owned);
         for (int i = 0; i < 20; ++i) {

@@ -113,7 +113,7 @@ TEST_F(GpuFmhaBackward, SumsInOrderHaveEqualBits) {
     if (!family_.is_deterministic(spec, target_)) continue;
     const std::string kernel = name_of(spec);
     measure::OwnedOperands owned = measure::random_operands(p, random_(), usable_processors());
-    measure::PlacedOperands placed = measure::place_operands(owned, place_);
+    measure::PlacedOperands placed = place(owned);
     const std::vector<std::byte> first = run(p, owned, placed, placed.operands, kernel);
     for (int i = 0; i < 20; ++i) {
       ASSERT_EQ(run(p, owned, placed, placed.operands, kernel), first) << kernel << ", run " << i;

@@ -88,16 +88,24 @@ class GpuGemm : public GpuTest {
       auto** const pointers = static_cast<const void**>(const_cast<void*>(b));
       pointers[1] = pointers[0];
     }
-    measure::PlacedOperands placed = measure::place_operands(owned, place_);
+    const std::vector<std::byte> first = run_packed(Edge::first, spec, problem, owned);
+    EXPECT_EQ(measure::gaps_intact(owned), "");
+    expect_correct(family_of(spec).unpacked(problem), owned);
+    const std::vector<std::byte> last = run_packed(Edge::last, spec, problem, owned);
+    EXPECT_EQ(measure::gaps_intact(owned), "");
+    if (spec.algorithm.split_k == SplitK::atomic) return;
+    EXPECT_EQ(last, first) << "a repeat gave other bits";
+  }
+
+  std::vector<std::byte> run_packed(Edge edge, const KernelSpec& spec, const Problem& problem,
+                                    measure::OwnedOperands& owned) {
+    measure::PlacedOperands placed = place(owned, edge);
     Operands operands = placed.operands;
+    const std::string kernel = name_of(spec);
     const ReadyKernel& ready = dispatcher_->kernel_for(problem, {.force = kernel});
     const runtime::DeviceBuffer packed =
         measure::pack_operand(*ready.loaded, spec, problem, operands, place_);
-    const std::vector<std::byte> first = run(problem, owned, placed, operands, kernel);
-    EXPECT_EQ(measure::gaps_intact(owned), "");
-    expect_correct(family_of(spec).unpacked(problem), owned);
-    if (spec.algorithm.split_k == SplitK::atomic) return;
-    EXPECT_EQ(run(problem, owned, placed, operands, kernel), first) << "a repeat gave other bits";
+    return run(problem, owned, placed, operands, kernel);
   }
 };
 

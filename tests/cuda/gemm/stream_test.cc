@@ -28,7 +28,7 @@ class GpuStream : public GpuTest {
     const std::uint64_t seed = random_();
     SCOPED_TRACE(fmt::format("{} on '{}', seed {}", name, to_string(problem), seed));
     measure::OwnedOperands owned = measure::random_operands(problem, seed);
-    measure::PlacedOperands placed = measure::place_operands(owned, place_);
+    measure::PlacedOperands placed = place(owned);
     Operands operands = placed.operands;
     const ReadyKernel& ready = dispatcher_->kernel_for(problem, {.force = name});
     const runtime::DeviceBuffer packed =

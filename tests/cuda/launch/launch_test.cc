@@ -1,6 +1,4 @@
-// Launches on a real driver: captured in a graph, and what they cost on the host. The functions
-// that only these tests need are taken from the driver here.
-#include <dlfcn.h>
+// Launches on a real driver: captured in a graph, and what they cost on the host.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,43 +7,15 @@
 #include <cstring>
 #include <random>
 #include <string>
-#include <type_traits>
 #include <vector>
 
+#include "cuda/driver_calls.h"
 #include "cuda/gpu_test.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/families/family.h"
 
 namespace tessera {
 namespace {
-
-template <class Function>
-Function driver_function(const char* name) {
-  static void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  return library == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(library, name));
-}
-
-// Calls the driver's function of that name with these argument types; it must succeed.
-template <class... Types>
-void call(const char* name, std::type_identity_t<Types>... arguments) {
-  EXPECT_EQ(driver_function<int (*)(Types...)>(name)(arguments...), 0) << name;
-}
-
-// The context, current here; something of it was used before.
-class CurrentContext {
- public:
-  CurrentContext() {
-    call<void**, int>("cuDevicePrimaryCtxRetain", &context_, 0);
-    call<void*>("cuCtxPushCurrent_v2", context_);
-  }
-  ~CurrentContext() {
-    call<void**>("cuCtxPopCurrent_v2", &context_);
-    call<int>("cuDevicePrimaryCtxRelease_v2", 0);
-  }
-
- private:
-  void* context_ = nullptr;
-};
 
 class GpuLaunch : public GpuTest {
  protected:

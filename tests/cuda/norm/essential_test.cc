@@ -128,7 +128,7 @@ TEST_F(GpuNorm, SpecialValues) {
           const std::int64_t first = row >= 6 ? 0 : at;  // one, a run, or the whole row
           for (std::int64_t c = first; c <= at; ++c) in[row * columns + c] = specials[row % 6];
         }
-        measure::PlacedOperands placed = measure::place_operands(owned, place_);
+        measure::PlacedOperands placed = place(owned);
         run(p, owned, placed, placed.operands, name);
         expect_correct(p, owned);
       }
