@@ -144,8 +144,8 @@ TEST_F(GpuFmhaFlash, ScoresThatJumpAreCorrect) {
   check_all(cases);
 }
 
-// The tile that ends a block's work has no keys, and no bias belongs to it. check() puts operands at
-// the edges of mapped memory.
+// The tile that ends a block's work has no keys, and no bias belongs to it. check() puts operands
+// at the edges of mapped memory.
 TEST_F(GpuFmhaFlash, NothingIsReadBeforeABias) {
   std::vector<Case> cases;
   for (const char* words :

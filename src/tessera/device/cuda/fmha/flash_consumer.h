@@ -269,11 +269,11 @@ class FlashConsumer {
   }
   // What turns scores, or products where these are all, into powers of 2.
   __device__ __forceinline__ float unit() const {
-    return kEightBits && kBends ? 1.44269504F : factors.of_products();
+    return kEightBits && kBends ? factors.of_compared() : factors.of_products();
   }
-  // Scores of 8 bits in powers of 2, where they are compared.
+  // Products of 8 bits in powers of 2, where they are compared.
   __device__ __forceinline__ void raise() {
-    if constexpr (kEightBits) {
+    if constexpr (kEightBits && !kBends) {
 #pragma unroll
       for (int i = 0; i < kScores; ++i) scores[i] *= unit();
     }
@@ -358,7 +358,8 @@ class FlashConsumer {
         mask();
       }
       float factor[2];
-      const bool moved = refer<Weight>(scores, factors.of_compared(), rows, factor);
+      constexpr bool kLow = C::kBias == FmhaBias::elementwise;
+      const bool moved = refer<Weight, kLow>(scores, factors.of_compared(), rows, factor);
       weigh(scores, factors.of_compared(), rows);
       release_queries();
       finish();

@@ -1,6 +1,6 @@
 // What a flash kernel does with numbers of 8 bits besides converting values: their factors, and
-// products once more. References are in powers of 2 here, because the factors of a block of keys
-// are its own and may be negative or 0.
+// products once more. Where scores are products, references are in powers of 2 here, because the
+// factors of a block of keys are its own and may be negative or 0.
 #pragma once
 
 #include "tessera/device/cuda/fmha/flash_block.h"
@@ -48,7 +48,9 @@ class FlashFactors<C, true> {
 
  public:
   __device__ __forceinline__ explicit FlashFactors(const FlashArguments&) {}
-  __device__ __forceinline__ float of_compared() const { return 1; }
+  __device__ __forceinline__ float of_compared() const {
+    return Block::kBends ? 1.44269504F : 1.0F;
+  }
 
   __device__ __forceinline__ void open(const FlashArguments& a, const FlashTile& tile) {
     const FmhaArguments& g = a.fmha;

@@ -75,10 +75,29 @@ __device__ __forceinline__ void hide_before(float (&scores)[kCount], int first, 
   }
 }
 
+// A bias may make scores that fp32 does not hold in powers of 2, as finfo.min does where it masks
+// keys. fp32 numbers as low as that are so far apart that only scores equal to the maximum weigh.
+inline constexpr float kLowReference = -0x1p126F;
+__device__ __forceinline__ bool is_low(float reference) {
+  return reference <= kLowReference && reference != minus_infinity();
+}
+
+// Raises the scores of low rows by so much that the reference becomes kLowReference, which is exact
+// in powers of 2.
+template <int kCount>
+__device__ __forceinline__ void raise_low(const FlashRows& rows, float (&scores)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float reference = rows.reference[i / 2 % 2];
+    if (is_low(reference)) scores[i] = (scores[i] - reference) + kLowReference;
+  }
+}
+
 // Moves the references to the maxima where they lag too far behind, and scales the sums; factor:
-// by how much. Whether a row of the warp moved. `unit` turns scores into powers of 2.
-template <class T, int kCount>
-__device__ __forceinline__ bool refer(const float (&scores)[kCount], float unit, FlashRows& rows,
+// by how much. Whether a row of the warp moved. `unit` turns scores into powers of 2. kLow: whether
+// references may be low.
+template <class T, bool kLow, int kCount>
+__device__ __forceinline__ bool refer(float (&scores)[kCount], float unit, FlashRows& rows,
                                       float (&factor)[2]) {
 #pragma unroll
   for (int x = 0; x < 2; ++x) {
@@ -92,12 +111,17 @@ __device__ __forceinline__ bool refer(const float (&scores)[kCount], float unit,
     const float before = rows.reference[x];
     float most = fmaxf(before, most_of_row(fmaxf(u, v)));
     if ((most - before) * unit <= kFlashLag) most = before;
-    const float offset = most == minus_infinity() ? 0.0F : most * unit;
+    const bool low = kLow && is_low(most);
+    const float offset = most == minus_infinity() ? 0.0F : (low ? kLowReference : most) * unit;
     const float moved = rows.offset[x] - (offset + FlashRange<T>::kShift);
-    factor[x] = before == minus_infinity() ? 0.0F : exp2_fast(moved);
+    factor[x] = before == minus_infinity() || (low && most != before) ? 0.0F : exp2_fast(moved);
     rows.reference[x] = most;
     rows.offset[x] = offset + FlashRange<T>::kShift;
     rows.total[x] *= factor[x];
+  }
+  if constexpr (kLow) {
+    const bool has_low = is_low(rows.reference[0]) || is_low(rows.reference[1]);
+    if (__any_sync(~0U, has_low)) raise_low(rows, scores);
   }
   return __any_sync(~0U, factor[0] != 1.0F || factor[1] != 1.0F);
 }

@@ -23,11 +23,10 @@ struct FlashStore {
   int group, warp, lane;
 
   // Each warp stores its rows by itself, through staging of its own; results that do not have 16
-  // bits are stored by threads. Sums of 8 bits are to be multiplied by `unit`, and their references
-  // are in powers of 2.
+  // bits are stored by threads. Sums of 8 bits are to be multiplied by `unit`.
   __device__ __forceinline__ void store(const FlashTile& done, const FlashRows& its,
                                         const float (&sums)[kSums], float unit) const {
-    const float nats = Block::kConverts ? 0.69314718056F : Block::kBends ? 1.0F : a.fmha.scale;
+    const float nats = Block::kBends ? 1.0F : Block::kConverts ? 0.69314718056F : a.fmha.scale;
     float factor[2], lse[2];
 #pragma unroll
     for (int x = 0; x < 2; ++x) {

@@ -86,14 +86,14 @@ class LatentScores {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       top[r] = most_of_row(top[r]);
-      offset[r] = split_offset(top[r]) * kLog2E;
-      factor[r] = top[r] == most[r] ? 1.0F : exp2_fast(most[r] * kLog2E - offset[r]);
+      offset[r] = split_reference<C::kBias>(top[r]);
+      factor[r] = top[r] == most[r] ? 1.0F : split_weight<C::kBias>(most[r], offset[r]);
       total[r] *= factor[r];
       most[r] = top[r];
     }
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
-      x[i] = exp2_fast(x[i] * kLog2E - offset[i / 2 % 2]);
+      x[i] = split_weight<C::kBias>(x[i], offset[i / 2 % 2]);
       total[i / 2 % 2] += x[i];
     }
   }

@@ -168,13 +168,13 @@ class SplitFmha {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       top[r] = most_of_row(top[r]);
-      offset[r] = split_offset(top[r]) * kLog2E;
+      offset[r] = split_reference<C::kBias>(top[r]);
     }
     if (__any_sync(~0U, top[0] != most[0] || top[1] != most[1])) rescale(top, offset);
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       const int r = i / 2 % 2;
-      x[i / 4][i % 4] = exp2_fast(x[i / 4][i % 4] * kLog2E - offset[r]);
+      x[i / 4][i % 4] = split_weight<C::kBias>(x[i / 4][i % 4], offset[r]);
       total[r] += x[i / 4][i % 4];
     }
   }
@@ -182,7 +182,7 @@ class SplitFmha {
   __device__ __forceinline__ void rescale(const float (&top)[2], const float (&offset)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float factor = exp2_fast(most[r] * kLog2E - offset[r]);
+      const float factor = split_weight<C::kBias>(most[r], offset[r]);
       most[r] = top[r];
       total[r] *= factor;
 #pragma unroll

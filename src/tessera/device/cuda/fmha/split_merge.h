@@ -4,6 +4,7 @@
 
 #include "tessera/device/cuda/fmha/flash_ptx.h"
 #include "tessera/device/cuda/math.h"
+#include "tessera/device/fmha.h"
 
 namespace tessera::device {
 
@@ -18,6 +19,19 @@ struct SplitSums {
 // What scores are compared with; a row without keys has no largest one.
 __device__ __forceinline__ float split_offset(float most) {
   return most == __uint_as_float(0xff800000U) ? 0.0F : most;
+}
+
+// What scores are compared with in a block of keys, and what one of them weighs there. fp32 does
+// not hold scores below -2.36e38 in powers of 2, and a bias may make such scores: with a bias they
+// become powers of 2 when they are differences.
+template <FmhaBias kBias>
+__device__ __forceinline__ float split_reference(float most) {
+  return split_offset(most) * (kBias == FmhaBias::elementwise ? 1.0F : kLog2E);
+}
+template <FmhaBias kBias>
+__device__ __forceinline__ float split_weight(float score, float reference) {
+  if constexpr (kBias == FmhaBias::elementwise) return exp2_fast((score - reference) * kLog2E);
+  return exp2_fast(score * kLog2E - reference);
 }
 
 // The rows of sums of several teams or parts: row r of number i is at sums + i * step + r * pitch,
