@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+
 #include "host/families/asked.h"
 #include "host/families/listed.h"
 #include "host/fmha/fmha_problems.h"
@@ -142,6 +145,21 @@ TEST_P(FmhaOn, TextNamesKernelAndTypes) {
         "kMasked = true, kSoftCap = false, kLse = true;", "kDropout = true, kRandom = false;"}) {
     EXPECT_NE(source.text.find(part), std::string::npos) << part;
   }
+}
+
+// An operand without elements may lie anywhere, also one past the end of an allocation.
+TEST(FmhaBind, EmptyOperandsAreNotChecked) {
+  const Problem p = parse_problem("fmha heads=2 seqlen_q=5 seqlen_k=0 hdim=64 dtype=bf16 lse=1");
+  alignas(64) static std::byte memory[64];
+  const FmhaOperands o = {
+      .q = memory, .k = memory + 1, .v = memory + 2, .out = memory + 16, .lse = nullptr};
+  const Launch launch = family().bind(family().general(p, load_target("sm90a")), p, Operands(o));
+  const auto has = [&](const void* pointer) {
+    return std::find(launch.pointers.begin(), launch.pointers.end(), pointer) !=
+           launch.pointers.end();
+  };
+  EXPECT_TRUE(has(o.q) && has(o.out));
+  EXPECT_FALSE(has(o.k) || has(o.v));
 }
 
 TEST(FmhaSupports, SaysWhatDiffers) {

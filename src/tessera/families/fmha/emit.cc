@@ -211,8 +211,9 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
   } else {
     bind_forward(spec, p, o, launch);
   }
-  for (const Tensor& tensor : tensors(problem))
-    launch.pointers.push(pointer(operands, tensor.operand));
+  for (const Tensor& tensor : tensors(problem)) {
+    if (!tensor.is_empty()) launch.pointers.push(pointer(operands, tensor.operand));
+  }
   return launch;
 }
 
