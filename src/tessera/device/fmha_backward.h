@@ -20,6 +20,37 @@ inline i64 offset_of_lse(const FmhaArguments& g, i64 batch, i64 head, i64 token)
   return batch * g.lse_stride[0] + head * g.lse_stride[1] + token * g.lse_stride[2];
 }
 
+// Whether the rounding of lse shows in exp(score - lse): a bias that hides keys by a large number
+// makes scores of which lse has lost the logarithm of their sum.
+inline constexpr float kFarLse = 4096;
+inline bool is_far(float lse) {
+  const float size = lse < 0 ? -lse : lse;
+  return size >= kFarLse && size <= 3.40282347e38F;
+}
+
+// What is known of the queries of all heads, an array of each: weights are
+// exp(score - lse - log_sum), and delta is the product of dout and out.
+struct QueryRows {
+  float *lse, *log_sum, *delta;
+};
+// Queries of a head, floats of all arrays, and the place of a query in each. `token` counts through
+// packed sequences.
+inline i64 queries_of_head(const FmhaArguments& g, FmhaLengths lengths) {
+  return lengths == FmhaLengths::packed ? g.tokens_q : g.batch * g.seqlen_q;
+}
+inline i64 floats_of_rows(const FmhaArguments& g, FmhaLengths lengths) {
+  return 3 * g.heads * queries_of_head(g, lengths);
+}
+inline QueryRows rows_in(float* floats, const FmhaArguments& g, FmhaLengths lengths) {
+  const i64 rows = g.heads * queries_of_head(g, lengths);
+  return {floats, floats + rows, floats + 2 * rows};
+}
+inline i64 row_of_query(const FmhaArguments& g, FmhaLengths lengths, i64 batch, i64 head,
+                        i64 token) {
+  const i64 before = lengths == FmhaLengths::packed ? 0 : batch * g.seqlen_q;
+  return head * queries_of_head(g, lengths) + before + token;
+}
+
 // A score's gradient: `weight` is exp(score - lse), `kept` what dropout multiplies it with,
 // `dweight` the product of dout and v, `delta` that of dout and out.
 template <class T>

@@ -12,6 +12,7 @@
 #include "cpu/kernel_folder.h"
 #include "host/families/asked.h"
 #include "host/fmha/backward_problems.h"
+#include "host/fmha/low_scores.h"
 #include "tessera/families/family.h"
 #include "tessera/measure/operands.h"
 #include "tessera/registry/registry.h"
@@ -131,6 +132,32 @@ TEST_F(FmhaBackward, WhatSeesNothingGetsZeros) {
       const int first = is_dq ? 0 : 30, end = is_dq ? 270 : 300;
       for (int i = first * 32; i < end * 32; ++i) EXPECT_EQ(zeros[i], 0) << mask << " " << i;
       testing_support::expect_verified(p, owned);
+    }
+  }
+}
+
+// Masks by finfo.min or by another large number: lse is rounded to the score, which has lost how
+// many keys there are.
+TEST_F(FmhaBackward, RowsOfLowScoresAreNormalised) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    for (const char* dtype : {"fp32", "bf16"}) {
+      const FmhaProblem p = std::get<FmhaProblem>(parse_problem(fmt::format(
+          "fmha kind=backward batch=2 heads=4 heads_kv=2 seqlen_q={} seqlen_k={} hdim=16 "
+          "bias=elementwise dbias=1 dtype={}",
+          random_.integer(1, 90), random_.integer(2, 300), dtype)));
+      for (const double low : {-1e6, -1e9, -max_finite(DType::bf16)}) {
+        const KernelSpec spec = random_.one_of(serving(p, target));
+        SCOPED_TRACE(fmt::format("{} on '{}', {}", name_of(spec), to_string(Problem(p)), low));
+        measure::OwnedOperands owned = operands(p);
+        const LowScores scores(p, owned, low);
+        scores.hide_keys();
+        attend(p, target, owned);
+        scores.expect_means();
+        launch(spec, p, owned.operands, static_cast<int>(random_.integer(1, 5)));
+        scores.expect_gradients();
+        EXPECT_EQ(measure::gaps_intact(owned), "");
+      }
     }
   }
 }

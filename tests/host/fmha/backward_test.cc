@@ -147,19 +147,21 @@ TEST(FmhaBackwardKernels, ThoseOfAGpuAreGeneralOrFlash) {
   }
 }
 
-// Keys, queries and, where it is asked for, the bias have a step each, and a grid that covers them.
+// What is prepared, keys, queries and, where it is asked for, the bias have a step each, and a grid
+// that covers them.
 TEST(FmhaBackwardBind, GradientsOfAGpuAreSteps) {
   struct Row {
     const char* fields;
     std::vector<std::array<unsigned, 3>> grids;
   };
   const Row rows[] = {
-      {"seqlen_q=33 seqlen_k=65 heads=6 heads_kv=2 batch=3 hdim=8", {{3, 2, 3}, {3, 6, 3}}},
+      {"seqlen_q=33 seqlen_k=65 heads=6 heads_kv=2 batch=3 hdim=8",
+       {{3, 6, 3}, {3, 2, 3}, {3, 6, 3}}},
       {"seqlen_q=0 seqlen_k=65 heads=6 heads_kv=2 batch=3 hdim=8", {{3, 2, 3}}},
       {"seqlen_q=33 seqlen_k=65 heads=6 batch=3 hdim=8 bias=elementwise dbias=1",
-       {{3, 6, 3}, {3, 6, 3}, {9, 6, 3}}},
+       {{3, 6, 3}, {3, 6, 3}, {3, 6, 3}, {9, 6, 3}}},
       {"seqlen_q=33 seqlen_k=65 heads=6 batch=3 hdim=8 bias=elementwise dbias=1 bias_stride_q=0",
-       {{3, 6, 3}, {3, 6, 3}, {3, 1, 1}}},
+       {{3, 6, 3}, {3, 6, 3}, {3, 6, 3}, {3, 1, 1}}},
   };
   const Target gpu = load_target("sm90a");
   for (const Row& row : rows) {

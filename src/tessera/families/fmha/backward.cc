@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 
 #include "tessera/device/cpu/fmha/backward_work.h"
 #include "tessera/device/cuda/fmha/backward_sizes.h"
+#include "tessera/device/cuda/fmha/direct_backward_arguments.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/backward_gpu.h"
 #include "tessera/families/tile/bandwidth.h"
@@ -43,11 +45,12 @@ std::int64_t parts_of(const Algorithm& a, const FmhaProblem& p) {
 int gpu_threads(const Algorithm& a) { return 32 * a.wave.m; }
 
 Source emit_on_gpu(const KernelSpec& spec, const FmhaSignature& s, const std::string& config) {
-  constexpr std::array<tile::GpuEntry, 3> kEntries = {
-      {{"", "run"}, {"_dq", "dq"}, {"_dbias", "dbias"}}};
+  constexpr std::array<tile::GpuEntry, 4> kEntries = {
+      {{"", "run"}, {"_prepare", "prepare"}, {"_dq", "dq"}, {"_dbias", "dbias"}}};
   return tile::cuda_source(
-      spec, kAbi, {"fmha/direct_backward.h", "FmhaBackwardKernel", "FmhaBackwardArguments", config},
-      gpu_threads(spec.algorithm), std::span(kEntries).first(s.dbias ? 3 : 2));
+      spec, kAbi,
+      {"fmha/direct_backward.h", "FmhaBackwardKernel", "DirectBackwardArguments", config},
+      gpu_threads(spec.algorithm), std::span(kEntries).first(s.dbias ? 4 : 3));
 }
 
 void add_gpu_step(std::uint8_t entry, const std::array<std::int64_t, 3>& blocks, Step step,
@@ -65,13 +68,27 @@ void add_gpu_steps(const KernelSpec& spec, const FmhaProblem& p,
   step.block = {static_cast<unsigned>(gpu_threads(a)), 1, 1};
   step.shared_memory_bytes = static_cast<std::size_t>(
       device::fmha_backward_sizes(a.tile.m, a.tile.k, most_hdim_v(a.tile.k), size_of(p.in)).bytes);
+  const std::array<std::int64_t, 3> queries = {tile::blocks_of(p.seqlen_q, a.tile.m), p.heads,
+                                               p.batch};
+  add_gpu_step(1, queries, step, launch);
   add_gpu_step(0, {tile::blocks_of(p.seqlen_k, a.tile.n), p.heads_kv, p.batch}, step, launch);
-  add_gpu_step(1, {tile::blocks_of(p.seqlen_q, a.tile.m), p.heads, p.batch}, step, launch);
+  add_gpu_step(2, queries, step, launch);
   if (!p.dbias) return;
   const auto [of] = device::sizes_of_dbias(g.forward);
-  const std::int64_t queries = of[2] > 1 ? tile::blocks_of(of[2], a.tile.m) : of[2];
-  const std::int64_t keys = of[3] > 1 ? tile::blocks_of(of[3], a.tile.n) : of[3];
-  add_gpu_step(2, {queries * keys, of[1], of[0]}, step, launch);
+  const std::int64_t query_blocks = of[2] > 1 ? tile::blocks_of(of[2], a.tile.m) : of[2];
+  const std::int64_t key_blocks = of[3] > 1 ? tile::blocks_of(of[3], a.tile.n) : of[3];
+  add_gpu_step(3, {query_blocks * key_blocks, of[1], of[0]}, step, launch);
+}
+
+void bind_on_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
+                 Launch& launch) {
+  const device::DirectBackwardArguments g = {backward_arguments(p, o), nullptr};
+  launch.arguments.set(g);
+  const auto lengths = static_cast<device::FmhaLengths>(p.lengths);
+  const std::int64_t floats = device::floats_of_rows(g.backward.forward, lengths);
+  launch.workspace.bytes = device::kCounterBytes + static_cast<std::size_t>(floats) * 4;
+  launch.workspace.address_offset = offsetof(device::DirectBackwardArguments, workspace);
+  add_gpu_steps(spec, p, g.backward, launch);
 }
 
 // Scores are made twice, and a third time for dbias.
@@ -88,7 +105,7 @@ Estimate estimate_on_gpu(const Algorithm& a, const FmhaProblem& p, const Target&
   // The padding of heads is added up, too.
   const double waste = double(a.tile.k + most_hdim_v(a.tile.k)) / std::max(1.0, both);
   const double rate = rate_of(target, DType::fp32) * target.units * kDirectShare * share;
-  const double steps = p.dbias ? 3 : 2;
+  const double steps = p.dbias ? 4 : 3;
   return tile::total_of(products / rate * (0.5 + 0.5 * waste),
                         bytes(p) / (target.memory_gb_per_s * 1e9),
                         steps * (target.launch_us * 1e-6 + kDirectStepSeconds));
@@ -144,9 +161,8 @@ Source emit_backward(const KernelSpec& spec, const Target& target) {
 void bind_backward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
                    Launch& launch) {
   if (spec.algorithm.pipeline == Pipeline::tmaws) return bind_flash_backward(spec, p, o, launch);
-  const device::FmhaBackwardArguments g = backward_arguments(p, o);
-  launch.arguments.set(g);
-  if (spec.algorithm.pipeline == Pipeline::direct) return add_gpu_steps(spec, p, g, launch);
+  if (spec.algorithm.pipeline == Pipeline::direct) return bind_on_gpu(spec, p, o, launch);
+  launch.arguments.set(backward_arguments(p, o));
   launch.steps.push({});
   launch.parts = parts_of(spec.algorithm, p);
 }

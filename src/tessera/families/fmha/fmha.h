@@ -8,7 +8,7 @@ namespace tessera::fmha {
 const Family& family();
 
 // See Family::abi. What it counts: device/fmha.h, the entries.
-inline constexpr int kAbi = 5;
+inline constexpr int kAbi = 6;
 
 // The longest heads that kernels exist for.
 inline constexpr std::int64_t kMostHdim = 576;

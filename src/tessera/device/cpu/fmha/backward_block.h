@@ -29,7 +29,9 @@ struct BackwardBuffers {
   FloatRows weights, scores, turned;  // {key, query}, {key, query}, {query, key}
   FloatRows dk, dv;
   FloatRows dbias;
-  float *lse, *delta;  // of the queries of a block
+  float *lse, *log_sum, *delta;  // of the queries of a block
+  int* far;                      // whether one of them has an lse that is far from zero
+  QueryRows rows;                // of all queries, which threads share
   int *sink, *begin, *end;
   u8* kept;  // random bytes {key, query}
 };
@@ -82,11 +84,19 @@ struct BackwardBlock {
     const i64 wide = rounded(g.hdim, kWidth) + rounded(g.hdim_v, kWidth);
     i64 sum = kKeys * 2 * rows + panels(g.hdim, kKeys) + kQueries * (rows + wide);
     sum += kKeys * kQueries * (C::kDbias ? 3 : 2) + kTurnedRows * kTurnedPitch;
-    sum += 5 * kQueries + kKeys * kQueries / 4 + kLanes;
+    sum += 6 * kQueries + kKeys * kQueries / 4 + 2 * kLanes;
     return rounded(sum, 1024) + 16;  // threads' parts begin in different sets of a cache
   }
 
-  static Buffers buffers(const FmhaArguments& g, float* next) {
+  static i64 row_of(const FmhaArguments& g, const Queries& at) {
+    return row_of_query(g, C::kLengths, at.batch, at.head, at.token());
+  }
+  static i64 shared_floats(const FmhaArguments& g) {
+    return rounded(floats_of_rows(g, C::kLengths), kLanes);
+  }
+
+  // `shared` are the floats that threads share, `next` those of the thread.
+  static Buffers buffers(const FmhaArguments& g, float* shared, float* next) {
     const auto take = [&next](i64 count) {
       float* const begin = next;
       next += count;
@@ -106,11 +116,13 @@ struct BackwardBlock {
     b.scores = {take(kKeys * kQueries), kQueries};
     if (C::kDbias) b.dbias = {take(kKeys * kQueries), kQueries};
     b.turned = {take(kTurnedRows * kTurnedPitch), kTurnedPitch};
-    b.lse = take(kQueries), b.delta = take(kQueries);
+    b.lse = take(kQueries), b.log_sum = take(kQueries), b.delta = take(kQueries);
+    b.far = reinterpret_cast<int*>(take(kLanes));
     b.sink = reinterpret_cast<int*>(take(kQueries));
     b.begin = reinterpret_cast<int*>(take(kQueries));
     b.end = reinterpret_cast<int*>(take(kQueries));
     b.kept = reinterpret_cast<u8*>(take(kKeys * kQueries / 4));
+    b.rows = rows_in(shared, g, C::kLengths);
     return b;
   }
 
@@ -149,43 +161,40 @@ struct BackwardBlock {
     pack_values<kWidth, kPer>(keys, block.count, g.hdim, kKeys, b.key_panels);
   }
 
-  // Queries and gradients of outputs, as columns of scores and, where `as_rows`, as what is added
-  // up for keys.
-  static void load_queries(const Arguments& a, const Queries& at, bool as_rows, const Buffers& b) {
-    const FmhaArguments& g = a.forward;
+  // Queries as columns of scores and, where `as_rows`, as what is added up for keys.
+  static void pack_queries(const FmhaArguments& g, const Queries& at, bool as_rows,
+                           const Buffers& b) {
     i64 places[kQueries];
     const i64 q = token_offset(g.q_stride, at.batch, at.head, at.token());
     const PlacedTokens<In> queries = placed(g.q, g.q_stride, q, at.count, places);
     pack_keys<kWidth, kPer>(queries, at.count, g.hdim, b.queries);
     if (as_rows) pack_values<kWidth, kPer>(queries, at.count, g.hdim, kQueries, b.query_panels);
+    if constexpr (C::kMasked) set_limits(g, at, b);
+  }
+  // And the gradients of outputs.
+  static void load_queries(const Arguments& a, const Queries& at, bool as_rows, const Buffers& b) {
+    const FmhaArguments& g = a.forward;
+    pack_queries(g, at, as_rows, b);
+    i64 places[kQueries];
     const i64 dout = token_offset(a.dout_stride, at.batch, at.head, at.token());
     const PlacedTokens<In> douts = placed(a.dout, a.dout_stride, dout, at.count, places);
     pack_keys<kWidth, kPer>(douts, at.count, g.hdim_v, b.douts);
     if (as_rows) pack_values<kWidth, kPer>(douts, at.count, g.hdim_v, kQueries, b.dout_panels);
-    set_sums(a, at, douts, b);
-    if constexpr (C::kMasked) set_limits(g, at, b);
+    load_rows(g, at, b);
   }
 
-  // Lanes behind the last query have weights of zero, and so has a query that saw no key.
-  static void set_sums(const Arguments& a, const Queries& at, const PlacedTokens<In>& douts,
-                       const Buffers& b) {
-    const FmhaArguments& g = a.forward;
+  // Lanes behind the last query have weights of zero.
+  static void load_rows(const FmhaArguments& g, const Queries& at, const Buffers& b) {
+    const i64 first = row_of(g, at);
+    int far = 0;
     for (i64 i = 0; i < rounded(at.count, kLanes); ++i) {
-      b.lse[i] = __builtin_inff(), b.delta[i] = 0;
-      if (i >= at.count) continue;
-      const float lse = g.lse[offset_of_lse(g, at.batch, at.head, at.token() + i)];
-      if (lse != -__builtin_inff()) b.lse[i] = lse;
-      const In* const out = static_cast<const In*>(g.out) +
-                            token_offset(g.out_stride, at.batch, at.head, at.token() + i);
-      f32v sum{};
-      for (i64 d = 0; d < g.hdim_v; d += kLanes) {
-        const int lanes = lanes_left(g.hdim_v - d);
-        const i64 step = g.out_stride[kTokenElement];
-        sum = sum + load_elements(douts.token(i) + d * douts.element, douts.element, lanes) *
-                        load_elements(out + d * step, step, lanes);
-      }
-      b.delta[i] = sum_of_lanes(sum);
+      const bool is_there = i < at.count;
+      b.lse[i] = is_there ? b.rows.lse[first + i] : __builtin_inff();
+      b.log_sum[i] = is_there ? b.rows.log_sum[first + i] : 0;
+      b.delta[i] = is_there ? b.rows.delta[first + i] : 0;
+      far |= is_far(b.lse[i]) || b.log_sum[i] != 0 ? 1 : 0;
     }
+    *b.far = far;
   }
 
   static void set_limits(const FmhaArguments& g, const Queries& at, const Buffers& b) {
@@ -248,18 +257,32 @@ struct BackwardBlock {
     return select(byte < splat(g.kept), splat(dropout_scale(g)), f32v{});
   }
 
+  // The scores of a key and the queries from i on, from their products; `capped` as the soft cap
+  // leaves them. With kExact each step is rounded, so that equal products give equal bits wherever
+  // the function is compiled: a difference from lse is then 0 where it should be.
+  template <bool kExact>
+  static f32v score_of(const FmhaArguments& g, const Queries& at, i64 key, i64 i, f32v product,
+                       f32v& capped) {
+    f32v x = product * g.scale;
+    if constexpr (C::kSoftCap) x = capped = tanh(x * (1 / g.soft_cap)) * g.soft_cap;
+    if constexpr (kExact) asm("" : "+x"(x));
+    if constexpr (C::kBias != FmhaBias::none) x = x + bias_of(g, at, key, i);
+    if constexpr (kExact) asm("" : "+x"(x));
+    return x;
+  }
+
   // Makes weights, and gradients of the products of q and k or, for kOfScores, of the scores, from
-  // the products of one key.
-  template <bool kOfScores>
+  // the products of one key. kFar: whether a query has a log_sum.
+  template <bool kOfScores, bool kFar>
   static void weigh_row(const FmhaArguments& g, const Queries& at, i64 key, i64 row,
                         const Buffers& b) {
     float *const weights = b.weights.row(row), *const scores = b.scores.row(row);
     for (i64 i = 0; i < at.count; i += kLanes) {
-      f32v x = load<f32v>(weights + i) * g.scale;
       f32v capped{};
-      if constexpr (C::kSoftCap) x = capped = tanh(x * (1 / g.soft_cap)) * g.soft_cap;
-      if constexpr (C::kBias != FmhaBias::none) x = x + bias_of(g, at, key, i);
-      f32v weight = exp(x - load<f32v>(b.lse + i));
+      const f32v x = score_of<kFar>(g, at, key, i, load<f32v>(weights + i), capped);
+      f32v power = x - load<f32v>(b.lse + i);
+      if constexpr (kFar) power = power - load<f32v>(b.log_sum + i);
+      f32v weight = exp(power);
       if constexpr (C::kMasked) weight = select(seen_by(b, key, i), weight, f32v{});
       const f32v kept = kept_of(g, b, row, i);
       f32v gradient = score_gradient(weight, kept, load<f32v>(scores + i), load<f32v>(b.delta + i));
@@ -271,20 +294,33 @@ struct BackwardBlock {
     }
   }
 
+  // The products of the block's first `rows` keys and the queries.
+  static void multiply_queries(const FmhaArguments& g, const Queries& at, i64 rows,
+                               const Buffers& b) {
+    const i64 depth = blocks_of(g.hdim, kPer);
+    for (i64 r = 0; r < rows; r += kRows) {
+      multiply_panels<Math, kRows, kVectors, false>(b.keys.from(r), b.queries, kWidth * depth,
+                                                    depth, at.count, b.weights.from(r));
+    }
+  }
+
   // The weights and gradients of the block's first `rows` keys; zeros up to whole register blocks.
   template <bool kOfScores>
   static void weigh(const Arguments& a, const Queries& at, const FlashBlock& block, i64 rows,
                     const Buffers& b) {
     const FmhaArguments& g = a.forward;
-    const i64 depth = blocks_of(g.hdim, kPer), depth_v = blocks_of(g.hdim_v, kPer);
+    const i64 depth_v = blocks_of(g.hdim_v, kPer);
+    multiply_queries(g, at, rows, b);
     for (i64 r = 0; r < rows; r += kRows) {
-      multiply_panels<Math, kRows, kVectors, false>(b.keys.from(r), b.queries, kWidth * depth,
-                                                    depth, at.count, b.weights.from(r));
       multiply_panels<Math, kRows, kVectors, false>(b.values.from(r), b.douts, kWidth * depth_v,
                                                     depth_v, at.count, b.scores.from(r));
     }
     if constexpr (C::kDropout) draw(g, at, block, rows, b);
-    for (i64 r = 0; r < rows; ++r) weigh_row<kOfScores>(g, at, block.first + r, r, b);
+    if (*b.far == 0) {
+      for (i64 r = 0; r < rows; ++r) weigh_row<kOfScores, false>(g, at, block.first + r, r, b);
+    } else {
+      for (i64 r = 0; r < rows; ++r) weigh_row<kOfScores, true>(g, at, block.first + r, r, b);
+    }
     clear_rows(b.weights, rows, rounded(rows, kRows), at.count);
     clear_rows(b.scores, rows, rounded(rows, kRows), at.count);
   }

@@ -5,7 +5,7 @@
 // sums of dq of its own, which are merged in their order, so that nothing is added by two threads.
 #pragma once
 
-#include "tessera/device/cpu/fmha/backward_block.h"
+#include "tessera/device/cpu/fmha/backward_rows.h"
 #include "tessera/device/cpu/fmha/backward_work.h"
 #include "tessera/device/cpu/fmha/flash_dbias.h"
 
@@ -42,10 +42,15 @@ struct FmhaBackwardKernel {
     return Block::floats(g) + (work.parts == 1 ? rounded(work.floats, kLanes) : 0);
   }
 
+  // The workspace: the rows of all queries, the threads' own parts, the sums of parts.
+  static float* threads_of(const FmhaArguments& g, const CpuThread& thread) {
+    return static_cast<float*>(thread.workspace) + Block::shared_floats(g);
+  }
+
   // Without parts a thread has one place for the sums of all its items.
   static FloatRows sums_of(const FmhaArguments& g, const Work& work, const CpuThread& thread,
                            i64 item) {
-    float* const all = static_cast<float*>(thread.workspace);
+    float* const all = threads_of(g, thread);
     const i64 own = floats_of_thread(g, work);
     if (work.parts == 1) return {all + thread.index * own + Block::floats(g), Block::pitch(g.hdim)};
     return {all + thread.count * own + item * rounded(work.floats, kLanes), Block::pitch(g.hdim)};
@@ -156,9 +161,10 @@ struct FmhaBackwardKernel {
     const auto& a = *static_cast<const Arguments*>(arguments);
     const FmhaArguments& g = a.forward;
     const Work work = work_of(g);
-    float* const own =
-        static_cast<float*>(thread->workspace) + thread->index * floats_of_thread(g, work);
-    const Buffers b = Block::buffers(g, own);
+    float* const own = threads_of(g, *thread) + thread->index * floats_of_thread(g, work);
+    const Buffers b = Block::buffers(g, static_cast<float*>(thread->workspace), own);
+    BackwardRows<C>::prepare(a, *thread, b);
+    thread->barrier(thread->barrier_context);
     for (i64 i = thread->index; i < work.pairs * work.parts; i += thread->count) {
       run_item(a, work, *thread, i, b);
     }
@@ -171,7 +177,7 @@ struct FmhaBackwardKernel {
     const Work work = work_of(g);
     const i64 of_parts =
         work.parts == 1 ? 0 : work.pairs * work.parts * rounded(work.floats, kLanes);
-    return (floats_of_thread(g, work) * threads + of_parts) * 4;
+    return (Block::shared_floats(g) + floats_of_thread(g, work) * threads + of_parts) * 4;
   }
 
   static constexpr CpuKernel kernel() { return {C::kAbiVersion, {{workspace_bytes, run}}}; }

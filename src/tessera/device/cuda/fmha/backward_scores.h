@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tessera/device/cuda/fmha/backward_sizes.h"
+#include "tessera/device/cuda/fmha/direct_backward_arguments.h"
 #include "tessera/device/cuda/fmha/key_range.h"
 #include "tessera/device/cuda/fmha/lane_products.h"
 #include "tessera/device/cuda/math.h"
@@ -35,15 +36,19 @@ struct BackwardScores {
   const int lane, warp;
   FmhaSequence s{};
   i64 batch = 0, head = 0;
-  float lse[kQueries], delta[kQueries];  // of the warp's queries
+  QueryRows rows;
+  float lse[kQueries], log_sum[kQueries], delta[kQueries];  // of the warp's queries
 
-  __device__ __forceinline__ BackwardScores(const FmhaBackwardArguments& arguments,
+  __device__ __forceinline__ BackwardScores(const DirectBackwardArguments& arguments,
                                             unsigned char* shared)
-      : a(arguments),
-        g(arguments.forward),
+      : a(arguments.backward),
+        g(arguments.backward.forward),
         memory(shared),
         lane(static_cast<int>(threadIdx.x) % 32),
-        warp(static_cast<int>(threadIdx.x) / 32) {}
+        warp(static_cast<int>(threadIdx.x) / 32),
+        rows(rows_in(
+            reinterpret_cast<float*>(static_cast<char*>(arguments.workspace) + kCounterBytes), g,
+            C::kLengths)) {}
 
   // ---- places ----
 
@@ -126,25 +131,20 @@ struct BackwardScores {
         });
   }
 
-  // lse and delta = <dout, out> of this warp's queries of the block, which was brought.
-  __device__ __forceinline__ void read_sums(i64 first) {
-#pragma unroll 1
-    for (int r = 0; r < kQueries; ++r) {
-      const int row = warp * kQueries + r;
-      float sum = 0, logarithm = minus_infinity();
-      if (first + row < s.queries) {
-        const i64 at = s.first_query + first + row;
-        const In* const out = token<const In>(g.out, g.out_stride, head, at);
-        for (int i = lane; i < static_cast<int>(g.hdim_v); i += 32) {
-          sum += dout_row(row)[i] * to_float(out[i * g.out_stride[kTokenElement]]);
-        }
-        logarithm = g.lse[offset_of_lse(g, batch, head, at)];
-      }
-      sum = sum_of_warp(sum);
+  __device__ __forceinline__ i64 row_of(i64 query) const {
+    return row_of_query(g, C::kLengths, batch, head, s.first_query + query);
+  }
+
+  // What prepare() has left of this warp's queries of the block from `first` on.
+  __device__ __forceinline__ void read_rows(i64 first) {
 #pragma unroll
-      for (int i = 0; i < kQueries; ++i) {
-        if (i == r) delta[i] = sum, lse[i] = logarithm;
-      }
+    for (int r = 0; r < kQueries; ++r) {
+      const i64 query = first + warp * kQueries + r;
+      const bool is_there = query < s.queries;
+      const i64 at = is_there ? row_of(query) : 0;
+      lse[r] = is_there ? rows.lse[at] : minus_infinity();
+      log_sum[r] = is_there ? rows.log_sum[at] : 0.0F;
+      delta[r] = is_there ? rows.delta[at] : 0.0F;
     }
   }
 
@@ -175,15 +175,31 @@ struct BackwardScores {
   struct Gradient {
     float weight, of_score, of_product;
   };
+  struct Query {
+    float lse, log_sum, delta;
+  };
+  // The product as the soft cap leaves it, and the score. Each step is rounded, so that equal
+  // products give equal bits wherever the function is compiled: a difference from lse is then 0
+  // where it should be.
+  __device__ __forceinline__ float capped_of(float product) const {
+    const float x = __fmul_rn(product, g.scale);
+    return C::kSoftCap ? __fmul_rn(g.soft_cap, tanhf(x / g.soft_cap)) : x;
+  }
+  __device__ __forceinline__ float score_of(float capped, i64 query, i64 key) const {
+    return __fadd_rn(capped, bias_of(query, key));
+  }
   __device__ __forceinline__ Gradient gradient_of(float product, float dweight, i64 query, i64 key,
-                                                  float logarithm, float sum) const {
-    float capped = product * g.scale;
-    if constexpr (C::kSoftCap) capped = g.soft_cap * tanhf(capped / g.soft_cap);
-    const float weight = exp_fast(capped + bias_of(query, key) - logarithm);
+                                                  const Query& of) const {
+    const float capped = capped_of(product);
+    const float weight = exp_fast(score_of(capped, query, key) - of.lse - of.log_sum);
     const float by = kept(query, key);
-    const float of_score = score_gradient(weight, by, dweight, sum);
+    const float of_score = score_gradient(weight, by, dweight, of.delta);
     const float slope = C::kSoftCap ? cap_gradient(capped, g.soft_cap) : 1.0F;
     return {weight * by, of_score, of_score * slope};
+  }
+
+  __device__ __forceinline__ bool sees(i64 query, i64 key) const {
+    return query < s.queries && key < s.keys && keys_of<C::kMasked>(g, s, query).has(key);
   }
 
   // Fills this warp's rows of weights and gradients: of the queries of the block from `first` on
@@ -202,17 +218,15 @@ struct BackwardScores {
 #pragma unroll 1
     for (int r = 0; r < kQueries; ++r) {
       const i64 query = first + row + r;
-      float logarithm = minus_infinity(), sum = 0;
+      Query of = {minus_infinity(), 0, 0};
 #pragma unroll
       for (int i = 0; i < kQueries; ++i) {
-        if (i == r) logarithm = lse[i], sum = delta[i];
+        if (i == r) of = {lse[i], log_sum[i], delta[i]};
       }
       Gradient found = {0, 0, 0};
-      const bool is_seen = query < s.queries && key + lane < s.keys &&
-                           keys_of<C::kMasked>(g, s, query).has(key + lane);
-      if (is_seen && logarithm != minus_infinity()) {
+      if (sees(query, key + lane) && of.lse != minus_infinity()) {
         found = gradient_of(weight_row(row + r)[lane], gradient_row(row + r)[lane], query,
-                            key + lane, logarithm, sum);
+                            key + lane, of);
       }
       weight_row(row + r)[lane] = found.weight;
       gradient_row(row + r)[lane] = kOfScores ? found.of_score : found.of_product;

@@ -4,18 +4,19 @@
 // each.
 //
 // Launch: blocks of 32 * wave_m threads with the bytes of fmha_backward_sizes() of dynamic shared
-// memory. `run` gives dk and dv: grid {blocks of 32 keys, key-value heads, batch}; `dq`: {blocks of
-// tile_m queries, query heads, batch}; `dbias`: {blocks of queries times blocks of keys, heads,
-// batch} of the bias. A block takes further ones where a side of the grid is shorter.
+// memory. `prepare` comes first: grid {blocks of tile_m queries, query heads, batch}. `run` gives
+// dk and dv: {blocks of 32 keys, key-value heads, batch}; `dq`: as `prepare`; `dbias`: {blocks of
+// queries times blocks of keys, heads, batch} of the bias. A block takes further ones where a side
+// of the grid is shorter.
 #pragma once
 
-#include "tessera/device/cuda/fmha/backward_scores.h"
+#include "tessera/device/cuda/fmha/backward_rows.h"
 
 namespace tessera::device {
 
 template <class C>
-class FmhaBackwardKernel : BackwardScores<C> {
-  using Scores = BackwardScores<C>;
+class FmhaBackwardKernel : BackwardRows<C> {
+  using Scores = BackwardRows<C>;
   using Scores::a;
   using Scores::batch;
   using Scores::g;
@@ -103,7 +104,7 @@ class FmhaBackwardKernel : BackwardScores<C> {
         __syncthreads();
         this->bring_queries(query);
         __syncthreads();
-        this->read_sums(query);
+        this->read_rows(query);
         this->template compute<false>(query, key);
         __syncthreads();
         add_queries(first, sums);
@@ -153,7 +154,7 @@ class FmhaBackwardKernel : BackwardScores<C> {
     __syncthreads();
     this->bring_queries(query);
     __syncthreads();
-    this->read_sums(query);
+    this->read_rows(query);
     const Range seen = this->range_of_block(query);
 #pragma unroll 1
     for (i64 key = 0; key < seen.end; key += kKeys) {
@@ -201,7 +202,7 @@ class FmhaBackwardKernel : BackwardScores<C> {
           __syncthreads();
           this->bring_queries(query);
           __syncthreads();
-          this->read_sums(query);
+          this->read_rows(query);
 #pragma unroll 1
           for (i64 key = t.begin[3]; key < t.end[3] && key < s.keys; key += kKeys) {
             if (!seen.has_some(key)) continue;
@@ -250,8 +251,8 @@ class FmhaBackwardKernel : BackwardScores<C> {
   }
 
  public:
-  static __device__ __forceinline__ void run(const FmhaBackwardArguments& a) {
-    const FmhaArguments& g = a.forward;
+  static __device__ __forceinline__ void run(const DirectBackwardArguments& a) {
+    const FmhaArguments& g = a.backward.forward;
     FmhaBackwardKernel kernel(a, shared());
 #pragma unroll 1
     for (i64 batch = blockIdx.z; batch < g.batch; batch += gridDim.z) {
@@ -269,8 +270,11 @@ class FmhaBackwardKernel : BackwardScores<C> {
     }
   }
 
-  static __device__ __forceinline__ void dq(const FmhaBackwardArguments& a) {
-    const FmhaArguments& g = a.forward;
+  // Calls visit(kernel, query) for each block of queries, which is this block's.
+  template <class Visit>
+  static __device__ __forceinline__ void for_each_block(const DirectBackwardArguments& a,
+                                                        Visit visit) {
+    const FmhaArguments& g = a.backward.forward;
     FmhaBackwardKernel kernel(a, shared());
 #pragma unroll 1
     for (i64 batch = blockIdx.z; batch < g.batch; batch += gridDim.z) {
@@ -282,14 +286,20 @@ class FmhaBackwardKernel : BackwardScores<C> {
 #pragma unroll 1
         for (i64 query = i64{blockIdx.x} * C::kTileM; query < kernel.s.queries;
              query += i64{gridDim.x} * C::kTileM) {
-          kernel.run_queries(query);
+          visit(kernel, query);
         }
       }
     }
   }
+  static __device__ __forceinline__ void prepare(const DirectBackwardArguments& a) {
+    for_each_block(a, [](FmhaBackwardKernel& kernel, i64 query) { kernel.Scores::prepare(query); });
+  }
+  static __device__ __forceinline__ void dq(const DirectBackwardArguments& a) {
+    for_each_block(a, [](FmhaBackwardKernel& kernel, i64 query) { kernel.run_queries(query); });
+  }
 
-  static __device__ __forceinline__ void dbias(const FmhaBackwardArguments& a) {
-    const FmhaArguments& g = a.forward;
+  static __device__ __forceinline__ void dbias(const DirectBackwardArguments& a) {
+    const FmhaArguments& g = a.backward.forward;
     const FmhaBiasSizes sizes = sizes_of_dbias(g);
     const i64 all[kTokenStrides] = {g.batch, g.heads, g.seqlen_q, g.seqlen_k};
     const i64 step[kTokenStrides] = {1, 1, C::kTileM, kKeys};
