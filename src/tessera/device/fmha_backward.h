@@ -23,9 +23,9 @@ inline i64 offset_of_lse(const FmhaArguments& g, i64 batch, i64 head, i64 token)
 // Whether the rounding of lse shows in exp(score - lse): a bias that hides keys by a large number
 // makes scores of which lse has lost the logarithm of their sum.
 inline constexpr float kFarLse = 4096;
-inline bool is_far(float lse) {
+inline bool is_far(float lse, float least = kFarLse, float most = 3.40282347e38F) {
   const float size = lse < 0 ? -lse : lse;
-  return size >= kFarLse && size <= 3.40282347e38F;
+  return size >= least && size <= most;
 }
 
 // What is known of the queries of all heads, an array of each: weights are

@@ -172,7 +172,7 @@ TEST(FmhaBackwardFlash, PreparesMultipliesAndConverts) {
     EXPECT_EQ(launch.steps[1].grid[0], 3U * 2 * 4);
     EXPECT_EQ(launch.steps[1].block[0], 384U);
     EXPECT_EQ(launch.steps[1].extent, Step::Extent::resident);
-    const std::int64_t sums = 64 * 128 * 4, stats = 64 * 2 * 4, turns = is_ordered ? 8 : 0;
+    const std::int64_t sums = 64 * 128 * 4, stats = (64 * 3 + 8) * 4, turns = is_ordered ? 8 : 0;
     EXPECT_EQ(launch.workspace.bytes,
               static_cast<std::size_t>(device::kCounterBytes + blocks * (sums + stats + turns)));
     EXPECT_EQ(launch.workspace.counter_bytes, 8U);

@@ -140,7 +140,9 @@ double query_blocks(const Algorithm& a, const FmhaProblem& p) {
   return double(tile::blocks_of(p.seqlen_q, a.tile.n)) * double(p.heads) * double(p.batch);
 }
 constexpr std::int64_t kSumBytes = std::int64_t{2} * device::kFlashPartFloats * 4;
-std::int64_t stat_bytes(const Algorithm& a) { return std::int64_t{2} * a.tile.n * 4; }
+std::int64_t stat_bytes(const Algorithm& a) {
+  return std::int64_t{4} * device::flash_stats_floats(a.tile.n);
+}
 constexpr std::int64_t kTurnBytes = std::int64_t{device::kFlashOwnConsumers} * 4;
 
 // At most, where sequences have lengths of their own.

@@ -140,6 +140,19 @@ class FlashBackwardConsumer {
 #pragma unroll
       for (int e = 0; e < 4; ++e) scores[i + e] = exp2_fast(scores[i + e] * unit - lse[e % 2]);
     }
+    // The vote tells the compiler that all threads go the same way.
+    const u32 renewed = load_word(stats() + 3 * kQueries * 4);
+    if (__any_sync(~0U, renewed != 0)) normalise();
+  }
+  // Of a block whose sums of weights the plain step has made again.
+  __device__ __forceinline__ void normalise() {
+#pragma unroll
+    for (int i = 0; i < kScores; i += 4) {
+      float factor[2];
+      load_shared(stats() + 2 * kQueries * 4 + i * 8, factor[0], factor[1]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) scores[i + e] *= factor[e % 2];
+    }
   }
   __device__ __forceinline__ void differentiate() {
 #pragma unroll

@@ -11,8 +11,8 @@ namespace tessera::device {
 // or of keys, or by 16 rows of dk and dv. Packed sequences are one sequence to the copy engine.
 //
 // The workspace holds, behind the counters, for each block of queries of each head and sequence:
-// the sums of dq in the order of the consumers' registers; lse in powers of 2, and delta, of each
-// query; and for each consumer how many blocks of keys have added to its sums.
+// the sums of dq in the order of the consumers' registers; what is known of its queries, see
+// flash_backward_sizes.h; and for each consumer how many blocks of keys have added to its sums.
 struct FlashBackwardArguments {
   CudaTensorMap q_map, k_map, v_map, dout_map, dk_map, dv_map;
   FmhaBackwardArguments backward;

@@ -142,7 +142,7 @@ struct FlashBackwardBlock {
   }
   static __device__ __forceinline__ float* stats_of(const FlashBackwardArguments& a, int index) {
     return reinterpret_cast<float*>(static_cast<char*>(a.workspace) + a.stats) +
-           i64{index} * (2 * kQueries);
+           i64{index} * flash_stats_floats(kQueries);
   }
   static __device__ __forceinline__ u32* turns_of(const FlashBackwardArguments& a, int index) {
     return reinterpret_cast<u32*>(static_cast<char*>(a.workspace) + a.turns) +

@@ -7,6 +7,11 @@
 
 namespace tessera::device {
 
+// Between which sizes lse is renewed. Tensor cores add up products in another order than the plain
+// step does: below, that costs more than the rounding of lse; above, fp32 may not hold the weights
+// that follow.
+inline constexpr float kFarProducts = 0x1p16F, kFurthestProducts = 0x1p28F;
+
 // A thread of a block that has a block of queries of a head and a sequence.
 template <class C>
 class FlashBackwardPlain {
@@ -48,6 +53,56 @@ class FlashBackwardPlain {
     return sum;
   }
 
+  // The product of a query and a key.
+  __device__ __forceinline__ float product_of(const T* q, const T* k) const {
+    float sum = 0;
+#pragma unroll 1
+    for (int element = 0; element < g.hdim; element += kVector) {
+      u32 x[4], y[4];
+      load_global_once(q + element, x);
+      load_global_once(k + element, y);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        sum += float_of_bits<T>(x[i] & 0xffffU) * float_of_bits<T>(y[i] & 0xffffU);
+        sum += float_of_bits<T>(x[i] >> 16) * float_of_bits<T>(y[i] >> 16);
+      }
+    }
+    return sum;
+  }
+
+  // The largest score of each query in powers of 2, and by what weights that are compared with it
+  // are to be multiplied: a warp has a query, and a lane of it every 32nd key. Weights are rounded
+  // as those of the tensor cores are. A query that sees no key has weights of 0.
+  __device__ __forceinline__ void renew(float* stats) const {
+    const float unit = g.scale * 1.44269504F;
+    const int lane = thread % 32;
+    const i64 head_kv = head / static_cast<int>(g.heads / g.heads_kv);
+    const T* const keys =
+        static_cast<const T*>(g.k) + token_offset(g.k_stride, batch, head_kv, s.first_key);
+#pragma unroll 1
+    for (int i = thread / 32; i < kQueries; i += kFlashPlainThreads / 32) {
+      const int row = block * kQueries + i;
+      const FmhaKeys seen = keys_of<C::kMasked>(g, s, row);
+      const i64 end = row < s.queries ? seen.end : 0;
+      const T* const q = token<const T>(g.q, g.q_stride, row);
+      float most = minus_infinity(), total = 0;
+#pragma unroll 1
+      for (i64 key = seen.begin + lane; key < end; key += 32) {
+        most = fmaxf(most, product_of(q, keys + key * g.k_stride[kToken]));
+      }
+      most = most_of_warp(most) * unit;
+#pragma unroll 1
+      for (i64 key = seen.begin + lane; key < end; key += 32) {
+        total += exp2_fast(product_of(q, keys + key * g.k_stride[kToken]) * unit - most);
+      }
+      total = sum_of_warp(total);
+      if (lane != 0) continue;
+      const bool sees_none = most == minus_infinity();
+      stats[i] = sees_none ? -most : most;
+      stats[2 * kQueries + i] = sees_none ? 0.0F : 1.0F / total;
+    }
+  }
+
  public:
   __device__ __forceinline__ explicit FlashBackwardPlain(const FlashBackwardArguments& arguments)
       : a(arguments), g(arguments.backward.forward) {
@@ -64,6 +119,7 @@ class FlashBackwardPlain {
     if (block * kQueries >= s.queries) return;
     float* const stats = Block::stats_of(a, index());
     const i64 lse_batch = C::kLengths == FmhaLengths::packed ? 0 : batch;
+    bool far = false;
 #pragma unroll 1
     for (int i = thread / kLanes; i < kQueries; i += kTogether) {
       const int row = block * kQueries + i;
@@ -76,9 +132,13 @@ class FlashBackwardPlain {
       if (thread % kLanes != 0) continue;
       float lse = minus_infinity();
       if (is_there) lse = g.lse[offset_of_lse(g, lse_batch, head, s.first_query + row)];
+      far = far || is_far(lse, kFarProducts, kFurthestProducts);
       stats[i] = lse == minus_infinity() ? -lse : lse * 1.44269504F;
       stats[kQueries + i] = sum;
     }
+    const bool renews = __syncthreads_or(far ? 1 : 0) != 0;
+    if (thread < 8) reinterpret_cast<u32*>(stats)[3 * kQueries + thread] = renews ? 1 : 0;
+    if (renews) renew(stats);
     float* const sums = Block::sums_of(a, index());
     const float zeros[4] = {0, 0, 0, 0};
     for (int i = thread * 4; i < 2 * kFlashPartFloats; i += kFlashPlainThreads * 4) {

@@ -20,10 +20,15 @@ struct FlashBackwardShape {
   int stages;   // of the rings of queries and of gradients of outputs
 };
 
+// What is known of a block of queries: what is subtracted from scores in powers of 2, delta, and by
+// what weights are to be multiplied, of each query; and for each lane of four whether that is to be
+// done.
+constexpr int flash_stats_floats(int queries) { return 3 * queries + 8; }
+
 // Where the parts begin; keys begin at 0.
 struct FlashBackwardSizes {
   int key_bytes, query_bytes, gradient_bytes;  // of a block of keys or values; of a stage; of dS
-  int stats_bytes;                             // of a stage: lse and delta of its queries
+  int stats_bytes;                             // of a stage
   int values, queries, douts, gradients, out, stats, place, barriers;
   int bytes;
 };
@@ -33,7 +38,7 @@ constexpr FlashBackwardSizes flash_backward_sizes(const FlashBackwardShape& s) {
   z.key_bytes = kFlashOwnKeys * s.hdim * 2;
   z.query_bytes = s.queries * s.hdim * 2;
   z.gradient_bytes = s.queries * kFlashOwnKeys * 2;
-  z.stats_bytes = 2 * s.queries * 4;
+  z.stats_bytes = flash_stats_floats(s.queries) * 4;
   z.values = z.key_bytes;
   z.queries = z.values + z.key_bytes;
   z.douts = z.queries + s.stages * z.query_bytes;
