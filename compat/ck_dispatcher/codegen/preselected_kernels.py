@@ -12,6 +12,7 @@ from typing import List, Optional
 import _paths  # noqa: F401
 import tessera
 from tessera_ck import gemm as _gemm
+from tessera_ck import scripts as _scripts
 from tessera_ck import targets as _targets
 
 from codegen_common import KernelConfig, config_of
@@ -90,4 +91,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_scripts.guarded(main))

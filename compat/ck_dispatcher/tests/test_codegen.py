@@ -120,6 +120,12 @@ class Preselected(Case):
         wrong = subprocess.run([*script, "--set", "none"], capture_output=True, text=True)
         self.assertEqual(wrong.returncode, 1)
         self.assertIn("there is no set 'none'", wrong.stderr)
+        for target in (str(COMPAT), "gfx1", "/nowhere/row.json"):
+            wrong = subprocess.run([*script, "--gpu-target", target], capture_output=True,
+                                   text=True)
+            self.assertEqual(wrong.returncode, 1)
+            self.assertIn(target, wrong.stderr)
+            self.assertNotIn("Traceback", wrong.stderr)
 
 
 if __name__ == "__main__":
