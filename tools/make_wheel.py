@@ -28,7 +28,7 @@ def metadata():
     lines = ["Metadata-Version: 2.1", f"Name: {field('name')}", f"Version: {field('version')}",
              f"Summary: {field('description')}", f"Requires-Python: {field('requires-python')}",
              "Requires-Dist: numpy", "Provides-Extra: ray",
-             "Requires-Dist: ray>=2.9; extra == 'ray'"]
+             "Requires-Dist: ray>=2.52; extra == 'ray'"]
     return "\n".join(lines) + "\n"
 
 

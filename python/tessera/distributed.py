@@ -11,16 +11,20 @@ tessera[ray]`; the workers need the package, too. docs/tuning.md says how Slurm 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import re
+import secrets
 import sys
 import tempfile
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import tessera
 from tessera import Error
 
 # A worker that dies takes its shard's measurements with it, unless the folder of shards is shared.
 TRIES = 4
+LEAST_RAY = (2, 52)
 
 
 def _ray() -> Any:
@@ -29,7 +33,31 @@ def _ray() -> Any:
     except ImportError:
         raise Error("tessera.distributed needs Ray; install it with: pip install 'tessera[ray]'",
                     "not_found") from None
+    digits = [re.match("[0-9]*", part).group() for part in ray.__version__.split(".")]
+    if [int(part or 0) for part in digits[:2]] < list(LEAST_RAY):
+        raise Error(f"tessera.distributed needs Ray {LEAST_RAY[0]}.{LEAST_RAY[1]} or later, the "
+                    f"first with tokens, without which whoever reaches its ports runs code as you; "
+                    f"got {ray.__version__}; install it with: pip install -U 'tessera[ray]'",
+                    "unsupported")
     return ray
+
+
+@contextlib.contextmanager
+def _token() -> Iterator[None]:
+    """Ray asks for a token while this lives: the caller's, or a new one. Its processes inherit it;
+    the modules of Ray read the variables when they are imported or first used."""
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if not before["RAY_AUTH_TOKEN"] and not os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def shard_file(folder: str, shard: int, shards: int) -> str:
@@ -52,31 +80,39 @@ def sweep(*, store: str, workers: int = 0, address: Optional[str] = None, shards
           gpus: bool = False, **options: Any) -> Dict[str, Any]:
     """Measures problems on Ray's workers and merges the results into `store`.
 
-    workers: starts Ray here with so many workers and stops it at the end; 0: uses the cluster at
-    `address`, "auto" or None for the one that runs here. shards: how many parts; 0: four for each
-    worker, so that none waits long for the last. gpus: each shard gets a GPU of its own, so that
-    all GPUs of the machines work. The other options are those of tessera.sweep(). Returns {"store",
-    "shards", "measurements"}. Raises Error where Ray is missing and what tessera.sweep() raises.
+    workers: starts Ray here with so many workers, on the loopback address and with a token, and
+    stops it at the end; 0: uses the cluster at `address`, "auto" or None for the one that runs
+    here. shards: how many parts; 0: four for each worker, so that none waits long for the last.
+    gpus: each shard gets a GPU of its own, so that all GPUs of the machines work. The other options
+    are those of tessera.sweep(). Returns {"store", "shards", "measurements"}. Raises Error where
+    Ray is missing or knows no tokens, and what tessera.sweep() raises.
     """
     if workers < 0 or shards < 0:
         raise Error(f"workers and shards must be at least 0, got {workers} and {shards}",
                     "invalid_argument")
-    ray = _ray()
     started = workers > 0
-    if started:
-        ray.init(num_cpus=workers, include_dashboard=False, logging_level="ERROR")
-    elif not ray.is_initialized():
-        ray.init(address=address or "auto", logging_level="ERROR")
-    try:
-        resources = ray.cluster_resources()
-        units = int(resources.get("GPU" if gpus else "CPU", 0))
-        if units < 1:
-            raise Error(f"Ray's cluster has no {'GPU' if gpus else 'processor'} for a worker, got "
-                        f"{units}", "unsupported")
-        return _sweep_on(ray, os.path.abspath(store), shards or 4 * units, gpus, options)
-    finally:
-        if started:
-            ray.shutdown()
+    with _token() if started else contextlib.nullcontext():
+        ray = _ray()
+        try:
+            if started:  # for this machine alone
+                ray.init(num_cpus=workers, include_dashboard=False, logging_level="ERROR",
+                         _node_ip_address="127.0.0.1")
+            elif not ray.is_initialized():
+                ray.init(address=address or "auto", logging_level="ERROR")
+            return _sweep_with(ray, os.path.abspath(store), shards, gpus, options)
+        finally:
+            if started:
+                ray.shutdown()
+
+
+def _sweep_with(ray: Any, store: str, shards: int, gpus: bool,
+                options: Dict[str, Any]) -> Dict[str, Any]:
+    resources = ray.cluster_resources()
+    units = int(resources.get("GPU" if gpus else "CPU", 0))
+    if units < 1:
+        raise Error(f"Ray's cluster has no {'GPU' if gpus else 'processor'} for a worker, got "
+                    f"{units}", "unsupported")
+    return _sweep_on(ray, store, shards or 4 * units, gpus, options)
 
 
 def _sweep_on(ray: Any, store: str, shards: int, gpus: bool,

@@ -3,10 +3,13 @@ import contextlib
 import io
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
+import unittest.mock
 
 import tessera
 from tessera import distributed
@@ -46,6 +49,43 @@ class Options(Case):
             self.assertEqual(distributed.main(["--local", "1", "--store", "s.sqlite"]), 1)
         self.assertEqual(out.getvalue(), "tessera: tessera.distributed needs Ray; install it with: "
                                          "pip install 'tessera[ray]'\n")
+
+    def ray_of(self, version):
+        """A Ray that begins nothing: what init() was given, and the token of its environment."""
+        given = {}
+
+        def init(**options):
+            given.update(options, mode=os.environ.get("RAY_AUTH_MODE"),
+                         token=os.environ.get("RAY_AUTH_TOKEN"))
+
+        fake = types.SimpleNamespace(__version__=version, init=init, cluster_resources=dict,
+                                     shutdown=lambda: None, is_initialized=lambda: False)
+        return given, unittest.mock.patch.dict(sys.modules, ray=fake)
+
+    def test_local_workers_are_for_this_machine_and_user(self):
+        given, patch = self.ray_of("2.60.0")
+        clean = {name: value for name, value in os.environ.items()
+                 if not name.startswith("RAY_AUTH")}
+        with patch, unittest.mock.patch.dict(os.environ, clean, clear=True):
+            for _ in range(2):
+                with self.assertRaisesRegex(tessera.Error, "no processor for a worker, got 0"):
+                    distributed.sweep(store="s.sqlite", workers=2, **OPTIONS)
+                self.assertEqual(given["_node_ip_address"], "127.0.0.1")
+                self.assertEqual(given["mode"], "token")
+                self.assertGreaterEqual(len(given["token"]), 32)
+                self.assertNotIn("RAY_AUTH_TOKEN", os.environ)
+                self.assertNotIn("RAY_AUTH_MODE", os.environ)
+
+    def test_versions_without_tokens(self):
+        for version in ("2.9.3", "2.51.2", "1.13.0"):
+            given, patch = self.ray_of(version)
+            with patch, self.assertRaisesRegex(tessera.Error, f"2.52 or later.*got {version}"):
+                distributed.sweep(store="s.sqlite", workers=1, **OPTIONS)
+            self.assertEqual(given, {})
+        given, patch = self.ray_of("3.0.0rc1")
+        with patch, self.assertRaisesRegex(tessera.Error, "no processor"):
+            distributed.sweep(store="s.sqlite", address="auto", **OPTIONS)
+        self.assertEqual(given["address"], "auto")
 
     def test_shards_of_machines_without_a_common_folder(self):
         with tempfile.TemporaryDirectory() as folder:
