@@ -102,7 +102,12 @@ const BadProblem kBadProblems[] = {
        p.out = fp16;
      },
      "gemm: out must be int32, fp32, bf16 or int8 for int8 operands, got fp16"},
-    {[](GemmProblem& p) { p.d = fp16; }, "gemm: d must be fp32 or fp32 like out, got fp16"},
+    {[](GemmProblem& p) { p.d = fp16; }, "gemm: d must be fp32 like out, got fp16"},
+    {[](GemmProblem& p) {
+       p = gemm_problem(bf16, GemmLayout::rcr, 1, 1, 1);
+       p.d = fp16;
+     },
+     "gemm: d must be fp32 or bf16 like out, got fp16"},
     {[](GemmProblem& p) {
        p = gemm_problem(int8, GemmLayout::rcr, 1, 1, 1);
        p.alpha = 0.5F;

@@ -73,7 +73,8 @@ std::string types_reason(const ProductTypes& t) {
                        to_string(t.a), to_string(t.out));
   }
   if (t.d == DType::fp32 || t.d == t.out) return {};
-  return fmt::format("{} must be fp32 or {} like {}, got {}", t.names.d, to_string(t.out),
+  const std::string_view either = t.out == DType::fp32 ? "" : "fp32 or ";
+  return fmt::format("{} must be {}{} like {}, got {}", t.names.d, either, to_string(t.out),
                      t.names.out, to_string(t.d));
 }
 
