@@ -96,11 +96,12 @@ def check_rank(name: str, rank: int) -> None:
 
 
 def lies_token_first(shape: Sequence[int], strides: Sequence[int], layout: str) -> bool:
-    """Whether the heads of a token are neighbours, as in memory of the layout "bshd"."""
+    """Whether the heads of a token are neighbours, as in memory of the layout "bshd". A truth value
+    also where sizes are torch.compile's, whose comparisons are expressions."""
     heads, tokens = (axis + len(shape) - 4 for axis in _AXES[layout])
     if shape[heads] == 1 or shape[tokens] == 1 or strides[heads] == strides[tokens]:
         return layout == "bshd"
-    return strides[heads] < strides[tokens]
+    return bool(strides[heads] < strides[tokens])
 
 
 def _tokens_of(name: str, view: View, layout: str) -> Tokens:

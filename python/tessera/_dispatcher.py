@@ -184,25 +184,27 @@ _defaults: Dict[Any, Dispatcher] = {}
 _lock = threading.Lock()
 
 
-def default_dispatcher(device: Tuple[str, int] = ("cpu", 0)) -> Dispatcher:
+def default_dispatcher(device: Tuple[str, int] = ("cpu", 0), deterministic: bool = False
+                       ) -> Dispatcher:
     """The dispatcher of the functions that take none: one for each device."""
-    found = _defaults.get(device)
+    key = device, deterministic
+    found = _defaults.get(key)
     if found is not None:
         return found
     with _lock:
-        if device not in _defaults:
-            _defaults[device] = _make_default(device)
-        return _defaults[device]
+        if key not in _defaults:
+            _defaults[key] = _make_default(device, deterministic)
+        return _defaults[key]
 
 
-def _make_default(device: Tuple[str, int]) -> Dispatcher:
+def _make_default(device: Tuple[str, int], deterministic: bool) -> Dispatcher:
     backend, number = device
     if backend == "cpu":
-        return Dispatcher()
+        return Dispatcher(deterministic=deterministic)
     wanted = os.environ.get("TESSERA_TARGET") or GPU_TARGETS.get(backend)
     if wanted is None:
         raise Error(f"Tessera launches nothing on {backend}", "unsupported")
-    return Dispatcher(wanted, device=number)
+    return Dispatcher(wanted, device=number, deterministic=deterministic)
 
 
 def dispatcher_for(given: Optional[Dispatcher], view: _arrays.View) -> Dispatcher:

@@ -54,7 +54,8 @@ def layout_of(matrices: Matrices) -> Tuple[str, Optional[int]]:
                 "columns), copy it with numpy.ascontiguousarray()")
 
 
-def broadcast(names: Sequence[str], leads: Sequence[Tuple[int, ...]]) -> Tuple[int, ...]:
+def broadcast(names: Sequence[str], leads: Sequence[Tuple[int, ...]], function: str = "matmul"
+              ) -> Tuple[int, ...]:
     """The common leading dimensions, as NumPy broadcasts them."""
     rank = max((len(lead) for lead in leads), default=0)
     common = [1] * rank
@@ -62,13 +63,16 @@ def broadcast(names: Sequence[str], leads: Sequence[Tuple[int, ...]]) -> Tuple[i
         for i, size in enumerate(lead, rank - len(lead)):
             if size != 1 and common[i] not in (1, size):
                 shown = " and ".join(f"{n} {tuple(x)}" for n, x in zip(names, leads))
-                raise Error(f"matmul: the leading dimensions of {shown} do not go together")
+                raise Error(f"{function}: the leading dimensions of {shown} do not go together")
             common[i] = size if size != 1 else common[i]
     return tuple(common)
 
 
 def spread(lead: Tuple[int, ...], matrices: Matrices) -> Tuple[int, ...]:
-    """The strides over the common leading dimensions; 0 where all share the same matrix."""
+    """The strides over the common leading dimensions; 0 where all share the same matrix, or where
+    the matrices have no elements."""
+    if 0 in matrices.shape:
+        return (0,) * len(lead)
     missing = len(lead) - len(matrices.lead)
     own = [0 if size == 1 else stride
            for size, stride in zip(matrices.lead, matrices.strides[:-2])]
@@ -79,6 +83,8 @@ def collapse(shape: Tuple[int, ...], strides: Sequence[Tuple[int, ...]]
              ) -> Optional[Tuple[int, List[int]]]:
     """Several dimensions as a single one: its size, and each operand's stride. None: no single
     stride reaches all elements of some operand."""
+    if 0 in shape:
+        return 0, [0] * len(strides)
     kept = [i for i, size in enumerate(shape) if size != 1]
     if not kept:
         return 1, [0] * len(strides)

@@ -21,9 +21,14 @@ def _rank(name: str, rank: int, wanted: str, right: Tuple[int, ...]) -> None:
         raise Error(f"{name} must have {wanted}, got {rank} dimensions")
 
 
+def check_rank(name: str, rank: int) -> None:
+    """Of a cache of pages: four dimensions, or five where elements lie in runs of 16 bytes."""
+    _rank(name, rank, "4 dimensions, or 5 in runs of 16 bytes", (4, 5))
+
+
 def page_size(shape: Shape, layout: str) -> int:
-    """Of k, (pages, ...): four dimensions, or five where elements lie in runs of 16 bytes."""
-    _rank("k", len(shape), "4 dimensions, or 5 in runs of 16 bytes", (4, 5))
+    """Of k, (pages, ...)."""
+    check_rank("k", len(shape))
     if len(shape) == 5:
         return shape[3]
     return _attention_shapes.tokens_in(shape, _attention_shapes.layout_word(layout))
@@ -107,7 +112,7 @@ def all_tokens(options: Options, views: Dict[str, View]) -> Dict[str, Tokens]:
     layout = _attention_shapes.layout_word(options.layout)
     found = _attention_shapes.tokens_of(views, ("q", "out"), layout)
     for name in "kv":
-        _rank(name, len(views[name].shape), "4 dimensions, or 5 in runs of 16 bytes", (4, 5))
+        check_rank(name, len(views[name].shape))
         if views[name].dtype != views["q"].dtype:
             raise Error(f"q has the type {_dtypes.NAMES[views['q'].dtype]} and {name} "
                         f"{_dtypes.NAMES[views[name].dtype]}; the two must be equal")

@@ -163,6 +163,32 @@ class Matmul(Case):
                     self.assert_close(tessera.torch.matmul(a, b), wide(a) @ wide(b),
                                       product_tolerance(a, b, 0, a.dtype))
 
+    def test_batches_on_both_sides(self):
+        """Each repeats the other's batches; no single distance leads through both."""
+        for device in DEVICES:
+            for left, right in (((2, 1, 5, 8), (3, 8, 4)), ((3, 1, 5, 8), (1, 2, 8, 4)),
+                                ((2, 1, 3, 1, 5, 8), (4, 1, 2, 8, 4)), ((5, 8), (2, 3, 8, 4)),
+                                ((2, 1, 0, 8), (3, 8, 4)), ((8,), (2, 3, 8, 4)),
+                                ((2, 3, 5, 8), (8,)), ((0, 1, 5, 8), (3, 8, 4))):
+                a, b = torch.randn(left, device=device), torch.randn(right, device=device)
+                swapped = b
+                if len(right) > 2:
+                    swapped = torch.randn(right[:-2] + (4, 8), device=device).mT
+                for other in (b, swapped):
+                    with self.subTest(left=left, right=right, device=device):
+                        self.assert_close(tessera.torch.matmul(a, other), wide(a) @ wide(other),
+                                          product_tolerance(a, other, 0, a.dtype)
+                                          if 0 not in left else 0)
+            a, b = torch.randn(2, 1, 5, 8, device=device), torch.randn(3, 8, 4, device=device)
+            bias, more = torch.randn(4, device=device), torch.randn(2, 3, 5, 4, device=device)
+            for residual in (more, more.transpose(0, 1).contiguous().transpose(0, 1)):
+                self.assert_close(tessera.torch.matmul(a, b, bias, "relu", residual),
+                                  (wide(a) @ wide(b) + wide(bias)).relu() + wide(residual),
+                                  product_tolerance(a, b, bias.abs() + residual.abs(), a.dtype))
+        self.assert_error("matmul: the leading dimensions of a (2, 3) and b (3, 2) do not go "
+                          "together", tessera.torch.matmul, torch.randn(2, 3, 5, 8),
+                          torch.randn(3, 2, 8, 4))
+
     def test_residual(self):
         a, b, bias, residual = (torch.randn(s) for s in ((9, 16), (16, 7), (7,), (9, 7)))
         expected = functional.gelu(wide(a) @ wide(b) + wide(bias)) + wide(residual)
@@ -235,7 +261,9 @@ class Gradients(Case):
 
     def test_matmul(self):
         for left, right in (((5, 8), (8, 3)), ((2, 5, 8), (8, 3)), ((2, 5, 8), (2, 8, 3)),
-                            ((8,), (8, 3)), ((5, 8), (8,))):
+                            ((8,), (8, 3)), ((5, 8), (8,)), ((2, 1, 5, 8), (3, 8, 4)),
+                            ((3, 1, 5, 8), (1, 2, 8, 4)), ((8,), (2, 3, 8, 4)),
+                            ((2, 3, 5, 8), (8,)), ((5, 8), (2, 3, 8, 4))):
             with self.subTest(left=left, right=right):
                 self.compare(tessera.torch.matmul, torch.matmul, torch.randn(left),
                              torch.randn(right))

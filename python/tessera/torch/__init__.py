@@ -6,6 +6,7 @@
 
 See docs/torch.md. Nothing is compiled against PyTorch.
 """
+from . import _flops
 from ._append import append_kv
 from ._attention import attention, scaled_dot_product_attention
 from ._conv import Conv1d, Conv2d, Conv3d, conv1d, conv2d, conv3d
@@ -17,3 +18,5 @@ from ._paired import compare, worst_error
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "Layer", "Linear", "Report", "append_kv", "attention",
            "compare", "conv1d", "conv2d", "conv3d", "layer_norm", "linear", "matmul", "optimize",
            "rms_norm", "scaled_dot_product_attention", "softmax", "worst_error"]
+
+_flops.register()

@@ -9,14 +9,16 @@ from .. import _append
 from .._abi import Error
 from ._append_run import run_append
 from ._attention_run import Pages
-from ._functions import _call, ops
-from ._ops import _library
+from ._functions import _call, check_tensors, ops
+from ._operators import Operator, register
 
 Tensor = torch.Tensor
-_library.define("append_kv(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k_new, Tensor v_new, "
-                "Tensor seqlens_k, Tensor? q, Tensor? cos, Tensor? sin, Tensor? seqlens_q, "
-                "Tensor? page_table, Tensor? page_starts, str? rotary, int? max_seqlen_q, "
-                "bool? check_pages, str layout) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+_NAMES = ("k_cache", "v_cache", "k_new", "v_new", "seqlens_k", "q", "cos", "sin", "seqlens_q",
+          "page_table", "page_starts")
+_SCHEMA = ("append_kv(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k_new, Tensor v_new, "
+           "Tensor seqlens_k, Tensor? q, Tensor? cos, Tensor? sin, Tensor? seqlens_q, "
+           "Tensor? page_table, Tensor? page_starts, str? rotary, int? max_seqlen_q, "
+           "bool? check_pages, str layout) -> Tensor")
 
 
 def run(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, seqlens_k: Tensor,
@@ -41,9 +43,8 @@ def _fake(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, seqlen
     return k_new.new_empty(0) if q is None else torch.empty_like(q)
 
 
-for _device in ("CPU", "CUDA"):
-    _library.impl("append_kv", run, _device)
-torch.library.register_fake("tessera::append_kv", _fake, lib=_library)
+register(Operator(_SCHEMA, run, _fake, refusal="a cache has no gradient and no derivative; call it "
+                  "under torch.no_grad() and with tensors that carry none"))
 
 
 def append_kv(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, seqlens_k: Tensor, *,
@@ -60,10 +61,11 @@ def append_kv(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, se
     """
     tensors = (k_cache, v_cache, k_new, v_new, seqlens_k, q, cos, sin, seqlens_q, page_table,
                page_starts)
+    check_tensors("append_kv", _NAMES, tensors, 5)
     if torch.is_grad_enabled():
-        for name, tensor in zip(("k_cache", "v_cache", "k_new", "v_new"), tensors):
+        for name, tensor in zip(_NAMES[:4], tensors):
             if tensor.requires_grad:  # type: ignore[union-attr]
                 raise Error(f"append_kv: {name} requires a gradient, which a cache has not; call "
                             "it under torch.no_grad()", "unsupported")
-    out = _call(ops.append_kv, run, tensors, rotary, max_seqlen_q, check_pages, layout)
+    out = _call(ops.append_kv, run, 5, tensors, rotary, max_seqlen_q, check_pages, layout)
     return None if q is None else out

@@ -5,7 +5,8 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 
 import torch
 
-from .. import _append, _paged
+from .. import _append, _arrays, _paged
+from .._abi import Error
 from .._append import Options
 from .._problem import Problem
 from . import _run
@@ -22,12 +23,14 @@ def _bind(key: Any, options: Options, tensors: Sequence[Optional[Tensor]]) -> _r
     given = [(name, tensor) for name, tensor in zip(_NAMES, tensors) if tensor is not None]
     _run.check_devices(given)
     views = {name: _run.tensor_view(tensor, name) for name, tensor in given}
+    for name in ("k", "v"):
+        _arrays.check_output(views[name], name)
     device = given[0][1].device
     plan = _run.plan_for(Problem("fmha", **_append.problem_fields(options, views)), device)
     sources = [_NAMES.index(operand.name) for operand in plan.operands]
     if len(_ways) >= _run.MOST_ENTRIES:
         _ways.clear()
-    _ways[key] = bound = _run.bind(plan, sources, [], [], device)
+    _ways[key] = bound = _run.bind(plan, sources, tensors, [], [], device)
     return bound
 
 
@@ -48,6 +51,9 @@ def run_append(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, s
                q: Optional[Tensor], cos: Optional[Tensor], sin: Optional[Tensor],
                seqlens_q: Optional[Tensor], options: Options, pages: Pages) -> Tensor:
     """q as it was turned, in new memory; without q a tensor without elements."""
+    for name, tensor in (("cos", cos), ("sin", sin)):
+        if tensor is not None and tensor.dim() != 2:
+            raise Error(f"{name} must have 2 dimensions, got {tensor.dim()}")
     pages, report = checked_pages(pages)
     seqlens_k, seqlens_q, options = _checked_lengths(k_cache, k_new, seqlens_k, seqlens_q, cos,
                                                      pages, options)
@@ -56,7 +62,7 @@ def run_append(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, s
         out.zero_()
     tensors = (k_cache, v_cache, k_new, v_new, seqlens_k, q, cos, sin, seqlens_q, pages.table,
                pages.starts, report, out)
-    key = (options, *map(_run._key_of, tensors), torch.get_num_threads())
+    key = (options, *map(_run._key_of, tensors), _run.settings())
     bound = _ways.get(key) or _bind(key, options, tensors)
     _run.launch(bound, [0 if t is None else t.data_ptr() for t in tensors], k_cache)
     if report is not None:

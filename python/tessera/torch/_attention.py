@@ -6,11 +6,13 @@ from typing import Any, Optional, Sequence, Tuple, Union
 import torch
 
 from .._abi import Error
+from .._layout import broadcast
 from . import _attention_backward, _attention_ops
 from ._attention_run import random_words, scales_of, words_of
-from ._functions import _call, ops
+from ._functions import _call, check_tensors, ops
 
 Tensor = torch.Tensor
+_TENSORS = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "page_table", "page_starts")
 
 
 def _needs_gradients(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool = False) -> bool:
@@ -51,6 +53,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     of queries that are left out hold 0, and minus infinity in lse. Gradients of q, k, v and
     bias are computed, except with 8 bits or pages.
     """
+    check_tensors("attention", _TENSORS, (q, k, v, bias, slopes, seqlens_q, seqlens_k, page_table,
+                                          page_starts), 3)
     has_lse = return_lse or _needs_gradients(
         (("q", q), ("k", k), ("v", v), ("bias", bias), ("slopes", slopes)), page_table is not None)
     ends = window
@@ -64,11 +68,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     except Error as error:
         raise Error(f"attention: {error}", error.code, error.details) from None
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, words, page_table, page_starts)
-    out, lse, random = _call(ops.attention, _attention_ops.run, tensors, layout, mask, ends, sink,
-                             None if scale is None else float(scale), float(soft_cap), max_seqlen_q,
-                             max_seqlen_k, skip_q, float(dropout), has_lse, return_random,
-                             check_pages, *scales, scale_block_q, scale_block_k, out_dtype,
-                             num_splits)
+    out, lse, random = _call(ops.attention, _attention_ops.run, 3, tensors, layout, mask, ends,
+                             sink, None if scale is None else float(scale), float(soft_cap),
+                             max_seqlen_q, max_seqlen_k, skip_q, float(dropout), has_lse,
+                             return_random, check_pages, *scales, scale_block_q, scale_block_k,
+                             out_dtype, num_splits)
     asked = (out,) + (lse,) * return_lse + (random,) * return_random
     return asked if len(asked) > 1 else out
 
@@ -76,6 +80,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
 # ---- PyTorch's function --------------------------------------------------------------------------
 
 _NAME = "scaled_dot_product_attention"
+
+
+def _lead(tensors: Sequence[Tensor]) -> Tuple[int, ...]:
+    """The common dimensions before the heads."""
+    return broadcast(("query", "key", "value"), [tuple(tensor.shape[:-3]) for tensor in tensors],
+                     _NAME)
 
 
 def _four_dimensions(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor]
@@ -87,7 +97,7 @@ def _four_dimensions(query: Tensor, key: Tensor, value: Tensor, mask: Optional[T
         if tensor.dim() < 2:
             raise Error(f"{_NAME}: {name} must have at least 2 dimensions, got {tensor.dim()}")
         tensors.append(tensor[(None,) * max(0, 4 - tensor.dim())])
-    lead = torch.broadcast_shapes(*[tensor.shape[:-3] for tensor in tensors])
+    lead = _lead(tensors)
     query, key, value = (tensor.expand(*lead, *tensor.shape[-3:]).flatten(0, -4)
                          for tensor in tensors)
     if mask is not None and mask.dim() > 3:
@@ -122,7 +132,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], is_causal:
     bias = None if mask is None else _added(mask, q.dtype)
     words = random_words(q) if dropout != 0 else None
     tensors = (q, k, v, bias, None, None, None, words, None, None)
-    return _call(ops.attention, _attention_ops.run, tensors, "bhsd",
+    return _call(ops.attention, _attention_ops.run, 3, tensors, "bhsd",
                  "top_left" if is_causal else None, None, 0,
                  None if scale is None else float(scale), 0.0, None, None, 0, float(dropout),
                  has_lse, False, None)[0]
@@ -139,6 +149,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     the scores. dropout_p: below 1; PyTorch's generator says which weights become 0, and they are
     others than PyTorch's own.
     """
+    check_tensors(_NAME, ("query", "key", "value", "attn_mask"), (query, key, value, attn_mask), 3)
     if not 0 <= dropout_p < 1:
         raise Error(f"{_NAME}: dropout_p must be at least 0 and below 1, got {dropout_p}")
     if attn_mask is not None and is_causal:
@@ -153,6 +164,5 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     out = _forward(q, k, v, mask, is_causal, scale, dropout_p, has_lse)
     rank = max(query.dim(), key.dim(), value.dim())
     if rank > 4:
-        lead = torch.broadcast_shapes(*[tensor.shape[:-3] for tensor in (query, key, value)])
-        return out.unflatten(0, lead)
+        return out.unflatten(0, _lead((query, key, value)))
     return out[(0,) * (4 - rank)]

@@ -11,19 +11,18 @@ from .._abi import Error
 from .._attention_shapes import Options
 from .._problem import Problem
 from . import _attention_ops, _run
-from ._attention_run import _view, checked_lengths
+from ._attention_run import _view, check_ranks, checked_lengths
+from ._operators import Operator, _library, register
 
 Tensor = torch.Tensor
 _NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "out", "lse",
           "dout", "dq", "dk", "dv", "dbias")
 _ways: Dict[Any, _run.Bound] = {}
-_library = _attention_ops._library
-_library.define("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? bias, "
-                "Tensor? slopes, Tensor out, Tensor lse, Tensor? seqlens_q, Tensor? seqlens_k, "
-                "Tensor? dropout_rng, str layout, str? mask, int[]? window, int sink, "
-                "float? scale, float soft_cap, int? max_seqlen_q, int? max_seqlen_k, int skip_q, "
-                "float dropout, bool has_dbias) -> (Tensor, Tensor, Tensor, Tensor)",
-                tags=torch.Tag.pt2_compliant_tag)
+_SCHEMA = ("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? bias, "
+           "Tensor? slopes, Tensor out, Tensor lse, Tensor? seqlens_q, Tensor? seqlens_k, "
+           "Tensor? dropout_rng, str layout, str? mask, int[]? window, int sink, "
+           "float? scale, float soft_cap, int? max_seqlen_q, int? max_seqlen_k, int skip_q, "
+           "float dropout, bool has_dbias) -> (Tensor, Tensor, Tensor, Tensor)")
 
 
 def refusal(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool) -> Optional[str]:
@@ -54,7 +53,8 @@ def _bind(key: Any, options: Options, tensors: Sequence[Optional[Tensor]]) -> _r
     sources = [] if plan is None else [_NAMES.index(operand.name) for operand in plan.operands]
     if len(_ways) >= _run.MOST_ENTRIES:
         _ways.clear()
-    _ways[key] = bound = _run.bind(plan, sources, [], [], device)
+    _ways[key] = bound = _run.bind(plan, sources, tensors, [], [],
+                                          device)
     return bound
 
 
@@ -80,7 +80,11 @@ def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
     gave; dropout_rng: the same two words."""
     options = Options(layout, mask, None if window is None else tuple(window), sink, scale,
                       soft_cap, skip_q, None, max_seqlen_q, max_seqlen_k, dropout)
+    _attention_shapes.layout_word(layout)
+    check_ranks(q, k, v, False)
     (seqlens_q, seqlens_k), options = checked_lengths(q, k, (seqlens_q, seqlens_k), options)
+    if dropout != 0 and dropout_rng is None:
+        raise Error("dropout needs dropout_rng, the two words of its random numbers")
     if dropout_rng is not None:
         dropout_rng = dropout_rng.contiguous() if dropout != 0 else None
     if dout.dim() and dout.stride(-1) != 1:
@@ -93,7 +97,7 @@ def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
     dq, dk, dv = (_gradient_of(tensor, leaves) for tensor in (q, k, v))
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, out, lse.contiguous(),
                dout, dq, dk, dv, dbias)
-    key = (options, *map(_run._key_of, tensors), torch.get_num_threads())
+    key = (options, *map(_run._key_of, tensors), _run.settings())
     bound = _ways.get(key)
     if bound is None:
         bound = _bind(key, options, tensors)
@@ -149,17 +153,11 @@ def _backward(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], _: Any) 
     return (dq, dk, dv, dbias if has_dbias else None, *none[4:])
 
 
-def _no_setup(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
-    pass
+_NO_TANGENTS = ("attention has no derivative in forward mode (jvp, jacfwd); torch.func.vjp and "
+                "jacrev compute it in reverse mode")
 
-
-def _no_second(ctx: Any, *grads: Any) -> Tuple[Any, ...]:
-    raise Error("attention has no second derivative", "unsupported")
-
-
-for _device in ("CPU", "CUDA"):
-    _library.impl("attention_backward", run, _device)
-torch.library.register_fake("tessera::attention_backward", _fake, lib=_library)
-torch.library.register_autograd("tessera::attention", _backward, setup_context=_setup, lib=_library)
-torch.library.register_autograd("tessera::attention_backward", _no_second, setup_context=_no_setup,
-                                lib=_library)
+register(Operator(_attention_ops.SCHEMA, _attention_ops.run, _attention_ops.fake, _setup, _backward,
+                  refusal=_NO_TANGENTS))
+register(Operator(_SCHEMA, run, _fake, refusal="attention has no second derivative"))
+for _key, _device in (("AutocastCPU", "cpu"), ("AutocastCUDA", "cuda")):
+    _library.impl("attention", _attention_ops.cast_and_call(_device), _key)

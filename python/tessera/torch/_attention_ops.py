@@ -1,4 +1,5 @@
-"""The operator torch.ops.tessera.attention: what it computes, and its shapes."""
+"""The operator torch.ops.tessera.attention: what it computes, and its shapes. It is registered with
+its derivative, in _attention_backward.py."""
 from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
@@ -9,18 +10,17 @@ from .. import _paged
 from .._abi import Error
 from .._attention_shapes import Options
 from ._attention_run import Pages, new_results, run_attention
-from ._ops import _library
+from ._operators import check
 
 Tensor = torch.Tensor
-_library.define("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes, "
-                "Tensor? seqlens_q, Tensor? seqlens_k, Tensor? dropout_rng, Tensor? page_table, "
-                "Tensor? page_starts, str layout, str? mask, int[]? window, int sink, "
-                "float? scale, float soft_cap, int? max_seqlen_q, int? max_seqlen_k, int skip_q, "
-                "float dropout, bool has_lse, bool has_random, bool? check_pages=None, "
-                "Tensor? descale_q=None, Tensor? descale_k=None, Tensor? descale_v=None, "
-                "Tensor? scale_o=None, int? scale_block_q=None, int? scale_block_k=None, "
-                "ScalarType? out_dtype=None, int num_splits=0) -> (Tensor, Tensor, Tensor)",
-                tags=torch.Tag.pt2_compliant_tag)
+SCHEMA = ("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes, "
+          "Tensor? seqlens_q, Tensor? seqlens_k, Tensor? dropout_rng, Tensor? page_table, "
+          "Tensor? page_starts, str layout, str? mask, int[]? window, int sink, "
+          "float? scale, float soft_cap, int? max_seqlen_q, int? max_seqlen_k, int skip_q, "
+          "float dropout, bool has_lse, bool has_random, bool? check_pages=None, "
+          "Tensor? descale_q=None, Tensor? descale_k=None, Tensor? descale_v=None, "
+          "Tensor? scale_o=None, int? scale_block_q=None, int? scale_block_k=None, "
+          "ScalarType? out_dtype=None, int num_splits=0) -> (Tensor, Tensor, Tensor)")
 
 
 def run(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optional[Tensor],
@@ -50,7 +50,7 @@ def run(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optiona
         raise Error(f"attention: {error}", error.code, error.details) from None
 
 
-def _fake(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optional[Tensor],
+def fake(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optional[Tensor],
           seqlens_q: Optional[Tensor], seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor],
           page_table: Optional[Tensor], page_starts: Optional[Tensor], layout: str,
           mask: Optional[str], window: Optional[List[int]], sink: int, scale: Optional[float],
@@ -62,33 +62,28 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optio
           out_dtype: Optional[torch.dtype] = None,
           num_splits: int = 0) -> Tuple[Tensor, Tensor, Tensor]:
     is_paged, hdim = page_table is not None, k.shape[-1]
-    torch._check(q.dim() in (3, 4), lambda: "q must have 4 dimensions, or 3")
+    check(q.dim() in (3, 4), "q must have 4 dimensions, or 3")
     for tensor in (k, v):
         is_right = tensor.dim() == (k.dim() if is_paged else q.dim())
-        torch._check(is_right and (not is_paged or k.dim() in (4, 5)),
-                     lambda: "q, k and v must all have 4 dimensions, or 3; caches of pages 4, or 5")
+        check(is_right and (not is_paged or k.dim() in (4, 5)),
+              "q, k and v must all have 4 dimensions, or 3; caches of pages 4, or 5")
     if k.dim() == 5:
         hdim = k.shape[2] * k.shape[4]
-    torch._check(q.shape[-1] == hdim, lambda: "q and k must have heads of one length")
+    check(q.shape[-1] == hdim, "q and k must have heads of one length")
     if page_table is not None and has_random:
         max_seqlen_k = _paged.room_of(tuple(page_table.shape),
                                       _paged.page_size(tuple(k.shape), layout), max_seqlen_k)
     is_packed = q.dim() == 3 and seqlens_q is not None
-    if is_packed and has_random and max_seqlen_k is None:
-        torch._check(False, lambda: "random values of packed tokens need max_seqlen_k here")
+    check(not (is_packed and has_random and max_seqlen_k is None),
+          "random values of packed tokens need max_seqlen_k here")
     options = Options(layout, mask, None, sink, scale, soft_cap, skip_q, None, max_seqlen_q,
                       max_seqlen_k, dropout)
     return new_results(q, k, v, options, has_lse, has_random, out_dtype)
 
 
-for _device in ("CPU", "CUDA"):
-    _library.impl("attention", run, _device)
-torch.library.register_fake("tessera::attention", _fake, lib=_library)
-
-
 # ---- Mixed precision -----------------------------------------------------------------------------
 
-def _cast_and_call(device: str) -> Any:
+def cast_and_call(device: str) -> Any:
     """As PyTorch does under torch.autocast: in the smaller type, and the slopes as they are, and
     numbers of 8 bits, too."""
     def call(*arguments: Any) -> Any:
@@ -98,7 +93,3 @@ def _cast_and_call(device: str) -> Any:
                     for t in arguments[:4]]
             return torch.ops.tessera.attention(*cast, *arguments[4:])
     return call
-
-
-for _key, _device in (("AutocastCPU", "cpu"), ("AutocastCUDA", "cuda")):
-    _library.impl("attention", _cast_and_call(_device), _key)

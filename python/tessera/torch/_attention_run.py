@@ -39,12 +39,13 @@ def _length(name: str, given: Optional[Tensor], tokens: Tensor, layout: str, mos
         if is_packed:
             raise Error(f"{label} must be given beside the other one for packed tokens")
         return tokens.new_full((tokens.shape[0],), room, dtype=torch.int32), None
+    found = _int32(label, given)
     if given.is_cpu and is_packed:
         longest = _attention_shapes.check_sums(label, given.tolist(), name, room)
         most = _attention_shapes.check_most(name, most, longest)
-    elif given.is_cpu and given.dim() == 1:
+    elif given.is_cpu:
         _attention_shapes.check_lengths(label, given.tolist(), name, room)
-    return _int32(label, given), most
+    return found, most
 
 
 def _check_most(tokens: Tensor, seqlens: Optional[Tensor], name: str, most: Optional[int]) -> None:
@@ -67,10 +68,12 @@ def indices(name: str, given: Tensor) -> Tensor:
     if given.dtype not in (torch.int32, torch.int64):
         raise Error(f"{name} must have the type int32 or int64, got "
                     f"{str(given.dtype).rpartition('.')[2]}")
+    if given.dim() == 0:
+        raise Error(f"{name} must have at least 1 dimension, got a single number")
     if given.dtype == torch.int64 and given.is_cpu and given.numel():
         _paged.indices(name, [int(given.min()), int(given.max())])
     given = given.to(torch.int32)
-    return given if given.dim() == 0 or given.stride(-1) == 1 else given.contiguous()
+    return given if given.stride(-1) == 1 else given.contiguous()
 
 
 def checked_pages(pages: Pages) -> Tuple[Pages, Optional[Tensor]]:
@@ -81,6 +84,8 @@ def checked_pages(pages: Pages) -> Tuple[Pages, Optional[Tensor]]:
     table, starts = indices("page_table", pages.table), pages.starts
     if starts is not None:
         starts = indices("page_starts", starts)
+        if starts.dim() != 1:
+            raise Error(f"page_starts must have 1 dimension, got {starts.dim()}")
         if starts.is_cpu:
             _paged.check_starts(starts.tolist(), table.shape[-1])
     elif table.dim() == 1:
@@ -192,13 +197,15 @@ def _bind(key: Any, options: Options, tensors: Sequence[Optional[Tensor]]) -> _r
     sources = [] if plan is None else [_NAMES.index(operand.name) for operand in plan.operands]
     if len(_ways) >= _run.MOST_ENTRIES:
         _ways.clear()
-    _ways[key] = bound = _run.bind(plan, sources, [], [], device)
+    _ways[key] = bound = _run.bind(plan, sources, tensors, [], [],
+                                          device)
     return bound
 
 
-def _check_ranks(q: Tensor, k: Tensor, v: Tensor, is_paged: bool) -> None:
+def check_ranks(q: Tensor, k: Tensor, v: Tensor, is_paged: bool) -> None:
     """What new_results() relies on; caches are looked at with their pages."""
     if is_paged:
+        _paged.check_rank("v", v.dim())
         return _attention_shapes.check_rank("q", q.dim())
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _attention_shapes.check_rank(name, tensor.dim())
@@ -226,7 +233,7 @@ def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
                   has_lse: bool, has_random: bool, pages: Pages, scales: Scales = (None,) * 4,
                   out_dtype: Optional[torch.dtype] = None) -> Tuple[Tensor, Tensor, Tensor]:
     _attention_shapes.layout_word(options.layout)
-    _check_ranks(q, k, v, pages.table is not None)
+    check_ranks(q, k, v, pages.table is not None)
     pages, report = checked_pages(pages)
     if pages.table is not None:
         (seqlens_q, seqlens_k), options = _paged_lengths(q, k, (seqlens_q, seqlens_k), pages,
@@ -243,7 +250,7 @@ def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         lse.fill_(float("-inf"))
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, pages.table, pages.starts,
                report, out, lse if has_lse else None, random if has_random else None, *scales)
-    key = (options, *map(_run._key_of, tensors), torch.get_num_threads())
+    key = (options, *map(_run._key_of, tensors), _run.settings())
     bound = _ways.get(key)
     if bound is None:
         bound = _bind(key, options, tensors)

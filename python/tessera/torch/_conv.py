@@ -11,7 +11,7 @@ from .._abi import Error
 from .._problem import Problem
 from . import _conv_ops, _conv_run, _ops
 from ._conv_run import How
-from ._functions import _call, ops
+from ._functions import _call, check_tensors, ops
 
 Tensor = torch.Tensor
 Numbers = Union[int, Sequence[int]]
@@ -54,9 +54,10 @@ def _how(ndim: int, x: Tensor, weight: Tensor, stride: Numbers, padding: Union[s
 def _conv(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Numbers,
           padding: Union[str, Numbers], dilation: Numbers, groups: int,
           activation: Optional[str]) -> Tensor:
+    check_tensors(f"conv{ndim}d", ("input", "weight", "bias"), (x, weight, bias), 2)
     how = _how(ndim, x, weight, stride, padding, dilation, groups)
     images = x if x.dim() == ndim + 2 else x.unsqueeze(0)
-    y = _call(ops.conv, _conv_ops.run_forward, (images, weight, bias), *how, activation)
+    y = _call(ops.conv, _conv_ops.run_forward, 2, (images, weight, bias), *how, activation)
     return y if x.dim() == ndim + 2 else y.squeeze(0)
 
 

@@ -10,16 +10,11 @@ import torch
 
 from . import _conv_run
 from ._conv_run import How, memory_of, new_in
-from ._ops import _RESULTS, _cast_and_call, _library, _needs, through_activation
+from ._operators import Operator, _library, check, register, total
+from ._ops import _RESULTS, _cast_and_call, _needs, through_activation
 
 Tensor = torch.Tensor
 _HOW = "int[] stride, int[] padding, int[] dilation, int groups"
-_library.define(f"conv(Tensor x, Tensor weight, Tensor? bias, {_HOW}, str? activation=None) "
-                "-> Tensor", tags=torch.Tag.pt2_compliant_tag)
-_library.define(f"conv_backward_data(Tensor grad, Tensor weight, SymInt[] size, {_HOW}) -> Tensor",
-                tags=torch.Tag.pt2_compliant_tag)
-_library.define(f"conv_backward_weight(Tensor x, Tensor grad, SymInt[] filter, {_HOW}) -> Tensor",
-                tags=torch.Tag.pt2_compliant_tag)
 
 
 # ---- What they compute ---------------------------------------------------------------------------
@@ -53,10 +48,10 @@ def _fake_forward(x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Lis
                   padding: List[int], dilation: List[int], groups: int,
                   activation: Optional[str] = None) -> Tensor:
     ndim = len(stride)
-    torch._check(x.dim() == ndim + 2 and weight.dim() == ndim + 2,
-                 lambda: f"the input and the weight must have {ndim + 2} dimensions")
-    torch._check(x.shape[1] == weight.shape[1] * groups,
-                 lambda: "the input's channels must be those of the weight times the groups")
+    check(x.dim() == ndim + 2 and weight.dim() == ndim + 2,
+          f"the input and the weight must have {ndim + 2} dimensions")
+    check(x.shape[1] == weight.shape[1] * groups,
+          "the input's channels must be those of the weight times the groups")
     spatial = [(x.shape[2 + i] + padding[i] + padding[ndim + i] -
                 dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in range(ndim)]
     shape = (x.shape[0], weight.shape[0], *spatial)
@@ -65,12 +60,16 @@ def _fake_forward(x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Lis
 
 def _fake_backward_data(grad: Tensor, weight: Tensor, size: List[Any], stride: List[int],
                         padding: List[int], dilation: List[int], groups: int) -> Tensor:
+    check(grad.dim() == weight.dim() == len(size) + 2,
+          f"the gradient and the weight must have {len(size) + 2} dimensions")
     shape = (grad.shape[0], weight.shape[1] * groups, *size)
     return new_in(memory_of(weight, grad), grad, shape, grad.dtype)
 
 
 def _fake_backward_weight(x: Tensor, grad: Tensor, filter: List[Any], stride: List[int],
                           padding: List[int], dilation: List[int], groups: int) -> Tensor:
+    check(x.dim() == grad.dim() == len(filter) + 2,
+          f"the input and the gradient must have {len(filter) + 2} dimensions")
     shape = (grad.shape[1], x.shape[1] // groups, *filter)
     return new_in(memory_of(x, grad), x, shape, x.dtype)
 
@@ -133,17 +132,41 @@ def _weight_backward(ctx: Any, of_weight: Tensor) -> Tuple[Any, ...]:
     return (d_x, d_grad, *[None] * 5)
 
 
-for _name, _function, _fake, _backward, _setup in (
-        ("conv", run_forward, _fake_forward, _forward_backward, _forward_setup),
-        ("conv_backward_data", run_backward_data, _fake_backward_data, _data_backward,
-         _pair_setup),
-        ("conv_backward_weight", run_backward_weight, _fake_backward_weight, _weight_backward,
-         _pair_setup)):
-    for _device in ("CPU", "CUDA"):
-        _library.impl(_name, _function, _device)
-    torch.library.register_fake(f"tessera::{_name}", _fake, lib=_library)
-    torch.library.register_autograd(f"tessera::{_name}", _backward, setup_context=_setup,
-                                    lib=_library)
+def _forward_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
+                      results: Tuple[Tensor, ...]) -> Tuple[Tensor, ...]:
+    (x, weight, bias, *how, activation), (of_x, of_weight, of_bias) = inputs, tangents[:3]
+    conv = torch.ops.tessera.conv
+    found = total([conv(of_x, weight, None, *how) if of_x is not None else None,
+                   conv(x, of_weight, None, *how) if of_weight is not None else None,
+                   of_bias[:, None][(...,) + (None,) * (x.dim() - 3)].to(x.dtype)
+                   if of_bias is not None else None]).expand(results[0].shape)
+    if activation is None:
+        return (found,)
+    return (through_activation(found, conv(x, weight, bias, *how), activation),)
+
+
+def _pair_tangents(op: str) -> Any:
+    """Of an operator that is linear in each of its first two inputs."""
+    def found(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...], results: Tuple[Tensor, ...]
+              ) -> Tuple[Tensor, ...]:
+        call = getattr(torch.ops.tessera, op)
+        (one, other, *how), (of_one, of_other) = inputs, tangents[:2]
+        return (total([call(of_one, other, *how) if of_one is not None else None,
+                       call(one, of_other, *how) if of_other is not None else None]),)
+    return found
+
+
+for _operator in (
+        Operator(f"conv(Tensor x, Tensor weight, Tensor? bias, {_HOW}, str? activation=None) "
+                 "-> Tensor", run_forward, _fake_forward, _forward_setup, _forward_backward,
+                 _forward_tangents),
+        Operator(f"conv_backward_data(Tensor grad, Tensor weight, SymInt[] size, {_HOW}) "
+                 "-> Tensor", run_backward_data, _fake_backward_data, _pair_setup, _data_backward,
+                 _pair_tangents("conv_backward_data")),
+        Operator(f"conv_backward_weight(Tensor x, Tensor grad, SymInt[] filter, {_HOW}) "
+                 "-> Tensor", run_backward_weight, _fake_backward_weight, _pair_setup,
+                 _weight_backward, _pair_tangents("conv_backward_weight"))):
+    register(_operator)
 
 for _key, _device in (("AutocastCPU", "cpu"), ("AutocastCUDA", "cuda")):
     _library.impl("conv", _cast_and_call(torch.ops.tessera.conv.default, _device), _key)

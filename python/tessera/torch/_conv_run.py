@@ -10,6 +10,7 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 import torch
 
 from .. import _arrays, _conv, _dtypes
+from .._abi import Error
 from .._conv_shapes import inverse, to_memory
 from .._problem import Problem
 from . import _run
@@ -78,6 +79,7 @@ class _Asked(NamedTuple):
     copied: Tuple[bool, ...]
     shape: Tuple[int, ...]
     dtype: torch.dtype
+    lying: Dict[str, Tensor]     # tensors that lie as those of a launch do
 
 
 def _view(tensor: Tensor, what: str) -> _arrays.View:
@@ -92,24 +94,29 @@ def _ask(direction: str, tensors: Sequence[Optional[Tensor]], bias: Optional[Ten
                             activation, 1.0, 0.0, "nchw", size)
     named = [(options.name_of(slot), t) for slot, t in zip("xwy", tensors) if t is not None]
     _run.check_devices([*named, ("bias", bias)])
+    for name, tensor in named:
+        if tensor.dim() != len(how.stride) + 2:
+            raise Error(f"{name} must have {len(how.stride) + 2} dimensions, because the stride "
+                        f"has {len(how.stride)}, got {tensor.dim()}")
+    if not len(how.stride) == len(how.dilation) == len(how.padding) / 2:
+        raise Error("stride, padding and dilation must hold 1, 2 and 1 numbers for each dimension, "
+                    f"got {len(how.stride)}, {len(how.padding)} and {len(how.dilation)}")
     memory = memory_of(*[tensor for _, tensor in named])
     copied = tuple(tensor is not None and not _fits(tensor, memory) for tensor in tensors)
-    views: Dict[str, _arrays.View] = {}
-    for slot, tensor, copy in zip("xwy", tensors, copied):
-        if tensor is None:
-            continue
-        if copy:
-            tensor = new_in(memory, tensor.to("meta"), tensor.shape, tensor.dtype)
-        views[slot] = _view(tensor, options.name_of(slot))
+    lying = {slot: new_in(memory, tensor.to("meta"), tensor.shape, tensor.dtype) if copy else tensor
+             for slot, tensor, copy in zip("xwy", tensors, copied) if tensor is not None}
+    views = {slot: _view(tensor, options.name_of(slot)) for slot, tensor in lying.items()}
     if bias is not None:
-        views["bias"] = _view(bias.to("meta").contiguous(), "bias")
+        lying["bias"] = bias.to("meta").contiguous()
+        views["bias"] = _view(lying["bias"], "bias")
     shape, word, _ = _conv.result_of(options, views)
     dtype = getattr(torch, _dtypes.NAMES[word])
+    lying[options.result] = new_in(memory, named[0][1].to("meta"), shape, dtype)
+    views[options.result] = _view(lying[options.result], "out")
+    fields, slots = _conv.problem_of(options, views)
     if 0 in shape:
-        return _Asked({}, {}, memory, copied, shape, dtype)
-    out = new_in(memory, named[0][1].to("meta"), shape, dtype)
-    views[options.result] = _view(out, "out")
-    return _Asked(*_conv.problem_of(options, views), memory, copied, shape, dtype)
+        fields = {}
+    return _Asked(fields, slots, memory, copied, shape, dtype, lying)
 
 
 def forward_problem(x: Tensor, w: Tensor, bias: Optional[Tensor], how: How,
@@ -126,7 +133,8 @@ def _bind(key: Any, direction: str, tensors: Sequence[Optional[Tensor]], bias: O
     plan = _run.plan_for(Problem("conv", **asked.fields), device) if asked.fields else None
     sources = [] if plan is None else [_conv.SLOTS.index(asked.slots[operand.name])
                                        for operand in plan.operands]
-    bound = _run.bind(plan, sources, [(asked.shape, asked.dtype)], asked.copied, device)
+    bound = _run.bind(plan, sources, [asked.lying.get(slot) for slot in _conv.SLOTS],
+                      [(asked.shape, asked.dtype)], asked.copied, device)
     if len(_ways) >= _run.MOST_ENTRIES:
         _ways.clear()
     _ways[key] = way = _Way(bound, asked.memory, asked.copied, asked.shape, asked.dtype)
@@ -138,7 +146,7 @@ def run_conv(direction: str, x: Optional[Tensor], w: Optional[Tensor], y: Option
              size: Optional[Tuple[int, ...]] = None) -> Tensor:
     """The one of x, w and y that is None."""
     key = (direction, _run._key_of(x), _run._key_of(w), _run._key_of(y), _run._key_of(bias), how,
-           activation, size, torch.get_num_threads())
+           activation, size, _run.settings())
     way = _ways.get(key)
     if way is None:
         way = _bind(key, direction, (x, w, y), bias, how, activation, size)

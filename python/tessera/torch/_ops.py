@@ -6,28 +6,12 @@ from typing import Any, Optional, Tuple
 import torch
 
 from .._abi import Error
+from .._layout import broadcast
 from . import _run
+from ._operators import Operator, _library, check, register, total
 
 Tensor = torch.Tensor
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
-
-# The operators live as long as this object.
-_library = torch.library.Library("tessera", "DEF")
-_library.define("linear(Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, "
-                "Tensor? packed=None, str? packed_for=None) -> Tensor",
-                tags=torch.Tag.pt2_compliant_tag)
-_library.define("matmul(Tensor a, Tensor b, Tensor? bias=None, Tensor? residual=None, "
-                "str? activation=None) -> Tensor",
-                tags=torch.Tag.pt2_compliant_tag)
-_library.define("softmax(Tensor x) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
-_library.define("rms_norm(Tensor x, Tensor? scale, float epsilon) -> Tensor",
-                tags=torch.Tag.pt2_compliant_tag)
-_library.define("layer_norm(Tensor x, Tensor? scale, Tensor? shift, float epsilon) -> Tensor",
-                tags=torch.Tag.pt2_compliant_tag)
-_library.define("add_rms_norm(Tensor x, Tensor residual, Tensor? scale, float epsilon) "
-                "-> (Tensor, Tensor)", tags=torch.Tag.pt2_compliant_tag)
-_library.define("add_layer_norm(Tensor x, Tensor residual, Tensor? scale, Tensor? shift, "
-                "float epsilon) -> (Tensor, Tensor)", tags=torch.Tag.pt2_compliant_tag)
 
 
 # ---- What they compute ---------------------------------------------------------------------------
@@ -75,20 +59,20 @@ _RESULTS = {torch.int8: torch.int32, torch.float8_e4m3fn: torch.float16,
 def _fake_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None,
                  activation: Optional[str] = None, packed: Optional[Tensor] = None,
                  packed_for: Optional[str] = None) -> Tensor:
-    torch._check(weight.dim() == 2, lambda: "the weight must have 2 dimensions")
-    torch._check(x.dim() > 0 and x.shape[-1] == weight.shape[1],
-                 lambda: "the input's last dimension must be the weight's")
+    check(weight.dim() == 2, "the weight must have 2 dimensions")
+    check(x.dim() > 0 and x.shape[-1] == weight.shape[1],
+          "the input's last dimension must be the weight's")
     return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=_RESULTS.get(x.dtype, x.dtype))
 
 
 def _fake_matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None,
                  residual: Optional[Tensor] = None, activation: Optional[str] = None) -> Tensor:
-    if a.dim() > 1 and b.dim() > 1:
-        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        shape = (*lead, a.shape[-2], b.shape[-1])
-    else:
-        rows = a.shape[:-1] if a.dim() > 1 else b.shape[:-2]
-        shape = (*rows, *(b.shape[-1:] if b.dim() > 1 else ()))
+    check(a.dim() > 0 and b.dim() > 0, "a and b must have at least 1 dimension")
+    check(a.shape[-1] == b.shape[-2 if b.dim() > 1 else 0],
+          "a's columns must be as many as b's rows")
+    lead = broadcast(("a", "b"), (tuple(a.shape[:-2]), tuple(b.shape[:-2])))
+    shape = (*lead, *(a.shape[-2:-1] if a.dim() > 1 else ()),
+             *(b.shape[-1:] if b.dim() > 1 else ()))
     return a.new_empty(shape, dtype=_RESULTS.get(a.dtype, a.dtype))
 
 
@@ -98,17 +82,6 @@ def _fake_one(x: Tensor, *_: Any) -> Tensor:
 
 def _fake_two(x: Tensor, *_: Any) -> Tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(x.shape)
-
-
-for _name, _function, _fake in (
-        ("linear", run_linear, _fake_linear), ("matmul", run_matmul, _fake_matmul),
-        ("softmax", run_softmax, _fake_one), ("rms_norm", run_rms_norm, _fake_one),
-        ("layer_norm", run_layer_norm, _fake_one),
-        ("add_rms_norm", run_add_rms_norm, _fake_two),
-        ("add_layer_norm", run_add_layer_norm, _fake_two)):
-    for _device in ("CPU", "CUDA"):
-        _library.impl(_name, _function, _device)
-    torch.library.register_fake(f"tessera::{_name}", _fake, lib=_library)
 
 
 # ---- Derivatives ---------------------------------------------------------------------------------
@@ -121,6 +94,9 @@ def through_activation(grad: Tensor, before: Tensor, activation: str) -> Tensor:
     if activation in ("gelu", "gelu_tanh"):
         return aten.gelu_backward(grad, before,
                                   approximate="tanh" if activation == "gelu_tanh" else "none")
+    if activation == "silu" and torch.is_grad_enabled():  # PyTorch's has not all derivatives
+        sigmoid = before.sigmoid()
+        return grad * sigmoid * (1 + before * (1 - sigmoid))
     if activation == "silu":
         return aten.silu_backward(grad, before)
     if activation == "sigmoid":
@@ -137,10 +113,44 @@ def _needs(ctx: Any, position: int) -> bool:
     return position < len(ctx.needs_input_grad) and ctx.needs_input_grad[position]
 
 
+def _rows(tensor: Tensor) -> Tensor:
+    """All rows as one matrix; there may be none, or none of their elements."""
+    return tensor.flatten(0, -2) if tensor.dim() > 1 else tensor[None]
+
+
 def _sum_rows(grad: Tensor) -> Tensor:
     """The sums of the columns, as a product with ones."""
-    rows = grad.reshape(-1, grad.shape[-1])
+    rows = _rows(grad)
     return torch.ops.tessera.matmul(rows.new_ones(1, rows.shape[0]), rows).reshape(-1)
+
+
+def _product_tangents(op: Any, tangents: Tuple[Any, ...], inputs: Tuple[Any, ...], out: Tensor,
+                      activation: Optional[str]) -> Tensor:
+    """Of activation(op(a, b, bias)), which is linear in a, in b and in the bias."""
+    (a, b, bias), (of_a, of_b, of_bias) = inputs, tangents
+    if of_bias is not None:
+        of_bias = of_bias.to(out.dtype).expand(out.shape) if b.dim() > 1 else of_bias.reshape(())
+    terms = [op(of_a, b) if of_a is not None else None, op(a, of_b) if of_b is not None else None,
+             of_bias]
+    if all(term is None for term in terms):
+        return torch.zeros_like(out)
+    found = total(terms).expand(out.shape)
+    if activation is None:
+        return found
+    return through_activation(found, op(a, b, bias), activation)
+
+
+def _linear_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
+                     results: Tuple[Tensor, ...]) -> Tuple[Tensor, ...]:
+    return (_product_tangents(torch.ops.tessera.linear, tangents[:3], inputs[:3], results[0],
+                              inputs[3]),)
+
+
+def _matmul_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
+                     results: Tuple[Tensor, ...]) -> Tuple[Tensor, ...]:
+    found = _product_tangents(torch.ops.tessera.matmul, tangents[:3], inputs[:3], results[0],
+                              inputs[4])
+    return (total([found, tangents[3]]),)
 
 
 def _linear_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
@@ -159,8 +169,7 @@ def _linear_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
     d_x = ops.matmul(grad, weight) if _needs(ctx, 0) else None
     d_weight = d_bias = None
     if _needs(ctx, 1):
-        rows = grad.reshape(-1, grad.shape[-1])
-        d_weight = ops.matmul(rows.mT, x.reshape(-1, x.shape[-1]))
+        d_weight = ops.matmul(_rows(grad).mT, _rows(x))
     if _needs(ctx, 2):
         d_bias = _sum_rows(grad).to(bias[0].dtype)
     return d_x, d_weight, d_bias, None, None, None
@@ -223,6 +232,47 @@ def _norm_gradients(grad: Tensor, x: Tensor, scale: Optional[Tensor], epsilon: f
     return ((d_x * inverse).to(x.dtype), (wide * rows).sum_to_size(last), wide.sum_to_size(last))
 
 
+def _softmax_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
+                      results: Tuple[Tensor, ...]) -> Tuple[Tensor, ...]:
+    """The Jacobian is its own transpose, here and for the rows that the norms make."""
+    y, = results
+    return (torch.ops.aten._softmax_backward_data(tangents[0], y, -1, y.dtype),)
+
+
+def _norm_tangent(x: Tensor, scale: Optional[Tensor], of_x: Optional[Tensor],
+                  of_scale: Optional[Tensor], of_shift: Optional[Tensor], epsilon: float,
+                  centred: bool) -> Tensor:
+    found = torch.zeros_like(x, dtype=torch.float32)
+    if of_x is not None:
+        wide, _, _ = _norm_gradients(of_x.float(), x.float(), None, epsilon, centred)
+        found = wide if scale is None else wide * scale.float()
+    if of_scale is not None:
+        found = found + _normalised(x, epsilon, centred)[0] * of_scale.float()
+    return (found if of_shift is None else found + of_shift.float()).to(x.dtype)
+
+
+def _rms_norm_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
+                       results: Tuple[Tensor, ...]) -> Tuple[Tensor, ...]:
+    x, scale, epsilon = inputs
+    return (_norm_tangent(x, scale, *tangents[:2], None, epsilon, False),)
+
+
+def _layer_norm_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
+                         results: Tuple[Tensor, ...]) -> Tuple[Tensor, ...]:
+    x, scale, _, epsilon = inputs
+    return (_norm_tangent(x, scale, *tangents[:3], epsilon, True),)
+
+
+def _add_norm_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
+                       results: Tuple[Tensor, ...]) -> Tuple[Tensor, ...]:
+    centred, whole = len(inputs) == 5, results[1]
+    given = [tangent for tangent in tangents[:2] if tangent is not None]
+    of_sum = total(given) if given else None
+    of_out = _norm_tangent(whole, inputs[2], of_sum, tangents[2], tangents[3] if centred else None,
+                           inputs[-1], centred)
+    return of_out, torch.zeros_like(whole) if of_sum is None else of_sum
+
+
 def _rms_norm_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
     x, scale, ctx.epsilon = inputs
     ctx.save_for_backward(x, scale)
@@ -263,15 +313,27 @@ def _add_norm_backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> Tuple[Any, .
     return (d_x, d_x, d_scale, d_shift, None) if centred else (d_x, d_x, d_scale, None)
 
 
-for _name, _backward, _setup in (
-        ("linear", _linear_backward, _linear_setup), ("matmul", _matmul_backward, _matmul_setup),
-        ("softmax", _softmax_backward, _softmax_setup),
-        ("rms_norm", _rms_norm_backward, _rms_norm_setup),
-        ("layer_norm", _layer_norm_backward, _layer_norm_setup),
-        ("add_rms_norm", _add_norm_backward, _add_norm_setup),
-        ("add_layer_norm", _add_norm_backward, _add_norm_setup)):
-    torch.library.register_autograd(f"tessera::{_name}", _backward, setup_context=_setup,
-                                    lib=_library)
+for _operator in (
+        Operator("linear(Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, "
+                 "Tensor? packed=None, str? packed_for=None) -> Tensor", run_linear, _fake_linear,
+                 _linear_setup, _linear_backward, _linear_tangents, rows=(0,)),
+        Operator("matmul(Tensor a, Tensor b, Tensor? bias=None, Tensor? residual=None, "
+                 "str? activation=None) -> Tensor", run_matmul, _fake_matmul, _matmul_setup,
+                 _matmul_backward, _matmul_tangents),
+        Operator("softmax(Tensor x) -> Tensor", run_softmax, _fake_one, _softmax_setup,
+                 _softmax_backward, _softmax_tangents, rows=(0,)),
+        Operator("rms_norm(Tensor x, Tensor? scale, float epsilon) -> Tensor", run_rms_norm,
+                 _fake_one, _rms_norm_setup, _rms_norm_backward, _rms_norm_tangents, rows=(0,)),
+        Operator("layer_norm(Tensor x, Tensor? scale, Tensor? shift, float epsilon) -> Tensor",
+                 run_layer_norm, _fake_one, _layer_norm_setup, _layer_norm_backward,
+                 _layer_norm_tangents, rows=(0,)),
+        Operator("add_rms_norm(Tensor x, Tensor residual, Tensor? scale, float epsilon) "
+                 "-> (Tensor, Tensor)", run_add_rms_norm, _fake_two, _add_norm_setup,
+                 _add_norm_backward, _add_norm_tangents, rows=(0, 1)),
+        Operator("add_layer_norm(Tensor x, Tensor residual, Tensor? scale, Tensor? shift, "
+                 "float epsilon) -> (Tensor, Tensor)", run_add_layer_norm, _fake_two,
+                 _add_norm_setup, _add_norm_backward, _add_norm_tangents, rows=(0, 1))):
+    register(_operator)
 
 
 # ---- Mixed precision -----------------------------------------------------------------------------

@@ -14,9 +14,9 @@ import torch
 from .. import _abi, _arrays, _dtypes, _matmul, _norms
 from .._abi import Error
 from .._dispatcher import default_dispatcher
-from .._layout import collapse
+from .._layout import broadcast, collapse
 from .._plan import Plan
-from .._problem import Problem
+from .._problem import Operand, Problem
 
 Tensor = torch.Tensor
 MOST_ENTRIES = 4096
@@ -33,7 +33,7 @@ class Bound(NamedTuple):
     workspace_bytes: int
     stream_of: Optional[int]      # the number of the GPU, on whose current stream it runs
     results: Tuple[Any, ...]      # the shape and the type of each result
-    copied: Tuple[bool, ...]      # which tensors are copied first, because of their strides
+    copied: Tuple[Any, ...]       # which tensors are copied first, because of their strides
 
 
 _bound: Dict[Any, Bound] = {}
@@ -81,16 +81,47 @@ def _key_of(tensor: Optional[Tensor]) -> Any:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
-def bind(plan: Optional[Plan], sources: Sequence[int], results: Sequence[Tuple[Any, Any]],
-         copied: Sequence[bool], device: torch.device) -> Bound:
-    """sources: for each operand of the plan its position among the call's addresses."""
+def bind(plan: Optional[Plan], sources: Sequence[int], tensors: Sequence[Optional[Tensor]],
+         results: Sequence[Tuple[Any, Any]], copied: Sequence[Any], device: torch.device) -> Bound:
+    """sources: for each operand of the plan its position among the call's addresses. tensors: those
+    whose addresses they are, or tensors without memory that lie alike."""
     if plan is None:
         return Bound(None, 0, tuple, None, 0, 0, None, tuple(results), tuple(copied))
+    for operand, source in zip(plan.operands, sources):
+        _check_operand(plan, operand, tensors[source])
     pick = operator.itemgetter(*sources) if len(sources) > 1 else tuple
     on_gpu = device.type != "cpu"
     return Bound(plan, plan._address, pick, ctypes.c_void_p * len(sources), len(sources),
                  plan.workspace_bytes if on_gpu else 0,
                  (device.index or 0) if on_gpu else None, tuple(results), tuple(copied))
+
+
+# Types that stand for one of the problem's, of as many bytes.
+_STAND_FOR = {torch.int64: ("int32",), torch.uint8: ("int8",)}
+
+
+def _check_operand(plan: Plan, operand: Operand, tensor: Optional[Tensor]) -> None:
+    """Refuses a tensor that is shorter than what a kernel reads or writes there. A call's key has
+    the shapes, strides and types of all its tensors, so that one look is enough."""
+    if tensor is None:
+        raise Error(f"{operand.name} must be given, because the problem '{plan.problem}' reads it",
+                    "internal")
+    reach = 0 if tensor.numel() == 0 else tensor.itemsize * (
+        1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride())))
+    words = _STAND_FOR.get(tensor.dtype) or (type_word(tensor, operand.name),)
+    if reach < operand.bytes or operand.dtype not in (*words, "tf32" if "fp32" in words else ""):
+        raise Error(f"{operand.name} must have {operand.bytes} bytes of {operand.dtype} for the "
+                    f"problem '{plan.problem}', got {reach} bytes of {words[0]}")
+
+
+def copy_as(tensor: Optional[Tensor], shape: Optional[Tuple[int, ...]]) -> Optional[Tensor]:
+    """The tensor, or a copy without gaps in a shape to which it is broadcast."""
+    return tensor if tensor is None or shape is None else tensor.expand(shape).contiguous()
+
+
+def settings() -> Tuple[int, bool]:
+    """What PyTorch says of all calls, and plans depend on."""
+    return torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
 
 
 def launch(bound: Bound, addresses: Sequence[int], like: Tensor) -> None:
@@ -127,7 +158,8 @@ def forget() -> None:
 
 
 def plan_for(problem: Problem, device: torch.device, force: Optional[str] = None) -> Plan:
-    dispatcher = default_dispatcher(device_key(device, "a tensor"))
+    dispatcher = default_dispatcher(device_key(device, "a tensor"),
+                                    torch.are_deterministic_algorithms_enabled())
     return dispatcher.plan(problem, threads=threads_on(device), force=force)
 
 
@@ -152,23 +184,44 @@ def _lies_badly(tensor: Optional[Tensor]) -> bool:
 def _gemm(key: Any, tensors: List[Optional[Tensor]], activation: Optional[str],
           transpose: bool, packed: Optional[Tensor] = None, kernel: Optional[str] = None) -> Bound:
     """tensors: a, b, bias, residual. transpose: b is a weight of torch.nn.Linear, (n, k)."""
-    check_devices(list(zip(("the input", "the weight" if transpose else "b", "bias", "residual"),
-                           tensors)))
-    copied = [_lies_badly(tensor) for tensor in tensors]
+    labels = ("the input", "the weight") if transpose else ("a", "b")
+    check_devices(list(zip((*labels, "bias", "residual", "packed"), (*tensors, packed))))
+    copied = [tuple(tensor.shape) if tensor is not None and _lies_badly(tensor) else None
+              for tensor in tensors]
+    for i, shape in enumerate(_spread_shapes(tensors) if not transpose else ()):
+        copied[i] = shape or copied[i]
     try:
         return _gemm_with(key, tensors, copied, activation, transpose, packed, kernel)
     except Error as error:
-        uneven = [tensor is not None and not tensor.is_contiguous() for tensor in tensors]
-        if error.code != "invalid_argument" or not any(uneven) or uneven == copied:
+        uneven = [shape or (tuple(tensor.shape) if tensor is not None and
+                            not tensor.is_contiguous() else None)
+                  for shape, tensor in zip(copied, tensors)]
+        if error.code != "invalid_argument" or uneven == copied:
             raise
         return _gemm_with(key, tensors, uneven, activation, transpose, packed, kernel)
 
 
-def _gemm_with(key: Any, tensors: List[Optional[Tensor]], copied: List[bool],
+def _spread_shapes(tensors: Sequence[Optional[Tensor]]) -> List[Optional[Tuple[int, ...]]]:
+    """The shapes in which a and b are copied, where no single distance leads from each of its
+    matrices to the next: both are broadcast, each along another dimension."""
+    a, b = tensors[:2]
+    assert a is not None and b is not None
+    leads = [tuple(tensor.shape[:-2]) for tensor in (a, b)]
+    lead = broadcast(("a", "b"), leads)
+    found: List[Optional[Tuple[int, ...]]] = []
+    for tensor, own in zip((a, b), leads):
+        missing = len(lead) - len(own)
+        steps = (0,) * missing + tuple(0 if size == 1 else step
+                                       for size, step in zip(own, tensor.stride()))
+        is_even = not own or collapse(lead, [steps]) is not None
+        found.append(None if is_even else (*lead, *tensor.shape[-2:]))
+    return found
+
+
+def _gemm_with(key: Any, tensors: List[Optional[Tensor]], copied: List[Any],
                activation: Optional[str], transpose: bool, packed: Optional[Tensor],
                kernel: Optional[str]) -> Bound:
-    a, b, bias, residual = [tensor.contiguous() if copy and tensor is not None else tensor
-                            for tensor, copy in zip(tensors, copied)]
+    a, b, bias, residual = map(copy_as, tensors, copied)
     assert a is not None and b is not None
     labels = ("the input", "the weight") if transpose else ("a", "b")
     views = {name: tensor_view(tensor, label) for name, label, tensor in
@@ -180,15 +233,17 @@ def _gemm_with(key: Any, tensors: List[Optional[Tensor]], copied: List[bool],
     shape, word = _matmul.result_of(views)
     out = torch.empty(shape, dtype=getattr(torch, _dtypes.NAMES[word]), device=a.device)
     results = [(shape, out.dtype)]
-    if 0 in shape:
-        return remember(key, bind(None, [], results, copied, a.device))
     views["out"] = tensor_view(out, "out")
     call = _matmul._Call(a, b, bias, residual, out, activation, 1.0, 0.0)
     made = _matmul.problem_of(call, views)
+    if 0 in shape:
+        return remember(key, bind(None, [], [], results, copied, a.device))
     plan, is_packed = _plan_gemm(made.fields, a.device, packed, kernel)
     slots = {**made.slots, "b": 5} if is_packed else made.slots
     sources = [slots[operand.name] for operand in plan.operands]
-    return remember(key, bind(plan, sources, results, copied, a.device))
+    lying = b if packed is None else b.new_empty(packed.numel() // b.itemsize, device="meta")
+    return remember(key, bind(plan, sources, (a, b, bias, residual, out, lying), results, copied,
+                              a.device))
 
 
 def _transposed(view: _arrays.View, what: str) -> _arrays.View:
@@ -226,9 +281,18 @@ def _plan_gemm(fields: Dict[str, Any], device: torch.device, packed: Optional[Te
         other = plan_for(Problem("gemm", **packed_fields(fields)), device, force=kernel)
     except Error:  # the kernel that packed it cannot do this shape
         return plan, False
+    _check_packed(packed, other)
     if other.info()["predicted_seconds"] <= plan.info()["predicted_seconds"]:
         return other, True
     return plan, False
+
+
+def _check_packed(packed: Tensor, plan: Plan) -> None:
+    wanted = _abi.size("tsr_packed_bytes", plan)
+    if packed.dtype != torch.uint8 or packed.shape != (wanted,) or not packed.is_contiguous():
+        raise Error(f"packed must have the type uint8, the shape {(wanted,)} and no gaps for the "
+                    f"kernel {plan.kernel}, got {str(packed.dtype).rpartition('.')[2]}, "
+                    f"{tuple(packed.shape)} and the strides {packed.stride()}")
 
 
 def run_gemm(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[str],
@@ -237,7 +301,7 @@ def run_gemm(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[
     key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device,
            None if bias is None else _key_of(bias), activation,
            None if residual is None else _key_of(residual), transpose, kernel,
-           torch.get_num_threads())
+           None if packed is None else _key_of(packed), settings())
     bound = _bound.get(key)
     if bound is None:
         bound = _gemm(key, [a, b, bias, residual], activation, transpose, packed, kernel)
@@ -245,11 +309,9 @@ def run_gemm(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[
     out = a.new_empty(shape) if dtype is a.dtype else a.new_empty(shape, dtype=dtype)
     if bound.plan is None:
         return out
-    tensors = (a, b, bias, residual)
-    if True in bound.copied:
-        tensors = tuple(tensor.contiguous() if copy and tensor is not None else tensor
-                        for tensor, copy in zip(tensors, bound.copied))
-    a, b, bias, residual = tensors  # type: ignore[assignment]
+    if any(bound.copied):
+        a, b, bias, residual = map(copy_as, (a, b, bias, residual),  # type: ignore[assignment]
+                                   bound.copied)
     launch(bound, (a.data_ptr(), b.data_ptr(), 0 if bias is None else bias.data_ptr(),
                    0 if residual is None else residual.data_ptr(), out.data_ptr(),
                    0 if packed is None else packed.data_ptr()), out)
@@ -284,17 +346,19 @@ def _norm(key: Any, kind: str, tensors: List[Optional[Tensor]], epsilon: Optiona
     outs = {name: torch.empty(x.shape, dtype=x.dtype, device=x.device) for name in made}
     views.update({name: tensor_view(tensor, name) for name, tensor in outs.items()})
     results = [(tuple(x.shape), x.dtype)] * len(made)
-    if x.numel() == 0 and x.dim() > 0:
-        return remember(key, bind(None, [], results, copied, x.device))
-    plan = plan_for(_norms.problem_of(kind, views, epsilon), x.device)
+    problem = _norms.problem_of(kind, views, epsilon)
+    if x.numel() == 0:
+        return remember(key, bind(None, [], [], results, copied, x.device))
+    plan = plan_for(problem, x.device)
     sources = [_SLOTS.index(operand.name) for operand in plan.operands]
-    return remember(key, bind(plan, sources, results, copied, x.device))
+    lying = (x, residual, *weights, outs["out"], outs.get("sum"))
+    return remember(key, bind(plan, sources, lying, results, copied, x.device))
 
 
 def run_norm(kind: str, x: Tensor, residual: Optional[Tensor], scale: Optional[Tensor],
              shift: Optional[Tensor], epsilon: Optional[float]) -> Tuple[Tensor, ...]:
     key = (kind, epsilon, x.shape, x.stride(), x.dtype, x.device, _key_of(residual),
-           _key_of(scale), _key_of(shift), torch.get_num_threads())
+           _key_of(scale), _key_of(shift), settings())
     bound = _bound.get(key)
     if bound is None:
         bound = _norm(key, kind, [x, residual, scale, shift], epsilon)
