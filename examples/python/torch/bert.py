@@ -22,19 +22,15 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(-3, -2).flatten(-2))
 
 
-class FeedForward(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = nn.Linear(WIDTH, INNER), nn.Linear(INNER, WIDTH)
-
-    def forward(self, x):
-        return self.down(functional.gelu(self.up(x)))
+def feed_forward():
+    """As a Sequential, whose layer may compute the activation: see docs/torch.md."""
+    return nn.Sequential(nn.Linear(WIDTH, INNER), nn.GELU(), nn.Linear(INNER, WIDTH))
 
 
 class Layer(nn.Module):
     def __init__(self):
         super().__init__()
-        self.attention, self.feed_forward = Attention(), FeedForward()
+        self.attention, self.feed_forward = Attention(), feed_forward()
         self.norm_1, self.norm_2 = (nn.LayerNorm(WIDTH, eps=1e-12) for _ in range(2))
 
     def forward(self, x):

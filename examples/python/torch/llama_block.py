@@ -39,11 +39,13 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self):
         super().__init__()
-        self.gate, self.up = (nn.Linear(WIDTH, INNER, bias=False) for _ in range(2))
+        # A Sequential, whose layer may compute the activation: see docs/torch.md.
+        self.gate = nn.Sequential(nn.Linear(WIDTH, INNER, bias=False), nn.SiLU())
+        self.up = nn.Linear(WIDTH, INNER, bias=False)
         self.down = nn.Linear(INNER, WIDTH, bias=False)
 
     def forward(self, x):
-        return self.down(functional.silu(self.gate(x)) * self.up(x))
+        return self.down(self.gate(x) * self.up(x))
 
 
 class Block(nn.Module):

@@ -12,11 +12,11 @@ from ._attention import attention, scaled_dot_product_attention
 from ._conv import Conv1d, Conv2d, Conv3d, conv1d, conv2d, conv3d
 from ._functions import layer_norm, linear, matmul, rms_norm, softmax
 from ._linear import Linear
-from ._optimize import Layer, Report, optimize
+from ._optimize import Kept, Layer, Report, optimize
 from ._paired import compare, worst_error
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "Layer", "Linear", "Report", "append_kv", "attention",
-           "compare", "conv1d", "conv2d", "conv3d", "layer_norm", "linear", "matmul", "optimize",
-           "rms_norm", "scaled_dot_product_attention", "softmax", "worst_error"]
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "Kept", "Layer", "Linear", "Report", "append_kv",
+           "attention", "compare", "conv1d", "conv2d", "conv3d", "layer_norm", "linear", "matmul",
+           "optimize", "rms_norm", "scaled_dot_product_attention", "softmax", "worst_error"]
 
 _flops.register()

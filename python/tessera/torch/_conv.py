@@ -91,21 +91,14 @@ def conv3d(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride:
 class _Fused:
     """What the three modules add to PyTorch's: an activation, which the kernel applies."""
 
+    activation: Optional[str] = None  # so that a torch.nn.Conv2d becomes ours by its class alone
+
     def __init__(self, *arguments: Any, activation: Optional[str] = None, **named: Any) -> None:
         if activation is not None and activation not in _ops.ACTIVATIONS:
             raise Error(f"the activation must be one of {', '.join(_ops.ACTIVATIONS)}, got "
                         f"{activation!r}")
         super().__init__(*arguments, **named)
         self.activation = activation
-
-    @classmethod
-    def of(cls, module: Any, activation: Optional[str] = None) -> Any:
-        """A module with the same parameters, not copies of them."""
-        made: Any = cls(module.in_channels, module.out_channels, module.kernel_size, module.stride,
-                        module.padding, module.dilation, module.groups, module.bias is not None,
-                        module.padding_mode, "meta", module.weight.dtype, activation=activation)
-        made.weight, made.bias = module.weight, module.bias
-        return made.train(module.training)
 
     def _padded(self, x: Tensor) -> Tuple[Tensor, Union[str, Numbers]]:
         """The input and the padding that is left to the kernel, which pads with zeros."""
@@ -115,20 +108,30 @@ class _Fused:
         return functional.pad(x, me._reversed_padding_repeated_twice, mode=me.padding_mode), 0
 
     def _conv_forward(self, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+        return self._conv_with(x, weight, bias, self.activation)
+
+    def _conv_with(self, x: Tensor, weight: Tensor, bias: Optional[Tensor],
+                   activation: Optional[str]) -> Tensor:
         me: Any = self
         x, padding = self._padded(x)
         return _conv(len(me.stride), x, weight, bias, me.stride, padding, me.dilation, me.groups,
-                     self.activation)
+                     activation)
 
-    def problem(self, x: Tensor) -> Problem:
-        """What forward() asks for such an input, whose memory is not read."""
+    def with_activation(self, x: Tensor, activation: Optional[str]) -> Tensor:
+        """forward() with that activation in the kernel."""
+        me: Any = self
+        return self._conv_with(x, me.weight, me.bias, activation)
+
+    def problem(self, x: Tensor, activation: Optional[str] = None) -> Problem:
+        """What forward() asks for such an input, whose memory is not read, or
+        with_activation()."""
         me: Any = self
         x, padding = self._padded(x.detach().to("meta"))
         ndim = len(me.stride)
         how = _how(ndim, x, me.weight, me.stride, padding, me.dilation, me.groups)
         weight, bias = (None if t is None else t.detach().to("meta") for t in (me.weight, me.bias))
         images = x if x.dim() == ndim + 2 else x.unsqueeze(0)
-        return _conv_run.forward_problem(images, weight, bias, how, self.activation)
+        return _conv_run.forward_problem(images, weight, bias, how, activation or self.activation)
 
 
 class Conv1d(_Fused, nn.Conv1d):  # type: ignore[misc]

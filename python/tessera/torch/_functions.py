@@ -75,8 +75,10 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None,
 
 def packed_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], activation: Optional[str],
                   packed: Tensor, packed_for: str) -> Tensor:
-    """linear() with a second copy of the weight, in the form of the kernel `packed_for`."""
-    return _call(ops.linear, _ops.run_linear, 2, (x, weight, bias), activation, packed, packed_for)
+    """linear() with a second copy of the weight, in the form of the kernel `packed_for`. The caller
+    knows that it is one; the operator, which a compiled model calls, compares them itself."""
+    return _call(ops.linear, _ops.run_packed_linear, 2, (x, weight, bias), activation, packed,
+                 packed_for)
 
 
 def matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None, activation: Optional[str] = None,

@@ -10,7 +10,7 @@ import torch
 from .. import _abi, _dtypes
 from .._abi import Error
 from .._problem import Problem
-from . import _ops, _run
+from . import _ops, _packed, _run
 from ._functions import linear, packed_linear
 
 Tensor = torch.Tensor
@@ -23,6 +23,10 @@ class Linear(torch.nn.Linear):
     it. pack() keeps a second copy of a frozen weight in a kernel's own form, for CPUs.
     """
 
+    # Of the class, so that a torch.nn.Linear becomes this one by its class alone.
+    activation: Optional[str] = None
+    _copy: Optional[_packed.Copy] = None
+
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None,
                  dtype: Any = None, *, activation: Optional[str] = None) -> None:
         if activation is not None and activation not in _ops.ACTIVATIONS:
@@ -30,55 +34,85 @@ class Linear(torch.nn.Linear):
                         f"{activation!r}")
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
-        self.packed: Optional[Tensor] = None
-        self.kernel: Optional[str] = None
-
-    @classmethod
-    def of(cls, module: torch.nn.Linear, activation: Optional[str] = None) -> "Linear":
-        """A module with the same parameters, not copies of them."""
-        made = cls(module.in_features, module.out_features, module.bias is not None, "meta",
-                   module.weight.dtype, activation=activation)
-        made.weight, made.bias = module.weight, module.bias
-        return made.train(module.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.packed is None:
-            return linear(x, self.weight, self.bias, self.activation)
-        return packed_linear(x, self.weight, self.bias, self.activation, self.packed,
-                             str(self.kernel))
+        return self.with_activation(x, self.activation)
 
-    def problem(self, rows: int, packed: bool = False) -> Problem:
-        """What forward() asks for an input of so many rows."""
+    def with_activation(self, x: Tensor, activation: Optional[str]) -> Tensor:
+        """forward() with that activation in the kernel."""
+        weight, copy = self.weight, self._copy
+        if copy is not None and not torch.compiler.is_compiling() and not copy.is_of(weight):
+            copy = self._packed_again(copy, weight)
+        if copy is None or copy.memory is None:
+            return linear(x, weight, self.bias, activation)
+        return packed_linear(x, weight, self.bias, activation, copy.memory, str(copy.kernel))
+
+    @property
+    def packed(self) -> Optional[Tensor]:
+        """The weight in a kernel's own form; None where there is none of the weight as it is."""
+        copy = self._copy
+        return copy.memory if copy is not None and copy.is_of(self.weight) else None
+
+    @property
+    def kernel(self) -> Optional[str]:
+        """The kernel whose form the packed weight has."""
+        return None if self.packed is None else self._copy.kernel  # type: ignore[union-attr]
+
+    def problem(self, rows: int, packed: bool = False, activation: Optional[str] = None) -> Problem:
+        """What forward() asks for an input of so many rows, or with_activation()."""
         word = _dtypes.word_of(self.weight.dtype, "the weight")
-        steps = ["bias"] * (self.bias is not None) + [self.activation or ""]
-        fields: Dict[str, Any] = dict(m=rows, n=self.out_features, k=self.in_features,
-                                      layout="rcr", a=word, b=word, out=word)
+        steps = ["bias"] * (self.bias is not None) + [activation or self.activation or ""]
+        n, k = self.weight.shape
+        fields: Dict[str, Any] = dict(m=rows, n=n, k=k, layout="rcr", a=word, b=word, out=word)
         if any(steps):
             fields["epilogue"] = "+".join(filter(None, steps))
         if self.bias is not None:
             fields["d"] = _dtypes.word_of(self.bias.dtype, "the bias")
         return Problem("gemm", **fields, preshuffle=packed)
 
-    def pack(self, rows: int = 128) -> None:
+    def pack(self, rows: int = 128, activation: Optional[str] = None) -> None:
         """Packs the weight for inputs of about so many rows; any number stays right. The weight
-        must be frozen and on a CPU. Call unpack() and pack() after the weight has changed."""
+        must be frozen and on a CPU. activation: what with_activation() will be given.
+
+        Each call compares the weight with what was packed. Where it has changed the call takes the
+        weight as it is, and the second call with the changed weight packs it again. See
+        docs/torch.md for the changes that PyTorch lets nobody see.
+        """
         if self.weight.requires_grad:
             raise Error("a weight that requires a gradient is not packed, because it will change; "
                         "call requires_grad_(False) first")
-        if self.weight.device.type != "cpu":
-            raise Error(f"weights are packed on a CPU only; this one lies on {self.weight.device}")
-        plan = _run.plan_for(self.problem(rows, packed=True), self.weight.device)
-        weight = self.weight.detach().contiguous()
-        packed = torch.empty(_abi.size("tsr_packed_bytes", plan), dtype=torch.uint8)
-        operands = (ctypes.c_void_p * len(plan.operands))(
-            *[weight.data_ptr() if op.name == "b" else 0 for op in plan.operands])
-        _abi.call("tsr_pack", plan, operands, len(plan.operands), packed.data_ptr(), None)
-        self.packed, self.kernel = packed, plan.kernel
+        why = why_not_packable(self.weight)
+        if why:
+            raise Error(f"the weight is not packed, because {why}")
+        self._copy = self._packed(_packed.Copy(rows, activation), self.weight)
 
-    def cold_seconds(self, rows: int, packed: bool) -> float:
+    def _packed(self, wish: _packed.Copy, weight: Tensor) -> _packed.Copy:
+        plan = _run.plan_for(self.problem(wish.rows, True, wish.activation), weight.device)
+        source = _packed.Source(weight)
+        laid = weight.detach().contiguous()
+        memory = torch.empty(_abi.size("tsr_packed_bytes", plan), dtype=torch.uint8)
+        operands = (ctypes.c_void_p * len(plan.operands))(
+            *[laid.data_ptr() if op.name == "b" else 0 for op in plan.operands])
+        _abi.call("tsr_pack", plan, operands, len(plan.operands), memory.data_ptr(), None)
+        made = _packed.Copy(wish.rows, wish.activation)
+        made.kernel, made.memory = plan.kernel, _packed.mark(memory, source)
+        return made
+
+    def _packed_again(self, copy: _packed.Copy, weight: Tensor) -> Optional[_packed.Copy]:
+        """A copy of the weight as it is now, or None. The old copy stays whole, because another
+        thread may be reading it."""
+        if why_not_packable(weight) or not copy.was_seen(weight):
+            return None
+        try:
+            self._copy = self._packed(copy, weight)
+        except Error:  # no kernel packs the weight's new type or size
+            self.unpack()
+        return self._copy
+
+    def cold_seconds(self, rows: int, packed: bool, activation: Optional[str] = None) -> float:
         """The measured time of a call whose weight is in no cache, as it is in a model: the other
         layers have passed through the caches since its last call."""
-        plan = _run.plan_for(self.problem(rows, packed), self.weight.device,
+        plan = _run.plan_for(self.problem(rows, packed, activation), self.weight.device,
                              force=self.kernel if packed else None)
         x = self.weight.new_empty(rows, self.in_features).normal_()
         tensors = {"a": x, "b": self.packed if packed else self.weight.detach().contiguous(),
@@ -92,16 +126,22 @@ class Linear(torch.nn.Linear):
 
     def unpack(self) -> None:
         """Forgets the packed copy."""
-        self.packed = self.kernel = None
-
-    def _apply(self, *args: Any, **options: Any) -> Any:  # .to(), .cuda(), .half()
-        self.unpack()
-        return super()._apply(*args, **options)
-
-    def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)
-        self.unpack()
+        self._copy = None
 
     def extra_repr(self) -> str:
         more = f", activation={self.activation}" if self.activation else ""
         return super().extra_repr() + more + (", packed" if self.packed is not None else "")
+
+
+def why_not_packable(weight: Tensor) -> str:
+    """Why a copy of the weight would be of no use, or could not be told from an old one; "" where
+    nothing is in the way."""
+    if weight.device.type != "cpu":
+        return "kernels for GPUs take weights as they are"
+    if weight.requires_grad:
+        return "the weight requires a gradient and will change"
+    if weight.is_inference():
+        return "the weight was made in inference mode, where PyTorch counts no changes"
+    if not isinstance(weight, torch.nn.Parameter):
+        return "the weight is no parameter, but computed anew for each call"
+    return ""

@@ -7,7 +7,7 @@ import torch
 
 from .._abi import Error
 from .._layout import broadcast
-from . import _run
+from . import _packed, _run
 from ._operators import Operator, _library, check, register, total
 
 Tensor = torch.Tensor
@@ -19,6 +19,14 @@ ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
 def run_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None,
                activation: Optional[str] = None, packed: Optional[Tensor] = None,
                packed_for: Optional[str] = None) -> Tensor:
+    if packed is not None and not _packed.is_copy_of(packed, weight):
+        packed = packed_for = None  # the weight has changed since, or it is another one
+    return _run.run_gemm(x, weight, bias, activation, None, True, packed, packed_for)
+
+
+def run_packed_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], activation: Optional[str],
+                      packed: Tensor, packed_for: str) -> Tensor:
+    """run_linear() where the caller has compared the packed weight with the weight."""
     return _run.run_gemm(x, weight, bias, activation, None, True, packed, packed_for)
 
 

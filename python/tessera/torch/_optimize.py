@@ -8,8 +8,8 @@ from torch import nn
 
 from .._abi import Error
 from .._dispatcher import default_dispatcher
-from . import _conv, _fuse, _run
-from ._linear import Linear
+from . import _check, _conv, _fuse, _run
+from ._linear import Linear, why_not_packable
 
 Tensor = torch.Tensor
 
@@ -19,8 +19,11 @@ LEAST_GAIN = 0.05
 # A problem's measured seconds, with the weight as it is and with the packed one.
 Measured = Dict[str, Tuple[float, float]]
 
-# The modules of this package, which stay as they are.
-_OURS = (Linear, *_conv.MODULES.values())
+# A module, the class it had and the one that it got.
+Change = Tuple[nn.Module, type, type]
+
+_LAYERS = tuple(_fuse.CLASSES)
+_OURS = tuple(_fuse.CLASSES.values())
 
 
 class Layer(NamedTuple):
@@ -28,7 +31,7 @@ class Layer(NamedTuple):
 
     name: str                 # its path in the model
     problem: str              # the line; "" where the layer was left alone
-    activation: Optional[str]
+    activation: Optional[str]  # what a Sequential leaves to its kernel
     kernel: str
     source: str               # how the kernel was chosen
     predicted_seconds: float
@@ -36,8 +39,26 @@ class Layer(NamedTuple):
     note: str                 # why it was left alone, packed or not packed
 
 
+class Kept(NamedTuple):
+    """An activation that is a pass of its own."""
+
+    name: str
+    activation: str
+    note: str                 # why no kernel computes it
+
+
 class Report(List[Layer]):
-    """The layers in the model's order; str() is a table of them."""
+    """The layers in the model's order; str() is a table of them.
+
+    kept: the activations that no kernel computes. check: what comparing outputs and gradients on
+    the example gave. agrees: whether they agreed; None where nothing was compared.
+    """
+
+    def __init__(self, layers: Any = ()) -> None:
+        super().__init__(layers)
+        self.kept: List[Kept] = []
+        self.check = "not compared with the model as it was, because there is no example"
+        self.agrees: Optional[bool] = None
 
     def __str__(self) -> str:
         lines = []
@@ -48,102 +69,173 @@ class Report(List[Layer]):
             note = f"\n    {layer.note}" if layer.note else ""
             lines.append(f"{layer.name}: {layer.problem}\n    {layer.kernel} ({layer.source}), "
                          f"{layer.predicted_seconds * 1e6:.1f} us predicted{note}")
+        lines += [f"{kept.name}: {kept.activation} is a pass of its own, because {kept.note}"
+                  for kept in self.kept]
         done = sum(1 for layer in self if layer.problem)
-        return "\n".join([*lines, f"{done} of {len(self)} modules were replaced"])
+        return "\n".join([*lines, self.check, f"{done} of {len(self)} modules were replaced"])
 
 
-def optimize(model: nn.Module, *, rows: int = 128, example: Any = None, pack: bool = True,
-             fuse: bool = True) -> Tuple[nn.Module, Report]:
-    """Replaces each torch.nn.Linear, Conv1d, Conv2d and Conv3d of the model, in place, by that of
-    tessera.torch with the same parameters. Returns the model and a Report; print it.
+def optimize(model: nn.Module, example: Any = None, *, rows: int = 128, pack: bool = True,
+             fuse: bool = True, check: bool = True) -> Tuple[nn.Module, Report]:
+    """Gives each torch.nn.Linear, Conv1d, Conv2d and Conv3d of the model, in place, the class of
+    that name in tessera.torch. Returns the model, which is the same object, and a Report; print it.
 
+    Each module stays the object that it was, with its name, parameters, hooks and attributes.
+    example: one input of the model, a tuple of them, or a dictionary of named ones: the model runs
+    on it, and each layer's own input is taken; without it the report has convolutions of one image
+    of 56 x 56. check: with an example, outputs and gradients are compared before and after; where
+    they differ by more than half of their type's digits all is put back, and the report says so.
     rows: for how many rows of input kernels of Linear are chosen and weights packed; any number
-    stays right. example: one input of the model, or a tuple of them: the model runs on it once, and
-    each layer's own input is taken; without it the report has convolutions of one image of 56 x 56.
-    pack: frozen weights of Linear on a CPU get a second copy in a kernel's own form, where that is
-    at least 5% faster; each shape is measured for this, in up to seconds. fuse: an activation that
-    alone follows a layer is left to the kernel, where torch.fx can see it; a module whose forward
-    calls it as a function becomes a torch.fx.GraphModule, in evaluation mode only. The model
-    returned is another object only where that is the outermost module, or where the model is itself
-    such a layer.
+    stays right. pack: frozen weights of Linear on a CPU get a second copy in a kernel's own form,
+    where that is at least 5% faster; each shape is measured for this, in up to seconds. fuse: a
+    Sequential leaves an activation to the kernel of the layer before it, in each call whose layer
+    and activation have no hooks and need no gradient.
     """
-    seen = _inputs_seen(model, example) if example is not None else {}
-    words: Dict[int, str] = {}
-    if fuse:
-        model, words = _fuse.fuse(model)
-    report = Report()
-    made: Dict[int, nn.Module] = {}
+    inputs: Dict[int, Tensor] = {}
+    before = None
+    if example is not None:
+        before = _seen(model, example, inputs, check)
+    words = _fuse.candidates(model) if fuse else {}
+    report, changes = Report(), []
     measured: Measured = {}
-    for name, module in list(model.named_modules(remove_duplicate=False)):
-        if not isinstance(module, _fuse.LAYERS) or isinstance(module, _OURS):
-            continue
-        if id(module) not in made:
-            made[id(module)], layer = _replace(name, module, words.get(id(module)),
-                                               seen.get(id(module)), rows, pack, measured)
-            report.append(layer)
-        if made[id(module)] is module:
-            continue
-        if not name:
-            return made[id(module)], report
-        _fuse._set(model, name, made[id(module)])
+    for name, module in model.named_modules():
+        if isinstance(module, _LAYERS) and not isinstance(module, _OURS):
+            kind = type(module)
+            report.append(_take(name, module, words.get(id(module)), inputs.get(id(module)), rows,
+                                pack, measured))
+            if type(module) is not kind:
+                changes.append((module, kind, type(module)))
+    if fuse:
+        for container in _fuse.fuse(model):
+            changes.append((container, *reversed(type(container).__mro__[:2])))
+    report.kept = _kept(model, fuse)
+    if before is not None:
+        _compare(model, example, before, report, changes)
+    elif example is not None:
+        report.check = "not compared with the model as it was, because check=False was given"
     return model, report
 
 
-def _inputs_seen(model: nn.Module, example: Any) -> Dict[int, Tensor]:
-    """Each layer's last input, without memory, by the layer's id()."""
-    seen: Dict[int, Tensor] = {}
-
-    def look(module: nn.Module, inputs: Tuple[Any, ...]) -> None:
-        seen[id(module)] = inputs[0].to("meta")
-    hooks = [module.register_forward_pre_hook(look) for module in model.modules()
-             if isinstance(module, _fuse.LAYERS)]
+def _seen(model: nn.Module, example: Any, inputs: Dict[int, Tensor], check: bool
+          ) -> Optional[_check.Seen]:
+    """What the model gives for the example; each layer's last input, without memory, by the
+    layer's id(), goes to `inputs`."""
+    def look(module: nn.Module, arguments: Tuple[Any, ...], named: Dict[str, Any]) -> None:
+        given = _check.tensors_in([arguments, named])
+        if given:
+            inputs[id(module)] = given[0].detach().to("meta")
+    hooks = [module.register_forward_pre_hook(look, with_kwargs=True) for module in model.modules()
+             if isinstance(module, _LAYERS)]
     try:
-        with torch.no_grad():
-            model(*(example if isinstance(example, tuple) else (example,)))
+        if check:
+            return _check.look(model, example)
+        _check.outputs_of(model, example)
+        return None
     finally:
         for hook in hooks:
             hook.remove()
-    return seen
+
+
+def _compare(model: nn.Module, example: Any, before: _check.Seen, report: Report,
+             changes: List[Change]) -> None:
+    """Writes into the report how far the model is from what it was, and puts all back where that
+    is too far."""
+    limit = _check.limit_of([*before.outputs, *before.gradients])
+    found = _check.Distances(float("nan"), float("nan"))  # which is within no limit
+    try:
+        after = _check.look(model, example)
+        lost = "" if before.why_none else after.why_none
+        what = f"it gives no gradients, because {lost}" if lost else ""
+        if not lost:
+            found = _check.distances(after, before)
+            what = _words(found, before)
+    except Exception as error:  # whatever the model's own code raises
+        what = f"it raised {type(error).__name__}: {error}"
+    report.agrees = found.most <= limit
+    if not report.agrees and changes:
+        _set(changes, 1)
+        # A model that never gives the same twice cannot be compared with itself either.
+        own = _check.distances(_check.look(model, example), before)
+        report.agrees = found.most <= 4 * own.most
+        if report.agrees:
+            _set(changes, 2)
+            what += f"; two runs of the model as it was differ by {own.most:.1e}"
+    report.check = f"compared on the example: {what}"
+    if not report.agrees:
+        _put_back(report, changes, f"the model changed on its example: {what}; the limit is "
+                                   f"{limit:.1e}")
+
+
+def _put_back(report: Report, changes: List[Change], note: str) -> None:
+    report.check, report.kept = f"all was put back, because {note}", []
+    report[:] = [Layer(layer.name, "", None, "", "", 0.0, False, note if layer.problem else
+                       layer.note) for layer in report]
+    for module, *_ in changes:
+        module.__dict__.pop("_copy", None)
+
+
+def _words(found: _check.Distances, before: _check.Seen) -> str:
+    outputs = f"outputs differ by {found.outputs:.1e} of the greatest element"
+    if before.why_none:
+        return f"{outputs}; gradients were not compared, because {before.why_none}"
+    return f"{outputs}, gradients by {found.gradients:.1e}"
+
+
+def _set(changes: List[Change], which: int) -> None:
+    """1: each module's former class. 2: the one that it got."""
+    for change in changes:
+        change[0].__class__ = change[which]
+
+
+def _kept(model: nn.Module, fuse: bool) -> List[Kept]:
+    """Activations that no Sequential leaves to a kernel, and why."""
+    before = {id(after): layer for module in model.modules()
+              for layer, after in _fuse.neighbours(module)}
+    kept = []
+    for name, module in model.named_modules():
+        word = _fuse.word_of(module)
+        if word is None:
+            continue
+        layer = before.get(id(module))
+        if not fuse:
+            kept.append(Kept(name, word, "fuse=False was given"))
+        elif layer is None:
+            kept.append(Kept(name, word, "no Sequential has it after another module, and what the "
+                                         "code of a forward does with it nobody can know"))
+        elif isinstance(layer, _LAYERS) and type(layer) not in _OURS:
+            kept.append(Kept(name, word, "the layer before it was left alone"))
+        elif type(layer) not in _OURS:
+            kept.append(Kept(name, word, f"it follows a {type(layer).__name__}"))
+        elif layer.activation is not None:
+            kept.append(Kept(name, word, f"its layer has {layer.activation} already"))
+    return kept
 
 
 def _refusal(module: nn.Module) -> str:
-    if type(module) not in _fuse.LAYERS:
+    if type(module) not in _LAYERS:
         return f"it is a {type(module).__name__}, which may compute something else"
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks,
-             module._backward_pre_hooks)
-    if any(hooks):
-        return "it has hooks, which would be lost"
-    if hasattr(module, "parametrizations"):
-        return "its weight is computed anew for each call"
+    if "forward" in module.__dict__:
+        return "its forward was replaced by another one"
     return ""
 
 
-def _replace(name: str, module: nn.Module, activation: Optional[str], seen: Optional[Tensor],
-             rows: int, pack: bool, measured: Measured) -> Tuple[nn.Module, Layer]:
-    note = _refusal(module)
+def _take(name: str, module: nn.Module, word: Optional[str], seen: Optional[Tensor], rows: int,
+          pack: bool, measured: Measured) -> Layer:
+    note, kind = _refusal(module), type(module)
     if not note:
         try:
-            if not isinstance(module, nn.Linear):
-                return _replaced_conv(name, module, activation, seen)
+            module.__class__ = _fuse.CLASSES[kind]
+            if not isinstance(module, Linear):
+                return _taken_conv(name, module, word, seen)
             if seen is not None:
                 rows = max(seen.numel() // max(module.in_features, 1), 1)
-            return _replaced(name, module, activation, rows, pack, measured)
+            return _taken(name, module, word, rows, pack, measured)
         except Error as error:
-            note = str(error)
-    kept = module if activation is None else nn.Sequential(module, _module_of(activation))
-    return kept, Layer(name, "", activation, "", "", 0.0, False, note)
+            module.__class__, note = kind, str(error)
+    return Layer(name, "", None, "", "", 0.0, False, note)
 
 
-def _module_of(activation: str) -> nn.Module:
-    """The activation again, for a layer that lost it and cannot have it in a kernel."""
-    if activation.startswith("gelu"):
-        return nn.GELU("tanh" if activation == "gelu_tanh" else "none")
-    return {word: kind for kind, word in _fuse.MODULES.items()}[activation]()
-
-
-def _replaced_conv(name: str, module: nn.Module, activation: Optional[str],
-                   seen: Optional[Tensor]) -> Tuple[nn.Module, Layer]:
-    made = _conv.MODULES[type(module)].of(module, activation)  # type: ignore[index]
+def _taken_conv(name: str, made: Any, word: Optional[str], seen: Optional[Tensor]) -> Layer:
     note = ""
     if seen is None:
         size = _conv.EXAMPLE_SIZES[len(made.stride) - 1]
@@ -151,34 +243,33 @@ def _replaced_conv(name: str, module: nn.Module, activation: Optional[str],
         note = f"chosen for an image of {' x '.join(map(str, size))}, because there is no example"
     device = made.weight.device
     dispatcher = default_dispatcher(_run.device_key(device, "the weight"))
-    choice = dispatcher.select(made.problem(seen), threads=_run.threads_on(device))
-    return made, Layer(name, choice["problem"], activation, choice["kernel"], choice["source"],
-                       choice["predicted_seconds"], False, note)
+    choice = dispatcher.select(made.problem(seen, word), threads=_run.threads_on(device))
+    return Layer(name, choice["problem"], word, choice["kernel"], choice["source"],
+                 choice["predicted_seconds"], False, note)
 
 
-def _replaced(name: str, module: nn.Linear, activation: Optional[str], rows: int, pack: bool,
-              measured: Measured) -> Tuple[nn.Module, Layer]:
-    made = Linear.of(module, activation)
+def _taken(name: str, made: Linear, word: Optional[str], rows: int, pack: bool, measured: Measured
+           ) -> Layer:
     device = made.weight.device
     dispatcher = default_dispatcher(_run.device_key(device, "the weight"))
     threads = _run.threads_on(device)
-    choice = dispatcher.select(made.problem(rows), threads=threads)
-    note = _why_not_packed(made, pack)
+    choice = dispatcher.select(made.problem(rows, activation=word), threads=threads)
+    why = why_not_packable(made.weight) if pack else "pack=False was given"
+    note = f"not packed, because {why}" if why else ""
     if not note:
         try:
-            other = dispatcher.select(made.problem(rows, packed=True), threads=threads)
-            note = _pack(made, rows, choice, other, measured)
+            other = dispatcher.select(made.problem(rows, True, word), threads=threads)
+            note = _pack(made, rows, word, choice, other, measured)
         except Error as error:
             note = f"not packed, because {error}"
     if made.packed is not None:
         choice = other
-    layer = Layer(name, choice["problem"], activation, choice["kernel"], choice["source"],
-                  choice["predicted_seconds"], made.packed is not None, note)
-    return made, layer
+    return Layer(name, choice["problem"], word, choice["kernel"], choice["source"],
+                 choice["predicted_seconds"], made.packed is not None, note)
 
 
-def _pack(made: Linear, rows: int, plain: Dict[str, Any], packed: Dict[str, Any],
-          measured: Measured) -> str:
+def _pack(made: Linear, rows: int, word: Optional[str], plain: Dict[str, Any],
+          packed: Dict[str, Any], measured: Measured) -> str:
     """Packs the weight where that is faster, by prediction and measured. Returns why, or why not.
     Layers of one shape are measured once."""
     if packed["predicted_seconds"] > plain["predicted_seconds"]:
@@ -186,9 +277,10 @@ def _pack(made: Linear, rows: int, plain: Dict[str, Any], packed: Dict[str, Any]
     key = plain["problem"]
     if key in measured and measured[key][1] > measured[key][0] * (1 - LEAST_GAIN):
         return _timed("not packed", *measured[key])
-    made.pack(rows)
+    made.pack(rows, word)
     if key not in measured:
-        measured[key] = (made.cold_seconds(rows, False), made.cold_seconds(rows, True))
+        measured[key] = (made.cold_seconds(rows, False, word),
+                         made.cold_seconds(rows, True, word))
     if measured[key][1] <= measured[key][0] * (1 - LEAST_GAIN):
         return _timed("packed", *measured[key])
     made.unpack()
@@ -198,13 +290,3 @@ def _pack(made: Linear, rows: int, plain: Dict[str, Any], packed: Dict[str, Any]
 def _timed(what: str, plain: float, packed: float) -> str:
     return (f"{what}, because from cold caches {plain * 1e6:.1f} us were measured with the weight "
             f"as it is, and {packed * 1e6:.1f} us with the packed one")
-
-
-def _why_not_packed(made: Linear, pack: bool) -> str:
-    if not pack:
-        return "not packed, because pack=False was given"
-    if made.weight.device.type != "cpu":
-        return "not packed, because kernels for GPUs take weights as they are"
-    if made.weight.requires_grad:
-        return "not packed, because the weight requires a gradient and will change"
-    return ""
