@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 
 import numpy
 
@@ -78,7 +79,8 @@ def ways():
             lambda: tessera.matmul(a, b, bias=bias, activation="relu", residual=residual, out=out,
                                    dispatcher=dispatcher)),
     })
-    _warm.remember(table, _warm.call_slowly(table, warm, options), plan, (0, 1, 4), warm)
+    owner = types.SimpleNamespace(_table=table, _held=plan._held)
+    _warm.remember(owner, _warm.call_slowly(table, warm, options), plan, (0, 1, 4), warm)
     found["matmul's table through ctypes alone"] = repeated(
         lambda: _warm.call_slowly(table, warm, options))
     return found

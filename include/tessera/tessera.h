@@ -19,6 +19,9 @@
  *   _destroy function, which takes NULL too. Handles may be destroyed in any order: what a handle
  *   needs of others, it keeps. Handles may be used by several threads at once, except for a problem
  *   or a kernel set whose fields are being set.
+ * - A handle must not be destroyed while a call that was given it runs, in whatever thread, and
+ *   must not be used afterwards. The library counts no calls: a caller whose threads share a handle
+ *   waits for their calls first, or counts them. (The Python package does, see docs/python.md.)
  * - A text that a function returns through a char** is released by tsr_free().
  * - A struct of options begins with struct_size, which TSR_INIT sets. All other fields may be zero,
  *   which means the default. NULL instead of the struct means all defaults. A struct of a later

@@ -95,7 +95,9 @@ static int read_operands(Call* call, PyObject* operands) {
   return 1;
 }
 
-/* None after a launch, or its status. The caller's value keeps the plan while the GIL is away. */
+/* None after a launch, or its status. The table's value holds the plan's address (_abi.Owned), and
+ * this call holds the value, so that the plan is destroyed when the launch has returned, though
+ * another thread closes it while the GIL is away. */
 static PyObject* launch_entry(Call* call, PyObject* value) {
   PyObject* const bytes = PyTuple_GetItem(value, 0);
   const Entry* const entry = bytes == NULL ? NULL : (const Entry*)PyBytes_AsString(bytes);

@@ -5,9 +5,12 @@ This is the one module that names C types. It follows include/tessera/tessera.h 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import pathlib
 from typing import Any, Dict, List, Optional
+
+from ._values import Error, number, shown, whole
 
 ABI = 1
 _HERE = pathlib.Path(__file__).resolve().parent
@@ -19,22 +22,6 @@ CODES = ("ok", "invalid_argument", "parse_error", "not_found", "unsupported", "i
          "internal", "cancelled")
 
 
-class Error(RuntimeError):
-    """What the library refuses or fails at, as a sentence.
-
-    code: one word of CODES, such as "invalid_argument". details: longer evidence, such as a
-    compiler's output; may be "".
-    """
-
-    def __init__(self, sentence: str, code: str = "invalid_argument", details: str = "") -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.details = details
-
-    def __reduce__(self) -> Any:  # an exception of a worker process arrives whole
-        return Error, (str(self), self.code, self.details)
-
-
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t,
                             ctypes.c_size_t, ctypes.c_char_p)
 STOP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
@@ -44,16 +31,24 @@ _P, _S, _INT = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
 _SIZE, _DOUBLE = ctypes.c_size_t, ctypes.c_double
 
 
+_RULES = {_INT: lambda name, value: whole(name, value, -2**31, 2**31),
+          ctypes.c_int64: lambda name, value: whole(name, value, -2**63, 2**63),
+          ctypes.c_uint64: lambda name, value: whole(name, value, 0, 2**64),
+          _DOUBLE: number}
+
+
 class _Options(ctypes.Structure):
     """A struct of options: struct_size is set, what is not given is zero."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(struct_size=ctypes.sizeof(type(self)))
         for name, value in fields.items():
-            try:
-                setattr(self, name, value)
-            except TypeError:
-                raise Error(f"{name} cannot be {value!r}") from None
+            self.set(name, value)
+
+    def set(self, name: str, value: Any, what: str = "") -> None:
+        """Sets a field, which ctypes would cut to its bits. what: its name in a sentence."""
+        rule = _RULES.get(dict(self._fields_)[name])
+        setattr(self, name, value if rule is None else rule(what or name, value))
 
 
 class Callbacks(_Options):
@@ -237,11 +232,12 @@ def call(name: str, *arguments: Any) -> None:
     """Calls a function, with the GIL released. Raises Error where it fails."""
     try:
         status = function(name)(*arguments)
-    except ctypes.ArgumentError as error:
+    except ctypes.ArgumentError:
         for argument in arguments:
             if isinstance(argument, Handle):
                 argument._as_parameter_  # says that it was closed
-        raise Error(f"{name}: {error}") from None
+        kinds = ", ".join(type(argument).__name__ for argument in arguments)
+        raise Error(f"{name} takes other arguments than {kinds}") from None
     if status != 0:
         raise last_error(status)
 
@@ -274,35 +270,74 @@ def encode(word: Any) -> Optional[bytes]:
     if word is None:
         return None
     if not isinstance(word, (str, bytes, os.PathLike)):
-        raise Error(f"a text or a path is needed, got {type(word).__name__} {word!r}")
-    encoded = os.fsencode(word)
+        raise Error(f"a text or a path is needed, got {shown(word)}")
+    try:
+        encoded = os.fsencode(word)
+    except Exception:  # half of a surrogate pair, or a path that has no name
+        raise Error(f"a text must be one that UTF-8 can hold, got {ascii(word)}") from None
     if b"\0" in encoded:
-        raise Error(f"a text must not hold a zero byte, got {word!r}")
+        raise Error(f"a text must not hold a zero byte, got {ascii(word)}")
     return encoded
+
+
+def as_json(value: Any, takes: str) -> str:
+    """A value as JSON. takes: who takes it, with the verb of a sentence."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise Error(f"{takes} words, numbers that are finite, True, False, None, and lists and "
+                    f"dicts of them, got {shown(value)}") from None
+
+
+def given_json(given: Any) -> Optional[bytes]:
+    """What from_json() is given: a text, or a value that becomes one."""
+    return encode(given if isinstance(given, str) else as_json(given, "from_json takes"))
+
+
+class Owned(ctypes.c_void_p):
+    """The address of an object of the library, which is given back when nobody holds it any more.
+
+    Each call holds the address that it was given until it has returned, so that Python's own count
+    of references is the count of calls in flight.
+    """
+
+    kind = ""  # one of HANDLES
+
+    def __del__(self) -> None:
+        try:
+            if self.value:
+                getattr(library(), f"tsr_{self.kind}_destroy")(self.value)
+        except Exception:  # the interpreter is ending, and the library's memory ends with it
+            pass
 
 
 class Handle:
     """An object of the library. It is given back when Python forgets it, or by close()."""
 
     _kind = ""  # one of HANDLES
-    _address = 0
+    _held: Optional[Owned] = None
 
     def _make(self, name: str, *arguments: Any) -> None:
-        made = ctypes.c_void_p()
+        made = Owned()
+        made.kind = self._kind
         call(name, *arguments, ctypes.byref(made))
-        self._address = made.value or 0
+        self._held = made
 
     @property
-    def _as_parameter_(self) -> ctypes.c_void_p:
-        if not self._address:
+    def _as_parameter_(self) -> Owned:
+        held = self._held
+        if held is None:
             raise Error(f"the {self._kind} was closed, and cannot be used any more")
-        return ctypes.c_void_p(self._address)
+        return held
+
+    @property
+    def _address(self) -> int:
+        return self._as_parameter_.value or 0
 
     def close(self) -> None:
-        """Gives the object back. Using it afterwards is an Error; closing it again is not."""
-        address, self._address = self._address, 0
-        if address:
-            getattr(library(), f"tsr_{self._kind}_destroy")(address)
+        """Gives the object back, when the last call of another thread that uses it has returned.
+        Using it afterwards is an Error; closing it again is not."""
+        self._held = None
 
     def __reduce__(self) -> Any:
         raise Error(f"a {self._kind} cannot be copied or pickled, because its memory belongs to "
@@ -313,9 +348,3 @@ class Handle:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        try:
-            self.close()
-        except Exception:  # the interpreter is ending, and the library's memory ends with it
-            pass

@@ -6,9 +6,12 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _abi, _arrays, _attention_shapes, _dtypes, _paged
 from ._abi import Error
+from ._arrays import Array
 from ._attention_shapes import Tokens
+from ._checks import refusal
 from ._dispatcher import Dispatcher, check_views, dispatcher_for
 from ._problem import Problem
+from ._values import shown
 
 _ROTARY = ("interleaved", "half")
 
@@ -22,11 +25,13 @@ class Options(NamedTuple):
     room: Optional[int]  # of a sequence whose keys lie in pages
 
 
-def append_kv(k_cache: Any, v_cache: Any, k_new: Any, v_new: Any, seqlens_k: Any, *, q: Any = None,
-              cos: Any = None, sin: Any = None, rotary: Optional[str] = None,
+def append_kv(k_cache: Array, v_cache: Array, k_new: Array, v_new: Array, seqlens_k: Any, *,
+              q: Optional[Array] = None, cos: Optional[Array] = None,
+              sin: Optional[Array] = None, rotary: Optional[str] = None,
               seqlens_q: Any = None, max_seqlen_q: Optional[int] = None, page_table: Any = None,
               page_starts: Any = None, check_pages: Optional[bool] = None, layout: str = "bshd",
-              out: Any = None, stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+              out: Optional[Array] = None, stream: Any = None,
+              dispatcher: Optional[Dispatcher] = None) -> Any:
     """Writes new keys and values behind those that a cache has, in place.
 
     k_cache: (batch, room, heads_kv, hdim), v_cache: (batch, room, heads_kv, hdim_v), k_new: (batch,
@@ -60,21 +65,18 @@ def append_kv(k_cache: Any, v_cache: Any, k_new: Any, v_new: Any, seqlens_k: Any
         room = max(rooms, default=0) if pages[0] is not None else None
         out = _call(options._replace(longest_q=longest, room=room), arrays, stream, dispatcher)
         if report is not None:
-            _paged.check_report(report, *pages, _shape_of(k_cache, "k_cache")[0])
+            _paged.check_report(report, *pages, _arrays.shape_of(k_cache, "k_cache")[0])
         return out
-    except Error as error:
-        text = str(error)
-        if text.startswith("fmha"):
-            raise
-        raise Error(f"append_kv: {text}", error.code, error.details) from None
+    except Exception as failure:
+        raise refusal(append_kv, locals(), failure) from None
 
 
 # ---- Options and lengths -------------------------------------------------------------------------
 
 def checked(rotary: Optional[str], q: Any, cos: Any, sin: Any, out: Any, layout: Any) -> Options:
     _attention_shapes.layout_word(layout)
-    if rotary is not None and rotary not in _ROTARY:
-        raise Error(f"rotary must be None or one of {', '.join(_ROTARY)}, got {rotary!r}")
+    if rotary is not None and (not isinstance(rotary, str) or rotary not in _ROTARY):
+        raise Error(f"rotary must be None or one of {', '.join(_ROTARY)}, got {shown(rotary)}")
     for name, array in (("cos", cos), ("sin", sin)):
         if (array is None) != (rotary is None):
             raise Error(f"rotary={rotary!r} {'needs' if rotary else 'has no'} {name}")
@@ -83,11 +85,6 @@ def checked(rotary: Optional[str], q: Any, cos: Any, sin: Any, out: Any, layout:
     if q is None and out is not None:
         raise Error("out is for q, which is turned into it; got out and no q")
     return Options(layout, rotary, None, None)
-
-
-def _shape_of(array: Any, name: str) -> Tuple[int, ...]:
-    shape = getattr(array, "shape", None)
-    return _arrays.view_of(array, name).shape if shape is None else tuple(shape)
 
 
 def pages_of(k_cache: Any, k_new: Any, table: Any, starts: Any, is_checked: Optional[bool]
@@ -101,17 +98,17 @@ def pages_of(k_cache: Any, k_new: Any, table: Any, starts: Any, is_checked: Opti
 def rooms_of(k_cache: Any, pages: Tuple[Any, Any], layout: str) -> Tuple[int, List[int]]:
     """How many sequences there are, and how many keys each has room for. Of a list on a GPU, which
     is not read, as many as all entries have."""
-    cache = _shape_of(k_cache, "k_cache")
+    cache = _arrays.shape_of(k_cache, "k_cache")
     table, starts = pages
     if table is None:
         if len(cache) != 4:
             raise Error(f"k_cache must have 4 dimensions, got {len(cache)}")
         return cache[0], [_attention_shapes.tokens_in(cache, layout)] * cache[0]
-    size, entries = _paged.page_size(cache, layout), _shape_of(table, "page_table")
+    size, entries = _paged.page_size(cache, layout), _arrays.shape_of(table, "page_table")
     room = _paged.room_of(entries, size, None)
     if starts is None:
         return entries[0], [room] * entries[0]
-    batch = _shape_of(starts, "page_starts")[0] - 1
+    batch = _arrays.shape_of(starts, "page_starts")[0] - 1
     if not _arrays.is_on_host(starts):
         return batch, [room] * batch
     sums = starts.tolist()
@@ -122,7 +119,7 @@ def lengths_of(cache: Tuple[int, List[int]], k_new: Any, seqlens_k: Any, seqlens
              most: Optional[int], layout: str) -> Tuple[Dict[str, Any], Optional[int]]:
     """seqlens_k, and seqlens_q where it is given, in int32, and how many new tokens packed
     sequences have at most. cache: how many sequences it has, and the room of each."""
-    new = _shape_of(k_new, "k_new")
+    new = _arrays.shape_of(k_new, "k_new")
     _attention_shapes.check_rank("k_new", len(new))
     is_packed = len(new) == 3
     if is_packed and seqlens_q is None:
@@ -138,7 +135,8 @@ def lengths_of(cache: Tuple[int, List[int]], k_new: Any, seqlens_k: Any, seqlens
     if _arrays.is_on_host(seqlens_k):
         before = _attention_shapes.row_of_numbers("seqlens_k", seqlens_k)
         _attention_shapes.check_count("seqlens_k", len(before), batch)
-        ends = rooms if cos is None else [min(room, int(cos.shape[0])) for room in rooms]
+        positions = 0 if cos is None else (*_arrays.shape_of(cos, "cos"), 0)[0]
+        ends = rooms if cos is None else [min(room, positions) for room in rooms]
         _check_places(before.tolist(), counts, ends)
         found["seqlens_k"] = sys.modules["numpy"].ascontiguousarray(before, "int32")
     if longest is not None:
@@ -179,7 +177,8 @@ def _check_places(before: List[int], counts: Optional[List[int]], ends: List[int
 def _call(options: Options, arrays: Dict[str, Any], stream: Any,
           dispatcher: Optional[Dispatcher]) -> Any:
     address = _arrays.stream_address(stream)
-    given = {name: array for name, array in arrays.items() if array is not None}
+    given = {name: array for name, array in arrays.items()
+             if array is not None or name in ("k", "v", "k_new", "v_new")}
     views = {name: _arrays.view_of(array, name, address) for name, array in given.items()}
     chosen = dispatcher_for(dispatcher, views["k"])
     check_views(chosen, list(views.items()))

@@ -10,8 +10,12 @@ import ctypes
 import sys
 from typing import Any, NamedTuple, Optional, Tuple
 
-from . import _dtypes
+from . import _dtypes, _values
 from ._abi import Error
+
+
+# An argument that view_of() takes.
+Array = Any
 
 
 class View(NamedTuple):
@@ -128,11 +132,34 @@ def _from_buffer(array: Any, what: str) -> View:
 
 def view_of(array: Any, what: str, stream: Optional[int] = None) -> View:
     """The View of an array. stream: the GPU's stream on which it will be used, an address."""
-    if hasattr(array, "__array_interface__") and hasattr(array, "dtype"):
-        return _from_interface(array, what)
-    if hasattr(array, "__dlpack__"):
-        return _from_dlpack(array, stream, what)
-    return _from_buffer(array, what)
+    try:
+        if hasattr(array, "__array_interface__") and hasattr(array, "dtype"):
+            return _from_interface(_not_a_scalar(array), what)
+        if hasattr(array, "__dlpack__"):
+            return _from_dlpack(array, stream, what)
+        return _from_buffer(array, what)
+    except Error:
+        raise
+    except Exception as error:  # what another package's array raises, or one that is none
+        raise Error(f"{what} must be an array (NumPy, DLPack or the buffer protocol), but reading "
+                    f"this {type(array).__name__} failed ({type(error).__name__})") from error
+
+
+def _not_a_scalar(array: Any) -> Any:
+    """NumPy's scalars show memory that is gone when they have shown it. A copy has its own, and
+    nothing may be written there."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(array, numpy.generic):
+        return array
+    made = numpy.array(array)
+    made.flags.writeable = False
+    return made
+
+
+def shape_of(array: Any, what: str) -> Tuple[int, ...]:
+    """Of a package's array without reading its memory."""
+    shape = getattr(array, "shape", None)
+    return tuple(shape) if isinstance(shape, tuple) else view_of(array, what).shape
 
 
 def empty(shape: Tuple[int, ...], word: str, like: Any, view: View) -> Any:
@@ -167,22 +194,28 @@ def check_output(view: View, what: str) -> None:
     if type(owner).__module__.partition(".")[0] in ("jax", "jaxlib"):
         raise Error(f"{what} is an array of JAX, which may not be written; leave it out")
     for size, stride in zip(view.shape, view.strides):
-        if stride == 0 and size > 1:
+        if stride == 0 and size > 1 and 0 not in view.shape:
             raise Error(f"{what} has stride 0 over {size} elements, so that results would overlap")
 
 
 def is_on_host(array: Any) -> bool:
     place = getattr(array, "__dlpack_device__", None)
-    return place is None or _DEVICES.get(int(place()[0])) == "cpu"
+    try:
+        return place is None or _DEVICES.get(int(place()[0])) == "cpu"
+    except Exception as error:
+        raise Error(f"an array of the type {type(array).__name__} does not say where it lies "
+                    f"({type(error).__name__})") from error
+
+
+_STREAM = ("cuda_stream", "ptr", "handle")  # what objects of PyTorch and CuPy call the address
 
 
 def stream_address(stream: Any) -> Optional[int]:
     """A stream given as an address, or as an object of PyTorch (cuda_stream) or CuPy (ptr)."""
-    if stream is None or isinstance(stream, int):
-        return stream or None
-    for attribute in ("cuda_stream", "ptr", "handle"):
-        address = getattr(stream, attribute, None)
-        if isinstance(address, int):
-            return address or None
+    if stream is None:
+        return None
+    for given in (stream, *(getattr(stream, name, None) for name in _STREAM)):
+        if isinstance(given, int):
+            return _values.whole("stream", given, 0, 2**64) or None
     raise Error("stream must be an address, or an object with cuda_stream or ptr, got "
                 f"{type(stream).__name__}")

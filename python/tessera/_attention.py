@@ -7,9 +7,12 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from . import (_abi, _arrays, _attention_dropout, _attention_scales, _attention_shapes, _dtypes,
                _paged, _warm)
 from ._abi import Error
+from ._arrays import Array
+from ._checks import checked, refusal
 from ._attention_shapes import Options
 from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
 from ._problem import Problem
+from ._values import flag
 
 # The order in which a call's arrays stand in the table of plans. added: bias or slopes.
 SLOTS = ("q", "k", "v", "added", "seqlens_q", "seqlens_k", "page_table", "page_starts", "bad_page",
@@ -20,13 +23,15 @@ _RESULTS = SLOTS.index("out")
 class _Wanted(NamedTuple):
     """The results beside out."""
 
-    lse: bool
+    lse: bool  # stored
     random: bool
+    asked_lse: bool  # returned
 
 
-def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any = None,
-              sink: int = 0, bias: Any = None, slopes: Any = None, scale: Optional[float] = None,
-              soft_cap: float = 0.0, seqlens_q: Any = None, seqlens_k: Any = None,
+def attention(q: Array, k: Array, v: Array, *, mask: Optional[str] = None, window: Any = None,
+              sink: int = 0, bias: Optional[Array] = None, slopes: Optional[Array] = None,
+              scale: Optional[float] = None, soft_cap: float = 0.0, seqlens_q: Any = None,
+              seqlens_k: Any = None,
               max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None,
               skip_q: int = 0, page_table: Any = None, page_starts: Any = None,
               check_pages: Optional[bool] = None, dropout: float = 0.0, seed: Any = None,
@@ -34,7 +39,7 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
               scale_o: Any = None, scale_block_q: Optional[int] = None,
               scale_block_k: Optional[int] = None, num_splits: int = 0,
               return_lse: bool = False, return_random: bool = False, layout: str = "bshd",
-              out: Any = None, lse: Any = None, stream: Any = None,
+              out: Optional[Array] = None, lse: Optional[Array] = None, stream: Any = None,
               dispatcher: Optional[Dispatcher] = None) -> Any:
     """softmax(scale * q @ k.T + bias) @ v of each sequence and head.
 
@@ -96,16 +101,19 @@ def attention(q: Any, k: Any, v: Any, *, mask: Optional[str] = None, window: Any
         scales = _attention_scales.arrays_of((descale_q, descale_k, descale_v, scale_o), q, out)
         arrays = (q, k, v, slopes if bias is None else bias, *lengths, *pages, report, words,
                   *scales, out, lse, None)
-        wanted = _Wanted(return_lse or lse is not None, return_random)
+        return_lse = flag("return_lse", return_lse)
+        wanted = _Wanted(return_lse or lse is not None, flag("return_random", return_random),
+                         return_lse)
         results = _call(options, arrays, wanted, stream, dispatcher)
         if report is not None:
-            _paged.check_report(report, *pages, _shape_of(k, "k")[0])
-    except Error as error:
-        raise _named(error) from None
-    asked = [results[0], *results[1:2] * return_lse, *results[2:] * return_random]
+            _paged.check_report(report, *pages, _arrays.shape_of(k, "k")[0])
+    except Exception as failure:
+        raise refusal(attention, locals(), failure) from None
+    asked = [results[0], *results[1:2] * wanted.asked_lse, *results[2:] * wanted.random]
     return tuple(asked) if len(asked) > 1 else asked[0]
 
 
+@checked
 def attention_problem(*, batch: int, heads: int, seqlen_q: int, seqlen_k: int, hdim: int,
                       heads_kv: Optional[int] = None, hdim_v: Optional[int] = None,
                       dtype: Any = "fp32", mask: Optional[str] = None, window: Any = None,
@@ -143,20 +151,7 @@ def attention_problem(*, batch: int, heads: int, seqlen_q: int, seqlen_k: int, h
                                        **fields})
 
 
-def _named(error: Error) -> Error:
-    """The same error, with the function's name before a sentence that has none."""
-    text = str(error)
-    if text.startswith("fmha"):
-        return error
-    return Error(f"attention: {text}", error.code, error.details)
-
-
 # ---- Lengths -------------------------------------------------------------------------------------
-
-def _shape_of(array: Any, name: str) -> Tuple[int, ...]:
-    shape = getattr(array, "shape", None)
-    return _arrays.view_of(array, name).shape if shape is None else tuple(shape)
-
 
 def _lengths(q: Any, k: Any, seqlens_q: Any, seqlens_k: Any, most: Tuple[Any, Any], layout: Any,
              pages: Tuple[Any, Any]
@@ -170,7 +165,7 @@ def _lengths(q: Any, k: Any, seqlens_q: Any, seqlens_k: Any, most: Tuple[Any, An
     if not has_lengths and most_q is None and most_k is None:
         return (None, None), (None, None)
     _attention_shapes.layout_word(layout)
-    shapes = [_shape_of(array, name) for name, array in (("q", q), ("k", k))]
+    shapes = [_arrays.shape_of(array, name) for name, array in (("q", q), ("k", k))]
     for name, shape in zip("qk", shapes):
         _attention_shapes.check_rank(name, len(shape))
     is_packed = has_lengths and len(shapes[0]) == 3
@@ -195,10 +190,10 @@ def _paged_lengths(q: Any, k: Any, given: Tuple[Any, Any],
                    most: Tuple[Optional[int], Optional[int]], layout: Any, pages: Tuple[Any, Any]
                    ) -> Tuple[Tuple[Any, Any], Tuple[Optional[int], Optional[int]]]:
     """The same where the keys lie in pages, and how many keys a sequence has room for."""
-    shape, table = _shape_of(q, "q"), _shape_of(pages[0], "page_table")
+    shape, table = _arrays.shape_of(q, "q"), _arrays.shape_of(pages[0], "page_table")
     _attention_shapes.check_rank("q", len(shape))
     is_packed = len(shape) == 3
-    longest_k = _paged.room_of(table, _paged.page_size(_shape_of(k, "k"), layout), most[1])
+    longest_k = _paged.room_of(table, _paged.page_size(_arrays.shape_of(k, "k"), layout), most[1])
     if most[0] is not None and not is_packed:
         raise Error(f"max_seqlen_q is for packed tokens, q of 3 dimensions and seqlens_q; got "
                     f"{most[0]}")
@@ -206,7 +201,7 @@ def _paged_lengths(q: Any, k: Any, given: Tuple[Any, Any],
         raise Error("seqlens_k must be given with a list of pages, which may end within a page")
     if given[0] is None and given[1] is None:
         return (None, None), (None, longest_k)
-    batch = table[0] if len(table) == 2 else _shape_of(pages[1], "page_starts")[0] - 1
+    batch = table[0] if len(table) == 2 else _arrays.shape_of(pages[1], "page_starts")[0] - 1
     room = _attention_shapes.tokens_in(shape, layout)
     of_q, longest_q = _one_length("q", given[0], given[1], batch, room, is_packed)
     if longest_q is not None:
@@ -221,7 +216,7 @@ def _pages(q: Any, k: Any, table: Any, starts: Any, is_checked: Optional[bool], 
     if table is None:
         _paged.refuse_without_table(starts, is_checked)
         return (None, None), None
-    _paged.page_size(_shape_of(k, "k"), layout)
+    _paged.page_size(_arrays.shape_of(k, "k"), layout)
     return _paged.tables(q, table, starts, is_checked)
 
 
@@ -279,7 +274,7 @@ def _with_results(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted) ->
         if wanted.random:
             keys = _attention_shapes.keys_of(options, k.shape)
             random = _attention_dropout.random_values((*rows, keys), q)
-    except (AttributeError, IndexError, KeyError, TypeError):
+    except Exception:
         return arrays
     return (*arrays[:_RESULTS], out, lse, random)
 
@@ -315,6 +310,7 @@ def _first(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted, stream: A
              for name, array in given.items()}
     chosen = dispatcher_for(dispatcher, views["q"])
     check_views(chosen, list(views.items()))
+    _attention_shapes.check_options(options)
     shapes = _paged if "page_table" in views else _attention_shapes
     shapes.all_tokens(options, views)
     for name, made in _missing(options, arrays, given, views, wanted):
@@ -331,7 +327,7 @@ def _first(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted, stream: A
     plan.launch_at([views[name].address for name in operands], launch)
     if "bad_page" in views and views["q"].device[0] != "cpu":
         plan.synchronize(address)
-    _warm.remember(chosen._table, key, plan, [names.index(name) for name in operands],
+    _warm.remember(chosen, key, plan, [names.index(name) for name in operands],
                    (*arrays[:_RESULTS], *results))
     return results
 

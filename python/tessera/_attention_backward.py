@@ -5,15 +5,19 @@ from typing import Any, Dict, Optional, Tuple
 
 from . import _arrays, _attention, _attention_dropout, _attention_shapes
 from ._abi import Error
+from ._arrays import Array
+from ._checks import refusal
 from ._attention_shapes import Options
 from ._dispatcher import Dispatcher, check_views, dispatcher_for
 from ._problem import Problem
+from ._values import flag
 
 
-def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *,
+def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, *,
                        mask: Optional[str] = None, window: Any = None, sink: int = 0,
-                       bias: Any = None, slopes: Any = None, scale: Optional[float] = None,
-                       soft_cap: float = 0.0, seqlens_q: Any = None, seqlens_k: Any = None,
+                       bias: Optional[Array] = None, slopes: Optional[Array] = None,
+                       scale: Optional[float] = None, soft_cap: float = 0.0, seqlens_q: Any = None,
+                       seqlens_k: Any = None,
                        max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None,
                        skip_q: int = 0, dropout: float = 0.0, seed: Any = None, offset: int = 0,
                        return_dbias: bool = False, layout: str = "bshd",
@@ -32,6 +36,7 @@ def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *,
     try:
         if bias is not None and slopes is not None:
             raise Error("bias and slopes cannot both be given; add the slopes to the bias")
+        return_dbias = flag("return_dbias", return_dbias)
         if return_dbias and bias is None:
             raise Error("return_dbias=True needs a bias")
         lengths, longest = _attention._lengths(q, k, seqlens_q, seqlens_k,
@@ -45,11 +50,8 @@ def attention_backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *,
                  "dropout_rng": words}
         arrays = {name: array for name, array in given.items() if array is not None}
         return _run(options, arrays, return_dbias, dispatcher)
-    except Error as error:
-        text = str(error)
-        if text.startswith("fmha"):
-            raise
-        raise Error(f"attention_backward: {text}", error.code, error.details) from None
+    except Exception as failure:
+        raise refusal(attention_backward, locals(), failure) from None
 
 
 def _run(options: Options, arrays: Dict[str, Any], has_dbias: bool,
@@ -65,6 +67,7 @@ def _run(options: Options, arrays: Dict[str, Any], has_dbias: bool,
                     "give it with 1 element in these dimensions, or copy it")
     chosen = dispatcher_for(dispatcher, views["q"])
     check_views(chosen, list(views.items()))
+    _attention_shapes.check_options(options)
     leaves = _attention_shapes.leaves_rows(options, len(views["q"].shape),
                                            arrays.get("seqlens_q"))
     results = {}

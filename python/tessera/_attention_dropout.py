@@ -2,11 +2,10 @@
 problems know nothing."""
 from __future__ import annotations
 
-import operator
 import sys
 from typing import Any, Optional, Sequence
 
-from . import _arrays
+from . import _arrays, _values
 from ._abi import Error
 
 NAMES = ("dropout_rng", "random_values")
@@ -15,17 +14,12 @@ _WORDS = 2**64
 
 def whole_word(name: str, value: Any) -> int:
     """A number that two's complement or an unsigned word of 64 bits holds, as the latter."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise Error(f"{name} must be a whole number, got {value!r}") from None
-    if not -_WORDS // 2 <= number < _WORDS:
-        raise Error(f"{name} must be at least -2^63 and below 2^64, got {number}")
-    return number % _WORDS
+    return _values.whole(name, value, -_WORDS // 2, _WORDS) % _WORDS
 
 
 def is_array(seed: Any) -> bool:
-    return hasattr(seed, "shape") and len(seed.shape) > 0
+    shape = getattr(seed, "shape", ())
+    return isinstance(shape, tuple) and len(shape) > 0
 
 
 def check_array(seed: Any, offset: Any, shape: Sequence[int], dtype: Any) -> None:
@@ -36,12 +30,12 @@ def check_array(seed: Any, offset: Any, shape: Sequence[int], dtype: Any) -> Non
                     f"and the type int64 or uint64, got {tuple(shape)} and {name}")
     if not isinstance(offset, int) or offset != 0:
         raise Error(f"offset must be 0 where seed is an array, which has the offset in it, got "
-                    f"{offset!r}")
+                    f"{_values.shown(offset)}")
 
 
 def words(dropout: Any, seed: Any, offset: Any, q: Any) -> Optional[Any]:
     """The array of both words beside q; None without dropout."""
-    if dropout == 0:
+    if _values.number("dropout", dropout) == 0:
         return None
     if seed is None:
         raise Error("seed must be given with dropout: a whole number, or an array of seed and "
@@ -60,7 +54,7 @@ def words(dropout: Any, seed: Any, offset: Any, q: Any) -> Optional[Any]:
     if package == "cupy":
         return sys.modules["cupy"].array(numbers, "uint64")
     raise Error(f"seed must be an array of seed and offset on the GPU for an array of {package}, "
-                f"got {seed!r}")
+                f"got {_values.shown(seed)}")
 
 
 def signed(word: int) -> int:
@@ -72,14 +66,15 @@ def view_of(array: Any, name: str, stream: Optional[int]) -> _arrays.View:
     if name not in NAMES:
         return _arrays.view_of(array, name, stream)
     word = {"dropout_rng": "int32", "random_values": "int8"}[name]
-    if name == "random_values" and str(array.dtype).rpartition(".")[2] != "uint8":
-        raise Error(f"random_values must have the type uint8, got {array.dtype}")
+    given = str(getattr(array, "dtype", type(array).__name__)).rpartition(".")[2]
+    if name == "random_values" and given != "uint8":
+        raise Error(f"random_values must have the type uint8, got {given}")
     package = type(array).__module__.partition(".")[0]
     dtype = getattr(sys.modules["torch"], word) if package == "torch" else word
     try:
         same = array.view(dtype)
-    except (ValueError, RuntimeError) as error:
-        raise Error(f"{name} must have no gaps: {error}") from None
+    except Exception:
+        raise Error(f"{name} must be an array without gaps, got {_values.shown(array)}") from None
     return _arrays.view_of(same, name, stream)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from . import _arrays, _dtypes
+from . import _arrays, _dtypes, _values
 from ._abi import Error
 from ._arrays import View
 
@@ -40,9 +40,10 @@ def _array(name: str, given: Any, q: Any) -> Any:
     if given is None or hasattr(given, "shape"):
         return given
     try:
-        number = float(given)
-    except (TypeError, ValueError):
-        raise Error(f"{name} must be a number or an array of float32, got {given!r}") from None
+        number = _values.number(name, given)
+    except Error:
+        raise Error(f"{name} must be a number or an array of float32, got "
+                    f"{_values.shown(given)}") from None
     package = type(q).__module__.partition(".")[0]
     if package == "torch":
         return q.new_full((1,), number, dtype=sys.modules["torch"].float32)
@@ -51,7 +52,8 @@ def _array(name: str, given: Any, q: Any) -> Any:
         return numpy.array([number], "float32")
     if package == "cupy":
         return sys.modules["cupy"].array([number], "float32")
-    raise Error(f"{name} must be an array on the GPU for an array of {package}, got {given!r}")
+    raise Error(f"{name} must be an array on the GPU for an array of {package}, got "
+                f"{_values.shown(given)}")
 
 
 def _is_one(view: View) -> bool:

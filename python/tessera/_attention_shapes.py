@@ -1,13 +1,12 @@
 """From shapes and strides of arrays to the fields of a problem of attention. Pure functions."""
 from __future__ import annotations
 
-import operator
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _attention_scales, _dtypes
 from ._abi import Error
 from ._arrays import View
-from ._matmul import _number
+from ._values import number, shown, whole
 
 Dimension = Tuple[int, int]  # a size and its stride, in elements
 
@@ -47,15 +46,8 @@ class Tokens(NamedTuple):
 
 def layout_word(layout: Any) -> str:
     if not isinstance(layout, str) or layout not in _AXES:
-        raise Error(f"layout must be one of {', '.join(_AXES)}, got {layout!r}")
+        raise Error(f"layout must be one of {', '.join(_AXES)}, got {shown(layout)}")
     return layout
-
-
-def whole(name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise Error(f"{name} must be a whole number, got {value!r}") from None
 
 
 def whole_numbers(name: str, given: Any) -> Any:
@@ -63,8 +55,8 @@ def whole_numbers(name: str, given: Any) -> Any:
     import numpy
     try:
         found = numpy.asarray(given)
-    except (TypeError, ValueError) as error:
-        raise Error(f"{name} must hold whole numbers: {error}") from None
+    except Exception:
+        raise Error(f"{name} must hold whole numbers, got {shown(given)}") from None
     if found.dtype.kind not in "iu":
         raise Error(f"{name} must hold whole numbers, got the type {found.dtype}")
     return found
@@ -225,28 +217,43 @@ def mask_fields(mask: Any, window: Any, sink: Any) -> Dict[str, Any]:
     sinks = whole("sink", sink)
     if mask is None:
         if window is not None or sinks != 0:
-            what, value = ("window", window) if window is not None else ("sink", sinks)
+            what, value = ("window", shown(window)) if window is not None else ("sink", sinks)
             raise Error(f"{what} is for a mask, which is one of {', '.join(_MASKS)}; got mask=None "
                         f"and {what}={value}")
         return {}
-    if mask not in _MASKS:
-        raise Error(f"mask must be None or one of {', '.join(_MASKS)}, got {mask!r}")
+    if not isinstance(mask, str) or mask not in _MASKS:
+        hint = ""
+        if hasattr(mask, "shape"):
+            hint = ('; a triangle is mask="top_left", and any other mask is a bias, such as '
+                    "bias=numpy.where(mask, 0, -numpy.inf).astype(q.dtype)")
+        raise Error(f"mask must be None or one of {', '.join(_MASKS)}, got {shown(mask)}{hint}")
     ends = (-1, 0) if window is None else window
     if not isinstance(ends, (tuple, list)) or len(ends) != 2:
-        raise Error(f"window must be a pair (left, right), got {window!r}")
+        raise Error(f"window must be a pair (left, right), got {shown(window)}")
     return {"mask": mask, "window_left": whole("window", ends[0]),
             "window_right": whole("window", ends[1]), "sink": sinks}
 
 
 def scalar_fields(scale: Any, soft_cap: Any, skip_q: Any, dropout: Any) -> Dict[str, Any]:
-    fields: Dict[str, Any] = {"soft_cap": _number("soft_cap", soft_cap),
+    fields: Dict[str, Any] = {"soft_cap": number("soft_cap", soft_cap),
                               "skip_q": whole("skip_q", skip_q),
-                              "p_drop": _number("dropout", dropout)}
+                              "p_drop": number("dropout", dropout)}
     if scale is not None:
-        fields["scale"] = _number("scale", scale)
+        fields["scale"] = number("scale", scale)
         if fields["scale"] == 0:
             raise Error("scale must not be 0, which makes all scores equal; None is 1 / sqrt(hdim)")
     return fields
+
+
+def check_options(options: Options) -> None:
+    """That they are of their kinds, before anything else depends on them."""
+    layout_word(options.layout)
+    mask_fields(options.mask, options.window, options.sink)
+    scalar_fields(options.scale, options.soft_cap, options.skip_q, options.dropout)
+    whole("num_splits", options.num_splits)
+    for name, block in zip(("scale_block_q", "scale_block_k"), options.blocks):
+        if block is not None:
+            whole(name, block)
 
 
 def _broadcast(view: View, shape: Tuple[int, ...]) -> List[Dimension]:

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional
 
 from . import _abi, _interrupt
 from ._abi import Error
+from ._checks import checked
 from ._problem import Problem
 
 # The key of the rows of which a frame is made, where a result has several lists.
@@ -27,10 +28,10 @@ def _plain(value: Any) -> Any:
         return os.fspath(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if hasattr(value, "line"):
+    if isinstance(value, Problem):
         return value.line
-    if hasattr(value, "item"):
-        return value.item()
+    if getattr(value, "shape", None) == ():  # a number of NumPy's
+        return _plain(value.item())
     raise Error(f"an option must be a number, a text or a list of them, got "
                 f"{type(value).__name__}")
 
@@ -68,10 +69,17 @@ def _as_files(options: Dict[str, Any], folder: str) -> Dict[str, Any]:
 
 def options_of(options: Dict[str, Any]) -> str:
     """The options' JSON; those that are None are left out."""
-    return json.dumps({name.rstrip("_").replace("_", "-"): _plain(value)
-                       for name, value in options.items() if value is not None})
+    found = {}
+    for name, value in options.items():
+        if value is not None:
+            try:
+                found[name.rstrip("_").replace("_", "-")] = _plain(value)
+            except RecursionError:
+                raise Error(f"{name} must be a list that is not within itself") from None
+    return _abi.as_json(found, "options take")
 
 
+@checked
 def command(name: str, /, *, progress: Optional[_interrupt.Progress] = None, as_frame: bool = False,
             check: bool = True, **options: Any) -> Any:
     """Runs a command in this process, and returns its result as a dict.

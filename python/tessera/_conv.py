@@ -6,16 +6,16 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _abi, _arrays, _conv_shapes, _dtypes, _warm
 from ._abi import Error
+from ._arrays import Array
+from ._checks import checked, refusal
 from ._conv_shapes import Block, Geometry
 from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
-from ._matmul import _number
 from ._problem import Problem
+from ._values import items, number, shown
 
 # The order in which a call's arrays stand in the table of plans: images, filters, images, extras.
 SLOTS = ("x", "w", "y", "bias", "residual")
 _RESULT = {"forward": "y", "backward_data": "x", "backward_weight": "w"}
-_NAMES = {"forward": "conv", "backward_data": "conv_backward_data",
-          "backward_weight": "conv_backward_weight"}
 # The operands of the problem, by direction: those of x, w and y.
 _OPERANDS = {"forward": ("in", "weight", "out"),
              "backward_data": ("grad_in", "weight", "grad_out"),
@@ -47,10 +47,12 @@ class Options(NamedTuple):
         return "grad_out" if slot == "y" else slot
 
 
-def conv(x: Any, w: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
-         bias: Any = None, residual: Any = None, activation: Optional[str] = None,
-         alpha: float = 1.0, beta: float = 0.0, layout: str = "nhwgc", out: Any = None,
-         stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+def conv(x: Array, w: Array, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+         groups: int = 1,
+         bias: Optional[Array] = None, residual: Optional[Array] = None,
+         activation: Optional[str] = None, alpha: float = 1.0, beta: float = 0.0,
+         layout: str = "nhwgc", out: Optional[Array] = None, stream: Any = None,
+         dispatcher: Optional[Dispatcher] = None) -> Any:
     """activation(alpha * conv(x, w) + beta * out + bias) + residual, in one to three dimensions.
 
     layout: "nhwgc": x is (n, height, width, c), w is (k, filter's height, its width, c / groups),
@@ -70,10 +72,11 @@ def conv(x: Any, w: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1
     return _call(options, (x, w, out, bias, residual), stream, dispatcher)
 
 
-def conv_backward_data(grad_out: Any, w: Any, *, size: Any = None, stride: Any = 1,
+def conv_backward_data(grad_out: Array, w: Array, *, size: Any = None, stride: Any = 1,
                        padding: Any = 0, dilation: Any = 1, groups: int = 1, alpha: float = 1.0,
-                       beta: float = 0.0, layout: str = "nhwgc", out: Any = None,
-                       stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+                       beta: float = 0.0, layout: str = "nhwgc",
+                       out: Optional[Array] = None, stream: Any = None,
+                       dispatcher: Optional[Dispatcher] = None) -> Any:
     """alpha * the gradient of conv(x, w) by x + beta * out.
 
     grad_out: the gradient by conv's result. size: the spatial size of x, such as (56, 56); without
@@ -85,10 +88,11 @@ def conv_backward_data(grad_out: Any, w: Any, *, size: Any = None, stride: Any =
     return _call(options, (out, w, grad_out, None, None), stream, dispatcher)
 
 
-def conv_backward_weight(x: Any, grad_out: Any, *, filter: Any = None, stride: Any = 1,
+def conv_backward_weight(x: Array, grad_out: Array, *, filter: Any = None, stride: Any = 1,
                          padding: Any = 0, dilation: Any = 1, groups: int = 1, alpha: float = 1.0,
-                         beta: float = 0.0, layout: str = "nhwgc", out: Any = None,
-                         stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+                         beta: float = 0.0, layout: str = "nhwgc",
+                         out: Optional[Array] = None, stream: Any = None,
+                         dispatcher: Optional[Dispatcher] = None) -> Any:
     """alpha * the gradient of conv(x, w) by w + beta * out.
 
     grad_out: the gradient by conv's result. filter: the spatial size of w, such as (3, 3), needed
@@ -100,6 +104,7 @@ def conv_backward_weight(x: Any, grad_out: Any, *, filter: Any = None, stride: A
     return _call(options, (x, out, grad_out, None, None), stream, dispatcher)
 
 
+@checked
 def conv_problem(direction: str = "forward", *, n: int, c: int, k: int, size: Sequence[int],
                  filter: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
                  groups: int = 1, dtype: Any = "fp32", layout: str = "nhwgc", **fields: Any
@@ -110,7 +115,7 @@ def conv_problem(direction: str = "forward", *, n: int, c: int, k: int, size: Se
 
     fields: any other of the problem's, such as epilogue="bias+relu".
     """
-    sizes = tuple(size)
+    sizes = _conv_shapes.for_each("size", tuple(items("size", size)), len(size), 0)
     how = _conv_shapes.geometry_of(len(sizes), stride, padding, dilation, groups)
     filters = _conv_shapes.for_each("filter", filter, len(sizes))
     return Problem("conv", direction=direction, n=n, c=c, k=k, g=groups,
@@ -127,29 +132,24 @@ def _fixed(value: Any) -> Any:
 
 def _call(options: Options, arrays: Tuple[Any, ...], stream: Any,
           dispatcher: Optional[Dispatcher]) -> Any:
-    chosen = default_dispatcher() if dispatcher is None else dispatcher
-    place = SLOTS.index(options.result)
-    key: Any = False
-    if arrays[place] is None and options.beta == 0:
-        arrays = (*arrays[:place], _new_result(options, arrays), *arrays[place + 1:])
-    if arrays[place] is not None and stream is None:
-        key = _warm.call(getattr(chosen, "_table", {}), arrays, options)
-        if key is None:
-            return arrays[place]
-        if key is not False and not isinstance(key, tuple):
-            raise _abi.last_error(key)
     try:
+        chosen = default_dispatcher() if dispatcher is None else dispatcher
+        place = SLOTS.index(options.result)
+        key: Any = False
+        if arrays[place] is None and options.beta == 0:
+            arrays = (*arrays[:place], _new_result(options, arrays), *arrays[place + 1:])
+        if arrays[place] is not None and stream is None:
+            key = _warm.call(getattr(chosen, "_table", {}), arrays, options)
+            if key is None:
+                return arrays[place]
+            if key is not False and not isinstance(key, tuple):
+                raise _abi.last_error(key)
         return _first(options, arrays, stream, dispatcher, key)
-    except Error as error:
-        raise _named(error, _NAMES[options.direction]) from None
-
-
-def _named(error: Error, function: str) -> Error:
-    """The same error, with the function's name before a sentence that has none."""
-    text = str(error)
-    if text.startswith("conv"):
-        return error
-    return Error(f"{function}: {text}", error.code, error.details)
+    except Exception as failure:
+        function = {"forward": conv, "backward_data": conv_backward_data,
+                    "backward_weight": conv_backward_weight}[options.direction]
+        given = {options.name_of(slot): array for slot, array in zip(SLOTS, arrays)}
+        raise refusal(function, {**options._asdict(), **given}, failure) from None
 
 
 # (what is known of the arrays without reading their memory) -> how to make a result of NumPy's.
@@ -185,11 +185,12 @@ def _remember_result(options: Options, arrays: Tuple[Any, ...], made: Any, order
 def _first(options: Options, arrays: Tuple[Any, ...], stream: Any,
            dispatcher: Optional[Dispatcher], key: Any) -> Any:
     """A call whose plan is not in the table, or whose arrays the table cannot know."""
-    options = options._replace(alpha=_number("alpha", options.alpha),
-                               beta=_number("beta", options.beta),
+    options = options._replace(alpha=number("alpha", options.alpha),
+                               beta=number("beta", options.beta),
                                layout=_conv_shapes.layout_word(options.layout))
     if options.activation is not None and not isinstance(options.activation, str):
-        raise Error(f"activation must be a word such as 'relu', got {options.activation!r}")
+        raise Error(f"activation must be a word such as 'relu', got "
+                    f"{shown(options.activation)}")
     address = _arrays.stream_address(stream)
     views = {slot: _arrays.view_of(array, options.name_of(slot), address)
              for slot, array in zip(SLOTS, arrays)
@@ -208,7 +209,7 @@ def _first(options: Options, arrays: Tuple[Any, ...], stream: Any,
     plan.launch_at([views[slots[name]].address for name in names], launch)
     place = SLOTS.index(options.result)
     whole = (*arrays[:place], result, *arrays[place + 1:])
-    _warm.remember(chosen._table, key, plan, [SLOTS.index(slots[name]) for name in names], whole)
+    _warm.remember(chosen, key, plan, [SLOTS.index(slots[name]) for name in names], whole)
     return result
 
 

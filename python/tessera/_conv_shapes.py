@@ -1,11 +1,11 @@
 """From shapes and strides of arrays to the sizes and strides of a convolution. Pure functions."""
 from __future__ import annotations
 
-import operator
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from ._abi import Error
 from ._layout import check_strides
+from ._values import shown, whole
 
 Dimension = Tuple[int, int]  # a size and its stride, in elements
 
@@ -37,15 +37,13 @@ class Block(NamedTuple):
 
 def layout_word(layout: Any) -> str:
     if not isinstance(layout, str) or layout not in LAYOUTS:
-        raise Error(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+        raise Error(f"layout must be one of {', '.join(LAYOUTS)}, got "
+                    f"{shown(layout)}")
     return LAYOUTS[layout]
 
 
 def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise Error(f"{name} must be a whole number, got {value!r}") from None
+    number = whole(name, value)
     if number < least:
         raise Error(f"{name} must be at least {least}, got {number}")
     return number

@@ -5,20 +5,24 @@ from typing import Any, Optional, Tuple
 
 from . import _append, _arrays, _attention_shapes, _paged
 from ._abi import Error
+from ._arrays import Array
 from ._attention import attention
 from ._attention_shapes import Options
+from ._checks import refusal
 from ._dispatcher import Dispatcher
 from ._extend import New, extend
+from ._values import flag, shown
 
 
-def decode(q: Any, k_cache: Any, v_cache: Any, seqlens_k: Any = None, *, k_new: Any = None,
-           v_new: Any = None, cos: Any = None, sin: Any = None, rotary: Optional[str] = None,
+def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
+           k_new: Optional[Array] = None, v_new: Optional[Array] = None,
+           cos: Optional[Array] = None, sin: Optional[Array] = None, rotary: Optional[str] = None,
            seqlens_q: Any = None, page_table: Any = None, page_starts: Any = None,
            check_pages: Optional[bool] = None, window: Any = None, sink: int = 0,
-           slopes: Any = None, scale: Optional[float] = None, soft_cap: float = 0.0,
+           slopes: Optional[Array] = None, scale: Optional[float] = None, soft_cap: float = 0.0,
            max_seqlen_k: Optional[int] = None, num_splits: int = 0, return_lse: bool = False,
-           layout: str = "bshd",
-           out: Any = None, stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+           layout: str = "bshd", out: Optional[Array] = None, stream: Any = None,
+           dispatcher: Optional[Dispatcher] = None) -> Any:
     """Attention of one query, or of a few that follow each other, over the keys of a cache.
 
     q: (batch, tokens, heads, hdim), the newest tokens of each sequence, the last of which is its
@@ -35,32 +39,30 @@ def decode(q: Any, k_cache: Any, v_cache: Any, seqlens_k: Any = None, *, k_new: 
 
     Returns out, (batch, tokens, heads, hdim_v), or (out, lse), of one launch.
     """
-    tokens = _tokens(q, layout)
-    _check_new(k_new, v_new, rotary, seqlens_k)
-    mask = None if tokens == 1 and window is None else "bottom_right"
-    if k_new is None:
-        return attention(q, k_cache, v_cache, mask=mask, window=window, sink=sink, slopes=slopes,
-                         scale=scale, soft_cap=soft_cap, seqlens_q=seqlens_q, seqlens_k=seqlens_k,
-                         max_seqlen_k=max_seqlen_k, num_splits=num_splits, return_lse=return_lse,
-                         out=out, page_table=page_table, page_starts=page_starts,
-                         check_pages=check_pages, layout=layout, stream=stream,
-                         dispatcher=dispatcher)
-    if _tokens(k_new, layout, "k_new") != tokens:
-        raise Error(f"decode: q has {tokens} tokens and k_new "
-                    f"{_tokens(k_new, layout, 'k_new')}; the two must be equal")
-    new = New(k_new, v_new, rotary, cos, sin, seqlens_q, seqlens_k)
-    options = Options(layout, mask, tuple(window) if isinstance(window, list) else window, sink,
-                      scale, soft_cap, 0, None if slopes is None else "slopes", None, max_seqlen_k,
-                      num_splits=num_splits)
-    pages = page_table, page_starts, check_pages
     try:
-        return _extended((q, k_cache, v_cache), new, options, pages, slopes,
-                         (out, True if return_lse else None), stream, dispatcher)
-    except Error as error:
-        text = str(error)
-        if text.startswith("fmha"):
-            raise
-        raise Error(f"decode: {text}", error.code, error.details) from None
+        options = Options(layout, None, tuple(window) if isinstance(window, list) else window, sink,
+                          scale, soft_cap, 0, None if slopes is None else "slopes", None,
+                          max_seqlen_k, num_splits=num_splits)
+        tokens = _tokens(q, layout)
+        _check_new(k_new, v_new, rotary, seqlens_k)
+        mask = None if tokens == 1 and window is None else "bottom_right"
+        if k_new is None:
+            return attention(q, k_cache, v_cache, mask=mask, window=window, sink=sink,
+                             slopes=slopes, scale=scale, soft_cap=soft_cap, seqlens_q=seqlens_q,
+                             seqlens_k=seqlens_k, max_seqlen_k=max_seqlen_k, num_splits=num_splits,
+                             return_lse=return_lse, out=out, page_table=page_table,
+                             page_starts=page_starts, check_pages=check_pages, layout=layout,
+                             stream=stream, dispatcher=dispatcher)
+        if _tokens(k_new, layout, "k_new") != tokens:
+            raise Error(f"q has {tokens} tokens and k_new {_tokens(k_new, layout, 'k_new')}; the "
+                        "two must be equal")
+        new = New(k_new, v_new, rotary, cos, sin, seqlens_q, seqlens_k)
+        return _extended((q, k_cache, v_cache), new, options._replace(mask=mask),
+                         (page_table, page_starts, check_pages), slopes,
+                         (out, True if flag("return_lse", return_lse) else None), stream,
+                         dispatcher)
+    except Exception as failure:
+        raise refusal(decode, locals(), failure) from None
 
 
 def _extended(arrays: Tuple[Any, Any, Any], new: New, options: Options,
@@ -76,33 +78,25 @@ def _extended(arrays: Tuple[Any, Any, Any], new: New, options: Options,
     before = lengths["seqlens_k"]
     counts = lengths.get("seqlens_q")
     if counts is None:
-        counts = before * 0 + _attention_shapes.tokens_in(_shape_of(q, "q"), options.layout)
+        counts = before * 0 + _attention_shapes.tokens_in(_arrays.shape_of(q, "q"), options.layout)
     longest = None
     if found[0] is not None:
-        longest = _paged.room_of(_shape_of(found[0], "page_table"),
-                                 _paged.page_size(_shape_of(k_cache, "k_cache"), options.layout),
+        size = _paged.page_size(_arrays.shape_of(k_cache, "k_cache"), options.layout)
+        longest = _paged.room_of(_arrays.shape_of(found[0], "page_table"), size,
                                  options.longest_k)
     new = new._replace(counts=counts, lengths=before + counts)
     out, lse = extend(q, k_cache, v_cache, slopes, new, options._replace(longest_k=longest),
                       (found, report), results, stream, dispatcher)
     if report is not None:
-        _paged.check_report(report, *found, _shape_of(k_cache, "k_cache")[0])
+        _paged.check_report(report, *found, _arrays.shape_of(k_cache, "k_cache")[0])
     return out if results[1] is None else (out, lse)
 
 
-def _shape_of(array: Any, name: str) -> Tuple[int, ...]:
-    shape = getattr(array, "shape", None)
-    return _arrays.view_of(array, name).shape if shape is None else tuple(shape)
-
-
 def _tokens(array: Any, layout: Any, name: str = "q") -> int:
-    shape = _shape_of(array, name)
-    try:
-        _attention_shapes.layout_word(layout)
-    except Error as error:
-        raise Error(f"decode: {error}", error.code, error.details) from None
+    shape = _arrays.shape_of(array, name)
+    _attention_shapes.layout_word(layout)
     if len(shape) != 4:
-        raise Error(f"decode: {name} must have 4 dimensions, got {len(shape)}; attention() takes "
+        raise Error(f"{name} must have 4 dimensions, got {len(shape)}; attention() takes "
                     "packed tokens")
     return _attention_shapes.tokens_in(shape, layout)
 
@@ -110,8 +104,8 @@ def _tokens(array: Any, layout: Any, name: str = "q") -> int:
 def _check_new(k_new: Any, v_new: Any, rotary: Optional[str], seqlens_k: Any) -> None:
     if (k_new is None) != (v_new is None):
         given, missing = ("v_new", "k_new") if k_new is None else ("k_new", "v_new")
-        raise Error(f"decode: {given} is given without {missing}")
+        raise Error(f"{given} is given without {missing}")
     if k_new is None and rotary is not None:
-        raise Error(f"decode: rotary={rotary!r} turns new keys; give k_new and v_new")
+        raise Error(f"rotary={shown(rotary)} turns new keys; give k_new and v_new")
     if k_new is not None and seqlens_k is None:
-        raise Error("decode: k_new needs seqlens_k, how many keys the cache has before it")
+        raise Error("k_new needs seqlens_k, how many keys the cache has before it")

@@ -7,8 +7,9 @@ import os
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from . import _abi, _arrays, _warm
+from . import _abi, _arrays, _values, _warm
 from ._abi import Error
+from ._checks import checked, refusal
 from ._explain import Explanation
 from ._plan import Plan
 from ._problem import Operand, Problem, as_problem
@@ -37,6 +38,7 @@ class Dispatcher(_abi.Handle):
 
     _kind = "dispatcher"
 
+    @checked
     def __init__(self, target: Optional[str] = None, *, threads: int = 0, device: int = 0,
                  models: Optional[str] = None, cache: Optional[str] = None,
                  pool: Optional[Registry] = None, deterministic: bool = False,
@@ -44,18 +46,18 @@ class Dispatcher(_abi.Handle):
                  tuning_store: Optional[str] = None, build: Optional[Dict[str, Any]] = None,
                  by_length: bool = False, without_model: str = "estimate",
                  without_model_top: int = 0) -> None:
-        if pool is not None and not isinstance(pool, Registry):
-            raise Error(f"pool must be a Registry, got {type(pool).__name__}")
         if without_model not in ("estimate", "measure"):
-            raise Error(f"without_model must be 'estimate' or 'measure', got {without_model!r}")
+            raise Error(f"without_model must be 'estimate' or 'measure', got "
+                        f"{_values.shown(without_model)}")
         build_struct = build_options(cache, build)
+        held = None if pool is None else pool._as_parameter_  # until the dispatcher holds it
         options = _abi.DispatcherOptions(
             target=_abi.encode(target), threads=threads, device=device, models=_abi.encode(models),
-            deterministic=int(deterministic), autotune=int(autotune),
+            deterministic=deterministic, autotune=autotune,
             autotune_seconds=autotune_seconds, autotune_top=autotune_top,
             tuning_store=_abi.encode(tuning_store),
-            by_length=int(by_length), measure_without_model=int(without_model == "measure"),
-            without_model_top=without_model_top, pool=None if pool is None else pool._as_parameter_,
+            by_length=by_length, measure_without_model=int(without_model == "measure"),
+            without_model_top=without_model_top, pool=held,
             build=None if build_struct is None else ctypes.pointer(build_struct))
         self._make("tsr_dispatcher_create", ctypes.byref(options))
         self.target: Dict[str, Any] = json.loads(_abi.text("tsr_dispatcher_target", self))
@@ -66,11 +68,13 @@ class Dispatcher(_abi.Handle):
         self._plans: Dict[Any, Any] = {}  # plans, and what goes with them
 
     def close(self) -> None:
-        """Gives the dispatcher back. Plans that it made stay good."""
+        """Gives the dispatcher back, when the last call of another thread that uses it has
+        returned. Plans that it made stay good."""
+        super().close()
         self.__dict__.get("_table", {}).clear()
         self.__dict__.get("_plans", {}).clear()
-        super().close()
 
+    @checked
     def select(self, problem: Union[str, Problem], *, threads: int = 0,
                force: Optional[str] = None, **fields: Any) -> Dict[str, Any]:
         """The decision; builds nothing.
@@ -83,6 +87,7 @@ class Dispatcher(_abi.Handle):
         return json.loads(_abi.text("tsr_choose", self, as_problem(problem, **fields),
                                     ctypes.byref(options)))
 
+    @checked
     def explain(self, problem: Union[str, Problem], *, threads: int = 0,
                 force: Optional[str] = None, everything: bool = False, **fields: Any
                 ) -> Explanation:
@@ -92,15 +97,17 @@ class Dispatcher(_abi.Handle):
         """
         whole = as_problem(problem, **fields)
         options = _choose_options(threads, force)
-        text = _abi.text("tsr_explain", self, whole, ctypes.byref(options), int(everything))
+        text = _abi.text("tsr_explain", self, whole, ctypes.byref(options), int(bool(everything)))
         return Explanation(text, self.select(whole, threads=threads, force=force))
 
+    @checked
     def plan(self, problem: Union[str, Problem], *, threads: int = 0, force: Optional[str] = None,
              **fields: Any) -> Plan:
         """Chooses, builds and loads; launches of the plan do none of that."""
         options = _choose_options(threads, force)
         return Plan(self, as_problem(problem, **fields), ctypes.byref(options))
 
+    @checked
     def set_timing(self, cold: int = 5, repeat: int = 10) -> None:
         """How plans that are made later are timed by Plan.bench(), where it is not told otherwise:
         `cold` calls before the first reading, then `repeat` readings."""
@@ -115,18 +122,21 @@ class Dispatcher(_abi.Handle):
         Outputs that are not given are made, beside the first array. Returns the output, or a tuple
         of them where the problem has several, in the order of Problem.operands.
         """
-        key = problem.line if isinstance(problem, Problem) else problem
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._keep(key, self.plan(problem))
-        return run_plan(plan, operands, stream, verify)
+        try:
+            key = problem.line if isinstance(problem, Problem) else problem
+            plan = self._plans.get(key)
+            if plan is None:
+                plan = self._keep(key, self.plan(problem))
+            return run_plan(plan, operands, stream, verify)
+        except Exception as failure:
+            arguments = {"problem": problem, "verify": verify}
+            raise refusal(Dispatcher.run, arguments, failure) from None
 
     def _keep(self, key: Any, plan: Any) -> Any:
-        if len(self._plans) >= _warm.MOST_ENTRIES:
-            self._plans.clear()
-        self._plans[key] = plan
+        _warm.put(self, self._plans, key, plan)
         return plan
 
+    @checked
     def autotune(self, problem: Union[str, Problem], *, seconds: float = 0, top: int = 0,
                  **fields: Any) -> List[Dict[str, Any]]:
         """Measures the `top` kernels that are predicted to be best for about `seconds`, and
@@ -134,7 +144,8 @@ class Dispatcher(_abi.Handle):
 
         Returns [{"kernel", "outcome", "seconds", "spread", "note"}, ...], best first.
         """
-        text = _abi.text("tsr_autotune", self, as_problem(problem, **fields), seconds, top)
+        text = _abi.text("tsr_autotune", self, as_problem(problem, **fields),
+                         _values.number("seconds", seconds), _values.whole_int("top", top))
         return json.loads(text)["measurements"]
 
     def __repr__(self) -> str:
@@ -213,6 +224,7 @@ def dispatcher_for(given: Optional[Dispatcher], view: _arrays.View) -> Dispatche
         return default_dispatcher(view.device)
     if not isinstance(given, Dispatcher):
         raise Error(f"dispatcher must be a Dispatcher, got {type(given).__name__}")
+    given._as_parameter_  # says that it was closed, also to calls that launch nothing
     return given
 
 

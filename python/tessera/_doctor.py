@@ -5,6 +5,7 @@ import sys
 from typing import Any, Dict, List
 
 from . import _abi, _warm
+from ._checks import checked
 from ._commands import command
 
 
@@ -12,6 +13,7 @@ class Report:
     """doctor()'s findings: `facts` is a dict, `problems` a list of sentences; str() is for
     people."""
 
+    @checked
     def __init__(self, facts: Dict[str, Any], problems: List[str]) -> None:
         self.facts = facts
         self.problems = problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict
 
-from ._abi import Error
+from ._values import Error, shown
 
 WORDS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8",
          "float8_e5m2": "bf8", "int8": "int8", "int32": "int32"}
@@ -43,8 +43,13 @@ def word_of(dtype: Any, what: str = "the array") -> str:
 def _find_word(dtype: Any, what: str) -> str:
     if isinstance(dtype, str) and dtype in NAMES:
         return dtype
-    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
-    name = str(name).rpartition(".")[2]  # "torch.float32"
+    try:
+        name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+        name = str(name).rpartition(".")[2]  # "torch.float32"
+    except Exception:  # an object that has no such word
+        name = ""
+    if not name.isidentifier():
+        raise unknown(what, shown(dtype))
     if not getattr(dtype, "isnative", True):
         name = str(getattr(dtype, "str", name))
     if name not in WORDS:

@@ -4,6 +4,8 @@ from __future__ import annotations
 import html
 from typing import Any, Dict, List
 
+from ._checks import checked
+
 
 def _microseconds(seconds: float) -> str:
     return f"{seconds * 1e6:.1f}" if seconds > 0 else ""
@@ -13,6 +15,7 @@ class Explanation:
     """Why a kernel was chosen. str() is the text of `tessera explain`; `decision` is the dict that
     Dispatcher.select() returns."""
 
+    @checked
     def __init__(self, text: str, decision: Dict[str, Any]) -> None:
         self.text = text
         self.decision = decision

@@ -32,8 +32,9 @@ def extend(q: Any, k_cache: Any, v_cache: Any, slopes: Any, new: New,
              "cos": new.cos, "sin": new.sin, "slopes": slopes, "seqlens_q": new.counts,
              "seqlens_k": new.lengths, "page_table": table, "page_starts": starts,
              "bad_page": report, "out": out, "lse": None if lse is True else lse}
-    return _launch({name: array for name, array in given.items() if array is not None}, options,
-                   new.rotary, lse is not None, stream, dispatcher)
+    given = {name: array for name, array in given.items()
+             if array is not None or name in ("q", "k", "v", "k_new", "v_new")}
+    return _launch(given, options, new.rotary, lse is not None, stream, dispatcher)
 
 
 def _launch(given: Dict[str, Any], options: _attention_shapes.Options, rotary: Optional[str],
@@ -42,6 +43,7 @@ def _launch(given: Dict[str, Any], options: _attention_shapes.Options, rotary: O
     views = {name: _arrays.view_of(array, name, address) for name, array in given.items()}
     chosen = dispatcher_for(dispatcher, views["q"])
     check_views(chosen, list(views.items()))
+    _attention_shapes.check_options(options)
     shapes = _paged if "page_table" in views else _attention_shapes
     shapes.all_tokens(options, views)
     for name, made in _new_results(given, views, options, rotary, wants_lse):
@@ -49,12 +51,13 @@ def _launch(given: Dict[str, Any], options: _attention_shapes.Options, rotary: O
     for name in ("k", "v", "out", "lse"):
         if name in views:
             _arrays.check_output(views[name], name)
-    if 0 in views["q"].shape:
-        return given["out"], given.get("lse")
     key = "extend", options, rotary, tuple((name, view[1:4]) for name, view in views.items())
     plan = chosen._plans.get(key)
     if plan is None:
-        plan = chosen._keep(key, chosen.plan(Problem("fmha", **_fields(options, rotary, views))))
+        problem = Problem("fmha", **_fields(options, rotary, views))
+        if 0 in views["q"].shape:
+            return given["out"], given.get("lse")
+        plan = chosen._keep(key, chosen.plan(problem))
     plan.launch_at([views[operand.name].address for operand in plan.operands],
                    _abi.LaunchOptions(stream=address) if address else None)
     if "bad_page" in views and views["q"].device[0] != "cpu":

@@ -1,11 +1,11 @@
 """A problem of attention, built by setters."""
 from __future__ import annotations
 
-import json
 from typing import Any, Dict, List, Optional, Union
 
 from . import _abi
 from ._problem import Problem
+from ._values import number
 
 Word = Union[str, int]
 
@@ -62,7 +62,7 @@ class FmhaProblemBuilder:
         return self._call("lse", value)
 
     def dropout(self, value: bool, p_drop: float = 0.2) -> "FmhaProblemBuilder":
-        return self._call("dropout", value, float(p_drop))
+        return self._call("dropout", value, number("p_drop", p_drop))
 
     def qscale_type(self, word: str) -> "FmhaProblemBuilder":
         """no, pertensor, blockscale, kv_blockscale"""
@@ -73,7 +73,7 @@ class FmhaProblemBuilder:
         return self._call("rope_type", word)
 
     def logits_soft_cap(self, value: bool, cap: float = 30.0) -> "FmhaProblemBuilder":
-        return self._call("logits_soft_cap", value, float(cap))
+        return self._call("logits_soft_cap", value, number("cap", cap))
 
     def v_rowmajor(self, value: bool) -> "FmhaProblemBuilder":
         return self._call("v_rowmajor", value)
@@ -123,9 +123,6 @@ class FmhaProblemBuilder:
     def build(self) -> Problem:
         """Raises Error for an unknown word and with the rule that the settings break."""
         made = Problem.__new__(Problem)
-        try:
-            text = json.dumps(self._settings)
-        except TypeError as error:
-            raise _abi.Error(f"setters take words, numbers, True or False: {error}") from None
+        text = _abi.as_json(self._settings, "setters take")
         made._make("tsr_problem_build", _abi.encode("fmha"), _abi.encode(text))
         return made

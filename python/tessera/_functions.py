@@ -4,11 +4,13 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Union
 
 from ._abi import Error
+from ._checks import checked
 from ._dispatcher import Dispatcher, default_dispatcher
 from ._explain import Explanation
 from ._problem import Problem
 
 
+@checked
 def select(problem: Union[str, Problem], *, target: Optional[str] = None, threads: int = 0,
            force: Optional[str] = None, **fields: Any) -> Dict[str, Any]:
     """The decision for a problem, see Dispatcher.select(). target: a row's name or a JSON file;
@@ -16,6 +18,7 @@ def select(problem: Union[str, Problem], *, target: Optional[str] = None, thread
     return _for(target).select(problem, threads=threads, force=force, **fields)
 
 
+@checked
 def explain(problem: Union[str, Problem], *, target: Optional[str] = None, threads: int = 0,
             force: Optional[str] = None, everything: bool = False, **fields: Any) -> Explanation:
     """Why a kernel is chosen, see Dispatcher.explain()."""
@@ -23,6 +26,7 @@ def explain(problem: Union[str, Problem], *, target: Optional[str] = None, threa
                                 **fields)
 
 
+@checked
 def autotune(problem: Union[str, Problem], *, seconds: float = 0, top: int = 0, **fields: Any
              ) -> List[Dict[str, Any]]:
     """Measures a problem's best kernels on this machine, see Dispatcher.autotune()."""
@@ -35,10 +39,13 @@ def run(problem: Union[str, Problem], *, dispatcher: Optional[Dispatcher] = None
 
     run("norm kind=softmax rows=4 columns=8", **{"in": x}); run("gemm m=4 n=4 k=4", a=a, b=b)
     """
+    if dispatcher is not None and not isinstance(dispatcher, Dispatcher):
+        raise Error(f"run: dispatcher must be a Dispatcher, got {type(dispatcher).__name__}")
     chosen = default_dispatcher() if dispatcher is None else dispatcher
     return chosen.run(problem, stream=stream, verify=verify, **operands)
 
 
+@checked
 def gemm(problem: Union[str, Problem, None] = None, *, a: Any, b: Any, c: Any = None,
          d0: Any = None, d1: Any = None, d2: Any = None, d3: Any = None, out: Any = None,
          dispatcher: Optional[Dispatcher] = None, stream: Any = None, verify: bool = False,

@@ -1,10 +1,9 @@
 """A cache of keys and values in pages, which sequences get as they grow and give back."""
 from __future__ import annotations
 
-import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _arrays, _attention_shapes, _dtypes
+from . import _arrays, _dtypes, _values
 from ._abi import Error
 from ._append import append_kv
 from ._attention import attention
@@ -55,6 +54,7 @@ class KvCache:
         self._free = list(range(pages))[::-1]
         self._pages: Dict[int, List[int]] = {}
         self._lengths: Dict[int, int] = {}
+        self._shortened: Dict[int, int] = {}  # how often; a step from before has lost its places
         self._next = 0
 
     # ---- Sequences -------------------------------------------------------------------------------
@@ -63,16 +63,18 @@ class KvCache:
         """A new sequence without tokens: its number, which no other sequence gets."""
         self._next += 1
         self._pages[self._next], self._lengths[self._next] = [], 0
+        self._shortened[self._next] = 0
         return self._next
 
     def free(self, sequence: int) -> None:
-        """Forgets a sequence, whose pages others may get."""
+        """Forgets a sequence, whose pages others may get. Its steps end."""
         self._check(sequence)
         self._free.extend(reversed(self._pages.pop(sequence)))
-        del self._lengths[sequence]
+        del self._lengths[sequence], self._shortened[sequence]
 
     def truncate(self, sequence: int, length: int) -> None:
-        """Keeps the first `length` tokens, as after a guess that was wrong."""
+        """Keeps the first `length` tokens, as after a guess that was wrong. Where that makes the
+        sequence shorter, its steps end."""
         self._check(sequence)
         if not 0 <= _whole("length", length) <= self._lengths[sequence]:
             raise Error(f"KvCache: length must be at least 0 and at most "
@@ -80,6 +82,7 @@ class KvCache:
         pages, kept = self._pages[sequence], -(-length // self.page_size)
         self._free.extend(reversed(pages[kept:]))
         del pages[kept:]
+        self._shortened[sequence] += length < self._lengths[sequence]
         self._lengths[sequence] = length
 
     def length(self, sequence: int) -> int:
@@ -105,7 +108,7 @@ class KvCache:
         tokens: how many, of all or of each. Append them in every layer before the next step. Where
         pages are missing, nothing changes.
         """
-        rows = list(sequences)
+        rows = _values.items("KvCache: sequences", sequences)
         for row in rows:
             self._check(row)
         if len(set(rows)) != len(rows):
@@ -123,8 +126,9 @@ class KvCache:
         return self._step(rows, before, counts)
 
     def _counts(self, rows: List[int], tokens: Union[int, Sequence[int]]) -> List[int]:
-        counts = ([_whole("tokens", tokens)] * len(rows) if not hasattr(tokens, "__len__")
-                  else [_whole("tokens", count) for count in tokens])
+        counts = ([_whole("tokens", count) for count in tokens]
+                  if isinstance(tokens, (list, tuple)) or getattr(tokens, "shape", ())
+                  else [_whole("tokens", tokens)] * len(rows))
         if len(counts) != len(rows):
             raise Error(f"KvCache: tokens must hold {len(rows)} numbers, one for each sequence, "
                         f"got {len(counts)}")
@@ -148,15 +152,20 @@ class KvCache:
         is_even = len(set(counts)) <= 1
         table, old, new, both = (_arrays.from_host(x, self._like)
                                  for x in (table, old, new, old + new))
-        return Step(self, table, old, both, None if is_even else new, max(counts, default=0), new)
+        return Step(self, table, old, both, None if is_even else new, max(counts, default=0), new,
+                    tuple(rows), tuple(self._shortened[row] for row in rows))
 
     def _check(self, sequence: int) -> None:
-        if sequence not in self._lengths:
-            raise Error(f"KvCache: there is no sequence {sequence!r}; add() makes one")
+        if _whole("a sequence", sequence) not in self._lengths:
+            raise Error(f"KvCache: there is no sequence {sequence}; add() makes one")
 
 
 class Step(NamedTuple):
-    """What a step of some sequences of a KvCache needs: int32 arrays beside the cache."""
+    """What a step of some sequences of a KvCache needs: int32 arrays beside the cache.
+
+    It serves until one of its sequences is freed or made shorter, because others may have their
+    pages then.
+    """
 
     cache: KvCache
     page_table: Any  # (sequences, entries)
@@ -165,29 +174,61 @@ class Step(NamedTuple):
     counts: Any      # (sequences,): of new tokens; None where all sequences have as many
     tokens: int      # the most of them
     queries: Any     # (sequences,): of new tokens, in any case
+    sequences: Tuple[int, ...]
+    shortened: Tuple[int, ...]  # how often each sequence was, before the step
 
     def append(self, layer: int, k_new: Any, v_new: Any, *, q: Any = None, **options: Any) -> Any:
         """Writes the new tokens' keys and values, (sequences, tokens, heads_kv, hdim), into a
-        layer. q, options: as in append_kv(). Returns q turned, None without it."""
+        layer. q, options: as in append_kv(): cos, sin, rotary, out, stream, dispatcher. Returns q
+        turned, None without it."""
+        self._check(layer, options, _APPENDED, {"k_new": k_new, "v_new": v_new, "q": q})
         return append_kv(self.cache.keys[layer], self.cache.values[layer], k_new, v_new,
                          self.before, q=q, page_table=self.page_table, check_pages=False,
                          seqlens_q=self.counts, **options)
 
     def attend(self, layer: int, q: Any, **options: Any) -> Any:
         """Attention of the new tokens, q (sequences, tokens, heads, hdim), over all keys up to
-        their own. options: as in attention()."""
+        their own. options: as in attention(), but for those that the step says itself: lengths,
+        pages and the layout."""
+        self._check(layer, options, _ATTENDED, {"q": q})
         if self.tokens != 1:
             options.setdefault("mask", "bottom_right")
         return attention(q, self.cache.keys[layer], self.cache.values[layer],
                          page_table=self.page_table, seqlens_q=self.queries,
                          seqlens_k=self.lengths, check_pages=False, **options)
 
+    def _check(self, layer: int, options: Dict[str, Any], known: Sequence[str],
+               arrays: Dict[str, Any]) -> None:
+        """The kernels trust the step's pages and lengths, so that all else must fit to them."""
+        layers = len(self.cache.keys)
+        if not 0 <= _whole("layer", layer) < layers:
+            raise Error(f"KvCache: layer must be at least 0 and below {layers}, got {layer}")
+        for option in options:
+            if option not in known:
+                raise Error(f"KvCache: a step takes no option '{option}'; it takes " +
+                            ", ".join(known), "not_found")
+        for row, times in zip(self.sequences, self.shortened):
+            if self.cache._shortened.get(row) != times:
+                ended = "made shorter" if row in self.cache._shortened else "freed"
+                raise Error(f"KvCache: sequence {row} was {ended} after the step; make a new step")
+        for name, array in arrays.items():
+            if array is None and name == "q":
+                continue
+            shape, rows = _arrays.shape_of(array, name), len(self.sequences)
+            if len(shape) != 4 or shape[:2] != (rows, self.tokens):
+                raise Error(f"KvCache: {name} must have the shape ({rows}, {self.tokens}, heads, "
+                            f"elements a head), the step's sequences and tokens, got {shape}")
+
+
+# What a step's calls may say besides; the rest is the step's.
+_APPENDED = ("cos", "sin", "rotary", "out", "stream", "dispatcher")
+_ATTENDED = ("mask", "window", "sink", "bias", "slopes", "scale", "soft_cap", "skip_q", "dropout",
+             "seed", "offset", "num_splits", "return_lse", "return_random", "out", "lse", "stream",
+             "dispatcher")
+
 
 def _whole(name: str, value: Any) -> int:
-    try:
-        return _attention_shapes.whole(name, value)
-    except Error as error:
-        raise Error(f"KvCache: {error}", error.code, error.details) from None
+    return _values.whole(f"KvCache: {name}", value)
 
 
 def _zeros(shape: Any, word: str, like: Any, view: _arrays.View) -> Any:

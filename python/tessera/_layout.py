@@ -26,7 +26,7 @@ class Matrices(NamedTuple):
 
 def check_strides(name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
     for size, stride in zip(shape, strides):
-        if stride < 0 and size > 1:
+        if stride < 0 and size > 1 and 0 not in shape:
             raise Error(f"{name} has the stride {stride} over {size} elements; a problem's strides "
                         "are at least 0, copy it with numpy.ascontiguousarray()")
 

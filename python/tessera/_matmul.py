@@ -6,10 +6,13 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _abi, _arrays, _dtypes, _warm
 from ._abi import Error
+from ._arrays import Array
+from ._checks import refusal
 from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
 from ._layout import Matrices, broadcast, check_strides, gemm_sizes, layout_of
 from ._prepack import PackedWeight
 from ._problem import Problem
+from ._values import number, shown
 
 # The order in which a call's arrays stand in the table of plans.
 _SLOTS = ("a", "b", "bias", "residual", "out")
@@ -33,9 +36,10 @@ class _Made(NamedTuple):
     slots: Dict[str, int]   # an operand's name -> which array it is
 
 
-def matmul(a: Any, b: Any, *, bias: Any = None, activation: Optional[str] = None,
-           residual: Any = None, out: Any = None, alpha: float = 1.0, beta: float = 0.0,
-           stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
+def matmul(a: Array, b: Any, *, bias: Optional[Array] = None, activation: Optional[str] = None,
+           residual: Optional[Array] = None, out: Optional[Array] = None,
+           alpha: float = 1.0, beta: float = 0.0, stream: Any = None,
+           dispatcher: Optional[Dispatcher] = None) -> Any:
     """activation(alpha * (a @ b) + beta * out + bias) + residual
 
     a: (..., m, k) or (k,); b: (..., k, n), (k,), or what prepack() returned. Shapes are those of
@@ -53,24 +57,27 @@ def matmul(a: Any, b: Any, *, bias: Any = None, activation: Optional[str] = None
     Returns out. Raises Error where types, shapes, devices or strides do not fit, before anything is
     written.
     """
-    chosen = default_dispatcher() if dispatcher is None else dispatcher
-    table = getattr(chosen, "_table", {})  # a wrong dispatcher is refused below
-    key: Any = False
-    if out is None and beta == 0:
-        out = _new_result(a, b)
-    if out is not None and stream is None:
-        if type(b) is PackedWeight:
-            key = _warm.call(table, (a, b.memory, bias, residual, out),
-                             (b.key, activation, alpha, beta))
-        else:
-            key = _warm.call(table, (a, b, bias, residual, out),
-                             ("matmul", activation, alpha, beta))
-        if key is None:
-            return out
-        if key is not False and not isinstance(key, tuple):
-            raise _abi.last_error(key)
-    call = _Call(a, b, bias, residual, out, activation, alpha, beta)
-    return _first(call, stream, dispatcher, key)
+    try:
+        chosen = default_dispatcher() if dispatcher is None else dispatcher
+        table = getattr(chosen, "_table", {})  # a wrong dispatcher is refused below
+        key: Any = False
+        if out is None and beta == 0:
+            out = _new_result(a, b)
+        if out is not None and stream is None:
+            if type(b) is PackedWeight:
+                key = _warm.call(table, (a, b.memory, bias, residual, out),
+                                 (b.key, activation, alpha, beta))
+            else:
+                key = _warm.call(table, (a, b, bias, residual, out),
+                                 ("matmul", activation, alpha, beta))
+            if key is None:
+                return out
+            if key is not False and not isinstance(key, tuple):
+                raise _abi.last_error(key)
+        call = _Call(a, b, bias, residual, out, activation, alpha, beta)
+        return _first(call, stream, dispatcher, key)
+    except Exception as failure:
+        raise refusal(matmul, locals(), failure) from None
 
 
 # (what is known of a and b without reading their memory) -> shape and dtype of a result of NumPy's.
@@ -101,22 +108,17 @@ def _remember_result(a: Any, b: Any, out: Any) -> None:
         pass
 
 
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise Error(f"{name} must be a number, got {value!r}") from None
-
-
 def _first(call: _Call, stream: Any, dispatcher: Optional[Dispatcher], key: Any) -> Any:
     """A call whose plan is not in the table, or whose arrays the table cannot know."""
-    call = call._replace(alpha=_number("alpha", call.alpha), beta=_number("beta", call.beta))
+    call = call._replace(alpha=number("alpha", call.alpha), beta=number("beta", call.beta))
     if call.activation is not None and not isinstance(call.activation, str):
-        raise Error(f"activation must be a word such as 'relu', got {call.activation!r}")
+        raise Error(f"activation must be a word such as 'relu', got "
+                    f"{shown(call.activation)}")
     address = _arrays.stream_address(stream)
     views = {name: _arrays.view_of(array, name, address)
              for name, array in zip(_SLOTS, call)
-             if (name in "ab" or array is not None) and not isinstance(array, PackedWeight)}
+             if (name in "ab" or array is not None) and
+             not (name == "b" and isinstance(array, PackedWeight))}
     packed = call.b if isinstance(call.b, PackedWeight) else None
     if packed is not None:
         views["b"] = packed.view
@@ -130,21 +132,22 @@ def _first(call: _Call, stream: Any, dispatcher: Optional[Dispatcher], key: Any)
         _remember_result(call.a, call.b, call.out)
         views["out"] = _arrays.view_of(call.out, "out", address)
     _check_out(views["out"], shape)
-    if 0 in shape:
-        return call.out
     plan, slots = _plan_of(call, views, chosen, packed)
+    if plan is None:
+        return call.out
     names = [operand.name for operand in plan.operands]
     options = _abi.LaunchOptions(stream=address) if address else None
     plan.launch_at([views[_SLOTS[slots[name]]].address for name in names], options)
     b = call.b if packed is None else packed.memory
     arrays = (call.a, b, call.bias, call.residual, call.out)
-    _warm.remember(chosen._table, key, plan, [slots[name] for name in names], arrays)
+    _warm.remember(chosen, key, plan, [slots[name] for name in names], arrays)
     return call.out
 
 
 def _plan_of(call: _Call, views: Dict[str, _arrays.View], dispatcher: Dispatcher,
              packed: Optional[PackedWeight]) -> Tuple[Any, Dict[str, int]]:
-    """The plan, which is looked for by what the views say of the arrays."""
+    """The plan, which is looked for by what the views say of the arrays; None where the result has
+    no elements, but must be right all the same."""
     key = (tuple((name, v[1:4]) for name, v in views.items()), call[5:],
            None if packed is None else packed.key)
     found = dispatcher._plans.get(key)
@@ -157,8 +160,10 @@ def _plan_of(call: _Call, views: Dict[str, _arrays.View], dispatcher: Dispatcher
             raise Error("matmul: out must lie by rows where b is a packed weight, got the strides "
                         f"{views['out'].strides} over {views['out'].shape}")
         fields, force = packed.fit(made.fields), packed.kernel
-    plan = dispatcher.plan(Problem("gemm", **fields), force=force)
-    return dispatcher._keep(key, (plan, made.slots))
+    problem = Problem("gemm", **fields)
+    if 0 in views["out"].shape:
+        return None, made.slots
+    return dispatcher._keep(key, (dispatcher.plan(problem, force=force), made.slots))
 
 
 def result_of(views: Dict[str, _arrays.View], packed: Any = None) -> Tuple[Tuple[int, ...], str]:

@@ -5,7 +5,8 @@ import ctypes
 import json
 from typing import Any, Dict, List, Union
 
-from . import _abi
+from . import _abi, _values
+from ._checks import checked
 from ._problem import Problem, as_problem
 
 
@@ -14,6 +15,7 @@ class Model(_abi.Handle):
 
     _kind = "model"
 
+    @checked
     def __init__(self, path: str) -> None:
         self._make("tsr_model_load", _abi.encode(path))
 
@@ -25,17 +27,20 @@ class Model(_abi.Handle):
         """What the model learned, and from which data."""
         return json.loads(_abi.text("tsr_model_json", self))
 
+    @checked
     def predict(self, problem: Union[str, Problem], kernel: str, *, threads: int = 0,
                 **fields: Any) -> float:
         """The predicted seconds of a kernel. A model that predicts no times gives a score, of which
         the least is the best. threads: 0 means those of the model's data."""
         seconds = ctypes.c_double()
         _abi.call("tsr_model_predict", self, as_problem(problem, **fields), _abi.encode(kernel),
-                  threads, ctypes.byref(seconds))
+                  _values.whole_int("threads", threads), ctypes.byref(seconds))
         return seconds.value
 
+    @checked
     def rank(self, problem: Union[str, Problem], *, threads: int = 0, top: int = 0, **fields: Any
              ) -> List[Dict[str, Any]]:
         """[{"kernel", "predicted"}, ...]: the `top` best legal kernels (0: all), best first."""
-        text = _abi.text("tsr_model_rank", self, as_problem(problem, **fields), threads, top)
+        text = _abi.text("tsr_model_rank", self, as_problem(problem, **fields),
+                         _values.whole_int("threads", threads), _values.whole("top", top, 0))
         return json.loads(text)["kernels"]

@@ -1,56 +1,71 @@
 """Normalisations over the last dimension: softmax, rms_norm, layer_norm."""
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any, Dict, Optional, Tuple
 
 from . import _abi, _arrays, _warm
 from ._abi import Error
+from ._arrays import Array
+from ._checks import refusal
 from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
 from ._layout import check_strides, collapse
 from ._problem import Problem
+from ._values import number
 
 _SLOTS = ("in", "residual", "scale", "shift", "out", "sum")
 _ROWS = ("in", "residual", "out", "sum")
 
 
-def softmax(x: Any, *, out: Any = None, stream: Any = None,
+def softmax(x: Array, *, out: Optional[Array] = None, stream: Any = None,
             dispatcher: Optional[Dispatcher] = None) -> Any:
     """exp(x) / sum(exp(x)) over the last dimension, without overflow.
 
     x: (..., columns) of float32, float16 or bfloat16. out: the same shape, of x's type or float32;
     it may be x. stream, dispatcher: as in matmul(). Returns out.
     """
-    return _norm("softmax", (x, None, None, None, out, None), None, stream, dispatcher)
+    try:
+        return _norm("softmax", (x, None, None, None, out, None), None, stream, dispatcher)
+    except Exception as failure:
+        raise refusal(softmax, locals(), failure) from None
 
 
-def rms_norm(x: Any, scale: Any = None, *, residual: Any = None, epsilon: float = 1e-5,
-             out: Any = None, sum: Any = None, stream: Any = None,
-             dispatcher: Optional[Dispatcher] = None) -> Any:
+def rms_norm(x: Array, scale: Optional[Array] = None, *, residual: Optional[Array] = None,
+             epsilon: float = 1e-5, out: Optional[Array] = None, sum: Optional[Array] = None,
+             stream: Any = None, dispatcher: Optional[Dispatcher] = None) -> Any:
     """x / sqrt(mean(x * x) + epsilon) * scale over the last dimension.
 
     x: (..., columns) of float32, float16 or bfloat16. scale: (columns,) of x's type or float32.
     residual: x's shape and type; x + residual is normalised instead of x, and is stored in `sum`.
     out, sum: x's shape. Returns out, and (out, sum) where there is a residual.
     """
-    return _norm("rmsnorm", (x, residual, scale, None, out, sum), epsilon, stream, dispatcher)
+    try:
+        return _norm("rmsnorm", (x, residual, scale, None, out, sum), epsilon, stream, dispatcher)
+    except Exception as failure:
+        raise refusal(rms_norm, locals(), failure) from None
 
 
-def layer_norm(x: Any, scale: Any = None, shift: Any = None, *, residual: Any = None,
-               epsilon: float = 1e-5, out: Any = None, sum: Any = None, stream: Any = None,
+def layer_norm(x: Array, scale: Optional[Array] = None, shift: Optional[Array] = None, *,
+               residual: Optional[Array] = None, epsilon: float = 1e-5,
+               out: Optional[Array] = None, sum: Optional[Array] = None, stream: Any = None,
                dispatcher: Optional[Dispatcher] = None) -> Any:
     """(x - mean) / sqrt(variance + epsilon) * scale + shift over the last dimension.
 
     Arrays and results are those of rms_norm(); shift has scale's shape and type.
     """
-    return _norm("layernorm", (x, residual, scale, shift, out, sum), epsilon, stream, dispatcher)
+    try:
+        return _norm("layernorm", (x, residual, scale, shift, out, sum), epsilon, stream,
+                     dispatcher)
+    except Exception as failure:
+        raise refusal(layer_norm, locals(), failure) from None
 
 
 def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Optional[float], stream: Any,
           dispatcher: Optional[Dispatcher]) -> Any:
     key: Any = False
     chosen = default_dispatcher() if dispatcher is None else dispatcher
-    if type(arrays[0]).__module__ == "numpy" and arrays[0].dtype.itemsize <= 4:
+    if type(arrays[0]) is sys.modules["numpy"].ndarray and arrays[0].dtype.itemsize <= 4:
         arrays = _with_results(arrays)
     if arrays[4] is not None and stream is None and isinstance(chosen, Dispatcher):
         key = _warm.call(chosen._table, arrays, ("norm", kind, epsilon))
@@ -71,8 +86,7 @@ def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Optional[float], stream: 
             views[name] = _arrays.view_of(given[name], name, address)
     if "sum" in given and "residual" not in given:
         raise Error(f"{kind}: sum is the sum of x and residual, but there is no residual")
-    if 0 not in views["in"].shape:
-        _launch(chosen, kind, views, epsilon, address, key, arrays)
+    _launch(chosen, kind, views, epsilon, address, key, arrays)
     return (given["out"], given["sum"]) if "sum" in given else given["out"]
 
 
@@ -91,17 +105,20 @@ def _launch(dispatcher: Dispatcher, kind: str, views: Dict[str, _arrays.View],
             epsilon: Optional[float], address: Optional[int], key: Any,
             arrays: Tuple[Any, ...]) -> None:
     known = ("norm", kind, epsilon, tuple((name, v[1:4]) for name, v in views.items()))
+    for name in ("out", "sum"):
+        if name in views:
+            _arrays.check_output(views[name], name)
     plan = dispatcher._plans.get(known)
     if plan is None:
-        plan = dispatcher._keep(known, dispatcher.plan(problem_of(kind, views, epsilon)))
+        problem = problem_of(kind, views, epsilon)
+        if 0 in views["in"].shape:
+            return
+        plan = dispatcher._keep(known, dispatcher.plan(problem))
     names = [operand.name for operand in plan.operands]
-    for operand in plan.operands:
-        if operand.access != "read":
-            _arrays.check_output(views[operand.name], operand.name)
     plan.launch_at([views[name].address for name in names],
                    _abi.LaunchOptions(stream=address) if address else None)
     if all(array is not None for name, array in zip(_SLOTS, arrays) if name in names):
-        _warm.remember(dispatcher._table, key, plan, [_SLOTS.index(name) for name in names],
+        _warm.remember(dispatcher, key, plan, [_SLOTS.index(name) for name in names],
                        arrays)
 
 
@@ -124,7 +141,7 @@ def problem_of(kind: str, views: Dict[str, _arrays.View], epsilon: Optional[floa
     fields.update(weight=words.pop() if words else x.dtype, out=views["out"].dtype,
                   residual="residual" in views)
     if epsilon is not None:
-        fields["epsilon"] = float(epsilon)
+        fields["epsilon"] = number(f"{kind}: epsilon", epsilon)
     for name in _ROWS:
         if name in views:
             fields["rows"], ld = _rows(kind, name, views[name], x)
@@ -139,6 +156,8 @@ def _rows(kind: str, name: str, view: _arrays.View, x: _arrays.View) -> Tuple[in
         raise Error(f"{kind}: {name} must have the shape {x.shape}, got {view.shape}")
     if name in ("residual", "sum") and view.dtype != x.dtype:
         raise Error(f"{kind}: {name} must have the type {x.dtype}, got {view.dtype}")
+    if 0 in view.shape:
+        return math.prod(view.shape[:-1]), None
     check_strides(name, view.shape, view.strides)
     found = collapse(view.shape[:-1], [view.strides[:-1]])
     if found is None or (view.shape[-1] > 1 and view.strides[-1] != 1):

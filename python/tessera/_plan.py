@@ -5,14 +5,17 @@ import ctypes
 import json
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import _abi, _arrays, _dtypes, _warm
+from . import _abi, _arrays, _dtypes, _values, _warm
 from ._abi import Error
+from ._checks import checked, refusal
 from ._problem import Operand, Problem
 
 
 def _places(shape: Sequence[int], strides: Sequence[int]) -> List[Tuple[int, int]]:
     """What decides where elements lie, in one order: dimensions of one element, and those that
-    repeat the same elements, do not."""
+    repeat the same elements, do not. Where there are no elements the sizes alone count."""
+    if 0 in shape:
+        return sorted((n, 0) for n in shape if n != 1)
     return sorted((n, s) for n, s in zip(shape, strides) if n != 1 and s != 0)
 
 
@@ -21,8 +24,7 @@ def check_operand(operand: Operand, view: _arrays.View) -> None:
     if view.dtype != operand.dtype and {view.dtype, operand.dtype} != {"fp32", "tf32"}:
         raise Error(f"{operand.name} must have the type {_dtypes.NAMES[operand.dtype]}, got "
                     f"{_dtypes.NAMES[view.dtype]}")
-    is_empty = 0 in operand.shape and 0 in view.shape
-    if not is_empty and _places(*operand[3:5]) != _places(view.shape, view.strides):
+    if _places(*operand[3:5]) != _places(view.shape, view.strides):
         raise Error(f"{operand.name} must have the shape {operand.shape} and the strides "
                     f"{operand.strides} (in elements, dimensions in any order), got "
                     f"{view.shape} and {view.strides}")
@@ -45,9 +47,9 @@ class Plan(_abi.Handle):
         self._timing: Tuple[int, int] = dispatcher._timing
 
     def close(self) -> None:
-        """Gives the plan back."""
-        self.__dict__.get("_table", {}).clear()
+        """Gives the plan back, when the last launch of another thread has returned."""
         super().close()
+        self.__dict__.get("_table", {}).clear()
 
     def info(self) -> Dict[str, Any]:
         """{"problem", "target", "kernel", "source", "predicted_seconds", "stages"}"""
@@ -117,7 +119,7 @@ class Plan(_abi.Handle):
         reference. Raises Error for a missing or unfit operand, for outputs that overlap another
         operand, and for a result outside its tolerance.
         """
-        if stream is not None or workspace is not None or verify:
+        if stream is not None or workspace is not None or verify is not False:
             options = self._options(stream, workspace, verify)
             return self._launch_views(self._views(operands, options.stream), options)
         # Arrays that lie as those of an earlier launch did need no check.
@@ -128,11 +130,12 @@ class Plan(_abi.Handle):
         if key is not False and not isinstance(key, tuple):
             raise _abi.last_error(key)
         self._launch_views(self._views(operands, None), None)
-        _warm.remember(self._table, key, self, range(len(arrays)), arrays)
+        _warm.remember(self, key, self, range(len(arrays)), arrays)
         return None
 
     def _options(self, stream: Any, workspace: Any, verify: bool) -> _abi.LaunchOptions:
-        options = _abi.LaunchOptions(stream=_arrays.stream_address(stream), verify=int(verify))
+        options = _abi.LaunchOptions(stream=_arrays.stream_address(stream),
+                                     verify=_values.flag("verify", verify))
         if workspace is not None:
             view = _arrays.view_of(workspace, "workspace", options.stream)
             check_device("workspace", view, self.device)
@@ -159,11 +162,13 @@ class Plan(_abi.Handle):
         options = self._options(stream, None, False)
         _abi.call("tsr_synchronize", self, ctypes.byref(options))
 
+    @checked
     def verify(self, seed: int = 1) -> None:
         """Runs the plan once on random operands and compares with the fp64 reference. Raises Error
         with the code "verification_failed" where an element is outside its tolerance."""
-        _abi.call("tsr_verify", self, seed)
+        _abi.call("tsr_verify", self, _values.whole("seed", seed, 0))
 
+    @checked
     def bench(self, rounds: int = 0, warmup: int = 0, min_seconds: float = 0,
               flush_caches: bool = False, seed: int = 0, **operands: Any) -> Dict[str, Any]:
         """Times the plan on arrays by name, or on random ones, whose result it checks first.
@@ -175,7 +180,7 @@ class Plan(_abi.Handle):
         """
         warmup, rounds = warmup or self._timing[0], rounds or self._timing[1]
         options = _abi.BenchOptions(rounds=rounds, warmup=warmup, min_seconds=min_seconds,
-                                    flush_caches=int(flush_caches), seed=seed)
+                                    flush_caches=flush_caches, seed=seed)
         views = self._views(operands, None) if operands else []
         addresses = self._array_of([view.address for view in views]) if views else None
         return json.loads(_abi.text("tsr_bench", self, addresses, len(views),

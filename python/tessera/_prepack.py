@@ -6,6 +6,7 @@ from typing import Any, Dict, Optional
 
 from . import _abi, _arrays, _dtypes
 from ._abi import Error
+from ._checks import checked
 from ._dispatcher import Dispatcher, check_views, dispatcher_for
 from ._layout import Matrices, check_strides, layout_of
 from ._problem import Problem
@@ -18,6 +19,7 @@ class PackedWeight:
     """What prepack() returns; matmul() takes it as b. It holds its own memory, and no reference to
     the array that was packed."""
 
+    @checked
     def __init__(self, problem: Problem, kernel: str, signature: Dict[str, Any],
                  view: _arrays.View) -> None:
         self.problem = problem      # for which the kernel was chosen
@@ -35,6 +37,7 @@ class PackedWeight:
     def out(self) -> str:
         return self.signature["out"]
 
+    @checked
     def fit(self, fields: Dict[str, Any]) -> Dict[str, Any]:
         """A multiplication's fields, for this weight. Raises Error where it was packed for
         another kind."""
@@ -70,6 +73,7 @@ def _signature(view: _arrays.View, layout: str, bias: bool, activation: Optional
     return fields
 
 
+@checked
 def prepack(b: Any, *, rows: int = 128, bias: bool = False, activation: Optional[str] = None,
             residual: bool = False, out: Any = None, extra: Any = None, stream: Any = None,
             dispatcher: Optional[Dispatcher] = None) -> PackedWeight:

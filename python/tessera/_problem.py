@@ -5,7 +5,8 @@ import json
 import numbers
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
-from . import _abi
+from . import _abi, _values
+from ._checks import checked
 from ._dtypes import word_of
 
 
@@ -58,11 +59,12 @@ class Problem(_abi.Handle):
         _abi.call("tsr_problem_validate", self)
 
     @classmethod
+    @checked
     def from_json(cls, given: Union[str, Dict[str, Any]]) -> "Problem":
         """From {"op": "gemm", "m": 128, ...}, as text or as a dict."""
         made = cls.__new__(cls)
         made._make("tsr_problem_from_json",
-                   _abi.encode(given if isinstance(given, str) else json.dumps(given)))
+                   _abi.given_json(given))
         _abi.call("tsr_problem_validate", made)
         return made
 
@@ -72,14 +74,16 @@ class Problem(_abi.Handle):
             _abi.call("tsr_problem_set_integer", self, name, int(value))
         elif isinstance(value, numbers.Integral):
             if not -2**63 <= int(value) < 2**63:
-                raise _abi.Error(f"{field} must be below 2^63, got {value}")
+                raise _abi.Error(f"{field} must be at least -2^63 and below 2^63, got "
+                                 f"{_values.shown(value)}")
             _abi.call("tsr_problem_set_integer", self, name, int(value))
         elif isinstance(value, numbers.Real):
-            _abi.call("tsr_problem_set_number", self, name, float(value))
+            _abi.call("tsr_problem_set_number", self, name, _values.number(field, value))
         else:
             _abi.call("tsr_problem_set", self, name,
                       _abi.encode(value if isinstance(value, str) else word_of(value, field)))
 
+    @checked
     def get(self, field: str) -> str:
         """One field's value as text; strides that follow from the sizes are written out."""
         return _abi.text("tsr_problem_get", self, _abi.encode(field))

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import ctypes
 import json
+import threading
 from typing import Any, Dict, List, Optional, Union
 
-from . import _abi, _interrupt
+from . import _abi, _interrupt, _values
 from ._abi import Error
+from ._checks import checked
 from ._problem import Problem, as_problem
 
 _BUILD_TEXTS = ("compiler", "nvrtc", "hip_compiler", "worker")
@@ -21,19 +23,23 @@ def build_options(cache: Optional[str], given: Optional[Dict[str, Any]]
     options = _abi.BuildOptions(cache=_abi.encode(cache))
     for name, value in (given or {}).items():
         if name == "packs":
-            packs = [_abi.encode(pack) for pack in value]
-            options.packs = (ctypes.c_char_p * (len(packs) + 1))(*packs, None)
+            options.packs = _packs(value)
         elif name in _BUILD_TEXTS:
             setattr(options, name, _abi.encode(value))
         elif name in _BUILD_NUMBERS:
-            try:
-                setattr(options, name, value)
-            except TypeError:
-                raise Error(f"build's {name} cannot be {value!r}") from None
+            options.set(name, value, f"build's {name}")
         else:
             known = ", ".join(("packs", *_BUILD_TEXTS, *_BUILD_NUMBERS))
-            raise Error(f"build has no field '{name}'; it has {known}", "not_found")
+            raise Error(f"build has no field {_values.shown(name)}; it has {known}", "not_found")
     return options
+
+
+def _packs(given: Any) -> Any:
+    """The files as C has them, ended by NULL."""
+    files = [_abi.encode(file) for file in _values.items("build's packs", given)]
+    if None in files:
+        raise Error("build's packs must be files, got None")
+    return (ctypes.c_char_p * (len(files) + 1))(*files, None)
 
 
 class KernelSet(_abi.Handle):
@@ -45,53 +51,67 @@ class KernelSet(_abi.Handle):
 
     _kind = "kernel_set"
 
+    def __new__(cls, *_: Any, **__: Any) -> "KernelSet":
+        made = super().__new__(cls)
+        made._lock = threading.Lock()  # the library's sets are not for several threads at once
+        return made
+
+    def _step(self, name: str, *arguments: Any) -> "KernelSet":
+        with self._lock:
+            _abi.call(name, self, *arguments)
+        return self
+
+    @checked
     def __init__(self, name: str = "kernels", target: Optional[str] = None) -> None:
         self._make("tsr_kernel_set_create", _abi.encode(name), _abi.encode(target))
 
     @classmethod
+    @checked
     def from_json(cls, given: Union[str, Dict[str, Any]]) -> "KernelSet":
         """{"name", "kernels": [...]}, and what is written by hand: "target", "groups",
         "preselected", "receipt", "problems"."""
         made = cls.__new__(cls)
         made._make("tsr_kernel_set_from_json",
-                   _abi.encode(given if isinstance(given, str) else json.dumps(given)))
+                   _abi.given_json(given))
         return made
 
+    @checked
     def op(self, name: str) -> "KernelSet":
         """Starts a group: the kernels of an operation."""
-        _abi.call("tsr_kernel_set_op", self, _abi.encode(name))
-        return self
+        return self._step("tsr_kernel_set_op", _abi.encode(name))
 
     def where(self, **patterns: Union[str, List[str]]) -> "KernelSet":
         """Narrows the group by fields and wildcards; a list means alternatives."""
         for field, given in patterns.items():
-            for pattern in [given] if isinstance(given, str) else given:
-                _abi.call("tsr_kernel_set_where", self, _abi.encode(field), _abi.encode(pattern))
+            for pattern in [given] if isinstance(given, str) else _values.items(field, given):
+                self._step("tsr_kernel_set_where", _abi.encode(field), _abi.encode(pattern))
         return self
 
+    @checked
     def add(self, kernel: str) -> "KernelSet":
         """One kernel by name."""
-        _abi.call("tsr_kernel_set_add", self, _abi.encode(kernel))
-        return self
+        return self._step("tsr_kernel_set_add", _abi.encode(kernel))
 
+    @checked
     def preselected(self, name: str) -> "KernelSet":
         """A preselected set such as "fp32_rcr_essential"."""
-        _abi.call("tsr_kernel_set_preselected", self, _abi.encode(name))
-        return self
+        return self._step("tsr_kernel_set_preselected", _abi.encode(name))
 
+    @checked
     def receipt(self, name: Union[str, int]) -> "KernelSet":
         """What a framework needs, by a receipt's name or number: "flash", 4."""
-        _abi.call("tsr_kernel_set_receipt", self, _abi.encode(str(name)))
-        return self
+        return self._step("tsr_kernel_set_receipt", _abi.encode(str(name)))
 
+    @checked
     def for_problem(self, problem: Union[str, Problem], best: int = 1) -> "KernelSet":
         """The `best` fastest kernels for a problem, by estimate."""
-        _abi.call("tsr_kernel_set_for_problem", self, as_problem(problem), best)
-        return self
+        return self._step("tsr_kernel_set_for_problem", as_problem(problem),
+                          _values.whole_int("best", best))
 
     def to_json(self) -> str:
         """{"name", "kernels": ["gemm_...", ...]}: sorted by name, lossless."""
-        return _abi.text("tsr_kernel_set_json", self)
+        with self._lock:
+            return _abi.text("tsr_kernel_set_json", self)
 
     @property
     def kernels(self) -> List[str]:
@@ -116,12 +136,14 @@ class Registry(_abi.Handle):
 
     _kind = "registry"
 
+    @checked
     def __init__(self, name: str = "registry", *, cache: Optional[str] = None,
                  build: Optional[Dict[str, Any]] = None) -> None:
         options = build_options(cache, build)
         self._make("tsr_registry_create", _abi.encode(name),
                    None if options is None else ctypes.byref(options))
 
+    @checked
     def add_target(self, file: str) -> "Registry":
         """Adds a target of the user's own, from a JSON file."""
         _abi.call("tsr_registry_add_target", self, _abi.encode(file))
@@ -131,9 +153,11 @@ class Registry(_abi.Handle):
         """Declares kernels without building them."""
         if not isinstance(kernels, KernelSet):
             raise Error(f"declare needs a KernelSet, got {type(kernels).__name__}")
-        _abi.call("tsr_registry_declare", self, kernels)
+        with kernels._lock:
+            _abi.call("tsr_registry_declare", self, kernels)
         return self
 
+    @checked
     def build(self, max_workers: int = 0, progress: Optional[_interrupt.Progress] = None
               ) -> List[Dict[str, Any]]:
         """Builds and loads all declared kernels, `max_workers` at a time (0: one for each core).
@@ -143,20 +167,23 @@ class Registry(_abi.Handle):
         under way. Returns [{"kernel", "was_cached", "seconds", "error"}, ...]: a kernel that failed
         has a sentence in "error".
         """
+        workers = _values.whole_int("max_workers", max_workers)
         text = _interrupt.run(progress, lambda callbacks: _abi.text(
-            "tsr_registry_build", self, max_workers, callbacks))
+            "tsr_registry_build", self, workers, callbacks))
         return json.loads(text)["results"]
 
     def list(self) -> List[Dict[str, Any]]:
         """[{"kernel", "is_loaded"}, ...], sorted by name."""
         return json.loads(_abi.text("tsr_registry_list", self))["kernels"]
 
+    @checked
     def filter(self, pattern: str = "*") -> "Registry":
         """A copy with the kernels whose names match a wildcard: "*_sm90a"."""
         made = Registry.__new__(Registry)
         made._make("tsr_registry_filter", self, _abi.encode(pattern))
         return made
 
+    @checked
     def filter_receipt(self, name: Union[str, int]) -> "Registry":
         """A copy with the kernels whose signatures a receipt asks for."""
         made = Registry.__new__(Registry)
@@ -177,6 +204,7 @@ class Registry(_abi.Handle):
     def export_json(self) -> str:
         return _abi.text("tsr_registry_export", self)
 
+    @checked
     def import_json(self, text: str) -> "Registry":
         _abi.call("tsr_registry_import", self, _abi.encode(text))
         return self

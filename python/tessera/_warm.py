@@ -70,21 +70,29 @@ def call(table: Table, operands: Tuple[Any, ...], options: Tuple[Any, ...]) -> A
     return call(table, operands, options)
 
 
-def remember(table: Table, key: Any, plan: Any, sources: Sequence[int],
-             operands: Tuple[Any, ...]) -> None:
-    """sources: for each operand of the plan, its position among the call's operands. The table
-    keeps the plan, unless it is the plan's own."""
-    if not isinstance(key, tuple) or len(sources) > MOST_OPERANDS:
+def remember(owner: Any, key: Any, plan: Any, sources: Sequence[int], operands: Tuple[Any, ...]
+             ) -> None:
+    """Puts a plan into the table of its owner, a dispatcher or the plan itself. sources: for each
+    operand of the plan, its position among the call's operands."""
+    held = plan._held
+    if not isinstance(key, tuple) or len(sources) > MOST_OPERANDS or held is None:
         return
     # The dtypes stay alive in the table, because their addresses are in the key. One that an array
     # makes anew each time cannot be a part of a key.
     arrays = [array for array in operands if array is not None]
     if any(array.dtype is not array.dtype for array in arrays):
         return
+    padded = list(sources) + [0] * (MOST_OPERANDS - len(sources))
+    entry = struct.pack(f"Pi{MOST_OPERANDS}i", held.value, len(sources), *padded)
+    keep = [array.dtype for array in arrays]
+    put(owner, owner._table, key, (entry, held, tuple(sources), keep))
+
+
+def put(owner: Any, table: Table, key: Any, value: Any) -> None:
+    """Into a table of an object of the library, which has none of it when it is closed, not even by
+    a call that another thread's close() overtook."""
     if len(table) >= MOST_ENTRIES:
         table.clear()
-    padded = list(sources) + [0] * (MOST_OPERANDS - len(sources))
-    entry = struct.pack(f"Pi{MOST_OPERANDS}i", plan._address, len(sources), *padded)
-    keep = [array.dtype for array in arrays]
-    holder = None if table is plan._table else plan
-    table[key] = (entry, plan._address, tuple(sources), keep, holder)
+    table[key] = value
+    if owner._held is None:
+        table.clear()

@@ -116,6 +116,47 @@ class Arrays(Case):
                             self.draw(3, 5, 4))
         self.assert_refused("at least 1 dimension", tessera.matmul, numpy.float32(1), a)
 
+    def test_empty_arrays_are_checked_as_others_are(self):
+        x, d = self.draw(0, 8), tessera.Dispatcher()
+        for call, pattern, how in (
+                (tessera.softmax, r"out must have the shape \(0, 8\), got \(3, 5\)",
+                 {"out": self.draw(3, 5)}),
+                (tessera.layer_norm, r"residual must have the shape \(0, 8\)",
+                 {"residual": self.draw(3, 5)}),
+                (tessera.layer_norm, "residual must have the type",
+                 {"residual": x.astype("float16")}),
+                (tessera.rms_norm, r"scale must have the shape \(8,\)", {"scale": self.draw(3)}),
+                (tessera.rms_norm, "epsilon must be", {"epsilon": -1.0})):
+            self.assert_refused(pattern, call, x, dispatcher=d, **how)
+        b, fixed = self.draw(8, 4), self.draw(0, 4)
+        fixed.flags.writeable = False
+        for pattern, how in ((r"bias must have the shape \(4,\)", {"bias": self.draw(5)}),
+                             ("residual must have the shape", {"residual": self.draw(3, 4)}),
+                             ("one type", {"bias": self.draw(4).astype("float16"),
+                                           "residual": self.draw(0, 4)}),
+                             ("read-only", {"out": fixed})):
+            self.assert_refused(pattern, tessera.matmul, x, b, dispatcher=d, **how)
+        self.assert_refused("gelo", tessera.matmul, x, b, activation="gelo", code="parse_error")
+        q, cache = self.draw(2, 0, 4, 16), self.draw(2, 8, 2, 16)
+        self.assert_refused("multiple of|divide|heads", tessera.decode, self.draw(2, 0, 3, 16),
+                            cache, cache, [1, 1], k_new=self.draw(2, 0, 2, 16),
+                            v_new=self.draw(2, 0, 2, 16))
+        self.assert_refused("out must have the shape", tessera.attention, q, cache, cache,
+                            out=self.draw(2, 0, 4, 8))
+        self.assert_refused("in must have the shape .0, 8.", tessera.run,
+                            "norm kind=softmax rows=0 columns=8", **{"in": self.draw(0, 5)})
+        d.close()
+        for call in (lambda: tessera.softmax(x, dispatcher=d),
+                     lambda: tessera.matmul(x, b, dispatcher=d)):
+            self.assert_refused("the dispatcher was closed", call)
+
+    def test_empty_arrays_of_any_strides(self):
+        for shape in ((0, 4, 8), (2, 0, 8), (3, 0)):
+            x = numpy.lib.stride_tricks.as_strided(self.draw(8), shape, (-4, 12, 8)[:len(shape)])
+            self.assertEqual(tessera.softmax(x).shape, shape)
+        a = self.draw(4, 0, 8)[::-1, :, ::2]
+        self.assertEqual(tessera.matmul(a, self.draw(4, 4, 3)).shape, (4, 0, 3))
+
     def test_options(self):
         a = self.draw(4, 4)
         out = self.draw(4, 4)

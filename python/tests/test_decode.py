@@ -165,3 +165,53 @@ class Sequences(Attended):
                 lambda: tessera.KvCache(pages=1, heads_kv=1, hdim=8, dtype="int8"))
         refused("page_size must be a whole number, got 2.5",
                 lambda: tessera.KvCache(pages=1, heads_kv=1, hdim=8, page_size=2.5))
+
+    def cache_of_two(self, like=None):
+        """A cache whose first page is one text's; the other has a step of 12 tokens, 3 pages."""
+        cache = tessera.KvCache(pages=6, page_size=4, heads_kv=1, hdim=8, layers=2, like=like)
+        one, other = cache.add(), cache.add()
+        first = self.draw(1, 4, 1, 8)
+        cache.step([one], 4).append(0, first, first)
+        return cache, (one, other), cache.step([other], 12), cache.keys[0][:1].copy()
+
+    def test_a_step_takes_its_own_tokens_alone(self):
+        cache, _, step, kept = self.cache_of_two()
+        new = {count: self.draw(1, count, 1, 8) for count in (11, 12, 13)}
+        shape = "KvCache: {} must have the shape (1, 12, heads, elements a head), the step's "
+        shape += "sequences and tokens, got "
+        for array, got in ((new[13], (1, 13, 1, 8)), (new[11], (1, 11, 1, 8)),
+                           (self.draw(2, 12, 1, 8), (2, 12, 1, 8)), (new[12][0], (12, 1, 8))):
+            for name, arrays in (("k_new", (array, new[12])), ("v_new", (new[12], array))):
+                self.assert_refused(re.escape(shape.format(name) + str(got)), step.append, 0,
+                                    *arrays)
+            self.assert_refused(re.escape(shape.format("q") + str(got)), step.attend, 0, array)
+        self.assert_refused("k has 1 heads and k_new 2", step.append, 0, self.draw(1, 12, 2, 8),
+                            new[12])
+        self.assertEqual(cache.keys[0][:1].tobytes(), kept.tobytes())
+        self.assertFalse(cache.keys[0][1:].any())
+        step.append(0, new[12], new[12])
+        self.assertEqual(cache.keys[0][:1].tobytes(), kept.tobytes())
+
+    def test_a_step_knows_its_layers_and_options(self):
+        _, _, step, _ = self.cache_of_two()
+        new = self.draw(1, 12, 1, 8)
+        for layer in (-1, 2):
+            text = f"KvCache: layer must be at least 0 and below 2, got {layer}"
+            self.assert_refused(text, step.append, layer, new, new)
+            self.assert_refused(text, step.attend, layer, new)
+        for option in ("page_table", "layout", "seqlens_q", "seqlens_k"):
+            text = f"KvCache: a step takes no option '{option}'; it takes "
+            for call, arrays in ((step.append, (new, new)), (step.attend, (new,))):
+                self.assert_refused(text, call, 0, *arrays, code="not_found", **{option: None})
+
+    def test_a_step_ends_with_its_sequences(self):
+        new = self.draw(1, 12, 1, 8)
+        for end, word in ((lambda cache, row: cache.free(row), "freed"),
+                          (lambda cache, row: cache.truncate(row, 3), "made shorter")):
+            cache, (_, other), step, _ = self.cache_of_two()
+            cache.truncate(other, 12)
+            step.append(0, new, new)
+            end(cache, other)
+            text = f"KvCache: sequence {other} was {word} after the step; make a new step"
+            self.assert_refused(text, step.append, 0, new, new)
+            self.assert_refused(text, step.attend, 0, new)

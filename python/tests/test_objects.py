@@ -3,12 +3,17 @@ import copy
 import json
 import os
 import pickle
+import random
 import tempfile
+import threading
+import time
 import unittest
+import unittest.mock
 
 import numpy
 
 import tessera
+from tessera import _abi
 from support import ROOT, Case, needs, random_numbers
 
 
@@ -83,7 +88,8 @@ class Dispatchers(Case):
         self.assert_refused("nowhere", tessera.Dispatcher, "nowhere", code="not_found")
         self.assert_refused("threads must be at least 0, got -1", tessera.Dispatcher, threads=-1)
         self.assert_refused("pool must be a Registry", tessera.Dispatcher, pool=3)
-        self.assert_refused("threads cannot be 'x'", tessera.Dispatcher, threads="x")
+        self.assert_refused("threads must be a whole number, got 'x'",
+                            tessera.Dispatcher, threads="x")
         self.assert_refused("build has no field 'jobs'", tessera.Dispatcher, build={"jobs": 3},
                             code="not_found")
 
@@ -174,6 +180,74 @@ class Plans(Case):
     @needs("tsr_verify")
     def test_verify(self):
         self.p.verify(seed=7)
+
+
+class Closing(Case):
+    """An object that is closed while another thread is in a call of it."""
+
+    def closed_during(self, make, work):
+        """Threads that call work(object) until it is closed; all must end with that sentence."""
+        for _ in range(8):
+            made, ends, began = make(), [], threading.Barrier(4)
+
+            def calls():
+                began.wait()
+                try:
+                    while True:
+                        work(made)
+                except tessera.Error as error:
+                    ends.append(str(error).rpartition(": ")[2])
+
+            threads = [threading.Thread(target=calls) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            began.wait()
+            time.sleep(random.random() * 0.01)
+            made.close()
+            for thread in threads:
+                thread.join()
+            text = f"the {made._kind} was closed, and cannot be used any more"
+            self.assertEqual(ends, [text] * 3)
+
+    def test_a_dispatcher_is_closed_while_threads_choose(self):
+        self.closed_during(lambda: tessera.Dispatcher(threads=1),
+                           lambda d: d.select("gemm m=64 n=64 k=64"))
+
+    def test_a_dispatcher_is_closed_while_threads_multiply(self):
+        a = numpy.ones((8, 8), "float32")
+        self.closed_during(lambda: tessera.Dispatcher(threads=1),
+                           lambda d: tessera.matmul(a, a, dispatcher=d))
+
+    def test_a_plan_is_closed_while_threads_launch(self):
+        d = tessera.Dispatcher(threads=1)
+        a = numpy.ones((64, 64), "float32")
+        self.closed_during(lambda: d.plan("gemm m=64 n=64 k=64"),
+                           lambda p: p.launch(a=a, b=a, out=numpy.empty_like(a)))
+
+    def test_other_objects_are_closed_while_threads_use_them(self):
+        kernels = tessera.KernelSet("k", target="avx2").preselected("fp32_rcr_essential")
+        self.closed_during(lambda: tessera.Registry("r").declare(kernels), lambda r: r.filter("*"))
+        self.closed_during(lambda: tessera.KernelSet("k", target="avx2"),
+                           lambda k: k.preselected("fp32_rcr_essential").to_json())
+        self.closed_during(lambda: tessera.Problem("gemm m=64 n=64 k=64"), lambda p: p.to_json())
+
+    def test_destroyed_when_the_last_call_has_returned(self):
+        events, destroy = [], _abi.Owned.__del__
+
+        def destroyed(owned):
+            events.append(owned.kind)
+            destroy(owned)
+
+        def progress(*_):
+            r.close()
+            events.append("closed")
+
+        r = tessera.Registry("r").declare(
+            tessera.KernelSet("k", target="generic").add(one_kernel("softmax")))
+        with unittest.mock.patch.object(_abi.Owned, "__del__", destroyed):
+            self.assertEqual([row["error"] for row in r.build(progress=progress)], [""])
+            self.assertEqual(events, ["closed", "registry"])
+        self.assert_refused("the registry was closed", r.list)
 
 
 class Copies(Case):

@@ -341,6 +341,23 @@ class Paged(Attended):
                 seqlens_k=step.lengths, mask="bottom_right"), wanted)
             self.assertEqual(step.page_table.device.type, device)
 
+    def test_kv_cache_refuses_what_no_step_has(self):
+        for device in DEVICES:
+            cache = tessera.KvCache(pages=4, page_size=4, heads_kv=2, hdim=16,
+                                    like=torch.empty(0, device=device))
+            one, other = cache.add(), cache.add()
+            cache.step([one], 4)
+            step = cache.step([other], 4)
+            new = self.draw(1, 5, 2, 16, device=device)
+            with self.assertRaisesRegex(tessera.Error, "k_new must have the shape .1, 4, heads"):
+                step.append(0, new, new)
+            with self.assertRaisesRegex(tessera.Error, "q must have the shape .1, 4, heads"):
+                step.attend(0, new)
+            cache.free(other)
+            with self.assertRaisesRegex(tessera.Error, "was freed after the step"):
+                step.append(0, new[:, :4], new[:, :4])
+            self.assertFalse(cache.keys[0].any())
+
 
 class Dropout(Attended):
     def test_equals_numpy(self):
